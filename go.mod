@@ -42,3 +42,5 @@ require (
 	modernc.org/sqlite v1.61.1 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
 )
+
+tool capnproto.org/go/capnp/v3/capnpc-go

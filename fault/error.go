@@ -1,0 +1,68 @@
+package fault
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Error says which rule refused (Code), what was wrong and what to do
+// (Message). Neither ever carries a secret or a path on the server.
+// At is set where the code speaks of a position:
+// Conflict (the session's cursor), Gap (the expected seq), WrongOffset (the
+// present length in bytes), CursorExpired (the first cursor still there).
+type Error struct {
+	Code    Code
+	Message string
+	At      uint64
+	cause   error
+}
+
+func (e *Error) Error() string {
+	if e.Message == "" {
+		return e.Code.String()
+	}
+	return e.Code.String() + ": " + e.Message
+}
+
+// Is matches the sentinel Code and any *Error of the same code.
+func (e *Error) Is(target error) bool {
+	if c, ok := target.(Code); ok {
+		return c == e.Code
+	}
+	if t, ok := target.(*Error); ok {
+		return t.Code == e.Code
+	}
+	return false
+}
+
+// Unwrap gives the local cause, which never leaves the process.
+func (e *Error) Unwrap() error { return e.cause }
+
+// With makes an Error of this code with a message for people.
+func (c Code) With(format string, args ...any) *Error {
+	return &Error{Code: c, Message: fmt.Sprintf(format, args...)}
+}
+
+// Because is With, keeping a local cause for errors.Is and the log.
+func (c Code) Because(cause error, format string, args ...any) *Error {
+	return &Error{Code: c, Message: fmt.Sprintf(format, args...), cause: cause}
+}
+
+// Pos sets At and returns e.
+func (e *Error) Pos(at uint64) *Error { e.At = at; return e }
+
+// CodeOf finds the code in err's chain; Internal where there is none, None for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return None
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	var c Code
+	if errors.As(err, &c) {
+		return c
+	}
+	return Internal
+}

@@ -1,0 +1,127 @@
+// Package ledger holds the outcome rules: what becomes of an op intent that
+// arrives on a stream. It decides next, duplicate, gap, fence and prune on
+// rows that its caller has read under lock; it knows no database, no clock,
+// no wire and no session content.
+//
+// The words (op intent, batch, outbox, stream, seq, incarnation) are those of
+// the README's design section.
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// Ref names the result of an earlier op: durable promise pipelining. Path is
+// a dot-separated path into the op's result object ("cursor", "ref.id"); the
+// empty path is the whole object.
+type Ref struct {
+	Op   string
+	Path string
+}
+
+// Arg is one named argument of a method: JSON text kept byte for byte, or a
+// reference to an earlier result.
+type Arg struct {
+	Name string
+	JSON []byte // the value's JSON text, if Ref is nil
+	Ref  *Ref
+}
+
+// Expect is an op's expected_cursor: absent (the zero value), a number, or a
+// reference to an earlier result that is one.
+type Expect struct {
+	Set    bool
+	Cursor uint64
+	Ref    *Ref
+}
+
+// Intent is one durable call as it travels. Its digest is the same whichever
+// wire or ref it came by.
+type Intent struct {
+	OpID      string // ULID, 26 characters
+	BatchID   string // ULID
+	Seq       uint64
+	DependsOn []string // op ids
+	Expected  Expect
+	Session   string
+	Method    string // "void" takes a dropped op's place
+	Args      []Arg
+	Atomic    bool // the batch's flag; equal in all its ops
+}
+
+// MethodVoid is the method of an intent that stands in for a dropped one.
+const MethodVoid = "void"
+
+// Digest is SHA-256 over the intent's length-prefixed fields.
+type Digest [32]byte
+
+// Digest computes the intent's digest: every field in declaration order, each
+// preceded by its length (or count) as a big-endian uint64, so that no two
+// different intents share an encoding.
+func (in *Intent) Digest() Digest {
+	h := sha256.New()
+	var n [8]byte
+	num := func(v uint64) {
+		binary.BigEndian.PutUint64(n[:], v)
+		h.Write(n[:])
+	}
+	text := func(s string) {
+		num(uint64(len(s)))
+		h.Write([]byte(s))
+	}
+	ref := func(r *Ref) {
+		if r == nil {
+			num(0)
+			return
+		}
+		num(1)
+		text(r.Op)
+		text(r.Path)
+	}
+	flag := func(b bool) {
+		if b {
+			num(1)
+		} else {
+			num(0)
+		}
+	}
+	text("mooring intent v1")
+	text(in.OpID)
+	text(in.BatchID)
+	num(in.Seq)
+	num(uint64(len(in.DependsOn)))
+	for _, d := range in.DependsOn {
+		text(d)
+	}
+	flag(in.Expected.Set)
+	num(in.Expected.Cursor)
+	ref(in.Expected.Ref)
+	text(in.Session)
+	text(in.Method)
+	num(uint64(len(in.Args)))
+	for _, a := range in.Args {
+		text(a.Name)
+		ref(a.Ref)
+		text(string(a.JSON))
+	}
+	flag(in.Atomic)
+	var d Digest
+	h.Sum(d[:0])
+	return d
+}
+
+// References lists every (op, path) the intent refers to, in argument order,
+// expected_cursor last; DependsOn is not in it.
+func (in *Intent) References() []Ref {
+	var rs []Ref
+	for _, a := range in.Args {
+		if a.Ref != nil {
+			rs = append(rs, *a.Ref)
+		}
+	}
+	if in.Expected.Ref != nil {
+		rs = append(rs, *in.Expected.Ref)
+	}
+	return rs
+}

@@ -1,0 +1,65 @@
+package ledger
+
+import "github.com/mooring-rpc/mooring/fault"
+
+// Status is what was recorded of an op. The zero Status is not valid.
+type Status uint8
+
+// The recorded outcomes, in the words of fault's first block; Applied is the one good end.
+const (
+	Applied Status = 1 + iota
+	Skipped
+	Denied
+	Conflict
+	Rejected
+	Voided
+	BatchAborted
+)
+
+// Outcome is the record of one op, given again word for word to every
+// duplicate until the client has acknowledged it.
+type Outcome struct {
+	OpID    string
+	Digest  Digest
+	Status  Status
+	Reason  fault.Code // why, where Status is not Applied: Revoked, WrongOffset, … ; for Skipped and BatchAborted the cause's own reason
+	Message string     // what was wrong and what to do; no secrets, no paths
+	Cursor  uint64     // Applied: the cursor of its event (or the present one if unchanged); Conflict: the session's cursor
+	Result  []byte     // Applied: JSON object text, what references read; always has "cursor"
+	Cause   string     // Skipped, BatchAborted: the op id that caused it
+	At      uint64     // WrongOffset: present length in bytes; else 0
+}
+
+// Record is what the server keeps of one batch: one row, until pruned.
+type Record struct {
+	BatchID  string
+	FirstSeq uint64
+	Outcomes []Outcome // in seq order, without gaps
+}
+
+// LastSeq is the seq of the record's last op.
+func (r *Record) LastSeq() uint64 { return r.FirstSeq + uint64(len(r.Outcomes)) - 1 }
+
+// Stream is the server's row for one (session, outbox).
+type Stream struct {
+	Session      string
+	Outbox       string
+	SecretHash   [32]byte // of the outbox's secret, registered by the first opening
+	Incarnation  uint64
+	LastSeq      uint64
+	AckedThrough uint64 // the client has stored every outcome up to here; they are pruned
+	AckedOp      string // op id at AckedThrough
+	AckedDigest  Digest // and its digest: what is left to tell a copied outbox by
+}
+
+// Batch is what one apply carries: intents of one session with consecutive
+// seqs, never split, merged or reordered on any retry.
+type Batch struct {
+	Session      string
+	Outbox       string
+	Incarnation  uint64
+	AckedThrough uint64
+	BatchID      string
+	Atomic       bool
+	Ops          []Intent
+}
