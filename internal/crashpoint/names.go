@@ -1,0 +1,41 @@
+// The named steps of the corridor, in the order an op passes them.
+
+package crashpoint
+
+import "slices"
+
+// The client's side, before the op leaves and after its answer came.
+const (
+	OutboxCommitBefore = "outbox.commit.before" // the batch is not durable yet
+	OutboxCommitAfter  = "outbox.commit.after"  // durable; Commit has not returned
+	OutboxSeqBefore    = "outbox.seq.before"    // the sender is about to give out seqs
+	OutboxSeqAfter     = "outbox.seq.after"     // seqs are durable, nothing is sent
+	OutboxSendAfter    = "outbox.send.after"    // the batch is with the link
+	OutboxAckBefore    = "outbox.ack.before"    // the answer came, its outcomes are not stored
+	OutboxAckAfter     = "outbox.ack.after"     // outcomes are stored, waiters not told
+)
+
+// The server's side.
+const (
+	ServerStartBefore     = "server.start.before"      // the owner's ref is written, its grant is not
+	ServerStartAfter      = "server.start.after"       // both are
+	ServerRestoreAfter    = "server.restore.after"     // a redemption is counted, the answer not sent
+	ServerOpenStreamAfter = "server.open_stream.after" // a stream is registered, the answer not sent
+	ServerApplyQueued     = "server.apply.queued"      // a batch is decoded and waits for its transaction
+	ServerCommitBefore    = "server.commit.before"     // everything is decided and written, not committed
+	ServerCommitAfter     = "server.commit.after"      // committed; no answer is sent, no subscriber told
+	ServerAckAfter        = "server.ack.after"         // answers are with the link, subscribers not told
+	ServerPublishAfter    = "server.publish.after"     // subscribers are told
+)
+
+// All lists every point, in the corridor's order.
+func All() []string {
+	return []string{
+		OutboxCommitBefore, OutboxCommitAfter, OutboxSeqBefore, OutboxSeqAfter, OutboxSendAfter,
+		OutboxAckBefore, OutboxAckAfter,
+		ServerStartBefore, ServerStartAfter, ServerRestoreAfter, ServerOpenStreamAfter,
+		ServerApplyQueued, ServerCommitBefore, ServerCommitAfter, ServerAckAfter, ServerPublishAfter,
+	}
+}
+
+func known(name string) bool { return slices.Contains(All(), name) }
