@@ -1,0 +1,131 @@
+// What crosses the wire when something goes wrong: a type that says how the caller might react, and a reason.
+
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+)
+
+// ExceptionType says how a caller might react to an Exception (rpc.capnp's Exception.Type, same numbers).
+type ExceptionType uint16
+
+const (
+	// Failed is a generic problem: repeating the call would meet it again.
+	Failed ExceptionType = ExceptionType(rpccp.Exception_Type_failed)
+	// Overloaded is a temporary lack of resources: try again later, not at once.
+	Overloaded ExceptionType = ExceptionType(rpccp.Exception_Type_overloaded)
+	// Disconnected means that a connection the call needed is gone: start over from sturdy refs.
+	Disconnected ExceptionType = ExceptionType(rpccp.Exception_Type_disconnected)
+	// Unimplemented means that the object does not know the interface or method.
+	Unimplemented ExceptionType = ExceptionType(rpccp.Exception_Type_unimplemented)
+)
+
+// String gives rpc.capnp's name of the type.
+func (t ExceptionType) String() string {
+	switch t {
+	case Failed:
+		return "failed"
+	case Overloaded:
+		return "overloaded"
+	case Disconnected:
+		return "disconnected"
+	case Unimplemented:
+		return "unimplemented"
+	}
+	return fmt.Sprintf("exception type %d", uint16(t))
+}
+
+// Exception is how a call, a capability or a connection fails. It is what Promise.Wait returns (errors.As) and what
+// Call.Fail sends word for word. Reason is for people and never carries a secret.
+type Exception struct {
+	Type   ExceptionType
+	Reason string
+	Remote bool // made by the peer, not by this vat
+}
+
+// Error gives the type, the side and the reason.
+func (e *Exception) Error() string {
+	if e.Remote {
+		return "rpc: remote: " + e.Type.String() + ": " + e.Reason
+	}
+	return "rpc: " + e.Type.String() + ": " + e.Reason
+}
+
+// RPCException lets an Exception pass Call.Fail unchanged.
+func (e *Exception) RPCException() (ExceptionType, string) { return e.Type, e.Reason }
+
+// Excepter is implemented by errors that know how they cross the wire. Call.Fail sends any other error as "failed"
+// with a text that gives nothing away, and logs the original.
+type Excepter interface {
+	error
+	RPCException() (ExceptionType, string)
+}
+
+// Failedf, Overloadedf, Disconnectedf and Unimplementedf make exceptions of this vat.
+func Failedf(format string, args ...any) *Exception { return newException(Failed, format, args) }
+
+// Overloadedf makes an exception of type Overloaded.
+func Overloadedf(format string, args ...any) *Exception {
+	return newException(Overloaded, format, args)
+}
+
+// Disconnectedf makes an exception of type Disconnected.
+func Disconnectedf(format string, args ...any) *Exception {
+	return newException(Disconnected, format, args)
+}
+
+// Unimplementedf makes an exception of type Unimplemented.
+func Unimplementedf(format string, args ...any) *Exception {
+	return newException(Unimplemented, format, args)
+}
+
+func newException(t ExceptionType, format string, args []any) *Exception {
+	return &Exception{Type: t, Reason: fmt.Sprintf(format, args...)}
+}
+
+// TypeOf gives the exception type of an error: an Exception's own, or Failed for anything else. ok says which.
+func TypeOf(err error) (t ExceptionType, ok bool) {
+	if e, found := errors.AsType[*Exception](err); found {
+		return e.Type, true
+	}
+	return Failed, false
+}
+
+// IsFailed reports whether err is an Exception of type Failed.
+func IsFailed(err error) bool { return isType(err, Failed) }
+
+// IsOverloaded reports whether err is an Exception of type Overloaded.
+func IsOverloaded(err error) bool { return isType(err, Overloaded) }
+
+// IsDisconnected reports whether err is an Exception of type Disconnected: the link or the object behind it is gone.
+func IsDisconnected(err error) bool { return isType(err, Disconnected) }
+
+// IsUnimplemented reports whether err is an Exception of type Unimplemented.
+func IsUnimplemented(err error) bool { return isType(err, Unimplemented) }
+
+func isType(err error, t ExceptionType) bool {
+	got, ok := TypeOf(err)
+	return ok && got == t
+}
+
+// exceptionFor turns an error of a handler into what may be shown to the peer. hidden is true if the text was withheld.
+func exceptionFor(err error) (ex *Exception, hidden bool) {
+	if e, ok := errors.AsType[*Exception](err); ok {
+		return &Exception{Type: e.Type, Reason: e.Reason}, false
+	}
+	if e, ok := errors.AsType[Excepter](err); ok {
+		t, reason := e.RPCException()
+		return &Exception{Type: t, Reason: reason}, false
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return Failedf("the call was cancelled"), false
+	case errors.Is(err, context.DeadlineExceeded):
+		return Overloadedf("the operation took too long"), false
+	}
+	return Failedf("internal error"), true
+}

@@ -1,0 +1,92 @@
+// Every bound of a connection, with what happens at it. There is no way to switch one off.
+
+package rpc
+
+import "time"
+
+// Limits bounds what one connection may cost. A zero field takes the value of DefaultLimits.
+type Limits struct {
+	// MessageBytes is the largest Cap'n Proto message accepted or sent, framing included. Beyond it the connection is
+	// aborted (incoming) or the call fails (outgoing).
+	MessageBytes int
+	// Segments is the most segments a message may have, checked before anything is allocated. Beyond it: abort.
+	Segments int
+	// Nesting is how deep pointers may nest and how long a pipeline's path may be. Beyond it: reading fails.
+	Nesting int
+	// Traversal is how many bytes may be read out of one message, repeated reads counted. Beyond it: reading fails.
+	Traversal int
+
+	// Questions is how many calls of ours may be unanswered. At it Ref.Call waits (backpressure).
+	Questions int
+	// Answers is how many of the peer's calls may be unanswered. At it further calls are answered overloaded; at twice
+	// as many unfinished ones the connection is aborted.
+	Answers int
+	// AnswerBytes is how many bytes of parameters the peer's unanswered calls may hold, and how many bytes of results
+	// its unfinished calls may. At it further calls are answered overloaded.
+	AnswerBytes int
+	// Exports is how many of our objects the peer may hold. At it calls and returns that would hand out another fail
+	// as overloaded.
+	Exports int
+	// Imports is how many of the peer's objects we hold. Beyond it: abort.
+	Imports int
+	// QueuedCalls is how many calls may wait on one unresolved promise. At it further calls are answered overloaded.
+	QueuedCalls int
+	// QueuedBytes is how much may wait to be written to the peer. At it Ref.Call waits (backpressure) and calls of the
+	// peer are answered overloaded; at four times as much the connection is closed.
+	QueuedBytes int
+
+	// WriteTimeout closes the connection when one write has made no progress for so long.
+	WriteTimeout time.Duration
+	// PingInterval is how long a silent connection is left alone before it is pinged.
+	PingInterval time.Duration
+	// PingTimeout closes the connection when a ping has no answer for so long. Interval plus timeout is the time in
+	// which a dead peer is found.
+	PingTimeout time.Duration
+	// CloseTimeout is how long Close, abort and the end of Run may spend on sending what waits.
+	CloseTimeout time.Duration
+}
+
+// DefaultLimits are those a server gives to strangers. A dead peer is found within 9 seconds.
+func DefaultLimits() Limits {
+	return Limits{
+		MessageBytes: 8 << 20,
+		Segments:     64,
+		Nesting:      64,
+		Traversal:    64 << 20,
+		Questions:    8192,
+		Answers:      16384,
+		AnswerBytes:  64 << 20,
+		Exports:      65536,
+		Imports:      65536,
+		QueuedCalls:  4096,
+		QueuedBytes:  16 << 20,
+		WriteTimeout: 10 * time.Second,
+		PingInterval: 5 * time.Second,
+		PingTimeout:  4 * time.Second,
+		CloseTimeout: 2 * time.Second,
+	}
+}
+
+// withDefaults fills zero fields.
+func (l Limits) withDefaults() Limits {
+	d := DefaultLimits()
+	for _, f := range []struct{ have, want *int }{
+		{&l.MessageBytes, &d.MessageBytes}, {&l.Segments, &d.Segments}, {&l.Nesting, &d.Nesting},
+		{&l.Traversal, &d.Traversal}, {&l.Questions, &d.Questions}, {&l.Answers, &d.Answers},
+		{&l.AnswerBytes, &d.AnswerBytes}, {&l.Exports, &d.Exports}, {&l.Imports, &d.Imports},
+		{&l.QueuedCalls, &d.QueuedCalls}, {&l.QueuedBytes, &d.QueuedBytes},
+	} {
+		if *f.have <= 0 {
+			*f.have = *f.want
+		}
+	}
+	for _, f := range []struct{ have, want *time.Duration }{
+		{&l.WriteTimeout, &d.WriteTimeout}, {&l.PingInterval, &d.PingInterval}, {&l.PingTimeout, &d.PingTimeout},
+		{&l.CloseTimeout, &d.CloseTimeout},
+	} {
+		if *f.have <= 0 {
+			*f.have = *f.want
+		}
+	}
+	return l
+}
