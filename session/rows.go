@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -22,6 +23,7 @@ type Row struct {
 	AuthGen  uint64 // raised by every revoke, bump and delete; a change means: check authority again
 	Created  int64  // Unix ms
 	Updated  int64  // Unix ms
+	Creator  string // the outbox whose create or fork made it: an object of Space.create acts as the owner only for that one
 }
 
 // Life is what stage a session is in.
@@ -62,9 +64,13 @@ type Entry struct {
 	Cursor  uint64 // of the event that last changed it (a put, begin, finalize; not a delta)
 	Schema  uint32
 	Sum     Hash   // of the payload
-	Payload []byte // as loaded: the value. As saved: nil when it is the payload of the event at Cursor
-	TextLen uint64 // bytes of payload.text plus the deltas since; used only while its turn streams
+	Payload []byte // as loaded: the value (nil if only the head was wanted). As saved: nil when it is the payload of the event at Cursor
+	TextLen uint64 // parts: bytes of payload.text plus the deltas since, or NoText; else 0
+	Grown   uint64 // cursor of the last appendText since Cursor; 0 if there was none, so the payload is the whole value
 }
+
+// NoText is the TextLen of a part whose payload.text is there but is no string.
+const NoText uint64 = 1<<63 - 1
 
 // Turn is one begun turn; its key in the log is its message's key.
 type Turn struct {
@@ -95,29 +101,34 @@ type StreamKey struct{ Session, Outbox string }
 
 // Want is what a group of batches needs from the store before it is decided.
 // Slices are sorted and free of repeats; the store locks in their order:
-// spaces shared, then session rows exclusively (an Absent row is made for an
-// id that has none), then everything else unlocked, since it is only ever
-// changed under its session's row.
+// spaces shared (exclusively those that External names, since nothing else
+// guards the uniqueness of external ids), then session rows exclusively (an
+// Absent row is made for an id that has none), then reads everything else
+// unlocked, since it is only ever changed under its session's row.
+// A later Load of the same transaction names no Spaces and no Sessions.
 type Want struct {
 	Spaces   []string
 	Sessions []string
 	Streams  []StreamKey
-	Records  []RecordRange                // outcome records wanted: duplicates and references
+	Records  []RecordRange                // outcome records wanted: duplicates, references, what is acknowledged
 	Grants   []string                     // by ref id
-	Entries  map[string][]string          // session → keys
-	Prefixes map[string][]string          // session → key prefixes, all entries below each
-	Turns    []string                     // sessions whose open turns are wanted, and …
+	Lineages []string                     // ref ids wanted together with all their ancestors (for revoke); they come in Rows.Grants
+	Heads    map[string][]string          // session → keys: entries without their payload
+	Entries  map[string][]string          // session → keys: entries with their payload
+	Prefixes map[string][]string          // session → key prefixes ("" for all): every entry below each, with its payload
+	Turns    []string                     // sessions whose open turns (Streaming, Interrupted) are wanted, and …
 	TurnsOf  map[string][]string          // session → message ids whose turn is wanted, open or ended
-	Deltas   map[string]map[string]uint64 // session → part key → deltas after this cursor, joined
+	Deltas   map[string]map[string]uint64 // session → part key → texts of its appendText events after this cursor, joined
+	Logs     map[string]uint64            // session → its events up to and with this cursor, from Base on (fork at an earlier cursor)
 	External map[string][]string          // space → external ids: which session has each
-	Subtrees []string                     // ref ids whose living descendants are wanted (for revoke)
 }
 
-// RecordRange asks for the records of a stream that hold any seq in [From, To],
-// or, with Ops, those that hold any of these op ids (searched among unpruned records).
+// RecordRange asks for the unpruned records of a stream: those that hold any
+// seq in [From, To] (none if To is 0), and those that hold any of Ops.
 type RecordRange struct {
 	Stream   StreamKey
 	From, To uint64
+	Ops      []string // op ids
 }
 
 // Rows is what Load found. Missing things are simply not there.
@@ -127,26 +138,57 @@ type Rows struct {
 	Streams  map[StreamKey]*ledger.Stream
 	Records  map[StreamKey][]*ledger.Record // by FirstSeq
 	Grants   map[string]*capability.Grant
-	Entries  map[string]map[string]*Entry
-	Turns    map[string]map[string]*Turn
-	Deltas   map[string]map[string][]byte // the text after the base value, in order
+	Entries  map[string]map[string]*Entry // session → key; heads too, with Payload nil
+	Turns    map[string]map[string]*Turn  // session → message id
+	Deltas   map[string]map[string][]byte // the text after the base value, in order (DeltaText of each event's payload)
+	Logs     map[string][]*Event          // session → events in cursor order
 	External map[string]map[string]string // space → external id → session
 }
 
 // Changes is all that a group writes, in bulk, after every decision is made.
+// Save writes in the order of the fields; Revoke therefore also reaches grants
+// minted in the same group, and DropState events and entries of the same group.
+// Rows are whole: an insert or a replacement, whichever it takes.
 type Changes struct {
-	Sessions    []*Row
+	Sessions    []*Row // by ID; one that was Absent and has a Space now claims its External
 	Streams     []*ledger.Stream
-	Records     []StreamRecord
 	Prune       []StreamCut // drop records whose last seq is at or below
-	Events      []*Event
-	Entries     []*Entry
-	DropEntries map[string][]string // session → keys
-	Turns       []*Turn
+	Records     []StreamRecord
+	Events      []*Event            // by session, in cursor order
+	DropEntries map[string][]string // session → keys, sorted
+	Entries     []*Entry            // by session and key
+	Turns       []*Turn             // by session and message
 	Grants      []*capability.Grant // minted
-	Revoke      []RevokedGrant      // with their whole subtrees, in one statement
-	DropState   []string            // sessions deleted: entries, turns and event payloads go
+	Revoke      []RevokedGrant      // with their whole living subtrees, in one statement
+	DropState   []string            // sessions deleted: entries, turns, external key and all event payloads go, rows and hashes stay
+	Audit       []*Audit
 }
+
+// Audit is one row of who did what with a capability. It never holds a secret.
+type Audit struct {
+	Target string // session or space id
+	At     int64  // database clock, Unix ms
+	Kind   AuditKind
+	Ref    string // the acting ref
+	Actor  string
+	About  string     // the ref it was done to, or the method that was denied
+	Reason fault.Code // AuditDenial: why
+	Cursor uint64     // of the event, where there is one
+}
+
+// AuditKind is what an audit row tells of.
+type AuditKind uint8
+
+// What is audited: append-only numbers.
+const (
+	AuditRedeem AuditKind = 1 + iota
+	AuditShare
+	AuditRevoke
+	AuditBump
+	AuditDenial
+	AuditCreate
+	AuditDelete
+)
 
 // StreamRecord is a batch's record to insert.
 type StreamRecord struct {
@@ -170,7 +212,8 @@ type RevokedGrant struct {
 // Tx is one store transaction, as Commit needs it.
 type Tx interface {
 	// Load locks and reads. It may be called again for more, but locks
-	// sessions only in the first call.
+	// sessions only in the first call. What it returns belongs to the caller,
+	// which changes it in place.
 	Load(ctx context.Context, w *Want) (*Rows, error)
 	// Save writes everything. No statement in it is expected to fail, since
 	// all was decided on locked rows.

@@ -1,0 +1,139 @@
+package session
+
+// The log's events: their methods, what their payloads hold, and the hash
+// chain that binds them. An event's hash covers the one before it, every field
+// of its row and its payload's hash, so a payload can be purged later and the
+// chain still verifies.
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/tidwall/gjson"
+)
+
+// The methods an event can have. All but the last two are those of the ops;
+// the system writes those itself, so their Op, Batch, Outbox and Ref are "".
+const (
+	MethodCreate      = "create"
+	MethodFork        = "fork"
+	MethodPut         = "put"
+	MethodRemove      = "remove"
+	MethodBegin       = "begin"
+	MethodAppendText  = "appendText"
+	MethodFinalize    = "finalize"
+	MethodShare       = "share"
+	MethodRevoke      = "revoke"
+	MethodBumpEpoch   = "bumpEpoch"
+	MethodDelete      = "delete"
+	MethodInterrupted = "interrupted" // a turn's lease lapsed, or the server started; key message/ID
+	MethodResumed     = "resumed"     // its stream is back, with an op that itself makes no event; key message/ID
+)
+
+// Chain computes the hash of an event over the hash before it (the zero Hash
+// for the first) and e's fields, e.Sum among them; e.Hash and e.Payload are not read.
+func Chain(prev Hash, e *Event) Hash {
+	h := sha256.New()
+	var n [8]byte
+	num := func(v uint64) {
+		binary.BigEndian.PutUint64(n[:], v)
+		h.Write(n[:])
+	}
+	text := func(s string) {
+		num(uint64(len(s)))
+		h.Write([]byte(s))
+	}
+	text("mooring event v1")
+	h.Write(prev[:])
+	text(e.Session)
+	num(e.Cursor)
+	text(e.Method)
+	text(e.Key)
+	num(uint64(e.Schema))
+	h.Write(e.Sum[:])
+	text(e.Ref)
+	text(e.Actor)
+	text(e.Outbox)
+	text(e.Op)
+	text(e.Batch)
+	num(uint64(e.At))
+	var out Hash
+	h.Sum(out[:0])
+	return out
+}
+
+// SumOf is a payload's hash, as Event.Sum and Entry.Sum hold it.
+func SumOf(payload []byte) Hash { return sha256.Sum256(payload) }
+
+// VerifyChain checks that events follow one another without a gap after the
+// event at cursor (whose hash is prev), that each hash is right and that each
+// payload that is still there fits its sum. It returns the last hash, or an
+// Internal fault that names the first cursor that is wrong.
+func VerifyChain(prev Hash, cursor uint64, events []*Event) (Hash, error) {
+	for _, e := range events {
+		cursor++
+		switch {
+		case e.Cursor != cursor:
+			return prev, fault.Internal.With("the log has cursor %d where %d belongs", e.Cursor, cursor).Pos(cursor)
+		case e.Payload != nil && SumOf(e.Payload) != e.Sum:
+			return prev, fault.Internal.With("the payload at cursor %d is not the one that was written", cursor).Pos(cursor)
+		case Chain(prev, e) != e.Hash:
+			return prev, fault.Internal.With("the row at cursor %d is not the one that was written", cursor).Pos(cursor)
+		}
+		prev = e.Hash
+	}
+	return prev, nil
+}
+
+// deltaPayload is what an appendText event holds.
+type deltaPayload struct {
+	Offset uint64 `json:"offset"`
+	Text   string `json:"text"`
+}
+
+// DeltaText is the text that an appendText event's payload adds.
+func DeltaText(payload []byte) []byte { return []byte(gjson.GetBytes(payload, "text").String()) }
+
+// entryPayload is an entry inside another event's payload: JSON text as a
+// string, so that it stays byte for byte what it was.
+type entryPayload struct {
+	Key    string `json:"key,omitempty"`
+	Schema uint32 `json:"schema_version"`
+	JSON   string `json:"payload"`
+}
+
+// createPayload is what a create event holds, and a fork event the rest too.
+type createPayload struct {
+	External string         `json:"external,omitempty"`
+	Ref      string         `json:"ref"`
+	Label    string         `json:"label,omitempty"`
+	Actor    string         `json:"actor,omitempty"`
+	Source   string         `json:"source,omitempty"`
+	At       uint64         `json:"at,omitempty"` // the source's cursor that was forked
+	Entries  []entryPayload `json:"entries,omitempty"`
+}
+
+// finalizePayload is what a finalize event holds: the values that the message
+// and its closed and folded parts have from then on.
+type finalizePayload struct {
+	Status  string         `json:"status"`
+	Entries []entryPayload `json:"entries"`
+}
+
+// encode is JSON without HTML escapes; v is one of this package's own types,
+// so that it cannot fail.
+func encode(v any) []byte {
+	var b jsonBuffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic("session: encode: " + err.Error())
+	}
+	return b[:len(b)-1] // without the line feed
+}
+
+type jsonBuffer []byte
+
+func (b *jsonBuffer) Write(p []byte) (int, error) { *b = append(*b, p...); return len(p), nil }
