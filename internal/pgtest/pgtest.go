@@ -1,0 +1,158 @@
+//go:build unix
+
+// Package pgtest gives tests a real Postgres, on any machine and without
+// preparation.
+//
+// URL hands out a fresh, empty database. Its server is the one that
+// MOORING_TEST_DATABASE_URL names; else a throw-away cluster of the machine's
+// own PostgreSQL (find.go), which is installed first where it is missing and
+// the package manager may be used (install.go). There is no third way: a test
+// that cannot have its database fails and says what to install.
+//
+// The throw-away cluster is shared by every test process of the same user that
+// runs at the same time, because initdb costs seconds (pool.go). Each process
+// holds a lease, a shared file lock that the kernel drops when the process dies
+// in whatever manner; a watchdog process (watchdog.go) stops the cluster and
+// removes its folder once nobody has held the lease for a while. Clusters run
+// with fsync on, on a free port of 127.0.0.1, behind a random password, and as
+// an unprivileged user where the tests run as root (cluster.go).
+//
+// Start gives a test a cluster of its own, to be stopped, killed and started
+// again (server.go). The command in cmd/pgtest runs another command, such as
+// "go test ./...", with MOORING_TEST_DATABASE_URL set to the shared cluster.
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// EnvURL names the variable with the URL of a server to use instead of a
+// throw-away cluster. Its user must be allowed to create databases.
+const EnvURL = "MOORING_TEST_DATABASE_URL"
+
+// databaseTimeout bounds creating or dropping one database.
+const databaseTimeout = 60 * time.Second
+
+// process is what this process knows of the server it uses.
+var process struct {
+	sync.Mutex
+	url   string
+	lease *os.File // held until the process ends
+	err   error    // why there is none; not tried twice
+}
+
+// URL creates an empty database for tb and returns its connection URL. The
+// database is dropped, with whatever is still connected to it, when tb ends.
+// Safe from parallel tests and from several test processes at once. If there is
+// no Postgres to be had, tb fails at once with what to install.
+func URL(tb testing.TB) string {
+	tb.Helper()
+	server, err := ServerURL(context.Background())
+	if err != nil {
+		tb.Fatalf("pgtest: no Postgres for this test: %v", err)
+	}
+	return databaseFor(tb, server)
+}
+
+// ServerURL returns the URL of the server that this process's tests use, with a
+// database that exists for making others from. The first call in a process
+// finds or starts the server, which may take some seconds, and minutes if
+// PostgreSQL has to be installed. The server stays for as long as the process.
+func ServerURL(ctx context.Context) (string, error) {
+	process.Lock()
+	defer process.Unlock()
+	if process.url != "" || process.err != nil {
+		return process.url, process.err
+	}
+	if given := os.Getenv(EnvURL); given != "" {
+		if u, err := url.Parse(given); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+			// Neither the URL nor the error is printed: a password may be in them.
+			process.err = fmt.Errorf("%s must be a URL like postgres://user@host:5432/postgres", EnvURL)
+			return "", process.err
+		}
+		process.url = given
+		return given, nil
+	}
+	p, err := defaultPool()
+	if err == nil {
+		process.url, process.lease, err = p.shared(ctx)
+	}
+	process.err = err
+	return process.url, process.err
+}
+
+// databaseFor creates a database on the server at serverURL and has tb drop it.
+func databaseFor(tb testing.TB, serverURL string) string {
+	tb.Helper()
+	name := fmt.Sprintf("mooring_test_%d_%s", os.Getpid(), randomHex(6))
+	// template0 takes no connections, so that creating from it is never refused
+	// because somebody is connected to it.
+	if err := execute(serverURL, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
+		tb.Fatalf("pgtest: create database: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := execute(serverURL, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+			tb.Errorf("pgtest: drop database: %v", err)
+		}
+	})
+	return withDatabase(serverURL, name)
+}
+
+// withDatabase returns the URL with another database in it.
+func withDatabase(serverURL, name string) string {
+	u, err := url.Parse(serverURL)
+	if err != nil {
+		panic("pgtest: a server's URL was not checked") // ServerURL does
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+// execute runs one statement on a connection of its own. It is tried again for
+// a short time when the server is at its connection limit or has the template
+// in use.
+func execute(serverURL, sql string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), databaseTimeout)
+	defer cancel()
+	for {
+		err := executeOnce(ctx, serverURL, sql)
+		var pgErr *pgconn.PgError
+		if !errors.As(err, &pgErr) || (pgErr.Code != "53300" && pgErr.Code != "55006") {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func executeOnce(ctx context.Context, serverURL, sql string) error {
+	conn, err := pgx.Connect(ctx, serverURL)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
+
+// randomHex returns n random bytes as hexadecimal text.
+func randomHex(n int) string {
+	b := make([]byte, n)
+	rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}

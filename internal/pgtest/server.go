@@ -1,0 +1,101 @@
+//go:build unix
+
+// A cluster of a test's own, for tests of a database that is away.
+
+package pgtest
+
+import (
+	"context"
+	"os"
+	"testing"
+)
+
+// Server is a private cluster with its own port, which it keeps over restarts.
+// Its methods fail the test when they fail; they belong on the test's own
+// goroutine and are not safe together.
+type Server struct {
+	tb      testing.TB
+	cluster *cluster
+	lease   *os.File
+}
+
+// Start makes and starts a private cluster, which takes a second or two, and
+// removes it when tb ends. It does not use MOORING_TEST_DATABASE_URL: a server
+// that others may use cannot be stopped.
+func Start(tb testing.TB) *Server {
+	tb.Helper()
+	p, err := defaultPool()
+	if err != nil {
+		tb.Fatalf("pgtest: no Postgres for this test: %v", err)
+	}
+	return p.start(tb)
+}
+
+func (p *pool) start(tb testing.TB) *Server {
+	tb.Helper()
+	c, lease, err := p.private(context.Background())
+	if err != nil {
+		tb.Fatalf("pgtest: no Postgres for this test: %v", err)
+	}
+	s := &Server{tb: tb, cluster: c, lease: lease}
+	tb.Cleanup(s.remove)
+	s.Start()
+	return s
+}
+
+// URL returns the connection URL of the cluster's own, empty database. It stays
+// the same over restarts.
+func (s *Server) URL() string { return s.cluster.url() }
+
+// Database creates a further empty database and returns its URL. The server
+// must be running.
+func (s *Server) Database() string {
+	s.tb.Helper()
+	name := "test_" + randomHex(6)
+	if err := execute(s.URL(), "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
+		s.tb.Fatalf("pgtest: create database: %v", err)
+	}
+	return withDatabase(s.URL(), name)
+}
+
+// Start starts the server again and returns when it answers. It does nothing if
+// the server runs.
+func (s *Server) Start() {
+	s.tb.Helper()
+	if s.cluster.pid != 0 {
+		return
+	}
+	if err := s.cluster.start(context.Background()); err != nil {
+		s.tb.Fatalf("pgtest: %v", err)
+	}
+}
+
+// Stop shuts the server down in order: connections are closed, nothing that was
+// committed is lost. From its return connecting is refused.
+func (s *Server) Stop() {
+	s.tb.Helper()
+	if err := s.cluster.stop(); err != nil {
+		s.tb.Fatalf("pgtest: %v", err)
+	}
+}
+
+// Kill ends the server with SIGKILL, in the middle of whatever it does. The next
+// Start recovers what was committed.
+func (s *Server) Kill() {
+	s.tb.Helper()
+	if err := s.cluster.kill(); err != nil {
+		s.tb.Fatalf("pgtest: %v", err)
+	}
+}
+
+// remove is the cleanup. The lease is given up last, so that the watchdog finds
+// nothing left to do.
+func (s *Server) remove() {
+	if err := s.cluster.kill(); err != nil {
+		s.tb.Errorf("pgtest: %v", err)
+	}
+	if err := remove(s.cluster.dir); err != nil {
+		s.tb.Errorf("pgtest: %v", err)
+	}
+	s.lease.Close()
+}
