@@ -1,0 +1,44 @@
+// What a reader gets: each of these is one snapshot, in which the rows and the
+// authority to see them belong together. The server checks the grants of a
+// snapshot before any of its rows leaves the process.
+
+package session
+
+import "github.com/mooring-rpc/mooring/capability"
+
+// Sight is a session's row and some refs' rows in one snapshot.
+type Sight struct {
+	Now    int64                        // database clock, Unix ms
+	Row    *Row                         // nil if there is none (or for a space); may be Absent or Deleted
+	Grants map[string]*capability.Grant // by ref id; a ref that is not known is not in it
+}
+
+// Page is a piece of a session's log in one snapshot.
+type Page struct {
+	Sight
+	Events []*Event // consecutive cursors, from the one after that asked for (or Row.Base)
+	More   bool     // the log went on beyond Events when it was read
+}
+
+// StatePiece is a part of the folded state. All pieces of one read are of one
+// snapshot and share its Sight; the state is that of Row.Cursor. Deltas of open
+// turns are folded into their parts' payloads.
+type StatePiece struct {
+	Sight
+	Entries []*Entry // in key order over all pieces
+	Turns   []*Turn  // all of them, in the first piece only
+	Last    bool
+}
+
+// Listing is a session in a list of its space.
+type Listing struct {
+	Row
+	Title string // the session info's title; "" if it has none
+}
+
+// Redemption is what a redeeming decides on.
+type Redemption struct {
+	Sight
+	Grant *capability.Grant // nil: no such ref
+	Known bool              // this redemption id was counted before: it is free
+}
