@@ -157,6 +157,7 @@ type Changes struct {
 	Events      []*Event            // by session, in cursor order
 	DropEntries map[string][]string // session → keys, sorted
 	Entries     []*Entry            // by session and key
+	Grown       []*Entry            // like Entries, of others: only TextLen and Grown changed, whatever holds the payload stays
 	Turns       []*Turn             // by session and message
 	Grants      []*capability.Grant // minted
 	Revoke      []RevokedGrant      // with their whole living subtrees, in one statement
