@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -162,34 +161,8 @@ type Changes struct {
 	Grants      []*capability.Grant // minted
 	Revoke      []RevokedGrant      // with their whole living subtrees, in one statement
 	DropState   []string            // sessions deleted: entries, turns, external key and all event payloads go, rows and hashes stay
-	Audit       []*Audit
+	Audit       []*capability.AuditRow
 }
-
-// Audit is one row of who did what with a capability. It never holds a secret.
-type Audit struct {
-	Target string // session or space id
-	At     int64  // database clock, Unix ms
-	Kind   AuditKind
-	Ref    string // the acting ref
-	Actor  string
-	About  string     // the ref it was done to, or the method that was denied
-	Reason fault.Code // AuditDenial: why
-	Cursor uint64     // of the event, where there is one
-}
-
-// AuditKind is what an audit row tells of.
-type AuditKind uint8
-
-// What is audited: append-only numbers.
-const (
-	AuditRedeem AuditKind = 1 + iota
-	AuditShare
-	AuditRevoke
-	AuditBump
-	AuditDenial
-	AuditCreate
-	AuditDelete
-)
 
 // StreamRecord is a batch's record to insert.
 type StreamRecord struct {
