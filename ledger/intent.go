@@ -61,29 +61,24 @@ type Digest [32]byte
 // different intents share an encoding.
 func (in *Intent) Digest() Digest {
 	h := sha256.New()
-	var n [8]byte
-	num := func(v uint64) {
-		binary.BigEndian.PutUint64(n[:], v)
-		h.Write(n[:])
-	}
+	small := make([]byte, 0, 512) // gathers short fields, so that the hash sees few writes
+	num := func(v uint64) { small = binary.BigEndian.AppendUint64(small, v) }
 	text := func(s string) {
 		num(uint64(len(s)))
-		h.Write([]byte(s))
-	}
-	ref := func(r *Ref) {
-		if r == nil {
-			num(0)
-			return
-		}
-		num(1)
-		text(r.Op)
-		text(r.Path)
+		small = append(small, s...)
 	}
 	flag := func(b bool) {
 		if b {
 			num(1)
 		} else {
 			num(0)
+		}
+	}
+	ref := func(r *Ref) {
+		flag(r != nil)
+		if r != nil {
+			text(r.Op)
+			text(r.Path)
 		}
 	}
 	text("mooring intent v1")
@@ -103,9 +98,13 @@ func (in *Intent) Digest() Digest {
 	for _, a := range in.Args {
 		text(a.Name)
 		ref(a.Ref)
-		text(string(a.JSON))
+		num(uint64(len(a.JSON)))
+		h.Write(small)
+		h.Write(a.JSON)
+		small = small[:0]
 	}
 	flag(in.Atomic)
+	h.Write(small)
 	var d Digest
 	h.Sum(d[:0])
 	return d

@@ -63,3 +63,65 @@ type Batch struct {
 	Atomic       bool
 	Ops          []Intent
 }
+
+// Ack is the answer to one batch: one outcome an op, in order, and their
+// counts, which add up to the number of ops.
+type Ack struct {
+	Cursor     uint64 // the session's, after the batch
+	Applied    uint32 // new, and applied
+	Duplicates uint32 // recorded before, whatever their outcome
+	Rejected   uint32 // new, recorded, and not applied
+	Repeated   bool   // the whole batch was a duplicate: every outcome is
+	Outcomes   []Outcome
+}
+
+// NewAck counts outcomes. repeated says that they came from Admit, not Decide.
+func NewAck(cursor uint64, outcomes []Outcome, repeated bool) Ack {
+	a := Ack{Cursor: cursor, Repeated: repeated, Outcomes: outcomes}
+	for i := range outcomes {
+		switch {
+		case repeated:
+			a.Duplicates++
+		case outcomes[i].Status == Applied:
+			a.Applied++
+		default:
+			a.Rejected++
+		}
+	}
+	return a
+}
+
+// statuses are the names of the outcomes on every wire.
+var statuses = [...]string{
+	Applied: "applied", Skipped: "skipped", Denied: "denied", Conflict: "conflict",
+	Rejected: "rejected", Voided: "voided", BatchAborted: "batch_aborted",
+}
+
+// String is the status's name; the zero Status, of a pruned duplicate, is "pruned".
+func (s Status) String() string {
+	switch {
+	case s == 0:
+		return fault.Pruned.String()
+	case int(s) < len(statuses):
+		return statuses[s]
+	}
+	return "unknown"
+}
+
+// Err is nil for an applied outcome, else why the op did not apply, as an
+// error that matches both its status's code (fault.Denied) and its reason
+// (fault.Revoked) in errors.Is.
+func (o *Outcome) Err() error {
+	if o.Status == Applied {
+		return nil
+	}
+	e := &fault.Error{Code: o.Reason, Message: o.Message, At: o.At}
+	kind, ok := fault.Named(o.Status.String())
+	if !ok || kind == o.Reason {
+		if o.Status == Conflict {
+			e.At = o.Cursor
+		}
+		return e
+	}
+	return kind.Because(e, "%s", e.Error())
+}
