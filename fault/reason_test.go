@@ -1,0 +1,25 @@
+package fault
+
+import "testing"
+
+func TestReasonReadsBack(t *testing.T) {
+	for _, e := range []*Error{
+		Revoked.With("the ref was revoked: ask its owner for another"),
+		CursorExpired.With("the log starts at 42").Pos(42),
+		{Code: Draining},
+		{Code: Gap, At: 7},
+	} {
+		got, ok := ParseReason(e.Reason())
+		if !ok || got.Code != e.Code || got.Message != e.Message || got.At != e.At {
+			t.Errorf("%q reads back as %+v, %v", e.Reason(), got, ok)
+		}
+	}
+}
+
+func TestOtherTextIsNoReason(t *testing.T) {
+	for _, text := range []string{"", "none", "internal error", "method 7 is unknown", "gap@x: y", "gap@-1", ": x"} {
+		if e, ok := ParseReason(text); ok {
+			t.Errorf("%q reads as %+v", text, e)
+		}
+	}
+}
