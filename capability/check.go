@@ -1,0 +1,84 @@
+package capability
+
+// What a ref allows now, and who may hold it.
+
+import (
+	"crypto/subtle"
+	"slices"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Check says whether g allows need at this moment, nil if it does. epoch is the
+// session's present one (0 for a space), now the database's clock in Unix ms.
+// method narrows Append to one op method; "" asks for the right as such. need 0
+// asks only whether the ref is alive. The first that fits:
+//
+//	no row                                UnknownRef
+//	revoked, itself or by one above it    Revoked, At = the cut
+//	minted under another epoch            StaleEpoch, At = the present epoch
+//	now at or past its expiry             Expired, At = the expiry
+//	a right it does not carry             MissingRight
+//	Append, but not of this method        MissingRight
+//
+// Its own row is all it takes: revoking marks the whole subtree, and Narrow
+// keeps every limit within the parent's.
+func Check(g *Grant, epoch uint64, now int64, need Rights, method string) *fault.Error {
+	switch {
+	case g == nil:
+		return unknown()
+	case g.Revoked != 0:
+		return fault.Revoked.With("the ref was revoked at cursor %d: ask whoever shared it for a new one", g.Cut).Pos(g.Cut)
+	case !g.Owner && g.Epoch != epoch:
+		return fault.StaleEpoch.With("the ref was shared under epoch %d, the session is at epoch %d: ask its owner for a new one", g.Epoch, epoch).Pos(epoch)
+	case g.Expires != 0 && now >= g.Expires:
+		return fault.Expired.With("the ref expired %d ms ago: ask whoever shared it for a new one", now-g.Expires).Pos(uint64(g.Expires))
+	case !g.Rights.Has(need):
+		return fault.MissingRight.With("this takes %s, the ref carries %s: ask for a ref that has it", need, g.Rights)
+	case need.Has(Append) && method != "" && len(g.Methods) > 0 && !slices.Contains(g.Methods, method):
+		return fault.MissingRight.With("the ref may append only some methods, and %q is not one of them", clip(method))
+	}
+	return nil
+}
+
+// Open says whether whoever shows secret s for ref id holds that ref, nil if so;
+// g is the id's row, or nil. A dead ref with the right secret opens too: Check is
+// what refuses its use. NotYetKnown is for an unseen id that is derived from s,
+// so whose minting may still be on its way; everything else is UnknownRef, with
+// one text, after the same work for an unknown id as for a wrong secret.
+func Open(g *Grant, id string, s Secret) *fault.Error {
+	held := Matches(g, s)
+	derived := Fits(id, s)
+	switch {
+	case held && g.ID == id:
+		return nil
+	case g == nil && derived:
+		return fault.NotYetKnown.With("the op that mints this ref has not arrived yet: it comes when its maker is online")
+	}
+	return unknown()
+}
+
+// Matches says whether s is the secret of g, in constant time and with the same
+// work for a nil g.
+func Matches(g *Grant, s Secret) bool {
+	want := [32]byte{} // no SHA-256 that anyone knows a preimage of
+	if g != nil {
+		want = g.Hash
+	}
+	got := s.Hash()
+	same := subtle.ConstantTimeCompare(want[:], got[:]) == 1
+	return same && g != nil && !s.IsZero()
+}
+
+// CheckRedemption says whether one more redemption fits g's limit. known says
+// that this redemption id was counted before: it is free.
+func CheckRedemption(g *Grant, known bool) *fault.Error {
+	if known || g.Limit == 0 || g.Used < g.Limit {
+		return nil
+	}
+	return fault.Exhausted.With("the ref was redeemed %d times, as often as it allows: ask whoever shared it for a new one", g.Used)
+}
+
+func unknown() *fault.Error {
+	return fault.UnknownRef.With("there is no such ref, or its secret is another: check that it was copied whole")
+}

@@ -1,0 +1,221 @@
+package capability
+
+// Delegation: a ref minted from another has at most its rights and limits.
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Bounds of what a minted ref carries.
+const (
+	maxLabel   = 200 // bytes
+	maxActor   = 256 // bytes
+	maxSegment = 64  // bytes of one segment of an actor
+	maxMethods = 64
+)
+
+// DefaultOwnerActor is the actor of an owner ref whose maker named none.
+const DefaultOwnerActor = "owner"
+
+// Minting is what a ref is asked to be. Zero fields take the parent's own:
+// its methods, expiry, first cursor, limit and actor.
+type Minting struct {
+	ID      string // for the parent's target, or the new session for MintOwner
+	Hash    [32]byte
+	Rights  Rights // required by Mint, not looked at by MintOwner
+	Methods []string
+	Expires int64 // Unix ms
+	From    uint64
+	Limit   uint32
+	Label   string
+	Actor   string
+}
+
+// Mint makes the grant that m asks for, from parent and within it. epoch is the
+// session's present one, now the database's clock. Whether parent may share at
+// all is Check's to say. Errors: BadArgument for a malformed wish, Widening for
+// one beyond the parent.
+func Mint(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Error) {
+	if Target(m.ID) != parent.Target {
+		return nil, fault.BadArgument.With("the new ref's id is not one for %s", parent.Target)
+	}
+	if m.Rights == 0 {
+		return nil, fault.BadArgument.With("a ref needs rights: name at least one of %s", parent.Rights)
+	}
+	g := m.grant(parent, now)
+	g.Rights, g.Epoch = m.Rights, epoch
+	if !IsSession(g.Target) {
+		g.Epoch = 0
+	}
+	if len(g.Methods) == 0 && g.Rights.Has(Append) {
+		g.Methods = slices.Clone(parent.Methods)
+	}
+	if g.Actor == "" {
+		g.Actor = parent.Actor
+	}
+	if err := checkMinted(g); err != nil {
+		return nil, err
+	}
+	if err := Narrow(parent, g); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// MintOwner makes the owner ref of a new session from the space ref that creates
+// it: all session rights, no epoch, not longer than the space ref itself.
+// Errors as for Mint, MissingRight if space may not create.
+func MintOwner(space *Grant, m Minting, now int64) (*Grant, *fault.Error) {
+	target := Target(m.ID)
+	if !IsSession(target) {
+		return nil, fault.BadArgument.With("the owner ref's id is not one for a session")
+	}
+	if !IsSpace(space.Target) || !space.Rights.Has(Create) {
+		return nil, fault.MissingRight.With("creating a session takes a space ref with create, this one carries %s", space.Rights)
+	}
+	m.Methods, m.From, m.Limit = nil, 0, 0
+	g := m.grant(space, now)
+	g.Target, g.Owner, g.Rights, g.From, g.Limit = target, true, SessionRights, 0, 0
+	if g.Actor == "" {
+		g.Actor = under(space.Actor, DefaultOwnerActor)
+	}
+	if err := checkMinted(g); err != nil {
+		return nil, err
+	}
+	if err := narrowLimits(space, g); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+func (m Minting) grant(parent *Grant, now int64) *Grant {
+	g := &Grant{ID: m.ID, Target: parent.Target, Parent: parent.ID, Hash: m.Hash, Methods: slices.Clone(m.Methods),
+		Expires: m.Expires, From: m.From, Limit: m.Limit, Label: m.Label, Actor: m.Actor, Created: now}
+	if g.Expires == 0 {
+		g.Expires = parent.Expires
+	}
+	if g.From == 0 {
+		g.From = parent.From
+	}
+	if g.Limit == 0 {
+		g.Limit = parent.Limit
+	}
+	return g
+}
+
+// Narrow says whether child is within parent in every dimension, nil if it is:
+// target, rights, append's methods, epoch, expiry, first visible cursor,
+// redemptions, actor; and it is no owner ref. The error is Widening.
+func Narrow(parent, child *Grant) *fault.Error {
+	switch {
+	case child.Parent != parent.ID || child.Target != parent.Target:
+		return fault.Widening.With("the new ref is not minted from %s", parent.ID)
+	case child.Owner:
+		return fault.Widening.With("owner refs are made with their session and not by sharing")
+	case !parent.Rights.Has(child.Rights):
+		return fault.Widening.With("the new ref would carry %s, its parent carries %s", child.Rights, parent.Rights)
+	case !parent.Owner && child.Epoch != parent.Epoch:
+		return fault.Widening.With("the new ref would be of epoch %d, its parent is of epoch %d", child.Epoch, parent.Epoch)
+	case child.Rights.Has(Append) && len(parent.Methods) > 0 && (len(child.Methods) == 0 || !subset(child.Methods, parent.Methods)):
+		return fault.Widening.With("the new ref may append only what its parent may: %s", strings.Join(parent.Methods, ", "))
+	case parent.From > 1 && child.From < parent.From:
+		return fault.Widening.With("the new ref would show events from cursor %d, its parent shows them from %d", child.From, parent.From)
+	case parent.Limit != 0 && (child.Limit == 0 || child.Limit > parent.Limit):
+		return fault.Widening.With("the new ref would allow more redemptions than its parent's %d", parent.Limit)
+	}
+	return narrowLimits(parent, child)
+}
+
+// narrowLimits are the limits that hold between a space ref and an owner ref too.
+func narrowLimits(parent, child *Grant) *fault.Error {
+	switch {
+	case parent.Expires != 0 && (child.Expires == 0 || child.Expires > parent.Expires):
+		return fault.Widening.With("the new ref would outlive its parent, which expires at %d", parent.Expires)
+	case !within(child.Actor, parent.Actor):
+		return fault.Widening.With("the new ref's actor must be %s or a path under it", parent.Actor)
+	}
+	return nil
+}
+
+// checkMinted says whether what a ref was asked to carry is well formed.
+func checkMinted(g *Grant) *fault.Error {
+	all := SessionRights
+	if IsSpace(g.Target) {
+		all = SpaceRights
+	}
+	switch {
+	case !all.Has(g.Rights):
+		return fault.BadArgument.With("%s is not for this kind of ref: there are %s", g.Rights&^all, all)
+	case g.Hash == [32]byte{}:
+		return fault.BadArgument.With("the new ref has no hash of its secret")
+	case g.Expires < 0:
+		return fault.BadArgument.With("expires_at is Unix milliseconds")
+	case len(g.Label) > maxLabel || hasControl(g.Label):
+		return fault.BadArgument.With("a label is at most %d bytes of text without control characters", maxLabel)
+	case len(g.Methods) > maxMethods:
+		return fault.BadArgument.With("at most %d methods can be named", maxMethods)
+	case len(g.Methods) > 0 && !g.Rights.Has(Append):
+		return fault.BadArgument.With("methods narrow the append right, which the new ref does not carry")
+	case !actorPath(g.Actor):
+		return fault.BadArgument.With("an actor is segments of letters, digits and _ . : @ + - with slashes between, at most %d bytes", maxActor)
+	}
+	for _, m := range g.Methods {
+		if m == "" || len(m) > maxSegment || hasControl(m) {
+			return fault.BadArgument.With("%q cannot be a method's name", clip(m))
+		}
+	}
+	return nil
+}
+
+// within says whether path is root or below it; everything is below "".
+func within(path, root string) bool {
+	return root == "" || path == root || strings.HasPrefix(path, root+"/")
+}
+
+func under(root, name string) string {
+	if root == "" {
+		return name
+	}
+	return root + "/" + name
+}
+
+func actorPath(p string) bool {
+	if p == "" {
+		return true
+	}
+	if len(p) > maxActor {
+		return false
+	}
+	for _, seg := range strings.Split(p, "/") {
+		if seg == "" || seg == "." || seg == ".." || len(seg) > maxSegment {
+			return false
+		}
+		for _, c := range []byte(seg) {
+			if !alphanumeric(c) && !strings.ContainsRune("_.:@+-", rune(c)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func subset(part, whole []string) bool {
+	for _, m := range part {
+		if !slices.Contains(whole, m) {
+			return false
+		}
+	}
+	return true
+}
+
+func hasControl(s string) bool {
+	for _, c := range s {
+		if c < ' ' || c == 0x7f || c == '\uFFFD' {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,152 @@
+package capability
+
+// Sturdy refs as people and files hold them:
+//
+//	mooring://HOST[:PORT][,HOST…][/PREFIX]/ID#SECRET
+//
+// and moorings:// over TLS. The text is a bearer secret: only Text gives it,
+// everything else that prints a Ref leaves the secret out.
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Ref is a sturdy ref with the places it is served at. A Ref without ID and
+// Secret is an address alone (ParseAddress).
+type Ref struct {
+	TLS    bool
+	Hosts  []string // HOST:PORT each, IPv6 in brackets; tried in turn
+	Prefix string   // path below which the server is mounted, without slashes at its ends
+	ID     string   // TARGET.TAIL
+	Secret Secret
+}
+
+// New makes a new ref for target at r's address, as a client does, offline.
+func (r Ref) New(target string) Ref {
+	s := NewSecret()
+	return r.With(DeriveID(target, s), s)
+}
+
+// With is r's address with another id and secret.
+func (r Ref) With(id string, s Secret) Ref {
+	r.Hosts = append([]string(nil), r.Hosts...)
+	r.ID, r.Secret = id, s
+	return r
+}
+
+// Target is the session or space the ref is for; "" for an address alone.
+func (r Ref) Target() string { return Target(r.ID) }
+
+// Text is the ref's whole text, secret and all. Whoever has it has the
+// capability: it goes to files of mode 0600 and to the one who asked for it.
+func (r Ref) Text() string { return r.public() + "#" + r.Secret.RevealText() }
+
+// Address is the text without id and secret: mooring://HOST[,HOST…][/PREFIX].
+func (r Ref) Address() string {
+	var b strings.Builder
+	b.WriteString("mooring")
+	if r.TLS {
+		b.WriteByte('s')
+	}
+	b.WriteString("://")
+	for i, h := range r.Hosts {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strings.TrimSuffix(h, ":"+DefaultPort))
+	}
+	if r.Prefix != "" {
+		b.WriteByte('/')
+		b.WriteString(r.Prefix)
+	}
+	return b.String()
+}
+
+func (r Ref) public() string {
+	if r.ID == "" {
+		return r.Address()
+	}
+	return r.Address() + "/" + r.ID
+}
+
+// URLs are the WebSocket endpoints to dial, one a host, in order.
+func (r Ref) URLs() []string {
+	scheme, path := "ws://", "/capnp"
+	if r.TLS {
+		scheme = "wss://"
+	}
+	if r.Prefix != "" {
+		path = "/" + r.Prefix + path
+	}
+	urls := make([]string, len(r.Hosts))
+	for i, h := range r.Hosts {
+		urls[i] = scheme + h + path
+	}
+	return urls
+}
+
+// ClearTextHost is the first host that would get the secret in clear over a
+// network: one that is not loopback, without TLS. "" if there is none.
+func (r Ref) ClearTextHost() string {
+	if r.TLS {
+		return ""
+	}
+	for _, h := range r.Hosts {
+		if !loopback(h) {
+			return h
+		}
+	}
+	return ""
+}
+
+// CheckPlaintext refuses (Plaintext) a ref whose secret would go out in clear to
+// any host but loopback, unless allowed. Clients ask before they dial.
+func (r Ref) CheckPlaintext(allowed bool) error {
+	if h := r.ClearTextHost(); h != "" && !allowed {
+		return fault.Plaintext.With("this would send a secret in clear to %s: use a moorings:// ref, or say that plain text is allowed", h)
+	}
+	return nil
+}
+
+// loopback says whether HOST:PORT is this machine whatever a resolver says.
+func loopback(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// String is the text with a placeholder for the secret, as are all the forms below.
+func (r Ref) String() string {
+	if r.ID == "" {
+		return r.Address()
+	}
+	return r.public() + "#" + redacted
+}
+
+// GoString is String.
+func (r Ref) GoString() string { return r.String() }
+
+// Format prints String for every verb.
+func (r Ref) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(r.String())) }
+
+// LogValue is String.
+func (r Ref) LogValue() slog.Value { return slog.StringValue(r.String()) }
+
+// MarshalText gives String, which ParseRef refuses: a ref is stored by its Text.
+func (r Ref) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// MarshalJSON gives String, which ParseRef refuses: a ref is stored by its Text.
+func (r Ref) MarshalJSON() ([]byte, error) { return json.Marshal(r.String()) }

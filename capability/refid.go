@@ -1,0 +1,93 @@
+package capability
+
+// Ids of refs: TARGET "." TAIL. The id carries its session's or space's id, so
+// that a server knows where to look before it knows the ref. A tail made by a
+// client is marked "o" and derived from the secret; one made by a server is
+// "s" and a ULID.
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"strings"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// Prefixes of the ids that refs are for; a ULID follows.
+const (
+	SessionPrefix = "ses_"
+	SpacePrefix   = "spc_"
+)
+
+// Marks of a ref id's tail.
+const (
+	offlineMark = 'o'
+	serverMark  = 's'
+)
+
+const derivedBytes = 16 // of the digest, in an offline id
+
+var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// IsSession says whether id is a well-formed session id.
+func IsSession(id string) bool { return isPrefixedULID(id, SessionPrefix) }
+
+// IsSpace says whether id is a well-formed space id.
+func IsSpace(id string) bool { return isPrefixedULID(id, SpacePrefix) }
+
+// DeriveID is the id of the ref that a client makes for target (a session or
+// space id) with secret s: anyone who has both can check that they fit.
+func DeriveID(target string, s Secret) string {
+	h := sha256.New()
+	h.Write([]byte("mooring ref id v1\x00"))
+	h.Write([]byte(target))
+	h.Write(s.Reveal())
+	return target + "." + string(offlineMark) + base32Lower.EncodeToString(h.Sum(nil)[:derivedBytes])
+}
+
+// ServerID is the id of a ref that a server makes for target.
+func ServerID(target string, u ulid.ULID) string {
+	return target + "." + string(serverMark) + u.String()
+}
+
+// Target is the session or space a ref id is for; "" if the id is not well formed.
+func Target(id string) string {
+	target, tail, ok := strings.Cut(id, ".")
+	if !ok || tail == "" || !IsSession(target) && !IsSpace(target) {
+		return ""
+	}
+	switch tail[0] {
+	case offlineMark:
+		b, err := base32Lower.DecodeString(tail[1:])
+		if err != nil || len(b) != derivedBytes || base32Lower.EncodeToString(b) != tail[1:] {
+			return ""
+		}
+	case serverMark:
+		if !isPrefixedULID(tail, string(serverMark)) {
+			return ""
+		}
+	default:
+		return ""
+	}
+	return target
+}
+
+// Offline says whether a well-formed ref id is marked as made by a client.
+func Offline(id string) bool {
+	t := Target(id)
+	return t != "" && id[len(t)+1] == offlineMark
+}
+
+// Fits says whether id is the one derived from its own target and secret s.
+func Fits(id string, s Secret) bool {
+	return Offline(id) && !s.IsZero() && DeriveID(Target(id), s) == id
+}
+
+func isPrefixedULID(id, prefix string) bool {
+	rest, ok := strings.CutPrefix(id, prefix)
+	if !ok {
+		return false
+	}
+	u, err := ulid.ParseStrict(rest)
+	return err == nil && u.String() == rest
+}

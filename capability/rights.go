@@ -1,0 +1,104 @@
+package capability
+
+// Rights and how they are written.
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Rights is a set of things a ref may allow.
+type Rights uint8
+
+// Rights on a session, then those on a space.
+const (
+	Read Rights = 1 << iota
+	Append
+	Share
+	Revoke
+	Create
+	List
+)
+
+// SessionRights is all a session ref can carry, SpaceRights all a space ref can.
+const (
+	SessionRights = Read | Append | Share | Revoke
+	SpaceRights   = Create | List
+)
+
+// rightNames are in the order of the bits.
+var rightNames = [...]string{"read", "append", "share", "revoke", "create", "list"}
+
+// Has says whether r has every right in need.
+func (r Rights) Has(need Rights) bool { return r&need == need }
+
+// Names are the rights' names, in a fixed order.
+func (r Rights) Names() []string {
+	names := []string{}
+	for i, n := range rightNames {
+		if r&(1<<i) != 0 {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// String is the names with commas, as ParseRights takes them; "none" for none.
+func (r Rights) String() string {
+	if names := r.Names(); len(names) > 0 {
+		return strings.Join(names, ",")
+	}
+	return "none"
+}
+
+// ParseRights reads names with commas: "read,append". At least one; the error
+// is BadArgument.
+func ParseRights(text string) (Rights, error) { return RightsNamed(strings.Split(text, ",")) }
+
+// RightsNamed is the set of the rights named; at least one, blanks around a name
+// are passed over. The error is BadArgument.
+func RightsNamed(names []string) (Rights, error) {
+	var set Rights
+next:
+	for _, name := range names {
+		name = strings.TrimSpace(name)
+		for i, n := range rightNames {
+			if n == name {
+				set |= 1 << i
+				continue next
+			}
+		}
+		return 0, fault.BadArgument.With("%q is not a right: there are %s", clip(name), strings.Join(rightNames[:], ", "))
+	}
+	if set == 0 {
+		return 0, fault.BadArgument.With("no rights are named: there are %s", strings.Join(rightNames[:], ", "))
+	}
+	return set, nil
+}
+
+// MarshalJSON is the list of names.
+func (r Rights) MarshalJSON() ([]byte, error) { return json.Marshal(r.Names()) }
+
+// UnmarshalJSON reads a list of names; the error is BadArgument.
+func (r *Rights) UnmarshalJSON(data []byte) error {
+	var names []string
+	if err := json.Unmarshal(data, &names); err != nil {
+		return fault.BadArgument.Because(err, "rights are a list of names: %s", strings.Join(rightNames[:], ", "))
+	}
+	set, err := RightsNamed(names)
+	if err != nil {
+		return err
+	}
+	*r = set
+	return nil
+}
+
+// clip bounds what a message echoes.
+func clip(s string) string {
+	if len(s) > 64 {
+		s = s[:64] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}

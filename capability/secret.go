@@ -1,0 +1,105 @@
+package capability
+
+// Secrets: 256 bits that are never printed by accident. A Secret goes through
+// every fmt verb, slog, and JSON as a placeholder; only Reveal and Ref.Text
+// give it away.
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// SecretBytes is the length of a secret, and secretText that of its text.
+const (
+	SecretBytes = 32
+	secretText  = 43
+)
+
+// redacted stands in for a secret wherever one would be printed.
+const redacted = "…"
+
+// Secret is the secret half of a sturdy ref, or of an outbox. It is immutable
+// and copied freely; the zero Secret is none. The bytes stand behind a pointer
+// so that fmt prints an address and not them even where it cannot call our
+// methods (an unexported field of somebody's struct). Compare with Equal, not ==.
+type Secret struct{ bytes *[SecretBytes]byte }
+
+// NewSecret makes a secret from the system's randomness.
+func NewSecret() Secret {
+	var b [SecretBytes]byte
+	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
+	return Secret{&b}
+}
+
+// SecretFrom takes the 32 bytes of a secret, as a wire carries them. The error
+// is BadRefText.
+func SecretFrom(bytes []byte) (Secret, error) {
+	if len(bytes) != SecretBytes {
+		return Secret{}, fault.BadRefText.With("a secret has %d bytes, not %d", SecretBytes, len(bytes))
+	}
+	return Secret{(*[SecretBytes]byte)(append([]byte(nil), bytes...))}, nil
+}
+
+// ParseSecret takes a secret's text: 43 characters of base64url, unpadded. The
+// error is BadRefText and never repeats the text.
+func ParseSecret(text string) (Secret, error) {
+	if len(text) != secretText {
+		return Secret{}, fault.BadRefText.With("the secret has %d characters, not %d: was the ref cut off?", len(text), secretText)
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) != SecretBytes {
+		return Secret{}, fault.BadRefText.With("the secret is not base64url text: was the ref mistyped?")
+	}
+	return Secret{(*[SecretBytes]byte)(b)}, nil
+}
+
+// Reveal gives a copy of the bytes; nil for the zero Secret.
+func (s Secret) Reveal() []byte {
+	if s.bytes == nil {
+		return nil
+	}
+	return append([]byte(nil), s.bytes[:]...)
+}
+
+// RevealText gives the text that ParseSecret takes; "" for the zero Secret.
+func (s Secret) RevealText() string {
+	if s.bytes == nil {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(s.bytes[:])
+}
+
+// IsZero says whether there is no secret.
+func (s Secret) IsZero() bool { return s.bytes == nil }
+
+// Hash is the secret's SHA-256: what the server keeps.
+func (s Secret) Hash() [32]byte { return sha256.Sum256(s.Reveal()) }
+
+// Equal compares in constant time.
+func (s Secret) Equal(t Secret) bool {
+	return subtle.ConstantTimeCompare(s.Reveal(), t.Reveal()) == 1
+}
+
+// String is a placeholder, as are all the forms below.
+func (s Secret) String() string { return redacted }
+
+// GoString is a placeholder.
+func (s Secret) GoString() string { return redacted }
+
+// Format prints a placeholder for every verb.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
+
+// LogValue is a placeholder.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalText gives a placeholder, which no one can parse back.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// MarshalJSON gives a placeholder, which no one can parse back.
+func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
