@@ -1,0 +1,40 @@
+// Package outbox is the client's durable queue of op intents and the loop that
+// sends them.
+//
+// Commit puts a batch of ops into a database, SQLite (a file) or Postgres, and
+// returns when it is durable; no server is needed for that. Any number of
+// processes may commit to one outbox. Whichever of them runs Run and holds the
+// outbox's lease sends: it gives out seq per session, durably, before the first
+// send, keeps several batches of each session in flight, stores the outcomes
+// that come back and tells whoever waits for them. All else follows from the
+// ledger on the server, which makes every repetition harmless:
+//
+//   - A batch is never split, merged or reordered. What was sent once is sent
+//     again as the same bytes until its outcome is stored.
+//   - Persist before send: seq, references replaced by values, and voids are in
+//     the database before the server can see them.
+//   - Outcomes are acknowledged to the server only once they are stored, and
+//     never past an op that an unfinished one refers to.
+//   - One process sends. A takeover raises the incarnation, which fences the
+//     former holder here (its transactions find another incarnation) and on the
+//     server.
+//
+// # Order
+//
+// Batches of a session are sent in the order in which they became durable. So
+// each committer's order is kept: a batch whose Commit returned, or whose
+// transaction committed, before the next one began, goes first; batches of one
+// Postgres transaction keep the order of their calls. Transactions that overlap
+// have no order between them, and none waits for another: a row that becomes
+// visible late, with a lower number than rows already sent, is found all the
+// same, because the sender looks for rows without a seq and not for rows beyond
+// the last one.
+//
+// # How it is built
+//
+// machine.go is the logic of queues and streams, without database, clock or
+// socket; run.go is the loop around it. writer.go is the one goroutine that
+// writes: what Commits, outcomes and seqs have gathered goes into one
+// transaction. tables.go holds the SQL that both databases share, sqlite.go and
+// postgres.go what differs.
+package outbox

@@ -1,0 +1,103 @@
+package outbox
+
+// What callers put in and get back.
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Op is one op intent as its author states it.
+type Op struct {
+	// ID is the op id, a ULID. Empty: OpID of the batch and the op's place is
+	// taken, which is also the cheapest to store.
+	ID     string
+	Method string
+	Args   []ledger.Arg
+	// DependsOn names ops without which this one must not apply.
+	DependsOn []string
+	Expected  ledger.Expect
+	// Retries names the failed op that this one stands for, if any. It stays in
+	// the outbox: Row shows it, and later references to the old op follow it.
+	Retries string
+}
+
+// Batch is what Commit makes durable as a whole: ops of one session.
+//
+// References, in Args, Expected and DependsOn, name ops that come earlier in the
+// batch or are in the outbox already, of this session or another.
+type Batch struct {
+	// ID is the batch id, a ULID; NewBatchID makes one, and so does Commit if it
+	// is empty. Committing the same batch under the same id again changes
+	// nothing and gives the same Ticket.
+	ID      string
+	Session string // ses_ + ULID
+	// Via is the id of the ref to send through, one that PutRef has stored. ""
+	// is the session's own (RefFor). A batch that begins with create or fork
+	// names the space's ref here; "" is the only space ref there is.
+	Via    string
+	Atomic bool
+	Ops    []Op
+}
+
+// Ticket names a committed batch and its ops, in order. Any later process can
+// Wait on it, for 30 days after the batch is finished.
+type Ticket struct {
+	Batch string
+	Ops   []string
+}
+
+// opBits is how many low bits of a batch id are zero: room for its ops' ids.
+const opBits = 16
+
+var ids struct {
+	sync.Mutex
+	last ulid.ULID
+}
+
+// NewBatchID makes a batch id: a ULID of the present time whose last 16 bits are
+// zero. Ids of one process are ascending. Safe for concurrent use.
+func NewBatchID() string {
+	var id ulid.ULID
+	_ = id.SetTime(uint64(time.Now().UnixMilli())) // fails in the year 10889
+	_, _ = rand.Read(id[6:14])                     // never fails: it ends the process instead
+	id[6] &= 0x7f                                  // room to count up within a millisecond
+	ids.Lock()
+	defer ids.Unlock()
+	if id.Compare(ids.last) <= 0 || id.Time() == ids.last.Time() {
+		id = ids.last
+		step := binary.BigEndian.Uint64(id[6:14]) + 1
+		binary.BigEndian.PutUint64(id[6:14], step)
+	}
+	ids.last = id
+	return id.String()
+}
+
+// OpID is the id that Commit gives to the op at place i (from 0) of a batch with
+// an id from NewBatchID, if it has none. It is the batch's id plus i + 1, so one
+// can refer to an op before it is committed, and find its batch without an
+// index. For other batch ids it is a fresh ULID.
+func OpID(batch string, i int) string {
+	id, err := ulid.ParseStrict(batch)
+	if err != nil || id[14] != 0 || id[15] != 0 || i < 0 || i+1 >= 1<<opBits {
+		return ulid.Make().String()
+	}
+	binary.BigEndian.PutUint16(id[14:], uint16(i+1))
+	return id.String()
+}
+
+// batchOf is the batch id that an id made by OpID belongs to.
+func batchOf(op string) string {
+	id, err := ulid.ParseStrict(op)
+	if err != nil {
+		return ""
+	}
+	id[14], id[15] = 0, 0
+	return id.String()
+}
