@@ -1,0 +1,217 @@
+package session
+
+// The applier: what the ledger's rules ask of a session for one submission.
+// It authorizes on rows read under lock, runs the op over the view, and writes
+// the event. One rule stands here and nowhere else: an event of a stream takes
+// back the interruption of that stream's own turns.
+
+import (
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// applier implements ledger.Effects.
+type applier struct {
+	v      *view
+	s      *sessionView
+	cfg    *Config
+	sub    *Submission
+	outbox string            // the proven outbox; "" for a direct call
+	op     *ledger.Intent    // the op in hand; nil for a direct call
+	grant  *capability.Grant // what it acts under, once authorized
+	alive  bool              // some op was authorized: a sign of the stream's life
+}
+
+// changeResult is what every op answers at least.
+type changeResult struct {
+	Cursor    uint64 `json:"cursor"`              // of its event, or the session's if there is none
+	Unchanged bool   `json:"unchanged,omitempty"` // it was so already, and no event was made
+}
+
+func (r changeResult) at() uint64 { return r.Cursor }
+
+// result is an op's result; as JSON it is what references read.
+type result interface{ at() uint64 }
+
+func (a *applier) changed() changeResult { return changeResult{Cursor: a.s.row.Cursor} }
+func (a *applier) unchanged() changeResult {
+	return changeResult{Cursor: a.s.row.Cursor, Unchanged: true}
+}
+
+// Cursor is the session's, with what this batch has done so far.
+func (a *applier) Cursor() uint64 { return a.s.row.Cursor }
+
+// Mark is a place that Undo takes the view back to.
+func (a *applier) Mark() any { return a.v.mark() }
+
+// Undo takes back everything since m.
+func (a *applier) Undo(m any) { a.v.undo(m.(mark)) }
+
+// Authorize says why the submission's ref may not do op.
+func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
+	m := methods[op.Method] // of a void, or of no method at all: the ref must be alive
+	making := op.Method == MethodCreate || op.Method == MethodFork
+	if making || a.sub.Space != "" && a.s.row.Life == Absent {
+		return a.underSpace()
+	}
+	if err := a.under(m, op.Method, abortsTurn(op)); err != nil {
+		return err
+	}
+	a.alive = true
+	return nil
+}
+
+// underSpace authorizes by the space's ref: for create and fork, and for what
+// comes when they have not applied.
+func (a *applier) underSpace() *fault.Error {
+	if !capability.IsSpace(capability.Target(a.sub.Space)) {
+		return fault.MissingRight.With("sessions are made through their space: ask it for the session first")
+	}
+	g, err := a.v.grant(a.sub.Space)
+	if err != nil {
+		return err
+	}
+	if err := capability.Check(g, 0, a.v.now, capability.Create, ""); err != nil {
+		return err
+	}
+	a.grant = g
+	return nil
+}
+
+// under authorizes by the submission's own ref.
+func (a *applier) under(m method, name string, aborts bool) *fault.Error {
+	id, ok := Acting(&a.s.row, a.sub.Ref, a.sub.Space, a.outbox)
+	if !ok {
+		return fault.UnknownRef.With("this session was made by another outbox: restore its own ref")
+	}
+	g, err := a.v.grant(id)
+	if err != nil {
+		return err
+	}
+	if g != nil && g.Target != a.s.row.ID {
+		g = nil
+	}
+	limited := name
+	if m.need != capability.Append {
+		limited = ""
+	}
+	err = capability.Check(g, a.s.row.Epoch, a.v.now, m.need, limited)
+	if err != nil && err.Code == fault.MissingRight && aborts {
+		err = capability.Check(g, a.s.row.Epoch, a.v.now, capability.Revoke, "")
+	}
+	switch {
+	case err != nil:
+		return err
+	case m.owner && !g.Owner:
+		return fault.NotAnOwner.With("only the session's owner ref may do this")
+	}
+	a.grant = g
+	return nil
+}
+
+// Acting is the ref that an object acts under in a session: its own (ref), for
+// one that was restored. One that a space ref's create gave (space not "") acts
+// as the owner ref it names only for the outbox whose create made the session:
+// naming an owner ref is not holding it. outbox is one the object has proven.
+func Acting(row *Row, ref, space, outbox string) (id string, ok bool) {
+	if space != "" && (outbox == "" || row.Creator != outbox) {
+		return "", false
+	}
+	return ref, true
+}
+
+// abortsTurn says whether op is a finalize as aborted, which revoke allows too.
+func abortsTurn(op *ledger.Intent) bool {
+	return op != nil && op.Method == MethodFinalize && argText(op, "status") == "aborted"
+}
+
+// Apply does op, whose arguments are all values.
+func (a *applier) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
+	do, err := decodeOp(op, a.cfg.Limits)
+	if err != nil {
+		return 0, nil, err
+	}
+	a.op = op
+	r, err := do.apply(a)
+	if err != nil {
+		return 0, nil, err
+	}
+	return r.at(), encode(r), nil
+}
+
+// live says whether there is a session to do anything with.
+func (a *applier) live() *fault.Error {
+	switch a.s.row.Life {
+	case Absent:
+		return fault.NotFound.With("there is no session %s: create it first", a.s.row.ID)
+	case Deleted:
+		return fault.SessionDeleted.With("the session was deleted")
+	}
+	return nil
+}
+
+// emit writes the op's event at the next cursor. payload is kept, not copied.
+func (a *applier) emit(name, key string, schema uint32, payload []byte) *Event {
+	e := &Event{Method: name, Key: key, Schema: schema, Payload: payload, Ref: a.grant.ID, Actor: a.grant.Actor, Outbox: a.outbox}
+	if a.op != nil {
+		e.Op, e.Batch = a.op.OpID, a.op.BatchID
+	}
+	a.v.emit(a.s, e)
+	if a.outbox != "" {
+		for _, t := range a.v.knownTurns(a.s, a.outbox) {
+			if t.Status == Interrupted {
+				back := *t
+				back.Status = Streaming
+				a.v.setTurn(a.s, back)
+			}
+		}
+	}
+	return e
+}
+
+// emit puts e, of which method to batch are set, at the end of the session's log.
+func (v *view) emit(s *sessionView, e *Event) {
+	row := v.changeRow(s)
+	row.Cursor++
+	row.Updated = v.now
+	e.Session, e.Cursor, e.At, e.Sum = row.ID, row.Cursor, v.now, SumOf(e.Payload)
+	e.Hash = Chain(row.Head, e)
+	row.Head = e.Hash
+	n := len(s.events)
+	v.log(func() { s.events = s.events[:n] })
+	s.events = append(s.events, e)
+}
+
+func (a *applier) leaseEnd() int64 { return a.v.now + a.cfg.Lease.Milliseconds() }
+
+// renew gives the stream's open turns a new lease, as any op does, and takes
+// back an interruption that no event of the batch has taken back.
+func (a *applier) renew() *fault.Error {
+	turns, err := a.v.openTurns(a.s, a.outbox)
+	if err != nil {
+		return err
+	}
+	end := a.leaseEnd()
+	for _, t := range turns {
+		next := *t
+		if t.Status == Interrupted {
+			next.Status, _ = t.Status.Next(StepResume)
+			a.v.emit(a.s, &Event{Method: MethodResumed, Key: MessageKey(t.Message), Schema: 1, Payload: emptyPayload})
+		} else if end-t.Lease < a.cfg.Lease.Milliseconds()/10 {
+			continue // not worth a row: the lease is nearly new
+		}
+		next.Lease = end
+		a.v.setTurn(a.s, next)
+	}
+	return nil
+}
+
+// audit notes what was done to a capability by the op in hand.
+func (a *applier) audit(act capability.AuditAct, subject string) {
+	row := &capability.AuditRow{Target: a.s.row.ID, At: a.v.now, Act: act, Ref: a.grant.ID, Actor: a.grant.Actor, Subject: subject, Cursor: a.s.row.Cursor}
+	if a.op != nil {
+		row.Op = a.op.OpID
+	}
+	a.v.audit = append(a.v.audit, row)
+}

@@ -1,0 +1,181 @@
+package session
+
+// create, fork and delete: a session's beginning and end.
+
+import (
+	"slices"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// createResult is what create answers, and fork the rest too.
+type createResult struct {
+	changeResult
+	Session string `json:"session"`
+	Ref     string `json:"ref"`
+	Source  string `json:"source,omitempty"`
+	At      uint64 `json:"at,omitempty"`
+}
+
+func (o *opCreate) apply(a *applier) (result, *fault.Error) {
+	owner, err := o.owner(a)
+	if err != nil {
+		return nil, err
+	}
+	o.make(a, MethodCreate, owner, createPayload{})
+	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref}, nil
+}
+
+// owner checks that the session can be made and gives its owner's grant.
+func (o *opCreate) owner(a *applier) (*capability.Grant, *fault.Error) {
+	switch a.s.row.Life {
+	case Live:
+		return nil, fault.AlreadyExists.With("the session is there already")
+	case Deleted:
+		return nil, fault.SessionDeleted.With("a session of this id was deleted: make another id")
+	}
+	if o.ref != a.sub.Ref || capability.Target(o.ref) != a.s.row.ID {
+		return nil, fault.BadArgument.With("ref is not the owner ref that the space was asked for")
+	}
+	if there, err := a.v.grant(o.ref); err != nil {
+		return nil, err
+	} else if there != nil {
+		return nil, fault.AlreadyExists.With("there is a ref with this id already")
+	}
+	if o.external != "" {
+		if taken, err := a.v.externalOf(a.grant.Target, o.external); err != nil {
+			return nil, err
+		} else if taken != "" {
+			return nil, fault.AlreadyExists.With("another session of this space has this external id")
+		}
+	}
+	return capability.MintOwner(a.grant, capability.Minting{ID: o.ref, Hash: o.hash, Label: o.label, Actor: o.actor}, a.v.now)
+}
+
+// make brings the session to life with its first event.
+func (o *opCreate) make(a *applier, method string, owner *capability.Grant, p createPayload) *Event {
+	row := a.v.changeRow(a.s)
+	row.Life, row.Space, row.External = Live, a.grant.Target, o.external
+	row.Epoch, row.Created, row.Creator = 1, a.v.now, a.outbox
+	if o.external != "" {
+		a.v.claimExternal(row.Space, o.external, row.ID)
+	}
+	a.v.mint(owner)
+	p.External, p.Ref, p.Label, p.Actor = o.external, owner.ID, owner.Label, owner.Actor
+	ev := a.emit(method, refKey(owner.ID), 1, encode(p))
+	a.audit(capability.AuditShare, owner.ID)
+	return ev
+}
+
+// A fork is a session that begins with the entries that another had at a
+// cursor, as far as the ref it is read through shows them. Open turns come as
+// the plain messages and parts that they are at that moment; grants stay behind.
+func (o *opFork) apply(a *applier) (result, *fault.Error) {
+	owner, err := o.owner(a)
+	if err != nil {
+		return nil, err
+	}
+	source, via, err := o.held(a)
+	if err != nil {
+		return nil, err
+	}
+	at := source.row.Cursor
+	if o.atSet {
+		at = o.at
+	}
+	entries, err := o.copied(a, source, at)
+	if err != nil {
+		return nil, err
+	}
+	p := createPayload{Source: o.source, At: at}
+	kept := entries[:0]
+	for _, e := range entries {
+		if e.Cursor >= via.From {
+			kept = append(kept, e)
+			p.Entries = append(p.Entries, entryPayload{e.Key, e.Schema, string(e.Payload)})
+		}
+	}
+	if n := len(encode(p)); n > a.cfg.Limits.EventBytes {
+		return nil, fault.TooLarge.With("the fork would have %d bytes, the limit is %d", n, a.cfg.Limits.EventBytes)
+	}
+	ev := o.make(a, MethodFork, owner, p)
+	for _, e := range kept {
+		k, err := ParseKey(e.Key)
+		if err != nil {
+			return nil, err
+		}
+		a.v.put(a.s, Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, false)
+	}
+	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref, Source: o.source, At: at}, nil
+}
+
+// held is the source and the ref it is read through, which the submission must hold.
+func (o *opFork) held(a *applier) (*sessionView, *capability.Grant, *fault.Error) {
+	if !slices.Contains(a.sub.With, o.via) || capability.Target(o.via) != o.source {
+		return nil, nil, fault.UnknownRef.With("the source's live session must be passed along with the batch, under the ref that via names")
+	}
+	source := a.v.sessions[o.source]
+	if source == nil {
+		return nil, nil, fault.BadReference.With("source must be a value and not a reference")
+	}
+	via, err := a.v.grant(o.via)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := capability.Check(via, source.row.Epoch, a.v.now, capability.Read, ""); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case source.row.Life == Deleted:
+		return nil, nil, fault.SessionDeleted.With("the source was deleted")
+	case source.row.Life == Absent:
+		return nil, nil, fault.NotFound.With("there is no session %s", o.source)
+	case o.atSet && o.at > source.row.Cursor:
+		return nil, nil, fault.BadArgument.With("at is %d, the source is at cursor %d", o.at, source.row.Cursor)
+	}
+	return source, via, nil
+}
+
+// copied are the source's entries as of cursor at, by key.
+func (o *opFork) copied(a *applier, source *sessionView, at uint64) ([]Entry, *fault.Error) {
+	if at == source.row.Cursor {
+		return a.v.whole(source)
+	}
+	if at < source.row.Base {
+		return nil, fault.CursorExpired.With("the source's log starts after cursor %d", source.row.Base).Pos(source.row.Base)
+	}
+	events, err := a.v.eventsUpTo(source, at)
+	if err != nil {
+		return nil, err
+	}
+	if source.row.Base > 0 {
+		return nil, fault.CursorExpired.With("the source's log was trimmed at cursor %d: fork its present state", source.row.Base).Pos(source.row.Base)
+	}
+	f := NewFold(source.row.ID)
+	for _, e := range events {
+		if err := f.Apply(e); err != nil {
+			return nil, fault.Internal.Because(err, "the source's log could not be folded")
+		}
+	}
+	var entries []Entry
+	for _, e := range f.Entries() {
+		entries = append(entries, *e)
+	}
+	return entries, nil
+}
+
+// emptyPayload is that of events that say all in their method and key.
+var emptyPayload = []byte("{}")
+
+func (o *opDelete) apply(a *applier) (result, *fault.Error) {
+	if err := a.live(); err != nil {
+		return nil, err
+	}
+	a.emit(MethodDelete, "", 1, emptyPayload)
+	row := a.v.changeRow(a.s)
+	row.Life, row.AuthGen = Deleted, row.AuthGen+1
+	a.v.forget(a.s)
+	a.audit(capability.AuditRevoke, "")
+	return a.changed(), nil
+}

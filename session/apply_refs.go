@@ -1,0 +1,122 @@
+package session
+
+// share, revoke and bumpEpoch: changes of authority. They commit under the
+// session row's lock like every append, so that the cut is exact.
+
+import (
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// sharePayload is what a share event holds: all of the new ref but its hash.
+type sharePayload struct {
+	Ref         string            `json:"ref"`
+	Parent      string            `json:"parent"`
+	Rights      capability.Rights `json:"rights"`
+	Methods     []string          `json:"methods,omitempty"`
+	Expires     int64             `json:"expires_at,omitempty"`
+	From        uint64            `json:"from,omitempty"`
+	Redemptions uint32            `json:"redemptions,omitempty"`
+	Label       string            `json:"label,omitempty"`
+	Actor       string            `json:"actor,omitempty"`
+	Epoch       uint64            `json:"epoch"`
+}
+
+// shareResult is what share answers.
+type shareResult struct {
+	changeResult
+	Ref   string `json:"ref"`
+	Epoch uint64 `json:"epoch"`
+	Actor string `json:"actor"`
+}
+
+func (o *opShare) apply(a *applier) (result, *fault.Error) {
+	if err := a.live(); err != nil {
+		return nil, err
+	}
+	if there, err := a.v.grant(o.ref); err != nil {
+		return nil, err
+	} else if there != nil {
+		return nil, fault.AlreadyExists.With("there is a ref with this id already")
+	}
+	g, err := capability.Mint(a.grant, capability.Minting{
+		ID: o.ref, Hash: o.hash, Rights: o.rights, Methods: o.methods, Expires: int64(o.expires), From: o.from,
+		Limit: uint32(o.redemptions), Label: o.label, Actor: o.actor,
+	}, a.s.row.Epoch, a.v.now)
+	if err != nil {
+		return nil, err
+	}
+	a.emit(MethodShare, refKey(g.ID), 1, encode(sharePayload{
+		Ref: g.ID, Parent: g.Parent, Rights: g.Rights, Methods: g.Methods, Expires: g.Expires, From: g.From,
+		Redemptions: g.Limit, Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
+	}))
+	a.v.mint(g)
+	a.audit(capability.AuditShare, g.ID)
+	return shareResult{a.changed(), g.ID, g.Epoch, g.Actor}, nil
+}
+
+// revokePayload is what a revoke event holds; its own cursor is the cut.
+type revokePayload struct {
+	Ref string `json:"ref"`
+}
+
+// cutResult is what revoke answers: nothing under that authority commits after Cut.
+type cutResult struct {
+	changeResult
+	Cut uint64 `json:"cut"`
+}
+
+func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
+	if err := a.live(); err != nil {
+		return nil, err
+	}
+	target, err := a.v.grant(o.ref)
+	if err != nil {
+		return nil, err
+	}
+	if target == nil || target.Target != a.s.row.ID {
+		return nil, fault.NotFound.With("this session has no such ref")
+	}
+	if !a.grant.Owner {
+		mine, err := a.v.descends(o.ref, a.grant.ID)
+		if err != nil {
+			return nil, err
+		}
+		if !mine {
+			return nil, fault.MissingRight.With("this ref may revoke itself and what was minted below it; that one is not")
+		}
+	}
+	if target.Revoked != 0 {
+		return cutResult{a.unchanged(), target.Cut}, nil
+	}
+	ev := a.emit(MethodRevoke, refKey(o.ref), 1, encode(revokePayload{o.ref}))
+	if err := a.v.revoke(RevokedGrant{ID: o.ref, By: a.grant.ID, At: a.v.now, Cut: ev.Cursor}); err != nil {
+		return nil, err
+	}
+	a.v.changeRow(a.s).AuthGen++
+	a.audit(capability.AuditRevoke, o.ref)
+	return cutResult{a.changed(), ev.Cursor}, nil
+}
+
+// epochPayload is what a bumpEpoch event holds; its own cursor is the cut.
+type epochPayload struct {
+	Epoch uint64 `json:"epoch"`
+}
+
+// epochResult is what bumpEpoch answers.
+type epochResult struct {
+	cutResult
+	Epoch uint64 `json:"epoch"`
+}
+
+func (o *opBumpEpoch) apply(a *applier) (result, *fault.Error) {
+	if err := a.live(); err != nil {
+		return nil, err
+	}
+	next := a.s.row.Epoch + 1
+	ev := a.emit(MethodBumpEpoch, "epoch", 1, encode(epochPayload{next}))
+	row := a.v.changeRow(a.s)
+	row.Epoch, row.AuthGen = next, row.AuthGen+1
+	a.audit(capability.AuditBump, "")
+	return epochResult{cutResult{a.changed(), ev.Cursor}, next}, nil
+}

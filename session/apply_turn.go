@@ -1,0 +1,188 @@
+package session
+
+// begin, appendText and finalize: a message while it is being written.
+
+import (
+	"slices"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+func (o *opBegin) apply(a *applier) (result, *fault.Error) {
+	if err := a.live(); err != nil {
+		return nil, err
+	}
+	t, err := a.v.turn(a.s, o.message)
+	if err != nil {
+		return nil, err
+	}
+	status, err := t.status().Next(StepBegin)
+	if err != nil {
+		return nil, err
+	}
+	key := MessageKey(o.message)
+	ev := a.emit(MethodBegin, key, o.schema, o.payload)
+	a.v.put(a.s, Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, true)
+	a.v.setTurn(a.s, Turn{Session: a.s.row.ID, Message: o.message, Status: status, Outbox: a.outbox, Lease: a.leaseEnd(), Begun: ev.Cursor})
+	return a.changed(), nil
+}
+
+// status is the state of a turn, 0 where none was begun.
+func (t *Turn) status() TurnStatus {
+	if t == nil {
+		return 0
+	}
+	return t.Status
+}
+
+// textResult is what appendText answers.
+type textResult struct {
+	changeResult
+	Length uint64 `json:"length"` // of the text now, in UTF-8 bytes
+}
+
+// A delta costs what it is long: only the part's head and its turn are read,
+// and only they and one event are written.
+func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
+	if err := a.live(); err != nil {
+		return nil, err
+	}
+	t, err := a.v.turn(a.s, o.key.Message)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := t.status().Next(StepResume); err != nil {
+		return nil, err
+	}
+	if t.Outbox != a.outbox {
+		return nil, fault.NotYourTurn.With("the turn of this message belongs to another stream")
+	}
+	key := o.key.String()
+	slot, err := a.v.head(a.s, key)
+	if err != nil {
+		return nil, err
+	}
+	switch e := slot.entry; {
+	case e == nil:
+		return nil, fault.NotFound.With("there is no part %s: put it first", key)
+	case e.TextLen == NoText:
+		return nil, fault.BadPayload.With("the text of part %s is not a string", key)
+	case o.offset != e.TextLen:
+		return nil, fault.WrongOffset.With("the text of part %s has %d bytes, not %d: continue from there", key, e.TextLen, o.offset).Pos(e.TextLen)
+	case o.text == "":
+		return textResult{a.unchanged(), e.TextLen}, nil
+	case e.TextLen+uint64(len(o.text)) > uint64(a.cfg.Limits.TextBytes):
+		return nil, fault.TooLarge.With("the text of part %s would have %d bytes, the limit is %d: go on in another part", key, e.TextLen+uint64(len(o.text)), a.cfg.Limits.TextBytes)
+	}
+	ev := a.emit(MethodAppendText, key, slot.entry.Schema, encode(deltaPayload{o.offset, o.text}))
+	a.v.grow(a.s, key, slot, o.text, ev.Cursor)
+	return textResult{a.changed(), o.offset + uint64(len(o.text))}, nil
+}
+
+// finalResult is what finalize answers.
+type finalResult struct {
+	changeResult
+	Status string `json:"status"`
+}
+
+func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
+	if err := a.live(); err != nil {
+		return nil, err
+	}
+	t, err := a.v.turn(a.s, o.message)
+	if err != nil {
+		return nil, err
+	}
+	status, err := t.status().Next(o.step)
+	switch {
+	case err != nil && t != nil && t.Final == o.digest:
+		return finalResult{a.unchanged(), t.Status.String()}, nil
+	case err != nil:
+		return nil, err
+	case t.Outbox != a.outbox && (o.step != StepAbort || !a.grant.Rights.Has(capability.Revoke)):
+		return nil, fault.NotYourTurn.With("the turn of this message belongs to another stream: only a ref with revoke may end it, as aborted")
+	}
+	entries, err := o.entries(a)
+	if err != nil {
+		return nil, err
+	}
+	payload := finalizePayload{Status: o.status}
+	for _, e := range entries {
+		payload.Entries = append(payload.Entries, entryPayload{e.Key, e.Schema, string(e.Payload)})
+	}
+	text := encode(payload)
+	if len(text) > a.cfg.Limits.EventBytes {
+		return nil, fault.TooLarge.With("ending the turn would write %d bytes, the limit is %d: put or remove some of its parts first", len(text), a.cfg.Limits.EventBytes)
+	}
+	ev := a.emit(MethodFinalize, MessageKey(o.message), 1, text)
+	for _, e := range entries {
+		e.Cursor = ev.Cursor
+		a.v.put(a.s, e, false)
+	}
+	end := *t
+	end.Status, end.Ended, end.Final = status, ev.Cursor, o.digest
+	a.v.setTurn(a.s, end)
+	return finalResult{a.changed(), o.status}, nil
+}
+
+// entries are the message and those of its parts that the end of the turn
+// changes, as they will be, the message first, then by key.
+func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
+	message := Entry{Session: a.s.row.ID, Key: MessageKey(o.message), Schema: o.schema, Payload: o.payload}
+	if o.payload == nil {
+		old, err := a.v.value(a.s, message.Key)
+		if err != nil {
+			return nil, err
+		}
+		if old == nil {
+			return nil, fault.NotFound.With("message %s is not there: give its payload", o.message)
+		}
+		message.Payload, message.Schema = old.Payload, old.Schema
+	}
+	message.Payload = finishMessage(message.Payload, o, a.v.now)
+	message.Sum = SumOf(message.Payload)
+	entries := []Entry{message}
+
+	keys, err := a.v.below(a.s, partPrefix(o.message))
+	if err != nil {
+		return nil, err
+	}
+	given := map[string]*terminalPart{}
+	for i := range o.parts {
+		key := PartKey(o.message, o.parts[i].id)
+		given[key] = &o.parts[i]
+		if !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	at := o.completed
+	if at == 0 {
+		at = uint64(a.v.now)
+	}
+	olds, err := a.v.values(a.s, keys)
+	if err != nil {
+		return nil, err
+	}
+	for i, key := range keys {
+		if e, changed := o.part(key, olds[i], given[key], at); changed {
+			e.Session = a.s.row.ID
+			entries = append(entries, e)
+		}
+	}
+	return entries, nil
+}
+
+// part is one part at the end of the turn, and whether that differs from what
+// it was (old, nil if it was not there).
+func (o *opFinalize) part(key string, old *Entry, given *terminalPart, at uint64) (e Entry, changed bool) {
+	grew := old != nil && old.Grown != 0
+	if given != nil {
+		e = Entry{Key: key, Schema: given.schema, Payload: closePart(given.payload, false, o.status, at)}
+	} else {
+		e = Entry{Key: key, Schema: old.Schema, Payload: closePart(old.Payload, grew, o.status, at)}
+	}
+	e.Sum, e.TextLen = SumOf(e.Payload), textLen(e.Payload)
+	return e, old == nil || grew || old.Sum != e.Sum || old.Schema != e.Schema
+}

@@ -1,0 +1,381 @@
+package session
+
+// Reading named arguments. Every value is JSON text; payloads stay byte for
+// byte what they are. The first thing wrong is kept and ends the reading.
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+const (
+	optional = false
+	required = true
+)
+
+// argReader reads an intent's arguments. One that is still a reference reads as
+// the zero value, without an error.
+type argReader struct {
+	in   *ledger.Intent
+	lim  Limits
+	used []string
+	err  *fault.Error
+}
+
+func newArgReader(in *ledger.Intent, lim Limits) *argReader {
+	r := &argReader{in: in, lim: lim}
+	for i, a := range in.Args {
+		for _, b := range in.Args[:i] {
+			if a.Name == b.Name {
+				r.fail(fault.BadArgument.With("%s is there twice", clip(a.Name)))
+			}
+		}
+	}
+	return r
+}
+
+func (r *argReader) fail(err *fault.Error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// finish is the first error, or one for an argument that the method does not have.
+func (r *argReader) finish() *fault.Error {
+	for _, a := range r.in.Args {
+		if !slices.Contains(r.used, a.Name) {
+			slices.Sort(r.used)
+			takes := "nothing"
+			if len(r.used) > 0 {
+				takes = strings.Join(r.used, ", ")
+			}
+			r.fail(fault.BadArgument.With("%s has no argument %q; it takes %s", r.in.Method, clip(a.Name), takes))
+		}
+	}
+	return r.err
+}
+
+// deferred says whether an argument is still a reference, or absent.
+func (r *argReader) deferred(name string) bool {
+	for _, a := range r.in.Args {
+		if a.Name == name {
+			return a.Ref != nil
+		}
+	}
+	return true
+}
+
+// raw is an argument's JSON text; nil where it is absent, null or a reference.
+func (r *argReader) raw(name string, must bool) []byte {
+	r.used = append(r.used, name)
+	for i := range r.in.Args {
+		a := &r.in.Args[i]
+		if a.Name != name {
+			continue
+		}
+		if a.Ref != nil {
+			return nil
+		}
+		text := bytes.TrimSpace(a.JSON)
+		switch {
+		case len(a.JSON) > r.lim.PayloadBytes:
+			r.fail(fault.TooLarge.With("%s has %d bytes, the limit is %d", name, len(a.JSON), r.lim.PayloadBytes))
+			return nil
+		case !utf8.Valid(a.JSON) || !json.Valid(text):
+			r.fail(fault.BadArgument.With("%s is not JSON text in UTF-8", name))
+			return nil
+		case string(text) != "null":
+			return a.JSON
+		}
+	}
+	if must {
+		r.fail(fault.BadArgument.With("%s needs %s", r.in.Method, name))
+	}
+	return nil
+}
+
+// text reads a string without control characters, of at most LabelBytes.
+func (r *argReader) text(name string, must bool) string {
+	s := r.anyText(name, must)
+	if len(s) > r.lim.LabelBytes {
+		r.fail(fault.TooLarge.With("%s has %d bytes, the limit is %d", name, len(s), r.lim.LabelBytes))
+		return ""
+	}
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		r.fail(fault.BadArgument.With("%s holds control characters", name))
+		return ""
+	}
+	if must && s == "" && !r.deferred(name) {
+		r.fail(fault.BadArgument.With("%s is empty", name))
+	}
+	return s
+}
+
+func (r *argReader) anyText(name string, must bool) string {
+	raw := r.raw(name, must)
+	if raw == nil {
+		return ""
+	}
+	v := gjson.ParseBytes(raw)
+	if v.Type != gjson.String {
+		r.fail(fault.BadArgument.With("%s is not a string", name))
+		return ""
+	}
+	return v.Str
+}
+
+// streamed reads a text that continues another: any string of whole characters.
+func (r *argReader) streamed(name string) string {
+	raw := r.raw(name, required)
+	if raw == nil {
+		return ""
+	}
+	if halfCharacter(raw) {
+		r.fail(fault.BadArgument.With("%s ends or begins in the middle of a character (half a surrogate pair): send whole ones", name))
+		return ""
+	}
+	v := gjson.ParseBytes(raw)
+	if v.Type != gjson.String {
+		r.fail(fault.BadArgument.With("%s is not a string", name))
+		return ""
+	}
+	return v.Str
+}
+
+// halfCharacter says whether JSON text holds a \uD800 … \uDFFF escape without its other half.
+func halfCharacter(raw []byte) bool {
+	unit := func(i int) (uint64, bool) {
+		if i+6 > len(raw) || raw[i] != '\\' || raw[i+1] != 'u' {
+			return 0, false
+		}
+		v, err := strconv.ParseUint(string(raw[i+2:i+6]), 16, 16)
+		return v, err == nil
+	}
+	for i := 0; i < len(raw); i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		v, ok := unit(i)
+		if !ok {
+			i++ // an escape of one character
+			continue
+		}
+		i += 5
+		switch {
+		case v >= 0xD800 && v < 0xDC00:
+			if low, ok := unit(i + 1); !ok || low < 0xDC00 || low > 0xDFFF {
+				return true
+			}
+			i += 6
+		case v >= 0xDC00 && v <= 0xDFFF:
+			return true
+		}
+	}
+	return false
+}
+
+func (r *argReader) texts(name string, must bool) []string {
+	raw := r.raw(name, must)
+	if raw == nil {
+		return nil
+	}
+	v := gjson.ParseBytes(raw)
+	if !v.IsArray() {
+		r.fail(fault.BadArgument.With("%s is not a list of names", name))
+		return nil
+	}
+	list := []string{}
+	for _, e := range v.Array() {
+		if e.Type != gjson.String || len(list) == 64 {
+			r.fail(fault.BadArgument.With("%s is not a list of at most 64 names", name))
+			return nil
+		}
+		list = append(list, e.Str)
+	}
+	return list
+}
+
+func (r *argReader) id(name string) string {
+	s := r.text(name, required)
+	if r.err == nil && !r.deferred(name) && !validID(s, false) {
+		r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, clip(s), maxIDBytes))
+	}
+	return s
+}
+
+func (r *argReader) key(name string) Key {
+	s := r.anyText(name, required)
+	if r.err != nil || r.deferred(name) {
+		return Key{}
+	}
+	k, err := ParseKey(s)
+	if err != nil {
+		r.fail(err)
+	}
+	return k
+}
+
+// refID reads the id of a ref, of whatever target.
+func (r *argReader) refID(name string) string {
+	s := r.text(name, required)
+	if r.err == nil && !r.deferred(name) && capability.Target(s) == "" {
+		r.fail(fault.BadArgument.With("%s is not a ref's id", name))
+	}
+	return s
+}
+
+func (r *argReader) hash(name string) (h Hash) {
+	s := r.text(name, required)
+	if r.err != nil || r.deferred(name) {
+		return h
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	if err != nil || len(b) != len(h) {
+		r.fail(fault.BadArgument.With("%s is not a SHA-256 in unpadded base64url", name))
+		return h
+	}
+	return Hash(b)
+}
+
+// number reads a whole number that every JSON reader keeps exactly.
+func (r *argReader) number(name string) (n uint64, set bool) {
+	raw := r.raw(name, optional)
+	if raw == nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(bytes.TrimSpace(raw)), 10, 64)
+	if err != nil || n > 1<<53 {
+		r.fail(fault.BadArgument.With("%s is not a whole number from 0 to 2^53", name))
+		return 0, false
+	}
+	return n, true
+}
+
+func (r *argReader) needNumber(name string) uint64 {
+	n, set := r.number(name)
+	if !set && r.err == nil && !r.refers(name) {
+		r.fail(fault.BadArgument.With("%s needs %s", r.in.Method, name))
+	}
+	return n
+}
+
+func (r *argReader) refers(name string) bool {
+	for _, a := range r.in.Args {
+		if a.Name == name && a.Ref != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *argReader) schema(name string) uint32 {
+	n, set := r.number(name)
+	switch {
+	case !set:
+		return 1
+	case n == 0 || n > math.MaxInt32:
+		r.fail(fault.BadArgument.With("%s is from 1 to %d", name, math.MaxInt32))
+	}
+	return uint32(n)
+}
+
+// object reads a payload: a JSON object, kept byte for byte.
+func (r *argReader) object(name string, must bool) []byte {
+	raw := r.raw(name, must)
+	if raw != nil && !isObject(raw) {
+		r.fail(fault.BadPayload.With("%s is not a JSON object", name))
+		return nil
+	}
+	return raw
+}
+
+func isObject(raw []byte) bool {
+	t := bytes.TrimSpace(raw)
+	return len(t) > 0 && t[0] == '{'
+}
+
+// parts reads finalize's list of {id, payload, schema_version}.
+func (r *argReader) parts(name string) []terminalPart {
+	raw := r.raw(name, optional)
+	if raw == nil {
+		return nil
+	}
+	bad := func() []terminalPart {
+		r.fail(fault.BadArgument.With(`%s is not a list of {"id", "payload", "schema_version"}, each id once`, name))
+		return nil
+	}
+	list := gjson.ParseBytes(raw)
+	if !list.IsArray() {
+		return bad()
+	}
+	var parts []terminalPart
+	seen := map[string]bool{}
+	for _, e := range list.Array() {
+		if !e.IsObject() {
+			return bad()
+		}
+		p := terminalPart{schema: 1}
+		ok := true
+		e.ForEach(func(k, v gjson.Result) bool {
+			switch k.Str {
+			case "id":
+				p.id = v.Str
+			case "payload":
+				p.payload = []byte(v.Raw)
+			case "schema_version":
+				n, err := strconv.ParseUint(v.Raw, 10, 31)
+				p.schema, ok = uint32(n), err == nil && n > 0
+			default:
+				ok = false
+			}
+			return ok
+		})
+		switch {
+		case !ok || seen[p.id]:
+			return bad()
+		case !validID(p.id, false):
+			r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, clip(p.id), maxIDBytes))
+			return nil
+		case !isObject(p.payload):
+			r.fail(fault.BadPayload.With("%s: the payload of %s is not a JSON object", name, p.id))
+			return nil
+		}
+		seen[p.id] = true
+		parts = append(parts, p)
+	}
+	return parts
+}
+
+// digest is over all arguments, whatever their order.
+func (r *argReader) digest() Hash {
+	args := slices.Clone(r.in.Args)
+	slices.SortFunc(args, func(a, b ledger.Arg) int { return strings.Compare(a.Name, b.Name) })
+	h := sha256.New()
+	h.Write([]byte("mooring arguments v1"))
+	var n [8]byte
+	for _, a := range args {
+		for _, b := range [][]byte{[]byte(a.Name), a.JSON} {
+			binary.BigEndian.PutUint64(n[:], uint64(len(b)))
+			h.Write(n[:])
+			h.Write(b)
+		}
+	}
+	var d Hash
+	h.Sum(d[:0])
+	return d
+}

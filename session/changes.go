@@ -1,0 +1,95 @@
+package session
+
+// What a decided view becomes: the rows to write, in bulk and in a fixed order,
+// and the news for subscribers.
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// changes gathers everything that was decided; nil if there is nothing to write.
+func (v *view) changes() (*Changes, *Published) {
+	c := &Changes{Revoke: v.revoked, Audit: v.audit}
+	p := &Published{}
+	for _, id := range slices.Sorted(maps.Keys(v.sessions)) {
+		s := v.sessions[id]
+		if s.row != s.before {
+			row := s.row
+			c.Sessions = append(c.Sessions, &row)
+		}
+		c.Events = append(c.Events, s.events...)
+		if len(s.events) > 0 {
+			p.Sessions = append(p.Sessions, PublishedSession{Row: s.row, Events: s.events, AuthChanged: s.row.AuthGen != s.before.AuthGen})
+		}
+		if s.row.Life == Deleted {
+			if s.before.Life != Deleted {
+				c.DropState = append(c.DropState, id)
+			}
+			continue
+		}
+		s.changes(c)
+	}
+	v.streamChanges(c)
+	for _, id := range slices.Sorted(maps.Keys(v.grants)) {
+		if slot := v.grants[id]; slot != nil && slot.minted {
+			c.Grants = append(c.Grants, slot.grant)
+		}
+	}
+	if len(c.Sessions)+len(c.Streams)+len(c.Records)+len(c.Prune)+len(c.Audit) == 0 {
+		return nil, p
+	}
+	return c, p
+}
+
+// changes adds a living session's entries and turns.
+func (s *sessionView) changes(c *Changes) {
+	for _, key := range slices.Sorted(maps.Keys(s.entries)) {
+		slot := s.entries[key]
+		switch slot.write {
+		case writeDrop:
+			if c.DropEntries == nil {
+				c.DropEntries = map[string][]string{}
+			}
+			c.DropEntries[s.row.ID] = append(c.DropEntries[s.row.ID], key)
+		case writeGrown:
+			c.Grown = append(c.Grown, slot.entry)
+		case writeWhole:
+			c.Entries = append(c.Entries, slot.entry)
+		case writeByEvent:
+			e := *slot.entry
+			e.Payload = nil
+			c.Entries = append(c.Entries, &e)
+		}
+	}
+	for _, m := range slices.Sorted(maps.Keys(s.turns)) {
+		if slot := s.turns[m]; slot.dirty {
+			c.Turns = append(c.Turns, slot.turn)
+		}
+	}
+}
+
+// streamChanges adds streams, their new records, and what is pruned: a record
+// both made and acknowledged in this group is not written at all.
+func (v *view) streamChanges(c *Changes) {
+	keys := slices.SortedFunc(maps.Keys(v.streams), compareStreams)
+	for _, key := range keys {
+		st := v.streams[key]
+		if st.row != st.before {
+			row := st.row
+			c.Streams = append(c.Streams, &row)
+		}
+		if st.row.AckedThrough != st.before.AckedThrough {
+			c.Prune = append(c.Prune, StreamCut{Stream: key, Through: st.row.AckedThrough})
+		}
+		for _, rec := range st.records {
+			if rec.LastSeq() > st.row.AckedThrough {
+				c.Records = append(c.Records, StreamRecord{Stream: key, Record: rec})
+			}
+		}
+	}
+}
+
+var _ ledger.Effects = (*applier)(nil)

@@ -1,0 +1,182 @@
+package session
+
+// Commit: one transaction's worth of submissions, gathered from all
+// connections, decided one after the other on rows read under lock and written
+// at once. What one submission does the next one sees.
+//
+//	load what all need → each: admit → decide op by op → acknowledge → save
+
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Commit decides subs in order inside tx and writes what they change; the
+// caller commits tx, and then, not before, hands out the answers and tells
+// subscribers what was published. An error means that nothing holds: the caller
+// rolls tx back and may try the submissions one by one. Refusals are no errors,
+// they are in the Answers, one for each submission.
+//
+// Commit keeps no state: it may be called from many goroutines with a tx each.
+func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer, *Published, error) {
+	v := newView(ctx, tx)
+	if err := v.load(firstWant(subs), true); err != nil {
+		return nil, nil, err
+	}
+	if w := recordsWant(v, subs); w != nil {
+		if err := v.load(w, false); err != nil {
+			return nil, nil, err
+		}
+	}
+	answers := make([]Answer, len(subs))
+	for i := range subs {
+		a := newApplier(v, &subs[i], &cfg)
+		if err := a.submit(&answers[i]); err != nil {
+			answers[i] = Answer{Err: err}
+		}
+		if v.fail != nil {
+			return nil, nil, v.fail
+		}
+		answers[i].Cursor = a.s.row.Cursor
+		v.journal = v.journal[:0] // what is through stays
+	}
+	changes, published := v.changes()
+	if changes != nil {
+		if err := tx.Save(ctx, changes); err != nil {
+			return nil, nil, err
+		}
+	}
+	return answers, published, nil
+}
+
+func newApplier(v *view, sub *Submission, cfg *Config) *applier {
+	return &applier{v: v, s: v.sessions[sub.Batch.Session], cfg: cfg, sub: sub, outbox: sub.Batch.Outbox}
+}
+
+// submit is one submission; its error is for the call as a whole.
+func (a *applier) submit(out *Answer) *fault.Error {
+	if a.sub.Direct != nil {
+		return a.direct(out)
+	}
+	b := &a.sub.Batch
+	st := a.v.streams[StreamKey{b.Session, b.Outbox}]
+	if st == nil {
+		return fault.WrongOutbox.With("no stream of this outbox was opened: open it first")
+	}
+	if a.sub.Ack {
+		return a.acknowledge(st)
+	}
+	outcomes, err := ledger.Admit(&st.row, b, st.history.Record)
+	switch {
+	case err != nil:
+		return err
+	case outcomes != nil:
+		out.Outcomes, out.Duplicate = outcomes, true
+	default:
+		rec, err := a.decide(st, b)
+		if err != nil {
+			return err
+		}
+		out.Outcomes = rec.Outcomes
+	}
+	return a.acked(st, b.AckedThrough)
+}
+
+// decide runs a new batch.
+func (a *applier) decide(st *streamView, b *ledger.Batch) (*ledger.Record, *fault.Error) {
+	before := a.v.mark()
+	rec, err := ledger.Decide(&st.row, b, st.history.Outcome, a.cfg.Limits.Limits, a)
+	if err != nil {
+		a.v.undo(before)
+		return nil, err
+	}
+	st.history.Add(rec)
+	st.records = append(st.records, rec)
+	a.denials(rec)
+	if a.alive && a.s.row.Life == Live {
+		if err := a.renew(); err != nil {
+			return nil, err // of the store: the group ends
+		}
+	}
+	return rec, nil
+}
+
+// denials notes each refusal for want of authority in the audit.
+func (a *applier) denials(rec *ledger.Record) {
+	ref, actor := a.sub.Ref, ""
+	if slot := a.v.grants[ref]; slot != nil && slot.grant != nil && slot.grant.Target == a.s.row.ID {
+		actor = slot.grant.Actor
+	} else if a.sub.Space != "" {
+		ref = a.sub.Space
+	}
+	for i := range rec.Outcomes {
+		o := &rec.Outcomes[i]
+		if o.Status == ledger.Denied || o.Status == ledger.BatchAborted && o.Cause == o.OpID && o.Reason >= fault.UnknownRef && o.Reason < fault.Malformed {
+			a.v.audit = append(a.v.audit, &capability.AuditRow{Target: a.s.row.ID, At: a.v.now, Act: capability.AuditDenial, Ref: ref, Actor: actor, Reason: o.Reason, Op: o.OpID, Cursor: a.s.row.Cursor})
+		}
+	}
+}
+
+// acknowledge is acked_through without a batch.
+func (a *applier) acknowledge(st *streamView) *fault.Error {
+	b := &a.sub.Batch
+	if b.Incarnation < st.row.Incarnation {
+		return fault.Fenced.With("incarnation %d of this outbox was superseded by %d: another process has its lease; stop sending", b.Incarnation, st.row.Incarnation)
+	}
+	st.row.Incarnation = b.Incarnation
+	return a.acked(st, b.AckedThrough)
+}
+
+func (a *applier) acked(st *streamView, through uint64) *fault.Error {
+	if through <= st.row.AckedThrough {
+		return nil
+	}
+	raised, err := ledger.AckThrough(&st.row, through, st.history.Record)
+	if raised {
+		st.history.Prune(through)
+	}
+	return err
+}
+
+// direct is a revocation without an outbox.
+func (a *applier) direct(out *Answer) *fault.Error {
+	d := a.sub.Direct
+	name, do := MethodRevoke, op(&opRevoke{ref: d.Ref})
+	if d.Epoch {
+		name, do = MethodBumpEpoch, &opBumpEpoch{}
+	}
+	before := a.v.mark()
+	err := a.under(methods[name], name, false)
+	var r result
+	if err == nil {
+		a.outbox = "" // it speaks for no stream
+		r, err = do.apply(a)
+	}
+	if err != nil {
+		a.v.undo(before)
+		if err.Code >= fault.UnknownRef && err.Code < fault.Malformed {
+			a.denied(err)
+		}
+		return err
+	}
+	switch r := r.(type) {
+	case cutResult:
+		out.Cut = r.Cut
+	case epochResult:
+		out.Cut = r.Cut
+	}
+	out.Epoch = a.s.row.Epoch
+	return nil
+}
+
+// denied notes a direct call's refusal.
+func (a *applier) denied(err *fault.Error) {
+	row := &capability.AuditRow{Target: a.s.row.ID, At: a.v.now, Act: capability.AuditDenial, Ref: a.sub.Ref, Reason: err.Code, Cursor: a.s.row.Cursor}
+	if slot := a.v.grants[a.sub.Ref]; slot != nil && slot.grant != nil {
+		row.Actor = slot.grant.Actor
+	}
+	a.v.audit = append(a.v.audit, row)
+}

@@ -1,0 +1,255 @@
+package session
+
+// The fold: a session's state from its events alone. It must come to the same
+// as the rows that ops write (the tests hold both side by side), so that anyone
+// with the log can check the state, and a client can follow live.
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Fold is a session's state as of Cursor. The zero value is not usable: NewFold
+// or Resume. It is not safe for concurrent use.
+type Fold struct {
+	Session string
+	Cursor  uint64
+	Epoch   uint64
+	Life    Life
+
+	entries map[string]*foldEntry
+	turns   map[string]*Turn
+}
+
+// foldEntry is an entry with its deltas not yet joined, so that one costs its own size.
+type foldEntry struct {
+	Entry
+	tail []string
+}
+
+// NewFold is the empty state before a session's first event.
+func NewFold(session string) *Fold {
+	return &Fold{Session: session, entries: map[string]*foldEntry{}, turns: map[string]*Turn{}}
+}
+
+// Resume is the state that a snapshot gave as of cursor, to go on from there.
+// The entries' payloads are whole values; they are kept, not copied.
+func Resume(session string, cursor, epoch uint64, entries []*Entry, turns []*Turn) *Fold {
+	f := NewFold(session)
+	f.Cursor, f.Epoch, f.Life = cursor, epoch, Live
+	for _, e := range entries {
+		whole := *e
+		whole.Grown, whole.Sum = 0, SumOf(e.Payload)
+		if k, err := ParseKey(e.Key); err == nil {
+			whole.TextLen = entryTextLen(k, e.Payload)
+		}
+		f.entries[e.Key] = &foldEntry{Entry: whole}
+	}
+	for _, t := range turns {
+		f.turns[t.Message] = new(*t)
+	}
+	return f
+}
+
+// Apply folds the next event in. Events must come in order of cursor without a
+// repeat; a gap is an error unless the events between were hidden from the
+// reader, which Skip tells. Methods that this version does not know change
+// nothing. An event whose payload was purged takes the value of its key with it.
+func (f *Fold) Apply(e *Event) error {
+	if e.Cursor != f.Cursor+1 {
+		return fault.Internal.With("event %d came where %d was next", e.Cursor, f.Cursor+1).Pos(f.Cursor + 1)
+	}
+	f.Cursor = e.Cursor
+	if e.Outbox != "" {
+		for _, t := range f.turns {
+			if t.Outbox == e.Outbox && t.Status == Interrupted {
+				t.Status = Streaming
+			}
+		}
+	}
+	if err := f.apply(e); err != nil {
+		return fault.Internal.Because(err, "event %d (%s) cannot be folded: %v", e.Cursor, e.Method, err)
+	}
+	return nil
+}
+
+// Skip says that events up to cursor are there but not shown.
+func (f *Fold) Skip(cursor uint64) { f.Cursor = max(f.Cursor, cursor) }
+
+func (f *Fold) apply(e *Event) error {
+	switch e.Method {
+	case MethodCreate, MethodFork:
+		f.Life, f.Epoch = Live, 1
+		if e.Method == MethodFork && e.Payload != nil {
+			var p createPayload
+			if err := json.Unmarshal(e.Payload, &p); err != nil {
+				return err
+			}
+			return f.setAll(e, p.Entries)
+		}
+	case MethodPut:
+		return f.set(e, e.Key, e.Schema, e.Payload)
+	case MethodBegin:
+		message := strings.TrimPrefix(e.Key, MessageKey(""))
+		f.turns[message] = &Turn{Session: f.Session, Message: message, Status: Streaming, Outbox: e.Outbox, Begun: e.Cursor}
+		return f.set(e, e.Key, e.Schema, e.Payload)
+	case MethodRemove:
+		delete(f.entries, e.Key)
+	case MethodAppendText:
+		if entry := f.entries[e.Key]; entry != nil && e.Payload != nil {
+			text := DeltaText(e.Payload)
+			entry.tail = append(entry.tail, string(text))
+			entry.TextLen += uint64(len(text))
+			entry.Grown = e.Cursor
+		}
+	case MethodFinalize:
+		return f.finalize(e)
+	case MethodInterrupted:
+		f.turn(e, StepLapse)
+	case MethodResumed:
+		f.turn(e, StepResume)
+	case MethodBumpEpoch:
+		f.Epoch++
+	case MethodDelete:
+		f.Life = Deleted
+		clear(f.entries)
+		clear(f.turns)
+	}
+	return nil
+}
+
+func (f *Fold) set(e *Event, key string, schema uint32, payload []byte) error {
+	if payload == nil {
+		delete(f.entries, key)
+		return nil
+	}
+	k, err := ParseKey(key)
+	if err != nil {
+		return err
+	}
+	f.entries[key] = &foldEntry{Entry: Entry{Session: f.Session, Key: key, Cursor: e.Cursor, Schema: schema,
+		Sum: SumOf(payload), Payload: payload, TextLen: entryTextLen(k, payload)}}
+	return nil
+}
+
+func (f *Fold) setAll(e *Event, entries []entryPayload) error {
+	for _, p := range entries {
+		if err := f.set(e, p.Key, p.Schema, []byte(p.JSON)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Fold) finalize(e *Event) error {
+	if e.Payload == nil {
+		return nil
+	}
+	var p finalizePayload
+	if err := json.Unmarshal(e.Payload, &p); err != nil {
+		return err
+	}
+	step, ok := endStep(p.Status)
+	if !ok {
+		return fmt.Errorf("status %q", p.Status)
+	}
+	if t := f.turn(e, step); t != nil {
+		t.Ended = e.Cursor
+	}
+	return f.setAll(e, p.Entries)
+}
+
+// turn moves the turn that an event is about; nil if it is not known.
+func (f *Fold) turn(e *Event, step TurnStep) *Turn {
+	t := f.turns[strings.TrimPrefix(e.Key, MessageKey(""))]
+	if t == nil {
+		return nil
+	}
+	if next, err := t.Status.Next(step); err == nil {
+		t.Status = next
+	}
+	return t
+}
+
+// Entries are the state's entries by key, with all their text.
+func (f *Fold) Entries() []*Entry {
+	out := make([]*Entry, 0, len(f.entries))
+	for _, key := range slices.Sorted(maps.Keys(f.entries)) {
+		out = append(out, f.entries[key].whole())
+	}
+	return out
+}
+
+// Entry is a key's entry with all its text; nil if there is none.
+func (f *Fold) Entry(key string) *Entry {
+	if e := f.entries[key]; e != nil {
+		return e.whole()
+	}
+	return nil
+}
+
+// whole joins the deltas in, once.
+func (e *foldEntry) whole() *Entry {
+	if len(e.tail) > 0 {
+		e.Payload = FoldText(e.Payload, []byte(strings.Join(e.tail, "")))
+		e.Sum, e.tail = SumOf(e.Payload), nil
+	}
+	return new(e.Entry)
+}
+
+// Turns are the begun turns by message. Leases are not in the log, so not here.
+func (f *Fold) Turns() []*Turn {
+	out := make([]*Turn, 0, len(f.turns))
+	for _, m := range slices.Sorted(maps.Keys(f.turns)) {
+		out = append(out, new(*f.turns[m]))
+	}
+	return out
+}
+
+// Hash is the state hash: two that are equal hold the same keys with the same
+// values, and the same turns in the same states, at the same cursor and epoch.
+func (f *Fold) Hash() Hash { return StateHash(f.Cursor, f.Epoch, f.Life, f.Entries(), f.Turns()) }
+
+// StateHash is the state hash of a session's rows: entries by key with their
+// whole values, turns by message.
+func StateHash(cursor, epoch uint64, life Life, entries []*Entry, turns []*Turn) Hash {
+	h := sha256.New()
+	var n [8]byte
+	num := func(v uint64) {
+		binary.BigEndian.PutUint64(n[:], v)
+		h.Write(n[:])
+	}
+	text := func(s string) {
+		num(uint64(len(s)))
+		h.Write([]byte(s))
+	}
+	text("mooring state v1")
+	num(cursor)
+	num(epoch)
+	num(uint64(life))
+	num(uint64(len(entries)))
+	for _, e := range entries {
+		text(e.Key)
+		num(e.Cursor)
+		num(uint64(e.Schema))
+		sum := SumOf(e.Payload)
+		h.Write(sum[:])
+	}
+	num(uint64(len(turns)))
+	for _, t := range turns {
+		text(t.Message)
+		num(uint64(t.Status))
+		num(t.Begun)
+		num(t.Ended)
+	}
+	var out Hash
+	h.Sum(out[:0])
+	return out
+}

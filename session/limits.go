@@ -1,0 +1,30 @@
+package session
+
+import (
+	"time"
+
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Limits bound what one commit takes; hello tells them to clients.
+type Limits struct {
+	ledger.Limits
+	EventBytes int // payload of one event: what fork copies and finalize writes
+	TextBytes  int // a part's text with all its deltas
+	LabelBytes int // label, actor, external id: each
+}
+
+// DefaultLimits are what a server takes unless told otherwise.
+func DefaultLimits() Limits {
+	l := ledger.DefaultLimits()
+	return Limits{Limits: l, EventBytes: 32 << 20, TextBytes: l.PayloadBytes, LabelBytes: 256}
+}
+
+// Config is what Commit and Lapse need to know besides their rows.
+type Config struct {
+	Limits Limits
+	Lease  time.Duration // how long a streaming turn counts as such without a sign of its stream
+}
+
+// DefaultConfig is DefaultLimits with a lease of 30 s.
+func DefaultConfig() Config { return Config{Limits: DefaultLimits(), Lease: 30 * time.Second} }

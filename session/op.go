@@ -1,0 +1,258 @@
+package session
+
+// The methods: what each takes, how its arguments are read, and the right it
+// needs. An op is decoded when its references are values; a client may decode
+// one earlier (CheckOp), with references still in place of values.
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// op is a decoded op: its method's typed arguments, and what they do.
+type op interface {
+	// apply decides and changes the view. If it fails it has changed nothing.
+	apply(a *applier) (result, *fault.Error)
+}
+
+// method is a row of the table of methods.
+type method struct {
+	need   capability.Rights // on the session; create and fork: on the space
+	owner  bool              // only an owner's ref may
+	decode func(r *argReader) op
+}
+
+var methods = map[string]method{
+	MethodCreate:     {need: capability.Create, decode: decodeCreate},
+	MethodFork:       {need: capability.Create, decode: decodeFork},
+	MethodPut:        {need: capability.Append, decode: decodePut},
+	MethodRemove:     {need: capability.Append, decode: decodeRemove},
+	MethodBegin:      {need: capability.Append, decode: decodeBegin},
+	MethodAppendText: {need: capability.Append, decode: decodeAppendText},
+	MethodFinalize:   {need: capability.Append, decode: decodeFinalize},
+	MethodShare:      {need: capability.Share, decode: decodeShare},
+	MethodRevoke:     {need: capability.Revoke, decode: decodeRevoke},
+	MethodBumpEpoch:  {need: capability.Revoke, decode: decodeBumpEpoch},
+	MethodDelete:     {owner: true, decode: decodeDelete},
+}
+
+// Methods are the names of all methods an op can have, void apart, sorted.
+func Methods() []string {
+	names := make([]string, 0, len(methods))
+	for n := range methods {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// decodeOp reads an op's arguments; what it cannot decode is UnknownMethod,
+// BadArgument, BadKey, BadPayload or TooLarge. The bytes of payloads are shared with in.
+func decodeOp(in *ledger.Intent, lim Limits) (op, *fault.Error) {
+	m, ok := methods[in.Method]
+	if !ok {
+		return nil, fault.UnknownMethod.With("there is no method %q: use one of %s", clip(in.Method), strings.Join(Methods(), ", "))
+	}
+	r := newArgReader(in, lim)
+	o := m.decode(r)
+	if err := r.finish(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// CheckOp says whether an op could ever apply, as far as its method and those
+// arguments tell that are values already: what a client refuses in Commit, to
+// its caller's face. ledger.CheckIntent, which says whether it can travel, comes
+// first. A void always can.
+func CheckOp(in *ledger.Intent, lim Limits) *fault.Error {
+	if in.Method == ledger.MethodVoid {
+		return nil
+	}
+	_, err := decodeOp(in, lim)
+	return err
+}
+
+type opCreate struct {
+	external     string
+	ref          string
+	hash         Hash
+	label, actor string
+}
+
+func decodeCreate(r *argReader) op {
+	return &opCreate{
+		external: r.text("external", optional),
+		ref:      r.refID("ref"),
+		hash:     r.hash("hash"),
+		label:    r.text("label", optional),
+		actor:    r.text("actor", optional),
+	}
+}
+
+type opFork struct {
+	opCreate
+	source, via string
+	at          uint64
+	atSet       bool
+}
+
+func decodeFork(r *argReader) op {
+	o := &opFork{opCreate: *decodeCreate(r).(*opCreate)}
+	o.source = r.text("source", required)
+	o.via = r.refID("via")
+	o.at, o.atSet = r.number("at")
+	if r.err == nil && !r.deferred("source") && !capability.IsSession(o.source) {
+		r.fail(fault.BadArgument.With("source is not a session id"))
+	}
+	return o
+}
+
+type opPut struct {
+	key     Key
+	payload []byte
+	schema  uint32
+}
+
+func decodePut(r *argReader) op {
+	return &opPut{key: r.key("key"), payload: r.object("payload", required), schema: r.schema("schema_version")}
+}
+
+type opRemove struct{ key Key }
+
+func decodeRemove(r *argReader) op { return &opRemove{key: r.key("key")} }
+
+type opBegin struct {
+	message string
+	payload []byte
+	schema  uint32
+}
+
+func decodeBegin(r *argReader) op {
+	return &opBegin{message: r.id("message"), payload: r.object("payload", required), schema: r.schema("schema_version")}
+}
+
+type opAppendText struct {
+	key    Key
+	offset uint64
+	text   string
+}
+
+func decodeAppendText(r *argReader) op {
+	o := &opAppendText{key: r.key("key"), text: r.streamed("text")}
+	o.offset = r.needNumber("offset")
+	if r.err == nil && !r.deferred("key") && o.key.Kind != KeyPart {
+		r.fail(fault.BadKey.With("text can be appended to a part only: part/MESSAGE/ID"))
+	}
+	return o
+}
+
+// terminalPart is one of finalize's parts.
+type terminalPart struct {
+	id      string
+	payload []byte
+	schema  uint32
+}
+
+type opFinalize struct {
+	message   string
+	step      TurnStep
+	status    string
+	payload   []byte // nil: the message stays as it is, but for what follows
+	schema    uint32
+	parts     []terminalPart
+	usage     []byte
+	failure   []byte
+	completed uint64 // 0: now
+	digest    Hash   // over the arguments: tells an equal second one
+}
+
+func decodeFinalize(r *argReader) op {
+	o := &opFinalize{
+		message: r.id("message"),
+		status:  r.text("status", required),
+		payload: r.object("payload", optional),
+		schema:  r.schema("schema_version"),
+		parts:   r.parts("parts"),
+		usage:   r.object("usage", optional),
+		failure: r.object("error", optional),
+	}
+	o.completed, _ = r.number("completed")
+	if r.err == nil && !r.deferred("status") {
+		var ok bool
+		if o.step, ok = endStep(o.status); !ok {
+			r.fail(fault.BadArgument.With("status is %q: use completed, failed or aborted", clip(o.status)))
+		}
+	}
+	o.digest = r.digest()
+	return o
+}
+
+type opShare struct {
+	ref         string
+	hash        Hash
+	rights      capability.Rights
+	methods     []string
+	expires     uint64
+	from        uint64
+	redemptions uint64
+	label       string
+	actor       string
+}
+
+func decodeShare(r *argReader) op {
+	o := &opShare{
+		ref:     r.refID("ref"),
+		hash:    r.hash("hash"),
+		methods: r.texts("methods", optional),
+		label:   r.text("label", optional),
+		actor:   r.text("actor", optional),
+	}
+	names := r.texts("rights", required)
+	o.expires, _ = r.number("expires_at")
+	o.from, _ = r.number("from")
+	o.redemptions, _ = r.number("redemptions")
+	if r.err != nil || r.deferred("rights") {
+		return o
+	}
+	rights, err := capability.RightsNamed(names)
+	switch {
+	case err != nil:
+		r.fail(fault.BadArgument.With("rights: name some of read, append, share, revoke"))
+	case o.redemptions > 1<<31:
+		r.fail(fault.BadArgument.With("redemptions is at most %d", 1<<31))
+	case len(o.methods) > 0 && !knownMethods(o.methods):
+		r.fail(fault.BadArgument.With("methods: name some of those that append needs: %s", strings.Join(appending, ", ")))
+	}
+	o.rights = rights
+	return o
+}
+
+// appending are the methods that the append right is for, and that a ref may be
+// limited to.
+var appending = []string{MethodAppendText, MethodBegin, MethodFinalize, MethodPut, MethodRemove}
+
+func knownMethods(names []string) bool {
+	for _, n := range names {
+		if !slices.Contains(appending, n) {
+			return false
+		}
+	}
+	return true
+}
+
+type opRevoke struct{ ref string }
+
+func decodeRevoke(r *argReader) op { return &opRevoke{ref: r.refID("ref")} }
+
+type opBumpEpoch struct{}
+
+func decodeBumpEpoch(*argReader) op { return &opBumpEpoch{} }
+
+type opDelete struct{}
+
+func decodeDelete(*argReader) op { return &opDelete{} }

@@ -1,0 +1,93 @@
+package session
+
+// What comes into a commit and what goes out of it.
+
+import (
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Submission is one call that wants a session changed, with the authority it
+// comes under. Authority is named by ref ids: the caller vouches that the peer
+// holds live objects of those refs (their secrets were shown once, by restore or
+// by minting). Whether the refs still allow anything is decided here, on their
+// rows, in the transaction.
+//
+// Exactly one of Batch.Ops, Ack and Direct says what is wanted.
+type Submission struct {
+	// Batch is what a stream's apply carries. Its Session and Outbox are those
+	// of the live stream object, whose opening has proven the outbox's secret,
+	// and not what the peer wrote. For an Ack only Session, Outbox, Incarnation
+	// and AckedThrough are read; for a Direct only Session, and Outbox if the
+	// object has proven one.
+	Batch ledger.Batch
+
+	// Ref is the id of the ref the live session object stands for. For an object
+	// that came from a space's create it is the owner ref that create was told of.
+	Ref string
+
+	// Space is the id of the space's ref if the object came from its create, else
+	// "". The space ref's create right authorizes create and fork. What follows
+	// is authorized by Ref, which that op mints, and only for the very outbox
+	// whose create applied: whoever else names an owner ref does not hold it.
+	Space string
+
+	// With are the refs of the other live sessions passed along: fork's source.
+	With []string
+
+	// Ack says that this is an acknowledge alone: acked_through without ops.
+	Ack bool
+
+	// Direct is a revocation that needs no outbox.
+	Direct *Direct
+}
+
+// Direct is Session.revoke of the wire: of Ref and its subtree, or of every
+// share if Epoch is set. The rules are those of the ops revoke and bumpEpoch.
+type Direct struct {
+	Ref   string
+	Epoch bool
+}
+
+// Answer is what became of one Submission.
+type Answer struct {
+	// Err answers the call as a whole: nothing was recorded or changed by it, and
+	// a batch may come again as it is. For a Direct it is also the refusal.
+	Err *fault.Error
+
+	Outcomes  []ledger.Outcome // one an op, in order; not to be changed
+	Duplicate bool             // they are from before: a batch is recorded and repeated whole
+	Cursor    uint64           // the session's after the submission
+	Cut       uint64           // Direct: the cursor after which nothing under that authority commits
+	Epoch     uint64           // Direct: the session's epoch now
+}
+
+// Counts are the ack's sums: of ops applied now, repeated, and recorded now as anything else.
+func (a *Answer) Counts() (applied, duplicates, rejected int) {
+	for i := range a.Outcomes {
+		switch {
+		case a.Duplicate:
+			duplicates++
+		case a.Outcomes[i].Status == ledger.Applied:
+			applied++
+		default:
+			rejected++
+		}
+	}
+	return applied, duplicates, rejected
+}
+
+// Published is what a committed group changed, for subscribers: to be told
+// after the commit and never before.
+type Published struct {
+	Sessions []PublishedSession // only those with events, by id
+}
+
+// PublishedSession is one session's news. Events follow one another up to
+// Row.Cursor. AuthChanged says that authority over it changed: whoever holds
+// live objects of it looks at their refs again.
+type PublishedSession struct {
+	Row         Row
+	Events      []*Event
+	AuthChanged bool
+}

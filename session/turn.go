@@ -1,0 +1,106 @@
+package session
+
+// The lifecycle of a turn, as a table:
+//
+//	             begin       append, resume   lapse         finish
+//	(none)       streaming   not_found        not_found     not_found
+//	streaming    turn_open   streaming        interrupted   its end state
+//	interrupted  turn_open   streaming        interrupted   its end state
+//	end states   turn_ended  turn_ended       turn_ended    turn_ended
+//
+// Interrupted is a remark, not an end: everyone sees it, and the next op of the
+// turn's own stream takes it back.
+
+import "github.com/mooring-rpc/mooring/fault"
+
+// TurnStep is what can happen to a turn.
+type TurnStep uint8
+
+// The steps of a turn.
+const (
+	StepBegin  TurnStep = iota
+	StepResume          // an op of its own stream
+	StepLapse           // its lease lapsed, or the server started
+	StepComplete
+	StepFail
+	StepAbort
+	steps
+)
+
+// move is a cell of the table: a next state, or the code that refuses.
+type move struct {
+	to   TurnStatus
+	code fault.Code
+}
+
+var lifecycle = [Aborted + 1][steps]move{
+	0: {
+		StepBegin:  {to: Streaming},
+		StepResume: {code: fault.NotFound}, StepLapse: {code: fault.NotFound},
+		StepComplete: {code: fault.NotFound}, StepFail: {code: fault.NotFound}, StepAbort: {code: fault.NotFound},
+	},
+	Streaming: {
+		StepBegin:  {code: fault.TurnOpen},
+		StepResume: {to: Streaming}, StepLapse: {to: Interrupted},
+		StepComplete: {to: Completed}, StepFail: {to: Failed}, StepAbort: {to: Aborted},
+	},
+	Interrupted: {
+		StepBegin:  {code: fault.TurnOpen},
+		StepResume: {to: Streaming}, StepLapse: {to: Interrupted},
+		StepComplete: {to: Completed}, StepFail: {to: Failed}, StepAbort: {to: Aborted},
+	},
+	Completed: ended, Failed: ended, Aborted: ended,
+}
+
+var ended = [steps]move{
+	{code: fault.TurnEnded}, {code: fault.TurnEnded}, {code: fault.TurnEnded},
+	{code: fault.TurnEnded}, {code: fault.TurnEnded}, {code: fault.TurnEnded},
+}
+
+// Next is the state that step leads to from s (0: no turn was begun), or why it cannot be.
+func (s TurnStatus) Next(step TurnStep) (TurnStatus, *fault.Error) {
+	m := lifecycle[s][step]
+	switch m.code {
+	case fault.None:
+		return m.to, nil
+	case fault.NotFound:
+		return s, fault.NotFound.With("no turn was begun for this message: begin it first, or put parts whole")
+	case fault.TurnOpen:
+		return s, fault.TurnOpen.With("the turn of this message has begun already")
+	default:
+		return s, fault.TurnEnded.With("the turn of this message is %s: put late parts whole, or begin another message", s)
+	}
+}
+
+// Open says whether a turn in this state can still be streamed to and ended.
+func (s TurnStatus) Open() bool { return s == Streaming || s == Interrupted }
+
+// String is the state's name as people and finalize's arguments have it.
+func (s TurnStatus) String() string {
+	switch s {
+	case Streaming:
+		return "streaming"
+	case Interrupted:
+		return "interrupted"
+	case Completed:
+		return "completed"
+	case Failed:
+		return "failed"
+	case Aborted:
+		return "aborted"
+	}
+	return "none"
+}
+
+// endStep is the step of finalize's status argument.
+func endStep(status string) (TurnStep, bool) {
+	switch status {
+	case "completed":
+		return StepComplete, true
+	case "failed":
+		return StepFail, true
+	case "aborted":
+		return StepAbort, true
+	}
+	return 0, false
+}

@@ -1,0 +1,279 @@
+package session
+
+// Which rows a group of submissions needs, as far as their arguments tell
+// before anything is read. What this misses is read when an op asks for it (the
+// view does that), but for locks: sessions and spaces are locked here or not at all.
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// wants gathers a Want without repeats.
+type wants struct {
+	spaces, sessions map[string]struct{}
+	streams          map[StreamKey]struct{}
+	records          map[StreamKey]*RecordRange
+	grants           map[string]struct{}
+	heads, turnsOf   map[string]map[string]struct{}
+	external         map[string]map[string]struct{}
+	turns            map[string]struct{}
+	revokes          bool // some op revokes: how refs descend from one another matters
+}
+
+func newWants() *wants {
+	return &wants{
+		spaces: map[string]struct{}{}, sessions: map[string]struct{}{}, streams: map[StreamKey]struct{}{},
+		records: map[StreamKey]*RecordRange{}, grants: map[string]struct{}{},
+		heads: map[string]map[string]struct{}{}, turnsOf: map[string]map[string]struct{}{},
+		external: map[string]map[string]struct{}{}, turns: map[string]struct{}{},
+	}
+}
+
+// firstWant is the group's first Load, with all locks.
+func firstWant(subs []Submission) *Want {
+	w := newWants()
+	for i := range subs {
+		w.submission(&subs[i])
+	}
+	return w.want()
+}
+
+func add(m map[string]map[string]struct{}, outer, inner string) {
+	if m[outer] == nil {
+		m[outer] = map[string]struct{}{}
+	}
+	m[outer][inner] = struct{}{}
+}
+
+func (w *wants) submission(sub *Submission) {
+	b := &sub.Batch
+	w.sessions[b.Session] = struct{}{}
+	if sub.Direct != nil {
+		w.ref(sub.Ref)
+		w.ref(sub.Direct.Ref)
+		w.revokes = w.revokes || !sub.Direct.Epoch
+		return
+	}
+	key := StreamKey{b.Session, b.Outbox}
+	w.streams[key] = struct{}{}
+	if b.AckedThrough > 0 { // its op's id and digest are kept
+		w.records[key] = widest(w.records[key], RecordRange{Stream: key, From: b.AckedThrough, To: b.AckedThrough})
+	}
+	if sub.Ack {
+		return
+	}
+	w.ref(sub.Ref)
+	if space := capability.Target(sub.Space); space != "" {
+		w.spaces[space] = struct{}{}
+		w.ref(sub.Space)
+	}
+	for _, id := range sub.With {
+		w.ref(id)
+	}
+	w.turns[b.Session] = struct{}{}
+	for i := range b.Ops {
+		w.op(sub, &b.Ops[i])
+	}
+}
+
+// widest joins two ranges of one stream; nil is none.
+func widest(a *RecordRange, b RecordRange) *RecordRange {
+	if a != nil {
+		b.From, b.To = min(a.From, b.From), max(a.To, b.To)
+	}
+	return &b
+}
+
+func (w *wants) ref(id string) {
+	if capability.Target(id) != "" {
+		w.grants[id] = struct{}{}
+	}
+}
+
+// op adds what one op reads: the hot ones' rows, and what must be locked.
+func (w *wants) op(sub *Submission, op *ledger.Intent) {
+	session := sub.Batch.Session
+	switch op.Method {
+	case MethodPut, MethodRemove:
+		if k, err := ParseKey(argText(op, "key")); err == nil {
+			add(w.heads, session, k.String())
+			if op.Method == MethodRemove && k.Kind == KeyMessage {
+				add(w.turnsOf, session, k.Message)
+			}
+		}
+	case MethodAppendText:
+		if k, err := ParseKey(argText(op, "key")); err == nil {
+			add(w.heads, session, k.String())
+			add(w.turnsOf, session, k.Message)
+		}
+	case MethodBegin, MethodFinalize:
+		if m := argText(op, "message"); validID(m, false) {
+			add(w.turnsOf, session, m)
+		}
+	case MethodShare:
+		w.ref(argText(op, "ref"))
+	case MethodRevoke:
+		w.ref(argText(op, "ref"))
+		w.revokes = true
+	case MethodCreate, MethodFork:
+		w.ref(argText(op, "ref"))
+		if x := argText(op, "external"); x != "" && !strings.ContainsFunc(x, unicode.IsControl) {
+			if space := capability.Target(sub.Space); space != "" {
+				add(w.external, space, x)
+			}
+		}
+		if op.Method == MethodCreate {
+			return
+		}
+		w.ref(argText(op, "via"))
+		// Only a session whose live object came along is locked.
+		if source := argText(op, "source"); slices.ContainsFunc(sub.With, func(id string) bool { return capability.Target(id) == source }) && source != "" {
+			w.sessions[source] = struct{}{}
+		}
+	}
+}
+
+// maxPeek bounds the arguments that are looked at before an op is decoded.
+const maxPeek = 4096
+
+func (w *wants) want() *Want {
+	out := &Want{
+		Spaces:   sorted(w.spaces),
+		Sessions: sorted(w.sessions),
+		Heads:    sortedMap(w.heads),
+		TurnsOf:  sortedMap(w.turnsOf),
+		External: sortedMap(w.external),
+		Turns:    sorted(w.turns),
+	}
+	if w.revokes {
+		out.Lineages = sorted(w.grants)
+	} else {
+		out.Grants = sorted(w.grants)
+	}
+	for k := range w.streams {
+		out.Streams = append(out.Streams, k)
+	}
+	slices.SortFunc(out.Streams, compareStreams)
+	for _, r := range w.records {
+		out.Records = append(out.Records, *r)
+	}
+	slices.SortFunc(out.Records, func(a, b RecordRange) int { return compareStreams(a.Stream, b.Stream) })
+	return out
+}
+
+// recordsWant is the second Load, nil if there is nothing to read: the records
+// that repeated batches are answered from, and those of ops that others refer to.
+func recordsWant(v *view, subs []Submission) *Want {
+	ranges := map[StreamKey]*RecordRange{}
+	ops := map[StreamKey]map[string]struct{}{}
+	for i := range subs {
+		b := &subs[i].Batch
+		if len(b.Ops) == 0 || subs[i].Direct != nil || subs[i].Ack {
+			continue
+		}
+		key := StreamKey{b.Session, b.Outbox}
+		st := v.streams[key]
+		if st == nil {
+			continue
+		}
+		if first, last := b.Ops[0].Seq, b.Ops[len(b.Ops)-1].Seq; first > 0 && first <= st.row.LastSeq {
+			ranges[key] = widest(ranges[key], RecordRange{Stream: key, From: first, To: min(max(first, last), st.row.LastSeq)})
+		}
+		refs := outsideRefs(b)
+		if len(refs) == 0 {
+			continue
+		}
+		if ops[key] == nil {
+			ops[key] = map[string]struct{}{}
+		}
+		maps.Copy(ops[key], refs)
+	}
+	w := &Want{}
+	for key, set := range ops {
+		if ranges[key] == nil {
+			ranges[key] = &RecordRange{Stream: key}
+		}
+		ranges[key].Ops = sorted(set)
+	}
+	if len(ranges) == 0 {
+		return nil
+	}
+	for _, r := range ranges {
+		w.Records = append(w.Records, *r)
+	}
+	slices.SortFunc(w.Records, func(a, b RecordRange) int { return compareStreams(a.Stream, b.Stream) })
+	return w
+}
+
+// outsideRefs are the op ids that a batch refers to or depends on and that are
+// not its own.
+func outsideRefs(b *ledger.Batch) map[string]struct{} {
+	refs := map[string]struct{}{}
+	note := func(id string) {
+		if _, err := ulid.ParseStrict(id); err == nil { // else it is nobody's, and goes to no database
+			refs[id] = struct{}{}
+		}
+	}
+	for i := range b.Ops {
+		for _, id := range b.Ops[i].DependsOn {
+			note(id)
+		}
+		for _, r := range b.Ops[i].References() {
+			note(r.Op)
+		}
+	}
+	if len(refs) > 0 {
+		for i := range b.Ops {
+			delete(refs, b.Ops[i].OpID)
+		}
+	}
+	return refs
+}
+
+// argText is a string argument's value, "" if there is none; the intent may be malformed.
+func argText(op *ledger.Intent, name string) string {
+	for i := range op.Args {
+		if a := &op.Args[i]; a.Name == name && a.Ref == nil && len(a.JSON) <= maxPeek && gjson.ValidBytes(a.JSON) {
+			if v := gjson.ParseBytes(a.JSON); v.Type == gjson.String {
+				return v.Str
+			}
+			return ""
+		}
+	}
+	return ""
+}
+
+func compareStreams(a, b StreamKey) int {
+	if a.Session != b.Session {
+		if a.Session < b.Session {
+			return -1
+		}
+		return 1
+	}
+	switch {
+	case a.Outbox < b.Outbox:
+		return -1
+	case a.Outbox > b.Outbox:
+		return 1
+	}
+	return 0
+}
+
+func sorted(set map[string]struct{}) []string { return slices.Sorted(maps.Keys(set)) }
+
+func sortedMap(m map[string]map[string]struct{}) map[string][]string {
+	out := make(map[string][]string, len(m))
+	for k, set := range m {
+		out[k] = sorted(set)
+	}
+	return out
+}
