@@ -11,7 +11,7 @@ import (
 
 // Bounds of what a minted ref carries.
 const (
-	maxLabel   = 200 // bytes
+	maxLabel   = 256 // bytes
 	maxActor   = 256 // bytes
 	maxSegment = 64  // bytes of one segment of an actor
 	maxMethods = 64

@@ -25,16 +25,19 @@ const (
 const redacted = "…"
 
 // Secret is the secret half of a sturdy ref, or of an outbox. It is immutable
-// and copied freely; the zero Secret is none. The bytes stand behind a pointer
-// so that fmt prints an address and not them even where it cannot call our
-// methods (an unexported field of somebody's struct). Compare with Equal, not ==.
-type Secret struct{ bytes *[SecretBytes]byte }
+// and copied freely; the zero Secret is none. The bytes stand behind two
+// pointers so that fmt prints an address and not them even where it cannot call
+// our methods (an unexported field of somebody's struct): through one pointer it
+// looks, for a verb that does not fit. Compare with Equal, not ==.
+type Secret struct{ at **[SecretBytes]byte }
+
+func secretOf(b *[SecretBytes]byte) Secret { return Secret{&b} }
 
 // NewSecret makes a secret from the system's randomness.
 func NewSecret() Secret {
 	var b [SecretBytes]byte
 	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
-	return Secret{&b}
+	return secretOf(&b)
 }
 
 // SecretFrom takes the 32 bytes of a secret, as a wire carries them. The error
@@ -43,7 +46,7 @@ func SecretFrom(bytes []byte) (Secret, error) {
 	if len(bytes) != SecretBytes {
 		return Secret{}, fault.BadRefText.With("a secret has %d bytes, not %d", SecretBytes, len(bytes))
 	}
-	return Secret{(*[SecretBytes]byte)(append([]byte(nil), bytes...))}, nil
+	return secretOf((*[SecretBytes]byte)(append([]byte(nil), bytes...))), nil
 }
 
 // ParseSecret takes a secret's text: 43 characters of base64url, unpadded. The
@@ -56,27 +59,27 @@ func ParseSecret(text string) (Secret, error) {
 	if err != nil || len(b) != SecretBytes {
 		return Secret{}, fault.BadRefText.With("the secret is not base64url text: was the ref mistyped?")
 	}
-	return Secret{(*[SecretBytes]byte)(b)}, nil
+	return secretOf((*[SecretBytes]byte)(b)), nil
 }
 
 // Reveal gives a copy of the bytes; nil for the zero Secret.
 func (s Secret) Reveal() []byte {
-	if s.bytes == nil {
+	if s.IsZero() {
 		return nil
 	}
-	return append([]byte(nil), s.bytes[:]...)
+	return append([]byte(nil), (*s.at)[:]...)
 }
 
 // RevealText gives the text that ParseSecret takes; "" for the zero Secret.
 func (s Secret) RevealText() string {
-	if s.bytes == nil {
+	if s.IsZero() {
 		return ""
 	}
-	return base64.RawURLEncoding.EncodeToString(s.bytes[:])
+	return base64.RawURLEncoding.EncodeToString((*s.at)[:])
 }
 
 // IsZero says whether there is no secret.
-func (s Secret) IsZero() bool { return s.bytes == nil }
+func (s Secret) IsZero() bool { return s.at == nil }
 
 // Hash is the secret's SHA-256: what the server keeps.
 func (s Secret) Hash() [32]byte { return sha256.Sum256(s.Reveal()) }

@@ -1,0 +1,247 @@
+package capability_test
+
+// Delegation: what minting takes from the parent, and that nothing minted is
+// ever wider than it.
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+const (
+	parentID = session1 + ".s01J00000000000000000000007"
+	childID  = session1 + ".s01J00000000000000000000008"
+)
+
+// narrowParent is limited in every dimension.
+func narrowParent() *capability.Grant {
+	return &capability.Grant{ID: parentID, Target: session1, Epoch: 3, Rights: capability.Read | capability.Append | capability.Share,
+		Methods: []string{"put", "begin"}, Expires: 5000, From: 10, Limit: 4, Actor: "team/a"}
+}
+
+func ownerRef() *capability.Grant {
+	return &capability.Grant{ID: parentID, Target: session1, Owner: true, Rights: capability.SessionRights, Actor: "owner"}
+}
+
+func wish(change func(*capability.Minting)) capability.Minting {
+	m := capability.Minting{ID: childID, Hash: [32]byte{1}, Rights: capability.Read}
+	if change != nil {
+		change(&m)
+	}
+	return m
+}
+
+func TestMintTakesTheParentsLimits(t *testing.T) {
+	t.Parallel()
+	g, err := capability.Mint(narrowParent(), wish(func(m *capability.Minting) { m.Rights |= capability.Append; m.Label = "for b" }), 3, 777)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &capability.Grant{ID: childID, Target: session1, Parent: parentID, Hash: [32]byte{1}, Epoch: 3, Rights: capability.Read | capability.Append,
+		Methods: []string{"put", "begin"}, Expires: 5000, From: 10, Limit: 4, Label: "for b", Actor: "team/a", Created: 777}
+	if !reflect.DeepEqual(g, want) {
+		t.Errorf("minted\n%+v, want\n%+v", g, want)
+	}
+	g, err = capability.Mint(ownerRef(), wish(nil), 3, 777)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Owner || g.Epoch != 3 || g.Actor != "owner" || g.Expires != 0 || g.Limit != 0 {
+		t.Errorf("from an owner ref: %+v", g)
+	}
+}
+
+func TestMint(t *testing.T) {
+	t.Parallel()
+	all := capability.SessionRights
+	for _, row := range []struct {
+		asks   string
+		parent *capability.Grant
+		change func(*capability.Minting)
+		answer fault.Code
+	}{
+		{"all of a narrow parent", narrowParent(), func(m *capability.Minting) {
+			m.Rights, m.Methods, m.Expires, m.From, m.Limit, m.Actor = capability.Read|capability.Append|capability.Share, []string{"begin", "put"}, 5000, 10, 4, "team/a"
+		}, fault.None},
+		{"less of a narrow parent", narrowParent(), func(m *capability.Minting) {
+			m.Rights, m.Methods, m.Expires, m.From, m.Limit, m.Actor = capability.Append, []string{"put"}, 4999, 11, 1, "team/a/b.c"
+		}, fault.None},
+		{"all of an owner", ownerRef(), func(m *capability.Minting) {
+			m.Rights, m.Methods, m.Expires, m.From, m.Limit, m.Actor = all, []string{"anything"}, 1<<50, 1, 9, "owner/x"
+		}, fault.None},
+
+		{"a right more", narrowParent(), func(m *capability.Minting) { m.Rights = capability.Revoke }, fault.Widening},
+		{"a method more", narrowParent(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{"put", "remove"} }, fault.Widening},
+		{"a later expiry", narrowParent(), func(m *capability.Minting) { m.Expires = 5001 }, fault.Widening},
+		{"earlier events", narrowParent(), func(m *capability.Minting) { m.From = 9 }, fault.Widening},
+		{"all events", narrowParent(), func(m *capability.Minting) { m.From = 1 }, fault.Widening},
+		{"more redemptions", narrowParent(), func(m *capability.Minting) { m.Limit = 5 }, fault.Widening},
+		{"another actor", narrowParent(), func(m *capability.Minting) { m.Actor = "team/b" }, fault.Widening},
+		{"an actor above", narrowParent(), func(m *capability.Minting) { m.Actor = "team" }, fault.Widening},
+		{"an actor that only begins alike", narrowParent(), func(m *capability.Minting) { m.Actor = "team/ab" }, fault.Widening},
+
+		{"no rights", ownerRef(), func(m *capability.Minting) { m.Rights = 0 }, fault.BadArgument},
+		{"a space's right", ownerRef(), func(m *capability.Minting) { m.Rights = capability.Read | capability.Create }, fault.BadArgument},
+		{"an id of another session", ownerRef(), func(m *capability.Minting) { m.ID = session2 + ".s01J00000000000000000000008" }, fault.BadArgument},
+		{"no id", ownerRef(), func(m *capability.Minting) { m.ID = "" }, fault.BadArgument},
+		{"no hash", ownerRef(), func(m *capability.Minting) { m.Hash = [32]byte{} }, fault.BadArgument},
+		{"a negative expiry", ownerRef(), func(m *capability.Minting) { m.Expires = -1 }, fault.BadArgument},
+		{"methods without append", ownerRef(), func(m *capability.Minting) { m.Methods = []string{"put"} }, fault.BadArgument},
+		{"an empty method", ownerRef(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{""} }, fault.BadArgument},
+		{"too many methods", ownerRef(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, make([]string, 65) }, fault.BadArgument},
+		{"a label too long", ownerRef(), func(m *capability.Minting) { m.Label = strings.Repeat("x", 257) }, fault.BadArgument},
+		{"a label with an escape", ownerRef(), func(m *capability.Minting) { m.Label = "a\x1b[2J" }, fault.BadArgument},
+		{"a label that is not UTF-8", ownerRef(), func(m *capability.Minting) { m.Label = "\xff" }, fault.BadArgument},
+		{"an actor with a blank", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/a b" }, fault.BadArgument},
+		{"an actor going up", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/../x" }, fault.BadArgument},
+		{"an actor with an empty segment", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/" }, fault.BadArgument},
+		{"an actor too long", ownerRef(), func(m *capability.Minting) { m.Actor = "owner" + strings.Repeat("/abc", 64) }, fault.BadArgument},
+	} {
+		t.Run(row.asks, func(t *testing.T) {
+			t.Parallel()
+			g, err := capability.Mint(row.parent, wish(row.change), 3, 777)
+			if codeOf(err) != row.answer || (g == nil) != (err != nil) {
+				t.Errorf("minted %+v, %v; want %s", g, err, row.answer)
+			}
+		})
+	}
+}
+
+// Narrow alone, for what Mint cannot even ask for.
+func TestNarrow(t *testing.T) {
+	t.Parallel()
+	child := func(parent *capability.Grant, change func(*capability.Grant)) *capability.Grant {
+		c := *parent
+		c.ID, c.Parent, c.Owner, c.Epoch = childID, parent.ID, false, 3
+		change(&c)
+		return &c
+	}
+	for name, row := range map[string]struct {
+		parent *capability.Grant
+		change func(*capability.Grant)
+		answer fault.Code
+	}{
+		"just within":          {narrowParent(), func(*capability.Grant) {}, fault.None},
+		"an owner ref":         {ownerRef(), func(c *capability.Grant) { c.Owner = true }, fault.Widening},
+		"another session":      {ownerRef(), func(c *capability.Grant) { c.Target = session2 }, fault.Widening},
+		"another parent":       {ownerRef(), func(c *capability.Grant) { c.Parent = "" }, fault.Widening},
+		"an older epoch":       {narrowParent(), func(c *capability.Grant) { c.Epoch = 2 }, fault.Widening},
+		"a newer epoch":        {narrowParent(), func(c *capability.Grant) { c.Epoch = 4 }, fault.Widening},
+		"any method":           {narrowParent(), func(c *capability.Grant) { c.Methods = nil }, fault.Widening},
+		"no append, no method": {narrowParent(), func(c *capability.Grant) { c.Rights, c.Methods = capability.Read, nil }, fault.None},
+		"no expiry":            {narrowParent(), func(c *capability.Grant) { c.Expires = 0 }, fault.Widening},
+		"all events":           {narrowParent(), func(c *capability.Grant) { c.From = 0 }, fault.Widening},
+		"any redemptions":      {narrowParent(), func(c *capability.Grant) { c.Limit = 0 }, fault.Widening},
+		"no actor":             {narrowParent(), func(c *capability.Grant) { c.Actor = "" }, fault.Widening},
+		"an owner's own epoch": {ownerRef(), func(c *capability.Grant) { c.Epoch = 9 }, fault.None},
+	} {
+		if err := capability.Narrow(row.parent, child(row.parent, row.change)); codeOf(err) != row.answer {
+			t.Errorf("%s: %v, want %s", name, err, row.answer)
+		}
+	}
+}
+
+func TestMintOwner(t *testing.T) {
+	t.Parallel()
+	space := &capability.Grant{ID: space1 + ".s01J00000000000000000000004", Target: space1, Rights: capability.SpaceRights}
+	g, err := capability.MintOwner(space, wish(nil), 777)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &capability.Grant{ID: childID, Target: session1, Parent: space.ID, Hash: [32]byte{1}, Owner: true, Rights: capability.SessionRights, Actor: "owner", Created: 777}
+	if !reflect.DeepEqual(g, want) {
+		t.Errorf("minted\n%+v, want\n%+v", g, want)
+	}
+
+	lent := *space
+	lent.Expires, lent.Actor, lent.Limit = 5000, "tenant", 2
+	if g, err := capability.MintOwner(&lent, wish(nil), 1); err != nil || g.Expires != 5000 || g.Actor != "tenant/owner" || g.Limit != 0 {
+		t.Errorf("under a lent space: %+v, %v", g, err)
+	}
+	lister := *space
+	lister.Rights = capability.List
+	for name, row := range map[string]struct {
+		space  *capability.Grant
+		change func(*capability.Minting)
+		answer fault.Code
+	}{
+		"a longer life":      {&lent, func(m *capability.Minting) { m.Expires = 5001 }, fault.Widening},
+		"another actor":      {&lent, func(m *capability.Minting) { m.Actor = "owner" }, fault.Widening},
+		"no right to create": {&lister, nil, fault.MissingRight},
+		"from a session ref": {ownerRef(), nil, fault.MissingRight},
+		"a space's id":       {space, func(m *capability.Minting) { m.ID = space1 + ".s01J00000000000000000000008" }, fault.BadArgument},
+		"no hash":            {space, func(m *capability.Minting) { m.Hash = [32]byte{} }, fault.BadArgument},
+	} {
+		if _, err := capability.MintOwner(row.space, wish(row.change), 1); codeOf(err) != row.answer {
+			t.Errorf("%s: %v, want %s", name, err, row.answer)
+		}
+	}
+}
+
+// act is one thing someone may try under a ref.
+type act struct {
+	epoch  uint64
+	now    int64
+	need   capability.Rights
+	method string
+	cursor uint64
+	used   uint32
+	actor  string
+}
+
+// allowed says, in the plainest way, whether a ref allows an act.
+func allowed(g *capability.Grant, a act) bool {
+	if capability.Check(g, a.epoch, a.now, a.need, a.method) != nil || a.cursor < g.From {
+		return false
+	}
+	redeem := *g
+	redeem.Used = a.used
+	return capability.CheckRedemption(&redeem, false) == nil && (g.Actor == "" || a.actor == g.Actor || strings.HasPrefix(a.actor, g.Actor+"/"))
+}
+
+// A chain of refs, each minted from the one before with any wish at all: what
+// one allows, all above it allow.
+func TestMintedIsNeverWider(t *testing.T) {
+	t.Parallel()
+	methods := []string{"put", "begin", "remove"}
+	actors := []string{"", "a", "a/b", "a/bc", "a/b/c", "b"}
+	rapid.Check(t, func(t *rapid.T) {
+		epoch := rapid.Uint64Range(1, 2).Draw(t, "epoch")
+		root := ownerRef()
+		root.Actor = rapid.SampledFrom(actors).Draw(t, "root actor")
+		root.Expires = rapid.Int64Range(0, 4).Draw(t, "root expires")
+		chain := []*capability.Grant{root}
+		for i := range rapid.IntRange(1, 4).Draw(t, "refs") {
+			parent := chain[len(chain)-1]
+			m := capability.Minting{ID: fmt.Sprintf("%s.s01J0000000000000000000010%d", session1, i), Hash: [32]byte{1},
+				Rights:  capability.Rights(rapid.Uint8Range(0, 15).Draw(t, "rights")),
+				Methods: rapid.SliceOfN(rapid.SampledFrom(methods), 0, 2).Draw(t, "methods"),
+				Expires: rapid.Int64Range(0, 4).Draw(t, "expires"), From: rapid.Uint64Range(0, 4).Draw(t, "from"),
+				Limit: rapid.Uint32Range(0, 3).Draw(t, "limit"), Actor: rapid.SampledFrom(actors).Draw(t, "actor")}
+			child, err := capability.Mint(parent, m, epoch, 1)
+			if err != nil {
+				continue
+			}
+			if err := capability.Narrow(parent, child); err != nil {
+				t.Fatalf("minted, yet %v", err)
+			}
+			chain = append(chain, child)
+		}
+		a := act{epoch: rapid.Uint64Range(1, 3).Draw(t, "now epoch"), now: rapid.Int64Range(0, 5).Draw(t, "now"),
+			need:   capability.Rights(rapid.Uint8Range(0, 15).Draw(t, "need")),
+			method: rapid.SampledFrom(append(methods, "")).Draw(t, "method"), cursor: rapid.Uint64Range(1, 5).Draw(t, "cursor"),
+			used: rapid.Uint32Range(0, 3).Draw(t, "used"), actor: rapid.SampledFrom(actors).Draw(t, "as")}
+		for i := 1; i < len(chain); i++ {
+			if allowed(chain[i], a) && !allowed(chain[i-1], a) {
+				t.Fatalf("%+v is allowed by\n%+v but not by its parent\n%+v", a, chain[i], chain[i-1])
+			}
+		}
+	})
+}
