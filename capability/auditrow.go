@@ -1,5 +1,7 @@
 package capability
 
+// What is kept of every redeem, share, revoke and denial.
+
 import "github.com/mooring-rpc/mooring/fault"
 
 // AuditRow is one line of a session's or space's audit: who did what to whose

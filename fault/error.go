@@ -1,5 +1,7 @@
 package fault
 
+// The error that carries a code, and how to get the code back out of any error.
+
 import (
 	"errors"
 	"fmt"

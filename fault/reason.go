@@ -1,5 +1,7 @@
 package fault
 
+// Errors as one line of text and back.
+
 import (
 	"fmt"
 	"strconv"

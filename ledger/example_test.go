@@ -1,0 +1,52 @@
+package ledger_test
+
+// One batch through the ledger, twice, as a commit does it.
+
+import (
+	"fmt"
+
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+func ExampleDecide() {
+	stream := &ledger.Stream{Session: sessionID, Outbox: outboxID, Incarnation: 1}
+	history := ledger.NewHistory(nil)
+	session := newFake() // knows the method add
+
+	b := batch(100, 1,
+		op(1, "add", val("n", "5")),
+		op(2, "add", ref("n", 1, "sum")), // what op 1 came to
+		op(3, "add", val("n", `"six"`)),
+		after(op(4, "add", val("n", "7")), 3)) // only if op 3 applies
+	for range 2 {
+		outcomes, refusal := ledger.Admit(stream, b, history.Record)
+		repeated := outcomes != nil
+		if refusal == nil && !repeated {
+			var record *ledger.Record
+			if record, refusal = ledger.Decide(stream, b, history.Outcome, ledger.DefaultLimits(), session); refusal == nil {
+				history.Add(record)
+				outcomes = record.Outcomes
+			}
+		}
+		if refusal != nil {
+			fmt.Println(refusal)
+			return
+		}
+		ack := ledger.NewAck(session.Cursor(), outcomes, repeated)
+		fmt.Printf("cursor %d: %d applied, %d duplicates, %d rejected\n", ack.Cursor, ack.Applied, ack.Duplicates, ack.Rejected)
+		for _, o := range outcomes {
+			fmt.Printf("  %s %s %s\n", o.Status, o.Reason, o.Result)
+		}
+	}
+	// Output:
+	// cursor 2: 2 applied, 0 duplicates, 2 rejected
+	//   applied none {"cursor":1,"sum":5}
+	//   applied none {"cursor":2,"sum":10}
+	//   rejected bad_argument
+	//   skipped bad_argument
+	// cursor 2: 0 applied, 4 duplicates, 0 rejected
+	//   applied none {"cursor":1,"sum":5}
+	//   applied none {"cursor":2,"sum":10}
+	//   rejected bad_argument
+	//   skipped bad_argument
+}
