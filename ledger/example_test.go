@@ -35,18 +35,22 @@ func ExampleDecide() {
 		ack := ledger.NewAck(session.Cursor(), outcomes, repeated)
 		fmt.Printf("cursor %d: %d applied, %d duplicates, %d rejected\n", ack.Cursor, ack.Applied, ack.Duplicates, ack.Rejected)
 		for _, o := range outcomes {
-			fmt.Printf("  %s %s %s\n", o.Status, o.Reason, o.Result)
+			if o.Status == ledger.Applied {
+				fmt.Printf("  applied: %s\n", o.Result)
+			} else {
+				fmt.Printf("  %s: %s\n", o.Status, o.Reason)
+			}
 		}
 	}
 	// Output:
 	// cursor 2: 2 applied, 0 duplicates, 2 rejected
-	//   applied none {"cursor":1,"sum":5}
-	//   applied none {"cursor":2,"sum":10}
-	//   rejected bad_argument
-	//   skipped bad_argument
+	//   applied: {"cursor":1,"sum":5}
+	//   applied: {"cursor":2,"sum":10}
+	//   rejected: bad_argument
+	//   skipped: bad_argument
 	// cursor 2: 0 applied, 4 duplicates, 0 rejected
-	//   applied none {"cursor":1,"sum":5}
-	//   applied none {"cursor":2,"sum":10}
-	//   rejected bad_argument
-	//   skipped bad_argument
+	//   applied: {"cursor":1,"sum":5}
+	//   applied: {"cursor":2,"sum":10}
+	//   rejected: bad_argument
+	//   skipped: bad_argument
 }
