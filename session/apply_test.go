@@ -1,0 +1,391 @@
+package session_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func TestPutAndRemove(t *testing.T) {
+	t.Parallel()
+	o := newWorld(t).create()
+	put := op("put", "key", "message/m1", "payload", raw(` { "a" : 1 } `))
+
+	r := o.apply(put)
+	mustEqual(t, "cursor", r["cursor"].(float64), 2)
+	mustEqual(t, "payload, byte for byte", o.payload("message/m1"), ` { "a" : 1 } `)
+	ev := o.last()
+	if ev.Method != "put" || ev.Key != "message/m1" || ev.Ref != o.ref || ev.Actor != "owner" || ev.Outbox != o.outbox || ev.Op == "" || ev.Batch == "" || ev.Schema != 1 {
+		t.Fatalf("event %+v", ev)
+	}
+
+	r = o.apply(put)
+	if r["unchanged"] != true || r["cursor"].(float64) != 2 {
+		t.Fatalf("an equal put gave %v", r)
+	}
+	r = o.apply(op("put", "key", "message/m1", "payload", raw(` { "a" : 1 } `), "schema_version", 2))
+	mustEqual(t, "cursor after another schema", r["cursor"].(float64), 3)
+
+	r = o.apply(op("remove", "key", "message/m1"))
+	mustEqual(t, "cursor of remove", r["cursor"].(float64), 4)
+	mustEqual(t, "payload", o.payload("message/m1"), "")
+	r = o.apply(op("remove", "key", "message/m1"))
+	mustEqual(t, "unchanged", r["unchanged"], any(true))
+	r = o.apply(put)
+	mustEqual(t, "cursor of the put after remove", r["cursor"].(float64), 5)
+}
+
+func TestMalformedOps(t *testing.T) {
+	t.Parallel()
+	o := newWorld(t).create()
+	obj := raw(`{}`)
+	id, _ := newRef(o.session)
+	for name, c := range map[string]struct {
+		op   anOp
+		code fault.Code
+	}{
+		"no such method":          {op("shout", "key", "session"), fault.UnknownMethod},
+		"system method":           {op("interrupted", "key", "message/m"), fault.UnknownMethod},
+		"no key":                  {op("put", "payload", obj), fault.BadArgument},
+		"key not text":            {op("put", "key", 5, "payload", obj), fault.BadArgument},
+		"bad key":                 {op("put", "key", "messages/x", "payload", obj), fault.BadKey},
+		"ref key":                 {op("put", "key", "ref/x", "payload", obj), fault.BadKey},
+		"no payload":              {op("put", "key", "session"), fault.BadArgument},
+		"null payload":            {op("put", "key", "session", "payload", nil), fault.BadArgument},
+		"payload a list":          {op("put", "key", "session", "payload", raw(`[1]`)), fault.BadPayload},
+		"payload text":            {op("put", "key", "session", "payload", "x"), fault.BadPayload},
+		"payload broken":          {op("put", "key", "session", "payload", raw(`{"a":`)), fault.Malformed},
+		"payload not UTF-8":       {op("put", "key", "session", "payload", raw("{\"a\":\"\xff\"}")), fault.Malformed},
+		"payload too deep":        {op("put", "key", "session", "payload", raw(`{"a":%s1%s}`, strings.Repeat("[", 20000), strings.Repeat("]", 20000))), fault.BadArgument},
+		"unknown argument":        {op("put", "key", "session", "payload", obj, "colour", 1), fault.BadArgument},
+		"schema 0":                {op("put", "key", "session", "payload", obj, "schema_version", 0), fault.BadArgument},
+		"schema a half":           {op("put", "key", "session", "payload", obj, "schema_version", 1.5), fault.BadArgument},
+		"schema too high":         {op("put", "key", "session", "payload", obj, "schema_version", 1<<40), fault.BadArgument},
+		"remove without key":      {op("remove"), fault.BadArgument},
+		"begin bad id":            {op("begin", "message", "a/b", "payload", obj), fault.BadKey},
+		"append to a message":     {op("appendText", "key", "message/m", "offset", 0, "text", "x"), fault.BadKey},
+		"append without offset":   {op("appendText", "key", "part/m/p", "text", "x"), fault.BadArgument},
+		"append negative offset":  {op("appendText", "key", "part/m/p", "offset", -1, "text", "x"), fault.BadArgument},
+		"append without text":     {op("appendText", "key", "part/m/p", "offset", 0), fault.BadArgument},
+		"append half a character": {op("appendText", "key", "part/m/p", "offset", 0, "text", raw(`"\ud83d"`)), fault.BadArgument},
+		"append the other half":   {op("appendText", "key", "part/m/p", "offset", 0, "text", raw(`"a\\\ude00"`)), fault.BadArgument},
+		"finalize without status": {op("finalize", "message", "m"), fault.BadArgument},
+		"finalize odd status":     {op("finalize", "message", "m", "status", "done"), fault.BadArgument},
+		"finalize odd parts":      {op("finalize", "message", "m", "status", "failed", "parts", raw(`{}`)), fault.BadArgument},
+		"finalize part twice":     {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a","payload":{}},{"id":"a","payload":{}}]`)), fault.BadArgument},
+		"finalize part extra":     {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a","payload":{},"x":1}]`)), fault.BadArgument},
+		"finalize part id":        {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a b","payload":{}}]`)), fault.BadKey},
+		"finalize part payload":   {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a","payload":[]}]`)), fault.BadPayload},
+		"finalize usage":          {op("finalize", "message", "m", "status", "failed", "usage", 7), fault.BadPayload},
+		"share without rights":    {op("share", "ref", id, "hash", sha(id)), fault.BadArgument},
+		"share odd right":         {op("share", "ref", id, "hash", sha(id), "rights", []string{"fly"}), fault.BadArgument},
+		"share rights text":       {op("share", "ref", id, "hash", sha(id), "rights", "read"), fault.BadArgument},
+		"share short hash":        {op("share", "ref", id, "hash", "abc", "rights", []string{"read"}), fault.BadArgument},
+		"share odd ref":           {op("share", "ref", "abc", "hash", sha(id), "rights", []string{"read"}), fault.BadArgument},
+		"share odd methods":       {op("share", "ref", id, "hash", sha(id), "rights", []string{"append"}, "methods", []string{"share"}), fault.BadArgument},
+		"share control label":     {op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}, "label", "a\x00b"), fault.BadArgument},
+		"share long label":        {op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}, "label", strings.Repeat("x", 300)), fault.TooLarge},
+		"revoke odd ref":          {op("revoke", "ref", "x"), fault.BadArgument},
+		"bumpEpoch with more":     {op("bumpEpoch", "to", 5), fault.BadArgument},
+		"reference to nobody":     {op("put", "key", ledger.Ref{Op: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Path: "key"}, "payload", obj), fault.BadReference},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := o.try(c.op)[0]
+			if out.Status != ledger.Rejected || out.Reason != c.code || out.Message == "" {
+				t.Fatalf("status %d reason %s (%s), want rejected %s", out.Status, out.Reason, out.Message, c.code)
+			}
+		})
+	}
+	mustEqual(t, "cursor", o.w.store.Session(o.session).Cursor, 1)
+}
+
+func TestCheckOp(t *testing.T) {
+	t.Parallel()
+	lim := session.DefaultLimits()
+	check := func(o anOp) fault.Code {
+		in := ledger.Intent{Method: o.method, Args: o.args}
+		if err := session.CheckOp(&in, lim); err != nil {
+			return err.Code
+		}
+		return fault.None
+	}
+	ref := ledger.Ref{Op: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Path: "x"}
+	for name, c := range map[string]struct {
+		op   anOp
+		code fault.Code
+	}{
+		"void":                           {op("void"), fault.None},
+		"good put":                       {op("put", "key", "session", "payload", raw(`{}`)), fault.None},
+		"all references":                 {op("put", "key", ref, "payload", ref, "schema_version", ref), fault.None},
+		"fork of references":             {op("fork", "source", ref, "via", ref, "at", ref, "ref", ref, "hash", ref), fault.None},
+		"delta of references":            {op("appendText", "key", ref, "offset", ref, "text", ref), fault.None},
+		"share of references":            {op("share", "ref", ref, "hash", ref, "rights", ref), fault.None},
+		"finalize of references":         {op("finalize", "message", ref, "status", ref), fault.None},
+		"a reference and a bad value":    {op("put", "key", "nonsense", "payload", ref), fault.BadKey},
+		"a reference to no argument":     {op("put", "key", "session", "payload", raw(`{}`), "x", ref), fault.BadArgument},
+		"a reference, something missing": {op("put", "key", ref), fault.BadArgument},
+		"unknown method":                 {op("shout"), fault.UnknownMethod},
+	} {
+		if got := check(c.op); got != c.code {
+			t.Errorf("%s: %s, want %s", name, got, c.code)
+		}
+	}
+}
+
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create("external", "oc-1", "label", "mine", "actor", "ann")
+	row := w.store.Session(o.session)
+	if row.Life != session.Live || row.External != "oc-1" || row.Epoch != 1 || row.Creator != o.outbox || row.Space != capability.Target(w.space) {
+		t.Fatalf("row %+v", row)
+	}
+	g := w.store.Grant(o.ref)
+	if !g.Owner || g.Rights != capability.SessionRights || g.Parent != w.space || g.Actor != "ann" || g.Label != "mine" {
+		t.Fatalf("owner %+v", g)
+	}
+	if ev := o.last(); ev.Ref != w.space || strings.Contains(string(ev.Payload), sha(o.ref)) {
+		t.Fatalf("create event %+v %s", ev, ev.Payload)
+	}
+
+	t.Run("again", func(t *testing.T) {
+		o.refuse(ledger.Rejected, fault.AlreadyExists, op("create", "ref", o.ref, "hash", sha(o.ref)))
+	})
+	t.Run("external taken", func(t *testing.T) {
+		p := w.newWriter()
+		out := p.refuse(ledger.Rejected, fault.AlreadyExists, op("create", "ref", p.ref, "hash", sha(p.ref), "external", "oc-1"))
+		if strings.Contains(out.Message, o.session) {
+			t.Fatalf("the message names the other session: %s", out.Message)
+		}
+		p.refuse(ledger.Rejected, fault.NotFound, op("put", "key", "session", "payload", raw(`{}`)))
+		p.apply(op("create", "ref", p.ref, "hash", sha(p.ref), "external", "oc-2"))
+	})
+	t.Run("external taken in another space", func(t *testing.T) {
+		p := w.newWriter()
+		p.space = w.newSpace()
+		p.apply(op("create", "ref", p.ref, "hash", sha(p.ref), "external", "oc-1"))
+	})
+	t.Run("without a space", func(t *testing.T) {
+		p := o.under(o.ref)
+		p.refuse(ledger.Denied, fault.MissingRight, op("create", "ref", o.ref, "hash", sha(o.ref)))
+	})
+	t.Run("another owner ref than was asked for", func(t *testing.T) {
+		p := w.newWriter()
+		id, _ := newRef(p.session)
+		p.refuse(ledger.Rejected, fault.BadArgument, op("create", "ref", id, "hash", sha(id)))
+	})
+	t.Run("under a space ref that may only list", func(t *testing.T) {
+		id, hash := newRef(capability.Target(w.space))
+		w.store.AddGrant(capability.Grant{ID: id, Target: capability.Target(w.space), Hash: hash, Rights: capability.List})
+		p := w.newWriter()
+		p.space = id
+		p.refuse(ledger.Denied, fault.MissingRight, op("create", "ref", p.ref, "hash", sha(p.ref)))
+		p.refuse(ledger.Denied, fault.MissingRight, op("put", "key", "session", "payload", raw(`{}`)))
+	})
+	t.Run("under an unknown space ref", func(t *testing.T) {
+		p := w.newWriter()
+		p.space, _ = newRef(capability.Target(w.space))
+		p.refuse(ledger.Denied, fault.UnknownRef, op("create", "ref", p.ref, "hash", sha(p.ref)))
+	})
+}
+
+// Naming an owner ref to the space is not holding it.
+func TestSpaceObjectOfAnotherOutbox(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("put", "key", "session", "payload", raw(`{}`))) // the creating outbox goes on under its space object
+
+	thief := o.under(o.ref)
+	thief.space = w.space
+	thief.refuse(ledger.Denied, fault.UnknownRef, op("put", "key", "session", "payload", raw(`{"x":1}`)))
+	thief.refuse(ledger.Rejected, fault.AlreadyExists, op("create", "ref", o.ref, "hash", sha(o.ref)))
+	answers, _ := w.commit(session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: o.ref, Space: w.space, Direct: &session.Direct{Epoch: true}})
+	if answers[0].Err == nil || answers[0].Err.Code != fault.UnknownRef {
+		t.Fatalf("direct revoke through the space: %v", answers[0].Err)
+	}
+}
+
+func TestOneBatchCreatesSharesAndAppends(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.newWriter()
+	guest, _ := newRef(o.session)
+	create := op("create", "ref", o.ref, "hash", sha(o.ref))
+	sub := o.batch(true, create,
+		op("put", "key", "message/m", "payload", raw(`{}`)),
+		op("share", "ref", guest, "hash", sha(guest), "rights", []string{"read"}))
+	sub.Batch.Ops[1].Expected = ledger.Expect{}
+	last := op("revoke", "ref", ledger.Ref{Op: sub.Batch.Ops[2].OpID, Path: "ref"})
+	sub2 := o.batch(false, last)
+	answers, published := w.commit(sub, sub2)
+	for _, a := range answers {
+		for _, out := range a.Outcomes {
+			if out.Status != ledger.Applied {
+				t.Fatalf("%s: %s", out.Reason, out.Message)
+			}
+		}
+	}
+	if g := w.store.Grant(guest); g.Revoked == 0 || g.Cut != 4 {
+		t.Fatalf("guest %+v", g)
+	}
+	if len(published.Sessions) != 1 || len(published.Sessions[0].Events) != 4 || !published.Sessions[0].AuthChanged {
+		t.Fatalf("published %+v", published)
+	}
+}
+
+func TestAtomic(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"a"}`)))
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	guest, _ := newRef(o.session)
+	before, _ := w.store.State(o.session)
+	answers, published := w.commit(o.batch(true,
+		op("appendText", "key", "part/m/p", "offset", 1, "text", "b"),
+		op("put", "key", "message/n", "payload", raw(`{}`)),
+		op("remove", "key", "part/m/p"),
+		op("share", "ref", guest, "hash", sha(guest), "rights", []string{"read"}),
+		op("bumpEpoch"),
+		op("finalize", "message", "m", "status", "completed"),
+		op("delete"),
+		op("put", "key", "nonsense", "payload", raw(`{}`))))
+	for i, out := range answers[0].Outcomes {
+		if out.Status != ledger.BatchAborted || out.Cause != answers[0].Outcomes[7].OpID || out.Reason != fault.SessionDeleted && out.Reason != fault.BadKey {
+			t.Fatalf("op %d: %+v", i, out)
+		}
+	}
+	after, _ := w.store.State(o.session)
+	if len(before) != len(after) || string(after[1].Payload) != string(before[1].Payload) || w.store.Grant(guest) != nil ||
+		w.store.Session(o.session).Epoch != 1 || len(published.Sessions) != 0 {
+		t.Fatalf("an aborted batch left something: %v", after)
+	}
+	// The place of the aborted batch is used up; what follows sees none of it.
+	o.apply(op("appendText", "key", "part/m/p", "offset", 1, "text", "c"))
+	mustEqual(t, "text", o.payload("part/m/p"), `{"text":"ac"}`)
+}
+
+func TestNotAtomicKeepsSiblings(t *testing.T) {
+	t.Parallel()
+	o := newWorld(t).create()
+	outs := o.try(op("put", "key", "message/a", "payload", raw(`{}`)), op("put", "key", "x", "payload", raw(`{}`)), op("put", "key", "message/b", "payload", raw(`{}`)))
+	if outs[0].Status != ledger.Applied || outs[1].Status != ledger.Rejected || outs[2].Status != ledger.Applied || outs[2].Cursor != 3 {
+		t.Fatalf("%+v", outs)
+	}
+}
+
+func TestExpectedCursor(t *testing.T) {
+	t.Parallel()
+	o := newWorld(t).create()
+	o.apply(op("put", "key", "message/a", "payload", raw(`{}`)).expecting(1))
+	out := o.refuse(ledger.Conflict, fault.Conflict, op("put", "key", "message/b", "payload", raw(`{}`)).expecting(1))
+	mustEqual(t, "cursor of the conflict", out.Cursor, 2)
+}
+
+func TestFork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("put", "key", "message/a", "payload", raw(`{ "n": 1 }`)))
+	o.apply(op("begin", "message", "b", "payload", raw(`{}`)))
+	o.apply(op("put", "key", "part/b/p", "payload", raw(`{"text":"x"}`), "schema_version", 3))
+	o.apply(op("appendText", "key", "part/b/p", "offset", 1, "text", "yz"))
+	o.apply(op("put", "key", "message/a", "payload", raw(`{"n":2}`)))
+	reader := o.share([]string{"read"})
+	late := o.share([]string{"read"}, "from", 4)
+	mute := o.share([]string{"append"})
+
+	fork := func(via string, args ...any) (*writer, anOp) {
+		p := w.newWriter()
+		p.with = []string{via}
+		return p, op("fork", append([]any{"source", o.session, "via", via, "ref", p.ref, "hash", sha(p.ref)}, args...)...)
+	}
+	t.Run("now", func(t *testing.T) {
+		p, x := fork(reader)
+		r := p.apply(x)
+		if r["session"] != p.session || r["source"] != o.session || r["at"].(float64) != 9 || r["cursor"].(float64) != 1 {
+			t.Fatalf("result %v", r)
+		}
+		mustEqual(t, "message", p.payload("message/a"), `{"n":2}`)
+		mustEqual(t, "text", p.payload("part/b/p"), `{"text":"xyz"}`)
+		mustEqual(t, "turn", p.turn("b"), 0)
+		p.apply(op("begin", "message", "b", "payload", raw(`{}`)))
+		p.apply(op("appendText", "key", "part/b/p", "offset", 3, "text", "!"))
+		mustEqual(t, "text", p.payload("part/b/p"), `{"text":"xyz!"}`)
+		mustEqual(t, "the source's text", o.payload("part/b/p"), `{"text":"xyz"}`)
+	})
+	t.Run("at an earlier cursor", func(t *testing.T) {
+		p, x := fork(reader, "at", 4)
+		p.apply(x)
+		mustEqual(t, "message", p.payload("message/a"), `{ "n": 1 }`)
+		mustEqual(t, "text", p.payload("part/b/p"), `{"text":"x"}`)
+	})
+	t.Run("through a ref that sees the late part only", func(t *testing.T) {
+		p, x := fork(late)
+		p.apply(x)
+		mustEqual(t, "hidden", p.payload("message/b"), "")
+		mustEqual(t, "shown", p.payload("message/a"), `{"n":2}`)
+	})
+	t.Run("refusals", func(t *testing.T) {
+		p, x := fork(reader, "at", 100)
+		p.refuse(ledger.Rejected, fault.BadArgument, x)
+		p, x = fork(mute)
+		p.refuse(ledger.Denied, fault.MissingRight, x)
+		p, x = fork(reader)
+		p.with = nil
+		p.refuse(ledger.Denied, fault.UnknownRef, x)
+		unknown, _ := newRef(o.session)
+		p, x = fork(unknown)
+		p.refuse(ledger.Denied, fault.UnknownRef, x)
+		o.apply(op("revoke", "ref", reader))
+		p, x = fork(reader)
+		p.refuse(ledger.Denied, fault.Revoked, x)
+		w.cfg.Limits.EventBytes = 50
+		p, x = fork(o.ref)
+		p.refuse(ledger.Rejected, fault.TooLarge, x)
+	})
+}
+
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create("external", "x")
+	g := o.under(o.share([]string{"read", "append", "share", "revoke"}))
+	o.apply(op("put", "key", "message/a", "payload", raw(`{"secret":1}`)))
+	g.refuse(ledger.Denied, fault.NotAnOwner, op("delete"))
+	o.apply(op("delete"))
+	row := w.store.Session(o.session)
+	if row.Life != session.Deleted || row.Cursor != 4 {
+		t.Fatalf("row %+v", row)
+	}
+	for _, e := range w.store.Events(o.session) {
+		if e.Payload != nil {
+			t.Fatalf("event %d still has its payload", e.Cursor)
+		}
+	}
+	o.refuse(ledger.Rejected, fault.SessionDeleted, op("put", "key", "message/a", "payload", raw(`{}`)))
+	o.refuse(ledger.Rejected, fault.SessionDeleted, op("delete"))
+	o.refuse(ledger.Rejected, fault.SessionDeleted, op("create", "ref", o.ref, "hash", sha(o.ref)))
+	w.create("external", "x") // the external id is free again
+}
+
+func TestResultsHoldNoSecrets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	id := o.share([]string{"read"})
+	for _, e := range w.store.Events(o.session) {
+		if strings.Contains(string(e.Payload), sha(id)) || strings.Contains(string(e.Payload), sha(o.ref)) {
+			t.Fatalf("event %d holds a hash: %s", e.Cursor, e.Payload)
+		}
+		if !json.Valid(e.Payload) {
+			t.Fatalf("event %d is not JSON", e.Cursor)
+		}
+	}
+}

@@ -1,0 +1,424 @@
+// Package memtx is session.Tx in memory, for tests of the domain: one writer at
+// a time, nothing durable. It is strict where a database would be: it hands out
+// only what was wanted, copies everything, and refuses rows that a primary key
+// or the contract of session.Changes would refuse.
+package memtx
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Store holds the rows. Its methods are safe together.
+type Store struct {
+	mu sync.Mutex
+	rows
+
+	Now     int64 // the clock, Unix ms; set it between transactions
+	Loads   int   // Load calls so far
+	Read    int   // bytes of payloads and texts handed out so far
+	Written int   // bytes of payloads taken in so far
+}
+
+type rows struct {
+	sessions map[string]*session.Row
+	streams  map[session.StreamKey]*ledger.Stream
+	records  map[session.StreamKey][][]byte // marshaled, by first seq
+	events   map[string][]*session.Event
+	entries  map[string]map[string]*session.Entry
+	turns    map[string]map[string]*session.Turn
+	grants   map[string]*capability.Grant
+	external map[string]map[string]string
+	audit    []*capability.AuditRow
+}
+
+// New is an empty store with the clock at 1,000,000.
+func New() *Store {
+	return &Store{Now: 1_000_000, rows: rows{
+		sessions: map[string]*session.Row{},
+		streams:  map[session.StreamKey]*ledger.Stream{},
+		records:  map[session.StreamKey][][]byte{},
+		events:   map[string][]*session.Event{},
+		entries:  map[string]map[string]*session.Entry{},
+		turns:    map[string]map[string]*session.Turn{},
+		grants:   map[string]*capability.Grant{},
+		external: map[string]map[string]string{},
+	}}
+}
+
+// Update runs do in a transaction: what it saved holds if do returns nil.
+func (s *Store) Update(_ context.Context, do func(session.Tx) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := &tx{s: s}
+	if err := do(t); err != nil {
+		return err
+	}
+	for _, c := range t.saved {
+		if err := s.save(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddGrant puts a ref there, as the first start or a redeem's test would.
+func (s *Store) AddGrant(g capability.Grant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grants[g.ID] = clone(&g)
+}
+
+// OpenStream opens a stream, raising its incarnation.
+func (s *Store) OpenStream(sessionID, outbox string, incarnation uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions[sessionID] == nil {
+		s.sessions[sessionID] = &session.Row{ID: sessionID}
+	}
+	k := session.StreamKey{Session: sessionID, Outbox: outbox}
+	if s.streams[k] == nil {
+		s.streams[k] = &ledger.Stream{Session: sessionID, Outbox: outbox}
+	}
+	s.streams[k].Incarnation = max(s.streams[k].Incarnation, incarnation)
+}
+
+// Session is a session's row; nil if there is none.
+func (s *Store) Session(id string) *session.Row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return clone(s.sessions[id])
+}
+
+// Stream is a stream's row; nil if there is none.
+func (s *Store) Stream(sessionID, outbox string) *ledger.Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return clone(s.streams[session.StreamKey{Session: sessionID, Outbox: outbox}])
+}
+
+// Records counts a stream's unpruned records.
+func (s *Store) Records(sessionID, outbox string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.records[session.StreamKey{Session: sessionID, Outbox: outbox}])
+}
+
+// Grant is a ref's row; nil if there is none.
+func (s *Store) Grant(id string) *capability.Grant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return clone(s.grants[id])
+}
+
+// Events is a session's log.
+func (s *Store) Events(id string) []*session.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cloneAll(s.events[id])
+}
+
+// Audit is every audit row so far.
+func (s *Store) Audit() []*capability.AuditRow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cloneAll(s.audit)
+}
+
+// State is a session's folded state as the rows have it: entries by key with
+// their deltas, turns by message.
+func (s *Store) State(id string) (entries []*session.Entry, turns []*session.Turn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(s.entries[id])) {
+		e := s.entry(id, key, true)
+		e.Payload = session.FoldText(e.Payload, s.delta(id, key, e.Cursor))
+		entries = append(entries, e)
+	}
+	for _, m := range slices.Sorted(maps.Keys(s.turns[id])) {
+		turns = append(turns, clone(s.turns[id][m]))
+	}
+	return entries, turns
+}
+
+func (r *rows) entry(id, key string, full bool) *session.Entry {
+	e := clone(r.entries[id][key])
+	switch {
+	case e == nil:
+		return nil
+	case !full:
+		e.Payload = nil
+	case e.Payload == nil:
+		e.Payload = r.events[id][e.Cursor-1].Payload
+	}
+	return e
+}
+
+func (r *rows) delta(id, key string, after uint64) []byte {
+	var text []byte
+	for _, e := range r.events[id] {
+		if e.Cursor > after && e.Key == key && e.Method == session.MethodAppendText {
+			text = append(text, session.DeltaText(e.Payload)...)
+		}
+	}
+	return text
+}
+
+// descends says whether ref id is ancestor or below it.
+func (r *rows) descends(id, ancestor string) bool {
+	for g := r.grants[id]; g != nil; g = r.grants[g.Parent] {
+		if g.ID == ancestor {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Store) save(c *session.Changes) error {
+	for _, row := range c.Sessions {
+		if row.External != "" && row.Life == session.Live {
+			put(s.external, row.Space, row.External, row.ID)
+		}
+		s.sessions[row.ID] = clone(row)
+	}
+	for _, st := range c.Streams {
+		s.streams[session.StreamKey{Session: st.Session, Outbox: st.Outbox}] = clone(st)
+	}
+	for _, cut := range c.Prune {
+		s.records[cut.Stream] = slices.DeleteFunc(s.records[cut.Stream], func(text []byte) bool {
+			r, err := ledger.UnmarshalRecord(text)
+			return err == nil && r.LastSeq() <= cut.Through
+		})
+	}
+	for _, r := range c.Records {
+		text := r.Record.Marshal()
+		if _, err := ledger.UnmarshalRecord(text); err != nil {
+			return err
+		}
+		s.records[r.Stream] = append(s.records[r.Stream], text)
+	}
+	for _, e := range c.Events {
+		if want := uint64(len(s.events[e.Session]) + 1); e.Cursor != want {
+			return fmt.Errorf("memtx: event %d of %s where %d is next", e.Cursor, e.Session, want)
+		}
+		if e.Payload == nil {
+			return fmt.Errorf("memtx: event %d of %s has no payload", e.Cursor, e.Session)
+		}
+		s.Written += len(e.Payload)
+		s.events[e.Session] = append(s.events[e.Session], clone(e))
+	}
+	for id, keys := range c.DropEntries {
+		for _, key := range keys {
+			delete(s.entries[id], key)
+		}
+	}
+	for _, e := range c.Entries {
+		if e.Payload == nil && session.SumOf(s.events[e.Session][e.Cursor-1].Payload) != e.Sum {
+			return fmt.Errorf("memtx: entry %s is not the payload of its event %d", e.Key, e.Cursor)
+		}
+		s.Written += len(e.Payload)
+		put(s.entries, e.Session, e.Key, clone(e))
+	}
+	for _, e := range c.Grown {
+		old := s.entries[e.Session][e.Key]
+		if old == nil || old.Cursor != e.Cursor {
+			return fmt.Errorf("memtx: entry %s grew and is not there", e.Key)
+		}
+		old.TextLen, old.Grown = e.TextLen, e.Grown
+	}
+	for _, t := range c.Turns {
+		put(s.turns, t.Session, t.Message, clone(t))
+	}
+	for _, g := range c.Grants {
+		if s.grants[g.ID] != nil {
+			return fmt.Errorf("memtx: ref %s is there already", g.ID)
+		}
+		s.grants[g.ID] = clone(g)
+	}
+	for _, r := range c.Revoke {
+		for id, g := range s.grants {
+			if g.Revoked == 0 && s.descends(id, r.ID) {
+				g.Revoked, g.RevokeBy, g.Cut = r.At, r.By, r.Cut
+			}
+		}
+	}
+	for _, id := range c.DropState {
+		delete(s.entries, id)
+		delete(s.turns, id)
+		for _, e := range s.events[id] {
+			e.Payload = nil
+		}
+		for _, ids := range s.external {
+			maps.DeleteFunc(ids, func(_, has string) bool { return has == id })
+		}
+	}
+	s.audit = append(s.audit, cloneAll(c.Audit)...)
+	return nil
+}
+
+// tx is one transaction.
+type tx struct {
+	s      *Store
+	loaded bool
+	saved  []*session.Changes
+}
+
+// Load hands out copies of what w names.
+func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
+	s := t.s
+	if t.loaded && len(w.Sessions)+len(w.Spaces) > 0 {
+		return nil, fmt.Errorf("memtx: a later load locks")
+	}
+	for _, list := range [][]string{w.Sessions, w.Spaces, w.Grants, w.Lineages, w.Turns} {
+		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
+			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
+		}
+	}
+	t.loaded = true
+	s.Loads++
+	out := &session.Rows{Now: s.Now,
+		Sessions: map[string]*session.Row{}, Streams: map[session.StreamKey]*ledger.Stream{},
+		Records: map[session.StreamKey][]*ledger.Record{}, Grants: map[string]*capability.Grant{},
+		Entries: map[string]map[string]*session.Entry{}, Turns: map[string]map[string]*session.Turn{},
+		Deltas: map[string]map[string][]byte{}, Logs: map[string][]*session.Event{}, External: map[string]map[string]string{},
+	}
+	for _, id := range w.Sessions {
+		if s.sessions[id] == nil {
+			s.sessions[id] = &session.Row{ID: id}
+		}
+		out.Sessions[id] = clone(s.sessions[id])
+	}
+	for _, k := range w.Streams {
+		if st := s.streams[k]; st != nil {
+			out.Streams[k] = clone(st)
+		}
+	}
+	for _, r := range w.Records {
+		if err := s.loadRecords(out, &r); err != nil {
+			return nil, err
+		}
+	}
+	for _, id := range w.Grants {
+		if g := s.grants[id]; g != nil {
+			out.Grants[id] = clone(g)
+		}
+	}
+	for _, id := range w.Lineages {
+		for g := s.grants[id]; g != nil; g = s.grants[g.Parent] {
+			out.Grants[g.ID] = clone(g)
+		}
+	}
+	s.loadState(out, w)
+	for id, to := range w.Logs {
+		for _, e := range s.events[id] {
+			if e.Cursor <= to {
+				out.Logs[id] = append(out.Logs[id], clone(e))
+			}
+		}
+	}
+	for space, ids := range w.External {
+		for _, x := range ids {
+			if id, taken := s.external[space][x]; taken {
+				put(out.External, space, x, id)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) loadRecords(out *session.Rows, r *session.RecordRange) error {
+	for _, text := range s.records[r.Stream] {
+		rec, err := ledger.UnmarshalRecord(text)
+		if err != nil {
+			return err
+		}
+		held := slices.ContainsFunc(rec.Outcomes, func(o ledger.Outcome) bool { return slices.Contains(r.Ops, o.OpID) })
+		if held || r.To != 0 && rec.FirstSeq <= r.To && rec.LastSeq() >= r.From {
+			out.Records[r.Stream] = append(out.Records[r.Stream], rec)
+		}
+	}
+	return nil
+}
+
+func (s *Store) loadState(out *session.Rows, w *session.Want) {
+	give := func(id, key string, full bool) {
+		if e := s.entry(id, key, full); e != nil {
+			s.Read += len(e.Payload)
+			put(out.Entries, id, key, e)
+		}
+	}
+	for id, keys := range w.Heads {
+		for _, key := range keys {
+			give(id, key, false)
+		}
+	}
+	for id, keys := range w.Entries {
+		for _, key := range keys {
+			give(id, key, true)
+		}
+	}
+	for id, prefixes := range w.Prefixes {
+		for key := range s.entries[id] {
+			if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) }) {
+				give(id, key, true)
+			}
+		}
+	}
+	for id, keys := range w.Deltas {
+		for key, after := range keys {
+			text := s.delta(id, key, after)
+			s.Read += len(text)
+			put(out.Deltas, id, key, text)
+		}
+	}
+	for _, id := range w.Turns {
+		for m, t := range s.turns[id] {
+			if t.Status.Open() {
+				put(out.Turns, id, m, clone(t))
+			}
+		}
+	}
+	for id, messages := range w.TurnsOf {
+		for _, m := range messages {
+			if t := s.turns[id][m]; t != nil {
+				put(out.Turns, id, m, clone(t))
+			}
+		}
+	}
+}
+
+// Save keeps c for the end of the transaction.
+func (t *tx) Save(_ context.Context, c *session.Changes) error {
+	t.saved = append(t.saved, c)
+	return nil
+}
+
+func put[V any](m map[string]map[string]V, a, b string, v V) {
+	if m[a] == nil {
+		m[a] = map[string]V{}
+	}
+	m[a][b] = v
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
+}
+
+func cloneAll[T any](list []*T) []*T {
+	out := make([]*T, len(list))
+	for i, p := range list {
+		out[i] = clone(p)
+	}
+	return out
+}

@@ -1,0 +1,144 @@
+package session
+
+// Reading into the view. What is known already, and perhaps changed since, is
+// never overwritten by what the store says.
+
+import (
+	"strings"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// load reads from the store and takes what was found into the view. first says
+// that this is the load that locks.
+func (v *view) load(w *Want, first bool) error {
+	rows, err := v.tx.Load(v.ctx, w)
+	if err != nil {
+		return err
+	}
+	if first {
+		v.now = rows.Now
+	}
+	v.take(w, rows)
+	return nil
+}
+
+// need is load for an op that found something missing: the store's error ends the group.
+func (v *view) need(w *Want) *fault.Error {
+	if v.fail == nil {
+		v.fail = v.load(w, false)
+	}
+	if v.fail != nil {
+		return fault.Internal.Because(v.fail, "the rows of an op could not be read")
+	}
+	return nil
+}
+
+// take fills in what rows say of everything in w that is not known yet.
+func (v *view) take(w *Want, rows *Rows) {
+	for _, id := range w.Sessions {
+		row := rows.Sessions[id]
+		if row == nil {
+			row = &Row{ID: id}
+		}
+		if v.sessions[id] == nil {
+			v.sessions[id] = &sessionView{row: *row, before: *row, entries: map[string]*entrySlot{}, turns: map[string]*turnSlot{}}
+		}
+	}
+	for _, k := range w.Streams {
+		if st := rows.Streams[k]; st != nil && v.streams[k] == nil {
+			v.streams[k] = &streamView{row: *st, before: *st, history: ledger.NewHistory(nil)}
+		}
+	}
+	for _, r := range w.Records {
+		if sv := v.streams[r.Stream]; sv != nil {
+			for _, rec := range rows.Records[r.Stream] {
+				sv.history.Add(rec)
+			}
+		}
+	}
+	for _, ids := range [][]string{w.Grants, w.Lineages} {
+		for _, id := range ids {
+			if v.grants[id] == nil {
+				v.grants[id] = &grantSlot{grant: rows.Grants[id]}
+			}
+		}
+	}
+	for id, g := range rows.Grants { // ancestors
+		if v.grants[id] == nil {
+			v.grants[id] = &grantSlot{grant: g}
+		}
+	}
+	for space, ids := range w.External {
+		if v.external[space] == nil {
+			v.external[space] = map[string]string{}
+		}
+		for _, x := range ids {
+			if _, known := v.external[space][x]; !known {
+				v.external[space][x] = rows.External[space][x]
+			}
+		}
+	}
+	for id, s := range v.sessions {
+		s.take(w, id, rows)
+	}
+}
+
+func (s *sessionView) take(w *Want, id string, rows *Rows) {
+	found := rows.Entries[id]
+	for _, key := range w.Heads[id] {
+		s.know(key, found[key], false)
+	}
+	for _, key := range w.Entries[id] {
+		s.know(key, found[key], true)
+	}
+	for _, p := range w.Prefixes[id] {
+		for key, e := range found {
+			if strings.HasPrefix(key, p) {
+				s.know(key, e, true)
+			}
+		}
+		s.prefixes = append(s.prefixes, p)
+	}
+	for key := range w.Deltas[id] {
+		slot := s.entries[key]
+		if slot != nil && slot.behind {
+			tail := make([]string, 0, len(slot.tail)+1)
+			slot.tail = append(append(tail, string(rows.Deltas[id][key])), slot.tail...)
+			slot.behind = false
+		}
+	}
+	turns := rows.Turns[id]
+	for _, m := range w.TurnsOf[id] {
+		if s.turns[m] == nil {
+			s.turns[m] = &turnSlot{turn: turns[m]}
+		}
+	}
+	for _, t := range w.Turns {
+		if t != id {
+			continue
+		}
+		for m, turn := range turns {
+			if s.turns[m] == nil {
+				s.turns[m] = &turnSlot{turn: turn}
+			}
+		}
+		s.open = true
+	}
+}
+
+// know takes a loaded entry in, unless the slot knows as much already.
+func (s *sessionView) know(key string, e *Entry, full bool) {
+	slot := s.entries[key]
+	if slot == nil {
+		full = full || e == nil
+		s.entries[key] = &entrySlot{entry: e, full: full, behind: e != nil && e.Grown != 0}
+		return
+	}
+	if full && !slot.full && slot.entry != nil && e != nil && e.Cursor == slot.entry.Cursor {
+		filled := *slot.entry // it may be shared with a slot in the journal, which stays as it is
+		filled.Payload = e.Payload
+		slot.entry, slot.full = &filled, true
+	}
+}
