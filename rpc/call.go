@@ -4,6 +4,9 @@ package rpc
 
 import (
 	"context"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
 
 	"capnproto.org/go/capnp/v3"
 )
@@ -14,35 +17,201 @@ import (
 // that). A panic in Serve fails the call and nothing else.
 type Object interface{ Serve(call *Call) }
 
-// Releaser is implemented by objects that want to know when no reference to them is left. Release must not block.
+// Releaser is implemented by objects that want to know when no reference to them is left and no call on them is
+// unanswered. Release must not block.
 type Releaser interface{ Release() }
 
 // Call is a call in the hands of its callee, until Return or Fail. Its methods may be called from any goroutine.
-type Call struct{}
+type Call struct {
+	method  Method
+	content capnp.Ptr // parameters
+	caps    CapTable
 
-// Method says what is called. Name is empty.
-func (c *Call) Method() Method { panic("rpc: under construction") }
+	conn *Conn    // the peer it came from, or nil
+	ans  *answer  // where the answer goes: the peer's question, or
+	p    *Promise // a promise of this vat
+
+	in  *inMsg  // the message the parameters are in: received, or
+	out *outMsg // built by Ref.Call
+
+	via  *Conn // on whose delivery goroutine it runs
+	dst  node  // where it is bound for, counted; an object until the answer
+	hops int
+
+	answered   atomic.Bool
+	mu         sync.Mutex // guards what follows
+	canceled   bool
+	delivered  bool // to an object, or sent on
+	cancelLate bool // cancel once delivered
+	ctx        context.Context
+	cancelFn   context.CancelFunc
+}
+
+// Method says what is called. Name is empty for calls of a peer.
+func (c *Call) Method() Method { return c.method }
 
 // Context is cancelled when the caller gives the call up (finish), when the connection ends, and after the answer.
-func (c *Call) Context() context.Context { panic("rpc: under construction") }
+func (c *Call) Context() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx == nil {
+		c.ctx, c.cancelFn = context.WithCancel(context.Background())
+		if c.canceled {
+			c.cancelFn()
+		}
+	}
+	return c.ctx
+}
+
+// cancel cancels the context.
+func (c *Call) cancel() {
+	c.mu.Lock()
+	c.canceled = true
+	f := c.cancelFn
+	c.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+// cancelAfterDelivery has the call cancelled once it is delivered. It reports true if it is delivered already.
+func (c *Call) cancelAfterDelivery() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cancelLate = !c.delivered
+	return c.delivered
+}
+
+func (c *Call) isCanceled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.canceled
+}
 
 // Params gives the parameters and their capabilities. The struct is valid for as long as it is kept; the table's
 // capabilities are released with the answer, so take what outlives it with CapTable.Get before.
-func (c *Call) Params() (capnp.Struct, *CapTable) { panic("rpc: under construction") }
+func (c *Call) Params() (capnp.Struct, *CapTable) { return c.content.Struct(), &c.caps }
 
 // Return answers with results: place fills in a struct of size sz, valid only until place returns. An error of place
-// fails the call. A nil place returns the empty struct. Of all Returns and Fails the first counts.
+// fails the call. A nil place returns a struct of zeros. Of all Returns and Fails the first counts.
 func (c *Call) Return(sz capnp.ObjectSize, place func(results capnp.Struct, caps *CapTable) error) {
-	panic("rpc: under construction")
+	if !c.answered.CompareAndSwap(false, true) {
+		return
+	}
+	var caps CapTable
+	out, err := c.build(sz, &caps, place)
+	if err != nil {
+		caps.release(c.via)
+		out.free()
+		c.fail(err)
+		return
+	}
+	c.reply(out, caps)
+}
+
+// build runs place and turns its panic into an error.
+func (c *Call) build(sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) (out *outMsg, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			out, err = nil, c.panicked(r)
+		}
+	}()
+	return newResults(sz, caps, place)
+}
+
+// reply hands results over to whoever asked.
+func (c *Call) reply(out *outMsg, caps CapTable) {
+	if c.ans != nil {
+		c.conn.sendResults(c.ans, out, caps)
+	} else {
+		ret, err := out.root.Return()
+		if err == nil {
+			payload, err2 := ret.Results()
+			content, err3 := payload.Content()
+			if err2 == nil && err3 == nil {
+				c.p.completeLocal(c, content, caps, nil)
+			} else {
+				err = err2
+			}
+		}
+		if err != nil {
+			caps.release(c.via)
+			c.p.completeLocal(c, capnp.Ptr{}, CapTable{}, Failedf("results: %v", err))
+		}
+	}
+	c.done()
 }
 
 // Fail answers with an error. An *Exception or Excepter keeps its type and reason; any other error is sent as failed
 // with a text that gives nothing away, and logged.
-func (c *Call) Fail(err error) { panic("rpc: under construction") }
+func (c *Call) Fail(err error) {
+	if c.answered.CompareAndSwap(false, true) {
+		c.fail(err)
+	}
+}
 
-// Go runs f in a goroutine that the connection waits for before Run returns. If f panics or ends without an answer
-// given or promised elsewhere, nothing is done for it but to fail the call after a panic. ctx is Context().
-func (c *Call) Go(f func(ctx context.Context)) { panic("rpc: under construction") }
+func (c *Call) fail(err error) {
+	ex, hidden := exceptionFor(err)
+	if hidden && c.conn != nil {
+		c.conn.log.Error("call failed", "peer", c.conn.RemoteAddr(), "interface", c.method.Interface,
+			"method", c.method.ID, "error", err)
+	}
+	if c.ans != nil {
+		c.conn.sendException(c.ans, ex)
+	} else {
+		c.p.completeLocal(c, capnp.Ptr{}, CapTable{}, ex)
+	}
+	c.done()
+}
+
+// done releases what the call held, once it is answered.
+func (c *Call) done() {
+	c.caps.release(c.via)
+	c.cancel()
+	c.mu.Lock()
+	dst := c.dst
+	c.dst = nil
+	c.mu.Unlock()
+	if dst != nil {
+		dst.unref(c.via)
+	}
+}
+
+// Go runs f in a goroutine that the connection waits for before Run returns; ctx is Context(). A panic of f fails the
+// call and nothing else. Once the connection has ended f is not run any more.
+func (c *Call) Go(f func(ctx context.Context)) {
+	ctx := c.Context()
+	run := func() {
+		defer c.recovered()
+		f(ctx)
+	}
+	if c.conn == nil {
+		go run()
+	} else if !c.conn.spawn(run) {
+		c.Fail(errEnded)
+	}
+}
 
 // Peer is the connection the call came over; nil for a call made within the vat.
-func (c *Call) Peer() *Conn { panic("rpc: under construction") }
+func (c *Call) Peer() *Conn { return c.conn }
+
+// serve lets the object have the call. The object keeps its count until the answer.
+func (c *Call) serve(o Object) {
+	defer c.recovered()
+	o.Serve(c)
+}
+
+func (c *Call) recovered() {
+	if r := recover(); r != nil {
+		c.Fail(c.panicked(r))
+	}
+}
+
+// panicked logs a handler's panic and gives what the caller is told.
+func (c *Call) panicked(r any) error {
+	if c.conn != nil {
+		c.conn.log.Error("handler panicked", "peer", c.conn.RemoteAddr(), "interface", c.method.Interface,
+			"method", c.method.ID, "panic", r, "stack", string(debug.Stack()))
+	}
+	return Failedf("internal error")
+}

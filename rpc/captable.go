@@ -2,26 +2,104 @@
 
 package rpc
 
-import "capnproto.org/go/capnp/v3"
+import (
+	"capnproto.org/go/capnp/v3"
+)
 
 // CapTable holds the capabilities of one message. An interface pointer inside the message is an index into it, so
 // generated accessors for capabilities (which use go-capnp's own table) must not be used: write with Set, read the
-// pointer with Struct.Ptr and look it up with Get. Not safe for concurrent Set; Get is.
-type CapTable struct{}
+// pointer with Struct.Ptr and look it up with Get. Set and Add are for one goroutine at a time; Get is for any.
+type CapTable struct {
+	refs []*Ref // nil where there is no capability
+}
 
 // Set writes an interface pointer for r into pointer field ptrIndex of s, and takes a reference of its own. A nil r
 // writes a null pointer.
 func (t *CapTable) Set(s capnp.Struct, ptrIndex uint16, r *Ref) error {
-	panic("rpc: under construction")
+	if ptrIndex >= s.Size().PointerCount {
+		return Failedf("pointer field %d is outside of a struct with %d", ptrIndex, s.Size().PointerCount)
+	}
+	if r == nil {
+		return s.SetPtr(ptrIndex, capnp.Ptr{})
+	}
+	i := t.Add(r)
+	return s.SetPtr(ptrIndex, capnp.NewInterface(s.Segment(), capnp.CapabilityID(i)).ToPtr())
 }
 
 // Add takes a reference to r and gives the index to write into an interface pointer by hand, as in lists:
 // capnp.NewInterface(seg, capnp.CapabilityID(i)).ToPtr().
-func (t *CapTable) Add(r *Ref) uint32 { panic("rpc: under construction") }
+func (t *CapTable) Add(r *Ref) uint32 {
+	t.refs = append(t.refs, r.AddRef())
+	return uint32(len(t.refs) - 1)
+}
 
 // Get gives a new reference to the capability behind an interface pointer, for the caller to release; nil for a null
 // pointer; a broken reference for a pointer that is no capability or not in the table.
-func (t *CapTable) Get(p capnp.Ptr) *Ref { panic("rpc: under construction") }
+func (t *CapTable) Get(p capnp.Ptr) *Ref {
+	if !p.IsValid() {
+		return nil
+	}
+	iface := p.Interface()
+	if !iface.IsValid() {
+		return NewBroken(Failedf("the pointer is not a capability"))
+	}
+	i := iface.Capability()
+	if t == nil || uint64(i) >= uint64(len(t.refs)) {
+		return NewBroken(Failedf("capability %d is not in the message's table", i))
+	}
+	return t.refs[i].AddRef()
+}
 
 // Len is the number of capabilities in the table.
-func (t *CapTable) Len() int { panic("rpc: under construction") }
+func (t *CapTable) Len() int {
+	if t == nil {
+		return 0
+	}
+	return len(t.refs)
+}
+
+// share gives a table with references of its own to the same capabilities.
+func (t *CapTable) share() CapTable {
+	if len(t.refs) == 0 {
+		return CapTable{}
+	}
+	refs := make([]*Ref, len(t.refs))
+	for i, r := range t.refs {
+		refs[i] = r.AddRef()
+	}
+	return CapTable{refs: refs}
+}
+
+// release gives all capabilities up. No lock may be held. Conn, if not nil, runs what follows from it. The table's
+// entries stay, so that a late Get gives a broken reference.
+func (t *CapTable) release(c *Conn) {
+	for _, r := range t.refs {
+		r.releaseOn(c)
+	}
+}
+
+// capAt gives a new reference to the capability at a path of pointer fields below content. It is never nil: a path to
+// nowhere and a null pointer give broken references.
+func capAt(content capnp.Ptr, caps *CapTable, path []uint16) *Ref {
+	for _, i := range path {
+		s := content.Struct()
+		if !s.IsValid() {
+			if content.IsValid() {
+				return NewBroken(Failedf("a pipelined path leads through something that is no struct"))
+			}
+			break
+		}
+		p, err := s.Ptr(i)
+		if err != nil {
+			return NewBroken(Failedf("a pipelined path cannot be read: %v", err))
+		}
+		content = p
+	}
+	r := caps.Get(content)
+	if r == nil {
+		return NewBroken(errNullCall)
+	}
+	return r
+}
+
+var errNullCall = Failedf("called a null capability")

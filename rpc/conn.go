@@ -5,6 +5,9 @@ package rpc
 import (
 	"context"
 	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
@@ -18,53 +21,199 @@ type Config struct {
 	Limits Limits
 	// Logger gets one line for what a peer or a handler does wrong; nil discards.
 	Logger *slog.Logger
-	// Trace, for tests, sees every message before it is handled ("in") or queued for sending ("out"), in order. It
-	// runs with the connection locked: it must not call into this package or keep the message.
+	// Trace, for tests, sees every message before it is handled ("in") or when it is queued for sending ("out"), in
+	// order. It runs with the connection locked: it must not call into this package or keep the message.
 	Trace func(dir string, msg rpccp.Message)
 }
 
 // Conn is one connection to a peer vat. All methods may be called from any goroutine.
-type Conn struct{}
+type Conn struct {
+	transport Transport
+	log       *slog.Logger
+	done      chan struct{} // closed when ended is set
+	wake      chan struct{} // tells the writer that there is something for it
+	written   chan struct{} // closed when the writer has gone
+	lastRead  atomic.Int64  // when the peer was last heard, nanoseconds of the process's clock
+	start     time.Time
+
+	mu sync.Mutex // guards all below; never held while anything outside of this package runs, but for Trace
+	core
+	ending     ending
+	running    bool // Run was called
+	finished   bool // Run is about to return: nothing is posted any more
+	workers    int  // goroutines that Run waits for
+	idle       sync.Cond
+	writerIdle bool
+	delivering bool // somebody takes care of todo
+	readerAway bool // the reader does, and nobody reads meanwhile
+	readerGen  int  // which reader is the present one
+	manual     bool // tests: nobody does unless told
+	spare      []task
+}
 
 // NewConn makes a connection over a transport, which it owns from now on. Calls may be made at once; nothing is sent
 // or received until Run.
-func NewConn(t Transport, cfg Config) *Conn { panic("rpc: under construction") }
-
-// Run serves the connection until it ends and says why: nil after Close or Drain on this side, ctx's error, or what
-// went wrong (*Exception of type Disconnected for a lost or silent or closing peer, of type Failed for a broken
-// protocol). When it returns, everything is released: promises are broken with Disconnected, no queued call runs any
-// more, the contexts of running calls are cancelled and the goroutines of Call.Go have ended. Call it once.
-func (c *Conn) Run(ctx context.Context) error { panic("rpc: under construction") }
+func NewConn(t Transport, cfg Config) *Conn {
+	c := &Conn{
+		transport: t,
+		log:       cfg.Logger,
+		done:      make(chan struct{}),
+		wake:      make(chan struct{}, 1),
+		written:   make(chan struct{}),
+		start:     time.Now(),
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	c.idle.L = &c.mu
+	c.core.init(c, &cfg, cfg.Limits.withDefaults())
+	if l, ok := t.(limited); ok {
+		l.setLimits(c.lim)
+	}
+	return c
+}
 
 // Bootstrap gives a reference to the peer's bootstrap interface; calls on it are pipelined at once. ctx bounds waiting
 // at a limit only. Errors come out of calls on the reference.
-func (c *Conn) Bootstrap(ctx context.Context) *Ref { panic("rpc: under construction") }
+func (c *Conn) Bootstrap(ctx context.Context) *Ref {
+	c.mu.Lock()
+	defer c.unlock()
+	for c.ended == nil && (c.questions.n >= c.lim.Questions || c.queuedBytes() >= c.lim.QueuedBytes) {
+		if err := c.waitForRoom(ctx); err != nil {
+			return NewBroken(Overloadedf("too many calls wait for the peer: %v", err))
+		}
+	}
+	if c.ended != nil {
+		return NewBroken(c.ended)
+	}
+	return c.bootstrap()
+}
 
 // Done is closed when the connection has ended and its promises are broken, before the last goroutines are gone.
-func (c *Conn) Done() <-chan struct{} { panic("rpc: under construction") }
+func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err says why the connection has ended, after Done; nil before and after a Close of ours.
-func (c *Conn) Err() error { panic("rpc: under construction") }
+// Err says why the connection has ended, after Done; nil before, and after a Close of ours.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ending.err
+}
 
 // Close ends the connection in an orderly way: what waits is sent (within Limits.CloseTimeout), then the transport is
 // closed with the reason. It returns at once; Run returns when it is done.
-func (c *Conn) Close(reason string) { panic("rpc: under construction") }
+func (c *Conn) Close(reason string) {
+	c.end(ending{code: closeNormal, reason: reason, flush: true})
+}
 
-// Drain answers new calls of the peer with Disconnected, waits until the running ones are answered and the answers
-// sent, or ctx ends, and closes with the reason. The error is ctx's.
-func (c *Conn) Drain(ctx context.Context, reason string) error { panic("rpc: under construction") }
+func (c *Conn) end(e ending) {
+	c.mu.Lock()
+	defer c.unlock()
+	c.endLocked(e)
+}
+
+// Drain answers new calls of the peer with Disconnected, waits until the running ones are answered, or ctx ends, and
+// closes with the reason; what is queued then is sent. The error is ctx's.
+func (c *Conn) Drain(ctx context.Context, reason string) error {
+	var err error
+	c.mu.Lock()
+	c.draining = true
+	for err == nil && c.unanswered > 0 && c.ended == nil {
+		err = c.waitForRoom(ctx)
+	}
+	c.endLocked(ending{code: closeAway, reason: reason, flush: true})
+	c.unlock()
+	return err
+}
+
+// waitForRoom gives the lock up until there may be room at a limit. If the reader is busy delivering, another takes
+// over reading, so that the peer's answers, which make room, are heard even when a handler waits here.
+func (c *Conn) waitForRoom(ctx context.Context) error {
+	if c.room == nil {
+		c.room = make(chan struct{})
+	}
+	room := c.room
+	c.relieveReader()
+	c.unlock()
+	defer c.mu.Lock()
+	select {
+	case <-room:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // RemoteAddr names the peer for logs.
-func (c *Conn) RemoteAddr() string { panic("rpc: under construction") }
+func (c *Conn) RemoteAddr() string { return c.transport.RemoteAddr() }
 
-// Stats are the sizes of a connection's tables; all zero after Run but for counters.
+// Stats are the sizes of a connection's tables, all zero after Run, and counters.
 type Stats struct {
 	Questions, Answers, Exports, Imports, Embargoes int
-	QueuedCalls                                     int // waiting on unresolved promises
+	QueuedCalls                                     int // waiting on promises of this connection
 	QueuedBytes                                     int // waiting to be written
 	MessagesIn, MessagesOut                         uint64
 	BytesIn, BytesOut                               uint64
 }
 
 // Stats gives the present sizes.
-func (c *Conn) Stats() Stats { panic("rpc: under construction") }
+func (c *Conn) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.parts
+	s.Questions, s.Answers, s.Exports = c.questions.n, len(c.answers), c.exports.n
+	s.Imports, s.Embargoes, s.QueuedCalls = len(c.imports), c.embargoes.n, c.queuedCalls
+	s.QueuedBytes = c.queuedBytes()
+	return s
+}
+
+// post queues a task for the delivery goroutine; false if there is none any more.
+func (c *Conn) post(t task) bool {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.finished {
+		return false
+	}
+	c.todo = append(c.todo, t)
+	return true
+}
+
+// unlock gives the lock up and carries out what was decided under it.
+func (c *Conn) unlock() {
+	drops, cancels, after := c.drops, c.cancels, c.after
+	c.drops, c.cancels, c.after = nil, nil, nil
+	wake := len(c.out) > 0 && c.writerIdle
+	if wake {
+		c.writerIdle = false
+	}
+	deliver := len(c.todo) > 0 && !c.delivering && !c.manual && (c.running || c.ended != nil)
+	if deliver {
+		c.delivering = true
+		c.workers++
+	}
+	c.mu.Unlock()
+	if wake {
+		c.wakeWriter()
+	}
+	if deliver {
+		go func() {
+			defer c.leave()
+			c.drain()
+		}()
+	}
+	for _, call := range cancels {
+		call.cancel()
+	}
+	for _, f := range after {
+		f()
+	}
+	for _, n := range drops {
+		n.unref(c)
+	}
+}
+
+func (c *Conn) wakeWriter() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}

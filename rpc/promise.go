@@ -4,32 +4,252 @@ package rpc
 
 import (
 	"context"
+	"slices"
+	"sync"
 
 	"capnproto.org/go/capnp/v3"
 )
 
 // Promise is the answer to a call, perhaps not there yet. All methods may be called from any goroutine.
-type Promise struct{}
+type Promise struct {
+	q question // if the call went to a peer: guarded by conn.mu
+
+	mu       sync.Mutex // guards what follows; taken under conn.mu, never the other way round
+	conn     *Conn      // the peer the call went to, once it has; never changes after
+	call     *Call      // the call, while it is within the vat
+	done     bool
+	released bool
+	ready    chan struct{}
+	notify   []func()
+	content  capnp.Ptr
+	caps     CapTable
+	err      *Exception
+	pipes    []localPipe // promises of results handed out before the call went to a peer, if ever
+	livePipe int         // how many of them are referenced
+}
+
+// localPipe is the promise of the capability at one path of the results.
+type localPipe struct {
+	path []uint16
+	cap  *promiseCap
+}
+
+func newPromise() *Promise { return new(Promise) }
+
+var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // Done is closed when the answer, a result or an error, is there.
-func (p *Promise) Done() <-chan struct{} { panic("rpc: under construction") }
+func (p *Promise) Done() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done {
+		return closedChan
+	}
+	if p.ready == nil {
+		p.ready = make(chan struct{})
+	}
+	return p.ready
+}
 
 // Wait gives the answer as soon as it is there, or ctx's error. Giving up waiting does not cancel the call; Release
-// does. The results may be read from any goroutine and are valid until Release. Errors of the call are *Exception.
+// does. The results may be read from any goroutine; their capabilities are valid until Release. Errors of the call are
+// *Exception.
 func (p *Promise) Wait(ctx context.Context) (capnp.Struct, *CapTable, error) {
-	panic("rpc: under construction")
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		return capnp.Struct{}, nil, ctx.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return capnp.Struct{}, nil, p.err
+	}
+	return p.content.Struct(), &p.caps, nil
 }
 
 // Notify has f called once when the answer is there: on a delivery goroutine, where it must not block, in the order of
 // arrival among calls and answers of the connection; or at once, on this goroutine, if the answer is there already.
-func (p *Promise) Notify(f func()) { panic("rpc: under construction") }
+func (p *Promise) Notify(f func()) {
+	p.mu.Lock()
+	if p.done {
+		p.mu.Unlock()
+		f()
+		return
+	}
+	p.notify = append(p.notify, f)
+	p.mu.Unlock()
+}
 
 // Cap gives a new reference to the capability at a path of pointer fields of the result: p.Cap(0) is the first pointer
 // field. Before the answer is there, calls on it are pipelined. It may be called any number of times, before and after
-// resolution; the references of one path keep their calls in order. A path that leads nowhere gives a broken reference,
-// a null pointer gives one that says so.
-func (p *Promise) Cap(path ...uint16) *Ref { panic("rpc: under construction") }
+// resolution; the references of one path keep their calls in order. A path that leads nowhere and a null pointer give
+// a broken reference. After Release a reference can be had no more.
+func (p *Promise) Cap(path ...uint16) *Ref {
+	p.mu.Lock()
+	if i := slices.IndexFunc(p.pipes, func(lp localPipe) bool { return slices.Equal(lp.path, path) }); i >= 0 {
+		defer p.mu.Unlock()
+		return p.againLocked(p.pipes[i].cap)
+	}
+	if p.conn != nil {
+		conn := p.conn
+		p.mu.Unlock()
+		return conn.pipeRef(p, path)
+	}
+	defer p.mu.Unlock()
+	if p.done || p.released {
+		return p.resultCap(path)
+	}
+	lp := newPromiseCap()
+	lp.owner = p
+	p.pipes = append(p.pipes, localPipe{slices.Clone(path), lp})
+	p.livePipe++
+	return &Ref{node: lp}
+}
+
+// againLocked gives another reference to a promise of ours whose last one may be gone.
+func (p *Promise) againLocked(lp *promiseCap) *Ref {
+	if lp.tryRef() {
+		return &Ref{node: lp}
+	}
+	if t := lp.target.Load(); t != nil {
+		return t.AddRef()
+	}
+	lp.refs.Add(1)
+	p.livePipe++
+	return &Ref{node: lp}
+}
+
+// resultCap gives the capability at path of an answer that is there. p.mu is held.
+func (p *Promise) resultCap(path []uint16) *Ref {
+	switch {
+	case p.err != nil:
+		return NewBroken(p.err)
+	case p.released:
+		return NewBroken(errReleased)
+	}
+	return capAt(p.content, &p.caps, path)
+}
 
 // Release gives the answer up. An unanswered call is cancelled, unless pipelined references to its result are held
 // still, in which case it is cancelled when the last of those is released. Results and their capabilities are released.
-func (p *Promise) Release() { panic("rpc: under construction") }
+func (p *Promise) Release() {
+	p.mu.Lock()
+	if p.released {
+		p.mu.Unlock()
+		return
+	}
+	p.released = true
+	if p.done {
+		caps := p.caps
+		p.mu.Unlock()
+		caps.release(nil)
+		return
+	}
+	conn, call := p.conn, p.cancelableLocked()
+	p.mu.Unlock()
+	if conn != nil {
+		conn.releaseQuestion(p)
+	} else if call != nil {
+		call.cancel()
+	}
+}
+
+// cancelableLocked gives the call within the vat that nobody waits for any more, if so it is.
+func (p *Promise) cancelableLocked() *Call {
+	if p.released && !p.done && p.conn == nil && p.livePipe == 0 {
+		return p.call
+	}
+	return nil
+}
+
+// pipeDropped notes that the last reference to one of p.pipes has gone.
+func (p *Promise) pipeDropped() {
+	p.mu.Lock()
+	p.livePipe--
+	conn, call := p.conn, p.cancelableLocked()
+	p.mu.Unlock()
+	if conn == nil && call != nil {
+		call.cancel()
+	}
+}
+
+// fail completes the promise of a call that went nowhere.
+func (p *Promise) fail(ex *Exception) { p.completeLocal(nil, capnp.Ptr{}, CapTable{}, ex) }
+
+// completeLocal completes a promise whose call has not gone to a peer, taking over caps. No lock may be held.
+func (p *Promise) completeLocal(call *Call, content capnp.Ptr, caps CapTable, ex *Exception) {
+	via := (*Conn)(nil)
+	if call != nil {
+		via = call.via
+	}
+	notify, drop := p.complete(content, caps, ex)
+	p.resolvePipes()
+	drop.release(via)
+	p.runNotify(notify, via, call)
+}
+
+// complete sets the answer and gives what is left to do without locks: run the notifications, and release the results
+// if nobody wants them. Pipes must be resolved before drop is released.
+func (p *Promise) complete(content capnp.Ptr, caps CapTable, ex *Exception) (notify []func(), drop CapTable) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done {
+		return nil, caps
+	}
+	p.done = true
+	p.content, p.caps, p.err = content, caps, ex
+	p.call = nil
+	if p.ready != nil {
+		close(p.ready)
+	}
+	notify, p.notify = p.notify, nil
+	if p.released {
+		drop = caps
+	}
+	return notify, drop
+}
+
+// resolvePipes resolves the promises of results that were handed out while the call was within the vat. The answer
+// must be there; no lock may be held.
+func (p *Promise) resolvePipes() {
+	p.mu.Lock()
+	pipes := p.pipes
+	targets := make([]*Ref, len(pipes))
+	for i, lp := range pipes {
+		if p.err != nil {
+			targets[i] = NewBroken(p.err)
+		} else {
+			targets[i] = capAt(p.content, &p.caps, lp.path)
+		}
+	}
+	p.mu.Unlock()
+	for i, lp := range pipes {
+		lp.cap.resolve(targets[i])
+	}
+}
+
+// runNotify runs notifications on a delivery goroutine.
+func (p *Promise) runNotify(fs []func(), via *Conn, call *Call) {
+	if len(fs) == 0 {
+		return
+	}
+	run := func() {
+		for _, f := range fs {
+			f()
+		}
+	}
+	if via != nil && via.post(task{run: run}) {
+		return
+	}
+	if call != nil {
+		call.mu.Lock()
+		l, ok := call.dst.(*localCap)
+		call.mu.Unlock()
+		if ok {
+			l.loop.post(run)
+			return
+		}
+	}
+	strays.post(run)
+}

@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"context"
+	"sync/atomic"
 
 	"capnproto.org/go/capnp/v3"
 )
@@ -18,26 +19,88 @@ type Method struct {
 // Ref is a counted reference to an object: one of this vat, one of a peer, or a promise of one. Two calls made through
 // one Ref are delivered in the order in which they were made, also when the promise resolves in between. A nil *Ref is
 // the null capability: calls on it fail. All methods may be called from any goroutine.
-type Ref struct{}
+type Ref struct {
+	node     node
+	via      *Conn // the connection on whose delivery goroutine a local object is called; nil for the object's own
+	released atomic.Bool
+}
+
+// node is what references point at: localCap, remoteCap, promiseCap or brokenCap.
+type node interface {
+	tryRef() bool // takes a count, unless the last one is gone
+	// unref gives a count up. No lock may be held. What follows for an object runs on c if given, else at once.
+	unref(c *Conn)
+}
+
+// tryInc takes a count unless the last one is gone.
+func tryInc(n *atomic.Int64) bool {
+	for {
+		v := n.Load()
+		if v <= 0 {
+			return false
+		}
+		if n.CompareAndSwap(v, v+1) {
+			return true
+		}
+	}
+}
 
 // NewLocal gives a first reference to an object of this vat. When the last reference goes (local ones and those of all
 // peers), o.Release is called if o is a Releaser: on the goroutine that released, or on a connection's delivery
 // goroutine. Two references made by NewLocal from one object count apart.
-func NewLocal(o Object) *Ref { panic("rpc: under construction") }
+func NewLocal(o Object) *Ref { return &Ref{node: newLocalCap(o)} }
 
 // NewPromise gives a reference to an object not yet known, and the function that makes it known: by a reference (a new
-// count is taken) or by an error. Calls made before that wait, up to Limits.QueuedCalls. The first resolution counts. A promise
+// count is taken) or by an error. Calls made before that wait, up to a limit. The first resolution counts. A promise
 // handed to a peer is announced as one and resolved there too.
-func NewPromise() (r *Ref, resolve func(to *Ref, err error)) { panic("rpc: under construction") }
+func NewPromise() (r *Ref, resolve func(to *Ref, err error)) {
+	p := newPromiseCap()
+	return &Ref{node: p}, func(to *Ref, err error) {
+		if err == nil && to == nil {
+			err = errNullCall
+		}
+		if err != nil {
+			to = NewBroken(err)
+		} else {
+			to = to.AddRef()
+		}
+		p.resolve(to)
+	}
+}
 
 // NewBroken gives a reference on which every call fails with err.
-func NewBroken(err error) *Ref { panic("rpc: under construction") }
+func NewBroken(err error) *Ref {
+	ex, _ := exceptionFor(err)
+	return &Ref{node: &brokenCap{err: ex}}
+}
 
 // AddRef gives another reference to the same object, released on its own. On a nil Ref it gives nil.
-func (r *Ref) AddRef() *Ref { panic("rpc: under construction") }
+func (r *Ref) AddRef() *Ref {
+	if r == nil {
+		return nil
+	}
+	if r.released.Load() || !r.node.tryRef() {
+		return NewBroken(errReleased)
+	}
+	return &Ref{node: r.node, via: r.via}
+}
+
+var errReleased = Failedf("the reference has been released")
 
 // Release gives the reference up. Further calls of Release do nothing, calls through the Ref fail.
-func (r *Ref) Release() { panic("rpc: under construction") }
+func (r *Ref) Release() { r.releaseOn(nil) }
+
+func (r *Ref) releaseOn(c *Conn) {
+	if r != nil && r.released.CompareAndSwap(false, true) {
+		r.node.unref(c)
+	}
+}
+
+// take moves the reference's count out of it: the node, for the caller to unref.
+func (r *Ref) take() (node, *Conn) {
+	r.released.Store(true)
+	return r.node, r.via
+}
 
 // Call sends a call and returns its promise at once. place fills in the parameters (a struct of size sz, zero so far,
 // valid only until place returns) and their capabilities; it runs before Call returns, without locks held, and may be
@@ -46,9 +109,67 @@ func (r *Ref) Release() { panic("rpc: under construction") }
 // Call waits only when Limits.Questions or Limits.QueuedBytes is reached, for as long as ctx allows; ctx has no other
 // effect: release the promise to cancel the call. All errors come out of the promise.
 func (r *Ref) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place func(params capnp.Struct, caps *CapTable) error) *Promise {
-	panic("rpc: under construction")
+	p := newPromise()
+	if r == nil {
+		p.fail(errNullCall)
+		return p
+	}
+	if r.released.Load() || !r.node.tryRef() {
+		p.fail(errReleased)
+		return p
+	}
+	defer r.node.unref(nil)
+	call := &Call{method: m, p: p}
+	p.call = call
+	var err error
+	if call.out, err = newCall(m, sz, &call.caps, place); err == nil {
+		call.content, err = callParams(call.out)
+	}
+	if err != nil {
+		call.caps.release(nil)
+		call.out.free()
+		ex, hidden := exceptionFor(err)
+		if hidden { // the caller's own error, for the caller: nothing to hide
+			ex = Failedf("parameters: %v", err)
+		}
+		p.fail(ex)
+		return p
+	}
+	call.dispatch(ctx, r.node, r.via, false)
+	return p
 }
 
 // Object gives the object behind the reference if it is known to be one of this vat, else nil. So a server recognises
 // its own capability when a peer passes it back. The object stays alive while the Ref is held.
-func (r *Ref) Object() Object { panic("rpc: under construction") }
+func (r *Ref) Object() Object {
+	if r == nil || r.released.Load() {
+		return nil
+	}
+	n := r.node
+	for range maxHops {
+		switch t := n.(type) {
+		case *localCap:
+			return t.object
+		case *remoteCap:
+			next := t.resolution()
+			if next == nil {
+				return nil
+			}
+			n = next
+		case *promiseCap:
+			next := t.resolution()
+			if next == nil {
+				return nil
+			}
+			n = next
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// maxHops bounds how many resolved promises a call may go through to its object.
+const maxHops = 64
+
+var errTooManyHops = Failedf("the promise resolves through more than %d others, or to itself", maxHops)

@@ -1,21 +1,23 @@
-// Transport: what carries whole Cap'n Proto messages between two vats.
+// Transport: what carries whole Cap'n Proto messages between two vats. Here also: the in-memory one.
 
 package rpc
 
 import (
 	"context"
 	"io"
+	"sync"
 )
 
-// Transport moves Cap'n Proto messages in standard stream framing. One goroutine reads, one writes; Ping and Close may
-// be called at any time, and Close unblocks both. The contexts bound nothing but the one operation, and ending one
-// may close the transport.
+// Transport moves Cap'n Proto messages in standard stream framing. One goroutine reads at a time, one writes; Ping and
+// Close may be called at any time, and Close unblocks all others. Ending a context of one operation may close the
+// transport. An error of ReadBatch or WriteBatch is the end of the connection; an *Exception is reported as it is.
 type Transport interface {
 	// ReadBatch waits for the next one or more whole messages. The bytes are valid until the next ReadBatch.
 	ReadBatch(ctx context.Context) ([]byte, error)
 	// WriteBatch sends one or more whole messages, back to back. The bytes may be reused when it returns.
 	WriteBatch(ctx context.Context, messages []byte) error
-	// Ping asks the peer for a sign of life and waits for it; nil at once where the transport has no such thing.
+	// Ping asks the peer for a sign of life and waits for it; nil at once where the transport has no such thing. Some
+	// goroutine must be reading meanwhile.
 	Ping(ctx context.Context) error
 	// Close closes the transport, saying why where it can. code is a WebSocket status; further calls do nothing.
 	Close(code int, reason string) error
@@ -23,8 +25,69 @@ type Transport interface {
 	RemoteAddr() string
 }
 
-// NewStreamTransport speaks the standard two-party protocol over a byte stream, such as a TCP or Unix socket.
-func NewStreamTransport(rwc io.ReadWriteCloser) Transport { panic("rpc: under construction") }
+// limited is implemented by transports that check limits before they allocate. NewConn tells them.
+type limited interface{ setLimits(lim Limits) }
 
-// Pipe gives two transports connected in memory, for tests: unbounded, ordered, closed together.
-func Pipe() (a, b Transport) { panic("rpc: under construction") }
+// Pipe gives two transports connected in memory, for tests: unbounded, in order, closed together.
+func Pipe() (a, b Transport) {
+	x, y := newPipeEnd("pipe a"), newPipeEnd("pipe b")
+	x.peer, y.peer = y, x
+	return x, y
+}
+
+// pipeEnd is one side of a Pipe and what the other side has written to it.
+type pipeEnd struct {
+	name string
+	peer *pipeEnd
+
+	mu      sync.Mutex
+	arrived sync.Cond
+	queue   []byte
+	reading []byte
+	closed  bool
+}
+
+func newPipeEnd(name string) *pipeEnd {
+	p := &pipeEnd{name: name}
+	p.arrived.L = &p.mu
+	return p
+}
+
+func (p *pipeEnd) ReadBatch(context.Context) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.queue) == 0 {
+		if p.closed {
+			return nil, io.EOF
+		}
+		p.arrived.Wait()
+	}
+	p.reading, p.queue = p.queue, p.reading[:0]
+	return p.reading, nil
+}
+
+func (p *pipeEnd) WriteBatch(_ context.Context, messages []byte) error {
+	to := p.peer
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	if to.closed {
+		return io.ErrClosedPipe
+	}
+	to.queue = append(to.queue, messages...)
+	to.arrived.Signal()
+	return nil
+}
+
+func (p *pipeEnd) Ping(context.Context) error { return nil }
+
+func (p *pipeEnd) Close(int, string) error {
+	for _, e := range []*pipeEnd{p, p.peer} {
+		e.mu.Lock()
+		e.closed = true
+		e.arrived.Broadcast()
+		e.mu.Unlock()
+	}
+	return nil
+}
+
+func (p *pipeEnd) RemoteAddr() string { return p.peer.name }

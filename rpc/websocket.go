@@ -3,37 +3,56 @@
 package rpc
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"sync"
 	"time"
+
+	"github.com/coder/websocket"
 )
 
 const (
 	// SubprotocolMerged lets several Cap'n Proto messages travel in one binary WebSocket message.
 	SubprotocolMerged = "mooring.capnp.v1"
-	// SubprotocolPlain has one Cap'n Proto message in each binary WebSocket message when sending.
+	// SubprotocolPlain has one Cap'n Proto message in each binary WebSocket message when sending. Several are accepted
+	// always.
 	SubprotocolPlain = "capnp"
 )
 
 // AcceptOptions are the server's side of a handshake.
 type AcceptOptions struct {
-	MessageBytes   int      // Limits.MessageBytes of the connection; 0 takes the default
 	OriginPatterns []string // browser origins let in besides the server's own host
-	RemoteAddr     string   // name of the peer, if not the request's address
+	RemoteAddr     string   // name of the peer for logs; empty is the request's address
 }
 
-// Accept answers a WebSocket handshake. On an error the response has been written.
+// Accept answers a WebSocket handshake, preferring the merged subprotocol; a client that offers none gets plain
+// messages. On an error the response has been written. Hand the transport to NewConn, which tells it the limits.
 func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (Transport, error) {
-	panic("rpc: under construction")
+	grab := &hijackGrabber{ResponseWriter: w}
+	c, err := websocket.Accept(grab, r, &websocket.AcceptOptions{
+		Subprotocols:    []string{SubprotocolMerged, SubprotocolPlain},
+		OriginPatterns:  opts.OriginPatterns,
+		CompressionMode: websocket.CompressionDisabled,
+	})
+	if err != nil {
+		return nil, err
+	}
+	remote := opts.RemoteAddr
+	if remote == "" {
+		remote = r.RemoteAddr
+	}
+	return newWebSocket(c, grab.conn, remote), nil
 }
 
 // DialOptions are the client's side of a handshake.
 type DialOptions struct {
-	MessageBytes int         // Limits.MessageBytes of the connection; 0 takes the default
-	TLS          *tls.Config // for wss
-	HTTPClient   *http.Client // used as it is, TLS and DialContext ignored
+	TLS          *tls.Config  // for wss
+	HTTPClient   *http.Client // used as it is; TLS and DialContext are ignored then
 	DialContext  func(ctx context.Context, network, addr string) (net.Conn, error)
 	Header       http.Header
 	Timeout      time.Duration // for the handshake; 0 is 10 s
@@ -42,5 +61,156 @@ type DialOptions struct {
 
 // Dial opens a WebSocket to a ws:// or wss:// (http, https) URL.
 func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) {
-	panic("rpc: under construction")
+	timeout := opts.Timeout
+	if timeout <= 0 {
+		timeout = 10 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	client := opts.HTTPClient
+	if client == nil {
+		client = &http.Client{Transport: &http.Transport{
+			Proxy:             http.ProxyFromEnvironment,
+			DialContext:       opts.DialContext,
+			TLSClientConfig:   opts.TLS,
+			DisableKeepAlives: true, // a connection that does not become a WebSocket is of no further use
+		}}
+	}
+	grab := &bodyGrabber{next: client.Transport}
+	grabbing := *client
+	grabbing.Transport = grab
+	protocols := opts.Subprotocols
+	if protocols == nil {
+		protocols = []string{SubprotocolMerged, SubprotocolPlain}
+	}
+	c, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
+		HTTPClient:      &grabbing,
+		HTTPHeader:      opts.Header,
+		Subprotocols:    protocols,
+		CompressionMode: websocket.CompressionDisabled,
+	})
+	if err != nil {
+		return nil, err
+	}
+	remote := url
+	if resp != nil && resp.Request != nil {
+		remote = resp.Request.URL.Host
+	}
+	return newWebSocket(c, grab.body, remote), nil
 }
+
+// hijackGrabber and bodyGrabber keep what is below a WebSocket, so that it can be closed without any handshake.
+type hijackGrabber struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+func (g *hijackGrabber) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(g.ResponseWriter).Hijack()
+	g.conn = conn
+	return conn, rw, err
+}
+
+type bodyGrabber struct {
+	next http.RoundTripper
+	body io.Closer
+}
+
+func (g *bodyGrabber) RoundTrip(r *http.Request) (*http.Response, error) {
+	next := g.next
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	resp, err := next.RoundTrip(r)
+	if err == nil {
+		g.body = resp.Body
+	}
+	return resp, err
+}
+
+type wsTransport struct {
+	c      *websocket.Conn
+	below  io.Closer
+	remote string
+	merged bool
+	lim    Limits
+	buf    []byte
+	once   sync.Once
+}
+
+func newWebSocket(c *websocket.Conn, below io.Closer, remote string) *wsTransport {
+	t := &wsTransport{c: c, below: below, remote: remote, merged: c.Subprotocol() == SubprotocolMerged}
+	t.setLimits(DefaultLimits())
+	return t
+}
+
+// setLimits bounds a WebSocket message by one Cap'n Proto message, or by what a peer merges.
+func (t *wsTransport) setLimits(lim Limits) {
+	t.lim = lim
+	t.c.SetReadLimit(int64(max(lim.MessageBytes, chunkBytes)))
+}
+
+// wsBuffer is what an idle connection keeps to read into.
+const wsBuffer = 4 << 10
+
+func (t *wsTransport) ReadBatch(ctx context.Context) ([]byte, error) {
+	kind, r, err := t.c.Reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if kind != websocket.MessageBinary {
+		return nil, frameError("a text message; Cap'n Proto travels in binary ones")
+	}
+	if cap(t.buf) == 0 || cap(t.buf) > 16*wsBuffer {
+		t.buf = make([]byte, 0, wsBuffer)
+	}
+	b := t.buf[:0]
+	for {
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			t.buf = b
+			return b, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+	}
+}
+
+func (t *wsTransport) WriteBatch(ctx context.Context, messages []byte) error {
+	if t.merged {
+		return t.c.Write(ctx, websocket.MessageBinary, messages)
+	}
+	for len(messages) > 0 {
+		n := ownFrameSize(messages)
+		if err := t.c.Write(ctx, websocket.MessageBinary, messages[:n]); err != nil {
+			return err
+		}
+		messages = messages[n:]
+	}
+	return nil
+}
+
+func (t *wsTransport) Ping(ctx context.Context) error { return t.c.Ping(ctx) }
+
+// closeHandshakeTime is how long the peer may take to answer a close frame.
+const closeHandshakeTime = time.Second
+
+func (t *wsTransport) Close(code int, reason string) error {
+	var err error
+	t.once.Do(func() {
+		hard := time.AfterFunc(closeHandshakeTime, func() { t.below.Close() })
+		defer hard.Stop()
+		err = t.c.Close(websocket.StatusCode(code), clip(reason, 120))
+	})
+	if err != nil {
+		return fmt.Errorf("close WebSocket: %w", err)
+	}
+	return nil
+}
+
+func (t *wsTransport) RemoteAddr() string { return t.remote }

@@ -1,0 +1,470 @@
+// The answer table: calls of the peer, until we have returned and it has finished them.
+
+package rpc
+
+import (
+	"slices"
+
+	"capnproto.org/go/capnp/v3"
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+)
+
+// answer is a call of the peer. It is gone when both Return is sent and Finish received. Until the Finish the peer may
+// pipeline on it, so results with capabilities are kept until then.
+type answer struct {
+	call     Call
+	id       uint32
+	returned bool
+	finished bool
+	yourself bool // the results stay here, for the peer to take with takeFromOtherQuestion
+	taken    bool
+
+	ex      *Exception // what was returned,
+	content capnp.Ptr  // or this,
+	caps    CapTable   // with these
+	exports []uint32   // exports named in the results: one reference each goes with the Finish, if it says so
+	bytes   int        // counted in core.answerBytes
+
+	queue   []queuedCall // calls pipelined on it before the return
+	pipes   []localPipe  // promises of its results that the peer passed back (receiverAnswer)
+	takers  []*Promise   // questions of ours whose answer it will be
+	waitsOn *answer      // in whose queue this call is
+	waiting int          // calls in queue that the peer has not given up
+}
+
+// queuedCall waits for the capability at a path of an answer's results.
+type queuedCall struct {
+	ans  *answer
+	path []uint16
+}
+
+// handleBootstrap: the peer asks for our bootstrap interface.
+func (co *core) handleBootstrap(msg rpccp.Message) error {
+	b, err := msg.Bootstrap()
+	if err != nil {
+		return frameError(err.Error())
+	}
+	id := b.QuestionId()
+	ans, err := co.newAnswer(id)
+	if err != nil {
+		return err
+	}
+	ans.call.answered.Store(true)
+	switch {
+	case co.boot == nil:
+		co.returnException(ans, Failedf("this vat has no bootstrap interface"))
+		return nil
+	case co.draining:
+		co.returnException(ans, errDraining)
+		return nil
+	}
+	out, err := newBootstrapResults()
+	if err != nil {
+		co.returnException(ans, Failedf("bootstrap: %v", err))
+		return nil
+	}
+	co.boot.tryRef()
+	co.returnResults(ans, out, CapTable{refs: []*Ref{{node: co.boot}}})
+	return nil
+}
+
+var errDraining = Disconnectedf("the server is shutting down")
+
+// newAnswer begins an answer under the number the peer chose.
+func (co *core) newAnswer(id uint32) (*answer, error) {
+	if co.answers[id] != nil {
+		return nil, violation("question %d is asked while it is not finished", id)
+	}
+	if len(co.answers) >= 2*co.lim.Answers {
+		return nil, violation("%d questions are not finished", len(co.answers))
+	}
+	ans := &answer{id: id}
+	ans.call.conn, ans.call.via, ans.call.ans = co.conn, co.conn, ans
+	co.answers[id] = ans
+	co.unanswered++
+	return ans, nil
+}
+
+// handleCall: the peer calls an object of ours, a promise of ours, or what a question of its own will return.
+func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
+	m, err := msg.Call()
+	if err != nil {
+		return frameError(err.Error())
+	}
+	to := m.SendResultsTo().Which()
+	if to != rpccp.Call_sendResultsTo_Which_caller && to != rpccp.Call_sendResultsTo_Which_yourself {
+		return co.unimplemented(in)
+	}
+	target, err := m.Target()
+	if err != nil {
+		return frameError(err.Error())
+	}
+	dst, err := co.destination(target, "call")
+	if err != nil {
+		return err
+	}
+	ans, err := co.newAnswer(m.QuestionId())
+	if err != nil {
+		return err
+	}
+	ans.yourself = to == rpccp.Call_sendResultsTo_Which_yourself
+	ans.bytes = in.size
+	co.answerBytes += in.size
+	call := &ans.call
+	call.in = in
+	call.method = Method{Interface: m.InterfaceId(), ID: m.MethodId()}
+	params, err := m.Params()
+	if err != nil {
+		return frameError(err.Error())
+	}
+	if call.caps, err = co.receiveCaps(params); err != nil {
+		return err
+	}
+	var refuse *Exception
+	if call.content, err = params.Content(); err != nil {
+		refuse = Failedf("the parameters cannot be read: %v", err)
+	}
+	switch {
+	case refuse != nil:
+	case co.draining:
+		refuse = errDraining
+	case co.unanswered > co.lim.Answers:
+		refuse = Overloadedf("%d calls are unanswered", co.unanswered-1)
+	case co.answerBytes > co.lim.AnswerBytes:
+		refuse = Overloadedf("calls and results of this connection hold %d bytes", co.answerBytes)
+	case co.queuedBytes() > co.lim.QueuedBytes:
+		refuse = Overloadedf("%d bytes wait for this peer to read them", co.queuedBytes())
+	case dst.wait != nil && (len(dst.wait.queue) >= co.lim.QueuedCalls || co.queuedCalls >= co.lim.Answers):
+		refuse = Overloadedf("%d calls wait for question %d", len(dst.wait.queue), dst.wait.id)
+	}
+	switch {
+	case refuse != nil:
+		co.refuse(ans, refuse)
+	case dst.wait != nil:
+		ans.waitsOn = dst.wait
+		dst.wait.queue = append(dst.wait.queue, queuedCall{ans, dst.path})
+		dst.wait.waiting++
+		co.queuedCalls++
+	default:
+		co.deliverTo(ans, dst.ref)
+	}
+	return nil
+}
+
+// refuse answers a call that was not delivered.
+func (co *core) refuse(ans *answer, ex *Exception) {
+	if !ans.call.answered.CompareAndSwap(false, true) {
+		return
+	}
+	co.dropCaps(ans.call.caps)
+	co.returnException(ans, ex)
+}
+
+// deliverTo queues a call for delivery to what to refers to.
+func (co *core) deliverTo(ans *answer, to *Ref) {
+	if b, ok := to.node.(*brokenCap); ok {
+		co.refuse(ans, b.err)
+		return
+	}
+	if !to.node.tryRef() {
+		co.refuse(ans, errReleased)
+		return
+	}
+	ans.call.bind(to.node, co.conn)
+	co.todo = append(co.todo, task{call: &ans.call})
+}
+
+// destination is where a message of the peer is targeted: at a reference, or at a path of an answer to come. The
+// reference is borrowed: whoever keeps it takes a count of its own while the lock is held.
+type destination struct {
+	ref  *Ref
+	wait *answer
+	path []uint16
+}
+
+func (co *core) destination(t rpccp.MessageTarget, what string) (destination, error) {
+	if !t.IsValid() {
+		return destination{}, violation("%s has no target", what)
+	}
+	switch t.Which() {
+	case rpccp.MessageTarget_Which_importedCap:
+		exp := co.exports.get(t.ImportedCap())
+		if exp == nil {
+			return destination{}, violation("%s is targeted at export %d, which does not exist", what, t.ImportedCap())
+		}
+		return destination{ref: exp.ref}, nil
+	case rpccp.MessageTarget_Which_promisedAnswer:
+		pa, err := t.PromisedAnswer()
+		if err != nil {
+			return destination{}, frameError(err.Error())
+		}
+		return co.promisedAnswer(pa, what)
+	}
+	return destination{}, violation("%s is targeted at a kind of thing that is not known", what)
+}
+
+// promisedAnswer finds a capability in the results of a question of the peer, returned or not.
+func (co *core) promisedAnswer(pa rpccp.PromisedAnswer, what string) (destination, error) {
+	if !pa.IsValid() {
+		return destination{}, violation("%s names no question", what)
+	}
+	ans := co.answers[pa.QuestionId()]
+	if ans == nil || ans.finished { // a question's own number is not in the table yet when it is targeted at itself
+		return destination{}, violation("%s names question %d, which is not open", what, pa.QuestionId())
+	}
+	path, bad, err := readTransform(pa, co.lim.Nesting)
+	switch {
+	case err != nil:
+		return destination{}, err
+	case bad != nil:
+		return destination{ref: brokenRef(bad)}, nil
+	case !ans.returned:
+		return destination{wait: ans, path: path}, nil
+	}
+	return destination{ref: co.resultOf(ans, path)}, nil
+}
+
+// resultOf gives the capability at a path of a returned answer, borrowed from it or broken.
+func (co *core) resultOf(ans *answer, path []uint16) *Ref {
+	if ans.ex != nil {
+		return brokenRef(ans.ex)
+	}
+	r := capAt(ans.content, &ans.caps, path)
+	co.drops = append(co.drops, r.node) // dropped when the lock is free; until then it lives
+	return r
+}
+
+// readTransform reads a pipeline's path. bad says that it cannot be followed, which is for the one call to fail with.
+func readTransform(pa rpccp.PromisedAnswer, limit int) (path []uint16, bad *Exception, err error) {
+	ops, err := pa.Transform()
+	if err != nil {
+		return nil, nil, frameError(err.Error())
+	}
+	if ops.Len() > limit {
+		return nil, Failedf("a pipelined path of %d steps, the limit is %d", ops.Len(), limit), nil
+	}
+	if ops.Len() == 0 {
+		return nil, nil, nil
+	}
+	path = make([]uint16, 0, ops.Len())
+	for i := range ops.Len() {
+		switch op := ops.At(i); op.Which() {
+		case rpccp.PromisedAnswer_Op_Which_noop:
+		case rpccp.PromisedAnswer_Op_Which_getPointerField:
+			path = append(path, op.GetPointerField())
+		default:
+			return nil, Unimplementedf("a pipelined path has a step that is not known"), nil
+		}
+	}
+	return path, nil, nil
+}
+
+// sendResults answers a call, taking over the message and the capabilities.
+func (c *Conn) sendResults(ans *answer, out *outMsg, caps CapTable) {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.ended != nil {
+		c.dropCaps(caps)
+		return
+	}
+	c.returnResults(ans, out, caps)
+}
+
+// sendException answers a call with an error.
+func (c *Conn) sendException(ans *answer, ex *Exception) {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.ended == nil {
+		c.returnException(ans, ex)
+	}
+}
+
+// returnResults sends a Return with results, or keeps them if so asked.
+func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
+	ret, err := out.root.Return()
+	if err != nil {
+		co.dropCaps(caps)
+		co.returnException(ans, Failedf("return: %v", err))
+		return
+	}
+	payload, err := ret.Results()
+	var content capnp.Ptr
+	if err == nil {
+		content, err = payload.Content()
+	}
+	if err != nil {
+		co.dropCaps(caps)
+		co.returnException(ans, Failedf("return: %v", err))
+		return
+	}
+	if ans.finished || ans.yourself { // calls pipelined on it may still want what there is
+		co.returnNothing(ans)
+		co.returned(ans, out, content, caps, nil)
+		return
+	}
+	ex := co.roomForExports(&caps)
+	if size := messageSize(&out.msg) + 64*(1+caps.Len()); ex == nil && size > co.lim.MessageBytes {
+		ex = Failedf("the results are too large: %d bytes, the limit is %d", size, co.lim.MessageBytes)
+	}
+	if ex != nil {
+		co.dropCaps(caps)
+		co.returnException(ans, ex)
+		return
+	}
+	ret.SetAnswerId(ans.id)
+	if ans.exports, err = co.writeCaps(payload, &caps); err != nil {
+		co.dropCaps(caps)
+		co.returnException(ans, Failedf("return: %v", err))
+		return
+	}
+	co.emitKept(out)
+	co.resolveBrokens()
+	co.returned(ans, out, content, caps, nil)
+}
+
+// returnException sends a Return with an exception, and the same for all calls that wait for the answer, and so on.
+func (co *core) returnException(ans *answer, ex *Exception) {
+	if ans.finished || ans.yourself {
+		co.returnNothing(ans)
+	} else if out, err := newExceptionReturn(ex); err == nil {
+		if ret, err := out.root.Return(); err == nil {
+			ret.SetAnswerId(ans.id)
+			co.emit(out)
+		}
+	}
+	co.returned(ans, nil, capnp.Ptr{}, CapTable{}, ex)
+}
+
+// returnNothing sends the Return of a call that was finished before, or whose results stay here.
+func (co *core) returnNothing(ans *answer) {
+	out, err := newOutMsg()
+	if err != nil {
+		return
+	}
+	ret, err := out.root.NewReturn()
+	if err != nil {
+		return
+	}
+	ret.SetReleaseParamCaps(false)
+	ret.SetAnswerId(ans.id)
+	if ans.finished {
+		ret.SetCanceled()
+	} else {
+		ret.SetResultsSentElsewhere()
+	}
+	co.emit(out)
+}
+
+// returned notes what was answered and sends on what waited for it, in order. Results without capabilities are not
+// kept: all that the peer may still ask of them is to fail.
+func (co *core) returned(ans *answer, out *outMsg, content capnp.Ptr, caps CapTable, ex *Exception) {
+	ans.returned = true
+	co.unanswered--
+	co.answerBytes -= ans.bytes
+	ans.bytes = 0
+	ans.ex, ans.content, ans.caps = ex, content, caps
+	queue, pipes, takers := ans.queue, ans.pipes, ans.takers
+	ans.queue, ans.pipes, ans.takers = nil, nil, nil
+	for _, q := range queue {
+		q.ans.waitsOn = nil
+		co.queuedCalls--
+		if ex != nil {
+			co.refuse(q.ans, ex)
+		} else {
+			co.deliverTo(q.ans, co.resultOf(ans, q.path))
+		}
+	}
+	for _, lp := range pipes {
+		to := brokenRef(ex)
+		if ex == nil {
+			to = capAt(content, &caps, lp.path)
+		}
+		co.after = append(co.after, func() { lp.cap.resolve(to) })
+	}
+	for _, p := range takers {
+		p.q.taking = false
+		if ex != nil {
+			co.returnedTo(p, capnp.Ptr{}, CapTable{}, ex)
+		} else {
+			co.returnedTo(p, content, caps.share(), nil)
+		}
+	}
+	switch {
+	case ex != nil:
+	case ans.yourself || caps.Len() > 0 || len(takers) > 0:
+		ans.bytes = messageSize(&out.msg)
+		co.answerBytes += ans.bytes
+	default:
+		ans.content = capnp.Ptr{}
+		out.free()
+	}
+	if ans.finished {
+		co.dropAnswer(ans)
+	}
+	if co.unanswered == 0 {
+		co.roomMade() // Drain waits for it
+	}
+}
+
+// handleFinish: the peer will not name the question again. If it is not answered yet, it does not want to know.
+func (co *core) handleFinish(msg rpccp.Message) error {
+	m, err := msg.Finish()
+	if err != nil {
+		return frameError(err.Error())
+	}
+	ans := co.answers[m.QuestionId()]
+	if ans == nil {
+		return violation("finish of question %d, which does not exist", m.QuestionId())
+	}
+	if ans.finished {
+		return violation("second finish of question %d", m.QuestionId())
+	}
+	ans.finished = true
+	if !ans.returned {
+		co.cancelAnswer(ans, m.RequireEarlyCancellationWorkaround())
+		return nil
+	}
+	if m.ReleaseResultCaps() {
+		for _, id := range ans.exports {
+			if err := co.releaseExport(id, 1); err != nil {
+				return err
+			}
+		}
+	}
+	co.dropAnswer(ans)
+	return nil
+}
+
+// cancelAnswer cancels a call that was finished before its return, once nothing else waits for its results. Old peers
+// expect that a call is delivered first, even if it is cancelled right behind.
+func (co *core) cancelAnswer(ans *answer, deliverFirst bool) {
+	for ans != nil && ans.finished && !ans.returned && ans.waiting == 0 {
+		if deliverFirst {
+			if ans.call.cancelAfterDelivery() {
+				co.cancels = append(co.cancels, &ans.call)
+			}
+			return
+		}
+		co.cancels = append(co.cancels, &ans.call)
+		on := ans.waitsOn
+		if on == nil {
+			return
+		}
+		// Not delivered, and not to be: answer at once, and see whether the call it waited for is still wanted.
+		on.queue = slices.DeleteFunc(on.queue, func(q queuedCall) bool { return q.ans == ans })
+		on.waiting--
+		co.queuedCalls--
+		ans.waitsOn = nil
+		co.refuse(ans, errCanceled)
+		ans = on
+	}
+}
+
+// dropAnswer frees the number: the answer is returned and finished.
+func (co *core) dropAnswer(ans *answer) {
+	co.answerBytes -= ans.bytes
+	ans.bytes = 0
+	delete(co.answers, ans.id)
+	co.dropCaps(ans.caps)
+	ans.caps, ans.content, ans.exports = CapTable{}, capnp.Ptr{}, nil
+}

@@ -1,0 +1,163 @@
+// core: the state of one connection and nothing else. It has no goroutine, socket or clock. What goes in is a message
+// of the peer or an action of this vat; what comes out is appended to it: messages to send (out), things to deliver
+// (todo), things to let go of (drops, cancels). The Conn around it holds the lock and carries the rest out.
+
+package rpc
+
+import (
+	"fmt"
+
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+)
+
+// core is guarded by Conn.mu.
+type core struct {
+	conn *Conn // for the references that point back here
+	lim  Limits
+	boot *localCap // our bootstrap interface, counted, or nil
+
+	questions table[*Promise]
+	answers   map[uint32]*answer
+	exports   table[*export]
+	exported  map[node]uint32 // where a thing is in exports
+	imports   map[uint32]*remoteCap
+	embargoes table[*remoteCap]
+
+	unanswered  int // answers without a return
+	answerBytes int // parameters and results they hold
+	queuedCalls int // calls that wait on promises of this connection
+	draining    bool
+
+	scratch inMsg // for messages that are done with at once
+
+	out     []byte // framed messages
+	writing int    // bytes taken from out that are being written
+	todo    []task
+	drops   []node
+	cancels []*Call
+	after   []func() // to run when the lock is free: steps that need other locks
+	brokens []broken // exports to resolve to errors right after the present message
+	parts   Stats    // counters
+
+	ended   *Exception    // set when nothing goes in or out any more: what promises break with
+	orphans []*answer     // answers that were open then
+	room    chan struct{} // if not nil, somebody waits for it to be closed, when there may be room at a limit
+	trace   func(dir string, m rpccp.Message)
+}
+
+// task is one thing to do on the delivery goroutine, in order.
+type task struct {
+	call *Call  // deliver it
+	echo *echo  // or send a disembargo back
+	run  func() // or anything else
+}
+
+// broken is an export that stands for an error.
+type broken struct {
+	id uint32
+	ex *Exception
+}
+
+// protocolError is a rule of the protocol that the peer broke: it is told in an abort, and the connection ends.
+type protocolError struct{ reason string }
+
+func (e *protocolError) Error() string { return e.reason }
+
+func violation(format string, args ...any) error {
+	return &protocolError{fmt.Sprintf(format, args...)}
+}
+
+func (co *core) init(conn *Conn, cfg *Config, lim Limits) {
+	co.conn = conn
+	co.lim = lim
+	co.answers = make(map[uint32]*answer)
+	co.exported = make(map[node]uint32)
+	co.imports = make(map[uint32]*remoteCap)
+	co.trace = cfg.Trace
+	if cfg.Bootstrap != nil {
+		co.boot = newLocalCap(cfg.Bootstrap)
+	}
+}
+
+// emit queues a message for sending and frees it. It reports false, having sent nothing, if the message is too large.
+func (co *core) emit(m *outMsg) bool {
+	ok := co.emitKept(m)
+	m.free()
+	return ok
+}
+
+// emitKept queues a message that goes on being used.
+func (co *core) emitKept(m *outMsg) bool {
+	if co.ended != nil {
+		return true
+	}
+	size := messageSize(&m.msg)
+	if size > co.lim.MessageBytes {
+		return false
+	}
+	if co.trace != nil {
+		co.trace("out", m.root)
+	}
+	var err error
+	if co.out, err = appendFrame(co.out, &m.msg); err != nil {
+		return false
+	}
+	co.parts.MessagesOut++
+	co.parts.BytesOut += uint64(size)
+	if co.queuedBytes() > 4*co.lim.QueuedBytes {
+		co.conn.endLocked(ending{err: Disconnectedf("the peer does not read: %d bytes wait to be sent", co.queuedBytes()), code: closePolicy})
+	}
+	return true
+}
+
+// queuedBytes is what the peer has not taken yet.
+func (co *core) queuedBytes() int { return len(co.out) + co.writing }
+
+// roomMade wakes those who wait at a limit.
+func (co *core) roomMade() {
+	if co.room != nil {
+		close(co.room)
+		co.room = nil
+	}
+}
+
+// table gives out numbers, low ones first, and finds what they stand for.
+type table[T comparable] struct {
+	slots []T
+	free  []uint32
+	n     int
+}
+
+func (t *table[T]) add(v T) uint32 {
+	t.n++
+	if k := len(t.free); k > 0 {
+		id := t.free[k-1]
+		t.free = t.free[:k-1]
+		t.slots[id] = v
+		return id
+	}
+	t.slots = append(t.slots, v)
+	return uint32(len(t.slots) - 1)
+}
+
+// get gives the zero value for a number that is not in use.
+func (t *table[T]) get(id uint32) (v T) {
+	if uint64(id) < uint64(len(t.slots)) {
+		v = t.slots[id]
+	}
+	return v
+}
+
+func (t *table[T]) remove(id uint32) {
+	var zero T
+	if t.get(id) == zero {
+		return
+	}
+	t.n--
+	if t.n == 0 && len(t.slots) > 64 { // give the memory of a burst back
+		*t = table[T]{}
+		return
+	}
+	t.slots[id] = zero
+	t.free = append(t.free, id)
+}

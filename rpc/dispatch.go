@@ -1,0 +1,114 @@
+// How a call finds its object: through resolved promises, over connections, into delivery queues. No lock is held on
+// the way but for single steps, and handlers run on delivery goroutines only.
+
+package rpc
+
+import "context"
+
+// dispatch sends the call towards n. via is the connection on whose delivery goroutine it is to run; inline says that
+// this is that goroutine, so that an object may be called right here. A call made by this vat may wait at a limit if
+// ctx is not nil; all others are answered overloaded there.
+//
+// Order is kept by this rule: once a call has passed through a promise it is never served inline but queued again,
+// behind those that waited on the promise and were queued when it resolved.
+func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) {
+	for c.hops < maxHops {
+		c.hops++
+		switch t := n.(type) {
+		case *localCap:
+			if !inline {
+				c.post(n, via)
+				return
+			}
+			c.serve(t.object)
+			return
+		case *remoteCap:
+			next := t.conn.sendVia(ctx, t, c)
+			if next == nil {
+				return
+			}
+			// Resolved, and all that waited for that is in the connection's delivery queue: queue up behind it. If it
+			// has resolved to a thing of the same peer instead, nothing has waited, and the wire keeps the order.
+			n, via, inline = next.node, t.conn, false
+			if _, broken := n.(*brokenCap); broken {
+				continue
+			}
+			if _, remote := n.(*remoteCap); !remote {
+				c.post(n, via)
+				return
+			}
+		case *promiseCap:
+			next := t.send(c, via)
+			if next == nil {
+				return
+			}
+			n, inline = next.node, false
+			if via == nil {
+				via = next.via
+			}
+		case *brokenCap:
+			c.Fail(t.err)
+			return
+		}
+	}
+	c.Fail(errTooManyHops)
+}
+
+// post queues the call for delivery to n on via's delivery goroutine, or the object's own.
+func (c *Call) post(n node, via *Conn) {
+	if !n.tryRef() {
+		c.Fail(errReleased)
+		return
+	}
+	c.bind(n, via)
+	if via != nil && via.post(task{call: c}) {
+		return
+	}
+	c.via = nil
+	if l, ok := n.(*localCap); ok {
+		l.loop.post(c.deliver)
+	} else {
+		strays.post(c.deliver)
+	}
+}
+
+// bind notes where the call is bound for; the count on n goes over to the call.
+func (c *Call) bind(n node, via *Conn) {
+	c.mu.Lock()
+	c.dst, c.via = n, via
+	c.mu.Unlock()
+}
+
+// deliver runs on the delivery goroutine the call was queued for.
+func (c *Call) deliver() {
+	c.mu.Lock()
+	dst, canceled := c.dst, c.canceled
+	_, object := dst.(*localCap)
+	if !object {
+		c.dst = nil // a stop on the way only
+	}
+	c.delivered = true
+	c.mu.Unlock()
+	switch {
+	case dst == nil: // answered while it was queued
+		return
+	case canceled:
+		c.Fail(errCanceled)
+	default:
+		c.dispatch(nil, dst, c.via, true)
+	}
+	if !object {
+		dst.unref(c.via)
+	}
+	c.mu.Lock()
+	late := c.cancelLate
+	c.mu.Unlock()
+	if late {
+		c.cancel()
+	}
+}
+
+var (
+	errCanceled = Failedf("the call was cancelled")
+	errEnded    = Disconnectedf("the connection has ended")
+)

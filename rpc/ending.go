@@ -1,0 +1,186 @@
+// How a connection ends: once, for one reason, breaking everything that hung on it.
+
+package rpc
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+)
+
+// WebSocket status codes a transport is closed with.
+const (
+	closeNormal   = 1000
+	closeAway     = 1001
+	closeProtocol = 1002
+	closeType     = 1003
+	closePolicy   = 1008
+)
+
+// ending says why a connection ends, and how.
+type ending struct {
+	err    error      // what Run returns
+	code   int        // told to the peer by the transport,
+	reason string     // with this
+	flush  bool       // send what waits before
+	abort  *Exception // tell the peer with an Abort, after what waits
+}
+
+// abortEnding ends a connection whose peer broke the protocol.
+func abortEnding(err error) ending {
+	ex := Failedf("%v", err)
+	return ending{err: ex, code: closeProtocol, reason: "protocol error", flush: true, abort: ex}
+}
+
+// lostEnding ends a connection whose transport failed.
+func lostEnding(err error) ending {
+	if _, ok := errors.AsType[frameError](err); ok {
+		return abortEnding(err)
+	}
+	if ex, ok := errors.AsType[*Exception](err); ok {
+		return ending{err: ex, code: closeNormal}
+	}
+	return ending{err: Disconnectedf("the connection was lost: %v", err), code: closeNormal}
+}
+
+// endLocked ends the connection, unless it has ended. All promises break now; what needs other locks, and closing the
+// transport, follows when the lock is free.
+func (c *Conn) endLocked(e ending) {
+	if c.ended != nil {
+		return
+	}
+	if e.abort != nil {
+		c.sendAbort(e.abort)
+		if c.ended != nil { // the abort did not fit
+			return
+		}
+	}
+	why := e.err
+	if why == nil {
+		why = errors.New("closed on this side")
+	}
+	ex := Disconnectedf("the connection has ended: %s", reasonOf(why))
+	c.ended, c.ending = ex, e
+	c.core.breakAll(ex)
+	c.roomMade()
+	close(c.done)
+	if c.running {
+		c.workers++ // for closing the transport
+	}
+	running := c.running
+	c.after = append(c.after, func() { c.closeTransport(e, running) })
+}
+
+// reasonOf is an error's text without what says only that it is ours.
+func reasonOf(err error) string {
+	if ex, ok := errors.AsType[*Exception](err); ok {
+		return ex.Reason
+	}
+	return err.Error()
+}
+
+// breakAll empties the tables.
+func (co *core) breakAll(ex *Exception) {
+	for _, p := range co.questions.slots {
+		if p == nil || p.q.returned {
+			continue
+		}
+		p.q.returned = true
+		for _, r := range p.q.pipes {
+			co.breakRemote(r, ex)
+		}
+		p.q.pipes = nil
+		co.completed(p.complete(capnp.Ptr{}, CapTable{}, ex))
+	}
+	co.questions = table[*Promise]{}
+	for _, r := range co.imports {
+		co.breakRemote(r, ex)
+	}
+	co.imports = nil
+	for _, r := range co.embargoes.slots {
+		if r != nil {
+			co.breakRemote(r, ex)
+		}
+	}
+	co.embargoes = table[*remoteCap]{}
+	for _, exp := range co.exports.slots {
+		if exp != nil {
+			co.drops = append(co.drops, exp.ref.node)
+		}
+	}
+	co.exports, co.exported = table[*export]{}, nil
+	for _, ans := range co.answers {
+		co.cancels = append(co.cancels, &ans.call)
+		co.dropCaps(ans.caps)
+		for _, lp := range ans.pipes {
+			co.after = append(co.after, func() { lp.cap.resolve(brokenRef(ex)) })
+		}
+		ans.queue, ans.pipes, ans.takers = nil, nil, nil
+		if !ans.returned {
+			co.orphans = append(co.orphans, ans)
+		}
+	}
+	co.answers = nil
+	co.unanswered, co.answerBytes, co.queuedCalls = 0, 0, 0
+	if co.boot != nil {
+		co.drops = append(co.drops, co.boot)
+		co.boot = nil
+	}
+}
+
+// breakRemote makes every further call on r fail, and those that wait on it.
+func (co *core) breakRemote(r *remoteCap, ex *Exception) {
+	queue := r.queue
+	r.queue = nil
+	if r.target != nil {
+		co.drops = append(co.drops, r.target.node)
+	}
+	r.target, r.state, r.gone = brokenRef(ex), capResolved, true
+	for _, t := range queue {
+		if t.call != nil {
+			co.after = append(co.after, func() { t.call.Fail(ex) })
+		} else if t.echo != nil {
+			co.drops = append(co.drops, t.echo.to)
+		}
+	}
+}
+
+// closeTransport closes the transport: when the writer has sent what waits, or now.
+func (c *Conn) closeTransport(e ending, running bool) {
+	switch {
+	case e.abort != nil:
+		c.log.Warn("connection aborted", "peer", c.RemoteAddr(), "reason", e.abort.Reason)
+	case e.err != nil:
+		c.log.Info("connection ended", "peer", c.RemoteAddr(), "reason", reasonOf(e.err))
+	}
+	if !running {
+		c.transport.Close(e.code, e.reason)
+		return
+	}
+	c.wakeWriter()
+	go func() {
+		defer c.leave()
+		if e.flush {
+			late := time.NewTimer(c.lim.CloseTimeout)
+			defer late.Stop()
+			select {
+			case <-c.written:
+			case <-late.C:
+			}
+		}
+		c.transport.Close(e.code, e.reason)
+	}()
+}
+
+// sweep releases what handlers that never answered still hold, when nothing runs any more.
+func (c *Conn) sweep() {
+	c.mu.Lock()
+	orphans := slices.Clone(c.orphans)
+	c.orphans = nil
+	c.unlock()
+	for _, ans := range orphans {
+		ans.call.Fail(errEnded)
+	}
+}

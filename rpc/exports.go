@@ -1,0 +1,222 @@
+// The export table: things of this vat, or promises it made, that the peer may name.
+
+package rpc
+
+import (
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+)
+
+// export is one entry. It holds one count on what it stands for, however often the peer was told of it.
+type export struct {
+	id      uint32
+	ref     *Ref
+	wire    uint32 // references the peer holds
+	promise bool   // announced as a promise and not resolved yet
+}
+
+// writeCaps writes the descriptors of a payload's capabilities and gives the exports they name. There must be room.
+func (co *core) writeCaps(payload rpccp.Payload, caps *CapTable) (exports []uint32, err error) {
+	if caps.Len() == 0 {
+		return nil, payload.SetCapTable(rpccp.CapDescriptor_List{})
+	}
+	list, err := payload.NewCapTable(int32(caps.Len()))
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range caps.refs {
+		id, exported, err := co.writeCap(list.At(i), r)
+		if err != nil {
+			return nil, err
+		}
+		if exported {
+			exports = append(exports, id)
+		}
+	}
+	return exports, nil
+}
+
+// writeCap describes one capability to the peer: something of its own by its own name, anything else as an export.
+func (co *core) writeCap(d rpccp.CapDescriptor, r *Ref) (id uint32, exported bool, err error) {
+	if r == nil {
+		d.SetNone()
+		return 0, false, nil
+	}
+	switch t := co.settled(r).(type) {
+	case *remoteCap:
+		if t.conn == co.conn {
+			if t.p == nil {
+				d.SetReceiverHosted(t.id)
+				return 0, false, nil
+			}
+			pa, err := d.NewReceiverAnswer()
+			if err != nil {
+				return 0, false, err
+			}
+			return 0, false, t.writePromisedAnswer(pa)
+		}
+		id = co.export(t, false) // of another peer: we stand in between
+		d.SetSenderHosted(id)
+	case *localCap:
+		id = co.export(t, false)
+		d.SetSenderHosted(id)
+	case *promiseCap:
+		id = co.export(t, true)
+		d.SetSenderPromise(id)
+	case *brokenCap:
+		id = co.export(t, true)
+		d.SetSenderPromise(id)
+		co.brokens = append(co.brokens, broken{id, t.err})
+	}
+	return id, true, nil
+}
+
+// settled follows resolved promises to what a reference really points at.
+func (co *core) settled(r *Ref) node {
+	n := r.node
+	for range maxHops {
+		next := co.follow(n)
+		if next == nil {
+			return n
+		}
+		n = next
+	}
+	return &brokenCap{err: errTooManyHops}
+}
+
+// follow gives what a promise has resolved to, or nil. Promises of other connections are left alone: their state is
+// behind another lock.
+func (co *core) follow(n node) node {
+	switch t := n.(type) {
+	case *promiseCap:
+		return t.resolution()
+	case *remoteCap:
+		if t.conn == co.conn && t.target != nil {
+			return t.target.node
+		}
+	}
+	return nil
+}
+
+// roomForExports says whether the capabilities of a message may be handed out.
+func (co *core) roomForExports(caps *CapTable) *Exception {
+	if n := caps.Len(); n > 0 && co.exports.n+n > co.lim.Exports {
+		return Overloadedf("the peer holds %d capabilities, the limit is %d", co.exports.n, co.lim.Exports)
+	}
+	return nil
+}
+
+// export gives the number under which the peer knows n, counting one reference more.
+func (co *core) export(n node, promise bool) uint32 {
+	if id, ok := co.exported[n]; ok {
+		co.exports.get(id).wire++
+		return id
+	}
+	n.tryRef() // the message that names it holds a count, so this cannot fail
+	exp := &export{ref: &Ref{node: n}, wire: 1, promise: promise}
+	exp.id = co.exports.add(exp)
+	if _, broken := n.(*brokenCap); !broken {
+		co.exported[n] = exp.id
+	}
+	if p, ok := n.(*promiseCap); ok && promise {
+		conn := co.conn
+		co.after = append(co.after, func() { p.onResolve(func() { conn.resolveExport(exp, p) }) })
+	}
+	return exp.id
+}
+
+// releaseExport takes back references that the peer held.
+func (co *core) releaseExport(id uint32, n uint32) error {
+	exp := co.exports.get(id)
+	if exp == nil {
+		return violation("release of export %d, which does not exist", id)
+	}
+	if n > exp.wire {
+		return violation("release of %d references to export %d, which has %d", n, id, exp.wire)
+	}
+	exp.wire -= n
+	if exp.wire > 0 {
+		return nil
+	}
+	co.exports.remove(id)
+	if at, ok := co.exported[exp.ref.node]; ok && at == id {
+		delete(co.exported, exp.ref.node)
+	}
+	co.drops = append(co.drops, exp.ref.node)
+	return nil
+}
+
+// handleRelease: the peer lets go of references.
+func (co *core) handleRelease(msg rpccp.Message) error {
+	m, err := msg.Release()
+	if err != nil {
+		return frameError(err.Error())
+	}
+	return co.releaseExport(m.Id(), m.ReferenceCount())
+}
+
+// resolveExport tells the peer what a promise it holds has resolved to. What waited for that has been sent on.
+func (c *Conn) resolveExport(exp *export, p *promiseCap) {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.ended != nil || c.exports.get(exp.id) != exp || !exp.promise {
+		return
+	}
+	exp.promise = false
+	delete(c.exported, exp.ref.node) // from now on what it resolved to is exported in its place
+	to := p.target.Load()
+	if b, ok := c.settled(to).(*brokenCap); ok {
+		c.sendResolveException(exp.id, b.err)
+		return
+	}
+	if c.exports.n >= c.lim.Exports {
+		c.sendResolveException(exp.id, Overloadedf("the peer holds %d capabilities", c.exports.n))
+		return
+	}
+	out, err := newOutMsg()
+	if err != nil {
+		return
+	}
+	m, err := out.root.NewResolve()
+	if err != nil {
+		return
+	}
+	m.SetPromiseId(exp.id)
+	d, err := m.NewCap()
+	if err != nil {
+		return
+	}
+	if _, _, err := c.writeCap(d, to); err != nil {
+		return
+	}
+	c.emit(out)
+}
+
+// resolveBrokens follows a message that named errors as capabilities: each was announced as a promise.
+func (co *core) resolveBrokens() {
+	for _, b := range co.brokens {
+		if exp := co.exports.get(b.id); exp != nil {
+			exp.promise = false
+		}
+		co.sendResolveException(b.id, b.ex)
+	}
+	co.brokens = nil
+}
+
+func (co *core) sendResolveException(id uint32, ex *Exception) {
+	out, err := newOutMsg()
+	if err != nil {
+		return
+	}
+	m, err := out.root.NewResolve()
+	if err != nil {
+		return
+	}
+	m.SetPromiseId(id)
+	e, err := m.NewException()
+	if err != nil {
+		return
+	}
+	if writeException(e, ex) == nil {
+		co.emit(out)
+	}
+}

@@ -1,0 +1,169 @@
+// What comes in: one message of the peer, told apart by its name in rpc.capnp.
+
+package rpc
+
+import (
+	"bytes"
+
+	"capnproto.org/go/capnp/v3"
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+)
+
+// handle takes in one framed message. An error means that the peer broke the protocol and the connection must be
+// aborted with it. The frame is not kept.
+func (co *core) handle(frame []byte) (err error) {
+	defer func() {
+		if r := recover(); r != nil { // a fault of ours or of the serialization: for this peer it ends here
+			co.conn.log.Error("message handler panicked", "peer", co.conn.RemoteAddr(), "panic", r)
+			err = violation("the message could not be processed")
+		}
+	}()
+	co.parts.MessagesIn++
+	co.parts.BytesIn += uint64(len(frame))
+	in := &co.scratch
+	if err := in.parse(frame, &co.lim); err != nil {
+		return err
+	}
+	m, err := rpccp.ReadRootMessage(&in.msg)
+	if err != nil {
+		return frameError(err.Error())
+	}
+	if !m.IsValid() {
+		return frameError("it has no root")
+	}
+	switch m.Which() {
+	case rpccp.Message_Which_call, rpccp.Message_Which_return: // parameters and results outlive the read buffer
+		if in, err = parseFrame(bytes.Clone(frame), &co.lim); err != nil {
+			return err
+		}
+		if m, err = rpccp.ReadRootMessage(&in.msg); err != nil {
+			return frameError(err.Error())
+		}
+	}
+	if co.trace != nil {
+		co.trace("in", m)
+	}
+	switch m.Which() {
+	case rpccp.Message_Which_unimplemented:
+		return co.handleUnimplemented(m)
+	case rpccp.Message_Which_abort:
+		return co.handleAbort(m)
+	case rpccp.Message_Which_bootstrap:
+		return co.handleBootstrap(m)
+	case rpccp.Message_Which_call:
+		return co.handleCall(in, m)
+	case rpccp.Message_Which_return:
+		return co.handleReturn(in, m)
+	case rpccp.Message_Which_finish:
+		return co.handleFinish(m)
+	case rpccp.Message_Which_resolve:
+		return co.handleResolve(m)
+	case rpccp.Message_Which_release:
+		return co.handleRelease(m)
+	case rpccp.Message_Which_disembargo:
+		return co.handleDisembargo(in, m)
+	}
+	// obsoleteSave, obsoleteDelete, provide, accept, thirdPartyAnswer, join, and what will be invented later
+	return co.unimplemented(in)
+}
+
+// unimplemented echoes a message we do not implement, as level 1 vats do with those of levels 2 to 4. The content is
+// copied as it is, segment by segment, so the echo is hardly larger than the message.
+func (co *core) unimplemented(in *inMsg) error {
+	out, err := copyMessage(&in.msg, 64)
+	if err != nil {
+		return frameError(err.Error())
+	}
+	seg, err := out.msg.Segment(0)
+	if err != nil {
+		return frameError(err.Error())
+	}
+	echo, err := capnp.NewStruct(seg, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	if err != nil {
+		return err
+	}
+	if err := rpccp.Message(echo).SetUnimplemented(out.root); err != nil {
+		return err
+	}
+	if err := out.msg.SetRoot(echo.ToPtr()); err != nil {
+		return err
+	}
+	out.root = rpccp.Message(echo)
+	if !co.emitKept(out) {
+		return violation("a message that is not implemented is too large to be sent back")
+	}
+	return nil
+}
+
+// handleUnimplemented: the peer did not know a message of ours.
+func (co *core) handleUnimplemented(m rpccp.Message) error {
+	m, err := m.Unimplemented()
+	if err != nil {
+		return frameError(err.Error())
+	}
+	if !m.IsValid() {
+		return violation("unimplemented carries no message")
+	}
+	switch m.Which() {
+	case rpccp.Message_Which_bootstrap:
+		b, err := m.Bootstrap()
+		if err != nil {
+			return frameError(err.Error())
+		}
+		return co.questionUnimplemented(b.QuestionId())
+	case rpccp.Message_Which_call:
+		call, err := m.Call()
+		if err != nil {
+			return frameError(err.Error())
+		}
+		return co.questionUnimplemented(call.QuestionId())
+	case rpccp.Message_Which_resolve:
+		// It has let go of what the promise resolved to.
+		r, err := m.Resolve()
+		if err != nil {
+			return frameError(err.Error())
+		}
+		if r.Which() != rpccp.Resolve_Which_cap {
+			return nil
+		}
+		d, err := r.Cap()
+		if err != nil {
+			return frameError(err.Error())
+		}
+		switch d.Which() {
+		case rpccp.CapDescriptor_Which_senderHosted:
+			return co.releaseExport(d.SenderHosted(), 1)
+		case rpccp.CapDescriptor_Which_senderPromise:
+			return co.releaseExport(d.SenderPromise(), 1)
+		}
+		return nil
+	}
+	return violation("the peer does not implement %v, which we cannot do without", m.Which())
+}
+
+// handleAbort: the peer ends the connection because of something we did, it says.
+func (co *core) handleAbort(m rpccp.Message) error {
+	e, err := m.Abort()
+	if err != nil {
+		return frameError(err.Error())
+	}
+	ex := readException(e)
+	ex.Reason = "the peer aborted the connection: " + ex.Reason
+	co.conn.endLocked(ending{err: ex, code: closeNormal})
+	return nil
+}
+
+// sendAbort tells the peer why the connection ends.
+func (co *core) sendAbort(ex *Exception) {
+	out, err := newOutMsg()
+	if err != nil {
+		return
+	}
+	e, err := out.root.NewAbort()
+	if err == nil {
+		err = writeException(e, ex)
+	}
+	if err == nil {
+		co.emit(out)
+	}
+}

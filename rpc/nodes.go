@@ -1,0 +1,54 @@
+// The kinds of thing a reference points at that live in this vat: objects, and references broken from the start.
+// Things of a peer are remoteCap, promises of this vat promiseCap.
+
+package rpc
+
+import (
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+)
+
+// localCap is an object of this vat and the count of its references.
+type localCap struct {
+	object Object
+	refs   atomic.Int64
+	loop   loop // delivers calls made within the vat
+}
+
+func newLocalCap(o Object) *localCap {
+	l := &localCap{object: o}
+	l.refs.Store(1)
+	return l
+}
+
+func (l *localCap) tryRef() bool { return tryInc(&l.refs) }
+
+func (l *localCap) unref(c *Conn) {
+	if l.refs.Add(-1) != 0 {
+		return
+	}
+	r, ok := l.object.(Releaser)
+	if !ok {
+		return
+	}
+	if c != nil && c.post(task{run: func() { releaseObject(r) }}) {
+		return
+	}
+	releaseObject(r)
+}
+
+func releaseObject(r Releaser) {
+	defer func() {
+		if p := recover(); p != nil {
+			slog.Error("rpc: an object's Release panicked", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	r.Release()
+}
+
+// brokenCap fails every call.
+type brokenCap struct{ err *Exception }
+
+func (*brokenCap) tryRef() bool { return true }
+func (*brokenCap) unref(*Conn)  {}

@@ -1,0 +1,199 @@
+// outMsg: an rpc.capnp message of ours under construction, in pooled memory.
+
+package rpc
+
+import (
+	"math"
+	"sync"
+
+	"capnproto.org/go/capnp/v3"
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+)
+
+// outMsg is a message to be sent, or one that stays in the vat. Who holds it may free it once, when nothing points
+// into it any more; a message that was shown to others beyond a place function is left to the garbage collector.
+type outMsg struct {
+	msg  capnp.Message
+	root rpccp.Message
+}
+
+var outMsgs = sync.Pool{New: func() any {
+	m := new(outMsg)
+	m.msg.TraverseLimit = math.MaxInt64 // what we wrote we may read
+	return m
+}}
+
+// newOutMsg gives an empty message with its root set.
+func newOutMsg() (*outMsg, error) {
+	m := outMsgs.Get().(*outMsg)
+	seg, err := m.msg.Reset(capnp.SingleSegment(nil))
+	if err != nil {
+		return nil, err
+	}
+	m.root, err = rpccp.NewRootMessage(seg)
+	return m, err
+}
+
+// free gives the memory back. Nothing may point into the message any more.
+func (m *outMsg) free() {
+	if m == nil {
+		return
+	}
+	m.root = rpccp.Message{}
+	m.msg.Reset(nil) // gives the arena back to its pool
+	outMsgs.Put(m)
+}
+
+// newCall is a message with a call whose parameters place has filled in.
+func newCall(m Method, sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
+	out, err := newOutMsg()
+	if err != nil {
+		return nil, err
+	}
+	call, err := out.root.NewCall()
+	if err != nil {
+		return nil, err
+	}
+	call.SetInterfaceId(m.Interface)
+	call.SetMethodId(m.ID)
+	payload, err := call.NewParams()
+	if err != nil {
+		return nil, err
+	}
+	return out, placeContent(payload, sz, caps, place)
+}
+
+// callParams finds the parameters in a message with a call of ours.
+func callParams(out *outMsg) (capnp.Ptr, error) {
+	call, err := out.root.Call()
+	if err != nil {
+		return capnp.Ptr{}, err
+	}
+	payload, err := call.Params()
+	if err != nil {
+		return capnp.Ptr{}, err
+	}
+	return payload.Content()
+}
+
+// newResults is a message with a return whose results place has filled in.
+func newResults(sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
+	out, err := newOutMsg()
+	if err != nil {
+		return nil, err
+	}
+	ret, err := out.root.NewReturn()
+	if err != nil {
+		return nil, err
+	}
+	ret.SetReleaseParamCaps(false)
+	payload, err := ret.NewResults()
+	if err != nil {
+		return nil, err
+	}
+	return out, placeContent(payload, sz, caps, place)
+}
+
+func placeContent(payload rpccp.Payload, sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) error {
+	content, err := capnp.NewStruct(payload.Segment(), sz)
+	if err != nil {
+		return err
+	}
+	if err := payload.SetContent(content.ToPtr()); err != nil {
+		return err
+	}
+	if place == nil {
+		return nil
+	}
+	return place(content, caps)
+}
+
+// newBootstrapResults is a message with a return that carries one capability and nothing around it.
+func newBootstrapResults() (*outMsg, error) {
+	out, err := newOutMsg()
+	if err != nil {
+		return nil, err
+	}
+	ret, err := out.root.NewReturn()
+	if err != nil {
+		return nil, err
+	}
+	ret.SetReleaseParamCaps(false)
+	payload, err := ret.NewResults()
+	if err != nil {
+		return nil, err
+	}
+	return out, payload.SetContent(capnp.NewInterface(payload.Segment(), 0).ToPtr())
+}
+
+// newExceptionReturn is a message with a return that carries an exception.
+func newExceptionReturn(ex *Exception) (*outMsg, error) {
+	out, err := newOutMsg()
+	if err != nil {
+		return nil, err
+	}
+	ret, err := out.root.NewReturn()
+	if err != nil {
+		return nil, err
+	}
+	ret.SetReleaseParamCaps(false)
+	e, err := ret.NewException()
+	if err != nil {
+		return nil, err
+	}
+	return out, writeException(e, ex)
+}
+
+// reasonBytes bounds what is said and kept of a reason.
+const reasonBytes = 4096
+
+func writeException(e rpccp.Exception, ex *Exception) error {
+	e.SetType(rpccp.Exception_Type(ex.Type))
+	return e.SetReason(clip(ex.Reason, reasonBytes))
+}
+
+func readException(e rpccp.Exception) *Exception {
+	reason, err := e.ReasonBytes()
+	if err != nil {
+		reason = []byte("an exception that cannot be read")
+	}
+	t := ExceptionType(e.Type())
+	if t > Unimplemented {
+		t = Failed
+	}
+	return &Exception{Type: t, Reason: clip(string(reason[:min(len(reason), reasonBytes+1)]), reasonBytes), Remote: true}
+}
+
+// clip shortens s to n bytes, marking that it did.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:n-3] + "..."
+}
+
+// copyMessage copies a message segment by segment, with room for slack more bytes, so that it can be sent on with
+// another envelope while its content, capability indexes included, stays as it is.
+func copyMessage(src *capnp.Message, slack int) (*outMsg, error) {
+	segs := make([][]byte, src.NumSegments())
+	for i := range segs {
+		seg, err := src.Segment(capnp.SegmentID(i))
+		if err != nil {
+			return nil, err
+		}
+		data := seg.Data()
+		room := 0
+		if i == len(segs)-1 {
+			room = slack
+		}
+		segs[i] = append(make([]byte, 0, len(data)+room), data...)
+	}
+	m := new(outMsg)
+	m.msg.TraverseLimit = math.MaxInt64
+	if _, err := m.msg.Reset(capnp.MultiSegment(segs)); err != nil {
+		return nil, err
+	}
+	root, err := rpccp.ReadRootMessage(&m.msg)
+	m.root = root
+	return m, err
+}

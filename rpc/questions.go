@@ -1,0 +1,422 @@
+// The question table: our calls that the peer has not returned.
+
+package rpc
+
+import (
+	"context"
+	"slices"
+
+	"capnproto.org/go/capnp/v3"
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+)
+
+// question is the connection's side of a Promise. Its number is in use until the peer's Return and our Finish. We send
+// Finish as soon as we have the Return: all we hold of the results then is counted in the import table.
+type question struct {
+	id       uint32
+	returned bool
+	finished bool         // given up before the return: Finish is sent, the return is still to come
+	released bool         // the program wants no results
+	taking   bool         // returned as what an answer of ours will be
+	noFinish bool         // the peer wants no Finish
+	params   []uint32     // exports named in the parameters
+	pipes    []*remoteCap // pipelined capabilities, kept while referenced or until they resolve
+	live     int          // how many of pipes are referenced
+}
+
+// sendVia sends a call towards r, or says where it must go instead: to what r has resolved to, or to an error. With a
+// ctx it may wait at a limit.
+func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref) {
+	c.mu.Lock()
+	defer c.unlock()
+	for {
+		switch r.state {
+		case capResolved:
+			return r.target
+		case capEmbargoed:
+			if len(r.queue) >= c.lim.QueuedCalls {
+				return brokenRef(Overloadedf("%d calls wait for the promise to resolve", len(r.queue)))
+			}
+			r.queue = append(r.queue, task{call: call})
+			c.queuedCalls++
+			return nil
+		}
+		if c.questions.n < c.lim.Questions && c.queuedBytes() < c.lim.QueuedBytes {
+			break
+		}
+		if ctx == nil {
+			return brokenRef(Overloadedf("too many calls wait for the peer"))
+		}
+		if err := c.waitForRoom(ctx); err != nil {
+			return brokenRef(Overloadedf("too many calls wait for the peer: %v", err))
+		}
+	}
+	if ex := c.sendCall(r, call); ex != nil {
+		return brokenRef(ex)
+	}
+	return nil
+}
+
+func brokenRef(ex *Exception) *Ref { return &Ref{node: &brokenCap{err: ex}} }
+
+// sendCall puts a call on the wire: one of this vat as it is, one of a peer as a copy whose answer is passed on.
+func (co *core) sendCall(r *remoteCap, call *Call) *Exception {
+	p, out, caps := call.p, call.out, &call.caps
+	if call.ans != nil {
+		var ex *Exception
+		if p, out, ex = co.forward(call); ex != nil {
+			return ex
+		}
+	} else if call.isCanceled() {
+		return errCanceled
+	}
+	if size := messageSize(&out.msg) + 64*(1+caps.Len()); size > co.lim.MessageBytes {
+		return Failedf("the call is too large: %d bytes, the limit is %d", size, co.lim.MessageBytes)
+	}
+	if ex := co.roomForExports(caps); ex != nil {
+		return ex
+	}
+	m, err := out.root.Call()
+	if err != nil {
+		return Failedf("call: %v", err)
+	}
+	payload, err := m.Params()
+	if err != nil {
+		return Failedf("call: %v", err)
+	}
+	target, err := m.NewTarget()
+	if err != nil {
+		return Failedf("call: %v", err)
+	}
+	if err := r.writeTarget(target); err != nil {
+		return Failedf("call: %v", err)
+	}
+	p.q.id = co.questions.add(p)
+	m.SetQuestionId(p.q.id)
+	p.q.params, err = co.writeCaps(payload, caps)
+	if err != nil {
+		co.questions.remove(p.q.id)
+		return Failedf("call: %v", err)
+	}
+	r.called = true
+	co.asked(p)
+	if call.ans == nil {
+		co.emit(out)
+		call.out = nil
+		co.dropCaps(*caps)
+	} else {
+		co.emitKept(out)
+	}
+	co.resolveBrokens()
+	return nil
+}
+
+// asked makes p the promise of a question of this connection. Results that were promised before are pipelined now.
+func (co *core) asked(p *Promise) {
+	p.mu.Lock()
+	p.conn = co.conn
+	p.call = nil
+	pipes := p.pipes
+	p.q.released = p.released
+	p.mu.Unlock()
+	for _, lp := range pipes {
+		to := co.pipe(p, lp.path)
+		co.after = append(co.after, func() { lp.cap.resolve(to) })
+	}
+	if p.q.released && p.q.live == 0 {
+		co.after = append(co.after, func() { co.conn.releaseQuestion(p) })
+	}
+}
+
+// forward makes a question of a call that came over a connection and is bound for the peer of this one (which may be
+// the same): a copy of the message, so that capability indexes stay what they are.
+func (co *core) forward(call *Call) (*Promise, *outMsg, *Exception) {
+	out, err := copyMessage(&call.in.msg, 128+16*call.caps.Len()+transformBytes*(1+call.caps.Len()))
+	if err != nil {
+		return nil, nil, Failedf("call: %v", err)
+	}
+	m, err := out.root.Call()
+	if err != nil {
+		return nil, nil, Failedf("call: %v", err)
+	}
+	payload, err := m.Params()
+	if err != nil || tooSmall(capnp.Struct(m), 24, 3) || tooSmall(capnp.Struct(payload), 0, 2) {
+		return nil, nil, Failedf("a call with missing fields cannot be passed on")
+	}
+	m.SendResultsTo().SetCaller()
+	m.SetAllowThirdPartyTailCall(false)
+	m.SetOnlyPromisePipeline(false)
+	p := newPromise()
+	stop := context.AfterFunc(call.Context(), p.Release)
+	p.Notify(func() {
+		stop()
+		call.passOn(p)
+		p.Release()
+	})
+	return p, out, nil
+}
+
+// transformBytes is what a pipeline's path may take in a message.
+const transformBytes = 32 + 8*maxHops
+
+// tooSmall reports whether a struct of a peer lacks fields that we would write.
+func tooSmall(s capnp.Struct, data capnp.Size, ptrs uint16) bool {
+	return s.Size().DataSize < data || s.Size().PointerCount < ptrs
+}
+
+// passOn answers the call with another's answer, which is there.
+func (c *Call) passOn(p *Promise) {
+	if !c.answered.CompareAndSwap(false, true) {
+		return
+	}
+	p.mu.Lock()
+	ex, content, caps := p.err, p.content, p.caps.share()
+	p.mu.Unlock()
+	if ex != nil {
+		caps.release(c.via)
+		c.fail(ex)
+		return
+	}
+	out, err := copyResults(content, caps.Len())
+	if err != nil {
+		caps.release(c.via)
+		c.fail(Failedf("results cannot be passed on: %v", err))
+		return
+	}
+	c.reply(out, caps)
+}
+
+// copyResults copies the message that content, the results of a Return, is in.
+func copyResults(content capnp.Ptr, caps int) (*outMsg, error) {
+	if !content.IsValid() {
+		return newResults(capnp.ObjectSize{}, nil, nil)
+	}
+	out, err := copyMessage(content.Message(), 128+16*caps+transformBytes*caps)
+	if err != nil {
+		return nil, err
+	}
+	if out.root.Which() != rpccp.Message_Which_return {
+		return nil, Failedf("not a return")
+	}
+	m, err := out.root.Return()
+	if err != nil {
+		return nil, err
+	}
+	if m.Which() != rpccp.Return_Which_results {
+		return nil, Failedf("not results")
+	}
+	payload, err := m.Results()
+	if err != nil {
+		return nil, err
+	}
+	if tooSmall(capnp.Struct(m), 16, 1) || tooSmall(capnp.Struct(payload), 0, 2) {
+		return nil, Failedf("fields are missing")
+	}
+	m.SetReleaseParamCaps(false)
+	m.SetNoFinishNeeded(false)
+	return out, nil
+}
+
+// bootstrap asks for the peer's bootstrap interface.
+func (co *core) bootstrap() *Ref {
+	out, err := newOutMsg()
+	if err != nil {
+		return brokenRef(Failedf("bootstrap: %v", err))
+	}
+	b, err := out.root.NewBootstrap()
+	if err != nil {
+		return brokenRef(Failedf("bootstrap: %v", err))
+	}
+	p := newPromise()
+	p.q.id = co.questions.add(p)
+	b.SetQuestionId(p.q.id)
+	p.released = true // nobody but the reference asks for the answer
+	ref := co.pipe(p, nil)
+	co.asked(p)
+	co.emit(out)
+	return ref
+}
+
+// handleReturn: a question of ours is answered.
+func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
+	ret, err := msg.Return()
+	if err != nil {
+		return frameError(err.Error())
+	}
+	p := co.questions.get(ret.AnswerId())
+	if p == nil {
+		return violation("return of question %d, which was not asked", ret.AnswerId())
+	}
+	q := &p.q
+	if q.taking {
+		return violation("second return of question %d", q.id)
+	}
+	if ret.ReleaseParamCaps() {
+		for _, id := range q.params {
+			if err := co.releaseExport(id, 1); err != nil {
+				return err
+			}
+		}
+	}
+	q.params = nil
+	if q.finished { // we gave it up: our Finish has released what is in it
+		q.returned = true
+		co.questions.remove(q.id)
+		co.roomMade()
+		return nil
+	}
+	q.noFinish = ret.NoFinishNeeded()
+	switch ret.Which() {
+	case rpccp.Return_Which_results:
+		payload, err := ret.Results()
+		if err != nil {
+			return frameError(err.Error())
+		}
+		caps, err := co.receiveCaps(payload)
+		if err != nil {
+			co.dropCaps(caps)
+			return err
+		}
+		content, err := payload.Content()
+		if err != nil {
+			co.dropCaps(caps)
+			co.returnedTo(p, capnp.Ptr{}, CapTable{}, Failedf("the results cannot be read: %v", err))
+			return nil
+		}
+		co.returnedTo(p, content, caps, nil)
+	case rpccp.Return_Which_exception:
+		e, err := ret.Exception()
+		if err != nil {
+			return frameError(err.Error())
+		}
+		co.returnedTo(p, capnp.Ptr{}, CapTable{}, readException(e))
+	case rpccp.Return_Which_canceled:
+		co.returnedTo(p, capnp.Ptr{}, CapTable{}, &Exception{Type: Failed, Reason: "the callee cancelled the call", Remote: true})
+	case rpccp.Return_Which_takeFromOtherQuestion:
+		return co.takeFrom(p, ret.TakeFromOtherQuestion())
+	case rpccp.Return_Which_resultsSentElsewhere:
+		return violation("return of question %d says that its results went elsewhere, which was not asked for", q.id)
+	default: // awaitFromThirdParty, of level 3, and what will be invented later
+		if err := co.unimplemented(in); err != nil {
+			return err
+		}
+		co.returnedTo(p, capnp.Ptr{}, CapTable{}, Unimplementedf("the answer is a kind of return that is not implemented"))
+	}
+	return nil
+}
+
+// takeFrom: the answer to our question is what we answered to one of the peer's, which asked us to keep the results.
+func (co *core) takeFrom(p *Promise, id uint32) error {
+	ans := co.answers[id]
+	switch {
+	case ans == nil:
+		return violation("return takes from question %d, which does not exist", id)
+	case !ans.yourself:
+		return violation("return takes from question %d, whose results were sent", id)
+	case ans.taken:
+		return violation("return takes from question %d a second time", id)
+	}
+	ans.taken = true
+	switch {
+	case !ans.returned:
+		p.q.taking = true
+		ans.takers = append(ans.takers, p)
+	case ans.ex != nil:
+		co.returnedTo(p, capnp.Ptr{}, CapTable{}, ans.ex)
+	default:
+		co.returnedTo(p, ans.content, ans.caps.share(), nil)
+	}
+	return nil
+}
+
+// returnedTo completes a question, taking over caps. Pipelined capabilities resolve; where one turns out to be ours
+// again, a Disembargo goes the way its calls went, and the Finish goes behind it.
+func (co *core) returnedTo(p *Promise, content capnp.Ptr, caps CapTable, ex *Exception) {
+	q := &p.q
+	q.returned = true
+	if q.finished { // given up while another answer was awaited
+		co.questions.remove(q.id)
+		co.roomMade()
+		co.dropCaps(caps)
+		return
+	}
+	for _, r := range q.pipes {
+		if ex != nil {
+			co.resolveRemote(r, brokenRef(ex))
+		} else {
+			co.resolveRemote(r, capAt(content, &caps, r.path))
+		}
+	}
+	q.pipes = slices.DeleteFunc(q.pipes, func(r *remoteCap) bool { return r.refs.Load() == 0 })
+	if !q.noFinish {
+		co.sendFinish(q.id, false)
+	}
+	co.questions.remove(q.id)
+	co.roomMade()
+	co.completed(p.complete(content, caps, ex))
+}
+
+// completed queues a promise's notifications and lets go of results that nobody wants.
+func (co *core) completed(notify []func(), drop CapTable) {
+	for _, f := range notify {
+		co.todo = append(co.todo, task{run: f})
+	}
+	co.dropCaps(drop)
+}
+
+// sendFinish: the question's number will not be used any more.
+func (co *core) sendFinish(id uint32, releaseCaps bool) {
+	out, err := newOutMsg()
+	if err != nil {
+		return
+	}
+	f, err := out.root.NewFinish()
+	if err != nil {
+		return
+	}
+	f.SetQuestionId(id)
+	f.SetReleaseResultCaps(releaseCaps)
+	f.SetRequireEarlyCancellationWorkaround(false)
+	co.emit(out)
+}
+
+// releaseQuestion: the program wants no results of p. Unless it holds pipelined ones, the call is given up.
+func (c *Conn) releaseQuestion(p *Promise) {
+	c.mu.Lock()
+	defer c.unlock()
+	p.q.released = true
+	c.giveUp(p)
+}
+
+// giveUp cancels a question that nobody waits for.
+func (co *core) giveUp(p *Promise) {
+	q := &p.q
+	if q.returned || q.finished || !q.released || q.live > 0 || co.ended != nil {
+		return
+	}
+	q.finished = true
+	co.sendFinish(q.id, true)
+	co.completed(p.complete(capnp.Ptr{}, CapTable{}, errCanceled))
+}
+
+// questionUnimplemented: the peer sent a question of ours back.
+func (co *core) questionUnimplemented(id uint32) error {
+	p := co.questions.get(id)
+	if p == nil {
+		return violation("unimplemented carries question %d, which was not asked", id)
+	}
+	p.q.noFinish = true // it has no answer to finish
+	for _, e := range p.q.params {
+		if err := co.releaseExport(e, 1); err != nil {
+			return err
+		}
+	}
+	p.q.params = nil
+	if p.q.finished {
+		p.q.returned = true
+		co.questions.remove(id)
+		return nil
+	}
+	co.returnedTo(p, capnp.Ptr{}, CapTable{}, &Exception{Type: Unimplemented, Reason: "the peer does not implement the call", Remote: true})
+	return nil
+}

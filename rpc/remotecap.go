@@ -1,0 +1,229 @@
+// remoteCap: a thing of the peer, known by its export number or as a pipelined result of a question of ours; and the
+// embargo that keeps calls in order when it turns out to be a thing of this vat.
+
+package rpc
+
+import (
+	"slices"
+	"sync/atomic"
+
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+)
+
+// remoteCap is an import (p is nil) or a pipelined capability. All but refs is guarded by conn.mu.
+//
+// Calls go to the peer while it is open. When it resolves to something of the peer's, or nothing was called on it, it
+// is resolved at once. When it resolves to something of ours and calls are under way to the peer, which will send them
+// back, it is embargoed: new calls wait in queue until a Disembargo has followed the old ones all the way round.
+type remoteCap struct {
+	conn *Conn
+	refs atomic.Int64
+
+	id      uint32 // import:
+	wire    uint32 // references the peer has counted
+	promise bool
+
+	p    *Promise // pipelined capability:
+	path []uint16
+	live bool // counted in p.q.live
+
+	called bool // a call was sent to it, or went through it to its target
+	state  capState
+	target *Ref // what it resolved to, counted
+	queue  []task
+	gone   bool
+}
+
+type capState uint8
+
+const (
+	capOpen capState = iota
+	capEmbargoed
+	capResolved
+)
+
+func (r *remoteCap) tryRef() bool { return tryInc(&r.refs) }
+
+func (r *remoteCap) unref(*Conn) {
+	if r.refs.Add(-1) != 0 {
+		return
+	}
+	r.conn.mu.Lock()
+	r.conn.dropRemote(r)
+	r.conn.unlock()
+}
+
+// resolution is what calls on it go to, when they do not go to the peer; nil before.
+func (r *remoteCap) resolution() node {
+	r.conn.mu.Lock()
+	defer r.conn.mu.Unlock()
+	if r.state != capResolved {
+		return nil
+	}
+	return r.target.node
+}
+
+// writeTarget addresses a message to it.
+func (r *remoteCap) writeTarget(t rpccp.MessageTarget) error {
+	if r.p == nil {
+		t.SetImportedCap(r.id)
+		return nil
+	}
+	pa, err := t.NewPromisedAnswer()
+	if err != nil {
+		return err
+	}
+	return r.writePromisedAnswer(pa)
+}
+
+func (r *remoteCap) writePromisedAnswer(pa rpccp.PromisedAnswer) error {
+	pa.SetQuestionId(r.p.q.id)
+	if len(r.path) == 0 {
+		return nil
+	}
+	ops, err := pa.NewTransform(int32(len(r.path)))
+	if err != nil {
+		return err
+	}
+	for i, f := range r.path {
+		ops.At(i).SetGetPointerField(f)
+	}
+	return nil
+}
+
+// pipe gives a reference to the capability at a path of the results of p, which is not returned.
+func (co *core) pipe(p *Promise, path []uint16) *Ref {
+	i := slices.IndexFunc(p.q.pipes, func(r *remoteCap) bool { return slices.Equal(r.path, path) })
+	var r *remoteCap
+	if i >= 0 {
+		r = p.q.pipes[i]
+	} else {
+		r = &remoteCap{conn: co.conn, p: p, path: slices.Clone(path)}
+		p.q.pipes = append(p.q.pipes, r)
+	}
+	r.refs.Add(1)
+	if !r.live {
+		r.live = true
+		p.q.live++
+	}
+	return &Ref{node: r, via: co.conn}
+}
+
+// pipeRef is Promise.Cap for a call that went to the peer.
+func (c *Conn) pipeRef(p *Promise, path []uint16) *Ref {
+	c.mu.Lock()
+	defer c.unlock()
+	q := &p.q
+	if len(path) > maxHops {
+		return NewBroken(Failedf("a pipelined path of %d steps, the limit is %d", len(path), maxHops))
+	}
+	if q.returned {
+		for _, r := range q.pipes {
+			if !r.gone && slices.Equal(r.path, path) {
+				r.refs.Add(1)
+				return &Ref{node: r, via: c}
+			}
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.resultCap(path)
+	}
+	if q.finished || q.released && q.live == 0 {
+		return NewBroken(errReleased)
+	}
+	return c.pipe(p, path)
+}
+
+// dropRemote forgets a thing of the peer to which no reference is left.
+func (co *core) dropRemote(r *remoteCap) {
+	if r.gone || r.refs.Load() != 0 || r.state == capEmbargoed {
+		return // named again in the meantime, or what waits must be delivered first
+	}
+	if r.p == nil && r.state == capOpen {
+		r.gone = true
+		if co.ended == nil {
+			co.sendRelease(r)
+		}
+		return
+	}
+	if r.p != nil && !r.p.q.returned {
+		// It stays among the question's pipes if it was called, to be embargoed should it be asked for again.
+		r.live = false
+		r.p.q.live--
+		co.giveUp(r.p)
+		return
+	}
+	r.gone = true
+	if r.p != nil {
+		r.p.q.pipes = slices.DeleteFunc(r.p.q.pipes, func(o *remoteCap) bool { return o == r })
+	}
+	if r.state == capResolved && r.target != nil {
+		co.drops = append(co.drops, r.target.node)
+	}
+}
+
+// resolveRemote makes r a way to what it resolved to, taking over the reference.
+func (co *core) resolveRemote(r *remoteCap, to *Ref) {
+	if co.leadsBack(to.node, r) {
+		co.drops = append(co.drops, to.node)
+		to = brokenRef(Failedf("the promise was resolved to itself"))
+	}
+	r.target = to
+	r.state = capResolved
+	if r.refs.Load() == 0 { // nobody will call it any more
+		r.gone = true
+		co.drops = append(co.drops, to.node)
+		return
+	}
+	if !r.called {
+		return
+	}
+	switch t := to.node.(type) {
+	case *brokenCap: // there is no order among errors
+	case *remoteCap:
+		if t.conn == co.conn { // the calls take the way they always took
+			t.called = true
+			return
+		}
+		co.embargo(r)
+	default:
+		co.embargo(r)
+	}
+}
+
+// leadsBack reports whether n is r, or resolved promises lead from it to r.
+func (co *core) leadsBack(n node, r *remoteCap) bool {
+	for range maxHops {
+		if n == node(r) {
+			return true
+		}
+		next := co.follow(n)
+		if next == nil {
+			return false
+		}
+		n = next
+	}
+	return true
+}
+
+// embargo holds calls on r back until those sent before have come round, which a Disembargo sent after them will show.
+func (co *core) embargo(r *remoteCap) {
+	out, err := newOutMsg()
+	if err != nil {
+		return
+	}
+	m, err := out.root.NewDisembargo()
+	if err != nil {
+		return
+	}
+	target, err := m.NewTarget()
+	if err != nil {
+		return
+	}
+	if r.writeTarget(target) != nil {
+		return
+	}
+	m.Context().SetSenderLoopback(co.embargoes.add(r))
+	r.state = capEmbargoed
+	co.emit(out)
+}

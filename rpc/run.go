@@ -1,0 +1,293 @@
+// Run: the thin loop around the core. One goroutine reads and delivers, one writes; a timer pings. Delivery moves to a
+// goroutine of its own only while something is delivered that did not come out of reading.
+
+package rpc
+
+import (
+	"context"
+	"runtime/debug"
+	"time"
+)
+
+// Run serves the connection until it ends and says why: nil after Close or Drain on this side, ctx's error, or what
+// went wrong (*Exception of type Disconnected for a lost or silent or closing peer, of type Failed for a broken
+// protocol). When it returns, everything is released: promises are broken with Disconnected, no queued call runs any
+// more, the contexts of running calls are cancelled and the goroutines of Call.Go have ended. Call it once.
+func (c *Conn) Run(ctx context.Context) error {
+	c.mu.Lock()
+	if c.running {
+		c.mu.Unlock()
+		panic("rpc: Conn.Run called twice")
+	}
+	if c.ended != nil {
+		c.mu.Unlock()
+		return c.Err()
+	}
+	c.running = true
+	c.workers += 2
+	c.unlock()
+	c.heard()
+	stop := context.AfterFunc(ctx, func() {
+		c.end(ending{err: ctx.Err(), code: closeAway, reason: "going away", flush: true})
+	})
+	defer stop()
+	ping := c.startPings()
+	defer ping.Stop()
+	go c.write()
+	c.read()
+	c.mu.Lock()
+	for !c.finished {
+		for c.workers > 0 {
+			c.idle.Wait()
+		}
+		if len(c.orphans) > 0 {
+			c.mu.Unlock()
+			c.sweep()
+			c.mu.Lock()
+			continue
+		}
+		c.finished = len(c.todo) == 0
+		if !c.finished {
+			c.unlock() // starts delivery
+			c.mu.Lock()
+		}
+	}
+	c.out, c.spare = nil, nil
+	err := c.ending.err
+	c.mu.Unlock()
+	return err
+}
+
+// spawn runs f in a goroutine that Run waits for; false once the connection has ended.
+func (c *Conn) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil {
+		return false
+	}
+	c.workers++
+	go func() {
+		defer c.leave()
+		f()
+	}()
+	return true
+}
+
+// leave notes that a goroutine that Run waits for has ended.
+func (c *Conn) leave() {
+	c.mu.Lock()
+	c.workers--
+	if c.workers == 0 {
+		c.idle.Broadcast()
+	}
+	c.mu.Unlock()
+}
+
+// read takes messages in and delivers what comes of them, until the connection ends or another reader has taken over
+// while this one was delivering.
+func (c *Conn) read() {
+	defer c.leave()
+	c.mu.Lock()
+	gen := c.readerGen
+	c.mu.Unlock()
+	for {
+		batch, err := c.transport.ReadBatch(context.Background())
+		c.mu.Lock()
+		if err != nil {
+			c.endLocked(lostEnding(err))
+		}
+		c.heard()
+		for len(batch) > 0 && c.ended == nil {
+			var frame []byte
+			if frame, batch, err = cutFrame(batch, &c.lim); err == nil {
+				err = c.handle(frame)
+			}
+			if err != nil {
+				c.endLocked(abortEnding(err))
+			}
+		}
+		ended, mine := c.ended != nil, !c.delivering && len(c.todo) > 0
+		if mine {
+			c.delivering, c.readerAway = true, true
+		}
+		c.unlock()
+		if mine {
+			c.drain()
+			c.mu.Lock()
+			relieved := c.readerGen != gen
+			if !relieved {
+				c.readerAway = false
+			}
+			ended = c.ended != nil
+			c.mu.Unlock()
+			if relieved {
+				return
+			}
+		}
+		if ended {
+			return
+		}
+	}
+}
+
+// relieveReader starts another reader if the present one is delivering, which may take long. The lock is held.
+func (c *Conn) relieveReader() {
+	if c.readerAway && c.ended == nil {
+		c.readerAway = false
+		c.readerGen++
+		c.workers++
+		go c.read()
+	}
+}
+
+// drain delivers until nothing is left. Who calls it has set delivering.
+func (c *Conn) drain() {
+	for {
+		c.mu.Lock()
+		if len(c.todo) == 0 {
+			c.delivering = false
+			c.unlock()
+			return
+		}
+		batch := c.todo
+		c.todo, c.spare = c.spare[:0], nil
+		c.unlock()
+		for i := range batch {
+			c.runTask(batch[i])
+			batch[i] = task{}
+		}
+		c.mu.Lock()
+		if cap(batch) <= 1024 {
+			c.spare = batch[:0]
+		}
+		c.mu.Unlock()
+	}
+}
+
+func (c *Conn) runTask(t task) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.log.Error("a notification panicked", "peer", c.RemoteAddr(), "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
+	switch {
+	case t.call != nil:
+		t.call.deliver()
+	case t.echo != nil:
+		c.sendEcho(t.echo)
+	default:
+		t.run()
+	}
+}
+
+// chunkBytes is how much is written at once: small enough for pings to get in between, and for the write deadline to
+// mean no progress.
+const chunkBytes = 64 << 10
+
+// write sends what waits, together, until the connection ends.
+func (c *Conn) write() {
+	defer c.leave()
+	defer close(c.written)
+	stalled := time.AfterFunc(time.Hour, func() {
+		c.end(ending{err: Disconnectedf("the peer does not read: a write made no progress"), code: closePolicy})
+	})
+	defer stalled.Stop()
+	var spare []byte
+	for {
+		c.mu.Lock()
+		for len(c.out) == 0 && c.ended == nil {
+			c.writerIdle = true
+			c.mu.Unlock()
+			<-c.wake
+			c.mu.Lock()
+			c.writerIdle = false
+		}
+		last := c.ended != nil
+		if last && !c.ending.flush {
+			c.unlock()
+			return
+		}
+		batch := c.out
+		c.out, spare = spare[:0], nil
+		c.writing = len(batch)
+		c.unlock()
+		for rest := batch; len(rest) > 0; {
+			var chunk []byte
+			chunk, rest = cutChunk(rest)
+			stalled.Reset(c.lim.WriteTimeout + time.Duration(len(chunk)/slowestBytes)*time.Second)
+			err := c.transport.WriteBatch(context.Background(), chunk)
+			stalled.Reset(time.Hour)
+			c.mu.Lock()
+			if err != nil {
+				c.endLocked(lostEnding(err))
+			}
+			c.writing -= len(chunk)
+			c.roomMade()
+			c.unlock()
+			if err != nil {
+				return
+			}
+		}
+		if last {
+			return
+		}
+		if cap(batch) <= chunkBytes {
+			spare = batch
+		}
+	}
+}
+
+// slowestBytes a second are enough for a single large message not to count as stalled.
+const slowestBytes = 64 << 10
+
+// cutChunk takes as many whole messages as make a chunk, one at least.
+func cutChunk(b []byte) (chunk, rest []byte) {
+	if len(b) <= chunkBytes {
+		return b, nil
+	}
+	n := 0
+	for n < len(b) {
+		size := ownFrameSize(b[n:])
+		if n > 0 && n+size > chunkBytes {
+			break
+		}
+		n += size
+	}
+	return b[:n], b[n:]
+}
+
+// heard notes that the peer lives.
+func (c *Conn) heard() { c.lastRead.Store(int64(time.Since(c.start))) }
+
+// startPings pings whenever nothing was heard for Limits.PingInterval.
+func (c *Conn) startPings() *time.Timer {
+	var timer *time.Timer
+	ready := make(chan struct{})
+	timer = time.AfterFunc(c.lim.PingInterval, func() {
+		<-ready
+		c.mu.Lock()
+		if c.ended != nil {
+			c.mu.Unlock()
+			return
+		}
+		c.workers++
+		c.relieveReader() // a handler that takes long is not the peer's fault
+		c.mu.Unlock()
+		defer c.leave()
+		if silent := time.Since(c.start) - time.Duration(c.lastRead.Load()); silent < c.lim.PingInterval {
+			timer.Reset(c.lim.PingInterval - silent)
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), c.lim.PingTimeout)
+		err := c.transport.Ping(ctx)
+		cancel()
+		if err != nil {
+			c.end(ending{err: Disconnectedf("the peer is silent: %v", err), code: closePolicy, reason: "no answer to a ping"})
+			return
+		}
+		c.heard()
+		timer.Reset(c.lim.PingInterval)
+	})
+	close(ready)
+	return timer
+}

@@ -1,0 +1,131 @@
+// The byte stream transport: the standard two-party protocol over TCP, Unix sockets and the like.
+
+package rpc
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// NewStreamTransport speaks the standard two-party protocol over a byte stream. There is no ping in it: on TCP the
+// kernel's keep-alive is set to find a dead peer within 10 seconds, and other streams end with the peer's process.
+func NewStreamTransport(rwc io.ReadWriteCloser) Transport {
+	t := &streamTransport{rwc: rwc, lim: DefaultLimits()}
+	if tcp, ok := rwc.(*net.TCPConn); ok {
+		// An error means a socket that is dead or no socket at all, which reading will show.
+		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 4})
+		_ = tcp.SetNoDelay(true)
+	}
+	return t
+}
+
+type streamTransport struct {
+	rwc  io.ReadWriteCloser
+	lim  Limits
+	once sync.Once
+
+	buf        []byte // read but not handed out: buf[start:end]
+	start, end int
+}
+
+func (t *streamTransport) setLimits(lim Limits) { t.lim = lim }
+
+// streamBuffer is how much is read at once, and kept by an idle connection.
+const streamBuffer = 4 << 10
+
+func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
+	for {
+		whole, need, err := wholeFrames(t.buf[t.start:t.end], &t.lim)
+		if err != nil {
+			return nil, err
+		}
+		if whole > 0 {
+			batch := t.buf[t.start : t.start+whole]
+			t.start += whole
+			return batch, nil
+		}
+		t.makeRoom(need)
+		n, err := t.rwc.Read(t.buf[t.end:])
+		t.end += n
+		if n == 0 && err != nil {
+			if t.end > t.start && err == io.EOF {
+				return nil, frameError("the stream ends in the middle of it")
+			}
+			return nil, err
+		}
+	}
+}
+
+// makeRoom makes place for the rest of a message of need bytes, and a little more.
+func (t *streamTransport) makeRoom(need int) {
+	rest := t.buf[t.start:t.end]
+	size := max(need, streamBuffer)
+	if cap(t.buf) < size || (cap(t.buf) > 16*streamBuffer && size <= streamBuffer) {
+		// Grow as bytes arrive, not by what a header promises.
+		size = min(size, max(2*len(rest), 16*streamBuffer))
+		buf := make([]byte, max(size, len(rest)+streamBuffer))
+		t.end = copy(buf, rest)
+		t.buf, t.start = buf, 0
+		return
+	}
+	if t.start > 0 {
+		t.end = copy(t.buf, rest)
+		t.start = 0
+	}
+	if t.end == len(t.buf) {
+		t.buf = append(t.buf, make([]byte, len(t.buf))...)
+	}
+}
+
+// wholeFrames tells how many bytes at the start of b are whole messages, and how many the first needs if none is.
+func wholeFrames(b []byte, lim *Limits) (whole, need int, err error) {
+	for {
+		size, n, err := frameSize(b[whole:], lim)
+		if err != nil {
+			return 0, 0, err
+		}
+		if n > len(b)-whole {
+			return whole, n, nil
+		}
+		whole += size
+	}
+}
+
+func (t *streamTransport) WriteBatch(_ context.Context, messages []byte) error {
+	_, err := t.rwc.Write(messages)
+	return err
+}
+
+func (t *streamTransport) Ping(context.Context) error { return nil }
+
+// Close sends an end of stream first and reads what the peer still sends for a moment: closing a socket with unread
+// data would reset the connection, and the peer might never see our last words.
+func (t *streamTransport) Close(int, string) error {
+	var err error
+	t.once.Do(func() {
+		type halfCloser interface {
+			CloseWrite() error
+			SetReadDeadline(time.Time) error
+		}
+		if h, ok := t.rwc.(halfCloser); ok && h.CloseWrite() == nil && h.SetReadDeadline(time.Now().Add(lingerTime)) == nil {
+			_, _ = io.Copy(io.Discard, io.LimitReader(t.rwc, lingerBytes)) // what comes is of no use, nor why it ends
+		}
+		err = t.rwc.Close()
+	})
+	return err
+}
+
+const (
+	lingerTime  = 250 * time.Millisecond
+	lingerBytes = 1 << 20
+)
+
+func (t *streamTransport) RemoteAddr() string {
+	if c, ok := t.rwc.(net.Conn); ok {
+		return c.RemoteAddr().String()
+	}
+	return "stream"
+}
