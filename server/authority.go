@@ -1,0 +1,78 @@
+// Under which ref a live object acts, and the check of it against rows that
+// were read in the same snapshot as what it is to see.
+
+package server
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// authority is what a Session object stands on: a restored ref, or, for an
+// object of Space.create, the owner's ref that the create op mints. Anybody with
+// a space ref could name the owner's ref of a session that is there already, so
+// such an object is the owner only if the session was made by one of the streams
+// opened through it, and by the same space ref.
+type authority struct {
+	session string
+	ref     string // the ref's id
+	space   string // Space.create: the space ref; else ""
+
+	mu       sync.Mutex
+	outboxes []string // Space.create: of the streams opened through the object
+}
+
+// refs are the ids of the grants that check wants to see.
+func (a *authority) refs() []string { return []string{a.ref} }
+
+// opened notes that a stream of this outbox was opened, with its secret.
+func (a *authority) opened(outbox string) {
+	if a.space == "" {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !slices.Contains(a.outboxes, outbox) {
+		a.outboxes = append(a.outboxes, outbox)
+	}
+}
+
+func (a *authority) proven(outbox string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.outboxes, outbox)
+}
+
+// anOutbox is one that was proven through the object, "" if there is none.
+func (a *authority) anOutbox() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.outboxes) == 0 {
+		return ""
+	}
+	return a.outboxes[len(a.outboxes)-1]
+}
+
+// check gives the grant that allows need on the session now, or why not.
+func (a *authority) check(at *session.Sight, need capability.Rights) (*capability.Grant, *fault.Error) {
+	if at.Row == nil || at.Row.Life == session.Absent {
+		return nil, fault.NotFound.With("session %s is not there: its create op has not been applied", a.session)
+	}
+	outbox := ""
+	if a.proven(at.Row.Creator) {
+		outbox = at.Row.Creator
+	}
+	id, ok := session.Acting(at.Row, a.ref, a.space, outbox)
+	if !ok {
+		return nil, fault.UnknownRef.With("session %s was made by another: restore a ref to it", a.session)
+	}
+	grant := at.Grants[id]
+	if grant != nil && grant.Target != a.session {
+		grant = nil
+	}
+	return grant, capability.Check(grant, at.Row.Epoch, at.Now, need, "")
+}

@@ -1,0 +1,131 @@
+// Config: everything a server is told from outside, with its bounds.
+
+package server
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Config says what a Server works with. Store is required; every other zero
+// field takes its value from DefaultConfig, but where zero says something.
+type Config struct {
+	Store Store
+	Log   *slog.Logger // nil discards; never gets a secret
+	Name  string       // what hello tells: "mooring/v1.2.3"
+
+	Session session.Config // limits of ops, and the turns' lease
+	RPC     rpc.Limits     // of one connection
+
+	Prefix         string   // path below which /capnp is served as well, without slashes at its ends; "" for none
+	OriginPatterns []string // browser origins let in besides the server's own host
+
+	// PollInterval is how often the rows of followed sessions are looked at for
+	// what other replicas commit. 0 switches polling off: then notifications,
+	// which may be lost, are all there is.
+	PollInterval time.Duration
+	// IgnoreNotify drops notifications, for tests of polling.
+	IgnoreNotify bool
+
+	// Sole says that no other server can be on the database: when this one
+	// starts, nobody is streaming.
+	Sole bool
+
+	// Transactions is how many group commits may run at once: 1 on a database
+	// with a single writer.
+	Transactions int
+	GroupOps     int // op intents in one transaction; a larger batch goes alone
+	GroupBytes   int // argument bytes in one transaction; a larger batch goes alone
+	QueueOps     int // op intents that may wait for one; beyond: overloaded
+	QueueBytes   int // argument bytes that may wait for one; beyond: overloaded
+
+	BatchesInFlight int // unanswered applies on one stream; beyond: overloaded
+
+	Connections   int // at once; beyond: 503
+	Subscriptions int // on one connection; beyond: overloaded
+	WindowBytes   int // of a subscription that does not say
+	WindowMax     int // of one that does
+	Snapshots     int // sent at once; beyond: they wait
+
+	CommitTimeout time.Duration // one transaction
+	ReadTimeout   time.Duration // one read of the database
+	StallTimeout  time.Duration // a snapshot's subscriber that takes nothing for so long is ended
+	SweepInterval time.Duration // how often lapsed turns are looked for
+	DrainTimeout  time.Duration // what runs when the server is to stop may take so long
+
+	Now func() time.Time // this machine's clock, for hello and timers; the database's decides
+}
+
+// DefaultConfig is a server for a small machine. Store is missing.
+func DefaultConfig() Config {
+	limits := rpc.DefaultLimits()
+	limits.MessageBytes = 16 << 20
+	return Config{
+		Log: slog.New(slog.DiscardHandler), Name: "mooring",
+		Session: session.DefaultConfig(), RPC: limits,
+		PollInterval: time.Second,
+		Transactions: 2, GroupOps: 1000, GroupBytes: 8 << 20, QueueOps: 50_000, QueueBytes: 64 << 20,
+		BatchesInFlight: 64,
+		Connections:     10_000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4,
+		CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
+		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second,
+		Now: time.Now,
+	}
+}
+
+// withDefaults fills the zero fields for which zero says nothing.
+func (c Config) withDefaults() Config {
+	d := DefaultConfig()
+	if c.Log == nil {
+		c.Log = d.Log
+	}
+	if c.Name == "" {
+		c.Name = d.Name
+	}
+	if c.Session.Limits.BatchOps == 0 {
+		c.Session.Limits = d.Session.Limits
+	}
+	if c.Session.Lease == 0 {
+		c.Session.Lease = d.Session.Lease
+	}
+	if c.RPC.MessageBytes == 0 {
+		c.RPC.MessageBytes = d.RPC.MessageBytes
+	}
+	if c.RPC.QueuedBytes == 0 {
+		c.RPC.QueuedBytes = d.RPC.QueuedBytes
+	}
+	if c.RPC.Questions == 0 {
+		c.RPC.Questions = d.RPC.Questions
+	}
+	if c.Now == nil {
+		c.Now = d.Now
+	}
+	for _, f := range []struct {
+		have *int
+		want int
+	}{
+		{&c.Transactions, d.Transactions}, {&c.GroupOps, d.GroupOps}, {&c.GroupBytes, d.GroupBytes},
+		{&c.QueueOps, d.QueueOps}, {&c.QueueBytes, d.QueueBytes}, {&c.BatchesInFlight, d.BatchesInFlight},
+		{&c.Connections, d.Connections}, {&c.Subscriptions, d.Subscriptions},
+		{&c.WindowBytes, d.WindowBytes}, {&c.WindowMax, d.WindowMax}, {&c.Snapshots, d.Snapshots},
+	} {
+		if *f.have <= 0 {
+			*f.have = f.want
+		}
+	}
+	for _, f := range []struct {
+		have *time.Duration
+		want time.Duration
+	}{
+		{&c.CommitTimeout, d.CommitTimeout}, {&c.ReadTimeout, d.ReadTimeout}, {&c.StallTimeout, d.StallTimeout},
+		{&c.SweepInterval, d.SweepInterval}, {&c.DrainTimeout, d.DrainTimeout},
+	} {
+		if *f.have <= 0 {
+			*f.have = f.want
+		}
+	}
+	return c
+}

@@ -1,0 +1,176 @@
+// The domain's rows as the structs of the schema.
+
+package server
+
+import (
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// words is the size of a params or results struct, as the schema's compiler
+// laid it out: words of data and pointers.
+func words(data capnp.Size, pointers uint16) capnp.ObjectSize {
+	return capnp.ObjectSize{DataSize: data * 8, PointerCount: pointers}
+}
+
+// writer gathers the first error of many setters.
+type writer struct{ err error }
+
+func (w *writer) do(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+// text sets a field unless it is empty: an absent text reads as "".
+func (w *writer) text(set func(string) error, v string) {
+	if w.err == nil && v != "" {
+		w.err = set(v)
+	}
+}
+
+func (w *writer) data(set func([]byte) error, v []byte) {
+	if w.err == nil && len(v) > 0 {
+		w.err = set(v)
+	}
+}
+
+func encodeEvent(to wire.Event, e *session.Event) error {
+	var w writer
+	to.SetCursor(e.Cursor)
+	to.SetSchema(e.Schema)
+	to.SetAt(e.At)
+	to.SetPurged(e.Payload == nil)
+	w.text(to.SetMethod, e.Method)
+	w.text(to.SetKey, e.Key)
+	w.text(to.SetRef, e.Ref)
+	w.text(to.SetActor, e.Actor)
+	w.text(to.SetOp, e.Op)
+	w.text(to.SetBatch, e.Batch)
+	w.text(to.SetOutbox, e.Outbox)
+	w.data(to.SetHash, e.Hash[:])
+	w.do(setBytes(capnp.Struct(to), eventPayloadPointer, e.Payload))
+	return w.err
+}
+
+// Pointer fields whose JSON is copied straight from bytes into text.
+const (
+	eventPayloadPointer  = 2
+	entryPayloadPointer  = 1
+	outcomeResultPointer = 2
+)
+
+// setBytes writes bytes as a text field without making a string of them first.
+func setBytes(s capnp.Struct, pointer uint16, text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	t, err := capnp.NewTextFromBytes(s.Segment(), text)
+	if err != nil {
+		return err
+	}
+	return s.SetPtr(pointer, t.ToPtr())
+}
+
+func encodeEvents(to wire.Event_List, events []*session.Event) error {
+	for i, e := range events {
+		if err := encodeEvent(to.At(i), e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func encodeEntry(to wire.Entry, e *session.Entry) error {
+	to.SetCursor(e.Cursor)
+	to.SetSchema(e.Schema)
+	if err := to.SetKey(e.Key); err != nil {
+		return err
+	}
+	return setBytes(capnp.Struct(to), entryPayloadPointer, e.Payload)
+}
+
+func encodeTurn(to wire.Turn, t *session.Turn) error {
+	to.SetStatus(uint8(t.Status))
+	to.SetBegun(t.Begun)
+	to.SetEnded(t.Ended)
+	return to.SetMessage_(t.Message)
+}
+
+func encodeSessionInfo(to wire.SessionInfo, row *session.Row, title string) error {
+	var w writer
+	to.SetCursor(row.Cursor)
+	to.SetCreated(row.Created)
+	to.SetUpdated(row.Updated)
+	to.SetEpoch(row.Epoch)
+	to.SetBase(row.Base)
+	to.SetDeleted(row.Life == session.Deleted)
+	w.text(to.SetId, row.ID)
+	w.text(to.SetExternal, row.External)
+	w.text(to.SetTitle, title)
+	return w.err
+}
+
+// encodeGrantInfo writes what a grant allows at the moment of now and epoch.
+func encodeGrantInfo(to wire.GrantInfo, g *capability.Grant, epoch uint64, now int64) error {
+	var w writer
+	to.SetOwner(g.Owner)
+	to.SetEpoch(g.Epoch)
+	to.SetRights(uint16(g.Rights))
+	to.SetExpires(g.Expires)
+	to.SetFrom(g.From)
+	to.SetLimit(g.Limit)
+	to.SetUsed(g.Used)
+	to.SetCut(g.Cut)
+	if dead := capability.Check(g, epoch, now, 0, ""); dead != nil {
+		to.SetDead(uint16(dead.Code))
+	}
+	w.text(to.SetId, g.ID)
+	w.text(to.SetTarget, g.Target)
+	w.text(to.SetLabel, g.Label)
+	w.text(to.SetActor, g.Actor)
+	if len(g.Methods) > 0 && w.err == nil {
+		list, err := to.NewMethods(int32(len(g.Methods)))
+		w.do(err)
+		for i, m := range g.Methods {
+			w.do(list.Set(i, m))
+		}
+	}
+	return w.err
+}
+
+func encodeAck(to wire.Ack, a *session.Answer) error {
+	applied, duplicates, rejected := a.Counts()
+	to.SetCursor(a.Cursor)
+	to.SetApplied(uint32(applied))
+	to.SetDuplicates(uint32(duplicates))
+	to.SetRejected(uint32(rejected))
+	list, err := to.NewOutcomes(int32(len(a.Outcomes)))
+	if err != nil {
+		return err
+	}
+	for i := range a.Outcomes {
+		if err := encodeOutcome(list.At(i), &a.Outcomes[i], a.Duplicate); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func encodeOutcome(to wire.Outcome, o *ledger.Outcome, duplicate bool) error {
+	var w writer
+	to.SetStatus(uint8(o.Status))
+	to.SetDuplicate(duplicate)
+	to.SetReason(uint16(o.Reason))
+	to.SetCursor(o.Cursor)
+	to.SetAt(o.At)
+	w.text(to.SetOp, o.OpID)
+	w.text(to.SetMessage_, o.Message)
+	w.text(to.SetCause, o.Cause)
+	w.do(setBytes(capnp.Struct(to), outcomeResultPointer, o.Result))
+	return w.err
+}

@@ -1,0 +1,74 @@
+// How errors leave the server: as data where the schema has a Refusal, else as
+// an exception whose reason is the fault's text form, which clients read back.
+
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// toFault is what a peer is told of err. What is no fault is a defect of ours:
+// it goes to the log and the peer learns only that.
+func toFault(log *slog.Logger, err error, doing string) *fault.Error {
+	var f *fault.Error
+	var code fault.Code
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &code):
+		return code.Because(err, "the server could not %s", doing)
+	case errors.Is(err, context.Canceled):
+		return fault.Canceled.Because(err, "the call was given up")
+	case errors.Is(err, context.DeadlineExceeded):
+		return fault.Unavailable.Because(err, "the database took too long to %s: try again later", doing)
+	}
+	log.Error("unexpected error", "doing", doing, "error", err)
+	return fault.Internal.Because(err, "the server could not %s: its log says why", doing)
+}
+
+// exception is a fault on its way out of a call.
+type exception struct{ fault *fault.Error }
+
+func (e exception) Error() string { return e.fault.Error() }
+
+// RPCException gives the type by which a peer that does not know our codes may
+// react, and the fault's text form.
+func (e exception) RPCException() (rpc.ExceptionType, string) {
+	t := rpc.Failed
+	switch e.fault.Code {
+	case fault.Overloaded, fault.Unavailable, fault.NotYetKnown, fault.Gap:
+		t = rpc.Overloaded
+	case fault.Draining, fault.Disconnected:
+		t = rpc.Disconnected
+	case fault.UnknownMethod:
+		t = rpc.Unimplemented
+	}
+	return t, e.fault.Reason()
+}
+
+// fail answers c with a fault.
+func fail(c *rpc.Call, f *fault.Error) { c.Fail(exception{f}) }
+
+// unknownMethod answers a call of a method that an object does not have.
+func unknownMethod(c *rpc.Call, object string) {
+	m := c.Method()
+	c.Fail(rpc.Unimplementedf("%s has no method %d of interface %#x", object, m.ID, m.Interface))
+}
+
+// encodeRefusal writes f; a nil f leaves the refusal empty.
+func encodeRefusal(to wire.Refusal, f *fault.Error) error {
+	if f == nil {
+		return nil
+	}
+	to.SetCode(uint16(f.Code))
+	to.SetAt(f.At)
+	return to.SetMessage_(f.Message)
+}

@@ -1,0 +1,119 @@
+// Gateway, the bootstrap object: it tells what this server speaks and turns
+// sturdy refs into live capabilities. It holds no authority.
+
+package server
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// gateway is one connection's bootstrap object.
+type gateway struct {
+	server *Server
+	link   *link
+}
+
+var (
+	gatewayHello   = rpc.Method{Interface: wire.Gateway_TypeID, ID: 0}
+	gatewayRestore = rpc.Method{Interface: wire.Gateway_TypeID, ID: 1}
+)
+
+// maxRedemption bounds a client's redemption id, in bytes.
+const maxRedemption = 64
+
+// Serve implements rpc.Object.
+func (g *gateway) Serve(c *rpc.Call) {
+	switch c.Method() {
+	case gatewayHello:
+		g.hello(c)
+	case gatewayRestore:
+		c.Go(func(ctx context.Context) { g.restore(ctx, c) })
+	default:
+		unknownMethod(c, "Gateway")
+	}
+}
+
+// hello agrees on the lower of both sides' protocol versions.
+func (g *gateway) hello(c *rpc.Call) {
+	s, _ := c.Params()
+	version := wire.Gateway_hello_Params(s).Version()
+	if version == 0 {
+		fail(c, fault.Incompatible.With("the client names no protocol version; this server speaks 1 to %d: update the client", wire.ProtocolVersion))
+		return
+	}
+	limits := g.server.cfg.Session.Limits
+	c.Return(words(2, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		r := wire.Gateway_hello_Results(s)
+		r.SetVersion(min(version, wire.ProtocolVersion))
+		r.SetNow(g.server.now().UnixMilli())
+		l, err := r.NewLimits()
+		if err != nil {
+			return err
+		}
+		l.SetMessageBytes(uint64(g.server.cfg.RPC.MessageBytes))
+		l.SetBatchOps(uint32(limits.BatchOps))
+		l.SetBatchBytes(uint64(limits.BatchBytes))
+		l.SetPayloadBytes(uint64(limits.PayloadBytes))
+		l.SetBatchesInFlight(uint32(g.server.cfg.BatchesInFlight))
+		return r.SetServer(g.server.cfg.Name)
+	})
+}
+
+func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	id, secret, redemption, refused := decodeRestore(wire.Gateway_restore_Params(s))
+	var object rpc.Object
+	if refused == nil {
+		object, refused = g.redeem(ctx, id, secret, redemption)
+	}
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	crashpoint.Hit(crashpoint.ServerRestoreAfter)
+	cap := rpc.NewLocal(object)
+	defer cap.Release()
+	c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+}
+
+func decodeRestore(p wire.Gateway_restore_Params) (id string, secret capability.Secret, redemption string, refused *fault.Error) {
+	var r reader
+	ref, err := p.Ref()
+	r.text("", err)
+	id, redemption = r.text(ref.Id()), r.text(p.Redemption())
+	raw := r.data(ref.Secret())
+	if refused = r.fault("the sturdy ref"); refused != nil {
+		return
+	}
+	if len(redemption) > maxRedemption {
+		refused = fault.BadArgument.With("the redemption id is longer than %d bytes", maxRedemption)
+		return
+	}
+	secret, err = capability.SecretFrom(raw)
+	if err != nil {
+		refused = fault.BadRefText.Because(err, "the ref's secret is not of 32 bytes: check that the ref was copied whole")
+	}
+	return
+}
+
+// redeem gives the live object of a ref: a Space, or a Session. A dead session
+// ref with the right secret gives a Session too, which repeats recorded outcomes
+// and records denials.
+func (g *gateway) redeem(ctx context.Context, id string, secret capability.Secret, redemption string) (rpc.Object, *fault.Error) {
+	grant, err := g.server.redeem(ctx, id, secret, redemption)
+	if err != nil {
+		return nil, toFault(g.server.log, err, "redeem the ref")
+	}
+	if capability.IsSpace(grant.Target) {
+		return &space{server: g.server, link: g.link, id: grant.Target, ref: grant.ID}, nil
+	}
+	return newSess(g.server, g.link, &authority{session: grant.Target, ref: grant.ID}), nil
+}

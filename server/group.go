@@ -1,0 +1,282 @@
+// Group commit: what waits on all connections goes into one transaction.
+//
+// A session's submissions form a line, in the order in which they came. Lines
+// with something in them stand in a queue; a committer takes lines from its head
+// until a transaction is full, runs session.Commit over all of it, answers, and
+// puts back what is left of the lines at the queue's end. A line is in one
+// transaction at a time, so a session's (and a stream's) order is kept with
+// several of them in flight. Nothing waits for company: a submission that finds
+// a committer idle is committed at once, and what comes while all are busy
+// gathers for the next.
+//
+// A transaction that fails is tried again submission by submission, so that one
+// cannot spoil the others; if the database is away, all are told so instead.
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// work is one submission on its way.
+type work struct {
+	sub   session.Submission
+	ops   int
+	bytes int
+
+	// caller is the context of who asked. Work that has not begun when it ends
+	// is dropped; what has begun is finished whatever becomes of its caller.
+	caller context.Context
+
+	// done takes the answer: once, on a committer's goroutine, in the line's
+	// order. It must not block.
+	done func(session.Answer)
+}
+
+// line is one session's work in order.
+type line struct {
+	session string
+	works   []*work
+	busy    bool // some of it is in a transaction
+	queued  bool // in the queue
+}
+
+// committer is safe for concurrent use.
+type committer struct {
+	cfg   Config
+	store Store
+	hub   *hub
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	wake   *sync.Cond
+	lines  map[string]*line
+	queue  []*line
+	ops    int // waiting
+	bytes  int // waiting
+	closed bool
+	wg     sync.WaitGroup
+
+	transactions, committed uint64 // counters: transactions run, ops in them
+}
+
+func newCommitter(cfg Config, h *hub) *committer {
+	c := &committer{cfg: cfg, store: cfg.Store, hub: h, log: cfg.Log, lines: map[string]*line{}}
+	c.wake = sync.NewCond(&c.mu)
+	return c
+}
+
+// start runs the committers until close.
+func (c *committer) start() {
+	for range c.cfg.Transactions {
+		c.wg.Go(func() {
+			for {
+				group, lines := c.next()
+				if group == nil {
+					return
+				}
+				c.run(group)
+				c.finished(lines)
+			}
+		})
+	}
+}
+
+// close has everything that waits committed, and waits for it. Work that comes
+// later is refused.
+func (c *committer) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.wake.Broadcast()
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+// add queues w. If it is refused (Overloaded, Draining), done is not called.
+func (c *committer) add(w *work) *fault.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return fault.Draining.With("the server is stopping: go to another, or come back")
+	case c.ops > 0 && (c.ops+w.ops > c.cfg.QueueOps || c.bytes+w.bytes > c.cfg.QueueBytes):
+		return fault.Overloaded.With("%d ops wait to be committed: try again later", c.ops)
+	}
+	id := w.sub.Batch.Session
+	l := c.lines[id]
+	if l == nil {
+		l = &line{session: id}
+		c.lines[id] = l
+	}
+	l.works = append(l.works, w)
+	c.ops += w.ops
+	c.bytes += w.bytes
+	c.enqueue(l)
+	return nil
+}
+
+// enqueue puts a line with work into the queue. mu is held.
+func (c *committer) enqueue(l *line) {
+	if !l.busy && !l.queued && len(l.works) > 0 {
+		l.queued = true
+		c.queue = append(c.queue, l)
+		c.wake.Signal()
+	}
+}
+
+// next waits for work and takes a transaction's worth; nil when all is done.
+func (c *committer) next() (group []*work, lines []*line) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queue) == 0 {
+		// A line that is busy now may have more: its committer will see to it.
+		if c.closed {
+			return nil, nil
+		}
+		c.wake.Wait()
+	}
+	ops, bytes := 0, 0
+	for len(c.queue) > 0 {
+		l := c.queue[0]
+		n := 0
+		for _, w := range l.works {
+			if len(group) > 0 && (ops+w.ops > c.cfg.GroupOps || bytes+w.bytes > c.cfg.GroupBytes) {
+				break
+			}
+			group, n = append(group, w), n+1
+			ops, bytes = ops+w.ops, bytes+w.bytes
+		}
+		if n == 0 {
+			break
+		}
+		l.works = append([]*work(nil), l.works[n:]...)
+		l.queued, l.busy = false, true
+		lines = append(lines, l)
+		c.queue = c.queue[1:]
+		if len(l.works) > 0 {
+			break // the transaction is full
+		}
+	}
+	c.ops -= ops
+	c.bytes -= bytes
+	return group, lines
+}
+
+// finished lets lines go on.
+func (c *committer) finished(lines []*line) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range lines {
+		l.busy = false
+		if len(l.works) == 0 {
+			delete(c.lines, l.session)
+			continue
+		}
+		c.enqueue(l)
+	}
+}
+
+// run commits a group and answers all of it.
+func (c *committer) run(group []*work) {
+	live := group[:0:0]
+	for _, w := range group {
+		if w.caller.Err() != nil {
+			w.done(session.Answer{Err: fault.Canceled.With("the caller left before the work began")})
+			continue
+		}
+		live = append(live, w)
+	}
+	if len(live) == 0 {
+		return
+	}
+	err := c.transact(live)
+	if err == nil {
+		return
+	}
+	if len(live) == 1 || away(err) {
+		refusal := toFault(c.log, err, "commit")
+		for _, w := range live {
+			w.done(session.Answer{Err: refusal})
+		}
+		return
+	}
+	c.log.Warn("a group failed and is tried one by one", "submissions", len(live), "error", err)
+	for _, w := range live {
+		if err := c.transact([]*work{w}); err != nil {
+			w.done(session.Answer{Err: toFault(c.log, err, "commit")})
+		}
+	}
+}
+
+// away says that trying again one by one would meet the same.
+func away(err error) bool {
+	switch fault.CodeOf(err) {
+	case fault.Unavailable, fault.DiskFull:
+		return true
+	}
+	return errors.Is(err, context.DeadlineExceeded)
+}
+
+// transact runs one transaction and, if it commits, answers and publishes.
+func (c *committer) transact(group []*work) error {
+	subs := make([]session.Submission, len(group))
+	ids := make([]string, 0, len(group))
+	seen := make(map[string]struct{}, len(group))
+	ops := 0
+	for i, w := range group {
+		subs[i], ops = w.sub, ops+w.ops
+		if id := w.sub.Batch.Session; !has(seen, id) {
+			seen[id] = struct{}{}
+			ids = append(ids, id)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.CommitTimeout)
+	defer cancel()
+
+	var answers []session.Answer
+	var published *session.Published
+	c.hub.committing(ids)
+	defer func() { c.hub.committed(ids, published) }()
+	err := c.store.Update(ctx, func(tx session.Tx) (err error) {
+		defer recovered(&err)
+		answers, published, err = session.Commit(ctx, tx, subs, c.cfg.Session)
+		crashpoint.Hit(crashpoint.ServerCommitBefore)
+		return err
+	})
+	if err != nil {
+		published = nil
+		return err
+	}
+	crashpoint.Hit(crashpoint.ServerCommitAfter)
+	c.mu.Lock()
+	c.transactions++
+	c.committed += uint64(ops)
+	c.mu.Unlock()
+	for i, w := range group {
+		w.done(answers[i])
+	}
+	crashpoint.Hit(crashpoint.ServerAckAfter)
+	return nil
+}
+
+func has(set map[string]struct{}, key string) bool {
+	_, ok := set[key]
+	return ok
+}
+
+// recovered turns a panic into an error, so that it ends a transaction and not
+// the server.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+	}
+}

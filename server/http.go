@@ -1,0 +1,104 @@
+// The HTTP side: the WebSocket endpoint, and what a supervisor asks.
+
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// Handler serves GET /capnp (the WebSocket endpoint), /healthz (the process
+// lives) and /readyz (it takes connections and its database answers), at the
+// root and, where Config names a prefix, below it too. It may be mounted in a
+// server of one's own, together with Run.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, prefix := range s.prefixes() {
+		mux.HandleFunc("GET "+prefix+"/capnp", s.serveWebSocket)
+		mux.HandleFunc("GET "+prefix+"/healthz", func(w http.ResponseWriter, _ *http.Request) {
+			plain(w, http.StatusOK, "ok\n")
+		})
+		mux.HandleFunc("GET "+prefix+"/readyz", s.serveReady)
+	}
+	return mux
+}
+
+func (s *Server) prefixes() []string {
+	if s.cfg.Prefix == "" {
+		return []string{""}
+	}
+	return []string{"", "/" + s.cfg.Prefix}
+}
+
+func plain(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
+}
+
+// readyTimeout is how long the database may take to say that it is there.
+const readyTimeout = 2 * time.Second
+
+func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
+	if s.draining() {
+		plain(w, http.StatusServiceUnavailable, "draining\n")
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	if err := s.cfg.Store.Ping(ctx); err != nil {
+		s.log.Warn("not ready", "error", err)
+		plain(w, http.StatusServiceUnavailable, "the database does not answer\n")
+		return
+	}
+	plain(w, http.StatusOK, "ready\n")
+}
+
+// serveWebSocket turns a request into a connection of the vat and serves it
+// until it ends. Browsers of other origins are refused by the handshake.
+func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
+	done, ok := s.admit()
+	if !ok {
+		w.Header().Set("Retry-After", "1")
+		plain(w, http.StatusServiceUnavailable, "no more connections now: try again later\n")
+		return
+	}
+	defer done()
+	t, err := rpc.Accept(w, r, rpc.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns})
+	if err != nil {
+		s.log.Info("handshake refused", "peer", r.RemoteAddr, "error", err)
+		return
+	}
+	s.serve(t)
+}
+
+// newHTTP is the server for ln, with bounds on what a stranger may hold open
+// before it is a connection of the vat.
+func (s *Server) newHTTP() *http.Server {
+	return &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // WebSockets are HTTP/1.1's
+		ErrorLog:          log.New(logWriter{s.log}, "", 0),
+		BaseContext:       func(net.Listener) context.Context { return s.base },
+	}
+}
+
+// logWriter hands net/http's complaints to our log.
+type logWriter struct{ log *slog.Logger }
+
+func (w logWriter) Write(line []byte) (int, error) {
+	w.log.Info("http", "error", string(line))
+	return len(line), nil
+}

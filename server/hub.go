@@ -1,0 +1,298 @@
+// The hub: who follows which session on this replica.
+//
+// It hears of new events in three ways: from this replica's own commits
+// (published), from the database's notifications of other replicas' commits,
+// which are hints, and by polling, which is the guarantee. It holds nothing that
+// a subscriber could miss: cursors and a short tail; all else is in the log.
+
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// hub is safe for concurrent use. Locks are taken in the order hub.mu, topic.mu.
+type hub struct {
+	ctx       context.Context // of everything the hub does; ended by close
+	cancel    context.CancelFunc
+	log       *slog.Logger
+	store     Store
+	timeout   time.Duration // one read
+	reads     chan struct{} // bounds the reads of the log that run at once
+	pageBytes int
+	tailBytes int
+
+	mu      sync.Mutex
+	topics  map[string]*topic
+	held    map[string]*hold // sessions this replica is committing to now
+	ending  *fault.Error
+	emptied chan struct{} // closed when the last topic goes, after end
+
+	runMu  sync.Mutex
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// hold keeps what others tell of a session back while a commit to it runs
+// here, since its events are about to be published.
+type hold struct {
+	commits     int
+	cursor, gen uint64 // heard meanwhile
+}
+
+// The hub's own bounds.
+const (
+	hubReads     = 4
+	hubPageBytes = 1 << 20
+	hubTailBytes = 1 << 20
+	hubPageMax   = 4096 // events
+)
+
+func newHub(store Store, timeout time.Duration, log *slog.Logger) *hub {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &hub{ctx: ctx, cancel: cancel, log: log, store: store, timeout: timeout,
+		reads: make(chan struct{}, hubReads), pageBytes: hubPageBytes, tailBytes: hubTailBytes,
+		topics: map[string]*topic{}, held: map[string]*hold{}, emptied: make(chan struct{})}
+}
+
+// subscribe adds s to its session's topic; s.started is called when it is known
+// whether it may follow the session. snapshot, if not nil, runs first, in a
+// goroutine of its own, and ends with s.begin or s.over. The refusal returned is for limits; nothing is called then.
+func (h *hub) subscribe(id string, s *subscription, snapshot func(context.Context)) *fault.Error {
+	if !s.link.join() {
+		return fault.Overloaded.With("this connection has %d subscriptions, the most it may: cancel some", s.link.max)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ending != nil {
+		s.link.leave()
+		return h.ending
+	}
+	t := h.topics[id]
+	if t == nil {
+		t = &topic{hub: h, session: id, subs: map[*subscription]struct{}{}}
+		h.topics[id] = t
+	}
+	s.topic = t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.subs[s] = struct{}{}
+	if snapshot == nil {
+		t.wake(s)
+		return nil
+	}
+	s.holding = true
+	if !h.enter() {
+		delete(t.subs, s)
+		s.finished = true
+		s.link.leave()
+		return fault.Draining.With("the server is stopping")
+	}
+	go func() {
+		defer h.leave()
+		snapshot(h.ctx)
+	}()
+	return nil
+}
+
+// drop forgets a topic that nobody follows any more.
+func (h *hub) drop(t *topic) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.subs) == 0 && h.topics[t.session] == t {
+		delete(h.topics, t.session)
+		if h.ending != nil && len(h.topics) == 0 {
+			select {
+			case <-h.emptied:
+			default:
+				close(h.emptied)
+			}
+		}
+	}
+}
+
+// committing announces commits to sessions; committed follows in any case.
+func (h *hub) committing(sessions []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range sessions {
+		if h.held[id] == nil {
+			h.held[id] = &hold{}
+		}
+		h.held[id].commits++
+	}
+}
+
+// committed hands on what a commit wrote (nothing, if it failed). Events of one
+// session come in the order of their commits.
+func (h *hub) committed(sessions []string, published *session.Published) {
+	if published != nil {
+		for i := range published.Sessions {
+			if t := h.topic(published.Sessions[i].Row.ID); t != nil {
+				t.published(&published.Sessions[i])
+			}
+		}
+	}
+	for _, id := range sessions {
+		h.mu.Lock()
+		held := h.held[id]
+		held.commits--
+		if held.commits == 0 {
+			delete(h.held, id)
+		}
+		t := h.topics[id]
+		h.mu.Unlock()
+		if t != nil && held.commits == 0 {
+			t.heard(held.cursor, held.gen)
+		}
+	}
+}
+
+func (h *hub) topic(id string) *topic {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.topics[id]
+}
+
+// heard takes word of a session's cursor (and AuthGen, 0 if not known) from
+// outside. It may be late, repeated or wrong: it only causes a look.
+func (h *hub) heard(id string, cursor, gen uint64) {
+	h.mu.Lock()
+	t := h.topics[id]
+	if held := h.held[id]; held != nil {
+		held.cursor, held.gen = max(held.cursor, cursor), max(held.gen, gen)
+		t = nil
+	}
+	h.mu.Unlock()
+	if t != nil {
+		t.heard(cursor, gen)
+	}
+}
+
+// all gives the present topics.
+func (h *hub) all() []*topic {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	topics := make([]*topic, 0, len(h.topics))
+	for _, t := range h.topics {
+		topics = append(topics, t)
+	}
+	return topics
+}
+
+// pollChunk is how many sessions one poll asks for at once.
+const pollChunk = 500
+
+// poll looks at every followed session's row once.
+func (h *hub) poll(ctx context.Context) error {
+	topics := h.all()
+	for len(topics) > 0 {
+		n := min(len(topics), pollChunk)
+		ids := make([]string, n)
+		for i, t := range topics[:n] {
+			ids[i] = t.session
+		}
+		topics = topics[n:]
+		rows, err := h.store.ReadRows(ctx, ids)
+		if err != nil {
+			return err
+		}
+		for id, row := range rows {
+			h.heard(id, row.Cursor, row.AuthGen)
+		}
+	}
+	return nil
+}
+
+// expire has subscriptions checked whose refs may have expired.
+func (h *hub) expire(now int64) {
+	for _, t := range h.all() {
+		t.expire(now)
+	}
+}
+
+// end refuses new subscriptions and ends those there are, telling them why.
+func (h *hub) end(why *fault.Error) {
+	h.mu.Lock()
+	h.ending = why
+	h.mu.Unlock()
+	for _, t := range h.all() {
+		t.end(why)
+	}
+}
+
+// quiet waits until every subscriber has been told of an end, or ctx ends.
+func (h *hub) quiet(ctx context.Context) {
+	h.mu.Lock()
+	n := len(h.topics)
+	h.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	select {
+	case <-h.emptied:
+	case <-ctx.Done():
+	}
+}
+
+// close stops everything and waits for it. Subscribers are not told.
+func (h *hub) close() {
+	h.runMu.Lock()
+	h.closed = true
+	h.runMu.Unlock()
+	h.cancel()
+	h.wg.Wait()
+}
+
+// enter counts a goroutine of the hub in; false when it is closed.
+func (h *hub) enter() bool {
+	h.runMu.Lock()
+	defer h.runMu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.wg.Add(1)
+	return true
+}
+
+func (h *hub) leave() { h.wg.Done() }
+
+// after runs f in a while, unless the hub is closed before.
+func (h *hub) after(delay time.Duration, f func()) {
+	if !h.enter() {
+		return
+	}
+	go func() {
+		defer h.leave()
+		select {
+		case <-h.ctx.Done():
+		case <-time.After(delay):
+			f()
+		}
+	}()
+}
+
+// readLog reads a page after cursor from, no larger than a subscriber's window
+// needs, with the grants of refs in the same snapshot.
+func (h *hub) readLog(id string, from uint64, window int, refs []string) (*session.Page, error) {
+	select {
+	case h.reads <- struct{}{}:
+		defer func() { <-h.reads }()
+	case <-h.ctx.Done():
+		return nil, h.ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, h.timeout)
+	defer cancel()
+	return h.store.ReadLog(ctx, id, from, min(window, h.pageBytes), hubPageMax, refs)
+}
+
+// refusal is what a subscriber is told of an error of the store.
+func (h *hub) refusal(err error, doing string) *fault.Error { return toFault(h.log, err, doing) }

@@ -1,0 +1,157 @@
+// The first start: a space, its root ref, and the file that holds that ref's
+// text. The file is written and synced before the grant is stored, so a crash
+// in between leaves a ref that the next start makes true, and never a space
+// whose owner nobody knows. A file that is there is never replaced by another ref.
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+)
+
+// OwnerFile is the name of the file with the owner's sturdy ref.
+const OwnerFile = "owner.ref"
+
+// Owner tells what Bootstrap found or made. It holds no secret.
+type Owner struct {
+	Path    string // of the file; "" if this folder has none
+	Space   string // the space's id
+	Created bool   // this start made the space
+	Strange bool   // the folder's file is of another database
+}
+
+// Bootstrap makes the space and its owner's ref in dir where the database has
+// none. address is where the ref says the server is. If moved is true, a file
+// that is there and names another address is rewritten with this one. Any number
+// of servers may do this at once on one database: one of them makes the space.
+func Bootstrap(ctx context.Context, st Store, dir string, address capability.Ref, moved bool) (*Owner, error) {
+	path := filepath.Join(dir, OwnerFile)
+	ref, err := readOwner(path)
+	written := false
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		ref = address.New(capability.SpacePrefix + ulid.Make().String())
+		if ref, written, err = createOwner(path, ref); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, err
+	}
+	crashpoint.Hit(crashpoint.ServerStartBefore)
+	owner := &Owner{Path: path, Space: ref.Target()}
+	sight, err := st.Look(ctx, "", []string{ref.ID})
+	if err != nil {
+		return nil, err
+	}
+	if sight.Grants[ref.ID] == nil {
+		owner.Space, owner.Created, err = st.Init(ctx, &capability.Grant{ID: ref.ID, Target: ref.Target(),
+			Hash: ref.Secret.Hash(), Rights: capability.SpaceRights, Label: "root"})
+		if err != nil {
+			return nil, err
+		}
+	}
+	crashpoint.Hit(crashpoint.ServerStartAfter)
+	switch {
+	case owner.Space == ref.Target():
+		if moved && !written && ref.Address() != address.Address() {
+			return owner, replaceOwner(path, address.With(ref.ID, ref.Secret))
+		}
+	case written: // another server was first, with its own folder: this ref never was anybody's
+		owner.Path = ""
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove the unused owner ref: %w", err)
+		}
+	default:
+		owner.Strange = true
+	}
+	return owner, nil
+}
+
+func readOwner(path string) (capability.Ref, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return capability.Ref{}, fmt.Errorf("read the owner's ref: %w", err)
+	}
+	ref, err := capability.ParseRef(strings.TrimSpace(string(text)))
+	if err != nil || !capability.IsSpace(ref.Target()) {
+		return ref, fault.BadRefText.With("%s in the data folder is no owner's ref: restore it, or move it away to have a new one made for a new database", OwnerFile)
+	}
+	return ref, nil
+}
+
+// createOwner writes ref to path unless a file is there; then it gives that one's ref.
+func createOwner(path string, ref capability.Ref) (got capability.Ref, written bool, err error) {
+	tmp, err := writeTemp(path, ref)
+	if err != nil {
+		return ref, false, err
+	}
+	defer os.Remove(tmp)
+	switch err := os.Link(tmp, path); {
+	case err == nil:
+	case errors.Is(err, fs.ErrExist):
+		got, err := readOwner(path)
+		return got, false, err
+	default: // a file system without links
+		if err := os.Rename(tmp, path); err != nil {
+			return ref, false, fmt.Errorf("write the owner's ref: %w", err)
+		}
+	}
+	return ref, true, syncDir(filepath.Dir(path))
+}
+
+func replaceOwner(path string, ref capability.Ref) error {
+	tmp, err := writeTemp(path, ref)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		_ = os.Remove(tmp)
+		return fmt.Errorf("write the owner's ref: %w", err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// writeTemp writes ref to a new file of mode 0600 beside path, durably.
+func writeTemp(path string, ref capability.Ref) (name string, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+OwnerFile+"-*")
+	if err != nil {
+		return "", fmt.Errorf("write the owner's ref: %w", err)
+	}
+	_, err = f.WriteString(ref.Text() + "\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return "", fmt.Errorf("write the owner's ref: %w", err)
+	}
+	return f.Name(), nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync the data folder: %w", err)
+	}
+	defer d.Close()
+	// Some file systems cannot sync a folder; then the rename is as durable as it gets.
+	if err := d.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, fs.ErrInvalid) {
+		return fmt.Errorf("sync the data folder: %w", err)
+	}
+	return nil
+}

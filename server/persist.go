@@ -1,0 +1,99 @@
+// Persistent.save: a durable name for a live capability. It is a ref minted
+// from the one the object stands on, with the same rights and limits, which dies
+// with it. The server makes its secret, gives it out once, and keeps the hash.
+
+package server
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+	"capnproto.org/go/capnp/v3/std/capnp/persistent"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+var persistentSave = rpc.Method{Interface: persistent.Persistent_TypeID, ID: 0}
+
+// savedLabel is the label of refs that save made.
+const savedLabel = "saved"
+
+// save answers Persistent.save for an object that stands on auth.
+func (s *Server) save(ctx context.Context, c *rpc.Call, auth *authority) {
+	secret := capability.NewSecret()
+	id := capability.ServerID(capability.Target(auth.ref), ulid.Make())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CommitTimeout)
+	defer cancel()
+	var refused *fault.Error
+	err := s.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
+		defer recovered(&err)
+		refused, err = mintSaved(ctx, tx, auth, capability.Minting{ID: id, Hash: secret.Hash(), Label: savedLabel})
+		return err
+	})
+	if err != nil {
+		refused = toFault(s.log, err, "save the capability")
+	}
+	if refused != nil {
+		s.denied(auth.ref, nil, "save", refused)
+		fail(c, refused)
+		return
+	}
+	c.Return(words(0, 1), func(res capnp.Struct, _ *rpc.CapTable) error {
+		ref, err := wire.NewSturdyRef(res.Segment())
+		if err != nil {
+			return err
+		}
+		if err := ref.SetId(id); err != nil {
+			return err
+		}
+		if err := ref.SetSecret(secret.Reveal()); err != nil {
+			return err
+		}
+		return res.SetPtr(0, ref.ToPtr())
+	})
+}
+
+// mintSaved mints, inside tx, a ref from the one auth stands on.
+func mintSaved(ctx context.Context, tx session.Tx, auth *authority, m capability.Minting) (*fault.Error, error) {
+	want := &session.Want{Grants: auth.refs()}
+	if auth.session != "" {
+		want.Sessions = []string{auth.session}
+	} else {
+		want.Spaces = []string{capability.Target(auth.ref)}
+	}
+	rows, err := tx.Load(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	at := &session.Sight{Now: rows.Now, Row: rows.Sessions[auth.session], Grants: rows.Grants}
+	var parent *capability.Grant
+	var refused *fault.Error
+	if auth.session != "" {
+		parent, refused = auth.check(at, 0)
+	} else {
+		parent = at.Grants[auth.ref]
+		refused = capability.Check(parent, 0, at.Now, 0, "")
+	}
+	if refused == nil && parent.Limit != 0 {
+		// Each new ref would have redemptions of its own.
+		refused = fault.Widening.With("this ref may be redeemed %d times only, and a saved one would go around that: keep the ref and its redemption id, with which coming back is free", parent.Limit)
+	}
+	if refused != nil {
+		return refused, nil
+	}
+	m.Rights = parent.Rights
+	grant, refused := capability.Mint(parent, m, epochOf(at), at.Now)
+	if refused != nil {
+		return refused, nil
+	}
+	audit := &capability.AuditRow{Target: parent.Target, At: at.Now, Act: capability.AuditSave, Ref: parent.ID, Actor: parent.Actor, Subject: grant.ID}
+	if at.Row != nil {
+		audit.Cursor = at.Row.Cursor
+	}
+	return nil, tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{grant}, Audit: []*capability.AuditRow{audit}})
+}

@@ -1,0 +1,68 @@
+// Redeeming: a ref and its secret become authority.
+
+package server
+
+import (
+	"context"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// redeem checks a ref's secret and counts the redemption. A dead ref with the
+// right secret is given too, and counted by nobody. Errors: UnknownRef,
+// NotYetKnown, Exhausted, and the store's.
+func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret, redemption string) (*capability.Grant, error) {
+	if redemption == "" {
+		redemption = ulid.Make().String() // who keeps none redeems anew each time
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
+	defer cancel()
+	var grant *capability.Grant
+	var refused *fault.Error
+	err := s.cfg.Store.Redeem(ctx, id, redemption, func(r *session.Redemption) error {
+		grant, refused = r.Grant, capability.Open(r.Grant, id, secret)
+		if refused != nil {
+			return refused
+		}
+		if dead := capability.Check(grant, epochOf(&r.Sight), r.Now, 0, ""); dead != nil {
+			refused = dead
+			return errDead
+		}
+		if refused = capability.CheckRedemption(grant, r.Known); refused != nil {
+			return refused
+		}
+		return nil
+	})
+	switch {
+	case err == errDead:
+		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code})
+		return grant, nil
+	case refused == nil || err == nil:
+	case refused.Code == fault.UnknownRef:
+		row := capability.AuditRow{Act: capability.AuditStranger, Reason: refused.Code}
+		if grant != nil { // somebody has the id of a ref there is, but not its secret
+			row.Target, row.Ref = grant.Target, grant.ID
+		}
+		s.audit.denied(row)
+	case refused.Code == fault.Exhausted:
+		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return grant, nil
+}
+
+// errDead stops a redeeming, which nothing is to be counted of, without refusing it.
+var errDead = fault.Canceled.With("a dead ref is not redeemed")
+
+func epochOf(at *session.Sight) uint64 {
+	if at.Row == nil {
+		return 0
+	}
+	return at.Row.Epoch
+}

@@ -1,0 +1,208 @@
+// Session: one session under one ref. Every method asks anew whether the ref
+// allows it, in the snapshot that reads what it gives.
+
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// sess is a live Session.
+type sess struct {
+	server *Server
+	link   *link
+	auth   *authority
+}
+
+func newSess(s *Server, l *link, a *authority) *sess { return &sess{server: s, link: l, auth: a} }
+
+var (
+	sessionDescribe   = rpc.Method{Interface: wire.Session_TypeID, ID: 0}
+	sessionOpenStream = rpc.Method{Interface: wire.Session_TypeID, ID: 1}
+	sessionSnapshot   = rpc.Method{Interface: wire.Session_TypeID, ID: 2}
+	sessionSubscribe  = rpc.Method{Interface: wire.Session_TypeID, ID: 3}
+	sessionRevoke     = rpc.Method{Interface: wire.Session_TypeID, ID: 4}
+	sessionEvents     = rpc.Method{Interface: wire.Session_TypeID, ID: 5}
+)
+
+// What one answer of events holds at most.
+const (
+	eventsMax      = 1000
+	eventsMaxBytes = 4 << 20
+)
+
+// Serve implements rpc.Object.
+func (o *sess) Serve(c *rpc.Call) {
+	switch c.Method() {
+	case sessionDescribe:
+		c.Go(func(ctx context.Context) { o.describe(ctx, c) })
+	case sessionOpenStream:
+		c.Go(func(ctx context.Context) { o.openStream(ctx, c) })
+	case sessionSnapshot:
+		o.snapshot(c)
+	case sessionSubscribe:
+		o.subscribe(c)
+	case sessionRevoke:
+		o.revoke(c)
+	case sessionEvents:
+		c.Go(func(ctx context.Context) { o.events(ctx, c) })
+	case persistentSave:
+		c.Go(func(ctx context.Context) { o.server.save(ctx, c, o.auth) })
+	default:
+		unknownMethod(c, "Session")
+	}
+}
+
+// check is authority.check, audited.
+func (o *sess) check(at *session.Sight, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
+	grant, refused := o.auth.check(at, need)
+	if refused != nil {
+		o.server.denied(o.auth.ref, at.Grants[o.auth.ref], what, refused)
+	}
+	return grant, refused
+}
+
+// describe tells what the ref allows even when it allows nothing any more, but
+// of the session only to who may read it.
+func (o *sess) describe(ctx context.Context, c *rpc.Call) {
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	sight, err := o.server.cfg.Store.Look(ctx, o.auth.session, o.auth.refs())
+	if err != nil {
+		fail(c, toFault(o.server.log, err, "describe the session"))
+		return
+	}
+	grant, refused := o.auth.check(sight, capability.Read)
+	if grant == nil {
+		fail(c, refused)
+		return
+	}
+	row := sight.Row
+	if refused != nil && refused.Code != fault.MissingRight {
+		row = &session.Row{ID: row.ID, Epoch: row.Epoch} // a dead ref learns what killed it
+	}
+	c.Return(words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		r := wire.Session_describe_Results(s)
+		r.SetNow(sight.Now)
+		info, err := r.NewInfo()
+		if err != nil {
+			return err
+		}
+		if err := encodeSessionInfo(info, row, ""); err != nil {
+			return err
+		}
+		to, err := r.NewGrant()
+		if err != nil {
+			return err
+		}
+		return encodeGrantInfo(to, grant, sight.Row.Epoch, sight.Now)
+	})
+}
+
+// maxOutbox bounds an outbox id, in bytes.
+const maxOutbox = 64
+
+// openStream proves that the caller is the outbox it names. It takes no right
+// on the session: what the stream is sent is decided op by op, and a dead ref's
+// ops are recorded as denied.
+func (o *sess) openStream(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Session_openStream_Params(s)
+	var r reader
+	outbox, secret := r.text(p.Outbox()), r.data(p.Secret())
+	refused := r.fault("the call")
+	switch {
+	case refused != nil:
+	case outbox == "" || len(outbox) > maxOutbox:
+		refused = fault.BadArgument.With("an outbox's id has 1 to %d bytes", maxOutbox)
+	case len(secret) != capability.SecretBytes:
+		refused = fault.BadArgument.With("an outbox's secret has %d bytes", capability.SecretBytes)
+	case p.Incarnation() == 0 || p.Incarnation() > 1<<62:
+		refused = fault.BadArgument.With("an outbox's incarnation counts from 1")
+	}
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	key := session.StreamKey{Session: o.auth.session, Outbox: outbox}
+	// Once begun it is finished: whether the connection lives makes no difference to it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.server.cfg.CommitTimeout)
+	defer cancel()
+	row, err := o.server.cfg.Store.OpenStream(ctx, key, sha256.Sum256(secret), p.Incarnation())
+	if err != nil {
+		refused = toFault(o.server.log, err, "open the stream")
+		if refused.Code == fault.WrongOutbox {
+			o.server.audit.denied(capability.AuditRow{Target: o.auth.session, Act: capability.AuditDenial, Ref: o.auth.ref, Subject: "openStream", Reason: refused.Code})
+		}
+		fail(c, refused)
+		return
+	}
+	crashpoint.Hit(crashpoint.ServerOpenStreamAfter)
+	o.auth.opened(outbox)
+	cap := rpc.NewLocal(&stream{server: o.server, auth: o.auth, outbox: outbox, incarnation: p.Incarnation()})
+	defer cap.Release()
+	c.Return(words(2, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+		r := wire.Session_openStream_Results(s)
+		r.SetLastSeq(row.LastSeq)
+		r.SetAckedThrough(row.AckedThrough)
+		return caps.Set(s, 0, cap)
+	})
+}
+
+// events gives a page of the log.
+func (o *sess) events(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Session_events_Params(s)
+	limit := int(min(p.Limit(), eventsMax))
+	if limit == 0 {
+		limit = eventsMax
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	page, refused := o.page(ctx, p.From(), limit)
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		r := wire.Session_events_Results(s)
+		r.SetCursor(page.Row.Cursor)
+		list, err := r.NewEvents(int32(len(page.Events)))
+		if err != nil {
+			return err
+		}
+		return encodeEvents(list, page.Events)
+	})
+}
+
+// page reads the log after from, or after what the ref does not show.
+func (o *sess) page(ctx context.Context, from uint64, limit int) (*session.Page, *fault.Error) {
+	for {
+		page, err := o.server.cfg.Store.ReadLog(ctx, o.auth.session, from, eventsMaxBytes, limit, o.auth.refs())
+		if err != nil {
+			return nil, toFault(o.server.log, err, "read the log")
+		}
+		grant, refused := o.check(&page.Sight, capability.Read, "events")
+		if refused != nil {
+			return nil, refused
+		}
+		if grant.From > 0 && from < grant.From-1 {
+			from = grant.From - 1 // what it found does not leave the process
+			continue
+		}
+		if from > page.Row.Cursor { // nothing is there yet
+			return page, nil
+		}
+		return page, reachable(page.Row, from)
+	}
+}

@@ -1,0 +1,90 @@
+// Session.subscribe and Session.snapshot: what goes to a peer's EventSink.
+
+package server
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// subscribe answers when the first look at the log has shown that the ref may
+// read; what ends the subscription later is told to its sink.
+func (o *sess) subscribe(c *rpc.Call) {
+	s, caps := c.Params()
+	p := wire.Session_subscribe_Params(s)
+	options, err := p.Options()
+	if err != nil {
+		fail(c, fault.Malformed.Because(err, "the call cannot be decoded"))
+		return
+	}
+	sub, refused := o.newSubscription(s, caps, 1, int(options.WindowBytes()))
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	sub.cursor = options.From()
+	handle := rpc.NewLocal(&subscriptionObject{sub: sub})
+	sub.started = func(refused *fault.Error) {
+		if refused != nil {
+			o.server.denied(o.auth.ref, nil, "subscribe", refused)
+			fail(c, refused)
+		} else {
+			c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, handle) })
+		}
+		handle.Release()
+	}
+	var first func(context.Context)
+	if options.Snapshot() {
+		first = func(ctx context.Context) { o.first(ctx, sub) }
+	}
+	if refused := o.server.hub.subscribe(o.auth.session, sub, first); refused != nil {
+		sub.sink.ended(nil)
+		fail(c, refused)
+		handle.Release()
+	}
+}
+
+// newSubscription takes the sink out of a call's parameters.
+func (o *sess) newSubscription(s capnp.Struct, caps *rpc.CapTable, pointer uint16, window int) (*subscription, *fault.Error) {
+	ptr, err := s.Ptr(pointer)
+	if err != nil {
+		return nil, fault.Malformed.Because(err, "the call cannot be decoded")
+	}
+	ref := caps.Get(ptr)
+	if ref == nil {
+		return nil, fault.BadArgument.With("a sink is needed: the events have nowhere to go")
+	}
+	if window == 0 {
+		window = o.server.cfg.WindowBytes
+	}
+	window = min(max(window, windowMin), o.server.cfg.WindowMax)
+	return &subscription{auth: o.auth, link: o.link, window: window, sink: &peerSink{ref: ref}}, nil
+}
+
+// windowMin is the least window, in bytes: below it every event would wait for
+// the one before.
+const windowMin = 4 << 10
+
+// subscriptionObject is the peer's handle of a subscription. Letting it go
+// cancels.
+type subscriptionObject struct{ sub *subscription }
+
+var subscriptionCancel = rpc.Method{Interface: wire.Subscription_TypeID, ID: 0}
+
+// Serve implements rpc.Object.
+func (o *subscriptionObject) Serve(c *rpc.Call) {
+	if c.Method() != subscriptionCancel {
+		unknownMethod(c, "Subscription")
+		return
+	}
+	o.sub.over(nil)
+	c.Return(words(0, 0), nil)
+}
+
+// Release implements rpc.Releaser.
+func (o *subscriptionObject) Release() { o.sub.over(nil) }

@@ -1,0 +1,54 @@
+// Session.revoke: at once and without an outbox.
+
+package server
+
+import (
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// revoke goes through the committer like a batch, so that it is in the
+// session's order and in one transaction with what else waits.
+func (o *sess) revoke(c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Session_revoke_Params(s)
+	var r reader
+	ref := r.text(p.Ref())
+	answer := func(a session.Answer) {
+		c.Return(words(2, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			r := wire.Session_revoke_Results(s)
+			if a.Err == nil {
+				r.SetCut(a.Cut)
+				r.SetEpoch(a.Epoch)
+				return nil
+			}
+			to, err := r.NewRefusal()
+			if err != nil {
+				return err
+			}
+			return encodeRefusal(to, a.Err)
+		})
+	}
+	refused := r.fault("the call")
+	if refused == nil && ref == "" && !p.Epoch() {
+		refused = fault.BadArgument.With("name the ref to revoke, or ask for the epoch")
+	}
+	if refused == nil {
+		refused = o.server.commit.add(&work{
+			sub: session.Submission{
+				Batch: ledger.Batch{Session: o.auth.session, Outbox: o.auth.anOutbox()}, Ref: o.auth.ref, Space: o.auth.space,
+				Direct: &session.Direct{Ref: ref, Epoch: p.Epoch()},
+			},
+			ops: 1, bytes: 64, caller: c.Context(),
+			done: answer,
+		})
+	}
+	if refused != nil {
+		answer(session.Answer{Err: refused})
+	}
+}

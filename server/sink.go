@@ -1,0 +1,105 @@
+// The peer's EventSink as the hub's sink: events and pieces of state go out as
+// calls, and their returns are the acknowledgements.
+
+package server
+
+import (
+	"context"
+	"errors"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+var (
+	sinkEvents = rpc.Method{Interface: wire.EventSink_TypeID, ID: 0, Name: "EventSink.events"}
+	sinkState  = rpc.Method{Interface: wire.EventSink_TypeID, ID: 1, Name: "EventSink.state"}
+	sinkEnded  = rpc.Method{Interface: wire.EventSink_TypeID, ID: 2, Name: "EventSink.ended"}
+)
+
+// errBusy says that a call could not be sent without waiting for the peer.
+var errBusy = errors.New("the peer does not read")
+
+// atOnce is the context of calls that must not wait: it has ended, so a call
+// that would have to wait fails instead.
+var atOnce = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// peerSink is a reference to a peer's EventSink, which it owns.
+type peerSink struct{ ref *rpc.Ref }
+
+// events implements sink.
+func (p *peerSink) events(events []*session.Event, done func(error)) {
+	call := p.ref.Call(atOnce, sinkEvents, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		list, err := wire.EventSink_events_Params(s).NewEvents(int32(len(events)))
+		if err != nil {
+			return err
+		}
+		return encodeEvents(list, events)
+	})
+	answered(call, done)
+}
+
+// state sends a piece of the folded state.
+func (p *peerSink) state(piece *session.StatePiece, last bool, done func(error)) {
+	call := p.ref.Call(atOnce, sinkState, words(2, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		to := wire.EventSink_state_Params(s)
+		to.SetCursor(piece.Row.Cursor)
+		to.SetLast(last)
+		entries, err := to.NewEntries(int32(len(piece.Entries)))
+		if err != nil {
+			return err
+		}
+		for i, e := range piece.Entries {
+			if err := encodeEntry(entries.At(i), e); err != nil {
+				return err
+			}
+		}
+		turns, err := to.NewTurns(int32(len(piece.Turns)))
+		if err != nil {
+			return err
+		}
+		for i, t := range piece.Turns {
+			if err := encodeTurn(turns.At(i), t); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	answered(call, done)
+}
+
+// ended implements sink.
+func (p *peerSink) ended(why *fault.Error) {
+	if why != nil {
+		call := p.ref.Call(atOnce, sinkEnded, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			r, err := wire.EventSink_ended_Params(s).NewRefusal()
+			if err != nil {
+				return err
+			}
+			return encodeRefusal(r, why)
+		})
+		call.Notify(call.Release)
+	}
+	p.ref.Release()
+}
+
+// answered calls done with what came of a call, and lets the call go.
+func answered(call *rpc.Promise, done func(error)) {
+	call.Notify(func() {
+		_, _, err := call.Wait(context.Background()) // it is there
+		call.Release()
+		var ex *rpc.Exception
+		if errors.As(err, &ex) && !ex.Remote && ex.Type == rpc.Overloaded {
+			err = errBusy
+		}
+		done(err)
+	})
+}

@@ -1,0 +1,309 @@
+// Snapshots: the folded state, sent to a sink in pieces and at its pace, either
+// by itself (Session.snapshot) or before a subscription's events.
+//
+// The pieces are read inside one snapshot of the database, so only few are sent
+// at once, and a subscriber that takes nothing for a while, or is slow without
+// end, is given up.
+
+package server
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// stateSink is a sink that takes the folded state as well. state does not
+// block; done is called once, perhaps before state returns.
+type stateSink interface {
+	sink
+	state(piece *session.StatePiece, last bool, done func(error))
+}
+
+// snapshotStalls is how many times the stall timeout a whole snapshot may take.
+const snapshotStalls = 4
+
+// snapshot serves Session.snapshot: it answers when the sink has taken all.
+func (o *sess) snapshot(c *rpc.Call) {
+	s, caps := c.Params()
+	at := wire.Session_snapshot_Params(s).At()
+	sub, refused := o.newSubscription(s, caps, 0, 0)
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	c.Go(func(ctx context.Context) {
+		defer sub.sink.ended(nil)
+		shot := o.newShot(sub)
+		if refused := shot.send(ctx, at); refused != nil {
+			fail(c, refused)
+			return
+		}
+		c.Return(words(1, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+			wire.Session_snapshot_Results(s).SetCursor(shot.sight.Row.Cursor)
+			return nil
+		})
+	})
+}
+
+// first sends the state to a subscription that asked for it, and then lets its
+// events go.
+func (o *sess) first(ctx context.Context, sub *subscription) {
+	shot := o.newShot(sub)
+	shot.begun = func() {
+		if started := sub.starts(); started != nil {
+			started(nil)
+		}
+	}
+	refused := shot.send(ctx, 0)
+	if refused == nil {
+		sub.begin(shot.sight.Row.Cursor)
+		return
+	}
+	sub.over(refused)
+}
+
+// shot is one snapshot on its way.
+type shot struct {
+	o     *sess
+	sink  stateSink
+	begun func() // called once, when it is clear that the ref may read
+	sight session.Sight
+	pace  pace
+}
+
+func (o *sess) newShot(sub *subscription) *shot {
+	return &shot{o: o, sink: sub.sink.(stateSink), begun: func() {},
+		pace: pace{window: sub.window, link: sub.link, stall: o.server.cfg.StallTimeout, kick: make(chan struct{}, 1)}}
+}
+
+// send sends the state as of cursor at (0: now) and waits until the sink has
+// taken all of it.
+func (h *shot) send(ctx context.Context, at uint64) *fault.Error {
+	s := h.o.server
+	select {
+	case s.shots <- struct{}{}:
+		defer func() { <-s.shots }()
+	case <-ctx.Done():
+		return fault.Canceled.With("the call was given up")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, snapshotStalls*s.cfg.StallTimeout, errStalled)
+	defer cancel()
+	err := s.cfg.Store.ReadState(ctx, h.o.auth.session, h.o.auth.refs(), h.pieceBytes(), func(p *session.StatePiece) error {
+		if h.sight.Row == nil {
+			if err := h.admit(p, at); err != nil {
+				return err
+			}
+		}
+		if at != 0 && at != p.Row.Cursor {
+			return errEarlier
+		}
+		return h.piece(ctx, p, p.Last)
+	})
+	if errors.Is(err, errEarlier) {
+		err = h.earlier(ctx, at)
+	}
+	if err == nil {
+		err = h.pace.finish(ctx)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errStalled) || errors.Is(context.Cause(ctx), errStalled):
+		return fault.SlowConsumer.With("the snapshot was not taken in time: subscribe from a cursor, or ask again")
+	}
+	return toFault(s.log, err, "read the state")
+}
+
+var (
+	errStalled = errors.New("the sink takes nothing")
+	errEarlier = errors.New("an earlier state is wanted")
+)
+
+func (h *shot) pieceBytes() int { return max(h.pace.window/4, windowMin) }
+
+// admit checks the ref in the first piece's snapshot.
+func (h *shot) admit(p *session.StatePiece, at uint64) error {
+	if _, refused := h.o.check(&p.Sight, capability.Read, "snapshot"); refused != nil {
+		return refused
+	}
+	if at != 0 {
+		if refused := reachable(p.Row, at); refused != nil {
+			return refused
+		}
+		if p.Row.Base > 0 && at != p.Row.Cursor {
+			return fault.CursorExpired.With("the log starts after cursor %d, so earlier states are gone: ask for the present one", p.Row.Base).Pos(p.Row.Base + 1)
+		}
+	}
+	if p.Row.Life == session.Deleted {
+		return fault.SessionDeleted.With("the session was deleted")
+	}
+	h.sight = p.Sight
+	h.begun()
+	return nil
+}
+
+// piece sends what the ref may see of p: not what was put before its first
+// visible cursor.
+func (h *shot) piece(ctx context.Context, p *session.StatePiece, last bool) error {
+	out, bytes := session.StatePiece{Sight: h.sight}, 256
+	from := h.sight.Grants[h.o.auth.ref].From
+	for _, e := range p.Entries {
+		if e.Cursor >= from {
+			out.Entries = append(out.Entries, e)
+			bytes += len(e.Payload) + len(e.Key) + 128
+		}
+	}
+	for _, t := range p.Turns {
+		if t.Begun >= from {
+			out.Turns = append(out.Turns, t)
+			bytes += len(t.Message) + 64
+		}
+	}
+	return h.pace.send(ctx, bytes, func(done func(error)) { h.sink.state(&out, last, done) })
+}
+
+// earlier folds the log up to cursor at and sends that state.
+func (h *shot) earlier(ctx context.Context, at uint64) error {
+	fold := session.NewFold(h.o.auth.session)
+	for fold.Cursor < at {
+		page, err := h.o.server.cfg.Store.ReadLog(ctx, h.o.auth.session, fold.Cursor, hubPageBytes, hubPageMax, h.o.auth.refs())
+		if err != nil {
+			return err
+		}
+		if _, refused := h.o.check(&page.Sight, capability.Read, "snapshot"); refused != nil {
+			return refused
+		}
+		if len(page.Events) == 0 {
+			return fault.Internal.With("the log ends before cursor %d", at)
+		}
+		for _, e := range page.Events {
+			if e.Cursor > at {
+				break
+			}
+			if err := fold.Apply(e); err != nil {
+				return err
+			}
+		}
+	}
+	row := *h.sight.Row
+	row.Cursor = at
+	h.sight.Row = &row
+	entries := fold.Entries()
+	piece, size := &session.StatePiece{Turns: fold.Turns()}, 0
+	for _, e := range entries {
+		if size > 0 && size+len(e.Payload) > h.pieceBytes() {
+			if err := h.piece(ctx, piece, false); err != nil {
+				return err
+			}
+			piece, size = &session.StatePiece{}, 0
+		}
+		piece.Entries = append(piece.Entries, e)
+		size += len(e.Payload) + len(e.Key) + 128
+	}
+	return h.piece(ctx, piece, true)
+}
+
+// pace sends no faster than a sink takes.
+type pace struct {
+	window int
+	link   *link
+	stall  time.Duration
+	kick   chan struct{} // something was taken
+
+	mu       sync.Mutex
+	underway int
+	failed   error
+}
+
+// send calls out when there is room for bytes more. done is for out's call.
+func (p *pace) send(ctx context.Context, bytes int, out func(done func(error))) error {
+	for {
+		if err := p.wait(ctx, func() bool {
+			return (p.underway == 0 || p.underway+bytes <= p.window) && p.link.reserve(bytes, p.kicked)
+		}); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		p.underway += bytes
+		p.mu.Unlock()
+		busy := make(chan struct{}, 1)
+		out(func(err error) {
+			waiting := p.link.taken(bytes)
+			p.mu.Lock()
+			p.underway -= bytes
+			switch {
+			case errors.Is(err, errBusy):
+				busy <- struct{}{}
+			case err != nil && p.failed == nil:
+				p.failed = fault.Canceled.Because(err, "the subscriber's sink failed: %v", err)
+			}
+			p.mu.Unlock()
+			p.kicked()
+			for _, wake := range waiting {
+				wake()
+			}
+		})
+		select {
+		case <-busy: // it was not sent
+			if err := p.pause(ctx); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// finish waits until all is taken.
+func (p *pace) finish(ctx context.Context) error {
+	return p.wait(ctx, func() bool { return p.underway == 0 })
+}
+
+// wait waits until ready, which is called with mu held, or until nothing was
+// taken for too long.
+func (p *pace) wait(ctx context.Context, ready func() bool) error {
+	for {
+		p.mu.Lock()
+		ok, err := p.failed == nil && ready(), p.failed
+		p.mu.Unlock()
+		if ok || err != nil {
+			return err
+		}
+		timer := time.NewTimer(p.stall)
+		select {
+		case <-p.kick:
+			timer.Stop()
+		case <-timer.C:
+			return errStalled
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (p *pace) pause(ctx context.Context) error {
+	select {
+	case <-time.After(busyPause):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *pace) kicked() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}

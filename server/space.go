@@ -1,0 +1,143 @@
+// Space: a set of sessions, under one space ref.
+
+package server
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// space is a live Space.
+type space struct {
+	server *Server
+	link   *link
+	id     string
+	ref    string // the grant it acts under
+}
+
+var (
+	spaceCreate   = rpc.Method{Interface: wire.Space_TypeID, ID: 0}
+	spaceList     = rpc.Method{Interface: wire.Space_TypeID, ID: 1}
+	spaceDescribe = rpc.Method{Interface: wire.Space_TypeID, ID: 2}
+)
+
+// listMax is the most sessions one answer lists.
+const listMax = 500
+
+// Serve implements rpc.Object.
+func (o *space) Serve(c *rpc.Call) {
+	switch c.Method() {
+	case spaceCreate:
+		o.create(c)
+	case spaceList:
+		c.Go(func(ctx context.Context) { o.list(ctx, c) })
+	case spaceDescribe:
+		c.Go(func(ctx context.Context) { o.describe(ctx, c) })
+	case persistentSave:
+		c.Go(func(ctx context.Context) { o.server.save(ctx, c, &authority{ref: o.ref}) })
+	default:
+		unknownMethod(c, "Space")
+	}
+}
+
+// create gives the object of a session that is about to be made. It takes no
+// look at the database: what its stream is sent decides.
+func (o *space) create(c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Space_create_Params(s)
+	var r reader
+	id, owner := r.text(p.Session()), r.text(p.Owner())
+	switch refused := r.fault("the call"); {
+	case refused != nil:
+		fail(c, refused)
+		return
+	case !capability.IsSession(id):
+		fail(c, fault.BadArgument.With("a session's id is %s and a ULID", capability.SessionPrefix))
+		return
+	case capability.Target(owner) != id:
+		fail(c, fault.BadArgument.With("the owner's ref must be one for %s", id))
+		return
+	}
+	cap := rpc.NewLocal(newSess(o.server, o.link, &authority{session: id, ref: owner, space: o.ref}))
+	defer cap.Release()
+	c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+}
+
+// check gives the space's grant if it allows need.
+func (o *space) check(at *session.Sight, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
+	grant := at.Grants[o.ref]
+	refused := capability.Check(grant, 0, at.Now, need, "")
+	if refused != nil {
+		o.server.denied(o.ref, grant, what, refused)
+	}
+	return grant, refused
+}
+
+func (o *space) list(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Space_list_Params(s)
+	var r reader
+	after := r.text(p.After())
+	limit := int(min(p.Limit(), listMax))
+	if limit == 0 {
+		limit = listMax
+	}
+	if refused := r.fault("the call"); refused != nil {
+		fail(c, refused)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	sight, sessions, more, err := o.server.cfg.Store.ListSessions(ctx, o.id, after, limit, []string{o.ref})
+	if err != nil {
+		fail(c, toFault(o.server.log, err, "list the sessions"))
+		return
+	}
+	if _, refused := o.check(sight, capability.List, "list"); refused != nil {
+		fail(c, refused)
+		return
+	}
+	c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		res := wire.Space_list_Results(s)
+		res.SetMore(more)
+		list, err := res.NewSessions(int32(len(sessions)))
+		if err != nil {
+			return err
+		}
+		for i, one := range sessions {
+			if err := encodeSessionInfo(list.At(i), &one.Row, one.Title); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (o *space) describe(ctx context.Context, c *rpc.Call) {
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	sight, err := o.server.cfg.Store.Look(ctx, "", []string{o.ref})
+	if err != nil {
+		fail(c, toFault(o.server.log, err, "describe the ref"))
+		return
+	}
+	grant := sight.Grants[o.ref]
+	if grant == nil {
+		fail(c, capability.Check(nil, 0, sight.Now, 0, ""))
+		return
+	}
+	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		info, err := wire.Space_describe_Results(s).NewInfo()
+		if err != nil {
+			return err
+		}
+		return encodeGrantInfo(info, grant, 0, sight.Now)
+	})
+}

@@ -1,0 +1,60 @@
+// What the server needs of a store. The packages store/sqlite and
+// store/postgres give one; nobody but cmd and tests imports them.
+
+package server
+
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Store keeps the rows. Methods that write are one transaction each, methods
+// that read see one snapshot with authority and rows together. All are safe for
+// concurrent use. Errors that mean something are faults (Unavailable, DiskFull);
+// all others are defects.
+type Store interface {
+	// Update runs fn in one read-write transaction and commits if it returns
+	// nil; its error comes back as it is.
+	Update(ctx context.Context, fn func(session.Tx) error) error
+
+	// OpenStream registers a stream, or matches its secret (WrongOutbox) and
+	// raises its incarnation (Fenced).
+	OpenStream(ctx context.Context, key session.StreamKey, secretHash [32]byte, incarnation uint64) (*ledger.Stream, error)
+
+	// Redeem has admit decide on a ref; if it returns nil, a redemption id not
+	// counted before is counted.
+	Redeem(ctx context.Context, ref, redemption string, admit func(*session.Redemption) error) error
+
+	// Init makes the first space with root as its ref if there is none; it
+	// gives the first space's id and whether this call made it.
+	Init(ctx context.Context, root *capability.Grant) (space string, created bool, err error)
+
+	// Audit writes audit rows that no transaction of theirs carries.
+	Audit(ctx context.Context, rows []*capability.AuditRow) error
+
+	// Look gives a session's row and those of refs that are known.
+	Look(ctx context.Context, session string, refs []string) (*session.Sight, error)
+
+	// ReadLog gives events after a cursor, ReadState the folded state in pieces
+	// (piece must not wait without bound: it is called inside the snapshot),
+	// ReadRows the rows of those sessions that are there.
+	ReadLog(ctx context.Context, session string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error)
+	ReadState(ctx context.Context, session string, refs []string, pieceBytes int, piece func(*session.StatePiece) error) error
+	ReadRows(ctx context.Context, sessions []string) (map[string]*session.Row, error)
+
+	// ListSessions gives a space's sessions with ids above after, in order.
+	ListSessions(ctx context.Context, space, after string, limit int, refs []string) (*session.Sight, []*session.Listing, bool, error)
+
+	// Lapsed gives sessions with a streaming turn whose lease ran out before a
+	// time (0: the database's now), by id from the one after after.
+	Lapsed(ctx context.Context, before int64, after string, limit int) ([]string, error)
+
+	// Listen calls heard for commits until ctx ends; heard("", 0) says that
+	// some may have been missed.
+	Listen(ctx context.Context, heard func(session string, cursor uint64)) error
+
+	Ping(ctx context.Context) error
+}

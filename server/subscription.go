@@ -1,0 +1,200 @@
+// A subscription: what one subscriber has, may still be sent, and is allowed
+// to see. Its fields are guarded by its topic's lock; who changes them is the
+// topic's runner (topic.go) and the returns of the sink.
+
+package server
+
+import (
+	"sync"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// sink is where a subscription's events go. Its methods do not block and are
+// called by one goroutine at a time, without locks held.
+type sink interface {
+	// events sends consecutive events. done is called once, perhaps before
+	// events returns: nil when the subscriber has taken them, or why it did not.
+	events(events []*session.Event, done func(error))
+	// ended lets the sink go; the last call of all. The subscriber is told why,
+	// unless why is nil: then it knows.
+	ended(why *fault.Error)
+}
+
+// subscription is one subscriber of one session.
+type subscription struct {
+	topic  *topic
+	auth   *authority
+	sink   sink
+	link   *link // the connection's share of what is under way
+	window int   // bytes that may be under way
+
+	// started is called once, before anything is sent: nil, or the refusal
+	// that ended the subscription before it began (ended is not called then).
+	started func(*fault.Error)
+
+	cursor   uint64 // the last event given to the sink
+	underway int    // bytes given to the sink and not taken yet
+	gen      uint64 // the session's AuthGen at which auth was found alive; 0 before
+	expires  int64  // of the ref; 0 never
+	from     uint64 // the first cursor the ref may see
+
+	takes    int  // raised when deliveries that are on their way are void
+	queued   bool // in its topic's ready list
+	holding  bool // its snapshot is being sent: events wait
+	finished bool // out of the topic; nothing more is sent
+}
+
+// room says whether a delivery of so many bytes may be under way as well. One
+// delivery may always be, however large it is.
+func (s *subscription) room(bytes int) bool {
+	return s.underway == 0 || s.underway+bytes <= s.window
+}
+
+// chunk is the size of one delivery: a part of the window, so that the next is
+// on its way while the last is being taken.
+func (s *subscription) chunk() int { return max(s.window/4, 1) }
+
+// eventBytes is what an event costs on its way to a subscriber, about.
+func eventBytes(e *session.Event) int { return len(e.Payload) + len(e.Key) + len(e.Actor) + 256 }
+
+// delivery is one call of a sink.
+type delivery struct {
+	sub    *subscription
+	takes  int // the subscription's, when it was taken
+	events []*session.Event
+	bytes  int
+}
+
+// take cuts the next delivery for s from events, which are consecutive, as far
+// as its window has room; ok is false if the event s needs is not among them or
+// there is no room. The topic's lock is held.
+func (s *subscription) take(events []*session.Event) (d delivery, ok bool) {
+	next := s.cursor + 1
+	if len(events) == 0 || events[0].Cursor > next || events[len(events)-1].Cursor < next {
+		return d, false
+	}
+	rest := events[next-events[0].Cursor:]
+	n, bytes := 0, 0
+	for _, e := range rest {
+		size := eventBytes(e)
+		if n > 0 && (bytes+size > s.chunk() || !s.room(bytes+size)) {
+			break
+		}
+		if n == 0 && !s.room(size) {
+			return d, false
+		}
+		n, bytes = n+1, bytes+size
+	}
+	if !s.link.reserve(bytes, s.again) {
+		return d, false
+	}
+	s.cursor = rest[n-1].Cursor
+	s.underway += bytes
+	return delivery{sub: s, takes: s.takes, events: rest[:n:n], bytes: bytes}, true
+}
+
+// again puts s on its topic's ready list.
+func (s *subscription) again() {
+	s.topic.mu.Lock()
+	defer s.topic.mu.Unlock()
+	s.topic.wake(s)
+}
+
+// starts gives what is to be told when s begins, once.
+func (s *subscription) starts() func(*fault.Error) {
+	s.topic.mu.Lock()
+	defer s.topic.mu.Unlock()
+	started := s.started
+	s.started = nil
+	return started
+}
+
+// begin lets the events after cursor go, now that the state has been sent.
+func (s *subscription) begin(cursor uint64) {
+	s.topic.mu.Lock()
+	defer s.topic.mu.Unlock()
+	s.holding, s.cursor = false, cursor
+	s.topic.wake(s)
+}
+
+// over ends s, telling why (nil: the subscriber knows). Further calls do nothing.
+func (s *subscription) over(why *fault.Error) {
+	if s.topic == nil {
+		return // it was never in one
+	}
+	s.topic.mu.Lock()
+	var tell func()
+	if !s.finished {
+		tell = s.topic.finish(s, why)
+	}
+	s.topic.mu.Unlock()
+	if tell != nil {
+		tell()
+	}
+}
+
+// takeAll takes as many deliveries as there is room for.
+func (s *subscription) takeAll(out []delivery, events []*session.Event) []delivery {
+	for {
+		d, ok := s.take(events)
+		if !ok {
+			return out
+		}
+		out = append(out, d)
+	}
+}
+
+// link counts what is under way to the subscriptions of one connection, so
+// that many windows together stay within what the connection may queue.
+type link struct {
+	limit int // bytes
+	max   int // subscriptions
+
+	mu       sync.Mutex
+	underway int
+	subs     int
+	waiting  []func() // of those that found no room
+}
+
+// reserve puts bytes under way. Where there is no room, wake is called when some
+// comes free. One delivery may always be under way, however large it is.
+func (l *link) reserve(bytes int, wake func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.underway != 0 && l.underway+bytes > l.limit {
+		l.waiting = append(l.waiting, wake)
+		return false
+	}
+	l.underway += bytes
+	return true
+}
+
+// taken gives bytes back and returns what wakes those who waited for some, to be
+// called without locks.
+func (l *link) taken(bytes int) []func() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.underway -= bytes
+	waiting := l.waiting
+	l.waiting = nil
+	return waiting
+}
+
+// join counts a subscription in; false at the limit.
+func (l *link) join() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.subs >= l.max {
+		return false
+	}
+	l.subs++
+	return true
+}
+
+func (l *link) leave() {
+	l.mu.Lock()
+	l.subs--
+	l.mu.Unlock()
+}

@@ -1,0 +1,133 @@
+// What happens without anybody's call: leases lapse, refs expire, other
+// replicas commit, audit counts are written.
+
+package server
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// every calls f at about the interval until ctx ends. Replicas spread out.
+func every(ctx context.Context, interval time.Duration, f func()) {
+	for {
+		spread := time.Duration(rand.Int64N(int64(interval)/5 + 1))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(interval - interval/10 + spread):
+			f()
+		}
+	}
+}
+
+// listenPause is how long to wait before listening again when it failed.
+const listenPause = time.Second
+
+// listen hears of other replicas' commits.
+func (s *Server) listen(ctx context.Context) {
+	if s.cfg.IgnoreNotify {
+		return
+	}
+	for ctx.Err() == nil {
+		err := s.cfg.Store.Listen(ctx, func(id string, cursor uint64) {
+			if id == "" { // some may have been missed: look at everything once
+				s.lookAround(ctx)
+				return
+			}
+			s.hub.heard(id, cursor, 0)
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		s.log.Warn("listening ended", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(listenPause):
+		}
+	}
+}
+
+// poll looks at the followed sessions' rows from time to time: what makes sure
+// that nothing committed elsewhere stays unseen.
+func (s *Server) poll(ctx context.Context) {
+	if s.cfg.PollInterval > 0 {
+		every(ctx, s.cfg.PollInterval, func() { s.lookAround(ctx) })
+	}
+}
+
+func (s *Server) lookAround(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
+	defer cancel()
+	if err := s.hub.poll(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		s.log.Warn("polling failed", "error", err)
+	}
+}
+
+// expireInterval is how often subscriptions are looked over for expired refs.
+const expireInterval = 500 * time.Millisecond
+
+// expire ends subscriptions whose refs have run out.
+func (s *Server) expire(ctx context.Context) {
+	every(ctx, expireInterval, func() { s.hub.expire(s.now().UnixMilli()) })
+}
+
+// sweep marks turns as interrupted whose leases lapsed. The only server of a
+// database does so with all streaming turns when it starts, since nobody can
+// hold their streams; of several, each takes what has lapsed.
+func (s *Server) sweep(ctx context.Context) {
+	s.lapse(ctx, s.cfg.Sole)
+	every(ctx, s.cfg.SweepInterval, func() {
+		s.lapse(ctx, false)
+		s.audit.flush(ctx)
+	})
+}
+
+// lapseChunk is how many sessions are locked at once for it.
+const lapseChunk = 100
+
+func (s *Server) lapse(ctx context.Context, all bool) {
+	before, after := int64(0), ""
+	if all {
+		before = math.MaxInt64
+	}
+	for ctx.Err() == nil {
+		ids, err := s.cfg.Store.Lapsed(ctx, before, after, lapseChunk)
+		if err == nil && len(ids) > 0 {
+			err = s.interrupt(ctx, ids, all)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				s.log.Warn("lapsed turns were not swept", "error", err)
+			}
+			return
+		}
+		if len(ids) < lapseChunk {
+			return
+		}
+		after = ids[len(ids)-1]
+	}
+}
+
+func (s *Server) interrupt(ctx context.Context, ids []string, all bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CommitTimeout)
+	defer cancel()
+	var published *session.Published
+	s.hub.committing(ids)
+	defer func() { s.hub.committed(ids, published) }()
+	var told *session.Published
+	err := s.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
+		defer recovered(&err)
+		told, err = session.Lapse(ctx, tx, ids, all)
+		return err
+	})
+	if err == nil {
+		published = told
+	}
+	return err
+}

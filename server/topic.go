@@ -1,0 +1,373 @@
+// A topic: the subscriptions of one session, and the one runner at a time that
+// feeds them.
+//
+// Whatever happens (a commit here, a notification, a poll, a subscriber that
+// took what it was sent) puts subscriptions on the topic's ready list and, if
+// there is none, starts the runner. So deliveries to one subscriber never
+// overtake each other, what is published meanwhile goes out together, and no
+// committer waits for a fan-out.
+//
+// The runner sends from the tail (events just published here) what it may send
+// without asking, and for everything else reads the log together with the
+// authority to see it, in one snapshot:
+//
+//   - the tail's events were committed under one AuthGen; a subscriber gets
+//     them only if that is the AuthGen its authority was found alive at, and it
+//     has not expired by the database clock of the event;
+//   - a subscriber gets only the event after the last one it has. A hole, for
+//     whatever reason, means reading the log.
+
+package server
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// topic is one session's subscriptions. mu is never held over a call of a sink
+// or of the store.
+type topic struct {
+	hub     *hub
+	session string
+
+	mu      sync.Mutex
+	subs    map[*subscription]struct{}
+	ready   []*subscription // have something to do, in the order in which they came
+	running bool            // a runner is at work
+	dropped bool            // out of the hub: a new subscription needs a new topic
+	failed  int             // reads in a row that failed
+	ending  *fault.Error    // everyone is to be told this, and to go
+
+	cursor uint64 // the highest heard of
+	gen    uint64 // the highest AuthGen heard of
+
+	// tail is what was published here while the runner was at work: consecutive
+	// events, all committed at AuthGen tailGen.
+	tail      []*session.Event
+	tailGen   uint64
+	tailBytes int
+}
+
+// wake puts s on the ready list and starts a runner if there is none. mu is held.
+func (t *topic) wake(s *subscription) {
+	if s.queued || s.finished || s.holding {
+		return
+	}
+	s.queued = true
+	t.ready = append(t.ready, s)
+	t.start()
+}
+
+func (t *topic) wakeAll() {
+	for s := range t.subs {
+		t.wake(s)
+	}
+}
+
+func (t *topic) start() {
+	if !t.running && len(t.ready) > 0 && t.hub.enter() {
+		t.running = true
+		go t.run()
+	}
+}
+
+// heard notes that the session is at cursor and gen, and wakes whom it concerns.
+func (t *topic) heard(cursor, gen uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if cursor <= t.cursor && gen <= t.gen {
+		return
+	}
+	t.cursor, t.gen = max(t.cursor, cursor), max(t.gen, gen)
+	t.wakeAll()
+}
+
+// expire has those checked again whose refs may have expired by now.
+func (t *topic) expire(now int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for s := range t.subs {
+		if s.expires != 0 && s.expires <= now && s.gen != 0 {
+			s.gen = 0
+			t.wake(s)
+		}
+	}
+}
+
+// end tells every subscriber why, in its turn, and lets it go.
+func (t *topic) end(why *fault.Error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ending = why
+	t.wakeAll()
+}
+
+// published takes the events of a commit of this replica.
+func (t *topic) published(p *session.PublishedSession) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first, bytes := p.Row.Cursor+1-uint64(len(p.Events)), 0
+	for _, e := range p.Events {
+		bytes += eventBytes(e)
+	}
+	switch {
+	case len(p.Events) == 0 || len(t.tail) > 0 && p.Row.Cursor <= t.tail[len(t.tail)-1].Cursor:
+		// nothing new, or overtaken by what was published after it
+	case p.AuthChanged || bytes > t.hub.tailBytes:
+		t.clearTail() // authority changed in it: everyone reads, and is checked
+	case len(t.tail) > 0 && t.tailGen == p.Row.AuthGen && t.tail[len(t.tail)-1].Cursor+1 == first && t.tailBytes+bytes <= t.hub.tailBytes:
+		t.tail, t.tailBytes = append(t.tail, p.Events...), t.tailBytes+bytes
+	default:
+		t.tail, t.tailGen, t.tailBytes = append([]*session.Event(nil), p.Events...), p.Row.AuthGen, bytes
+	}
+	t.cursor, t.gen = max(t.cursor, p.Row.Cursor), max(t.gen, p.Row.AuthGen)
+	t.wakeAll()
+}
+
+func (t *topic) clearTail() { t.tail, t.tailGen, t.tailBytes = nil, 0, 0 }
+
+// run feeds subscriptions until none is ready.
+func (t *topic) run() {
+	defer t.hub.leave()
+	for {
+		deliveries, readers, over, more := t.next()
+		for _, d := range deliveries {
+			t.deliver(d)
+		}
+		for _, f := range over {
+			f()
+		}
+		if len(readers) > 0 && !t.read(readers) || !more {
+			return
+		}
+	}
+}
+
+// next empties the ready list: what can go out from the tail, who needs the
+// log, and who is over. more is false, and the runner at its end, if there was
+// nothing.
+func (t *topic) next() (out []delivery, readers []*subscription, over []func(), more bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.ready) == 0 {
+		t.running = false
+		t.clearTail() // who comes later reads the log
+		return nil, nil, nil, false
+	}
+	ready := t.ready
+	t.ready = nil
+	for _, s := range ready {
+		s.queued = false
+		switch {
+		case s.finished || s.holding:
+		case t.ending != nil:
+			over = append(over, t.finish(s, t.ending))
+		case s.gen == 0 || s.gen != t.gen:
+			readers = append(readers, s)
+		case s.cursor >= t.cursor:
+		case t.covers(s.cursor+1) && t.tailGen == s.gen && !t.tailExpired(s):
+			out = s.takeAll(out, t.tail)
+			if s.cursor < t.cursor && !t.covers(s.cursor+1) {
+				t.wake(s)
+			}
+		case s.room(s.window / 2): // else the sink's next return wakes it
+			readers = append(readers, s)
+		}
+	}
+	return out, readers, over, true
+}
+
+func (t *topic) covers(cursor uint64) bool {
+	return len(t.tail) > 0 && t.tail[0].Cursor <= cursor && cursor <= t.tail[len(t.tail)-1].Cursor
+}
+
+// tailExpired says that s's ref may have expired by the tail's last event.
+func (t *topic) tailExpired(s *subscription) bool {
+	return s.expires != 0 && len(t.tail) > 0 && t.tail[len(t.tail)-1].At >= s.expires
+}
+
+// read serves readers from one page of the log, from where the one that waits
+// longest is. It is false if the runner has to stop, since the log cannot be
+// read now; it will be started again.
+func (t *topic) read(readers []*subscription) bool {
+	var refs []string
+	for _, s := range readers {
+		refs = append(refs, s.auth.refs()...)
+	}
+	t.mu.Lock()
+	from, window := readers[0].cursor, readers[0].window
+	t.mu.Unlock()
+	page, err := t.hub.readLog(t.session, from, window, refs)
+	if err != nil {
+		t.unread(readers, err)
+		return false
+	}
+	t.mu.Lock()
+	t.failed = 0
+	if page.Row != nil {
+		t.cursor, t.gen = max(t.cursor, page.Row.Cursor), max(t.gen, page.Row.AuthGen)
+	}
+	var out []delivery
+	var begun, over []func()
+	for _, s := range readers {
+		if s.finished {
+			continue
+		}
+		why := t.admit(s, page)
+		if why != nil {
+			over = append(over, t.finish(s, why))
+			continue
+		}
+		if s.started != nil {
+			started := s.started
+			s.started = nil
+			begun = append(begun, func() { started(nil) })
+		}
+		before := s.cursor
+		out = s.takeAll(out, page.Events)
+		switch {
+		case s.cursor < page.Row.Cursor:
+			// Where the page had its next event and there was no room, the
+			// sink's next return wakes it.
+			if s.cursor != before || before != from || s.gen != t.gen {
+				t.wake(s)
+			}
+		case page.Row.Life == session.Deleted:
+			over = append(over, t.finish(s, fault.SessionDeleted.With("the session was deleted")))
+		}
+	}
+	t.mu.Unlock()
+	for _, f := range begun {
+		f()
+	}
+	for _, d := range out {
+		t.deliver(d)
+	}
+	for _, f := range over {
+		f()
+	}
+	return true
+}
+
+// admit checks s against what a page found and notes until when that holds.
+func (t *topic) admit(s *subscription, page *session.Page) *fault.Error {
+	grant, why := s.auth.check(&page.Sight, capability.Read)
+	if why != nil {
+		return why
+	}
+	s.gen, s.expires = page.Row.AuthGen, grant.Expires
+	if grant.From > 0 {
+		s.cursor = max(s.cursor, grant.From-1)
+	}
+	return reachable(page.Row, s.cursor)
+}
+
+// reachable says whether the log can be followed from cursor.
+func reachable(row *session.Row, cursor uint64) *fault.Error {
+	switch {
+	case cursor < row.Base:
+		return fault.CursorExpired.With("the log starts after cursor %d: take a snapshot and go on from there", row.Base).Pos(row.Base + 1)
+	case cursor > row.Cursor:
+		return fault.ServerBehind.With("the session is at cursor %d, before %d: the server was restored to an earlier state", row.Cursor, cursor).Pos(row.Cursor)
+	}
+	return nil
+}
+
+// unread puts readers back for a while, since the log cannot be read. Those
+// that have not begun are refused: their callers know best when to try again.
+func (t *topic) unread(readers []*subscription, err error) {
+	why := t.hub.refusal(err, "read the log")
+	t.mu.Lock()
+	var over []func()
+	for _, s := range readers {
+		if s.started != nil && !s.finished {
+			over = append(over, t.finish(s, why))
+		}
+	}
+	t.failed++
+	delay := min(50*time.Millisecond<<min(t.failed, 6), 2*time.Second)
+	t.running = false
+	t.clearTail()
+	t.mu.Unlock()
+	for _, f := range over {
+		f()
+	}
+	t.hub.after(delay, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.wakeAll()
+		t.start()
+	})
+}
+
+// busyPause is how long a subscriber whose connection takes no more is left alone.
+const busyPause = 50 * time.Millisecond
+
+// deliver gives a delivery to its sink. No lock is held.
+func (t *topic) deliver(d delivery) {
+	s := d.sub
+	t.mu.Lock()
+	void := s.takes != d.takes
+	t.mu.Unlock()
+	if void {
+		t.taken(d, nil)
+		return
+	}
+	s.sink.events(d.events, func(err error) { t.taken(d, err) })
+}
+
+// taken is what a delivery came to.
+func (t *topic) taken(d delivery, err error) {
+	s := d.sub
+	waiting := s.link.taken(d.bytes)
+	t.mu.Lock()
+	s.underway -= d.bytes
+	var then func()
+	switch {
+	case s.finished:
+	case errors.Is(err, errBusy): // it was not sent, and what follows it must not be
+		s.takes++
+		s.cursor = d.events[0].Cursor - 1
+		then = func() { t.hub.after(busyPause, s.again) }
+	case err != nil:
+		then = t.finish(s, fault.Canceled.With("the subscriber's sink failed: %v", err))
+	case s.cursor < t.cursor || s.gen != t.gen:
+		t.wake(s)
+	}
+	t.mu.Unlock()
+	if then != nil {
+		then()
+	}
+	for _, wake := range waiting {
+		wake()
+	}
+}
+
+// finish takes s out of the topic and returns what tells its subscriber, to be
+// called without locks. mu is held. A nil why tells nothing: the subscriber has
+// left by itself.
+func (t *topic) finish(s *subscription, why *fault.Error) func() {
+	s.finished = true
+	delete(t.subs, s)
+	started := s.started
+	s.started = nil
+	return func() {
+		s.link.leave()
+		t.hub.drop(t)
+		switch {
+		case started != nil:
+			if why == nil {
+				why = fault.Canceled.With("the subscription was cancelled")
+			}
+			started(why)
+			s.sink.ended(nil)
+		default:
+			s.sink.ended(why)
+		}
+	}
+}
