@@ -1,0 +1,249 @@
+package session_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+var all = []string{"read", "append", "share", "revoke"}
+
+func put(key string) anOp { return op("put", "key", key, "payload", raw(`{}`)) }
+
+func TestShare(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create("actor", "ann")
+	id, _ := newRef(o.session)
+	share := op("share", "ref", id, "hash", sha(id), "rights", []string{"read", "append"}, "methods", []string{"put"},
+		"expires_at", w.store.Now+1000, "from", 3, "redemptions", 2, "label", "for bob", "actor", "ann/bob")
+	r := o.apply(share)
+	if r["ref"] != id || r["epoch"].(float64) != 1 || r["cursor"].(float64) != 2 {
+		t.Fatalf("result %v", r)
+	}
+	g := w.store.Grant(id)
+	if g.Parent != o.ref || g.Owner || g.Epoch != 1 || g.Rights != capability.Read|capability.Append || g.Expires != w.store.Now+1000 ||
+		g.From != 3 || g.Limit != 2 || g.Label != "for bob" || g.Actor != "ann/bob" || !slices.Equal(g.Methods, []string{"put"}) {
+		t.Fatalf("grant %+v", g)
+	}
+	if ev := o.last(); ev.Key != "ref/"+id || strings.Contains(string(ev.Payload), sha(id)) || !strings.Contains(string(ev.Payload), `"rights":["read","append"]`) {
+		t.Fatalf("event %s %s", ev.Key, ev.Payload)
+	}
+	o.refuse(ledger.Rejected, fault.AlreadyExists, share)
+	foreign, _ := newRef(capability.SessionPrefix + "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+	o.refuse(ledger.Rejected, fault.BadArgument, op("share", "ref", foreign, "hash", sha(foreign), "rights", []string{"read"}))
+
+	bob := o.under(id)
+	bob.apply(put("message/a"))
+	mustEqual(t, "actor", bob.last().Actor, "ann/bob")
+	bob.refuse(ledger.Denied, fault.MissingRight, op("remove", "key", "message/a"))
+	bob.refuse(ledger.Denied, fault.MissingRight, op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}))
+	w.store.Now += 1000
+	bob.refuse(ledger.Denied, fault.Expired, put("message/b"))
+}
+
+func TestNoWideningByShare(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	p := o.under(o.share([]string{"read", "append", "share"}, "methods", []string{"put", "begin"}, "expires_at", w.store.Now+1000, "from", 5, "redemptions", 3))
+	id, _ := newRef(o.session)
+	for name, args := range map[string][]any{
+		"rights":      {"rights", all},
+		"methods":     {"rights", []string{"append"}, "methods", []string{"remove"}},
+		"expiry":      {"rights", []string{"read"}, "expires_at", w.store.Now + 1001},
+		"from":        {"rights", []string{"read"}, "from", 4},
+		"redemptions": {"rights", []string{"read"}, "redemptions", 4},
+		"actor":       {"rights", []string{"read"}, "actor", "somebody"},
+	} {
+		out := p.refuse(ledger.Rejected, fault.Widening, op("share", append([]any{"ref", id, "hash", sha(id)}, args...)...))
+		if out.Message == "" {
+			t.Errorf("%s: no message", name)
+		}
+	}
+	p.apply(op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}))
+	if g := w.store.Grant(id); g.From != 5 || g.Limit != 3 || g.Expires != w.store.Now+1000 {
+		t.Fatalf("a child does not take its parent's limits: %+v", g)
+	}
+}
+
+func TestRevoke(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	a := o.under(o.share(all))
+	b := a.under(a.share(all))
+	c := b.under(b.share(all))
+	sibling := o.under(o.share(all))
+
+	unknown, _ := newRef(o.session)
+	o.refuse(ledger.Rejected, fault.NotFound, op("revoke", "ref", unknown))
+	o.refuse(ledger.Rejected, fault.NotFound, op("revoke", "ref", w.space))
+	sibling.refuse(ledger.Denied, fault.MissingRight, op("revoke", "ref", b.ref))
+	c.refuse(ledger.Denied, fault.MissingRight, op("revoke", "ref", b.ref)) // not upwards
+	b.refuse(ledger.Denied, fault.MissingRight, op("revoke", "ref", o.ref))
+
+	gen := w.store.Session(o.session).AuthGen
+	r := a.apply(op("revoke", "ref", b.ref))
+	cut := r["cut"].(float64)
+	mustEqual(t, "the cut is the event's own cursor", cut, r["cursor"].(float64))
+	for _, dead := range []*writer{b, c} {
+		out := dead.refuse(ledger.Denied, fault.Revoked, put("message/x"))
+		if !strings.Contains(out.Message, "cursor") {
+			t.Errorf("message: %s", out.Message)
+		}
+		if g := w.store.Grant(dead.ref); g.Cut != uint64(cut) || g.RevokeBy != a.ref {
+			t.Errorf("grant %+v", g)
+		}
+	}
+	mustEqual(t, "authority generation", w.store.Session(o.session).AuthGen, gen+1)
+	a.apply(put("message/a"))
+	sibling.apply(put("message/s"))
+
+	r = o.apply(op("revoke", "ref", c.ref)) // dead already: its old cut, no event
+	if r["unchanged"] != true || r["cut"].(float64) != cut {
+		t.Fatalf("a second revoke gave %v", r)
+	}
+	sibling.apply(op("revoke", "ref", sibling.ref)) // itself
+	sibling.refuse(ledger.Denied, fault.Revoked, put("message/s"))
+}
+
+func TestBumpEpoch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	a := o.under(o.share(all))
+	reader := o.under(o.share([]string{"read", "append"}))
+	reader.refuse(ledger.Denied, fault.MissingRight, op("bumpEpoch"))
+	r := o.apply(op("bumpEpoch"))
+	if r["epoch"].(float64) != 2 || r["cut"] != r["cursor"] {
+		t.Fatalf("result %v", r)
+	}
+	out := a.refuse(ledger.Denied, fault.StaleEpoch, put("message/a"))
+	if !strings.Contains(out.Message, "epoch 1") || !strings.Contains(out.Message, "epoch 2") {
+		t.Fatalf("message: %s", out.Message)
+	}
+	b := o.under(o.share(all))
+	mustEqual(t, "epoch of a new share", w.store.Grant(b.ref).Epoch, 2)
+	b.apply(put("message/b"))
+	o.apply(put("message/o"))
+}
+
+// All in one transaction: what one submission revokes the next one lacks, down
+// to refs minted in the same group or not read before.
+func TestRevokeInsideAGroup(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	a := o.under(o.share(all))
+	b := a.under(a.share(all))
+	minted, _ := newRef(o.session)
+	m := b.under(minted)
+	answers, published := w.commit(
+		b.batch(false, put("message/1"), op("share", "ref", minted, "hash", sha(minted), "rights", []string{"append"})),
+		m.batch(false, put("message/2")),
+		o.batch(false, put("message/3"), op("revoke", "ref", a.ref), put("message/4")),
+		b.batch(false, put("message/5")),
+		m.batch(false, put("message/6")),
+		a.batch(true, put("message/7"), put("message/8")),
+	)
+	var got []ledger.Status
+	for _, a := range answers {
+		for _, o := range a.Outcomes {
+			got = append(got, o.Status)
+		}
+	}
+	want := []ledger.Status{1, 1, 1, 1, 1, 1, ledger.Denied, ledger.Denied, ledger.BatchAborted, ledger.BatchAborted}
+	if !slices.Equal(got, want) {
+		t.Fatalf("statuses %v, want %v", got, want)
+	}
+	for _, id := range []string{a.ref, b.ref, minted} {
+		if g := w.store.Grant(id); g.Revoked == 0 || g.RevokeBy != o.ref {
+			t.Fatalf("%+v", g)
+		}
+	}
+	denials := 0
+	for _, row := range w.store.Audit() {
+		if row.Act == capability.AuditDenial {
+			denials++
+			if row.Reason != fault.Revoked || row.Op == "" || row.Actor == "" {
+				t.Fatalf("audit %+v", row)
+			}
+		}
+	}
+	mustEqual(t, "denials audited", denials, 3)
+	mustEqual(t, "answers' cursors", answers[5].Cursor, published.Sessions[0].Row.Cursor)
+}
+
+// An atomic batch that revokes and fails has revoked nothing.
+func TestUndoneRevoke(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	a := o.under(o.share(all))
+	b := a.under(a.share(all))
+	answers, _ := w.commit(
+		o.batch(true, op("revoke", "ref", a.ref), op("bumpEpoch"), put("nonsense")),
+		b.batch(false, put("message/b")),
+		o.batch(false, op("revoke", "ref", b.ref)),
+		a.batch(false, put("message/a")),
+		b.batch(false, put("message/c")),
+	)
+	for i, want := range []ledger.Status{ledger.BatchAborted, ledger.Applied, ledger.Applied, ledger.Applied, ledger.Denied} {
+		if got := answers[i].Outcomes[0].Status; got != want {
+			t.Errorf("submission %d: %d (%s), want %d", i, got, answers[i].Outcomes[0].Message, want)
+		}
+	}
+}
+
+func TestDirect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	a := o.under(o.share(all))
+	reader := a.share([]string{"read"})
+	direct := func(ref string, d session.Direct) session.Answer {
+		answers, _ := w.commit(session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: ref, Direct: &d})
+		return answers[0]
+	}
+	if ans := direct(reader, session.Direct{Ref: reader}); ans.Err == nil || ans.Err.Code != fault.MissingRight {
+		t.Fatalf("%+v", ans)
+	}
+	if ans := direct(a.ref, session.Direct{Ref: o.ref}); ans.Err == nil || ans.Err.Code != fault.MissingRight {
+		t.Fatalf("%+v", ans)
+	}
+	ans := direct(a.ref, session.Direct{Ref: reader})
+	ev := o.last()
+	if ans.Err != nil || ans.Cut != ev.Cursor || ans.Epoch != 1 || ev.Method != "revoke" || ev.Op != "" || ev.Outbox != "" || ev.Ref != a.ref {
+		t.Fatalf("%+v %+v", ans, ev)
+	}
+	again := direct(a.ref, session.Direct{Ref: reader})
+	if again.Err != nil || again.Cut != ans.Cut || again.Cursor != ans.Cursor {
+		t.Fatalf("%+v", again)
+	}
+	ans = direct(o.ref, session.Direct{Epoch: true})
+	if ans.Err != nil || ans.Cut != o.last().Cursor || ans.Epoch != 2 {
+		t.Fatalf("%+v", ans)
+	}
+	if ans := direct(a.ref, session.Direct{Epoch: true}); ans.Err == nil || ans.Err.Code != fault.StaleEpoch {
+		t.Fatalf("%+v", ans)
+	}
+	// The one who made the session acts through its space object, once it has proven its outbox.
+	sub := session.Submission{Batch: ledger.Batch{Session: o.session, Outbox: o.outbox}, Ref: o.ref, Space: w.space, Direct: &session.Direct{Epoch: true}}
+	answers, _ := w.commit(sub)
+	if answers[0].Err != nil || answers[0].Epoch != 3 {
+		t.Fatalf("%+v", answers[0])
+	}
+	acts := map[capability.AuditAct]int{}
+	for _, row := range w.store.Audit() {
+		acts[row.Act]++
+	}
+	if acts[capability.AuditDenial] != 3 || acts[capability.AuditRevoke] != 1 || acts[capability.AuditBump] != 2 || acts[capability.AuditShare] != 3 {
+		t.Fatalf("audit %v", acts)
+	}
+}

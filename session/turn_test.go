@@ -1,0 +1,302 @@
+package session_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func TestTurnLifecycle(t *testing.T) {
+	t.Parallel()
+	const none = session.TurnStatus(0)
+	steps := []session.TurnStep{session.StepBegin, session.StepResume, session.StepLapse, session.StepComplete, session.StepFail, session.StepAbort}
+	type cell struct {
+		to   session.TurnStatus
+		code fault.Code
+	}
+	ended := []cell{{0, fault.TurnEnded}, {0, fault.TurnEnded}, {0, fault.TurnEnded}, {0, fault.TurnEnded}, {0, fault.TurnEnded}, {0, fault.TurnEnded}}
+	open := []cell{{0, fault.TurnOpen}, {session.Streaming, 0}, {session.Interrupted, 0}, {session.Completed, 0}, {session.Failed, 0}, {session.Aborted, 0}}
+	for from, row := range map[session.TurnStatus][]cell{
+		none:                {{session.Streaming, 0}, {0, fault.NotFound}, {0, fault.NotFound}, {0, fault.NotFound}, {0, fault.NotFound}, {0, fault.NotFound}},
+		session.Streaming:   open,
+		session.Interrupted: open,
+		session.Completed:   ended,
+		session.Failed:      ended,
+		session.Aborted:     ended,
+	} {
+		for i, want := range row {
+			to, err := from.Next(steps[i])
+			if want.code != 0 {
+				if err == nil || err.Code != want.code || to != from {
+					t.Errorf("%s, step %d: %s, %v; want %s", from, i, to, err, want.code)
+				}
+			} else if err != nil || to != want.to {
+				t.Errorf("%s, step %d: %s, %v; want %s", from, i, to, err, want.to)
+			}
+		}
+	}
+}
+
+func TestAppendText(t *testing.T) {
+	t.Parallel()
+	o := newWorld(t).create()
+	delta := func(offset int, text string) anOp {
+		return op("appendText", "key", "part/m/p", "offset", offset, "text", text)
+	}
+	o.refuse(ledger.Rejected, fault.NotFound, delta(0, "x")) // no turn
+	o.apply(op("begin", "message", "m", "payload", raw(`{"role":"assistant"}`)))
+	o.refuse(ledger.Rejected, fault.NotFound, delta(0, "x")) // no part
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"type":"text","text":5}`)))
+	o.refuse(ledger.Rejected, fault.BadPayload, delta(0, "x"))
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"type":"text"}`)))
+	r := o.apply(delta(0, "Grüße, "))
+	mustEqual(t, "length in bytes", r["length"].(float64), 9)
+	out := o.refuse(ledger.Rejected, fault.WrongOffset, delta(7, "x"))
+	mustEqual(t, "present length", out.At, 9)
+	r = o.apply(delta(9, ""))
+	mustEqual(t, "an empty delta", r["unchanged"], any(true))
+	o.apply(op("appendText", "key", "part/m/p", "offset", 9, "text", raw(`"\ud83d\ude00<&>\u0000\u2028"`)))
+	var part struct{ Text string }
+	if err := json.Unmarshal([]byte(o.payload("part/m/p")), &part); err != nil {
+		t.Fatal(err)
+	}
+	mustEqual(t, "text", part.Text, "Grüße, 😀<&>\x00\u2028")
+
+	// A put replaces, deltas and all; one that is equal to what stands there changes nothing.
+	now := o.payload("part/m/p")
+	r = o.apply(op("put", "key", "part/m/p", "payload", json.RawMessage(now)))
+	mustEqual(t, "an equal put", r["unchanged"], any(true))
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"ab"}`)))
+	o.refuse(ledger.Rejected, fault.WrongOffset, delta(9, "c"))
+	o.apply(delta(2, "c"))
+	mustEqual(t, "part", o.payload("part/m/p"), `{"text":"abc"}`)
+
+	other := o.under(o.share([]string{"read", "append"}))
+	other.refuse(ledger.Rejected, fault.NotYourTurn, delta(3, "d"))
+	o.w.cfg.Limits.TextBytes = 4
+	o.refuse(ledger.Rejected, fault.TooLarge, delta(3, "de"))
+	o.apply(delta(3, "d"))
+
+	o.apply(op("finalize", "message", "m", "status", "completed"))
+	o.refuse(ledger.Rejected, fault.TurnEnded, delta(4, "e"))
+	o.refuse(ledger.Rejected, fault.TurnEnded, op("begin", "message", "m", "payload", raw(`{}`)))
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"late"}`)))
+}
+
+func TestFinalize(t *testing.T) {
+	t.Parallel()
+	for _, status := range []string{"completed", "failed", "aborted"} {
+		t.Run(status, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			o := w.create()
+			o.refuse(ledger.Rejected, fault.NotFound, op("finalize", "message", "m", "status", status))
+			o.apply(op("begin", "message", "m", "payload", raw(`{"role":"assistant", "time":{"created":1}}`)))
+			o.refuse(ledger.Rejected, fault.TurnOpen, op("begin", "message", "m", "payload", raw(`{}`)))
+			o.refuse(ledger.Rejected, fault.TurnOpen, op("remove", "key", "message/m"))
+			o.apply(op("put", "key", "part/m/text", "payload", raw(`{"text":"a", "time":{"start":5}}`)))
+			o.apply(op("appendText", "key", "part/m/text", "offset", 1, "text", "bc"))
+			o.apply(op("put", "key", "part/m/tool1", "payload", raw(`{"state":{"status":"pending","input":{}}}`)))
+			o.apply(op("put", "key", "part/m/tool2", "payload", raw(`{"state":{"status":"running","time":{"start":7}}}`)))
+			o.apply(op("put", "key", "part/m/tool3", "payload", raw(`{"state":{"status":"completed"}}`)))
+			o.apply(op("put", "key", "part/m2/tool", "payload", raw(`{"state":{"status":"running"}}`)))
+			done := op("finalize", "message", "m", "status", status, "usage", raw(`{"input":3}`), "error", raw(`{"name":"x"}`),
+				"parts", raw(`[{"id":"step","payload":{"type":"step-finish"},"schema_version":2},{"id":"tool3","payload":{"state":{"status":"running"}}}]`))
+			before := w.store.Session(o.session).Cursor
+			r := o.apply(done)
+			mustEqual(t, "one event", r["cursor"].(float64), float64(before+1))
+			mustEqual(t, "state", o.turn("m").String(), status)
+			now := w.store.Now
+			for key, want := range map[string]string{
+				"message/m":    fmt.Sprintf(`{"role":"assistant", "time":{"created":1,"completed":%d},"tokens":{"input":3},"error":{"name":"x"}}`, now),
+				"part/m/text":  fmt.Sprintf(`{"text":"abc", "time":{"start":5,"end":%d}}`, now),
+				"part/m/tool1": `{"state":{"status":"error","input":{},"error":"turn ` + status + `"}}`,
+				"part/m/tool2": fmt.Sprintf(`{"state":{"status":"error","time":{"start":7,"end":%d},"error":"turn `+status+`"}}`, now),
+				"part/m/tool3": `{"state":{"status":"error","error":"turn ` + status + `"}}`,
+				"part/m/step":  `{"type":"step-finish"}`,
+				"part/m2/tool": `{"state":{"status":"running"}}`,
+			} {
+				mustEqual(t, key, o.payload(key), want)
+			}
+
+			w.store.Now += 5000
+			r = o.apply(done) // an equal second one
+			if r["unchanged"] != true || r["status"] != status {
+				t.Fatalf("the equal second finalize gave %v", r)
+			}
+			o.refuse(ledger.Rejected, fault.TurnEnded, op("finalize", "message", "m", "status", status))
+			o.refuse(ledger.Rejected, fault.TurnEnded, op("finalize", "message", "m", "status", "failed", "completed", 9))
+			o.apply(op("remove", "key", "message/m"))
+			o.refuse(ledger.Rejected, fault.TurnEnded, op("begin", "message", "m", "payload", raw(`{}`)))
+		})
+	}
+}
+
+func TestFinalizeGivenValues(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{"time":{"completed":4}}`)))
+	o.apply(op("finalize", "message", "m", "status", "completed"))
+	mustEqual(t, "a time that was there stays", o.payload("message/m"), `{"time":{"completed":4}}`)
+
+	o.apply(op("begin", "message", "n", "payload", raw(`{"time":{"completed":4}}`)))
+	o.apply(op("finalize", "message", "n", "status", "completed", "completed", 77, "payload", raw(` {"v":2, "time": 3} `), "schema_version", 2))
+	mustEqual(t, "a time of another shape stays", o.payload("message/n"), `{"v":2, "time": 3}`)
+
+	o.apply(op("begin", "message", "k", "payload", raw(`{}`)))
+	o.apply(op("finalize", "message", "k", "status", "failed", "completed", 77))
+	mustEqual(t, "a time that was given", o.payload("message/k"), `{"time":{"completed":77}}`)
+
+	w.cfg.Limits.EventBytes = 200
+	o.apply(op("begin", "message", "big", "payload", raw(`{}`)))
+	o.refuse(ledger.Rejected, fault.TooLarge, op("finalize", "message", "big", "status", "completed", "payload", raw(`{"x":"%0200d"}`, 0)))
+	o.apply(op("finalize", "message", "big", "status", "completed"))
+}
+
+func TestWhoMayFinalize(t *testing.T) {
+	t.Parallel()
+	o := newWorld(t).create()
+	begin := func(m string) { o.apply(op("begin", "message", m, "payload", raw(`{}`))) }
+	end := func(m, status string) anOp { return op("finalize", "message", m, "status", status) }
+	writer := o.under(o.share([]string{"read", "append"}))
+	moderator := o.under(o.share([]string{"read", "revoke"}))
+
+	begin("a")
+	writer.refuse(ledger.Rejected, fault.NotYourTurn, end("a", "completed"))
+	writer.refuse(ledger.Rejected, fault.NotYourTurn, end("a", "aborted"))
+	moderator.refuse(ledger.Denied, fault.MissingRight, end("a", "failed"))
+	moderator.refuse(ledger.Denied, fault.MissingRight, op("put", "key", "session", "payload", raw(`{}`)))
+	moderator.apply(end("a", "aborted"))
+	mustEqual(t, "state", o.turn("a"), session.Aborted)
+
+	// The owner too ends another's turn only as aborted.
+	writer.apply(op("begin", "message", "b", "payload", raw(`{}`)))
+	o.refuse(ledger.Rejected, fault.NotYourTurn, end("b", "completed"))
+	o.apply(end("b", "aborted"))
+	writer.refuse(ledger.Rejected, fault.TurnEnded, end("b", "completed"))
+}
+
+func TestLease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	other := o.under(o.share([]string{"read", "append"}))
+	second := int64(1000)
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	o.apply(op("begin", "message", "n", "payload", raw(`{}`)))
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{}`)))
+	cursor := func() uint64 { return w.store.Session(o.session).Cursor }
+
+	// Renewed by any op, a refused one too; by no one else's.
+	w.store.Now += 20 * second
+	o.refuse(ledger.Rejected, fault.BadKey, op("put", "key", "x", "payload", raw(`{}`)))
+	w.store.Now += 20 * second
+	other.apply(op("put", "key", "message/other", "payload", raw(`{}`)))
+	if p := w.lapse(false, o.session); len(p.Sessions) != 0 {
+		t.Fatalf("interrupted before the lease ran out: %+v", p)
+	}
+	at := cursor()
+	w.store.Now += 10 * second
+	p := w.lapse(false, o.session)
+	if len(p.Sessions) != 1 || len(p.Sessions[0].Events) != 2 || cursor() != at+2 {
+		t.Fatalf("lapse published %+v", p)
+	}
+	for i, m := range []string{"m", "n"} {
+		ev := p.Sessions[0].Events[i]
+		mustEqual(t, "state of "+m, o.turn(m), session.Interrupted)
+		if ev.Method != session.MethodInterrupted || ev.Key != "message/"+m || ev.Op != "" || ev.Outbox != "" || ev.Ref != "" {
+			t.Fatalf("event %+v", ev)
+		}
+	}
+	if p := w.lapse(false, o.session, o.session); len(p.Sessions) != 0 {
+		t.Fatalf("interrupted twice: %+v", p)
+	}
+
+	// Another stream's op leaves it so; its own next op takes it back, without
+	// an event of its own where that op makes one.
+	other.apply(op("put", "key", "message/other", "payload", raw(`{"x":1}`)))
+	mustEqual(t, "state", o.turn("m"), session.Interrupted)
+	at = cursor()
+	o.apply(op("appendText", "key", "part/m/p", "offset", 0, "text", "late"))
+	mustEqual(t, "cursor", cursor(), at+1)
+	mustEqual(t, "state of m", o.turn("m"), session.Streaming)
+	mustEqual(t, "state of n", o.turn("n"), session.Streaming)
+
+	// An op that makes none is followed by a system event for each turn.
+	w.store.Now += 31 * second
+	w.lapse(false, o.session)
+	at = cursor()
+	o.apply(op("put", "key", "part/m/q", "payload", raw(`{}`)))
+	mustEqual(t, "cursor after an op with an event", cursor(), at+1)
+	w.store.Now += 31 * second
+	w.lapse(false, o.session)
+	at = cursor()
+	r := o.apply(op("put", "key", "part/m/q", "payload", raw(`{}`)))
+	if r["unchanged"] != true || cursor() != at+2 || o.last().Method != session.MethodResumed || o.turn("m") != session.Streaming {
+		t.Fatalf("result %v, cursor %d after %d, %s", r, cursor(), at, o.last().Method)
+	}
+
+	// On a start every streaming turn is interrupted; it can be ended from there.
+	w.lapse(true, o.session)
+	mustEqual(t, "state", o.turn("m"), session.Interrupted)
+	o.apply(op("finalize", "message", "m", "status", "completed"))
+	mustEqual(t, "state", o.turn("m"), session.Completed)
+	mustEqual(t, "state of the other", o.turn("n"), session.Streaming)
+}
+
+// What a dead ref sends is recorded as denied and moves nothing, leases neither.
+func TestDeniedOpsDoNotResume(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	ref := o.share([]string{"read", "append"})
+	g := o.under(ref)
+	g.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	o.apply(op("revoke", "ref", ref))
+	w.store.Now += time.Minute.Milliseconds()
+	w.lapse(false, o.session)
+	g.refuse(ledger.Denied, fault.Revoked, op("put", "key", "message/x", "payload", raw(`{}`)))
+	out := g.try(op("void"))
+	mustEqual(t, "a dead ref's void", out[0].Status, ledger.Denied)
+	mustEqual(t, "state", o.turn("m"), session.Interrupted)
+	o.apply(op("finalize", "message", "m", "status", "aborted"))
+}
+
+// The cost of a delta is its own: flat from the first to the last.
+func TestDeltaCostIsFlat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"%0100000d"}`, 0)))
+	length := 100_000
+	var loads, read, written int
+	for i := range 300 {
+		before := [...]int{w.store.Loads, w.store.Read, w.store.Written}
+		sub := o.batch(false, op("appendText", "key", "part/m/p", "offset", length, "text", "0123456789"))
+		o.acked = o.seq
+		err := w.store.Update(nil, func(tx session.Tx) error {
+			answers, _, err := session.Commit(nil, tx, []session.Submission{sub}, w.cfg)
+			if err == nil && answers[0].Outcomes[0].Status != ledger.Applied {
+				t.Errorf("delta %d: %s", i, answers[0].Outcomes[0].Message)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		length += 10
+		loads, read, written = w.store.Loads-before[0], w.store.Read-before[1], w.store.Written-before[2]
+		if loads != 1 || read != 0 || written > 60 {
+			t.Fatalf("delta %d took %d loads, %d bytes read, %d written", i, loads, read, written)
+		}
+	}
+	mustEqual(t, "records kept", w.store.Records(o.session, o.outbox), 1)
+	w.check(o.session)
+}
