@@ -1,0 +1,127 @@
+// Package migrations holds the schemas of Mooring's databases, embedded in the
+// binary and applied in order, forward only.
+//
+// A Set is one schema's history; Up brings a database to its newest version.
+// Every release adds at most one migration to a set, and each leaves a database
+// that the release before can still work on, so that servers one version apart
+// may share it: Up accepts a database that is one version ahead of the binary
+// and refuses one that is further.
+//
+// Any number of processes may call Up on the same database at once. On Postgres
+// an advisory lock lets one in at a time; on SQLite a migration's transaction
+// does, and who loses the race looks again.
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+//go:embed postgres/*.sql
+var postgresFiles embed.FS
+
+//go:embed sqlite/*.sql
+var sqliteFiles embed.FS
+
+// Set is the history of one schema in one dialect.
+type Set struct {
+	Name    string        // for messages: "server", "outbox"
+	Dialect goose.Dialect // goose.DialectPostgres or goose.DialectSQLite3
+	Table   string        // where the applied versions are kept
+	Files   fs.FS         // the folder's .sql files, at its root
+	Lock    int64         // Postgres: the advisory lock's key
+}
+
+// Postgres and SQLite are the server's schema.
+var (
+	Postgres = Set{Name: "server", Dialect: goose.DialectPostgres, Table: "mooring_version",
+		Files: folder(postgresFiles, "postgres"), Lock: 0x6d6f6f72696e6701}
+	SQLite = Set{Name: "server", Dialect: goose.DialectSQLite3, Table: "mooring_version",
+		Files: folder(sqliteFiles, "sqlite")}
+)
+
+// Up applies what is missing. It fails with fault.Incompatible, having changed
+// nothing, on a database that is more than one version ahead of this binary.
+// On Postgres db must allow two connections. A canceled ctx leaves whole
+// migrations only.
+func Up(ctx context.Context, db *sql.DB, set Set) error {
+	if set.Dialect == goose.DialectPostgres {
+		return upLocked(ctx, db, set)
+	}
+	// Two processes on an empty file may both begin the same migration. The
+	// file's own lock lets one through; the other's fails and finds, when it
+	// looks again, that all is done.
+	var err error
+	for try := range 10 {
+		if err = up(ctx, db, set); err == nil || errors.Is(err, fault.Incompatible) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Duration(try+1) * 20 * time.Millisecond):
+		}
+	}
+	return err
+}
+
+// upLocked holds a Postgres advisory lock for the time of the migration.
+func upLocked(ctx context.Context, db *sql.DB, set Set) (err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("migrate %s: %w", set.Name, err)
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock($1)", set.Lock); err != nil {
+		return fmt.Errorf("migrate %s: lock: %w", set.Name, err)
+	}
+	// Should the unlock not get through, the lock ends with the connection.
+	defer func() {
+		_, unlockErr := conn.ExecContext(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", set.Lock)
+		err = errors.Join(err, unlockErr)
+	}()
+	return up(ctx, db, set)
+}
+
+func up(ctx context.Context, db *sql.DB, set Set) error {
+	provider, err := goose.NewProvider(set.Dialect, db, set.Files,
+		goose.WithTableName(set.Table),
+		goose.WithDisableGlobalRegistry(true),
+		goose.WithLogger(goose.NopLogger()))
+	if err != nil {
+		return fmt.Errorf("migrate %s: %w", set.Name, err)
+	}
+	current, newest, err := provider.GetVersions(ctx)
+	if err != nil {
+		return fmt.Errorf("migrate %s: read version: %w", set.Name, err)
+	}
+	switch {
+	case current > newest+1:
+		return fault.Incompatible.With("the %s database is at version %d and this binary knows %d at most: "+
+			"run a newer mooring (servers may be one version apart, not more)", set.Name, current, newest)
+	case current >= newest:
+		return nil
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("migrate %s: %w", set.Name, err)
+	}
+	return nil
+}
+
+// folder is a folder of an embedded tree as a tree of its own.
+func folder(files embed.FS, name string) fs.FS {
+	sub, err := fs.Sub(files, name)
+	if err != nil {
+		panic("migrations: " + err.Error()) // the name is not a valid path: a defect
+	}
+	return sub
+}

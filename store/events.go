@@ -1,0 +1,93 @@
+// The log: statements and scans of events.
+
+package store
+
+import (
+	"github.com/mooring-rpc/mooring/session"
+)
+
+const eventColumns = `v.session, v.cursor, v.at, v.schema, v.method, v.key, v.ref, v.actor, v.outbox, v.op, v.batch, v.sum, v.hash, v.payload`
+
+var (
+	insertEvents = statement("tiiitttttttbbb", `
+		INSERT INTO events (session, cursor, at, schema, method, key, ref, actor, outbox, op, batch, sum, hash, payload)
+		{values}`)
+
+	readEvents = statement("", `
+		SELECT `+eventColumns+` FROM events v
+		WHERE v.session = {1} AND v.cursor > {2} ORDER BY v.cursor LIMIT {3}`)
+
+	// readLogs gets whole logs up to a cursor each.
+	readLogs = statement("ti", `
+		SELECT `+eventColumns+` FROM {w} CROSS JOIN events v
+		WHERE v.session = w.a AND v.cursor <= w.b ORDER BY v.session, v.cursor`)
+
+	// readDeltas goes over a session's log once, whatever number of parts is
+	// asked for; who reads picks out the keys.
+	readDeltas = statement("ti", `
+		SELECT v.session, v.key, v.cursor, v.payload FROM {w} CROSS JOIN events v
+		WHERE v.session = w.a AND v.cursor > w.b AND v.method = '`+session.MethodAppendText+`'
+		ORDER BY v.session, v.cursor`)
+
+	// openDeltas gets the deltas of a session's open turns.
+	openDeltas = statement("", `
+		SELECT v.session, v.key, v.cursor, v.payload FROM events v
+		WHERE v.session = {1} AND v.method = '`+session.MethodAppendText+`' AND v.cursor > (
+			SELECT MIN(t.begun) FROM turns t WHERE t.session = {1} AND t.status <= 2)
+		ORDER BY v.cursor`)
+
+	purgePayloads = statement("t", `
+		UPDATE events SET payload = NULL WHERE session IN (SELECT a FROM {w}) AND payload IS NOT NULL`)
+)
+
+func scanEvent(row Scanner) (*session.Event, error) {
+	var (
+		e              session.Event
+		cursor, schema int64
+		sum, hash      []byte
+	)
+	err := row.Scan(&e.Session, &cursor, &e.At, &schema, &e.Method, &e.Key, &e.Ref, &e.Actor, &e.Outbox, &e.Op, &e.Batch, &sum, &hash, &e.Payload)
+	if err != nil {
+		return nil, err
+	}
+	e.Cursor, e.Schema = uint64(cursor), uint32(schema)
+	copy(e.Sum[:], sum)
+	copy(e.Hash[:], hash)
+	return &e, nil
+}
+
+func eventValues(e *session.Event) []any {
+	return []any{e.Session, int64(e.Cursor), e.At, int64(e.Schema), e.Method, e.Key, e.Ref, e.Actor, e.Outbox, e.Op, e.Batch,
+		e.Sum[:], e.Hash[:], orNull(e.Payload)}
+}
+
+// eventBytes is about what an event weighs in memory and on a wire.
+func eventBytes(e *session.Event) int {
+	return 256 + len(e.Payload) + len(e.Key) + len(e.Ref) + len(e.Actor)
+}
+
+// delta is one appendText event's text.
+type delta struct {
+	session, key string
+	cursor       uint64
+	text         []byte
+}
+
+func scanDelta(row Scanner) (d delta, err error) {
+	var cursor int64
+	var payload []byte
+	if err := row.Scan(&d.session, &d.key, &cursor, &payload); err != nil {
+		return d, err
+	}
+	d.cursor, d.text = uint64(cursor), session.DeltaText(payload)
+	return d, nil
+}
+
+// orNull is a value for a column that may be NULL: nil bytes must not become
+// an empty value.
+func orNull(b []byte) any {
+	if b == nil {
+		return nil
+	}
+	return b
+}

@@ -1,0 +1,298 @@
+// Load: what a group of batches needs, locked and read in one round trip.
+
+package store
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// tx is a session.Tx on either database.
+type tx struct {
+	run    Runner
+	loaded bool              // the first Load was, with its locks
+	now    int64             // of the first Load
+	before map[string]before // session rows as they were loaded
+	moved  map[string]uint64 // sessions whose commit is to be announced, with their cursor
+}
+
+// before is what Save must know of a session's row as it was.
+type before struct {
+	space, external string
+}
+
+// Load implements session.Tx.
+func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
+	if t.loaded && len(w.Spaces)+len(w.Sessions) > 0 {
+		return nil, fault.Internal.With("load: sessions can be locked only by a transaction's first load")
+	}
+	out := &session.Rows{
+		Sessions: map[string]*session.Row{},
+		Streams:  map[session.StreamKey]*ledger.Stream{},
+		Records:  map[session.StreamKey][]*ledger.Record{},
+		Grants:   map[string]*capability.Grant{},
+		Entries:  map[string]map[string]*session.Entry{},
+		Turns:    map[string]map[string]*session.Turn{},
+		Deltas:   map[string]map[string][]byte{},
+		Logs:     map[string][]*session.Event{},
+		External: map[string]map[string]string{},
+	}
+	t.lock(w, out)
+	if !t.loaded {
+		// After the locks, so that time does not run backwards along a log.
+		t.run.QueueNow(func(now int64) { t.now = now })
+	}
+	t.readLedger(w, out)
+	t.readAuthority(w, out)
+	t.readState(w, out)
+	t.readLogs(w, out)
+	if err := t.run.Flush(ctx); err != nil {
+		return nil, err
+	}
+	t.loaded = true
+	if t.before == nil {
+		t.before = make(map[string]before, len(out.Sessions))
+	}
+	for id, row := range out.Sessions {
+		t.before[id] = before{space: row.Space, external: row.External}
+	}
+	for key, records := range out.Records {
+		out.Records[key] = inOrder(records)
+	}
+	out.Now = t.now
+	return out, nil
+}
+
+// lock queues the locks: spaces in id order, then sessions in id order.
+func (t *tx) lock(w *session.Want, out *session.Rows) {
+	spaces := slices.Clone(w.Spaces)
+	for space := range w.External {
+		spaces = append(spaces, space)
+	}
+	slices.Sort(spaces)
+	for _, space := range slices.Compact(spaces) {
+		how := shareSpace
+		if _, claims := w.External[space]; claims {
+			how = lockSpace
+		}
+		t.run.Queue(how, nil, []any{space}, nil)
+	}
+	if len(w.Sessions) == 0 {
+		return
+	}
+	ids := slices.Clone(w.Sessions)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	rows := make([][]any, len(ids))
+	for i, id := range ids {
+		rows[i] = absent(id)
+	}
+	t.run.Queue(ensureSessions, rows, nil, nil)
+	t.run.Queue(lockSessions, texts(ids), nil, func(row Scanner) error {
+		s, err := scanSession(row)
+		if err == nil {
+			out.Sessions[s.ID] = s
+		}
+		return err
+	})
+}
+
+func (t *tx) readLedger(w *session.Want, out *session.Rows) {
+	t.list(readStreams, streamKeys(w.Streams), func(row Scanner) error {
+		m, err := scanStream(row)
+		if err == nil {
+			out.Streams[session.StreamKey{Session: m.Session, Outbox: m.Outbox}] = m
+		}
+		return err
+	})
+	var ranges, searches [][]any
+	wanted := map[session.StreamKey]map[string]bool{} // op ids
+	for _, r := range w.Records {
+		if r.To != 0 {
+			ranges = append(ranges, []any{r.Stream.Session, r.Stream.Outbox, clamp(r.From), clamp(r.To)})
+		}
+		for _, op := range r.Ops {
+			if wanted[r.Stream] == nil {
+				wanted[r.Stream] = map[string]bool{}
+			}
+			if !wanted[r.Stream][op] {
+				wanted[r.Stream][op] = true
+				searches = append(searches, []any{r.Stream.Session, r.Stream.Outbox, op})
+			}
+		}
+	}
+	t.list(readRecords, ranges, func(row Scanner) error {
+		key, r, err := scanRecord(row)
+		if err == nil {
+			out.Records[key] = append(out.Records[key], r)
+		}
+		return err
+	})
+	t.list(searchRecords, searches, func(row Scanner) error {
+		key, r, err := scanRecord(row)
+		if err != nil {
+			return err
+		}
+		holds := func(o ledger.Outcome) bool { return wanted[key][o.OpID] }
+		if slices.ContainsFunc(r.Outcomes, holds) {
+			out.Records[key] = append(out.Records[key], r)
+		}
+		return nil
+	})
+}
+
+func (t *tx) readAuthority(w *session.Want, out *session.Rows) {
+	grant := func(row Scanner) error {
+		g, err := scanGrant(row)
+		// A ref wanted twice over stays one row, whoever has it already.
+		if err == nil && out.Grants[g.ID] == nil {
+			out.Grants[g.ID] = g
+		}
+		return err
+	}
+	t.list(readGrants, refs(w.Grants), grant)
+	t.list(readLineages, refs(w.Lineages), grant)
+	var externals [][]any
+	for space, ids := range w.External {
+		for _, id := range ids {
+			externals = append(externals, []any{space, id})
+		}
+	}
+	t.list(readExternals, externals, func(row Scanner) error {
+		var space, external, id string
+		if err := row.Scan(&space, &external, &id); err != nil {
+			return err
+		}
+		put(out.External, space, external, id)
+		return nil
+	})
+}
+
+func (t *tx) readState(w *session.Want, out *session.Rows) {
+	t.list(readHeads, pairs(w.Heads), func(row Scanner) error {
+		e, err := scanEntry(row, false)
+		if err == nil {
+			put(out.Entries, e.Session, e.Key, e)
+		}
+		return err
+	})
+	// After the heads: where both are wanted, the one with the value stays.
+	entry := func(row Scanner) error {
+		e, err := scanEntry(row, true)
+		if err == nil {
+			put(out.Entries, e.Session, e.Key, e)
+		}
+		return err
+	}
+	t.list(readEntries, pairs(w.Entries), entry)
+	ranges := pairs(w.Prefixes)
+	for i, r := range ranges {
+		ranges[i] = append(r, above(r[1].(string)))
+	}
+	t.list(readRanges, ranges, entry)
+
+	turn := func(row Scanner) error {
+		u, err := scanTurn(row)
+		if err == nil && out.Turns[u.Session][u.Message] == nil {
+			put(out.Turns, u.Session, u.Message, u)
+		}
+		return err
+	}
+	t.list(readOpenTurns, texts(w.Turns), turn)
+	t.list(readTurns, pairs(w.TurnsOf), turn)
+}
+
+func (t *tx) readLogs(w *session.Want, out *session.Rows) {
+	var deltas [][]any
+	for id, parts := range w.Deltas {
+		first := uint64(math.MaxUint64)
+		for _, after := range parts {
+			first = min(first, after)
+		}
+		if len(parts) > 0 {
+			deltas = append(deltas, []any{id, clamp(first)})
+		}
+	}
+	t.list(readDeltas, deltas, func(row Scanner) error {
+		d, err := scanDelta(row)
+		if err != nil {
+			return err
+		}
+		if after, wanted := w.Deltas[d.session][d.key]; wanted && d.cursor > after {
+			put(out.Deltas, d.session, d.key, append(out.Deltas[d.session][d.key], d.text...))
+		}
+		return nil
+	})
+	var logs [][]any
+	for id, to := range w.Logs {
+		logs = append(logs, []any{id, clamp(to)})
+	}
+	t.list(readLogs, logs, func(row Scanner) error {
+		e, err := scanEvent(row)
+		if err == nil {
+			out.Logs[e.Session] = append(out.Logs[e.Session], e)
+		}
+		return err
+	})
+}
+
+// list queues a statement on a list, if there is anything in it.
+func (t *tx) list(s *Statement, list [][]any, each func(Scanner) error) {
+	if len(list) > 0 {
+		t.run.Queue(s, list, nil, each)
+	}
+}
+
+// inOrder sorts records by their first seq and drops repeats.
+func inOrder(records []*ledger.Record) []*ledger.Record {
+	sort.Slice(records, func(i, j int) bool { return records[i].FirstSeq < records[j].FirstSeq })
+	return slices.CompactFunc(records, func(a, b *ledger.Record) bool { return a.FirstSeq == b.FirstSeq })
+}
+
+// pairs is a map of lists as a list of two columns, in order.
+func pairs(m map[string][]string) [][]any {
+	var list [][]any
+	for _, a := range sortedKeys(m) {
+		for _, b := range m[a] {
+			list = append(list, []any{a, b})
+		}
+	}
+	return list
+}
+
+func streamKeys(keys []session.StreamKey) [][]any {
+	list := make([][]any, len(keys))
+	for i, k := range keys {
+		list[i] = []any{k.Session, k.Outbox}
+	}
+	return list
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// put sets m[a][b].
+func put[V any](m map[string]map[string]V, a, b string, v V) {
+	if m[a] == nil {
+		m[a] = map[string]V{}
+	}
+	m[a][b] = v
+}
+
+// clamp is a bound that a peer may have named, as far as the database counts.
+func clamp(v uint64) int64 {
+	return int64(min(v, math.MaxInt64))
+}

@@ -1,0 +1,190 @@
+// Transactions, and how their statements are sent: what is queued goes out
+// together, the beginning with the first and the commit with the last.
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mooring-rpc/mooring/store"
+)
+
+// backend implements store.Backend.
+type backend struct {
+	pool   *pgxpool.Pool
+	log    *slog.Logger
+	closed atomic.Bool
+}
+
+var (
+	readWrite = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+	readOnly  = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+)
+
+// Update implements store.Backend.
+func (b *backend) Update(ctx context.Context, fn func(store.Runner) error) error {
+	return b.transaction(ctx, readWrite, fn)
+}
+
+// Snapshot implements store.Backend.
+func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) error {
+	return b.transaction(ctx, readOnly, fn)
+}
+
+func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn func(store.Runner) error) (err error) {
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil && b.closed.Load() {
+		return store.ErrClosed
+	}
+	if err != nil {
+		return fmt.Errorf("connect: %w", translate(ctx, err))
+	}
+	defer conn.Release()
+	r := &runner{conn: conn.Conn(), batch: &pgx.Batch{}}
+	r.batch.BeginTx(options)
+	defer r.rollback(ctx) // for errors, and for a panic on its way to whoever recovers
+	if err := fn(r); err != nil {
+		return err
+	}
+	return r.commit(ctx, options.AccessMode == pgx.ReadOnly)
+}
+
+// runner implements store.Runner on one connection.
+type runner struct {
+	conn  *pgx.Conn
+	batch *pgx.Batch
+	begun bool
+	ended bool
+}
+
+// Queue implements store.Runner.
+func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(store.Scanner) error) {
+	if s.Postgres == "" {
+		return
+	}
+	if len(s.Columns) > 0 {
+		args = append(arrays(s.Columns, list), args...)
+	}
+	q := r.batch.Queue(s.Postgres, args...)
+	if each == nil {
+		return
+	}
+	q.Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := each(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+}
+
+// arrays turns a list's rows into one array a column.
+func arrays(columns []store.Column, list [][]any) []any {
+	args := make([]any, len(columns))
+	for i, c := range columns {
+		switch c {
+		case store.Text:
+			args[i] = column[string](list, i)
+		case store.Int:
+			args[i] = column[int64](list, i)
+		case store.Bytes:
+			args[i] = column[[]byte](list, i)
+		}
+	}
+	return args
+}
+
+// column is a list's column; a nil value is a NULL of a column of bytes.
+func column[T any](list [][]any, i int) []T {
+	values := make([]T, len(list))
+	for n, row := range list {
+		if row[i] != nil {
+			values[n] = row[i].(T)
+		}
+	}
+	return values
+}
+
+const databaseClock = `SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`
+
+// QueueNow implements store.Runner.
+func (r *runner) QueueNow(each func(int64)) {
+	r.batch.Queue(databaseClock).QueryRow(func(row pgx.Row) error {
+		var now int64
+		if err := row.Scan(&now); err != nil {
+			return err
+		}
+		each(now)
+		return nil
+	})
+}
+
+// Flush implements store.Runner.
+func (r *runner) Flush(ctx context.Context) error {
+	if r.batch.Len() == 0 {
+		return nil
+	}
+	batch := r.batch
+	r.batch, r.begun = &pgx.Batch{}, true
+	return translate(ctx, r.conn.SendBatch(ctx, batch).Close())
+}
+
+// commit sends what is queued together with the commit. Once a commit is on
+// its way it is waited for, also when the caller gives up: its outcome matters.
+func (r *runner) commit(ctx context.Context, reading bool) error {
+	if err := ctx.Err(); err != nil {
+		return translate(ctx, err)
+	}
+	if !r.begun && r.batch.Len() <= 1 { // the beginning alone: nothing was done
+		return nil
+	}
+	r.batch.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
+		if tag.String() == "ROLLBACK" {
+			return errors.New("commit: the transaction was rolled back")
+		}
+		return nil
+	})
+	if !reading {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+	}
+	if err := r.Flush(ctx); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	r.ended = true
+	return nil
+}
+
+// rollback ends a transaction that is not to be; without a link there is
+// nothing to do, since the database rolls back by itself.
+func (r *runner) rollback(ctx context.Context) {
+	if !r.begun || r.ended || r.conn.IsClosed() || r.conn.PgConn().TxStatus() == 'I' {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	// A failure leaves the connection in a state in which the pool drops it.
+	_, _ = r.conn.Exec(ctx, "rollback")
+}
+
+// Ping implements store.Backend.
+func (b *backend) Ping(ctx context.Context) error {
+	return translate(ctx, b.pool.Ping(ctx))
+}
+
+// Close implements store.Backend.
+func (b *backend) Close() error {
+	b.closed.Store(true)
+	b.pool.Close()
+	return nil
+}

@@ -1,0 +1,97 @@
+// Listening for other servers' commits: a hint that comes at once. Whatever is
+// missed while the link is down is found by who polls.
+
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/mooring-rpc/mooring/store"
+)
+
+const (
+	listenRetryMin = 50 * time.Millisecond
+	listenRetryMax = 5 * time.Second
+	// listenProbe is how long the link may be silent before it is tried.
+	listenProbe = 15 * time.Second
+)
+
+// Listen implements store.Backend. It uses a connection of its own.
+func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error {
+	wait := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(listenRetryMin),
+		backoff.WithMaxInterval(listenRetryMax),
+		backoff.WithMaxElapsedTime(0))
+	for {
+		err := b.listenOnce(ctx, func(session string, cursor uint64) {
+			wait.Reset()
+			heard(session, cursor)
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		pause := wait.NextBackOff()
+		b.log.Warn("lost the database's announcements; polling goes on", "retry_in", pause, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (b *backend) listenOnce(ctx context.Context, heard func(string, uint64)) (err error) {
+	config := b.pool.Config().ConnConfig
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
+		id, cursor, ok := parse(n.Payload)
+		if n.Channel == store.Channel && ok {
+			heard(id, cursor)
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(end) // a dead link has nothing to say
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+store.Channel); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	heard("", 0) // what came before was not heard
+	for {
+		if err := b.hear(ctx, conn); err != nil {
+			return err
+		}
+	}
+}
+
+// hear waits for an announcement, and tries the link when none comes.
+func (b *backend) hear(ctx context.Context, conn *pgx.Conn) error {
+	quiet, cancel := context.WithTimeout(ctx, listenProbe)
+	defer cancel()
+	err := conn.PgConn().WaitForNotification(quiet)
+	if err == nil || ctx.Err() != nil || quiet.Err() == nil || conn.IsClosed() {
+		return err
+	}
+	probe, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return conn.Ping(probe)
+}
+
+// parse reads an announcement: a session id, a space, a cursor.
+func parse(payload string) (session string, cursor uint64, ok bool) {
+	session, text, found := strings.Cut(payload, " ")
+	cursor, err := strconv.ParseUint(text, 10, 64)
+	return session, cursor, found && err == nil && session != ""
+}

@@ -1,0 +1,146 @@
+// Package postgres keeps servers' stores in a Postgres database, which any
+// number of servers may share.
+//
+// Isolation is READ COMMITTED with row locks: a transaction locks its sessions'
+// rows in id order and reads all else after that. Statements of a transaction
+// are sent together (pipelined), so that a group of batches takes two round
+// trips: one that locks and reads, one that writes and commits. What is
+// committed is announced by NOTIFY in the same transaction.
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/migrations"
+	"github.com/mooring-rpc/mooring/store"
+)
+
+// Config says where the store is.
+type Config struct {
+	// URL is the database's, postgres://…, or a key=value connection string.
+	URL string
+	// MaxConns bounds the connections; four for each processor, but eight at least, if 0.
+	MaxConns int
+	// AllowUnsafe opens a database that is set to lose commits.
+	AllowUnsafe bool
+	// Log is told of lost connections; slog.Default() if nil.
+	Log *slog.Logger
+}
+
+const (
+	connectTimeout = 10 * time.Second
+	// endTimeout bounds what must be tried although its caller gave up:
+	// commits that are on their way, and rollbacks.
+	endTimeout = 10 * time.Second
+)
+
+// Open connects, brings the schema to its newest version and opens the store.
+// It fails with fault.UnsafeStore on a database that is set to lose commits,
+// and with fault.Unavailable if it cannot be reached.
+func Open(ctx context.Context, cfg Config) (*store.Store, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.MaxConns <= 0 {
+		cfg.MaxConns = max(8, 4*runtime.GOMAXPROCS(0))
+	}
+	pc, err := pgxpool.ParseConfig(cfg.URL)
+	if err != nil {
+		// The parser's error repeats the URL, which may hold a password.
+		return nil, fault.Usage.With("the database URL cannot be read: give postgres://USER@HOST:PORT/DATABASE")
+	}
+	pc.MaxConns = int32(min(cfg.MaxConns, 1<<15))
+	if pc.ConnConfig.ConnectTimeout == 0 {
+		pc.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	pc.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return prepare(ctx, conn, cfg.AllowUnsafe) }
+	if err := migrate(ctx, pc.ConnConfig, cfg.AllowUnsafe); err != nil {
+		return nil, translate(ctx, err)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, translate(ctx, err)
+	}
+	return store.New(&backend{pool: pool, log: cfg.Log}), nil
+}
+
+// migrate works on connections of its own, which are gone afterwards.
+func migrate(ctx context.Context, cc *pgx.ConnConfig, allowUnsafe bool) (err error) {
+	db := stdlib.OpenDB(*cc, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		return checkSafe(ctx, conn, allowUnsafe)
+	}))
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(2)
+	if err := ping(ctx, db); err != nil {
+		return err
+	}
+	return migrations.Up(ctx, db, migrations.Postgres)
+}
+
+func ping(ctx context.Context, db *sql.DB) error {
+	if err := db.PingContext(ctx); err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	return nil
+}
+
+// planning pins the plans: every statement goes by keys, and a plan that was
+// made while a table was small must not read it through when it is large.
+const planning = `
+	SET enable_seqscan = off;
+	SET enable_hashjoin = off;
+	SET enable_mergejoin = off;
+	SET plan_cache_mode = force_generic_plan;
+	SET jit = off`
+
+// prepare makes a new connection ready.
+func prepare(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
+	if err := checkSafe(ctx, conn, allowUnsafe); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, planning, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return fmt.Errorf("prepare connection: %w", err)
+	}
+	return nil
+}
+
+// safety asks for the settings that make a commit durable. They may be changed
+// while servers run, so every new connection asks.
+const safety = `SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes')`
+
+func checkSafe(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
+	if allowUnsafe {
+		return nil
+	}
+	var fsync, commit, pages string
+	if err := conn.QueryRow(ctx, safety).Scan(&fsync, &commit, &pages); err != nil {
+		return fmt.Errorf("read settings: %w", err)
+	}
+	var off []string
+	for name, value := range map[string]string{"fsync": fsync, "synchronous_commit": commit, "full_page_writes": pages} {
+		if value == "off" {
+			off = append(off, name)
+		}
+	}
+	if len(off) == 0 {
+		return nil
+	}
+	return fault.UnsafeStore.With("the database is set to lose what it has committed (off: %s): turn that on, "+
+		"or allow it with --allow-unsafe-database", strings.Join(sorted(off), ", "))
+}

@@ -1,0 +1,26 @@
+package postgres
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/store"
+	"github.com/mooring-rpc/mooring/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func fresh(tb testing.TB) storetest.Database {
+	url := pgtest.URL(tb)
+	return storetest.Database{Shared: true, Open: func(ctx context.Context) (*store.Store, error) {
+		return Open(ctx, Config{URL: url, MaxConns: 4, Log: slog.New(slog.DiscardHandler)})
+	}}
+}
+
+func TestConformance(t *testing.T) { storetest.Run(t, fresh) }
+
+func BenchmarkUpdate(b *testing.B) { storetest.Bench(b, fresh) }

@@ -1,0 +1,249 @@
+// Reads: each one snapshot, in which rows and the authority to see them belong
+// together.
+
+package store
+
+import (
+	"context"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// look queues what every read begins with.
+func look(run Runner, sight *session.Sight, id string, refIDs []string) {
+	sight.Grants = make(map[string]*capability.Grant, len(refIDs))
+	run.QueueNow(func(now int64) { sight.Now = now })
+	if id != "" {
+		run.Queue(readSessions, texts([]string{id}), nil, func(row Scanner) (err error) {
+			sight.Row, err = scanSession(row)
+			return err
+		})
+	}
+	if len(refIDs) > 0 {
+		run.Queue(readGrants, refs(refIDs), nil, func(row Scanner) error {
+			g, err := scanGrant(row)
+			if err == nil {
+				sight.Grants[g.ID] = g
+			}
+			return err
+		})
+	}
+}
+
+// Look gives a session's row (nil if there is none, and for a space or "") and
+// those of refIDs that are known.
+func (s *Store) Look(ctx context.Context, id string, refIDs []string) (*session.Sight, error) {
+	sight := &session.Sight{}
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		look(run, sight, id, refIDs)
+		return nil
+	})
+	if err != nil {
+		return nil, naming("look", err)
+	}
+	return sight, nil
+}
+
+// ReadLog gives a session's events after cursor after, in order and without a
+// gap: at most maxEvents and, but for the first, at most about maxBytes. With
+// after below Row.Base the page starts where the log does; who reads compares.
+func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refIDs []string) (*session.Page, error) {
+	page := &session.Page{}
+	size, full := 0, false
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		look(run, &page.Sight, id, refIDs)
+		run.Queue(readEvents, nil, []any{id, clamp(after), int64(max(maxEvents, 1)) + 1}, func(row Scanner) error {
+			if full {
+				return nil
+			}
+			e, err := scanEvent(row)
+			if err != nil {
+				return err
+			}
+			size += eventBytes(e)
+			if len(page.Events) > 0 && (size > maxBytes || len(page.Events) >= maxEvents) {
+				full, page.More = true, true
+				return nil
+			}
+			page.Events = append(page.Events, e)
+			return nil
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, naming("read log", err)
+	}
+	return page, nil
+}
+
+// ReadState gives the folded state piece by piece, each of about pieceBytes,
+// the last marked; there is always at least one. piece runs inside the
+// snapshot: it must not wait for a peer without bound. Its error ends the read
+// and comes back as it is.
+func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, piece func(*session.StatePiece) error) error {
+	var own error
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		var sight session.Sight
+		next := &session.StatePiece{}
+		texts := map[string][]delta{}
+		size := 0
+		give := func(last bool) error {
+			next.Sight, next.Last = sight, last
+			if own = piece(next); own != nil {
+				return own
+			}
+			next, size = &session.StatePiece{}, 0
+			return nil
+		}
+		look(run, &sight, id, refIDs)
+		run.Queue(readAllTurns, nil, []any{id}, func(row Scanner) error {
+			t, err := scanTurn(row)
+			if err == nil {
+				next.Turns = append(next.Turns, t)
+			}
+			return err
+		})
+		run.Queue(openDeltas, nil, []any{id}, func(row Scanner) error {
+			d, err := scanDelta(row)
+			if err == nil {
+				texts[d.key] = append(texts[d.key], d)
+			}
+			return err
+		})
+		run.Queue(readState, nil, []any{id}, func(row Scanner) error {
+			e, err := scanEntry(row, true)
+			if err != nil {
+				return err
+			}
+			grow(e, texts[e.Key])
+			delete(texts, e.Key)
+			if size > 0 && size+len(e.Payload) > pieceBytes {
+				if err := give(false); err != nil {
+					return err
+				}
+			}
+			size += len(e.Payload) + len(e.Key) + 128
+			next.Entries = append(next.Entries, e)
+			return nil
+		})
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		return give(true)
+	})
+	if own != nil {
+		return own
+	}
+	return naming("read state", err)
+}
+
+// grow folds a part's deltas into its payload.
+func grow(e *session.Entry, deltas []delta) {
+	if e.Grown == 0 {
+		return
+	}
+	var text []byte
+	for _, d := range deltas {
+		if d.cursor > e.Cursor {
+			text = append(text, d.text...)
+		}
+	}
+	if len(text) > 0 {
+		e.Payload = session.FoldText(e.Payload, text)
+	}
+}
+
+// ReadRows gives the rows of those sessions that are there: for polling.
+func (s *Store) ReadRows(ctx context.Context, ids []string) (map[string]*session.Row, error) {
+	rows := make(map[string]*session.Row, len(ids))
+	if len(ids) == 0 {
+		return rows, nil
+	}
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(readSessions, texts(ids), nil, func(row Scanner) error {
+			r, err := scanSession(row)
+			if err == nil {
+				rows[r.ID] = r
+			}
+			return err
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, naming("read rows", err)
+	}
+	return rows, nil
+}
+
+// ListSessions gives a space's sessions with ids above after, in id order
+// (which is that of their making), deleted ones too, at most limit; more says
+// that there are others. The sight has the refs' rows and no session's.
+func (s *Store) ListSessions(ctx context.Context, space, after string, limit int, refIDs []string) (sight *session.Sight, list []*session.Listing, more bool, err error) {
+	sight = &session.Sight{}
+	limit = max(limit, 1)
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		look(run, sight, "", refIDs)
+		run.Queue(listSessions, nil, []any{space, after, int64(limit) + 1}, func(row Scanner) error {
+			if len(list) == limit {
+				more = true
+				return nil
+			}
+			var info []byte
+			r, err := scanSession(row, &info)
+			if err == nil {
+				list = append(list, &session.Listing{Row: *r, Title: gjson.GetBytes(info, "title").String()})
+			}
+			return err
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, nil, false, naming("list sessions", err)
+	}
+	return sight, list, more, nil
+}
+
+// Lapsed gives sessions, at most limit and in id order from the one after
+// after, with a streaming turn whose lease ran out before the given time,
+// Unix ms; 0 is the database's now, math.MaxInt64 gets every streaming turn
+// (for the start of the only server).
+func (s *Store) Lapsed(ctx context.Context, before int64, after string, limit int) (ids []string, err error) {
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		if before == 0 {
+			run.QueueNow(func(now int64) { before = now })
+			if err := run.Flush(ctx); err != nil {
+				return err
+			}
+		}
+		run.Queue(lapsedTurns, nil, []any{before, after, int64(limit)}, func(row Scanner) error {
+			var id string
+			err := row.Scan(&id)
+			ids = append(ids, id)
+			return err
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, naming("find lapsed turns", err)
+	}
+	return ids, nil
+}
+
+// ReadAudit gives a session's or space's audit, newest first, at most limit rows.
+func (s *Store) ReadAudit(ctx context.Context, target string, limit int) (rows []*capability.AuditRow, err error) {
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(readAudit, nil, []any{target, int64(limit)}, func(row Scanner) error {
+			a, err := scanAudit(row)
+			rows = append(rows, a)
+			return err
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, naming("read audit", err)
+	}
+	return rows, nil
+}

@@ -1,0 +1,110 @@
+// Save: everything a group of batches changes, written in the order of
+// session.Changes' fields and sent together with the commit.
+
+package store
+
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Save implements session.Tx. On Postgres the statements may still be queued
+// when it returns: they go out with the next Load or with the commit, and
+// Update returns their error.
+func (t *tx) Save(ctx context.Context, c *session.Changes) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	grants := make([][]any, len(c.Grants))
+	for i, g := range c.Grants {
+		values, err := grantValues(g)
+		if err != nil {
+			return err
+		}
+		grants[i] = values
+	}
+	t.saveSessions(c)
+	t.list(saveStreams, each(c.Streams, streamValues), nil)
+	t.list(pruneRecords, each(c.Prune, func(p session.StreamCut) []any {
+		return []any{p.Stream.Session, p.Stream.Outbox, clamp(p.Through)}
+	}), nil)
+	t.list(insertRecords, each(c.Records, func(r session.StreamRecord) []any { return recordValues(&r) }), nil)
+	t.list(insertEvents, each(c.Events, eventValues), nil)
+	t.list(dropEntries, pairs(c.DropEntries), nil)
+	t.list(saveEntries, each(c.Entries, entryValues), nil)
+	t.list(growEntries, each(c.Grown, func(e *session.Entry) []any {
+		return []any{e.Session, e.Key, int64(e.TextLen), int64(e.Grown)}
+	}), nil)
+	t.list(saveTurns, each(c.Turns, turnValues), nil)
+	t.list(insertGrants, grants, nil)
+	for _, r := range c.Revoke {
+		target, tail := split(r.ID)
+		t.run.Queue(revokeSubtree, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)
+	}
+	t.dropState(c.DropState)
+	t.saveAudit(c)
+	return nil
+}
+
+func (t *tx) saveSessions(c *session.Changes) {
+	var claims [][]any
+	for _, s := range c.Sessions {
+		if was := t.before[s.ID]; was.space == "" && s.Space != "" && s.External != "" {
+			claims = append(claims, []any{s.Space, s.External, s.ID})
+		}
+	}
+	t.list(saveSessions, each(c.Sessions, sessionValues), nil)
+	t.list(claimExternals, claims, nil)
+	for _, e := range c.Events {
+		if t.moved == nil {
+			t.moved = map[string]uint64{}
+		}
+		t.moved[e.Session] = max(t.moved[e.Session], e.Cursor)
+	}
+	for _, s := range c.Sessions {
+		// A later Save of the same transaction must not claim again.
+		if t.before != nil {
+			t.before[s.ID] = before{space: s.Space, external: s.External}
+		}
+	}
+}
+
+// dropState leaves of deleted sessions their row, the chain of their log and
+// their refs.
+func (t *tx) dropState(ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	t.list(dropState, texts(ids), nil)
+	t.list(dropTurns, texts(ids), nil)
+	t.list(purgePayloads, texts(ids), nil)
+	t.list(dropExternals, texts(ids), nil)
+}
+
+func (t *tx) saveAudit(c *session.Changes) {
+	list := make([][]any, len(c.Audit))
+	for i, a := range c.Audit {
+		list[i] = auditValues(a, t.now)
+	}
+	t.list(insertAudit, list, nil)
+}
+
+// announce queues, for the end of the transaction, one announcement for each
+// session whose log grew.
+func (t *tx) announce() {
+	list := make([][]any, 0, len(t.moved))
+	for _, id := range sortedKeys(t.moved) {
+		list = append(list, []any{id, int64(t.moved[id])})
+	}
+	t.list(announceSessions, list, nil)
+}
+
+// each makes the list of items' values.
+func each[T any](items []T, values func(T) []any) [][]any {
+	list := make([][]any, len(items))
+	for i, item := range items {
+		list[i] = values(item)
+	}
+	return list
+}

@@ -1,0 +1,116 @@
+// Sessions, spaces and external ids: statements and scans.
+
+package store
+
+import (
+	"strings"
+
+	"github.com/mooring-rpc/mooring/session"
+)
+
+const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator`
+
+var (
+	shareSpace = onPostgres("", `SELECT id FROM spaces WHERE id = {1} FOR SHARE`)
+	lockSpace  = onPostgres("", `SELECT id FROM spaces WHERE id = {1} FOR UPDATE`)
+
+	// ensureSessions makes the Absent rows, in id order as the list is: two who
+	// make the same ones meet at the first.
+	ensureSessions = statement("tttiiibiiiit", `
+		INSERT INTO sessions (id, space, external, life, cursor, base, head, epoch, auth_gen, created, updated, creator)
+		{values} ON CONFLICT (id) DO NOTHING`)
+
+	lockSessions = statement("t", `
+		SELECT `+sessionColumns+` FROM sessions s
+		WHERE s.id IN (SELECT a FROM {w}) ORDER BY s.id {lock}`)
+
+	readSessions = statement("t", `
+		SELECT `+sessionColumns+` FROM {w} CROSS JOIN sessions s WHERE s.id = w.a`)
+
+	saveSessions = statement("tttiiibiiiit", `
+		INSERT INTO sessions (id, space, external, life, cursor, base, head, epoch, auth_gen, created, updated, creator)
+		{values} ON CONFLICT (id) DO UPDATE SET
+			space = excluded.space, external = excluded.external, life = excluded.life, cursor = excluded.cursor,
+			base = excluded.base, head = excluded.head, epoch = excluded.epoch, auth_gen = excluded.auth_gen,
+			created = excluded.created, updated = excluded.updated, creator = excluded.creator`)
+
+	// listSessions also gets what the title is in: the session info's value.
+	listSessions = statement("", `
+		SELECT `+sessionColumns+`, COALESCE(e.payload, v.payload)
+		FROM sessions s
+		LEFT JOIN entries e ON e.session = s.id AND e.key = 'session'
+		LEFT JOIN events v ON e.payload IS NULL AND v.session = e.session AND v.cursor = e.cursor
+		WHERE s.space = {1} AND s.space <> '' AND s.id > {2} ORDER BY s.id LIMIT {3}`)
+
+	readExternals = statement("tt", `
+		SELECT x.space, x.external, x.session FROM {w} CROSS JOIN externals x
+		WHERE x.space = w.a AND x.external = w.b`)
+	claimExternals = statement("ttt", `INSERT INTO externals (space, external, session) {values}`)
+
+	// dropExternals frees the external ids of sessions, whose rows keep them.
+	dropExternals = statement("t", `
+		DELETE FROM externals WHERE (space, external) IN (
+			SELECT s.space, s.external FROM {w} CROSS JOIN sessions s CROSS JOIN externals x
+			WHERE s.id = w.a AND x.space = s.space AND x.external = s.external AND x.session = s.id)`)
+
+	insertSpace = statement("", `INSERT INTO spaces (id, root, created) VALUES ({1}, {2}, {3})`)
+	claimMeta   = statement("", `INSERT INTO meta (name, value) VALUES ({1}, {2}) ON CONFLICT (name) DO NOTHING`)
+	readRoot    = statement("", `
+		SELECT `+grantColumns+` FROM meta m CROSS JOIN spaces p CROSS JOIN grants g
+		WHERE m.name = {1} AND p.id = m.value AND g.target = p.id AND g.tail = p.root`)
+
+	announceSessions = onPostgres("ti", `SELECT pg_notify('`+Channel+`', w.a || ' ' || w.b) FROM {w}`)
+)
+
+// Channel is the name under which a Postgres commit announces itself. The
+// payload is a session id, a space and the session's cursor.
+const Channel = "mooring_events"
+
+func scanSession(row Scanner, more ...any) (*session.Row, error) {
+	var (
+		s                            session.Row
+		life                         uint8
+		cursor, base, epoch, authGen int64
+		head                         []byte
+	)
+	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator}
+	if err := row.Scan(append(dest, more...)...); err != nil {
+		return nil, err
+	}
+	s.Life, s.Cursor, s.Base, s.Epoch, s.AuthGen = session.Life(life), uint64(cursor), uint64(base), uint64(epoch), uint64(authGen)
+	copy(s.Head[:], head)
+	return &s, nil
+}
+
+func sessionValues(s *session.Row) []any {
+	return []any{s.ID, s.Space, s.External, int64(s.Life), int64(s.Cursor), int64(s.Base), s.Head[:],
+		int64(s.Epoch), int64(s.AuthGen), s.Created, s.Updated, s.Creator}
+}
+
+// absent is the row of a session that is not there.
+func absent(id string) []any {
+	return sessionValues(&session.Row{ID: id, Epoch: 1})
+}
+
+// texts is a list of one column.
+func texts(values []string) [][]any {
+	list := make([][]any, len(values))
+	for i, v := range values {
+		list[i] = []any{v}
+	}
+	return list
+}
+
+// split takes a ref id apart: the session or space it is for, and the rest.
+func split(ref string) (target, tail string) {
+	target, tail, _ = strings.Cut(ref, ".")
+	return target, tail
+}
+
+// join undoes split.
+func join(target, tail string) string {
+	if tail == "" {
+		return target
+	}
+	return target + "." + tail
+}

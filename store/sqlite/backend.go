@@ -1,0 +1,152 @@
+// Transactions: one writer at a time, readers beside it.
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/store"
+)
+
+// backend implements store.Backend. Taking a connection from its channel is
+// the right to use it; Close takes them all.
+type backend struct {
+	now     func() time.Time
+	lock    *os.File
+	writer  *sql.DB
+	readers *sql.DB
+	turn    chan *conn // the one writing connection
+	free    chan *conn // reading connections
+
+	closing sync.Mutex
+	closed  bool
+}
+
+// Update implements store.Backend.
+func (b *backend) Update(ctx context.Context, fn func(store.Runner) error) (err error) {
+	c, err := take(ctx, b.turn)
+	if err != nil {
+		return err
+	}
+	defer func() { b.turn <- c }()
+	// The statements of an update are short. Interrupting one would end the
+	// transaction under our feet, so ctx is looked at between them.
+	return transaction(ctx, c, "BEGIN IMMEDIATE", true, fn)
+}
+
+// Snapshot implements store.Backend.
+func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) (err error) {
+	c, err := take(ctx, b.free)
+	if err != nil {
+		return err
+	}
+	defer func() { b.free <- c }()
+	if err := c.open(ctx, b.readers); err != nil {
+		return fmt.Errorf("connect: %w", translate(ctx, err))
+	}
+	return transaction(ctx, c, "BEGIN DEFERRED", false, fn)
+}
+
+// transaction runs fn and what it leaves in the queue between begin and commit.
+func transaction(ctx context.Context, c *conn, begin string, brief bool, fn func(store.Runner) error) (err error) {
+	steady := context.WithoutCancel(ctx)
+	if err := c.exec(steady, begin); err != nil {
+		return fmt.Errorf("begin: %w", translate(ctx, err))
+	}
+	done := false
+	defer func() {
+		if !done { // an error, or a panic on its way to whoever recovers
+			rollback(steady, c)
+		}
+	}()
+	r := &runner{conn: c, brief: brief}
+	if err := fn(r); err != nil {
+		return err
+	}
+	if err := r.Flush(ctx); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return translate(ctx, err)
+	}
+	if err := c.exec(steady, "COMMIT"); err != nil {
+		return fmt.Errorf("commit: %w", translate(steady, err))
+	}
+	done = true
+	return nil
+}
+
+// rollback ends a transaction that is not to be. SQLite has rolled back
+// already after some errors (a full disk), and then says that there is none.
+func rollback(ctx context.Context, c *conn) {
+	_ = c.exec(ctx, "ROLLBACK")
+}
+
+// Listen implements store.Backend: nobody else can commit.
+func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error {
+	heard("", 0)
+	<-ctx.Done()
+	return nil
+}
+
+// Ping implements store.Backend.
+func (b *backend) Ping(ctx context.Context) error {
+	c, err := take(ctx, b.free)
+	if err != nil {
+		return err
+	}
+	defer func() { b.free <- c }()
+	if err := c.open(ctx, b.readers); err != nil {
+		return fmt.Errorf("connect: %w", translate(ctx, err))
+	}
+	return translate(ctx, c.exec(ctx, "SELECT 1 FROM meta"))
+}
+
+// Close implements store.Backend: it waits for every connection's user.
+func (b *backend) Close() error {
+	b.closing.Lock()
+	defer b.closing.Unlock()
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	var errs []error
+	for range cap(b.free) {
+		errs = append(errs, (<-b.free).close())
+	}
+	errs = append(errs, (<-b.turn).close())
+	close(b.free)
+	close(b.turn)
+	return errors.Join(append(errs, b.closeAll(), b.lock.Close())...)
+}
+
+// closeAll closes what is open of the two pools. The writer is the last, so
+// that the log is written back and removed.
+func (b *backend) closeAll() error {
+	var errs []error
+	for _, db := range []*sql.DB{b.readers, b.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// take waits for a connection.
+func take(ctx context.Context, from chan *conn) (*conn, error) {
+	select {
+	case c, open := <-from:
+		if !open {
+			return nil, store.ErrClosed
+		}
+		return c, nil
+	case <-ctx.Done():
+		return nil, translate(ctx, ctx.Err())
+	}
+}

@@ -1,0 +1,124 @@
+// Package sqlite keeps a server's store in a data folder, in one SQLite file:
+// write-ahead log, synchronous FULL, so that what is committed is on the disk.
+//
+// One connection writes, since SQLite has one writer anyway; a small pool of
+// others reads, each read in a snapshot of its own that no writer waits for.
+// The folder is locked for one process; the lock ends with it, however it ends.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/mooring-rpc/mooring/migrations"
+	"github.com/mooring-rpc/mooring/store"
+)
+
+// File names in the data folder.
+const (
+	fileName = "mooring.db"
+	lockName = "mooring.lock"
+)
+
+// Config says where the store is.
+type Config struct {
+	// Dir is the data folder; it is made, for its owner alone, if it is not there.
+	Dir string
+	// Now is the database's clock; time.Now if nil.
+	Now func() time.Time
+	// Readers is how many reads run at once; twice the processors if 0.
+	Readers int
+}
+
+// Open locks the folder, brings the schema to its newest version and opens the
+// store. It fails with fault.InUse if another process has the folder open.
+func Open(ctx context.Context, cfg Config) (*store.Store, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Readers <= 0 {
+		cfg.Readers = 2 * runtime.GOMAXPROCS(0)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	lock, err := lockFile(filepath.Join(cfg.Dir, lockName))
+	if err != nil {
+		return nil, err
+	}
+	b, err := open(ctx, cfg)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	b.lock = lock
+	return store.New(b), nil
+}
+
+func open(ctx context.Context, cfg Config) (_ *backend, err error) {
+	file := filepath.Join(cfg.Dir, fileName)
+	// The file is made here, so that nobody else can read it from its first moment.
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("database file: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return nil, fmt.Errorf("database file: %w", err)
+	}
+	b := &backend{now: cfg.Now, free: make(chan *conn, cfg.Readers), turn: make(chan *conn, 1)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.closeAll())
+		}
+	}()
+	if b.writer, err = sql.Open("sqlite", source(file, false)); err != nil {
+		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
+	}
+	b.writer.SetMaxOpenConns(1)
+	if err = migrations.Up(ctx, b.writer, migrations.SQLite); err != nil {
+		return nil, translate(ctx, err)
+	}
+	if b.readers, err = sql.Open("sqlite", source(file, true)); err != nil {
+		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
+	}
+	b.readers.SetMaxOpenConns(cfg.Readers)
+	b.readers.SetMaxIdleConns(cfg.Readers)
+	w, err := newConn(ctx, b.writer, b.now)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
+	}
+	b.turn <- w
+	for range cfg.Readers {
+		b.free <- &conn{now: b.now} // opened by its first use
+	}
+	return b, nil
+}
+
+// source is the driver's name of the file with what every connection sets.
+// fullfsync counts on macOS only, where fsync alone does not reach the disk.
+func source(file string, reader bool) string {
+	q := url.Values{"_pragma": {
+		"busy_timeout(10000)",
+		"journal_mode(WAL)",
+		"synchronous(FULL)",
+		"fullfsync(1)",
+		"checkpoint_fullfsync(1)",
+		"journal_size_limit(67108864)",
+		"temp_store(MEMORY)",
+		"cache_size(-16384)",
+	}}
+	if reader {
+		q.Add("_pragma", "query_only(1)")
+	} else {
+		q.Set("_txlock", "immediate")
+	}
+	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: q.Encode()}).String()
+}

@@ -1,0 +1,137 @@
+// Connections and how statements run on them.
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mooring-rpc/mooring/store"
+)
+
+// conn is one connection with its prepared statements. Whoever took it from
+// its channel has it alone.
+type conn struct {
+	now      func() time.Time
+	sql      *sql.Conn // nil until the first use
+	prepared map[*store.Statement]*sql.Stmt
+}
+
+func newConn(ctx context.Context, db *sql.DB, now func() time.Time) (*conn, error) {
+	c := &conn{now: now}
+	return c, c.open(ctx, db)
+}
+
+func (c *conn) open(ctx context.Context, db *sql.DB) (err error) {
+	if c.sql != nil {
+		return nil
+	}
+	c.prepared = map[*store.Statement]*sql.Stmt{}
+	c.sql, err = db.Conn(ctx)
+	return err
+}
+
+// close closes the statements and gives the connection back to its pool.
+func (c *conn) close() error {
+	if c.sql == nil {
+		return nil
+	}
+	var errs []error
+	for _, s := range c.prepared {
+		errs = append(errs, s.Close())
+	}
+	errs = append(errs, c.sql.Close())
+	c.sql, c.prepared = nil, nil
+	return errors.Join(errs...)
+}
+
+func (c *conn) exec(ctx context.Context, text string) error {
+	_, err := c.sql.ExecContext(ctx, text)
+	return err
+}
+
+// runner runs statements on a connection that is inside a transaction.
+type runner struct {
+	conn  *conn
+	queue []func(context.Context) error
+	brief bool // statements are short and not interrupted; ctx is looked at between them
+}
+
+// Queue implements store.Runner.
+func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(store.Scanner) error) {
+	if s.SQLite == "" {
+		return
+	}
+	r.queue = append(r.queue, func(ctx context.Context) error { return r.statement(ctx, s, list, args, each) })
+}
+
+// QueueNow implements store.Runner.
+func (r *runner) QueueNow(each func(int64)) {
+	r.queue = append(r.queue, func(context.Context) error {
+		each(r.conn.now().UnixMilli())
+		return nil
+	})
+}
+
+// Flush implements store.Runner.
+func (r *runner) Flush(ctx context.Context) error {
+	queue := r.queue
+	r.queue = nil
+	for _, run := range queue {
+		// Asked before every statement, also of those that are not interrupted.
+		if err := ctx.Err(); err != nil {
+			return translate(ctx, err)
+		}
+		if err := run(ctx); err != nil {
+			return translate(ctx, err)
+		}
+	}
+	return nil
+}
+
+func (r *runner) statement(ctx context.Context, s *store.Statement, list [][]any, args []any, each func(store.Scanner) error) error {
+	if r.brief {
+		ctx = context.WithoutCancel(ctx)
+	}
+	stmt := r.conn.prepared[s]
+	if stmt == nil {
+		var err error
+		if stmt, err = r.conn.sql.PrepareContext(ctx, s.SQLite); err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+		r.conn.prepared[s] = stmt
+	}
+	if s.PerRow {
+		for _, row := range list {
+			if _, err := stmt.ExecContext(ctx, row...); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(s.Columns) > 0 {
+		text, err := json.Marshal(list)
+		if err != nil {
+			return fmt.Errorf("list of values: %w", err)
+		}
+		args = append([]any{string(text)}, args...)
+	}
+	if each == nil {
+		_, err := stmt.ExecContext(ctx, args...)
+		return err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+	}
+	return errors.Join(rows.Err(), rows.Close())
+}

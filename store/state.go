@@ -1,0 +1,132 @@
+// The folded state: statements and scans of entries and turns.
+
+package store
+
+import (
+	"github.com/mooring-rpc/mooring/session"
+)
+
+const (
+	headColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum`
+
+	// An entry's value stands in its own row or, mostly, in its event's.
+	entryColumns = headColumns + `, COALESCE(e.payload, v.payload)`
+	entryValue   = `LEFT JOIN events v ON e.payload IS NULL AND v.session = e.session AND v.cursor = e.cursor`
+
+	turnColumns = `t.session, t.message, t.status, t.lease, t.begun, t.ended, t.outbox, t.final`
+)
+
+var (
+	readHeads = statement("tt", `
+		SELECT `+headColumns+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
+
+	readEntries = statement("tt", `
+		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e `+entryValue+`
+		WHERE e.session = w.a AND e.key = w.b`)
+
+	// readRanges gets the keys from b to below c.
+	readRanges = statement("ttt", `
+		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e `+entryValue+`
+		WHERE e.session = w.a AND e.key >= w.b AND e.key < w.c`)
+
+	readState = statement("", `
+		SELECT `+entryColumns+` FROM entries e `+entryValue+`
+		WHERE e.session = {1} ORDER BY e.key`)
+
+	saveEntries = statement("ttiiiibb", `
+		INSERT INTO entries (session, key, cursor, schema, text_len, grown, sum, payload)
+		{values} ON CONFLICT (session, key) DO UPDATE SET
+			cursor = excluded.cursor, schema = excluded.schema, text_len = excluded.text_len, grown = excluded.grown,
+			sum = excluded.sum, payload = excluded.payload`)
+
+	dropEntries = statement("tt", `
+		DELETE FROM entries WHERE (session, key) IN (SELECT a, b FROM {w})`)
+
+	// turns_open is the index of open turns, status Streaming and Interrupted.
+	readOpenTurns = statement("t", `
+		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.status <= 2`)
+
+	readTurns = statement("tt", `
+		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.message = w.b`)
+
+	readAllTurns = statement("", `
+		SELECT `+turnColumns+` FROM turns t WHERE t.session = {1} ORDER BY t.message`)
+
+	// lapsedTurns looks only at open turns, few at any time. Status 1 is Streaming.
+	lapsedTurns = statement("", `
+		SELECT DISTINCT t.session FROM turns t
+		WHERE t.status <= 2 AND t.status = 1 AND t.lease < {1} AND t.session > {2}
+		ORDER BY t.session LIMIT {3}`)
+
+	saveTurns = statement("ttiiiitb", `
+		INSERT INTO turns (session, message, status, lease, begun, ended, outbox, final)
+		{values} ON CONFLICT (session, message) DO UPDATE SET
+			status = excluded.status, lease = excluded.lease, begun = excluded.begun, ended = excluded.ended,
+			outbox = excluded.outbox, final = excluded.final`)
+
+	dropState = statement("t", `DELETE FROM entries WHERE session IN (SELECT a FROM {w})`)
+	dropTurns = statement("t", `DELETE FROM turns WHERE session IN (SELECT a FROM {w})`)
+)
+
+// growEntries is a delta's change of its part. The row's other columns, its
+// payload among them, are not read, sent or written anew by us.
+var growEntries = &Statement{
+	Postgres: `UPDATE entries SET text_len = w.c, grown = w.d
+		FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS w(a, b, c, d)
+		WHERE entries.session = w.a AND entries.key = w.b`,
+	SQLite:  `UPDATE entries SET text_len = $3, grown = $4 WHERE session = $1 AND key = $2`,
+	Columns: []Column{Text, Text, Int, Int},
+	PerRow:  true,
+}
+
+// scanEntry reads an entry; with value its payload too.
+func scanEntry(row Scanner, value bool) (*session.Entry, error) {
+	var (
+		e                              session.Entry
+		cursor, schema, textLen, grown int64
+		sum                            []byte
+	)
+	dest := []any{&e.Session, &e.Key, &cursor, &schema, &textLen, &grown, &sum}
+	if value {
+		dest = append(dest, &e.Payload)
+	}
+	if err := row.Scan(dest...); err != nil {
+		return nil, err
+	}
+	e.Cursor, e.Schema, e.TextLen, e.Grown = uint64(cursor), uint32(schema), uint64(textLen), uint64(grown)
+	copy(e.Sum[:], sum)
+	return &e, nil
+}
+
+func entryValues(e *session.Entry) []any {
+	return []any{e.Session, e.Key, int64(e.Cursor), int64(e.Schema), int64(e.TextLen), int64(e.Grown), e.Sum[:], orNull(e.Payload)}
+}
+
+func scanTurn(row Scanner) (*session.Turn, error) {
+	var (
+		t            session.Turn
+		status       uint8
+		begun, ended int64
+		final        []byte
+	)
+	if err := row.Scan(&t.Session, &t.Message, &status, &t.Lease, &begun, &ended, &t.Outbox, &final); err != nil {
+		return nil, err
+	}
+	t.Status, t.Begun, t.Ended = session.TurnStatus(status), uint64(begun), uint64(ended)
+	copy(t.Final[:], final)
+	return &t, nil
+}
+
+func turnValues(t *session.Turn) []any {
+	return []any{t.Session, t.Message, int64(t.Status), t.Lease, int64(t.Begun), int64(t.Ended), t.Outbox, t.Final[:]}
+}
+
+// above is the first key that no longer begins with prefix, for prefixes that
+// do not end in the highest byte; keys are text, so none does.
+func above(prefix string) string {
+	if prefix == "" {
+		return "\U0010FFFF" // above all keys there are
+	}
+	last := len(prefix) - 1
+	return prefix[:last] + string(rune(prefix[last]+1))
+}

@@ -1,0 +1,129 @@
+// Package store is the seam to SQL: where the domain's rows are kept.
+//
+// A Store has the verbs that session.Tx and the server's store interface name,
+// all of them written here once. What differs between the databases, how a
+// transaction is run and how a commit is told to others, is behind Backend;
+// store/sqlite and store/postgres implement it and open a Store on it. Nobody
+// but cmd (and tests) imports these packages.
+//
+// Promises, kept alike by both and checked by store/storetest:
+//
+//   - A verb that writes is one transaction: durable when it returns nil, without
+//     any trace when it returns an error (but for a link that broke during the
+//     commit: then nobody knows, and the ledger makes asking again harmless).
+//   - A verb that reads sees one snapshot, authority and rows together.
+//   - Statements run in few round trips: they are queued and sent together.
+//   - Nothing is retried here.
+//
+// Errors that mean something to callers are faults: Unavailable (the database
+// is away), DiskFull, InUse, UnsafeStore, Incompatible (a schema of the future),
+// Canceled. Everything else is wrapped and counts as fault.Internal.
+//
+// All methods of Store are safe for concurrent use.
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Scanner is the row a statement's callback reads.
+type Scanner interface {
+	Scan(dest ...any) error
+}
+
+// Runner runs the statements of one transaction, in the order in which they
+// were queued. One goroutine at a time may use it.
+type Runner interface {
+	// Queue takes a statement. list is its list's rows (every value a string, an
+	// int64, or []byte where the column is of bytes), args its single values.
+	// each, if not nil, is called for every row of the answer, during Flush.
+	// A statement without text in the runner's dialect is passed over.
+	Queue(s *Statement, list [][]any, args []any, each func(Scanner) error)
+
+	// QueueNow asks the database's clock, Unix ms, at this place in the queue.
+	QueueNow(each func(now int64))
+
+	// Flush runs what is queued; it stops at the first error, and the
+	// transaction can then only be rolled back.
+	Flush(ctx context.Context) error
+}
+
+// ErrClosed is what a closed store's verbs answer.
+var ErrClosed = fault.Draining.With("the store is closed")
+
+// Backend is one database.
+type Backend interface {
+	// Update runs fn in a read-write transaction and commits it, together with
+	// what fn has left in the queue, if fn returns nil; else it rolls back and
+	// returns fn's error as it is. On Postgres isolation is READ COMMITTED.
+	Update(ctx context.Context, fn func(Runner) error) error
+
+	// Snapshot runs fn, and what it has left in the queue, in a read-only
+	// transaction that sees one state of the database.
+	Snapshot(ctx context.Context, fn func(Runner) error) error
+
+	// Listen calls heard for every commit that announced itself until ctx ends,
+	// then returns nil. heard("", 0) says that some may have been missed. Where
+	// no other process can commit it only waits.
+	Listen(ctx context.Context, heard func(session string, cursor uint64)) error
+
+	// Ping asks the database for a sign of life.
+	Ping(ctx context.Context) error
+
+	// Close waits for what is running and closes all connections.
+	Close() error
+}
+
+// Store is a server's store on one of the databases.
+type Store struct {
+	backend Backend
+}
+
+// New makes a Store on an open and migrated backend, which it then owns.
+func New(b Backend) *Store { return &Store{backend: b} }
+
+// Update runs fn in one read-write transaction and commits if it returns nil.
+// fn runs once; its error comes back as it is. What was given to Save must not
+// be changed before Update has returned.
+func (s *Store) Update(ctx context.Context, fn func(session.Tx) error) error {
+	return s.update(ctx, func(t *tx) error { return fn(t) })
+}
+
+// update is Update for the store's own verbs.
+func (s *Store) update(ctx context.Context, fn func(*tx) error) error {
+	return s.backend.Update(ctx, func(r Runner) error {
+		t := &tx{run: r}
+		if err := fn(t); err != nil {
+			return err
+		}
+		t.announce()
+		return nil
+	})
+}
+
+// naming wraps an error with the verb it came from.
+func naming(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", verb, err)
+}
+
+// Listen calls heard for commits, this server's own among them, until ctx
+// ends; then it returns nil. It is a hint, never the guarantee: heard("", 0)
+// is called whenever announcements may have been lost (at the start too), and
+// means: look at everything. It connects again by itself.
+func (s *Store) Listen(ctx context.Context, heard func(session string, cursor uint64)) error {
+	return s.backend.Listen(ctx, heard)
+}
+
+// Ping is nil if the database answers.
+func (s *Store) Ping(ctx context.Context) error { return s.backend.Ping(ctx) }
+
+// Close waits for running transactions and closes the database. Listen must
+// have been ended before.
+func (s *Store) Close() error { return s.backend.Close() }

@@ -1,0 +1,270 @@
+// Streams, redemptions, revocation and the first start.
+
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func testOpenStream(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	key := session.StreamKey{Session: newSession(), Outbox: newOutbox()}
+	secret := hash()
+	want := &ledger.Stream{Session: key.Session, Outbox: key.Outbox, SecretHash: secret, Incarnation: 3}
+	for range 2 { // registered by the first, matched by the second
+		stream, err := f.OpenStream(f.ctx, key, secret, 3)
+		f.must("open stream", err)
+		same(f, "stream", stream, want)
+	}
+	_, err := f.OpenStream(f.ctx, key, hash(), 3)
+	f.code("a wrong secret", err, fault.WrongOutbox)
+	_, err = f.OpenStream(f.ctx, key, hash(), 9)
+	f.code("a wrong secret with a higher incarnation", err, fault.WrongOutbox)
+	_, err = f.OpenStream(f.ctx, key, secret, 2)
+	f.code("an older incarnation", err, fault.Fenced)
+
+	want.LastSeq, want.AckedThrough = 12, 10
+	f.save(&session.Changes{Streams: []*ledger.Stream{want}}, key.Session)
+	stream, err := f.OpenStream(f.ctx, key, secret, 4)
+	f.must("take over", err)
+	want.Incarnation = 4
+	same(f, "stream after the takeover", stream, want)
+	_, err = f.OpenStream(f.ctx, key, secret, 3)
+	f.code("the one before", err, fault.Fenced)
+	same(f, "stored", f.load(&session.Want{Streams: []session.StreamKey{key}}).Streams[key], want)
+
+	// Many at once: one secret is registered, the others are refused.
+	race := session.StreamKey{Session: newSession(), Outbox: newOutbox()}
+	secrets := make([][32]byte, 8)
+	errs := make([]error, len(secrets))
+	var all sync.WaitGroup
+	for i := range secrets {
+		secrets[i] = hash()
+		all.Go(func() { _, errs[i] = f.OpenStream(f.ctx, race, secrets[i], 1) })
+	}
+	all.Wait()
+	stored := f.load(&session.Want{Streams: []session.StreamKey{race}}).Streams[race]
+	for i, err := range errs {
+		if mine := stored.SecretHash == secrets[i]; mine != (err == nil) {
+			t.Errorf("opener %d: its secret stored %v, error %v", i, mine, err)
+		} else if err != nil {
+			f.code("a later opener", err, fault.WrongOutbox)
+		}
+	}
+}
+
+func testRedeem(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	row, g := liveRow(id, newSpace(), 4), grant(newRef(id), "")
+	root := grant(newRef(newSpace()), "")
+	f.save(&session.Changes{Sessions: []*session.Row{row}, Grants: []*capability.Grant{g, root}}, id)
+
+	var seen *session.Redemption
+	accept := func(r *session.Redemption) error { seen = r; return nil }
+	used := func(ref string) uint32 {
+		t.Helper()
+		sight, err := f.Look(f.ctx, "", []string{ref})
+		f.must("look", err)
+		return sight.Grants[ref].Used
+	}
+
+	f.must("redeem", f.Redeem(f.ctx, g.ID, "r1", accept))
+	if seen.Known || seen.Row == nil || seen.Row.Cursor != 4 || seen.Grant.ID != g.ID || seen.Grants[g.ID] == nil || seen.Now == 0 {
+		t.Errorf("the first redemption saw %+v", seen)
+	}
+	f.must("redeem again", f.Redeem(f.ctx, g.ID, "r1", accept))
+	if !seen.Known || seen.Grant.Used != 1 {
+		t.Errorf("the same redemption saw %+v", seen)
+	}
+	f.must("redeem anew", f.Redeem(f.ctx, g.ID, "r2", accept))
+	if got := used(g.ID); got != 2 {
+		t.Errorf("used %d times, want 2", got)
+	}
+	no := fault.Exhausted.With("no")
+	if err := f.Redeem(f.ctx, g.ID, "r3", func(*session.Redemption) error { return no }); err != error(no) {
+		t.Errorf("a refused redemption: %v", err)
+	}
+	if got := used(g.ID); got != 2 {
+		t.Errorf("a refused redemption was counted: %d", got)
+	}
+
+	f.must("redeem a space's ref", f.Redeem(f.ctx, root.ID, "r1", accept))
+	if seen.Row != nil || seen.Grant.ID != root.ID {
+		t.Errorf("a space's redemption saw %+v", seen)
+	}
+	unknown := errors.New("unknown")
+	err := f.Redeem(f.ctx, newRef(id), "r1", func(r *session.Redemption) error {
+		if r.Grant != nil {
+			t.Errorf("a grant nobody made: %+v", r.Grant)
+		}
+		return unknown
+	})
+	if err != unknown {
+		t.Errorf("an unknown ref: %v", err)
+	}
+	f.must("nobody's ref, admitted", f.Redeem(f.ctx, newRef(id), "r1", accept))
+
+	rows, err := f.ReadAudit(f.ctx, id, 10)
+	f.must("audit", err)
+	if len(rows) != 2 || rows[0].Act != capability.AuditRedeem || rows[0].Ref != g.ID || rows[0].Actor != g.Actor || rows[0].Cursor != 4 {
+		t.Errorf("audit of two redemptions: %v", rows)
+	}
+}
+
+// testRedeemLimit: of many at once exactly as many as the ref allows.
+func testRedeemLimit(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	g := grant(newRef(id), "")
+	g.Limit = 5
+	f.save(&session.Changes{Grants: []*capability.Grant{g}}, id)
+	admit := func(r *session.Redemption) error {
+		if !r.Known && r.Grant.Used >= r.Grant.Limit {
+			return fault.Exhausted.With("used up")
+		}
+		return nil
+	}
+	const many = 16
+	errs := make([]error, many)
+	var all sync.WaitGroup
+	for i := range many {
+		// Every id twice: the second is free if the first was counted.
+		all.Go(func() { errs[i] = f.Redeem(f.ctx, g.ID, fmt.Sprintf("r%d", i/2), admit) })
+	}
+	all.Wait()
+	admitted := map[int]int{}
+	for i, err := range errs {
+		if err == nil {
+			admitted[i/2]++
+		} else {
+			f.code("refused", err, fault.Exhausted)
+		}
+	}
+	if len(admitted) != 5 {
+		t.Errorf("%d redemption ids were admitted, want 5: %v", len(admitted), admitted)
+	}
+	sight, err := f.Look(f.ctx, id, []string{g.ID})
+	f.must("look", err)
+	if sight.Grants[g.ID].Used != 5 {
+		t.Errorf("used %d times, want 5", sight.Grants[g.ID].Used)
+	}
+}
+
+// tree makes root → a → (a1 → a11, a2), root → b, and returns the ids by name.
+func (f *fixture) tree(id string) map[string]string {
+	parents := [][2]string{{"root", ""}, {"a", "root"}, {"a1", "a"}, {"a11", "a1"}, {"a2", "a"}, {"b", "root"}}
+	ids := map[string]string{}
+	var grants []*capability.Grant
+	for _, p := range parents {
+		ids[p[0]] = newRef(id)
+		grants = append(grants, grant(ids[p[0]], ids[p[1]]))
+	}
+	f.save(&session.Changes{Grants: grants}, id)
+	return ids
+}
+
+func testRevoke(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id, other := newSession(), newSession()
+	ids, others := f.tree(id), f.tree(other)
+	cuts := func(ids map[string]string) map[string]uint64 {
+		t.Helper()
+		var all []string
+		for _, ref := range ids {
+			all = append(all, ref)
+		}
+		sight, err := f.Look(f.ctx, id, all)
+		f.must("look", err)
+		got := map[string]uint64{}
+		for name, ref := range ids {
+			g := sight.Grants[ref]
+			if (g.Revoked != 0) != (g.RevokeBy != "") {
+				t.Errorf("%s: revoked %d by %q", name, g.Revoked, g.RevokeBy)
+			}
+			if g.Revoked != 0 {
+				got[name] = g.Cut
+			}
+		}
+		return got
+	}
+	revoke := func(name string, cut uint64) session.RevokedGrant {
+		return session.RevokedGrant{ID: ids[name], By: ids["root"], At: 100 + int64(cut), Cut: cut}
+	}
+	f.save(&session.Changes{Revoke: []session.RevokedGrant{revoke("a1", 5)}}, id)
+	same(f, "after a1", cuts(ids), map[string]uint64{"a1": 5, "a11": 5})
+	// What is dead already keeps its cut; a ref minted in the same group dies too.
+	late := newRef(id)
+	f.save(&session.Changes{Grants: []*capability.Grant{grant(late, ids["a2"])},
+		Revoke: []session.RevokedGrant{revoke("a", 9), revoke("b", 10), revoke("a", 11)}}, id)
+	ids["late"] = late
+	same(f, "after a and b", cuts(ids), map[string]uint64{"a1": 5, "a11": 5, "a": 9, "a2": 9, "late": 9, "b": 10})
+	same(f, "another session's", cuts(others), map[string]uint64{})
+	f.save(&session.Changes{Revoke: []session.RevokedGrant{{ID: newRef(id), By: "x", At: 1, Cut: 1}}}, id) // nobody's: nothing
+	sight, err := f.Look(f.ctx, id, []string{ids["late"]})
+	f.must("look", err)
+	if g := sight.Grants[ids["late"]]; g.Revoked != 109 || g.RevokeBy != ids["root"] {
+		t.Errorf("revoked: %+v", g)
+	}
+}
+
+func testLineages(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	ids := f.tree(id)
+	// The session's owner ref comes from the space's, in another target.
+	space := grant(newRef(newSpace()), "")
+	owner := grant(newRef(id), space.ID)
+	child := grant(newRef(id), owner.ID)
+	f.save(&session.Changes{Grants: []*capability.Grant{space, owner, child}}, id)
+	for want, w := range map[*session.Want][]string{
+		{Lineages: []string{ids["a11"]}}:                              {ids["a11"], ids["a1"], ids["a"], ids["root"]},
+		{Lineages: []string{ids["root"]}}:                             {ids["root"]},
+		{Lineages: []string{ids["a2"], ids["b"]}}:                     {ids["a2"], ids["a"], ids["b"], ids["root"]},
+		{Lineages: []string{child.ID}}:                                {child.ID, owner.ID, space.ID},
+		{Lineages: []string{newRef(id)}}:                              {},
+		{Lineages: []string{ids["a"]}, Grants: []string{ids["root"]}}: {ids["a"], ids["root"]},
+	} {
+		rows := f.load(want)
+		got, expected := map[string]bool{}, map[string]bool{}
+		for ref := range rows.Grants {
+			got[ref] = true
+		}
+		for _, ref := range w {
+			expected[ref] = true
+		}
+		same(f, fmt.Sprintf("lineage of %v", want.Lineages), got, expected)
+	}
+}
+
+func testInit(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	root, err := f.Root(f.ctx)
+	if err != nil || root != nil {
+		t.Fatalf("the root of an empty database: %v, %v", root, err)
+	}
+	mine := grant(newRef(newSpace()), "")
+	mine.Created = 0
+	first, created, err := f.Init(f.ctx, mine)
+	f.must("init", err)
+	if !created || first.ID != mine.ID || first.Hash != mine.Hash || first.Created == 0 {
+		t.Errorf("the first start: %+v, created %v", first, created)
+	}
+	again, created, err := f.Init(f.ctx, grant(newRef(newSpace()), ""))
+	f.must("init again", err)
+	if created {
+		t.Error("a second start made a second space")
+	}
+	same(f, "the second start's", again, first)
+	root, err = f.Root(f.ctx)
+	f.must("root", err)
+	same(f, "root", root, first)
+}

@@ -1,0 +1,304 @@
+// Reads: one snapshot each, whole and in order.
+
+package storetest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func testLook(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	row, g := liveRow(id, newSpace(), 0), grant(newRef(id), "")
+	f.save(&session.Changes{Sessions: []*session.Row{row}, Grants: []*capability.Grant{g}}, id)
+	sight, err := f.Look(f.ctx, id, []string{g.ID, newRef(id)})
+	f.must("look", err)
+	same(f, "row", sight.Row, row)
+	same(f, "grants", sight.Grants, map[string]*capability.Grant{g.ID: g})
+	if sight.Now <= 0 {
+		t.Errorf("now is %d", sight.Now)
+	}
+	for _, nobody := range []string{"", newSession(), newSpace()} {
+		sight, err = f.Look(f.ctx, nobody, nil)
+		f.must("look", err)
+		if sight.Row != nil {
+			t.Errorf("a row of %q: %+v", nobody, sight.Row)
+		}
+	}
+	other := newSession()
+	f.save(&session.Changes{Sessions: []*session.Row{liveRow(other, "", 7)}}, other)
+	rows, err := f.ReadRows(f.ctx, []string{other, id, newSession()})
+	f.must("read rows", err)
+	if len(rows) != 2 || rows[other].Cursor != 7 || rows[id].AuthGen != row.AuthGen {
+		t.Errorf("rows: %v", rows)
+	}
+	if rows, err = f.ReadRows(f.ctx, nil); err != nil || len(rows) != 0 {
+		t.Errorf("no rows: %v, %v", rows, err)
+	}
+	f.must("ping", f.Ping(f.ctx))
+}
+
+// fill writes n events to a new session.
+func (f *fixture) fill(n int) (id string, events []*session.Event) {
+	id = newSession()
+	row := liveRow(id, newSpace(), uint64(n))
+	for i := range n {
+		events = append(events, event(id, uint64(i+1), fmt.Sprintf("message/m%03d", i), fmt.Sprintf(`{"i":%d}`, i)))
+	}
+	f.save(&session.Changes{Sessions: []*session.Row{row}, Events: events}, id)
+	return id, events
+}
+
+func testReadLog(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id, events := f.fill(25)
+	f.fill(3) // a neighbour's
+	g := grant(newRef(id), "")
+	f.save(&session.Changes{Grants: []*capability.Grant{g}}, id)
+	for _, c := range []struct {
+		after           uint64
+		bytes, most     int
+		first, last     uint64 // 0: none
+		more, wantEmpty bool
+	}{
+		{after: 0, bytes: 1 << 20, most: 100, first: 1, last: 25},
+		{after: 0, bytes: 1 << 20, most: 25, first: 1, last: 25},
+		{after: 0, bytes: 1 << 20, most: 10, first: 1, last: 10, more: true},
+		{after: 20, bytes: 1 << 20, most: 10, first: 21, last: 25},
+		{after: 7, bytes: 0, most: 10, first: 8, last: 8, more: true},
+		{after: 24, bytes: 0, most: 0, first: 25, last: 25},
+		{after: 25, bytes: 1, most: 1, wantEmpty: true},
+		{after: math.MaxUint64, bytes: 1, most: 1, wantEmpty: true},
+	} {
+		page, err := f.ReadLog(f.ctx, id, c.after, c.bytes, c.most, []string{g.ID})
+		f.must("read log", err)
+		if page.Row == nil || page.Row.Cursor != 25 || page.Grants[g.ID] == nil || page.Now == 0 {
+			t.Fatalf("after %d: sight %+v", c.after, page.Sight)
+		}
+		if c.wantEmpty {
+			if len(page.Events) != 0 || page.More {
+				t.Errorf("after %d: %d events, more %v", c.after, len(page.Events), page.More)
+			}
+			continue
+		}
+		same(f, fmt.Sprintf("log after %d", c.after), page.Events, events[c.first-1:c.last])
+		if page.More != c.more {
+			t.Errorf("after %d: more is %v", c.after, page.More)
+		}
+	}
+	// Bounded by bytes: about as many as fit.
+	page, err := f.ReadLog(f.ctx, id, 0, 2000, 100, nil)
+	f.must("read log", err)
+	if n := len(page.Events); n < 2 || n > 10 || !page.More {
+		t.Errorf("2000 bytes gave %d events, more %v", n, page.More)
+	}
+	page, err = f.ReadLog(f.ctx, newSession(), 0, 100, 100, nil)
+	f.must("read log of nobody", err)
+	if page.Row != nil || len(page.Events) != 0 {
+		t.Errorf("a log of nobody: %+v", page)
+	}
+}
+
+func testReadState(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	row, g := liveRow(id, newSpace(), 8), grant(newRef(id), "")
+	base := event(id, 1, "part/m/a", `{"id":"a","text":"base ","z":1}`)
+	plain := event(id, 2, "part/m/b", `{"id":"b"}`)
+	message := event(id, 3, "message/m", `{"role":"x"}`)
+	done := event(id, 4, "part/d/x", `{"text":"old"}`)
+	f.save(&session.Changes{
+		Sessions: []*session.Row{row}, Grants: []*capability.Grant{g},
+		Events: []*session.Event{base, plain, message, done, deltaEvent(id, 5, base.Key, "one "), deltaEvent(id, 6, plain.Key, "b"),
+			deltaEvent(id, 7, base.Key, "twö"), event(id, 8, "session", `{"title":"t"}`)},
+		Entries: []*session.Entry{
+			{Session: id, Key: base.Key, Cursor: 1, Schema: 1, Sum: base.Sum, TextLen: 13, Grown: 7},
+			{Session: id, Key: plain.Key, Cursor: 2, Schema: 1, Sum: plain.Sum, TextLen: 1, Grown: 6},
+			entryOf(message), entryOf(done),
+			{Session: id, Key: "session", Cursor: 8, Schema: 1, Payload: []byte(`{"own":1}`)},
+		},
+		Turns: []*session.Turn{{Session: id, Message: "m", Status: session.Streaming, Begun: 3},
+			{Session: id, Message: "d", Status: session.Completed, Begun: 1, Ended: 4}},
+	}, id)
+	for _, bytes := range []int{1 << 20, 100, 0} {
+		var pieces []*session.StatePiece
+		f.must("read state", f.ReadState(f.ctx, id, []string{g.ID}, bytes, func(p *session.StatePiece) error {
+			pieces = append(pieces, p)
+			return nil
+		}))
+		got := map[string]string{}
+		var keys []string
+		for i, p := range pieces {
+			if p.Row == nil || p.Row.Cursor != 8 || p.Grants[g.ID] == nil || p.Last != (i == len(pieces)-1) {
+				t.Fatalf("piece %d: %+v", i, p)
+			}
+			if want := 2 * b2i(i == 0); len(p.Turns) != want {
+				t.Errorf("piece %d has %d turns, want %d", i, len(p.Turns), want)
+			}
+			for _, e := range p.Entries {
+				keys = append(keys, e.Key)
+				got[e.Key] = string(e.Payload)
+			}
+		}
+		if bytes == 0 && len(pieces) != 5 || bytes == 1<<20 && len(pieces) != 1 {
+			t.Errorf("%d pieces of %d bytes", len(pieces), bytes)
+		}
+		if !slices.IsSorted(keys) {
+			t.Errorf("keys out of order: %v", keys)
+		}
+		same(f, "state", got, map[string]string{
+			"part/m/a": `{"id":"a","text":"base one twö","z":1}`, "part/m/b": `{"id":"b","text":"b"}`,
+			"message/m": `{"role":"x"}`, "part/d/x": `{"text":"old"}`, "session": `{"own":1}`})
+	}
+	// The callback's error ends the read and the store goes on.
+	stop := fault.Canceled.With("enough")
+	if err := f.ReadState(f.ctx, id, nil, 0, func(*session.StatePiece) error { return stop }); err != error(stop) {
+		t.Errorf("the callback's error came back as %v", err)
+	}
+	n := 0
+	f.must("state of nobody", f.ReadState(f.ctx, newSession(), nil, 0, func(p *session.StatePiece) error {
+		n++
+		if p.Row != nil || len(p.Entries) != 0 || !p.Last {
+			t.Errorf("state of nobody: %+v", p)
+		}
+		return nil
+	}))
+	if n != 1 {
+		t.Errorf("%d pieces of nobody's state", n)
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func testListSessions(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	space, other := newSpace(), newSpace()
+	var ids []string
+	for i := range 5 {
+		id := newSession()
+		ids = append(ids, id)
+		row := liveRow(id, space, 1)
+		if i == 1 {
+			row.Life = session.Deleted
+		}
+		e := event(id, 1, "session", fmt.Sprintf(`{"title":"Title %d","x":1}`, i))
+		c := &session.Changes{Sessions: []*session.Row{row}, Events: []*session.Event{e}}
+		switch i {
+		case 2: // a value of its own
+			c.Entries = []*session.Entry{{Session: id, Key: "session", Cursor: 1, Payload: []byte(`{"title":"own"}`)}}
+		case 3: // no info
+		default:
+			c.Entries = []*session.Entry{entryOf(e)}
+		}
+		f.save(c, id)
+	}
+	stranger := newSession()
+	f.save(&session.Changes{Sessions: []*session.Row{liveRow(stranger, other, 0)}}, stranger)
+	f.load(&session.Want{Sessions: []string{newSession()}}) // an absent one
+	slices.Sort(ids)
+	root := grant(newRef(space), "")
+	f.save(&session.Changes{Grants: []*capability.Grant{root}})
+
+	var got []string
+	after := ""
+	for page := 0; ; page++ {
+		sight, list, more, err := f.ListSessions(f.ctx, space, after, 2, []string{root.ID})
+		f.must("list", err)
+		if sight.Grants[root.ID] == nil {
+			t.Fatal("the sight lacks the ref")
+		}
+		for _, l := range list {
+			got = append(got, l.ID)
+			after = l.ID
+		}
+		if more != (page < 2) {
+			t.Errorf("page %d: more is %v", page, more)
+		}
+		if !more {
+			break
+		}
+	}
+	same(f, "sessions", got, ids)
+	_, list, _, err := f.ListSessions(f.ctx, space, "", 100, nil)
+	f.must("list", err)
+	titles := map[string]int{}
+	deleted := 0
+	for _, l := range list {
+		titles[l.Title]++
+		deleted += b2i(l.Life == session.Deleted)
+	}
+	same(f, "titles", titles, map[string]int{"Title 0": 1, "Title 1": 1, "own": 1, "": 1, "Title 4": 1})
+	if deleted != 1 {
+		t.Errorf("%d deleted sessions", deleted)
+	}
+	if _, list, _, err := f.ListSessions(f.ctx, "", "", 100, nil); err != nil || len(list) != 0 {
+		t.Errorf("sessions of no space: %v, %v", list, err)
+	}
+}
+
+func testLapsed(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	turn := func(status session.TurnStatus, lease int64) string {
+		id := newSession()
+		f.save(&session.Changes{Turns: []*session.Turn{{Session: id, Message: "m", Status: status, Lease: lease},
+			{Session: id, Message: "n", Status: status, Lease: lease}}}, id)
+		return id
+	}
+	now := f.load(&session.Want{}).Now
+	past, future := turn(session.Streaming, now-5000), turn(session.Streaming, now+1_000_000)
+	older := turn(session.Streaming, 1)
+	turn(session.Interrupted, 1)
+	turn(session.Completed, 1)
+	turn(session.Aborted, 1)
+	for _, c := range []struct {
+		before int64
+		want   []string
+	}{
+		{0, []string{past, older}}, {now - 10000, []string{older}}, {math.MaxInt64, []string{past, future, older}}, {1, nil},
+	} {
+		slices.Sort(c.want)
+		got, err := f.Lapsed(f.ctx, c.before, "", 10)
+		f.must("lapsed", err)
+		same(f, fmt.Sprintf("lapsed before %d", c.before), got, c.want)
+		if len(c.want) > 1 {
+			one, err := f.Lapsed(f.ctx, c.before, "", 1)
+			f.must("lapsed", err)
+			rest, err := f.Lapsed(f.ctx, c.before, one[0], 10)
+			f.must("lapsed", err)
+			same(f, "lapsed in pages", append(one, rest...), c.want)
+		}
+	}
+}
+
+func testAudit(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	full := &capability.AuditRow{Target: id, At: 7, Act: capability.AuditDenial, Ref: newRef(id), Actor: "a", Subject: "put",
+		Reason: fault.StaleEpoch, Op: newOp(), Cursor: 9, Count: 3}
+	f.must("audit", f.Audit(f.ctx, []*capability.AuditRow{full}))
+	f.must("audit nothing", f.Audit(f.ctx, nil))
+	f.save(&session.Changes{Audit: []*capability.AuditRow{{Target: id, Act: capability.AuditShare}, {Target: newSession(), Act: capability.AuditBump}}}, id)
+	rows, err := f.ReadAudit(f.ctx, id, 10)
+	f.must("read audit", err)
+	if len(rows) != 2 || rows[0].Act != capability.AuditShare || rows[0].At == 0 || rows[0].Count != 1 {
+		t.Fatalf("audit: %v", rows)
+	}
+	same(f, "row", rows[1], full)
+	rows, err = f.ReadAudit(f.ctx, id, 1)
+	f.must("read audit", err)
+	if len(rows) != 1 || rows[0].Act != capability.AuditShare {
+		t.Errorf("the newest row: %v", rows)
+	}
+}

@@ -1,0 +1,414 @@
+// Rows come back as they were saved.
+
+package storetest
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// same compares two values and tells where they differ.
+func same[T any](f *fixture, what string, got, want T) {
+	f.Helper()
+	if !reflect.DeepEqual(got, want) {
+		f.Errorf("%s: got %s, want %s", what, show(got), show(want))
+	}
+}
+
+func show(v any) string {
+	if r := reflect.ValueOf(v); r.Kind() == reflect.Pointer && !r.IsNil() {
+		return fmt.Sprintf("&%+v", r.Elem().Interface())
+	}
+	return fmt.Sprintf("%+v", v)
+}
+
+// testRoundTrip writes one of everything, with every field set, and reads it
+// through every part of Want.
+func testRoundTrip(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id, space, outbox := newSession(), newSpace(), newOutbox()
+	row := &session.Row{ID: id, Space: space, External: "ses-outside", Life: session.Live, Cursor: 3, Base: 1, Head: hash(),
+		Epoch: 4, AuthGen: 5, Created: 6, Updated: 7, Creator: outbox}
+	stream := &ledger.Stream{Session: id, Outbox: outbox, SecretHash: hash(), Incarnation: 1 << 63, LastSeq: 9, AckedThrough: 8,
+		AckedOp: newOp(), AckedDigest: hash()}
+	full := &ledger.Record{BatchID: newOp(), FirstSeq: 9, Outcomes: []ledger.Outcome{
+		{OpID: newOp(), Digest: hash(), Status: ledger.Applied, Cursor: 3, Result: []byte(`{"cursor":3,"x":"Ünïcödé \u0000"}`)},
+		{OpID: newOp(), Digest: hash(), Status: ledger.Denied, Reason: fault.StaleEpoch, Message: "epoch 1, now 2\n"},
+		{OpID: newOp(), Digest: hash(), Status: ledger.Skipped, Reason: fault.WrongOffset, Cause: newOp(), At: 77},
+	}}
+	first := event(id, 1, "message/msg_1", `{"a":  1, "z":"é \u0000 😀","a":2}`)
+	second := event(id, 2, "part/msg_1/prt_1", `{"text":"b"}`)
+	third := event(id, 3, "model/x/y", `{}`)
+	third.Method, third.Outbox, third.Op, third.Batch, third.Ref, third.Actor = session.MethodInterrupted, "", "", "", "", ""
+	inEvent, own := entryOf(first), entryOf(second)
+	own.Payload, own.TextLen, own.Grown = []byte(`{"text":"own value"}`), session.NoText, 3
+	turn := &session.Turn{Session: id, Message: "msg_1", Status: session.Interrupted, Outbox: outbox, Lease: 123, Begun: 1, Ended: 2, Final: hash()}
+	ended := &session.Turn{Session: id, Message: "msg_0", Status: session.Failed, Outbox: outbox, Lease: 1, Begun: 1, Ended: 2, Final: hash()}
+	g := &capability.Grant{ID: newRef(id), Target: id, Parent: newRef(space), Hash: hash(), Owner: true, Epoch: 3,
+		Rights: capability.SessionRights, Methods: []string{"put", "remove"}, Expires: 10, From: 11, Limit: 12, Used: 13,
+		Label: "lábel", Actor: "owner/x", Created: 14, Revoked: 15, Cut: 16, RevokeBy: newRef(id)}
+	none := grant(newRef(id), g.ID)
+	none.Methods = []string{} // no method at all, which is not the same as all
+	f.save(&session.Changes{
+		Sessions: []*session.Row{row}, Streams: []*ledger.Stream{stream},
+		Records: []session.StreamRecord{{Stream: session.StreamKey{Session: id, Outbox: outbox}, Record: full}},
+		Events:  []*session.Event{first, second, third}, Entries: []*session.Entry{inEvent, own},
+		Turns: []*session.Turn{turn, ended}, Grants: []*capability.Grant{g, none},
+	}, id)
+
+	key := session.StreamKey{Session: id, Outbox: outbox}
+	rows := f.load(&session.Want{
+		Sessions: []string{id}, Spaces: []string{space}, Streams: []session.StreamKey{key},
+		Records: []session.RecordRange{{Stream: key, From: 11, To: 11}}, Grants: []string{g.ID, none.ID, newRef(id)},
+		Entries: map[string][]string{id: {inEvent.Key, own.Key, "message/none"}},
+		TurnsOf: map[string][]string{id: {"msg_1", "msg_0", "msg_none"}},
+		Logs:    map[string]uint64{id: 2}, External: map[string][]string{space: {"ses-outside", "other"}},
+	})
+	same(f, "session", rows.Sessions[id], row)
+	same(f, "stream", rows.Streams[key], stream)
+	same(f, "records", rows.Records[key], []*ledger.Record{full})
+	same(f, "grant", rows.Grants[g.ID], g)
+	same(f, "grant without methods", rows.Grants[none.ID], none)
+	inEvent.Payload = first.Payload
+	same(f, "entry in its event", rows.Entries[id][inEvent.Key], inEvent)
+	same(f, "entry of its own", rows.Entries[id][own.Key], own)
+	same(f, "turns", rows.Turns[id], map[string]*session.Turn{"msg_1": turn, "msg_0": ended})
+	same(f, "log", rows.Logs[id], []*session.Event{first, second})
+	same(f, "externals", rows.External, map[string]map[string]string{space: {"ses-outside": id}})
+	if len(rows.Grants) != 2 || len(rows.Entries[id]) != 2 {
+		f.Errorf("found what is not there: %v %v", rows.Grants, rows.Entries)
+	}
+	if rows.Now <= 0 {
+		f.Errorf("no clock: now is %d", rows.Now)
+	}
+
+	rows = f.load(&session.Want{Sessions: []string{id}, Heads: map[string][]string{id: {inEvent.Key, own.Key}}, Turns: []string{id}})
+	inEvent.Payload, own.Payload = nil, nil
+	same(f, "heads", rows.Entries[id], map[string]*session.Entry{inEvent.Key: inEvent, own.Key: own})
+	same(f, "open turns", rows.Turns[id], map[string]*session.Turn{"msg_1": turn})
+}
+
+// testReplace saves rows over rows.
+func testReplace(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id, outbox := newSession(), newOutbox()
+	key := session.StreamKey{Session: id, Outbox: outbox}
+	row := liveRow(id, newSpace(), 1)
+	e := event(id, 1, "message/m", `{"v":1}`)
+	stream := &ledger.Stream{Session: id, Outbox: outbox, SecretHash: hash(), Incarnation: 1}
+	turn := &session.Turn{Session: id, Message: "m", Status: session.Streaming, Outbox: outbox, Lease: 1, Begun: 1}
+	own := entryOf(e)
+	own.Payload = []byte(`{"own":true}`)
+	gone := &session.Entry{Session: id, Key: "message/gone", Cursor: 1, Payload: []byte(`{}`)}
+	f.save(&session.Changes{Sessions: []*session.Row{row}, Streams: []*ledger.Stream{stream}, Events: []*session.Event{e},
+		Entries: []*session.Entry{own, gone}, Turns: []*session.Turn{turn}}, id)
+
+	row.Cursor, row.Head, row.AuthGen, row.Epoch, row.Updated = 2, hash(), 9, 8, 7
+	stream.LastSeq, stream.Incarnation, stream.AckedThrough, stream.AckedOp, stream.AckedDigest = 5, 6, 4, newOp(), hash()
+	turn.Status, turn.Ended, turn.Final, turn.Lease = session.Completed, 2, hash(), 99
+	e2 := event(id, 2, "message/m", `{"v":2}`)
+	next := entryOf(e2)
+	f.save(&session.Changes{Sessions: []*session.Row{row}, Streams: []*ledger.Stream{stream}, Events: []*session.Event{e2},
+		Entries: []*session.Entry{next}, DropEntries: map[string][]string{id: {"message/gone", "message/never"}},
+		Turns: []*session.Turn{turn}}, id)
+	rows := f.load(&session.Want{Sessions: []string{id}, Streams: []session.StreamKey{key}, Prefixes: map[string][]string{id: {""}},
+		TurnsOf: map[string][]string{id: {"m"}}, Turns: []string{id}})
+	next.Payload = e2.Payload
+	same(f, "session", rows.Sessions[id], row)
+	same(f, "stream", rows.Streams[key], stream)
+	same(f, "entries", rows.Entries[id], map[string]*session.Entry{"message/m": next})
+	same(f, "turn", rows.Turns[id]["m"], turn)
+
+	// A delta changes two columns and leaves what holds the payload.
+	own.Payload = []byte(`{"text":"x"}`)
+	f.save(&session.Changes{Entries: []*session.Entry{own}}, id)
+	f.save(&session.Changes{Grown: []*session.Entry{{Session: id, Key: own.Key, TextLen: 12, Grown: 3}}}, id)
+	own.TextLen, own.Grown = 12, 3
+	rows = f.load(&session.Want{Sessions: []string{id}, Entries: map[string][]string{id: {own.Key}}})
+	same(f, "grown entry", rows.Entries[id][own.Key], own)
+}
+
+// testAbsent: a session that is locked without being there gets a row.
+func testAbsent(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	a, b := newSession(), newSession()
+	rows := f.load(&session.Want{Sessions: []string{b, a, a}})
+	for _, id := range []string{a, b} {
+		same(f, "absent row", rows.Sessions[id], &session.Row{ID: id, Epoch: 1})
+	}
+	sight, err := f.Look(f.ctx, a, nil)
+	f.must("look", err)
+	same(f, "absent row afterwards", sight.Row, &session.Row{ID: a, Epoch: 1})
+	row := liveRow(a, newSpace(), 1)
+	f.save(&session.Changes{Sessions: []*session.Row{row}}, a)
+	same(f, "row", f.load(&session.Want{Sessions: []string{a}}).Sessions[a], row)
+}
+
+// testLockOnce: only the first Load locks.
+func testLockOnce(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	a, b := newSession(), newSession()
+	f.save(&session.Changes{Sessions: []*session.Row{liveRow(a, newSpace(), 0)}}, a)
+	err := f.Update(f.ctx, func(tx session.Tx) error {
+		first, err := tx.Load(f.ctx, &session.Want{Sessions: []string{a}})
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Load(f.ctx, &session.Want{Sessions: []string{b}}); err == nil {
+			t.Error("a second load locked another session")
+		}
+		again, err := tx.Load(f.ctx, &session.Want{Turns: []string{a}})
+		if err != nil {
+			return err
+		}
+		if again.Now != first.Now {
+			t.Errorf("two nows in a transaction: %d and %d", first.Now, again.Now)
+		}
+		return nil
+	})
+	f.must("update", err)
+	sight, err := f.Look(f.ctx, b, nil)
+	f.must("look", err)
+	if sight.Row != nil {
+		t.Errorf("the refused load made a row: %+v", sight.Row)
+	}
+}
+
+// testRecords finds records by seq and by op, and prunes them.
+func testRecords(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	key := session.StreamKey{Session: id, Outbox: newOutbox()}
+	other := session.StreamKey{Session: id, Outbox: newOutbox()}
+	var ops []string
+	for range 10 {
+		ops = append(ops, newOp())
+	}
+	one, two, three := record(1, ops[0:3]...), record(4, ops[3:4]...), record(5, ops[4:10]...)
+	two.Outcomes[0].Cause = ops[9] // text that only looks like the op's own record
+	strange := record(1, newOp())
+	f.save(&session.Changes{Records: []session.StreamRecord{{Stream: key, Record: three}, {Stream: key, Record: one},
+		{Stream: key, Record: two}, {Stream: other, Record: strange}}}, id)
+
+	find := func(r session.RecordRange) []*ledger.Record {
+		t.Helper()
+		rows := f.load(&session.Want{Sessions: []string{id}, Records: []session.RecordRange{r}})
+		for k := range rows.Records {
+			if k != r.Stream {
+				t.Errorf("records of another stream: %v", k)
+			}
+		}
+		return rows.Records[r.Stream]
+	}
+	for _, c := range []struct {
+		what string
+		r    session.RecordRange
+		want []*ledger.Record
+	}{
+		{"all", session.RecordRange{From: 1, To: 1 << 63}, []*ledger.Record{one, two, three}},
+		{"an edge", session.RecordRange{From: 3, To: 4}, []*ledger.Record{one, two}},
+		{"inside", session.RecordRange{From: 6, To: 7}, []*ledger.Record{three}},
+		{"beyond", session.RecordRange{From: 11, To: ^uint64(0)}, nil},
+		{"none", session.RecordRange{}, nil},
+		{"by op", session.RecordRange{Ops: []string{ops[9], newOp()}}, []*ledger.Record{three}},
+		{"by ops and seq", session.RecordRange{From: 1, To: 4, Ops: []string{ops[0], ops[2], ops[9]}}, []*ledger.Record{one, two, three}},
+	} {
+		c.r.Stream = key
+		same(f, c.what, find(c.r), c.want)
+	}
+
+	all := session.RecordRange{Stream: key, From: 1, To: 100}
+	f.save(&session.Changes{Prune: []session.StreamCut{{Stream: key, Through: 3}}}, id)
+	same(f, "pruned to 3", find(all), []*ledger.Record{two, three})
+	f.save(&session.Changes{Prune: []session.StreamCut{{Stream: key, Through: 9}}}, id)
+	same(f, "pruned into the last", find(all), []*ledger.Record{three})
+	f.save(&session.Changes{Prune: []session.StreamCut{{Stream: key, Through: 10}}}, id)
+	same(f, "pruned", find(all), nil)
+	same(f, "the other stream's", find(session.RecordRange{Stream: other, From: 1, To: 1}), []*ledger.Record{strange})
+}
+
+// testPrefixes: every entry below a prefix and nothing beside it.
+func testPrefixes(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id, neighbour := newSession(), newSession()
+	keys := []string{"message/m1", "model/a/b", "part/m1/p1", "part/m1/p2", "part/m10/p1", "part/m1.x/p", "part/m1", "session", "session_diff"}
+	var entries []*session.Entry
+	for _, s := range []string{id, neighbour} {
+		for _, k := range keys {
+			entries = append(entries, &session.Entry{Session: s, Key: k, Cursor: 1, Payload: []byte(`{}`)})
+		}
+	}
+	f.save(&session.Changes{Entries: entries}, id, neighbour)
+	for prefix, want := range map[string][]string{
+		"":          keys,
+		"part/m1/":  {"part/m1/p1", "part/m1/p2"},
+		"part/":     {"part/m1", "part/m1.x/p", "part/m1/p1", "part/m1/p2", "part/m10/p1"},
+		"session":   {"session", "session_diff"},
+		"message/x": nil,
+	} {
+		rows := f.load(&session.Want{Sessions: []string{id}, Prefixes: map[string][]string{id: {prefix}}})
+		var got []string
+		for k := range rows.Entries[id] {
+			got = append(got, k)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		same(f, "below "+prefix, got, want)
+		if len(rows.Entries[neighbour]) != 0 {
+			t.Errorf("below %q: entries of another session", prefix)
+		}
+	}
+}
+
+// testDeltas joins a part's deltas after a cursor, and nobody else's.
+func testDeltas(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id, other := newSession(), newSession()
+	a, b := "part/m/a", "part/m/b"
+	put := event(id, 4, a, `{"text":"put"}`)
+	f.save(&session.Changes{Events: []*session.Event{
+		deltaEvent(id, 1, a, "one "), deltaEvent(id, 2, b, "zwei "), deltaEvent(id, 3, a, "three "), put,
+		deltaEvent(id, 5, a, "fünf "), deltaEvent(id, 6, b, "six "), deltaEvent(id, 7, a, "\"seven\""), deltaEvent(other, 1, a, "other"),
+	}}, id, other)
+	rows := f.load(&session.Want{Sessions: []string{id}, Deltas: map[string]map[string]uint64{
+		id: {a: 4, b: 0, "part/m/none": 0}, other: {b: 0}}})
+	same(f, "deltas", rows.Deltas, map[string]map[string][]byte{id: {a: []byte(`fünf "seven"`), b: []byte("zwei six ")}})
+}
+
+// testDropState: of a deleted session stay its row, the chain and its refs.
+func testDropState(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id, alive, space := newSession(), newSession(), newSpace()
+	var rows []*session.Row
+	var events []*session.Event
+	var entries []*session.Entry
+	var turns []*session.Turn
+	for _, s := range []string{id, alive} {
+		row := liveRow(s, space, 1)
+		row.External = "ext-" + s
+		e := event(s, 1, "message/m", `{"v":1}`)
+		rows, events, entries = append(rows, row), append(events, e), append(entries, entryOf(e))
+		turns = append(turns, &session.Turn{Session: s, Message: "m", Status: session.Streaming, Begun: 1})
+	}
+	g := grant(newRef(id), "")
+	f.save(&session.Changes{Sessions: rows, Events: events, Entries: entries, Turns: turns, Grants: []*capability.Grant{g}}, id, alive)
+
+	// In the same group as a last put: that goes too.
+	late := event(id, 2, "message/late", `{"v":2}`)
+	del := event(id, 3, "", `{}`)
+	del.Method = session.MethodDelete
+	rows[0].Life, rows[0].Cursor, rows[0].AuthGen = session.Deleted, 3, 2
+	f.save(&session.Changes{Sessions: rows[:1], Events: []*session.Event{late, del}, Entries: []*session.Entry{entryOf(late)},
+		DropState: []string{id}}, id)
+
+	got := f.load(&session.Want{Sessions: []string{id, alive}, Prefixes: map[string][]string{id: {""}, alive: {""}}, Turns: []string{alive, id},
+		TurnsOf: map[string][]string{id: {"m"}}, Logs: map[string]uint64{id: 9, alive: 9}, Grants: []string{g.ID},
+		External: map[string][]string{space: {"ext-" + id, "ext-" + alive}}})
+	same(f, "row", got.Sessions[id], rows[0])
+	same(f, "grant", got.Grants[g.ID], g)
+	same(f, "externals", got.External, map[string]map[string]string{space: {"ext-" + alive: alive}})
+	if len(got.Entries[id]) != 0 || len(got.Turns[id]) != 0 {
+		t.Errorf("state of a deleted session: %v %v", got.Entries[id], got.Turns[id])
+	}
+	for _, e := range []*session.Event{events[0], late, del} {
+		e.Payload = nil
+	}
+	same(f, "log", got.Logs[id], []*session.Event{events[0], late, del})
+	same(f, "the other's log", got.Logs[alive], []*session.Event{events[1]})
+	if len(got.Entries[alive]) != 1 || len(got.Turns[alive]) != 1 {
+		t.Errorf("state of the other session: %v %v", got.Entries[alive], got.Turns[alive])
+	}
+}
+
+// testExternals: an id is claimed when its session comes to life, once.
+func testExternals(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id, space := newSession(), newSpace()
+	want := &session.Want{Sessions: []string{id}, External: map[string][]string{space: {"ext"}}}
+	if rows := f.load(want); len(rows.External[space]) != 0 {
+		t.Errorf("an external id that nobody has: %v", rows.External)
+	}
+	row := liveRow(id, space, 1)
+	row.External = "ext"
+	f.save(&session.Changes{Sessions: []*session.Row{row}}, id)
+	row.Cursor = 2
+	f.save(&session.Changes{Sessions: []*session.Row{row}}, id) // claims nothing again
+	same(f, "externals", f.load(want).External[space], map[string]string{"ext": id})
+	// Two saves in one transaction.
+	second, two := newSession(), newSpace()
+	err := f.Update(f.ctx, func(tx session.Tx) error {
+		rows, err := tx.Load(f.ctx, &session.Want{Sessions: []string{second}})
+		if err != nil {
+			return err
+		}
+		row := rows.Sessions[second]
+		row.Space, row.External, row.Life = two, "ext", session.Live
+		for range 2 {
+			row.Cursor++
+			if err := tx.Save(f.ctx, &session.Changes{Sessions: []*session.Row{row}}); err != nil {
+				return err
+			}
+			if _, err := tx.Load(f.ctx, &session.Want{Turns: []string{second}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	f.must("two saves", err)
+	got := f.load(&session.Want{External: map[string][]string{two: {"ext"}}}).External
+	same(f, "externals of another space", got, map[string]map[string]string{two: {"ext": second}})
+}
+
+// testLargePayload: 4 MiB, byte for byte.
+func testLargePayload(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	payload := `{"text":"` + strings.Repeat("0123456789abcdé\\n", 4<<20/18) + `"}`
+	e := event(id, 1, "part/m/p", payload)
+	f.save(&session.Changes{Events: []*session.Event{e}, Entries: []*session.Entry{entryOf(e)}}, id)
+	page, err := f.ReadLog(f.ctx, id, 0, 1, 10, nil)
+	f.must("read log", err)
+	if len(page.Events) != 1 || !bytes.Equal(page.Events[0].Payload, []byte(payload)) {
+		t.Errorf("the payload is not what was written")
+	}
+	rows := f.load(&session.Want{Sessions: []string{id}, Entries: map[string][]string{id: {e.Key}}})
+	if !bytes.Equal(rows.Entries[id][e.Key].Payload, []byte(payload)) {
+		t.Errorf("the entry's payload is not what was written")
+	}
+}
+
+// testBulk: a group as large as they come.
+func testBulk(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	const sessions, each = 20, 500
+	c := &session.Changes{}
+	var ids []string
+	keys := map[string][]string{}
+	for range sessions {
+		ids = append(ids, newSession())
+	}
+	for _, id := range ids {
+		c.Sessions = append(c.Sessions, liveRow(id, "spc", each))
+		for i := range each {
+			e := event(id, uint64(i+1), fmt.Sprintf("message/m%d", i), fmt.Sprintf(`{"i":%d}`, i))
+			c.Events, c.Entries = append(c.Events, e), append(c.Entries, entryOf(e))
+			keys[id] = append(keys[id], e.Key)
+		}
+	}
+	f.save(c, ids...)
+	rows := f.load(&session.Want{Sessions: ids, Entries: keys})
+	for _, id := range ids {
+		if len(rows.Entries[id]) != each {
+			t.Fatalf("%d entries of %d", len(rows.Entries[id]), each)
+		}
+	}
+}

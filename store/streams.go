@@ -1,0 +1,74 @@
+// Streams and outcome records: statements and scans.
+
+package store
+
+import (
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+const (
+	streamColumns = `m.session, m.outbox, m.incarnation, m.last_seq, m.acked_through, m.acked_op, m.acked_digest, m.secret_hash`
+	recordColumns = `r.session, r.outbox, r.outcomes`
+)
+
+var (
+	readStreams = statement("tt", `
+		SELECT `+streamColumns+` FROM {w} CROSS JOIN streams m WHERE m.session = w.a AND m.outbox = w.b`)
+
+	saveStreams = statement("ttiiitbb", `
+		INSERT INTO streams (session, outbox, incarnation, last_seq, acked_through, acked_op, acked_digest, secret_hash)
+		{values} ON CONFLICT (session, outbox) DO UPDATE SET
+			incarnation = excluded.incarnation, last_seq = excluded.last_seq, acked_through = excluded.acked_through,
+			acked_op = excluded.acked_op, acked_digest = excluded.acked_digest, secret_hash = excluded.secret_hash`)
+
+	readRecords = statement("ttii", `
+		SELECT `+recordColumns+` FROM {w} CROSS JOIN records r
+		WHERE r.session = w.a AND r.outbox = w.b AND r.last_seq >= w.c AND r.first_seq <= w.d`)
+
+	// searchRecords may give too many (the text may stand elsewhere in a
+	// record); who reads looks again. Only what is in flight is searched.
+	searchRecords = statement("ttt", `
+		SELECT `+recordColumns+` FROM {w} CROSS JOIN records r
+		WHERE r.session = w.a AND r.outbox = w.b AND {holds r.outcomes w.c}`)
+
+	insertRecords = statement("ttiib", `
+		INSERT INTO records (session, outbox, first_seq, last_seq, outcomes) {values}`)
+
+	pruneRecords = statement("tti", `
+		DELETE FROM records WHERE (session, outbox, first_seq) IN (
+			SELECT r.session, r.outbox, r.first_seq FROM {w} CROSS JOIN records r
+			WHERE r.session = w.a AND r.outbox = w.b AND r.first_seq <= w.c AND r.last_seq <= w.c)`)
+)
+
+func scanStream(row Scanner) (*ledger.Stream, error) {
+	var (
+		m                                ledger.Stream
+		incarnation, lastSeq, ackThrough int64
+		digest, secret                   []byte
+	)
+	if err := row.Scan(&m.Session, &m.Outbox, &incarnation, &lastSeq, &ackThrough, &m.AckedOp, &digest, &secret); err != nil {
+		return nil, err
+	}
+	m.Incarnation, m.LastSeq, m.AckedThrough = uint64(incarnation), uint64(lastSeq), uint64(ackThrough)
+	copy(m.AckedDigest[:], digest)
+	copy(m.SecretHash[:], secret)
+	return &m, nil
+}
+
+func streamValues(m *ledger.Stream) []any {
+	return []any{m.Session, m.Outbox, int64(m.Incarnation), int64(m.LastSeq), int64(m.AckedThrough), m.AckedOp, m.AckedDigest[:], m.SecretHash[:]}
+}
+
+func scanRecord(row Scanner) (key session.StreamKey, r *ledger.Record, err error) {
+	var outcomes []byte
+	if err := row.Scan(&key.Session, &key.Outbox, &outcomes); err != nil {
+		return key, nil, err
+	}
+	r, err = ledger.UnmarshalRecord(outcomes)
+	return key, r, err
+}
+
+func recordValues(r *session.StreamRecord) []any {
+	return []any{r.Stream.Session, r.Stream.Outbox, int64(r.Record.FirstSeq), int64(r.Record.LastSeq()), r.Record.Marshal()}
+}

@@ -1,0 +1,185 @@
+// The server's verbs that write without a batch: the first start, opening a
+// stream, redeeming a ref, audit.
+
+package store
+
+import (
+	"context"
+	"crypto/subtle"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// firstSpace is the name in meta of the space that the first start made.
+const firstSpace = "first_space"
+
+// Root gives the first space's ref; nil before the first start.
+func (s *Store) Root(ctx context.Context) (root *capability.Grant, err error) {
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(readRoot, nil, []any{firstSpace}, func(row Scanner) (err error) {
+			root, err = scanGrant(row)
+			return err
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, naming("find root", err)
+	}
+	return root, nil
+}
+
+// Init makes the first space, with root as its ref, if the database has none;
+// root.Target is its id. It returns the first space's ref and whether this call
+// made it: of any number of servers that start at once, one does.
+func (s *Store) Init(ctx context.Context, root *capability.Grant) (first *capability.Grant, created bool, err error) {
+	err = s.update(ctx, func(t *tx) error {
+		// Who comes second waits here for the first to commit, and then finds
+		// the other's name.
+		t.run.Queue(claimMeta, nil, []any{firstSpace, root.Target}, nil)
+		t.run.QueueNow(func(now int64) { t.now = now })
+		t.run.Queue(readRoot, nil, []any{firstSpace}, func(row Scanner) (err error) {
+			first, err = scanGrant(row)
+			return err
+		})
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		if first != nil {
+			return nil
+		}
+		mine := *root
+		if mine.Created == 0 {
+			mine.Created = t.now
+		}
+		first, created = &mine, true
+		space, tail := split(root.ID)
+		t.run.Queue(insertSpace, nil, []any{space, tail, t.now}, nil)
+		return t.Save(ctx, &session.Changes{Grants: []*capability.Grant{first}})
+	})
+	if err != nil {
+		return nil, false, naming("init", err)
+	}
+	return first, created, nil
+}
+
+// OpenStream opens a stream: the first opening registers the outbox's secret,
+// by its hash, later ones must match it (else WrongOutbox). An incarnation
+// above the stored one fences whoever had that; one below is Fenced. The
+// caller has checked that whoever asks holds the session's capability; a
+// session that is not there yet gets an Absent row.
+func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHash [32]byte, incarnation uint64) (stream *ledger.Stream, err error) {
+	var refused *fault.Error
+	err = s.update(ctx, func(t *tx) error {
+		rows, err := t.Load(ctx, &session.Want{Sessions: []string{key.Session}, Streams: []session.StreamKey{key}})
+		if err != nil {
+			return err
+		}
+		stream = rows.Streams[key]
+		switch {
+		case stream == nil:
+			stream = &ledger.Stream{Session: key.Session, Outbox: key.Outbox, SecretHash: secretHash, Incarnation: incarnation}
+		case subtle.ConstantTimeCompare(stream.SecretHash[:], secretHash[:]) != 1:
+			refused = fault.WrongOutbox.With("the outbox's secret is not the one it was opened with first; use the outbox that made the stream")
+			return refused
+		case incarnation < stream.Incarnation:
+			refused = fault.Fenced.With("incarnation %d of the outbox was taken over by incarnation %d", incarnation, stream.Incarnation)
+			return refused
+		case incarnation == stream.Incarnation:
+			return nil
+		default:
+			stream.Incarnation = incarnation
+		}
+		return t.Save(ctx, &session.Changes{Streams: []*ledger.Stream{stream}})
+	})
+	if refused != nil {
+		return nil, refused
+	}
+	if err != nil {
+		return nil, naming("open stream", err)
+	}
+	return stream, nil
+}
+
+// Redeem has admit decide on a ref and a redemption id. If admit returns nil
+// for a ref that is there and a redemption id that was not counted before, it
+// is counted (Grant.Used), and an audit row is written. admit may run twice,
+// the second time on the row under lock; its error comes back as it is, with
+// nothing changed. A redemption id that was counted costs a read.
+func (s *Store) Redeem(ctx context.Context, ref, redemption string, admit func(*session.Redemption) error) error {
+	target, tail := split(ref)
+	find := func(run Runner, grant *Statement, list [][]any, args []any) *session.Redemption {
+		r := &session.Redemption{}
+		look(run, &r.Sight, target, nil)
+		run.Queue(grant, list, args, func(row Scanner) (err error) {
+			r.Grant, err = scanGrant(row)
+			return err
+		})
+		run.Queue(readRedemption, nil, []any{target, tail, redemption}, func(row Scanner) error {
+			var at int64
+			r.Known = true
+			return row.Scan(&at)
+		})
+		return r
+	}
+	decide := func(r *session.Redemption) error {
+		if r.Grant != nil {
+			r.Grants[r.Grant.ID] = r.Grant
+		}
+		return admit(r)
+	}
+
+	var seen *session.Redemption
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		seen = find(run, readGrants, refs([]string{ref}), nil)
+		return nil
+	})
+	if err != nil {
+		return naming("redeem", err)
+	}
+	if err := decide(seen); err != nil || seen.Grant == nil || seen.Known {
+		return err
+	}
+
+	var own error
+	err = s.update(ctx, func(t *tx) error {
+		// The grant's row is locked alone: no lock is waited for under it.
+		r := find(t.run, lockGrant, nil, []any{target, tail})
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		t.now = r.Now
+		if own = decide(r); own != nil || r.Grant == nil || r.Known {
+			return own
+		}
+		t.run.Queue(insertRedemption, nil, []any{target, tail, redemption, t.now}, nil)
+		t.run.Queue(countRedemption, nil, []any{target, tail}, nil)
+		row := &capability.AuditRow{Target: target, Act: capability.AuditRedeem, Ref: ref, Actor: r.Grant.Actor}
+		if r.Row != nil {
+			row.Cursor = r.Row.Cursor
+		}
+		return t.Save(ctx, &session.Changes{Audit: []*capability.AuditRow{row}})
+	})
+	if own != nil {
+		return own
+	}
+	return naming("redeem", err)
+}
+
+// Audit writes audit rows that no transaction of theirs carries: denials of
+// calls, and strangers' in numbers.
+func (s *Store) Audit(ctx context.Context, rows []*capability.AuditRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	err := s.update(ctx, func(t *tx) error {
+		t.run.QueueNow(func(now int64) { t.now = now })
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		return t.Save(ctx, &session.Changes{Audit: rows})
+	})
+	return naming("audit", err)
+}
