@@ -1,0 +1,611 @@
+// What the server's tests share: a running server on a real database, and peers
+// that call it over the vat, as any client would.
+
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+	"github.com/oklog/ulid/v2"
+	"go.uber.org/goleak"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/store"
+	"github.com/mooring-rpc/mooring/store/postgres"
+	"github.com/mooring-rpc/mooring/store/sqlite"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("database/sql.(*DB).connectionOpener"))
+}
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+func sqliteStore(t testing.TB) *store.Store {
+	t.Helper()
+	st, err := sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Errorf("close the store: %v", err)
+		}
+	})
+	return st
+}
+
+func postgresStore(t testing.TB, url string) *store.Store {
+	t.Helper()
+	st, err := postgres.Open(t.Context(), postgres.Config{URL: url, AllowUnsafe: true, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	return st
+}
+
+// onBoth runs f on each kind of database.
+func onBoth(t *testing.T, f func(t *testing.T, st Store)) {
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		f(t, sqliteStore(t))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		f(t, postgresStore(t, pgtest.URL(t)))
+	})
+}
+
+// rig is a running server and its owner's ref.
+type rig struct {
+	t      testing.TB
+	server *Server
+	owner  capability.Ref
+	stop   func() // drains; further calls do nothing
+}
+
+// start runs a server until the test ends. change may be nil.
+func start(t testing.TB, st Store, change func(*Config)) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	address := capability.Ref{Hosts: []string{"127.0.0.1:7600"}}
+	if _, err := Bootstrap(t.Context(), st, dir, address, false); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t}
+	if ref, err := readOwner(dir + "/" + OwnerFile); err == nil {
+		r.owner = ref
+	}
+	cfg := DefaultConfig()
+	cfg.Store, cfg.PollInterval = st, 0
+	if change != nil {
+		change(&cfg)
+	}
+	r.server = New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.server.Run(ctx, nil) }()
+	var once sync.Once
+	r.stop = func() {
+		once.Do(func() {
+			cancel()
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Errorf("the server ended with %v", err)
+				}
+			case <-time.After(patience):
+				t.Error("the server does not end")
+			}
+		})
+	}
+	t.Cleanup(r.stop)
+	return r
+}
+
+// peer is a connection to a server.
+type peer struct {
+	t       testing.TB
+	conn    *rpc.Conn
+	gateway *rpc.Ref
+}
+
+// dial connects a peer; it leaves when the test ends, or by leave.
+func (r *rig) dial() *peer {
+	r.t.Helper()
+	near, far := rpc.Pipe()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = r.server.ServeConn(far)
+	}()
+	p := newPeer(r.t, near)
+	r.t.Cleanup(func() {
+		p.leave()
+		<-served
+	})
+	return p
+}
+
+func newPeer(t testing.TB, transport rpc.Transport) *peer {
+	p := &peer{t: t, conn: rpc.NewConn(transport, rpc.Config{Limits: rpc.Limits{MessageBytes: 64 << 20}})}
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		_ = p.conn.Run(context.Background())
+	}()
+	t.Cleanup(func() {
+		p.leave()
+		<-ran
+	})
+	p.gateway = p.conn.Bootstrap(t.Context())
+	return p
+}
+
+func (p *peer) leave() { p.conn.Close("test") }
+
+// within gives a context that ends when the test's patience does.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// call makes a call and waits. The error is the server's fault where it is one.
+func call(t testing.TB, to *rpc.Ref, m rpc.Method, sz capnp.ObjectSize, place func(capnp.Struct, *rpc.CapTable) error) (capnp.Struct, *rpc.Promise, error) {
+	t.Helper()
+	p := to.Call(within(t), m, sz, place)
+	res, _, err := p.Wait(within(t))
+	var ex *rpc.Exception
+	if errors.As(err, &ex) {
+		if f, ok := fault.ParseReason(ex.Reason); ok {
+			err = f
+		}
+	}
+	return res, p, err
+}
+
+// restoring pipelines on restoring a ref; nothing is waited for.
+func (p *peer) restoring(ref capability.Ref, redemption string) *rpc.Promise {
+	return p.gateway.Call(within(p.t), gatewayRestore, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		params := wire.Gateway_restore_Params(s)
+		w, err := params.NewRef()
+		if err != nil {
+			return err
+		}
+		if err := w.SetId(ref.ID); err != nil {
+			return err
+		}
+		if err := w.SetSecret(ref.Secret.Reveal()); err != nil {
+			return err
+		}
+		return params.SetRedemption(redemption)
+	})
+}
+
+// restore gives the live object of a ref.
+func (p *peer) restore(ref capability.Ref) *rpc.Ref {
+	return p.restoring(ref, "redemption of "+p.t.Name()[:min(len(p.t.Name()), 30)]).Cap(0)
+}
+
+// restoreErr is what restoring ends with.
+func (p *peer) restoreErr(ref capability.Ref, redemption string) error {
+	_, _, err := p.restoring(ref, redemption).Wait(within(p.t))
+	var ex *rpc.Exception
+	if errors.As(err, &ex) {
+		if f, ok := fault.ParseReason(ex.Reason); ok {
+			return f
+		}
+	}
+	return err
+}
+
+// box is an outbox's identity and, for one stream, its next seq.
+type box struct {
+	id          string
+	secret      []byte
+	incarnation uint64
+	seq         uint64
+}
+
+func newBox() *box {
+	secret := sha256.Sum256([]byte(ulid.Make().String()))
+	return &box{id: "obx_" + ulid.Make().String(), secret: secret[:], incarnation: 1}
+}
+
+func (p *peer) opening(sess *rpc.Ref, b *box) *rpc.Promise {
+	return sess.Call(within(p.t), sessionOpenStream, words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		params := wire.Session_openStream_Params(s)
+		params.SetIncarnation(b.incarnation)
+		if err := params.SetOutbox(b.id); err != nil {
+			return err
+		}
+		return params.SetSecret(b.secret)
+	})
+}
+
+func (p *peer) open(sess *rpc.Ref, b *box) *rpc.Ref { return p.opening(sess, b).Cap(0) }
+
+// made is a session and how to speak to it.
+type made struct {
+	id     string
+	owner  capability.Ref
+	sess   *rpc.Ref
+	stream *rpc.Ref
+	box    *box
+}
+
+// create makes a session with one batch: its create op.
+func (r *rig) create(p *peer) *made {
+	r.t.Helper()
+	m := &made{id: capability.SessionPrefix + ulid.Make().String(), box: newBox()}
+	m.owner = r.owner.New(m.id)
+	space := p.restore(r.owner)
+	m.sess = space.Call(within(p.t), spaceCreate, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		params := wire.Space_create_Params(s)
+		if err := params.SetSession(m.id); err != nil {
+			return err
+		}
+		return params.SetOwner(m.owner.ID)
+	}).Cap(0)
+	m.stream = p.open(m.sess, m.box)
+	ack := p.must(m.stream, m.batch(op("create", "ref", m.owner.ID, "hash", hashText(m.owner.Secret))))
+	if ack.outcomes[0].Status != ledger.Applied {
+		r.t.Fatalf("create: %+v", ack.outcomes[0])
+	}
+	return m
+}
+
+func hashText(s capability.Secret) string {
+	h := s.Hash()
+	return base64.RawURLEncoding.EncodeToString(h[:])
+}
+
+// op makes an intent without its place in a batch. A ledger.Ref is a reference.
+func op(method string, args ...any) ledger.Intent {
+	in := ledger.Intent{OpID: ulid.Make().String(), Method: method}
+	for i := 0; i < len(args); i += 2 {
+		a := ledger.Arg{Name: args[i].(string)}
+		switch v := args[i+1].(type) {
+		case ledger.Ref:
+			a.Ref = &v
+		case json.RawMessage:
+			a.JSON = v
+		default:
+			text, err := json.Marshal(v)
+			if err != nil {
+				panic(err)
+			}
+			a.JSON = text
+		}
+		in.Args = append(in.Args, a)
+	}
+	return in
+}
+
+// put is the op most tests append with.
+func put(n int) ledger.Intent {
+	return op("put", "key", fmt.Sprintf("message/msg_%d", n), "payload", map[string]int{"n": n})
+}
+
+// batch makes the stream's next batch of ops.
+func (m *made) batch(ops ...ledger.Intent) *ledger.Batch { return m.box.batch(m.id, ops...) }
+
+func (b *box) batch(session string, ops ...ledger.Intent) *ledger.Batch {
+	batch := &ledger.Batch{Session: session, BatchID: ulid.Make().String(), Ops: ops}
+	for i := range ops {
+		b.seq++
+		ops[i].Seq, ops[i].BatchID, ops[i].Session = b.seq, batch.BatchID, session
+	}
+	return batch
+}
+
+// reply is what an apply came back with.
+type reply struct {
+	refusal                       *fault.Error
+	cursor                        uint64
+	applied, duplicates, rejected uint32
+	outcomes                      []ledger.Outcome
+	repeated                      []bool
+}
+
+func applying(t testing.TB, stream *rpc.Ref, b *ledger.Batch, with ...*rpc.Ref) *rpc.Promise {
+	return stream.Call(within(t), streamApply, words(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+		to, err := wire.Stream_apply_Params(s).NewBatch()
+		if err != nil {
+			return err
+		}
+		if err := writeBatch(to, b); err != nil {
+			return err
+		}
+		if len(with) == 0 {
+			return nil
+		}
+		list, err := capnp.NewPointerList(s.Segment(), int32(len(with)))
+		if err != nil {
+			return err
+		}
+		for i, r := range with {
+			if err := list.Set(i, capnp.NewInterface(s.Segment(), capnp.CapabilityID(caps.Add(r))).ToPtr()); err != nil {
+				return err
+			}
+		}
+		return s.SetPtr(1, list.ToPtr())
+	})
+}
+
+func writeBatch(to wire.Batch, b *ledger.Batch) error {
+	var w writer
+	w.do(to.SetId(b.BatchID))
+	to.SetAtomic(b.Atomic)
+	to.SetAckedThrough(b.AckedThrough)
+	ops, err := to.NewOps(int32(len(b.Ops)))
+	w.do(err)
+	for i := range b.Ops {
+		in, o := &b.Ops[i], ops.At(i)
+		o.SetSeq(in.Seq)
+		w.do(o.SetId(in.OpID))
+		w.do(o.SetMethod(in.Method))
+		deps, err := o.NewDependsOn(int32(len(in.DependsOn)))
+		w.do(err)
+		for j, d := range in.DependsOn {
+			w.do(deps.Set(j, d))
+		}
+		args, err := o.NewArgs(int32(len(in.Args)))
+		w.do(err)
+		for j, a := range in.Args {
+			to := args.At(j)
+			w.do(to.SetName(a.Name))
+			if a.Ref == nil {
+				w.do(to.SetJson(string(a.JSON)))
+				continue
+			}
+			ref, err := to.NewRef()
+			w.do(err)
+			w.do(ref.SetOp(a.Ref.Op))
+			w.do(ref.SetPath(a.Ref.Path))
+		}
+		if in.Expected.Set {
+			o.Expected().SetCursor(in.Expected.Cursor)
+		}
+	}
+	return w.err
+}
+
+func readReply(t testing.TB, p *rpc.Promise) *reply {
+	t.Helper()
+	s, _, err := p.Wait(within(t))
+	if err != nil {
+		t.Fatalf("apply: %v", err)
+	}
+	defer p.Release()
+	w, err := wire.Stream_apply_Results(s).Reply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Which() == wire.ApplyReply_Which_refusal {
+		r, _ := w.Refusal()
+		return &reply{refusal: readRefusal(r)}
+	}
+	ack, err := w.Ack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := ack.Outcomes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &reply{cursor: ack.Cursor(), applied: ack.Applied(), duplicates: ack.Duplicates(), rejected: ack.Rejected()}
+	for i := range list.Len() {
+		o := list.At(i)
+		var r reader
+		out.outcomes = append(out.outcomes, ledger.Outcome{OpID: r.text(o.Op()), Status: ledger.Status(o.Status()),
+			Reason: fault.Code(o.Reason()), Message: r.text(o.Message_()), Cursor: o.Cursor(), Result: []byte(r.text(o.Result())),
+			Cause: r.text(o.Cause()), At: o.At()})
+		out.repeated = append(out.repeated, o.Duplicate())
+	}
+	return out
+}
+
+func readRefusal(r wire.Refusal) *fault.Error {
+	text, _ := r.Message_()
+	return &fault.Error{Code: fault.Code(r.Code()), Message: text, At: r.At()}
+}
+
+// apply sends a batch and waits for the reply.
+func (p *peer) apply(stream *rpc.Ref, b *ledger.Batch, with ...*rpc.Ref) *reply {
+	p.t.Helper()
+	return readReply(p.t, applying(p.t, stream, b, with...))
+}
+
+// must is apply, which is not refused.
+func (p *peer) must(stream *rpc.Ref, b *ledger.Batch, with ...*rpc.Ref) *reply {
+	p.t.Helper()
+	r := p.apply(stream, b, with...)
+	if r.refusal != nil {
+		p.t.Fatalf("apply was refused: %v", r.refusal)
+	}
+	return r
+}
+
+// share mints a ref with an op of m's stream.
+func (p *peer) share(m *made, args ...any) capability.Ref {
+	p.t.Helper()
+	ref := m.owner.New(m.id)
+	args = append([]any{"ref", ref.ID, "hash", hashText(ref.Secret)}, args...)
+	r := p.must(m.stream, m.batch(op("share", args...)))
+	if r.outcomes[0].Status != ledger.Applied {
+		p.t.Fatalf("share: %+v", r.outcomes[0])
+	}
+	return ref
+}
+
+// recorder is an EventSink that keeps what it gets.
+type recorder struct {
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced at every change
+	cursors []uint64
+	bytes   int
+	keys    map[string]string // of state
+	stateAt uint64
+	last    bool
+	ended   *fault.Error
+
+	hold  bool // keep calls unanswered
+	held  []*rpc.Call
+	fails error // answer events with this
+}
+
+func newRecorder() *recorder {
+	return &recorder{changed: make(chan struct{}), keys: map[string]string{}}
+}
+
+func (k *recorder) Serve(c *rpc.Call) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s, _ := c.Params()
+	switch c.Method().ID {
+	case sinkEvents.ID:
+		list, _ := wire.EventSink_events_Params(s).Events()
+		for i := range list.Len() {
+			k.cursors = append(k.cursors, list.At(i).Cursor())
+			payload, _ := list.At(i).PayloadBytes()
+			k.bytes += len(payload)
+		}
+	case sinkState.ID:
+		p := wire.EventSink_state_Params(s)
+		list, _ := p.Entries()
+		for i := range list.Len() {
+			key, _ := list.At(i).Key()
+			k.keys[key], _ = list.At(i).Payload()
+		}
+		k.stateAt, k.last = p.Cursor(), p.Last()
+	case sinkEnded.ID:
+		r, _ := wire.EventSink_ended_Params(s).Refusal()
+		k.ended = readRefusal(r)
+	}
+	close(k.changed)
+	k.changed = make(chan struct{})
+	switch {
+	case k.hold:
+		k.held = append(k.held, c)
+	case k.fails != nil:
+		c.Fail(k.fails)
+	default:
+		c.Return(words(0, 0), nil)
+	}
+}
+
+// until waits until ok, which is called with the recorder locked.
+func (k *recorder) until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		k.mu.Lock()
+		good, changed := ok(), k.changed
+		k.mu.Unlock()
+		if good {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			t.Fatalf("waited in vain for %s: %d events, ended %v", what, len(k.cursors), k.ended)
+		}
+	}
+}
+
+// untilCursor waits for the event at cursor.
+func (k *recorder) untilCursor(t testing.TB, cursor uint64) {
+	t.Helper()
+	k.until(t, fmt.Sprintf("cursor %d", cursor), func() bool {
+		return len(k.cursors) > 0 && k.cursors[len(k.cursors)-1] >= cursor
+	})
+}
+
+// consecutive checks that what came is from+1, from+2, … without a gap or repeat.
+func (k *recorder) consecutive(t testing.TB, from uint64) {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, c := range k.cursors {
+		if c != from+uint64(i)+1 {
+			t.Fatalf("event %d has cursor %d, want %d", i, c, from+uint64(i)+1)
+		}
+	}
+}
+
+// free answers what is held and holds nothing more.
+func (k *recorder) free() {
+	k.mu.Lock()
+	held := k.held
+	k.hold, k.held = false, nil
+	k.mu.Unlock()
+	for _, c := range held {
+		c.Return(words(0, 0), nil)
+	}
+}
+
+// subscribing has a session's events sent to k; the promise's capability is the
+// subscription, which lasts as long as it is held.
+func (p *peer) subscribing(sess *rpc.Ref, k *recorder, from uint64, window uint32, snapshot bool) *rpc.Promise {
+	sink := rpc.NewLocal(k)
+	defer sink.Release()
+	return sess.Call(within(p.t), sessionSubscribe, words(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+		o, err := wire.Session_subscribe_Params(s).NewOptions()
+		if err != nil {
+			return err
+		}
+		o.SetFrom(from)
+		o.SetWindowBytes(window)
+		o.SetSnapshot(snapshot)
+		return caps.Set(s, 1, sink)
+	})
+}
+
+// subscribe is subscribing, which is not refused.
+func (p *peer) subscribe(sess *rpc.Ref, k *recorder, from uint64) *rpc.Ref {
+	p.t.Helper()
+	promise := p.subscribing(sess, k, from, 0, false)
+	if _, _, err := promise.Wait(within(p.t)); err != nil {
+		p.t.Fatalf("subscribe: %v", err)
+	}
+	return promise.Cap(0)
+}
+
+func wantCode(t testing.TB, what string, err error, want fault.Code) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("%s: %v, want %s", what, err, want)
+	}
+}
+
+// epoch of a session's row, by the store.
+func rowOf(t testing.TB, st Store, id string) *session.Row {
+	t.Helper()
+	rows, err := st.ReadRows(t.Context(), []string{id})
+	if err != nil || rows[id] == nil {
+		t.Fatalf("row of %s: %v", id, err)
+	}
+	return rows[id]
+}
