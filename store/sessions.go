@@ -53,11 +53,9 @@ var (
 			SELECT s.space, s.external FROM {w} CROSS JOIN sessions s CROSS JOIN externals x
 			WHERE s.id = w.a AND x.space = s.space AND x.external = s.external AND x.session = s.id)`)
 
-	insertSpace = statement("", `INSERT INTO spaces (id, root, created) VALUES ({1}, {2}, {3})`)
+	insertSpace = statement("", `INSERT INTO spaces (id, created) VALUES ({1}, {2})`)
 	claimMeta   = statement("", `INSERT INTO meta (name, value) VALUES ({1}, {2}) ON CONFLICT (name) DO NOTHING`)
-	readRoot    = statement("", `
-		SELECT `+grantColumns+` FROM meta m CROSS JOIN spaces p CROSS JOIN grants g
-		WHERE m.name = {1} AND p.id = m.value AND g.target = p.id AND g.tail = p.root`)
+	readMeta    = statement("", `SELECT value FROM meta WHERE name = {1}`)
 
 	announceSessions = onPostgres("ti", `SELECT pg_notify('`+Channel+`', w.a || ' ' || w.b) FROM {w}`)
 )

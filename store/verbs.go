@@ -16,53 +16,40 @@ import (
 // firstSpace is the name in meta of the space that the first start made.
 const firstSpace = "first_space"
 
-// Root gives the first space's ref; nil before the first start.
-func (s *Store) Root(ctx context.Context) (root *capability.Grant, err error) {
-	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(readRoot, nil, []any{firstSpace}, func(row Scanner) (err error) {
-			root, err = scanGrant(row)
-			return err
-		})
-		return nil
-	})
-	if err != nil {
-		return nil, naming("find root", err)
-	}
-	return root, nil
-}
-
 // Init makes the first space, with root as its ref, if the database has none;
-// root.Target is its id. It returns the first space's ref and whether this call
-// made it: of any number of servers that start at once, one does.
-func (s *Store) Init(ctx context.Context, root *capability.Grant) (first *capability.Grant, created bool, err error) {
+// root.Target is its id. It returns the first space's id and whether this call
+// made it: of any number of servers that start at once, one does. A later call
+// with the same root finds it made.
+func (s *Store) Init(ctx context.Context, root *capability.Grant) (space string, created bool, err error) {
 	err = s.update(ctx, func(t *tx) error {
 		// Who comes second waits here for the first to commit, and then finds
 		// the other's name.
+		found := false
 		t.run.Queue(claimMeta, nil, []any{firstSpace, root.Target}, nil)
+		t.run.Queue(readMeta, nil, []any{firstSpace}, func(row Scanner) error { return row.Scan(&space) })
 		t.run.QueueNow(func(now int64) { t.now = now })
-		t.run.Queue(readRoot, nil, []any{firstSpace}, func(row Scanner) (err error) {
-			first, err = scanGrant(row)
-			return err
+		t.run.Queue(readGrants, refs([]string{root.ID}), nil, func(Scanner) error {
+			found = true
+			return nil
 		})
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
-		if first != nil {
+		if space != root.Target || found {
 			return nil
 		}
+		created = true
 		mine := *root
 		if mine.Created == 0 {
 			mine.Created = t.now
 		}
-		first, created = &mine, true
-		space, tail := split(root.ID)
-		t.run.Queue(insertSpace, nil, []any{space, tail, t.now}, nil)
-		return t.Save(ctx, &session.Changes{Grants: []*capability.Grant{first}})
+		t.run.Queue(insertSpace, nil, []any{space, t.now}, nil)
+		return t.Save(ctx, &session.Changes{Grants: []*capability.Grant{&mine}})
 	})
 	if err != nil {
-		return nil, false, naming("init", err)
+		return "", false, naming("init", err)
 	}
-	return first, created, nil
+	return space, created, nil
 }
 
 // OpenStream opens a stream: the first opening registers the outbox's secret,

@@ -10,10 +10,8 @@ CREATE TABLE meta (
     value text COLLATE "C" NOT NULL
 );
 
--- root is the tail of the ref that all others of the space come from.
 CREATE TABLE spaces (
     id      text COLLATE "C" NOT NULL PRIMARY KEY,
-    root    text COLLATE "C" NOT NULL,
     created bigint NOT NULL
 );
 

@@ -8,10 +8,8 @@ CREATE TABLE meta (
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- root is the tail of the ref that all others of the space come from.
 CREATE TABLE spaces (
     id      TEXT NOT NULL PRIMARY KEY,
-    root    TEXT NOT NULL,
     created INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 

@@ -19,25 +19,25 @@ import (
 func testInitRace(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	const many = 8
-	roots := make([]string, many)
+	spaces := make([]string, many)
 	made := make([]bool, many)
 	var all sync.WaitGroup
 	for i := range many {
 		all.Go(func() {
-			root, created, err := f.Init(f.ctx, grant(newRef(newSpace()), ""))
+			space, created, err := f.Init(f.ctx, grant(newRef(newSpace()), ""))
 			if err != nil {
 				t.Errorf("init: %v", err)
 				return
 			}
-			roots[i], made[i] = root.ID, created
+			spaces[i], made[i] = space, created
 		})
 	}
 	all.Wait()
 	creators := 0
 	for i := range many {
 		creators += b2i(made[i])
-		if roots[i] != roots[0] {
-			t.Errorf("two roots: %s and %s", roots[i], roots[0])
+		if spaces[i] != spaces[0] {
+			t.Errorf("two first spaces: %s and %s", spaces[i], spaces[0])
 		}
 	}
 	if creators != 1 {

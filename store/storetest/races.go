@@ -219,9 +219,8 @@ func testOppositeOrder(t *testing.T, fresh Fresh) {
 // testExternalRace: of many sessions that claim one external id at once, one has it.
 func testExternalRace(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
-	root, _, err := f.Init(f.ctx, grant(newRef(newSpace()), ""))
+	space, _, err := f.Init(f.ctx, grant(newRef(newSpace()), ""))
 	f.must("init", err)
-	space := root.Target
 	for range 5 {
 		const many = 6
 		external := "ext-" + newOp()
