@@ -1,0 +1,323 @@
+// A batch: the ops that become durable together. Every verb gives a promise of
+// its op's result, which later ops of this batch or of any other may refer to in
+// place of a value; the server puts the value in.
+
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Batch gathers ops for one session. It belongs to one goroutine. What is wrong
+// with an op is told by Commit, with its place.
+//
+// Wherever an argument is of type any it may be a value that encoding/json
+// marshals, JSON text (json.RawMessage or []byte, kept byte for byte), a
+// reference (Promise.Field), or a *Promise, which stands for its whole result.
+type Batch struct {
+	session *Session
+	via     string // ref id; "" the session's own
+	owner   *ownerRef
+	batch   outbox.Batch
+	err     error // the first one wrong
+}
+
+// ownerRef is what Commit stores before a batch that creates a session.
+type ownerRef struct {
+	ref  capability.Ref
+	meta outbox.RefMeta
+}
+
+// Arg is a named argument for Do.
+type Arg struct {
+	Name  string
+	Value any
+}
+
+// Promise is the result of an op that has not happened yet.
+type Promise struct {
+	batch *Batch
+	index int
+}
+
+// OpID is the op's id, known before the op is durable. A reference to it can be
+// made in any later process: ledger.Ref{Op: id, Path: "cursor"}.
+func (p *Promise) OpID() string { return p.batch.batch.Ops[p.index].ID }
+
+// Field refers to a field of the result by a dot-separated path: "cursor" (which
+// every result has), "length", "ref", "session", "epoch", "cut". "" is the whole result.
+func (p *Promise) Field(path string) ledger.Ref { return ledger.Ref{Op: p.OpID(), Path: path} }
+
+// Arg sets an argument of the op, in place of the one the verb set if there is one.
+func (p *Promise) Arg(name string, value any) *Promise {
+	arg, err := encodeValue(name, value)
+	if err != nil {
+		p.batch.fail(p.index, err)
+		return p
+	}
+	op := &p.batch.batch.Ops[p.index]
+	for i := range op.Args {
+		if op.Args[i].Name == name {
+			op.Args[i] = arg
+			return p
+		}
+	}
+	op.Args = append(op.Args, arg)
+	return p
+}
+
+// DependsOn makes the op skipped if one of these did not apply.
+func (p *Promise) DependsOn(ops ...*Promise) *Promise {
+	for _, o := range ops {
+		p.DependsOnID(o.OpID())
+	}
+	return p
+}
+
+// DependsOnID is DependsOn by op ids.
+func (p *Promise) DependsOnID(ids ...string) *Promise {
+	op := &p.batch.batch.Ops[p.index]
+	op.DependsOn = append(op.DependsOn, ids...)
+	return p
+}
+
+// Expect makes the op a conflict unless the session is at this cursor: a number
+// or a reference. It is compared once, before the batch's first op.
+func (p *Promise) Expect(cursor any) *Promise {
+	op := &p.batch.batch.Ops[p.index]
+	arg, err := encodeValue("expected_cursor", cursor)
+	if err != nil {
+		p.batch.fail(p.index, err)
+		return p
+	}
+	op.Expected = ledger.Expect{Set: true, Ref: arg.Ref}
+	if arg.Ref == nil {
+		if err := json.Unmarshal(arg.JSON, &op.Expected.Cursor); err != nil {
+			p.batch.fail(p.index, fault.BadArgument.With("the expected cursor is not a whole number"))
+		}
+	}
+	return p
+}
+
+// Named gives the op an id of the caller's, a ULID, instead of its batch's.
+func (p *Promise) Named(opID string) *Promise {
+	if _, err := ulid.ParseStrict(opID); err != nil {
+		p.batch.fail(p.index, fault.BadArgument.With("the op id is not a ULID"))
+	}
+	p.batch.batch.Ops[p.index].ID = opID
+	return p
+}
+
+// ID is the batch's id, which names its ticket.
+func (b *Batch) ID() string { return b.batch.ID }
+
+// SetID gives the batch an id of the caller's (outbox.NewBatchID), before its
+// first op. Committing an equal batch under one id again changes nothing, so who
+// keeps the id may repeat the Commit after a crash.
+func (b *Batch) SetID(id string) *Batch {
+	if _, err := ulid.ParseStrict(id); err != nil && b.err == nil {
+		b.err = fault.BadArgument.With("the batch id is not a ULID")
+	}
+	if len(b.batch.Ops) > 0 && b.err == nil {
+		b.err = fault.Usage.With("the batch has ops already: set its id first")
+	}
+	b.batch.ID = id
+	return b
+}
+
+// Atomic makes the ops apply all or not at all.
+func (b *Batch) Atomic() *Batch { b.batch.Atomic = true; return b }
+
+// Len is the number of ops so far.
+func (b *Batch) Len() int { return len(b.batch.Ops) }
+
+// Do adds an op of any method with these arguments.
+func (b *Batch) Do(method string, args ...Arg) *Promise {
+	p := &Promise{batch: b, index: len(b.batch.Ops)}
+	b.batch.Ops = append(b.batch.Ops, outbox.Op{ID: outbox.OpID(b.batch.ID, p.index), Method: method})
+	for _, a := range args {
+		p.Arg(a.Name, a.Value)
+	}
+	return p
+}
+
+// Put sets a key (session, message/ID, part/MESSAGE/ID, session_diff, model/ID)
+// to a payload, a JSON object. A put equal to the present value changes nothing.
+// Its schema_version is 1 unless Arg says otherwise.
+func (b *Batch) Put(key string, payload any) *Promise {
+	return b.Do(session.MethodPut, Arg{"key", key}, Arg{"payload", payload})
+}
+
+// Remove takes a key away; one that is not there changes nothing.
+func (b *Batch) Remove(key string) *Promise {
+	return b.Do(session.MethodRemove, Arg{"key", key})
+}
+
+// Begin puts a message and opens its turn: until Finalize its parts can grow.
+func (b *Batch) Begin(message string, payload any) *Promise {
+	return b.Do(session.MethodBegin, Arg{"message", message}, Arg{"payload", payload})
+}
+
+// AppendText adds text to a part's payload.text while its message's turn is
+// open. offset is the text's length in bytes so far: a number, or the "length"
+// of the promise of the AppendText before.
+func (b *Batch) AppendText(key string, offset any, text string) *Promise {
+	return b.Do(session.MethodAppendText, Arg{"key", key}, Arg{"offset", offset}, Arg{"text", text})
+}
+
+// Finalize ends a message's turn as completed, failed or aborted. More can be
+// set with Arg: payload, parts, usage, error, completed.
+func (b *Batch) Finalize(message, status string) *Promise {
+	return b.Do(session.MethodFinalize, Arg{"message", message}, Arg{"status", status})
+}
+
+// ShareOptions say what a new ref allows: at most what the ref it is made from does.
+type ShareOptions struct {
+	Rights      capability.Rights // at least one
+	Methods     []string          // append only these; nil all
+	Expires     time.Time         // zero never; the database's clock decides
+	From        uint64            // first visible cursor; 0 all
+	Redemptions uint32            // how often it may be redeemed; 0 any number
+	Label       string
+	Actor       string // a path under that of the ref it is made from
+}
+
+// Share makes a new ref, here and offline: it can be handed on at once and works
+// as soon as the op has arrived.
+func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
+	ref := b.session.saved.Ref.New(b.session.id)
+	p := b.Do(session.MethodShare, Arg{"ref", ref.ID}, Arg{"hash", HashText(ref.Secret)}, Arg{"rights", o.Rights})
+	if len(o.Methods) > 0 {
+		p.Arg("methods", o.Methods)
+	}
+	if !o.Expires.IsZero() {
+		p.Arg("expires_at", o.Expires.UnixMilli())
+	}
+	if o.From != 0 {
+		p.Arg("from", o.From)
+	}
+	if o.Redemptions != 0 {
+		p.Arg("redemptions", o.Redemptions)
+	}
+	if o.Label != "" {
+		p.Arg("label", o.Label)
+	}
+	if o.Actor != "" {
+		p.Arg("actor", o.Actor)
+	}
+	return ref, p
+}
+
+// Revoke revokes a ref and all refs made from it; its result has the "cut".
+// refID is a text or a reference to a share's "ref".
+func (b *Batch) Revoke(refID any) *Promise {
+	return b.Do(session.MethodRevoke, Arg{"ref", refID})
+}
+
+// BumpEpoch revokes every share of the session; owners' refs stay.
+func (b *Batch) BumpEpoch() *Promise { return b.Do(session.MethodBumpEpoch) }
+
+// Delete ends the session for good; only an owner's ref may.
+func (b *Batch) Delete() *Promise { return b.Do(session.MethodDelete) }
+
+// Commit makes the batch durable, with or without a server, and names it by a
+// ticket. What could never apply is refused here: BadArgument, BadKey,
+// BadPayload, UnknownMethod, TooLarge; OutboxFull and DiskFull are the outbox's.
+func (b *Batch) Commit(ctx context.Context) (Ticket, error) {
+	if err := b.prepare(ctx); err != nil {
+		return Ticket{}, err
+	}
+	t, err := b.session.client.box.Commit(ctx, b.batch)
+	if err != nil {
+		return Ticket{}, fmt.Errorf("commit the batch: %w", err)
+	}
+	return Ticket{client: b.session.client, Session: b.session.id, Batch: t.Batch, Ops: t.Ops}, nil
+}
+
+// CommitTx is Commit inside the caller's transaction, on the Postgres database
+// that has the outbox: the batch is sent if, and as soon as, tx commits.
+func (b *Batch) CommitTx(ctx context.Context, tx pgx.Tx) (Ticket, error) {
+	if err := b.prepare(ctx); err != nil {
+		return Ticket{}, err
+	}
+	t, err := b.session.client.box.CommitTx(ctx, tx, b.batch)
+	if err != nil {
+		return Ticket{}, fmt.Errorf("commit the batch in a transaction: %w", err)
+	}
+	return Ticket{client: b.session.client, Session: b.session.id, Batch: t.Batch, Ops: t.Ops}, nil
+}
+
+// prepare checks every op and stores the owner's ref of a new session, which
+// must be there before its batch: a ref without a session harms nobody.
+func (b *Batch) prepare(ctx context.Context) error {
+	switch {
+	case b.err != nil:
+		return b.err
+	case len(b.batch.Ops) == 0:
+		return fault.Usage.With("the batch has no ops")
+	}
+	for i := range b.batch.Ops {
+		op := &b.batch.Ops[i]
+		in := ledger.Intent{Method: op.Method, Args: op.Args}
+		if f := session.CheckOp(&in, session.DefaultLimits()); f != nil {
+			return f.Code.With("op %d (%s): %s", i+1, op.Method, f.Message).Pos(f.At)
+		}
+	}
+	if b.owner == nil {
+		return nil
+	}
+	if err := b.session.client.box.PutRef(ctx, b.owner.ref, b.owner.meta); err != nil {
+		return fmt.Errorf("keep the new session's ref: %w", err)
+	}
+	return nil
+}
+
+func (b *Batch) fail(index int, err error) {
+	if b.err == nil {
+		b.err = fault.CodeOf(err).Because(err, "op %d (%s): %v", index+1, b.batch.Ops[index].Method, err)
+	}
+}
+
+// encodeValue makes an argument of a value, JSON text or a reference.
+func encodeValue(name string, value any) (ledger.Arg, error) {
+	switch v := value.(type) {
+	case ledger.Ref:
+		return ledger.Arg{Name: name, Ref: &v}, nil
+	case *ledger.Ref:
+		return ledger.Arg{Name: name, Ref: v}, nil
+	case *Promise:
+		ref := v.Field("")
+		return ledger.Arg{Name: name, Ref: &ref}, nil
+	case json.RawMessage:
+		return ledger.Arg{Name: name, JSON: bytes.Clone(v)}, nil
+	case []byte:
+		return ledger.Arg{Name: name, JSON: bytes.Clone(v)}, nil
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(value); err != nil {
+		return ledger.Arg{}, fault.BadArgument.Because(err, "%s cannot be written as JSON: %v", name, err)
+	}
+	return ledger.Arg{Name: name, JSON: bytes.TrimSuffix(b.Bytes(), []byte("\n"))}, nil
+}
+
+// HashText is a secret's hash as the ops create, fork and share carry it.
+func HashText(s capability.Secret) string {
+	h := s.Hash()
+	return base64.RawURLEncoding.EncodeToString(h[:])
+}

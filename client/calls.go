@@ -1,0 +1,249 @@
+// The calls of capnp/mooring.capnp as this side makes them. Each returns the
+// promise at once, so that what follows can be pipelined on it; decoding the
+// answers is in decode.go.
+
+package client
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// protocolVersion is the schema's protocolVersion that this client speaks.
+const protocolVersion = wire.ProtocolVersion
+
+var (
+	methodHello       = rpc.Method{Interface: wire.Gateway_TypeID, ID: 0, Name: "Gateway.hello"}
+	methodRestore     = rpc.Method{Interface: wire.Gateway_TypeID, ID: 1, Name: "Gateway.restore"}
+	methodCreate      = rpc.Method{Interface: wire.Space_TypeID, ID: 0, Name: "Space.create"}
+	methodList        = rpc.Method{Interface: wire.Space_TypeID, ID: 1, Name: "Space.list"}
+	methodSpaceInfo   = rpc.Method{Interface: wire.Space_TypeID, ID: 2, Name: "Space.describe"}
+	methodDescribe    = rpc.Method{Interface: wire.Session_TypeID, ID: 0, Name: "Session.describe"}
+	methodOpenStream  = rpc.Method{Interface: wire.Session_TypeID, ID: 1, Name: "Session.openStream"}
+	methodSnapshot    = rpc.Method{Interface: wire.Session_TypeID, ID: 2, Name: "Session.snapshot"}
+	methodSubscribe   = rpc.Method{Interface: wire.Session_TypeID, ID: 3, Name: "Session.subscribe"}
+	methodRevoke      = rpc.Method{Interface: wire.Session_TypeID, ID: 4, Name: "Session.revoke"}
+	methodEvents      = rpc.Method{Interface: wire.Session_TypeID, ID: 5, Name: "Session.events"}
+	methodApply       = rpc.Method{Interface: wire.Stream_TypeID, ID: 0, Name: "Stream.apply"}
+	methodAcknowledge = rpc.Method{Interface: wire.Stream_TypeID, ID: 1, Name: "Stream.acknowledge"}
+)
+
+// Sizes of the parameter structs, as the schema's compiler laid them out.
+func words(data capnp.Size, pointers uint16) capnp.ObjectSize {
+	return capnp.ObjectSize{DataSize: data * 8, PointerCount: pointers}
+}
+
+func callHello(ctx context.Context, gateway *rpc.Ref, agent string) *rpc.Promise {
+	return gateway.Call(ctx, methodHello, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		p := wire.Gateway_hello_Params(s)
+		p.SetVersion(protocolVersion)
+		return p.SetAgent(agent)
+	})
+}
+
+func callRestore(ctx context.Context, gateway *rpc.Ref, ref capability.Ref, redemption string) *rpc.Promise {
+	return gateway.Call(ctx, methodRestore, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		p := wire.Gateway_restore_Params(s)
+		sturdy, err := p.NewRef()
+		if err != nil {
+			return err
+		}
+		if err := sturdy.SetId(ref.ID); err != nil {
+			return err
+		}
+		if err := sturdy.SetSecret(ref.Secret.Reveal()); err != nil {
+			return err
+		}
+		return p.SetRedemption(redemption)
+	})
+}
+
+func callCreate(ctx context.Context, space *rpc.Ref, session, owner string) *rpc.Promise {
+	return space.Call(ctx, methodCreate, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		p := wire.Space_create_Params(s)
+		if err := p.SetSession(session); err != nil {
+			return err
+		}
+		return p.SetOwner(owner)
+	})
+}
+
+func callList(ctx context.Context, space *rpc.Ref, after string, limit uint32) *rpc.Promise {
+	return space.Call(ctx, methodList, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		p := wire.Space_list_Params(s)
+		p.SetLimit(limit)
+		return p.SetAfter(after)
+	})
+}
+
+func callOpenStream(ctx context.Context, session *rpc.Ref, outbox string, secret []byte, incarnation uint64) *rpc.Promise {
+	return session.Call(ctx, methodOpenStream, words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		p := wire.Session_openStream_Params(s)
+		p.SetIncarnation(incarnation)
+		if err := p.SetOutbox(outbox); err != nil {
+			return err
+		}
+		return p.SetSecret(secret)
+	})
+}
+
+func callSnapshot(ctx context.Context, session *rpc.Ref, at uint64, sink *rpc.Ref) *rpc.Promise {
+	return session.Call(ctx, methodSnapshot, words(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+		wire.Session_snapshot_Params(s).SetAt(at)
+		return caps.Set(s, 0, sink)
+	})
+}
+
+func callSubscribe(ctx context.Context, session *rpc.Ref, from uint64, window uint32, sink *rpc.Ref) *rpc.Promise {
+	return session.Call(ctx, methodSubscribe, words(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+		opts, err := wire.Session_subscribe_Params(s).NewOptions()
+		if err != nil {
+			return err
+		}
+		opts.SetFrom(from)
+		opts.SetWindowBytes(window)
+		return caps.Set(s, 1, sink)
+	})
+}
+
+func callRevoke(ctx context.Context, session *rpc.Ref, refID string, epoch bool) *rpc.Promise {
+	return session.Call(ctx, methodRevoke, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		p := wire.Session_revoke_Params(s)
+		p.SetEpoch(epoch)
+		return p.SetRef(refID)
+	})
+}
+
+func callEvents(ctx context.Context, session *rpc.Ref, from uint64, limit uint32) *rpc.Promise {
+	return session.Call(ctx, methodEvents, words(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+		p := wire.Session_events_Params(s)
+		p.SetFrom(from)
+		p.SetLimit(limit)
+		return nil
+	})
+}
+
+func callAcknowledge(ctx context.Context, stream *rpc.Ref, through uint64) *rpc.Promise {
+	return stream.Call(ctx, methodAcknowledge, words(1, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+		wire.Stream_acknowledge_Params(s).SetThrough(through)
+		return nil
+	})
+}
+
+// callApply sends a batch; held are the live sessions its ops refer to.
+func callApply(ctx context.Context, stream *rpc.Ref, b *ledger.Batch, held []*rpc.Ref) *rpc.Promise {
+	return stream.Call(ctx, methodApply, words(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+		p := wire.Stream_apply_Params(s)
+		batch, err := p.NewBatch()
+		if err != nil {
+			return err
+		}
+		if err := encodeBatch(batch, b); err != nil {
+			return err
+		}
+		if len(held) == 0 {
+			return nil
+		}
+		list, err := capnp.NewPointerList(s.Segment(), int32(len(held)))
+		if err != nil {
+			return err
+		}
+		for i, r := range held {
+			iface := capnp.NewInterface(s.Segment(), capnp.CapabilityID(caps.Add(r)))
+			if err := list.Set(i, iface.ToPtr()); err != nil {
+				return err
+			}
+		}
+		return s.SetPtr(1, list.ToPtr())
+	})
+}
+
+func encodeBatch(to wire.Batch, b *ledger.Batch) error {
+	if err := to.SetId(b.BatchID); err != nil {
+		return err
+	}
+	to.SetAtomic(b.Atomic)
+	to.SetAckedThrough(b.AckedThrough)
+	ops, err := to.NewOps(int32(len(b.Ops)))
+	if err != nil {
+		return err
+	}
+	for i := range b.Ops {
+		if err := encodeOp(ops.At(i), &b.Ops[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func encodeOp(to wire.Op, in *ledger.Intent) error {
+	to.SetSeq(in.Seq)
+	if err := to.SetId(in.OpID); err != nil {
+		return err
+	}
+	if err := to.SetMethod(in.Method); err != nil {
+		return err
+	}
+	if len(in.DependsOn) > 0 {
+		list, err := to.NewDependsOn(int32(len(in.DependsOn)))
+		if err != nil {
+			return err
+		}
+		for i, op := range in.DependsOn {
+			if err := list.Set(i, op); err != nil {
+				return err
+			}
+		}
+	}
+	if len(in.Args) > 0 {
+		args, err := to.NewArgs(int32(len(in.Args)))
+		if err != nil {
+			return err
+		}
+		for i := range in.Args {
+			if err := encodeArg(args.At(i), &in.Args[i]); err != nil {
+				return err
+			}
+		}
+	}
+	switch expected := to.Expected(); {
+	case !in.Expected.Set:
+		expected.SetNone()
+	case in.Expected.Ref == nil:
+		expected.SetCursor(in.Expected.Cursor)
+	default:
+		ref, err := expected.NewRef()
+		if err != nil {
+			return err
+		}
+		return encodeOpRef(ref, in.Expected.Ref)
+	}
+	return nil
+}
+
+func encodeArg(to wire.Arg, a *ledger.Arg) error {
+	if err := to.SetName(a.Name); err != nil {
+		return err
+	}
+	if a.Ref == nil {
+		return to.SetJson(string(a.JSON))
+	}
+	ref, err := to.NewRef()
+	if err != nil {
+		return err
+	}
+	return encodeOpRef(ref, a.Ref)
+}
+
+func encodeOpRef(to wire.OpRef, r *ledger.Ref) error {
+	if err := to.SetOp(r.Op); err != nil {
+		return err
+	}
+	return to.SetPath(r.Path)
+}

@@ -1,0 +1,238 @@
+// Package client is what an agent's author imports to keep a session on a
+// Mooring server: Open a Client, get a Session from a sturdy ref, put ops into
+// a Batch and Commit it. Commit returns when the batch is durable in the outbox,
+// with or without a server; what waits there is sent in the background for as
+// long as a Client is open, in this process or in any later one, and each op
+// takes effect exactly once.
+//
+//	c, err := client.Open(ctx, client.Config{Home: dir})
+//	s, err := c.Session(ctx, ref)
+//	b := s.Batch()
+//	first := b.Put("message/msg_1", map[string]any{"role": "user"})
+//	b.Put("session", info).Expect(first.Field("cursor"))
+//	ticket, err := b.Commit(ctx)      // durable now
+//	results, err := ticket.Wait(ctx)  // answered by the server
+//
+// What goes through the outbox (Batch, Space.Create, Session.Share) works
+// offline. Reading (Snapshot, Events, Subscribe, Describe) and the direct verbs
+// (Revoke, BumpEpoch) need the server: they go on over broken connections and
+// other hosts of the ref for Config.Patience, Subscribe for as long as it runs.
+//
+// All methods of Client, Space, Session and Ticket are safe for concurrent use;
+// a Batch belongs to one goroutine.
+//
+// calls.go and decode.go are the wire, peer.go one connection, server.go the
+// keeping of it, link.go what the outbox's sender needs; all else is the verbs.
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// Config says where the outbox is and how to reach servers. One of Home, Outbox
+// and OutboxURL is needed; all else may be left zero.
+type Config struct {
+	// Home is the folder whose outbox.db is the outbox; it is made if it is not there.
+	Home string
+	// OutboxURL is a Postgres database that has the outbox instead, under OutboxName ("default").
+	OutboxURL  string
+	OutboxName string
+	// Outbox is an outbox the caller has opened. Close leaves it open.
+	Outbox *outbox.Box
+	// OutboxConfig is for an outbox that Open opens. Its Logger and Now are set from below if nil.
+	OutboxConfig outbox.Config
+
+	// Offline starts no sender: ops become durable and another process sends them.
+	Offline bool
+	// AllowPlaintext lets secrets go in clear to hosts that are not loopback.
+	AllowPlaintext bool
+	// TLS is for moorings:// refs; nil is the system's trust.
+	TLS *tls.Config
+	// Patience is how long reading and direct verbs go on over links that break; 0 is 10 s, negative is one try.
+	Patience time.Duration
+	// Agent names this program to servers' logs.
+	Agent string
+	// Logger gets what goes wrong in the background; nil discards.
+	Logger *slog.Logger
+	// Now is the clock of the outbox; nil is time.Now.
+	Now func() time.Time
+
+	// DialContext makes the connections below the WebSocket, for proxies.
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Dial replaces the WebSocket: it opens a transport to a ref's ws:// or wss:// URL.
+	Dial func(ctx context.Context, url string) (rpc.Transport, error)
+	// Trace, for tests, sees every message of every connection (rpc.Config).
+	Trace func(dir string, msg rpccp.Message)
+	// Reconnect bounds the wait between attempts to connect; zero fields are 100 ms and 5 s.
+	Reconnect struct{ Initial, Max time.Duration }
+}
+
+// messageBytes is the largest message a client takes: a whole state's entry with its event.
+const messageBytes = 64 << 20
+
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Patience == 0 {
+		c.Patience = 10 * time.Second
+	}
+	if c.Agent == "" {
+		c.Agent = "mooring-go"
+	}
+	if c.OutboxName == "" {
+		c.OutboxName = "default"
+	}
+	if c.OutboxConfig.Logger == nil {
+		c.OutboxConfig.Logger = c.Logger
+	}
+	if c.OutboxConfig.Now == nil {
+		c.OutboxConfig.Now = c.Now
+	}
+	if c.Reconnect.Initial == 0 {
+		c.Reconnect.Initial = 100 * time.Millisecond
+	}
+	if c.Reconnect.Max == 0 {
+		c.Reconnect.Max = 5 * time.Second
+	}
+	if c.Dial == nil {
+		opts := rpc.DialOptions{TLS: c.TLS, DialContext: c.DialContext, Timeout: 5 * time.Second}
+		c.Dial = func(ctx context.Context, url string) (rpc.Transport, error) { return rpc.Dial(ctx, url, opts) }
+	}
+	return c
+}
+
+func (c *Config) limits() rpc.Limits {
+	l := rpc.DefaultLimits()
+	l.MessageBytes = messageBytes
+	l.Traversal = 8 * messageBytes
+	l.QueuedBytes = 64 << 20 // the windows of many streams; the outbox bounds them
+	l.Questions = 1 << 16
+	return l
+}
+
+// newBackOff is how long to wait between attempts, without an end.
+func (c *Config) newBackOff() backoff.BackOff {
+	return backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(c.Reconnect.Initial),
+		backoff.WithMaxInterval(c.Reconnect.Max),
+		backoff.WithMaxElapsedTime(0),
+	)
+}
+
+// Client is an open outbox with its connections.
+type Client struct {
+	cfg    Config
+	box    *outbox.Box
+	ownBox bool
+	wake   func() // tells the sender that a link is back
+
+	ctx     context.Context // ends with Close
+	stop    context.CancelFunc
+	running sync.WaitGroup // the sender and the servers' loops
+
+	mu      sync.Mutex
+	closed  bool
+	servers map[string]*server // by address
+	sendErr error              // why the sender ended by itself
+}
+
+// Open opens the outbox and starts sending what is in it. It needs no server.
+// ctx bounds the opening only.
+func Open(ctx context.Context, cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	box, own, err := openBox(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{cfg: cfg, box: box, ownBox: own, wake: box.Wake, servers: map[string]*server{}}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	if !cfg.Offline {
+		c.running.Go(c.send)
+	}
+	return c, nil
+}
+
+func openBox(ctx context.Context, cfg Config) (box *outbox.Box, own bool, err error) {
+	switch {
+	case cfg.Outbox != nil:
+		return cfg.Outbox, false, nil
+	case cfg.OutboxURL != "":
+		box, err = outbox.OpenPostgres(ctx, cfg.OutboxURL, cfg.OutboxName, cfg.OutboxConfig)
+	case cfg.Home != "":
+		if err := os.MkdirAll(cfg.Home, 0o700); err != nil {
+			return nil, false, fmt.Errorf("make the home folder: %w", err)
+		}
+		box, err = outbox.OpenSQLite(ctx, filepath.Join(cfg.Home, "outbox.db"), cfg.OutboxConfig)
+	default:
+		return nil, false, fault.Usage.With("client.Config names no outbox: set Home, OutboxURL or Outbox")
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("open the outbox: %w", err)
+	}
+	return box, true, nil
+}
+
+// send runs the outbox's sender until Close.
+func (c *Client) send() {
+	err := c.box.Run(c.ctx, c)
+	if err == nil || c.ctx.Err() != nil {
+		return
+	}
+	c.cfg.Logger.Error("the outbox's sender ended", "error", err)
+	c.mu.Lock()
+	c.sendErr = err
+	c.mu.Unlock()
+}
+
+// Outbox is the client's outbox: its status, its rows and its refs.
+func (c *Client) Outbox() *outbox.Box { return c.box }
+
+// Err says why the sender has ended by itself; nil while it runs.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sendErr
+}
+
+// Close stops sending, closes every connection and waits for what it started.
+// Subscriptions end with Canceled. What is not sent stays in the outbox for the
+// next Open. Further calls do nothing.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	closed := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if closed {
+		return nil
+	}
+	c.stop()
+	c.running.Wait()
+	if !c.ownBox {
+		return nil
+	}
+	if err := c.box.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("close the outbox: %w", err)
+	}
+	return nil
+}

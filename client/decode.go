@@ -1,0 +1,247 @@
+// Answers and callbacks of capnp/mooring.capnp as the domain's own types.
+// Everything is copied: nothing decoded refers to a message. Malformed answers
+// of a server give errors, never a panic.
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// faultOf turns what a call or a connection ended with into a fault. A server
+// sends a fault as an exception whose reason is the fault's Reason.
+func faultOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fault.Canceled.Because(err, "%v", err)
+	}
+	var ex *rpc.Exception
+	if !errors.As(err, &ex) {
+		return err
+	}
+	if f, ok := fault.ParseReason(ex.Reason); ok && ex.Remote {
+		return f
+	}
+	switch ex.Type {
+	case rpc.Disconnected:
+		return fault.Disconnected.Because(ex, "%s", ex.Reason)
+	case rpc.Overloaded:
+		return fault.Overloaded.Because(ex, "%s", ex.Reason)
+	case rpc.Unimplemented:
+		return fault.Incompatible.Because(ex, "the server does not know this call: %s", ex.Reason)
+	}
+	return fault.Internal.Because(ex, "the server failed: %s", ex.Reason)
+}
+
+func refusalOf(r wire.Refusal) (*fault.Error, error) {
+	message, err := r.Message_()
+	if err != nil {
+		return nil, fmt.Errorf("decode refusal: %w", err)
+	}
+	code := fault.Code(r.Code())
+	if code == fault.None {
+		return nil, nil
+	}
+	return code.With("%s", message).Pos(r.At()), nil
+}
+
+// reply is what an apply came back with: a refusal of the whole call, or one
+// outcome an op.
+type reply struct {
+	refusal  *fault.Error
+	cursor   uint64
+	outcomes []ledger.Outcome
+	repeated []bool // which were recorded before; nil for none
+}
+
+func decodeReply(s capnp.Struct) (*reply, error) {
+	r, err := wire.Stream_apply_Results(s).Reply()
+	if err != nil {
+		return nil, fmt.Errorf("decode reply: %w", err)
+	}
+	if r.Which() == wire.ApplyReply_Which_refusal {
+		w, err := r.Refusal()
+		if err != nil {
+			return nil, fmt.Errorf("decode reply: %w", err)
+		}
+		f, err := refusalOf(w)
+		if err != nil {
+			return nil, err
+		}
+		if f == nil {
+			return nil, fault.Incompatible.With("the server refused a batch without a reason")
+		}
+		return &reply{refusal: f}, nil
+	}
+	if r.Which() != wire.ApplyReply_Which_ack {
+		return nil, fault.Incompatible.With("the server answered a batch in a way this version does not know")
+	}
+	ack, err := r.Ack()
+	if err != nil {
+		return nil, fmt.Errorf("decode ack: %w", err)
+	}
+	list, err := ack.Outcomes()
+	if err != nil {
+		return nil, fmt.Errorf("decode ack: %w", err)
+	}
+	out := &reply{cursor: ack.Cursor(), outcomes: make([]ledger.Outcome, list.Len())}
+	for i := range out.outcomes {
+		if err := decodeOutcome(list.At(i), &out.outcomes[i]); err != nil {
+			return nil, fmt.Errorf("decode outcome %d: %w", i, err)
+		}
+		if list.At(i).Duplicate() {
+			if out.repeated == nil {
+				out.repeated = make([]bool, len(out.outcomes))
+			}
+			out.repeated[i] = true
+		}
+	}
+	return out, nil
+}
+
+func decodeOutcome(w wire.Outcome, to *ledger.Outcome) error {
+	t := texts{}
+	to.OpID = t.get(w.Op())
+	to.Status = ledger.Status(w.Status())
+	to.Reason = fault.Code(w.Reason())
+	to.Message = t.get(w.Message_())
+	to.Cursor = w.Cursor()
+	if result := t.get(w.Result()); result != "" {
+		to.Result = []byte(result)
+	}
+	to.Cause = t.get(w.Cause())
+	to.At = w.At()
+	return t.err
+}
+
+// texts gathers the first error of many fields.
+type texts struct{ err error }
+
+func (t *texts) get(s string, err error) string {
+	if err != nil && t.err == nil {
+		t.err = err
+	}
+	return s
+}
+
+func decodeEvents(sessionID string, list wire.Event_List) ([]session.Event, error) {
+	out := make([]session.Event, list.Len())
+	for i := range out {
+		w, t := list.At(i), texts{}
+		e := session.Event{
+			Session: sessionID, Cursor: w.Cursor(), Method: t.get(w.Method()), Key: t.get(w.Key()),
+			Schema: w.Schema(), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()), Op: t.get(w.Op()),
+			Batch: t.get(w.Batch()), Outbox: t.get(w.Outbox()), At: w.At(),
+		}
+		if !w.Purged() {
+			e.Payload = []byte(t.get(w.Payload()))
+			e.Sum = session.SumOf(e.Payload)
+		}
+		hash, err := w.Hash()
+		if err == nil {
+			err = t.err
+		}
+		if err != nil {
+			return nil, fmt.Errorf("decode event: %w", err)
+		}
+		copy(e.Hash[:], hash)
+		out[i] = e
+	}
+	return out, nil
+}
+
+func decodeState(sessionID string, p wire.EventSink_state_Params) (entries []session.Entry, turns []session.Turn, err error) {
+	es, err := p.Entries()
+	if err != nil {
+		return nil, nil, fmt.Errorf("decode state: %w", err)
+	}
+	ts, err := p.Turns()
+	if err != nil {
+		return nil, nil, fmt.Errorf("decode state: %w", err)
+	}
+	t := texts{}
+	for i := range es.Len() {
+		w := es.At(i)
+		e := session.Entry{Session: sessionID, Key: t.get(w.Key()), Cursor: w.Cursor(), Schema: w.Schema(), Payload: []byte(t.get(w.Payload()))}
+		e.Sum = session.SumOf(e.Payload)
+		entries = append(entries, e)
+	}
+	for i := range ts.Len() {
+		w := ts.At(i)
+		turns = append(turns, session.Turn{Session: sessionID, Message: t.get(w.Message_()), Status: session.TurnStatus(w.Status()), Begun: w.Begun(), Ended: w.Ended()})
+	}
+	if t.err != nil {
+		return nil, nil, fmt.Errorf("decode state: %w", t.err)
+	}
+	return entries, turns, nil
+}
+
+// SessionInfo is what a list or a description tells of a session.
+type SessionInfo struct {
+	ID       string `json:"id"`
+	External string `json:"external,omitempty"` // the id another system knows it by
+	Title    string `json:"title,omitempty"`
+	Cursor   uint64 `json:"cursor"`
+	Base     uint64 `json:"base,omitempty"` // the log starts after this cursor
+	Epoch    uint64 `json:"epoch"`
+	Created  int64  `json:"created"` // Unix ms
+	Updated  int64  `json:"updated"` // Unix ms
+	Deleted  bool   `json:"deleted,omitempty"`
+}
+
+func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
+	t := texts{}
+	info := SessionInfo{
+		ID: t.get(w.Id()), External: t.get(w.External()), Title: t.get(w.Title()), Cursor: w.Cursor(), Base: w.Base(),
+		Epoch: w.Epoch(), Created: w.Created(), Updated: w.Updated(), Deleted: w.Deleted(),
+	}
+	return info, t.err
+}
+
+// GrantInfo is what a ref allows.
+type GrantInfo struct {
+	Ref     string            // its id
+	Target  string            // the session's or space's id
+	Owner   bool              // has no epoch and outlives every bump
+	Epoch   uint64            // it was minted under; 0 for an owner's
+	Rights  capability.Rights // what it may do
+	Methods []string          // append only these; nil means all
+	Expires int64             // Unix ms; 0 never
+	From    uint64            // first visible cursor; 0 all
+	Limit   uint32            // redemptions allowed; 0 any number
+	Used    uint32            // distinct redemptions so far
+	Label   string
+	Actor   string
+	Dead    fault.Code // what it fails with; None while it lives
+	Cut     uint64     // the session's cursor when it was revoked
+}
+
+func decodeGrantInfo(w wire.GrantInfo) (GrantInfo, error) {
+	t := texts{}
+	g := GrantInfo{
+		Ref: t.get(w.Id()), Target: t.get(w.Target()), Owner: w.Owner(), Epoch: w.Epoch(), Rights: capability.Rights(w.Rights()),
+		Expires: w.Expires(), From: w.From(), Limit: w.Limit(), Used: w.Used(), Label: t.get(w.Label()), Actor: t.get(w.Actor()),
+		Dead: fault.Code(w.Dead()), Cut: w.Cut(),
+	}
+	methods, err := w.Methods()
+	if err != nil {
+		return g, err
+	}
+	for i := range methods.Len() {
+		g.Methods = append(g.Methods, t.get(methods.At(i)))
+	}
+	return g, t.err
+}

@@ -1,0 +1,144 @@
+// One connection: the bootstrap object and what was restored through it.
+// Nothing here waits for an answer before it goes on: restore, open, apply and
+// subscribe are pipelined on one another, so all of them leave at once.
+
+package client
+
+import (
+	"context"
+	"sync"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// peer is one live connection to a server. When it ends, everything got
+// through it is dead and one starts over from sturdy refs at another peer.
+type peer struct {
+	conn    *rpc.Conn
+	gateway *rpc.Ref
+
+	mu   sync.Mutex
+	bad  error                // why this server is of no use; from hello
+	live map[string]*restored // by ref id, or "create " + session id
+}
+
+// restored is a sturdy ref's live capability, perhaps a promise of it still.
+type restored struct {
+	cap    *rpc.Ref
+	answer *rpc.Promise
+}
+
+func newPeer(conn *rpc.Conn, gateway *rpc.Ref) *peer {
+	return &peer{conn: conn, gateway: gateway, live: map[string]*restored{}}
+}
+
+// greet sends hello and looks at the answer when it comes.
+func (p *peer) greet(ctx context.Context, agent string) {
+	answer := callHello(ctx, p.gateway, agent)
+	answer.Notify(func() {
+		defer answer.Release()
+		results, _, err := answer.Wait(ctx)
+		if err == nil {
+			if v := wire.Gateway_hello_Results(results).Version(); v == 0 || v > protocolVersion {
+				err = fault.Incompatible.With("the server speaks version %d of the protocol and this client %d: update the older one", v, protocolVersion)
+			}
+		}
+		if f := faultOf(err); fault.CodeOf(f) == fault.Incompatible {
+			p.mu.Lock()
+			p.bad = f
+			p.mu.Unlock()
+			p.conn.Close("incompatible")
+		}
+	})
+}
+
+// fail says what a call's error means: if this server turned out to be of no
+// use, that, else the error as a fault.
+func (p *peer) fail(err error) error {
+	p.mu.Lock()
+	bad := p.bad
+	p.mu.Unlock()
+	if bad != nil {
+		return bad
+	}
+	return faultOf(err)
+}
+
+// over says whether the connection has ended.
+func (p *peer) over() bool {
+	select {
+	case <-p.conn.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// restore gives the live capability of a ref, for the caller to release. The
+// same one is used for as long as the connection lasts, so that calls through
+// one ref keep their order. redemption is the id the outbox keeps for the ref.
+func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
+	return p.reuse(ref.ID, func() *rpc.Promise {
+		return callRestore(ctx, p.gateway, ref, redemption)
+	})
+}
+
+// creating gives the object of a session that a space ref is about to create.
+func (p *peer) creating(ctx context.Context, space *rpc.Ref, session, owner string) *rpc.Ref {
+	return p.reuse("create "+session, func() *rpc.Promise {
+		return callCreate(ctx, space, session, owner)
+	})
+}
+
+// reuse gives what is known under a key, or asks for it.
+func (p *peer) reuse(key string, ask func() *rpc.Promise) *rpc.Ref {
+	p.mu.Lock()
+	if r := p.live[key]; r != nil {
+		defer p.mu.Unlock()
+		return r.cap.AddRef()
+	}
+	answer := ask()
+	r := &restored{cap: answer.Cap(0), answer: answer}
+	p.live[key] = r
+	out := r.cap.AddRef()
+	p.mu.Unlock()
+	answer.Notify(func() { p.check(key, r) })
+	return out
+}
+
+// check forgets a capability that could not be got, so that the next use asks
+// for it anew.
+func (p *peer) check(key string, r *restored) {
+	if _, _, err := r.answer.Wait(context.Background()); err == nil {
+		return
+	}
+	p.mu.Lock()
+	known := p.live[key] == r
+	if known {
+		delete(p.live, key)
+	}
+	p.mu.Unlock()
+	if known {
+		r.release()
+	}
+}
+
+func (r *restored) release() {
+	r.cap.Release()
+	r.answer.Release()
+}
+
+// release gives everything back, after the connection has ended.
+func (p *peer) release() {
+	p.mu.Lock()
+	live := p.live
+	p.live = map[string]*restored{}
+	p.mu.Unlock()
+	for _, r := range live {
+		r.release()
+	}
+	p.gateway.Release()
+}

@@ -1,0 +1,280 @@
+// Reading, and the verbs that go to the server directly. Each is tried again
+// over broken connections and other hosts for as long as the client's patience
+// lasts; all of them can be repeated without harm.
+
+package client
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Description is what a ref's holder may know: what it is for, what it allows,
+// and the server's clock.
+type Description struct {
+	Session SessionInfo // zero for a space
+	Grant   GrantInfo
+	Now     int64 // Unix ms
+}
+
+// Redeem restores a ref and describes it, keeping it in the outbox if a server
+// knows it. A ref that is revoked or otherwise dead is described too: Grant.Dead.
+// UnknownRef if there is none such.
+func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description, err error) {
+	_, missing := c.box.Ref(ctx, ref.ID)
+	var saved outbox.SavedRef
+	if capability.IsSpace(ref.Target()) {
+		var sp *Space
+		if sp, err = c.Space(ctx, ref); err != nil {
+			return d, err
+		}
+		saved = sp.saved
+		d, err = sp.Describe(ctx)
+	} else {
+		var s *Session
+		if s, err = c.Session(ctx, ref); err != nil {
+			return d, err
+		}
+		saved = s.saved
+		d, err = s.Describe(ctx)
+	}
+	c.settle(ctx, saved, missing == nil, err)
+	return d, err
+}
+
+// Describe tells of the session and of the ref it is reached by.
+func (s *Session) Describe(ctx context.Context) (d Description, err error) {
+	err = s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+		return live.Call(ctx, methodDescribe, words(0, 0), nil)
+	}, func(results capnp.Struct) error {
+		r := wire.Session_describe_Results(results)
+		d.Now = r.Now()
+		info, err := r.Info()
+		if err == nil {
+			d.Session, err = decodeSessionInfo(info)
+		}
+		if err != nil {
+			return err
+		}
+		grant, err := r.Grant()
+		if err == nil {
+			d.Grant, err = decodeGrantInfo(grant)
+		}
+		return err
+	})
+	return d, err
+}
+
+// Describe tells of the ref the space is reached by.
+func (sp *Space) Describe(ctx context.Context) (d Description, err error) {
+	err = sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+		return live.Call(ctx, methodSpaceInfo, words(0, 0), nil)
+	}, func(results capnp.Struct) error {
+		grant, err := wire.Space_describe_Results(results).Info()
+		if err == nil {
+			d.Grant, err = decodeGrantInfo(grant)
+		}
+		return err
+	})
+	return d, err
+}
+
+// listPage is how many sessions are asked for at once.
+const listPage = 200
+
+// List gives the space's sessions in the order of their ids, oldest first. After
+// an error it ends.
+func (sp *Space) List(ctx context.Context) iter.Seq2[SessionInfo, error] {
+	return func(yield func(SessionInfo, error) bool) {
+		after := ""
+		for more := true; more; {
+			var page []SessionInfo
+			err := sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+				return callList(ctx, live, after, listPage)
+			}, func(results capnp.Struct) error {
+				r := wire.Space_list_Results(results)
+				list, err := r.Sessions()
+				if err != nil {
+					return err
+				}
+				page = page[:0]
+				for i := range list.Len() {
+					info, err := decodeSessionInfo(list.At(i))
+					if err != nil {
+						return err
+					}
+					page = append(page, info)
+				}
+				more = r.More()
+				return nil
+			})
+			if err != nil {
+				yield(SessionInfo{}, err)
+				return
+			}
+			for _, info := range page {
+				if !yield(info, nil) {
+					return
+				}
+				after = info.ID
+			}
+			more = more && len(page) > 0
+		}
+	}
+}
+
+// Page is a piece of a session's log.
+type Page struct {
+	Events []session.Event
+	Cursor uint64 // the session's: the log may go on beyond Events
+}
+
+// Events gives up to limit events after a cursor (0: from the first one that the
+// ref may see). CursorExpired if the log no longer reaches back.
+func (s *Session) Events(ctx context.Context, after uint64, limit uint32) (page Page, err error) {
+	err = s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+		return callEvents(ctx, live, after, limit)
+	}, func(results capnp.Struct) error {
+		r := wire.Session_events_Results(results)
+		list, err := r.Events()
+		if err != nil {
+			return err
+		}
+		page.Cursor = r.Cursor()
+		page.Events, err = decodeEvents(s.id, list)
+		return err
+	})
+	return page, err
+}
+
+// State is a session's folded state as of a cursor.
+type State struct {
+	Cursor  uint64
+	Entries []session.Entry // by key
+	Turns   []session.Turn
+}
+
+// Entry is the entry of a key; nil if there is none.
+func (s *State) Entry(key string) *session.Entry {
+	for i := range s.Entries {
+		if s.Entries[i].Key == key {
+			return &s.Entries[i]
+		}
+	}
+	return nil
+}
+
+// Snapshot gives the folded state as of now.
+func (s *Session) Snapshot(ctx context.Context) (*State, error) { return s.SnapshotAt(ctx, 0) }
+
+// SnapshotAt gives the folded state as of a cursor; 0 is now.
+func (s *Session) SnapshotAt(ctx context.Context, cursor uint64) (*State, error) {
+	var state *stateSink
+	err := s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+		state = &stateSink{session: s.id}
+		sink := rpc.NewLocal(state)
+		defer sink.Release()
+		return callSnapshot(ctx, live, cursor, sink)
+	}, func(results capnp.Struct) error {
+		return state.finish(wire.Session_snapshot_Results(results).Cursor())
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &state.state, nil
+}
+
+// Cut is where an authority ended.
+type Cut struct {
+	Cursor uint64 // nothing under that authority commits after it
+	Epoch  uint64 // the session's, afterwards
+}
+
+// Revoke revokes a ref of the session and all refs made from it, at once and
+// without the outbox. The same again gives the same cut.
+func (s *Session) Revoke(ctx context.Context, refID string) (Cut, error) {
+	return s.revoke(ctx, refID, false)
+}
+
+// BumpEpoch revokes every share of the session, at once and without the outbox.
+func (s *Session) BumpEpoch(ctx context.Context) (Cut, error) { return s.revoke(ctx, "", true) }
+
+func (s *Session) revoke(ctx context.Context, refID string, epoch bool) (cut Cut, err error) {
+	err = s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+		return callRevoke(ctx, live, refID, epoch)
+	}, func(results capnp.Struct) error {
+		r := wire.Session_revoke_Results(results)
+		w, err := r.Refusal()
+		if err != nil {
+			return err
+		}
+		if f, err := refusalOf(w); err != nil {
+			return err
+		} else if f != nil {
+			return f
+		}
+		cut = Cut{Cursor: r.Cut(), Epoch: r.Epoch()}
+		return nil
+	})
+	return cut, err
+}
+
+// call makes one call on a ref's live capability and reads its results, again
+// for as long as what it meets is transient and patience lasts.
+func (c *Client) call(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
+	srv, err := c.serverFor(ref.Ref)
+	if err != nil {
+		return err
+	}
+	patience, giveUp := context.WithTimeout(ctx, max(c.cfg.Patience, 0))
+	defer giveUp()
+	stop := context.AfterFunc(c.ctx, giveUp)
+	defer stop()
+	wait := c.cfg.newBackOff()
+	for {
+		err := c.try(ctx, srv, ref, ask, read)
+		if err == nil || ctx.Err() != nil || !fault.CodeOf(err).Transient() {
+			return err
+		}
+		timer := time.NewTimer(wait.NextBackOff())
+		select {
+		case <-timer.C:
+		case <-patience.Done():
+			timer.Stop()
+			return err
+		}
+	}
+}
+
+// try is one attempt of call.
+func (c *Client) try(ctx context.Context, srv *server, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
+	p, err := srv.peer(ctx)
+	if err != nil {
+		return err
+	}
+	live := p.restore(ctx, ref.Ref, ref.Redemption)
+	defer live.Release()
+	answer := ask(ctx, live)
+	defer answer.Release()
+	results, _, err := answer.Wait(ctx)
+	if err != nil {
+		return p.fail(err)
+	}
+	err = read(results)
+	var f *fault.Error
+	if err != nil && !errors.As(err, &f) {
+		return fault.Incompatible.Because(err, "the server's answer cannot be read: %v", err)
+	}
+	return err
+}

@@ -1,0 +1,218 @@
+// Spaces and sessions: what sturdy refs are for. Getting one asks no server; a
+// ref that is used is kept in the outbox, because what is committed under it may
+// be sent by a later process.
+
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Session is a session under one ref.
+type Session struct {
+	client *Client
+	id     string
+	saved  outbox.SavedRef
+}
+
+// Space is a space under one ref.
+type Space struct {
+	client *Client
+	id     string
+	saved  outbox.SavedRef
+}
+
+// Session gives the session of a ref and keeps the ref in the outbox. It works
+// offline; whether the ref is good shows when it is used. BadRefText if the ref
+// is a space's.
+func (c *Client) Session(ctx context.Context, ref capability.Ref) (*Session, error) {
+	if !capability.IsSession(ref.Target()) {
+		return nil, fault.BadRefText.With("this is not a session's ref: its id does not begin with %s", capability.SessionPrefix)
+	}
+	saved, err := c.keep(ctx, ref, outbox.Shared)
+	if err != nil {
+		return nil, err
+	}
+	return &Session{client: c, id: ref.Target(), saved: saved}, nil
+}
+
+// Space gives the space of a ref and keeps the ref in the outbox.
+func (c *Client) Space(ctx context.Context, ref capability.Ref) (*Space, error) {
+	if !capability.IsSpace(ref.Target()) {
+		return nil, fault.BadRefText.With("this is not a space's ref: its id does not begin with %s", capability.SpacePrefix)
+	}
+	saved, err := c.keep(ctx, ref, outbox.SpaceOwner)
+	if err != nil {
+		return nil, err
+	}
+	return &Space{client: c, id: ref.Target(), saved: saved}, nil
+}
+
+// SessionByID gives a session by its id, or by the external one, under the best
+// ref the outbox has for it: the owner's, else the newest. NotFound, Ambiguous.
+func (c *Client) SessionByID(ctx context.Context, id string) (*Session, error) {
+	saved, err := c.box.RefFor(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !capability.IsSession(saved.Target()) {
+		return nil, fault.NotFound.With("the ref kept for %s is not a session's", id)
+	}
+	return &Session{client: c, id: saved.Target(), saved: saved}, nil
+}
+
+// keep stores a ref unless it is known, and gives what is kept of it. A ref that
+// comes with other hosts than before replaces them. A secret that cannot be
+// right, or is not the one that is kept, displaces nothing: the first is refused
+// here (UnknownRef), the second is tried, and kept when a server has taken it.
+func (c *Client) keep(ctx context.Context, ref capability.Ref, role outbox.Role) (outbox.SavedRef, error) {
+	if capability.Offline(ref.ID) && !capability.Fits(ref.ID, ref.Secret) {
+		return outbox.SavedRef{}, fault.UnknownRef.With("the ref's secret does not belong to its id: was it mistyped or cut off?")
+	}
+	saved, err := c.box.Ref(ctx, ref.ID)
+	switch {
+	case err == nil && !saved.Secret.Equal(ref.Secret):
+		saved.Ref = ref
+		return saved, nil
+	case err == nil && saved.Address() == ref.Address():
+		return saved, nil
+	case err == nil:
+		err = c.box.PutRef(ctx, ref, saved.RefMeta)
+	case fault.CodeOf(err) == fault.NotFound:
+		err = c.box.PutRef(ctx, ref, outbox.RefMeta{Role: role})
+	}
+	if err == nil {
+		saved, err = c.box.Ref(ctx, ref.ID)
+	}
+	if err != nil {
+		return outbox.SavedRef{}, fmt.Errorf("keep the ref: %w", err)
+	}
+	return saved, nil
+}
+
+// settle keeps what a description has shown of a ref: one that a server does not
+// know is forgotten again, if the outbox had not known it before.
+func (c *Client) settle(ctx context.Context, saved outbox.SavedRef, before bool, err error) {
+	ctx = context.WithoutCancel(ctx)
+	switch {
+	case err == nil:
+		if kept, e := c.box.Ref(ctx, saved.ID); e == nil && !kept.Secret.Equal(saved.Secret) {
+			err = c.box.PutRef(ctx, saved.Ref, saved.RefMeta)
+		}
+	case !before && fault.CodeOf(err) == fault.UnknownRef:
+		err = c.box.DropRef(ctx, saved.ID)
+	default:
+		return
+	}
+	if err != nil {
+		c.cfg.Logger.Warn("the ref could not be kept", "ref", saved.Ref, "error", err)
+	}
+}
+
+// ID is the session's id.
+func (s *Session) ID() string { return s.id }
+
+// Ref is the ref the session is reached by. Its Text gives the secret away.
+func (s *Session) Ref() capability.Ref { return s.saved.Ref }
+
+// ID is the space's id.
+func (sp *Space) ID() string { return sp.id }
+
+// Ref is the ref the space is reached by. Its Text gives the secret away.
+func (sp *Space) Ref() capability.Ref { return sp.saved.Ref }
+
+// Batch begins a batch of ops for the session.
+func (s *Session) Batch() *Batch {
+	return &Batch{session: s, batch: outbox.Batch{ID: outbox.NewBatchID(), Session: s.id, Via: s.saved.ID}}
+}
+
+// CreateOptions are about a new session.
+type CreateOptions struct {
+	External string // the id another system knows it by; unique in the space
+	Label    string // of the owner's ref
+	Actor    string // of the owner's ref; "owner" if empty
+	// Owner is the owner's ref, if it was made before (Space.NewOwner): who keeps
+	// it, and the batch's id, may repeat the creation after a crash.
+	Owner capability.Ref
+	// BatchID is the id of the creating batch, if it is to be repeatable.
+	BatchID string
+}
+
+// NewOwner makes an id for a new session and its owner's ref. Nothing is created.
+func (sp *Space) NewOwner() capability.Ref {
+	return sp.saved.Ref.New(capability.SessionPrefix + ulid.Make().String())
+}
+
+// Create makes a new session, offline: the session can be used at once, and the
+// batch, which begins with the create op and may be given more, makes it real
+// when it is committed. The owner's ref is Session.Ref and is kept in the outbox
+// by Commit.
+func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
+	s, b := sp.newSession(o)
+	b.Do(session.MethodCreate, s.creation(o)...)
+	return s, b
+}
+
+// Fork makes a new session that begins as a copy of source as it was at a cursor
+// (0: as it is when the op applies), under a ref that may read it.
+func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *Batch) {
+	s, b := sp.newSession(o)
+	args := []Arg{{"source", source.id}, {"via", source.saved.ID}}
+	if at != 0 {
+		args = append(args, Arg{"at", at})
+	}
+	b.Do(session.MethodFork, append(args, s.creation(o)...)...)
+	return s, b
+}
+
+func (sp *Space) newSession(o CreateOptions) (*Session, *Batch) {
+	owner := o.Owner
+	if owner.ID == "" {
+		owner = sp.NewOwner()
+	}
+	s := &Session{client: sp.client, id: owner.Target(), saved: outbox.SavedRef{
+		Ref: owner, RefMeta: outbox.RefMeta{Role: outbox.SessionOwner, External: o.External, Label: o.Label},
+	}}
+	b := s.Batch()
+	b.batch.Via = sp.saved.ID
+	b.owner = &ownerRef{ref: owner, meta: s.saved.RefMeta}
+	if o.BatchID != "" {
+		b.SetID(o.BatchID)
+	}
+	return s, b
+}
+
+// creation is the arguments that create and fork share.
+func (s *Session) creation(o CreateOptions) []Arg {
+	args := []Arg{{"ref", s.saved.ID}, {"hash", HashText(s.saved.Secret)}}
+	for _, a := range []struct{ name, value string }{{"external", o.External}, {"label", o.Label}, {"actor", o.Actor}} {
+		if a.value != "" {
+			args = append(args, Arg{a.name, a.value})
+		}
+	}
+	return args
+}
+
+// Share commits a share of the session and gives the new ref: the batch is
+// durable, the ref works when it has arrived.
+func (s *Session) Share(ctx context.Context, o ShareOptions) (capability.Ref, Ticket, error) {
+	b := s.Batch()
+	ref, _ := b.Share(o)
+	t, err := b.Commit(ctx)
+	return ref, t, err
+}
+
+// Put commits one put.
+func (s *Session) Put(ctx context.Context, key string, payload any) (Ticket, error) {
+	b := s.Batch()
+	b.Put(key, payload)
+	return b.Commit(ctx)
+}

@@ -1,0 +1,170 @@
+// The callbacks a server calls on this side (EventSink): one that gathers a
+// snapshot, one that queues a subscription's events.
+
+package client
+
+import (
+	"context"
+	"sync"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// EventSink's methods.
+const (
+	sinkEvents = 0
+	sinkState  = 1
+	sinkEnded  = 2
+)
+
+// stateSink gathers the pieces of one snapshot.
+type stateSink struct {
+	session string
+
+	mu    sync.Mutex
+	state State
+	last  bool
+	err   error
+}
+
+// Serve implements rpc.Object.
+func (k *stateSink) Serve(call *rpc.Call) {
+	if m := call.Method(); m.Interface != wire.EventSink_TypeID || m.ID != sinkState {
+		call.Fail(rpc.Unimplementedf("a snapshot's sink takes state only"))
+		return
+	}
+	params, _ := call.Params()
+	p := wire.EventSink_state_Params(params)
+	entries, turns, err := decodeState(k.session, p)
+	k.mu.Lock()
+	k.state.Entries = append(k.state.Entries, entries...)
+	k.state.Turns = append(k.state.Turns, turns...)
+	k.state.Cursor = p.Cursor()
+	k.last = k.last || p.Last()
+	if k.err == nil {
+		k.err = err
+	}
+	k.mu.Unlock()
+	call.Return(capnp.ObjectSize{}, nil)
+}
+
+// finish checks that the snapshot is whole.
+func (k *stateSink) finish(cursor uint64) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err != nil {
+		return k.err
+	}
+	if !k.last || k.state.Cursor != cursor {
+		return fault.Disconnected.With("the snapshot is not whole")
+	}
+	return nil
+}
+
+// eventSink queues deliveries until the subscriber takes them. Its bound is the
+// server's window, and behind that the connection's limit on unanswered calls.
+type eventSink struct {
+	session string
+
+	mu    sync.Mutex
+	queue []*rpc.Call
+	wake  chan struct{} // something is in queue
+}
+
+func newEventSink(sessionID string) *eventSink {
+	return &eventSink{session: sessionID, wake: make(chan struct{}, 1)}
+}
+
+// Serve implements rpc.Object.
+func (k *eventSink) Serve(call *rpc.Call) {
+	if m := call.Method(); m.Interface != wire.EventSink_TypeID || m.ID != sinkEvents && m.ID != sinkEnded {
+		call.Fail(rpc.Unimplementedf("a subscription's sink takes events and ended only"))
+		return
+	}
+	k.mu.Lock()
+	k.queue = append(k.queue, call)
+	k.mu.Unlock()
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// delivery is one call of the sink: events, or the end with its reason. done
+// gives its bytes back to the window.
+type delivery struct {
+	events []session.Event
+	ended  *fault.Error
+	done   func()
+}
+
+// next waits for a delivery. What came before the link was lost is still given
+// out. The error is Disconnected after lost or refused, or Canceled.
+func (k *eventSink) next(ctx context.Context, lost, refused <-chan struct{}) (delivery, error) {
+	for {
+		k.mu.Lock()
+		var call *rpc.Call
+		if len(k.queue) > 0 {
+			call = k.queue[0]
+			k.queue[0] = nil
+			k.queue = k.queue[1:]
+		}
+		k.mu.Unlock()
+		if call != nil {
+			return k.decode(call)
+		}
+		select {
+		case <-k.wake:
+		case <-refused:
+			return delivery{}, fault.Disconnected.With("the subscription was refused")
+		case <-lost:
+			return delivery{}, fault.Disconnected.With("the connection was lost")
+		case <-ctx.Done():
+			return delivery{}, fault.Canceled.Because(ctx.Err(), "the subscription was given up")
+		}
+	}
+}
+
+func (k *eventSink) decode(call *rpc.Call) (delivery, error) {
+	params, _ := call.Params()
+	d := delivery{done: func() { call.Return(capnp.ObjectSize{}, nil) }}
+	if call.Method().ID == sinkEnded {
+		defer d.done()
+		w, err := wire.EventSink_ended_Params(params).Refusal()
+		if err == nil {
+			d.ended, err = refusalOf(w)
+		}
+		if err != nil {
+			return delivery{}, err
+		}
+		if d.ended == nil {
+			d.ended = fault.Draining.With("the server ended the subscription")
+		}
+		return d, nil
+	}
+	list, err := wire.EventSink_events_Params(params).Events()
+	if err == nil {
+		d.events, err = decodeEvents(k.session, list)
+	}
+	if err != nil {
+		call.Fail(rpc.Failedf("the events cannot be read"))
+		return delivery{}, fault.Incompatible.Because(err, "the server's events cannot be read: %v", err)
+	}
+	return d, nil
+}
+
+// drop answers what was not taken, so that nothing is left open.
+func (k *eventSink) drop() {
+	k.mu.Lock()
+	queue := k.queue
+	k.queue = nil
+	k.mu.Unlock()
+	for _, call := range queue {
+		call.Fail(rpc.Failedf("the subscriber is gone"))
+	}
+}

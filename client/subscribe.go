@@ -1,0 +1,156 @@
+// Subscriptions: every event after a cursor, once, in order, for as long as the
+// subscriber likes, over any number of connections and hosts.
+
+package client
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// SubscribeOptions say where to start.
+type SubscribeOptions struct {
+	// After is the last cursor the subscriber has; 0 is from the start. Snapshot's
+	// cursor goes here to follow a state.
+	After uint64
+	// WindowBytes is how much the server sends ahead of the handler; 0 is the server's default.
+	WindowBytes uint32
+	// Trouble, if not nil, is told each time the link is lost or not there yet.
+	Trouble func(error)
+}
+
+// Subscribe gives handle every event after a cursor, once and in order, on the
+// calling goroutine. While handle works, no more than the window is sent ahead.
+// It goes on over lost connections for ever, and returns when ctx ends
+// (Canceled), when handle returns an error (that error), or when the server says
+// that it is over: Revoked, StaleEpoch, Expired, MissingRight, UnknownRef,
+// CursorExpired, SessionDeleted.
+func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func(session.Event) error) error {
+	srv, err := s.client.serverFor(s.saved.Ref)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.client.ctx, cancel)()
+	sub := &subscription{session: s, handle: handle, cursor: o.After, window: o.WindowBytes}
+	wait := s.client.cfg.newBackOff()
+	for {
+		before := sub.cursor
+		err := sub.follow(ctx, srv)
+		if ctx.Err() != nil && sub.failed == nil {
+			return fault.Canceled.Because(ctx.Err(), "the subscription was given up")
+		}
+		code := fault.CodeOf(err)
+		if sub.failed != nil || !code.Transient() && code != fault.SlowConsumer {
+			return err
+		}
+		if o.Trouble != nil {
+			o.Trouble(err)
+		}
+		if sub.cursor > before {
+			wait.Reset()
+		}
+		timer := time.NewTimer(wait.NextBackOff())
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// Follow is Subscribe as an iterator: it ends after the one error it gives.
+func (s *Session) Follow(ctx context.Context, o SubscribeOptions) iter.Seq2[session.Event, error] {
+	return func(yield func(session.Event, error) bool) {
+		stopped := false
+		err := s.Subscribe(ctx, o, func(e session.Event) error {
+			if !yield(e, nil) {
+				stopped = true
+				return fault.Canceled
+			}
+			return nil
+		})
+		if !stopped {
+			yield(session.Event{}, err)
+		}
+	}
+}
+
+// subscription is one subscriber over all its connections.
+type subscription struct {
+	session *Session
+	handle  func(session.Event) error
+	window  uint32
+	cursor  uint64 // of the last event handled
+	seen    bool   // an event was handled
+	failed  error  // handle's
+}
+
+// follow subscribes over one connection until it ends.
+func (sub *subscription) follow(ctx context.Context, srv *server) error {
+	p, err := srv.peer(ctx)
+	if err != nil {
+		return err
+	}
+	s := sub.session
+	live := p.restore(ctx, s.saved.Ref, s.saved.Redemption)
+	defer live.Release()
+	sink := newEventSink(s.id)
+	local := rpc.NewLocal(sink)
+	answer := callSubscribe(ctx, live, sub.cursor, sub.window, local)
+	local.Release()
+	// Releasing the answer releases the subscription, which ends it at the server.
+	defer answer.Release()
+	defer sink.drop()
+	refused := make(chan struct{})
+	answer.Notify(func() {
+		if _, _, err := answer.Wait(ctx); err != nil {
+			close(refused)
+		}
+	})
+	for {
+		d, err := sink.next(ctx, p.conn.Done(), refused)
+		if err != nil {
+			select {
+			case <-refused:
+				_, _, err = answer.Wait(ctx)
+				return p.fail(err)
+			default:
+				return err
+			}
+		}
+		if d.ended != nil {
+			return d.ended
+		}
+		err = sub.take(d.events)
+		d.done()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// take hands events on, each once and in order.
+func (sub *subscription) take(events []session.Event) error {
+	for _, e := range events {
+		if e.Cursor <= sub.cursor {
+			continue // seen over an earlier connection
+		}
+		// A ref that sees the log from a later cursor on starts there; after that there are no gaps.
+		if sub.seen && e.Cursor != sub.cursor+1 {
+			return fault.Disconnected.With("the server left out events %d to %d", sub.cursor+1, e.Cursor-1)
+		}
+		if err := sub.handle(e); err != nil {
+			sub.failed = err
+			return err
+		}
+		sub.cursor, sub.seen = e.Cursor, true
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+// Tickets: what a committed batch can be asked by, in this process or a later one.
+
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+// Ticket names a durable batch. Its id (Batch) can be kept and given to
+// Client.Ticket in any later process, for 30 days after the batch is finished.
+type Ticket struct {
+	client  *Client
+	Session string   // "" if made from the id alone
+	Batch   string   // the batch's id
+	Ops     []string // its ops' ids, in order; nil if made from the id alone
+}
+
+// Ticket is the ticket of a batch committed earlier, here or in another process.
+func (c *Client) Ticket(batchID string) Ticket { return Ticket{client: c, Batch: batchID} }
+
+// Results are what became of a batch's ops, in order.
+type Results []ledger.Outcome
+
+// Wait blocks until every op of the batch has its outcome. The error is about
+// waiting (Canceled, NotFound): that an op was refused is in the results.
+func (t Ticket) Wait(ctx context.Context) (Results, error) {
+	outcomes, err := t.client.box.Wait(ctx, t.Batch)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, fault.Canceled.Because(ctx.Err(), "stopped waiting for batch %s: it stays in the outbox", t.Batch)
+		}
+		return nil, fmt.Errorf("wait for batch %s: %w", t.Batch, err)
+	}
+	return outcomes, nil
+}
+
+// Err is the first refusal among the results, nil if every op applied. It
+// matches the outcome's code and its reason in errors.Is.
+func (r Results) Err() error {
+	for i := range r {
+		if err := r[i].Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Of is the outcome of one op; NotFound if it is not of this batch.
+func (r Results) Of(p *Promise) (*ledger.Outcome, error) {
+	id := p.OpID()
+	for i := range r {
+		if r[i].OpID == id {
+			return &r[i], nil
+		}
+	}
+	return nil, fault.NotFound.With("op %s is not of this batch", id)
+}
+
+// Decode reads one op's result, a JSON object, into v. If the op did not apply,
+// the error says why.
+func (r Results) Decode(p *Promise, v any) error {
+	o, err := r.Of(p)
+	if err == nil {
+		err = o.Err()
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(o.Result, v)
+}
+
+// Drain waits until nothing is left to send. progress, if not nil, is told how
+// many of how many ops are finished.
+func (c *Client) Drain(ctx context.Context, progress func(done, total int)) error {
+	return c.box.Drain(ctx, progress)
+}
+
+// Status is the state of the outbox.
+func (c *Client) Status(ctx context.Context) (outbox.Status, error) { return c.box.Status(ctx) }
