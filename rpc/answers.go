@@ -103,8 +103,18 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	if err != nil {
 		return err
 	}
+	params, err := m.Params()
+	if err != nil {
+		return frameError(err.Error())
+	}
+	caps, err := co.receiveCaps(params) // before the question exists, so that it cannot be its own argument
+	if err != nil {
+		co.dropCaps(caps)
+		return err
+	}
 	ans, err := co.newAnswer(m.QuestionId())
 	if err != nil {
+		co.dropCaps(caps)
 		return err
 	}
 	ans.yourself = to == rpccp.Call_sendResultsTo_Which_yourself
@@ -113,13 +123,7 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	call := &ans.call
 	call.in = in
 	call.method = Method{Interface: m.InterfaceId(), ID: m.MethodId()}
-	params, err := m.Params()
-	if err != nil {
-		return frameError(err.Error())
-	}
-	if call.caps, err = co.receiveCaps(params); err != nil {
-		return err
-	}
+	call.caps = caps
 	var refuse *Exception
 	if call.content, err = params.Content(); err != nil {
 		refuse = Failedf("the parameters cannot be read: %v", err)

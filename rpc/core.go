@@ -32,6 +32,7 @@ type core struct {
 
 	out     []byte // framed messages
 	writing int    // bytes taken from out that are being written
+	flooded bool   // too much waits: the connection is about to end
 	todo    []task
 	drops   []node
 	cancels []*Call
@@ -104,10 +105,17 @@ func (co *core) emitKept(m *outMsg) bool {
 	}
 	co.parts.MessagesOut++
 	co.parts.BytesOut += uint64(size)
-	if co.queuedBytes() > 4*co.lim.QueuedBytes {
-		co.conn.endLocked(ending{err: Disconnectedf("the peer does not read: %d bytes wait to be sent", co.queuedBytes()), code: closePolicy})
+	if n := co.queuedBytes(); n > 4*co.lim.QueuedBytes && !co.flooded {
+		co.flooded = true
+		co.endAfter(ending{err: Disconnectedf("the peer does not read: %d bytes wait to be sent", n), code: closePolicy})
 	}
 	return true
+}
+
+// endAfter ends the connection when the lock is free: the present step is in the middle of its tables.
+func (co *core) endAfter(e ending) {
+	conn := co.conn
+	co.after = append(co.after, func() { conn.end(e) })
 }
 
 // queuedBytes is what the peer has not taken yet.

@@ -3,6 +3,8 @@
 package rpc
 
 import (
+	"math"
+
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
@@ -108,7 +110,10 @@ func (co *core) roomForExports(caps *CapTable) *Exception {
 // export gives the number under which the peer knows n, counting one reference more.
 func (co *core) export(n node, promise bool) uint32 {
 	if id, ok := co.exported[n]; ok {
-		co.exports.get(id).wire++
+		exp := co.exports.get(id)
+		if exp.wire++; exp.wire == math.MaxUint32 {
+			co.endAfter(abortEnding(violation("export %d was never released", id)))
+		}
 		return id
 	}
 	n.tryRef() // the message that names it holds a count, so this cannot fail

@@ -86,10 +86,16 @@ func (co *core) importCap(id uint32, promise bool) (*Ref, error) {
 		r = &remoteCap{conn: co.conn, id: id, promise: promise}
 		co.imports[id] = r
 	}
-	r.wire++
+	if r.wire++; r.wire > maxWire { // give most of them back before the count overflows
+		co.emitRelease(id, r.wire-1)
+		r.wire = 1
+	}
 	r.refs.Add(1)
 	return &Ref{node: r, via: co.conn}, nil
 }
+
+// maxWire is how many references to one import are let run up before all but one are given back.
+const maxWire = 1 << 30
 
 // promiseOf gives a promise of the capability at a path of an answer that is not returned yet.
 func (co *core) promiseOf(ans *answer, path []uint16) (*Ref, error) {
@@ -163,6 +169,10 @@ func (co *core) sendRelease(r *remoteCap) {
 		return
 	}
 	delete(co.imports, r.id)
+	co.emitRelease(r.id, r.wire)
+}
+
+func (co *core) emitRelease(id, n uint32) {
 	out, err := newOutMsg()
 	if err != nil {
 		return
@@ -171,7 +181,7 @@ func (co *core) sendRelease(r *remoteCap) {
 	if err != nil {
 		return
 	}
-	m.SetId(r.id)
-	m.SetReferenceCount(r.wire)
+	m.SetId(id)
+	m.SetReferenceCount(n)
 	co.emit(out)
 }

@@ -21,7 +21,8 @@ type question struct {
 	noFinish bool         // the peer wants no Finish
 	params   []uint32     // exports named in the parameters
 	pipes    []*remoteCap // pipelined capabilities, kept while referenced or until they resolve
-	live     int          // how many of pipes are referenced
+	live     int          // how many of pipes are referenced, and calls on them unanswered
+	parent   *Promise     // the question whose result this call was pipelined on
 }
 
 // sendVia sends a call towards r, or says where it must go instead: to what r has resolved to, or to an error. With a
@@ -99,6 +100,10 @@ func (co *core) sendCall(r *remoteCap, call *Call) *Exception {
 		return Failedf("call: %v", err)
 	}
 	r.called = true
+	if r.p != nil { // an early Finish of that question might cancel it under this call
+		p.q.parent = r.p
+		r.p.q.live++
+	}
 	co.asked(p)
 	if call.ans == nil {
 		co.emit(out)
@@ -334,6 +339,7 @@ func (co *core) takeFrom(p *Promise, id uint32) error {
 func (co *core) returnedTo(p *Promise, content capnp.Ptr, caps CapTable, ex *Exception) {
 	q := &p.q
 	q.returned = true
+	co.leaveParent(p)
 	if q.finished { // given up while another answer was awaited
 		co.questions.remove(q.id)
 		co.roomMade()
@@ -396,7 +402,17 @@ func (co *core) giveUp(p *Promise) {
 	}
 	q.finished = true
 	co.sendFinish(q.id, true)
+	co.leaveParent(p)
 	co.completed(p.complete(capnp.Ptr{}, CapTable{}, errCanceled))
+}
+
+// leaveParent lets go of the question that p was pipelined on, now that p is answered or given up.
+func (co *core) leaveParent(p *Promise) {
+	if parent := p.q.parent; parent != nil {
+		p.q.parent = nil
+		parent.q.live--
+		co.giveUp(parent)
+	}
 }
 
 // questionUnimplemented: the peer sent a question of ours back.
