@@ -1,0 +1,244 @@
+package session_test
+
+// What Commit makes of whole submissions: the call-level answers, repeats,
+// acknowledgements, and a store that fails.
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func TestCallLevelAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	first := o.batch(false, put("message/a"), put("nonsense"))
+	ahead := o.batch(false, put("message/b"))
+	far := o.batch(false, put("message/c"))
+
+	answers, published := w.commit(first)
+	applied, duplicates, rejected := answers[0].Counts()
+	if applied != 1 || duplicates != 0 || rejected != 1 || len(published.Sessions) != 1 {
+		t.Fatalf("%d %d %d", applied, duplicates, rejected)
+	}
+	change := func(s session.Submission, f func(*ledger.Batch)) session.Submission {
+		s.Batch.Ops = append([]ledger.Intent(nil), s.Batch.Ops...)
+		f(&s.Batch)
+		return s
+	}
+	w.store.OpenStream(o.session, o.outbox, 3) // another process took the lease over
+	o.inc = 3
+	for name, c := range map[string]struct {
+		sub  session.Submission
+		code fault.Code
+		at   uint64
+	}{
+		"older incarnation": {change(ahead, func(b *ledger.Batch) { b.Incarnation = 1 }), fault.Fenced, 0},
+		"older, repeated":   {change(first, func(b *ledger.Batch) { b.Incarnation = 1 }), fault.Fenced, 0},
+		"acked too much":    {change(ahead, func(b *ledger.Batch) { b.Incarnation, b.AckedThrough = 3, 9 }), fault.ServerBehind, 3},
+		"gap":               {change(far, func(b *ledger.Batch) { b.Incarnation = 3 }), fault.Gap, 4},
+		"another op":        {change(first, func(b *ledger.Batch) { b.Incarnation, b.Ops[0].OpID = 3, ulid.Make().String() }), fault.OutboxDiverged, 2},
+		"other arguments":   {change(first, func(b *ledger.Batch) { b.Incarnation, b.Ops[1].Args = 3, nil }), fault.OutboxDiverged, 3},
+		"no ops":            {change(ahead, func(b *ledger.Batch) { b.Ops = nil }), fault.Malformed, 0},
+		"no stream":         {change(ahead, func(b *ledger.Batch) { b.Outbox = "obx_other" }), fault.WrongOutbox, 0},
+	} {
+		answers, published := w.commit(c.sub)
+		if err := answers[0].Err; err == nil || err.Code != c.code || err.At != c.at || len(answers[0].Outcomes) != 0 || len(published.Sessions) != 0 {
+			t.Errorf("%s: %+v, want %s at %d", name, answers[0], c.code, c.at)
+		}
+	}
+
+	// One bad submission does not disturb the others of its group.
+	again := change(first, func(b *ledger.Batch) { b.Incarnation = 3 })
+	next := change(ahead, func(b *ledger.Batch) { b.Incarnation = 3 })
+	gap := change(far, func(b *ledger.Batch) { b.Incarnation, b.Ops[0].Seq = 3, 99 })
+	answers, _ = w.commit(gap, again, next, next)
+	if answers[0].Err.Code != fault.Gap || !answers[1].Duplicate || answers[2].Duplicate || !answers[3].Duplicate {
+		t.Fatalf("%+v", answers)
+	}
+	if out := answers[1].Outcomes; out[0].Status != ledger.Applied || out[1].Reason != fault.BadKey {
+		t.Fatalf("repeated: %+v", out)
+	}
+	if _, duplicates, _ := answers[1].Counts(); duplicates != 2 {
+		t.Fatalf("%d duplicates", duplicates)
+	}
+	mustEqual(t, "events", len(w.store.Events(o.session)), 3)
+}
+
+func TestAcknowledge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	two := o.batch(false, put("message/a"), put("message/b"))
+	w.commit(two)
+	mustEqual(t, "records", w.store.Records(o.session, o.outbox), 2)
+	ack := func(through, incarnation uint64) *fault.Error {
+		t.Helper()
+		answers, _ := w.commit(session.Submission{Ack: true, Ref: o.ref, Batch: ledger.Batch{
+			Session: o.session, Outbox: o.outbox, Incarnation: incarnation, AckedThrough: through}})
+		return answers[0].Err
+	}
+	if err := ack(2, 1); err != nil { // into the middle of a batch: its record stays
+		t.Fatal(err)
+	}
+	mustEqual(t, "records", w.store.Records(o.session, o.outbox), 1)
+	if err := ack(1, 1); err != nil {
+		t.Fatal(err)
+	}
+	st := w.store.Stream(o.session, o.outbox)
+	if st.AckedThrough != 2 || st.AckedOp != two.Batch.Ops[0].OpID || st.AckedDigest != two.Batch.Ops[0].Digest() {
+		t.Fatalf("%+v", st)
+	}
+	if err := ack(7, 1); err == nil || err.Code != fault.ServerBehind {
+		t.Fatal(err)
+	}
+	if err := ack(3, 0); err == nil || err.Code != fault.Fenced {
+		t.Fatal(err)
+	}
+	if err := ack(3, 1); err != nil {
+		t.Fatal(err)
+	}
+	mustEqual(t, "records", w.store.Records(o.session, o.outbox), 0)
+	answers, _ := w.commit(two)
+	for _, out := range answers[0].Outcomes {
+		if out.Status != 0 || out.Reason != fault.Pruned {
+			t.Fatalf("%+v", out)
+		}
+	}
+	late := op("put", "key", "message/c", "payload", raw(`{}`))
+	late.depends = []string{two.Batch.Ops[0].OpID}
+	o.refuse(ledger.Rejected, fault.BadReference, late) // the outcome is gone
+}
+
+// References reach ops of earlier batches of the stream, in flight together or not.
+func TestReferencesBetweenBatches(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	id, _ := newRef(o.session)
+	share := o.batch(false, op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}), put("nonsense"))
+	w.commit(share)
+	kept := o.batch(false, op("revoke", "ref", ledger.Ref{Op: share.Batch.Ops[0].OpID, Path: "ref"}))
+	skipped := put("message/a")
+	skipped.depends = []string{share.Batch.Ops[1].OpID}
+	dependent := o.batch(false, skipped)
+	far := put("message/b")
+	far.depends = []string{dependent.Batch.Ops[0].OpID}
+	answers, _ := w.commit(kept, dependent, o.batch(false, far, op("put", "key", "message/c", "payload", raw(`{}`), "schema_version", ledger.Ref{Op: kept.Batch.Ops[0].OpID, Path: "cut"})))
+	if out := answers[0].Outcomes[0]; out.Status != ledger.Applied {
+		t.Fatalf("%+v", out)
+	}
+	if out := answers[1].Outcomes[0]; out.Status != ledger.Skipped || out.Cause != share.Batch.Ops[1].OpID || out.Reason != fault.BadKey {
+		t.Fatalf("%+v", out)
+	}
+	if out := answers[2].Outcomes[0]; out.Status != ledger.Skipped || out.Cause != dependent.Batch.Ops[0].OpID {
+		t.Fatalf("%+v", out)
+	}
+	if out := answers[2].Outcomes[1]; out.Status != ledger.Applied || o.last().Schema != 3 {
+		t.Fatalf("%+v", out)
+	}
+}
+
+// failing is a Tx whose nth call fails.
+type failing struct {
+	session.Tx
+	calls *int
+}
+
+var errAway = errors.New("the database is away")
+
+func (f failing) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
+	if *f.calls--; *f.calls < 0 {
+		return nil, errAway
+	}
+	return f.Tx.Load(ctx, w)
+}
+
+func (f failing) Save(ctx context.Context, c *session.Changes) error {
+	if *f.calls--; *f.calls < 0 {
+		return errAway
+	}
+	return f.Tx.Save(ctx, c)
+}
+
+func TestStoreFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{}`)))
+	o.apply(op("appendText", "key", "part/m/p", "offset", 0, "text", "x"))
+	o.apply(put("message/x"))
+	sub := o.batch(false, op("finalize", "message", "m", "status", "completed", "usage", ledger.Ref{Op: "01ARZ3NDEKTSV4RRFFQ69G5FAV"}),
+		op("finalize", "message", "m", "status", "completed"))
+	events := len(w.store.Events(o.session))
+	failed := 0
+	for n := 0; ; n++ {
+		calls := n
+		err := w.store.Update(t.Context(), func(tx session.Tx) error {
+			_, _, err := session.Commit(t.Context(), failing{tx, &calls}, []session.Submission{sub}, w.cfg)
+			return err
+		})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, errAway) {
+			t.Fatal(err)
+		}
+		failed++
+		mustEqual(t, "events", len(w.store.Events(o.session)), events)
+		if n > 20 {
+			t.Fatal("it never comes through")
+		}
+	}
+	if failed < 4 {
+		t.Fatalf("only %d calls", failed)
+	}
+	w.check(o.session)
+	mustEqual(t, "state", o.turn("m"), session.Completed)
+}
+
+func TestLapseFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	for n := range 2 {
+		calls := n
+		err := w.store.Update(t.Context(), func(tx session.Tx) error {
+			_, err := session.Lapse(t.Context(), failing{tx, &calls}, []string{o.session}, true)
+			return err
+		})
+		if !errors.Is(err, errAway) {
+			t.Fatal(err)
+		}
+	}
+	mustEqual(t, "state", o.turn("m"), session.Streaming)
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 200)
+	for _, good := range []string{"session", "session_diff", "message/m", "message/A.b_c:@+-9", "part/m/p", "model/openai/gpt-4.1", "model/" + long, "part/" + long + "/" + long} {
+		k, err := session.ParseKey(good)
+		if err != nil || k.String() != good {
+			t.Errorf("%s: %v, %v", good, k, err)
+		}
+	}
+	for _, bad := range []string{"", "x", "Session", "session/", "session_diff/x", "message", "message/", "message/a/b", "message/ä", "message/a b", "message/" + long + "x",
+		"part/m", "part/m/", "part//p", "part/m/p/q", "model", "model/", "ref/x", "message/\x00", "message/..\n"} {
+		if k, err := session.ParseKey(bad); err == nil {
+			t.Errorf("%q was taken as %v", bad, k)
+		} else if err.Code != fault.BadKey {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package session_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// story is a session that has seen every kind of event.
+func story(t failer) *writer {
+	w := newWorld(t)
+	o := w.create("external", "x")
+	guest := o.under(o.share(all))
+	o.apply(op("put", "key", "session", "payload", raw(`{"title":"one"}`)))
+	guest.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	guest.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"a"}`)))
+	for i := range 5 {
+		guest.apply(op("appendText", "key", "part/m/p", "offset", i+1, "text", fmt.Sprint(i)))
+	}
+	o.apply(op("put", "key", "model/a/b", "payload", raw(`{}`)))
+	o.apply(op("remove", "key", "model/a/b"))
+	w.store.Now += 60_000
+	w.lapse(false, o.session)
+	o.apply(op("begin", "message", "n", "payload", raw(`{}`)))
+	guest.apply(op("put", "key", "session", "payload", raw(`{"title":"two"}`)))
+	w.lapse(true, o.session)
+	guest.apply(op("put", "key", "session", "payload", raw(`{"title":"two"}`))) // unchanged, so: resumed
+	guest.apply(op("finalize", "message", "m", "status", "completed"))
+	o.apply(op("finalize", "message", "n", "status", "failed"))
+	o.apply(op("revoke", "ref", guest.ref))
+	o.apply(op("bumpEpoch"))
+	return o
+}
+
+func TestStoryHasEveryEvent(t *testing.T) {
+	t.Parallel()
+	o := story(t)
+	seen := map[string]bool{}
+	for _, e := range o.w.store.Events(o.session) {
+		seen[e.Method] = true
+	}
+	for _, m := range append(session.Methods(), session.MethodInterrupted, session.MethodResumed) {
+		if m != session.MethodFork && m != session.MethodDelete && !seen[m] {
+			t.Errorf("no %s", m)
+		}
+	}
+}
+
+// A snapshot at any cursor and the events after it come to the same as all events.
+func TestResumeAtEveryCursor(t *testing.T) {
+	t.Parallel()
+	o := story(t)
+	events := o.w.store.Events(o.session)
+	want := o.w.folds[o.session].Hash()
+	for at := 1; at <= len(events); at++ {
+		f := session.NewFold(o.session)
+		for _, e := range events[:at] {
+			if err := f.Apply(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g := session.Resume(o.session, f.Cursor, f.Epoch, f.Entries(), f.Turns())
+		if g.Hash() != f.Hash() {
+			t.Fatalf("a snapshot at %d differs from what it was made of", at)
+		}
+		for _, e := range events[at:] {
+			if err := g.Apply(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if g.Hash() != want {
+			t.Fatalf("resumed at %d it comes to another state", at)
+		}
+	}
+}
+
+func TestFoldRefusesGapsAndRepeats(t *testing.T) {
+	t.Parallel()
+	o := story(t)
+	events := o.w.store.Events(o.session)
+	f := session.NewFold(o.session)
+	if err := f.Apply(events[1]); fault.CodeOf(err) != fault.Internal {
+		t.Fatalf("a gap: %v", err)
+	}
+	if err := f.Apply(events[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Apply(events[0]); fault.CodeOf(err) != fault.Internal {
+		t.Fatalf("a repeat: %v", err)
+	}
+	f.Skip(2)
+	if err := f.Apply(events[2]); err != nil {
+		t.Fatalf("after hidden events: %v", err)
+	}
+	unknown := *events[3]
+	unknown.Method, unknown.Key, unknown.Payload = "shine", "sun/1", []byte(`{}`)
+	before := len(f.Entries())
+	if err := f.Apply(&unknown); err != nil || len(f.Entries()) != before {
+		t.Fatalf("a method of a later version: %v", err)
+	}
+	broken := *events[4]
+	broken.Method, broken.Payload = session.MethodFinalize, []byte(`{"status":"odd"}`)
+	if err := f.Apply(&broken); fault.CodeOf(err) != fault.Internal {
+		t.Fatalf("a broken event: %v", err)
+	}
+}
+
+// FuzzFold feeds the fold events that no server of ours writes.
+func FuzzFold(f *testing.F) {
+	o := story(f)
+	for _, e := range o.w.store.Events(o.session) {
+		f.Add(e.Method, e.Key, e.Payload, e.Outbox)
+	}
+	f.Fuzz(func(t *testing.T, method, key string, payload []byte, outbox string) {
+		fold := session.NewFold(o.session)
+		for _, e := range o.w.store.Events(o.session)[:8] {
+			if err := fold.Apply(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := fold.Apply(&session.Event{Cursor: 9, Method: method, Key: key, Payload: payload, Outbox: outbox})
+		if err == nil && fold.Cursor != 9 {
+			t.Fatalf("at cursor %d", fold.Cursor)
+		}
+		if fold.Hash() != fold.Hash() {
+			t.Fatal("the state hash is not one")
+		}
+	})
+}
+
+// FuzzOp feeds ops of any method with any arguments to a session: none may
+// panic, and what they leave must still be what the events say.
+func FuzzOp(f *testing.F) {
+	o := story(f)
+	f.Add("put", "key", `"session"`, "payload", `{"a":1}`, "schema_version", `2`)
+	f.Add("appendText", "key", `"part/n/p"`, "offset", `0`, "text", `"\ud83d\ude00"`)
+	f.Add("finalize", "message", `"n"`, "status", `"failed"`, "parts", `[{"id":"p","payload":{"state":{"status":"running"}}}]`)
+	f.Add("finalize", "message", `"n"`, "status", `"aborted"`, "payload", `{"time":[],"time":1}`)
+	f.Add("begin", "message", `"n"`, "payload", ` {"text":1} `, "schema_version", `1e0`)
+	f.Add("share", "ref", `"`+o.ref+`"`, "hash", `"x"`, "rights", `["read"]`)
+	f.Fuzz(func(t *testing.T, method, n1, v1, n2, v2, n3, v3 string) {
+		w := newWorld(t)
+		o := w.create()
+		o.apply(op("begin", "message", "n", "payload", raw(`{}`)))
+		o.apply(op("put", "key", "part/n/p", "payload", raw(`{"text":"a","state":{"status":"pending"}}`)))
+		o.try(op(method, n1, raw("%s", v1), n2, raw("%s", v2), n3, raw("%s", v3)))
+		o.try(op("appendText", "key", "part/n/p", "offset", 1, "text", "b"))
+		o.try(op("finalize", "message", "n", "status", "completed"))
+	})
+}
