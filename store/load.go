@@ -90,11 +90,7 @@ func (t *tx) lock(w *session.Want, out *session.Rows) {
 	ids := slices.Clone(w.Sessions)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	rows := make([][]any, len(ids))
-	for i, id := range ids {
-		rows[i] = absent(id)
-	}
-	t.run.Queue(ensureSessions, rows, nil, nil)
+	t.run.Queue(ensureSessions, texts(ids), nil, nil)
 	t.run.Queue(lockSessions, texts(ids), nil, func(row Scanner) error {
 		s, err := scanSession(row)
 		if err == nil {

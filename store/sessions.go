@@ -16,9 +16,8 @@ var (
 
 	// ensureSessions makes the Absent rows, in id order as the list is: two who
 	// make the same ones meet at the first.
-	ensureSessions = statement("tttiiibiiiit", `
-		INSERT INTO sessions (id, space, external, life, cursor, base, head, epoch, auth_gen, created, updated, creator)
-		{values} ON CONFLICT (id) DO NOTHING`)
+	ensureSessions = statement("t", `
+		INSERT INTO sessions (id) SELECT a FROM {w} WHERE true ON CONFLICT (id) DO NOTHING`)
 
 	lockSessions = statement("t", `
 		SELECT `+sessionColumns+` FROM sessions s
@@ -83,11 +82,6 @@ func scanSession(row Scanner, more ...any) (*session.Row, error) {
 func sessionValues(s *session.Row) []any {
 	return []any{s.ID, s.Space, s.External, int64(s.Life), int64(s.Cursor), int64(s.Base), s.Head[:],
 		int64(s.Epoch), int64(s.AuthGen), s.Created, s.Updated, s.Creator}
-}
-
-// absent is the row of a session that is not there.
-func absent(id string) []any {
-	return sessionValues(&session.Row{ID: id, Epoch: 1})
 }
 
 // texts is a list of one column.

@@ -71,13 +71,17 @@ var (
 // growEntries is a delta's change of its part. The row's other columns, its
 // payload among them, are not read, sent or written anew by us.
 var growEntries = &Statement{
-	Postgres: `UPDATE entries SET text_len = w.c, grown = w.d
-		FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS w(a, b, c, d)
-		WHERE entries.session = w.a AND entries.key = w.b`,
-	SQLite:  `UPDATE entries SET text_len = $3, grown = $4 WHERE session = $1 AND key = $2`,
+	Postgres: Forms{
+		Many: `UPDATE entries SET text_len = w.c, grown = w.d
+			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS w(a, b, c, d)
+			WHERE entries.session = w.a AND entries.key = w.b`,
+		One: growEntry,
+	},
+	SQLite:  Forms{One: growEntry},
 	Columns: []Column{Text, Text, Int, Int},
-	PerRow:  true,
 }
+
+const growEntry = `UPDATE entries SET text_len = $3, grown = $4 WHERE session = $1 AND key = $2`
 
 // scanEntry reads an entry; with value its payload too.
 func scanEntry(row Scanner, value bool) (*session.Entry, error) {

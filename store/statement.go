@@ -30,87 +30,128 @@ const (
 	Bytes Column = 'b'
 )
 
-// Statement is one statement in both dialects. A dialect that does not need it
-// has no text for it.
+// Statement is one statement in both dialects, each in two forms: for a list
+// of any length and, cheaper, for a list of one row. A dialect that does not
+// need the statement has no text for it.
 type Statement struct {
-	Postgres string
-	SQLite   string
+	Postgres Forms
+	SQLite   Forms
 	Columns  []Column // of its list; none if it takes none
-	PerRow   bool     // SQLite runs it once for each row of the list, with the row's values as arguments
 }
 
-// arrays are the types of Postgres's arrays.
-var arrays = map[Column]string{Text: "text[]", Int: "bigint[]", Bytes: "bytea[]"}
+// Forms are a statement's texts in a dialect. The arguments of Many are, on
+// Postgres, one array for each of the list's columns, then the single values;
+// on SQLite the list as JSON, then the single values. Those of One are the one
+// row's values, then the single ones. Where SQLite has no Many, One is run for
+// each row.
+type Forms struct {
+	Many, One string
+}
+
+// types are the columns' types in Postgres.
+var types = map[Column]string{Text: "text", Int: "bigint", Bytes: "bytea"}
 
 // statement renders text; columns has one letter for each column of its list.
 func statement(columns, text string) *Statement {
-	s := &Statement{Columns: []Column(columns), PerRow: strings.Contains(text, "{values}")}
-	s.Postgres = render(text, func(mark string) string {
-		switch {
-		case mark == "w":
-			return fmt.Sprintf("unnest(%s) AS w(%s)", s.arrayArgs(), letters(len(columns)))
-		case mark == "values":
-			return fmt.Sprintf("SELECT * FROM unnest(%s)", s.arrayArgs())
+	s := &Statement{Columns: []Column(columns)}
+	s.Postgres.One = render(text, postgresMarks(func(mark string) string {
+		return one(mark, s.Columns, func(arg string, c Column) string { return arg + "::" + types[c] })
+	}, len(columns)))
+	s.SQLite.One = render(text, sqliteMarks(func(mark string) string {
+		return one(mark, s.Columns, func(arg string, _ Column) string { return arg })
+	}, len(columns)))
+	if len(columns) == 0 {
+		s.Postgres.Many, s.SQLite.Many = s.Postgres.One, s.SQLite.One
+		return s
+	}
+	s.Postgres.Many = render(text, postgresMarks(s.unnest, len(columns)))
+	if !strings.Contains(text, "{values}") { // bytes cannot stand in JSON
+		s.SQLite.Many = render(text, sqliteMarks(s.jsonEach, 1))
+	}
+	return s
+}
+
+// one is a list of one row.
+func one(mark string, columns []Column, typed func(arg string, c Column) string) string {
+	args := make([]string, len(columns))
+	for i, c := range columns {
+		args[i] = typed("$"+strconv.Itoa(i+1), c)
+		if mark == "w" {
+			args[i] += fmt.Sprintf(" AS %c", 'a'+i)
+		}
+	}
+	if mark == "w" {
+		return "(SELECT " + strings.Join(args, ", ") + ") AS w"
+	}
+	return "VALUES (" + strings.Join(args, ", ") + ")"
+}
+
+// unnest is a list as arrays.
+func (s *Statement) unnest(mark string) string {
+	args := make([]string, len(s.Columns))
+	names := make([]string, len(s.Columns))
+	for i, c := range s.Columns {
+		args[i] = fmt.Sprintf("$%d::%s[]", i+1, types[c])
+		names[i] = string(rune('a' + i))
+	}
+	if mark == "w" {
+		return fmt.Sprintf("unnest(%s) AS w(%s)", strings.Join(args, ", "), strings.Join(names, ", "))
+	}
+	return fmt.Sprintf("SELECT * FROM unnest(%s)", strings.Join(args, ", "))
+}
+
+// jsonEach is a list as a JSON array of arrays.
+func (s *Statement) jsonEach(string) string {
+	fields := make([]string, len(s.Columns))
+	for i := range fields {
+		fields[i] = fmt.Sprintf("value->>%d AS %c", i, 'a'+i)
+	}
+	return fmt.Sprintf("(SELECT %s FROM json_each($1)) AS w", strings.Join(fields, ", "))
+}
+
+// postgresMarks renders marks for Postgres; list those of the list, which has
+// the first so many arguments.
+func postgresMarks(list func(mark string) string, before int) func(string) string {
+	return func(mark string) string {
+		switch x, y, holds := holdsMark(mark); {
+		case mark == "w", mark == "values":
+			return list(mark)
 		case mark == "lock":
 			return "FOR UPDATE"
-		case strings.HasPrefix(mark, "holds "):
-			x, y, _ := strings.Cut(strings.TrimPrefix(mark, "holds "), " ")
+		case holds:
 			return fmt.Sprintf("position(convert_to(%s, 'UTF8') in %s) > 0", y, x)
 		}
-		return "$" + strconv.Itoa(single(mark)+len(columns))
-	})
-	s.SQLite = render(text, func(mark string) string {
-		switch {
-		case mark == "w":
-			fields := make([]string, len(columns))
-			for i := range fields {
-				fields[i] = fmt.Sprintf("value->>%d AS %c", i, 'a'+i)
-			}
-			return fmt.Sprintf("(SELECT %s FROM json_each($1)) AS w", strings.Join(fields, ", "))
-		case mark == "values":
-			args := make([]string, len(columns))
-			for i := range args {
-				args[i] = "$" + strconv.Itoa(i+1)
-			}
-			return "VALUES (" + strings.Join(args, ", ") + ")"
+		return "$" + strconv.Itoa(single(mark)+before)
+	}
+}
+
+// sqliteMarks is postgresMarks for SQLite.
+func sqliteMarks(list func(mark string) string, before int) func(string) string {
+	return func(mark string) string {
+		switch x, y, holds := holdsMark(mark); {
+		case mark == "w", mark == "values":
+			return list(mark)
 		case mark == "lock":
 			return ""
-		case strings.HasPrefix(mark, "holds "):
-			x, y, _ := strings.Cut(strings.TrimPrefix(mark, "holds "), " ")
+		case holds:
 			return fmt.Sprintf("instr(%s, CAST(%s AS BLOB)) > 0", x, y)
 		}
-		n := single(mark)
-		if len(columns) > 0 {
-			n++ // the list is the first argument
-		}
-		return "$" + strconv.Itoa(n)
-	})
-	return s
+		return "$" + strconv.Itoa(single(mark)+before)
+	}
+}
+
+// holdsMark takes {holds X Y} apart.
+func holdsMark(mark string) (x, y string, ok bool) {
+	args, ok := strings.CutPrefix(mark, "holds ")
+	x, y, _ = strings.Cut(args, " ")
+	return x, y, ok
 }
 
 // onPostgres is a statement that SQLite, with one writer at a time, has no need of.
 func onPostgres(columns, text string) *Statement {
 	s := statement(columns, text)
-	s.SQLite = ""
+	s.SQLite = Forms{}
 	return s
-}
-
-// arrayArgs is $1::text[], $2::bigint[], … for the list's columns.
-func (s *Statement) arrayArgs() string {
-	args := make([]string, len(s.Columns))
-	for i, c := range s.Columns {
-		args[i] = fmt.Sprintf("$%d::%s", i+1, arrays[c])
-	}
-	return strings.Join(args, ", ")
-}
-
-// letters is a, b, c, …
-func letters(n int) string {
-	names := make([]string, n)
-	for i := range names {
-		names[i] = string(rune('a' + i))
-	}
-	return strings.Join(names, ", ")
 }
 
 // render replaces each {mark} by what it stands for.

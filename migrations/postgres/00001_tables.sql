@@ -16,20 +16,20 @@ CREATE TABLE spaces (
 );
 
 -- One row a session: what every append and every change of authority goes
--- through. life 0 is a session that nobody managed to create.
+-- through. The defaults are those of a session that nobody managed to create.
 CREATE TABLE sessions (
     id       text COLLATE "C" NOT NULL PRIMARY KEY,
-    space    text COLLATE "C" NOT NULL,
-    external text COLLATE "C" NOT NULL,
-    life     smallint NOT NULL,
-    cursor   bigint NOT NULL,
-    base     bigint NOT NULL,
-    head     bytea NOT NULL,
-    epoch    bigint NOT NULL,
-    auth_gen bigint NOT NULL,
-    created  bigint NOT NULL,
-    updated  bigint NOT NULL,
-    creator  text COLLATE "C" NOT NULL
+    space    text COLLATE "C" NOT NULL DEFAULT '',
+    external text COLLATE "C" NOT NULL DEFAULT '',
+    life     smallint NOT NULL DEFAULT 0,
+    cursor   bigint NOT NULL DEFAULT 0,
+    base     bigint NOT NULL DEFAULT 0,
+    head     bytea NOT NULL DEFAULT '',
+    epoch    bigint NOT NULL DEFAULT 1,
+    auth_gen bigint NOT NULL DEFAULT 0,
+    created  bigint NOT NULL DEFAULT 0,
+    updated  bigint NOT NULL DEFAULT 0,
+    creator  text COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 CREATE INDEX sessions_space ON sessions (space, id) WHERE space <> '';
 

@@ -14,20 +14,20 @@ CREATE TABLE spaces (
 ) STRICT, WITHOUT ROWID;
 
 -- One row a session: what every append and every change of authority goes
--- through. life 0 is a session that nobody managed to create.
+-- through. The defaults are those of a session that nobody managed to create.
 CREATE TABLE sessions (
     id       TEXT    NOT NULL PRIMARY KEY,
-    space    TEXT    NOT NULL,
-    external TEXT    NOT NULL,
-    life     INTEGER NOT NULL,
-    cursor   INTEGER NOT NULL,
-    base     INTEGER NOT NULL,
-    head     BLOB    NOT NULL,
-    epoch    INTEGER NOT NULL,
-    auth_gen INTEGER NOT NULL,
-    created  INTEGER NOT NULL,
-    updated  INTEGER NOT NULL,
-    creator  TEXT    NOT NULL
+    space    TEXT    NOT NULL DEFAULT '',
+    external TEXT    NOT NULL DEFAULT '',
+    life     INTEGER NOT NULL DEFAULT 0,
+    cursor   INTEGER NOT NULL DEFAULT 0,
+    base     INTEGER NOT NULL DEFAULT 0,
+    head     BLOB    NOT NULL DEFAULT x'',
+    epoch    INTEGER NOT NULL DEFAULT 1,
+    auth_gen INTEGER NOT NULL DEFAULT 0,
+    created  INTEGER NOT NULL DEFAULT 0,
+    updated  INTEGER NOT NULL DEFAULT 0,
+    creator  TEXT    NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sessions_space ON sessions (space, id) WHERE space <> '';
 

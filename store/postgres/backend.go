@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -67,13 +68,17 @@ type runner struct {
 
 // Queue implements store.Runner.
 func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(store.Scanner) error) {
-	if s.Postgres == "" {
+	if s.Postgres == (store.Forms{}) {
 		return
 	}
-	if len(s.Columns) > 0 {
-		args = append(arrays(s.Columns, list), args...)
+	text := s.Postgres.One
+	switch {
+	case len(list) == 1:
+		args = append(slices.Clone(list[0]), args...)
+	case len(s.Columns) > 0:
+		text, args = s.Postgres.Many, append(arrays(s.Columns, list), args...)
 	}
-	q := r.batch.Queue(s.Postgres, args...)
+	q := r.batch.Queue(text, args...)
 	if each == nil {
 		return
 	}

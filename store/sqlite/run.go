@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mooring-rpc/mooring/store"
@@ -18,7 +19,7 @@ import (
 type conn struct {
 	now      func() time.Time
 	sql      *sql.Conn // nil until the first use
-	prepared map[*store.Statement]*sql.Stmt
+	prepared map[string]*sql.Stmt
 }
 
 func newConn(ctx context.Context, db *sql.DB, now func() time.Time) (*conn, error) {
@@ -30,7 +31,7 @@ func (c *conn) open(ctx context.Context, db *sql.DB) (err error) {
 	if c.sql != nil {
 		return nil
 	}
-	c.prepared = map[*store.Statement]*sql.Stmt{}
+	c.prepared = map[string]*sql.Stmt{}
 	c.sql, err = db.Conn(ctx)
 	return err
 }
@@ -63,7 +64,7 @@ type runner struct {
 
 // Queue implements store.Runner.
 func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(store.Scanner) error) {
-	if s.SQLite == "" {
+	if s.SQLite == (store.Forms{}) {
 		return
 	}
 	r.queue = append(r.queue, func(ctx context.Context) error { return r.statement(ctx, s, list, args, each) })
@@ -97,28 +98,36 @@ func (r *runner) statement(ctx context.Context, s *store.Statement, list [][]any
 	if r.brief {
 		ctx = context.WithoutCancel(ctx)
 	}
-	stmt := r.conn.prepared[s]
-	if stmt == nil {
-		var err error
-		if stmt, err = r.conn.sql.PrepareContext(ctx, s.SQLite); err != nil {
-			return fmt.Errorf("prepare: %w", err)
-		}
-		r.conn.prepared[s] = stmt
-	}
-	if s.PerRow {
+	text := s.SQLite.One
+	switch {
+	case len(list) == 1:
+		args = append(slices.Clone(list[0]), args...)
+	case len(s.Columns) > 0 && s.SQLite.Many == "":
 		for _, row := range list {
-			if _, err := stmt.ExecContext(ctx, row...); err != nil {
+			if err := r.run(ctx, text, row, each); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
-	if len(s.Columns) > 0 {
-		text, err := json.Marshal(list)
+	case len(s.Columns) > 0:
+		values, err := json.Marshal(list)
 		if err != nil {
 			return fmt.Errorf("list of values: %w", err)
 		}
-		args = append([]any{string(text)}, args...)
+		text, args = s.SQLite.Many, append([]any{string(values)}, args...)
+	}
+	return r.run(ctx, text, args, each)
+}
+
+// run runs one statement, prepared at its first use on the connection.
+func (r *runner) run(ctx context.Context, text string, args []any, each func(store.Scanner) error) error {
+	stmt := r.conn.prepared[text]
+	if stmt == nil {
+		var err error
+		if stmt, err = r.conn.sql.PrepareContext(ctx, text); err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+		r.conn.prepared[text] = stmt
 	}
 	if each == nil {
 		_, err := stmt.ExecContext(ctx, args...)
