@@ -190,6 +190,10 @@ func (c *Conn) unlock() {
 		c.delivering = true
 		c.workers++
 	}
+	more := len(drops)+len(cancels)+len(after) > 0
+	if more {
+		c.workers++ // Run must not return before it is done
+	}
 	c.mu.Unlock()
 	if wake {
 		c.wakeWriter()
@@ -200,6 +204,10 @@ func (c *Conn) unlock() {
 			c.drain()
 		}()
 	}
+	if !more {
+		return
+	}
+	defer c.leave()
 	for _, call := range cancels {
 		call.cancel()
 	}

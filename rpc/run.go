@@ -19,23 +19,21 @@ func (c *Conn) Run(ctx context.Context) error {
 		c.mu.Unlock()
 		panic("rpc: Conn.Run called twice")
 	}
-	if c.ended != nil {
-		c.mu.Unlock()
-		return c.Err()
-	}
 	c.running = true
-	c.workers += 2
-	c.unlock()
-	c.heard()
-	stop := context.AfterFunc(ctx, func() {
-		c.end(ending{err: ctx.Err(), code: closeAway, reason: "going away", flush: true})
-	})
-	defer stop()
-	ping := c.startPings()
-	defer ping.Stop()
-	go c.write()
-	c.read()
-	c.mu.Lock()
+	if c.ended == nil {
+		c.workers += 2
+		c.unlock()
+		c.heard()
+		stop := context.AfterFunc(ctx, func() {
+			c.end(ending{err: ctx.Err(), code: closeAway, reason: "going away", flush: true})
+		})
+		defer stop()
+		ping := c.startPings()
+		defer ping.Stop()
+		go c.write()
+		c.read()
+		c.mu.Lock()
+	}
 	for !c.finished {
 		for c.workers > 0 {
 			c.idle.Wait()
@@ -191,6 +189,7 @@ func (c *Conn) write() {
 	stalled := time.AfterFunc(time.Hour, func() {
 		c.end(ending{err: Disconnectedf("the peer does not read: a write made no progress"), code: closePolicy})
 	})
+	stalled.Stop()
 	defer stalled.Stop()
 	var spare []byte
 	for {
@@ -216,7 +215,7 @@ func (c *Conn) write() {
 			chunk, rest = cutChunk(rest)
 			stalled.Reset(c.lim.WriteTimeout + time.Duration(len(chunk)/slowestBytes)*time.Second)
 			err := c.transport.WriteBatch(context.Background(), chunk)
-			stalled.Reset(time.Hour)
+			stalled.Stop()
 			c.mu.Lock()
 			if err != nil {
 				c.endLocked(lostEnding(err))

@@ -1,0 +1,319 @@
+// How calls and connections end: cancellation, disconnects, drains, silence.
+
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// until polls for a condition that another goroutine brings about.
+func until(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(testDeadline); !cond(); {
+		if time.Now().After(end) {
+			t.Fatalf("%s: never", what)
+		}
+		wait := time.NewTimer(time.Millisecond)
+		<-wait.C
+	}
+}
+
+func TestReleaseCancels(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, Limits{}, func(t *testing.T, v *vats) {
+		ctx := testContext(t)
+		boot := v.a.Bootstrap(ctx)
+		defer boot.Release()
+		for _, m := range []Method{mHold, mGo} {
+			p := boot.Call(ctx, m, testSize, nil)
+			call := <-v.bObj.holding
+			p.Release()
+			select {
+			case <-call.Context().Done():
+			case <-ctx.Done():
+				t.Fatalf("%s: the context is not cancelled", m.Name)
+			}
+			call.Fail(errors.New("anything"))
+		}
+		until(t, "answers are gone", func() bool { return v.b.Stats().Answers == 0 })
+	})
+}
+
+func TestWaitGivesUpWithoutCancelling(t *testing.T) {
+	t.Parallel()
+	a, b := Pipe()
+	v := startVats(t, a, b, Limits{})
+	boot := v.a.Bootstrap(testContext(t))
+	defer boot.Release()
+	p := boot.Call(context.Background(), mHold, testSize, nil)
+	defer p.Release()
+	call := <-v.bObj.holding
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, _, err := p.Wait(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	call.Return(testSize, fill(3, "", nil))
+	if s, _, err := p.Wait(testContext(t)); err != nil || s.Uint64(0) != 3 {
+		t.Errorf("got %v, %v", s, err)
+	}
+}
+
+// A lost connection breaks promises at once, cancels what runs, runs nothing that waits, and is waited for.
+func TestDisconnect(t *testing.T) {
+	t.Parallel()
+	for name, connect := range transports {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ta, tb := connect(t)
+			v := startVats(t, ta, tb, Limits{})
+			ctx := testContext(t)
+			boot := v.a.Bootstrap(ctx)
+			defer boot.Release()
+			running := boot.Call(ctx, mGo, testSize, nil)
+			<-v.bObj.holding
+			held := boot.Call(ctx, mHold, testSize, nil)
+			call := <-v.bObj.holding
+			x := held.Cap(1)
+			queued := x.Call(ctx, mEcho, testSize, fill(77, "", nil))
+			notified := make(chan struct{})
+			queued.Notify(func() { close(notified) })
+			tb.Close(closeAway, "pulled")
+			<-v.a.Done()
+			start := time.Now()
+			for _, p := range []*Promise{running, held, queued} {
+				if _, _, err := p.Wait(ctx); !IsDisconnected(err) {
+					t.Errorf("got %v", err)
+				}
+				p.Release()
+			}
+			if d := time.Since(start); d > 100*time.Millisecond {
+				t.Errorf("promises broke after %v", d)
+			}
+			<-notified
+			v.wait(t)
+			if call.Context().Err() == nil {
+				t.Error("the held call's context is not cancelled")
+			}
+			call.Return(testSize, nil) // too late, harmless
+			late, _, err := ask(t, x, mEcho, 1, "", nil)
+			if !IsDisconnected(err) {
+				t.Errorf("a call after the end: %v, %v", late, err)
+			}
+			x.Release()
+			for _, n := range v.bObj.order() {
+				if n == 77 {
+					t.Error("a queued call ran after the end")
+				}
+			}
+		})
+	}
+}
+
+func TestCloseTellsThePeer(t *testing.T) {
+	t.Parallel()
+	a, b := dialTest(t, nil)
+	v := startVats(t, a, b, Limits{})
+	v.b.Close("gone fishing")
+	v.wait(t)
+	if err := <-v.bErr; err != nil {
+		t.Errorf("the closing side: %v", err)
+	} else {
+		v.bErr <- err
+	}
+	err := <-v.aErr
+	v.aErr <- err
+	if !IsDisconnected(err) || !strings.Contains(err.Error(), "gone fishing") {
+		t.Errorf("the other side: %v", err)
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	a, b := Pipe()
+	x, y := NewConn(a, Config{}), NewConn(b, Config{})
+	ctx, cancel := context.WithCancel(context.Background())
+	errs := make(chan error, 2)
+	go func() { errs <- x.Run(ctx) }()
+	go func() { errs <- y.Run(context.Background()) }()
+	cancel()
+	got := []error{<-errs, <-errs}
+	if !errors.Is(got[0], context.Canceled) && !errors.Is(got[1], context.Canceled) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, Limits{}, func(t *testing.T, v *vats) {
+		ctx := testContext(t)
+		boot := v.a.Bootstrap(ctx)
+		defer boot.Release()
+		running := boot.Call(ctx, mHold, testSize, nil)
+		defer running.Release()
+		call := <-v.bObj.holding
+		drained := make(chan error, 1)
+		go func() { drained <- v.b.Drain(ctx, "restart") }()
+		until(t, "new calls are refused", func() bool {
+			_, p, err := ask(t, boot, mEcho, 1, "", nil)
+			p.Release()
+			return IsDisconnected(err)
+		})
+		select {
+		case err := <-drained:
+			t.Fatalf("drained with a call running: %v", err)
+		default:
+		}
+		call.Return(testSize, fill(9, "", nil))
+		if err := <-drained; err != nil {
+			t.Fatal(err)
+		}
+		if s, _, err := running.Wait(ctx); err != nil || s.Uint64(0) != 9 {
+			t.Errorf("the running call: %v, %v", s, err)
+		}
+	})
+}
+
+func TestDrainGivesUp(t *testing.T) {
+	t.Parallel()
+	a, b := Pipe()
+	v := startVats(t, a, b, Limits{})
+	boot := v.a.Bootstrap(testContext(t))
+	defer boot.Release()
+	p := boot.Call(context.Background(), mHold, testSize, nil)
+	defer p.Release()
+	<-v.bObj.holding
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := v.b.Drain(ctx, "now"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if _, _, err := p.Wait(testContext(t)); !IsDisconnected(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// deaf is a transport whose peer has died: nothing comes, writes go through until they fill the pipe, pings are lost.
+type deaf struct {
+	closed chan struct{}
+	once   sync.Once
+	full   bool
+}
+
+func (d *deaf) ReadBatch(context.Context) ([]byte, error) { <-d.closed; return nil, io.EOF }
+func (d *deaf) WriteBatch(context.Context, []byte) error {
+	if d.full {
+		<-d.closed
+		return io.ErrClosedPipe
+	}
+	return nil
+}
+func (d *deaf) Ping(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+func (d *deaf) Close(int, string) error        { d.once.Do(func() { close(d.closed) }); return nil }
+func (d *deaf) RemoteAddr() string             { return "deaf" }
+
+// With the default limits a dead peer is found within 10 seconds, and so is one that does not read.
+func TestDeadPeerIsFound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := NewConn(&deaf{closed: make(chan struct{})}, Config{})
+		start := time.Now()
+		p := c.Bootstrap(context.Background()).Call(context.Background(), mEcho, testSize, nil)
+		err := c.Run(context.Background())
+		if d := time.Since(start); !IsDisconnected(err) || d > 10*time.Second {
+			t.Errorf("found after %v: %v", d, err)
+		}
+		if _, _, err := p.Wait(context.Background()); !IsDisconnected(err) {
+			t.Errorf("the promise: %v", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := NewConn(&deaf{closed: make(chan struct{}), full: true}, Config{Limits: Limits{PingInterval: time.Hour}})
+		start := time.Now()
+		c.Bootstrap(context.Background())
+		err := c.Run(context.Background())
+		if d := time.Since(start); !IsDisconnected(err) || d > 11*time.Second {
+			t.Errorf("found after %v: %v", d, err)
+		}
+	})
+}
+
+// A peer that answers pings and says nothing else is left alone.
+func TestQuietPeerIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, b := Pipe()
+		x, y := NewConn(a, Config{}), NewConn(b, Config{Bootstrap: newTestObject("y")})
+		done := make(chan error, 2)
+		go func() { done <- x.Run(context.Background()) }()
+		go func() { done <- y.Run(context.Background()) }()
+		<-time.After(time.Hour) // of the bubble's clock
+		if _, _, err := ask(t, x.Bootstrap(context.Background()), mEcho, 1, "", nil); err != nil {
+			t.Error(err)
+		}
+		x.Close("done")
+		<-done
+		<-done
+	})
+}
+
+func TestCloseWithoutRun(t *testing.T) {
+	t.Parallel()
+	a, _ := Pipe()
+	obj := newTestObject("boot")
+	c := NewConn(a, Config{Bootstrap: obj})
+	p := c.Bootstrap(context.Background()).Call(context.Background(), mEcho, testSize, nil)
+	c.Close("changed my mind")
+	if _, _, err := p.Wait(testContext(t)); !IsDisconnected(err) {
+		t.Errorf("got %v", err)
+	}
+	<-obj.gone
+	if err := c.Run(context.Background()); err != nil {
+		t.Errorf("Run after Close: %v", err)
+	}
+}
+
+// A handler that blocks, against the rules, stops its own deliveries and nothing else: what is read goes on being
+// read, and pings are answered.
+func TestBlockingHandler(t *testing.T) {
+	t.Parallel()
+	a, b := dialTest(t, nil)
+	lim := Limits{PingInterval: 50 * time.Millisecond, PingTimeout: testDeadline}
+	stuck := &stuckObject{enter: make(chan struct{}), leave: make(chan struct{})}
+	x, y := NewConn(a, Config{Limits: lim}), NewConn(b, Config{Bootstrap: stuck, Limits: lim})
+	errs := make(chan error, 2)
+	go func() { errs <- x.Run(context.Background()) }()
+	go func() { errs <- y.Run(context.Background()) }()
+	boot := x.Bootstrap(context.Background())
+	first := boot.Call(context.Background(), mEcho, testSize, nil)
+	<-stuck.enter
+	pings := testContext(t)
+	for range 3 {
+		if err := x.transport.Ping(pings); err != nil {
+			t.Fatalf("ping: %v", err)
+		}
+	}
+	close(stuck.leave)
+	if _, _, err := first.Wait(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	boot.Release()
+	x.Close("done")
+	<-errs
+	<-errs
+}
+
+type stuckObject struct{ enter, leave chan struct{} }
+
+func (o *stuckObject) Serve(call *Call) {
+	close(o.enter)
+	<-o.leave
+	call.Return(testSize, nil)
+}
