@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -281,8 +282,8 @@ func TestDeltaCostIsFlat(t *testing.T) {
 		before := [...]int{w.store.Loads, w.store.Read, w.store.Written}
 		sub := o.batch(false, op("appendText", "key", "part/m/p", "offset", length, "text", "0123456789"))
 		o.acked = o.seq
-		err := w.store.Update(nil, func(tx session.Tx) error {
-			answers, _, err := session.Commit(nil, tx, []session.Submission{sub}, w.cfg)
+		err := w.store.Update(context.Background(), func(tx session.Tx) error {
+			answers, _, err := session.Commit(context.Background(), tx, []session.Submission{sub}, w.cfg)
 			if err == nil && answers[0].Outcomes[0].Status != ledger.Applied {
 				t.Errorf("delta %d: %s", i, answers[0].Outcomes[0].Message)
 			}
