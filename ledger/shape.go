@@ -6,10 +6,10 @@ package ledger
 // queue. An outbox runs the same checks in Commit, to its caller's face.
 
 import (
+	"encoding/json"
 	"unicode/utf8"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -133,7 +133,7 @@ func CheckIntent(in *Intent, lim Limits) *fault.Error {
 		case a.Ref != nil:
 		case len(a.JSON) > lim.PayloadBytes:
 			return fault.TooLarge.With("argument %q has %d bytes, the limit is %d", a.Name, len(a.JSON), lim.PayloadBytes)
-		case !utf8.Valid(a.JSON) || !gjson.ValidBytes(a.JSON):
+		case !utf8.Valid(a.JSON) || !json.Valid(a.JSON): // encoding/json bounds the nesting, so that a peer cannot have our stack
 			return fault.Malformed.With("argument %q is not JSON text", a.Name)
 		}
 	}

@@ -61,7 +61,7 @@ func TestMalformedOps(t *testing.T) {
 		"payload text":            {op("put", "key", "session", "payload", "x"), fault.BadPayload},
 		"payload broken":          {op("put", "key", "session", "payload", raw(`{"a":`)), fault.Malformed},
 		"payload not UTF-8":       {op("put", "key", "session", "payload", raw("{\"a\":\"\xff\"}")), fault.Malformed},
-		"payload too deep":        {op("put", "key", "session", "payload", raw(`{"a":%s1%s}`, strings.Repeat("[", 20000), strings.Repeat("]", 20000))), fault.BadArgument},
+		"payload too deep":        {op("put", "key", "session", "payload", raw(`{"a":%s1%s}`, strings.Repeat("[", 20000), strings.Repeat("]", 20000))), fault.Malformed},
 		"unknown argument":        {op("put", "key", "session", "payload", obj, "colour", 1), fault.BadArgument},
 		"schema 0":                {op("put", "key", "session", "payload", obj, "schema_version", 0), fault.BadArgument},
 		"schema a half":           {op("put", "key", "session", "payload", obj, "schema_version", 1.5), fault.BadArgument},
