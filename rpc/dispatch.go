@@ -9,26 +9,29 @@ import "context"
 // this is that goroutine, so that an object may be called right here. A call made by this vat may wait at a limit if
 // ctx is not nil; all others are answered overloaded there.
 //
-// Order is kept by this rule: once a call has passed through a promise it is never served inline but queued again,
-// behind those that waited on the promise and were queued when it resolved.
+// Order is kept thus: a promise of this vat holds calls back in its lanes until all before them have been sent on, so
+// behind it the object may be called at once. A thing of a peer that has turned out to be one of this vat has put what
+// waited for that at the end of the connection's delivery queue, so what comes later goes there too.
 func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) {
 	for c.hops < maxHops {
 		c.hops++
 		switch t := n.(type) {
 		case *localCap:
-			if !inline {
+			switch {
+			case !inline:
 				c.post(n, via)
-				return
+			case !c.holds(n):
+				c.Fail(errReleased)
+			default:
+				c.serve(t.object)
 			}
-			c.serve(t.object)
 			return
 		case *remoteCap:
 			next := t.conn.sendVia(ctx, t, c)
 			if next == nil {
 				return
 			}
-			// Resolved, and all that waited for that is in the connection's delivery queue: queue up behind it. If it
-			// has resolved to a thing of the same peer instead, nothing has waited, and the wire keeps the order.
+			// If it has resolved to a thing of the same peer, nothing has waited, and the wire keeps the order.
 			n, via, inline = next.node, t.conn, false
 			if _, broken := n.(*brokenCap); broken {
 				continue
@@ -42,7 +45,7 @@ func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) {
 			if next == nil {
 				return
 			}
-			n, inline = next.node, false
+			n = next.node
 			if via == nil {
 				via = next.via
 			}
@@ -70,6 +73,20 @@ func (c *Call) post(n node, via *Conn) {
 	} else {
 		strays.post(c.deliver)
 	}
+}
+
+// holds makes sure that the call has a count on the object it is about to be served by, until it is answered.
+func (c *Call) holds(n node) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dst == n {
+		return true
+	}
+	if !n.tryRef() {
+		return false
+	}
+	c.dst = n
+	return true
 }
 
 // bind notes where the call is bound for; the count on n goes over to the call.

@@ -124,7 +124,7 @@ func (co *core) export(n node, promise bool) uint32 {
 	}
 	if p, ok := n.(*promiseCap); ok && promise {
 		conn := co.conn
-		co.after = append(co.after, func() { p.onResolve(func() { conn.resolveExport(exp, p) }) })
+		co.after = append(co.after, func() { p.onResolve(conn, func() { conn.resolveExport(exp, p) }) })
 	}
 	return exp.id
 }

@@ -4,21 +4,31 @@
 package rpc
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 )
 
-// promiseCap is unresolved, then resolving (what waits is being sent on, what comes queues up behind it), then
-// resolved: only then is target set and do the hooks run.
+// promiseCap holds calls back until it is resolved. They wait in lanes, one for each delivery goroutine they came on,
+// and when the promise resolves each lane is emptied on its own goroutine, in its turn among what is delivered there:
+// calls that come on it before then queue up behind, and only then is the peer told (hooks), so that what it sends
+// straight to the object comes behind both.
 type promiseCap struct {
 	refs   atomic.Int64
 	target atomic.Pointer[Ref]
-	owner  *Promise // whose result it will be, or nil
+	clear  atomic.Bool // resolved, and no lane has anything waiting
+	owner  *Promise    // whose result it will be, or nil
 
-	mu        sync.Mutex
-	resolving bool
-	queue     []*Call
-	hooks     []func()
+	mu      sync.Mutex
+	lanes   map[*Conn]*lane // the nil lane is for calls within the vat
+	waiting int             // lanes that are not flushed
+}
+
+// lane is what waits for a promise on one delivery goroutine.
+type lane struct {
+	queue   []*Call
+	hooks   []func()
+	flushed bool
 }
 
 func newPromiseCap() *promiseCap {
@@ -33,8 +43,8 @@ func (p *promiseCap) unref(c *Conn) {
 	if p.refs.Add(-1) != 0 {
 		return
 	}
-	if t := p.target.Load(); t != nil {
-		t.releaseOn(c)
+	if p.target.Load() != nil {
+		p.releaseTarget(c)
 	} else if p.owner != nil {
 		p.owner.pipeDropped()
 	}
@@ -48,70 +58,126 @@ func (p *promiseCap) resolution() node {
 	return nil
 }
 
-// send queues a call while the promise is not resolved; else it gives where the call must go.
+// send queues a call while the promise holds it back; else it gives where the call must go.
 func (p *promiseCap) send(call *Call, via *Conn) (next *Ref) {
-	if t := p.target.Load(); t != nil {
-		return t
+	if p.clear.Load() {
+		return p.target.Load()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t := p.target.Load(); t != nil {
-		return t
+	l := p.lane(via)
+	if l == nil {
+		return p.target.Load()
 	}
-	if len(p.queue) >= promiseQueueLimit {
-		return &Ref{node: &brokenCap{err: Overloadedf("%d calls wait for the promise to resolve", len(p.queue))}}
+	if len(l.queue) >= promiseQueueLimit {
+		return brokenRef(Overloadedf("%d calls wait for the promise to resolve", len(l.queue)))
 	}
-	call.via = via
-	p.queue = append(p.queue, call)
+	l.queue = append(l.queue, call)
 	return nil
+}
+
+// lane gives the lane to queue in; nil if there is no more waiting on it.
+func (p *promiseCap) lane(via *Conn) *lane {
+	l := p.lanes[via]
+	if l == nil && p.target.Load() == nil {
+		l = new(lane)
+		if p.lanes == nil {
+			p.lanes = make(map[*Conn]*lane, 1)
+		}
+		p.lanes[via] = l
+		p.waiting++
+	}
+	if l == nil || l.flushed {
+		return nil
+	}
+	return l
 }
 
 // promiseQueueLimit bounds the calls that wait on a promise that belongs to no connection.
 const promiseQueueLimit = 4096
 
-// resolve takes over the reference to and sends on what waits, in order. Only the first resolution counts.
+// resolve takes over the reference to and has what waits sent on, in order. Only the first resolution counts.
 func (p *promiseCap) resolve(to *Ref) {
 	if leadsTo(to.node, p) {
 		to.Release()
-		to = &Ref{node: &brokenCap{err: Failedf("the promise was resolved to itself")}}
+		to = brokenRef(Failedf("the promise was resolved to itself"))
 	}
 	p.mu.Lock()
-	if p.resolving {
+	if p.target.Load() != nil {
 		p.mu.Unlock()
 		to.Release()
 		return
 	}
-	p.resolving = true
-	for len(p.queue) > 0 {
-		waiting := p.queue
-		p.queue = nil
+	p.target.Store(to)
+	p.clear.Store(p.waiting == 0)
+	lanes := maps.Clone(p.lanes)
+	p.mu.Unlock()
+	if own := lanes[nil]; own != nil {
+		p.flush(own, nil, false)
+	}
+	for via, l := range lanes {
+		if via != nil && !via.post(task{run: func() { p.flush(l, via, true) }}) {
+			p.flush(l, via, false)
+		}
+	}
+	if p.refs.Load() == 0 {
+		p.releaseTarget(nil)
+	}
+}
+
+// releaseTarget lets go of what the promise resolved to, unless calls still have to go there.
+func (p *promiseCap) releaseTarget(c *Conn) {
+	p.mu.Lock()
+	to := p.target.Load()
+	if p.waiting > 0 {
+		to = nil // flush will do it
+	}
+	p.mu.Unlock()
+	to.releaseOn(c)
+}
+
+// flush sends on what waits in a lane, and what comes in meanwhile.
+func (p *promiseCap) flush(l *lane, via *Conn, inline bool) {
+	to := p.target.Load()
+	p.mu.Lock()
+	for len(l.queue) > 0 {
+		queue := l.queue
+		l.queue = nil
 		p.mu.Unlock()
-		for _, call := range waiting {
-			via := call.via
-			if via == nil {
-				via = to.via
+		for _, call := range queue {
+			if call.isCanceled() {
+				call.Fail(errCanceled)
+				continue
 			}
-			call.dispatch(nil, to.node, via, false)
+			at := via
+			if at == nil {
+				at = to.via
+			}
+			call.dispatch(nil, to.node, at, inline)
 		}
 		p.mu.Lock()
 	}
-	p.target.Store(to)
-	hooks := p.hooks
-	p.hooks = nil
+	l.flushed = true
+	p.waiting--
+	last := p.waiting == 0
+	p.clear.Store(last)
+	hooks := l.hooks
+	l.hooks = nil
 	p.mu.Unlock()
 	for _, f := range hooks {
 		f()
 	}
-	if p.refs.Load() == 0 {
-		to.Release() // nobody was left to do it; Release is idempotent, should unref have seen the target too
+	if last && p.refs.Load() == 0 {
+		to.releaseOn(via)
 	}
 }
 
-// onResolve has f run once the promise is resolved, at once if it is. No lock may be held.
-func (p *promiseCap) onResolve(f func()) {
+// onResolve has f run once the promise is resolved and what waited for it on via has been sent on; at once if so it
+// is. No lock may be held.
+func (p *promiseCap) onResolve(via *Conn, f func()) {
 	p.mu.Lock()
-	if p.target.Load() == nil {
-		p.hooks = append(p.hooks, f)
+	if l := p.lane(via); l != nil {
+		l.hooks = append(l.hooks, f)
 		p.mu.Unlock()
 		return
 	}
