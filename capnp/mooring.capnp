@@ -158,6 +158,7 @@ struct Turn {
   status @1 :UInt8;             # session.TurnStatus
   begun @2 :UInt64;
   ended @3 :UInt64;
+  outbox @4 :Text;              # whose stream it is: that stream's next op resumes it
 }
 
 interface EventSink {
