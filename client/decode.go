@@ -32,7 +32,7 @@ func faultOf(err error) error {
 	if !errors.As(err, &ex) {
 		return err
 	}
-	if f, ok := fault.ParseReason(ex.Reason); ok && ex.Remote {
+	if f, ok := fault.ParseReason(ex.Reason); ok {
 		return f
 	}
 	switch ex.Type {
@@ -181,7 +181,7 @@ func decodeState(sessionID string, p wire.EventSink_state_Params) (entries []ses
 	}
 	for i := range ts.Len() {
 		w := ts.At(i)
-		turns = append(turns, session.Turn{Session: sessionID, Message: t.get(w.Message_()), Status: session.TurnStatus(w.Status()), Begun: w.Begun(), Ended: w.Ended()})
+		turns = append(turns, session.Turn{Session: sessionID, Message: t.get(w.Message_()), Status: session.TurnStatus(w.Status()), Begun: w.Begun(), Ended: w.Ended(), Outbox: t.get(w.Outbox())})
 	}
 	if t.err != nil {
 		return nil, nil, fmt.Errorf("decode state: %w", t.err)
