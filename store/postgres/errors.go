@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -57,9 +56,4 @@ func translateCode(e *pgconn.PgError, err error) error {
 		return fault.Unavailable.Because(err, "the database gave this up in favour of another transaction: try again")
 	}
 	return err
-}
-
-func sorted(names []string) []string {
-	slices.Sort(names)
-	return names
 }

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,15 +133,21 @@ func checkSafe(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	if err := conn.QueryRow(ctx, safety).Scan(&fsync, &commit, &pages); err != nil {
 		return fmt.Errorf("read settings: %w", err)
 	}
-	var off []string
-	for name, value := range map[string]string{"fsync": fsync, "synchronous_commit": commit, "full_page_writes": pages} {
-		if value == "off" {
-			off = append(off, name)
-		}
-	}
+	off := turnedOff(map[string]string{"fsync": fsync, "synchronous_commit": commit, "full_page_writes": pages})
 	if len(off) == 0 {
 		return nil
 	}
 	return fault.UnsafeStore.With("the database is set to lose what it has committed (off: %s): turn that on, "+
-		"or allow it with --allow-unsafe-database", strings.Join(sorted(off), ", "))
+		"or allow it with --allow-unsafe-database", strings.Join(off, ", "))
+}
+
+// turnedOff are the settings that are off, by name.
+func turnedOff(settings map[string]string) (off []string) {
+	for name, value := range settings {
+		if value == "off" {
+			off = append(off, name)
+		}
+	}
+	slices.Sort(off)
+	return off
 }

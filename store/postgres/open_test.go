@@ -1,0 +1,245 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/store"
+)
+
+const testTimeout = 30 * time.Second
+
+func openOn(t *testing.T, url string) *store.Store {
+	t.Helper()
+	s, err := Open(t.Context(), Config{URL: url, MaxConns: 3, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+// admin is a connection beside the store's.
+func admin(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return conn
+}
+
+// TestUnsafe: a database that is set to lose commits is refused, also when the
+// setting changes while we run.
+func TestUnsafe(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	conn := admin(t, url)
+	var name string
+	if err := conn.QueryRow(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	set := func(value string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), "ALTER DATABASE "+name+" SET synchronous_commit = "+value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	running := openOn(t, url)
+	set("off")
+	_, err := Open(t.Context(), Config{URL: url})
+	if fault.CodeOf(err) != fault.UnsafeStore || !strings.Contains(err.Error(), "synchronous_commit") {
+		t.Errorf("synchronous_commit off: %v", err)
+	}
+	terminate(t, conn) // so that the store that is open needs new connections
+	eventually(t, "the open store refuses", func() bool {
+		_, err := running.Look(t.Context(), "", nil)
+		return fault.CodeOf(err) == fault.UnsafeStore
+	})
+	s, err := Open(t.Context(), Config{URL: url, AllowUnsafe: true})
+	if err != nil {
+		t.Errorf("allowed: %v", err)
+	} else if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	set("local")
+	openOn(t, url)
+	eventually(t, "the open store goes on", func() bool {
+		_, err := running.Look(t.Context(), "", nil)
+		return err == nil
+	})
+}
+
+func TestTurnedOff(t *testing.T) {
+	t.Parallel()
+	off := turnedOff(map[string]string{"fsync": "off", "synchronous_commit": "remote_apply", "full_page_writes": "off"})
+	if strings.Join(off, " ") != "fsync full_page_writes" {
+		t.Errorf("off: %v", off)
+	}
+	if off := turnedOff(map[string]string{"fsync": "on", "synchronous_commit": "local"}); off != nil {
+		t.Errorf("off: %v", off)
+	}
+}
+
+// eventually polls until ok, or fails the test.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(testTimeout)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("never: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// terminate ends all other connections to the database.
+func terminate(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	_, err := conn.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAway: a database that cannot be reached is unavailable, and nothing that
+// is said of it tells its password.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for url, want := range map[string]fault.Code{
+		"postgres://u:s3cret@" + l.Addr().String() + "/db": fault.Unavailable,
+		"postgres://u:s3cret@bad host/db":                  fault.Usage,
+		"postgres://u:s3cret@h:port/db":                    fault.Usage,
+	} {
+		_, err := Open(t.Context(), Config{URL: url})
+		if fault.CodeOf(err) != want || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Open(ctx, Config{URL: pgtest.URL(t)}); fault.CodeOf(err) != fault.Canceled {
+		t.Errorf("a start that was given up: %v", err)
+	}
+}
+
+// TestLostLink: transactions whose connection dies are unavailable, without a
+// trace, and the next ones work.
+func TestLostLink(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	s, conn := openOn(t, url), admin(t, url)
+	const id = "ses_1"
+	row := &session.Row{ID: id, Space: "spc_1", Life: session.Live, Epoch: 1}
+	for range 5 {
+		err := s.Update(t.Context(), func(tx session.Tx) error {
+			if _, err := tx.Load(t.Context(), &session.Want{Sessions: []string{id}}); err != nil {
+				return err
+			}
+			terminate(t, conn)
+			return tx.Save(t.Context(), &session.Changes{Sessions: []*session.Row{row}})
+		})
+		if fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("a lost link: %v", err)
+		}
+		eventually(t, "the store works again", func() bool {
+			sight, err := s.Look(t.Context(), id, nil)
+			if err == nil && sight.Row != nil {
+				t.Errorf("the lost transaction left a row: %+v", sight.Row)
+			}
+			return err == nil
+		})
+	}
+}
+
+// TestListenAgain: Listen comes back after its link was lost, and says that
+// something may have been missed.
+func TestListenAgain(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	s, conn := openOn(t, url), admin(t, url)
+	heard := make(chan string, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Listen(ctx, func(id string, _ uint64) { heard <- id }) }()
+	next := func(want string) {
+		t.Helper()
+		select {
+		case got := <-heard:
+			if got != want {
+				t.Errorf("heard %q, want %q", got, want)
+			}
+		case <-time.After(testTimeout):
+			t.Fatalf("did not hear %q", want)
+		}
+	}
+	notify := func(channel, payload string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), "SELECT pg_notify($1, $2)", channel, payload); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next("")
+	notify(store.Channel, "ses_1 5")
+	next("ses_1")
+	for range 2 {
+		terminate(t, conn)
+		next("")
+		for _, garbage := range []string{"", "ses_1", "ses_1 x", " 5", "ses_1 -1", "a b c"} {
+			notify(store.Channel, garbage)
+		}
+		notify("another_channel", "ses_3 1")
+		notify(store.Channel, "ses_2 6")
+		next("ses_2")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("listen: %v", err)
+	}
+}
+
+// TestDatabaseErrors: what codes of the database mean.
+func TestDatabaseErrors(t *testing.T) {
+	t.Parallel()
+	conn := admin(t, pgtest.URL(t))
+	for code, want := range map[string]fault.Code{
+		"53100": fault.DiskFull, "53300": fault.Unavailable, "57P01": fault.Unavailable, "57014": fault.Unavailable,
+		"08006": fault.Unavailable, "25006": fault.Unavailable, "40P01": fault.Unavailable, "40001": fault.Unavailable,
+		"55P03": fault.Unavailable, "28P01": fault.Unavailable, "3D000": fault.Unavailable, "23505": fault.Internal, "42601": fault.Internal,
+	} {
+		_, err := conn.Exec(t.Context(), "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '"+code+"'; END $$")
+		if got := translate(t.Context(), err); fault.CodeOf(got) != want || !errors.Is(got, err) {
+			t.Errorf("%s: %v, want %v", code, got, want)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package store
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestStatementForms(t *testing.T) {
+	t.Parallel()
+	s := statement("ti", `SELECT x FROM {w} CROSS JOIN t WHERE t.a = w.a AND t.b > w.b AND t.c = {1} AND {holds t.d w.a} {lock}`)
+	for name, c := range map[string][2]string{
+		"postgres many": {s.Postgres.Many, `SELECT x FROM unnest($1::text[], $2::bigint[]) AS w(a, b) CROSS JOIN t WHERE t.a = w.a AND t.b > w.b ` +
+			`AND t.c = $3 AND position(convert_to(w.a, 'UTF8') in t.d) > 0 FOR UPDATE`},
+		"postgres one": {s.Postgres.One, `SELECT x FROM (SELECT $1::text AS a, $2::bigint AS b) AS w CROSS JOIN t WHERE t.a = w.a AND t.b > w.b ` +
+			`AND t.c = $3 AND position(convert_to(w.a, 'UTF8') in t.d) > 0 FOR UPDATE`},
+		"sqlite many": {s.SQLite.Many, `SELECT x FROM (SELECT value->>0 AS a, value->>1 AS b FROM json_each($1)) AS w CROSS JOIN t ` +
+			`WHERE t.a = w.a AND t.b > w.b AND t.c = $2 AND instr(t.d, CAST(w.a AS BLOB)) > 0 `},
+		"sqlite one": {s.SQLite.One, `SELECT x FROM (SELECT $1 AS a, $2 AS b) AS w CROSS JOIN t ` +
+			`WHERE t.a = w.a AND t.b > w.b AND t.c = $3 AND instr(t.d, CAST(w.a AS BLOB)) > 0 `},
+	} {
+		if c[0] != c[1] {
+			t.Errorf("%s:\n got %s\nwant %s", name, c[0], c[1])
+		}
+	}
+	v := statement("tb", `INSERT INTO t (a, b) {values}`)
+	if v.Postgres.Many != `INSERT INTO t (a, b) SELECT * FROM unnest($1::text[], $2::bytea[])` ||
+		v.Postgres.One != `INSERT INTO t (a, b) VALUES ($1::text, $2::bytea)` ||
+		v.SQLite.One != `INSERT INTO t (a, b) VALUES ($1, $2)` || v.SQLite.Many != "" {
+		t.Errorf("values: %+v", v)
+	}
+	if p := onPostgres("t", `SELECT pg_notify('x', w.a) FROM {w}`); p.SQLite != (Forms{}) || p.Postgres.Many == "" {
+		t.Errorf("for Postgres alone: %+v", p)
+	}
+}
+
+// TestInsertColumns: every INSERT names as many columns as its list has.
+func TestInsertColumns(t *testing.T) {
+	t.Parallel()
+	into := regexp.MustCompile(`(?s)INSERT INTO \w+ \(([^)]*)\)\s+VALUES \(([^)]*)\)`)
+	for _, s := range []*Statement{saveSessions, claimExternals, insertEvents, saveEntries, saveTurns, saveStreams, insertRecords,
+		insertGrants, insertAudit, insertSpace, insertRedemption} {
+		m := into.FindStringSubmatch(s.SQLite.One)
+		if m == nil {
+			t.Errorf("no columns and values in %s", s.SQLite.One)
+			continue
+		}
+		if names, values := strings.Count(m[1], ",")+1, strings.Count(m[2], ",")+1; names != values {
+			t.Errorf("%d columns and %d values in %s", names, values, s.SQLite.One)
+		}
+	}
+}
+
+func TestAbove(t *testing.T) {
+	t.Parallel()
+	for prefix, key := range map[string]string{"part/m/": "part/m/\U0010FFFD", "": "\U0010FFFD", "a": "a\U0010FFFD", "z~": "z~~~~"} {
+		if !(key < above(prefix)) {
+			t.Errorf("%q is not below %q", key, above(prefix))
+		}
+	}
+	if above("part/m/") > "part/m0" {
+		t.Errorf("above part/m/ is %q", above("part/m/"))
+	}
+}
