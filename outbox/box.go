@@ -1,95 +1,163 @@
 package outbox
 
-// Opening and closing, and the verbs' signatures in one place.
+// A Box: its parts, how it begins and how it ends.
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/fault"
 )
 
 // Box is one opened outbox. All methods are safe for concurrent use.
-type Box struct{ cfg Config }
+type Box struct {
+	cfg    Config
+	name   string
+	id     string
+	secret capability.Secret
+	me     string // this Box, as the lease's holder
 
-var errSkeleton = errors.New("outbox: not there yet")
+	db database
+	t  tables
+	w  *worker
 
-// OpenSQLite opens the outbox in the file at path and makes it (mode 0600) if it
-// is not there. Several processes may have it open.
-func OpenSQLite(ctx context.Context, path string, cfg Config) (*Box, error) { return nil, errSkeleton }
+	told  notices
+	refs  refCache
+	usage usage
 
-// OpenPostgres opens the outbox called name in the database at url, making its
-// tables and itself if they are not there. Outboxes of different names in one
-// database have nothing to do with each other.
-func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, error) {
-	return nil, errSkeleton
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	loop   *loop // the sender, while this Box has the lease
+	runs   bool  // Run is running
 }
 
-// NewPostgres is OpenPostgres on a pool that stays the caller's.
-func NewPostgres(ctx context.Context, pool *pgxpool.Pool, name string, cfg Config) (*Box, error) {
-	return nil, errSkeleton
+// defaultName is what an outbox is called that was not given a name.
+const defaultName = "default"
+
+// newBox opens the outbox called name in db, which is the Box's from then on.
+func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, error) {
+	box, row, err := openBox(ctx, db, name, "obx_"+ulid.Make().String(), capability.NewSecret().Reveal())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open outbox: %w", err), db.close())
+	}
+	secret, err := capability.SecretFrom(row.secret)
+	if err != nil {
+		return nil, errors.Join(fault.Internal.Because(err, "the outbox's own row is damaged"), db.close())
+	}
+	b := &Box{cfg: cfg, name: name, id: row.id, secret: secret, me: ulid.Make().String(),
+		db: db, t: tables{db: db, box: box}}
+	b.life, b.end = context.WithCancel(context.Background())
+	b.w = newWorker(b)
+	return b, nil
 }
 
 // ID is the outbox's id, obx_ + ULID.
-func (b *Box) ID() string { return "" }
+func (b *Box) ID() string { return b.id }
 
-// Close ends what the Box has running and closes its database. Run must have
-// returned, or returns now.
-func (b *Box) Close() error { return errSkeleton }
-
-// Commit makes a batch durable and returns.
-func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) { return Ticket{}, errSkeleton }
-
-// CommitTx is Commit inside the caller's transaction.
-func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, error) {
-	return Ticket{}, errSkeleton
+// Close ends Run, stores the outcomes that have arrived, gives the lease back
+// and closes the database. Calls that are waiting fail with fault.Canceled.
+func (b *Box) Close() error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
+	b.mu.Unlock()
+	b.end()
+	b.running.Wait()
+	b.w.close()
+	return b.db.close()
 }
 
-// Wait blocks until every op of the batch has its outcome, and gives them in order.
-func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) {
-	return nil, errSkeleton
+// enter counts a caller who keeps the database open until leave; it fails once
+// the Box is closed.
+func (b *Box) enter() (leave func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, errClosed
+	}
+	b.running.Add(1)
+	return b.running.Done, nil
 }
 
-// Status counts rows and lists the streams that have unfinished ones.
-func (b *Box) Status(ctx context.Context) (Status, error) { return Status{}, errSkeleton }
+var errClosed = fault.Canceled.With("the outbox is closed")
 
-// List gives rows in the order they were committed.
-func (b *Box) List(ctx context.Context, f Filter) ([]Row, error) { return nil, errSkeleton }
-
-// Retry commits a failed op again under a new op id that names the old.
-func (b *Box) Retry(ctx context.Context, op string) (Ticket, error) { return Ticket{}, errSkeleton }
-
-// Drop gives an unfinished op up.
-func (b *Box) Drop(ctx context.Context, op string) error { return errSkeleton }
-
-// PutRef stores a ref to send through, or changes what is remembered of it.
-func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) error { return errSkeleton }
-
-// Refs lists the stored refs, oldest first.
-func (b *Box) Refs(ctx context.Context) ([]SavedRef, error) { return nil, errSkeleton }
-
-// Ref gives a stored ref by its id; NotFound.
-func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) { return SavedRef{}, errSkeleton }
-
-// RefFor gives the ref for a session or space id, or an external id: the owner's
-// if there is one, else the newest. NotFound, Ambiguous.
-func (b *Box) RefFor(ctx context.Context, target string) (SavedRef, error) {
-	return SavedRef{}, errSkeleton
+// during gives ctx an end that also comes with Close.
+func (b *Box) during(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(b.life, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
-// DropRef forgets a ref; no error if it is not there.
-func (b *Box) DropRef(ctx context.Context, id string) error { return errSkeleton }
+// read runs f on a snapshot, with every error named.
+func (b *Box) read(ctx context.Context, what string, f func(ctx context.Context, q querier) error) error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := b.during(ctx)
+	defer cancel()
+	if err := b.db.read(ctx, func(q querier) error { return f(ctx, q) }); err != nil {
+		return fmt.Errorf("%s: %w", what, canceled(err))
+	}
+	return nil
+}
 
-// Run sends until ctx ends.
-func (b *Box) Run(ctx context.Context, link Link) error { return errSkeleton }
+// canceled gives a context's end its code.
+func canceled(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fault.Canceled.Because(err, "given up before it was through")
+	}
+	return err
+}
 
-// Wake says that the link is back: whatever waits to be tried again is tried now.
-func (b *Box) Wake() {}
+// usage estimates what is unfinished, against the outbox's bounds. Each process
+// adds what it commits and counts anew now and then, and always before it says
+// that the outbox is full; so the bounds are exact for one process and near
+// enough for several.
+type usage struct {
+	ops, bytes atomic.Int64
+	since      atomic.Int64 // commits since the last count
+}
 
-// Drain waits until nothing is unfinished. progress, if not nil, is called with
-// the ops finished since the call and those there were in all.
-func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error { return errSkeleton }
+// recountAfter is how many commits may go by without a count.
+const recountAfter = 4096
+
+// room fails with OutboxFull if so much more does not fit.
+func (b *Box) room(ctx context.Context, ops, bytes int) error {
+	over := func() bool {
+		return b.usage.ops.Load()+int64(ops) > int64(b.cfg.Limits.Rows) || b.usage.bytes.Load()+int64(bytes) > b.cfg.Limits.Bytes
+	}
+	if n := b.usage.since.Add(1); n > 1 && n < recountAfter && !over() {
+		return nil
+	}
+	var n, size int64
+	err := b.read(ctx, "count the outbox", func(ctx context.Context, q querier) (err error) {
+		n, size, err = b.t.usage(ctx, q)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b.usage.ops.Store(n)
+	b.usage.bytes.Store(size)
+	b.usage.since.Store(1)
+	if over() {
+		return fault.OutboxFull.With("the outbox holds %d unfinished ops in %d bytes, its bounds are %d and %d: wait until it has drained, or drop some",
+			n, size, b.cfg.Limits.Rows, b.cfg.Limits.Bytes)
+	}
+	return nil
+}

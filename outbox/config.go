@@ -48,6 +48,8 @@ type Config struct {
 	Poll     time.Duration // how often the sender looks for what other processes committed; default 100 ms on SQLite, 1 s on Postgres (which also listens)
 	AckDelay time.Duration // how long outcomes may wait to be stored together; default 20 ms
 	Keep     time.Duration // how long tickets last; default 30 days
+
+	AllowUnsafe bool // take a Postgres that is set to lose commits (fsync or synchronous_commit off)
 }
 
 // withDefaults fills in what is zero.

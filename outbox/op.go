@@ -92,7 +92,7 @@ func OpID(batch string, i int) string {
 	return id.String()
 }
 
-// batchOf is the batch id that an id made by OpID belongs to.
+// batchOf is the batch id that op belongs to if OpID made it.
 func batchOf(op string) string {
 	id, err := ulid.ParseStrict(op)
 	if err != nil {
@@ -100,4 +100,12 @@ func batchOf(op string) string {
 	}
 	id[14], id[15] = 0, 0
 	return id.String()
+}
+
+// derives says whether OpID counts up from this batch id.
+func derives(batch string) bool { return batchOf(batch) == batch && batch != "" }
+
+// isDerived says whether op is the id that OpID gives for that place.
+func isDerived(batch string, place int, op string) bool {
+	return derives(batch) && place+1 < 1<<opBits && OpID(batch, place) == op
 }

@@ -1,0 +1,319 @@
+package outbox
+
+// Looking at rows, giving them up and trying them again.
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// unfinishedRows is what selects rows that have no outcome yet.
+const unfinishedRows = ` box = $1 AND state < 2 AND (first_seq IS NULL OR num >= (SELECT low FROM mooring_outbox WHERE box = $1))`
+
+const (
+	sqlPendingCounts = `SELECT CASE WHEN state = 1 AND first_seq > 0 THEN 1 ELSE 0 END, SUM(ops), SUM(bytes)
+		FROM mooring_outbox_batch WHERE` + unfinishedRows + ` GROUP BY 1`
+	sqlFinishedCounts = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(failed), 0), COALESCE(SUM(skipped), 0), COALESCE(SUM(voided), 0)
+		FROM mooring_outbox_batch WHERE box = $1 AND state = 2`
+	sqlStreams = `SELECT b.session, b.ops, b.attempts, b.next_retry_at, b.last_error, COALESCE(s.stopped, 0), COALESCE(s.reason, '')
+		FROM (SELECT session, SUM(ops) AS ops, MAX(attempts) AS attempts, MAX(next_retry_at) AS next_retry_at, MAX(last_error) AS last_error
+			FROM mooring_outbox_batch WHERE` + unfinishedRows + ` GROUP BY session) b
+		LEFT JOIN mooring_outbox_stream s ON s.box = $1 AND s.session = b.session ORDER BY b.session`
+)
+
+// streamStatus lists the sessions that have unfinished rows.
+func (t *tables) streamStatus(ctx context.Context, q querier) (streams []StreamStatus, err error) {
+	err = q.query(ctx, sqlStreams, []any{t.box}, func(scan scanner) error {
+		var s StreamStatus
+		var next int64
+		var code int
+		var reason string
+		if err := scan(&s.Session, &s.Unfinished, &s.Attempts, &next, &s.LastError, &code, &reason); err != nil {
+			return err
+		}
+		s.NextRetry = timeOf(next)
+		if s.Stopped = fault.Code(code); s.Stopped != fault.None {
+			s.LastError, s.NextRetry = reason, time.Time{}
+		}
+		streams = append(streams, s)
+		return nil
+	})
+	return streams, err
+}
+
+func timeOf(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+// Status counts rows by state and lists the streams that have unfinished ones.
+func (b *Box) Status(ctx context.Context) (st Status, err error) {
+	err = b.read(ctx, "outbox status", func(ctx context.Context, q querier) error {
+		st = Status{Outbox: b.id, Name: b.name}
+		row, err := b.t.readBox(ctx, q, "")
+		if err != nil {
+			return err
+		}
+		now, err := b.db.now(ctx, q)
+		if err != nil {
+			return err
+		}
+		st.Incarnation = uint64(row.incarnation)
+		if row.holder != "" && row.leaseUntil > now {
+			st.LeasedUntil = time.UnixMilli(row.leaseUntil)
+			st.Sending = row.holder == b.me
+		}
+		err = q.query(ctx, sqlPendingCounts, []any{b.t.box}, func(scan scanner) error {
+			var flying, ops int
+			var bytes int64
+			if err := scan(&flying, &ops, &bytes); err != nil {
+				return err
+			}
+			if st.Bytes += bytes; flying != 0 {
+				st.InFlight = ops
+			} else {
+				st.Pending = ops
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		err = q.query(ctx, sqlFinishedCounts, []any{b.t.box}, func(scan scanner) error {
+			var ops int
+			err := scan(&ops, &st.Failed, &st.Skipped, &st.Void)
+			st.Acked = ops - st.Failed - st.Skipped - st.Void
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		st.Streams, err = b.t.streamStatus(ctx, q)
+		return err
+	})
+	return st, err
+}
+
+const (
+	sqlList       = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
+	sqlListOpen   = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE` + unfinishedRows + ` AND num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
+	sqlListFailed = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num > $2 AND ($3 = '' OR session = $3)
+		AND state = 2 AND failed + skipped + voided > 0 ORDER BY num LIMIT 200`
+)
+
+// List gives rows in the order they were committed.
+func (b *Box) List(ctx context.Context, f Filter) (list []Row, err error) {
+	err = b.read(ctx, "outbox list", func(ctx context.Context, q querier) error {
+		list = nil
+		if f.Op != "" || f.Batch != "" {
+			r, err := b.oneRow(ctx, q, f)
+			if err != nil || r == nil {
+				return err
+			}
+			list, err = f.appendRows(list, r)
+			return err
+		}
+		for after := int64(-1); ; {
+			rows, err := b.t.many(ctx, q, f.statement(), b.t.box, after, f.Session)
+			if err != nil {
+				return err
+			}
+			for _, r := range rows {
+				after = r.num
+				if list, err = f.appendRows(list, r); err != nil {
+					return err
+				}
+				if f.Limit > 0 && len(list) >= f.Limit {
+					list = list[:f.Limit]
+					return nil
+				}
+			}
+			if len(rows) == 0 {
+				return nil
+			}
+		}
+	})
+	return list, err
+}
+
+func (b *Box) oneRow(ctx context.Context, q querier, f Filter) (*batchRow, error) {
+	if f.Batch != "" {
+		return b.t.batch(ctx, q, f.Batch, "")
+	}
+	r, _, _, err := b.t.findOp(ctx, q, f.Op, "")
+	return r, err
+}
+
+// statement is the one that reads no more than the states need.
+func (f *Filter) statement() string {
+	waiting, ended := false, false
+	for _, s := range f.States {
+		switch s {
+		case Pending, InFlight:
+			waiting = true
+		case Acked:
+			waiting, ended = true, true
+		default:
+			ended = true
+		}
+	}
+	switch {
+	case waiting && !ended:
+		return sqlListOpen
+	case ended && !waiting:
+		return sqlListFailed
+	}
+	return sqlList
+}
+
+// appendRows adds the row's ops that the filter selects.
+func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
+	if f.Session != "" && r.session != f.Session {
+		return list, nil
+	}
+	base := Row{Batch: r.id, Session: r.session, Via: r.via, Attempts: r.attempts, NextRetry: timeOf(r.nextRetry),
+		LastError: r.lastError, Committed: time.UnixMilli(r.created)}
+	bd, err := decodeBody(r.id, r.body)
+	if err != nil {
+		base.State, base.LastError = Failed, err.Error()
+		return append(list, base), nil
+	}
+	var outs []ledger.Outcome
+	if r.state == rowFinished {
+		if outs, err = decodeOutcomes(r.outcomes, bd.ops); err != nil {
+			base.LastError = err.Error()
+		}
+	}
+	seq := uint64(0)
+	if r.sequenced() {
+		seq = uint64(*r.first)
+	}
+	for i := range bd.ops {
+		op := &bd.ops[i]
+		row := base
+		row.Op, row.Place, row.Method, row.Atomic, row.Retries, row.Dropping = op.id, i, op.method, bd.atomic, op.retries, op.dropAsked
+		if seq > 0 && op.travels() {
+			row.Seq = seq
+			seq++
+		}
+		switch {
+		case outs != nil:
+			row.Outcome = &outs[i]
+		case op.verdict != nil:
+			row.Outcome = op.verdict
+		}
+		switch {
+		case row.Outcome != nil:
+			row.State = stateOf(op, row.Outcome)
+		case r.state == rowFinished:
+			row.State = Failed
+		case r.state == rowInFlight && r.sequenced():
+			row.State = InFlight
+		default:
+			row.State = Pending
+		}
+		if (len(f.States) == 0 || slices.Contains(f.States, row.State)) && (f.Op == "" || f.Op == op.id) {
+			list = append(list, row)
+		}
+	}
+	return list, nil
+}
+
+// Retry commits an op that failed, was skipped or dropped again, in a batch of
+// its own under a new op id that names the old one. References to the old op
+// that are committed, or get their seq, from then on follow the new one. NotFound, Usage (it did not fail), AlreadyExists (it was
+// retried before: retry that one).
+func (b *Box) Retry(ctx context.Context, op string) (Ticket, error) {
+	var batch Batch
+	err := b.read(ctx, "retry", func(ctx context.Context, q querier) error {
+		r, bd, place, err := b.t.findOp(ctx, q, op, "")
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			return fault.NotFound.With("op %s is not in this outbox", clip(op))
+		}
+		e, err := r.earlier(bd, place)
+		if err != nil {
+			return err
+		}
+		if e.outcome == nil || e.outcome.Status == ledger.Applied || bd.slim {
+			return fault.Usage.With("op %s did not fail: there is nothing to retry", op)
+		}
+		old := &bd.ops[place]
+		batch = Batch{Session: r.session, Via: r.via,
+			Ops: []Op{{Method: old.method, Args: old.args, DependsOn: old.deps, Expected: old.expected, Retries: op}}}
+		return nil
+	})
+	if err != nil {
+		return Ticket{}, err
+	}
+	return b.Commit(ctx, batch)
+}
+
+// Drop gives an unfinished op up. Without a seq it is void at once, and what
+// needs it is skipped. With one it may have been sent: then a void takes its
+// place if the server has not recorded it yet, which the sender finds out; if it
+// has, its outcome stands. In an atomic batch its siblings go with it. NotFound;
+// Usage for an op that is finished.
+func (b *Box) Drop(ctx context.Context, op string) error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	var (
+		asked   *batchRow
+		decided *decidedRow
+	)
+	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
+		asked, decided = nil, nil
+		r, bd, place, err := b.t.findOp(ctx, q, op, b.db.lockRows())
+		switch {
+		case err != nil:
+			return err
+		case r == nil:
+			return fault.NotFound.With("op %s is not in this outbox", clip(op))
+		case r.state == rowFinished || bd.ops[place].verdict != nil || bd.ops[place].void:
+			return fault.Usage.With("op %s is finished: there is nothing to drop", op)
+		case r.sequenced():
+			bd.ops[place].dropAsked = true
+			b.t.setBody(q, r.num, bd.encode(r.id), true)
+			_, err := q.exec(ctx, sqlAskDrop, b.t.box)
+			b.db.notify(q, b.id)
+			asked = r
+			return err
+		}
+		bd.settle(place, voided(op))
+		bd.cascade()
+		if !bd.decided() {
+			b.t.setBody(q, r.num, bd.encode(r.id), false)
+			b.db.notify(q, b.id)
+			return nil
+		}
+		ld := loaded{}
+		b.decide(ctx, q, &ld, r, bd)
+		decided = &ld.done[0]
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("drop: %w", err)
+	}
+	if asked != nil {
+		b.dropAsked(asked.session, asked.num)
+	}
+	if decided != nil {
+		b.usage.ops.Add(-int64(decided.ops))
+		b.usage.bytes.Add(-decided.bytes)
+		b.told.tell(decided.id, decided.outs)
+		b.finishedHere(decided.id)
+	}
+	return nil
+}

@@ -1,0 +1,334 @@
+package outbox
+
+// Commit: shapes, references, one row, durable.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Commit makes a batch durable and returns; it needs no server. What can never
+// be sent is refused, with nothing kept: Malformed, TooLarge, BadReference,
+// NotFound (no ref to send through), OutboxFull, DiskFull. An op that refers to
+// one which is known not to have applied is accepted and skipped at once.
+// References to results that are known become values here.
+//
+// If ctx ends first the error is Canceled and nothing is committed. Committing a
+// batch again under the same id gives the same Ticket; another batch under that
+// id, or an op id that is taken, is refused with AlreadyExists.
+func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
+	leave, err := b.enter()
+	if err != nil {
+		return Ticket{}, err
+	}
+	defer leave()
+	bd, err := b.shape(&batch)
+	if err != nil {
+		return Ticket{}, fmt.Errorf("commit: %w", err)
+	}
+	if err := b.reachable(ctx, &batch, bd); err != nil {
+		return Ticket{}, fmt.Errorf("commit: %w", err)
+	}
+	var res resolution
+	if refersOutside(bd) {
+		err := b.read(ctx, "commit", func(ctx context.Context, q querier) (err error) {
+			res, err = b.resolveCommit(ctx, q, &batch, bd)
+			return err
+		})
+		if err != nil {
+			return Ticket{}, err
+		}
+	}
+	if err := b.commit(ctx, &batch, bd, res); err != nil {
+		if errors.Is(err, errUnique) {
+			return b.recommit(ctx, &batch, bd)
+		}
+		return Ticket{}, fmt.Errorf("commit: %w", err)
+	}
+	return ticket(batch.ID, bd), nil
+}
+
+func ticket(id string, bd *body) Ticket {
+	t := Ticket{Batch: id, Ops: make([]string, len(bd.ops))}
+	for i := range bd.ops {
+		t.Ops[i] = bd.ops[i].id
+	}
+	return t
+}
+
+// resolveCommit works out the references that can be, on a snapshot.
+func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *body) (resolution, error) {
+	find := b.t.finder(ctx, q)
+	for i := range bd.ops {
+		if old := bd.ops[i].retries; old != "" {
+			e, err := find(old)
+			switch {
+			case err != nil:
+				return resolution{}, err
+			case e == nil:
+				return resolution{}, fault.NotFound.With("op %s, which is to be retried, is not in this outbox", old)
+			case e.outcome == nil || e.outcome.Status == ledger.Applied:
+				return resolution{}, fault.Usage.With("op %s did not fail: there is nothing to retry", e.id)
+			case e.id != old:
+				return resolution{}, fault.AlreadyExists.With("op %s was retried as %s: retry that one", old, e.id)
+			}
+		}
+	}
+	return resolve(bd, batch.Session, find, true)
+}
+
+// refersOutside says whether the outbox has to be asked about other ops.
+func refersOutside(bd *body) bool {
+	inside := make(map[string]bool, len(bd.ops))
+	for i := range bd.ops {
+		op := &bd.ops[i]
+		if op.retries != "" {
+			return true
+		}
+		for _, id := range op.needs() {
+			if !inside[id] {
+				return true
+			}
+		}
+		inside[op.id] = true
+	}
+	return false
+}
+
+// newRow is the row of a batch that is committed now.
+func (b *Box) newRow(batch *Batch, bd *body) *batchRow {
+	data := bd.encode(batch.ID)
+	return &batchRow{id: batch.ID, session: batch.Session, via: batch.Via, ops: len(bd.ops), bytes: int64(len(data)),
+		created: b.cfg.Now().UnixMilli(), body: data}
+}
+
+// commit is the batch's part of a transaction.
+func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution) error {
+	row := b.newRow(batch, bd)
+	if bd.decided() {
+		return b.commitDecided(ctx, row, bd)
+	}
+	if err := b.room(ctx, row.ops, len(row.body)); err != nil {
+		return err
+	}
+	var (
+		la    *lane
+		first uint64
+		num   int64
+		got   bool
+	)
+	n := bd.travelling()
+	run := func(ctx context.Context, q querier) error {
+		la, first, got = nil, 0, false
+		if res.owed == "" && !res.loose && n == len(bd.ops) {
+			la, first = b.w.lanes.giveNow(row.session, n, len(row.body), res.near, b.cfg.Window)
+		}
+		if la != nil {
+			b.db.shareLease(q, b.t.box)
+		} else if _, leading := b.w.lanes.now(); !leading {
+			b.db.notify(q, b.id)
+		}
+		b.t.insertBatch(q, row, first, b.me, func(n int64, sequenced bool) { num, got = n, sequenced })
+		b.nameOps(q, row.id, bd)
+		crashpoint.Hit(crashpoint.OutboxCommitBefore)
+		return nil
+	}
+	done := func(err error, ambiguous bool) {
+		switch {
+		case err != nil && ambiguous && la != nil:
+			b.lost(fault.Unavailable.Because(err, "it is not known whether a seq was given")) // nobody may give it again
+		case err != nil:
+		default:
+			crashpoint.Hit(crashpoint.OutboxCommitAfter)
+			b.usage.ops.Add(int64(row.ops))
+			b.usage.bytes.Add(int64(len(row.body)))
+			if got {
+				b.w.lanes.gave(la, first+uint64(n), row.id, len(row.body))
+				row.num = num
+				b.sequenced(row, bd, first, res.hold)
+			} else {
+				b.backlog(row.session)
+			}
+		}
+	}
+	return b.w.doThen(ctx, run, done)
+}
+
+// commitDecided keeps a batch that no server need see: every op was skipped.
+func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body) error {
+	outs := bd.outcomes(nil)
+	row.outcomes = encodeOutcomes(outs, bd.ops)
+	err := b.w.do(ctx, func(ctx context.Context, q querier) error {
+		b.t.insertFinished(q, row, bd.count(outs))
+		b.nameOps(q, row.id, bd)
+		return nil
+	})
+	if err == nil {
+		b.told.tell(row.id, outs)
+	}
+	return err
+}
+
+// nameOps makes ops findable that their ids do not lead to, and retries known.
+func (b *Box) nameOps(q querier, id string, bd *body) {
+	for i := range bd.ops {
+		op := &bd.ops[i]
+		if !isDerived(id, i, op.id) {
+			b.t.nameOp(q, op.id, id)
+		}
+		if op.retries != "" {
+			b.t.nameRetry(q, op.retries, op.id)
+		}
+	}
+}
+
+// recommit answers a Commit whose batch id or op ids are there already.
+func (b *Box) recommit(ctx context.Context, batch *Batch, bd *body) (t Ticket, err error) {
+	err = b.read(ctx, "commit", func(ctx context.Context, q querier) error {
+		t, err = b.existing(ctx, q, batch, bd)
+		return err
+	})
+	return t, err
+}
+
+func (b *Box) existing(ctx context.Context, q querier, batch *Batch, bd *body) (Ticket, error) {
+	row, err := b.t.batch(ctx, q, batch.ID, "")
+	if err != nil {
+		return Ticket{}, err
+	}
+	if row == nil {
+		return Ticket{}, fault.AlreadyExists.With("an op id of the batch, or an op it retries, was used before")
+	}
+	have, err := decodeBody(row.id, row.body)
+	if err != nil {
+		return Ticket{}, fault.Internal.Because(err, "the row of batch %s is damaged", row.id)
+	}
+	if !sameOps(row, have, batch, bd) {
+		return Ticket{}, fault.AlreadyExists.With("batch id %s was used before for another batch", row.id)
+	}
+	return ticket(row.id, have), nil
+}
+
+// CommitTx is Commit inside the caller's transaction, on the outbox's own
+// database: the batch is there if that commits and never was if it does not. It
+// does not wait for other transactions. The error leaves the transaction usable,
+// but for the database's own errors; Usage on an outbox that is not in Postgres.
+//
+// Batches of one transaction keep the order of their calls. A batch can refer to
+// ops that were committed before or earlier in the same transaction.
+func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, error) {
+	leave, err := b.enter()
+	if err != nil {
+		return Ticket{}, err
+	}
+	defer leave()
+	if _, ok := b.db.(*postgresDB); !ok {
+		return Ticket{}, fault.Usage.With("commit in a transaction: the outbox is not in Postgres")
+	}
+	bd, err := b.shape(&batch)
+	if err != nil {
+		return Ticket{}, fmt.Errorf("commit: %w", err)
+	}
+	if err := b.reachable(ctx, &batch, bd); err != nil {
+		return Ticket{}, fmt.Errorf("commit: %w", err)
+	}
+	t, err := b.commitTx(ctx, tx, &batch, bd)
+	if err != nil {
+		return Ticket{}, fmt.Errorf("commit: %w", canceled(postgresFailure(err)))
+	}
+	return t, nil
+}
+
+func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (Ticket, error) {
+	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx, given: true}
+	if refersOutside(bd) {
+		if _, err := b.resolveCommit(ctx, q, batch, bd); err != nil {
+			return Ticket{}, err
+		}
+	}
+	for i := range bd.ops {
+		if isDerived(batch.ID, i, bd.ops[i].id) {
+			continue
+		}
+		if row, _, _, err := b.t.findOp(ctx, q, bd.ops[i].id, ""); err != nil || row != nil && row.id != batch.ID {
+			return Ticket{}, errors.Join(err, fault.AlreadyExists.With("op id %s was used before", bd.ops[i].id))
+		}
+	}
+	row := b.newRow(batch, bd)
+	if err := b.room(ctx, row.ops, len(row.body)); err != nil {
+		return Ticket{}, err
+	}
+	n, err := q.exec(ctx, sqlInsertQuiet, b.t.box, row.id, row.session, row.via, row.ops, row.bytes, row.created, row.body)
+	if err != nil {
+		return Ticket{}, err
+	}
+	if n == 0 {
+		return b.existing(ctx, q, batch, bd)
+	}
+	b.nameOps(q, row.id, bd)
+	b.db.notify(q, b.id)
+	if q.err != nil {
+		return Ticket{}, q.err
+	}
+	b.usage.ops.Add(int64(row.ops))
+	b.usage.bytes.Add(int64(len(row.body)))
+	return ticket(row.id, bd), nil
+}
+
+// finder looks ops up in what q sees, following those that were retried.
+func (t *tables) finder(ctx context.Context, q querier) finder {
+	return func(op string) (*earlier, error) {
+		var e *earlier
+		for range maxRetries {
+			row, bd, place, err := t.findOp(ctx, q, op, "")
+			if err != nil || row == nil {
+				return e, err
+			}
+			if e, err = row.earlier(bd, place); err != nil {
+				return nil, err
+			}
+			if e.outcome == nil || e.outcome.Status == ledger.Applied {
+				return e, nil
+			}
+			next, err := t.retryOf(ctx, q, op)
+			if err != nil || next == "" {
+				return e, err
+			}
+			op = next
+		}
+		return e, nil
+	}
+}
+
+// maxRetries bounds how far a chain of retries is followed.
+const maxRetries = 1000
+
+// earlier is the op at place as others see it.
+func (r *batchRow) earlier(bd *body, place int) (*earlier, error) {
+	e := &earlier{id: bd.ops[place].id, batch: r.id, session: r.session}
+	switch {
+	case r.state == rowFinished:
+		outs, err := decodeOutcomes(r.outcomes, bd.ops)
+		if err != nil {
+			return nil, fault.Internal.Because(err, "the row of batch %s is damaged", r.id)
+		}
+		e.outcome = &outs[place]
+	case bd.ops[place].verdict != nil:
+		e.outcome = bd.ops[place].verdict
+	case r.sequenced():
+		e.seq = uint64(*r.first)
+		for i := range place {
+			if bd.ops[i].travels() {
+				e.seq++
+			}
+		}
+	}
+	return e, nil
+}

@@ -1,0 +1,167 @@
+package outbox
+
+// Connections that Boxes of one process share: a pool for each URL, and for
+// each pool one connection that listens for all of its Boxes.
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// pools are those of OpenPostgres, by URL.
+var pools struct {
+	sync.Mutex
+	byURL map[string]*pooled
+}
+
+type pooled struct {
+	pool  *pgxpool.Pool
+	users int
+}
+
+// sharedPool gives the process's pool for url; release is called once.
+func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) {
+	pools.Lock()
+	defer pools.Unlock()
+	p := pools.byURL[url]
+	if p == nil {
+		pool, err := pgxpool.New(ctx, url)
+		if err != nil {
+			return nil, nil, err
+		}
+		if pools.byURL == nil {
+			pools.byURL = make(map[string]*pooled)
+		}
+		p = &pooled{pool: pool}
+		pools.byURL[url] = p
+	}
+	p.users++
+	return p.pool, sync.OnceFunc(func() {
+		pools.Lock()
+		p.users--
+		last := p.users == 0
+		if last {
+			delete(pools.byURL, url)
+		}
+		pools.Unlock()
+		if last {
+			p.pool.Close()
+		}
+	}), nil
+}
+
+// listeners are those of watch, by pool.
+var listeners struct {
+	sync.Mutex
+	byPool map[*pgxpool.Pool]*listener
+}
+
+// listener has one connection and wakes those who wait for an outbox's name.
+type listener struct {
+	pool  *pgxpool.Pool
+	stop  context.CancelFunc
+	ended chan struct{}
+	waits map[*attention]struct{} // guarded by listeners
+}
+
+type attention struct {
+	outbox string
+	news   chan struct{}
+}
+
+// listen calls changed for every notification about outbox, and every poll
+// whether there was one or not, until ctx ends. It does so from one goroutine.
+func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Duration, changed func()) {
+	w := &attention{outbox, make(chan struct{}, 1)}
+	listeners.Lock()
+	l := listeners.byPool[pool]
+	if l == nil {
+		if listeners.byPool == nil {
+			listeners.byPool = make(map[*pgxpool.Pool]*listener)
+		}
+		run, stop := context.WithCancel(context.Background())
+		l = &listener{pool: pool, stop: stop, ended: make(chan struct{}), waits: make(map[*attention]struct{})}
+		listeners.byPool[pool] = l
+		go l.run(run)
+	}
+	l.waits[w] = struct{}{}
+	listeners.Unlock()
+
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			changed()
+		case <-w.news:
+			changed()
+		}
+	}
+	listeners.Lock()
+	delete(l.waits, w)
+	last := len(l.waits) == 0
+	if last {
+		delete(listeners.byPool, pool)
+	}
+	listeners.Unlock()
+	if last {
+		l.stop()
+		<-l.ended
+	}
+}
+
+// run listens, over broken connections, until it is stopped.
+func (l *listener) run(ctx context.Context) {
+	defer close(l.ended)
+	for ctx.Err() == nil {
+		l.session(ctx)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second): // polling goes on meanwhile
+		}
+	}
+}
+
+// session is one connection's life.
+func (l *listener) session(ctx context.Context) {
+	held, err := l.pool.Acquire(ctx)
+	if err != nil {
+		return
+	}
+	conn := held.Hijack() // its LISTEN must not get back into the pool
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(end)
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+		return
+	}
+	l.tell("") // what came before the LISTEN
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return
+		}
+		l.tell(n.Payload)
+	}
+}
+
+// tell wakes those who wait for outbox; "" is all.
+func (l *listener) tell(outbox string) {
+	listeners.Lock()
+	defer listeners.Unlock()
+	for w := range l.waits {
+		if outbox == "" || w.outbox == outbox {
+			select {
+			case w.news <- struct{}{}:
+			default:
+			}
+		}
+	}
+}

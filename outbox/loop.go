@@ -1,0 +1,343 @@
+package outbox
+
+// What reaches the sender's loop from streams, the database and other
+// goroutines of this process.
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+)
+
+// open opens a stream in a goroutine of its own, which stays for as long as the
+// stream does.
+func (l *loop) open(a action) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	c := &conn{number: a.conn, cancel: cancel}
+	l.conns[a.session] = c
+	incarnation := l.incarnation
+	l.tasks.Go(func() {
+		defer cancel()
+		s, last, err := l.box.openStream(ctx, l.link, a, incarnation)
+		if err != nil {
+			l.post(func(now time.Time) { l.m.openedStream(a.session, a.conn, 0, err, now) })
+			return
+		}
+		l.post(func(now time.Time) {
+			if l.conns[a.session] != c {
+				return
+			}
+			c.stream = s
+			l.box.w.lanes.setOpen(a.session, true)
+			l.m.openedStream(a.session, a.conn, last, nil, now)
+		})
+		select {
+		case <-s.Done():
+			l.post(func(now time.Time) { l.m.broken(a.session, a.conn, now) })
+		case <-ctx.Done():
+		}
+		<-ctx.Done()
+		s.Close()
+	})
+}
+
+// openStream opens a stream; with a drop to settle it also waits for the
+// server's last seq.
+func (b *Box) openStream(ctx context.Context, link Link, a action, incarnation int64) (s Stream, last uint64, err error) {
+	req, err := b.request(ctx, a.session, a.route, incarnation)
+	if err != nil {
+		return nil, 0, err
+	}
+	if s, err = link.OpenStream(ctx, req); err != nil {
+		return nil, 0, err
+	}
+	if a.settle {
+		if last, err = s.Opened(ctx); err != nil {
+			s.Close()
+			return nil, 0, err
+		}
+	}
+	return s, last, nil
+}
+
+// drop lets go of an opening.
+func (l *loop) drop(session string, c *conn) {
+	if l.conns[session] == c {
+		delete(l.conns, session)
+		l.box.w.lanes.setOpen(session, false)
+	}
+	c.cancel()
+}
+
+func (l *loop) send(a action) {
+	c := l.conns[a.session]
+	if c == nil || c.number != a.conn || c.stream == nil {
+		return
+	}
+	out := *a.entry.wire
+	out.Outbox, out.Incarnation, out.AckedThrough = l.box.id, uint64(l.incarnation), a.through
+	c.stream.Apply(&out, func(r Reply) {
+		l.post(func(now time.Time) { l.m.replied(a.session, a.conn, r, now) })
+	})
+	crashpoint.Hit(crashpoint.OutboxSendAfter)
+}
+
+// loaded hands what a transaction found to the machine. It runs on the worker's
+// goroutine.
+func (l *loop) loaded(session string, ld loaded, err error) {
+	l.post(func(now time.Time) {
+		if err != nil {
+			l.failed(err)
+			l.box.after(l.ctx, l.box.cfg.Backoff.Initial, func() {
+				l.post(func(now time.Time) { l.m.looked(session, nil, nil, true, "", route{}, now) })
+			})
+			return
+		}
+		var entries []*entry
+		for i, r := range ld.rows {
+			r.state = rowInFlight
+			e := l.entry(r, ld.body[i], ld.first[i])
+			e.hold = ld.holds[i]
+			entries = append(entries, e)
+		}
+		var head *entry
+		if ld.head != nil {
+			head = l.entry(ld.head, ld.hbody, 0)
+			head.marked = true // it is not sent as it is
+		}
+		l.m.looked(session, entries, head, ld.more, ld.owed, l.making(ld.st), now)
+		for _, d := range ld.done {
+			l.m.finished(d.id, now)
+		}
+	})
+}
+
+// after calls f later, unless ctx ends first.
+func (b *Box) after(ctx context.Context, d time.Duration, f func()) {
+	t := time.AfterFunc(d, f)
+	context.AfterFunc(ctx, func() { t.Stop() })
+}
+
+// failed ends the term if an error means that the lease is another's.
+func (l *loop) failed(err error) {
+	if errors.Is(err, errFenced) {
+		l.cancel(errFenced)
+		return
+	}
+	l.box.cfg.Logger.Warn("the outbox's database fails the sender", "outbox", l.box.id, "error", err)
+}
+
+// raise makes the incarnation higher, so that what was sent under the present
+// one is fenced off once a stream is opened anew.
+func (l *loop) raise() {
+	from := l.incarnation
+	l.tasks.Go(func() {
+		for l.ctx.Err() == nil {
+			held, err := l.box.raise(l.ctx)
+			switch {
+			case err == nil && held:
+				l.post(func(now time.Time) {
+					l.incarnation = from + 1
+					l.m.raised(now)
+				})
+				return
+			case err == nil:
+				l.cancel(errFenced)
+				return
+			}
+			l.post(func(time.Time) { l.failed(err) })
+			l.box.pause(l.ctx, l.box.cfg.Backoff.Initial)
+		}
+	})
+}
+
+func (l *loop) settle(a action) {
+	l.box.settleDrops(a.entries, a.drops, a.through, func(bodies map[int64]*body, fenced bool) {
+		l.post(func(now time.Time) {
+			if fenced {
+				l.cancel(errFenced)
+				return
+			}
+			var entries []*entry
+			for _, e := range a.entries {
+				if bd := bodies[e.num]; bd != nil {
+					n := *e
+					n.body = bd
+					n.wire = wire(&n)
+					entries = append(entries, &n)
+				}
+			}
+			l.m.settled(a.session, a.conn, entries, now)
+		})
+	})
+}
+
+// scan looks for what other processes have committed or dropped. The database's
+// watch calls it.
+func (l *loop) scan() {
+	var sessions []string
+	var row boxRow
+	var drops []drop
+	err := l.box.db.read(l.ctx, func(q querier) (err error) {
+		if row, err = l.box.t.readBox(l.ctx, q, ""); err != nil {
+			return err
+		}
+		if sessions, err = l.box.t.waitingSessions(l.ctx, q); err != nil {
+			return err
+		}
+		drops, err = nil, nil
+		if row.drops != l.seenDrops.Load() {
+			drops, err = l.box.t.dropping(l.ctx, q, row.low)
+		}
+		return err
+	})
+	if err != nil {
+		if l.ctx.Err() == nil {
+			l.post(func(time.Time) { l.failed(err) })
+		}
+		return
+	}
+	l.seenDrops.Store(row.drops)
+	l.post(func(now time.Time) {
+		if row.holder != l.box.me {
+			l.cancel(errFenced)
+			return
+		}
+		l.m.found(sessions, now)
+		for _, d := range drops {
+			l.m.dropAsked(d.session, d.num, now)
+		}
+	})
+}
+
+// housekeep renews the lease, moves the low mark and sweeps.
+func (l *loop) housekeep() {
+	b := l.box
+	renew := time.NewTicker(max(b.cfg.Lease/3, time.Millisecond))
+	defer renew.Stop()
+	low := time.NewTicker(lowEvery)
+	defer low.Stop()
+	sweep := time.NewTimer(time.Minute)
+	defer sweep.Stop()
+	held := time.Now()
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-low.C:
+			b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
+				b.t.raiseLow(q, b.me)
+				return nil
+			}})
+		case <-sweep.C:
+			l.sweep()
+			sweep.Reset(sweepEvery)
+		case <-renew.C:
+			began := time.Now()
+			ok, err := b.renew(l.ctx)
+			switch {
+			case l.ctx.Err() != nil:
+				return
+			case err == nil && ok:
+				held = began
+			case err == nil:
+				l.cancel(errFenced)
+				return
+			case time.Since(held) > b.cfg.Lease:
+				l.cancel(fault.Unavailable.Because(err, "the lease could not be renewed in time"))
+				return
+			}
+		}
+	}
+}
+
+// sweep removes tickets that are older than they need be.
+func (l *loop) sweep() {
+	b := l.box
+	before := b.cfg.Now().Add(-b.cfg.Keep).UnixMilli()
+	for l.ctx.Err() == nil {
+		var n int
+		err := b.w.do(l.ctx, func(ctx context.Context, q querier) (err error) {
+			n, err = b.t.sweep(ctx, q, before, sweepRows)
+			return err
+		})
+		if err != nil || n < sweepRows {
+			return
+		}
+	}
+}
+
+// What other parts of the Box tell the sender, if there is one.
+
+func (b *Box) withLoop(f func(l *loop)) {
+	b.mu.Lock()
+	l := b.loop
+	b.mu.Unlock()
+	if l != nil {
+		f(l)
+	}
+}
+
+// sequenced says that a batch was committed with its seqs.
+func (b *Box) sequenced(r *batchRow, bd *body, first, hold uint64) {
+	r.state = rowInFlight
+	b.withLoop(func(l *loop) {
+		l.post(func(now time.Time) {
+			e := l.entry(r, bd, first)
+			e.hold = hold
+			l.m.sequenced(e, now)
+		})
+	})
+}
+
+// backlog says that the session has a row without a seq.
+func (b *Box) backlog(session string) {
+	b.withLoop(func(l *loop) {
+		l.post(func(now time.Time) { l.m.found([]string{session}, now) })
+	})
+}
+
+// lost says that it is not known which seqs were given: the term ends, and the
+// next begins by reading them.
+func (b *Box) lost(err *fault.Error) {
+	b.withLoop(func(l *loop) { l.cancel(err) })
+}
+
+// dropAsked says that an op of a batch with seqs is to be dropped.
+func (b *Box) dropAsked(session string, num int64) {
+	b.withLoop(func(l *loop) {
+		l.post(func(now time.Time) { l.m.dropAsked(session, num, now) })
+	})
+}
+
+// finishedHere says that a batch ended without the server.
+func (b *Box) finishedHere(batch string) {
+	b.withLoop(func(l *loop) {
+		l.post(func(now time.Time) { l.m.finished(batch, now) })
+	})
+}
+
+// refStored lets streams to a target go on that stood still.
+func (b *Box) refStored(target string) {
+	b.withLoop(func(l *loop) {
+		l.post(func(now time.Time) {
+			for session, s := range l.m.streams {
+				if s.stopped == nil || session != target && s.next() != nil && s.next().route.space == "" {
+					continue
+				}
+				for _, e := range s.queue {
+					l.find(e)
+				}
+				l.m.resume(session, now)
+			}
+		})
+	})
+}
+
+// Wake says that the link is back: whatever waits to be tried again is tried now.
+func (b *Box) Wake() {
+	b.withLoop(func(l *loop) { l.post(l.m.wake) })
+}

@@ -1,0 +1,517 @@
+package outbox
+
+// The logic of queues and streams, without database, clock or socket. The loop
+// in run.go tells it what happened and does what it puts into out, in order.
+// It is used from one goroutine.
+//
+// A stream is closed until there is something to send, asks for a place (there
+// are only so many) and for its host (of a host that is down only one stream
+// tries), is opened, and then keeps a window of batches in flight. Whatever goes
+// wrong with it closes it, and it is opened again after a while and sends its
+// unanswered batches again, the same ones in the same order: the ledger answers
+// what it has seen as duplicates.
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Waiting times that nobody needs to set.
+const (
+	ackIdle    = time.Second     // acked_through goes without a batch after so long
+	idleClose  = 5 * time.Minute // a stream with nothing to do is closed after so long
+	owedRelook = time.Second     // how often a batch that waits for another stream is looked at anyway
+)
+
+// route is how a stream is to be opened.
+type route struct {
+	ref   string // id of the ref to go through
+	space string // id of the space's ref, while the session is yet to be made
+	with  string // id of a ref that must be held live: fork's via
+	host  string // what fails together: the ref's address
+}
+
+// entry is a batch with seqs that has no outcome yet; as a stream's head, one
+// without seqs (first is 0).
+type entry struct {
+	num      int64
+	id       string
+	session  string
+	via      string
+	first    uint64
+	n        int // seqs
+	bytes    int
+	hold     uint64 // lowest seq of its stream it still refers to; 0: none
+	route    route
+	problem  *fault.Error // why there is no route
+	body     *body
+	marked   bool // its row says in flight
+	attempts int
+	wire     *ledger.Batch // what is sent, but for incarnation and acked_through
+}
+
+func (e *entry) last() uint64 { return e.first + uint64(e.n) - 1 }
+
+// phase is a stream's stage.
+type phase uint8
+
+const (
+	closed phase = iota
+	opening
+	settling // open, but a drop has to be decided before anything is sent
+	open
+)
+
+// stream is the queue of one session.
+type stream struct {
+	session string
+	phase   phase
+	conn    int   // the present opening's number; what comes from others is ignored
+	opened  route // how the present opening was made
+	// making is how the session is reached whose create is not known to have applied.
+	making route
+
+	queue    []*entry // with seqs, unanswered, in order
+	sent     int      // of queue, in this opening
+	inflight int      // bytes of those
+	queued   int      // bytes of queue
+	holds    int      // entries of queue with a hold
+	head     *entry   // first batch without a seq, as last looked at
+	backlog  bool     // there may be rows without a seq
+	asking   bool     // the database is being asked about them
+	again    bool     // … and more came meanwhile
+	owed     string   // a batch of another session that the head waits for
+	lookedAt time.Time
+
+	unstored int    // answered batches whose outcomes are not stored
+	stored   uint64 // outcomes are stored through here
+	told     uint64 // … and the server knows
+	ackAt    time.Time
+
+	drops     map[int64]*fault.Error // batches with ops to void; the error is why, nil if asked for
+	needRaise bool                   // before it may be opened again
+	deciding  bool                   // the database is being told what becomes of drops: send nothing
+
+	heard     bool // an answer came in this opening
+	gaps      int  // in a row
+	backoff   backoff.BackOff
+	retryAt   time.Time
+	stopped   *fault.Error
+	inReady   bool
+	inWaiting bool
+	hostEpoch int // of its host when the opening began
+	idleSince time.Time
+}
+
+// host is what several streams need and lose together.
+type host struct {
+	name    string
+	down    bool
+	epoch   int // raised when it goes down
+	probe   *stream
+	retryAt time.Time
+	backoff backoff.BackOff
+	waiting []*stream
+}
+
+// machine is all streams of one term of sending.
+type machine struct {
+	win        Window
+	newBackoff func() backoff.BackOff
+
+	streams map[string]*stream
+	hosts   map[string]*host
+	owing   map[string]map[string]bool // batch → sessions that wait for it
+	ready   []*stream                  // wait for a place
+	places  int                        // taken
+	conns   int
+	raising bool
+	fenced  bool
+	alarms  alarms
+	out     []action
+}
+
+// action is what the loop has to do. Which fields count depends on kind.
+type action struct {
+	kind    actionKind
+	session string
+	conn    int
+	route   route
+	settle  bool
+	entry   *entry
+	entries []*entry
+	through uint64
+	batches int
+	bytes   int
+	at      time.Time
+	err     *fault.Error
+	answer  []ledger.Outcome
+	drops   map[int64]*fault.Error
+}
+
+type actionKind uint8
+
+const (
+	actLook   actionKind = iota // what is the session's first row without a seq?
+	actLoad                     // give seqs to so many batches and bytes
+	actOpen                     // open a stream; settle: and ask for the server's last seq
+	actClose                    // let go of it
+	actSend                     // entry, with acked_through
+	actAck                      // acked_through alone
+	actFinish                   // entry has its answer: store it; route: how a session not made is reached
+	actNote                     // entries: attempts, at (next retry), err
+	actMark                     // entry was pending and is in flight now
+	actStop                     // the stream stands still, err says why
+	actRaise                    // raise the incarnation
+	actSettle                   // void what drops says, of entries
+	actFenced                   // the lease is gone
+)
+
+func newMachine(win Window, newBackoff func() backoff.BackOff) *machine {
+	return &machine{win: win, newBackoff: newBackoff, streams: make(map[string]*stream),
+		hosts: make(map[string]*host), owing: make(map[string]map[string]bool)}
+}
+
+func (m *machine) do(a action) { m.out = append(m.out, a) }
+
+func (m *machine) stream(session string) *stream {
+	s := m.streams[session]
+	if s == nil {
+		s = &stream{session: session, backoff: m.newBackoff()}
+		m.streams[session] = s
+	}
+	return s
+}
+
+func (m *machine) host(name string) *host {
+	h := m.hosts[name]
+	if h == nil {
+		h = &host{name: name, backoff: m.newBackoff()}
+		m.hosts[name] = h
+	}
+	return h
+}
+
+// recovered takes a session's unanswered batches after a takeover, in order.
+func (m *machine) recovered(session string, entries []*entry, making route, drops map[int64]*fault.Error, now time.Time) {
+	s := m.stream(session)
+	s.making = making
+	s.add(entries)
+	s.stored = entries[0].first - 1
+	if len(drops) > 0 {
+		s.drops = drops // the takeover has raised the incarnation
+	}
+	m.step(s, now)
+}
+
+// found says that sessions have rows without a seq, or may have.
+func (m *machine) found(sessions []string, now time.Time) {
+	for _, id := range sessions {
+		s := m.stream(id)
+		if s.owed != "" && now.Sub(s.lookedAt) >= owedRelook {
+			m.paid(s)
+		}
+		m.more(s, now)
+	}
+}
+
+func (m *machine) more(s *stream, now time.Time) {
+	s.backlog = true
+	s.again = s.asking
+	m.step(s, now)
+}
+
+// sequenced takes a batch that was committed with its seqs.
+func (m *machine) sequenced(e *entry, now time.Time) {
+	s := m.stream(e.session)
+	s.add([]*entry{e})
+	m.step(s, now)
+}
+
+// looked is the answer to actLook and actLoad: batches that have seqs now, the
+// first that has none, or what it waits for. making is as the database knows it.
+func (m *machine) looked(session string, entries []*entry, head *entry, more bool, owed string, making route, now time.Time) {
+	s := m.stream(session)
+	s.asking = false
+	s.head, s.backlog = head, more || s.again
+	s.again = false
+	s.lookedAt = now
+	if making.space != "" && s.making.space == "" {
+		s.making = making
+	}
+	if len(entries) > 0 {
+		if len(s.queue) == 0 && s.unstored == 0 {
+			s.stored = entries[0].first - 1
+		}
+		s.add(entries)
+	}
+	if owed != "" {
+		s.owed = owed
+		if m.owing[owed] == nil {
+			m.owing[owed] = make(map[string]bool)
+		}
+		m.owing[owed][session] = true
+	}
+	m.step(s, now)
+}
+
+func (s *stream) add(entries []*entry) {
+	for _, e := range entries {
+		s.queue = append(s.queue, e)
+		s.queued += e.bytes
+		if e.hold > 0 {
+			s.holds++
+		}
+	}
+}
+
+// finished says that a batch has its outcomes stored, here or elsewhere.
+func (m *machine) finished(batch string, now time.Time) {
+	for session := range m.owing[batch] {
+		if s := m.streams[session]; s != nil && s.owed == batch {
+			m.paid(s)
+			m.more(s, now)
+		}
+	}
+	delete(m.owing, batch)
+}
+
+func (m *machine) paid(s *stream) {
+	delete(m.owing[s.owed], s.session)
+	if len(m.owing[s.owed]) == 0 {
+		delete(m.owing, s.owed)
+	}
+	s.owed = ""
+}
+
+// storedThrough says that outcomes are stored up to a seq.
+func (m *machine) storedThrough(session string, through uint64, now time.Time) {
+	s := m.streams[session]
+	if s == nil {
+		return
+	}
+	s.unstored--
+	s.stored = max(s.stored, through)
+	m.step(s, now)
+}
+
+// ackable is how far the server may forget: what is stored, and nothing that an
+// unanswered batch still refers to.
+func (s *stream) ackable() uint64 {
+	through := s.stored
+	if s.holds > 0 {
+		for _, e := range s.queue {
+			if e.hold > 0 {
+				through = min(through, e.hold-1)
+			}
+		}
+	}
+	return through
+}
+
+// step does whatever the stream can do now.
+func (m *machine) step(s *stream, now time.Time) {
+	switch {
+	case m.fenced || s.stopped != nil:
+	case s.phase == open:
+		m.pump(s, now)
+	case s.phase != closed:
+	case len(s.queue) > 0 || s.head != nil:
+		m.tryOpen(s, now)
+	case s.asking || s.owed != "":
+	case s.backlog:
+		m.ask(s, action{kind: actLook, session: s.session})
+	case s.unstored == 0:
+		delete(m.streams, s.session)
+	}
+}
+
+func (m *machine) ask(s *stream, a action) {
+	s.asking, s.again = true, false
+	m.do(a)
+}
+
+// next is the batch that the stream is opened for.
+func (s *stream) next() *entry {
+	if len(s.queue) > 0 {
+		return s.queue[0]
+	}
+	return s.head
+}
+
+// pump sends what the window allows, fetches more, or finds that there is
+// nothing to do.
+func (m *machine) pump(s *stream, now time.Time) {
+	for s.sent < len(s.queue) {
+		e := s.queue[s.sent]
+		if !s.opened.serves(e.route) {
+			if s.sent == 0 {
+				m.close(s, now)
+				m.step(s, now)
+				return
+			}
+			break
+		}
+		if s.sent > 0 && (s.sent >= m.win.Batches || s.inflight+e.bytes > m.win.Bytes) {
+			break
+		}
+		s.sent++
+		s.inflight += e.bytes
+		s.told = max(s.told, s.ackable())
+		m.do(action{kind: actSend, session: s.session, conn: s.conn, entry: e, through: s.told})
+		if !e.marked {
+			e.marked = true
+			m.do(action{kind: actMark, entry: e})
+		}
+	}
+	if s.backlog && !s.asking && s.owed == "" {
+		batches, bytes := aheadFactor*m.win.Batches-len(s.queue), aheadFactor*m.win.Bytes-s.queued
+		if len(s.queue) == 0 || batches*2 >= aheadFactor*m.win.Batches && bytes*2 >= aheadFactor*m.win.Bytes {
+			m.ask(s, action{kind: actLoad, session: s.session, batches: batches, bytes: bytes})
+		}
+	}
+	if len(s.queue) > 0 || s.asking || s.backlog && s.owed == "" {
+		s.idleSince, s.ackAt = time.Time{}, time.Time{}
+		return
+	}
+	if s.idleSince.IsZero() {
+		s.idleSince = now
+		m.alarms.set(now.Add(idleClose), s, nil)
+	}
+	if len(m.ready) > 0 {
+		m.close(s, now)
+		return
+	}
+	if s.ackable() > s.told && s.ackAt.IsZero() {
+		s.ackAt = now.Add(ackIdle)
+		m.alarms.set(s.ackAt, s, nil)
+	}
+}
+
+// serves says whether a stream opened this way can carry a batch that wants that one.
+func (r route) serves(want route) bool {
+	return r.ref == want.ref && (want.space == "" || r.space == want.space) && (want.with == "" || r.with == want.with)
+}
+
+// replied takes the answer to a batch: the first unanswered one of this opening.
+func (m *machine) replied(session string, conn int, r Reply, now time.Time) {
+	s := m.streams[session]
+	if m.fenced || s == nil || s.conn != conn || s.phase != open || s.sent == 0 {
+		return
+	}
+	e := s.queue[0]
+	if r.Err == nil && !answers(e, r.Outcomes) {
+		r.Err = fault.Internal.With("the answer to batch %s does not fit it", e.id)
+	}
+	if r.Err != nil {
+		m.fail(s, r.Err, now)
+		return
+	}
+	h := m.host(s.opened.host)
+	h.backoff.Reset()
+	s.backoff.Reset()
+	s.heard, s.gaps = true, 0
+	s.queue[0] = nil
+	s.queue = s.queue[1:]
+	s.sent--
+	s.inflight -= e.bytes
+	s.queued -= e.bytes
+	if e.hold > 0 {
+		s.holds--
+	}
+	delete(s.drops, e.num)
+	s.unstored++
+	act := action{kind: actFinish, entry: e, answer: r.Outcomes}
+	if e.route.space != "" {
+		s.making = route{}
+		if first := &e.body.ops[0]; !first.travels() || r.Outcomes[0].Status != ledger.Applied {
+			s.making = e.route
+		}
+		act.route = s.making
+	}
+	m.do(act)
+	m.step(s, now)
+}
+
+// answers says whether outcomes are those of the entry's ops.
+func answers(e *entry, outs []ledger.Outcome) bool {
+	if len(outs) != e.n {
+		return false
+	}
+	k := 0
+	for i := range e.body.ops {
+		if op := &e.body.ops[i]; op.travels() {
+			if outs[k].OpID != op.id {
+				return false
+			}
+			k++
+		}
+	}
+	return true
+}
+
+// alarms are times at which a stream or a host may have something to do. Those
+// that have been overtaken do no harm.
+type alarms []alarm
+
+type alarm struct {
+	at time.Time
+	s  *stream
+	h  *host
+}
+
+func (a alarms) Len() int           { return len(a) }
+func (a alarms) Less(i, j int) bool { return a[i].at.Before(a[j].at) }
+func (a alarms) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a *alarms) Push(x any)        { *a = append(*a, x.(alarm)) }
+func (a *alarms) Pop() any {
+	old := *a
+	x := old[len(old)-1]
+	*a = old[:len(old)-1]
+	return x
+}
+
+func (a *alarms) set(at time.Time, s *stream, h *host) { heap.Push(a, alarm{at, s, h}) }
+
+// wakeAt is when tick wants to be called; zero for not at all.
+func (m *machine) wakeAt() time.Time {
+	if len(m.alarms) == 0 {
+		return time.Time{}
+	}
+	return m.alarms[0].at
+}
+
+// tick does what is due.
+func (m *machine) tick(now time.Time) {
+	for len(m.alarms) > 0 && !m.alarms[0].at.After(now) {
+		a := heap.Pop(&m.alarms).(alarm)
+		if a.h != nil {
+			m.tryHost(a.h, now)
+			continue
+		}
+		s := a.s
+		if m.streams[s.session] != s {
+			continue
+		}
+		if s.phase == open && !s.ackAt.IsZero() && !now.Before(s.ackAt) {
+			m.acknowledge(s)
+		}
+		if s.phase == open && !s.idleSince.IsZero() && now.Sub(s.idleSince) >= idleClose {
+			m.close(s, now)
+		}
+		m.step(s, now)
+	}
+}
+
+func (m *machine) acknowledge(s *stream) {
+	s.ackAt = time.Time{}
+	if through := s.ackable(); through > s.told {
+		s.told = through
+		m.do(action{kind: actAck, session: s.session, conn: s.conn, through: through})
+	}
+}

@@ -1,0 +1,275 @@
+package outbox
+
+// The sturdy refs that the outbox sends through: the only place where secrets
+// are kept.
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// refCache is what this process has read of the refs.
+type refCache struct {
+	mu    sync.Mutex
+	all   []SavedRef // oldest first
+	known bool
+}
+
+const (
+	sqlRefs = `SELECT ref, role, external, label, redemption, saved_at FROM mooring_outbox_ref WHERE box = $1 ORDER BY saved_at, id`
+	// What is remembered of a ref may change; its redemption id never does.
+	sqlPutRef = `INSERT INTO mooring_outbox_ref (box, id, target, ref, role, external, label, redemption, saved_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		ON CONFLICT (box, id) DO UPDATE SET ref = excluded.ref, role = excluded.role, external = excluded.external, label = excluded.label`
+	sqlDropRef = `DELETE FROM mooring_outbox_ref WHERE box = $1 AND id = $2`
+)
+
+// PutRef stores a ref to send through, or changes what is remembered of it. A
+// stream that stood still for want of it, or because it was refused, goes on.
+// BadRefText for a ref without target or secret.
+func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	switch {
+	case ref.Target() == "" || ref.Secret.IsZero():
+		return fault.BadRefText.With("put ref: an address alone, or a ref without a secret, cannot be sent through")
+	case meta.Role == "" && capability.IsSpace(ref.Target()):
+		meta.Role = SpaceOwner
+	case meta.Role == "":
+		meta.Role = Shared
+	}
+	at := b.cfg.Now().UnixMilli()
+	redemption := ulid.Make().String()
+	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
+		_, err := q.exec(ctx, sqlPutRef, b.t.box, ref.ID, ref.Target(), ref.Text(), string(meta.Role), meta.External, meta.Label, redemption, at)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("put ref: %w", err)
+	}
+	b.refs.forget()
+	b.refStored(ref.Target())
+	return nil
+}
+
+// DropRef forgets a ref; no error if it is not there.
+func (b *Box) DropRef(ctx context.Context, id string) error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
+		_, err := q.exec(ctx, sqlDropRef, b.t.box, id)
+		return err
+	})
+	b.refs.forget()
+	if err != nil {
+		return fmt.Errorf("drop ref: %w", err)
+	}
+	return nil
+}
+
+// Refs lists the stored refs, oldest first.
+func (b *Box) Refs(ctx context.Context) (refs []SavedRef, err error) {
+	err = b.read(ctx, "read refs", func(ctx context.Context, q querier) error {
+		refs = nil
+		return q.query(ctx, sqlRefs, []any{b.t.box}, func(scan scanner) error {
+			var r SavedRef
+			var text, role string
+			var saved int64
+			if err := scan(&text, &role, &r.External, &r.Label, &r.Redemption, &saved); err != nil {
+				return err
+			}
+			var err error
+			if r.Ref, err = capability.ParseRef(text); err != nil {
+				return fault.Internal.Because(err, "a stored ref is damaged")
+			}
+			r.Role, r.Saved = Role(role), time.UnixMilli(saved)
+			refs = append(refs, r)
+			return nil
+		})
+	})
+	if err == nil {
+		b.refs.set(refs)
+	}
+	return refs, err
+}
+
+// Ref gives a stored ref by its id; NotFound.
+func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
+	return b.pickRef(ctx, func(all []SavedRef) (SavedRef, error) {
+		for _, r := range all {
+			if r.ID == id {
+				return r, nil
+			}
+		}
+		return SavedRef{}, fault.NotFound.With("ref %s is not stored here", clip(id))
+	})
+}
+
+// RefFor gives the ref for a session or space id, or an external id: the owner's
+// if there is one, else the newest. "" stands for the one space there is a ref
+// to. NotFound, Ambiguous.
+func (b *Box) RefFor(ctx context.Context, target string) (SavedRef, error) {
+	return b.pickRef(ctx, func(all []SavedRef) (SavedRef, error) {
+		best := SavedRef{}
+		for _, r := range all {
+			fits := r.Target() == target || target == "" && r.Role == SpaceOwner || target != "" && r.External == target
+			switch {
+			case !fits:
+			case best.ID != "" && best.Target() != r.Target():
+				return SavedRef{}, fault.Ambiguous.With("%q fits %s and %s: give the whole id", clip(target), best.Target(), r.Target())
+			case best.ID == "" || best.Role != SessionOwner || r.Role == SessionOwner:
+				best = r
+			}
+		}
+		if best.ID == "" {
+			what := "session or space " + clip(target)
+			if target == "" {
+				what = "any space"
+			}
+			return SavedRef{}, fault.NotFound.With("no ref for %s is stored here: add one first", what)
+		}
+		return best, nil
+	})
+}
+
+// pickRef asks the cache, and the database if that does not know: another
+// process may have stored it.
+func (b *Box) pickRef(ctx context.Context, pick func([]SavedRef) (SavedRef, error)) (SavedRef, error) {
+	b.refs.mu.Lock()
+	all, known := b.refs.all, b.refs.known
+	b.refs.mu.Unlock()
+	if known {
+		if r, err := pick(all); err == nil {
+			return r, nil
+		}
+	}
+	all, err := b.Refs(ctx)
+	if err != nil {
+		return SavedRef{}, err
+	}
+	return pick(all)
+}
+
+func (c *refCache) set(all []SavedRef) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all, c.known = all, true
+}
+
+func (c *refCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all, c.known = nil, false
+}
+
+// reachable fails if there is no ref to send the batch through.
+func (b *Box) reachable(ctx context.Context, batch *Batch, bd *body) error {
+	_, err := b.routeOf(ctx, batch.Session, batch.Via, bd)
+	return err
+}
+
+// routeOf says how the session's stream is opened for a batch.
+func (b *Box) routeOf(ctx context.Context, session, via string, bd *body) (route, error) {
+	first := &bd.ops[0]
+	if !creates(first.method) {
+		var r SavedRef
+		var err error
+		if via != "" && !capability.IsSpace(capability.Target(via)) {
+			r, err = b.Ref(ctx, via)
+		} else {
+			r, err = b.RefFor(ctx, session)
+		}
+		if err != nil {
+			return route{}, err
+		}
+		if r.Target() != session {
+			return route{}, fault.BadArgument.With("ref %s is not for session %s", r.ID, session)
+		}
+		return route{ref: r.ID, host: r.Address()}, nil
+	}
+	var space SavedRef
+	var err error
+	if via == "" {
+		space, err = b.RefFor(ctx, "")
+	} else {
+		space, err = b.Ref(ctx, via)
+	}
+	if err != nil {
+		return route{}, err
+	}
+	if !capability.IsSpace(space.Target()) {
+		return route{}, fault.BadArgument.With("%s goes through a space's ref, which %s is not", first.method, space.ID)
+	}
+	to := route{space: space.ID, host: space.Address()}
+	for _, a := range first.args {
+		switch {
+		case a.Name == "ref" && a.Ref == nil:
+			to.ref = stringOf(a.JSON)
+		case a.Name == "via" && first.method == methodFork && a.Ref == nil:
+			to.with = stringOf(a.JSON)
+		}
+	}
+	if capability.Target(to.ref) != session {
+		return route{}, fault.BadArgument.With("%s needs an argument ref: the id of the session's owner ref", first.method)
+	}
+	if to.with != "" {
+		if _, err := b.Ref(ctx, to.with); err != nil {
+			return route{}, err
+		}
+	}
+	return to, nil
+}
+
+// stringOf is a JSON string's text; "" for anything else.
+func stringOf(text []byte) (s string) {
+	_ = json.Unmarshal(text, &s)
+	return s
+}
+
+// request turns a route into what a Link needs.
+func (b *Box) request(ctx context.Context, session string, to route, incarnation int64) (StreamRequest, error) {
+	req := StreamRequest{Session: session, Outbox: b.id, Secret: b.secret, Incarnation: uint64(incarnation),
+		Redemptions: make(map[string]string)}
+	get := func(id string) (capability.Ref, error) {
+		r, err := b.Ref(ctx, id)
+		if err == nil {
+			req.Redemptions[id] = r.Redemption
+		}
+		return r.Ref, err
+	}
+	own, err := get(to.ref)
+	if to.space == "" {
+		req.Ref = own
+		return req, err
+	}
+	space, err2 := get(to.space)
+	if err2 != nil {
+		return req, err2
+	}
+	if err != nil {
+		own = space.With(to.ref, capability.Secret{}) // it is minted, whoever keeps its secret
+	}
+	req.Ref, req.SpaceRef, req.OwnerRef = own, &space, to.ref
+	if to.with != "" {
+		with, err := get(to.with)
+		if err != nil {
+			return req, err
+		}
+		req.With = []capability.Ref{with}
+	}
+	return req, nil
+}

@@ -1,0 +1,309 @@
+package outbox
+
+// References to ops outside a batch: what is known becomes a value, what failed
+// makes the op skipped, what another stream still owes is waited for. The words
+// and the order are the server's (ledger.Decide), so that it makes no
+// difference who found out.
+
+import (
+	"strconv"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// earlier is an op in the outbox that others refer to.
+type earlier struct {
+	id      string // the op asked for, or the one that stands for it after a Retry
+	batch   string
+	session string
+	seq     uint64          // 0 while it has none
+	outcome *ledger.Outcome // nil while unfinished
+}
+
+// finder gives the op with an id; nil if the outbox does not have it.
+type finder func(op string) (*earlier, error)
+
+// resolution is what became of a batch's references.
+type resolution struct {
+	changed bool
+	// owed is an op of another session that the batch has to wait for, in owedBy.
+	owed, owedBatch string
+	// hold is the lowest seq in the batch's own stream that it still refers to.
+	hold uint64
+	// near are the batches of its own session that it still refers to; loose says
+	// that one of them has no seq yet.
+	near  []string
+	loose bool
+}
+
+// resolve works out references of b, a batch of session, in place. Ops that
+// cannot apply get their verdict. strict makes two things errors instead: an op
+// that find does not know, and a path that is not in a known result.
+func resolve(b *body, session string, find finder, strict bool) (resolution, error) {
+	res := resolution{}
+	inside := make(map[string]int, len(b.ops))
+	for i := range b.ops {
+		if err := resolveOp(b, i, session, inside, find, strict, &res); err != nil {
+			return res, err
+		}
+		inside[b.ops[i].id] = i
+	}
+	return res, nil
+}
+
+func resolveOp(b *body, i int, session string, inside map[string]int, find finder, strict bool, res *resolution) error {
+	op := &b.ops[i]
+	if op.verdict != nil || len(op.deps) == 0 && op.expected.Ref == nil && !refersInArgs(op.args) {
+		return nil
+	}
+	var broken *fault.Error
+	// look gives what an id stands for; stop says that op was skipped on its account.
+	look := func(id string) (e *earlier, stop bool, err error) {
+		if j, in := inside[id]; in {
+			if v := b.ops[j].verdict; v != nil {
+				b.settle(i, skipped(op.id, v))
+				res.changed = true
+				return nil, true, nil
+			}
+			return nil, false, nil
+		}
+		e, err = find(id)
+		switch {
+		case err != nil:
+			return nil, true, err
+		case e == nil:
+			if broken == nil {
+				broken = fault.BadReference.With("op %s, which op %s refers to, is not in this outbox: refer to ops that were committed before, or commit the value", id, op.id)
+			}
+			return nil, false, nil
+		case e.outcome != nil && e.outcome.Status != ledger.Applied:
+			b.settle(i, skipped(op.id, e.outcome))
+			res.changed = true
+			return nil, true, nil
+		case e.outcome == nil && e.session != session:
+			if res.owed == "" {
+				res.owed, res.owedBatch = e.id, e.batch
+			}
+		case e.outcome == nil:
+			res.near = append(res.near, e.batch)
+			res.loose = res.loose || e.seq == 0
+			if e.seq > 0 && (res.hold == 0 || e.seq < res.hold) {
+				res.hold = e.seq
+			}
+		}
+		return e, false, nil
+	}
+	// value puts in what r stands for, if that is known.
+	value := func(r *ledger.Ref) (v []byte, to *ledger.Ref, stop bool, err error) {
+		e, stop, err := look(r.Op)
+		if stop || err != nil || e == nil {
+			return nil, r, stop, err // of the same batch, or unknown
+		}
+		if e.outcome == nil {
+			if e.id != r.Op {
+				res.changed = true
+				return nil, &ledger.Ref{Op: e.id, Path: r.Path}, false, nil
+			}
+			return nil, r, false, nil
+		}
+		v, ok := ledger.Resolve(e.outcome.Result, r.Path)
+		if !ok {
+			if broken == nil {
+				broken = fault.BadReference.With("the result of op %s has nothing at %q", e.id, r.Path)
+			}
+			return nil, r, false, nil
+		}
+		res.changed = true
+		return v, nil, false, nil
+	}
+
+	var deps []string
+	for _, id := range op.deps {
+		e, stop, err := look(id)
+		if stop || err != nil {
+			return err
+		}
+		switch {
+		case e == nil:
+			deps = append(deps, id)
+		case e.outcome == nil:
+			deps = append(deps, e.id)
+			res.changed = res.changed || e.id != id
+		default:
+			res.changed = true // it applied: nothing is left to wait for
+		}
+	}
+	args := make([]ledger.Arg, len(op.args))
+	copy(args, op.args)
+	for k, a := range args {
+		if a.Ref == nil {
+			continue
+		}
+		v, to, stop, err := value(a.Ref)
+		if stop || err != nil {
+			return err
+		}
+		args[k] = ledger.Arg{Name: a.Name, JSON: v, Ref: to}
+	}
+	expected := op.expected
+	if expected.Ref != nil {
+		v, to, stop, err := value(expected.Ref)
+		if stop || err != nil {
+			return err
+		}
+		expected.Ref = to
+		if to == nil {
+			n, err := strconv.ParseUint(string(v), 10, 64)
+			if err != nil && broken == nil {
+				broken = fault.BadReference.With("expected_cursor of op %s refers to %q of op %s, which is not a cursor", op.id, op.expected.Ref.Path, op.expected.Ref.Op)
+			}
+			expected.Cursor = n
+		}
+	}
+	if broken != nil {
+		if strict {
+			return broken
+		}
+		b.settle(i, ledger.Outcome{OpID: op.id, Status: ledger.Rejected, Reason: broken.Code, Message: broken.Message})
+		res.changed = true
+		return nil
+	}
+	op.deps, op.args, op.expected = deps, args, expected
+	return nil
+}
+
+func refersInArgs(args []ledger.Arg) bool {
+	for i := range args {
+		if args[i].Ref != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// skipped is the outcome of an op that needs one which did not apply.
+func skipped(op string, cause *ledger.Outcome) ledger.Outcome {
+	return ledger.Outcome{OpID: op, Status: ledger.Skipped, Reason: cause.Reason, Cause: cause.OpID,
+		Message: "op " + cause.OpID + ", which it needs, did not apply (" + cause.Reason.String() + ")"}
+}
+
+// voided is the outcome of an op that was dropped before it got a seq.
+func voided(op string) ledger.Outcome {
+	return ledger.Outcome{OpID: op, Status: ledger.Voided, Reason: fault.Voided, Message: "dropped by its own outbox"}
+}
+
+// settle gives the op at place i its verdict without the server. In an atomic
+// batch all others go with it.
+func (b *body) settle(i int, o ledger.Outcome) {
+	if !b.atomic || len(b.ops) == 1 {
+		b.ops[i].verdict = &o
+		return
+	}
+	for j := range b.ops {
+		v := ledger.Outcome{OpID: b.ops[j].id, Status: ledger.BatchAborted, Reason: o.Reason, Cause: o.OpID,
+			Message: "op " + o.OpID + " of the same atomic batch did not apply (" + o.Reason.String() + ")"}
+		if j == i {
+			v.Message, v.At, v.Cursor = o.Message, o.At, o.Cursor
+		}
+		b.ops[j].verdict = &v
+	}
+}
+
+// cascade skips what needs an op of the same batch that has its verdict.
+func (b *body) cascade() {
+	verdicts := make(map[string]*ledger.Outcome)
+	for i := range b.ops {
+		op := &b.ops[i]
+		if op.verdict == nil {
+			for _, id := range op.needs() {
+				if v := verdicts[id]; v != nil {
+					b.settle(i, skipped(op.id, v))
+					break
+				}
+			}
+		}
+		if op.verdict != nil {
+			verdicts[op.id] = op.verdict
+		}
+	}
+}
+
+// needs lists the ops it depends on or refers to, in the order they are looked at.
+func (o *opRow) needs() []string {
+	ids := append([]string(nil), o.deps...)
+	for _, a := range o.args {
+		if a.Ref != nil {
+			ids = append(ids, a.Ref.Op)
+		}
+	}
+	if o.expected.Ref != nil {
+		ids = append(ids, o.expected.Ref.Op)
+	}
+	return ids
+}
+
+// decided says whether no op is left for the server.
+func (b *body) decided() bool { return b.travelling() == 0 }
+
+// travelling counts the ops that take a seq.
+func (b *body) travelling() int {
+	n := 0
+	for i := range b.ops {
+		if b.ops[i].travels() {
+			n++
+		}
+	}
+	return n
+}
+
+// outcomes merges what came back for the travelling ops with the verdicts.
+func (b *body) outcomes(answers []ledger.Outcome) []ledger.Outcome {
+	all := make([]ledger.Outcome, len(b.ops))
+	k := 0
+	for i := range b.ops {
+		op := &b.ops[i]
+		switch {
+		case op.travels():
+			if k < len(answers) {
+				all[i] = answers[k]
+				k++
+			}
+			if op.verdict != nil { // its void was only to fill the seq
+				all[i] = *op.verdict
+			}
+		default:
+			all[i] = *op.verdict
+		}
+		all[i].OpID = op.id
+	}
+	return all
+}
+
+// stateOf is the final state that an outcome stands for.
+func stateOf(op *opRow, o *ledger.Outcome) State {
+	switch {
+	case o.Status == ledger.Applied:
+		return Acked
+	case o.Status == ledger.Voided, op.void && op.verdict == nil, o.Reason == fault.Voided && o.Cause == op.id:
+		return Void
+	case o.Status == ledger.Skipped:
+		return Skipped
+	}
+	return Failed
+}
+
+// count tallies final states.
+func (b *body) count(outs []ledger.Outcome) (n tally) {
+	for i := range outs {
+		switch stateOf(&b.ops[i], &outs[i]) {
+		case Failed:
+			n.failed++
+		case Skipped:
+			n.skipped++
+		case Void:
+			n.voided++
+		}
+	}
+	return n
+}

@@ -1,0 +1,347 @@
+package outbox
+
+// How ops and outcomes are kept in a row: a compact binary form of our own,
+// since payloads must come back byte for byte. It opens with a version, and a
+// reader fails on what it does not know rather than guess.
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+const codecVersion = 1
+
+// body is what a row holds of its batch.
+type body struct {
+	atomic bool
+	slim   bool // finished, every op applied: arguments are gone, ids and methods are left
+	ops    []opRow
+}
+
+// opRow is one op in a row.
+type opRow struct {
+	id       string
+	method   string
+	args     []ledger.Arg
+	deps     []string
+	expected ledger.Expect
+	retries  string
+	// verdict is the outcome decided here, without the server's having seen the op.
+	verdict *ledger.Outcome
+	// dropAsked: it has a seq and may have been sent; the sender is to find out.
+	dropAsked bool
+	// void: it travels as a void under its own id, now and for ever.
+	void bool
+}
+
+// travels says whether the op takes a seq.
+func (o *opRow) travels() bool { return o.verdict == nil || o.void }
+
+// Bits of an op's flags.
+const (
+	flagDerived = 1 << iota // the id is OpID(batch, place)
+	flagVerdict
+	flagVoid
+	flagDropAsked
+	flagRetries
+	flagExpected
+	flagExpectedRef
+)
+
+// Bits of a body's flags.
+const (
+	bodyAtomic = 1 << iota
+	bodySlim
+)
+
+func (b *body) encode(batch string) []byte {
+	size := 16
+	for i := range b.ops {
+		size += 64
+		for _, a := range b.ops[i].args {
+			size += len(a.Name) + len(a.JSON) + 64
+		}
+	}
+	w := writer{buf: make([]byte, 0, size)}
+	flags := byte(0)
+	if b.atomic {
+		flags |= bodyAtomic
+	}
+	if b.slim {
+		flags |= bodySlim
+	}
+	w.byte(codecVersion)
+	w.byte(flags)
+	w.number(uint64(len(b.ops)))
+	for i := range b.ops {
+		b.ops[i].encode(&w, batch, i, b.slim)
+	}
+	return w.buf
+}
+
+func (o *opRow) encode(w *writer, batch string, place int, slim bool) {
+	flags := byte(0)
+	set := func(is bool, flag byte) {
+		if is {
+			flags |= flag
+		}
+	}
+	derived := isDerived(batch, place, o.id)
+	set(derived, flagDerived)
+	set(o.verdict != nil, flagVerdict)
+	set(o.void, flagVoid)
+	set(o.dropAsked, flagDropAsked)
+	set(o.retries != "", flagRetries)
+	set(o.expected.Set, flagExpected)
+	set(o.expected.Ref != nil, flagExpectedRef)
+	w.byte(flags)
+	if !derived {
+		w.text(o.id)
+	}
+	w.text(o.method)
+	if o.retries != "" {
+		w.text(o.retries)
+	}
+	if o.verdict != nil {
+		w.outcome(o.verdict, o.id)
+	}
+	if slim {
+		return
+	}
+	switch {
+	case o.expected.Ref != nil:
+		w.text(o.expected.Ref.Op)
+		w.text(o.expected.Ref.Path)
+	case o.expected.Set:
+		w.number(o.expected.Cursor)
+	}
+	w.number(uint64(len(o.deps)))
+	for _, d := range o.deps {
+		w.text(d)
+	}
+	w.number(uint64(len(o.args)))
+	for _, a := range o.args {
+		w.text(a.Name)
+		if a.Ref != nil {
+			w.byte(1)
+			w.text(a.Ref.Op)
+			w.text(a.Ref.Path)
+			continue
+		}
+		w.byte(0)
+		w.bytes(a.JSON)
+	}
+}
+
+// decodeBody reads what encode wrote. The bytes of arguments are shared with data.
+func decodeBody(batch string, data []byte) (*body, error) {
+	r := reader{buf: data}
+	if v := r.byte(); v != codecVersion && r.err == nil {
+		return nil, fmt.Errorf("decode row: version %d is not known to this binary", v)
+	}
+	flags := r.byte()
+	if flags&^(bodyAtomic|bodySlim) != 0 {
+		r.fail("flags")
+	}
+	b := &body{atomic: flags&bodyAtomic != 0, slim: flags&bodySlim != 0}
+	n := r.count(2)
+	if r.err == nil && n == 0 {
+		r.fail("no ops")
+	}
+	for i := 0; i < n && r.err == nil; i++ {
+		b.ops = append(b.ops, r.op(batch, i, b.slim))
+	}
+	if err := r.end(); err != nil {
+		return nil, fmt.Errorf("decode row: %w", err)
+	}
+	return b, nil
+}
+
+func (r *reader) op(batch string, place int, slim bool) opRow {
+	var o opRow
+	flags := r.byte()
+	switch {
+	case flags&flagDerived == 0:
+		o.id = r.text()
+	case !derives(batch):
+		r.fail("op id")
+	default:
+		o.id = OpID(batch, place)
+	}
+	o.method = r.text()
+	if o.id == "" || o.method == "" {
+		r.fail("op without id or method")
+	}
+	o.void = flags&flagVoid != 0
+	o.dropAsked = flags&flagDropAsked != 0
+	if flags&flagRetries != 0 {
+		o.retries = r.text()
+	}
+	if flags&flagVerdict != 0 {
+		v := r.outcome(o.id)
+		o.verdict = &v
+	}
+	if slim || r.err != nil {
+		return o
+	}
+	o.expected.Set = flags&flagExpected != 0
+	switch {
+	case flags&flagExpectedRef != 0:
+		o.expected.Ref = &ledger.Ref{Op: r.text(), Path: r.text()}
+	case o.expected.Set:
+		o.expected.Cursor = r.number()
+	}
+	for n := r.count(1); n > 0 && r.err == nil; n-- {
+		o.deps = append(o.deps, r.text())
+	}
+	for n := r.count(3); n > 0 && r.err == nil; n-- {
+		a := ledger.Arg{Name: r.text()}
+		switch r.byte() {
+		case 0:
+			a.JSON = r.bytes()
+		case 1:
+			a.Ref = &ledger.Ref{Op: r.text(), Path: r.text()}
+		default:
+			r.fail("argument")
+		}
+		o.args = append(o.args, a)
+	}
+	return o
+}
+
+// encodeOutcomes keeps a batch's outcomes, without digests.
+func encodeOutcomes(outs []ledger.Outcome, ops []opRow) []byte {
+	w := writer{buf: make([]byte, 0, 8+48*len(outs))}
+	w.byte(codecVersion)
+	w.number(uint64(len(outs)))
+	for i := range outs {
+		w.outcome(&outs[i], ops[i].id)
+	}
+	return w.buf
+}
+
+// decodeOutcomes reads what encodeOutcomes wrote.
+func decodeOutcomes(data []byte, ops []opRow) ([]ledger.Outcome, error) {
+	r := reader{buf: data}
+	if v := r.byte(); v != codecVersion && r.err == nil {
+		return nil, fmt.Errorf("decode outcomes: version %d is not known to this binary", v)
+	}
+	if n := r.count(2); n != len(ops) {
+		r.fail("count")
+	}
+	var outs []ledger.Outcome
+	for i := 0; i < len(ops) && r.err == nil; i++ {
+		outs = append(outs, r.outcome(ops[i].id))
+	}
+	if err := r.end(); err != nil {
+		return nil, fmt.Errorf("decode outcomes: %w", err)
+	}
+	return outs, nil
+}
+
+// outcome writes an outcome of the op with that id: the id itself is left out.
+func (w *writer) outcome(o *ledger.Outcome, id string) {
+	w.byte(byte(o.Status))
+	w.number(uint64(o.Reason))
+	w.text(o.Message)
+	w.number(o.Cursor)
+	w.bytes(o.Result)
+	w.text(o.Cause)
+	w.number(o.At)
+}
+
+func (r *reader) outcome(id string) ledger.Outcome {
+	o := ledger.Outcome{OpID: id, Status: ledger.Status(r.byte())}
+	if o.Status > ledger.BatchAborted {
+		r.fail("status")
+	}
+	reason := r.number()
+	if reason > math.MaxUint16 {
+		r.fail("reason")
+	}
+	o.Reason = fault.Code(reason)
+	o.Message = r.text()
+	o.Cursor = r.number()
+	if res := r.bytes(); len(res) > 0 {
+		o.Result = res
+	}
+	o.Cause = r.text()
+	o.At = r.number()
+	return o
+}
+
+// writer appends lengths and bytes.
+type writer struct{ buf []byte }
+
+func (w *writer) byte(b byte)     { w.buf = append(w.buf, b) }
+func (w *writer) number(n uint64) { w.buf = binary.AppendUvarint(w.buf, n) }
+func (w *writer) bytes(b []byte)  { w.number(uint64(len(b))); w.buf = append(w.buf, b...) }
+func (w *writer) text(s string)   { w.number(uint64(len(s))); w.buf = append(w.buf, s...) }
+
+// reader takes them back; the first error sticks and everything after it is zero.
+type reader struct {
+	buf []byte
+	err error
+}
+
+func (r *reader) fail(what string) {
+	if r.err == nil {
+		r.err = errors.New("damaged: " + what)
+		r.buf = nil
+	}
+}
+
+func (r *reader) byte() byte {
+	if len(r.buf) == 0 {
+		r.fail("too short")
+		return 0
+	}
+	b := r.buf[0]
+	r.buf = r.buf[1:]
+	return b
+}
+
+func (r *reader) number() uint64 {
+	v, n := binary.Uvarint(r.buf)
+	if n <= 0 {
+		r.fail("number")
+		return 0
+	}
+	r.buf = r.buf[n:]
+	return v
+}
+
+// count is a number of things that take at least least bytes each.
+func (r *reader) count(least int) int {
+	n := r.number()
+	if n > uint64(len(r.buf)/least) {
+		r.fail("count")
+		return 0
+	}
+	return int(n)
+}
+
+func (r *reader) bytes() []byte {
+	n := r.number()
+	if n > uint64(len(r.buf)) {
+		r.fail("length")
+		return nil
+	}
+	b := r.buf[:n:n]
+	r.buf = r.buf[n:]
+	return b
+}
+
+func (r *reader) text() string { return string(r.bytes()) }
+
+func (r *reader) end() error {
+	if r.err == nil && len(r.buf) > 0 {
+		r.fail("bytes left over")
+	}
+	return r.err
+}

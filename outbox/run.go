@@ -1,0 +1,420 @@
+package outbox
+
+// The sender: the lease, and the loop around the machine.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// sweepEvery is how often tickets that are too old are removed, sweepRows how
+// many in one transaction; lowEvery how often the mark below which all is
+// finished moves.
+const (
+	sweepEvery = time.Hour
+	sweepRows  = 500
+	lowEvery   = 2 * time.Second
+)
+
+// Run sends what is committed, here or in other processes, until ctx ends or the
+// Box is closed; then it returns nil. It holds the outbox's lease when it can
+// get it and waits otherwise. Trouble with the database or the link is logged
+// and tried again for ever. It fails only if it is running already (Usage).
+func (b *Box) Run(ctx context.Context, link Link) error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	b.mu.Lock()
+	if b.runs {
+		b.mu.Unlock()
+		return fault.Usage.With("run: this outbox is running already")
+	}
+	b.runs = true
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		b.runs = false
+		b.mu.Unlock()
+	}()
+	ctx, cancel := b.during(ctx)
+	defer cancel()
+
+	again := b.newBackoff()
+	step := int64(1)
+	for ctx.Err() == nil {
+		tk, release, err := b.awaitLease(ctx, step, again)
+		if err != nil {
+			break // ctx ended
+		}
+		why := b.lead(ctx, link, tk)
+		release()
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(why, errServerFenced):
+			// The server knows a higher incarnation than this outbox does: its
+			// file is older than what was sent. Catch up, ever faster.
+			step *= 2
+			b.cfg.Logger.Warn("the server has seen a newer incarnation of this outbox", "outbox", b.id, "incarnation", tk.incarnation)
+			b.pause(ctx, again.NextBackOff())
+		default:
+			step = 1
+			b.cfg.Logger.Info("the lease is lost", "outbox", b.id, "reason", why)
+			b.pause(ctx, b.cfg.Backoff.Initial)
+		}
+	}
+	return nil
+}
+
+// errServerFenced is the server's word that another incarnation sends.
+var errServerFenced = errors.New("fenced by the server")
+
+func (b *Box) newBackoff() backoff.BackOff {
+	c := b.cfg.Backoff
+	return backoff.NewExponentialBackOff(backoff.WithInitialInterval(c.Initial), backoff.WithMaxInterval(c.Max),
+		backoff.WithMultiplier(c.Factor), backoff.WithRandomizationFactor(c.Jitter), backoff.WithMaxElapsedTime(0))
+}
+
+func (b *Box) pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// awaitLease waits until this Box has the lease. release gives up the mark of a
+// living sender.
+func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff) (*taking, func(), error) {
+	for ctx.Err() == nil {
+		release, alone, known := b.db.alone(b.t.box)
+		if known && !alone {
+			b.pause(ctx, min(b.cfg.Lease/4, time.Second)) // a living process sends
+			continue
+		}
+		if release == nil {
+			release = func() {}
+		}
+		tk, until, err := b.acquire(ctx, known, step)
+		if tk != nil {
+			again.Reset()
+			return tk, release, nil
+		}
+		release()
+		if err != nil {
+			b.cfg.Logger.Warn("the lease cannot be had", "outbox", b.id, "error", err)
+			until = again.NextBackOff()
+		}
+		b.pause(ctx, min(max(until, 10*time.Millisecond), b.cfg.Lease/4, time.Second))
+	}
+	return nil, nil, ctx.Err()
+}
+
+// loop is one term of sending: the machine, the streams it has open, and what
+// has happened that it has not heard of. Everything but post is for one goroutine.
+type loop struct {
+	box         *Box
+	link        Link
+	m           *machine
+	incarnation int64
+	seenDrops   atomic.Int64
+	conns       map[string]*conn
+	ctx         context.Context
+	cancel      context.CancelCauseFunc
+	tasks       sync.WaitGroup
+
+	mu     sync.Mutex
+	events []func(now time.Time)
+	wake   chan struct{}
+}
+
+// conn is one opening of a stream.
+type conn struct {
+	number int
+	cancel context.CancelFunc
+	stream Stream
+}
+
+// lead sends until ctx ends or the lease is lost, and says why.
+func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
+	l := &loop{box: b, link: link, m: newMachine(b.cfg.Window, b.newBackoff), incarnation: tk.incarnation,
+		conns: make(map[string]*conn), wake: make(chan struct{}, 1)}
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	defer l.cancel(nil)
+	l.seenDrops.Store(tk.drops)
+	b.cfg.Logger.Debug("sending", "outbox", b.id, "incarnation", tk.incarnation)
+	b.mu.Lock()
+	b.loop = l
+	b.mu.Unlock()
+
+	l.recover(tk)
+	l.tasks.Go(func() { b.db.watch(l.ctx, b.id, l.scan) })
+	l.tasks.Go(l.housekeep)
+	l.run()
+
+	b.mu.Lock()
+	b.loop = nil
+	b.mu.Unlock()
+	b.w.lanes.lead(false)
+	for session, c := range l.conns {
+		l.drop(session, c)
+	}
+	l.tasks.Wait()
+	why := context.Cause(l.ctx)
+	if !errors.Is(why, errFenced) {
+		if err := b.releaseLease(context.WithoutCancel(ctx)); err != nil {
+			b.cfg.Logger.Warn("the lease could not be given back", "outbox", b.id, "error", err)
+		}
+	}
+	return why
+}
+
+// post has f called on the loop's goroutine.
+func (l *loop) post(f func(now time.Time)) {
+	l.mu.Lock()
+	l.events = append(l.events, f)
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *loop) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		l.mu.Lock()
+		events := l.events
+		l.events = nil
+		l.mu.Unlock()
+		now := time.Now()
+		for _, f := range events {
+			f(now)
+			l.act(now)
+		}
+		l.m.tick(now)
+		l.act(now)
+		wait := time.Hour
+		if at := l.m.wakeAt(); !at.IsZero() {
+			wait = max(at.Sub(now), 0)
+		}
+		timer.Reset(wait)
+		select {
+		case <-l.wake:
+		case <-timer.C:
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// recover gives the machine what the former holder left.
+func (l *loop) recover(tk *taking) {
+	now := time.Now()
+	for session, rows := range bySession(tk.rows) {
+		var entries []*entry
+		drops := make(map[int64]*fault.Error)
+		for _, r := range rows {
+			bd, err := decodeBody(r.id, r.body)
+			if err != nil {
+				// Nothing after it can be sent either: its seqs would be missing.
+				l.box.cfg.Logger.Error("a row with seqs is damaged", "outbox", l.box.id, "batch", r.id, "error", err)
+				bd = &body{ops: []opRow{{id: r.id, method: ledger.MethodVoid}}}
+			}
+			e := l.entry(r, bd, uint64(*r.first))
+			if err != nil {
+				e.problem = fault.Internal.Because(err, "the row of batch %s is damaged", r.id)
+			}
+			if e.hold, err = l.holdOf(r.session, bd); err != nil {
+				l.cancel(err)
+				return
+			}
+			if r.dropping {
+				drops[r.num] = nil
+			}
+			entries = append(entries, e)
+		}
+		st := tk.streams[session]
+		l.m.recovered(session, entries, l.making(st), drops, now)
+	}
+	l.m.found(tk.waiting, now)
+	l.act(now)
+}
+
+// holdOf is the lowest seq of its own stream that an unfinished batch refers to.
+func (l *loop) holdOf(session string, bd *body) (hold uint64, err error) {
+	if !refersOutside(bd) {
+		return 0, nil
+	}
+	inside := make(map[string]bool)
+	err = l.box.db.read(l.ctx, func(q querier) error {
+		for i := range bd.ops {
+			for _, id := range bd.ops[i].needs() {
+				if inside[id] {
+					continue
+				}
+				r, other, place, err := l.box.t.findOp(l.ctx, q, id, "")
+				if err != nil {
+					return err
+				}
+				if r == nil || r.session != session || !r.sequenced() {
+					continue
+				}
+				r.state = rowPending // its seq is wanted, finished or not
+				e, err := r.earlier(other, place)
+				if err != nil {
+					return err
+				}
+				if e.seq > 0 && (hold == 0 || e.seq < hold) {
+					hold = e.seq
+				}
+			}
+			inside[bd.ops[i].id] = true
+		}
+		return nil
+	})
+	return hold, err
+}
+
+func (l *loop) making(st streamRow) route {
+	if st.spaceRef == "" {
+		return route{}
+	}
+	return route{ref: st.ownerRef, space: st.spaceRef}
+}
+
+// entry is a row as the machine holds it.
+func (l *loop) entry(r *batchRow, bd *body, first uint64) *entry {
+	e := &entry{num: r.num, id: r.id, session: r.session, via: r.via, first: first, n: bd.travelling(), bytes: len(r.body),
+		body: bd, marked: r.state == rowInFlight, attempts: r.attempts}
+	l.find(e)
+	e.wire = wire(e)
+	return e
+}
+
+// find sets how an entry is sent, or why it cannot be.
+func (l *loop) find(e *entry) {
+	to, err := l.box.routeOf(l.ctx, e.session, e.via, e.body)
+	e.route, e.problem = to, nil
+	if err != nil {
+		_, e.problem = judge(err)
+	}
+}
+
+// wire is the batch as it is sent.
+func wire(e *entry) *ledger.Batch {
+	b := &ledger.Batch{Session: e.session, BatchID: e.id, Atomic: e.body.atomic, Ops: make([]ledger.Intent, 0, e.n)}
+	for i := range e.body.ops {
+		op := &e.body.ops[i]
+		if !op.travels() {
+			continue
+		}
+		in := ledger.Intent{OpID: op.id, BatchID: e.id, Seq: e.first + uint64(len(b.Ops)), Session: e.session, Atomic: e.body.atomic}
+		if op.void {
+			in.Method = ledger.MethodVoid
+		} else {
+			in.Method, in.Args, in.DependsOn, in.Expected = op.method, op.args, op.deps, op.expected
+		}
+		b.Ops = append(b.Ops, in)
+	}
+	return b
+}
+
+// act does what the machine asks for.
+func (l *loop) act(now time.Time) {
+	for i := 0; i < len(l.m.out); i++ { // doing one may add others
+		l.one(l.m.out[i], now)
+	}
+	clear(l.m.out)
+	l.m.out = l.m.out[:0]
+}
+
+func (l *loop) one(a action, now time.Time) {
+	b := l.box
+	switch a.kind {
+	case actLook:
+		b.load(a.session, 0, lookBytes, func(ld loaded, err error) { l.loaded(a.session, ld, err) })
+	case actLoad:
+		b.load(a.session, a.batches, a.bytes, func(ld loaded, err error) { l.loaded(a.session, ld, err) })
+	case actOpen:
+		l.open(a)
+	case actClose:
+		if c := l.conns[a.session]; c != nil && c.number == a.conn {
+			l.drop(a.session, c)
+		}
+	case actSend:
+		l.send(a)
+	case actAck:
+		if c := l.conns[a.session]; c != nil && c.stream != nil {
+			c.stream.Acknowledge(a.through)
+		}
+	case actFinish:
+		e := a.entry
+		crashpoint.Hit(crashpoint.OutboxAckBefore)
+		outs := e.body.outcomes(a.answer)
+		b.told.tell(e.id, outs)
+		b.store(e, outs, a.route, func() {
+			l.post(func(now time.Time) {
+				l.m.storedThrough(e.session, e.last(), now)
+				l.m.finished(e.id, now)
+			})
+		})
+	case actNote:
+		text, at := a.err.Error(), b.wallTime(now, a.at)
+		notes := make([]entry, len(a.entries))
+		for i, e := range a.entries {
+			notes[i] = entry{num: e.num, attempts: e.attempts}
+		}
+		b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
+			for _, e := range notes {
+				b.t.note(q, e.num, e.attempts, at, text)
+			}
+			return nil
+		}})
+	case actMark:
+		b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
+			b.t.markSent(q, a.entry.num)
+			return nil
+		}})
+	case actStop:
+		code, reason := fault.None, ""
+		if a.err != nil {
+			code, reason = a.err.Code, a.err.Error()
+			b.cfg.Logger.Error("a stream stands still until someone decides", "outbox", b.id, "session", a.session, "reason", reason)
+		}
+		b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
+			b.t.stop(q, a.session, code, reason)
+			return nil
+		}})
+	case actRaise:
+		l.raise()
+	case actSettle:
+		l.settle(a)
+	case actFenced:
+		l.cancel(fmt.Errorf("%w: %w", errServerFenced, a.err))
+	}
+}
+
+// lookBytes bounds what one look reads.
+const lookBytes = 256 << 10
+
+// wallTime turns a time of the loop's clock into one for people.
+func (b *Box) wallTime(now, at time.Time) int64 {
+	if at.IsZero() {
+		return 0
+	}
+	return b.cfg.Now().Add(at.Sub(now)).UnixMilli()
+}

@@ -1,0 +1,280 @@
+package outbox
+
+// SQLite: one file, WAL, every commit synced. One connection writes; others
+// read. Several processes may have the file open.
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/migrations"
+	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
+)
+
+// busyTimeout is how long a transaction waits for another process's.
+const busyTimeout = 10 * time.Second
+
+// OpenSQLite opens the outbox in the file at path and makes it (mode 0600) if it
+// is not there. Several processes may have it open. Its errors name no path.
+func OpenSQLite(ctx context.Context, path string, cfg Config) (*Box, error) {
+	cfg = cfg.withDefaults(100 * time.Millisecond)
+	db, err := openSQLite(ctx, path, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open outbox: %w", err)
+	}
+	return newBox(ctx, db, defaultName, cfg)
+}
+
+// sqliteDB is the SQLite dialect.
+type sqliteDB struct {
+	clock func() time.Time
+	poll  time.Duration
+	mark  string // path of the file whose lock says that a sender lives
+
+	pool   *sql.DB // for everything but writing
+	single *sql.DB
+	writer *sql.Conn
+	stmts  map[string]*sql.Stmt // of writer; used by one goroutine at a time
+}
+
+func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err error) {
+	path, err = filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	// SQLite gives the -wal and -shm files the mode of the database.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, sqliteFailure(withoutPath(err))
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		err = f.Chmod(0o600)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, withoutPath(err)
+	}
+	pragmas := url.Values{"_pragma": {
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "journal_mode(wal)", "synchronous(full)"}}
+	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath(), RawQuery: pragmas.Encode()}).String()
+
+	db := &sqliteDB{clock: cfg.Now, poll: cfg.Poll, mark: path + ".sender", stmts: make(map[string]*sql.Stmt)}
+	defer func() {
+		if err != nil {
+			_ = db.close()
+		}
+	}()
+	if db.pool, err = sql.Open("sqlite", dsn); err != nil {
+		return nil, err
+	}
+	db.pool.SetMaxOpenConns(4)
+	db.pool.SetMaxIdleConns(2)
+	if err := migrations.Up(ctx, db.pool, outboxsql.SQLite); err != nil {
+		return nil, sqliteFailure(err)
+	}
+	if db.single, err = sql.Open("sqlite", dsn); err != nil {
+		return nil, err
+	}
+	if db.writer, err = db.single.Conn(ctx); err != nil {
+		return nil, sqliteFailure(err)
+	}
+	return db, nil
+}
+
+// withoutPath keeps the cause of a file error and leaves out where.
+func withoutPath(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return fmt.Errorf("%s: %w", pe.Op, pe.Err)
+	}
+	return err
+}
+
+// sqliteFailure gives an error the code that fits.
+func sqliteFailure(err error) error {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch code := e.Code(); {
+	case code == sqlite3.SQLITE_CONSTRAINT_UNIQUE || code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+		return errUnique
+	case code&0xff == sqlite3.SQLITE_FULL:
+		return fault.DiskFull.Because(err, "no space left where the outbox is: nothing was committed; free some and try again")
+	case code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED:
+		return fault.Unavailable.Because(err, "another process kept the outbox locked for %s", busyTimeout)
+	case code&0xff == sqlite3.SQLITE_CORRUPT || code&0xff == sqlite3.SQLITE_NOTADB:
+		return fault.Internal.Because(err, "the outbox's file is damaged or is none")
+	case code&0xff == sqlite3.SQLITE_READONLY || code&0xff == sqlite3.SQLITE_CANTOPEN || code&0xff == sqlite3.SQLITE_PERM:
+		return fault.Usage.Because(err, "the outbox's file cannot be written: check its folder and who owns it")
+	}
+	return err
+}
+
+func (d *sqliteDB) write(ctx context.Context, f func(querier) error) (ambiguous bool, err error) {
+	q := &sqliteTx{ctx: ctx, prepare: d.prepared}
+	if _, err := q.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return false, err
+	}
+	if err = f(q); err == nil {
+		err = q.err
+	}
+	if err == nil {
+		_, err = q.exec(ctx, "COMMIT")
+	}
+	if err != nil {
+		// After a full disk SQLite may have rolled back by itself.
+		_, _ = q.exec(context.WithoutCancel(ctx), "ROLLBACK")
+		return false, err
+	}
+	return false, nil
+}
+
+// prepared keeps the writer's statements.
+func (d *sqliteDB) prepared(ctx context.Context, text string) (*sql.Stmt, error) {
+	if s := d.stmts[text]; s != nil {
+		return s, nil
+	}
+	s, err := d.writer.PrepareContext(ctx, text)
+	if err == nil {
+		d.stmts[text] = s
+	}
+	return s, err
+}
+
+func (d *sqliteDB) read(ctx context.Context, f func(querier) error) (err error) {
+	tx, err := d.pool.BeginTx(ctx, nil)
+	if err != nil {
+		return sqliteFailure(err)
+	}
+	defer func() { _ = tx.Rollback() }() // it changed nothing
+	return f(&sqliteRead{tx})
+}
+
+func (d *sqliteDB) shareLease(querier, int64)                       {}
+func (d *sqliteDB) takeLease(context.Context, querier, int64) error { return nil }
+func (d *sqliteDB) now(context.Context, querier) (int64, error)     { return d.clock().UnixMilli(), nil }
+func (d *sqliteDB) notify(querier, string)                          {}
+func (d *sqliteDB) lockRows() string                                { return "" }
+func (d *sqliteDB) alone(int64) (release func(), held, known bool)  { return lockFile(d.mark) }
+
+// watch asks SQLite whether the file has changed, which costs next to nothing.
+func (d *sqliteDB) watch(ctx context.Context, _ string, changed func()) {
+	tick := time.NewTicker(d.poll)
+	defer tick.Stop()
+	conn, err := d.pool.Conn(ctx)
+	if err == nil {
+		defer func() { _ = conn.Close() }()
+	}
+	last := int64(-1)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		version := last + 1 // if in doubt, look
+		if err == nil {
+			_ = conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version)
+		}
+		if version != last {
+			last = version
+			changed()
+		}
+	}
+}
+
+func (d *sqliteDB) close() error {
+	var errs []error
+	if d.writer != nil {
+		for _, s := range d.stmts {
+			errs = append(errs, s.Close())
+		}
+		errs = append(errs, d.writer.Close())
+	}
+	for _, p := range []*sql.DB{d.single, d.pool} {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sqliteTx runs statements at once, also those that could wait.
+type sqliteTx struct {
+	ctx     context.Context
+	prepare func(context.Context, string) (*sql.Stmt, error)
+	err     error // the first of later
+}
+
+func (q *sqliteTx) later(text string, args []any, one func(scanner) error) {
+	if q.err != nil {
+		return
+	}
+	if one == nil {
+		_, q.err = q.exec(q.ctx, text, args...)
+		return
+	}
+	s, err := q.prepare(q.ctx, text)
+	if err == nil {
+		err = one(s.QueryRowContext(q.ctx, args...).Scan)
+	}
+	q.err = sqliteFailure(err)
+}
+
+func (q *sqliteTx) exec(ctx context.Context, text string, args ...any) (int64, error) {
+	s, err := q.prepare(ctx, text)
+	if err != nil {
+		return 0, sqliteFailure(err)
+	}
+	res, err := s.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, sqliteFailure(err)
+	}
+	return res.RowsAffected()
+}
+
+func (q *sqliteTx) query(ctx context.Context, text string, args []any, each func(scanner) error) error {
+	s, err := q.prepare(ctx, text)
+	if err != nil {
+		return sqliteFailure(err)
+	}
+	rows, err := s.QueryContext(ctx, args...)
+	return eachRow(rows, err, each)
+}
+
+// sqliteRead runs statements in a reading transaction.
+type sqliteRead struct{ tx *sql.Tx }
+
+func (q *sqliteRead) later(string, []any, func(scanner) error) {
+	panic("outbox: a write while reading")
+}
+
+func (q *sqliteRead) exec(context.Context, string, ...any) (int64, error) {
+	panic("outbox: a write while reading")
+}
+
+func (q *sqliteRead) query(ctx context.Context, text string, args []any, each func(scanner) error) error {
+	rows, err := q.tx.QueryContext(ctx, text, args...)
+	return eachRow(rows, err, each)
+}
+
+func eachRow(rows *sql.Rows, err error, each func(scanner) error) error {
+	if err != nil {
+		return sqliteFailure(err)
+	}
+	for err == nil && rows.Next() {
+		err = each(rows.Scan)
+	}
+	return sqliteFailure(errors.Join(err, rows.Err(), rows.Close()))
+}

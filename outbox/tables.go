@@ -1,0 +1,485 @@
+package outbox
+
+// The SQL that both databases share, each statement beside what scans it.
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Values of a batch row's state. In flight counts only with a seq.
+const (
+	rowPending = iota
+	rowInFlight
+	rowFinished
+)
+
+// batchRow is one row of mooring_outbox_batch.
+type batchRow struct {
+	num       int64
+	id        string
+	session   string
+	via       string
+	state     int
+	first     *int64 // nil: no seq yet; 0: finished without ever being sent
+	ops       int
+	bytes     int64
+	created   int64
+	finished  int64
+	attempts  int
+	nextRetry int64
+	dropping  bool
+	lastError string
+	body      []byte
+	outcomes  []byte
+}
+
+// sequenced says whether the row has seqs.
+func (r *batchRow) sequenced() bool { return r.first != nil && *r.first > 0 }
+
+const batchColumns = `num, batch, session, via, state, first_seq, ops, bytes, created_at, finished_at,
+	attempts, next_retry_at, dropping, last_error, body, outcomes`
+
+func scanBatch(scan scanner) (*batchRow, error) {
+	var r batchRow
+	var dropping int
+	err := scan(&r.num, &r.id, &r.session, &r.via, &r.state, &r.first, &r.ops, &r.bytes, &r.created, &r.finished,
+		&r.attempts, &r.nextRetry, &dropping, &r.lastError, &r.body, &r.outcomes)
+	r.dropping = dropping != 0
+	return &r, err
+}
+
+// tables are the statements of one outbox.
+type tables struct {
+	db  database
+	box int64
+}
+
+// boxRow is the outbox's own row.
+type boxRow struct {
+	id          string
+	secret      []byte
+	incarnation int64
+	holder      string
+	leaseUntil  int64
+	low         int64
+	drops       int64
+}
+
+const sqlBox = `SELECT id, secret, incarnation, holder, lease_until, low, drops FROM mooring_outbox WHERE box = $1`
+
+func (t *tables) readBox(ctx context.Context, q querier, lock string) (boxRow, error) {
+	var b boxRow
+	found := false
+	err := q.query(ctx, sqlBox+lock, []any{t.box}, func(scan scanner) error {
+		found = true
+		return scan(&b.id, &b.secret, &b.incarnation, &b.holder, &b.leaseUntil, &b.low, &b.drops)
+	})
+	if err == nil && !found {
+		err = fault.NotFound.With("the outbox is gone from its database")
+	}
+	return b, err
+}
+
+const sqlInsertBox = `INSERT INTO mooring_outbox (name, id, secret) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING`
+
+const sqlBoxNamed = `SELECT box, id, secret FROM mooring_outbox WHERE name = $1`
+
+// openBox finds or makes the outbox called name.
+func openBox(ctx context.Context, db database, name, id string, secret []byte) (box int64, b boxRow, err error) {
+	find := func(q querier) error {
+		return q.query(ctx, sqlBoxNamed, []any{name}, func(scan scanner) error { return scan(&box, &b.id, &b.secret) })
+	}
+	if err := db.read(ctx, find); err != nil || box != 0 {
+		return box, b, err
+	}
+	_, err = db.write(ctx, func(q querier) error {
+		if _, err := q.exec(ctx, sqlInsertBox, name, id, secret); err != nil {
+			return err
+		}
+		return find(q)
+	})
+	return box, b, err
+}
+
+// The seq goes in only if the lease is still ours and no row of the session waits
+// for one: then this row waits behind it.
+const sqlInsertBatch = `INSERT INTO mooring_outbox_batch (box, batch, session, via, ops, bytes, created_at, body, state, first_seq)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, (
+		SELECT CAST($10 AS BIGINT) FROM mooring_outbox WHERE box = $1 AND holder = $11 AND NOT EXISTS (
+			SELECT 1 FROM mooring_outbox_batch WHERE box = $1 AND session = $3 AND first_seq IS NULL)))
+	RETURNING num, first_seq`
+
+// insertBatch writes a new row, with seqs from first if that is not 0. got is
+// called with its num and whether it got them. An id that is there already
+// fails the transaction with errUnique.
+func (t *tables) insertBatch(q querier, r *batchRow, first uint64, holder string, got func(num int64, sequenced bool)) {
+	var give *int64
+	state := rowPending
+	if first > 0 {
+		f := int64(first)
+		give, state = &f, rowInFlight
+	}
+	q.later(sqlInsertBatch, []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, state, give, holder},
+		func(scan scanner) error {
+			var num int64
+			var seq *int64
+			if err := scan(&num, &seq); err != nil {
+				return err
+			}
+			got(num, seq != nil)
+			return nil
+		})
+}
+
+const sqlInsertFinished = `INSERT INTO mooring_outbox_batch (box, batch, session, via, ops, bytes, created_at, body, state, first_seq,
+		finished_at, failed, skipped, voided, outcomes)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, $7, $10, $11, $12, $13)`
+
+// insertFinished writes a row all of whose ops were decided here already.
+func (t *tables) insertFinished(q querier, r *batchRow, n tally) {
+	q.later(sqlInsertFinished, []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, rowFinished,
+		n.failed, n.skipped, n.voided, r.outcomes}, nil)
+}
+
+// The caller's transaction must not be broken by a key that is there already.
+const sqlInsertQuiet = `INSERT INTO mooring_outbox_batch (box, batch, session, via, ops, bytes, created_at, body)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (box, batch) DO NOTHING`
+
+const sqlInsertOp = `INSERT INTO mooring_outbox_op (box, op, batch) VALUES ($1, $2, $3)`
+
+func (t *tables) nameOp(q querier, op, batch string) {
+	q.later(sqlInsertOp, []any{t.box, op, batch}, nil)
+}
+
+const sqlInsertRetry = `INSERT INTO mooring_outbox_retry (box, op, next) VALUES ($1, $2, $3)`
+
+func (t *tables) nameRetry(q querier, op, next string) {
+	q.later(sqlInsertRetry, []any{t.box, op, next}, nil)
+}
+
+const (
+	sqlRetry   = `SELECT next FROM mooring_outbox_retry WHERE box = $1 AND op = $2`
+	sqlBatch   = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND batch = $2`
+	sqlBatchOf = `SELECT batch FROM mooring_outbox_op WHERE box = $1 AND op = $2`
+)
+
+// retryOf gives the op that stands for op, "" if none does.
+func (t *tables) retryOf(ctx context.Context, q querier, op string) (next string, err error) {
+	err = q.query(ctx, sqlRetry, []any{t.box, op}, func(scan scanner) error { return scan(&next) })
+	return next, err
+}
+
+// batch reads one row by its batch id; nil if it is not there. lock is "" or the
+// dialect's lockRows.
+func (t *tables) batch(ctx context.Context, q querier, id, lock string) (*batchRow, error) {
+	return t.one(ctx, q, sqlBatch+lock, t.box, id)
+}
+
+const sqlBatchNum = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num = $2`
+
+func (t *tables) batchNum(ctx context.Context, q querier, num int64, lock string) (*batchRow, error) {
+	return t.one(ctx, q, sqlBatchNum+lock, t.box, num)
+}
+
+func (t *tables) one(ctx context.Context, q querier, sql string, args ...any) (r *batchRow, err error) {
+	err = q.query(ctx, sql, args, func(scan scanner) (err error) {
+		r, err = scanBatch(scan)
+		return err
+	})
+	return r, err
+}
+
+// findOp reads the row that holds op, decoded, and op's place in it; a nil row
+// if there is none.
+func (t *tables) findOp(ctx context.Context, q querier, op, lock string) (*batchRow, *body, int, error) {
+	ids := make([]string, 0, 2)
+	if id := batchOf(op); id != "" {
+		ids = append(ids, id)
+	}
+	named := false
+	for len(ids) > 0 || !named {
+		if len(ids) == 0 {
+			named = true
+			err := q.query(ctx, sqlBatchOf, []any{t.box, op}, func(scan scanner) error {
+				var id string
+				err := scan(&id)
+				ids = append(ids, id)
+				return err
+			})
+			if err != nil {
+				return nil, nil, 0, err
+			}
+			continue
+		}
+		r, err := t.batch(ctx, q, ids[0], lock)
+		ids = ids[1:]
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		if r == nil {
+			continue
+		}
+		b, err := decodeBody(r.id, r.body)
+		if err != nil {
+			return nil, nil, 0, fault.Internal.Because(err, "the row of op %s is damaged", op)
+		}
+		for i := range b.ops {
+			if b.ops[i].id == op {
+				return r, b, i, nil
+			}
+		}
+	}
+	return nil, nil, 0, nil
+}
+
+const (
+	sqlWaitingSizes = `SELECT num, bytes FROM mooring_outbox_batch
+		WHERE box = $1 AND session = $2 AND first_seq IS NULL ORDER BY num LIMIT $3`
+	sqlWaiting = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
+		WHERE box = $1 AND session = $2 AND first_seq IS NULL AND num <= $3 ORDER BY num`
+)
+
+// waiting reads and locks the session's first rows without a seq: at most limit,
+// and no more than one beyond so many bytes. more says that there are others.
+func (t *tables) waiting(ctx context.Context, q querier, session string, limit, bytes int) (rows []*batchRow, more bool, err error) {
+	n, last := 0, int64(-1)
+	err = q.query(ctx, sqlWaitingSizes, []any{t.box, session, limit + 1}, func(scan scanner) error {
+		var num, size int64
+		if err := scan(&num, &size); err != nil {
+			return err
+		}
+		if n++; n > limit || n > 1 && bytes <= 0 {
+			more = true
+			return nil
+		}
+		bytes -= int(size)
+		last = num
+		return nil
+	})
+	if err != nil || n == 0 {
+		return nil, false, err
+	}
+	rows, err = t.many(ctx, q, sqlWaiting+t.db.lockRows(), t.box, session, last)
+	return rows, more, err
+}
+
+func (t *tables) many(ctx context.Context, q querier, sql string, args ...any) (rows []*batchRow, err error) {
+	err = q.query(ctx, sql, args, func(scan scanner) error {
+		r, err := scanBatch(scan)
+		rows = append(rows, r)
+		return err
+	})
+	return rows, err
+}
+
+// A step down the index for every session, not for every row.
+const sqlWaitingSessions = `WITH RECURSIVE s (session) AS (
+		SELECT (SELECT MIN(session) FROM mooring_outbox_batch WHERE box = $1 AND first_seq IS NULL)
+	UNION ALL
+		SELECT (SELECT MIN(b.session) FROM mooring_outbox_batch b
+			WHERE b.box = $1 AND b.first_seq IS NULL AND b.session > s.session)
+		FROM s WHERE s.session IS NOT NULL)
+	SELECT session FROM s WHERE session IS NOT NULL`
+
+// waitingSessions lists the sessions that have rows without a seq.
+func (t *tables) waitingSessions(ctx context.Context, q querier) (sessions []string, err error) {
+	err = q.query(ctx, sqlWaitingSessions, []any{t.box}, func(scan scanner) error {
+		var s string
+		err := scan(&s)
+		sessions = append(sessions, s)
+		return err
+	})
+	return sessions, err
+}
+
+const sqlGiveSeq = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4, body = $5, bytes = $6 WHERE box = $1 AND num = $2`
+
+func (t *tables) giveSeq(q querier, num int64, first uint64, body []byte) {
+	q.later(sqlGiveSeq, []any{t.box, num, int64(first), rowInFlight, body, len(body)}, nil)
+}
+
+const sqlSetBody = `UPDATE mooring_outbox_batch SET body = $3, bytes = $4, dropping = $5 WHERE box = $1 AND num = $2`
+
+func (t *tables) setBody(q querier, num int64, body []byte, dropping bool) {
+	flag := 0
+	if dropping {
+		flag = 1
+	}
+	q.later(sqlSetBody, []any{t.box, num, body, len(body), flag}, nil)
+}
+
+const sqlLower = `UPDATE mooring_outbox SET low = $2 WHERE box = $1 AND low > $2`
+
+// lower brings the mark below which all rows with a seq are finished down.
+func (t *tables) lower(q querier, num int64) { q.later(sqlLower, []any{t.box, num}, nil) }
+
+const sqlRaiseLow = `UPDATE mooring_outbox SET low = COALESCE(
+		(SELECT MIN(num) FROM mooring_outbox_batch WHERE box = $1 AND num >= mooring_outbox.low AND state < 2),
+		(SELECT MAX(num) + 1 FROM mooring_outbox_batch WHERE box = $1), low)
+	WHERE box = $1 AND holder = $2`
+
+// raiseLow moves the mark up to the first unfinished row. Only the sender may,
+// in the goroutine that gives out seqs.
+func (t *tables) raiseLow(q querier, holder string) {
+	q.later(sqlRaiseLow, []any{t.box, holder}, nil)
+}
+
+// tally counts how a batch's ops ended; what is left over was applied.
+type tally struct{ failed, skipped, voided int }
+
+const (
+	sqlFinish = `UPDATE mooring_outbox_batch SET state = 2, finished_at = $3, failed = $4, skipped = $5, voided = $6,
+			attempts = $7, outcomes = $8, first_seq = COALESCE(first_seq, 0), next_retry_at = 0, dropping = 0
+		WHERE box = $1 AND num = $2 AND state < 2`
+	sqlFinishBody = `UPDATE mooring_outbox_batch SET state = 2, finished_at = $3, failed = $4, skipped = $5, voided = $6,
+			attempts = $7, outcomes = $8, first_seq = COALESCE(first_seq, 0), next_retry_at = 0, dropping = 0, body = $9
+		WHERE box = $1 AND num = $2 AND state < 2`
+)
+
+// finish stores a batch's outcomes, and another body if that is not nil. A row
+// that is finished already stays as it is.
+func (t *tables) finish(q querier, num, at int64, n tally, attempts int, outcomes, body []byte) {
+	args := []any{t.box, num, at, n.failed, n.skipped, n.voided, attempts, outcomes}
+	if body == nil {
+		q.later(sqlFinish, args, nil)
+		return
+	}
+	q.later(sqlFinishBody, append(args, body), nil)
+}
+
+const sqlMarkSent = `UPDATE mooring_outbox_batch SET state = 1 WHERE box = $1 AND num = $2 AND state = 0`
+
+func (t *tables) markSent(q querier, num int64) { q.later(sqlMarkSent, []any{t.box, num}, nil) }
+
+const sqlNote = `UPDATE mooring_outbox_batch SET attempts = $3, next_retry_at = $4, last_error = $5
+	WHERE box = $1 AND num = $2 AND state < 2`
+
+// note keeps why a row is not through yet.
+func (t *tables) note(q querier, num int64, attempts int, nextRetry int64, lastError string) {
+	q.later(sqlNote, []any{t.box, num, attempts, nextRetry, lastError}, nil)
+}
+
+// streamRow is one row of mooring_outbox_stream.
+type streamRow struct {
+	lastSeq  uint64
+	spaceRef string
+	ownerRef string
+}
+
+const sqlStream = `SELECT last_seq, space_ref, owner_ref FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
+
+// stream reads a stream's row; the zero row if it has none.
+func (t *tables) stream(ctx context.Context, q querier, session string) (s streamRow, err error) {
+	err = q.query(ctx, sqlStream, []any{t.box, session}, func(scan scanner) error {
+		var last int64
+		err := scan(&last, &s.spaceRef, &s.ownerRef)
+		s.lastSeq = uint64(last)
+		return err
+	})
+	return s, err
+}
+
+const sqlReached = `INSERT INTO mooring_outbox_stream (box, session, last_seq) VALUES ($1, $2, $3)
+	ON CONFLICT (box, session) DO UPDATE SET last_seq = excluded.last_seq
+	WHERE mooring_outbox_stream.last_seq < excluded.last_seq`
+
+// reached keeps the last seq whose outcome is stored.
+func (t *tables) reached(q querier, session string, seq uint64) {
+	q.later(sqlReached, []any{t.box, session, int64(seq)}, nil)
+}
+
+const sqlCreating = `INSERT INTO mooring_outbox_stream (box, session, space_ref, owner_ref) VALUES ($1, $2, $3, $4)
+	ON CONFLICT (box, session) DO UPDATE SET space_ref = excluded.space_ref, owner_ref = excluded.owner_ref`
+
+// creating keeps through which refs a session is reached whose create did not apply.
+func (t *tables) creating(q querier, session, spaceRef, ownerRef string) {
+	q.later(sqlCreating, []any{t.box, session, spaceRef, ownerRef}, nil)
+}
+
+const sqlStop = `INSERT INTO mooring_outbox_stream (box, session, stopped, reason) VALUES ($1, $2, $3, $4)
+	ON CONFLICT (box, session) DO UPDATE SET stopped = excluded.stopped, reason = excluded.reason`
+
+// stop keeps why a stream was stopped; None: it runs.
+func (t *tables) stop(q querier, session string, code fault.Code, reason string) {
+	q.later(sqlStop, []any{t.box, session, int(code), reason}, nil)
+}
+
+// The lease.
+const (
+	sqlTakeLease = `UPDATE mooring_outbox SET holder = $2, lease_until = $3, incarnation = incarnation + $4 WHERE box = $1`
+	sqlRenew     = `UPDATE mooring_outbox SET lease_until = $3 WHERE box = $1 AND holder = $2`
+	sqlRaise     = `UPDATE mooring_outbox SET incarnation = incarnation + 1 WHERE box = $1 AND holder = $2`
+	sqlRelease   = `UPDATE mooring_outbox SET holder = '', lease_until = 0 WHERE box = $1 AND holder = $2`
+	sqlReset     = `UPDATE mooring_outbox_batch SET state = 0 WHERE box = $1 AND state = 1 AND num >= $2`
+	sqlResume    = `UPDATE mooring_outbox_stream SET stopped = 0, reason = '' WHERE box = $1 AND stopped <> 0`
+)
+
+const sqlUnfinished = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
+	WHERE box = $1 AND num >= $2 AND state < 2 AND first_seq > 0 ORDER BY num`
+
+// unfinished reads the rows that have seqs and no outcomes, from num low on.
+func (t *tables) unfinished(ctx context.Context, q querier, low int64) ([]*batchRow, error) {
+	return t.many(ctx, q, sqlUnfinished, t.box, low)
+}
+
+const sqlDropping = `SELECT num, session FROM mooring_outbox_batch
+	WHERE box = $1 AND num >= $2 AND state < 2 AND dropping <> 0 AND first_seq > 0`
+
+// drop is a row with a seq in which an op is to be dropped.
+type drop struct {
+	num     int64
+	session string
+}
+
+func (t *tables) dropping(ctx context.Context, q querier, low int64) (drops []drop, err error) {
+	err = q.query(ctx, sqlDropping, []any{t.box, low}, func(scan scanner) error {
+		var d drop
+		err := scan(&d.num, &d.session)
+		drops = append(drops, d)
+		return err
+	})
+	return drops, err
+}
+
+const sqlAskDrop = `UPDATE mooring_outbox SET drops = drops + 1 WHERE box = $1`
+
+const sqlUsage = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(bytes), 0) FROM mooring_outbox_batch WHERE box = $1 AND state < 2
+	AND (num >= (SELECT low FROM mooring_outbox WHERE box = $1) OR first_seq IS NULL)`
+
+// usage counts unfinished ops and their bytes.
+func (t *tables) usage(ctx context.Context, q querier) (ops, bytes int64, err error) {
+	err = q.query(ctx, sqlUsage, []any{t.box}, func(scan scanner) error { return scan(&ops, &bytes) })
+	return ops, bytes, err
+}
+
+// The newest row stays, so that nums only rise (SQLite gives the highest + 1).
+const (
+	sqlOld = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND state = 2 AND finished_at < $2
+		AND num < (SELECT MAX(num) FROM mooring_outbox_batch WHERE box = $1) ORDER BY num LIMIT $3`
+	sqlDeleteBatch = `DELETE FROM mooring_outbox_batch WHERE box = $1 AND num = $2`
+	sqlDeleteOps   = `DELETE FROM mooring_outbox_op WHERE box = $1 AND op = $2`
+	sqlDeleteRetry = `DELETE FROM mooring_outbox_retry WHERE box = $1 AND op = $2`
+)
+
+// sweep removes up to limit finished rows from before a time and tells how many.
+func (t *tables) sweep(ctx context.Context, q querier, before int64, limit int) (int, error) {
+	rows, err := t.many(ctx, q, sqlOld, t.box, before, limit)
+	if err != nil {
+		return 0, fmt.Errorf("sweep: %w", err)
+	}
+	for _, r := range rows {
+		if b, err := decodeBody(r.id, r.body); err == nil {
+			for i := range b.ops {
+				if op := &b.ops[i]; !isDerived(r.id, i, op.id) {
+					q.later(sqlDeleteOps, []any{t.box, op.id}, nil)
+				}
+				q.later(sqlDeleteRetry, []any{t.box, b.ops[i].id}, nil)
+			}
+		}
+		q.later(sqlDeleteBatch, []any{t.box, r.num}, nil)
+	}
+	return len(rows), nil
+}

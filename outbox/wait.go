@@ -1,0 +1,208 @@
+package outbox
+
+// Waiting for outcomes, in any process.
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// notices tell those who wait in this process, as soon as an answer has arrived.
+type notices struct {
+	mu      sync.Mutex
+	waiting map[string][]chan []ledger.Outcome
+	any     chan struct{} // closed and replaced when something finishes
+}
+
+// add registers a waiter for a batch.
+func (n *notices) add(batch string) (ch chan []ledger.Outcome, remove func()) {
+	ch = make(chan []ledger.Outcome, 1)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.waiting == nil {
+		n.waiting = make(map[string][]chan []ledger.Outcome)
+	}
+	n.waiting[batch] = append(n.waiting[batch], ch)
+	return ch, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for i, c := range n.waiting[batch] {
+			if c == ch {
+				n.waiting[batch] = append(n.waiting[batch][:i], n.waiting[batch][i+1:]...)
+				break
+			}
+		}
+		if len(n.waiting[batch]) == 0 {
+			delete(n.waiting, batch)
+		}
+	}
+}
+
+// tell gives a batch's outcomes to those who wait; nil makes them look in the
+// database.
+func (n *notices) tell(batch string, outs []ledger.Outcome) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, ch := range n.waiting[batch] {
+		select {
+		case ch <- outs:
+		default: // told already
+		}
+	}
+	delete(n.waiting, batch)
+	if n.any != nil {
+		close(n.any)
+		n.any = nil
+	}
+}
+
+// next is closed when the next batch finishes in this process.
+func (n *notices) next() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.any == nil {
+		n.any = make(chan struct{})
+	}
+	return n.any
+}
+
+// Polling for what another process stores begins often and slows down.
+const (
+	pollFirst = 10 * time.Millisecond
+	pollMost  = 250 * time.Millisecond
+)
+
+// Wait blocks until every op of the batch has its outcome, and gives them in
+// order; the same ones in every process, for as long as the ticket lasts. It may
+// give them as soon as they have arrived, a moment before they are stored here:
+// after a crash in between the server gives them again, word for word. The
+// outcomes carry no digests. NotFound for a batch that is not in the outbox.
+func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) {
+	leave, err := b.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	ctx, cancel := b.during(ctx)
+	defer cancel()
+	ch, remove := b.told.add(batch)
+	defer func() { remove() }()
+	pause := pollFirst
+	for {
+		outs, finished, err := b.outcomes(ctx, batch)
+		if err != nil || finished {
+			return outs, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case outs := <-ch:
+			timer.Stop()
+			if outs != nil {
+				return append([]ledger.Outcome(nil), outs...), nil
+			}
+			remove()
+			ch, remove = b.told.add(batch)
+		case <-timer.C:
+			pause = min(2*pause, pollMost)
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, canceled(ctx.Err())
+		}
+	}
+}
+
+// outcomes reads a finished batch's outcomes.
+func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome, finished bool, err error) {
+	err = b.read(ctx, "wait", func(ctx context.Context, q querier) error {
+		r, err := b.t.batch(ctx, q, batch, "")
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			return fault.NotFound.With("batch %s is not in this outbox: tickets last %s after the batch is finished", clip(batch), b.cfg.Keep)
+		}
+		if finished = r.state == rowFinished; !finished {
+			return nil
+		}
+		bd, err := decodeBody(r.id, r.body)
+		if err == nil {
+			outs, err = decodeOutcomes(r.outcomes, bd.ops)
+		}
+		if err != nil {
+			return fault.Internal.Because(err, "the row of batch %s is damaged: its outcomes are lost", r.id)
+		}
+		return nil
+	})
+	return outs, finished, err
+}
+
+// Drain waits until nothing is unfinished, whoever sends. progress, if not nil,
+// is called with the ops finished since the call and those there were in all,
+// at first and as it goes on. If all that is left belongs to streams
+// that stand still until someone decides, Drain fails with the reason of one.
+func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
+	total, left, shown := 0, 0, -1
+	pause := pollFirst
+	for {
+		next := b.told.next()
+		now, why, err := b.remaining(ctx)
+		if err != nil {
+			return err
+		}
+		total += max(now-left, 0) // committed meanwhile
+		left = now
+		if done := total - left; progress != nil && (done != shown || left == 0) {
+			progress(done, total)
+			shown = done
+		}
+		if left == 0 || why != nil {
+			return why
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-next:
+			timer.Stop()
+			pause = pollFirst
+			// What is told may not be stored yet; give it that moment.
+			select {
+			case <-time.After(b.cfg.AckDelay):
+			case <-ctx.Done():
+			}
+		case <-timer.C:
+			pause = min(2*pause, pollMost)
+		case <-ctx.Done():
+			timer.Stop()
+			return canceled(ctx.Err())
+		case <-b.life.Done():
+			timer.Stop()
+			return errClosed
+		}
+	}
+}
+
+// remaining counts unfinished ops; stuck is the reason of a stopped stream if no
+// other has anything left.
+func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
+	err = b.read(ctx, "drain", func(ctx context.Context, q querier) error {
+		streams, err := b.t.streamStatus(ctx, q)
+		left, stuck = 0, nil
+		running := false
+		for _, s := range streams {
+			left += s.Unfinished
+			if s.Stopped == fault.None {
+				running = true
+			} else if stuck == nil {
+				stuck = s.Stopped.With("session %s stands still: %s", s.Session, s.LastError)
+			}
+		}
+		if running {
+			stuck = nil
+		}
+		return err
+	})
+	return left, stuck, err
+}

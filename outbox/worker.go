@@ -1,0 +1,353 @@
+package outbox
+
+// The one goroutine of a process that writes to the outbox. Whatever has been
+// asked for while a transaction ran goes into the next one: commits of many
+// callers, outcomes, seqs. If a transaction fails, its jobs are tried one by one.
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// job is a part of a transaction.
+type job struct {
+	// run makes its statements. It may be run again, after a rollback, so it
+	// keeps what it finds in variables that it sets anew each time.
+	run func(ctx context.Context, q querier) error
+	// done is told how it ended, in the order of the jobs, on the worker's
+	// goroutine; it must not block. ambiguous: it may have been committed all
+	// the same.
+	done func(err error, ambiguous bool)
+	// lazy jobs wait a while for others to go with, and are tried until they
+	// succeed: done is then called once, without an error.
+	lazy bool
+
+	state int // guarded by worker.mu
+}
+
+// States of a job.
+const (
+	queued = iota
+	taken
+	withdrawn
+)
+
+// Bounds of one transaction, and of waiting.
+const (
+	groupJobs  = 512
+	lazyJobs   = 128 // so many lazy jobs do not wait longer
+	lazyPause  = 200 * time.Millisecond
+	closeGrace = 5 * time.Second
+)
+
+type worker struct {
+	box   *Box
+	wake  chan struct{}
+	ended chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	jobs    []*job
+	urgent  int       // of jobs
+	oldest  time.Time // when the first lazy job came
+	closing bool
+
+	lanes lanes // its own lock
+}
+
+func newWorker(b *Box) *worker {
+	w := &worker{box: b, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	go w.run()
+	return w
+}
+
+// submit queues a job; done will be called, with errClosed if it is too late.
+func (w *worker) submit(j *job) {
+	w.mu.Lock()
+	if w.closing {
+		w.mu.Unlock()
+		j.done(errClosed, false)
+		return
+	}
+	if j.lazy {
+		if len(w.jobs) == w.urgent {
+			w.oldest = time.Now()
+		}
+	} else {
+		w.urgent++
+	}
+	w.jobs = append(w.jobs, j)
+	w.mu.Unlock()
+	w.kick()
+}
+
+func (w *worker) kick() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// do submits a job and waits for it. If ctx ends before it is begun it is taken
+// back; once begun its end is waited for, so that the answer is never a guess.
+func (w *worker) do(ctx context.Context, run func(ctx context.Context, q querier) error) error {
+	return w.doThen(ctx, run, func(error, bool) {})
+}
+
+// doThen is do, with a word on the worker's goroutine before anything else runs there.
+func (w *worker) doThen(ctx context.Context, run func(ctx context.Context, q querier) error, then func(err error, ambiguous bool)) error {
+	end := make(chan error, 1)
+	j := &job{run: run, done: func(err error, ambiguous bool) { then(err, ambiguous); end <- err }}
+	w.submit(j)
+	select {
+	case err := <-end:
+		return err
+	case <-ctx.Done():
+	}
+	w.mu.Lock()
+	if j.state == queued {
+		j.state = withdrawn
+		w.mu.Unlock()
+		return canceled(ctx.Err())
+	}
+	w.mu.Unlock()
+	return <-end
+}
+
+// close lets what is queued go through, for a while, and ends the goroutine.
+func (w *worker) close() {
+	w.mu.Lock()
+	w.closing = true
+	w.mu.Unlock()
+	w.kick()
+	<-w.ended
+}
+
+func (w *worker) run() {
+	defer close(w.ended)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var closeBy time.Time
+	for {
+		group, wait, closing := w.take()
+		if closing && closeBy.IsZero() {
+			closeBy = time.Now().Add(closeGrace)
+		}
+		if len(group) > 0 {
+			w.process(group, closing && time.Now().After(closeBy))
+			continue
+		}
+		if closing {
+			return
+		}
+		timer.Reset(wait)
+		select {
+		case <-w.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// take gives the next transaction's jobs, or how long to wait for them.
+func (w *worker) take() (group []*job, wait time.Duration, closing bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lazy := len(w.jobs) - w.urgent
+	if w.urgent == 0 && !w.closing {
+		if lazy == 0 {
+			return nil, time.Hour, false
+		}
+		if wait := time.Until(w.oldest.Add(w.box.cfg.AckDelay)); wait > 0 && lazy < lazyJobs {
+			return nil, wait, false
+		}
+	}
+	n := min(len(w.jobs), groupJobs)
+	for _, j := range w.jobs[:n] {
+		if !j.lazy {
+			w.urgent--
+		}
+		if j.state == queued {
+			j.state = taken
+			group = append(group, j)
+		}
+	}
+	w.jobs = append(w.jobs[:0:0], w.jobs[n:]...)
+	return group, 0, w.closing
+}
+
+// giveBack puts lazy jobs that failed back in front, to be tried a little later.
+func (w *worker) giveBack(jobs []*job) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, j := range jobs {
+		j.state = queued
+	}
+	w.jobs = append(append([]*job(nil), jobs...), w.jobs...)
+	w.oldest = time.Now().Add(lazyPause)
+}
+
+func (w *worker) process(group []*job, last bool) {
+	err, ambiguous := w.transact(group)
+	if err == nil || len(group) == 1 && !group[0].lazy {
+		for _, j := range group {
+			j.done(err, ambiguous)
+		}
+		return
+	}
+	// What may have been committed must not be done twice: lazy jobs can be
+	// repeated, the others fail.
+	var again []*job
+	for _, j := range group {
+		one, maybe := err, ambiguous
+		if !ambiguous && len(group) > 1 && (!j.lazy || len(again) == 0) {
+			one, maybe = w.transact([]*job{j})
+		}
+		switch {
+		case one == nil || !j.lazy || last:
+			j.done(one, maybe)
+		default:
+			again = append(again, j)
+		}
+	}
+	if len(again) > 0 {
+		w.box.cfg.Logger.Warn("outcomes cannot be stored yet", "outbox", w.box.id, "error", err)
+		w.giveBack(again)
+	}
+}
+
+// transact runs jobs in one transaction.
+func (w *worker) transact(group []*job) (err error, ambiguous bool) {
+	w.lanes.begin()
+	ctx := context.Background() // a caller that gives up must not undo what others wait for
+	ambiguous, err = w.box.db.write(ctx, func(q querier) error {
+		for _, j := range group {
+			if err := j.run(ctx, q); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err, ambiguous
+}
+
+// lanes are the streams' seqs, kept by whoever holds the lease. They are changed
+// by jobs, on the worker's goroutine, and by the sender's loop.
+type lanes struct {
+	mu      sync.Mutex
+	term    int // counts the terms of sending of this Box
+	leading bool
+	by      map[string]*lane // nil unless leading
+	touched []*lane
+}
+
+// lane is one stream's seqs.
+type lane struct {
+	next  uint64         // the next seq to give
+	given uint64         // the next one in the transaction that runs now
+	open  bool           // the stream is open: a new batch would be sent at once
+	ahead map[string]int // batches with seqs whose outcomes are not stored, and their bytes
+	bytes int
+}
+
+// begin forgets what a transaction that failed had given.
+func (l *lanes) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lane := range l.touched {
+		lane.given = lane.next
+	}
+	l.touched = l.touched[:0]
+}
+
+// lead starts a term of sending, with nothing known of any stream, or ends it.
+func (l *lanes) lead(leading bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.term++
+	l.leading, l.by, l.touched = leading, nil, nil
+	if leading {
+		l.by = make(map[string]*lane)
+	}
+}
+
+// now is the present term; leading says whether this Box sends.
+func (l *lanes) now() (term int, leading bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.term, l.leading
+}
+
+// learn sets up a session's lane, if it is not there.
+func (l *lanes) learn(session string, next uint64) *lane {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	la := l.by[session]
+	if la == nil && l.by != nil {
+		la = &lane{next: next, given: next, ahead: make(map[string]int)}
+		l.by[session] = la
+	}
+	return la
+}
+
+// give takes n seqs of a lane for the running transaction.
+func (l *lanes) give(la *lane, n int) (first uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first = la.given
+	la.given += uint64(n)
+	l.touched = append(l.touched, la)
+	return first
+}
+
+// giveNow is give for a batch that is being committed: only where it would be
+// sent at once, and where what it still refers to is in flight. 0: it has to wait.
+func (l *lanes) giveNow(session string, n, bytes int, near []string, win Window) (la *lane, first uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	la = l.by[session]
+	if la == nil || !la.open || len(la.ahead) >= aheadFactor*win.Batches || la.bytes+bytes > aheadFactor*win.Bytes {
+		return nil, 0
+	}
+	for _, b := range near {
+		if _, in := la.ahead[b]; !in {
+			return nil, 0
+		}
+	}
+	first = la.given
+	la.given += uint64(n)
+	l.touched = append(l.touched, la)
+	return la, first
+}
+
+// aheadFactor is how many windows of batches may have seqs.
+const aheadFactor = 4
+
+// gave makes seqs final after their transaction committed.
+func (l *lanes) gave(la *lane, next uint64, batch string, bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	la.next = next
+	la.ahead[batch] = bytes
+	la.bytes += bytes
+}
+
+// stored takes a batch whose outcomes are stored out.
+func (l *lanes) stored(session, batch string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if la := l.by[session]; la != nil {
+		if n, in := la.ahead[batch]; in {
+			delete(la.ahead, batch)
+			la.bytes -= n
+		}
+	}
+}
+
+// setOpen says whether the session's stream is open.
+func (l *lanes) setOpen(session string, open bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if la := l.by[session]; la != nil {
+		la.open = open
+	}
+}
