@@ -1,0 +1,341 @@
+// Calls within a vat, promises made by hand, and things passed between two connections.
+
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"capnproto.org/go/capnp/v3"
+)
+
+func TestLocalCalls(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	o := newTestObject("o")
+	r := NewLocal(o)
+	var last *Promise
+	for i := range uint64(500) {
+		last.releaseIf()
+		last = r.Call(ctx, mEcho, testSize, fill(i, "here", nil))
+	}
+	s, _, err := last.Wait(ctx)
+	if err != nil || s.Uint64(0) != 499 || textOf(s, 0) != "here" {
+		t.Fatalf("got %v, %v", s, err)
+	}
+	last.Release()
+	got := o.order()
+	for i := 1; i < len(got); i++ {
+		if got[i] <= got[i-1] {
+			t.Fatalf("call %d came before %d", got[i-1], got[i])
+		}
+	}
+	if r.Object() != Object(o) {
+		t.Error("not recognised")
+	}
+	// Pipelining on an unresolved local answer.
+	p := r.Call(ctx, mHold, testSize, nil)
+	x := p.Cap(1)
+	q := x.Call(ctx, mEcho, testSize, fill(7, "", nil))
+	y := q.Cap(1)
+	call := <-o.holding
+	child := newTestObject("child")
+	cr := NewLocal(child)
+	call.Return(testSize, fill(0, "", cr))
+	cr.Release()
+	if s, _, err := q.Wait(ctx); err != nil || s.Uint64(0) != 7 {
+		t.Fatalf("pipelined: %v, %v", s, err)
+	}
+	if _, _, err := ask(t, y, mEcho, 1, "", nil); !IsFailed(err) {
+		t.Errorf("a null pipelined: %v", err)
+	}
+	if x.Object() != Object(child) {
+		t.Error("the resolved promise is not recognised")
+	}
+	p.Release()
+	q.Release()
+	y.Release()
+	x.Release()
+	<-child.gone
+	// Panics, unknown methods, cancellation.
+	if _, _, err := ask(t, r, mPanic, 0, "", nil); !IsFailed(err) {
+		t.Errorf("panic: %v", err)
+	}
+	p = r.Call(ctx, mGo, testSize, nil)
+	<-o.holding
+	p.Release()
+	p = r.Call(ctx, mHold, testSize, nil)
+	call = <-o.holding
+	p.Release()
+	<-call.Context().Done()
+	call.Fail(errors.New("x"))
+	r.Release()
+	r.Release()
+	<-o.gone
+	if _, _, err := ask(t, r, mEcho, 0, "", nil); !IsFailed(err) {
+		t.Errorf("released: %v", err)
+	}
+	if _, _, err := ask(t, nil, mEcho, 0, "", nil); !IsFailed(err) {
+		t.Errorf("null: %v", err)
+	}
+}
+
+func (p *Promise) releaseIf() {
+	if p != nil {
+		p.Release()
+	}
+}
+
+// A Promise of a call that waits on a promise, whose results are asked for before it is known where they come from.
+func TestPromiseTurnsRemote(t *testing.T) {
+	t.Parallel()
+	a, b := Pipe()
+	v := startVats(t, a, b, Limits{})
+	ctx := testContext(t)
+	r, resolve := NewPromise()
+	p := r.Call(ctx, mMake, testSize, fill(1, "child", nil))
+	x := p.Cap(1)
+	q := x.Call(ctx, mEcho, testSize, fill(2, "", nil))
+	dropped := r.Call(ctx, mHold, testSize, nil)
+	dropped.Release()
+	boot := v.a.Bootstrap(ctx)
+	resolve(boot, nil)
+	boot.Release()
+	if s, _, err := q.Wait(ctx); err != nil || s.Uint64(0) != 2 {
+		t.Fatalf("got %v, %v", s, err)
+	}
+	y := p.Cap(1)
+	if s, again, err := ask(t, y, mEcho, 3, "", nil); err != nil || s.Uint64(0) != 3 {
+		t.Fatalf("got %v, %v", s, err)
+	} else {
+		again.Release()
+	}
+	for _, r := range []*Ref{r, x, y} {
+		r.Release()
+	}
+	p.Release()
+	q.Release()
+	resolve(nil, errors.New("too late"))
+}
+
+func TestPromiseCycles(t *testing.T) {
+	t.Parallel()
+	x, rx := NewPromise()
+	y, ry := NewPromise()
+	rx(x, nil)
+	if _, _, err := ask(t, x, mEcho, 0, "", nil); !IsFailed(err) {
+		t.Errorf("itself: %v", err)
+	}
+	z, rz := NewPromise()
+	ry(z, nil)
+	rz(y, nil)
+	if _, _, err := ask(t, y, mEcho, 0, "", nil); !IsFailed(err) {
+		t.Errorf("each other: %v", err)
+	}
+	// A chain that is too long fails its calls.
+	o := newTestObject("end")
+	next := NewLocal(o)
+	for range maxHops + 2 {
+		p, resolve := NewPromise()
+		resolve(next, nil)
+		next.Release()
+		next = p
+	}
+	if _, _, err := ask(t, next, mEcho, 0, "", nil); !IsFailed(err) {
+		t.Errorf("long chain: %v", err)
+	}
+	for _, r := range []*Ref{x, y, z, next} {
+		r.Release()
+	}
+	<-o.gone
+}
+
+// An object of one peer is handed to another: this vat stands in between.
+func TestProxyBetweenConnections(t *testing.T) {
+	t.Parallel()
+	a, b := Pipe()
+	c, d := dialTest(t, nil)
+	left, right := startVats(t, a, b, Limits{}), startVats(t, c, d, Limits{})
+	ctx := testContext(t)
+	lboot, rboot := left.a.Bootstrap(ctx), right.a.Bootstrap(ctx)
+	defer lboot.Release()
+	defer rboot.Release()
+	// right keeps an object of left, made through a promise that is not resolved when it is passed.
+	made := lboot.Call(ctx, mMake, testSize, fill(0, "there", nil))
+	x := made.Cap(1)
+	made.Release()
+	if _, p, err := ask(t, rboot, mKeep, 0, "", x); err != nil {
+		t.Fatal(err)
+	} else {
+		p.Release()
+	}
+	x.Release()
+	kept := rboot.Call(ctx, mKept, testSize, nil)
+	k := kept.Cap(1)
+	kept.Release()
+	// Called by us, it goes to right, back to us, and to left.
+	s, p, err := ask(t, k, mEcho, 42, "around", nil)
+	if err != nil || s.Uint64(0) != 42 || textOf(s, 0) != "around" {
+		t.Fatalf("got %v, %v", s, err)
+	}
+	p.Release()
+	// With capabilities in parameters and results, and errors.
+	own := newTestObject("own")
+	ref := NewLocal(own)
+	p = k.Call(ctx, mEcho, testSize, fill(1, "", ref))
+	back := p.Cap(1)
+	if _, q, err := ask(t, back, mEcho, 5, "", nil); err != nil {
+		t.Fatal(err)
+	} else {
+		q.Release()
+	}
+	p.Release()
+	if got := own.order(); len(got) != 1 || got[0] != 5 {
+		t.Errorf("own object got %v", got)
+	}
+	back.Release()
+	ref.Release()
+	if _, p, err = ask(t, k, mFail, uint64(Overloaded), "busy", nil); !IsOverloaded(err) {
+		t.Errorf("got %v", err)
+	}
+	p.Release()
+	// Cancelled through both.
+	p = k.Call(ctx, mHold, testSize, nil)
+	until(t, "the child holds the call", func() bool { return len(left.bObj.madeHolding()) > 0 })
+	call := <-left.bObj.made[0].holding
+	p.Release()
+	<-call.Context().Done()
+	call.Fail(context.Canceled)
+	// The middle's other side goes away.
+	p = k.Call(ctx, mHold, testSize, nil)
+	<-left.bObj.made[0].holding
+	left.b.Close("away")
+	if _, _, err := p.Wait(ctx); !IsDisconnected(err) {
+		t.Errorf("got %v", err)
+	}
+	p.Release()
+	k.Release()
+}
+
+func (o *testObject) madeHolding() []*testObject {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var busy []*testObject
+	for _, m := range o.made {
+		if len(m.holding) > 0 {
+			busy = append(busy, m)
+		}
+	}
+	return busy
+}
+
+func TestOwnCapabilityIsRecognised(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, Limits{}, func(t *testing.T, v *vats) {
+		boot := v.a.Bootstrap(testContext(t))
+		defer boot.Release()
+		s, p, err := ask(t, boot, mSelf, 0, "", boot)
+		if err != nil || s.Uint64(0) != 1 {
+			t.Errorf("its own bootstrap: %v, %v", s, err)
+		}
+		p.Release()
+		other := NewLocal(newTestObject("other"))
+		defer other.Release()
+		if s, p, err = ask(t, boot, mSelf, 0, "", other); err != nil || s.Uint64(0) != 0 {
+			t.Errorf("another: %v, %v", s, err)
+		}
+		p.Release()
+	})
+}
+
+func TestPlaceErrors(t *testing.T) {
+	t.Parallel()
+	a, b := Pipe()
+	v := startVats(t, a, b, Limits{})
+	ctx := testContext(t)
+	boot := v.a.Bootstrap(ctx)
+	defer boot.Release()
+	_, _, err := boot.Call(ctx, mEcho, testSize, func(capnp.Struct, *CapTable) error { return io.ErrShortWrite }).Wait(ctx)
+	if !IsFailed(err) {
+		t.Errorf("parameters: %v", err)
+	}
+	// The handler's place fails, or panics: the caller learns no more than that.
+	for i, place := range []func(capnp.Struct, *CapTable) error{
+		func(capnp.Struct, *CapTable) error { return errors.New("secret") },
+		func(capnp.Struct, *CapTable) error { panic("secret") },
+		func(s capnp.Struct, c *CapTable) error { return c.Set(s, 9, nil) },
+	} {
+		p := boot.Call(ctx, mHold, testSize, nil)
+		call := <-v.bObj.holding
+		call.Return(testSize, place)
+		call.Return(testSize, nil)
+		call.Fail(errors.New("second"))
+		_, _, err = p.Wait(ctx)
+		ex, ok := errors.AsType[*Exception](err)
+		if !ok || ex.Type != Failed || i < 2 && ex.Reason != "internal error" {
+			t.Errorf("results %d: %v", i, err)
+		}
+		p.Release()
+	}
+}
+
+type codedError struct{}
+
+func (codedError) Error() string                         { return "a coded error with a secret" }
+func (codedError) RPCException() (ExceptionType, string) { return Overloaded, "code 7" }
+
+func TestFailHidesForeignErrors(t *testing.T) {
+	t.Parallel()
+	a, b := Pipe()
+	v := startVats(t, a, b, Limits{})
+	ctx := testContext(t)
+	boot := v.a.Bootstrap(ctx)
+	defer boot.Release()
+	for want, err := range map[string]error{
+		"rpc: remote: failed: internal error":                  errors.New("open /etc/secret"),
+		"rpc: remote: overloaded: code 7":                      codedError{},
+		"rpc: remote: unimplemented: no":                       Unimplementedf("no"),
+		"rpc: remote: failed: the call was cancelled":          context.Canceled,
+		"rpc: remote: overloaded: the operation took too long": context.DeadlineExceeded,
+	} {
+		p := boot.Call(ctx, mHold, testSize, nil)
+		(<-v.bObj.holding).Fail(err)
+		if _, _, got := p.Wait(ctx); got == nil || got.Error() != want {
+			t.Errorf("got %v, want %s", got, want)
+		}
+		p.Release()
+	}
+}
+
+func TestNotify(t *testing.T) {
+	t.Parallel()
+	a, b := Pipe()
+	v := startVats(t, a, b, Limits{})
+	ctx := testContext(t)
+	boot := v.a.Bootstrap(ctx)
+	defer boot.Release()
+	got := make(chan int, 10)
+	p := boot.Call(ctx, mHold, testSize, nil)
+	for i := range 3 {
+		p.Notify(func() { got <- i })
+	}
+	p.Notify(func() { panic("in a notification") })
+	(<-v.bObj.holding).Return(testSize, nil)
+	for i := range 3 {
+		if n := <-got; n != i {
+			t.Errorf("notification %d came as %d", n, i)
+		}
+	}
+	p.Notify(func() { got <- 9 })
+	if <-got != 9 {
+		t.Error("not at once")
+	}
+	p.Release()
+	if _, q, err := ask(t, boot, mEcho, 0, "", nil); err != nil {
+		t.Errorf("after a panic: %v", err)
+	} else {
+		q.Release()
+	}
+}

@@ -1,0 +1,242 @@
+// What a hostile or broken peer may put on the wire, over real WebSockets and byte streams; and framing itself.
+
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+)
+
+// rawPeer dials a vat with a WebSocket client that sends what it likes.
+func rawPeer(t *testing.T, lim Limits) (*websocket.Conn, chan error) {
+	t.Helper()
+	errs := make(chan error, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tr, err := Accept(w, r, AcceptOptions{})
+		if err != nil {
+			errs <- err
+			return
+		}
+		errs <- NewConn(tr, Config{Bootstrap: newTestObject("boot"), Limits: lim}).Run(context.Background())
+	}))
+	t.Cleanup(srv.Close)
+	c, _, err := websocket.Dial(testContext(t), srv.URL, &websocket.DialOptions{Subprotocols: []string{SubprotocolMerged}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.CloseNow() })
+	return c, errs
+}
+
+// expectAbort reads until the vat says why it ends.
+func expectAbort(t *testing.T, c *websocket.Conn, want string) {
+	t.Helper()
+	lim := DefaultLimits()
+	for {
+		_, b, err := c.Read(testContext(t))
+		if err != nil {
+			t.Errorf("no abort: %v", err)
+			return
+		}
+		for len(b) > 0 {
+			var frame []byte
+			if frame, b, err = cutFrame(b, &lim); err != nil {
+				t.Fatal(err)
+			}
+			in, err := parseFrame(frame, &lim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := rpccp.ReadRootMessage(&in.msg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Which() == rpccp.Message_Which_abort {
+				if got := formatMessage(m); !strings.Contains(got, want) {
+					t.Errorf("abort says %s, want %s", got, want)
+				}
+				return
+			}
+		}
+	}
+}
+
+func TestHostileWebSocket(t *testing.T) {
+	t.Parallel()
+	boot := frameOf(t, "bootstrap q=0")
+	for name, tc := range map[string]struct {
+		kind  websocket.MessageType
+		data  []byte
+		abort string
+	}{
+		"text":             {websocket.MessageText, []byte("hello"), "a text message"},
+		"garbage":          {websocket.MessageBinary, []byte("this is not a Cap'n Proto message, really"), "segments"},
+		"short":            {websocket.MessageBinary, []byte{1, 2, 3}, "truncated"},
+		"cut":              {websocket.MessageBinary, boot[:len(boot)-8], "truncated"},
+		"second cut":       {websocket.MessageBinary, append(bytes.Clone(boot), boot[:12]...), "truncated"},
+		"segments":         {websocket.MessageBinary, bytes.Repeat([]byte{0xff}, 64), "segments"},
+		"promises much":    {websocket.MessageBinary, append([]byte{0, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f}, boot...), "bytes"},
+		"no root":          {websocket.MessageBinary, make([]byte, 8), "root"},
+		"a null message":   {websocket.MessageBinary, append([]byte{0, 0, 0, 0, 1, 0, 0, 0}, make([]byte, 8)...), "root"},
+		"self target":      {websocket.MessageBinary, frameOf(t, "call q=0 to=answer:0 echo"), "question 0"},
+		"after good calls": {websocket.MessageBinary, append(bytes.Clone(boot), frameOf(t, "finish q=9")...), "question 9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, errs := rawPeer(t, Limits{})
+			if err := c.Write(testContext(t), tc.kind, tc.data); err != nil {
+				t.Fatal(err)
+			}
+			expectAbort(t, c, tc.abort)
+			go c.CloseRead(context.Background()) // answers the close handshake
+			if err := <-errs; !IsFailed(err) {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
+}
+
+// A client that goes away in the middle of a WebSocket message, and one that sends more than is allowed.
+func TestBrokenWebSocket(t *testing.T) {
+	t.Parallel()
+	c, errs := rawPeer(t, Limits{})
+	w, err := c.Writer(testContext(t), websocket.MessageBinary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(frameOf(t, "bootstrap q=0")[:10]); err != nil {
+		t.Fatal(err)
+	}
+	c.CloseNow()
+	if err := <-errs; !IsDisconnected(err) {
+		t.Errorf("cut: %v", err)
+	}
+	c, errs = rawPeer(t, Limits{MessageBytes: 100 << 10})
+	go c.Write(context.Background(), websocket.MessageBinary, make([]byte, 200<<10))
+	go c.CloseRead(context.Background())
+	if err := <-errs; !IsDisconnected(err) {
+		t.Errorf("oversize: %v", err)
+	}
+}
+
+// Whoever sends several messages in one is understood, also in fragments, and an empty message is nothing.
+func TestMergedAndFragmented(t *testing.T) {
+	t.Parallel()
+	c, errs := rawPeer(t, Limits{})
+	ctx := testContext(t)
+	if err := c.Write(ctx, websocket.MessageBinary, nil); err != nil {
+		t.Fatal(err)
+	}
+	w, err := c.Writer(ctx, websocket.MessageBinary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := frameOf(t, "bootstrap q=0")
+	for i := 1; i <= 20; i++ {
+		all = append(all, frameOf(t, "call q="+itoa(i)+" to=answer:0 echo n="+itoa(i))...)
+	}
+	for len(all) > 0 {
+		n := min(len(all), 13)
+		if _, err := w.Write(all[:n]); err != nil {
+			t.Fatal(err)
+		}
+		all = all[n:]
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lim := DefaultLimits()
+	for answers := 0; answers < 21; {
+		_, b, err := c.Read(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ; len(b) > 0; answers++ {
+			if _, b, err = cutFrame(b, &lim); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.Close(websocket.StatusNormalClosure, "bye")
+	if err := <-errs; !IsDisconnected(err) {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestHostileStream(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		data []byte
+		want func(error) bool
+	}{
+		"garbage":   {[]byte("GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"), IsFailed},
+		"truncated": {frameOf(t, "bootstrap q=0")[:20], IsFailed},
+		"huge":      {[]byte{0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}, IsFailed},
+		"nothing":   {nil, IsDisconnected},
+		"slow":      {frameOf(t, "bootstrap q=0"), IsDisconnected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x, y := net.Pipe()
+			go func() { // reads what the vat says
+				buf := make([]byte, 1024)
+				for {
+					if _, err := x.Read(buf); err != nil {
+						return
+					}
+				}
+			}()
+			errs := make(chan error, 1)
+			go func() {
+				errs <- NewConn(NewStreamTransport(y), Config{Bootstrap: newTestObject("boot")}).Run(context.Background())
+			}()
+			for _, b := range tc.data { // byte by byte
+				if _, err := x.Write([]byte{b}); err != nil {
+					break
+				}
+			}
+			x.Close()
+			if err := <-errs; !tc.want(err) {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
+}
+
+func TestFrameSize(t *testing.T) {
+	t.Parallel()
+	lim := Limits{Segments: 3, MessageBytes: 100}.withDefaults()
+	for _, tc := range []struct {
+		in         []byte
+		size, need int
+		bad        bool
+	}{
+		{nil, 0, 8, false},
+		{[]byte{0, 0, 0, 0, 2, 0, 0}, 0, 8, false},
+		{[]byte{0, 0, 0, 0, 2, 0, 0, 0}, 24, 24, false},
+		{[]byte{1, 0, 0, 0, 2, 0, 0, 0}, 0, 16, false},
+		{[]byte{1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 9, 9, 9, 9}, 40, 40, false},
+		{[]byte{2, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0}, 40, 40, false},
+		{[]byte{3, 0, 0, 0, 2, 0, 0, 0}, 0, 0, true},
+		{[]byte{0, 0, 0, 0, 12, 0, 0, 0}, 0, 0, true},
+		{[]byte{255, 255, 255, 255, 255, 255, 255, 255}, 0, 0, true},
+	} {
+		size, need, err := frameSize(tc.in, &lim)
+		if size != tc.size || need != tc.need || (err != nil) != tc.bad {
+			t.Errorf("%v: got %d, %d, %v", tc.in, size, need, err)
+		}
+		if _, ok := errors.AsType[frameError](err); err != nil && !ok {
+			t.Errorf("%v: error is a %T", tc.in, err)
+		}
+	}
+}
