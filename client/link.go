@@ -42,7 +42,7 @@ func (c *Client) OpenStream(ctx context.Context, req outbox.StreamRequest) (outb
 	for _, ref := range req.With {
 		// A ref of another server cannot be held live here; the server will say that it is missing.
 		if ref.Address() == through.Address() {
-			held = append(held, p.restore(ctx, ref, req.Redemptions[ref.ID]))
+			held = append(held, p.settled(ctx, ref, req.Redemptions[ref.ID]))
 		}
 	}
 	s := newStream(c.ctx, p, callOpenStream(ctx, target, req.Outbox, req.Secret.Reveal(), req.Incarnation), held)

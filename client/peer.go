@@ -86,6 +86,22 @@ func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption strin
 	})
 }
 
+// settled is restore that waits for the answer. What is proof of an authority
+// beside a batch must be settled when the batch arrives: its outcome is recorded.
+func (p *peer) settled(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
+	live := p.restore(ctx, ref, redemption)
+	p.mu.Lock()
+	r := p.live[ref.ID]
+	p.mu.Unlock()
+	if r != nil {
+		select {
+		case <-r.answer.Done():
+		case <-ctx.Done():
+		}
+	}
+	return live
+}
+
 // creating gives the object of a session that a space ref is about to create.
 func (p *peer) creating(ctx context.Context, space *rpc.Ref, session, owner string) *rpc.Ref {
 	return p.reuse("create "+session, func() *rpc.Promise {

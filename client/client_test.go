@@ -1,0 +1,494 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/faultproxy"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+type object = map[string]any
+
+func TestOfflineWorkArrivesWhenTheServerComes(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	c := r.open(t, "a")
+	sp, err := c.Space(t.Context(), r.owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, create := sp.Create(client.CreateOptions{External: "outside"})
+	create.Put("session", object{"title": "offline"})
+	first, err := create.Commit(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := s.Batch()
+	put := b.Put(message(1), object{"role": "user"})
+	b.Put(message(2), object{"role": "assistant"}).DependsOn(put)
+	shared, _ := b.Share(client.ShareOptions{Rights: capability.Read, Label: "reader"})
+	second, err := b.Commit(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, ticket := range []client.Ticket{first, second} {
+		if err := waited(t, ticket).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reader, err := r.open(t, "b").Session(t.Context(), shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := reader.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.Cursor != 5 || len(state.Entries) != 3 {
+		t.Errorf("cursor %d with %d entries, want 5 (create, 3 puts, share) with 3", state.Cursor, len(state.Entries))
+	}
+	if e := state.Entry("session"); e == nil || string(e.Payload) != `{"title":"offline"}` {
+		t.Errorf("the session's info is %v", e)
+	}
+	if _, err := c.SessionByID(t.Context(), "outside"); err != nil {
+		t.Errorf("the session is not found by its external id: %v", err)
+	}
+}
+
+func TestATicketResolvesInALaterClient(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	first := r.open(t, "a")
+	s := r.newSession(t, first)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	b := s.Batch()
+	b.Put(message(1), object{"n": 1})
+	b.Remove("message/never")
+	ticket, err := b.Commit(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.start(); err != nil {
+		t.Fatal(err)
+	}
+	later := r.open(t, "a")
+	results := waited(t, later.Ticket(ticket.Batch))
+	if got := brief(results); got != "applied applied" {
+		t.Errorf("outcomes %s", got)
+	}
+	again := waited(t, later.Ticket(ticket.Batch))
+	if brief(again) != brief(results) || again[0].Cursor != results[0].Cursor || again[0].OpID != ticket.Ops[0] {
+		t.Errorf("asked again the ticket gives %+v after %+v", again, results)
+	}
+}
+
+func TestPromisesStandForValues(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	s := r.newSession(t, r.open(t, "a"))
+	b := s.Batch()
+	b.Begin("msg_1", object{"role": "assistant"})
+	b.Put("part/msg_1/prt_1", object{"type": "text", "text": ""})
+	one := b.AppendText("part/msg_1/prt_1", 0, "Grüß ")
+	two := b.AppendText("part/msg_1/prt_1", one.Field("length"), "Gott")
+	end := b.Finalize("msg_1", "completed").Arg("usage", object{"output": 2})
+	applied(t, b)
+	next := s.Batch()
+	next.Put("session", object{"title": "t"}).Expect(end.Field("cursor"))
+	applied(t, next)
+	late := s.Batch()
+	conflict := late.Put("session", object{"title": "u"}).Expect(two.Field("cursor"))
+	late.Put(message(9), object{}).DependsOn(conflict)
+	results := outcomes(t, late)
+	if got := brief(results); got != "conflict/conflict skipped/conflict" {
+		t.Errorf("outcomes %s", got)
+	}
+	if !errors.Is(results.Err(), fault.Conflict) {
+		t.Errorf("the first refusal is %v", results.Err())
+	}
+	state, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var part struct{ Text string }
+	if err := json.Unmarshal(state.Entry("part/msg_1/prt_1").Payload, &part); err != nil || part.Text != "Grüß Gott" {
+		t.Errorf("the text is %q (%v)", part.Text, err)
+	}
+	if len(state.Turns) != 1 || state.Turns[0].Status != session.Completed {
+		t.Errorf("turns %+v", state.Turns)
+	}
+}
+
+func TestOneBadOpStopsNothingElse(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	s := r.newSession(t, r.open(t, "a"))
+	b := s.Batch()
+	b.Put(message(1), object{})
+	b.Finalize("msg_none", "completed")
+	b.Put(message(2), object{})
+	if got := brief(outcomes(t, b)); got != "applied rejected/not_found applied" {
+		t.Errorf("outcomes %s", got)
+	}
+	whole := s.Batch().Atomic()
+	whole.Put(message(3), object{})
+	whole.Finalize("msg_none", "completed")
+	if got := brief(outcomes(t, whole)); got != "batch_aborted/not_found rejected/not_found" && got != "batch_aborted/not_found batch_aborted/not_found" {
+		t.Errorf("outcomes of the atomic batch: %s", got)
+	}
+	state, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.Entry(message(2)) == nil || state.Entry(message(3)) != nil {
+		t.Errorf("state %+v", state.Entries)
+	}
+}
+
+func TestWhatCanNeverApplyIsRefusedInCommit(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	c := r.open(t, "a")
+	s := r.newSession(t, c)
+	for _, tc := range []struct {
+		name string
+		add  func(*client.Batch)
+		want fault.Code
+	}{
+		{"unknown method", func(b *client.Batch) { b.Do("explode") }, fault.UnknownMethod},
+		{"bad key", func(b *client.Batch) { b.Put("nothing/x", object{}) }, fault.BadKey},
+		{"payload is no object", func(b *client.Batch) { b.Put("session", 7) }, fault.BadPayload},
+		{"payload is not JSON", func(b *client.Batch) { b.Put("session", json.RawMessage(`{`)) }, fault.BadArgument},
+		{"not marshalable", func(b *client.Batch) { b.Put("session", func() {}) }, fault.BadArgument},
+		{"too large", func(b *client.Batch) { b.Put("session", object{"x": string(make([]byte, 5<<20))}) }, fault.TooLarge},
+		{"no rights", func(b *client.Batch) { b.Share(client.ShareOptions{}) }, fault.BadArgument},
+		{"no ops", func(*client.Batch) {}, fault.Usage},
+		{"cursor is a text", func(b *client.Batch) { b.Remove("session").Expect("soon") }, fault.BadArgument},
+	} {
+		b := s.Batch()
+		tc.add(b)
+		if _, err := b.Commit(t.Context()); fault.CodeOf(err) != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
+		}
+	}
+	st, err := c.Status(t.Context())
+	if err != nil || st.Unfinished() != 0 || st.Failed != 0 {
+		t.Errorf("the outbox has %+v (%v)", st, err)
+	}
+}
+
+func TestSubscribersSeeEveryEventOnceOverCutLinks(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	proxy, err := faultproxy.Listen(r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = proxy.Close() })
+	through := func(cfg *client.Config) {
+		cfg.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, proxy.Addr())
+		}
+	}
+	writer := r.newSession(t, r.open(t, "a", through))
+	const n = 400
+	readers := 3
+	ended := make(chan error, readers)
+	for i := range readers {
+		reader, err := r.open(t, fmt.Sprint("reader", i), through).Session(t.Context(), writer.Ref())
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := errors.New("all there")
+		go func() {
+			last := uint64(0)
+			err := reader.Subscribe(t.Context(), client.SubscribeOptions{WindowBytes: 4096}, func(e session.Event) error {
+				if e.Cursor != last+1 {
+					return fmt.Errorf("cursor %d after %d", e.Cursor, last)
+				}
+				last = e.Cursor
+				if last == n+1 {
+					return done
+				}
+				return nil
+			})
+			if errors.Is(err, done) {
+				err = nil
+			}
+			ended <- err
+		}()
+	}
+	var ticket client.Ticket
+	for i := range n {
+		if i%40 == 20 {
+			proxy.Cut()
+		}
+		if ticket, err = writer.Put(t.Context(), message(i), object{"i": i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := waited(t, ticket).Err(); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Cut()
+	for range readers {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	page, err := writer.Events(t.Context(), 0, 1000)
+	if err != nil || page.Cursor != n+1 {
+		t.Errorf("the log ends at %d (%v), want %d", page.Cursor, err, n+1)
+	}
+}
+
+func TestRevokeEndsWhatItShould(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	owner := r.newSession(t, r.open(t, "a"))
+	ref, ticket, err := owner.Share(t.Context(), client.ShareOptions{Rights: capability.Read | capability.Append, Actor: "owner/helper"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := waited(t, ticket).Err(); err != nil {
+		t.Fatal(err)
+	}
+	other := r.open(t, "b")
+	helper, err := other.Session(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := helper.Batch()
+	b.Put(message(1), object{})
+	applied(t, b)
+	seen := make(chan uint64, 100)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- helper.Subscribe(t.Context(), client.SubscribeOptions{}, func(e session.Event) error {
+			seen <- e.Cursor
+			return nil
+		})
+	}()
+	<-seen
+	cut, err := owner.Revoke(t.Context(), ref.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, fault.Revoked) {
+		t.Errorf("the subscription ended with %v", err)
+	}
+	again, err := owner.Revoke(t.Context(), ref.ID)
+	if err != nil || again.Cursor != cut.Cursor {
+		t.Errorf("revoked again: cut %d (%v), before %d", again.Cursor, err, cut.Cursor)
+	}
+	late := helper.Batch()
+	late.Put(message(2), object{})
+	if got := brief(outcomes(t, late)); got != "denied/revoked" {
+		t.Errorf("after the cut: %s", got)
+	}
+	d, err := other.Redeem(t.Context(), ref)
+	if err != nil || d.Grant.Dead != fault.Revoked || d.Grant.Cut != cut.Cursor {
+		t.Errorf("redeemed: %+v (%v)", d.Grant, err)
+	}
+	if _, err := helper.Snapshot(t.Context()); !errors.Is(err, fault.Revoked) {
+		t.Errorf("a snapshot after the cut: %v", err)
+	}
+	bumped, err := owner.BumpEpoch(t.Context())
+	if err != nil || bumped.Epoch != 2 || bumped.Cursor != cut.Cursor+1 {
+		t.Errorf("bumped: %+v (%v)", bumped, err)
+	}
+}
+
+func TestForkCopiesWhatItMayRead(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	c := r.open(t, "a")
+	source := r.newSession(t, c)
+	b := source.Batch()
+	b.Put("session", object{"title": "source"})
+	second := b.Put(message(1), object{"text": "one"})
+	results := applied(t, b)
+	o, err := results.Of(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := source.Batch()
+	late.Put(message(2), object{"text": "two"})
+	applied(t, late)
+	sp, err := c.Space(t.Context(), r.owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fork, batch := sp.Fork(source, o.Cursor, client.CreateOptions{Label: "fork"})
+	batch.Put(message(3), object{"text": "three"})
+	applied(t, batch)
+	state, err := fork.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.Cursor != 2 || state.Entry(message(1)) == nil || state.Entry(message(2)) != nil || state.Entry(message(3)) == nil {
+		t.Errorf("the fork at cursor %d has %+v", state.Cursor, state.Entries)
+	}
+}
+
+func TestSecretsDoNotGoInClear(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	foreign := capability.Ref{Hosts: []string{"mooring.example:7600"}}.New(r.owner.Target())
+	dialed := false
+	c := r.open(t, "a", func(cfg *client.Config) {
+		cfg.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			dialed = true
+			return nil, errors.New("dialed")
+		}
+	})
+	_, err := c.Redeem(t.Context(), foreign)
+	if !errors.Is(err, fault.Plaintext) || dialed {
+		t.Errorf("redeem: %v, dialed %v", err, dialed)
+	}
+}
+
+func TestRefsThatNobodyKnows(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	c := r.open(t, "a", func(cfg *client.Config) { cfg.Patience = 200 * time.Millisecond })
+	s := r.newSession(t, c)
+	wrong := s.Ref().With(s.Ref().ID, capability.NewSecret())
+	if _, err := c.Redeem(t.Context(), wrong); !errors.Is(err, fault.UnknownRef) {
+		t.Errorf("a secret that does not fit its id: %v", err)
+	}
+	unseen := s.Ref().New(s.ID())
+	if _, err := c.Redeem(t.Context(), unseen); !errors.Is(err, fault.NotYetKnown) {
+		t.Errorf("a ref whose share has not arrived: %v", err)
+	}
+	served := s.Ref().With(s.ID()+".s01JABCDEFGHJKMNPQRSTVWXYZ0", capability.NewSecret())
+	if _, err := c.Redeem(t.Context(), served); !errors.Is(err, fault.UnknownRef) {
+		t.Errorf("a made up ref: %v", err)
+	}
+	if _, err := c.Outbox().Ref(t.Context(), served.ID); !errors.Is(err, fault.NotFound) {
+		t.Errorf("the made up ref is kept: %v", err)
+	}
+	if _, err := s.Describe(t.Context()); err != nil {
+		t.Errorf("the right ref stopped working: %v", err)
+	}
+}
+
+func TestSnapshotsEqualTheFoldOfTheLog(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	s := r.newSession(t, r.open(t, "a"))
+	for i := range 30 {
+		b := s.Batch()
+		b.Put(message(i%7), object{"i": i})
+		if i%5 == 0 {
+			b.Remove(message((i + 3) % 7))
+		}
+		if _, err := b.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := s.Batch()
+	last.Put("session", object{})
+	end := applied(t, last)[0].Cursor
+	want := map[string]string{}
+	for e, err := range s.Follow(t.Context(), client.SubscribeOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch e.Method {
+		case session.MethodPut:
+			want[e.Key] = string(e.Payload)
+		case session.MethodRemove:
+			delete(want, e.Key)
+		}
+		if e.Cursor == end/2 || e.Cursor == end {
+			state, err := s.SnapshotAt(t.Context(), e.Cursor)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]string{}
+			for _, entry := range state.Entries {
+				got[entry.Key] = string(entry.Payload)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("at cursor %d the snapshot is %v, the log folds to %v", e.Cursor, got, want)
+			}
+		}
+		if e.Cursor == end {
+			break
+		}
+	}
+}
+
+func TestAClosedClientSaysSo(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	c := r.open(t, "a")
+	s := r.newSession(t, c)
+	started, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		first := true
+		ended <- s.Subscribe(context.Background(), client.SubscribeOptions{}, func(session.Event) error {
+			if first {
+				close(started)
+			}
+			first = false
+			return nil
+		})
+	}()
+	<-started
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, fault.Canceled) {
+		t.Errorf("the subscription ended with %v", err)
+	}
+	if _, err := s.Snapshot(t.Context()); !errors.Is(err, fault.Canceled) {
+		t.Errorf("a snapshot of a closed client: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("closed twice: %v", err)
+	}
+}
+
+func TestValuesAreKeptByteForByte(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	s := r.newSession(t, r.open(t, "a"))
+	text := `{ "n": 0.1000, "big": 12345678901234567890, "s": "<&\u00e9\ud83d\ude00é" }`
+	b := s.Batch()
+	b.Put("session", json.RawMessage(text))
+	applied(t, b)
+	state, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(state.Entry("session").Payload); got != text {
+		t.Errorf("got %s", got)
+	}
+	var ref ledger.Ref
+	if err := json.Unmarshal([]byte(`{"Op":"x","Path":"y"}`), &ref); err != nil || ref.Op != "x" {
+		t.Errorf("a reference does not survive JSON: %+v, %v", ref, err)
+	}
+}

@@ -1,0 +1,559 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// exampleServer runs a server for one example and gives its owner's ref, and a
+// folder for a client's outbox.
+func exampleServer() (owner capability.Ref, home string, stop func()) {
+	r, err := newRig()
+	if err != nil {
+		log.Fatal(err)
+	}
+	return r.owner, r.home("example"), func() {
+		if err := r.close(); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// exampleSession is a client and a new session on a server of its own.
+func exampleSession(ctx context.Context) (c *client.Client, s *client.Session, stop func()) {
+	owner, home, stopServer := exampleServer()
+	c, err := client.Open(ctx, client.Config{Home: home})
+	if err != nil {
+		log.Fatal(err)
+	}
+	space, err := c.Space(ctx, owner)
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, create := space.Create(client.CreateOptions{})
+	commit(ctx, create)
+	return c, s, func() {
+		if err := c.Close(); err != nil {
+			log.Fatal(err)
+		}
+		stopServer()
+	}
+}
+
+// commit commits a batch and waits until it has applied.
+func commit(ctx context.Context, b *client.Batch) client.Results {
+	ticket, err := b.Commit(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	results, err := ticket.Wait(ctx)
+	if err == nil {
+		err = results.Err()
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	return results
+}
+
+// An agent makes a session, appends to it and shares it. Everything before Wait
+// works without a server.
+func Example() {
+	ctx := context.Background()
+	owner, home, stop := exampleServer()
+	defer stop()
+
+	c, err := client.Open(ctx, client.Config{Home: home})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	space, err := c.Space(ctx, owner)
+	if err != nil {
+		log.Fatal(err)
+	}
+	agent, batch := space.Create(client.CreateOptions{External: "my-own-id"})
+	batch.Put("message/msg_1", map[string]string{"role": "user"})
+	batch.Put("part/msg_1/prt_1", map[string]string{"type": "text", "text": "Hello"})
+	reader, _ := batch.Share(client.ShareOptions{Rights: capability.Read, Label: "reviewer"})
+	ticket, err := batch.Commit(ctx) // durable from here on
+	if err != nil {
+		log.Fatal(err)
+	}
+	results, err := ticket.Wait(ctx) // until a server has answered
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, o := range results {
+		fmt.Println(o.Status, "at cursor", o.Cursor)
+	}
+
+	// Somebody else follows it with the text of the shared ref alone.
+	ref, err := capability.ParseRef(reader.Text())
+	if err != nil {
+		log.Fatal(err)
+	}
+	shared, err := c.Session(ctx, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for event, err := range shared.Follow(ctx, client.SubscribeOptions{After: 1}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(event.Cursor, event.Method, event.Key)
+		if event.Cursor == 3 {
+			break
+		}
+	}
+	fmt.Println(agent.ID() == shared.ID())
+	// Output:
+	// applied at cursor 1
+	// applied at cursor 2
+	// applied at cursor 3
+	// applied at cursor 4
+	// 2 put message/msg_1
+	// 3 put part/msg_1/prt_1
+	// true
+}
+
+// Nothing of this needs a server: the client sends it when there is one.
+func ExampleOpen() {
+	ctx := context.Background()
+	owner, home, stop := exampleServer()
+	defer stop()
+	c, err := client.Open(ctx, client.Config{Home: home, Offline: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	space, err := c.Space(ctx, owner)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, create := space.Create(client.CreateOptions{})
+	if _, err := create.Commit(ctx); err != nil {
+		log.Fatal(err)
+	}
+	status, err := c.Status(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("waiting:", status.Unfinished())
+	// Output: waiting: 1
+}
+
+// A ticket can be asked in any later process.
+func ExampleClient_Ticket() {
+	ctx := context.Background()
+	c, s, stop := exampleSession(ctx)
+	defer stop()
+	ticket, err := s.Put(ctx, "message/msg_1", map[string]string{"role": "user"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	id := ticket.Batch // keep this
+
+	results, err := c.Ticket(id).Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(results[0].Status, string(results[0].Result))
+	// Output: applied {"cursor":2}
+}
+
+// What the outbox holds can be waited for as a whole.
+func ExampleClient_Drain() {
+	ctx := context.Background()
+	c, s, stop := exampleSession(ctx)
+	defer stop()
+	for i := range 5 {
+		if _, err := s.Put(ctx, fmt.Sprintf("message/msg_%d", i), map[string]int{"n": i}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := c.Drain(ctx, nil); err != nil {
+		log.Fatal(err)
+	}
+	status, err := c.Status(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("waiting:", status.Unfinished())
+	// Output: waiting: 0
+}
+
+// A promise stands for a result that is not there yet, in any argument.
+func ExamplePromise_Field() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Begin("msg_1", map[string]string{"role": "assistant"})
+	b.Put("part/msg_1/prt_1", map[string]string{"type": "text", "text": ""})
+	one := b.AppendText("part/msg_1/prt_1", 0, "Hello, ")
+	two := b.AppendText("part/msg_1/prt_1", one.Field("length"), "world")
+	results := commit(ctx, b)
+	var grown struct{ Length int }
+	if err := results.Decode(two, &grown); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(grown.Length)
+	// Output: 12
+}
+
+// An op can be bound to where the session is.
+func ExamplePromise_Expect() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	first := s.Batch()
+	first.Put("session", map[string]string{"title": "one"})
+	commit(ctx, first)
+
+	second := s.Batch()
+	second.Put("session", map[string]string{"title": "two"}).Expect(1)
+	ticket, err := second.Commit(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	results, err := ticket.Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(errors.Is(results.Err(), fault.Conflict), "the session is at", results[0].Cursor)
+	// Output: true the session is at 2
+}
+
+// A turn is begun, grows, and ends once.
+func ExampleBatch_Begin() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Begin("msg_1", map[string]any{"role": "assistant"})
+	b.Put("part/msg_1/prt_1", map[string]string{"type": "text", "text": ""})
+	b.AppendText("part/msg_1/prt_1", 0, "Done.")
+	b.Finalize("msg_1", "completed").Arg("usage", map[string]int{"output": 2}).Arg("completed", 1795203727476)
+	commit(ctx, b)
+	state, err := s.Snapshot(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(state.Turns[0].Message, state.Turns[0].Status)
+	fmt.Println(string(state.Entry("part/msg_1/prt_1").Payload))
+	// Output:
+	// msg_1 completed
+	// {"text":"Done.","type":"text"}
+}
+
+// An atomic batch applies as a whole or not at all.
+func ExampleBatch_Atomic() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch().Atomic()
+	b.Put("message/msg_1", map[string]string{"role": "user"})
+	b.Finalize("msg_2", "completed") // was never begun
+	ticket, err := b.Commit(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	results, err := ticket.Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(results[0].Status)
+	// Output: batch_aborted
+}
+
+// A key is put, put again, and removed.
+func ExampleBatch_Put() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("model/fake-1", json.RawMessage(`{"id": "fake-1", "limit": 1e6}`)) // kept byte for byte
+	b.Put("message/msg_1", map[string]string{"role": "user"})
+	b.Remove("message/msg_1")
+	commit(ctx, b)
+	state, err := s.Snapshot(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range state.Entries {
+		fmt.Println(e.Key, string(e.Payload))
+	}
+	// Output: model/fake-1 {"id": "fake-1", "limit": 1e6}
+}
+
+// A share is made offline and can be handed on at once.
+func ExampleSession_Share() {
+	ctx := context.Background()
+	c, s, stop := exampleSession(ctx)
+	defer stop()
+	ref, ticket, err := s.Share(ctx, client.ShareOptions{
+		Rights:  capability.Read | capability.Append,
+		Expires: time.Now().Add(24 * time.Hour),
+		Actor:   "owner/helper",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := ticket.Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	d, err := c.Redeem(ctx, ref) // what whoever has ref.Text() would do
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Grant.Rights, "as", d.Grant.Actor, "at epoch", d.Grant.Epoch, "cursor", d.Session.Cursor)
+	// Output: read,append as owner/helper at epoch 1 cursor 2
+}
+
+// A ref is redeemed to learn what it allows.
+func ExampleClient_Redeem() {
+	ctx := context.Background()
+	owner, home, stop := exampleServer()
+	defer stop()
+	c, err := client.Open(ctx, client.Config{Home: home})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	d, err := c.Redeem(ctx, owner)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Grant.Rights, d.Grant.Dead == fault.None)
+	// Output: create,list true
+}
+
+// Nothing under a revoked ref commits after the cut.
+func ExampleSession_Revoke() {
+	ctx := context.Background()
+	c, s, stop := exampleSession(ctx)
+	defer stop()
+	ref, ticket, err := s.Share(ctx, client.ShareOptions{Rights: capability.Read})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := ticket.Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	cut, err := s.Revoke(ctx, ref.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	reader, err := c.Session(ctx, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = reader.Snapshot(ctx)
+	fmt.Println("cut at", cut.Cursor, errors.Is(err, fault.Revoked))
+	// Output: cut at 3 true
+}
+
+// All shares of a session end together.
+func ExampleSession_BumpEpoch() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	cut, err := s.BumpEpoch(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("epoch", cut.Epoch, "from cursor", cut.Cursor)
+	// Output: epoch 2 from cursor 2
+}
+
+// Revoking can also wait in the outbox, and refer to a share that waits there.
+func ExampleBatch_Revoke() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	_, share := b.Share(client.ShareOptions{Rights: capability.Read})
+	revoke := b.Revoke(share.Field("ref"))
+	b.BumpEpoch()
+	results := commit(ctx, b)
+	var r struct{ Cut uint64 }
+	if err := results.Decode(revoke, &r); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("cut at", r.Cut)
+	// Output: cut at 3
+}
+
+// The folded state, now and as it was.
+func ExampleSession_SnapshotAt() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("session", map[string]string{"title": "before"})
+	b.Put("session", map[string]string{"title": "after"})
+	commit(ctx, b)
+	for _, cursor := range []uint64{2, 3} {
+		state, err := s.SnapshotAt(ctx, cursor)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(state.Cursor, string(state.Entry("session").Payload))
+	}
+	// Output:
+	// 2 {"title":"before"}
+	// 3 {"title":"after"}
+}
+
+// A subscriber starts from a snapshot and misses nothing after it.
+func ExampleSession_Subscribe() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	state, err := s.Snapshot(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, title := range []string{"a", "b", "c"} {
+		if _, err := s.Put(ctx, "session", map[string]string{"title": title}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	enough := errors.New("enough")
+	err = s.Subscribe(ctx, client.SubscribeOptions{After: state.Cursor}, func(e session.Event) error {
+		fmt.Println(e.Cursor, e.Actor, string(e.Payload))
+		if e.Cursor == state.Cursor+3 {
+			return enough
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// 2 owner {"title":"a"}
+	// 3 owner {"title":"b"}
+	// 4 owner {"title":"c"}
+	// enough
+}
+
+// A page of the log.
+func ExampleSession_Events() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("message/msg_1", map[string]string{"role": "user"})
+	commit(ctx, b)
+	page, err := s.Events(ctx, 0, 100)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range page.Events {
+		fmt.Println(e.Cursor, e.Method)
+	}
+	// Output:
+	// 1 create
+	// 2 put
+}
+
+// A session and the ref it is reached by describe themselves.
+func ExampleSession_Describe() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	d, err := s.Describe(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Session.Cursor, d.Grant.Owner, d.Grant.Rights)
+	// Output: 1 true read,append,share,revoke
+}
+
+// The sessions of a space.
+func ExampleSpace_List() {
+	ctx := context.Background()
+	c, s, stop := exampleSession(ctx)
+	defer stop()
+	refs, err := c.Outbox().Refs(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, ref := range refs {
+		if !capability.IsSpace(ref.Target()) {
+			continue
+		}
+		space, err := c.Space(ctx, ref.Ref)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for info, err := range space.List(ctx) {
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println(info.ID == s.ID(), info.Cursor)
+		}
+	}
+	// Output: true 1
+}
+
+// A fork goes on from a copy.
+func ExampleSpace_Fork() {
+	ctx := context.Background()
+	owner, home, stop := exampleServer()
+	defer stop()
+	c, err := client.Open(ctx, client.Config{Home: home})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	space, err := c.Space(ctx, owner)
+	if err != nil {
+		log.Fatal(err)
+	}
+	source, create := space.Create(client.CreateOptions{})
+	create.Put("session", map[string]string{"title": "the first"})
+	commit(ctx, create)
+	fork, batch := space.Fork(source, 0, client.CreateOptions{Label: "try it another way"})
+	batch.Put("message/msg_1", map[string]string{"role": "user"})
+	commit(ctx, batch)
+	state, err := fork.Snapshot(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range state.Entries {
+		fmt.Println(e.Key, string(e.Payload))
+	}
+	// Output:
+	// message/msg_1 {"role":"user"}
+	// session {"title":"the first"}
+}
+
+// A deleted session takes no more ops.
+func ExampleBatch_Delete() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("session", map[string]string{"title": "short-lived"})
+	b.Delete()
+	b.Put("session", map[string]string{"title": "too late"})
+	ticket, err := b.Commit(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	results, err := ticket.Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(results[1].Status, results[2].Status, results[2].Reason)
+	// Output: applied rejected session_deleted
+}

@@ -1,0 +1,187 @@
+// A real server on SQLite in this process, for the tests and examples.
+
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/store/sqlite"
+)
+
+// rig is a server that can be stopped and started again on its data.
+type rig struct {
+	dir   string
+	addr  string
+	owner capability.Ref
+	stop  func() error // drains; nil while it does not run
+}
+
+// newRig makes a data folder and runs a server on it.
+func newRig() (*rig, error) {
+	dir, err := os.MkdirTemp("", "mooring-client-test-")
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{dir: dir}
+	return r, r.start()
+}
+
+// start runs the server, at the same address each time.
+func (r *rig) start() error {
+	ctx := context.Background()
+	listen := r.addr
+	if listen == "" {
+		listen = "127.0.0.1:0"
+	}
+	ln, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	r.addr = ln.Addr().String()
+	st, err := sqlite.Open(ctx, sqlite.Config{Dir: filepath.Join(r.dir, "data")})
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	address := capability.Ref{Hosts: []string{r.addr}}
+	if _, err := server.Bootstrap(ctx, st, filepath.Join(r.dir, "data"), address, true); err != nil {
+		return errors.Join(err, ln.Close(), st.Close())
+	}
+	text, err := os.ReadFile(filepath.Join(r.dir, "data", server.OwnerFile))
+	if err != nil {
+		return errors.Join(err, ln.Close(), st.Close())
+	}
+	if r.owner, err = capability.ParseRef(strings.TrimSpace(string(text))); err != nil {
+		return errors.Join(err, ln.Close(), st.Close())
+	}
+	cfg := server.DefaultConfig()
+	cfg.Store, cfg.Sole, cfg.PollInterval, cfg.Transactions = st, true, 0, 1
+	run, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- server.New(cfg).Run(run, ln) }()
+	r.stop = func() error {
+		r.stop = nil
+		cancel()
+		return errors.Join(<-ended, st.Close())
+	}
+	return nil
+}
+
+// close stops the server and removes its data.
+func (r *rig) close() error {
+	var err error
+	if r.stop != nil {
+		err = r.stop()
+	}
+	return errors.Join(err, os.RemoveAll(r.dir))
+}
+
+// home is a folder for a client's outbox.
+func (r *rig) home(name string) string { return filepath.Join(r.dir, "home-"+name) }
+
+// testRig is newRig for a test.
+func testRig(t *testing.T) *rig {
+	t.Helper()
+	r, err := newRig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.close(); err != nil {
+			t.Errorf("stop the server: %v", err)
+		}
+	})
+	return r
+}
+
+// open opens a client with a home of that name, closed when the test ends.
+func (r *rig) open(t *testing.T, name string, change ...func(*client.Config)) *client.Client {
+	t.Helper()
+	cfg := client.Config{Home: r.home(name)}
+	cfg.Reconnect.Initial, cfg.Reconnect.Max = 5*time.Millisecond, 50*time.Millisecond
+	cfg.OutboxConfig.Backoff.Initial, cfg.OutboxConfig.Backoff.Max = 5*time.Millisecond, 50*time.Millisecond
+	for _, f := range change {
+		f(&cfg)
+	}
+	c, err := client.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close the client: %v", err)
+		}
+	})
+	return c
+}
+
+// newSession creates a session and waits until it is real.
+func (r *rig) newSession(t *testing.T, c *client.Client) *client.Session {
+	t.Helper()
+	sp, err := c.Space(t.Context(), r.owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, b := sp.Create(client.CreateOptions{})
+	applied(t, b)
+	return s
+}
+
+// applied commits a batch and waits until every op has applied.
+func applied(t *testing.T, b *client.Batch) client.Results {
+	t.Helper()
+	results := outcomes(t, b)
+	if err := results.Err(); err != nil {
+		t.Fatalf("an op did not apply: %v", err)
+	}
+	return results
+}
+
+// outcomes commits a batch and waits for its outcomes.
+func outcomes(t *testing.T, b *client.Batch) client.Results {
+	t.Helper()
+	ticket, err := b.Commit(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return waited(t, ticket)
+}
+
+func waited(t *testing.T, ticket client.Ticket) client.Results {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	results, err := ticket.Wait(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+// brief is outcomes as text.
+func brief(results client.Results) string {
+	var words []string
+	for i := range results {
+		o := &results[i]
+		s := o.Status.String()
+		if o.Status != ledger.Applied {
+			s += "/" + o.Reason.String()
+		}
+		words = append(words, s)
+	}
+	return strings.Join(words, " ")
+}
+
+// text of a message's number.
+func message(n int) string { return fmt.Sprintf("message/msg_%04d", n) }
