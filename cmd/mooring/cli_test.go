@@ -1,0 +1,526 @@
+//go:build unix
+
+// The commands against a server, all through run, with their output captured.
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+)
+
+// cliRig is a data folder, a home folder and a server that comes and goes.
+type cliRig struct {
+	t        *testing.T
+	dir      string
+	database string // Postgres URL; "" for SQLite
+	listen   string
+	stop     func() // nil while no server runs
+	env      []string
+}
+
+func newCLI(t *testing.T, database string) *cliRig {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &cliRig{t: t, dir: t.TempDir(), database: database, listen: ln.Addr().String()}
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	t.Cleanup(func() {
+		if r.stop != nil {
+			r.stop()
+		}
+	})
+	return r
+}
+
+// start runs mooring serve until stop.
+func (r *cliRig) start() {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	out, in := io.Pipe()
+	args := []string{"serve", "--json", "--listen", r.listen, "--data", r.data()}
+	if r.database != "" {
+		args = append(args, "--database-url", r.database)
+	}
+	var log syncBuffer
+	code := make(chan int, 1)
+	go func() {
+		code <- runContext(ctx, args, strings.NewReader(""), in, &log)
+		_ = in.Close()
+	}()
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		cancel()
+		r.t.Fatalf("the server did not start (exit %d): %s", <-code, log.String())
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	r.stop = func() {
+		r.stop = nil
+		cancel()
+		if c := <-code; c != exitOK {
+			r.t.Errorf("the server ended with %d: %s", c, log.String())
+		}
+	}
+}
+
+func (r *cliRig) data() string  { return filepath.Join(r.dir, "data") }
+func (r *cliRig) home() string  { return filepath.Join(r.dir, "home") }
+func (r *cliRig) owner() string { return "@" + filepath.Join(r.data(), "owner.ref") }
+
+// result is what a command did.
+type result struct {
+	code     int
+	out, err string
+}
+
+// runIn runs a command with this standard input.
+func (r *cliRig) runIn(in string, args ...string) result {
+	r.t.Helper()
+	return r.runAs(r.home(), in, args...)
+}
+
+// runAs runs a command with another home folder.
+func (r *cliRig) runAs(home, in string, args ...string) result {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	var out, errOut syncBuffer
+	code := runContext(ctx, append(args, "--home", home), strings.NewReader(in), &out, &errOut)
+	return result{code, out.String(), errOut.String()}
+}
+
+// ok runs a command that must succeed and gives its output.
+func (r *cliRig) ok(args ...string) string {
+	r.t.Helper()
+	return r.okIn("", args...)
+}
+
+func (r *cliRig) okIn(in string, args ...string) string {
+	r.t.Helper()
+	got := r.runIn(in, args...)
+	if got.code != exitOK {
+		r.t.Fatalf("mooring %s: exit %d: %s%s", strings.Join(args, " "), got.code, got.out, got.err)
+	}
+	return got.out
+}
+
+// fails runs a command that must fail with this exit code and these words.
+func (r *cliRig) fails(code int, words string, args ...string) {
+	r.t.Helper()
+	r.failsIn("", code, words, args...)
+}
+
+func (r *cliRig) failsIn(in string, code int, words string, args ...string) {
+	r.t.Helper()
+	got := r.runIn(in, args...)
+	if got.code != code || !strings.Contains(got.err, words) {
+		r.t.Errorf("mooring %s: exit %d, %q; want exit %d with %q", strings.Join(args, " "), got.code, got.err, code, words)
+	}
+	if n := strings.Count(strings.TrimSpace(got.err), "\n"); n > 0 {
+		r.t.Errorf("mooring %s: an error of %d lines: %q", strings.Join(args, " "), n+1, got.err)
+	}
+}
+
+// syncBuffer is a buffer for more than one goroutine.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// onBoth runs a test on SQLite and on Postgres.
+func onBoth(t *testing.T, test func(t *testing.T, database string)) {
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, "")
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, pgtest.URL(t))
+	})
+}
+
+func TestRecordingsImportAndExport(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, database string) {
+		r := newCLI(t, database)
+		for i, name := range recordingNames {
+			file := filepath.Join(recordings, name+".jsonl")
+			args := []string{"session", "import", file}
+			if i == 0 {
+				args = append(args, "--owner", r.owner()) // remembered from then on
+			}
+			id := strings.TrimSpace(r.ok(args...))
+			checkExport(t, name, []byte(r.ok("session", "export", id)))
+			rec := readTestRecording(t, name+".jsonl", testLimits)
+			events := r.tailed(id)
+			if again := strings.TrimSpace(r.ok("session", "import", file)); again != id {
+				t.Errorf("%s: imported again as %s, was %s", name, again, id)
+			}
+			if n := r.tailed(rec.External); n != events {
+				t.Errorf("%s: importing again went from %d events to %d", name, events, n)
+			}
+		}
+		list := r.ok("session", "list")
+		if n := strings.Count(list, "ses_01"); n != len(recordingNames) || !strings.Contains(list, "Revert and unshare") {
+			t.Errorf("the list has %d sessions:\n%s", n, list)
+		}
+	})
+}
+
+// tailed checks that tail from 0 gives cursors 1 … n and gives n.
+func (r *cliRig) tailed(ref string) int {
+	r.t.Helper()
+	n := 0
+	for line := range strings.Lines(r.ok("session", "tail", ref, "--from", "0")) {
+		n++
+		if cursor, _, _ := strings.Cut(line, "\t"); cursor != fmt.Sprint(n) {
+			r.t.Fatalf("line %d has cursor %s", n, cursor)
+		}
+	}
+	if n == 0 {
+		r.t.Error("there are no events")
+	}
+	return n
+}
+
+func TestAGrownRecordingGoesOn(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	data, err := os.ReadFile(filepath.Join(recordings, "b-long-1.18.33.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(data), "\n")
+	file := filepath.Join(r.dir, "growing.jsonl")
+	for _, n := range []int{5, 12, len(lines)} {
+		if err := os.WriteFile(file, []byte(strings.Join(lines[:n], "")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.ok("session", "import", file, "--owner", r.owner())
+	}
+	whole := newCLI(t, "")
+	whole.ok("session", "import", filepath.Join(recordings, "b-long-1.18.33.jsonl"), "--owner", whole.owner())
+	rec := readTestRecording(t, "b-long-1.18.33.jsonl", testLimits)
+	if a, b := r.tailed(rec.External), whole.tailed(rec.External); a != b {
+		t.Errorf("imported in three pieces there are %d events, at once %d", a, b)
+	}
+	checkExport(t, "b-long-1.18.33", []byte(r.ok("session", "export", rec.External)))
+}
+
+func TestImportWithoutAServerContinuesWithOne(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	r.ok("session", "list", "--owner", r.owner())
+	r.stop()
+	file := filepath.Join(recordings, "a-edit-1.18.33.jsonl")
+	got := r.runIn("", "session", "import", file)
+	if got.code != exitOK || !strings.Contains(got.err, "durable in the outbox") {
+		t.Fatalf("exit %d, %q", got.code, got.err)
+	}
+	id := strings.TrimSpace(got.out)
+	if status := r.ok("outbox", "status"); !strings.Contains(status, id) {
+		t.Errorf("the status does not show what waits:\n%s", status)
+	}
+	r.start()
+	if out := r.ok("outbox", "drain"); !strings.Contains(out, "empty") {
+		t.Errorf("drain says %q", out)
+	}
+	checkExport(t, "a-edit-1.18.33", []byte(r.ok("session", "export", id)))
+}
+
+func TestAppendOfflineDrainsByItself(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, database string) {
+		r := newCLI(t, database)
+		id := r.importSmall()
+		r.stop()
+		line := `{"method":"put","key":"message/msg_late","payload":{"role":"user"}}`
+		got := r.runIn(line, "session", "append", id)
+		if got.code != exitOK || !strings.Contains(got.err, "durable in the outbox") || !strings.Contains(got.out, "queued") {
+			t.Fatalf("exit %d, %q, %q", got.code, got.out, got.err)
+		}
+		r.start()
+		r.ok("session", "list") // any command sends
+		if out := r.ok("session", "export", id); !strings.Contains(out, "msg_late") && !r.soon(func() bool {
+			return strings.Contains(r.ok("session", "tail", id), "message/msg_late")
+		}) {
+			t.Error("what was appended offline did not arrive")
+		}
+	})
+}
+
+// soon polls for a condition that must come true.
+func (r *cliRig) soon(cond func() bool) bool {
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		if cond() {
+			return true
+		}
+	}
+	return false
+}
+
+// importSmall imports a session of one message.
+func (r *cliRig) importSmall() string {
+	r.t.Helper()
+	in := `[{"type":"session","data":{"id":"ses_small","title":"small"}},{"type":"message","data":{"id":"msg_1","role":"user"}}]`
+	return strings.TrimSpace(r.okIn(in, "session", "import", "-", "--owner", r.owner()))
+}
+
+func TestAppendLinesWithReferences(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.importSmall()
+	lines := `{"method":"begin","message":"msg_2","payload":{"role":"assistant"},"as":"turn"}
+{"method":"put","key":"part/msg_2/prt_1","payload":{"type":"text","text":""}}
+{"method":"appendText","key":"part/msg_2/prt_1","offset":0,"text":"Hello, ","as":"one"}
+{"method":"appendText","key":"part/msg_2/prt_1","text":"world","refs":{"offset":{"op":"one","path":"length"}},"as":"two"}
+{"method":"finalize","message":"msg_2","status":"completed","as":"end"}
+{"method":"share","rights":["read"],"label":"made here","as":"reader"}
+{"method":"put","key":"session","payload":{"title":"after"},"batch":"second","expected_cursor":{"op":"reader","path":"cursor"}}
+{"method":"revoke","refs":{"ref":{"op":"reader","path":"ref"}},"batch":"second"}`
+	file := filepath.Join(r.dir, "ops.jsonl")
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := r.ok("session", "append", id, file, "--wait")
+	if n := strings.Count(out, "  applied  cursor"); n != 8 {
+		t.Errorf("%d of 8 ops are reported as applied:\n%s", n, out)
+	}
+	if strings.Count(out, "mooring://") != 1 {
+		t.Errorf("the share made here is not printed once:\n%s", out)
+	}
+	if export := r.ok("session", "export", id); !strings.Contains(export, `"text":"Hello, world"`) || !strings.Contains(export, `"title":"after"`) {
+		t.Errorf("the export is\n%s", export)
+	}
+	show := r.ok("session", "show", id, "--json")
+	var shown struct {
+		Cursor uint64
+		Title  string
+		Counts map[string]int
+		Turns  []struct{ Message, Status string }
+	}
+	if err := json.Unmarshal([]byte(show), &shown); err != nil {
+		t.Fatal(err)
+	}
+	if shown.Title != "after" || shown.Counts["message"] != 2 || shown.Counts["part"] != 1 || len(shown.Turns) != 1 || shown.Turns[0].Status != "completed" {
+		t.Errorf("show says %s", show)
+	}
+	// A refusal is told and gives exit code 1; what is around it applies.
+	refused := r.runIn(`{"method":"put","key":"message/msg_3","payload":{}}`+"\n"+`{"method":"finalize","message":"msg_2","status":"failed"}`,
+		"session", "append", id, "--wait", "--json")
+	if refused.code != exitRefused || !strings.Contains(refused.out, "turn_ended") || !strings.Contains(refused.out, `"outcome":"applied"`) {
+		t.Errorf("exit %d, %s%s", refused.code, refused.out, refused.err)
+	}
+	if list := r.ok("outbox", "list", "--state", "failed", "--json"); !strings.Contains(list, "turn_ended") {
+		t.Errorf("the outbox lists %s", list)
+	}
+}
+
+func TestShareRedeemTailRevoke(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, database string) {
+		r := newCLI(t, database)
+		id := r.importSmall()
+		file := filepath.Join(r.dir, "reader.ref")
+		ref := strings.TrimSpace(r.ok("share", id, "--rights", "read", "--expires", "24h", "--label", "reviewer", "--actor", "owner/reviewer"))
+		if err := os.WriteFile(file, []byte(ref+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		other := filepath.Join(r.dir, "other")
+		got := r.runAs(other, "", "redeem", "@"+file, "--json")
+		var redeemed struct {
+			Ref, Label, Actor string
+			Rights            []string
+			Epoch             uint64
+			Expires           int64
+			Cursor            uint64 `json:"session_cursor"`
+		}
+		if err := json.Unmarshal([]byte(got.out), &redeemed); err != nil {
+			t.Fatalf("exit %d, %s%s", got.code, got.out, got.err)
+		}
+		if fmt.Sprint(redeemed.Rights) != "[read]" || redeemed.Label != "reviewer" || redeemed.Actor != "owner/reviewer" || redeemed.Epoch != 1 || redeemed.Expires == 0 || redeemed.Cursor != 4 {
+			t.Errorf("redeemed %s", got.out)
+		}
+		// The other agent has the id from now on, follows, and may not append.
+		if got := r.runAs(other, "", "session", "show", id); got.code != exitOK || !strings.Contains(got.out, "small") {
+			t.Errorf("show: exit %d, %s%s", got.code, got.out, got.err)
+		}
+		got = r.runAs(other, `{"method":"put","key":"session","payload":{}}`, "session", "append", id, "--wait")
+		if got.code != exitRefused || !strings.Contains(got.err, "missing_right") {
+			t.Errorf("append: exit %d, %s", got.code, got.err)
+		}
+		follow := make(chan result, 1)
+		lines, in := io.Pipe()
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+		defer cancel()
+		var errOut syncBuffer
+		go func() {
+			code := runContext(ctx, []string{"session", "tail", id, "--follow", "--from", "1", "--home", other}, strings.NewReader(""), in, &errOut)
+			follow <- result{code: code, err: errOut.String()}
+			_ = in.Close()
+		}()
+		tail := bufio.NewReader(lines)
+		for cursor := 2; cursor <= 4; cursor++ {
+			line, err := tail.ReadString('\n')
+			if err != nil || !strings.HasPrefix(line, fmt.Sprintf("%d\t", cursor)) {
+				t.Fatalf("the tail gives %q (%v), want cursor %d", line, err, cursor)
+			}
+		}
+		if out := r.ok("revoke", redeemed.Ref); !strings.Contains(out, "the cut is at cursor 5") {
+			t.Errorf("revoke says %q", out)
+		}
+		go func() { _, _ = io.Copy(io.Discard, tail) }()
+		if end := <-follow; end.code != exitRefused || !strings.Contains(end.err, "revoked") {
+			t.Errorf("the tail ended with %d: %s", end.code, end.err)
+		}
+		if got := r.runAs(other, "", "redeem", "@"+file); got.code != exitRefused || !strings.Contains(got.err, "revoked") {
+			t.Errorf("redeem after revoke: exit %d, %s%s", got.code, got.out, got.err)
+		}
+		if out := r.ok("revoke", "--epoch", id, "--json"); !strings.Contains(out, `"epoch":2`) || !strings.Contains(out, `"cut":6`) {
+			t.Errorf("revoke --epoch says %s", out)
+		}
+	})
+}
+
+func TestRetryAndDrop(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.importSmall()
+	refused := r.runIn(`{"method":"appendText","key":"part/msg_9/prt_1","offset":0,"text":"x","op_id":"01JABCDEFGHJKMNPQRSTVWXYZ0"}`, "session", "append", id, "--wait")
+	if refused.code != exitRefused {
+		t.Fatalf("exit %d, %s", refused.code, refused.err)
+	}
+	r.okIn(`{"method":"begin","message":"msg_9","payload":{}}`+"\n"+`{"method":"put","key":"part/msg_9/prt_1","payload":{}}`, "session", "append", id, "--wait")
+	op := strings.TrimSpace(r.ok("outbox", "retry", "01JABCDEFGHJKMNPQRSTVWXYZ0"))
+	r.ok("outbox", "drain")
+	if list := r.ok("outbox", "list", "--state", "acked"); !strings.Contains(list, op) {
+		t.Errorf("the retried op %s is not acked:\n%s", op, list)
+	}
+	r.stop()
+	queued := r.okIn(`{"method":"put","key":"message/never","payload":{}}`, "session", "append", id, "--json")
+	var shown struct{ Op string }
+	if err := json.Unmarshal([]byte(queued), &shown); err != nil {
+		t.Fatal(err)
+	}
+	r.ok("outbox", "drop", shown.Op)
+	r.start()
+	r.ok("outbox", "drain")
+	if out := r.ok("session", "tail", id); strings.Contains(out, "message/never") {
+		t.Errorf("a dropped op has arrived:\n%s", out)
+	}
+	if list := r.ok("outbox", "list", "--state", "void"); !strings.Contains(list, shown.Op) {
+		t.Errorf("the dropped op is not void:\n%s", list)
+	}
+}
+
+func TestBadInputGetsOneClearLine(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.importSmall()
+	before := r.tailed(id)
+	for _, c := range []struct {
+		in   string
+		code int
+		want string
+		args []string
+	}{
+		{"{\"method\":\"put\",\"key\":\"session\",\"payload\":{}}\n{\"method\":", 1, "line 2", []string{"session", "append", id}},
+		{`{"method":"explode"}`, 1, "unknown_method: line 1", []string{"session", "append", id}},
+		{`{"method":"put","key":"what/ever","payload":{}}`, 1, "bad_key: line 1", []string{"session", "append", id}},
+		{`{"method":"put","key":"session","payload":[]}`, 1, "bad_payload: line 1", []string{"session", "append", id}},
+		{`{"method":"put","key":"session","payload":{"x":"` + strings.Repeat("x", 5<<20) + `"}}`, 1, "too_large: line 1", []string{"session", "append", id}},
+		{`{"method":"put","key":"session","payload":{},"colour":"red"}`, 1, "line 1", []string{"session", "append", id}},
+		{"", 1, "no op lines", []string{"session", "append", id}},
+		{"", 1, "not_found", []string{"session", "show", "ses_unknown"}},
+		{"", 1, "bad_ref_text", []string{"session", "show", "mooring://127.0.0.1:1/nonsense#secret"}},
+		{"", 1, "bad_ref_text", []string{"session", "show", "@" + filepath.Join(r.dir, "no-such-file")}},
+		{"", 1, "plaintext", []string{"session", "show", "mooring://example.org/" + id + ".s01JABCDEFGHJKMNPQRSTVWXYZ0#" + strings.Repeat("A", 43)}},
+		{"", 2, "rights", []string{"share", id, "--rights", "everything"}},
+		{"", 2, "rights", []string{"share", id}},
+		{"", 2, "which ref", []string{"revoke", id}},
+		{"", 2, "accepts 1 arg", []string{"session", "export"}},
+		{"", 2, "unknown flag", []string{"session", "list", "--colour"}},
+		{"", 2, "--state", []string{"outbox", "list", "--state", "lost"}},
+		{"", 1, "not_found", []string{"outbox", "drop", "01JABCDEFGHJKMNPQRSTVWXYZ9"}},
+		{"garbage", 1, "line 1", []string{"session", "import", "-"}},
+	} {
+		r.failsIn(c.in, c.code, c.want, c.args...)
+	}
+	if after := r.tailed(id); after != before {
+		t.Errorf("bad input went from %d events to %d", before, after)
+	}
+	r.stop()
+	r.fails(1, "unavailable", "session", "show", id)
+	fresh := r.runAs(filepath.Join(r.dir, "fresh"), "", "session", "list")
+	if fresh.code != exitUsage || !strings.Contains(fresh.err, "--owner") {
+		t.Errorf("a home without an owner: exit %d, %s", fresh.code, fresh.err)
+	}
+}
+
+func TestNoOutputHasASecret(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.importSmall()
+	text, err := os.ReadFile(filepath.Join(r.data(), "owner.ref"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret, _ := strings.Cut(strings.TrimSpace(string(text)), "#")
+	ref := strings.TrimSpace(string(text))
+	for _, args := range [][]string{
+		{"session", "show", ref}, {"redeem", ref}, {"session", "list", "--owner", ref + "x"}, {"revoke", ref},
+		{"session", "tail", ref}, {"outbox", "list", "--json"}, {"outbox", "status"}, {"session", "show", id, "--json"},
+	} {
+		got := r.runIn("", args...)
+		if strings.Contains(got.out+got.err, secret) {
+			t.Errorf("mooring %s prints the secret", args[0])
+		}
+	}
+}
+
+func TestHelpHasExamples(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"session", "import"}, {"session", "export"}, {"session", "list"}, {"session", "show"}, {"session", "append"}, {"session", "tail"},
+		{"share"}, {"redeem"}, {"revoke"}, {"outbox", "status"}, {"outbox", "list"}, {"outbox", "drain"}, {"outbox", "retry"}, {"outbox", "drop"}, {"version"},
+	} {
+		var out, errOut bytes.Buffer
+		code := runContext(t.Context(), append(args, "--help"), strings.NewReader(""), &out, &errOut)
+		if code != exitOK || !strings.Contains(out.String(), "Examples:") {
+			t.Errorf("mooring %s --help: exit %d without examples", strings.Join(args, " "), code)
+		}
+	}
+	var out, errOut bytes.Buffer
+	if code := runContext(t.Context(), []string{"version", "--json"}, strings.NewReader(""), &out, &errOut); code != exitOK || !strings.Contains(out.String(), `"version"`) {
+		t.Errorf("version: exit %d, %s", code, out.String())
+	}
+}

@@ -1,0 +1,273 @@
+// The home folder: the outbox, the refs kept in it, and how a REF on a command
+// line becomes one of them.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+// refHelp is said by every command that takes a REF.
+const refHelp = "REF is a ref's text, @FILE that holds one, or the id of a session (ours, or an\n" +
+	"unambiguous external one) or of a ref that the home folder knows."
+
+// homeFlags are the flags of every command that works through an outbox.
+type homeFlags struct {
+	sh        *shared
+	home      string
+	outboxURL string
+	plaintext bool
+}
+
+// withHome adds the flags to a command and its subcommands.
+func withHome(sh *shared, cmd *cobra.Command) *homeFlags {
+	h := &homeFlags{sh: sh}
+	f := cmd.PersistentFlags()
+	f.StringVar(&h.home, "home", "", "folder of the outbox and the refs (MOORING_HOME; default: mooring in the user's config folder)")
+	f.StringVar(&h.outboxURL, "outbox-url", "", "keep the outbox in this Postgres database instead (MOORING_OUTBOX_URL)")
+	f.BoolVar(&h.plaintext, "allow-plaintext", false, "let secrets go in clear to hosts that are not this machine")
+	return h
+}
+
+// folder is the home folder, made if it is not there.
+func (h *homeFlags) folder() (string, error) {
+	dir := h.home
+	if dir == "" {
+		dir = os.Getenv("MOORING_HOME")
+	}
+	if dir == "" {
+		base, err := os.UserConfigDir()
+		if err != nil {
+			return "", fault.Usage.Because(err, "there is no config folder: say --home DIR or set MOORING_HOME")
+		}
+		dir = filepath.Join(base, "mooring")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make the home folder: %w", err)
+	}
+	return dir, nil
+}
+
+// open opens the client on the home's outbox.
+func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, error) {
+	dir, err := h.folder()
+	if err != nil {
+		return nil, err
+	}
+	cfg := client.Config{
+		Home: dir, OutboxURL: h.outboxURL, Offline: offline, AllowPlaintext: h.plaintext,
+		Patience: 2 * time.Second, Agent: "mooring/" + version(),
+	}
+	if cfg.OutboxURL == "" {
+		cfg.OutboxURL = os.Getenv("MOORING_OUTBOX_URL")
+	}
+	return client.Open(ctx, cfg)
+}
+
+// work runs a command's body on an open client. What waits in the outbox is
+// being sent meanwhile, and has a last short moment afterwards.
+func (h *homeFlags) work(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
+	c, err := h.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	err = body(ctx, c)
+	if err == nil {
+		h.lastMoment(ctx, c)
+	}
+	return errors.Join(err, c.Close())
+}
+
+// lastMoment lets the sender finish what it can at once.
+func (h *homeFlags) lastMoment(ctx context.Context, c *client.Client) {
+	st, err := c.Status(ctx)
+	if err != nil || st.Unfinished() == 0 {
+		return
+	}
+	for _, s := range st.Streams {
+		if s.Stopped != fault.None {
+			return // someone has to decide; status says what
+		}
+	}
+	w := newWaiter(ctx, c, 2*time.Second)
+	defer w.stop()
+	_ = c.Drain(w.ctx, nil) // what is left is sent by a later command
+}
+
+// waiter is a context that ends when there is no use in waiting for a server.
+type waiter struct {
+	ctx  context.Context
+	stop context.CancelFunc
+}
+
+// graceUnreachable is how long a server may be unreachable before a command
+// goes on without it.
+const graceUnreachable = 400 * time.Millisecond
+
+// newWaiter ends after limit (0: never), or when no server could be reached for a moment.
+func newWaiter(ctx context.Context, c *client.Client, limit time.Duration) waiter {
+	wait, cancel := context.WithCancel(ctx)
+	if limit > 0 {
+		wait, cancel = context.WithTimeout(ctx, limit)
+	}
+	go func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		var since time.Time
+		for {
+			select {
+			case <-wait.Done():
+				return
+			case now := <-tick.C:
+				switch {
+				case c.Trouble() == nil && c.Err() == nil:
+					since = time.Time{}
+				case since.IsZero():
+					since = now
+				case now.Sub(since) > graceUnreachable:
+					cancel()
+				}
+			}
+		}
+	}()
+	return waiter{wait, cancel}
+}
+
+// parseRefArg reads REF where it is a ref's text or @FILE; ok is false if it is
+// neither. No error repeats the text.
+func parseRefArg(arg string) (ref capability.Ref, ok bool, err error) {
+	text := arg
+	if name, isFile := strings.CutPrefix(arg, "@"); isFile {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return ref, true, fault.BadRefText.Because(err, "cannot read the ref's file: %v", err)
+		}
+		text = strings.TrimSpace(string(data))
+	} else if !strings.Contains(arg, "://") {
+		return ref, false, nil
+	}
+	ref, err = capability.ParseRef(text)
+	return ref, true, err
+}
+
+// session finds the session of a REF.
+func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
+	ref, isText, err := parseRefArg(arg)
+	if err != nil {
+		return nil, err
+	}
+	if isText {
+		return c.Session(ctx, ref)
+	}
+	if capability.Target(arg) != "" {
+		saved, err := c.Outbox().Ref(ctx, arg)
+		if err != nil {
+			return nil, unknownHere(err, "the ref")
+		}
+		return c.Session(ctx, saved.Ref)
+	}
+	s, err := c.SessionByID(ctx, arg)
+	if err != nil {
+		return nil, unknownHere(err, "the session")
+	}
+	return s, nil
+}
+
+func unknownHere(err error, what string) error {
+	if fault.CodeOf(err) == fault.NotFound {
+		return fault.NotFound.With("the home folder knows no ref for %s: give the ref's text or @FILE, or another --home", what)
+	}
+	return err
+}
+
+// owner finds the space ref that new sessions are made under.
+func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string) (*client.Space, error) {
+	arg, from := flag, "--owner"
+	if arg == "" {
+		arg, from = os.Getenv("MOORING_OWNER"), "MOORING_OWNER"
+	}
+	if arg == "" {
+		return h.rememberedOwner(ctx, c)
+	}
+	ref, isText, err := parseRefArg(arg)
+	switch {
+	case err != nil:
+		return nil, err
+	case !isText && capability.IsSpace(capability.Target(arg)):
+		saved, err := c.Outbox().Ref(ctx, arg)
+		if err != nil {
+			return nil, unknownHere(err, "the owner")
+		}
+		ref = saved.Ref
+	case !isText:
+		return nil, fault.BadRefText.With("%s must be a ref's text or @FILE, such as @DATA/owner.ref", from)
+	}
+	sp, err := c.Space(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return sp, h.rememberOwner(ref.ID)
+}
+
+// rememberedOwner is the space ref last used, or the only one there is.
+func (h *homeFlags) rememberedOwner(ctx context.Context, c *client.Client) (*client.Space, error) {
+	refs, err := c.Outbox().Refs(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look up the owner's ref: %w", err)
+	}
+	name, err := h.ownerFile()
+	if err != nil {
+		return nil, err
+	}
+	last, _ := os.ReadFile(name) // not there: none was remembered
+	var only *outbox.SavedRef
+	for i := range refs {
+		if refs[i].Role != outbox.SpaceOwner {
+			continue
+		}
+		if refs[i].ID == strings.TrimSpace(string(last)) {
+			return c.Space(ctx, refs[i].Ref)
+		}
+		if only != nil {
+			return nil, fault.Ambiguous.With("the home folder knows more than one owner's ref: say which with --owner @FILE")
+		}
+		only = &refs[i]
+	}
+	if only == nil {
+		return nil, fault.Usage.With("whose sessions? Give the owner's ref once with --owner @FILE or MOORING_OWNER; mooring serve says where it wrote it")
+	}
+	return c.Space(ctx, only.Ref)
+}
+
+// rememberOwner notes which owner's ref was used last: its id, never its secret.
+func (h *homeFlags) rememberOwner(id string) error {
+	name, err := h.ownerFile()
+	if err != nil {
+		return err
+	}
+	if last, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(last)) == id {
+		return nil
+	}
+	if err := os.WriteFile(name, []byte(id+"\n"), 0o600); err != nil {
+		return fmt.Errorf("remember the owner: %w", err)
+	}
+	return nil
+}
+
+func (h *homeFlags) ownerFile() (string, error) {
+	dir, err := h.folder()
+	return filepath.Join(dir, "owner"), err
+}

@@ -1,0 +1,148 @@
+// Command mooring is the one binary: the server and everything a user does
+// with it. A command is a file of this folder; this one holds what they share:
+// the root command, the exit codes, the --json flag and signals.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// The exit codes of every command.
+const (
+	exitOK      = 0 // done
+	exitRefused = 1 // refused or failed; the text says why and what to do
+	exitUsage   = 2 // the command line is wrong; nothing was tried
+)
+
+// shared is what every command gets: where to read and write, and the flags
+// of the root command.
+type shared struct {
+	in     io.Reader
+	out    io.Writer // results only
+	err    io.Writer // logs, progress, errors
+	json   bool      // --json
+	parsed bool      // the command line was right; errors from here on are not about usage
+}
+
+// commands make the subcommands, in the order of the help text.
+var commands = []func(*shared) *cobra.Command{
+	serveCmd,
+	sessionCmd,
+	shareCmd,
+	redeemCmd,
+	revokeCmd,
+	outboxCmd,
+	versionCmd,
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is main without the process: it runs one command line and gives its exit
+// code. Ctrl-C and SIGTERM cancel the command's context; a second one kills.
+func run(args []string, in io.Reader, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // from now on signals have their default effect again
+	return runContext(ctx, args, in, out, errOut)
+}
+
+// runContext is run with a context that stands for the signals.
+func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	sh := &shared{in: in, out: out, err: errOut}
+	root := newRoot(sh)
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	sh.report(err)
+	if !sh.parsed || errors.Is(err, fault.Usage) {
+		return exitUsage
+	}
+	return exitRefused
+}
+
+func newRoot(sh *shared) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "mooring",
+		Short: "Agent sessions as objects that are reached only through a capability",
+		Long: "Mooring keeps agents' sessions on a server and hands out capabilities to them.\n" +
+			"What an agent appends offline or through a broken link waits in a durable outbox\n" +
+			"and arrives exactly once.",
+		Version:       version(),
+		SilenceErrors: true, // run reports them, with their exit code
+		SilenceUsage:  true,
+		// A command that sets its own PersistentPreRunE must set sh.parsed as well.
+		PersistentPreRun: func(*cobra.Command, []string) { sh.parsed = true },
+	}
+	root.SetVersionTemplate("mooring {{.Version}}\n")
+	root.PersistentFlags().BoolVar(&sh.json, "json", false, "print results and errors as JSON, one object a line")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fault.Usage.With("%v (see %s --help)", err, cmd.CommandPath())
+	})
+	for _, command := range commands {
+		root.AddCommand(command(sh))
+	}
+	return root
+}
+
+// report writes an error for people, or with --json as one object:
+// {"error":{"code":"revoked","message":"…","at":0}}.
+func (sh *shared) report(err error) {
+	if !sh.json {
+		fmt.Fprintf(sh.err, "mooring: %s\n", err)
+		return
+	}
+	var body struct {
+		Error struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+			At      uint64 `json:"at,omitempty"`
+		} `json:"error"`
+	}
+	body.Error.Code = fault.CodeOf(err).String()
+	body.Error.Message = err.Error()
+	var f *fault.Error
+	if errors.As(err, &f) {
+		body.Error.At = f.At
+	} else if !sh.parsed {
+		body.Error.Code = fault.Usage.String()
+	}
+	line, _ := json.Marshal(body) // strings and a number: cannot fail
+	fmt.Fprintf(sh.err, "%s\n", line)
+}
+
+// printJSON writes v as one line to the results.
+func (sh *shared) printJSON(v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode result: %w", err)
+	}
+	_, err = fmt.Fprintf(sh.out, "%s\n", line)
+	return err
+}
+
+// version is the module's version as built, "devel" from a working tree.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "devel"
+}

@@ -1,0 +1,235 @@
+// Op lines: JSONL, one op intent a line, as `mooring session append` reads
+// them. All lines are read before anything is committed.
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/oklog/ulid/v2"
+)
+
+// opLine is one line. Whatever is not a field of the line itself is an
+// argument of the method.
+type opLine struct {
+	Line      int
+	Method    string
+	OpID      string // "" unless given
+	As        string // a label for later lines' references
+	Batch     string // lines next to each other with one batch label are one batch
+	Atomic    bool
+	DependsOn []string
+	Expected  *opValue
+	Args      []opArg // by name
+}
+
+type opArg struct {
+	Name string
+	opValue
+}
+
+// opValue is JSON text, or a reference to an earlier op's result.
+type opValue struct {
+	JSON []byte
+	Ref  *opLineRef
+}
+
+// opLineRef names an earlier op by its label or op id.
+type opLineRef struct {
+	Op   string `json:"op"`
+	Path string `json:"path"`
+}
+
+// maxOpLine bounds one line: no server takes a payload as large.
+const maxOpLine = 64 << 20
+
+// readOpLines reads and checks all lines. The first error names its line.
+func readOpLines(r io.Reader) ([]opLine, error) {
+	var lines []opLine
+	labels := map[string]bool{}
+	scan := bufio.NewScanner(r)
+	scan.Buffer(nil, maxOpLine)
+	n := 0
+	for scan.Scan() {
+		n++
+		text := bytes.TrimSpace(scan.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		l, err := parseOpLine(n, text)
+		if err != nil {
+			return nil, err
+		}
+		if err := l.checkNames(labels); err != nil {
+			return nil, err
+		}
+		lines = append(lines, *l)
+	}
+	if err := scan.Err(); err != nil {
+		if err == bufio.ErrTooLong {
+			return nil, fault.TooLarge.With("line %d: longer than %d bytes", n+1, maxOpLine)
+		}
+		return nil, fmt.Errorf("read op lines: %w", err)
+	}
+	if len(lines) == 0 {
+		return nil, fault.Malformed.With("there are no op lines")
+	}
+	return lines, nil
+}
+
+// parseOpLine takes one line apart.
+func parseOpLine(n int, text []byte) (*opLine, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, lineError(n, "not a JSON object: %v", err)
+	}
+	l := &opLine{Line: n}
+	var refs map[string]opLineRef
+	take := func(name string, into any, what string) error {
+		raw, ok := fields[name]
+		delete(fields, name)
+		if !ok {
+			return nil
+		}
+		if err := json.Unmarshal(raw, into); err != nil {
+			return lineError(n, "%s must be %s", name, what)
+		}
+		return nil
+	}
+	expected, hasExpected := fields["expected_cursor"]
+	delete(fields, "expected_cursor")
+	for _, f := range []struct {
+		name string
+		into any
+		what string
+	}{
+		{"method", &l.Method, "a text"}, {"as", &l.As, "a text"}, {"batch", &l.Batch, "a text"},
+		{"op_id", &l.OpID, "a text"}, {"atomic", &l.Atomic, "true or false"},
+		{"depends_on", &l.DependsOn, "an array of labels or op ids"},
+		{"refs", &refs, `an object {"ARGUMENT":{"op":"LABEL or op id","path":"cursor"}}`},
+	} {
+		if err := take(f.name, f.into, f.what); err != nil {
+			return nil, err
+		}
+	}
+	if l.Method == "" {
+		return nil, lineError(n, `no method; an op line is {"method":"put","key":"message/msg_1","payload":{…}}`)
+	}
+	if hasExpected {
+		v, err := parseExpected(n, expected)
+		if err != nil {
+			return nil, err
+		}
+		l.Expected = v
+	}
+	for name, raw := range fields {
+		l.Args = append(l.Args, opArg{Name: name, opValue: opValue{JSON: raw}})
+	}
+	for name, ref := range refs {
+		if _, twice := fields[name]; twice {
+			return nil, lineError(n, "argument %q is given as a value and as a reference", name)
+		}
+		if ref.Op == "" {
+			return nil, lineError(n, "the reference for %q names no op", name)
+		}
+		l.Args = append(l.Args, opArg{Name: name, opValue: opValue{Ref: &ref}})
+	}
+	slices.SortFunc(l.Args, func(a, b opArg) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
+	return l, nil
+}
+
+// parseExpected reads a cursor or a reference to one.
+func parseExpected(n int, raw []byte) (*opValue, error) {
+	var cursor uint64
+	if json.Unmarshal(raw, &cursor) == nil {
+		return &opValue{JSON: raw}, nil
+	}
+	var ref opLineRef
+	if json.Unmarshal(raw, &ref) == nil && ref.Op != "" {
+		return &opValue{Ref: &ref}, nil
+	}
+	return nil, lineError(n, `expected_cursor must be a number or {"op":"LABEL or op id","path":"cursor"}`)
+}
+
+// checkNames sees that labels are new and what is referred to is known: an
+// earlier label, or an op id.
+func (l *opLine) checkNames(labels map[string]bool) error {
+	refer := func(op string) error {
+		if labels[op] {
+			return nil
+		}
+		if _, err := ulid.ParseStrict(op); err == nil {
+			return nil
+		}
+		return lineError(l.Line, "%q is neither the label of an earlier line nor an op id", op)
+	}
+	for _, op := range l.DependsOn {
+		if err := refer(op); err != nil {
+			return err
+		}
+	}
+	for _, a := range l.Args {
+		if a.Ref != nil {
+			if err := refer(a.Ref.Op); err != nil {
+				return err
+			}
+		}
+	}
+	if l.Expected != nil && l.Expected.Ref != nil {
+		if err := refer(l.Expected.Ref.Op); err != nil {
+			return err
+		}
+	}
+	if l.OpID != "" {
+		if _, err := ulid.ParseStrict(l.OpID); err != nil {
+			return lineError(l.Line, "op_id must be a ULID of 26 characters")
+		}
+		labels[l.OpID] = true
+	}
+	if l.As != "" {
+		if labels[l.As] {
+			return lineError(l.Line, "the label %q is taken by an earlier line", l.As)
+		}
+		labels[l.As] = true
+	}
+	return nil
+}
+
+// has says whether an argument is given.
+func (l *opLine) has(name string) bool {
+	return slices.ContainsFunc(l.Args, func(a opArg) bool { return a.Name == name })
+}
+
+// bytes is what the line counts for a batch's limit.
+func (l *opLine) bytes() int {
+	n := 0
+	for _, a := range l.Args {
+		n += len(a.JSON)
+	}
+	return n
+}
+
+// batchesOf groups lines as they are committed: lines next to each other with
+// the same batch name, and lines without one as far as the limits go.
+func batchesOf(lines []opLine, limits ledger.Limits) [][]opLine {
+	var out [][]opLine
+	size := 0
+	for i, l := range lines {
+		fits := l.Batch != "" || len(out) > 0 && len(out[len(out)-1]) < limits.BatchOps && size+l.bytes() <= limits.BatchBytes
+		if i > 0 && l.Batch == lines[i-1].Batch && fits {
+			out[len(out)-1] = append(out[len(out)-1], l)
+			size += l.bytes()
+			continue
+		}
+		out = append(out, []opLine{l})
+		size = l.bytes()
+	}
+	return out
+}

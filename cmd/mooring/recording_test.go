@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+const recordings = "../../testdata/opencode"
+
+var recordingNames = []string{"a-edit-1.18.33", "b-long-1.18.33", "d-revert-unshare-1.18.33", "f-streamlong-1.1.65"}
+
+var testLimits = splitLimits{ops: 1000, bytes: 8 << 20, payload: 4 << 20}
+
+func readTestRecording(t *testing.T, name string, lim splitLimits) *recording {
+	t.Helper()
+	f, err := os.Open(filepath.Join(recordings, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rec, err := readRecording(f, lim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+// foldPuts is the state after a recording: the last put of each key.
+func foldPuts(rec *recording) []foldedEntry {
+	last := map[string][]byte{}
+	for _, b := range rec.Batches {
+		for _, p := range b.Puts {
+			last[p.Key] = p.Payload
+		}
+	}
+	var out []foldedEntry
+	for _, key := range slices.Sorted(maps.Keys(last)) {
+		out = append(out, foldedEntry{key, last[key]})
+	}
+	return out
+}
+
+// decodeJSON reads a document with its numbers as they are written.
+func decodeJSON(t *testing.T, data []byte) any {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("not JSON: %v", err)
+	}
+	return v
+}
+
+// expectedExport is the export beside a recording. In d the agent removed a part
+// and changed the session's title after its last sync: what was never synced
+// cannot be in ours.
+func expectedExport(t *testing.T, name string, got any) any {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(recordings, name+".export.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := decodeJSON(t, data)
+	if !strings.HasPrefix(name, "d-") {
+		return want
+	}
+	w, g := want.(map[string]any), got.(map[string]any)
+	info, have := w["info"].(map[string]any), g["info"].(map[string]any)
+	if info["title"] != "after unshare" || have["title"] != "Revert and unshare" {
+		t.Errorf("recording d: title %q in the export, %q here", info["title"], have["title"])
+	}
+	info["title"] = have["title"]
+	info["time"].(map[string]any)["updated"] = have["time"].(map[string]any)["updated"]
+	const removed = "prt_1fa850155001B8KC5I1npU25uM"
+	for i, m := range g["messages"].([]any) {
+		for j, p := range m.(map[string]any)["parts"].([]any) {
+			if p.(map[string]any)["id"] == removed {
+				wm := w["messages"].([]any)[i].(map[string]any)
+				wm["parts"] = slices.Insert(wm["parts"].([]any), j, p)
+			}
+		}
+	}
+	return want
+}
+
+func checkExport(t *testing.T, name string, export []byte) {
+	t.Helper()
+	got := decodeJSON(t, export)
+	if want := expectedExport(t, name, got); !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: the export differs from the expected one", name)
+	}
+}
+
+func TestRecordingsFoldToTheirExports(t *testing.T) {
+	t.Parallel()
+	for _, name := range recordingNames {
+		rec := readTestRecording(t, name+".jsonl", testLimits)
+		var out bytes.Buffer
+		doc := newExportDoc(foldPuts(rec), rec.External)
+		if _, err := doc.WriteTo(&out); err != nil {
+			t.Fatal(err)
+		}
+		if doc.orphans != 0 {
+			t.Errorf("%s: %d parts have no message", name, doc.orphans)
+		}
+		checkExport(t, name, out.Bytes())
+		if len(rec.Notices) != 0 {
+			t.Errorf("%s: notices %q", name, rec.Notices)
+		}
+	}
+}
+
+func TestExportsReadBack(t *testing.T) {
+	t.Parallel()
+	for _, name := range recordingNames {
+		rec := readTestRecording(t, name+".export.json", testLimits)
+		var out bytes.Buffer
+		if _, err := newExportDoc(foldPuts(rec), rec.External).WriteTo(&out); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(filepath.Join(recordings, name+".export.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(decodeJSON(t, out.Bytes()), decodeJSON(t, data)) {
+			t.Errorf("%s: the export of an imported export differs", name)
+		}
+	}
+}
+
+func TestOneSyncIsOneBatch(t *testing.T) {
+	t.Parallel()
+	for _, name := range recordingNames {
+		data, err := os.ReadFile(filepath.Join(recordings, name+".jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []int
+		for i, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+			if strings.Contains(line[:min(len(line), 200)], `/sync"`) {
+				lines = append(lines, i+1)
+			}
+		}
+		rec := readTestRecording(t, name+".jsonl", testLimits)
+		var got []int
+		for _, b := range rec.Batches {
+			got = append(got, b.Line)
+		}
+		if !slices.Equal(got, lines) {
+			t.Errorf("%s: batches are of lines %v, the syncs are in %v", name, got, lines)
+		}
+	}
+}
+
+func TestSplittingKeepsOrderAndLimits(t *testing.T) {
+	t.Parallel()
+	whole := readTestRecording(t, "f-streamlong-1.1.65.jsonl", testLimits)
+	cut := readTestRecording(t, "f-streamlong-1.1.65.jsonl", splitLimits{ops: 7, bytes: 20_000, payload: 4 << 20})
+	keys := func(r *recording) (keys []string) {
+		for _, b := range r.Batches {
+			for _, p := range b.Puts {
+				keys = append(keys, p.Key)
+			}
+		}
+		return keys
+	}
+	if !slices.Equal(keys(whole), keys(cut)) {
+		t.Error("cutting batches changed the order of the puts")
+	}
+	for _, b := range cut.Batches {
+		size := 0
+		for _, p := range b.Puts {
+			size += len(p.Payload)
+		}
+		if len(b.Puts) > 7 || size > 20_000 && len(b.Puts) > 1 {
+			t.Errorf("line %d: a batch of %d puts and %d bytes", b.Line, len(b.Puts), size)
+		}
+	}
+}
+
+func TestChainsTellPlaceAndContent(t *testing.T) {
+	t.Parallel()
+	item := func(n int) string {
+		return fmt.Sprintf(`{"method":"POST","path":"/api/share/x/sync","body":{"data":[{"type":"message","data":{"id":"msg_%d"}}]}}`, n)
+	}
+	read := func(ns ...int) (chains [][32]byte) {
+		text := `{"method":"POST","path":"/api/share","body":{"sessionID":"ses_x"}}` + "\n"
+		for _, n := range ns {
+			text += item(n) + "\n"
+		}
+		rec, err := readRecording(strings.NewReader(text), testLimits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range rec.Batches {
+			chains = append(chains, b.Chain)
+		}
+		return chains
+	}
+	short, long, other := read(1, 1), read(1, 1, 2), read(2, 1, 2)
+	if !slices.Equal(short, long[:2]) {
+		t.Error("a file that has grown does not continue the shorter one")
+	}
+	if short[0] == short[1] {
+		t.Error("the same batch twice has one chain")
+	}
+	for i := range other {
+		if other[i] == long[i] {
+			t.Errorf("batch %d of another file has the chain of this one", i)
+		}
+	}
+}
+
+func TestBadRecordingsNameTheirLine(t *testing.T) {
+	t.Parallel()
+	share := `{"method":"POST","path":"/api/share","body":{"sessionID":"ses_x"}}` + "\n"
+	sync := func(items string) string {
+		return share + `{"method":"POST","path":"/api/share/x/sync","body":{"data":[` + items + `]}}`
+	}
+	for _, c := range []struct{ name, text, want string }{
+		{"empty", "", "line 1: not JSON"},
+		{"garbage", "\x00\x01", "line 1: not JSON"},
+		{"another object", `{"a":1}`, "line 1: neither an opencode export"},
+		{"cut line", share + `{"method":"POST","path":"/api/sha`, "line 2: not a recorded request"},
+		{"cut first line", `{"method":"POST","path":`, "line 1: not a recorded request"},
+		{"cut export", "{\n \"info\": {\"id\":\"ses_x\"},\n \"messages\": [", "line 3: not JSON"},
+		{"no data", share + `{"method":"POST","path":"/x/sync","body":7}`, "line 2: a sync without"},
+		{"no id", sync(`{"type":"message","data":{}}`), "line 2: a message without its id"},
+		{"part of nothing", sync(`{"type":"part","data":{"id":"prt_1"}}`), "line 2: a part without its id"},
+		{"number", sync(`{"type":"message","data":7}`), "line 2: a message that is not an object"},
+		{"no item", sync(`7`), "line 2: item 1 is not"},
+		{"model", sync(`{"type":"model","data":[{}]}`), "line 2: a model without its id"},
+		{"two sessions", sync(`{"type":"session","data":{"id":"ses_y"}}`), "line 2: a second session"},
+		{"no session", `{"method":"POST","path":"/api/share/x/sync","body":{"data":[]}}`, "no session is named"},
+	} {
+		_, err := readRecording(strings.NewReader(c.text), testLimits)
+		if err == nil || !strings.Contains(err.Error(), c.want) || fault.CodeOf(err) != fault.Malformed {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+	_, err := readRecording(strings.NewReader(sync(`{"type":"message","data":{"id":"msg_1","x":"`+strings.Repeat("x", 100)+`"}}`)), splitLimits{ops: 1, bytes: 50, payload: 50})
+	if fault.CodeOf(err) != fault.TooLarge || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("oversize payload: %v", err)
+	}
+}
+
+func TestUnknownItemsAreSkippedWithANotice(t *testing.T) {
+	t.Parallel()
+	text := `{"method":"POST","path":"/api/share/x/sync","body":{"data":[{"type":"session","data":{"id":"ses_x"}},{"type":"hologram","data":{}},` +
+		`{"type":"session_diff","data":[]},{"type":"model","data":[{"id":"a/b"},{"id":"c"}]},` +
+		`{"type":"messages","data":{"sessionID":"ses_x","messages":[{"info":{"id":"msg_1"},"parts":[{"id":"prt_1","messageID":"msg_1"}]}]}}]}}`
+	rec, err := readRecording(strings.NewReader(text), testLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rec.Notices) != 1 || !strings.Contains(rec.Notices[0], "hologram") {
+		t.Errorf("notices %q", rec.Notices)
+	}
+	var keys []string
+	for _, p := range rec.Batches[0].Puts {
+		keys = append(keys, p.Key+"="+string(p.Payload))
+	}
+	want := []string{`session={"id":"ses_x"}`, `session_diff={"diff":[]}`, `model/a/b={"id":"a/b"}`, `model/c={"id":"c"}`,
+		`message/msg_1={"id":"msg_1"}`, `part/msg_1/prt_1={"id":"prt_1","messageID":"msg_1"}`}
+	if !slices.Equal(keys, want) {
+		t.Errorf("got %q\nwant %q", keys, want)
+	}
+}
+
+func FuzzReadRecording(f *testing.F) {
+	f.Add([]byte(`{"method":"POST","path":"/x/sync","body":{"data":[{"type":"session","data":{"id":"ses_x"}}]}}`))
+	f.Add([]byte(`{"info":{"id":"ses_x"},"messages":[{"info":{"id":"msg_1"},"parts":[]}]}`))
+	f.Add([]byte(`[{"type":"message","data":{"id":"m","sessionID":"s"}}]`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		rec, err := readRecording(bytes.NewReader(data), testLimits)
+		if err != nil {
+			return
+		}
+		for _, b := range rec.Batches {
+			for _, p := range b.Puts {
+				if !json.Valid(p.Payload) || p.Payload[0] != '{' && p.Key[:5] != "model" {
+					t.Errorf("%s has payload %q", p.Key, p.Payload)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,161 @@
+// mooring redeem: what a ref allows.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+func redeemCmd(sh *shared) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "redeem REF",
+		Short: "Redeem a ref and say what it allows",
+		Long: "Redeem a ref and say what it allows, for how long, at which epoch and cursor. A good\n" +
+			"ref is kept in the home folder: its session's id is enough from then on.\n\n" + refHelp,
+		Example: "  mooring redeem @reader.ref\n  mooring redeem 'mooring://127.0.0.1:7600/ses_…#…'",
+		Args:    cobra.ExactArgs(1),
+	}
+	h := withHome(sh, cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			ref, isText, err := parseRefArg(args[0])
+			if err != nil {
+				return err
+			}
+			if !isText {
+				s, err := h.session(ctx, c, args[0])
+				if err != nil {
+					return err
+				}
+				ref = s.Ref()
+			}
+			d, err := c.Redeem(ctx, ref)
+			if err != nil {
+				return err
+			}
+			return h.printRedeemed(d)
+		})
+	}
+	return cmd
+}
+
+// shownGrant is what a ref allows, as printed.
+type shownGrant struct {
+	Ref     string   `json:"ref"`
+	Target  string   `json:"target"`
+	Owner   bool     `json:"owner"`
+	Rights  []string `json:"rights"`
+	Methods []string `json:"methods,omitempty"`
+	Epoch   uint64   `json:"epoch,omitempty"`
+	Expires int64    `json:"expires,omitempty"` // Unix ms
+	From    uint64   `json:"from,omitempty"`
+	Limit   uint32   `json:"limit,omitempty"`
+	Used    uint32   `json:"used,omitempty"`
+	Label   string   `json:"label,omitempty"`
+	Actor   string   `json:"actor,omitempty"`
+	Dead    string   `json:"dead,omitempty"`
+	Cut     uint64   `json:"cut,omitempty"`
+}
+
+func showGrant(d client.Description) shownGrant {
+	g := d.Grant
+	s := shownGrant{
+		Ref: g.Ref, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch,
+		Expires: g.Expires, From: g.From, Limit: g.Limit, Used: g.Used, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
+	}
+	if g.Dead != fault.None {
+		s.Dead = g.Dead.String()
+	}
+	return s
+}
+
+// text is the grant on one line.
+func (g *shownGrant) text() string {
+	s := strings.Join(g.Rights, ",")
+	if g.Owner {
+		s += " (owner)"
+	}
+	if g.Dead != "" {
+		s = g.Dead
+	}
+	return s
+}
+
+// shownRedeem is what redeem prints.
+type shownRedeem struct {
+	shownGrant
+	SessionEpoch  uint64 `json:"session_epoch,omitempty"`
+	SessionCursor uint64 `json:"session_cursor,omitempty"`
+	Now           int64  `json:"now"`
+}
+
+func (h *homeFlags) printRedeemed(d client.Description) error {
+	g := showGrant(d)
+	if h.sh.json {
+		if err := h.sh.printJSON(shownRedeem{g, d.Session.Epoch, d.Session.Cursor, d.Now}); err != nil {
+			return err
+		}
+		return deadError(d)
+	}
+	rows := [][]string{{"ref", g.Ref}, {"allows", strings.Join(g.Rights, ",")}}
+	add := func(name, value string) { rows = append(rows, []string{name, value}) }
+	if len(g.Methods) > 0 {
+		add("methods", strings.Join(g.Methods, ","))
+	}
+	add("expires", expiry(g.Expires, d.Now))
+	switch {
+	case g.Owner:
+		add("epoch", "none: an owner's ref")
+	case capability.IsSession(g.Target):
+		add("epoch", fmt.Sprintf("%d, the session is at %d", g.Epoch, d.Session.Epoch))
+	}
+	if capability.IsSession(g.Target) {
+		add("cursor", strconv.FormatUint(d.Session.Cursor, 10))
+	}
+	if g.From > 1 {
+		add("from", fmt.Sprintf("cursor %d", g.From))
+	}
+	if g.Limit > 0 {
+		add("redeemed", fmt.Sprintf("%d of %d times", g.Used, g.Limit))
+	}
+	add("label", orDash(oneLine(g.Label)))
+	add("actor", orDash(oneLine(g.Actor)))
+	if err := table(h.sh.out, rows); err != nil {
+		return err
+	}
+	return deadError(d)
+}
+
+// deadError is the refusal that a dead ref's every call gets.
+func deadError(d client.Description) error {
+	if d.Grant.Dead == fault.None {
+		return nil
+	}
+	at := ""
+	if d.Grant.Cut != 0 {
+		at = fmt.Sprintf(" (the cut is at cursor %d)", d.Grant.Cut)
+	}
+	return d.Grant.Dead.With("the ref is dead%s: ask its giver for a new one", at)
+}
+
+// expiry says when and in how long, by the server's clock.
+func expiry(at, now int64) string {
+	if at == 0 {
+		return "never"
+	}
+	left := time.Duration(at-now) * time.Millisecond
+	if left <= 0 {
+		return when(at) + " (past)"
+	}
+	return fmt.Sprintf("%s (in %s)", when(at), left.Round(time.Second))
+}

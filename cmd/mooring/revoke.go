@@ -1,0 +1,160 @@
+// mooring revoke: the end of an authority.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+func revokeCmd(sh *shared) *cobra.Command {
+	var epoch bool
+	cmd := &cobra.Command{
+		Use:   "revoke REF",
+		Short: "Revoke a ref and all made from it, or every share of a session",
+		Long: "Revoke a ref and all refs made from it, or with --epoch every share of a session, and\n" +
+			"print the cursor of the cut: nothing under that authority commits after it. It is done at\n" +
+			"once, under the home folder's best ref for the session, or else under REF itself.\n\n" +
+			"REF is the text of the ref to revoke, @FILE that holds one, or the ref's id (as share, redeem\n" +
+			"and tail print it). With --epoch it can be a session's id too.",
+		Example: "  mooring revoke @helper.ref\n  mooring revoke ses_01J….o4tq…\n  mooring revoke --epoch ses_01J…",
+		Args:    cobra.ExactArgs(1),
+	}
+	h := withHome(sh, cmd)
+	cmd.Flags().BoolVar(&epoch, "epoch", false, "revoke every share of the session: it goes on to a new epoch")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.revoke(ctx, c, args[0], epoch)
+		})
+	}
+	return cmd
+}
+
+func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, epoch bool) error {
+	target, session, err := revokeTarget(arg, epoch)
+	if err != nil {
+		return err
+	}
+	acting, err := h.actingRefs(ctx, c, arg, target, session)
+	if err != nil {
+		return err
+	}
+	var refused error
+	for _, ref := range acting {
+		s, err := c.Session(ctx, ref)
+		if err != nil {
+			return err
+		}
+		var cut client.Cut
+		if epoch {
+			cut, err = s.BumpEpoch(ctx)
+		} else {
+			cut, err = s.Revoke(ctx, target)
+		}
+		if err == nil {
+			return h.printCut(cut, target, epoch)
+		}
+		if !mayNot(err) {
+			return err
+		}
+		if refused == nil {
+			refused = err
+		}
+	}
+	return refused
+}
+
+// revokeTarget is the id of the ref to revoke, and the session it is for ("" if
+// it has to be looked up).
+func revokeTarget(arg string, epoch bool) (target, session string, err error) {
+	ref, isText, err := parseRefArg(arg)
+	switch {
+	case err != nil:
+		return "", "", err
+	case isText:
+		target = ref.ID
+	case capability.Target(arg) != "":
+		target = arg
+	case epoch:
+		return "", "", nil
+	default:
+		return "", "", fault.Usage.With("say which ref to revoke: its text, @FILE or its id (ses_….TAIL); --epoch ends every share of a session")
+	}
+	session = capability.Target(target)
+	if !capability.IsSession(session) {
+		return "", "", fault.Usage.With("that is the ref of a space; only refs of sessions can be revoked")
+	}
+	return target, session, nil
+}
+
+// actingRefs are the refs to try, best first: the home's owner ref for the
+// session, its other ones, and REF itself.
+func (h *homeFlags) actingRefs(ctx context.Context, c *client.Client, arg, target, session string) ([]capability.Ref, error) {
+	if session == "" {
+		s, err := h.session(ctx, c, arg)
+		if err != nil {
+			return nil, err
+		}
+		session = s.ID()
+	}
+	refs, err := c.Outbox().Refs(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look up the refs: %w", err)
+	}
+	var owners, others, itself []capability.Ref
+	for _, r := range refs {
+		switch {
+		case r.Target() != session:
+		case r.ID == target:
+			itself = append(itself, r.Ref)
+		case r.Role == outbox.SessionOwner:
+			owners = append(owners, r.Ref)
+		default:
+			others = append(others, r.Ref)
+		}
+	}
+	if ref, isText, _ := parseRefArg(arg); isText && len(itself) == 0 {
+		itself = append(itself, ref)
+	}
+	acting := append(append(owners, others...), itself...)
+	if len(acting) == 0 {
+		return nil, fault.NotFound.With("the home folder has no ref for the session that could revoke it: give the ref's text or @FILE, or another --home")
+	}
+	return acting, nil
+}
+
+// mayNot says that another ref may have the authority this one lacks.
+func mayNot(err error) bool {
+	for _, code := range []fault.Code{fault.MissingRight, fault.NotAnOwner, fault.Denied, fault.Revoked, fault.StaleEpoch, fault.Expired, fault.UnknownRef, fault.NotFound} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *homeFlags) printCut(cut client.Cut, target string, epoch bool) error {
+	if h.sh.json {
+		shown := map[string]any{"cut": cut.Cursor}
+		if epoch {
+			shown["epoch"] = cut.Epoch
+		} else {
+			shown["ref"] = target
+		}
+		return h.sh.printJSON(shown)
+	}
+	if epoch {
+		_, err := fmt.Fprintf(h.sh.out, "every share is revoked, the epoch is %d; the cut is at cursor %d\n", cut.Epoch, cut.Cursor)
+		return err
+	}
+	_, err := fmt.Fprintf(h.sh.out, "revoked; the cut is at cursor %d\n", cut.Cursor)
+	return err
+}

@@ -1,0 +1,255 @@
+// mooring serve: the server, on embedded SQLite or on Postgres.
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/store"
+	"github.com/mooring-rpc/mooring/store/postgres"
+	"github.com/mooring-rpc/mooring/store/sqlite"
+)
+
+// envDatabaseURL names the database where --database-url does not. A URL with a
+// password belongs there, not in a process list.
+const envDatabaseURL = "MOORING_DATABASE_URL"
+
+// serveOptions are the command's flags.
+type serveOptions struct {
+	listen      string
+	data        string
+	databaseURL string
+	tlsCert     string
+	tlsKey      string
+	advertise   string
+	origins     []string
+	poll        time.Duration
+	drain       time.Duration
+	lease       time.Duration
+	connections int
+	unsafe      bool
+	verbose     bool
+}
+
+func serveCmd(sh *shared) *cobra.Command {
+	var o serveOptions
+	defaults := server.DefaultConfig()
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the server",
+		Long: "Runs the server on embedded SQLite in the data folder, or on Postgres with\n" +
+			"--database-url (or " + envDatabaseURL + "), which any number of servers may share.\n" +
+			"The first start writes the owner's sturdy ref to the data folder's " + server.OwnerFile + ".\n" +
+			"SIGTERM and Ctrl-C drain: what runs is finished, new calls are refused.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("database-url") {
+				o.databaseURL = os.Getenv(envDatabaseURL)
+			}
+			return serve(cmd.Context(), sh, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.listen, "listen", "127.0.0.1:"+capability.DefaultPort, "address to listen on, HOST:PORT; port 0 takes a free one")
+	f.StringVar(&o.data, "data", "", "data folder (default: this user's, "+defaultDataHint()+")")
+	f.StringVar(&o.databaseURL, "database-url", "", "Postgres to use instead of SQLite, postgres://… (default: "+envDatabaseURL+")")
+	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM file of the TLS certificate chain")
+	f.StringVar(&o.tlsKey, "tls-key", "", "PEM file of its key")
+	f.StringVar(&o.advertise, "advertise", "", "where clients reach this server, if not at --listen: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
+	f.StringSliceVar(&o.origins, "allow-origin", nil, "browser origin let in besides the server's own host, as host or *.host")
+	f.DurationVar(&o.poll, "poll-interval", defaults.PollInterval, "how often Postgres is looked at for other servers' commits; 0 relies on notifications alone")
+	f.DurationVar(&o.drain, "drain-timeout", defaults.DrainTimeout, "how long what runs may take when the server is to stop")
+	f.DurationVar(&o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
+	f.IntVar(&o.connections, "max-connections", defaults.Connections, "connections at once")
+	f.BoolVar(&o.unsafe, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end")
+	return cmd
+}
+
+// serve runs the server until ctx ends.
+func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
+	address, err := o.check()
+	if err != nil {
+		return err
+	}
+	if o.data == "" {
+		if o.data, err = dataFolder(); err != nil {
+			return err
+		}
+	}
+	log := o.logger(sh)
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer ln.Close()
+	listening := ln.Addr().String()
+	if address.Hosts == nil {
+		address.Hosts = []string{reachableAt(ln.Addr())}
+		address.TLS = o.tlsCert != ""
+	}
+	if o.tlsCert != "" {
+		cert, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
+		if err != nil {
+			return fmt.Errorf("TLS certificate: %w", err)
+		}
+		ln = tls.NewListener(ln, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
+	}
+	st, kind, err := o.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	// On SQLite this is the only server, and where it is is where its owner's ref should lead.
+	owner, err := server.Bootstrap(ctx, st, o.data, address, kind == "sqlite")
+	if err != nil {
+		return err
+	}
+	if err := o.announce(sh, log, listening, kind, address, owner); err != nil {
+		return err
+	}
+	return server.New(o.config(st, log, kind, address)).Run(ctx, ln)
+}
+
+// check says what is wrong with the flags and reads --advertise.
+func (o *serveOptions) check() (address capability.Ref, err error) {
+	switch {
+	case (o.tlsCert == "") != (o.tlsKey == ""):
+		return address, fault.Usage.With("--tls-cert and --tls-key go together")
+	case o.poll < 0 || o.drain <= 0 || o.lease <= 0:
+		return address, fault.Usage.With("--poll-interval, --drain-timeout and --turn-lease are durations such as 1s")
+	case o.connections <= 0:
+		return address, fault.Usage.With("--max-connections counts from 1")
+	}
+	if _, _, err := net.SplitHostPort(o.listen); err != nil {
+		return address, fault.Usage.With("--listen %q is not HOST:PORT", o.listen)
+	}
+	if o.advertise == "" {
+		return address, nil
+	}
+	address, err = capability.ParseAddress(o.advertise)
+	if err != nil {
+		return address, fault.Usage.Because(err, "--advertise: %v", err)
+	}
+	return address, nil
+}
+
+// open opens the database, made and migrated where that is needed.
+func (o *serveOptions) open(ctx context.Context, log *slog.Logger) (st *store.Store, kind string, err error) {
+	if o.databaseURL == "" {
+		st, err = sqlite.Open(ctx, sqlite.Config{Dir: o.data})
+		return st, "sqlite", err
+	}
+	if err := os.MkdirAll(o.data, 0o700); err != nil {
+		return nil, "", fmt.Errorf("data folder: %w", err)
+	}
+	st, err = postgres.Open(ctx, postgres.Config{URL: o.databaseURL, AllowUnsafe: o.unsafe, Log: log})
+	return st, "postgres", err
+}
+
+func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, address capability.Ref) server.Config {
+	cfg := server.DefaultConfig()
+	cfg.Store, cfg.Log, cfg.Name = st, log, "mooring/"+version()
+	cfg.Prefix, cfg.OriginPatterns = address.Prefix, o.origins
+	cfg.PollInterval, cfg.DrainTimeout, cfg.Session.Lease, cfg.Connections = o.poll, o.drain, o.lease, o.connections
+	if kind == "sqlite" {
+		cfg.Sole, cfg.PollInterval, cfg.Transactions = true, 0, 1
+	}
+	return cfg
+}
+
+func (o *serveOptions) logger(sh *shared) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if o.verbose {
+		opts.Level = slog.LevelDebug
+	}
+	if sh.json {
+		return slog.New(slog.NewJSONHandler(sh.err, opts))
+	}
+	return slog.New(slog.NewTextHandler(sh.err, opts))
+}
+
+// announce tells where the server is, in one line, and where the owner's ref
+// is; never the ref.
+func (o *serveOptions) announce(sh *shared, log *slog.Logger, listening, kind string, address capability.Ref, owner *server.Owner) error {
+	if owner.Strange {
+		log.Warn("the owner's ref in the data folder is for another database", "file", owner.Path)
+		owner.Path = ""
+	}
+	if host := address.ClearTextHost(); host != "" {
+		log.Warn("refs name a host without TLS: clients will refuse to send secrets there", "host", host)
+	}
+	if sh.json {
+		return sh.printJSON(map[string]any{"listening": listening, "address": address.Address(), "database": kind,
+			"space": owner.Space, "owner_ref": owner.Path, "created": owner.Created})
+	}
+	line := fmt.Sprintf("listening on %s as %s, database %s", listening, address.Address(), kind)
+	switch {
+	case owner.Path == "":
+		line += ", owner's ref is with the server that started first"
+	case owner.Created:
+		line += ", owner's ref written to " + owner.Path
+	default:
+		line += ", owner's ref in " + owner.Path
+	}
+	_, err := fmt.Fprintln(sh.out, line)
+	return err
+}
+
+// reachableAt is a HOST:PORT at which this machine reaches a listener.
+func reachableAt(addr net.Addr) string {
+	ap, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	ip := ap.Addr().Unmap()
+	if ip.IsUnspecified() {
+		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.AddrPortFrom(ip, ap.Port()).String()
+}
+
+// dataFolder is where this user's data belongs.
+func dataFolder() (string, error) {
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "mooring"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fault.Usage.With("this user has no home folder: name one with --data")
+	}
+	switch runtime.GOOS {
+	case "darwin":
+		return filepath.Join(home, "Library", "Application Support", "mooring"), nil
+	case "windows":
+		if dir := os.Getenv("LocalAppData"); dir != "" {
+			return filepath.Join(dir, "mooring"), nil
+		}
+	}
+	return filepath.Join(home, ".local", "share", "mooring"), nil
+}
+
+func defaultDataHint() string {
+	switch runtime.GOOS {
+	case "darwin":
+		return "~/Library/Application Support/mooring"
+	case "windows":
+		return `%LocalAppData%\mooring`
+	}
+	return "~/.local/share/mooring"
+}

@@ -1,0 +1,59 @@
+// mooring session: the commands about sessions, and what they share.
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func sessionCmd(sh *shared) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "session",
+		Short: "Import, export, list, show, append to and follow sessions",
+		Long:  "Import, export, list, show, append to and follow sessions.\n\n" + refHelp,
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	h := withHome(sh, cmd)
+	cmd.AddCommand(
+		sessionImportCmd(h), sessionExportCmd(h), sessionListCmd(h),
+		sessionShowCmd(h), sessionAppendCmd(h), sessionTailCmd(h),
+	)
+	return cmd
+}
+
+// table writes rows in columns.
+func table(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, row := range rows {
+		for i, cell := range row {
+			if i > 0 {
+				fmt.Fprint(t, "\t")
+			}
+			fmt.Fprint(t, cell)
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+// when prints a time of Unix milliseconds, in UTC; "-" for none.
+func when(ms int64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05Z")
+}
+
+// orDash is s, or "-" where a column would be empty.
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

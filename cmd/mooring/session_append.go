@@ -1,0 +1,314 @@
+// mooring session append: op lines into the outbox.
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+const appendHelp = `Append op intents to a session, one JSON object a line, from FILE or standard input (-).
+The command returns when they are durable in the outbox, with or without a server;
+what cannot be sent at once is sent by any later command. --wait waits for the answers.
+If a line is wrong nothing is committed.
+
+A line has a method, its arguments, and what else it needs:
+
+  {"method":"put","key":"message/msg_1","payload":{"role":"user"}}
+
+  method      arguments (… may be left out)
+  put         key, payload, …schema_version
+  remove      key
+  begin       message, payload, …schema_version
+  appendText  key (part/MESSAGE/ID), offset (bytes of text so far), text
+  finalize    message, status (completed, failed, aborted), …payload, …parts
+              ([{"id","payload"}]), …usage, …error, …completed
+  share       rights (["read"]), …methods, …expires_at, …from, …redemptions,
+              …label, …actor, …ref and hash (made and printed if left out)
+  revoke      ref (an id)
+  bumpEpoch
+  delete
+
+  keys: session, message/ID, part/MESSAGE/ID, session_diff, model/ID
+
+  as                 a label by which later lines refer to this op
+  refs               {"ARGUMENT":{"op":"LABEL or op id","path":"cursor"}}: the argument
+                     is a field of that op's result, put in by the server
+  depends_on         ["LABEL or op id"]: skipped if one of them does not apply
+  expected_cursor    a number or {"op","path"}: a conflict if the session is elsewhere
+  batch              lines next to each other with one batch name are committed together;
+                     without one all lines are, up to 1000 at a time
+  atomic             true: the batch applies as a whole or not at all
+  op_id              a ULID of your own`
+
+func sessionAppendCmd(h *homeFlags) *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "append REF [FILE or -]",
+		Short: "Append op intents (JSONL), durable at once",
+		Long:  appendHelp + "\n\n" + refHelp,
+		Example: `  mooring session append ses_01J… ops.jsonl --wait
+  echo '{"method":"put","key":"message/msg_1","payload":{"role":"user"}}' | mooring session append @helper.ref`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, closeIn, err := h.input(args[1:])
+			if err != nil {
+				return err
+			}
+			defer closeIn()
+			lines, err := readOpLines(in)
+			if err != nil {
+				return err
+			}
+			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return h.append(ctx, c, args[0], lines, wait)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the server has answered every op")
+	return cmd
+}
+
+// input opens a file argument; "-" or none is standard input.
+func (h *homeFlags) input(args []string) (io.Reader, func(), error) {
+	if len(args) == 0 || args[0] == "-" {
+		return h.sh.in, func() {}, nil
+	}
+	f, err := os.Open(args[0])
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the input: %w", err)
+	}
+	return f, func() { _ = f.Close() }, nil // read only: nothing is lost
+}
+
+// appending is op lines as batches that are ready to be committed.
+type appending struct {
+	session *client.Session
+	labels  map[string]string // label or op id → op id
+	batches []*client.Batch
+	made    map[string]capability.Ref // op id → the ref that its share makes
+}
+
+func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, lines []opLine, wait bool) error {
+	s, err := h.session(ctx, c, arg)
+	if err != nil {
+		return err
+	}
+	a := &appending{session: s, labels: map[string]string{}, made: map[string]capability.Ref{}}
+	for _, group := range batchesOf(lines, session.DefaultLimits().Limits) {
+		if err := a.add(group); err != nil {
+			return err
+		}
+	}
+	var tickets []client.Ticket
+	for _, b := range a.batches {
+		t, err := b.Commit(ctx)
+		if err != nil {
+			return err
+		}
+		tickets = append(tickets, t)
+	}
+	return h.report(ctx, c, a, tickets, wait)
+}
+
+// add checks a batch's lines and makes the batch of them.
+func (a *appending) add(group []opLine) error {
+	b := a.session.Batch()
+	var intents []ledger.Intent
+	for i := range group {
+		l := &group[i]
+		in, err := a.intent(l, outbox.OpID(b.ID(), i))
+		if err != nil {
+			return err
+		}
+		in.Atomic = group[0].Atomic
+		intents = append(intents, *in)
+		p := b.Do(l.Method)
+		if l.OpID != "" {
+			p.Named(l.OpID)
+		}
+		for _, arg := range in.Args {
+			if arg.Ref != nil {
+				p.Arg(arg.Name, *arg.Ref)
+			} else {
+				p.Arg(arg.Name, json.RawMessage(arg.JSON))
+			}
+		}
+		p.DependsOnID(in.DependsOn...)
+		if in.Expected.Set && in.Expected.Ref != nil {
+			p.Expect(*in.Expected.Ref)
+		} else if in.Expected.Set {
+			p.Expect(in.Expected.Cursor)
+		}
+		if l.Atomic {
+			b.Atomic()
+		}
+	}
+	if f := ledger.CheckSize(intents, session.DefaultLimits().Limits); f != nil {
+		return f.Code.With("lines %d to %d: %s", group[0].Line, group[len(group)-1].Line, f.Message)
+	}
+	a.batches = append(a.batches, b)
+	return nil
+}
+
+// intent is a line with its labels replaced by op ids, checked as far as it can be.
+func (a *appending) intent(l *opLine, opID string) (*ledger.Intent, error) {
+	if l.OpID != "" {
+		opID = l.OpID
+		a.labels[opID] = opID
+	}
+	in := &ledger.Intent{OpID: opID, Method: l.Method, DependsOn: make([]string, len(l.DependsOn))}
+	for i, op := range l.DependsOn {
+		in.DependsOn[i] = a.opID(op)
+	}
+	for _, arg := range l.Args {
+		in.Args = append(in.Args, ledger.Arg{Name: arg.Name, JSON: arg.JSON, Ref: a.ref(arg.Ref)})
+	}
+	if e := l.Expected; e != nil {
+		in.Expected = ledger.Expect{Set: true, Ref: a.ref(e.Ref)}
+		if e.Ref == nil {
+			if err := json.Unmarshal(e.JSON, &in.Expected.Cursor); err != nil {
+				return nil, lineError(l.Line, "expected_cursor: %v", err)
+			}
+		}
+	}
+	if l.As != "" {
+		a.labels[l.As] = opID
+	}
+	if l.Method == session.MethodShare && !l.has("ref") && !l.has("hash") {
+		a.mint(in)
+	}
+	lim := session.DefaultLimits()
+	f := ledger.CheckIntent(in, lim.Limits)
+	if f == nil {
+		f = session.CheckOp(in, lim)
+	}
+	if f != nil {
+		return nil, f.Code.With("line %d: %s", l.Line, f.Message)
+	}
+	return in, nil
+}
+
+// mint makes the ref of a share that brings none.
+func (a *appending) mint(in *ledger.Intent) {
+	ref := a.session.Ref().New(a.session.ID())
+	a.made[in.OpID] = ref
+	id, _ := json.Marshal(ref.ID)                        // texts always marshal
+	hash, _ := json.Marshal(client.HashText(ref.Secret)) // …
+	in.Args = append(in.Args, ledger.Arg{Name: "ref", JSON: id}, ledger.Arg{Name: "hash", JSON: hash})
+}
+
+func (a *appending) opID(name string) string {
+	if id, ok := a.labels[name]; ok {
+		return id
+	}
+	return name
+}
+
+func (a *appending) ref(r *opLineRef) *ledger.Ref {
+	if r == nil {
+		return nil
+	}
+	return &ledger.Ref{Op: a.opID(r.Op), Path: r.Path}
+}
+
+// shownOp is what append prints of an op with --json.
+type shownOp struct {
+	Op      string          `json:"op"`
+	Batch   string          `json:"batch"`
+	Outcome string          `json:"outcome"` // "queued" until it is answered
+	Reason  string          `json:"reason,omitempty"`
+	Message string          `json:"message,omitempty"`
+	Cursor  uint64          `json:"cursor,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Cause   string          `json:"cause,omitempty"`
+	Ref     string          `json:"ref,omitempty"` // the text of a ref made here
+}
+
+// report prints what became of the batches so far.
+func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, tickets []client.Ticket, wait bool) error {
+	var refused error
+	bad, total, queued := 0, 0, 0
+	w := newWaiter(ctx, c, sendMoment)
+	if wait {
+		w.stop()
+		w.ctx, w.stop = context.WithCancel(ctx)
+	}
+	defer w.stop()
+	for _, t := range tickets {
+		results, err := t.Wait(w.ctx)
+		if err != nil && w.ctx.Err() == nil {
+			return err
+		}
+		total += len(t.Ops)
+		if results == nil {
+			queued += len(t.Ops)
+		}
+		for i, op := range t.Ops {
+			shown := shownOp{Op: op, Batch: t.Batch, Outcome: "queued"}
+			if ref, ok := a.made[op]; ok {
+				shown.Ref = ref.Text()
+			}
+			if results != nil {
+				fillOutcome(&shown, &results[i])
+				if err := results[i].Err(); err != nil {
+					bad++
+					if refused == nil {
+						refused = err
+					}
+				}
+			}
+			if err := h.printOp(&shown); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case refused != nil:
+		return fmt.Errorf("%d of %d ops did not apply: %w", bad, total, refused)
+	case queued > 0 && wait:
+		return fault.Canceled.With("stopped waiting: %d of %d ops are durable and not answered yet", queued, total)
+	case queued > 0:
+		h.sayQueued(c, fmt.Sprintf("%d of %d ops wait", queued, total))
+	}
+	return nil
+}
+
+func fillOutcome(to *shownOp, o *ledger.Outcome) {
+	to.Outcome, to.Cursor, to.Message, to.Cause = o.Status.String(), o.Cursor, o.Message, o.Cause
+	to.Result = o.Result
+	if o.Reason != fault.None {
+		to.Reason = o.Reason.String()
+	}
+}
+
+func (h *homeFlags) printOp(o *shownOp) error {
+	if h.sh.json {
+		return h.sh.printJSON(o)
+	}
+	line := []string{o.Op, o.Outcome}
+	if o.Cursor != 0 {
+		line = append(line, fmt.Sprintf("cursor %d", o.Cursor))
+	}
+	if o.Reason != "" {
+		line = append(line, o.Reason+": "+oneLine(o.Message))
+	}
+	if o.Ref != "" {
+		line = append(line, o.Ref)
+	}
+	_, err := fmt.Fprintln(h.sh.out, strings.Join(line, "  "))
+	return err
+}

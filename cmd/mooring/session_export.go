@@ -1,0 +1,62 @@
+// mooring session export: the folded session as an opencode export.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/client"
+)
+
+func sessionExportCmd(h *homeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "export REF",
+		Short: "Print the folded session as an opencode export",
+		Long: "Print the folded session as an opencode export: its info, its messages by id, each\n" +
+			"with its parts by id. Every value is printed byte for byte as it was put.\n\n" + refHelp,
+		Example: "  mooring session export ses_01J… > session.json\n" +
+			"  mooring session export @reader.ref",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return h.export(ctx, c, args[0])
+			})
+		},
+	}
+}
+
+func (h *homeFlags) export(ctx context.Context, c *client.Client, arg string) error {
+	s, err := h.session(ctx, c, arg)
+	if err != nil {
+		return err
+	}
+	info, err := s.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	state, err := s.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	name := info.Session.External
+	if name == "" {
+		name = s.ID()
+	}
+	entries := make([]foldedEntry, len(state.Entries))
+	for i, e := range state.Entries {
+		entries[i] = foldedEntry{Key: e.Key, Payload: e.Payload}
+	}
+	doc := newExportDoc(entries, name)
+	if doc.orphans > 0 {
+		fmt.Fprintf(h.sh.err, "left out %d parts whose message is not there\n", doc.orphans)
+	}
+	out := bufio.NewWriter(h.sh.out)
+	if _, err := doc.WriteTo(out); err != nil {
+		return fmt.Errorf("write the export: %w", err)
+	}
+	return out.Flush()
+}

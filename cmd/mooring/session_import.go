@@ -1,0 +1,239 @@
+// mooring session import: an opencode export or recording, as ops through the
+// outbox. It is repeatable: what was committed before is not committed again.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func sessionImportCmd(h *homeFlags) *cobra.Command {
+	var owner string
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Import an opencode export or a recording of its share traffic",
+		Long: "Import an opencode export (JSON) or a recording of its share traffic (JSONL, one request\n" +
+			"a line; each sync request becomes one batch), and print the session's id. Its ref is kept in\n" +
+			"the home folder. Everything is durable in the outbox before anything is sent; without a\n" +
+			"server it stays there. Run again on the same file it continues or changes nothing, and on\n" +
+			"a file that has grown it goes on.",
+		Example: "  mooring session import recording.jsonl --owner @data/owner.ref\n  opencode export ses_… | mooring session import -",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, closeIn, err := h.input(args)
+			if err != nil {
+				return err
+			}
+			defer closeIn()
+			lim := session.DefaultLimits()
+			rec, err := readRecording(in, splitLimits{ops: lim.BatchOps, bytes: lim.BatchBytes, payload: lim.PayloadBytes})
+			if err != nil {
+				return err
+			}
+			if !h.sh.json {
+				for _, n := range rec.Notices {
+					fmt.Fprintln(h.sh.err, n)
+				}
+			}
+			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return h.importRecording(ctx, c, rec, owner)
+			})
+		},
+	}
+	ownerFlag(cmd, &owner)
+	return cmd
+}
+
+// importing is one import under way.
+type importing struct {
+	h       *homeFlags
+	c       *client.Client
+	rec     *recording
+	session *client.Session
+	journal *journal
+	tickets []client.Ticket // of the whole file, in order
+	ops     []int           // how many each has
+	fresh   int             // ops that were committed now
+}
+
+func (h *homeFlags) importRecording(ctx context.Context, c *client.Client, rec *recording, owner string) error {
+	im := &importing{h: h, c: c, rec: rec}
+	if err := im.begin(ctx, owner); err != nil {
+		return err
+	}
+	if err := im.commit(ctx); err != nil {
+		return err
+	}
+	answered, err := im.watch(ctx)
+	if err != nil {
+		return err
+	}
+	return im.say(answered)
+}
+
+// begin finds the session the file was imported into before, or creates it.
+func (im *importing) begin(ctx context.Context, owner string) error {
+	dir, err := im.h.folder()
+	if err != nil {
+		return err
+	}
+	ref, space, err := im.find(ctx, owner)
+	if err != nil {
+		return err
+	}
+	if ref.ID == "" {
+		ref = space.NewOwner()
+	}
+	if im.journal, err = openJournal(dir, ref.Target()); err != nil {
+		return err
+	}
+	created := im.journal.createChain()
+	if im.journal.done[created] {
+		im.session, err = im.c.Session(ctx, ref)
+		return err
+	}
+	if space == nil {
+		if space, err = im.h.owner(ctx, im.c, owner); err != nil {
+			return err
+		}
+	}
+	// The ref is kept before the batch is committed: a crash between the two finds it again.
+	meta := outbox.RefMeta{Role: outbox.SessionOwner, External: im.rec.External}
+	if err := im.c.Outbox().PutRef(ctx, ref, meta); err != nil {
+		return fmt.Errorf("keep the session's ref: %w", err)
+	}
+	_, b := space.Create(client.CreateOptions{External: im.rec.External, Owner: ref, BatchID: im.journal.batchID(created)})
+	if err := im.commitBatch(ctx, b, created); err != nil {
+		return err
+	}
+	im.session, err = im.c.Session(ctx, ref)
+	return err
+}
+
+// find looks for the session among the home's refs. Without one, or where the
+// owner is named, it gives the owner's space.
+func (im *importing) find(ctx context.Context, owner string) (ref capability.Ref, space *client.Space, err error) {
+	refs, err := im.c.Outbox().Refs(ctx)
+	if err != nil {
+		return ref, nil, fmt.Errorf("look up the refs: %w", err)
+	}
+	if owner != "" {
+		if space, err = im.h.owner(ctx, im.c, owner); err != nil {
+			return ref, nil, err
+		}
+	}
+	for _, r := range refs {
+		if r.External != im.rec.External || r.Role != outbox.SessionOwner || space != nil && r.Address() != space.Ref().Address() {
+			continue
+		}
+		if ref.ID != "" {
+			return ref, nil, fault.Ambiguous.With("the home folder has session %s on more than one server: say which with --owner", im.rec.External)
+		}
+		ref = r.Ref
+	}
+	if ref.ID == "" && space == nil {
+		space, err = im.h.owner(ctx, im.c, owner)
+	}
+	return ref, space, err
+}
+
+// commit makes every batch durable that was not before.
+func (im *importing) commit(ctx context.Context) error {
+	for i := range im.rec.Batches {
+		rb := &im.rec.Batches[i]
+		b := im.session.Batch().SetID(im.journal.batchID(rb.Chain))
+		if im.journal.done[rb.Chain] {
+			im.tickets, im.ops = append(im.tickets, im.c.Ticket(b.ID())), append(im.ops, len(rb.Puts))
+			continue
+		}
+		for _, p := range rb.Puts {
+			b.Put(p.Key, p.Payload)
+		}
+		if err := im.commitBatch(ctx, b, rb.Chain); err != nil {
+			return fmt.Errorf("line %d: %w", rb.Line, err)
+		}
+	}
+	return nil
+}
+
+// commitBatch commits a batch and then notes it: a crash between the two
+// commits it again under its own id, which changes nothing.
+func (im *importing) commitBatch(ctx context.Context, b *client.Batch, chain [32]byte) error {
+	t, err := b.Commit(ctx)
+	if err != nil {
+		return err
+	}
+	im.tickets, im.ops = append(im.tickets, t), append(im.ops, b.Len())
+	im.fresh += b.Len()
+	return im.journal.add(chain)
+}
+
+// watch shows how the server answers, for as long as there is use in it.
+func (im *importing) watch(ctx context.Context) (answered bool, err error) {
+	total := 0
+	for _, n := range im.ops {
+		total += n
+	}
+	bar := newProgress(im.h.sh, "ops sent", total)
+	w := newWaiter(ctx, im.c, 0)
+	defer w.stop()
+	done := 0
+	for i, t := range im.tickets {
+		results, err := t.Wait(w.ctx)
+		switch {
+		case err == nil:
+			if err := results.Err(); err != nil {
+				return true, im.refused(ctx, err)
+			}
+		case errors.Is(err, fault.NotFound): // finished so long ago that the outbox has forgotten it
+		case ctx.Err() == nil && w.ctx.Err() != nil:
+			return false, nil
+		default:
+			return false, err
+		}
+		done += im.ops[i]
+		bar.set(done, total)
+	}
+	bar.finish()
+	return true, nil
+}
+
+// refused makes room for another try where the session never came to be.
+func (im *importing) refused(ctx context.Context, why error) error {
+	if !errors.Is(why, fault.AlreadyExists) {
+		return fmt.Errorf("session %s: an op was refused: %w", im.session.ID(), why)
+	}
+	err := errors.Join(im.c.Outbox().DropRef(ctx, im.session.Ref().ID), im.journal.forget())
+	return errors.Join(fault.AlreadyExists.Because(why,
+		"the owner has session %s already, imported from another home folder: use that one, or get a ref to it", im.rec.External), err)
+}
+
+func (im *importing) say(answered bool) error {
+	sh := im.h.sh
+	if sh.json {
+		return sh.printJSON(map[string]any{
+			"session": im.session.ID(), "external": im.rec.External, "batches": len(im.rec.Batches),
+			"new_ops": im.fresh, "queued": !answered,
+		})
+	}
+	switch {
+	case !answered:
+		im.h.sayQueued(im.c, fmt.Sprintf("%d new ops are safe", im.fresh))
+	case im.fresh == 0:
+		fmt.Fprintln(sh.err, "nothing new: all of it was imported before")
+	default:
+		fmt.Fprintf(sh.err, "imported %s: %d batches, %d new ops\n", im.rec.External, len(im.rec.Batches), im.fresh)
+	}
+	_, err := fmt.Fprintln(sh.out, im.session.ID())
+	return err
+}

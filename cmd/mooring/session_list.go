@@ -1,0 +1,190 @@
+// mooring session list and show: what there is.
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/client"
+)
+
+func sessionListCmd(h *homeFlags) *cobra.Command {
+	var owner string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the owner's sessions",
+		Long:    "List the sessions of an owner's space, oldest first. With --json one object a line.",
+		Example: "  mooring session list --owner @data/owner.ref\n  mooring session list --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				sp, err := h.owner(ctx, c, owner)
+				if err != nil {
+					return err
+				}
+				return h.list(ctx, sp)
+			})
+		},
+	}
+	ownerFlag(cmd, &owner)
+	return cmd
+}
+
+func ownerFlag(cmd *cobra.Command, owner *string) {
+	cmd.Flags().StringVar(owner, "owner", "", "the owner's ref: its text or @FILE (MOORING_OWNER; default: the one used last)")
+}
+
+func (h *homeFlags) list(ctx context.Context, sp *client.Space) error {
+	rows := [][]string{{"ID", "EXTERNAL", "CURSOR", "EPOCH", "UPDATED", "TITLE"}}
+	for info, err := range sp.List(ctx) {
+		if err != nil {
+			return err
+		}
+		if h.sh.json {
+			if err := h.sh.printJSON(info); err != nil {
+				return err
+			}
+			continue
+		}
+		title := info.Title
+		if info.Deleted {
+			title = "(deleted)"
+		}
+		rows = append(rows, []string{
+			info.ID, orDash(info.External), strconv.FormatUint(info.Cursor, 10), strconv.FormatUint(info.Epoch, 10),
+			when(info.Updated), oneLine(title),
+		})
+	}
+	if h.sh.json {
+		return nil
+	}
+	if len(rows) == 1 {
+		fmt.Fprintln(h.sh.err, "there are no sessions yet")
+		return nil
+	}
+	return table(h.sh.out, rows)
+}
+
+func sessionShowCmd(h *homeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show REF",
+		Short: "Show counts, cursor, turns and their states",
+		Long: "Show a session's counts, its cursor, the turns that were begun and their states, and\n" +
+			"what the ref allows.\n\n" + refHelp,
+		Example: "  mooring session show ses_01J…\n  mooring session show @reader.ref --json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				s, err := h.session(ctx, c, args[0])
+				if err != nil {
+					return err
+				}
+				return h.show(ctx, s)
+			})
+		},
+	}
+}
+
+// shownTurn is a turn as show prints it.
+type shownTurn struct {
+	Message string `json:"message"`
+	Status  string `json:"status"`
+	Begun   uint64 `json:"begun"`
+	Ended   uint64 `json:"ended,omitempty"`
+}
+
+// shownSession is what show prints.
+type shownSession struct {
+	client.SessionInfo
+	Counts map[string]int `json:"counts"` // by kind of key
+	Turns  []shownTurn    `json:"turns"`
+	Grant  shownGrant     `json:"grant"`
+}
+
+func (h *homeFlags) show(ctx context.Context, s *client.Session) error {
+	d, err := s.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	state, err := s.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	shown := shownSession{SessionInfo: d.Session, Counts: map[string]int{"message": 0, "part": 0, "model": 0}, Turns: []shownTurn{}, Grant: showGrant(d)}
+	shown.Cursor = state.Cursor // that of the counts
+	for _, e := range state.Entries {
+		kind, _, _ := strings.Cut(e.Key, "/")
+		shown.Counts[kind]++
+		if e.Key == "session" {
+			var info struct{ Title string }
+			if json.Unmarshal(e.Payload, &info) == nil { // a title of another type is none
+				shown.Title = info.Title
+			}
+		}
+	}
+	for _, t := range state.Turns {
+		shown.Turns = append(shown.Turns, shownTurn{t.Message, t.Status.String(), t.Begun, t.Ended})
+	}
+	slices.SortFunc(shown.Turns, func(a, b shownTurn) int { return cmp.Compare(a.Begun, b.Begun) })
+	if h.sh.json {
+		return h.sh.printJSON(shown)
+	}
+	return h.printShown(&shown)
+}
+
+func (h *homeFlags) printShown(s *shownSession) error {
+	rows := [][]string{{"session", s.ID}}
+	add := func(name, value string) {
+		if value != "" {
+			rows = append(rows, []string{name, value})
+		}
+	}
+	add("external", s.External)
+	add("title", oneLine(s.Title))
+	add("cursor", strconv.FormatUint(s.Cursor, 10))
+	add("epoch", strconv.FormatUint(s.Epoch, 10))
+	add("created", when(s.Created))
+	add("updated", when(s.Updated))
+	for _, kind := range []string{"message", "part", "model"} {
+		add(kind+"s", strconv.Itoa(s.Counts[kind]))
+	}
+	add("allows", s.Grant.text())
+	if len(s.Turns) == 0 {
+		add("turns", "none begun")
+	}
+	if err := table(h.sh.out, rows); err != nil || len(s.Turns) == 0 {
+		return err
+	}
+	turns := [][]string{{"TURN", "STATE", "BEGUN", "ENDED"}}
+	for _, t := range s.Turns {
+		ended := "-"
+		if t.Ended != 0 {
+			ended = strconv.FormatUint(t.Ended, 10)
+		}
+		turns = append(turns, []string{t.Message, t.Status, strconv.FormatUint(t.Begun, 10), ended})
+	}
+	fmt.Fprintln(h.sh.out)
+	return table(h.sh.out, turns)
+}
+
+// oneLine keeps what others wrote from breaking a column or a terminal.
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
+	if r := []rune(s); len(r) > 80 {
+		s = string(r[:79]) + "…"
+	}
+	return s
+}

@@ -1,0 +1,131 @@
+// mooring session tail: a session's events, one a line.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// tailPage is how many events are asked for at once without --follow.
+const tailPage = 1000
+
+func sessionTailCmd(h *homeFlags) *cobra.Command {
+	var from uint64
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "tail REF",
+		Short: "Print events, one a line, and with --follow go on",
+		Long: "Print a session's events, one a line: cursor, method, key, actor. With --json each line\n" +
+			"is an object that has the payload too. --from N begins after cursor N, so the last cursor\n" +
+			"seen is what to give. --follow goes on until it is stopped, over disconnects, without a gap\n" +
+			"or a repeat; it ends with the reason when the ref is revoked.\n\n" + refHelp,
+		Example: "  mooring session tail ses_01J…\n  mooring session tail @reader.ref --from 120 --follow",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				s, err := h.session(ctx, c, args[0])
+				if err != nil {
+					return err
+				}
+				if follow {
+					return h.follow(ctx, s, from)
+				}
+				return h.tail(ctx, s, from)
+			})
+		},
+	}
+	cmd.Flags().Uint64Var(&from, "from", 0, "the last cursor one has: events after it are printed")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	return cmd
+}
+
+// tail prints what there is now.
+func (h *homeFlags) tail(ctx context.Context, s *client.Session, after uint64) error {
+	out := bufio.NewWriter(h.sh.out)
+	end := uint64(0)
+	for {
+		page, err := s.Events(ctx, after, tailPage)
+		if err != nil {
+			return errors.Join(err, out.Flush())
+		}
+		if end == 0 {
+			end = page.Cursor
+		}
+		for _, e := range page.Events {
+			if e.Cursor > end {
+				break
+			}
+			if err := h.printEvent(out, &e); err != nil {
+				return err
+			}
+			after = e.Cursor
+		}
+		if len(page.Events) == 0 || after >= end {
+			return out.Flush()
+		}
+	}
+}
+
+// follow prints what there is and what comes. Being stopped is its ordinary end.
+func (h *homeFlags) follow(ctx context.Context, s *client.Session, after uint64) error {
+	out := bufio.NewWriter(h.sh.out)
+	troubled := false
+	err := s.Subscribe(ctx, client.SubscribeOptions{After: after, Trouble: func(err error) {
+		if !troubled && !h.sh.json {
+			fmt.Fprintf(h.sh.err, "no connection (%v); going on when there is one\n", err)
+		}
+		troubled = true
+	}}, func(e session.Event) error {
+		troubled = false
+		if err := h.printEvent(out, &e); err != nil {
+			return err
+		}
+		return out.Flush()
+	})
+	if ctx.Err() != nil && fault.CodeOf(err) == fault.Canceled {
+		return nil
+	}
+	return err
+}
+
+// shownEvent is an event as --json prints it.
+type shownEvent struct {
+	Cursor  uint64          `json:"cursor"`
+	Method  string          `json:"method"`
+	Key     string          `json:"key"`
+	Actor   string          `json:"actor"`
+	Ref     string          `json:"ref,omitempty"`
+	Op      string          `json:"op,omitempty"`
+	Batch   string          `json:"batch,omitempty"`
+	Outbox  string          `json:"outbox,omitempty"`
+	At      int64           `json:"at"`
+	Schema  uint32          `json:"schema_version"`
+	Payload json.RawMessage `json:"payload,omitempty"` // not there once purged
+}
+
+func (h *homeFlags) printEvent(out *bufio.Writer, e *session.Event) error {
+	if !h.sh.json {
+		_, err := fmt.Fprintf(out, "%d\t%s\t%s\t%s\n", e.Cursor, e.Method, orDash(e.Key), orDash(oneLine(e.Actor)))
+		return err
+	}
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(shownEvent{
+		Cursor: e.Cursor, Method: e.Method, Key: e.Key, Actor: e.Actor, Ref: e.Ref, Op: e.Op, Batch: e.Batch,
+		Outbox: e.Outbox, At: e.At, Schema: e.Schema, Payload: e.Payload,
+	})
+	if err != nil {
+		return fmt.Errorf("print event %d: %w", e.Cursor, err)
+	}
+	return nil
+}

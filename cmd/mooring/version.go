@@ -1,0 +1,26 @@
+// mooring version.
+
+package main
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+)
+
+func versionCmd(sh *shared) *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  mooring version --json",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if sh.json {
+				return sh.printJSON(map[string]string{"version": version(), "go": runtime.Version()})
+			}
+			_, err := fmt.Fprintf(sh.out, "mooring %s (%s)\n", version(), runtime.Version())
+			return err
+		},
+	}
+}
