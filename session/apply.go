@@ -6,6 +6,7 @@ package session
 // back the interruption of that stream's own turns.
 
 import (
+	"cmp"
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -153,7 +154,8 @@ func (a *applier) live() *fault.Error {
 
 // emit writes the op's event at the next cursor. payload is kept, not copied.
 func (a *applier) emit(name, key string, schema uint32, payload []byte) *Event {
-	e := &Event{Method: name, Key: key, Schema: schema, Payload: payload, Ref: a.grant.ID, Actor: a.grant.Actor, Outbox: a.outbox}
+	e := &Event{Method: name, Key: key, Schema: schema, Payload: payload, Ref: a.grant.ID, Outbox: a.outbox,
+		Actor: cmp.Or(a.grant.Actor, capability.DefaultOwnerActor)} // a space's root ref names nobody
 	if a.op != nil {
 		e.Op, e.Batch = a.op.OpID, a.op.BatchID
 	}
