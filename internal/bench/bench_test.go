@@ -1,0 +1,304 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"go.uber.org/goleak"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func TestMain(m *testing.M) {
+	url, err := pgtest.ServerURL(context.Background())
+	if err == nil {
+		err = os.Setenv(envURL, url)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "no Postgres for these tests:", err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// The whole program, in its smallest form, against the real binary.
+func TestEveryPartGivesItsLines(t *testing.T) {
+	t.Parallel()
+	var out, progress bytes.Buffer
+	err := run(t.Context(), strings.Fields("--quick --writers 2 --batches 3 --seconds 0.02 --appends 5 --queued 30"), &out, &progress)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	for _, line := range []string{
+		`\| sqlite \| 2 \| 3 \| \d+ `, `\| postgres \| 2 \| 3 \| \d+ `,
+		`\| sqlite \| p50 \| \d+\.\d+ `, `\| postgres \| p99 \| \d+\.\d+ `,
+		`\| sqlite \| 30 \| 3 \| `, `\| postgres \| 30 \| 3 \| `,
+	} {
+		if n := len(regexp.MustCompile(line).FindAllString(out.String(), -1)); n != 1 {
+			t.Errorf("%d lines like %s in\n%s", n, line, out.String())
+		}
+	}
+	if !strings.Contains(progress.String(), "round 1 of 1") {
+		t.Errorf("no progress:\n%s", progress.String())
+	}
+}
+
+// The bare program leaves what the path leaves: as many rows in every table, of
+// the same length in every column.
+func TestBareWritesWhatThePathWrites(t *testing.T) {
+	t.Parallel()
+	for _, db := range []string{"sqlite", "postgres"} {
+		for _, bulk := range map[string][]string{"sqlite": {"rows", "values"}, "postgres": {"arrays", "copy"}}[db] {
+			t.Run(db+"/"+bulk, func(t *testing.T) {
+				t.Parallel()
+				ctx := t.Context()
+				b := &bench{opts: options{postgres: os.Getenv(envURL), rounds: 1}, dir: t.TempDir(), progress: newProgress(&bytes.Buffer{})}
+				rig, err := b.newRig(ctx, db)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := rig.takeSample(ctx, 5)
+				if err != nil {
+					t.Fatal(err)
+				}
+				url := func(p *pgPair) [2]string { return [2]string{p.client, p.server} }
+				var pathURL, bareURL [2]string
+				if db == "postgres" {
+					pathURL = url(rig.pair)
+				} else {
+					pathURL = [2]string{filepath.Join(rig.dir, "writer1", "outbox.db"), filepath.Join(rig.dir, "server", "mooring.db")}
+				}
+				path := footprints(t, db, pathURL)
+				if err := rig.close(context.WithoutCancel(ctx)); err != nil {
+					t.Fatal(err)
+				}
+
+				target, err := b.bareTarget(ctx, db)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rows := s.repeat(1, sampleBatches)
+				if _, err := runBare(ctx, target, rows, technique{batches: 3, conns: 1, bulk: bulk}); err != nil {
+					t.Fatal(err)
+				}
+				switch target := target.(type) {
+				case *barePostgres:
+					bareURL = url(target.pair)
+				case *bareSQLite:
+					bareURL = [2]string{filepath.Join(target.dir, "outbox0.db"), filepath.Join(target.dir, "server.db")}
+				}
+				bare := footprints(t, db, bareURL)
+				if err := target.close(context.WithoutCancel(ctx)); err != nil {
+					t.Fatal(err)
+				}
+				// The path's last records are not acknowledged yet, the bare program's are pruned.
+				bare["records"] = recordsPrint(rows[0])
+				for table, want := range path {
+					if got := bare[table]; got != want {
+						t.Errorf("%s\nthe path: %s\nbare:     %s", table, want, got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// recordsPrint is the footprint of a writer's records, were they all there.
+func recordsPrint(w *writerRows) string {
+	bytes := 0
+	for _, b := range w.batches {
+		bytes += len(b.record)
+	}
+	n := len(w.batches)
+	return fmt.Sprintf("%d rows, session %d, outbox %d, outcomes %d", n, n*len(w.session), n*len(w.outbox), bytes)
+}
+
+// footprints sums up what the appends left in the tables: rows, and bytes in
+// every column of text or bytes.
+func footprints(t *testing.T, kind string, urls [2]string) map[string]string {
+	t.Helper()
+	prints := map[string]string{}
+	for i, tables := range [2]map[string]string{
+		{"mooring_outbox_batch": "ops > 1", "mooring_outbox_stream": "last_seq > 1"},
+		{"events": "method = 'put'", "entries": "true", "sessions": "true", "streams": "true", "records": "true"},
+	} {
+		var db *sql.DB
+		if kind == "postgres" {
+			conf, err := pgx.ParseConfig(urls[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			db = stdlib.OpenDB(*conf)
+		} else {
+			var err error
+			if db, err = sql.Open("sqlite", urls[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for table, where := range tables {
+			prints[table] = footprint(t, db, table, where)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return prints
+}
+
+func footprint(t *testing.T, db *sql.DB, table, where string) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "SELECT * FROM "+table+" WHERE "+where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, bytes := 0, make([]int, len(columns))
+	for ; rows.Next(); n++ {
+		values := make([]any, len(columns))
+		dest := make([]any, len(columns))
+		for i := range values {
+			dest[i] = &values[i]
+		}
+		if err := rows.Scan(dest...); err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range values {
+			switch v := v.(type) {
+			case string:
+				bytes[i] += len(v)
+			case []byte:
+				bytes[i] += len(v)
+			}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	print := fmt.Sprintf("%d rows", n)
+	for i, c := range columns {
+		if c == "payload" && table == "entries" || bytes[i] > 0 {
+			print += fmt.Sprintf(", %s %d", c, bytes[i])
+		}
+	}
+	return print
+}
+
+// testSample is a sample made by hand.
+func testSample(batches, size int) *sample {
+	s := &sample{session: "ses_" + strings.Repeat("0", 26), space: "spc_" + strings.Repeat("0", 26)}
+	for range batches {
+		b := sampleBatch{via: s.session + ".o1", body: []byte("body"), slim: []byte("slim"), outcomes: []byte("outcomes")}
+		for i := range size {
+			b.events = append(b.events, session.Event{Session: s.session, Ref: s.session + ".o1", Cursor: uint64(i), Payload: opPayload(uint64(i))})
+		}
+		s.batches = append(s.batches, b)
+	}
+	return s
+}
+
+func TestRepeatedRowsHaveTheirOwnKeys(t *testing.T) {
+	t.Parallel()
+	writers := testSample(2, 3).repeat(4, 5)
+	keys, ops := map[string]bool{}, map[string]bool{}
+	for _, w := range writers {
+		cursor, seq := uint64(1), int64(2)
+		for i, b := range w.batches {
+			if b.num != int64(i+1) || b.first != seq || b.last() != seq+2 {
+				t.Fatalf("batch %d: num %d, seq %d to %d", i, b.num, b.first, b.last())
+			}
+			seq = b.last() + 1
+			rec, err := ledger.UnmarshalRecord(b.record)
+			if err != nil || rec.BatchID != b.id || len(rec.Outcomes) != 3 || int64(rec.LastSeq()) != b.last() {
+				t.Fatalf("record %+v, %v", rec, err)
+			}
+			for k, e := range b.events {
+				cursor++
+				if e.Cursor != cursor || e.Session != w.session || !strings.HasPrefix(e.Ref, w.session) {
+					t.Fatalf("event %+v at %d of %s", e, cursor, w.session)
+				}
+				key := e.Session + e.Key
+				if keys[key] || ops[e.Op] || b.entries[k].Key != e.Key || b.entries[k].Cursor != cursor {
+					t.Fatalf("event %+v, entry %+v", e, b.entries[k])
+				}
+				keys[key], ops[e.Op] = true, true
+			}
+		}
+	}
+	if len(keys) != 4*5*3 {
+		t.Fatalf("%d rows", len(keys))
+	}
+}
+
+func TestEveryBatchIsWrittenAndMarkedOnce(t *testing.T) {
+	t.Parallel()
+	writers := testSample(1, 2).repeat(3, 7)
+	written, marked := map[string]int{}, map[string]int{}
+	for _, c := range interleave(writers, 3) {
+		if len(c.new) > 3 || c.ops() != 2*len(c.new) {
+			t.Fatalf("a transaction of %d batches, %d ops", len(c.new), c.ops())
+		}
+		for _, b := range c.acked {
+			if marked[b.id]++; written[b.id] != 1 {
+				t.Fatalf("batch %s marked before it was written", b.id)
+			}
+		}
+		for _, b := range c.new {
+			written[b.id]++
+		}
+	}
+	if len(written) != 21 || len(marked) != 21 {
+		t.Fatalf("%d written, %d marked", len(written), len(marked))
+	}
+	for id := range written {
+		if written[id] != 1 || marked[id] != 1 {
+			t.Fatalf("batch %s: written %d times, marked %d times", id, written[id], marked[id])
+		}
+	}
+}
+
+func TestMediansAndQuantiles(t *testing.T) {
+	t.Parallel()
+	if m := median([]float64{3, 1, 2}); m != 2 {
+		t.Errorf("median of three: %v", m)
+	}
+	if m := median([]float64{4, 1, 2, 3}); m != 2.5 {
+		t.Errorf("median of four: %v", m)
+	}
+	var list []time.Duration
+	for i := range 100 {
+		list = append(list, time.Duration(100-i))
+	}
+	if q := quantilesOf(list); q.p50 != 51 || q.p99 != 100 {
+		t.Errorf("quantiles of 1 to 100: %+v", q)
+	}
+}
+
+func TestBadCommandLines(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"--db mysql", "--writers 0", "--batches x", "--parts speed", "--rounds 0", "more", "--nope"} {
+		if _, err := parse(strings.Fields(line), &bytes.Buffer{}); err == nil {
+			t.Errorf("%q was taken", line)
+		}
+	}
+	o, err := parse(strings.Fields("--quick --rounds 3 --db sqlite"), &bytes.Buffer{})
+	if err != nil || o.rounds != 3 || o.seconds >= 1 || !slices.Equal(o.databases, []string{"sqlite"}) {
+		t.Errorf("%+v, %v", o, err)
+	}
+}

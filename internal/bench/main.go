@@ -1,0 +1,257 @@
+// Command bench measures Mooring's whole path against what the same databases
+// can do at all, in one run and as ratios:
+//
+//   - durable exactly-once appends a second, from the client's outbox to the
+//     ack, against a bare program that writes the same rows to the same two
+//     databases (bare.go), in transactions of the same and of the best size;
+//   - the latency of one writer's append against one outbox commit, one server
+//     commit and one echo;
+//   - a reconnect that replays what was queued offline against appending the
+//     same online.
+//
+// The server is the real binary in a process of its own; the writers are in this
+// one, each with its own outbox, client and connection, all on loopback. What is
+// compared runs in turns, and the medians of the turns' ratios are given. A line
+// on standard error tells how far it is, a table goes to standard output:
+//
+//	make bench
+//	go run ./internal/bench --quick --db sqlite
+//
+// Postgres is the server that MOORING_TEST_DATABASE_URL names, whose user must
+// be allowed to create databases.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// envURL names the Postgres to measure on.
+const envURL = "MOORING_TEST_DATABASE_URL"
+
+// options are the command line.
+type options struct {
+	databases []string
+	writers   []int
+	batches   []int
+	parts     []string
+	seconds   float64 // of one measurement
+	rounds    int
+	appends   int // of the latency part, in each round
+	queued    int // of the replay part
+	inProcess bool
+	profile   string
+	postgres  string
+}
+
+// Parts of the benchmark.
+const (
+	partThroughput = "throughput"
+	partLatency    = "latency"
+	partReplay     = "replay"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// parse reads the command line.
+func parse(args []string, errOut io.Writer) (options, error) {
+	o := options{postgres: os.Getenv(envURL)}
+	var db, writers, batches, parts string
+	var quick bool
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(errOut)
+	f.BoolVar(&quick, "quick", false, "a smoke test of under 20 seconds: few, short, imprecise measurements")
+	f.StringVar(&db, "db", "both", "sqlite, postgres or both")
+	f.StringVar(&writers, "writers", "1,8,64", "numbers of writers")
+	f.StringVar(&batches, "batches", "1,32", "ops in a batch")
+	f.StringVar(&parts, "parts", "throughput,latency,replay", "what to measure")
+	f.Float64Var(&o.seconds, "seconds", 2, "about how long one measurement takes")
+	f.IntVar(&o.rounds, "rounds", 5, "how often each is repeated")
+	f.IntVar(&o.appends, "appends", 300, "appends of the latency part in each round")
+	f.IntVar(&o.queued, "queued", 10_000, "ops that are replayed")
+	f.BoolVar(&o.inProcess, "in-process", false, "run the server in this process, for profiles of both sides together")
+	f.StringVar(&o.profile, "profile", "", "write CPU and allocation profiles to FILE.cpu and FILE.mem")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	set := map[string]bool{}
+	f.Visit(func(f *flag.Flag) { set[f.Name] = true })
+	if quick {
+		quicken(&o, set, &writers, &batches)
+	}
+	switch db {
+	case "both":
+		o.databases = []string{"sqlite", "postgres"}
+	case "sqlite", "postgres":
+		o.databases = []string{db}
+	default:
+		return o, fmt.Errorf("--db %q is none of sqlite, postgres, both", db)
+	}
+	if slices.Contains(o.databases, "postgres") && o.postgres == "" {
+		return o, fmt.Errorf("%s names no Postgres: run make bench, which finds or starts one, or use --db sqlite", envURL)
+	}
+	var err error
+	if o.writers, err = numbers("writers", writers); err != nil {
+		return o, err
+	}
+	if o.batches, err = numbers("batches", batches); err != nil {
+		return o, err
+	}
+	o.parts = strings.Split(parts, ",")
+	for _, p := range o.parts {
+		if p != partThroughput && p != partLatency && p != partReplay {
+			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay", p)
+		}
+	}
+	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 {
+		return o, errors.New("--seconds, --rounds, --appends and --queued must be above 0")
+	}
+	return o, nil
+}
+
+// quicken sets what the command line left open to the smoke test's values.
+func quicken(o *options, set map[string]bool, writers, batches *string) {
+	short := func(name string, to func()) {
+		if !set[name] {
+			to()
+		}
+	}
+	short("writers", func() { *writers = "8" })
+	short("batches", func() { *batches = "32" })
+	short("seconds", func() { o.seconds = 0.3 })
+	short("rounds", func() { o.rounds = 1 })
+	short("appends", func() { o.appends = 100 })
+	short("queued", func() { o.queued = 1000 })
+}
+
+func numbers(name, list string) ([]int, error) {
+	var ns []int
+	for _, text := range strings.Split(list, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 1000 {
+			return nil, fmt.Errorf("--%s %q is not a list of numbers from 1 to 1000", name, list)
+		}
+		ns = append(ns, n)
+	}
+	return ns, nil
+}
+
+// run is main without the process.
+func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
+	o, err := parse(args, errOut)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "mooring-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	b := &bench{opts: o, dir: dir, progress: newProgress(errOut)}
+	defer b.progress.end()
+	if !o.inProcess {
+		b.progress.say("building the server")
+		if b.binary, err = build(ctx, dir); err != nil {
+			return err
+		}
+	}
+	if o.profile != "" {
+		end, err := profiles(o.profile)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, end()) }()
+	}
+	var report report
+	for _, db := range o.databases {
+		if err := b.measure(ctx, db, &report); err != nil {
+			return fmt.Errorf("%s: %w", db, err)
+		}
+	}
+	b.progress.end()
+	return report.write(out)
+}
+
+// profiles begins a CPU profile; end stops it and writes the allocations.
+func profiles(name string) (end func() error, err error) {
+	cpu, err := os.Create(name + ".cpu")
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(cpu); err != nil {
+		return nil, errors.Join(err, cpu.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		mem, err := os.Create(name + ".mem")
+		if err != nil {
+			return errors.Join(err, cpu.Close())
+		}
+		runtime.GC()
+		return errors.Join(pprof.Lookup("allocs").WriteTo(mem, 0), mem.Close(), cpu.Close())
+	}, nil
+}
+
+// bench is one run.
+type bench struct {
+	opts     options
+	dir      string
+	binary   string // the server's; "" in process
+	progress *progress
+}
+
+// measure runs all parts on one database.
+func (b *bench) measure(ctx context.Context, db string, r *report) error {
+	for _, part := range b.opts.parts {
+		var err error
+		switch part {
+		case partThroughput:
+			err = b.throughput(ctx, db, r)
+		case partLatency:
+			err = b.latency(ctx, db, r)
+		case partReplay:
+			err = b.replay(ctx, db, r)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", part, err)
+		}
+	}
+	return nil
+}
+
+// span is about how long one measurement takes.
+func (b *bench) span() time.Duration { return time.Duration(b.opts.seconds * float64(time.Second)) }
+
+// bareTarget makes fresh databases for the bare program.
+func (b *bench) bareTarget(ctx context.Context, db string) (bareTarget, error) {
+	if db == "postgres" {
+		return newBarePostgres(ctx, b.opts.postgres)
+	}
+	return newBareSQLite(b.dir)
+}

@@ -1,0 +1,98 @@
+package main
+
+// A reconnect that redeems the ref and replays what was queued offline, against
+// appending the same ops online.
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// replayRow is one line of the table: how long each took, and the median of
+// the rounds' ratios.
+type replayRow struct {
+	db             string
+	batch, ops     int
+	online, replay time.Duration
+	ratio          float64
+}
+
+func (b *bench) replay(ctx context.Context, db string, r *report) (err error) {
+	rig, err := b.newRig(ctx, db)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rig.close(ctx)) }()
+	for _, size := range b.opts.batches {
+		var online, replay, ratio []float64
+		for i := range b.opts.rounds {
+			a, err := b.timeOnline(ctx, rig, size)
+			if err != nil {
+				return err
+			}
+			q, err := b.timeReplay(ctx, rig, size)
+			if err != nil {
+				return err
+			}
+			b.progress.say("%s, replay in batches of %d, round %d of %d: online %v, replayed %v", db, size, i+1, b.opts.rounds,
+				a.Round(time.Millisecond), q.Round(time.Millisecond))
+			online, replay, ratio = append(online, a.Seconds()), append(replay, q.Seconds()), append(ratio, q.Seconds()/a.Seconds())
+		}
+		r.replay = append(r.replay, replayRow{db: db, batch: size, ops: b.opts.queued, ratio: median(ratio),
+			online: seconds(median(online)), replay: seconds(median(replay))})
+	}
+	return nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// timeOnline appends the ops with the server there.
+func (b *bench) timeOnline(ctx context.Context, rig *rig, size int) (_ time.Duration, err error) {
+	w, err := rig.newWriter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, w.client.Close()) }()
+	took, err := timed(func() error { return w.appendAll(ctx, size, b.opts.queued, true) })
+	return took, errors.Join(err, w.settled(ctx))
+}
+
+// timeReplay appends them offline and times what follows: opening the outbox,
+// dialling, redeeming, sending, to the last ack.
+func (b *bench) timeReplay(ctx context.Context, rig *rig, size int) (_ time.Duration, err error) {
+	w, err := rig.newWriter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, w.client.Close()) }()
+	if err := w.reopen(ctx, true); err != nil {
+		return 0, err
+	}
+	if err := w.appendAll(ctx, size, b.opts.queued, false); err != nil {
+		return 0, err
+	}
+	took, err := timed(func() error {
+		if err := w.reopen(ctx, false); err != nil {
+			return err
+		}
+		return applied(ctx, w.client.Ticket(w.lastBatch))
+	})
+	return took, errors.Join(err, w.settled(ctx))
+}
+
+// appendAll commits so many ops and, if asked, waits for the last one's ack.
+func (w *writer) appendAll(ctx context.Context, size, ops int, wait bool) error {
+	for done := 0; done < ops; {
+		n := min(size, ops-done)
+		t, err := w.commit(ctx, n)
+		if err != nil {
+			return err
+		}
+		done, w.lastBatch = done+n, t.Batch
+	}
+	if !wait {
+		return nil
+	}
+	return applied(ctx, w.client.Ticket(w.lastBatch))
+}

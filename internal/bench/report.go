@@ -1,0 +1,119 @@
+package main
+
+// What is printed: the tables, the progress line, and the arithmetic of both.
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// report gathers the lines of all tables.
+type report struct {
+	throughput []throughputRow
+	latency    []latencyRow
+	replay     []replayRow
+}
+
+// write prints the tables in Markdown.
+func (r *report) write(out io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s/%s, %d processors, %s\n", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	if len(r.throughput) > 0 {
+		b.WriteString("\nOps a second, durable in the outbox and acked, against a bare program writing the same rows\n\n" +
+			"| database | writers | batch | path | bare, same batches | ratio | bare, best | ratio | the best was |\n" +
+			"|---|---:|---:|---:|---:|---:|---:|---:|---|\n")
+		for _, t := range r.throughput {
+			fmt.Fprintf(&b, "| %s | %d | %d | %.0f | %.0f | %.2f | %.0f | %.2f | %v |\n",
+				t.db, t.writers, t.batch, t.path, t.same, t.toSame, t.best, t.toBest, t.technique)
+		}
+	}
+	if len(r.latency) > 0 {
+		b.WriteString("\nOne writer's append, Commit to ack, against an outbox commit, a server commit and an echo (ms)\n\n" +
+			"| database | | append | sum | ratio | outbox commit | server commit | echo |\n" +
+			"|---|---|---:|---:|---:|---:|---:|---:|\n")
+		for _, l := range r.latency {
+			for _, q := range []struct {
+				name string
+				of   func(quantiles) time.Duration
+			}{
+				{"p50", func(q quantiles) time.Duration { return q.p50 }},
+				{"p99", func(q quantiles) time.Duration { return q.p99 }},
+			} {
+				a, s := q.of(l.append), q.of(l.sum)
+				fmt.Fprintf(&b, "| %s | %s | %s | %s | %.2f | %s | %s | %s |\n", l.db, q.name, ms(a), ms(s),
+					float64(a)/float64(s), ms(q.of(l.outbox)), ms(q.of(l.commit)), ms(q.of(l.echo)))
+			}
+		}
+	}
+	if len(r.replay) > 0 {
+		b.WriteString("\nA reconnect that redeems and replays what was queued, against appending it online\n\n" +
+			"| database | ops | batch | online | replayed | ratio |\n|---|---:|---:|---:|---:|---:|\n")
+		for _, p := range r.replay {
+			fmt.Fprintf(&b, "| %s | %d | %d | %.2f s | %.2f s | %.2f |\n", p.db, p.ops, p.batch, p.online.Seconds(), p.replay.Seconds(), p.ratio)
+		}
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) }
+
+// median of a list that is not empty.
+func median(list []float64) float64 {
+	sorted := slices.Sorted(slices.Values(list))
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return (sorted[n/2-1] + sorted[n/2]) / 2
+}
+
+// quantiles of a series of durations.
+type quantiles struct{ p50, p99 time.Duration }
+
+func quantilesOf(list []time.Duration) quantiles {
+	sorted := slices.Sorted(slices.Values(list))
+	at := func(share float64) time.Duration { return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)] }
+	return quantiles{p50: at(0.50), p99: at(0.99)}
+}
+
+// progress is the line that tells how far the run is: overwritten on a
+// terminal, a line each elsewhere.
+type progress struct {
+	out      io.Writer
+	terminal bool
+	start    time.Time
+	open     bool // the line is not ended
+}
+
+func newProgress(out io.Writer) *progress {
+	p := &progress{out: out, start: time.Now()}
+	if f, ok := out.(*os.File); ok {
+		info, err := f.Stat()
+		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	return p
+}
+
+func (p *progress) say(format string, args ...any) {
+	text := fmt.Sprintf("%4.0f s  %s", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
+	if p.terminal {
+		p.open = true
+		fmt.Fprintf(p.out, "\r\x1b[K%s", text)
+		return
+	}
+	fmt.Fprintln(p.out, text)
+}
+
+// end leaves the line.
+func (p *progress) end() {
+	if p.open {
+		p.open = false
+		fmt.Fprintln(p.out)
+	}
+}

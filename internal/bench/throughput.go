@@ -1,0 +1,238 @@
+package main
+
+// How many ops a second go through the whole path, against the bare program.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/client"
+)
+
+// throughput measures every number of writers with every batch size.
+func (b *bench) throughput(ctx context.Context, db string, r *report) error {
+	for _, size := range b.opts.batches {
+		for _, writers := range b.opts.writers {
+			t, err := b.throughputOf(ctx, db, writers, size)
+			if err != nil {
+				return fmt.Errorf("%d writers, batches of %d: %w", writers, size, err)
+			}
+			r.throughput = append(r.throughput, t)
+		}
+	}
+	return nil
+}
+
+// throughputRow is one line of the table. Rates are ops a second, medians; the
+// ratios are medians of the rounds' own.
+type throughputRow struct {
+	db               string
+	writers, batch   int
+	path, same, best float64
+	toSame, toBest   float64
+	technique        technique
+}
+
+func (b *bench) throughputOf(ctx context.Context, db string, writers, size int) (t throughputRow, err error) {
+	t = throughputRow{db: db, writers: writers, batch: size}
+	what := fmt.Sprintf("%s, %d writers, batches of %d", db, writers, size)
+	b.progress.say("%s: sampling", what)
+	rig, err := b.newRig(ctx, db)
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, rig.close(ctx)) }()
+	s, err := rig.takeSample(ctx, size)
+	if err != nil {
+		return t, err
+	}
+	// The path's first run warms up; the bare program's find its best technique.
+	if _, err := rig.pathRate(ctx, writers, size, b.span()/4); err != nil {
+		return t, err
+	}
+	bare := &bareRuns{bench: b, db: db, sample: s, writers: writers}
+	if t.technique, err = bare.tune(ctx, what); err != nil {
+		return t, err
+	}
+	same := technique{batches: 1, conns: min(writers, maxConns), bulk: t.technique.bulk}
+	if _, err := bare.rate(ctx, same); err != nil {
+		return t, err
+	}
+	var path, one, best, toOne, toBest []float64
+	for i := range b.opts.rounds {
+		p, err := rig.pathRate(ctx, writers, size, b.span())
+		if err != nil {
+			return t, err
+		}
+		o, err := bare.rate(ctx, same)
+		if err != nil {
+			return t, err
+		}
+		m, err := bare.rate(ctx, t.technique)
+		if err != nil {
+			return t, err
+		}
+		b.progress.say("%s, round %d of %d: path %.0f/s, bare %.0f/s in the same batches, %.0f/s in the best", what, i+1, b.opts.rounds, p, o, m)
+		path, one, best = append(path, p), append(one, o), append(best, m)
+		toOne, toBest = append(toOne, p/o), append(toBest, p/m)
+	}
+	t.path, t.same, t.best, t.toSame, t.toBest = median(path), median(one), median(best), median(toOne), median(toBest)
+	return t, nil
+}
+
+// ahead is how many ops a writer may have committed that are not acked.
+const ahead = 2048
+
+// pathRate runs so many new writers for a time and gives ops acked a second,
+// from the first Commit to the last ack.
+func (r *rig) pathRate(ctx context.Context, writers, size int, span time.Duration) (rate float64, err error) {
+	ws := make([]*writer, writers)
+	defer func() {
+		for _, w := range ws {
+			if w != nil {
+				err = errors.Join(err, w.client.Close())
+			}
+		}
+	}()
+	for i := range ws {
+		if ws[i], err = r.newWriter(ctx); err != nil {
+			return 0, err
+		}
+	}
+	errs := make([]error, writers)
+	var wg sync.WaitGroup
+	start := time.Now()
+	for i, w := range ws {
+		wg.Go(func() { errs[i] = w.append(ctx, size, start.Add(span)) })
+	}
+	wg.Wait()
+	took := time.Since(start)
+	if err := errors.Join(errs...); err != nil {
+		return 0, err
+	}
+	total := uint64(0)
+	for _, w := range ws {
+		if err := w.settled(ctx); err != nil {
+			return 0, err
+		}
+		total += w.n
+	}
+	return float64(total) / took.Seconds(), nil
+}
+
+// append commits batches, one after the other, until a time, and waits until
+// all are acked. It lets a bounded number of ops be on their way.
+func (w *writer) append(ctx context.Context, size int, until time.Time) error {
+	var window []client.Ticket // every half window's last
+	half := max(ahead/2/size, 1)
+	var last client.Ticket
+	for i := 1; time.Now().Before(until); i++ {
+		t, err := w.commit(ctx, size)
+		if err != nil {
+			return err
+		}
+		if last = t; i%half != 0 {
+			continue
+		}
+		if window = append(window, t); len(window) == 2 {
+			if err := applied(ctx, window[0]); err != nil {
+				return err
+			}
+			window = window[1:]
+		}
+	}
+	return applied(ctx, last) // acks come in order
+}
+
+// bareRuns are the bare program's runs against one line of the table.
+type bareRuns struct {
+	bench   *bench
+	db      string
+	sample  *sample
+	writers int
+	rates   map[technique]float64 // as last measured
+}
+
+// rate writes about a span's worth of rows and gives ops a second.
+func (r *bareRuns) rate(ctx context.Context, t technique) (float64, error) {
+	if r.rates == nil {
+		r.rates = map[technique]float64{}
+	}
+	ops := 2000.0
+	if known := r.rates[t]; known > 0 {
+		ops = known * r.bench.span().Seconds()
+	}
+	perWriter := max(int(ops)/(r.writers*r.sample.size()), 1)
+	rate, err := r.run(ctx, t, perWriter)
+	r.rates[t] = rate
+	return rate, err
+}
+
+func (r *bareRuns) run(ctx context.Context, t technique, perWriter int) (rate float64, err error) {
+	rows := r.sample.repeat(r.writers, perWriter)
+	target, err := r.bench.bareTarget(ctx, r.db)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, target.close(ctx)) }()
+	took, err := runBare(ctx, target, rows, t)
+	if err != nil {
+		return 0, fmt.Errorf("bare program, %v: %w", t, err)
+	}
+	return float64(r.writers*perWriter*r.sample.size()) / took.Seconds(), nil
+}
+
+// tune looks for the bare program's best technique: first the size of its
+// transactions, then how rows are sent, then how many connections.
+func (r *bareRuns) tune(ctx context.Context, what string) (technique, error) {
+	bulks := map[string][]string{"postgres": {"arrays", "copy"}, "sqlite": {"rows", "values"}}[r.db]
+	best := technique{batches: max(1000/r.sample.size(), 1), conns: 2, bulk: bulks[0]}
+	if r.bench.opts.rounds == 1 { // the smoke test
+		_, err := r.rate(ctx, best)
+		return best, err
+	}
+	top, tried := 0.0, map[technique]bool{}
+	try := func(t technique) error {
+		if tried[t] {
+			return nil
+		}
+		tried[t] = true
+		r.bench.progress.say("%s: the bare program with %v", what, t)
+		if _, err := r.rate(ctx, t); err != nil { // tells how much to write
+			return err
+		}
+		rate, err := r.rate(ctx, t)
+		if rate > top {
+			top, best = rate, t
+		}
+		return err
+	}
+	from := best
+	for _, ops := range []int{1000, 300, 100, 4000} {
+		t := from
+		t.batches = max(ops/r.sample.size(), 1)
+		if err := try(t); err != nil {
+			return best, err
+		}
+	}
+	from = best
+	from.bulk = bulks[1]
+	if err := try(from); err != nil {
+		return best, err
+	}
+	from = best
+	for _, n := range []int{1, 4, 8} {
+		t := from
+		t.conns = n
+		if r.writers < n {
+			continue
+		}
+		if err := try(t); err != nil {
+			return best, err
+		}
+	}
+	return best, nil
+}
