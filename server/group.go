@@ -66,7 +66,8 @@ type committer struct {
 	closed bool
 	wg     sync.WaitGroup
 
-	transactions, committed uint64 // counters: transactions run, ops in them
+	running                 int    // submissions in transactions now
+	transactions, committed uint64 // counters: transactions committed, ops in them
 }
 
 func newCommitter(cfg Config, h *hub) *committer {
@@ -85,7 +86,7 @@ func (c *committer) start() {
 					return
 				}
 				c.run(group)
-				c.finished(lines)
+				c.finished(lines, len(group))
 			}
 		})
 	}
@@ -168,13 +169,15 @@ func (c *committer) next() (group []*work, lines []*line) {
 	}
 	c.ops -= ops
 	c.bytes -= bytes
+	c.running += len(group)
 	return group, lines
 }
 
-// finished lets lines go on.
-func (c *committer) finished(lines []*line) {
+// finished lets lines go on, after a transaction with n submissions.
+func (c *committer) finished(lines []*line, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.running -= n
 	for _, l := range lines {
 		l.busy = false
 		if len(l.works) == 0 {

@@ -128,17 +128,19 @@ type peer struct {
 	gateway *rpc.Ref
 }
 
-// dial connects a peer; it leaves when the test ends, or by leave.
-func (r *rig) dial() *peer {
-	r.t.Helper()
+// dial connects a peer; it leaves when the rig's test ends, or by leave.
+func (r *rig) dial() *peer { return r.dialIn(r.t) }
+
+// dialIn is dial for a subtest.
+func (r *rig) dialIn(t testing.TB) *peer {
 	near, far := rpc.Pipe()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
 		_ = r.server.ServeConn(far)
 	}()
-	p := newPeer(r.t, near)
-	r.t.Cleanup(func() {
+	p := newPeer(t, near)
+	t.Cleanup(func() {
 		p.leave()
 		<-served
 	})
@@ -587,6 +589,7 @@ func (p *peer) subscribing(sess *rpc.Ref, k *recorder, from uint64, window uint3
 func (p *peer) subscribe(sess *rpc.Ref, k *recorder, from uint64) *rpc.Ref {
 	p.t.Helper()
 	promise := p.subscribing(sess, k, from, 0, false)
+	defer promise.Release()
 	if _, _, err := promise.Wait(within(p.t)); err != nil {
 		p.t.Fatalf("subscribe: %v", err)
 	}

@@ -36,7 +36,8 @@ type subscription struct {
 
 	cursor   uint64 // the last event given to the sink
 	underway int    // bytes given to the sink and not taken yet
-	gen      uint64 // the session's AuthGen at which auth was found alive; 0 before
+	checked  bool   // auth was found alive, at gen, and nothing has put that in doubt
+	gen      uint64 // the session's AuthGen at that look
 	expires  int64  // of the ref; 0 never
 	from     uint64 // the first cursor the ref may see
 

@@ -92,8 +92,8 @@ func (t *topic) expire(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for s := range t.subs {
-		if s.expires != 0 && s.expires <= now && s.gen != 0 {
-			s.gen = 0
+		if s.expires != 0 && s.expires <= now {
+			s.checked = false
 			t.wake(s)
 		}
 	}
@@ -167,7 +167,7 @@ func (t *topic) next() (out []delivery, readers []*subscription, over []func(), 
 		case s.finished || s.holding:
 		case t.ending != nil:
 			over = append(over, t.finish(s, t.ending))
-		case s.gen == 0 || s.gen != t.gen:
+		case !s.checked || s.gen != t.gen:
 			readers = append(readers, s)
 		case s.cursor >= t.cursor:
 		case t.covers(s.cursor+1) && t.tailGen == s.gen && !t.tailExpired(s):
@@ -260,7 +260,7 @@ func (t *topic) admit(s *subscription, page *session.Page) *fault.Error {
 	if why != nil {
 		return why
 	}
-	s.gen, s.expires = page.Row.AuthGen, grant.Expires
+	s.checked, s.gen, s.expires = true, page.Row.AuthGen, grant.Expires
 	if grant.From > 0 {
 		s.cursor = max(s.cursor, grant.From-1)
 	}

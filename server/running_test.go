@@ -1,0 +1,524 @@
+// The server as a process sees it: starting, stopping, the HTTP side, and a
+// database that fails.
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func TestDrainFinishesWhatRuns(t *testing.T) {
+	t.Parallel()
+	st := sqliteStore(t)
+	r := start(t, st, nil)
+	p, idle := r.dial(), r.dial()
+	m := r.create(p)
+	k := newRecorder()
+	sub := p.subscribe(m.sess, k, 0)
+	defer sub.Release()
+	k.untilCursor(t, 1)
+	if err := idle.restoreErr(m.owner, "x"); err != nil {
+		t.Fatal(err)
+	}
+
+	release := holdWriter(t, st)
+	running := applying(t, m.stream, m.batch(put(1)))
+	queued := applying(t, m.stream, m.batch(put(2)))
+	untilQueued(t, r.server, 2)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		r.stop()
+	}()
+	k.until(t, "word of the end", func() bool { return k.ended != nil })
+	if k.ended.Code != fault.Draining {
+		t.Errorf("the subscriber was told %v", k.ended)
+	}
+	<-idle.conn.Done() // has nothing running
+	near, far := rpc.Pipe()
+	wantCode(t, "a new connection", r.server.ServeConn(far), fault.Draining)
+	_ = near.Close(1000, "")
+	release()
+	for i, f := range []*rpc.Promise{running, queued} {
+		if ack := readReply(t, f); ack.refusal != nil || ack.applied != 1 {
+			t.Errorf("batch %d, which was there before the end: %+v", i, ack)
+		}
+	}
+	<-stopped
+	if at := rowOf(t, st, m.id).Cursor; at != 3 {
+		t.Errorf("the session is at %d", at)
+	}
+}
+
+// untilQueued waits until the committers have got n submissions, in a
+// transaction or before it.
+func untilQueued(t *testing.T, s *Server, n int) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		s.commit.mu.Lock()
+		have := s.commit.running
+		for _, l := range s.commit.lines {
+			have += len(l.works)
+		}
+		s.commit.mu.Unlock()
+		if have >= n {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%d submissions, want %d", have, n)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// spoiled fails transactions on demand.
+type spoiled struct {
+	Store
+	spoil   atomic.Pointer[func(session.Tx) (session.Tx, error)]
+	updates atomic.Int64
+}
+
+func (s *spoiled) Update(ctx context.Context, fn func(session.Tx) error) error {
+	s.updates.Add(1)
+	return s.Store.Update(ctx, func(tx session.Tx) error {
+		if spoil := s.spoil.Load(); spoil != nil {
+			var err error
+			if tx, err = (*spoil)(tx); err != nil {
+				return err
+			}
+		}
+		return fn(tx)
+	})
+}
+
+// poisoned fails when it is to save an event with a certain text.
+type poisoned struct {
+	session.Tx
+	text   string
+	panics bool
+}
+
+func (p poisoned) Save(ctx context.Context, c *session.Changes) error {
+	for _, e := range c.Events {
+		if strings.Contains(string(e.Payload), p.text) {
+			if p.panics {
+				panic("poisoned")
+			}
+			return errors.New("a statement failed that never does")
+		}
+	}
+	return p.Tx.Save(ctx, c)
+}
+
+func TestFailingGroupIsTriedOneByOne(t *testing.T) {
+	t.Parallel()
+	for _, panics := range []bool{false, true} {
+		t.Run(fmt.Sprintf("panics=%v", panics), func(t *testing.T) {
+			t.Parallel()
+			st := &spoiled{Store: sqliteStore(t)}
+			r := start(t, st, func(c *Config) { c.Transactions = 1 })
+			p := r.dial()
+			var all []*made
+			for range 5 {
+				all = append(all, r.create(p))
+			}
+			poison := func(tx session.Tx) (session.Tx, error) { return poisoned{tx, "poison", panics}, nil }
+			st.spoil.Store(&poison)
+			release := holdWriter(t, st.Store)
+			var flying []*rpc.Promise
+			for i, m := range all {
+				o := put(i)
+				if i == 2 {
+					o = op("put", "key", "session", "payload", map[string]string{"x": "poison"})
+				}
+				flying = append(flying, applying(t, m.stream, m.batch(o)))
+			}
+			untilQueued(t, r.server, len(all))
+			release()
+			for i, f := range flying {
+				ack := readReply(t, f)
+				if i == 2 {
+					wantRefusal(t, "the one that fails", ack, fault.Internal, 0)
+					if strings.Contains(ack.refusal.Message, "statement") || strings.Contains(ack.refusal.Message, "poison") {
+						t.Errorf("the refusal tells of our insides: %v", ack.refusal)
+					}
+				} else if ack.refusal != nil || ack.applied != 1 {
+					t.Errorf("batch %d: %+v", i, ack)
+				}
+			}
+			st.spoil.Store(nil)
+			all[2].box.seq--
+			if ack := p.must(all[2].stream, all[2].batch(put(9))); ack.applied != 1 {
+				t.Errorf("its stream goes on: %+v", ack)
+			}
+		})
+	}
+}
+
+func TestDatabaseAwayIsSaidAndSurvived(t *testing.T) {
+	t.Parallel()
+	st := &spoiled{Store: sqliteStore(t)}
+	r := start(t, st, nil)
+	p := r.dial()
+	m := r.create(p)
+	away := func(session.Tx) (session.Tx, error) {
+		return nil, fault.Unavailable.With("the database does not answer")
+	}
+	st.spoil.Store(&away)
+	before := st.updates.Load()
+	b := m.batch(put(1))
+	wantRefusal(t, "while it is away", p.apply(m.stream, b), fault.Unavailable, 0)
+	if n := st.updates.Load() - before; n != 1 {
+		t.Errorf("%d transactions were tried", n)
+	}
+	st.spoil.Store(nil)
+	if ack := p.must(m.stream, b); ack.applied != 1 {
+		t.Errorf("when it is back: %+v", ack)
+	}
+}
+
+func TestPostgresKilledAndBack(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.Start(t)
+	r := start(t, postgresStore(t, pg.Database()), func(c *Config) { c.PollInterval = 50 * time.Millisecond })
+	web := httpOf(t, r)
+	p := r.dial()
+	m := r.create(p)
+	k := newRecorder()
+	defer p.subscribe(m.sess, k, 0).Release()
+	k.untilCursor(t, 1)
+	pg.Kill()
+	b := m.batch(put(1))
+	wantRefusal(t, "while it is away", p.apply(m.stream, b), fault.Unavailable, 0)
+	if status, _ := get(t, web+"/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("readyz says %d while the database is away", status)
+	}
+	if status, _ := get(t, web+"/healthz"); status != http.StatusOK {
+		t.Errorf("healthz says %d while the database is away", status)
+	}
+	pg.Start()
+	deadline := time.Now().Add(patience)
+	for {
+		ack := p.apply(m.stream, b)
+		if ack.refusal == nil {
+			break
+		}
+		if ack.refusal.Code != fault.Unavailable || time.Now().After(deadline) {
+			t.Fatalf("when it is back: %v", ack.refusal)
+		}
+	}
+	k.untilCursor(t, 2)
+	k.consecutive(t, 0)
+}
+
+// httpOf mounts a running server's HTTP side and gives its base URL.
+func httpOf(t *testing.T, r *rig) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := r.server.newHTTP()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = web.Serve(ln)
+	}()
+	t.Cleanup(func() {
+		_ = web.Close()
+		<-done
+	})
+	return "http://" + ln.Addr().String()
+}
+
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: transport, Timeout: patience}).Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+func TestHTTP(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), func(c *Config) { c.Prefix, c.Connections = "some/where", 2 })
+	web := httpOf(t, r)
+	for path, want := range map[string]int{
+		"/healthz": 200, "/readyz": 200, "/some/where/readyz": 200, "/nowhere": 404, "/": 404, "/capnp": 426,
+	} {
+		if status, body := get(t, web+path); status != want {
+			t.Errorf("%s: %d %q, want %d", path, status, body, want)
+		}
+	}
+	var peers []*peer
+	for _, path := range []string{"/capnp", "/some/where/capnp"} {
+		transport, err := rpc.Dial(within(t), web+path, rpc.DialOptions{})
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		p := newPeer(t, transport)
+		m := r.create(p)
+		if ack := p.must(m.stream, m.batch(put(1))); ack.applied != 1 {
+			t.Errorf("%s: %+v", path, ack)
+		}
+		peers = append(peers, p)
+	}
+	if _, err := rpc.Dial(within(t), web+"/capnp", rpc.DialOptions{}); err == nil || !strings.Contains(err.Error(), "503") {
+		t.Errorf("a third connection of two: %v", err)
+	}
+	peers[0].leave()
+	deadline := time.Now().Add(patience)
+	for {
+		transport, err := rpc.Dial(within(t), web+"/capnp", rpc.DialOptions{})
+		if err == nil {
+			_ = transport.Close(1000, "")
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after one has left: %v", err)
+		}
+	}
+	header := http.Header{"Origin": {"https://elsewhere.example"}}
+	if _, err := rpc.Dial(within(t), web+"/capnp", rpc.DialOptions{Header: header}); err == nil || !strings.Contains(err.Error(), "403") {
+		t.Errorf("a browser of another origin: %v", err)
+	}
+}
+
+func TestGarbageOverWebSocketEndsThatConnectionOnly(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	web := httpOf(t, r)
+	good := r.dial()
+	m := r.create(good)
+	for what, send := range map[string]struct {
+		kind websocket.MessageType
+		data []byte
+	}{
+		"garbage":    {websocket.MessageBinary, []byte("this is no capnp message at all, not even near")},
+		"truncated":  {websocket.MessageBinary, []byte{0, 0, 0, 0, 9, 0, 0, 0, 1, 2, 3}},
+		"text":       {websocket.MessageText, []byte("hello")},
+		"many parts": {websocket.MessageBinary, []byte{255, 255, 255, 255, 1, 0, 0, 0}},
+	} {
+		c, _, err := websocket.Dial(within(t), web+"/capnp", &websocket.DialOptions{HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if err := c.Write(within(t), send.kind, send.data); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		for { // an abort message perhaps, then the end
+			if _, _, err := c.Read(within(t)); err != nil {
+				break
+			}
+		}
+		_ = c.CloseNow()
+	}
+	if ack := good.must(m.stream, m.batch(put(1))); ack.applied != 1 {
+		t.Errorf("another connection: %+v", ack)
+	}
+}
+
+func TestBootstrapKeepsTheOwner(t *testing.T) {
+	t.Parallel()
+	st, dir := sqliteStore(t), t.TempDir()
+	here := capability.Ref{Hosts: []string{"127.0.0.1:7600"}}
+	path := filepath.Join(dir, OwnerFile)
+	first, err := Bootstrap(t.Context(), st, dir, here, true)
+	if err != nil || !first.Created || first.Path != path {
+		t.Fatalf("the first start: %+v, %v", first, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("the file: %v, %v", info.Mode(), err)
+	}
+	before, _ := os.ReadFile(path)
+	again, err := Bootstrap(t.Context(), st, dir, here, true)
+	after, _ := os.ReadFile(path)
+	if err != nil || again.Created || again.Space != first.Space || string(before) != string(after) {
+		t.Fatalf("the second start: %+v, %v", again, err)
+	}
+	moved := capability.Ref{TLS: true, Hosts: []string{"a.example:7600", "b.example:7600"}, Prefix: "p"}
+	if _, err = Bootstrap(t.Context(), st, dir, moved, true); err != nil {
+		t.Fatal(err)
+	}
+	ref, err := readOwner(path)
+	if err != nil || ref.Address() != "moorings://a.example,b.example/p" || !strings.HasSuffix(string(before), ref.Secret.RevealText()+"\n") {
+		t.Errorf("after a move: %v, %v", ref, err)
+	}
+
+	elsewhere, err := Bootstrap(t.Context(), st, t.TempDir(), here, true)
+	if err != nil || elsewhere.Created || elsewhere.Path != "" || elsewhere.Space != first.Space {
+		t.Errorf("with another folder: %+v, %v", elsewhere, err)
+	}
+	strange, err := Bootstrap(t.Context(), sqliteStore(t), dir, here, true)
+	if err != nil || !strange.Created || strange.Space != first.Space {
+		t.Errorf("with a new database the folder's owner is its owner: %+v, %v", strange, err)
+	}
+	other, otherDir := sqliteStore(t), t.TempDir()
+	if _, err := Bootstrap(t.Context(), other, otherDir, here, true); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := Bootstrap(t.Context(), other, dir, here, true); err != nil || !o.Strange {
+		t.Errorf("with a folder of another database: %+v, %v", o, err)
+	}
+	if err := os.WriteFile(path, []byte("mooring://h/spc_1#secret-text\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Bootstrap(t.Context(), st, dir, here, true)
+	wantCode(t, "a damaged file", err, fault.BadRefText)
+	if strings.Contains(err.Error(), "secret-text") {
+		t.Errorf("the error repeats the file: %v", err)
+	}
+}
+
+func TestTwoServersStartAtOnce(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	here := capability.Ref{Hosts: []string{"127.0.0.1:7600"}}
+	shared := t.TempDir()
+	dirs := []string{shared, shared, t.TempDir(), t.TempDir()}
+	owners := make([]*Owner, len(dirs))
+	var wg sync.WaitGroup
+	for i, dir := range dirs {
+		st := postgresStore(t, url)
+		wg.Go(func() {
+			var err error
+			if owners[i], err = Bootstrap(t.Context(), st, dir, here, false); err != nil {
+				t.Errorf("server %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	created := 0
+	for i, o := range owners {
+		if o.Created {
+			created++
+		}
+		if o.Space != owners[0].Space {
+			t.Errorf("server %d has space %s, server 0 has %s", i, o.Space, owners[0].Space)
+		}
+		_, err := os.Stat(filepath.Join(dirs[i], OwnerFile))
+		if (o.Path == "") != errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("server %d: path %q, but the file: %v", i, o.Path, err)
+		}
+	}
+	if created != 1 {
+		t.Errorf("%d servers made the space", created)
+	}
+}
+
+func TestAuditHasDenialsAndCountsOfStrangers(t *testing.T) {
+	t.Parallel()
+	st := sqliteStore(t)
+	r := start(t, st, nil)
+	p := r.dial()
+	m := r.create(p)
+	forged := m.owner.With(m.owner.ID, capability.NewSecret())
+	for range 7 {
+		wantCode(t, "a stranger", p.restoreErr(forged, ""), fault.UnknownRef)
+	}
+	blind := p.share(m, "rights", []string{"append"}, "actor", "owner/blind")
+	_, _, err := call(t, p.restore(blind), sessionEvents, words(2, 0), nil)
+	wantCode(t, "a denial", err, fault.MissingRight)
+	r.stop()
+	rows, err := st.ReadAudit(t.Context(), m.id, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[capability.AuditAct]*capability.AuditRow{}
+	for _, row := range rows {
+		found[row.Act] = row
+	}
+	if s := found[capability.AuditStranger]; s == nil || s.Count != 7 || s.Reason != fault.UnknownRef {
+		t.Errorf("strangers: %+v", s)
+	}
+	if d := found[capability.AuditDenial]; d == nil || d.Ref != blind.ID || d.Reason != fault.MissingRight || d.Actor != "owner/blind" || d.Subject != "events" {
+		t.Errorf("the denial: %+v", d)
+	}
+	if found[capability.AuditRedeem] == nil || found[capability.AuditShare] == nil {
+		t.Errorf("no redeem or share among %d rows", len(rows))
+	}
+}
+
+func TestDeadCallersWorkIsDropped(t *testing.T) {
+	t.Parallel()
+	st := sqliteStore(t)
+	r := start(t, st, nil)
+	p, gone := r.dial(), r.dial()
+	m := r.create(p)
+	b := newBox()
+	stream := gone.open(gone.restore(m.owner), b)
+	gone.must(stream, b.batch(m.id, put(0)))
+	release := holdWriter(t, st)
+	applying(t, m.stream, m.batch(put(1))) // occupies a committer
+	untilQueued(t, r.server, 1)
+	var waiting []*ledger.Batch
+	for n := range 5 {
+		waiting = append(waiting, b.batch(m.id, put(n+10)))
+		applying(t, stream, waiting[n])
+	}
+	untilQueued(t, r.server, 6)
+	gone.leave()
+	<-gone.conn.Done()
+	deadline := time.Now().Add(patience)
+	for r.connections() > 1 {
+		if time.Now().After(deadline) {
+			t.Fatal("the connection is still there")
+		}
+		runtime.Gosched()
+	}
+	release()
+	p.must(m.stream, m.batch(put(2)))
+	if at := rowOf(t, st, m.id).Cursor; at != 4 {
+		t.Errorf("the session is at %d: work of a dead connection was done that had not begun", at)
+	}
+	// Nothing is lost: it comes again.
+	back := r.dial()
+	stream = back.open(back.restore(m.owner), b)
+	for _, w := range waiting {
+		if ack := back.must(stream, w); ack.applied != 1 {
+			t.Errorf("again: %+v", ack)
+		}
+	}
+}
+
+func (r *rig) connections() int {
+	r.server.mu.Lock()
+	defer r.server.mu.Unlock()
+	return r.server.count
+}
