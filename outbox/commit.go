@@ -135,7 +135,11 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 		} else if _, leading := b.w.lanes.now(); !leading {
 			b.db.notify(q, b.id)
 		}
-		b.t.insertBatch(q, row, first, b.me, func(n int64, sequenced bool) { num, got = n, sequenced })
+		b.t.insertBatch(q, row, first, b.me, func(n int64, sequenced bool) {
+			if num, got = n, sequenced; !got && la != nil {
+				b.w.lanes.takeBack(la, first)
+			}
+		})
 		b.nameOps(q, row.id, bd)
 		crashpoint.Hit(crashpoint.OutboxCommitBefore)
 		return nil

@@ -21,7 +21,7 @@ type fakeServer struct {
 	streams  map[string]*fakeStreamRow // session + outbox
 	sessions map[string]*fakeSession
 	links    map[*fakeStream]bool
-	down     error         // what OpenStream fails with
+	down     error // what OpenStream fails with
 	opened   []StreamRequest
 	applied  int // calls of Apply that reached the ledger
 	acks     []uint64
@@ -158,7 +158,7 @@ type fakeStream struct {
 }
 
 func (l *fakeStream) Opened(context.Context) (uint64, error) { return l.last, nil }
-func (l *fakeStream) Done() <-chan struct{}                   { return l.done }
+func (l *fakeStream) Done() <-chan struct{}                  { return l.done }
 
 func (l *fakeStream) Close() {
 	l.cut()
@@ -360,8 +360,7 @@ func (f *fakeEffects) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 // testRef makes a ref for a new session or space and stores it.
 func testRef(tb testing.TB, b *Box, target string, meta RefMeta) capability.Ref {
 	tb.Helper()
-	base := capability.Ref{Hosts: []string{"127.0.0.1:7600"}}
-	ref := base.New(target)
+	ref := testAddress.New(target)
 	if err := b.PutRef(context.Background(), ref, meta); err != nil {
 		tb.Fatal(err)
 	}

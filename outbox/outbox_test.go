@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/oklog/ulid/v2"
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -91,6 +93,13 @@ func limited(tb testing.TB) context.Context {
 	return ctx
 }
 
+// limitedRapid is limited for a property; its timer ends by itself.
+func limitedRapid(*rapid.T) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(30*time.Second, cancel)
+	return ctx
+}
+
 func newSession() string { return "ses_" + ulid.Make().String() }
 func newSpace() string   { return "spc_" + ulid.Make().String() }
 
@@ -103,21 +112,27 @@ func withSession(tb testing.TB, b *Box) string {
 
 // run starts the sender and returns what stops it.
 func run(tb testing.TB, b *Box, link Link) (stop func()) {
+	stop = runIn(tb, b, link)
+	tb.Cleanup(stop)
+	return stop
+}
+
+// failer is what testing and rapid have in common.
+type failer interface {
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+func runIn(t failer, b *Box, link Link) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.Run(ctx, link) }()
-	var once atomic.Bool
-	stop = func() {
-		if once.Swap(true) {
-			return
-		}
+	return sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			tb.Errorf("run: %v", err)
+		if err := <-ended; err != nil && !errors.Is(err, fault.Canceled) {
+			t.Errorf("run: %v", err)
 		}
-	}
-	tb.Cleanup(stop)
-	return stop
+	})
 }
 
 func put(value string) Op {
@@ -419,3 +434,6 @@ func TestRefs(t *testing.T) {
 		}
 	})
 }
+
+// testAddress is where test refs point; nobody listens there.
+var testAddress = capability.Ref{Hosts: []string{"127.0.0.1:7600"}}

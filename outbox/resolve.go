@@ -194,9 +194,10 @@ func voided(op string) ledger.Outcome {
 }
 
 // settle gives the op at place i its verdict without the server. In an atomic
-// batch all others go with it.
+// batch all others go with it, and one that is alone in it is aborted too, as
+// the server would have it; only a void is a void.
 func (b *body) settle(i int, o ledger.Outcome) {
-	if !b.atomic || len(b.ops) == 1 {
+	if !b.atomic || len(b.ops) == 1 && o.Status == ledger.Voided {
 		b.ops[i].verdict = &o
 		return
 	}

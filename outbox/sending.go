@@ -335,6 +335,7 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func()) 
 	at := b.cfg.Now().UnixMilli()
 	b.w.submit(&job{lazy: true,
 		run: func(ctx context.Context, q querier) error {
+			b.w.lanes.storing(e.session, e.id)
 			b.t.finish(q, e.num, at, n, e.attempts+1, data, slim)
 			b.t.reached(q, e.session, e.last())
 			if e.route.space != "" {

@@ -242,11 +242,19 @@ type lanes struct {
 
 // lane is one stream's seqs.
 type lane struct {
-	next  uint64         // the next seq to give
-	given uint64         // the next one in the transaction that runs now
-	open  bool           // the stream is open: a new batch would be sent at once
-	ahead map[string]int // batches with seqs whose outcomes are not stored, and their bytes
+	next  uint64            // the next seq to give
+	given uint64            // the next one in the transaction that runs now
+	open  bool              // the stream is open: a new batch would be sent at once
+	ahead map[string]flight // batches with seqs whose outcomes are not stored
+	bytes int               // theirs
+}
+
+// flight is a batch that has seqs.
+type flight struct {
 	bytes int
+	// storing: its outcomes may be in the transaction that runs now, and be
+	// acknowledged before the sender hears of what is committed after them.
+	storing bool
 }
 
 // begin forgets what a transaction that failed had given.
@@ -283,7 +291,7 @@ func (l *lanes) learn(session string, next uint64) *lane {
 	defer l.mu.Unlock()
 	la := l.by[session]
 	if la == nil && l.by != nil {
-		la = &lane{next: next, given: next, ahead: make(map[string]int)}
+		la = &lane{next: next, given: next, ahead: make(map[string]flight)}
 		l.by[session] = la
 	}
 	return la
@@ -309,7 +317,7 @@ func (l *lanes) giveNow(session string, n, bytes int, near []string, win Window)
 		return nil, 0
 	}
 	for _, b := range near {
-		if _, in := la.ahead[b]; !in {
+		if f, in := la.ahead[b]; !in || f.storing {
 			return nil, 0
 		}
 	}
@@ -317,6 +325,14 @@ func (l *lanes) giveNow(session string, n, bytes int, near []string, win Window)
 	la.given += uint64(n)
 	l.touched = append(l.touched, la)
 	return la, first
+}
+
+// takeBack is for a batch that had to wait after all: its seqs are the next
+// ones again. Those that were to follow it in the transaction wait as well.
+func (l *lanes) takeBack(la *lane, first uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	la.given = min(la.given, first)
 }
 
 // aheadFactor is how many windows of batches may have seqs.
@@ -327,8 +343,20 @@ func (l *lanes) gave(la *lane, next uint64, batch string, bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	la.next = next
-	la.ahead[batch] = bytes
+	la.ahead[batch] = flight{bytes: bytes}
 	la.bytes += bytes
+}
+
+// storing says that a batch's outcomes are about to be stored.
+func (l *lanes) storing(session, batch string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if la := l.by[session]; la != nil {
+		if f, in := la.ahead[batch]; in {
+			f.storing = true
+			la.ahead[batch] = f
+		}
+	}
 }
 
 // stored takes a batch whose outcomes are stored out.
@@ -336,9 +364,9 @@ func (l *lanes) stored(session, batch string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if la := l.by[session]; la != nil {
-		if n, in := la.ahead[batch]; in {
+		if f, in := la.ahead[batch]; in {
 			delete(la.ahead, batch)
-			la.bytes -= n
+			la.bytes -= f.bytes
 		}
 	}
 }

@@ -1,0 +1,333 @@
+package outbox
+
+// Random batches with references into each other, committed by several
+// processes, sent over links that break, swallow answers and refuse for a while,
+// by senders that crash: against a sequential model.
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// crash ends a Box the way a power cut would: what it has not written is lost,
+// its lease is not given back.
+func (b *Box) crash() {
+	b.w.mu.Lock()
+	b.w.closing = true
+	b.w.jobs, b.w.urgent = nil, 0
+	b.w.mu.Unlock()
+	_ = b.Close()
+}
+
+// chaos decides what goes wrong. It is safe for concurrent use.
+type chaos struct {
+	mu   sync.Mutex
+	rng  *rand.Rand
+	calm bool
+}
+
+func (c *chaos) happens(percent int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.calm && c.rng.IntN(100) < percent
+}
+
+func (c *chaos) pick(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rng.IntN(n)
+}
+
+func (c *chaos) install(s *fakeServer) {
+	s.before = func(*ledger.Batch) (error, bool) {
+		switch {
+		case c.happens(6):
+			return nil, true
+		case c.happens(4):
+			return fault.Overloaded.With("busy"), false
+		case c.happens(2):
+			return fault.Unavailable.With("the database is away"), false
+		}
+		return nil, false
+	}
+	s.after = func(*ledger.Batch) bool { return c.happens(8) }
+}
+
+// modelOp is what the model knows of an op.
+type modelOp struct {
+	id     string
+	status ledger.Status
+	refs   []ledger.Arg // with Ref: what it was committed with
+}
+
+type modelBatch struct {
+	ticket  Ticket
+	session string
+	by      int // who committed it
+	ops     []*modelOp
+}
+
+// model runs batches one after the other.
+type model struct {
+	byOp    map[string]*modelOp
+	all     []*modelOp
+	batches []*modelBatch
+}
+
+// random makes a batch, and says how its ops have to end.
+func (m *model) random(c *chaos, session string, by int) (Batch, *modelBatch) {
+	batch := Batch{ID: NewBatchID(), Session: session, Atomic: c.pick(5) == 0}
+	mb := &modelBatch{session: session, by: by}
+	for i := range 1 + c.pick(4) {
+		op := Op{Method: "put"}
+		if c.pick(12) == 0 {
+			op.ID = NewBatchID() // an id that does not tell its batch
+		}
+		id := op.ID
+		if id == "" {
+			id = OpID(batch.ID, i)
+		}
+		mo := &modelOp{id: id, status: ledger.Applied}
+		earlier := append(append([]*modelOp(nil), m.all...), mb.ops...)
+		for k := range c.pick(3) {
+			arg := ledger.Arg{Name: fmt.Sprint("a", k), JSON: fmt.Appendf(nil, "[%d,  %q]", c.pick(100), id)}
+			if len(earlier) > 0 && c.pick(2) == 0 {
+				to := earlier[len(earlier)-1-c.pick(min(len(earlier), 8))]
+				arg = ledger.Arg{Name: arg.Name, Ref: &ledger.Ref{Op: to.id, Path: []string{"", "cursor", "args", "args.a0.1"}[c.pick(3)]}}
+				if to.status != ledger.Applied {
+					mo.status = ledger.Skipped
+				}
+			}
+			op.Args = append(op.Args, arg)
+		}
+		if len(earlier) > 0 && c.pick(8) == 0 {
+			to := earlier[c.pick(len(earlier))]
+			op.DependsOn = []string{to.id}
+			if to.status != ledger.Applied {
+				mo.status = ledger.Skipped
+			}
+		}
+		if c.pick(10) == 0 {
+			op.Method = []string{"reject", "deny"}[c.pick(2)]
+			if mo.status == ledger.Applied {
+				mo.status = map[string]ledger.Status{"reject": ledger.Rejected, "deny": ledger.Denied}[op.Method]
+			}
+		}
+		mo.refs = op.Args
+		batch.Ops = append(batch.Ops, op)
+		mb.ops = append(mb.ops, mo)
+	}
+	if batch.Atomic {
+		aborted := false
+		for _, o := range mb.ops {
+			aborted = aborted || o.status != ledger.Applied
+		}
+		for _, o := range mb.ops {
+			if aborted && len(mb.ops) > 1 || aborted {
+				o.status = ledger.BatchAborted
+			}
+		}
+	}
+	return batch, mb
+}
+
+func (m *model) keep(mb *modelBatch) {
+	m.batches = append(m.batches, mb)
+	for _, o := range mb.ops {
+		m.all = append(m.all, o)
+		m.byOp[o.id] = o
+	}
+}
+
+// check compares what happened with what had to.
+func (m *model) check(t *rapid.T, b *Box, srv *fakeServer, sessions []string) {
+	outcome := make(map[string]ledger.Outcome)
+	for _, mb := range m.batches {
+		outs, err := b.Wait(limitedRapid(t), mb.ticket.Batch)
+		if err != nil {
+			t.Fatalf("wait for %s: %v", mb.ticket.Batch, err)
+		}
+		for i, o := range outs {
+			want := mb.ops[i]
+			outcome[o.OpID] = o
+			single := len(mb.ops) == 1 && want.status == ledger.BatchAborted && o.Status != ledger.Applied
+			if o.OpID != want.id || o.Status != want.status && !single {
+				t.Fatalf("op %d of batch %s: %+v, want %s with status %d", i, mb.ticket.Batch, o, want.id, want.status)
+			}
+		}
+	}
+	for _, session := range sessions {
+		log := srv.log(session)
+		place := make(map[string]int)
+		for i, e := range log {
+			if _, twice := place[e.op]; twice {
+				t.Fatalf("op %s applied twice", e.op)
+			}
+			place[e.op] = i
+			if o := outcome[e.op]; o.Cursor != uint64(i+1) {
+				t.Fatalf("op %s is event %d, its outcome says %d", e.op, i+1, o.Cursor)
+			}
+			if i > 0 && log[i-1].batch != e.batch {
+				for _, f := range log[:i-1] {
+					if f.batch == e.batch {
+						t.Fatalf("batch %s was split", e.batch)
+					}
+				}
+			}
+			for k, a := range m.byOp[e.op].refs {
+				want := a.JSON
+				if a.Ref != nil {
+					want, _ = ledger.Resolve(outcome[a.Ref.Op].Result, a.Ref.Path)
+				}
+				if string(e.args[k].JSON) != string(want) {
+					t.Fatalf("op %s: argument %s is %s, want %s", e.op, a.Name, e.args[k].JSON, want)
+				}
+			}
+		}
+		last := make(map[int]int)
+		for _, mb := range m.batches {
+			if mb.session != session {
+				continue
+			}
+			for _, o := range mb.ops {
+				at, applied := place[o.id]
+				if applied != (o.status == ledger.Applied) {
+					t.Fatalf("op %s applied: %v, status %d", o.id, applied, o.status)
+				}
+				if applied {
+					if at < last[mb.by] {
+						t.Fatalf("op %s overtook an earlier one of its committer", o.id)
+					}
+					last[mb.by] = at
+				}
+			}
+		}
+	}
+}
+
+func TestExactlyOnceInOrder(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		n := 0
+		rapid.Check(t, func(t *rapid.T) {
+			n++
+			if p.kind == "postgres" && n > 25 {
+				return
+			}
+			exactlyOnce(t, p.fresh(n))
+		})
+	})
+}
+
+// fresh is another outbox in the same place.
+func (p place) fresh(n int) place {
+	if p.kind == "sqlite" {
+		p.at += fmt.Sprint(n)
+	}
+	p.name += fmt.Sprint("/", n)
+	return p
+}
+
+func exactlyOnce(t *rapid.T, p place) {
+	c := &chaos{rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))}
+	cfg := quick()
+	cfg.Lease = 60 * time.Millisecond
+	cfg.Window = Window{Batches: 1 + c.pick(6), Bytes: 4 << 10, Streams: 1 + c.pick(3)}
+	cfg.Backoff.Max = 8 * time.Millisecond
+	srv := newFakeServer()
+	c.install(srv)
+
+	boxes := make([]*Box, 1+c.pick(2))
+	stops := make([]func(), len(boxes))
+	start := func(i int) {
+		b, err := p.tryOpen(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		boxes[i], stops[i] = b, runIn(t, b, srv)
+	}
+	for i := range boxes {
+		start(i)
+	}
+	defer func() {
+		for i := range boxes {
+			_ = boxes[i].Close()
+			stops[i]()
+		}
+	}()
+	sessions := make([]string, 1+c.pick(3))
+	for i := range sessions {
+		sessions[i] = newSession()
+		if err := boxes[0].PutRef(limitedRapid(t), testAddress.New(sessions[i]), RefMeta{Role: SessionOwner}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &model{byOp: make(map[string]*modelOp)}
+	for range rapid.IntRange(5, 40).Draw(t, "batches") {
+		by := c.pick(len(boxes))
+		switch {
+		case c.pick(12) == 0:
+			boxes[by].crash()
+			stops[by]()
+			start(by)
+		case c.pick(15) == 0:
+			srv.cutAll()
+		}
+		batch, mb := m.random(c, sessions[c.pick(len(sessions))], by)
+		ticket, err := boxes[by].Commit(limitedRapid(t), batch)
+		if err != nil {
+			t.Fatalf("commit: %v", err)
+		}
+		mb.ticket = ticket
+		m.keep(mb)
+		if c.pick(4) == 0 {
+			if _, err := boxes[c.pick(len(boxes))].Wait(limitedRapid(t), ticket.Batch); err != nil {
+				t.Fatalf("wait for %s: %v\n%s", ticket.Batch, err, dump(boxes))
+			}
+		}
+	}
+	c.mu.Lock()
+	c.calm = true
+	c.mu.Unlock()
+	if err := boxes[0].Drain(limitedRapid(t), nil); err != nil {
+		t.Fatalf("drain: %v\n%s", err, dump(boxes))
+	}
+	m.check(t, boxes[c.pick(len(boxes))], srv, sessions)
+}
+
+// dump tells what the Boxes' senders are about, for a failure's message.
+func dump(boxes []*Box) string {
+	var out strings.Builder
+	for i, b := range boxes {
+		st, err := b.Status(context.Background())
+		fmt.Fprintf(&out, "box %d: %+v %v\n", i, st, err)
+		told := make(chan struct{})
+		b.withLoop(func(l *loop) {
+			l.post(func(now time.Time) {
+				defer close(told)
+				for id, s := range l.m.streams {
+					fmt.Fprintf(&out, "  %s: %+v\n", id, *s)
+				}
+				for id, h := range l.m.hosts {
+					fmt.Fprintf(&out, "  %s: %+v at %s\n", id, *h, now)
+				}
+				fmt.Fprintf(&out, "  places %d, ready %d, wake at %s\n", l.m.places, len(l.m.ready), l.m.wakeAt())
+			})
+			select {
+			case <-told:
+			case <-time.After(time.Second):
+				out.WriteString("  its loop does not answer\n")
+			}
+		})
+	}
+	return out.String()
+}
