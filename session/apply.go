@@ -90,8 +90,8 @@ func (a *applier) under(m method, name string, aborts bool) *fault.Error {
 	if err != nil {
 		return err
 	}
-	if g != nil && g.Target != a.s.row.ID {
-		g = nil
+	if g != nil && (g.Target != a.s.row.ID || a.sub.Space != "" && !g.Owner) {
+		g = nil // of another session, or named by its creator and not held
 	}
 	limited := name
 	if m.need != capability.Append {

@@ -150,6 +150,9 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	}
 	before := a.v.mark()
 	err := a.under(methods[name], name, false)
+	if err == nil && !d.Epoch && capability.Target(d.Ref) == "" { // it goes to no database
+		err = fault.NotFound.With("this session has no such ref")
+	}
 	var r result
 	if err == nil {
 		a.outbox = "" // it speaks for no stream

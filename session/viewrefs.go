@@ -16,9 +16,13 @@ func (v *view) grant(id string) (*capability.Grant, *fault.Error) {
 	if err := v.need(&Want{Lineages: []string{id}}); err != nil {
 		return nil, err
 	}
-	for _, r := range v.revoked { // what the store read is from before this group
-		if err := v.kill(r); err != nil {
+	// What the store read is from before this group. That is a fact about the
+	// rows, so it is not journaled.
+	for _, r := range v.revoked {
+		if under, err := v.descends(id, r.ID); err != nil {
 			return nil, err
+		} else if slot := v.grants[id]; under && slot.grant != nil && slot.grant.Revoked == 0 {
+			v.grants[id] = slot.dead(r)
 		}
 	}
 	return v.grants[id].grant, nil
@@ -35,22 +39,33 @@ func (v *view) mint(g *capability.Grant) { v.setGrant(g.ID, &grantSlot{grant: g,
 
 // descends says whether the ref id is ancestor or below it.
 func (v *view) descends(id, ancestor string) (bool, *fault.Error) {
-	for id != "" {
-		if id == ancestor {
-			return true, nil
+	return v.descendsFrom(id, map[string]bool{ancestor: true})
+}
+
+// descendsFrom is descends for many ids: known holds the answers so far, to
+// begin with that for the ancestor itself, so that asking for all refs of a
+// long line costs one walk along it.
+func (v *view) descendsFrom(id string, known map[string]bool) (bool, *fault.Error) {
+	var path []string
+	for {
+		below, found := known[id]
+		if found || id == "" {
+			for _, p := range path {
+				known[p] = below
+			}
+			return below, nil
 		}
 		if v.grants[id] == nil {
 			if err := v.need(&Want{Lineages: []string{id}}); err != nil {
 				return false, err
 			}
 		}
-		g := v.grants[id].grant
-		if g == nil {
-			return false, nil
+		path = append(path, id)
+		id = ""
+		if g := v.grants[path[len(path)-1]].grant; g != nil {
+			id = g.Parent
 		}
-		id = g.Parent
 	}
-	return false, nil
 }
 
 // revoke marks a ref dead with all below it that the view knows; the rest of
@@ -63,29 +78,27 @@ func (v *view) revoke(r RevokedGrant) *fault.Error {
 	return nil
 }
 
+// dead is the slot with its ref revoked by r.
+func (slot *grantSlot) dead(r RevokedGrant) *grantSlot {
+	g := *slot.grant
+	g.Revoked, g.RevokeBy, g.Cut = r.At, r.By, r.Cut
+	return &grantSlot{grant: &g, minted: slot.minted}
+}
+
 func (v *view) kill(r RevokedGrant) *fault.Error {
-	var dead []string
-	for known := -1; known != len(v.grants); { // descends may read ancestors in
+	below := map[string]bool{r.ID: true}
+	for known := -1; known != len(v.grants); { // ancestors may be read in
 		known = len(v.grants)
-		dead = dead[:0]
-		for id, slot := range v.grants {
-			if slot == nil || slot.grant == nil || slot.grant.Revoked != 0 {
-				continue
-			}
-			under, err := v.descends(id, r.ID)
-			if err != nil {
+		for id := range v.grants {
+			if _, err := v.descendsFrom(id, below); err != nil {
 				return err
-			}
-			if under {
-				dead = append(dead, id)
 			}
 		}
 	}
-	for _, id := range dead {
-		slot := v.grants[id]
-		g := *slot.grant
-		g.Revoked, g.RevokeBy, g.Cut = r.At, r.By, r.Cut
-		v.setGrant(id, &grantSlot{grant: &g, minted: slot.minted})
+	for id, dead := range below {
+		if slot := v.grants[id]; dead && slot.grant != nil && slot.grant.Revoked == 0 {
+			v.setGrant(id, slot.dead(r))
+		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -282,6 +283,9 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
 		}
 	}
+	if err := sound(w); err != nil {
+		return nil, err
+	}
 	t.loaded = true
 	s.Loads++
 	out := &session.Rows{Now: s.Now,
@@ -332,6 +336,23 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 		}
 	}
 	return out, nil
+}
+
+// sound says whether every text of w is one that a database takes.
+func sound(w *session.Want) error {
+	lists := [][]string{w.Spaces, w.Sessions, w.Grants, w.Lineages, w.Turns}
+	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf, w.External} {
+		lists = slices.AppendSeq(lists, maps.Values(m))
+	}
+	for _, r := range w.Records {
+		lists = append(lists, r.Ops)
+	}
+	for _, text := range slices.Concat(lists...) {
+		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
+			return fmt.Errorf("memtx: %q cannot be asked for", text)
+		}
+	}
+	return nil
 }
 
 func (s *Store) loadRecords(out *session.Rows, r *session.RecordRange) error {

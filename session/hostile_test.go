@@ -1,0 +1,99 @@
+package session_test
+
+// What a peer with some authority may try: ids that are none, refs that it
+// names and does not hold, undoing what others did.
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// A ref's id that is none must not get as far as the database, where it would
+// fail the whole group's transaction.
+func TestDirectOnNoRef(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	for _, id := range []string{"", "x", "ses_\x00", "\xff." + o.ref, o.ref + "\x00"} {
+		answers, _ := w.commit(session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: o.ref, Direct: &session.Direct{Ref: id}},
+			o.batch(false, put("message/m")))
+		if err := answers[0].Err; err == nil || err.Code != fault.NotFound {
+			t.Errorf("%q: %+v", id, answers[0])
+		}
+		mustEqual(t, "its neighbour", answers[1].Outcomes[0].Status, ledger.Applied)
+	}
+}
+
+// What an undone batch was the first to read stays revoked if an earlier
+// submission of the group revoked it.
+func TestUndoKeepsEarlierRevocation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	a := o.under(o.share(all))
+	b, _ := newRef(o.session)
+	shared := a.batch(false, op("share", "ref", b, "hash", sha(b), "rights", []string{"read"}))
+	w.commit(shared)
+	parent := a.ref
+	a.ref = o.ref // the same outbox, under the owner's ref
+	named := ledger.Ref{Op: shared.Batch.Ops[0].OpID, Path: "ref"}
+	answers, _ := w.commit(
+		o.batch(false, op("revoke", "ref", parent)),
+		a.batch(true, op("revoke", "ref", named), put("nonsense")),
+		a.batch(false, op("revoke", "ref", named)),
+	)
+	mustEqual(t, "aborted", answers[1].Outcomes[0].Status, ledger.BatchAborted)
+	mustEqual(t, "revoked before", string(answers[2].Outcomes[0].Result), fmt.Sprintf(`{"cursor":%d,"unchanged":true,"cut":%d}`, answers[0].Cursor, answers[0].Cursor))
+}
+
+// The creator acts as the owner through its space object, and as nobody else:
+// naming another's ref is not holding it.
+func TestCreatorIsNobodyElse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	bob := o.share(all, "actor", "owner/bob")
+	posing := *o
+	posing.ref = bob
+	posing.refuse(ledger.Denied, fault.UnknownRef, put("message/m"))
+	o.seq = posing.seq
+	answers, _ := w.commit(session.Submission{Batch: ledger.Batch{Session: o.session, Outbox: o.outbox}, Ref: bob, Space: w.space, Direct: &session.Direct{Epoch: true}})
+	if err := answers[0].Err; err == nil || err.Code != fault.UnknownRef {
+		t.Fatalf("%+v", answers[0])
+	}
+	o.apply(put("message/m"))
+}
+
+// A long line of refs, each minted from the one before, is cut at many places
+// in one group.
+func TestRevokeInALongLine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	line := []string{o.ref}
+	for range 300 {
+		id, hash := newRef(o.session)
+		w.store.AddGrant(capability.Grant{ID: id, Target: o.session, Parent: line[len(line)-1], Hash: hash, Epoch: 1, Rights: capability.SessionRights})
+		line = append(line, id)
+	}
+	var subs []session.Submission
+	for i := range 20 {
+		subs = append(subs, o.batch(false, op("revoke", "ref", line[len(line)-1-i*10])))
+	}
+	last := o.under(line[len(line)-1])
+	answers, _ := w.commit(append(subs, last.batch(false, put("message/m")))...)
+	for _, a := range answers[:20] {
+		mustEqual(t, "revoke", a.Outcomes[0].Status, ledger.Applied)
+	}
+	mustEqual(t, "the first to go", answers[20].Outcomes[0].Reason, fault.Revoked)
+	for i, id := range line {
+		if dead := w.store.Grant(id).Revoked != 0; dead != (i >= len(line)-1-190) {
+			t.Fatalf("ref %d of the line: dead %v", i, dead)
+		}
+	}
+}
