@@ -307,8 +307,8 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		return
 	}
 	ex := co.roomForExports(&caps)
-	if size := messageSize(&out.msg) + 64*(1+caps.Len()); ex == nil && size > co.lim.MessageBytes {
-		ex = Failedf("the results are too large: %d bytes, the limit is %d", size, co.lim.MessageBytes)
+	if size := messageSize(&out.msg) + 64*(1+caps.Len()); ex == nil && size > co.lim.SendBytes {
+		ex = Failedf("the results are too large: %d bytes, the limit is %d", size, co.lim.SendBytes)
 	}
 	if ex != nil {
 		co.dropCaps(caps)

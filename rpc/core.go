@@ -93,7 +93,7 @@ func (co *core) emitKept(m *outMsg) bool {
 		return true
 	}
 	size := messageSize(&m.msg)
-	if size > co.lim.MessageBytes {
+	if size > co.lim.SendBytes {
 		return false
 	}
 	if co.trace != nil {

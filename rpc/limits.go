@@ -6,9 +6,10 @@ import "time"
 
 // Limits bounds what one connection may cost. A zero field takes the value of DefaultLimits.
 type Limits struct {
-	// MessageBytes is the largest Cap'n Proto message accepted or sent, framing included. Beyond it the connection is
-	// aborted (incoming) or the call fails (outgoing).
+	// MessageBytes is the largest Cap'n Proto message accepted, framing included. Beyond it the connection is aborted.
 	MessageBytes int
+	// SendBytes is the largest message sent. Beyond it the call or answer fails. 0 takes MessageBytes.
+	SendBytes int
 	// Segments is the most segments a message may have, checked before anything is allocated. Beyond it: abort.
 	Segments int
 	// Nesting is how deep pointers may nest and how long a pipeline's path may be. Beyond it: reading fails.
@@ -79,6 +80,9 @@ func (l Limits) withDefaults() Limits {
 		if *f.have <= 0 {
 			*f.have = *f.want
 		}
+	}
+	if l.SendBytes <= 0 {
+		l.SendBytes = l.MessageBytes
 	}
 	for _, f := range []struct{ have, want *time.Duration }{
 		{&l.WriteTimeout, &d.WriteTimeout}, {&l.PingInterval, &d.PingInterval}, {&l.PingTimeout, &d.PingTimeout},

@@ -71,8 +71,8 @@ func (co *core) sendCall(r *remoteCap, call *Call) *Exception {
 	} else if call.isCanceled() {
 		return errCanceled
 	}
-	if size := messageSize(&out.msg) + 64*(1+caps.Len()); size > co.lim.MessageBytes {
-		return Failedf("the call is too large: %d bytes, the limit is %d", size, co.lim.MessageBytes)
+	if size := messageSize(&out.msg) + 64*(1+caps.Len()); size > co.lim.SendBytes {
+		return Failedf("the call is too large: %d bytes, the limit is %d", size, co.lim.SendBytes)
 	}
 	if ex := co.roomForExports(caps); ex != nil {
 		return ex
