@@ -73,9 +73,6 @@ type stream struct {
 	phase   phase
 	conn    int   // the present opening's number; what comes from others is ignored
 	opened  route // how the present opening was made
-	// making is how the session is reached whose create is not known to have applied.
-	making route
-
 	queue    []*entry // with seqs, unanswered, in order
 	sent     int      // of queue, in this opening
 	inflight int      // bytes of those
@@ -125,6 +122,7 @@ type machine struct {
 	newBackoff func() backoff.BackOff
 
 	streams map[string]*stream
+	unmade  map[string]route // sessions whose create did not apply, and how they are reached
 	hosts   map[string]*host
 	owing   map[string]map[string]bool // batch → sessions that wait for it
 	ready   []*stream                  // wait for a place
@@ -173,7 +171,7 @@ const (
 )
 
 func newMachine(win Window, newBackoff func() backoff.BackOff) *machine {
-	return &machine{win: win, newBackoff: newBackoff, streams: make(map[string]*stream),
+	return &machine{win: win, newBackoff: newBackoff, streams: make(map[string]*stream), unmade: make(map[string]route),
 		hosts: make(map[string]*host), owing: make(map[string]map[string]bool)}
 }
 
@@ -200,9 +198,8 @@ func (m *machine) host(name string) *host {
 // recovered takes a session's unanswered batches after a takeover, in order.
 func (m *machine) recovered(session string, entries []*entry, making route, drops map[int64]*fault.Error, now time.Time) {
 	s := m.stream(session)
-	s.making = making
+	m.know(session, making)
 	s.add(entries)
-	s.stored = entries[0].first - 1
 	if len(drops) > 0 {
 		s.drops = drops // the takeover has raised the incarnation
 	}
@@ -241,15 +238,8 @@ func (m *machine) looked(session string, entries []*entry, head *entry, more boo
 	s.head, s.backlog = head, more || s.again
 	s.again = false
 	s.lookedAt = now
-	if making.space != "" && s.making.space == "" {
-		s.making = making
-	}
-	if len(entries) > 0 {
-		if len(s.queue) == 0 && s.unstored == 0 {
-			s.stored = entries[0].first - 1
-		}
-		s.add(entries)
-	}
+	m.know(session, making)
+	s.add(entries)
 	if owed != "" {
 		s.owed = owed
 		if m.owing[owed] == nil {
@@ -260,7 +250,17 @@ func (m *machine) looked(session string, entries []*entry, head *entry, more boo
 	m.step(s, now)
 }
 
+// know keeps how a session is reached whose create did not apply.
+func (m *machine) know(session string, making route) {
+	if making.space != "" {
+		m.unmade[session] = making
+	}
+}
+
 func (s *stream) add(entries []*entry) {
+	if len(s.queue) == 0 && s.unstored == 0 && len(entries) > 0 {
+		s.stored = max(s.stored, entries[0].first-1) // all before is finished
+	}
 	for _, e := range entries {
 		s.queue = append(s.queue, e)
 		s.queued += e.bytes
@@ -428,11 +428,12 @@ func (m *machine) replied(session string, conn int, r Reply, now time.Time) {
 	s.unstored++
 	act := action{kind: actFinish, entry: e, answer: r.Outcomes}
 	if e.route.space != "" {
-		s.making = route{}
-		if first := &e.body.ops[0]; !first.travels() || r.Outcomes[0].Status != ledger.Applied {
-			s.making = e.route
+		if first := &e.body.ops[0]; first.travels() && r.Outcomes[0].Status == ledger.Applied {
+			delete(m.unmade, session)
+		} else {
+			m.unmade[session] = e.route
+			act.route = e.route
 		}
-		act.route = s.making
 	}
 	m.do(act)
 	m.step(s, now)

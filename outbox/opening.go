@@ -51,8 +51,8 @@ func (m *machine) tryOpen(s *stream, now time.Time) {
 	if h.down {
 		h.probe = s
 	}
-	if to.space == "" && s.making.space != "" && s.making.ref == to.ref {
-		to.space, to.with = s.making.space, s.making.with
+	if making := m.unmade[s.session]; to.space == "" && making.ref == to.ref {
+		to.space = making.space
 	}
 	m.places++
 	m.conns++

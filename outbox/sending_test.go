@@ -1,0 +1,466 @@
+package outbox
+
+// The sender's behaviour from outside: order across streams, drops, retries,
+// standing still, coming back.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+func TestBatchWaitsForAnotherStream(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		ctx := limited(t)
+		one, two := withSession(t, b), withSession(t, b)
+		x := commit(t, b, Batch{Session: one, Ops: []Op{put(`{"deep":"value"}`), {Method: "reject"}}})
+		y := commit(t, b, Batch{Session: two, Ops: []Op{
+			{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: x.Ops[0], Path: "args.v.deep"}}}},
+			{Method: "put", DependsOn: []string{x.Ops[1]}},
+			put("3"),
+		}})
+		z := commit(t, b, Batch{Session: two, Ops: []Op{put("4")}}) // behind y
+		srv.hold.Lock()
+		run(t, b, srv)
+		eventually(t, "the first stream's batch is with the server", func() bool { return len(srv.log(one)) == 1 })
+		if n := len(srv.log(two)); n != 0 {
+			t.Fatalf("%d events of the session that has to wait", n)
+		}
+		rows, err := b.List(ctx, Filter{Session: two, States: []State{Pending}})
+		if err != nil || len(rows) != 4 || rows[0].Seq != 0 {
+			t.Fatalf("waiting rows: %+v, %v", rows, err)
+		}
+		srv.hold.Unlock()
+		outs := wait(t, b, y)
+		if got := fmt.Sprint(statuses(outs)); got != fmt.Sprint([]ledger.Status{ledger.Applied, ledger.Skipped, ledger.Applied}) {
+			t.Fatalf("statuses %s: %+v", got, outs)
+		}
+		if string(outs[0].Result) != `{"cursor":1,"args":{"v":"value"}}` || outs[1].Cause != x.Ops[1] || outs[1].Reason != fault.BadPayload {
+			t.Fatalf("%+v", outs)
+		}
+		if wait(t, b, z)[0].Cursor != 3 {
+			t.Error("the batch behind was not third")
+		}
+		// Known results become values in Commit, known failures skip at once.
+		known := commit(t, b, Batch{Session: two, Ops: []Op{{Method: "put", Expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: z.Ops[0], Path: "cursor"}}}}})
+		if o := wait(t, b, known)[0]; o.Status != ledger.Applied {
+			t.Errorf("expected_cursor by reference: %+v", o)
+		}
+		failed := commit(t, b, Batch{Session: two, Ops: []Op{{Method: "put", DependsOn: []string{outs[1].OpID}}}})
+		if o := wait(t, b, failed)[0]; o.Status != ledger.Skipped || o.Cause != outs[1].OpID || o.Reason != fault.BadPayload {
+			t.Errorf("depends on what was skipped: %+v", o)
+		}
+		if _, err := b.Commit(ctx, Batch{Session: two, Ops: []Op{{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: z.Ops[0], Path: "no.such"}}}}}}); !errors.Is(err, fault.BadReference) {
+			t.Errorf("a path that is not there: %v", err)
+		}
+		if _, err := b.Commit(ctx, Batch{Session: two, Ops: []Op{{Method: "put", Expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: z.Ops[0], Path: "args"}}}}}); !errors.Is(err, fault.BadReference) {
+			t.Errorf("a cursor that is none: %v", err)
+		}
+	})
+}
+
+func TestRetryNamesTheOld(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		ctx := limited(t)
+		session := withSession(t, b)
+		stop := run(t, b, srv)
+		x := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "reject"}}})
+		y := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: x.Ops[0], Path: "cursor"}}}}, put("1")}})
+		if got := statuses(wait(t, b, y)); got[0] != ledger.Skipped || got[1] != ledger.Applied {
+			t.Fatal(got)
+		}
+		if _, err := b.Retry(ctx, y.Ops[1]); !errors.Is(err, fault.Usage) {
+			t.Errorf("retry of an acked op: %v", err)
+		}
+		stop()
+		again, err := b.Retry(ctx, x.Ops[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Retry(ctx, x.Ops[0]); !errors.Is(err, fault.AlreadyExists) && !errors.Is(err, fault.Usage) {
+			t.Errorf("retried twice: %v", err)
+		}
+		rows, err := b.List(ctx, Filter{Op: again.Ops[0]})
+		if err != nil || len(rows) != 1 || rows[0].Retries != x.Ops[0] || rows[0].Method != "reject" || rows[0].State != Pending {
+			t.Fatalf("%+v, %v", rows, err)
+		}
+		// What is skipped for want of it follows the new op.
+		y2, err := b.Retry(ctx, y.Ops[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, b, srv)
+		if o := wait(t, b, again)[0]; o.Status != ledger.Rejected || o.OpID == x.Ops[0] {
+			t.Errorf("retried: %+v", o)
+		}
+		if o := wait(t, b, y2)[0]; o.Status != ledger.Skipped || o.Cause != again.Ops[0] {
+			t.Errorf("the one that needs it: %+v", o)
+		}
+	})
+}
+
+func TestDropBeforeSeq(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		ctx := limited(t)
+		session := withSession(t, b)
+		id := NewBatchID()
+		x := commit(t, b, Batch{ID: id, Session: session, Ops: []Op{put("1"), {Method: "put", DependsOn: []string{OpID(id, 0)}}, put("3")}})
+		y := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "put", DependsOn: []string{x.Ops[0]}}}})
+		whole := commit(t, b, Batch{Session: session, Atomic: true, Ops: []Op{put("5"), put("6")}})
+		if err := b.Drop(ctx, x.Ops[0]); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Drop(ctx, x.Ops[0]); !errors.Is(err, fault.Usage) {
+			t.Errorf("dropped twice: %v", err)
+		}
+		if err := b.Drop(ctx, whole.Ops[1]); err != nil {
+			t.Fatal(err)
+		}
+		if outs := wait(t, b, whole); outs[0].Status != ledger.BatchAborted || outs[0].Cause != whole.Ops[1] || outs[0].Reason != fault.Voided {
+			t.Errorf("an atomic batch: %+v", outs)
+		}
+		if err := b.Drop(ctx, NewBatchID()); !errors.Is(err, fault.NotFound) {
+			t.Errorf("unknown: %v", err)
+		}
+		run(t, b, srv)
+		if got := statuses(wait(t, b, x)); fmt.Sprint(got) != fmt.Sprint([]ledger.Status{ledger.Voided, ledger.Skipped, ledger.Applied}) {
+			t.Errorf("%v", got)
+		}
+		if o := wait(t, b, y)[0]; o.Status != ledger.Skipped || o.Cause != x.Ops[0] {
+			t.Errorf("%+v", o)
+		}
+		if err := b.Drain(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		if log := srv.log(session); len(log) != 1 || log[0].op != x.Ops[2] {
+			t.Errorf("%+v", log)
+		}
+		st, err := b.Status(ctx)
+		if err != nil || st.Void != 2 || st.Skipped != 2 || st.Acked != 1 || st.Failed != 1 {
+			t.Errorf("%+v, %v", st, err)
+		}
+	})
+}
+
+// TestDropAfterSeq drops ops that have a seq: one whose batch the server has
+// recorded, its answer lost, and one that never reached it.
+func TestDropAfterSeq(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		ctx := limited(t)
+		session := withSession(t, b)
+		warm := commit(t, b, Batch{Session: session, Ops: []Op{put("0")}})
+		reached := make(chan struct{}, 100)
+		srv.hold.Lock()
+		srv.before = func(*ledger.Batch) (error, bool) { reached <- struct{}{}; return nil, false }
+		run(t, b, srv)
+		<-reached // the first batch is recorded, its answer is held back
+		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1"), put("2")}})
+		y := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "put", DependsOn: []string{x.Ops[1]}}}})
+		eventually(t, "they have seqs", func() bool {
+			rows, err := b.List(ctx, Filter{States: []State{InFlight}})
+			return err == nil && len(rows) == 4
+		})
+		srv.setDown(fault.Disconnected.With("away"))
+		other := p.open(t, quick()) // another process drops
+		for _, op := range []string{warm.Ops[0], x.Ops[1]} {
+			if err := other.Drop(ctx, op); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rows, err := b.List(ctx, Filter{Op: x.Ops[1]})
+		if err != nil || !rows[0].Dropping || rows[0].State != InFlight {
+			t.Fatalf("%+v, %v", rows, err)
+		}
+		eventually(t, "the sender has noticed", func() bool {
+			st, err := b.Status(ctx)
+			return err == nil && st.Incarnation == 2
+		})
+		srv.hold.Unlock()
+		srv.setDown(nil)
+		if o := wait(t, b, warm)[0]; o.Status != ledger.Applied {
+			t.Errorf("recorded before the drop: %+v", o)
+		}
+		if got := statuses(wait(t, b, x)); got[0] != ledger.Applied || got[1] != ledger.Voided {
+			t.Errorf("never recorded: %v", got)
+		}
+		if o := wait(t, b, y)[0]; o.Status != ledger.Skipped || o.Cause != x.Ops[1] {
+			t.Errorf("what needs it: %+v", o)
+		}
+		if err := b.Drain(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		st, err := b.Status(ctx)
+		if err != nil || st.Void != 1 || st.Acked != 2 || st.Skipped != 1 || st.Incarnation < 2 {
+			t.Errorf("%+v, %v", st, err)
+		}
+		rows, err = b.List(ctx, Filter{Op: x.Ops[1]})
+		if err != nil || rows[0].State != Void || rows[0].Dropping || rows[0].Seq != 3 {
+			t.Errorf("%+v, %v", rows, err)
+		}
+	})
+}
+
+func TestBatchThatTheServerCannotTake(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		session := withSession(t, b)
+		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1"), put("2")}})
+		y := commit(t, b, Batch{Session: session, Ops: []Op{put("3")}})
+		srv.before = func(batch *ledger.Batch) (error, bool) {
+			if batch.BatchID == x.Batch && batch.Ops[0].Method != ledger.MethodVoid {
+				return fault.TooLarge.With("no"), false
+			}
+			return nil, false
+		}
+		run(t, b, srv)
+		if outs := wait(t, b, x); outs[0].Status != ledger.Rejected || outs[1].Reason != fault.TooLarge {
+			t.Errorf("%+v", outs)
+		}
+		if o := wait(t, b, y)[0]; o.Status != ledger.Applied || o.Cursor != 1 {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+func TestStreamStandsStillAndOthersGoOn(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		for _, code := range []fault.Code{fault.ServerBehind, fault.OutboxDiverged, fault.UnknownRef} {
+			b := p.fresh(int(code)).open(t, quick())
+			srv := newFakeServer()
+			ctx := limited(t)
+			bad, good := withSession(t, b), withSession(t, b)
+			refused := true
+			srv.before = func(batch *ledger.Batch) (error, bool) {
+				if batch.Session == bad && refused {
+					return code.With("told to"), false
+				}
+				return nil, false
+			}
+			x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
+			stop := run(t, b, srv)
+			y := commit(t, b, Batch{Session: good, Ops: []Op{put("1")}})
+			wait(t, b, y)
+			if err := b.Drain(ctx, nil); !errors.Is(err, code) {
+				t.Errorf("drain: %v, want %s", err, code)
+			}
+			st, err := b.Status(ctx)
+			if err != nil || len(st.Streams) != 1 || st.Streams[0].Stopped != code || st.Streams[0].Session != bad || st.Streams[0].LastError == "" {
+				t.Errorf("%+v, %v", st, err)
+			}
+			stop()
+			refused = false
+			run(t, b, srv) // someone decided
+			if o := wait(t, b, x)[0]; o.Status != ledger.Applied {
+				t.Errorf("%+v", o)
+			}
+		}
+	})
+}
+
+func TestServerRestoredToBefore(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		session := withSession(t, b)
+		run(t, b, srv)
+		for range 3 {
+			wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
+		}
+		eventually(t, "acknowledged without a batch", func() bool { return srv.ackedThrough(session, b.ID()) == 3 })
+		fresh := newFakeServer() // the server forgot everything
+		srv.mu.Lock()
+		srv.streams, srv.sessions = fresh.streams, fresh.sessions
+		srv.mu.Unlock()
+		srv.cutAll()
+		commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		if err := b.Drain(limited(t), nil); !errors.Is(err, fault.ServerBehind) {
+			t.Fatalf("drain: %v", err)
+		}
+	})
+}
+
+func TestRetriesWithBackoffAndAtOnce(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		cfg := quick()
+		cfg.Backoff = Backoff{Initial: time.Minute, Max: time.Hour}
+		b := p.open(t, cfg)
+		srv := newFakeServer()
+		srv.setDown(fault.Disconnected.With("nobody listens"))
+		ctx := limited(t)
+		var tickets []Ticket
+		for range 5 {
+			tickets = append(tickets, commit(t, b, Batch{Session: withSession(t, b), Ops: []Op{put("1")}}))
+		}
+		run(t, b, srv)
+		eventually(t, "an attempt failed and says so", func() bool {
+			rows, err := b.List(ctx, Filter{States: []State{Pending}})
+			n := 0
+			for _, r := range rows {
+				if r.Attempts == 1 && r.LastError == "disconnected: nobody listens" && time.Until(r.NextRetry) > 20*time.Second {
+					n++
+				}
+			}
+			return err == nil && len(rows) == 5 && n >= 1
+		})
+		srv.setDown(nil)
+		b.Wake()
+		for _, ticket := range tickets {
+			wait(t, b, ticket)
+		}
+	})
+}
+
+// TestSessionMadeOffline makes a session, fills it and shares it before there is
+// a server: it is opened through the space until create has applied, and
+// through its own ref from then on.
+func TestSessionMadeOffline(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		ctx := limited(t)
+		space := testRef(t, b, newSpace(), RefMeta{Role: SpaceOwner})
+		session := newSession()
+		owner := testRef(t, b, session, RefMeta{Role: SessionOwner})
+		srv.session(session).managed = true
+		create := Op{Method: "create", Args: []ledger.Arg{{Name: "ref", JSON: fmt.Appendf(nil, "%q", owner.ID)}, {Name: "hash", JSON: []byte(`"x"`)}}}
+		x := commit(t, b, Batch{Session: session, Via: space.ID, Ops: []Op{create}})
+		y := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: x.Ops[0], Path: "cursor"}}}}}})
+		run(t, b, srv)
+		wait(t, b, y)
+		opened := srv.openings()
+		if len(opened) != 1 || opened[0].SpaceRef == nil || opened[0].SpaceRef.ID != space.ID || opened[0].OwnerRef != owner.ID ||
+			opened[0].Ref.ID != owner.ID || opened[0].Redemptions[space.ID] == "" || !opened[0].SpaceRef.Secret.Equal(space.Secret) {
+			t.Fatalf("opened %+v", opened)
+		}
+		srv.cutAll()
+		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}))
+		if opened = srv.openings(); len(opened) != 2 || opened[1].SpaceRef != nil || opened[1].Ref.ID != owner.ID {
+			t.Fatalf("opened again %+v", opened[1:])
+		}
+
+		// A session whose create is refused stays within reach, so that what
+		// follows gets its refusals.
+		session = newSession()
+		owner = testRef(t, b, session, RefMeta{Role: SessionOwner})
+		srv.mu.Lock()
+		srv.session(session).managed = true
+		srv.mu.Unlock()
+		create.Args = []ledger.Arg{{Name: "ref", JSON: fmt.Appendf(nil, "%q", owner.ID)}, {Name: "refuse", JSON: []byte("1")}}
+		if o := wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{create}}))[0]; o.Status != ledger.Rejected {
+			t.Fatalf("%+v", o)
+		}
+		if err := b.Drain(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		srv.cutAll()
+		if o := wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))[0]; o.Status != ledger.Denied {
+			t.Fatalf("%+v", o)
+		}
+		if err := b.Drain(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		b = p.open(t, quick())
+		run(t, b, srv)
+		if o := wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))[0]; o.Status != ledger.Denied {
+			t.Fatalf("after a restart: %+v", o)
+		}
+	})
+}
+
+func TestManySessionsFewPlaces(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		cfg := quick()
+		cfg.Window.Streams = 4
+		b := p.open(t, cfg)
+		srv := newFakeServer()
+		var tickets []Ticket
+		for range 40 {
+			s := withSession(t, b)
+			for i := range 3 {
+				tickets = append(tickets, commit(t, b, Batch{Session: s, Ops: []Op{put(fmt.Sprint(i))}}))
+			}
+		}
+		most := 0
+		srv.before = func(*ledger.Batch) (error, bool) {
+			srv.mu.Lock()
+			defer srv.mu.Unlock()
+			most = max(most, len(srv.links))
+			return nil, false
+		}
+		run(t, b, srv)
+		progress := 0
+		if err := b.Drain(limited(t), func(done, total int) {
+			if done < progress || total != 120 {
+				t.Errorf("progress %d of %d after %d", done, total, progress)
+			}
+			progress = done
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if progress != 120 {
+			t.Errorf("progress ended at %d", progress)
+		}
+		for _, ticket := range tickets {
+			wait(t, b, ticket)
+		}
+		srv.mu.Lock()
+		defer srv.mu.Unlock()
+		if most > 8 { // those being closed are still there for a moment
+			t.Errorf("%d streams open at once", most)
+		}
+	})
+}
+
+func TestTicketsAreSwept(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		cfg := quick()
+		b := p.open(t, cfg)
+		srv := newFakeServer()
+		session := withSession(t, b)
+		stop := run(t, b, srv)
+		var tickets []Ticket
+		for range 3 {
+			tickets = append(tickets, commit(t, b, Batch{Session: session, Ops: []Op{{ID: NewBatchID(), Method: "put"}}}))
+		}
+		if err := b.Drain(limited(t), nil); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		ctx := limited(t)
+		err := b.w.do(ctx, func(ctx context.Context, q querier) error {
+			n, err := b.t.sweep(ctx, q, time.Now().Add(time.Hour).UnixMilli(), 100)
+			if n != 2 {
+				t.Errorf("swept %d rows, want all but the newest", n)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Wait(ctx, tickets[0].Batch); !errors.Is(err, fault.NotFound) {
+			t.Errorf("swept: %v", err)
+		}
+		wait(t, b, tickets[2])
+		run(t, b, srv) // the stream's seqs go on where they were
+		if o := wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))[0]; o.Cursor != 4 {
+			t.Errorf("%+v", o)
+		}
+	})
+}
