@@ -44,7 +44,9 @@ type Effects interface {
 //
 // expected_cursor is compared with the session's cursor as it was before the
 // batch's first op. A reference to an op that neither lookup nor this batch
-// before it knows (never sent, or pruned) is a bad one, and so is depends_on.
+// before it knows (never sent, or pruned) is a bad one, and so is depends_on. Of
+// a batch that refers to more than MaxOutside others, lookup need know none: its
+// ops are not Skipped but, if nothing else, too large.
 // Apply may still find a lack of authority that shows only in its rules: an
 // error of the authority block is recorded as Denied, fault.Conflict as Conflict.
 //
@@ -56,6 +58,7 @@ type Effects interface {
 // call: everything is undone, the error returned, nothing recorded, st as it was.
 func Decide(st *Stream, b *Batch, lookup func(opID string) (*Outcome, bool), lim Limits, eff Effects) (*Record, *fault.Error) {
 	d := decision{lookup: lookup, lim: lim, eff: eff, base: eff.Cursor(), size: CheckSize(b.Ops, lim)}
+	d.lost = d.size != nil && len(Outside(b.Ops)) > MaxOutside
 	rec := &Record{BatchID: b.BatchID, FirstSeq: b.Ops[0].Seq, Outcomes: make([]Outcome, 0, len(b.Ops))}
 	var mark any
 	if len(b.Ops) > 1 {
@@ -91,6 +94,7 @@ type decision struct {
 	eff    Effects
 	base   uint64              // cursor before the batch
 	size   *fault.Error        // why the batch as a whole is too large
+	lost   bool                // it refers to so many ops that nobody looks for them
 	done   map[string]*Outcome // ops of this batch decided so far
 }
 
@@ -113,7 +117,7 @@ func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 	out := Outcome{OpID: op.OpID, Digest: op.Digest()}
 
 	cause, unknown := d.dependencies(op)
-	if cause != nil {
+	if cause != nil && !d.lost {
 		out.refuse(Skipped, fault.Skipped.With("op %s, which it needs, did not apply (%s)", cause.OpID, cause.Reason))
 		out.Cause, out.Reason = cause.OpID, cause.Reason
 		return out, nil

@@ -34,7 +34,39 @@ const (
 	maxDependsOn = 1000   // op ids in one depends_on
 	maxName      = 64     // bytes of a method or argument name
 	maxPath      = 256    // bytes of a reference's path
+
+	// MaxOutside is how many different ops of other batches one batch may refer
+	// to or depend on: each has to be looked for among what is in flight.
+	MaxOutside = 1000
 )
+
+// Outside are the ids of the ops that a batch refers to or depends on and that
+// are not its own. What is no op id is left out: it is nobody's.
+func Outside(ops []Intent) map[string]struct{} {
+	var refs map[string]struct{}
+	note := func(id string) {
+		if validID(id) {
+			if refs == nil {
+				refs = map[string]struct{}{}
+			}
+			refs[id] = struct{}{}
+		}
+	}
+	for i := range ops {
+		for _, id := range ops[i].DependsOn {
+			note(id)
+		}
+		for _, r := range ops[i].References() {
+			note(r.Op)
+		}
+	}
+	if len(refs) > 0 {
+		for i := range ops {
+			delete(refs, ops[i].OpID)
+		}
+	}
+	return refs
+}
 
 // CheckBatch says whether b can be keyed at all: at least one op, consecutive
 // seqs from 1 up, well-formed and distinct op ids, and the batch's own session,
@@ -89,6 +121,9 @@ func CheckBatch(b *Batch) *fault.Error {
 func CheckSize(ops []Intent, lim Limits) *fault.Error {
 	if len(ops) > lim.BatchOps {
 		return fault.TooLarge.With("the batch has %d ops, the limit is %d: commit smaller batches", len(ops), lim.BatchOps)
+	}
+	if n := len(Outside(ops)); n > MaxOutside {
+		return fault.TooLarge.With("the batch refers to %d ops of other batches, the limit is %d: commit smaller batches", n, MaxOutside)
 	}
 	bytes := 0
 	for i := range ops {

@@ -93,14 +93,25 @@ func TestCheckIntent(t *testing.T) {
 
 func TestCheckSize(t *testing.T) {
 	t.Parallel()
+	refers := func(n uint64) []ledger.Intent {
+		ops := []ledger.Intent{op(1, "a"), op(2, "a")}
+		for i := range n {
+			ops[i%2] = after(ops[i%2], 3+i, 3+i) // each twice: the same is looked for once
+		}
+		ops[1] = after(ops[1], 1) // its own are not looked for
+		ops[1].DependsOn = append(ops[1].DependsOn, "x")
+		return ops
+	}
 	lim := ledger.Limits{BatchOps: 2, BatchBytes: 10, PayloadBytes: 10}
 	for name, row := range map[string]struct {
 		ops  []ledger.Intent
 		code fault.Code
 	}{
-		"at both limits": {[]ledger.Intent{op(1, "a", val("a", "12345")), op(2, "a", val("a", "123"), val("b", "45"))}, fault.None},
-		"too many ops":   {[]ledger.Intent{op(1, "a"), op(2, "a"), op(3, "a")}, fault.TooLarge},
-		"too many bytes": {[]ledger.Intent{op(1, "a", val("a", "12345")), op(2, "a", val("a", "123456"))}, fault.TooLarge},
+		"at both limits":  {[]ledger.Intent{op(1, "a", val("a", "12345")), op(2, "a", val("a", "123"), val("b", "45"))}, fault.None},
+		"too many ops":    {[]ledger.Intent{op(1, "a"), op(2, "a"), op(3, "a")}, fault.TooLarge},
+		"as many others":  {refers(ledger.MaxOutside), fault.None},
+		"too many others": {refers(ledger.MaxOutside + 1), fault.TooLarge},
+		"too many bytes":  {[]ledger.Intent{op(1, "a", val("a", "12345")), op(2, "a", val("a", "123456"))}, fault.TooLarge},
 	} {
 		if err := ledger.CheckSize(row.ops, lim); codeOf(err) != row.code {
 			t.Errorf("%s: %v, want %s", name, err, row.code)

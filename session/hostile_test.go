@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -96,4 +98,28 @@ func TestRevokeInALongLine(t *testing.T) {
 			t.Fatalf("ref %d of the line: dead %v", i, dead)
 		}
 	}
+}
+
+// A batch that refers to more ops than anybody looks for is refused op by op and
+// in the same way whatever else is in its group; and none is looked for.
+func TestTooManyReferences(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	bad := o.batch(false, put("nonsense"))
+	late := put("message/m")
+	late.depends = []string{bad.Batch.Ops[0].OpID}
+	for range 999 {
+		late.depends = append(late.depends, ulid.Make().String())
+	}
+	more := put("message/n")
+	more.depends = []string{ulid.Make().String()}
+	two := o.batch(false, late, more)
+	answers, _ := w.commit(bad, two)
+	for _, out := range answers[1].Outcomes {
+		if out.Status != ledger.Rejected || out.Reason != fault.TooLarge {
+			t.Errorf("%s %s", out.Reason, out.Message)
+		}
+	}
+	o.refuse(ledger.Skipped, fault.BadKey, late) // alone it is not too much
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/oklog/ulid/v2"
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -188,8 +187,8 @@ func recordsWant(v *view, subs []Submission) *Want {
 		if first, last := b.Ops[0].Seq, b.Ops[len(b.Ops)-1].Seq; first > 0 && first <= st.row.LastSeq {
 			ranges[key] = widest(ranges[key], RecordRange{Stream: key, From: first, To: min(max(first, last), st.row.LastSeq)})
 		}
-		refs := outsideRefs(b)
-		if len(refs) == 0 {
+		refs := ledger.Outside(b.Ops)
+		if len(refs) == 0 || len(refs) > ledger.MaxOutside { // too many: none is looked for
 			continue
 		}
 		if ops[key] == nil {
@@ -212,31 +211,6 @@ func recordsWant(v *view, subs []Submission) *Want {
 	}
 	slices.SortFunc(w.Records, func(a, b RecordRange) int { return compareStreams(a.Stream, b.Stream) })
 	return w
-}
-
-// outsideRefs are the op ids that a batch refers to or depends on and that are
-// not its own.
-func outsideRefs(b *ledger.Batch) map[string]struct{} {
-	refs := map[string]struct{}{}
-	note := func(id string) {
-		if _, err := ulid.ParseStrict(id); err == nil { // else it is nobody's, and goes to no database
-			refs[id] = struct{}{}
-		}
-	}
-	for i := range b.Ops {
-		for _, id := range b.Ops[i].DependsOn {
-			note(id)
-		}
-		for _, r := range b.Ops[i].References() {
-			note(r.Op)
-		}
-	}
-	if len(refs) > 0 {
-		for i := range b.Ops {
-			delete(refs, b.Ops[i].OpID)
-		}
-	}
-	return refs
 }
 
 // argText is a string argument's value, "" if there is none; the intent may be malformed.
