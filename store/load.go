@@ -108,7 +108,7 @@ func (t *tx) readLedger(w *session.Want, out *session.Rows) {
 		}
 		return err
 	})
-	var ranges, searches [][]any
+	var ranges, searches, whole [][]any
 	wanted := map[session.StreamKey]map[string]bool{} // op ids
 	for _, r := range w.Records {
 		if r.To != 0 {
@@ -118,10 +118,16 @@ func (t *tx) readLedger(w *session.Want, out *session.Rows) {
 			if wanted[r.Stream] == nil {
 				wanted[r.Stream] = map[string]bool{}
 			}
-			if !wanted[r.Stream][op] {
-				wanted[r.Stream][op] = true
-				searches = append(searches, []any{r.Stream.Session, r.Stream.Outbox, op})
-			}
+			wanted[r.Stream][op] = true
+		}
+	}
+	for key, ops := range wanted {
+		if len(ops) > searchMax {
+			whole = append(whole, []any{key.Session, key.Outbox, int64(0), int64(math.MaxInt64)})
+			continue
+		}
+		for op := range ops {
+			searches = append(searches, []any{key.Session, key.Outbox, op})
 		}
 	}
 	t.list(readRecords, ranges, func(row Scanner) error {
@@ -131,7 +137,7 @@ func (t *tx) readLedger(w *session.Want, out *session.Rows) {
 		}
 		return err
 	})
-	t.list(searchRecords, searches, func(row Scanner) error {
+	held := func(row Scanner) error {
 		key, r, err := scanRecord(row)
 		if err != nil {
 			return err
@@ -141,8 +147,14 @@ func (t *tx) readLedger(w *session.Want, out *session.Rows) {
 			out.Records[key] = append(out.Records[key], r)
 		}
 		return nil
-	})
+	}
+	t.list(searchRecords, searches, held)
+	t.list(readRecords, whole, held)
 }
+
+// searchMax is up to how many ops of a stream are searched for one by one, each
+// of which looks at every record of the stream; of more, all records are read once.
+const searchMax = 8
 
 func (t *tx) readAuthority(w *session.Want, out *session.Rows) {
 	grant := func(row Scanner) error {
