@@ -10,6 +10,7 @@ type loop struct {
 	mu      sync.Mutex
 	queue   []func()
 	running bool
+	start   func(drain func()) // nil starts a goroutine; tests do without
 }
 
 func (l *loop) post(f func()) {
@@ -18,7 +19,11 @@ func (l *loop) post(f func()) {
 	l.queue = append(l.queue, f)
 	if !l.running {
 		l.running = true
-		go l.drain()
+		if l.start != nil {
+			l.start(l.drain)
+		} else {
+			go l.drain()
+		}
 	}
 }
 

@@ -1,0 +1,656 @@
+// A random peer: it keeps the protocol, but for now and then, and checks that the vat does too.
+
+package rpc
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+)
+
+var (
+	randomPeers = flag.Int("peers", 400, "how many random peers to try")
+	randomSteps = flag.Int("steps", 120, "how much a random peer does")
+	randomSeed  = flag.Uint64("seed", 0, "seed of the first random peer; 0 takes the time")
+)
+
+func TestRandomPeers(t *testing.T) {
+	t.Parallel()
+	seed := *randomSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	for i := range *randomPeers {
+		s := seed + uint64(i)
+		if !runRandomPeer(t, s) {
+			t.Fatalf("run again with -run RandomPeers -peers 1 -seed %d", s)
+		}
+	}
+}
+
+// randomPeer is a model of a peer's tables, kept from the messages that go both ways.
+type randomPeer struct {
+	t    *testing.T
+	rnd  *rand.Rand
+	c    *Conn
+	log  []string
+	bad  bool
+	lies bool // it may break the protocol
+	tame bool // it passes no results that are not there yet, and so makes no promise wait for itself
+
+	asked     map[uint32]*peerQuestion // its questions
+	toAnswer  []uint32                 // the vat's questions it has not returned
+	unended   map[uint32]bool          // the vat's questions without a finish
+	held      map[uint32]uint32        // the vat's exports it holds, counted
+	hosted    map[uint32]*peerExport   // its exports the vat holds
+	embargoes []string                 // disembargoes it has to send back
+	pending   int                      // loopbacks it waits for
+	ended     bool
+	due       []func() // deliveries within the vat
+}
+
+type peerQuestion struct {
+	returned, finished bool
+	caps               []uint32 // exports in the return
+}
+
+type peerExport struct {
+	count    uint32
+	promise  bool
+	resolved bool
+}
+
+func runRandomPeer(t *testing.T, seed uint64) bool {
+	p := &randomPeer{
+		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), asked: map[uint32]*peerQuestion{}, unended: map[uint32]bool{},
+		held: map[uint32]uint32{}, hosted: map[uint32]*peerExport{},
+	}
+	p.lies, p.tame = p.rnd.IntN(3) == 0, p.rnd.IntN(2) == 0
+	boot := newTestObject("boot")
+	p.c = NewConn(quiet{}, Config{
+		Bootstrap: boot, Logger: slog.New(panicCatcher{p: p}), Trace: p.trace,
+		Limits: Limits{QueuedCalls: 64, Answers: 256, Questions: 256},
+	})
+	p.c.manual = true
+	ctx := context.Background()
+	own := newTestObject("own")
+	ownRef := NewLocal(own)
+	ownRef.node.(*localCap).loop.start = func(drain func()) { p.due = append(p.due, drain) }
+	refs := []*Ref{ownRef}
+	safe := func() *Ref { // not the result of a call that waits for what it is to resolve
+		if p.rnd.IntN(2) == 0 {
+			return ownRef.AddRef()
+		}
+		return p.c.Bootstrap(ctx)
+	}
+	var promises []*Promise
+	var resolvers []func(*Ref, error)
+	for range *randomSteps {
+		if p.ended {
+			break
+		}
+		switch p.rnd.IntN(12) {
+		case 0:
+			p.log = append(p.log, fmt.Sprintf("r%d = bootstrap", len(refs)))
+			refs = append(refs, p.c.Bootstrap(ctx))
+		case 1, 2:
+			m := []Method{mEcho, mMake, mKeep, mHold}[p.rnd.IntN(4)]
+			to, arg := p.rnd.IntN(len(refs)), p.rnd.IntN(len(refs)+1)
+			p.log = append(p.log, fmt.Sprintf("call p%d = r%d.%s r%d", len(promises), to, m.Name, arg))
+			promises = append(promises, refs[to].Call(ctx, m, testSize, fill(1, "", append(refs, nil)[arg])))
+		case 3:
+			if len(promises) > 0 {
+				i := p.rnd.IntN(len(promises))
+				p.log = append(p.log, fmt.Sprintf("r%d = p%d.1", len(refs), i))
+				refs = append(refs, promises[i].Cap(1))
+			}
+		case 4:
+			if i := p.rnd.IntN(len(refs)); i > 0 {
+				p.log = append(p.log, fmt.Sprintf("release r%d", i))
+				refs[i].Release()
+				refs = slices.Delete(refs, i, i+1)
+			}
+		case 5:
+			if len(promises) > 0 {
+				i := p.rnd.IntN(len(promises))
+				p.log = append(p.log, fmt.Sprintf("release p%d", i))
+				promises[i].Release()
+				promises = slices.Delete(promises, i, i+1)
+			}
+		case 6:
+			switch p.rnd.IntN(3) {
+			case 0:
+				r, resolve := NewPromise()
+				p.log = append(p.log, fmt.Sprintf("r%d = promise %d", len(refs), len(resolvers)))
+				refs, resolvers = append(refs, r), append(resolvers, resolve)
+			case 1:
+				if len(resolvers) > 0 {
+					to, i := safe(), p.rnd.IntN(len(resolvers))
+					p.log = append(p.log, fmt.Sprintf("resolve promise %d to %T", i, to.node))
+					resolvers[i](to, nil)
+					to.Release()
+				}
+			case 2: // a held call is answered
+				to := safe()
+				p.log = append(p.log, fmt.Sprintf("answer a held call with %T", to.node))
+				p.answerHeld(boot, own, to)
+				to.Release()
+			}
+		default:
+			p.say()
+		}
+		if p.rnd.IntN(3) > 0 {
+			p.drain()
+		}
+	}
+	p.drain()
+	if !p.ended && !p.lies && p.tame {
+		for _, f := range resolvers {
+			f(nil, errCanceled)
+		}
+		p.settle(boot, own)
+	}
+	for _, r := range refs {
+		r.Release()
+	}
+	for _, q := range promises {
+		q.Release()
+	}
+	for _, f := range resolvers {
+		f(nil, errCanceled)
+	}
+	p.c.Close("over")
+	everything := func() []*testObject {
+		return slices.Concat([]*testObject{boot, own}, boot.allMade(), own.allMade())
+	}
+	// Children made within the vat have delivery goroutines of their own: poll.
+	gone := func() bool {
+		p.c.sweep()
+		for _, o := range everything() {
+			o.letGo()
+		}
+		p.drain()
+		return !slices.ContainsFunc(everything(), func(o *testObject) bool { return !o.isGone() })
+	}
+	for end := time.Now().Add(testDeadline); !gone(); runtime.Gosched() {
+		if time.Now().After(end) {
+			for _, o := range everything() {
+				p.log = append(p.log, fmt.Sprintf("%s: gone %v, made %d, resolvers %d", o.name, o.isGone(), len(o.made), len(o.resolve)))
+			}
+			p.fail("an object was not released")
+			break
+		}
+	}
+	if s := p.c.Stats(); s.Questions+s.Answers+s.Exports+s.Imports+s.Embargoes+s.QueuedCalls != 0 {
+		p.fail("tables are not empty: %+v", s)
+	}
+	for _, o := range everything() {
+		if o.released > 1 {
+			p.fail("object %s was released %d times", o.name, o.released)
+		}
+	}
+	return !p.bad
+}
+
+func pick[T any](p *randomPeer, from []T) T { return from[p.rnd.IntN(len(from))] }
+
+// drain delivers what is due, on the connection and within the vat.
+func (p *randomPeer) drain() {
+	for {
+		p.c.mu.Lock()
+		p.c.delivering = true
+		p.c.out = nil
+		p.c.mu.Unlock()
+		p.c.drain()
+		if len(p.due) == 0 {
+			return
+		}
+		due := p.due
+		p.due = nil
+		for _, f := range due {
+			f()
+		}
+	}
+}
+
+// allMade are an object's children, and theirs.
+func (o *testObject) allMade() []*testObject {
+	o.mu.Lock()
+	made := slices.Clone(o.made)
+	o.mu.Unlock()
+	for _, m := range made {
+		made = append(made, m.allMade()...)
+	}
+	return made
+}
+
+func (o *testObject) isGone() bool {
+	select {
+	case <-o.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// letGo breaks cycles: objects that keep references to themselves, promises never resolved, calls never answered.
+func (o *testObject) letGo() {
+	o.mu.Lock()
+	kept, held, resolve := o.kept, o.held, o.resolve
+	o.kept, o.held, o.resolve = nil, nil, nil
+	o.mu.Unlock()
+	kept.Release()
+	for _, call := range held {
+		call.Fail(errCanceled)
+	}
+	for _, f := range resolve {
+		f(nil, errCanceled)
+	}
+}
+
+func (p *randomPeer) answerHeld(boot, own *testObject, r *Ref) {
+	for _, o := range slices.Concat([]*testObject{boot, own}, boot.allMade(), own.allMade()) {
+		o.mu.Lock()
+		var call *Call
+		if n := len(o.held); n > 0 {
+			i := p.rnd.IntN(n)
+			call = o.held[i]
+			o.held = slices.Delete(o.held, i, i+1)
+		}
+		o.mu.Unlock()
+		if call != nil {
+			if p.rnd.IntN(5) == 0 {
+				call.Fail(Overloadedf("not now"))
+			} else {
+				call.Return(testSize, fill(3, "", r))
+			}
+			return
+		}
+	}
+}
+
+// settle has the peer answer all that is open, until nothing is.
+func (p *randomPeer) settle(boot, own *testObject) {
+	open := func() bool {
+		for _, q := range p.asked {
+			if !q.returned {
+				return true
+			}
+		}
+		return len(p.toAnswer) > 0
+	}
+	for end := time.Now().Add(testDeadline); open() && !p.ended && time.Now().Before(end); runtime.Gosched() {
+		for len(p.toAnswer) > 0 && !p.ended {
+			p.send(fmt.Sprintf("return a=%d results", p.shift(&p.toAnswer)))
+		}
+		for len(p.embargoes) > 0 && !p.ended {
+			p.sendEmbargo()
+		}
+		for _, o := range slices.Concat([]*testObject{boot, own}, boot.allMade(), own.allMade()) {
+			o.letGo()
+		}
+		for _, id := range keys(p.hosted) {
+			if e := p.hosted[id]; e.promise && !e.resolved {
+				e.resolved = true
+				p.send(fmt.Sprintf("resolve p=%d exception failed over", id))
+			}
+		}
+		p.drain()
+	}
+	for id, q := range p.asked {
+		if !q.returned && !p.ended {
+			p.fail("question %d was never returned", id)
+		}
+	}
+}
+
+func keys[V any](m map[uint32]V) []uint32 {
+	ks := make([]uint32, 0, len(m))
+	for k := range m {
+		ks = append(ks, k)
+	}
+	slices.Sort(ks)
+	return ks
+}
+
+func (p *randomPeer) shift(ids *[]uint32) uint32 {
+	i := p.rnd.IntN(len(*ids))
+	id := (*ids)[i]
+	*ids = slices.Delete(*ids, i, i+1)
+	return id
+}
+
+// say sends one message.
+func (p *randomPeer) say() {
+	if p.lies && p.rnd.IntN(15) == 0 {
+		p.send(pick(p, []string{
+			"finish q=%d", "return a=%d results cap=hosted:3", "release id=%d n=1", "resolve p=%d cap=receiver:0",
+			"call q=%d to=answer:%d.1 echo", "disembargo sender=0 to=cap:%d", "disembargo receiver=%d to=cap:0",
+			"unimplemented call q=%d to=cap:0 echo", "unimplemented resolve p=%d cap=hosted:1", "return a=%d take=1",
+			"call q=%d to=cap:0 echo cap=answer:%d.1", "provide q=%d", "call q=%d to=cap:0 99 thirdparty", "null",
+		}))
+		return
+	}
+	switch p.rnd.IntN(10) {
+	case 0:
+		if id, ok := p.newQuestion(); ok {
+			p.send(fmt.Sprintf("bootstrap q=%d", id))
+		}
+	case 1, 2, 3:
+		to := p.target()
+		cap := p.cap()
+		if id, ok := p.newQuestion(); ok && to != "" {
+			m := pick(p, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "10", "99"})
+			extra := ""
+			if p.rnd.IntN(8) == 0 {
+				extra = " yourself"
+			}
+			p.send(fmt.Sprintf("call q=%d to=%s %s n=1 cap=%s%s", id, to, m, cap, extra))
+		} else if ok {
+			delete(p.asked, id)
+		}
+	case 4, 5:
+		if len(p.toAnswer) == 0 {
+			return
+		}
+		id := p.shift(&p.toAnswer)
+		switch p.rnd.IntN(6) {
+		case 0:
+			p.send(fmt.Sprintf("return a=%d exception failed no", id))
+		case 1:
+			p.send(fmt.Sprintf("return a=%d canceled", id))
+		default:
+			p.send(fmt.Sprintf("return a=%d results cap=%s", id, p.returnCap(id)))
+		}
+	case 6:
+		for _, id := range keys(p.asked) {
+			if q := p.asked[id]; !q.finished && p.rnd.IntN(3) == 0 {
+				q.finished = true
+				keep := ""
+				if q.returned && p.rnd.IntN(2) == 0 {
+					keep = " keepcaps"
+					for _, e := range q.caps {
+						p.held[e]++
+					}
+				}
+				if q.returned {
+					delete(p.asked, id)
+				}
+				if p.rnd.IntN(4) == 0 {
+					keep += " late"
+				}
+				p.send(fmt.Sprintf("finish q=%d%s", id, keep))
+				return
+			}
+		}
+	case 7:
+		if ids := keys(p.held); len(ids) > 0 {
+			id := pick(p, ids)
+			n := 1 + p.rnd.Uint32N(p.held[id])
+			if p.held[id] -= n; p.held[id] == 0 {
+				delete(p.held, id)
+			}
+			p.send(fmt.Sprintf("release id=%d n=%d", id, n))
+		}
+	case 8:
+		for _, id := range keys(p.hosted) {
+			if e := p.hosted[id]; e.promise && !e.resolved {
+				to := p.cap()
+				e.resolved = true
+				if p.rnd.IntN(5) == 0 || to == "none" {
+					p.send(fmt.Sprintf("resolve p=%d exception overloaded no", id))
+				} else {
+					p.send(fmt.Sprintf("resolve p=%d cap=%s", id, to))
+				}
+				return
+			}
+		}
+	case 9:
+		if len(p.embargoes) > 0 {
+			p.sendEmbargo()
+		}
+	}
+}
+
+func (p *randomPeer) sendEmbargo() {
+	line := p.embargoes[0]
+	p.embargoes = p.embargoes[1:]
+	p.send(line)
+}
+
+func (p *randomPeer) newQuestion() (uint32, bool) {
+	for id := range uint32(40) {
+		if p.asked[id] == nil {
+			p.asked[id] = &peerQuestion{}
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// target is something of the vat's to call.
+func (p *randomPeer) target() string {
+	var all []string
+	for _, id := range keys(p.held) {
+		all = append(all, fmt.Sprintf("cap:%d", id))
+	}
+	for _, id := range keys(p.asked) {
+		if q := p.asked[id]; !q.finished {
+			all = append(all, fmt.Sprintf("answer:%d", id), fmt.Sprintf("answer:%d.1", id), fmt.Sprintf("answer:%d.1", id))
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return pick(p, all)
+}
+
+// cap is something to pass.
+func (p *randomPeer) cap() string {
+	all := []string{"none"}
+	for _, id := range keys(p.held) {
+		all = append(all, fmt.Sprintf("receiver:%d", id))
+	}
+	for _, id := range keys(p.asked) {
+		if q := p.asked[id]; !q.finished && (q.returned || !p.tame) {
+			all = append(all, fmt.Sprintf("answer:%d.1", id))
+		}
+	}
+	id := p.rnd.Uint32N(12)
+	e := p.hosted[id]
+	switch {
+	case e == nil:
+		e = &peerExport{promise: p.rnd.IntN(2) == 0}
+		p.hosted[id] = e
+	case e.resolved:
+		return pick(p, all) // not named again until it is released
+	}
+	e.count++
+	kind := "hosted"
+	if e.promise {
+		kind = "promise"
+	}
+	if s := pick(p, append(all, "new", "new", "new")); s != "new" {
+		if e.count--; e.count == 0 {
+			delete(p.hosted, id)
+		}
+		return s
+	}
+	return fmt.Sprintf("%s:%d", kind, id)
+}
+
+// returnCap is something to return: for a question that was given up nothing that would be counted.
+func (p *randomPeer) returnCap(id uint32) string {
+	if !p.unended[id] {
+		return "none"
+	}
+	return p.cap()
+}
+
+func (p *randomPeer) send(line string) {
+	for strings.Contains(line, "%d") {
+		line = strings.Replace(line, "%d", itoa(p.rnd.IntN(12)), 1)
+	}
+	p.log = append(p.log, "in  "+line)
+	words, err := splitWords(line)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	b, err := buildMessage(parseArgs(words))
+	if err != nil {
+		p.t.Fatalf("%s: %v", line, err)
+	}
+	c := p.c
+	c.mu.Lock()
+	if c.ended == nil {
+		if err := c.handle(b); err != nil {
+			c.endLocked(abortEnding(err))
+		}
+	}
+	c.unlock()
+}
+
+// trace keeps the model from what the vat says, and checks it.
+func (p *randomPeer) trace(dir string, m rpccp.Message) {
+	if dir != "out" {
+		return
+	}
+	line := formatMessage(m)
+	p.log = append(p.log, "out "+line)
+	if strings.Contains(line, "UNREADABLE") {
+		p.fail("a message that cannot be read")
+		return
+	}
+	switch m.Which() {
+	case rpccp.Message_Which_abort:
+		p.ended = true
+		if !p.lies {
+			p.fail("aborted")
+		}
+	case rpccp.Message_Which_bootstrap:
+		b, _ := m.Bootstrap()
+		p.ask(b.QuestionId())
+	case rpccp.Message_Which_call:
+		call, _ := m.Call()
+		p.ask(call.QuestionId())
+		payload, _ := call.Params()
+		for _, id := range exportsIn(payload) {
+			p.held[id]++
+		}
+	case rpccp.Message_Which_finish:
+		f, _ := m.Finish()
+		if !p.unended[f.QuestionId()] && !p.lies {
+			p.fail("finish of question %d, which is not open", f.QuestionId())
+		}
+		delete(p.unended, f.QuestionId())
+	case rpccp.Message_Which_return:
+		ret, _ := m.Return()
+		q := p.asked[ret.AnswerId()]
+		if q == nil || q.returned {
+			if p.lies {
+				return
+			}
+			p.fail("return of question %d, which is not open", ret.AnswerId())
+			return
+		}
+		q.returned = true
+		if ret.Which() == rpccp.Return_Which_results {
+			payload, _ := ret.Results()
+			q.caps = exportsIn(payload)
+		}
+		if q.finished {
+			if len(q.caps) > 0 && !p.lies {
+				p.fail("capabilities in the return of a question that was finished before")
+			}
+			delete(p.asked, ret.AnswerId())
+		}
+	case rpccp.Message_Which_resolve:
+		r, _ := m.Resolve()
+		if r.Which() == rpccp.Resolve_Which_cap {
+			d, _ := r.Cap()
+			if id, ok := exportIn(d); ok {
+				p.held[id]++
+			}
+		}
+	case rpccp.Message_Which_release:
+		r, _ := m.Release()
+		e := p.hosted[r.Id()]
+		if e == nil || r.ReferenceCount() > e.count {
+			if !p.lies {
+				p.fail("release of more than was given")
+			}
+			return
+		}
+		if e.count -= r.ReferenceCount(); e.count == 0 {
+			delete(p.hosted, r.Id())
+		}
+	case rpccp.Message_Which_disembargo:
+		d, _ := m.Disembargo()
+		if ctx := d.Context(); ctx.Which() == rpccp.Disembargo_context_Which_senderLoopback {
+			p.embargoes = append(p.embargoes, fmt.Sprintf("disembargo receiver=%d to=cap:0", ctx.SenderLoopback()))
+		}
+	}
+}
+
+func (p *randomPeer) ask(id uint32) {
+	if (p.unended[id] || slices.Contains(p.toAnswer, id)) && !p.lies {
+		p.fail("question %d is used again", id)
+	}
+	p.unended[id] = true
+	p.toAnswer = append(p.toAnswer, id)
+}
+
+func exportsIn(payload rpccp.Payload) (ids []uint32) {
+	list, err := payload.CapTable()
+	if err != nil {
+		return nil
+	}
+	for i := range list.Len() {
+		if id, ok := exportIn(list.At(i)); ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func exportIn(d rpccp.CapDescriptor) (uint32, bool) {
+	switch d.Which() {
+	case rpccp.CapDescriptor_Which_senderHosted:
+		return d.SenderHosted(), true
+	case rpccp.CapDescriptor_Which_senderPromise:
+		return d.SenderPromise(), true
+	}
+	return 0, false
+}
+
+func (p *randomPeer) fail(format string, args ...any) {
+	if !p.bad {
+		p.t.Errorf(format+"\n%s", append(args, strings.Join(p.log, "\n"))...)
+	}
+	p.bad = true
+}
+
+// panicCatcher is a log handler that fails the test when the core panicked.
+type panicCatcher struct {
+	slog.Handler
+	p *randomPeer
+}
+
+func (panicCatcher) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h panicCatcher) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "message handler panicked") {
+		r.Attrs(func(a slog.Attr) bool { h.p.log = append(h.p.log, a.String()); return true })
+		h.p.fail("the core panicked")
+	}
+	return nil
+}
