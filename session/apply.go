@@ -180,6 +180,7 @@ func (v *view) emit(s *sessionView, e *Event) {
 	e.Session, e.Cursor, e.At, e.Sum = row.ID, row.Cursor, v.now, SumOf(e.Payload)
 	e.Hash = Chain(row.Head, e)
 	row.Head = e.Hash
+	v.heavy += len(e.Payload)
 	n := len(s.events)
 	v.log(func() { s.events = s.events[:n] })
 	s.events = append(s.events, e)

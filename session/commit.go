@@ -18,11 +18,12 @@ import (
 // caller commits tx, and then, not before, hands out the answers and tells
 // subscribers what was published. An error means that nothing holds: the caller
 // rolls tx back and may try the submissions one by one. Refusals are no errors,
-// they are in the Answers, one for each submission.
+// they are in the Answers, one for each submission. When the group has read and
+// written very much, what is left of it is Overloaded; never its first.
 //
 // Commit keeps no state: it may be called from many goroutines with a tx each.
 func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer, *Published, error) {
-	v := newView(ctx, tx)
+	v := newView(ctx, tx, cfg.Limits.readBytes())
 	if err := v.load(firstWant(subs), true); err != nil {
 		return nil, nil, err
 	}
@@ -37,6 +38,7 @@ func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer
 		if err := a.submit(&answers[i]); err != nil {
 			answers[i] = Answer{Err: err}
 		}
+		v.read = 0
 		if v.fail != nil {
 			return nil, nil, v.fail
 		}
@@ -62,6 +64,9 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		return a.direct(out)
 	}
 	b := &a.sub.Batch
+	if a.v.heavy > a.v.limit && !a.sub.Ack { // a few bytes of arguments may move megabytes (fork)
+		return fault.Overloaded.With("what was asked for together with this moved %d bytes already: send it again", a.v.heavy)
+	}
 	st := a.v.streams[StreamKey{b.Session, b.Outbox}]
 	if st == nil {
 		return fault.WrongOutbox.With("no stream of this outbox was opened: open it first")

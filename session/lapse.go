@@ -16,7 +16,7 @@ func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published,
 	ids := slices.Clone(sessions)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	v := newView(ctx, tx)
+	v := newView(ctx, tx, 0)
 	if err := v.load(&Want{Sessions: ids, Turns: ids}, true); err != nil {
 		return nil, err
 	}

@@ -14,6 +14,10 @@ type Limits struct {
 	LabelBytes int // label, actor, external id: each
 }
 
+// readBytes is what one submission may read of payloads beyond its own: enough
+// for whatever makes an event of EventBytes, and for a log with some history.
+func (l *Limits) readBytes() int { return 4 * l.EventBytes }
+
 // DefaultLimits are what a server takes unless told otherwise.
 func DefaultLimits() Limits {
 	l := ledger.DefaultLimits()

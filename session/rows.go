@@ -120,6 +120,10 @@ type Want struct {
 	Deltas   map[string]map[string]uint64 // session → part key → texts of its appendText events after this cursor, joined
 	Logs     map[string]uint64            // session → its events up to and with this cursor, from Base on (fork at an earlier cursor)
 	External map[string][]string          // space → external ids: which session has each
+
+	// MaxBytes bounds the payloads and texts that Entries, Prefixes, Deltas and
+	// Logs give in all; 0 is no bound. Above it Rows.Bytes says so.
+	MaxBytes int
 }
 
 // RecordRange asks for the unpruned records of a stream: those that hold any
@@ -142,6 +146,10 @@ type Rows struct {
 	Deltas   map[string]map[string][]byte // the text after the base value, in order (DeltaText of each event's payload)
 	Logs     map[string][]*Event          // session → events in cursor order
 	External map[string]map[string]string // space → external id → session
+
+	// Bytes are those of all payloads and texts found. Above Want.MaxBytes the
+	// rows are incomplete, and of no use.
+	Bytes int
 }
 
 // Changes is all that a group writes, in bulk, after every decision is made.

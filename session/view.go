@@ -27,6 +27,10 @@ type view struct {
 	now  int64
 	fail error // of the store; ends the group
 
+	limit int // bytes of payloads that one submission may have read
+	read  int // so far, of the submission in hand
+	heavy int // of the whole group: read, and written as events
+
 	sessions map[string]*sessionView
 	streams  map[StreamKey]*streamView
 	grants   map[string]*grantSlot
@@ -87,9 +91,9 @@ type grantSlot struct {
 	minted bool
 }
 
-func newView(ctx context.Context, tx Tx) *view {
+func newView(ctx context.Context, tx Tx, limit int) *view {
 	return &view{
-		ctx: ctx, tx: tx,
+		ctx: ctx, tx: tx, limit: limit,
 		sessions: map[string]*sessionView{},
 		streams:  map[StreamKey]*streamView{},
 		grants:   map[string]*grantSlot{},
@@ -234,20 +238,17 @@ func (v *view) whole(s *sessionView) ([]Entry, *fault.Error) {
 
 // eventsUpTo is a session's log from its base to cursor at, with the events of this group.
 func (v *view) eventsUpTo(s *sessionView, at uint64) ([]*Event, *fault.Error) {
-	if v.fail == nil {
-		rows, err := v.tx.Load(v.ctx, &Want{Logs: map[string]uint64{s.row.ID: at}})
-		if err == nil {
-			events := rows.Logs[s.row.ID]
-			for _, e := range s.events {
-				if e.Cursor <= at {
-					events = append(events, e)
-				}
-			}
-			return events, nil
-		}
-		v.fail = err
+	rows, err := v.more(&Want{Logs: map[string]uint64{s.row.ID: at}})
+	if err != nil {
+		return nil, err
 	}
-	return nil, fault.Internal.Because(v.fail, "a session's log could not be read")
+	events := rows.Logs[s.row.ID]
+	for _, e := range s.events {
+		if e.Cursor <= at {
+			events = append(events, e)
+		}
+	}
+	return events, nil
 }
 
 func (v *view) setEntry(s *sessionView, key string, slot *entrySlot) {

@@ -24,15 +24,31 @@ func (v *view) load(w *Want, first bool) error {
 	return nil
 }
 
-// need is load for an op that found something missing: the store's error ends the group.
+// need is load for an op that found something missing.
 func (v *view) need(w *Want) *fault.Error {
+	rows, err := v.more(w)
+	if err == nil {
+		v.take(w, rows)
+	}
+	return err
+}
+
+// more reads for an op: what would be more than one submission may read is
+// TooLarge, the store's error ends the group.
+func (v *view) more(w *Want) (*Rows, *fault.Error) {
 	if v.fail == nil {
-		v.fail = v.load(w, false)
+		w.MaxBytes = max(v.limit-v.read, 1)
+		var rows *Rows
+		if rows, v.fail = v.tx.Load(v.ctx, w); v.fail == nil {
+			if rows.Bytes > w.MaxBytes {
+				return nil, fault.TooLarge.With("this takes reading more than %d bytes of payloads at once, the limit", v.limit)
+			}
+			v.read += rows.Bytes
+			v.heavy += rows.Bytes
+			return rows, nil
+		}
 	}
-	if v.fail != nil {
-		return fault.Internal.Because(v.fail, "the rows of an op could not be read")
-	}
-	return nil
+	return nil, fault.Internal.Because(v.fail, "the rows of an op could not be read")
 }
 
 // take fills in what rows say of everything in w that is not known yet.

@@ -194,7 +194,7 @@ func (t *tx) readState(w *session.Want, out *session.Rows) {
 	// After the heads: where both are wanted, the one with the value stays.
 	entry := func(row Scanner) error {
 		e, err := scanEntry(row, true)
-		if err == nil {
+		if err == nil && within(w, out, len(e.Payload)) {
 			put(out.Entries, e.Session, e.Key, e)
 		}
 		return err
@@ -233,7 +233,7 @@ func (t *tx) readLogs(w *session.Want, out *session.Rows) {
 		if err != nil {
 			return err
 		}
-		if after, wanted := w.Deltas[d.session][d.key]; wanted && d.cursor > after {
+		if after, wanted := w.Deltas[d.session][d.key]; wanted && d.cursor > after && within(w, out, len(d.text)) {
 			put(out.Deltas, d.session, d.key, append(out.Deltas[d.session][d.key], d.text...))
 		}
 		return nil
@@ -244,11 +244,18 @@ func (t *tx) readLogs(w *session.Want, out *session.Rows) {
 	}
 	t.list(readLogs, logs, func(row Scanner) error {
 		e, err := scanEvent(row)
-		if err == nil {
+		if err == nil && within(w, out, len(e.Payload)) {
 			out.Logs[e.Session] = append(out.Logs[e.Session], e)
 		}
 		return err
 	})
+}
+
+// within counts bytes that were read and says whether there is room for them:
+// what is too much is passed over row by row and never gathered.
+func within(w *session.Want, out *session.Rows, bytes int) bool {
+	out.Bytes += bytes
+	return w.MaxBytes <= 0 || out.Bytes <= w.MaxBytes
 }
 
 // list queues a statement on a list, if there is anything in it.

@@ -320,13 +320,19 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 			out.Grants[g.ID] = clone(g)
 		}
 	}
+	before := s.Read
 	s.loadState(out, w)
 	for id, to := range w.Logs {
 		for _, e := range s.events[id] {
 			if e.Cursor <= to {
+				s.Read += len(e.Payload)
 				out.Logs[id] = append(out.Logs[id], clone(e))
 			}
 		}
+	}
+	if out.Bytes = s.Read - before; w.MaxBytes > 0 && out.Bytes > w.MaxBytes {
+		s.Read = before
+		return &session.Rows{Bytes: out.Bytes}, nil
 	}
 	for space, ids := range w.External {
 		for _, x := range ids {
