@@ -270,12 +270,17 @@ func (b *Batch) prepare(ctx context.Context) error {
 	case len(b.batch.Ops) == 0:
 		return fault.Usage.With("the batch has no ops")
 	}
+	lim := b.session.client.limitsFor(b.session.saved.Ref)
+	intents := make([]ledger.Intent, len(b.batch.Ops))
 	for i := range b.batch.Ops {
 		op := &b.batch.Ops[i]
-		in := ledger.Intent{Method: op.Method, Args: op.Args}
-		if f := session.CheckOp(&in, session.DefaultLimits()); f != nil {
+		intents[i] = ledger.Intent{Method: op.Method, Args: op.Args}
+		if f := session.CheckOp(&intents[i], lim); f != nil {
 			return f.Code.With("op %d (%s): %s", i+1, op.Method, f.Message).Pos(f.At)
 		}
+	}
+	if f := ledger.CheckSize(intents, lim.Limits); f != nil {
+		return f
 	}
 	if b.owner == nil {
 		return nil

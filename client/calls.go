@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"capnproto.org/go/capnp/v3"
+	"capnproto.org/go/capnp/v3/std/capnp/persistent"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
@@ -31,6 +32,7 @@ var (
 	methodRevoke      = rpc.Method{Interface: wire.Session_TypeID, ID: 4, Name: "Session.revoke"}
 	methodEvents      = rpc.Method{Interface: wire.Session_TypeID, ID: 5, Name: "Session.events"}
 	methodApply       = rpc.Method{Interface: wire.Stream_TypeID, ID: 0, Name: "Stream.apply"}
+	methodSave        = rpc.Method{Interface: persistent.Persistent_TypeID, ID: 0, Name: "Persistent.save"}
 	methodAcknowledge = rpc.Method{Interface: wire.Stream_TypeID, ID: 1, Name: "Stream.acknowledge"}
 )
 

@@ -12,7 +12,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -201,22 +200,12 @@ func TestWhatCanNeverApplyIsRefusedInCommit(t *testing.T) {
 func TestSubscribersSeeEveryEventOnceOverCutLinks(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
-	proxy, err := faultproxy.Listen(r.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = proxy.Close() })
-	through := func(cfg *client.Config) {
-		cfg.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, proxy.Addr())
-		}
-	}
-	writer := r.newSession(t, r.open(t, "a", through))
+	writer := r.newSession(t, r.open(t, "a"))
 	const n = 400
 	readers := 3
 	ended := make(chan error, readers)
 	for i := range readers {
-		reader, err := r.open(t, fmt.Sprint("reader", i), through).Session(t.Context(), writer.Ref())
+		reader, err := r.open(t, fmt.Sprint("reader", i)).Session(t.Context(), writer.Ref())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,9 +229,10 @@ func TestSubscribersSeeEveryEventOnceOverCutLinks(t *testing.T) {
 		}()
 	}
 	var ticket client.Ticket
+	var err error
 	for i := range n {
 		if i%40 == 20 {
-			proxy.Cut()
+			r.proxy.Cut()
 		}
 		if ticket, err = writer.Put(t.Context(), message(i), object{"i": i}); err != nil {
 			t.Fatal(err)
@@ -251,7 +241,7 @@ func TestSubscribersSeeEveryEventOnceOverCutLinks(t *testing.T) {
 	if err := waited(t, ticket).Err(); err != nil {
 		t.Fatal(err)
 	}
-	proxy.Cut()
+	r.proxy.Cut()
 	for range readers {
 		if err := <-ended; err != nil {
 			t.Error(err)

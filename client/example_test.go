@@ -557,3 +557,20 @@ func ExampleBatch_Delete() {
 	fmt.Println(results[1].Status, results[2].Status, results[2].Reason)
 	// Output: applied rejected session_deleted
 }
+
+// The server makes a ref of the same authority, as Cap'n Proto's save does.
+func ExampleSession_Save() {
+	ctx := context.Background()
+	c, s, stop := exampleSession(ctx)
+	defer stop()
+	ref, err := s.Save(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	d, err := c.Redeem(ctx, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Grant.Rights, d.Grant.Target == s.ID(), ref.ID == s.Ref().ID)
+	// Output: read,append,share,revoke true false
+}

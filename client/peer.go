@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -35,15 +36,19 @@ func newPeer(conn *rpc.Conn, gateway *rpc.Ref) *peer {
 	return &peer{conn: conn, gateway: gateway, live: map[string]*restored{}}
 }
 
-// greet sends hello and looks at the answer when it comes.
-func (p *peer) greet(ctx context.Context, agent string) {
+// greet sends hello and looks at the answer when it comes: limits is told what
+// the server takes. A server that speaks no version we do is of no use.
+func (p *peer) greet(ctx context.Context, agent string, limits func(ledger.Limits)) {
 	answer := callHello(ctx, p.gateway, agent)
 	answer.Notify(func() {
 		defer answer.Release()
 		results, _, err := answer.Wait(ctx)
 		if err == nil {
-			if v := wire.Gateway_hello_Results(results).Version(); v == 0 || v > protocolVersion {
+			hello := wire.Gateway_hello_Results(results)
+			if v := hello.Version(); v == 0 || v > protocolVersion {
 				err = fault.Incompatible.With("the server speaks version %d of the protocol and this client %d: update the older one", v, protocolVersion)
+			} else if l, e := hello.Limits(); e == nil {
+				limits(ledger.Limits{BatchOps: int(l.BatchOps()), BatchBytes: int(l.BatchBytes()), PayloadBytes: int(l.PayloadBytes())})
 			}
 		}
 		if f := faultOf(err); fault.CodeOf(f) == fault.Incompatible {

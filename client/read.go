@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"capnproto.org/go/capnp/v3"
+	"capnproto.org/go/capnp/v3/std/capnp/persistent"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
@@ -228,6 +229,50 @@ func (s *Session) revoke(ctx context.Context, refID string, epoch bool) (cut Cut
 		return nil
 	})
 	return cut, err
+}
+
+// Save has the server make a new ref that allows what this one does and dies
+// with it (Persistent.save). Unlike Share it needs the server and no right but a
+// living ref. It is tried once: if the link breaks, a ref that nobody has may
+// have been made.
+func (s *Session) Save(ctx context.Context) (capability.Ref, error) {
+	return s.client.save(ctx, s.saved)
+}
+
+// Save is Session.Save for a space.
+func (sp *Space) Save(ctx context.Context) (capability.Ref, error) {
+	return sp.client.save(ctx, sp.saved)
+}
+
+func (c *Client) save(ctx context.Context, ref outbox.SavedRef) (made capability.Ref, err error) {
+	srv, err := c.serverFor(ref.Ref)
+	if err != nil {
+		return made, err
+	}
+	err = c.try(ctx, srv, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+		return live.Call(ctx, methodSave, words(0, 1), nil)
+	}, func(results capnp.Struct) error {
+		ptr, err := persistent.Persistent_SaveResults(results).SturdyRef()
+		if err != nil {
+			return err
+		}
+		w := wire.SturdyRef(ptr.Struct())
+		id, err := w.Id()
+		if err != nil {
+			return err
+		}
+		bytes, err := w.Secret()
+		if err != nil {
+			return err
+		}
+		secret, err := capability.SecretFrom(bytes)
+		if err == nil && capability.Target(id) != ref.Target() {
+			err = fault.Incompatible.With("the server saved a ref for something else")
+		}
+		made = ref.Ref.With(id, secret)
+		return err
+	})
+	return made, err
 }
 
 // call makes one call on a ref's live capability and reads its results, again

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store/sqlite"
@@ -23,7 +24,7 @@ import (
 // rig is a server that can be stopped and started again on its data.
 type rig struct {
 	dir   string
-	addr  string
+	proxy *faultproxy.Proxy // where the server is, whatever port it got
 	owner capability.Ref
 	stop  func() error // drains; nil while it does not run
 }
@@ -34,27 +35,27 @@ func newRig() (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{dir: dir}
+	proxy, err := faultproxy.Listen("127.0.0.1:1")
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{dir: dir, proxy: proxy}
 	return r, r.start()
 }
 
 // start runs the server, at the same address each time.
 func (r *rig) start() error {
 	ctx := context.Background()
-	listen := r.addr
-	if listen == "" {
-		listen = "127.0.0.1:0"
-	}
-	ln, err := net.Listen("tcp", listen)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	r.addr = ln.Addr().String()
+	r.proxy.SetTarget(ln.Addr().String())
 	st, err := sqlite.Open(ctx, sqlite.Config{Dir: filepath.Join(r.dir, "data")})
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	address := capability.Ref{Hosts: []string{r.addr}}
+	address := capability.Ref{Hosts: []string{r.proxy.Addr()}}
 	if _, err := server.Bootstrap(ctx, st, filepath.Join(r.dir, "data"), address, true); err != nil {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
@@ -84,7 +85,7 @@ func (r *rig) close() error {
 	if r.stop != nil {
 		err = r.stop()
 	}
-	return errors.Join(err, os.RemoveAll(r.dir))
+	return errors.Join(err, r.proxy.Close(), os.RemoveAll(r.dir))
 }
 
 // home is a folder for a client's outbox.

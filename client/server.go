@@ -16,7 +16,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // server is one address, which may have several hosts.
@@ -37,6 +39,7 @@ type server struct {
 	failed  uint64        // rounds through all hosts that got no connection
 	lastErr error         // of the last of them
 	closed  error         // the loop has ended
+	limits  ledger.Limits // the last that hello told; zero fields: not known
 	changed chan struct{} // closed when one of these changes
 }
 
@@ -75,6 +78,9 @@ func (s *server) peer(ctx context.Context) (*peer, error) {
 	}
 }
 
+// lasting is how long a connection must have held for the next wait to be short again.
+const lasting = 5 * time.Second
+
 // run keeps the connection until ctx ends. It returns when everything that
 // belongs to the last one is released.
 func (s *server) run(ctx context.Context) {
@@ -84,13 +90,7 @@ func (s *server) run(ctx context.Context) {
 		if err != nil {
 			s.note(nil, err)
 			s.logger.Debug("no connection", "server", s.address, "error", err)
-			timer := time.NewTimer(max(wait.NextBackOff(), time.Millisecond))
-			select {
-			case <-timer.C:
-			case <-s.ask:
-			case <-ctx.Done():
-			}
-			timer.Stop()
+			s.pause(ctx, wait.NextBackOff())
 			continue
 		}
 		began := time.Now()
@@ -99,16 +99,29 @@ func (s *server) run(ctx context.Context) {
 		err = <-end
 		s.note(nil, nil)
 		p.release()
-		if time.Since(began) > 5*time.Second {
+		s.logger.Debug("connection ended", "server", s.address, "error", err)
+		if time.Since(began) < lasting {
+			s.pause(ctx, wait.NextBackOff())
+		} else {
 			wait.Reset()
 		}
-		s.logger.Debug("connection ended", "server", s.address, "error", err)
 	}
 	s.mu.Lock()
 	s.closed = errClosed()
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
+}
+
+// pause waits, unless someone asks for a connection.
+func (s *server) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.ask:
+	case <-ctx.Done():
+	}
 }
 
 func errClosed() error { return fault.Canceled.With("the client was closed") }
@@ -126,7 +139,7 @@ func (s *server) connect(ctx context.Context, first int) (*peer, <-chan error, e
 		end := make(chan error, 1)
 		go func() { end <- conn.Run(ctx) }()
 		p := newPeer(conn, conn.Bootstrap(ctx))
-		p.greet(ctx, s.agent)
+		p.greet(ctx, s.agent, s.learn)
 		return p, end, nil
 	}
 	err := errors.Join(errs...)
@@ -144,6 +157,40 @@ func (s *server) note(p *peer, err error) {
 	}
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// learn notes what the server takes.
+func (s *server) learn(l ledger.Limits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limits = l
+}
+
+// limitsFor is what the server of a ref takes, as far as it has told; a server
+// that was not heard of in this client's time takes the default.
+func (c *Client) limitsFor(ref capability.Ref) session.Limits {
+	lim := session.DefaultLimits()
+	c.mu.Lock()
+	s := c.servers[ref.Address()]
+	c.mu.Unlock()
+	if s == nil {
+		return lim
+	}
+	s.mu.Lock()
+	told := s.limits
+	s.mu.Unlock()
+	for _, f := range []struct {
+		have *int
+		told int
+	}{
+		{&lim.BatchOps, told.BatchOps}, {&lim.BatchBytes, told.BatchBytes},
+		{&lim.PayloadBytes, told.PayloadBytes}, {&lim.TextBytes, told.PayloadBytes},
+	} {
+		if f.told > 0 {
+			*f.have = f.told
+		}
+	}
+	return lim
 }
 
 // trouble is why there is no connection; nil if there is one, or none was tried.

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
 
@@ -26,28 +26,27 @@ import (
 type cliRig struct {
 	t        *testing.T
 	dir      string
-	database string // Postgres URL; "" for SQLite
-	listen   string
-	stop     func() // nil while no server runs
-	env      []string
+	database string            // Postgres URL; "" for SQLite
+	proxy    *faultproxy.Proxy // where the server is, whatever port it got
+	stop     func()            // nil while no server runs
 }
 
 func newCLI(t *testing.T, database string) *cliRig {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	proxy, err := faultproxy.Listen("127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &cliRig{t: t, dir: t.TempDir(), database: database, listen: ln.Addr().String()}
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
-	r.start()
+	r := &cliRig{t: t, dir: t.TempDir(), database: database, proxy: proxy}
 	t.Cleanup(func() {
 		if r.stop != nil {
 			r.stop()
 		}
+		if err := proxy.Close(); err != nil {
+			t.Errorf("close the proxy: %v", err)
+		}
 	})
+	r.start()
 	return r
 }
 
@@ -56,7 +55,7 @@ func (r *cliRig) start() {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	out, in := io.Pipe()
-	args := []string{"serve", "--json", "--listen", r.listen, "--data", r.data()}
+	args := []string{"serve", "--json", "--listen", "127.0.0.1:0", "--advertise", "mooring://" + r.proxy.Addr(), "--data", r.data()}
 	if r.database != "" {
 		args = append(args, "--database-url", r.database)
 	}
@@ -66,10 +65,16 @@ func (r *cliRig) start() {
 		code <- runContext(ctx, args, strings.NewReader(""), in, &log)
 		_ = in.Close()
 	}()
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
 		cancel()
 		r.t.Fatalf("the server did not start (exit %d): %s", <-code, log.String())
 	}
+	var started struct{ Listening string }
+	if err := json.Unmarshal(line, &started); err != nil {
+		r.t.Errorf("the server's first line: %v", err)
+	}
+	r.proxy.SetTarget(started.Listening)
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	r.stop = func() {
 		r.stop = nil

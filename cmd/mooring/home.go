@@ -70,6 +70,8 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 	cfg := client.Config{
 		Home: dir, OutboxURL: h.outboxURL, Offline: offline, AllowPlaintext: h.plaintext,
 		Patience: 2 * time.Second, Agent: "mooring/" + version(),
+		// Commands come and go, and one that was killed holds up the next for so long.
+		OutboxConfig: outbox.Config{Lease: 3 * time.Second},
 	}
 	if cfg.OutboxURL == "" {
 		cfg.OutboxURL = os.Getenv("MOORING_OUTBOX_URL")
@@ -124,7 +126,7 @@ func newWaiter(ctx context.Context, c *client.Client, limit time.Duration) waite
 		wait, cancel = context.WithTimeout(ctx, limit)
 	}
 	go func() {
-		tick := time.NewTicker(20 * time.Millisecond)
+		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		var since time.Time
 		for {
@@ -133,7 +135,7 @@ func newWaiter(ctx context.Context, c *client.Client, limit time.Duration) waite
 				return
 			case now := <-tick.C:
 				switch {
-				case c.Trouble() == nil && c.Err() == nil:
+				case heldUp(wait, c) == nil:
 					since = time.Time{}
 				case since.IsZero():
 					since = now
@@ -144,6 +146,27 @@ func newWaiter(ctx context.Context, c *client.Client, limit time.Duration) waite
 		}
 	}()
 	return waiter{wait, cancel}
+}
+
+// heldUp says why nothing can be sent at present, by this process or by the one
+// that is the outbox's sender; nil if nothing is known to be in the way.
+func heldUp(ctx context.Context, c *client.Client) error {
+	if err := c.Trouble(); err != nil {
+		return err
+	}
+	if err := c.Err(); err != nil {
+		return err
+	}
+	st, err := c.Status(ctx)
+	if err != nil || st.Sending || st.LeasedUntil.IsZero() || len(st.Streams) == 0 {
+		return nil
+	}
+	for _, s := range st.Streams {
+		if s.LastError == "" {
+			return nil
+		}
+	}
+	return errors.New(st.Streams[0].LastError)
 }
 
 // parseRefArg reads REF where it is a ref's text or @FILE; ok is false if it is

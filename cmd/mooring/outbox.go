@@ -253,7 +253,7 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, timeout time.Du
 				stop()
 				return
 			}
-			if err := c.Trouble(); err != nil && err.Error() != told && !h.sh.json {
+			if err := heldUp(wait, c); err != nil && err.Error() != told && !h.sh.json {
 				told = err.Error()
 				fmt.Fprintln(h.sh.err, told)
 			}

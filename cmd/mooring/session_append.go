@@ -282,7 +282,7 @@ func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, 
 	case queued > 0 && wait:
 		return fault.Canceled.With("stopped waiting: %d of %d ops are durable and not answered yet", queued, total)
 	case queued > 0:
-		h.sayQueued(c, fmt.Sprintf("%d of %d ops wait", queued, total))
+		h.sayQueued(ctx, c, fmt.Sprintf("%d of %d ops wait", queued, total))
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (h *homeFlags) importRecording(ctx context.Context, c *client.Client, rec *
 	if err != nil {
 		return err
 	}
-	return im.say(answered)
+	return im.say(ctx, answered)
 }
 
 // begin finds the session the file was imported into before, or creates it.
@@ -218,7 +218,7 @@ func (im *importing) refused(ctx context.Context, why error) error {
 		"the owner has session %s already, imported from another home folder: use that one, or get a ref to it", im.rec.External), err)
 }
 
-func (im *importing) say(answered bool) error {
+func (im *importing) say(ctx context.Context, answered bool) error {
 	sh := im.h.sh
 	if sh.json {
 		return sh.printJSON(map[string]any{
@@ -228,7 +228,7 @@ func (im *importing) say(answered bool) error {
 	}
 	switch {
 	case !answered:
-		im.h.sayQueued(im.c, fmt.Sprintf("%d new ops are safe", im.fresh))
+		im.h.sayQueued(ctx, im.c, fmt.Sprintf("%d new ops are safe", im.fresh))
 	case im.fresh == 0:
 		fmt.Fprintln(sh.err, "nothing new: all of it was imported before")
 	default:

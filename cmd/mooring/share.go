@@ -99,7 +99,7 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 		return fmt.Errorf("the share was refused: %w", err)
 	}
 	if results == nil {
-		h.sayQueued(c, "the ref works as soon as it has arrived")
+		h.sayQueued(ctx, c, "the ref works as soon as it has arrived")
 	}
 	if file != "" {
 		if err := os.WriteFile(file, []byte(ref.Text()+"\n"), 0o600); err != nil {
@@ -139,12 +139,12 @@ func (h *homeFlags) await(ctx context.Context, c *client.Client, t client.Ticket
 }
 
 // sayQueued tells people that something waits in the outbox, and why.
-func (h *homeFlags) sayQueued(c *client.Client, then string) {
+func (h *homeFlags) sayQueued(ctx context.Context, c *client.Client, then string) {
 	if h.sh.json {
 		return
 	}
 	why := "not answered yet"
-	if err := c.Trouble(); err != nil {
+	if err := heldUp(ctx, c); err != nil {
 		why = err.Error()
 	}
 	fmt.Fprintf(h.sh.err, "durable in the outbox, to be sent by any later command or mooring outbox drain (%s); %s\n", why, then)

@@ -1,0 +1,19 @@
+package main
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// asMooring makes the test binary run as the command itself, so that a test can
+// kill it.
+const asMooring = "MOORING_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMooring) != "" {
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}

@@ -1,0 +1,304 @@
+//go:build unix
+
+// mooring serve, as a process would run it: the whole command, on both databases.
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// servePatience is how long a test waits for a server.
+const servePatience = 20 * time.Second
+
+// serving is a running serve command.
+type serving struct {
+	banner struct {
+		Listening, Address, Database, Space string
+		OwnerRef                            string `json:"owner_ref"`
+		Created                             bool
+	}
+	owner capability.Ref
+	stop  func() (code int, errText string)
+}
+
+// startServe runs serve with --json on a free port until the test ends.
+func startServe(t *testing.T, dir string, args ...string) *serving {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	outR, outW := io.Pipe()
+	var errText syncBuffer
+	done := make(chan int, 1)
+	go func() {
+		all := append([]string{"serve", "--json", "--listen", "127.0.0.1:0", "--data", dir}, args...)
+		done <- runContext(ctx, all, strings.NewReader(""), outW, &errText)
+		_ = outW.Close()
+	}()
+	s := &serving{}
+	code := -1
+	var once sync.Once
+	s.stop = func() (int, string) {
+		once.Do(func() {
+			cancel()
+			select {
+			case code = <-done:
+			case <-time.After(servePatience):
+				t.Error("serve does not end")
+			}
+		})
+		return code, errText.String()
+	}
+	t.Cleanup(func() { s.stop() })
+	line, err := bufio.NewReader(outR).ReadBytes('\n')
+	if err != nil {
+		code, text := s.stop()
+		t.Fatalf("serve ended with %d before it was there: %s", code, text)
+	}
+	if err := json.Unmarshal(line, &s.banner); err != nil {
+		t.Fatalf("the banner %q: %v", line, err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "owner.ref"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.owner, err = capability.ParseRef(strings.TrimSpace(string(text))); err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(line, []byte(s.owner.Secret.RevealText())) {
+		t.Error("the banner tells the secret")
+	}
+	return s
+}
+
+// command runs a command line to its end.
+func command(t *testing.T, args ...string) (code int, out, errText string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), servePatience)
+	defer cancel()
+	var o, e bytes.Buffer
+	code = runContext(ctx, args, strings.NewReader(""), &o, &e)
+	return code, o.String(), e.String()
+}
+
+// reaches checks that a vat answers at the ref's address.
+func reaches(t *testing.T, ref capability.Ref, trust *x509.CertPool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), servePatience)
+	defer cancel()
+	transport, err := rpc.Dial(ctx, ref.URLs()[0], rpc.DialOptions{TLS: &tls.Config{RootCAs: trust}})
+	if err != nil {
+		t.Fatalf("dial %s: %v", ref.URLs()[0], err)
+	}
+	conn := rpc.NewConn(transport, rpc.Config{})
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		_ = conn.Run(context.Background())
+	}()
+	defer func() {
+		conn.Close("test")
+		<-ran
+	}()
+	// Any answer of the gateway will do: it knows no such method.
+	gateway := conn.Bootstrap(ctx)
+	defer gateway.Release()
+	if _, _, err := gateway.Call(ctx, rpc.Method{Interface: 1}, capnp.ObjectSize{}, nil).Wait(ctx); !rpc.IsUnimplemented(err) {
+		t.Errorf("the gateway answers %v", err)
+	}
+}
+
+func httpStatus(t *testing.T, url string) int {
+	t.Helper()
+	resp, err := (&http.Client{Timeout: servePatience, Transport: &http.Transport{DisableKeepAlives: true}}).Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+func TestServeRunsOnBothDatabases(t *testing.T) {
+	t.Parallel()
+	for _, database := range []string{"sqlite", "postgres"} {
+		t.Run(database, func(t *testing.T) {
+			t.Parallel()
+			var args []string
+			if database == "postgres" {
+				args = []string{"--database-url", pgtest.URL(t)}
+			}
+			dir := filepath.Join(t.TempDir(), "data")
+			first := startServe(t, dir, args...)
+			if !first.banner.Created || first.banner.Database != database || first.banner.Space != first.owner.Target() ||
+				first.banner.OwnerRef != filepath.Join(dir, "owner.ref") {
+				t.Errorf("the first start says %+v", first.banner)
+			}
+			if info, err := os.Stat(first.banner.OwnerRef); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("owner.ref: %v, %v", info.Mode(), err)
+			}
+			for _, path := range []string{"/healthz", "/readyz"} {
+				if got := httpStatus(t, "http://"+first.banner.Listening+path); got != http.StatusOK {
+					t.Errorf("%s: %d", path, got)
+				}
+			}
+			reaches(t, first.owner, nil)
+			if code, text := first.stop(); code != exitOK || strings.Contains(text, first.owner.Secret.RevealText()) {
+				t.Errorf("ended with %d, said %s", code, text)
+			}
+			second := startServe(t, dir, args...)
+			if second.banner.Created || second.banner.Space != first.banner.Space || !second.owner.Secret.Equal(first.owner.Secret) {
+				t.Errorf("the second start says %+v", second.banner)
+			}
+		})
+	}
+}
+
+func TestServeRefusesASecondServerOnAFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	startServe(t, dir)
+	code, out, text := command(t, "serve", "--listen", "127.0.0.1:0", "--data", dir)
+	if code != exitRefused || out != "" || !strings.Contains(text, "in_use") || !strings.Contains(text, "--data") {
+		t.Errorf("exit %d, printed %q, said %q", code, out, text)
+	}
+	code, _, text = command(t, "serve", "--json", "--listen", "127.0.0.1:0", "--data", dir)
+	var said struct {
+		Error struct{ Code, Message string }
+	}
+	if err := json.Unmarshal([]byte(text), &said); err != nil || code != exitRefused || said.Error.Code != "in_use" {
+		t.Errorf("exit %d, said %q", code, text)
+	}
+}
+
+func TestServeOverTLSAsAdvertised(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key, trust := selfSigned(t, dir)
+	plain := startServe(t, filepath.Join(dir, "plain"), "--tls-cert", cert, "--tls-key", key)
+	if plain.owner.Address() != "moorings://"+plain.banner.Listening {
+		t.Errorf("the owner's ref is at %s", plain.owner.Address())
+	}
+	reaches(t, plain.owner, trust)
+
+	named := startServe(t, filepath.Join(dir, "named"), "--advertise", "https://a.example/agents", "--tls-cert", cert, "--tls-key", key)
+	if got := named.owner.Address(); got != "moorings://a.example:443/agents" {
+		t.Errorf("the owner's ref is at %s", got)
+	}
+	local := named.owner
+	local.Hosts = []string{named.banner.Listening} // what a proxy would do
+	reaches(t, local, trust)
+}
+
+func TestServeUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"--tls-cert", "x"}, {"--listen", "nowhere"}, {"--advertise", "ftp://x"}, {"--poll-interval", "-1s"},
+		{"--max-connections", "0"}, {"--nosuch"}, {"extra"}, {"--database-url", "postgres://u:p@h:x/secret-name"},
+	} {
+		code, out, text := command(t, append([]string{"serve", "--data", t.TempDir()}, args...)...)
+		if code != exitUsage || out != "" || text == "" || strings.Contains(text, "secret-name") {
+			t.Errorf("%v: exit %d, printed %q, said %q", args, code, out, text)
+		}
+	}
+	for what, args := range map[string][]string{
+		"a port in use":      {"--listen", occupied(t)},
+		"no such cert":       {"--listen", "127.0.0.1:0", "--tls-cert", "/nowhere/c", "--tls-key", "/nowhere/k"},
+		"no such database":   {"--listen", "127.0.0.1:0", "--database-url", "postgres://nobody@127.0.0.1:1/none"},
+		"no folder for data": {"--listen", "127.0.0.1:0", "--data", "/dev/null/x"},
+	} {
+		code, _, text := command(t, append([]string{"serve", "--data", t.TempDir()}, args...)...)
+		if code != exitRefused || !strings.HasPrefix(text, "mooring: ") {
+			t.Errorf("%s: exit %d, said %q", what, code, text)
+		}
+	}
+}
+
+func TestServeRefusesADatabaseThatLosesCommits(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var name string
+	if err := conn.QueryRow(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "ALTER DATABASE "+name+" SET synchronous_commit = off"); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	code, _, text := command(t, "serve", "--listen", "127.0.0.1:0", "--data", dir, "--database-url", url)
+	if code != exitRefused || !strings.Contains(text, "unsafe_store") || !strings.Contains(text, "synchronous_commit") {
+		t.Errorf("exit %d, said %q", code, text)
+	}
+	startServe(t, dir, "--database-url", url, "--allow-unsafe-database")
+}
+
+// occupied is an address that somebody listens on.
+func occupied(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln.Addr().String()
+}
+
+// selfSigned writes a certificate for 127.0.0.1 and gives the pool that trusts it.
+func selfSigned(t *testing.T, dir string) (cert, key string, trust *x509.CertPool) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	for file, text := range map[string][]byte{cert: certPEM, key: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})} {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trust = x509.NewCertPool()
+	trust.AppendCertsFromPEM(certPEM)
+	return cert, key, trust
+}
