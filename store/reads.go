@@ -182,6 +182,9 @@ func (s *Store) ReadRows(ctx context.Context, ids []string) (map[string]*session
 // (which is that of their making), deleted ones too, at most limit; more says
 // that there are others. The sight has the refs' rows and no session's.
 func (s *Store) ListSessions(ctx context.Context, space, after string, limit int, refIDs []string) (sight *session.Sight, list []*session.Listing, more bool, err error) {
+	if err := sound(space, after); err != nil {
+		return nil, nil, false, err
+	}
 	sight = &session.Sight{}
 	limit = max(limit, 1)
 	err = s.backend.Snapshot(ctx, func(run Runner) error {

@@ -6,6 +6,8 @@ package store
 import (
 	"context"
 	"crypto/subtle"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -58,6 +60,9 @@ func (s *Store) Init(ctx context.Context, root *capability.Grant) (space string,
 // caller has checked that whoever asks holds the session's capability; a
 // session that is not there yet gets an Absent row.
 func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHash [32]byte, incarnation uint64) (stream *ledger.Stream, err error) {
+	if err := sound(key.Session, key.Outbox); err != nil {
+		return nil, err
+	}
 	var refused *fault.Error
 	err = s.update(ctx, func(t *tx) error {
 		rows, err := t.Load(ctx, &session.Want{Sessions: []string{key.Session}, Streams: []session.StreamKey{key}})
@@ -96,6 +101,12 @@ func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHas
 // the second time on the row under lock; its error comes back as it is, with
 // nothing changed. A redemption id that was counted costs a read.
 func (s *Store) Redeem(ctx context.Context, ref, redemption string, admit func(*session.Redemption) error) error {
+	if capability.Target(ref) == "" {
+		return admit(&session.Redemption{}) // no id at all, so nobody's
+	}
+	if err := sound(redemption); err != nil {
+		return err
+	}
 	target, tail := split(ref)
 	find := func(run Runner, grant *Statement, list [][]any, args []any) *session.Redemption {
 		r := &session.Redemption{}
@@ -153,6 +164,17 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption string, admit func(*
 		return own
 	}
 	return naming("redeem", err)
+}
+
+// sound refuses texts of a peer's making that a database would not take, or
+// would not give back as they were.
+func sound(texts ...string) error {
+	for _, text := range texts {
+		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
+			return fault.BadArgument.With("a name in the call is not UTF-8 text, or has a NUL in it")
+		}
+	}
+	return nil
 }
 
 // Audit writes audit rows that no transaction of theirs carries: denials of

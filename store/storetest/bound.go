@@ -1,12 +1,15 @@
-// The bound of what one Load gives.
+// Bounds: what one Load gives, and what a peer's texts may hold.
 
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -54,6 +57,36 @@ func testLoadBound(t *testing.T, fresh Fresh) {
 			}
 			if fits := max <= 0 || want <= max; fits && got != want || !fits && got > max {
 				t.Errorf("%s within %d: %d bytes of %d are given", name, max, got, want)
+			}
+		}
+	}
+}
+
+// testStrangeTexts: a peer's texts that are none are refused by name, alike on
+// every database, and never an error of the database.
+func testStrangeTexts(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id, root := newSession(), grant(newRef(newSpace()), "")
+	f.save(&session.Changes{Grants: []*capability.Grant{root}}, id)
+	for _, bad := range []string{"\x00", "obx\x00", "\xff", "a\xc3"} {
+		if _, err := f.OpenStream(f.ctx, session.StreamKey{Session: id, Outbox: bad}, hash(), 1); !errors.Is(err, fault.BadArgument) {
+			t.Errorf("outbox %q: %v", bad, err)
+		}
+		if err := f.Redeem(f.ctx, root.ID, bad, func(*session.Redemption) error { return nil }); !errors.Is(err, fault.BadArgument) {
+			t.Errorf("redemption %q: %v", bad, err)
+		}
+		if _, _, _, err := f.ListSessions(f.ctx, root.Target, bad, 1, nil); !errors.Is(err, fault.BadArgument) {
+			t.Errorf("after %q: %v", bad, err)
+		}
+		for _, ref := range []string{bad, root.ID + bad, bad + root.ID, strings.Repeat("x", 1<<20)} {
+			err := f.Redeem(f.ctx, ref, "r", func(r *session.Redemption) error {
+				if r.Grant != nil || r.Known {
+					t.Errorf("ref %q is known", bad)
+				}
+				return fault.UnknownRef
+			})
+			if !errors.Is(err, fault.UnknownRef) {
+				t.Errorf("ref of %q: %v", bad, err)
 			}
 		}
 	}

@@ -104,6 +104,18 @@ func (f *fixture) wholeLog(id string, n uint64) []*session.Event {
 	return page.Events
 }
 
+// await waits until something has happened so often.
+func (f *fixture) await(what <-chan struct{}, times int) {
+	f.Helper()
+	for range times {
+		select {
+		case <-what:
+		case <-f.ctx.Done():
+			f.Fatal("what was waited for does not happen")
+		}
+	}
+}
+
 // testRevokeRace: nothing under a ref commits after its cut.
 func testRevokeRace(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
@@ -143,9 +155,7 @@ func testRevokeRace(t *testing.T, fresh Fresh) {
 				}
 			})
 		}
-		for range 10 {
-			<-started
-		}
+		f.await(started, 10)
 		var cut uint64
 		err := f.Update(f.ctx, func(tx session.Tx) error {
 			rows, err := tx.Load(f.ctx, &session.Want{Sessions: []string{id}, Lineages: []string{child.ID}})

@@ -32,6 +32,18 @@ func testLook(t *testing.T, fresh Fresh) {
 			t.Errorf("a row of %q: %+v", nobody, sight.Row)
 		}
 	}
+	_, info, err := f.Describe(f.ctx, id, nil)
+	f.must("describe", err)
+	if info != nil {
+		t.Errorf("an info that was never put: %+v", info)
+	}
+	put := event(id, 1, "session", `{"title":"t"}`)
+	f.save(&session.Changes{Events: []*session.Event{put}, Entries: []*session.Entry{entryOf(put)}}, id)
+	sight, info, err = f.Describe(f.ctx, id, []string{g.ID})
+	f.must("describe", err)
+	if info == nil || string(info.Payload) != `{"title":"t"}` || sight.Row == nil || sight.Grants[g.ID] == nil {
+		t.Errorf("described: %+v, %+v", sight, info)
+	}
 	other := newSession()
 	f.save(&session.Changes{Sessions: []*session.Row{liveRow(other, "", 7)}}, other)
 	rows, err := f.ReadRows(f.ctx, []string{other, id, newSession()})

@@ -143,11 +143,11 @@ func testAbsent(t *testing.T, fresh Fresh) {
 	a, b := newSession(), newSession()
 	rows := f.load(&session.Want{Sessions: []string{b, a, a}})
 	for _, id := range []string{a, b} {
-		same(f, "absent row", rows.Sessions[id], &session.Row{ID: id, Epoch: 1})
+		same(f, "absent row", rows.Sessions[id], &session.Row{ID: id})
 	}
 	sight, err := f.Look(f.ctx, a, nil)
 	f.must("look", err)
-	same(f, "absent row afterwards", sight.Row, &session.Row{ID: a, Epoch: 1})
+	same(f, "absent row afterwards", sight.Row, &session.Row{ID: a})
 	row := liveRow(a, newSpace(), 1)
 	f.save(&session.Changes{Sessions: []*session.Row{row}}, a)
 	same(f, "row", f.load(&session.Want{Sessions: []string{a}}).Sessions[a], row)
@@ -185,6 +185,12 @@ func testLockOnce(t *testing.T, fresh Fresh) {
 
 // testRecords finds records by seq and by op, and prunes them.
 func testRecords(t *testing.T, fresh Fresh) {
+	manyOps := func(n int) (ids []string) {
+		for range n {
+			ids = append(ids, newOp())
+		}
+		return ids
+	}
 	f := begin(t, fresh)
 	id := newSession()
 	key := session.StreamKey{Session: id, Outbox: newOutbox()}
@@ -220,6 +226,9 @@ func testRecords(t *testing.T, fresh Fresh) {
 		{"beyond", session.RecordRange{From: 11, To: ^uint64(0)}, nil},
 		{"none", session.RecordRange{}, nil},
 		{"by op", session.RecordRange{Ops: []string{ops[9], newOp()}}, []*ledger.Record{three}},
+		{"by many ops", session.RecordRange{Ops: append(manyOps(20), ops[9])}, []*ledger.Record{three}},
+		{"by many ops", session.RecordRange{Ops: append([]string{newOp()}, ops[3:]...)}, []*ledger.Record{two, three}},
+		{"by one record's ops", session.RecordRange{Ops: append([]string{newOp(), newOp(), newOp()}, ops[4:]...)}, []*ledger.Record{three}},
 		{"by ops and seq", session.RecordRange{From: 1, To: 4, Ops: []string{ops[0], ops[2], ops[9]}}, []*ledger.Record{one, two, three}},
 	} {
 		c.r.Stream = key
@@ -386,8 +395,8 @@ func testLargePayload(t *testing.T, fresh Fresh) {
 	}
 }
 
-// testBulk: a group as large as they come.
-func testBulk(t *testing.T, fresh Fresh) {
+// testLargeGroup: a group as large as they come.
+func testLargeGroup(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	const sessions, each = 20, 500
 	c := &session.Changes{}

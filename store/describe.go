@@ -1,0 +1,30 @@
+// Describing one session: its row and its info.
+
+package store
+
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// infoKey is the key of a session's info.
+var infoKey = session.Key{Kind: session.KeySession}.String()
+
+// Describe is Look, with the session's info: the entry that has its title; nil
+// if it was never put.
+func (s *Store) Describe(ctx context.Context, id string, refIDs []string) (sight *session.Sight, info *session.Entry, err error) {
+	sight = &session.Sight{}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		look(run, sight, id, refIDs)
+		run.Queue(readEntries, [][]any{{id, infoKey}}, nil, func(row Scanner) (err error) {
+			info, err = scanEntry(row, true)
+			return err
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, nil, naming("describe", err)
+	}
+	return sight, info, nil
+}

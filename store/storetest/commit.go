@@ -1,0 +1,328 @@
+// The domain on a real store: session.Commit must come to the same on a
+// database as in memory, and its promises must hold with many at once.
+
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/session/memtx"
+)
+
+// commit is session.Commit in one transaction; now is the one it had.
+func (f *fixture) commit(subs ...session.Submission) (answers []session.Answer, now int64) {
+	f.Helper()
+	err := f.Update(f.ctx, func(tx session.Tx) (err error) {
+		clock := &clockTx{Tx: tx}
+		answers, _, err = session.Commit(f.ctx, clock, subs, session.DefaultConfig())
+		now = clock.now
+		return err
+	})
+	if err != nil {
+		f.Fatalf("commit: %v", err)
+	}
+	return answers, now
+}
+
+// applied commits and stops the test unless every op applied.
+func (f *fixture) applied(sub session.Submission) {
+	f.Helper()
+	answers, _ := f.commit(sub)
+	if answers[0].Err != nil {
+		f.Fatalf("commit: %v", answers[0].Err)
+	}
+	for _, o := range answers[0].Outcomes {
+		if o.Status != ledger.Applied {
+			f.Fatalf("op did not apply: %+v", o)
+		}
+	}
+}
+
+// clockTx remembers its transaction's now.
+type clockTx struct {
+	session.Tx
+	now int64
+}
+
+func (t *clockTx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
+	rows, err := t.Tx.Load(ctx, w)
+	if rows != nil {
+		t.now = rows.Now
+	}
+	return rows, err
+}
+
+// space makes a space's ref.
+func (f *fixture) space() *capability.Grant {
+	f.Helper()
+	root := grant(newRef(newSpace()), "")
+	root.Rights, root.Epoch = capability.SpaceRights, 0
+	f.save(&session.Changes{Grants: []*capability.Grant{root}})
+	return root
+}
+
+// twin runs the same submissions on the store and in memory, at the same time
+// of their clocks, and compares all answers.
+type twin struct {
+	*fixture
+	model *memtx.Store
+	seed  uint64
+}
+
+func (w *twin) commit(subs ...session.Submission) []session.Answer {
+	w.Helper()
+	got, now := w.fixture.commit(subs...)
+	w.model.Now = now
+	var want []session.Answer
+	err := w.model.Update(w.ctx, func(tx session.Tx) (err error) {
+		want, _, err = session.Commit(w.ctx, tx, subs, session.DefaultConfig())
+		return err
+	})
+	if err != nil {
+		w.Fatalf("seed %d: commit in memory: %v", w.seed, err)
+	}
+	for i := range want {
+		if w.same("answer", got[i], want[i]); w.Failed() {
+			w.Fatalf("seed %d: to submission %d of %d: %+v", w.seed, i+1, len(subs), subs[i])
+		}
+	}
+	return got
+}
+
+func (w *twin) same(what string, got, want any) {
+	w.Helper()
+	same(w.fixture, what, got, want)
+}
+
+// open opens a writer's stream on both.
+func (w *twin) open(o *author) *author {
+	w.Helper()
+	_, err := w.OpenStream(w.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
+	w.must("open stream", err)
+	w.model.OpenStream(o.session, o.outbox, 1)
+	return o
+}
+
+// compare holds everything a session has on the store against the model.
+func (w *twin) compare(id string, authors []*author, refs []string) {
+	w.Helper()
+	page, err := w.ReadLog(w.ctx, id, 0, 1<<30, 1<<20, nil)
+	w.must("read log", err)
+	w.same("row", page.Row, w.model.Session(id))
+	w.same("log", page.Events, append([]*session.Event(nil), w.model.Events(id)...)) // nil if empty
+	var head session.Hash
+	if len(page.Events) > 0 {
+		head, err = session.VerifyChain(session.Hash{}, 0, page.Events)
+		w.must("chain", err)
+		w.same("head", page.Row.Head, head)
+	}
+	var entries []*session.Entry
+	var turns []*session.Turn
+	w.must("read state", w.ReadState(w.ctx, id, nil, 1000, func(p *session.StatePiece) error {
+		entries, turns = append(entries, p.Entries...), append(turns, p.Turns...)
+		return nil
+	}))
+	wantEntries, wantTurns := w.model.State(id)
+	w.same("entries", entries, wantEntries)
+	w.same("turns", turns, wantTurns)
+
+	rows := w.load(&session.Want{Sessions: []string{id}, Grants: refs})
+	for _, ref := range refs {
+		w.same("grant", rows.Grants[ref], w.model.Grant(ref))
+	}
+	for _, o := range authors {
+		key := session.StreamKey{Session: o.session, Outbox: o.outbox}
+		rows := w.load(&session.Want{Streams: []session.StreamKey{key}, Records: []session.RecordRange{{Stream: key, From: 1, To: 1 << 40}}})
+		got, want := rows.Streams[key], w.model.Stream(key.Session, key.Outbox)
+		got.SecretHash = want.SecretHash // the model's streams have none
+		w.same("stream", got, want)
+		if n := w.model.Records(key.Session, key.Outbox); len(rows.Records[key]) != n {
+			w.Errorf("%d records of %d", len(rows.Records[key]), n)
+		}
+	}
+	audit, err := w.ReadAudit(w.ctx, id, 1<<20)
+	w.must("read audit", err)
+	var want []*capability.AuditRow
+	for _, a := range w.model.Audit() {
+		if a.Target == id {
+			a.Count = max(a.Count, 1)
+			want = append(want, a)
+		}
+	}
+	slices.Reverse(want)
+	w.same("audit", audit, want)
+	if w.Failed() {
+		w.Fatalf("seed %d: session %s", w.seed, id)
+	}
+}
+
+// testCommitScripts runs random scripts of everything that ops can do.
+func testCommitScripts(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	for _, seed := range []uint64{1, 2, 3, uint64(f.load(&session.Want{}).Now)} {
+		s := newScript(&twin{fixture: f, model: memtx.New(), seed: seed})
+		for i := range 90 {
+			if i%30 == 29 {
+				s.newSession()
+			}
+			s.step()
+		}
+		s.finish()
+	}
+}
+
+// testCommitClaim: a batch that comes many times at once, alone and in groups,
+// is applied once and answered alike.
+func testCommitClaim(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	o := newAuthor(f.space().ID)
+	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
+	f.must("open stream", err)
+	f.applied(o.batch(false, o.create()))
+	for round := range uint64(10) {
+		sub := o.batch(round%2 == 0, putOp("message/a", `{"n":%d}`, round), putOp("message/b", `{"n":%d}`, round))
+		const many = 6
+		answers := make([]session.Answer, many)
+		var all sync.WaitGroup
+		for i := range many {
+			all.Go(func() {
+				if i%2 == 0 {
+					got, _ := f.commit(sub)
+					answers[i] = got[0]
+				} else {
+					got, _ := f.commit(sub, sub)
+					answers[i] = got[1]
+				}
+			})
+		}
+		all.Wait()
+		for _, a := range answers {
+			if a.Err != nil || a.Cursor != 2*round+3 {
+				t.Fatalf("answer: %+v", a)
+			}
+			same(f, "outcomes", a.Outcomes, answers[0].Outcomes)
+		}
+	}
+	f.wholeLog(o.session, 21)
+}
+
+// testCommitRevoke: nothing under a revoked ref commits after the cut, however
+// many append.
+func testCommitRevoke(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	for _, epoch := range []bool{false, true} {
+		o := newAuthor(f.space().ID)
+		open := func(p *author) *author {
+			_, err := f.OpenStream(f.ctx, session.StreamKey{Session: p.session, Outbox: p.outbox}, hash(), 1)
+			f.must("open stream", err)
+			return p
+		}
+		open(o)
+		ref := newRef(o.session)
+		f.applied(o.batch(false, o.create(), shareOp(ref, "append")))
+		started := make(chan struct{}, 1000)
+		last := make([]ledger.Outcome, 4)
+		var all sync.WaitGroup
+		for i := range last {
+			p := open(o.under(ref))
+			all.Go(func() {
+				for n := 0; last[i].Status != ledger.Denied; n++ {
+					got, _ := f.commit(p.batch(false, putOp("message/m"+p.outbox, `{"n":%d}`, n)))
+					if got[0].Err != nil {
+						t.Errorf("append: %v", got[0].Err)
+						return
+					}
+					last[i] = got[0].Outcomes[0]
+					select {
+					case started <- struct{}{}:
+					default:
+					}
+				}
+			})
+		}
+		f.await(started, 12)
+		direct := &session.Direct{Ref: ref, Epoch: epoch}
+		got, _ := f.commit(session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: o.ref, Direct: direct})
+		if got[0].Err != nil {
+			t.Fatalf("revoke: %v", got[0].Err)
+		}
+		all.Wait()
+		cut := got[0].Cut
+		want := map[bool]fault.Code{false: fault.Revoked, true: fault.StaleEpoch}[epoch]
+		for _, o := range last {
+			if o.Reason != want {
+				t.Errorf("refused with %v, want %v", o.Reason, want)
+			}
+		}
+		for _, e := range f.wholeLog(o.session, cut) {
+			if e.Ref == ref && e.Cursor > cut {
+				t.Errorf("cursor %d was committed after the cut at %d", e.Cursor, cut)
+			}
+		}
+		if _, err := f.Lapsed(f.ctx, 0, "", 1); err != nil {
+			t.Errorf("lapsed: %v", err)
+		}
+	}
+}
+
+// testCommitOpposite: groups that hold two sessions' batches in opposite order.
+func testCommitOpposite(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	root := f.space()
+	one, two := newAuthor(root.ID), newAuthor(root.ID)
+	var all sync.WaitGroup
+	for i := range 6 {
+		a, b := one.beside(), two.beside()
+		if i%2 == 1 {
+			a, b = b, a
+		}
+		all.Go(func() {
+			for _, p := range []*author{a, b} {
+				_, err := f.OpenStream(f.ctx, session.StreamKey{Session: p.session, Outbox: p.outbox}, hash(), 1)
+				if err != nil {
+					t.Errorf("open stream: %v", err)
+				}
+			}
+			for range 10 {
+				// All try to create both; one succeeds with each.
+				got, _ := f.commit(a.batch(false, a.create()), b.batch(false, b.create()))
+				for _, answer := range got {
+					if answer.Err != nil {
+						t.Errorf("commit: %v", answer.Err)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	f.wholeLog(one.session, 1)
+	f.wholeLog(two.session, 1)
+}
+
+// testCommitFails: a store that fails under Commit fails it whole.
+func testCommitFails(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	o := newAuthor(f.space().ID)
+	ctx, cancel := context.WithCancel(f.ctx)
+	err := f.Update(ctx, func(tx session.Tx) error {
+		cancel()
+		_, _, err := session.Commit(ctx, tx, []session.Submission{o.batch(false, o.create())}, session.DefaultConfig())
+		return err
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("commit: %v", err)
+	}
+	sight, err := f.Look(f.ctx, o.session, []string{o.ref})
+	f.must("look", err)
+	if sight.Row != nil || len(sight.Grants) != 0 {
+		t.Errorf("a failed commit left %+v", sight)
+	}
+}

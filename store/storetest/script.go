@@ -1,0 +1,267 @@
+// Random scripts of ops, for the comparison of a store with the model.
+
+package storetest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// author is one outbox's stream in a session, with the ref it goes by.
+type author struct {
+	session, outbox, ref, space string
+	with                        []string
+	seq, acked                  uint64
+}
+
+// newAuthor is one that is about to create its session.
+func newAuthor(space string) *author {
+	id := newSession()
+	return &author{session: id, outbox: newOutbox(), ref: newRef(id), space: space}
+}
+
+// under is another outbox in the same session, by another ref.
+func (o *author) under(ref string) *author {
+	return &author{session: o.session, outbox: newOutbox(), ref: ref}
+}
+
+// beside is another outbox that creates the same session.
+func (o *author) beside() *author {
+	return &author{session: o.session, outbox: newOutbox(), ref: o.ref, space: o.space}
+}
+
+func newIntent(method string, args ...any) ledger.Intent {
+	in := ledger.Intent{OpID: newOp(), Method: method}
+	for i := 0; i < len(args); i += 2 {
+		a := ledger.Arg{Name: args[i].(string)}
+		switch v := args[i+1].(type) {
+		case ledger.Ref:
+			a.Ref = &v
+		case json.RawMessage:
+			a.JSON = v
+		default:
+			text, err := json.Marshal(v)
+			if err != nil {
+				panic(err) // the scripts' values all marshal
+			}
+			a.JSON = text
+		}
+		in.Args = append(in.Args, a)
+	}
+	return in
+}
+
+func hashText() string {
+	h := hash()
+	return base64.RawURLEncoding.EncodeToString(h[:])
+}
+
+func (o *author) create(args ...any) ledger.Intent {
+	return newIntent(session.MethodCreate, append([]any{"ref", o.ref, "hash", hashText()}, args...)...)
+}
+
+func putOp(key, payload string, args ...any) ledger.Intent {
+	return newIntent(session.MethodPut, "key", key, "payload", json.RawMessage(fmt.Sprintf(payload, args...)))
+}
+
+func shareOp(ref string, rights ...string) ledger.Intent {
+	return newIntent(session.MethodShare, "ref", ref, "hash", hashText(), "rights", rights)
+}
+
+// batch gives ops the next places of the stream.
+func (o *author) batch(atomic bool, ops ...ledger.Intent) session.Submission {
+	b := ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: o.acked, BatchID: newOp(), Atomic: atomic}
+	for _, in := range ops {
+		o.seq++
+		in.BatchID, in.Seq, in.Session, in.Atomic = b.BatchID, o.seq, o.session, atomic
+		b.Ops = append(b.Ops, in)
+	}
+	return session.Submission{Batch: b, Ref: o.ref, Space: o.space, With: o.with}
+}
+
+// script makes and runs random groups.
+type script struct {
+	*twin
+	rand    *rand.Rand
+	space   string
+	authors []*author
+	refs    map[string][]string // session → its refs, the owner's first
+	sent    []session.Submission
+	earlier map[string][]string // session → op ids
+	lengths map[string]int      // session and part → the text's length, as far as known
+}
+
+func newScript(w *twin) *script {
+	root := w.space()
+	w.model.AddGrant(*root)
+	s := &script{twin: w, rand: rand.New(rand.NewPCG(w.seed, 1)), space: root.ID, refs: map[string][]string{}, earlier: map[string][]string{}, lengths: map[string]int{}}
+	s.newSession()
+	s.newSession()
+	return s
+}
+
+func (s *script) newSession() {
+	o := s.open(newAuthor(s.space))
+	s.adopt(o)
+	s.commit(o.batch(false, o.create("external", "ext-"+o.session, "label", "l"),
+		newIntent(session.MethodBegin, "message", "m0", "payload", json.RawMessage(`{"role":"x"}`)),
+		putOp("part/m0/p0", `{"text":""}`)))
+}
+
+// adopt takes in who creates a session.
+func (s *script) adopt(o *author) {
+	s.authors, s.refs[o.session] = append(s.authors, o), []string{o.ref}
+}
+
+// ref is one of a session's refs, mostly a late one, or the owner's.
+func (s *script) ref(id string) string {
+	refs := s.refs[id]
+	if s.odds(3) {
+		return refs[0]
+	}
+	return refs[s.rand.IntN(len(refs))]
+}
+
+// victim is a ref to revoke: seldom the owner's, which ends everything.
+func (s *script) victim(id string) string {
+	refs := s.refs[id]
+	if len(refs) > 1 && !s.odds(20) {
+		refs = refs[1:]
+	}
+	return pick(s, refs)
+}
+
+// odds is true once in n times.
+func (s *script) odds(n int) bool { return s.rand.IntN(n) == 0 }
+
+// pick is one of some.
+func pick[T any](s *script, from []T) T { return from[s.rand.IntN(len(from))] }
+
+// step commits a group of one to three submissions.
+func (s *script) step() {
+	var group []session.Submission
+	for range 1 + s.rand.IntN(3) {
+		switch o := pick(s, s.authors); {
+		case s.odds(12) && len(s.sent) > 0:
+			group = append(group, pick(s, s.sent)) // again, as it was
+			continue
+		case s.odds(30):
+			group = append(group, session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: s.refs[o.session][0],
+				Direct: &session.Direct{Ref: s.victim(o.session), Epoch: s.odds(2)}})
+			continue
+		case s.odds(12):
+			o.acked = o.seq - uint64(s.rand.IntN(3))%(o.seq+1)
+			group = append(group, session.Submission{Ack: true, Ref: o.ref,
+				Batch: ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: o.acked}})
+			continue
+		case s.odds(10) && len(s.authors) < 12:
+			s.authors = append(s.authors, s.open(o.under(s.ref(o.session))))
+			continue
+		case s.odds(25) && len(s.authors) < 12:
+			group = append(group, s.fork())
+			continue
+		}
+		o := pick(s, s.authors)
+		var ops []ledger.Intent
+		for range 1 + s.rand.IntN(5) {
+			ops = append(ops, s.op(o))
+		}
+		sub := o.batch(s.odds(4), ops...)
+		s.sent, group = append(s.sent, sub), append(group, sub)
+	}
+	if len(group) > 0 {
+		s.commit(group...)
+	}
+}
+
+// fork is the first submission of a session that begins with another's state.
+func (s *script) fork() session.Submission {
+	source := pick(s, s.authors)
+	o := s.open(newAuthor(s.space))
+	o.with = []string{source.ref}
+	args := []any{"source", source.session, "via", source.ref, "ref", o.ref, "hash", hashText()}
+	if s.odds(2) {
+		args = append(args, "at", 1+s.rand.IntN(10))
+	}
+	s.adopt(o)
+	return o.batch(false, newIntent(session.MethodFork, args...), putOp("message/m1", `{"forked":1}`))
+}
+
+// op is a random op; some of them break a rule.
+func (s *script) op(o *author) ledger.Intent {
+	message := fmt.Sprintf("m%d", s.rand.IntN(3))
+	part := fmt.Sprintf("part/%s/p%d", message, s.rand.IntN(2))
+	key := pick(s, []string{"session", "message/" + message, part, part, "session_diff", "model/a/b"})
+	var in ledger.Intent
+	switch s.rand.IntN(22) {
+	case 0, 1, 2, 3, 4:
+		in = putOp(key, `{"title":"t%d","text":"é%d"}`, s.rand.IntN(3), s.rand.IntN(3))
+	case 5:
+		in = newIntent(session.MethodRemove, "key", key)
+	case 6, 7:
+		in = newIntent(session.MethodBegin, "message", message, "payload", json.RawMessage(`{"role":"y"}`))
+	case 8, 9, 10, 11, 12, 13:
+		if s.odds(2) {
+			part = "part/m0/p0"
+		}
+		at := s.lengths[o.session+part]
+		if s.odds(6) {
+			at = pick(s, []int{0, 3, 5}) // a part may have been put anew
+		}
+		s.lengths[o.session+part] = at + 3
+		in = newIntent(session.MethodAppendText, "key", part, "offset", at, "text", "aé")
+	case 14, 15:
+		in = newIntent(session.MethodFinalize, "message", message, "status", pick(s, []string{"completed", "failed", "aborted"}), "completed", 5,
+			"parts", json.RawMessage(`[{"id":"p1","payload":{"text":"end"}}]`))
+	case 16:
+		ref := newRef(o.session)
+		s.refs[o.session] = append(s.refs[o.session], ref)
+		in = shareOp(ref, pick(s, [][]string{{"read"}, {"read", "append"}, {"read", "append", "share", "revoke"}})...)
+	case 17:
+		in = newIntent(session.MethodRevoke, "ref", s.victim(o.session))
+	case 18, 19:
+		if in = putOp(key, `{"n":9}`); s.odds(8) {
+			in = newIntent(session.MethodBumpEpoch)
+		}
+	case 20:
+		if in = putOp(key, `{}`); len(s.earlier[o.session]) > 0 {
+			in.Args[1] = ledger.Arg{Name: "payload", Ref: &ledger.Ref{Op: pick(s, s.earlier[o.session])}}
+		}
+	default:
+		in = putOp(key, `{"n":%d}`, s.rand.IntN(2))
+		if s.odds(20) {
+			in = newIntent(session.MethodDelete)
+		}
+	}
+	if s.odds(12) && len(s.earlier[o.session]) > 0 {
+		in.DependsOn = []string{pick(s, s.earlier[o.session])}
+	}
+	if s.odds(15) {
+		in.Expected = ledger.Expect{Set: true, Cursor: uint64(s.rand.IntN(30))}
+	}
+	s.earlier[o.session] = append(s.earlier[o.session], in.OpID)
+	return in
+}
+
+// finish compares everything.
+func (s *script) finish() {
+	done := map[string]bool{}
+	for _, o := range s.authors {
+		if done[o.session] {
+			continue
+		}
+		done[o.session] = true
+		var authors []*author
+		for _, p := range s.authors {
+			if p.session == o.session {
+				authors = append(authors, p)
+			}
+		}
+		s.compare(o.session, authors, s.refs[o.session])
+	}
+}
