@@ -41,8 +41,9 @@ type Call struct {
 	answered   atomic.Bool
 	mu         sync.Mutex // guards what follows
 	canceled   bool
-	delivered  bool // to an object, or sent on
-	cancelLate bool // cancel once delivered
+	delivered  bool     // to an object, or sent on
+	cancelLate bool     // cancel once delivered
+	onward     *Promise // the same call, passed on to a peer
 	ctx        context.Context
 	cancelFn   context.CancelFunc
 }
@@ -63,15 +64,30 @@ func (c *Call) Context() context.Context {
 	return c.ctx
 }
 
-// cancel cancels the context.
+// cancel cancels the context, and the call if it was passed on. No lock may be held.
 func (c *Call) cancel() {
 	c.mu.Lock()
 	c.canceled = true
-	f := c.cancelFn
+	f, onward := c.cancelFn, c.onward
+	c.onward = nil
 	c.mu.Unlock()
 	if f != nil {
 		f()
 	}
+	if onward != nil {
+		onward.Release()
+	}
+}
+
+// sentOnAs notes that the call was passed on to a peer, so that cancelling it cancels that; false if it is cancelled.
+func (c *Call) sentOnAs(p *Promise) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.canceled {
+		return false
+	}
+	c.onward = p
+	return true
 }
 
 // cancelAfterDelivery has the call cancelled once it is delivered. It reports true if it is delivered already.

@@ -45,8 +45,9 @@ type testObject struct {
 	made     []*testObject
 	resolve  []func(*Ref, error)
 	released int
-	gone     chan struct{} // closed by Release
-	holding  chan *Call    // gets held calls, if there
+	gone     chan struct{}      // closed by Release
+	holding  chan *Call         // gets held calls
+	start    func(drain func()) // for the loops of objects made
 }
 
 func newTestObject(name string) *testObject {
@@ -99,6 +100,8 @@ func (o *testObject) Serve(call *Call) {
 		o.made = append(o.made, child)
 		o.mu.Unlock()
 		r := NewLocal(child)
+		child.start = o.start
+		r.node.(*localCap).loop.start = o.start
 		call.Return(testSize, fill(number, text, r))
 		r.Release()
 	case mHold.ID:

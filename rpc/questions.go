@@ -152,9 +152,10 @@ func (co *core) forward(call *Call) (*Promise, *outMsg, *Exception) {
 	m.SetAllowThirdPartyTailCall(false)
 	m.SetOnlyPromisePipeline(false)
 	p := newPromise()
-	stop := context.AfterFunc(call.Context(), p.Release)
+	if !call.sentOnAs(p) {
+		return nil, nil, errCanceled
+	}
 	p.Notify(func() {
-		stop()
 		call.passOn(p)
 		p.Release()
 	})

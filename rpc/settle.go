@@ -1,0 +1,33 @@
+// Waiting until it is known where a reference leads.
+
+package rpc
+
+// Settled has f called once it is known where the reference leads: to an object of this vat, which Object gives then,
+// to one of a peer, or nowhere. It is called at once, on this goroutine, if that is known, and also for a peer's
+// promise, since that leads to the peer; else on a delivery goroutine, where it must not block. The reference must not
+// be released before.
+func (r *Ref) Settled(f func()) {
+	if r == nil || r.released.Load() {
+		f()
+		return
+	}
+	settled(r.node, r.via, f, maxHops)
+}
+
+func settled(n node, via *Conn, f func(), hops int) {
+	for ; hops > 0; hops-- {
+		var next node
+		switch t := n.(type) {
+		case *promiseCap:
+			t.onResolve(via, func() { settled(t.resolution(), via, f, hops-1) })
+			return
+		case *remoteCap:
+			next = t.resolution()
+		}
+		if next == nil {
+			break
+		}
+		n = next
+	}
+	f()
+}
