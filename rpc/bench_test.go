@@ -1,0 +1,133 @@
+// Echo over a real WebSocket, both vats in one process: so allocations are those of both sides together.
+
+package rpc
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"capnproto.org/go/capnp/v3"
+)
+
+// echoObject returns its text.
+type echoObject struct{}
+
+var echoSize = capnp.ObjectSize{PointerCount: 1}
+
+func (echoObject) Serve(call *Call) {
+	p, _ := call.Params()
+	ptr, err := p.Ptr(0)
+	if err != nil {
+		call.Fail(err)
+		return
+	}
+	call.Return(echoSize, func(s capnp.Struct, _ *CapTable) error { return s.SetTextFromBytes(0, ptr.TextBytes()) })
+}
+
+var benchText = []byte(strings.Repeat("0123456789", 30))
+
+func benchVats(b *testing.B) (*Ref, func()) {
+	ta, tb := dialTest(b, nil)
+	x, y := NewConn(ta, Config{}), NewConn(tb, Config{Bootstrap: echoObject{}})
+	errs := make(chan error, 2)
+	go func() { errs <- x.Run(context.Background()) }()
+	go func() { errs <- y.Run(context.Background()) }()
+	boot := x.Bootstrap(context.Background())
+	return boot, func() {
+		boot.Release()
+		x.Close("done")
+		<-errs
+		<-errs
+	}
+}
+
+func echoOnce(b *testing.B, boot *Ref) {
+	p := boot.Call(context.Background(), mEcho, echoSize, func(s capnp.Struct, _ *CapTable) error {
+		return s.SetTextFromBytes(0, benchText)
+	})
+	s, _, err := p.Wait(context.Background())
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	if ptr, err := s.Ptr(0); err != nil || len(ptr.TextBytes()) != len(benchText) {
+		b.Errorf("wrong answer: %v", err)
+	}
+	p.Release()
+}
+
+func BenchmarkEcho(b *testing.B) {
+	b.Run("1 in flight", func(b *testing.B) {
+		boot, stop := benchVats(b)
+		defer stop()
+		b.ReportAllocs()
+		for b.Loop() {
+			echoOnce(b, boot)
+		}
+	})
+	b.Run("64 in flight", func(b *testing.B) {
+		boot, stop := benchVats(b)
+		defer stop()
+		b.ReportAllocs()
+		b.ResetTimer()
+		var wg sync.WaitGroup
+		for i := range 64 {
+			n := b.N / 64
+			if i < b.N%64 {
+				n++
+			}
+			wg.Go(func() {
+				for range n {
+					echoOnce(b, boot)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// BenchmarkRaw is the floor: the same bytes echoed by the WebSocket library alone, one frame a call.
+func BenchmarkRaw(b *testing.B) {
+	for name, flight := range map[string]int{"1 in flight": 1, "64 in flight": 64} {
+		b.Run(name, func(b *testing.B) {
+			ta, tb := dialTest(b, nil)
+			x, y := ta.(*wsTransport).c, tb.(*wsTransport).c
+			ctx := context.Background()
+			go func() {
+				for {
+					_, m, err := y.Read(ctx)
+					if err != nil {
+						return
+					}
+					if y.Write(ctx, websocket.MessageBinary, m) != nil {
+						return
+					}
+				}
+			}()
+			b.ReportAllocs()
+			b.ResetTimer()
+			window := make(chan struct{}, flight)
+			go func() {
+				for range b.N {
+					window <- struct{}{}
+					if x.Write(ctx, websocket.MessageBinary, benchText) != nil {
+						return
+					}
+				}
+			}()
+			for range b.N {
+				if _, _, err := x.Read(ctx); err != nil {
+					b.Fatal(err)
+				}
+				<-window
+			}
+			b.StopTimer()
+			x.CloseNow()
+			y.CloseNow()
+		})
+	}
+}
