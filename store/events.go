@@ -29,11 +29,13 @@ var (
 		WHERE v.session = w.a AND v.cursor > w.b AND v.method = '`+session.MethodAppendText+`'
 		ORDER BY v.session, v.cursor`)
 
-	// openDeltas gets the deltas of a session's open turns.
+	// openDeltas gets the deltas of a session's open turns that are in no value
+	// yet: one turn left open must not bring those of all later ones along.
 	openDeltas = statement("", `
-		SELECT v.session, v.key, v.cursor, v.payload FROM events v
+		SELECT v.session, v.key, v.cursor, v.payload FROM events v CROSS JOIN entries e
 		WHERE v.session = {1} AND v.method = '`+session.MethodAppendText+`' AND v.cursor > (
 			SELECT MIN(t.begun) FROM turns t WHERE t.session = {1} AND t.status <= 2)
+		AND e.session = v.session AND e.key = v.key AND e.grown > 0 AND e.cursor < v.cursor
 		ORDER BY v.cursor`)
 
 	purgePayloads = statement("t", `
