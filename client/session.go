@@ -32,7 +32,7 @@ type Space struct {
 
 // Session gives the session of a ref and keeps the ref in the outbox. It works
 // offline; whether the ref is good shows when it is used. BadRefText if the ref
-// is a space's.
+// is a space's, Plaintext if its secret would go out in clear.
 func (c *Client) Session(ctx context.Context, ref capability.Ref) (*Session, error) {
 	if !capability.IsSession(ref.Target()) {
 		return nil, fault.BadRefText.With("this is not a session's ref: its id does not begin with %s", capability.SessionPrefix)
@@ -66,6 +66,9 @@ func (c *Client) SessionByID(ctx context.Context, id string) (*Session, error) {
 	if !capability.IsSession(saved.Target()) {
 		return nil, fault.NotFound.With("the ref kept for %s is not a session's", id)
 	}
+	if err := saved.CheckPlaintext(c.cfg.AllowPlaintext); err != nil {
+		return nil, err
+	}
 	return &Session{client: c, id: saved.Target(), saved: saved}, nil
 }
 
@@ -74,6 +77,9 @@ func (c *Client) SessionByID(ctx context.Context, id string) (*Session, error) {
 // right, or is not the one that is kept, displaces nothing: the first is refused
 // here (UnknownRef), the second is tried, and kept when a server has taken it.
 func (c *Client) keep(ctx context.Context, ref capability.Ref, role outbox.Role) (outbox.SavedRef, error) {
+	if err := ref.CheckPlaintext(c.cfg.AllowPlaintext); err != nil {
+		return outbox.SavedRef{}, err
+	}
 	if capability.Offline(ref.ID) && !capability.Fits(ref.ID, ref.Secret) {
 		return outbox.SavedRef{}, fault.UnknownRef.With("the ref's secret does not belong to its id: was it mistyped or cut off?")
 	}

@@ -29,15 +29,17 @@ type cliRig struct {
 	database string            // Postgres URL; "" for SQLite
 	proxy    *faultproxy.Proxy // where the server is, whatever port it got
 	stop     func()            // nil while no server runs
+	flags    []string          // of the server
 }
 
-func newCLI(t *testing.T, database string) *cliRig {
+// newCLI starts a server, with more flags if there are any.
+func newCLI(t *testing.T, database string, flags ...string) *cliRig {
 	t.Helper()
 	proxy, err := faultproxy.Listen("127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &cliRig{t: t, dir: t.TempDir(), database: database, proxy: proxy}
+	r := &cliRig{t: t, dir: t.TempDir(), database: database, proxy: proxy, flags: flags}
 	t.Cleanup(func() {
 		if r.stop != nil {
 			r.stop()
@@ -55,7 +57,11 @@ func (r *cliRig) start() {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	out, in := io.Pipe()
-	args := []string{"serve", "--json", "--listen", "127.0.0.1:0", "--advertise", "mooring://" + r.proxy.Addr(), "--data", r.data()}
+	scheme := "mooring://"
+	if len(r.flags) > 0 && r.flags[0] == "--tls-cert" {
+		scheme = "moorings://"
+	}
+	args := append([]string{"serve", "--json", "--listen", "127.0.0.1:0", "--advertise", scheme + r.proxy.Addr(), "--data", r.data()}, r.flags...)
 	if r.database != "" {
 		args = append(args, "--database-url", r.database)
 	}
@@ -294,10 +300,10 @@ func (r *cliRig) soon(cond func() bool) bool {
 }
 
 // importSmall imports a session of one message.
-func (r *cliRig) importSmall() string {
+func (r *cliRig) importSmall(flags ...string) string {
 	r.t.Helper()
 	in := `[{"type":"session","data":{"id":"ses_small","title":"small"}},{"type":"message","data":{"id":"msg_1","role":"user"}}]`
-	return strings.TrimSpace(r.okIn(in, "session", "import", "-", "--owner", r.owner()))
+	return strings.TrimSpace(r.okIn(in, append([]string{"session", "import", "-", "--owner", r.owner()}, flags...)...))
 }
 
 func TestAppendLinesWithReferences(t *testing.T) {

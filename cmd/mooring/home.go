@@ -5,6 +5,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -30,6 +32,7 @@ type homeFlags struct {
 	home      string
 	outboxURL string
 	plaintext bool
+	tlsCA     string
 }
 
 // withHome adds the flags to a command and its subcommands.
@@ -39,7 +42,31 @@ func withHome(sh *shared, cmd *cobra.Command) *homeFlags {
 	f.StringVar(&h.home, "home", "", "folder of the outbox and the refs (MOORING_HOME; default: mooring in the user's config folder)")
 	f.StringVar(&h.outboxURL, "outbox-url", "", "keep the outbox in this Postgres database instead (MOORING_OUTBOX_URL)")
 	f.BoolVar(&h.plaintext, "allow-plaintext", false, "let secrets go in clear to hosts that are not this machine")
+	f.StringVar(&h.tlsCA, "tls-ca", "", "PEM file of certificates to trust for moorings:// refs besides the system's (MOORING_TLS_CA)")
 	return h
+}
+
+// trust is the TLS configuration that trusts --tls-ca too; nil without it.
+func (h *homeFlags) trust() (*tls.Config, error) {
+	name := h.tlsCA
+	if name == "" {
+		name = os.Getenv("MOORING_TLS_CA")
+	}
+	if name == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fault.Usage.Because(err, "--tls-ca: %v", err)
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool() // a system without any
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fault.Usage.With("--tls-ca: the file has no PEM certificate")
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, nil
 }
 
 // folder is the home folder, made if it is not there.
@@ -67,8 +94,12 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 	if err != nil {
 		return nil, err
 	}
+	trust, err := h.trust()
+	if err != nil {
+		return nil, err
+	}
 	cfg := client.Config{
-		Home: dir, OutboxURL: h.outboxURL, Offline: offline, AllowPlaintext: h.plaintext,
+		Home: dir, TLS: trust, OutboxURL: h.outboxURL, Offline: offline, AllowPlaintext: h.plaintext,
 		Patience: 2 * time.Second, Agent: "mooring/" + version(),
 		// Commands come and go, and one that was killed holds up the next for so long.
 		OutboxConfig: outbox.Config{Lease: 3 * time.Second},
@@ -96,7 +127,7 @@ func (h *homeFlags) work(ctx context.Context, body func(ctx context.Context, c *
 // lastMoment lets the sender finish what it can at once.
 func (h *homeFlags) lastMoment(ctx context.Context, c *client.Client) {
 	st, err := c.Status(ctx)
-	if err != nil || st.Unfinished() == 0 {
+	if err != nil || st.Unfinished() == 0 || heldUp(ctx, c) != nil {
 		return
 	}
 	for _, s := range st.Streams {

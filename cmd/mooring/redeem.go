@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -107,8 +108,15 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 		}
 		return deadError(d)
 	}
-	rows := [][]string{{"ref", g.Ref}, {"allows", strings.Join(g.Rights, ",")}}
+	rows := [][]string{{"ref", g.Ref}}
 	add := func(name, value string) { rows = append(rows, []string{name, value}) }
+	if g.Dead != "" {
+		add("allows", "nothing: "+g.Dead)
+		add("label", orDash(oneLine(g.Label)))
+		add("actor", orDash(oneLine(g.Actor)))
+		return errors.Join(table(h.sh.out, rows), deadError(d))
+	}
+	add("allows", strings.Join(g.Rights, ","))
 	if len(g.Methods) > 0 {
 		add("methods", strings.Join(g.Methods, ","))
 	}
@@ -130,10 +138,7 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 	}
 	add("label", orDash(oneLine(g.Label)))
 	add("actor", orDash(oneLine(g.Actor)))
-	if err := table(h.sh.out, rows); err != nil {
-		return err
-	}
-	return deadError(d)
+	return table(h.sh.out, rows)
 }
 
 // deadError is the refusal that a dead ref's every call gets.

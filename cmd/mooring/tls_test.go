@@ -1,0 +1,26 @@
+//go:build unix
+
+// The commands with refs over TLS.
+
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestRefsOverTLS(t *testing.T) {
+	t.Parallel()
+	cert, key, _ := selfSigned(t, t.TempDir())
+	r := newCLI(t, "", "--tls-cert", cert, "--tls-key", key)
+	id := r.importSmall("--tls-ca", cert)
+	ref := strings.TrimSpace(r.ok("share", id, "--rights", "read", "--tls-ca", cert))
+	if !strings.HasPrefix(ref, "moorings://127.0.0.1:") {
+		t.Errorf("the ref does not begin with moorings://")
+	}
+	if out := r.ok("session", "show", id, "--tls-ca", cert); !strings.Contains(out, "small") {
+		t.Errorf("show says %q", out)
+	}
+	r.fails(exitRefused, "certificate", "session", "show", id)
+	r.fails(exitUsage, "no PEM", "session", "show", id, "--tls-ca", key)
+}
