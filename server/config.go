@@ -62,7 +62,7 @@ type Config struct {
 // DefaultConfig is a server for a small machine. Store is missing.
 func DefaultConfig() Config {
 	limits := rpc.DefaultLimits()
-	limits.MessageBytes = 16 << 20
+	limits.MessageBytes, limits.SendBytes = 16<<20, 64<<20 // a fork's event is larger than any batch
 	return Config{
 		Log: slog.New(slog.DiscardHandler), Name: "mooring",
 		Session: session.DefaultConfig(), RPC: limits,
@@ -93,6 +93,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RPC.MessageBytes == 0 {
 		c.RPC.MessageBytes = d.RPC.MessageBytes
+	}
+	if c.RPC.SendBytes == 0 {
+		c.RPC.SendBytes = d.RPC.SendBytes
 	}
 	if c.RPC.QueuedBytes == 0 {
 		c.RPC.QueuedBytes = d.RPC.QueuedBytes

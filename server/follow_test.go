@@ -1,3 +1,5 @@
+//go:build unix
+
 // Following a session: every event once and in order, whatever the subscriber's
 // speed, and nothing after its authority has ended.
 

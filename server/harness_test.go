@@ -1,3 +1,5 @@
+//go:build unix
+
 // What the server's tests share: a running server on a real database, and peers
 // that call it over the vat, as any client would.
 

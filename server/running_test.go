@@ -1,3 +1,5 @@
+//go:build unix
+
 // The server as a process sees it: starting, stopping, the HTTP side, and a
 // database that fails.
 

@@ -1,11 +1,16 @@
+//go:build unix
+
 // The objects, one by one, over the vat on a real database.
 
 package server
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"capnproto.org/go/capnp/v3"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
@@ -353,4 +358,77 @@ func TestEventsPages(t *testing.T) {
 	blind := p.restore(p.share(m, "rights", []string{"append"}))
 	_, _, err := page(blind, 0, 0)
 	wantCode(t, "without read", err, fault.MissingRight)
+}
+
+func TestDescribeTellsNoMoreThanTheRefMaySee(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		p := r.dial()
+		m := r.create(p)
+		p.must(m.stream, m.batch(op("put", "key", "session", "payload", map[string]string{"title": "Plans"})))
+		reader := p.share(m, "rights", []string{"read"})
+		late := p.share(m, "rights", []string{"read"}, "from", 3)
+		blind := p.share(m, "rights", []string{"append"})
+		for what, c := range map[string]struct {
+			ref    capability.Ref
+			title  string
+			cursor uint64
+		}{
+			"the owner":    {m.owner, "Plans", 5},
+			"a reader":     {reader, "Plans", 5},
+			"a later view": {late, "", 5},
+			"without read": {blind, "", 5},
+		} {
+			info, grant := describe(t, p.restore(c.ref))
+			if title, _ := info.Title(); title != c.title || info.Cursor() != c.cursor || grant.Dead() != 0 {
+				t.Errorf("%s: %v, %v", what, info, grant)
+			}
+		}
+		p.must(m.stream, m.batch(op("revoke", "ref", reader.ID)))
+		info, grant := describe(t, p.restore(reader))
+		if title, _ := info.Title(); title != "" || info.Cursor() != 0 || fault.Code(grant.Dead()) != fault.Revoked || grant.Cut() != 6 {
+			t.Errorf("a revoked ref: %v, %v", info, grant)
+		}
+	})
+}
+
+func TestForkTakesALiveSourceAndIsDeliveredWhole(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	p := r.dial()
+	m := r.create(p)
+	filler := strings.Repeat("x", 3<<20)
+	for n := range 6 {
+		ack := p.must(m.stream, m.batch(op("put", "key", fmt.Sprintf("message/msg_%d", n), "payload", map[string]string{"x": filler})))
+		if ack.applied != 1 {
+			t.Fatalf("%+v", ack.outcomes)
+		}
+	}
+	fork := &made{id: capability.SessionPrefix + ulid.Make().String(), box: newBox()}
+	fork.owner = r.owner.New(fork.id)
+	fork.sess = p.restore(r.owner).Call(within(t), spaceCreate, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		params := wire.Space_create_Params(s)
+		if err := params.SetSession(fork.id); err != nil {
+			return err
+		}
+		return params.SetOwner(fork.owner.ID)
+	}).Cap(0)
+	fork.stream = p.open(fork.sess, fork.box)
+	forking := func() ledger.Intent {
+		return op("fork", "source", m.id, "via", m.owner.ID, "ref", fork.owner.ID, "hash", hashText(fork.owner.Secret))
+	}
+	ack := p.must(fork.stream, fork.batch(forking()))
+	wantRecorded(t, "naming a source without holding it", ack.outcomes[0], ledger.Denied, ack.outcomes[0].Reason)
+	ack = p.must(fork.stream, fork.batch(forking()), m.sess)
+	wantRecorded(t, "an object of create stands on no secret", ack.outcomes[0], ledger.Denied, ack.outcomes[0].Reason)
+	if ack = p.must(fork.stream, fork.batch(forking()), p.restore(m.owner)); ack.applied != 1 {
+		t.Fatalf("fork: %+v", ack.outcomes)
+	}
+	k := newRecorder()
+	defer p.subscribe(fork.sess, k, 0).Release()
+	k.untilCursor(t, 1)
+	if k.bytes < 6*len(filler) {
+		t.Errorf("the fork's event came with %d bytes", k.bytes)
+	}
 }

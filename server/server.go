@@ -177,7 +177,7 @@ func (s *Server) ServeConn(t rpc.Transport) error {
 
 func (s *Server) serve(t rpc.Transport) {
 	l := &link{limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions}
-	conn := rpc.NewConn(t, rpc.Config{Bootstrap: &gateway{server: s, link: l}, Limits: s.cfg.RPC, Logger: s.log})
+	conn := rpc.NewConn(t, rpc.Config{Bootstrap: &gateway{server: s, link: l}, Limits: s.cfg.RPC, Logger: slog.New(demoted{s.log.Handler()})})
 	s.mu.Lock()
 	late := s.stopping // drain has not seen it
 	s.conns[conn] = struct{}{}

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 
 	"capnproto.org/go/capnp/v3"
+	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
@@ -73,11 +74,11 @@ func (o *sess) check(at *session.Sight, need capability.Rights, what string) (*c
 }
 
 // describe tells what the ref allows even when it allows nothing any more, but
-// of the session only to who may read it.
+// of the session only to a living ref, and of its content only to who may read it.
 func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
 	defer cancel()
-	sight, err := o.server.cfg.Store.Look(ctx, o.auth.session, o.auth.refs())
+	sight, info, err := o.server.cfg.Store.Describe(ctx, o.auth.session, o.auth.refs())
 	if err != nil {
 		fail(c, toFault(o.server.log, err, "describe the session"))
 		return
@@ -87,9 +88,16 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	row := sight.Row
-	if refused != nil && refused.Code != fault.MissingRight {
-		row = &session.Row{ID: row.ID, Epoch: row.Epoch} // a dead ref learns what killed it
+	row, title := *sight.Row, ""
+	switch {
+	case refused == nil:
+		if info != nil && info.Cursor >= grant.From {
+			title = gjson.GetBytes(info.Payload, "title").String()
+		}
+	case refused.Code == fault.MissingRight:
+		row.External = "" // the cursor every ack of its own would tell
+	default:
+		row = session.Row{ID: row.ID, Epoch: row.Epoch} // it learns what killed it
 	}
 	c.Return(words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_describe_Results(s)
@@ -98,7 +106,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		if err != nil {
 			return err
 		}
-		if err := encodeSessionInfo(info, row, ""); err != nil {
+		if err := encodeSessionInfo(info, &row, title); err != nil {
 			return err
 		}
 		to, err := r.NewGrant()

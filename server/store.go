@@ -35,8 +35,10 @@ type Store interface {
 	// Audit writes audit rows that no transaction of theirs carries.
 	Audit(ctx context.Context, rows []*capability.AuditRow) error
 
-	// Look gives a session's row and those of refs that are known.
+	// Look gives a session's row and those of refs that are known, Describe the
+	// session's info too (nil if there is none).
 	Look(ctx context.Context, session string, refs []string) (*session.Sight, error)
+	Describe(ctx context.Context, session string, refs []string) (*session.Sight, *session.Entry, error)
 
 	// ReadLog gives events after a cursor, ReadState the folded state in pieces
 	// (piece must not wait without bound: it is called inside the snapshot),

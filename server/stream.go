@@ -4,7 +4,7 @@
 package server
 
 import (
-	"sync/atomic"
+	"sync"
 
 	"capnproto.org/go/capnp/v3"
 
@@ -22,7 +22,18 @@ type stream struct {
 	auth        *authority
 	outbox      string // proven by its secret when the stream was opened
 	incarnation uint64
-	inFlight    atomic.Int64 // unanswered calls
+
+	mu       sync.Mutex
+	inFlight int       // unanswered calls
+	parked   []*parked // in the order of their arrival; the first waits for a promise
+}
+
+// parked is a batch that came with capabilities which are promises still, as
+// when a session is restored and forked in one round trip, or one behind it.
+type parked struct {
+	work *work
+	with []*rpc.Ref // owned
+	left int        // of them not settled, and one for park itself
 }
 
 var (
@@ -49,95 +60,97 @@ func (o *stream) apply(c *rpc.Call) {
 	s, caps := c.Params()
 	from, err := wire.Stream_apply_Params(s).Batch()
 	if err != nil {
-		refuseApply(c, fault.Malformed.Because(err, "the batch cannot be decoded"))
+		answerApply(c, session.Answer{Err: fault.Malformed.Because(err, "the batch cannot be decoded")})
 		return
 	}
 	batch, size, refused := decodeBatch(from, o.auth.session, o.outbox, o.incarnation)
 	if refused != nil {
-		refuseApply(c, refused)
+		answerApply(c, session.Answer{Err: refused})
 		return
 	}
-	with, refused := heldSessions(s, caps)
+	with, refused := decodeWith(s, caps)
 	if refused != nil {
-		refuseApply(c, refused)
+		answerApply(c, session.Answer{Err: refused})
 		return
 	}
-	refused = o.submit(c, &work{
-		sub: session.Submission{Batch: batch, With: with}, ops: max(len(batch.Ops), 1), bytes: size,
-		done: func(a session.Answer) {
-			if a.Err != nil {
-				refuseApply(c, a.Err)
-				return
-			}
-			c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-				reply, err := wire.Stream_apply_Results(s).NewReply()
-				if err != nil {
-					return err
-				}
-				ack, err := reply.NewAck()
-				if err != nil {
-					return err
-				}
-				return encodeAck(ack, &a)
-			})
-		},
-	})
-	if refused != nil {
-		refuseApply(c, refused)
-		return
-	}
-	crashpoint.Hit(crashpoint.ServerApplyQueued)
+	o.submit(&parked{with: with, work: &work{
+		sub: session.Submission{Batch: batch}, ops: max(len(batch.Ops), 1), bytes: size, caller: c.Context(),
+		done: func(a session.Answer) { answerApply(c, a) },
+	}})
 }
 
 func (o *stream) acknowledge(c *rpc.Call) {
 	s, _ := c.Params()
 	through := wire.Stream_acknowledge_Params(s).Through()
-	answer := func(refused *fault.Error) {
-		c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-			if refused == nil {
-				return nil
-			}
-			r, err := wire.Stream_acknowledge_Results(s).NewRefusal()
-			if err != nil {
-				return err
-			}
-			return encodeRefusal(r, refused)
-		})
-	}
-	refused := o.submit(c, &work{
+	o.submit(&parked{work: &work{
 		sub: session.Submission{Ack: true, Batch: ledger.Batch{Session: o.auth.session, Outbox: o.outbox,
 			Incarnation: o.incarnation, AckedThrough: through}},
-		ops: 1, bytes: 64,
-		done: func(a session.Answer) { answer(a.Err) },
-	})
-	if refused != nil {
-		answer(refused)
-	}
+		ops: 1, bytes: 64, caller: c.Context(),
+		done: func(a session.Answer) { answerAcknowledge(c, a.Err) },
+	}})
 }
 
-// submit queues work under the stream's authority.
-func (o *stream) submit(c *rpc.Call, w *work) *fault.Error {
-	if n := o.inFlight.Add(1); n > int64(o.server.cfg.BatchesInFlight) {
-		o.inFlight.Add(-1)
-		return fault.Overloaded.With("%d calls of this stream wait for their answers, the most that may: wait for some", n-1)
+// submit queues work under the stream's authority, behind what came before it.
+func (o *stream) submit(p *parked) {
+	w := p.work
+	w.sub.Ref, w.sub.Space = o.auth.ref, o.auth.space
+	answer := w.done
+	o.mu.Lock()
+	if o.inFlight >= o.server.cfg.BatchesInFlight {
+		n := o.inFlight
+		o.mu.Unlock()
+		p.release()
+		answer(session.Answer{Err: fault.Overloaded.With("%d calls of this stream wait for their answers, the most that may: wait for some", n)})
+		return
 	}
-	done := w.done
+	o.inFlight++
 	w.done = func(a session.Answer) {
-		o.inFlight.Add(-1)
-		done(a)
+		o.mu.Lock()
+		o.inFlight--
+		o.mu.Unlock()
+		answer(a)
 	}
-	w.sub.Ref, w.sub.Space, w.caller = o.auth.ref, o.auth.space, c.Context()
-	if refused := o.server.commit.add(w); refused != nil {
-		o.inFlight.Add(-1)
-		return refused
+	p.left = len(p.with) + 1
+	o.parked = append(o.parked, p)
+	o.mu.Unlock()
+	for _, held := range p.with {
+		held.Settled(func() { o.settle(p) })
 	}
-	return nil
+	o.settle(p)
 }
 
-// heldSessions are the refs of the live sessions that came along with a batch.
-// What is no session of this server proves nothing and is passed over, as are
-// objects of Space.create: they stand on no ref whose secret was shown.
-func heldSessions(s capnp.Struct, caps *rpc.CapTable) ([]string, *fault.Error) {
+// settle counts one of p's promises as settled, and hands on what need not wait
+// any more.
+func (o *stream) settle(p *parked) {
+	var after []func()
+	o.mu.Lock()
+	p.left--
+	for len(o.parked) > 0 && o.parked[0].left == 0 {
+		next := o.parked[0]
+		o.parked = o.parked[1:]
+		next.work.sub.With = heldSessions(next.with)
+		after = append(after, next.release)
+		if err := o.server.commit.add(next.work); err != nil {
+			after = append(after, func() { next.work.done(session.Answer{Err: err}) })
+			continue
+		}
+		crashpoint.Hit(crashpoint.ServerApplyQueued)
+	}
+	o.mu.Unlock()
+	for _, f := range after {
+		f()
+	}
+}
+
+func (p *parked) release() {
+	for _, held := range p.with {
+		held.Release()
+	}
+	p.with = nil
+}
+
+// decodeWith takes the capabilities that came along with a batch.
+func decodeWith(s capnp.Struct, caps *rpc.CapTable) ([]*rpc.Ref, *fault.Error) {
 	ptrs, err := capabilities(s, 1)
 	if err != nil {
 		return nil, fault.Malformed.Because(err, "the sessions that came with the batch cannot be decoded")
@@ -145,28 +158,59 @@ func heldSessions(s capnp.Struct, caps *rpc.CapTable) ([]string, *fault.Error) {
 	if len(ptrs) > maxWith {
 		return nil, fault.TooLarge.With("%d sessions came with the batch, the limit is %d", len(ptrs), maxWith)
 	}
-	var refs []string
+	var with []*rpc.Ref
 	for _, p := range ptrs {
-		held := caps.Get(p)
+		if held := caps.Get(p); held != nil {
+			with = append(with, held)
+		}
+	}
+	return with, nil
+}
+
+// heldSessions are the refs of the live sessions among what came along. What is
+// no session of this server proves nothing and is passed over, as are objects of
+// Space.create: they stand on no ref whose secret was shown.
+func heldSessions(with []*rpc.Ref) (refs []string) {
+	for _, held := range with {
 		if o, ok := held.Object().(*sess); ok && o.auth.space == "" {
 			refs = append(refs, o.auth.ref)
 		}
-		held.Release()
 	}
-	return refs, nil
+	return refs
 }
 
-// refuseApply answers a call of apply as a whole: nothing was recorded.
-func refuseApply(c *rpc.Call, f *fault.Error) {
+// answerApply answers a call of apply: with what was recorded, or as a whole,
+// when nothing was.
+func answerApply(c *rpc.Call, a session.Answer) {
 	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		reply, err := wire.Stream_apply_Results(s).NewReply()
 		if err != nil {
 			return err
 		}
+		if a.Err == nil {
+			ack, err := reply.NewAck()
+			if err != nil {
+				return err
+			}
+			return encodeAck(ack, &a)
+		}
 		r, err := reply.NewRefusal()
 		if err != nil {
 			return err
 		}
-		return encodeRefusal(r, f)
+		return encodeRefusal(r, a.Err)
+	})
+}
+
+func answerAcknowledge(c *rpc.Call, refused *fault.Error) {
+	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		if refused == nil {
+			return nil
+		}
+		r, err := wire.Stream_acknowledge_Results(s).NewRefusal()
+		if err != nil {
+			return err
+		}
+		return encodeRefusal(r, refused)
 	})
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Every row of the ledger's table, from outside: what arrives on a stream, and
 // what is answered over the wire.
 
