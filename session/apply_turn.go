@@ -21,6 +21,13 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
+	open, err := a.v.openTurns(a.s, a.outbox)
+	if err != nil {
+		return nil, err
+	}
+	if len(open) >= MaxOpenTurns {
+		return nil, fault.TooLarge.With("%d turns of this stream are open, the most that may be: finalize some", len(open))
+	}
 	key := MessageKey(o.message)
 	ev := a.emit(MethodBegin, key, o.schema, o.payload)
 	a.v.put(a.s, Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, true)

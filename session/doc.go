@@ -31,7 +31,7 @@
 //	fork        source, via, at?, and those of create      begins with the source's entries; a live object of via must come along
 //	put         key, payload, schema_version?              replaces; equal to the present value: unchanged
 //	remove      key                                        absent: unchanged; not a message whose turn is open
-//	begin       message, payload, schema_version?          puts the message and opens its turn
+//	begin       message, payload, schema_version?          puts the message and opens its turn; a stream has at most MaxOpenTurns open
 //	appendText  key, offset, text                          continues a part's text at its byte offset
 //	finalize    message, status, payload?, schema_version?, parts?, usage?, error?, completed?
 //	share       ref, hash, rights, methods?, expires_at?, from?, redemptions?, label?, actor?

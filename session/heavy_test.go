@@ -87,3 +87,24 @@ func TestForksInAGroup(t *testing.T) {
 		t.Fatalf("%d left after %d rounds", len(subs), rounds)
 	}
 }
+
+// Every event of a stream looks at its open turns, and every op renews them: so
+// there may only be so many.
+func TestOpenTurnsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	begin := func(i int) anOp { return op("begin", "message", fmt.Sprintf("m%d", i), "payload", raw(`{}`)) }
+	var ops []anOp
+	for i := range session.MaxOpenTurns {
+		ops = append(ops, begin(i))
+	}
+	for _, out := range o.try(ops...) {
+		mustEqual(t, "begun", out.Status, ledger.Applied)
+	}
+	o.refuse(ledger.Rejected, fault.TooLarge, begin(session.MaxOpenTurns))
+	other := o.under(o.share(all))
+	other.apply(begin(session.MaxOpenTurns)) // its own are counted, and no other's
+	o.apply(op("finalize", "message", "m0", "status", "completed"))
+	o.apply(begin(session.MaxOpenTurns + 1))
+}
