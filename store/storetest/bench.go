@@ -37,6 +37,33 @@ func Bench(b *testing.B, fresh Fresh) {
 	}
 }
 
+// BenchCommit measures the same through session.Commit: puts of new keys, each
+// batch acknowledging the one before.
+func BenchCommit(b *testing.B, fresh Fresh) {
+	for _, ops := range []int{1, 32} {
+		b.Run(fmt.Sprintf("ops=%d", ops), func(b *testing.B) {
+			f := begin(b, fresh)
+			f.ctx = b.Context() // without the suite's bound
+			o := newAuthor(f.space().ID)
+			_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
+			f.must("open stream", err)
+			f.applied(o.batch(false, o.create()))
+			n := 0
+			b.ResetTimer()
+			for b.Loop() {
+				o.acked = o.seq
+				batch := make([]ledger.Intent, ops)
+				for i := range batch {
+					n++
+					batch[i] = putOp(fmt.Sprintf("message/m%012d", n), `{"text":"%0280d"}`, 1)
+				}
+				f.applied(o.batch(false, batch...))
+			}
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "ops/s")
+		})
+	}
+}
+
 // writer commits batches of one stream.
 type writer struct {
 	f       *fixture

@@ -398,7 +398,7 @@ func testLargePayload(t *testing.T, fresh Fresh) {
 // testLargeGroup: a group as large as they come.
 func testLargeGroup(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
-	const sessions, each = 20, 500
+	const sessions, each = 10, 200
 	c := &session.Changes{}
 	var ids []string
 	keys := map[string][]string{}
