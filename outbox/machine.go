@@ -69,10 +69,10 @@ const (
 
 // stream is the queue of one session.
 type stream struct {
-	session string
-	phase   phase
-	conn    int   // the present opening's number; what comes from others is ignored
-	opened  route // how the present opening was made
+	session  string
+	phase    phase
+	conn     int      // the present opening's number; what comes from others is ignored
+	opened   route    // how the present opening was made
 	queue    []*entry // with seqs, unanswered, in order
 	sent     int      // of queue, in this opening
 	inflight int      // bytes of those

@@ -1,0 +1,227 @@
+package outbox
+
+// What only Postgres can do: batches inside the caller's transaction, several
+// outboxes in one database, senders that are told.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// pgBox opens an outbox on a pool of the test's own.
+func pgBox(t *testing.T, cfg Config) (*Box, *pgxpool.Pool, place) {
+	p := newPlace(t, "postgres")
+	pool, err := pgxpool.New(context.Background(), p.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	b, err := NewPostgres(context.Background(), pool, p.name, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b, pool, p
+}
+
+func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	tx, err := pool.Begin(limited(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+func commitTx(t *testing.T, b *Box, tx pgx.Tx, batch Batch) Ticket {
+	t.Helper()
+	ticket, err := b.CommitTx(limited(t), tx, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ticket
+}
+
+func end(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Commit(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCommitInTransaction(t *testing.T) {
+	t.Parallel()
+	b, pool, _ := pgBox(t, quick())
+	ctx := limited(t)
+	srv := newFakeServer()
+	session := withSession(t, b)
+	run(t, b, srv)
+	if _, err := pool.Exec(ctx, "CREATE TABLE state (v INT)"); err != nil {
+		t.Fatal(err)
+	}
+
+	// Rolled back: nothing is sent, and the transaction's own work is gone too.
+	tx := begin(t, pool)
+	if _, err := tx.Exec(ctx, "INSERT INTO state VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	gone := commitTx(t, b, tx, Batch{Session: session, Ops: []Op{put("1")}})
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Wait(ctx, gone.Batch); !errors.Is(err, fault.NotFound) {
+		t.Fatalf("rolled back: %v", err)
+	}
+
+	// Refused batches leave the transaction usable, and references inside work.
+	tx = begin(t, pool)
+	if _, err := b.CommitTx(ctx, tx, Batch{Session: session}); !errors.Is(err, fault.Malformed) {
+		t.Fatal(err)
+	}
+	if _, err := b.CommitTx(ctx, tx, Batch{Session: session, Ops: []Op{{Method: "put", DependsOn: gone.Ops}}}); !errors.Is(err, fault.BadReference) {
+		t.Fatal(err)
+	}
+	x := commitTx(t, b, tx, Batch{Session: session, Ops: []Op{put("2")}})
+	if again := commitTx(t, b, tx, Batch{ID: x.Batch, Session: session, Ops: []Op{put("2")}}); fmt.Sprint(again) != fmt.Sprint(x) {
+		t.Errorf("again: %v", again)
+	}
+	y := commitTx(t, b, tx, Batch{Session: session, Ops: []Op{{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: x.Ops[0], Path: "args.v"}}}}}})
+	if n := len(srv.log(session)); n != 0 {
+		t.Fatalf("%d events before the commit", n)
+	}
+	end(t, tx)
+	if o := wait(t, b, y)[0]; string(o.Result) != `{"cursor":2,"args":{"v":2}}` {
+		t.Errorf("%+v", o)
+	}
+	if _, err := p2(t).CommitTx(ctx, tx, Batch{}); !errors.Is(err, fault.Usage) {
+		t.Errorf("on SQLite: %v", err)
+	}
+}
+
+func p2(t *testing.T) *Box { return newPlace(t, "sqlite").open(t, quick()) }
+
+// TestOverlappingTransactions has rows become visible in another order than
+// their numbers: none is lost, and each committer's order stays.
+func TestOverlappingTransactions(t *testing.T) {
+	t.Parallel()
+	b, pool, _ := pgBox(t, quick())
+	srv := newFakeServer()
+	session := withSession(t, b)
+	stop := run(t, b, srv)
+	slow, fast := begin(t, pool), begin(t, pool)
+	s1 := commitTx(t, b, slow, Batch{Session: session, Ops: []Op{put(`"s1"`)}})
+	f1 := commitTx(t, b, fast, Batch{Session: session, Ops: []Op{put(`"f1"`)}})
+	s2 := commitTx(t, b, slow, Batch{Session: session, Ops: []Op{put(`"s2"`)}})
+	f2 := commitTx(t, b, fast, Batch{Session: session, Ops: []Op{put(`"f2"`)}})
+	end(t, fast)
+	wait(t, b, f2)
+	own := commit(t, b, Batch{Session: session, Ops: []Op{put(`"own"`)}}) // does not wait for the slow one
+	wait(t, b, own)
+	b.raiseLowNow(t)
+	end(t, slow)
+	next := commit(t, b, Batch{Session: session, Ops: []Op{put(`"next"`)}}) // after it, for the same committer
+	wait(t, b, next)
+	checkLog(t, srv.log(session), []Ticket{f1, f2, own, s1, s2, next})
+
+	// The same with the sender gone in between: rows below the mark of what is
+	// finished are found by the next one, with and without a seq.
+	slow = begin(t, pool)
+	s3 := commitTx(t, b, slow, Batch{Session: session, Ops: []Op{put(`"s3"`)}})
+	last := commit(t, b, Batch{Session: session, Ops: []Op{put(`"last"`)}})
+	wait(t, b, last)
+	b.raiseLowNow(t)
+	srv.hold.Lock()
+	end(t, slow)
+	eventually(t, "it is sent", func() bool { return len(srv.log(session)) == 8 })
+	stop()
+	srv.hold.Unlock()
+	run(t, b, srv)
+	wait(t, b, s3)
+	checkLog(t, srv.log(session), []Ticket{f1, f2, own, s1, s2, next, last, s3})
+}
+
+// raiseLowNow moves the mark below which all is finished as far as it goes.
+func (b *Box) raiseLowNow(t *testing.T) {
+	t.Helper()
+	eventually(t, "outcomes are stored", func() bool {
+		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+			b.t.raiseLow(q, b.me)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var row boxRow
+		var open int64
+		err = b.db.read(limited(t), func(q querier) error {
+			if row, err = b.t.readBox(limited(t), q, ""); err != nil {
+				return err
+			}
+			open, _, err = b.t.usage(limited(t), q)
+			return err
+		})
+		return err == nil && row.low > 1 && open == 0
+	})
+}
+
+// TestSenderIsNotified polls so rarely that only NOTIFY can be what wakes it.
+func TestSenderIsNotified(t *testing.T) {
+	t.Parallel()
+	cfg := quick()
+	cfg.Poll = time.Hour
+	b, pool, p := pgBox(t, cfg)
+	other := p.open(t, cfg)
+	srv := newFakeServer()
+	session := withSession(t, b)
+	run(t, b, srv)
+	wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
+	eventually(t, "it listens", func() bool {
+		var n int
+		err := pool.QueryRow(limited(t), "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()").Scan(&n)
+		return err == nil && n == 1
+	})
+	wait(t, other, commit(t, other, Batch{Session: session, Ops: []Op{put("2")}}))
+	tx := begin(t, pool)
+	x := commitTx(t, other, tx, Batch{Session: session, Ops: []Op{put("3")}})
+	end(t, tx)
+	wait(t, other, x)
+}
+
+func TestOutboxesOfOneDatabase(t *testing.T) {
+	t.Parallel()
+	b, _, p := pgBox(t, quick())
+	other := place{p.kind, p.at, p.name + " other"}.open(t, quick())
+	same := p.open(t, quick())
+	if same.ID() != b.ID() || other.ID() == b.ID() {
+		t.Fatalf("ids %s %s %s", b.ID(), same.ID(), other.ID())
+	}
+	session := withSession(t, b)
+	if err := other.PutRef(limited(t), testAddress.New(session), RefMeta{}); err != nil {
+		t.Fatal(err)
+	}
+	one, two := newFakeServer(), newFakeServer()
+	x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+	y := commit(t, other, Batch{Session: session, Ops: []Op{put("2")}})
+	run(t, b, one)
+	run(t, other, two)
+	wait(t, b, x)
+	wait(t, other, y)
+	if _, err := b.Wait(limited(t), y.Batch); !errors.Is(err, fault.NotFound) {
+		t.Errorf("another outbox's batch: %v", err)
+	}
+	checkLog(t, one.log(session), []Ticket{x})
+	checkLog(t, two.log(session), []Ticket{y})
+}
