@@ -71,8 +71,8 @@ func (a *authority) check(at *session.Sight, need capability.Rights) (*capabilit
 		return nil, fault.UnknownRef.With("session %s was made by another: restore a ref to it", a.session)
 	}
 	grant := at.Grants[id]
-	if grant != nil && grant.Target != a.session {
-		grant = nil
+	if grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner) {
+		grant = nil // of another session, or named by its creator and not held
 	}
 	return grant, capability.Check(grant, at.Row.Epoch, at.Now, need, "")
 }

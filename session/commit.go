@@ -42,7 +42,9 @@ func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer
 		if v.fail != nil {
 			return nil, nil, v.fail
 		}
-		answers[i].Cursor = a.s.row.Cursor
+		if a.mayKnow(&answers[i]) {
+			answers[i].Cursor = a.s.row.Cursor
+		}
 		v.journal = v.journal[:0] // what is through stays
 	}
 	changes, published := v.changes()
@@ -56,6 +58,18 @@ func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer
 
 func newApplier(v *view, sub *Submission, cfg *Config) *applier {
 	return &applier{v: v, s: v.sessions[sub.Batch.Session], cfg: cfg, sub: sub, outbox: sub.Batch.Outbox}
+}
+
+// mayKnow says whether the submission's ref may be told how far the session is:
+// one that is dead learns what was recorded for it, and nothing else.
+func (a *applier) mayKnow(answer *Answer) bool {
+	switch {
+	case a.sub.Ack:
+		return false // its answer has none
+	case a.sub.Direct != nil:
+		return answer.Err == nil
+	}
+	return a.grant != nil || a.Authorize(&ledger.Intent{Method: ledger.MethodVoid}) == nil
 }
 
 // submit is one submission; its error is for the call as a whole.

@@ -57,7 +57,7 @@ type Answer struct {
 
 	Outcomes  []ledger.Outcome // one an op, in order; not to be changed
 	Duplicate bool             // they are from before: a batch is recorded and repeated whole
-	Cursor    uint64           // the session's after the submission
+	Cursor    uint64           // the session's after the submission; 0 for a ref that may do nothing there
 	Cut       uint64           // Direct: the cursor after which nothing under that authority commits
 	Epoch     uint64           // Direct: the session's epoch now
 }
