@@ -88,7 +88,19 @@ func (b *bench) latency(ctx context.Context, db string, r *report) (err error) {
 	row.append, row.sum = quantilesOf(appends), quantilesOf(sums)
 	row.outbox, row.commit, row.echo = quantilesOf(outbox), quantilesOf(commit), quantilesOf(echoes)
 	r.latency = append(r.latency, row)
-	return w.settled(ctx)
+	err = b.profiled(db+"-latency", func() error {
+		for range b.opts.appends {
+			t, err := w.commit(ctx, 1)
+			if err == nil {
+				err = applied(ctx, t)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return errors.Join(err, w.settled(ctx))
 }
 
 // warmUp is how many appends do not count.

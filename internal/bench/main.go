@@ -29,7 +29,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strconv"
@@ -61,6 +60,7 @@ const (
 	partThroughput = "throughput"
 	partLatency    = "latency"
 	partReplay     = "replay"
+	partPath       = "path" // throughput without the bare program, for profiles: progress lines only
 )
 
 func main() {
@@ -87,13 +87,13 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	f.StringVar(&db, "db", "both", "sqlite, postgres or both")
 	f.StringVar(&writers, "writers", "1,8,64", "numbers of writers")
 	f.StringVar(&batches, "batches", "1,32", "ops in a batch")
-	f.StringVar(&parts, "parts", "throughput,latency,replay", "what to measure")
+	f.StringVar(&parts, "parts", "throughput,latency,replay", "what to measure; path is throughput without the bare program, for profiles")
 	f.Float64Var(&o.seconds, "seconds", 2, "about how long one measurement takes")
 	f.IntVar(&o.rounds, "rounds", 5, "how often each is repeated")
 	f.IntVar(&o.appends, "appends", 300, "appends of the latency part in each round")
 	f.IntVar(&o.queued, "queued", 10_000, "ops that are replayed")
 	f.BoolVar(&o.inProcess, "in-process", false, "run the server in this process, for profiles of both sides together")
-	f.StringVar(&o.profile, "profile", "", "write CPU and allocation profiles to FILE.cpu and FILE.mem")
+	f.StringVar(&o.profile, "profile", "", "profile the path once more at the end of each measurement: FILE-….cpu and FILE-….mem")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -125,8 +125,8 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	}
 	o.parts = strings.Split(parts, ",")
 	for _, p := range o.parts {
-		if p != partThroughput && p != partLatency && p != partReplay {
-			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay", p)
+		if !slices.Contains([]string{partThroughput, partLatency, partReplay, partPath}, p) {
+			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay, path", p)
 		}
 	}
 	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 {
@@ -181,13 +181,6 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 			return err
 		}
 	}
-	if o.profile != "" {
-		end, err := profiles(o.profile)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, end()) }()
-	}
 	var report report
 	for _, db := range o.databases {
 		if err := b.measure(ctx, db, &report); err != nil {
@@ -198,24 +191,31 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	return report.write(out)
 }
 
-// profiles begins a CPU profile; end stops it and writes the allocations.
-func profiles(name string) (end func() error, err error) {
-	cpu, err := os.Create(name + ".cpu")
+// profiled runs f, once more and under a CPU profile, if that was asked for;
+// allocations are those of the whole run so far.
+func (b *bench) profiled(name string, f func() error) (err error) {
+	if b.opts.profile == "" {
+		return nil
+	}
+	cpu, err := os.Create(fmt.Sprintf("%s-%s.cpu", b.opts.profile, name))
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer func() { err = errors.Join(err, cpu.Close()) }()
 	if err := pprof.StartCPUProfile(cpu); err != nil {
-		return nil, errors.Join(err, cpu.Close())
+		return err
 	}
-	return func() error {
-		pprof.StopCPUProfile()
-		mem, err := os.Create(name + ".mem")
-		if err != nil {
-			return errors.Join(err, cpu.Close())
-		}
-		runtime.GC()
-		return errors.Join(pprof.Lookup("allocs").WriteTo(mem, 0), mem.Close(), cpu.Close())
-	}, nil
+	err = f()
+	pprof.StopCPUProfile()
+	if err != nil {
+		return err
+	}
+	mem, err := os.Create(fmt.Sprintf("%s-%s.mem", b.opts.profile, name))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, mem.Close()) }()
+	return pprof.Lookup("allocs").WriteTo(mem, 0)
 }
 
 // bench is one run.
@@ -237,6 +237,8 @@ func (b *bench) measure(ctx context.Context, db string, r *report) error {
 			err = b.latency(ctx, db, r)
 		case partReplay:
 			err = b.replay(ctx, db, r)
+		case partPath:
+			err = b.pathAlone(ctx, db)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", part, err)

@@ -83,6 +83,37 @@ func (b *bench) throughputOf(ctx context.Context, db string, writers, size int) 
 	return t, nil
 }
 
+// pathAlone is the path's side of throughput.
+func (b *bench) pathAlone(ctx context.Context, db string) error {
+	for _, size := range b.opts.batches {
+		for _, writers := range b.opts.writers {
+			if err := b.pathAloneOf(ctx, db, writers, size); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) pathAloneOf(ctx context.Context, db string, writers, size int) (err error) {
+	rig, err := b.newRig(ctx, db)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rig.close(ctx)) }()
+	for range b.opts.rounds {
+		rate, err := rig.pathRate(ctx, writers, size, b.span())
+		if err != nil {
+			return err
+		}
+		b.progress.say("%s, %d writers, batches of %d: path %.0f/s", db, writers, size, rate)
+	}
+	return b.profiled(fmt.Sprintf("%s-%dx%d", db, writers, size), func() error {
+		_, err := rig.pathRate(ctx, writers, size, b.span())
+		return err
+	})
+}
+
 // ahead is how many ops a writer may have committed that are not acked.
 const ahead = 2048
 
