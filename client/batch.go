@@ -30,7 +30,6 @@ import (
 // reference (Promise.Field), or a *Promise, which stands for its whole result.
 type Batch struct {
 	session *Session
-	via     string // ref id; "" the session's own
 	owner   *ownerRef
 	batch   outbox.Batch
 	err     error // the first one wrong

@@ -1,0 +1,268 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// A ref is redeemed to learn what it allows.
+func ExampleClient_Redeem() {
+	ctx := context.Background()
+	owner, home, stop := exampleServer()
+	defer stop()
+	c, err := client.Open(ctx, client.Config{Home: home})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	d, err := c.Redeem(ctx, owner)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Grant.Rights, d.Grant.Dead == fault.None)
+	// Output: create,list true
+}
+
+// Nothing under a revoked ref commits after the cut.
+func ExampleSession_Revoke() {
+	ctx := context.Background()
+	c, s, stop := exampleSession(ctx)
+	defer stop()
+	ref, ticket, err := s.Share(ctx, client.ShareOptions{Rights: capability.Read})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := ticket.Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	cut, err := s.Revoke(ctx, ref.ID)
+	if err != nil {
+		log.Fatal(err)
+	}
+	reader, err := c.Session(ctx, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = reader.Snapshot(ctx)
+	fmt.Println("cut at", cut.Cursor, errors.Is(err, fault.Revoked))
+	// Output: cut at 3 true
+}
+
+// All shares of a session end together.
+func ExampleSession_BumpEpoch() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	cut, err := s.BumpEpoch(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("epoch", cut.Epoch, "from cursor", cut.Cursor)
+	// Output: epoch 2 from cursor 2
+}
+
+// Revoking can also wait in the outbox, and refer to a share that waits there.
+func ExampleBatch_Revoke() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	_, share := b.Share(client.ShareOptions{Rights: capability.Read})
+	revoke := b.Revoke(share.Field("ref"))
+	b.BumpEpoch()
+	results := commit(ctx, b)
+	var r struct{ Cut uint64 }
+	if err := results.Decode(revoke, &r); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("cut at", r.Cut)
+	// Output: cut at 3
+}
+
+// The folded state, now and as it was.
+func ExampleSession_SnapshotAt() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("session", map[string]string{"title": "before"})
+	b.Put("session", map[string]string{"title": "after"})
+	commit(ctx, b)
+	for _, cursor := range []uint64{2, 3} {
+		state, err := s.SnapshotAt(ctx, cursor)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(state.Cursor, string(state.Entry("session").Payload))
+	}
+	// Output:
+	// 2 {"title":"before"}
+	// 3 {"title":"after"}
+}
+
+// A subscriber starts from a snapshot and misses nothing after it.
+func ExampleSession_Subscribe() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	state, err := s.Snapshot(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, title := range []string{"a", "b", "c"} {
+		if _, err := s.Put(ctx, "session", map[string]string{"title": title}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	enough := errors.New("enough")
+	err = s.Subscribe(ctx, client.SubscribeOptions{After: state.Cursor}, func(e session.Event) error {
+		fmt.Println(e.Cursor, e.Actor, string(e.Payload))
+		if e.Cursor == state.Cursor+3 {
+			return enough
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// 2 owner {"title":"a"}
+	// 3 owner {"title":"b"}
+	// 4 owner {"title":"c"}
+	// enough
+}
+
+// A page of the log.
+func ExampleSession_Events() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("message/msg_1", map[string]string{"role": "user"})
+	commit(ctx, b)
+	page, err := s.Events(ctx, 0, 100)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range page.Events {
+		fmt.Println(e.Cursor, e.Method)
+	}
+	// Output:
+	// 1 create
+	// 2 put
+}
+
+// A session and the ref it is reached by describe themselves.
+func ExampleSession_Describe() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	d, err := s.Describe(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Session.Cursor, d.Grant.Owner, d.Grant.Rights)
+	// Output: 1 true read,append,share,revoke
+}
+
+// The sessions of a space.
+func ExampleSpace_List() {
+	ctx := context.Background()
+	c, s, stop := exampleSession(ctx)
+	defer stop()
+	refs, err := c.Outbox().Refs(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, ref := range refs {
+		if !capability.IsSpace(ref.Target()) {
+			continue
+		}
+		space, err := c.Space(ctx, ref.Ref)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for info, err := range space.List(ctx) {
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println(info.ID == s.ID(), info.Cursor)
+		}
+	}
+	// Output: true 1
+}
+
+// A fork goes on from a copy.
+func ExampleSpace_Fork() {
+	ctx := context.Background()
+	owner, home, stop := exampleServer()
+	defer stop()
+	c, err := client.Open(ctx, client.Config{Home: home})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	space, err := c.Space(ctx, owner)
+	if err != nil {
+		log.Fatal(err)
+	}
+	source, create := space.Create(client.CreateOptions{})
+	create.Put("session", map[string]string{"title": "the first"})
+	commit(ctx, create)
+	fork, batch := space.Fork(source, 0, client.CreateOptions{Label: "try it another way"})
+	batch.Put("message/msg_1", map[string]string{"role": "user"})
+	commit(ctx, batch)
+	state, err := fork.Snapshot(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range state.Entries {
+		fmt.Println(e.Key, string(e.Payload))
+	}
+	// Output:
+	// message/msg_1 {"role":"user"}
+	// session {"title":"the first"}
+}
+
+// A deleted session takes no more ops.
+func ExampleBatch_Delete() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("session", map[string]string{"title": "short-lived"})
+	b.Delete()
+	b.Put("session", map[string]string{"title": "too late"})
+	ticket, err := b.Commit(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	results, err := ticket.Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(results[1].Status, results[2].Status, results[2].Reason)
+	// Output: applied rejected session_deleted
+}
+
+// The server makes a ref of the same authority, as Cap'n Proto's save does.
+func ExampleSession_Save() {
+	ctx := context.Background()
+	c, s, stop := exampleSession(ctx)
+	defer stop()
+	ref, err := s.Save(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	d, err := c.Redeem(ctx, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Grant.Rights, d.Grant.Target == s.ID(), ref.ID == s.Ref().ID)
+	// Output: read,append,share,revoke true false
+}
