@@ -72,6 +72,7 @@ func (m *machine) makePlace(now time.Time) bool {
 	if oldest == nil {
 		return false
 	}
+	m.acknowledge(oldest)
 	m.closeQuietly(oldest)
 	m.step(oldest, now)
 	return true
@@ -79,6 +80,7 @@ func (m *machine) makePlace(now time.Time) bool {
 
 // close lets go of a stream and gives its place to the next that waits.
 func (m *machine) close(s *stream, now time.Time) {
+	m.acknowledge(s)
 	m.closeQuietly(s)
 	m.fillPlaces(now)
 }
@@ -96,9 +98,6 @@ func (m *machine) fillPlaces(now time.Time) {
 }
 
 func (m *machine) closeQuietly(s *stream) {
-	if s.phase == open {
-		m.acknowledge(s)
-	}
 	m.places--
 	s.phase = closed
 	s.sent, s.inflight = 0, 0
@@ -290,7 +289,9 @@ func (m *machine) fail(s *stream, err error, now time.Time) {
 	for _, e := range tried {
 		e.attempts++
 	}
-	m.do(action{kind: actNote, entries: append([]*entry(nil), tried...), at: retry, err: f})
+	if len(tried) > 0 {
+		m.do(action{kind: actNote, entries: append([]*entry(nil), tried...), at: retry, err: f})
+	}
 	if what == tryLink && h.down {
 		s.retryAt = time.Time{} // the host's time counts
 	}
