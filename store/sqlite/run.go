@@ -50,8 +50,24 @@ func (c *conn) close() error {
 	return errors.Join(errs...)
 }
 
+// statement is text prepared, from its first use on.
+func (c *conn) statement(ctx context.Context, text string) (*sql.Stmt, error) {
+	if stmt := c.prepared[text]; stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := c.sql.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, fmt.Errorf("prepare: %w", err)
+	}
+	c.prepared[text] = stmt
+	return stmt, nil
+}
+
 func (c *conn) exec(ctx context.Context, text string) error {
-	_, err := c.sql.ExecContext(ctx, text)
+	stmt, err := c.statement(ctx, text)
+	if err == nil {
+		_, err = stmt.ExecContext(ctx)
+	}
 	return err
 }
 
@@ -119,15 +135,11 @@ func (r *runner) statement(ctx context.Context, s *store.Statement, list [][]any
 	return r.run(ctx, text, args, each)
 }
 
-// run runs one statement, prepared at its first use on the connection.
+// run runs one statement.
 func (r *runner) run(ctx context.Context, text string, args []any, each func(store.Scanner) error) error {
-	stmt := r.conn.prepared[text]
-	if stmt == nil {
-		var err error
-		if stmt, err = r.conn.sql.PrepareContext(ctx, text); err != nil {
-			return fmt.Errorf("prepare: %w", err)
-		}
-		r.conn.prepared[text] = stmt
+	stmt, err := r.conn.statement(ctx, text)
+	if err != nil {
+		return err
 	}
 	if each == nil {
 		_, err := stmt.ExecContext(ctx, args...)
