@@ -45,7 +45,7 @@ var (
 			SELECT c.target, c.tail FROM below CROSS JOIN grants c
 			WHERE c.parent_target = below.target AND c.parent_tail = below.tail)
 		UPDATE grants SET revoked = {3}, cut = {4}, revoked_by = {5}
-		FROM below WHERE grants.target = below.target AND grants.tail = below.tail AND grants.revoked = 0`)
+		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 
 	countRedemption  = statement("", `UPDATE grants SET redeemed = redeemed + 1 WHERE target = {1} AND tail = {2}`)
 	insertRedemption = statement("", `INSERT INTO redemptions (target, tail, redemption, at) VALUES ({1}, {2}, {3}, {4})`)

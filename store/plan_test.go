@@ -1,0 +1,167 @@
+package store
+
+import (
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"go.uber.org/goleak"
+	_ "modernc.org/sqlite"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/migrations"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// statements are all that run more often than once a start.
+var statements = map[string]*Statement{
+	"shareSpace": shareSpace, "lockSpace": lockSpace, "ensureSessions": ensureSessions, "lockSessions": lockSessions,
+	"readSessions": readSessions, "saveSessions": saveSessions, "listSessions": listSessions, "readExternals": readExternals,
+	"claimExternals": claimExternals, "dropExternals": dropExternals,
+	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "openDeltas": openDeltas,
+	"purgePayloads": purgePayloads,
+	"readHeads":     readHeads, "readEntries": readEntries, "readRanges": readRanges, "readState": readState, "saveEntries": saveEntries,
+	"dropEntries": dropEntries, "growEntries": growEntries, "dropState": dropState,
+	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readAllTurns": readAllTurns, "saveTurns": saveTurns, "dropTurns": dropTurns,
+	"lapsedTurns": lapsedTurns,
+	"readStreams": readStreams, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
+	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
+	"readGrants": readGrants, "lockGrant": lockGrant, "readLineages": readLineages, "insertGrants": insertGrants,
+	"revokeSubtree": revokeSubtree, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
+	"readRedemption": readRedemption, "insertAudit": insertAudit, "readAudit": readAudit,
+}
+
+var placeholder = regexp.MustCompile(`\$(\d+)`)
+
+// arguments counts a statement's placeholders.
+func arguments(text string) int {
+	most := 0
+	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
+		var n int
+		if _, err := fmt.Sscan(m[1], &n); err == nil {
+			most = max(most, n)
+		}
+	}
+	return most
+}
+
+// TestPlansSQLite: every statement goes by keys; none reads a table through.
+func TestPlansSQLite(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "x.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := migrations.Up(t.Context(), db, migrations.SQLite); err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range statements {
+		for form, text := range map[string]string{"one": s.SQLite.One, "many": s.SQLite.Many} {
+			if text == "" {
+				continue
+			}
+			args := make([]any, arguments(text))
+			rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
+			if err != nil {
+				t.Errorf("%s (%s): %v", name, form, err)
+				continue
+			}
+			for rows.Next() {
+				var id, parent, unused int
+				var detail string
+				if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+					t.Fatal(err)
+				}
+				if table, scans := strings.CutPrefix(detail, "SCAN "); scans && !passing(table) {
+					t.Errorf("%s (%s) reads a table through: %s", name, form, detail)
+				}
+			}
+			if err := rows.Err(); err != nil {
+				t.Errorf("%s (%s): %v", name, form, err)
+			}
+			if err := rows.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// passing says whether what is scanned is a list or an intermediate result.
+func passing(table string) bool {
+	for _, list := range []string{"w", "json_each", "line", "below", "CONSTANT ROW", "(subquery", "1 CONSTANT"} {
+		if strings.HasPrefix(table, list) {
+			return true
+		}
+	}
+	return strings.HasSuffix(table, " INDEX turns_open") // of open turns alone
+}
+
+// TestPlansPostgres is the same on Postgres, with the settings that a store's
+// connections have (an empty table would be read through without them).
+func TestPlansPostgres(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := conn.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := stdlib.OpenDB(*config)
+	if err := migrations.Up(t.Context(), db, migrations.Postgres); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, setting := range []string{"enable_seqscan = off", "enable_hashjoin = off", "enable_mergejoin = off", "plan_cache_mode = force_generic_plan"} {
+		if _, err := conn.Exec(t.Context(), "SET "+setting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, s := range statements {
+		for form, text := range map[string]string{"one": s.Postgres.One, "many": s.Postgres.Many} {
+			plan, err := explain(t, conn, name+"_"+form, text)
+			if err != nil {
+				t.Errorf("%s (%s): %v", name, form, err)
+			}
+			if strings.Contains(plan, "Seq Scan") {
+				t.Errorf("%s (%s) reads a table through:\n%s", name, form, plan)
+			}
+		}
+	}
+}
+
+func explain(t *testing.T, conn *pgx.Conn, name, text string) (string, error) {
+	if _, err := conn.Exec(t.Context(), "PREPARE "+name+" AS "+text); err != nil {
+		return "", err
+	}
+	execute := "EXPLAIN EXECUTE " + name
+	if n := arguments(text); n > 0 {
+		execute += "(" + strings.TrimSuffix(strings.Repeat("NULL, ", n), ", ") + ")"
+	}
+	rows, err := conn.Query(t.Context(), execute)
+	if err != nil {
+		return "", err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return strings.Join(lines, "\n"), err
+}
