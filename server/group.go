@@ -37,8 +37,8 @@ type work struct {
 	// is dropped; what has begun is finished whatever becomes of its caller.
 	caller context.Context
 
-	// done takes the answer: once, on a committer's goroutine, in the line's
-	// order. It must not block.
+	// done takes the answer: once, in the line's order, on the goroutine that
+	// gives all answers. It must not block.
 	done func(session.Answer)
 }
 
@@ -51,6 +51,10 @@ type line struct {
 }
 
 // committer is safe for concurrent use.
+//
+// What a transaction came to goes through replies to one goroutine, which
+// answers and publishes while the next transaction is under way already. There
+// is one for all, so answers and events keep the order of the commits.
 type committer struct {
 	cfg   Config
 	store Store
@@ -66,18 +70,31 @@ type committer struct {
 	closed bool
 	wg     sync.WaitGroup
 
+	replies  chan func()
+	answered chan struct{} // closed when replies are through
+
 	running                 int    // submissions in transactions now
 	transactions, committed uint64 // counters: transactions committed, ops in them
 }
 
 func newCommitter(cfg Config, h *hub) *committer {
-	c := &committer{cfg: cfg, store: cfg.Store, hub: h, log: cfg.Log, lines: map[string]*line{}}
+	c := &committer{cfg: cfg, store: cfg.Store, hub: h, log: cfg.Log, lines: map[string]*line{},
+		replies: make(chan func(), repliesAhead), answered: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	return c
 }
 
+// repliesAhead is how many transactions may be committed and not yet answered.
+const repliesAhead = 4
+
 // start runs the committers until close.
 func (c *committer) start() {
+	go func() {
+		defer close(c.answered)
+		for reply := range c.replies {
+			c.reply(reply)
+		}
+	}()
 	for range c.cfg.Transactions {
 		c.wg.Go(func() {
 			for {
@@ -92,6 +109,19 @@ func (c *committer) start() {
 	}
 }
 
+// reply runs one of replies; a defect in it is that transaction's callers' loss
+// alone, who ask again.
+func (c *committer) reply(f func()) {
+	var err error
+	defer func() {
+		if err != nil {
+			c.log.Error("answering failed", "error", err)
+		}
+	}()
+	defer recovered(&err)
+	f()
+}
+
 // close has everything that waits committed, and waits for it. Work that comes
 // later is refused.
 func (c *committer) close() {
@@ -100,6 +130,8 @@ func (c *committer) close() {
 	c.wake.Broadcast()
 	c.mu.Unlock()
 	c.wg.Wait()
+	close(c.replies)
+	<-c.answered
 }
 
 // add queues w. If it is refused (Overloaded, Draining), done is not called.
@@ -188,12 +220,12 @@ func (c *committer) finished(lines []*line, n int) {
 	}
 }
 
-// run commits a group and answers all of it.
+// run commits a group and sees that all of it is answered.
 func (c *committer) run(group []*work) {
 	live := group[:0:0]
 	for _, w := range group {
 		if w.caller.Err() != nil {
-			w.done(session.Answer{Err: fault.Canceled.With("the caller left before the work began")})
+			c.refuse(fault.Canceled.With("the caller left before the work began"), w)
 			continue
 		}
 		live = append(live, w)
@@ -206,16 +238,22 @@ func (c *committer) run(group []*work) {
 		return
 	}
 	if len(live) == 1 || away(err) {
-		refusal := toFault(c.log, err, "commit")
-		for _, w := range live {
-			w.done(session.Answer{Err: refusal})
-		}
+		c.refuse(toFault(c.log, err, "commit"), live...)
 		return
 	}
 	c.log.Warn("a group failed and is tried one by one", "submissions", len(live), "error", err)
 	for _, w := range live {
 		if err := c.transact([]*work{w}); err != nil {
-			w.done(session.Answer{Err: toFault(c.log, err, "commit")})
+			c.refuse(toFault(c.log, err, "commit"), w)
+		}
+	}
+}
+
+// refuse answers works as a whole: nothing of them was done.
+func (c *committer) refuse(why *fault.Error, works ...*work) {
+	c.replies <- func() {
+		for _, w := range works {
+			w.done(session.Answer{Err: why})
 		}
 	}
 }
@@ -229,7 +267,7 @@ func away(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// transact runs one transaction and, if it commits, answers and publishes.
+// transact runs one transaction; if it commits, it is answered and published.
 func (c *committer) transact(group []*work) error {
 	subs := make([]session.Submission, len(group))
 	ids := make([]string, 0, len(group))
@@ -248,7 +286,6 @@ func (c *committer) transact(group []*work) error {
 	var answers []session.Answer
 	var published *session.Published
 	c.hub.committing(ids)
-	defer func() { c.hub.committed(ids, published) }()
 	err := c.store.Update(ctx, func(tx session.Tx) (err error) {
 		defer recovered(&err)
 		answers, published, err = session.Commit(ctx, tx, subs, c.cfg.Session)
@@ -256,7 +293,7 @@ func (c *committer) transact(group []*work) error {
 		return err
 	})
 	if err != nil {
-		published = nil
+		c.hub.committed(ids, nil)
 		return err
 	}
 	crashpoint.Hit(crashpoint.ServerCommitAfter)
@@ -264,10 +301,14 @@ func (c *committer) transact(group []*work) error {
 	c.transactions++
 	c.committed += uint64(ops)
 	c.mu.Unlock()
-	for i, w := range group {
-		w.done(answers[i])
+	c.replies <- func() {
+		for i, w := range group {
+			w.done(answers[i])
+		}
+		crashpoint.Hit(crashpoint.ServerAckAfter)
+		c.hub.committed(ids, published)
+		crashpoint.Hit(crashpoint.ServerPublishAfter)
 	}
-	crashpoint.Hit(crashpoint.ServerAckAfter)
 	return nil
 }
 

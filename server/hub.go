@@ -144,14 +144,16 @@ func (h *hub) committed(sessions []string, published *session.Published) {
 	for _, id := range sessions {
 		h.mu.Lock()
 		held := h.held[id]
+		cursor, gen := held.cursor, held.gen // also if the next commit runs already: there may be no end of them
+		held.cursor, held.gen = 0, 0
 		held.commits--
 		if held.commits == 0 {
 			delete(h.held, id)
 		}
 		t := h.topics[id]
 		h.mu.Unlock()
-		if t != nil && held.commits == 0 {
-			t.heard(held.cursor, held.gen)
+		if t != nil {
+			t.heard(cursor, gen)
 		}
 	}
 }
