@@ -305,7 +305,7 @@ func TestPipelinesDoNotLeak(t *testing.T) {
 	ctx := testContext(t)
 	boot := v.a.Bootstrap(ctx)
 	defer boot.Release()
-	const chains = 3000
+	const chains = 1000
 	for i := range chains {
 		p := boot.Call(ctx, mMake, testSize, fill(0, "x", nil))
 		x := p.Cap(1)

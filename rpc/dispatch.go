@@ -6,8 +6,8 @@ package rpc
 import "context"
 
 // dispatch sends the call towards n. via is the connection on whose delivery goroutine it is to run; inline says that
-// this is that goroutine, so that an object may be called right here. A call made by this vat may wait at a limit if
-// ctx is not nil; all others are answered overloaded there.
+// this is that goroutine, so that an object may be called right here. At a limit the call waits for as long as ctx
+// allows; with noWait it is answered overloaded.
 //
 // Order is kept thus: a promise of this vat holds calls back in its lanes until all before them have been sent on, so
 // behind it the object may be called at once. A thing of a peer that has turned out to be one of this vat has put what
@@ -112,7 +112,7 @@ func (c *Call) deliver() {
 	case canceled:
 		c.Fail(errCanceled)
 	default:
-		c.dispatch(nil, dst, c.via, true)
+		c.dispatch(noWait, dst, c.via, true)
 	}
 	if !object {
 		dst.unref(c.via)
@@ -124,6 +124,13 @@ func (c *Call) deliver() {
 		c.cancel()
 	}
 }
+
+// noWait is the context of those who cannot wait at a limit: delivery goroutines.
+var noWait = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 var (
 	errCanceled = Failedf("the call was cancelled")

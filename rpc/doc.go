@@ -1,3 +1,67 @@
-// Package rpc is a two-party Cap'n Proto RPC vat, level 1: bootstrap, calls, promise pipelining, capabilities both
-// ways, embargoes, cancellation, and bounds on everything a peer can make it hold. It knows nothing of sessions.
+// Package rpc is a two-party Cap'n Proto RPC vat, level 1: bootstrap, calls, promise pipelining, capabilities both ways,
+// embargoes, cancellation, and bounds on everything a peer can make it hold. It knows nothing of sessions. The comments
+// of rpc.capnp are its specification, and each of that file's messages is found here by its name.
+//
+// # What a program sees
+//
+// A [Ref] is a counted reference to an object of this vat, of a peer, or promised. [Ref.Call] sends a call and gives a
+// [Promise] at once; [Promise.Cap] gives a reference to a capability in the answer before the answer is there, and
+// calls on it are pipelined. An [Object] serves calls: it gets each [Call] on a delivery goroutine, where it must not
+// block, and answers with [Call.Return] or [Call.Fail], at once or later from anywhere. A [Conn] is a connection over a
+// [Transport]; [Conn.Run] serves it until it ends. Interface pointers in messages go through a [CapTable] beside them.
+//
+// Two calls on one reference are delivered in the order in which they were made, whatever it turns out to be. There is
+// no such promise between two references, even of one object, but for those of one path of one Promise.
+//
+// # The four tables
+//
+//	questions   our calls that the peer has not returned      number chosen by us    questions.go, promise.go
+//	answers     the peer's calls, until returned and finished number chosen by them  answers.go, call.go
+//	exports     things of ours that the peer may name         number chosen by us    exports.go
+//	imports     things of the peer that we may name           number chosen by them  imports.go, remotecap.go
+//
+// A question is in its table until the peer's Return and our Finish. We send Finish right behind the Return: what we
+// keep of the results are imports, counted on their own. A question is given up, by a Finish before the Return, when
+// its Promise is released and neither a pipelined reference to its results nor a call made on one is left.
+//
+// An answer is in its table until our Return and the peer's Finish; calls pipelined on it wait in it. Results with
+// capabilities are kept until the Finish, others are not, since all that can be asked of them is to fail.
+//
+// An export holds one count on its object, however often the peer was told of it, and counts what the peer was told.
+// An import counts what we were told and gives it all back in one Release when our last reference goes.
+//
+// # Who owns what
+//
+// A Ref is owned by who got it and is released once. Nodes (what Refs point at: localCap, remoteCap, promiseCap,
+// brokenCap) are counted; a reference inside a message, a queue or a table is a count of its own. place functions get
+// messages in pooled memory that are gone when they return. Received messages are never pooled: parameters and results
+// stay valid for as long as they are kept.
+//
+// # Core and loop
+//
+// The core (core.go and the files of the tables) has no goroutine, socket or clock: messages and actions go in,
+// messages and deliveries come out, under one lock. testdata tells in transcripts what it says to what. Around it run
+// a goroutine that reads and delivers, one that writes all that waits in one go, and a timer that pings. A goroutine for
+// delivering alone exists only while something is delivered that did not come out of reading; a second reader takes
+// over when a handler makes the first one wait at a limit.
+//
+// Each connection has one delivery goroutine at a time, and what it delivers (calls, notifications, disembargoes going
+// back) is in one queue. Order follows from that queue, from the wire, and from three rules: a promise of this vat lets
+// go of what waits on it on the delivery goroutine it came on, and only then tells the peer what it is (promisecap.go); a
+// thing of the peer that turns out to be ours holds calls back until a Disembargo has gone round behind the earlier
+// ones (remotecap.go); what is targeted at a promise goes where the promise went, step by step, never by a short cut.
+//
+// # Lock order
+//
+//	Conn.mu, then Promise.mu or Call.mu; promiseCap.mu and loop.mu alone
+//
+// Nothing is locked under any but Conn.mu, and two connections' locks are never held together: what a promise has
+// resolved to, and counts, are atomic. What a step needs of another lock, of a program's code or
+// of a context it leaves in core.drops, core.cancels, core.after or core.todo, to be done when the lock is free
+// (Conn.unlock). No code of a program runs under any lock, but for Config.Trace.
+//
+// # Bounds
+//
+// [Limits] names every bound and what happens at it: our calls wait, the peer's are answered overloaded, and who goes
+// on regardless is cut off. A call that waits at a bound waits in [Ref.Call]; deliveries never wait.
 package rpc

@@ -65,7 +65,7 @@ type Excepter interface {
 	RPCException() (ExceptionType, string)
 }
 
-// Failedf, Overloadedf, Disconnectedf and Unimplementedf make exceptions of this vat.
+// Failedf makes an exception of type Failed. Like its siblings it is for errors of this vat.
 func Failedf(format string, args ...any) *Exception { return newException(Failed, format, args) }
 
 // Overloadedf makes an exception of type Overloaded.

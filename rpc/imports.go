@@ -99,7 +99,7 @@ const maxWire = 1 << 30
 
 // promiseOf gives a promise of the capability at a path of an answer that is not returned yet.
 func (co *core) promiseOf(ans *answer, path []uint16) (*Ref, error) {
-	for _, lp := range ans.pipes {
+	for _, lp := range ans.pipes[:min(len(ans.pipes), 16)] { // more is not worth the search
 		if slices.Equal(lp.path, path) && lp.cap.tryRef() {
 			return &Ref{node: lp.cap, via: co.conn}, nil
 		}

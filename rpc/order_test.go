@@ -33,14 +33,14 @@ func TestOrderOverLoopback(t *testing.T) {
 		ctx := testContext(t)
 		boot := v.a.Bootstrap(ctx)
 		defer boot.Release()
-		for range 20 {
+		for range 10 {
 			own := newTestObject("own")
 			ref := NewLocal(own)
 			p := boot.Call(ctx, mEcho, testSize, fill(0, "", ref))
 			ref.Release()
 			x := p.Cap(1)
 			var all []*Promise
-			const n = 200
+			const n = 100
 			for i := range uint64(n) {
 				all = append(all, x.Call(ctx, mEcho, testSize, fill(i, "", nil)))
 			}
@@ -71,7 +71,7 @@ func TestOrderOverResolve(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	for round := range 60 {
+	for round := range 40 {
 		a, b := Pipe()
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			v := startVats(t, a, b, Limits{})

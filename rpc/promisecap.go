@@ -153,7 +153,7 @@ func (p *promiseCap) flush(l *lane, via *Conn, inline bool) {
 			if at == nil {
 				at = to.via
 			}
-			call.dispatch(nil, to.node, at, inline)
+			call.dispatch(noWait, to.node, at, inline)
 		}
 		p.mu.Lock()
 	}

@@ -25,8 +25,8 @@ type question struct {
 	parent   *Promise     // the question whose result this call was pipelined on
 }
 
-// sendVia sends a call towards r, or says where it must go instead: to what r has resolved to, or to an error. With a
-// ctx it may wait at a limit.
+// sendVia sends a call towards r, or says where it must go instead: to what r has resolved to, or to an error. At a
+// limit it waits for as long as ctx allows.
 func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref) {
 	c.mu.Lock()
 	defer c.unlock()
@@ -45,7 +45,7 @@ func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref
 		if c.questions.n < c.lim.Questions && c.queuedBytes() < c.lim.QueuedBytes {
 			break
 		}
-		if ctx == nil {
+		if ctx == noWait {
 			return brokenRef(Overloadedf("too many calls wait for the peer"))
 		}
 		if err := c.waitForRoom(ctx); err != nil {

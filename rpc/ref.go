@@ -96,12 +96,6 @@ func (r *Ref) releaseOn(c *Conn) {
 	}
 }
 
-// take moves the reference's count out of it: the node, for the caller to unref.
-func (r *Ref) take() (node, *Conn) {
-	r.released.Store(true)
-	return r.node, r.via
-}
-
 // Call sends a call and returns its promise at once. place fills in the parameters (a struct of size sz, zero so far,
 // valid only until place returns) and their capabilities; it runs before Call returns, without locks held, and may be
 // nil. A call on a remote object is queued for sending immediately, one on an unresolved promise is pipelined.

@@ -5,6 +5,8 @@ package rpc
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
@@ -170,6 +172,91 @@ func TestMergedAndFragmented(t *testing.T) {
 	c.Close(websocket.StatusNormalClosure, "bye")
 	if err := <-errs; !IsDisconnected(err) {
 		t.Errorf("Run: %v", err)
+	}
+}
+
+// The merged subprotocol puts what waits into one WebSocket message, the plain one does not.
+func TestSubprotocols(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		offer  []string
+		merged bool
+	}{
+		{nil, true}, {[]string{SubprotocolPlain, SubprotocolMerged}, true}, {[]string{SubprotocolPlain}, false}, {[]string{}, false},
+	} {
+		a, b := dialTest(t, tc.offer)
+		if a.(*wsTransport).merged != tc.merged || b.(*wsTransport).merged != tc.merged {
+			t.Errorf("%v: merged %v and %v", tc.offer, a.(*wsTransport).merged, b.(*wsTransport).merged)
+		}
+		one := frameOf(t, "bootstrap q=0")
+		three := bytes.Repeat(one, 3)
+		if err := a.WriteBatch(testContext(t), three); err != nil {
+			t.Fatal(err)
+		}
+		got, err := b.ReadBatch(testContext(t))
+		if want := map[bool]int{true: 3, false: 1}[tc.merged]; err != nil || len(got) != want*len(one) {
+			t.Errorf("%v: got %d messages, %v", tc.offer, len(got)/len(one), err)
+		}
+		for _, tr := range []Transport{a, b} {
+			go tr.Close(closeNormal, "done")
+		}
+	}
+}
+
+func TestDialOptions(t *testing.T) {
+	t.Parallel()
+	got := make(chan Transport, 1)
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Test") != "yes" {
+			t.Error("the header is missing")
+		}
+		tr, err := Accept(w, r, AcceptOptions{RemoteAddr: "somebody"})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- tr
+	}))
+	t.Cleanup(srv.Close)
+	if _, err := Dial(testContext(t), srv.URL, DialOptions{}); err == nil {
+		t.Error("a certificate of nobody's was accepted")
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	dialled := false
+	tr, err := Dial(testContext(t), strings.Replace(srv.URL, "https", "wss", 1), DialOptions{
+		TLS:    &tls.Config{RootCAs: roots},
+		Header: http.Header{"X-Test": {"yes"}},
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dialled = true
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !dialled {
+		t.Error("the dial function was not used")
+	}
+	peer := <-got
+	if peer.RemoteAddr() != "somebody" {
+		t.Errorf("the peer is called %s", peer.RemoteAddr())
+	}
+	v := startVats(t, tr, peer, Limits{})
+	boot := v.a.Bootstrap(testContext(t))
+	defer boot.Release()
+	if _, p, err := ask(t, boot, mEcho, 1, "", nil); err != nil {
+		t.Error(err)
+	} else {
+		p.Release()
+	}
+	// A server that speaks no WebSocket, and one that is not there.
+	plain := httptest.NewServer(http.NotFoundHandler())
+	if _, err := Dial(testContext(t), plain.URL, DialOptions{}); err == nil {
+		t.Error("no error of a server that speaks no WebSocket")
+	}
+	plain.Close()
+	if _, err := Dial(testContext(t), plain.URL, DialOptions{}); err == nil {
+		t.Error("no error of a server that is not there")
 	}
 }
 
