@@ -25,7 +25,7 @@ CREATE TABLE sessions (
     cursor   bigint NOT NULL DEFAULT 0,
     base     bigint NOT NULL DEFAULT 0,
     head     bytea NOT NULL DEFAULT '',
-    epoch    bigint NOT NULL DEFAULT 1,
+    epoch    bigint NOT NULL DEFAULT 0,
     auth_gen bigint NOT NULL DEFAULT 0,
     created  bigint NOT NULL DEFAULT 0,
     updated  bigint NOT NULL DEFAULT 0,

@@ -23,7 +23,7 @@ CREATE TABLE sessions (
     cursor   INTEGER NOT NULL DEFAULT 0,
     base     INTEGER NOT NULL DEFAULT 0,
     head     BLOB    NOT NULL DEFAULT x'',
-    epoch    INTEGER NOT NULL DEFAULT 1,
+    epoch    INTEGER NOT NULL DEFAULT 0,
     auth_gen INTEGER NOT NULL DEFAULT 0,
     created  INTEGER NOT NULL DEFAULT 0,
     updated  INTEGER NOT NULL DEFAULT 0,
