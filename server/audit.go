@@ -7,6 +7,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -30,15 +31,18 @@ type auditor struct {
 func (a *auditor) denied(row capability.AuditRow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.count(row, 1)
+}
+
+// count adds n to a row's count. mu is held.
+func (a *auditor) count(row capability.AuditRow, n uint32) {
 	if a.rows == nil {
 		a.rows = map[capability.AuditRow]uint32{}
 	}
 	if _, known := a.rows[row]; !known && len(a.rows) >= auditKinds {
 		row = capability.AuditRow{Act: row.Act, Reason: row.Reason}
 	}
-	if a.rows[row] < 1<<32-1 {
-		a.rows[row]++
-	}
+	a.rows[row] += min(n, math.MaxUint32-a.rows[row])
 }
 
 // flush writes what was gathered. What cannot be written is kept.
@@ -62,8 +66,7 @@ func (a *auditor) flush(ctx context.Context) {
 	a.log.Warn("audit not written", "rows", len(rows), "error", err)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for row, n := range a.rows {
-		gathered[row] += n
+	for row, n := range gathered {
+		a.count(row, n)
 	}
-	a.rows = gathered
 }

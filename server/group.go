@@ -109,8 +109,8 @@ func (c *committer) start() {
 	}
 }
 
-// reply runs one of replies; a defect in it is that transaction's callers' loss
-// alone, who ask again.
+// reply runs f, which gives answers; a defect in giving one is its own caller's
+// loss alone, who asks again: the others are answered and subscribers told.
 func (c *committer) reply(f func()) {
 	var err error
 	defer func() {
@@ -253,7 +253,7 @@ func (c *committer) run(group []*work) {
 func (c *committer) refuse(why *fault.Error, works ...*work) {
 	c.replies <- func() {
 		for _, w := range works {
-			w.done(session.Answer{Err: why})
+			c.reply(func() { w.done(session.Answer{Err: why}) })
 		}
 	}
 }
@@ -303,7 +303,7 @@ func (c *committer) transact(group []*work) error {
 	c.mu.Unlock()
 	c.replies <- func() {
 		for i, w := range group {
-			w.done(answers[i])
+			c.reply(func() { w.done(answers[i]) })
 		}
 		crashpoint.Hit(crashpoint.ServerAckAfter)
 		c.hub.committed(ids, published)
