@@ -312,7 +312,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	if decided != nil {
 		b.usage.ops.Add(-int64(decided.ops))
 		b.usage.bytes.Add(-decided.bytes)
-		b.told.tell(decided.id, decided.outs)
+		b.told.tell(decided.id, decided.outs, true)
 		b.finishedHere(decided.id)
 	}
 	return nil

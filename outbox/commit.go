@@ -156,6 +156,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 			if got {
 				b.w.lanes.gave(la, first+uint64(n), row.id, len(row.body))
 				row.num = num
+				b.told.sent(row.id)
 				b.sequenced(row, bd, first, res.hold)
 			} else {
 				b.backlog(row.session)
@@ -175,7 +176,7 @@ func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body) error 
 		return nil
 	})
 	if err == nil {
-		b.told.tell(row.id, outs)
+		b.told.tell(row.id, outs, true)
 	}
 	return err
 }

@@ -168,6 +168,7 @@ func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 	b.loop = nil
 	b.mu.Unlock()
 	b.w.lanes.lead(false)
+	b.told.grounded()
 	for session, c := range l.conns {
 		l.drop(session, c)
 	}
@@ -365,7 +366,7 @@ func (l *loop) one(a action, now time.Time) {
 		e := a.entry
 		crashpoint.Hit(crashpoint.OutboxAckBefore)
 		outs := e.body.outcomes(a.answer)
-		b.told.tell(e.id, outs)
+		b.told.tell(e.id, outs, false)
 		b.store(e, outs, a.route, func() {
 			l.post(func(now time.Time) {
 				l.m.storedThrough(e.session, e.last(), now)

@@ -317,7 +317,7 @@ func (b *Box) loadDone(ld *loaded) {
 	for _, d := range ld.done {
 		b.usage.ops.Add(-int64(d.ops))
 		b.usage.bytes.Add(-d.bytes)
-		b.told.tell(d.id, d.outs)
+		b.told.tell(d.id, d.outs, true)
 	}
 }
 
@@ -349,6 +349,7 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func()) 
 			}
 			crashpoint.Hit(crashpoint.OutboxAckAfter)
 			b.w.lanes.stored(e.session, e.id)
+			b.told.stored(e.id)
 			b.usage.ops.Add(-int64(len(e.body.ops)))
 			b.usage.bytes.Add(-int64(e.bytes))
 			then()

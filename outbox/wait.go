@@ -15,49 +15,86 @@ import (
 type notices struct {
 	mu      sync.Mutex
 	waiting map[string][]chan []ledger.Outcome
-	any     chan struct{} // closed and replaced when something finishes
+	flying  map[string]struct{}         // this process's sender will tell of these
+	arrived map[string][]ledger.Outcome // told, and not stored yet
+	any     chan struct{}               // closed and replaced when something finishes
 }
 
-// add registers a waiter for a batch.
-func (n *notices) add(batch string) (ch chan []ledger.Outcome, remove func()) {
-	ch = make(chan []ledger.Outcome, 1)
+// add registers a waiter for a batch, unless its outcomes have arrived: then it
+// gives them. soon says that this process will hear first.
+func (n *notices) add(batch string) (outs []ledger.Outcome, ch chan []ledger.Outcome, soon bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if outs := n.arrived[batch]; outs != nil {
+		return outs, nil, true
+	}
+	ch = make(chan []ledger.Outcome, 1)
 	if n.waiting == nil {
 		n.waiting = make(map[string][]chan []ledger.Outcome)
 	}
 	n.waiting[batch] = append(n.waiting[batch], ch)
-	return ch, func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		for i, c := range n.waiting[batch] {
-			if c == ch {
-				n.waiting[batch] = append(n.waiting[batch][:i], n.waiting[batch][i+1:]...)
-				break
-			}
+	_, soon = n.flying[batch]
+	return nil, ch, soon
+}
+
+func (n *notices) remove(batch string, ch chan []ledger.Outcome) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, c := range n.waiting[batch] {
+		if c == ch {
+			n.waiting[batch] = append(n.waiting[batch][:i], n.waiting[batch][i+1:]...)
+			break
 		}
-		if len(n.waiting[batch]) == 0 {
-			delete(n.waiting, batch)
-		}
+	}
+	if len(n.waiting[batch]) == 0 {
+		delete(n.waiting, batch)
 	}
 }
 
 // tell gives a batch's outcomes to those who wait; nil makes them look in the
-// database.
-func (n *notices) tell(batch string, outs []ledger.Outcome) {
+// database. stored says that they are there already.
+func (n *notices) tell(batch string, outs []ledger.Outcome, stored bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, ch := range n.waiting[batch] {
-		select {
-		case ch <- outs:
-		default: // told already
+	if !stored {
+		if n.arrived == nil {
+			n.arrived = make(map[string][]ledger.Outcome)
 		}
+		n.arrived[batch] = outs
+	}
+	delete(n.flying, batch)
+	for _, ch := range n.waiting[batch] {
+		ch <- outs // has room for one, and is told once
 	}
 	delete(n.waiting, batch)
 	if n.any != nil {
 		close(n.any)
 		n.any = nil
 	}
+}
+
+// sent says that a batch is with this process's sender.
+func (n *notices) sent(batch string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.flying == nil {
+		n.flying = make(map[string]struct{})
+	}
+	n.flying[batch] = struct{}{}
+}
+
+// grounded says that this process no longer sends.
+func (n *notices) grounded() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.flying = nil
+}
+
+// stored says that a batch's outcomes can be found in the database.
+func (n *notices) stored(batch string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.arrived, batch)
 }
 
 // next is closed when the next batch finishes in this process.
@@ -87,31 +124,40 @@ func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) 
 		return nil, err
 	}
 	defer leave()
-	ctx, cancel := b.during(ctx)
-	defer cancel()
-	ch, remove := b.told.add(batch)
-	defer func() { remove() }()
 	pause := pollFirst
 	for {
-		outs, finished, err := b.outcomes(ctx, batch)
-		if err != nil || finished {
+		outs, ch, soon := b.told.add(batch)
+		if outs != nil {
+			return append([]ledger.Outcome(nil), outs...), nil
+		}
+		outs, again, err := b.waitOnce(ctx, batch, ch, soon, pause)
+		b.told.remove(batch, ch)
+		if !again {
 			return outs, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case outs := <-ch:
-			timer.Stop()
-			if outs != nil {
-				return append([]ledger.Outcome(nil), outs...), nil
-			}
-			remove()
-			ch, remove = b.told.add(batch)
-		case <-timer.C:
-			pause = min(2*pause, pollMost)
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, canceled(ctx.Err())
+		pause = min(2*pause, pollMost)
+	}
+}
+
+// waitOnce looks, unless this process will hear first, and then waits for a
+// word or a moment. again: there is no answer yet.
+func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outcome, soon bool, pause time.Duration) (outs []ledger.Outcome, again bool, err error) {
+	if !soon || pause != pollFirst {
+		if outs, finished, err := b.outcomes(ctx, batch); err != nil || finished {
+			return outs, false, err
 		}
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case outs := <-ch:
+		return append([]ledger.Outcome(nil), outs...), outs == nil, nil
+	case <-timer.C:
+		return nil, true, nil
+	case <-ctx.Done():
+		return nil, false, canceled(ctx.Err())
+	case <-b.life.Done():
+		return nil, false, errClosed
 	}
 }
 

@@ -1,0 +1,179 @@
+package outbox
+
+// Rows come back as they went in, and damaged ones fail instead of misleading.
+
+import (
+	"bytes"
+	"encoding/hex"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+func drawBody(t *rapid.T, batch string) *body {
+	text := rapid.StringN(0, 12, 40)
+	id := rapid.Custom(func(t *rapid.T) string { return OpID(batch, rapid.IntRange(0, 9).Draw(t, "i")) })
+	ref := rapid.Custom(func(t *rapid.T) *ledger.Ref {
+		return &ledger.Ref{Op: id.Draw(t, "op"), Path: text.Draw(t, "path")}
+	})
+	b := &body{atomic: rapid.Bool().Draw(t, "atomic")}
+	for i := range rapid.IntRange(1, 5).Draw(t, "ops") {
+		op := opRow{id: OpID(batch, i), method: "m" + text.Draw(t, "method")}
+		if rapid.Bool().Draw(t, "own id") {
+			op.id = NewBatchID()
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "args") {
+			a := ledger.Arg{Name: text.Draw(t, "name")}
+			if rapid.Bool().Draw(t, "by ref") {
+				a.Ref = ref.Draw(t, "ref")
+			} else {
+				a.JSON = append([]byte{}, rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "json")...)
+			}
+			op.args = append(op.args, a)
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "deps") {
+			op.deps = append(op.deps, id.Draw(t, "dep"))
+		}
+		switch rapid.IntRange(0, 2).Draw(t, "expected") {
+		case 1:
+			op.expected = ledger.Expect{Set: true, Cursor: rapid.Uint64().Draw(t, "cursor")}
+		case 2:
+			op.expected = ledger.Expect{Set: true, Ref: ref.Draw(t, "cursor ref")}
+		}
+		if rapid.Bool().Draw(t, "retries") {
+			op.retries = id.Draw(t, "old")
+		}
+		if rapid.Bool().Draw(t, "decided") {
+			o := drawOutcome(t, op.id)
+			op.verdict = &o
+		}
+		op.void, op.dropAsked = rapid.Bool().Draw(t, "void"), rapid.Bool().Draw(t, "drop")
+		b.ops = append(b.ops, op)
+	}
+	return b
+}
+
+func drawOutcome(t *rapid.T, id string) ledger.Outcome {
+	text := rapid.StringN(0, 12, 40)
+	o := ledger.Outcome{OpID: id, Status: ledger.Status(rapid.IntRange(0, 7).Draw(t, "status")), Reason: fault.Code(rapid.Uint16().Draw(t, "reason")),
+		Message: text.Draw(t, "message"), Cursor: rapid.Uint64().Draw(t, "at cursor"), Cause: text.Draw(t, "cause"), At: rapid.Uint64().Draw(t, "at")}
+	if rapid.Bool().Draw(t, "result") {
+		o.Result = []byte(`{"cursor":` + text.Draw(t, "r") + "}")
+	}
+	return o
+}
+
+func TestRowsComeBack(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		batch := NewBatchID()
+		b := drawBody(t, batch)
+		got, err := decodeBody(batch, b.encode(batch))
+		if err != nil || !reflect.DeepEqual(got, b) {
+			t.Fatalf("%v\n got %+v\nwant %+v", err, got, b)
+		}
+		var outs []ledger.Outcome
+		for i := range b.ops {
+			outs = append(outs, drawOutcome(t, b.ops[i].id))
+		}
+		again, err := decodeOutcomes(encodeOutcomes(outs, b.ops), b.ops)
+		if err != nil || !reflect.DeepEqual(again, outs) {
+			t.Fatalf("%v\n got %+v\nwant %+v", err, again, outs)
+		}
+		slim := body{atomic: b.atomic, slim: true, ops: b.ops}
+		got, err = decodeBody(batch, slim.encode(batch))
+		if err != nil || !got.slim || len(got.ops) != len(b.ops) || got.ops[0].id != b.ops[0].id || got.ops[0].method != b.ops[0].method || got.ops[0].args != nil {
+			t.Fatalf("slim: %v, %+v", err, got)
+		}
+	})
+}
+
+// TestRowFormatStays pins the form: a later version must read it.
+func TestRowFormatStays(t *testing.T) {
+	t.Parallel()
+	const batch = "01M7XHJRC423DKMC0KKDH30000"
+	b := &body{atomic: true, ops: []opRow{
+		{id: OpID(batch, 0), method: "put", args: []ledger.Arg{{Name: "key", JSON: []byte(`"k"`)}, {Name: "v", Ref: &ledger.Ref{Op: OpID(batch, 7), Path: "a.b"}}},
+			deps: []string{OpID(batch, 8)}, expected: ledger.Expect{Set: true, Cursor: 300}},
+		{id: "01M7XHJRC423DKMC0KKDH3ZZZZ", method: "void", void: true, retries: OpID(batch, 9),
+			verdict: &ledger.Outcome{OpID: "01M7XHJRC423DKMC0KKDH3ZZZZ", Status: ledger.Rejected, Reason: fault.TooLarge, Message: "m"}},
+	}}
+	data := b.encode(batch)
+	got, err := decodeBody(batch, data)
+	if err != nil || !reflect.DeepEqual(got, b) {
+		t.Fatalf("%v, %+v", err, got)
+	}
+	if h := hex.EncodeToString(data); h != pinnedRow {
+		t.Fatalf("the form of rows has changed: raise codecVersion and keep reading the old one\n got %s\nwant %s", h, pinnedRow)
+	}
+}
+
+const pinnedRow = "0101022103707574ac02011a30314d3758484a5243343233444b4d43304b4b4448333030303902036b65790003226b220176011a30314d3758484a52" +
+	"43343233444b4d43304b4b4448333030303803612e62161a30314d3758484a5243343233444b4d43304b4b4448335a5a5a5a04766f69641a30314d37" +
+	"58484a5243343233444b4d43304b4b444833303030410540016d000000000000"
+
+// FuzzRecover reads rows that anything may have happened to: never a panic,
+// and what is read is written the same again.
+func FuzzRecover(f *testing.F) {
+	batch := NewBatchID()
+	for _, b := range []*body{
+		{ops: []opRow{{id: OpID(batch, 0), method: "put", args: []ledger.Arg{{Name: "a", JSON: []byte("1")}}}}},
+		{atomic: true, slim: true, ops: []opRow{{id: OpID(batch, 0), method: "put"}, {id: NewBatchID(), method: "put"}}},
+		{ops: []opRow{{id: OpID(batch, 0), method: "m", void: true, verdict: &ledger.Outcome{Status: ledger.Skipped, Result: []byte("{}")},
+			deps: []string{"x"}, expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: "o", Path: "p"}}, args: []ledger.Arg{{Name: "a", Ref: &ledger.Ref{Op: "o"}}}}}},
+	} {
+		f.Add(true, b.encode(batch), encodeOutcomes(make([]ledger.Outcome, len(b.ops)), b.ops))
+		f.Add(false, b.encode(""), []byte{codecVersion, 1})
+	}
+	f.Add(true, []byte{codecVersion, 0, 0xff, 0xff, 0xff, 0xff, 0x0f}, []byte{codecVersion, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, derived bool, data, outcomes []byte) {
+		id := ""
+		if derived {
+			id = batch
+		}
+		b, err := decodeBody(id, data)
+		if err != nil {
+			return
+		}
+		again, err := decodeBody(id, b.encode(id))
+		if err != nil || !bytes.Equal(b.encode(id), again.encode(id)) {
+			t.Fatalf("not the same again: %v", err)
+		}
+		if outs, err := decodeOutcomes(outcomes, b.ops); err == nil {
+			if _, err := decodeOutcomes(encodeOutcomes(outs, b.ops), b.ops); err != nil {
+				t.Fatal(err)
+			}
+			b.count(outs)
+		}
+		b.outcomes(nil)
+		b.cascade()
+		wire(&entry{id: id, session: "s", first: 1, n: b.travelling(), body: b})
+	})
+}
+
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	last := ""
+	for range 10_000 {
+		id := NewBatchID()
+		if id <= last || !isULID(id) || !derives(id) {
+			t.Fatalf("%s after %s", id, last)
+		}
+		last = id
+	}
+	for _, i := range []int{0, 1, 999, 1<<opBits - 2} {
+		op := OpID(last, i)
+		if !isULID(op) || batchOf(op) != last || !isDerived(last, i, op) || op <= last {
+			t.Errorf("op %d: %s", i, op)
+		}
+	}
+	for name, op := range map[string]string{"beyond": OpID(last, 1<<opBits-1), "negative": OpID(last, -1), "of another": OpID("x", 0)} {
+		if !isULID(op) || batchOf(op) == last {
+			t.Errorf("%s: %s", name, op)
+		}
+	}
+}

@@ -1,0 +1,303 @@
+package outbox
+
+// Databases in trouble: full, read-only, damaged, locked, unsafe, away.
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "sqlite")
+	b := p.open(t, quick())
+	srv := newFakeServer()
+	session := withSession(t, b)
+	run(t, b, srv)
+	wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
+	ctx := limited(t)
+	limit := func(pages string) {
+		t.Helper()
+		db := b.db.(*sqliteDB)
+		done := make(chan struct{})
+		b.w.submit(&job{run: func(context.Context, querier) error {
+			_, err := db.writer.ExecContext(ctx, "PRAGMA max_page_count = "+pages)
+			return err
+		}, done: func(err error, _ bool) {
+			if err != nil {
+				t.Error(err)
+			}
+			close(done)
+		}})
+		<-done
+	}
+	limit("1") // becomes what there is: SQLite answers as it does when the disk is full
+	large := put(`"` + strings.Repeat("x", 100_000) + `"`)
+	if _, err := b.Commit(ctx, Batch{Session: session, Ops: []Op{large, large}}); !errors.Is(err, fault.DiskFull) {
+		t.Fatalf("full: %v", err)
+	}
+	st, err := b.Status(ctx)
+	if err != nil || st.Unfinished() != 0 || len(srv.log(session)) != 1 {
+		t.Fatalf("something was kept: %+v, %v", st, err)
+	}
+	limit("1000000")
+	if o := wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{large}}))[0]; o.Cursor != 2 {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestFileModeAndTrouble(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "sqlite")
+	b := p.open(t, quick())
+	withSession(t, b)
+	for _, name := range []string{p.at, p.at + "-wal"} {
+		info, err := os.Stat(name)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+	}
+	if err := os.Chmod(p.at, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.open(t, quick())
+	if info, _ := os.Stat(p.at); info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v", info.Mode())
+	}
+	for name, path := range map[string]string{"no folder": t.TempDir() + "/no/such/box.db", "a folder": t.TempDir()} {
+		_, err := OpenSQLite(limited(t), path, quick())
+		if err == nil || strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	garbage := t.TempDir() + "/garbage.db"
+	if err := os.WriteFile(garbage, []byte(strings.Repeat("this is no database ", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenSQLite(limited(t), garbage, quick()); !errors.Is(err, fault.Internal) {
+		t.Errorf("garbage: %v", err)
+	}
+}
+
+// TestDamagedRows has rows that cannot be read: one without a seq is set aside,
+// one with a seq stops its stream and no other.
+func TestDamagedRows(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		ctx := limited(t)
+		one, two := withSession(t, b), withSession(t, b)
+		x := commit(t, b, Batch{Session: one, Ops: []Op{put("1")}})
+		y := commit(t, b, Batch{Session: one, Ops: []Op{put("2")}})
+		damage := func(set, batch string) {
+			t.Helper()
+			err := b.w.do(ctx, func(ctx context.Context, q querier) error {
+				n, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET body = $1"+set+" WHERE batch = $2", []byte("junk"), batch)
+				if n != 1 {
+					t.Errorf("%d rows damaged", n)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		damage("", x.Batch)
+		stop := run(t, b, srv)
+		wait(t, b, y)
+		if _, err := b.Wait(ctx, x.Batch); !errors.Is(err, fault.Internal) {
+			t.Errorf("the damaged one: %v", err)
+		}
+		if err := b.Drain(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		z := commit(t, b, Batch{Session: one, Ops: []Op{put("3")}})
+		damage(", first_seq = 2, state = 1", z.Batch)
+		run(t, b, srv)
+		wait(t, b, commit(t, b, Batch{Session: two, Ops: []Op{put("4")}}))
+		if err := b.Drain(ctx, nil); !errors.Is(err, fault.Internal) {
+			t.Errorf("drain: %v", err)
+		}
+		if rows, err := b.List(ctx, Filter{States: []State{Failed}}); err != nil || len(rows) == 0 {
+			t.Errorf("%v, %v", rows, err)
+		}
+	})
+}
+
+func TestSecretsAreNowhereElse(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		session := newSession()
+		ref := testRef(t, b, session, RefMeta{Role: SessionOwner})
+		run(t, b, srv)
+		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
+		secret := ref.Secret.RevealText()
+		err := b.db.read(limited(t), func(q querier) error {
+			for _, table := range []string{"mooring_outbox_batch", "mooring_outbox_op", "mooring_outbox_retry", "mooring_outbox_stream"} {
+				columns := map[bool]string{true: "CAST(x AS TEXT)", false: "*"}[p.kind == "postgres"]
+				err := q.query(limited(t), "SELECT "+columns+" FROM "+table+" x", nil, func(scan scanner) error {
+					dest := make([]any, map[string]int{"mooring_outbox_batch": 20, "mooring_outbox_op": 3, "mooring_outbox_retry": 3, "mooring_outbox_stream": 7}[table])
+					if p.kind == "postgres" {
+						dest = dest[:1]
+					}
+					for i := range dest {
+						dest[i] = new(sql.RawBytes)
+						if p.kind == "postgres" {
+							dest[i] = new(string)
+						}
+					}
+					if err := scan(dest...); err != nil {
+						return err
+					}
+					for _, d := range dest {
+						switch v := d.(type) {
+						case *sql.RawBytes:
+							if strings.Contains(string(*v), secret) {
+								t.Errorf("a secret in %s", table)
+							}
+						case *string:
+							if strings.Contains(*v, secret) {
+								t.Errorf("a secret in %s", table)
+							}
+						}
+					}
+					return nil
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Commit(limited(t), Batch{Session: session, Via: ref.Text(), Ops: []Op{put("1")}}); err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("a ref's text where an id belongs: %v", err)
+		}
+	})
+}
+
+func TestClosed(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		waited := make(chan error, 2)
+		go func() { _, err := b.Wait(context.Background(), x.Batch); waited <- err }()
+		go func() { waited <- b.Drain(context.Background(), nil) }()
+		run(t, b, newFakeServerDown())
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := <-waited; !errors.Is(err, fault.Canceled) {
+				t.Errorf("waiting: %v", err)
+			}
+		}
+		if _, err := b.Commit(limited(t), Batch{Session: session, Ops: []Op{put("1")}}); !errors.Is(err, fault.Canceled) {
+			t.Errorf("commit: %v", err)
+		}
+		if _, err := b.Status(limited(t)); !errors.Is(err, fault.Canceled) {
+			t.Errorf("status: %v", err)
+		}
+		if err := b.Run(limited(t), newFakeServer()); !errors.Is(err, fault.Canceled) {
+			t.Errorf("run: %v", err)
+		}
+		if err := b.PutRef(limited(t), testAddress.New(session), RefMeta{}); !errors.Is(err, fault.Canceled) {
+			t.Errorf("put ref: %v", err)
+		}
+		if err := b.Close(); err != nil {
+			t.Errorf("closed again: %v", err)
+		}
+	})
+}
+
+func newFakeServerDown() *fakeServer {
+	s := newFakeServer()
+	s.setDown(errors.New("nobody listens"))
+	return s
+}
+
+func TestPostgresTrouble(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "postgres")
+	cfg, err := pgxpool.ParseConfig(p.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := NewPostgres(limited(t), pool, "x", quick()); !errors.Is(err, fault.UnsafeStore) {
+		t.Errorf("unsafe: %v", err)
+	}
+	allowed := quick()
+	allowed.AllowUnsafe = true
+	b, err := NewPostgres(limited(t), pool, "x", allowed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	_, err = OpenPostgres(limited(t), "postgres://u:geheim@127.0.0.1:1/none?connect_timeout=1", "x", quick())
+	if !errors.Is(err, fault.Unavailable) || strings.Contains(err.Error(), "geheim") {
+		t.Errorf("away: %v", err)
+	}
+	for code, want := range map[string]error{"53100": fault.DiskFull, "23505": errUnique, "57P01": fault.Unavailable, "08006": fault.Unavailable} {
+		if err := postgresFailure(&pgconn.PgError{Code: code}); !errors.Is(err, want) {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}
+
+// TestPostgresComesBack cuts every connection of a running outbox.
+func TestPostgresComesBack(t *testing.T) {
+	t.Parallel()
+	b, _, p := pgBox(t, quick())
+	admin, err := pgxpool.New(context.Background(), p.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	srv := newFakeServer()
+	session := withSession(t, b)
+	run(t, b, srv)
+	var tickets []Ticket
+	seen := make(map[string]bool)
+	for i := range 30 {
+		if i%10 == 5 {
+			if _, err := admin.Exec(limited(t), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		batch := Batch{ID: NewBatchID(), Session: session, Ops: []Op{put("1")}}
+		eventually(t, "it commits again", func() bool {
+			ticket, err := b.Commit(limited(t), batch)
+			if err == nil && !seen[ticket.Batch] {
+				seen[ticket.Batch] = true
+				tickets = append(tickets, ticket)
+			}
+			return err == nil
+		})
+	}
+	for _, ticket := range tickets {
+		wait(t, b, ticket)
+	}
+	checkLog(t, srv.log(session), tickets)
+}
