@@ -39,7 +39,6 @@ type subscription struct {
 	checked  bool   // auth was found alive, at gen, and nothing has put that in doubt
 	gen      uint64 // the session's AuthGen at that look
 	expires  int64  // of the ref; 0 never
-	from     uint64 // the first cursor the ref may see
 
 	takes    int  // raised when deliveries that are on their way are void
 	queued   bool // in its topic's ready list

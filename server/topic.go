@@ -39,7 +39,6 @@ type topic struct {
 	subs    map[*subscription]struct{}
 	ready   []*subscription // have something to do, in the order in which they came
 	running bool            // a runner is at work
-	dropped bool            // out of the hub: a new subscription needs a new topic
 	failed  int             // reads in a row that failed
 	ending  *fault.Error    // everyone is to be told this, and to go
 
