@@ -42,11 +42,15 @@ type Statement struct {
 // Forms are a statement's texts in a dialect. The arguments of Many are, on
 // Postgres, one array for each of the list's columns, then the single values;
 // on SQLite the list as JSON, then the single values. Those of One are the one
-// row's values, then the single ones. Where SQLite has no Many, One is run for
-// each row.
+// row's values, then the single ones. Where SQLite has no Many it has Bulk, for
+// BulkRows rows one after the other, and One for what is left.
 type Forms struct {
-	Many, One string
+	Many, One, Bulk string
 }
+
+// BulkRows is how many rows go into one INSERT on SQLite: enough for its share
+// of the fixed cost to be small.
+const BulkRows = 16
 
 // types are the columns' types in Postgres.
 var types = map[Column]string{Text: "text", Int: "bigint", Bytes: "bytea"}
@@ -65,7 +69,9 @@ func statement(columns, text string) *Statement {
 		return s
 	}
 	s.Postgres.Many = render(text, postgresMarks(s.unnest, len(columns)))
-	if !strings.Contains(text, "{values}") { // bytes cannot stand in JSON
+	if strings.Contains(text, "{values}") { // bytes cannot stand in JSON
+		s.SQLite.Bulk = render(text, sqliteMarks(s.bulk, 0))
+	} else {
 		s.SQLite.Many = render(text, sqliteMarks(s.jsonEach, 1))
 	}
 	return s
@@ -98,6 +104,12 @@ func (s *Statement) unnest(mark string) string {
 		return fmt.Sprintf("unnest(%s) AS w(%s)", strings.Join(args, ", "), strings.Join(names, ", "))
 	}
 	return fmt.Sprintf("SELECT * FROM unnest(%s)", strings.Join(args, ", "))
+}
+
+// bulk is a list of BulkRows rows.
+func (s *Statement) bulk(string) string {
+	row := "(" + strings.Repeat("?, ", len(s.Columns)-1) + "?)"
+	return "VALUES " + strings.Repeat(row+", ", BulkRows-1) + row
 }
 
 // jsonEach is a list as a JSON array of arrays.

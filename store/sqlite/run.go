@@ -119,12 +119,7 @@ func (r *runner) statement(ctx context.Context, s *store.Statement, list [][]any
 	case len(list) == 1:
 		args = append(slices.Clone(list[0]), args...)
 	case len(s.Columns) > 0 && s.SQLite.Many == "":
-		for _, row := range list {
-			if err := r.run(ctx, text, row, each); err != nil {
-				return err
-			}
-		}
-		return nil
+		return r.insert(ctx, s, list)
 	case len(s.Columns) > 0:
 		values, err := json.Marshal(list)
 		if err != nil {
@@ -133,6 +128,26 @@ func (r *runner) statement(ctx context.Context, s *store.Statement, list [][]any
 		text, args = s.SQLite.Many, append([]any{string(values)}, args...)
 	}
 	return r.run(ctx, text, args, each)
+}
+
+// insert runs an INSERT for many rows at once, as far as that goes.
+func (r *runner) insert(ctx context.Context, s *store.Statement, list [][]any) error {
+	var args []any
+	for ; len(list) >= store.BulkRows; list = list[store.BulkRows:] {
+		args = args[:0]
+		for _, row := range list[:store.BulkRows] {
+			args = append(args, row...)
+		}
+		if err := r.run(ctx, s.SQLite.Bulk, args, nil); err != nil {
+			return err
+		}
+	}
+	for _, row := range list {
+		if err := r.run(ctx, s.SQLite.One, row, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // run runs one statement.
