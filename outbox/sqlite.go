@@ -169,13 +169,12 @@ func (d *sqliteDB) lockRows() string                                { return "" 
 func (d *sqliteDB) alone(int64) (release func(), held, known bool)  { return lockFile(d.mark) }
 
 // watch asks SQLite whether the file has changed, which costs next to nothing.
+// It asks on the writer's connection: there, what this Box has committed itself
+// is no change.
 func (d *sqliteDB) watch(ctx context.Context, _ string, changed func()) {
 	tick := time.NewTicker(d.poll)
 	defer tick.Stop()
-	conn, err := d.pool.Conn(ctx)
-	if err == nil {
-		defer func() { _ = conn.Close() }()
-	}
+	steady := context.WithoutCancel(ctx) // an interrupt would hit the writer's statement
 	last := int64(-1)
 	for {
 		select {
@@ -184,9 +183,7 @@ func (d *sqliteDB) watch(ctx context.Context, _ string, changed func()) {
 		case <-tick.C:
 		}
 		version := last + 1 // if in doubt, look
-		if err == nil {
-			_ = conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version)
-		}
+		_ = d.writer.QueryRowContext(steady, "PRAGMA data_version").Scan(&version)
 		if version != last {
 			last = version
 			changed()
