@@ -42,8 +42,9 @@ type Statement struct {
 // Forms are a statement's texts in a dialect. The arguments of Many are, on
 // Postgres, one array for each of the list's columns, then the single values;
 // on SQLite the list as JSON, then the single values. Those of One are the one
-// row's values, then the single ones. Where SQLite has no Many it has Bulk, for
-// BulkRows rows one after the other, and One for what is left.
+// row's values, then the single ones. Where SQLite has no Many, an INSERT has
+// Bulk, for BulkRows rows one after the other, and One is for what is left; else
+// One is run for each row.
 type Forms struct {
 	Many, One, Bulk string
 }

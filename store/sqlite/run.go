@@ -130,10 +130,11 @@ func (r *runner) statement(ctx context.Context, s *store.Statement, list [][]any
 	return r.run(ctx, text, args, each)
 }
 
-// insert runs an INSERT for many rows at once, as far as that goes.
+// insert runs a statement row by row; an INSERT for many rows at once, as far
+// as that goes.
 func (r *runner) insert(ctx context.Context, s *store.Statement, list [][]any) error {
 	var args []any
-	for ; len(list) >= store.BulkRows; list = list[store.BulkRows:] {
+	for ; s.SQLite.Bulk != "" && len(list) >= store.BulkRows; list = list[store.BulkRows:] {
 		args = args[:0]
 		for _, row := range list[:store.BulkRows] {
 			args = append(args, row...)

@@ -135,6 +135,22 @@ func testReplace(t *testing.T, fresh Fresh) {
 	own.TextLen, own.Grown = 12, 3
 	rows = f.load(&session.Want{Sessions: []string{id}, Entries: map[string][]string{id: {own.Key}}})
 	same(f, "grown entry", rows.Entries[id][own.Key], own)
+
+	// Many parts at once.
+	const many = 50
+	var parts, grown []*session.Entry
+	for i := range many {
+		key := fmt.Sprintf("part/m/p%02d", i)
+		parts = append(parts, &session.Entry{Session: id, Key: key, Cursor: 2, Payload: []byte(`{}`)})
+		grown = append(grown, &session.Entry{Session: id, Key: key, TextLen: uint64(i), Grown: uint64(i + 3)})
+	}
+	f.save(&session.Changes{Entries: parts}, id)
+	f.save(&session.Changes{Grown: grown}, id)
+	rows = f.load(&session.Want{Sessions: []string{id}, Prefixes: map[string][]string{id: {"part/m/p"}}})
+	for i, p := range parts {
+		p.TextLen, p.Grown = grown[i].TextLen, grown[i].Grown
+		same(f, "one of many grown entries", rows.Entries[id][p.Key], p)
+	}
 }
 
 // testAbsent: a session that is locked without being there gets a row.
