@@ -242,9 +242,20 @@ func (c *committer) run(group []*work) {
 		return
 	}
 	c.log.Warn("a group failed and is tried one by one", "submissions", len(live), "error", err)
-	for _, w := range live {
-		if err := c.transact([]*work{w}); err != nil {
-			c.refuse(toFault(c.log, err, "commit"), w)
+	late := 0 // of those tried one by one, took too long
+	for i, w := range live {
+		err := c.transact([]*work{w})
+		if err == nil {
+			continue
+		}
+		c.refuse(toFault(c.log, err, "commit"), w)
+		if errors.Is(err, context.DeadlineExceeded) {
+			late++
+		}
+		// One may be slow by itself; when a second is, it is the database.
+		if away(err) || late > 1 {
+			c.refuse(toFault(c.log, err, "commit"), live[i+1:]...)
+			return
 		}
 	}
 }
@@ -264,7 +275,7 @@ func away(err error) bool {
 	case fault.Unavailable, fault.DiskFull:
 		return true
 	}
-	return errors.Is(err, context.DeadlineExceeded)
+	return false
 }
 
 // transact runs one transaction; if it commits, it is answered and published.

@@ -117,15 +117,18 @@ func (s *spoiled) Update(ctx context.Context, fn func(session.Tx) error) error {
 // poisoned fails when it is to save an event with a certain text.
 type poisoned struct {
 	session.Tx
-	text   string
-	panics bool
+	text string
+	how  string
 }
 
 func (p poisoned) Save(ctx context.Context, c *session.Changes) error {
 	for _, e := range c.Events {
 		if strings.Contains(string(e.Payload), p.text) {
-			if p.panics {
+			switch p.how {
+			case "panics":
 				panic("poisoned")
+			case "takes too long":
+				return fmt.Errorf("save: %w", context.DeadlineExceeded)
 			}
 			return errors.New("a statement failed that never does")
 		}
@@ -135,8 +138,8 @@ func (p poisoned) Save(ctx context.Context, c *session.Changes) error {
 
 func TestFailingGroupIsTriedOneByOne(t *testing.T) {
 	t.Parallel()
-	for _, panics := range []bool{false, true} {
-		t.Run(fmt.Sprintf("panics=%v", panics), func(t *testing.T) {
+	for how, want := range map[string]fault.Code{"fails": fault.Internal, "panics": fault.Internal, "takes too long": fault.Unavailable} {
+		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			st := &spoiled{Store: sqliteStore(t)}
 			r := start(t, st, func(c *Config) { c.Transactions = 1 })
@@ -145,7 +148,7 @@ func TestFailingGroupIsTriedOneByOne(t *testing.T) {
 			for range 5 {
 				all = append(all, r.create(p))
 			}
-			poison := func(tx session.Tx) (session.Tx, error) { return poisoned{tx, "poison", panics}, nil }
+			poison := func(tx session.Tx) (session.Tx, error) { return poisoned{tx, "poison", how}, nil }
 			st.spoil.Store(&poison)
 			release := holdWriter(t, st.Store)
 			var flying []*rpc.Promise
@@ -161,7 +164,7 @@ func TestFailingGroupIsTriedOneByOne(t *testing.T) {
 			for i, f := range flying {
 				ack := readReply(t, f)
 				if i == 2 {
-					wantRefusal(t, "the one that fails", ack, fault.Internal, 0)
+					wantRefusal(t, "the one that fails", ack, want, 0)
 					if strings.Contains(ack.refusal.Message, "statement") || strings.Contains(ack.refusal.Message, "poison") {
 						t.Errorf("the refusal tells of our insides: %v", ack.refusal)
 					}
