@@ -47,7 +47,11 @@ type database interface {
 	// watch calls changed, from one goroutine, whenever another process may have
 	// committed something: at once where it can, and by polling. It blocks
 	// until ctx ends.
-	watch(ctx context.Context, outbox string, changed func())
+	//
+	// alive is called with what tells others that this process lives, for gone.
+	watch(ctx context.Context, outbox string, changed func(), alive func(pid int64))
+	// gone says that the holder with that mark is certainly dead.
+	gone(ctx context.Context, q querier, pid int64) (bool, error)
 	// lockRows is the clause that locks what a SELECT reads.
 	lockRows() string
 	// alone tries to get the mark that a living sender holds, so that a dead

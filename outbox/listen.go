@@ -6,6 +6,7 @@ package outbox
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -65,6 +66,7 @@ type listener struct {
 	pool  *pgxpool.Pool
 	stop  context.CancelFunc
 	ended chan struct{}
+	pid   atomic.Int64            // of its backend
 	waits map[*attention]struct{} // guarded by listeners
 }
 
@@ -74,8 +76,10 @@ type attention struct {
 }
 
 // listen calls changed for every notification about outbox, and every poll
-// whether there was one or not, until ctx ends. It does so from one goroutine.
-func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Duration, changed func()) {
+// whether there was one or not, until ctx ends. alive gets the number of the
+// backend that is listened on, whenever it is another one. Both are called from
+// one goroutine.
+func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Duration, changed func(), alive func(pid int64)) {
 	w := &attention{outbox, make(chan struct{}, 1)}
 	listeners.Lock()
 	l := listeners.byPool[pool]
@@ -90,7 +94,9 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 	}
 	l.waits[w] = struct{}{}
 	listeners.Unlock()
+	w.news <- struct{}{} // it may have a connection already
 
+	pid := int64(0)
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -99,6 +105,10 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 		case <-tick.C:
 			changed()
 		case <-w.news:
+			if now := l.pid.Load(); now != pid {
+				pid = now
+				alive(pid)
+			}
 			changed()
 		}
 	}
@@ -142,6 +152,7 @@ func (l *listener) session(ctx context.Context) {
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return
 	}
+	l.pid.Store(int64(conn.PgConn().PID()))
 	l.tell("") // what came before the LISTEN
 	for {
 		n, err := conn.WaitForNotification(ctx)

@@ -213,6 +213,15 @@ func (l *loop) scan() {
 	})
 }
 
+// alive keeps what tells others that this process lives.
+func (l *loop) alive(pid int64) {
+	b := l.box
+	b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(ctx context.Context, q querier) error {
+		q.later(sqlHolderPID, []any{b.t.box, b.me, pid}, nil)
+		return nil
+	}})
+}
+
 // housekeep renews the lease, moves the low mark and sweeps.
 func (l *loop) housekeep() {
 	b := l.box

@@ -173,8 +173,19 @@ func (d *postgresDB) notify(q querier, outbox string) {
 	q.later("SELECT pg_notify('"+channel+"', $1)", []any{outbox}, nil)
 }
 
-func (d *postgresDB) watch(ctx context.Context, outbox string, changed func()) {
-	listen(ctx, d.pool, outbox, d.poll, changed)
+func (d *postgresDB) watch(ctx context.Context, outbox string, changed func(), alive func(pid int64)) {
+	listen(ctx, d.pool, outbox, d.poll, changed, alive)
+}
+
+// gone asks whether the backend that the holder listened on is there. Should it
+// only have lost its connection, it is fenced and waits its turn.
+func (d *postgresDB) gone(ctx context.Context, q querier, pid int64) (gone bool, err error) {
+	if pid == 0 {
+		return false, nil
+	}
+	err = q.query(ctx, "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = $1)", []any{int32(pid)},
+		func(scan scanner) error { return scan(&gone) })
+	return gone, err
 }
 
 func (d *postgresDB) lockRows() string                               { return " FOR UPDATE" }

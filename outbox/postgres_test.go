@@ -225,3 +225,35 @@ func TestOutboxesOfOneDatabase(t *testing.T) {
 	checkLog(t, one.log(session), []Ticket{x})
 	checkLog(t, two.log(session), []Ticket{y})
 }
+
+// TestDeadSenderIsNotWaitedOut kills a sending process whose lease has an hour
+// to go: the next sees that nobody listens any more.
+func TestDeadSenderIsNotWaitedOut(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		kill, _, lines := startChild(t, p, session, neverReached)
+		eventually(t, "it sends and says that it lives", func() bool {
+			var row boxRow
+			err := b.db.read(limited(t), func(q querier) (err error) {
+				row, err = b.t.readBox(limited(t), q, "")
+				return err
+			})
+			return err == nil && row.incarnation == 1 && (row.holderPID != 0 || p.kind == "sqlite") && len(lines()) > 0
+		})
+		kill()
+		committed := lines()
+		srv := newFakeServer()
+		acked, err := b.List(limited(t), Filter{States: []State{Acked}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv.streams[session+b.ID()] = &fakeStreamRow{row: ledger.Stream{Session: session, Outbox: b.ID(), Incarnation: 1,
+			LastSeq: uint64(len(acked)), AckedThrough: uint64(len(acked))}, history: ledger.NewHistory(nil), hash: b.secret.Hash()}
+		run(t, b, srv)
+		if _, err := b.Wait(limited(t), committed[len(committed)-1]); err != nil {
+			st, _ := b.Status(limited(t))
+			t.Fatalf("%v: %+v", err, st)
+		}
+	})
+}

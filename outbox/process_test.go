@@ -188,11 +188,19 @@ const (
 	childSession = "MOORING_OUTBOX_TEST_SESSION"
 )
 
+// neverReached is a crash point that no outbox passes: the child sends, with a
+// lease of an hour, until it is killed from outside.
+const neverReached = crashpoint.ServerCommitBefore
+
 // child commits batches of two and prints each one's id when Commit has
 // returned, for ever; it is to be killed.
 func child(kind string) int {
 	p := place{kind, os.Getenv(childPlace), os.Getenv(childName)}
-	b, err := p.tryOpen(quick())
+	cfg := quick()
+	if os.Getenv(crashpoint.Env) == neverReached {
+		cfg.Lease = time.Hour
+	}
+	b, err := p.tryOpen(cfg)
 	if err != nil {
 		fmt.Println("error", err)
 		return 1

@@ -160,7 +160,7 @@ func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 	b.mu.Unlock()
 
 	l.recover(tk)
-	l.tasks.Go(func() { b.db.watch(l.ctx, b.id, l.scan) })
+	l.tasks.Go(func() { b.db.watch(l.ctx, b.id, l.scan, l.alive) })
 	l.tasks.Go(l.housekeep)
 	l.run()
 

@@ -35,7 +35,13 @@ func (b *Box) acquire(ctx context.Context, freed bool, step int64) (tk *taking, 
 		if err != nil {
 			return err
 		}
-		if row.holder != "" && row.holder != b.me && row.leaseUntil > now && !freed {
+		dead := freed
+		if !dead && row.holder != b.me {
+			if dead, err = b.db.gone(ctx, q, row.holderPID); err != nil {
+				return err
+			}
+		}
+		if row.holder != "" && row.holder != b.me && row.leaseUntil > now && !dead {
 			until = time.Duration(row.leaseUntil-now) * time.Millisecond
 			return nil
 		}

@@ -161,17 +161,18 @@ func (d *sqliteDB) read(ctx context.Context, f func(querier) error) (err error) 
 	return f(&sqliteRead{tx})
 }
 
-func (d *sqliteDB) shareLease(querier, int64)                       {}
-func (d *sqliteDB) takeLease(context.Context, querier, int64) error { return nil }
-func (d *sqliteDB) now(context.Context, querier) (int64, error)     { return d.clock().UnixMilli(), nil }
-func (d *sqliteDB) notify(querier, string)                          {}
-func (d *sqliteDB) lockRows() string                                { return "" }
-func (d *sqliteDB) alone(int64) (release func(), held, known bool)  { return lockFile(d.mark) }
+func (d *sqliteDB) shareLease(querier, int64)                          {}
+func (d *sqliteDB) takeLease(context.Context, querier, int64) error    { return nil }
+func (d *sqliteDB) now(context.Context, querier) (int64, error)        { return d.clock().UnixMilli(), nil }
+func (d *sqliteDB) notify(querier, string)                             {}
+func (d *sqliteDB) gone(context.Context, querier, int64) (bool, error) { return false, nil }
+func (d *sqliteDB) lockRows() string                                   { return "" }
+func (d *sqliteDB) alone(int64) (release func(), held, known bool)     { return lockFile(d.mark) }
 
 // watch asks SQLite whether the file has changed, which costs next to nothing.
 // It asks on the writer's connection: there, what this Box has committed itself
 // is no change.
-func (d *sqliteDB) watch(ctx context.Context, _ string, changed func()) {
+func (d *sqliteDB) watch(ctx context.Context, _ string, changed func(), _ func(int64)) {
 	tick := time.NewTicker(d.poll)
 	defer tick.Stop()
 	steady := context.WithoutCancel(ctx) // an interrupt would hit the writer's statement

@@ -12,6 +12,7 @@ CREATE TABLE mooring_outbox (
     incarnation BIGINT NOT NULL DEFAULT 0,       -- raised by every takeover
     holder      TEXT   COLLATE "C" NOT NULL DEFAULT '', -- who sends; '' nobody
     lease_until BIGINT NOT NULL DEFAULT 0,
+    holder_pid  BIGINT NOT NULL DEFAULT 0,       -- the backend that a living holder listens on; 0 not known
     low         BIGINT NOT NULL DEFAULT 0,       -- rows with a seq and a lower num are finished
     drops       BIGINT NOT NULL DEFAULT 0        -- raised by every drop the sender has to see
 ) WITH (fillfactor = 50);

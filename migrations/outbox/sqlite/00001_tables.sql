@@ -12,6 +12,7 @@ CREATE TABLE mooring_outbox (
     incarnation INTEGER NOT NULL DEFAULT 0, -- raised by every takeover
     holder      TEXT    NOT NULL DEFAULT '',-- who sends; '' nobody
     lease_until INTEGER NOT NULL DEFAULT 0,
+    holder_pid  INTEGER NOT NULL DEFAULT 0, -- of Postgres alone
     low         INTEGER NOT NULL DEFAULT 0, -- rows with a seq and a lower num are finished
     drops       INTEGER NOT NULL DEFAULT 0  -- raised by every drop the sender has to see
 );
