@@ -10,7 +10,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// say sends one message.
+// say sends one message. Like all here it runs with the connection locked.
 func (p *randomPeer) say() {
 	if p.lies && p.rnd.IntN(15) == 0 {
 		p.send(pick(p, []string{
@@ -190,14 +190,11 @@ func (p *randomPeer) send(line string) {
 	if err != nil {
 		p.t.Fatalf("%s: %v", line, err)
 	}
-	c := p.c
-	c.mu.Lock()
-	if c.ended == nil {
+	if c := p.c; c.ended == nil {
 		if err := c.handle(b); err != nil {
 			c.endLocked(abortEnding(err))
 		}
 	}
-	c.unlock()
 }
 
 // trace keeps the model from what the vat says, and checks it.

@@ -35,7 +35,8 @@ func TestRandomPeers(t *testing.T) {
 	}
 }
 
-// randomPeer is a model of a peer's tables, kept from the messages that go both ways.
+// randomPeer is a model of a peer's tables, kept from the messages that go both ways. Its fields are guarded by the
+// connection's lock, since a notification may make the vat say something on a goroutine of its own.
 type randomPeer struct {
 	t    *testing.T
 	rnd  *rand.Rand
@@ -94,34 +95,34 @@ func runRandomPeer(t *testing.T, seed uint64) bool {
 	var promises []*Promise
 	var resolvers []func(*Ref, error)
 	for range *randomSteps {
-		if p.ended {
+		if p.over() {
 			break
 		}
 		switch p.rnd.IntN(12) {
 		case 0:
-			p.log = append(p.log, fmt.Sprintf("r%d = bootstrap", len(refs)))
+			p.note("r%d = bootstrap", len(refs))
 			refs = append(refs, p.c.Bootstrap(ctx))
 		case 1, 2:
 			m := []Method{mEcho, mMake, mKeep, mHold}[p.rnd.IntN(4)]
 			to, arg := p.rnd.IntN(len(refs)), p.rnd.IntN(len(refs)+1)
-			p.log = append(p.log, fmt.Sprintf("call p%d = r%d.%s r%d", len(promises), to, m.Name, arg))
+			p.note("call p%d = r%d.%s r%d", len(promises), to, m.Name, arg)
 			promises = append(promises, refs[to].Call(ctx, m, testSize, fill(1, "", append(refs, nil)[arg])))
 		case 3:
 			if len(promises) > 0 {
 				i := p.rnd.IntN(len(promises))
-				p.log = append(p.log, fmt.Sprintf("r%d = p%d.1", len(refs), i))
+				p.note("r%d = p%d.1", len(refs), i)
 				refs = append(refs, promises[i].Cap(1))
 			}
 		case 4:
 			if i := p.rnd.IntN(len(refs)); i > 0 {
-				p.log = append(p.log, fmt.Sprintf("release r%d", i))
+				p.note("release r%d", i)
 				refs[i].Release()
 				refs = slices.Delete(refs, i, i+1)
 			}
 		case 5:
 			if len(promises) > 0 {
 				i := p.rnd.IntN(len(promises))
-				p.log = append(p.log, fmt.Sprintf("release p%d", i))
+				p.note("release p%d", i)
 				promises[i].Release()
 				promises = slices.Delete(promises, i, i+1)
 			}
@@ -129,30 +130,30 @@ func runRandomPeer(t *testing.T, seed uint64) bool {
 			switch p.rnd.IntN(3) {
 			case 0:
 				r, resolve := NewPromise()
-				p.log = append(p.log, fmt.Sprintf("r%d = promise %d", len(refs), len(resolvers)))
+				p.note("r%d = promise %d", len(refs), len(resolvers))
 				refs, resolvers = append(refs, r), append(resolvers, resolve)
 			case 1:
 				if len(resolvers) > 0 {
 					to, i := safe(), p.rnd.IntN(len(resolvers))
-					p.log = append(p.log, fmt.Sprintf("resolve promise %d to %T", i, to.node))
+					p.note("resolve promise %d to %T", i, to.node)
 					resolvers[i](to, nil)
 					to.Release()
 				}
 			case 2: // a held call is answered
 				to := safe()
-				p.log = append(p.log, fmt.Sprintf("answer a held call with %T", to.node))
+				p.note("answer a held call with %T", to.node)
 				p.answerHeld(boot, own, to)
 				to.Release()
 			}
 		default:
-			p.say()
+			p.locked(p.say)
 		}
 		if p.rnd.IntN(3) > 0 {
 			p.drain()
 		}
 	}
 	p.drain()
-	if !p.ended && !p.lies && p.tame {
+	if !p.over() && !p.lies && p.tame {
 		for _, f := range resolvers {
 			f(nil, errCanceled)
 		}
@@ -182,18 +183,18 @@ func runRandomPeer(t *testing.T, seed uint64) bool {
 	for end := time.Now().Add(testDeadline); !gone(); runtime.Gosched() {
 		if time.Now().After(end) {
 			for _, o := range everything() {
-				p.log = append(p.log, fmt.Sprintf("%s: gone %v, made %d, resolvers %d", o.name, o.isGone(), len(o.made), len(o.resolve)))
+				p.note("%s: gone %v, made %d, resolvers %d", o.name, o.isGone(), len(o.made), len(o.resolve))
 			}
-			p.fail("an object was not released")
+			p.locked(func() { p.fail("an object was not released") })
 			break
 		}
 	}
 	if s := p.c.Stats(); s.Questions+s.Answers+s.Exports+s.Imports+s.Embargoes+s.QueuedCalls != 0 {
-		p.fail("tables are not empty: %+v", s)
+		p.locked(func() { p.fail("tables are not empty: %+v", s) })
 	}
 	for _, o := range everything() {
 		if o.released > 1 {
-			p.fail("object %s was released %d times", o.name, o.released)
+			p.locked(func() { p.fail("object %s was released %d times", o.name, o.released) })
 		}
 	}
 	return !p.bad
@@ -278,37 +279,63 @@ func (p *randomPeer) answerHeld(boot, own *testObject, r *Ref) {
 
 // settle has the peer answer all that is open, until nothing is.
 func (p *randomPeer) settle(boot, own *testObject) {
-	open := func() bool {
-		for _, q := range p.asked {
-			if !q.returned {
-				return true
+	for end := time.Now().Add(testDeadline); p.hasOpen() && time.Now().Before(end); runtime.Gosched() {
+		p.locked(func() {
+			for len(p.toAnswer) > 0 {
+				p.send(fmt.Sprintf("return a=%d results", p.shift(&p.toAnswer)))
 			}
-		}
-		return len(p.toAnswer) > 0
-	}
-	for end := time.Now().Add(testDeadline); open() && !p.ended && time.Now().Before(end); runtime.Gosched() {
-		for len(p.toAnswer) > 0 && !p.ended {
-			p.send(fmt.Sprintf("return a=%d results", p.shift(&p.toAnswer)))
-		}
-		for len(p.embargoes) > 0 && !p.ended {
-			p.sendEmbargo()
-		}
+			for len(p.embargoes) > 0 {
+				p.sendEmbargo()
+			}
+			for _, id := range keys(p.hosted) {
+				if e := p.hosted[id]; e.promise && !e.resolved {
+					e.resolved = true
+					p.send(fmt.Sprintf("resolve p=%d exception failed over", id))
+				}
+			}
+		})
 		for _, o := range slices.Concat([]*testObject{boot, own}, boot.allMade(), own.allMade()) {
 			o.letGo()
 		}
-		for _, id := range keys(p.hosted) {
-			if e := p.hosted[id]; e.promise && !e.resolved {
-				e.resolved = true
-				p.send(fmt.Sprintf("resolve p=%d exception failed over", id))
-			}
-		}
 		p.drain()
 	}
-	for id, q := range p.asked {
-		if !q.returned && !p.ended {
-			p.fail("question %d was never returned", id)
+	p.locked(func() {
+		for id, q := range p.asked {
+			if !q.returned && !p.ended {
+				p.fail("question %d was never returned", id)
+			}
 		}
-	}
+	})
+}
+
+// hasOpen reports whether a question of either side is to be answered.
+func (p *randomPeer) hasOpen() (open bool) {
+	p.locked(func() {
+		for _, q := range p.asked {
+			open = open || !q.returned
+		}
+		open = !p.ended && (open || len(p.toAnswer) > 0)
+	})
+	return open
+}
+
+// locked runs f with the connection's lock held.
+func (p *randomPeer) locked(f func()) {
+	p.c.mu.Lock()
+	defer p.c.unlock()
+	f()
+}
+
+// note writes down what the program does.
+func (p *randomPeer) note(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	p.locked(func() { p.log = append(p.log, line) })
+}
+
+// over reports whether the vat has ended the connection.
+func (p *randomPeer) over() (over bool) {
+	p.locked(func() { over = p.ended })
+	return over
 }
 
 func keys[V any](m map[uint32]V) []uint32 {
