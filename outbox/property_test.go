@@ -6,6 +6,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -65,15 +66,18 @@ func (c *chaos) install(s *fakeServer) {
 
 // modelOp is what the model knows of an op.
 type modelOp struct {
-	id     string
-	status ledger.Status
-	refs   []ledger.Arg // with Ref: what it was committed with
+	id      string
+	method  string
+	args    []ledger.Arg
+	needs   []string // ops it refers to or depends on
+	dropped bool     // somebody tried
 }
 
 type modelBatch struct {
 	ticket  Ticket
 	session string
 	by      int // who committed it
+	atomic  bool
 	ops     []*modelOp
 }
 
@@ -84,61 +88,75 @@ type model struct {
 	batches []*modelBatch
 }
 
-// random makes a batch, and says how its ops have to end.
+// random makes a batch.
 func (m *model) random(c *chaos, session string, by int) (Batch, *modelBatch) {
 	batch := Batch{ID: NewBatchID(), Session: session, Atomic: c.pick(5) == 0}
-	mb := &modelBatch{session: session, by: by}
+	mb := &modelBatch{session: session, by: by, atomic: batch.Atomic}
 	for i := range 1 + c.pick(4) {
 		op := Op{Method: "put"}
+		if c.pick(10) == 0 {
+			op.Method = []string{"reject", "deny"}[c.pick(2)]
+		}
 		if c.pick(12) == 0 {
 			op.ID = NewBatchID() // an id that does not tell its batch
 		}
-		id := op.ID
-		if id == "" {
-			id = OpID(batch.ID, i)
+		mo := &modelOp{id: op.ID, method: op.Method}
+		if mo.id == "" {
+			mo.id = OpID(batch.ID, i)
 		}
-		mo := &modelOp{id: id, status: ledger.Applied}
 		earlier := append(append([]*modelOp(nil), m.all...), mb.ops...)
 		for k := range c.pick(3) {
-			arg := ledger.Arg{Name: fmt.Sprint("a", k), JSON: fmt.Appendf(nil, "[%d,  %q]", c.pick(100), id)}
+			arg := ledger.Arg{Name: fmt.Sprint("a", k), JSON: fmt.Appendf(nil, "[%d,  %q]", c.pick(100), mo.id)}
 			if len(earlier) > 0 && c.pick(2) == 0 {
-				to := earlier[len(earlier)-1-c.pick(min(len(earlier), 8))]
-				arg = ledger.Arg{Name: arg.Name, Ref: &ledger.Ref{Op: to.id, Path: []string{"", "cursor", "args", "args.a0.1"}[c.pick(3)]}}
-				if to.status != ledger.Applied {
-					mo.status = ledger.Skipped
-				}
+				to := earlier[len(earlier)-1-c.pick(min(len(earlier), 8))].id
+				arg = ledger.Arg{Name: arg.Name, Ref: &ledger.Ref{Op: to, Path: []string{"", "cursor", "args"}[c.pick(3)]}}
+				mo.needs = append(mo.needs, to)
 			}
 			op.Args = append(op.Args, arg)
 		}
 		if len(earlier) > 0 && c.pick(8) == 0 {
-			to := earlier[c.pick(len(earlier))]
-			op.DependsOn = []string{to.id}
-			if to.status != ledger.Applied {
-				mo.status = ledger.Skipped
-			}
+			op.DependsOn = []string{earlier[c.pick(len(earlier))].id}
+			mo.needs = append(mo.needs, op.DependsOn...)
 		}
-		if c.pick(10) == 0 {
-			op.Method = []string{"reject", "deny"}[c.pick(2)]
-			if mo.status == ledger.Applied {
-				mo.status = map[string]ledger.Status{"reject": ledger.Rejected, "deny": ledger.Denied}[op.Method]
-			}
-		}
-		mo.refs = op.Args
+		mo.args = op.Args
 		batch.Ops = append(batch.Ops, op)
 		mb.ops = append(mb.ops, mo)
 	}
-	if batch.Atomic {
-		aborted := false
-		for _, o := range mb.ops {
-			aborted = aborted || o.status != ledger.Applied
+	return batch, mb
+}
+
+// expect says how the batch's ops had to end, given how all others did.
+// Dropping may have come too late or not, which got tells.
+func (mb *modelBatch) expect(got []ledger.Outcome, others map[string]ledger.Outcome) []ledger.Status {
+	want := make([]ledger.Status, len(mb.ops))
+	inside := make(map[string]ledger.Status)
+	aborted := false
+	for i, o := range mb.ops {
+		want[i] = map[string]ledger.Status{"put": ledger.Applied, "reject": ledger.Rejected, "deny": ledger.Denied}[o.method]
+		for _, id := range o.needs {
+			status, in := inside[id]
+			if !in {
+				status = others[id].Status
+			}
+			if status != ledger.Applied {
+				want[i] = ledger.Skipped
+			}
 		}
-		for _, o := range mb.ops {
-			if aborted && len(mb.ops) > 1 || aborted {
-				o.status = ledger.BatchAborted
+		if o.dropped && got[i].Status == ledger.Voided || o.dropped && mb.atomic && got[i].Status == ledger.BatchAborted {
+			want[i] = ledger.Voided
+		}
+		inside[o.id] = want[i]
+		aborted = aborted || want[i] != ledger.Applied
+	}
+	if mb.atomic && aborted {
+		for i := range want {
+			// One alone may be told by itself, or as its batch.
+			if len(want) > 1 || got[i].Status == ledger.BatchAborted {
+				want[i] = ledger.BatchAborted
 			}
 		}
 	}
-	return batch, mb
+	return want
 }
 
 func (m *model) keep(mb *modelBatch) {
@@ -157,12 +175,11 @@ func (m *model) check(t *rapid.T, b *Box, srv *fakeServer, sessions []string) {
 		if err != nil {
 			t.Fatalf("wait for %s: %v", mb.ticket.Batch, err)
 		}
+		want := mb.expect(outs, outcome)
 		for i, o := range outs {
-			want := mb.ops[i]
 			outcome[o.OpID] = o
-			single := len(mb.ops) == 1 && want.status == ledger.BatchAborted && o.Status != ledger.Applied
-			if o.OpID != want.id || o.Status != want.status && !single {
-				t.Fatalf("op %d of batch %s: %+v, want %s with status %d", i, mb.ticket.Batch, o, want.id, want.status)
+			if o.OpID != mb.ops[i].id || o.Status != want[i] {
+				t.Fatalf("op %d of batch %s: %+v, want %s with status %d", i, mb.ticket.Batch, o, mb.ops[i].id, want[i])
 			}
 		}
 	}
@@ -184,7 +201,7 @@ func (m *model) check(t *rapid.T, b *Box, srv *fakeServer, sessions []string) {
 					}
 				}
 			}
-			for k, a := range m.byOp[e.op].refs {
+			for k, a := range m.byOp[e.op].args {
 				want := a.JSON
 				if a.Ref != nil {
 					want, _ = ledger.Resolve(outcome[a.Ref.Op].Result, a.Ref.Path)
@@ -201,8 +218,8 @@ func (m *model) check(t *rapid.T, b *Box, srv *fakeServer, sessions []string) {
 			}
 			for _, o := range mb.ops {
 				at, applied := place[o.id]
-				if applied != (o.status == ledger.Applied) {
-					t.Fatalf("op %s applied: %v, status %d", o.id, applied, o.status)
+				if applied != (outcome[o.id].Status == ledger.Applied) {
+					t.Fatalf("op %s applied: %v, its outcome: %+v", o.id, applied, outcome[o.id])
 				}
 				if applied {
 					if at < last[mb.by] {
@@ -282,6 +299,12 @@ func exactlyOnce(t *rapid.T, p place) {
 			start(by)
 		case c.pick(15) == 0:
 			srv.cutAll()
+		case len(m.all) > 0 && c.pick(8) == 0:
+			op := m.all[len(m.all)-1-c.pick(min(len(m.all), 12))]
+			op.dropped = true
+			if err := boxes[by].Drop(limitedRapid(t), op.id); err != nil && !errors.Is(err, fault.Usage) {
+				t.Fatalf("drop: %v", err)
+			}
 		}
 		batch, mb := m.random(c, sessions[c.pick(len(sessions))], by)
 		ticket, err := boxes[by].Commit(limitedRapid(t), batch)
