@@ -220,7 +220,44 @@ func (c *cluster) stop() error { return c.end(syscall.SIGINT) }
 
 // kill ends the server's main process with SIGKILL, as a crash would; the others
 // notice and end by themselves.
-func (c *cluster) kill() error { return c.end(syscall.SIGKILL) }
+// kill ends the server and its backends. Killing the postmaster alone would
+// leave backends that go on to commit until they notice.
+func (c *cluster) kill() error {
+	if c.pid == 0 {
+		return nil
+	}
+	if err := syscall.Kill(c.pid, syscall.SIGSTOP); err != nil { // it starts no others meanwhile
+		return fmt.Errorf("end postgres: %w", err)
+	}
+	for _, pid := range children(c.pid) {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // or it is gone already
+	}
+	return c.end(syscall.SIGKILL)
+}
+
+// children lists the processes whose parent is pid.
+func children(pid int) (pids []int) {
+	out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	if err != nil { // a system without ps
+		stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+		for _, path := range stats {
+			text, _ := os.ReadFile(path)
+			if _, rest, ok := strings.Cut(string(text), ") "); ok { // behind the program's name: state, parent
+				var state string
+				var parent int
+				_, _ = fmt.Sscan(rest, &state, &parent)
+				out = fmt.Appendf(out, "%s %d\n", filepath.Base(filepath.Dir(path)), parent)
+			}
+		}
+	}
+	for line := range strings.Lines(string(out)) {
+		var child, parent int
+		if n, _ := fmt.Sscan(line, &child, &parent); n == 2 && parent == pid {
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
 
 func (c *cluster) end(signal syscall.Signal) error {
 	if c.pid == 0 {
