@@ -12,8 +12,13 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// unfinishedRows is what selects rows that have no outcome yet.
-const unfinishedRows = ` box = $1 AND state < 2 AND (first_seq IS NULL OR num >= (SELECT low FROM mooring_outbox WHERE box = $1))`
+// unfinishedRows selects the rows that have no outcome yet, without reading
+// through those that have: what is below the mark has no seq, or is finished.
+// (num + 0 keeps the databases from walking all that is below the mark.)
+const unfinishedRows = ` box = $1 AND num IN (
+		SELECT num FROM mooring_outbox_batch WHERE box = $1 AND state < 2 AND num >= (SELECT low FROM mooring_outbox WHERE box = $1)
+		UNION ALL
+		SELECT num FROM mooring_outbox_batch WHERE box = $1 AND first_seq IS NULL AND num + 0 < (SELECT low FROM mooring_outbox WHERE box = $1))`
 
 const (
 	sqlPendingCounts = `SELECT CASE WHEN state = 1 AND first_seq > 0 THEN 1 ELSE 0 END, SUM(ops), SUM(bytes)
@@ -310,8 +315,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 		b.dropAsked(asked.session, asked.num)
 	}
 	if decided != nil {
-		b.usage.ops.Add(-int64(decided.ops))
-		b.usage.bytes.Add(-decided.bytes)
+		b.usage.finish(decided.ops, decided.bytes)
 		b.told.tell(decided.id, decided.outs, true)
 		b.finishedHere(decided.id)
 	}

@@ -131,6 +131,13 @@ func canceled(err error) error {
 type usage struct {
 	ops, bytes atomic.Int64
 	since      atomic.Int64 // commits since the last count
+	finished   atomic.Int64 // ops that this process has stored the outcomes of
+}
+
+func (u *usage) finish(ops int, bytes int64) {
+	u.ops.Add(-int64(ops))
+	u.bytes.Add(-bytes)
+	u.finished.Add(int64(ops))
 }
 
 // recountAfter is how many commits may go by without a count.

@@ -321,8 +321,7 @@ func (b *Box) loadDone(ld *loaded) {
 		crashpoint.Hit(crashpoint.OutboxSeqAfter)
 	}
 	for _, d := range ld.done {
-		b.usage.ops.Add(-int64(d.ops))
-		b.usage.bytes.Add(-d.bytes)
+		b.usage.finish(d.ops, d.bytes)
 		b.told.tell(d.id, d.outs, true)
 	}
 }
@@ -355,9 +354,8 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func()) 
 			}
 			crashpoint.Hit(crashpoint.OutboxAckAfter)
 			b.w.lanes.stored(e.session, e.id)
+			b.usage.finish(len(e.body.ops), int64(e.bytes))
 			b.told.stored(e.id)
-			b.usage.ops.Add(-int64(len(e.body.ops)))
-			b.usage.bytes.Add(-int64(e.bytes))
 			then()
 		}})
 }

@@ -448,8 +448,7 @@ func (t *tables) dropping(ctx context.Context, q querier, low int64) (drops []dr
 
 const sqlAskDrop = `UPDATE mooring_outbox SET drops = drops + 1 WHERE box = $1`
 
-const sqlUsage = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(bytes), 0) FROM mooring_outbox_batch WHERE box = $1 AND state < 2
-	AND (num >= (SELECT low FROM mooring_outbox WHERE box = $1) OR first_seq IS NULL)`
+const sqlUsage = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(bytes), 0) FROM mooring_outbox_batch WHERE` + unfinishedRows
 
 // usage counts unfinished ops and their bytes.
 func (t *tables) usage(ctx context.Context, q querier) (ops, bytes int64, err error) {

@@ -67,10 +67,7 @@ func (n *notices) tell(batch string, outs []ledger.Outcome, stored bool) {
 		ch <- outs // has room for one, and is told once
 	}
 	delete(n.waiting, batch)
-	if n.any != nil {
-		close(n.any)
-		n.any = nil
-	}
+	n.happened()
 }
 
 // sent says that a batch is with this process's sender.
@@ -95,9 +92,18 @@ func (n *notices) stored(batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.arrived, batch)
+	n.happened()
 }
 
-// next is closed when the next batch finishes in this process.
+// happened wakes whoever waits for next.
+func (n *notices) happened() {
+	if n.any != nil {
+		close(n.any)
+		n.any = nil
+	}
+}
+
+// next is closed when this process hears of or stores a batch's outcomes.
 func (n *notices) next() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -192,9 +198,7 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 // that stand still until someone decides, Drain fails with the reason of one.
 func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 	total, left, shown := 0, 0, -1
-	pause := pollFirst
 	for {
-		next := b.told.next()
 		now, why, err := b.remaining(ctx)
 		if err != nil {
 			return err
@@ -208,23 +212,29 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 		if left == 0 || why != nil {
 			return why
 		}
-		timer := time.NewTimer(pause)
+		if err := b.awaitLess(ctx, left); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitLess waits until this process has, by its own count, stored so many
+// outcomes, or for a while: counting rows is not free.
+func (b *Box) awaitLess(ctx context.Context, left int) error {
+	timer := time.NewTimer(pollMost)
+	defer timer.Stop()
+	for until := b.usage.finished.Load() + int64(left); ; {
+		next := b.told.next()
+		if b.usage.finished.Load() >= until {
+			return nil
+		}
 		select {
 		case <-next:
-			timer.Stop()
-			pause = pollFirst
-			// What is told may not be stored yet; give it that moment.
-			select {
-			case <-time.After(b.cfg.AckDelay):
-			case <-ctx.Done():
-			}
 		case <-timer.C:
-			pause = min(2*pause, pollMost)
+			return nil
 		case <-ctx.Done():
-			timer.Stop()
 			return canceled(ctx.Err())
 		case <-b.life.Done():
-			timer.Stop()
 			return errClosed
 		}
 	}

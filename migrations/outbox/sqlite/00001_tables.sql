@@ -41,9 +41,10 @@ CREATE TABLE mooring_outbox_batch (
     body          BLOB    NOT NULL,           -- the ops, outbox/rowcodec.go
     outcomes      BLOB
 );
-CREATE UNIQUE INDEX mooring_outbox_batch_id ON mooring_outbox_batch (box, batch);
+-- A file has one outbox: box is in no index, or SQLite would prefer it to num.
+CREATE UNIQUE INDEX mooring_outbox_batch_id ON mooring_outbox_batch (batch);
 -- What has no seq yet, in order: small, and all that looking for new rows reads.
-CREATE INDEX mooring_outbox_batch_waiting ON mooring_outbox_batch (box, session, num) WHERE first_seq IS NULL;
+CREATE INDEX mooring_outbox_batch_waiting ON mooring_outbox_batch (session, num) WHERE first_seq IS NULL;
 
 -- Op ids that do not tell their batch (those of OpID do).
 CREATE TABLE mooring_outbox_op (

@@ -1,0 +1,275 @@
+package outbox
+
+// What drives a machine by a transcript.
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// script drives a machine. Sessions are letters; batch A3 of session A has seq 3
+// (and more with +N). Words:
+//
+//	found A | sequenced A1 [hold N] [via R] | looked A [head] [more] [owed B1]
+//	loaded A A1 A2 [more] | recovered A A1 A2 [drop A2] | opened A [last N]
+//	ok A1 | refused A1 | err A CODE [at N] | fail A CODE (opening) | broken A
+//	stored A1 | finished B1 | drop A1 | raised | settled A | wake | at DURATION
+type script struct {
+	m     *machine
+	now   time.Time
+	begin time.Time
+	pos   map[string]*entry
+}
+
+func (s *script) entry(name string, args ...string) *entry {
+	if e := s.pos[name]; e != nil {
+		return e
+	}
+	session := name[:1]
+	first, _ := strconv.ParseUint(name[1:], 10, 64)
+	e := &entry{num: int64(len(s.pos) + 1), id: name, session: session, first: first, n: 1, bytes: 10, marked: true,
+		route: route{ref: "r" + session, host: "h"}, body: &body{ops: []opRow{{id: name, method: "put"}}}}
+	for i := 0; i+1 < len(args); i++ {
+		switch args[i] {
+		case "hold":
+			e.hold, _ = strconv.ParseUint(args[i+1], 10, 64)
+		case "via":
+			e.route.ref = args[i+1]
+		case "space":
+			e.route.space = args[i+1]
+		case "bytes":
+			e.bytes, _ = strconv.Atoi(args[i+1])
+		}
+	}
+	s.pos[name] = e
+	return e
+}
+
+func (s *script) line(line string) string {
+	w := strings.Fields(line)
+	m, now := s.m, s.now
+	session := ""
+	if len(w) > 1 {
+		session = w[1][:1]
+	}
+	conn := 0
+	if st := m.streams[session]; st != nil {
+		conn = st.conn
+	}
+	num := func(word string) (n uint64) {
+		for i := range w[:len(w)-1] {
+			if w[i] == word {
+				n, _ = strconv.ParseUint(w[i+1], 10, 64)
+			}
+		}
+		return n
+	}
+	after := func(word string) string {
+		for i := range w[:len(w)-1] {
+			if w[i] == word {
+				return w[i+1]
+			}
+		}
+		return ""
+	}
+	has := func(word string) bool { return strings.Contains(" "+line+" ", " "+word+" ") }
+	batches := func() (es []*entry) {
+		for _, name := range w[2:] {
+			if len(name) > 1 && name[1] >= '0' && name[1] <= '9' && name[:1] == session && after("drop") != name {
+				es = append(es, s.entry(name))
+			}
+		}
+		return es
+	}
+	code := func(name string) error {
+		c, ok := fault.Named(name)
+		if !ok {
+			return fmt.Errorf("%s", name)
+		}
+		return c.With("told to").Pos(num("at"))
+	}
+	switch w[0] {
+	case "found":
+		m.found(w[1:], now)
+	case "sequenced":
+		m.sequenced(s.entry(w[1], w[2:]...), now)
+	case "looked":
+		var head *entry
+		if has("head") {
+			head = s.entry(session+"0", w[2:]...)
+			delete(s.pos, session+"0")
+		}
+		m.looked(session, nil, head, has("more") || head != nil, after("owed"), route{}, now)
+	case "loaded":
+		m.looked(session, batches(), nil, has("more"), after("owed"), route{}, now)
+	case "recovered":
+		var drops map[int64]*fault.Error
+		es := batches()
+		if d := after("drop"); d != "" {
+			es = append(es, s.entry(d))
+			drops = map[int64]*fault.Error{s.entry(d).num: nil}
+		}
+		m.recovered(session, es, route{}, drops, now)
+	case "opened":
+		m.openedStream(session, conn, num("last"), nil, now)
+	case "fail":
+		m.openedStream(session, conn, 0, code(w[2]), now)
+	case "ok", "refused", "nonsense":
+		status := map[string]ledger.Status{"ok": ledger.Applied, "refused": ledger.Rejected}[w[0]]
+		id := w[1]
+		if w[0] == "nonsense" {
+			id = "?"
+		}
+		m.replied(session, conn, Reply{Outcomes: []ledger.Outcome{{OpID: id, Status: status}}}, now)
+	case "err":
+		m.replied(session, conn, Reply{Err: code(w[2])}, now)
+	case "stale":
+		m.replied(session, conn-1, Reply{Err: code(w[2])}, now)
+	case "broken":
+		m.broken(session, conn, now)
+	case "stored":
+		m.storedThrough(session, s.entry(w[1]).last(), now)
+	case "finished":
+		m.finished(w[1], now)
+	case "drop":
+		m.dropAsked(session, s.entry(w[1]).num, now)
+	case "raised":
+		m.raised(now)
+	case "settled":
+		var es []*entry
+		for _, name := range w[2:] {
+			e := *s.entry(name)
+			e.body = &body{ops: []opRow{{id: name, method: "put", void: true}}}
+			s.pos[name] = &e
+			es = append(es, &e)
+		}
+		m.settled(session, conn, es, now)
+	case "wake":
+		m.wake(now)
+	case "resume":
+		m.resume(session, now)
+	case "at":
+		d, err := time.ParseDuration(w[1])
+		if err != nil {
+			return err.Error()
+		}
+		s.now = s.begin.Add(d)
+		m.tick(s.now)
+	default:
+		return "unknown word " + w[0]
+	}
+	return s.drain()
+}
+
+// drain tells what the machine asked for.
+func (s *script) drain() string {
+	var lines []string
+	for _, a := range s.m.out {
+		var l string
+		switch a.kind {
+		case actLook:
+			l = "look " + a.session
+		case actLoad:
+			l = fmt.Sprintf("load %s %d", a.session, a.batches)
+		case actOpen:
+			l = fmt.Sprintf("open %s %s", a.session, a.route.ref)
+			if a.route.space != "" {
+				l += " in " + a.route.space
+			}
+			if a.settle {
+				l += " settle"
+			}
+		case actClose:
+			l = "close " + a.session
+		case actSend:
+			l = fmt.Sprintf("send %s acked %d", a.entry.id, a.through)
+			if a.entry.body.ops[0].void {
+				l += " void"
+			}
+		case actAck:
+			l = fmt.Sprintf("ack %s %d", a.session, a.through)
+		case actFinish:
+			l = "finish " + a.entry.id
+		case actNote:
+			l = "note"
+			for _, e := range a.entries {
+				l += fmt.Sprintf(" %s/%d", e.id, e.attempts)
+			}
+			if !a.at.IsZero() {
+				l += fmt.Sprintf(" retry %s", a.at.Sub(s.begin))
+			}
+		case actMark:
+			l = "mark " + a.entry.id
+		case actStop:
+			l = "stop " + a.session
+			if a.err != nil {
+				l += " " + a.err.Code.String()
+			} else {
+				l += " no more"
+			}
+		case actRaise:
+			l = "raise"
+		case actSettle:
+			l = fmt.Sprintf("settle %s last %d:", a.session, a.through)
+			for _, e := range a.entries {
+				l += " " + e.id
+			}
+		case actFenced:
+			l = "fenced"
+		}
+		lines = append(lines, l)
+	}
+	s.m.out = nil
+	return strings.Join(lines, "; ")
+}
+
+func newScript(win Window) *script {
+	cfg := Config{Window: win}.withDefaults(time.Second)
+	begin := time.Unix(1_000_000, 0)
+	return &script{begin: begin, now: begin, pos: make(map[string]*entry),
+		m: newMachine(cfg.Window, func() backoff.BackOff { return &doubling{} })}
+}
+
+// doubling waits 1s, 2s, 4s … without chance.
+type doubling struct{ n time.Duration }
+
+func (d *doubling) Reset() { d.n = 0 }
+func (d *doubling) NextBackOff() time.Duration {
+	d.n = max(2*d.n, time.Second)
+	return d.n
+}
+
+// sound checks what holds at all times.
+func (s *script) sound(t *testing.T) {
+	t.Helper()
+	places := 0
+	for id, st := range s.m.streams {
+		if st.phase != closed {
+			places++
+		}
+		bytes, holds := 0, 0
+		for i, e := range st.queue {
+			bytes += e.bytes
+			if e.hold > 0 {
+				holds++
+			}
+			if i > 0 && e.first != st.queue[i-1].last()+1 {
+				t.Fatalf("%s: seq %d follows %d", id, e.first, st.queue[i-1].last())
+			}
+		}
+		if bytes != st.queued || holds != st.holds || st.sent > len(st.queue) || st.phase == closed && st.sent > 0 || st.told > st.stored {
+			t.Fatalf("%s: %+v", id, *st)
+		}
+	}
+	if places != s.m.places {
+		t.Fatalf("%d places are taken, %d counted", places, s.m.places)
+	}
+}
