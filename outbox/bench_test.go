@@ -133,3 +133,26 @@ func benchBare(b *testing.B, p place) {
 		n.Add(1)
 	}
 }
+
+// BenchmarkReplay sends what was committed while there was no server; an op is
+// one batch.
+func BenchmarkReplay(b *testing.B) {
+	for _, kind := range []string{"sqlite", "postgres"} {
+		b.Run(kind, func(b *testing.B) {
+			box := newPlace(b, kind).open(b, Config{})
+			session := withSession(b, box)
+			for range b.N {
+				if _, err := box.Commit(context.Background(), benchBatch(session, 1)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ResetTimer()
+			stop := run(b, box, newFakeServer())
+			defer stop()
+			if err := box.Drain(context.Background(), nil); err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+		})
+	}
+}

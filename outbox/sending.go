@@ -27,6 +27,7 @@ type taking struct {
 func (b *Box) acquire(ctx context.Context, freed bool, step int64) (tk *taking, until time.Duration, err error) {
 	err = b.w.doThen(ctx, func(ctx context.Context, q querier) error {
 		tk, until = nil, 0
+		b.w.keepReached(q)
 		row, err := b.t.readBox(ctx, q, "")
 		if err != nil {
 			return err
@@ -194,6 +195,7 @@ func (b *Box) load(session string, batches, bytes int, then func(loaded, error))
 	term, _ := b.w.lanes.now()
 	run := func(ctx context.Context, q querier) error {
 		ld = loaded{}
+		b.w.keepReached(q)
 		b.db.shareLease(q, b.t.box)
 		row, err := b.t.readBox(ctx, q, "")
 		if err != nil {
@@ -342,7 +344,7 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func()) 
 		run: func(ctx context.Context, q querier) error {
 			b.w.lanes.storing(e.session, e.id)
 			b.t.finish(q, e.num, at, n, e.attempts+1, data, slim)
-			b.t.reached(q, e.session, e.last())
+			b.w.lanes.reach(e.session, e.last())
 			if e.route.space != "" {
 				b.t.creating(q, e.session, making.space, making.ref)
 			}

@@ -225,9 +225,18 @@ func (w *worker) transact(group []*job) (err error, ambiguous bool) {
 				return err
 			}
 		}
+		w.keepReached(q)
 		return nil
 	})
 	return err, ambiguous
+}
+
+// keepReached writes what reach has gathered: at the transaction's end, and
+// before anything in it reads a stream's row.
+func (w *worker) keepReached(q querier) {
+	for session, seq := range w.lanes.takeReached() {
+		w.box.t.reached(q, session, seq)
+	}
 }
 
 // lanes are the streams' seqs, kept by whoever holds the lease. They are changed
@@ -238,6 +247,7 @@ type lanes struct {
 	leading bool
 	by      map[string]*lane // nil unless leading
 	touched []*lane
+	reached map[string]uint64 // last seqs whose outcomes the running transaction stores
 }
 
 // lane is one stream's seqs.
@@ -265,6 +275,26 @@ func (l *lanes) begin() {
 		lane.given = lane.next
 	}
 	l.touched = l.touched[:0]
+	clear(l.reached)
+}
+
+// reach has the transaction keep, once for all its batches, how far a session's
+// outcomes are stored.
+func (l *lanes) reach(session string, seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reached == nil {
+		l.reached = make(map[string]uint64)
+	}
+	l.reached[session] = max(l.reached[session], seq)
+}
+
+func (l *lanes) takeReached() map[string]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reached := l.reached
+	l.reached = nil
+	return reached
 }
 
 // lead starts a term of sending, with nothing known of any stream, or ends it.
