@@ -16,11 +16,12 @@ import (
 
 // tx is a session.Tx on either database.
 type tx struct {
-	run    Runner
-	loaded bool              // the first Load was, with its locks
-	now    int64             // of the first Load
-	before map[string]before // session rows as they were loaded
-	moved  map[string]uint64 // sessions whose commit is to be announced, with their cursor
+	run      Runner
+	sessions *known
+	loaded   bool              // the first Load was, with its locks
+	now      int64             // of the first Load
+	before   map[string]before // session rows as they were loaded
+	moved    map[string]uint64 // sessions whose commit is to be announced, with their cursor
 }
 
 // before is what Save must know of a session's row as it was.
@@ -44,7 +45,7 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 		Logs:     map[string][]*session.Event{},
 		External: map[string]map[string]string{},
 	}
-	t.lock(w, out)
+	locked := t.lock(w, out)
 	if !t.loaded {
 		// After the locks, so that time does not run backwards along a log.
 		t.run.QueueNow(func(now int64) { t.now = now })
@@ -57,6 +58,9 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 		return nil, err
 	}
 	t.loaded = true
+	if err := t.sessions.check(locked, out.Sessions); err != nil {
+		return nil, err
+	}
 	if t.before == nil {
 		t.before = make(map[string]before, len(out.Sessions))
 	}
@@ -70,8 +74,9 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	return out, nil
 }
 
-// lock queues the locks: spaces in id order, then sessions in id order.
-func (t *tx) lock(w *session.Want, out *session.Rows) {
+// lock queues the locks: spaces in id order, then sessions in id order, which it
+// returns.
+func (t *tx) lock(w *session.Want, out *session.Rows) (sessions []string) {
 	spaces := slices.Clone(w.Spaces)
 	for space := range w.External {
 		spaces = append(spaces, space)
@@ -85,12 +90,12 @@ func (t *tx) lock(w *session.Want, out *session.Rows) {
 		t.run.Queue(how, nil, []any{space}, nil)
 	}
 	if len(w.Sessions) == 0 {
-		return
+		return nil
 	}
 	ids := slices.Clone(w.Sessions)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	t.run.Queue(ensureSessions, texts(ids), nil, nil)
+	t.list(ensureSessions, texts(t.sessions.missing(ids)), nil)
 	t.run.Queue(lockSessions, texts(ids), nil, func(row Scanner) error {
 		s, err := scanSession(row)
 		if err == nil {
@@ -98,6 +103,7 @@ func (t *tx) lock(w *session.Want, out *session.Rows) {
 		}
 		return err
 	})
+	return ids
 }
 
 func (t *tx) readLedger(w *session.Want, out *session.Rows) {

@@ -80,7 +80,8 @@ type Backend interface {
 
 // Store is a server's store on one of the databases.
 type Store struct {
-	backend Backend
+	backend  Backend
+	sessions known
 }
 
 // New makes a Store on an open and migrated backend, which it then owns.
@@ -95,14 +96,19 @@ func (s *Store) Update(ctx context.Context, fn func(session.Tx) error) error {
 
 // update is Update for the store's own verbs.
 func (s *Store) update(ctx context.Context, fn func(*tx) error) error {
-	return s.backend.Update(ctx, func(r Runner) error {
-		t := &tx{run: r}
+	var t *tx
+	err := s.backend.Update(ctx, func(r Runner) error {
+		t = &tx{run: r, sessions: &s.sessions}
 		if err := fn(t); err != nil {
 			return err
 		}
 		t.announce()
 		return nil
 	})
+	if err == nil {
+		s.sessions.learn(t.before)
+	}
+	return err
 }
 
 // naming wraps an error with the verb it came from.
