@@ -71,7 +71,9 @@ func (w *wants) submission(sub *Submission) {
 		return
 	}
 	w.ref(sub.Ref)
-	if space := capability.Target(sub.Space); space != "" {
+	// Only making a session asks the space; for what comes when that has not
+	// applied, and is refused, its ref is read then.
+	if space := capability.Target(sub.Space); space != "" && slices.ContainsFunc(b.Ops, makes) {
 		w.spaces[space] = struct{}{}
 		w.ref(sub.Space)
 	}
@@ -83,6 +85,9 @@ func (w *wants) submission(sub *Submission) {
 		w.op(sub, &b.Ops[i])
 	}
 }
+
+// makes says whether op makes a session.
+func makes(op ledger.Intent) bool { return op.Method == MethodCreate || op.Method == MethodFork }
 
 // widest joins two ranges of one stream; nil is none.
 func widest(a *RecordRange, b RecordRange) *RecordRange {
