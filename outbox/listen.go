@@ -5,13 +5,20 @@ package outbox
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mooring-rpc/mooring/fault"
 )
+
+// poolConns is how many connections a pool may open, unless its URL says
+// otherwise: as many commits of different outboxes as the database groups well.
+const poolConns = 32
 
 // pools are those of OpenPostgres, by URL.
 var pools struct {
@@ -30,7 +37,14 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 	defer pools.Unlock()
 	p := pools.byURL[url]
 	if p == nil {
-		pool, err := pgxpool.New(ctx, url)
+		cfg, err := pgxpool.ParseConfig(url)
+		if err != nil {
+			return nil, nil, fault.Usage.With("the outbox's database URL cannot be read") // and may hold a password
+		}
+		if !strings.Contains(url, "pool_max_conns") {
+			cfg.MaxConns = poolConns
+		}
+		pool, err := pgxpool.NewWithConfig(ctx, cfg)
 		if err != nil {
 			return nil, nil, err
 		}

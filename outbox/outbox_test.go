@@ -6,13 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/oklog/ulid/v2"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -27,7 +30,71 @@ func TestMain(m *testing.M) {
 	if kind := os.Getenv(childVar); kind != "" {
 		os.Exit(child(kind))
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if err := shared.drop(); err != nil {
+			fmt.Fprintln(os.Stderr, "drop the tests' database:", err)
+			code = max(code, 1)
+		}
+		os.Exit(code)
+	}))
+}
+
+// shared is one database for all tests that need no database of their own: an
+// outbox's name keeps them apart.
+var shared testDatabase
+
+type testDatabase struct {
+	once sync.Once
+	url  string
+	name string
+	err  error
+}
+
+func (d *testDatabase) get(tb testing.TB) string {
+	d.once.Do(func() { d.err = d.create() })
+	if d.err != nil {
+		tb.Fatalf("no Postgres for this test: %v", d.err)
+	}
+	return d.url
+}
+
+func (d *testDatabase) create() error {
+	server, err := pgtest.ServerURL(context.Background())
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(server)
+	if err != nil {
+		return err
+	}
+	name := "outbox_" + strings.ToLower(ulid.Make().String())
+	if err := admin(server, "CREATE DATABASE "+name); err != nil {
+		return err
+	}
+	u.Path = "/" + name
+	d.url, d.name = u.String(), name
+	return nil
+}
+
+func (d *testDatabase) drop() error {
+	if d.name == "" {
+		return nil
+	}
+	server, err := pgtest.ServerURL(context.Background())
+	if err != nil {
+		return err
+	}
+	return admin(server, "DROP DATABASE "+d.name+" WITH (FORCE)")
+}
+
+func admin(server, sql string) error {
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, server)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql)
+	return errors.Join(err, conn.Close(ctx))
 }
 
 // place is where a test's outboxes are: Boxes opened in one place are the same
@@ -72,7 +139,7 @@ func newPlace(tb testing.TB, kind string) place {
 	if kind == "sqlite" {
 		return place{kind, filepath.Join(tb.TempDir(), "outbox ?#%.db"), ""}
 	}
-	return place{kind, pgtest.URL(tb), fmt.Sprintf("box %d", placeNames.Add(1))}
+	return place{kind, shared.get(tb), fmt.Sprintf("box %d", placeNames.Add(1))}
 }
 
 // both runs a test on SQLite and on Postgres.

@@ -14,12 +14,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// pgBox opens an outbox on a pool of the test's own.
+// pgBox opens an outbox on a pool and in a database of the test's own.
 func pgBox(t *testing.T, cfg Config) (*Box, *pgxpool.Pool, place) {
-	p := newPlace(t, "postgres")
+	p := place{"postgres", pgtest.URL(t), "box"}
 	pool, err := pgxpool.New(context.Background(), p.at)
 	if err != nil {
 		t.Fatal(err)

@@ -185,8 +185,16 @@ func TestDropAfterSeq(t *testing.T) {
 			t.Fatalf("%+v, %v", rows, err)
 		}
 		eventually(t, "the sender has noticed", func() bool {
-			st, err := b.Status(ctx)
-			return err == nil && st.Incarnation == 2
+			n := make(chan int, 1)
+			b.withLoop(func(l *loop) {
+				l.post(func(time.Time) { n <- len(l.m.stream(session).drops) })
+			})
+			select {
+			case n := <-n:
+				return n == 2
+			case <-ctx.Done():
+				return false
+			}
 		})
 		srv.hold.Unlock()
 		srv.setDown(nil)

@@ -259,6 +259,10 @@ func TestPostgresTrouble(t *testing.T) {
 	if !errors.Is(err, fault.Unavailable) || strings.Contains(err.Error(), "geheim") {
 		t.Errorf("away: %v", err)
 	}
+	_, err = OpenPostgres(limited(t), "postgres://u:geheim@[::x/none", "x", quick())
+	if !errors.Is(err, fault.Usage) || strings.Contains(err.Error(), "geheim") {
+		t.Errorf("no URL: %v", err)
+	}
 	for code, want := range map[string]error{"53100": fault.DiskFull, "23505": errUnique, "57P01": fault.Unavailable, "08006": fault.Unavailable} {
 		if err := postgresFailure(&pgconn.PgError{Code: code}); !errors.Is(err, want) {
 			t.Errorf("%s: %v", code, err)
