@@ -52,6 +52,7 @@ func (b *Box) openStream(ctx context.Context, link Link, a action, incarnation i
 		return nil, 0, err
 	}
 	if s, err = link.OpenStream(ctx, req); err != nil {
+		b.refs.forget() // another process may have stored where it is now
 		return nil, 0, err
 	}
 	if a.settle {

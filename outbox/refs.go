@@ -19,8 +19,10 @@ import (
 // refCache is what this process has read of the refs.
 type refCache struct {
 	mu    sync.Mutex
-	all   []SavedRef // oldest first
 	known bool
+	// by has the refs an id, a session, a space or an external id stands for,
+	// oldest first; "" has those of spaces.
+	by map[string][]SavedRef
 }
 
 const (
@@ -28,7 +30,8 @@ const (
 	// What is remembered of a ref may change; its redemption id never does.
 	sqlPutRef = `INSERT INTO mooring_outbox_ref (box, id, target, ref, role, external, label, redemption, saved_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-		ON CONFLICT (box, id) DO UPDATE SET ref = excluded.ref, role = excluded.role, external = excluded.external, label = excluded.label`
+		ON CONFLICT (box, id) DO UPDATE SET ref = excluded.ref, role = excluded.role, external = excluded.external, label = excluded.label
+		RETURNING redemption, saved_at`
 	sqlDropRef = `DELETE FROM mooring_outbox_ref WHERE box = $1 AND id = $2`
 )
 
@@ -51,14 +54,17 @@ func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) erro
 	}
 	at := b.cfg.Now().UnixMilli()
 	redemption := ulid.Make().String()
+	saved := SavedRef{Ref: ref, RefMeta: meta}
+	var savedAt int64
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
-		_, err := q.exec(ctx, sqlPutRef, b.t.box, ref.ID, ref.Target(), ref.Text(), string(meta.Role), meta.External, meta.Label, redemption, at)
-		return err
+		return q.query(ctx, sqlPutRef, []any{b.t.box, ref.ID, ref.Target(), ref.Text(), string(meta.Role), meta.External, meta.Label, redemption, at},
+			func(scan scanner) error { return scan(&saved.Redemption, &savedAt) })
 	})
 	if err != nil {
 		return fmt.Errorf("put ref: %w", err)
 	}
-	b.refs.forget()
+	saved.Saved = time.UnixMilli(savedAt)
+	b.refs.put(saved)
 	b.refStored(ref.Target())
 	return nil
 }
@@ -109,8 +115,8 @@ func (b *Box) Refs(ctx context.Context) (refs []SavedRef, err error) {
 
 // Ref gives a stored ref by its id; NotFound.
 func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
-	return b.pickRef(ctx, func(all []SavedRef) (SavedRef, error) {
-		for _, r := range all {
+	return b.pickRef(ctx, id, func(fits []SavedRef) (SavedRef, error) {
+		for _, r := range fits {
 			if r.ID == id {
 				return r, nil
 			}
@@ -123,12 +129,11 @@ func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
 // if there is one, else the newest. "" stands for the one space there is a ref
 // to. NotFound, Ambiguous.
 func (b *Box) RefFor(ctx context.Context, target string) (SavedRef, error) {
-	return b.pickRef(ctx, func(all []SavedRef) (SavedRef, error) {
+	return b.pickRef(ctx, target, func(fits []SavedRef) (SavedRef, error) {
 		best := SavedRef{}
-		for _, r := range all {
-			fits := r.Target() == target || target == "" && r.Role == SpaceOwner || target != "" && r.External == target
+		for _, r := range fits {
 			switch {
-			case !fits:
+			case r.ID == target:
 			case best.ID != "" && best.Target() != r.Target():
 				return SavedRef{}, fault.Ambiguous.With("%q fits %s and %s: give the whole id", clip(target), best.Target(), r.Target())
 			case best.ID == "" || best.Role != SessionOwner || r.Role == SessionOwner:
@@ -148,32 +153,64 @@ func (b *Box) RefFor(ctx context.Context, target string) (SavedRef, error) {
 
 // pickRef asks the cache, and the database if that does not know: another
 // process may have stored it.
-func (b *Box) pickRef(ctx context.Context, pick func([]SavedRef) (SavedRef, error)) (SavedRef, error) {
-	b.refs.mu.Lock()
-	all, known := b.refs.all, b.refs.known
-	b.refs.mu.Unlock()
-	if known {
-		if r, err := pick(all); err == nil {
-			return r, nil
-		}
+func (b *Box) pickRef(ctx context.Context, key string, pick func([]SavedRef) (SavedRef, error)) (SavedRef, error) {
+	if fits := b.refs.get(key); len(fits) > 0 {
+		return pick(fits)
 	}
-	all, err := b.Refs(ctx)
-	if err != nil {
+	if _, err := b.Refs(ctx); err != nil {
 		return SavedRef{}, err
 	}
-	return pick(all)
+	return pick(b.refs.get(key))
 }
 
+// get gives the refs that key stands for; the slice is not to be changed.
+func (c *refCache) get(key string) []SavedRef {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.by[key]
+}
+
+// set takes all refs there are.
 func (c *refCache) set(all []SavedRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all, c.known = all, true
+	c.by, c.known = make(map[string][]SavedRef), true
+	for _, r := range all {
+		c.add(r)
+	}
+}
+
+// put takes one that was stored now.
+func (c *refCache) put(r SavedRef) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.known {
+		return
+	}
+	if len(c.by[r.ID]) > 0 {
+		c.by, c.known = nil, false // what is remembered of it may have changed
+		return
+	}
+	c.add(r)
+}
+
+func (c *refCache) add(r SavedRef) {
+	keys := []string{r.ID, r.Target()}
+	if r.External != "" {
+		keys = append(keys, r.External)
+	}
+	if r.Role == SpaceOwner {
+		keys = append(keys, "")
+	}
+	for _, k := range keys {
+		c.by[k] = append(c.by[k][:len(c.by[k]):len(c.by[k])], r)
+	}
 }
 
 func (c *refCache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all, c.known = nil, false
+	c.by, c.known = nil, false
 }
 
 // reachable fails if there is no ref to send the batch through.
