@@ -179,7 +179,8 @@ func (s *State) Entry(key string) *session.Entry {
 // Snapshot gives the folded state as of now.
 func (s *Session) Snapshot(ctx context.Context) (*State, error) { return s.SnapshotAt(ctx, 0) }
 
-// SnapshotAt gives the folded state as of a cursor; 0 is now.
+// SnapshotAt gives the folded state as of a cursor; 0 is now. Of a session whose
+// log was trimmed there is only the present one: CursorExpired for any other.
 func (s *Session) SnapshotAt(ctx context.Context, cursor uint64) (*State, error) {
 	var state *stateSink
 	err := s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {

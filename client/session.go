@@ -168,7 +168,8 @@ func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 }
 
 // Fork makes a new session that begins as a copy of source as it was at a cursor
-// (0: as it is when the op applies), under a ref that may read it.
+// (0: as it is when the op applies), under a ref that may read it. An earlier
+// state of a session whose log was trimmed is gone: the op is then rejected.
 func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *Batch) {
 	s, b := sp.newSession(o)
 	args := []Arg{{"source", source.id}, {"via", source.saved.ID}}

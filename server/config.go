@@ -30,6 +30,10 @@ type Config struct {
 	// IgnoreNotify drops notifications, for tests of polling.
 	IgnoreNotify bool
 
+	// KeepLog is for how long events stay in the logs; what is older is trimmed,
+	// the state kept. 0 keeps everything.
+	KeepLog time.Duration
+
 	// Sole says that no other server can be on the database: when this one
 	// starts, nobody is streaming.
 	Sole bool

@@ -68,7 +68,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep} {
+	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim} {
 		loops.Go(func() { loop(work) })
 	}
 	s.commit.start()

@@ -183,6 +183,9 @@ func (h *shot) earlier(ctx context.Context, at uint64) error {
 		if _, refused := h.o.check(&page.Sight, capability.Read, "snapshot"); refused != nil {
 			return refused
 		}
+		if refused := reachable(page.Row, fold.Cursor); refused != nil { // trimmed meanwhile
+			return refused
+		}
 		if len(page.Events) == 0 {
 			return fault.Internal.With("the log ends before cursor %d", at)
 		}

@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -53,6 +54,12 @@ type Store interface {
 	// Lapsed gives sessions with a streaming turn whose lease ran out before a
 	// time (0: the database's now), by id from the one after after.
 	Lapsed(ctx context.Context, before int64, after string, limit int) ([]string, error)
+
+	// Trimmable gives, of the next sessions by id, those whose logs begin with
+	// what is older than keep, and where to go on from ("" at the end); Trim lets
+	// go of a piece of one's log and says whether more of it is due.
+	Trimmable(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error)
+	Trim(ctx context.Context, session string, keep time.Duration, maxEvents, maxBytes int) (more bool, err error)
 
 	// Listen calls heard for commits until ctx ends; heard("", 0) says that
 	// some may have been missed.

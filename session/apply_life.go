@@ -142,15 +142,12 @@ func (o *opFork) copied(a *applier, source *sessionView, at uint64) ([]Entry, *f
 	if at == source.row.Cursor {
 		return a.v.whole(source)
 	}
-	if at < source.row.Base {
-		return nil, fault.CursorExpired.With("the source's log starts after cursor %d", source.row.Base).Pos(source.row.Base)
+	if base := source.row.Base; base > 0 { // the state there is not kept
+		return nil, fault.CursorExpired.With("the source's log starts after cursor %d, so earlier states are gone: fork the present one", base).Pos(base + 1)
 	}
 	events, err := a.v.eventsUpTo(source, at)
 	if err != nil {
 		return nil, err
-	}
-	if source.row.Base > 0 {
-		return nil, fault.CursorExpired.With("the source's log was trimmed at cursor %d: fork its present state", source.row.Base).Pos(source.row.Base)
 	}
 	f := NewFold(source.row.ID)
 	for _, e := range events {

@@ -16,8 +16,11 @@ type Sight struct {
 // Page is a piece of a session's log in one snapshot.
 type Page struct {
 	Sight
-	Events []*Event // consecutive cursors, from the one after that asked for (or Row.Base)
-	More   bool     // the log went on beyond Events when it was read
+	// Checkpoint is the event at Row.Base, without its payload: what the chain of
+	// a trimmed log goes on from. It is read only by who asks from before Base.
+	Checkpoint *Event
+	Events     []*Event // consecutive cursors, from the one after that asked for (or Row.Base)
+	More       bool     // the log went on beyond Events when it was read
 }
 
 // StatePiece is a part of the folded state. All pieces of one read are of one

@@ -16,7 +16,7 @@ type Row struct {
 	External string // the id another system knows it by; unique in the space
 	Life     Life
 	Cursor   uint64 // of the last event; 0 before the first
-	Base     uint64 // the log starts after this cursor; 0 unless trimmed
+	Base     uint64 // the log starts after this cursor; 0 unless trimmed (trim.go)
 	Head     Hash   // hash of the event at Cursor: the chain's end
 	Epoch    uint64 // starts at 1
 	AuthGen  uint64 // raised by every revoke, bump and delete; a change means: check authority again
@@ -118,7 +118,7 @@ type Want struct {
 	Turns    []string                     // sessions whose open turns (Streaming, Interrupted) are wanted, and …
 	TurnsOf  map[string][]string          // session → message ids whose turn is wanted, open or ended
 	Deltas   map[string]map[string]uint64 // session → part key → texts of its appendText events after this cursor, joined
-	Logs     map[string]uint64            // session → its events up to and with this cursor, from Base on (fork at an earlier cursor)
+	Logs     map[string]uint64            // session → its events up to and with this cursor (fork at an earlier cursor; of untrimmed logs)
 	External map[string][]string          // space → external ids: which session has each
 
 	// MaxBytes bounds the payloads and texts that Entries, Prefixes, Deltas and

@@ -49,19 +49,24 @@ func (s *Store) Look(ctx context.Context, id string, refIDs []string) (*session.
 
 // ReadLog gives a session's events after cursor after, in order and without a
 // gap: at most maxEvents and, but for the first, at most about maxBytes. With
-// after below Row.Base the page starts where the log does; who reads compares.
+// after below Row.Base the page starts where the log does, and has the
+// checkpoint before it; who reads compares.
 func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refIDs []string) (*session.Page, error) {
 	page := &session.Page{}
 	size, full := 0, false
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, &page.Sight, id, refIDs)
-		run.Queue(readEvents, nil, []any{id, clamp(after), int64(max(maxEvents, 1)) + 1}, func(row Scanner) error {
+		run.Queue(readEvents, nil, []any{id, clamp(after), int64(max(maxEvents, 1)) + 2}, func(row Scanner) error {
 			if full {
 				return nil
 			}
 			e, err := scanEvent(row)
 			if err != nil {
 				return err
+			}
+			if page.Row != nil && e.Cursor <= page.Row.Base {
+				page.Checkpoint = e
+				return nil
 			}
 			size += eventBytes(e)
 			if len(page.Events) > 0 && (size > maxBytes || len(page.Events) >= maxEvents) {

@@ -41,6 +41,7 @@ type serveOptions struct {
 	poll        time.Duration
 	drain       time.Duration
 	lease       time.Duration
+	keepLog     time.Duration
 	connections int
 	unsafe      bool
 	verbose     bool
@@ -75,6 +76,8 @@ func serveCmd(sh *shared) *cobra.Command {
 	f.DurationVar(&o.poll, "poll-interval", defaults.PollInterval, "how often Postgres is looked at for other servers' commits; 0 relies on notifications alone")
 	f.DurationVar(&o.drain, "drain-timeout", defaults.DrainTimeout, "how long what runs may take when the server is to stop")
 	f.DurationVar(&o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
+	f.DurationVar(&o.keepLog, "keep-log", 0, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
+		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
 	f.IntVar(&o.connections, "max-connections", defaults.Connections, "connections at once")
 	f.BoolVar(&o.unsafe, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end")
@@ -133,6 +136,8 @@ func (o *serveOptions) check() (address capability.Ref, err error) {
 		return address, fault.Usage.With("--tls-cert and --tls-key go together")
 	case o.poll < 0 || o.drain <= 0 || o.lease <= 0:
 		return address, fault.Usage.With("--poll-interval, --drain-timeout and --turn-lease are durations such as 1s")
+	case o.keepLog < 0:
+		return address, fault.Usage.With("--keep-log is a duration such as 720h, or 0 to keep everything")
 	case o.connections <= 0:
 		return address, fault.Usage.With("--max-connections counts from 1")
 	}
@@ -167,6 +172,7 @@ func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, ad
 	cfg.Store, cfg.Log, cfg.Name = st, log, "mooring/"+version()
 	cfg.Prefix, cfg.OriginPatterns = address.Prefix, o.origins
 	cfg.PollInterval, cfg.DrainTimeout, cfg.Session.Lease, cfg.Connections = o.poll, o.drain, o.lease, o.connections
+	cfg.KeepLog = o.keepLog
 	if kind == "sqlite" {
 		cfg.Sole, cfg.PollInterval, cfg.Transactions = true, 0, 1
 	}

@@ -218,7 +218,7 @@ func TestServeUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{"--tls-cert", "x"}, {"--listen", "nowhere"}, {"--advertise", "ftp://x"}, {"--poll-interval", "-1s"},
-		{"--max-connections", "0"}, {"--nosuch"}, {"extra"}, {"--database-url", "postgres://u:p@h:x/secret-name"},
+		{"--max-connections", "0"}, {"--keep-log", "-1s"}, {"--nosuch"}, {"extra"}, {"--database-url", "postgres://u:p@h:x/secret-name"},
 	} {
 		code, out, text := command(t, append([]string{"serve", "--data", t.TempDir()}, args...)...)
 		if code != exitUsage || out != "" || text == "" || strings.Contains(text, "secret-name") {

@@ -38,15 +38,26 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 					return err
 				}
 				if follow {
-					return h.follow(ctx, s, from)
+					return pastStart(h.follow(ctx, s, from))
 				}
-				return h.tail(ctx, s, from)
+				return pastStart(h.tail(ctx, s, from))
 			})
 		},
 	}
 	cmd.Flags().Uint64Var(&from, "from", 0, "the last cursor one has: events after it are printed")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
 	return cmd
+}
+
+// pastStart says in this command's words that the log was trimmed (mooring serve
+// --keep-log) and where it starts; it leaves all other errors as they are.
+func pastStart(err error) error {
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Code != fault.CursorExpired || f.At == 0 {
+		return err
+	}
+	return fault.CursorExpired.Because(err, "the server has let go of the events before cursor %d: "+
+		"--from %d prints those that are left, and mooring session export the state with all that was before", f.At, f.At-1).Pos(f.At)
 }
 
 // tail prints what there is now.

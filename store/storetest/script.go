@@ -94,6 +94,8 @@ type script struct {
 	sent    []session.Submission
 	earlier map[string][]string // session → op ids
 	lengths map[string]int      // session and part → the text's length, as far as known
+	trims   bool                // logs are trimmed: nobody forks an earlier state or revokes an owner, who ends turns
+	oldest  int                 // the number of the first message that is written to
 }
 
 func newScript(w *twin) *script {
@@ -130,6 +132,9 @@ func (s *script) ref(id string) string {
 // victim is a ref to revoke: seldom the owner's, which ends everything.
 func (s *script) victim(id string) string {
 	refs := s.refs[id]
+	if s.trims {
+		return pick(s, append([]string{newRef(id)}, refs[1:]...))
+	}
 	if len(refs) > 1 && !s.odds(20) {
 		refs = refs[1:]
 	}
@@ -185,7 +190,7 @@ func (s *script) fork() session.Submission {
 	o := s.open(newAuthor(s.space))
 	o.with = []string{source.ref}
 	args := []any{"source", source.session, "via", source.ref, "ref", o.ref, "hash", hashText()}
-	if s.odds(2) {
+	if !s.trims && s.odds(2) {
 		args = append(args, "at", 1+s.rand.IntN(10))
 	}
 	s.adopt(o)
@@ -194,7 +199,7 @@ func (s *script) fork() session.Submission {
 
 // op is a random op; some of them break a rule.
 func (s *script) op(o *author) ledger.Intent {
-	message := fmt.Sprintf("m%d", s.rand.IntN(3))
+	message := fmt.Sprintf("m%d", s.oldest+s.rand.IntN(3))
 	part := fmt.Sprintf("part/%s/p%d", message, s.rand.IntN(2))
 	key := pick(s, []string{"session", "message/" + message, part, part, "session_diff", "model/a/b"})
 	var in ledger.Intent
@@ -207,7 +212,7 @@ func (s *script) op(o *author) ledger.Intent {
 		in = newIntent(session.MethodBegin, "message", message, "payload", json.RawMessage(`{"role":"y"}`))
 	case 8, 9, 10, 11, 12, 13:
 		if s.odds(2) {
-			part = "part/m0/p0"
+			part = fmt.Sprintf("part/m%d/p0", s.oldest)
 		}
 		at := s.lengths[o.session+part]
 		if s.odds(6) {

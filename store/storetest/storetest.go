@@ -65,6 +65,7 @@ var alone = []test{
 	{"StartRace", testStartRace},
 	{"ExternalRace", testExternalRace},
 	{"Lapsed", testLapsed},
+	{"Trimmable", testTrimmable},
 	{"Listen", testListen},
 }
 
@@ -108,6 +109,10 @@ var together = []test{
 	{"CommitRevoke", testCommitRevoke},
 	{"CommitOpposite", testCommitOpposite},
 	{"CommitFails", testCommitFails},
+	{"Trim", testTrim},
+	{"TrimBounds", testTrimBounds},
+	{"TrimScripts", testTrimScripts},
+	{"TrimRace", testTrimRace},
 }
 
 // fixture is a store with helpers that fail the test.

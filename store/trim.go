@@ -1,0 +1,113 @@
+// Trimming logs: which are due, and the removal of one piece.
+
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/mooring-rpc/mooring/session"
+)
+
+var (
+	// pageTrimmable goes over all sessions and gives the time of the first event
+	// of each one's log, if it may go: it may not while a turn is open from there.
+	pageTrimmable = statement("", `
+		SELECT s.id, v.at FROM sessions s
+		LEFT JOIN events v ON v.session = s.id AND v.cursor = s.base + 1 AND NOT EXISTS (
+			SELECT 1 FROM turns t WHERE t.session = s.id AND t.status <= 2 AND t.begun <= s.base + 1)
+		WHERE s.id > {1} ORDER BY s.id LIMIT {2}`)
+
+	readLogMarks = statement("", `
+		SELECT v.cursor, v.at, COALESCE(length(v.payload), 0) FROM events v
+		WHERE v.session = {1} AND v.cursor > {2} ORDER BY v.cursor LIMIT {3}`)
+
+	// keepValues moves into their entries the values that events after {2}, up to
+	// and with {3}, hold for them.
+	keepValues = statement("", `
+		UPDATE entries SET payload = v.payload FROM events v
+		WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
+		AND entries.session = v.session AND entries.key = v.key AND entries.cursor = v.cursor AND entries.payload IS NULL`)
+
+	dropEvents   = statement("", `DELETE FROM events WHERE session = {1} AND cursor < {2}`)
+	purgePayload = statement("", `UPDATE events SET payload = NULL WHERE session = {1} AND cursor = {2}`)
+	setBase      = statement("", `UPDATE sessions SET base = {2} WHERE id = {1}`)
+)
+
+// Trimmable gives those of the next limit sessions after id after (in id order)
+// whose logs begin with an event that is older than keep, by the database's
+// clock, and may go. next is where to go on from; "" is the end.
+func (s *Store) Trimmable(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error) {
+	var now int64
+	seen := 0
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.QueueNow(func(n int64) { now = n })
+		run.Queue(pageTrimmable, nil, []any{after, int64(limit)}, func(row Scanner) error {
+			var id string
+			var at *int64
+			if err := row.Scan(&id, &at); err != nil {
+				return err
+			}
+			seen, next = seen+1, id
+			if at != nil && *at < now-keep.Milliseconds() {
+				ids = append(ids, id)
+			}
+			return nil
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, "", naming("find logs to trim", err)
+	}
+	if seen < limit {
+		next = ""
+	}
+	return ids, next, nil
+}
+
+// Trim lets go of the oldest events of a session's log, those older than keep by
+// the database's clock: at most maxEvents and about maxBytes of payloads in
+// this one transaction, under the session row's lock. more says that others are
+// left. No state is lost (see session.TrimTo): values that stood in the events
+// alone move into their entries. A session that is not there has nothing to trim.
+func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEvents, maxBytes int) (more bool, err error) {
+	err = s.update(ctx, func(t *tx) error {
+		row, open := &session.Row{}, []*session.Turn(nil)
+		t.run.Queue(lockSessions, texts([]string{id}), nil, func(found Scanner) (err error) {
+			row, err = scanSession(found)
+			return err
+		})
+		t.run.QueueNow(func(now int64) { t.now = now })
+		t.run.Queue(readOpenTurns, texts([]string{id}), nil, func(found Scanner) error {
+			turn, err := scanTurn(found)
+			open = append(open, turn)
+			return err
+		})
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		var log []session.LogMark
+		t.run.Queue(readLogMarks, nil, []any{id, int64(row.Base), int64(max(maxEvents, 1))}, func(found Scanner) error {
+			var cursor, bytes int64
+			var m session.LogMark
+			err := found.Scan(&cursor, &m.At, &bytes)
+			m.Cursor, m.Bytes = uint64(cursor), int(bytes)
+			log = append(log, m)
+			return err
+		})
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		var base uint64
+		base, more = session.TrimTo(row, open, log, t.now-keep.Milliseconds(), maxBytes)
+		if base == row.Base {
+			return nil
+		}
+		t.run.Queue(keepValues, nil, []any{id, int64(row.Base), int64(base)}, nil)
+		t.run.Queue(dropEvents, nil, []any{id, int64(base)}, nil)
+		t.run.Queue(purgePayload, nil, []any{id, int64(base)}, nil)
+		t.run.Queue(setBase, nil, []any{id, int64(base)}, nil)
+		return nil
+	})
+	return more, naming("trim", err)
+}
