@@ -94,7 +94,7 @@ func benchBare(b *testing.B, p place) {
 	body := []byte(strings.Repeat("x", 320))
 	ctx := context.Background()
 	var n atomic.Int64
-	insert := func() error { return nil }
+	var insert func() error
 	if p.kind == "sqlite" {
 		db, err := sql.Open("sqlite", "file:"+b.TempDir()+"/bare.db?_pragma=journal_mode(wal)&_pragma=synchronous(full)")
 		if err != nil {

@@ -23,7 +23,6 @@ type fakeServer struct {
 	links    map[*fakeStream]bool
 	down     error // what OpenStream fails with
 	opened   []StreamRequest
-	applied  int // calls of Apply that reached the ledger
 	acks     []uint64
 
 	// before and after are asked around every batch: an error before is a
@@ -90,12 +89,6 @@ func (s *fakeServer) cutAll() {
 	for _, l := range all {
 		l.cut()
 	}
-}
-
-func (s *fakeServer) count() (batches int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.applied
 }
 
 func (s *fakeServer) openings() []StreamRequest {
@@ -246,8 +239,7 @@ func (l *fakeStream) Apply(b *ledger.Batch, done func(Reply)) {
 			}
 		}
 		r := s.apply(b)
-		s.hold.RLock()
-		s.hold.RUnlock()
+		s.held()
 		if s.after != nil && s.after(b) {
 			l.cut()
 			done(gone)
@@ -273,11 +265,16 @@ func (l *fakeStream) Acknowledge(through uint64) {
 	})
 }
 
+// held waits while answers are kept back.
+func (s *fakeServer) held() {
+	s.hold.RLock()
+	defer s.hold.RUnlock()
+}
+
 // apply is one batch through the ledger.
 func (s *fakeServer) apply(b *ledger.Batch) Reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.applied++
 	r := s.streams[b.Session+b.Outbox]
 	if r == nil {
 		return Reply{Err: fault.Internal.With("no stream")}
