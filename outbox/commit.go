@@ -163,7 +163,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 			}
 		}
 	}
-	return b.w.doThen(ctx, run, done)
+	return b.w.await(ctx, &job{run: run, done: done, commit: true})
 }
 
 // commitDecided keeps a batch that no server need see: every op was skipped.

@@ -6,6 +6,7 @@ package outbox
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -22,6 +23,9 @@ type job struct {
 	// lazy jobs wait a while for others to go with, and are tried until they
 	// succeed: done is then called once, without an error.
 	lazy bool
+	// commit marks a caller's batch: it does not take lazy jobs along before
+	// their time, so that its caller need not wait for them.
+	commit bool
 
 	state int // guarded by worker.mu
 }
@@ -96,8 +100,13 @@ func (w *worker) do(ctx context.Context, run func(ctx context.Context, q querier
 
 // doThen is do, with a word on the worker's goroutine before anything else runs there.
 func (w *worker) doThen(ctx context.Context, run func(ctx context.Context, q querier) error, then func(err error, ambiguous bool)) error {
-	end := make(chan error, 1)
-	j := &job{run: run, done: func(err error, ambiguous bool) { then(err, ambiguous); end <- err }}
+	return w.await(ctx, &job{run: run, done: then})
+}
+
+// await is do for a job.
+func (w *worker) await(ctx context.Context, j *job) error {
+	end, then := make(chan error, 1), j.done
+	j.done = func(err error, ambiguous bool) { then(err, ambiguous); end <- err }
 	w.submit(j)
 	select {
 	case err := <-end:
@@ -153,16 +162,26 @@ func (w *worker) take() (group []*job, wait time.Duration, closing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	lazy := len(w.jobs) - w.urgent
-	if w.urgent == 0 && !w.closing {
-		if lazy == 0 {
-			return nil, time.Hour, false
-		}
-		if wait := time.Until(w.oldest.Add(w.box.cfg.AckDelay)); wait > 0 && lazy < lazyJobs {
-			return nil, wait, false
-		}
+	if lazy > 0 && lazy < lazyJobs && !w.closing {
+		wait = max(time.Until(w.oldest.Add(w.box.cfg.AckDelay)), 0)
 	}
-	n := min(len(w.jobs), groupJobs)
-	for _, j := range w.jobs[:n] {
+	if w.urgent == 0 && (wait > 0 || lazy == 0) && !w.closing {
+		if lazy == 0 {
+			wait = time.Hour
+		}
+		return nil, wait, false
+	}
+	leave := wait > 0 && !slices.ContainsFunc(w.jobs, func(j *job) bool { return !j.lazy && !j.commit })
+	var rest []*job
+	for i, j := range w.jobs {
+		if len(group) == groupJobs {
+			rest = append(rest, w.jobs[i:]...)
+			break
+		}
+		if j.lazy && leave {
+			rest = append(rest, j)
+			continue
+		}
 		if !j.lazy {
 			w.urgent--
 		}
@@ -171,7 +190,7 @@ func (w *worker) take() (group []*job, wait time.Duration, closing bool) {
 			group = append(group, j)
 		}
 	}
-	w.jobs = append(w.jobs[:0:0], w.jobs[n:]...)
+	w.jobs = rest
 	return group, 0, w.closing
 }
 
