@@ -109,8 +109,9 @@ func sqliteFailure(err error) error {
 	switch code := e.Code(); {
 	case code == sqlite3.SQLITE_CONSTRAINT_UNIQUE || code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
 		return errUnique
-	case code&0xff == sqlite3.SQLITE_FULL:
-		return fault.DiskFull.Because(err, "no space left where the outbox is: nothing was committed; free some and try again")
+	// A disk quota and a limit on file sizes show as a failed write.
+	case code&0xff == sqlite3.SQLITE_FULL, code == sqlite3.SQLITE_IOERR_SHMSIZE, code == sqlite3.SQLITE_IOERR_WRITE:
+		return fault.DiskFull.Because(err, "no space left where the outbox is, or a quota is used up: nothing was committed; free some and try again")
 	case code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED:
 		return fault.Unavailable.Because(err, "another process kept the outbox locked for %s", busyTimeout)
 	case code&0xff == sqlite3.SQLITE_CORRUPT || code&0xff == sqlite3.SQLITE_NOTADB:

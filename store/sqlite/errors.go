@@ -30,8 +30,9 @@ func translate(ctx context.Context, err error) error {
 		return err
 	}
 	switch {
-	case e.Code()&0xff == lib.SQLITE_FULL, e.Code() == lib.SQLITE_IOERR_SHMSIZE:
-		return fault.DiskFull.Because(err, "no space left where the data folder is: free some; nothing that was acknowledged is lost")
+	// A disk quota and a limit on file sizes show as a failed write.
+	case e.Code()&0xff == lib.SQLITE_FULL, e.Code() == lib.SQLITE_IOERR_SHMSIZE, e.Code() == lib.SQLITE_IOERR_WRITE:
+		return fault.DiskFull.Because(err, "no space left where the data folder is, or a quota is used up: free some; nothing that was acknowledged is lost")
 	case e.Code()&0xff == lib.SQLITE_BUSY:
 		return fault.Unavailable.Because(err, "another program keeps the database file locked: stop it")
 	case e.Code()&0xff == lib.SQLITE_IOERR:
