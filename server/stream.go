@@ -22,6 +22,7 @@ type stream struct {
 	auth        *authority
 	outbox      string // proven by its secret when the stream was opened
 	incarnation uint64
+	opening     session.Opening
 
 	mu       sync.Mutex
 	inFlight int       // unanswered calls
@@ -93,7 +94,7 @@ func (o *stream) acknowledge(c *rpc.Call) {
 // submit queues work under the stream's authority, behind what came before it.
 func (o *stream) submit(p *parked) {
 	w := p.work
-	w.sub.Ref, w.sub.Space = o.auth.ref, o.auth.space
+	w.sub.Ref, w.sub.Space, w.sub.Opening = o.auth.ref, o.auth.space, &o.opening
 	answer := w.done
 	o.mu.Lock()
 	if o.inFlight >= o.server.cfg.BatchesInFlight {

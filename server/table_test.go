@@ -171,6 +171,7 @@ func rowDiverged(t *testing.T, _ *rig, p *peer, m *made) {
 	for what, b := range map[string]*ledger.Batch{"another op id": &otherID, "other arguments": &otherArgs, "a shorter batch": &shorter} {
 		wantRefusal(t, what, p.apply(m.stream, b), fault.OutboxDiverged, 0)
 	}
+	wantRefusal(t, "the next seq, behind one that diverged", p.apply(m.stream, m.batch(put(4))), fault.OutboxDiverged, 0)
 }
 
 func rowGap(t *testing.T, _ *rig, p *peer, m *made) {

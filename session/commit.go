@@ -88,9 +88,13 @@ func (a *applier) submit(out *Answer) *fault.Error {
 	if a.sub.Ack {
 		return a.acknowledge(st)
 	}
+	if err := a.sub.Opening.refused(); err != nil {
+		return err
+	}
 	outcomes, err := ledger.Admit(&st.row, b, st.history.Record)
 	switch {
 	case err != nil:
+		a.sub.Opening.note(err)
 		return err
 	case outcomes != nil:
 		out.Outcomes, out.Duplicate = outcomes, true

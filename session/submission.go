@@ -3,6 +3,8 @@ package session
 // What comes into a commit and what goes out of it.
 
 import (
+	"sync/atomic"
+
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -40,6 +42,34 @@ type Submission struct {
 
 	// Direct is a revocation that needs no outbox.
 	Direct *Direct
+
+	// Opening is the stream's opening that a batch came over; nil is one of its own.
+	Opening *Opening
+}
+
+// Opening is what one opening of a stream has come to, over all its batches.
+// The zero value is one that has just been made.
+//
+// Batches are sent without waiting for answers. What a copied outbox sends right
+// behind the batch that gave it away may have the seq that is next, and must not
+// get in for that: from outbox_diverged on everything is answered so.
+type Opening struct {
+	diverged atomic.Pointer[fault.Error]
+}
+
+// refused is the answer that everything gets from now on; nil if there is none.
+func (o *Opening) refused() *fault.Error {
+	if o == nil {
+		return nil
+	}
+	return o.diverged.Load()
+}
+
+// note keeps an answer that decides over what comes behind it.
+func (o *Opening) note(err *fault.Error) {
+	if o != nil && err.Code == fault.OutboxDiverged {
+		o.diverged.Store(err)
+	}
 }
 
 // Direct is Session.revoke of the wire: of Ref and its subtree, or of every
