@@ -81,9 +81,32 @@ func (l *loop) send(a action) {
 	out := *a.entry.wire
 	out.Outbox, out.Incarnation, out.AckedThrough = l.box.id, uint64(l.incarnation), a.through
 	c.stream.Apply(&out, func(r Reply) {
-		l.post(func(now time.Time) { l.m.replied(a.session, a.conn, r, now) })
+		l.post(func(now time.Time) { l.m.replied(a.session, a.conn, l.checked(a.entry, r), now) })
 	})
 	crashpoint.Hit(crashpoint.OutboxSendAfter)
+}
+
+// checked looks twice at an answer that says only that there was one. The server
+// forgets an outcome when this outbox has acknowledged it, and it does so when
+// the outcome is stored. So either a former holder of the lease has stored it
+// just now, or it was another outbox file: this one is a copy or was restored.
+func (l *loop) checked(e *entry, r Reply) Reply {
+	if r.Err != nil || len(r.Outcomes) == 0 || r.Outcomes[0].Reason != fault.Pruned {
+		return r
+	}
+	finished := false
+	err := l.box.db.read(l.ctx, func(q querier) error {
+		row, err := l.box.t.batchNum(l.ctx, q, e.num, "")
+		finished = row == nil || row.state == rowFinished
+		return err
+	})
+	switch {
+	case err != nil:
+		return Reply{Err: fault.Unavailable.Because(err, "the outbox's database does not tell whether batch %s is finished", e.id)}
+	case !finished:
+		return Reply{Err: fault.OutboxDiverged.With("seq %d is done and its answer was stored, but not here: this outbox is a copy, or was restored from one; use a new outbox", e.first).Pos(e.first)}
+	}
+	return r
 }
 
 // loaded hands what a transaction found to the machine. It runs on the worker's
