@@ -102,7 +102,7 @@ func AckThrough(st *Stream, through uint64, at func(seq uint64) *Record) (raised
 }
 
 func serverBehind(st *Stream, acked uint64) *fault.Error {
-	return fault.ServerBehind.With("this outbox has acknowledged seq %d but the server knows only %d: the server was restored to an earlier time; nothing is sent until someone decides", acked, st.LastSeq).Pos(st.LastSeq)
+	return fault.ServerBehind.With("this outbox has acknowledged seq %d but the server knows only %d: the server was restored to an earlier time and nothing more is sent: put its newer data back, or commit what the session lacks to a new outbox", acked, st.LastSeq).Pos(st.LastSeq)
 }
 
 func diverged(seq uint64) *fault.Error {

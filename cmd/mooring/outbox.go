@@ -72,7 +72,7 @@ type shownStream struct {
 func (h *homeFlags) printStatus(st *outbox.Status) error {
 	streams := make([]shownStream, len(st.Streams))
 	for i, s := range st.Streams {
-		streams[i] = shownStream{Session: s.Session, Unfinished: s.Unfinished, Attempts: s.Attempts, LastError: oneLine(s.LastError)}
+		streams[i] = shownStream{Session: s.Session, Unfinished: s.Unfinished, Attempts: s.Attempts, LastError: plainLine(s.LastError)}
 		if !s.NextRetry.IsZero() {
 			streams[i].NextRetry = when(s.NextRetry.UnixMilli())
 		}
@@ -106,7 +106,7 @@ func (h *homeFlags) printStatus(st *outbox.Status) error {
 	for _, s := range streams {
 		trouble := s.LastError
 		if s.Stopped != "" {
-			trouble = "stopped (" + s.Stopped + "): " + trouble
+			trouble = "stopped: " + trouble
 		}
 		rows = append(rows, []string{s.Session, strconv.Itoa(s.Unfinished), strconv.Itoa(s.Attempts), orDash(s.NextRetry), orDash(trouble)})
 	}
@@ -248,8 +248,8 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, timeout time.Du
 				return
 			case <-time.After(time.Second):
 			}
-			if err := stopped(wait, c); err != nil {
-				stuck <- err
+			if why := still(wait, c, ""); why != nil {
+				stuck <- why
 				stop()
 				return
 			}
@@ -259,6 +259,7 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, timeout time.Du
 			}
 		}
 	}()
+	h.awaitSender(wait, c)
 	drained := 0
 	err = c.Drain(wait, func(done, total int) {
 		drained = done
@@ -277,6 +278,9 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, timeout time.Du
 	}
 	switch {
 	case err != nil && wait.Err() == nil:
+		if why := still(ctx, c, ""); why != nil {
+			return why
+		}
 		return err
 	case err != nil:
 		return fault.Canceled.With("%d ops are not answered yet; they stay in the outbox", st.Unfinished())
@@ -290,19 +294,24 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, timeout time.Du
 	return nil
 }
 
-// stopped says that every unfinished op is on a stream that someone must decide about.
-func stopped(ctx context.Context, c *client.Client) error {
-	st, err := c.Status(ctx)
-	if err != nil || len(st.Streams) == 0 {
-		return nil
-	}
-	for _, s := range st.Streams {
-		if s.Stopped == fault.None {
-			return nil
+// awaitSender waits until there is a sender, in this process or another: before
+// that the outbox tells how things stood when the last one left.
+func (h *homeFlags) awaitSender(ctx context.Context, c *client.Client) {
+	ctx, stop := context.WithTimeout(ctx, sendMoment)
+	defer stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		st, err := c.Status(ctx)
+		if err != nil || st.Sending || !st.LeasedUntil.IsZero() || len(st.Streams) == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
 		}
 	}
-	s := st.Streams[0]
-	return s.Stopped.With("session %s cannot go on: %s", s.Session, strings.TrimPrefix(s.LastError, s.Stopped.String()+": "))
 }
 
 func outboxRetryCmd(h *homeFlags) *cobra.Command {

@@ -147,8 +147,11 @@ func deadError(d client.Description) error {
 		return nil
 	}
 	at := ""
-	if d.Grant.Cut != 0 {
+	switch {
+	case d.Grant.Cut != 0:
 		at = fmt.Sprintf(" (the cut is at cursor %d)", d.Grant.Cut)
+	case d.Grant.Dead == fault.StaleEpoch:
+		at = fmt.Sprintf(" (shared under epoch %d, the session is at epoch %d)", d.Grant.Epoch, d.Session.Epoch)
 	}
 	return d.Grant.Dead.With("the ref is dead%s: ask its giver for a new one", at)
 }

@@ -242,10 +242,10 @@ type shownOp struct {
 func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, tickets []client.Ticket, wait bool) error {
 	var refused error
 	bad, total, queued := 0, 0, 0
-	w := newWaiter(ctx, c, sendMoment)
+	w := newWaiter(ctx, c, a.session.ID(), sendMoment, true)
 	if wait {
 		w.stop()
-		w.ctx, w.stop = context.WithCancel(ctx)
+		w = newWaiter(ctx, c, a.session.ID(), 0, false)
 	}
 	defer w.stop()
 	for _, t := range tickets {
@@ -279,10 +279,12 @@ func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, 
 	switch {
 	case refused != nil:
 		return fmt.Errorf("%d of %d ops did not apply: %w", bad, total, refused)
+	case queued > 0 && wait && w.stopped() != nil:
+		return fmt.Errorf("%d of %d ops are durable and not answered: %w", queued, total, w.stopped())
 	case queued > 0 && wait:
 		return fault.Canceled.With("stopped waiting: %d of %d ops are durable and not answered yet", queued, total)
 	case queued > 0:
-		h.sayQueued(ctx, c, fmt.Sprintf("%d of %d ops wait", queued, total))
+		h.sayQueued(ctx, c, a.session.ID(), fmt.Sprintf("%d of %d ops wait", queued, total))
 	}
 	return nil
 }

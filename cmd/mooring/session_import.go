@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -87,6 +88,12 @@ func (im *importing) begin(ctx context.Context, owner string) error {
 	if err != nil {
 		return err
 	}
+	// The same import may run twice at once: who is second finds what the first began.
+	unlock, err := lockFolder(ctx, filepath.Join(dir, "imports.lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	ref, space, err := im.find(ctx, owner)
 	if err != nil {
 		return err
@@ -185,7 +192,7 @@ func (im *importing) watch(ctx context.Context) (answered bool, err error) {
 		total += n
 	}
 	bar := newProgress(im.h.sh, "ops sent", total)
-	w := newWaiter(ctx, im.c, 0)
+	w := newWaiter(ctx, im.c, im.session.ID(), 0, true)
 	defer w.stop()
 	done := 0
 	for i, t := range im.tickets {
@@ -196,6 +203,8 @@ func (im *importing) watch(ctx context.Context) (answered bool, err error) {
 				return true, im.refused(ctx, err)
 			}
 		case errors.Is(err, fault.NotFound): // finished so long ago that the outbox has forgotten it
+		case ctx.Err() == nil && w.stopped() != nil:
+			return false, fmt.Errorf("what was read is durable and not all of it answered: %w", w.stopped())
 		case ctx.Err() == nil && w.ctx.Err() != nil:
 			return false, nil
 		default:
@@ -228,7 +237,7 @@ func (im *importing) say(ctx context.Context, answered bool) error {
 	}
 	switch {
 	case !answered:
-		im.h.sayQueued(ctx, im.c, fmt.Sprintf("%d new ops are safe", im.fresh))
+		im.h.sayQueued(ctx, im.c, im.session.ID(), fmt.Sprintf("%d new ops are safe", im.fresh))
 	case im.fresh == 0:
 		fmt.Fprintln(sh.err, "nothing new: all of it was imported before")
 	default:

@@ -177,14 +177,19 @@ func (h *homeFlags) printShown(s *shownSession) error {
 
 // oneLine keeps what others wrote from breaking a column or a terminal.
 func oneLine(s string) string {
-	s = strings.Map(func(r rune) rune {
+	s = plainLine(s)
+	if r := []rune(s); len(r) > 80 {
+		s = string(r[:79]) + "…"
+	}
+	return s
+}
+
+// plainLine is s without control characters.
+func plainLine(s string) string {
+	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
 		}
 		return r
 	}, s)
-	if r := []rune(s); len(r) > 80 {
-		s = string(r[:79]) + "…"
-	}
-	return s
 }

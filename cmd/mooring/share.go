@@ -91,7 +91,7 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 	if err != nil {
 		return err
 	}
-	results, err := h.await(ctx, c, ticket, sendMoment)
+	results, err := h.await(ctx, c, s.ID(), ticket, sendMoment)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 		return fmt.Errorf("the share was refused: %w", err)
 	}
 	if results == nil {
-		h.sayQueued(ctx, c, "the ref works as soon as it has arrived")
+		h.sayQueued(ctx, c, s.ID(), "the ref works as soon as it has arrived")
 	}
 	if file != "" {
 		if err := os.WriteFile(file, []byte(ref.Text()+"\n"), 0o600); err != nil {
@@ -128,8 +128,8 @@ const sendMoment = 3 * time.Second
 
 // await waits for a batch's outcomes for as long as there is use in it; limit 0
 // has no end. Nil results: not answered yet.
-func (h *homeFlags) await(ctx context.Context, c *client.Client, t client.Ticket, limit time.Duration) (client.Results, error) {
-	w := newWaiter(ctx, c, limit)
+func (h *homeFlags) await(ctx context.Context, c *client.Client, session string, t client.Ticket, limit time.Duration) (client.Results, error) {
+	w := newWaiter(ctx, c, session, limit, true)
 	defer w.stop()
 	results, err := t.Wait(w.ctx)
 	if err != nil && w.ctx.Err() != nil && ctx.Err() == nil {
@@ -139,8 +139,12 @@ func (h *homeFlags) await(ctx context.Context, c *client.Client, t client.Ticket
 }
 
 // sayQueued tells people that something waits in the outbox, and why.
-func (h *homeFlags) sayQueued(ctx context.Context, c *client.Client, then string) {
+func (h *homeFlags) sayQueued(ctx context.Context, c *client.Client, session, then string) {
 	if h.sh.json {
+		return
+	}
+	if why := still(ctx, c, session); why != nil {
+		fmt.Fprintf(h.sh.err, "durable in the outbox, and it stays there (%s); %s\n", why, then)
 		return
 	}
 	why := "not answered yet"

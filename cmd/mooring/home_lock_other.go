@@ -1,0 +1,9 @@
+//go:build !unix
+
+package main
+
+import "context"
+
+// lockFolder does nothing here: of two first imports of one file at the same
+// moment one may be refused (already_exists), and is to be run again.
+func lockFolder(context.Context, string) (unlock func(), err error) { return func() {}, nil }

@@ -1,0 +1,73 @@
+//go:build unix
+
+// A server that is restored from an older copy of its data folder.
+
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestARestoredServerIsNoticedAndNothingIsLost(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	hit, spared := r.create("ses_hit"), r.create("ses_spared")
+	helper := r.shareTo("helper", hit, "--rights", "read,append")
+	home := r.otherHome("agent")
+	wait := func(home, ref, id string) { r.okAs(home, putLine(id), "session", "append", ref, "--wait") }
+	wait(r.home(), spared, "spared_1")
+	wait(home, helper, "m1")
+	r.stop()
+	backup, newer := r.otherHome("backup"), r.otherHome("newer")
+	copyFolder(t, backup, r.data())
+	r.start()
+	wait(home, helper, "m2")
+	wait(home, helper, "m3")
+	before := r.keys(hit)
+	r.stop()
+	copyFolder(t, newer, r.data())
+	putBack(t, r.data(), backup)
+	r.start()
+
+	// The stream stops, at once and with the reason; what was appended stays.
+	said := []string{"server_behind", hit, "restored", "put its newer data back", "new outbox"}
+	got := r.refusedAs(home, putLine("m4"), said, "session", "append", helper, "--wait")
+	if !strings.Contains(got.out, "queued") {
+		t.Errorf("append --wait prints %q", got.out)
+	}
+	r.refusedAs(home, "", said, "outbox", "drain")
+	text := r.okAs(home, "", "outbox", "status")
+	for _, w := range append(said, "stopped") {
+		if !strings.Contains(text, w) {
+			t.Errorf("outbox status is without %q:\n%s", w, text)
+		}
+	}
+	if st := r.statusOf(home); len(st.Streams) != 1 || st.Streams[0].Stopped != "server_behind" || st.Streams[0].Unfinished != 1 {
+		t.Errorf("outbox status: %+v", st)
+	}
+	if got := r.runAs(home, putLine("m5"), "session", "append", helper); got.code != exitOK || !strings.Contains(got.err, "server_behind") {
+		t.Errorf("append without --wait: exit %d, %q", got.code, got.err)
+	}
+	// Readers are told as well, who have seen more than there is now.
+	r.refusedAs(home, "", []string{"server_behind"}, "session", "tail", helper, "--from", "6", "--follow")
+	if keys := r.keys(hit); count(keys, "m1") != 1 || count(keys, "m2")+count(keys, "m3")+count(keys, "m4")+count(keys, "m5") != 0 {
+		t.Errorf("the restored session has %q", keys)
+	}
+	// Another session's stream goes on, and so does whoever begins with a new outbox.
+	wait(r.home(), spared, "spared_2")
+	wait(r.otherHome("new agent"), helper, "m2")
+
+	// With the newer data back all that waited arrives, once.
+	r.stop()
+	putBack(t, r.data(), newer)
+	r.start()
+	r.okAs(home, "", "outbox", "drain")
+	keys := r.keys(hit)
+	if len(keys) != len(before)+2 || count(keys, "m4") != 1 || count(keys, "m5") != 1 {
+		t.Errorf("before the restore %q, after it was undone %q", before, keys)
+	}
+	if st := r.statusOf(home); st.States["acked"] != 5 || len(st.Streams) != 0 {
+		t.Errorf("outbox status: %+v", st)
+	}
+}

@@ -1,0 +1,127 @@
+//go:build unix
+
+// Refs that allow less than is tried, and refs that come to their end.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAReadersAppendIsRefusedAndTheRestGoesOn(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_read")
+	reader := r.shareTo("reader", id, "--rights", "read", "--actor", "owner/reader")
+	writer := r.shareTo("writer", id, "--rights", "read,append", "--actor", "owner/writer")
+	home := r.otherHome("agent")
+	lines := `{"method":"put","key":"message/a","payload":{},"as":"a","batch":"1"}
+{"method":"put","key":"message/b","payload":{},"depends_on":["a"],"batch":"2"}
+{"method":"put","key":"message/c","payload":{},"refs":{"schema_version":{"op":"a","path":"cursor"}},"batch":"3"}`
+	got := r.refusedAs(home, lines, []string{"3 of 3 ops did not apply", "missing_right", "append", "read", "ask for a ref that has it"},
+		"session", "append", reader, "--wait", "--json")
+	var outcomes []string
+	var first string
+	for line := range strings.Lines(got.out) {
+		var o struct{ Op, Outcome, Reason, Cause string }
+		if err := json.Unmarshal([]byte(line), &o); err != nil {
+			t.Fatal(err)
+		}
+		if first == "" {
+			first = o.Op
+		} else if o.Cause != first {
+			t.Errorf("the cause is %q, not the first op: %s", o.Cause, line)
+		}
+		if o.Reason != "missing_right" {
+			t.Errorf("the reason is not named: %s", line)
+		}
+		outcomes = append(outcomes, o.Outcome)
+	}
+	if strings.Join(outcomes, " ") != "denied skipped skipped" {
+		t.Errorf("outcomes %q", outcomes)
+	}
+	// The same outbox, the same session, another ref: nothing holds it up.
+	r.okAs(home, putLine("d"), "session", "append", writer, "--wait")
+	r.refusedAs(home, putLine("e"), []string{"missing_right"}, "session", "append", reader, "--wait")
+	r.okAs(home, putLine("f"), "session", "append", writer, "--wait")
+	keys := r.keys(id)
+	if strings.Join(keys[len(keys)-2:], " ") != "message/d message/f" || count(keys, "a")+count(keys, "b")+count(keys, "c")+count(keys, "e") != 0 {
+		t.Errorf("the events are of %q", keys)
+	}
+	if st := r.statusOf(home); st.States["failed"] != 2 || st.States["skipped"] != 2 || st.States["acked"] != 2 || len(st.Streams) != 0 {
+		t.Errorf("outbox status: %+v", st)
+	}
+}
+
+func TestALiveTailEndsWhenItsRefExpires(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_expires")
+	ref := r.shareTo("brief", id, "--rights", "read", "--expires", "1s")
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	lines, in := io.Pipe()
+	var errText syncBuffer
+	code := make(chan int, 1)
+	go func() {
+		code <- runContext(ctx, []string{"session", "tail", ref, "--follow", "--home", r.otherHome("reader")}, strings.NewReader(""), in, &errText)
+		_ = in.Close()
+	}()
+	seen := 0
+	for tail := bufio.NewScanner(lines); tail.Scan(); seen++ {
+	}
+	// On a machine so busy that a second passes before the tail is there, it gets the same answer and no event.
+	if c := <-code; c != exitRefused || !strings.HasPrefix(errText.String(), "mooring: expired: ") || seen != 3 && seen != 0 {
+		t.Errorf("the tail gave %d events and ended with %d: %s", seen, c, errText.String())
+	}
+	r.refusedAs(r.otherHome("late"), "", []string{"expired"}, "redeem", ref)
+	r.refusedAs(r.otherHome("late"), "", []string{"expired"}, "session", "tail", ref)
+}
+
+func TestARefIsRedeemedAsOftenAsItAllows(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_limited")
+	ref := r.shareTo("twice", id, "--rights", "read", "--redemptions", "2")
+	for _, home := range []string{"one", "two", "one", "two"} { // coming back is free
+		r.okAs(r.otherHome(home), "", "redeem", ref)
+	}
+	for range 2 {
+		r.refusedAs(r.otherHome("three"), "", []string{"exhausted", "redeemed 2 times", "ask"}, "redeem", ref)
+	}
+	r.refusedAs(r.otherHome("three"), "", []string{"exhausted"}, "session", "tail", ref)
+	if out := r.okAs(r.otherHome("one"), "", "redeem", ref); !strings.Contains(out, "2 of 2 times") {
+		t.Errorf("redeem says %q", out)
+	}
+	r.okAs(r.otherHome("two"), "", "session", "tail", id)
+}
+
+func TestAStaleRefNamesBothEpochs(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_epochs")
+	ref := r.shareTo("stale", id, "--rights", "read,append")
+	home := r.otherHome("agent")
+	r.okAs(home, putLine("before"), "session", "append", ref, "--wait")
+	if out := r.ok("revoke", "--epoch", id); !strings.Contains(out, "the epoch is 2") {
+		t.Errorf("revoke --epoch says %q", out)
+	}
+	both := []string{"stale_epoch", "under epoch 1", "at epoch 2", "ask"}
+	r.refusedAs(home, putLine("after"), both, "session", "append", ref, "--wait")
+	r.refusedAs(home, "", both, "session", "tail", ref)
+	r.refusedAs(home, "", both, "session", "tail", ref, "--follow")
+	r.refusedAs(home, "", both, "redeem", ref)
+	// The owner goes on, and so does who is given a new ref.
+	r.okIn(putLine("mine"), "session", "append", id, "--wait")
+	r.okAs(home, putLine("again"), "session", "append", r.shareTo("fresh", id, "--rights", "read,append"), "--wait")
+	keys := r.keys(id)
+	if count(keys, "before") != 1 || count(keys, "after") != 0 || count(keys, "mine") != 1 || count(keys, "again") != 1 {
+		t.Errorf("the events are of %q", keys)
+	}
+}
