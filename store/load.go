@@ -18,10 +18,11 @@ import (
 type tx struct {
 	run      Runner
 	sessions *known
-	loaded   bool              // the first Load was, with its locks
-	now      int64             // of the first Load
-	before   map[string]before // session rows as they were loaded
-	moved    map[string]uint64 // sessions whose commit is to be announced, with their cursor
+	loaded   bool                           // the first Load was, with its locks
+	now      int64                          // of the first Load
+	before   map[string]before              // session rows as they were loaded
+	absent   map[string]map[string]struct{} // session → keys that were looked for and are not there
+	moved    map[string]uint64              // sessions whose commit is to be announced, with their cursor
 }
 
 // before is what Save must know of a session's row as it was.
@@ -63,9 +64,17 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	}
 	if t.before == nil {
 		t.before = make(map[string]before, len(out.Sessions))
+		t.absent = map[string]map[string]struct{}{}
 	}
 	for id, row := range out.Sessions {
 		t.before[id] = before{space: row.Space, external: row.External}
+	}
+	for id, keys := range w.Heads {
+		for _, key := range keys {
+			if out.Entries[id][key] == nil {
+				put(t.absent, id, key, struct{}{})
+			}
+		}
 	}
 	for key, records := range out.Records {
 		out.Records[key] = inOrder(records)

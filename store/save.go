@@ -32,7 +32,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	t.list(insertRecords, each(c.Records, func(r session.StreamRecord) []any { return recordValues(&r) }), nil)
 	t.list(insertEvents, each(c.Events, eventValues), nil)
 	t.list(dropEntries, pairs(c.DropEntries), nil)
-	t.list(saveEntries, each(c.Entries, entryValues), nil)
+	t.saveEntries(c.Entries)
 	t.list(growEntries, each(c.Grown, func(e *session.Entry) []any {
 		return []any{e.Session, e.Key, int64(e.TextLen), int64(e.Grown)}
 	}), nil)
@@ -68,6 +68,22 @@ func (t *tx) saveSessions(c *session.Changes) {
 			t.before[s.ID] = before{space: s.Space, external: s.External}
 		}
 	}
+}
+
+// saveEntries inserts what is known to be new under its session's lock, which
+// costs less than being ready for either.
+func (t *tx) saveEntries(entries []*session.Entry) {
+	fresh, others := make([]*session.Entry, 0, len(entries)), make([]*session.Entry, 0, len(entries))
+	for _, e := range entries {
+		if _, absent := t.absent[e.Session][e.Key]; absent {
+			fresh = append(fresh, e)
+			delete(t.absent[e.Session], e.Key) // a later Save of the same transaction finds it there
+		} else {
+			others = append(others, e)
+		}
+	}
+	t.list(insertEntries, each(fresh, entryValues), nil)
+	t.list(saveEntries, each(others, entryValues), nil)
 }
 
 // dropState leaves of deleted sessions their row, the chain of their log and

@@ -39,6 +39,10 @@ var (
 			cursor = excluded.cursor, schema = excluded.schema, text_len = excluded.text_len, grown = excluded.grown,
 			sum = excluded.sum, payload = excluded.payload`)
 
+	// insertEntries is saveEntries for keys that are known not to be there.
+	insertEntries = statement("ttiiiibb", `
+		INSERT INTO entries (session, key, cursor, schema, text_len, grown, sum, payload) {values}`)
+
 	dropEntries = statement("tt", `
 		DELETE FROM entries WHERE (session, key) IN (SELECT a, b FROM {w})`)
 

@@ -38,7 +38,7 @@ func TestStatementForms(t *testing.T) {
 func TestInsertColumns(t *testing.T) {
 	t.Parallel()
 	into := regexp.MustCompile(`(?s)INSERT INTO \w+ \(([^)]*)\)\s+VALUES \(([^)]*)\)`)
-	for _, s := range []*Statement{saveSessions, claimExternals, insertEvents, saveEntries, saveTurns, saveStreams, insertRecords,
+	for _, s := range []*Statement{saveSessions, claimExternals, insertEvents, saveEntries, insertEntries, saveTurns, saveStreams, insertRecords,
 		insertGrants, insertAudit, insertSpace, insertRedemption} {
 		m := into.FindStringSubmatch(s.SQLite.One)
 		if m == nil {
