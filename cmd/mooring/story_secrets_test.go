@@ -1,0 +1,307 @@
+//go:build unix
+
+// No secret gets to where it does not belong: logs, outputs, process lists, the
+// server's database, other files of the home folder.
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+)
+
+// secrecy collects secrets, and what was shown to whoever looked.
+type secrecy struct {
+	t       *testing.T
+	secrets map[string][]byte // whose: 32 bytes
+	shown   map[string][]byte // where: what
+}
+
+// learn takes the secrets of a home folder's outbox.
+func (s *secrecy) learn(home string) {
+	s.t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(home, "outbox.db")+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer db.Close()
+	var secret []byte
+	if err := db.QueryRow("SELECT secret FROM mooring_outbox").Scan(&secret); err != nil {
+		s.t.Fatal(err)
+	}
+	s.secrets["the outbox in "+filepath.Base(home)] = secret
+	rows, err := db.Query("SELECT ref FROM mooring_outbox_ref")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			s.t.Fatal(err)
+		}
+		s.learnRef(text)
+	}
+	if err := rows.Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *secrecy) learnRef(text string) {
+	s.t.Helper()
+	ref, err := capability.ParseRef(strings.TrimSpace(text))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.secrets[ref.ID] = ref.Secret.Reveal()
+}
+
+// folder takes the files below a folder for shown, but for some that hold secrets.
+func (s *secrecy) folder(dir string, but ...string) {
+	s.t.Helper()
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		for _, name := range but {
+			if strings.HasPrefix(entry.Name(), name) {
+				if info.Mode().Perm()&0o077 != 0 {
+					s.t.Errorf("%s holds secrets and has mode %o", entry.Name(), info.Mode().Perm())
+				}
+				return nil
+			}
+		}
+		s.shown["the file "+path], err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// database takes every value of every row of a Postgres database for shown.
+func (s *secrecy) database(url string) {
+	s.t.Helper()
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer db.Close()
+	names, err := db.Query("SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var tables []string
+	for names.Next() {
+		var name string
+		if err := names.Scan(&name); err != nil {
+			s.t.Fatal(err)
+		}
+		tables = append(tables, name)
+	}
+	total := 0
+	for _, table := range tables {
+		rows, err := db.Query("SELECT t::text FROM " + table + " t")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		var all bytes.Buffer
+		for rows.Next() {
+			var row string
+			if err := rows.Scan(&row); err != nil {
+				s.t.Fatal(err)
+			}
+			all.WriteString(row)
+			total++
+		}
+		if err := rows.Err(); err != nil {
+			s.t.Fatal(err)
+		}
+		s.shown["the server's table "+table] = all.Bytes()
+	}
+	if total < 50 {
+		s.t.Errorf("the server's %d tables have only %d rows", len(tables), total)
+	}
+}
+
+// check looks for every secret in whatever spelling.
+func (s *secrecy) check() {
+	s.t.Helper()
+	for whose, secret := range s.secrets {
+		for spelling, text := range map[string]string{
+			"as it is": string(secret), "in base64url": base64.RawURLEncoding.EncodeToString(secret),
+			"in base64": base64.RawStdEncoding.EncodeToString(secret), "in hex": hex.EncodeToString(secret),
+			"as numbers": strings.Trim(fmt.Sprint(secret), "[]"),
+		} {
+			for where, what := range s.shown {
+				if bytes.Contains(what, []byte(text)) {
+					s.t.Errorf("the secret of %s stands %s in %s", whose, spelling, where)
+				}
+			}
+		}
+	}
+}
+
+func TestNoSecretIsShown(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"sqlite", "postgres"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			data, url := filepath.Join(dir, "data"), ""
+			flags := []string{"--verbose"}
+			if kind == "postgres" {
+				url = pgtest.URL(t)
+				flags = append(flags, "--database-url", url)
+			}
+			srv := startServe(t, data, flags...)
+			s := &secrecy{t: t, secrets: map[string][]byte{}, shown: map[string][]byte{}}
+			owner, agent := filepath.Join(dir, "owner"), filepath.Join(dir, "agent")
+
+			n := 0
+			do := func(home, in string, want int, args ...string) string {
+				t.Helper()
+				n++
+				args = append(args, "--home", home)
+				var out, errOut syncBuffer
+				ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+				defer cancel()
+				code := runContext(ctx, args, strings.NewReader(in), &out, &errOut)
+				what := fmt.Sprintf("%d: mooring %s", n, args[:2])
+				if code != want {
+					t.Errorf("%s: exit %d, %s%s", what, code, out.String(), errOut.String())
+				}
+				s.shown["the arguments of "+what] = []byte(strings.Join(args, " "))
+				s.shown["the output of "+what] = []byte(out.String())
+				s.shown["the errors of "+what] = []byte(errOut.String())
+				return strings.TrimSpace(out.String())
+			}
+			file := func(name string) string { return filepath.Join(dir, name+".ref") }
+
+			id := do(owner, "", exitOK, "session", "import", filepath.Join(recordings, "a-edit-1.18.33.jsonl"), "--owner", "@"+filepath.Join(data, "owner.ref"))
+			do(owner, "", exitOK, "share", id, "--rights", "read,append,share", "--actor", "owner/agent", "--to", file("agent"))
+			do(owner, "", exitOK, "share", id, "--rights", "read", "--redemptions", "1", "--to", file("once"), "--json")
+			do(agent, "", exitOK, "redeem", "@"+file("agent"), "--json")
+			do(agent, "", exitOK, "redeem", "@"+file("once"))
+			do(owner, "", exitOK, "redeem", "@"+file("agent"))
+			do(filepath.Join(dir, "third"), "", exitRefused, "redeem", "@"+file("once"))
+			do(agent, "", exitOK, "share", "@"+file("agent"), "--rights", "read", "--to", file("below"))
+			do(agent, putLine("one"), exitOK, "session", "append", "@"+file("agent"), "--wait", "--json")
+			do(agent, `{"method":"put","key":"nonsense","payload":{}}`, exitRefused, "session", "append", "@"+file("agent"))
+			do(agent, putLine("denied"), exitRefused, "session", "append", "@"+file("once"), "--wait")
+			do(agent, "", exitOK, "session", "tail", "@"+file("below"), "--json")
+			do(agent, "", exitOK, "session", "show", "@"+file("below"), "--json")
+			do(agent, "", exitOK, "session", "export", "@"+file("below"))
+			do(owner, "", exitOK, "session", "list", "--json")
+			// What is copied wrongly: another secret, and one cut short.
+			text, err := os.ReadFile(file("agent"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			address, _, _ := strings.Cut(string(text), "#")
+			other := capability.NewSecret()
+			for name, text := range map[string]string{
+				"strange": address + "#" + other.RevealText(), "cut": string(text[:len(text)-3]), "long": strings.TrimSpace(string(text)) + "x",
+			} {
+				if err := os.WriteFile(file(name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				do(filepath.Join(dir, "third"), "", exitRefused, "redeem", "@"+file(name), "--json")
+			}
+			do(owner, "", exitOK, "revoke", "@"+file("agent"))
+			do(agent, putLine("late"), exitRefused, "session", "append", "@"+file("agent"), "--wait")
+			do(owner, "", exitOK, "revoke", "--epoch", id)
+			s.client(dir, file("agent"))
+			for _, home := range []string{owner, agent} {
+				do(home, "", exitOK, "outbox", "list", "--json")
+				do(home, "", exitOK, "outbox", "status")
+			}
+			code, log := srv.stop()
+			if code != exitOK || !strings.Contains(log, `"level":"DEBUG"`) {
+				t.Errorf("the server ended with %d and its log is not verbose:\n%s", code, log)
+			}
+			s.shown["the server's log"] = []byte(log)
+			do(agent, putLine("offline"), exitOK, "session", "append", "@"+file("below"))
+
+			s.secrets["a ref that never was"] = other.Reveal()
+			s.learnRef(srv.owner.Text())
+			for _, home := range []string{owner, agent, filepath.Join(dir, "third"), filepath.Join(dir, "programmed")} {
+				s.learn(home)
+				s.folder(home, "outbox.db")
+			}
+			s.folder(data, "owner.ref") // the SQLite file among it
+			if url != "" {
+				s.database(url)
+			}
+			if len(s.secrets) < 10 {
+				t.Errorf("only %d secrets were looked for", len(s.secrets))
+			}
+			s.check()
+		})
+	}
+}
+
+// client does with a program, which logs everything, what a dead ref allows.
+func (s *secrecy) client(dir, file string) {
+	s.t.Helper()
+	var log syncBuffer
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ref, err := capability.ParseRef(strings.TrimSpace(string(text)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c, err := client.Open(ctx, client.Config{Home: filepath.Join(dir, "programmed"),
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Close(); err != nil {
+			s.t.Errorf("close the client: %v", err)
+		}
+		if log.String() == "" {
+			s.t.Error("the client logs nothing")
+		}
+		s.shown["the client's log"] = []byte(log.String())
+	}()
+	session, err := c.Session(ctx, ref)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	b := session.Batch()
+	b.Put("message/programmed", map[string]any{"n": 1})
+	ticket, err := b.Commit(ctx)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	results, err := ticket.Wait(ctx)
+	if err != nil || results.Err() == nil {
+		s.t.Errorf("a revoked ref's op: %v, %v", results, err)
+	}
+	said := fmt.Sprintf("%v %+v %#v %v %+v %v", ref, ref, ref.Secret, session, results, results.Err())
+	s.shown["what a program prints"] = []byte(said)
+}
