@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
@@ -96,7 +95,7 @@ func (r *argReader) raw(name string, must bool) []byte {
 		case len(a.JSON) > r.lim.PayloadBytes:
 			r.fail(fault.TooLarge.With("%s has %d bytes, the limit is %d", name, len(a.JSON), r.lim.PayloadBytes))
 			return nil
-		case !utf8.Valid(a.JSON) || !json.Valid(text):
+		case !utf8.Valid(a.JSON) || !ledger.IsJSON(text):
 			r.fail(fault.BadArgument.With("%s is not JSON text in UTF-8", name))
 			return nil
 		case string(text) != "null":

@@ -1,0 +1,200 @@
+package ledger
+
+// Whether bytes are JSON text. Every argument of every op is looked at on both
+// sides, so this does not go byte by byte through a state machine as
+// encoding/json does; it accepts exactly what that accepts.
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// maxNesting bounds how deep arrays and objects may stand in one another, as
+// encoding/json does, so that no later reader can be driven out of its stack.
+const maxNesting = 10_000
+
+// IsJSON says whether b is one JSON value, with white space around it or not.
+// It does not look at whether strings are UTF-8.
+func IsJSON(b []byte) bool {
+	var room [32]byte
+	open := room[:0] // '{' or '[' of what is not closed yet
+	i, ok := 0, true
+	for {
+		if i = skipSpace(b, i); i == len(b) {
+			return false
+		}
+		switch c := b[i]; c {
+		case '{', '[':
+			if open = append(open, c); len(open) > maxNesting {
+				return false
+			}
+			i = skipSpace(b, i+1)
+			if i < len(b) && b[i] == c+2 { // '}' and ']' are two after their opening ones
+				open = open[:len(open)-1]
+				i++
+				break
+			}
+			if c == '{' {
+				if i, ok = skipKey(b, i); !ok {
+					return false
+				}
+			}
+			continue
+		case '"':
+			i, ok = skipString(b, i)
+		case 't':
+			i, ok = skipWord(b, i, "true")
+		case 'f':
+			i, ok = skipWord(b, i, "false")
+		case 'n':
+			i, ok = skipWord(b, i, "null")
+		default:
+			i, ok = skipNumber(b, i)
+		}
+		if !ok {
+			return false
+		}
+		// After a value: what it is in ends or goes on.
+		for {
+			i = skipSpace(b, i)
+			if len(open) == 0 {
+				return i == len(b)
+			}
+			if i == len(b) {
+				return false
+			}
+			in := open[len(open)-1]
+			if b[i] == in+2 {
+				open = open[:len(open)-1]
+				i++
+				continue
+			}
+			if b[i] != ',' {
+				return false
+			}
+			i++
+			if in == '{' {
+				if i, ok = skipKey(b, i); !ok {
+					return false
+				}
+			}
+			break
+		}
+	}
+}
+
+// skipKey goes over a key and its colon.
+func skipKey(b []byte, i int) (int, bool) {
+	i = skipSpace(b, i)
+	if i == len(b) || b[i] != '"' {
+		return i, false
+	}
+	i, ok := skipString(b, i)
+	if i = skipSpace(b, i); !ok || i == len(b) || b[i] != ':' {
+		return i, false
+	}
+	return i + 1, true
+}
+
+// skipString goes over a string, which begins at i.
+func skipString(b []byte, i int) (int, bool) {
+	for i++; ; i++ {
+		if i = skipPlain(b, i); i == len(b) {
+			return i, false
+		}
+		switch c := b[i]; {
+		case c == '"':
+			return i + 1, true
+		case c < ' ':
+			return i, false
+		case c == '\\':
+			if i++; i == len(b) {
+				return i, false
+			}
+			switch b[i] {
+			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+			case 'u':
+				if len(b)-i < 5 || !isHex(b[i+1]) || !isHex(b[i+2]) || !isHex(b[i+3]) || !isHex(b[i+4]) {
+					return i, false
+				}
+				i += 4
+			default:
+				return i, false
+			}
+		}
+	}
+}
+
+// skipPlain goes eight bytes at a time over what means nothing in a string: not
+// a quote, a backslash or a control character. It may stop early.
+func skipPlain(b []byte, i int) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	for len(b)-i >= 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		quote, slash := x^'"'*ones, x^'\\'*ones
+		// The lowest top bit set is that of the first byte below ' ', or zero in
+		// quote or slash: borrows go up only.
+		if found := ((x-' '*ones)&^x | (quote-ones)&^quote | (slash-ones)&^slash) & tops; found != 0 {
+			return i + bits.TrailingZeros64(found)/8
+		}
+		i += 8
+	}
+	return i
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+func skipWord(b []byte, i int, word string) (int, bool) {
+	if len(b)-i < len(word) || string(b[i:i+len(word)]) != word {
+		return i, false
+	}
+	return i + len(word), true
+}
+
+// skipNumber goes over a number; anything else is none.
+func skipNumber(b []byte, i int) (int, bool) {
+	if i < len(b) && b[i] == '-' {
+		i++
+	}
+	switch {
+	case i < len(b) && b[i] == '0':
+		i++
+	default:
+		from := i
+		if i = skipDigits(b, i); i == from {
+			return i, false
+		}
+	}
+	if i < len(b) && b[i] == '.' {
+		from := i + 1
+		if i = skipDigits(b, from); i == from {
+			return i, false
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		if i++; i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		from := i
+		if i = skipDigits(b, from); i == from {
+			return i, false
+		}
+	}
+	return i, true
+}
+
+func skipDigits(b []byte, i int) int {
+	for i < len(b) && '0' <= b[i] && b[i] <= '9' {
+		i++
+	}
+	return i
+}
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+		i++
+	}
+	return i
+}

@@ -1,0 +1,65 @@
+package ledger
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+var jsonTexts = []string{
+	``, ` `, `{}`, `[]`, ` { } `, ` [ ] `, `{`, `[`, `}`, `]`, `{]`, `[}`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `[,]`, `[1,]`, `[1 2]`,
+	`{"a":1}`, `{"a":{"b":[1,{"c":null}]}}`, `{"a" : 1 , "b" : [ true , false ] }`, "\t\r\n[1]\n", `{"a":1}x`, `[1][2]`, `{1:2}`, `{"a":1 "b":2}`,
+	`true`, `false`, `null`, `tru`, `truex`, `nulls`, `nul`, `"`, `"a`, `"a"`, `"\`, `"\"`, `"\""`, `"\u00e9"`, `"\u00g9"`, `"\u00"`, `"\x"`, `"\ud800"`,
+	"\"a\nb\"", "\"a\x00b\"", "\"\xff\"", "\"\x7f\"", `"\/\b\f\n\r\t\\"`,
+	`0`, `-0`, `-`, `+1`, `01`, `1.`, `.5`, `1.5`, `1e`, `1e+`, `1e5`, `1E-5`, `1.0e+10`, `-1.5`, `1-`, `--1`, `1e5.5`, `0x1`, `1,`,
+	"\ufeff{}", "\v{}", `[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]`,
+}
+
+func TestIsJSONAsEncodingJSON(t *testing.T) {
+	t.Parallel()
+	texts := append([]string(nil), jsonTexts...)
+	for _, n := range []int{maxNesting - 1, maxNesting, maxNesting + 1} {
+		texts = append(texts, strings.Repeat("[", n)+strings.Repeat("]", n), strings.Repeat(`{"a":`, n)+"1"+strings.Repeat("}", n))
+	}
+	for _, text := range texts {
+		if got, want := IsJSON([]byte(text)), json.Valid([]byte(text)); got != want {
+			t.Errorf("%.60q: %v, encoding/json says %v", text, got, want)
+		}
+		for i := range min(len(text), 80) { // cut off anywhere
+			if got, want := IsJSON([]byte(text[:i])), json.Valid([]byte(text[:i])); got != want {
+				t.Errorf("%q: %v, encoding/json says %v", text[:i], got, want)
+			}
+		}
+	}
+}
+
+func FuzzIsJSON(f *testing.F) {
+	for _, text := range jsonTexts {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if got, want := IsJSON(text), json.Valid(text); got != want {
+			t.Fatalf("%q: %v, encoding/json says %v", text, got, want)
+		}
+	})
+}
+
+func BenchmarkIsJSON(b *testing.B) {
+	text := []byte(`{"id":"prt_00000001","messageID":"msg_00000000","type":"text","text":"` + strings.Repeat("some prose, ", 20) + `"}`)
+	b.Run("ours", func(b *testing.B) {
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			if !IsJSON(text) {
+				b.Fatal("no")
+			}
+		}
+	})
+	b.Run("encoding/json", func(b *testing.B) {
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			if !json.Valid(text) {
+				b.Fatal("no")
+			}
+		}
+	})
+}
