@@ -103,9 +103,32 @@ func batchOf(op string) string {
 }
 
 // derives says whether OpID counts up from this batch id.
-func derives(batch string) bool { return batchOf(batch) == batch && batch != "" }
+func derives(batch string) bool {
+	id, ok := parseID(batch)
+	return ok && id[14] == 0 && id[15] == 0
+}
 
 // isDerived says whether op is the id that OpID gives for that place.
 func isDerived(batch string, place int, op string) bool {
-	return derives(batch) && place+1 < 1<<opBits && OpID(batch, place) == op
+	if place < 0 || place+1 >= 1<<opBits {
+		return false
+	}
+	id, ok := parseID(batch)
+	if !ok || id[14] != 0 || id[15] != 0 {
+		return false
+	}
+	binary.BigEndian.PutUint16(id[14:], uint16(place+1))
+	return spells(id, op)
+}
+
+// parseID reads a ULID in its one canonical spelling.
+func parseID(s string) (id ulid.ULID, ok bool) {
+	id, err := ulid.ParseStrict(s)
+	return id, err == nil && spells(id, s)
+}
+
+// spells says whether s is id's canonical spelling.
+func spells(id ulid.ULID, s string) bool {
+	var text [ulid.EncodedSize]byte
+	return id.MarshalTextTo(text[:]) == nil && string(text[:]) == s
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"reflect"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -175,5 +176,22 @@ func TestIDs(t *testing.T) {
 		if !isULID(op) || batchOf(op) == last {
 			t.Errorf("%s: %s", name, op)
 		}
+	}
+}
+
+func TestIDsInAnotherSpelling(t *testing.T) {
+	t.Parallel()
+	batch := NewBatchID()
+	op := OpID(batch, 3)
+	if !isDerived(batch, 3, op) || isDerived(batch, 2, op) {
+		t.Fatalf("%s is the fourth of %s", op, batch)
+	}
+	for _, s := range []string{strings.ToLower(op), strings.Replace(op, "0", "O", 1), op[:25], op + "0", ""} {
+		if isULID(s) || isDerived(batch, 3, s) || derives(s) {
+			t.Errorf("%q was taken", s)
+		}
+	}
+	if low := strings.ToLower(batch); derives(low) || isDerived(low, 3, op) {
+		t.Errorf("%q was taken for a batch id", low)
 	}
 }

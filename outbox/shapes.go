@@ -5,8 +5,6 @@ package outbox
 import (
 	"slices"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -79,8 +77,8 @@ func (b *Box) shape(batch *Batch) (*body, error) {
 func creates(method string) bool { return method == methodCreate || method == methodFork }
 
 func isULID(s string) bool {
-	u, err := ulid.ParseStrict(s)
-	return err == nil && u.String() == s
+	_, ok := parseID(s)
+	return ok
 }
 
 // clip bounds what a message repeats of its input.
