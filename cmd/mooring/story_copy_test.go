@@ -27,9 +27,8 @@ func TestACopiedOutboxStopsAndMixesNothingIn(t *testing.T) {
 			}
 
 			said := []string{"outbox_diverged", id, "copy", "use a new outbox"}
-			for i := range ahead + 2 { // each sends all that waits again
-				r.refusedAs(twin, putLine(fmt.Sprint("b", i)), said, "session", "append", ref, "--wait")
-			}
+			r.refusedAs(twin, putLine("b0"), said, "session", "append", ref, "--wait")
+			r.refusedAs(twin, manyLines("c", ahead+1), said, "session", "append", ref, "--wait") // b0 goes before them
 			r.refusedAs(twin, "", said, "outbox", "drain")
 			if st := r.statusOf(twin); len(st.Streams) != 1 || st.Streams[0].Stopped != "outbox_diverged" || st.Streams[0].Unfinished != ahead+2 {
 				t.Errorf("the copy's status: %+v", st)
@@ -38,11 +37,7 @@ func TestACopiedOutboxStopsAndMixesNothingIn(t *testing.T) {
 			r.okAs(home, putLine("last"), "session", "append", ref, "--wait")
 			r.okAs(r.otherHome("fresh"), putLine("b0"), "session", "append", ref, "--wait")
 			keys := r.keys(id)
-			for i := range ahead {
-				if count(keys, fmt.Sprint("a", i)) != 1 {
-					t.Errorf("op a%d is not there once", i)
-				}
-			}
+			eachOnce(t, keys, "a", ahead)
 			if count(keys, "common") != 1 || count(keys, "last") != 1 || count(keys, "b0") != 1 || len(keys) != 3+ahead+3 {
 				t.Errorf("the events are of %q", keys)
 			}
@@ -58,24 +53,17 @@ func TestACopyThatComesFirstStopsTheOriginal(t *testing.T) {
 	home, twin := r.otherHome("agent"), r.otherHome("twin")
 	r.okAs(home, "", "redeem", ref)
 	r.stop()
-	for i := range 2 { // waits in both
-		r.okAs(home, putLine(fmt.Sprint("common", i)), "session", "append", ref)
-	}
+	r.okAs(home, manyLines("common", 2), "session", "append", ref) // waits in both
 	copyFolder(t, twin, home)
-	for i := range 3 {
-		r.okAs(home, putLine(fmt.Sprint("a", i)), "session", "append", ref)
-		r.okAs(twin, putLine(fmt.Sprint("b", i)), "session", "append", ref)
-	}
+	r.okAs(home, manyLines("a", 3), "session", "append", ref)
+	r.okAs(twin, manyLines("b", 3), "session", "append", ref)
 	r.start()
 	r.okAs(twin, "", "outbox", "drain")
 	r.refusedAs(home, "", []string{"outbox_diverged", "copy", "use a new outbox"}, "outbox", "drain")
 	r.okAs(twin, putLine("b3"), "session", "append", ref, "--wait")
 	keys := r.keys(id)
-	for _, m := range []string{"common0", "common1", "b0", "b1", "b2", "b3"} {
-		if count(keys, m) != 1 {
-			t.Errorf("op %s is there %d times", m, count(keys, m))
-		}
-	}
+	eachOnce(t, keys, "common", 2)
+	eachOnce(t, keys, "b", 4)
 	if len(keys) != 3+6 {
 		t.Errorf("the events are of %q", keys)
 	}
