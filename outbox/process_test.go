@@ -22,7 +22,7 @@ import (
 func TestTakeover(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		cfg := quick()
-		cfg.Lease = 200 * time.Millisecond
+		cfg.Lease = 2 * time.Second
 		one, two := p.open(t, cfg), p.open(t, cfg)
 		srv := newFakeServer()
 		ctx := limited(t)
