@@ -38,12 +38,12 @@ func TestMain(m *testing.M) {
 func TestEveryPartGivesItsLines(t *testing.T) {
 	t.Parallel()
 	var out, progress bytes.Buffer
-	err := run(t.Context(), strings.Fields("--quick --writers 2 --batches 3 --seconds 0.02 --appends 5 --queued 30"), &out, &progress)
+	err := run(t.Context(), strings.Fields("--quick --writers 2 --batches 3 --at-once 2 --seconds 0.02 --appends 5 --queued 30"), &out, &progress)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
 	for _, line := range []string{
-		`\| sqlite \| 2 \| 3 \| \d+ `, `\| postgres \| 2 \| 3 \| \d+ `,
+		`\| sqlite \| 2 \| 3 \| 1 \| \d+ `, `\| postgres \| 2 \| 3 \| 2 \| \d+ `,
 		`\| sqlite \| p50 \| \d+\.\d+ `, `\| postgres \| p99 \| \d+\.\d+ `,
 		`\| sqlite \| 30 \| 3 \| `, `\| postgres \| 30 \| 3 \| `,
 	} {
@@ -292,7 +292,7 @@ func TestMediansAndQuantiles(t *testing.T) {
 
 func TestBadCommandLines(t *testing.T) {
 	t.Parallel()
-	for _, line := range []string{"--db mysql", "--writers 0", "--batches x", "--parts speed", "--rounds 0", "more", "--nope"} {
+	for _, line := range []string{"--db mysql", "--writers 0", "--batches x", "--parts speed", "--rounds 0", "--at-once 0", "more", "--nope"} {
 		if _, err := parse(strings.Fields(line), &bytes.Buffer{}); err == nil {
 			t.Errorf("%q was taken", line)
 		}

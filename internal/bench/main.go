@@ -46,6 +46,7 @@ type options struct {
 	writers   []int
 	batches   []int
 	parts     []string
+	atOnce    int     // batches committed at the same time by each writer, in one line of throughput
 	seconds   float64 // of one measurement
 	rounds    int
 	appends   int // of the latency part, in each round
@@ -87,6 +88,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	f.StringVar(&db, "db", "both", "sqlite, postgres or both")
 	f.StringVar(&writers, "writers", "1,8,64", "numbers of writers")
 	f.StringVar(&batches, "batches", "1,32", "ops in a batch")
+	f.IntVar(&o.atOnce, "at-once", 16, "commits each writer makes at a time in one more line of throughput; 1 for none")
 	f.StringVar(&parts, "parts", "throughput,latency,replay", "what to measure; path is throughput without the bare program, for profiles")
 	f.Float64Var(&o.seconds, "seconds", 2, "about how long one measurement takes")
 	f.IntVar(&o.rounds, "rounds", 5, "how often each is repeated")
@@ -129,8 +131,8 @@ func parse(args []string, errOut io.Writer) (options, error) {
 			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay, path", p)
 		}
 	}
-	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 {
-		return o, errors.New("--seconds, --rounds, --appends and --queued must be above 0")
+	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 || o.atOnce < 1 {
+		return o, errors.New("--seconds, --rounds, --appends, --queued and --at-once must be above 0")
 	}
 	return o, nil
 }
@@ -146,6 +148,7 @@ func quicken(o *options, set map[string]bool, writers, batches *string) {
 	short("batches", func() { *batches = "32" })
 	short("seconds", func() { o.seconds = 0.3 })
 	short("rounds", func() { o.rounds = 1 })
+	short("at-once", func() { o.atOnce = 1 })
 	short("appends", func() { o.appends = 100 })
 	short("queued", func() { o.queued = 1000 })
 }

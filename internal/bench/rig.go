@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -169,7 +170,7 @@ type writer struct {
 	config  client.Config
 	client  *client.Client
 	session *client.Session
-	n       uint64 // ops so far
+	n       atomic.Uint64 // ops so far
 
 	lastBatch string // id, of appendAll
 }
@@ -232,8 +233,8 @@ func (w *writer) reopen(ctx context.Context, offline bool) error {
 func (w *writer) commit(ctx context.Context, size int) (client.Ticket, error) {
 	b := w.session.Batch()
 	for range size {
-		b.Put(opKey(w.n), json.RawMessage(opPayload(w.n)))
-		w.n++
+		n := w.n.Add(1) - 1
+		b.Put(opKey(n), json.RawMessage(opPayload(n)))
 	}
 	return b.Commit(ctx)
 }
@@ -260,7 +261,7 @@ func (w *writer) settled(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if all := int(w.n) + 1; st.Acked != all || info.Session.Cursor != uint64(all) {
+	if all := int(w.n.Load()) + 1; st.Acked != all || info.Session.Cursor != uint64(all) {
 		return fmt.Errorf("%s committed %d ops, but %d are acked and the session is at %d", w.name, all, st.Acked, info.Session.Cursor)
 	}
 	return nil

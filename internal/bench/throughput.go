@@ -6,22 +6,51 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/mooring-rpc/mooring/client"
 )
 
-// throughput measures every number of writers with every batch size.
-func (b *bench) throughput(ctx context.Context, db string, r *report) error {
-	for _, size := range b.opts.batches {
-		for _, writers := range b.opts.writers {
-			t, err := b.throughputOf(ctx, db, writers, size)
-			if err != nil {
-				return fmt.Errorf("%d writers, batches of %d: %w", writers, size, err)
-			}
-			r.throughput = append(r.throughput, t)
+// load is what the writers do: how many there are, of how many ops their batches
+// are, and how many of them each commits at the same time, as an agent with
+// several tasks does.
+type load struct {
+	writers, batch, atOnce int
+}
+
+func (l load) String() string {
+	text := fmt.Sprintf("%d writers, batches of %d", l.writers, l.batch)
+	if l.atOnce > 1 {
+		text += fmt.Sprintf(", %d at once", l.atOnce)
+	}
+	return text
+}
+
+// loads are every number of writers with every batch size, one at a time, and
+// once many at a time: the most writers with the smallest batches.
+func (o *options) loads() []load {
+	var loads []load
+	for _, size := range o.batches {
+		for _, writers := range o.writers {
+			loads = append(loads, load{writers, size, 1})
 		}
+	}
+	if o.atOnce > 1 {
+		loads = append(loads, load{slices.Max(o.writers), slices.Min(o.batches), o.atOnce})
+	}
+	return loads
+}
+
+// throughput measures every load.
+func (b *bench) throughput(ctx context.Context, db string, r *report) error {
+	for _, l := range b.opts.loads() {
+		t, err := b.throughputOf(ctx, db, l)
+		if err != nil {
+			return fmt.Errorf("%v: %w", l, err)
+		}
+		r.throughput = append(r.throughput, t)
 	}
 	return nil
 }
@@ -29,41 +58,41 @@ func (b *bench) throughput(ctx context.Context, db string, r *report) error {
 // throughputRow is one line of the table. Rates are ops a second, medians; the
 // ratios are medians of the rounds' own.
 type throughputRow struct {
-	db               string
-	writers, batch   int
+	db string
+	load
 	path, same, best float64
 	toSame, toBest   float64
 	technique        technique
 }
 
-func (b *bench) throughputOf(ctx context.Context, db string, writers, size int) (t throughputRow, err error) {
-	t = throughputRow{db: db, writers: writers, batch: size}
-	what := fmt.Sprintf("%s, %d writers, batches of %d", db, writers, size)
+func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughputRow, err error) {
+	t = throughputRow{db: db, load: l}
+	what := fmt.Sprintf("%s, %v", db, l)
 	b.progress.say("%s: sampling", what)
 	rig, err := b.newRig(ctx, db)
 	if err != nil {
 		return t, err
 	}
 	defer func() { err = errors.Join(err, rig.close(ctx)) }()
-	s, err := rig.takeSample(ctx, size)
+	s, err := rig.takeSample(ctx, l.batch)
 	if err != nil {
 		return t, err
 	}
 	// The path's first run warms up; the bare program's find its best technique.
-	if _, err := rig.pathRate(ctx, writers, size, b.span()/4); err != nil {
+	if _, err := rig.pathRate(ctx, l, b.span()/4); err != nil {
 		return t, err
 	}
-	bare := &bareRuns{bench: b, db: db, sample: s, writers: writers}
+	bare := &bareRuns{bench: b, db: db, sample: s, writers: l.writers}
 	if t.technique, err = bare.tune(ctx, what); err != nil {
 		return t, err
 	}
-	same := technique{batches: 1, conns: min(writers, maxConns), bulk: t.technique.bulk}
+	same := technique{batches: 1, conns: min(l.writers, maxConns), bulk: t.technique.bulk}
 	if _, err := bare.rate(ctx, same); err != nil {
 		return t, err
 	}
 	var path, one, best, toOne, toBest []float64
 	for i := range b.opts.rounds {
-		p, err := rig.pathRate(ctx, writers, size, b.span())
+		p, err := rig.pathRate(ctx, l, b.span())
 		if err != nil {
 			return t, err
 		}
@@ -85,31 +114,29 @@ func (b *bench) throughputOf(ctx context.Context, db string, writers, size int) 
 
 // pathAlone is the path's side of throughput.
 func (b *bench) pathAlone(ctx context.Context, db string) error {
-	for _, size := range b.opts.batches {
-		for _, writers := range b.opts.writers {
-			if err := b.pathAloneOf(ctx, db, writers, size); err != nil {
-				return err
-			}
+	for _, l := range b.opts.loads() {
+		if err := b.pathAloneOf(ctx, db, l); err != nil {
+			return fmt.Errorf("%v: %w", l, err)
 		}
 	}
 	return nil
 }
 
-func (b *bench) pathAloneOf(ctx context.Context, db string, writers, size int) (err error) {
+func (b *bench) pathAloneOf(ctx context.Context, db string, l load) (err error) {
 	rig, err := b.newRig(ctx, db)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rig.close(ctx)) }()
 	for range b.opts.rounds {
-		rate, err := rig.pathRate(ctx, writers, size, b.span())
+		rate, err := rig.pathRate(ctx, l, b.span())
 		if err != nil {
 			return err
 		}
-		b.progress.say("%s, %d writers, batches of %d: path %.0f/s", db, writers, size, rate)
+		b.progress.say("%s, %v: path %.0f/s", db, l, rate)
 	}
-	return b.profiled(fmt.Sprintf("%s-%dx%d", db, writers, size), func() error {
-		_, err := rig.pathRate(ctx, writers, size, b.span())
+	return b.profiled(fmt.Sprintf("%s-%dx%dx%d", db, l.writers, l.batch, l.atOnce), func() error {
+		_, err := rig.pathRate(ctx, l, b.span())
 		return err
 	})
 }
@@ -119,8 +146,8 @@ const ahead = 2048
 
 // pathRate runs so many new writers for a time and gives ops acked a second,
 // from the first Commit to the last ack.
-func (r *rig) pathRate(ctx context.Context, writers, size int, span time.Duration) (rate float64, err error) {
-	ws := make([]*writer, writers)
+func (r *rig) pathRate(ctx context.Context, l load, span time.Duration) (rate float64, err error) {
+	ws := make([]*writer, l.writers)
 	defer func() {
 		for _, w := range ws {
 			if w != nil {
@@ -133,11 +160,11 @@ func (r *rig) pathRate(ctx context.Context, writers, size int, span time.Duratio
 			return 0, err
 		}
 	}
-	errs := make([]error, writers)
+	errs := make([]error, l.writers*l.atOnce)
 	var wg sync.WaitGroup
 	start := time.Now()
-	for i, w := range ws {
-		wg.Go(func() { errs[i] = w.append(ctx, size, start.Add(span)) })
+	for i := range errs {
+		wg.Go(func() { errs[i] = ws[i/l.atOnce].append(ctx, l, start.Add(span)) })
 	}
 	wg.Wait()
 	took := time.Since(start)
@@ -149,19 +176,19 @@ func (r *rig) pathRate(ctx context.Context, writers, size int, span time.Duratio
 		if err := w.settled(ctx); err != nil {
 			return 0, err
 		}
-		total += w.n
+		total += w.n.Load()
 	}
 	return float64(total) / took.Seconds(), nil
 }
 
 // append commits batches, one after the other, until a time, and waits until
 // all are acked. It lets a bounded number of ops be on their way.
-func (w *writer) append(ctx context.Context, size int, until time.Time) error {
+func (w *writer) append(ctx context.Context, l load, until time.Time) error {
 	var window []client.Ticket // every half window's last
-	half := max(ahead/2/size, 1)
+	half := max(ahead/2/l.batch/l.atOnce, 1)
 	var last client.Ticket
 	for i := 1; time.Now().Before(until); i++ {
-		t, err := w.commit(ctx, size)
+		t, err := w.commit(ctx, l.batch)
 		if err != nil {
 			return err
 		}
@@ -174,6 +201,9 @@ func (w *writer) append(ctx context.Context, size int, until time.Time) error {
 			}
 			window = window[1:]
 		}
+	}
+	if last.Batch == "" {
+		return nil // its turn never came
 	}
 	return applied(ctx, last) // acks come in order
 }
