@@ -113,10 +113,12 @@ func (n *notices) next() <-chan struct{} {
 	return n.any
 }
 
-// Polling for what another process stores begins often and slows down.
+// Polling for what another process stores begins often and slows down. For what
+// this one has sent it is only a precaution: the answer will be told.
 const (
 	pollFirst = 10 * time.Millisecond
 	pollMost  = 250 * time.Millisecond
+	pollSent  = time.Second
 )
 
 // Wait blocks until every op of the batch has its outcome, and gives them in
@@ -152,6 +154,9 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 		if outs, finished, err := b.outcomes(ctx, batch); err != nil || finished {
 			return outs, false, err
 		}
+	}
+	if soon {
+		pause = pollSent
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
