@@ -79,16 +79,20 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 		return t, err
 	}
 	// The path's first run warms up; the bare program's find its best technique.
-	if _, err := rig.pathRate(ctx, l, b.span()/4); err != nil {
-		return t, err
+	if b.opts.rounds > 1 {
+		if _, err := rig.pathRate(ctx, l, b.span()/4); err != nil {
+			return t, err
+		}
 	}
 	bare := &bareRuns{bench: b, db: db, sample: s, writers: l.writers}
 	if t.technique, err = bare.tune(ctx, what); err != nil {
 		return t, err
 	}
 	same := technique{batches: 1, conns: min(l.writers, maxConns), bulk: t.technique.bulk}
-	if _, err := bare.rate(ctx, same); err != nil {
-		return t, err
+	if b.opts.rounds > 1 {
+		if _, err := bare.rate(ctx, same); err != nil { // tells how much to write
+			return t, err
+		}
 	}
 	var path, one, best, toOne, toBest []float64
 	for i := range b.opts.rounds {
@@ -252,8 +256,7 @@ func (r *bareRuns) tune(ctx context.Context, what string) (technique, error) {
 	bulks := map[string][]string{"postgres": {"arrays", "copy"}, "sqlite": {"rows", "values"}}[r.db]
 	best := technique{batches: max(1000/r.sample.size(), 1), conns: 2, bulk: bulks[0]}
 	if r.bench.opts.rounds == 1 { // the smoke test
-		_, err := r.rate(ctx, best)
-		return best, err
+		return best, nil
 	}
 	top, tried := 0.0, map[technique]bool{}
 	try := func(t technique) error {
