@@ -1,0 +1,296 @@
+package e2e
+
+// An agent's process: this test binary, started again with a plan. It commits
+// what the plan says, waits for the answers and writes them down; killed at any
+// moment, it is started again with the same plan and the same home.
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+// agentVar names the variable with the plan's file that makes the test binary an agent.
+const agentVar = "E2E_AGENT_PLAN"
+
+// killAtVar names the variable with the number of the wire message, sent or
+// received, counted over all connections, at which an agent kills itself.
+const killAtVar = "E2E_KILL_AT_MESSAGE"
+
+// agentMain is the agent's main. It gives the exit code.
+func agentMain(file string) int {
+	text, err := os.ReadFile(file)
+	var p plan
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	if err == nil {
+		err = p.run(context.Background())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "agent:", err)
+		return 1
+	}
+	return 0
+}
+
+// run works the plan off.
+func (p *plan) run(ctx context.Context) error {
+	c, err := client.Open(ctx, client.Config{Home: p.Home, OutboxURL: p.OutboxURL, Trace: killAt(os.Getenv(killAtVar))})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	tickets, err := p.commit(ctx, c)
+	if err != nil {
+		return err
+	}
+	fmt.Println("committed")
+	results := map[string][]ledger.Outcome{}
+	if p.UntilDenied {
+		if err := p.goOn(ctx, c, results); err != nil {
+			return err
+		}
+	}
+	for _, t := range tickets {
+		// By the id alone, as a later process would.
+		got, err := c.Ticket(t.Batch).Wait(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range got {
+			got[i].Digest = ledger.Digest{}
+		}
+		results[t.Batch] = got
+	}
+	if err := writeJSON(p.Out, results); err != nil {
+		return err
+	}
+	fmt.Println("answered")
+	return nil
+}
+
+// goOn commits the last batch again and again, under new ids, with some ahead of
+// the answers, until one is denied.
+func (p *plan) goOn(ctx context.Context, c *client.Client, results map[string][]ledger.Outcome) error {
+	b := p.Batches[len(p.Batches)-1]
+	var waiting []client.Ticket
+	for denied := false; !denied || len(waiting) > 0; {
+		if !denied {
+			b.ID = outbox.NewBatchID()
+			b.Ops[0] = put("session", map[string]any{"n": len(results) + len(waiting)})
+			to, err := p.open(ctx, c, &b)
+			if err != nil {
+				return err
+			}
+			b.fill(to)
+			t, err := to.Commit(ctx)
+			if err != nil {
+				return err
+			}
+			waiting = append(waiting, t)
+		}
+		if denied || len(waiting) > 8 {
+			got, err := waiting[0].Wait(ctx)
+			if err != nil {
+				return err
+			}
+			results[waiting[0].Batch] = got
+			waiting = waiting[1:]
+			denied = denied || got[0].Status == ledger.Denied
+		}
+	}
+	return nil
+}
+
+// killAt gives a trace that ends this process at the n-th message.
+func killAt(n string) func(string, rpccp.Message) {
+	if n == "" {
+		return nil
+	}
+	at, err := strconv.ParseInt(n, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	var seen atomic.Int64
+	return func(string, rpccp.Message) {
+		if seen.Add(1) == at {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {} // until the signal is delivered
+		}
+	}
+}
+
+// commit commits every batch, in order. Repeating it changes nothing.
+func (p *plan) commit(ctx context.Context, c *client.Client) ([]client.Ticket, error) {
+	var tickets []client.Ticket
+	for i := range p.Batches {
+		b := &p.Batches[i]
+		if b.After != "" {
+			if _, err := c.Ticket(b.After).Wait(ctx); err != nil {
+				return nil, err
+			}
+		}
+		to, err := p.open(ctx, c, b)
+		if err != nil {
+			return nil, err
+		}
+		b.fill(to)
+		t, err := to.Commit(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("batch %d: %w", i, err)
+		}
+		tickets = append(tickets, t)
+	}
+	return tickets, nil
+}
+
+// open begins the client's batch for b.
+func (p *plan) open(ctx context.Context, c *client.Client, b *planBatch) (*client.Batch, error) {
+	ref := parseRef(b.Session)
+	if !b.Creates {
+		s, err := c.Session(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		return s.Batch().SetID(b.ID), nil
+	}
+	space, err := c.Space(ctx, parseRef(p.Space))
+	if err != nil {
+		return nil, err
+	}
+	o := client.CreateOptions{Owner: ref, BatchID: b.ID}
+	if b.Source == "" {
+		_, to := space.Create(o)
+		return to, nil
+	}
+	source, err := c.Session(ctx, parseRef(b.Source))
+	if err != nil {
+		return nil, err
+	}
+	var at uint64
+	_ = json.Unmarshal(b.Ops[0].argument("at"), &at) // 0 where there is none
+	_, to := space.Fork(source, at, o)
+	return to, nil
+}
+
+// agent is an agent's process and its successors.
+type agent struct {
+	t    testing.TB
+	plan plan
+	file string
+	env  []string // of every process, in addition
+	run  *process // the present one
+	all  []*process
+}
+
+// newAgent writes a plan down for a process to be started. Home and Out are made
+// if they are not given.
+func newAgent(t testing.TB, p plan) *agent {
+	t.Helper()
+	dir := t.TempDir()
+	if p.Home == "" && p.OutboxURL == "" {
+		p.Home = filepath.Join(dir, "home")
+	}
+	if p.Out == "" {
+		p.Out = filepath.Join(dir, "results.json")
+	}
+	a := &agent{t: t, plan: p, file: filepath.Join(dir, "plan.json")}
+	if err := writeJSON(a.file, p); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, p := range a.all {
+			p.kill()
+			p.checkDefects(t)
+		}
+	})
+	return a
+}
+
+// start starts the process, armed with a crash point if one is named.
+func (a *agent) start(point string) {
+	a.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(environment(point), agentVar+"="+a.file)
+	cmd.Env = append(cmd.Env, a.env...)
+	if a.run, err = launch(cmd); err != nil {
+		a.t.Fatal(err)
+	}
+	a.all = append(a.all, a.run)
+}
+
+// finish waits for the process's end, starting it again as often as it was
+// killed, and gives the results by batch id.
+func (a *agent) finish() map[string][]ledger.Outcome {
+	a.t.Helper()
+	for {
+		if !within(2*patience, a.run.done) {
+			a.t.Fatalf("the agent does not come to an end:\n%s%s", a.run.out.text(), a.run.err.text())
+		}
+		if !a.run.killed() {
+			break
+		}
+		a.start("")
+	}
+	if code := a.run.cmd.ProcessState.ExitCode(); code != 0 {
+		a.t.Fatalf("the agent ended with code %d:\n%s", code, a.run.err.text())
+	}
+	return a.results()
+}
+
+// results reads what the agent wrote down.
+func (a *agent) results() map[string][]ledger.Outcome {
+	a.t.Helper()
+	text, err := os.ReadFile(a.plan.Out)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	var results map[string][]ledger.Outcome
+	if err := json.Unmarshal(text, &results); err != nil {
+		a.t.Fatal(err)
+	}
+	return results
+}
+
+// parseRef reads a ref's text that the tests made.
+func parseRef(text string) capability.Ref {
+	ref, err := capability.ParseRef(text)
+	if err != nil {
+		panic(err)
+	}
+	return ref
+}
+
+func hashText(h [32]byte) string { return base64.RawURLEncoding.EncodeToString(h[:]) }
+
+// writeJSON writes a file as a whole or not at all.
+func writeJSON(path string, v any) error {
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = os.WriteFile(path+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	return err
+}

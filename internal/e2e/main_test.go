@@ -1,0 +1,56 @@
+package e2e
+
+// Building the binary once, and the child mode in which this test binary is an
+// agent's process.
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// mooring is the path of the binary that TestMain built.
+var mooring string
+
+func TestMain(m *testing.M) {
+	if plan := os.Getenv(agentVar); plan != "" {
+		os.Exit(agentMain(plan))
+	}
+	flag.Parse()
+	wait := flag.Lookup("test.parallel")
+	if wait.Value.String() == wait.DefValue { // most of what runs here waits
+		_ = wait.Value.Set("8")
+	}
+	dir, err := os.MkdirTemp("", "mooring-e2e-")
+	if err == nil {
+		mooring = filepath.Join(dir, "mooring")
+		err = build(mooring)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// build makes the binary that is tested, with the race detector where the tests
+// have it.
+func build(path string) error {
+	args := []string{"build", "-o", path}
+	if raceDetector {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, "../../cmd/mooring")...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+}
