@@ -8,5 +8,5 @@ import "testing"
 
 func TestScriptedAgentOnPostgres(t *testing.T) {
 	t.Parallel()
-	scriptedAgent(t, onPostgres, 10_000)
+	scriptedAgent(t, onPostgres, 10_000, 24)
 }

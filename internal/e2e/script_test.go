@@ -165,12 +165,13 @@ func TestScriptedAgent(t *testing.T) {
 		if db.name == onPostgres.name { // as many there in script_slow_test.go
 			deltas = 2000
 		}
-		scriptedAgent(t, db, deltas)
+		scriptedAgent(t, db, deltas, 8)
 	})
 }
 
-// scriptedAgent is the whole story, with a turn of so many deltas.
-func scriptedAgent(t *testing.T, db database, deltas int) {
+// scriptedAgent is the whole story, with a turn of so many deltas, compared at so
+// many cursors, and some more.
+func scriptedAgent(t *testing.T, db database, deltas, snapshots int) {
 	t.Helper()
 	srv := startServer(t, serverConfig{URL: db.url(t), Args: []string{"--turn-lease", "2s"}})
 	space := srv.owner()
@@ -199,14 +200,14 @@ func scriptedAgent(t *testing.T, db database, deltas int) {
 			t.Logf("cursors of seed %d", seed)
 		}
 	}()
-	w.watch(a.ref.Target(), someCursors(seed, log, 24))
+	w.watch(a.ref.Target(), someCursors(seed, log, snapshots))
 	checkLog(t, log, append(append([]planBatch(nil), a.batches...), b.batches...))
 	w.replayMixed(t, a.ref.Target(), map[string][]planBatch{"a": batchesFor(a.batches, a.ref.Target()), "b": b.batches}, a.results, a.floors)
 	checkState(t, w.session(a.ref.Target()), mustSnapshot(t, s, 0))
 	for at, m := range w.seen {
 		checkState(t, m, mustSnapshot(t, s, at))
 	}
-	if len(w.seen) < 20 {
+	if len(w.seen) < snapshots {
 		t.Errorf("%d snapshots only", len(w.seen))
 	}
 	fs := view(t, openClient(t), forked)
@@ -407,8 +408,8 @@ func cutAtRandom(ctx context.Context, srv *server, bytes int64) (cuts int) {
 func someCursors(seed uint64, log []session.Event, n int) []uint64 {
 	r := rand.New(rand.NewPCG(seed, 2))
 	var at []uint64
-	for range n {
-		at = append(at, 1+r.Uint64N(uint64(len(log))))
+	for _, i := range r.Perm(len(log))[:n] {
+		at = append(at, uint64(i)+1)
 	}
 	for _, e := range log {
 		if e.Method == session.MethodInterrupted || e.Method == session.MethodResumed {
