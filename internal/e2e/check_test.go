@@ -6,7 +6,6 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
@@ -314,6 +313,3 @@ func mustSnapshot(t testing.TB, s *client.Session, at uint64) *client.State {
 	}
 	return state
 }
-
-// since is for the tests' own measure of time in messages.
-func since(start time.Time) time.Duration { return time.Since(start).Round(time.Millisecond) }

@@ -182,53 +182,6 @@ func (s *server) restart() {
 	s.start("")
 }
 
-// stop ends the process as an operator does, and gives its exit code.
-func (s *server) stop() int {
-	s.t.Helper()
-	p := s.current()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		s.t.Fatalf("SIGTERM: %v", err)
-	}
-	if !within(patience, p.done) {
-		s.t.Fatalf("the server did not stop:\n%s", p.err.text())
-	}
-	return p.cmd.ProcessState.ExitCode()
-}
-
-// keep starts the server again whenever it has ended, until the test's end or
-// the returned function is called. starts counts what it started.
-func (s *server) keep() (stop func() (starts int)) {
-	quit, ended := make(chan struct{}), make(chan int, 1)
-	go func() {
-		starts := 0
-		defer func() { ended <- starts }()
-		for {
-			p := s.current()
-			select {
-			case <-quit:
-				return
-			case <-p.done:
-			}
-			if err := s.tryStart(""); err != nil {
-				s.t.Errorf("start the server again: %v", err)
-				return
-			}
-			starts++
-		}
-	}()
-	var once sync.Once
-	var starts int
-	stop = func() int {
-		once.Do(func() {
-			close(quit)
-			starts = <-ended
-		})
-		return starts
-	}
-	s.t.Cleanup(func() { stop() })
-	return stop
-}
-
 // owner is the owner's ref as the first start wrote it.
 func (s *server) owner() capability.Ref {
 	s.t.Helper()
