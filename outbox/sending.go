@@ -253,9 +253,10 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 			ld.owed, ld.more = res.owedBatch, true
 			return nil
 		}
-		data := r.body
+		data, other := r.body, []byte(nil)
 		if res.changed {
-			data = bd.encode(r.id)
+			other = bd.encode(r.id)
+			data = other
 		}
 		if batches == 0 {
 			if res.changed {
@@ -273,7 +274,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 			crashpoint.Hit(crashpoint.OutboxSeqBefore)
 		}
 		first := b.w.lanes.give(ld.lane, bd.travelling())
-		b.t.giveSeq(q, r.num, first, data)
+		b.t.giveSeq(q, r.num, first, other)
 		if r.num < low {
 			b.t.lower(q, r.num)
 			low = r.num

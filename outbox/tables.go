@@ -296,10 +296,19 @@ func (t *tables) waitingSessions(ctx context.Context, q querier) (sessions []str
 	return sessions, err
 }
 
-const sqlGiveSeq = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4, body = $5, bytes = $6 WHERE box = $1 AND num = $2`
+const (
+	sqlGiveSeq     = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4 WHERE box = $1 AND num = $2`
+	sqlGiveSeqBody = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4, body = $5, bytes = $6 WHERE box = $1 AND num = $2`
+)
 
+// giveSeq gives a row its seqs, and another body if that is not nil.
 func (t *tables) giveSeq(q querier, num int64, first uint64, body []byte) {
-	q.later(sqlGiveSeq, []any{t.box, num, int64(first), rowInFlight, body, len(body)}, nil)
+	args := []any{t.box, num, int64(first), rowInFlight}
+	if body == nil {
+		q.later(sqlGiveSeq, args, nil)
+		return
+	}
+	q.later(sqlGiveSeqBody, append(args, body, len(body)), nil)
 }
 
 const sqlSetBody = `UPDATE mooring_outbox_batch SET body = $3, bytes = $4, dropping = $5 WHERE box = $1 AND num = $2`
