@@ -57,11 +57,15 @@ func TestCrashesAtRandomMoments(t *testing.T) {
 		srv := startServer(t, serverConfig{URL: db.url(t)})
 		c := newCrashed(t, srv, "b-long-1.18.33", outboxURL, 3)
 		c.agent.start("")
-		for kills := 0; kills < 40; kills++ {
-			if kills > 0 && kills%10 == 0 { // more work, so that there is something to be killed in
-				c.more(r)
+		for kills, idle := 0, 0; kills < 40; kills++ {
+			if within(time.Duration(r.IntN(1500))*time.Millisecond, c.agent.run.done) {
+				if idle++; idle > 30 {
+					t.Fatal("there is too little work to be killed in")
+				}
+				c.more() // so that there is something to be killed in
+				kills--
+				continue
 			}
-			within(time.Duration(r.IntN(1200))*time.Millisecond, c.agent.run.done)
 			if r.IntN(2) == 0 {
 				srv.restart()
 				continue
@@ -75,13 +79,14 @@ func TestCrashesAtRandomMoments(t *testing.T) {
 
 // more adds batches to the agent's plan and starts it anew. What they put is
 // what is there already, so the export stays the same.
-func (c *crashed) more(r *rand.Rand) {
+func (c *crashed) more() {
 	c.t.Helper()
-	c.agent.run.kill()
 	p := &c.agent.plan
 	n := len(p.Batches)
-	for i := n - 20; i < n; i++ {
-		p.Batches = append(p.Batches, batch(c.ref, p.Batches[i].Ops...))
+	for i := n - 40; i < n; i++ {
+		again := batch(c.ref, p.Batches[i].Ops...)
+		again.After = p.Batches[len(p.Batches)-1].ID
+		p.Batches = append(p.Batches, again)
 	}
 	if err := writeJSON(c.agent.file, p); err != nil {
 		c.t.Fatal(err)
@@ -98,7 +103,7 @@ func TestLinkCutFiftyTimes(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		cuts := make(chan int)
-		go func() { cuts <- cutAtRandom(ctx, srv, 400_000) }()
+		go func() { cuts <- cutAtRandom(ctx, srv, 12_000) }()
 		c.agent.start("")
 		results := c.agent.finish()
 		stop()

@@ -41,8 +41,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// build makes the binary that is tested, with the race detector where the tests
-// have it.
+// build makes the binary that is tested (with the race detector: race_on_test.go).
 func build(path string) error {
 	args := []string{"build", "-o", path}
 	if raceDetector {

@@ -1,6 +1,4 @@
-//go:build !race
-
-// Whether the tests run with the race detector, so that the binary does too.
+//go:build !(race && crash)
 
 package e2e
 
