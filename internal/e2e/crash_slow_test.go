@@ -7,6 +7,8 @@ package e2e
 import (
 	"context"
 	"math/rand/v2"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,9 +79,16 @@ func TestCrashesAtRandomMoments(t *testing.T) {
 	})
 }
 
-// more adds batches to the agent's plan and starts it anew. What they put is
-// what is there already, so the export stays the same.
+// more gives the agent more to do and starts it anew.
 func (c *crashed) more() {
+	c.t.Helper()
+	c.again()
+	c.agent.start("")
+}
+
+// again adds batches to the agent's plan. They repeat the last puts, so the
+// export stays the same.
+func (c *crashed) again() {
 	c.t.Helper()
 	p := &c.agent.plan
 	n := len(p.Batches)
@@ -91,7 +100,6 @@ func (c *crashed) more() {
 	if err := writeJSON(c.agent.file, p); err != nil {
 		c.t.Fatal(err)
 	}
-	c.agent.start("")
 }
 
 // The link is cut fifty times, every third time after the server's answers were
@@ -103,7 +111,10 @@ func TestLinkCutFiftyTimes(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		cuts := make(chan int)
-		go func() { cuts <- cutAtRandom(ctx, srv, 12_000) }()
+		go func() { cuts <- cutAtRandom(ctx, srv, 40_000) }()
+		for range 8 {
+			c.again()
+		}
 		c.agent.start("")
 		results := c.agent.finish()
 		stop()
@@ -114,5 +125,53 @@ func TestLinkCutFiftyTimes(t *testing.T) {
 			t.Error("no answer was swallowed")
 		}
 		c.check(results)
+	})
+}
+
+// The import command itself is killed again and again, and so is the server; run
+// once more it ends with what it would have made at once.
+func TestImportKilledAtRandomMoments(t *testing.T) {
+	onBoth(t, func(t *testing.T, db database) {
+		const name = "b-long-1.18.33"
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		r := rand.New(rand.NewPCG(seed, 4))
+		srv := startServer(t, serverConfig{URL: db.url(t)})
+		h := newHome(t)
+		line := []string{"session", "import", filepath.Join(recordings, name+".jsonl"), "--owner", "@" + filepath.Join(srv.data, "owner.ref")}
+		for range 12 {
+			p := h.follow(line...)
+			within(time.Duration(r.IntN(900))*time.Millisecond, p.done)
+			if r.IntN(3) == 0 {
+				srv.restart()
+				within(time.Duration(r.IntN(300))*time.Millisecond, p.done)
+			}
+			p.kill()
+		}
+		id := strings.TrimSpace(lastLine(h.do(line...)))
+		h.do("outbox", "drain")
+		if got, want := h.do("session", "export", id), expectedExport(t, name); !sameJSON([]byte(got), want) {
+			t.Errorf("the export is not what it should be:\n got %s\nwant %s", clipped(got), clipped(string(want)))
+		}
+		events := tailedLines(t, splitLines(h.do("session", "tail", id, "--json")))
+		gapless(t, "tail", events, 0, uint64(len(events)))
+		puts, ops := 0, map[string]bool{}
+		for _, e := range events {
+			if ops[e.Op] {
+				t.Errorf("cursor %d: op %s is there twice", e.Cursor, e.Op)
+			}
+			ops[e.Op] = true
+			if e.Method == "put" {
+				puts++
+			}
+		}
+		// As many as of an import that nobody disturbs.
+		calm := newHome(t)
+		other := startServer(t, serverConfig{})
+		line[len(line)-1] = "@" + filepath.Join(other.data, "owner.ref")
+		want := len(splitLines(calm.do("session", "tail", strings.TrimSpace(lastLine(calm.do(line...))), "--json")))
+		if len(events) != want || puts != want-1 {
+			t.Errorf("%d events, %d of them puts; an undisturbed import makes %d", len(events), puts, want)
+		}
 	})
 }

@@ -15,7 +15,7 @@ func TestGraphsKilledAtEveryMessage(t *testing.T) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		for message := 1; ; message++ {
-			if !runGraph(t, srv, seed, 12, message) {
+			if !runGraph(t, srv, seed, "", 12, message) {
 				t.Logf("%d messages", message-1)
 				if message < 15 {
 					t.Errorf("the agent ended without dying at message %d: is anything pipelined?", message)

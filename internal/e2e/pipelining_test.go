@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -20,16 +21,19 @@ func TestGraphsOfReferences(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
 		srv := startServer(t, serverConfig{URL: db.url(t)})
 		seed := rand.Uint64()
-		for i := range uint64(2) {
-			runGraph(t, srv, seed+i, 24, 4+rand.IntN(40))
+		runGraph(t, srv, seed, "", 24, 4+rand.IntN(40))
+		outboxURL := ""
+		if db.name == onPostgres.name {
+			outboxURL = pgtest.URL(t)
 		}
+		runGraph(t, srv, seed+1, outboxURL, 24, 4+rand.IntN(40))
 	})
 }
 
 // runGraph commits a random graph with an agent that dies at a message of its
-// connection (0: it does not), kills the server at the same time, starts both
+// connection (0: it does not), its outbox in a file or at a URL, kills the server at the same time, starts both
 // again and compares everything with the model. It says whether the agent died.
-func runGraph(t *testing.T, srv *server, seed uint64, size, message int) (died bool) {
+func runGraph(t *testing.T, srv *server, seed uint64, outboxURL string, size, message int) (died bool) {
 	t.Helper()
 	g := newGraph(seed, srv.owner(), size)
 	defer func() {
@@ -37,7 +41,7 @@ func runGraph(t *testing.T, srv *server, seed uint64, size, message int) (died b
 			t.Logf("graph of seed %d, killed at message %d", seed, message)
 		}
 	}()
-	a := newAgent(t, plan{Space: srv.owner().Text(), Batches: g.batches})
+	a := newAgent(t, plan{Space: srv.owner().Text(), OutboxURL: outboxURL, Batches: g.batches})
 	if message > 0 {
 		a.env = []string{killAtVar + "=" + strconv.Itoa(message)}
 	}
