@@ -120,6 +120,10 @@ func TestRunTwiceIsRefused(t *testing.T) {
 		b := p.open(t, quick())
 		srv := newFakeServer()
 		run(t, b, srv)
+		eventually(t, "the first runs", func() bool {
+			st, err := b.Status(t.Context())
+			return err == nil && st.Sending
+		})
 		eventually(t, "the second is refused", func() bool {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()

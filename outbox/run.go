@@ -160,6 +160,9 @@ func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 	b.mu.Unlock()
 
 	l.recover(tk)
+	// What this process committed after the lease was taken and before b.loop was
+	// set told nobody, and is not in tk.
+	l.tasks.Go(l.scan)
 	l.tasks.Go(func() { b.db.watch(l.ctx, b.id, l.scan, l.alive) })
 	l.tasks.Go(l.housekeep)
 	l.run()

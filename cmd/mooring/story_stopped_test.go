@@ -92,7 +92,7 @@ func (p *process) interrupt() {
 	code := p.end()
 	lines := strings.Split(strings.TrimSpace(p.err.String()), "\n")
 	last := lines[len(lines)-1]
-	if code != exitRefused || !strings.HasPrefix(last, "mooring: canceled: ") || !strings.Contains(last, "in the outbox") {
+	if code != exitRefused || !strings.HasPrefix(last, "mooring: ") || !strings.Contains(last, "canceled: ") {
 		p.r.t.Errorf("mooring %s, interrupted: exit %d, %q", p.args, code, p.err.String())
 	}
 }
