@@ -25,6 +25,8 @@ import (
 const maxConns = 32
 
 // pgPair is a client's and a server's database of their own on one Postgres.
+// They are made once and emptied for every use, since dropping a database makes
+// Postgres write out all others too.
 type pgPair struct {
 	admin          string // URL of the database to make others from
 	client, server string // URLs
@@ -33,7 +35,43 @@ type pgPair struct {
 
 var databases atomic.Int64
 
-// newPair makes two empty databases.
+// pgPair gives the pair of a name ("path", "bare"), empty.
+func (b *bench) pgPair(ctx context.Context, name string) (*pgPair, error) {
+	p := b.pairs[name]
+	if p == nil {
+		var err error
+		if p, err = newPair(ctx, b.opts.postgres); err != nil {
+			return nil, err
+		}
+		if b.pairs == nil {
+			b.pairs = map[string]*pgPair{}
+		}
+		b.pairs[name] = p
+	}
+	for _, url := range []string{p.client, p.server} {
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return nil, err
+		}
+		_, err = conn.Exec(ctx, "DROP SCHEMA public CASCADE; CREATE SCHEMA public", pgx.QueryExecModeSimpleProtocol)
+		if err = errors.Join(err, conn.Close(ctx)); err != nil {
+			return nil, fmt.Errorf("empty a database: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// close drops the databases that were made.
+func (b *bench) close(ctx context.Context) error {
+	var errs []error
+	for _, p := range b.pairs {
+		errs = append(errs, p.drop(ctx))
+	}
+	b.pairs = nil
+	return errors.Join(errs...)
+}
+
+// newPair makes two databases.
 func newPair(ctx context.Context, admin string) (*pgPair, error) {
 	p := &pgPair{admin: admin}
 	conn, err := pgx.Connect(ctx, admin)
@@ -76,15 +114,7 @@ func (p *pgPair) drop(ctx context.Context) error {
 // barePostgres implements bareTarget.
 type barePostgres struct{ pair *pgPair }
 
-func newBarePostgres(ctx context.Context, admin string) (bareTarget, error) {
-	pair, err := newPair(ctx, admin)
-	if err != nil {
-		return nil, err
-	}
-	return &barePostgres{pair}, nil
-}
-
-func (b *barePostgres) close(ctx context.Context) error { return b.pair.drop(ctx) }
+func (b *barePostgres) close(context.Context) error { return nil } // emptied by the next use
 
 func (b *barePostgres) prepare(ctx context.Context, writers []*writerRows) error {
 	for _, db := range []struct {

@@ -37,22 +37,31 @@ func TestMain(m *testing.M) {
 // The whole program, in its smallest form, against the real binary.
 func TestEveryPartGivesItsLines(t *testing.T) {
 	t.Parallel()
-	var out, progress bytes.Buffer
-	err := run(t.Context(), strings.Fields("--quick --writers 2 --batches 3 --at-once 2 --seconds 0.02 --appends 5 --queued 30"), &out, &progress)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, progress.String())
-	}
-	for _, line := range []string{
-		`\| sqlite \| 2 \| 3 \| 1 \| \d+ `, `\| postgres \| 2 \| 3 \| 2 \| \d+ `,
-		`\| sqlite \| p50 \| \d+\.\d+ `, `\| postgres \| p99 \| \d+\.\d+ `,
-		`\| sqlite \| 30 \| 3 \| `, `\| postgres \| 30 \| 3 \| `,
+	for _, test := range []struct {
+		db    string
+		args  string
+		lines []string
+	}{
+		{"sqlite", "--at-once 2", []string{`\| sqlite \| 2 \| 3 \| 1 \| \d+ `, `\| sqlite \| 2 \| 3 \| 2 \| \d+ `}},
+		{"postgres", "--in-process", []string{`\| postgres \| 2 \| 3 \| 1 \| \d+ `}},
 	} {
-		if n := len(regexp.MustCompile(line).FindAllString(out.String(), -1)); n != 1 {
-			t.Errorf("%d lines like %s in\n%s", n, line, out.String())
-		}
-	}
-	if !strings.Contains(progress.String(), "round 1 of 1") {
-		t.Errorf("no progress:\n%s", progress.String())
+		t.Run(test.db, func(t *testing.T) {
+			t.Parallel()
+			var out, progress bytes.Buffer
+			args := "--quick --writers 2 --batches 3 --seconds 0.02 --appends 5 --queued 30 --db " + test.db + " " + test.args
+			if err := run(t.Context(), strings.Fields(args), &out, &progress); err != nil {
+				t.Fatalf("%v\n%s", err, progress.String())
+			}
+			lines := append(test.lines, `\| `+test.db+` \| p50 \| \d+\.\d+ `, `\| `+test.db+` \| p99 \| \d+\.\d+ `, `\| `+test.db+` \| 30 \| 3 \| `)
+			for _, line := range lines {
+				if n := len(regexp.MustCompile(line).FindAllString(out.String(), -1)); n != 1 {
+					t.Errorf("%d lines like %s in\n%s", n, line, out.String())
+				}
+			}
+			if !strings.Contains(progress.String(), "round 1 of 1") {
+				t.Errorf("no progress:\n%s", progress.String())
+			}
+		})
 	}
 }
 
@@ -66,6 +75,11 @@ func TestBareWritesWhatThePathWrites(t *testing.T) {
 				t.Parallel()
 				ctx := t.Context()
 				b := &bench{opts: options{postgres: os.Getenv(envURL), rounds: 1}, dir: t.TempDir(), progress: newProgress(&bytes.Buffer{})}
+				defer func() {
+					if err := b.close(context.WithoutCancel(ctx)); err != nil {
+						t.Error(err)
+					}
+				}()
 				rig, err := b.newRig(ctx, db)
 				if err != nil {
 					t.Fatal(err)
@@ -82,7 +96,7 @@ func TestBareWritesWhatThePathWrites(t *testing.T) {
 					pathURL = [2]string{filepath.Join(rig.dir, "writer1", "outbox.db"), filepath.Join(rig.dir, "server", "mooring.db")}
 				}
 				path := footprints(t, db, pathURL)
-				if err := rig.close(context.WithoutCancel(ctx)); err != nil {
+				if err := rig.close(); err != nil {
 					t.Fatal(err)
 				}
 

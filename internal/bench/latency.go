@@ -30,7 +30,7 @@ func (b *bench) latency(ctx context.Context, db string, r *report) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rig.close(ctx)) }()
+	defer func() { err = errors.Join(err, rig.close()) }()
 	s, err := rig.takeSample(ctx, 1)
 	if err != nil {
 		return err

@@ -178,6 +178,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	b := &bench{opts: o, dir: dir, progress: newProgress(errOut)}
 	defer b.progress.end()
+	defer func() { err = errors.Join(err, b.close(ctx)) }()
 	if !o.inProcess {
 		b.progress.say("building the server")
 		if b.binary, err = build(ctx, dir); err != nil {
@@ -227,6 +228,7 @@ type bench struct {
 	dir      string
 	binary   string // the server's; "" in process
 	progress *progress
+	pairs    map[string]*pgPair // by what they are for
 }
 
 // measure runs all parts on one database.
@@ -256,7 +258,8 @@ func (b *bench) span() time.Duration { return time.Duration(b.opts.seconds * flo
 // bareTarget makes fresh databases for the bare program.
 func (b *bench) bareTarget(ctx context.Context, db string) (bareTarget, error) {
 	if db == "postgres" {
-		return newBarePostgres(ctx, b.opts.postgres)
+		pair, err := b.pgPair(ctx, "bare")
+		return &barePostgres{pair}, err
 	}
 	return newBareSQLite(b.dir)
 }

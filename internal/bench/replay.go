@@ -6,7 +6,10 @@ package main
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
+
+	"github.com/mooring-rpc/mooring/client"
 )
 
 // replayRow is one line of the table: how long each took, and the median of
@@ -23,7 +26,7 @@ func (b *bench) replay(ctx context.Context, db string, r *report) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rig.close(ctx)) }()
+	defer func() { err = errors.Join(err, rig.close()) }()
 	for _, size := range b.opts.batches {
 		var online, replay, ratio []float64
 		for i := range b.opts.rounds {
@@ -54,7 +57,7 @@ func (b *bench) timeOnline(ctx context.Context, rig *rig, size int) (_ time.Dura
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, w.client.Close()) }()
-	took, err := timed(func() error { return w.appendAll(ctx, size, b.opts.queued, true) })
+	took, err := timed(func() error { return w.appendAll(ctx, size, b.opts.queued) })
 	return took, errors.Join(err, w.settled(ctx))
 }
 
@@ -69,7 +72,8 @@ func (b *bench) timeReplay(ctx context.Context, rig *rig, size int) (_ time.Dura
 	if err := w.reopen(ctx, true); err != nil {
 		return 0, err
 	}
-	if err := w.appendAll(ctx, size, b.opts.queued, false); err != nil {
+	last, err := w.queueAll(ctx, size, b.opts.queued)
+	if err != nil {
 		return 0, err
 	}
 	if err := w.client.Close(); err != nil {
@@ -79,23 +83,43 @@ func (b *bench) timeReplay(ctx context.Context, rig *rig, size int) (_ time.Dura
 		if err := w.reopen(ctx, false); err != nil { // closing again does nothing
 			return err
 		}
-		return applied(ctx, w.client.Ticket(w.lastBatch))
+		return applied(ctx, w.client.Ticket(last.Batch))
 	})
 	return took, errors.Join(err, w.settled(ctx))
 }
 
-// appendAll commits so many ops and, if asked, waits for the last one's ack.
-func (w *writer) appendAll(ctx context.Context, size, ops int, wait bool) error {
-	for done := 0; done < ops; {
-		n := min(size, ops-done)
-		t, err := w.commit(ctx, n)
+// appendAll commits so many ops, one batch after the other, and waits for the
+// last one's ack.
+func (w *writer) appendAll(ctx context.Context, size, ops int) error {
+	var last client.Ticket
+	for done := 0; done < ops; done += size {
+		t, err := w.commit(ctx, min(size, ops-done))
 		if err != nil {
 			return err
 		}
-		done, w.lastBatch = done+n, t.Batch
+		last = t
 	}
-	if !wait {
-		return nil
+	return applied(ctx, last)
+}
+
+// queuers is how many commit at once when only the queue matters.
+const queuers = 16
+
+// queueAll commits so many ops, no matter how, and gives the last batch's ticket.
+func (w *writer) queueAll(ctx context.Context, size, ops int) (last client.Ticket, err error) {
+	batches := (ops - 1) / size // but for the last one
+	errs := make([]error, queuers)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			for k := i; k < batches && errs[i] == nil; k += queuers {
+				_, errs[i] = w.commit(ctx, size)
+			}
+		})
 	}
-	return applied(ctx, w.client.Ticket(w.lastBatch))
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return last, err
+	}
+	return w.commit(ctx, ops-batches*size)
 }

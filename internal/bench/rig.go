@@ -53,7 +53,7 @@ func (b *bench) newRig(ctx context.Context, db string) (_ *rig, err error) {
 	r := &rig{db: db, stop: func() error { return nil }}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, r.close(ctx))
+			err = errors.Join(err, r.close())
 		}
 	}()
 	if r.dir, err = os.MkdirTemp(b.dir, "path-"); err != nil {
@@ -61,7 +61,7 @@ func (b *bench) newRig(ctx context.Context, db string) (_ *rig, err error) {
 	}
 	url := ""
 	if db == "postgres" {
-		if r.pair, err = newPair(ctx, b.opts.postgres); err != nil {
+		if r.pair, err = b.pgPair(ctx, "path"); err != nil {
 			return nil, err
 		}
 		url = r.pair.server
@@ -156,13 +156,7 @@ func (r *rig) serveHere(ctx context.Context, data, url string) error {
 }
 
 // close stops the server and removes what it and the clients have written.
-func (r *rig) close(ctx context.Context) error {
-	errs := []error{r.stop()}
-	if r.pair != nil {
-		errs = append(errs, r.pair.drop(ctx))
-	}
-	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
-}
+func (r *rig) close() error { return errors.Join(r.stop(), os.RemoveAll(r.dir)) }
 
 // writer is one outbox with its client and a session.
 type writer struct {
@@ -171,8 +165,6 @@ type writer struct {
 	client  *client.Client
 	session *client.Session
 	n       atomic.Uint64 // ops so far
-
-	lastBatch string // id, of appendAll
 }
 
 // config is where a writer's outbox is. On Postgres all writers' outboxes are

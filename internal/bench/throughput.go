@@ -73,7 +73,7 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 	if err != nil {
 		return t, err
 	}
-	defer func() { err = errors.Join(err, rig.close(ctx)) }()
+	defer func() { err = errors.Join(err, rig.close()) }()
 	s, err := rig.takeSample(ctx, l.batch)
 	if err != nil {
 		return t, err
@@ -131,7 +131,7 @@ func (b *bench) pathAloneOf(ctx context.Context, db string, l load) (err error) 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rig.close(ctx)) }()
+	defer func() { err = errors.Join(err, rig.close()) }()
 	for range b.opts.rounds {
 		rate, err := rig.pathRate(ctx, l, b.span())
 		if err != nil {
