@@ -16,7 +16,7 @@ type AuditRow struct {
 	Reason  fault.Code // why it was refused; None if it was done
 	Op      string     // the op id, if it was an op
 	Cursor  uint64     // the session's cursor after it
-	Count   uint32     // how often, where strangers' denials are gathered; 0 means once
+	Count   uint32     // how often, where denials are gathered (a batch's, strangers'); 0 means once
 }
 
 // AuditAct numbers what an audit row is about; the list is append-only.

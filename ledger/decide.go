@@ -13,7 +13,8 @@ import (
 // Effects is what Decide needs of whoever knows sessions and authority. All
 // calls are in order, from one goroutine.
 type Effects interface {
-	// Cursor is the session's cursor now, with what this batch has done so far.
+	// Cursor is the session's cursor now, with what this batch has done so far; 0
+	// for who may not be told, who then finds that any other expected one differs.
 	Cursor() uint64
 
 	// Authorize says why the submission may not do op, nil if it may. References

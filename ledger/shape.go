@@ -28,7 +28,7 @@ func DefaultLimits() Limits {
 
 // Bounds that no configuration changes.
 const (
-	maxFrameOps  = 10_000 // above it a batch is not even recorded as too large
+	MaxFrameOps  = 10_000 // above it a batch is not even recorded as too large
 	maxArgs      = 64     // arguments of one op
 	maxDependsOn = 1000   // op ids in one depends_on
 	maxName      = 64     // bytes of a method or argument name
@@ -76,8 +76,8 @@ func CheckBatch(b *Batch) *fault.Error {
 	switch {
 	case n == 0:
 		return fault.Malformed.With("the batch has no ops")
-	case n > maxFrameOps:
-		return fault.TooLarge.With("the batch has %d ops; more than %d are never taken: commit smaller batches", n, maxFrameOps)
+	case n > MaxFrameOps:
+		return fault.TooLarge.With("the batch has %d ops; more than %d are never taken: commit smaller batches", n, MaxFrameOps)
 	case b.Session == "" || b.Outbox == "":
 		return fault.Malformed.With("the batch names no session or no outbox")
 	case !validID(b.BatchID):

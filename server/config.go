@@ -48,11 +48,16 @@ type Config struct {
 
 	BatchesInFlight int // unanswered applies on one stream; beyond: overloaded
 
+	// IdleStreams is how many streams a session may have before a ref that can
+	// change nothing in it (dead, or with read alone) opens no new one.
+	IdleStreams int
+
 	Connections   int // at once; beyond: 503
 	Subscriptions int // on one connection; beyond: overloaded
 	WindowBytes   int // of a subscription that does not say
 	WindowMax     int // of one that does
 	Snapshots     int // sent at once; beyond: they wait
+	FoldBytes     int // of a log that a snapshot of an earlier cursor holds in memory; beyond: too_large
 
 	CommitTimeout time.Duration // one transaction
 	ReadTimeout   time.Duration // one read of the database
@@ -72,8 +77,8 @@ func DefaultConfig() Config {
 		Session: session.DefaultConfig(), RPC: limits,
 		PollInterval: time.Second,
 		Transactions: 2, GroupOps: 1000, GroupBytes: 8 << 20, QueueOps: 50_000, QueueBytes: 64 << 20,
-		BatchesInFlight: 64,
-		Connections:     10_000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4,
+		BatchesInFlight: 64, IdleStreams: 1000,
+		Connections: 10_000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
 		CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second,
 		Now: time.Now,
@@ -116,8 +121,9 @@ func (c Config) withDefaults() Config {
 	}{
 		{&c.Transactions, d.Transactions}, {&c.GroupOps, d.GroupOps}, {&c.GroupBytes, d.GroupBytes},
 		{&c.QueueOps, d.QueueOps}, {&c.QueueBytes, d.QueueBytes}, {&c.BatchesInFlight, d.BatchesInFlight},
+		{&c.IdleStreams, d.IdleStreams},
 		{&c.Connections, d.Connections}, {&c.Subscriptions, d.Subscriptions},
-		{&c.WindowBytes, d.WindowBytes}, {&c.WindowMax, d.WindowMax}, {&c.Snapshots, d.Snapshots},
+		{&c.WindowBytes, d.WindowBytes}, {&c.WindowMax, d.WindowMax}, {&c.Snapshots, d.Snapshots}, {&c.FoldBytes, d.FoldBytes},
 	} {
 		if *f.have <= 0 {
 			*f.have = f.want

@@ -1,9 +1,16 @@
 // The structs of the schema as the domain's values. Everything is copied:
 // nothing decoded refers to a message. What cannot be read gives Malformed.
+//
+// A message may stand for far more than its bytes: lists of structs without a
+// size cost it nothing, and many pointers may share what they point at. So a
+// list's length is looked at before room is made for it, and what is copied is
+// counted as if each part had been written out.
 
 package server
 
 import (
+	"errors"
+
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
@@ -11,52 +18,93 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// reader gathers the first error of many getters.
-type reader struct{ err error }
+// maxListed is how many arguments of an op, or ops it depends on, are read: above
+// the ledger's own bounds, so that what an honest peer gets wrong is recorded,
+// with the reason.
+const maxListed = 2000
+
+// What an element of a list takes in a message at the least.
+const (
+	argBytes     = 24
+	pointerBytes = 8
+)
+
+// reader gathers the first error of many getters, and counts what they gave.
+type reader struct {
+	err   error
+	size  int
+	limit int // of size; 0 for none
+}
 
 func (r *reader) text(s string, err error) string {
-	if err != nil && r.err == nil {
-		r.err = err
-	}
+	r.failed(err)
+	r.count(len(s))
 	return s
 }
 
 func (r *reader) data(b []byte, err error) []byte {
-	if err != nil && r.err == nil {
+	r.failed(err)
+	r.count(len(b))
+	return append([]byte(nil), b...)
+}
+
+func (r *reader) failed(err error) {
+	if r.err == nil {
 		r.err = err
 	}
-	return append([]byte(nil), b...)
+}
+
+func (r *reader) count(bytes int) {
+	if r.size += bytes; r.limit > 0 && r.size > r.limit {
+		r.failed(fault.TooLarge.With("the batch stands for more than the %d bytes that a message may have: its parts share what they hold", r.limit))
+	}
+}
+
+// listed says whether a list of n elements may be read, each of at least so many bytes.
+func (r *reader) listed(n, bytes int, what string) bool {
+	if n > maxListed {
+		r.failed(fault.TooLarge.With("an op has %d %s; more than %d are never taken", n, what, maxListed))
+	} else {
+		r.count(n * bytes)
+	}
+	return r.err == nil
 }
 
 // fault is what the peer is told if something could not be read.
 func (r *reader) fault(what string) *fault.Error {
-	if r.err == nil {
+	var large *fault.Error
+	switch {
+	case r.err == nil:
 		return nil
+	case errors.As(r.err, &large) && large.Code == fault.TooLarge:
+		return large
 	}
 	return fault.Malformed.Because(r.err, "%s cannot be decoded", what)
 }
 
-// decodeBatch reads a batch for the stream of session and outbox. Its size in
-// bytes, for the queue's bound, is that of its arguments and a share an op.
-func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64) (b ledger.Batch, size int, refused *fault.Error) {
-	var r reader
+// decodeBatch reads a batch for the stream of session and outbox, which stands
+// for at most limit bytes. Its size, for the queue's bound, is that of all it
+// holds and a share an op.
+func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64, limit int) (b ledger.Batch, size int, refused *fault.Error) {
+	r := reader{limit: limit}
 	b = ledger.Batch{Session: session, Outbox: outbox, Incarnation: incarnation,
 		AckedThrough: from.AckedThrough(), BatchID: r.text(from.Id()), Atomic: from.Atomic()}
 	ops, err := from.Ops()
 	if err != nil {
 		return b, 0, fault.Malformed.Because(err, "the batch cannot be decoded")
 	}
+	if n := ops.Len(); n > ledger.MaxFrameOps {
+		return b, 0, fault.TooLarge.With("the batch has %d ops; more than %d are never taken: commit smaller batches", n, ledger.MaxFrameOps)
+	}
 	b.Ops = make([]ledger.Intent, ops.Len())
 	for i := range b.Ops {
 		op := &b.Ops[i]
 		op.BatchID, op.Session, op.Atomic = b.BatchID, session, b.Atomic
-		r.op(ops.At(i), op)
-		size += 200
-		for _, a := range op.Args {
-			size += len(a.JSON)
+		if r.op(ops.At(i), op); r.err != nil {
+			break
 		}
 	}
-	return b, size, r.fault("the batch")
+	return b, r.size + 200*len(b.Ops), r.fault("the batch")
 }
 
 func (r *reader) op(from wire.Op, to *ledger.Intent) {
@@ -64,23 +112,27 @@ func (r *reader) op(from wire.Op, to *ledger.Intent) {
 	to.Seq = from.Seq()
 	to.Method = r.text(from.Method())
 	args, err := from.Args()
-	if err != nil {
-		r.text("", err)
+	r.failed(err)
+	if !r.listed(args.Len(), argBytes, "arguments") {
 		return
 	}
 	if n := args.Len(); n > 0 {
 		to.Args = make([]ledger.Arg, n)
 	}
 	for i := range to.Args {
-		r.arg(args.At(i), &to.Args[i])
+		if r.arg(args.At(i), &to.Args[i]); r.err != nil {
+			return
+		}
 	}
 	deps, err := from.DependsOn()
-	if err != nil {
-		r.text("", err)
+	r.failed(err)
+	if !r.listed(deps.Len(), pointerBytes, "ops it depends on") {
 		return
 	}
 	for i := range deps.Len() {
-		to.DependsOn = append(to.DependsOn, r.text(deps.At(i)))
+		if to.DependsOn = append(to.DependsOn, r.text(deps.At(i))); r.err != nil {
+			return
+		}
 	}
 	switch e := from.Expected(); e.Which() {
 	case wire.Op_expected_Which_none:
@@ -88,10 +140,10 @@ func (r *reader) op(from wire.Op, to *ledger.Intent) {
 		to.Expected = ledger.Expect{Set: true, Cursor: e.Cursor()}
 	case wire.Op_expected_Which_ref:
 		ref, err := e.Ref()
-		r.text("", err)
+		r.failed(err)
 		to.Expected = ledger.Expect{Set: true, Ref: r.opRef(ref)}
 	default:
-		r.text("", fault.Malformed.With("op %s expects a cursor in a way this version does not know", to.OpID))
+		r.failed(fault.Malformed.With("op %s expects a cursor in a way this version does not know", to.OpID))
 	}
 }
 
@@ -102,10 +154,10 @@ func (r *reader) arg(from wire.Arg, to *ledger.Arg) {
 		to.JSON = r.data(from.JsonBytes())
 	case wire.Arg_Which_ref:
 		ref, err := from.Ref()
-		r.text("", err)
+		r.failed(err)
 		to.Ref = r.opRef(ref)
 	default:
-		r.text("", fault.Malformed.With("argument %q has a value of a kind this version does not know", to.Name))
+		r.failed(fault.Malformed.With("argument %q has a value of a kind this version does not know", to.Name))
 	}
 }
 
@@ -113,13 +165,16 @@ func (r *reader) opRef(from wire.OpRef) *ledger.Ref {
 	return &ledger.Ref{Op: r.text(from.Op()), Path: r.text(from.Path())}
 }
 
-// capabilities lists the interface pointers of a List(Capability).
-func capabilities(s capnp.Struct, pointer uint16) ([]capnp.Ptr, error) {
+// capabilities lists the interface pointers of a List(Capability) of at most most.
+func capabilities(s capnp.Struct, pointer uint16, most int) ([]capnp.Ptr, error) {
 	p, err := s.Ptr(pointer)
 	if err != nil || !p.IsValid() {
 		return nil, err
 	}
 	list := capnp.PointerList(p.List())
+	if n := list.Len(); n > most {
+		return nil, fault.TooLarge.With("%d sessions came with the batch, the limit is %d", n, most)
+	}
 	ptrs := make([]capnp.Ptr, list.Len())
 	for i := range ptrs {
 		if ptrs[i], err = list.At(i); err != nil {

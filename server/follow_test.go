@@ -225,6 +225,37 @@ func TestSubscribeRefusals(t *testing.T) {
 	}
 }
 
+func TestFollowingFromACursorStillToCome(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	p := r.dial()
+	m := r.create(p)
+	sess := p.restore(p.share(m, "rights", []string{"read"}, "from", 10)) // at cursor 2
+	events, state := newRecorder(), newRecorder()
+	defer p.subscribe(sess, events, 0).Release()
+	promise := p.subscribing(sess, state, 0, 0, true)
+	defer promise.Release()
+	state.until(t, "the state", func() bool { return state.last })
+	_, _, err := p.subscribing(sess, newRecorder(), 5, 0, false).Wait(within(t))
+	if f, ok := fault.ParseReason(reasonOf(err)); !ok || f.Code != fault.ServerBehind {
+		t.Errorf("who has seen more than there is: %v", err)
+	}
+	// Both are looked at anew when authority changes, and are still to wait.
+	p.share(m, "rights", []string{"append"})
+	for n := range 10 {
+		p.must(m.stream, m.batch(put(n)))
+	}
+	for what, k := range map[string]*recorder{"events": events, "state": state} {
+		k.untilCursor(t, 13)
+		k.consecutive(t, 9)
+		k.mu.Lock()
+		if k.ended != nil {
+			t.Errorf("%s: ended with %v", what, k.ended)
+		}
+		k.mu.Unlock()
+	}
+}
+
 func TestCancelledSubscriptionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	r := start(t, sqliteStore(t), nil)

@@ -47,7 +47,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		s := root.Struct()
-		b, size, refused := decodeBatch(wire.Batch(s), "ses_x", "obx_x", 1)
+		b, size, refused := decodeBatch(wire.Batch(s), "ses_x", "obx_x", 1, 1<<20)
 		if refused == nil {
 			if size < 200*len(b.Ops) {
 				t.Errorf("%d ops weigh %d", len(b.Ops), size)
@@ -60,6 +60,6 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 		_, _, _, _ = decodeRestore(wire.Gateway_restore_Params(s))
-		_, _ = capabilities(s, 0)
+		_, _ = capabilities(s, 0, maxWith)
 	})
 }

@@ -87,7 +87,7 @@ func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 func decodeRestore(p wire.Gateway_restore_Params) (id string, secret capability.Secret, redemption string, refused *fault.Error) {
 	var r reader
 	ref, err := p.Ref()
-	r.text("", err)
+	r.failed(err)
 	id, redemption = r.text(ref.Id()), r.text(p.Redemption())
 	raw := r.data(ref.Secret())
 	if refused = r.fault("the sturdy ref"); refused != nil {

@@ -311,6 +311,8 @@ type recorder struct {
 	cursors []uint64
 	bytes   int
 	keys    map[string]string // of state
+	turns   []string          // of state: their messages
+	pieces  []int             // of state: what each has of both
 	stateAt uint64
 	last    bool
 	ended   *fault.Error
@@ -343,6 +345,12 @@ func (k *recorder) Serve(c *rpc.Call) {
 			key, _ := list.At(i).Key()
 			k.keys[key], _ = list.At(i).Payload()
 		}
+		turns, _ := p.Turns()
+		for i := range turns.Len() {
+			message, _ := turns.At(i).Message_()
+			k.turns = append(k.turns, message)
+		}
+		k.pieces = append(k.pieces, list.Len()+turns.Len())
 		k.stateAt, k.last = p.Cursor(), p.Last()
 	case sinkEnded.ID:
 		r, _ := wire.EventSink_ended_Params(s).Refusal()

@@ -94,9 +94,12 @@ func (h *hub) subscribe(id string, s *subscription, snapshot func(context.Contex
 		s.link.leave()
 		return fault.Draining.With("the server is stopping")
 	}
+	ctx, cancel := context.WithCancel(h.ctx)
+	s.cancel = cancel
 	go func() {
 		defer h.leave()
-		snapshot(h.ctx)
+		defer cancel()
+		snapshot(ctx)
 	}()
 	return nil
 }

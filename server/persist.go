@@ -29,16 +29,11 @@ func (s *Server) save(ctx context.Context, c *rpc.Call, auth *authority) {
 	id := capability.ServerID(capability.Target(auth.ref), ulid.Make())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CommitTimeout)
 	defer cancel()
-	var refused *fault.Error
 	err := s.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
 		defer recovered(&err)
-		refused, err = mintSaved(ctx, tx, auth, capability.Minting{ID: id, Hash: secret.Hash(), Label: savedLabel})
-		return err
+		return mintSaved(ctx, tx, auth, capability.Minting{ID: id, Hash: secret.Hash(), Label: savedLabel})
 	})
-	if err != nil {
-		refused = toFault(s.log, err, "save the capability")
-	}
-	if refused != nil {
+	if refused := toFault(s.log, err, "save the capability"); refused != nil {
 		s.denied(auth.ref, nil, "save", refused)
 		fail(c, refused)
 		return
@@ -58,8 +53,9 @@ func (s *Server) save(ctx context.Context, c *rpc.Call, auth *authority) {
 	})
 }
 
-// mintSaved mints, inside tx, a ref from the one auth stands on.
-func mintSaved(ctx context.Context, tx session.Tx, auth *authority, m capability.Minting) (*fault.Error, error) {
+// mintSaved mints, inside tx, a ref from the one auth stands on. A refusal is an
+// error like any other: nothing is left of the transaction.
+func mintSaved(ctx context.Context, tx session.Tx, auth *authority, m capability.Minting) error {
 	want := &session.Want{Grants: auth.refs()}
 	if auth.session != "" {
 		want.Sessions = []string{auth.session}
@@ -68,7 +64,7 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, m capability
 	}
 	rows, err := tx.Load(ctx, want)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	at := &session.Sight{Now: rows.Now, Row: rows.Sessions[auth.session], Grants: rows.Grants}
 	var parent *capability.Grant
@@ -84,16 +80,16 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, m capability
 		refused = fault.Widening.With("this ref may be redeemed %d times only, and a saved one would go around that: keep the ref and its redemption id, with which coming back is free", parent.Limit)
 	}
 	if refused != nil {
-		return refused, nil
+		return refused
 	}
 	m.Rights = parent.Rights
 	grant, refused := capability.Mint(parent, m, epochOf(at), at.Now)
 	if refused != nil {
-		return refused, nil
+		return refused
 	}
 	audit := &capability.AuditRow{Target: parent.Target, At: at.Now, Act: capability.AuditSave, Ref: parent.ID, Actor: parent.Actor, Subject: grant.ID}
 	if at.Row != nil {
 		audit.Cursor = at.Row.Cursor
 	}
-	return nil, tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{grant}, Audit: []*capability.AuditRow{audit}})
+	return tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{grant}, Audit: []*capability.AuditRow{audit}})
 }

@@ -170,6 +170,29 @@ func TestSpaceListsAndDescribes(t *testing.T) {
 	}
 }
 
+func TestSpaceListsSessionsWithLongTitles(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), func(c *Config) { c.RPC.SendBytes = 64 << 10 })
+	p := r.dial()
+	for range 3 {
+		m := r.create(p)
+		p.must(m.stream, m.batch(op("put", "key", "session", "payload", map[string]string{"title": strings.Repeat("ö", 20<<10)})))
+	}
+	s, _, err := call(t, p.restore(r.owner), spaceList, words(1, 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _ := wire.Space_list_Results(s).Sessions()
+	for i := range list.Len() {
+		if title, _ := list.At(i).Title(); len(title) != 256 {
+			t.Errorf("listed with %d bytes of title", len(title))
+		}
+	}
+	if list.Len() != 3 {
+		t.Errorf("%d sessions are listed", list.Len())
+	}
+}
+
 // describe gives what a session tells of itself and of the ref.
 func describe(t *testing.T, sess *rpc.Ref) (wire.SessionInfo, wire.GrantInfo) {
 	t.Helper()

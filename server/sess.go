@@ -122,7 +122,8 @@ const maxOutbox = 64
 
 // openStream proves that the caller is the outbox it names. It takes no right
 // on the session: what the stream is sent is decided op by op, and a dead ref's
-// ops are recorded as denied.
+// ops are recorded as denied. But who can change nothing cannot fill the
+// database with streams either.
 func (o *sess) openStream(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_openStream_Params(s)
@@ -146,6 +147,10 @@ func (o *sess) openStream(ctx context.Context, c *rpc.Call) {
 	// Once begun it is finished: whether the connection lives makes no difference to it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.server.cfg.CommitTimeout)
 	defer cancel()
+	if refused := o.mayOpen(ctx, key); refused != nil {
+		fail(c, refused)
+		return
+	}
 	row, err := o.server.cfg.Store.OpenStream(ctx, key, sha256.Sum256(secret), p.Incarnation())
 	if err != nil {
 		refused = toFault(o.server.log, err, "open the stream")
@@ -165,6 +170,28 @@ func (o *sess) openStream(ctx context.Context, c *rpc.Call) {
 		r.SetAckedThrough(row.AckedThrough)
 		return caps.Set(s, 0, cap)
 	})
+}
+
+// mayOpen refuses one more stream to a ref that can change nothing, where the
+// session has many. What opens at the same moment may go above the limit.
+func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) *fault.Error {
+	most := o.server.cfg.IdleStreams
+	sight, known, full, err := o.server.cfg.Store.FindStream(ctx, key, most, o.auth.refs())
+	if err != nil {
+		return toFault(o.server.log, err, "open the stream")
+	}
+	if known || !full {
+		return nil
+	}
+	grant, refused := o.auth.check(sight, 0)
+	if refused == nil && grant.Rights&^capability.Read == 0 {
+		refused = fault.MissingRight.With("the ref carries %s", grant.Rights)
+	}
+	if refused == nil {
+		return nil
+	}
+	o.server.denied(o.auth.ref, grant, "openStream", refused)
+	return refused.Code.Because(refused, "%s, and the session has %d streams or more: no new one is opened for it", refused.Message, most).Pos(refused.At)
 }
 
 // events gives a page of the log.

@@ -77,7 +77,7 @@ func (p *peerSink) state(piece *session.StatePiece, last bool, done func(error))
 }
 
 // ended implements sink.
-func (p *peerSink) ended(why *fault.Error) {
+func (p *peerSink) ended(why *fault.Error) bool {
 	if why != nil {
 		call := p.ref.Call(atOnce, sinkEnded, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 			r, err := wire.EventSink_ended_Params(s).NewRefusal()
@@ -86,9 +86,24 @@ func (p *peerSink) ended(why *fault.Error) {
 			}
 			return encodeRefusal(r, why)
 		})
+		select {
+		case <-call.Done(): // a call that finds no room has failed at once
+			if _, _, err := call.Wait(context.Background()); isBusy(err) {
+				call.Release()
+				return false
+			}
+		default:
+		}
 		call.Notify(call.Release)
 	}
 	p.ref.Release()
+	return true
+}
+
+// isBusy says that a call was not sent for want of room, here.
+func isBusy(err error) bool {
+	var ex *rpc.Exception
+	return errors.As(err, &ex) && !ex.Remote && ex.Type == rpc.Overloaded
 }
 
 // answered calls done with what came of a call, and lets the call go.
@@ -96,8 +111,7 @@ func answered(call *rpc.Promise, done func(error)) {
 	call.Notify(func() {
 		_, _, err := call.Wait(context.Background()) // it is there
 		call.Release()
-		var ex *rpc.Exception
-		if errors.As(err, &ex) && !ex.Remote && ex.Type == rpc.Overloaded {
+		if isBusy(err) {
 			err = errBusy
 		}
 		done(err)

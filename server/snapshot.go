@@ -96,6 +96,7 @@ func (h *shot) send(ctx context.Context, at uint64) *fault.Error {
 	case <-ctx.Done():
 		return fault.Canceled.With("the call was given up")
 	}
+	defer h.pace.end()
 	ctx, cancel := context.WithTimeoutCause(ctx, snapshotStalls*s.cfg.StallTimeout, errStalled)
 	defer cancel()
 	err := s.cfg.Store.ReadState(ctx, h.o.auth.session, h.o.auth.refs(), h.pieceBytes(), func(p *session.StatePiece) error {
@@ -160,21 +161,24 @@ func (h *shot) piece(ctx context.Context, p *session.StatePiece, last bool) erro
 	for _, e := range p.Entries {
 		if e.Cursor >= from {
 			out.Entries = append(out.Entries, e)
-			bytes += len(e.Payload) + len(e.Key) + 128
+			bytes += e.Bytes()
 		}
 	}
 	for _, t := range p.Turns {
 		if t.Begun >= from {
 			out.Turns = append(out.Turns, t)
-			bytes += len(t.Message) + 64
+			bytes += t.Bytes()
 		}
 	}
 	return h.pace.send(ctx, bytes, func(done func(error)) { h.sink.state(&out, last, done) })
 }
 
-// earlier folds the log up to cursor at and sends that state.
+// earlier folds the log up to cursor at and sends that state. What it holds is
+// bounded: by all it has read, or, where that is too much, by what is left of
+// it in the state, so that a long log of a small state can be folded.
 func (h *shot) earlier(ctx context.Context, at uint64) error {
 	fold := session.NewFold(h.o.auth.session)
+	held, limit := 0, h.o.server.cfg.FoldBytes
 	for fold.Cursor < at {
 		page, err := h.o.server.cfg.Store.ReadLog(ctx, h.o.auth.session, fold.Cursor, hubPageBytes, hubPageMax, h.o.auth.refs())
 		if err != nil {
@@ -196,24 +200,54 @@ func (h *shot) earlier(ctx context.Context, at uint64) error {
 			if err := fold.Apply(e); err != nil {
 				return err
 			}
+			held += eventBytes(e)
+		}
+		if held <= limit {
+			continue
+		}
+		// Half of it, so that much is read before it is looked at again.
+		if held = stateBytes(fold); held > limit/2 {
+			return fault.TooLarge.With("the state at cursor %d is too large to be folded here: ask for the present one, or read the events", at)
 		}
 	}
 	row := *h.sight.Row
 	row.Cursor = at
 	h.sight.Row = &row
-	entries := fold.Entries()
-	piece, size := &session.StatePiece{Turns: fold.Turns()}, 0
-	for _, e := range entries {
-		if size > 0 && size+len(e.Payload) > h.pieceBytes() {
+	piece, size := &session.StatePiece{}, 0
+	room := func(bytes int) error { // for a row in piece
+		if size > 0 && size+bytes > h.pieceBytes() {
 			if err := h.piece(ctx, piece, false); err != nil {
 				return err
 			}
 			piece, size = &session.StatePiece{}, 0
 		}
+		size += bytes
+		return nil
+	}
+	for _, t := range fold.Turns() {
+		if err := room(t.Bytes()); err != nil {
+			return err
+		}
+		piece.Turns = append(piece.Turns, t)
+	}
+	for _, e := range fold.Entries() {
+		if err := room(e.Bytes()); err != nil {
+			return err
+		}
 		piece.Entries = append(piece.Entries, e)
-		size += len(e.Payload) + len(e.Key) + 128
 	}
 	return h.piece(ctx, piece, true)
+}
+
+// stateBytes is what the state of a fold weighs, about.
+func stateBytes(fold *session.Fold) (bytes int) {
+	for _, t := range fold.Turns() {
+		bytes += t.Bytes()
+	}
+	for _, e := range fold.Entries() {
+		bytes += e.Bytes()
+	}
+	return bytes
 }
 
 // pace sends no faster than a sink takes.
@@ -222,17 +256,19 @@ type pace struct {
 	link   *link
 	stall  time.Duration
 	kick   chan struct{} // something was taken
+	waiter waiter        // for room in link
 
 	mu       sync.Mutex
 	underway int
 	failed   error
+	ended    bool // what was under way has been given back
 }
 
 // send calls out when there is room for bytes more. done is for out's call.
 func (p *pace) send(ctx context.Context, bytes int, out func(done func(error))) error {
 	for {
 		if err := p.wait(ctx, func() bool {
-			return (p.underway == 0 || p.underway+bytes <= p.window) && p.link.reserve(bytes, p.kicked)
+			return (p.underway == 0 || p.underway+bytes <= p.window) && p.link.reserve(bytes, &p.waiter, p.kicked)
 		}); err != nil {
 			return err
 		}
@@ -241,8 +277,12 @@ func (p *pace) send(ctx context.Context, bytes int, out func(done func(error))) 
 		p.mu.Unlock()
 		busy := make(chan struct{}, 1)
 		out(func(err error) {
-			waiting := p.link.taken(bytes)
 			p.mu.Lock()
+			if p.ended {
+				p.mu.Unlock()
+				return
+			}
+			waiting := p.link.taken(bytes)
 			p.underway -= bytes
 			switch {
 			case errors.Is(err, errBusy):
@@ -270,6 +310,20 @@ func (p *pace) send(ctx context.Context, bytes int, out func(done func(error))) 
 // finish waits until all is taken.
 func (p *pace) finish(ctx context.Context) error {
 	return p.wait(ctx, func() bool { return p.underway == 0 })
+}
+
+// end gives back what a sink has not answered that is sent no more.
+func (p *pace) end() {
+	p.mu.Lock()
+	left := p.underway
+	p.underway, p.ended = 0, true
+	p.mu.Unlock()
+	if left == 0 {
+		return
+	}
+	for _, wake := range p.link.taken(left) {
+		wake()
+	}
 }
 
 // wait waits until ready, which is called with mu held, or until nothing was

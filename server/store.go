@@ -25,6 +25,10 @@ type Store interface {
 	// raises its incarnation (Fenced).
 	OpenStream(ctx context.Context, key session.StreamKey, secretHash [32]byte, incarnation uint64) (*ledger.Stream, error)
 
+	// FindStream says whether a session has the stream of key, and whether it has
+	// most streams or more.
+	FindStream(ctx context.Context, key session.StreamKey, most int, refs []string) (sight *session.Sight, known, full bool, err error)
+
 	// Redeem has admit decide on a ref; if it returns nil, a redemption id not
 	// counted before is counted.
 	Redeem(ctx context.Context, ref, redemption string, admit func(*session.Redemption) error) error

@@ -64,7 +64,7 @@ func (o *stream) apply(c *rpc.Call) {
 		answerApply(c, session.Answer{Err: fault.Malformed.Because(err, "the batch cannot be decoded")})
 		return
 	}
-	batch, size, refused := decodeBatch(from, o.auth.session, o.outbox, o.incarnation)
+	batch, size, refused := decodeBatch(from, o.auth.session, o.outbox, o.incarnation, o.server.cfg.RPC.MessageBytes)
 	if refused != nil {
 		answerApply(c, session.Answer{Err: refused})
 		return
@@ -152,12 +152,11 @@ func (p *parked) release() {
 
 // decodeWith takes the capabilities that came along with a batch.
 func decodeWith(s capnp.Struct, caps *rpc.CapTable) ([]*rpc.Ref, *fault.Error) {
-	ptrs, err := capabilities(s, 1)
-	if err != nil {
-		return nil, fault.Malformed.Because(err, "the sessions that came with the batch cannot be decoded")
-	}
-	if len(ptrs) > maxWith {
-		return nil, fault.TooLarge.With("%d sessions came with the batch, the limit is %d", len(ptrs), maxWith)
+	var r reader
+	ptrs, err := capabilities(s, 1, maxWith)
+	r.failed(err)
+	if refused := r.fault("the sessions that came with the batch"); refused != nil {
+		return nil, refused
 	}
 	var with []*rpc.Ref
 	for _, p := range ptrs {

@@ -5,6 +5,7 @@
 package server
 
 import (
+	"context"
 	"sync"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -17,9 +18,10 @@ type sink interface {
 	// events sends consecutive events. done is called once, perhaps before
 	// events returns: nil when the subscriber has taken them, or why it did not.
 	events(events []*session.Event, done func(error))
-	// ended lets the sink go; the last call of all. The subscriber is told why,
-	// unless why is nil: then it knows.
-	ended(why *fault.Error)
+	// ended lets the sink go. The subscriber is told why, unless why is nil: then
+	// it knows. False says that it could not be told without waiting, and that
+	// ended is to be called again; after true nothing more is called.
+	ended(why *fault.Error) bool
 }
 
 // subscription is one subscriber of one session.
@@ -27,23 +29,25 @@ type subscription struct {
 	topic  *topic
 	auth   *authority
 	sink   sink
-	link   *link // the connection's share of what is under way
-	window int   // bytes that may be under way
+	link   *link  // the connection's share of what is under way
+	waiter waiter // for room in it
+	window int    // bytes that may be under way
 
 	// started is called once, before anything is sent: nil, or the refusal
 	// that ended the subscription before it began (ended is not called then).
 	started func(*fault.Error)
 
 	cursor   uint64 // the last event given to the sink
-	underway int    // bytes given to the sink and not taken yet
+	underway int    // bytes given to the sink and not taken yet; 0 once finished
 	checked  bool   // auth was found alive, at gen, and nothing has put that in doubt
 	gen      uint64 // the session's AuthGen at that look
 	expires  int64  // of the ref; 0 never
 
-	takes    int  // raised when deliveries that are on their way are void
-	queued   bool // in its topic's ready list
-	holding  bool // its snapshot is being sent: events wait
-	finished bool // out of the topic; nothing more is sent
+	takes    int                // raised when deliveries that are on their way are void
+	queued   bool               // in its topic's ready list
+	holding  bool               // its snapshot is being sent: events wait
+	cancel   context.CancelFunc // ends that; nil if none was asked for
+	finished bool               // out of the topic; nothing more is sent
 }
 
 // room says whether a delivery of so many bytes may be under way as well. One
@@ -87,7 +91,7 @@ func (s *subscription) take(events []*session.Event) (d delivery, ok bool) {
 		}
 		n, bytes = n+1, bytes+size
 	}
-	if !s.link.reserve(bytes, s.again) {
+	if !s.link.reserve(bytes, &s.waiter, s.again) {
 		return d, false
 	}
 	s.cursor = rest[n-1].Cursor
@@ -155,20 +159,35 @@ type link struct {
 	mu       sync.Mutex
 	underway int
 	subs     int
-	waiting  []func() // of those that found no room
+	waiting  []*waiter // found no room
+}
+
+// waiter is one who sends over a link. It is guarded by the link's lock.
+type waiter struct {
+	wake func() // not nil: it waits for room
 }
 
 // reserve puts bytes under way. Where there is no room, wake is called when some
-// comes free. One delivery may always be under way, however large it is.
-func (l *link) reserve(bytes int, wake func()) bool {
+// comes free, once. One delivery may always be under way, however large it is.
+func (l *link) reserve(bytes int, w *waiter, wake func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.underway != 0 && l.underway+bytes > l.limit {
-		l.waiting = append(l.waiting, wake)
+		if w.wake == nil {
+			w.wake = wake
+			l.waiting = append(l.waiting, w)
+		}
 		return false
 	}
 	l.underway += bytes
 	return true
+}
+
+// waits says that w found no room, and will be woken.
+func (l *link) waits(w *waiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return w.wake != nil
 }
 
 // taken gives bytes back and returns what wakes those who waited for some, to be
@@ -177,9 +196,13 @@ func (l *link) taken(bytes int) []func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.underway -= bytes
-	waiting := l.waiting
+	var wakes []func()
+	for _, w := range l.waiting {
+		wakes = append(wakes, w.wake)
+		w.wake = nil
+	}
 	l.waiting = nil
-	return waiting
+	return wakes
 }
 
 // join counts a subscription in; false at the limit.

@@ -169,6 +169,7 @@ func (t *topic) next() (out []delivery, readers []*subscription, over []func(), 
 		case !s.checked || s.gen != t.gen:
 			readers = append(readers, s)
 		case s.cursor >= t.cursor:
+		case s.link.waits(&s.waiter): // it is woken when there is room
 		case t.covers(s.cursor+1) && t.tailGen == s.gen && !t.tailExpired(s):
 			out = s.takeAll(out, t.tail)
 			if s.cursor < t.cursor && !t.covers(s.cursor+1) {
@@ -260,8 +261,12 @@ func (t *topic) admit(s *subscription, page *session.Page) *fault.Error {
 		return why
 	}
 	s.checked, s.gen, s.expires = true, page.Row.AuthGen, grant.Expires
-	if grant.From > 0 {
-		s.cursor = max(s.cursor, grant.From-1)
+	before := max(grant.From, 1) - 1 // the first event that the ref shows comes after it
+	if s.cursor < before && s.cursor <= page.Row.Cursor {
+		s.cursor = before
+	}
+	if s.cursor == before && s.cursor > page.Row.Cursor {
+		return nil // it is still to come
 	}
 	return reachable(page.Row, s.cursor)
 }
@@ -323,12 +328,15 @@ func (t *topic) deliver(d delivery) {
 // taken is what a delivery came to.
 func (t *topic) taken(d delivery, err error) {
 	s := d.sub
-	waiting := s.link.taken(d.bytes)
 	t.mu.Lock()
+	if s.finished { // what was under way has been given back
+		t.mu.Unlock()
+		return
+	}
 	s.underway -= d.bytes
+	waiting := s.link.taken(d.bytes)
 	var then func()
 	switch {
-	case s.finished:
 	case errors.Is(err, errBusy): // it was not sent, and what follows it must not be
 		s.takes++
 		s.cursor = d.events[0].Cursor - 1
@@ -349,24 +357,42 @@ func (t *topic) taken(d delivery, err error) {
 
 // finish takes s out of the topic and returns what tells its subscriber, to be
 // called without locks. mu is held. A nil why tells nothing: the subscriber has
-// left by itself.
+// left by itself. What is under way to it is given back: whether who has left
+// still answers must not matter to the connection's others.
 func (t *topic) finish(s *subscription, why *fault.Error) func() {
 	s.finished = true
 	delete(t.subs, s)
+	if s.cancel != nil {
+		s.cancel() // its snapshot, if that is still on its way
+	}
 	started := s.started
 	s.started = nil
+	waiting := s.link.taken(s.underway)
+	s.underway = 0
 	return func() {
-		s.link.leave()
+		for _, wake := range waiting {
+			wake()
+		}
 		t.hub.drop(t)
-		switch {
-		case started != nil:
+		if started != nil {
 			if why == nil {
 				why = fault.Canceled.With("the subscription was cancelled")
 			}
+			s.link.leave()
 			started(why)
 			s.sink.ended(nil)
-		default:
-			s.sink.ended(why)
+			return
 		}
+		t.tell(s, why)
 	}
+}
+
+// tell lets s's sink go, telling it why, as soon as its connection takes that. So
+// long s counts as one of the connection's.
+func (t *topic) tell(s *subscription, why *fault.Error) {
+	if s.sink.ended(why) {
+		s.link.leave()
+		return
+	}
+	t.hub.after(busyPause, func() { t.tell(s, why) })
 }

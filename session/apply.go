@@ -40,8 +40,17 @@ func (a *applier) unchanged() changeResult {
 	return changeResult{Cursor: a.s.row.Cursor, Unchanged: true}
 }
 
-// Cursor is the session's, with what this batch has done so far.
-func (a *applier) Cursor() uint64 { return a.s.row.Cursor }
+// Cursor is the session's, with what this batch has done so far; 0 for who may
+// make sessions and has no part in this one, which is there already.
+func (a *applier) Cursor() uint64 {
+	if a.sub.Space != "" && !a.within() {
+		return 0
+	}
+	return a.s.row.Cursor
+}
+
+// within says whether the submission's ref is alive in the session.
+func (a *applier) within() bool { return a.under(method{}, "", false) == nil }
 
 // Mark is a place that Undo takes the view back to.
 func (a *applier) Mark() any { return a.v.mark() }
@@ -122,7 +131,7 @@ func Acting(row *Row, ref, space, outbox string) (id string, ok bool) {
 	return ref, true
 }
 
-// abortsTurn says whether op is a finalize as aborted, which revoke allows too.
+// abortsTurn says whether op is a finalize as aborted, which revoke allows too, if it is no more than that.
 func abortsTurn(op *ledger.Intent) bool {
 	return op != nil && op.Method == MethodFinalize && argText(op, "status") == "aborted"
 }

@@ -27,7 +27,8 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 }
 
 // equal says whether e is what a key holds already. A part that has grown is
-// read whole only where the lengths leave it possible.
+// read whole only where the lengths leave it possible; one that is too much to
+// read is replaced.
 func (a *applier) equal(slot *entrySlot, e *Entry) (bool, *fault.Error) {
 	old := slot.entry
 	if old == nil || old.Schema != e.Schema || old.TextLen != e.TextLen {
@@ -37,6 +38,9 @@ func (a *applier) equal(slot *entrySlot, e *Entry) (bool, *fault.Error) {
 		return old.Sum == e.Sum, nil
 	}
 	old, err := a.v.value(a.s, e.Key)
+	if err != nil && err.Code == fault.TooLarge {
+		return false, nil
+	}
 	return err == nil && old.Sum == e.Sum, err
 }
 

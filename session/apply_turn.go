@@ -109,6 +109,8 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 		return nil, err
 	case t.Outbox != a.outbox && (o.step != StepAbort || !a.grant.Rights.Has(capability.Revoke)):
 		return nil, fault.NotYourTurn.With("the turn of this message belongs to another stream: only a ref with revoke may end it, as aborted")
+	case !o.bare() && capability.Check(a.grant, a.s.row.Epoch, a.v.now, capability.Append, MethodFinalize) != nil:
+		return nil, fault.MissingRight.With("this ref may end the turn but not write to it: give the message and the status alone")
 	}
 	entries, err := o.entries(a)
 	if err != nil {
@@ -131,6 +133,11 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	end.Status, end.Ended, end.Final = status, ev.Cursor, o.digest
 	a.v.setTurn(a.s, end)
 	return finalResult{a.changed(), o.status}, nil
+}
+
+// bare says whether nothing is written but that the turn has ended.
+func (o *opFinalize) bare() bool {
+	return o.payload == nil && len(o.parts) == 0 && o.usage == nil && o.failure == nil && o.completed == 0
 }
 
 // entries are the message and those of its parts that the end of the turn

@@ -68,8 +68,10 @@ func (a *applier) mayKnow(answer *Answer) bool {
 		return false // its answer has none
 	case a.sub.Direct != nil:
 		return answer.Err == nil
+	case a.sub.Space != "":
+		return a.within() // the space's authority is none over the session
 	}
-	return a.grant != nil || a.Authorize(&ledger.Intent{Method: ledger.MethodVoid}) == nil
+	return a.grant != nil || a.within()
 }
 
 // submit is one submission; its error is for the call as a whole.
@@ -98,6 +100,8 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		return err
 	case outcomes != nil:
 		out.Outcomes, out.Duplicate = outcomes, true
+	case st.row.LastSeq-max(st.row.AckedThrough, b.AckedThrough) >= uint64(a.cfg.Limits.UnackedOps):
+		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the most that are kept: acknowledge what you have stored, then send this again", st.row.LastSeq-st.row.AckedThrough)
 	default:
 		rec, err := a.decide(st, b)
 		if err != nil {
@@ -127,7 +131,8 @@ func (a *applier) decide(st *streamView, b *ledger.Batch) (*ledger.Record, *faul
 	return rec, nil
 }
 
-// denials notes each refusal for want of authority in the audit.
+// denials notes refusals for want of authority in the audit: one row for each
+// reason, with the first op it was for and how many there were.
 func (a *applier) denials(rec *ledger.Record) {
 	ref, actor := a.sub.Ref, ""
 	if slot := a.v.grants[ref]; slot != nil && slot.grant != nil && slot.grant.Target == a.s.row.ID {
@@ -135,10 +140,15 @@ func (a *applier) denials(rec *ledger.Record) {
 	} else if a.sub.Space != "" {
 		ref = a.sub.Space
 	}
+	rows := map[fault.Code]*capability.AuditRow{}
 	for i := range rec.Outcomes {
 		o := &rec.Outcomes[i]
-		if o.Status == ledger.Denied || o.Status == ledger.BatchAborted && o.Cause == o.OpID && o.Reason >= fault.UnknownRef && o.Reason < fault.Malformed {
-			a.v.audit = append(a.v.audit, &capability.AuditRow{Target: a.s.row.ID, At: a.v.now, Act: capability.AuditDenial, Ref: ref, Actor: actor, Reason: o.Reason, Op: o.OpID, Cursor: a.s.row.Cursor})
+		if row := rows[o.Reason]; row != nil && o.Status == ledger.Denied {
+			row.Count++
+		} else if o.Status == ledger.Denied || o.Status == ledger.BatchAborted && o.Cause == o.OpID && o.Reason >= fault.UnknownRef && o.Reason < fault.Malformed {
+			row = &capability.AuditRow{Target: a.s.row.ID, At: a.v.now, Act: capability.AuditDenial, Ref: ref, Actor: actor, Reason: o.Reason, Op: o.OpID, Cursor: a.s.row.Cursor, Count: 1}
+			rows[o.Reason] = row
+			a.v.audit = append(a.v.audit, row)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
@@ -53,6 +55,70 @@ func TestFinalizeOfALargeTurn(t *testing.T) {
 	for i := range 15 {
 		o.apply(op("remove", "key", fmt.Sprintf("part/m/p%d", i)))
 	}
+	o.apply(op("finalize", "message", "m", "status", "completed"))
+}
+
+// What is too much is found out once a batch, however often it asks, and the
+// batch's other ops are none the worse for it.
+func TestTooMuchIsCheapToRepeat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Limits.EventBytes = 1 << 10
+	o := w.create()
+	text := raw(`{"text":%q}`, strings.Repeat("x", 300))
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	for i := range 20 {
+		o.apply(op("put", "key", fmt.Sprintf("part/m/p%d", i), "payload", text))
+	}
+	o.apply(op("put", "key", "message/late", "payload", raw(`{}`)))
+	var again []anOp
+	for range 400 {
+		again = append(again, op("finalize", "message", "m", "status", "completed"))
+	}
+	forker := o.fork()
+	fork := forker.Batch.Ops[0]
+	for i := range 400 {
+		fork.OpID, fork.Seq = ulid.Make().String(), uint64(i+2)
+		forker.Batch.Ops = append(forker.Batch.Ops, fork)
+	}
+	after := op("put", "key", "message/new", "payload", raw(`{}`))
+	for name, sub := range map[string]session.Submission{"finalize": o.batch(false, append(again, after)...), "fork": forker} {
+		before := w.store.Loads
+		answers, _ := w.commit(sub)
+		for i, out := range answers[0].Outcomes {
+			switch {
+			case name == "finalize" && i == len(again):
+				mustEqual(t, "the put behind them", out.Status, ledger.Applied)
+			case out.Status != ledger.Rejected || out.Reason != fault.TooLarge:
+				t.Fatalf("%s %d: %+v", name, i, out)
+			}
+		}
+		if n := w.store.Loads - before; n > 4 {
+			t.Errorf("%s: %d loads", name, n)
+		}
+	}
+	// What it read counts for the group, as what is read within the limit does.
+	answers, _ := w.commit(o.batch(false, again[0]), o.batch(false, put("message/m2")))
+	if err := answers[1].Err; err == nil || err.Code != fault.Overloaded {
+		t.Errorf("behind it: %+v", answers[1])
+	}
+}
+
+// The text of a part that has grown stands behind it in the log, among all that
+// came since: to walk over that is not free.
+func TestOldDeltasAreNotFree(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Limits.EventBytes = 1 << 10
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":""}`)))
+	o.apply(op("appendText", "key", "part/m/p", "offset", 0, "text", "grown"))
+	for i := range 100 {
+		o.apply(op("put", "key", "message/other", "payload", raw(`{"n":%d}`, i)))
+	}
+	o.refuse(ledger.Rejected, fault.TooLarge, op("finalize", "message", "m", "status", "completed"))
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"grown"}`))) // the way out, though it looks equal
 	o.apply(op("finalize", "message", "m", "status", "completed"))
 }
 

@@ -123,3 +123,48 @@ func TestTooManyReferences(t *testing.T) {
 	}
 	o.refuse(ledger.Skipped, fault.BadKey, late) // alone it is not too much
 }
+
+// An argument that is no text must not get as far as the database either.
+func TestExternalIsNoText(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	for _, external := range []string{"\"\xff\"", "\"a\xc3\"", "\"\xed\xa0\x80\"", `"\u0000"`} {
+		p := w.newWriter()
+		answers, _ := w.commit(p.batch(false, op("create", "ref", p.ref, "hash", sha(p.ref), "external", raw("%s", external))), o.batch(false, put("message/m")))
+		out := answers[0].Outcomes[0]
+		if out.Status != ledger.Rejected {
+			t.Errorf("%q: %+v", external, out)
+		}
+		mustEqual(t, "its neighbour", answers[1].Outcomes[0].Status, ledger.Applied)
+	}
+}
+
+// Who may only make sessions learns that one is there, and not how far it is.
+func TestCreateTellsNoCursor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(put("message/m"))
+	at := w.store.Session(o.session).Cursor
+	create := op("create", "ref", o.ref, "hash", sha(o.ref))
+	for _, space := range []string{w.space, w.newSpace()} { // its own, and another
+		stranger := o.under(o.ref)
+		stranger.space = space
+		for _, x := range []anOp{create, create.expecting(0), create.expecting(at), create.expecting(at + 1), put("message/x"), put("message/x").expecting(at)} {
+			answers, _ := w.commit(stranger.batch(false, x))
+			out := answers[0].Outcomes[0]
+			if answers[0].Cursor != 0 || out.Cursor != 0 || out.Status == ledger.Applied {
+				t.Errorf("%s expecting %d: the session's cursor is %d: %+v", x.method, x.expect.Cursor, answers[0].Cursor, out)
+			}
+			if conflict := out.Status == ledger.Conflict; x.method == "create" && conflict != (x.expect.Cursor != 0) {
+				t.Errorf("expecting %d, which is told by %s", x.expect.Cursor, out.Reason)
+			}
+		}
+	}
+	// Its maker acts there, and is told.
+	answers, _ := w.commit(o.batch(false, create.expecting(at+1)))
+	if out := answers[0].Outcomes[0]; answers[0].Cursor != at || out.Cursor != at || out.Status != ledger.Conflict {
+		t.Errorf("the maker's create: %+v", answers[0])
+	}
+}

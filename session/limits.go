@@ -12,6 +12,13 @@ type Limits struct {
 	EventBytes int // payload of one event: what fork copies and finalize writes
 	TextBytes  int // a part's text with all its deltas
 	LabelBytes int // label, actor, external id: each
+
+	// UnackedOps is how many recorded ops of a stream its client may leave
+	// unacknowledged: above it new batches are Overloaded, until it acknowledges;
+	// repeated ones are answered. It must be more than an outbox gives seqs ahead,
+	// or what an unanswered op refers to, and is therefore not acknowledged, would
+	// keep that very op from coming.
+	UnackedOps int
 }
 
 // MaxOpenTurns is how many turns one stream may have open in a session.
@@ -24,7 +31,8 @@ func (l *Limits) readBytes() int { return 4 * l.EventBytes }
 // DefaultLimits are what a server takes unless told otherwise.
 func DefaultLimits() Limits {
 	l := ledger.DefaultLimits()
-	return Limits{Limits: l, EventBytes: 32 << 20, TextBytes: l.PayloadBytes, LabelBytes: 256}
+	return Limits{Limits: l, EventBytes: 32 << 20, TextBytes: l.PayloadBytes, LabelBytes: 256,
+		UnackedOps: 300 * l.BatchOps} // the Go client's: 256 batches
 }
 
 // Config is what Commit and Lapse need to know besides their rows.

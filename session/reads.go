@@ -28,10 +28,16 @@ type Page struct {
 // turns are folded into their parts' payloads.
 type StatePiece struct {
 	Sight
+	Turns   []*Turn  // by message over all pieces, before the first entry
 	Entries []*Entry // in key order over all pieces
-	Turns   []*Turn  // all of them, in the first piece only
 	Last    bool
 }
+
+// Bytes is what a turn costs in a piece, about.
+func (t *Turn) Bytes() int { return len(t.Message) + len(t.Outbox) + 64 }
+
+// Bytes is what an entry costs in a piece, about.
+func (e *Entry) Bytes() int { return len(e.Payload) + len(e.Key) + 128 }
 
 // Listing is a session in a list of its space.
 type Listing struct {

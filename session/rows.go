@@ -121,8 +121,8 @@ type Want struct {
 	Logs     map[string]uint64            // session → its events up to and with this cursor (fork at an earlier cursor; of untrimmed logs)
 	External map[string][]string          // space → external ids: which session has each
 
-	// MaxBytes bounds the payloads and texts that Entries, Prefixes, Deltas and
-	// Logs give in all; 0 is no bound. Above it Rows.Bytes says so.
+	// MaxBytes bounds what Entries, Prefixes, Deltas and Logs read in all; 0 is no
+	// bound. Above it reading stops, and Rows.Bytes says so.
 	MaxBytes int
 }
 
@@ -147,8 +147,8 @@ type Rows struct {
 	Logs     map[string][]*Event          // session → events in cursor order
 	External map[string]map[string]string // space → external id → session
 
-	// Bytes are those of all payloads and texts found. Above Want.MaxBytes the
-	// rows are incomplete, and of no use.
+	// Bytes are those of all payloads that were read, with a little for each row.
+	// Above Want.MaxBytes the rows are incomplete, and of no use.
 	Bytes int
 }
 

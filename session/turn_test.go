@@ -173,8 +173,24 @@ func TestWhoMayFinalize(t *testing.T) {
 	writer.refuse(ledger.Rejected, fault.NotYourTurn, end("a", "aborted"))
 	moderator.refuse(ledger.Denied, fault.MissingRight, end("a", "failed"))
 	moderator.refuse(ledger.Denied, fault.MissingRight, op("put", "key", "session", "payload", raw(`{}`)))
+
+	// Who may only revoke ends the turn and writes nothing of its own into it.
+	o.apply(op("put", "key", "part/a/tool", "payload", raw(`{"state":{"status":"running"}}`)))
+	limited := o.under(o.share([]string{"read", "append", "revoke"}, "methods", []string{"put"}))
+	for name, content := range map[string]any{
+		"payload": raw(`{"forged":true}`), "parts": raw(`[{"id":"new","payload":{"text":"forged"}}]`),
+		"usage": raw(`{"input":1}`), "error": raw(`{"name":"x"}`), "completed": 1,
+	} {
+		forged := end("a", "aborted")
+		forged.args = append(forged.args, op("", name, content).args...)
+		moderator.refuse(ledger.Denied, fault.MissingRight, forged)
+		limited.refuse(ledger.Denied, fault.MissingRight, forged)
+	}
 	moderator.apply(end("a", "aborted"))
 	mustEqual(t, "state", o.turn("a"), session.Aborted)
+	mustEqual(t, "message", o.payload("message/a"), fmt.Sprintf(`{"time":{"completed":%d}}`, o.w.store.Now))
+	mustEqual(t, "tool", o.payload("part/a/tool"), `{"state":{"status":"error","error":"turn aborted"}}`)
+	mustEqual(t, "forged part", o.payload("part/a/new"), "")
 
 	// The owner too ends another's turn only as aborted.
 	writer.apply(op("begin", "message", "b", "payload", raw(`{}`)))

@@ -12,6 +12,7 @@ package session
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -153,6 +154,9 @@ func (v *view) value(s *sessionView, key string) (*Entry, *fault.Error) {
 	return es[0], nil
 }
 
+// passedBytes is what looking at an event of the log costs, as bytes read.
+const passedBytes = 64
+
 // values is value for many keys, reading what is missing at once.
 func (v *view) values(s *sessionView, keys []string) ([]*Entry, *fault.Error) {
 	var unread []string
@@ -177,6 +181,8 @@ func (v *view) values(s *sessionView, keys []string) ([]*Entry, *fault.Error) {
 		}
 		if len(grown) > 0 {
 			w.Deltas = map[string]map[string]uint64{s.row.ID: grown}
+			oldest := slices.Min(slices.Collect(maps.Values(grown)))
+			v.spend(int(min((s.before.Cursor-oldest)*passedBytes, uint64(v.limit)))) // all since is gone through
 		}
 		if err := v.need(w); err != nil {
 			return nil, err

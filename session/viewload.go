@@ -34,21 +34,39 @@ func (v *view) need(w *Want) *fault.Error {
 }
 
 // more reads for an op: what would be more than one submission may read is
-// TooLarge, the store's error ends the group.
+// TooLarge, the store's error ends the group. Whoever has gone over the limit
+// has used it up: the store is asked for no more payloads.
 func (v *view) more(w *Want) (*Rows, *fault.Error) {
+	w.MaxBytes = max(v.limit-v.read, 1)
+	if v.fail == nil && v.read >= v.limit && w.payloads() {
+		return nil, v.tooMuch()
+	}
 	if v.fail == nil {
-		w.MaxBytes = max(v.limit-v.read, 1)
 		var rows *Rows
 		if rows, v.fail = v.tx.Load(v.ctx, w); v.fail == nil {
+			v.spend(rows.Bytes)
 			if rows.Bytes > w.MaxBytes {
-				return nil, fault.TooLarge.With("this takes reading more than %d bytes of payloads at once, the limit", v.limit)
+				return nil, v.tooMuch()
 			}
-			v.read += rows.Bytes
-			v.heavy += rows.Bytes
 			return rows, nil
 		}
 	}
 	return nil, fault.Internal.Because(v.fail, "the rows of an op could not be read")
+}
+
+// spend counts what was read.
+func (v *view) spend(bytes int) {
+	v.read += bytes
+	v.heavy += bytes
+}
+
+func (v *view) tooMuch() *fault.Error {
+	return fault.TooLarge.With("this takes reading more than %d bytes of payloads at once, the limit: put or remove some of it first, or commit smaller batches", v.limit)
+}
+
+// payloads says whether w wants any, and not rows alone.
+func (w *Want) payloads() bool {
+	return len(w.Entries)+len(w.Prefixes)+len(w.Deltas)+len(w.Logs) > 0
 }
 
 // take fills in what rows say of everything in w that is not known yet.

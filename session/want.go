@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 
@@ -218,10 +219,11 @@ func recordsWant(v *view, subs []Submission) *Want {
 	return w
 }
 
-// argText is a string argument's value, "" if there is none; the intent may be malformed.
+// argText is a string argument's value, "" if there is none; the intent may be
+// malformed. What it gives is UTF-8, which gjson does not see to.
 func argText(op *ledger.Intent, name string) string {
 	for i := range op.Args {
-		if a := &op.Args[i]; a.Name == name && a.Ref == nil && len(a.JSON) <= maxPeek && gjson.ValidBytes(a.JSON) {
+		if a := &op.Args[i]; a.Name == name && a.Ref == nil && len(a.JSON) <= maxPeek && utf8.Valid(a.JSON) && gjson.ValidBytes(a.JSON) {
 			if v := gjson.ParseBytes(a.JSON); v.Type == gjson.String {
 				return v.Str
 			}

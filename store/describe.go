@@ -4,6 +4,7 @@ package store
 
 import (
 	"context"
+	"math"
 
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -17,7 +18,7 @@ func (s *Store) Describe(ctx context.Context, id string, refIDs []string) (sight
 	sight = &session.Sight{}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, sight, id, refIDs)
-		run.Queue(readEntries, [][]any{{id, infoKey}}, nil, func(row Scanner) (err error) {
+		run.Queue(readEntries, [][]any{{id, infoKey}}, []any{int64(math.MaxInt64)}, func(row Scanner) (err error) {
 			info, err = scanEntry(row, true)
 			return err
 		})

@@ -6,7 +6,10 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-const eventColumns = `v.session, v.cursor, v.at, v.schema, v.method, v.key, v.ref, v.actor, v.outbox, v.op, v.batch, v.sum, v.hash, v.payload`
+const (
+	eventColumns = `v.session, v.cursor, v.at, v.schema, v.method, v.key, v.ref, v.actor, v.outbox, v.op, v.batch, v.sum, v.hash, v.payload`
+	deltaColumns = `v.session, v.key, v.cursor, v.payload`
+)
 
 var (
 	insertEvents = statement("tiiitttttttbbb", `
@@ -18,21 +21,20 @@ var (
 		WHERE v.session = {1} AND v.cursor > {2} ORDER BY v.cursor LIMIT {3}`)
 
 	// readLogs gets whole logs up to a cursor each.
-	readLogs = statement("ti", `
+	readLogs = weighed("ti", eventColumns, `
 		SELECT `+eventColumns+` FROM {w} CROSS JOIN events v
-		WHERE v.session = w.a AND v.cursor <= w.b ORDER BY v.session, v.cursor`)
+		WHERE v.session = w.a AND v.cursor <= w.b`)
 
 	// readDeltas goes over a session's log once, whatever number of parts is
 	// asked for; who reads picks out the keys.
-	readDeltas = statement("ti", `
-		SELECT v.session, v.key, v.cursor, v.payload FROM {w} CROSS JOIN events v
-		WHERE v.session = w.a AND v.cursor > w.b AND v.method = '`+session.MethodAppendText+`'
-		ORDER BY v.session, v.cursor`)
+	readDeltas = weighed("ti", deltaColumns, `
+		SELECT `+deltaColumns+` FROM {w} CROSS JOIN events v
+		WHERE v.session = w.a AND v.cursor > w.b AND v.method = '`+session.MethodAppendText+`'`)
 
 	// openDeltas gets the deltas of a session's open turns that are in no value
 	// yet: one turn left open must not bring those of all later ones along.
 	openDeltas = statement("", `
-		SELECT v.session, v.key, v.cursor, v.payload FROM events v CROSS JOIN entries e
+		SELECT `+deltaColumns+` FROM events v CROSS JOIN entries e
 		WHERE v.session = {1} AND v.method = '`+session.MethodAppendText+`' AND v.cursor > (
 			SELECT MIN(t.begun) FROM turns t WHERE t.session = {1} AND t.status <= 2)
 		AND e.session = v.session AND e.key = v.key AND e.grown > 0 AND e.cursor < v.cursor
@@ -73,6 +75,7 @@ type delta struct {
 	session, key string
 	cursor       uint64
 	text         []byte
+	weight       int // of the row
 }
 
 func scanDelta(row Scanner) (d delta, err error) {
@@ -81,7 +84,7 @@ func scanDelta(row Scanner) (d delta, err error) {
 	if err := row.Scan(&d.session, &d.key, &cursor, &payload); err != nil {
 		return d, err
 	}
-	d.cursor, d.text = uint64(cursor), session.DeltaText(payload)
+	d.cursor, d.text, d.weight = uint64(cursor), session.DeltaText(payload), weight(payload)
 	return d, nil
 }
 

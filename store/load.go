@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -23,6 +24,7 @@ type tx struct {
 	before   map[string]before              // session rows as they were loaded
 	absent   map[string]map[string]struct{} // session → keys that were looked for and are not there
 	moved    map[string]uint64              // sessions whose commit is to be announced, with their cursor
+	deltas   []delta                        // of the Load that runs, in any order
 }
 
 // before is what Save must know of a session's row as it was.
@@ -79,6 +81,14 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	for key, records := range out.Records {
 		out.Records[key] = inOrder(records)
 	}
+	for _, log := range out.Logs {
+		slices.SortFunc(log, func(a, b *session.Event) int { return cmp.Compare(a.Cursor, b.Cursor) })
+	}
+	slices.SortFunc(t.deltas, func(a, b delta) int { return cmp.Compare(a.cursor, b.cursor) })
+	for _, d := range t.deltas {
+		put(out.Deltas, d.session, d.key, append(out.Deltas[d.session][d.key], d.text...))
+	}
+	t.deltas = nil
 	out.Now = t.now
 	return out, nil
 }
@@ -209,17 +219,20 @@ func (t *tx) readState(w *session.Want, out *session.Rows) {
 	// After the heads: where both are wanted, the one with the value stays.
 	entry := func(row Scanner) error {
 		e, err := scanEntry(row, true)
-		if err == nil && within(w, out, len(e.Payload)) {
+		if err == nil {
+			err = within(w, out, weight(e.Payload))
+		}
+		if err == nil {
 			put(out.Entries, e.Session, e.Key, e)
 		}
 		return err
 	}
-	t.list(readEntries, pairs(w.Entries), entry)
+	t.weighed(w, readEntries, pairs(w.Entries), entry)
 	ranges := pairs(w.Prefixes)
 	for i, r := range ranges {
 		ranges[i] = append(r, above(r[1].(string)))
 	}
-	t.list(readRanges, ranges, entry)
+	t.weighed(w, readRanges, ranges, entry)
 
 	turn := func(row Scanner) error {
 		u, err := scanTurn(row)
@@ -243,13 +256,16 @@ func (t *tx) readLogs(w *session.Want, out *session.Rows) {
 			deltas = append(deltas, []any{id, clamp(first)})
 		}
 	}
-	t.list(readDeltas, deltas, func(row Scanner) error {
+	t.weighed(w, readDeltas, deltas, func(row Scanner) error {
 		d, err := scanDelta(row)
+		if err == nil {
+			err = within(w, out, d.weight) // also of those that are passed over
+		}
 		if err != nil {
 			return err
 		}
-		if after, wanted := w.Deltas[d.session][d.key]; wanted && d.cursor > after && within(w, out, len(d.text)) {
-			put(out.Deltas, d.session, d.key, append(out.Deltas[d.session][d.key], d.text...))
+		if after, wanted := w.Deltas[d.session][d.key]; wanted && d.cursor > after {
+			t.deltas = append(t.deltas, d)
 		}
 		return nil
 	})
@@ -257,20 +273,35 @@ func (t *tx) readLogs(w *session.Want, out *session.Rows) {
 	for id, to := range w.Logs {
 		logs = append(logs, []any{id, clamp(to)})
 	}
-	t.list(readLogs, logs, func(row Scanner) error {
+	t.weighed(w, readLogs, logs, func(row Scanner) error {
 		e, err := scanEvent(row)
-		if err == nil && within(w, out, len(e.Payload)) {
+		if err == nil {
+			err = within(w, out, weight(e.Payload))
+		}
+		if err == nil {
 			out.Logs[e.Session] = append(out.Logs[e.Session], e)
 		}
 		return err
 	})
 }
 
-// within counts bytes that were read and says whether there is room for them:
-// what is too much is passed over row by row and never gathered.
-func within(w *session.Want, out *session.Rows, bytes int) bool {
-	out.Bytes += bytes
-	return w.MaxBytes <= 0 || out.Bytes <= w.MaxBytes
+// within counts bytes that were read; above the bound it ends the statement.
+func within(w *session.Want, out *session.Rows, bytes int) error {
+	if out.Bytes += bytes; w.MaxBytes > 0 && out.Bytes > w.MaxBytes {
+		return ErrEnough
+	}
+	return nil
+}
+
+// weighed queues a weighed statement, which gets the bound.
+func (t *tx) weighed(w *session.Want, s *Statement, list [][]any, each func(Scanner) error) {
+	most := int64(math.MaxInt64)
+	if w.MaxBytes > 0 {
+		most = int64(w.MaxBytes)
+	}
+	if len(list) > 0 {
+		t.run.Queue(s, list, []any{most}, each)
+	}
 }
 
 // list queues a statement on a list, if there is anything in it.

@@ -5,6 +5,8 @@ package store
 
 import (
 	"context"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 
@@ -84,8 +86,9 @@ func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 	return page, nil
 }
 
-// ReadState gives the folded state piece by piece, each of about pieceBytes,
-// the last marked; there is always at least one. piece runs inside the
+// ReadState gives the folded state piece by piece, turns before entries, each
+// of at most about pieceBytes or one row, the last marked; there is always at
+// least one. piece runs inside the
 // snapshot: it must not wait for a peer without bound. Its error ends the read
 // and comes back as it is.
 func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, piece func(*session.StatePiece) error) error {
@@ -103,12 +106,22 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 			next, size = &session.StatePiece{}, 0
 			return nil
 		}
+		room := func(bytes int) error { // for a row in next
+			if size > 0 && size+bytes > pieceBytes {
+				if err := give(false); err != nil {
+					return err
+				}
+			}
+			size += bytes
+			return nil
+		}
 		look(run, &sight, id, refIDs)
 		run.Queue(readAllTurns, nil, []any{id}, func(row Scanner) error {
 			t, err := scanTurn(row)
 			if err == nil {
-				next.Turns = append(next.Turns, t)
+				err = room(t.Bytes())
 			}
+			next.Turns = append(next.Turns, t)
 			return err
 		})
 		run.Queue(openDeltas, nil, []any{id}, func(row Scanner) error {
@@ -125,14 +138,9 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 			}
 			grow(e, texts[e.Key])
 			delete(texts, e.Key)
-			if size > 0 && size+len(e.Payload) > pieceBytes {
-				if err := give(false); err != nil {
-					return err
-				}
-			}
-			size += len(e.Payload) + len(e.Key) + 128
+			err = room(e.Bytes())
 			next.Entries = append(next.Entries, e)
-			return nil
+			return err
 		})
 		if err := run.Flush(ctx); err != nil {
 			return err
@@ -161,6 +169,35 @@ func grow(e *session.Entry, deltas []delta) {
 	}
 }
 
+// nthStream gives a row if a session has more than so many streams.
+var nthStream = statement("", `
+	SELECT m.outbox FROM streams m WHERE m.session = {1} ORDER BY m.outbox LIMIT 1 OFFSET {2}`)
+
+// FindStream says whether a session has the stream of key, and whether it has
+// most streams or more. The sight is of the session and the refs.
+func (s *Store) FindStream(ctx context.Context, key session.StreamKey, most int, refIDs []string) (sight *session.Sight, known, full bool, err error) {
+	if err := sound(key.Session, key.Outbox); err != nil {
+		return nil, false, false, err
+	}
+	sight = &session.Sight{}
+	is := func(what *bool) func(Scanner) error {
+		return func(Scanner) error {
+			*what = true
+			return nil
+		}
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		look(run, sight, key.Session, refIDs)
+		run.Queue(readStreams, streamKeys([]session.StreamKey{key}), nil, is(&known))
+		run.Queue(nthStream, nil, []any{key.Session, int64(most) - 1}, is(&full))
+		return nil
+	})
+	if err != nil {
+		return nil, false, false, naming("find stream", err)
+	}
+	return sight, known, full, nil
+}
+
 // ReadRows gives the rows of those sessions that are there: for polling.
 func (s *Store) ReadRows(ctx context.Context, ids []string) (map[string]*session.Row, error) {
 	rows := make(map[string]*session.Row, len(ids))
@@ -184,8 +221,8 @@ func (s *Store) ReadRows(ctx context.Context, ids []string) (map[string]*session
 }
 
 // ListSessions gives a space's sessions with ids above after, in id order
-// (which is that of their making), deleted ones too, at most limit; more says
-// that there are others. The sight has the refs' rows and no session's.
+// (which is that of their making), deleted ones too, at most limit, with at most
+// titleBytes of each title; more says that there are others. The sight has the refs' rows and no session's.
 func (s *Store) ListSessions(ctx context.Context, space, after string, limit int, refIDs []string) (sight *session.Sight, list []*session.Listing, more bool, err error) {
 	if err := sound(space, after); err != nil {
 		return nil, nil, false, err
@@ -202,7 +239,7 @@ func (s *Store) ListSessions(ctx context.Context, space, after string, limit int
 			var info []byte
 			r, err := scanSession(row, &info)
 			if err == nil {
-				list = append(list, &session.Listing{Row: *r, Title: gjson.GetBytes(info, "title").String()})
+				list = append(list, &session.Listing{Row: *r, Title: beginning(gjson.GetBytes(info, "title").String())})
 			}
 			return err
 		})
@@ -212,6 +249,21 @@ func (s *Store) ListSessions(ctx context.Context, space, after string, limit int
 		return nil, nil, false, naming("list sessions", err)
 	}
 	return sight, list, more, nil
+}
+
+// titleBytes is how much of a title a list shows: the info is whatever a writer put.
+const titleBytes = 256
+
+// beginning is a title as far as a list shows it, on its own.
+func beginning(title string) string {
+	if len(title) <= titleBytes {
+		return title
+	}
+	n := titleBytes
+	for n > 0 && !utf8.RuneStart(title[n]) {
+		n--
+	}
+	return strings.Clone(title[:n])
 }
 
 // Lapsed gives sessions, at most limit and in id order from the one after

@@ -10,7 +10,7 @@ const (
 	headColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum`
 
 	// An entry's value stands in its own row or, mostly, in its event's.
-	entryColumns = headColumns + `, COALESCE(e.payload, v.payload)`
+	entryColumns = headColumns + `, COALESCE(e.payload, v.payload) AS payload`
 	entryValue   = `LEFT JOIN events v ON e.payload IS NULL AND v.session = e.session AND v.cursor = e.cursor`
 
 	turnColumns = `t.session, t.message, t.status, t.lease, t.begun, t.ended, t.outbox, t.final`
@@ -20,12 +20,12 @@ var (
 	readHeads = statement("tt", `
 		SELECT `+headColumns+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
 
-	readEntries = statement("tt", `
+	readEntries = weighed("tt", headColumns+`, v.payload`, `
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e `+entryValue+`
 		WHERE e.session = w.a AND e.key = w.b`)
 
 	// readRanges gets the keys from b to below c.
-	readRanges = statement("ttt", `
+	readRanges = weighed("ttt", headColumns+`, v.payload`, `
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e `+entryValue+`
 		WHERE e.session = w.a AND e.key >= w.b AND e.key < w.c`)
 

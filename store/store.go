@@ -24,6 +24,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -40,7 +41,8 @@ type Scanner interface {
 type Runner interface {
 	// Queue takes a statement. list is its list's rows (every value a string, an
 	// int64, or []byte where the column is of bytes), args its single values.
-	// each, if not nil, is called for every row of the answer, during Flush.
+	// each, if not nil, is called for every row of the answer, during Flush; if
+	// it returns ErrEnough, the rest of this answer is given up.
 	// A statement without text in the runner's dialect is passed over.
 	Queue(s *Statement, list [][]any, args []any, each func(Scanner) error)
 
@@ -51,6 +53,10 @@ type Runner interface {
 	// transaction can then only be rolled back.
 	Flush(ctx context.Context) error
 }
+
+// ErrEnough ends one statement, whose other rows are not wanted; what is queued
+// after it goes on.
+var ErrEnough = errors.New("enough rows")
 
 // ErrClosed is what a closed store's verbs answer.
 var ErrClosed = fault.Draining.With("the store is closed")

@@ -84,7 +84,10 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 	}
 	q.Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			if err := each(rows); err != nil {
+			if err := each(rows); errors.Is(err, store.ErrEnough) {
+				rows.Close() // what is still on its way is dropped
+				break
+			} else if err != nil {
 				return err
 			}
 		}

@@ -166,7 +166,9 @@ func (r *runner) run(ctx context.Context, text string, args []any, each func(sto
 		return err
 	}
 	for rows.Next() {
-		if err := each(rows); err != nil {
+		if err := each(rows); errors.Is(err, store.ErrEnough) {
+			break
+		} else if err != nil {
 			return errors.Join(err, rows.Close())
 		}
 	}

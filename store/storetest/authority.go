@@ -61,6 +61,29 @@ func testOpenStream(t *testing.T, fresh Fresh) {
 	}
 }
 
+func testFindStream(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	g := grant(newRef(id), "")
+	f.save(&session.Changes{Sessions: []*session.Row{liveRow(id, newSpace(), 0)}, Grants: []*capability.Grant{g}}, id)
+	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: newSession(), Outbox: newOutbox()}, hash(), 1) // a neighbour's
+	f.must("open stream", err)
+	for opened := range 4 {
+		key := session.StreamKey{Session: id, Outbox: newOutbox()}
+		for _, there := range []bool{false, true} {
+			sight, known, full, err := f.FindStream(f.ctx, key, 3, []string{g.ID})
+			f.must("find stream", err)
+			if known != there || full != (opened+b2i(there) >= 3) || sight.Row == nil || sight.Grants[g.ID] == nil {
+				t.Errorf("of %d and, %v, one more: known %v, full %v, %+v", opened, there, known, full, sight)
+			}
+			_, err = f.OpenStream(f.ctx, key, hash(), 1)
+			if !there {
+				f.must("open stream", err)
+			}
+		}
+	}
+}
+
 func testRedeem(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	id := newSession()

@@ -3,6 +3,7 @@
 package storetest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,35 +11,45 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// testLoadBound: payloads above the bound are counted and not handed out, of
-// whatever kind; at the bound all are.
+// testLoadBound: payloads up to the bound are all given, of whatever kind; above
+// it reading stops, and that is told.
 func testLoadBound(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	id := newSession()
 	c := &session.Changes{}
-	payload := fmt.Sprintf(`{"x":%q}`, strings.Repeat("x", 92))
-	const n = 10
+	const n, size, row = 40, 64 << 10, 64 // row is what a row itself weighs
+	payload := fmt.Sprintf(`{"x":%q}`, strings.Repeat("x", size-8))
 	for i := range n {
-		e := event(id, uint64(i+1), fmt.Sprintf("part/m/p%d", i), payload)
+		e := event(id, uint64(i+1), fmt.Sprintf("part/m/p%02d", i), payload)
 		c.Events, c.Entries = append(c.Events, e), append(c.Entries, entryOf(e))
 	}
-	c.Events = append(c.Events, deltaEvent(id, n+1, "part/m/p0", strings.Repeat("d", 100)))
+	for i := range n { // of two parts
+		c.Events = append(c.Events, deltaEvent(id, uint64(n+i+1), fmt.Sprintf("part/m/p%02d", i%2), strings.Repeat("d", size-22)))
+	}
 	f.save(c, id)
+	keys := make([]string, n)
+	for i := range n {
+		keys[i] = c.Entries[i].Key
+	}
+	deltas := map[string]map[string]uint64{id: {keys[0]: 0}}
 	for name, w := range map[string]struct {
 		want  session.Want
-		bytes int
+		bytes int // weight of what is read
+		given int // payloads and texts of that
 	}{
-		"entries":  {session.Want{Entries: map[string][]string{id: {"part/m/p1", "part/m/p2", "part/m/p3"}}}, 3 * len(payload)},
-		"prefixes": {session.Want{Prefixes: map[string][]string{id: {"part/m/"}}}, n * len(payload)},
-		"log":      {session.Want{Logs: map[string]uint64{id: n}}, n * len(payload)},
-		"deltas":   {session.Want{Deltas: map[string]map[string]uint64{id: {"part/m/p0": 0}}}, 100},
-		"both":     {session.Want{Entries: map[string][]string{id: {"part/m/p0"}}, Deltas: map[string]map[string]uint64{id: {"part/m/p0": 0}}}, 100 + len(payload)},
-		"heads":    {session.Want{Heads: map[string][]string{id: {"part/m/p1"}}}, 0},
+		"one":      {session.Want{Entries: map[string][]string{id: keys[:1]}}, size + row, size},
+		"entries":  {session.Want{Entries: map[string][]string{id: keys}}, n * (size + row), n * size},
+		"prefixes": {session.Want{Prefixes: map[string][]string{id: {"part/m/"}}}, n * (size + row), n * size},
+		"log":      {session.Want{Logs: map[string]uint64{id: n}}, n * (size + row), n * size},
+		"deltas":   {session.Want{Deltas: deltas}, n * (size + row), n / 2 * (size - 22)}, // the other part's are passed over
+		"both":     {session.Want{Entries: map[string][]string{id: keys[:1]}, Deltas: deltas}, (n + 1) * (size + row), size + n/2*(size-22)},
+		"heads":    {session.Want{Heads: map[string][]string{id: keys}}, 0, 0},
 	} {
-		for _, max := range []int{0, w.bytes, w.bytes - 1, 1} {
+		for _, max := range []int{0, w.bytes, w.bytes - 1, w.bytes / 4, 1} {
 			w.want.MaxBytes = max
 			rows := f.load(&w.want)
 			got := 0
@@ -51,13 +62,41 @@ func testLoadBound(t *testing.T, fresh Fresh) {
 			for _, d := range rows.Deltas[id] {
 				got += len(d)
 			}
-			want := w.bytes
-			if rows.Bytes != want {
-				t.Errorf("%s within %d: %d bytes are told, there are %d", name, max, rows.Bytes, want)
+			if max <= 0 || w.bytes <= max {
+				if rows.Bytes != w.bytes || got != w.given {
+					t.Errorf("%s within %d: %d bytes read, %d given; there are %d and %d", name, max, rows.Bytes, got, w.bytes, w.given)
+				}
+				continue
 			}
-			if fits := max <= 0 || want <= max; fits && got != want || !fits && got > max {
-				t.Errorf("%s within %d: %d bytes of %d are given", name, max, got, want)
+			statements := 1
+			if name == "both" {
+				statements = 2
 			}
+			if rows.Bytes <= max || rows.Bytes > max+statements*(size+row) || got > max {
+				t.Errorf("%s within %d: %d bytes of %d are read, %d given", name, max, rows.Bytes, w.bytes, got)
+			}
+		}
+	}
+}
+
+// testRowBound: rows weigh something even where their payloads do not.
+func testRowBound(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	c := &session.Changes{}
+	const n, row = 500, 64
+	for i := range n {
+		e := event(id, uint64(i+1), fmt.Sprintf("part/m/p%03d", i), `{}`)
+		c.Events, c.Entries = append(c.Events, e), append(c.Entries, entryOf(e))
+	}
+	f.save(c, id)
+	for name, w := range map[string]session.Want{
+		"prefixes": {Prefixes: map[string][]string{id: {""}}},
+		"log":      {Logs: map[string]uint64{id: n}},
+	} {
+		w.MaxBytes = 100 * row
+		if rows := f.load(&w); rows.Bytes <= w.MaxBytes || rows.Bytes > w.MaxBytes+row+2 {
+			t.Errorf("%s: %d bytes are read within %d", name, rows.Bytes, w.MaxBytes)
 		}
 	}
 }
@@ -68,7 +107,15 @@ func testStrangeTexts(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	id, root := newSession(), grant(newRef(newSpace()), "")
 	f.save(&session.Changes{Grants: []*capability.Grant{root}}, id)
+	space := f.space()
 	for _, bad := range []string{"\x00", "obx\x00", "\xff", "a\xc3"} {
+		p := newAuthor(space.ID)
+		_, err := f.OpenStream(f.ctx, session.StreamKey{Session: p.session, Outbox: p.outbox}, hash(), 1)
+		f.must("open stream", err)
+		answers, _ := f.commit(p.batch(false, p.create("external", json.RawMessage(`"`+bad+`"`))))
+		if out := answers[0].Outcomes[0]; out.Status != ledger.Rejected || out.Reason != fault.Malformed {
+			t.Errorf("external id %q: %+v", bad, out)
+		}
 		if _, err := f.OpenStream(f.ctx, session.StreamKey{Session: id, Outbox: bad}, hash(), 1); !errors.Is(err, fault.BadArgument) {
 			t.Errorf("outbox %q: %v", bad, err)
 		}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -146,20 +148,24 @@ func testReadState(t *testing.T, fresh Fresh) {
 			return nil
 		}))
 		got := map[string]string{}
-		var keys []string
+		var keys, turns []string
 		for i, p := range pieces {
 			if p.Row == nil || p.Row.Cursor != 8 || p.Grants[g.ID] == nil || p.Last != (i == len(pieces)-1) {
 				t.Fatalf("piece %d: %+v", i, p)
 			}
-			if want := 2 * b2i(i == 0); len(p.Turns) != want {
-				t.Errorf("piece %d has %d turns, want %d", i, len(p.Turns), want)
+			if len(p.Turns) > 0 && len(keys) > 0 {
+				t.Errorf("piece %d has turns, after entries", i)
+			}
+			for _, turn := range p.Turns {
+				turns = append(turns, turn.Message)
 			}
 			for _, e := range p.Entries {
 				keys = append(keys, e.Key)
 				got[e.Key] = string(e.Payload)
 			}
 		}
-		if bytes == 0 && len(pieces) != 5 || bytes == 1<<20 && len(pieces) != 1 {
+		same(f, "turns", turns, []string{"d", "m"})
+		if bytes == 0 && len(pieces) != 7 || bytes == 1<<20 && len(pieces) != 1 {
 			t.Errorf("%d pieces of %d bytes", len(pieces), bytes)
 		}
 		if !slices.IsSorted(keys) {
@@ -257,6 +263,23 @@ func testListSessions(t *testing.T, fresh Fresh) {
 	}
 	if _, list, _, err := f.ListSessions(f.ctx, "", "", 100, nil); err != nil || len(list) != 0 {
 		t.Errorf("sessions of no space: %v, %v", list, err)
+	}
+}
+
+// testListTitles: a list shows the beginning of a title, however long one is.
+func testListTitles(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	space := newSpace()
+	for _, title := range []string{"short", "x" + strings.Repeat("ä", 1<<19), strings.Repeat("€", 100)} {
+		id := newSession()
+		e := event(id, 1, "session", fmt.Sprintf(`{"title":%q}`, title))
+		f.save(&session.Changes{Sessions: []*session.Row{liveRow(id, space, 1)}, Events: []*session.Event{e}, Entries: []*session.Entry{entryOf(e)}}, id)
+		_, list, _, err := f.ListSessions(f.ctx, space, "", 100, nil)
+		f.must("list", err)
+		got := list[slices.IndexFunc(list, func(l *session.Listing) bool { return l.ID == id })].Title
+		if !strings.HasPrefix(title, got) || !utf8.ValidString(got) || len(got) > 256 || len(got) < min(len(title), 250) {
+			t.Errorf("a title of %d bytes is listed with %d: %.10q", len(title), len(got), got)
+		}
 	}
 }
 

@@ -1,0 +1,75 @@
+//go:build unix
+
+// Snapshots of sessions that are larger than what goes out, or is held, at once.
+
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+func TestSnapshotOfManyTurns(t *testing.T) {
+	t.Parallel()
+	const window, turns = 16 << 10, 300
+	r := start(t, sqliteStore(t), func(c *Config) { c.RPC.SendBytes, c.WindowBytes = 32<<10, window })
+	p := r.dial()
+	m := r.create(p)
+	long := strings.Repeat("m", 100)
+	var want []string
+	for n := 0; n < turns; {
+		var ops []ledger.Intent
+		for range 50 {
+			message := fmt.Sprintf("msg_%04d_%s", n, long)
+			want = append(want, message)
+			ops = append(ops, op("begin", "message", message, "payload", map[string]int{"n": n}),
+				op("finalize", "message", message, "status", "completed"), op("remove", "key", "message/"+message))
+			n++
+		}
+		if ack := p.must(m.stream, m.batch(ops...)); ack.rejected != 0 {
+			t.Fatalf("%+v", ack.outcomes[slices.IndexFunc(ack.outcomes, func(o ledger.Outcome) bool { return o.Status != ledger.Applied })])
+		}
+	}
+	at := p.must(m.stream, m.batch(put(1))).cursor
+	for what, at := range map[string]uint64{"now": 0, "earlier": at - 1} {
+		k, err := snapshotOf(t, m.sess, at)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		if !slices.Equal(k.turns, want) || len(k.keys) != 1-min(int(at), 1) || !k.last {
+			t.Errorf("%s: %d turns and %d keys came, the last is %v", what, len(k.turns), len(k.keys), k.last)
+		}
+		if most := slices.Max(k.pieces); most > window/4/len(long)+1 {
+			t.Errorf("%s: %d turns came at once", what, most)
+		}
+	}
+}
+
+func TestSnapshotOfAnEarlierLargeState(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), func(c *Config) { c.FoldBytes = 64 << 10 })
+	p := r.dial()
+	filler := strings.Repeat("x", 8<<10)
+	for what, keys := range map[string]int{"a small state of a long log": 2, "a large one": 40} {
+		m := r.create(p)
+		for n := range 40 {
+			key := fmt.Sprintf("message/msg_%d", n%keys)
+			p.must(m.stream, m.batch(op("put", "key", key, "payload", map[string]any{"x": filler, "n": n})))
+		}
+		k, err := snapshotOf(t, m.sess, 40)
+		if keys == 2 && (err != nil || len(k.keys) != keys) {
+			t.Errorf("%s: %v, %d keys", what, err, len(k.keys))
+		} else if keys == 40 {
+			wantCode(t, what, err, fault.TooLarge)
+		}
+		if k, err = snapshotOf(t, m.sess, 41); err != nil || len(k.keys) != keys {
+			t.Errorf("%s, now: %v, %d keys", what, err, len(k.keys))
+		}
+	}
+}
