@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"errors"
+	"io"
 	"slices"
 	"time"
 
@@ -26,12 +27,23 @@ type ending struct {
 	reason string     // with this
 	flush  bool       // send what waits before
 	abort  *Exception // tell the peer with an Abort, after what waits
+	quiet  bool       // nobody need read of it in a log
 }
 
 // abortEnding ends a connection whose peer broke the protocol.
 func abortEnding(err error) ending {
 	ex := Failedf("%v", err)
 	return ending{err: ex, code: closeProtocol, reason: "protocol error", flush: true, abort: ex}
+}
+
+// closedError says that the peer closed the connection in due form, and its reason.
+type closedError string
+
+func (e closedError) Error() string {
+	if e == "" {
+		return "the peer closed the connection"
+	}
+	return "the peer closed the connection: " + string(e)
 }
 
 // lostEnding ends a connection whose transport failed.
@@ -41,6 +53,12 @@ func lostEnding(err error) ending {
 	}
 	if ex, ok := errors.AsType[*Exception](err); ok {
 		return ending{err: ex, code: closeNormal}
+	}
+	if err == io.EOF {
+		err = closedError("")
+	}
+	if bye, ok := errors.AsType[closedError](err); ok {
+		return ending{err: Disconnectedf("%v", bye), code: closeNormal, quiet: true}
 	}
 	return ending{err: Disconnectedf("the connection was lost: %v", err), code: closeNormal}
 }
@@ -152,7 +170,7 @@ func (c *Conn) closeTransport(e ending, running bool) {
 	switch {
 	case e.abort != nil:
 		c.log.Warn("connection aborted", "peer", c.RemoteAddr(), "reason", e.abort.Reason)
-	case e.err != nil:
+	case e.err != nil && !e.quiet:
 		c.log.Info("connection ended", "peer", c.RemoteAddr(), "reason", reasonOf(e.err))
 	}
 	if !running {

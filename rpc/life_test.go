@@ -3,9 +3,11 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -132,6 +134,30 @@ func TestCloseTellsThePeer(t *testing.T) {
 	v.aErr <- err
 	if !IsDisconnected(err) || !strings.Contains(err.Error(), "gone fishing") {
 		t.Errorf("the other side: %v", err)
+	}
+}
+
+// A peer that closes in due form is no news; one that is lost is.
+func TestOnlyLostConnectionsAreLogged(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(b *Conn, link Transport){
+		"closed": func(b *Conn, _ Transport) { b.Close("gone fishing") },
+		"lost":   func(_ *Conn, link Transport) { link.(*wsTransport).c.CloseNow() },
+	} {
+		ta, tb := dialTest(t, nil)
+		var log bytes.Buffer
+		a := NewConn(ta, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		b := NewConn(tb, Config{})
+		ended := make(chan error, 1)
+		go func() { ended <- b.Run(context.Background()) }()
+		end(b, tb)
+		if err := a.Run(testContext(t)); !IsDisconnected(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		<-ended
+		if logged := log.Len() > 0; logged != (name == "lost") {
+			t.Errorf("%s: the log has %q", name, log.String())
+		}
 	}
 }
 

@@ -187,7 +187,7 @@ func textOf(s capnp.Struct, i uint16) string {
 }
 
 // testDeadline is how long tests wait for what must come.
-const testDeadline = 10 * time.Second
+const testDeadline = time.Minute
 
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), testDeadline)

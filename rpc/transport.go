@@ -10,7 +10,8 @@ import (
 
 // Transport moves Cap'n Proto messages in standard stream framing. One goroutine reads at a time, one writes; Ping and
 // Close may be called at any time, and Close unblocks all others. Ending a context of one operation may close the
-// transport. An error of ReadBatch or WriteBatch is the end of the connection; an *Exception is reported as it is.
+// transport. An error of ReadBatch or WriteBatch is the end of the connection: io.EOF one that the peer meant, an
+// *Exception is reported as it is.
 type Transport interface {
 	// ReadBatch waits for the next one or more whole messages. The bytes are valid until the next ReadBatch.
 	ReadBatch(ctx context.Context) ([]byte, error)

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -52,14 +53,15 @@ func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (Transpo
 // DialOptions are the client's side of a handshake.
 type DialOptions struct {
 	TLS          *tls.Config  // for wss
-	HTTPClient   *http.Client // used as it is; TLS and DialContext are ignored then
+	HTTPClient   *http.Client // used as it is, but for redirects; TLS and DialContext are ignored then
 	DialContext  func(ctx context.Context, network, addr string) (net.Conn, error)
 	Header       http.Header
 	Timeout      time.Duration // for the handshake; 0 is 10 s
 	Subprotocols []string      // offered; nil is merged, then plain
 }
 
-// Dial opens a WebSocket to a ws:// or wss:// (http, https) URL.
+// Dial opens a WebSocket to a ws:// or wss:// (http, https) URL. It follows no redirects: secrets that will be sent
+// are meant for the host of the URL only, and over TLS if it says so.
 func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) {
 	timeout := opts.Timeout
 	if timeout <= 0 {
@@ -79,6 +81,7 @@ func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) 
 	grab := &bodyGrabber{next: client.Transport}
 	grabbing := *client
 	grabbing.Transport = grab
+	grabbing.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	protocols := opts.Subprotocols
 	if protocols == nil {
 		protocols = []string{SubprotocolMerged, SubprotocolPlain}
@@ -90,6 +93,12 @@ func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) 
 		CompressionMode: websocket.CompressionDisabled,
 	})
 	if err != nil {
+		if resp != nil && resp.StatusCode/100 == 3 {
+			if to, e := resp.Location(); e == nil {
+				return nil, fmt.Errorf("the server redirects to %s, which is not followed: "+
+					"if that is the right server, put its address in the ref", clip(to.Redacted(), 200))
+			}
+		}
 		return nil, err
 	}
 	remote := url
@@ -156,6 +165,9 @@ const wsBuffer = 4 << 10
 func (t *wsTransport) ReadBatch(ctx context.Context) ([]byte, error) {
 	kind, r, err := t.c.Reader(ctx)
 	if err != nil {
+		if bye, ok := errors.AsType[websocket.CloseError](err); ok && (bye.Code == closeNormal || bye.Code == closeAway) {
+			return nil, closedError(bye.Reason)
+		}
 		return nil, err
 	}
 	if kind != websocket.MessageBinary {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/coder/websocket"
@@ -325,5 +326,36 @@ func TestFrameSize(t *testing.T) {
 		if _, ok := errors.AsType[frameError](err); err != nil && !ok {
 			t.Errorf("%v: error is a %T", tc.in, err)
 		}
+	}
+}
+
+func TestDialFollowsNoRedirect(t *testing.T) {
+	t.Parallel()
+	plain := httptest.NewUnstartedServer(http.NotFoundHandler())
+	var connections atomic.Int32
+	plain.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	plain.Start()
+	t.Cleanup(plain.Close)
+	srv := httptest.NewTLSServer(http.RedirectHandler(plain.URL+"/capnp", http.StatusFound))
+	t.Cleanup(srv.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	eager := srv.Client()
+	eager.CheckRedirect = func(*http.Request, []*http.Request) error { return nil }
+	for name, opts := range map[string]DialOptions{
+		"own client": {TLS: &tls.Config{RootCAs: roots}},
+		"caller's":   {HTTPClient: eager},
+	} {
+		_, err := Dial(testContext(t), srv.URL, opts)
+		if err == nil || !strings.Contains(err.Error(), plain.URL+"/capnp") || !strings.Contains(err.Error(), "ref") {
+			t.Errorf("%s: %v, want where the server points and what to do", name, err)
+		}
+	}
+	if n := connections.Load(); n != 0 {
+		t.Errorf("%d connections in clear text", n)
 	}
 }
