@@ -12,24 +12,27 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// unfinishedRows selects the rows that have no outcome yet, without reading
-// through those that have: what is below the mark has no seq, or is finished.
-// (num + 0 keeps the databases from walking all that is below the mark.)
-const unfinishedRows = ` box = $1 AND num IN (
-		SELECT num FROM mooring_outbox_batch WHERE box = $1 AND state < 2 AND num >= (SELECT low FROM mooring_outbox WHERE box = $1)
-		UNION ALL
-		SELECT num FROM mooring_outbox_batch WHERE box = $1 AND first_seq IS NULL AND num + 0 < (SELECT low FROM mooring_outbox WHERE box = $1))`
+// unfinished is a table of the rows that have no outcome yet, found without
+// reading through those that have: what is below the mark has no seq, or is
+// finished. (num + 0 keeps the databases from walking all that is below it.)
+func unfinished(columns string) string {
+	return `(SELECT ` + columns + ` FROM mooring_outbox_batch
+			WHERE box = $1 AND state < 2 AND num >= (SELECT low FROM mooring_outbox WHERE box = $1)
+		UNION ALL SELECT ` + columns + ` FROM mooring_outbox_batch
+			WHERE box = $1 AND first_seq IS NULL AND num + 0 < (SELECT low FROM mooring_outbox WHERE box = $1)) AS unfinished`
+}
 
-const (
+var (
 	sqlPendingCounts = `SELECT CASE WHEN state = 1 AND first_seq > 0 THEN 1 ELSE 0 END, SUM(ops), SUM(bytes)
-		FROM mooring_outbox_batch WHERE` + unfinishedRows + ` GROUP BY 1`
-	sqlFinishedCounts = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(failed), 0), COALESCE(SUM(skipped), 0), COALESCE(SUM(voided), 0)
-		FROM mooring_outbox_batch WHERE box = $1 AND state = 2`
+		FROM ` + unfinished("state, first_seq, ops, bytes") + ` GROUP BY 1`
 	sqlStreams = `SELECT b.session, b.ops, b.attempts, b.next_retry_at, b.last_error, COALESCE(s.stopped, 0), COALESCE(s.reason, '')
 		FROM (SELECT session, SUM(ops) AS ops, MAX(attempts) AS attempts, MAX(next_retry_at) AS next_retry_at, MAX(last_error) AS last_error
-			FROM mooring_outbox_batch WHERE` + unfinishedRows + ` GROUP BY session) b
+			FROM ` + unfinished("session, ops, attempts, next_retry_at, last_error") + ` GROUP BY session) b
 		LEFT JOIN mooring_outbox_stream s ON s.box = $1 AND s.session = b.session ORDER BY b.session`
 )
+
+const sqlFinishedCounts = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(failed), 0), COALESCE(SUM(skipped), 0), COALESCE(SUM(voided), 0)
+	FROM mooring_outbox_batch WHERE box = $1 AND state = 2`
 
 // streamStatus lists the sessions that have unfinished rows.
 func (t *tables) streamStatus(ctx context.Context, q querier) (streams []StreamStatus, err error) {
@@ -106,9 +109,9 @@ func (b *Box) Status(ctx context.Context) (st Status, err error) {
 	return st, err
 }
 
-const (
+var (
 	sqlList       = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
-	sqlListOpen   = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE` + unfinishedRows + ` AND num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
+	sqlListOpen   = `SELECT ` + batchColumns + ` FROM ` + unfinished(batchColumns) + ` WHERE num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
 	sqlListFailed = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num > $2 AND ($3 = '' OR session = $3)
 		AND state = 2 AND failed + skipped + voided > 0 ORDER BY num LIMIT 200`
 )
@@ -263,6 +266,40 @@ func (b *Box) Retry(ctx context.Context, op string) (Ticket, error) {
 	return b.Commit(ctx, batch)
 }
 
+const sqlDropping = `SELECT num, session FROM mooring_outbox_batch
+	WHERE box = $1 AND num >= $2 AND state < 2 AND dropping <> 0 AND first_seq > 0`
+
+// drop is a row with a seq in which an op is to be dropped.
+type drop struct {
+	num     int64
+	session string
+}
+
+func (t *tables) dropping(ctx context.Context, q querier, low int64) (drops []drop, err error) {
+	err = q.query(ctx, sqlDropping, []any{t.box, low}, func(scan scanner) error {
+		var d drop
+		err := scan(&d.num, &d.session)
+		drops = append(drops, d)
+		return err
+	})
+	return drops, err
+}
+
+// What the sender has to see beside new rows is counted in one column: drops in
+// its lower half, refs in its upper half.
+const (
+	oneDrop = 1
+	oneRef  = 1 << 32
+)
+
+const sqlChanged = `UPDATE mooring_outbox SET drops = drops + $2 WHERE box = $1`
+
+// changed tells the sender, in whatever process, of a drop or of a ref.
+func (t *tables) changed(q querier, outbox string, what int64) {
+	q.later(sqlChanged, []any{t.box, what}, nil)
+	t.db.notify(q, outbox)
+}
+
 // Drop gives an unfinished op up. Without a seq it is void at once, and what
 // needs it is skipped. With one it may have been sent: then a void takes its
 // place if the server has not recorded it yet, which the sender finds out; if it
@@ -291,10 +328,9 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 		case r.sequenced():
 			bd.ops[place].dropAsked = true
 			b.t.setBody(q, r.num, bd.encode(r.id), true)
-			_, err := q.exec(ctx, sqlAskDrop, b.t.box)
-			b.db.notify(q, b.id)
+			b.t.changed(q, b.id, oneDrop)
 			asked = r
-			return err
+			return nil
 		}
 		bd.settle(place, voided(op))
 		bd.cascade()

@@ -56,6 +56,11 @@ func (m *machine) tick(now time.Time) {
 		if s.phase == open && !s.idleSince.IsZero() && now.Sub(s.idleSince) >= idleClose {
 			m.close(s, now)
 		}
+		if s.relook && now.Sub(s.lookedAt) >= owedRelook {
+			m.paid(s)
+			m.more(s, now)
+			continue
+		}
 		m.step(s, now)
 	}
 }

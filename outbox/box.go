@@ -27,9 +27,10 @@ type Box struct {
 	t  tables
 	w  *worker
 
-	told  notices
-	refs  refCache
-	usage usage
+	told       notices
+	refs       refCache
+	callerRefs refCache // as callers' transactions saw them
+	usage      usage
 
 	life    context.Context // ends with Close
 	end     context.CancelFunc
@@ -143,8 +144,9 @@ func (u *usage) finish(ops int, bytes int64) {
 // recountAfter is how many commits may go by without a count.
 const recountAfter = 4096
 
-// room fails with OutboxFull if so much more does not fit.
-func (b *Box) room(ctx context.Context, ops, bytes int) error {
+// room fails with OutboxFull if so much more does not fit. q is the transaction
+// that asks, nil for none.
+func (b *Box) room(ctx context.Context, q querier, ops, bytes int) error {
 	over := func() bool {
 		return b.usage.ops.Load()+int64(ops) > int64(b.cfg.Limits.Rows) || b.usage.bytes.Load()+int64(bytes) > b.cfg.Limits.Bytes
 	}
@@ -152,10 +154,16 @@ func (b *Box) room(ctx context.Context, ops, bytes int) error {
 		return nil
 	}
 	var n, size int64
-	err := b.read(ctx, "count the outbox", func(ctx context.Context, q querier) (err error) {
+	count := func(ctx context.Context, q querier) (err error) {
 		n, size, err = b.t.usage(ctx, q)
 		return err
-	})
+	}
+	var err error
+	if q != nil {
+		err = count(ctx, q)
+	} else {
+		err = b.read(ctx, "count the outbox", count)
+	}
 	if err != nil {
 		return err
 	}

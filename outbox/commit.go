@@ -22,7 +22,9 @@ import (
 //
 // If ctx ends first the error is Canceled and nothing is committed. Committing a
 // batch again under the same id gives the same Ticket; another batch under that
-// id, or an op id that is taken, is refused with AlreadyExists.
+// id, or an op id that is taken, is refused with AlreadyExists. If the database
+// went away so that it is not known whether the batch was committed, the error is
+// Unavailable and names the id to commit it again under.
 func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	leave, err := b.enter()
 	if err != nil {
@@ -33,7 +35,7 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
-	if err := b.reachable(ctx, &batch, bd); err != nil {
+	if err := b.shelf().reachable(ctx, &batch, bd); err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
 	var res resolution
@@ -47,12 +49,27 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 		}
 	}
 	if err := b.commit(ctx, &batch, bd, res); err != nil {
-		if errors.Is(err, errUnique) {
+		switch {
+		case errors.Is(err, errUnique):
 			return b.recommit(ctx, &batch, bd)
+		case errors.Is(err, errUnsure):
+			return b.lookAgain(ctx, &batch, bd, err)
 		}
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
 	return ticket(batch.ID, bd), nil
+}
+
+// lookAgain looks whether a batch is there of which it is not known whether it
+// was committed. If it is not it may still come to be.
+func (b *Box) lookAgain(ctx context.Context, batch *Batch, bd *body, unsure error) (Ticket, error) {
+	t, err := b.recommit(ctx, batch, bd)
+	if err != nil {
+		return Ticket{}, fmt.Errorf("commit: it is not known whether batch %s is there; to find out commit it again under that id: %w", batch.ID, unsure)
+	}
+	b.usage.since.Store(0) // count anew
+	b.backlog(batch.Session)
+	return t, nil
 }
 
 func ticket(id string, bd *body) Ticket {
@@ -115,7 +132,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 	if bd.decided() {
 		return b.commitDecided(ctx, row, bd)
 	}
-	if err := b.room(ctx, row.ops, len(row.body)); err != nil {
+	if err := b.room(ctx, nil, row.ops, len(row.body)); err != nil {
 		return err
 	}
 	var (
@@ -223,8 +240,9 @@ func (b *Box) existing(ctx context.Context, q querier, batch *Batch, bd *body) (
 
 // CommitTx is Commit inside the caller's transaction, on the outbox's own
 // database: the batch is there if that commits and never was if it does not. It
-// does not wait for other transactions. The error leaves the transaction usable,
-// but for the database's own errors; Usage on an outbox that is not in Postgres.
+// does not wait for other transactions, nor for another connection. The error
+// leaves the transaction usable, but for the database's own errors; Usage on an
+// outbox that is not in Postgres.
 //
 // Batches of one transaction keep the order of their calls. A batch can refer to
 // ops that were committed before or earlier in the same transaction.
@@ -241,9 +259,6 @@ func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, err
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
-	if err := b.reachable(ctx, &batch, bd); err != nil {
-		return Ticket{}, fmt.Errorf("commit: %w", err)
-	}
 	t, err := b.commitTx(ctx, tx, &batch, bd)
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", canceled(postgresFailure(err)))
@@ -253,6 +268,9 @@ func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, err
 
 func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (Ticket, error) {
 	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx, given: true}
+	if err := b.shelfOfCaller(q).reachable(ctx, batch, bd); err != nil {
+		return Ticket{}, err
+	}
 	if refersOutside(bd) {
 		if _, err := b.resolveCommit(ctx, q, batch, bd); err != nil {
 			return Ticket{}, err
@@ -267,7 +285,7 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 		}
 	}
 	row := b.newRow(batch, bd)
-	if err := b.room(ctx, row.ops, len(row.body)); err != nil {
+	if err := b.room(ctx, q, row.ops, len(row.body)); err != nil {
 		return Ticket{}, err
 	}
 	n, err := q.exec(ctx, sqlInsertQuiet, b.t.box, row.id, row.session, row.via, row.ops, row.bytes, row.created, row.body)

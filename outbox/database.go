@@ -56,10 +56,15 @@ type database interface {
 	lockRows() string
 	// alone tries to get the mark that a living sender holds, so that a dead
 	// one's lease need not be waited out. held: nobody living has it, and we do
-	// now, until release. Where there is no such mark, known is false.
+	// now, until release. Where there is no such mark, known is false. The mark
+	// is not the lease: who has that got it without the mark if another process
+	// was stopped with it.
 	alone(box int64) (release func(), held, known bool)
 	close() error
 }
+
+// markHeld is the holder's pid where alone knows a mark, and it has that.
+const markHeld = 1
 
 // errUnique is what an INSERT gives that meets an existing key.
 var errUnique = errors.New("outbox: key exists already")

@@ -95,6 +95,7 @@ type attention struct {
 // one goroutine.
 func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Duration, changed func(), alive func(pid int64)) {
 	w := &attention{outbox, make(chan struct{}, 1)}
+	w.news <- struct{}{} // there may be a connection already; later there may be no room
 	listeners.Lock()
 	l := listeners.byPool[pool]
 	if l == nil {
@@ -108,7 +109,6 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 	}
 	l.waits[w] = struct{}{}
 	listeners.Unlock()
-	w.news <- struct{}{} // it may have a connection already
 
 	pid := int64(0)
 	tick := time.NewTicker(poll)

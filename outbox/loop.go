@@ -23,6 +23,7 @@ func (l *loop) open(a action) {
 		defer cancel()
 		s, last, err := l.box.openStream(ctx, l.link, a, incarnation)
 		if err != nil {
+			err = l.missing(a.session, a.route, err)
 			l.post(func(now time.Time) { l.m.openedStream(a.session, a.conn, 0, err, now) })
 			return
 		}
@@ -80,7 +81,9 @@ func (l *loop) send(a action) {
 	}
 	out := *a.entry.wire
 	out.Outbox, out.Incarnation, out.AckedThrough = l.box.id, uint64(l.incarnation), a.through
+	to := a.entry.route // the loop's goroutine may change it later
 	c.stream.Apply(&out, func(r Reply) {
+		r.Err = l.missing(a.session, to, r.Err)
 		l.post(func(now time.Time) { l.m.replied(a.session, a.conn, l.checked(a.entry, r), now) })
 	})
 	crashpoint.Hit(crashpoint.OutboxSendAfter)
@@ -89,24 +92,56 @@ func (l *loop) send(a action) {
 // checked looks twice at an answer that says only that there was one. The server
 // forgets an outcome when this outbox has acknowledged it, and it does so when
 // the outcome is stored. So either a former holder of the lease has stored it
-// just now, or it was another outbox file: this one is a copy or was restored.
+// just now, and it is the answer; or it was another outbox file: this one is a
+// copy or was restored.
 func (l *loop) checked(e *entry, r Reply) Reply {
 	if r.Err != nil || len(r.Outcomes) == 0 || r.Outcomes[0].Reason != fault.Pruned {
 		return r
 	}
-	finished := false
-	err := l.box.db.read(l.ctx, func(q querier) error {
-		row, err := l.box.t.batchNum(l.ctx, q, e.num, "")
-		finished = row == nil || row.state == rowFinished
+	var row *batchRow
+	err := l.box.db.read(l.ctx, func(q querier) (err error) {
+		row, err = l.box.t.batchNum(l.ctx, q, e.num, "")
 		return err
 	})
 	switch {
 	case err != nil:
 		return Reply{Err: fault.Unavailable.Because(err, "the outbox's database does not tell whether batch %s is finished", e.id)}
-	case !finished:
+	case row == nil:
+		return r // swept: nobody waits for it
+	case row.state != rowFinished:
 		return Reply{Err: fault.OutboxDiverged.With("seq %d is done and its answer was stored, but not here: this outbox is a copy, or was restored from one; use a new outbox", e.first).Pos(e.first)}
 	}
+	if outs, err := decodeOutcomes(row.outcomes, e.body.ops); err == nil {
+		r.Outcomes = nil
+		for i := range outs {
+			if e.body.ops[i].travels() {
+				r.Outcomes = append(r.Outcomes, outs[i])
+			}
+		}
+	}
 	return r
+}
+
+// missing looks twice at an answer that a ref is not known yet. If the ref is the
+// one that the session's create made, and that create was answered, then the
+// server has forgotten it, and waiting would be in vain.
+func (l *loop) missing(session string, to route, err error) error {
+	if fault.CodeOf(err) != fault.NotYetKnown || to.space != "" {
+		return err
+	}
+	ref, unread := l.box.Ref(l.ctx, to.ref)
+	if unread != nil || ref.Role != SessionOwner {
+		return err
+	}
+	var st streamRow
+	unread = l.box.db.read(l.ctx, func(q querier) (err error) {
+		st, err = l.box.t.stream(l.ctx, q, session)
+		return err
+	})
+	if unread != nil || st.lastSeq == 0 || st.spaceRef != "" {
+		return err
+	}
+	return fault.ServerBehind.With("the server does not know session %s, whose creation it has answered: %s", session, restored)
 }
 
 // loaded hands what a transaction found to the machine. It runs on the worker's
@@ -199,12 +234,13 @@ func (l *loop) settle(a action) {
 	})
 }
 
-// scan looks for what other processes have committed or dropped. The database's
-// watch calls it.
+// scan looks for what other processes have committed, dropped or stored. The
+// database's watch calls it.
 func (l *loop) scan() {
 	var sessions []string
 	var row boxRow
 	var drops []drop
+	var newRefs bool
 	err := l.box.db.read(l.ctx, func(q querier) (err error) {
 		if row, err = l.box.t.readBox(l.ctx, q, ""); err != nil {
 			return err
@@ -212,8 +248,9 @@ func (l *loop) scan() {
 		if sessions, err = l.box.t.waitingSessions(l.ctx, q); err != nil {
 			return err
 		}
-		drops, err = nil, nil
-		if row.drops != l.seenDrops.Load() {
+		seen := l.seen.Load()
+		drops, err, newRefs = nil, nil, row.drops/oneRef != seen/oneRef
+		if row.drops%oneRef != seen%oneRef {
 			drops, err = l.box.t.dropping(l.ctx, q, row.low)
 		}
 		return err
@@ -224,7 +261,7 @@ func (l *loop) scan() {
 		}
 		return
 	}
-	l.seenDrops.Store(row.drops)
+	l.seen.Store(row.drops)
 	l.post(func(now time.Time) {
 		if row.holder != l.box.me {
 			l.cancel(errFenced)
@@ -234,16 +271,55 @@ func (l *loop) scan() {
 		for _, d := range drops {
 			l.m.dropAsked(d.session, d.num, now)
 		}
+		if newRefs {
+			l.box.refs.forget()
+			for session := range l.m.streams {
+				l.reconsider(session, now)
+			}
+		}
 	})
+}
+
+// reconsider lets a stream that stands still go on if it would be opened with
+// other refs than those it stopped with.
+func (l *loop) reconsider(session string, now time.Time) {
+	s := l.m.streams[session]
+	if s == nil || s.stopped == nil {
+		return
+	}
+	lost := s.next() == nil || s.next().problem != nil
+	for _, e := range s.queue {
+		l.find(e)
+	}
+	if s.head != nil {
+		l.find(s.head)
+	}
+	if e := s.next(); e == nil || e.passing || e.problem == nil && (lost || e.route.proof != s.opened.proof) {
+		l.m.resume(session, now)
+	}
 }
 
 // alive keeps what tells others that this process lives.
 func (l *loop) alive(pid int64) {
 	b := l.box
 	b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(ctx context.Context, q querier) error {
-		q.later(sqlHolderPID, []any{b.t.box, b.me, pid}, nil)
+		if l.ctx.Err() == nil { // else it may be another term's already
+			q.later(sqlHolderPID, []any{b.t.box, b.me, pid}, nil)
+		}
 		return nil
 	}})
+}
+
+// mark gets the mark of a living sender, should another process have kept it
+// when the lease was taken.
+func (l *loop) mark() {
+	if l.release != nil {
+		return
+	}
+	if release, held, _ := l.box.db.alone(l.box.t.box); held {
+		l.release = release
+		l.alive(markHeld)
+	}
 }
 
 // housekeep renews the lease, moves the low mark and sweeps.
@@ -276,6 +352,7 @@ func (l *loop) housekeep() {
 				return
 			case err == nil && ok:
 				held = began
+				l.mark()
 			case err == nil:
 				l.cancel(errFenced)
 				return
@@ -334,8 +411,10 @@ func (b *Box) backlog(session string) {
 }
 
 // lost says that it is not known which seqs were given: the term ends, and the
-// next begins by reading them.
+// next begins by reading them. It is called on the worker's goroutine, which
+// gives no more seqs from then on, whenever the loop hears of it.
 func (b *Box) lost(err *fault.Error) {
+	b.w.lanes.lead(false)
 	b.withLoop(func(l *loop) { l.cancel(err) })
 }
 

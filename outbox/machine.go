@@ -27,12 +27,16 @@ const (
 	owedRelook = time.Second     // how often a batch that waits for another stream is looked at anyway
 )
 
+// firstRoom is how many batches a stream may have in flight at first.
+const firstRoom = 16
+
 // route is how a stream is to be opened.
 type route struct {
 	ref   string // id of the ref to go through
 	space string // id of the space's ref, while the session is yet to be made
 	with  string // id of a ref that must be held live: fork's via
 	host  string // what fails together: the ref's address
+	proof uint64 // differs if any of the refs does, in its secret too
 }
 
 // entry is a batch with seqs that has no outcome yet; as a stream's head, one
@@ -48,6 +52,8 @@ type entry struct {
 	hold     uint64 // lowest seq of its stream it still refers to; 0: none
 	route    route
 	problem  *fault.Error // why there is no route
+	passing  bool         // … which another look may change
+	damaged  bool         // … which nothing will
 	body     *body
 	marked   bool // its row says in flight
 	attempts int
@@ -83,6 +89,7 @@ type stream struct {
 	again    bool     // … and more came meanwhile
 	owed     string   // a batch of another session that the head waits for
 	lookedAt time.Time
+	relook   bool // there was news too soon after: look when the time has come
 
 	unstored int    // answered batches whose outcomes are not stored
 	stored   uint64 // outcomes are stored through here
@@ -93,6 +100,9 @@ type stream struct {
 	needRaise bool                   // before it may be opened again
 	deciding  bool                   // the database is being told what becomes of drops: send nothing
 
+	room      int  // batches that may be in flight, as far as is known
+	roomFor   int  // answers since room last grew
+	crowded   bool // the server was too busy for more once
 	heard     bool // an answer came in this opening
 	gaps      int  // in a row
 	backoff   backoff.BackOff
@@ -156,6 +166,7 @@ type actionKind uint8
 const (
 	actLook   actionKind = iota // what is the session's first row without a seq?
 	actLoad                     // give seqs to so many batches and bytes
+	actFind                     // look again how entries are sent
 	actOpen                     // open a stream; settle: and ask for the server's last seq
 	actClose                    // let go of it
 	actSend                     // entry, with acked_through
@@ -179,7 +190,7 @@ func (m *machine) do(a action) { m.out = append(m.out, a) }
 func (m *machine) stream(session string) *stream {
 	s := m.streams[session]
 	if s == nil {
-		s = &stream{session: session, backoff: m.newBackoff()}
+		s = &stream{session: session, backoff: m.newBackoff(), room: min(firstRoom, m.win.Batches)}
 		m.streams[session] = s
 	}
 	return s
@@ -211,8 +222,19 @@ func (m *machine) found(sessions []string, now time.Time) {
 		s := m.stream(id)
 		if s.owed != "" && now.Sub(s.lookedAt) >= owedRelook {
 			m.paid(s)
+		} else if s.owed != "" {
+			m.relook(s)
 		}
 		m.more(s, now)
+	}
+}
+
+// relook has a stream looked at, owed or not, once some time has gone by since
+// the last look.
+func (m *machine) relook(s *stream) {
+	if !s.relook {
+		s.relook = true
+		m.alarms.set(s.lookedAt.Add(owedRelook), s, nil)
 	}
 }
 
@@ -235,7 +257,6 @@ func (m *machine) looked(session string, entries []*entry, head *entry, more boo
 	s := m.stream(session)
 	s.asking = false
 	s.head, s.backlog = head, more || s.again
-	s.again = false
 	s.lookedAt = now
 	m.know(session, making)
 	s.add(entries)
@@ -245,7 +266,11 @@ func (m *machine) looked(session string, entries []*entry, head *entry, more boo
 			m.owing[owed] = make(map[string]bool)
 		}
 		m.owing[owed][session] = true
+		if s.again {
+			m.relook(s)
+		}
 	}
+	s.again = false
 	m.step(s, now)
 }
 
@@ -285,7 +310,7 @@ func (m *machine) paid(s *stream) {
 	if len(m.owing[s.owed]) == 0 {
 		delete(m.owing, s.owed)
 	}
-	s.owed = ""
+	s.owed, s.relook = "", false
 }
 
 // storedThrough says that outcomes are stored up to a seq.
@@ -356,7 +381,7 @@ func (m *machine) pump(s *stream, now time.Time) {
 			}
 			break
 		}
-		if s.sent > 0 && (s.sent >= m.win.Batches || s.inflight+e.bytes > m.win.Bytes) {
+		if s.sent > 0 && (s.sent >= s.room || s.inflight+e.bytes > m.win.Bytes) {
 			break
 		}
 		s.sent++
@@ -415,6 +440,7 @@ func (m *machine) replied(session string, conn int, r Reply, now time.Time) {
 	h.backoff.Reset()
 	s.backoff.Reset()
 	s.heard, s.gaps = true, 0
+	s.widen(m.win.Batches)
 	s.queue[0] = nil
 	s.queue = s.queue[1:]
 	s.sent--
@@ -436,6 +462,17 @@ func (m *machine) replied(session string, conn int, r Reply, now time.Time) {
 	}
 	m.do(act)
 	m.step(s, now)
+}
+
+// narrow and widen find how many batches in flight a server has room for: slow
+// start, then additive increase and multiplicative decrease (RFC 5681, section
+// 3.1, by batches). One more costs little; too many are all sent again.
+func (s *stream) narrow(inFlight int) { s.room, s.roomFor, s.crowded = max(inFlight/2, 1), 0, true }
+
+func (s *stream) widen(window int) {
+	if s.roomFor++; !s.crowded || s.roomFor >= s.room {
+		s.room, s.roomFor = min(s.room+1, window), 0
+	}
 }
 
 // answers says whether outcomes are those of the entry's ops.

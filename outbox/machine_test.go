@@ -94,14 +94,32 @@ func TestMachine(t *testing.T) {
 			fail B disconnected → close B; note B1/1 retry 1s
 			at 1s → open A rA
 			fail A not_yet_known → close A; note A1/2 retry 2s; open B rB`},
-		"overloaded: all in flight goes again, in order": {Window{}, `
-			recovered A A1 A2 A3 → open A rA
-			opened A → send A1 acked 0; send A2 acked 0; send A3 acked 0
+		"the way cannot be looked up for a while": {Window{}, `
+			sequenced A1 astray on → note A1/0 retry 1s; find A1
+			routed A astray →
+			sequenced A2 astray on →
+			at 999ms →
+			at 1s → note A1/0 retry 3s; find A1 A2
+			routed A → open A rA
+			opened A → send A1 acked 0; send A2 acked 0
 			ok A1 → finish A1
-			err A overloaded → close A; note A2/1 A3/1 retry 1s
+			sequenced A3 astray on →
+			ok A2 → finish A2; close A; note A3/0 retry 2s; find A3
+			routed A → open A rA`},
+		"overloaded: all in flight goes again, in order, half as many at a time": {Window{}, `
+			recovered A A1 A2 A3 A4 A5 A6 A7 → open A rA
+			opened A → send A1 acked 0; send A2 acked 0; send A3 acked 0; send A4 acked 0; send A5 acked 0; send A6 acked 0; send A7 acked 0
+			ok A1 → finish A1
+			err A overloaded → close A; note A2/1 A3/1 A4/1 A5/1 A6/1 A7/1 retry 1s
 			stale A gap →
 			at 1s → open A rA
-			opened A → send A2 acked 0; send A3 acked 0`},
+			opened A → send A2 acked 0; send A3 acked 0; send A4 acked 0
+			ok A2 → finish A2; send A5 acked 0
+			ok A3 → finish A3; send A6 acked 0
+			ok A4 → finish A4; send A7 acked 0
+			sequenced A8 → send A8 acked 0
+			sequenced A9 →
+			ok A5 → finish A5; send A9 acked 0`},
 		"a gap is filled at once, and again with pauses": {Window{}, `
 			recovered A A4 A5 → open A rA
 			opened A → send A4 acked 3; send A5 acked 3
@@ -153,6 +171,25 @@ func TestMachine(t *testing.T) {
 			looked B more owed A1 →
 			at 2s →
 			found B → look B`},
+		"news for who waits are not forgotten when they come soon": {Window{}, `
+			found B → look B
+			looked B more owed A1 →
+			found B →
+			found B →
+			at 999ms →
+			at 1s → look B
+			looked B more owed A1 →
+			at 1m →
+			found B → look B
+			looked B more owed A1 →
+			found B →
+			finished A1 → look B
+			looked B more owed A2 →
+			at 2m →
+			finished A2 → look B
+			found B →
+			looked B more owed A3 →
+			at 121s → look B`},
 		"through another ref: after what is in flight": {Window{}, `
 			recovered A A1 → open A rA
 			opened A → send A1 acked 0

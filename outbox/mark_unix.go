@@ -4,7 +4,8 @@ package outbox
 
 // The mark of a living sender: a file lock, which the kernel drops when the
 // process dies in whatever manner. With it a successor need not wait until a
-// dead sender's lease lapses. The lease, not the mark, is what decides.
+// dead sender's lease lapses. The lease, not the mark, is what decides: a process
+// that was stopped keeps the mark and loses the lease.
 
 import (
 	"os"

@@ -27,9 +27,12 @@ func (m *machine) tryOpen(s *stream, now time.Time) {
 		}
 		return
 	}
-	if why := s.next().problem; why != nil {
-		s.stopped = why
-		m.do(action{kind: actStop, session: s.session, err: why})
+	if e := s.next(); e.problem != nil && e.passing {
+		m.find(s, now)
+		return
+	} else if e.problem != nil {
+		s.stopped = e.problem
+		m.do(action{kind: actStop, session: s.session, err: e.problem})
 		return
 	}
 	to := s.next().route
@@ -59,6 +62,36 @@ func (m *machine) tryOpen(s *stream, now time.Time) {
 	s.phase, s.conn, s.opened, s.hostEpoch, s.heard = opening, m.conns, to, h.epoch, false
 	s.sent, s.inflight = 0, 0
 	m.do(action{kind: actOpen, session: s.session, conn: s.conn, route: to, settle: len(s.drops) > 0})
+}
+
+// find has the ways be looked up that could not be, now and then after a while.
+func (m *machine) find(s *stream, now time.Time) {
+	s.retryAt = now.Add(s.backoff.NextBackOff())
+	e := s.next()
+	m.do(action{kind: actNote, entries: []*entry{e}, at: s.retryAt, err: e.problem})
+	m.alarms.set(s.retryAt, s, nil)
+	a := action{kind: actFind, session: s.session}
+	for _, e := range s.queue {
+		if e.passing {
+			a.entries = append(a.entries, e)
+		}
+	}
+	if s.head != nil && s.head.passing {
+		a.entries = append(a.entries, s.head)
+	}
+	m.do(a)
+}
+
+// routed says that actFind was done.
+func (m *machine) routed(session string, now time.Time) {
+	s := m.streams[session]
+	if s == nil {
+		return
+	}
+	if e := s.next(); e != nil && !e.passing {
+		s.retryAt = time.Time{}
+	}
+	m.step(s, now)
 }
 
 // makePlace closes the open stream that has had nothing to do for longest.
@@ -191,6 +224,9 @@ func (m *machine) resume(session string, now time.Time) {
 	}
 }
 
+// restored says what to do about a server that has forgotten what it answered.
+const restored = "it was restored to an earlier time and nothing more is sent: put its newer data back, or commit what the session lacks to a new outbox"
+
 // What an error means for a stream.
 type verdict uint8
 
@@ -265,7 +301,7 @@ func (m *machine) fail(s *stream, err error, now time.Time) {
 	case rewind:
 		if len(s.queue) > 0 && f.At > 0 && f.At < s.queue[0].first {
 			what = giveUp
-			f = fault.ServerBehind.With("the server expects seq %d, and outcomes up to %d are stored here: it was restored to an earlier time; nothing is sent until someone decides", f.At, s.queue[0].first-1).Pos(f.At)
+			f = fault.ServerBehind.With("the server expects seq %d, and outcomes up to %d are stored here: %s", f.At, s.queue[0].first-1, restored).Pos(f.At)
 			break
 		}
 		if s.gaps++; s.gaps > 1 {
@@ -278,6 +314,9 @@ func (m *machine) fail(s *stream, err error, now time.Time) {
 		}
 		m.askDrop(s, s.queue[0].num, f)
 	case tryStream:
+		if f.Code == fault.Overloaded && sending {
+			s.narrow(len(tried))
+		}
 		retry = now.Add(s.backoff.NextBackOff())
 	}
 	if what == giveUp {

@@ -76,7 +76,14 @@ func TestFencedHolder(t *testing.T) {
 		defer stop()
 		wait(t, one, commit(t, one, Batch{Session: session, Ops: []Op{put("1")}}))
 
-		tk, _, err := two.acquire(ctx, true, 1)
+		err := two.w.do(ctx, func(ctx context.Context, q querier) error {
+			_, err := q.exec(ctx, "UPDATE mooring_outbox SET lease_until = 0 WHERE box = $1", two.t.box)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tk, _, err := two.acquire(ctx, &waiter{step: 1})
 		if err != nil || tk == nil || tk.incarnation != 2 {
 			t.Fatalf("took over with %+v, %v", tk, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -36,8 +37,8 @@ const (
 )
 
 // PutRef stores a ref to send through, or changes what is remembered of it. A
-// stream that stood still for want of it, or because it was refused, goes on.
-// BadRefText for a ref without target or secret.
+// stream that stood still for want of it, or because another was refused, goes
+// on, whoever sends. BadRefText for a ref without target or secret.
 func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) error {
 	leave, err := b.enter()
 	if err != nil {
@@ -57,6 +58,7 @@ func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) erro
 	saved := SavedRef{Ref: ref, RefMeta: meta}
 	var savedAt int64
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
+		b.t.changed(q, b.id, oneRef)
 		return q.query(ctx, sqlPutRef, []any{b.t.box, ref.ID, ref.Target(), ref.Text(), string(meta.Role), meta.External, meta.Label, redemption, at},
 			func(scan scanner) error { return scan(&saved.Redemption, &savedAt) })
 	})
@@ -65,6 +67,7 @@ func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) erro
 	}
 	saved.Saved = time.UnixMilli(savedAt)
 	b.refs.put(saved)
+	b.callerRefs.forget()
 	b.refStored(ref.Target())
 	return nil
 }
@@ -81,6 +84,7 @@ func (b *Box) DropRef(ctx context.Context, id string) error {
 		return err
 	})
 	b.refs.forget()
+	b.callerRefs.forget()
 	if err != nil {
 		return fmt.Errorf("drop ref: %w", err)
 	}
@@ -88,34 +92,63 @@ func (b *Box) DropRef(ctx context.Context, id string) error {
 }
 
 // Refs lists the stored refs, oldest first.
-func (b *Box) Refs(ctx context.Context) (refs []SavedRef, err error) {
-	err = b.read(ctx, "read refs", func(ctx context.Context, q querier) error {
-		refs = nil
-		return q.query(ctx, sqlRefs, []any{b.t.box}, func(scan scanner) error {
-			var r SavedRef
-			var text, role string
-			var saved int64
-			if err := scan(&text, &role, &r.External, &r.Label, &r.Redemption, &saved); err != nil {
-				return err
-			}
-			var err error
-			if r.Ref, err = capability.ParseRef(text); err != nil {
-				return fault.Internal.Because(err, "a stored ref is damaged")
-			}
-			r.Role, r.Saved = Role(role), time.UnixMilli(saved)
-			refs = append(refs, r)
-			return nil
-		})
-	})
+func (b *Box) Refs(ctx context.Context) ([]SavedRef, error) { return b.shelf().read(ctx) }
+
+// shelf is where refs are looked up: in what is known of them, and in the
+// database if that does not know.
+type shelf struct {
+	box   *Box
+	known *refCache
+	// q is the transaction that asks. It may hold the last connection there is,
+	// and see what others do not: so it has a cache of its own. nil: a snapshot.
+	q querier
+}
+
+func (b *Box) shelf() shelf                  { return shelf{box: b, known: &b.refs} }
+func (b *Box) shelfOf(q querier) shelf       { return shelf{b, new(refCache), q} }
+func (b *Box) shelfOfCaller(q querier) shelf { return shelf{b, &b.callerRefs, q} }
+
+// read lists the stored refs, and keeps them in mind.
+func (s shelf) read(ctx context.Context) (refs []SavedRef, err error) {
+	read := func(ctx context.Context, q querier) (err error) {
+		refs, err = s.box.t.refs(ctx, q)
+		return err
+	}
+	if s.q != nil {
+		err = read(ctx, s.q)
+	} else {
+		err = s.box.read(ctx, "read refs", read)
+	}
 	if err == nil {
-		b.refs.set(refs)
+		s.known.set(refs)
 	}
 	return refs, err
 }
 
+func (t *tables) refs(ctx context.Context, q querier) (refs []SavedRef, err error) {
+	err = q.query(ctx, sqlRefs, []any{t.box}, func(scan scanner) error {
+		var r SavedRef
+		var text, role string
+		var saved int64
+		if err := scan(&text, &role, &r.External, &r.Label, &r.Redemption, &saved); err != nil {
+			return err
+		}
+		var err error
+		if r.Ref, err = capability.ParseRef(text); err != nil {
+			return fault.Internal.Because(err, "a stored ref is damaged")
+		}
+		r.Role, r.Saved = Role(role), time.UnixMilli(saved)
+		refs = append(refs, r)
+		return nil
+	})
+	return refs, err
+}
+
 // Ref gives a stored ref by its id; NotFound.
-func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
-	return b.pickRef(ctx, id, func(fits []SavedRef) (SavedRef, error) {
+func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) { return b.shelf().ref(ctx, id) }
+
+func (s shelf) ref(ctx context.Context, id string) (SavedRef, error) {
+	return s.pick(ctx, id, func(fits []SavedRef) (SavedRef, error) {
 		for _, r := range fits {
 			if r.ID == id {
 				return r, nil
@@ -129,7 +162,11 @@ func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
 // if there is one, else the newest. "" stands for the one space there is a ref
 // to. NotFound, Ambiguous.
 func (b *Box) RefFor(ctx context.Context, target string) (SavedRef, error) {
-	return b.pickRef(ctx, target, func(fits []SavedRef) (SavedRef, error) {
+	return b.shelf().refFor(ctx, target)
+}
+
+func (s shelf) refFor(ctx context.Context, target string) (SavedRef, error) {
+	return s.pick(ctx, target, func(fits []SavedRef) (SavedRef, error) {
 		best := SavedRef{}
 		for _, r := range fits {
 			switch {
@@ -151,16 +188,19 @@ func (b *Box) RefFor(ctx context.Context, target string) (SavedRef, error) {
 	})
 }
 
-// pickRef asks the cache, and the database if that does not know: another
-// process may have stored it.
-func (b *Box) pickRef(ctx context.Context, key string, pick func([]SavedRef) (SavedRef, error)) (SavedRef, error) {
-	if fits := b.refs.get(key); len(fits) > 0 {
+// pick asks the cache, and the database if that does not know: another process
+// may have stored it.
+func (s shelf) pick(ctx context.Context, key string, pick func([]SavedRef) (SavedRef, error)) (SavedRef, error) {
+	if fits := s.known.get(key); len(fits) > 0 {
 		return pick(fits)
 	}
-	if _, err := b.Refs(ctx); err != nil {
+	refs, err := s.read(ctx)
+	if err != nil {
 		return SavedRef{}, err
 	}
-	return pick(b.refs.get(key))
+	var read refCache // what is known may be forgotten again meanwhile
+	read.set(refs)
+	return pick(read.get(key))
 }
 
 // get gives the refs that key stands for; the slice is not to be changed.
@@ -214,21 +254,21 @@ func (c *refCache) forget() {
 }
 
 // reachable fails if there is no ref to send the batch through.
-func (b *Box) reachable(ctx context.Context, batch *Batch, bd *body) error {
-	_, err := b.routeOf(ctx, batch.Session, batch.Via, bd)
+func (s shelf) reachable(ctx context.Context, batch *Batch, bd *body) error {
+	_, err := s.routeOf(ctx, batch.Session, batch.Via, bd)
 	return err
 }
 
 // routeOf says how the session's stream is opened for a batch.
-func (b *Box) routeOf(ctx context.Context, session, via string, bd *body) (route, error) {
+func (s shelf) routeOf(ctx context.Context, session, via string, bd *body) (route, error) {
 	first := &bd.ops[0]
 	if !creates(first.method) {
 		var r SavedRef
 		var err error
 		if via != "" && !capability.IsSpace(capability.Target(via)) {
-			r, err = b.Ref(ctx, via)
+			r, err = s.ref(ctx, via)
 		} else {
-			r, err = b.RefFor(ctx, session)
+			r, err = s.refFor(ctx, session)
 		}
 		if err != nil {
 			return route{}, err
@@ -236,14 +276,14 @@ func (b *Box) routeOf(ctx context.Context, session, via string, bd *body) (route
 		if r.Target() != session {
 			return route{}, fault.BadArgument.With("ref %s is not for session %s", r.ID, session)
 		}
-		return route{ref: r.ID, host: r.Address()}, nil
+		return route{ref: r.ID, host: r.Address(), proof: proof(r.Ref)}, nil
 	}
 	var space SavedRef
 	var err error
 	if via == "" {
-		space, err = b.RefFor(ctx, "")
+		space, err = s.refFor(ctx, "")
 	} else {
-		space, err = b.Ref(ctx, via)
+		space, err = s.ref(ctx, via)
 	}
 	if err != nil {
 		return route{}, err
@@ -251,7 +291,7 @@ func (b *Box) routeOf(ctx context.Context, session, via string, bd *body) (route
 	if !capability.IsSpace(space.Target()) {
 		return route{}, fault.BadArgument.With("%s goes through a space's ref, which %s is not", first.method, space.ID)
 	}
-	to := route{space: space.ID, host: space.Address()}
+	to := route{space: space.ID, host: space.Address(), proof: proof(space.Ref)}
 	for _, a := range first.args {
 		switch {
 		case a.Name == "ref" && a.Ref == nil:
@@ -264,12 +304,19 @@ func (b *Box) routeOf(ctx context.Context, session, via string, bd *body) (route
 		return route{}, fault.BadArgument.With("%s needs an argument ref: the id of the session's owner ref", first.method)
 	}
 	if to.with != "" {
-		if _, err := b.Ref(ctx, to.with); err != nil {
+		with, err := s.ref(ctx, to.with)
+		if err != nil {
 			return route{}, err
 		}
+		to.proof ^= proof(with.Ref)
 	}
 	return to, nil
 }
+
+var proofSeed = maphash.MakeSeed()
+
+// proof tells refs apart within the process, without keeping what is in them.
+func proof(r capability.Ref) uint64 { return maphash.String(proofSeed, r.Text()) }
 
 // stringOf is a JSON string's text; "" for anything else.
 func stringOf(text []byte) (s string) {

@@ -54,12 +54,11 @@ func (b *Box) Run(ctx context.Context, link Link) error {
 	again := b.newBackoff()
 	step := int64(1)
 	for ctx.Err() == nil {
-		tk, release, err := b.awaitLease(ctx, step, again)
+		tk, err := b.awaitLease(ctx, step, again)
 		if err != nil {
 			break // ctx ended
 		}
 		why := b.lead(ctx, link, tk)
-		release()
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(why, errServerFenced):
@@ -95,31 +94,49 @@ func (b *Box) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// awaitLease waits until this Box has the lease. release gives up the mark of a
-// living sender.
-func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff) (*taking, func(), error) {
+// waiter is a Box that wants the lease, and what it has seen of it.
+type waiter struct {
+	step   int64 // by how much to raise the incarnation
+	marked bool  // it has the mark of a living sender: whoever had it is dead
+	barred bool  // somebody else has that mark
+
+	holder string // the lease as it was when it last looked different
+	until  int64
+	since  time.Time
+}
+
+// stuck says that a lease which has lapsed was not renewed for so long that its
+// holder must have been stopped. A living one renews it every third of a Lease,
+// but may be late by the wall clock: when the machine has slept.
+func (w *waiter) stuck(row boxRow, lease time.Duration) bool {
+	if now := time.Now(); row.holder != w.holder || row.leaseUntil != w.until {
+		w.holder, w.until, w.since = row.holder, row.leaseUntil, now
+	}
+	return time.Since(w.since) >= lease/2
+}
+
+// awaitLease waits until this Box has the lease.
+func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff) (*taking, error) {
+	w := &waiter{step: step}
 	for ctx.Err() == nil {
-		release, alone, known := b.db.alone(b.t.box)
-		if known && !alone {
-			b.pause(ctx, min(b.cfg.Lease/4, time.Second)) // a living process sends
-			continue
-		}
-		if release == nil {
-			release = func() {}
-		}
-		tk, until, err := b.acquire(ctx, known, step)
+		release, held, known := b.db.alone(b.t.box)
+		w.marked, w.barred = held, known && !held
+		tk, until, err := b.acquire(ctx, w)
 		if tk != nil {
 			again.Reset()
-			return tk, release, nil
+			tk.release = release
+			return tk, nil
 		}
-		release()
+		if release != nil {
+			release()
+		}
 		if err != nil {
 			b.cfg.Logger.Warn("the lease cannot be had", "outbox", b.id, "error", err)
 			until = again.NextBackOff()
 		}
 		b.pause(ctx, min(max(until, 10*time.Millisecond), b.cfg.Lease/4, time.Second))
 	}
-	return nil, nil, ctx.Err()
+	return nil, ctx.Err()
 }
 
 // loop is one term of sending: the machine, the streams it has open, and what
@@ -129,7 +146,8 @@ type loop struct {
 	link        Link
 	m           *machine
 	incarnation int64
-	seenDrops   atomic.Int64
+	release     func()       // gives up the mark of a living sender; nil without. housekeep's, then lead's
+	seen        atomic.Int64 // the box row's drops, as last looked at
 	conns       map[string]*conn
 	ctx         context.Context
 	cancel      context.CancelCauseFunc
@@ -150,10 +168,10 @@ type conn struct {
 // lead sends until ctx ends or the lease is lost, and says why.
 func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 	l := &loop{box: b, link: link, m: newMachine(b.cfg.Window, b.newBackoff), incarnation: tk.incarnation,
-		conns: make(map[string]*conn), wake: make(chan struct{}, 1)}
+		release: tk.release, conns: make(map[string]*conn), wake: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	defer l.cancel(nil)
-	l.seenDrops.Store(tk.drops)
+	l.seen.Store(tk.drops)
 	b.cfg.Logger.Debug("sending", "outbox", b.id, "incarnation", tk.incarnation)
 	b.mu.Lock()
 	b.loop = l
@@ -181,6 +199,9 @@ func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 		if err := b.releaseLease(context.WithoutCancel(ctx)); err != nil {
 			b.cfg.Logger.Warn("the lease could not be given back", "outbox", b.id, "error", err)
 		}
+	}
+	if l.release != nil {
+		l.release()
 	}
 	return why
 }
@@ -240,6 +261,7 @@ func (l *loop) recover(tk *taking) {
 			}
 			e := l.entry(r, bd, uint64(*r.first))
 			if err != nil {
+				e.damaged, e.passing = true, false
 				e.problem = fault.Internal.Because(err, "the row of batch %s is damaged", r.id)
 			}
 			if e.hold, err = l.holdOf(r.session, bd); err != nil {
@@ -311,10 +333,15 @@ func (l *loop) entry(r *batchRow, bd *body, first uint64) *entry {
 
 // find sets how an entry is sent, or why it cannot be.
 func (l *loop) find(e *entry) {
-	to, err := l.box.routeOf(l.ctx, e.session, e.via, e.body)
-	e.route, e.problem = to, nil
+	if e.damaged {
+		return
+	}
+	to, err := l.box.shelf().routeOf(l.ctx, e.session, e.via, e.body)
+	e.route, e.problem, e.passing = to, nil, false
 	if err != nil {
-		_, e.problem = judge(err)
+		var what verdict
+		what, e.problem = judge(err)
+		e.passing = what == tryLink || what == tryStream
 	}
 }
 
@@ -353,6 +380,11 @@ func (l *loop) one(a action, now time.Time) {
 		b.load(a.session, 0, lookBytes, func(ld loaded, err error) { l.loaded(a.session, ld, err) })
 	case actLoad:
 		b.load(a.session, a.batches, a.bytes, func(ld loaded, err error) { l.loaded(a.session, ld, err) })
+	case actFind:
+		for _, e := range a.entries {
+			l.find(e)
+		}
+		l.m.routed(a.session, now)
 	case actOpen:
 		l.open(a)
 	case actClose:
@@ -399,10 +431,14 @@ func (l *loop) one(a action, now time.Time) {
 			code, reason = a.err.Code, a.err.Error()
 			b.cfg.Logger.Error("a stream stands still until someone decides", "outbox", b.id, "session", a.session, "reason", reason)
 		}
-		b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
+		b.w.submit(&job{lazy: true, done: func(error, bool) { b.told.look() }, run: func(_ context.Context, q querier) error {
 			b.t.stop(q, a.session, code, reason)
 			return nil
 		}})
+		if a.err != nil { // a better ref may be there already
+			b.refs.forget()
+			l.reconsider(a.session, now)
+		}
 	case actRaise:
 		l.raise()
 	case actSettle:

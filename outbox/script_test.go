@@ -21,6 +21,7 @@ import (
 //	found A | sequenced A1 [hold N] [via R] | looked A [head] [more] [owed B1]
 //	loaded A A1 A2 [more] | recovered A A1 A2 [drop A2] | opened A [last N]
 //	ok A1 | refused A1 | err A CODE [at N] | fail A CODE (opening) | broken A
+//	sequenced A1 astray on (the way cannot be looked up) | routed A [astray]
 //	stored A1 | finished B1 | drop A1 | raised | settled A | wake | at DURATION
 type script struct {
 	m     *machine
@@ -45,6 +46,8 @@ func (s *script) entry(name string, args ...string) *entry {
 			e.route.ref = args[i+1]
 		case "space":
 			e.route.space = args[i+1]
+		case "astray":
+			e.route, e.problem, e.passing = route{}, fault.Unavailable.With("told to"), true
 		case "bytes":
 			e.bytes, _ = strconv.Atoi(args[i+1])
 		}
@@ -154,6 +157,13 @@ func (s *script) line(line string) string {
 		m.settled(session, conn, es, now)
 	case "wake":
 		m.wake(now)
+	case "routed":
+		for _, e := range m.streams[session].queue {
+			if !has("astray") {
+				e.route, e.problem, e.passing = route{ref: "r" + session, host: "h"}, nil, false
+			}
+		}
+		m.routed(session, now)
 	case "resume":
 		m.resume(session, now)
 	case "at":
@@ -179,6 +189,11 @@ func (s *script) drain() string {
 			l = "look " + a.session
 		case actLoad:
 			l = fmt.Sprintf("load %s %d", a.session, a.batches)
+		case actFind:
+			l = "find"
+			for _, e := range a.entries {
+				l += " " + e.id
+			}
 		case actOpen:
 			l = fmt.Sprintf("open %s %s", a.session, a.route.ref)
 			if a.route.space != "" {

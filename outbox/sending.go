@@ -14,6 +14,7 @@ import (
 
 // taking is what a takeover finds.
 type taking struct {
+	release     func() // gives up the mark of a living sender; nil without
 	incarnation int64
 	drops       int64
 	rows        []*batchRow
@@ -22,9 +23,9 @@ type taking struct {
 }
 
 // acquire tries to get the lease: nil if another Box has it, until about until.
-// freed says that its holder is known to be dead. step is by how much to raise
-// the incarnation.
-func (b *Box) acquire(ctx context.Context, freed bool, step int64) (tk *taking, until time.Duration, err error) {
+// A dead holder's is taken at once, another's when it has lapsed. What tells
+// that a holder is dead is the mark it had, if it had one.
+func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Duration, err error) {
 	err = b.w.doThen(ctx, func(ctx context.Context, q querier) error {
 		tk, until = nil, 0
 		b.w.keepReached(q)
@@ -36,15 +37,20 @@ func (b *Box) acquire(ctx context.Context, freed bool, step int64) (tk *taking, 
 		if err != nil {
 			return err
 		}
-		dead := freed
-		if !dead && row.holder != b.me {
-			if dead, err = b.db.gone(ctx, q, row.holderPID); err != nil {
-				return err
+		if row.holder != "" && row.holder != b.me {
+			dead := w.marked && row.holderPID != 0
+			if !dead {
+				if dead, err = b.db.gone(ctx, q, row.holderPID); err != nil {
+					return err
+				}
 			}
-		}
-		if row.holder != "" && row.holder != b.me && row.leaseUntil > now && !dead {
-			until = time.Duration(row.leaseUntil-now) * time.Millisecond
-			return nil
+			spared := w.barred && row.holderPID != 0 && !w.stuck(row, b.cfg.Lease)
+			if !dead && (row.leaseUntil > now || spared) {
+				if until = time.Duration(row.leaseUntil-now) * time.Millisecond; spared {
+					until = b.cfg.Lease / 2
+				}
+				return nil
+			}
 		}
 		// Transactions that give out seq under the present incarnation end first.
 		if err := b.db.takeLease(ctx, q, b.t.box); err != nil {
@@ -58,7 +64,7 @@ func (b *Box) acquire(ctx context.Context, freed bool, step int64) (tk *taking, 
 			until = b.cfg.Lease // somebody was faster
 			return nil
 		}
-		tk, err = b.takeOver(ctx, q, again, now, step)
+		tk, err = b.takeOver(ctx, q, again, now, w)
 		return err
 	}, func(err error, _ bool) {
 		if err == nil && tk != nil {
@@ -75,9 +81,13 @@ func (b *Box) acquire(ctx context.Context, freed bool, step int64) (tk *taking, 
 }
 
 // takeOver writes the lease and reads what the former holder left.
-func (b *Box) takeOver(ctx context.Context, q querier, row boxRow, now, step int64) (*taking, error) {
-	tk := &taking{incarnation: row.incarnation + step, drops: row.drops, streams: make(map[string]streamRow)}
-	if _, err := q.exec(ctx, sqlTakeLease, b.t.box, b.me, now+b.cfg.Lease.Milliseconds(), step); err != nil {
+func (b *Box) takeOver(ctx context.Context, q querier, row boxRow, now int64, w *waiter) (*taking, error) {
+	pid := 0
+	if w.marked {
+		pid = markHeld
+	}
+	tk := &taking{incarnation: row.incarnation + w.step, drops: row.drops, streams: make(map[string]streamRow)}
+	if _, err := q.exec(ctx, sqlTakeLease, b.t.box, b.me, now+b.cfg.Lease.Milliseconds(), w.step, pid); err != nil {
 		return nil, err
 	}
 	if _, err := q.exec(ctx, sqlReset, b.t.box, row.low); err != nil {
@@ -298,7 +308,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 func (b *Box) decide(ctx context.Context, q querier, ld *loaded, r *batchRow, bd *body) {
 	if creates(bd.ops[0].method) {
 		// Nobody makes the session; what follows still has to reach a server that says so.
-		if to, err := b.routeOf(ctx, r.session, r.via, bd); err == nil {
+		if to, err := b.shelfOf(q).routeOf(ctx, r.session, r.via, bd); err == nil {
 			b.t.creating(q, r.session, to.space, to.ref)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -259,9 +260,24 @@ func TestStreamStandsStillAndOthersGoOn(t *testing.T) {
 				return nil, false
 			}
 			x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
+			_, told, _ := b.told.add(x.Batch)
+			waited := make(chan error, 1)
+			go func() {
+				_, err := b.Wait(ctx, x.Batch)
+				waited <- err
+			}()
 			stop := run(t, b, srv)
 			y := commit(t, b, Batch{Session: good, Ops: []Op{put("1")}})
 			wait(t, b, y)
+			err := <-waited
+			if still, ok := errors.AsType[*Standstill](err); !ok || still.Session != bad || !errors.Is(err, code) || !strings.Contains(err.Error(), "told to") {
+				t.Errorf("wait: %v, want %s", err, code)
+			}
+			select {
+			case <-told: // who waits need not find out by polling
+			case <-ctx.Done():
+				t.Error("nobody was told that the stream stopped")
+			}
 			if err := b.Drain(ctx, nil); !errors.Is(err, code) {
 				t.Errorf("drain: %v, want %s", err, code)
 			}

@@ -40,6 +40,7 @@ type sqliteDB struct {
 	clock func() time.Time
 	poll  time.Duration
 	mark  string // path of the file whose lock says that a sender lives
+	turn  *turnstile
 
 	pool   *sql.DB // for everything but writing
 	single *sql.DB
@@ -68,7 +69,8 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "journal_mode(wal)", "synchronous(full)"}}
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath(), RawQuery: pragmas.Encode()}).String()
 
-	db := &sqliteDB{clock: cfg.Now, poll: cfg.Poll, mark: path + ".sender", stmts: make(map[string]*sql.Stmt)}
+	db := &sqliteDB{clock: cfg.Now, poll: cfg.Poll, mark: path + ".sender", stmts: make(map[string]*sql.Stmt),
+		turn: openTurnstile(path + ".turn")}
 	defer func() {
 		if err != nil {
 			_ = db.close()
@@ -113,7 +115,7 @@ func sqliteFailure(err error) error {
 	case code&0xff == sqlite3.SQLITE_FULL, code == sqlite3.SQLITE_IOERR_SHMSIZE, code == sqlite3.SQLITE_IOERR_WRITE:
 		return fault.DiskFull.Because(err, "no space left where the outbox is, or a quota is used up: nothing was committed; free some and try again")
 	case code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED:
-		return fault.Unavailable.Because(err, "another process kept the outbox locked for %s", busyTimeout)
+		return lockedTooLong(err)
 	case code&0xff == sqlite3.SQLITE_CORRUPT || code&0xff == sqlite3.SQLITE_NOTADB:
 		return fault.Internal.Because(err, "the outbox's file is damaged or is none")
 	case code&0xff == sqlite3.SQLITE_READONLY || code&0xff == sqlite3.SQLITE_CANTOPEN || code&0xff == sqlite3.SQLITE_PERM:
@@ -122,9 +124,26 @@ func sqliteFailure(err error) error {
 	return err
 }
 
+func lockedTooLong(err error) error {
+	return fault.Unavailable.Because(err, "another process kept the outbox locked for %s", busyTimeout)
+}
+
+// begin starts the writing transaction when it is this process's turn.
+func (d *sqliteDB) begin(ctx context.Context, q querier) error {
+	wait, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
+	leave, err := d.turn.enter(wait)
+	if err != nil {
+		return lockedTooLong(err)
+	}
+	defer leave()
+	_, err = q.exec(ctx, "BEGIN IMMEDIATE")
+	return err
+}
+
 func (d *sqliteDB) write(ctx context.Context, f func(querier) error) (ambiguous bool, err error) {
 	q := &sqliteTx{ctx: ctx, prepare: d.prepared}
-	if _, err := q.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+	if err := d.begin(ctx, q); err != nil {
 		return false, err
 	}
 	if err = f(q); err == nil {
@@ -206,6 +225,7 @@ func (d *sqliteDB) close() error {
 			errs = append(errs, p.Close())
 		}
 	}
+	d.turn.close()
 	return errors.Join(errs...)
 }
 

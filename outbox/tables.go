@@ -417,9 +417,10 @@ func (t *tables) stop(q querier, session string, code fault.Code, reason string)
 	q.later(sqlStop, []any{t.box, session, int(code), reason}, nil)
 }
 
-// The lease.
+// The lease. holder_pid is what tells that its holder lives: the number of a
+// backend, or markHeld; 0 for nothing.
 const (
-	sqlTakeLease = `UPDATE mooring_outbox SET holder = $2, lease_until = $3, holder_pid = 0, incarnation = incarnation + $4 WHERE box = $1`
+	sqlTakeLease = `UPDATE mooring_outbox SET holder = $2, lease_until = $3, holder_pid = $5, incarnation = incarnation + $4 WHERE box = $1`
 	sqlRenew     = `UPDATE mooring_outbox SET lease_until = $3 WHERE box = $1 AND holder = $2`
 	sqlHolderPID = `UPDATE mooring_outbox SET holder_pid = $3 WHERE box = $1 AND holder = $2`
 	sqlRaise     = `UPDATE mooring_outbox SET incarnation = incarnation + 1 WHERE box = $1 AND holder = $2`
@@ -436,28 +437,7 @@ func (t *tables) unfinished(ctx context.Context, q querier, low int64) ([]*batch
 	return t.many(ctx, q, sqlUnfinished, t.box, low)
 }
 
-const sqlDropping = `SELECT num, session FROM mooring_outbox_batch
-	WHERE box = $1 AND num >= $2 AND state < 2 AND dropping <> 0 AND first_seq > 0`
-
-// drop is a row with a seq in which an op is to be dropped.
-type drop struct {
-	num     int64
-	session string
-}
-
-func (t *tables) dropping(ctx context.Context, q querier, low int64) (drops []drop, err error) {
-	err = q.query(ctx, sqlDropping, []any{t.box, low}, func(scan scanner) error {
-		var d drop
-		err := scan(&d.num, &d.session)
-		drops = append(drops, d)
-		return err
-	})
-	return drops, err
-}
-
-const sqlAskDrop = `UPDATE mooring_outbox SET drops = drops + 1 WHERE box = $1`
-
-const sqlUsage = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(bytes), 0) FROM mooring_outbox_batch WHERE` + unfinishedRows
+var sqlUsage = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(bytes), 0) FROM ` + unfinished("ops, bytes")
 
 // usage counts unfinished ops and their bytes.
 func (t *tables) usage(ctx context.Context, q querier) (ops, bytes int64, err error) {

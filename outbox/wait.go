@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,6 +71,19 @@ func (n *notices) tell(batch string, outs []ledger.Outcome, stored bool) {
 	n.happened()
 }
 
+// look makes everyone who waits look in the database.
+func (n *notices) look() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, waiting := range n.waiting {
+		for _, ch := range waiting {
+			ch <- nil
+		}
+	}
+	clear(n.waiting)
+	n.happened()
+}
+
 // sent says that a batch is with this process's sender.
 func (n *notices) sent(batch string) {
 	n.mu.Lock()
@@ -121,11 +135,29 @@ const (
 	pollSent  = time.Second
 )
 
+// Standstill is the error of waiting for what is not sent until someone decides:
+// its session's stream has stopped. The batches stay in the outbox. errors.Is
+// finds Code.
+type Standstill struct {
+	Session string
+	Code    fault.Code
+	Reason  string // for people; begins with the code
+}
+
+func (s *Standstill) Error() string {
+	reason := strings.TrimPrefix(s.Reason, s.Code.String()+": ")
+	return s.Code.String() + ": session " + s.Session + " cannot go on: " + reason
+}
+
+// Unwrap gives the code.
+func (s *Standstill) Unwrap() error { return s.Code }
+
 // Wait blocks until every op of the batch has its outcome, and gives them in
 // order; the same ones in every process, for as long as the ticket lasts. It may
 // give them as soon as they have arrived, a moment before they are stored here:
 // after a crash in between the server gives them again, word for word. The
-// outcomes carry no digests. NotFound for a batch that is not in the outbox.
+// outcomes carry no digests. NotFound for a batch that is not in the outbox; a
+// *Standstill if the session's stream has stopped, whoever sends.
 func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) {
 	leave, err := b.enter()
 	if err != nil {
@@ -183,7 +215,11 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 			return fault.NotFound.With("batch %s is not in this outbox: tickets last %s after the batch is finished", clip(batch), b.cfg.Keep)
 		}
 		if finished = r.state == rowFinished; !finished {
-			return nil
+			still, err := b.standstill(ctx, q, r.session)
+			if err == nil && still != nil {
+				err = still
+			}
+			return err
 		}
 		bd, err := decodeBody(r.id, r.body)
 		if err == nil {
@@ -197,10 +233,30 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 	return outs, finished, err
 }
 
+const sqlStopped = `SELECT s.stopped, s.reason FROM mooring_outbox_stream s JOIN mooring_outbox o ON o.box = s.box
+	WHERE s.box = $1 AND s.session = $2 AND s.stopped <> 0 AND o.holder <> '' AND o.lease_until > $3`
+
+// standstill says why a session's stream has stopped; nil if it has not. What
+// the last sender left behind does not count: the next begins with trying again.
+func (b *Box) standstill(ctx context.Context, q querier, session string) (still *Standstill, err error) {
+	now, err := b.db.now(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	err = q.query(ctx, sqlStopped, []any{b.t.box, session, now}, func(scan scanner) error {
+		still = &Standstill{Session: session}
+		var code int
+		err := scan(&code, &still.Reason)
+		still.Code = fault.Code(code)
+		return err
+	})
+	return still, err
+}
+
 // Drain waits until nothing is unfinished, whoever sends. progress, if not nil,
 // is called with the ops finished since the call and those there were in all,
 // at first and as it goes on. If all that is left belongs to streams
-// that stand still until someone decides, Drain fails with the reason of one.
+// that stand still until someone decides, Drain fails with the *Standstill of one.
 func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 	total, left, shown := 0, 0, -1
 	for {
@@ -245,8 +301,8 @@ func (b *Box) awaitLess(ctx context.Context, left int) error {
 	}
 }
 
-// remaining counts unfinished ops; stuck is the reason of a stopped stream if no
-// other has anything left.
+// remaining counts unfinished ops; stuck tells of a stopped stream if no other
+// has anything left.
 func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 	err = b.read(ctx, "drain", func(ctx context.Context, q querier) error {
 		streams, err := b.t.streamStatus(ctx, q)
@@ -254,10 +310,15 @@ func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 		running := false
 		for _, s := range streams {
 			left += s.Unfinished
-			if s.Stopped == fault.None {
-				running = true
-			} else if stuck == nil {
-				stuck = s.Stopped.With("session %s stands still: %s", s.Session, s.LastError)
+			if running || err != nil {
+				continue
+			}
+			var still *Standstill
+			if s.Stopped != fault.None {
+				still, err = b.standstill(ctx, q, s.Session)
+			}
+			if running = still == nil; !running {
+				stuck = still
 			}
 		}
 		if running {

@@ -6,9 +6,12 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
 )
 
 // job is a part of a transaction.
@@ -247,8 +250,14 @@ func (w *worker) transact(group []*job) (err error, ambiguous bool) {
 		w.keepReached(q)
 		return nil
 	})
+	if ambiguous {
+		err = fault.Unavailable.Because(errors.Join(errUnsure, err), "the outbox's database went away while it committed: %v", err)
+	}
 	return err, ambiguous
 }
+
+// errUnsure is in the error of what may have been committed all the same.
+var errUnsure = errors.New("outbox: perhaps committed")
 
 // keepReached writes what reach has gathered: at the transaction's end, and
 // before anything in it reads a stream's row.
@@ -264,7 +273,9 @@ type lanes struct {
 	mu      sync.Mutex
 	term    int // counts the terms of sending of this Box
 	leading bool
-	by      map[string]*lane // nil unless leading
+	by      map[string]*lane // nil unless leading; those that are open or have unfinished batches, and a few
+	open    map[string]bool  // streams that are: a new batch would be sent at once
+	closed  []string         // streams whose lanes may be of no more use
 	touched []*lane
 	reached map[string]uint64 // last seqs whose outcomes the running transaction stores
 }
@@ -273,7 +284,6 @@ type lanes struct {
 type lane struct {
 	next  uint64            // the next seq to give
 	given uint64            // the next one in the transaction that runs now
-	open  bool              // the stream is open: a new batch would be sent at once
 	ahead map[string]flight // batches with seqs whose outcomes are not stored
 	bytes int               // theirs
 }
@@ -286,7 +296,9 @@ type flight struct {
 	storing bool
 }
 
-// begin forgets what a transaction that failed had given.
+// begin forgets what a transaction that failed had given, and lanes that nothing
+// needs: the stream's row tells again where they were. No transaction has one in
+// hand just then.
 func (l *lanes) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -295,6 +307,12 @@ func (l *lanes) begin() {
 	}
 	l.touched = l.touched[:0]
 	clear(l.reached)
+	for _, session := range l.closed {
+		if la := l.by[session]; la != nil && !l.open[session] && len(la.ahead) == 0 {
+			delete(l.by, session)
+		}
+	}
+	l.closed = l.closed[:0]
 }
 
 // reach has the transaction keep, once for all its batches, how far a session's
@@ -321,9 +339,9 @@ func (l *lanes) lead(leading bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.term++
-	l.leading, l.by, l.touched = leading, nil, nil
+	l.leading, l.by, l.open, l.closed, l.touched = leading, nil, nil, nil, nil
 	if leading {
-		l.by = make(map[string]*lane)
+		l.by, l.open = make(map[string]*lane), make(map[string]bool)
 	}
 }
 
@@ -362,7 +380,7 @@ func (l *lanes) giveNow(session string, n, bytes int, near []string, win Window)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	la = l.by[session]
-	if la == nil || !la.open || len(la.ahead) >= aheadFactor*win.Batches || la.bytes+bytes > aheadFactor*win.Bytes {
+	if la == nil || !l.open[session] || len(la.ahead) >= aheadFactor*win.Batches || la.bytes+bytes > aheadFactor*win.Bytes {
 		return nil, 0
 	}
 	for _, b := range near {
@@ -416,6 +434,9 @@ func (l *lanes) stored(session, batch string) {
 		if f, in := la.ahead[batch]; in {
 			delete(la.ahead, batch)
 			la.bytes -= f.bytes
+			if len(la.ahead) == 0 && !l.open[session] {
+				l.closed = append(l.closed, session)
+			}
 		}
 	}
 }
@@ -424,7 +445,12 @@ func (l *lanes) stored(session, batch string) {
 func (l *lanes) setOpen(session string, open bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if la := l.by[session]; la != nil {
-		la.open = open
+	switch {
+	case l.by == nil:
+	case open:
+		l.open[session] = true
+	default:
+		delete(l.open, session)
+		l.closed = append(l.closed, session)
 	}
 }

@@ -12,9 +12,9 @@ CREATE TABLE mooring_outbox (
     incarnation INTEGER NOT NULL DEFAULT 0, -- raised by every takeover
     holder      TEXT    NOT NULL DEFAULT '',-- who sends; '' nobody
     lease_until INTEGER NOT NULL DEFAULT 0,
-    holder_pid  INTEGER NOT NULL DEFAULT 0, -- of Postgres alone
+    holder_pid  INTEGER NOT NULL DEFAULT 0, -- 1: the holder has the mark of a living sender
     low         INTEGER NOT NULL DEFAULT 0, -- rows with a seq and a lower num are finished
-    drops       INTEGER NOT NULL DEFAULT 0  -- raised by every drop the sender has to see
+    drops       INTEGER NOT NULL DEFAULT 0  -- counts what the sender has to see: drops, and from 2^32 on refs
 );
 
 -- One row a batch: its ops are one thing from commit to outcome. No row with the

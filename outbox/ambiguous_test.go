@@ -1,0 +1,114 @@
+package outbox
+
+// Commits whose end is not known: the connection breaks between COMMIT and its
+// answer.
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// unsureDB loses the answer to the transaction that writes a batch.
+type unsureDB struct {
+	database
+	t     tables
+	batch atomic.Pointer[string] // whose transaction; nil for none
+	after func()                 // called before the failure is told
+	undo  bool                   // it was rolled back after all
+}
+
+func unsure(b *Box) *unsureDB {
+	u := &unsureDB{database: b.db, t: b.t}
+	b.db = u
+	return u
+}
+
+func (u *unsureDB) write(ctx context.Context, f func(querier) error) (bool, error) {
+	id := u.batch.Load()
+	mine := false
+	ambiguous, err := u.database.write(ctx, func(q querier) error {
+		if err := f(q); err != nil || id == nil {
+			return err
+		}
+		row, err := u.t.batch(ctx, q, *id, "")
+		if mine = row != nil; mine && u.undo {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	})
+	if mine && (err == nil || u.undo) {
+		u.batch.Store(nil)
+		u.after()
+		return true, io.ErrUnexpectedEOF
+	}
+	return ambiguous, err
+}
+
+func TestCommitOfUnknownEnd(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		u := unsure(b)
+		srv := newFakeServer()
+		ctx := limited(t)
+		session := withSession(t, b)
+		run(t, b, srv)
+		tickets := []Ticket{commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})}
+		wait(t, b, tickets[0]) // the stream is open
+
+		// The loop is busy elsewhere, so that all depends on the worker, which
+		// has another batch to commit at once.
+		busy := make(chan struct{})
+		free := sync.OnceFunc(func() { close(busy) })
+		t.Cleanup(free)
+		b.withLoop(func(l *loop) { l.post(func(time.Time) { <-busy }) })
+		next := make(chan Ticket, 1)
+		u.after = func() {
+			go func() {
+				ticket, err := b.Commit(ctx, Batch{Session: session, Ops: []Op{put("3")}})
+				if err != nil {
+					t.Errorf("commit: %v", err)
+				}
+				next <- ticket
+			}()
+			eventually(t, "it is queued", func() bool {
+				b.w.mu.Lock()
+				defer b.w.mu.Unlock()
+				return b.w.urgent > 0
+			})
+		}
+		id := NewBatchID()
+		u.batch.Store(&id)
+		tickets = append(tickets, commit(t, b, Batch{ID: id, Session: session, Ops: []Op{put("2")}}), <-next)
+		free()
+		for _, ticket := range tickets {
+			wait(t, b, ticket)
+		}
+		checkLog(t, srv.log(session), tickets)
+		rows, err := b.List(ctx, Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range rows {
+			if r.Seq != uint64(i+1) {
+				t.Errorf("row %d has seq %d", i, r.Seq)
+			}
+		}
+
+		// If it is not there, the error says so, and under which id to ask again.
+		u.after, u.undo = func() {}, true
+		id = NewBatchID()
+		u.batch.Store(&id)
+		batch := Batch{ID: id, Session: session, Ops: []Op{put("4")}}
+		if _, err := b.Commit(ctx, batch); !errors.Is(err, fault.Unavailable) || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("rolled back: %v", err)
+		}
+		wait(t, b, commit(t, b, batch))
+	})
+}

@@ -1,0 +1,81 @@
+package outbox
+
+// How the databases look for what is unfinished.
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// A queue is looked at while it is long: once through its rows, and not once
+// through them for each of them.
+func TestUnfinishedRowsAreReadOnce(t *testing.T) {
+	statements := map[string]string{"usage": sqlUsage, "counts": sqlPendingCounts, "streams": sqlStreams, "list": sqlListOpen}
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		_, pool, _ := pgBox(t, quick())
+		conn, err := pool.Acquire(limited(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+		exec := func(sql string) string {
+			t.Helper()
+			rows, err := conn.Query(context.Background(), sql)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer rows.Close()
+			var plan strings.Builder
+			for rows.Next() {
+				var line string
+				if err := rows.Scan(&line); err != nil {
+					t.Fatal(err)
+				}
+				plan.WriteString(line + "\n")
+			}
+			if err := rows.Err(); err != nil {
+				t.Fatal(err)
+			}
+			return plan.String()
+		}
+		exec("SET plan_cache_mode = force_generic_plan")
+		for name, sql := range statements {
+			exec("PREPARE p_" + name + " AS " + sql)
+			args := "(1)"
+			if name == "list" {
+				args = "(1, 0, '')"
+			}
+			plan := exec("EXPLAIN EXECUTE p_" + name + args)
+			if strings.Contains(plan, "Semi Join") || strings.Contains(plan, "SubPlan") || !strings.Contains(plan, "Append") {
+				t.Errorf("%s:\n%s", name, plan)
+			}
+		}
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		b := newPlace(t, "sqlite").open(t, quick())
+		for name, sql := range statements {
+			var plan []string
+			args := []any{b.t.box}
+			if name == "list" {
+				args = append(args, 0, "")
+			}
+			err := b.db.read(limited(t), func(q querier) error {
+				plan = nil
+				return q.query(t.Context(), "EXPLAIN QUERY PLAN "+sql, args, func(scan scanner) error {
+					var id, parent, unused int
+					var line string
+					err := scan(&id, &parent, &unused, &line)
+					plan = append(plan, line)
+					return err
+				})
+			})
+			text := strings.ReplaceAll(strings.Join(plan, "\n"), "SCAN mooring_outbox_batch USING INDEX mooring_outbox_batch_waiting", "")
+			if err != nil || strings.Contains(text, "SCAN mooring_outbox_batch") || strings.Contains(text, "LIST SUBQUERY") {
+				t.Errorf("%s: %v\n%s", name, err, text)
+			}
+		}
+	})
+}

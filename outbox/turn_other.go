@@ -1,0 +1,13 @@
+//go:build !unix
+
+package outbox
+
+import "context"
+
+// turnstile: no such lock here; SQLite's own wait has to do.
+type turnstile struct{}
+
+func openTurnstile(string) *turnstile { return nil }
+
+func (*turnstile) enter(context.Context) (leave func(), err error) { return func() {}, nil }
+func (*turnstile) close()                                          {}

@@ -1,0 +1,74 @@
+//go:build unix
+
+package outbox
+
+// Turns between processes that share an outbox's file.
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestCommitBesideABusyProcess commits while another process writes without a
+// pause: it has its turn after the transaction that runs, not when the other
+// has done.
+func TestCommitBesideABusyProcess(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "sqlite")
+	busy, b := p.open(t, quick()), p.open(t, quick())
+	session := withSession(t, b)
+	const held = 200 * time.Millisecond // longer than SQLite's own wait polls
+	ctx, stop := context.WithCancel(limited(t))
+	turns := make(chan int)
+	began := make(chan struct{})
+	go func() {
+		n := 0
+		for ctx.Err() == nil {
+			_, _ = busy.db.write(context.WithoutCancel(ctx), func(querier) error { time.Sleep(held); return nil })
+			if n++; n == 1 {
+				close(began)
+			}
+		}
+		turns <- n
+	}()
+	<-began
+	const commits = 3
+	for range commits {
+		commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+	}
+	stop()
+	if n := <-turns; n > 5*commits {
+		t.Errorf("%d transactions of the other process beside %d commits", n, commits)
+	}
+}
+
+// TestTurnWaitedForInVain gives up while another process holds the turn, and
+// leaves no lock behind that would keep the others out.
+func TestTurnWaitedForInVain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "turn")
+	one, two := openTurnstile(path), openTurnstile(path)
+	defer one.close()
+	defer two.close()
+	leave, err := one.enter(limited(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := two.enter(short); err == nil {
+		t.Fatal("both have the turn")
+	}
+	leave()
+	for range 2 { // also for who had given up
+		for _, turn := range []*turnstile{one, two} {
+			leave, err := turn.enter(limited(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave()
+		}
+	}
+}
