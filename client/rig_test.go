@@ -27,10 +27,12 @@ type rig struct {
 	proxy *faultproxy.Proxy // where the server is, whatever port it got
 	owner capability.Ref
 	stop  func() error // drains; nil while it does not run
+
+	change []func(*server.Config)
 }
 
 // newRig makes a data folder and runs a server on it.
-func newRig() (*rig, error) {
+func newRig(change ...func(*server.Config)) (*rig, error) {
 	dir, err := os.MkdirTemp("", "mooring-client-test-")
 	if err != nil {
 		return nil, err
@@ -39,7 +41,7 @@ func newRig() (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{dir: dir, proxy: proxy}
+	r := &rig{dir: dir, proxy: proxy, change: change}
 	return r, r.start()
 }
 
@@ -68,6 +70,9 @@ func (r *rig) start() error {
 	}
 	cfg := server.DefaultConfig()
 	cfg.Store, cfg.Sole, cfg.PollInterval, cfg.Transactions = st, true, 0, 1
+	for _, f := range r.change {
+		f(&cfg)
+	}
 	run, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- server.New(cfg).Run(run, ln) }()
@@ -92,9 +97,9 @@ func (r *rig) close() error {
 func (r *rig) home(name string) string { return filepath.Join(r.dir, "home-"+name) }
 
 // testRig is newRig for a test.
-func testRig(t *testing.T) *rig {
+func testRig(t *testing.T, change ...func(*server.Config)) *rig {
 	t.Helper()
-	r, err := newRig()
+	r, err := newRig(change...)
 	if err != nil {
 		t.Fatal(err)
 	}

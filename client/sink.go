@@ -71,9 +71,10 @@ func (k *stateSink) finish(cursor uint64) error {
 type eventSink struct {
 	session string
 
-	mu    sync.Mutex
-	queue []*rpc.Call
-	wake  chan struct{} // something is in queue
+	mu      sync.Mutex
+	queue   []*rpc.Call
+	dropped bool          // nobody takes anything any more
+	wake    chan struct{} // something is in queue
 }
 
 func newEventSink(sessionID string) *eventSink {
@@ -87,8 +88,15 @@ func (k *eventSink) Serve(call *rpc.Call) {
 		return
 	}
 	k.mu.Lock()
-	k.queue = append(k.queue, call)
+	dropped := k.dropped
+	if !dropped {
+		k.queue = append(k.queue, call)
+	}
 	k.mu.Unlock()
+	if dropped {
+		call.Fail(errGone)
+		return
+	}
 	select {
 	case k.wake <- struct{}{}:
 	default:
@@ -158,13 +166,18 @@ func (k *eventSink) decode(call *rpc.Call) (delivery, error) {
 	return d, nil
 }
 
-// drop answers what was not taken, so that nothing is left open.
+// errGone answers what nobody takes any more.
+var errGone = rpc.Failedf("the subscriber is gone")
+
+// drop answers what was not taken, and has answered at once what the server
+// sends until it knows: what is unanswered counts against all subscriptions of
+// the connection.
 func (k *eventSink) drop() {
 	k.mu.Lock()
 	queue := k.queue
-	k.queue = nil
+	k.queue, k.dropped = nil, true
 	k.mu.Unlock()
 	for _, call := range queue {
-		call.Fail(rpc.Failedf("the subscriber is gone"))
+		call.Fail(errGone)
 	}
 }

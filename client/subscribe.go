@@ -105,9 +105,10 @@ func (sub *subscription) follow(ctx context.Context, srv *server) error {
 	local := rpc.NewLocal(sink)
 	answer := callSubscribe(ctx, live, sub.cursor, sub.window, local)
 	local.Release()
-	// Releasing the answer releases the subscription, which ends it at the server.
-	defer answer.Release()
+	// Releasing the answer releases the subscription, which ends it at the server: before the
+	// sink's calls fail, so that the server does not take the failure for the reason.
 	defer sink.drop()
+	defer answer.Release()
 	refused := make(chan struct{})
 	answer.Notify(func() {
 		if _, _, err := answer.Wait(ctx); err != nil {
