@@ -135,102 +135,43 @@ func (h *homeFlags) lastMoment(ctx context.Context, c *client.Client) {
 			return // someone has to decide; status says what
 		}
 	}
-	w := newWaiter(ctx, c, "", 2*time.Second, true)
-	defer w.stop()
-	_ = c.Drain(w.ctx, nil) // what is left is sent by a later command
-}
-
-// waiter is a context that ends when there is no use in waiting for a server.
-type waiter struct {
-	ctx  context.Context
-	stop context.CancelFunc
-}
-
-// stopped is why the session stands still until someone decides; nil if the
-// wait ended for another reason.
-func (w waiter) stopped() error {
-	var why *standstill
-	if errors.As(context.Cause(w.ctx), &why) {
-		return why
-	}
-	return nil
-}
-
-// standstill is a session that nothing more is sent of until someone decides.
-type standstill struct {
-	session string
-	code    fault.Code
-	reason  string // begins with the code
-}
-
-func (s *standstill) Error() string {
-	reason := strings.TrimPrefix(s.reason, s.code.String()+": ")
-	return s.code.String() + ": session " + s.session + " cannot go on: " + reason
-}
-
-func (s *standstill) Unwrap() error { return s.code }
-
-// still finds out whether a session stands still; which one does not matter if
-// it is "": then all that have something to send must. What a former process
-// left behind in the outbox does not count.
-func still(ctx context.Context, c *client.Client, session string) *standstill {
-	st, err := c.Status(ctx)
-	if err != nil || !st.Sending && st.LeasedUntil.IsZero() {
-		return nil // a sender begins with trying everything again
-	}
-	var found *standstill
-	for _, s := range st.Streams {
-		switch {
-		case session != "" && s.Session != session:
-		case s.Stopped == fault.None:
-			return nil
-		case found == nil:
-			found = &standstill{session: s.Session, code: s.Stopped, reason: s.LastError}
-		}
-	}
-	return found
+	wait, stop := whileReachable(ctx, c, 2*time.Second)
+	defer stop()
+	_ = c.Drain(wait, nil) // what is left is sent by a later command
 }
 
 // graceUnreachable is how long a server may be unreachable before a command
 // goes on without it.
 const graceUnreachable = 400 * time.Millisecond
 
-// newWaiter ends after limit (0: never), when the session stands still ("": all
-// of them do), and, if reachable is asked for, when no server could be reached
-// for a moment.
-func newWaiter(ctx context.Context, c *client.Client, session string, limit time.Duration, reachable bool) waiter {
-	limited, stop := ctx, context.CancelFunc(func() {})
+// whileReachable ends after limit (0: never), and when no server could be
+// reached for a moment.
+func whileReachable(ctx context.Context, c *client.Client, limit time.Duration) (context.Context, context.CancelFunc) {
+	wait, stop := context.WithCancel(ctx)
 	if limit > 0 {
-		limited, stop = context.WithTimeout(ctx, limit)
+		wait, stop = context.WithTimeout(ctx, limit)
 	}
-	wait, cancel := context.WithCancelCause(limited)
 	go func() {
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		var since time.Time
-		for n := 1; ; n++ {
+		for {
 			select {
 			case <-wait.Done():
 				return
 			case now := <-tick.C:
-				if n%4 == 0 {
-					if why := still(wait, c, session); why != nil {
-						cancel(why)
-						return
-					}
-				}
 				switch {
-				case !reachable || heldUp(wait, c) == nil:
+				case heldUp(wait, c) == nil:
 					since = time.Time{}
 				case since.IsZero():
 					since = now
 				case now.Sub(since) > graceUnreachable:
-					cancel(nil)
+					stop()
 				}
 			}
 		}
 	}()
-	return waiter{wait, func() { cancel(nil); stop() }}
+	return wait, stop
 }
 
 // heldUp says why nothing can be sent at present, by this process or by the one

@@ -68,12 +68,15 @@ func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
+	if !sh.parsed && !errors.Is(err, fault.Usage) { // cobra's own words about arguments
+		err = fault.Usage.With("%v (see %s --help)", err, cmd.CommandPath())
+	}
 	sh.report(err)
-	if !sh.parsed || errors.Is(err, fault.Usage) {
+	if errors.Is(err, fault.Usage) {
 		return exitUsage
 	}
 	return exitRefused
@@ -122,8 +125,6 @@ func (sh *shared) report(err error) {
 	var f *fault.Error
 	if errors.As(err, &f) {
 		body.Error.At = f.At
-	} else if !sh.parsed {
-		body.Error.Code = fault.Usage.String()
 	}
 	line, _ := json.Marshal(body) // strings and a number: cannot fail
 	fmt.Fprintf(sh.err, "%s\n", line)

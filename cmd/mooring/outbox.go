@@ -220,8 +220,12 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring outbox drain --timeout 1m",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			before, err := h.statusBefore(cmd.Context())
+			if err != nil {
+				return err
+			}
 			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return h.drain(ctx, c, timeout)
+				return h.drain(ctx, c, before, timeout)
 			})
 		},
 	}
@@ -229,29 +233,29 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-func (h *homeFlags) drain(ctx context.Context, c *client.Client, timeout time.Duration) error {
+// statusBefore is the outbox as it is before this process sends anything of it.
+func (h *homeFlags) statusBefore(ctx context.Context) (outbox.Status, error) {
+	c, err := h.open(ctx, true)
+	if err != nil {
+		return outbox.Status{}, err
+	}
+	st, err := c.Status(ctx)
+	return st, errors.Join(err, c.Close())
+}
+
+func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.Status, timeout time.Duration) error {
 	wait, stop := context.WithCancel(ctx)
 	if timeout > 0 {
 		wait, stop = context.WithTimeout(ctx, timeout)
 	}
 	defer stop()
-	st, err := c.Status(ctx)
-	if err != nil {
-		return err
-	}
-	bar := newProgress(h.sh, "ops answered", st.Unfinished())
-	stuck := make(chan error, 1)
-	go func() { // says what holds it up, and ends it where waiting is of no use
+	bar := newProgress(h.sh, "ops answered", before.Unfinished())
+	go func() { // says what holds it up
 		for told := ""; ; {
 			select {
 			case <-wait.Done():
 				return
 			case <-time.After(time.Second):
-			}
-			if why := still(wait, c, ""); why != nil {
-				stuck <- why
-				stop()
-				return
 			}
 			if err := heldUp(wait, c); err != nil && err.Error() != told && !h.sh.json {
 				told = err.Error()
@@ -259,59 +263,33 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, timeout time.Du
 			}
 		}
 	}()
-	h.awaitSender(wait, c)
 	drained := 0
-	err = c.Drain(wait, func(done, total int) {
+	err := c.Drain(wait, func(done, total int) {
 		drained = done
 		bar.set(done, total)
 	})
 	if err == nil {
 		bar.finish()
 	}
-	st, statusErr := c.Status(context.WithoutCancel(ctx))
-	select {
-	case why := <-stuck:
-		if err != nil {
-			return why
-		}
-	default:
-	}
+	after, statusErr := c.Status(context.WithoutCancel(ctx))
 	switch {
 	case err != nil && wait.Err() == nil:
-		if why := still(ctx, c, ""); why != nil {
-			return why
-		}
 		return err
 	case err != nil:
-		return fault.Canceled.With("%d ops are not answered yet; they stay in the outbox", st.Unfinished())
+		return fault.Canceled.With("%d ops are not answered yet; they stay in the outbox", after.Unfinished())
 	case statusErr != nil:
 		return statusErr
 	}
+	failed, skipped := max(after.Failed-before.Failed, 0), max(after.Skipped-before.Skipped, 0) // rows 30 days old may have gone
 	if h.sh.json {
-		return h.sh.printJSON(map[string]int{"answered": drained, "failed": st.Failed, "skipped": st.Skipped})
+		err = h.sh.printJSON(map[string]int{"answered": max(drained, before.Unfinished()), "failed": failed, "skipped": skipped})
+	} else {
+		_, err = fmt.Fprintf(h.sh.out, "the outbox is empty: %d ops answered just now\n", max(drained, before.Unfinished()))
 	}
-	fmt.Fprintf(h.sh.out, "the outbox is empty: %d ops answered just now\n", drained)
-	return nil
-}
-
-// awaitSender waits until there is a sender, in this process or another: before
-// that the outbox tells how things stood when the last one left.
-func (h *homeFlags) awaitSender(ctx context.Context, c *client.Client) {
-	ctx, stop := context.WithTimeout(ctx, sendMoment)
-	defer stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		st, err := c.Status(ctx)
-		if err != nil || st.Sending || !st.LeasedUntil.IsZero() || len(st.Streams) == 0 {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	if err == nil && failed+skipped > 0 {
+		err = fmt.Errorf("%d of them did not apply: see mooring outbox list --state failed,skipped", failed+skipped)
 	}
+	return err
 }
 
 func outboxRetryCmd(h *homeFlags) *cobra.Command {

@@ -5,9 +5,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,7 +54,8 @@ A line has a method, its arguments, and what else it needs:
   batch              lines next to each other with one batch name are committed together;
                      without one all lines are, up to 1000 at a time
   atomic             true: the batch applies as a whole or not at all
-  op_id              a ULID of your own`
+  op_id              a ULID of your own; a batch whose lines all have one is known by
+                     them: appended again it gives the first answers and changes nothing`
 
 func sessionAppendCmd(h *homeFlags) *cobra.Command {
 	var wait bool
@@ -99,7 +102,17 @@ type appending struct {
 	session *client.Session
 	labels  map[string]string // label or op id → op id
 	batches []*client.Batch
+	last    []int                     // the last line of each batch
 	made    map[string]capability.Ref // op id → the ref that its share makes
+	outside []named                   // ops that are referred to and not made here
+	own     []named                   // ops with ids of their own
+}
+
+// named is an op id that stands in a line.
+type named struct {
+	line  int
+	op    string
+	batch string // that makes it
 }
 
 func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, lines []opLine, wait bool) error {
@@ -113,9 +126,17 @@ func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, li
 			return err
 		}
 	}
+	if err := a.checkOutside(ctx, c); err != nil {
+		return err
+	}
 	var tickets []client.Ticket
-	for _, b := range a.batches {
+	for i, b := range a.batches {
 		t, err := b.Commit(ctx)
+		if err != nil && i > 0 { // what is durable is told, with the refs that were made
+			return errors.Join(
+				fmt.Errorf("lines 1 to %d are in the outbox and line %d and what follows is not, go on there: %w", a.last[i-1], a.last[i-1]+1, err),
+				h.report(ctx, c, a, tickets, false))
+		}
 		if err != nil {
 			return err
 		}
@@ -124,9 +145,48 @@ func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, li
 	return h.report(ctx, c, a, tickets, wait)
 }
 
+// checkOutside sees, before anything is committed, that the ops the lines name
+// and do not make are in the outbox, and that their own op ids are not taken.
+func (a *appending) checkOutside(ctx context.Context, c *client.Client) error {
+	check := func(names []named, f func(n named, row *outbox.Row) error) error {
+		for _, n := range names {
+			rows, err := c.Outbox().List(ctx, outbox.Filter{Op: n.op, Limit: 1})
+			if err != nil {
+				return err
+			}
+			var row *outbox.Row
+			if len(rows) > 0 {
+				row = &rows[0]
+			}
+			if err := f(n, row); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err := check(a.outside, func(n named, row *outbox.Row) error {
+		if row == nil {
+			return fault.BadReference.With("line %d: op %s is not in this outbox: only ops that were appended from here can be referred to", n.line, n.op)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return check(a.own, func(n named, row *outbox.Row) error {
+		if row != nil && row.Batch != n.batch {
+			return fault.AlreadyExists.With("line %d: op id %s is taken by an earlier append: give each op an id of its own", n.line, n.op)
+		}
+		return nil
+	})
+}
+
 // add checks a batch's lines and makes the batch of them.
 func (a *appending) add(group []opLine) error {
 	b := a.session.Batch()
+	if !slices.ContainsFunc(group, func(l opLine) bool { return l.OpID == "" }) {
+		b.SetID(group[0].OpID) // the same lines again are the same batch: nothing is appended twice
+	}
 	var intents []ledger.Intent
 	for i := range group {
 		l := &group[i]
@@ -139,6 +199,7 @@ func (a *appending) add(group []opLine) error {
 		p := b.Do(l.Method)
 		if l.OpID != "" {
 			p.Named(l.OpID)
+			a.own = append(a.own, named{l.Line, l.OpID, b.ID()})
 		}
 		for _, arg := range in.Args {
 			if arg.Ref != nil {
@@ -161,6 +222,7 @@ func (a *appending) add(group []opLine) error {
 		return f.Code.With("lines %d to %d: %s", group[0].Line, group[len(group)-1].Line, f.Message)
 	}
 	a.batches = append(a.batches, b)
+	a.last = append(a.last, group[len(group)-1].Line)
 	return nil
 }
 
@@ -172,13 +234,13 @@ func (a *appending) intent(l *opLine, opID string) (*ledger.Intent, error) {
 	}
 	in := &ledger.Intent{OpID: opID, Method: l.Method, DependsOn: make([]string, len(l.DependsOn))}
 	for i, op := range l.DependsOn {
-		in.DependsOn[i] = a.opID(op)
+		in.DependsOn[i] = a.opID(l, op)
 	}
 	for _, arg := range l.Args {
-		in.Args = append(in.Args, ledger.Arg{Name: arg.Name, JSON: arg.JSON, Ref: a.ref(arg.Ref)})
+		in.Args = append(in.Args, ledger.Arg{Name: arg.Name, JSON: arg.JSON, Ref: a.ref(l, arg.Ref)})
 	}
 	if e := l.Expected; e != nil {
-		in.Expected = ledger.Expect{Set: true, Ref: a.ref(e.Ref)}
+		in.Expected = ledger.Expect{Set: true, Ref: a.ref(l, e.Ref)}
 		if e.Ref == nil {
 			if err := json.Unmarshal(e.JSON, &in.Expected.Cursor); err != nil {
 				return nil, lineError(l.Line, "expected_cursor: %v", err)
@@ -211,18 +273,19 @@ func (a *appending) mint(in *ledger.Intent) {
 	in.Args = append(in.Args, ledger.Arg{Name: "ref", JSON: id}, ledger.Arg{Name: "hash", JSON: hash})
 }
 
-func (a *appending) opID(name string) string {
+func (a *appending) opID(l *opLine, name string) string {
 	if id, ok := a.labels[name]; ok {
 		return id
 	}
+	a.outside = append(a.outside, named{line: l.Line, op: name})
 	return name
 }
 
-func (a *appending) ref(r *opLineRef) *ledger.Ref {
+func (a *appending) ref(l *opLine, r *opLineRef) *ledger.Ref {
 	if r == nil {
 		return nil
 	}
-	return &ledger.Ref{Op: a.opID(r.Op), Path: r.Path}
+	return &ledger.Ref{Op: a.opID(l, r.Op), Path: r.Path}
 }
 
 // shownOp is what append prints of an op with --json.
@@ -240,18 +303,21 @@ type shownOp struct {
 
 // report prints what became of the batches so far.
 func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, tickets []client.Ticket, wait bool) error {
-	var refused error
+	var refused, unread error
 	bad, total, queued := 0, 0, 0
-	w := newWaiter(ctx, c, a.session.ID(), sendMoment, true)
-	if wait {
-		w.stop()
-		w = newWaiter(ctx, c, a.session.ID(), 0, false)
+	waiting, stop := ctx, context.CancelFunc(func() {})
+	if !wait {
+		waiting, stop = whileReachable(ctx, c, sendMoment)
 	}
-	defer w.stop()
+	defer stop()
+	var still *outbox.Standstill
 	for _, t := range tickets {
-		results, err := t.Wait(w.ctx)
-		if err != nil && w.ctx.Err() == nil {
-			return err
+		results, stopped, err := await(waiting, t)
+		if unread == nil {
+			unread = err
+		}
+		if stopped != nil {
+			still = stopped
 		}
 		total += len(t.Ops)
 		if results == nil {
@@ -277,14 +343,16 @@ func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, 
 		}
 	}
 	switch {
+	case unread != nil:
+		return unread
 	case refused != nil:
 		return fmt.Errorf("%d of %d ops did not apply: %w", bad, total, refused)
-	case queued > 0 && wait && w.stopped() != nil:
-		return fmt.Errorf("%d of %d ops are durable and not answered: %w", queued, total, w.stopped())
+	case queued > 0 && wait && still != nil:
+		return fmt.Errorf("%d of %d ops are durable and not answered: %w", queued, total, still)
 	case queued > 0 && wait:
 		return fault.Canceled.With("stopped waiting: %d of %d ops are durable and not answered yet", queued, total)
 	case queued > 0:
-		h.sayQueued(ctx, c, a.session.ID(), fmt.Sprintf("%d of %d ops wait", queued, total))
+		h.sayQueued(ctx, c, still, fmt.Sprintf("%d of %d ops wait", queued, total))
 	}
 	return nil
 }

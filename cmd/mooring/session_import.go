@@ -192,20 +192,21 @@ func (im *importing) watch(ctx context.Context) (answered bool, err error) {
 		total += n
 	}
 	bar := newProgress(im.h.sh, "ops sent", total)
-	w := newWaiter(ctx, im.c, im.session.ID(), 0, true)
-	defer w.stop()
+	wait, stop := whileReachable(ctx, im.c, 0)
+	defer stop()
 	done := 0
 	for i, t := range im.tickets {
-		results, err := t.Wait(w.ctx)
+		results, err := t.Wait(wait)
+		var still *outbox.Standstill
 		switch {
 		case err == nil:
 			if err := results.Err(); err != nil {
 				return true, im.refused(ctx, err)
 			}
 		case errors.Is(err, fault.NotFound): // finished so long ago that the outbox has forgotten it
-		case ctx.Err() == nil && w.stopped() != nil:
-			return false, fmt.Errorf("what was read is durable and not all of it answered: %w", w.stopped())
-		case ctx.Err() == nil && w.ctx.Err() != nil:
+		case errors.As(err, &still):
+			return false, fmt.Errorf("what was read is durable and not all of it answered: %w", still)
+		case ctx.Err() == nil && wait.Err() != nil:
 			return false, nil
 		default:
 			return false, err
@@ -237,7 +238,7 @@ func (im *importing) say(ctx context.Context, answered bool) error {
 	}
 	switch {
 	case !answered:
-		im.h.sayQueued(ctx, im.c, im.session.ID(), fmt.Sprintf("%d new ops are safe", im.fresh))
+		im.h.sayQueued(ctx, im.c, nil, fmt.Sprintf("%d new ops are safe", im.fresh))
 	case im.fresh == 0:
 		fmt.Fprintln(sh.err, "nothing new: all of it was imported before")
 	default:

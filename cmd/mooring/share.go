@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
 )
 
 // shareFlags are what the new ref is to allow.
@@ -87,11 +89,22 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 	if err != nil {
 		return err
 	}
+	write := func(capability.Ref) error { return nil }
+	if file != "" { // before there is a ref that would be lost
+		if write, err = refFile(file); err != nil {
+			return err
+		}
+	}
 	ref, ticket, err := s.Share(ctx, o)
 	if err != nil {
+		return errors.Join(err, write(capability.Ref{}))
+	}
+	if err := write(ref); err != nil {
 		return err
 	}
-	results, err := h.await(ctx, c, s.ID(), ticket, sendMoment)
+	wait, stop := whileReachable(ctx, c, sendMoment)
+	defer stop()
+	results, still, err := await(wait, ticket)
 	if err != nil {
 		return err
 	}
@@ -99,52 +112,79 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 		return fmt.Errorf("the share was refused: %w", err)
 	}
 	if results == nil {
-		h.sayQueued(ctx, c, s.ID(), "the ref works as soon as it has arrived")
+		h.sayQueued(ctx, c, still, "the ref works as soon as it has arrived")
 	}
-	if file != "" {
-		if err := os.WriteFile(file, []byte(ref.Text()+"\n"), 0o600); err != nil {
-			return fmt.Errorf("write the ref: %w", err)
-		}
+	shown := map[string]any{"id": ref.ID, "queued": results == nil}
+	text := ref.Text()
+	if file == "" {
+		shown["ref"] = text
+	} else {
+		text = ref.ID
 		fmt.Fprintf(h.sh.err, "the ref is in %s\n", file)
 	}
 	if h.sh.json {
-		shown := map[string]any{"id": ref.ID, "queued": results == nil}
-		if file == "" {
-			shown["ref"] = ref.Text()
-		}
 		return h.sh.printJSON(shown)
 	}
-	if file != "" {
-		_, err = fmt.Fprintln(h.sh.out, ref.ID)
-		return err
-	}
-	_, err = fmt.Fprintln(h.sh.out, ref.Text())
+	_, err = fmt.Fprintln(h.sh.out, text)
 	return err
+}
+
+// refFile opens a file for a ref, readable by nobody else, and gives what writes
+// it there; the zero ref leaves the file as it was.
+func refFile(name string) (write func(capability.Ref) error, err error) {
+	before, err := os.Stat(name)
+	missing := errors.Is(err, os.ErrNotExist)
+	plain := missing || err == nil && before.Mode().IsRegular()
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil && plain {
+		err = f.Chmod(0o600) // it may have been there before
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write the ref: %w", err)
+	}
+	return func(ref capability.Ref) error {
+		defer f.Close()
+		if ref.ID == "" {
+			if missing {
+				return os.Remove(name)
+			}
+			return nil
+		}
+		if plain {
+			err = f.Truncate(0)
+		}
+		if err == nil {
+			_, err = f.WriteString(ref.Text() + "\n")
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("write the ref: %w", err)
+		}
+		return nil
+	}, nil
 }
 
 // sendMoment is how long a command that only has to make something durable
 // waits for a server that can be reached.
 const sendMoment = 3 * time.Second
 
-// await waits for a batch's outcomes for as long as there is use in it; limit 0
-// has no end. Nil results: not answered yet.
-func (h *homeFlags) await(ctx context.Context, c *client.Client, session string, t client.Ticket, limit time.Duration) (client.Results, error) {
-	w := newWaiter(ctx, c, session, limit, true)
-	defer w.stop()
-	results, err := t.Wait(w.ctx)
-	if err != nil && w.ctx.Err() != nil && ctx.Err() == nil {
-		return nil, nil
+// await waits for a batch's outcomes for as long as there is use in it, which
+// wait says. Nil results: not answered yet; still tells why, if it will not be.
+func await(wait context.Context, t client.Ticket) (results client.Results, still *outbox.Standstill, err error) {
+	results, err = t.Wait(wait)
+	if errors.As(err, &still) || err != nil && wait.Err() != nil {
+		return nil, still, nil
 	}
-	return results, err
+	return results, nil, err
 }
 
-// sayQueued tells people that something waits in the outbox, and why.
-func (h *homeFlags) sayQueued(ctx context.Context, c *client.Client, session, then string) {
+// sayQueued tells people that something waits in the outbox, and why: still, if
+// it is known to stand still.
+func (h *homeFlags) sayQueued(ctx context.Context, c *client.Client, still *outbox.Standstill, then string) {
 	if h.sh.json {
 		return
 	}
-	if why := still(ctx, c, session); why != nil {
-		fmt.Fprintf(h.sh.err, "durable in the outbox, and it stays there (%s); %s\n", why, then)
+	if still != nil {
+		fmt.Fprintf(h.sh.err, "durable in the outbox, and it stays there (%s); %s\n", still, then)
 		return
 	}
 	why := "not answered yet"

@@ -24,6 +24,7 @@ func TestARestoredServerIsNoticedAndNothingIsLost(t *testing.T) {
 	r.start()
 	wait(home, helper, "m2")
 	wait(home, helper, "m3")
+	young := r.create("ses_young")
 	before := r.keys(hit)
 	r.stop()
 	copyFolder(t, newer, r.data())
@@ -54,6 +55,10 @@ func TestARestoredServerIsNoticedAndNothingIsLost(t *testing.T) {
 	if keys := r.keys(hit); count(keys, "m1") != 1 || count(keys, "m2")+count(keys, "m3")+count(keys, "m4")+count(keys, "m5") != 0 {
 		t.Errorf("the restored session has %q", keys)
 	}
+	// A session that is younger than the copy is gone, and no waiting brings it back.
+	gone := []string{"server_behind", young, "restored", "put its newer data back"}
+	r.refusedAs(r.home(), putLine("y1"), gone, "session", "append", young, "--wait")
+	r.refusedAs(r.home(), "", gone, "outbox", "drain")
 	// Another session's stream goes on, and so does whoever begins with a new outbox.
 	wait(r.home(), spared, "spared_2")
 	wait(r.otherHome("new agent"), helper, "m2")
@@ -63,6 +68,10 @@ func TestARestoredServerIsNoticedAndNothingIsLost(t *testing.T) {
 	putBack(t, r.data(), newer)
 	r.start()
 	r.okAs(home, "", "outbox", "drain")
+	r.okAs(r.home(), "", "outbox", "drain")
+	if keys := r.keys(young); count(keys, "y1") != 1 {
+		t.Errorf("the session that was gone has %q", keys)
+	}
 	keys := r.keys(hit)
 	if len(keys) != len(before)+2 || count(keys, "m4") != 1 || count(keys, "m5") != 1 {
 		t.Errorf("before the restore %q, after it was undone %q", before, keys)
