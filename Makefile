@@ -7,6 +7,10 @@ TOOL    := go tool -modfile=.ci/tools.mod
 # Runs a command with MOORING_TEST_DATABASE_URL set, starting or installing a Postgres if need be.
 PGTEST  := go run ./internal/pgtest/cmd/pgtest --
 
+# One way to build whatever is not raced, so that it is built once.
+export CGO_ENABLED := 0
+export GOFLAGS     := $(GOFLAGS) -trimpath
+
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-slow bench generate verify lint fuzz-short fuzz vulncheck
 
@@ -17,7 +21,7 @@ demo: ## show the whole thing at work: a broken link, a killed server, a revoked
 	@go run ./internal/demo
 
 build: ## build bin/mooring
-	CGO_ENABLED=0 go build -trimpath -o bin/mooring ./cmd/mooring
+	go build -o bin/mooring ./cmd/mooring
 
 generate: ## generate capnp/wire from the schemas (needs the capnp compiler)
 	.ci/generate capnp/wire
@@ -27,11 +31,11 @@ verify: ## fail if generated code, formatting or go.mod is stale
 
 test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./... narrows)
 	@.ci/need cc
-	$(PGTEST) go test -race -timeout 10m $(PKG)
+	$(PGTEST) env CGO_ENABLED=1 go test -race -timeout 10m $(PKG)
 
 test-slow: ## run the crash and soak tests, minutes long
 	@.ci/need cc
-	$(PGTEST) go test -race -timeout 20m -tags crash ./internal/e2e/...
+	$(PGTEST) env CGO_ENABLED=1 go test -race -timeout 20m -tags crash ./internal/e2e/... ./internal/bench
 
 bench: ## measure against a bare program on the same databases (docs/benchmarks.md)
 	$(PGTEST) go run ./internal/bench

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -32,37 +31,6 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
-}
-
-// The whole program, in its smallest form, against the real binary.
-func TestEveryPartGivesItsLines(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		db    string
-		args  string
-		lines []string
-	}{
-		{"sqlite", "--at-once 2", []string{`\| sqlite \| 2 \| 3 \| 1 \| \d+ `, `\| sqlite \| 2 \| 3 \| 2 \| \d+ `}},
-		{"postgres", "--in-process", []string{`\| postgres \| 2 \| 3 \| 1 \| \d+ `}},
-	} {
-		t.Run(test.db, func(t *testing.T) {
-			t.Parallel()
-			var out, progress bytes.Buffer
-			args := "--quick --writers 2 --batches 3 --seconds 0.02 --appends 5 --queued 30 --db " + test.db + " " + test.args
-			if err := run(t.Context(), strings.Fields(args), &out, &progress); err != nil {
-				t.Fatalf("%v\n%s", err, progress.String())
-			}
-			lines := append(test.lines, `\| `+test.db+` \| p50 \| \d+\.\d+ `, `\| `+test.db+` \| p99 \| \d+\.\d+ `, `\| `+test.db+` \| 30 \| 3 \| `)
-			for _, line := range lines {
-				if n := len(regexp.MustCompile(line).FindAllString(out.String(), -1)); n != 1 {
-					t.Errorf("%d lines like %s in\n%s", n, line, out.String())
-				}
-			}
-			if !strings.Contains(progress.String(), "round 1 of 1") {
-				t.Errorf("no progress:\n%s", progress.String())
-			}
-		})
-	}
 }
 
 // The bare program leaves what the path leaves: as many rows in every table, of

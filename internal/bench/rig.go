@@ -32,6 +32,7 @@ import (
 func build(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "mooring")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/mooring-rpc/mooring/cmd/mooring")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}

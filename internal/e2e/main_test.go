@@ -43,12 +43,12 @@ func TestMain(m *testing.M) {
 
 // build makes the binary that is tested (with the race detector: race_on_test.go).
 func build(path string) error {
-	args := []string{"build", "-o", path}
+	cmd := exec.Command("go", "build", "-o", path, "../../cmd/mooring")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if raceDetector {
-		args = append(args, "-race")
+		cmd = exec.Command("go", "build", "-race", "-o", path, "../../cmd/mooring")
 	}
-	out, err := exec.Command("go", append(args, "../../cmd/mooring")...).CombinedOutput()
-	if err != nil {
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return nil

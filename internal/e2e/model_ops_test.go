@@ -218,6 +218,8 @@ func (c *call) finalize() (map[string]any, *refusal) {
 		return nil, refuse(fault.TurnEnded)
 	case t.stream != c.stream && (status != "aborted" || !c.s.grants[c.grant].rights["revoke"]):
 		return nil, refuse(fault.NotYourTurn)
+	case len(c.args) > 2 && !c.s.grants[c.grant].rights["append"]: // more than message and status
+		return nil, refuse(fault.MissingRight)
 	}
 	now := uint64(c.now())
 	ended := now

@@ -2,11 +2,10 @@
 
 package e2e
 
-// The whole story of script_test.go on Postgres too.
+// The whole story of script_test.go with a turn of ten thousand deltas.
 
 import "testing"
 
-func TestScriptedAgentOnPostgres(t *testing.T) {
-	t.Parallel()
-	scriptedAgent(t, onPostgres, 10_000, 24)
+func TestScriptedAgentOfTenThousandDeltas(t *testing.T) {
+	onBoth(t, func(t *testing.T, db database) { scriptedAgent(t, db, 10_000, 24) })
 }

@@ -161,11 +161,7 @@ func delta(key string, offset uint64, n int) (planOp, uint64) {
 
 func TestScriptedAgent(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
-		deltas := 10_000
-		if db.name == onPostgres.name { // as many there in script_slow_test.go
-			deltas = 2000
-		}
-		scriptedAgent(t, db, deltas, 8)
+		scriptedAgent(t, db, 2000, 8) // 10,000 deltas: script_slow_test.go
 	})
 }
 

@@ -29,8 +29,8 @@ func stopReading(t *testing.T, db database) {
 	ref := makeSession(t, srv)
 	w := newWriter(t, ref, srv.owner())
 	const (
-		total   = 24
-		payload = 2 << 20 // 48 MiB each time
+		total   = 12
+		payload = 2 << 20 // 24 MiB each time
 	)
 	text := strings.Repeat("x", payload)
 	write := func(n int) {
