@@ -1,6 +1,7 @@
 // What the outbox's sender needs of a connection (outbox.Link): a stream, which
-// is opened without waiting. Each stream has a goroutine that sends and one that
-// takes the answers in the order of the calls, so the sender never blocks.
+// is opened without waiting. A batch leaves at once, on the sender's goroutine,
+// and its answer is handed on where it arrives; only what would have to wait
+// for room on the connection is sent by a goroutine of the stream.
 
 package client
 
@@ -46,8 +47,7 @@ func (c *Client) OpenStream(ctx context.Context, req outbox.StreamRequest) (outb
 		}
 	}
 	s := newStream(c.ctx, p, callOpenStream(ctx, target, req.Outbox, req.Secret.Reveal(), req.Incarnation), held)
-	c.running.Go(s.send)
-	c.running.Go(s.receive)
+	c.running.Go(s.run)
 	return s, nil
 }
 
@@ -61,11 +61,16 @@ type stream struct {
 	close  context.CancelFunc
 	done   chan struct{} // closed when it is of no more use
 
-	mu      sync.Mutex
-	queue   []work        // to be sent, in order
-	wake    chan struct{} // something is in queue, or it is closed
-	answers chan sent     // sent, in order
-	ended   bool          // the sending goroutine takes no more
+	wake chan struct{} // something is in queue
+
+	mu         sync.Mutex
+	queue      []work // to be sent when there is room, in order
+	unanswered []sent // in order
+	sending    bool   // somebody sends
+	handing    bool   // somebody hands answers out
+	ending     bool   // nothing new is sent at once
+	ended      bool   // nor later
+	over       bool   // done is closed
 }
 
 // work is one Apply, or an acknowledgement if batch is nil.
@@ -75,21 +80,17 @@ type work struct {
 	through uint64
 }
 
-// sent is an Apply whose answer is awaited.
+// sent is an Apply whose answer is awaited; answer is nil if it was not sent.
 type sent struct {
 	answer *rpc.Promise
 	ops    int
 	done   func(outbox.Reply)
 }
 
-// answersAhead is how many answers may be awaited before sending waits: more
-// than any outbox keeps in flight on one stream.
-const answersAhead = 1024
-
 func newStream(ctx context.Context, p *peer, opened *rpc.Promise, held []*rpc.Ref) *stream {
 	s := &stream{
 		peer: p, opened: opened, live: opened.Cap(0), held: held,
-		done: make(chan struct{}), wake: make(chan struct{}, 1), answers: make(chan sent, answersAhead),
+		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	s.ctx, s.close = context.WithCancel(ctx)
 	return s
@@ -97,13 +98,11 @@ func newStream(ctx context.Context, p *peer, opened *rpc.Promise, held []*rpc.Re
 
 // Apply implements outbox.Stream.
 func (s *stream) Apply(b *ledger.Batch, done func(outbox.Reply)) {
-	if !s.enqueue(work{batch: b, done: done}) {
-		done(outbox.Reply{Err: s.gone()})
-	}
+	s.submit(work{batch: b, done: done})
 }
 
 // Acknowledge implements outbox.Stream.
-func (s *stream) Acknowledge(through uint64) { s.enqueue(work{through: through}) }
+func (s *stream) Acknowledge(through uint64) { s.submit(work{through: through}) }
 
 // Opened implements outbox.Stream.
 func (s *stream) Opened(ctx context.Context) (lastSeq uint64, err error) {
@@ -120,67 +119,84 @@ func (s *stream) Done() <-chan struct{} { return s.done }
 // Close implements outbox.Stream.
 func (s *stream) Close() { s.close() }
 
-func (s *stream) enqueue(w work) bool {
+// submit sends w, or queues it if that would mean to wait.
+func (s *stream) submit(w work) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return false
+	switch {
+	case s.ended && w.batch == nil:
+		s.mu.Unlock()
+	case s.ended:
+		s.unanswered = append(s.unanswered, sent{done: w.done})
+		s.mu.Unlock()
+		s.handOut()
+	case s.ending || s.sending || len(s.queue) > 0 || !s.peer.conn.Roomy():
+		s.queue = append(s.queue, w)
+		s.mu.Unlock()
+		s.wakeUp()
+	default:
+		s.sending = true
+		s.mu.Unlock()
+		s.send(w)
+		s.mu.Lock()
+		s.sending = false
+		more := s.ending || len(s.queue) > 0
+		s.mu.Unlock()
+		if more {
+			s.wakeUp()
+		}
 	}
-	s.queue = append(s.queue, w)
+}
+
+// wakeUp has run look again.
+func (s *stream) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
-	return true
 }
 
-// send sends what is queued until the stream or its connection ends.
-func (s *stream) send() {
-	defer close(s.answers)
-	for {
-		s.mu.Lock()
-		queue := s.queue
-		s.queue = nil
-		s.mu.Unlock()
-		for _, w := range queue {
-			if w.batch == nil {
-				answer := callAcknowledge(s.ctx, s.live, w.through)
-				answer.Notify(answer.Release)
-				continue
-			}
-			answer := callApply(s.ctx, s.live, w.batch, s.held)
-			s.answers <- sent{answer: answer, ops: len(w.batch.Ops), done: w.done}
-		}
-		select {
-		case <-s.wake:
-			continue
-		case <-s.peer.conn.Done():
-		case <-s.ctx.Done():
-		}
-		s.mu.Lock()
-		s.ended = true
-		rest := s.queue
-		s.queue = nil
-		s.mu.Unlock()
-		for _, w := range rest {
-			if w.batch != nil {
-				s.answers <- sent{answer: nil, done: w.done}
-			}
-		}
+// send makes one call. Who calls it has set sending.
+func (s *stream) send(w work) {
+	if w.batch == nil {
+		answer := callAcknowledge(s.ctx, s.live, w.through)
+		answer.Notify(answer.Release)
 		return
 	}
+	answer := callApply(s.ctx, s.live, w.batch, s.held)
+	s.mu.Lock()
+	s.unanswered = append(s.unanswered, sent{answer: answer, ops: len(w.batch.Ops), done: w.done})
+	s.mu.Unlock()
+	answer.Notify(s.handOut)
 }
 
-// receive hands the answers out in the order of the calls, and gives
-// everything back when the last is through.
-func (s *stream) receive() {
-	for a := range s.answers {
-		a.done(s.reply(a))
-		if a.answer != nil {
-			a.answer.Release()
+// run sends what had to wait, until the stream or its connection ends, and gives
+// everything back when the last answer is through.
+func (s *stream) run() {
+	for more := true; more; {
+		s.flush()
+		select {
+		case <-s.wake:
+		case <-s.peer.conn.Done():
+			more = false
+		case <-s.ctx.Done():
+			more = false
 		}
 	}
-	close(s.done)
+	s.mu.Lock()
+	for s.ending = true; s.sending; s.mu.Lock() {
+		s.mu.Unlock()
+		<-s.wake
+	}
+	s.ended = true
+	for _, w := range s.queue {
+		if w.batch != nil {
+			s.unanswered = append(s.unanswered, sent{done: w.done})
+		}
+	}
+	s.queue = nil
+	s.mu.Unlock()
+	s.handOut()
+	<-s.done
 	s.live.Release()
 	s.opened.Release()
 	for _, r := range s.held {
@@ -189,7 +205,59 @@ func (s *stream) receive() {
 	s.close()
 }
 
-// reply waits for one answer.
+// flush sends what is queued, unless somebody else sends: that one wakes run.
+func (s *stream) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.sending && len(s.queue) > 0 {
+		w := s.queue[0]
+		s.queue, s.sending = s.queue[1:], true
+		s.mu.Unlock()
+		s.send(w)
+		s.mu.Lock()
+		s.sending = false
+	}
+}
+
+// handOut gives the answers that are there in the order of the calls.
+func (s *stream) handOut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.handing {
+		return // whoever does looks again
+	}
+	s.handing = true
+	for len(s.unanswered) > 0 && s.settled(s.unanswered[0].answer) {
+		next := s.unanswered[0]
+		s.unanswered = s.unanswered[1:]
+		s.mu.Unlock()
+		next.done(s.reply(next))
+		if next.answer != nil {
+			next.answer.Release()
+		}
+		s.mu.Lock()
+	}
+	s.handing = false
+	if s.ended && len(s.unanswered) == 0 && !s.over {
+		s.over = true
+		close(s.done)
+	}
+}
+
+// settled says that there is an answer, or that none will be waited for.
+func (s *stream) settled(answer *rpc.Promise) bool {
+	if answer == nil || s.ctx.Err() != nil {
+		return true
+	}
+	select {
+	case <-answer.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// reply is one answer, which is there.
 func (s *stream) reply(a sent) outbox.Reply {
 	if a.answer == nil {
 		return outbox.Reply{Err: s.gone()}

@@ -67,7 +67,9 @@ func TestCommitOfUnknownEnd(t *testing.T) {
 		busy := make(chan struct{})
 		free := sync.OnceFunc(func() { close(busy) })
 		t.Cleanup(free)
-		b.withLoop(func(l *loop) { l.post(func(time.Time) { <-busy }) })
+		begun := make(chan struct{})
+		b.withLoop(func(l *loop) { go l.post(func(time.Time) { close(begun); <-busy }) })
+		<-begun
 		next := make(chan Ticket, 1)
 		u.after = func() {
 			go func() {

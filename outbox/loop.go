@@ -81,10 +81,12 @@ func (l *loop) send(a action) {
 	}
 	out := *a.entry.wire
 	out.Outbox, out.Incarnation, out.AckedThrough = l.box.id, uint64(l.incarnation), a.through
-	to := a.entry.route // the loop's goroutine may change it later
+	to := a.entry.route // a later turn may change it
 	c.stream.Apply(&out, func(r Reply) {
-		r.Err = l.missing(a.session, to, r.Err)
-		l.post(func(now time.Time) { l.m.replied(a.session, a.conn, l.checked(a.entry, r), now) })
+		l.hand(func(now time.Time) {
+			r.Err = l.missing(a.session, to, r.Err)
+			l.m.replied(a.session, a.conn, l.checked(a.entry, r), now)
+		})
 	})
 	crashpoint.Hit(crashpoint.OutboxSendAfter)
 }
@@ -144,8 +146,7 @@ func (l *loop) missing(session string, to route, err error) error {
 	return fault.ServerBehind.With("the server does not know session %s, whose creation it has answered: %s", session, restored)
 }
 
-// loaded hands what a transaction found to the machine. It runs on the worker's
-// goroutine.
+// loaded hands what a transaction found to the machine.
 func (l *loop) loaded(session string, ld loaded, err error) {
 	l.post(func(now time.Time) {
 		if err != nil {
@@ -411,8 +412,8 @@ func (b *Box) backlog(session string) {
 }
 
 // lost says that it is not known which seqs were given: the term ends, and the
-// next begins by reading them. It is called on the worker's goroutine, which
-// gives no more seqs from then on, whenever the loop hears of it.
+// next begins by reading them. It is called where a transaction ends; none gives
+// seqs from then on, whenever the loop hears of it.
 func (b *Box) lost(err *fault.Error) {
 	b.w.lanes.lead(false)
 	b.withLoop(func(l *loop) { l.cancel(err) })

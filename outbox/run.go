@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -140,7 +141,9 @@ func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff)
 }
 
 // loop is one term of sending: the machine, the streams it has open, and what
-// has happened that it has not heard of. Everything but post is for one goroutine.
+// has happened that it has not heard of. Everything but post is for whoever has
+// the turn: mostly the goroutine in which something happens, since waking another
+// one takes longer than what is to be done.
 type loop struct {
 	box         *Box
 	link        Link
@@ -153,9 +156,13 @@ type loop struct {
 	cancel      context.CancelCauseFunc
 	tasks       sync.WaitGroup
 
-	mu     sync.Mutex
+	alarm *time.Timer // when the machine wants to be looked at again
+
+	mu     sync.Mutex // guards what follows
 	events []func(now time.Time)
-	wake   chan struct{}
+	taken  bool          // somebody has the turn
+	over   chan struct{} // not nil: the term has ended, and whoever has the turn closes it
+	more   chan struct{} // the turn is handed to run
 }
 
 // conn is one opening of a stream.
@@ -168,7 +175,7 @@ type conn struct {
 // lead sends until ctx ends or the lease is lost, and says why.
 func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 	l := &loop{box: b, link: link, m: newMachine(b.cfg.Window, b.newBackoff), incarnation: tk.incarnation,
-		release: tk.release, conns: make(map[string]*conn), wake: make(chan struct{}, 1)}
+		release: tk.release, conns: make(map[string]*conn), taken: true, more: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	defer l.cancel(nil)
 	l.seen.Store(tk.drops)
@@ -206,24 +213,81 @@ func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 	return why
 }
 
-// post has f called on the loop's goroutine.
+// post has f called by whoever has the turn: at once, by this goroutine, if
+// nobody has. It is called without locks.
 func (l *loop) post(f func(now time.Time)) {
-	l.mu.Lock()
-	l.events = append(l.events, f)
-	l.mu.Unlock()
-	select {
-	case l.wake <- struct{}{}:
-	default:
+	if l.add(f) && !l.turn(postedEvents) {
+		l.more <- struct{}{} // has room: there is one turn
 	}
 }
 
+// hand is post for a goroutine that must not block, as a turn may: on the
+// database.
+func (l *loop) hand(f func(now time.Time)) {
+	if l.add(f) {
+		l.more <- struct{}{}
+	}
+}
+
+// add reports whether the turn is the caller's.
+func (l *loop) add(f func(now time.Time)) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, f)
+	if l.taken || l.over != nil {
+		return false
+	}
+	l.taken = true
+	return true
+}
+
+// postedEvents is after how many events who happened to post one goes its way.
+const postedEvents = 8
+
+// run has the first turn, and those that others hand over, until the term ends.
+// Then nobody has one.
 func (l *loop) run() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
+	l.alarm = time.AfterFunc(time.Hour, func() { l.post(func(time.Time) {}) })
+	defer l.alarm.Stop()
+	l.more <- struct{}{}
 	for {
+		select {
+		case <-l.more:
+			for !l.turn(math.MaxInt) {
+			}
+			continue
+		case <-l.ctx.Done():
+		}
+		l.mu.Lock()
+		over := make(chan struct{})
+		l.over = over
+		if !l.taken {
+			close(over)
+		}
+		l.mu.Unlock()
+		select {
+		case <-over:
+		case <-l.more: // it was handed over just now
+		}
+		return
+	}
+}
+
+// turn does what has happened, up to so many events. It reports false if there
+// are more: then the turn is still the caller's, to hand on.
+func (l *loop) turn(most int) bool {
+	for done := 0; done < most; {
 		l.mu.Lock()
 		events := l.events
 		l.events = nil
+		if len(events) == 0 && done > 0 || l.over != nil {
+			l.taken = false
+			if l.over != nil {
+				close(l.over)
+			}
+			l.mu.Unlock()
+			return true
+		}
 		l.mu.Unlock()
 		now := time.Now()
 		for _, f := range events {
@@ -236,14 +300,10 @@ func (l *loop) run() {
 		if at := l.m.wakeAt(); !at.IsZero() {
 			wait = max(at.Sub(now), 0)
 		}
-		timer.Reset(wait)
-		select {
-		case <-l.wake:
-		case <-timer.C:
-		case <-l.ctx.Done():
-			return
-		}
+		l.alarm.Reset(wait)
+		done += len(events) + 1
 	}
+	return false
 }
 
 // recover gives the machine what the former holder left.

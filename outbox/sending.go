@@ -198,8 +198,8 @@ const headRows = 8
 // load works on the session's rows without a seq, in order: references are put
 // in where their ops are finished, batches that cannot apply are finished, and
 // up to so many others get their seqs; with 0 the first is only reported. It
-// stops where a batch waits for another stream. then runs on the worker's
-// goroutine when it is durable.
+// stops where a batch waits for another stream. then is called when it is
+// durable, before anything else is written.
 func (b *Box) load(session string, batches, bytes int, then func(loaded, error)) {
 	var ld loaded
 	term, _ := b.w.lanes.now()

@@ -1,8 +1,12 @@
 package outbox
 
-// The one goroutine of a process that writes to the outbox. Whatever has been
-// asked for while a transaction ran goes into the next one: commits of many
-// callers, outcomes, seqs. If a transaction fails, its jobs are tried one by one.
+// The one writer of a process to the outbox. Whatever has been asked for while a
+// transaction ran goes into the next one: commits of many callers, outcomes,
+// seqs. If a transaction fails, its jobs are tried one by one.
+//
+// A caller that waits for its job and finds nobody writing runs the transaction
+// itself: handing it to another goroutine and back costs more than many a commit.
+// Everything else is run by the worker's goroutine.
 
 import (
 	"context"
@@ -19,9 +23,9 @@ type job struct {
 	// run makes its statements. It may be run again, after a rollback, so it
 	// keeps what it finds in variables that it sets anew each time.
 	run func(ctx context.Context, q querier) error
-	// done is told how it ended, in the order of the jobs, on the worker's
-	// goroutine; it must not block. ambiguous: it may have been committed all
-	// the same.
+	// done is told how it ended, in the order of the jobs, by whoever writes and
+	// before anything else is written; it must not block. ambiguous: it may have
+	// been committed all the same.
 	done func(err error, ambiguous bool)
 	// lazy jobs wait a while for others to go with, and are tried until they
 	// succeed: done is then called once, without an error.
@@ -57,7 +61,9 @@ type worker struct {
 	jobs    []*job
 	urgent  int       // of jobs
 	oldest  time.Time // when the first lazy job came
+	writing bool      // somebody runs a transaction
 	closing bool
+	closeBy time.Time // then lazy jobs that fail are given up
 
 	lanes lanes // its own lock
 }
@@ -70,11 +76,17 @@ func newWorker(b *Box) *worker {
 
 // submit queues a job; done will be called, with errClosed if it is too late.
 func (w *worker) submit(j *job) {
+	if w.queue(j) {
+		w.kick()
+	}
+}
+
+func (w *worker) queue(j *job) bool {
 	w.mu.Lock()
 	if w.closing {
 		w.mu.Unlock()
 		j.done(errClosed, false)
-		return
+		return false
 	}
 	if j.lazy {
 		if len(w.jobs) == w.urgent {
@@ -85,7 +97,7 @@ func (w *worker) submit(j *job) {
 	}
 	w.jobs = append(w.jobs, j)
 	w.mu.Unlock()
-	w.kick()
+	return true
 }
 
 func (w *worker) kick() {
@@ -101,16 +113,21 @@ func (w *worker) do(ctx context.Context, run func(ctx context.Context, q querier
 	return w.doThen(ctx, run, func(error, bool) {})
 }
 
-// doThen is do, with a word on the worker's goroutine before anything else runs there.
+// doThen is do, with a word before anything else is written.
 func (w *worker) doThen(ctx context.Context, run func(ctx context.Context, q querier) error, then func(err error, ambiguous bool)) error {
 	return w.await(ctx, &job{run: run, done: then})
 }
 
 // await is do for a job.
 func (w *worker) await(ctx context.Context, j *job) error {
+	if err := ctx.Err(); err != nil {
+		return canceled(err)
+	}
 	end, then := make(chan error, 1), j.done
 	j.done = func(err error, ambiguous bool) { then(err, ambiguous); end <- err }
-	w.submit(j)
+	if w.queue(j) && !w.turn() {
+		w.kick()
+	}
 	select {
 	case err := <-end:
 		return err
@@ -129,7 +146,7 @@ func (w *worker) await(ctx context.Context, j *job) error {
 // close lets what is queued go through, for a while, and ends the goroutine.
 func (w *worker) close() {
 	w.mu.Lock()
-	w.closing = true
+	w.closing, w.closeBy = true, time.Now().Add(closeGrace)
 	w.mu.Unlock()
 	w.kick()
 	<-w.ended
@@ -139,17 +156,9 @@ func (w *worker) run() {
 	defer close(w.ended)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	var closeBy time.Time
 	for {
-		group, wait, closing := w.take()
-		if closing && closeBy.IsZero() {
-			closeBy = time.Now().Add(closeGrace)
-		}
-		if len(group) > 0 {
-			w.process(group, closing && time.Now().After(closeBy))
-			continue
-		}
-		if closing {
+		wait, over := w.write()
+		if over {
 			return
 		}
 		timer.Reset(wait)
@@ -160,10 +169,52 @@ func (w *worker) run() {
 	}
 }
 
-// take gives the next transaction's jobs, or how long to wait for them.
-func (w *worker) take() (group []*job, wait time.Duration, closing bool) {
+// write runs transactions until there is nothing to write now, and tells how
+// long there will not be. over: nor ever, since the worker is closed.
+func (w *worker) write() (wait time.Duration, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for !w.writing {
+		var group []*job
+		if group, wait = w.take(); len(group) == 0 {
+			return wait, w.closing
+		}
+		w.transaction(group)
+	}
+	return time.Hour, false // who writes will say so
+}
+
+// turn runs one transaction, if nobody does, for a caller that has a job in the
+// queue; that may be one of the next.
+func (w *worker) turn() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.writing || w.closing {
+		return false
+	}
+	if group, _ := w.take(); len(group) > 0 {
+		w.transaction(group)
+	}
+	if len(w.jobs) > 0 || w.closing {
+		w.kick()
+	}
+	return true
+}
+
+// transaction gives up the lock while it runs one.
+func (w *worker) transaction(group []*job) {
+	w.writing = true
+	last := w.closing && time.Now().After(w.closeBy)
+	w.mu.Unlock()
+	defer func() { // also when a job panics
+		w.mu.Lock()
+		w.writing = false
+	}()
+	w.process(group, last)
+}
+
+// take gives the next transaction's jobs, or how long to wait for them. mu is held.
+func (w *worker) take() (group []*job, wait time.Duration) {
 	lazy := len(w.jobs) - w.urgent
 	if lazy > 0 && lazy < lazyJobs && !w.closing {
 		wait = max(time.Until(w.oldest.Add(w.box.cfg.AckDelay)), 0)
@@ -172,7 +223,7 @@ func (w *worker) take() (group []*job, wait time.Duration, closing bool) {
 		if lazy == 0 {
 			wait = time.Hour
 		}
-		return nil, wait, false
+		return nil, wait
 	}
 	leave := wait > 0 && !slices.ContainsFunc(w.jobs, func(j *job) bool { return !j.lazy && !j.commit })
 	var rest []*job
@@ -194,7 +245,7 @@ func (w *worker) take() (group []*job, wait time.Duration, closing bool) {
 		}
 	}
 	w.jobs = rest
-	return group, 0, w.closing
+	return group, 0
 }
 
 // giveBack puts lazy jobs that failed back in front, to be tried a little later.
@@ -268,7 +319,7 @@ func (w *worker) keepReached(q querier) {
 }
 
 // lanes are the streams' seqs, kept by whoever holds the lease. They are changed
-// by jobs, on the worker's goroutine, and by the sender's loop.
+// by jobs and their ends, one at a time, and by the sender's loop.
 type lanes struct {
 	mu      sync.Mutex
 	term    int // counts the terms of sending of this Box

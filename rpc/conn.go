@@ -89,6 +89,14 @@ func (c *Conn) Bootstrap(ctx context.Context) *Ref {
 	return c.bootstrap()
 }
 
+// Roomy says that a call of ours would leave at once: less than half of what Limits.Questions and Limits.QueuedBytes
+// allow is used. It is for those who must not wait, as Ref.Call does at a limit.
+func (c *Conn) Roomy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.questions.n < c.lim.Questions/2 && c.queuedBytes() < c.lim.QueuedBytes/2
+}
+
 // Done is closed when the connection has ended and its promises are broken, before the last goroutines are gone.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 

@@ -37,8 +37,8 @@ type work struct {
 	// is dropped; what has begun is finished whatever becomes of its caller.
 	caller context.Context
 
-	// done takes the answer: once, in the line's order, on the goroutine that
-	// gives all answers. It must not block.
+	// done takes the answer: once, in the line's order, while no other is given.
+	// It must not block.
 	done func(session.Answer)
 }
 
@@ -53,8 +53,10 @@ type line struct {
 // committer is safe for concurrent use.
 //
 // What a transaction came to goes through replies to one goroutine, which
-// answers and publishes while the next transaction is under way already. There
-// is one for all, so answers and events keep the order of the commits.
+// answers and publishes while the next transaction is under way already; if
+// nothing waits for that, the committer answers by itself, which spares waking
+// another. One at a time does, so a session's answers and events keep the order
+// of its commits.
 type committer struct {
 	cfg   Config
 	store Store
@@ -70,8 +72,10 @@ type committer struct {
 	closed bool
 	wg     sync.WaitGroup
 
-	replies  chan func()
-	answered chan struct{} // closed when replies are through
+	replies   chan func()
+	owed      int           // of replies, not given yet
+	answering sync.Mutex    // held while one is given
+	answered  chan struct{} // closed when replies are through
 
 	running                 int    // submissions in transactions now
 	transactions, committed uint64 // counters: transactions committed, ops in them
@@ -92,7 +96,7 @@ func (c *committer) start() {
 	go func() {
 		defer close(c.answered)
 		for reply := range c.replies {
-			c.reply(reply)
+			c.give(reply)
 		}
 	}()
 	for range c.cfg.Transactions {
@@ -107,6 +111,28 @@ func (c *committer) start() {
 			}
 		})
 	}
+}
+
+// answer has f give what a transaction came to.
+func (c *committer) answer(f func()) {
+	c.mu.Lock()
+	idle := c.owed == 0 && len(c.queue) == 0
+	c.owed++
+	c.mu.Unlock()
+	if idle {
+		c.give(f)
+	} else {
+		c.replies <- f
+	}
+}
+
+func (c *committer) give(f func()) {
+	c.answering.Lock()
+	c.reply(f)
+	c.answering.Unlock()
+	c.mu.Lock()
+	c.owed--
+	c.mu.Unlock()
 }
 
 // reply runs f, which gives answers; a defect in giving one is its own caller's
@@ -262,11 +288,11 @@ func (c *committer) run(group []*work) {
 
 // refuse answers works as a whole: nothing of them was done.
 func (c *committer) refuse(why *fault.Error, works ...*work) {
-	c.replies <- func() {
+	c.answer(func() {
 		for _, w := range works {
 			c.reply(func() { w.done(session.Answer{Err: why}) })
 		}
-	}
+	})
 }
 
 // away says that trying again one by one would meet the same.
@@ -312,14 +338,14 @@ func (c *committer) transact(group []*work) error {
 	c.transactions++
 	c.committed += uint64(ops)
 	c.mu.Unlock()
-	c.replies <- func() {
+	c.answer(func() {
 		for i, w := range group {
 			c.reply(func() { w.done(answers[i]) })
 		}
 		crashpoint.Hit(crashpoint.ServerAckAfter)
 		c.hub.committed(ids, published)
 		crashpoint.Hit(crashpoint.ServerPublishAfter)
-	}
+	})
 	return nil
 }
 
