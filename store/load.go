@@ -23,7 +23,7 @@ type tx struct {
 	now      int64                          // of the first Load
 	before   map[string]before              // session rows as they were loaded
 	absent   map[string]map[string]struct{} // session → keys that were looked for and are not there
-	moved    map[string]uint64              // sessions whose commit is to be announced, with their cursor
+	moved    map[string]uint64              // sessions whose log grew, with their cursor, to be announced after the commit
 	deltas   []delta                        // of the Load that runs, in any order
 }
 

@@ -106,16 +106,6 @@ func (t *tx) saveAudit(c *session.Changes) {
 	t.list(insertAudit, list, nil)
 }
 
-// announce queues, for the end of the transaction, one announcement for each
-// session whose log grew.
-func (t *tx) announce() {
-	list := make([][]any, 0, len(t.moved))
-	for _, id := range sortedKeys(t.moved) {
-		list = append(list, []any{id, int64(t.moved[id])})
-	}
-	t.list(announceSessions, list, nil)
-}
-
 // each makes the list of items' values.
 func each[T any](items []T, values func(T) []any) [][]any {
 	list := make([][]any, len(items))

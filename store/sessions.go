@@ -55,13 +55,7 @@ var (
 	insertSpace = statement("", `INSERT INTO spaces (id, created) VALUES ({1}, {2})`)
 	claimMeta   = statement("", `INSERT INTO meta (name, value) VALUES ({1}, {2}) ON CONFLICT (name) DO NOTHING`)
 	readMeta    = statement("", `SELECT value FROM meta WHERE name = {1}`)
-
-	announceSessions = onPostgres("ti", `SELECT pg_notify('`+Channel+`', w.a || ' ' || w.b) FROM {w}`)
 )
-
-// Channel is the name under which a Postgres commit announces itself. The
-// payload is a session id, a space and the session's cursor.
-const Channel = "mooring_events"
 
 func scanSession(row Scanner, more ...any) (*session.Row, error) {
 	var (

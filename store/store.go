@@ -72,9 +72,15 @@ type Backend interface {
 	// transaction that sees one state of the database.
 	Snapshot(ctx context.Context, fn func(Runner) error) error
 
-	// Listen calls heard for every commit that announced itself until ctx ends,
-	// then returns nil. heard("", 0) says that some may have been missed. Where
-	// no other process can commit it only waits.
+	// Announce tells the Listen of all processes, this one's among them, how far
+	// sessions are whose commits have just succeeded: soon, several commits
+	// together, without waiting for it and without saying whether it could. Where
+	// no other process can commit it does nothing.
+	Announce(cursors map[string]uint64)
+
+	// Listen calls heard for what is announced until ctx ends, then returns nil.
+	// heard("", 0) says that some may have been missed. Where no other process
+	// can commit it only waits.
 	Listen(ctx context.Context, heard func(session string, cursor uint64)) error
 
 	// Ping asks the database for a sign of life.
@@ -105,14 +111,11 @@ func (s *Store) update(ctx context.Context, fn func(*tx) error) error {
 	var t *tx
 	err := s.backend.Update(ctx, func(r Runner) error {
 		t = &tx{run: r, sessions: &s.sessions}
-		if err := fn(t); err != nil {
-			return err
-		}
-		t.announce()
-		return nil
+		return fn(t)
 	})
 	if err == nil {
 		s.sessions.learn(t.before)
+		s.backend.Announce(t.moved)
 	}
 	return err
 }

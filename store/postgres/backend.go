@@ -23,6 +23,7 @@ type backend struct {
 	pool   *pgxpool.Pool
 	log    *slog.Logger
 	closed atomic.Bool
+	*announcer
 }
 
 var (
@@ -193,6 +194,7 @@ func (b *backend) Ping(ctx context.Context) error {
 // Close implements store.Backend.
 func (b *backend) Close() error {
 	b.closed.Store(true)
+	b.announcer.close()
 	b.pool.Close()
 	return nil
 }

@@ -13,8 +13,6 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/mooring-rpc/mooring/store"
 )
 
 const (
@@ -52,7 +50,7 @@ func (b *backend) listenOnce(ctx context.Context, heard func(string, uint64)) (e
 	config := b.pool.Config().ConnConfig
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
 		id, cursor, ok := parse(n.Payload)
-		if n.Channel == store.Channel && ok {
+		if n.Channel == channel && ok {
 			heard(id, cursor)
 		}
 	}
@@ -65,7 +63,7 @@ func (b *backend) listenOnce(ctx context.Context, heard func(string, uint64)) (e
 		defer cancel()
 		_ = conn.Close(end) // a dead link has nothing to say
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+store.Channel); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	heard("", 0) // what came before was not heard
@@ -89,7 +87,7 @@ func (b *backend) hear(ctx context.Context, conn *pgx.Conn) error {
 	return conn.Ping(probe)
 }
 
-// parse reads an announcement: a session id, a space, a cursor.
+// parse reads an announcement.
 func parse(payload string) (session string, cursor uint64, ok bool) {
 	session, text, found := strings.Cut(payload, " ")
 	cursor, err := strconv.ParseUint(text, 10, 64)

@@ -5,7 +5,7 @@
 // rows in id order and reads all else after that. Statements of a transaction
 // are sent together (pipelined), so that a group of batches takes two round
 // trips: one that locks and reads, one that writes and commits. What is
-// committed is announced by NOTIFY in the same transaction.
+// committed is announced by NOTIFY afterwards.
 package postgres
 
 import (
@@ -78,7 +78,9 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 		pool.Close()
 		return nil, translate(ctx, err)
 	}
-	return store.New(&backend{pool: pool, log: cfg.Log}), nil
+	b := &backend{pool: pool, log: cfg.Log, announcer: newAnnouncer()}
+	go b.announce()
+	return store.New(b), nil
 }
 
 // migrate works on connections of its own, which are gone afterwards.

@@ -88,6 +88,9 @@ func rollback(ctx context.Context, c *conn) {
 	_ = c.exec(ctx, "ROLLBACK")
 }
 
+// Announce implements store.Backend: nobody else listens.
+func (b *backend) Announce(map[string]uint64) {}
+
 // Listen implements store.Backend: nobody else can commit.
 func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error {
 	heard("", 0)

@@ -1,0 +1,95 @@
+// Announcing commits to the servers that listen. A transaction that notifies
+// keeps every other one of the whole cluster that does out until it is on the
+// disk (Postgres' PreCommit_Notify), so that commits would no longer overlap;
+// and whoever is woken by it takes the processor from the answers. Therefore
+// commits are announced after the fact, many together, in a transaction that
+// writes nothing. What a crash in between leaves unsaid is found by who polls.
+
+package postgres
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// channel is the name under which commits are announced; the payload is a
+// session id, a space and the session's cursor.
+const channel = "mooring_events"
+
+// announceEvery is the least time between two announcements.
+const announceEvery = 2 * time.Millisecond
+
+// announcer gathers what is to be announced.
+type announcer struct {
+	wake  chan struct{} // something is in cursors; closed by close
+	ended chan struct{} // nothing is announced any more
+
+	mu      sync.Mutex // guards what follows
+	cursors map[string]uint64
+	closed  bool
+}
+
+func newAnnouncer() *announcer {
+	return &announcer{wake: make(chan struct{}, 1), ended: make(chan struct{}), cursors: map[string]uint64{}}
+}
+
+// Announce implements store.Backend.
+func (a *announcer) Announce(cursors map[string]uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed || len(cursors) == 0 {
+		return
+	}
+	for session, cursor := range cursors {
+		a.cursors[session] = max(a.cursors[session], cursor)
+	}
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take gives what is to be announced now.
+func (a *announcer) take() (payloads []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for session, cursor := range a.cursors {
+		payloads = append(payloads, session+" "+strconv.FormatUint(cursor, 10))
+	}
+	clear(a.cursors)
+	return payloads
+}
+
+// close has what waits announced and waits for it.
+func (a *announcer) close() {
+	a.mu.Lock()
+	if !a.closed {
+		a.closed = true
+		close(a.wake)
+	}
+	a.mu.Unlock()
+	<-a.ended
+}
+
+// announce runs until close.
+func (b *backend) announce() {
+	defer close(b.ended)
+	for open := true; open; {
+		_, open = <-b.wake
+		if payloads := b.take(); len(payloads) > 0 {
+			b.notify(payloads)
+			time.Sleep(announceEvery)
+		}
+	}
+}
+
+func (b *backend) notify(payloads []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	_, err := b.pool.Exec(ctx, "SELECT pg_notify('"+channel+"', p) FROM unnest($1::text[]) AS p", payloads)
+	if err != nil {
+		b.log.Debug("commits could not be announced; who polls finds them", "sessions", len(payloads), "error", err)
+	}
+}
