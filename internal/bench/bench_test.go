@@ -86,8 +86,10 @@ func TestBareWritesWhatThePathWrites(t *testing.T) {
 				if err := target.close(context.WithoutCancel(ctx)); err != nil {
 					t.Fatal(err)
 				}
-				// The path's last records are not acknowledged yet, the bare program's are pruned.
-				bare["records"] = recordsPrint(rows[0])
+				// The bare program's records are pruned, the path's last ones only after a second without an append.
+				if path["records"] != bare["records"] {
+					bare["records"] = recordsPrint(rows[0])
+				}
 				for table, want := range path {
 					if got := bare[table]; got != want {
 						t.Errorf("%s\nthe path: %s\nbare:     %s", table, want, got)

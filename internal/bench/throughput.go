@@ -145,8 +145,10 @@ func (b *bench) pathAloneOf(ctx context.Context, db string, l load) (err error) 
 	})
 }
 
-// ahead is how many ops a writer may have committed that are not acked.
-const ahead = 2048
+// ahead is how many ops a writer may have committed that are not acked: enough
+// to keep the path busy, few enough for a short measurement to be mostly of
+// commits and acks side by side, and not of the one and then the other.
+const ahead = 512
 
 // pathRate runs so many new writers for a time and gives ops acked a second,
 // from the first Commit to the last ack.
