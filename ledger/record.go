@@ -4,12 +4,13 @@ package ledger
 // since encoding/json would rewrite the results' bytes.
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -79,53 +80,97 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-type recordText struct {
-	B string        `json:"b"`
-	F uint64        `json:"f"`
-	O []outcomeText `json:"o"`
-}
-
-type outcomeText struct {
-	I string          `json:"i"`
-	D string          `json:"d"`
-	S uint8           `json:"s"`
-	R uint16          `json:"r"`
-	M string          `json:"m"`
-	C uint64          `json:"c"`
-	V json.RawMessage `json:"v"`
-	X string          `json:"x"`
-	A uint64          `json:"a"`
-}
-
 // UnmarshalRecord reads what Marshal wrote, in this version or an earlier one.
 // It fails on anything that could not be answered from: no outcomes, unknown
-// statuses, results that are not objects. Fields it does not know are passed over.
+// statuses, results that are not objects. Fields it does not know are passed
+// over.
 func UnmarshalRecord(data []byte) (*Record, error) {
-	var t recordText
-	if err := json.Unmarshal(data, &t); err != nil {
-		return nil, fmt.Errorf("decode outcome record: %w", err)
+	if !gjson.ValidBytes(data) || !utf8.Valid(data) {
+		return nil, fmt.Errorf("decode outcome record: not JSON text")
 	}
-	if t.F == 0 || len(t.O) == 0 || t.F > t.F+uint64(len(t.O))-1 {
+	r := &Record{}
+	f := fields{}
+	var outcomes gjson.Result
+	gjson.ParseBytes(data).ForEach(func(name, v gjson.Result) bool {
+		switch name.Str {
+		case "b":
+			f.text(&r.BatchID, v)
+		case "f":
+			f.number(&r.FirstSeq, v, 64)
+		case "o":
+			outcomes = v
+		}
+		return true
+	})
+	if outcomes.IsArray() {
+		outcomes.ForEach(func(_, v gjson.Result) bool {
+			r.Outcomes = append(r.Outcomes, f.outcome(v))
+			return f.bad == ""
+		})
+	}
+	switch {
+	case f.bad != "":
+		return nil, fmt.Errorf("decode outcome record: %s", f.bad)
+	case r.FirstSeq == 0 || len(r.Outcomes) == 0 || r.FirstSeq > r.LastSeq():
 		return nil, fmt.Errorf("decode outcome record: no outcomes or no first seq")
-	}
-	r := &Record{BatchID: t.B, FirstSeq: t.F, Outcomes: make([]Outcome, len(t.O))}
-	for i, x := range t.O {
-		o := Outcome{OpID: x.I, Status: Status(x.S), Reason: fault.Code(x.R), Message: x.M, Cursor: x.C, Cause: x.X, At: x.A}
-		digest, err := base64.RawURLEncoding.Strict().DecodeString(x.D)
-		if err != nil || len(digest) != len(o.Digest) {
-			return nil, fmt.Errorf("decode outcome record: digest of seq %d", t.F+uint64(i))
-		}
-		copy(o.Digest[:], digest)
-		if o.Status < Applied || o.Status > BatchAborted {
-			return nil, fmt.Errorf("decode outcome record: status %d of seq %d", x.S, t.F+uint64(i))
-		}
-		if len(x.V) > 0 {
-			if !bytes.HasPrefix(x.V, []byte("{")) {
-				return nil, fmt.Errorf("decode outcome record: result of seq %d", t.F+uint64(i))
-			}
-			o.Result = x.V
-		}
-		r.Outcomes[i] = o
 	}
 	return r, nil
 }
+
+// fields reads values; bad is what was wrong with the first that is none.
+type fields struct{ bad string }
+
+func (f *fields) text(to *string, v gjson.Result) {
+	if v.Type != gjson.String {
+		f.bad = "text expected at " + clipped(v.Raw)
+	}
+	*to = v.Str
+}
+
+func (f *fields) number(to *uint64, v gjson.Result, bits int) {
+	n, err := strconv.ParseUint(v.Raw, 10, bits)
+	if err != nil {
+		f.bad = "number expected at " + clipped(v.Raw)
+	}
+	*to = n
+}
+
+func (f *fields) outcome(from gjson.Result) (o Outcome) {
+	var status, reason uint64
+	digested := false
+	from.ForEach(func(name, v gjson.Result) bool {
+		switch name.Str {
+		case "i":
+			f.text(&o.OpID, v)
+		case "d":
+			digest, err := base64.RawURLEncoding.Strict().DecodeString(v.Str)
+			digested = err == nil && len(digest) == len(o.Digest)
+			copy(o.Digest[:], digest)
+		case "s":
+			f.number(&status, v, 8)
+		case "r":
+			f.number(&reason, v, 16)
+		case "m":
+			f.text(&o.Message, v)
+		case "c":
+			f.number(&o.Cursor, v, 64)
+		case "v":
+			if !v.IsObject() {
+				f.bad = "object expected at " + clipped(v.Raw)
+			}
+			o.Result = []byte(v.Raw)
+		case "x":
+			f.text(&o.Cause, v)
+		case "a":
+			f.number(&o.At, v, 64)
+		}
+		return true
+	})
+	o.Status, o.Reason = Status(status), fault.Code(reason)
+	if !digested || o.Status < Applied || o.Status > BatchAborted {
+		f.bad = "outcome expected at " + clipped(from.Raw)
+	}
+	return o
+}
+
+func clipped(s string) string { return s[:min(len(s), 40)] }
