@@ -33,9 +33,13 @@ test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./...
 	@.ci/need cc
 	$(PGTEST) env CGO_ENABLED=1 go test -race -timeout 10m $(PKG)
 
+# The tests that only the crash tag brings; make test runs the others.
+SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go | paste -sd '|' -)
+
 test-slow: ## run the crash and soak tests, minutes long
 	@.ci/need cc
-	$(PGTEST) env CGO_ENABLED=1 go test -race -timeout 20m -tags crash ./internal/e2e/... ./internal/bench
+	@test -n '$(SLOW)'
+	$(PGTEST) env CGO_ENABLED=1 go test -race -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench
 
 bench: ## measure against a bare program on the same databases (docs/benchmarks.md)
 	$(PGTEST) go run ./internal/bench

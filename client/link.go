@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/fatal"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -129,7 +130,12 @@ func (s *stream) submit(w work) {
 		s.unanswered = append(s.unanswered, sent{done: w.done})
 		s.mu.Unlock()
 		s.handOut()
-	case s.ending || s.sending || len(s.queue) > 0 || !s.peer.conn.Roomy():
+	case s.ending || s.sending || len(s.queue) > 0 || !s.peer.sending.TryLock():
+		s.queue = append(s.queue, w)
+		s.mu.Unlock()
+		s.wakeUp()
+	case !s.peer.conn.Roomy():
+		s.peer.sending.Unlock()
 		s.queue = append(s.queue, w)
 		s.mu.Unlock()
 		s.wakeUp()
@@ -137,6 +143,7 @@ func (s *stream) submit(w work) {
 		s.sending = true
 		s.mu.Unlock()
 		s.send(w)
+		s.peer.sending.Unlock()
 		s.mu.Lock()
 		s.sending = false
 		more := s.ending || len(s.queue) > 0
@@ -213,7 +220,9 @@ func (s *stream) flush() {
 		w := s.queue[0]
 		s.queue, s.sending = s.queue[1:], true
 		s.mu.Unlock()
+		s.peer.sending.Lock()
 		s.send(w)
+		s.peer.sending.Unlock()
 		s.mu.Lock()
 		s.sending = false
 	}
@@ -221,6 +230,7 @@ func (s *stream) flush() {
 
 // handOut gives the answers that are there in the order of the calls.
 func (s *stream) handOut() {
+	defer fatal.OnPanic()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.handing {

@@ -7,6 +7,7 @@ package client
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
@@ -21,8 +22,11 @@ type peer struct {
 	conn    *rpc.Conn
 	gateway *rpc.Ref
 
+	// sending is held while a batch is sent, so that one that found room has it.
+	sending sync.Mutex
+	bad     atomic.Pointer[error] // why this server is of no use; from hello
+
 	mu   sync.Mutex
-	bad  error                // why this server is of no use; from hello
 	live map[string]*restored // by ref id, or "create " + session id
 }
 
@@ -52,9 +56,7 @@ func (p *peer) greet(ctx context.Context, agent string, limits func(ledger.Limit
 			}
 		}
 		if f := faultOf(err); fault.CodeOf(f) == fault.Incompatible {
-			p.mu.Lock()
-			p.bad = f
-			p.mu.Unlock()
+			p.bad.Store(&f)
 			p.conn.Close("incompatible")
 		}
 	})
@@ -63,11 +65,8 @@ func (p *peer) greet(ctx context.Context, agent string, limits func(ledger.Limit
 // fail says what a call's error means: if this server turned out to be of no
 // use, that, else the error as a fault.
 func (p *peer) fail(err error) error {
-	p.mu.Lock()
-	bad := p.bad
-	p.mu.Unlock()
-	if bad != nil {
-		return bad
+	if bad := p.bad.Load(); bad != nil {
+		return *bad
 	}
 	return faultOf(err)
 }

@@ -14,7 +14,9 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Commit makes a batch durable and returns; it needs no server. What can never
+// Commit makes a batch durable and returns; it needs no server, but may send to
+// one and write for others on its way: Config's Logger and the Link are called
+// on this goroutine, too. What can never
 // be sent is refused, with nothing kept: Malformed, TooLarge, BadReference,
 // NotFound (no ref to send through), OutboxFull, DiskFull. An op that refers to
 // one which is known not to have applied is accepted and skipped at once.
@@ -35,20 +37,26 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
-	if err := b.shelf().reachable(ctx, &batch, bd); err != nil {
+	to, err := b.shelf().routeOf(ctx, batch.Session, batch.Via, bd)
+	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
 	var res resolution
 	if refersOutside(bd) {
 		err := b.read(ctx, "commit", func(ctx context.Context, q querier) (err error) {
-			res, err = b.resolveCommit(ctx, q, &batch, bd)
+			if res, err = b.resolveCommit(ctx, q, &batch, bd); err != nil {
+				return err
+			}
+			if creates(bd.ops[0].method) { // its refs may have been references
+				to, err = b.shelfOf(q).routeOf(ctx, batch.Session, batch.Via, bd)
+			}
 			return err
 		})
 		if err != nil {
 			return Ticket{}, err
 		}
 	}
-	if err := b.commit(ctx, &batch, bd, res); err != nil {
+	if err := b.commit(ctx, &batch, bd, res, to); err != nil {
 		switch {
 		case errors.Is(err, errUnique):
 			return b.recommit(ctx, &batch, bd)
@@ -127,7 +135,7 @@ func (b *Box) newRow(batch *Batch, bd *body) *batchRow {
 }
 
 // commit is the batch's part of a transaction.
-func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution) error {
+func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution, to route) error {
 	row := b.newRow(batch, bd)
 	if bd.decided() {
 		return b.commitDecided(ctx, row, bd)
@@ -174,7 +182,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 				b.w.lanes.gave(la, first+uint64(n), row.id, len(row.body))
 				row.num = num
 				b.told.sent(row.id)
-				b.sequenced(row, bd, first, res.hold)
+				b.sequenced(row, bd, first, res.hold, to)
 			} else {
 				b.backlog(row.session)
 			}
@@ -268,7 +276,7 @@ func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, err
 
 func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (Ticket, error) {
 	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx, given: true}
-	if err := b.shelfOfCaller(q).reachable(ctx, batch, bd); err != nil {
+	if _, err := b.shelfOfCaller(q).routeOf(ctx, batch.Session, batch.Via, bd); err != nil {
 		return Ticket{}, err
 	}
 	if refersOutside(bd) {

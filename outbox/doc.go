@@ -33,8 +33,7 @@
 // # How it is built
 //
 // machine.go is the logic of queues and streams, without database, clock or
-// socket; run.go is the loop around it. worker.go is the one goroutine that
-// writes: what Commits, outcomes and seqs have gathered goes into one
-// transaction. tables.go holds the SQL that both databases share, sqlite.go and
+// socket; run.go is the loop around it. worker.go has one transaction at a time
+// written: what Commits, outcomes and seqs have gathered goes into one. tables.go holds the SQL that both databases share, sqlite.go and
 // postgres.go what differs.
 package outbox

@@ -148,7 +148,7 @@ func (l *loop) missing(session string, to route, err error) error {
 
 // loaded hands what a transaction found to the machine.
 func (l *loop) loaded(session string, ld loaded, err error) {
-	l.post(func(now time.Time) {
+	l.hand(func(now time.Time) {
 		if err != nil {
 			l.failed(err)
 			l.box.after(l.ctx, l.box.cfg.Backoff.Initial, func() {
@@ -216,7 +216,7 @@ func (l *loop) raise() {
 
 func (l *loop) settle(a action) {
 	l.box.settleDrops(a.entries, a.drops, a.through, func(bodies map[int64]*body, fenced bool) {
-		l.post(func(now time.Time) {
+		l.hand(func(now time.Time) {
 			if fenced {
 				l.cancel(errFenced)
 				return
@@ -392,22 +392,27 @@ func (b *Box) withLoop(f func(l *loop)) {
 	}
 }
 
-// sequenced says that a batch was committed with its seqs.
-func (b *Box) sequenced(r *batchRow, bd *body, first, hold uint64) {
+// sequenced says that a batch was committed with its seqs, and how it is to be
+// sent. If the sender has nothing else to do it is sent by whoever committed it,
+// when the next transaction may run.
+func (b *Box) sequenced(r *batchRow, bd *body, first, hold uint64, to route) {
 	r.state = rowInFlight
 	b.withLoop(func(l *loop) {
-		l.post(func(now time.Time) {
-			e := l.entry(r, bd, first)
-			e.hold = hold
+		mine := l.add(func(now time.Time) {
+			e := newEntry(r, bd, first)
+			e.hold, e.route = hold, to
 			l.m.sequenced(e, now)
 		})
+		if mine {
+			b.w.then(func() { l.take(1) })
+		}
 	})
 }
 
 // backlog says that the session has a row without a seq.
 func (b *Box) backlog(session string) {
 	b.withLoop(func(l *loop) {
-		l.post(func(now time.Time) { l.m.found([]string{session}, now) })
+		l.hand(func(now time.Time) { l.m.found([]string{session}, now) })
 	})
 }
 
@@ -422,21 +427,21 @@ func (b *Box) lost(err *fault.Error) {
 // dropAsked says that an op of a batch with seqs is to be dropped.
 func (b *Box) dropAsked(session string, num int64) {
 	b.withLoop(func(l *loop) {
-		l.post(func(now time.Time) { l.m.dropAsked(session, num, now) })
+		l.hand(func(now time.Time) { l.m.dropAsked(session, num, now) })
 	})
 }
 
 // finishedHere says that a batch ended without the server.
 func (b *Box) finishedHere(batch string) {
 	b.withLoop(func(l *loop) {
-		l.post(func(now time.Time) { l.m.finished(batch, now) })
+		l.hand(func(now time.Time) { l.m.finished(batch, now) })
 	})
 }
 
 // refStored lets streams to a target go on that stood still.
 func (b *Box) refStored(target string) {
 	b.withLoop(func(l *loop) {
-		l.post(func(now time.Time) {
+		l.hand(func(now time.Time) {
 			for session, s := range l.m.streams {
 				if s.stopped == nil || session != target && s.next() != nil && s.next().route.space == "" {
 					continue
@@ -452,5 +457,5 @@ func (b *Box) refStored(target string) {
 
 // Wake says that the link is back: whatever waits to be tried again is tried now.
 func (b *Box) Wake() {
-	b.withLoop(func(l *loop) { l.post(l.m.wake) })
+	b.withLoop(func(l *loop) { l.hand(l.m.wake) })
 }

@@ -2,7 +2,7 @@ package outbox
 
 // The logic of queues and streams, without database, clock or socket. The loop
 // in run.go tells it what happened and does what it puts into out, in order.
-// It is used from one goroutine.
+// It is used by one goroutine at a time.
 //
 // A stream is closed until there is something to send, asks for a place (there
 // are only so many) and for its host (of a host that is down only one stream

@@ -253,13 +253,8 @@ func (c *refCache) forget() {
 	c.by, c.known = nil, false
 }
 
-// reachable fails if there is no ref to send the batch through.
-func (s shelf) reachable(ctx context.Context, batch *Batch, bd *body) error {
-	_, err := s.routeOf(ctx, batch.Session, batch.Via, bd)
-	return err
-}
-
-// routeOf says how the session's stream is opened for a batch.
+// routeOf says how the session's stream is opened for a batch, or why there is
+// no ref to send it through.
 func (s shelf) routeOf(ctx context.Context, session, via string, bd *body) (route, error) {
 	first := &bd.ops[0]
 	if !creates(first.method) {

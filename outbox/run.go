@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/fatal"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -214,17 +214,24 @@ func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 }
 
 // post has f called by whoever has the turn: at once, by this goroutine, if
-// nobody has. It is called without locks.
+// nobody has. A turn may wait for the database, so it is for the sender's own
+// goroutines, without locks.
 func (l *loop) post(f func(now time.Time)) {
-	if l.add(f) && !l.turn(postedEvents) {
+	if l.add(f) {
+		l.take(postedEvents)
+	}
+}
+
+// hand is post for all other goroutines.
+func (l *loop) hand(f func(now time.Time)) {
+	if l.add(f) {
 		l.more <- struct{}{} // has room: there is one turn
 	}
 }
 
-// hand is post for a goroutine that must not block, as a turn may: on the
-// database.
-func (l *loop) hand(f func(now time.Time)) {
-	if l.add(f) {
+// take is a turn of so many events; what is left is for run.
+func (l *loop) take(most int) {
+	if !l.turn(most) {
 		l.more <- struct{}{}
 	}
 }
@@ -241,8 +248,12 @@ func (l *loop) add(f func(now time.Time)) bool {
 	return true
 }
 
-// postedEvents is after how many events who happened to post one goes its way.
-const postedEvents = 8
+// After how many events who happened to post one goes its way, and run looks
+// whether the term has ended.
+const (
+	postedEvents = 8
+	runEvents    = 1024
+)
 
 // run has the first turn, and those that others hand over, until the term ends.
 // Then nobody has one.
@@ -253,8 +264,7 @@ func (l *loop) run() {
 	for {
 		select {
 		case <-l.more:
-			for !l.turn(math.MaxInt) {
-			}
+			l.take(runEvents)
 			continue
 		case <-l.ctx.Done():
 		}
@@ -276,21 +286,26 @@ func (l *loop) run() {
 // turn does what has happened, up to so many events. It reports false if there
 // are more: then the turn is still the caller's, to hand on.
 func (l *loop) turn(most int) bool {
-	for done := 0; done < most; {
+	defer fatal.OnPanic()
+	for ticked := false; ; ticked = true {
 		l.mu.Lock()
-		events := l.events
-		l.events = nil
-		if len(events) == 0 && done > 0 || l.over != nil {
-			l.taken = false
+		n := min(len(l.events), most)
+		if n == 0 && ticked || l.over != nil {
+			left := len(l.events) > 0 && l.over == nil
+			l.taken = left
 			if l.over != nil {
 				close(l.over)
 			}
 			l.mu.Unlock()
-			return true
+			return !left
 		}
+		events := l.events[:n:n]
+		l.events = l.events[n:]
 		l.mu.Unlock()
+		most -= n
 		now := time.Now()
-		for _, f := range events {
+		for i, f := range events {
+			events[i] = nil
 			f(now)
 			l.act(now)
 		}
@@ -301,9 +316,7 @@ func (l *loop) turn(most int) bool {
 			wait = max(at.Sub(now), 0)
 		}
 		l.alarm.Reset(wait)
-		done += len(events) + 1
 	}
-	return false
 }
 
 // recover gives the machine what the former holder left.
@@ -384,9 +397,15 @@ func (l *loop) making(st streamRow) route {
 
 // entry is a row as the machine holds it.
 func (l *loop) entry(r *batchRow, bd *body, first uint64) *entry {
+	e := newEntry(r, bd, first)
+	l.find(e)
+	return e
+}
+
+// newEntry is entry without the route.
+func newEntry(r *batchRow, bd *body, first uint64) *entry {
 	e := &entry{num: r.num, id: r.id, session: r.session, via: r.via, first: first, n: bd.travelling(), bytes: len(r.body),
 		body: bd, marked: r.state == rowInFlight, attempts: r.attempts}
-	l.find(e)
 	e.wire = wire(e)
 	return e
 }
@@ -463,7 +482,7 @@ func (l *loop) one(a action, now time.Time) {
 		outs := e.body.outcomes(a.answer)
 		b.told.tell(e.id, outs, false)
 		b.store(e, outs, a.route, func() {
-			l.post(func(now time.Time) {
+			l.hand(func(now time.Time) {
 				l.m.storedThrough(e.session, e.last(), now)
 				l.m.finished(e.id, now)
 			})

@@ -115,7 +115,7 @@ func sqliteFailure(err error) error {
 	case code&0xff == sqlite3.SQLITE_FULL, code == sqlite3.SQLITE_IOERR_SHMSIZE, code == sqlite3.SQLITE_IOERR_WRITE:
 		return fault.DiskFull.Because(err, "no space left where the outbox is, or a quota is used up: nothing was committed; free some and try again")
 	case code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED:
-		return lockedTooLong(err)
+		return fault.Unavailable.Because(err, "another process kept the outbox locked for %s", busyTimeout)
 	case code&0xff == sqlite3.SQLITE_CORRUPT || code&0xff == sqlite3.SQLITE_NOTADB:
 		return fault.Internal.Because(err, "the outbox's file is damaged or is none")
 	case code&0xff == sqlite3.SQLITE_READONLY || code&0xff == sqlite3.SQLITE_CANTOPEN || code&0xff == sqlite3.SQLITE_PERM:
@@ -124,20 +124,15 @@ func sqliteFailure(err error) error {
 	return err
 }
 
-func lockedTooLong(err error) error {
-	return fault.Unavailable.Because(err, "another process kept the outbox locked for %s", busyTimeout)
-}
-
-// begin starts the writing transaction when it is this process's turn.
+// begin starts the writing transaction when it is this process's turn. Who does
+// not get one for long, since a process that was stopped has it, goes without.
 func (d *sqliteDB) begin(ctx context.Context, q querier) error {
-	wait, cancel := context.WithTimeout(ctx, busyTimeout)
+	wait, cancel := context.WithTimeout(ctx, busyTimeout/4)
 	defer cancel()
-	leave, err := d.turn.enter(wait)
-	if err != nil {
-		return lockedTooLong(err)
+	if leave, err := d.turn.enter(wait); err == nil {
+		defer leave()
 	}
-	defer leave()
-	_, err = q.exec(ctx, "BEGIN IMMEDIATE")
+	_, err := q.exec(ctx, "BEGIN IMMEDIATE")
 	return err
 }
 

@@ -332,7 +332,7 @@ const sqlRaiseLow = `UPDATE mooring_outbox SET low = COALESCE(
 	WHERE box = $1 AND holder = $2`
 
 // raiseLow moves the mark up to the first unfinished row. Only the sender may,
-// in the goroutine that gives out seqs.
+// in the transactions that give out seqs.
 func (t *tables) raiseLow(q querier, holder string) {
 	q.later(sqlRaiseLow, []any{t.box, holder}, nil)
 }

@@ -72,3 +72,19 @@ func TestTurnWaitedForInVain(t *testing.T) {
 		}
 	}
 }
+
+// TestTurnOfAStoppedProcess commits while a process that waits for its turn to
+// end was stopped: turns are for fairness, and nobody depends on them.
+func TestTurnOfAStoppedProcess(t *testing.T) {
+	t.Parallel()
+	b := newPlace(t, "sqlite").open(t, quick())
+	session := withSession(t, b)
+	stopped := openTurnstile(b.db.(*sqliteDB).turn.file.Name())
+	defer stopped.close()
+	leave, err := stopped.enter(limited(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leave()
+	commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+}

@@ -6,7 +6,7 @@ package outbox
 //
 // A caller that waits for its job and finds nobody writing runs the transaction
 // itself: handing it to another goroutine and back costs more than many a commit.
-// Everything else is run by the worker's goroutine.
+// It takes along what else is due. Everything else is run by the worker's goroutine.
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/fatal"
 )
 
 // job is a part of a transaction.
@@ -62,6 +63,7 @@ type worker struct {
 	urgent  int       // of jobs
 	oldest  time.Time // when the first lazy job came
 	writing bool      // somebody runs a transaction
+	after   []func()  // what its jobs have left for when it is over
 	closing bool
 	closeBy time.Time // then lazy jobs that fail are given up
 
@@ -201,16 +203,35 @@ func (w *worker) turn() bool {
 	return true
 }
 
-// transaction gives up the lock while it runs one.
+// transaction gives up the lock while it runs one, and what comes after.
 func (w *worker) transaction(group []*job) {
+	defer fatal.OnPanic()
 	w.writing = true
 	last := w.closing && time.Now().After(w.closeBy)
 	w.mu.Unlock()
-	defer func() { // also when a job panics
-		w.mu.Lock()
-		w.writing = false
-	}()
 	w.process(group, last)
+	w.mu.Lock()
+	w.writing = false
+	after := w.after
+	if w.after = nil; len(after) == 0 {
+		return
+	}
+	if len(w.jobs) > 0 {
+		w.kick()
+	}
+	w.mu.Unlock()
+	for _, f := range after {
+		f()
+	}
+	w.mu.Lock()
+}
+
+// then has f called once the running transaction is over and others may write,
+// by whoever ran it. A job's done calls it.
+func (w *worker) then(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.after = append(w.after, f)
 }
 
 // take gives the next transaction's jobs, or how long to wait for them. mu is held.
@@ -272,7 +293,7 @@ func (w *worker) process(group []*job, last bool) {
 	var again []*job
 	for _, j := range group {
 		one, maybe := err, ambiguous
-		if !ambiguous && len(group) > 1 && (!j.lazy || len(again) == 0) {
+		if !ambiguous && !away(err) && len(group) > 1 && (!j.lazy || len(again) == 0) {
 			one, maybe = w.transact([]*job{j})
 		}
 		switch {
@@ -286,6 +307,12 @@ func (w *worker) process(group []*job, last bool) {
 		w.box.cfg.Logger.Warn("outcomes cannot be stored yet", "outbox", w.box.id, "error", err)
 		w.giveBack(again)
 	}
+}
+
+// away says that trying again one by one would meet the same.
+func away(err error) bool {
+	code := fault.CodeOf(err)
+	return code == fault.Unavailable || code == fault.DiskFull
 }
 
 // transact runs jobs in one transaction.

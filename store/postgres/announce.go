@@ -18,8 +18,10 @@ import (
 // session id, a space and the session's cursor.
 const channel = "mooring_events"
 
-// announceEvery is the least time between two announcements.
-const announceEvery = 2 * time.Millisecond
+const (
+	announceEvery   = 2 * time.Millisecond // the least time between two announcements
+	announceTimeout = 2 * time.Second
+)
 
 // announcer gathers what is to be announced.
 type announcer struct {
@@ -52,17 +54,15 @@ func (a *announcer) Announce(cursors map[string]uint64) {
 }
 
 // take gives what is to be announced now.
-func (a *announcer) take() (payloads []string) {
+func (a *announcer) take() map[string]uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for session, cursor := range a.cursors {
-		payloads = append(payloads, session+" "+strconv.FormatUint(cursor, 10))
-	}
-	clear(a.cursors)
-	return payloads
+	cursors := a.cursors
+	a.cursors = map[string]uint64{}
+	return cursors
 }
 
-// close has what waits announced and waits for it.
+// close has what waits announced, if that is possible now, and waits for it.
 func (a *announcer) close() {
 	a.mu.Lock()
 	if !a.closed {
@@ -78,18 +78,27 @@ func (b *backend) announce() {
 	defer close(b.ended)
 	for open := true; open; {
 		_, open = <-b.wake
-		if payloads := b.take(); len(payloads) > 0 {
-			b.notify(payloads)
-			time.Sleep(announceEvery)
+		cursors := b.take()
+		if len(cursors) == 0 {
+			continue
 		}
+		pause := announceEvery
+		if err := b.notify(cursors); err != nil {
+			b.log.Debug("commits cannot be announced yet", "sessions", len(cursors), "error", err)
+			b.Announce(cursors)
+			pause = listenRetryMin
+		}
+		time.Sleep(pause)
 	}
 }
 
-func (b *backend) notify(payloads []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+func (b *backend) notify(cursors map[string]uint64) error {
+	payloads := make([]string, 0, len(cursors))
+	for session, cursor := range cursors {
+		payloads = append(payloads, session+" "+strconv.FormatUint(cursor, 10))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), announceTimeout)
 	defer cancel()
 	_, err := b.pool.Exec(ctx, "SELECT pg_notify('"+channel+"', p) FROM unnest($1::text[]) AS p", payloads)
-	if err != nil {
-		b.log.Debug("commits could not be announced; who polls finds them", "sessions", len(payloads), "error", err)
-	}
+	return err
 }

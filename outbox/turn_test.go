@@ -1,0 +1,98 @@
+package outbox
+
+// Who commits may find itself running the outbox's transaction and sending: it
+// must not come to depend on what only it could do, nor wait for others' reads.
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// heard is a log handler that calls f with every message.
+type heard struct {
+	slog.Handler
+	f func(message string)
+}
+
+func (h heard) Handle(_ context.Context, r slog.Record) error { h.f(r.Message); return nil }
+func (h heard) Enabled(context.Context, slog.Level) bool      { return true }
+
+// TestLoggerThatCommits has what the sender logs committed to the outbox itself.
+func TestLoggerThatCommits(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		var b *Box
+		var session string
+		committed := make(chan error, 8)
+		cfg := quick()
+		cfg.Logger = slog.New(heard{slog.DiscardHandler, func(message string) {
+			if message == "a stream stands still until someone decides" {
+				_, err := b.Commit(limited(t), Batch{Session: session, Ops: []Op{put("2")}})
+				committed <- err
+			}
+		}})
+		b = p.open(t, cfg)
+		session = withSession(t, b)
+		lost := newSession()
+		ref := testRef(t, b, lost, RefMeta{Role: SessionOwner})
+		commit(t, b, Batch{Session: lost, Ops: []Op{put("1")}})
+		if err := b.DropRef(limited(t), ref.ID); err != nil {
+			t.Fatal(err)
+		}
+		run(t, b, newFakeServer())
+		select {
+		case err := <-committed:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-limited(t).Done():
+			t.Fatal("the handler's commit never ends")
+		}
+	})
+}
+
+// slowReads is a database whose reads take long when asked to, and whose refs
+// have to be read again after every write.
+type slowReads struct {
+	database
+	box  *Box
+	slow atomic.Bool
+}
+
+func (d *slowReads) write(ctx context.Context, f func(querier) error) (bool, error) {
+	ambiguous, err := d.database.write(ctx, f)
+	if d.slow.Load() {
+		d.box.refs.forget()
+	}
+	return ambiguous, err
+}
+
+func (d *slowReads) read(ctx context.Context, f func(querier) error) error {
+	if d.slow.Load() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Minute):
+		}
+	}
+	return d.database.read(ctx, f)
+}
+
+// TestCommitDoesNotWaitForReads commits while the database writes and does not
+// read: nothing that a commit needs is read.
+func TestCommitDoesNotWaitForReads(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		db := &slowReads{database: b.db, box: b}
+		b.db = db
+		session := withSession(t, b)
+		stop := run(t, b, newFakeServer())
+		defer stop()
+		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})) // the stream is open
+		db.slow.Store(true)
+		defer db.slow.Store(false)
+		commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
+	})
+}
