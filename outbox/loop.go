@@ -83,10 +83,16 @@ func (l *loop) send(a action) {
 	out.Outbox, out.Incarnation, out.AckedThrough = l.box.id, uint64(l.incarnation), a.through
 	to := a.entry.route // a later turn may change it
 	c.stream.Apply(&out, func(r Reply) {
-		l.hand(func(now time.Time) {
+		answered := func(now time.Time) {
 			r.Err = l.missing(a.session, to, r.Err)
 			l.m.replied(a.session, a.conn, l.checked(a.entry, r), now)
-		})
+		}
+		switch {
+		case to.space != "" || r.Err != nil || pruned(r): // may have the database asked
+			l.hand(answered)
+		case l.add(answered):
+			l.take(1)
+		}
 	})
 	crashpoint.Hit(crashpoint.OutboxSendAfter)
 }
@@ -97,7 +103,7 @@ func (l *loop) send(a action) {
 // just now, and it is the answer; or it was another outbox file: this one is a
 // copy or was restored.
 func (l *loop) checked(e *entry, r Reply) Reply {
-	if r.Err != nil || len(r.Outcomes) == 0 || r.Outcomes[0].Reason != fault.Pruned {
+	if !pruned(r) {
 		return r
 	}
 	var row *batchRow
@@ -122,6 +128,11 @@ func (l *loop) checked(e *entry, r Reply) Reply {
 		}
 	}
 	return r
+}
+
+// pruned says that there was an answer, and no more.
+func pruned(r Reply) bool {
+	return r.Err == nil && len(r.Outcomes) > 0 && r.Outcomes[0].Reason == fault.Pruned
 }
 
 // missing looks twice at an answer that a ref is not known yet. If the ref is the
