@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"modernc.org/sqlite"
@@ -44,8 +45,10 @@ type sqliteDB struct {
 
 	pool   *sql.DB // for everything but writing
 	single *sql.DB
+
+	mu     sync.Mutex // guards what follows, for as long as a transaction or a look takes
 	writer *sql.Conn
-	stmts  map[string]*sql.Stmt // of writer; used by one goroutine at a time
+	stmts  map[string]*sql.Stmt // of writer
 }
 
 func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err error) {
@@ -137,6 +140,8 @@ func (d *sqliteDB) begin(ctx context.Context, q querier) error {
 }
 
 func (d *sqliteDB) write(ctx context.Context, f func(querier) error) (ambiguous bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	q := &sqliteTx{ctx: ctx, prepare: d.prepared}
 	if err := d.begin(ctx, q); err != nil {
 		return false, err
@@ -186,7 +191,9 @@ func (d *sqliteDB) alone(int64) (release func(), held, known bool)     { return 
 
 // watch asks SQLite whether the file has changed, which costs next to nothing.
 // It asks on the writer's connection: there, what this Box has committed itself
-// is no change.
+// is no change. While it does nothing may be written there: a transaction that
+// begins beside an open statement sees what that sees, and is refused at once
+// (SQLITE_BUSY_SNAPSHOT) if another process has committed meanwhile.
 func (d *sqliteDB) watch(ctx context.Context, _ string, changed func(), _ func(int64)) {
 	tick := time.NewTicker(d.poll)
 	defer tick.Stop()
@@ -199,7 +206,9 @@ func (d *sqliteDB) watch(ctx context.Context, _ string, changed func(), _ func(i
 		case <-tick.C:
 		}
 		version := last + 1 // if in doubt, look
+		d.mu.Lock()
 		_ = d.writer.QueryRowContext(steady, "PRAGMA data_version").Scan(&version)
+		d.mu.Unlock()
 		if version != last {
 			last = version
 			changed()

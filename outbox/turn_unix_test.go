@@ -7,6 +7,7 @@ package outbox
 import (
 	"context"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 )
@@ -87,4 +88,30 @@ func TestTurnOfAStoppedProcess(t *testing.T) {
 	}
 	defer leave()
 	commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+}
+
+// TestLookingWhileOthersCommit has a process look for what others have committed
+// all the time: what it looks with must not be in the way of its own commits.
+func TestLookingWhileOthersCommit(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "sqlite")
+	cfg := quick()
+	cfg.Poll = 10 * time.Microsecond
+	looking, other := p.open(t, cfg), p.open(t, quick())
+	session := withSession(t, looking)
+	ctx, stop := context.WithCancel(limited(t))
+	defer stop()
+	go looking.db.watch(ctx, "", func() {}, func(int64) {})
+	var wg sync.WaitGroup
+	for _, b := range []*Box{looking, other} {
+		wg.Go(func() {
+			for range 300 {
+				if _, err := b.Commit(ctx, Batch{Session: session, Ops: []Op{put("1")}}); err != nil {
+					t.Errorf("commit: %v", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
