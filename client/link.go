@@ -230,7 +230,6 @@ func (s *stream) flush() {
 
 // handOut gives the answers that are there in the order of the calls.
 func (s *stream) handOut() {
-	defer fatal.OnPanic()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.handing {
@@ -241,16 +240,22 @@ func (s *stream) handOut() {
 		next := s.unanswered[0]
 		s.unanswered = s.unanswered[1:]
 		s.mu.Unlock()
-		next.done(s.reply(next))
-		if next.answer != nil {
-			next.answer.Release()
-		}
+		s.hand(next)
 		s.mu.Lock()
 	}
 	s.handing = false
 	if s.ended && len(s.unanswered) == 0 && !s.over {
 		s.over = true
 		close(s.done)
+	}
+}
+
+// hand gives one answer.
+func (s *stream) hand(a sent) {
+	defer fatal.OnPanic()
+	a.done(s.reply(a))
+	if a.answer != nil {
+		a.answer.Release()
 	}
 }
 

@@ -414,8 +414,8 @@ func (b *Box) sequenced(r *batchRow, bd *body, first, hold uint64, to route) {
 			e.hold, e.route = hold, to
 			l.m.sequenced(e, now)
 		})
-		if mine {
-			b.w.then(func() { l.take(1) })
+		if mine && !b.w.then(func() { l.take(1) }) {
+			l.more <- struct{}{}
 		}
 	})
 }

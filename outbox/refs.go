@@ -19,8 +19,9 @@ import (
 
 // refCache is what this process has read of the refs.
 type refCache struct {
-	mu    sync.Mutex
-	known bool
+	mu      sync.Mutex
+	known   bool
+	changes uint64 // counts what may have made a reading under way old
 	// by has the refs an id, a session, a space or an external id stands for,
 	// oldest first; "" has those of spaces.
 	by map[string][]SavedRef
@@ -110,6 +111,7 @@ func (b *Box) shelfOfCaller(q querier) shelf { return shelf{b, &b.callerRefs, q}
 
 // read lists the stored refs, and keeps them in mind.
 func (s shelf) read(ctx context.Context) (refs []SavedRef, err error) {
+	before := s.known.now()
 	read := func(ctx context.Context, q querier) (err error) {
 		refs, err = s.box.t.refs(ctx, q)
 		return err
@@ -120,7 +122,7 @@ func (s shelf) read(ctx context.Context) (refs []SavedRef, err error) {
 		err = s.box.read(ctx, "read refs", read)
 	}
 	if err == nil {
-		s.known.set(refs)
+		s.known.set(refs, before)
 	}
 	return refs, err
 }
@@ -199,7 +201,7 @@ func (s shelf) pick(ctx context.Context, key string, pick func([]SavedRef) (Save
 		return SavedRef{}, err
 	}
 	var read refCache // what is known may be forgotten again meanwhile
-	read.set(refs)
+	read.set(refs, 0)
 	return pick(read.get(key))
 }
 
@@ -210,10 +212,21 @@ func (c *refCache) get(key string) []SavedRef {
 	return c.by[key]
 }
 
-// set takes all refs there are.
-func (c *refCache) set(all []SavedRef) {
+// now is told to set about what is read from now on.
+func (c *refCache) now() (changes uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.changes
+}
+
+// set takes all refs there were when now gave changes, unless there may have
+// been others since.
+func (c *refCache) set(all []SavedRef, changes uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changes != changes {
+		return
+	}
 	c.by, c.known = make(map[string][]SavedRef), true
 	for _, r := range all {
 		c.add(r)
@@ -224,6 +237,7 @@ func (c *refCache) set(all []SavedRef) {
 func (c *refCache) put(r SavedRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.changes++
 	if !c.known {
 		return
 	}
@@ -250,6 +264,7 @@ func (c *refCache) add(r SavedRef) {
 func (c *refCache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.changes++
 	c.by, c.known = nil, false
 }
 

@@ -459,11 +459,13 @@ func (l *loop) one(a action, now time.Time) {
 		b.load(a.session, 0, lookBytes, func(ld loaded, err error) { l.loaded(a.session, ld, err) })
 	case actLoad:
 		b.load(a.session, a.batches, a.bytes, func(ld loaded, err error) { l.loaded(a.session, ld, err) })
-	case actFind:
-		for _, e := range a.entries {
-			l.find(e)
-		}
-		l.m.routed(a.session, now)
+	case actFind: // an event of its own, since it may read the database, which not every turn may
+		l.hand(func(now time.Time) {
+			for _, e := range a.entries {
+				l.find(e)
+			}
+			l.m.routed(a.session, now)
+		})
 	case actOpen:
 		l.open(a)
 	case actClose:
@@ -516,7 +518,7 @@ func (l *loop) one(a action, now time.Time) {
 		}})
 		if a.err != nil { // a better ref may be there already
 			b.refs.forget()
-			l.reconsider(a.session, now)
+			l.hand(func(now time.Time) { l.reconsider(a.session, now) })
 		}
 	case actRaise:
 		l.raise()

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // heard is a log handler that calls f with every message.
@@ -94,5 +96,61 @@ func TestCommitDoesNotWaitForReads(t *testing.T) {
 		db.slow.Store(true)
 		defer db.slow.Store(false)
 		commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
+	})
+}
+
+// watched tells when the sender has taken an answer, and calls first before it
+// gets the first one.
+type watched struct {
+	Link
+	first func()
+	taken chan struct{}
+}
+
+type watchedStream struct {
+	Stream
+	link *watched
+}
+
+func (w *watched) OpenStream(ctx context.Context, req StreamRequest) (Stream, error) {
+	s, err := w.Link.OpenStream(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &watchedStream{s, w}, nil
+}
+
+func (s *watchedStream) Apply(b *ledger.Batch, done func(Reply)) {
+	s.Stream.Apply(b, func(r Reply) {
+		s.link.first()
+		done(r)
+		s.link.taken <- struct{}{}
+	})
+}
+
+// TestAnswersAreNotHeldUp gives an answer after which the stream comes to stand
+// still, so that refs are looked for, while the database does not read: whoever
+// brings the answer, which is a connection's one goroutine, goes on.
+func TestAnswersAreNotHeldUp(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		db := &slowReads{database: b.db, box: b}
+		b.db = db
+		session := withSession(t, b)
+		other := testRef(t, b, session, RefMeta{})
+		commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		commit(t, b, Batch{Session: session, Via: other.ID, Ops: []Op{put("2")}})
+		if err := b.DropRef(limited(t), other.ID); err != nil {
+			t.Fatal(err)
+		}
+		link := &watched{Link: newFakeServer(), first: func() { db.slow.Store(true) }, taken: make(chan struct{}, 10)}
+		stop := run(t, b, link)
+		defer stop()
+		defer db.slow.Store(false)
+		select {
+		case <-link.taken:
+		case <-limited(t).Done():
+			t.Fatal("the answer is not taken")
+		}
 	})
 }

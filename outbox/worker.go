@@ -64,6 +64,7 @@ type worker struct {
 	oldest  time.Time // when the first lazy job came
 	writing bool      // somebody runs a transaction
 	after   []func()  // what its jobs have left for when it is over
+	singly  bool      // it failed, and its jobs are tried one by one
 	closing bool
 	closeBy time.Time // then lazy jobs that fail are given up
 
@@ -211,7 +212,7 @@ func (w *worker) transaction(group []*job) {
 	w.mu.Unlock()
 	w.process(group, last)
 	w.mu.Lock()
-	w.writing = false
+	w.writing, w.singly = false, false
 	after := w.after
 	if w.after = nil; len(after) == 0 {
 		return
@@ -227,11 +228,16 @@ func (w *worker) transaction(group []*job) {
 }
 
 // then has f called once the running transaction is over and others may write,
-// by whoever ran it. A job's done calls it.
-func (w *worker) then(f func()) {
+// by whoever ran it. A job's done calls it. It reports false where that could be
+// long: f is not called.
+func (w *worker) then(f func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.singly {
+		return false
+	}
 	w.after = append(w.after, f)
+	return true
 }
 
 // take gives the next transaction's jobs, or how long to wait for them. mu is held.
@@ -288,12 +294,15 @@ func (w *worker) process(group []*job, last bool) {
 		}
 		return
 	}
+	w.mu.Lock()
+	w.singly = true
+	w.mu.Unlock()
 	// What may have been committed must not be done twice: lazy jobs can be
 	// repeated, the others fail.
 	var again []*job
 	for _, j := range group {
 		one, maybe := err, ambiguous
-		if !ambiguous && !away(err) && len(group) > 1 && (!j.lazy || len(again) == 0) {
+		if !ambiguous && fault.CodeOf(err) != fault.Unavailable && len(group) > 1 && (!j.lazy || len(again) == 0) {
 			one, maybe = w.transact([]*job{j})
 		}
 		switch {
@@ -307,12 +316,6 @@ func (w *worker) process(group []*job, last bool) {
 		w.box.cfg.Logger.Warn("outcomes cannot be stored yet", "outbox", w.box.id, "error", err)
 		w.giveBack(again)
 	}
-}
-
-// away says that trying again one by one would meet the same.
-func away(err error) bool {
-	code := fault.CodeOf(err)
-	return code == fault.Unavailable || code == fault.DiskFull
 }
 
 // transact runs jobs in one transaction.

@@ -88,7 +88,9 @@ func (b *backend) announce() {
 			b.Announce(cursors)
 			pause = listenRetryMin
 		}
-		time.Sleep(pause)
+		if open {
+			time.Sleep(pause)
+		}
 	}
 }
 
