@@ -130,12 +130,7 @@ func (s *stream) submit(w work) {
 		s.unanswered = append(s.unanswered, sent{done: w.done})
 		s.mu.Unlock()
 		s.handOut()
-	case s.ending || s.sending || len(s.queue) > 0 || !s.peer.sending.TryLock():
-		s.queue = append(s.queue, w)
-		s.mu.Unlock()
-		s.wakeUp()
-	case !s.peer.conn.Roomy():
-		s.peer.sending.Unlock()
+	case s.ending || s.sending || len(s.queue) > 0 || !s.peer.room():
 		s.queue = append(s.queue, w)
 		s.mu.Unlock()
 		s.wakeUp()

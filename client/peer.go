@@ -71,6 +71,18 @@ func (p *peer) fail(err error) error {
 	return faultOf(err)
 }
 
+// room takes sending if that is free and a call would leave at once.
+func (p *peer) room() bool {
+	if !p.sending.TryLock() {
+		return false
+	}
+	if p.conn.Roomy() {
+		return true
+	}
+	p.sending.Unlock()
+	return false
+}
+
 // over says whether the connection has ended.
 func (p *peer) over() bool {
 	select {

@@ -276,7 +276,7 @@ func TestReplaysAreHarmless(t *testing.T) {
 			"commit": func(t *rapid.T) { out.commit(t) },
 			"send any": func(t *rapid.T) {
 				if len(out.batches) == 0 || stopped && !behind {
-					t.Skip("nothing to send")
+					return
 				}
 				b := rapid.SampledFrom(out.batches).Draw(t, "batch")
 				ack, code := w.deliver(t, b, out.acked)
@@ -290,7 +290,6 @@ func TestReplaysAreHarmless(t *testing.T) {
 						return
 					}
 				}
-				t.Skip("all sent")
 			},
 			"acknowledge": func(t *rapid.T) {
 				if may := out.mayAck(); may > out.acked && !stopped {

@@ -16,10 +16,10 @@ import (
 
 // Commit makes a batch durable and returns; it needs no server, but may send to
 // one and write for others on its way: Config's Logger and the Link are called
-// on this goroutine, too. What can never
-// be sent is refused, with nothing kept: Malformed, TooLarge, BadReference,
-// NotFound (no ref to send through), OutboxFull, DiskFull. An op that refers to
-// one which is known not to have applied is accepted and skipped at once.
+// on this goroutine, too. What can never be sent is refused, with nothing kept:
+// Malformed, TooLarge, BadReference, NotFound (no ref to send through),
+// OutboxFull, DiskFull. An op that refers to one which is known not to have
+// applied is accepted and skipped at once.
 // References to results that are known become values here.
 //
 // If ctx ends first the error is Canceled and nothing is committed. Committing a

@@ -34,6 +34,7 @@
 //
 // machine.go is the logic of queues and streams, without database, clock or
 // socket; run.go is the loop around it. worker.go has one transaction at a time
-// written: what Commits, outcomes and seqs have gathered goes into one. tables.go holds the SQL that both databases share, sqlite.go and
-// postgres.go what differs.
+// written: what Commits, outcomes and seqs have gathered goes into one.
+// tables.go holds the SQL that both databases share, sqlite.go and postgres.go
+// what differs.
 package outbox

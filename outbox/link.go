@@ -44,8 +44,8 @@ type StreamRequest struct {
 type Stream interface {
 	// Apply sends a batch and never blocks. done is called exactly once, in the
 	// order of the Apply calls, from any goroutine, perhaps before Apply
-	// returns, also when the link breaks or Close is called; it does not block. The batch is not changed by either
-	// side afterwards.
+	// returns, also when the link breaks or Close is called; it does not block.
+	// The batch is not changed by either side afterwards.
 	Apply(b *ledger.Batch, done func(Reply))
 	// Acknowledge tells acked_through without a batch. It never blocks and
 	// nobody waits for it.

@@ -11,6 +11,19 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
 
+// told is a log handler that tells of every line.
+type told struct {
+	slog.Handler
+	lines chan<- struct{}
+}
+
+func (h told) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h told) Handle(context.Context, slog.Record) error {
+	h.lines <- struct{}{}
+	return nil
+}
+
 // TestAnnounceAgain: what cannot be announced, since the database or its
 // connections are busy, is announced when it can.
 func TestAnnounceAgain(t *testing.T) {
@@ -25,7 +38,8 @@ func TestAnnounceAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &backend{pool: pool, log: slog.New(slog.DiscardHandler), announcer: newAnnouncer()}
+	failed := make(chan struct{}, 100)
+	b := &backend{pool: pool, log: slog.New(told{slog.DiscardHandler, failed}), announcer: newAnnouncer()}
 	type word struct {
 		session string
 		cursor  uint64
@@ -53,9 +67,12 @@ func TestAnnounceAgain(t *testing.T) {
 	}
 	b.Announce(map[string]uint64{"ses_1": 5})
 	go b.announce()
-	time.Sleep(2 * announceTimeout / 3)
 	b.Announce(map[string]uint64{"ses_1": 6})
-	time.Sleep(2 * announceTimeout / 3) // it has failed once
+	select {
+	case <-failed:
+	case <-time.After(testTimeout):
+		t.Fatal("announced without a connection")
+	}
 	only.Release()
 	select {
 	case got := <-heard:
