@@ -76,7 +76,7 @@ func (co *core) newAnswer(id uint32) (*answer, error) {
 		return nil, violation("question %d is asked while it is not finished", id)
 	}
 	if len(co.answers) >= 2*co.lim.Answers {
-		return nil, violation("%d questions are not finished", len(co.answers))
+		return nil, overLimit{LimitAnswers, violation("%d questions are not finished", len(co.answers))}
 	}
 	ans := &answer{id: id}
 	ans.call.conn, ans.call.via, ans.call.ans = co.conn, co.conn, ans
@@ -126,6 +126,7 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	call.caps = caps
 	var refuse *Exception
 	if call.content, err = params.Content(); err != nil {
+		co.hitBy(err)
 		refuse = Failedf("the parameters cannot be read: %v", err)
 	}
 	switch {
@@ -133,12 +134,16 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	case co.draining:
 		refuse = errDraining
 	case co.unanswered > co.lim.Answers:
+		co.hit(LimitAnswers)
 		refuse = Overloadedf("%d calls are unanswered", co.unanswered-1)
 	case co.answerBytes > co.lim.AnswerBytes:
+		co.hit(LimitAnswerBytes)
 		refuse = Overloadedf("calls and results of this connection hold %d bytes", co.answerBytes)
 	case co.queuedBytes() > co.lim.QueuedBytes:
+		co.hit(LimitQueuedBytes)
 		refuse = Overloadedf("%d bytes wait for this peer to read them", co.queuedBytes())
 	case dst.wait != nil && (len(dst.wait.queue) >= co.lim.QueuedCalls || co.queuedCalls >= co.lim.Answers):
+		co.hit(LimitQueuedCalls)
 		refuse = Overloadedf("%d calls wait for question %d", len(dst.wait.queue), dst.wait.id)
 	}
 	switch {
@@ -216,7 +221,7 @@ func (co *core) promisedAnswer(pa rpccp.PromisedAnswer, what string) (destinatio
 	if ans == nil || ans.finished { // a question's own number is not in the table yet when it is targeted at itself
 		return destination{}, violation("%s names question %d, which is not open", what, pa.QuestionId())
 	}
-	path, bad, err := readTransform(pa, co.lim.Nesting)
+	path, bad, err := co.readTransform(pa)
 	switch {
 	case err != nil:
 		return destination{}, err
@@ -239,13 +244,14 @@ func (co *core) resultOf(ans *answer, path []uint16) *Ref {
 }
 
 // readTransform reads a pipeline's path. bad says that it cannot be followed, which is for the one call to fail with.
-func readTransform(pa rpccp.PromisedAnswer, limit int) (path []uint16, bad *Exception, err error) {
+func (co *core) readTransform(pa rpccp.PromisedAnswer) (path []uint16, bad *Exception, err error) {
 	ops, err := pa.Transform()
 	if err != nil {
 		return nil, nil, frameError(err.Error())
 	}
-	if ops.Len() > limit {
-		return nil, Failedf("a pipelined path of %d steps, the limit is %d", ops.Len(), limit), nil
+	if ops.Len() > co.lim.Nesting {
+		co.hit(LimitNesting)
+		return nil, Failedf("a pipelined path of %d steps, the limit is %d", ops.Len(), co.lim.Nesting), nil
 	}
 	if ops.Len() == 0 {
 		return nil, nil, nil

@@ -167,6 +167,9 @@ func (c *Call) Fail(err error) {
 }
 
 func (c *Call) fail(err error) {
+	if c.conn != nil {
+		c.conn.hitBy(err)
+	}
 	ex, hidden := exceptionFor(err)
 	if hidden && c.conn != nil {
 		c.conn.log.Error("call failed", "peer", c.conn.RemoteAddr(), "interface", c.method.Interface,

@@ -21,6 +21,8 @@ type Config struct {
 	Limits Limits
 	// Logger gets one line for what a peer or a handler does wrong; nil discards.
 	Logger *slog.Logger
+	// Hits counts the limits that the connection meets; nil if nobody wants to know.
+	Hits *Hits
 	// Trace, for tests, sees every message before it is handled ("in") or when it is queued for sending ("out"), in
 	// order. It runs with the connection locked: it must not call into this package or keep the message.
 	Trace func(dir string, msg rpccp.Message)
@@ -33,7 +35,8 @@ type Conn struct {
 	done      chan struct{} // closed when ended is set
 	wake      chan struct{} // tells the writer that there is something for it
 	written   chan struct{} // closed when the writer has gone
-	lastRead  atomic.Int64  // when the peer was last heard, nanoseconds of the process's clock
+	lastHeard atomic.Int64  // when the peer last gave a sign of life, nanoseconds since start
+	lastRead  atomic.Int64  // when its last message came
 	start     time.Time
 
 	mu sync.Mutex // guards all below; never held while anything outside of this package runs, but for Trace
@@ -79,6 +82,7 @@ func (c *Conn) Bootstrap(ctx context.Context) *Ref {
 	c.mu.Lock()
 	defer c.unlock()
 	for c.ended == nil && (c.questions.n >= c.lim.Questions || c.queuedBytes() >= c.lim.QueuedBytes) {
+		c.hitOwn()
 		if err := c.waitForRoom(ctx); err != nil {
 			return NewBroken(Overloadedf("too many calls wait for the peer: %v", err))
 		}
@@ -131,6 +135,15 @@ func (c *Conn) Drain(ctx context.Context, reason string) error {
 	c.endLocked(ending{code: closeAway, reason: reason, flush: true})
 	c.unlock()
 	return err
+}
+
+// hitOwn counts what a call of ours has to wait for.
+func (c *Conn) hitOwn() {
+	if c.questions.n >= c.lim.Questions {
+		c.hit(LimitQuestions)
+	} else {
+		c.hit(LimitQueuedBytes)
+	}
 }
 
 // waitForRoom gives the lock up until there may be room at a limit. If the reader is busy delivering, another takes

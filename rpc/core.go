@@ -39,6 +39,7 @@ type core struct {
 	after   []func() // to run when the lock is free: steps that need other locks
 	brokens []broken // exports to resolve to errors right after the present message
 	parts   Stats    // counters
+	hits    *Hits
 
 	ended   *Exception    // set when nothing goes in or out any more: what promises break with
 	orphans []*answer     // answers that were open then
@@ -75,6 +76,9 @@ func (co *core) init(conn *Conn, cfg *Config, lim Limits) {
 	co.exported = make(map[node]uint32)
 	co.imports = make(map[uint32]*remoteCap)
 	co.trace = cfg.Trace
+	if co.hits = cfg.Hits; co.hits == nil {
+		co.hits = new(Hits)
+	}
 	if cfg.Bootstrap != nil {
 		co.boot = newLocalCap(cfg.Bootstrap)
 	}
@@ -107,6 +111,7 @@ func (co *core) emitKept(m *outMsg) bool {
 	co.parts.BytesOut += uint64(size)
 	if n := co.queuedBytes(); n > 4*co.lim.QueuedBytes && !co.flooded {
 		co.flooded = true
+		co.hit(LimitQueuedBytes)
 		co.endAfter(ending{err: Disconnectedf("the peer does not read: %d bytes wait to be sent", n), code: closePolicy})
 	}
 	return true

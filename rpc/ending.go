@@ -3,6 +3,7 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"io"
 	"slices"
@@ -18,6 +19,7 @@ const (
 	closeProtocol = 1002
 	closeType     = 1003
 	closePolicy   = 1008
+	closeLater    = 1013
 )
 
 // ending says why a connection ends, and how.
@@ -89,6 +91,21 @@ func (c *Conn) endLocked(e ending) {
 	}
 	running := c.running
 	c.after = append(c.after, func() { c.closeTransport(e, running) })
+}
+
+// Refuse tells the peer of a transport that there will be no connection, and why, and closes the transport. It returns
+// what writing met; a peer that does not read can hold it up for as long as the transport lets it.
+func Refuse(t Transport, why error) error {
+	ex, _ := exceptionFor(why)
+	out, err := newAbort(ex)
+	if err == nil {
+		var b []byte
+		if b, err = appendFrame(nil, &out.msg); err == nil {
+			err = t.WriteBatch(context.Background(), b)
+		}
+		out.free()
+	}
+	return errors.Join(err, t.Close(closeLater, ex.Reason))
 }
 
 // reasonOf is an error's text without what says only that it is ours.
@@ -170,7 +187,9 @@ func (c *Conn) closeTransport(e ending, running bool) {
 	switch {
 	case e.abort != nil:
 		c.log.Warn("connection aborted", "peer", c.RemoteAddr(), "reason", e.abort.Reason)
-	case e.err != nil && !e.quiet:
+	case e.err != nil && e.quiet:
+		c.log.Debug("connection ended", "peer", c.RemoteAddr(), "reason", reasonOf(e.err))
+	case e.err != nil:
 		c.log.Info("connection ended", "peer", c.RemoteAddr(), "reason", reasonOf(e.err))
 	}
 	if !running {

@@ -102,6 +102,7 @@ func (co *core) follow(n node) node {
 // roomForExports says whether the capabilities of a message may be handed out.
 func (co *core) roomForExports(caps *CapTable) *Exception {
 	if n := caps.Len(); n > 0 && co.exports.n+n > co.lim.Exports {
+		co.hit(LimitExports)
 		return Overloadedf("the peer holds %d capabilities, the limit is %d", co.exports.n, co.lim.Exports)
 	}
 	return nil
@@ -174,6 +175,7 @@ func (c *Conn) resolveExport(exp *export, p *promiseCap) {
 		return
 	}
 	if c.exports.n >= c.lim.Exports {
+		c.hit(LimitExports)
 		c.sendResolveException(exp.id, Overloadedf("the peer holds %d capabilities", c.exports.n))
 		return
 	}

@@ -25,7 +25,8 @@ func frameSize(b []byte, lim *Limits) (size, need int, err error) {
 	}
 	last := binary.LittleEndian.Uint32(b)
 	if uint64(last)+1 > uint64(lim.Segments) {
-		return 0, 0, frameError(fmt.Sprintf("%d segments, the limit is %d", uint64(last)+1, lim.Segments))
+		err := frameError(fmt.Sprintf("%d segments, the limit is %d", uint64(last)+1, lim.Segments))
+		return 0, 0, overLimit{LimitSegments, err}
 	}
 	header := headerSize(int(last) + 1)
 	if len(b) < header {
@@ -36,7 +37,7 @@ func frameSize(b []byte, lim *Limits) (size, need int, err error) {
 		total += uint64(binary.LittleEndian.Uint32(b[4+4*i:])) * wordBytes
 	}
 	if total > uint64(lim.MessageBytes) {
-		return 0, 0, frameError(fmt.Sprintf("%d bytes, the limit is %d", total, lim.MessageBytes))
+		return 0, 0, overLimit{LimitMessageBytes, frameError(fmt.Sprintf("%d bytes, the limit is %d", total, lim.MessageBytes))}
 	}
 	return int(total), int(total), nil
 }

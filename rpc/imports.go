@@ -19,7 +19,7 @@ func (co *core) receiveCaps(payload rpccp.Payload) (CapTable, error) {
 		return t, frameError(err.Error())
 	}
 	if list.Len() > co.lim.Imports {
-		return t, violation("%d capabilities in one message, the limit is %d", list.Len(), co.lim.Imports)
+		return t, overLimit{LimitImports, violation("%d capabilities in one message, the limit is %d", list.Len(), co.lim.Imports)}
 	}
 	if list.Len() == 0 {
 		return t, nil
@@ -81,7 +81,7 @@ func (co *core) importCap(id uint32, promise bool) (*Ref, error) {
 	r := co.imports[id]
 	if r == nil {
 		if len(co.imports) >= co.lim.Imports {
-			return nil, violation("%d capabilities are held, the limit is %d", len(co.imports), co.lim.Imports)
+			return nil, overLimit{LimitImports, violation("%d capabilities are held, the limit is %d", len(co.imports), co.lim.Imports)}
 		}
 		r = &remoteCap{conn: co.conn, id: id, promise: promise}
 		co.imports[id] = r
@@ -105,6 +105,7 @@ func (co *core) promiseOf(ans *answer, path []uint16) (*Ref, error) {
 		}
 	}
 	if len(ans.pipes) >= co.lim.QueuedCalls {
+		co.hit(LimitQueuedCalls)
 		return brokenRef(Overloadedf("%d promises wait for question %d", len(ans.pipes), ans.id)), nil
 	}
 	p := newPromiseCap()

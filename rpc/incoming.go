@@ -155,15 +155,19 @@ func (co *core) handleAbort(m rpccp.Message) error {
 
 // sendAbort tells the peer why the connection ends.
 func (co *core) sendAbort(ex *Exception) {
-	out, err := newOutMsg()
-	if err != nil {
-		return
-	}
-	e, err := out.root.NewAbort()
-	if err == nil {
-		err = writeException(e, ex)
-	}
-	if err == nil {
+	if out, err := newAbort(ex); err == nil {
 		co.emit(out)
 	}
+}
+
+func newAbort(ex *Exception) (*outMsg, error) {
+	out, err := newOutMsg()
+	if err != nil {
+		return nil, err
+	}
+	e, err := out.root.NewAbort()
+	if err != nil {
+		return nil, err
+	}
+	return out, writeException(e, ex)
 }

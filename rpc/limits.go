@@ -1,8 +1,14 @@
-// Every bound of a connection, with what happens at it. There is no way to switch one off.
+// Every bound of a connection, with what happens at it. There is no way to switch one off, but for the two times that
+// only a server sets.
 
 package rpc
 
-import "time"
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+)
 
 // Limits bounds what one connection may cost. A zero field takes the value of DefaultLimits.
 type Limits struct {
@@ -45,6 +51,11 @@ type Limits struct {
 	PingTimeout time.Duration
 	// CloseTimeout is how long Close, abort and the end of Run may spend on sending what waits.
 	CloseTimeout time.Duration
+	// HandshakeTimeout closes a connection on which the peer has sent no message for so long after Run began; 0 never.
+	HandshakeTimeout time.Duration
+	// IdleTimeout closes a connection on which the peer has sent no message for so long, while neither side has a call
+	// unanswered or holds anything of the other but the bootstrap interface; 0 never.
+	IdleTimeout time.Duration
 }
 
 // DefaultLimits are those a server gives to strangers. A dead peer is found within 9 seconds.
@@ -93,4 +104,78 @@ func (l Limits) withDefaults() Limits {
 		}
 	}
 	return l
+}
+
+// Limit names one of Limits, for counting.
+type Limit int
+
+// The limits a connection counts when they are met. SendBytes is not among them: it bounds what this side does.
+const (
+	LimitMessageBytes Limit = iota
+	LimitSegments
+	LimitNesting
+	LimitTraversal
+	LimitQuestions
+	LimitAnswers
+	LimitAnswerBytes
+	LimitExports
+	LimitImports
+	LimitQueuedCalls
+	LimitQueuedBytes
+	LimitWriteTimeout
+	LimitPingTimeout
+	LimitHandshakeTimeout
+	LimitIdleTimeout
+	limitCount
+)
+
+var limitNames = [limitCount]string{
+	"message_bytes", "segments", "nesting", "traversal", "questions", "answers", "answer_bytes", "exports", "imports",
+	"queued_calls", "queued_bytes", "write_timeout", "ping_timeout", "handshake_timeout", "idle_timeout",
+}
+
+// String gives a limit's name as it stands in metrics.
+func (l Limit) String() string { return limitNames[l] }
+
+// AllLimits lists the limits that are counted.
+func AllLimits() []Limit {
+	all := make([]Limit, limitCount)
+	for i := range all {
+		all[i] = Limit(i)
+	}
+	return all
+}
+
+// Hits counts how often each limit was met. Any number of connections may share one.
+type Hits struct{ n [limitCount]atomic.Uint64 }
+
+// Of is how often l was met.
+func (h *Hits) Of(l Limit) uint64 { return h.n[l].Load() }
+
+func (co *core) hit(l Limit) { co.hits.n[l].Add(1) }
+
+// overLimit is an error that a limit has caused.
+type overLimit struct {
+	limit Limit
+	error
+}
+
+func (e overLimit) Unwrap() error { return e.error }
+
+// hitBy counts the limit that has caused err, if one has. The serialization library names its own in words only.
+func (co *core) hitBy(err error) {
+	if over, ok := errors.AsType[overLimit](err); ok {
+		co.hit(over.limit)
+		return
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch text := err.Error(); {
+		case strings.Contains(text, "depth limit reached"):
+			co.hit(LimitNesting)
+			return
+		case strings.Contains(text, "traversal limit reached"):
+			co.hit(LimitTraversal)
+			return
+		}
+	}
 }

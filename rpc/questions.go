@@ -36,6 +36,7 @@ func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref
 			return r.target
 		case capEmbargoed:
 			if len(r.queue) >= c.lim.QueuedCalls {
+				c.hit(LimitQueuedCalls)
 				return brokenRef(Overloadedf("%d calls wait for the promise to resolve", len(r.queue)))
 			}
 			r.queue = append(r.queue, task{call: call})
@@ -45,6 +46,7 @@ func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref
 		if c.questions.n < c.lim.Questions && c.queuedBytes() < c.lim.QueuedBytes {
 			break
 		}
+		c.hitOwn()
 		if ctx == noWait {
 			return brokenRef(Overloadedf("too many calls wait for the peer"))
 		}

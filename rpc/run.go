@@ -28,8 +28,8 @@ func (c *Conn) Run(ctx context.Context) error {
 			c.end(ending{err: ctx.Err(), code: closeAway, reason: "going away", flush: true})
 		})
 		defer stop()
-		ping := c.startPings()
-		defer ping.Stop()
+		watch := c.startWatch()
+		defer watch.Stop()
 		go c.write()
 		c.read()
 		c.mu.Lock()
@@ -92,15 +92,19 @@ func (c *Conn) read() {
 		batch, err := c.transport.ReadBatch(context.Background())
 		c.mu.Lock()
 		if err != nil {
+			c.hitBy(err)
 			c.endLocked(lostEnding(err))
+		} else {
+			c.heard()
+			c.lastRead.Store(c.lastHeard.Load())
 		}
-		c.heard()
 		for len(batch) > 0 && c.ended == nil {
 			var frame []byte
 			if frame, batch, err = cutFrame(batch, &c.lim); err == nil {
 				err = c.handle(frame)
 			}
 			if err != nil {
+				c.hitBy(err)
 				c.endLocked(abortEnding(err))
 			}
 		}
@@ -187,6 +191,7 @@ func (c *Conn) write() {
 	defer c.leave()
 	defer close(c.written)
 	stalled := time.AfterFunc(time.Hour, func() {
+		c.hit(LimitWriteTimeout)
 		c.end(ending{err: Disconnectedf("the peer does not read: a write made no progress"), code: closePolicy})
 	})
 	stalled.Stop()
@@ -256,37 +261,83 @@ func cutChunk(b []byte) (chunk, rest []byte) {
 }
 
 // heard notes that the peer lives.
-func (c *Conn) heard() { c.lastRead.Store(int64(time.Since(c.start))) }
+func (c *Conn) heard() { c.lastHeard.Store(int64(time.Since(c.start))) }
 
-// startPings pings whenever nothing was heard for Limits.PingInterval.
-func (c *Conn) startPings() *time.Timer {
+// startWatch pings whenever nothing was heard for Limits.PingInterval, and ends connections that are good for nothing.
+func (c *Conn) startWatch() *time.Timer {
 	var timer *time.Timer
 	ready := make(chan struct{})
-	timer = time.AfterFunc(c.lim.PingInterval, func() {
+	began := time.Since(c.start)
+	timer = time.AfterFunc(c.nextLook(began, began), func() {
 		<-ready
 		c.mu.Lock()
 		if c.ended != nil {
 			c.mu.Unlock()
 			return
 		}
+		if c.endUseless(began) {
+			c.unlock()
+			return
+		}
 		c.workers++
 		c.relieveReader() // a handler that takes long is not the peer's fault
 		c.mu.Unlock()
 		defer c.leave()
-		if silent := time.Since(c.start) - time.Duration(c.lastRead.Load()); silent < c.lim.PingInterval {
-			timer.Reset(c.lim.PingInterval - silent)
-			return
+		if time.Since(c.start)-time.Duration(c.lastHeard.Load()) >= c.lim.PingInterval {
+			ctx, cancel := context.WithTimeout(context.Background(), c.lim.PingTimeout)
+			err := c.transport.Ping(ctx)
+			cancel()
+			if err != nil {
+				c.hit(LimitPingTimeout)
+				c.end(ending{err: Disconnectedf("the peer is silent: %v", err), code: closePolicy, reason: "no answer to a ping"})
+				return
+			}
+			c.heard()
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), c.lim.PingTimeout)
-		err := c.transport.Ping(ctx)
-		cancel()
-		if err != nil {
-			c.end(ending{err: Disconnectedf("the peer is silent: %v", err), code: closePolicy, reason: "no answer to a ping"})
-			return
-		}
-		c.heard()
-		timer.Reset(c.lim.PingInterval)
+		timer.Reset(c.nextLook(began, time.Since(c.start)))
 	})
 	close(ready)
 	return timer
+}
+
+// nextLook is how long the watch may sleep from now on.
+func (c *Conn) nextLook(began, now time.Duration) time.Duration {
+	next := time.Duration(c.lastHeard.Load()) + c.lim.PingInterval
+	if c.lastRead.Load() == 0 && c.lim.HandshakeTimeout > 0 {
+		next = min(next, began+c.lim.HandshakeTimeout)
+	}
+	if idle := max(time.Duration(c.lastRead.Load()), began) + c.lim.IdleTimeout; idle > now {
+		next = min(next, idle)
+	}
+	return max(next-now, time.Millisecond)
+}
+
+// endUseless ends a connection whose peer has said nothing since it began, or nothing for long while there is nothing
+// that it could be waiting for; false if it is not one of those. The lock is held.
+func (c *Conn) endUseless(began time.Duration) bool {
+	now, read := time.Since(c.start), time.Duration(c.lastRead.Load())
+	switch {
+	case read == 0 && c.lim.HandshakeTimeout > 0 && now-began >= c.lim.HandshakeTimeout:
+		c.hit(LimitHandshakeTimeout)
+		c.endLocked(ending{err: Disconnectedf("the peer said nothing for %v", c.lim.HandshakeTimeout), code: closePolicy,
+			reason: "no message came", flush: true})
+	case c.lim.IdleTimeout > 0 && now-max(read, began) >= c.lim.IdleTimeout && c.holdsNothing():
+		c.hit(LimitIdleTimeout)
+		c.endLocked(ending{err: Disconnectedf("the connection was of no use for %v", c.lim.IdleTimeout), code: closeNormal,
+			reason: "idle: nothing is held over this connection", flush: true, quiet: true})
+	default:
+		return false
+	}
+	return true
+}
+
+// holdsNothing says that neither side has a call unanswered or holds more of the other than a bootstrap interface.
+func (co *core) holdsNothing() bool {
+	exports := co.exports.n
+	if co.boot != nil {
+		if _, ok := co.exported[co.boot]; ok {
+			exports--
+		}
+	}
+	return exports == 0 && co.questions.n == 0 && len(co.answers) == 0 && len(co.imports) == 0 && len(co.out) == 0
 }

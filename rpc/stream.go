@@ -124,6 +124,9 @@ const (
 )
 
 func (t *streamTransport) RemoteAddr() string {
+	if c, ok := t.rwc.(*net.UnixConn); ok { // the other end seldom has a name
+		return "unix:" + c.LocalAddr().String()
+	}
 	if c, ok := t.rwc.(net.Conn); ok {
 		return c.RemoteAddr().String()
 	}

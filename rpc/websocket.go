@@ -168,7 +168,7 @@ func (t *wsTransport) ReadBatch(ctx context.Context) ([]byte, error) {
 		if bye, ok := errors.AsType[websocket.CloseError](err); ok && (bye.Code == closeNormal || bye.Code == closeAway) {
 			return nil, closedError(bye.Reason)
 		}
-		return nil, err
+		return nil, t.readError(err)
 	}
 	if kind != websocket.MessageBinary {
 		return nil, frameError("a text message; Cap'n Proto travels in binary ones")
@@ -185,12 +185,20 @@ func (t *wsTransport) ReadBatch(ctx context.Context) ([]byte, error) {
 			return b, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, t.readError(err)
 		}
 		if len(b) == cap(b) {
 			b = append(b, 0)[:len(b)]
 		}
 	}
+}
+
+// readError tells a message that is too large from a connection that was lost.
+func (t *wsTransport) readError(err error) error {
+	if errors.Is(err, websocket.ErrMessageTooBig) {
+		return overLimit{LimitMessageBytes, err}
+	}
+	return err
 }
 
 func (t *wsTransport) WriteBatch(ctx context.Context, messages []byte) error {
