@@ -52,12 +52,14 @@ type Config struct {
 	// change nothing in it (dead, or with read alone) opens no new one.
 	IdleStreams int
 
-	Connections   int // at once; beyond: 503
-	Subscriptions int // on one connection; beyond: overloaded
-	WindowBytes   int // of a subscription that does not say
-	WindowMax     int // of one that does
-	Snapshots     int // sent at once; beyond: they wait
-	FoldBytes     int // of a log that a snapshot of an earlier cursor holds in memory; beyond: too_large
+	Connections           int // at once; beyond: 503, or an abort on a byte stream
+	ConnectionsPerAddress int // at once from one address (an IPv6 /64, a Unix socket); beyond: as above
+	Handshakes            int // HTTP connections that are no WebSocket yet; beyond: closed
+	Subscriptions         int // on one connection; beyond: overloaded
+	WindowBytes           int // of a subscription that does not say
+	WindowMax             int // of one that does
+	Snapshots             int // sent at once; beyond: they wait
+	FoldBytes             int // of a log that a snapshot of an earlier cursor holds in memory; beyond: too_large
 
 	CommitTimeout time.Duration // one transaction
 	ReadTimeout   time.Duration // one read of the database
@@ -72,13 +74,14 @@ type Config struct {
 func DefaultConfig() Config {
 	limits := rpc.DefaultLimits()
 	limits.MessageBytes, limits.SendBytes = 16<<20, 64<<20 // a fork's event is larger than any batch
+	limits.HandshakeTimeout, limits.IdleTimeout = 10*time.Second, 5*time.Minute
 	return Config{
 		Log: slog.New(slog.DiscardHandler), Name: "mooring",
 		Session: session.DefaultConfig(), RPC: limits,
 		PollInterval: time.Second,
 		Transactions: 2, GroupOps: 1000, GroupBytes: 8 << 20, QueueOps: 50_000, QueueBytes: 64 << 20,
 		BatchesInFlight: 64, IdleStreams: 1000,
-		Connections: 10_000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
+		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
 		CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second,
 		Now: time.Now,
@@ -122,7 +125,8 @@ func (c Config) withDefaults() Config {
 		{&c.Transactions, d.Transactions}, {&c.GroupOps, d.GroupOps}, {&c.GroupBytes, d.GroupBytes},
 		{&c.QueueOps, d.QueueOps}, {&c.QueueBytes, d.QueueBytes}, {&c.BatchesInFlight, d.BatchesInFlight},
 		{&c.IdleStreams, d.IdleStreams},
-		{&c.Connections, d.Connections}, {&c.Subscriptions, d.Subscriptions},
+		{&c.Connections, d.Connections}, {&c.ConnectionsPerAddress, d.ConnectionsPerAddress}, {&c.Handshakes, d.Handshakes},
+		{&c.Subscriptions, d.Subscriptions},
 		{&c.WindowBytes, d.WindowBytes}, {&c.WindowMax, d.WindowMax}, {&c.Snapshots, d.Snapshots}, {&c.FoldBytes, d.FoldBytes},
 	} {
 		if *f.have <= 0 {
@@ -135,6 +139,7 @@ func (c Config) withDefaults() Config {
 	}{
 		{&c.CommitTimeout, d.CommitTimeout}, {&c.ReadTimeout, d.ReadTimeout}, {&c.StallTimeout, d.StallTimeout},
 		{&c.SweepInterval, d.SweepInterval}, {&c.DrainTimeout, d.DrainTimeout},
+		{&c.RPC.HandshakeTimeout, d.RPC.HandshakeTimeout}, {&c.RPC.IdleTimeout, d.RPC.IdleTimeout},
 	} {
 		if *f.have <= 0 {
 			*f.have = f.want

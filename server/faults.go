@@ -38,6 +38,7 @@ func toFault(log *slog.Logger, err error, doing string) *fault.Error {
 type exception struct{ fault *fault.Error }
 
 func (e exception) Error() string { return e.fault.Error() }
+func (e exception) Unwrap() error { return e.fault } // for what is logged and counted; a peer is told RPCException's
 
 // RPCException gives the type by which a peer that does not know our codes may
 // react, and the fault's text form.

@@ -62,6 +62,7 @@ type committer struct {
 	store Store
 	hub   *hub
 	log   *slog.Logger
+	met   *boundHits
 
 	mu     sync.Mutex
 	wake   *sync.Cond
@@ -81,8 +82,8 @@ type committer struct {
 	transactions, committed uint64 // counters: transactions committed, ops in them
 }
 
-func newCommitter(cfg Config, h *hub) *committer {
-	c := &committer{cfg: cfg, store: cfg.Store, hub: h, log: cfg.Log, lines: map[string]*line{},
+func newCommitter(cfg Config, h *hub, met *boundHits) *committer {
+	c := &committer{cfg: cfg, store: cfg.Store, hub: h, log: cfg.Log, met: met, lines: map[string]*line{},
 		replies: make(chan func(), repliesAhead), answered: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	return c
@@ -168,6 +169,7 @@ func (c *committer) add(w *work) *fault.Error {
 	case c.closed:
 		return fault.Draining.With("the server is stopping: go to another, or come back")
 	case c.ops > 0 && (c.ops+w.ops > c.cfg.QueueOps || c.bytes+w.bytes > c.cfg.QueueBytes):
+		c.met.add(boundQueue)
 		return fault.Overloaded.With("%d ops wait to be committed: try again later", c.ops)
 	}
 	id := w.sub.Batch.Session
@@ -181,6 +183,13 @@ func (c *committer) add(w *work) *fault.Error {
 	c.bytes += w.bytes
 	c.enqueue(l)
 	return nil
+}
+
+// counts is how many ops wait, and how many transactions and ops were committed.
+func (c *committer) counts() (waiting int, transactions, committed uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ops, c.transactions, c.committed
 }
 
 // enqueue puts a line with work into the queue. mu is held.

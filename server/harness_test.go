@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -85,6 +86,12 @@ type rig struct {
 // start runs a server until the test ends. change may be nil.
 func start(t testing.TB, st Store, change func(*Config)) *rig {
 	t.Helper()
+	return startOn(t, st, change)
+}
+
+// startOn is start with listeners for byte streams.
+func startOn(t testing.TB, st Store, change func(*Config), streams ...net.Listener) *rig {
+	t.Helper()
 	dir := t.TempDir()
 	address := capability.Ref{Hosts: []string{"127.0.0.1:7600"}}
 	if _, err := Bootstrap(t.Context(), st, dir, address, false); err != nil {
@@ -102,7 +109,7 @@ func start(t testing.TB, st Store, change func(*Config)) *rig {
 	r.server = New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- r.server.Run(ctx, nil) }()
+	go func() { done <- r.server.Run(ctx, nil, streams...) }()
 	var once sync.Once
 	r.stop = func() {
 		once.Do(func() {

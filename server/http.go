@@ -66,10 +66,10 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 // serveWebSocket turns a request into a connection of the vat and serves it
 // until it ends. Browsers of other origins are refused by the handshake.
 func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
-	done, ok := s.admit()
-	if !ok {
+	done, refused := s.admit(r.RemoteAddr)
+	if refused != nil {
 		w.Header().Set("Retry-After", "1")
-		plain(w, http.StatusServiceUnavailable, "no more connections now: try again later\n")
+		plain(w, http.StatusServiceUnavailable, refused.Message+"\n")
 		return
 	}
 	defer done()
@@ -86,7 +86,8 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 func (s *Server) newHTTP() *http.Server {
 	return &http.Server{
 		Handler:           s.Handler(),
-		ReadHeaderTimeout: 10 * time.Second,
+		ConnState:         s.handshakes.track,
+		ReadHeaderTimeout: s.cfg.RPC.HandshakeTimeout,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // WebSockets are HTTP/1.1's

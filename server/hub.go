@@ -66,6 +66,7 @@ func newHub(store Store, timeout time.Duration, log *slog.Logger) *hub {
 // goroutine of its own, and ends with s.begin or s.over. The refusal returned is for limits; nothing is called then.
 func (h *hub) subscribe(id string, s *subscription, snapshot func(context.Context)) *fault.Error {
 	if !s.link.join() {
+		s.link.met.add(boundSubscriptions)
 		return fault.Overloaded.With("this connection has %d subscriptions, the most it may: cancel some", s.link.max)
 	}
 	h.mu.Lock()

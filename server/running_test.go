@@ -404,8 +404,4 @@ func TestDeadCallersWorkIsDropped(t *testing.T) {
 	}
 }
 
-func (r *rig) connections() int {
-	r.server.mu.Lock()
-	defer r.server.mu.Unlock()
-	return r.server.count
-}
+func (r *rig) connections() int { return r.server.connections.count() }

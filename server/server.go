@@ -42,29 +42,38 @@ type Server struct {
 	base   context.Context // of every connection; ended when draining takes too long
 	cutOff context.CancelFunc
 
+	connections *gate
+	handshakes  *handshakes
+	telling     chan struct{} // bounds those who are told why they are turned away
+	hits        rpc.Hits
+	met         boundHits
+
 	mu       sync.Mutex
 	stopping bool
-	count    int // connections, those in a handshake among them
 	conns    map[*rpc.Conn]struct{}
+	past     traffic // of connections that have ended
 	open     sync.WaitGroup
 }
 
 // New makes a server; Run starts it. It never closes the store.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Log, conns: map[*rpc.Conn]struct{}{}, shots: make(chan struct{}, cfg.Snapshots)}
+	s := &Server{cfg: cfg, log: cfg.Log, conns: map[*rpc.Conn]struct{}{}, shots: make(chan struct{}, cfg.Snapshots),
+		connections: newGate(cfg.Connections, cfg.ConnectionsPerAddress), telling: make(chan struct{}, tellingAtOnce)}
+	s.handshakes = &handshakes{server: s, gate: newGate(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]string{}}
 	s.base, s.cutOff = context.WithCancel(context.Background())
 	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
-	s.commit = newCommitter(cfg, s.hub)
+	s.commit = newCommitter(cfg, s.hub, &s.met)
 	s.audit = &auditor{store: cfg.Store, log: cfg.Log}
 	return s
 }
 
-// Run serves connections from ln (nil for none but ServeConn's) until ctx ends,
-// then drains: new calls and connections are refused, what runs is finished and
-// answered within Config.DrainTimeout, subscribers are told. It returns nil
-// after that, or what ended the listener. ln is closed in any case.
-func (s *Server) Run(ctx context.Context, ln net.Listener) error {
+// Run serves connections until ctx ends: over HTTP from web (nil for none), and
+// of the standard two-party byte stream from streams. Then it drains: new calls
+// and connections are refused, what runs is finished and answered within
+// Config.DrainTimeout, subscribers are told. It returns nil after that, or what
+// ended a listener. The listeners are closed in any case.
+func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Listener) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup
@@ -73,23 +82,30 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	}
 	s.commit.start()
 
-	served := make(chan error, 1)
-	web := s.newHTTP()
-	if ln != nil {
-		go func() { served <- web.Serve(ln) }()
+	served := make(chan error, 1+len(streams))
+	var listeners sync.WaitGroup
+	server := s.newHTTP()
+	if web != nil {
+		listeners.Go(func() {
+			if err := server.Serve(web); !errors.Is(err, http.ErrServerClosed) {
+				served <- err
+			}
+		})
+	}
+	for _, ln := range streams {
+		listeners.Go(func() {
+			if err := s.acceptStreams(ln); err != nil {
+				served <- err
+			}
+		})
 	}
 	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-served:
-		ln = nil
 	}
-	s.drain(ctx, web)
-	if ln != nil {
-		if err = <-served; errors.Is(err, http.ErrServerClosed) {
-			err = nil
-		}
-	}
+	s.drain(ctx, server, streams)
+	listeners.Wait()
 	stop()
 	s.commit.close()
 	s.hub.close()
@@ -101,7 +117,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 }
 
 // drain stops taking work and waits for what runs.
-func (s *Server) drain(ctx context.Context, web *http.Server) {
+func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.Listener) {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
 	defer cancel()
 	s.mu.Lock()
@@ -112,6 +128,9 @@ func (s *Server) drain(ctx context.Context, web *http.Server) {
 	}
 	s.mu.Unlock()
 	s.log.Info("draining", "connections", len(conns))
+	for _, ln := range streams {
+		_ = ln.Close() // it can only be closed already
+	}
 	s.hub.end(fault.Draining.With("the server is stopping: go to another, or come back"))
 	s.hub.quiet(limit)
 	var all sync.WaitGroup
@@ -139,59 +158,6 @@ func (s *Server) draining() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopping
-}
-
-// admit counts a connection in; ok is false when there may be no more.
-func (s *Server) admit() (done func(), ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping || s.count >= s.cfg.Connections {
-		return nil, false
-	}
-	s.count++
-	s.open.Add(1)
-	return func() {
-		s.mu.Lock()
-		s.count--
-		s.mu.Unlock()
-		s.open.Done()
-	}, true
-}
-
-// ServeConn serves one connection over t, which it owns from now on, until it
-// ends. The error is Overloaded at the limit of connections, Draining when the
-// server is stopping; nil in all other cases.
-func (s *Server) ServeConn(t rpc.Transport) error {
-	done, ok := s.admit()
-	if !ok {
-		_ = t.Close(1013, "try again later")
-		if s.draining() {
-			return fault.Draining.With("the server is stopping")
-		}
-		return fault.Overloaded.With("no more connections now: try again later")
-	}
-	defer done()
-	s.serve(t)
-	return nil
-}
-
-func (s *Server) serve(t rpc.Transport) {
-	l := &link{limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions}
-	conn := rpc.NewConn(t, rpc.Config{Bootstrap: &gateway{server: s, link: l}, Limits: s.cfg.RPC, Logger: slog.New(demoted{s.log.Handler()})})
-	s.mu.Lock()
-	late := s.stopping // drain has not seen it
-	s.conns[conn] = struct{}{}
-	s.mu.Unlock()
-	if late {
-		conn.Close("the server is stopping")
-	}
-	err := conn.Run(s.base)
-	s.mu.Lock()
-	delete(s.conns, conn)
-	s.mu.Unlock()
-	if err != nil {
-		s.log.Debug("connection ended", "peer", conn.RemoteAddr(), "error", err)
-	}
 }
 
 // denied audits a call under ref that was refused for want of authority; its

@@ -99,6 +99,7 @@ func (o *stream) submit(p *parked) {
 	o.mu.Lock()
 	if o.inFlight >= o.server.cfg.BatchesInFlight {
 		n := o.inFlight
+		o.server.met.add(boundBatches)
 		o.mu.Unlock()
 		p.release()
 		answer(session.Answer{Err: fault.Overloaded.With("%d calls of this stream wait for their answers, the most that may: wait for some", n)})

@@ -155,6 +155,7 @@ func (s *subscription) takeAll(out []delivery, events []*session.Event) []delive
 type link struct {
 	limit int // bytes
 	max   int // subscriptions
+	met   *boundHits
 
 	mu       sync.Mutex
 	underway int

@@ -32,6 +32,8 @@ const envDatabaseURL = "MOORING_DATABASE_URL"
 // serveOptions are the command's flags.
 type serveOptions struct {
 	listen      string
+	streams     []string
+	metrics     string
 	data        string
 	databaseURL string
 	tlsCert     string
@@ -42,13 +44,14 @@ type serveOptions struct {
 	drain       time.Duration
 	lease       time.Duration
 	keepLog     time.Duration
-	connections int
 	unsafe      bool
 	verbose     bool
+
+	limits server.Config // only what addLimits names
 }
 
 func serveCmd(sh *shared) *cobra.Command {
-	var o serveOptions
+	o := serveOptions{limits: server.DefaultConfig()}
 	defaults := server.DefaultConfig()
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -62,11 +65,16 @@ func serveCmd(sh *shared) *cobra.Command {
 			if !cmd.Flags().Changed("database-url") {
 				o.databaseURL = os.Getenv(envDatabaseURL)
 			}
+			if err := checkLimits(cmd.Flags(), &o.limits); err != nil {
+				return err
+			}
 			return serve(cmd.Context(), sh, o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:"+capability.DefaultPort, "address to listen on, HOST:PORT; port 0 takes a free one")
+	f.StringArrayVar(&o.streams, "capnp-listen", nil, "also take the two-party byte stream of plain Cap'n Proto: tcp://HOST:PORT or unix:PATH; repeatable")
+	f.StringVar(&o.metrics, "metrics-listen", "", "serve Prometheus metrics at http://HOST:PORT/metrics (default: not at all)")
 	f.StringVar(&o.data, "data", "", "data folder (default: this user's, "+defaultDataHint()+")")
 	f.StringVar(&o.databaseURL, "database-url", "", "Postgres to use instead of SQLite, postgres://… (default: "+envDatabaseURL+")")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM file of the TLS certificate chain")
@@ -78,9 +86,9 @@ func serveCmd(sh *shared) *cobra.Command {
 	f.DurationVar(&o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
 	f.DurationVar(&o.keepLog, "keep-log", 0, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
 		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
-	f.IntVar(&o.connections, "max-connections", defaults.Connections, "connections at once")
 	f.BoolVar(&o.unsafe, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end")
+	addLimits(cmd, &o.limits)
 	return cmd
 }
 
@@ -113,6 +121,22 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 		}
 		ln = tls.NewListener(ln, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
 	}
+	streams, err := listenStreams(ctx, log, o.streams)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, s := range streams {
+			s.Close()
+		}
+	}()
+	var metrics net.Listener
+	if o.metrics != "" {
+		if metrics, err = new(net.ListenConfig).Listen(ctx, "tcp", o.metrics); err != nil {
+			return fmt.Errorf("--metrics-listen: %w", err)
+		}
+		defer metrics.Close()
+	}
 	st, kind, err := o.open(ctx, log)
 	if err != nil {
 		return err
@@ -123,10 +147,20 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := o.announce(sh, log, listening, kind, address, owner); err != nil {
+	if err := o.announce(sh, log, listening, streams, metrics, kind, address, owner); err != nil {
 		return err
 	}
-	return server.New(o.config(st, log, kind, address)).Run(ctx, ln)
+	srv := server.New(o.config(st, log, kind, address))
+	if metrics != nil {
+		running, stop := context.WithCancel(context.WithoutCancel(ctx))
+		defer stop()
+		go func() {
+			if err := serveMetrics(running, metrics, srv.Metrics()); err != nil {
+				log.Error("metrics are not served any more", "error", err)
+			}
+		}()
+	}
+	return srv.Run(ctx, ln, streams...)
 }
 
 // check says what is wrong with the flags and reads --advertise.
@@ -138,11 +172,19 @@ func (o *serveOptions) check() (address capability.Ref, err error) {
 		return address, fault.Usage.With("--poll-interval, --drain-timeout and --turn-lease are durations such as 1s")
 	case o.keepLog < 0:
 		return address, fault.Usage.With("--keep-log is a duration such as 720h, or 0 to keep everything")
-	case o.connections <= 0:
-		return address, fault.Usage.With("--max-connections counts from 1")
 	}
 	if _, _, err := net.SplitHostPort(o.listen); err != nil {
 		return address, fault.Usage.With("--listen %q is not HOST:PORT", o.listen)
+	}
+	for _, s := range o.streams {
+		if _, _, err := streamAddress(s); err != nil {
+			return address, err
+		}
+	}
+	if o.metrics != "" {
+		if _, _, err := net.SplitHostPort(o.metrics); err != nil {
+			return address, fault.Usage.With("--metrics-listen %q is not HOST:PORT", o.metrics)
+		}
 	}
 	if o.advertise == "" {
 		return address, nil
@@ -168,10 +210,10 @@ func (o *serveOptions) open(ctx context.Context, log *slog.Logger) (st *store.St
 }
 
 func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, address capability.Ref) server.Config {
-	cfg := server.DefaultConfig()
+	cfg := o.limits
 	cfg.Store, cfg.Log, cfg.Name = st, log, "mooring/"+version()
 	cfg.Prefix, cfg.OriginPatterns = address.Prefix, o.origins
-	cfg.PollInterval, cfg.DrainTimeout, cfg.Session.Lease, cfg.Connections = o.poll, o.drain, o.lease, o.connections
+	cfg.PollInterval, cfg.DrainTimeout, cfg.Session.Lease = o.poll, o.drain, o.lease
 	cfg.KeepLog = o.keepLog
 	if kind == "sqlite" {
 		cfg.Sole, cfg.PollInterval, cfg.Transactions = true, 0, 1
@@ -192,7 +234,8 @@ func (o *serveOptions) logger(sh *shared) *slog.Logger {
 
 // announce tells where the server is, in one line, and where the owner's ref
 // is; never the ref.
-func (o *serveOptions) announce(sh *shared, log *slog.Logger, listening, kind string, address capability.Ref, owner *server.Owner) error {
+func (o *serveOptions) announce(sh *shared, log *slog.Logger, listening string, streams []net.Listener, metrics net.Listener,
+	kind string, address capability.Ref, owner *server.Owner) error {
 	if owner.Strange {
 		log.Warn("the owner's ref in the data folder is for another database", "file", owner.Path)
 		owner.Path = ""
@@ -200,9 +243,17 @@ func (o *serveOptions) announce(sh *shared, log *slog.Logger, listening, kind st
 	if host := address.ClearTextHost(); host != "" {
 		log.Warn("refs name a host without TLS: clients will refuse to send secrets there", "host", host)
 	}
+	names := []string{}
+	for _, ln := range streams {
+		names = append(names, streamName(ln))
+	}
+	at := ""
+	if metrics != nil {
+		at = "http://" + metrics.Addr().String() + "/metrics"
+	}
 	if sh.json {
 		return sh.printJSON(map[string]any{"listening": listening, "address": address.Address(), "database": kind,
-			"space": owner.Space, "owner_ref": owner.Path, "created": owner.Created})
+			"space": owner.Space, "owner_ref": owner.Path, "created": owner.Created, "capnp": names, "metrics": at})
 	}
 	line := fmt.Sprintf("listening on %s as %s, database %s", listening, address.Address(), kind)
 	switch {
@@ -212,6 +263,12 @@ func (o *serveOptions) announce(sh *shared, log *slog.Logger, listening, kind st
 		line += ", owner's ref written to " + owner.Path
 	default:
 		line += ", owner's ref in " + owner.Path
+	}
+	for _, name := range names {
+		line += "\nlistening on " + name + ", byte stream"
+	}
+	if at != "" {
+		line += "\nmetrics at " + at
 	}
 	_, err := fmt.Fprintln(sh.out, line)
 	return err

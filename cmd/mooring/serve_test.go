@@ -43,6 +43,8 @@ type serving struct {
 		Listening, Address, Database, Space string
 		OwnerRef                            string `json:"owner_ref"`
 		Created                             bool
+		Capnp                               []string
+		Metrics                             string
 	}
 	owner capability.Ref
 	stop  func() (code int, errText string)
@@ -218,7 +220,10 @@ func TestServeUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{"--tls-cert", "x"}, {"--listen", "nowhere"}, {"--advertise", "ftp://x"}, {"--poll-interval", "-1s"},
-		{"--max-connections", "0"}, {"--keep-log", "-1s"}, {"--nosuch"}, {"extra"}, {"--database-url", "postgres://u:p@h:x/secret-name"},
+		{"--max-connections", "0"}, {"--max-queued-bytes", "0"}, {"--max-message-bytes", "1KiB"}, {"--max-traversal-bytes", "1MiB"},
+		{"--max-exports", "-1"}, {"--idle-timeout", "0s"}, {"--max-answer-bytes", "lots"}, {"--ping-interval", "-1s"},
+		{"--capnp-listen", "127.0.0.1:1"}, {"--capnp-listen", "unix:"}, {"--capnp-listen", "tcp://nowhere"}, {"--metrics-listen", "nowhere"},
+		{"--keep-log", "-1s"}, {"--nosuch"}, {"extra"}, {"--database-url", "postgres://u:p@h:x/secret-name"},
 	} {
 		code, out, text := command(t, append([]string{"serve", "--data", t.TempDir()}, args...)...)
 		if code != exitUsage || out != "" || text == "" || strings.Contains(text, "secret-name") {

@@ -1,0 +1,110 @@
+// The limits of mooring serve: each a flag with the name of what it bounds.
+
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/server"
+)
+
+// addLimits gives cmd a flag for every limit of cfg, which holds the defaults,
+// and a part of its own in the help for them.
+func addLimits(cmd *cobra.Command, cfg *server.Config) {
+	limits := pflag.NewFlagSet("limits", pflag.ContinueOnError)
+	limits.SortFlags = false
+	count := func(p *int, name, help string) { limits.IntVar(p, name, *p, help) }
+	size := func(p *int, name, help string) { limits.Var((*byteSize)(p), name, help) }
+	span := func(p *time.Duration, name, help string) { limits.DurationVar(p, name, *p, help) }
+
+	count(&cfg.Connections, "max-connections", "connections at once; beyond: refused")
+	count(&cfg.ConnectionsPerAddress, "max-connections-per-address",
+		"of those from one address (an IPv6 /64); behind a proxy all clients have the proxy's")
+	count(&cfg.Handshakes, "max-handshakes", "HTTP connections that are no WebSocket yet; beyond: closed")
+	span(&cfg.RPC.HandshakeTimeout, "handshake-timeout", "a connection's time to become a WebSocket, and to send its first message")
+	span(&cfg.RPC.IdleTimeout, "idle-timeout", "a silent connection is closed after so long if nothing is held over it")
+	span(&cfg.RPC.PingInterval, "ping-interval", "a silent WebSocket is pinged so often")
+	span(&cfg.RPC.PingTimeout, "ping-timeout", "its time to answer; beyond: closed")
+	span(&cfg.RPC.WriteTimeout, "write-timeout", "a peer that takes nothing for so long is closed")
+	size(&cfg.RPC.MessageBytes, "max-message-bytes", "one Cap'n Proto message; beyond: aborted")
+	count(&cfg.RPC.Segments, "max-segments", "segments of one message; beyond: aborted")
+	count(&cfg.RPC.Nesting, "max-nesting", "depth of pointers, steps of a pipelined path; beyond: the call fails")
+	size(&cfg.RPC.Traversal, "max-traversal-bytes", "what may be read out of one message, repeats counted; beyond: the call fails")
+	count(&cfg.RPC.Questions, "max-questions", "the server's calls (events to subscribers) a connection leaves unanswered; beyond: they wait")
+	count(&cfg.RPC.Answers, "max-answers", "a peer's calls unanswered at once; beyond: overloaded, and aborted at twice as many unfinished")
+	size(&cfg.RPC.AnswerBytes, "max-answer-bytes", "what a peer's calls and results hold at once; beyond: overloaded")
+	count(&cfg.RPC.Exports, "max-exports", "capabilities a connection holds of the server; beyond: overloaded")
+	count(&cfg.RPC.Imports, "max-imports", "capabilities the server holds of a connection; beyond: aborted")
+	count(&cfg.RPC.QueuedCalls, "max-queued-calls", "calls waiting on one unresolved promise; beyond: overloaded")
+	size(&cfg.RPC.QueuedBytes, "max-queued-bytes", "what waits for a peer to read it; beyond: overloaded, and closed at four times as much")
+	count(&cfg.Subscriptions, "max-subscriptions", "subscriptions of one connection; beyond: overloaded")
+	count(&cfg.BatchesInFlight, "max-batches-in-flight", "unanswered batches of one stream; beyond: overloaded")
+	count(&cfg.QueueOps, "max-commit-queue", "op intents that wait for a transaction, of all connections; beyond: overloaded")
+
+	cmd.InitDefaultHelpFlag()
+	const all = "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
+	trim := func(s string) string { return strings.TrimRight(s, " \n") }
+	parts := trim(cmd.LocalFlags().FlagUsages()) + "\n\nLimits (sizes as 16MiB, times as 10s):\n" + trim(limits.FlagUsages())
+	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(), all, parts, 1))
+	cmd.Flags().AddFlagSet(limits)
+}
+
+// checkLimits says which limit cannot be.
+func checkLimits(flags *pflag.FlagSet, cfg *server.Config) error {
+	var err error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if err != nil || !f.Changed {
+			return
+		}
+		switch v := f.Value.(type) {
+		case *byteSize:
+			if *v <= 0 {
+				err = fault.Usage.With("--%s counts from 1B", f.Name)
+			}
+		default:
+			zero := v.String() == "0" || v.String() == "0s" || strings.HasPrefix(v.String(), "-")
+			if zero && (strings.HasPrefix(f.Name, "max-") || strings.HasSuffix(f.Name, "-timeout") || f.Name == "ping-interval") {
+				err = fault.Usage.With("--%s must be above 0", f.Name)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	least := cfg.Session.Limits.BatchBytes + envelope
+	switch {
+	case cfg.RPC.MessageBytes < least:
+		return fault.Usage.With("--max-message-bytes must hold a batch: at least %s", humanize.IBytes(uint64(least)))
+	case cfg.RPC.Traversal < cfg.RPC.MessageBytes:
+		return fault.Usage.With("--max-traversal-bytes must be at least --max-message-bytes")
+	}
+	return nil
+}
+
+// envelope is what a batch's message may hold besides its arguments.
+const envelope = 1 << 20
+
+// byteSize is a flag's number of bytes: 65536, 64KiB, 16 MiB.
+type byteSize int
+
+// Set implements pflag.Value.
+func (b *byteSize) Set(s string) error {
+	n, err := humanize.ParseBytes(s)
+	if err != nil || n > 1<<40 {
+		return fault.Usage.With("%q is no size such as 64KiB or 16MiB", s)
+	}
+	*b = byteSize(n)
+	return nil
+}
+
+// String implements pflag.Value.
+func (b *byteSize) String() string { return strings.ReplaceAll(humanize.IBytes(uint64(*b)), " ", "") }
+
+// Type implements pflag.Value.
+func (b *byteSize) Type() string { return "size" }

@@ -1,0 +1,104 @@
+// Listeners of mooring serve besides HTTP's: byte streams for peers that speak
+// Cap'n Proto without WebSockets, and metrics for a monitor.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// streamAddress splits tcp://HOST:PORT or unix:PATH.
+func streamAddress(text string) (network, address string, err error) {
+	if path, ok := strings.CutPrefix(text, "unix:"); ok && path != "" {
+		return "unix", path, nil
+	}
+	if host, ok := strings.CutPrefix(text, "tcp://"); ok {
+		if _, _, err := net.SplitHostPort(host); err == nil {
+			return "tcp", host, nil
+		}
+	}
+	return "", "", fault.Usage.With("--capnp-listen %q is neither tcp://HOST:PORT nor unix:PATH", text)
+}
+
+// listenStreams opens every listener, or none.
+func listenStreams(ctx context.Context, log *slog.Logger, texts []string) (lns []net.Listener, err error) {
+	defer func() {
+		if err != nil {
+			for _, ln := range lns {
+				ln.Close()
+			}
+		}
+	}()
+	for _, text := range texts {
+		network, address, err := streamAddress(text)
+		if err != nil {
+			return lns, err
+		}
+		ln, err := listenStream(ctx, network, address)
+		if err != nil {
+			return lns, fmt.Errorf("--capnp-listen %s: %w", text, err)
+		}
+		lns = append(lns, ln)
+		if tcp, ok := ln.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+			log.Warn("a byte stream has no TLS: secrets of refs cross the network in clear", "listener", ln.Addr())
+		}
+	}
+	return lns, nil
+}
+
+// listenStream listens; a Unix socket that a server left behind is replaced.
+func listenStream(ctx context.Context, network, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, network, address)
+	if network != "unix" || !errors.Is(err, syscall.EADDRINUSE) {
+		return ln, err
+	}
+	if info, e := os.Lstat(address); e != nil || info.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("%w: it is no socket", err)
+	}
+	c, e := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, address)
+	if e == nil {
+		c.Close()
+		return nil, fmt.Errorf("%w: somebody serves it", err)
+	}
+	if !errors.Is(e, syscall.ECONNREFUSED) {
+		return nil, err
+	}
+	if e := os.Remove(address); e != nil {
+		return nil, errors.Join(err, e)
+	}
+	return lc.Listen(ctx, network, address)
+}
+
+// streamName is how a listener is told to people: as its flag would name it.
+func streamName(ln net.Listener) string {
+	if ln.Addr().Network() == "unix" {
+		return "unix:" + ln.Addr().String()
+	}
+	return "tcp://" + ln.Addr().String()
+}
+
+// serveMetrics serves /metrics from ln until ctx ends.
+func serveMetrics(ctx context.Context, ln net.Listener, metrics http.Handler) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	web := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	stop := context.AfterFunc(ctx, func() { web.Close() })
+	defer stop()
+	if err := web.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+//go:build unix
+
+// Byte streams, metrics and limits of mooring serve.
+
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/server"
+)
+
+// shortDir is a folder whose path leaves room for a socket's name.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "mooring")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// answers checks that a vat answers over a byte stream.
+func answers(t *testing.T, network, address string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), servePatience)
+	defer cancel()
+	c, err := net.Dial(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := rpc.NewConn(rpc.NewStreamTransport(c), rpc.Config{})
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		_ = conn.Run(context.Background())
+	}()
+	gateway := conn.Bootstrap(ctx)
+	if _, _, err := gateway.Call(ctx, rpc.Method{Interface: 1}, capnp.ObjectSize{}, nil).Wait(ctx); !rpc.IsUnimplemented(err) {
+		t.Errorf("%s %s: the gateway answers %v", network, address, err)
+	}
+	gateway.Release()
+	conn.Close("test")
+	<-ran
+}
+
+func TestServeByteStreamsAndMetrics(t *testing.T) {
+	t.Parallel()
+	sock := filepath.Join(shortDir(t), "capnp")
+	dir := t.TempDir()
+	args := []string{"--capnp-listen", "unix:" + sock, "--capnp-listen", "tcp://127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"}
+	s := startServe(t, dir, args...)
+	if len(s.banner.Capnp) != 2 || s.banner.Capnp[0] != "unix:"+sock {
+		t.Fatalf("the banner names %q", s.banner.Capnp)
+	}
+	tcp, ok := strings.CutPrefix(s.banner.Capnp[1], "tcp://")
+	if !ok {
+		t.Fatalf("the banner names %q", s.banner.Capnp)
+	}
+	answers(t, "unix", sock)
+	answers(t, "tcp", tcp)
+	resp, err := http.Get(s.banner.Metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if err != nil || !strings.Contains(string(text), "\nmooring_connections ") || !strings.Contains(string(text), "go_goroutines") {
+		t.Errorf("metrics: %v\n%s", err, text)
+	}
+	// A second server on the same socket is refused, one after a crash is not.
+	code, _, errText := command(t, "serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--capnp-listen", "unix:"+sock)
+	if code != exitRefused || !strings.Contains(errText, "somebody serves it") {
+		t.Errorf("a second server: %d %q", code, errText)
+	}
+	if code, text := s.stop(); code != 0 {
+		t.Errorf("ended with %d: %s", code, text)
+	}
+	if _, err := os.Lstat(sock); err == nil {
+		t.Error("the socket is still there")
+	}
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: sock, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	_ = stale.Close()
+	startServe(t, dir, args...)
+	answers(t, "unix", sock)
+}
+
+func TestServeKeepsFilesThatAreNoSockets(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(shortDir(t), "notes")
+	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errText := command(t, "serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--capnp-listen", "unix:"+file)
+	if code != exitRefused || strings.Count(errText, "\n") != 1 {
+		t.Errorf("%d %q", code, errText)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "mine" {
+		t.Errorf("the file: %q, %v", text, err)
+	}
+}
+
+// Every limit has a flag of its own that sets nothing else, and the help tells its default.
+func TestLimitFlags(t *testing.T) {
+	t.Parallel()
+	names := func(visit func(f *pflag.Flag)) {
+		cfg := server.DefaultConfig()
+		cmd := &cobra.Command{Use: "x"}
+		addLimits(cmd, &cfg)
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" {
+				visit(f)
+			}
+		})
+	}
+	count := 0
+	names(func(f *pflag.Flag) {
+		count++
+		cfg := server.DefaultConfig()
+		cmd := &cobra.Command{Use: "x"}
+		addLimits(cmd, &cfg)
+		before := cfg
+		value := map[string]string{"int": "123", "size": "123MiB", "duration": "123s"}[f.Value.Type()]
+		if err := cmd.Flags().Set(f.Name, value); err != nil {
+			t.Errorf("--%s %s: %v", f.Name, value, err)
+		}
+		if changed := differences(before, cfg); changed != 1 {
+			t.Errorf("--%s changes %d fields", f.Name, changed)
+		}
+		if err := checkLimits(cmd.Flags(), &cfg); err != nil && f.Name != "max-message-bytes" {
+			t.Errorf("--%s %s: %v", f.Name, value, err)
+		}
+	})
+	if count != 22 {
+		t.Errorf("%d limits", count)
+	}
+	code, help, _ := command(t, "serve", "--help")
+	if code != 0 {
+		t.Fatalf("--help: %d", code)
+	}
+	names(func(f *pflag.Flag) {
+		if n := strings.Count(help, "--"+f.Name+" "); n != 1 {
+			t.Errorf("the help names --%s %d times", f.Name, n)
+		}
+	})
+}
+
+// differences counts the fields that addLimits may set in which two configurations differ.
+func differences(a, b server.Config) (n int) {
+	for _, same := range []bool{
+		a.Connections == b.Connections, a.ConnectionsPerAddress == b.ConnectionsPerAddress, a.Handshakes == b.Handshakes,
+		a.Subscriptions == b.Subscriptions, a.BatchesInFlight == b.BatchesInFlight, a.QueueOps == b.QueueOps,
+		a.RPC.HandshakeTimeout == b.RPC.HandshakeTimeout, a.RPC.IdleTimeout == b.RPC.IdleTimeout,
+		a.RPC.PingInterval == b.RPC.PingInterval, a.RPC.PingTimeout == b.RPC.PingTimeout, a.RPC.WriteTimeout == b.RPC.WriteTimeout,
+		a.RPC.MessageBytes == b.RPC.MessageBytes, a.RPC.Segments == b.RPC.Segments, a.RPC.Nesting == b.RPC.Nesting,
+		a.RPC.Traversal == b.RPC.Traversal, a.RPC.Questions == b.RPC.Questions, a.RPC.Answers == b.RPC.Answers,
+		a.RPC.AnswerBytes == b.RPC.AnswerBytes, a.RPC.Exports == b.RPC.Exports, a.RPC.Imports == b.RPC.Imports,
+		a.RPC.QueuedCalls == b.RPC.QueuedCalls, a.RPC.QueuedBytes == b.RPC.QueuedBytes,
+	} {
+		if !same {
+			n++
+		}
+	}
+	return n
+}
+
+// A limit given to the command is the one a peer meets.
+func TestServeLimitIsMet(t *testing.T) {
+	t.Parallel()
+	sock := filepath.Join(shortDir(t), "capnp")
+	startServe(t, t.TempDir(), "--capnp-listen", "unix:"+sock, "--max-segments", "3", "--max-connections-per-address", "1")
+	c, err := net.Dial("unix", sock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(servePatience))
+	if _, err := c.Write([]byte{3, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := io.ReadAll(c); err != nil || !strings.Contains(string(said), "4 segments, the limit is 3") {
+		t.Errorf("said %q, %v", said, err)
+	}
+}

@@ -1,0 +1,32 @@
+// Bounds of the server itself, for counting: those of one connection are the
+// vat's own (rpc.Limits).
+
+package server
+
+import "sync/atomic"
+
+// bound is a limit of Config that something from outside can meet.
+type bound int
+
+const (
+	boundNone bound = iota
+	boundConnections
+	boundPerAddress
+	boundHandshakes
+	boundSubscriptions
+	boundBatches
+	boundQueue
+	bounds
+)
+
+var boundNames = [bounds]string{"", "connections", "connections_per_address", "handshakes", "subscriptions",
+	"batches_in_flight", "commit_queue"}
+
+// String gives a bound's name as it stands in metrics.
+func (b bound) String() string { return boundNames[b] }
+
+// boundHits counts how often each bound was met.
+type boundHits struct{ n [bounds]atomic.Uint64 }
+
+func (h *boundHits) add(b bound)       { h.n[b].Add(1) }
+func (h *boundHits) of(b bound) uint64 { return h.n[b].Load() }

@@ -1,0 +1,165 @@
+// Listening: connections let in, and refused, before they are served. WebSockets
+// come through http.go, byte streams through here.
+
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// refusal is what a connection that is not let in is told.
+func refusal(met bound) *fault.Error {
+	if met == boundPerAddress {
+		return fault.Overloaded.With("no more connections from this address now: close some, or try again later")
+	}
+	return fault.Overloaded.With("no more connections now: try again later")
+}
+
+// admit counts a connection from remote in. Who gets no refusal calls done.
+func (s *Server) admit(remote string) (done func(), refused *fault.Error) {
+	address := addressOf(remote)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return nil, fault.Draining.With("the server is stopping")
+	}
+	if met := s.connections.enter(address); met != boundNone {
+		s.met.add(met)
+		s.log.Debug("connection refused", "peer", remote, "limit", met.String())
+		return nil, refusal(met)
+	}
+	s.open.Add(1)
+	return func() {
+		s.connections.leave(address)
+		s.open.Done()
+	}, nil
+}
+
+// handshakes bounds what is connected over HTTP and is no WebSocket yet.
+type handshakes struct {
+	server *Server
+	gate   *gate
+
+	mu   sync.Mutex
+	open map[net.Conn]string // the address it counts for
+}
+
+// track is the http.Server's ConnState.
+func (h *handshakes) track(c net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		address := addressOf(c.RemoteAddr().String())
+		if met := h.gate.enter(address); met != boundNone {
+			if met == boundConnections {
+				met = boundHandshakes
+			}
+			h.server.met.add(met)
+			h.server.log.Debug("connection refused", "peer", c.RemoteAddr(), "limit", met.String())
+			_ = c.Close()
+			return
+		}
+		h.mu.Lock()
+		h.open[c] = address
+		h.mu.Unlock()
+	case http.StateHijacked, http.StateClosed:
+		h.mu.Lock()
+		address, ok := h.open[c]
+		delete(h.open, c)
+		h.mu.Unlock()
+		if ok {
+			h.gate.leave(address)
+		}
+	}
+}
+
+// acceptStreams serves byte streams from ln until it is closed.
+func (s *Server) acceptStreams(ln net.Listener) error {
+	var pause time.Duration
+	for {
+		c, err := ln.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil { // too many open files, say, or a peer that has gone again
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			s.log.Warn("accept failed", "listener", ln.Addr(), "error", err)
+			select {
+			case <-time.After(pause):
+				continue
+			case <-s.base.Done():
+				return nil
+			}
+		}
+		pause = 0
+		t := rpc.NewStreamTransport(c)
+		done, refused := s.admit(t.RemoteAddr())
+		if refused != nil {
+			s.turnAway(c, t, refused)
+			continue
+		}
+		go func() {
+			defer done()
+			s.serve(t)
+		}()
+	}
+}
+
+// turnAway tells a byte stream why it is not served, unless many are being told.
+func (s *Server) turnAway(c net.Conn, t rpc.Transport, why *fault.Error) {
+	select {
+	case s.telling <- struct{}{}:
+	default:
+		_ = c.Close()
+		return
+	}
+	go func() {
+		defer func() { <-s.telling }()
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+		if err := rpc.Refuse(t, exception{why}); err != nil {
+			s.log.Debug("refusal not told", "peer", t.RemoteAddr(), "error", err)
+		}
+	}()
+}
+
+// tellingAtOnce bounds the goroutines of turnAway.
+const tellingAtOnce = 64
+
+// ServeConn serves one connection over t, which it owns from now on, until it
+// ends. The error is Overloaded at a limit of connections, Draining when the
+// server is stopping; nil in all other cases.
+func (s *Server) ServeConn(t rpc.Transport) error {
+	done, refused := s.admit(t.RemoteAddr())
+	if refused != nil {
+		_ = rpc.Refuse(t, exception{refused}) // to a peer that has gone there is nothing to say
+		return refused
+	}
+	defer done()
+	s.serve(t)
+	return nil
+}
+
+func (s *Server) serve(t rpc.Transport) {
+	l := &link{limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions, met: &s.met}
+	conn := rpc.NewConn(t, rpc.Config{Bootstrap: &gateway{server: s, link: l}, Limits: s.cfg.RPC,
+		Logger: slog.New(demoted{s.log.Handler()}), Hits: &s.hits})
+	s.mu.Lock()
+	late := s.stopping // drain has not seen it
+	s.conns[conn] = struct{}{}
+	s.mu.Unlock()
+	if late {
+		conn.Close("the server is stopping")
+	}
+	_ = conn.Run(s.base) // it has logged why it ended
+	s.mu.Lock()
+	delete(s.conns, conn)
+	s.past.add(conn.Stats())
+	s.mu.Unlock()
+}

@@ -1,0 +1,163 @@
+//go:build unix
+
+// Who is let in, who is turned away and told so, and what draining does to byte
+// streams.
+
+package server
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+func TestConnectionsAnAddress(t *testing.T) {
+	t.Parallel()
+	ln := socket(t)
+	r := startOn(t, sqliteStore(t), func(c *Config) { c.ConnectionsPerAddress = 2 }, ln)
+	first, second := dialRaw(t, ln), dialRaw(t, ln)
+	for _, p := range []*rawPeer{first, second} {
+		p.bootstrap(0)
+		p.flush()
+		p.answer(0)
+	}
+	dialRaw(t, ln).wantAbort("no more connections from this address")
+	if n := r.hits("connections_per_address"); n != "1" {
+		t.Errorf("%s hits", n)
+	}
+	web := httpOf(t, r) // another address has its own count
+	if _, err := rpc.Dial(within(t), web+"/capnp", rpc.DialOptions{}); err != nil {
+		t.Errorf("from another address: %v", err)
+	}
+	_ = first.c.Close()
+	until(t, "the first has left", func() bool { return r.connections() == 2 })
+	third := dialRaw(t, ln)
+	third.bootstrap(0)
+	third.flush()
+	third.answer(0)
+	if n := r.metric("mooring_connections"); n != "3" {
+		t.Errorf("%s connections, want 3", n)
+	}
+}
+
+func TestConnections(t *testing.T) {
+	t.Parallel()
+	ln := socket(t)
+	r := startOn(t, sqliteStore(t), func(c *Config) { c.Connections = 1 }, ln)
+	p := dialRaw(t, ln)
+	p.bootstrap(0)
+	p.flush()
+	p.answer(0)
+	dialRaw(t, ln).wantAbort("no more connections now")
+	status, body := get(t, httpOf(t, r)+"/capnp")
+	if status != http.StatusServiceUnavailable || !strings.Contains(body, "no more connections now") {
+		t.Errorf("a WebSocket: %d %q", status, body)
+	}
+	if n := r.hits("connections"); n != "2" {
+		t.Errorf("%s hits", n)
+	}
+}
+
+// Who connects over HTTP and says nothing costs nobody else a place for long.
+func TestHandshakes(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), func(c *Config) { c.Handshakes, c.RPC.HandshakeTimeout = 3, 300*time.Millisecond })
+	web := httpOf(t, r)
+	var silent []net.Conn
+	for range 3 {
+		c, err := net.Dial("tcp", strings.TrimPrefix(web, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		silent = append(silent, c)
+	}
+	until(t, "all are counted", func() bool { return r.metric("mooring_handshakes") == "3" })
+	if transport, err := rpc.Dial(within(t), web+"/capnp", rpc.DialOptions{}); err == nil {
+		_ = transport.Close(1000, "")
+		t.Error("a fourth was let in")
+	}
+	if n := r.hits("handshakes"); n == "0" {
+		t.Error("the metrics know of no hit")
+	}
+	for _, c := range silent {
+		if _, err := io.Copy(io.Discard, c); err != nil {
+			t.Errorf("a silent one is not closed: %v", err)
+		}
+	}
+	until(t, "their places are free", func() bool { return r.metric("mooring_handshakes") == "0" })
+	transport, err := rpc.Dial(within(t), web+"/capnp", rpc.DialOptions{})
+	if err != nil {
+		t.Fatalf("after them: %v", err)
+	}
+	p := newPeer(t, transport)
+	m := r.create(p)
+	if ack := p.must(m.stream, m.batch(put(1))); ack.applied != 1 {
+		t.Errorf("%+v", ack)
+	}
+	if n := r.metric("mooring_handshakes"); n != "0" {
+		t.Errorf("a WebSocket counts as %s handshakes", n)
+	}
+}
+
+// A whole session over a byte stream, by our own vat, and draining in the middle of it.
+func TestByteStream(t *testing.T) {
+	t.Parallel()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ln := range map[string]net.Listener{"tcp": tcp, "unix": socket(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startOn(t, sqliteStore(t), nil, ln)
+			c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := newPeer(t, rpc.NewStreamTransport(c))
+			m := r.create(p)
+			k := newRecorder()
+			p.subscribe(p.restore(m.owner), k, 0)
+			for i := range 20 {
+				if ack := p.must(m.stream, m.batch(put(i+1))); ack.applied != 1 {
+					t.Fatalf("%+v", ack)
+				}
+			}
+			k.untilCursor(t, 21)
+			r.stop()
+			select {
+			case <-p.conn.Done():
+			case <-time.After(patience):
+				t.Error("draining leaves the connection open")
+			}
+			if c, err := net.Dial(ln.Addr().Network(), ln.Addr().String()); err == nil {
+				_ = c.Close()
+				t.Error("a drained server still listens")
+			}
+		})
+	}
+}
+
+func TestAddressOf(t *testing.T) {
+	t.Parallel()
+	for remote, want := range map[string]string{
+		"127.0.0.1:80":            "127.0.0.1",
+		"[::ffff:127.0.0.1]:80":   "127.0.0.1",
+		"[2001:db8:1:2:3::4]:80":  "2001:db8:1:2::/64",
+		"[2001:db8:1:2:ff::]:443": "2001:db8:1:2::/64",
+		"[fe80::1%eth0]:80":       "fe80::/64",
+		"unix:/run/mooring":       "unix:/run/mooring",
+		"":                        "",
+	} {
+		if got := addressOf(remote); got != want {
+			t.Errorf("%q counts for %q, want %q", remote, got, want)
+		}
+	}
+}

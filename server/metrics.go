@@ -1,0 +1,114 @@
+// Metrics: what a monitor asks of a server, in Prometheus' terms. They are
+// gathered when they are asked for; serving costs nothing for them but counters.
+
+package server
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// Metrics serves the server's metrics, those of its process included, in
+// Prometheus' formats. They name no session, ref or peer.
+func (s *Server) Metrics() http.Handler {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(metrics{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg})
+}
+
+// traffic is what counts up over all connections.
+type traffic struct{ messagesIn, messagesOut, bytesIn, bytesOut uint64 }
+
+func (t *traffic) add(s rpc.Stats) {
+	t.messagesIn += s.MessagesIn
+	t.messagesOut += s.MessagesOut
+	t.bytesIn += s.BytesIn
+	t.bytesOut += s.BytesOut
+}
+
+// metrics implements prometheus.Collector.
+type metrics struct{ s *Server }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("mooring_"+name, help, labels, nil)
+}
+
+var (
+	descConnections = desc("connections", "Connections of the vat that are open.")
+	descHandshakes  = desc("handshakes", "HTTP connections that are no WebSocket, or not yet.")
+	descHits        = desc("limit_hits_total", "How often a limit was met, by its name.", "limit")
+	descTables      = desc("vat_objects", "Entries of the connections' tables, and calls queued on promises.", "table")
+	descQueued      = desc("vat_queued_bytes", "Bytes that peers have not read yet.")
+	descMessages    = desc("vat_messages_total", "Cap'n Proto messages.", "direction")
+	descBytes       = desc("vat_bytes_total", "Bytes of Cap'n Proto messages.", "direction")
+	descPending     = desc("commit_queue_ops", "Op intents that wait for a transaction.")
+	descCommits     = desc("commits_total", "Transactions that committed batches.")
+	descCommitted   = desc("committed_ops_total", "Op intents in them.")
+)
+
+// Describe implements prometheus.Collector.
+func (m metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descTables, descQueued,
+		descMessages, descBytes, descPending, descCommits, descCommitted} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m metrics) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	s := m.s
+	gauge(descConnections, s.connections.count())
+	gauge(descHandshakes, s.handshakes.gate.count())
+	waiting, transactions, committed := s.commit.counts()
+	gauge(descPending, waiting)
+	counter(descCommits, transactions)
+	counter(descCommitted, committed)
+	for b := boundNone + 1; b < bounds; b++ {
+		counter(descHits, s.met.of(b), b.String())
+	}
+	for _, l := range rpc.AllLimits() {
+		counter(descHits, s.hits.Of(l), l.String())
+	}
+	sum, total := s.traffic()
+	gauge(descTables, sum.Questions, "questions")
+	gauge(descTables, sum.Answers, "answers")
+	gauge(descTables, sum.Exports, "exports")
+	gauge(descTables, sum.Imports, "imports")
+	gauge(descTables, sum.Embargoes, "embargoes")
+	gauge(descTables, sum.QueuedCalls, "queued_calls")
+	gauge(descQueued, sum.QueuedBytes)
+	counter(descMessages, total.messagesIn, "in")
+	counter(descMessages, total.messagesOut, "out")
+	counter(descBytes, total.bytesIn, "in")
+	counter(descBytes, total.bytesOut, "out")
+}
+
+// traffic sums up the open connections' tables, and all connections' counters.
+func (s *Server) traffic() (sum rpc.Stats, total traffic) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	total = s.past
+	for c := range s.conns {
+		one := c.Stats()
+		total.add(one)
+		sum.Questions += one.Questions
+		sum.Answers += one.Answers
+		sum.Exports += one.Exports
+		sum.Imports += one.Imports
+		sum.Embargoes += one.Embargoes
+		sum.QueuedCalls += one.QueuedCalls
+		sum.QueuedBytes += one.QueuedBytes
+	}
+	return sum, total
+}
