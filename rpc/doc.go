@@ -8,7 +8,8 @@
 // [Promise] at once; [Promise.Cap] gives a reference to a capability in the answer before the answer is there, and
 // calls on it are pipelined. An [Object] serves calls: it gets each [Call] on a delivery goroutine, where it must not
 // block, and answers with [Call.Return] or [Call.Fail], at once or later from anywhere. A [Conn] is a connection over a
-// [Transport]; [Conn.Run] serves it until it ends. Interface pointers in messages go through a [CapTable] beside them.
+// [Transport]; [Conn.Run] serves it until it ends. A [Flow] makes streaming calls in a window of bytes. Interface pointers
+// in messages go through a [CapTable] beside them.
 //
 // Two calls on one reference are delivered in the order in which they were made, whatever it turns out to be. There is
 // no such promise between two references, even of one object, but for those of one path of one Promise.
