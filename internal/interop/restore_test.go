@@ -1,0 +1,113 @@
+// A foreign client and a real mooring serve: the owner's ref is restored, a session made and appended to.
+
+package interop
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	mooring "github.com/mooring-rpc/mooring/client"
+)
+
+// binary compiles mooring, once, and gives its path.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "mooring-interop-")
+	if err != nil {
+		return "", err
+	}
+	atExit = append(atExit, func() { _ = os.RemoveAll(dir) }) // what cannot be removed stays in the temporary folder
+	path := filepath.Join(dir, "mooring")
+	cmd := exec.Command("go", "build", "-o", path, "../../cmd/mooring")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, said)
+	}
+	return path, nil
+})
+
+// banner is what mooring serve --json says of itself.
+type banner struct {
+	Listening string   `json:"listening"`
+	Capnp     []string `json:"capnp"`
+}
+
+// serveMooring starts a server and gives its banner and its owner's ref.
+func serveMooring(t *testing.T, args ...string) (b banner, owner capability.Ref) {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := t.TempDir()
+	args = append([]string{"serve", "--json", "--listen", "127.0.0.1:0", "--data", data}, args...)
+	p := launch(t, exec.Command(path, args...))
+	if err := json.Unmarshal([]byte(p.line(t)), &b); err != nil || b.Listening == "" {
+		t.Fatalf("the server does not say where it listens: %v", err)
+	}
+	text, err := os.ReadFile(filepath.Join(data, "owner.ref"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err = capability.ParseRef(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, owner
+}
+
+// restores has a foreign client make a session under the owner's ref and put a message into it, and reads that.
+func restores(t *testing.T, p *process, owner capability.Ref, from string) {
+	t.Helper()
+	id := capability.SessionPrefix + ulid.Make().String()
+	ref := owner.New(id)
+	hash := ref.Secret.Hash()
+	// The space's ref and secret, the session's id, its owner's ref and the hash of that one's secret, an outbox, and
+	// the ids of a batch and its two ops.
+	p.tell(t, strings.Join([]string{"restore", owner.ID, hex.EncodeToString(owner.Secret.Reveal()), id, ref.ID,
+		base64.RawURLEncoding.EncodeToString(hash[:]), "obx_" + ulid.Make().String(),
+		ulid.Make().String(), ulid.Make().String(), ulid.Make().String()}, " "))
+	p.expect(t, "ok restore")
+	p.finish(t)
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := mooring.Open(ctx, mooring.Config{Home: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := c.Session(ctx, ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := s.Events(ctx, 0, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := page.Events[len(page.Events)-1]
+	if last.Method != "put" || last.Key != "message/msg_1" || !strings.Contains(string(last.Payload), from) {
+		t.Errorf("the session's last event is %s %s %s", last.Method, last.Key, last.Payload)
+	}
+}
+
+func TestGoCapnpRestores(t *testing.T) {
+	for _, sub := range subprotocols {
+		t.Run(sub, func(t *testing.T) {
+			t.Parallel()
+			b, owner := serveMooring(t)
+			restores(t, goCapnp(t, "client", sub, "ws://"+b.Listening+"/capnp"), owner, "from go-capnp")
+		})
+	}
+}
