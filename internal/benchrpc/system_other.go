@@ -1,0 +1,11 @@
+//go:build !linux
+
+package main
+
+// What other systems do not tell.
+
+const canBind = false
+
+func onOneCore(start func() error) error { return start() }
+
+func residentBytes(string) (int64, error) { return 0, nil }
