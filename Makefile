@@ -12,7 +12,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-slow bench generate verify lint fuzz-short fuzz vulncheck
+.PHONY: help demo build test test-slow bench bench-rpc generate verify lint interop fuzz-short fuzz-peers fuzz vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ verify: ## fail if generated code, formatting or go.mod is stale
 test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./... narrows)
 	@.ci/need cc
 	$(PGTEST) env CGO_ENABLED=1 go test -race -timeout 10m $(PKG)
+ifeq ($(PKG),./...)
+	cd internal/benchrpc && go test ./...
+endif
 
 # The tests that only the crash tag brings; make test runs the others.
 SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go | paste -sd '|' -)
@@ -44,15 +47,35 @@ test-slow: ## run the crash and soak tests, minutes long
 bench: ## measure against a bare program on the same databases (docs/benchmarks.md)
 	$(PGTEST) go run ./internal/bench
 
+# A module of its own: what package rpc is compared with is no dependency of Mooring's.
+bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, and idle connections
+	cd internal/benchrpc && go run .
+
 lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
-	go vet -tags crash $$(go list $(PKG) | grep -v /capnp/wire) # generated: unkeyed fields
-	$(TOOL) staticcheck -tags crash $(PKG)
+	go vet -tags crash,interop,soak $$(go list $(PKG) | grep -v /capnp/wire) # generated: unkeyed fields
+	$(TOOL) staticcheck -tags crash,interop,soak $(PKG)
+	cd internal/benchrpc && go vet ./... && go tool -modfile=../../.ci/tools.mod staticcheck ./...
+
+interop: ## speak with the C++ implementation and go-capnp, both ways (docs/interop.md)
+	@.ci/need cc c++ pkg-config libcapnp capnp
+	CGO_ENABLED=1 go test -race -count=1 -timeout 5m -tags interop ./internal/interop
 
 fuzz-short: ## fuzz every target for a few seconds (SHORT=5s each)
 	$(PGTEST) .ci/fuzz $(SHORT) $(PKG)
 
-fuzz: ## fuzz every target for long (FUZZ=10m each)
+# Wild peers by the thousand: rpc/soak_test.go. A failure prints the seed to run it again with.
+SOAK := -tags soak -run '^TestHostilePeers$$' -count 1 -v -timeout 0 ./rpc
+
+fuzz-peers: ## a minute of hostile peers: 30 s of bytes, 30 s of messages to what lives, a part of it raced
+	@.ci/need cc
+	ONLY='FuzzDecode|FuzzConn' .ci/fuzz 15s ./rpc
+	ONLY=FuzzPeer .ci/fuzz 10s ./rpc
+	go test $(SOAK) -for 10s
+	CGO_ENABLED=1 go test -race $(SOAK) -for 10s
+
+fuzz: ## fuzz every target for long (FUZZ=10m each), then 5,000,000 messages of hostile peers on 200,000 connections
 	$(PGTEST) .ci/fuzz $(FUZZ) $(PKG)
+	go test $(SOAK) -messages 5000000 -connections 200000
 
 vulncheck: ## look for known vulnerabilities (needs vuln.go.dev)
 	$(TOOL) govulncheck $(PKG)

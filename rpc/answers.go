@@ -73,7 +73,7 @@ var errDraining = Disconnectedf("the server is shutting down")
 // newAnswer begins an answer under the number the peer chose.
 func (co *core) newAnswer(id uint32) (*answer, error) {
 	if co.answers[id] != nil {
-		return nil, violation("question %d is asked while it is not finished", id)
+		return nil, violation("question %d is asked again before it is returned and finished", id)
 	}
 	if len(co.answers) >= 2*co.lim.Answers {
 		return nil, overLimit{LimitAnswers, violation("%d questions are not finished", len(co.answers))}
@@ -107,7 +107,7 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	if err != nil {
 		return frameError(err.Error())
 	}
-	caps, err := co.receiveCaps(params) // before the question exists, so that it cannot be its own argument
+	caps, err := co.receiveCaps(in, params) // before the question exists, so that it cannot be its own argument
 	if err != nil {
 		co.dropCaps(caps)
 		return err
@@ -118,14 +118,14 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 		return err
 	}
 	ans.yourself = to == rpccp.Call_sendResultsTo_Which_yourself
-	ans.bytes = in.size
-	co.answerBytes += in.size
+	ans.bytes = in.size + refBytes*caps.Len()
+	co.answerBytes += ans.bytes
 	call := &ans.call
-	call.in = in
+	call.in.Store(in)
 	call.method = Method{Interface: m.InterfaceId(), ID: m.MethodId()}
 	call.caps = caps
 	var refuse *Exception
-	if call.content, err = params.Content(); err != nil {
+	if in.content, err = params.Content(); err != nil {
 		co.hitBy(err)
 		refuse = Failedf("the parameters cannot be read: %v", err)
 	}
@@ -159,6 +159,9 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	}
 	return nil
 }
+
+// refBytes is what a reference in a message's table of capabilities takes.
+const refBytes = 48
 
 // refuse answers a call that was not delivered.
 func (co *core) refuse(ans *answer, ex *Exception) {
@@ -372,7 +375,9 @@ func (co *core) returned(ans *answer, out *outMsg, content capnp.Ptr, caps CapTa
 	co.unanswered--
 	co.answerBytes -= ans.bytes
 	ans.bytes = 0
+	ans.call.in.Store(nil)
 	ans.ex, ans.content, ans.caps = ex, content, caps
+	co.promised -= len(ans.pipes)
 	queue, pipes, takers := ans.queue, ans.pipes, ans.takers
 	ans.queue, ans.pipes, ans.takers = nil, nil, nil
 	for _, q := range queue {
@@ -435,10 +440,8 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 		return nil
 	}
 	if m.ReleaseResultCaps() {
-		for _, id := range ans.exports {
-			if err := co.releaseExport(id, 1); err != nil {
-				return err
-			}
+		if err := co.releaseExports(ans.exports); err != nil {
+			return err
 		}
 	}
 	co.dropAnswer(ans)

@@ -24,15 +24,15 @@ type Releaser interface{ Release() }
 // Call is a call in the hands of its callee, until Return or Fail. Its methods may be called from any goroutine.
 type Call struct {
 	method  Method
-	content capnp.Ptr // parameters
+	content capnp.Ptr // parameters, if built by Ref.Call
 	caps    CapTable
 
 	conn *Conn    // the peer it came from, or nil
 	ans  *answer  // where the answer goes: the peer's question, or
 	p    *Promise // a promise of this vat
 
-	in  *inMsg  // the message the parameters are in: received, or
-	out *outMsg // built by Ref.Call
+	in  atomic.Pointer[inMsg] // the message the parameters are in: received, until the answer, or
+	out *outMsg               // built by Ref.Call
 
 	via  *Conn // on whose delivery goroutine it runs
 	dst  node  // where it is bound for, counted; an object until the answer
@@ -104,9 +104,14 @@ func (c *Call) isCanceled() bool {
 	return c.canceled
 }
 
-// Params gives the parameters and their capabilities. The struct is valid for as long as it is kept; the table's
-// capabilities are released with the answer, so take what outlives it with CapTable.Get before.
-func (c *Call) Params() (capnp.Struct, *CapTable) { return c.content.Struct(), &c.caps }
+// Params gives the parameters and their capabilities, before the answer. The struct is valid for as long as it is kept;
+// the table's capabilities are released with the answer, so take what outlives it with CapTable.Get before.
+func (c *Call) Params() (capnp.Struct, *CapTable) {
+	if in := c.in.Load(); in != nil {
+		return in.content.Struct(), &c.caps
+	}
+	return c.content.Struct(), &c.caps
+}
 
 // Return answers with results: place fills in a struct of size sz, valid only until place returns. An error of place
 // fails the call. A nil place returns a struct of zeros. Of all Returns and Fails the first counts.

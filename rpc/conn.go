@@ -33,25 +33,24 @@ type Conn struct {
 	transport Transport
 	log       *slog.Logger
 	done      chan struct{} // closed when ended is set
-	wake      chan struct{} // tells the writer that there is something for it
-	written   chan struct{} // closed when the writer has gone
 	lastHeard atomic.Int64  // when the peer last gave a sign of life, nanoseconds since start
 	lastRead  atomic.Int64  // when its last message came
 	start     time.Time
 
 	mu sync.Mutex // guards all below; never held while anything outside of this package runs, but for Trace
 	core
+	outlet
 	ending     ending
 	running    bool // Run was called
 	finished   bool // Run is about to return: nothing is posted any more
 	workers    int  // goroutines that Run waits for
 	idle       sync.Cond
-	writerIdle bool
 	delivering bool // somebody takes care of todo
 	readerAway bool // the reader does, and nobody reads meanwhile
 	readerGen  int  // which reader is the present one
 	manual     bool // tests: nobody does unless told
 	spare      []task
+	lanes      map[*promiseCap]struct{} // promises of this vat that have a lane for this connection
 }
 
 // NewConn makes a connection over a transport, which it owns from now on. Calls may be made at once; nothing is sent
@@ -61,8 +60,6 @@ func NewConn(t Transport, cfg Config) *Conn {
 		transport: t,
 		log:       cfg.Logger,
 		done:      make(chan struct{}),
-		wake:      make(chan struct{}, 1),
-		written:   make(chan struct{}),
 		start:     time.Now(),
 	}
 	if c.log == nil {
@@ -70,8 +67,12 @@ func NewConn(t Transport, cfg Config) *Conn {
 	}
 	c.idle.L = &c.mu
 	c.core.init(c, &cfg, cfg.Limits.withDefaults())
+	c.initOutlet()
 	if l, ok := t.(limited); ok {
 		l.setLimits(c.lim)
+	}
+	if p, ok := t.(pinged); ok {
+		p.setHeard(c.heard)
 	}
 	return c
 }
@@ -202,10 +203,7 @@ func (c *Conn) post(t task) bool {
 func (c *Conn) unlock() {
 	drops, cancels, after := c.drops, c.cancels, c.after
 	c.drops, c.cancels, c.after = nil, nil, nil
-	wake := len(c.out) > 0 && c.writerIdle
-	if wake {
-		c.writerIdle = false
-	}
+	wake := c.wantsWriter()
 	deliver := len(c.todo) > 0 && !c.delivering && !c.manual && (c.running || c.ended != nil)
 	if deliver {
 		c.delivering = true

@@ -26,11 +26,14 @@ type core struct {
 	unanswered  int // answers without a return
 	answerBytes int // parameters and results they hold
 	queuedCalls int // calls that wait on promises of this connection
+	promised    int // promises that the answers' pipes hold
+	echoes      int // disembargoes of the peer that wait for their turn to go back
 	draining    bool
 
 	scratch inMsg // for messages that are done with at once
 
 	out     []byte // framed messages
+	urgent  bool   // somebody waits for what is in out
 	writing int    // bytes taken from out that are being written
 	flooded bool   // too much waits: the connection is about to end
 	todo    []task
@@ -91,6 +94,13 @@ func (co *core) emit(m *outMsg) bool {
 	return ok
 }
 
+// emitLater is emit for what need not leave before something else does: nobody waits for it.
+func (co *core) emitLater(m *outMsg) {
+	urgent := co.urgent
+	co.emit(m)
+	co.urgent = urgent
+}
+
 // emitKept queues a message that goes on being used.
 func (co *core) emitKept(m *outMsg) bool {
 	if co.ended != nil {
@@ -107,6 +117,7 @@ func (co *core) emitKept(m *outMsg) bool {
 	if co.out, err = appendFrame(co.out, &m.msg); err != nil {
 		return false
 	}
+	co.urgent = true
 	co.parts.MessagesOut++
 	co.parts.BytesOut += uint64(size)
 	if n := co.queuedBytes(); n > 4*co.lim.QueuedBytes && !co.flooded {

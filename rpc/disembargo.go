@@ -31,9 +31,13 @@ func (co *core) handleDisembargo(in *inMsg, msg rpccp.Message) error {
 		if dst.wait != nil {
 			return violation("disembargo of question %d, which has not returned", dst.wait.id)
 		}
+		if co.echoes >= co.lim.Answers {
+			return overLimit{LimitAnswers, violation("%d disembargoes wait for what was called before", co.echoes)}
+		}
 		if !dst.ref.node.tryRef() {
 			return violation("disembargo of something that is gone")
 		}
+		co.echoes++
 		co.todo = append(co.todo, task{echo: &echo{ctx.SenderLoopback(), dst.ref.node}})
 		return nil
 	case rpccp.Disembargo_context_Which_receiverLoopback:
@@ -119,4 +123,5 @@ func (co *core) sendLoopback(id uint32, r *remoteCap) {
 	}
 	m.Context().SetReceiverLoopback(id)
 	co.emit(out)
+	co.echoes--
 }

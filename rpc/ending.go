@@ -90,7 +90,7 @@ func (c *Conn) endLocked(e ending) {
 		c.workers++ // for closing the transport
 	}
 	running := c.running
-	c.after = append(c.after, func() { c.closeTransport(e, running) })
+	c.after = append(c.after, func() { c.closeTransport(e, running) }, c.forgetLanes)
 }
 
 // Refuse tells the peer of a transport that there will be no connection, and why, and closes the transport. It returns
@@ -158,7 +158,7 @@ func (co *core) breakAll(ex *Exception) {
 		}
 	}
 	co.answers = nil
-	co.unanswered, co.answerBytes, co.queuedCalls = 0, 0, 0
+	co.unanswered, co.answerBytes, co.queuedCalls, co.promised, co.echoes = 0, 0, 0, 0, 0
 	if co.boot != nil {
 		co.drops = append(co.drops, co.boot)
 		co.boot = nil

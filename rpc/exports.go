@@ -124,8 +124,7 @@ func (co *core) export(n node, promise bool) uint32 {
 		co.exported[n] = exp.id
 	}
 	if p, ok := n.(*promiseCap); ok && promise {
-		conn := co.conn
-		co.after = append(co.after, func() { p.onResolve(conn, func() { conn.resolveExport(exp, p) }) })
+		co.after = append(co.after, func() { co.conn.watchExport(exp, p) })
 	}
 	return exp.id
 }
@@ -144,10 +143,23 @@ func (co *core) releaseExport(id uint32, n uint32) error {
 		return nil
 	}
 	co.exports.remove(id)
+	if p, ok := exp.ref.node.(*promiseCap); ok && exp.promise {
+		co.after = append(co.after, func() { p.forget(co.conn, exp) })
+	}
 	if at, ok := co.exported[exp.ref.node]; ok && at == id {
 		delete(co.exported, exp.ref.node)
 	}
 	co.drops = append(co.drops, exp.ref.node)
+	return nil
+}
+
+// releaseExports takes back one reference of each.
+func (co *core) releaseExports(ids []uint32) error {
+	for _, id := range ids {
+		if err := co.releaseExport(id, 1); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -158,6 +170,17 @@ func (co *core) handleRelease(msg rpccp.Message) error {
 		return frameError(err.Error())
 	}
 	return co.releaseExport(m.Id(), m.ReferenceCount())
+}
+
+// watchExport has the peer told what the promise behind an export resolves to.
+func (c *Conn) watchExport(exp *export, p *promiseCap) {
+	p.onResolve(c, hook{run: func() { c.resolveExport(exp, p) }, export: exp})
+	c.mu.Lock()
+	gone := c.ended != nil || c.exports.get(exp.id) != exp
+	c.mu.Unlock()
+	if gone { // released or ended in the meantime
+		p.forget(c, exp)
+	}
 }
 
 // resolveExport tells the peer what a promise it holds has resolved to. What waited for that has been sent on.

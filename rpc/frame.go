@@ -63,6 +63,8 @@ type inMsg struct {
 	msg   capnp.Message
 	arena capnp.ReadOnlySingleSegment // for the usual single segment
 	size  int
+
+	content capnp.Ptr // of a call, its parameters
 }
 
 // parseFrame makes a readable message of one frame, which it keeps.

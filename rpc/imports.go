@@ -9,7 +9,7 @@ import (
 )
 
 // receiveCaps makes references of a payload's descriptors. On an error what was made so far is in the table.
-func (co *core) receiveCaps(payload rpccp.Payload) (CapTable, error) {
+func (co *core) receiveCaps(in *inMsg, payload rpccp.Payload) (CapTable, error) {
 	var t CapTable
 	if !payload.HasCapTable() {
 		return t, nil
@@ -20,6 +20,9 @@ func (co *core) receiveCaps(payload rpccp.Payload) (CapTable, error) {
 	}
 	if list.Len() > co.lim.Imports {
 		return t, overLimit{LimitImports, violation("%d capabilities in one message, the limit is %d", list.Len(), co.lim.Imports)}
+	}
+	if list.Len() > in.size/wordBytes { // descriptors of no bytes are legal, but who sends many means us ill
+		return t, violation("%d capabilities in a message of %d bytes", list.Len(), in.size)
 	}
 	if list.Len() == 0 {
 		return t, nil
@@ -104,12 +107,13 @@ func (co *core) promiseOf(ans *answer, path []uint16) (*Ref, error) {
 			return &Ref{node: lp.cap, via: co.conn}, nil
 		}
 	}
-	if len(ans.pipes) >= co.lim.QueuedCalls {
+	if len(ans.pipes) >= co.lim.QueuedCalls || co.promised >= co.lim.Answers {
 		co.hit(LimitQueuedCalls)
 		return brokenRef(Overloadedf("%d promises wait for question %d", len(ans.pipes), ans.id)), nil
 	}
 	p := newPromiseCap()
 	ans.pipes = append(ans.pipes, localPipe{path, p})
+	co.promised++
 	return &Ref{node: p, via: co.conn}, nil
 }
 
@@ -184,5 +188,5 @@ func (co *core) emitRelease(id, n uint32) {
 	}
 	m.SetId(id)
 	m.SetReferenceCount(n)
-	co.emit(out)
+	co.emitLater(out)
 }

@@ -4,8 +4,8 @@ package rpc
 
 import (
 	"bytes"
+	"encoding/binary"
 
-	"capnproto.org/go/capnp/v3"
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
@@ -21,6 +21,9 @@ func (co *core) handle(frame []byte) (err error) {
 	co.parts.MessagesIn++
 	co.parts.BytesIn += uint64(len(frame))
 	in := &co.scratch
+	if keepsContent(frame) { // parameters and results outlive the read buffer
+		in, frame = new(inMsg), bytes.Clone(frame)
+	}
 	if err := in.parse(frame, &co.lim); err != nil {
 		return err
 	}
@@ -30,15 +33,6 @@ func (co *core) handle(frame []byte) (err error) {
 	}
 	if !m.IsValid() {
 		return frameError("it has no root")
-	}
-	switch m.Which() {
-	case rpccp.Message_Which_call, rpccp.Message_Which_return: // parameters and results outlive the read buffer
-		if in, err = parseFrame(bytes.Clone(frame), &co.lim); err != nil {
-			return err
-		}
-		if m, err = rpccp.ReadRootMessage(&in.msg); err != nil {
-			return frameError(err.Error())
-		}
 	}
 	if co.trace != nil {
 		co.trace("in", m)
@@ -67,6 +61,22 @@ func (co *core) handle(frame []byte) (err error) {
 	return co.unimplemented(in)
 }
 
+// keepsContent tells from a frame's bytes whether it is a Call or a Return. What it cannot tell, as of several segments,
+// may be one.
+func keepsContent(frame []byte) bool {
+	const header, unknown = 2 * wordBytes, true // the segment table of one segment, and the root pointer
+	if len(frame) < header || binary.LittleEndian.Uint32(frame) != 0 {
+		return unknown
+	}
+	root := binary.LittleEndian.Uint64(frame[wordBytes:])
+	at := header + int64(int32(uint32(root))>>2)*wordBytes
+	if root&3 != 0 || root>>32&0xffff == 0 || at < header || at+wordBytes > int64(len(frame)) {
+		return unknown
+	}
+	which := rpccp.Message_Which(binary.LittleEndian.Uint16(frame[at:]))
+	return which == rpccp.Message_Which_call || which == rpccp.Message_Which_return
+}
+
 // unimplemented echoes a message we do not implement, as level 1 vats do with those of levels 2 to 4. The content is
 // copied as it is, segment by segment, so the echo is hardly larger than the message.
 func (co *core) unimplemented(in *inMsg) error {
@@ -74,21 +84,13 @@ func (co *core) unimplemented(in *inMsg) error {
 	if err != nil {
 		return frameError(err.Error())
 	}
-	seg, err := out.msg.Segment(0)
-	if err != nil {
-		return frameError(err.Error())
-	}
-	echo, err := capnp.NewStruct(seg, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
-	if err != nil {
+	echoed := out.root
+	if err := out.newEnvelope(); err != nil {
 		return err
 	}
-	if err := rpccp.Message(echo).SetUnimplemented(out.root); err != nil {
+	if err := out.root.SetUnimplemented(echoed); err != nil {
 		return err
 	}
-	if err := out.msg.SetRoot(echo.ToPtr()); err != nil {
-		return err
-	}
-	out.root = rpccp.Message(echo)
 	if !co.emitKept(out) {
 		return violation("a message that is not implemented is too large to be sent back")
 	}
@@ -148,6 +150,9 @@ func (co *core) handleAbort(m rpccp.Message) error {
 		return frameError(err.Error())
 	}
 	ex := readException(e)
+	if ex.Reason == "" {
+		ex.Reason = "no reason given"
+	}
 	ex.Reason = "the peer aborted the connection: " + ex.Reason
 	co.conn.endLocked(ending{err: ex, code: closeNormal})
 	return nil

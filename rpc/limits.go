@@ -26,17 +26,18 @@ type Limits struct {
 	// Questions is how many calls of ours may be unanswered. At it Ref.Call waits (backpressure).
 	Questions int
 	// Answers is how many of the peer's calls may be unanswered. At it further calls are answered overloaded; at twice
-	// as many unfinished ones the connection is aborted.
+	// as many unfinished ones the connection is aborted, and at as many disembargoes that wait behind calls.
 	Answers int
-	// AnswerBytes is how many bytes of parameters the peer's unanswered calls may hold, and how many bytes of results
-	// its unfinished calls may. At it further calls are answered overloaded.
+	// AnswerBytes is how many bytes of parameters the peer's unanswered calls may hold, capabilities included, and how
+	// many bytes of results its unfinished calls may. At it further calls are answered overloaded.
 	AnswerBytes int
 	// Exports is how many of our objects the peer may hold. At it calls and returns that would hand out another fail
 	// as overloaded.
 	Exports int
 	// Imports is how many of the peer's objects we hold. Beyond it: abort.
 	Imports int
-	// QueuedCalls is how many calls may wait on one unresolved promise. At it further calls are answered overloaded.
+	// QueuedCalls is how many calls, or promises of results passed on, may wait on one unresolved promise. At it further
+	// calls are answered overloaded. On all promises together Answers may wait.
 	QueuedCalls int
 	// QueuedBytes is how much may wait to be written to the peer. At it Ref.Call waits (backpressure) and calls of the
 	// peer are answered overloaded; at four times as much the connection is closed.

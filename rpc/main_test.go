@@ -5,6 +5,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"flag"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +14,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// Memory that is used again is poisoned in all tests and fuzzers, but not where time is measured.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	poisoning = flag.Lookup("test.bench").Value.String() == ""
+	goleak.VerifyTestMain(m)
+}
 
 // Methods of the test objects. Parameters and results are one struct shape: a number, a text, a capability.
 const testInterface = 0xdecade0000000001

@@ -1,17 +1,19 @@
 // The messages of a transcript: text to rpc.capnp and back.
 //
 //	bootstrap q=Q
-//	call q=Q to=TARGET METHOD n= text= cap=CAP [yourself] [thirdparty] [interface=HEX]
-//	return a=Q results n= text= cap=CAP | exception TYPE REASON | canceled | elsewhere | take=Q | thirdparty
-//	       [releaseparams] [nofinish]
+//	call q=Q to=TARGET METHOD n= text= cap=CAP [yourself] [thirdparty] [oddplace] [nopipelining] [pipelineonly]
+//	       [interface=HEX] [noparams] [badtable]
+//	return a=Q results n= text= cap=CAP | exception TYPE REASON | canceled | elsewhere | take=Q | thirdparty | odd
+//	       [releaseparams] [nofinish] [noparams] [badtable]
 //	finish q=Q [keepcaps] [late]
-//	resolve p=ID cap=CAP | exception TYPE REASON
+//	resolve p=ID cap=CAP | exception TYPE REASON | odd
 //	release id=ID n=N
-//	disembargo sender=ID | receiver=ID | accept  to=TARGET
-//	abort TYPE REASON; unimplemented MESSAGE; provide, accept, join, save, delete, answer, unknown, null, raw HEX
+//	disembargo sender=ID | receiver=ID | accept | odd  to=TARGET
+//	abort TYPE REASON; unimplemented MESSAGE; provide, accept, join, save, delete, answer, unknown, nothing, null, raw HEX
 //
 // TARGET is cap:ID or answer:Q.PATH. CAP is none, hosted:ID, promise:ID, receiver:ID, answer:Q.PATH, vine:ID, or odd.
-// bad:N in place of a cap writes an interface pointer to entry N of an empty table.
+// odd is a tag that nobody knows, and so is an exception's type=N; noparams leaves the payload out, badtable makes its
+// table a text. bad:N in place of a cap writes an interface pointer to entry N of an empty table.
 
 package rpc
 
@@ -83,10 +85,17 @@ func writeMessage(root rpccp.Message, a args) error {
 		if a.has("thirdparty") {
 			m.ok(call.SendResultsTo().SetThirdParty(capnp.Ptr{}))
 		}
+		if a.has("oddplace") {
+			capnp.Struct(call).SetUint16(6, 77)
+		}
+		call.SetNoPromisePipelining(a.has("nopipelining"))
+		call.SetOnlyPromisePipeline(a.has("pipelineonly"))
 		if to := a.get("to"); to != "" {
 			m.ok(writeTestTarget(need[rpccp.MessageTarget](&m)(call.NewTarget()), to))
 		}
-		m.ok(writeTestPayload(need[rpccp.Payload](&m)(call.NewParams()), a))
+		if !a.has("noparams") {
+			m.ok(writeTestPayload(need[rpccp.Payload](&m)(call.NewParams()), a))
+		}
 	case "return":
 		ret := need[rpccp.Return](&m)(root.NewReturn())
 		ret.SetAnswerId(uint32(a.num("a")))
@@ -95,7 +104,14 @@ func writeMessage(root rpccp.Message, a args) error {
 		switch {
 		case a.has("exception"):
 			ex := exceptionOf(a.bare[2:])
+			if t := a.get("type"); t != "" {
+				ex.Type = ExceptionType(a.num("type"))
+			}
 			m.ok(writeException(need[rpccp.Exception](&m)(ret.NewException()), ex))
+		case a.has("odd"):
+			capnp.Struct(ret).SetUint16(6, 77)
+		case a.has("noparams"):
+			m.ok(capnp.Struct(ret).SetPtr(0, capnp.Ptr{})) // results that are not there
 		case a.has("canceled"):
 			ret.SetCanceled()
 		case a.has("elsewhere"):
@@ -122,6 +138,8 @@ func writeMessage(root rpccp.Message, a args) error {
 		r.SetPromiseId(uint32(a.num("p")))
 		if a.has("exception") {
 			m.ok(writeException(need[rpccp.Exception](&m)(r.NewException()), exceptionOf(a.bare[2:])))
+		} else if a.has("odd") {
+			capnp.Struct(r).SetUint16(4, 77)
 		} else {
 			m.ok(writeTestCap(need[rpccp.CapDescriptor](&m)(r.NewCap()), a.get("cap")))
 		}
@@ -139,6 +157,8 @@ func writeMessage(root rpccp.Message, a args) error {
 			d.Context().SetSenderLoopback(uint32(a.num("sender")))
 		case a.get("receiver") != "":
 			d.Context().SetReceiverLoopback(uint32(a.num("receiver")))
+		case a.has("odd"):
+			capnp.Struct(d).SetUint16(4, 77)
 		default:
 			m.ok(d.Context().SetAccept([]byte("accept")))
 		}
@@ -158,6 +178,7 @@ func writeMessage(root rpccp.Message, a args) error {
 		m.ok(root.SetObsoleteSave(capnp.Ptr{}))
 	case "delete":
 		m.ok(root.SetObsoleteDelete(capnp.Ptr{}))
+	case "nothing":
 	case "unknown":
 		capnp.Struct(root).SetUint16(0, 99)
 	default:
@@ -177,6 +198,13 @@ func writeTestPayload(p rpccp.Payload, a args) error {
 	s.SetUint64(0, a.num("n"))
 	if err := s.SetText(0, a.get("text")); err != nil {
 		return err
+	}
+	if a.has("badtable") {
+		text, err := capnp.NewText(p.Segment(), "no table")
+		if err != nil {
+			return err
+		}
+		return capnp.Struct(p).SetPtr(1, text.ToPtr())
 	}
 	cap := a.get("cap")
 	if cap == "" {
@@ -327,7 +355,7 @@ func formatMessage(m rpccp.Message) string {
 		fmt.Fprintf(&b, " p=%d", r.PromiseId())
 		if r.Which() == rpccp.Resolve_Which_cap {
 			b.WriteString(" cap=" + formatCap(need[rpccp.CapDescriptor](&e)(r.Cap())))
-		} else {
+		} else if r.Which() == rpccp.Resolve_Which_exception {
 			b.WriteString(" exception" + formatException(need[rpccp.Exception](&e)(r.Exception())))
 		}
 	case rpccp.Message_Which_release:
@@ -398,6 +426,9 @@ func formatTarget(t rpccp.MessageTarget) string {
 	if t.Which() == rpccp.MessageTarget_Which_importedCap {
 		return fmt.Sprintf("cap:%d", t.ImportedCap())
 	}
+	if t.Which() != rpccp.MessageTarget_Which_promisedAnswer {
+		return "odd"
+	}
 	pa, err := t.PromisedAnswer()
 	if err != nil {
 		return "UNREADABLE"
@@ -411,7 +442,11 @@ func formatAnswer(pa rpccp.PromisedAnswer) string {
 	if err != nil {
 		return "UNREADABLE"
 	}
-	for i := range ops.Len() {
+	for i := range min(ops.Len(), 100) {
+		if ops.At(i).Which() != rpccp.PromisedAnswer_Op_Which_getPointerField {
+			s += ".odd"
+			continue
+		}
 		s += fmt.Sprintf(".%d", ops.At(i).GetPointerField())
 	}
 	return s

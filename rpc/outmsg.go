@@ -4,7 +4,9 @@ package rpc
 
 import (
 	"math"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"capnproto.org/go/capnp/v3"
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
@@ -40,6 +42,10 @@ func (m *outMsg) free() {
 		return
 	}
 	m.root = rpccp.Message{}
+	if poisoning {
+		poisonMessage(&m.msg)
+		return
+	}
 	m.msg.Reset(nil) // gives the arena back to its pool
 	outMsgs.Put(m)
 }
@@ -161,15 +167,41 @@ func readException(e rpccp.Exception) *Exception {
 	if t > Unimplemented {
 		t = Failed
 	}
-	return &Exception{Type: t, Reason: clip(string(reason[:min(len(reason), reasonBytes+1)]), reasonBytes), Remote: true}
+	text := strings.ToValidUTF8(string(reason[:min(len(reason), reasonBytes+utf8.UTFMax)]), "?")
+	return &Exception{Type: t, Reason: clip(text, reasonBytes), Remote: true}
 }
 
-// clip shortens s to n bytes, marking that it did.
+// clip shortens s to n bytes, between two characters, marking that it did.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return s[:n-3] + "..."
+	end := n - len("...")
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "..."
+}
+
+// envelopeBytes is what the envelope of a message with so many capabilities may take.
+func envelopeBytes(caps int) int { return 256 + (1+caps)*(16+transformBytes) }
+
+// transformBytes is what a pipeline's path may take in a message.
+const transformBytes = 32 + 8*maxHops
+
+// newEnvelope gives a copied message a new root, behind all that was copied. The old one is a peer's and not to be
+// written to: its parts may lie one on the other, so that what is written to one changes another.
+func (m *outMsg) newEnvelope() error {
+	seg, err := m.msg.Segment(0)
+	if err != nil {
+		return err
+	}
+	root, err := capnp.NewStruct(seg, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	if err != nil {
+		return err
+	}
+	m.root = rpccp.Message(root)
+	return m.msg.SetRoot(root.ToPtr())
 }
 
 // copyMessage copies a message segment by segment, with room for slack more bytes, so that it can be sent on with

@@ -5,6 +5,7 @@ package rpc
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -27,8 +28,14 @@ type promiseCap struct {
 // lane is what waits for a promise on one delivery goroutine.
 type lane struct {
 	queue   []*Call
-	hooks   []func()
+	hooks   []hook
 	flushed bool
+}
+
+// hook is to run when the promise is resolved; export is for whom, if that may lose interest.
+type hook struct {
+	run    func()
+	export *export
 }
 
 func newPromiseCap() *promiseCap {
@@ -64,22 +71,27 @@ func (p *promiseCap) send(call *Call, via *Conn) (next *Ref) {
 		return p.target.Load()
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	l := p.lane(via)
-	if l == nil {
-		return p.target.Load()
+	l, opened := p.lane(via)
+	switch {
+	case l == nil:
+		next = p.target.Load()
+	case len(l.queue) >= promiseQueueLimit:
+		next = brokenRef(Overloadedf("%d calls wait for the promise to resolve", len(l.queue)))
+	default:
+		l.queue = append(l.queue, call)
 	}
-	if len(l.queue) >= promiseQueueLimit {
-		return brokenRef(Overloadedf("%d calls wait for the promise to resolve", len(l.queue)))
+	p.mu.Unlock()
+	if opened {
+		via.hasLane(p)
 	}
-	l.queue = append(l.queue, call)
-	return nil
+	return next
 }
 
-// lane gives the lane to queue in; nil if there is no more waiting on it.
-func (p *promiseCap) lane(via *Conn) *lane {
-	l := p.lanes[via]
+// lane gives the lane to queue in; nil if there is no more waiting on it. If opened is true the connection must be told.
+func (p *promiseCap) lane(via *Conn) (l *lane, opened bool) {
+	l = p.lanes[via]
 	if l == nil && p.target.Load() == nil {
+		opened = via != nil
 		l = new(lane)
 		if p.lanes == nil {
 			p.lanes = make(map[*Conn]*lane, 1)
@@ -88,9 +100,9 @@ func (p *promiseCap) lane(via *Conn) *lane {
 		p.waiting++
 	}
 	if l == nil || l.flushed {
-		return nil
+		return nil, false
 	}
-	return l
+	return l, opened
 }
 
 // promiseQueueLimit bounds the calls that wait on a promise that belongs to no connection.
@@ -164,8 +176,11 @@ func (p *promiseCap) flush(l *lane, via *Conn, inline bool) {
 	hooks := l.hooks
 	l.hooks = nil
 	p.mu.Unlock()
-	for _, f := range hooks {
-		f()
+	for _, h := range hooks {
+		h.run()
+	}
+	if via != nil {
+		via.laneGone(p)
 	}
 	if last && p.refs.Load() == 0 {
 		to.releaseOn(via)
@@ -174,15 +189,85 @@ func (p *promiseCap) flush(l *lane, via *Conn, inline bool) {
 
 // onResolve has f run once the promise is resolved and what waited for it on via has been sent on; at once if so it
 // is. No lock may be held.
-func (p *promiseCap) onResolve(via *Conn, f func()) {
+func (p *promiseCap) onResolve(via *Conn, h hook) {
 	p.mu.Lock()
-	if l := p.lane(via); l != nil {
-		l.hooks = append(l.hooks, f)
+	l, opened := p.lane(via)
+	if l != nil {
+		l.hooks = append(l.hooks, h)
+	}
+	p.mu.Unlock()
+	switch {
+	case l == nil:
+		h.run()
+	case opened:
+		via.hasLane(p)
+	}
+}
+
+// forget drops what waits on a lane for a peer that has lost interest: the hook of an export it has released or, if
+// that is nil, all its hooks and calls, since its connection has ended. A promise may outlive both by far.
+func (p *promiseCap) forget(via *Conn, exp *export) {
+	p.mu.Lock()
+	l := p.lanes[via]
+	if l == nil || p.target.Load() != nil { // nothing waits, or it is on its way
 		p.mu.Unlock()
 		return
 	}
+	l.hooks = slices.DeleteFunc(l.hooks, func(h hook) bool {
+		return h.export != nil && (exp == nil || h.export == exp)
+	})
+	if exp == nil {
+		l.queue = slices.DeleteFunc(l.queue, func(call *Call) bool { return call.conn == via })
+	}
+	empty := len(l.hooks)+len(l.queue) == 0
+	if empty {
+		delete(p.lanes, via)
+		p.waiting--
+	}
 	p.mu.Unlock()
-	f()
+	if !empty {
+		return
+	}
+	via.laneGone(p)
+	p.mu.Lock()
+	_, again := p.lanes[via]
+	p.mu.Unlock()
+	if again { // opened in the meantime
+		via.hasLane(p)
+	}
+}
+
+// hasLane notes that something waits for p on c's delivery goroutine.
+func (c *Conn) hasLane(p *promiseCap) {
+	c.mu.Lock()
+	ended := c.ended != nil
+	if !ended {
+		if c.lanes == nil {
+			c.lanes = make(map[*promiseCap]struct{})
+		}
+		c.lanes[p] = struct{}{}
+	}
+	c.mu.Unlock()
+	if ended {
+		p.forget(c, nil)
+	}
+}
+
+func (c *Conn) laneGone(p *promiseCap) {
+	c.mu.Lock()
+	delete(c.lanes, p)
+	c.mu.Unlock()
+}
+
+// forgetLanes has promises of this vat forget a connection that has ended.
+func (c *Conn) forgetLanes() {
+	c.mu.Lock()
+	lanes := c.lanes
+	c.lanes = nil
+	c.mu.Unlock()
+	for p := range lanes {
+		p.forget(c, nil)
+	}
 }
 
 // leadsTo reports whether from is the promise p, or resolved promises lead from it to p.

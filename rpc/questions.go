@@ -57,6 +57,9 @@ func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref
 	if ex := c.sendCall(r, call); ex != nil {
 		return brokenRef(ex)
 	}
+	if ctx != noWait {
+		c.lonelyCall()
+	}
 	return nil
 }
 
@@ -138,21 +141,14 @@ func (co *core) asked(p *Promise) {
 // forward makes a question of a call that came over a connection and is bound for the peer of this one (which may be
 // the same): a copy of the message, so that capability indexes stay what they are.
 func (co *core) forward(call *Call) (*Promise, *outMsg, *Exception) {
-	out, err := copyMessage(&call.in.msg, 128+16*call.caps.Len()+transformBytes*(1+call.caps.Len()))
+	in := call.in.Load()
+	if in == nil { // answered
+		return nil, nil, errCanceled
+	}
+	out, err := copyCall(in, call.method, call.caps.Len())
 	if err != nil {
-		return nil, nil, Failedf("call: %v", err)
+		return nil, nil, Failedf("a call cannot be passed on: %v", err)
 	}
-	m, err := out.root.Call()
-	if err != nil {
-		return nil, nil, Failedf("call: %v", err)
-	}
-	payload, err := m.Params()
-	if err != nil || tooSmall(capnp.Struct(m), 24, 3) || tooSmall(capnp.Struct(payload), 0, 2) {
-		return nil, nil, Failedf("a call with missing fields cannot be passed on")
-	}
-	m.SendResultsTo().SetCaller()
-	m.SetAllowThirdPartyTailCall(false)
-	m.SetOnlyPromisePipeline(false)
 	p := newPromise()
 	if !call.sentOnAs(p) {
 		return nil, nil, errCanceled
@@ -164,12 +160,38 @@ func (co *core) forward(call *Call) (*Promise, *outMsg, *Exception) {
 	return p, out, nil
 }
 
-// transformBytes is what a pipeline's path may take in a message.
-const transformBytes = 32 + 8*maxHops
-
-// tooSmall reports whether a struct of a peer lacks fields that we would write.
-func tooSmall(s capnp.Struct, data capnp.Size, ptrs uint16) bool {
-	return s.Size().DataSize < data || s.Size().PointerCount < ptrs
+// copyCall copies the message that a call of a peer is in.
+func copyCall(in *inMsg, method Method, caps int) (*outMsg, error) {
+	out, err := copyMessage(&in.msg, envelopeBytes(caps))
+	if err != nil {
+		return nil, err
+	}
+	old, err := out.root.Call()
+	if err != nil {
+		return nil, err
+	}
+	params, err := old.Params()
+	if err != nil {
+		return nil, err
+	}
+	content, err := params.Content()
+	if err != nil {
+		return nil, err
+	}
+	if err := out.newEnvelope(); err != nil {
+		return nil, err
+	}
+	m, err := out.root.NewCall()
+	if err != nil {
+		return nil, err
+	}
+	m.SetInterfaceId(method.Interface)
+	m.SetMethodId(method.ID)
+	payload, err := m.NewParams()
+	if err != nil {
+		return nil, err
+	}
+	return out, payload.SetContent(content)
 }
 
 // passOn answers the call with another's answer, which is there.
@@ -199,30 +221,40 @@ func copyResults(content capnp.Ptr, caps int) (*outMsg, error) {
 	if !content.IsValid() {
 		return newResults(capnp.ObjectSize{}, nil, nil)
 	}
-	out, err := copyMessage(content.Message(), 128+16*caps+transformBytes*caps)
+	out, err := copyMessage(content.Message(), envelopeBytes(caps))
 	if err != nil {
 		return nil, err
 	}
 	if out.root.Which() != rpccp.Message_Which_return {
 		return nil, Failedf("not a return")
 	}
-	m, err := out.root.Return()
+	old, err := out.root.Return()
 	if err != nil {
 		return nil, err
 	}
-	if m.Which() != rpccp.Return_Which_results {
+	if old.Which() != rpccp.Return_Which_results {
 		return nil, Failedf("not results")
 	}
-	payload, err := m.Results()
+	results, err := old.Results()
 	if err != nil {
 		return nil, err
 	}
-	if tooSmall(capnp.Struct(m), 16, 1) || tooSmall(capnp.Struct(payload), 0, 2) {
-		return nil, Failedf("fields are missing")
+	if content, err = results.Content(); err != nil {
+		return nil, err
+	}
+	if err := out.newEnvelope(); err != nil {
+		return nil, err
+	}
+	m, err := out.root.NewReturn()
+	if err != nil {
+		return nil, err
 	}
 	m.SetReleaseParamCaps(false)
-	m.SetNoFinishNeeded(false)
-	return out, nil
+	payload, err := m.NewResults()
+	if err != nil {
+		return nil, err
+	}
+	return out, payload.SetContent(content)
 }
 
 // bootstrap asks for the peer's bootstrap interface.
@@ -259,14 +291,17 @@ func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 	if q.taking {
 		return violation("second return of question %d", q.id)
 	}
-	if ret.ReleaseParamCaps() {
-		for _, id := range q.params {
-			if err := co.releaseExport(id, 1); err != nil {
-				return err
-			}
-		}
-	}
+	params := q.params
 	q.params = nil
+	if err := co.answerTo(p, in, ret); err != nil || !ret.ReleaseParamCaps() {
+		return err
+	}
+	return co.releaseExports(params) // now: what is returned may name one of them
+}
+
+// answerTo takes in what is returned to a question.
+func (co *core) answerTo(p *Promise, in *inMsg, ret rpccp.Return) error {
+	q := &p.q
 	if q.finished { // we gave it up: our Finish has released what is in it
 		q.returned = true
 		co.questions.remove(q.id)
@@ -280,7 +315,7 @@ func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 		if err != nil {
 			return frameError(err.Error())
 		}
-		caps, err := co.receiveCaps(payload)
+		caps, err := co.receiveCaps(in, payload)
 		if err != nil {
 			co.dropCaps(caps)
 			return err
@@ -317,8 +352,8 @@ func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 func (co *core) takeFrom(p *Promise, id uint32) error {
 	ans := co.answers[id]
 	switch {
-	case ans == nil:
-		return violation("return takes from question %d, which does not exist", id)
+	case ans == nil || ans.finished:
+		return violation("return takes from question %d, which is not open", id)
 	case !ans.yourself:
 		return violation("return takes from question %d, whose results were sent", id)
 	case ans.taken:
@@ -386,7 +421,11 @@ func (co *core) sendFinish(id uint32, releaseCaps bool) {
 	f.SetQuestionId(id)
 	f.SetReleaseResultCaps(releaseCaps)
 	f.SetRequireEarlyCancellationWorkaround(false)
-	co.emit(out)
+	if releaseCaps {
+		co.emit(out)
+	} else { // the peer has answered
+		co.emitLater(out)
+	}
 }
 
 // releaseQuestion: the program wants no results of p. Unless it holds pipelined ones, the call is given up.
@@ -424,16 +463,19 @@ func (co *core) questionUnimplemented(id uint32) error {
 	if p == nil {
 		return violation("unimplemented carries question %d, which was not asked", id)
 	}
-	p.q.noFinish = true // it has no answer to finish
-	for _, e := range p.q.params {
-		if err := co.releaseExport(e, 1); err != nil {
-			return err
-		}
+	if p.q.taking {
+		return violation("unimplemented carries question %d, which is returned", id)
 	}
+	p.q.noFinish = true // it has no answer to finish
+	params := p.q.params
 	p.q.params = nil
+	if err := co.releaseExports(params); err != nil {
+		return err
+	}
 	if p.q.finished {
 		p.q.returned = true
 		co.questions.remove(id)
+		co.roomMade()
 		return nil
 	}
 	co.returnedTo(p, capnp.Ptr{}, CapTable{}, &Exception{Type: Unimplemented, Reason: "the peer does not implement the call", Remote: true})

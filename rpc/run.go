@@ -1,5 +1,5 @@
-// Run: the thin loop around the core. One goroutine reads and delivers, one writes; a timer pings. Delivery moves to a
-// goroutine of its own only while something is delivered that did not come out of reading.
+// Run: the thin loop around the core. One goroutine reads and delivers, and a timer pings. Delivery moves to a goroutine
+// of its own only while something is delivered that did not come out of reading. How things are written: write.go.
 
 package rpc
 
@@ -50,7 +50,12 @@ func (c *Conn) Run(ctx context.Context) error {
 			c.mu.Lock()
 		}
 	}
-	c.out, c.spare = nil, nil
+	c.out, c.spare, c.outlet.spare = nil, nil, nil
+	c.stalled.stop()
+	c.guard.stop()
+	if c.later != nil {
+		c.later.Stop()
+	}
 	err := c.ending.err
 	c.mu.Unlock()
 	return err
@@ -98,6 +103,7 @@ func (c *Conn) read() {
 			c.heard()
 			c.lastRead.Store(c.lastHeard.Load())
 		}
+		read := batch
 		for len(batch) > 0 && c.ended == nil {
 			var frame []byte
 			if frame, batch, err = cutFrame(batch, &c.lim); err == nil {
@@ -108,25 +114,25 @@ func (c *Conn) read() {
 				c.endLocked(abortEnding(err))
 			}
 		}
-		ended, mine := c.ended != nil, !c.delivering && len(c.todo) > 0
-		if mine {
+		poison(read)
+		if !c.delivering && len(c.todo) > 0 {
 			c.delivering, c.readerAway = true, true
-		}
-		c.unlock()
-		if mine {
+			c.holdOutput()
+			c.unlock()
 			c.drain()
 			c.mu.Lock()
-			relieved := c.readerGen != gen
-			if !relieved {
-				c.readerAway = false
-			}
-			ended = c.ended != nil
-			c.mu.Unlock()
-			if relieved {
-				return
+		}
+		if c.readerGen == gen {
+			c.readerAway = false
+			if c.hold {
+				c.hold = false
+				c.readerWrites()
+				c.guard.clear()
 			}
 		}
-		if ended {
+		done := c.ended != nil || c.readerGen != gen
+		c.unlock()
+		if done {
 			return
 		}
 	}
@@ -135,7 +141,7 @@ func (c *Conn) read() {
 // relieveReader starts another reader if the present one is delivering, which may take long. The lock is held.
 func (c *Conn) relieveReader() {
 	if c.readerAway && c.ended == nil {
-		c.readerAway = false
+		c.readerAway, c.hold = false, false
 		c.readerGen++
 		c.workers++
 		go c.read()
@@ -182,94 +188,14 @@ func (c *Conn) runTask(t task) {
 	}
 }
 
-// chunkBytes is how much is written at once: small enough for pings to get in between, and for the write deadline to
-// mean no progress.
-const chunkBytes = 64 << 10
-
-// write sends what waits, together, until the connection ends.
-func (c *Conn) write() {
-	defer c.leave()
-	defer close(c.written)
-	stalled := time.AfterFunc(time.Hour, func() {
-		c.hit(LimitWriteTimeout)
-		c.end(ending{err: Disconnectedf("the peer does not read: a write made no progress"), code: closePolicy})
-	})
-	stalled.Stop()
-	defer stalled.Stop()
-	var spare []byte
-	for {
-		c.mu.Lock()
-		for len(c.out) == 0 && c.ended == nil {
-			c.writerIdle = true
-			c.mu.Unlock()
-			<-c.wake
-			c.mu.Lock()
-			c.writerIdle = false
-		}
-		last := c.ended != nil
-		if last && !c.ending.flush {
-			c.unlock()
-			return
-		}
-		batch := c.out
-		c.out, spare = spare[:0], nil
-		c.writing = len(batch)
-		c.unlock()
-		for rest := batch; len(rest) > 0; {
-			var chunk []byte
-			chunk, rest = cutChunk(rest)
-			stalled.Reset(c.lim.WriteTimeout + time.Duration(len(chunk)/slowestBytes)*time.Second)
-			err := c.transport.WriteBatch(context.Background(), chunk)
-			stalled.Stop()
-			c.mu.Lock()
-			if err != nil {
-				c.endLocked(lostEnding(err))
-			}
-			c.writing -= len(chunk)
-			c.roomMade()
-			c.unlock()
-			if err != nil {
-				return
-			}
-		}
-		if last {
-			return
-		}
-		if cap(batch) <= chunkBytes {
-			spare = batch
-		}
-	}
-}
-
-// slowestBytes a second are enough for a single large message not to count as stalled.
-const slowestBytes = 64 << 10
-
-// cutChunk takes as many whole messages as make a chunk, one at least.
-func cutChunk(b []byte) (chunk, rest []byte) {
-	if len(b) <= chunkBytes {
-		return b, nil
-	}
-	n := 0
-	for n < len(b) {
-		size := ownFrameSize(b[n:])
-		if n > 0 && n+size > chunkBytes {
-			break
-		}
-		n += size
-	}
-	return b[:n], b[n:]
-}
-
 // heard notes that the peer lives.
 func (c *Conn) heard() { c.lastHeard.Store(int64(time.Since(c.start))) }
 
 // startWatch pings whenever nothing was heard for Limits.PingInterval, and ends connections that are good for nothing.
 func (c *Conn) startWatch() *time.Timer {
-	var timer *time.Timer
-	ready := make(chan struct{})
 	began := time.Since(c.start)
-	timer = time.AfterFunc(c.nextLook(began, began), func() {
-		<-ready
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Hour, func() {
 		c.mu.Lock()
 		if c.ended != nil {
 			c.mu.Unlock()
@@ -281,7 +207,10 @@ func (c *Conn) startWatch() *time.Timer {
 		}
 		c.workers++
 		c.relieveReader() // a handler that takes long is not the peer's fault
-		c.mu.Unlock()
+		if time.Since(c.start)-time.Duration(c.lastRead.Load()) >= c.lim.PingInterval {
+			c.rest()
+		}
+		c.unlock()
 		defer c.leave()
 		if time.Since(c.start)-time.Duration(c.lastHeard.Load()) >= c.lim.PingInterval {
 			ctx, cancel := context.WithTimeout(context.Background(), c.lim.PingTimeout)
@@ -296,7 +225,7 @@ func (c *Conn) startWatch() *time.Timer {
 		}
 		timer.Reset(c.nextLook(began, time.Since(c.start)))
 	})
-	close(ready)
+	timer.Reset(c.nextLook(began, began))
 	return timer
 }
 

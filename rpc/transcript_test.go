@@ -6,7 +6,7 @@
 //	new x                   x is a new object of ours
 //	promise x               x is a promise of ours; "resolve x y" and "break x TYPE REASON" resolve it
 //	call p = x.METHOD ...   p is the answer to a call with n=NUMBER text=TEXT cap=REF
-//	cap x = p.1.0           x is the capability at a path of p's result; "res x = p" is the one in its table
+//	cap x = p.1.0           x is the capability at a path of p's result
 //	release x               lets go of a reference or a promise; drop x is the same
 //	wait p                  says what p is
 //	return N ... , fail N TYPE REASON    answers the held call with number N
@@ -18,9 +18,11 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -108,6 +110,7 @@ type story struct {
 	unread   bool
 	boot     *storyObject
 	lim      Limits
+	log      bytes.Buffer
 	children int
 }
 
@@ -129,9 +132,11 @@ func newStory(t *testing.T) *story {
 // vat makes the connection when the first command needs it, so that limits can be set before.
 func (s *story) vat() *Conn {
 	if s.conn == nil {
-		s.conn = NewConn(quiet{}, Config{Bootstrap: s.boot, Limits: s.lim, Trace: func(dir string, m rpccp.Message) {
+		log := slog.New(slog.NewTextHandler(&s.log, nil))
+		s.conn = NewConn(quiet{}, Config{Bootstrap: s.boot, Limits: s.lim, Logger: log, Trace: func(dir string, m rpccp.Message) {
 			if dir == "out" {
 				s.say("out " + formatMessage(m))
+				checkWords(s.t, formatMessage(m))
 			}
 		}})
 		s.conn.manual = true
@@ -167,6 +172,7 @@ func (s *story) end(t *testing.T) {
 	if !s.boot.gone {
 		t.Errorf("%s: the bootstrap object is not released", t.Name())
 	}
+	checkLog(t, s.log.String(), s.conn.Err() != nil)
 	if st := s.conn.Stats(); st.Questions+st.Answers+st.Exports+st.Imports+st.Embargoes+st.QueuedCalls != 0 {
 		t.Errorf("%s: tables are not empty: %+v", t.Name(), st)
 	}

@@ -29,6 +29,10 @@ type Transport interface {
 // limited is implemented by transports that check limits before they allocate. NewConn tells them.
 type limited interface{ setLimits(lim Limits) }
 
+// pinged is implemented by transports over which a peer may ask for a sign of life, and so give one. NewConn tells them
+// whom to tell.
+type pinged interface{ setHeard(heard func()) }
+
 // Pipe gives two transports connected in memory, for tests: unbounded, in order, closed together.
 func Pipe() (a, b Transport) {
 	x, y := newPipeEnd("pipe a"), newPipeEnd("pipe b")

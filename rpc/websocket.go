@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -35,7 +36,9 @@ type AcceptOptions struct {
 // messages. On an error the response has been written. Hand the transport to NewConn, which tells it the limits.
 func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (Transport, error) {
 	grab := &hijackGrabber{ResponseWriter: w}
+	t := new(wsTransport)
 	c, err := websocket.Accept(grab, r, &websocket.AcceptOptions{
+		OnPingReceived:  t.onPing,
 		Subprotocols:    []string{SubprotocolMerged, SubprotocolPlain},
 		OriginPatterns:  opts.OriginPatterns,
 		CompressionMode: websocket.CompressionDisabled,
@@ -47,7 +50,8 @@ func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (Transpo
 	if remote == "" {
 		remote = r.RemoteAddr
 	}
-	return newWebSocket(c, grab.conn, remote), nil
+	t.init(c, grab.conn, remote)
+	return t, nil
 }
 
 // DialOptions are the client's side of a handshake.
@@ -86,7 +90,9 @@ func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) 
 	if protocols == nil {
 		protocols = []string{SubprotocolMerged, SubprotocolPlain}
 	}
+	t := new(wsTransport)
 	c, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{
+		OnPingReceived:  t.onPing,
 		HTTPClient:      &grabbing,
 		HTTPHeader:      opts.Header,
 		Subprotocols:    protocols,
@@ -105,7 +111,8 @@ func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) 
 	if resp != nil && resp.Request != nil {
 		remote = resp.Request.URL.Host
 	}
-	return newWebSocket(c, grab.body, remote), nil
+	t.init(c, grab.body, remote)
+	return t, nil
 }
 
 // hijackGrabber and bodyGrabber keep what is below a WebSocket, so that it can be closed without any handshake.
@@ -116,8 +123,21 @@ type hijackGrabber struct {
 
 func (g *hijackGrabber) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(g.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
 	g.conn = conn
-	return conn, rw, err
+	// The server's buffers, made for requests, would stay for as long as the connection lives.
+	n := rw.Reader.Buffered()
+	early, err := rw.Reader.Peek(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	in := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn), max(wsReadBuffer, n))
+	if _, err := in.Peek(n); err != nil { // who takes the connection over takes only what is buffered
+		return nil, nil, err
+	}
+	return conn, bufio.NewReadWriter(in, bufio.NewWriterSize(conn, wsWriteBuffer)), nil
 }
 
 type bodyGrabber struct {
@@ -142,27 +162,52 @@ type wsTransport struct {
 	below  io.Closer
 	remote string
 	merged bool
-	lim    Limits
-	buf    []byte
+	heard  func()
+	buf    *[]byte // the present batch
 	once   sync.Once
 }
 
-func newWebSocket(c *websocket.Conn, below io.Closer, remote string) *wsTransport {
-	t := &wsTransport{c: c, below: below, remote: remote, merged: c.Subprotocol() == SubprotocolMerged}
+func (t *wsTransport) init(c *websocket.Conn, below io.Closer, remote string) {
+	t.c, t.below, t.remote, t.merged = c, below, remote, c.Subprotocol() == SubprotocolMerged
 	t.setLimits(DefaultLimits())
-	return t
+}
+
+func (t *wsTransport) setHeard(heard func()) { t.heard = heard }
+
+// onPing runs while ReadBatch does. A peer that pings need not be pinged.
+func (t *wsTransport) onPing(context.Context, []byte) bool {
+	if t.heard != nil {
+		t.heard()
+	}
+	return true
 }
 
 // setLimits bounds a WebSocket message by one Cap'n Proto message, or by what a peer merges.
 func (t *wsTransport) setLimits(lim Limits) {
-	t.lim = lim
 	t.c.SetReadLimit(int64(max(lim.MessageBytes, chunkBytes)))
 }
 
-// wsBuffer is what an idle connection keeps to read into.
-const wsBuffer = 4 << 10
+// An idle connection of a server keeps these: enough for a frame's header and a small message. Larger ones go past them.
+const (
+	wsReadBuffer  = 512
+	wsWriteBuffer = 1 << 10
+)
+
+// readBuffers are for messages while they are handled; an idle connection has none.
+var readBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
+const (
+	wsFirst   = 4 << 10  // the size a buffer begins with
+	maxPooled = 64 << 10 // the largest that is kept
+)
 
 func (t *wsTransport) ReadBatch(ctx context.Context) ([]byte, error) {
+	if t.buf != nil { // the batch of before is done with
+		if cap(*t.buf) <= maxPooled {
+			readBuffers.Put(t.buf)
+		}
+		t.buf = nil
+	}
 	kind, r, err := t.c.Reader(ctx)
 	if err != nil {
 		if bye, ok := errors.AsType[websocket.CloseError](err); ok && (bye.Code == closeNormal || bye.Code == closeAway) {
@@ -173,15 +218,16 @@ func (t *wsTransport) ReadBatch(ctx context.Context) ([]byte, error) {
 	if kind != websocket.MessageBinary {
 		return nil, frameError("a text message; Cap'n Proto travels in binary ones")
 	}
-	if cap(t.buf) == 0 || cap(t.buf) > 16*wsBuffer {
-		t.buf = make([]byte, 0, wsBuffer)
+	t.buf = readBuffers.Get().(*[]byte)
+	b := (*t.buf)[:0]
+	if cap(b) == 0 {
+		b = make([]byte, 0, wsFirst)
 	}
-	b := t.buf[:0]
 	for {
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		if err == io.EOF {
-			t.buf = b
+			*t.buf = b
 			return b, nil
 		}
 		if err != nil {

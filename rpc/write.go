@@ -1,0 +1,295 @@
+// Writing: all that waits goes out together, and one writes at a time. That is the writer's goroutine, but where somebody
+// else can do it sooner, without the cost of waking it: the reader, for the answers to what it has just delivered, and
+// the caller of a lone call. What nobody waits for (a Finish behind a Return, a Release) leaves with the next message, or
+// a moment later.
+
+package rpc
+
+import (
+	"context"
+	"runtime"
+	"time"
+)
+
+const (
+	// chunkBytes is how much is written at once: small enough for pings to get in between, and for the write deadline to
+	// mean no progress.
+	chunkBytes = 64 << 10
+	// slowestBytes a second are enough for a single large message not to count as stalled.
+	slowestBytes = 64 << 10
+	// lonelyBytes is how much a caller writes itself: what a socket's buffer surely takes when it is empty.
+	lonelyBytes = 4 << 10
+	// smallBytes is how little is worth waiting for more.
+	smallBytes = 8 << 10
+	// holdTime is how long what is delivered, or written by the reader, may take before the others take over from it.
+	holdTime = 2 * time.Millisecond
+	// laterTime is how long what nobody waits for waits for something to leave with.
+	laterTime = 2 * time.Millisecond
+)
+
+// outlet is the state of writing, guarded by Conn.mu.
+type outlet struct {
+	wake    chan struct{} // tells the writer that there is something for it
+	written chan struct{} // closed when the writer has gone for good
+	idle    bool          // the writer waits for wake
+	retire  bool          // it is to go home
+	away    bool          // it has: the next to want it starts another
+	busy    bool          // somebody writes
+	reader  bool          // it is the reader
+	hold    bool          // the reader will write what waits as soon as it has delivered
+	timed   bool          // later will have what waits written
+	spare   []byte        // to gather the next in
+
+	stalled alarm         // ends the connection when a write makes no progress
+	guard   alarm         // ends hold
+	later   *time.Timer   // sends what is not urgent
+	leisure time.Duration // how long that may take
+}
+
+func (c *Conn) initOutlet() {
+	c.wake, c.written = make(chan struct{}, 1), make(chan struct{})
+	c.stalled.init(c, func() {
+		c.hit(LimitWriteTimeout)
+		c.endLocked(ending{err: Disconnectedf("the peer does not read: a write made no progress"), code: closePolicy})
+	})
+	c.guard.init(c, c.endHold)
+	c.leisure = laterTime
+}
+
+// wantsWriter says that the writer is to be woken for what waits, and has it written later if it is not urgent. The lock
+// is held.
+func (c *Conn) wantsWriter() bool {
+	if !(c.outlet.idle || c.away) || c.busy || (len(c.out) == 0 && c.ended == nil) {
+		return false
+	}
+	if c.ended == nil && len(c.out) <= chunkBytes && (c.hold || !c.urgent) {
+		if !c.hold && !c.timed {
+			c.timed = true
+			if c.later == nil {
+				c.later = time.AfterFunc(c.leisure, c.nowUrgent)
+			} else {
+				c.later.Reset(c.leisure)
+			}
+		}
+		return false
+	}
+	if c.away {
+		c.away = false
+		c.workers++
+		go c.write()
+		return false
+	}
+	c.outlet.idle = false
+	return true
+}
+
+// rest has a connection that is silent give back what it can have again: the writer's goroutine, buffers, timers. The
+// lock is held.
+func (c *Conn) rest() {
+	if !c.outlet.idle || c.busy || c.ended != nil || len(c.out) > 0 {
+		return
+	}
+	c.outlet.idle, c.retire = false, true
+	c.wakeWriter()
+	c.out, c.outlet.spare, c.spare = nil, nil, nil
+	c.stalled.rest()
+	c.guard.rest()
+	if !c.timed {
+		c.later = nil
+	}
+}
+
+// nowUrgent has what waits written.
+func (c *Conn) nowUrgent() {
+	c.mu.Lock()
+	defer c.unlock()
+	c.timed, c.urgent = false, len(c.out) > 0
+}
+
+// write sends what nobody else does, until the connection ends.
+func (c *Conn) write() {
+	defer c.leave()
+	c.mu.Lock()
+	defer c.unlock()
+	for {
+		for c.busy || ((len(c.out) == 0 || !c.urgent) && c.ended == nil) {
+			c.outlet.idle = true
+			c.unlock() // which sees to what is not urgent
+			<-c.wake
+			c.mu.Lock()
+			c.outlet.idle = false
+			if c.retire {
+				c.retire = false
+				if !c.urgent && c.ended == nil {
+					c.away = true
+					return
+				}
+			}
+		}
+		last := c.ended != nil
+		if last && (!c.ending.flush || len(c.out) == 0) {
+			break
+		}
+		if !last && len(c.out) < smallBytes && c.questions.n+len(c.answers) > 2 {
+			// Others are about to call or answer too: what they say can leave with it.
+			c.busy = true
+			c.unlock()
+			runtime.Gosched()
+			c.mu.Lock()
+			c.busy = false
+		}
+		if err := c.writeOut(); err != nil || last {
+			break
+		}
+	}
+	close(c.written)
+}
+
+// writeOut writes what waits. Nobody else must be writing. The lock is held, and given up meanwhile.
+func (c *Conn) writeOut() (err error) {
+	c.busy = true
+	batch := c.out
+	c.out, c.outlet.spare = c.outlet.spare[:0], nil
+	c.urgent = false
+	c.writing = len(batch)
+	for rest := batch; len(rest) > 0 && err == nil; {
+		var chunk []byte
+		chunk, rest = cutChunk(rest)
+		c.stalled.set(c.lim.WriteTimeout + time.Duration(len(chunk)/slowestBytes)*time.Second)
+		c.unlock()
+		err = c.transport.WriteBatch(context.Background(), chunk)
+		c.mu.Lock()
+		c.stalled.clear()
+		if err != nil {
+			c.endLocked(lostEnding(err))
+		}
+		c.writing -= len(chunk)
+		c.roomMade()
+	}
+	poison(batch)
+	if cap(batch) <= chunkBytes {
+		c.outlet.spare = batch
+	}
+	c.busy = false
+	return err
+}
+
+// mayWrite says that there is something to write for whoever asks, and no more than so much.
+func (c *Conn) mayWrite(most int) bool {
+	return c.running && c.ended == nil && !c.busy && c.urgent && len(c.out) <= most
+}
+
+// holdOutput leaves what is answered from now on for the reader to write, all together. The lock is held.
+func (c *Conn) holdOutput() {
+	c.hold = true
+	c.guard.set(holdTime)
+}
+
+// readerWrites has the reader write what waits. If that takes long, another takes over reading. The lock is held, and
+// given up meanwhile.
+func (c *Conn) readerWrites() {
+	if !c.mayWrite(chunkBytes) {
+		return
+	}
+	gen := c.readerGen
+	c.reader, c.readerAway = true, true
+	_ = c.writeOut() // it has ended the connection
+	c.reader = false
+	if c.readerGen == gen {
+		c.readerAway = false
+	}
+}
+
+// endHold gives to the writer what the reader has not come to write, and to another reader what it has not come to read.
+// The lock is held.
+func (c *Conn) endHold() {
+	c.hold = false
+	if c.reader {
+		c.relieveReader()
+	}
+}
+
+// lonelyCall writes a call that has just been queued, if it is the only one: then the peer has read all there was before,
+// so that the transport takes it without waiting. The lock is held, and given up meanwhile.
+func (c *Conn) lonelyCall() {
+	if c.questions.n == 1 && !c.hold && c.mayWrite(lonelyBytes) {
+		_ = c.writeOut() // it has ended the connection
+	}
+}
+
+// cutChunk takes as many whole messages as make a chunk, one at least.
+func cutChunk(b []byte) (chunk, rest []byte) {
+	if len(b) <= chunkBytes {
+		return b, nil
+	}
+	n := 0
+	for n < len(b) {
+		size := ownFrameSize(b[n:])
+		if n > 0 && n+size > chunkBytes {
+			break
+		}
+		n += size
+	}
+	return b[:n], b[n:]
+}
+
+// alarm calls a function when something takes too long. It is made for what is begun and ended often: its timer is not
+// set and stopped every time, but looks again when it goes off too early. Conn.mu guards it.
+type alarm struct {
+	c     *Conn
+	ring  func() // with the lock held
+	timer *time.Timer
+	armed bool
+	due   time.Duration // since Conn.start; 0 for not at all
+}
+
+func (a *alarm) init(c *Conn, ring func()) {
+	a.c, a.ring = c, ring
+}
+
+// rest gives the timer up until it is needed again.
+func (a *alarm) rest() {
+	if !a.armed {
+		a.timer = nil
+	}
+}
+
+func (a *alarm) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+func (a *alarm) set(d time.Duration) {
+	a.due = time.Since(a.c.start) + d
+	if !a.armed {
+		a.armed = true
+		a.arm(d)
+	}
+}
+
+func (a *alarm) arm(d time.Duration) {
+	if a.timer == nil {
+		a.timer = time.AfterFunc(d, a.look)
+	} else {
+		a.timer.Reset(d)
+	}
+}
+
+func (a *alarm) clear() { a.due = 0 }
+
+func (a *alarm) look() {
+	a.c.mu.Lock()
+	defer a.c.unlock()
+	a.armed = false
+	if a.due == 0 || a.c.finished {
+		return
+	}
+	if early := a.due - time.Since(a.c.start); early > 0 {
+		a.armed = true
+		a.arm(early)
+		return
+	}
+	a.due = 0
+	a.ring()
+}

@@ -1,0 +1,144 @@
+package rpc
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// tap is a transport that counts writes and can hold them up.
+type tap struct {
+	Transport
+	writes atomic.Int64
+	hold   atomic.Pointer[chan struct{}] // writes wait for it to be closed
+}
+
+func (t *tap) WriteBatch(ctx context.Context, messages []byte) error {
+	t.writes.Add(1)
+	if hold := t.hold.Load(); hold != nil {
+		<-*hold
+	}
+	return t.Transport.WriteBatch(ctx, messages)
+}
+
+// One call after the other costs one write each: a Finish leaves with the next call. Left alone it leaves too.
+func TestFinishLeavesWithTheNextCall(t *testing.T) {
+	t.Parallel()
+	near, far := Pipe()
+	a, b := &tap{Transport: near}, &tap{Transport: far}
+	v := startVats(t, a, b, Limits{})
+	boot := v.a.Bootstrap(testContext(t))
+	defer boot.Release()
+	const calls = 500
+	echo := func(i uint64) {
+		_, p, err := ask(t, boot, mEcho, i, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Release()
+	}
+	leisure := func(d time.Duration) {
+		until(t, "no timer runs", func() bool {
+			v.a.mu.Lock()
+			defer v.a.mu.Unlock()
+			v.a.leisure = d
+			return !v.a.timed
+		})
+	}
+	echo(0)
+	leisure(time.Hour) // as if time stood still: nothing leaves for having waited
+	wrote, answered := a.writes.Load(), b.writes.Load()
+	for i := range uint64(calls) {
+		echo(i)
+	}
+	if n := a.writes.Load() - wrote; n > calls {
+		t.Errorf("the caller wrote %d times for %d calls", n, calls)
+	}
+	if n := b.writes.Load() - answered; n > calls {
+		t.Errorf("the callee wrote %d times for %d calls", n, calls)
+	}
+	v.a.nowUrgent()
+	leisure(laterTime)
+	echo(calls)
+	until(t, "the last Finish arrives", func() bool { return v.b.Stats().Answers == 0 })
+}
+
+// Who writes an answer where a call was read, and finds that the peer does not take it, keeps nobody from reading on.
+func TestReaderThatWritesIsRelieved(t *testing.T) {
+	t.Parallel()
+	near, far := Pipe()
+	b := &tap{Transport: far}
+	v := startVats(t, near, b, Limits{})
+	ctx := testContext(t)
+	boot := v.a.Bootstrap(ctx)
+	defer boot.Release()
+	if _, p, err := ask(t, boot, mEcho, 0, "", nil); err != nil {
+		t.Fatal(err)
+	} else {
+		p.Release()
+	}
+	stuck := make(chan struct{})
+	b.hold.Store(&stuck)
+	before := b.writes.Load()
+	first := boot.Call(ctx, mEcho, testSize, fill(1, "", nil))
+	until(t, "the answer is being written", func() bool { return b.writes.Load() > before })
+	second := boot.Call(ctx, mHold, testSize, fill(2, "", nil))
+	select {
+	case call := <-v.bObj.holding:
+		call.Return(testSize, nil)
+	case <-ctx.Done():
+		t.Fatal("nobody reads while an answer is being written")
+	}
+	b.hold.Store(nil)
+	close(stuck)
+	for _, p := range []*Promise{first, second} {
+		if _, _, err := p.Wait(ctx); err != nil {
+			t.Error(err)
+		}
+		p.Release()
+	}
+}
+
+// What nobody waits for leaves by itself also if it came up while something else was being written.
+func TestReleaseBesideAWriteLeaves(t *testing.T) {
+	t.Parallel()
+	near, far := Pipe()
+	a := &tap{Transport: near}
+	v := startVats(t, a, far, Limits{PingInterval: time.Hour})
+	ctx := testContext(t)
+	boot := v.a.Bootstrap(ctx)
+	defer boot.Release()
+	_, made, err := ask(t, boot, mMake, 0, "child", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := made.Cap(1)
+	made.Release()
+	stuck := make(chan struct{})
+	a.hold.Store(&stuck)
+	before := a.writes.Load()
+	v.a.mu.Lock()
+	v.a.holdOutput() // for the writer, which takes over after holdTime
+	v.a.mu.Unlock()
+	calls := []*Promise{boot.Call(ctx, mHold, testSize, nil), boot.Call(ctx, mHold, testSize, nil)}
+	until(t, "the writer writes", func() bool { return a.writes.Load() > before })
+	child.Release()
+	a.hold.Store(nil)
+	close(stuck)
+	v.bObj.mu.Lock()
+	object := v.bObj.made[0]
+	v.bObj.mu.Unlock()
+	select {
+	case <-object.gone:
+	case <-ctx.Done():
+		t.Fatal("the Release has not left")
+	}
+	for _, p := range calls {
+		(<-v.bObj.holding).Return(testSize, nil)
+		if _, _, err := p.Wait(ctx); err != nil {
+			t.Error(err)
+		}
+		p.Release()
+	}
+}
