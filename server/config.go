@@ -73,7 +73,8 @@ type Config struct {
 // DefaultConfig is a server for a small machine. Store is missing.
 func DefaultConfig() Config {
 	limits := rpc.DefaultLimits()
-	limits.MessageBytes, limits.SendBytes = 16<<20, 64<<20 // a fork's event is larger than any batch
+	limits.MessageBytes, limits.SendBytes = 16<<20, 64<<20                 // a fork's event is larger than any batch
+	limits.PingInterval, limits.PingTimeout = 6*time.Second, 3*time.Second // clients ping after 5, and spare us ours
 	limits.HandshakeTimeout, limits.IdleTimeout = 10*time.Second, 5*time.Minute
 	return Config{
 		Log: slog.New(slog.DiscardHandler), Name: "mooring",
@@ -140,6 +141,7 @@ func (c Config) withDefaults() Config {
 		{&c.CommitTimeout, d.CommitTimeout}, {&c.ReadTimeout, d.ReadTimeout}, {&c.StallTimeout, d.StallTimeout},
 		{&c.SweepInterval, d.SweepInterval}, {&c.DrainTimeout, d.DrainTimeout},
 		{&c.RPC.HandshakeTimeout, d.RPC.HandshakeTimeout}, {&c.RPC.IdleTimeout, d.RPC.IdleTimeout},
+		{&c.RPC.PingInterval, d.RPC.PingInterval}, {&c.RPC.PingTimeout, d.RPC.PingTimeout},
 	} {
 		if *f.have <= 0 {
 			*f.have = f.want

@@ -63,8 +63,10 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	plain(w, http.StatusOK, "ready\n")
 }
 
-// serveWebSocket turns a request into a connection of the vat and serves it
-// until it ends. Browsers of other origins are refused by the handshake.
+// serveWebSocket turns a request into a connection of the vat, which is served
+// by a goroutine of its own: what the request needed is given back at once, and
+// an idle connection costs little. Browsers of other origins are refused by the
+// handshake.
 func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	done, refused := s.admit(r.RemoteAddr)
 	if refused != nil {
@@ -72,13 +74,16 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 		plain(w, http.StatusServiceUnavailable, refused.Message+"\n")
 		return
 	}
-	defer done()
 	t, err := rpc.Accept(w, r, rpc.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns})
 	if err != nil {
+		done()
 		s.log.Info("handshake refused", "peer", r.RemoteAddr, "error", err)
 		return
 	}
-	s.serve(t)
+	go func() {
+		defer done()
+		s.serve(t)
+	}()
 }
 
 // newHTTP is the server for ln, with bounds on what a stranger may hold open

@@ -5,7 +5,6 @@ package server
 
 import (
 	"errors"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -149,7 +148,7 @@ func (s *Server) ServeConn(t rpc.Transport) error {
 func (s *Server) serve(t rpc.Transport) {
 	l := &link{limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions, met: &s.met}
 	conn := rpc.NewConn(t, rpc.Config{Bootstrap: &gateway{server: s, link: l}, Limits: s.cfg.RPC,
-		Logger: slog.New(demoted{s.log.Handler()}), Hits: &s.hits})
+		Logger: s.connLog, Hits: &s.hits})
 	s.mu.Lock()
 	late := s.stopping // drain has not seen it
 	s.conns[conn] = struct{}{}

@@ -32,12 +32,14 @@ import (
 // Server serves one database's sessions. All methods are safe for concurrent
 // use; Run is called once.
 type Server struct {
-	cfg    Config
-	log    *slog.Logger
-	hub    *hub
-	commit *committer
-	audit  *auditor
-	shots  chan struct{} // bounds the snapshots that are being sent
+	cfg Config
+	log *slog.Logger
+	// connLog is log for what concerns one connection.
+	connLog *slog.Logger
+	hub     *hub
+	commit  *committer
+	audit   *auditor
+	shots   chan struct{} // bounds the snapshots that are being sent
 
 	base   context.Context // of every connection; ended when draining takes too long
 	cutOff context.CancelFunc
@@ -62,6 +64,7 @@ func New(cfg Config) *Server {
 		connections: newGate(cfg.Connections, cfg.ConnectionsPerAddress), telling: make(chan struct{}, tellingAtOnce)}
 	s.handshakes = &handshakes{server: s, gate: newGate(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]string{}}
 	s.base, s.cutOff = context.WithCancel(context.Background())
+	s.connLog = slog.New(demoted{cfg.Log.Handler()})
 	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
 	s.commit = newCommitter(cfg, s.hub, &s.met)
 	s.audit = &auditor{store: cfg.Store, log: cfg.Log}

@@ -151,9 +151,10 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 		return err
 	}
 	srv := server.New(o.config(st, log, kind, address))
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	go giveMemoryBack(running)
 	if metrics != nil {
-		running, stop := context.WithCancel(context.WithoutCancel(ctx))
-		defer stop()
 		go func() {
 			if err := serveMetrics(running, metrics, srv.Metrics()); err != nil {
 				log.Error("metrics are not served any more", "error", err)
