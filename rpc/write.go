@@ -86,11 +86,13 @@ func (c *Conn) wantsWriter() bool {
 // rest has a connection that is silent give back what it can have again: the writer's goroutine, buffers, timers. The
 // lock is held.
 func (c *Conn) rest() {
-	if !c.outlet.idle || c.busy || c.ended != nil || len(c.out) > 0 {
+	if !(c.outlet.idle || c.away) || c.busy || c.ended != nil || len(c.out) > 0 {
 		return
 	}
-	c.outlet.idle, c.retire = false, true
-	c.wakeWriter()
+	if c.outlet.idle {
+		c.outlet.idle, c.retire = false, true
+		c.wakeWriter()
+	}
 	c.out, c.outlet.spare, c.spare = nil, nil, nil
 	c.stalled.rest()
 	c.guard.rest()

@@ -142,3 +142,40 @@ func TestReleaseBesideAWriteLeaves(t *testing.T) {
 		p.Release()
 	}
 }
+
+// A silent connection sends its writer home and gives up what it can have again; the next call finds all in order, and
+// so does the end.
+func TestIdleConnectionRests(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, Limits{PingInterval: 5 * time.Millisecond}, func(t *testing.T, v *vats) {
+		boot := v.a.Bootstrap(testContext(t))
+		defer boot.Release()
+		rested := func() bool {
+			for _, c := range []*Conn{v.a, v.b} {
+				c.mu.Lock()
+				away := c.away && c.out == nil && c.outlet.spare == nil
+				c.mu.Unlock()
+				if !away {
+					return false
+				}
+			}
+			return true
+		}
+		for i := range uint64(5) {
+			_, p, err := ask(t, boot, mEcho, i, "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Release()
+			held := []*Promise{boot.Call(testContext(t), mHold, testSize, nil), boot.Call(testContext(t), mHold, testSize, nil)}
+			for _, p := range held { // for the writers
+				(<-v.bObj.holding).Return(testSize, nil)
+				if _, _, err := p.Wait(testContext(t)); err != nil {
+					t.Fatal(err)
+				}
+				p.Release()
+			}
+			until(t, "both sides rest", rested)
+		}
+	})
+}

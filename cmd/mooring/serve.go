@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -152,14 +153,16 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	}
 	srv := server.New(o.config(st, log, kind, address))
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	defer stop()
-	go giveMemoryBack(running)
+	beside.Go(func() { giveMemoryBack(running) })
 	if metrics != nil {
-		go func() {
+		beside.Go(func() {
 			if err := serveMetrics(running, metrics, srv.Metrics()); err != nil {
 				log.Error("metrics are not served any more", "error", err)
 			}
-		}()
+		})
 	}
 	return srv.Run(ctx, ln, streams...)
 }
