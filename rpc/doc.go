@@ -44,8 +44,8 @@
 // messages and deliveries come out, under one lock. testdata tells in transcripts what it says to what. Around it run
 // a goroutine that reads and delivers, one that writes all that waits in one go, and a timer that pings. A goroutine for
 // delivering alone exists only while something is delivered that did not come out of reading; a second reader takes
-// over when a handler, or a write of the reader's own, makes the first one wait. Who has the only thing to write (the
-// reader one answer, a caller one call) writes it itself; a Finish behind a Return and a Release leave with the next
+// over when a handler, or a write of the reader's own, makes the first one wait. The
+// reader writes the answers to what it has delivered itself; a Finish behind a Return and a Release leave with the next
 // message, or 2 ms later (write.go).
 //
 // Each connection has one delivery goroutine at a time, and what it delivers (calls, notifications, disembargoes going

@@ -57,9 +57,6 @@ func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref
 	if ex := c.sendCall(r, call); ex != nil {
 		return brokenRef(ex)
 	}
-	if ctx != noWait {
-		c.lonelyCall()
-	}
 	return nil
 }
 

@@ -127,7 +127,9 @@ func (c *Conn) read() {
 			if c.hold {
 				c.hold = false
 				c.readerWrites()
-				c.guard.clear()
+				if c.readerGen == gen { // else it is another reader's
+					c.guard.clear()
+				}
 			}
 		}
 		done := c.ended != nil || c.readerGen != gen

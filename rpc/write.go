@@ -1,7 +1,7 @@
 // Writing: all that waits goes out together, and one writes at a time. That is the writer's goroutine, but where somebody
-// else can do it sooner, without the cost of waking it: the reader, for the answers to what it has just delivered, and
-// the caller of a lone call. What nobody waits for (a Finish behind a Return, a Release) leaves with the next message, or
-// a moment later.
+// else can do it sooner, without the cost of waking it, and may wait: the reader, for the answers to what it has just
+// delivered. Callers never write: a peer that does not read would hold them up. What nobody waits for (a Finish behind a
+// Return, a Release) leaves with the next message, or a moment later.
 
 package rpc
 
@@ -17,8 +17,6 @@ const (
 	chunkBytes = 64 << 10
 	// slowestBytes a second are enough for a single large message not to count as stalled.
 	slowestBytes = 64 << 10
-	// lonelyBytes is how much a caller writes itself: what a socket's buffer surely takes when it is empty.
-	lonelyBytes = 4 << 10
 	// smallBytes is how little is worth waiting for more.
 	smallBytes = 8 << 10
 	// holdTime is how long what is delivered, or written by the reader, may take before the others take over from it.
@@ -61,6 +59,9 @@ func (c *Conn) initOutlet() {
 func (c *Conn) wantsWriter() bool {
 	if !(c.outlet.idle || c.away) || c.busy || (len(c.out) == 0 && c.ended == nil) {
 		return false
+	}
+	if len(c.out) > chunkBytes {
+		c.urgent = true
 	}
 	if c.ended == nil && len(c.out) <= chunkBytes && (c.hold || !c.urgent) {
 		if !c.hold && !c.timed {
@@ -172,7 +173,7 @@ func (c *Conn) writeOut() (err error) {
 	if cap(batch) <= chunkBytes {
 		c.outlet.spare = batch
 	}
-	c.busy = false
+	c.busy, c.writing = false, 0 // after an error the rest of it is lost
 	return err
 }
 
@@ -211,14 +212,6 @@ func (c *Conn) endHold() {
 	}
 }
 
-// lonelyCall writes a call that has just been queued, if it is the only one: then the peer has read all there was before,
-// so that the transport takes it without waiting. The lock is held, and given up meanwhile.
-func (c *Conn) lonelyCall() {
-	if c.questions.n == 1 && !c.hold && c.mayWrite(lonelyBytes) {
-		_ = c.writeOut() // it has ended the connection
-	}
-}
-
 // cutChunk takes as many whole messages as make a chunk, one at least.
 func cutChunk(b []byte) (chunk, rest []byte) {
 	if len(b) <= chunkBytes {
@@ -242,7 +235,8 @@ type alarm struct {
 	ring  func() // with the lock held
 	timer *time.Timer
 	armed bool
-	due   time.Duration // since Conn.start; 0 for not at all
+	at    time.Duration // when the timer goes off, since Conn.start
+	due   time.Duration // when it is to ring; 0 for not at all
 }
 
 func (a *alarm) init(c *Conn, ring func()) {
@@ -264,13 +258,13 @@ func (a *alarm) stop() {
 
 func (a *alarm) set(d time.Duration) {
 	a.due = time.Since(a.c.start) + d
-	if !a.armed {
-		a.armed = true
+	if !a.armed || a.due < a.at {
 		a.arm(d)
 	}
 }
 
 func (a *alarm) arm(d time.Duration) {
+	a.armed, a.at = true, time.Since(a.c.start)+d
 	if a.timer == nil {
 		a.timer = time.AfterFunc(d, a.look)
 	} else {
@@ -288,7 +282,6 @@ func (a *alarm) look() {
 		return
 	}
 	if early := a.due - time.Since(a.c.start); early > 0 {
-		a.armed = true
 		a.arm(early)
 		return
 	}

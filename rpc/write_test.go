@@ -179,3 +179,70 @@ func TestIdleConnectionRests(t *testing.T) {
 		}
 	})
 }
+
+// More than is written at once leaves at once, though nobody waits for any of it.
+func TestMuchOfNoUrgencyLeaves(t *testing.T) {
+	t.Parallel()
+	near, far := Pipe()
+	c := NewConn(near, Config{})
+	ran := make(chan error, 1)
+	go func() { ran <- c.Run(context.Background()) }()
+	until(t, "the writer waits", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.outlet.idle
+	})
+	c.mu.Lock()
+	c.leisure = time.Hour
+	for len(c.out) <= chunkBytes {
+		c.emitRelease(1, 1)
+	}
+	want := len(c.out)
+	c.unlock()
+	for got := 0; got < want; {
+		batch, err := far.ReadBatch(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += len(batch)
+	}
+	c.Close("test over")
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+}
+
+// A short alarm rings in time though a long one was set, and ended, before.
+func TestAlarm(t *testing.T) {
+	t.Parallel()
+	near, _ := Pipe()
+	c := NewConn(near, Config{})
+	defer c.Close("test over")
+	rang := make(chan struct{}, 1)
+	var a alarm
+	c.mu.Lock()
+	a.init(c, func() { rang <- struct{}{} })
+	a.set(time.Hour)
+	a.clear()
+	a.set(time.Millisecond)
+	c.mu.Unlock()
+	select {
+	case <-rang:
+	case <-testContext(t).Done():
+		t.Fatal("it does not ring")
+	}
+	c.mu.Lock()
+	a.set(time.Millisecond)
+	a.clear()
+	a.set(time.Hour)
+	c.mu.Unlock()
+	time.Sleep(5 * time.Millisecond)
+	select {
+	case <-rang:
+		t.Error("it rang for what had ended")
+	default:
+	}
+	c.mu.Lock()
+	a.stop()
+	c.mu.Unlock()
+}

@@ -93,6 +93,8 @@ func (s *Server) newHTTP() *http.Server {
 		Handler:           s.Handler(),
 		ConnState:         s.handshakes.track,
 		ReadHeaderTimeout: s.cfg.RPC.HandshakeTimeout,
+		ReadTimeout:       s.cfg.RPC.HandshakeTimeout, // a WebSocket has neither of these any more
+		WriteTimeout:      s.cfg.RPC.HandshakeTimeout + readyTimeout,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // WebSockets are HTTP/1.1's
@@ -135,6 +137,6 @@ func (d demoted) WithGroup(name string) slog.Handler { return demoted{d.Handler.
 type logWriter struct{ log *slog.Logger }
 
 func (w logWriter) Write(line []byte) (int, error) {
-	w.log.Info("http", "error", string(line))
+	w.log.Debug("http", "error", string(line)) // strangers can have it say much
 	return len(line), nil
 }

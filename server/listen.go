@@ -82,6 +82,8 @@ func (h *handshakes) track(c net.Conn, state http.ConnState) {
 // acceptStreams serves byte streams from ln until it is closed.
 func (s *Server) acceptStreams(ln net.Listener) error {
 	var pause time.Duration
+	var told sync.WaitGroup
+	defer told.Wait()
 	for {
 		c, err := ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -101,7 +103,7 @@ func (s *Server) acceptStreams(ln net.Listener) error {
 		t := rpc.NewStreamTransport(c)
 		done, refused := s.admit(t.RemoteAddr())
 		if refused != nil {
-			s.turnAway(c, t, refused)
+			s.turnAway(&told, c, t, refused)
 			continue
 		}
 		go func() {
@@ -112,20 +114,20 @@ func (s *Server) acceptStreams(ln net.Listener) error {
 }
 
 // turnAway tells a byte stream why it is not served, unless many are being told.
-func (s *Server) turnAway(c net.Conn, t rpc.Transport, why *fault.Error) {
+func (s *Server) turnAway(told *sync.WaitGroup, c net.Conn, t rpc.Transport, why *fault.Error) {
 	select {
 	case s.telling <- struct{}{}:
 	default:
 		_ = c.Close()
 		return
 	}
-	go func() {
+	told.Go(func() {
 		defer func() { <-s.telling }()
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 		if err := rpc.Refuse(t, exception{why}); err != nil {
 			s.log.Debug("refusal not told", "peer", t.RemoteAddr(), "error", err)
 		}
-	}()
+	})
 }
 
 // tellingAtOnce bounds the goroutines of turnAway.

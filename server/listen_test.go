@@ -161,3 +161,29 @@ func TestAddressOf(t *testing.T) {
 		}
 	}
 }
+
+// A request whose body never comes, and one whose answer nobody reads, hold no place for long.
+func TestRequestsThatDoNotEnd(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), func(c *Config) { c.RPC.HandshakeTimeout = 200 * time.Millisecond })
+	web := strings.TrimPrefix(httpOf(t, r), "http://")
+	for _, request := range []string{
+		"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n",
+		"GET /capnp HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n",
+		"GET /healthz HTTP/1.1\r\nHost: x\r\n",
+	} {
+		c, err := net.Dial("tcp", web)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if _, err := io.WriteString(c, request); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, c); err != nil {
+			t.Errorf("%q: not closed: %v", request, err)
+		}
+	}
+	until(t, "their places are free", func() bool { return r.metric("mooring_handshakes") == "0" })
+}

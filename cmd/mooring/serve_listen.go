@@ -94,7 +94,7 @@ func streamName(ln net.Listener) string {
 func serveMetrics(ctx context.Context, ln net.Listener, metrics http.Handler) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
-	web := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	web := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	stop := context.AfterFunc(ctx, func() { web.Close() })
 	defer stop()
 	if err := web.Serve(ln); !errors.Is(err, http.ErrServerClosed) {

@@ -15,7 +15,7 @@ const (
 	// A server that allocates less between two looks is at rest: pings of 10,000 connections take half of it.
 	restingBytes = 32 << 20
 	// So much garbage is worth a collection.
-	garbageBytes = 8 << 20
+	garbageBytes = 4 << 20
 )
 
 // giveMemoryBack collects garbage and returns memory whenever the server rests, until ctx ends.
