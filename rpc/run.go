@@ -53,9 +53,7 @@ func (c *Conn) Run(ctx context.Context) error {
 	c.out, c.spare, c.outlet.spare = nil, nil, nil
 	c.stalled.stop()
 	c.guard.stop()
-	if c.later != nil {
-		c.later.Stop()
-	}
+	c.later.stop()
 	err := c.ending.err
 	c.mu.Unlock()
 	return err

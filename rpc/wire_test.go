@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -357,5 +358,35 @@ func TestDialFollowsNoRedirect(t *testing.T) {
 	}
 	if n := connections.Load(); n != 0 {
 		t.Errorf("%d connections in clear text", n)
+	}
+}
+
+// A ping of the peer is a sign of life: who is pinged need not ping.
+func TestPingIsHeard(t *testing.T) {
+	t.Parallel()
+	ta, tb := dialTest(t, nil)
+	v := startVats(t, ta, tb, Limits{PingInterval: time.Hour})
+	boot := v.a.Bootstrap(testContext(t))
+	defer boot.Release()
+	if _, p, err := ask(t, boot, mEcho, 0, "", nil); err != nil {
+		t.Fatal(err)
+	} else {
+		p.Release()
+	}
+	until(t, "all is said", func() bool { return v.b.Stats().Answers == 0 })
+	for _, side := range []struct {
+		from Transport
+		to   *Conn
+	}{{ta, v.b}, {tb, v.a}} {
+		before := side.to.lastHeard.Load()
+		if err := side.from.Ping(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		if side.to.lastHeard.Load() <= before {
+			t.Error("a ping was not heard")
+		}
+		if side.to.lastRead.Load() > before {
+			t.Error("a ping counts as a message")
+		}
 	}
 }

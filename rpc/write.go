@@ -35,12 +35,11 @@ type outlet struct {
 	busy    bool          // somebody writes
 	reader  bool          // it is the reader
 	hold    bool          // the reader will write what waits as soon as it has delivered
-	timed   bool          // later will have what waits written
 	spare   []byte        // to gather the next in
 
 	stalled alarm         // ends the connection when a write makes no progress
 	guard   alarm         // ends hold
-	later   *time.Timer   // sends what is not urgent
+	later   alarm         // sends what is not urgent
 	leisure time.Duration // how long that may take
 }
 
@@ -51,6 +50,7 @@ func (c *Conn) initOutlet() {
 		c.endLocked(ending{err: Disconnectedf("the peer does not read: a write made no progress"), code: closePolicy})
 	})
 	c.guard.init(c, c.endHold)
+	c.later.init(c, func() { c.urgent = len(c.out) > 0 })
 	c.leisure = laterTime
 }
 
@@ -64,13 +64,8 @@ func (c *Conn) wantsWriter() bool {
 		c.urgent = true
 	}
 	if c.ended == nil && len(c.out) <= chunkBytes && (c.hold || !c.urgent) {
-		if !c.hold && !c.timed {
-			c.timed = true
-			if c.later == nil {
-				c.later = time.AfterFunc(c.leisure, c.nowUrgent)
-			} else {
-				c.later.Reset(c.leisure)
-			}
+		if !c.hold && c.later.due == 0 {
+			c.later.set(c.leisure)
 		}
 		return false
 	}
@@ -97,16 +92,7 @@ func (c *Conn) rest() {
 	c.out, c.outlet.spare, c.spare = nil, nil, nil
 	c.stalled.rest()
 	c.guard.rest()
-	if !c.timed {
-		c.later = nil
-	}
-}
-
-// nowUrgent has what waits written.
-func (c *Conn) nowUrgent() {
-	c.mu.Lock()
-	defer c.unlock()
-	c.timed, c.urgent = false, len(c.out) > 0
+	c.later.rest()
 }
 
 // write sends what nobody else does, until the connection ends.
@@ -177,11 +163,6 @@ func (c *Conn) writeOut() (err error) {
 	return err
 }
 
-// mayWrite says that there is something to write for whoever asks, and no more than so much.
-func (c *Conn) mayWrite(most int) bool {
-	return c.running && c.ended == nil && !c.busy && c.urgent && len(c.out) <= most
-}
-
 // holdOutput leaves what is answered from now on for the reader to write, all together. The lock is held.
 func (c *Conn) holdOutput() {
 	c.hold = true
@@ -191,7 +172,7 @@ func (c *Conn) holdOutput() {
 // readerWrites has the reader write what waits. If that takes long, another takes over reading. The lock is held, and
 // given up meanwhile.
 func (c *Conn) readerWrites() {
-	if !c.mayWrite(chunkBytes) {
+	if c.ended != nil || c.busy || !c.urgent || len(c.out) > chunkBytes {
 		return
 	}
 	gen := c.readerGen
@@ -226,65 +207,4 @@ func cutChunk(b []byte) (chunk, rest []byte) {
 		n += size
 	}
 	return b[:n], b[n:]
-}
-
-// alarm calls a function when something takes too long. It is made for what is begun and ended often: its timer is not
-// set and stopped every time, but looks again when it goes off too early. Conn.mu guards it.
-type alarm struct {
-	c     *Conn
-	ring  func() // with the lock held
-	timer *time.Timer
-	armed bool
-	at    time.Duration // when the timer goes off, since Conn.start
-	due   time.Duration // when it is to ring; 0 for not at all
-}
-
-func (a *alarm) init(c *Conn, ring func()) {
-	a.c, a.ring = c, ring
-}
-
-// rest gives the timer up until it is needed again.
-func (a *alarm) rest() {
-	if !a.armed {
-		a.timer = nil
-	}
-}
-
-func (a *alarm) stop() {
-	if a.timer != nil {
-		a.timer.Stop()
-	}
-}
-
-func (a *alarm) set(d time.Duration) {
-	a.due = time.Since(a.c.start) + d
-	if !a.armed || a.due < a.at {
-		a.arm(d)
-	}
-}
-
-func (a *alarm) arm(d time.Duration) {
-	a.armed, a.at = true, time.Since(a.c.start)+d
-	if a.timer == nil {
-		a.timer = time.AfterFunc(d, a.look)
-	} else {
-		a.timer.Reset(d)
-	}
-}
-
-func (a *alarm) clear() { a.due = 0 }
-
-func (a *alarm) look() {
-	a.c.mu.Lock()
-	defer a.c.unlock()
-	a.armed = false
-	if a.due == 0 || a.c.finished {
-		return
-	}
-	if early := a.due - time.Since(a.c.start); early > 0 {
-		a.arm(early)
-		return
-	}
-	a.due = 0
-	a.ring()
 }

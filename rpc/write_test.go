@@ -43,7 +43,7 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 			v.a.mu.Lock()
 			defer v.a.mu.Unlock()
 			v.a.leisure = d
-			return !v.a.timed
+			return v.a.later.due == 0
 		})
 	}
 	echo(0)
@@ -58,7 +58,9 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 	if n := b.writes.Load() - answered; n > calls {
 		t.Errorf("the callee wrote %d times for %d calls", n, calls)
 	}
-	v.a.nowUrgent()
+	v.a.mu.Lock()
+	v.a.later.set(0)
+	v.a.mu.Unlock()
 	leisure(laterTime)
 	echo(calls)
 	until(t, "the last Finish arrives", func() bool { return v.b.Stats().Answers == 0 })
@@ -69,7 +71,7 @@ func TestReaderThatWritesIsRelieved(t *testing.T) {
 	t.Parallel()
 	near, far := Pipe()
 	b := &tap{Transport: far}
-	v := startVats(t, near, b, Limits{})
+	v := startVats(t, near, b, Limits{PingInterval: time.Hour}) // the watch would relieve it too, late
 	ctx := testContext(t)
 	boot := v.a.Bootstrap(ctx)
 	defer boot.Release()
@@ -210,39 +212,4 @@ func TestMuchOfNoUrgencyLeaves(t *testing.T) {
 	if err := <-ran; err != nil {
 		t.Error(err)
 	}
-}
-
-// A short alarm rings in time though a long one was set, and ended, before.
-func TestAlarm(t *testing.T) {
-	t.Parallel()
-	near, _ := Pipe()
-	c := NewConn(near, Config{})
-	defer c.Close("test over")
-	rang := make(chan struct{}, 1)
-	var a alarm
-	c.mu.Lock()
-	a.init(c, func() { rang <- struct{}{} })
-	a.set(time.Hour)
-	a.clear()
-	a.set(time.Millisecond)
-	c.mu.Unlock()
-	select {
-	case <-rang:
-	case <-testContext(t).Done():
-		t.Fatal("it does not ring")
-	}
-	c.mu.Lock()
-	a.set(time.Millisecond)
-	a.clear()
-	a.set(time.Hour)
-	c.mu.Unlock()
-	time.Sleep(5 * time.Millisecond)
-	select {
-	case <-rang:
-		t.Error("it rang for what had ended")
-	default:
-	}
-	c.mu.Lock()
-	a.stop()
-	c.mu.Unlock()
 }

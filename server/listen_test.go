@@ -131,6 +131,26 @@ func TestByteStream(t *testing.T) {
 				}
 			}
 			k.untilCursor(t, 21)
+			p.leave()
+			until(t, "the connection has ended", func() bool { return r.connections() == 0 })
+			for _, direction := range []string{"in", "out"} { // what ended connections carried is counted still
+				for _, unit := range []string{"messages", "bytes"} {
+					if n := r.metric("mooring_vat_" + unit + `_total{direction="` + direction + `"}`); n == "0" {
+						t.Errorf("no %s went %s", unit, direction)
+					}
+				}
+			}
+			if ops, commits := r.metric("mooring_committed_ops_total"), r.metric("mooring_commits_total"); ops != "21" || commits == "0" {
+				t.Errorf("%s ops in %s commits", ops, commits)
+			}
+			c, err = net.Dial(ln.Addr().Network(), ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			p = newPeer(t, rpc.NewStreamTransport(c))
+			if err := p.restoreErr(m.owner, ""); err != nil {
+				t.Errorf("once more: %v", err)
+			}
 			r.stop()
 			select {
 			case <-p.conn.Done():

@@ -22,20 +22,27 @@ const (
 func giveMemoryBack(ctx context.Context) {
 	tick := time.NewTicker(memoryLook)
 	defer tick.Stop()
-	before, collected := allocated(), uint64(0)
+	m := memory{before: allocated()}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			m.look()
 		}
-		now := allocated()
-		if now-before < restingBytes && now-collected > garbageBytes {
-			debug.FreeOSMemory()
-			collected = allocated()
-		}
-		before = now
 	}
+}
+
+// memory is how much had been allocated at the last look, and when garbage was last collected here.
+type memory struct{ before, collected uint64 }
+
+func (m *memory) look() {
+	now := allocated()
+	if now-m.before < restingBytes && now-m.collected > garbageBytes {
+		debug.FreeOSMemory()
+		m.collected = allocated()
+	}
+	m.before = now
 }
 
 // allocated is how many bytes this process has ever allocated.

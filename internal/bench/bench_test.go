@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"go.uber.org/goleak"
 
+	"github.com/mooring-rpc/mooring/internal/measure"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
@@ -42,7 +43,7 @@ func TestBareWritesWhatThePathWrites(t *testing.T) {
 			t.Run(db+"/"+bulk, func(t *testing.T) {
 				t.Parallel()
 				ctx := t.Context()
-				b := &bench{opts: options{postgres: os.Getenv(envURL), rounds: 1}, dir: t.TempDir(), progress: newProgress(&bytes.Buffer{})}
+				b := &bench{opts: options{postgres: os.Getenv(envURL), rounds: 1}, dir: t.TempDir(), progress: measure.NewProgress(&bytes.Buffer{})}
 				defer func() {
 					if err := b.close(context.WithoutCancel(ctx)); err != nil {
 						t.Error(err)
@@ -257,14 +258,8 @@ func TestEveryBatchIsWrittenAndMarkedOnce(t *testing.T) {
 	}
 }
 
-func TestMediansAndQuantiles(t *testing.T) {
+func TestQuantiles(t *testing.T) {
 	t.Parallel()
-	if m := median([]float64{3, 1, 2}); m != 2 {
-		t.Errorf("median of three: %v", m)
-	}
-	if m := median([]float64{4, 1, 2, 3}); m != 2.5 {
-		t.Errorf("median of four: %v", m)
-	}
 	var list []time.Duration
 	for i := range 100 {
 		list = append(list, time.Duration(100-i))

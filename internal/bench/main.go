@@ -35,6 +35,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/measure"
 )
 
 // envURL names the Postgres to measure on.
@@ -176,11 +178,11 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b := &bench{opts: o, dir: dir, progress: newProgress(errOut)}
-	defer b.progress.end()
+	b := &bench{opts: o, dir: dir, progress: measure.NewProgress(errOut)}
+	defer b.progress.End()
 	defer func() { err = errors.Join(err, b.close(ctx)) }()
 	if !o.inProcess {
-		b.progress.say("building the server")
+		b.progress.Say("building the server")
 		if b.binary, err = build(ctx, dir); err != nil {
 			return err
 		}
@@ -191,7 +193,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 			return fmt.Errorf("%s: %w", db, err)
 		}
 	}
-	b.progress.end()
+	b.progress.End()
 	return report.write(out)
 }
 
@@ -227,7 +229,7 @@ type bench struct {
 	opts     options
 	dir      string
 	binary   string // the server's; "" in process
-	progress *progress
+	progress *measure.Progress
 	pairs    map[string]*pgPair // by what they are for
 }
 

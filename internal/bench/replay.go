@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/measure"
 )
 
 // replayRow is one line of the table: how long each took, and the median of
@@ -38,12 +39,12 @@ func (b *bench) replay(ctx context.Context, db string, r *report) (err error) {
 			if err != nil {
 				return err
 			}
-			b.progress.say("%s, replay in batches of %d, round %d of %d: online %v, replayed %v", db, size, i+1, b.opts.rounds,
+			b.progress.Say("%s, replay in batches of %d, round %d of %d: online %v, replayed %v", db, size, i+1, b.opts.rounds,
 				a.Round(time.Millisecond), q.Round(time.Millisecond))
 			online, replay, ratio = append(online, a.Seconds()), append(replay, q.Seconds()), append(ratio, q.Seconds()/a.Seconds())
 		}
-		r.replay = append(r.replay, replayRow{db: db, batch: size, ops: b.opts.queued, ratio: median(ratio),
-			online: seconds(median(online)), replay: seconds(median(replay))})
+		r.replay = append(r.replay, replayRow{db: db, batch: size, ops: b.opts.queued, ratio: measure.Median(ratio),
+			online: seconds(measure.Median(online)), replay: seconds(measure.Median(replay))})
 	}
 	return nil
 }

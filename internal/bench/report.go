@@ -1,11 +1,10 @@
 package main
 
-// What is printed: the tables, the progress line, and the arithmetic of both.
+// What is printed: the tables, and their arithmetic.
 
 import (
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -63,16 +62,6 @@ func (r *report) write(out io.Writer) error {
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) }
 
-// median of a list that is not empty.
-func median(list []float64) float64 {
-	sorted := slices.Sorted(slices.Values(list))
-	n := len(sorted)
-	if n%2 == 1 {
-		return sorted[n/2]
-	}
-	return (sorted[n/2-1] + sorted[n/2]) / 2
-}
-
 // quantiles of a series of durations.
 type quantiles struct{ p50, p99 time.Duration }
 
@@ -80,40 +69,4 @@ func quantilesOf(list []time.Duration) quantiles {
 	sorted := slices.Sorted(slices.Values(list))
 	at := func(share float64) time.Duration { return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)] }
 	return quantiles{p50: at(0.50), p99: at(0.99)}
-}
-
-// progress is the line that tells how far the run is: overwritten on a
-// terminal, a line each elsewhere.
-type progress struct {
-	out      io.Writer
-	terminal bool
-	start    time.Time
-	open     bool // the line is not ended
-}
-
-func newProgress(out io.Writer) *progress {
-	p := &progress{out: out, start: time.Now()}
-	if f, ok := out.(*os.File); ok {
-		info, err := f.Stat()
-		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
-	return p
-}
-
-func (p *progress) say(format string, args ...any) {
-	text := fmt.Sprintf("%4.0f s  %s", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
-	if p.terminal {
-		p.open = true
-		fmt.Fprintf(p.out, "\r\x1b[K%s", text)
-		return
-	}
-	fmt.Fprintln(p.out, text)
-}
-
-// end leaves the line.
-func (p *progress) end() {
-	if p.open {
-		p.open = false
-		fmt.Fprintln(p.out)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/measure"
 )
 
 // load is what the writers do: how many there are, of how many ops their batches
@@ -68,7 +69,7 @@ type throughputRow struct {
 func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughputRow, err error) {
 	t = throughputRow{db: db, load: l}
 	what := fmt.Sprintf("%s, %v", db, l)
-	b.progress.say("%s: sampling", what)
+	b.progress.Say("%s: sampling", what)
 	rig, err := b.newRig(ctx, db)
 	if err != nil {
 		return t, err
@@ -108,11 +109,11 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 		if err != nil {
 			return t, err
 		}
-		b.progress.say("%s, round %d of %d: path %.0f/s, bare %.0f/s in the same batches, %.0f/s in the best", what, i+1, b.opts.rounds, p, o, m)
+		b.progress.Say("%s, round %d of %d: path %.0f/s, bare %.0f/s in the same batches, %.0f/s in the best", what, i+1, b.opts.rounds, p, o, m)
 		path, one, best = append(path, p), append(one, o), append(best, m)
 		toOne, toBest = append(toOne, p/o), append(toBest, p/m)
 	}
-	t.path, t.same, t.best, t.toSame, t.toBest = median(path), median(one), median(best), median(toOne), median(toBest)
+	t.path, t.same, t.best, t.toSame, t.toBest = measure.Median(path), measure.Median(one), measure.Median(best), measure.Median(toOne), measure.Median(toBest)
 	return t, nil
 }
 
@@ -137,7 +138,7 @@ func (b *bench) pathAloneOf(ctx context.Context, db string, l load) (err error) 
 		if err != nil {
 			return err
 		}
-		b.progress.say("%s, %v: path %.0f/s", db, l, rate)
+		b.progress.Say("%s, %v: path %.0f/s", db, l, rate)
 	}
 	return b.profiled(fmt.Sprintf("%s-%dx%dx%d", db, l.writers, l.batch, l.atOnce), func() error {
 		_, err := rig.pathRate(ctx, l, b.span())
@@ -266,7 +267,7 @@ func (r *bareRuns) tune(ctx context.Context, what string) (technique, error) {
 			return nil
 		}
 		tried[t] = true
-		r.bench.progress.say("%s: the bare program with %v", what, t)
+		r.bench.progress.Say("%s: the bare program with %v", what, t)
 		if _, err := r.rate(ctx, t); err != nil { // tells how much to write
 			return err
 		}

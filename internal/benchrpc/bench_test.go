@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/measure"
 )
 
 // TestMain lets the test's program be the child processes too.
@@ -24,7 +26,7 @@ func TestEveryContender(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	b := &bench{opts: opts, dir: t.TempDir(), progress: newProgress(io.Discard)}
+	b := &bench{opts: opts, dir: t.TempDir(), progress: measure.NewProgress(io.Discard)}
 	for _, who := range everyContender {
 		for _, m := range modes {
 			if m.oneCore && !canBind {
@@ -50,7 +52,7 @@ func TestIdleConnections(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	b := &bench{opts: opts, dir: t.TempDir(), progress: newProgress(io.Discard)}
+	b := &bench{opts: opts, dir: t.TempDir(), progress: measure.NewProgress(io.Discard)}
 	for _, who := range everyContender {
 		t.Run(who.name, func(t *testing.T) {
 			row, err := b.idleOf(ctx, who, opts.connections, "")
@@ -63,9 +65,6 @@ func TestIdleConnections(t *testing.T) {
 		})
 	}
 	t.Run(sessionContender.name, func(t *testing.T) {
-		if testing.Short() {
-			t.Skip("builds the server")
-		}
 		s, err := b.startServe(ctx)
 		if err != nil {
 			t.Fatal(err)

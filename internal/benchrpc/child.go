@@ -111,7 +111,7 @@ func (c *child) do(r request) (answer reply, err error) {
 	case r.Disconnect:
 		err = c.disconnect()
 	case r.Measure > 0:
-		answer.Measured, err = measure(c.links[0], r.Flight, r.Measure)
+		answer.Measured, err = measured(c.links[0], r.Flight, r.Measure)
 	case r.Usage:
 		answer.Used = usageNow()
 	case r.Memory:

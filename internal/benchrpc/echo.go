@@ -49,7 +49,7 @@ func (b *bench) echo(ctx context.Context, r *report) error {
 		for _, table := range r.echoes {
 			for i, who := range b.opts.contenders {
 				done++
-				b.progress.say("echo %d of %d: %s, %s", done, cells, table.mode.name, who.label)
+				b.progress.Say("echo %d of %d: %s, %s", done, cells, table.mode.name, who.label)
 				s, err := b.measureEcho(ctx, who, table.mode)
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", who.label, table.mode.name, err)
@@ -99,13 +99,13 @@ func (b *bench) profileEchoes(ctx context.Context, r *report) error {
 	for _, table := range r.echoes {
 		m := table.mode
 		if b.opts.cpuProfile != "" {
-			b.progress.say("CPU profile: %s, %s", m.name, who.label)
+			b.progress.Say("CPU profile: %s, %s", m.name, who.label)
 			if err := b.profileEcho(ctx, who, m, b.opts.cpuProfile, false); err != nil {
 				return err
 			}
 		}
 		if b.opts.memProfile != "" {
-			b.progress.say("allocations: %s, %s", m.name, who.label)
+			b.progress.Say("allocations: %s, %s", m.name, who.label)
 			if err := b.profileEcho(ctx, who, m, b.opts.memProfile, true); err != nil {
 				return err
 			}
@@ -152,6 +152,6 @@ func (b *bench) profileEcho(ctx context.Context, who contender, m mode, file str
 			return err
 		}
 	}
-	b.progress.say("%d calls profiled into %sclient and %sserver", answer.Measured.Calls, file, file)
+	b.progress.Say("%d calls profiled into %sclient and %sserver", answer.Measured.Calls, file, file)
 	return nil
 }

@@ -88,7 +88,7 @@ type measurement struct {
 }
 
 // measure makes calls for a while, so many at a time.
-func measure(l link, flight int, span time.Duration) (m measurement, err error) {
+func measured(l link, flight int, span time.Duration) (m measurement, err error) {
 	clocks := make([]clock, flight)
 	errs := make([]error, flight)
 	before, start := usageNow(), time.Now()

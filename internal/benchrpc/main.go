@@ -34,6 +34,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/measure"
 )
 
 // options are the command line.
@@ -122,7 +124,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 type bench struct {
 	opts     options
 	dir      string
-	progress *progress
+	progress *measure.Progress
 }
 
 // run is main without the process.
@@ -136,8 +138,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b := &bench{opts: o, dir: dir, progress: newProgress(errOut)}
-	defer b.progress.end()
+	b := &bench{opts: o, dir: dir, progress: measure.NewProgress(errOut)}
+	defer b.progress.End()
 	var r report
 	if slices.Contains(o.parts, partEcho) {
 		if err := b.echo(ctx, &r); err != nil {
@@ -149,6 +151,6 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 			return fmt.Errorf("idle: %w", err)
 		}
 	}
-	b.progress.end()
+	b.progress.End()
 	return r.write(out)
 }

@@ -1,16 +1,15 @@
 package main
 
-// What is printed: the tables, the aims, the progress line, and the arithmetic
-// of all.
+// What is printed: the tables, the aims, and the arithmetic of both.
 
 import (
 	"fmt"
 	"io"
-	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/measure"
 )
 
 // echoTable has the samples of one mode: of each contender, one a round.
@@ -52,7 +51,7 @@ func (t *echoTable) ratio(f func(sample) float64, name, to string) float64 {
 	for i := range x {
 		list[i] = f(x[i]) / f(y[i])
 	}
-	return median(list)
+	return measure.Median(list)
 }
 
 // medianOf is the median of a figure over the rounds.
@@ -61,7 +60,7 @@ func medianOf(list []sample, f func(sample) float64) float64 {
 	for i, s := range list {
 		figures[i] = f(s)
 	}
-	return median(figures)
+	return measure.Median(figures)
 }
 
 // cpu is what a call took of both processes, in microseconds.
@@ -176,51 +175,5 @@ func (r *report) writeAims(b *strings.Builder) {
 			verdict = "not met"
 		}
 		fmt.Fprintf(b, "| %s | %.2f | %s %g | %s |\n", a.text, a.figure, sign, a.bound, verdict)
-	}
-}
-
-// median of a list that is not empty.
-func median(list []float64) float64 {
-	sorted := slices.Sorted(slices.Values(list))
-	n := len(sorted)
-	if n%2 == 1 {
-		return sorted[n/2]
-	}
-	return (sorted[n/2-1] + sorted[n/2]) / 2
-}
-
-// progress is the line that tells how far the run is: overwritten on a
-// terminal, a line each elsewhere.
-type progress struct {
-	out      io.Writer
-	terminal bool
-	start    time.Time
-	open     bool // the line is not ended
-}
-
-func newProgress(out io.Writer) *progress {
-	p := &progress{out: out, start: time.Now()}
-	if f, ok := out.(*os.File); ok {
-		info, err := f.Stat()
-		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
-	return p
-}
-
-func (p *progress) say(format string, args ...any) {
-	text := fmt.Sprintf("%4.0f s  %s", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
-	if p.terminal {
-		p.open = true
-		fmt.Fprintf(p.out, "\r\x1b[K%s", text)
-		return
-	}
-	fmt.Fprintln(p.out, text)
-}
-
-// end leaves the line.
-func (p *progress) end() {
-	if p.open {
-		p.open = false
-		fmt.Fprintln(p.out)
 	}
 }
