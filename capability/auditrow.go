@@ -1,22 +1,31 @@
 package capability
 
-// What is kept of every redeem, share, revoke and denial.
+// What is kept of every redeem, use, share, revoke and denial, and the chain
+// that binds the rows of one target.
 
-import "github.com/mooring-rpc/mooring/fault"
+import (
+	"crypto/sha256"
+	"encoding/binary"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
 
 // AuditRow is one line of a session's or space's audit: who did what to whose
-// authority, and what came of it. It never holds a secret or a hash.
+// authority, and what came of it. It never holds a secret or a hash of one.
 type AuditRow struct {
 	Target  string     // the session or space
+	Seq     uint64     // 1, 2, 3 … in the target's audit; given by the store
 	At      int64      // Unix ms; 0: the transaction's now
 	Act     AuditAct   // what was done or tried
 	Ref     string     // the ref it was done under; for a redeem the ref itself
-	Actor   string     // that ref's actor
-	Subject string     // the ref it was done to: minted, revoked; "" where there is none
+	Actor   string     // who, by that ref
+	Subject string     // the ref it was done to: minted, revoked; for a use or denial the method
 	Reason  fault.Code // why it was refused; None if it was done
 	Op      string     // the op id, if it was an op
 	Cursor  uint64     // the session's cursor after it
-	Count   uint32     // how often, where denials are gathered (a batch's, strangers'); 0 means once
+	Count   uint32     // how often, where rows are gathered (uses, a batch's denials, strangers'); 0 means once
+	Peer    string     // the address it came from; "" if it came from many, or from nobody
+	Hash    [32]byte   // over the row before it and this one (ChainAudit); given by the store
 }
 
 // AuditAct numbers what an audit row is about; the list is append-only.
@@ -31,25 +40,68 @@ const (
 	AuditBump
 	AuditDenial   // a known ref's op or call was denied
 	AuditStranger // an unknown ref or a wrong secret, counted
+	AuditUse      // calls and ops under a ref, counted by actor and method for a minute
+	AuditExpiry   // a ref's time was over
+	AuditRotate   // a ref took another one's place
+	AuditDelete   // the session was deleted, and every ref to it died
+	AuditPurge    // a key's payloads were removed from log and state
 )
+
+var auditActs = [...]string{"", "redeem", "share", "save", "revoke", "bump", "denial", "stranger",
+	"use", "expiry", "rotate", "delete", "purge"}
 
 // String is the act's name in lists and JSON.
 func (a AuditAct) String() string {
-	switch a {
-	case AuditRedeem:
-		return "redeem"
-	case AuditShare:
-		return "share"
-	case AuditSave:
-		return "save"
-	case AuditRevoke:
-		return "revoke"
-	case AuditBump:
-		return "bump"
-	case AuditDenial:
-		return "denial"
-	case AuditStranger:
-		return "stranger"
+	if a == 0 || int(a) >= len(auditActs) {
+		return "unknown"
 	}
-	return "unknown"
+	return auditActs[a]
+}
+
+// ChainAudit computes the hash of a row over that of the row before it (zero for
+// the first) and all of r's own fields but Hash.
+func ChainAudit(prev [32]byte, r *AuditRow) (sum [32]byte) {
+	h := sha256.New()
+	var n [8]byte
+	num := func(v uint64) {
+		binary.BigEndian.PutUint64(n[:], v)
+		h.Write(n[:])
+	}
+	text := func(s string) {
+		num(uint64(len(s)))
+		h.Write([]byte(s))
+	}
+	text("mooring audit v1")
+	h.Write(prev[:])
+	text(r.Target)
+	num(r.Seq)
+	num(uint64(r.At))
+	num(uint64(r.Act))
+	text(r.Ref)
+	text(r.Actor)
+	text(r.Subject)
+	num(uint64(r.Reason))
+	text(r.Op)
+	num(r.Cursor)
+	num(uint64(r.Count))
+	text(r.Peer)
+	h.Sum(sum[:0])
+	return sum
+}
+
+// VerifyAudit checks that rows follow one another without a gap after the row
+// seq, whose hash is prev, and that each hash is right. It gives the last hash,
+// or an Internal fault that names the first row that is wrong.
+func VerifyAudit(prev [32]byte, seq uint64, rows []*AuditRow) ([32]byte, error) {
+	for _, r := range rows {
+		seq++
+		switch {
+		case r.Seq != seq:
+			return prev, fault.Internal.With("the audit has row %d where %d belongs", r.Seq, seq).Pos(seq)
+		case ChainAudit(prev, r) != r.Hash:
+			return prev, fault.Internal.With("row %d of the audit is not the one that was written", seq).Pos(seq)
+		}
+		prev = r.Hash
+	}
+	return prev, nil
 }

@@ -21,6 +21,8 @@ type Grant struct {
 	Methods  []string `json:"methods,omitempty"` // append only these methods; empty means all
 	Expires  int64    `json:"expires,omitempty"` // Unix ms, the first at which it is dead; 0 never
 	From     uint64   `json:"from,omitempty"`    // first visible cursor; 0 and 1 mean all
+	Message  string   `json:"message,omitempty"` // one message alone, with its parts and turn; "" means all
+	Seal     []byte   `json:"seal,omitempty"`    // Ed25519 public key that redeeming takes a proof for; nil for none
 	Limit    uint32   `json:"limit,omitempty"`   // redemptions allowed; 0 means any number
 	Used     uint32   `json:"used,omitempty"`    // distinct redemption ids seen
 	Label    string   `json:"label,omitempty"`   //

@@ -3,6 +3,7 @@ package capability
 // Delegation: a ref minted from another has at most its rights and limits.
 
 import (
+	"crypto/ed25519"
 	"slices"
 	"strings"
 
@@ -21,7 +22,7 @@ const (
 const DefaultOwnerActor = "owner"
 
 // Minting is what a ref is asked to be. Zero fields take the parent's own:
-// its methods, expiry, first cursor, limit and actor.
+// its methods, expiry, first cursor, limit, message and actor.
 type Minting struct {
 	ID      string // for the parent's target, or the new session for MintOwner
 	Hash    [32]byte
@@ -30,6 +31,8 @@ type Minting struct {
 	Expires int64 // Unix ms
 	From    uint64
 	Limit   uint32
+	Message string // one message alone
+	Seal    []byte // Ed25519 public key, with an id that says so; what is minted from a sealed ref has one
 	Label   string
 	Actor   string
 }
@@ -76,7 +79,7 @@ func MintOwner(space *Grant, m Minting, now int64) (*Grant, *fault.Error) {
 	if !IsSpace(space.Target) || !space.Rights.Has(Create) {
 		return nil, fault.MissingRight.With("creating a session takes a space ref with create, this one carries %s", space.Rights)
 	}
-	m.Methods, m.From, m.Limit = nil, 0, 0
+	m.Methods, m.From, m.Limit, m.Message = nil, 0, 0, ""
 	g := m.grant(space, now)
 	g.Target, g.Owner, g.Rights, g.From, g.Limit = target, true, SessionRights, 0, 0
 	if g.Actor == "" {
@@ -93,7 +96,7 @@ func MintOwner(space *Grant, m Minting, now int64) (*Grant, *fault.Error) {
 
 func (m Minting) grant(parent *Grant, now int64) *Grant {
 	g := &Grant{ID: m.ID, Target: parent.Target, Parent: parent.ID, Hash: m.Hash, Methods: slices.Clone(m.Methods),
-		Expires: m.Expires, From: m.From, Limit: m.Limit, Label: m.Label, Actor: m.Actor, Created: now}
+		Expires: m.Expires, From: m.From, Limit: m.Limit, Message: m.Message, Seal: slices.Clone(m.Seal), Label: m.Label, Actor: m.Actor, Created: now}
 	if g.Expires == 0 {
 		g.Expires = parent.Expires
 	}
@@ -103,12 +106,15 @@ func (m Minting) grant(parent *Grant, now int64) *Grant {
 	if g.Limit == 0 {
 		g.Limit = parent.Limit
 	}
+	if g.Message == "" {
+		g.Message = parent.Message
+	}
 	return g
 }
 
 // Narrow says whether child is within parent in every dimension, nil if it is:
 // target, rights, append's methods, epoch, expiry, first visible cursor,
-// redemptions, actor; and it is no owner ref. The error is Widening.
+// message, redemptions, seal, actor; and it is no owner ref. The error is Widening.
 func Narrow(parent, child *Grant) *fault.Error {
 	switch {
 	case child.Parent != parent.ID || child.Target != parent.Target:
@@ -125,6 +131,10 @@ func Narrow(parent, child *Grant) *fault.Error {
 		return fault.Widening.With("the new ref would show events from cursor %d, its parent shows them from %d", child.From, parent.From)
 	case parent.Limit != 0 && (child.Limit == 0 || child.Limit > parent.Limit):
 		return fault.Widening.With("the new ref would allow more redemptions than its parent's %d", parent.Limit)
+	case parent.Message != "" && child.Message != parent.Message:
+		return fault.Widening.With("the new ref would be for more than its parent, which is for message %s alone", clip(parent.Message))
+	case len(parent.Seal) > 0 && len(child.Seal) == 0:
+		return fault.Widening.With("its parent is sealed, so the new ref must be as well: name the key it is bound to")
 	}
 	return narrowLimits(parent, child)
 }
@@ -157,6 +167,12 @@ func checkMinted(g *Grant) *fault.Error {
 		return fault.BadArgument.With("a label is at most %d bytes of text without control characters", maxLabel)
 	case len(g.Methods) > maxMethods:
 		return fault.BadArgument.With("at most %d methods can be named", maxMethods)
+	case len(g.Seal) != 0 && len(g.Seal) != ed25519.PublicKeySize:
+		return fault.BadArgument.With("a seal is an Ed25519 public key of %d bytes", ed25519.PublicKeySize)
+	case Sealed(g.ID) != (len(g.Seal) > 0):
+		return fault.BadArgument.With("the id of a sealed ref says that it is one, and no other does")
+	case g.Message != "" && !IsSession(g.Target):
+		return fault.BadArgument.With("only the ref of a session can be for one message")
 	case len(g.Methods) > 0 && !g.Rights.Has(Append):
 		return fault.BadArgument.With("methods narrow the append right, which the new ref does not carry")
 	case !actorPath(g.Actor):

@@ -34,6 +34,12 @@ func (r Ref) New(target string) Ref {
 	return r.With(DeriveID(target, s), s)
 }
 
+// NewSealed is New for a ref that will be bound to a key.
+func (r Ref) NewSealed(target string) Ref {
+	s := NewSecret()
+	return r.With(DeriveSealedID(target, s), s)
+}
+
 // With is r's address with another id and secret.
 func (r Ref) With(id string, s Secret) Ref {
 	r.Hosts = append([]string(nil), r.Hosts...)

@@ -2,8 +2,8 @@ package capability
 
 // Ids of refs: TARGET "." TAIL. The id carries its session's or space's id, so
 // that a server knows where to look before it knows the ref. A tail made by a
-// client is marked "o" and derived from the secret; one made by a server is
-// "s" and a ULID.
+// client is marked "o" and derived from the secret, or "k" if the ref is sealed;
+// one made by a server is "s" and a ULID.
 
 import (
 	"crypto/sha256"
@@ -22,6 +22,7 @@ const (
 // Marks of a ref id's tail.
 const (
 	offlineMark = 'o'
+	sealedMark  = 'k'
 	serverMark  = 's'
 )
 
@@ -37,12 +38,21 @@ func IsSpace(id string) bool { return isPrefixedULID(id, SpacePrefix) }
 
 // DeriveID is the id of the ref that a client makes for target (a session or
 // space id) with secret s: anyone who has both can check that they fit.
-func DeriveID(target string, s Secret) string {
+func DeriveID(target string, s Secret) string { return derive(offlineMark, target, s) }
+
+// DeriveSealedID is DeriveID for a ref that is bound to a key: its holder must
+// see from the text that redeeming it takes a proof.
+func DeriveSealedID(target string, s Secret) string { return derive(sealedMark, target, s) }
+
+func derive(mark byte, target string, s Secret) string {
 	h := sha256.New()
 	h.Write([]byte("mooring ref id v1\x00"))
+	if mark != offlineMark {
+		h.Write([]byte{mark, 0})
+	}
 	h.Write([]byte(target))
 	h.Write(s.Reveal())
-	return target + "." + string(offlineMark) + base32Lower.EncodeToString(h.Sum(nil)[:derivedBytes])
+	return target + "." + string(mark) + base32Lower.EncodeToString(h.Sum(nil)[:derivedBytes])
 }
 
 // ServerID is the id of a ref that a server makes for target.
@@ -57,7 +67,7 @@ func Target(id string) string {
 		return ""
 	}
 	switch tail[0] {
-	case offlineMark:
+	case offlineMark, sealedMark:
 		b, err := base32Lower.DecodeString(tail[1:])
 		if err != nil || len(b) != derivedBytes || base32Lower.EncodeToString(b) != tail[1:] {
 			return ""
@@ -74,13 +84,24 @@ func Target(id string) string {
 
 // Offline says whether a well-formed ref id is marked as made by a client.
 func Offline(id string) bool {
+	return mark(id) == offlineMark || mark(id) == sealedMark
+}
+
+// Sealed says whether a well-formed ref id is that of a ref bound to a key.
+func Sealed(id string) bool { return mark(id) == sealedMark }
+
+// mark is a ref id's mark; 0 if the id is not well formed.
+func mark(id string) byte {
 	t := Target(id)
-	return t != "" && id[len(t)+1] == offlineMark
+	if t == "" {
+		return 0
+	}
+	return id[len(t)+1]
 }
 
 // Fits says whether id is the one derived from its own target and secret s.
 func Fits(id string, s Secret) bool {
-	return Offline(id) && !s.IsZero() && DeriveID(Target(id), s) == id
+	return Offline(id) && !s.IsZero() && derive(mark(id), Target(id), s) == id
 }
 
 func isPrefixedULID(id, prefix string) bool {

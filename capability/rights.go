@@ -12,7 +12,7 @@ import (
 // Rights is a set of things a ref may allow.
 type Rights uint8
 
-// Rights on a session, then those on a space.
+// Rights on a session, then those on a space alone.
 const (
 	Read Rights = 1 << iota
 	Append
@@ -25,7 +25,7 @@ const (
 // SessionRights is all a session ref can carry, SpaceRights all a space ref can.
 const (
 	SessionRights = Read | Append | Share | Revoke
-	SpaceRights   = Create | List
+	SpaceRights   = Share | Revoke | Create | List
 )
 
 // rightNames are in the order of the bits.

@@ -46,14 +46,27 @@ interface Gateway {
   hello @0 (version :UInt32, agent :Text) -> (version :UInt32, limits :Limits, now :Int64, server :Text);
   # Tells protocol version and limits; fails with incompatible if there is no common version.
 
-  restore @1 (ref :SturdyRef, redemption :Text) -> (cap :Capability);
+  restore @1 (ref :SturdyRef, redemption :Text, proof :Proof) -> (cap :Capability);
   # A sturdy ref becomes a live Session or Space (the id's prefix tells which).
   # redemption is an id the client makes once and keeps, so that reconnecting
   # does not use a limited ref up. Pipelining on cap before the answer is the
   # normal way. Fails with unknown_ref for unknown and wrong alike, with
   # not_yet_known for a well-formed offline ref whose minting has not arrived.
   # A dead ref with the right secret restores to a Session that repeats
-  # recorded outcomes and records denials, and nothing else.
+  # recorded outcomes and records denials, and nothing else. A sealed ref takes a
+  # proof; without one, or with a wrong one, and with the right secret it fails
+  # with sealed. Nobody else learns that it is sealed.
+
+  challenge @2 () -> (nonce :Data);
+  # A nonce for one proof on this connection, good for a minute: the extra round
+  # trip that redeeming a sealed ref costs.
+}
+
+struct Proof {
+  # That whoever redeems a sealed ref has the private key it is bound to.
+  nonce @0 :Data;       # of challenge
+  audience @1 :Text;    # HOST:PORT as the client dialled it: the server must know it as its own
+  signature @2 :Data;   # Ed25519, over capability.ProofText
 }
 
 interface Space extends(Persistent(SturdyRef, Text)) {
@@ -66,6 +79,86 @@ interface Space extends(Persistent(SturdyRef, Text)) {
 
   list @1 (after :Text, limit :UInt32) -> (sessions :List(SessionInfo), more :Bool);
   describe @2 () -> (info :GrantInfo);
+
+  attenuate @3 (limits :Attenuation) -> (space :Space);
+  # A live capability that allows at most this. It takes no right, since whoever
+  # has one could stand in between anyway.
+
+  share @4 (ref :NewRef) -> (refusal :Refusal);
+  # Mints a durable ref from this one, with at most its rights and limits. The
+  # same again changes nothing. It takes share.
+
+  revoke @5 (ref :Text) -> (refs :UInt64, refusal :Refusal);
+  # Revokes a ref of this space, one minted from this one or this one itself, with
+  # all below it: sessions created under it are without an owner from then on.
+  # refs is how many died.
+
+  refs @6 (query :RefsQuery) -> (refs :List(RefInfo), more :Bool);
+  audit @7 (after :UInt64, limit :UInt32) -> (page :AuditPage);
+  rotate @8 (ref :Text, hash :Data) -> (refusal :Refusal);
+  # Puts a new ref in this one's place: it takes over rights, limits and
+  # everything minted from this one, which alone is revoked. The same again
+  # changes nothing. Only for a space's root ref.
+}
+
+struct Attenuation {
+  # What a narrower capability is to allow. Fields that are not set keep what
+  # there is; nothing can be wider.
+  rights @0 :UInt16;            # capability.Rights bits; at least one
+  methods @1 :List(Text);       # append only these
+  expires @2 :Int64;            # Unix ms
+  from @3 :UInt64;              # first visible cursor
+  message @4 :Text;             # one message alone, with its parts and turn
+  label @5 :Text;
+  actor @6 :Text;               # a path under the present one
+}
+
+struct NewRef {
+  # A sturdy ref that a client has made, to be minted.
+  id @0 :Text;
+  hash @1 :Data;                # SHA-256 of its secret
+  limits @2 :Attenuation;
+  redemptions @3 :UInt32;       # 0: any number
+  seal @4 :Data;                # Ed25519 public key it is bound to; empty: none
+}
+
+struct RefsQuery {
+  under @0 :Text;               # a ref's id; empty: the one that is asked through
+  after @1 :Text;               # the last id one has; empty: from the start
+  limit @2 :UInt32;             # 0: as many as the server gives at once
+}
+
+struct RefInfo {
+  # A ref of a delegation tree.
+  grant @0 :GrantInfo;
+  parent @1 :Text;              # the ref it was minted from
+  created @2 :Int64;
+  lastUsed @3 :Int64;           # 0: never
+  uses @4 :UInt64;              # calls and ops under it; redemptions are in grant
+  revoked @5 :Int64;            # when; 0: not
+  revokedBy @6 :Text;
+}
+
+struct AuditPage {
+  rows @0 :List(AuditRow);      # by seq, consecutive
+  seq @1 :UInt64;               # of the last row there is
+  head @2 :Data;                # its hash: the chain's end
+}
+
+struct AuditRow {
+  # Who did what to whose authority (capability.AuditRow).
+  seq @0 :UInt64;
+  at @1 :Int64;
+  act @2 :UInt8;                # capability.AuditAct
+  ref @3 :Text;
+  actor @4 :Text;
+  subject @5 :Text;             # the ref it was done to, or the method
+  reason @6 :UInt16;            # fault.Code
+  op @7 :Text;
+  cursor @8 :UInt64;
+  count @9 :UInt32;
+  peer @10 :Text;               # address
+  hash @11 :Data;               # over the row before and this one
 }
 
 struct SessionInfo {
@@ -78,6 +171,7 @@ struct SessionInfo {
   epoch @6 :UInt64;
   base @7 :UInt64;      # the log starts after this cursor
   deleted @8 :Bool;
+  head @9 :Data;        # hash of the event at cursor: the end of the log's chain
 }
 
 struct GrantInfo {
@@ -96,6 +190,8 @@ struct GrantInfo {
   actor @11 :Text;
   dead @12 :UInt16;             # fault.Code it fails with; 0 alive
   cut @13 :UInt64;              # the session's cursor when it was revoked
+  message @14 :Text;            # one message alone; empty: all
+  seal @15 :Data;               # Ed25519 public key it is bound to; empty: none
 }
 
 interface Session extends(Persistent(SturdyRef, Text)) {
@@ -122,6 +218,23 @@ interface Session extends(Persistent(SturdyRef, Text)) {
 
   events @5 (from :UInt64, limit :UInt32) -> (events :List(Event), cursor :UInt64);
   # A page of the log after cursor from; cursor is the session's.
+
+  attenuate @6 (limits :Attenuation) -> (session :Session);
+  # A live capability that allows at most this, to be passed in a call. It dies
+  # with this one's ref. It takes no right, since whoever has one could stand in
+  # between anyway; a durable ref is made by the op share.
+
+  refs @7 (query :RefsQuery) -> (refs :List(RefInfo), more :Bool);
+  # The tree of refs below one, its root first, each after the one it was minted
+  # from. It takes revoke, and the ref asked for must be this one or below it, but
+  # for an owner.
+
+  audit @8 (after :UInt64, limit :UInt32) -> (page :AuditPage);
+  # The session's audit after a row. Only for an owner's ref.
+
+  rotate @9 (ref :Text, hash :Data) -> (cut :UInt64, refusal :Refusal);
+  # Puts a new owner's ref in this one's place: it takes over everything minted
+  # from this one, which alone is revoked. The same again gives the same cut.
 }
 
 struct SubscribeOptions {
@@ -144,6 +257,8 @@ struct Event {
   outbox @10 :Text;
   hash @11 :Data;
   purged @12 :Bool;
+  hidden @13 :Bool;             # a cursor mark: what is between the last event and cursor is not shown; all else is empty
+  sum @14 :Data;                # the payload's hash as the chain has it; in pages alone (Session.events)
 }
 
 struct Entry {
@@ -164,7 +279,7 @@ struct Turn {
 interface EventSink {
   # The subscriber's callback. A call that returns gives its bytes back to the window.
   events @0 (events :List(Event));
-  # Consecutive cursors.
+  # Consecutive cursors, but where one stands for others that are hidden.
 
   state @1 (entries :List(Entry), turns :List(Turn), cursor :UInt64, last :Bool);
   # A piece of the folded state as of cursor.

@@ -27,7 +27,7 @@ func ExampleClient_Redeem() {
 		log.Fatal(err)
 	}
 	fmt.Println(d.Grant.Rights, d.Grant.Dead == fault.None)
-	// Output: create,list true
+	// Output: share,revoke,create,list true
 }
 
 // Nothing under a revoked ref commits after the cut.

@@ -53,6 +53,7 @@ const (
 	Exhausted                     // redeemed as often as it allows
 	WrongOutbox                   // the outbox's secret does not match its id
 	NotAnOwner                    // only an owner's ref may do this
+	Sealed                        // the ref is bound to a key, and no proof of it came along
 )
 
 // Rules: reasons for Rejected.
@@ -104,6 +105,7 @@ var names = map[Code]string{
 
 	UnknownRef: "unknown_ref", Revoked: "revoked", StaleEpoch: "stale_epoch", Expired: "expired",
 	MissingRight: "missing_right", Exhausted: "exhausted", WrongOutbox: "wrong_outbox", NotAnOwner: "not_an_owner",
+	Sealed: "sealed",
 
 	Malformed: "malformed", UnknownMethod: "unknown_method", BadKey: "bad_key", BadPayload: "bad_payload",
 	TooLarge: "too_large", NotFound: "not_found", AlreadyExists: "already_exists", WrongOffset: "wrong_offset",

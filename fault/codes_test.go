@@ -36,6 +36,7 @@ const released = `
 45 exhausted
 46 wrong_outbox
 47 not_an_owner
+48 sealed
 60 malformed
 61 unknown_method
 62 bad_key

@@ -102,11 +102,11 @@ func TestAuditIsBoundedAndLosesNoCount(t *testing.T) {
 	a.flush(t.Context())
 	counted := 0
 	for _, target := range []string{"", target} {
-		rows, err := st.ReadAudit(t.Context(), target, 10*auditKinds)
+		page, err := st.ReadAudit(t.Context(), target, 0, 10*auditKinds, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, row := range rows {
+		for _, row := range page.Rows {
 			counted += int(row.Count)
 			if row.Reason != fault.UnknownRef {
 				t.Errorf("audited as %+v", row)

@@ -343,12 +343,12 @@ func TestAuditHasDenialsAndCountsOfStrangers(t *testing.T) {
 	_, _, err := call(t, p.restore(blind), sessionEvents, words(2, 0), nil)
 	wantCode(t, "a denial", err, fault.MissingRight)
 	r.stop()
-	rows, err := st.ReadAudit(t.Context(), m.id, 100)
+	page, err := st.ReadAudit(t.Context(), m.id, 0, 100, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := map[capability.AuditAct]*capability.AuditRow{}
-	for _, row := range rows {
+	for _, row := range page.Rows {
 		found[row.Act] = row
 	}
 	if s := found[capability.AuditStranger]; s == nil || s.Count != 7 || s.Reason != fault.UnknownRef {
@@ -358,7 +358,7 @@ func TestAuditHasDenialsAndCountsOfStrangers(t *testing.T) {
 		t.Errorf("the denial: %+v", d)
 	}
 	if found[capability.AuditRedeem] == nil || found[capability.AuditShare] == nil {
-		t.Errorf("no redeem or share among %d rows", len(rows))
+		t.Errorf("no redeem or share among %d rows", len(page.Rows))
 	}
 }
 

@@ -23,6 +23,14 @@ type Page struct {
 	More       bool     // the log went on beyond Events when it was read
 }
 
+// AuditPage is a piece of a target's audit in one snapshot.
+type AuditPage struct {
+	Sight
+	Rows []*capability.AuditRow // by Seq
+	Seq  uint64                 // of the last row there is, 0 for none
+	Head Hash                   // its hash
+}
+
 // StatePiece is a part of the folded state. All pieces of one read are of one
 // snapshot and share its Sight; the state is that of Row.Cursor. Deltas of open
 // turns are folded into their parts' payloads.

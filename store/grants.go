@@ -1,4 +1,4 @@
-// Sturdy refs, redemptions and audit: statements and scans. A ref id is kept
+// Sturdy refs and redemptions: statements and scans. A ref id is kept
 // in two columns: what it is for, with which every key begins, and the rest.
 
 package store
@@ -7,14 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/fault"
 )
 
 const grantColumns = `g.target, g.tail, g.parent_target, g.parent_tail, g.owner, g.epoch, g.rights, g.methods, g.expires, g.visible_from,
-	g.redeemable, g.redeemed, g.created, g.revoked, g.cut, g.revoked_by, g.label, g.actor, g.hash`
+	g.redeemable, g.redeemed, g.created, g.revoked, g.cut, g.revoked_by, g.label, g.actor, g.hash, g.message, g.seal`
 
 var (
 	readGrants = statement("tt", `
@@ -32,9 +29,9 @@ var (
 			WHERE g.target = line.target AND g.tail = line.tail AND g.parent_target <> '')
 		SELECT `+grantColumns+` FROM line CROSS JOIN grants g WHERE g.target = line.target AND g.tail = line.tail`)
 
-	insertGrants = statement("ttttiiitiiiiiiitttb", `
+	insertGrants = statement("ttttiiitiiiiiiitttbtb", `
 		INSERT INTO grants (target, tail, parent_target, parent_tail, owner, epoch, rights, methods, expires, visible_from,
-			redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash)
+			redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash, message, seal)
 		{values}`)
 
 	// revokeSubtree marks a ref and every living one below it.
@@ -51,13 +48,6 @@ var (
 	insertRedemption = statement("", `INSERT INTO redemptions (target, tail, redemption, at) VALUES ({1}, {2}, {3}, {4})`)
 	readRedemption   = statement("", `
 		SELECT d.at FROM redemptions d WHERE d.target = {1} AND d.tail = {2} AND d.redemption = {3}`)
-
-	insertAudit = statement("ttiiiiitttt", `
-		INSERT INTO audit (target, id, at, act, reason, cursor, times, ref, actor, subject, op) {values}`)
-
-	readAudit = statement("", `
-		SELECT a.target, a.at, a.act, a.reason, a.cursor, a.times, a.ref, a.actor, a.subject, a.op FROM audit a
-		WHERE a.target = {1} ORDER BY a.id DESC LIMIT {2}`)
 )
 
 func scanGrant(row Scanner) (*capability.Grant, error) {
@@ -65,10 +55,10 @@ func scanGrant(row Scanner) (*capability.Grant, error) {
 		g                                                   capability.Grant
 		tail, parentTarget, parentTail, methods             string
 		owner, epoch, rights, from, redeemable, used, cutAt int64
-		hash                                                []byte
+		hash, seal                                          []byte
 	)
 	err := row.Scan(&g.Target, &tail, &parentTarget, &parentTail, &owner, &epoch, &rights, &methods, &g.Expires, &from,
-		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokeBy, &g.Label, &g.Actor, &hash)
+		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokeBy, &g.Label, &g.Actor, &hash, &g.Message, &seal)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +66,9 @@ func scanGrant(row Scanner) (*capability.Grant, error) {
 	g.Owner, g.Epoch, g.Rights = owner != 0, uint64(epoch), capability.Rights(rights)
 	g.From, g.Limit, g.Used, g.Cut = uint64(from), uint32(redeemable), uint32(used), uint64(cutAt)
 	copy(g.Hash[:], hash)
+	if len(seal) > 0 {
+		g.Seal = seal
+	}
 	// Nil (all methods) is null; an empty list stays one that allows none.
 	if err := json.Unmarshal([]byte(methods), &g.Methods); err != nil {
 		return nil, fmt.Errorf("methods of ref %s: %w", g.ID, err)
@@ -88,6 +81,10 @@ func grantValues(g *capability.Grant) ([]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("methods of ref %s: %w", g.ID, err)
 	}
+	seal := g.Seal
+	if seal == nil {
+		seal = []byte{} // the column is never NULL
+	}
 	_, tail := split(g.ID)
 	parentTarget, parentTail := split(g.Parent)
 	var owner int64
@@ -95,7 +92,7 @@ func grantValues(g *capability.Grant) ([]any, error) {
 		owner = 1
 	}
 	return []any{g.Target, tail, parentTarget, parentTail, owner, int64(g.Epoch), int64(g.Rights), string(methods), g.Expires, int64(g.From),
-		int64(g.Limit), int64(g.Used), g.Created, g.Revoked, int64(g.Cut), g.RevokeBy, g.Label, g.Actor, g.Hash[:]}, nil
+		int64(g.Limit), int64(g.Used), g.Created, g.Revoked, int64(g.Cut), g.RevokeBy, g.Label, g.Actor, g.Hash[:], g.Message, seal}, nil
 }
 
 // refs is a list of ref ids, each in its two columns.
@@ -106,26 +103,4 @@ func refs(ids []string) [][]any {
 		list[i] = []any{target, tail}
 	}
 	return list
-}
-
-func scanAudit(row Scanner) (*capability.AuditRow, error) {
-	var (
-		a                          capability.AuditRow
-		act, reason, cursor, times int64
-	)
-	if err := row.Scan(&a.Target, &a.At, &act, &reason, &cursor, &times, &a.Ref, &a.Actor, &a.Subject, &a.Op); err != nil {
-		return nil, err
-	}
-	a.Act, a.Reason, a.Cursor, a.Count = capability.AuditAct(act), fault.Code(reason), uint64(cursor), uint32(times)
-	return &a, nil
-}
-
-// auditValues gives the row an id of its own, in order of time.
-func auditValues(a *capability.AuditRow, now int64) []any {
-	at := a.At
-	if at == 0 {
-		at = now
-	}
-	return []any{a.Target, ulid.Make().String(), at, int64(a.Act), int64(a.Reason), int64(a.Cursor), int64(max(a.Count, 1)),
-		a.Ref, a.Actor, a.Subject, a.Op}
 }

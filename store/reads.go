@@ -292,12 +292,21 @@ func (s *Store) Lapsed(ctx context.Context, before int64, after string, limit in
 	return ids, nil
 }
 
-// ReadAudit gives a session's or space's audit, newest first, at most limit rows.
-func (s *Store) ReadAudit(ctx context.Context, target string, limit int) (rows []*capability.AuditRow, err error) {
-	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(readAudit, nil, []any{target, int64(limit)}, func(row Scanner) error {
+// ReadAudit gives the rows of a session's or space's audit after the row seq, at
+// most limit, with the end of its chain. The sight is of the target, if that is a
+// session, and the refs.
+func (s *Store) ReadAudit(ctx context.Context, target string, seq uint64, limit int, refIDs []string) (*session.AuditPage, error) {
+	page := &session.AuditPage{}
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		look(run, &page.Sight, target, refIDs)
+		run.Queue(readHead, nil, []any{target}, func(row Scanner) error {
+			_, h, err := scanHead(row)
+			page.Seq, page.Head = h.seq, h.hash
+			return err
+		})
+		run.Queue(readAudit, nil, []any{target, clamp(seq), int64(limit)}, func(row Scanner) error {
 			a, err := scanAudit(row)
-			rows = append(rows, a)
+			page.Rows = append(page.Rows, a)
 			return err
 		})
 		return nil
@@ -305,5 +314,5 @@ func (s *Store) ReadAudit(ctx context.Context, target string, limit int) (rows [
 	if err != nil {
 		return nil, naming("read audit", err)
 	}
-	return rows, nil
+	return page, nil
 }

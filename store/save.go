@@ -43,8 +43,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 		t.run.Queue(revokeSubtree, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)
 	}
 	t.dropState(c.DropState)
-	t.saveAudit(c)
-	return nil
+	return t.saveAudit(ctx, c.Audit)
 }
 
 func (t *tx) saveSessions(c *session.Changes) {
@@ -96,14 +95,6 @@ func (t *tx) dropState(ids []string) {
 	t.list(dropTurns, texts(ids), nil)
 	t.list(purgePayloads, texts(ids), nil)
 	t.list(dropExternals, texts(ids), nil)
-}
-
-func (t *tx) saveAudit(c *session.Changes) {
-	list := make([][]any, len(c.Audit))
-	for i, a := range c.Audit {
-		list[i] = auditValues(a, t.now)
-	}
-	t.list(insertAudit, list, nil)
 }
 
 // each makes the list of items' values.

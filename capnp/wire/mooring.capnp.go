@@ -351,12 +351,32 @@ func (c Gateway) Restore(ctx context.Context, params func(Gateway_restore_Params
 		},
 	}
 	if params != nil {
-		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 2}
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 3}
 		s.PlaceArgs = func(s capnp.Struct) error { return params(Gateway_restore_Params(s)) }
 	}
 
 	ans, release := capnp.Client(c).SendCall(ctx, s)
 	return Gateway_restore_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c Gateway) Challenge(ctx context.Context, params func(Gateway_challenge_Params) error) (Gateway_challenge_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0xe95ef647248e126e,
+			MethodID:      2,
+			InterfaceName: "mooring.capnp:Gateway",
+			MethodName:    "challenge",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 0}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Gateway_challenge_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Gateway_challenge_Results_Future{Future: ans.Future()}, release
 
 }
 
@@ -436,6 +456,8 @@ type Gateway_Server interface {
 	Hello(context.Context, Gateway_hello) error
 
 	Restore(context.Context, Gateway_restore) error
+
+	Challenge(context.Context, Gateway_challenge) error
 }
 
 // Gateway_NewServer creates a new Server from an implementation of Gateway_Server.
@@ -454,7 +476,7 @@ func Gateway_ServerToClient(s Gateway_Server) Gateway {
 // This can be used to create a more complicated Server.
 func Gateway_Methods(methods []server.Method, s Gateway_Server) []server.Method {
 	if cap(methods) == 0 {
-		methods = make([]server.Method, 0, 2)
+		methods = make([]server.Method, 0, 3)
 	}
 
 	methods = append(methods, server.Method{
@@ -478,6 +500,18 @@ func Gateway_Methods(methods []server.Method, s Gateway_Server) []server.Method 
 		},
 		Impl: func(ctx context.Context, call *server.Call) error {
 			return s.Restore(ctx, Gateway_restore{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0xe95ef647248e126e,
+			MethodID:      2,
+			InterfaceName: "mooring.capnp:Gateway",
+			MethodName:    "challenge",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Challenge(ctx, Gateway_challenge{call})
 		},
 	})
 
@@ -516,6 +550,23 @@ func (c Gateway_restore) Args() Gateway_restore_Params {
 func (c Gateway_restore) AllocResults() (Gateway_restore_Results, error) {
 	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
 	return Gateway_restore_Results(r), err
+}
+
+// Gateway_challenge holds the state for a server call to Gateway.challenge.
+// See server.Call for documentation.
+type Gateway_challenge struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Gateway_challenge) Args() Gateway_challenge_Params {
+	return Gateway_challenge_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Gateway_challenge) AllocResults() (Gateway_challenge_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Gateway_challenge_Results(r), err
 }
 
 // Gateway_List is a list of Gateway.
@@ -748,12 +799,12 @@ type Gateway_restore_Params capnp.Struct
 const Gateway_restore_Params_TypeID = 0xb53c475e06215eea
 
 func NewGateway_restore_Params(s *capnp.Segment) (Gateway_restore_Params, error) {
-	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2})
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 3})
 	return Gateway_restore_Params(st), err
 }
 
 func NewRootGateway_restore_Params(s *capnp.Segment) (Gateway_restore_Params, error) {
-	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2})
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 3})
 	return Gateway_restore_Params(st), err
 }
 
@@ -831,12 +882,36 @@ func (s Gateway_restore_Params) SetRedemption(v string) error {
 	return capnp.Struct(s).SetText(1, v)
 }
 
+func (s Gateway_restore_Params) Proof() (Proof, error) {
+	p, err := capnp.Struct(s).Ptr(2)
+	return Proof(p.Struct()), err
+}
+
+func (s Gateway_restore_Params) HasProof() bool {
+	return capnp.Struct(s).HasPtr(2)
+}
+
+func (s Gateway_restore_Params) SetProof(v Proof) error {
+	return capnp.Struct(s).SetPtr(2, capnp.Struct(v).ToPtr())
+}
+
+// NewProof sets the proof field to a newly
+// allocated Proof struct, preferring placement in s's segment.
+func (s Gateway_restore_Params) NewProof() (Proof, error) {
+	ss, err := NewProof(capnp.Struct(s).Segment())
+	if err != nil {
+		return Proof{}, err
+	}
+	err = capnp.Struct(s).SetPtr(2, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
 // Gateway_restore_Params_List is a list of Gateway_restore_Params.
 type Gateway_restore_Params_List = capnp.StructList[Gateway_restore_Params]
 
 // NewGateway_restore_Params creates a new list of Gateway_restore_Params.
 func NewGateway_restore_Params_List(s *capnp.Segment, sz int32) (Gateway_restore_Params_List, error) {
-	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, sz)
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 3}, sz)
 	return capnp.StructList[Gateway_restore_Params](l), err
 }
 
@@ -849,6 +924,9 @@ func (f Gateway_restore_Params_Future) Struct() (Gateway_restore_Params, error) 
 }
 func (p Gateway_restore_Params_Future) Ref() SturdyRef_Future {
 	return SturdyRef_Future{Future: p.Future.Field(0, nil)}
+}
+func (p Gateway_restore_Params_Future) Proof() Proof_Future {
+	return Proof_Future{Future: p.Future.Field(2, nil)}
 }
 
 type Gateway_restore_Results capnp.Struct
@@ -936,6 +1014,256 @@ func (p Gateway_restore_Results_Future) Cap() capnp.Client {
 	return p.Future.Field(0, nil).Client()
 }
 
+type Gateway_challenge_Params capnp.Struct
+
+// Gateway_challenge_Params_TypeID is the unique identifier for the type Gateway_challenge_Params.
+const Gateway_challenge_Params_TypeID = 0xc6f8e4f6a807a015
+
+func NewGateway_challenge_Params(s *capnp.Segment) (Gateway_challenge_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return Gateway_challenge_Params(st), err
+}
+
+func NewRootGateway_challenge_Params(s *capnp.Segment) (Gateway_challenge_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0})
+	return Gateway_challenge_Params(st), err
+}
+
+func ReadRootGateway_challenge_Params(msg *capnp.Message) (Gateway_challenge_Params, error) {
+	root, err := msg.Root()
+	return Gateway_challenge_Params(root.Struct()), err
+}
+
+func (s Gateway_challenge_Params) String() string {
+	str, _ := text.Marshal(0xc6f8e4f6a807a015, capnp.Struct(s))
+	return str
+}
+
+func (s Gateway_challenge_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Gateway_challenge_Params) DecodeFromPtr(p capnp.Ptr) Gateway_challenge_Params {
+	return Gateway_challenge_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Gateway_challenge_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Gateway_challenge_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Gateway_challenge_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Gateway_challenge_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+
+// Gateway_challenge_Params_List is a list of Gateway_challenge_Params.
+type Gateway_challenge_Params_List = capnp.StructList[Gateway_challenge_Params]
+
+// NewGateway_challenge_Params creates a new list of Gateway_challenge_Params.
+func NewGateway_challenge_Params_List(s *capnp.Segment, sz int32) (Gateway_challenge_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 0}, sz)
+	return capnp.StructList[Gateway_challenge_Params](l), err
+}
+
+// Gateway_challenge_Params_Future is a wrapper for a Gateway_challenge_Params promised by a client call.
+type Gateway_challenge_Params_Future struct{ *capnp.Future }
+
+func (f Gateway_challenge_Params_Future) Struct() (Gateway_challenge_Params, error) {
+	p, err := f.Future.Ptr()
+	return Gateway_challenge_Params(p.Struct()), err
+}
+
+type Gateway_challenge_Results capnp.Struct
+
+// Gateway_challenge_Results_TypeID is the unique identifier for the type Gateway_challenge_Results.
+const Gateway_challenge_Results_TypeID = 0xf2faffbca7431a93
+
+func NewGateway_challenge_Results(s *capnp.Segment) (Gateway_challenge_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Gateway_challenge_Results(st), err
+}
+
+func NewRootGateway_challenge_Results(s *capnp.Segment) (Gateway_challenge_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Gateway_challenge_Results(st), err
+}
+
+func ReadRootGateway_challenge_Results(msg *capnp.Message) (Gateway_challenge_Results, error) {
+	root, err := msg.Root()
+	return Gateway_challenge_Results(root.Struct()), err
+}
+
+func (s Gateway_challenge_Results) String() string {
+	str, _ := text.Marshal(0xf2faffbca7431a93, capnp.Struct(s))
+	return str
+}
+
+func (s Gateway_challenge_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Gateway_challenge_Results) DecodeFromPtr(p capnp.Ptr) Gateway_challenge_Results {
+	return Gateway_challenge_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Gateway_challenge_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Gateway_challenge_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Gateway_challenge_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Gateway_challenge_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Gateway_challenge_Results) Nonce() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return []byte(p.Data()), err
+}
+
+func (s Gateway_challenge_Results) HasNonce() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Gateway_challenge_Results) SetNonce(v []byte) error {
+	return capnp.Struct(s).SetData(0, v)
+}
+
+// Gateway_challenge_Results_List is a list of Gateway_challenge_Results.
+type Gateway_challenge_Results_List = capnp.StructList[Gateway_challenge_Results]
+
+// NewGateway_challenge_Results creates a new list of Gateway_challenge_Results.
+func NewGateway_challenge_Results_List(s *capnp.Segment, sz int32) (Gateway_challenge_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Gateway_challenge_Results](l), err
+}
+
+// Gateway_challenge_Results_Future is a wrapper for a Gateway_challenge_Results promised by a client call.
+type Gateway_challenge_Results_Future struct{ *capnp.Future }
+
+func (f Gateway_challenge_Results_Future) Struct() (Gateway_challenge_Results, error) {
+	p, err := f.Future.Ptr()
+	return Gateway_challenge_Results(p.Struct()), err
+}
+
+type Proof capnp.Struct
+
+// Proof_TypeID is the unique identifier for the type Proof.
+const Proof_TypeID = 0xfaf6be5bc32507cd
+
+func NewProof(s *capnp.Segment) (Proof, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 3})
+	return Proof(st), err
+}
+
+func NewRootProof(s *capnp.Segment) (Proof, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 3})
+	return Proof(st), err
+}
+
+func ReadRootProof(msg *capnp.Message) (Proof, error) {
+	root, err := msg.Root()
+	return Proof(root.Struct()), err
+}
+
+func (s Proof) String() string {
+	str, _ := text.Marshal(0xfaf6be5bc32507cd, capnp.Struct(s))
+	return str
+}
+
+func (s Proof) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Proof) DecodeFromPtr(p capnp.Ptr) Proof {
+	return Proof(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Proof) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Proof) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Proof) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Proof) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Proof) Nonce() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return []byte(p.Data()), err
+}
+
+func (s Proof) HasNonce() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Proof) SetNonce(v []byte) error {
+	return capnp.Struct(s).SetData(0, v)
+}
+
+func (s Proof) Audience() (string, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.Text(), err
+}
+
+func (s Proof) HasAudience() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s Proof) AudienceBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.TextBytes(), err
+}
+
+func (s Proof) SetAudience(v string) error {
+	return capnp.Struct(s).SetText(1, v)
+}
+
+func (s Proof) Signature() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(2)
+	return []byte(p.Data()), err
+}
+
+func (s Proof) HasSignature() bool {
+	return capnp.Struct(s).HasPtr(2)
+}
+
+func (s Proof) SetSignature(v []byte) error {
+	return capnp.Struct(s).SetData(2, v)
+}
+
+// Proof_List is a list of Proof.
+type Proof_List = capnp.StructList[Proof]
+
+// NewProof creates a new list of Proof.
+func NewProof_List(s *capnp.Segment, sz int32) (Proof_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 3}, sz)
+	return capnp.StructList[Proof](l), err
+}
+
+// Proof_Future is a wrapper for a Proof promised by a client call.
+type Proof_Future struct{ *capnp.Future }
+
+func (f Proof_Future) Struct() (Proof, error) {
+	p, err := f.Future.Ptr()
+	return Proof(p.Struct()), err
+}
+
 type Space capnp.Client
 
 // Space_TypeID is the unique identifier for the type Space.
@@ -998,6 +1326,126 @@ func (c Space) Describe(ctx context.Context, params func(Space_describe_Params) 
 
 	ans, release := capnp.Client(c).SendCall(ctx, s)
 	return Space_describe_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c Space) Attenuate(ctx context.Context, params func(Space_attenuate_Params) error) (Space_attenuate_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0x9acaf96a80ef1eb2,
+			MethodID:      3,
+			InterfaceName: "mooring.capnp:Space",
+			MethodName:    "attenuate",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 1}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Space_attenuate_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Space_attenuate_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c Space) Share(ctx context.Context, params func(Space_share_Params) error) (Space_share_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0x9acaf96a80ef1eb2,
+			MethodID:      4,
+			InterfaceName: "mooring.capnp:Space",
+			MethodName:    "share",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 1}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Space_share_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Space_share_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c Space) Revoke(ctx context.Context, params func(Space_revoke_Params) error) (Space_revoke_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0x9acaf96a80ef1eb2,
+			MethodID:      5,
+			InterfaceName: "mooring.capnp:Space",
+			MethodName:    "revoke",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 1}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Space_revoke_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Space_revoke_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c Space) Refs(ctx context.Context, params func(Space_refs_Params) error) (Space_refs_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0x9acaf96a80ef1eb2,
+			MethodID:      6,
+			InterfaceName: "mooring.capnp:Space",
+			MethodName:    "refs",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 1}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Space_refs_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Space_refs_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c Space) Audit(ctx context.Context, params func(Space_audit_Params) error) (Space_audit_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0x9acaf96a80ef1eb2,
+			MethodID:      7,
+			InterfaceName: "mooring.capnp:Space",
+			MethodName:    "audit",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 16, PointerCount: 0}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Space_audit_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Space_audit_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c Space) Rotate(ctx context.Context, params func(Space_rotate_Params) error) (Space_rotate_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0x9acaf96a80ef1eb2,
+			MethodID:      8,
+			InterfaceName: "mooring.capnp:Space",
+			MethodName:    "rotate",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 2}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Space_rotate_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Space_rotate_Results_Future{Future: ans.Future()}, release
 
 }
 
@@ -1100,6 +1548,18 @@ type Space_Server interface {
 
 	Describe(context.Context, Space_describe) error
 
+	Attenuate(context.Context, Space_attenuate) error
+
+	Share(context.Context, Space_share) error
+
+	Revoke(context.Context, Space_revoke) error
+
+	Refs(context.Context, Space_refs) error
+
+	Audit(context.Context, Space_audit) error
+
+	Rotate(context.Context, Space_rotate) error
+
 	Save(context.Context, persistent.Persistent_save) error
 }
 
@@ -1119,7 +1579,7 @@ func Space_ServerToClient(s Space_Server) Space {
 // This can be used to create a more complicated Server.
 func Space_Methods(methods []server.Method, s Space_Server) []server.Method {
 	if cap(methods) == 0 {
-		methods = make([]server.Method, 0, 4)
+		methods = make([]server.Method, 0, 10)
 	}
 
 	methods = append(methods, server.Method{
@@ -1155,6 +1615,78 @@ func Space_Methods(methods []server.Method, s Space_Server) []server.Method {
 		},
 		Impl: func(ctx context.Context, call *server.Call) error {
 			return s.Describe(ctx, Space_describe{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0x9acaf96a80ef1eb2,
+			MethodID:      3,
+			InterfaceName: "mooring.capnp:Space",
+			MethodName:    "attenuate",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Attenuate(ctx, Space_attenuate{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0x9acaf96a80ef1eb2,
+			MethodID:      4,
+			InterfaceName: "mooring.capnp:Space",
+			MethodName:    "share",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Share(ctx, Space_share{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0x9acaf96a80ef1eb2,
+			MethodID:      5,
+			InterfaceName: "mooring.capnp:Space",
+			MethodName:    "revoke",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Revoke(ctx, Space_revoke{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0x9acaf96a80ef1eb2,
+			MethodID:      6,
+			InterfaceName: "mooring.capnp:Space",
+			MethodName:    "refs",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Refs(ctx, Space_refs{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0x9acaf96a80ef1eb2,
+			MethodID:      7,
+			InterfaceName: "mooring.capnp:Space",
+			MethodName:    "audit",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Audit(ctx, Space_audit{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0x9acaf96a80ef1eb2,
+			MethodID:      8,
+			InterfaceName: "mooring.capnp:Space",
+			MethodName:    "rotate",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Rotate(ctx, Space_rotate{call})
 		},
 	})
 
@@ -1222,6 +1754,108 @@ func (c Space_describe) Args() Space_describe_Params {
 func (c Space_describe) AllocResults() (Space_describe_Results, error) {
 	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
 	return Space_describe_Results(r), err
+}
+
+// Space_attenuate holds the state for a server call to Space.attenuate.
+// See server.Call for documentation.
+type Space_attenuate struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Space_attenuate) Args() Space_attenuate_Params {
+	return Space_attenuate_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Space_attenuate) AllocResults() (Space_attenuate_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_attenuate_Results(r), err
+}
+
+// Space_share holds the state for a server call to Space.share.
+// See server.Call for documentation.
+type Space_share struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Space_share) Args() Space_share_Params {
+	return Space_share_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Space_share) AllocResults() (Space_share_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_share_Results(r), err
+}
+
+// Space_revoke holds the state for a server call to Space.revoke.
+// See server.Call for documentation.
+type Space_revoke struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Space_revoke) Args() Space_revoke_Params {
+	return Space_revoke_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Space_revoke) AllocResults() (Space_revoke_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Space_revoke_Results(r), err
+}
+
+// Space_refs holds the state for a server call to Space.refs.
+// See server.Call for documentation.
+type Space_refs struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Space_refs) Args() Space_refs_Params {
+	return Space_refs_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Space_refs) AllocResults() (Space_refs_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Space_refs_Results(r), err
+}
+
+// Space_audit holds the state for a server call to Space.audit.
+// See server.Call for documentation.
+type Space_audit struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Space_audit) Args() Space_audit_Params {
+	return Space_audit_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Space_audit) AllocResults() (Space_audit_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_audit_Results(r), err
+}
+
+// Space_rotate holds the state for a server call to Space.rotate.
+// See server.Call for documentation.
+type Space_rotate struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Space_rotate) Args() Space_rotate_Params {
+	return Space_rotate_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Space_rotate) AllocResults() (Space_rotate_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_rotate_Results(r), err
 }
 
 // Space_List is a list of Space.
@@ -1759,18 +2393,1998 @@ func (p Space_describe_Results_Future) Info() GrantInfo_Future {
 	return GrantInfo_Future{Future: p.Future.Field(0, nil)}
 }
 
+type Space_attenuate_Params capnp.Struct
+
+// Space_attenuate_Params_TypeID is the unique identifier for the type Space_attenuate_Params.
+const Space_attenuate_Params_TypeID = 0x9493551ea716fb58
+
+func NewSpace_attenuate_Params(s *capnp.Segment) (Space_attenuate_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_attenuate_Params(st), err
+}
+
+func NewRootSpace_attenuate_Params(s *capnp.Segment) (Space_attenuate_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_attenuate_Params(st), err
+}
+
+func ReadRootSpace_attenuate_Params(msg *capnp.Message) (Space_attenuate_Params, error) {
+	root, err := msg.Root()
+	return Space_attenuate_Params(root.Struct()), err
+}
+
+func (s Space_attenuate_Params) String() string {
+	str, _ := text.Marshal(0x9493551ea716fb58, capnp.Struct(s))
+	return str
+}
+
+func (s Space_attenuate_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Space_attenuate_Params) DecodeFromPtr(p capnp.Ptr) Space_attenuate_Params {
+	return Space_attenuate_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Space_attenuate_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Space_attenuate_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Space_attenuate_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Space_attenuate_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Space_attenuate_Params) Limits() (Attenuation, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return Attenuation(p.Struct()), err
+}
+
+func (s Space_attenuate_Params) HasLimits() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Space_attenuate_Params) SetLimits(v Attenuation) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewLimits sets the limits field to a newly
+// allocated Attenuation struct, preferring placement in s's segment.
+func (s Space_attenuate_Params) NewLimits() (Attenuation, error) {
+	ss, err := NewAttenuation(capnp.Struct(s).Segment())
+	if err != nil {
+		return Attenuation{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Space_attenuate_Params_List is a list of Space_attenuate_Params.
+type Space_attenuate_Params_List = capnp.StructList[Space_attenuate_Params]
+
+// NewSpace_attenuate_Params creates a new list of Space_attenuate_Params.
+func NewSpace_attenuate_Params_List(s *capnp.Segment, sz int32) (Space_attenuate_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Space_attenuate_Params](l), err
+}
+
+// Space_attenuate_Params_Future is a wrapper for a Space_attenuate_Params promised by a client call.
+type Space_attenuate_Params_Future struct{ *capnp.Future }
+
+func (f Space_attenuate_Params_Future) Struct() (Space_attenuate_Params, error) {
+	p, err := f.Future.Ptr()
+	return Space_attenuate_Params(p.Struct()), err
+}
+func (p Space_attenuate_Params_Future) Limits() Attenuation_Future {
+	return Attenuation_Future{Future: p.Future.Field(0, nil)}
+}
+
+type Space_attenuate_Results capnp.Struct
+
+// Space_attenuate_Results_TypeID is the unique identifier for the type Space_attenuate_Results.
+const Space_attenuate_Results_TypeID = 0x8364e140a9915d90
+
+func NewSpace_attenuate_Results(s *capnp.Segment) (Space_attenuate_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_attenuate_Results(st), err
+}
+
+func NewRootSpace_attenuate_Results(s *capnp.Segment) (Space_attenuate_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_attenuate_Results(st), err
+}
+
+func ReadRootSpace_attenuate_Results(msg *capnp.Message) (Space_attenuate_Results, error) {
+	root, err := msg.Root()
+	return Space_attenuate_Results(root.Struct()), err
+}
+
+func (s Space_attenuate_Results) String() string {
+	str, _ := text.Marshal(0x8364e140a9915d90, capnp.Struct(s))
+	return str
+}
+
+func (s Space_attenuate_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Space_attenuate_Results) DecodeFromPtr(p capnp.Ptr) Space_attenuate_Results {
+	return Space_attenuate_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Space_attenuate_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Space_attenuate_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Space_attenuate_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Space_attenuate_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Space_attenuate_Results) Space() Space {
+	p, _ := capnp.Struct(s).Ptr(0)
+	return Space(p.Interface().Client())
+}
+
+func (s Space_attenuate_Results) HasSpace() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Space_attenuate_Results) SetSpace(v Space) error {
+	if !v.IsValid() {
+		return capnp.Struct(s).SetPtr(0, capnp.Ptr{})
+	}
+	seg := s.Segment()
+	in := capnp.NewInterface(seg, seg.Message().CapTable().Add(capnp.Client(v)))
+	return capnp.Struct(s).SetPtr(0, in.ToPtr())
+}
+
+// Space_attenuate_Results_List is a list of Space_attenuate_Results.
+type Space_attenuate_Results_List = capnp.StructList[Space_attenuate_Results]
+
+// NewSpace_attenuate_Results creates a new list of Space_attenuate_Results.
+func NewSpace_attenuate_Results_List(s *capnp.Segment, sz int32) (Space_attenuate_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Space_attenuate_Results](l), err
+}
+
+// Space_attenuate_Results_Future is a wrapper for a Space_attenuate_Results promised by a client call.
+type Space_attenuate_Results_Future struct{ *capnp.Future }
+
+func (f Space_attenuate_Results_Future) Struct() (Space_attenuate_Results, error) {
+	p, err := f.Future.Ptr()
+	return Space_attenuate_Results(p.Struct()), err
+}
+func (p Space_attenuate_Results_Future) Space() Space {
+	return Space(p.Future.Field(0, nil).Client())
+}
+
+type Space_share_Params capnp.Struct
+
+// Space_share_Params_TypeID is the unique identifier for the type Space_share_Params.
+const Space_share_Params_TypeID = 0xd94be3fba2c4c674
+
+func NewSpace_share_Params(s *capnp.Segment) (Space_share_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_share_Params(st), err
+}
+
+func NewRootSpace_share_Params(s *capnp.Segment) (Space_share_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_share_Params(st), err
+}
+
+func ReadRootSpace_share_Params(msg *capnp.Message) (Space_share_Params, error) {
+	root, err := msg.Root()
+	return Space_share_Params(root.Struct()), err
+}
+
+func (s Space_share_Params) String() string {
+	str, _ := text.Marshal(0xd94be3fba2c4c674, capnp.Struct(s))
+	return str
+}
+
+func (s Space_share_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Space_share_Params) DecodeFromPtr(p capnp.Ptr) Space_share_Params {
+	return Space_share_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Space_share_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Space_share_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Space_share_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Space_share_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Space_share_Params) Ref() (NewRef, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return NewRef(p.Struct()), err
+}
+
+func (s Space_share_Params) HasRef() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Space_share_Params) SetRef(v NewRef) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewRef sets the ref field to a newly
+// allocated NewRef struct, preferring placement in s's segment.
+func (s Space_share_Params) NewRef() (NewRef, error) {
+	ss, err := NewNewRef(capnp.Struct(s).Segment())
+	if err != nil {
+		return NewRef{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Space_share_Params_List is a list of Space_share_Params.
+type Space_share_Params_List = capnp.StructList[Space_share_Params]
+
+// NewSpace_share_Params creates a new list of Space_share_Params.
+func NewSpace_share_Params_List(s *capnp.Segment, sz int32) (Space_share_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Space_share_Params](l), err
+}
+
+// Space_share_Params_Future is a wrapper for a Space_share_Params promised by a client call.
+type Space_share_Params_Future struct{ *capnp.Future }
+
+func (f Space_share_Params_Future) Struct() (Space_share_Params, error) {
+	p, err := f.Future.Ptr()
+	return Space_share_Params(p.Struct()), err
+}
+func (p Space_share_Params_Future) Ref() NewRef_Future {
+	return NewRef_Future{Future: p.Future.Field(0, nil)}
+}
+
+type Space_share_Results capnp.Struct
+
+// Space_share_Results_TypeID is the unique identifier for the type Space_share_Results.
+const Space_share_Results_TypeID = 0xbe8bd319bbad452e
+
+func NewSpace_share_Results(s *capnp.Segment) (Space_share_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_share_Results(st), err
+}
+
+func NewRootSpace_share_Results(s *capnp.Segment) (Space_share_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_share_Results(st), err
+}
+
+func ReadRootSpace_share_Results(msg *capnp.Message) (Space_share_Results, error) {
+	root, err := msg.Root()
+	return Space_share_Results(root.Struct()), err
+}
+
+func (s Space_share_Results) String() string {
+	str, _ := text.Marshal(0xbe8bd319bbad452e, capnp.Struct(s))
+	return str
+}
+
+func (s Space_share_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Space_share_Results) DecodeFromPtr(p capnp.Ptr) Space_share_Results {
+	return Space_share_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Space_share_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Space_share_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Space_share_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Space_share_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Space_share_Results) Refusal() (Refusal, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return Refusal(p.Struct()), err
+}
+
+func (s Space_share_Results) HasRefusal() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Space_share_Results) SetRefusal(v Refusal) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewRefusal sets the refusal field to a newly
+// allocated Refusal struct, preferring placement in s's segment.
+func (s Space_share_Results) NewRefusal() (Refusal, error) {
+	ss, err := NewRefusal(capnp.Struct(s).Segment())
+	if err != nil {
+		return Refusal{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Space_share_Results_List is a list of Space_share_Results.
+type Space_share_Results_List = capnp.StructList[Space_share_Results]
+
+// NewSpace_share_Results creates a new list of Space_share_Results.
+func NewSpace_share_Results_List(s *capnp.Segment, sz int32) (Space_share_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Space_share_Results](l), err
+}
+
+// Space_share_Results_Future is a wrapper for a Space_share_Results promised by a client call.
+type Space_share_Results_Future struct{ *capnp.Future }
+
+func (f Space_share_Results_Future) Struct() (Space_share_Results, error) {
+	p, err := f.Future.Ptr()
+	return Space_share_Results(p.Struct()), err
+}
+func (p Space_share_Results_Future) Refusal() Refusal_Future {
+	return Refusal_Future{Future: p.Future.Field(0, nil)}
+}
+
+type Space_revoke_Params capnp.Struct
+
+// Space_revoke_Params_TypeID is the unique identifier for the type Space_revoke_Params.
+const Space_revoke_Params_TypeID = 0xd8617527d7a9f1da
+
+func NewSpace_revoke_Params(s *capnp.Segment) (Space_revoke_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_revoke_Params(st), err
+}
+
+func NewRootSpace_revoke_Params(s *capnp.Segment) (Space_revoke_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_revoke_Params(st), err
+}
+
+func ReadRootSpace_revoke_Params(msg *capnp.Message) (Space_revoke_Params, error) {
+	root, err := msg.Root()
+	return Space_revoke_Params(root.Struct()), err
+}
+
+func (s Space_revoke_Params) String() string {
+	str, _ := text.Marshal(0xd8617527d7a9f1da, capnp.Struct(s))
+	return str
+}
+
+func (s Space_revoke_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Space_revoke_Params) DecodeFromPtr(p capnp.Ptr) Space_revoke_Params {
+	return Space_revoke_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Space_revoke_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Space_revoke_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Space_revoke_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Space_revoke_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Space_revoke_Params) Ref() (string, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.Text(), err
+}
+
+func (s Space_revoke_Params) HasRef() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Space_revoke_Params) RefBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.TextBytes(), err
+}
+
+func (s Space_revoke_Params) SetRef(v string) error {
+	return capnp.Struct(s).SetText(0, v)
+}
+
+// Space_revoke_Params_List is a list of Space_revoke_Params.
+type Space_revoke_Params_List = capnp.StructList[Space_revoke_Params]
+
+// NewSpace_revoke_Params creates a new list of Space_revoke_Params.
+func NewSpace_revoke_Params_List(s *capnp.Segment, sz int32) (Space_revoke_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Space_revoke_Params](l), err
+}
+
+// Space_revoke_Params_Future is a wrapper for a Space_revoke_Params promised by a client call.
+type Space_revoke_Params_Future struct{ *capnp.Future }
+
+func (f Space_revoke_Params_Future) Struct() (Space_revoke_Params, error) {
+	p, err := f.Future.Ptr()
+	return Space_revoke_Params(p.Struct()), err
+}
+
+type Space_revoke_Results capnp.Struct
+
+// Space_revoke_Results_TypeID is the unique identifier for the type Space_revoke_Results.
+const Space_revoke_Results_TypeID = 0x8c514d1b46acb7c8
+
+func NewSpace_revoke_Results(s *capnp.Segment) (Space_revoke_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Space_revoke_Results(st), err
+}
+
+func NewRootSpace_revoke_Results(s *capnp.Segment) (Space_revoke_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Space_revoke_Results(st), err
+}
+
+func ReadRootSpace_revoke_Results(msg *capnp.Message) (Space_revoke_Results, error) {
+	root, err := msg.Root()
+	return Space_revoke_Results(root.Struct()), err
+}
+
+func (s Space_revoke_Results) String() string {
+	str, _ := text.Marshal(0x8c514d1b46acb7c8, capnp.Struct(s))
+	return str
+}
+
+func (s Space_revoke_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Space_revoke_Results) DecodeFromPtr(p capnp.Ptr) Space_revoke_Results {
+	return Space_revoke_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Space_revoke_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Space_revoke_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Space_revoke_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Space_revoke_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Space_revoke_Results) Refs() uint64 {
+	return capnp.Struct(s).Uint64(0)
+}
+
+func (s Space_revoke_Results) SetRefs(v uint64) {
+	capnp.Struct(s).SetUint64(0, v)
+}
+
+func (s Space_revoke_Results) Refusal() (Refusal, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return Refusal(p.Struct()), err
+}
+
+func (s Space_revoke_Results) HasRefusal() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Space_revoke_Results) SetRefusal(v Refusal) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewRefusal sets the refusal field to a newly
+// allocated Refusal struct, preferring placement in s's segment.
+func (s Space_revoke_Results) NewRefusal() (Refusal, error) {
+	ss, err := NewRefusal(capnp.Struct(s).Segment())
+	if err != nil {
+		return Refusal{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Space_revoke_Results_List is a list of Space_revoke_Results.
+type Space_revoke_Results_List = capnp.StructList[Space_revoke_Results]
+
+// NewSpace_revoke_Results creates a new list of Space_revoke_Results.
+func NewSpace_revoke_Results_List(s *capnp.Segment, sz int32) (Space_revoke_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, sz)
+	return capnp.StructList[Space_revoke_Results](l), err
+}
+
+// Space_revoke_Results_Future is a wrapper for a Space_revoke_Results promised by a client call.
+type Space_revoke_Results_Future struct{ *capnp.Future }
+
+func (f Space_revoke_Results_Future) Struct() (Space_revoke_Results, error) {
+	p, err := f.Future.Ptr()
+	return Space_revoke_Results(p.Struct()), err
+}
+func (p Space_revoke_Results_Future) Refusal() Refusal_Future {
+	return Refusal_Future{Future: p.Future.Field(0, nil)}
+}
+
+type Space_refs_Params capnp.Struct
+
+// Space_refs_Params_TypeID is the unique identifier for the type Space_refs_Params.
+const Space_refs_Params_TypeID = 0x93209fa5aaab3d01
+
+func NewSpace_refs_Params(s *capnp.Segment) (Space_refs_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_refs_Params(st), err
+}
+
+func NewRootSpace_refs_Params(s *capnp.Segment) (Space_refs_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_refs_Params(st), err
+}
+
+func ReadRootSpace_refs_Params(msg *capnp.Message) (Space_refs_Params, error) {
+	root, err := msg.Root()
+	return Space_refs_Params(root.Struct()), err
+}
+
+func (s Space_refs_Params) String() string {
+	str, _ := text.Marshal(0x93209fa5aaab3d01, capnp.Struct(s))
+	return str
+}
+
+func (s Space_refs_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Space_refs_Params) DecodeFromPtr(p capnp.Ptr) Space_refs_Params {
+	return Space_refs_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Space_refs_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Space_refs_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Space_refs_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Space_refs_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Space_refs_Params) Query() (RefsQuery, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return RefsQuery(p.Struct()), err
+}
+
+func (s Space_refs_Params) HasQuery() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Space_refs_Params) SetQuery(v RefsQuery) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewQuery sets the query field to a newly
+// allocated RefsQuery struct, preferring placement in s's segment.
+func (s Space_refs_Params) NewQuery() (RefsQuery, error) {
+	ss, err := NewRefsQuery(capnp.Struct(s).Segment())
+	if err != nil {
+		return RefsQuery{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Space_refs_Params_List is a list of Space_refs_Params.
+type Space_refs_Params_List = capnp.StructList[Space_refs_Params]
+
+// NewSpace_refs_Params creates a new list of Space_refs_Params.
+func NewSpace_refs_Params_List(s *capnp.Segment, sz int32) (Space_refs_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Space_refs_Params](l), err
+}
+
+// Space_refs_Params_Future is a wrapper for a Space_refs_Params promised by a client call.
+type Space_refs_Params_Future struct{ *capnp.Future }
+
+func (f Space_refs_Params_Future) Struct() (Space_refs_Params, error) {
+	p, err := f.Future.Ptr()
+	return Space_refs_Params(p.Struct()), err
+}
+func (p Space_refs_Params_Future) Query() RefsQuery_Future {
+	return RefsQuery_Future{Future: p.Future.Field(0, nil)}
+}
+
+type Space_refs_Results capnp.Struct
+
+// Space_refs_Results_TypeID is the unique identifier for the type Space_refs_Results.
+const Space_refs_Results_TypeID = 0xed2c318774e7f5ff
+
+func NewSpace_refs_Results(s *capnp.Segment) (Space_refs_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Space_refs_Results(st), err
+}
+
+func NewRootSpace_refs_Results(s *capnp.Segment) (Space_refs_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Space_refs_Results(st), err
+}
+
+func ReadRootSpace_refs_Results(msg *capnp.Message) (Space_refs_Results, error) {
+	root, err := msg.Root()
+	return Space_refs_Results(root.Struct()), err
+}
+
+func (s Space_refs_Results) String() string {
+	str, _ := text.Marshal(0xed2c318774e7f5ff, capnp.Struct(s))
+	return str
+}
+
+func (s Space_refs_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Space_refs_Results) DecodeFromPtr(p capnp.Ptr) Space_refs_Results {
+	return Space_refs_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Space_refs_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Space_refs_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Space_refs_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Space_refs_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Space_refs_Results) Refs() (RefInfo_List, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return RefInfo_List(p.List()), err
+}
+
+func (s Space_refs_Results) HasRefs() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Space_refs_Results) SetRefs(v RefInfo_List) error {
+	return capnp.Struct(s).SetPtr(0, v.ToPtr())
+}
+
+// NewRefs sets the refs field to a newly
+// allocated RefInfo_List, preferring placement in s's segment.
+func (s Space_refs_Results) NewRefs(n int32) (RefInfo_List, error) {
+	l, err := NewRefInfo_List(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return RefInfo_List{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, l.ToPtr())
+	return l, err
+}
+func (s Space_refs_Results) More() bool {
+	return capnp.Struct(s).Bit(0)
+}
+
+func (s Space_refs_Results) SetMore(v bool) {
+	capnp.Struct(s).SetBit(0, v)
+}
+
+// Space_refs_Results_List is a list of Space_refs_Results.
+type Space_refs_Results_List = capnp.StructList[Space_refs_Results]
+
+// NewSpace_refs_Results creates a new list of Space_refs_Results.
+func NewSpace_refs_Results_List(s *capnp.Segment, sz int32) (Space_refs_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, sz)
+	return capnp.StructList[Space_refs_Results](l), err
+}
+
+// Space_refs_Results_Future is a wrapper for a Space_refs_Results promised by a client call.
+type Space_refs_Results_Future struct{ *capnp.Future }
+
+func (f Space_refs_Results_Future) Struct() (Space_refs_Results, error) {
+	p, err := f.Future.Ptr()
+	return Space_refs_Results(p.Struct()), err
+}
+
+type Space_audit_Params capnp.Struct
+
+// Space_audit_Params_TypeID is the unique identifier for the type Space_audit_Params.
+const Space_audit_Params_TypeID = 0x998d6d095b68ec79
+
+func NewSpace_audit_Params(s *capnp.Segment) (Space_audit_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 16, PointerCount: 0})
+	return Space_audit_Params(st), err
+}
+
+func NewRootSpace_audit_Params(s *capnp.Segment) (Space_audit_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 16, PointerCount: 0})
+	return Space_audit_Params(st), err
+}
+
+func ReadRootSpace_audit_Params(msg *capnp.Message) (Space_audit_Params, error) {
+	root, err := msg.Root()
+	return Space_audit_Params(root.Struct()), err
+}
+
+func (s Space_audit_Params) String() string {
+	str, _ := text.Marshal(0x998d6d095b68ec79, capnp.Struct(s))
+	return str
+}
+
+func (s Space_audit_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Space_audit_Params) DecodeFromPtr(p capnp.Ptr) Space_audit_Params {
+	return Space_audit_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Space_audit_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Space_audit_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Space_audit_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Space_audit_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Space_audit_Params) After() uint64 {
+	return capnp.Struct(s).Uint64(0)
+}
+
+func (s Space_audit_Params) SetAfter(v uint64) {
+	capnp.Struct(s).SetUint64(0, v)
+}
+
+func (s Space_audit_Params) Limit() uint32 {
+	return capnp.Struct(s).Uint32(8)
+}
+
+func (s Space_audit_Params) SetLimit(v uint32) {
+	capnp.Struct(s).SetUint32(8, v)
+}
+
+// Space_audit_Params_List is a list of Space_audit_Params.
+type Space_audit_Params_List = capnp.StructList[Space_audit_Params]
+
+// NewSpace_audit_Params creates a new list of Space_audit_Params.
+func NewSpace_audit_Params_List(s *capnp.Segment, sz int32) (Space_audit_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 16, PointerCount: 0}, sz)
+	return capnp.StructList[Space_audit_Params](l), err
+}
+
+// Space_audit_Params_Future is a wrapper for a Space_audit_Params promised by a client call.
+type Space_audit_Params_Future struct{ *capnp.Future }
+
+func (f Space_audit_Params_Future) Struct() (Space_audit_Params, error) {
+	p, err := f.Future.Ptr()
+	return Space_audit_Params(p.Struct()), err
+}
+
+type Space_audit_Results capnp.Struct
+
+// Space_audit_Results_TypeID is the unique identifier for the type Space_audit_Results.
+const Space_audit_Results_TypeID = 0xce91d9f603dcf08c
+
+func NewSpace_audit_Results(s *capnp.Segment) (Space_audit_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_audit_Results(st), err
+}
+
+func NewRootSpace_audit_Results(s *capnp.Segment) (Space_audit_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_audit_Results(st), err
+}
+
+func ReadRootSpace_audit_Results(msg *capnp.Message) (Space_audit_Results, error) {
+	root, err := msg.Root()
+	return Space_audit_Results(root.Struct()), err
+}
+
+func (s Space_audit_Results) String() string {
+	str, _ := text.Marshal(0xce91d9f603dcf08c, capnp.Struct(s))
+	return str
+}
+
+func (s Space_audit_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Space_audit_Results) DecodeFromPtr(p capnp.Ptr) Space_audit_Results {
+	return Space_audit_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Space_audit_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Space_audit_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Space_audit_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Space_audit_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Space_audit_Results) Page() (AuditPage, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return AuditPage(p.Struct()), err
+}
+
+func (s Space_audit_Results) HasPage() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Space_audit_Results) SetPage(v AuditPage) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewPage sets the page field to a newly
+// allocated AuditPage struct, preferring placement in s's segment.
+func (s Space_audit_Results) NewPage() (AuditPage, error) {
+	ss, err := NewAuditPage(capnp.Struct(s).Segment())
+	if err != nil {
+		return AuditPage{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Space_audit_Results_List is a list of Space_audit_Results.
+type Space_audit_Results_List = capnp.StructList[Space_audit_Results]
+
+// NewSpace_audit_Results creates a new list of Space_audit_Results.
+func NewSpace_audit_Results_List(s *capnp.Segment, sz int32) (Space_audit_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Space_audit_Results](l), err
+}
+
+// Space_audit_Results_Future is a wrapper for a Space_audit_Results promised by a client call.
+type Space_audit_Results_Future struct{ *capnp.Future }
+
+func (f Space_audit_Results_Future) Struct() (Space_audit_Results, error) {
+	p, err := f.Future.Ptr()
+	return Space_audit_Results(p.Struct()), err
+}
+func (p Space_audit_Results_Future) Page() AuditPage_Future {
+	return AuditPage_Future{Future: p.Future.Field(0, nil)}
+}
+
+type Space_rotate_Params capnp.Struct
+
+// Space_rotate_Params_TypeID is the unique identifier for the type Space_rotate_Params.
+const Space_rotate_Params_TypeID = 0xb184f862b9f9b592
+
+func NewSpace_rotate_Params(s *capnp.Segment) (Space_rotate_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2})
+	return Space_rotate_Params(st), err
+}
+
+func NewRootSpace_rotate_Params(s *capnp.Segment) (Space_rotate_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2})
+	return Space_rotate_Params(st), err
+}
+
+func ReadRootSpace_rotate_Params(msg *capnp.Message) (Space_rotate_Params, error) {
+	root, err := msg.Root()
+	return Space_rotate_Params(root.Struct()), err
+}
+
+func (s Space_rotate_Params) String() string {
+	str, _ := text.Marshal(0xb184f862b9f9b592, capnp.Struct(s))
+	return str
+}
+
+func (s Space_rotate_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Space_rotate_Params) DecodeFromPtr(p capnp.Ptr) Space_rotate_Params {
+	return Space_rotate_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Space_rotate_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Space_rotate_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Space_rotate_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Space_rotate_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Space_rotate_Params) Ref() (string, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.Text(), err
+}
+
+func (s Space_rotate_Params) HasRef() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Space_rotate_Params) RefBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.TextBytes(), err
+}
+
+func (s Space_rotate_Params) SetRef(v string) error {
+	return capnp.Struct(s).SetText(0, v)
+}
+
+func (s Space_rotate_Params) Hash() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return []byte(p.Data()), err
+}
+
+func (s Space_rotate_Params) HasHash() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s Space_rotate_Params) SetHash(v []byte) error {
+	return capnp.Struct(s).SetData(1, v)
+}
+
+// Space_rotate_Params_List is a list of Space_rotate_Params.
+type Space_rotate_Params_List = capnp.StructList[Space_rotate_Params]
+
+// NewSpace_rotate_Params creates a new list of Space_rotate_Params.
+func NewSpace_rotate_Params_List(s *capnp.Segment, sz int32) (Space_rotate_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, sz)
+	return capnp.StructList[Space_rotate_Params](l), err
+}
+
+// Space_rotate_Params_Future is a wrapper for a Space_rotate_Params promised by a client call.
+type Space_rotate_Params_Future struct{ *capnp.Future }
+
+func (f Space_rotate_Params_Future) Struct() (Space_rotate_Params, error) {
+	p, err := f.Future.Ptr()
+	return Space_rotate_Params(p.Struct()), err
+}
+
+type Space_rotate_Results capnp.Struct
+
+// Space_rotate_Results_TypeID is the unique identifier for the type Space_rotate_Results.
+const Space_rotate_Results_TypeID = 0xbe060be9d93e0ec5
+
+func NewSpace_rotate_Results(s *capnp.Segment) (Space_rotate_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_rotate_Results(st), err
+}
+
+func NewRootSpace_rotate_Results(s *capnp.Segment) (Space_rotate_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Space_rotate_Results(st), err
+}
+
+func ReadRootSpace_rotate_Results(msg *capnp.Message) (Space_rotate_Results, error) {
+	root, err := msg.Root()
+	return Space_rotate_Results(root.Struct()), err
+}
+
+func (s Space_rotate_Results) String() string {
+	str, _ := text.Marshal(0xbe060be9d93e0ec5, capnp.Struct(s))
+	return str
+}
+
+func (s Space_rotate_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Space_rotate_Results) DecodeFromPtr(p capnp.Ptr) Space_rotate_Results {
+	return Space_rotate_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Space_rotate_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Space_rotate_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Space_rotate_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Space_rotate_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Space_rotate_Results) Refusal() (Refusal, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return Refusal(p.Struct()), err
+}
+
+func (s Space_rotate_Results) HasRefusal() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Space_rotate_Results) SetRefusal(v Refusal) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewRefusal sets the refusal field to a newly
+// allocated Refusal struct, preferring placement in s's segment.
+func (s Space_rotate_Results) NewRefusal() (Refusal, error) {
+	ss, err := NewRefusal(capnp.Struct(s).Segment())
+	if err != nil {
+		return Refusal{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Space_rotate_Results_List is a list of Space_rotate_Results.
+type Space_rotate_Results_List = capnp.StructList[Space_rotate_Results]
+
+// NewSpace_rotate_Results creates a new list of Space_rotate_Results.
+func NewSpace_rotate_Results_List(s *capnp.Segment, sz int32) (Space_rotate_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Space_rotate_Results](l), err
+}
+
+// Space_rotate_Results_Future is a wrapper for a Space_rotate_Results promised by a client call.
+type Space_rotate_Results_Future struct{ *capnp.Future }
+
+func (f Space_rotate_Results_Future) Struct() (Space_rotate_Results, error) {
+	p, err := f.Future.Ptr()
+	return Space_rotate_Results(p.Struct()), err
+}
+func (p Space_rotate_Results_Future) Refusal() Refusal_Future {
+	return Refusal_Future{Future: p.Future.Field(0, nil)}
+}
+
+type Attenuation capnp.Struct
+
+// Attenuation_TypeID is the unique identifier for the type Attenuation.
+const Attenuation_TypeID = 0xa0f0269a548175a4
+
+func NewAttenuation(s *capnp.Segment) (Attenuation, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 24, PointerCount: 4})
+	return Attenuation(st), err
+}
+
+func NewRootAttenuation(s *capnp.Segment) (Attenuation, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 24, PointerCount: 4})
+	return Attenuation(st), err
+}
+
+func ReadRootAttenuation(msg *capnp.Message) (Attenuation, error) {
+	root, err := msg.Root()
+	return Attenuation(root.Struct()), err
+}
+
+func (s Attenuation) String() string {
+	str, _ := text.Marshal(0xa0f0269a548175a4, capnp.Struct(s))
+	return str
+}
+
+func (s Attenuation) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Attenuation) DecodeFromPtr(p capnp.Ptr) Attenuation {
+	return Attenuation(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Attenuation) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Attenuation) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Attenuation) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Attenuation) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Attenuation) Rights() uint16 {
+	return capnp.Struct(s).Uint16(0)
+}
+
+func (s Attenuation) SetRights(v uint16) {
+	capnp.Struct(s).SetUint16(0, v)
+}
+
+func (s Attenuation) Methods() (capnp.TextList, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return capnp.TextList(p.List()), err
+}
+
+func (s Attenuation) HasMethods() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Attenuation) SetMethods(v capnp.TextList) error {
+	return capnp.Struct(s).SetPtr(0, v.ToPtr())
+}
+
+// NewMethods sets the methods field to a newly
+// allocated capnp.TextList, preferring placement in s's segment.
+func (s Attenuation) NewMethods(n int32) (capnp.TextList, error) {
+	l, err := capnp.NewTextList(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return capnp.TextList{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, l.ToPtr())
+	return l, err
+}
+func (s Attenuation) Expires() int64 {
+	return int64(capnp.Struct(s).Uint64(8))
+}
+
+func (s Attenuation) SetExpires(v int64) {
+	capnp.Struct(s).SetUint64(8, uint64(v))
+}
+
+func (s Attenuation) From() uint64 {
+	return capnp.Struct(s).Uint64(16)
+}
+
+func (s Attenuation) SetFrom(v uint64) {
+	capnp.Struct(s).SetUint64(16, v)
+}
+
+func (s Attenuation) Message_() (string, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.Text(), err
+}
+
+func (s Attenuation) HasMessage_() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s Attenuation) Message_Bytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.TextBytes(), err
+}
+
+func (s Attenuation) SetMessage_(v string) error {
+	return capnp.Struct(s).SetText(1, v)
+}
+
+func (s Attenuation) Label() (string, error) {
+	p, err := capnp.Struct(s).Ptr(2)
+	return p.Text(), err
+}
+
+func (s Attenuation) HasLabel() bool {
+	return capnp.Struct(s).HasPtr(2)
+}
+
+func (s Attenuation) LabelBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(2)
+	return p.TextBytes(), err
+}
+
+func (s Attenuation) SetLabel(v string) error {
+	return capnp.Struct(s).SetText(2, v)
+}
+
+func (s Attenuation) Actor() (string, error) {
+	p, err := capnp.Struct(s).Ptr(3)
+	return p.Text(), err
+}
+
+func (s Attenuation) HasActor() bool {
+	return capnp.Struct(s).HasPtr(3)
+}
+
+func (s Attenuation) ActorBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(3)
+	return p.TextBytes(), err
+}
+
+func (s Attenuation) SetActor(v string) error {
+	return capnp.Struct(s).SetText(3, v)
+}
+
+// Attenuation_List is a list of Attenuation.
+type Attenuation_List = capnp.StructList[Attenuation]
+
+// NewAttenuation creates a new list of Attenuation.
+func NewAttenuation_List(s *capnp.Segment, sz int32) (Attenuation_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 24, PointerCount: 4}, sz)
+	return capnp.StructList[Attenuation](l), err
+}
+
+// Attenuation_Future is a wrapper for a Attenuation promised by a client call.
+type Attenuation_Future struct{ *capnp.Future }
+
+func (f Attenuation_Future) Struct() (Attenuation, error) {
+	p, err := f.Future.Ptr()
+	return Attenuation(p.Struct()), err
+}
+
+type NewRef capnp.Struct
+
+// NewRef_TypeID is the unique identifier for the type NewRef.
+const NewRef_TypeID = 0xb55b9ec9cc64dd78
+
+func NewNewRef(s *capnp.Segment) (NewRef, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 4})
+	return NewRef(st), err
+}
+
+func NewRootNewRef(s *capnp.Segment) (NewRef, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 4})
+	return NewRef(st), err
+}
+
+func ReadRootNewRef(msg *capnp.Message) (NewRef, error) {
+	root, err := msg.Root()
+	return NewRef(root.Struct()), err
+}
+
+func (s NewRef) String() string {
+	str, _ := text.Marshal(0xb55b9ec9cc64dd78, capnp.Struct(s))
+	return str
+}
+
+func (s NewRef) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (NewRef) DecodeFromPtr(p capnp.Ptr) NewRef {
+	return NewRef(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s NewRef) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s NewRef) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s NewRef) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s NewRef) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s NewRef) Id() (string, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.Text(), err
+}
+
+func (s NewRef) HasId() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s NewRef) IdBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.TextBytes(), err
+}
+
+func (s NewRef) SetId(v string) error {
+	return capnp.Struct(s).SetText(0, v)
+}
+
+func (s NewRef) Hash() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return []byte(p.Data()), err
+}
+
+func (s NewRef) HasHash() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s NewRef) SetHash(v []byte) error {
+	return capnp.Struct(s).SetData(1, v)
+}
+
+func (s NewRef) Limits() (Attenuation, error) {
+	p, err := capnp.Struct(s).Ptr(2)
+	return Attenuation(p.Struct()), err
+}
+
+func (s NewRef) HasLimits() bool {
+	return capnp.Struct(s).HasPtr(2)
+}
+
+func (s NewRef) SetLimits(v Attenuation) error {
+	return capnp.Struct(s).SetPtr(2, capnp.Struct(v).ToPtr())
+}
+
+// NewLimits sets the limits field to a newly
+// allocated Attenuation struct, preferring placement in s's segment.
+func (s NewRef) NewLimits() (Attenuation, error) {
+	ss, err := NewAttenuation(capnp.Struct(s).Segment())
+	if err != nil {
+		return Attenuation{}, err
+	}
+	err = capnp.Struct(s).SetPtr(2, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+func (s NewRef) Redemptions() uint32 {
+	return capnp.Struct(s).Uint32(0)
+}
+
+func (s NewRef) SetRedemptions(v uint32) {
+	capnp.Struct(s).SetUint32(0, v)
+}
+
+func (s NewRef) Seal() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(3)
+	return []byte(p.Data()), err
+}
+
+func (s NewRef) HasSeal() bool {
+	return capnp.Struct(s).HasPtr(3)
+}
+
+func (s NewRef) SetSeal(v []byte) error {
+	return capnp.Struct(s).SetData(3, v)
+}
+
+// NewRef_List is a list of NewRef.
+type NewRef_List = capnp.StructList[NewRef]
+
+// NewNewRef creates a new list of NewRef.
+func NewNewRef_List(s *capnp.Segment, sz int32) (NewRef_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 8, PointerCount: 4}, sz)
+	return capnp.StructList[NewRef](l), err
+}
+
+// NewRef_Future is a wrapper for a NewRef promised by a client call.
+type NewRef_Future struct{ *capnp.Future }
+
+func (f NewRef_Future) Struct() (NewRef, error) {
+	p, err := f.Future.Ptr()
+	return NewRef(p.Struct()), err
+}
+func (p NewRef_Future) Limits() Attenuation_Future {
+	return Attenuation_Future{Future: p.Future.Field(2, nil)}
+}
+
+type RefsQuery capnp.Struct
+
+// RefsQuery_TypeID is the unique identifier for the type RefsQuery.
+const RefsQuery_TypeID = 0xd1826cde69b81c25
+
+func NewRefsQuery(s *capnp.Segment) (RefsQuery, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 2})
+	return RefsQuery(st), err
+}
+
+func NewRootRefsQuery(s *capnp.Segment) (RefsQuery, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 2})
+	return RefsQuery(st), err
+}
+
+func ReadRootRefsQuery(msg *capnp.Message) (RefsQuery, error) {
+	root, err := msg.Root()
+	return RefsQuery(root.Struct()), err
+}
+
+func (s RefsQuery) String() string {
+	str, _ := text.Marshal(0xd1826cde69b81c25, capnp.Struct(s))
+	return str
+}
+
+func (s RefsQuery) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (RefsQuery) DecodeFromPtr(p capnp.Ptr) RefsQuery {
+	return RefsQuery(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s RefsQuery) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s RefsQuery) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s RefsQuery) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s RefsQuery) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s RefsQuery) Under() (string, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.Text(), err
+}
+
+func (s RefsQuery) HasUnder() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s RefsQuery) UnderBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.TextBytes(), err
+}
+
+func (s RefsQuery) SetUnder(v string) error {
+	return capnp.Struct(s).SetText(0, v)
+}
+
+func (s RefsQuery) After() (string, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.Text(), err
+}
+
+func (s RefsQuery) HasAfter() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s RefsQuery) AfterBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.TextBytes(), err
+}
+
+func (s RefsQuery) SetAfter(v string) error {
+	return capnp.Struct(s).SetText(1, v)
+}
+
+func (s RefsQuery) Limit() uint32 {
+	return capnp.Struct(s).Uint32(0)
+}
+
+func (s RefsQuery) SetLimit(v uint32) {
+	capnp.Struct(s).SetUint32(0, v)
+}
+
+// RefsQuery_List is a list of RefsQuery.
+type RefsQuery_List = capnp.StructList[RefsQuery]
+
+// NewRefsQuery creates a new list of RefsQuery.
+func NewRefsQuery_List(s *capnp.Segment, sz int32) (RefsQuery_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, sz)
+	return capnp.StructList[RefsQuery](l), err
+}
+
+// RefsQuery_Future is a wrapper for a RefsQuery promised by a client call.
+type RefsQuery_Future struct{ *capnp.Future }
+
+func (f RefsQuery_Future) Struct() (RefsQuery, error) {
+	p, err := f.Future.Ptr()
+	return RefsQuery(p.Struct()), err
+}
+
+type RefInfo capnp.Struct
+
+// RefInfo_TypeID is the unique identifier for the type RefInfo.
+const RefInfo_TypeID = 0x832a2359973b7a7b
+
+func NewRefInfo(s *capnp.Segment) (RefInfo, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 32, PointerCount: 3})
+	return RefInfo(st), err
+}
+
+func NewRootRefInfo(s *capnp.Segment) (RefInfo, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 32, PointerCount: 3})
+	return RefInfo(st), err
+}
+
+func ReadRootRefInfo(msg *capnp.Message) (RefInfo, error) {
+	root, err := msg.Root()
+	return RefInfo(root.Struct()), err
+}
+
+func (s RefInfo) String() string {
+	str, _ := text.Marshal(0x832a2359973b7a7b, capnp.Struct(s))
+	return str
+}
+
+func (s RefInfo) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (RefInfo) DecodeFromPtr(p capnp.Ptr) RefInfo {
+	return RefInfo(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s RefInfo) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s RefInfo) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s RefInfo) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s RefInfo) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s RefInfo) Grant() (GrantInfo, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return GrantInfo(p.Struct()), err
+}
+
+func (s RefInfo) HasGrant() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s RefInfo) SetGrant(v GrantInfo) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewGrant sets the grant field to a newly
+// allocated GrantInfo struct, preferring placement in s's segment.
+func (s RefInfo) NewGrant() (GrantInfo, error) {
+	ss, err := NewGrantInfo(capnp.Struct(s).Segment())
+	if err != nil {
+		return GrantInfo{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+func (s RefInfo) Parent() (string, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.Text(), err
+}
+
+func (s RefInfo) HasParent() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s RefInfo) ParentBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.TextBytes(), err
+}
+
+func (s RefInfo) SetParent(v string) error {
+	return capnp.Struct(s).SetText(1, v)
+}
+
+func (s RefInfo) Created() int64 {
+	return int64(capnp.Struct(s).Uint64(0))
+}
+
+func (s RefInfo) SetCreated(v int64) {
+	capnp.Struct(s).SetUint64(0, uint64(v))
+}
+
+func (s RefInfo) LastUsed() int64 {
+	return int64(capnp.Struct(s).Uint64(8))
+}
+
+func (s RefInfo) SetLastUsed(v int64) {
+	capnp.Struct(s).SetUint64(8, uint64(v))
+}
+
+func (s RefInfo) Uses() uint64 {
+	return capnp.Struct(s).Uint64(16)
+}
+
+func (s RefInfo) SetUses(v uint64) {
+	capnp.Struct(s).SetUint64(16, v)
+}
+
+func (s RefInfo) Revoked() int64 {
+	return int64(capnp.Struct(s).Uint64(24))
+}
+
+func (s RefInfo) SetRevoked(v int64) {
+	capnp.Struct(s).SetUint64(24, uint64(v))
+}
+
+func (s RefInfo) RevokedBy() (string, error) {
+	p, err := capnp.Struct(s).Ptr(2)
+	return p.Text(), err
+}
+
+func (s RefInfo) HasRevokedBy() bool {
+	return capnp.Struct(s).HasPtr(2)
+}
+
+func (s RefInfo) RevokedByBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(2)
+	return p.TextBytes(), err
+}
+
+func (s RefInfo) SetRevokedBy(v string) error {
+	return capnp.Struct(s).SetText(2, v)
+}
+
+// RefInfo_List is a list of RefInfo.
+type RefInfo_List = capnp.StructList[RefInfo]
+
+// NewRefInfo creates a new list of RefInfo.
+func NewRefInfo_List(s *capnp.Segment, sz int32) (RefInfo_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 32, PointerCount: 3}, sz)
+	return capnp.StructList[RefInfo](l), err
+}
+
+// RefInfo_Future is a wrapper for a RefInfo promised by a client call.
+type RefInfo_Future struct{ *capnp.Future }
+
+func (f RefInfo_Future) Struct() (RefInfo, error) {
+	p, err := f.Future.Ptr()
+	return RefInfo(p.Struct()), err
+}
+func (p RefInfo_Future) Grant() GrantInfo_Future {
+	return GrantInfo_Future{Future: p.Future.Field(0, nil)}
+}
+
+type AuditPage capnp.Struct
+
+// AuditPage_TypeID is the unique identifier for the type AuditPage.
+const AuditPage_TypeID = 0xfdfa219e9551b665
+
+func NewAuditPage(s *capnp.Segment) (AuditPage, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 2})
+	return AuditPage(st), err
+}
+
+func NewRootAuditPage(s *capnp.Segment) (AuditPage, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 2})
+	return AuditPage(st), err
+}
+
+func ReadRootAuditPage(msg *capnp.Message) (AuditPage, error) {
+	root, err := msg.Root()
+	return AuditPage(root.Struct()), err
+}
+
+func (s AuditPage) String() string {
+	str, _ := text.Marshal(0xfdfa219e9551b665, capnp.Struct(s))
+	return str
+}
+
+func (s AuditPage) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (AuditPage) DecodeFromPtr(p capnp.Ptr) AuditPage {
+	return AuditPage(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s AuditPage) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s AuditPage) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s AuditPage) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s AuditPage) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s AuditPage) Rows() (AuditRow_List, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return AuditRow_List(p.List()), err
+}
+
+func (s AuditPage) HasRows() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s AuditPage) SetRows(v AuditRow_List) error {
+	return capnp.Struct(s).SetPtr(0, v.ToPtr())
+}
+
+// NewRows sets the rows field to a newly
+// allocated AuditRow_List, preferring placement in s's segment.
+func (s AuditPage) NewRows(n int32) (AuditRow_List, error) {
+	l, err := NewAuditRow_List(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return AuditRow_List{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, l.ToPtr())
+	return l, err
+}
+func (s AuditPage) Seq() uint64 {
+	return capnp.Struct(s).Uint64(0)
+}
+
+func (s AuditPage) SetSeq(v uint64) {
+	capnp.Struct(s).SetUint64(0, v)
+}
+
+func (s AuditPage) Head() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return []byte(p.Data()), err
+}
+
+func (s AuditPage) HasHead() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s AuditPage) SetHead(v []byte) error {
+	return capnp.Struct(s).SetData(1, v)
+}
+
+// AuditPage_List is a list of AuditPage.
+type AuditPage_List = capnp.StructList[AuditPage]
+
+// NewAuditPage creates a new list of AuditPage.
+func NewAuditPage_List(s *capnp.Segment, sz int32) (AuditPage_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 8, PointerCount: 2}, sz)
+	return capnp.StructList[AuditPage](l), err
+}
+
+// AuditPage_Future is a wrapper for a AuditPage promised by a client call.
+type AuditPage_Future struct{ *capnp.Future }
+
+func (f AuditPage_Future) Struct() (AuditPage, error) {
+	p, err := f.Future.Ptr()
+	return AuditPage(p.Struct()), err
+}
+
+type AuditRow capnp.Struct
+
+// AuditRow_TypeID is the unique identifier for the type AuditRow.
+const AuditRow_TypeID = 0x9b516c85afe26298
+
+func NewAuditRow(s *capnp.Segment) (AuditRow, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 32, PointerCount: 6})
+	return AuditRow(st), err
+}
+
+func NewRootAuditRow(s *capnp.Segment) (AuditRow, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 32, PointerCount: 6})
+	return AuditRow(st), err
+}
+
+func ReadRootAuditRow(msg *capnp.Message) (AuditRow, error) {
+	root, err := msg.Root()
+	return AuditRow(root.Struct()), err
+}
+
+func (s AuditRow) String() string {
+	str, _ := text.Marshal(0x9b516c85afe26298, capnp.Struct(s))
+	return str
+}
+
+func (s AuditRow) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (AuditRow) DecodeFromPtr(p capnp.Ptr) AuditRow {
+	return AuditRow(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s AuditRow) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s AuditRow) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s AuditRow) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s AuditRow) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s AuditRow) Seq() uint64 {
+	return capnp.Struct(s).Uint64(0)
+}
+
+func (s AuditRow) SetSeq(v uint64) {
+	capnp.Struct(s).SetUint64(0, v)
+}
+
+func (s AuditRow) At() int64 {
+	return int64(capnp.Struct(s).Uint64(8))
+}
+
+func (s AuditRow) SetAt(v int64) {
+	capnp.Struct(s).SetUint64(8, uint64(v))
+}
+
+func (s AuditRow) Act() uint8 {
+	return capnp.Struct(s).Uint8(16)
+}
+
+func (s AuditRow) SetAct(v uint8) {
+	capnp.Struct(s).SetUint8(16, v)
+}
+
+func (s AuditRow) Ref() (string, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.Text(), err
+}
+
+func (s AuditRow) HasRef() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s AuditRow) RefBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.TextBytes(), err
+}
+
+func (s AuditRow) SetRef(v string) error {
+	return capnp.Struct(s).SetText(0, v)
+}
+
+func (s AuditRow) Actor() (string, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.Text(), err
+}
+
+func (s AuditRow) HasActor() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s AuditRow) ActorBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return p.TextBytes(), err
+}
+
+func (s AuditRow) SetActor(v string) error {
+	return capnp.Struct(s).SetText(1, v)
+}
+
+func (s AuditRow) Subject() (string, error) {
+	p, err := capnp.Struct(s).Ptr(2)
+	return p.Text(), err
+}
+
+func (s AuditRow) HasSubject() bool {
+	return capnp.Struct(s).HasPtr(2)
+}
+
+func (s AuditRow) SubjectBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(2)
+	return p.TextBytes(), err
+}
+
+func (s AuditRow) SetSubject(v string) error {
+	return capnp.Struct(s).SetText(2, v)
+}
+
+func (s AuditRow) Reason() uint16 {
+	return capnp.Struct(s).Uint16(18)
+}
+
+func (s AuditRow) SetReason(v uint16) {
+	capnp.Struct(s).SetUint16(18, v)
+}
+
+func (s AuditRow) Op() (string, error) {
+	p, err := capnp.Struct(s).Ptr(3)
+	return p.Text(), err
+}
+
+func (s AuditRow) HasOp() bool {
+	return capnp.Struct(s).HasPtr(3)
+}
+
+func (s AuditRow) OpBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(3)
+	return p.TextBytes(), err
+}
+
+func (s AuditRow) SetOp(v string) error {
+	return capnp.Struct(s).SetText(3, v)
+}
+
+func (s AuditRow) Cursor() uint64 {
+	return capnp.Struct(s).Uint64(24)
+}
+
+func (s AuditRow) SetCursor(v uint64) {
+	capnp.Struct(s).SetUint64(24, v)
+}
+
+func (s AuditRow) Count() uint32 {
+	return capnp.Struct(s).Uint32(20)
+}
+
+func (s AuditRow) SetCount(v uint32) {
+	capnp.Struct(s).SetUint32(20, v)
+}
+
+func (s AuditRow) Peer() (string, error) {
+	p, err := capnp.Struct(s).Ptr(4)
+	return p.Text(), err
+}
+
+func (s AuditRow) HasPeer() bool {
+	return capnp.Struct(s).HasPtr(4)
+}
+
+func (s AuditRow) PeerBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(4)
+	return p.TextBytes(), err
+}
+
+func (s AuditRow) SetPeer(v string) error {
+	return capnp.Struct(s).SetText(4, v)
+}
+
+func (s AuditRow) Hash() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(5)
+	return []byte(p.Data()), err
+}
+
+func (s AuditRow) HasHash() bool {
+	return capnp.Struct(s).HasPtr(5)
+}
+
+func (s AuditRow) SetHash(v []byte) error {
+	return capnp.Struct(s).SetData(5, v)
+}
+
+// AuditRow_List is a list of AuditRow.
+type AuditRow_List = capnp.StructList[AuditRow]
+
+// NewAuditRow creates a new list of AuditRow.
+func NewAuditRow_List(s *capnp.Segment, sz int32) (AuditRow_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 32, PointerCount: 6}, sz)
+	return capnp.StructList[AuditRow](l), err
+}
+
+// AuditRow_Future is a wrapper for a AuditRow promised by a client call.
+type AuditRow_Future struct{ *capnp.Future }
+
+func (f AuditRow_Future) Struct() (AuditRow, error) {
+	p, err := f.Future.Ptr()
+	return AuditRow(p.Struct()), err
+}
+
 type SessionInfo capnp.Struct
 
 // SessionInfo_TypeID is the unique identifier for the type SessionInfo.
 const SessionInfo_TypeID = 0xe2ff57471c18201b
 
 func NewSessionInfo(s *capnp.Segment) (SessionInfo, error) {
-	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 48, PointerCount: 3})
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 48, PointerCount: 4})
 	return SessionInfo(st), err
 }
 
 func NewRootSessionInfo(s *capnp.Segment) (SessionInfo, error) {
-	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 48, PointerCount: 3})
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 48, PointerCount: 4})
 	return SessionInfo(st), err
 }
 
@@ -1908,12 +4522,25 @@ func (s SessionInfo) SetDeleted(v bool) {
 	capnp.Struct(s).SetBit(320, v)
 }
 
+func (s SessionInfo) Head() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(3)
+	return []byte(p.Data()), err
+}
+
+func (s SessionInfo) HasHead() bool {
+	return capnp.Struct(s).HasPtr(3)
+}
+
+func (s SessionInfo) SetHead(v []byte) error {
+	return capnp.Struct(s).SetData(3, v)
+}
+
 // SessionInfo_List is a list of SessionInfo.
 type SessionInfo_List = capnp.StructList[SessionInfo]
 
 // NewSessionInfo creates a new list of SessionInfo.
 func NewSessionInfo_List(s *capnp.Segment, sz int32) (SessionInfo_List, error) {
-	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 48, PointerCount: 3}, sz)
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 48, PointerCount: 4}, sz)
 	return capnp.StructList[SessionInfo](l), err
 }
 
@@ -1931,12 +4558,12 @@ type GrantInfo capnp.Struct
 const GrantInfo_TypeID = 0xdcae9c79f54c7608
 
 func NewGrantInfo(s *capnp.Segment) (GrantInfo, error) {
-	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 48, PointerCount: 5})
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 48, PointerCount: 7})
 	return GrantInfo(st), err
 }
 
 func NewRootGrantInfo(s *capnp.Segment) (GrantInfo, error) {
-	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 48, PointerCount: 5})
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 48, PointerCount: 7})
 	return GrantInfo(st), err
 }
 
@@ -2139,12 +4766,43 @@ func (s GrantInfo) SetCut(v uint64) {
 	capnp.Struct(s).SetUint64(40, v)
 }
 
+func (s GrantInfo) Message_() (string, error) {
+	p, err := capnp.Struct(s).Ptr(5)
+	return p.Text(), err
+}
+
+func (s GrantInfo) HasMessage_() bool {
+	return capnp.Struct(s).HasPtr(5)
+}
+
+func (s GrantInfo) Message_Bytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(5)
+	return p.TextBytes(), err
+}
+
+func (s GrantInfo) SetMessage_(v string) error {
+	return capnp.Struct(s).SetText(5, v)
+}
+
+func (s GrantInfo) Seal() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(6)
+	return []byte(p.Data()), err
+}
+
+func (s GrantInfo) HasSeal() bool {
+	return capnp.Struct(s).HasPtr(6)
+}
+
+func (s GrantInfo) SetSeal(v []byte) error {
+	return capnp.Struct(s).SetData(6, v)
+}
+
 // GrantInfo_List is a list of GrantInfo.
 type GrantInfo_List = capnp.StructList[GrantInfo]
 
 // NewGrantInfo creates a new list of GrantInfo.
 func NewGrantInfo_List(s *capnp.Segment, sz int32) (GrantInfo_List, error) {
-	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 48, PointerCount: 5}, sz)
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 48, PointerCount: 7}, sz)
 	return capnp.StructList[GrantInfo](l), err
 }
 
@@ -2281,6 +4939,86 @@ func (c Session) Events(ctx context.Context, params func(Session_events_Params) 
 
 }
 
+func (c Session) Attenuate(ctx context.Context, params func(Session_attenuate_Params) error) (Session_attenuate_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0xea5b169eb831e2a5,
+			MethodID:      6,
+			InterfaceName: "mooring.capnp:Session",
+			MethodName:    "attenuate",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 1}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Session_attenuate_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Session_attenuate_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c Session) Refs(ctx context.Context, params func(Session_refs_Params) error) (Session_refs_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0xea5b169eb831e2a5,
+			MethodID:      7,
+			InterfaceName: "mooring.capnp:Session",
+			MethodName:    "refs",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 1}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Session_refs_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Session_refs_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c Session) Audit(ctx context.Context, params func(Session_audit_Params) error) (Session_audit_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0xea5b169eb831e2a5,
+			MethodID:      8,
+			InterfaceName: "mooring.capnp:Session",
+			MethodName:    "audit",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 16, PointerCount: 0}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Session_audit_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Session_audit_Results_Future{Future: ans.Future()}, release
+
+}
+
+func (c Session) Rotate(ctx context.Context, params func(Session_rotate_Params) error) (Session_rotate_Results_Future, capnp.ReleaseFunc) {
+
+	s := capnp.Send{
+		Method: capnp.Method{
+			InterfaceID:   0xea5b169eb831e2a5,
+			MethodID:      9,
+			InterfaceName: "mooring.capnp:Session",
+			MethodName:    "rotate",
+		},
+	}
+	if params != nil {
+		s.ArgsSize = capnp.ObjectSize{DataSize: 0, PointerCount: 2}
+		s.PlaceArgs = func(s capnp.Struct) error { return params(Session_rotate_Params(s)) }
+	}
+
+	ans, release := capnp.Client(c).SendCall(ctx, s)
+	return Session_rotate_Results_Future{Future: ans.Future()}, release
+
+}
+
 func (c Session) Save(ctx context.Context, params func(persistent.Persistent_SaveParams) error) (persistent.Persistent_SaveResults_Future, capnp.ReleaseFunc) {
 
 	s := capnp.Send{
@@ -2386,6 +5124,14 @@ type Session_Server interface {
 
 	Events(context.Context, Session_events) error
 
+	Attenuate(context.Context, Session_attenuate) error
+
+	Refs(context.Context, Session_refs) error
+
+	Audit(context.Context, Session_audit) error
+
+	Rotate(context.Context, Session_rotate) error
+
 	Save(context.Context, persistent.Persistent_save) error
 }
 
@@ -2405,7 +5151,7 @@ func Session_ServerToClient(s Session_Server) Session {
 // This can be used to create a more complicated Server.
 func Session_Methods(methods []server.Method, s Session_Server) []server.Method {
 	if cap(methods) == 0 {
-		methods = make([]server.Method, 0, 7)
+		methods = make([]server.Method, 0, 11)
 	}
 
 	methods = append(methods, server.Method{
@@ -2477,6 +5223,54 @@ func Session_Methods(methods []server.Method, s Session_Server) []server.Method 
 		},
 		Impl: func(ctx context.Context, call *server.Call) error {
 			return s.Events(ctx, Session_events{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0xea5b169eb831e2a5,
+			MethodID:      6,
+			InterfaceName: "mooring.capnp:Session",
+			MethodName:    "attenuate",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Attenuate(ctx, Session_attenuate{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0xea5b169eb831e2a5,
+			MethodID:      7,
+			InterfaceName: "mooring.capnp:Session",
+			MethodName:    "refs",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Refs(ctx, Session_refs{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0xea5b169eb831e2a5,
+			MethodID:      8,
+			InterfaceName: "mooring.capnp:Session",
+			MethodName:    "audit",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Audit(ctx, Session_audit{call})
+		},
+	})
+
+	methods = append(methods, server.Method{
+		Method: capnp.Method{
+			InterfaceID:   0xea5b169eb831e2a5,
+			MethodID:      9,
+			InterfaceName: "mooring.capnp:Session",
+			MethodName:    "rotate",
+		},
+		Impl: func(ctx context.Context, call *server.Call) error {
+			return s.Rotate(ctx, Session_rotate{call})
 		},
 	})
 
@@ -2595,6 +5389,74 @@ func (c Session_events) Args() Session_events_Params {
 func (c Session_events) AllocResults() (Session_events_Results, error) {
 	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 8, PointerCount: 1})
 	return Session_events_Results(r), err
+}
+
+// Session_attenuate holds the state for a server call to Session.attenuate.
+// See server.Call for documentation.
+type Session_attenuate struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Session_attenuate) Args() Session_attenuate_Params {
+	return Session_attenuate_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Session_attenuate) AllocResults() (Session_attenuate_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Session_attenuate_Results(r), err
+}
+
+// Session_refs holds the state for a server call to Session.refs.
+// See server.Call for documentation.
+type Session_refs struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Session_refs) Args() Session_refs_Params {
+	return Session_refs_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Session_refs) AllocResults() (Session_refs_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Session_refs_Results(r), err
+}
+
+// Session_audit holds the state for a server call to Session.audit.
+// See server.Call for documentation.
+type Session_audit struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Session_audit) Args() Session_audit_Params {
+	return Session_audit_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Session_audit) AllocResults() (Session_audit_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Session_audit_Results(r), err
+}
+
+// Session_rotate holds the state for a server call to Session.rotate.
+// See server.Call for documentation.
+type Session_rotate struct {
+	*server.Call
+}
+
+// Args returns the call's arguments.
+func (c Session_rotate) Args() Session_rotate_Params {
+	return Session_rotate_Params(c.Call.Args())
+}
+
+// AllocResults allocates the results struct.
+func (c Session_rotate) AllocResults() (Session_rotate_Results, error) {
+	r, err := c.Call.AllocResults(capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Session_rotate_Results(r), err
 }
 
 // Session_List is a list of Session.
@@ -3735,6 +6597,733 @@ func (f Session_events_Results_Future) Struct() (Session_events_Results, error) 
 	return Session_events_Results(p.Struct()), err
 }
 
+type Session_attenuate_Params capnp.Struct
+
+// Session_attenuate_Params_TypeID is the unique identifier for the type Session_attenuate_Params.
+const Session_attenuate_Params_TypeID = 0xcfeeea5201e42533
+
+func NewSession_attenuate_Params(s *capnp.Segment) (Session_attenuate_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Session_attenuate_Params(st), err
+}
+
+func NewRootSession_attenuate_Params(s *capnp.Segment) (Session_attenuate_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Session_attenuate_Params(st), err
+}
+
+func ReadRootSession_attenuate_Params(msg *capnp.Message) (Session_attenuate_Params, error) {
+	root, err := msg.Root()
+	return Session_attenuate_Params(root.Struct()), err
+}
+
+func (s Session_attenuate_Params) String() string {
+	str, _ := text.Marshal(0xcfeeea5201e42533, capnp.Struct(s))
+	return str
+}
+
+func (s Session_attenuate_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Session_attenuate_Params) DecodeFromPtr(p capnp.Ptr) Session_attenuate_Params {
+	return Session_attenuate_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Session_attenuate_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Session_attenuate_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Session_attenuate_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Session_attenuate_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Session_attenuate_Params) Limits() (Attenuation, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return Attenuation(p.Struct()), err
+}
+
+func (s Session_attenuate_Params) HasLimits() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Session_attenuate_Params) SetLimits(v Attenuation) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewLimits sets the limits field to a newly
+// allocated Attenuation struct, preferring placement in s's segment.
+func (s Session_attenuate_Params) NewLimits() (Attenuation, error) {
+	ss, err := NewAttenuation(capnp.Struct(s).Segment())
+	if err != nil {
+		return Attenuation{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Session_attenuate_Params_List is a list of Session_attenuate_Params.
+type Session_attenuate_Params_List = capnp.StructList[Session_attenuate_Params]
+
+// NewSession_attenuate_Params creates a new list of Session_attenuate_Params.
+func NewSession_attenuate_Params_List(s *capnp.Segment, sz int32) (Session_attenuate_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Session_attenuate_Params](l), err
+}
+
+// Session_attenuate_Params_Future is a wrapper for a Session_attenuate_Params promised by a client call.
+type Session_attenuate_Params_Future struct{ *capnp.Future }
+
+func (f Session_attenuate_Params_Future) Struct() (Session_attenuate_Params, error) {
+	p, err := f.Future.Ptr()
+	return Session_attenuate_Params(p.Struct()), err
+}
+func (p Session_attenuate_Params_Future) Limits() Attenuation_Future {
+	return Attenuation_Future{Future: p.Future.Field(0, nil)}
+}
+
+type Session_attenuate_Results capnp.Struct
+
+// Session_attenuate_Results_TypeID is the unique identifier for the type Session_attenuate_Results.
+const Session_attenuate_Results_TypeID = 0xb6704dc8dc04963f
+
+func NewSession_attenuate_Results(s *capnp.Segment) (Session_attenuate_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Session_attenuate_Results(st), err
+}
+
+func NewRootSession_attenuate_Results(s *capnp.Segment) (Session_attenuate_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Session_attenuate_Results(st), err
+}
+
+func ReadRootSession_attenuate_Results(msg *capnp.Message) (Session_attenuate_Results, error) {
+	root, err := msg.Root()
+	return Session_attenuate_Results(root.Struct()), err
+}
+
+func (s Session_attenuate_Results) String() string {
+	str, _ := text.Marshal(0xb6704dc8dc04963f, capnp.Struct(s))
+	return str
+}
+
+func (s Session_attenuate_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Session_attenuate_Results) DecodeFromPtr(p capnp.Ptr) Session_attenuate_Results {
+	return Session_attenuate_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Session_attenuate_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Session_attenuate_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Session_attenuate_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Session_attenuate_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Session_attenuate_Results) Session() Session {
+	p, _ := capnp.Struct(s).Ptr(0)
+	return Session(p.Interface().Client())
+}
+
+func (s Session_attenuate_Results) HasSession() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Session_attenuate_Results) SetSession(v Session) error {
+	if !v.IsValid() {
+		return capnp.Struct(s).SetPtr(0, capnp.Ptr{})
+	}
+	seg := s.Segment()
+	in := capnp.NewInterface(seg, seg.Message().CapTable().Add(capnp.Client(v)))
+	return capnp.Struct(s).SetPtr(0, in.ToPtr())
+}
+
+// Session_attenuate_Results_List is a list of Session_attenuate_Results.
+type Session_attenuate_Results_List = capnp.StructList[Session_attenuate_Results]
+
+// NewSession_attenuate_Results creates a new list of Session_attenuate_Results.
+func NewSession_attenuate_Results_List(s *capnp.Segment, sz int32) (Session_attenuate_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Session_attenuate_Results](l), err
+}
+
+// Session_attenuate_Results_Future is a wrapper for a Session_attenuate_Results promised by a client call.
+type Session_attenuate_Results_Future struct{ *capnp.Future }
+
+func (f Session_attenuate_Results_Future) Struct() (Session_attenuate_Results, error) {
+	p, err := f.Future.Ptr()
+	return Session_attenuate_Results(p.Struct()), err
+}
+func (p Session_attenuate_Results_Future) Session() Session {
+	return Session(p.Future.Field(0, nil).Client())
+}
+
+type Session_refs_Params capnp.Struct
+
+// Session_refs_Params_TypeID is the unique identifier for the type Session_refs_Params.
+const Session_refs_Params_TypeID = 0xbeb01bcdd0d1bc21
+
+func NewSession_refs_Params(s *capnp.Segment) (Session_refs_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Session_refs_Params(st), err
+}
+
+func NewRootSession_refs_Params(s *capnp.Segment) (Session_refs_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Session_refs_Params(st), err
+}
+
+func ReadRootSession_refs_Params(msg *capnp.Message) (Session_refs_Params, error) {
+	root, err := msg.Root()
+	return Session_refs_Params(root.Struct()), err
+}
+
+func (s Session_refs_Params) String() string {
+	str, _ := text.Marshal(0xbeb01bcdd0d1bc21, capnp.Struct(s))
+	return str
+}
+
+func (s Session_refs_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Session_refs_Params) DecodeFromPtr(p capnp.Ptr) Session_refs_Params {
+	return Session_refs_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Session_refs_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Session_refs_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Session_refs_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Session_refs_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Session_refs_Params) Query() (RefsQuery, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return RefsQuery(p.Struct()), err
+}
+
+func (s Session_refs_Params) HasQuery() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Session_refs_Params) SetQuery(v RefsQuery) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewQuery sets the query field to a newly
+// allocated RefsQuery struct, preferring placement in s's segment.
+func (s Session_refs_Params) NewQuery() (RefsQuery, error) {
+	ss, err := NewRefsQuery(capnp.Struct(s).Segment())
+	if err != nil {
+		return RefsQuery{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Session_refs_Params_List is a list of Session_refs_Params.
+type Session_refs_Params_List = capnp.StructList[Session_refs_Params]
+
+// NewSession_refs_Params creates a new list of Session_refs_Params.
+func NewSession_refs_Params_List(s *capnp.Segment, sz int32) (Session_refs_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Session_refs_Params](l), err
+}
+
+// Session_refs_Params_Future is a wrapper for a Session_refs_Params promised by a client call.
+type Session_refs_Params_Future struct{ *capnp.Future }
+
+func (f Session_refs_Params_Future) Struct() (Session_refs_Params, error) {
+	p, err := f.Future.Ptr()
+	return Session_refs_Params(p.Struct()), err
+}
+func (p Session_refs_Params_Future) Query() RefsQuery_Future {
+	return RefsQuery_Future{Future: p.Future.Field(0, nil)}
+}
+
+type Session_refs_Results capnp.Struct
+
+// Session_refs_Results_TypeID is the unique identifier for the type Session_refs_Results.
+const Session_refs_Results_TypeID = 0xf57aa9dee601bfba
+
+func NewSession_refs_Results(s *capnp.Segment) (Session_refs_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Session_refs_Results(st), err
+}
+
+func NewRootSession_refs_Results(s *capnp.Segment) (Session_refs_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Session_refs_Results(st), err
+}
+
+func ReadRootSession_refs_Results(msg *capnp.Message) (Session_refs_Results, error) {
+	root, err := msg.Root()
+	return Session_refs_Results(root.Struct()), err
+}
+
+func (s Session_refs_Results) String() string {
+	str, _ := text.Marshal(0xf57aa9dee601bfba, capnp.Struct(s))
+	return str
+}
+
+func (s Session_refs_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Session_refs_Results) DecodeFromPtr(p capnp.Ptr) Session_refs_Results {
+	return Session_refs_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Session_refs_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Session_refs_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Session_refs_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Session_refs_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Session_refs_Results) Refs() (RefInfo_List, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return RefInfo_List(p.List()), err
+}
+
+func (s Session_refs_Results) HasRefs() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Session_refs_Results) SetRefs(v RefInfo_List) error {
+	return capnp.Struct(s).SetPtr(0, v.ToPtr())
+}
+
+// NewRefs sets the refs field to a newly
+// allocated RefInfo_List, preferring placement in s's segment.
+func (s Session_refs_Results) NewRefs(n int32) (RefInfo_List, error) {
+	l, err := NewRefInfo_List(capnp.Struct(s).Segment(), n)
+	if err != nil {
+		return RefInfo_List{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, l.ToPtr())
+	return l, err
+}
+func (s Session_refs_Results) More() bool {
+	return capnp.Struct(s).Bit(0)
+}
+
+func (s Session_refs_Results) SetMore(v bool) {
+	capnp.Struct(s).SetBit(0, v)
+}
+
+// Session_refs_Results_List is a list of Session_refs_Results.
+type Session_refs_Results_List = capnp.StructList[Session_refs_Results]
+
+// NewSession_refs_Results creates a new list of Session_refs_Results.
+func NewSession_refs_Results_List(s *capnp.Segment, sz int32) (Session_refs_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, sz)
+	return capnp.StructList[Session_refs_Results](l), err
+}
+
+// Session_refs_Results_Future is a wrapper for a Session_refs_Results promised by a client call.
+type Session_refs_Results_Future struct{ *capnp.Future }
+
+func (f Session_refs_Results_Future) Struct() (Session_refs_Results, error) {
+	p, err := f.Future.Ptr()
+	return Session_refs_Results(p.Struct()), err
+}
+
+type Session_audit_Params capnp.Struct
+
+// Session_audit_Params_TypeID is the unique identifier for the type Session_audit_Params.
+const Session_audit_Params_TypeID = 0x953c4efdd7db33ea
+
+func NewSession_audit_Params(s *capnp.Segment) (Session_audit_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 16, PointerCount: 0})
+	return Session_audit_Params(st), err
+}
+
+func NewRootSession_audit_Params(s *capnp.Segment) (Session_audit_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 16, PointerCount: 0})
+	return Session_audit_Params(st), err
+}
+
+func ReadRootSession_audit_Params(msg *capnp.Message) (Session_audit_Params, error) {
+	root, err := msg.Root()
+	return Session_audit_Params(root.Struct()), err
+}
+
+func (s Session_audit_Params) String() string {
+	str, _ := text.Marshal(0x953c4efdd7db33ea, capnp.Struct(s))
+	return str
+}
+
+func (s Session_audit_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Session_audit_Params) DecodeFromPtr(p capnp.Ptr) Session_audit_Params {
+	return Session_audit_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Session_audit_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Session_audit_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Session_audit_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Session_audit_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Session_audit_Params) After() uint64 {
+	return capnp.Struct(s).Uint64(0)
+}
+
+func (s Session_audit_Params) SetAfter(v uint64) {
+	capnp.Struct(s).SetUint64(0, v)
+}
+
+func (s Session_audit_Params) Limit() uint32 {
+	return capnp.Struct(s).Uint32(8)
+}
+
+func (s Session_audit_Params) SetLimit(v uint32) {
+	capnp.Struct(s).SetUint32(8, v)
+}
+
+// Session_audit_Params_List is a list of Session_audit_Params.
+type Session_audit_Params_List = capnp.StructList[Session_audit_Params]
+
+// NewSession_audit_Params creates a new list of Session_audit_Params.
+func NewSession_audit_Params_List(s *capnp.Segment, sz int32) (Session_audit_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 16, PointerCount: 0}, sz)
+	return capnp.StructList[Session_audit_Params](l), err
+}
+
+// Session_audit_Params_Future is a wrapper for a Session_audit_Params promised by a client call.
+type Session_audit_Params_Future struct{ *capnp.Future }
+
+func (f Session_audit_Params_Future) Struct() (Session_audit_Params, error) {
+	p, err := f.Future.Ptr()
+	return Session_audit_Params(p.Struct()), err
+}
+
+type Session_audit_Results capnp.Struct
+
+// Session_audit_Results_TypeID is the unique identifier for the type Session_audit_Results.
+const Session_audit_Results_TypeID = 0xa8fb56e31bb32f7d
+
+func NewSession_audit_Results(s *capnp.Segment) (Session_audit_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Session_audit_Results(st), err
+}
+
+func NewRootSession_audit_Results(s *capnp.Segment) (Session_audit_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1})
+	return Session_audit_Results(st), err
+}
+
+func ReadRootSession_audit_Results(msg *capnp.Message) (Session_audit_Results, error) {
+	root, err := msg.Root()
+	return Session_audit_Results(root.Struct()), err
+}
+
+func (s Session_audit_Results) String() string {
+	str, _ := text.Marshal(0xa8fb56e31bb32f7d, capnp.Struct(s))
+	return str
+}
+
+func (s Session_audit_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Session_audit_Results) DecodeFromPtr(p capnp.Ptr) Session_audit_Results {
+	return Session_audit_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Session_audit_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Session_audit_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Session_audit_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Session_audit_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Session_audit_Results) Page() (AuditPage, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return AuditPage(p.Struct()), err
+}
+
+func (s Session_audit_Results) HasPage() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Session_audit_Results) SetPage(v AuditPage) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewPage sets the page field to a newly
+// allocated AuditPage struct, preferring placement in s's segment.
+func (s Session_audit_Results) NewPage() (AuditPage, error) {
+	ss, err := NewAuditPage(capnp.Struct(s).Segment())
+	if err != nil {
+		return AuditPage{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Session_audit_Results_List is a list of Session_audit_Results.
+type Session_audit_Results_List = capnp.StructList[Session_audit_Results]
+
+// NewSession_audit_Results creates a new list of Session_audit_Results.
+func NewSession_audit_Results_List(s *capnp.Segment, sz int32) (Session_audit_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 1}, sz)
+	return capnp.StructList[Session_audit_Results](l), err
+}
+
+// Session_audit_Results_Future is a wrapper for a Session_audit_Results promised by a client call.
+type Session_audit_Results_Future struct{ *capnp.Future }
+
+func (f Session_audit_Results_Future) Struct() (Session_audit_Results, error) {
+	p, err := f.Future.Ptr()
+	return Session_audit_Results(p.Struct()), err
+}
+func (p Session_audit_Results_Future) Page() AuditPage_Future {
+	return AuditPage_Future{Future: p.Future.Field(0, nil)}
+}
+
+type Session_rotate_Params capnp.Struct
+
+// Session_rotate_Params_TypeID is the unique identifier for the type Session_rotate_Params.
+const Session_rotate_Params_TypeID = 0xf3ea1bb61ce6307c
+
+func NewSession_rotate_Params(s *capnp.Segment) (Session_rotate_Params, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2})
+	return Session_rotate_Params(st), err
+}
+
+func NewRootSession_rotate_Params(s *capnp.Segment) (Session_rotate_Params, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2})
+	return Session_rotate_Params(st), err
+}
+
+func ReadRootSession_rotate_Params(msg *capnp.Message) (Session_rotate_Params, error) {
+	root, err := msg.Root()
+	return Session_rotate_Params(root.Struct()), err
+}
+
+func (s Session_rotate_Params) String() string {
+	str, _ := text.Marshal(0xf3ea1bb61ce6307c, capnp.Struct(s))
+	return str
+}
+
+func (s Session_rotate_Params) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Session_rotate_Params) DecodeFromPtr(p capnp.Ptr) Session_rotate_Params {
+	return Session_rotate_Params(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Session_rotate_Params) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Session_rotate_Params) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Session_rotate_Params) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Session_rotate_Params) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Session_rotate_Params) Ref() (string, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.Text(), err
+}
+
+func (s Session_rotate_Params) HasRef() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Session_rotate_Params) RefBytes() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return p.TextBytes(), err
+}
+
+func (s Session_rotate_Params) SetRef(v string) error {
+	return capnp.Struct(s).SetText(0, v)
+}
+
+func (s Session_rotate_Params) Hash() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(1)
+	return []byte(p.Data()), err
+}
+
+func (s Session_rotate_Params) HasHash() bool {
+	return capnp.Struct(s).HasPtr(1)
+}
+
+func (s Session_rotate_Params) SetHash(v []byte) error {
+	return capnp.Struct(s).SetData(1, v)
+}
+
+// Session_rotate_Params_List is a list of Session_rotate_Params.
+type Session_rotate_Params_List = capnp.StructList[Session_rotate_Params]
+
+// NewSession_rotate_Params creates a new list of Session_rotate_Params.
+func NewSession_rotate_Params_List(s *capnp.Segment, sz int32) (Session_rotate_Params_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 0, PointerCount: 2}, sz)
+	return capnp.StructList[Session_rotate_Params](l), err
+}
+
+// Session_rotate_Params_Future is a wrapper for a Session_rotate_Params promised by a client call.
+type Session_rotate_Params_Future struct{ *capnp.Future }
+
+func (f Session_rotate_Params_Future) Struct() (Session_rotate_Params, error) {
+	p, err := f.Future.Ptr()
+	return Session_rotate_Params(p.Struct()), err
+}
+
+type Session_rotate_Results capnp.Struct
+
+// Session_rotate_Results_TypeID is the unique identifier for the type Session_rotate_Results.
+const Session_rotate_Results_TypeID = 0xd2d081a87f93ad3c
+
+func NewSession_rotate_Results(s *capnp.Segment) (Session_rotate_Results, error) {
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Session_rotate_Results(st), err
+}
+
+func NewRootSession_rotate_Results(s *capnp.Segment) (Session_rotate_Results, error) {
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1})
+	return Session_rotate_Results(st), err
+}
+
+func ReadRootSession_rotate_Results(msg *capnp.Message) (Session_rotate_Results, error) {
+	root, err := msg.Root()
+	return Session_rotate_Results(root.Struct()), err
+}
+
+func (s Session_rotate_Results) String() string {
+	str, _ := text.Marshal(0xd2d081a87f93ad3c, capnp.Struct(s))
+	return str
+}
+
+func (s Session_rotate_Results) EncodeAsPtr(seg *capnp.Segment) capnp.Ptr {
+	return capnp.Struct(s).EncodeAsPtr(seg)
+}
+
+func (Session_rotate_Results) DecodeFromPtr(p capnp.Ptr) Session_rotate_Results {
+	return Session_rotate_Results(capnp.Struct{}.DecodeFromPtr(p))
+}
+
+func (s Session_rotate_Results) ToPtr() capnp.Ptr {
+	return capnp.Struct(s).ToPtr()
+}
+func (s Session_rotate_Results) IsValid() bool {
+	return capnp.Struct(s).IsValid()
+}
+
+func (s Session_rotate_Results) Message() *capnp.Message {
+	return capnp.Struct(s).Message()
+}
+
+func (s Session_rotate_Results) Segment() *capnp.Segment {
+	return capnp.Struct(s).Segment()
+}
+func (s Session_rotate_Results) Cut() uint64 {
+	return capnp.Struct(s).Uint64(0)
+}
+
+func (s Session_rotate_Results) SetCut(v uint64) {
+	capnp.Struct(s).SetUint64(0, v)
+}
+
+func (s Session_rotate_Results) Refusal() (Refusal, error) {
+	p, err := capnp.Struct(s).Ptr(0)
+	return Refusal(p.Struct()), err
+}
+
+func (s Session_rotate_Results) HasRefusal() bool {
+	return capnp.Struct(s).HasPtr(0)
+}
+
+func (s Session_rotate_Results) SetRefusal(v Refusal) error {
+	return capnp.Struct(s).SetPtr(0, capnp.Struct(v).ToPtr())
+}
+
+// NewRefusal sets the refusal field to a newly
+// allocated Refusal struct, preferring placement in s's segment.
+func (s Session_rotate_Results) NewRefusal() (Refusal, error) {
+	ss, err := NewRefusal(capnp.Struct(s).Segment())
+	if err != nil {
+		return Refusal{}, err
+	}
+	err = capnp.Struct(s).SetPtr(0, capnp.Struct(ss).ToPtr())
+	return ss, err
+}
+
+// Session_rotate_Results_List is a list of Session_rotate_Results.
+type Session_rotate_Results_List = capnp.StructList[Session_rotate_Results]
+
+// NewSession_rotate_Results creates a new list of Session_rotate_Results.
+func NewSession_rotate_Results_List(s *capnp.Segment, sz int32) (Session_rotate_Results_List, error) {
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 8, PointerCount: 1}, sz)
+	return capnp.StructList[Session_rotate_Results](l), err
+}
+
+// Session_rotate_Results_Future is a wrapper for a Session_rotate_Results promised by a client call.
+type Session_rotate_Results_Future struct{ *capnp.Future }
+
+func (f Session_rotate_Results_Future) Struct() (Session_rotate_Results, error) {
+	p, err := f.Future.Ptr()
+	return Session_rotate_Results(p.Struct()), err
+}
+func (p Session_rotate_Results_Future) Refusal() Refusal_Future {
+	return Refusal_Future{Future: p.Future.Field(0, nil)}
+}
+
 type SubscribeOptions capnp.Struct
 
 // SubscribeOptions_TypeID is the unique identifier for the type SubscribeOptions.
@@ -3829,12 +7418,12 @@ type Event capnp.Struct
 const Event_TypeID = 0xf3192e52b2d48ba7
 
 func NewEvent(s *capnp.Segment) (Event, error) {
-	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 24, PointerCount: 9})
+	st, err := capnp.NewStruct(s, capnp.ObjectSize{DataSize: 24, PointerCount: 10})
 	return Event(st), err
 }
 
 func NewRootEvent(s *capnp.Segment) (Event, error) {
-	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 24, PointerCount: 9})
+	st, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: 24, PointerCount: 10})
 	return Event(st), err
 }
 
@@ -4059,12 +7648,33 @@ func (s Event) SetPurged(v bool) {
 	capnp.Struct(s).SetBit(96, v)
 }
 
+func (s Event) Hidden() bool {
+	return capnp.Struct(s).Bit(97)
+}
+
+func (s Event) SetHidden(v bool) {
+	capnp.Struct(s).SetBit(97, v)
+}
+
+func (s Event) Sum() ([]byte, error) {
+	p, err := capnp.Struct(s).Ptr(9)
+	return []byte(p.Data()), err
+}
+
+func (s Event) HasSum() bool {
+	return capnp.Struct(s).HasPtr(9)
+}
+
+func (s Event) SetSum(v []byte) error {
+	return capnp.Struct(s).SetData(9, v)
+}
+
 // Event_List is a list of Event.
 type Event_List = capnp.StructList[Event]
 
 // NewEvent creates a new list of Event.
 func NewEvent_List(s *capnp.Segment, sz int32) (Event_List, error) {
-	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 24, PointerCount: 9}, sz)
+	l, err := capnp.NewCompositeList(s, capnp.ObjectSize{DataSize: 24, PointerCount: 10}, sz)
 	return capnp.StructList[Event](l), err
 }
 
@@ -7042,291 +10652,409 @@ func (f Outcome_Future) Struct() (Outcome, error) {
 	return Outcome(p.Struct()), err
 }
 
-const schema_d3a8d1b0c6f4e217 = "x\xda\xacZ{\x94\x14Uz\xbf_U\x0f5@\xcf" +
-	"\xf4\xd4T\xcb0(\xb43;\x13dVfe\xd6M" +
-	"t\x8e\xd8\xcd\x08\x8b\x10\x15j\xc6\xf7\xaa\xc7\x9a\xee\xcb" +
-	"tCwUOU50'\x9a\x01\x0f(\xa8\xa3b" +
-	"$QW#\xbe\xd6\xc7\xfa\xe0!\x1e<\x117\x1a\xf1" +
-	"\xb1\x1e6\xb2\xeb\xba\xc1G\\M6\x1bI\\c\"" +
-	"9\xba+t\xcew\xabnUuu7\x90\x9c\xfc\xc3" +
-	"\x19\xbe\xbeu\xefw\xbf\xe7\xef\xf7U\x9d\xf1jS*" +
-	"2\xafi\xa4\x8d\x08C-\xd00\xa9\xbcg\xdd\xb7\x9e" +
-	"\xdfy\xf8\xaeuD\x8e\x03!\x11\x89\x90\xef\xde3\xb5" +
-	"\x13H\xa4|\xde\xd1\x0f\xdf9\xd8\xfbo\x1b\x88<\x0d" +
-	"\x08i\x00\xfci\xfd\xd4\x01 \xa0l\x9e\x9a$P\xee" +
-	"\xde\xf2\xed3&\x8a\xbf\xbb\x91\xa8\xcd \x94\xdb>\xf9" +
-	"\xf2\xb5\xed\x07\x1e\xff\x85\xb3Ryz\xeaNe\xf7T" +
-	"\xfck\xc7\xd4g\x09\x94_\xfd\xc1\xc3\xef\xee\xb8\xe3/" +
-	"6\x11\xf5$\xe0\x07-\x89\xb2\xdd\xd4(\xee\xd6w\xf8" +
-	"\xa3\x9ex\xdf\xec\xcdD\x9d\x06\xdey\xa3\xd1\x19\xb8b" +
-	",\xba\x86\xc0\xd1\xef\xbf\x91?\xda4\xfbf\xb5\x19\"" +
-	"\xfei\xb8\x91\xf2\xcb\xe8\x93\xca\x87Q|\xe0`4\x01" +
-	"\x04\xca{\xb7\xfclLz\xe9\xee\x9b\x9d[9{\x1d" +
-	"ib{54\xe3i\xf7o\xfb\xb1t\xfb\x8b\xaf\xdd" +
-	"\x8c\xa7\x09|Ew\xf3R\\1\xaf\x19\x15\xa6\xab\xfb" +
-	"\x97\xfdp\xf4\x8fn!\xf2I\xde\x16\xfb\x9d\x05\x07\xd9" +
-	"\x16\xff\xbck\xdb?\xc5\x7f\xbc\xf2V\xbc>\xf8\x0a-" +
-	"\x02I D\xf9\xba\xf9\xa7JC\x0c\x95\x83\xd8\x1a\x02" +
-	"\xe5+~\x7fc\xcbW\xe7.\x98 \xf2to\xbb\xab" +
-	"c}\xb8\x1d\x8d\xe1vc\x1fF?\xbe\xf9\xc8\x0b\xb7" +
-	"\xf1\xfb\x0b\xb8bk\xac\x1fW\xdc\x1fC\x8dZ\xff." +
-	"\xbbp\xf5\xf9\x7fs\x1b\x1e(\x86\xed\xfd\xbd\x96;\x95" +
-	"\xf9-\xf8\xcc\xd9-\xcc\x04;g}\xben\xe5\xd7?" +
-	"\xbd\x97\xc8\xcd\x81\xc5x\x9c\xfc\x90R\x90\xf1\x99\x9c\xfc" +
-	"\xba\xf2\x1b\xb9\x8d\x90\xf2\xb4\x83w\x9e\xd4\xd3\xf9\xe1\x0f" +
-	"]s0\xef\xccl\xed\xc4\xb3\xbb[Q\xfd\xd3&\xc6" +
-	"7\x08\xeb.\xdbV\xb5\xdb\xfa\xd6\xf7\x94\x89V\xdcm" +
-	"s\xebbe\x07\xfeU~\xbb\xed\xd9\xc3\x1f\x8f\x1dz" +
-	"\xd0\xbd\x8a\x13T\xad\xec&\x0f\xb6\xe2]o-\xfd\xf6" +
-	"\xa9O/*>\xec\x18\x83\xfd\xferk\x1f\x06]\xdf" +
-	"\xfc\xc7\xe6\x1fY\xff\xfc\xc3\xa1\x98b^~\xa2\xf5\xf7" +
-	"\xcanv\xd4\x8eV\xb4\xc7\xb2G\xc7\xf7\xef\xbb\xe4\x94" +
-	"\x1f\x85\xed\x81\x96ST\xe5^\xe5\x0a\x05w\xbeDa" +
-	"\xf6\xb8{lE\xf7\x03sG\x1fs\xc3\x99\x99\x97\xc6" +
-	"\x99R\x858^1\xf7\x94\xf9\xeb\xa6\x7f\xfc\xfcI\"" +
-	"\x9f\xcc\x95z3\xbe\x14\x95\xfa\xd6O\xb6\x7f\xfc\x9b}" +
-	"\xaf=\x1d>\x88i\xb5;\xbeS\xd9\x1b\xc7\xd5/\xc4" +
-	"\xcbx\xd0\xdcg\xfeJ\xdc\x17\x8f=S\xe1\xc8\xbd\xd3" +
-	"X\xa8\xef\x9b\x86\x8a\x7ft\xfb\x96C\xef\x7f\xba\xedY" +
-	"\"7G*\x8c\xa9\xb5\xfd\xa7Rh\x93\x08\x19\xca\xb6" +
-	"\x890d\xb7\x09@H\xf9\xd0\xd5\xe7%\x8aM7\xec" +
-	"\x08\x86\x0em\xeba\x9a\xb7%\x09\x1c\xbd\xf7;\xda\xc2" +
-	"\xaf\x17\xeeT\xe3~\xe2L\xe0\xa3\xa0li\xc3\x9be" +
-	"\xda{\x9e\xff\x13+\xbd+\x9c\xa8\xccP\x9f\xb5=\xa4" +
-	"\x1c\xc63\x95/\xda~K\xa0|\xe8\x9a\x8eI\xd7," +
-	">gw\xd0N\xfb\xa6\xb3\xd3\xf6O\xc7\xddf\\\xb1" +
-	"%v\xd1\xb5\xf1=\xe1\xb8\x17X\xdc\xcfm\xbfS\xf9" +
-	"^;n7\xaf\x1d\xef\xba\xf8\xc6\x85\xd6\x0df\xe3O" +
-	"j\x9e\xfdf\xfbC\xca\x01\xb6x\x7f;\x9e\xfd\xdd\xe7" +
-	"\xa6L\x19y\xe9\xf2WyV\xb2\xc3w\xcf`q\xb8" +
-	"w\x06\xae\xf8\xcb[\xfelX\xde\xf5\xfe\xeb$x\xd9" +
-	"-'O\xc1\x15\xf7\x9c\x8c\xea\x8d>\xb2\xe8\xe5\x9d\xed" +
-	"\x1do\x85\x9d\xd5\x80\xc7L>\xe5fE>\x05\x9fi" +
-	":\xe52tV\xb9\xbcK\xbf\xf4\x89s\xdf\"r3" +
-	"\x84\xb5\xa33_Q\x0a3Y\xa2\xcc\xc4\x9d?\xe8\xfd" +
-	"\xf3\x9f\x95\xd7\x8d\xbdUQ\xa1\xf6\xcdd\xda\xedg+" +
-	"\x1e\x1c=\xf5\xfdo\x17\xcfy;Xv\xe6\xccb\xb6" +
-	"\x9b7\x0b\x03?\xbfp{b\xef\xfe/\xdfv\x8b\x0a" +
-	"\xbb\x9f:\xab\x15\x17\\1\x0bwx\xf2\x03\xf8x\xf4" +
-	"\xcb\xcb\xde\xa9\xca\xb3}\xb3^Q\xf6\xcfbF\x9b\xf5" +
-	"\xba\xb2 !\x11rT\x9c\x15{\xe3\xc0{\xef\x04K" +
-	"\xd8\x9c\x84sZ\x02m\x0f\x89?\xfdj\xc7y\xdfz" +
-	"\x97\xa8\xd3}s\xbe\xe9\xac8\x90@s~\x16\xf9\xd5" +
-	"+\xb7uo\xfcU\xe5\x95Neei\xff\xa9\xa8\xd0" +
-	"\xba\x8bn\xfc\xe3\x83w\xfc\xe1\x1f\x82epN\x07\xab" +
-	"\xa4\xf3:\xf0J\xffr\xdb\xdd\x1f\xd2\xeb\xce<\x18H" +
-	"\x1b\xb5c\x10\xd3f\xe67\xcfM+\xbe?\xf7\xbd@" +
-	"\x96\xcf\xef\xe8\xc7_\x1aW_px\xec\xbeg>@" +
-	"\x1fM\x0a\xfb\xa8\xbb\xe3\x15en\x87sN\x9bH\xe0" +
-	"\xc8K\xdd\x9d\x13\xebS\x1f\x05\xda\x10\xedb\x1a\x16\xba" +
-	"P\x81\xd6\xeb\xbb\xba\x12O\xd3\x8fj\xb9p\xa2\xeb!" +
-	"ek\x17\xfe\xb5\xa5\x0bo\xf3\x8bw\xefz`\xeb=" +
-	"\x8b~]q\xdf\xcf\xba\x98E\x0e\xb3\x15'\x9f:\xfd" +
-	"\x94\xc5\x97\x95?\x09\xab&\xe2&Z\xf7\xcf\x95B7" +
-	">\x93\xebf\xb9\xae\xb7\xde\xd6\xb5\xf8\xbf\xaf\xf9\xb4\xca" +
-	"]\x85\xd9;\x95\xd2l|ft\xf6M\xca\xcb\xf8W" +
-	"\xf9\xaa\x03\xcd\x9b\x9e{W=\x14\xb0\xc7\x13\xb3Y\xd5" +
-	"{\xf4\x93y{\xfez\xda\x0f\x0eUm\xb3e\xf6N" +
-	"\xe5\x9e\xd9\xac\x13\xcc\xbe\x09\x94\xad\xa7a\xb1^\xd4\xb5" +
-	"\xe5&\xa5e\xd7\xef\x88*\x83\xe8\xc7\xfb%\x0d\x12\x88" +
-	"\x10Q\xf6\x9f\xf6s\xf4\xefi\x18\x01\x7f\xff\xa3\x05\x17" +
-	"\xdf\xdeq\xe1\xe7n@\xb2\x00\xc8\xcda\xf16:\x07" +
-	"\xaf\xfb\xd8-\xef\xec\x1c\xecm\xff\xafp\xb6LfI" +
-	"9\xe7!\xe5\x97s\xf0\x99\x03s>\x12\x08\x94\xbf." +
-	"E\xf7>p\xe7\x1d\x7f\xa8\xd2\xf3\xe5\xd3\x9fT\xde<" +
-	"\x1d\x9f\xd9w\xfaMJ\xfb\\\xbc\xee\xd6k\x17\xef:" +
-	"w\xcd\xa5G\x9dB\xc2\xae\x0bs\xfb\x80\x98\xe5\x82a" +
-	"\x989}\xa4WLkE\xbd\xd8?T\xd4\xd2\xb47" +
-	"C\xad\xb4\x99\x1b\xa6]\xcb5S\xd2\x0a\x96\xb7*\xe2" +
-	"\xae\xa2\x96\x953\xf4^\xab4\xec.\x1c\xa4V)o" +
-	"[D\x8d\x88\x11B\"@\x88\xdc\xb4\x92\x105*\x82" +
-	":]\x80\xb2\xbb\xb2Hbv\xce\xd0A\xf6\x9b\x18\x01" +
-	"\x90\x09x'\x80s\xc2 M\xac(YZ~9\x80" +
-	"\x1a\xf5\xb6\\\xd4C\x88\x9a\x12A\xbd@\x00\x00Vu" +
-	"\xe4%\x03\x84\xa8\x0bEP\x97\x0b \x0b\x10\xc7\xec\x92" +
-	"/\x9cA\x88z\xbe\x08\xea\xc5\x02\xc4\xd2F\x86\x82D" +
-	"\x04\x90\x08\x8c\x17\xa8ei#\x14\xa2D\x80(\x01Q" +
-	"\xb3a2\x11`r@\x05~I\xdb\xa4Z\xa1WK" +
-	"\xaf\xd2\x8d5y\x9a\x19a\xe6\xd0\x0a\x95\x97\xc4\xd3\x1b" +
-	"EP\xe3\x02\x8c\xdbY\xd3(\x8dd\xab6tm\xbb" +
-	"X\xb3\xe9\x1am\xac7K\xf3y\x83\xed%\x16,\xb5" +
-	"\xd1\xdbk\x0e\xee\xd5%\x82z\x86\x7f\xbb\xb9}\x84\xa8" +
-	"\xa7\x89\xa0\x9e)\xc0\xf8jj\xa2\xd9\xa1\x91\x08\xd0H" +
-	" \xa1\x8dP\xdd\xe67\x09[\xf0\x82\\\xac\x90\xb3-" +
-	"4`\xdc;\xe2z\xf4\xc9u\"\xa8\x9b\x04\x90Ap" +
-	"\xce\xd8\xb8\x94\x10u\x83\x08\xea\x1dhA\xc1\xb1\xe0\xc4" +
-	"\x95\x84\xa8\xb7\x8a\xa0\xde-\x80,\x8aq\x10\x09\x91\xb7" +
-	"\xe2\xe3w\x89\xa0n\x13@\x8e\x88q\x88\x10\"\xdf\x7f" +
-	"\x03!\xea}\"\xa8\x8f\x0bPv\xcd;@bc6" +
-	"\xb5<K\x0ckv:\xbb\xach\x11B\xb8\xf6\x8el" +
-	"`\xcc&b`aQ\x1b\xcb\x1bZ\xa6\xe6\xf3\xd4Z" +
-	"\x02\xfa\xf7\xf3\xb9\x91\xac\xed\xefR3~\xd3&\xd5l" +
-	"7(E\xdb\xaa\xe7/\xcb\x09c\x90\xfd\xa4\x0fEc" +
-	"(\xde\x8d\"\xd5\x9d\xb0\xf0\x02\x9e\x04\xc3\xb3\xffD\xc3" +
-	"\x13\xedx\x81\x08\xea\xe5\x02$-\xb6!\xc8~F;" +
-	"J\x8c\xe75\xcb\x1e\xa2\xa3\x9e\x11\xb4\xf4*\x9a\xb98" +
-	"k\x92X\xcd(\xab\x1f\xb6\xbe\xaeu\x0caR\x96l" +
-	"\xd0\xe2\xf3\x08\x02\xd0\x12\xd8\\p6_P,\xe6\xc7" +
-	"\x06i1?F\x08FV\xa3\x18\x89\x96\xcbN\xf4v" +
-	"\xfa\xd1\xdb\x04G\xcbn\xfc\x0e\xf8\xf1+i\xe9U\xd0" +
-	"\xe2Cg\xe7\x88\x138\xdc\xf5\xed\xa2\xd5T\xb7\x87r" +
-	"\xfa\xaa^\x8a\x7fY]\xcb\x13,\x1f\x83\xb7\xeawo" +
-	"\xd5%@\xd2Y\x05\xcd\x04\x96\x8b\x00-~}%\x80" +
-	"\xc2\xaa\xd0q\x9d\xec\x15\xbf\xc1\xa4c\xb7:\x05H\xf6" +
-	"\\\xdc\xe7\xbb\x18\xdc\xf4\xb9\xb03P\x80r\xfa\x0a\x03" +
-	"Z\xfcv\xe6\\/1bj\xba\x0d-~\x07v\xe4" +
-	"\x92n\xac\x81\x06\"@CuR/H\xc3\xaaPF" +
-	"\xe3\x8d\xd7\x8a\xa0n\x08d\xf4\xfa\x81@\x9a\x0b\xa2\xa3" +
-	"\xd2\xc6+\x03i.F\x9c\x8c\x9eX\xea\xa79D\x9c" +
-	"\x84\xde\xba\xd4\xcd\xf2\xed\x02$\xd3%\xd32L\x1el" +
-	"\xe3Z\xb1\x98\xcf\xd1\x8c\x97~\x99R1\x9fKkN" +
-	"\x12s\xa1IW\xd2\xb4M3\xc1l7Jv\xda(" +
-	"PV\x01<\x8fx`>\xe4\x11\xe0\xc9,ii\xea" +
-	"\xb4\x80\x06B\xbc\x0e\x0a\x9cR\xcaj?\x11\xe4E\x12" +
-	"x\xb8\xdb\x07\xa5\xf2\xd9=D\x90\xe7J x\xbc\x1a" +
-	"8&\x94;\x96\x12An\x97\x92N\xa1HA,\x9f" +
-	"\xb3\xec\x14\x94\xb9\xef\x09!)P#\x00\xe5-\x97>" +
-	"\xb0\xff;\x1do\xbdAR CB\x8d\x08\x01\x11!" +
-	"2\xccV\x1b\x01X&\xe0\xbf-\xecZ\x1e\x90%\x80" +
-	"\xd5\xb9^\xa0\xf1(vzl\xb0\x11\xf4\xf8\xa9\xe4\xf9" +
-	"4\xd8\x09b+L\xa3\xc0}\x92\xc8\xe7\x0a9\xbb\xaa" +
-	" \xba\x19;\xe46^;'\x1a:\x9a2\xc2L\xc9" +
-	"\x09\x16p\xc8(\xcbh\xca\x06)\x99\xd6\xf44\xcd\xa7" +
-	"`9\xd4\xcd\x10K\xd7\x8aV\xd6\xb0\xfd\x0c\xa9\x91\x81" +
-	"\xf1\xaa\xe09F>\xeb\x19\x9a\xe9\x1a\xa4\x09\xb6[\x9d" +
-	"+\x0c\xd3e\xc9\"\xa2\x07\xab>(\x90!\xe5\xe6\xe4" +
-	"R?\xff\xbc\x0cP\x87\x09Q\x97\x8b\xa0^\x152a" +
-	"\x99\xdf\x08\xa3\x13\x88\x00\x88'\xd7\xe4\xf4\x8c\xb1f`" +
-	"\x8cHv \xb6C!zqI4\xf5PF\x0e\xf8" +
-	"\x19\xc9K\xc4\xfa\xfe`B\xba]`#zt\x9d\x08" +
-	"\xea\xad\x98\x90\x82\x93\x90\x9b\xfb\x02Y\x1a\x01'#'" +
-	"\xf0\xf1M\"\xa8w\x09U\x08&i\xd9\x9a]\xb2`" +
-	"\x12\x11`\x12\x81\xc40\x1d)\xe9^l0\xcb\xf2\xff" +
-	"%\x8d\x92=l\xac\xadB\x0cb=T\x97t\x00O" +
-	"\x1d\x8c\xe2\x15\xc0\xb9=\x01\x90b8>\x82\x16\x7f~" +
-	"\xe0\xd4\xb5\x98\x95\xd3W\x81\xec\xd3\xaa:\xbd\xd6\x0bX" +
-	"C\xefu\x82\x91\xe3.\x12\xb6\xfe\xb2R\x82U\x15t" +
-	"@\x97\xa7\xe3g\x08\xfe\xfeU\x04\xf5K\xdf\x01_\xa0" +
-	"\x05\xff]\x04\xf5+t@\xa3\xe3\x80\xc3\x83\x84\xa8_" +
-	"\x8a0\x08\xe8\x00p\x1cp\x04W~%\xc2P\x04|" +
-	"\x0f(\x00x\xf1oD\x18jDq\x03\xc4\xa1\x81\x10" +
-	"\xa5\x01\xfa\x09\x19\x04\x11\x86\xa2(\x9e$\xc4a\x12R" +
-	"[\x14\x0fEP\xde\x82rI\x8c\xb3\xc1P\x13\xf4\x11" +
-	"2\xd4\x88\xf28\xca\x1b\x8584\x12\xa2\xc80\x83\x90" +
-	"\xa1(\xca\xa7\x83\x00\xa2Q\xac\xe3]\xbf\xde\x02\xe5\x81" +
-	"\x9a4\xa9f\x19z=\x84\x1bJ\xc2\xa4\xc9R\x96\xff" +
-	"\x9aHk%\xeb\x84\xd0p5\x04\xe2h\xb86\x00\xf2" +
-	"\xdbc\x7f\x8d\xf68\x1c\x00@\x95Q\x99\xb4h\xda\xa4" +
-	"64\x11\x01\x9a\x08\x94szZ3u\xcd&\x12B" +
-	"\xb5\xb0vn\x89(\x9a\x86m\xa4\x8d\xfc\xa54\xc1 " +
-	"\xf2r\x00\xccX\xb9\x11\x8e_v\x96k\xb10\x8a\xf8" +
-	"\xdfa\xa3\x0a\xe8\x89\x8d\xc4\xb3L o\xfa\x8e\x8d\xed" +
-	"\x13\xda\x0a\x9b\x9a\x9eWj\x97t7\xea\x17\xe9\x92m" +
-	"\x8e-g\xed\x86\xef\xaf!\xde\xb8J\x045\xeb\xefO" +
-	"\xd1\xf0\xd7\x8a\xa0\xe6\x03\xb8>\x87\xc2\x8c\x08j1\x10" +
-	"\xf3\x05\xbcpV\x04\xd5\x16@ZE\xc7\xea\xc5\x8e\x95" +
-	"\xce\xd2\x82\xc6\xf5\x1aw\xc1z\xbdz\xc2\xf9\x8eI-" +
-	"\xdb0\xa9g\xe8\x80U:kU\x13\xc4)\xa7\x8b\xa0" +
-	"\x9e%\x80d\xd2\x15\xa1\x86\xda\xc2\x00F\x86\x16\x8av" +
-	"\x8e\x88\x86^\x8f\xff,0a\xa4~\xa3\x98\x09\xe52" +
-	"\x8f\xcf\x1e?>g\x0aG\xcbP\x03\xc1\xe9Z\xc1K" +
-	"\x92\xd8J\xcb?\xd5U\xd0\x9b{\x84B\xc3\xd5e@" +
-	"\x93\xect6\xe4\xb1\x19\xc7\xf3\x98\xabHn\xa5\xef\x1c" +
-	"\xcfc\xa3\xa8]\xdei(b\xcesAR\xb3\x8dB" +
-	".\xed\xf5\xb0\xda\x94A2\x8a\x01X\xec\x0d-j\xc3" +
-	"\xe2J\xd6\x8aTB\xc2\x8e\x1f\xb8\xc8\xc0\x89^\xa4\xb3" +
-	"V\xe8\xf5\xfb\xb7\x0b\x13\xdc$K\x03\x0bZ\xf8\xeb\x86" +
-	"j\x80\x9c\xb4\xa8\xb9\xdaO\x9cc\xe4\xa4O\x82\x02\xf1" +
-	"\xb7\xd4\xcd\xc0\x85\xbe\xea\x0b0\x1c\xce\x11A=_\x80" +
-	"\xb2\xcb\x10+Qk\x10\xc77\x13\x88\x15\x0c\xd3+\xc6" +
-	"U\x1d\xaa\xe8\x10\xa5\xe9\xde\x99\xf7\xcc\xf094?\xf3" +
-	"~\xb4\xcc\xdd\"\xa8\x8f\x04\xcc\xf5`\xbf\xcf\xab=x" +
-	"\xf0(j\xb7M\x04\xf5\xc5\x00\x03\x7f\x01\xfb\xd8\x1e\x11" +
-	"\xd4w\x04\x80\x06\x00\x7f*%\x1fXJ\x84@|H" +
-	"\x96\xcf'\x93\x05jg\x0d\xef\xa7\x98f\x8e\x04\xa2\xc2" +
-	"\x9b,\xbbQ\x91\xa1E\xaag\xace\x04t\xbe\x08\x1f" +
-	"\xc4\x9f\xe8\xda\"\x87\xfbU\xd0\xcd.\x99\x99\xb1A\xba" +
-	"\x82\xb3En\xf8\x19\xb5\x12\xbf\xdf\xaf\x87\xc1\x98\x0e5" +
-	"\x84:\xa8\xc5\xa4\xab\x8dU\xb4\x16\x9a\xee<v\xe9e" +
-	")\xcc\x0b/-\x1a\xe9l\x953k\x0f\xc7\x06\xa9\x15" +
-	"\x0b\xa3\xdf\x1e\xbfsp\xda\x17\xa2wU\x9b\xba|\x1d" +
-	"\x99\xb5\xd38\xc0\xaa\xd38\xaa\x01\xd7B\x01\x12l6" +
-	"\x02-\xfet\xdf\x85[krv\x96\xbb\xaa5\"\x86" +
-	"\xb2[\x085C\xe2\xd3,\xfez\x0c\xf8\xd0\xd8\xa7Y" +
-	"\xde\x18\x1b\xf8\x00U>\xbb\x8f\xd3,\xfen\x04\xf8+" +
-	"%\xb9\x03\x7f;Ir\x99x\x0a\x12\x88fh\xca\x85" +
-	"\xa5\xc7\xe4\x18\xae;=\x1b\x07\xcax\xe7\x89r\xf0\x01" +
-	"\xbf\x82K\xe9\x92\xed\x83b\xe6dNi\xff\x0f\xf3\x07" +
-	"v\x0d\xaf\x9f\xd5(\x85k\x03\xaa\x95P\xb5\xa2\x03\xf3" +
-	"\xb9j\x9b\xfb\x83\\<\xe5r\xf1\x9e\x00\xca\xa7\xbam" +
-	"\xe6h !\xbd\x17G\x8e#\x13v\xc9\xd4\x03?{" +
-	"/\xe0\x9c\x9fC\x9d;\x96\xd7,\xbbnX\x87i\x1d" +
-	"\x9f\xab\xd4\xce\xd7Z\xa8?\x00\x1c\x8f\x07\xf3k\x85}" +
-	"\xadA]\x9f\x9fI\x09\x93\x16\xf3c\xd0\xe2\xbf\xe6\x0d" +
-	"9\xe8\x18\xd4\xc1)\xfb`\x1dw\x98\xc4\xb9l8C" +
-	"\x16\x9b\x9an/\xd1W\x18,C\xce\xe2\x0a*c\x0c" +
-	"\xb3\xdb\x88\xd9\xd7\x81\xefn\xe5z\x86\xfd\xd7\xa2|\x03" +
-	"x\x1eW\xd63\xe8\x7f\x1d\x8a7\x05\xe8\x86\xb2\x91\xc9" +
-	"\xd7\xa1\xfc\xd6 \xe1\xd8\xcc\xb6\xd9\x80\xf2;\x18\xe3\x10" +
-	"\x1c\xc61\x81Ddh\x13\xca\x1f\x09R\x8e\x07\x99\xfc" +
-	">\x94?\x1e\xa4\x1c\x8fB\x0f!C\xdbP\xfe\x14\xa3" +
-	"\x1c\xe0P\x8e'\xd8\xb9\x8f\xa0|;\xca'7\xc6a" +
-	"2!\xca\xd3l\xfd\xe3(\x7f\x0e\xe5S\xc48L!" +
-	"D\xd9\xc1\xd6?\x85\xf2=(\x9f\x1a\x89\xc3TB\x94" +
-	"\xddL\xbe\x1d\xe5/\xa2<\xda\x1a\x87(!\xca\x0bl" +
-	"\x9f\xe7P\xfe\xb7(oj\x88C\x13!\xca^\xe8$" +
-	"dh\x0f\xca_\x85\xca:ok\xe6\x08\xf5\x99\x89\xb1" +
-	"F\xa7&\x8f\xd9\xca\x9cM\x9a\xb9\x91\xacm\x05(\x0f" +
-	"v2+\xd4\x98\xc6\xe9\xdab\xce\xa4\x16\xc7\x0a\xc7\x98" +
-	"\x9a\xc4J\x96?\xd4J\xe4\xb5a\x9a\xf7\xf4\xd0\xd2\xb6" +
-	"\xe1\x01\x8cX\x86j\x19~n\xb0\xa8\x1c\x0f\xfc\xf2\xe1" +
-	"F0\xc4;\xfd\x10\x97\xd2Z\xd1\xad\xd2\xad\xb5P\x84" +
-	"4HW\x9cH\x0b\x0d\xe6\xa4\xcf\"cE\xcd\xce\x1e" +
-	"\x8f\xf6\xf3<\xe0\x157pT\xbf{T\xca\xcf\xfe\xf9" +
-	"(;\xcbiA\xc7\x9b\xb4\xd6\x9b\x03\x09\x15\x0a,\xd1" +
-	"W\x80Q\x9f\xc9{w\xfc\x02A\xdb\x7f\x88\xa0~\xe3" +
-	"\xd7\xd3\xaf\xfbk1\xf9\x81\x0a&/\xd4f\xf2\x02g" +
-	"\xf2}\x15L^\xe4L\xbe\xaf\x92\xc9G8\x93\xef\x09" +
-	"2\xf9y\x8d)\xe0T~\xa0\x82\xca\xfb\xf1]\xa6k" +
-	"mj\xeaZ\x1e\xc1dm\x825\xee\xcc#3<b" +
-	"\xc7K\xc5L\xf0\xff\x09;g\xe7i\x08\xac\xf0\xba;" +
-	"\xacY\xd4\xdb(C\xf3\x14\x1f\xac\x03K\x17k\x09\x16" +
-	"\x9eNHa\xd3\xe7\x9f\xfc\x00\x7f\xef/\xcf\xc3\xe6\xdd" +
-	"\x8dM\x9f\x7f\x86\x00/\x11\xf7\xf5o\xfb\x00\x11\xe4&" +
-	")\xc1HA\x0a{(\x8b\xf2\x9a\x1d=\xdc6\xab\xc6" +
-	"||\xdaK\x13\x96\xcb\xdd\xd5\xe9L'\xfe\xd6\x12\xf8" +
-	"\xf78\xf2\x8e\xa5D\x90\x9f@\x9d\xf8\x97\x1d\xc0\xbf\x1e" +
-	"\x92\xef\xbf\x92\x08\xf2V\x04\"\xfcM:\xf0\x8f_\xe4" +
-	"\xcd\xf8\xdcz\x09D\xef\xd3\x13\xe0\x9fT\xc9\xa5A\"" +
-	"\xc8\x05\x09\"\xdeG\x05@\xdc\xb7\xf9\xb2\x86\xc0\xe7\x12" +
-	"\x09\x1a\xbc\xafr\x80\xbf\xb6\x96\x97\xe0o\xf3\xa5\xca\x99" +
-	"q\x99\xcfG\x88\xa8\x15R\x15\x83\xc5\x94\xf7\x16t\x98" +
-	"\x00MA\xd2\x818)\xf0\xe0\xd1\xff\xfb\xc0Y\xe0\xe5" +
-	"\xa3\xd7\xc5\xe8\x90A \x15-\x97Y\xd0\x87\x18\xf1\xd1" +
-	"\xb2\xd3K*&63\x85#e'\xe6C\x8c\xd8\xd0" +
-	")\x99\x14\x8a\xdf\xe3\xb0\xe1Z\xef\xe8j \xde\x9a#" +
-	"\xc6\xe0{P\xfe\xde\xae\xb2S\xd4\x99\x03,Z-Q" +
-	"\xdd\xc6\xa0:\xd3\xeb\xddW\xb3\xe6z9&i\x06\xbc" +
-	"\x9a\xa6hL|\x15\x8a\xb3\xe031\x85\xb2\x9eu-" +
-	"\xca\xf3\xe0\x931%\xc7\xd6gP^\x0c\x96\x98\x02\xab" +
-	"\x01Y\x94\xdb\xac\xc6\x88N\x8d\x19e\xfb\xe4Q\xbe\x96" +
-	"\x15\x99\x88SdJ\xac\xc8\x14Q~\x1d+2\x0dN" +
-	"\x91\x09C\x8c\xc6IN\x8d\xb9\x9e\xad\xf7 \x86<Y" +
-	"pz\xf7z\xb6\xde\xc7\x18S$\xa7wodz\xfa" +
-	"\x18cj\xa3\xd3\xbb7\xb3\"\xe6c\x8c\xe8\xb5N\xef" +
-	"\x9e`\xeb\x19\xc6\xb8\x0b\xaa\xc6\xf8!\xdeX1/:" +
-	"\xf6\x80\xa8\x82iU\xb4\xd5@\xafr\xf9L`\"\xc9" +
-	"\xa9~\xe5\x9c0\x96\xd5\xac,'\x85\xc9b\xc9\x1c\xa9" +
-	"_\xee\x86\xec\x18\xa2M\xbf\xda\xf1o\x7f\x80\x7fR\x13" +
-	"\xa8v\xfc\xebH\xe0_\x1d\xca\xed\xc3D\x90e)\xc1" +
-	"\xc0j\x8aMU\xd8\xbbU\"eF\xe81Y\x8c\xff" +
-	"!\x85\x03\xa9\xff'\x00\x00\xff\xff\xe3k\xf9\""
+const schema_d3a8d1b0c6f4e217 = "x\xda\xbc[{x\x14\xe5\xb9\xff\xde\x99M&\xd1\x84" +
+	"\xcd0\x1b\xe4\",\xc4D!\x94\x00k\x0f\x96\x08f" +
+	"\x13I\x11*\x92I@E\xa5\x87\xc9\xee$Y\xd9\xec" +
+	".;\xb3@\xdar\x00+**j\x14Z\xb0R\x81" +
+	"J\x05+\x95\x8bx\xa0\x15\xaa\x16,Vi\xc1\xe2\x05" +
+	"\x85*V\xdb\xc2\x91V[\xf0\x01-\xecy\xdeon" +
+	"\xdfNv\x13<\xf59\xff\xe4\x99\xbc\xfb\xcdwy\xef" +
+	"\xef\xef\xfdf\xd4r_\xd03\xba\xf8?\x87\x10\xae\xe9" +
+	"N\xc8\xcbO\xefXt\xd9s[O/_DD\x1f" +
+	"\x10\xe2\x11\x08\xb9rEI\x19\x10O\xfa\xbb\xdf\xb9\xfa" +
+	"\x873.\xab\xfc>\x91{\x81'}\xc9\x07\xa7^\xde" +
+	"|p\xc3\x1fH\x1e/\x10\"-(\xd9*-)\xc1" +
+	"\xd1\x8bK\x1e\x04\x02\xe9\x87fvn\x0c\x1e\x0b\x7f\xdf" +
+	"\x98'\x0f\xf0'\xb1w\x00\x08H\xfdz\xd7\x10H_" +
+	"{\xfe\xe8\xa1\xc3U\xffs'\x11\xfb\xd8\x03\xc6\xf6\xae" +
+	"\xc3\x01\xb5t@E\xe7\xf0Q\xcb\x12\x7f\xbb\x0b\xd7\xe3" +
+	"\x98\xf5p\xa4\xa4\xf6\xde*\xb5\xf7\xc6\xa7H\xefg\x08" +
+	"\xa4\xf7\xdc\xfa\x937\xb7<\xf4\xc8=D.\x05k\xdf" +
+	" \xd1\xd9\x0a%\x9c-p\xfa\xbdJ_\xe0\x8a\xa5D" +
+	"\xee\x03\xf6z\xc3\xa4\xfe8b\xb44\x8f\xc0\xf9o\xee" +
+	"\x8b\x9e/\xbe\xe2\xde\xcc\xd3\xe1D\xd22\xe9)i\x85" +
+	"\x84/tJ~<\xdc\xae\xce\xdfu\x08\xbbW\xde\xcb" +
+	"\x1en\xbb\x8f\xce\xb5\xcb\x87\xab\xad^\xf33\xe1\xc1\xe7" +
+	"_\xbe\x17W\xe3\xac\x11G}\x93q\xc4q\x1fnX" +
+	"\x9d[=\xf5Gs.\xbf\x8f\x88\xa5\xf6\x14KJ\xe9" +
+	"\x80\xceR\x9cb\xdf\x7f?\xfd\xcd\x01S\xe4\xfb\x89\xec" +
+	"s6\xbc\xa5\x94.\xb2\xb3t\x1e\x81\xf4\x87\xdb\xd6\xfc" +
+	"\xc9\xf7\xb3\xdb\xefG\x06\x81\xb3\xe5z\x108B\xa4\xd2" +
+	">\xbf\x95\x86\xf4\xc1\xed\x0f\xec\x83\xa3g|~W\xc9" +
+	"\x99kj\x97\x11\xb1\xaf=]G\x1f*\x90\xc5}p" +
+	"\xc1\x8e\xa3E\xc7\xee=\xb7\xf3\x01\x8bC\x1c]\xb0O" +
+	"5]\xb0\x0f\xee\xb9\xf7\xaf\xdb&\xcc\xbd\xee\x97\x0f\xe0" +
+	"\x82\xbc[\"\xf2%\x0fK3.\xc1w\xa6_B\x99" +
+	"\x04\xe3\x7f\xf6\xd4\xfa\xc7\x07?\xc22iq_\x0e\xa7" +
+	"[\xd2\x17\x17\xbc\xf9\x8b>O\x0e\x9a\xfe\xc8rv\xc0" +
+	"\xfa\xbe\x958`\x13\x1dp\xe2\xcaw\xdf:w\xc3\xb8" +
+	"\x15&\x17\xa9P\xf7\xf7\xa5\x1cx\xa3/\x9e\xa9\xe3\xe3" +
+	"\xb6[\x0b\xdb\x97\xadB\x1eY\x03F\xf7\xbb\x08\x07\x8c" +
+	"\xed\x87\x03\xb6\x0e\xfa\xfb\xa2\xdb\xcf\xfe\xf6Q\"\xf6b" +
+	"6L@Z\xd1o\x9d\xb4\xba\x1f\x8e_\xd5o\"'" +
+	"\x15\x0e\xb8\x84\x90\xf4\xca\xe6\x0f\x9eY\x12\x95\x7f\xe4\xd6" +
+	"\xf0|<_\xed\x80_H\x93\x06\xe0\x1b\xf5\x03\x9e\xe4" +
+	"\x08\xa4\xfb\x1c~\xb8\xb4\xb2\xec\xe8\x8f\xd8\xdd\x9d\x1dX" +
+	"\x86\x8b\xc3 \\|\xe8\xb2\x85wr\x8bnZ\xd3e" +
+	"\xf1\x99\x83\xde\x91\"\x83\xa8\x1a\x0f\x9a(-\xc3\xa7\xf4" +
+	"\x13\xa9\xc5\xd3\x1e\xbd\xfc\x935n\xdeR\x05L\x0dz" +
+	"]Z\x8c\xc3\xae\\0\x88Z\xd7\x81K\x9e9}\xac" +
+	"\xe3\xc4ZSVt\xed\xd2\xc1TT\x03\x07#\xeb\xee" +
+	"O\xfd\xe5\xe9\xe37$~bH\x9b\xfe>~p\x00" +
+	"\xcd80\xfe\xc9\xf1\xe7\x16?\xf7\x13\x97Y\xd1u*" +
+	"\x06\x7f.\x8d\x1e\x8cO#\x06\xa3\xc0\xa7\xae_\xb8\x7f" +
+	"\xef\xf4K\x7f\xea\xde\x14\xaa\x86\xb4\x7f\xf0\xa3\xd2\x1b8" +
+	"\xf8\xca\x83\x83\xa9\xc0Wv\xb4T<>b\xce\x93\xa6" +
+	"ES\xfd96\x84n\xea\xf8\x10d\xc8\x82\x91\xdb\x06" +
+	"\xfc\xe9\xc6/6\xb0&__F96\xa5\x0cw\x1d" +
+	"y:\xf9~\xf1\x1f\xff\xfe\x14\x11\x07X\xbbn/\x9b" +
+	"\x8c\xbb\xbe\xecW\x9b\x8f}\xb4\xf7\xe5MY\xd93\xa3" +
+	"l\xab\xa4\x94\xe1\xe8\x99ei\xdc\xc9\x88\x9f\xff\x90\xdf" +
+	"\xeb\xf3\xfe<C\x95\x95r\xea\x0e\"\xe5x\xb2\xf7\x1e" +
+	"\xec<\xf1\xee\xf15\xcf\x10\xb1\x97'C6y\x15\xff" +
+	"\x90\xc4\x0a\x81\x90\xa6\xa2\x0a\x1e\x9a\xfaVp@H\xfa" +
+	"\xc4\xcck\xfd\x89\xe2;\xb6\xb0\xc6SXAUU\xac" +
+	"\xc0\x9d?\xbc\xfd\xec\xce\xe63wn1u\x99.8" +
+	"\xba\xa27\xd5\xc4\x0a\xf4.\x8f\x8eT&\x9c\x9d\xb0\x95" +
+	"5\xe6\x15\x15\xd4\x18V\xe1\xef\xe9p\xbf\xca\xe7\xae\xd2" +
+	"B\xdb\xdc\xde\x8e\xb2\xfat\xc5:\xe9\x1cnJ:[" +
+	"\xf1\x174\x8co\x0f\xc9\xff\xf6\xc4q\xdbMF\xf2\xd4" +
+	"0.\xa7\xdby\xe3r<\xde\xfc\xa3\xe1\xd7^\xf9\xf1" +
+	"\xad\xdb]\xae\xc1`\xd7\x9c+\x9e\x92:\xae\xc0wR" +
+	"WP\xc1\xd5\xfc\xc0sd\xdf\x94\xc4s\xac\\\x96\x0e" +
+	"\xa5\xdc\xea\x1c\x8a\xa7\xeb?\xa3\xd3{\xc3,\xdf\x0e\xb7" +
+	"\xa7\xe1\xa8\xa7\xd92\xf4ai\xe7P\x9cy\xfbP\\" +
+	"|o\xafk\x0e\x1f\xbf8\x7f7k\xd7S\x86Q\xb3" +
+	"\x9d>\x0c\xa7\xab\xaa\xdf\xf4\xcb~\x7f\xb8/c@j" +
+	"\x18e\xd6\x02:`\xc8\xf3\x07\x0f\xec\x1f\xb0y7\xbb" +
+	"\xa1\xd5\xc6\x80\xf5t\xc0\xc4\xbb&hw$\x0b~\x95" +
+	"\x95[{\x87\xad\x93\xf6\x0f\xc3\xa7W\x86!\xb7\xae|" +
+	"\xf6\xa2\x8bZw\xdf\xbc\xc7r\xc6\x86c\xab\xa4z\xb7" +
+	"\xb3\x12G\x94\xae\x116|\xf6\xe1\x99\x97\x8d\xf5\xa8\xde" +
+	"-\x1b^\x8dz\xf7\x83\xfb\xbe\xdb,n{\xf77\x19" +
+	"^85\x9c\xba\x98\x05\xc3Qps\x9e\xa8\x7fqk" +
+	"\xbf!\xaf\xba53\x0f7pr\xf8\xbd\xd2\xe9\xe1\xf8" +
+	"\xce\xa7\xc3oBV\xa7\xd3\xdbb7n\xbc\xe6U\"" +
+	"\xf6\x02\xf7\xbe'\x8dxI\x92G\xe0\xd3\x94\x118\xf3" +
+	"\x91\xaa\xff\xfa]zQ\xc7\xab\x19!k\xe3\x08\xba\xef" +
+	"-t\xc4\xfd\x9f\x1c\xe1?;\xdc\xf9;\x96\x91\xc5U" +
+	"\x94O\xa5U\xc8\xa7++>\x84\xc6\x13\x7f\xfb=\xcb" +
+	"\xc8\xff\xa8\xa2&9\x9e\x0eX;g\xf0\xbb\xc3\x13\xe3" +
+	"\x0e\xb03\xcc\xac\xa2\x9a\xa4\xd2\x01\xd1\x09\x9b\xfd\xbb\xf6" +
+	"\x9f:`\xc6)\xca\xbb%\xc6\x12\xcb\xaap\x0f\x15\x97" +
+	"\xee\x88\xfc1z\xc7A\xb7\xaa\xd1#\x9d\xadzI\x82" +
+	"\x91\xf8t\xae\x0aUc\xdc\xa6G\x16nX|\xe0\xf5" +
+	"\x8c#\xad\x18I\xd7[=\x12\xa7{\xea\x08\x1c\x9bs" +
+	"\xea\xa6C]\x9c\xe6\xd9\x91/I0\x8aN5\xf27" +
+	"R\x0a\x9f\xce\xf3\x83\xbc\xfb\x0e\xbes\x88\x0d\xb23G" +
+	"\x19\x9b\x1f\x85\xcb\x81\xff[g\xb6\\{\xd9\x9bD\xee" +
+	"\xebH\xfe\x9c1\"o4J\xfe\xa4\xe7\xad\x97\x1e\xa8" +
+	"X\xf2V\xc6\x86\xce\x8e\xa6a\x11\x02\xb8\xa1w>\xdd" +
+	"\xf8\xd6\x15)\xe5\xed\x0c\x0e\x05(\x03\xd4\x00rh\xd1" +
+	"\x0dw\x8d9\xfc\xd0\x17ogD\xf2\x00U\xf7et" +
+	"\xc0\x9f\x1fXyT\xfd\xde\xd7\x0f3^mS\xa0\x11" +
+	"\xb5K\x7fy\xcf\xba/\xfe\xf4\xad\xc3\xec\xdc\xab\x02T" +
+	"\xb9\xd6\xd2W\x07\xfe\xeb\xd9>\x89wG\xbc\xc3\xb8\xf1" +
+	"\x17\x03T1\x0b\xe6^\x7f\xba\xe3\xb1\x9f\x1fA\xb6\xe7" +
+	"3l\x17\x90C\x1b\x03/I[\x02\xc6Bw\xf3\x04" +
+	"\xce\xed\xae([\xb68\xf8\x1e\xa3\x05\xca\x18z\xc6\xc8" +
+	"\x18\\\xa6\xf7\x82\xf2r\xff&\xf5\xbdlZ\xb9t\xcc" +
+	":\xa9s\x0cM\x83\xc6 ?\xfe\xf0\xe6\xf2\xc7W\xac" +
+	"\xaa\x7f?\x83c\xc7\xc7P\x9e~JG\x0c\x18\xdc\xf7" +
+	"\xd2\x897\xa5?po\x8d:\x9f\x99W\xbd.E\xae" +
+	"\xc2w\xd4\xab\xae\xc20\x1a\xeb\xfd@\xf9\xc4\xcf\xbe}" +
+	"\xbc\x8b\xc0\xd7\x8f\xdd*m\x1aK\x8f3\xf67RE" +
+	"5F\xc9\xdb\x0e\xf6\xba\xe7\xd97\xe5\x13\x0c?\x8a\xab" +
+	"iX[\xff\xc1\xe8\x1d?\xees\xeb\x89.\xd3\x9c\x1e" +
+	"\xbbU:7\x96\x8au\xec\xdd\x9c\xb4\xfaj\x8c\xf4\xe9" +
+	"\xd3\x7f\xd1\xef\x1e\xfd\xb5\x93\x19f\xfd\xc6\xd5\x94\xf3G" +
+	"\xaf\xc6C\xd4\x97w\xde-\x95l\xfb\x1b\x91E\xe0\x1d" +
+	"#\x9f\x9e'\x00\x0f\x1ei\xd2\xb8\xd71j\x8dC-" +
+	"\xfb\xfdOk\xa7=8d\xca\xdfY\xdf\xff\xd18\xaa" +
+	"!'\xc7\xe1\\\x8f\xf4\xbf\xf6\xc9\xe7\xd3\x9f\xff\x83\xb5" +
+	"\xc2I\xe3\xa9\x7f\x95\xc7#\xff\x9f\xbc\xef\xd0\xd6\xc6\xaa" +
+	"~\xfft\xfb\x90\x8b\xa8\xbb\x1e\xbfN\xea\x18O\xfd\xce" +
+	"\xf8\xa9<\x81\xf4\xf7F\xfd\xf9\xd2\xe7\x06\x9c\xf8'\x1b" +
+	"g\x8f\x06\xa9[\xf8(\x88\xeb\xfd\xe2W\xf0\xe7?n" +
+	"\xfc\xce\xe9\x0c\x11\xd5\xd6R\x95\x9cT\x8b#\xf6\x0b\x15" +
+	"\xbf\xbeu\xf7g\x9f\xbb\x04NS\xf9\xed\xb5\xeb\xa4]" +
+	"\xb5\xf8\xb4\xb3\x16\x8fw6U\xb4\xeb\xf1\x87\x1f\xfa\xa2" +
+	"\x0bgg\xd4=%)uT\xa8uwK[\xf0)" +
+	"\xad>'\xaf\xf8\xf1\x90\xcf\xcfe\xf5\x06\xab\xea^\x92" +
+	"\xd6\xd2\x17V\xd7\xe1\xcc+fM\xdcv\xcd\xbc\x1b\xcf" +
+	"3n\xb7\xfe\xda\x00\x90d\xba=\x1eOFb\xadU" +
+	"|HI\xc4\x12\xd5M\x09%\xa4V\x85U-\x94\x8c" +
+	"4\xab\xe5\x0dJRP\xda5{\x14\x18\xa3\x1aU\x7f" +
+	"\xcb\xa4XK\xbc\x01@\xbe\x94\xf7\x10\xe2\x01B\xc4\xed" +
+	"\x01B\xe4\xcd<\xc8\xcfs \x02Py\x8b;\xab\x09" +
+	"\x91\x9f\xe5A~\x81\x03\xe0h\xf2(\xee\xaa#D\xde" +
+	"\xc1\x83\xbc\x87\x03\x91\x07\x1f\xf0\x84\x88/N&D~" +
+	"\x81\x07\xf95\x0eD\x0f\xe7\x03\x0f!\xe2+\x95\x84\xc8" +
+	"{x\x90\x0fp \xe6\xf1>\xc8#D\xdc\x8f\xaf\xef" +
+	"\xe3A>\xc4\x81\x98\xcf\xf9 \x9f\x10\xf1`#!\xf2" +
+	"\x01\x1e\xe4#\x1c\xf8[\x93JL\x87\x12\xc7t\x09@" +
+	"\x09\x81\x9a\x84\x92Tc:\x14\x11\x0e\x8a\x08,\x0c%" +
+	"UEW\xc3\x90G8\xc8C\x0f\xach\xfatM\x0d" +
+	"\x13B,\x9a7\xa5\xa9\x1a\x14\x12\x0e\x0a\x09,L\xaa" +
+	"s\xe3\xb3\x99\x17\xcc\xff\xeb\x08tX\x93fg\xa8\xa2" +
+	"\xebj,\xa5\xe8jy\xa3\xea\xd7RQ]\x93=6" +
+	"\xdf\x8a\x91o\x05<\xc8>\x0e\xfc\x1a\x8e\x07\xd1\xc9\xa7" +
+	"\x09\x80\xc8L\xeb1\xa7U5-\x12\x8fUi\xa9f" +
+	"ST\x8d*\x9d\x97\xb0\x13\xdfN\x88\\\xc4\x83\xdc\x97" +
+	"\x83\xb492A\xbcz$\x1e\x03\xd1I\x9a]+0" +
+	"2NiJ\x14e\\dOY\x8f\x02\x09\xf2 _" +
+	"\xcf\x81%\xe2I(\x8f\x09<\xc8\x0d\x1c\x88\x1c\x182" +
+	"\x9e\xd2\x9f\x10\xf9:\x1e\xe4i\x1cxC\xf1\xb0\x0a\x02" +
+	"\xe1@ \xb0\xb0]\xd54\xa5U\xb5\x18\xc6+\xba\xc5" +
+	"\xdf.\x87\xd4\x93\xaa\xd2^\xa5\x84f\xc7\xe2\xf3\xa2j" +
+	"\xb8\x95*\xa4\xd2\x9ey\xc8:\x87{\x0b\xf5\xb6d<" +
+	"\xd5\xda\xd6eBS\x18\x13\x15]\x9d\xa7tT\xb5\xa9" +
+	"\xd1h\x9c\xce\xc5\xb7kr\x81=\xd70\x9c\xab\x9c\x07" +
+	"y\x94s\xba\x11(\x9d\xa1<\xc8_\xe7`\xe1\\5" +
+	"\x89l\x87\x02\xc2A\x01\x01\xbf\xd2\xca\xe8\x93\x9b\x83\xd7" +
+	"G\xbc\xed\x11]C\x06\xfa\xec%\x16\xa0L\xbe\xc7\x83" +
+	"|\x0f\x1a\x09g\xac\xb1\x04u\xffN\x1e\xe4\x87\x90\x83" +
+	"\xa6\x95,\xbb\x85\x10\xf9~\x1e\xe4\x95h%\xbca%" +
+	"+\xf0\xf5\xe5<\xc8k\xd0Jx\xc3JV\xdfA\x88" +
+	"\xfc\x18\x0f\xf2\x06\x0e\xd2&{\xeb\x88\xb7CwT7" +
+	"\xdd\xac\xe8\xa1\xb6\xa9\x09\x0du\xdb\xdc\xbdA\xab\xeb\xd0" +
+	"\x09\xcf\x0cL(\x1d\xd1\xb8\x12\xce\xfa\xbe\xaaM\x82\xd8" +
+	"7\xa3\x91\xd66\xdd\x99%\xab\xc2\x1b\xa6e(%\x9f" +
+	"\xa9\xed\xac\xbc4C\x8dAt\xa2J\xf7\xfa\x1eO\xa8" +
+	"1C-l\x85'\xaczV_\xa8z\"\x1f\xaf\xe7" +
+	"A\xbe\x99\x83\x1a\x8dN\x08\xa2\xe3\x80\x8dM,D\x87" +
+	"\xd0\xa4\xce\xb1\x99\xa0\x84f\xab\xe1imI\xe2\xcd\xaa" +
+	"e\xb9\xd5\xd6\xd9k\x0eF$UjlP\xe2\x801" +
+	"\x86\xcf\xca\xce^\xc3\xf18\xeceT\xb82\x8b\x0a\xd7" +
+	"9*\xecM\xaa-\xacC\xebiY\xceX\xb66\x91" +
+	"\x88v4\xaa\x89h\x07!\xa8\xd0\x05\xbc\xa7(\x9d6" +
+	"V,sV,\x86\xf3\xe9\xaek\x0aJh6\x948" +
+	"\xa0\x86\xb1\xc4\x85\x9f\xb9~\xae\x1a\xd3\x9b\"\xb1\xd9U" +
+	"*>i\xe5\x0d~\xea\x06XfV\x9b\xcc,\xe7\xa0" +
+	"\xc6\x18\x05\xbd\x084\xf0\x00%N\xd0'\x80\xc4.," +
+	"5u\xcb\x8ez\x8d5\x86\xb8r\xf8=;\xb6M\x0a" +
+	"8\x9ae\xc5\xb6)e\x8c\xdf\x8b\xc4Z\xe2P\xe2\xa4" +
+	"i\xc6\xf1r\x85'!\x16\x9fg\x87\x16\x97/\xa9\x0d" +
+	"\xc1l\x97#\xc1\x13\xcf\xe7A\xbe\x93q$\x8b\xeb\x18" +
+	"\xef\xc2\xf1\xc6\x96\x96\xdc\xc2x\x17\xdec8\x92e\x93" +
+	"\x1d\xef\x02\x1e\xc3\x8f\xac\x98l:\x97\xcd\x1c\xd4\x84R" +
+	"I-\x9e\xb45EI$\xa2\x115l[}8\x95" +
+	"\x88FB\x8a\xe1;,bR\xbd]\x0d\xe9F\x00\xb5" +
+	"h\xf1\x94\x1e\x8a\xb7\xab\xd4\xf1\xd8\x12\xb1A\x86\x1c\x12" +
+	"1\x95\xbcE\xcb\xe6\xf0\xd9p9'\xa5&;P\x83" +
+	"\xac\xda\xa8;\xabq\xa2p\x83\xe2\xcd\xa5@>\x0ej" +
+	"\xa2\x11t\xdcP\xe2`E9\xa655GI\x85#" +
+	"z\xb6x\x12pL\xc3\x96\x11\x1bP\xfcJ\x8b\xae\xda" +
+	"L\xf6\xd3u\xbbw\xac\xceR\xed\x1a\xdd\xf1W\xbb\x16" +
+	"Xk\x09JHE\x85+\xe7\xf3\x08\xb1\x13o\xb0\xf0" +
+	"XI\x84j\xc2Iy \x80\x8d\xb88%\xbcx\xb6" +
+	"\x92p\xe2I\x018\x1b\xe5\x06\xab\xfe\x15\x8fM&\x9c" +
+	"xX\x00\xde\x86%\xc1\x82\xb0\xc5\xfd\x8d\x84\x13\xf7\x0a" +
+	"\xe0\x14l`A\x18\xe2\xce\x00\xe1\xc4M\x02\xe4\xd9\x85" +
+	"\"X\xc8\xad\xb8\xb6\x9ap\xe2\x0a\x01\xf2m,\x14\xac" +
+	"\xc2C\\\x8a{Y \x80`\x83\x98`U\xf3\xe2\x1c" +
+	"\x9cS\x15\xa0\xc0\x86\x95\xc0\xc2T\xc4\x198\xe7\x14\xa1" +
+	"\xc6\x08eA\xf0F#\x9a\x1e\x84\xb4\xe5&\x08!A" +
+	"H[:E@\x0d\x82_kS\x92j\x10j\x0c\xff" +
+	"\x1c4\xbcm\x10\xfcTjH\x8f\xebt.\xd9\x03\x90" +
+	"\xee\xbc\xf1\xf1\xfd#\x87\xbc\xba\x8f\x04A\x04\xbf\xec\xe1" +
+	"\x18\x12!\"\\!\x17\x00P_\x8b\x7fK\xa8\xe1\xd8" +
+	"\xa8\x06\x01L;\xba\xb8\x89TM8\xa27\xc6\xe7\xa1" +
+	"\xe8FY\xba!\xd5B\x19!M\xe3\x80\x87\xa6\xeb\xc0" +
+	"q`R=\xf4'\xa4)\x88\xf4\xeb\x91\xce\x95P\x8f" +
+	"!M\xa2\xe3' \xbd\x018\x00#\xf9\x90\xa6P\xf2" +
+	"uH\x9e\x86\xc3=@\xfd\x86$C\x80\x90\xa6\xeb\x91" +
+	"~3\xd2\xf38\x9a\xa8K\xd3\xa1\x8e\x90\xa6\x06\xa4\xdf" +
+	"\x86\xf4\xfcB\x9a\xabK3\xa0\x9a\x90\xa6iH\x9f\x85" +
+	"t\x81\xf7Q`{&\xdd\xce\xcdH\x0f#\xbd\x80\xf7" +
+	"A\x01!\x92B\xc7\xdf\x86\xf46\xa4\x17\xe6\xf9\xa0\x90" +
+	"\x10I\xa5\xeb\xceBz\x14\xe9\x17y|p\x11!R" +
+	"\x04*\x09i\x0a#=\x81\xf4\x8b\xf3|p1!R" +
+	";\xa5\xb7!]\x07\x0e\x04\xcd\x09\xed\x98\x85\x9a\xaeW" +
+	"PB:\xe4\x13\x0e\xf2\x09\x08I\xb5\xc5J\xef\xfcJ" +
+	"H\x8f'\xed\xe2AK5\xa3\xb3\xb3\xfe\xafI\xaa\x8a" +
+	"\x16\x8fYY.\x1fO\xd8\xbfdzR\x7f(\x9e\x8a" +
+	"\xd9\x86\xe7M\xa8\xaa=\xa7\xb7M\xd1\xda\xa0\x98pP" +
+	"\x9c\xdb\xd7X!\xd0\xa8\xccrD\xfe\xac\x0e\xc0\xdb\x92" +
+	"\x8c\xb7\xf7`\xfff\xb8o2\x8b\x05=\xc2\xc7c\xa8" +
+	"K\x1e\xea\x06,\xd4\x18,\xa0E\x14\xd1H\xf2\x84\x9a" +
+	"\x90\x12\x0b\xa9\xd1 4@\xd7\xd4\xc1\xb4\x90H\x1cb" +
+	"\xae\x82\xb1\xda)\x18\xedz\xb1\xce\xac\x17\x0f0\xd9Z" +
+	"F\xc5\xc7sF\x04;\x88\xe7}\x8d\x07\xf9mG\x15" +
+	"\xc57\xea\x9c2\xd0\xd2C\xf102\xe1\x10\x0f\xf2\xfb" +
+	"\xa8\x84\xbcQ0\x1eE\xe2\xdb<\xc8\x1frP\x93\xc4" +
+	"\x94VcJ\x14\xbd-\x1e\xb63\x08\x14O/\x02\x0b" +
+	"\xd5\xf9\x89HR\xd5\xec\xda\x90\xe5\xa7\xbb\xac\xf1G\x95" +
+	"f5\x9a]wr\x89V\x8b)\x09\xad-\xae;\x09" +
+	"H\x8e\xf8\x94\xa9Q\xdd\xa4K\xb1\xb0\x1a\xb6K\xce\x1c" +
+	"BnV\xa7\xd6$\xb0&\xd4r\x97z\"\x04\xcd\x94" +
+	"g\xb2\x93\xde\xd8\x09\x86\xdcL\x88\xdc\xc0\x83|\x9bK" +
+	"\xc9\xd2\xd6\x890\xf8\x03\xe1\x00\x08\xa4\xe7Eb\xe1\xf8" +
+	"\xbc\xba\x0e\"\xe8L\xea\xe0rd\xd3R|2\xe6J" +
+	"x\xea\x9c\x84\xc7\xd2\x96\xc5\xd5l\xbecj\xcb\x12\x94" +
+	"\xec\"\x1e\xe4\xfb\x19mY\x1a`\x92 K[\x96\xe1" +
+	"\xeb\xf7\xf0 /\xe7\xba\x08\xb0F\xd3\x15=\xa5Y\x9e" +
+	"\xc0\xdf\xac\xb6\xa6b\xb6\xf5P\xceZ\xff\xd5\xc4Sz" +
+	"s|~\x8f\xe2\xb5k\xf5\x1a#~\xe7\xa8<\xed\xfc" +
+	"rD%Sz\xc6\x0d\x19A\x89\xd3W2\x92\x12\xaf" +
+	"\x16\x89\xcd\x06\xd1\xc1s]\x15T\xd6\\\x05+\x07\xc1" +
+	"\xa5a\x95\x8e\x86y\x13\xc8\x89\x12\x07dr\xe5?\x1e" +
+	"\xb7\x9b\x88\xc7\xaa\x0c\x17`\xa7&n\x89NM\xf9i" +
+	"\"h$\x15\xd6\xa2'\xfb\x13\"\xff\x95\x07\xf9\x94#" +
+	"\xd4OQ*\x1f\xf3 \x9fA\xa1\x16\x18B=\xddH" +
+	"\x88|\x8a\x87F`0\xa3s8\xf2\x0c\x0fM\x1e6" +
+	"\x1c\x01\x86\x1d\xf9_<4\x15\xd0h\x04F4\xca\xc3" +
+	"(\xd2\x88\xce\xbf\x08\x1c\xe0H*\xa4\xc1\xc5\x83\xf4\x12" +
+	"6\x18\x15\xd3\xe0R\x80t\x1f\x0dF\x9c\x11\x8cD\x1a" +
+	"\xa4\x8a\x90\xde\x17\xb8\x0cG\x9f\xa91N\x8a\x0c\xaa\xa5" +
+	"\xfc\xae(\xd1E\xe72\x0d\xbb&I\xdd\x80\xedDB" +
+	"JJ\xbb \xdc\xa4k\xb1l\xa5\xd1\xd9Ke\xa7\xa2" +
+	"\xa9\xceR\xd143\xa5r\xa6\xa6\xd7hj(\xa9\xea" +
+	"v\xc8\x8a\xc4BJ2\xa6\xe8D\xc0\xa2\xde\xbd;\xd3" +
+	"\xed$\x92q=\x1e\x8aGoT\xfd\x14Li\x00@" +
+	"/ \x16@\xcf\xae,K\xde\xfe\xefT\xd14\x1b3" +
+	"x\x03\x19\xd6X\xd6\x835\xb2yA\xf7Q\x9b.\x84" +
+	"\x99\xa3-\x82\xec){6\xb8\xc9\xcc\xd8\xed\x88\xd2]" +
+	"\xc6^\x1f\x13\xf4dG\x03M\x14\xad\xf9\x15<\xc6m" +
+	"<\xc8m\xce\xfc*Jx\x16\x0fr\x94\x81\x9a\"H" +
+	"\x0c\xf3 '\x18\xe3jG\xce\xb6\xf1 \xeb\x1c\x08\xb3" +
+	"\xd5\x8e\\J\xaa\x85\xda\xd4v\xc5\xda\xd7B\x13?\xca" +
+	"\xe5\x0c-\x08.\xa9jz<\xe9Tb\x8cb\x96e" +
+	"S\xcc[\xd8\xb8cn[\x0e8\x9aI%\x92\x99\x1f" +
+	"\x97\xd0\x8a4\xac\xb6'\xf4\x08\xe1\xe31\x9b\x91\x89d" +
+	"<\x8e\x83ml\xde\xa5$&KoP\xbd\xf3\x1a\xd5" +
+	"\x16W\x14\xea\xcf\x96\xddV\x18\xaad\xc3\x90\xb9\xbb%" +
+	"\xd5N\x1823hqi\xb3\x13pl\xf8\xae\xb3\xd2" +
+	")\xc5\xf9H8\xab^\xe5.I\xed\x13\x0a\x18\x1d\xac" +
+	"\xb4RS\x95h\x17\x9dt\xb9\x07\x16\x94\xee\x8a\x1d\x7f" +
+	"9\x98\xce\xaa?\x92\xd0\x9a;\x8b\x18\x08\xe9\xb4%\xcf" +
+	"J\xc7\xd1\x0c\xe4\xce\xa7!\x0bz\x12S\xdamo\xe7" +
+	"\xbd]s\x04h\xca\xda\xee\xa5]\x80\x8d\xf7\x04D~" +
+	"I\xcfA\xeb<\x93m\xf0\x15LjJ\xc4A<@" +
+	"\xfb\xbf\"\x1e\xa6$\xea\x14A\x0f\xb5\xb9\xfcA\xff\x9e" +
+	"\xfc\x81)\x86\xc8\xed\x8e\xe9\xdb\xfe`\x0e\xca&j(" +
+	"9\xa3\xa65\x8a\x1eo\x8f\x84\xec\xf4.;F*\xc4" +
+	"\x13\x0c g7\xf9\xb2\xc3?\x990\xbd\x9d\xaa0\x07" +
+	"\xa9\xbb\xd0\x83\x94esl\xd5\xce\xe9\xdc\x88\xbemg" +
+	"\xd6%\xb5\xae\xd0\\\x8d\xa6&\xe7\xaa\xc9\x9e\x1c\\\xa8" +
+	"M\x89F\xd5X\xab\x9d\xedu\x13\x1a\x1cx\x98\x09\x0e" +
+	"\x93\xcd@0\xc19c-Z\xcd8\x1e\xe4\xeb8H" +
+	"\x9bF\x99\x09\xac\xb1Pc/\x02\xde\xf6x\xd2N>" +
+	"\xbadd\x09\x03\xcb\xedk\xaf\xb9\xaa\xbf\xd3]\xb0\xd6" +
+	"\\\x8d,\\\xc9\x83\xfc\x04\xc3\xd7\xb5\xd5N\xc7\xc1N" +
+	"\xb1\xd7\xe3\xee\xd6\x98\xfd?\xcb\xb9\xedl4{}\x87" +
+	"8\x80<`\xda\xbd\xe2\xc1\xc9\x84c\x14\x89-\xc7k" +
+	"\x8c\x0a\xcc\xb6~%\xd9\xca\xa8\x8f}I\xc6T\x9f\xb0" +
+	"\x9aPcam*\x81\x98\xabdK\xab\xf3\x13\x16\"" +
+	"\xd9\xa5\xfc\xd1S\xc9pG\xa3\xdab\x01\xda\x16\xe3\xfb" +
+	"g\x0b\xfe\xd5NXf\x95\xdf\x95\x00\xe5\xb4k\x0a\xd7" +
+	"g\xa9\xd9\xcb\xba\xcf\x002\xf0\x075\x11\x0f\xb5u\x11" +
+	"f\x16t0\x9b_\xfa\x12\xc9=\x9f+LXe\xcb" +
+	"\xbf\x8b\x9af\xf6\x98\x1bU\xcd\x9b\xea\xa6\x141At" +
+	"\x17X\xdeeR\xb3\xe9\x92HD;\xb2et\x81\xee" +
+	"2\xba\x09\x1c\xf8i\x83\x0bJ\x9c\x0bOfu5/" +
+	"\xa2\xb7YZ\xd5\xdb\xc3\xbb<\x16g5K[4\x19" +
+	"\x1d3qE\xbf\xc0\x85\xb6\x0d\x02N\xe0\xf3\xa7ba" +
+	"&\xed\xbb\x90$\xd0\xadov\xd038\xdb\x83\xc2\xb1" +
+	"\xad\x9aPJ\xff\xf2\xdd!;M7\x8f\x9fG\x88}" +
+	"\x0b\x16\xac\x9b5\xa2\\M8\xb1^\x00\xe7\xb6\x10X" +
+	"\xb7L\xc4\xb1\x01\xc2\x89#\x04\xe0\xec\x0b\x80`]\xac" +
+	"\x14\x87\xe0o\xa5\x82\xd9\xd6\x09\x82_3@T\xa3\x08" +
+	"\xcf\xc4\x9c\xb2\x1b\x9e\xcd\x88\x9e\xb2\xccl\x92\xa9s$" +
+	"\xc3r\xc74\xc7\x0b\xe7U\x97\x92F\xd3\xd9VD\x96" +
+	"\xe86\x9f\xd9Z\x0a\xb7\x960\xb3IskK\xab\xd9" +
+	"\xc6N\xd0l\xecT2\x98\x86\x1a\xd3\x93\x11\x95q\x9d" +
+	"\xf6\xe5GC\x8f\xfdz*\x19c~\xb6\xaf\xa1\x1a?" +
+	"\xbbR}oT\xd1\xf4\x9c\x0e\xc8\x0dbYM\xba\xec" +
+	"\x9e5[U\xc5\x94\xb4\x17\x0aj\xb0\xdd\xd0,\x89S" +
+	"\x99\xe3GXW\xda\xad\xf3\xc8\x96*\xb2\x09XRM" +
+	"D1\x01\xb3/\x85_86b9\xe6\xee\x92J\xbb" +
+	"\xb5\xd3\xcd1J\x9ck\xa7\x17\xd81\xb5\x10E\xb7\xe5" +
+	"NL*1}R\xac%N-7hw\x0c\xb6P" +
+	"\x94\xe3i\xe0\xa1i\x07\xdb1\xd8N\xd1\x92\xcdH\x7f" +
+	"\x1elM\x94vR\xb0\xe4Y$\xbf\xc0\x004\xd2." +
+	"J\xdf\x81\xf4=,D\xf3\"\x9d\xe6y\xa4\xefc;" +
+	"\x06{i\xc7\xe0\x05\xa4\x1faA\x9a\xc3\x94~\x08\xe9" +
+	"\xef\xb3 \xcdQ\x8a\xe8\xbf\x8d\xf4\x0f)H\x03\x06H" +
+	"s\x8c\xae{\x04\xe9\x7f\xa5\x1d\x83\x02\xa3c\xf0\x11\x1d" +
+	"\xff>\xd2?\xa6\x1d\x03\xde\xe8\x18\x1c\xa7\xe3?D\xfa" +
+	"'\xb4c\xe01:\x06')\xfd\xafH?\x85\xf4\xa2" +
+	"\xde>(\"D\xfa\x94\xce\xf31\xd2\xcf \xbd8\xcf" +
+	"\x07\xc5\x84H\xa7i\x87\xe4\x13\xa4\xff\x0b\xe9\xbd\xf2|" +
+	"\xd0\x8b\x10\xe9,\xdd\xff)\xe0\xa1\x91\xe3@\xf4\xe6\xfb" +
+	"\xc0K\x88t\x8eNs\x06\x87{\xb8\xcc\xc4BW\x92" +
+	"\xad\xaa\x03\xfd\xc4\xe7\xc5\xd4\xa4ez\x99\xae\xe7+\x00" +
+	"\xaf3\xa3\x8a7\xa59\x8d\xde\xeeploXU\xc2" +
+	"\xd6\xba\x19\x91\xc3\x85ke/Gs \x02\xd9nH" +
+	"\xb1\x06\x10R\x12f \xee\x9d-\xa7\x15\xcc\x92\xbd\xa7" +
+	"\x84\x8e\xf5;\x0e\x86\xe7M(z[O@\xaeeS" +
+	"Y\xc2k\xb5\xb9T\xd0\xf1p\xe3\x91\xf6\x0d#\xcb\xe8" +
+	"\xe9jB.d\x9f\xcb\xd8\xc0\xa4X\x0b\xd0\xbbwC" +
+	"m{-\xa4\xf6\xea\xa0\x98\x96\xbd\x16\xc3d\x16\xad\xb4" +
+	"\xec\xb5\x94\xda_\x09\x92/e\xed\xb5\x1f\xd5S\x1f\xd2" +
+	"\x07\x83s\x0fO\x1aH\xe9}\x91^\xce\xda\xeb\x10j" +
+	"\x1f\x97\"}(8\xcd\x15\xa9\x82\xd2\x07#\xfdk\xd4" +
+	"^=\x86\xbd\x0e\xa3\x0a_\x8e\xf4Q\xc0\xc1\xe8\x82\xa0" +
+	"i\xb0#\xe8\x02C\xf1\x87\xafS\x83\xe5\x0d\x83\x1dM" +
+	"_\xf8\x1a\xd2\xbf\x01\x19\x16\x92V\xe7\xebj2\xa6D" +
+	"\xb1\xfe\xc9\x0eM\xb9/\xf8-L%\xc2\xec\xff~=" +
+	"\xa2GUW~m\x05\xa0fES\xed\x89\xc2jT" +
+	"\xc5\x17M\x03\xf4\xb6\xa1\xe2\xbb\xf5\x19,}\xf6S\x85" +
+	"vR!\xeb\x8b(\xb0\xee\xc7\x8br\xc0J\x85\xac\x0f" +
+	"\x0c`71o\x0e\x8f\xad\xb3R!\xeb\xb2<X\xd7" +
+	"Z\xc5!\x8d\x84\x13\xfb\x09~Z\x19\x071\xeb\xa06" +
+	"\x13\x84\xb4Un\xd2>t\x96\x8c\xc8\x9dvti\x0a" +
+	"Y\x9d\x7f\xd5\xaf\x99\xa8\xac<\x94\xee\xde\xba;\x0a\xd6" +
+	"gK\xd2h\x98L8i\x18\xe0\xfe\xad\x0f@\xc0\xfa" +
+	"\x10K\x1a\x08\xb7\x10N*\x05<\x81u\xe9\x1b\xac\xcf" +
+	"h\xa4B\xfa.\x80\x00\xbc\xfd\x19\x0bX_\xa8\x89\xa7" +
+	"\x1b\x8d{\x03\x1e\xfbJ>\x10\xf3\xea\xb9x\x0c\xd3\xc7" +
+	"7\x04\xc8\xb3\xbf\x07\x02\xeb\x86\xb4\xf8\x0a\xfe\xb6K\x80" +
+	"|\xfb\x1e>X\x9fZ\x88[p\xce\x8d\x02\x08\xf6\xc7" +
+	"\x0e`]\xdb\x15WW\x12N\xec\x14\xa0\xc0\xfe\x02\x0a" +
+	"\xacOg\xc4%(\xa3\x0e\x01\x0a\xedk\xc0`]\xaa" +
+	"\x17\xdbq=Ep\xdd\x05\xb0\xf0v\xc2+\xed\xc1\x8c" +
+	"\xe6W\xd0\xbe\x7f\xd9L\x05d_\x10\xb0\x93\xda\xcc\x8b" +
+	"\x04\xffo\xf7\x06\xba^\xb8\xc9\x8aETfqk\x95" +
+	"\x8e[3.\x95\xd9N\xcd\xfe~\xb1;\x10\x82\xb3\x1c" +
+	"v\x95Y\xa3C\x18\xd3\xf3\xa2t\xdah\xdaf\x02\x87" +
+	"\xe7\xd3\xe6=_\xb6C1\x90;\x976\x1c\x8b\x0b8" +
+	"\x8c\xc7T\x92\xefr\x06_\x0644o/f)#" +
+	"\xb3\xb6\xe9\xd8\x1b\xa2\x16T\x9a\x19\xb8\xdd\x01\xc5\x93\x0b" +
+	"+\xca\x86\xc4\xb2\xc9g,\x1e\x0b\xa9\xb9<O\xfd\\" +
+	"A\x8d\xe9h\xb9\xe3\xec\xc0\xb0\x82z\xfa\x87\xd0\x81>" +
+	"\x06\xb6\xf4\xa4U\x94\xbc\x1c\xc9k\xc0\x01v\xa4\xd54" +
+	"\x81Y\x89\xf4'\xc0\xc1v\xa4\xb5t\xfccH\xdf\xc0" +
+	"\x06\x86\xf5\xd4o\xafA\xfa\xd3\xe0\xdc\xd1\x966\xd2y" +
+	"\x9e@\xfaf\x1a\x18<F`\xd8D\x03\xc3\x06\xa4?" +
+	"K\x03C\x9e\x11\x18\xdc\xf9fA\xbe\x11\x17\xb6\xd3\xf1" +
+	"v\xbe)\x16rF\\\xd8I\xc7;\x09\xe7E\x82\x91" +
+	"\xc8\xed\xa2\xfbt\x12\xce\x8b\x0b\x8cD\xeeE\x1aG\x9c" +
+	"\x84\xb3h\x96\x91\xc8\xed\xa5\xe3i\xc2\xf9\x1aM\xe4\x14" +
+	"#\x91{\x85\xd2\xf7 \xfd\x00M\xe4\x0a\x8dDn?" +
+	"=\xd7>\xa4\x1f\x82.\x9dx\x17l\x95\xd15\xe9\xbe" +
+	"M\x92\xfb\xa2\x09\x93\x9c\x98\x18\x05\xd3\x00\xb4 \xc9\xcc" +
+	"\xb6\\f\xe7 \x91J\xb6:\xa1\xab\xa6-\x12\x0e\xab" +
+	"1\xeb_AK\xb5\xf7\x88^\xd9m\xb2n\xd0\xab\x7f" +
+	"\xb3M\xc6\x02\xe0\xdd\xddj\xfd\x0a\x1d\x90i4\x0dI" +
+	"!\x1eo\xb9\x10\xd8fr\xb6\x16T\xa3s\xf5\xc1e" +
+	"\x9c\xe8\xbb\xd5XHe\xf2\x93\xb4\x16i\x8d)z*" +
+	"I \xa7\x117\xe9^,F\x8d\x14\x16\xe3\xaf\xf5]" +
+	"\x18X\x9f?\x89\xa312U`\xf4\xb5>\xc6\x06\xeb" +
+	"#g\xb1_3\xe1DQ\xf0\xd3Z6H\xe1xz" +
+	"\x0b\x99\x08\xe1V5\xfb\xfd\x1c\x8c1\x0dJ\xabJr" +
+	"tnnsx>\x03%>\x8d\x07y\x16\x03\x06\xcf" +
+	"\xc4\x817\xf3 \x87Q\x10\xf1y\x8c \xec\xef|\x0d" +
+	"A\xb0\x10o\xf6\x1c*\xd7\x95\\\x13L\xf8\xdf\x00\x00" +
+	"\x00\xff\xffPa\x14\xd0"
 
 func RegisterSchema(reg *schemas.Registry) {
 	reg.Register(&schemas.Schema{
 		String: schema_d3a8d1b0c6f4e217,
 		Nodes: []uint64{
 			0x8094f5b2b62380b8,
+			0x832a2359973b7a7b,
+			0x8364e140a9915d90,
 			0x84eb2ed9d4ddfe43,
 			0x86ee708d302b9125,
 			0x889390b1d6a35bc4,
@@ -7335,41 +11063,62 @@ func RegisterSchema(reg *schemas.Registry) {
 			0x8a98be0779ce91bd,
 			0x8ac6bc8f07aba09d,
 			0x8b26719b4f3a7665,
+			0x8c514d1b46acb7c8,
 			0x8c6aab14e3a0b3e4,
 			0x8d413ef81086fa59,
 			0x8eb9fd8ae10cdd79,
 			0x8ebb48764468c312,
+			0x93209fa5aaab3d01,
+			0x9493551ea716fb58,
+			0x953c4efdd7db33ea,
+			0x998d6d095b68ec79,
 			0x9acaf96a80ef1eb2,
+			0x9b516c85afe26298,
 			0x9bdd222a1592d916,
 			0xa0578002847f8d28,
+			0xa0f0269a548175a4,
 			0xa1ea79e1f5af17d0,
 			0xa3704ee9ace7758c,
 			0xa3b681fd3da73d32,
 			0xa61c55c5cd7fa54f,
 			0xa7712d9f25667998,
+			0xa8fb56e31bb32f7d,
 			0xaaefde0de072ac69,
 			0xadc6c5e5e1b0bf23,
 			0xae0f14c50397ae2d,
 			0xafa0e9dbea918fdf,
 			0xb1820d701f435dea,
+			0xb184f862b9f9b592,
 			0xb244f944612f9a00,
 			0xb3637337b62a1964,
 			0xb53c475e06215eea,
+			0xb55b9ec9cc64dd78,
+			0xb6704dc8dc04963f,
 			0xb814604e0f91591a,
+			0xbe060be9d93e0ec5,
+			0xbe8bd319bbad452e,
+			0xbeb01bcdd0d1bc21,
 			0xbf08728273448647,
 			0xc458be670a0ab433,
+			0xc6f8e4f6a807a015,
 			0xc7dbb311627b8b96,
 			0xcb2119b2c145a471,
 			0xcb3ea9566eb3ffff,
 			0xcb7980ffce7e2edc,
+			0xce91d9f603dcf08c,
+			0xcfeeea5201e42533,
 			0xd03c702bdb2071a1,
 			0xd0f4cdbd1fb0446c,
+			0xd1826cde69b81c25,
+			0xd2d081a87f93ad3c,
 			0xd457f471e101dcaa,
 			0xd4dad1c80f1e0300,
 			0xd62343b1f84b1f01,
 			0xd785258ec2d704ed,
+			0xd8617527d7a9f1da,
 			0xd8fb90d936864e80,
 			0xd9347c65dd988ee6,
+			0xd94be3fba2c4c674,
 			0xda2ddb7016b4fc1d,
 			0xdcae9c79f54c7608,
 			0xdf40818d222500be,
@@ -7379,10 +11128,16 @@ func RegisterSchema(reg *schemas.Registry) {
 			0xe95ef647248e126e,
 			0xea51d6b4880ed15c,
 			0xea5b169eb831e2a5,
+			0xed2c318774e7f5ff,
 			0xeeb3101387912445,
 			0xef4d218f5441a6cf,
+			0xf2faffbca7431a93,
 			0xf3192e52b2d48ba7,
+			0xf3ea1bb61ce6307c,
+			0xf57aa9dee601bfba,
+			0xfaf6be5bc32507cd,
 			0xfb90929fbd0c75f9,
+			0xfdfa219e9551b665,
 			0xfe56773eb3476095,
 		},
 		Compressed: true,

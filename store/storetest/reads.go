@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -325,15 +326,50 @@ func testAudit(t *testing.T, fresh Fresh) {
 	f.must("audit", f.Audit(f.ctx, []*capability.AuditRow{full}))
 	f.must("audit nothing", f.Audit(f.ctx, nil))
 	f.save(&session.Changes{Audit: []*capability.AuditRow{{Target: id, Act: capability.AuditShare}, {Target: newSession(), Act: capability.AuditBump}}}, id)
-	rows, err := f.ReadAudit(f.ctx, id, 10)
-	f.must("read audit", err)
-	if len(rows) != 2 || rows[0].Act != capability.AuditShare || rows[0].At == 0 || rows[0].Count != 1 {
+	rows := f.audit(id)
+	if len(rows) != 2 || rows[1].Act != capability.AuditShare || rows[1].At == 0 || rows[1].Count != 1 {
 		t.Fatalf("audit: %v", rows)
 	}
-	same(f, "row", rows[1], full)
-	rows, err = f.ReadAudit(f.ctx, id, 1)
+	full.Seq, full.Hash = 1, rows[0].Hash
+	same(f, "row", rows[0], full)
+	page, err := f.ReadAudit(f.ctx, id, 1, 1, nil)
 	f.must("read audit", err)
-	if len(rows) != 1 || rows[0].Act != capability.AuditShare {
-		t.Errorf("the newest row: %v", rows)
+	if len(page.Rows) != 1 || page.Rows[0].Act != capability.AuditShare || page.Seq != 2 || page.Now == 0 {
+		t.Errorf("the second row: %+v", page)
+	}
+}
+
+// audit is all of a target's audit, whose chain is checked.
+func (f *fixture) audit(target string) []*capability.AuditRow {
+	f.Helper()
+	page, err := f.ReadAudit(f.ctx, target, 0, 1<<20, nil)
+	f.must("read audit", err)
+	head, err := capability.VerifyAudit([32]byte{}, 0, page.Rows)
+	f.must("verify audit", err)
+	if head != page.Head || page.Seq != uint64(len(page.Rows)) {
+		f.Errorf("%d rows of audit end in %x, the chain at %d in %x", len(page.Rows), head, page.Seq, page.Head)
+	}
+	return page.Rows
+}
+
+// testAuditAtOnce: rows that many transactions add at once are one chain.
+func testAuditAtOnce(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	a, b := newSession(), newSession()
+	var wg sync.WaitGroup
+	for i := range 40 {
+		rows := []*capability.AuditRow{{Target: a}, {Target: b}, {Target: a}}
+		if i%2 == 1 {
+			slices.Reverse(rows[:2])
+		}
+		wg.Go(func() {
+			if err := f.Audit(f.ctx, rows); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n, m := len(f.audit(a)), len(f.audit(b)); n != 80 || m != 40 {
+		t.Errorf("%d and %d rows", n, m)
 	}
 }

@@ -55,7 +55,7 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	ended := &session.Turn{Session: id, Message: "msg_0", Status: session.Failed, Outbox: outbox, Lease: 1, Begun: 1, Ended: 2, Final: hash()}
 	g := &capability.Grant{ID: newRef(id), Target: id, Parent: newRef(space), Hash: hash(), Owner: true, Epoch: 3,
 		Rights: capability.SessionRights, Methods: []string{"put", "remove"}, Expires: 10, From: 11, Limit: 12, Used: 13,
-		Label: "lábel", Actor: "owner/x", Created: 14, Revoked: 15, Cut: 16, RevokeBy: newRef(id)}
+		Message: "msg_1", Seal: []byte("a key"), Label: "lábel", Actor: "owner/x", Created: 14, Revoked: 15, Cut: 16, RevokeBy: newRef(id)}
 	none := grant(newRef(id), g.ID)
 	none.Methods = []string{} // no method at all, which is not the same as all
 	f.save(&session.Changes{

@@ -91,6 +91,7 @@ var together = []test{
 	{"ListSessions", testListSessions},
 	{"ListTitles", testListTitles},
 	{"Audit", testAudit},
+	{"AuditAtOnce", testAuditAtOnce},
 	{"OpenStream", testOpenStream},
 	{"FindStream", testFindStream},
 	{"Redeem", testRedeem},

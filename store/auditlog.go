@@ -1,0 +1,110 @@
+// The audit: a chain of rows for each target. Whoever adds to it locks the
+// chain's end, after everything else that the transaction locks, and so writes
+// in the order in which the transactions commit.
+
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+var (
+	// ensureHeads makes the ends of new chains, in order as the list is.
+	ensureHeads = statement("t", `
+		INSERT INTO audit_heads (target) SELECT a FROM {w} WHERE true ON CONFLICT (target) DO NOTHING`)
+
+	lockHeads = statement("t", `
+		SELECT h.target, h.seq, h.head FROM audit_heads h
+		WHERE h.target IN (SELECT a FROM {w}) ORDER BY h.target {lock}`)
+
+	readHead = statement("", `SELECT h.target, h.seq, h.head FROM audit_heads h WHERE h.target = {1}`)
+
+	saveHeads = statement("tib", `
+		INSERT INTO audit_heads (target, seq, head) {values}
+		ON CONFLICT (target) DO UPDATE SET seq = excluded.seq, head = excluded.head`)
+
+	insertAudit = statement("tiiiiiitttttb", `
+		INSERT INTO audit_log (target, seq, at, act, reason, cursor, times, ref, actor, subject, op, peer, hash) {values}`)
+
+	readAudit = statement("", `
+		SELECT a.target, a.seq, a.at, a.act, a.reason, a.cursor, a.times, a.ref, a.actor, a.subject, a.op, a.peer, a.hash
+		FROM audit_log a WHERE a.target = {1} AND a.seq > {2} ORDER BY a.seq LIMIT {3}`)
+)
+
+// auditHead is the end of a target's chain.
+type auditHead struct {
+	seq  uint64
+	hash [32]byte
+}
+
+func scanHead(row Scanner) (target string, h auditHead, err error) {
+	var seq int64
+	var hash []byte
+	if err := row.Scan(&target, &seq, &hash); err != nil {
+		return "", h, err
+	}
+	h.seq = uint64(seq)
+	copy(h.hash[:], hash)
+	return target, h, nil
+}
+
+// saveAudit adds rows to their targets' chains. It is the last thing a
+// transaction does.
+func (t *tx) saveAudit(ctx context.Context, rows []*capability.AuditRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	heads := map[string]*auditHead{}
+	for _, r := range rows {
+		heads[r.Target] = nil
+	}
+	targets := texts(sortedKeys(heads))
+	t.list(ensureHeads, targets, nil)
+	t.list(lockHeads, targets, func(row Scanner) error {
+		target, h, err := scanHead(row)
+		heads[target] = &h
+		return err
+	})
+	if err := t.run.Flush(ctx); err != nil {
+		return err
+	}
+	list := make([][]any, len(rows))
+	for i, row := range rows {
+		a, h := *row, heads[row.Target]
+		if h == nil {
+			return fault.Internal.With("the audit of %s has no end", row.Target)
+		}
+		a.Seq, a.At, a.Count = h.seq+1, cmp.Or(a.At, t.now), max(a.Count, 1)
+		a.Hash = capability.ChainAudit(h.hash, &a)
+		h.seq, h.hash = a.Seq, a.Hash
+		list[i] = []any{a.Target, int64(a.Seq), a.At, int64(a.Act), int64(a.Reason), int64(a.Cursor), int64(a.Count),
+			a.Ref, a.Actor, a.Subject, a.Op, a.Peer, slices.Clone(a.Hash[:])}
+	}
+	t.list(insertAudit, list, nil)
+	ends := make([][]any, len(targets))
+	for i, target := range sortedKeys(heads) {
+		h := heads[target]
+		ends[i] = []any{target, int64(h.seq), h.hash[:]}
+	}
+	t.list(saveHeads, ends, nil)
+	return nil
+}
+
+func scanAudit(row Scanner) (*capability.AuditRow, error) {
+	var (
+		a                               capability.AuditRow
+		seq, act, reason, cursor, times int64
+		hash                            []byte
+	)
+	if err := row.Scan(&a.Target, &seq, &a.At, &act, &reason, &cursor, &times, &a.Ref, &a.Actor, &a.Subject, &a.Op, &a.Peer, &hash); err != nil {
+		return nil, err
+	}
+	a.Seq, a.Act, a.Reason, a.Cursor, a.Count = uint64(seq), capability.AuditAct(act), fault.Code(reason), uint64(cursor), uint32(times)
+	copy(a.Hash[:], hash)
+	return &a, nil
+}
