@@ -5,7 +5,7 @@
 // A Ref is the ref as its holder has it, with the Secret; a Grant is the row
 // that a server keeps of it, with the secret's hash. Open says whether a holder
 // may have the live capability, Check whether it allows something now, Mint
-// makes a narrower one from it.
+// makes a narrower one from it, Attenuate a live one that has no row.
 package capability
 
 // Grant is the server's row of one sturdy ref. The secret is never in it,

@@ -16,6 +16,8 @@ const (
 	maxActor   = 256 // bytes
 	maxSegment = 64  // bytes of one segment of an actor
 	maxMethods = 64
+
+	maxMessageID = 200 // bytes
 )
 
 // DefaultOwnerActor is the actor of an owner ref whose maker named none.
@@ -165,6 +167,8 @@ func checkMinted(g *Grant) *fault.Error {
 		return fault.BadArgument.With("expires_at is Unix milliseconds")
 	case len(g.Label) > maxLabel || hasControl(g.Label):
 		return fault.BadArgument.With("a label is at most %d bytes of text without control characters", maxLabel)
+	case len(g.Message) > maxMessageID || hasControl(g.Message):
+		return fault.BadArgument.With("a message's id is at most %d bytes of text without control characters", maxMessageID)
 	case len(g.Methods) > maxMethods:
 		return fault.BadArgument.With("at most %d methods can be named", maxMethods)
 	case len(g.Seal) != 0 && len(g.Seal) != ed25519.PublicKeySize:

@@ -104,7 +104,7 @@ interface Space extends(Persistent(SturdyRef, Text)) {
 struct Attenuation {
   # What a narrower capability is to allow. Fields that are not set keep what
   # there is; nothing can be wider.
-  rights @0 :UInt16;            # capability.Rights bits; at least one
+  rights @0 :UInt16;            # capability.Rights bits; 0: all there are
   methods @1 :List(Text);       # append only these
   expires @2 :Int64;            # Unix ms
   from @3 :UInt64;              # first visible cursor

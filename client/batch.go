@@ -190,6 +190,7 @@ type ShareOptions struct {
 	Methods     []string          // append only these; nil all
 	Expires     time.Time         // zero never; the database's clock decides
 	From        uint64            // first visible cursor; 0 all
+	Message     string            // one message alone, with its parts and turn; "" all
 	Redemptions uint32            // how often it may be redeemed; 0 any number
 	Label       string
 	Actor       string // a path under that of the ref it is made from
@@ -208,6 +209,9 @@ func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	}
 	if o.From != 0 {
 		p.Arg("from", o.From)
+	}
+	if o.Message != "" {
+		p.Arg("message", o.Message)
 	}
 	if o.Redemptions != 0 {
 		p.Arg("redemptions", o.Redemptions)

@@ -141,6 +141,10 @@ func decodeEvents(sessionID string, list wire.Event_List) ([]session.Event, erro
 	out := make([]session.Event, list.Len())
 	for i := range out {
 		w, t := list.At(i), texts{}
+		if w.Hidden() {
+			out[i] = *session.Mark(sessionID, w.Cursor())
+			continue
+		}
 		e := session.Event{
 			Session: sessionID, Cursor: w.Cursor(), Method: t.get(w.Method()), Key: t.get(w.Key()),
 			Schema: w.Schema(), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()), Op: t.get(w.Op()),
@@ -221,6 +225,7 @@ type GrantInfo struct {
 	Methods []string          // append only these; nil means all
 	Expires int64             // Unix ms; 0 never
 	From    uint64            // first visible cursor; 0 all
+	Message string            // one message alone, with its parts and turn; "" all
 	Limit   uint32            // redemptions allowed; 0 any number
 	Used    uint32            // distinct redemptions so far
 	Label   string
@@ -234,7 +239,7 @@ func decodeGrantInfo(w wire.GrantInfo) (GrantInfo, error) {
 	g := GrantInfo{
 		Ref: t.get(w.Id()), Target: t.get(w.Target()), Owner: w.Owner(), Epoch: w.Epoch(), Rights: capability.Rights(w.Rights()),
 		Expires: w.Expires(), From: w.From(), Limit: w.Limit(), Used: w.Used(), Label: t.get(w.Label()), Actor: t.get(w.Actor()),
-		Dead: fault.Code(w.Dead()), Cut: w.Cut(),
+		Message: t.get(w.Message_()), Dead: fault.Code(w.Dead()), Cut: w.Cut(),
 	}
 	methods, err := w.Methods()
 	if err != nil {

@@ -142,7 +142,8 @@ type Page struct {
 }
 
 // Events gives up to limit events after a cursor (0: from the first one that the
-// ref may see). CursorExpired if the log no longer reaches back.
+// ref may see), with cursor marks (Event.Hidden) in place of those that it does
+// not show. CursorExpired if the log no longer reaches back.
 func (s *Session) Events(ctx context.Context, after uint64, limit uint32) (page Page, err error) {
 	err = s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callEvents(ctx, live, after, limit)

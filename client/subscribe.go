@@ -25,7 +25,8 @@ type SubscribeOptions struct {
 }
 
 // Subscribe gives handle every event after a cursor, once and in order, on the
-// calling goroutine. While handle works, no more than the window is sent ahead.
+// calling goroutine. In place of events that the ref does not show there are
+// cursor marks (Event.Hidden), which say how far the log is. While handle works, no more than the window is sent ahead.
 // It goes on over lost connections for ever, and returns when ctx ends
 // (Canceled), when handle returns an error (that error), or when the server says
 // that it is over: Revoked, StaleEpoch, Expired, MissingRight, UnknownRef,
@@ -144,7 +145,8 @@ func (sub *subscription) take(events []session.Event) error {
 			continue // seen over an earlier connection
 		}
 		// A ref that sees the log from a later cursor on starts there; after that there are no gaps.
-		if sub.seen && e.Cursor != sub.cursor+1 {
+		// A mark stands for all that is not shown up to its cursor.
+		if sub.seen && e.Cursor != sub.cursor+1 && !e.Hidden {
 			return fault.Disconnected.With("the server left out events %d to %d", sub.cursor+1, e.Cursor-1)
 		}
 		if err := sub.handle(e); err != nil {

@@ -22,6 +22,9 @@ type authority struct {
 	ref     string // the ref's id
 	space   string // Space.create: the space ref; else ""
 
+	// What an attenuated object may at most; nil for all that the ref allows.
+	narrow, spaceNarrow *capability.Grant
+
 	mu       sync.Mutex
 	outboxes []string // Space.create: of the streams opened through the object
 }
@@ -57,7 +60,8 @@ func (a *authority) anOutbox() string {
 	return a.outboxes[len(a.outboxes)-1]
 }
 
-// check gives the grant that allows need on the session now, or why not.
+// check gives the grant that allows need on the session now, or why not; it is
+// there for a dead ref too.
 func (a *authority) check(at *session.Sight, need capability.Rights) (*capability.Grant, *fault.Error) {
 	if at.Row == nil || at.Row.Life == session.Absent {
 		return nil, fault.NotFound.With("session %s is not there: its create op has not been applied", a.session)
@@ -74,5 +78,12 @@ func (a *authority) check(at *session.Sight, need capability.Rights) (*capabilit
 	if grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner) {
 		grant = nil // of another session, or named by its creator and not held
 	}
-	return grant, capability.Check(grant, at.Row.Epoch, at.Now, need, "")
+	return capability.CheckLive(grant, a.narrow, at.Row.Epoch, at.Now, need, "")
+}
+
+// narrowed is a's authority within limits, which were made from a's own.
+func (a *authority) narrowed(limits *capability.Grant) *authority {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &authority{session: a.session, ref: a.ref, space: a.space, narrow: limits, spaceNarrow: a.spaceNarrow, outboxes: slices.Clone(a.outboxes)}
 }

@@ -44,6 +44,9 @@ func encodeEvent(to wire.Event, e *session.Event) error {
 	to.SetCursor(e.Cursor)
 	to.SetSchema(e.Schema)
 	to.SetAt(e.At)
+	if to.SetHidden(e.Hidden); e.Hidden {
+		return nil
+	}
 	to.SetPurged(e.Payload == nil)
 	w.text(to.SetMethod, e.Method)
 	w.text(to.SetKey, e.Key)
@@ -134,6 +137,8 @@ func encodeGrantInfo(to wire.GrantInfo, g *capability.Grant, epoch uint64, now i
 	}
 	w.text(to.SetId, g.ID)
 	w.text(to.SetTarget, g.Target)
+	w.text(to.SetMessage_, g.Message)
+	w.data(to.SetSeal, g.Seal)
 	w.text(to.SetLabel, g.Label)
 	w.text(to.SetActor, g.Actor)
 	if len(g.Methods) > 0 && w.err == nil {

@@ -72,8 +72,7 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, m capability
 	if auth.session != "" {
 		parent, refused = auth.check(at, 0)
 	} else {
-		parent = at.Grants[auth.ref]
-		refused = capability.Check(parent, 0, at.Now, 0, "")
+		parent, refused = capability.CheckLive(at.Grants[auth.ref], auth.narrow, 0, at.Now, 0, "")
 	}
 	if refused == nil && parent.Limit != 0 {
 		// Each new ref would have redemptions of its own.

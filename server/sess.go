@@ -34,6 +34,7 @@ var (
 	sessionSubscribe  = rpc.Method{Interface: wire.Session_TypeID, ID: 3}
 	sessionRevoke     = rpc.Method{Interface: wire.Session_TypeID, ID: 4}
 	sessionEvents     = rpc.Method{Interface: wire.Session_TypeID, ID: 5}
+	sessionAttenuate  = rpc.Method{Interface: wire.Session_TypeID, ID: 6}
 )
 
 // What one answer of events holds at most.
@@ -57,6 +58,8 @@ func (o *sess) Serve(c *rpc.Call) {
 		o.revoke(c)
 	case sessionEvents:
 		c.Go(func(ctx context.Context) { o.events(ctx, c) })
+	case sessionAttenuate:
+		c.Go(func(ctx context.Context) { o.attenuate(ctx, c) })
 	case persistentSave:
 		c.Go(func(ctx context.Context) { o.server.save(ctx, c, o.auth) })
 	default:
@@ -89,9 +92,12 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		return
 	}
 	row, title := *sight.Row, ""
+	if grant.Message != "" {
+		row.External = ""
+	}
 	switch {
 	case refused == nil:
-		if info != nil && info.Cursor >= grant.From {
+		if info != nil && info.Cursor >= grant.From && session.InScope(grant, info.Key) {
 			title = gjson.GetBytes(info.Payload, "title").String()
 		}
 	case refused.Code == fault.MissingRight:
@@ -235,6 +241,7 @@ func (o *sess) page(ctx context.Context, from uint64, limit int) (*session.Page,
 			from = grant.From - 1 // what it found does not leave the process
 			continue
 		}
+		page.Events = session.View(grant, page.Events)
 		if from > page.Row.Cursor { // nothing is there yet
 			return page, nil
 		}

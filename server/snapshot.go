@@ -78,6 +78,8 @@ type shot struct {
 	sink  stateSink
 	begun func() // called once, when it is clear that the ref may read
 	sight session.Sight
+	grant *capability.Grant // what it is shown under
+	sure  time.Time         // when that was last found alive
 	pace  pace
 }
 
@@ -134,9 +136,11 @@ func (h *shot) pieceBytes() int { return max(h.pace.window/4, windowMin) }
 
 // admit checks the ref in the first piece's snapshot.
 func (h *shot) admit(p *session.StatePiece, at uint64) error {
-	if _, refused := h.o.check(&p.Sight, capability.Read, "snapshot"); refused != nil {
+	grant, refused := h.o.check(&p.Sight, capability.Read, "snapshot")
+	if refused != nil {
 		return refused
 	}
+	h.grant, h.sure = grant, h.o.server.now()
 	if at != 0 {
 		if refused := reachable(p.Row, at); refused != nil {
 			return refused
@@ -153,19 +157,50 @@ func (h *shot) admit(p *session.StatePiece, at uint64) error {
 	return nil
 }
 
+// sureFor is for how long a ref that was found alive is not looked at again while
+// a snapshot is sent.
+const sureFor = time.Second
+
+// lookWait is for how long that look may wait.
+const lookWait = 5 * time.Second
+
+// alive ends a snapshot that takes long when its ref is dead: what is left of it
+// was committed before the cut, but is of no business to its holder any more.
+func (h *shot) alive(ctx context.Context) error {
+	s := h.o.server
+	if s.now().Sub(h.sure) < sureFor {
+		return nil
+	}
+	// Inside a read of the database: where all connections send snapshots, this one gives way.
+	look, cancel := context.WithTimeout(ctx, lookWait)
+	defer cancel()
+	sight, err := s.cfg.Store.Look(look, h.o.auth.session, h.o.auth.refs())
+	if err != nil {
+		return err
+	}
+	if _, refused := h.o.check(sight, capability.Read, "snapshot"); refused != nil {
+		return refused
+	}
+	h.sure = s.now()
+	return nil
+}
+
 // piece sends what the ref may see of p: not what was put before its first
-// visible cursor.
+// visible cursor, nor what it does not cover.
 func (h *shot) piece(ctx context.Context, p *session.StatePiece, last bool) error {
+	if err := h.alive(ctx); err != nil {
+		return err
+	}
 	out, bytes := session.StatePiece{Sight: h.sight}, 256
-	from := h.sight.Grants[h.o.auth.ref].From
+	from := h.grant.From
 	for _, e := range p.Entries {
-		if e.Cursor >= from {
+		if e.Cursor >= from && session.InScope(h.grant, e.Key) {
 			out.Entries = append(out.Entries, e)
 			bytes += e.Bytes()
 		}
 	}
 	for _, t := range p.Turns {
-		if t.Begun >= from {
+		if t.Begun >= from && session.InScope(h.grant, session.MessageKey(t.Message)) {
 			out.Turns = append(out.Turns, t)
 			bytes += t.Bytes()
 		}

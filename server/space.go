@@ -19,13 +19,15 @@ type space struct {
 	server *Server
 	link   *link
 	id     string
-	ref    string // the grant it acts under
+	ref    string            // the grant it acts under
+	narrow *capability.Grant // what an attenuated one may at most; else nil
 }
 
 var (
-	spaceCreate   = rpc.Method{Interface: wire.Space_TypeID, ID: 0}
-	spaceList     = rpc.Method{Interface: wire.Space_TypeID, ID: 1}
-	spaceDescribe = rpc.Method{Interface: wire.Space_TypeID, ID: 2}
+	spaceCreate    = rpc.Method{Interface: wire.Space_TypeID, ID: 0}
+	spaceList      = rpc.Method{Interface: wire.Space_TypeID, ID: 1}
+	spaceDescribe  = rpc.Method{Interface: wire.Space_TypeID, ID: 2}
+	spaceAttenuate = rpc.Method{Interface: wire.Space_TypeID, ID: 3}
 )
 
 // listMax is the most sessions one answer lists.
@@ -40,8 +42,10 @@ func (o *space) Serve(c *rpc.Call) {
 		c.Go(func(ctx context.Context) { o.list(ctx, c) })
 	case spaceDescribe:
 		c.Go(func(ctx context.Context) { o.describe(ctx, c) })
+	case spaceAttenuate:
+		c.Go(func(ctx context.Context) { o.attenuate(ctx, c) })
 	case persistentSave:
-		c.Go(func(ctx context.Context) { o.server.save(ctx, c, &authority{ref: o.ref}) })
+		c.Go(func(ctx context.Context) { o.server.save(ctx, c, &authority{ref: o.ref, narrow: o.narrow}) })
 	default:
 		unknownMethod(c, "Space")
 	}
@@ -65,15 +69,14 @@ func (o *space) create(c *rpc.Call) {
 		fail(c, fault.BadArgument.With("the owner's ref must be one for %s", id))
 		return
 	}
-	cap := rpc.NewLocal(newSess(o.server, o.link, &authority{session: id, ref: owner, space: o.ref}))
+	cap := rpc.NewLocal(newSess(o.server, o.link, &authority{session: id, ref: owner, space: o.ref, spaceNarrow: o.narrow}))
 	defer cap.Release()
 	c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
 // check gives the space's grant if it allows need.
 func (o *space) check(at *session.Sight, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
-	grant := at.Grants[o.ref]
-	refused := capability.Check(grant, 0, at.Now, need, "")
+	grant, refused := capability.CheckLive(at.Grants[o.ref], o.narrow, 0, at.Now, need, "")
 	if refused != nil {
 		o.server.denied(o.ref, grant, what, refused)
 	}
@@ -128,9 +131,9 @@ func (o *space) describe(ctx context.Context, c *rpc.Call) {
 		fail(c, toFault(o.server.log, err, "describe the ref"))
 		return
 	}
-	grant := sight.Grants[o.ref]
+	grant, refused := capability.CheckLive(sight.Grants[o.ref], o.narrow, 0, sight.Now, 0, "")
 	if grant == nil {
-		fail(c, capability.Check(nil, 0, sight.Now, 0, ""))
+		fail(c, refused)
 		return
 	}
 	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {

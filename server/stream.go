@@ -95,6 +95,7 @@ func (o *stream) acknowledge(c *rpc.Call) {
 func (o *stream) submit(p *parked) {
 	w := p.work
 	w.sub.Ref, w.sub.Space, w.sub.Opening = o.auth.ref, o.auth.space, &o.opening
+	w.sub.Narrow, w.sub.SpaceNarrow = o.auth.narrow, o.auth.spaceNarrow
 	answer := w.done
 	o.mu.Lock()
 	if o.inFlight >= o.server.cfg.BatchesInFlight {
@@ -170,10 +171,11 @@ func decodeWith(s capnp.Struct, caps *rpc.CapTable) ([]*rpc.Ref, *fault.Error) {
 
 // heldSessions are the refs of the live sessions among what came along. What is
 // no session of this server proves nothing and is passed over, as are objects of
-// Space.create: they stand on no ref whose secret was shown.
+// Space.create, which stand on no ref whose secret was shown, and narrowed ones,
+// which allow less than the ref that the op names.
 func heldSessions(with []*rpc.Ref) (refs []string) {
 	for _, held := range with {
-		if o, ok := held.Object().(*sess); ok && o.auth.space == "" {
+		if o, ok := held.Object().(*sess); ok && o.auth.space == "" && o.auth.narrow == nil {
 			refs = append(refs, o.auth.ref)
 		}
 	}

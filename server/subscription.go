@@ -8,6 +8,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -37,11 +38,12 @@ type subscription struct {
 	// that ended the subscription before it began (ended is not called then).
 	started func(*fault.Error)
 
-	cursor   uint64 // the last event given to the sink
-	underway int    // bytes given to the sink and not taken yet; 0 once finished
-	checked  bool   // auth was found alive, at gen, and nothing has put that in doubt
-	gen      uint64 // the session's AuthGen at that look
-	expires  int64  // of the ref; 0 never
+	cursor   uint64            // the last event given to the sink
+	underway int               // bytes given to the sink and not taken yet; 0 once finished
+	checked  bool              // auth was found alive, at gen, and nothing has put that in doubt
+	gen      uint64            // the session's AuthGen at that look
+	expires  int64             // of the ref; 0 never
+	grant    *capability.Grant // found at that look: says what is hidden
 
 	takes    int                // raised when deliveries that are on their way are void
 	queued   bool               // in its topic's ready list
@@ -66,10 +68,15 @@ func eventBytes(e *session.Event) int { return len(e.Payload) + len(e.Key) + len
 // delivery is one call of a sink.
 type delivery struct {
 	sub    *subscription
-	takes  int // the subscription's, when it was taken
+	takes  int    // the subscription's, when it was taken
+	after  uint64 // the cursor it goes on from
 	events []*session.Event
 	bytes  int
 }
+
+// hiddenBytes is what an event that is not shown counts for: the marks in place
+// of many are few.
+const hiddenBytes = 16
 
 // take cuts the next delivery for s from events, which are consecutive, as far
 // as its window has room; ok is false if the event s needs is not among them or
@@ -83,6 +90,9 @@ func (s *subscription) take(events []*session.Event) (d delivery, ok bool) {
 	n, bytes := 0, 0
 	for _, e := range rest {
 		size := eventBytes(e)
+		if !session.InScope(s.grant, e.Key) {
+			size = hiddenBytes
+		}
 		if n > 0 && (bytes+size > s.chunk() || !s.room(bytes+size)) {
 			break
 		}
@@ -94,9 +104,10 @@ func (s *subscription) take(events []*session.Event) (d delivery, ok bool) {
 	if !s.link.reserve(bytes, &s.waiter, s.again) {
 		return d, false
 	}
+	d = delivery{sub: s, takes: s.takes, after: s.cursor, events: session.View(s.grant, rest[:n:n]), bytes: bytes}
 	s.cursor = rest[n-1].Cursor
 	s.underway += bytes
-	return delivery{sub: s, takes: s.takes, events: rest[:n:n], bytes: bytes}, true
+	return d, true
 }
 
 // again puts s on its topic's ready list.

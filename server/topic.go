@@ -260,7 +260,7 @@ func (t *topic) admit(s *subscription, page *session.Page) *fault.Error {
 	if why != nil {
 		return why
 	}
-	s.checked, s.gen, s.expires = true, page.Row.AuthGen, grant.Expires
+	s.checked, s.gen, s.expires, s.grant = true, page.Row.AuthGen, grant.Expires, grant
 	before := max(grant.From, 1) - 1 // the first event that the ref shows comes after it
 	if s.cursor < before && s.cursor <= page.Row.Cursor {
 		s.cursor = before
@@ -339,7 +339,7 @@ func (t *topic) taken(d delivery, err error) {
 	switch {
 	case errors.Is(err, errBusy): // it was not sent, and what follows it must not be
 		s.takes++
-		s.cursor = d.events[0].Cursor - 1
+		s.cursor = d.after
 		then = func() { t.hub.after(busyPause, s.again) }
 	case err != nil:
 		then = t.finish(s, fault.Canceled.With("the subscriber's sink failed: %v", err))

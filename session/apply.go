@@ -82,10 +82,11 @@ func (a *applier) underSpace() *fault.Error {
 	if err != nil {
 		return err
 	}
-	if err := capability.Check(g, 0, a.v.now, capability.Create, ""); err != nil {
+	acting, err := capability.CheckLive(g, a.sub.SpaceNarrow, 0, a.v.now, capability.Create, "")
+	if err != nil {
 		return err
 	}
-	a.grant = g
+	a.grant = acting
 	return nil
 }
 
@@ -106,17 +107,17 @@ func (a *applier) under(m method, name string, aborts bool) *fault.Error {
 	if m.need != capability.Append {
 		limited = ""
 	}
-	err = capability.Check(g, a.s.row.Epoch, a.v.now, m.need, limited)
+	acting, err := capability.CheckLive(g, a.sub.Narrow, a.s.row.Epoch, a.v.now, m.need, limited)
 	if err != nil && err.Code == fault.MissingRight && aborts {
-		err = capability.Check(g, a.s.row.Epoch, a.v.now, capability.Revoke, "")
+		acting, err = capability.CheckLive(g, a.sub.Narrow, a.s.row.Epoch, a.v.now, capability.Revoke, "")
 	}
 	switch {
 	case err != nil:
 		return err
-	case m.owner && !g.Owner:
+	case m.owner && !acting.Owner:
 		return fault.NotAnOwner.With("only the session's owner ref may do this")
 	}
-	a.grant = g
+	a.grant = acting
 	return nil
 }
 
@@ -140,6 +141,9 @@ func abortsTurn(op *ledger.Intent) bool {
 func (a *applier) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 	do, err := decodeOp(op, a.cfg.Limits)
 	if err != nil {
+		return 0, nil, err
+	}
+	if err := a.inScope(do); err != nil {
 		return 0, nil, err
 	}
 	a.op = op

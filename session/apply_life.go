@@ -91,7 +91,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	p := createPayload{Source: o.source, At: at}
 	kept := entries[:0]
 	for _, e := range entries {
-		if e.Cursor >= via.From {
+		if e.Cursor >= via.From && InScope(via, e.Key) {
 			kept = append(kept, e)
 			p.Entries = append(p.Entries, entryPayload{e.Key, e.Schema, string(e.Payload)})
 		}

@@ -17,6 +17,7 @@ type sharePayload struct {
 	Expires     int64             `json:"expires_at,omitempty"`
 	From        uint64            `json:"from,omitempty"`
 	Redemptions uint32            `json:"redemptions,omitempty"`
+	Message     string            `json:"message,omitempty"`
 	Label       string            `json:"label,omitempty"`
 	Actor       string            `json:"actor,omitempty"`
 	Epoch       uint64            `json:"epoch"`
@@ -41,14 +42,14 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 	}
 	g, err := capability.Mint(a.grant, capability.Minting{
 		ID: o.ref, Hash: o.hash, Rights: o.rights, Methods: o.methods, Expires: int64(o.expires), From: o.from,
-		Limit: uint32(o.redemptions), Label: o.label, Actor: o.actor,
+		Limit: uint32(o.redemptions), Message: o.message, Label: o.label, Actor: o.actor,
 	}, a.s.row.Epoch, a.v.now)
 	if err != nil {
 		return nil, err
 	}
 	a.emit(MethodShare, refKey(g.ID), 1, encode(sharePayload{
 		Ref: g.ID, Parent: g.Parent, Rights: g.Rights, Methods: g.Methods, Expires: g.Expires, From: g.From,
-		Redemptions: g.Limit, Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
+		Redemptions: g.Limit, Message: g.Message, Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
 	}))
 	a.v.mint(g)
 	a.audit(capability.AuditShare, g.ID)
@@ -82,7 +83,7 @@ func (o *opRevoke) apply(a *applier) (result, *fault.Error) {
 		if err != nil {
 			return nil, err
 		}
-		if !mine {
+		if !mine || a.sub.Narrow != nil && o.ref == a.grant.ID {
 			return nil, fault.MissingRight.With("this ref may revoke itself and what was minted below it; that one is not")
 		}
 	}

@@ -189,6 +189,9 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	var r result
 	if err == nil {
 		a.outbox = "" // it speaks for no stream
+		err = a.inScope(do)
+	}
+	if err == nil {
 		r, err = do.apply(a)
 	}
 	if err != nil {

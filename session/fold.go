@@ -60,9 +60,13 @@ func Resume(session string, cursor, epoch uint64, entries []*Entry, turns []*Tur
 
 // Apply folds the next event in. Events must come in order of cursor without a
 // repeat; a gap is an error unless the events between were hidden from the
-// reader, which Skip tells. Methods that this version does not know change
+// reader, which a cursor mark or Skip tells. Methods that this version does not know change
 // nothing. An event whose payload was purged takes the value of its key with it.
 func (f *Fold) Apply(e *Event) error {
+	if e.Hidden {
+		f.Skip(e.Cursor)
+		return nil
+	}
 	if e.Cursor != f.Cursor+1 {
 		return fault.Internal.With("event %d came where %d was next", e.Cursor, f.Cursor+1).Pos(f.Cursor + 1)
 	}

@@ -200,6 +200,7 @@ type opShare struct {
 	expires     uint64
 	from        uint64
 	redemptions uint64
+	message     string
 	label       string
 	actor       string
 }
@@ -209,6 +210,7 @@ func decodeShare(r *argReader) op {
 		ref:     r.refID("ref"),
 		hash:    r.hash("hash"),
 		methods: r.texts("methods", optional),
+		message: r.text("message", optional),
 		label:   r.text("label", optional),
 		actor:   r.text("actor", optional),
 	}
@@ -225,6 +227,8 @@ func decodeShare(r *argReader) op {
 		r.fail(fault.BadArgument.With("rights: name some of read, append, share, revoke"))
 	case o.redemptions > 1<<31:
 		r.fail(fault.BadArgument.With("redemptions is at most %d", 1<<31))
+	case o.message != "" && !validID(o.message, false):
+		r.fail(fault.BadArgument.With("message: %q is not a message's id", clip(o.message)))
 	case len(o.methods) > 0 && !knownMethods(o.methods):
 		r.fail(fault.BadArgument.With("methods: name some of those that append needs: %s", strings.Join(appending, ", ")))
 	}

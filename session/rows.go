@@ -54,6 +54,7 @@ type Event struct {
 	Op      string // op id; "" for system events
 	Batch   string // batch id; "" for system events
 	At      int64  // database clock, Unix ms
+	Hidden  bool   // no row: a cursor mark for a reader whom the events up to Cursor are not shown to (scope.go)
 }
 
 // Entry is one key of the folded state.

@@ -5,6 +5,7 @@ package session
 import (
 	"sync/atomic"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -33,6 +34,10 @@ type Submission struct {
 	// is authorized by Ref, which that op mints, and only for the very outbox
 	// whose create applied: whoever else names an owner ref does not hold it.
 	Space string
+
+	// Narrow is what the live object was narrowed to, nil if it is all that Ref
+	// allows; SpaceNarrow is the same for Space.
+	Narrow, SpaceNarrow *capability.Grant
 
 	// With are the refs of the other live sessions passed along: fork's source.
 	With []string

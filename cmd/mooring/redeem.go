@@ -60,6 +60,7 @@ type shownGrant struct {
 	Epoch   uint64   `json:"epoch,omitempty"`
 	Expires int64    `json:"expires,omitempty"` // Unix ms
 	From    uint64   `json:"from,omitempty"`
+	Message string   `json:"message,omitempty"`
 	Limit   uint32   `json:"limit,omitempty"`
 	Used    uint32   `json:"used,omitempty"`
 	Label   string   `json:"label,omitempty"`
@@ -72,7 +73,7 @@ func showGrant(d client.Description) shownGrant {
 	g := d.Grant
 	s := shownGrant{
 		Ref: g.Ref, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch,
-		Expires: g.Expires, From: g.From, Limit: g.Limit, Used: g.Used, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
+		Expires: g.Expires, From: g.From, Message: g.Message, Limit: g.Limit, Used: g.Used, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
 	}
 	if g.Dead != fault.None {
 		s.Dead = g.Dead.String()
@@ -132,6 +133,9 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 	}
 	if g.From > 1 {
 		add("from", fmt.Sprintf("cursor %d", g.From))
+	}
+	if g.Message != "" {
+		add("message", g.Message+" alone")
 	}
 	if g.Limit > 0 {
 		add("redeemed", fmt.Sprintf("%d of %d times", g.Used, g.Limit))

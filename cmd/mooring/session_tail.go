@@ -124,7 +124,20 @@ type shownEvent struct {
 	Payload json.RawMessage `json:"payload,omitempty"` // not there once purged
 }
 
+// shownMark is what --json prints in place of events that the ref does not show.
+type shownMark struct {
+	Cursor uint64 `json:"cursor"` // of the last of them
+	Hidden bool   `json:"hidden"`
+}
+
 func (h *homeFlags) printEvent(out *bufio.Writer, e *session.Event) error {
+	if e.Hidden {
+		if h.sh.json {
+			return json.NewEncoder(out).Encode(shownMark{e.Cursor, true})
+		}
+		_, err := fmt.Fprintf(out, "%d\t(not shown)\n", e.Cursor)
+		return err
+	}
 	if !h.sh.json {
 		_, err := fmt.Fprintf(out, "%d\t%s\t%s\t%s\n", e.Cursor, e.Method, orDash(e.Key), orDash(oneLine(e.Actor)))
 		return err

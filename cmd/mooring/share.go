@@ -25,6 +25,7 @@ type shareFlags struct {
 	actor       string
 	methods     []string
 	from        uint64
+	message     string
 	redemptions uint32
 	file        string
 }
@@ -38,6 +39,7 @@ func shareCmd(sh *shared) *cobra.Command {
 			"has the text has the capability. It is made here and goes through the outbox, so it can\n" +
 			"be handed on without a server, and works as soon as it has arrived there.\n\n" + refHelp,
 		Example: "  mooring share ses_01J… --rights read --expires 24h --label reviewer\n" +
+			"  mooring share ses_01J… --rights read --message msg_01 --redemptions 1\n" +
 			"  mooring share ses_01J… --rights read,append --actor helper --to helper.ref",
 		Args: cobra.ExactArgs(1),
 	}
@@ -49,6 +51,7 @@ func shareCmd(sh *shared) *cobra.Command {
 	flags.StringVar(&f.actor, "actor", "", "who acts under it: a path below REF's actor")
 	flags.StringSliceVar(&f.methods, "methods", nil, "append only these methods")
 	flags.Uint64Var(&f.from, "from", 0, "first cursor it can see")
+	flags.StringVar(&f.message, "message", "", "this message alone, with its parts and turn")
 	flags.Uint32Var(&f.redemptions, "redemptions", 0, "how often it may be redeemed (default: any number)")
 	flags.StringVar(&f.file, "to", "", "write the ref to this file (mode 0600) and not to the output")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -73,7 +76,7 @@ func (f *shareFlags) options(now time.Time) (client.ShareOptions, error) {
 		return client.ShareOptions{}, fault.Usage.Because(err, "--rights: %v", err)
 	}
 	o := client.ShareOptions{
-		Rights: rights, Methods: f.methods, From: f.from, Redemptions: f.redemptions, Label: f.label, Actor: f.actor,
+		Rights: rights, Methods: f.methods, From: f.from, Message: f.message, Redemptions: f.redemptions, Label: f.label, Actor: f.actor,
 	}
 	if f.expires < 0 {
 		return o, fault.Usage.With("--expires must be positive, such as 24h")

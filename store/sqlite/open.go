@@ -35,7 +35,8 @@ type Config struct {
 	Dir string
 	// Now is the database's clock; time.Now if nil.
 	Now func() time.Time
-	// Readers is how many reads run at once; twice the processors if 0.
+	// Readers is how many reads run at once; twice the processors, but
+	// six at least, if 0: more than a server sends snapshots at once (server.Config).
 	Readers int
 }
 
@@ -46,7 +47,7 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 		cfg.Now = time.Now
 	}
 	if cfg.Readers <= 0 {
-		cfg.Readers = 2 * runtime.GOMAXPROCS(0)
+		cfg.Readers = max(6, 2*runtime.GOMAXPROCS(0))
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)

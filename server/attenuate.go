@@ -1,0 +1,101 @@
+// attenuate: a live capability that allows less, for its holder to pass on. It
+// stands on the same ref, so what ends that ends it; the limits are checked
+// against what the ref allows now, and never change afterwards.
+
+package server
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// attenuate serves Session.attenuate.
+func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	limits, refused := decodeAttenuation(wire.Session_attenuate_Params(s).Limits())
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	sight, err := o.server.cfg.Store.Look(ctx, o.auth.session, o.auth.refs())
+	if err != nil {
+		fail(c, toFault(o.server.log, err, "look up the ref"))
+		return
+	}
+	grant, refused := o.check(sight, 0, "attenuate")
+	if refused == nil {
+		grant, refused = capability.Attenuate(grant, limits, sight.Row.Epoch, sight.Now)
+	}
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	answerObject(c, newSess(o.server, o.link, o.auth.narrowed(grant)))
+}
+
+// attenuate serves Space.attenuate.
+func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	limits, refused := decodeAttenuation(wire.Space_attenuate_Params(s).Limits())
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	sight, err := o.server.cfg.Store.Look(ctx, "", []string{o.ref})
+	if err != nil {
+		fail(c, toFault(o.server.log, err, "look up the ref"))
+		return
+	}
+	grant, refused := o.check(sight, 0, "attenuate")
+	if refused == nil {
+		grant, refused = capability.Attenuate(grant, limits, 0, sight.Now)
+	}
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	answerObject(c, &space{server: o.server, link: o.link, id: o.id, ref: o.ref, narrow: grant})
+}
+
+// answerObject answers a call whose one result is a new object.
+func answerObject(c *rpc.Call, object rpc.Object) {
+	cap := rpc.NewLocal(object)
+	defer cap.Release()
+	c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+}
+
+// maxMethods bounds how many methods are read: above what a grant may name, so
+// that the refusal is capability's.
+const maxMethods = 256
+
+// decodeAttenuation reads the limits that something new is to have.
+func decodeAttenuation(from wire.Attenuation, err error) (m capability.Minting, refused *fault.Error) {
+	var r reader
+	r.failed(err)
+	m.Expires, m.From = from.Expires(), from.From()
+	m.Message, m.Label, m.Actor = r.text(from.Message_()), r.text(from.Label()), r.text(from.Actor())
+	if bits := from.Rights(); bits > 0xff {
+		return m, fault.BadArgument.With("there are no rights of the bits %#x", bits)
+	} else {
+		m.Rights = capability.Rights(bits)
+	}
+	methods, err := from.Methods()
+	r.failed(err)
+	if n := methods.Len(); n > maxMethods {
+		return m, fault.BadArgument.With("at most %d methods can be named", maxMethods)
+	}
+	for i := range methods.Len() {
+		m.Methods = append(m.Methods, r.text(methods.At(i)))
+	}
+	return m, r.fault("the limits")
+}
