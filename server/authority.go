@@ -81,9 +81,8 @@ func (a *authority) check(at *session.Sight, need capability.Rights) (*capabilit
 	return capability.CheckLive(grant, a.narrow, at.Row.Epoch, at.Now, need, "")
 }
 
-// narrowed is a's authority within limits, which were made from a's own.
+// narrowed is a's authority within limits, which were made from what check gave:
+// it stands on that ref, whoever it is passed on to.
 func (a *authority) narrowed(limits *capability.Grant) *authority {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return &authority{session: a.session, ref: a.ref, space: a.space, narrow: limits, spaceNarrow: a.spaceNarrow, outboxes: slices.Clone(a.outboxes)}
+	return &authority{session: a.session, ref: limits.ID, narrow: limits}
 }

@@ -1,0 +1,490 @@
+//go:build unix
+
+// Narrowed capabilities over the wire: what they show and let through, and that
+// nothing handed out under a ref outlives it.
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// attenuating narrows a session to what set says; nothing is waited for.
+func attenuating(t testing.TB, sess *rpc.Ref, set func(wire.Attenuation)) *rpc.Promise {
+	return sess.Call(within(t), sessionAttenuate, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		limits, err := wire.Session_attenuate_Params(s).NewLimits()
+		if err == nil {
+			set(limits)
+		}
+		return err
+	})
+}
+
+// refusedAs is what a promise ends with, as a fault.
+func refusedAs(t testing.TB, p *rpc.Promise) error {
+	t.Helper()
+	_, _, err := p.Wait(within(t))
+	if f, ok := fault.ParseReason(reasonOf(err)); ok {
+		return f
+	}
+	return err
+}
+
+// viewer is an EventSink that keeps what it is shown as text: "5 put message/m1",
+// or "7 hidden"; and of state the keys.
+type viewer struct {
+	mu      sync.Mutex
+	changed chan struct{}
+	shown   []string
+	state   []string
+	last    uint64
+	ended   *fault.Error
+	hold    bool // keep state unanswered
+	held    []*rpc.Call
+}
+
+func newViewer() *viewer { return &viewer{changed: make(chan struct{})} }
+
+func shownAs(list wire.Event_List) (shown []string, last uint64) {
+	for i := range list.Len() {
+		e := list.At(i)
+		method, _ := e.Method()
+		key, _ := e.Key()
+		text := fmt.Sprintf("%d %s %s", e.Cursor(), method, key)
+		if e.Hidden() {
+			text = fmt.Sprintf("%d hidden%s%s", e.Cursor(), method, key)
+		}
+		shown, last = append(shown, text), e.Cursor()
+	}
+	return shown, last
+}
+
+func (k *viewer) Serve(c *rpc.Call) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s, _ := c.Params()
+	switch c.Method().ID {
+	case sinkEvents.ID:
+		list, _ := wire.EventSink_events_Params(s).Events()
+		shown, last := shownAs(list)
+		k.shown, k.last = append(k.shown, shown...), last
+	case sinkState.ID:
+		entries, _ := wire.EventSink_state_Params(s).Entries()
+		for i := range entries.Len() {
+			key, _ := entries.At(i).Key()
+			k.state = append(k.state, key)
+		}
+		turns, _ := wire.EventSink_state_Params(s).Turns()
+		for i := range turns.Len() {
+			m, _ := turns.At(i).Message_()
+			k.state = append(k.state, "turn "+m)
+		}
+	case sinkEnded.ID:
+		r, _ := wire.EventSink_ended_Params(s).Refusal()
+		k.ended = readRefusal(r)
+	}
+	close(k.changed)
+	k.changed = make(chan struct{})
+	if k.hold {
+		k.held = append(k.held, c)
+		return
+	}
+	c.Return(words(0, 0), nil)
+}
+
+func (k *viewer) until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		k.mu.Lock()
+		good, changed := ok(), k.changed
+		k.mu.Unlock()
+		if good {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("waited in vain for %s: %v, ended %v", what, k.shown, k.ended)
+		}
+	}
+}
+
+// follow has a session's events sent to k.
+func (k *viewer) follow(t testing.TB, sess *rpc.Ref) *rpc.Ref {
+	t.Helper()
+	sink := rpc.NewLocal(k)
+	defer sink.Release()
+	p := sess.Call(within(t), sessionSubscribe, words(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+		if _, err := wire.Session_subscribe_Params(s).NewOptions(); err != nil {
+			return err
+		}
+		return caps.Set(s, 1, sink)
+	})
+	if err := refusedAs(t, p); err != nil {
+		t.Fatalf("subscribe: %v", err)
+	}
+	return p.Cap(0)
+}
+
+// shoot asks for a snapshot.
+func (k *viewer) shoot(t testing.TB, sess *rpc.Ref) *rpc.Promise {
+	sink := rpc.NewLocal(k)
+	defer sink.Release()
+	return sess.Call(within(t), sessionSnapshot, words(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
+		return caps.Set(s, 0, sink)
+	})
+}
+
+// conversation makes two messages with parts, one of them in an open turn: the
+// events 2 to 8, after the creation.
+func conversation(p *peer, m *made) {
+	p.t.Helper()
+	ack := p.must(m.stream, m.batch(
+		op("put", "key", "session", "payload", map[string]string{"title": "a secret title"}),
+		op("put", "key", "message/m1", "payload", map[string]any{}),
+		op("put", "key", "part/m1/p", "payload", map[string]string{"text": "one"}),
+		op("put", "key", "message/m11", "payload", map[string]any{}),
+		op("begin", "message", "m2", "payload", map[string]any{}),
+		op("put", "key", "part/m2/p", "payload", map[string]string{"text": ""}),
+		op("put", "key", "model/message/m1", "payload", map[string]any{}),
+	))
+	if ack.applied != 7 {
+		p.t.Fatalf("%+v", ack.outcomes)
+	}
+}
+
+func TestAViewOfOneMessage(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		p := r.dial()
+		m := r.create(p)
+		conversation(p, m)
+		durable := p.share(m, "rights", []string{"read", "append", "share"}, "message", "m1", "actor", "owner/reader") // 9
+		live := attenuating(t, m.sess, func(a wire.Attenuation) {
+			a.SetRights(uint16(capability.Read | capability.Append | capability.Share))
+			_ = a.SetMessage_("m1")
+			_ = a.SetActor("owner/reader")
+		})
+		before := []string{"2 hidden", "3 put message/m1", "4 put part/m1/p"}
+		for what, sess := range map[string]*rpc.Ref{"durable": p.restore(durable), "live": live.Cap(0)} {
+			k, state := newViewer(), newViewer()
+			defer k.follow(t, sess).Release()
+			if err := refusedAs(t, state.shoot(t, sess)); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(state.state, " "); got != "message/m1 part/m1/p" {
+				t.Errorf("%s: the state shows %q", what, got)
+			}
+			info, grant := describe(t, sess)
+			title, _ := info.Title()
+			message, _ := grant.Message_()
+			if title != "" || message != "m1" || grant.Owner() || grant.Rights() != uint16(capability.Read|capability.Append|capability.Share) {
+				t.Errorf("%s: title %q, message %q, owner %v, rights %v", what, title, message, grant.Owner(), grant.Rights())
+			}
+			s, _, err := call(t, sess, sessionEvents, words(2, 0), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, _ := wire.Session_events_Results(s).Events()
+			page, end := shownAs(list)
+			if !slices.Equal(page[:3], before) || !strings.HasSuffix(page[3], "hidden") || end != wire.Session_events_Results(s).Cursor() {
+				t.Errorf("%s: a page shows %q", what, page)
+			}
+			stream, b := p.open(sess, newBox()), newBox()
+			stream, b = p.open(sess, b), b
+			ack := p.must(stream, b.batch(m.id,
+				op("put", "key", "message/m1", "payload", map[string]string{"by": what}),
+				op("put", "key", "message/m2", "payload", map[string]any{}),
+				op("put", "key", "message/m11", "payload", map[string]any{}),
+				op("put", "key", "session", "payload", map[string]any{}),
+				op("appendText", "key", "part/m2/p", "offset", 0, "text", "x"),
+				op("begin", "message", "m3", "payload", map[string]any{})))
+			for i, o := range ack.outcomes {
+				if want := ledger.Denied; i == 0 && o.Status != ledger.Applied || i > 0 && (o.Status != want || o.Reason != fault.MissingRight) {
+					t.Errorf("%s: op %d: %+v", what, i, o)
+				}
+			}
+			k.until(t, "its own event", func() bool {
+				return slices.Contains(k.shown, fmt.Sprintf("%d put message/m1", ack.outcomes[0].Cursor))
+			})
+			p.must(m.stream, m.batch(op("put", "key", "part/m2/p", "payload", map[string]string{"by": what}), op("put", "key", "part/m1/p", "payload", map[string]string{"by": what})))
+			k.until(t, "what the owner does to it", func() bool { return strings.HasSuffix(k.shown[len(k.shown)-1], "put part/m1/p") })
+			k.mu.Lock()
+			for i, text := range k.shown {
+				if strings.Contains(text, "m2") || strings.Contains(text, "m11") || strings.Contains(text, "ref/") || i < 3 && text != before[i] {
+					t.Errorf("%s: event %d is shown as %q", what, i, text)
+				}
+			}
+			k.mu.Unlock()
+			saved := refOfSave(t, m, sess)
+			_, grant = describe(t, p.restore(saved))
+			if message, _ := grant.Message_(); message != "m1" || grant.Owner() {
+				t.Errorf("%s: saved for message %q, owner %v", what, message, grant.Owner())
+			}
+		}
+	})
+}
+
+// refOfSave calls Persistent.save.
+func refOfSave(t testing.TB, m *made, sess *rpc.Ref) capability.Ref {
+	t.Helper()
+	s, _, err := call(t, sess, persistentSave, words(0, 1), nil)
+	if err != nil {
+		t.Fatalf("save: %v", err)
+	}
+	ptr, _ := s.Ptr(0)
+	ref := wire.SturdyRef(ptr.Struct())
+	id, _ := ref.Id()
+	bytes, _ := ref.Secret()
+	secret, err := capability.SecretFrom(bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.owner.With(id, secret)
+}
+
+func TestNothingIsAttenuatedToMore(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	p := r.dial()
+	m := r.create(p)
+	now := r.server.now().UnixMilli()
+	narrow := attenuating(t, m.sess, func(a wire.Attenuation) {
+		a.SetRights(uint16(capability.Read | capability.Append))
+		methods, _ := a.NewMethods(1)
+		_ = methods.Set(0, "put")
+		a.SetExpires(now + 60_000)
+		a.SetFrom(5)
+		_ = a.SetMessage_("m1")
+		_ = a.SetActor("owner/a")
+	}).Cap(0)
+	for what, c := range map[string]struct {
+		code fault.Code
+		set  func(wire.Attenuation)
+	}{
+		"rights":      {fault.Widening, func(a wire.Attenuation) { a.SetRights(uint16(capability.Share)) }},
+		"methods":     {fault.Widening, func(a wire.Attenuation) { l, _ := a.NewMethods(1); _ = l.Set(0, "begin") }},
+		"expiry":      {fault.Widening, func(a wire.Attenuation) { a.SetExpires(now + 60_001) }},
+		"from":        {fault.Widening, func(a wire.Attenuation) { a.SetFrom(4) }},
+		"message":     {fault.Widening, func(a wire.Attenuation) { _ = a.SetMessage_("m2") }},
+		"actor":       {fault.Widening, func(a wire.Attenuation) { _ = a.SetActor("owner") }},
+		"other bits":  {fault.BadArgument, func(a wire.Attenuation) { a.SetRights(1 << 9) }},
+		"a space's":   {fault.BadArgument, func(a wire.Attenuation) { a.SetRights(uint16(capability.Create)) }},
+		"an actor's":  {fault.BadArgument, func(a wire.Attenuation) { _ = a.SetActor("owner/a/../b") }},
+		"a message's": {fault.BadArgument, func(a wire.Attenuation) { _ = a.SetMessage_("\x01") }},
+	} {
+		wantCode(t, what, refusedAs(t, attenuating(t, narrow, c.set)), c.code)
+	}
+	// Asking for nothing changes nothing; and what is pipelined on it goes through.
+	b := newBox()
+	again := attenuating(t, attenuating(t, narrow, func(wire.Attenuation) {}).Cap(0), func(a wire.Attenuation) { _ = a.SetActor("owner/a/b") }).Cap(0)
+	ack := p.must(p.open(again, b), b.batch(m.id, op("put", "key", "message/m1", "payload", map[string]any{}), op("remove", "key", "message/m1")))
+	if ack.outcomes[0].Status != ledger.Applied || ack.outcomes[1].Reason != fault.MissingRight {
+		t.Errorf("%+v", ack.outcomes)
+	}
+	s, _, _ := call(t, m.sess, sessionEvents, words(2, 0), nil)
+	list, _ := wire.Session_events_Results(s).Events()
+	if actor, _ := list.At(list.Len() - 1).Actor(); actor != "owner/a/b" {
+		t.Errorf("it was done by %q", actor)
+	}
+}
+
+func TestANarrowedSpace(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	p := r.dial()
+	space := p.restore(r.owner)
+	narrow := space.Call(within(t), spaceAttenuate, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		limits, err := wire.Space_attenuate_Params(s).NewLimits()
+		if err != nil {
+			return err
+		}
+		limits.SetRights(uint16(capability.List))
+		return limits.SetActor("clerk")
+	})
+	if err := refusedAs(t, narrow); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := call(t, narrow.Cap(0), spaceList, words(1, 1), nil); err != nil {
+		t.Errorf("list: %v", err)
+	}
+	m := &made{id: r.create(p).id[:4] + "01J00000000000000000000000", box: newBox()}
+	m.owner = r.owner.New(m.id)
+	created := narrow.Cap(0).Call(within(t), spaceCreate, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		_ = wire.Space_create_Params(s).SetSession(m.id)
+		return wire.Space_create_Params(s).SetOwner(m.owner.ID)
+	}).Cap(0)
+	ack := p.must(p.open(created, m.box), m.batch(op("create", "ref", m.owner.ID, "hash", hashText(m.owner.Secret))))
+	if ack.outcomes[0].Status != ledger.Denied || ack.outcomes[0].Reason != fault.MissingRight {
+		t.Errorf("create: %+v", ack.outcomes[0])
+	}
+}
+
+// giver hands a capability to whoever asks.
+type giver struct{ cap *rpc.Ref }
+
+func (g giver) Serve(c *rpc.Call) {
+	c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, g.cap) })
+}
+
+// passedOn is a capability as a third party has it, over a connection of its own
+// to whoever was given it: calls of it go through both.
+func passedOn(t *testing.T, cap *rpc.Ref) *rpc.Ref {
+	near, far := rpc.Pipe()
+	second, ran := rpc.NewConn(far, rpc.Config{Bootstrap: giver{cap}}), make(chan struct{})
+	go func() {
+		defer close(ran)
+		_ = second.Run(context.Background())
+	}()
+	t.Cleanup(func() {
+		second.Close("test")
+		<-ran
+	})
+	third := newPeer(t, near)
+	return third.gateway.Call(within(t), rpc.Method{Interface: 1}, words(0, 0), nil).Cap(0)
+}
+
+// Every live capability that was handed out under a ref is behind the same guard:
+// whatever ends the ref ends them at their next call, and what follows at once.
+func TestNothingOutlivesItsRef(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		for how, want := range map[string]fault.Code{"the ref": fault.Revoked, "the ref above it": fault.Revoked, "the epoch": fault.StaleEpoch, "its time": fault.Expired} {
+			t.Run(how, func(t *testing.T) {
+				owner, guest := r.dialIn(t), r.dialIn(t)
+				m := r.create(owner)
+				conversation(owner, m)
+				above := owner.share(m, "rights", []string{"read", "append", "share"})
+				am := &made{id: m.id, owner: m.owner, box: newBox()}
+				am.stream = guest.open(guest.restore(above), am.box)
+				args := []any{"rights", []string{"read", "append"}}
+				if how == "its time" {
+					args = append(args, "expires_at", r.server.now().UnixMilli()+1500)
+				}
+				ref := guest.share(am, args...)
+
+				sess := guest.restore(ref)
+				once := attenuating(t, sess, func(a wire.Attenuation) { _ = a.SetMessage_("m1") }).Cap(0)
+				live := map[string]*rpc.Ref{
+					"restored":          sess,
+					"narrowed":          once,
+					"narrowed twice":    attenuating(t, once, func(a wire.Attenuation) { a.SetRights(uint16(capability.Read | capability.Append)) }).Cap(0),
+					"passed on":         passedOn(t, sess),
+					"passed on, narrow": passedOn(t, once),
+				}
+				saved := guest.restore(refOfSave(t, m, sess))
+				live["saved"] = saved
+				type handed struct {
+					stream *rpc.Ref
+					box    *box
+					k      *viewer
+				}
+				all := map[string]*handed{}
+				for what, s := range live {
+					h := &handed{box: newBox(), k: newViewer()}
+					h.stream = guest.open(s, h.box)
+					if ack := guest.must(h.stream, h.box.batch(m.id, op("put", "key", "message/m1", "payload", map[string]string{"by": what}))); ack.applied != 1 {
+						t.Fatalf("%s: %+v", what, ack.outcomes)
+					}
+					defer h.k.follow(t, s).Release()
+					all[what] = h
+				}
+				// A snapshot whose taker does not answer is still on its way at the cut.
+				slow := newViewer()
+				slow.hold = true
+				shot := slow.shoot(t, sess)
+				slow.until(t, "a piece", func() bool { return len(slow.held) > 0 })
+
+				var at uint64
+				switch how {
+				case "the ref":
+					at, _ = revoking(t, m.sess, ref.ID)
+				case "the ref above it":
+					at, _ = revoking(t, m.sess, above.ID)
+				case "the epoch":
+					_, at = revoking(t, m.sess, "")
+				}
+				for what, h := range all {
+					h.k.until(t, what+"'s end", func() bool { return h.k.ended != nil })
+					if h.k.ended.Code != want {
+						t.Errorf("%s: the subscription ended with %v", what, h.k.ended)
+					}
+				}
+				owner.must(m.stream, m.batch(op("put", "key", "message/m1", "payload", map[string]string{"by": "the owner, after"})))
+				for what, h := range all {
+					ack := guest.must(h.stream, h.box.batch(m.id, op("put", "key", "message/m1", "payload", map[string]any{})))
+					if o := ack.outcomes[0]; o.Status != ledger.Denied || o.Reason != want {
+						t.Errorf("%s: append: %+v", what, o)
+					}
+					if ack.cursor != 0 {
+						t.Errorf("%s was told of cursor %d", what, ack.cursor)
+					}
+					for method, make := range map[string]func() *rpc.Promise{
+						"events":    func() *rpc.Promise { return live[what].Call(within(t), sessionEvents, words(2, 0), nil) },
+						"attenuate": func() *rpc.Promise { return attenuating(t, live[what], func(wire.Attenuation) {}) },
+						"save":      func() *rpc.Promise { return live[what].Call(within(t), persistentSave, words(0, 1), nil) },
+						"snapshot":  func() *rpc.Promise { return newViewer().shoot(t, live[what]) },
+					} {
+						err := refusedAs(t, make())
+						wantCode(t, what+", "+method, err, want)
+						if f, _ := err.(*fault.Error); f != nil && at != 0 && f.At != at {
+							t.Errorf("%s, %s: at %d, want %d: %v", what, method, f.At, at, f)
+						}
+					}
+				}
+				slow.mu.Lock()
+				slow.hold = false
+				held := slow.held
+				slow.mu.Unlock()
+				for _, c := range held {
+					c.Return(words(0, 0), nil)
+				}
+				_ = refusedAs(t, shot) // all of it may have been sent before the cut
+			})
+		}
+	})
+}
+
+// A snapshot that takes long ends when its ref does.
+func TestALongSnapshotEndsWithItsRef(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	p, guest := r.dial(), r.dial()
+	m := r.create(p)
+	large := strings.Repeat("x", 300<<10)
+	for n := range 12 {
+		p.must(m.stream, m.batch(op("put", "key", fmt.Sprintf("message/m%d", n), "payload", map[string]string{"text": large})))
+	}
+	ref := p.share(m, "rights", []string{"read"})
+	k := newViewer()
+	k.hold = true
+	shot := k.shoot(t, guest.restore(ref))
+	k.until(t, "a piece", func() bool { return len(k.held) > 0 })
+	revoking(t, m.sess, ref.ID)
+	time.Sleep(sureFor) // it is looked at again no earlier
+	k.mu.Lock()
+	k.hold = false
+	held := k.held
+	k.mu.Unlock()
+	for _, c := range held {
+		c.Return(words(0, 0), nil)
+	}
+	wantCode(t, "the snapshot", refusedAs(t, shot), fault.Revoked)
+}
