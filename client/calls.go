@@ -31,6 +31,8 @@ var (
 	methodSubscribe   = rpc.Method{Interface: wire.Session_TypeID, ID: 3, Name: "Session.subscribe"}
 	methodRevoke      = rpc.Method{Interface: wire.Session_TypeID, ID: 4, Name: "Session.revoke"}
 	methodEvents      = rpc.Method{Interface: wire.Session_TypeID, ID: 5, Name: "Session.events"}
+	methodAttenuate   = rpc.Method{Interface: wire.Session_TypeID, ID: 6, Name: "Session.attenuate"}
+	methodNarrowSpace = rpc.Method{Interface: wire.Space_TypeID, ID: 3, Name: "Space.attenuate"}
 	methodApply       = rpc.Method{Interface: wire.Stream_TypeID, ID: 0, Name: "Stream.apply"}
 	methodSave        = rpc.Method{Interface: persistent.Persistent_TypeID, ID: 0, Name: "Persistent.save"}
 	methodAcknowledge = rpc.Method{Interface: wire.Stream_TypeID, ID: 1, Name: "Stream.acknowledge"}
@@ -129,6 +131,44 @@ func callEvents(ctx context.Context, session *rpc.Ref, from uint64, limit uint32
 		p.SetLimit(limit)
 		return nil
 	})
+}
+
+// callAttenuate narrows a session, or by methodNarrowSpace a space: the calls have
+// one shape.
+func callAttenuate(ctx context.Context, live *rpc.Ref, method rpc.Method, o AttenuateOptions) *rpc.Promise {
+	return live.Call(ctx, method, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		limits, err := wire.Session_attenuate_Params(s).NewLimits()
+		if err != nil {
+			return err
+		}
+		return encodeAttenuation(limits, o)
+	})
+}
+
+func encodeAttenuation(to wire.Attenuation, o AttenuateOptions) error {
+	to.SetRights(uint16(o.Rights))
+	if !o.Expires.IsZero() {
+		to.SetExpires(o.Expires.UnixMilli())
+	}
+	to.SetFrom(o.From)
+	if len(o.Methods) > 0 {
+		list, err := to.NewMethods(int32(len(o.Methods)))
+		if err != nil {
+			return err
+		}
+		for i, m := range o.Methods {
+			if err := list.Set(i, m); err != nil {
+				return err
+			}
+		}
+	}
+	if err := to.SetMessage_(o.Message); err != nil {
+		return err
+	}
+	if err := to.SetLabel(o.Label); err != nil {
+		return err
+	}
+	return to.SetActor(o.Actor)
 }
 
 func callAcknowledge(ctx context.Context, stream *rpc.Ref, through uint64) *rpc.Promise {

@@ -30,6 +30,39 @@ func ExampleClient_Redeem() {
 	// Output: share,revoke,create,list true
 }
 
+// A narrower capability goes to another program in a call, over whatever
+// connection there is to it, and ends with the ref it was made from.
+func ExampleSession_Attenuate() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("message/msg_1", map[string]string{"role": "user"})
+	b.Put("message/msg_2", map[string]string{"role": "user"})
+	commit(ctx, b)
+	live, err := s.Attenuate(ctx, client.AttenuateOptions{Rights: capability.Read, Message: "msg_2"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer live.Release()
+	d, err := live.Describe(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	page, err := live.Events(ctx, 0, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Grant.Rights, d.Grant.Message)
+	for _, e := range page.Events {
+		fmt.Printf("%d %q hidden=%v\n", e.Cursor, e.Key, e.Hidden)
+	}
+	// Output:
+	// read msg_2
+	// 2 "" hidden=true
+	// 3 "message/msg_2" hidden=false
+}
+
 // Nothing under a revoked ref commits after the cut.
 func ExampleSession_Revoke() {
 	ctx := context.Background()

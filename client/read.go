@@ -58,36 +58,40 @@ func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description,
 func (s *Session) Describe(ctx context.Context) (d Description, err error) {
 	err = s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return live.Call(ctx, methodDescribe, words(0, 0), nil)
-	}, func(results capnp.Struct) error {
-		r := wire.Session_describe_Results(results)
-		d.Now = r.Now()
-		info, err := r.Info()
-		if err == nil {
-			d.Session, err = decodeSessionInfo(info)
-		}
-		if err != nil {
-			return err
-		}
-		grant, err := r.Grant()
-		if err == nil {
-			d.Grant, err = decodeGrantInfo(grant)
-		}
-		return err
-	})
+	}, d.readSession)
 	return d, err
+}
+
+func (d *Description) readSession(results capnp.Struct) error {
+	r := wire.Session_describe_Results(results)
+	d.Now = r.Now()
+	info, err := r.Info()
+	if err == nil {
+		d.Session, err = decodeSessionInfo(info)
+	}
+	if err != nil {
+		return err
+	}
+	grant, err := r.Grant()
+	if err == nil {
+		d.Grant, err = decodeGrantInfo(grant)
+	}
+	return err
+}
+
+func (d *Description) readSpace(results capnp.Struct) error {
+	grant, err := wire.Space_describe_Results(results).Info()
+	if err == nil {
+		d.Grant, err = decodeGrantInfo(grant)
+	}
+	return err
 }
 
 // Describe tells of the ref the space is reached by.
 func (sp *Space) Describe(ctx context.Context) (d Description, err error) {
 	err = sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return live.Call(ctx, methodSpaceInfo, words(0, 0), nil)
-	}, func(results capnp.Struct) error {
-		grant, err := wire.Space_describe_Results(results).Info()
-		if err == nil {
-			d.Grant, err = decodeGrantInfo(grant)
-		}
-		return err
-	})
+	}, d.readSpace)
 	return d, err
 }
 
@@ -147,17 +151,19 @@ type Page struct {
 func (s *Session) Events(ctx context.Context, after uint64, limit uint32) (page Page, err error) {
 	err = s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callEvents(ctx, live, after, limit)
-	}, func(results capnp.Struct) error {
-		r := wire.Session_events_Results(results)
-		list, err := r.Events()
-		if err != nil {
-			return err
-		}
-		page.Cursor = r.Cursor()
-		page.Events, err = decodeEvents(s.id, list)
-		return err
-	})
+	}, func(results capnp.Struct) error { return page.read(s.id, results) })
 	return page, err
+}
+
+func (page *Page) read(session string, results capnp.Struct) error {
+	r := wire.Session_events_Results(results)
+	list, err := r.Events()
+	if err != nil {
+		return err
+	}
+	page.Cursor = r.Cursor()
+	page.Events, err = decodeEvents(session, list)
+	return err
 }
 
 // State is a session's folded state as of a cursor.
@@ -189,9 +195,7 @@ func (s *Session) SnapshotAt(ctx context.Context, cursor uint64) (*State, error)
 		sink := rpc.NewLocal(state)
 		defer sink.Release()
 		return callSnapshot(ctx, live, cursor, sink)
-	}, func(results capnp.Struct) error {
-		return state.finish(wire.Session_snapshot_Results(results).Cursor())
-	})
+	}, func(results capnp.Struct) error { return state.read(results) })
 	if err != nil {
 		return nil, err
 	}
@@ -254,20 +258,7 @@ func (c *Client) save(ctx context.Context, ref outbox.SavedRef) (made capability
 	err = c.try(ctx, srv, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return live.Call(ctx, methodSave, words(0, 1), nil)
 	}, func(results capnp.Struct) error {
-		ptr, err := persistent.Persistent_SaveResults(results).SturdyRef()
-		if err != nil {
-			return err
-		}
-		w := wire.SturdyRef(ptr.Struct())
-		id, err := w.Id()
-		if err != nil {
-			return err
-		}
-		bytes, err := w.Secret()
-		if err != nil {
-			return err
-		}
-		secret, err := capability.SecretFrom(bytes)
+		id, secret, err := readSaved(results)
 		if err == nil && capability.Target(id) != ref.Target() {
 			err = fault.Incompatible.With("the server saved a ref for something else")
 		}
@@ -275,6 +266,24 @@ func (c *Client) save(ctx context.Context, ref outbox.SavedRef) (made capability
 		return err
 	})
 	return made, err
+}
+
+// readSaved reads the ref that Persistent.save made.
+func readSaved(results capnp.Struct) (id string, secret capability.Secret, err error) {
+	ptr, err := persistent.Persistent_SaveResults(results).SturdyRef()
+	if err != nil {
+		return "", secret, err
+	}
+	w := wire.SturdyRef(ptr.Struct())
+	if id, err = w.Id(); err != nil {
+		return "", secret, err
+	}
+	bytes, err := w.Secret()
+	if err != nil {
+		return "", secret, err
+	}
+	secret, err = capability.SecretFrom(bytes)
+	return id, secret, err
 }
 
 // call makes one call on a ref's live capability and reads its results, again
@@ -318,7 +327,11 @@ func (c *Client) try(ctx context.Context, srv *server, ref outbox.SavedRef, ask 
 	if err != nil {
 		return p.fail(err)
 	}
-	err = read(results)
+	return legible(read(results))
+}
+
+// legible is the error of reading an answer: a fault, or that there is none to be had.
+func legible(err error) error {
 	var f *fault.Error
 	if err != nil && !errors.As(err, &f) {
 		return fault.Incompatible.Because(err, "the server's answer cannot be read: %v", err)

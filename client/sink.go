@@ -53,6 +53,11 @@ func (k *stateSink) Serve(call *rpc.Call) {
 	call.Return(capnp.ObjectSize{}, nil)
 }
 
+// read takes the answer of the snapshot call.
+func (k *stateSink) read(results capnp.Struct) error {
+	return k.finish(wire.Session_snapshot_Results(results).Cursor())
+}
+
 // finish checks that the snapshot is whole.
 func (k *stateSink) finish(cursor uint64) error {
 	k.mu.Lock()
