@@ -70,13 +70,22 @@ func Matches(g *Grant, s Secret) bool {
 	return same && g != nil && !s.IsZero()
 }
 
-// CheckRedemption says whether one more redemption fits g's limit. known says
-// that this redemption id was counted before: it is free.
-func CheckRedemption(g *Grant, known bool) *fault.Error {
-	if known || g.Limit == 0 || g.Used < g.Limit {
+// CheckRedemption says whether one more redemption fits the limits of g and of
+// those above it that have one: what is minted from a ref uses that one up too.
+// known says that this redemption id was counted before: it is free.
+func CheckRedemption(g *Grant, above []*Grant, known bool) *fault.Error {
+	switch {
+	case known:
 		return nil
+	case g.Limit != 0 && g.Used >= g.Limit:
+		return fault.Exhausted.With("the ref was redeemed %d times, as often as it allows: ask whoever shared it for a new one", g.Used)
 	}
-	return fault.Exhausted.With("the ref was redeemed %d times, as often as it allows: ask whoever shared it for a new one", g.Used)
+	for _, a := range above {
+		if a.Limit != 0 && a.Used >= a.Limit {
+			return fault.Exhausted.With("the ref this one was made from was redeemed %d times, as often as it allows with all made from it: ask whoever shared it for a new one", a.Used)
+		}
+	}
+	return nil
 }
 
 func unknown() *fault.Error {

@@ -141,7 +141,7 @@ func TestCheckRedemption(t *testing.T) {
 		{3, 4, false, fault.Exhausted},
 		{3, 3, true, fault.None},
 	} {
-		if err := capability.CheckRedemption(&capability.Grant{Limit: row.limit, Used: row.used}, row.known); codeOf(err) != row.answer {
+		if err := capability.CheckRedemption(&capability.Grant{Limit: row.limit, Used: row.used}, nil, row.known); codeOf(err) != row.answer {
 			t.Errorf("%+v: %v", row, err)
 		}
 	}

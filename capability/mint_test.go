@@ -203,7 +203,7 @@ func allowed(g *capability.Grant, a act) bool {
 	}
 	redeem := *g
 	redeem.Used = a.used
-	return capability.CheckRedemption(&redeem, false) == nil && (g.Actor == "" || a.actor == g.Actor || strings.HasPrefix(a.actor, g.Actor+"/"))
+	return capability.CheckRedemption(&redeem, nil, false) == nil && (g.Actor == "" || a.actor == g.Actor || strings.HasPrefix(a.actor, g.Actor+"/"))
 }
 
 // A chain of refs, each minted from the one before with any wish at all: what

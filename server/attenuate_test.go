@@ -206,9 +206,8 @@ func TestAViewOfOneMessage(t *testing.T) {
 			if !slices.Equal(page[:3], before) || !strings.HasSuffix(page[3], "hidden") || end != wire.Session_events_Results(s).Cursor() {
 				t.Errorf("%s: a page shows %q", what, page)
 			}
-			stream, b := p.open(sess, newBox()), newBox()
-			stream, b = p.open(sess, b), b
-			ack := p.must(stream, b.batch(m.id,
+			b := newBox()
+			ack := p.must(p.open(sess, b), b.batch(m.id,
 				op("put", "key", "message/m1", "payload", map[string]string{"by": what}),
 				op("put", "key", "message/m2", "payload", map[string]any{}),
 				op("put", "key", "message/m11", "payload", map[string]any{}),

@@ -32,7 +32,7 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 			refused = dead
 			return errDead
 		}
-		if refused = capability.CheckRedemption(grant, r.Known); refused != nil {
+		if refused = capability.CheckRedemption(grant, r.Above, r.Known); refused != nil {
 			return refused
 		}
 		return nil

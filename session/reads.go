@@ -56,6 +56,7 @@ type Listing struct {
 // Redemption is what a redeeming decides on.
 type Redemption struct {
 	Sight
-	Grant *capability.Grant // nil: no such ref
-	Known bool              // this redemption id was counted before: it is free
+	Grant *capability.Grant   // nil: no such ref
+	Above []*capability.Grant // those with a limit that it was minted from, by id: a redemption of it is one of theirs
+	Known bool                // this redemption id was counted before: it is free
 }

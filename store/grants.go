@@ -17,8 +17,9 @@ var (
 	readGrants = statement("tt", `
 		SELECT `+grantColumns+` FROM {w} CROSS JOIN grants g WHERE g.target = w.a AND g.tail = w.b`)
 
-	lockGrant = statement("", `
-		SELECT `+grantColumns+` FROM grants g WHERE g.target = {1} AND g.tail = {2} {lock}`)
+	lockGrants = statement("tt", `
+		SELECT `+grantColumns+` FROM grants g
+		WHERE (g.target, g.tail) IN (SELECT a, b FROM {w}) ORDER BY g.target, g.tail {lock}`)
 
 	// readLineages gets refs and all that they were minted from, one above the other.
 	readLineages = statement("tt", `
@@ -44,7 +45,8 @@ var (
 		UPDATE grants SET revoked = {3}, cut = {4}, revoked_by = {5}
 		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 
-	countRedemption  = statement("", `UPDATE grants SET redeemed = redeemed + 1 WHERE target = {1} AND tail = {2}`)
+	countRedemption = statement("tt", `
+		UPDATE grants SET redeemed = redeemed + 1 WHERE (target, tail) IN (SELECT a, b FROM {w})`)
 	insertRedemption = statement("", `INSERT INTO redemptions (target, tail, redemption, at) VALUES ({1}, {2}, {3}, {4})`)
 	readRedemption   = statement("", `
 		SELECT d.at FROM redemptions d WHERE d.target = {1} AND d.tail = {2} AND d.redemption = {3}`)

@@ -35,9 +35,10 @@ var statements = map[string]*Statement{
 	"purgePayload": purgePayload, "setBase": setBase,
 	"readStreams": readStreams, "nthStream": nthStream, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
-	"readGrants": readGrants, "lockGrant": lockGrant, "readLineages": readLineages, "insertGrants": insertGrants,
+	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
 	"revokeSubtree": revokeSubtree, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
 	"readRedemption": readRedemption, "insertAudit": insertAudit, "readAudit": readAudit,
+	"ensureHeads": ensureHeads, "lockHeads": lockHeads, "readHead": readHead, "saveHeads": saveHeads,
 }
 
 // stopping are the statements of which no more is read than there is room for.

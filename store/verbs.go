@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"crypto/subtle"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -97,7 +98,8 @@ func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHas
 
 // Redeem has admit decide on a ref and a redemption id. If admit returns nil
 // for a ref that is there and a redemption id that was not counted before, it
-// is counted (Grant.Used), and an audit row is written. admit may run twice,
+// is counted (Grant.Used), for the ref and for those with a limit that it was
+// minted from, and an audit row is written. admit may run twice,
 // the second time on the row under lock; its error comes back as it is, with
 // nothing changed. A redemption id that was counted costs a read.
 func (s *Store) Redeem(ctx context.Context, ref, redemption string, admit func(*session.Redemption) error) error {
@@ -108,11 +110,18 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption string, admit func(*
 		return err
 	}
 	target, tail := split(ref)
-	find := func(run Runner, grant *Statement, list [][]any, args []any) *session.Redemption {
+	find := func(run Runner, grants *Statement, ids []string) *session.Redemption {
 		r := &session.Redemption{}
 		look(run, &r.Sight, target, nil)
-		run.Queue(grant, list, args, func(row Scanner) (err error) {
-			r.Grant, err = scanGrant(row)
+		run.Queue(grants, refs(ids), nil, func(row Scanner) error {
+			g, err := scanGrant(row)
+			switch {
+			case err != nil:
+			case g.ID == ref:
+				r.Grant = g
+			case g.Limit != 0 && g.Target == target:
+				r.Above = append(r.Above, g)
+			}
 			return err
 		})
 		run.Queue(readRedemption, nil, []any{target, tail, redemption}, func(row Scanner) error {
@@ -131,7 +140,7 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption string, admit func(*
 
 	var seen *session.Redemption
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		seen = find(run, readGrants, refs([]string{ref}), nil)
+		seen = find(run, readLineages, []string{ref})
 		return nil
 	})
 	if err != nil {
@@ -143,8 +152,20 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption string, admit func(*
 
 	var own error
 	err = s.update(ctx, func(t *tx) error {
-		// The grant's row is locked alone: no lock is waited for under it.
-		r := find(t.run, lockGrant, nil, []any{target, tail})
+		ids := []string{ref}
+		for _, g := range seen.Above {
+			ids = append(ids, g.ID)
+		}
+		slices.Sort(ids)
+		// One grant's row is locked alone. Several are locked under the row that all
+		// changes of authority go through, so that nobody holds one of them and
+		// waits for another.
+		if len(ids) > 1 && capability.IsSession(target) {
+			t.run.Queue(lockSessions, texts([]string{target}), nil, nil)
+		} else if len(ids) > 1 {
+			t.run.Queue(lockSpace, nil, []any{target}, nil)
+		}
+		r := find(t.run, lockGrants, ids)
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
@@ -153,7 +174,7 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption string, admit func(*
 			return own
 		}
 		t.run.Queue(insertRedemption, nil, []any{target, tail, redemption, t.now}, nil)
-		t.run.Queue(countRedemption, nil, []any{target, tail}, nil)
+		t.run.Queue(countRedemption, refs(ids), nil, nil)
 		row := &capability.AuditRow{Target: target, Act: capability.AuditRedeem, Ref: ref, Actor: r.Grant.Actor}
 		if r.Row != nil {
 			row.Cursor = r.Row.Cursor

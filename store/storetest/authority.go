@@ -181,6 +181,49 @@ func testRedeemLimit(t *testing.T, fresh Fresh) {
 	}
 }
 
+// testRedeemLimitAbove: what is minted from a ref uses that one's redemptions up.
+func testRedeemLimitAbove(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	top := grant(newRef(id), "")
+	middle, other := grant(newRef(id), top.ID), grant(newRef(id), top.ID)
+	below := grant(newRef(id), middle.ID)
+	top.Limit, below.Limit = 5, 4
+	f.save(&session.Changes{Sessions: []*session.Row{liveRow(id, newSpace(), 1)}, Grants: []*capability.Grant{top, middle, other, below}}, id)
+	admit := func(r *session.Redemption) error {
+		if refused := capability.CheckRedemption(r.Grant, r.Above, r.Known); refused != nil {
+			return refused
+		}
+		return nil
+	}
+	var all sync.WaitGroup
+	errs := map[string]*[8]error{top.ID: {}, other.ID: {}, below.ID: {}}
+	for ref, list := range errs {
+		for i := range list {
+			all.Go(func() { list[i] = f.Redeem(f.ctx, ref, fmt.Sprintf("r%d of %s", i, ref), admit) })
+		}
+	}
+	all.Wait()
+	admitted := 0
+	for _, list := range errs {
+		for _, err := range list {
+			if err == nil {
+				admitted++
+			} else {
+				f.code("refused", err, fault.Exhausted)
+			}
+		}
+	}
+	sight, err := f.Look(f.ctx, id, []string{top.ID, middle.ID, below.ID})
+	f.must("look", err)
+	if used := sight.Grants[top.ID].Used; admitted != 5 || used != 5 || sight.Grants[middle.ID].Used != 0 || sight.Grants[below.ID].Used > 4 {
+		t.Errorf("%d redemptions were admitted, %d counted at the top, %d in the middle, %d below", admitted, used, sight.Grants[middle.ID].Used, sight.Grants[below.ID].Used)
+	}
+	for _, ref := range []string{top.ID, below.ID, other.ID} {
+		f.code("one more", f.Redeem(f.ctx, ref, "one more", admit), fault.Exhausted)
+	}
+}
+
 // tree makes root → a → (a1 → a11, a2), root → b, and returns the ids by name.
 func (f *fixture) tree(id string) map[string]string {
 	parents := [][2]string{{"root", ""}, {"a", "root"}, {"a1", "a"}, {"a11", "a1"}, {"a2", "a"}, {"b", "root"}}

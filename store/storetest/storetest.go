@@ -96,6 +96,7 @@ var together = []test{
 	{"FindStream", testFindStream},
 	{"Redeem", testRedeem},
 	{"RedeemLimit", testRedeemLimit},
+	{"RedeemLimitAbove", testRedeemLimitAbove},
 	{"Revoke", testRevoke},
 	{"Lineages", testLineages},
 	{"Reopen", testReopen},
