@@ -59,6 +59,33 @@ func TestAReadersAppendIsRefusedAndTheRestGoesOn(t *testing.T) {
 	}
 }
 
+// A ref for one message shows that one, lets it be written, and says of the rest
+// only that it is there.
+func TestARefForOneMessage(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_one_message")
+	home := r.otherHome("agent")
+	ref := r.shareTo("one", id, "--rights", "read,append", "--message", "b", "--actor", "owner/helper")
+	r.okIn(putLine("b"), "session", "append", id, "--wait")
+	r.refusedAs(home, putLine("c"), []string{"missing_right", "message b alone"}, "session", "append", ref, "--wait")
+	if got := r.okAs(home, "", "redeem", ref); !strings.Contains(got, "b alone") {
+		t.Errorf("redeem says %s", got)
+	}
+	got := r.okAs(home, "", "session", "tail", ref)
+	if lines := strings.Split(strings.TrimSpace(got), "\n"); len(lines) != 2 || !strings.HasSuffix(lines[0], "\t(not shown)") || !strings.Contains(lines[1], "\tput\tmessage/b\t") {
+		t.Errorf("tail shows\n%s", got)
+	}
+	got = r.okAs(home, "", "session", "tail", ref, "--json")
+	if !strings.Contains(got, `"hidden":true}`) || strings.Contains(got, "message/a") {
+		t.Errorf("tail --json shows\n%s", got)
+	}
+	got = r.okAs(home, "", "session", "export", ref)
+	if !strings.Contains(got, `"b"`) || strings.Contains(got, `"a"`) {
+		t.Errorf("the export has %s", got)
+	}
+}
+
 func TestALiveTailEndsWhenItsRefExpires(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")
