@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -480,5 +482,92 @@ func TestValuesAreKeptByteForByte(t *testing.T) {
 	var ref ledger.Ref
 	if err := json.Unmarshal([]byte(`{"Op":"x","Path":"y"}`), &ref); err != nil || ref.Op != "x" {
 		t.Errorf("a reference does not survive JSON: %+v, %v", ref, err)
+	}
+}
+
+// What a holder has committed when its ref is revoked: what had arrived keeps its
+// first answer, what waits under the ref is denied with the reason, what depends
+// on that is skipped, and what waits under another ref goes on.
+func TestWhatWaitsWhenARefIsRevoked(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	owner := r.newSession(t, r.open(t, "owner"))
+	shared := owner.Batch()
+	first, _ := shared.Share(client.ShareOptions{Rights: capability.Read | capability.Append, Actor: "owner/first"})
+	second, _ := shared.Share(client.ShareOptions{Rights: capability.Append, Actor: "owner/second"})
+	applied(t, shared)
+
+	link, err := faultproxy.Listen(r.proxy.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = link.Close() })
+	first.Hosts, second.Hosts = []string{link.Addr()}, []string{link.Addr()}
+	helper := r.open(t, "helper")
+	under := func(ref capability.Ref) *client.Session {
+		s, err := helper.Session(t.Context(), ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	one, two := under(first), under(second)
+	commit := func(b *client.Batch) client.Ticket {
+		ticket, err := b.Commit(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ticket
+	}
+	begun := one.Batch()
+	begun.Put(message(1), object{})
+	applied(t, begun)
+
+	link.Blackhole(faultproxy.ToClient, 0) // the answer is lost
+	arrived := one.Batch()
+	arrived.Put(message(2), object{})
+	before := commit(arrived)
+	for e, err := range owner.Follow(t.Context(), client.SubscribeOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Key == message(2) {
+			break
+		}
+	}
+	link.Refuse(true)
+	link.Cut()
+	waiting := one.Batch()
+	put := waiting.Put(message(3), object{})
+	denied := commit(waiting)
+	needs := one.Batch()
+	needs.Put(message(4), object{}).DependsOn(put)
+	skipped := commit(needs)
+	other := two.Batch()
+	other.Put(message(5), object{})
+	independent := commit(other)
+	cut, err := owner.Revoke(t.Context(), first.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link.Refuse(false)
+
+	for _, c := range []struct {
+		what   string
+		ticket client.Ticket
+		want   string
+	}{
+		{"what had arrived", before, "applied"},
+		{"what waited", denied, "denied/revoked"},
+		{"what depends on it", skipped, "skipped/revoked"},
+		{"what waited under another ref", independent, "applied"},
+	} {
+		results := waited(t, c.ticket)
+		if got := brief(results); got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+		if c.want == "denied/revoked" && !strings.Contains(results.Err().Error(), fmt.Sprintf("at cursor %d", cut.Cursor)) {
+			t.Errorf("%s: %v, which does not name the cut at %d", c.what, results.Err(), cut.Cursor)
+		}
 	}
 }
