@@ -75,6 +75,20 @@ func (h history) check() porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(model, h.operations(), checkTime)
 }
 
+// odd are the calls of a refused history each of which would put it in order if
+// its answer had been another: what is wrong is among them, mostly alone.
+func (h history) odd() history {
+	var odd history
+	for i := range h {
+		other := slices.Clone(h)
+		other[i].answer, other[i].to = answer{lost: true}, never
+		if other.check() == porcupine.Ok {
+			odd = append(odd, h[i])
+		}
+	}
+	return odd
+}
+
 // visualize writes Porcupine's page of a refused history and gives its path.
 func (h history) visualize(dir string) (string, error) {
 	_, info := porcupine.CheckOperationsVerbose(model, h.operations(), checkTime)

@@ -67,14 +67,16 @@ const (
 type planner struct {
 	*rand.Rand
 	servers int
+	stern   bool
 	refs    int // so many may be minted by now
 	parent  [maxRefs]int
 	lives   [maxRefs]bool
 }
 
-// makePlan makes the plan of a seed for so many servers.
-func makePlan(seed uint64, servers int) plan {
-	p := &planner{Rand: rand.New(rand.NewPCG(seed, 1)), servers: servers, refs: 3}
+// makePlan makes the plan of a seed for so many servers. In a stern one nothing
+// but the end of refs can meet: no equal puts, no two shares of one ref.
+func makePlan(seed uint64, servers int, stern bool) plan {
+	p := &planner{Rand: rand.New(rand.NewPCG(seed, 1)), servers: servers, stern: stern, refs: 3}
 	p.lives[1], p.lives[2] = true, true
 	out := plan{seed: seed, first: call{kind: callApply, ref: ownerRef, batch: batchOf(
 		op{kind: opShare, target: 1, rights: everyRight}, op{kind: opShare, target: 2, rights: p.rights()})}}
@@ -136,7 +138,11 @@ func (p *planner) rights() capability.Rights {
 // slot takes one of the refs that live as its victim, and a new one for a child
 // if there is room.
 func (p *planner) slot(number int) slot {
-	s := slot{mood: mood(p.weighted(45, 40, 15)), victim: p.IntN(p.refs), key: p.IntN(maxKeys), value: number + 1, rights: p.rights()}
+	weights := []int{45, 40, 15}
+	if p.stern {
+		weights = []int{10, 75, 15}
+	}
+	s := slot{mood: mood(p.weighted(weights...)), victim: p.IntN(p.refs), key: p.IntN(maxKeys), value: number + 1, rights: p.rights()}
 	if p.chance(85) {
 		s.victim = p.living()
 	}
@@ -208,7 +214,11 @@ func (p *planner) call(s slot, number, client int) call {
 		b.atomic = len(ops) > 1 && p.chance(40)
 		return call{kind: callApply, ref: acting, batch: b}
 	}
-	if p.chance(35) {
+	often := 35
+	if p.stern {
+		equal, shareChild, often = fresh, fresh, 60
+	}
+	if p.chance(often) {
 		switch s.mood {
 		case revoking:
 			return []call{
@@ -233,7 +243,10 @@ func (p *planner) call(s slot, number, client int) call {
 	case 1:
 		return applied(fresh)
 	case 2:
-		return p.share(s)
+		if !p.stern {
+			return p.share(s)
+		}
+		return applied(fresh)
 	case 3:
 		return applied(shareChild, equal)
 	case 4:
