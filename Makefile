@@ -2,6 +2,7 @@
 
 PKG     ?= ./...
 FUZZ    ?= 10m
+FOR     ?= 10m
 SHORT   ?= 5s
 TOOL    := go tool -modfile=.ci/tools.mod
 # Runs a command with MOORING_TEST_DATABASE_URL set, starting or installing a Postgres if need be.
@@ -12,7 +13,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-slow bench bench-rpc generate verify lint interop fuzz-short fuzz-peers fuzz vulncheck
+.PHONY: help demo build test test-slow bench bench-rpc generate verify lint interop linearize fuzz-short fuzz-peers fuzz vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,13 +53,18 @@ bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, and idl
 	cd internal/benchrpc && go run .
 
 lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
-	go vet -tags crash,interop,soak $$(go list $(PKG) | grep -v /capnp/wire) # generated: unkeyed fields
-	$(TOOL) staticcheck -tags crash,interop,soak $(PKG)
+	go vet -tags crash,interop,soak,linear,unlocked,lockgap $$(go list $(PKG) | grep -v /capnp/wire) # generated: unkeyed fields
+	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap $(PKG)
 	cd internal/benchrpc && go vet ./... && go tool -modfile=../../.ci/tools.mod staticcheck ./...
 
 interop: ## speak with the C++ implementation and go-capnp, both ways (docs/interop.md)
 	@.ci/need cc c++ pkg-config libcapnp capnp
 	CGO_ENABLED=1 go test -race -count=1 -timeout 5m -tags interop ./internal/interop
+
+# A failure prints the seed to run it again with (SEED=N): internal/linear/doc.go.
+linearize: ## check recorded histories of appends, shares and revocations with Porcupine (FOR=10m)
+	$(PGTEST) go test -tags linear -run '^Test(Histories|WithoutTheLock)$$' -count 1 -v -timeout 0 ./internal/linear \
+		-for $(FOR) $(if $(SEED),-seed $(SEED))
 
 fuzz-short: ## fuzz every target for a few seconds (SHORT=5s each)
 	$(PGTEST) .ci/fuzz $(SHORT) $(PKG)

@@ -290,7 +290,8 @@ func (p *part) apply(ctx context.Context, c call, server int, severed bool) erro
 		if severed {
 			severed = false
 			conn := p.peers[at].conn
-			timer := time.AfterFunc(time.Duration(p.scene.random(int64(3*time.Millisecond))), func() { conn.Close("severed") })
+			soon := p.scene.random(1 + p.scene.random(int64(3*time.Millisecond))) // mostly very soon: the answer is too
+			timer := time.AfterFunc(time.Duration(soon), func() { conn.Close("severed") })
 			defer timer.Stop()
 		}
 		return applyOn(ctx, live, b, func(ack wire.Ack) error {

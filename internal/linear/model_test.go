@@ -73,7 +73,7 @@ type exchange struct {
 
 func TestModel(t *testing.T) {
 	t.Parallel()
-	const read, append, revokeRight = capability.Read, capability.Append, capability.Revoke
+	const read, write, revoking = capability.Read, capability.Append, capability.Revoke
 	conflict := outcome{status: ledger.Conflict, reason: fault.Conflict, cursor: 2}
 	for name, calls := range map[string][]exchange{
 		"a put, an equal one, compare-and-set": {
@@ -115,7 +115,7 @@ func TestModel(t *testing.T) {
 			{apply(1, put(0, 1), revoke(1), put(0, 2)), answered(4, changed(3), cutAt(4, 4), denied(fault.Revoked, 4))},
 		},
 		"a bump kills every share but the owner's ref": {
-			{apply(0, share(1, read|append)), answered(2, shared(2, 1))},
+			{apply(0, share(1, read|write)), answered(2, shared(2, 1))},
 			{apply(1, bump), answered(2, denied(fault.MissingRight, 0))},
 			{bumpNow, answer{cut: 3, epoch: 2}},
 			{apply(1, put(0, 1)), answered(0, denied(fault.StaleEpoch, 2))},
@@ -129,11 +129,11 @@ func TestModel(t *testing.T) {
 		"rights": {
 			{apply(0, share(1, read|capability.Share)), answered(2, shared(2, 1))},
 			{apply(1, put(0, 1)), answered(2, denied(fault.MissingRight, 0))},
-			{apply(1, share(2, read|append)), answered(2, rejected(fault.Widening))},
+			{apply(1, share(2, read|write)), answered(2, rejected(fault.Widening))},
 			{apply(1, share(2, read)), answered(3, shared(3, 1))},
-			{apply(0, share(2, append)), answered(3, rejected(fault.AlreadyExists))},
+			{apply(0, share(2, write)), answered(3, rejected(fault.AlreadyExists))},
 			{revokeNow(1, 2), answer{refused: fault.MissingRight}},
-			{apply(0, share(3, revokeRight)), answered(4, shared(4, 1))},
+			{apply(0, share(3, revoking)), answered(4, shared(4, 1))},
 			{call{kind: callEvents, ref: 3}, answer{refused: fault.MissingRight}},
 			{revokeNow(3, 9), answer{refused: fault.NotFound}},
 			{revokeNow(3, 2), answer{refused: fault.MissingRight}},
