@@ -3,6 +3,7 @@ package linear
 // The model as Porcupine takes it, and what is shown of a history it refuses.
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -71,18 +72,21 @@ func (h history) operations() []porcupine.Operation {
 
 // check looks for an order that the model allows: Ok, Illegal, or Unknown if
 // there was not time enough.
-func (h history) check() porcupine.CheckResult {
-	return porcupine.CheckOperationsTimeout(model, h.operations(), checkTime)
+func (h history) check() porcupine.CheckResult { return h.checkWithin(checkTime) }
+
+func (h history) checkWithin(limit time.Duration) porcupine.CheckResult {
+	return porcupine.CheckOperationsTimeout(model, h.operations(), limit)
 }
 
 // odd are the calls of a refused history each of which would put it in order if
-// its answer had been another: what is wrong is among them, mostly alone.
+// its answer had been another: what is wrong is among them, mostly alone. There
+// are none where more than one answer is wrong.
 func (h history) odd() history {
 	var odd history
 	for i := range h {
 		other := slices.Clone(h)
 		other[i].answer, other[i].to = answer{lost: true}, never
-		if other.check() == porcupine.Ok {
+		if other.checkWithin(time.Second) == porcupine.Ok {
 			odd = append(odd, h[i])
 		}
 	}
@@ -104,7 +108,7 @@ func (h history) visualize(dir string) (string, error) {
 func (h history) String() string {
 	var b strings.Builder
 	sorted := slices.Clone(h)
-	slices.SortFunc(sorted, func(x, y seen) int { return int(x.from - y.from) })
+	slices.SortFunc(sorted, func(x, y seen) int { return cmp.Compare(x.from, y.from) })
 	for _, s := range sorted {
 		to := "never"
 		if s.to != never {

@@ -207,7 +207,7 @@ func (p *part) call(ctx context.Context, c call, server int, severed bool) error
 	case callApply:
 		return p.apply(ctx, c, server, severed)
 	case callRevoke, callBump:
-		return p.revoke(ctx, c, server)
+		return p.revoke(ctx, c, server, severed)
 	}
 	return p.again(ctx, func() error {
 		from := p.scene.now()
@@ -246,11 +246,15 @@ func (p *part) read(ctx context.Context, c call, live *rpc.Ref) (a answer, err e
 }
 
 // revoke is Session.revoke.
-func (p *part) revoke(ctx context.Context, c call, server int) error {
+func (p *part) revoke(ctx context.Context, c call, server int, severed bool) error {
 	return p.again(ctx, func() error {
 		h, err := p.hold(ctx, holding{c.ref, server})
 		if err != nil {
 			return err
+		}
+		if severed {
+			severed = false
+			defer p.sever(server)()
 		}
 		from := p.scene.now()
 		cut, epoch, refused, err := revokeOn(ctx, h.session, p.scene.refs[c.target].ID, c.kind == callBump)
@@ -289,10 +293,7 @@ func (p *part) apply(ctx context.Context, c call, server int, severed bool) erro
 		}
 		if severed {
 			severed = false
-			conn := p.peers[at].conn
-			soon := p.scene.random(1 + p.scene.random(int64(3*time.Millisecond))) // mostly very soon: the answer is too
-			timer := time.AfterFunc(time.Duration(soon), func() { conn.Close("severed") })
-			defer timer.Stop()
+			defer p.sever(at)()
 		}
 		return applyOn(ctx, live, b, func(ack wire.Ack) error {
 			a, err := readAck(ack, b, c.batch)
@@ -307,6 +308,14 @@ func (p *part) apply(ctx context.Context, c call, server int, severed bool) erro
 		p.see(server, attempts, c, answer{lost: true}, from)
 	}
 	return err
+}
+
+// sever breaks the connection to a server soon, mostly very soon, since answers
+// come soon too; the function it gives calls that off.
+func (p *part) sever(server int) (stop func() bool) {
+	conn := p.peers[server].conn
+	soon := p.scene.random(1 + p.scene.random(int64(3*time.Millisecond)))
+	return time.AfterFunc(time.Duration(soon), func() { conn.Close("severed") }).Stop
 }
 
 // batch is a call's batch as it travels.

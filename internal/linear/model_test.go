@@ -4,6 +4,8 @@ package linear
 // hand that must and must not be refused.
 
 import (
+	"bytes"
+	"os"
 	"testing"
 
 	"github.com/anishathalye/porcupine"
@@ -253,5 +255,30 @@ func TestHistoriesByHand(t *testing.T) {
 				t.Errorf("%s, want %s:\n%s", got, h.want, all)
 			}
 		})
+	}
+}
+
+func TestRefusedHistoryIsShown(t *testing.T) {
+	t.Parallel()
+	wrong := at(2, 4, 9, apply(0, revoke(1)), answered(2, cutAt(2, 3)))
+	h := history{
+		at(0, 0, 1, apply(0, share(1, everything)), answered(2, shared(2, 1))),
+		at(1, 2, 9, apply(0, revoke(1)), answered(3, cutAt(3, 3))),
+		at(0, 10, 11, apply(1, put(0, 1)), answered(0, denied(fault.Revoked, 3))),
+		wrong,
+	}
+	if odd := h.odd(); len(odd) != 1 || odd[0] != wrong {
+		t.Errorf("what is odd should be one call, it is\n%s", odd)
+	}
+	path, err := h.visualize(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page, err := os.ReadFile(path); err != nil || !bytes.Contains(page, []byte("applied at 2 unchanged, cut 3")) {
+		t.Errorf("the page does not have the call: %v", err)
+	}
+	const want = "    0.000–0.000     ms  c2 at s0  r0: revoke r1 → applied at 2 unchanged, cut 3 (session at 2)\n"
+	if got := (history{wrong}).String(); got != want {
+		t.Errorf("in words it is\n%q, want\n%q", got, want)
 	}
 }

@@ -95,6 +95,9 @@ func makePlan(seed uint64, servers int, stern bool) plan {
 			if st.call = p.call(s, number, i); i == sharer {
 				st.call = p.share(s)
 			}
+			if k := st.call.kind; k == callRevoke || k == callBump {
+				st.sever = p.chance(10) // there are few of them
+			}
 			if p.chance(15) {
 				st.server = p.IntN(servers)
 			}

@@ -65,7 +65,7 @@ func refused(t *testing.T, s servers, stern bool) {
 	case bad.err != nil || bad.result != porcupine.Illegal:
 		bad.report(t)
 	default:
-		t.Logf("refused after %d histories and %v (seed %d), as it would not be with another answer to (any one of)\n%s",
-			totals.histories, time.Since(began).Round(time.Millisecond), bad.seed, bad.h.odd())
+		t.Logf("refused after %d histories and %v (seed %d): %s",
+			totals.histories, time.Since(began).Round(time.Millisecond), bad.seed, bad.oddities())
 	}
 }
