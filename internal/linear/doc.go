@@ -3,8 +3,9 @@
 // goes to. It has tests only.
 //
 // A history is what a handful of clients saw who worked on one session at the
-// same time, over the real wire, on real server processes: three on one Postgres,
-// or one on SQLite. Each call is kept with the moment it was made and the moment
+// same time, over the real wire, on real server processes: three on one Postgres
+// (which for a part of the time are killed and started again), or one on SQLite.
+// Each call is kept with the moment it was made and the moment
 // it was answered. Porcupine (github.com/anishathalye/porcupine) then looks for
 // an order of the calls that keeps to those moments and in which every answer is
 // what the sequential model gives, to the last cursor. A history without such an
@@ -16,7 +17,8 @@
 //	check_test.go       the model as Porcupine takes it; what is shown of a refused history
 //	model_test.go       the model's own tests, on histories written by hand
 //
-// and, with the build tag linear, because they take as long as they are given:
+// and, with the build tag linear, because they take as long as they are given
+// (make linearize FOR=10m; SEED=N begins with the plan of a seed):
 //
 //	plan_test.go        what the clients of a history do, made from a seed
 //	wire_test.go        the calls on the wire

@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	runTime  = flag.Duration("for", 10*time.Second, "how long histories are made, on both databases together")
+	runTime  = flag.Duration("for", 10*time.Second, "how long histories are made, in all parts together")
 	runSeed  = flag.Uint64("seed", 0, "the first plan's seed; the next plan's is one more. 0 takes the clock's")
 	runPlans = flag.Uint64("plans", 0, "how many plans there are, to be played again and again; 0 is always another")
 )
@@ -39,7 +39,22 @@ const (
 func TestHistories(t *testing.T) {
 	binary := build(t)
 	t.Run("postgres", func(t *testing.T) {
-		linearizable(t, serve(t, binary, replicas, pgtest.URL(t)), *runTime*3/5)
+		linearizable(t, serve(t, binary, replicas, pgtest.URL(t)), *runTime*2/5)
+	})
+	t.Run("postgres and kill -9", func(t *testing.T) {
+		s := serve(t, binary, replicas, pgtest.URL(t))
+		ctx, cancel := context.WithCancel(t.Context())
+		var reaping sync.WaitGroup
+		reaping.Go(func() {
+			killed, err := s.reap(ctx)
+			if err != nil {
+				t.Error(err)
+			}
+			t.Logf("killed %d servers", killed)
+		})
+		linearizable(t, s, *runTime/5)
+		cancel()
+		reaping.Wait()
 	})
 	t.Run("sqlite", func(t *testing.T) {
 		linearizable(t, serve(t, binary, 1, ""), *runTime*2/5)

@@ -79,7 +79,7 @@ func makePlan(seed uint64, servers int, stern bool) plan {
 	p := &planner{Rand: rand.New(rand.NewPCG(seed, 1)), servers: servers, stern: stern, refs: 3}
 	p.lives[1], p.lives[2] = true, true
 	out := plan{seed: seed, first: call{kind: callApply, ref: ownerRef, batch: batchOf(
-		op{kind: opShare, target: 1, rights: everyRight}, op{kind: opShare, target: 2, rights: p.rights()})}}
+		op{kind: opShare, target: 1, rights: everything}, op{kind: opShare, target: 2, rights: p.rights()})}}
 	clients := minClients + p.IntN(maxClients-minClients+1)
 	calls := minCalls + p.IntN(maxCalls-minCalls+1)
 	home := make([]int, clients)
@@ -111,8 +111,6 @@ func makePlan(seed uint64, servers int, stern bool) plan {
 	return out
 }
 
-const everyRight = capability.SessionRights
-
 func (p *planner) chance(percent int) bool { return p.IntN(100) < percent }
 
 // weighted gives the place of one of the weights.
@@ -133,9 +131,9 @@ func (p *planner) weighted(weights ...int) int {
 // rights are mostly all, so that refs are of use.
 func (p *planner) rights() capability.Rights {
 	if p.chance(75) {
-		return everyRight
+		return everything
 	}
-	return capability.Rights(1 + p.IntN(int(everyRight)))
+	return capability.Rights(1 + p.IntN(int(everything)))
 }
 
 // slot takes one of the refs that live as its victim, and a new one for a child

@@ -7,14 +7,17 @@ package linear
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 )
@@ -35,6 +38,14 @@ func build(t *testing.T, tags ...string) string {
 type servers struct {
 	addresses []string
 	space     capability.Ref
+	processes []*process
+}
+
+// process is one server, which may be killed and started again.
+type process struct {
+	binary, data, database string
+	cmd                    *exec.Cmd
+	said                   saying
 }
 
 // serve starts n processes on a database ("" is each one's own SQLite) that are
@@ -43,12 +54,22 @@ func serve(t *testing.T, binary string, n int, database string) servers {
 	t.Helper()
 	var s servers
 	for i := range n {
-		data := filepath.Join(t.TempDir(), "server")
-		s.addresses = append(s.addresses, start(t, binary, data, database))
+		p := &process{binary: binary, data: filepath.Join(t.TempDir(), "server"), database: database}
+		t.Cleanup(func() {
+			p.kill()
+			if text := p.said.text(); strings.Contains(text, "panic") || strings.Contains(text, "DATA RACE") {
+				t.Errorf("a server said:\n%s", text)
+			}
+		})
+		address, err := p.start("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.addresses, s.processes = append(s.addresses, address), append(s.processes, p)
 		if i > 0 {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(data, "owner.ref"))
+		text, err := os.ReadFile(filepath.Join(p.data, "owner.ref"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,36 +80,26 @@ func serve(t *testing.T, binary string, n int, database string) servers {
 	return s
 }
 
-func start(t *testing.T, binary, data, database string) (address string) {
-	t.Helper()
-	args := []string{"serve", "--json", "--listen", "127.0.0.1:0", "--data", data}
-	if database != "" {
-		args = append(args, "--database-url", database)
+// start starts the process and gives the address it listens on.
+func (p *process) start(listen string) (address string, err error) {
+	args := []string{"serve", "--json", "--listen", listen, "--data", p.data}
+	if p.database != "" {
+		args = append(args, "--database-url", p.database)
 	}
-	cmd := exec.Command(binary, args...)
+	p.cmd = exec.Command(p.binary, args...)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "MOORING_") {
-			cmd.Env = append(cmd.Env, v)
+			p.cmd.Env = append(p.cmd.Env, v)
 		}
 	}
-	var said saying
-	cmd.Stderr = &said
-	out, err := cmd.StdoutPipe()
+	p.cmd.Stderr = &p.said
+	out, err := p.cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	if err := p.cmd.Start(); err != nil {
+		return "", err
 	}
-	t.Cleanup(func() {
-		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Errorf("kill a server: %v", err)
-		}
-		_ = cmd.Wait() // it was killed
-		if text := said.text(); strings.Contains(text, "panic") || strings.Contains(text, "DATA RACE") {
-			t.Errorf("a server said:\n%s", text)
-		}
-	})
 	var banner struct {
 		Listening string `json:"listening"`
 	}
@@ -97,9 +108,36 @@ func start(t *testing.T, binary, data, database string) (address string) {
 		err = json.Unmarshal(line, &banner)
 	}
 	if err != nil || banner.Listening == "" {
-		t.Fatalf("a server did not start: %v\n%s", err, said.text())
+		p.kill()
+		return "", fmt.Errorf("a server did not start: %w\n%s", err, p.said.text())
 	}
-	return banner.Listening
+	return banner.Listening, nil
+}
+
+// kill ends the process with SIGKILL; one that has ended already is left alone.
+func (p *process) kill() {
+	if p.cmd == nil || p.cmd.Process == nil {
+		return
+	}
+	_ = p.cmd.Process.Kill() // it may be over
+	_ = p.cmd.Wait()         // it was killed: that is its error
+}
+
+// reap kills one of the processes after the other, and starts it again at its
+// address, until ctx ends. How many there were is its result.
+func (s servers) reap(ctx context.Context) (killed int, err error) {
+	for {
+		pause(ctx, time.Duration(500+rand.IntN(1000))*time.Millisecond)
+		if ctx.Err() != nil {
+			return killed, nil
+		}
+		i := rand.IntN(len(s.processes))
+		s.processes[i].kill()
+		killed++
+		if _, err := s.processes[i].start(s.addresses[i]); err != nil {
+			return killed, err
+		}
+	}
 }
 
 // saying is what a process wrote to its log, the beginning of it.

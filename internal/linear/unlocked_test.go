@@ -13,8 +13,8 @@ package linear
 //   - a put finds the value there that another replica has just put, and is
 //     answered as unchanged at the cursor before that;
 //   - a share finds its ref minted at a cursor at which it was not;
-//   - a revocation finds its ref revoked, and is answered with a cut above its
-//     own cursor, or with the epoch of before a bump below the cut.
+//   - a revocation finds its ref revoked, and is answered with a cut that is
+//     above the cursor it was answered at.
 //
 // The moment is short. On its own the unlocked server is refused after anything
 // from fifty histories to none in three hundred. So the tag lockgap makes it
