@@ -5,11 +5,11 @@
 // A history is what a handful of clients saw who worked on one session at the
 // same time, over the real wire, on real server processes: three on one Postgres
 // (which for a part of the time are killed and started again), or one on SQLite.
-// Each call is kept with the moment it was made and the moment
-// it was answered. Porcupine (github.com/anishathalye/porcupine) then looks for
-// an order of the calls that keeps to those moments and in which every answer is
-// what the sequential model gives, to the last cursor. A history without such an
-// order is refused, and shown: in words, and as Porcupine's page.
+// Each call is kept with the moment it was made and the moment it was answered.
+// Porcupine (github.com/anishathalye/porcupine) then looks for an order of the
+// calls that keeps to those moments and in which every answer is what the
+// sequential model gives, to the last cursor. A history without such an order is
+// refused, and shown: in words, and as Porcupine's page.
 //
 //	vocabulary_test.go  calls and answers, as plain comparable values
 //	words_test.go       the same as a person reads them
