@@ -1,0 +1,85 @@
+package capability
+
+// Seals: a ref may be bound to an Ed25519 key. Its text alone is then worth
+// nothing, since redeeming it takes a signature that only the key's holder can
+// make:
+//
+//	client → challenge()                              → server: a nonce, for this connection, once
+//	client → restore(ref, redemption, proof of nonce) → server: the capability
+//
+// What is signed names the audience too: the HOST:PORT that the client dialled,
+// which the server must know as its own. Without that, a hostile server could
+// hand the nonce of the real one to whoever comes to it with a ref, and use the
+// signature there; it is what WebAuthn's origin is for. On the way to the right
+// HOST:PORT somebody could still stand in between, as with every secret that is
+// sent there: that is what TLS is for.
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/binary"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// NonceBytes is the length of a challenge's nonce.
+const NonceBytes = 32
+
+// proofDomain keeps these signatures apart from all others made with the key.
+const proofDomain = "mooring sealed ref v1"
+
+// Proof shows that whoever redeems a sealed ref has its private key. The zero
+// Proof is none.
+type Proof struct {
+	Nonce     []byte // of a challenge
+	Audience  string // HOST:PORT as the client dialled it
+	Signature []byte // over ProofText
+}
+
+// ProofText is what is signed: each part behind its length, so that no two
+// tuples have one text.
+func ProofText(nonce []byte, audience, refID, redemption string) []byte {
+	parts := [...]string{proofDomain, string(nonce), audience, refID, redemption}
+	n := 0
+	for _, p := range parts {
+		n += 4 + len(p)
+	}
+	text := make([]byte, 0, n)
+	for _, p := range parts {
+		text = binary.BigEndian.AppendUint32(text, uint32(len(p)))
+		text = append(text, p...)
+	}
+	return text
+}
+
+// Prove answers a challenge for redeeming a ref at audience.
+func Prove(key ed25519.PrivateKey, nonce []byte, audience, refID, redemption string) Proof {
+	return Proof{Nonce: nonce, Audience: audience,
+		Signature: ed25519.Sign(key, ProofText(nonce, audience, refID, redemption))}
+}
+
+// CheckProof says whether p is the answer to its own nonce of whoever has the
+// private key of seal, nil if so; the error is Sealed. That the nonce is fresh
+// and the audience right is for the caller to know.
+func CheckProof(seal []byte, p Proof, refID, redemption string) *fault.Error {
+	switch {
+	case len(p.Signature) == 0:
+		return fault.Sealed.With("the ref is bound to a key, and redeeming it takes a proof of that key: redeem it where the key is, with a client that knows sealed refs")
+	case len(seal) != ed25519.PublicKeySize || !ed25519.Verify(seal, ProofText(p.Nonce, p.Audience, refID, redemption), p.Signature):
+		return fault.Sealed.With("the ref is bound to another key than the one that was used: redeem it where that key is, or give its sharer the public key of this place and ask for a new ref")
+	}
+	return nil
+}
+
+// ParseSealKey takes the text of a public key: 43 characters of base64url,
+// unpadded. The error is BadArgument.
+func ParseSealKey(text string) (ed25519.PublicKey, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) != ed25519.PublicKeySize {
+		return nil, fault.BadArgument.With("a seal key is the %d characters that mooring key prints", base64.RawURLEncoding.EncodedLen(ed25519.PublicKeySize))
+	}
+	return b, nil
+}
+
+// SealKeyText is the text that ParseSealKey takes.
+func SealKeyText(key ed25519.PublicKey) string { return base64.RawURLEncoding.EncodeToString(key) }
