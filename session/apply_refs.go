@@ -21,6 +21,7 @@ type sharePayload struct {
 	Label       string            `json:"label,omitempty"`
 	Actor       string            `json:"actor,omitempty"`
 	Epoch       uint64            `json:"epoch"`
+	Seal        string            `json:"seal,omitempty"`
 }
 
 // shareResult is what share answers.
@@ -42,14 +43,14 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 	}
 	g, err := capability.Mint(a.grant, capability.Minting{
 		ID: o.ref, Hash: o.hash, Rights: o.rights, Methods: o.methods, Expires: int64(o.expires), From: o.from,
-		Limit: uint32(o.redemptions), Message: o.message, Label: o.label, Actor: o.actor,
+		Limit: uint32(o.redemptions), Message: o.message, Seal: o.seal, Label: o.label, Actor: o.actor,
 	}, a.s.row.Epoch, a.v.now)
 	if err != nil {
 		return nil, err
 	}
 	a.emit(MethodShare, refKey(g.ID), 1, encode(sharePayload{
 		Ref: g.ID, Parent: g.Parent, Rights: g.Rights, Methods: g.Methods, Expires: g.Expires, From: g.From,
-		Redemptions: g.Limit, Message: g.Message, Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
+		Redemptions: g.Limit, Message: g.Message, Seal: capability.SealKeyText(g.Seal), Label: g.Label, Actor: g.Actor, Epoch: g.Epoch,
 	}))
 	a.v.mint(g)
 	a.audit(capability.AuditShare, g.ID)

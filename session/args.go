@@ -251,6 +251,19 @@ func (r *argReader) hash(name string) (h Hash) {
 	return Hash(b)
 }
 
+// sealKey is an optional public key.
+func (r *argReader) sealKey(name string) []byte {
+	text := r.text(name, optional)
+	if text == "" {
+		return nil
+	}
+	key, err := capability.ParseSealKey(text)
+	if err != nil {
+		r.fail(fault.BadArgument.With("%s is an Ed25519 public key: 43 characters of base64url", name))
+	}
+	return key
+}
+
 // number reads a whole number that every JSON reader keeps exactly.
 func (r *argReader) number(name string) (n uint64, set bool) {
 	raw := r.raw(name, optional)

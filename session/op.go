@@ -203,6 +203,7 @@ type opShare struct {
 	message     string
 	label       string
 	actor       string
+	seal        []byte
 }
 
 func decodeShare(r *argReader) op {
@@ -215,6 +216,7 @@ func decodeShare(r *argReader) op {
 		actor:   r.text("actor", optional),
 	}
 	names := r.texts("rights", required)
+	o.seal = r.sealKey("seal")
 	o.expires, _ = r.number("expires_at")
 	o.from, _ = r.number("from")
 	o.redemptions, _ = r.number("redemptions")
