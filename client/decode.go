@@ -5,7 +5,9 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 
@@ -230,8 +232,9 @@ type GrantInfo struct {
 	Used    uint32            // distinct redemptions so far
 	Label   string
 	Actor   string
-	Dead    fault.Code // what it fails with; None while it lives
-	Cut     uint64     // the session's cursor when it was revoked
+	Seal    ed25519.PublicKey // it is bound to; nil for none
+	Dead    fault.Code        // what it fails with; None while it lives
+	Cut     uint64            // the session's cursor when it was revoked
 }
 
 func decodeGrantInfo(w wire.GrantInfo) (GrantInfo, error) {
@@ -240,6 +243,13 @@ func decodeGrantInfo(w wire.GrantInfo) (GrantInfo, error) {
 		Ref: t.get(w.Id()), Target: t.get(w.Target()), Owner: w.Owner(), Epoch: w.Epoch(), Rights: capability.Rights(w.Rights()),
 		Expires: w.Expires(), From: w.From(), Limit: w.Limit(), Used: w.Used(), Label: t.get(w.Label()), Actor: t.get(w.Actor()),
 		Message: t.get(w.Message_()), Dead: fault.Code(w.Dead()), Cut: w.Cut(),
+	}
+	seal, err := w.Seal()
+	if err != nil {
+		return g, err
+	}
+	if len(seal) > 0 {
+		g.Seal = bytes.Clone(seal)
 	}
 	methods, err := w.Methods()
 	if err != nil {

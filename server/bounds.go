@@ -16,11 +16,12 @@ const (
 	boundSubscriptions
 	boundBatches
 	boundQueue
+	boundWrongTries
 	bounds
 )
 
 var boundNames = [bounds]string{"", "connections", "connections_per_address", "handshakes", "subscriptions",
-	"batches_in_flight", "commit_queue"}
+	"batches_in_flight", "commit_queue", "wrong_tries"}
 
 // String gives a bound's name as it stands in metrics.
 func (b bound) String() string { return boundNames[b] }

@@ -52,6 +52,16 @@ type Config struct {
 	// change nothing in it (dead, or with read alone) opens no new one.
 	IdleStreams int
 
+	// Audiences are the HOST:PORTs at which clients reach this server: a proof for
+	// a sealed ref that names none of them was made for another server.
+	Audiences []string
+
+	// WrongTries is how many unknown or wrong refs one address may try at once, and
+	// WrongTryInterval how long it then has to wait for the answer to each more. A
+	// ref that is right is answered at once whatever others of its address try.
+	WrongTries       int
+	WrongTryInterval time.Duration
+
 	Connections           int // at once; beyond: 503, or an abort on a byte stream
 	ConnectionsPerAddress int // at once from one address (an IPv6 /64, a Unix socket); beyond: as above
 	Handshakes            int // HTTP connections that are no WebSocket yet; beyond: closed
@@ -82,6 +92,7 @@ func DefaultConfig() Config {
 		PollInterval: time.Second,
 		Transactions: 2, GroupOps: 1000, GroupBytes: 8 << 20, QueueOps: 50_000, QueueBytes: 64 << 20,
 		BatchesInFlight: 64, IdleStreams: 1000,
+		WrongTries: 10, WrongTryInterval: time.Second,
 		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
 		CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second,
@@ -125,7 +136,7 @@ func (c Config) withDefaults() Config {
 	}{
 		{&c.Transactions, d.Transactions}, {&c.GroupOps, d.GroupOps}, {&c.GroupBytes, d.GroupBytes},
 		{&c.QueueOps, d.QueueOps}, {&c.QueueBytes, d.QueueBytes}, {&c.BatchesInFlight, d.BatchesInFlight},
-		{&c.IdleStreams, d.IdleStreams},
+		{&c.IdleStreams, d.IdleStreams}, {&c.WrongTries, d.WrongTries},
 		{&c.Connections, d.Connections}, {&c.ConnectionsPerAddress, d.ConnectionsPerAddress}, {&c.Handshakes, d.Handshakes},
 		{&c.Subscriptions, d.Subscriptions},
 		{&c.WindowBytes, d.WindowBytes}, {&c.WindowMax, d.WindowMax}, {&c.Snapshots, d.Snapshots}, {&c.FoldBytes, d.FoldBytes},
@@ -139,7 +150,7 @@ func (c Config) withDefaults() Config {
 		want time.Duration
 	}{
 		{&c.CommitTimeout, d.CommitTimeout}, {&c.ReadTimeout, d.ReadTimeout}, {&c.StallTimeout, d.StallTimeout},
-		{&c.SweepInterval, d.SweepInterval}, {&c.DrainTimeout, d.DrainTimeout},
+		{&c.SweepInterval, d.SweepInterval}, {&c.WrongTryInterval, d.WrongTryInterval}, {&c.DrainTimeout, d.DrainTimeout},
 		{&c.RPC.HandshakeTimeout, d.RPC.HandshakeTimeout}, {&c.RPC.IdleTimeout, d.RPC.IdleTimeout},
 		{&c.RPC.PingInterval, d.RPC.PingInterval}, {&c.RPC.PingTimeout, d.RPC.PingTimeout},
 	} {

@@ -141,6 +141,7 @@ func encodeGrantInfo(to wire.GrantInfo, g *capability.Grant, epoch uint64, now i
 	w.data(to.SetSeal, g.Seal)
 	w.text(to.SetLabel, g.Label)
 	w.text(to.SetActor, g.Actor)
+	w.data(to.SetSeal, g.Seal)
 	if len(g.Methods) > 0 && w.err == nil {
 		list, err := to.NewMethods(int32(len(g.Methods)))
 		w.do(err)

@@ -59,7 +59,7 @@ func FuzzDecode(f *testing.F) {
 				_ = b.Ops[i].Digest()
 			}
 		}
-		_, _, _, _ = decodeRestore(wire.Gateway_restore_Params(s))
+		_, _ = decodeRestore(wire.Gateway_restore_Params(s))
 		_, _ = capabilities(s, 0, maxWith)
 	})
 }

@@ -19,11 +19,13 @@ import (
 type gateway struct {
 	server *Server
 	link   *link
+	given  challenges
 }
 
 var (
-	gatewayHello   = rpc.Method{Interface: wire.Gateway_TypeID, ID: 0}
-	gatewayRestore = rpc.Method{Interface: wire.Gateway_TypeID, ID: 1}
+	gatewayHello     = rpc.Method{Interface: wire.Gateway_TypeID, ID: 0}
+	gatewayRestore   = rpc.Method{Interface: wire.Gateway_TypeID, ID: 1}
+	gatewayChallenge = rpc.Method{Interface: wire.Gateway_TypeID, ID: 2}
 )
 
 // maxRedemption bounds a client's redemption id, in bytes.
@@ -36,6 +38,8 @@ func (g *gateway) Serve(c *rpc.Call) {
 		g.hello(c)
 	case gatewayRestore:
 		c.Go(func(ctx context.Context) { g.restore(ctx, c) })
+	case gatewayChallenge:
+		g.challenge(c)
 	default:
 		unknownMethod(c, "Gateway")
 	}
@@ -69,12 +73,17 @@ func (g *gateway) hello(c *rpc.Call) {
 
 func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
-	id, secret, redemption, refused := decodeRestore(wire.Gateway_restore_Params(s))
+	asked, refused := decodeRestore(wire.Gateway_restore_Params(s))
 	var object rpc.Object
 	if refused == nil {
-		object, refused = g.redeem(ctx, id, secret, redemption)
+		object, refused = g.redeem(ctx, asked)
 	}
-	if refused != nil {
+	switch {
+	case refused == nil:
+	case refused.Code == fault.UnknownRef:
+		g.server.tries.answer(c, func() { fail(c, refused) })
+		return
+	default:
 		fail(c, refused)
 		return
 	}
@@ -84,20 +93,31 @@ func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
 }
 
-func decodeRestore(p wire.Gateway_restore_Params) (id string, secret capability.Secret, redemption string, refused *fault.Error) {
+// showing is what a restore shows of a ref.
+type showing struct {
+	id         string
+	secret     capability.Secret
+	redemption string
+	proof      capability.Proof
+}
+
+func decodeRestore(p wire.Gateway_restore_Params) (a showing, refused *fault.Error) {
 	var r reader
 	ref, err := p.Ref()
 	r.failed(err)
-	id, redemption = r.text(ref.Id()), r.text(p.Redemption())
+	a.id, a.redemption = r.text(ref.Id()), r.text(p.Redemption())
 	raw := r.data(ref.Secret())
+	proof, err := p.Proof()
+	r.failed(err)
+	a.proof = capability.Proof{Nonce: r.data(proof.Nonce()), Audience: r.text(proof.Audience()), Signature: r.data(proof.Signature())}
 	if refused = r.fault("the sturdy ref"); refused != nil {
 		return
 	}
-	if len(redemption) > maxRedemption {
+	if len(a.redemption) > maxRedemption {
 		refused = fault.BadArgument.With("the redemption id is longer than %d bytes", maxRedemption)
 		return
 	}
-	secret, err = capability.SecretFrom(raw)
+	a.secret, err = capability.SecretFrom(raw)
 	if err != nil {
 		refused = fault.BadRefText.Because(err, "the ref's secret is not of 32 bytes: check that the ref was copied whole")
 	}
@@ -107,8 +127,8 @@ func decodeRestore(p wire.Gateway_restore_Params) (id string, secret capability.
 // redeem gives the live object of a ref: a Space, or a Session. A dead session
 // ref with the right secret gives a Session too, which repeats recorded outcomes
 // and records denials.
-func (g *gateway) redeem(ctx context.Context, id string, secret capability.Secret, redemption string) (rpc.Object, *fault.Error) {
-	grant, err := g.server.redeem(ctx, id, secret, redemption)
+func (g *gateway) redeem(ctx context.Context, a showing) (rpc.Object, *fault.Error) {
+	grant, err := g.server.redeem(ctx, a.id, a.secret, a.redemption, g.prover(a))
 	if err != nil {
 		return nil, toFault(g.server.log, err, "redeem the ref")
 	}

@@ -159,6 +159,7 @@ func (s *Server) serve(t rpc.Transport) {
 		conn.Close("the server is stopping")
 	}
 	_ = conn.Run(s.base) // it has logged why it ended
+	s.tries.leave(conn)
 	s.mu.Lock()
 	delete(s.conns, conn)
 	s.past.add(conn.Stats())

@@ -74,6 +74,10 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, m capability
 	} else {
 		parent, refused = capability.CheckLive(at.Grants[auth.ref], auth.narrow, 0, at.Now, 0, "")
 	}
+	if refused == nil && len(parent.Seal) > 0 {
+		// A server's own ids carry no mark of a seal, and it has nobody's key to bind them to.
+		refused = fault.Widening.With("this ref is bound to a key, and a saved one would be to none: keep the ref, or share one that is bound to the key of whoever it is for")
+	}
 	if refused != nil {
 		return refused
 	}

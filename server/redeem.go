@@ -13,9 +13,11 @@ import (
 )
 
 // redeem checks a ref's secret and counts the redemption. A dead ref with the
-// right secret is given too, and counted by nobody. Errors: UnknownRef,
-// NotYetKnown, Exhausted, and the store's.
-func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret, redemption string) (*capability.Grant, error) {
+// right secret is given too, and counted by nobody. Of a sealed one, dead or not,
+// proven says what is wrong with the proof; who has not its secret never gets so
+// far. Errors: UnknownRef, NotYetKnown, Sealed, Exhausted, and the store's.
+func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret, redemption string,
+	proven func(*capability.Grant) *fault.Error) (*capability.Grant, error) {
 	if redemption == "" {
 		redemption = ulid.Make().String() // who keeps none redeems anew each time
 	}
@@ -26,6 +28,9 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 	err := s.cfg.Store.Redeem(ctx, id, redemption, func(r *session.Redemption) error {
 		grant, refused = r.Grant, capability.Open(r.Grant, id, secret)
 		if refused != nil {
+			return refused
+		}
+		if refused = proven(grant); refused != nil {
 			return refused
 		}
 		if dead := capability.Check(grant, epochOf(&r.Sight), r.Now, 0, ""); dead != nil {
@@ -48,7 +53,7 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 			row.Target, row.Ref = grant.Target, grant.ID
 		}
 		s.audit.denied(row)
-	case refused.Code == fault.Exhausted:
+	case refused.Code == fault.Exhausted, refused.Code == fault.Sealed:
 		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code})
 	}
 	if err != nil {

@@ -6,8 +6,8 @@
 // it; group.go gathers what waits on all connections into one transaction of
 // the store, in which session.Commit decides everything, and answers; hub.go,
 // topic.go and subscription.go hand what was committed to subscribers, here and,
-// through notifications and polling, on the other replicas. gateway.go, space.go
-// and sess.go are the objects around it, persist.go is save, authority.go the
+// through notifications and polling, on the other replicas. gateway.go (with
+// challenge.go and wrongtries.go), space.go and sess.go are the objects around it, persist.go is save, authority.go the
 // check of what a reader may see, sweeper.go the lapsing of leases, owner.go the
 // first start, http.go the endpoint.
 //
@@ -46,6 +46,7 @@ type Server struct {
 
 	connections *gate
 	handshakes  *handshakes
+	tries       *wrongTries
 	telling     chan struct{} // bounds those who are told why they are turned away
 	hits        rpc.Hits
 	met         boundHits
@@ -68,6 +69,7 @@ func New(cfg Config) *Server {
 	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
 	s.commit = newCommitter(cfg, s.hub, &s.met)
 	s.audit = &auditor{store: cfg.Store, log: cfg.Log}
+	s.tries = newWrongTries(cfg.WrongTries, cfg.WrongTryInterval, &s.met)
 	return s
 }
 
@@ -131,6 +133,7 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 	}
 	s.mu.Unlock()
 	s.log.Info("draining", "connections", len(conns))
+	s.tries.close()
 	for _, ln := range streams {
 		_ = ln.Close() // it can only be closed already
 	}

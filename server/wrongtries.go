@@ -1,0 +1,169 @@
+// Wrong tries: who shows a ref that there is not, or not with that secret, is
+// told so at once a few times, and then once in a while. The check itself always
+// runs, so that whoever has the right secret gets in whatever others of the same
+// address try; only the answer to a wrong one waits.
+
+package server
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// Bounds of what is kept: of one address's answers that wait, and of addresses.
+// More addresses than that share one account.
+const (
+	triesWithheld  = 64
+	triesAddresses = 1 << 16
+)
+
+// wrongTries is a bucket of tries for each address, which fills up by one an
+// interval. What is taken from an empty one is owed, also by connections that
+// have ended: coming back is no way around it. Safe for concurrent use.
+type wrongTries struct {
+	burst int
+	every time.Duration
+	met   *boundHits
+
+	mu     sync.Mutex
+	closed bool                // nothing waits any more
+	from   map[string]*account // addresses whose bucket is not full
+}
+
+// account is one address's bucket, with the answers that wait for it.
+type account struct {
+	full    time.Time // when the bucket is full again
+	waiting []withheld
+	timer   *time.Timer
+	ticking bool // tick runs, and will look at what is here
+}
+
+// withheld is an answer that waits.
+type withheld struct {
+	due  time.Time
+	conn *rpc.Conn
+	give func()
+}
+
+func newWrongTries(burst int, every time.Duration, met *boundHits) *wrongTries {
+	return &wrongTries{burst: burst, every: every, met: met, from: map[string]*account{}}
+}
+
+// answer has give called when the address that c came from may be told that it
+// was wrong: now, or later in the order of its tries. An address that has too
+// many answers to wait for loses the connection instead.
+func (w *wrongTries) answer(c *rpc.Call, give func()) {
+	conn := c.Peer()
+	if conn == nil { // a call within the vat comes from no address
+		give()
+		return
+	}
+	wait, over := w.withhold(addressOf(conn.RemoteAddr()), conn, give)
+	switch {
+	case over:
+		conn.Abort(exception{fault.Overloaded.With("too many refs from this address were wrong: wait %v before the next one", w.every*triesWithheld)})
+	case !wait:
+		give()
+	}
+}
+
+// withhold takes a try from an address's bucket. wait says that the answer is
+// kept until it is due, over that it was not even counted.
+func (w *wrongTries) withhold(address string, conn *rpc.Conn, give func()) (wait, over bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false, false
+	}
+	now := time.Now()
+	a := w.from[address]
+	if a == nil && len(w.from) >= triesAddresses {
+		address = ""
+		a = w.from[address]
+	}
+	if a == nil {
+		a = &account{full: now}
+		a.timer = time.AfterFunc(time.Duration(w.burst)*w.every, func() { w.tick(address, a) })
+		w.from[address] = a
+	}
+	if a.full.Before(now) {
+		a.full = now
+	}
+	due := a.full.Add(w.every - time.Duration(w.burst)*w.every)
+	if due.Sub(now) > triesWithheld*w.every {
+		w.met.add(boundWrongTries)
+		return false, true
+	}
+	a.full = a.full.Add(w.every)
+	if !due.After(now) {
+		return false, false
+	}
+	w.met.add(boundWrongTries)
+	a.waiting = append(a.waiting, withheld{due, conn, give})
+	if len(a.waiting) == 1 && !a.ticking {
+		a.timer.Reset(due.Sub(now))
+	}
+	return true, false
+}
+
+// tick gives the answers that are due, and forgets the address when its bucket
+// is full. One at a time runs for an address: so answers keep their order.
+func (w *wrongTries) tick(address string, a *account) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a.ticking {
+		return
+	}
+	a.ticking = true
+	defer func() { a.ticking = false }()
+	for w.from[address] == a {
+		now := time.Now()
+		switch {
+		case len(a.waiting) > 0 && !a.waiting[0].due.After(now):
+			next := a.waiting[0]
+			a.waiting = slices.Delete(a.waiting, 0, 1)
+			w.mu.Unlock()
+			next.give()
+			w.mu.Lock()
+			continue
+		case len(a.waiting) > 0:
+			a.timer.Reset(a.waiting[0].due.Sub(now))
+		case a.full.After(now):
+			a.timer.Reset(a.full.Sub(now))
+		default:
+			delete(w.from, address)
+		}
+		return
+	}
+}
+
+// leave drops what waits for a connection that has ended: its calls are over.
+func (w *wrongTries) leave(conn *rpc.Conn) {
+	address := addressOf(conn.RemoteAddr())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range []*account{w.from[address], w.from[""]} {
+		if a != nil {
+			a.waiting = slices.DeleteFunc(a.waiting, func(h withheld) bool { return h.conn == conn })
+		}
+	}
+}
+
+// close gives every answer that waits, and from then on all at once: nobody can
+// wait for a server that is stopping.
+func (w *wrongTries) close() {
+	w.mu.Lock()
+	all := w.from
+	w.closed, w.from = true, nil
+	w.mu.Unlock()
+	for _, a := range all {
+		a.timer.Stop()
+		for _, h := range a.waiting {
+			h.give()
+		}
+	}
+}
