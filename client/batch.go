@@ -7,6 +7,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -194,12 +195,18 @@ type ShareOptions struct {
 	Redemptions uint32            // how often it may be redeemed; 0 any number
 	Label       string
 	Actor       string // a path under that of the ref it is made from
+	// Seal binds the ref to a key: redeeming it takes the private one too, and one
+	// round trip more, so its text alone is worth nothing. nil binds it to none.
+	Seal ed25519.PublicKey
 }
 
 // Share makes a new ref, here and offline: it can be handed on at once and works
 // as soon as the op has arrived.
 func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	ref := b.session.saved.Ref.New(b.session.id)
+	if len(o.Seal) > 0 {
+		ref = b.session.saved.Ref.NewSealed(b.session.id)
+	}
 	p := b.Do(session.MethodShare, Arg{"ref", ref.ID}, Arg{"hash", HashText(ref.Secret)}, Arg{"rights", o.Rights})
 	if len(o.Methods) > 0 {
 		p.Arg("methods", o.Methods)
@@ -221,6 +228,9 @@ func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	}
 	if o.Actor != "" {
 		p.Arg("actor", o.Actor)
+	}
+	if len(o.Seal) > 0 {
+		p.Arg("seal", capability.SealKeyText(o.Seal))
 	}
 	return ref, p
 }

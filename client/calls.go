@@ -22,6 +22,7 @@ const protocolVersion = wire.ProtocolVersion
 var (
 	methodHello       = rpc.Method{Interface: wire.Gateway_TypeID, ID: 0, Name: "Gateway.hello"}
 	methodRestore     = rpc.Method{Interface: wire.Gateway_TypeID, ID: 1, Name: "Gateway.restore"}
+	methodChallenge   = rpc.Method{Interface: wire.Gateway_TypeID, ID: 2, Name: "Gateway.challenge"}
 	methodCreate      = rpc.Method{Interface: wire.Space_TypeID, ID: 0, Name: "Space.create"}
 	methodList        = rpc.Method{Interface: wire.Space_TypeID, ID: 1, Name: "Space.list"}
 	methodSpaceInfo   = rpc.Method{Interface: wire.Space_TypeID, ID: 2, Name: "Space.describe"}
@@ -51,8 +52,12 @@ func callHello(ctx context.Context, gateway *rpc.Ref, agent string) *rpc.Promise
 	})
 }
 
-func callRestore(ctx context.Context, gateway *rpc.Ref, ref capability.Ref, redemption string) *rpc.Promise {
-	return gateway.Call(ctx, methodRestore, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+func callRestore(ctx context.Context, gateway *rpc.Ref, ref capability.Ref, redemption string, proof capability.Proof) *rpc.Promise {
+	pointers := uint16(2) // before there were proofs; what is not there reads as null
+	if proof.Signature != nil {
+		pointers = 3
+	}
+	return gateway.Call(ctx, methodRestore, words(0, pointers), func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Gateway_restore_Params(s)
 		sturdy, err := p.NewRef()
 		if err != nil {
@@ -64,8 +69,25 @@ func callRestore(ctx context.Context, gateway *rpc.Ref, ref capability.Ref, rede
 		if err := sturdy.SetSecret(ref.Secret.Reveal()); err != nil {
 			return err
 		}
-		return p.SetRedemption(redemption)
+		if err := p.SetRedemption(redemption); err != nil || proof.Signature == nil {
+			return err
+		}
+		shown, err := p.NewProof()
+		if err != nil {
+			return err
+		}
+		if err := shown.SetNonce(proof.Nonce); err != nil {
+			return err
+		}
+		if err := shown.SetAudience(proof.Audience); err != nil {
+			return err
+		}
+		return shown.SetSignature(proof.Signature)
 	})
+}
+
+func callChallenge(ctx context.Context, gateway *rpc.Ref) *rpc.Promise {
+	return gateway.Call(ctx, methodChallenge, words(0, 0), nil)
 }
 
 func callCreate(ctx context.Context, space *rpc.Ref, session, owner string) *rpc.Promise {

@@ -21,12 +21,14 @@
 // All methods of Client, Space, Session and Ticket are safe for concurrent use;
 // a Batch belongs to one goroutine.
 //
-// calls.go and decode.go are the wire, peer.go one connection, server.go the
+// calls.go and decode.go are the wire, peer.go one connection
+// (seal.go its proofs for sealed refs), server.go the
 // keeping of it, link.go what the outbox's sender needs; all else is the verbs.
 package client
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -63,6 +65,9 @@ type Config struct {
 	Offline bool
 	// AllowPlaintext lets secrets go in clear to hosts that are not loopback.
 	AllowPlaintext bool
+	// SealKey is the private key of sealed refs, which are refused without it. Give
+	// its public key to whoever shares such a ref (ShareOptions.Seal).
+	SealKey ed25519.PrivateKey
 	// TLS is for moorings:// refs; nil is the system's trust.
 	TLS *tls.Config
 	// Patience is how long reading and direct verbs go on over links that break; 0 is 10 s, negative is one try.

@@ -2,10 +2,12 @@ package client_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
+	"os"
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -296,6 +298,41 @@ func ExampleBatch_Put() {
 }
 
 // A share is made offline and can be handed on at once.
+// A ref that is worth nothing without its receiver's key.
+func ExampleShareOptions_seal() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	public, private, err := ed25519.GenerateKey(nil) // the receiver's; public is handed to the sharer
+	if err != nil {
+		log.Fatal(err)
+	}
+	ref, ticket, err := s.Share(ctx, client.ShareOptions{Rights: capability.Read, Seal: public})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := ticket.Wait(ctx); err != nil {
+		log.Fatal(err)
+	}
+	for _, key := range []ed25519.PrivateKey{nil, private} {
+		home, err := os.MkdirTemp("", "mooring-example-")
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer os.RemoveAll(home)
+		c, err := client.Open(ctx, client.Config{Home: home, SealKey: key})
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer c.Close()
+		d, err := c.Redeem(ctx, ref)
+		fmt.Println(fault.CodeOf(err), d.Grant.Rights)
+	}
+	// Output:
+	// sealed none
+	// none read
+}
+
 func ExampleSession_Share() {
 	ctx := context.Background()
 	c, s, stop := exampleSession(ctx)

@@ -41,7 +41,7 @@ func pairedStream(t *testing.T) (*stream, *peer) {
 	for _, c := range []*rpc.Conn{conn, server} {
 		go func() { ended <- c.Run(context.Background()) }()
 	}
-	p := newPeer(conn, conn.Bootstrap(t.Context()))
+	p := newPeer(conn, conn.Bootstrap(t.Context()), "", nil)
 	s := newStream(context.Background(), p, callOpenStream(t.Context(), p.gateway, "obx", nil, 1), nil)
 	over := make(chan struct{})
 	go func() { s.run(); close(over) }()

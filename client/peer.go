@@ -6,6 +6,7 @@ package client
 
 import (
 	"context"
+	"crypto/ed25519"
 	"sync"
 	"sync/atomic"
 
@@ -21,6 +22,9 @@ import (
 type peer struct {
 	conn    *rpc.Conn
 	gateway *rpc.Ref
+	at      string             // HOST:PORT as it was dialled
+	key     ed25519.PrivateKey // for sealed refs; nil if there is none
+	proofs  proofs
 
 	// sending is held while a batch is sent, so that one that found room has it.
 	sending sync.Mutex
@@ -33,11 +37,12 @@ type peer struct {
 // restored is a sturdy ref's live capability, perhaps a promise of it still.
 type restored struct {
 	cap    *rpc.Ref
-	answer *rpc.Promise
+	answer *rpc.Promise  // what it is of; for a sealed ref nil before its proof is under way
+	known  chan struct{} // closed when the answer is there
 }
 
-func newPeer(conn *rpc.Conn, gateway *rpc.Ref) *peer {
-	return &peer{conn: conn, gateway: gateway, live: map[string]*restored{}}
+func newPeer(conn *rpc.Conn, gateway *rpc.Ref, at string, key ed25519.PrivateKey) *peer {
+	return &peer{conn: conn, gateway: gateway, at: at, key: key, live: map[string]*restored{}}
 }
 
 // greet sends hello and looks at the answer when it comes: limits is told what
@@ -97,8 +102,11 @@ func (p *peer) over() bool {
 // same one is used for as long as the connection lasts, so that calls through
 // one ref keep their order. redemption is the id the outbox keeps for the ref.
 func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
+	if capability.Sealed(ref.ID) {
+		return p.unseal(ref, redemption)
+	}
 	return p.reuse(ref.ID, func() *rpc.Promise {
-		return callRestore(ctx, p.gateway, ref, redemption)
+		return callRestore(ctx, p.gateway, ref, redemption, capability.Proof{})
 	})
 }
 
@@ -111,7 +119,7 @@ func (p *peer) settled(ctx context.Context, ref capability.Ref, redemption strin
 	p.mu.Unlock()
 	if r != nil {
 		select {
-		case <-r.answer.Done():
+		case <-r.known:
 		case <-ctx.Done():
 		}
 	}
@@ -127,40 +135,61 @@ func (p *peer) creating(ctx context.Context, space *rpc.Ref, session, owner stri
 
 // reuse gives what is known under a key, or asks for it.
 func (p *peer) reuse(key string, ask func() *rpc.Promise) *rpc.Ref {
+	return p.find(key, func(r *restored) (after func()) {
+		answer := ask()
+		r.cap, r.answer = answer.Cap(0), answer
+		return func() { p.watch(key, r) }
+	})
+}
+
+// find gives what is known under a key, or has begin make it, and runs what that
+// leaves to do without locks.
+func (p *peer) find(key string, begin func(r *restored) (after func())) *rpc.Ref {
 	p.mu.Lock()
 	if r := p.live[key]; r != nil {
 		defer p.mu.Unlock()
 		return r.cap.AddRef()
 	}
-	answer := ask()
-	r := &restored{cap: answer.Cap(0), answer: answer}
+	r := &restored{known: make(chan struct{})}
+	after := begin(r)
 	p.live[key] = r
 	out := r.cap.AddRef()
 	p.mu.Unlock()
-	answer.Notify(func() { p.check(key, r) })
+	after()
 	return out
 }
 
-// check forgets a capability that could not be got, so that the next use asks
-// for it anew.
-func (p *peer) check(key string, r *restored) {
-	if _, _, err := r.answer.Wait(context.Background()); err == nil {
+// watch says what has become of r when its answer is there.
+func (p *peer) watch(key string, r *restored) {
+	r.answer.Notify(func() {
+		_, _, err := r.answer.Wait(context.Background())
+		p.settle(key, r, err)
+	})
+}
+
+// settle lets those go on who wait for r, and forgets a capability that could
+// not be got, so that the next use asks for it anew.
+func (p *peer) settle(key string, r *restored, err error) {
+	close(r.known)
+	if err == nil {
 		return
 	}
 	p.mu.Lock()
-	known := p.live[key] == r
-	if known {
+	held := p.live[key] == r
+	if held {
 		delete(p.live, key)
 	}
 	p.mu.Unlock()
-	if known {
+	if held {
 		r.release()
 	}
 }
 
 func (r *restored) release() {
 	r.cap.Release()
-	r.answer.Release()
+	if r.answer != nil {
+		r.answer.Release()
+	}
 }
 
 // release gives everything back, after the connection has ended.

@@ -70,6 +70,7 @@ func (r *rig) start() error {
 	}
 	cfg := server.DefaultConfig()
 	cfg.Store, cfg.Sole, cfg.PollInterval, cfg.Transactions = st, true, 0, 1
+	cfg.Audiences = address.Hosts
 	for _, f := range r.change {
 		f(&cfg)
 	}
@@ -114,13 +115,7 @@ func testRig(t *testing.T, change ...func(*server.Config)) *rig {
 // open opens a client with a home of that name, closed when the test ends.
 func (r *rig) open(t *testing.T, name string, change ...func(*client.Config)) *client.Client {
 	t.Helper()
-	cfg := client.Config{Home: r.home(name)}
-	cfg.Reconnect.Initial, cfg.Reconnect.Max = 5*time.Millisecond, 50*time.Millisecond
-	cfg.OutboxConfig.Backoff.Initial, cfg.OutboxConfig.Backoff.Max = 5*time.Millisecond, 50*time.Millisecond
-	for _, f := range change {
-		f(&cfg)
-	}
-	c, err := client.Open(t.Context(), cfg)
+	c, err := client.Open(t.Context(), r.config(name, change...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +125,17 @@ func (r *rig) open(t *testing.T, name string, change ...func(*client.Config)) *c
 		}
 	})
 	return c
+}
+
+// config is a client's with a home of that name.
+func (r *rig) config(name string, change ...func(*client.Config)) client.Config {
+	cfg := client.Config{Home: r.home(name)}
+	cfg.Reconnect.Initial, cfg.Reconnect.Max = 5*time.Millisecond, 50*time.Millisecond
+	cfg.OutboxConfig.Backoff.Initial, cfg.OutboxConfig.Backoff.Max = 5*time.Millisecond, 50*time.Millisecond
+	for _, f := range change {
+		f(&cfg)
+	}
+	return cfg
 }
 
 // newSession creates a session and waits until it is real.

@@ -7,6 +7,7 @@ package client
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"log/slog"
 	"sync"
@@ -23,8 +24,10 @@ import (
 
 // server is one address, which may have several hosts.
 type server struct {
-	address string // for messages
-	urls    []string
+	address string   // for messages
+	hosts   []string // HOST:PORT each
+	urls    []string // of the same
+	key     ed25519.PrivateKey
 	dial    func(ctx context.Context, url string) (rpc.Transport, error)
 	config  rpc.Config
 	agent   string
@@ -130,7 +133,8 @@ func errClosed() error { return fault.Canceled.With("the client was closed") }
 func (s *server) connect(ctx context.Context, first int) (*peer, <-chan error, error) {
 	var errs []error
 	for i := range s.urls {
-		transport, err := s.dial(ctx, s.urls[(first+i)%len(s.urls)])
+		host := (first + i) % len(s.urls)
+		transport, err := s.dial(ctx, s.urls[host])
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -138,7 +142,7 @@ func (s *server) connect(ctx context.Context, first int) (*peer, <-chan error, e
 		conn := rpc.NewConn(transport, s.config)
 		end := make(chan error, 1)
 		go func() { end <- conn.Run(ctx) }()
-		p := newPeer(conn, conn.Bootstrap(ctx))
+		p := newPeer(conn, conn.Bootstrap(ctx), s.hosts[host], s.key)
 		p.greet(ctx, s.agent, s.learn)
 		return p, end, nil
 	}
@@ -233,7 +237,9 @@ func (c *Client) serverFor(ref capability.Ref) (*server, error) {
 	}
 	s := &server{
 		address: address,
+		hosts:   ref.Hosts,
 		urls:    ref.URLs(),
+		key:     c.cfg.SealKey,
 		dial:    c.cfg.Dial,
 		config:  rpc.Config{Limits: c.cfg.limits(), Logger: c.cfg.Logger, Trace: c.cfg.Trace},
 		agent:   c.cfg.Agent,

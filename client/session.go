@@ -105,7 +105,8 @@ func (c *Client) keep(ctx context.Context, ref capability.Ref, role outbox.Role)
 }
 
 // settle keeps what a description has shown of a ref: one that a server does not
-// know is forgotten again, if the outbox had not known it before.
+// know, or that is bound to another key, is forgotten again, if the outbox had
+// not known it before.
 func (c *Client) settle(ctx context.Context, saved outbox.SavedRef, before bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	switch {
@@ -113,7 +114,7 @@ func (c *Client) settle(ctx context.Context, saved outbox.SavedRef, before bool,
 		if kept, e := c.box.Ref(ctx, saved.ID); e == nil && !kept.Secret.Equal(saved.Secret) {
 			err = c.box.PutRef(ctx, saved.Ref, saved.RefMeta)
 		}
-	case !before && fault.CodeOf(err) == fault.UnknownRef:
+	case !before && (fault.CodeOf(err) == fault.UnknownRef || fault.CodeOf(err) == fault.Sealed):
 		err = c.box.DropRef(ctx, saved.ID)
 	default:
 		return

@@ -81,7 +81,7 @@ func describe(m rpccp.Message) string {
 			}
 		}
 		name := fmt.Sprintf("%x.%d", c.InterfaceId(), c.MethodId())
-		for _, known := range []rpc.Method{methodHello, methodRestore, methodCreate, methodOpenStream, methodApply, methodSubscribe, methodSnapshot} {
+		for _, known := range []rpc.Method{methodHello, methodRestore, methodChallenge, methodCreate, methodOpenStream, methodApply, methodSubscribe, methodSnapshot} {
 			if known.Interface == c.InterfaceId() && known.ID == c.MethodId() {
 				name = known.Name
 			}

@@ -1,0 +1,122 @@
+// What a sealed ref costs: one round trip, for it alone.
+
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// challenger is a Gateway that answers challenges when it is let, and nothing else.
+type challenger struct{ let chan struct{} }
+
+func (g *challenger) Serve(c *rpc.Call) {
+	if c.Method().ID != methodChallenge.ID || c.Method().Interface != methodChallenge.Interface {
+		return
+	}
+	c.Go(func(ctx context.Context) {
+		select {
+		case <-g.let:
+		case <-ctx.Done():
+		}
+		c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			return s.SetData(0, bytes.Repeat([]byte{1}, capability.NonceBytes))
+		})
+	})
+}
+
+func TestASealedRefCostsOneRoundTripAndOnlyItself(t *testing.T) {
+	t.Parallel()
+	gateway := &challenger{let: make(chan struct{})}
+	var served sync.WaitGroup
+	t.Cleanup(served.Wait)
+	var mu sync.Mutex
+	var calls []string
+	more := make(chan struct{}, 100)
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := linkClient(t, Config{SealKey: key, Trace: func(dir string, m rpccp.Message) {
+		if dir == "out" && m.Which() == rpccp.Message_Which_call {
+			mu.Lock()
+			calls = append(calls, strings.Fields(describe(m))[2]) // how they hang together depends on when the bootstrap is answered
+			mu.Unlock()
+			more <- struct{}{}
+		}
+	}, Dial: func(context.Context, string) (rpc.Transport, error) {
+		near, far := rpc.Pipe()
+		served.Go(func() { _ = rpc.NewConn(far, rpc.Config{Bootstrap: gateway}).Run(context.Background()) })
+		return near, nil
+	}})
+	sent := func(n int) string {
+		t.Helper()
+		for {
+			mu.Lock()
+			said, have := strings.Join(calls, "\n"), len(calls)
+			mu.Unlock()
+			if have >= n {
+				return said
+			}
+			select {
+			case <-more:
+			case <-time.After(10 * time.Second):
+				t.Fatalf("only this was sent:\n%s", said)
+			}
+		}
+	}
+	sealed, plain := testAddress().NewSealed(testSession), testAddress().New(testSession)
+	replies := make(chan outbox.Reply, 2)
+	for _, ref := range []capability.Ref{sealed, plain} {
+		st, err := c.OpenStream(t.Context(), outbox.StreamRequest{Session: testSession, Ref: ref, Outbox: "obx_1", Secret: capability.NewSecret(), Incarnation: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.Apply(testBatch(1), func(r outbox.Reply) { replies <- r })
+		defer st.Close()
+	}
+	want := "Gateway.hello\nGateway.challenge\nGateway.restore\nSession.openStream\nStream.apply"
+	if got := sent(5); got != want {
+		t.Errorf("before any reply the client sent\n%s\nwant\n%s", got, want)
+	}
+	close(gateway.let)
+	want += "\nGateway.restore\nSession.openStream\nStream.apply"
+	if got := sent(8); got != want {
+		t.Errorf("with the challenge the client sent\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A server keeps a bounded number of challenges, so no more are asked for at once.
+func TestManyProofsTakeTurns(t *testing.T) {
+	t.Parallel()
+	var q proofs
+	var running, most, done int
+	var overs []func()
+	for range 3 * proofsAtOnce {
+		q.take(func() {
+			running++
+			most = max(most, running)
+			overs = append(overs, func() { running--; done++; q.over() })
+		})
+	}
+	for len(overs) > 0 {
+		next := overs[0]
+		overs = overs[1:]
+		next()
+	}
+	if most != proofsAtOnce || done != 3*proofsAtOnce || q.n != 0 {
+		t.Errorf("%d at once, %d done, %d never over", most, done, q.n)
+	}
+}
