@@ -66,7 +66,7 @@ func CheckProof(seal []byte, p Proof, refID, redemption string) *fault.Error {
 	case len(p.Signature) == 0:
 		return fault.Sealed.With("the ref is bound to a key, and redeeming it takes a proof of that key: redeem it where the key is, with a client that knows sealed refs")
 	case len(seal) != ed25519.PublicKeySize || !ed25519.Verify(seal, ProofText(p.Nonce, p.Audience, refID, redemption), p.Signature):
-		return fault.Sealed.With("the ref is bound to another key than the one that was used: redeem it where that key is, or give its sharer the public key of this place and ask for a new ref")
+		return fault.Sealed.With("the ref is bound to another key than the one that was used: redeem it where that key is, or give its sharer the public key of this place (mooring key prints it) and ask for a new ref")
 	}
 	return nil
 }

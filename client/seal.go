@@ -62,7 +62,7 @@ var atOnce = func() context.Context {
 // unseal is restore for a sealed ref.
 func (p *peer) unseal(ref capability.Ref, redemption string) *rpc.Ref {
 	if p.key == nil {
-		return rpc.NewBroken(broken(fault.Sealed.With("the ref is bound to a key, and there is none here (client.Config.SealKey): redeem it where its key is, or give its sharer the public key of this place (mooring key) and ask for a new ref")))
+		return rpc.NewBroken(broken(fault.Sealed.With("the ref is bound to a key, and there is none here: redeem it where its key is, or give its sharer the public key of this place (mooring key prints it; in Go, client.Config.SealKey has the private one) and ask for a new ref")))
 	}
 	return p.find(ref.ID, func(r *restored) func() {
 		var resolve func(*rpc.Ref, error)

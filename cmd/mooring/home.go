@@ -98,8 +98,12 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 	if err != nil {
 		return nil, err
 	}
+	key, err := readSealKey(dir)
+	if err != nil {
+		return nil, err
+	}
 	cfg := client.Config{
-		Home: dir, TLS: trust, OutboxURL: h.outboxURL, Offline: offline, AllowPlaintext: h.plaintext,
+		Home: dir, SealKey: key, TLS: trust, OutboxURL: h.outboxURL, Offline: offline, AllowPlaintext: h.plaintext,
 		Patience: 2 * time.Second, Agent: "mooring/" + version(),
 		// Commands come and go, and one that was killed holds up the next for so long.
 		OutboxConfig: outbox.Config{Lease: 3 * time.Second},

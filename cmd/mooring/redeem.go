@@ -65,6 +65,7 @@ type shownGrant struct {
 	Used    uint32   `json:"used,omitempty"`
 	Label   string   `json:"label,omitempty"`
 	Actor   string   `json:"actor,omitempty"`
+	Seal    string   `json:"seal,omitempty"` // the key it is bound to
 	Dead    string   `json:"dead,omitempty"`
 	Cut     uint64   `json:"cut,omitempty"`
 }
@@ -74,6 +75,9 @@ func showGrant(d client.Description) shownGrant {
 	s := shownGrant{
 		Ref: g.Ref, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch,
 		Expires: g.Expires, From: g.From, Message: g.Message, Limit: g.Limit, Used: g.Used, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
+	}
+	if g.Seal != nil {
+		s.Seal = capability.SealKeyText(g.Seal)
 	}
 	if g.Dead != fault.None {
 		s.Dead = g.Dead.String()
@@ -139,6 +143,9 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 	}
 	if g.Limit > 0 {
 		add("redeemed", fmt.Sprintf("%d of %d times", g.Used, g.Limit))
+	}
+	if g.Seal != "" {
+		add("sealed", "yes, to "+g.Seal)
 	}
 	add("label", orDash(oneLine(g.Label)))
 	add("actor", orDash(oneLine(g.Actor)))

@@ -151,7 +151,9 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	if err := o.announce(sh, log, listening, streams, metrics, kind, address, owner); err != nil {
 		return err
 	}
-	srv := server.New(o.config(st, log, kind, address))
+	cfg := o.config(st, log, kind, address)
+	cfg.Audiences = audiences(address.Hosts, o.listen, ln, streams)
+	srv := server.New(cfg)
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var beside sync.WaitGroup
 	defer beside.Wait()

@@ -45,6 +45,8 @@ func addLimits(cmd *cobra.Command, cfg *server.Config) {
 	size(&cfg.RPC.QueuedBytes, "max-queued-bytes", "what waits for a peer to read it; beyond: overloaded, and closed at four times as much")
 	count(&cfg.Subscriptions, "max-subscriptions", "subscriptions of one connection; beyond: overloaded")
 	count(&cfg.BatchesInFlight, "max-batches-in-flight", "unanswered batches of one stream; beyond: overloaded")
+	count(&cfg.WrongTries, "max-wrong-tries", "unknown or wrong refs one address may try at once; beyond: their answers wait, and 64 later it is aborted")
+	span(&cfg.WrongTryInterval, "wrong-try-interval", "how long each of those waits for the one before; refs that are right never wait")
 	count(&cfg.QueueOps, "max-commit-queue", "op intents that wait for a transaction, of all connections; beyond: overloaded")
 
 	cmd.InitDefaultHelpFlag()
@@ -69,7 +71,7 @@ func checkLimits(flags *pflag.FlagSet, cfg *server.Config) error {
 			}
 		default:
 			zero := v.String() == "0" || v.String() == "0s" || strings.HasPrefix(v.String(), "-")
-			if zero && (strings.HasPrefix(f.Name, "max-") || strings.HasSuffix(f.Name, "-timeout") || f.Name == "ping-interval") {
+			if zero && (strings.HasPrefix(f.Name, "max-") || strings.HasSuffix(f.Name, "-timeout") || f.Name == "ping-interval" || f.Name == "wrong-try-interval") {
 				err = fault.Usage.With("--%s must be above 0", f.Name)
 			}
 		}

@@ -11,7 +11,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -80,6 +83,28 @@ func listenStream(ctx context.Context, network, address string) (net.Listener, e
 		return nil, errors.Join(err, e)
 	}
 	return lc.Listen(ctx, network, address)
+}
+
+// audiences are the HOST:PORTs at which clients may say they reach this server:
+// where refs lead, and where it listens.
+func audiences(advertised []string, listen string, web net.Listener, streams []net.Listener) []string {
+	own := slices.Clone(advertised)
+	if host, _, err := net.SplitHostPort(listen); err == nil && host != "" {
+		if _, port, err := net.SplitHostPort(web.Addr().String()); err == nil {
+			own = append(own, net.JoinHostPort(host, port)) // a name, say, where the listener knows its address
+		}
+	}
+	for _, ln := range append([]net.Listener{web}, streams...) {
+		at, err := netip.ParseAddrPort(reachableAt(ln.Addr()))
+		if err != nil { // a Unix socket: its clients say where their ref leads
+			continue
+		}
+		own = append(own, at.String())
+		if at.Addr().IsLoopback() {
+			own = append(own, net.JoinHostPort("localhost", strconv.Itoa(int(at.Port()))))
+		}
+	}
+	return own
 }
 
 // streamName is how a listener is told to people: as its flag would name it.

@@ -27,6 +27,7 @@ type shareFlags struct {
 	from        uint64
 	message     string
 	redemptions uint32
+	seal        string
 	file        string
 }
 
@@ -53,6 +54,7 @@ func shareCmd(sh *shared) *cobra.Command {
 	flags.Uint64Var(&f.from, "from", 0, "first cursor it can see")
 	flags.StringVar(&f.message, "message", "", "this message alone, with its parts and turn")
 	flags.Uint32Var(&f.redemptions, "redemptions", 0, "how often it may be redeemed (default: any number)")
+	flags.StringVar(&f.seal, "seal", "", "bind the new ref to a key, which its receiver's mooring key prints")
 	flags.StringVar(&f.file, "to", "", "write the ref to this file (mode 0600) and not to the output")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o, err := f.options(time.Now())
@@ -77,6 +79,11 @@ func (f *shareFlags) options(now time.Time) (client.ShareOptions, error) {
 	}
 	o := client.ShareOptions{
 		Rights: rights, Methods: f.methods, From: f.from, Message: f.message, Redemptions: f.redemptions, Label: f.label, Actor: f.actor,
+	}
+	if f.seal != "" {
+		if o.Seal, err = capability.ParseSealKey(f.seal); err != nil {
+			return o, fault.Usage.Because(err, "--seal: %v", err)
+		}
 	}
 	if f.expires < 0 {
 		return o, fault.Usage.With("--expires must be positive, such as 24h")

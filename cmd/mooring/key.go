@@ -1,0 +1,98 @@
+// mooring key: the key that sealed refs of this home folder are bound to.
+
+package main
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// sealKeyFile is the file of the home folder that has the private key: its seed
+// in base64url, readable by its owner alone.
+const sealKeyFile = "seal.key"
+
+func keyCmd(sh *shared) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Print the public key that refs can be sealed to",
+		Long: "Print the home folder's public key, made at the first time. Give it to whoever shares a\n" +
+			"ref with you: a ref made with share --seal KEY can be redeemed with this home folder only,\n" +
+			"so its text alone is worth nothing. The private key is the folder's " + sealKeyFile + ".",
+		Example: "  mooring share ses_01J… --rights read --seal \"$(mooring --home helper key)\" --to helper.ref",
+		Args:    cobra.NoArgs,
+	}
+	h := withHome(sh, cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		dir, err := h.folder()
+		if err != nil {
+			return err
+		}
+		key, err := makeSealKey(dir)
+		if err != nil {
+			return err
+		}
+		text := capability.SealKeyText(key.Public().(ed25519.PublicKey))
+		if sh.json {
+			return sh.printJSON(map[string]string{"key": text})
+		}
+		_, err = fmt.Fprintln(sh.out, text)
+		return err
+	}
+	return cmd
+}
+
+// readSealKey gives a home folder's private key; nil if it has none.
+func readSealKey(dir string) (ed25519.PrivateKey, error) {
+	text, err := os.ReadFile(filepath.Join(dir, sealKeyFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the seal key: %w", err)
+	}
+	seed, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(seed) != ed25519.SeedSize {
+		// Its cause could quote what it is about.
+		return nil, fault.Usage.With("the home folder's %s is not the key that mooring key wrote: put that back, or remove it to get a new one", sealKeyFile)
+	}
+	return ed25519.NewKeyFromSeed(seed), nil
+}
+
+// makeSealKey is readSealKey, which makes one where there is none. Of those who
+// make one at the same time all get the same.
+func makeSealKey(dir string) (ed25519.PrivateKey, error) {
+	if key, err := readSealKey(dir); key != nil || err != nil {
+		return key, err
+	}
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, fmt.Errorf("make the seal key: %w", err)
+	}
+	f, err := os.CreateTemp(dir, sealKeyFile+".*") // of mode 0600
+	if err != nil {
+		return nil, fmt.Errorf("write the seal key: %w", err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(base64.RawURLEncoding.EncodeToString(key.Seed()) + "\n")
+	if err == nil {
+		err = f.Sync() // refs will be bound to it: it must not be lost
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Link(f.Name(), filepath.Join(dir, sealKeyFile))
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("write the seal key: %w", err)
+	}
+	return readSealKey(dir)
+}

@@ -1,0 +1,185 @@
+//go:build unix
+
+// A ref that is bound to a key: stolen, it is worth nothing.
+
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+func TestASealedRefIsWorthNothingElsewhere(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_sealed")
+	agent, thief := r.otherHome("agent"), r.otherHome("thief")
+	key := strings.TrimSpace(r.okAs(agent, "", "key"))
+	if len(key) != 43 {
+		t.Fatalf("the key is %q", key)
+	}
+	var shown struct{ Key string }
+	if err := json.Unmarshal([]byte(r.okAs(agent, "", "key", "--json")), &shown); err != nil || shown.Key != key {
+		t.Errorf("a second time it is %q, %v", shown.Key, err)
+	}
+	if info, err := os.Stat(filepath.Join(agent, sealKeyFile)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key's file: %v, %v", info.Mode(), err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(agent, sealKeyFile+".*")); len(left) != 0 {
+		t.Errorf("left over: %v", left)
+	}
+
+	ref := r.shareTo("sealed", id, "--rights", "read,append,share", "--seal", key, "--actor", "owner/agent")
+	const todo = "give its sharer the public key of this place (mooring key"
+	r.refusedAs(thief, "", []string{"sealed", "there is none here", todo}, "redeem", ref)
+	r.okAs(thief, "", "key")
+	r.refusedAs(thief, "", []string{"sealed", "bound to another key", todo}, "redeem", ref)
+	r.refusedAs(thief, putLine("stolen"), []string{"sealed", todo}, "session", "append", ref, "--wait")
+
+	if got := r.okAs(agent, "", "redeem", ref); !strings.Contains(got, "sealed") || !strings.Contains(got, "yes, to "+key) {
+		t.Errorf("redeem: %s", got)
+	}
+	var redeemed struct{ Seal string }
+	if err := json.Unmarshal([]byte(r.okAs(agent, "", "redeem", ref, "--json")), &redeemed); err != nil || redeemed.Seal != key {
+		t.Errorf("redeem --json: %q, %v", redeemed.Seal, err)
+	}
+	r.okAs(agent, putLine("mine"), "session", "append", ref, "--wait")
+	if got := r.okAs(agent, "", "session", "tail", ref); !strings.Contains(got, "message/mine") || strings.Contains(got, "stolen") {
+		t.Errorf("tail: %s", got)
+	}
+	r.refusedAs(agent, "", []string{"widening", "its parent is sealed"}, "share", ref, "--rights", "read")
+	r.okAs(agent, "", "share", ref, "--rights", "read", "--seal", shown.Key)
+	r.fails(exitUsage, "--seal", "share", id, "--rights", "read", "--seal", key[1:])
+
+	// A key that is no key is told, and not shown.
+	if err := os.WriteFile(filepath.Join(thief, sealKeyFile), []byte("not-a-key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := r.runAs(thief, "", "redeem", ref)
+	if got.code != exitUsage || !strings.Contains(got.err, sealKeyFile) || strings.Contains(got.err, "not-a-key") {
+		t.Errorf("a broken key file: %d %s", got.code, got.err)
+	}
+}
+
+// Whoever makes the key at the same time gets the same one: a ref may be bound to it.
+func TestOneKeyAHome(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	keys := make([]string, 8)
+	var all sync.WaitGroup
+	for i := range keys {
+		all.Go(func() { _, keys[i], _ = command(t, "key", "--home", home) })
+	}
+	all.Wait()
+	if len(slices.Compact(keys)) != 1 || len(keys[0]) != 44 {
+		t.Errorf("there are different keys: %q", keys)
+	}
+}
+
+// A sealed ref can be redeemed at every address at which the server knows itself,
+// and elsewhere the owner is told what to do.
+func TestSealedRefAtOtherAddresses(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	for _, c := range []struct {
+		advertised []string
+		listen     string
+		want       string
+	}{
+		{[]string{"a.example:7600", "b.example:7600"}, "127.0.0.1:0", "a.example:7600 b.example:7600 127.0.0.1:" + port + " 127.0.0.1:" + port + " localhost:" + port},
+		{nil, ":7600", "127.0.0.1:" + port + " localhost:" + port},
+		{nil, "agents:0", "agents:" + port + " 127.0.0.1:" + port + " localhost:" + port},
+	} {
+		if got := strings.Join(audiences(c.advertised, c.listen, ln, nil), " "); got != c.want {
+			t.Errorf("--listen %s: %s", c.listen, got)
+		}
+	}
+	r := newCLI(t, "")
+	id := r.create("ses_addressed")
+	key := strings.TrimSpace(r.okAs(r.otherHome("agent"), "", "key"))
+	file := strings.TrimPrefix(r.shareTo("sealed", id, "--rights", "read", "--seal", key), "@")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"localhost", "[::ffff:127.0.0.1]"} {
+		_, port, _ := net.SplitHostPort(r.proxy.Addr())
+		at := strings.Replace(string(text), r.proxy.Addr(), host+":"+port, 1)
+		if err := os.WriteFile(file, []byte(at), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.refusedAs(r.otherHome("agent"), "", []string{"sealed", "--advertise"}, "redeem", "@"+file)
+	}
+}
+
+// From outside: one address guesses a hundred times, slowly; the right ref, from
+// the same address at the same moment, is answered at once.
+func TestWrongTriesOverSockets(t *testing.T) {
+	t.Parallel()
+	const every = 15 * time.Millisecond
+	r := newCLI(t, "", "--max-wrong-tries", "10", "--wrong-try-interval", every.String())
+	id := r.create("ses_guessed")
+	ref := r.shareTo("good", id, "--rights", "read")
+	guess := guesser(t, strings.TrimPrefix(ref, "@"))
+	began := time.Now()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 100 {
+			guess()
+		}
+	}()
+	answered := 0
+	for guessing := true; guessing; answered++ {
+		r.okAs(r.otherHome("reader"), "", "redeem", ref)
+		select {
+		case <-done:
+			guessing = false
+		default:
+		}
+	}
+	if took := time.Since(began); took < 90*every || answered < 3 {
+		t.Errorf("100 guesses took %v, and the right ref was answered %d times meanwhile", took, answered)
+	}
+}
+
+// guesser tries wrong secrets for the ref in a file, over a connection of its own.
+func guesser(t *testing.T, file string) (guess func()) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := capability.ParseRef(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.Open(t.Context(), client.Config{Home: t.TempDir(), Offline: true, Patience: servePatience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	// A server's id: a client would see itself that the secret of its own kind does not fit.
+	id := ref.Target() + ".s01J00000000000000000000000"
+	return func() {
+		if _, err := c.Redeem(t.Context(), ref.With(id, capability.NewSecret())); fault.CodeOf(err) != fault.UnknownRef {
+			t.Errorf("a guess: %v", err)
+		}
+	}
+}
