@@ -1,7 +1,8 @@
 //go:build unix
 
-// No secret gets to where it does not belong: logs, outputs, process lists, the
-// server's database, other files of the home folder.
+// No secret gets to where it does not belong: logs, outputs, metrics, URLs, process
+// lists, the server's database, other files of the home folder. What real processes
+// show of themselves is looked at in internal/e2e/secrets_test.go.
 
 package main
 
@@ -30,6 +31,7 @@ type secrecy struct {
 	t       *testing.T
 	secrets map[string][]byte // whose: 32 bytes
 	shown   map[string][]byte // where: what
+	looks   int               // at folders
 }
 
 // learn takes the secrets of a home folder's outbox.
@@ -62,6 +64,18 @@ func (s *secrecy) learn(home string) {
 	}
 }
 
+// learnKey takes the private key of a home folder, if there is one.
+func (s *secrecy) learnKey(home string) {
+	s.t.Helper()
+	key, err := readSealKey(home)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if key != nil {
+		s.secrets["the seal key in "+filepath.Base(home)] = key.Seed()
+	}
+}
+
 func (s *secrecy) learnRef(text string) {
 	s.t.Helper()
 	ref, err := capability.ParseRef(strings.TrimSpace(text))
@@ -74,6 +88,7 @@ func (s *secrecy) learnRef(text string) {
 // folder takes the files below a folder for shown, but for some that hold secrets.
 func (s *secrecy) folder(dir string, but ...string) {
 	s.t.Helper()
+	s.looks++
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -90,7 +105,8 @@ func (s *secrecy) folder(dir string, but ...string) {
 				return nil
 			}
 		}
-		s.shown["the file "+path], err = os.ReadFile(path)
+		what, err := os.ReadFile(path)
+		s.shown[fmt.Sprintf("the file %s, look %d", path, s.looks)] = what
 		return err
 	})
 	if err != nil {
@@ -168,12 +184,14 @@ func TestNoSecretIsShown(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			data, url := filepath.Join(dir, "data"), ""
-			flags := []string{"--verbose"}
+			tap := newTap(t)
+			flags := []string{"--verbose", "--advertise", "mooring://" + tap.address(), "--metrics-listen", "127.0.0.1:0"}
 			if kind == "postgres" {
 				url = pgtest.URL(t)
 				flags = append(flags, "--database-url", url)
 			}
 			srv := startServe(t, data, flags...)
+			tap.lead(srv.banner.Listening)
 			s := &secrecy{t: t, secrets: map[string][]byte{}, shown: map[string][]byte{}}
 			owner, agent := filepath.Join(dir, "owner"), filepath.Join(dir, "agent")
 
@@ -227,6 +245,14 @@ func TestNoSecretIsShown(t *testing.T) {
 				}
 				do(filepath.Join(dir, "third"), "", exitRefused, "redeem", "@"+file(name), "--json")
 			}
+			// A sealed one, where its key is, where another is, and where none is.
+			key := do(agent, "", exitOK, "key")
+			do(owner, "", exitOK, "share", id, "--rights", "read,append", "--seal", key, "--to", file("sealed"))
+			do(filepath.Join(dir, "third"), "", exitRefused, "redeem", "@"+file("sealed"), "--json")
+			do(filepath.Join(dir, "third"), "", exitOK, "key", "--json")
+			do(filepath.Join(dir, "third"), "", exitRefused, "redeem", "@"+file("sealed"))
+			do(agent, "", exitOK, "redeem", "@"+file("sealed"), "--json")
+			do(agent, putLine("sealed"), exitOK, "session", "append", "@"+file("sealed"), "--wait")
 			do(owner, "", exitOK, "revoke", "@"+file("agent"))
 			do(agent, putLine("late"), exitRefused, "session", "append", "@"+file("agent"), "--wait")
 			do(owner, "", exitOK, "revoke", "--epoch", id)
@@ -235,6 +261,12 @@ func TestNoSecretIsShown(t *testing.T) {
 				do(home, "", exitOK, "outbox", "list", "--json")
 				do(home, "", exitOK, "outbox", "status")
 			}
+			s.shown["the metrics"] = fetched(t, srv.banner.Metrics)
+			s.shown["what HTTP was asked"] = tap.requests()
+			if n := bytes.Count(s.shown["what HTTP was asked"], []byte("GET /capnp HTTP/1.1")); n < 20 {
+				t.Errorf("only %d requests were seen", n)
+			}
+			s.folder(data, "owner.ref") // with what a running database has beside its file
 			code, log := srv.stop()
 			if code != exitOK || !strings.Contains(log, `"level":"DEBUG"`) {
 				t.Errorf("the server ended with %d and its log is not verbose:\n%s", code, log)
@@ -246,13 +278,14 @@ func TestNoSecretIsShown(t *testing.T) {
 			s.learnRef(srv.owner.Text())
 			for _, home := range []string{owner, agent, filepath.Join(dir, "third"), filepath.Join(dir, "programmed")} {
 				s.learn(home)
-				s.folder(home, "outbox.db")
+				s.learnKey(home)
+				s.folder(home, "outbox.db", sealKeyFile)
 			}
 			s.folder(data, "owner.ref") // the SQLite file among it
 			if url != "" {
 				s.database(url)
 			}
-			if len(s.secrets) < 10 {
+			if len(s.secrets) < 13 {
 				t.Errorf("only %d secrets were looked for", len(s.secrets))
 			}
 			s.check()

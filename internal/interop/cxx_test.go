@@ -143,3 +143,16 @@ func TestCxxRestores(t *testing.T) {
 		})
 	}
 }
+
+func TestCxxSaves(t *testing.T) {
+	for _, network := range streams {
+		t.Run(network, func(t *testing.T) {
+			at := "tcp://127.0.0.1:0"
+			if network == "unix" {
+				at = listenAddress(t, "unix")
+			}
+			b, owner := serveMooring(t, "--capnp-listen", at)
+			saves(t, cxx(t, "client", strings.TrimPrefix(b.Capnp[0], "tcp://")), owner)
+		})
+	}
+}

@@ -102,6 +102,55 @@ func restores(t *testing.T, p *process, owner capability.Ref, from string) {
 	}
 }
 
+// saves has a foreign client restore a ref that the command line made, save it, and restore what it got.
+func saves(t *testing.T, p *process, owner capability.Ref) {
+	t.Helper()
+	dir := t.TempDir()
+	mooring := func(args ...string) string {
+		t.Helper()
+		path, err := binary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, path, append(args, "--home", filepath.Join(dir, "home"))...)
+		cmd.Stderr = os.Stderr
+		said, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("mooring %s: %v", args[0], err)
+		}
+		return strings.TrimSpace(string(said))
+	}
+	ownerFile, refFile := filepath.Join(dir, "owner.ref"), filepath.Join(dir, "foreign.ref")
+	if err := os.WriteFile(ownerFile, []byte(owner.Text()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id := mooring("session", "import", "../../testdata/opencode/a-edit-1.18.33.jsonl", "--owner", "@"+ownerFile)
+	mooring("share", id, "--rights", "read,append", "--actor", "owner/foreign", "--to", refFile)
+	text, err := os.ReadFile(refFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := capability.ParseRef(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.tell(t, "save "+ref.ID+" "+hex.EncodeToString(ref.Secret.Reveal()))
+	p.expect(t, "ok save")
+	p.finish(t)
+}
+
+func TestGoCapnpSaves(t *testing.T) {
+	for _, sub := range subprotocols {
+		t.Run(sub, func(t *testing.T) {
+			t.Parallel()
+			b, owner := serveMooring(t)
+			saves(t, goCapnp(t, "client", sub, "ws://"+b.Listening+"/capnp"), owner)
+		})
+	}
+}
+
 func TestGoCapnpRestores(t *testing.T) {
 	for _, sub := range subprotocols {
 		t.Run(sub, func(t *testing.T) {

@@ -32,8 +32,9 @@ struct Trial {
   }
 };
 
-// The scenario that speaks with a real server (restore.c++).
+// The scenarios that speak with a real server (restore.c++).
 void restore(Trial& t);
+void save(Trial& t);
 
 // Runs the scenario of this name.
 void runScenario(kj::StringPtr name, Trial& t);

@@ -84,3 +84,31 @@ void restore(Trial& t) {
   t.refused("a call on what is not restored", kj::Exception::Type::FAILED, space.describeRequest().send());
   t.refused("a wrong secret", kj::Exception::Type::FAILED, kj::mv(refused));
 }
+
+// Restores a session's ref that somebody was given, saves the live capability, all in one flight, and restores what
+// saving gave: another ref to the same. The arguments are the ref's id and secret.
+void save(Trial& t) {
+  KJ_REQUIRE(t.args.size() == 2);
+  auto gateway = t.bootstrap().castAs<Gateway>();
+  auto restoring = [&](kj::StringPtr ref, kj::ArrayPtr<const kj::byte> secret) {
+    auto req = gateway.restoreRequest();
+    req.setRedemption("interop");
+    auto to = req.initRef();
+    to.setId(ref);
+    to.setSecret(secret);
+    return req.send().getCap().castAs<Session>();
+  };
+  auto given = restoring(t.args[0], fromHex(t.args[1]));
+  auto saved = t.await(given.saveRequest().send());
+  SturdyRef::Reader ref = saved.getSturdyRef();
+  KJ_REQUIRE(ref.getId() != t.args[0] && ref.getSecret().size() == 32, ref.getId());
+  auto again = restoring(ref.getId(), ref.getSecret());
+  auto first = t.await(given.describeRequest().send()), second = t.await(again.describeRequest().send());
+  auto grant = second.getGrant();
+  KJ_REQUIRE(grant.getId() == ref.getId() && grant.getRights() == first.getGrant().getRights() &&
+                 grant.getActor() == first.getGrant().getActor() && grant.getDead() == 0,
+             grant);
+  KJ_REQUIRE(second.getInfo().getId() == first.getInfo().getId());
+  // It is a capability like any other: it can be saved once more.
+  KJ_REQUIRE(t.await(again.saveRequest().send()).getSturdyRef().getId() != ref.getId());
+}

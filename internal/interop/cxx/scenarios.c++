@@ -347,6 +347,7 @@ const Scenario scenarios[] = {
     {"order", order},         {"promises", promises}, {"callbacks", callbacks},       {"errors", errors},
     {"cancellation", cancellation}, {"release", release}, {"unknown", unknown},       {"null", null},
     {"streaming", streaming}, {"disconnect", disconnect}, {"restore", restore},
+    {"save", save},
 };
 
 }  // namespace

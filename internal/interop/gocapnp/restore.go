@@ -119,6 +119,65 @@ func (t *trial) restore() {
 	t.refused("a wrong secret", err, exc.Failed)
 }
 
+// save restores a session's ref that somebody was given, saves the live capability, all in one flight, and restores what
+// saving gave: another ref to the same. The arguments are the ref's id and secret.
+func (t *trial) save() {
+	if len(t.args) != 2 {
+		t.failf("%d arguments", len(t.args))
+	}
+	secret, err := hex.DecodeString(t.args[1])
+	t.must(err)
+	gateway := mooring.Gateway(t.peer)
+	restoring := func(id string, secret []byte) (mooring.Gateway_restore_Results_Future, capnp.ReleaseFunc) {
+		return gateway.Restore(t.ctx, func(p mooring.Gateway_restore_Params) error {
+			to, err := p.NewRef()
+			if err != nil {
+				return err
+			}
+			if err := to.SetId(id); err != nil {
+				return err
+			}
+			if err := to.SetSecret(secret); err != nil {
+				return err
+			}
+			return p.SetRedemption("interop")
+		})
+	}
+	described := func(sess mooring.Session) mooring.GrantInfo {
+		answer, _ := sess.Describe(t.ctx, nil) // released with the connection
+		d, err := answer.Struct()
+		t.must(err)
+		grant, err := d.Grant()
+		t.must(err)
+		return grant
+	}
+	restored, doneRestored := restoring(t.args[0], secret)
+	defer doneRestored()
+	given := mooring.Session(restored.Cap()) // once only: see trial.make
+	answer, doneAnswer := given.Save(t.ctx, nil)
+	defer doneAnswer()
+	saved, err := answer.Struct()
+	t.must(err)
+	ptr, err := saved.SturdyRef()
+	t.must(err)
+	ref := mooring.SturdyRef(ptr.Struct())
+	id, err := ref.Id()
+	t.must(err)
+	secret, err = ref.Secret()
+	t.must(err)
+	if id == t.args[0] || len(secret) != 32 {
+		t.failf("saved as %s, with a secret of %d bytes", id, len(secret))
+	}
+	again, doneAgain := restoring(id, secret)
+	defer doneAgain()
+	first, second := described(given), described(mooring.Session(again.Cap()))
+	actor, err := first.Actor()
+	t.must(err)
+	if got, err := second.Actor(); err != nil || got != actor || second.Rights() != first.Rights() || second.Dead() != 0 {
+		t.failf("what was saved allows %d as %s, it was %d as %s; %v", second.Rights(), got, first.Rights(), actor, err)
+	}
+}
+
 // setOp fills in an op with named arguments.
 func setOp(to mooring.Op, seq uint64, id, method string, args ...string) error {
 	to.SetSeq(seq)

@@ -33,6 +33,7 @@ var scenarios = map[string]func(*trial){
 	"streaming":    (*trial).streaming,
 	"disconnect":   (*trial).disconnect,
 	"restore":      (*trial).restore,
+	"save":         (*trial).save,
 }
 
 func (t *trial) bootstrap() {
