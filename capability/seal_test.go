@@ -103,3 +103,25 @@ func TestOpenOfUnseenSealedRefs(t *testing.T) {
 		t.Errorf("%s and %s are alike", plain, sealed.ID)
 	}
 }
+
+// A ref of a sealed one is sealed as well, to whatever key; the root of the two is free to be.
+func TestNarrowKeepsTheSeal(t *testing.T) {
+	t.Parallel()
+	key, other := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+	for _, c := range []struct {
+		parent, child []byte
+		want          fault.Code
+	}{
+		{nil, nil, fault.None}, {nil, key, fault.None}, {key, key, fault.None}, {key, other, fault.None}, {key, nil, fault.Widening},
+	} {
+		parent := &capability.Grant{ID: "p", Target: "t", Rights: capability.SessionRights, Epoch: 1, Seal: c.parent}
+		child := &capability.Grant{ID: "c", Target: "t", Parent: "p", Rights: capability.Read, Epoch: 1, Seal: c.child}
+		got := fault.None
+		if refused := capability.Narrow(parent, child); refused != nil {
+			got = refused.Code
+		}
+		if got != c.want {
+			t.Errorf("a child bound to %x of one bound to %x: %v", c.child, c.parent, got)
+		}
+	}
+}

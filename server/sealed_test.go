@@ -82,7 +82,7 @@ func (p *peer) proving(ref capability.Ref, redemption string, proof capability.P
 }
 
 // proveErr is what restoring with a proof ends with; reason is the exception's whole text.
-func (p *peer) proveErr(ref capability.Ref, redemption string, proof capability.Proof) (err error, reason string) {
+func (p *peer) proveErr(ref capability.Ref, redemption string, proof capability.Proof) (reason string, err error) {
 	_, _, err = p.proving(ref, redemption, proof).Wait(within(p.t))
 	var ex *rpc.Exception
 	if errors.As(err, &ex) {
@@ -91,7 +91,7 @@ func (p *peer) proveErr(ref capability.Ref, redemption string, proof capability.
 			err = f
 		}
 	}
-	return err, reason
+	return reason, err
 }
 
 func TestSealedRefTakesAProof(t *testing.T) {
@@ -111,7 +111,7 @@ func TestSealedRefTakesAProof(t *testing.T) {
 		}
 		stale := proof(key, audience, "one")
 		ahead.Add(int64(challengeLife))
-		late, _ := p.proveErr(ref, "one", stale)
+		_, late := p.proveErr(ref, "one", stale)
 		wantCode(t, "a minute late", late, fault.Sealed)
 
 		for name, proof := range map[string]capability.Proof{
@@ -123,7 +123,7 @@ func TestSealedRefTakesAProof(t *testing.T) {
 			"a nonce of its own":   capability.Prove(key, make([]byte, capability.NonceBytes), audience, ref.ID, "one"),
 			"another connection's": capability.Prove(key, elsewhere.challenge(), audience, ref.ID, "one"),
 		} {
-			err, _ := p.proveErr(ref, "one", proof)
+			_, err := p.proveErr(ref, "one", proof)
 			wantCode(t, name, err, fault.Sealed)
 		}
 		wantCode(t, "restore without the field", p.restoreErr(ref, "one"), fault.Sealed)
@@ -135,13 +135,13 @@ func TestSealedRefTakesAProof(t *testing.T) {
 		if seal, _ := grant.Seal(); grant.Used() != 1 || info.Cursor() != 2 || !bytes.Equal(seal, key.Public().(ed25519.PublicKey)) {
 			t.Errorf("redeemed %d times, at cursor %d, bound to %x", grant.Used(), info.Cursor(), seal)
 		}
-		again, _ := p.proveErr(ref, "one", good)
+		_, again := p.proveErr(ref, "one", good)
 		wantCode(t, "a proof once more", again, fault.Sealed)
-		err, _ := p.proveErr(ref, "one", proof(key, "MOORING.example:7600", "one"))
+		_, err := p.proveErr(ref, "one", proof(key, "MOORING.example:7600", "one"))
 		if err != nil {
 			t.Errorf("a host in capitals: %v", err)
 		}
-		err, _ = p.proveErr(ref, "two", proof(key, audience, "two"))
+		_, err = p.proveErr(ref, "two", proof(key, audience, "two"))
 		wantCode(t, "a second redemption", err, fault.Exhausted)
 
 		_, _, err = call(t, restored.Cap(0), persistentSave, words(0, 1), nil)
@@ -223,7 +223,7 @@ func TestUnknownAndWrongAreOne(t *testing.T) {
 					continue
 				}
 				for _, proof := range []capability.Proof{{}, capability.Prove(key, p.challenge(), audience, ref.ID, "x")} {
-					_, reason := p.proveErr(wrong, "x", proof)
+					reason, _ := p.proveErr(wrong, "x", proof)
 					reasons[reason] = append(reasons[reason], name)
 				}
 			}

@@ -27,6 +27,7 @@ const (
 type wrongTries struct {
 	burst int
 	every time.Duration
+	most  int // addresses
 	met   *boundHits
 
 	mu     sync.Mutex
@@ -50,7 +51,7 @@ type withheld struct {
 }
 
 func newWrongTries(burst int, every time.Duration, met *boundHits) *wrongTries {
-	return &wrongTries{burst: burst, every: every, met: met, from: map[string]*account{}}
+	return &wrongTries{burst: burst, every: every, most: triesAddresses, met: met, from: map[string]*account{}}
 }
 
 // answer has give called when the address that c came from may be told that it
@@ -81,7 +82,7 @@ func (w *wrongTries) withhold(address string, conn *rpc.Conn, give func()) (wait
 	}
 	now := time.Now()
 	a := w.from[address]
-	if a == nil && len(w.from) >= triesAddresses {
+	if a == nil && len(w.from) >= w.most {
 		address = ""
 		a = w.from[address]
 	}

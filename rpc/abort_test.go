@@ -1,0 +1,34 @@
+package rpc
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// A connection that is ended for what the peer did breaks with the reason on both sides; an error of
+// ours that is not for a peer's eyes is not shown to it.
+func TestAbortTellsWhy(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		why  error
+		told string
+	}{{codedError{}, "code 7"}, {errors.New("a secret"), "internal error"}} {
+		eachTransport(t, Limits{}, func(t *testing.T, v *vats) {
+			boot := v.a.Bootstrap(testContext(t))
+			defer boot.Release()
+			p := boot.Call(testContext(t), mHold, testSize, nil)
+			<-v.bObj.holding
+			v.b.Abort(c.why)
+			if _, _, err := p.Wait(testContext(t)); !IsDisconnected(err) || !strings.Contains(err.Error(), c.told) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("the peer's call ends with %v", err)
+			}
+			p.Release()
+			<-v.b.Done()
+			if err := v.b.Err(); err == nil || !strings.Contains(err.Error(), c.told) {
+				t.Errorf("it ended with %v", err)
+			}
+			v.b.Abort(errors.New("too late"))
+		})
+	}
+}
