@@ -222,12 +222,3 @@ func (a *applier) renew() *fault.Error {
 	}
 	return nil
 }
-
-// audit notes what was done to a capability by the op in hand.
-func (a *applier) audit(act capability.AuditAct, subject string) {
-	row := &capability.AuditRow{Target: a.s.row.ID, At: a.v.now, Act: act, Ref: a.grant.ID, Actor: a.grant.Actor, Subject: subject, Cursor: a.s.row.Cursor}
-	if a.op != nil {
-		row.Op = a.op.OpID
-	}
-	a.v.audit = append(a.v.audit, row)
-}

@@ -107,7 +107,7 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		if err != nil {
 			return err
 		}
-		out.Outcomes = rec.Outcomes
+		out.Outcomes, out.Uses = rec.Outcomes, a.uses(b, rec)
 	}
 	return a.acked(st, b.AckedThrough)
 }
@@ -122,35 +122,13 @@ func (a *applier) decide(st *streamView, b *ledger.Batch) (*ledger.Record, *faul
 	}
 	st.history.Add(rec)
 	st.records = append(st.records, rec)
-	a.denials(rec)
+	a.denials(b, rec)
 	if a.alive && a.s.row.Life == Live {
 		if err := a.renew(); err != nil {
 			return nil, err // of the store: the group ends
 		}
 	}
 	return rec, nil
-}
-
-// denials notes refusals for want of authority in the audit: one row for each
-// reason, with the first op it was for and how many there were.
-func (a *applier) denials(rec *ledger.Record) {
-	ref, actor := a.sub.Ref, ""
-	if slot := a.v.grants[ref]; slot != nil && slot.grant != nil && slot.grant.Target == a.s.row.ID {
-		actor = slot.grant.Actor
-	} else if a.sub.Space != "" {
-		ref = a.sub.Space
-	}
-	rows := map[fault.Code]*capability.AuditRow{}
-	for i := range rec.Outcomes {
-		o := &rec.Outcomes[i]
-		if row := rows[o.Reason]; row != nil && o.Status == ledger.Denied {
-			row.Count++
-		} else if o.Status == ledger.Denied || o.Status == ledger.BatchAborted && o.Cause == o.OpID && o.Reason >= fault.UnknownRef && o.Reason < fault.Malformed {
-			row = &capability.AuditRow{Target: a.s.row.ID, At: a.v.now, Act: capability.AuditDenial, Ref: ref, Actor: actor, Reason: o.Reason, Op: o.OpID, Cursor: a.s.row.Cursor, Count: 1}
-			rows[o.Reason] = row
-			a.v.audit = append(a.v.audit, row)
-		}
-	}
 }
 
 // acknowledge is acked_through without a batch.
@@ -197,7 +175,7 @@ func (a *applier) direct(out *Answer) *fault.Error {
 	if err != nil {
 		a.v.undo(before)
 		if err.Code >= fault.UnknownRef && err.Code < fault.Malformed {
-			a.denied(err)
+			a.denied(name, err)
 		}
 		return err
 	}
@@ -208,14 +186,6 @@ func (a *applier) direct(out *Answer) *fault.Error {
 		out.Cut = r.Cut
 	}
 	out.Epoch = a.s.row.Epoch
+	out.Uses = []Use{{Ref: a.grant.ID, Actor: a.grant.Actor, Method: name, Count: 1}}
 	return nil
-}
-
-// denied notes a direct call's refusal.
-func (a *applier) denied(err *fault.Error) {
-	row := &capability.AuditRow{Target: a.s.row.ID, At: a.v.now, Act: capability.AuditDenial, Ref: a.sub.Ref, Reason: err.Code, Cursor: a.s.row.Cursor}
-	if slot := a.v.grants[a.sub.Ref]; slot != nil && slot.grant != nil {
-		row.Actor = slot.grant.Actor
-	}
-	a.v.audit = append(a.v.audit, row)
 }

@@ -18,7 +18,8 @@
 // viewload.go and viewrefs.go (rows with changes over them), apply.go
 // (authority, events, leases), op.go and args.go (methods and their
 // arguments), apply_*.go with finish.go and text.go (what each method does),
-// turn.go (a turn's lifecycle), changes.go (what is written). Beside it stand
+// turn.go (a turn's lifecycle), audit.go (what is noted and counted), changes.go
+// (what is written). Beside it stand
 // lapse.go (leases that run out), event.go (the hash chain), fold.go (state
 // from events), rows.go and reads.go (what the store keeps and gives).
 //

@@ -50,6 +50,9 @@ type Submission struct {
 
 	// Opening is the stream's opening that a batch came over; nil is one of its own.
 	Opening *Opening
+
+	// Peer is the address that the call came from, for the audit.
+	Peer string
 }
 
 // Opening is what one opening of a stream has come to, over all its batches.
@@ -95,6 +98,13 @@ type Answer struct {
 	Cursor    uint64           // the session's after the submission; 0 for a ref that may do nothing there
 	Cut       uint64           // Direct: the cursor after which nothing under that authority commits
 	Epoch     uint64           // Direct: the session's epoch now
+	Uses      []Use            // what was done now, by ref and method: to be counted when the transaction has committed
+}
+
+// Use is how often a ref was used for a method.
+type Use struct {
+	Ref, Actor, Method string
+	Count              uint32
 }
 
 // Counts are the ack's sums: of ops applied now, repeated, and recorded now as anything else.

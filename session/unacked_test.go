@@ -4,6 +4,8 @@ package session_test
 // and denials in the audit. Both are bounded, whoever sends.
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -45,9 +47,10 @@ func TestUnacknowledgedOutcomesAreBounded(t *testing.T) {
 			denials = append(denials, a)
 		}
 	}
-	mustEqual(t, "audit rows", len(denials), len(sent))
-	mustEqual(t, "denials told by the first", denials[0].Count, 20)
+	mustEqual(t, "audit rows", len(denials), 20*len(sent))
+	mustEqual(t, "denials told by the first", denials[0].Count, 1)
 	mustEqual(t, "op of the first", denials[0].Op, sent[0].Batch.Ops[0].OpID)
+	mustEqual(t, "method of the first", denials[0].Subject, session.MethodPut)
 
 	full := guest.batch(false, puts(20)...)
 	answers, _ := w.commit(full, sent[3])
@@ -97,21 +100,51 @@ func TestReferencesNeverMeetTheLimit(t *testing.T) {
 	}
 }
 
-// One row for each reason of a batch.
-func TestDenialsAreGathered(t *testing.T) {
+// Each refusal has a row, with what was refused and whence it came, and what is
+// beyond many has one together for each reason.
+func TestDenialsHaveARowEachUpToABound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.create()
 	guest := o.under(o.share([]string{"read", "append"}))
 	bob := o.share(all)
 	before := len(w.store.Audit())
-	guest.try(put("message/a"), op("revoke", "ref", bob), op("delete"), op("bumpEpoch"), op("delete"))
-	counts := map[fault.Code]uint32{}
+	few := guest.batch(false, put("message/a"), op("revoke", "ref", bob), op("delete"), op("no\x00such"), op("bumpEpoch"), op("delete"))
+	few.Peer = "192.0.2.7"
+	w.commit(few)
+	var got []string
 	for _, a := range w.store.Audit()[before:] {
 		mustEqual(t, "act", a.Act, capability.AuditDenial)
-		counts[a.Reason] += a.Count
+		mustEqual(t, "peer", a.Peer, "192.0.2.7")
+		got = append(got, fmt.Sprintf("%s %s %d", a.Subject, a.Reason, a.Count))
 	}
-	if len(w.store.Audit()) != before+2 || counts[fault.MissingRight] != 2 || counts[fault.NotAnOwner] != 2 {
-		t.Fatalf("%d rows, %v", len(w.store.Audit())-before, counts)
+	mustEqual(t, "rows", strings.Join(got, ", "), "revoke missing_right 1, delete not_an_owner 1, bumpEpoch missing_right 1, delete not_an_owner 1")
+
+	o.apply(op("revoke", "ref", guest.ref))
+	before = len(w.store.Audit())
+	many := guest.batch(false, puts(50)...)
+	w.commit(many)
+	rows := w.store.Audit()[before:]
+	mustEqual(t, "rows of 50 refusals", len(rows), 33)
+	counted := uint32(0)
+	for _, a := range rows {
+		counted += a.Count
 	}
+	mustEqual(t, "refusals in them", counted, 50)
+	mustEqual(t, "op of the last row", rows[32].Op, many.Batch.Ops[32].OpID)
+}
+
+// What is done is told by ref and method, and nothing else: no refused op, no
+// repeated one, nothing of a batch that was taken back.
+func TestUsesAreWhatApplied(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	guest := o.under(o.share([]string{"append"}, "actor", "owner/guest"))
+	sub := guest.batch(false, put("message/a"), put("message/b"), op("delete"), op("remove", "key", "message/a"), put("message/c"))
+	answers, _ := w.commit(sub, sub)
+	mustEqual(t, "uses", fmt.Sprint(answers[0].Uses), fmt.Sprintf("[{%s owner/guest put 3} {%s owner/guest remove 1}]", guest.ref, guest.ref))
+	mustEqual(t, "uses of a repeated batch", len(answers[1].Uses), 0)
+	answers, _ = w.commit(guest.batch(true, put("message/d"), op("delete")))
+	mustEqual(t, "uses of a batch that was taken back", len(answers[0].Uses), 0)
 }
