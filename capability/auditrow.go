@@ -28,6 +28,13 @@ type AuditRow struct {
 	Hash    [32]byte   // over the row before it and this one (ChainAudit); given by the store
 }
 
+// Uses is how often a ref was used, and when last.
+type Uses struct {
+	Ref   string
+	Count uint64
+	Last  int64 // Unix ms
+}
+
 // AuditAct numbers what an audit row is about; the list is append-only.
 type AuditAct uint8
 

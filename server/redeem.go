@@ -16,7 +16,7 @@ import (
 // right secret is given too, and counted by nobody. Of a sealed one, dead or not,
 // proven says what is wrong with the proof; who has not its secret never gets so
 // far. Errors: UnknownRef, NotYetKnown, Sealed, Exhausted, and the store's.
-func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret, redemption string,
+func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret, redemption, peer string,
 	proven func(*capability.Grant) *fault.Error) (*capability.Grant, error) {
 	if redemption == "" {
 		redemption = ulid.Make().String() // who keeps none redeems anew each time
@@ -25,7 +25,7 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 	defer cancel()
 	var grant *capability.Grant
 	var refused *fault.Error
-	err := s.cfg.Store.Redeem(ctx, id, redemption, func(r *session.Redemption) error {
+	err := s.cfg.Store.Redeem(ctx, id, redemption, peer, func(r *session.Redemption) error {
 		grant, refused = r.Grant, capability.Open(r.Grant, id, secret)
 		if refused != nil {
 			return refused

@@ -30,8 +30,8 @@ type Store interface {
 	FindStream(ctx context.Context, key session.StreamKey, most int, refs []string) (sight *session.Sight, known, full bool, err error)
 
 	// Redeem has admit decide on a ref; if it returns nil, a redemption id not
-	// counted before is counted.
-	Redeem(ctx context.Context, ref, redemption string, admit func(*session.Redemption) error) error
+	// counted before is counted, and audited with the address of peer.
+	Redeem(ctx context.Context, ref, redemption, peer string, admit func(*session.Redemption) error) error
 
 	// Init makes the first space with root as its ref if there is none; it
 	// gives the first space's id and whether this call made it.
@@ -39,6 +39,15 @@ type Store interface {
 
 	// Audit writes audit rows that no transaction of theirs carries.
 	Audit(ctx context.Context, rows []*capability.AuditRow) error
+
+	// ReadAudit gives the rows of a session's or space's audit after the row seq,
+	// with the end of its chain.
+	ReadAudit(ctx context.Context, target string, seq uint64, limit int, refs []string) (*session.AuditPage, error)
+
+	// Used adds to the uses of refs, each named once. Expire notes in the audit
+	// refs that have expired, at most limit; more says that there may be others.
+	Used(ctx context.Context, uses []capability.Uses) error
+	Expire(ctx context.Context, limit int) (more bool, err error)
 
 	// Look gives a session's row and those of refs that are known, Describe the
 	// session's info too (nil if there is none).

@@ -1,10 +1,13 @@
 package session
 
-// Leases that lapsed: the one thing that happens to a session without an op.
+// What happens to a session without an op: leases that lapse, and refs that expire.
 
 import (
 	"context"
 	"slices"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
 )
 
 // Lapse marks, inside tx, the streaming turns of sessions as interrupted whose
@@ -45,6 +48,23 @@ func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published,
 		return published, nil
 	}
 	return published, tx.Save(ctx, changes)
+}
+
+// Expiry is the audit's row of a ref that has expired by now; nil if something
+// else had ended it before, or the time is not over. row is its session's, under
+// lock; nil for the ref of a space.
+func Expiry(g *capability.Grant, row *Row, now int64) *capability.AuditRow {
+	var epoch, cursor uint64
+	if row != nil {
+		if row.Life == Deleted {
+			return nil
+		}
+		epoch, cursor = row.Epoch, row.Cursor
+	}
+	if dead := capability.Check(g, epoch, now, 0, ""); dead == nil || dead.Code != fault.Expired {
+		return nil
+	}
+	return &capability.AuditRow{Target: g.Target, At: g.Expires, Act: capability.AuditExpiry, Ref: g.ID, Actor: g.Actor, Cursor: cursor}
 }
 
 // lapsePayload is what an interrupted event holds.

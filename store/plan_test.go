@@ -39,6 +39,7 @@ var statements = map[string]*Statement{
 	"revokeSubtree": revokeSubtree, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
 	"readRedemption": readRedemption, "insertAudit": insertAudit, "readAudit": readAudit,
 	"ensureHeads": ensureHeads, "lockHeads": lockHeads, "readHead": readHead, "saveHeads": saveHeads,
+	"addUses": addUses, "readUses": readUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": noteExpired,
 }
 
 // stopping are the statements of which no more is read than there is room for.

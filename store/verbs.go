@@ -99,10 +99,10 @@ func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHas
 // Redeem has admit decide on a ref and a redemption id. If admit returns nil
 // for a ref that is there and a redemption id that was not counted before, it
 // is counted (Grant.Used), for the ref and for those with a limit that it was
-// minted from, and an audit row is written. admit may run twice,
+// minted from, and an audit row is written, with the address of peer. admit may run twice,
 // the second time on the row under lock; its error comes back as it is, with
 // nothing changed. A redemption id that was counted costs a read.
-func (s *Store) Redeem(ctx context.Context, ref, redemption string, admit func(*session.Redemption) error) error {
+func (s *Store) Redeem(ctx context.Context, ref, redemption, peer string, admit func(*session.Redemption) error) error {
 	if capability.Target(ref) == "" {
 		return admit(&session.Redemption{}) // no id at all, so nobody's
 	}
@@ -175,7 +175,7 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption string, admit func(*
 		}
 		t.run.Queue(insertRedemption, nil, []any{target, tail, redemption, t.now}, nil)
 		t.run.Queue(countRedemption, refs(ids), nil, nil)
-		row := &capability.AuditRow{Target: target, Act: capability.AuditRedeem, Ref: ref, Actor: r.Grant.Actor}
+		row := &capability.AuditRow{Target: target, Act: capability.AuditRedeem, Ref: ref, Actor: r.Grant.Actor, Peer: peer}
 		if r.Row != nil {
 			row.Cursor = r.Row.Cursor
 		}

@@ -100,32 +100,32 @@ func testRedeem(t *testing.T, fresh Fresh) {
 		return sight.Grants[ref].Used
 	}
 
-	f.must("redeem", f.Redeem(f.ctx, g.ID, "r1", accept))
+	f.must("redeem", f.Redeem(f.ctx, g.ID, "r1", "192.0.2.1", accept))
 	if seen.Known || seen.Row == nil || seen.Row.Cursor != 4 || seen.Grant.ID != g.ID || seen.Grants[g.ID] == nil || seen.Now == 0 {
 		t.Errorf("the first redemption saw %+v", seen)
 	}
-	f.must("redeem again", f.Redeem(f.ctx, g.ID, "r1", accept))
+	f.must("redeem again", f.Redeem(f.ctx, g.ID, "r1", "192.0.2.1", accept))
 	if !seen.Known || seen.Grant.Used != 1 {
 		t.Errorf("the same redemption saw %+v", seen)
 	}
-	f.must("redeem anew", f.Redeem(f.ctx, g.ID, "r2", accept))
+	f.must("redeem anew", f.Redeem(f.ctx, g.ID, "r2", "192.0.2.1", accept))
 	if got := used(g.ID); got != 2 {
 		t.Errorf("used %d times, want 2", got)
 	}
 	no := fault.Exhausted.With("no")
-	if err := f.Redeem(f.ctx, g.ID, "r3", func(*session.Redemption) error { return no }); err != error(no) {
+	if err := f.Redeem(f.ctx, g.ID, "r3", "192.0.2.1", func(*session.Redemption) error { return no }); err != error(no) {
 		t.Errorf("a refused redemption: %v", err)
 	}
 	if got := used(g.ID); got != 2 {
 		t.Errorf("a refused redemption was counted: %d", got)
 	}
 
-	f.must("redeem a space's ref", f.Redeem(f.ctx, root.ID, "r1", accept))
+	f.must("redeem a space's ref", f.Redeem(f.ctx, root.ID, "r1", "192.0.2.1", accept))
 	if seen.Row != nil || seen.Grant.ID != root.ID {
 		t.Errorf("a space's redemption saw %+v", seen)
 	}
 	unknown := errors.New("unknown")
-	err := f.Redeem(f.ctx, newRef(id), "r1", func(r *session.Redemption) error {
+	err := f.Redeem(f.ctx, newRef(id), "r1", "192.0.2.1", func(r *session.Redemption) error {
 		if r.Grant != nil {
 			t.Errorf("a grant nobody made: %+v", r.Grant)
 		}
@@ -134,10 +134,10 @@ func testRedeem(t *testing.T, fresh Fresh) {
 	if err != unknown {
 		t.Errorf("an unknown ref: %v", err)
 	}
-	f.must("nobody's ref, admitted", f.Redeem(f.ctx, newRef(id), "r1", accept))
+	f.must("nobody's ref, admitted", f.Redeem(f.ctx, newRef(id), "r1", "192.0.2.1", accept))
 
 	rows := f.audit(id)
-	if len(rows) != 2 || rows[0].Act != capability.AuditRedeem || rows[0].Ref != g.ID || rows[0].Actor != g.Actor || rows[0].Cursor != 4 {
+	if len(rows) != 2 || rows[0].Act != capability.AuditRedeem || rows[0].Ref != g.ID || rows[0].Actor != g.Actor || rows[0].Cursor != 4 || rows[0].Peer != "192.0.2.1" {
 		t.Errorf("audit of two redemptions: %v", rows)
 	}
 }
@@ -160,7 +160,7 @@ func testRedeemLimit(t *testing.T, fresh Fresh) {
 	var all sync.WaitGroup
 	for i := range many {
 		// Every id twice: the second is free if the first was counted.
-		all.Go(func() { errs[i] = f.Redeem(f.ctx, g.ID, fmt.Sprintf("r%d", i/2), admit) })
+		all.Go(func() { errs[i] = f.Redeem(f.ctx, g.ID, fmt.Sprintf("r%d", i/2), "192.0.2.1", admit) })
 	}
 	all.Wait()
 	admitted := map[int]int{}
@@ -200,7 +200,7 @@ func testRedeemLimitAbove(t *testing.T, fresh Fresh) {
 	errs := map[string]*[8]error{top.ID: {}, other.ID: {}, below.ID: {}}
 	for ref, list := range errs {
 		for i := range list {
-			all.Go(func() { list[i] = f.Redeem(f.ctx, ref, fmt.Sprintf("r%d of %s", i, ref), admit) })
+			all.Go(func() { list[i] = f.Redeem(f.ctx, ref, fmt.Sprintf("r%d of %s", i, ref), "", admit) })
 		}
 	}
 	all.Wait()
@@ -220,7 +220,7 @@ func testRedeemLimitAbove(t *testing.T, fresh Fresh) {
 		t.Errorf("%d redemptions were admitted, %d counted at the top, %d in the middle, %d below", admitted, used, sight.Grants[middle.ID].Used, sight.Grants[below.ID].Used)
 	}
 	for _, ref := range []string{top.ID, below.ID, other.ID} {
-		f.code("one more", f.Redeem(f.ctx, ref, "one more", admit), fault.Exhausted)
+		f.code("one more", f.Redeem(f.ctx, ref, "one more", "", admit), fault.Exhausted)
 	}
 }
 

@@ -119,14 +119,14 @@ func testStrangeTexts(t *testing.T, fresh Fresh) {
 		if _, err := f.OpenStream(f.ctx, session.StreamKey{Session: id, Outbox: bad}, hash(), 1); !errors.Is(err, fault.BadArgument) {
 			t.Errorf("outbox %q: %v", bad, err)
 		}
-		if err := f.Redeem(f.ctx, root.ID, bad, func(*session.Redemption) error { return nil }); !errors.Is(err, fault.BadArgument) {
+		if err := f.Redeem(f.ctx, root.ID, bad, "192.0.2.1", func(*session.Redemption) error { return nil }); !errors.Is(err, fault.BadArgument) {
 			t.Errorf("redemption %q: %v", bad, err)
 		}
 		if _, _, _, err := f.ListSessions(f.ctx, root.Target, bad, 1, nil); !errors.Is(err, fault.BadArgument) {
 			t.Errorf("after %q: %v", bad, err)
 		}
 		for _, ref := range []string{bad, root.ID + bad, bad + root.ID, strings.Repeat("x", 1<<20)} {
-			err := f.Redeem(f.ctx, ref, "r", func(r *session.Redemption) error {
+			err := f.Redeem(f.ctx, ref, "r", "192.0.2.1", func(r *session.Redemption) error {
 				if r.Grant != nil || r.Known {
 					t.Errorf("ref %q is known", bad)
 				}

@@ -65,6 +65,8 @@ var alone = []test{
 	{"StartRace", testStartRace},
 	{"ExternalRace", testExternalRace},
 	{"Lapsed", testLapsed},
+	{"Expire", testExpire},
+	{"ExpireRace", testExpireRace},
 	{"Trimmable", testTrimmable},
 	{"Listen", testListen},
 }
@@ -92,6 +94,7 @@ var together = []test{
 	{"ListTitles", testListTitles},
 	{"Audit", testAudit},
 	{"AuditAtOnce", testAuditAtOnce},
+	{"Uses", testUses},
 	{"OpenStream", testOpenStream},
 	{"FindStream", testFindStream},
 	{"Redeem", testRedeem},

@@ -1,0 +1,106 @@
+// Refs whose time is over: the audit gets a row of each, once, whichever server
+// comes to it first.
+
+package store
+
+import (
+	"context"
+	"slices"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+var (
+	findExpired = statement("", `
+		SELECT g.target, g.tail FROM grants g
+		WHERE g.expires > 0 AND g.noted = 0 AND g.expires <= {1} ORDER BY g.expires, g.target, g.tail LIMIT {2}`)
+
+	// lockExpired leaves out what another has noted in the meantime.
+	lockExpired = statement("tt", `
+		SELECT `+grantColumns+` FROM grants g
+		WHERE (g.target, g.tail) IN (SELECT a, b FROM {w}) AND g.noted = 0 ORDER BY g.target, g.tail {lock}`)
+
+	noteExpired = statement("tt", `UPDATE grants SET noted = 1 WHERE (target, tail) IN (SELECT a, b FROM {w})`)
+)
+
+// Expire notes refs that have expired by the database's clock, at most limit of
+// them. more says that there may be others. What was dead before its time was
+// over gets no row (session.Expiry).
+func (s *Store) Expire(ctx context.Context, limit int) (more bool, err error) {
+	var due [][]any
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		var now int64
+		run.QueueNow(func(n int64) { now = n })
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		run.Queue(findExpired, nil, []any{now, int64(limit)}, func(row Scanner) error {
+			var target, tail string
+			err := row.Scan(&target, &tail)
+			due = append(due, []any{target, tail})
+			return err
+		})
+		return nil
+	})
+	if err != nil {
+		return false, naming("find expired refs", err)
+	}
+	// Refs of sessions are guarded by their sessions, which are locked together.
+	// Those of a space have no such guard: each goes alone, and waits for no
+	// other's lock under its own.
+	var together [][]any
+	for _, ref := range due {
+		if capability.IsSession(ref[0].(string)) {
+			together = append(together, ref)
+		} else if err := s.noteExpired(ctx, [][]any{ref}); err != nil {
+			return false, err
+		}
+	}
+	if len(together) > 0 {
+		err = s.noteExpired(ctx, together)
+	}
+	return len(due) == limit && limit > 0, err
+}
+
+func (s *Store) noteExpired(ctx context.Context, due [][]any) error {
+	var targets []string
+	for _, ref := range due {
+		targets = append(targets, ref[0].(string))
+	}
+	slices.Sort(targets)
+	targets = slices.Compact(targets)
+	err := s.update(ctx, func(t *tx) error {
+		rows := map[string]*session.Row{}
+		t.run.Queue(lockSessions, texts(targets), nil, func(found Scanner) error {
+			row, err := scanSession(found)
+			if err == nil {
+				rows[row.ID] = row
+			}
+			return err
+		})
+		t.run.QueueNow(func(now int64) { t.now = now })
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		var noted [][]any
+		var audit []*capability.AuditRow
+		t.run.Queue(lockExpired, due, nil, func(found Scanner) error {
+			g, err := scanGrant(found)
+			if err != nil {
+				return err
+			}
+			noted = append(noted, refs([]string{g.ID})...)
+			if row := session.Expiry(g, rows[g.Target], t.now); row != nil {
+				audit = append(audit, row)
+			}
+			return nil
+		})
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		t.list(noteExpired, noted, nil)
+		return t.saveAudit(ctx, audit)
+	})
+	return naming("note expired refs", err)
+}

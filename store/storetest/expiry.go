@@ -1,0 +1,166 @@
+package storetest
+
+// Refs that expire, and how often they are used.
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// testExpire: what has run out is noted once, and nothing else: no ref that was
+// dead before, none that lives.
+func testExpire(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	now := f.load(&session.Want{}).Now
+	id, deleted, space := newSession(), newSession(), newSpace()
+	row, gone := liveRow(id, space, 7), liveRow(deleted, space, 3)
+	gone.Life = session.Deleted
+	var grants []*capability.Grant
+	mint := func(target string, expires int64, change func(*capability.Grant)) string {
+		g := grant(newRef(target), "")
+		g.Expires = expires
+		if change != nil {
+			change(g)
+		}
+		grants = append(grants, g)
+		return g.ID
+	}
+	var want []string
+	for i := range 5 {
+		want = append(want, mint(id, now-int64(100-i), nil))
+	}
+	ofSpace := mint(space, now-50, func(g *capability.Grant) { g.Epoch = 0 })
+	mint(id, now+1_000_000, nil)
+	mint(id, 0, nil)
+	mint(id, now-60, func(g *capability.Grant) { g.Revoked, g.Cut = now-70, 5 })
+	mint(id, now-60, func(g *capability.Grant) { g.Epoch = 9 })
+	mint(deleted, now-60, nil)
+	f.save(&session.Changes{Sessions: []*session.Row{row, gone}, Grants: grants}, id, deleted)
+
+	for rounds := 0; ; rounds++ {
+		more, err := f.Expire(f.ctx, 2)
+		f.must("expire", err)
+		if !more {
+			break
+		}
+		if rounds > len(grants) {
+			t.Fatal("there is no end to it")
+		}
+	}
+	rows := f.audit(id)
+	if len(rows) != len(want) {
+		t.Fatalf("%d refs are noted, %d have expired", len(rows), len(want))
+	}
+	for i, r := range rows {
+		if r.Act != capability.AuditExpiry || r.Ref != want[i] || r.At != now-int64(100-i) || r.Cursor != 7 || r.Actor != "owner/b" {
+			t.Errorf("noted as %+v", r)
+		}
+	}
+	if rows := f.audit(space); len(rows) != 1 || rows[0].Ref != ofSpace || rows[0].Act != capability.AuditExpiry {
+		t.Errorf("the ref of the space: %v", rows)
+	}
+	if rows := f.audit(deleted); len(rows) != 0 {
+		t.Errorf("the ref of a deleted session: %v", rows)
+	}
+	if more, err := f.Expire(f.ctx, 100); err != nil || more || len(f.audit(id)) != len(want) {
+		t.Errorf("again: %v, %v", more, err)
+	}
+}
+
+// testExpireRace: servers that all look at once, beside commits and redemptions,
+// note each ref once between them.
+func testExpireRace(t *testing.T, fresh Fresh) {
+	db := fresh(t)
+	stores := []*fixture{open(t, db)}
+	for db.Shared && len(stores) < 3 {
+		stores = append(stores, open(t, db))
+	}
+	f := stores[0]
+	space, now := newSpace(), f.load(&session.Want{}).Now
+	targets := []string{space}
+	var grants []*capability.Grant
+	var rows []*session.Row
+	for range 5 {
+		id := newSession()
+		targets, rows = append(targets, id), append(rows, liveRow(id, space, 1))
+	}
+	for i := range 120 {
+		g := grant(newRef(targets[i%len(targets)]), "")
+		g.Expires = now - int64(i)
+		if g.Target == space {
+			g.Epoch = 0
+		}
+		grants = append(grants, g)
+	}
+	f.save(&session.Changes{Sessions: rows, Grants: grants}, targets[1:]...)
+	var all sync.WaitGroup
+	for i := range 6 {
+		f := stores[i%len(stores)]
+		all.Go(func() {
+			for more := true; more; {
+				var err error
+				if more, err = f.Expire(f.ctx, 10); err != nil {
+					t.Errorf("expire: %v", err)
+					return
+				}
+			}
+		})
+		all.Go(func() {
+			for _, g := range grants[i*20 : i*20+20] {
+				err := f.Redeem(f.ctx, g.ID, "r", "", func(*session.Redemption) error { return nil })
+				if err != nil {
+					t.Errorf("redeem: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	noted := map[string]int{}
+	for _, target := range targets {
+		for _, r := range f.audit(target) {
+			if r.Act == capability.AuditExpiry {
+				noted[r.Ref]++
+			}
+		}
+	}
+	for _, g := range grants {
+		if noted[g.ID] != 1 {
+			t.Errorf("the expiry of %s is noted %d times", g.ID, noted[g.ID])
+		}
+	}
+}
+
+// testUses: what many add at once, in any order, adds up, and the last use is the latest.
+func testUses(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	refs := []string{newRef(id), newRef(newSpace()), newRef(id), newRef(newSession())}
+	var all sync.WaitGroup
+	for i := range 24 {
+		var uses []capability.Uses
+		for j, ref := range refs[:3] {
+			uses = append(uses, capability.Uses{Ref: ref, Count: uint64(j + 1), Last: int64(1000 + (i*7)%24)})
+		}
+		if i%2 == 1 {
+			slices.Reverse(uses)
+		}
+		all.Go(func() {
+			if err := f.Used(f.ctx, uses); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	f.must("nothing", f.Used(f.ctx, nil))
+	got, err := f.Uses(f.ctx, refs)
+	f.must("uses", err)
+	want := map[string]capability.Uses{}
+	for j, ref := range refs[:3] {
+		want[ref] = capability.Uses{Ref: ref, Count: uint64(24 * (j + 1)), Last: 1023}
+	}
+	same(f, "uses", got, want)
+}
