@@ -1,6 +1,7 @@
-// Audit of calls that were refused outside any transaction: gathered by the
-// kind and written now and then, so that a stranger's flood costs the database
-// a row a while, and memory a bounded number of counts.
+// Audit of calls that were refused outside any transaction. Refusals of a known
+// ref are kept one by one, strangers' as counts for a window, and both are
+// written now and then: a flood costs the database a row a while, and memory a
+// bounded number of rows.
 
 package server
 
@@ -9,54 +10,89 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
 )
 
-// auditKinds is how many different rows may wait; further ones are counted
+// auditKinds is how many refusals may wait one by one, and how many different
+// rows of counts. Further refusals are counted; further rows are counted
 // together, without their names.
 const auditKinds = 1000
 
 // auditor gathers audit rows. Safe for concurrent use.
 type auditor struct {
-	store Store
-	log   *slog.Logger
+	store  Store
+	log    *slog.Logger
+	clock  func() time.Time
+	window time.Duration
 
-	mu   sync.Mutex
-	rows map[capability.AuditRow]uint32 // Count is 0 in the key
+	mu     sync.Mutex
+	at     int64 // the number of the window that is counted
+	singly []*capability.AuditRow
+	rows   map[capability.AuditRow]tally // At and Count are 0 in the key
 }
 
-// denied counts a call that was refused. A stranger's has no ref and is kept
+// tally is how often something was refused, and when last.
+type tally struct {
+	n    uint32
+	last int64
+}
+
+func newAuditor(cfg Config) *auditor {
+	a := &auditor{store: cfg.Store, log: cfg.Log, clock: cfg.Now, window: cfg.AuditWindow}
+	a.at = a.number(a.clock())
+	return a
+}
+
+// number is that of the window of a time.
+func (a *auditor) number(t time.Time) int64 { return t.UnixMilli() / max(a.window.Milliseconds(), 1) }
+
+// denied takes a call that was refused. A stranger's has no ref and is kept
 // under the target that was asked for, if that may be named.
 func (a *auditor) denied(row capability.AuditRow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.count(row, 1)
+	now := a.clock().UnixMilli()
+	if row.Act == capability.AuditDenial && len(a.singly) < auditKinds {
+		row.At, row.Count = now, 1
+		a.singly = append(a.singly, &row)
+		return
+	}
+	a.count(row, tally{1, now})
 }
 
-// count adds n to a row's count. mu is held.
-func (a *auditor) count(row capability.AuditRow, n uint32) {
+// count adds to a row's count. mu is held.
+func (a *auditor) count(row capability.AuditRow, t tally) {
 	if a.rows == nil {
-		a.rows = map[capability.AuditRow]uint32{}
+		a.rows = map[capability.AuditRow]tally{}
 	}
 	if _, known := a.rows[row]; !known && len(a.rows) >= auditKinds {
 		row = capability.AuditRow{Act: row.Act, Reason: row.Reason}
 	}
-	a.rows[row] += min(n, math.MaxUint32-a.rows[row])
+	sum := a.rows[row]
+	a.rows[row] = tally{sum.n + min(t.n, math.MaxUint32-sum.n), max(sum.last, t.last)}
 }
 
-// flush writes what was gathered. What cannot be written is kept.
-func (a *auditor) flush(ctx context.Context) {
+// flush writes what was gathered, and what was counted in a window that is over;
+// all of it if all is set. What cannot be written is kept.
+func (a *auditor) flush(ctx context.Context, all bool) {
 	a.mu.Lock()
-	gathered := a.rows
-	a.rows = nil
+	singly := a.singly
+	a.singly = nil
+	var counted map[capability.AuditRow]tally
+	// When refusals were too many to be kept one by one, the counts follow at once.
+	if now := a.number(a.clock()); all || now != a.at || len(singly) == auditKinds {
+		counted, a.rows, a.at = a.rows, nil, now
+	}
 	a.mu.Unlock()
-	if len(gathered) == 0 {
+	if len(singly)+len(counted) == 0 {
 		return
 	}
-	rows := make([]*capability.AuditRow, 0, len(gathered))
-	for row, n := range gathered {
-		row.Count = n
+	rows := singly
+	for row, t := range counted {
+		row.At, row.Count = t.last, t.n
 		rows = append(rows, &row)
 	}
 	err := a.store.Audit(ctx, rows)
@@ -66,7 +102,32 @@ func (a *auditor) flush(ctx context.Context) {
 	a.log.Warn("audit not written", "rows", len(rows), "error", err)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for row, n := range gathered {
-		a.count(row, n)
+	for row, t := range counted {
+		a.count(row, t)
 	}
+	kept := min(len(singly), auditKinds-len(a.singly))
+	for _, row := range singly[kept:] { // more came in the meantime
+		a.count(counting(row), tally{row.Count, row.At})
+	}
+	a.singly = append(singly[:kept:kept], a.singly...)
+}
+
+// counting is a row as it is counted.
+func counting(row *capability.AuditRow) capability.AuditRow {
+	key := *row
+	key.At, key.Count, key.Op = 0, 0, ""
+	return key
+}
+
+// denied audits a call from peer, under ref, that was refused for want of
+// authority; its grant may be nil, if it was not read.
+func (s *Server) denied(peer, ref string, grant *capability.Grant, what string, f *fault.Error) {
+	if f.Code < fault.UnknownRef || f.Code >= fault.Malformed {
+		return
+	}
+	row := capability.AuditRow{Target: capability.Target(ref), Act: capability.AuditDenial, Ref: ref, Subject: what, Reason: f.Code, Peer: peer}
+	if grant != nil {
+		row.Actor = grant.Actor
+	}
+	s.audit.denied(row)
 }

@@ -77,6 +77,10 @@ type Config struct {
 	SweepInterval time.Duration // how often lapsed turns are looked for
 	DrainTimeout  time.Duration // what runs when the server is to stop may take so long
 
+	// AuditWindow is how long uses of a ref, and strangers' tries, are counted for
+	// one row of the audit.
+	AuditWindow time.Duration
+
 	Now func() time.Time // this machine's clock, for hello and timers; the database's decides
 }
 
@@ -95,7 +99,7 @@ func DefaultConfig() Config {
 		WrongTries: 10, WrongTryInterval: time.Second,
 		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
 		CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
-		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second,
+		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second, AuditWindow: time.Minute,
 		Now: time.Now,
 	}
 }
@@ -150,7 +154,7 @@ func (c Config) withDefaults() Config {
 		want time.Duration
 	}{
 		{&c.CommitTimeout, d.CommitTimeout}, {&c.ReadTimeout, d.ReadTimeout}, {&c.StallTimeout, d.StallTimeout},
-		{&c.SweepInterval, d.SweepInterval}, {&c.WrongTryInterval, d.WrongTryInterval}, {&c.DrainTimeout, d.DrainTimeout},
+		{&c.SweepInterval, d.SweepInterval}, {&c.WrongTryInterval, d.WrongTryInterval}, {&c.DrainTimeout, d.DrainTimeout}, {&c.AuditWindow, d.AuditWindow},
 		{&c.RPC.HandshakeTimeout, d.RPC.HandshakeTimeout}, {&c.RPC.IdleTimeout, d.RPC.IdleTimeout},
 		{&c.RPC.PingInterval, d.RPC.PingInterval}, {&c.RPC.PingTimeout, d.RPC.PingTimeout},
 	} {

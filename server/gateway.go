@@ -128,7 +128,7 @@ func decodeRestore(p wire.Gateway_restore_Params) (a showing, refused *fault.Err
 // ref with the right secret gives a Session too, which repeats recorded outcomes
 // and records denials.
 func (g *gateway) redeem(ctx context.Context, a showing) (rpc.Object, *fault.Error) {
-	grant, err := g.server.redeem(ctx, a.id, a.secret, a.redemption, "", g.prover(a))
+	grant, err := g.server.redeem(ctx, a.id, a.secret, a.redemption, g.link.peer, g.prover(a))
 	if err != nil {
 		return nil, toFault(g.server.log, err, "redeem the ref")
 	}

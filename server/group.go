@@ -61,6 +61,7 @@ type committer struct {
 	cfg   Config
 	store Store
 	hub   *hub
+	uses  *usage
 	log   *slog.Logger
 	met   *boundHits
 
@@ -82,8 +83,8 @@ type committer struct {
 	transactions, committed uint64 // counters: transactions committed, ops in them
 }
 
-func newCommitter(cfg Config, h *hub, met *boundHits) *committer {
-	c := &committer{cfg: cfg, store: cfg.Store, hub: h, log: cfg.Log, met: met, lines: map[string]*line{},
+func newCommitter(cfg Config, h *hub, uses *usage, met *boundHits) *committer {
+	c := &committer{cfg: cfg, store: cfg.Store, hub: h, uses: uses, log: cfg.Log, met: met, lines: map[string]*line{},
 		replies: make(chan func(), repliesAhead), answered: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	return c
@@ -347,6 +348,9 @@ func (c *committer) transact(group []*work) error {
 	c.transactions++
 	c.committed += uint64(ops)
 	c.mu.Unlock()
+	for i, w := range group {
+		c.uses.used(w.sub.Peer, answers[i].Cursor, answers[i].Uses...)
+	}
 	c.answer(func() {
 		for i, w := range group {
 			c.reply(func() { w.done(answers[i]) })

@@ -8,7 +8,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -87,7 +86,9 @@ func TestHubDeliversOnceAndInOrderWhateverItHears(t *testing.T) {
 func TestAuditIsBoundedAndLosesNoCount(t *testing.T) {
 	t.Parallel()
 	st := sqliteStore(t)
-	a := &auditor{store: st, log: slog.New(slog.DiscardHandler)}
+	cfg := DefaultConfig()
+	cfg.Store = st
+	a := newAuditor(cfg)
 	target, total := capability.SessionPrefix+ulid.Make().String(), 0
 	for i := range 3 * auditKinds {
 		a.denied(capability.AuditRow{Target: target, Act: capability.AuditStranger, Ref: fmt.Sprintf("ref %d", i), Reason: fault.UnknownRef})
@@ -95,11 +96,11 @@ func TestAuditIsBoundedAndLosesNoCount(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	a.flush(gone) // cannot be written: it is kept
+	a.flush(gone, true) // cannot be written: it is kept
 	if n := len(a.rows); n > auditKinds+1 {
 		t.Errorf("%d kinds are kept", n)
 	}
-	a.flush(t.Context())
+	a.flush(t.Context(), true)
 	counted := 0
 	for _, target := range []string{"", target} {
 		page, err := st.ReadAudit(t.Context(), target, 0, 10*auditKinds, nil)

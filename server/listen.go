@@ -148,7 +148,7 @@ func (s *Server) ServeConn(t rpc.Transport) error {
 }
 
 func (s *Server) serve(t rpc.Transport) {
-	l := &link{limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions, met: &s.met}
+	l := &link{peer: peerName(t.RemoteAddr()), limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions, met: &s.met}
 	conn := rpc.NewConn(t, rpc.Config{Bootstrap: &gateway{server: s, link: l}, Limits: s.cfg.RPC,
 		Logger: s.connLog, Hits: &s.hits})
 	s.mu.Lock()

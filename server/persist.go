@@ -24,20 +24,23 @@ var persistentSave = rpc.Method{Interface: persistent.Persistent_TypeID, ID: 0}
 const savedLabel = "saved"
 
 // save answers Persistent.save for an object that stands on auth.
-func (s *Server) save(ctx context.Context, c *rpc.Call, auth *authority) {
+func (s *Server) save(ctx context.Context, c *rpc.Call, l *link, auth *authority) {
 	secret := capability.NewSecret()
 	id := capability.ServerID(capability.Target(auth.ref), ulid.Make())
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CommitTimeout)
 	defer cancel()
+	var parent *capability.Grant
 	err := s.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
 		defer recovered(&err)
-		return mintSaved(ctx, tx, auth, capability.Minting{ID: id, Hash: secret.Hash(), Label: savedLabel})
+		parent, err = mintSaved(ctx, tx, auth, l.peer, capability.Minting{ID: id, Hash: secret.Hash(), Label: savedLabel})
+		return err
 	})
 	if refused := toFault(s.log, err, "save the capability"); refused != nil {
-		s.denied(auth.ref, nil, "save", refused)
+		s.denied(l.peer, auth.ref, parent, "save", refused)
 		fail(c, refused)
 		return
 	}
+	s.used(l.peer, parent, "save", 0)
 	c.Return(words(0, 1), func(res capnp.Struct, _ *rpc.CapTable) error {
 		ref, err := wire.NewSturdyRef(res.Segment())
 		if err != nil {
@@ -54,8 +57,9 @@ func (s *Server) save(ctx context.Context, c *rpc.Call, auth *authority) {
 }
 
 // mintSaved mints, inside tx, a ref from the one auth stands on. A refusal is an
-// error like any other: nothing is left of the transaction.
-func mintSaved(ctx context.Context, tx session.Tx, auth *authority, m capability.Minting) error {
+// error like any other: nothing is left of the transaction. What auth stands on is
+// given in any case, if it is there.
+func mintSaved(ctx context.Context, tx session.Tx, auth *authority, peer string, m capability.Minting) (parent *capability.Grant, err error) {
 	want := &session.Want{Grants: auth.refs()}
 	if auth.session != "" {
 		want.Sessions = []string{auth.session}
@@ -64,10 +68,9 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, m capability
 	}
 	rows, err := tx.Load(ctx, want)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	at := &session.Sight{Now: rows.Now, Row: rows.Sessions[auth.session], Grants: rows.Grants}
-	var parent *capability.Grant
 	var refused *fault.Error
 	if auth.session != "" {
 		parent, refused = auth.check(at, 0)
@@ -79,16 +82,16 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, m capability
 		refused = fault.Widening.With("this ref is bound to a key, and a saved one would be to none: keep the ref, or share one that is bound to the key of whoever it is for")
 	}
 	if refused != nil {
-		return refused
+		return parent, refused
 	}
 	m.Rights = parent.Rights
 	grant, refused := capability.Mint(parent, m, epochOf(at), at.Now)
 	if refused != nil {
-		return refused
+		return parent, refused
 	}
-	audit := &capability.AuditRow{Target: parent.Target, At: at.Now, Act: capability.AuditSave, Ref: parent.ID, Actor: parent.Actor, Subject: grant.ID}
+	audit := &capability.AuditRow{Target: parent.Target, At: at.Now, Act: capability.AuditSave, Ref: parent.ID, Actor: parent.Actor, Subject: grant.ID, Peer: peer}
 	if at.Row != nil {
 		audit.Cursor = at.Row.Cursor
 	}
-	return tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{grant}, Audit: []*capability.AuditRow{audit}})
+	return parent, tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{grant}, Audit: []*capability.AuditRow{audit}})
 }

@@ -44,17 +44,17 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 	})
 	switch {
 	case err == errDead:
-		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code})
+		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
 		return grant, nil
 	case refused == nil || err == nil:
 	case refused.Code == fault.UnknownRef:
-		row := capability.AuditRow{Act: capability.AuditStranger, Reason: refused.Code}
+		row := capability.AuditRow{Act: capability.AuditStranger, Reason: refused.Code, Peer: peer}
 		if grant != nil { // somebody has the id of a ref there is, but not its secret
 			row.Target, row.Ref = grant.Target, grant.ID
 		}
 		s.audit.denied(row)
 	case refused.Code == fault.Exhausted, refused.Code == fault.Sealed:
-		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code})
+		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
 	}
 	if err != nil {
 		return nil, err

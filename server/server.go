@@ -7,9 +7,10 @@
 // the store, in which session.Commit decides everything, and answers; hub.go,
 // topic.go and subscription.go hand what was committed to subscribers, here and,
 // through notifications and polling, on the other replicas. gateway.go (with
-// challenge.go and wrongtries.go), space.go and sess.go are the objects around it, persist.go is save, authority.go the
-// check of what a reader may see, sweeper.go the lapsing of leases, owner.go the
-// first start, http.go the endpoint.
+// challenge.go and wrongtries.go), space.go and sess.go are the objects around it,
+// attenuate.go makes narrower ones, persist.go is save, authority.go the check of
+// what a reader may see, sweeper.go the lapsing of leases, audit.go and uses.go
+// what was refused and used, owner.go the first start, http.go the endpoint.
 //
 // A server holds no state that a transaction does not check again, so any number
 // of them may share a database.
@@ -24,7 +25,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -39,6 +39,7 @@ type Server struct {
 	hub     *hub
 	commit  *committer
 	audit   *auditor
+	uses    *usage
 	shots   chan struct{} // bounds the snapshots that are being sent
 
 	base   context.Context // of every connection; ended when draining takes too long
@@ -67,8 +68,8 @@ func New(cfg Config) *Server {
 	s.base, s.cutOff = context.WithCancel(context.Background())
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})
 	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
-	s.commit = newCommitter(cfg, s.hub, &s.met)
-	s.audit = &auditor{store: cfg.Store, log: cfg.Log}
+	s.audit, s.uses = newAuditor(cfg), newUsage(cfg)
+	s.commit = newCommitter(cfg, s.hub, s.uses, &s.met)
 	s.tries = newWrongTries(cfg.WrongTries, cfg.WrongTryInterval, &s.met)
 	return s
 }
@@ -82,7 +83,7 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim} {
+	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.account} {
 		loops.Go(func() { loop(work) })
 	}
 	s.commit.start()
@@ -114,10 +115,8 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	stop()
 	s.commit.close()
 	s.hub.close()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ReadTimeout)
-	defer cancel()
-	s.audit.flush(last)
 	loops.Wait()
+	s.writeAudit(ctx, true)
 	return err
 }
 
@@ -164,19 +163,6 @@ func (s *Server) draining() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopping
-}
-
-// denied audits a call under ref that was refused for want of authority; its
-// grant may be nil, if it was not read.
-func (s *Server) denied(ref string, grant *capability.Grant, what string, f *fault.Error) {
-	if f.Code < fault.UnknownRef || f.Code >= fault.Malformed {
-		return
-	}
-	row := capability.AuditRow{Target: capability.Target(ref), Act: capability.AuditDenial, Ref: ref, Subject: what, Reason: f.Code}
-	if grant != nil {
-		row.Actor = grant.Actor
-	}
-	s.audit.denied(row)
 }
 
 func (s *Server) now() time.Time { return s.cfg.Now() }

@@ -61,7 +61,7 @@ func (o *sess) Serve(c *rpc.Call) {
 	case sessionAttenuate:
 		c.Go(func(ctx context.Context) { o.attenuate(ctx, c) })
 	case persistentSave:
-		c.Go(func(ctx context.Context) { o.server.save(ctx, c, o.auth) })
+		c.Go(func(ctx context.Context) { o.server.save(ctx, c, o.link, o.auth) })
 	default:
 		unknownMethod(c, "Session")
 	}
@@ -71,7 +71,7 @@ func (o *sess) Serve(c *rpc.Call) {
 func (o *sess) check(at *session.Sight, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
 	grant, refused := o.auth.check(at, need)
 	if refused != nil {
-		o.server.denied(o.auth.ref, at.Grants[o.auth.ref], what, refused)
+		o.server.denied(o.link.peer, o.auth.ref, at.Grants[o.auth.ref], what, refused)
 	}
 	return grant, refused
 }
@@ -90,6 +90,9 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	if grant == nil {
 		fail(c, refused)
 		return
+	}
+	if refused == nil || refused.Code == fault.MissingRight {
+		o.server.used(o.link.peer, grant, "describe", sight.Row.Cursor)
 	}
 	row, title := *sight.Row, ""
 	if grant.Message != "" {
@@ -153,7 +156,8 @@ func (o *sess) openStream(ctx context.Context, c *rpc.Call) {
 	// Once begun it is finished: whether the connection lives makes no difference to it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.server.cfg.CommitTimeout)
 	defer cancel()
-	if refused := o.mayOpen(ctx, key); refused != nil {
+	actor, refused := o.mayOpen(ctx, key)
+	if refused != nil {
 		fail(c, refused)
 		return
 	}
@@ -161,14 +165,14 @@ func (o *sess) openStream(ctx context.Context, c *rpc.Call) {
 	if err != nil {
 		refused = toFault(o.server.log, err, "open the stream")
 		if refused.Code == fault.WrongOutbox {
-			o.server.audit.denied(capability.AuditRow{Target: o.auth.session, Act: capability.AuditDenial, Ref: o.auth.ref, Subject: "openStream", Reason: refused.Code})
+			o.server.audit.denied(capability.AuditRow{Target: o.auth.session, Act: capability.AuditDenial, Ref: o.auth.ref, Actor: actor, Subject: "openStream", Reason: refused.Code, Peer: o.link.peer})
 		}
 		fail(c, refused)
 		return
 	}
 	crashpoint.Hit(crashpoint.ServerOpenStreamAfter)
 	o.auth.opened(outbox)
-	cap := rpc.NewLocal(&stream{server: o.server, auth: o.auth, outbox: outbox, incarnation: p.Incarnation()})
+	cap := rpc.NewLocal(&stream{server: o.server, peer: o.link.peer, auth: o.auth, outbox: outbox, incarnation: p.Incarnation()})
 	defer cap.Release()
 	c.Return(words(2, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
 		r := wire.Session_openStream_Results(s)
@@ -179,25 +183,29 @@ func (o *sess) openStream(ctx context.Context, c *rpc.Call) {
 }
 
 // mayOpen refuses one more stream to a ref that can change nothing, where the
-// session has many. What opens at the same moment may go above the limit.
-func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) *fault.Error {
+// session has many. What opens at the same moment may go above the limit. actor is
+// the ref's, if there is such a ref.
+func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) (actor string, refused *fault.Error) {
 	most := o.server.cfg.IdleStreams
 	sight, known, full, err := o.server.cfg.Store.FindStream(ctx, key, most, o.auth.refs())
 	if err != nil {
-		return toFault(o.server.log, err, "open the stream")
-	}
-	if known || !full {
-		return nil
+		return "", toFault(o.server.log, err, "open the stream")
 	}
 	grant, refused := o.auth.check(sight, 0)
+	if grant != nil {
+		actor = grant.Actor
+	}
+	if known || !full {
+		return actor, nil
+	}
 	if refused == nil && grant.Rights&^capability.Read == 0 {
 		refused = fault.MissingRight.With("the ref carries %s", grant.Rights)
 	}
 	if refused == nil {
-		return nil
+		return actor, nil
 	}
-	o.server.denied(o.auth.ref, grant, "openStream", refused)
-	return refused.Code.Because(refused, "%s, and the session has %d streams or more: no new one is opened for it", refused.Message, most).Pos(refused.At)
+	o.server.denied(o.link.peer, o.auth.ref, grant, "openStream", refused)
+	return actor, refused.Code.Because(refused, "%s, and the session has %d streams or more: no new one is opened for it", refused.Message, most).Pos(refused.At)
 }
 
 // events gives a page of the log.
@@ -242,9 +250,12 @@ func (o *sess) page(ctx context.Context, from uint64, limit int) (*session.Page,
 			continue
 		}
 		page.Events = session.View(grant, page.Events)
-		if from > page.Row.Cursor { // nothing is there yet
-			return page, nil
+		if from <= page.Row.Cursor { // else nothing is there yet
+			refused = reachable(page.Row, from)
 		}
-		return page, reachable(page.Row, from)
+		if refused == nil {
+			o.server.used(o.link.peer, grant, "events", page.Row.Cursor)
+		}
+		return page, refused
 	}
 }

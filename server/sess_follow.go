@@ -7,6 +7,7 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -31,9 +32,10 @@ func (o *sess) subscribe(c *rpc.Call) {
 	handle := rpc.NewLocal(&subscriptionObject{sub: sub})
 	sub.started = func(refused *fault.Error) {
 		if refused != nil {
-			o.server.denied(o.auth.ref, nil, "subscribe", refused)
+			o.server.denied(o.link.peer, o.auth.ref, &capability.Grant{Actor: sub.actor}, "subscribe", refused)
 			fail(c, refused)
 		} else {
+			o.server.used(o.link.peer, &capability.Grant{ID: o.auth.ref, Actor: sub.actor}, "subscribe", 0)
 			c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, handle) })
 		}
 		handle.Release()

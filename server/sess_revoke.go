@@ -41,7 +41,8 @@ func (o *sess) revoke(c *rpc.Call) {
 	if refused == nil {
 		refused = o.server.commit.add(&work{
 			sub: session.Submission{
-				Batch: ledger.Batch{Session: o.auth.session, Outbox: o.auth.anOutbox()}, Ref: o.auth.ref, Space: o.auth.space, Narrow: o.auth.narrow,
+				Batch: ledger.Batch{Session: o.auth.session, Outbox: o.auth.anOutbox()}, Ref: o.auth.ref, Space: o.auth.space,
+				Narrow: o.auth.narrow, Peer: o.link.peer,
 				Direct: &session.Direct{Ref: ref, Epoch: p.Epoch()},
 			},
 			ops: 1, bytes: 64, caller: c.Context(),

@@ -61,6 +61,7 @@ func (o *sess) first(ctx context.Context, sub *subscription) {
 	shot := o.newShot(sub)
 	shot.begun = func() {
 		if started := sub.starts(); started != nil {
+			sub.actor = shot.grant.Actor
 			started(nil)
 		}
 	}
@@ -153,6 +154,7 @@ func (h *shot) admit(p *session.StatePiece, at uint64) error {
 		return fault.SessionDeleted.With("the session was deleted")
 	}
 	h.sight = p.Sight
+	h.o.server.used(h.o.link.peer, grant, "snapshot", p.Row.Cursor)
 	h.begun()
 	return nil
 }

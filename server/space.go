@@ -45,7 +45,7 @@ func (o *space) Serve(c *rpc.Call) {
 	case spaceAttenuate:
 		c.Go(func(ctx context.Context) { o.attenuate(ctx, c) })
 	case persistentSave:
-		c.Go(func(ctx context.Context) { o.server.save(ctx, c, &authority{ref: o.ref, narrow: o.narrow}) })
+		c.Go(func(ctx context.Context) { o.server.save(ctx, c, o.link, &authority{ref: o.ref, narrow: o.narrow}) })
 	default:
 		unknownMethod(c, "Space")
 	}
@@ -78,7 +78,7 @@ func (o *space) create(c *rpc.Call) {
 func (o *space) check(at *session.Sight, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
 	grant, refused := capability.CheckLive(at.Grants[o.ref], o.narrow, 0, at.Now, need, "")
 	if refused != nil {
-		o.server.denied(o.ref, grant, what, refused)
+		o.server.denied(o.link.peer, o.ref, grant, what, refused)
 	}
 	return grant, refused
 }
@@ -103,10 +103,12 @@ func (o *space) list(ctx context.Context, c *rpc.Call) {
 		fail(c, toFault(o.server.log, err, "list the sessions"))
 		return
 	}
-	if _, refused := o.check(sight, capability.List, "list"); refused != nil {
+	grant, refused := o.check(sight, capability.List, "list")
+	if refused != nil {
 		fail(c, refused)
 		return
 	}
+	o.server.used(o.link.peer, grant, "list", 0)
 	c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		res := wire.Space_list_Results(s)
 		res.SetMore(more)
@@ -135,6 +137,9 @@ func (o *space) describe(ctx context.Context, c *rpc.Call) {
 	if grant == nil {
 		fail(c, refused)
 		return
+	}
+	if refused == nil {
+		o.server.used(o.link.peer, grant, "describe", 0)
 	}
 	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		info, err := wire.Space_describe_Results(s).NewInfo()

@@ -19,6 +19,7 @@ import (
 // stream is a live Stream.
 type stream struct {
 	server      *Server
+	peer        string
 	auth        *authority
 	outbox      string // proven by its secret when the stream was opened
 	incarnation uint64
@@ -94,7 +95,7 @@ func (o *stream) acknowledge(c *rpc.Call) {
 // submit queues work under the stream's authority, behind what came before it.
 func (o *stream) submit(p *parked) {
 	w := p.work
-	w.sub.Ref, w.sub.Space, w.sub.Opening = o.auth.ref, o.auth.space, &o.opening
+	w.sub.Ref, w.sub.Space, w.sub.Opening, w.sub.Peer = o.auth.ref, o.auth.space, &o.opening, o.peer
 	w.sub.Narrow, w.sub.SpaceNarrow = o.auth.narrow, o.auth.spaceNarrow
 	answer := w.done
 	o.mu.Lock()

@@ -30,6 +30,7 @@ type subscription struct {
 	topic  *topic
 	auth   *authority
 	sink   sink
+	actor  string // of the ref, once it was read
 	link   *link  // the connection's share of what is under way
 	waiter waiter // for room in it
 	window int    // bytes that may be under way
@@ -164,8 +165,9 @@ func (s *subscription) takeAll(out []delivery, events []*session.Event) []delive
 // link counts what is under way to the subscriptions of one connection, so
 // that many windows together stay within what the connection may queue.
 type link struct {
-	limit int // bytes
-	max   int // subscriptions
+	peer  string // the other end's address, for the audit
+	limit int    // bytes
+	max   int    // subscriptions
 	met   *boundHits
 
 	mu       sync.Mutex

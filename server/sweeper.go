@@ -1,5 +1,5 @@
 // What happens without anybody's call: leases lapse, refs expire, other
-// replicas commit, audit counts are written, old events are let go.
+// replicas commit, old events are let go. What is audited is written by uses.go.
 
 package server
 
@@ -17,14 +17,18 @@ import (
 // every calls f at about the interval until ctx ends. Replicas spread out.
 func every(ctx context.Context, interval time.Duration, f func()) {
 	for {
-		spread := time.Duration(rand.Int64N(int64(interval)/5 + 1))
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(interval - interval/10 + spread):
+		case <-time.After(spread(interval)):
 			f()
 		}
 	}
+}
+
+// spread is about the interval.
+func spread(interval time.Duration) time.Duration {
+	return interval - interval/10 + time.Duration(rand.Int64N(int64(interval)/5+1))
 }
 
 // listenPause is how long to wait before listening again when it failed.
@@ -80,13 +84,30 @@ func (s *Server) expire(ctx context.Context) {
 
 // sweep marks turns as interrupted whose leases lapsed. The only server of a
 // database does so with all streaming turns when it starts, since nobody can
-// hold their streams; of several, each takes what has lapsed.
+// hold their streams; of several, each takes what has lapsed. Refs that have
+// expired are noted in the audit.
 func (s *Server) sweep(ctx context.Context) {
 	s.lapse(ctx, s.cfg.Sole)
+	s.noteExpired(ctx)
 	every(ctx, s.cfg.SweepInterval, func() {
 		s.lapse(ctx, false)
-		s.audit.flush(ctx)
+		s.noteExpired(ctx)
 	})
+}
+
+// expiryChunk is how many refs are noted at once.
+const expiryChunk = 100
+
+func (s *Server) noteExpired(ctx context.Context) {
+	for more := true; more && ctx.Err() == nil; {
+		once, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CommitTimeout)
+		var err error
+		if more, err = s.cfg.Store.Expire(once, expiryChunk); err != nil {
+			s.log.Warn("expired refs were not noted", "error", err)
+			more = false
+		}
+		cancel()
+	}
 }
 
 // lapseChunk is how many sessions are locked at once for it.

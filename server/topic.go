@@ -257,6 +257,9 @@ func (t *topic) read(readers []*subscription) bool {
 // admit checks s against what a page found and notes until when that holds.
 func (t *topic) admit(s *subscription, page *session.Page) *fault.Error {
 	grant, why := s.auth.check(&page.Sight, capability.Read)
+	if grant != nil {
+		s.actor = grant.Actor
+	}
 	if why != nil {
 		return why
 	}
