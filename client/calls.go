@@ -34,6 +34,8 @@ var (
 	methodEvents      = rpc.Method{Interface: wire.Session_TypeID, ID: 5, Name: "Session.events"}
 	methodAttenuate   = rpc.Method{Interface: wire.Session_TypeID, ID: 6, Name: "Session.attenuate"}
 	methodNarrowSpace = rpc.Method{Interface: wire.Space_TypeID, ID: 3, Name: "Space.attenuate"}
+	methodAudit       = rpc.Method{Interface: wire.Session_TypeID, ID: 8, Name: "Session.audit"}
+	methodSpaceAudit  = rpc.Method{Interface: wire.Space_TypeID, ID: 7, Name: "Space.audit"}
 	methodApply       = rpc.Method{Interface: wire.Stream_TypeID, ID: 0, Name: "Stream.apply"}
 	methodSave        = rpc.Method{Interface: persistent.Persistent_TypeID, ID: 0, Name: "Persistent.save"}
 	methodAcknowledge = rpc.Method{Interface: wire.Stream_TypeID, ID: 1, Name: "Stream.acknowledge"}
@@ -191,6 +193,16 @@ func encodeAttenuation(to wire.Attenuation, o AttenuateOptions) error {
 		return err
 	}
 	return to.SetActor(o.Actor)
+}
+
+// callAudit is Session.audit or Space.audit, whose parameters are laid out alike.
+func callAudit(ctx context.Context, of *rpc.Ref, method rpc.Method, after uint64, limit uint32) *rpc.Promise {
+	return of.Call(ctx, method, words(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+		p := wire.Session_audit_Params(s)
+		p.SetAfter(after)
+		p.SetLimit(limit)
+		return nil
+	})
 }
 
 func callAcknowledge(ctx context.Context, stream *rpc.Ref, through uint64) *rpc.Promise {

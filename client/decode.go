@@ -156,6 +156,9 @@ func decodeEvents(sessionID string, list wire.Event_List) ([]session.Event, erro
 			e.Payload = []byte(t.get(w.Payload()))
 			e.Sum = session.SumOf(e.Payload)
 		}
+		if sum, err := w.Sum(); err == nil && len(sum) == len(e.Sum) {
+			copy(e.Sum[:], sum)
+		}
 		hash, err := w.Hash()
 		if err == nil {
 			err = t.err
@@ -206,6 +209,8 @@ type SessionInfo struct {
 	Created  int64  `json:"created"` // Unix ms
 	Updated  int64  `json:"updated"` // Unix ms
 	Deleted  bool   `json:"deleted,omitempty"`
+
+	Head session.Hash `json:"-"` // of the event at Cursor: the log's end; zero for a ref that does not show all of it
 }
 
 func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
@@ -214,6 +219,11 @@ func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
 		ID: t.get(w.Id()), External: t.get(w.External()), Title: t.get(w.Title()), Cursor: w.Cursor(), Base: w.Base(),
 		Epoch: w.Epoch(), Created: w.Created(), Updated: w.Updated(), Deleted: w.Deleted(),
 	}
+	head, err := w.Head()
+	if t.err == nil {
+		t.err = err
+	}
+	copy(info.Head[:], head)
 	return info, t.err
 }
 

@@ -88,6 +88,17 @@ func encodeEvents(to wire.Event_List, events []*session.Event) error {
 	return nil
 }
 
+// encodeSums adds the payloads' hashes as the chain has them, so that who reads
+// pages of the log can verify it where payloads are gone.
+func encodeSums(to wire.Event_List, events []*session.Event) error {
+	for i, e := range events {
+		if err := to.At(i).SetSum(e.Sum[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func encodeEntry(to wire.Entry, e *session.Entry) error {
 	to.SetCursor(e.Cursor)
 	to.SetSchema(e.Schema)

@@ -9,8 +9,9 @@
 // through notifications and polling, on the other replicas. gateway.go (with
 // challenge.go and wrongtries.go), space.go and sess.go are the objects around it,
 // attenuate.go makes narrower ones, persist.go is save, authority.go the check of
-// what a reader may see, sweeper.go the lapsing of leases, audit.go and uses.go
-// what was refused and used, owner.go the first start, http.go the endpoint.
+// what a reader may see, sweeper.go the lapsing of leases, audit.go, uses.go and
+// sess_audit.go what was refused and used, owner.go the first start, http.go the
+// endpoint.
 //
 // A server holds no state that a transaction does not check again, so any number
 // of them may share a database.

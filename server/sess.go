@@ -60,6 +60,8 @@ func (o *sess) Serve(c *rpc.Call) {
 		c.Go(func(ctx context.Context) { o.events(ctx, c) })
 	case sessionAttenuate:
 		c.Go(func(ctx context.Context) { o.attenuate(ctx, c) })
+	case sessionAudit:
+		c.Go(func(ctx context.Context) { o.audit(ctx, c) })
 	case persistentSave:
 		c.Go(func(ctx context.Context) { o.server.save(ctx, c, o.link, o.auth) })
 	default:
@@ -117,6 +119,11 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		}
 		if err := encodeSessionInfo(info, &row, title); err != nil {
 			return err
+		}
+		if refused == nil && grant.From <= 1 && grant.Message == "" { // who sees all of it may hold it against the log
+			if err := info.SetHead(row.Head[:]); err != nil {
+				return err
+			}
 		}
 		to, err := r.NewGrant()
 		if err != nil {
@@ -230,7 +237,10 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 		if err != nil {
 			return err
 		}
-		return encodeEvents(list, page.Events)
+		if err := encodeEvents(list, page.Events); err != nil {
+			return err
+		}
+		return encodeSums(list, page.Events)
 	})
 }
 

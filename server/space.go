@@ -44,6 +44,8 @@ func (o *space) Serve(c *rpc.Call) {
 		c.Go(func(ctx context.Context) { o.describe(ctx, c) })
 	case spaceAttenuate:
 		c.Go(func(ctx context.Context) { o.attenuate(ctx, c) })
+	case spaceAudit:
+		c.Go(func(ctx context.Context) { o.audit(ctx, c) })
 	case persistentSave:
 		c.Go(func(ctx context.Context) { o.server.save(ctx, c, o.link, &authority{ref: o.ref, narrow: o.narrow}) })
 	default:

@@ -1,0 +1,193 @@
+package capability
+
+// Chain: what is wrong with a hash chain, row by row. It serves the audit and,
+// since it knows a row only by its hash, any other log that is chained alike.
+
+import "fmt"
+
+// Link is a row of a chain as it was read.
+type Link struct {
+	Seq  uint64
+	Hash [32]byte
+	// Sum is the hash that the row would have as row seq after one whose hash is prev.
+	Sum func(prev [32]byte, seq uint64) [32]byte
+	// Spoilt says that what the row holds is not what its own fields say it is.
+	Spoilt bool
+}
+
+// Chain takes a chain's rows in the order of their numbers, and says at the end
+// which were changed, are missing or stand in the wrong place. A row that was
+// changed is told from those behind it, which are as they were. It remembers
+// only what is wrong.
+type Chain struct {
+	seq      uint64
+	prev     [32]byte
+	known    bool // prev is the hash of the row before
+	flaws    []Flaw
+	suspects []suspect
+	gaps     []uint64 // rows that are missing, some of them
+}
+
+// suspect is a row whose hash does not follow from the row before it.
+type suspect struct {
+	Link
+	prev     [32]byte
+	unproven bool // the row before it is missing: nothing speaks against it
+}
+
+// searched is how many rows are looked for in other places: each is tried in the
+// place of each.
+const searched = 32
+
+// NewChain is a chain whose first row is the one after seq. If that is not 0,
+// the log before it is gone, and so is what its first row follows from.
+func NewChain(seq uint64) *Chain { return &Chain{seq: seq, known: seq == 0} }
+
+// FlawKind is in what way a row is wrong.
+type FlawKind string
+
+// The kinds of flaws.
+const (
+	RowChanged   FlawKind = "changed"   // it is not the one that was written
+	RowMissing   FlawKind = "missing"   // it, and all up to Through
+	RowMisplaced FlawKind = "misplaced" // what stands there was written as row As
+	RowBeyond    FlawKind = "beyond"    // it is after what the log says is its last, As
+	EndChanged   FlawKind = "end"       // what the log says its last row's hash is, is not that of Seq
+)
+
+// Flaw is something wrong with a chain.
+type Flaw struct {
+	Kind    FlawKind
+	Seq     uint64
+	Through uint64
+	As      uint64 // 0 if it is not known
+}
+
+// Text says what is wrong; of is what a row is called.
+func (f Flaw) Text(of string) string {
+	switch f.Kind {
+	case RowMissing:
+		if f.Through > f.Seq {
+			return fmt.Sprintf("%ss %d to %d are missing", of, f.Seq, f.Through)
+		}
+		return fmt.Sprintf("%s %d is missing", of, f.Seq)
+	case RowMisplaced:
+		if f.As == 0 {
+			return fmt.Sprintf("%s %d is out of order", of, f.Seq)
+		}
+		return fmt.Sprintf("%s %d is out of order: what stands there was written as %d", of, f.Seq, f.As)
+	case RowBeyond:
+		return fmt.Sprintf("%s %d is beyond the end, which is %d", of, f.Seq, f.As)
+	case EndChanged:
+		return fmt.Sprintf("the end was changed: it is not the hash of %s %d", of, f.Seq)
+	}
+	return fmt.Sprintf("%s %d was changed after it was written", of, f.Seq)
+}
+
+// Seq is the last row's number.
+func (c *Chain) Seq() uint64 { return c.seq }
+
+// Head is the last row's hash, as it was read.
+func (c *Chain) Head() [32]byte { return c.prev }
+
+// Add takes the next row.
+func (c *Chain) Add(l Link) {
+	if l.Seq <= c.seq {
+		c.flaws = append(c.flaws, Flaw{Kind: RowMisplaced, Seq: l.Seq})
+		return
+	}
+	if l.Seq > c.seq+1 {
+		c.missing(c.seq+1, l.Seq-1)
+		c.known = false
+	}
+	switch {
+	case l.Spoilt:
+		c.flaws = append(c.flaws, Flaw{Kind: RowChanged, Seq: l.Seq})
+	case !c.known || l.Sum(c.prev, l.Seq) != l.Hash:
+		if len(c.suspects) < searched {
+			c.suspects = append(c.suspects, suspect{l, c.prev, !c.known})
+		} else if c.known {
+			c.flaws = append(c.flaws, Flaw{Kind: RowChanged, Seq: l.Seq})
+		}
+	}
+	c.seq, c.prev, c.known = l.Seq, l.Hash, true
+}
+
+func (c *Chain) missing(from, through uint64) {
+	c.flaws = append(c.flaws, Flaw{Kind: RowMissing, Seq: from, Through: through})
+	for seq := from; seq <= through && len(c.gaps) < searched; seq++ {
+		c.gaps = append(c.gaps, seq)
+	}
+}
+
+// End says what is wrong with a chain that, by its log's own word, ends with the
+// row seq and its hash head.
+func (c *Chain) End(seq uint64, head [32]byte) []Flaw {
+	if c.seq < seq {
+		c.missing(c.seq+1, seq)
+	}
+	for _, s := range c.suspects {
+		if f, wrong := c.judge(s); wrong {
+			c.flaws = append(c.flaws, f)
+		}
+	}
+	switch {
+	case c.seq > seq:
+		c.flaws = append(c.flaws, Flaw{Kind: RowBeyond, Seq: c.seq, As: seq})
+	case c.seq == seq && c.prev != head && !c.flawed(seq):
+		c.flaws = append(c.flaws, Flaw{Kind: EndChanged, Seq: seq})
+	}
+	return c.flaws
+}
+
+func (c *Chain) flawed(seq uint64) bool {
+	for _, f := range c.flaws {
+		if f.Seq == seq {
+			return true
+		}
+	}
+	return false
+}
+
+// judge tries a suspect in its own place and in those of all others, after every
+// hash that any of them can have come after. Where its hash fits, or that which
+// was left standing there, it belongs.
+func (c *Chain) judge(s suspect) (f Flaw, wrong bool) {
+	before := [][32]byte{{}}
+	for _, o := range c.suspects {
+		before = append(before, o.prev, o.Hash, o.Sum(o.prev, o.Seq))
+	}
+	for _, prev := range before {
+		if s.Sum(prev, s.Seq) == s.Hash {
+			return f, false // the row before it is the wrong one
+		}
+	}
+	try := func(seq uint64, left [32]byte) bool {
+		for _, prev := range before {
+			if sum := s.Sum(prev, seq); sum == s.Hash || sum == left && !s.unproven {
+				return true
+			}
+		}
+		return false
+	}
+	for _, o := range c.suspects {
+		if o.Seq != s.Seq && try(o.Seq, o.Hash) {
+			return Flaw{Kind: RowMisplaced, Seq: s.Seq, As: o.Seq}, true
+		}
+	}
+	for _, seq := range c.gaps {
+		if try(seq, s.Hash) {
+			return Flaw{Kind: RowMisplaced, Seq: s.Seq, As: seq}, true
+		}
+	}
+	return Flaw{Kind: RowChanged, Seq: s.Seq}, !s.unproven
+}
+
+// Link is the row as a chain takes it.
+func (r *AuditRow) Link() Link {
+	return Link{Seq: r.Seq, Hash: r.Hash, Sum: func(prev [32]byte, seq uint64) [32]byte {
+		as := *r
+		as.Seq = seq
+		return ChainAudit(prev, &as)
+	}}
+}

@@ -1,0 +1,139 @@
+// The audit: who did what under which ref, as a session's owner, or who has a
+// space's root ref, may read it.
+
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// AuditPage is a piece of an audit. The rows are as the server has them; whether
+// they are the ones that were written is for capability.Chain to say.
+type AuditPage struct {
+	Rows []capability.AuditRow // by Seq
+	Seq  uint64                // of the last row there is
+	Head session.Hash          // its hash
+}
+
+// Audit gives up to limit rows (0: as many as come at once) of the session's
+// audit after a row. NotAnOwner for a ref that is not an owner's.
+func (s *Session) Audit(ctx context.Context, after uint64, limit uint32) (AuditPage, error) {
+	return s.client.audit(ctx, s.saved, methodAudit, after, limit)
+}
+
+// Audit is Session.Audit for a space. MissingRight for any but its root ref.
+func (sp *Space) Audit(ctx context.Context, after uint64, limit uint32) (AuditPage, error) {
+	return sp.client.audit(ctx, sp.saved, methodSpaceAudit, after, limit)
+}
+
+// AuditOptions are about following an audit.
+type AuditOptions struct {
+	After    uint64        // the last row one has
+	Interval time.Duration // how often it is asked for; 0 is a second
+	Trouble  func(error)   // told of what is tried again; may be nil
+}
+
+// FollowAudit gives the rows of the session's audit after a row, and goes on with
+// what comes, over disconnects, until ctx ends or it is refused.
+func (s *Session) FollowAudit(ctx context.Context, o AuditOptions) iter.Seq2[capability.AuditRow, error] {
+	return followAudit(ctx, o, s.Audit)
+}
+
+// FollowAudit is Session.FollowAudit for a space.
+func (sp *Space) FollowAudit(ctx context.Context, o AuditOptions) iter.Seq2[capability.AuditRow, error] {
+	return followAudit(ctx, o, sp.Audit)
+}
+
+func followAudit(ctx context.Context, o AuditOptions, read func(context.Context, uint64, uint32) (AuditPage, error)) iter.Seq2[capability.AuditRow, error] {
+	if o.Interval <= 0 {
+		o.Interval = time.Second
+	}
+	return func(yield func(capability.AuditRow, error) bool) {
+		for after := o.After; ; {
+			page, err := read(ctx, after, 0)
+			switch {
+			case err == nil:
+			case ctx.Err() == nil && fault.CodeOf(err).Transient():
+				if o.Trouble != nil {
+					o.Trouble(err)
+				}
+			default:
+				yield(capability.AuditRow{}, err)
+				return
+			}
+			for _, row := range page.Rows {
+				if !yield(row, nil) {
+					return
+				}
+				after = row.Seq
+			}
+			if len(page.Rows) > 0 && after < page.Seq {
+				continue
+			}
+			timer := time.NewTimer(o.Interval)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				yield(capability.AuditRow{}, fault.Canceled.Because(ctx.Err(), "%v", ctx.Err()))
+				return
+			}
+		}
+	}
+}
+
+func (c *Client) audit(ctx context.Context, ref outbox.SavedRef, method rpc.Method, after uint64, limit uint32) (page AuditPage, err error) {
+	err = c.call(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+		return callAudit(ctx, live, method, after, limit)
+	}, func(results capnp.Struct) error {
+		w, err := wire.Session_audit_Results(results).Page() // Space.audit's are laid out alike
+		if err != nil {
+			return err
+		}
+		page, err = decodeAuditPage(ref.Target(), w)
+		return err
+	})
+	return page, err
+}
+
+func decodeAuditPage(target string, w wire.AuditPage) (page AuditPage, err error) {
+	list, err := w.Rows()
+	if err != nil {
+		return page, err
+	}
+	head, err := w.Head()
+	if err != nil {
+		return page, err
+	}
+	page.Seq = w.Seq()
+	copy(page.Head[:], head)
+	page.Rows = make([]capability.AuditRow, list.Len())
+	for i := range page.Rows {
+		w, t := list.At(i), texts{}
+		page.Rows[i] = capability.AuditRow{
+			Target: target, Seq: w.Seq(), At: w.At(), Act: capability.AuditAct(w.Act()), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()),
+			Subject: t.get(w.Subject()), Reason: fault.Code(w.Reason()), Op: t.get(w.Op()), Cursor: w.Cursor(), Count: w.Count(), Peer: t.get(w.Peer()),
+		}
+		hash, err := w.Hash()
+		if err == nil {
+			err = t.err
+		}
+		if err != nil {
+			return page, fmt.Errorf("decode audit: %w", err)
+		}
+		copy(page.Rows[i].Hash[:], hash)
+	}
+	return page, nil
+}
