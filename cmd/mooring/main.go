@@ -44,6 +44,7 @@ var commands = []func(*shared) *cobra.Command{
 	redeemCmd,
 	revokeCmd,
 	keyCmd,
+	auditCmd,
 	outboxCmd,
 	versionCmd,
 }

@@ -1,0 +1,200 @@
+// mooring audit: who did what under which ref.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+func auditCmd(sh *shared) *cobra.Command {
+	var from uint64
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "audit REF",
+		Short: "Print who did what under which ref, and verify that record",
+		Long: "Print the audit of a session, or of a space, one row a line: time, act, ref, actor, what it\n" +
+			"was done to (a ref or a method), how often, why it was refused, the session's cursor, and the\n" +
+			"address it came from. Calls and ops are counted for a minute by ref, actor and method; what\n" +
+			"was refused to a ref has a row each; tries with a wrong secret are counted by address.\n" +
+			"--from N begins after row N; --follow goes on until it is stopped. With --json each line is\n" +
+			"an object that has the row's number and hash too.\n\n" +
+			"It takes an owner's ref, or the root ref of a space.\n\n" + refHelp,
+		Example: "  mooring audit ses_01J…\n  mooring audit @srv/owner.ref --follow\n  mooring audit verify ses_01J…",
+		Args:    cobra.ExactArgs(1),
+	}
+	h := withHome(sh, cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			of, err := h.audited(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			if follow {
+				return h.followAudit(ctx, of, from)
+			}
+			return h.printAudit(ctx, of, from)
+		})
+	}
+	cmd.Flags().Uint64Var(&from, "from", 0, "the number of the last row one has: rows after it are printed")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	cmd.AddCommand(auditVerifyCmd(h))
+	return cmd
+}
+
+// audited is what an audit is of: a session, or a space.
+type audited interface {
+	ID() string
+	Audit(ctx context.Context, after uint64, limit uint32) (client.AuditPage, error)
+	FollowAudit(ctx context.Context, o client.AuditOptions) iter.Seq2[capability.AuditRow, error]
+}
+
+// audited finds the session or space of a REF.
+func (h *homeFlags) audited(ctx context.Context, c *client.Client, arg string) (audited, error) {
+	ref, isText, err := parseRefArg(arg)
+	switch {
+	case err != nil:
+		return nil, err
+	case isText && capability.IsSpace(ref.Target()):
+		return c.Space(ctx, ref)
+	case !isText && capability.IsSpace(capability.Target(arg)):
+		saved, err := c.Outbox().Ref(ctx, arg)
+		if err != nil {
+			return nil, unknownHere(err, "the space")
+		}
+		return c.Space(ctx, saved.Ref)
+	case !isText && capability.IsSpace(arg):
+		saved, err := c.Outbox().RefFor(ctx, arg)
+		if err != nil {
+			return nil, unknownHere(err, "the space")
+		}
+		return c.Space(ctx, saved.Ref)
+	}
+	return h.session(ctx, c, arg)
+}
+
+// printAudit prints what there is now.
+func (h *homeFlags) printAudit(ctx context.Context, of audited, after uint64) error {
+	out := bufio.NewWriter(h.sh.out)
+	end := uint64(0)
+	for {
+		page, err := of.Audit(ctx, after, 0)
+		if err != nil {
+			return errors.Join(err, out.Flush())
+		}
+		if end == 0 {
+			end = page.Seq
+		}
+		for i := range page.Rows {
+			if page.Rows[i].Seq > end {
+				break
+			}
+			if err := h.printAuditRow(out, &page.Rows[i]); err != nil {
+				return err
+			}
+			after = page.Rows[i].Seq
+		}
+		if len(page.Rows) == 0 || after >= end {
+			return out.Flush()
+		}
+	}
+}
+
+// followAudit prints what there is and what comes. Being stopped is its ordinary end.
+func (h *homeFlags) followAudit(ctx context.Context, of audited, after uint64) error {
+	out := bufio.NewWriter(h.sh.out)
+	troubled := false
+	rows := of.FollowAudit(ctx, client.AuditOptions{After: after, Trouble: func(err error) {
+		if !troubled && !h.sh.json {
+			fmt.Fprintf(h.sh.err, "no connection (%v); going on when there is one\n", err)
+		}
+		troubled = true
+	}})
+	for row, err := range rows {
+		if ctx.Err() != nil && err != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		troubled = false
+		if err := h.printAuditRow(out, &row); err != nil {
+			return err
+		}
+		if err := out.Flush(); err != nil {
+			return fmt.Errorf("print audit row %d: %w", row.Seq, err)
+		}
+	}
+	return nil
+}
+
+// shownAuditRow is a row of the audit as --json prints it.
+type shownAuditRow struct {
+	Seq     uint64 `json:"seq"`
+	At      int64  `json:"at"`
+	Act     string `json:"act"`
+	Ref     string `json:"ref,omitempty"`
+	Actor   string `json:"actor,omitempty"`
+	Subject string `json:"subject,omitempty"`
+	Count   uint32 `json:"count"`
+	Reason  string `json:"reason,omitempty"`
+	Op      string `json:"op,omitempty"`
+	Cursor  uint64 `json:"cursor,omitempty"`
+	Peer    string `json:"peer,omitempty"`
+	Hash    string `json:"hash"`
+}
+
+func (h *homeFlags) printAuditRow(out *bufio.Writer, r *capability.AuditRow) error {
+	reason := ""
+	if r.Reason != fault.None {
+		reason = r.Reason.String()
+	}
+	if h.sh.json {
+		enc := json.NewEncoder(out)
+		enc.SetEscapeHTML(false)
+		err := enc.Encode(shownAuditRow{Seq: r.Seq, At: r.At, Act: r.Act.String(), Ref: r.Ref, Actor: r.Actor, Subject: r.Subject, Count: r.Count,
+			Reason: reason, Op: r.Op, Cursor: r.Cursor, Peer: r.Peer, Hash: hex.EncodeToString(r.Hash[:])})
+		if err != nil {
+			return fmt.Errorf("print audit row %d: %w", r.Seq, err)
+		}
+		return nil
+	}
+	cursor := ""
+	if r.Cursor > 0 {
+		cursor = fmt.Sprint(r.Cursor)
+	}
+	cells := []string{when(r.At), r.Act.String(), shortRef(r.Target, r.Ref), oneLine(r.Actor), shortRef(r.Target, r.Subject),
+		fmt.Sprintf("%d×", r.Count), reason, cursor, oneLine(r.Peer)}
+	for i, cell := range cells {
+		cells[i] = orDash(cell)
+	}
+	if _, err := fmt.Fprintln(out, strings.Join(cells, "\t")); err != nil {
+		return fmt.Errorf("print audit row %d: %w", r.Seq, err)
+	}
+	return nil
+}
+
+// shortTail is how much of a ref's id is shown where one would not fit.
+const shortTail = 9
+
+// shortRef is the part of a ref of target that tells it from others; what is no
+// such ref stays as it is.
+func shortRef(target, ref string) string {
+	tail, ok := strings.CutPrefix(ref, target+".")
+	if !ok || target == "" {
+		return oneLine(ref)
+	}
+	return tail[:min(len(tail), shortTail)]
+}
