@@ -486,14 +486,23 @@ func TestExpiryIsAuditedOnce(t *testing.T) {
 	st := one.server.cfg.Store
 	p := one.dial()
 	m := one.create(p)
-	soon := rowOf(t, st, m.id).Created + 1500
+	soon := rowOf(t, st, m.id).Created + 500
 	var refs []string
-	for range 20 {
-		refs = append(refs, p.share(m, "rights", []string{"read"}, "expires_at", soon, "actor", "owner/guest").ID)
+	var ops []ledger.Intent // together, so that none runs out before the last is there
+	share := func(expires int64) string {
+		ref := m.owner.New(m.id)
+		ops = append(ops, op("share", "ref", ref.ID, "hash", hashText(ref.Secret), "rights", []string{"read"}, "expires_at", expires, "actor", "owner/guest"))
+		return ref.ID
 	}
-	revoked := p.share(m, "rights", []string{"read"}, "expires_at", soon)
-	p.must(m.stream, m.batch(op("revoke", "ref", revoked.ID)))
-	p.share(m, "rights", []string{"read"}, "expires_at", soon+1_000_000)
+	for range 20 {
+		refs = append(refs, share(soon))
+	}
+	revoked := share(soon)
+	ops = append(ops, op("revoke", "ref", revoked))
+	share(soon + 1_000_000)
+	if ack := p.must(m.stream, m.batch(ops...)); ack.applied != 23 {
+		t.Fatalf("%+v", ack)
+	}
 	expired := func() (ids []string) {
 		for _, row := range auditOf(t, st, m.id) {
 			if row.Act == capability.AuditExpiry {
