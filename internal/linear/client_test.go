@@ -323,13 +323,7 @@ func (p *part) batch(c call) *ledger.Batch {
 	b := &ledger.Batch{BatchID: ulid.Make().String(), Atomic: c.batch.atomic}
 	for i, o := range c.batch.ops[:c.batch.n] {
 		in := ledger.Intent{OpID: ulid.Make().String(), Seq: p.seq + uint64(i) + 1, Expected: ledger.Expect{Set: o.compare, Cursor: o.expected}}
-		arg := func(name string, value any) {
-			text, err := json.Marshal(value)
-			if err != nil {
-				panic(err) // texts and numbers
-			}
-			in.Args = append(in.Args, ledger.Arg{Name: name, JSON: text})
-		}
+		arg := func(name string, value any) { in.Args = append(in.Args, argument(name, value)) }
 		target := p.scene.refs[o.target]
 		switch o.kind {
 		case opPut:
@@ -351,6 +345,14 @@ func (p *part) batch(c call) *ledger.Batch {
 		b.Ops = append(b.Ops, in)
 	}
 	return b
+}
+
+func argument(name string, value any) ledger.Arg {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	return ledger.Arg{Name: name, JSON: text}
 }
 
 func keyOf(i int) string { return fmt.Sprintf("message/k%d", i) }

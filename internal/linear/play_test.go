@@ -7,7 +7,6 @@ package linear
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -130,9 +129,15 @@ func play(ctx context.Context, space capability.Ref, clients []*client, pl plan)
 	return h, s.retries, context.Cause(ctx)
 }
 
-// create makes the session, over an outbox that nothing else is sent by. What
-// it leaves is the model's first state.
+// create makes the session, over an outbox that nothing else is sent by; once,
+// however often the batch is sent. What it leaves is the model's first state.
 func (p *part) create(ctx context.Context, space capability.Ref) error {
+	owner := p.scene.refs[ownerRef]
+	hash := owner.Secret.Hash()
+	in := ledger.Intent{OpID: ulid.Make().String(), Seq: 1, Method: "create", Args: []ledger.Arg{
+		argument("ref", owner.ID), argument("hash", base64.RawURLEncoding.EncodeToString(hash[:]))}}
+	b := &ledger.Batch{BatchID: ulid.Make().String(), Ops: []ledger.Intent{in}}
+	outbox, secret := ulid.Make().String(), capability.NewSecret()
 	return p.again(ctx, func() error {
 		peer, err := p.peer(ctx, 0)
 		if err != nil {
@@ -143,22 +148,16 @@ func (p *part) create(ctx context.Context, space capability.Ref) error {
 			return err
 		}
 		defer live.Release()
-		owner := p.scene.refs[ownerRef]
 		session, err := createOn(ctx, live, owner.Target(), owner.ID)
 		if err != nil {
 			return err
 		}
 		defer session.Release()
-		stream, err := openStreamOn(ctx, session, ulid.Make().String(), capability.NewSecret())
+		stream, err := openStreamOn(ctx, session, outbox, secret)
 		if err != nil {
 			return err
 		}
 		defer stream.Release()
-		hash := owner.Secret.Hash()
-		id, _ := json.Marshal(owner.ID) // texts
-		sum, _ := json.Marshal(base64.RawURLEncoding.EncodeToString(hash[:]))
-		b := &ledger.Batch{BatchID: ulid.Make().String(), Ops: []ledger.Intent{{OpID: ulid.Make().String(), Seq: 1, Method: "create",
-			Args: []ledger.Arg{{Name: "ref", JSON: id}, {Name: "hash", JSON: sum}}}}}
 		return applyOn(ctx, stream, b, func(ack wire.Ack) error {
 			list, err := ack.Outcomes()
 			if err == nil && (list.Len() != 1 || ledger.Status(list.At(0).Status()) != ledger.Applied) {
