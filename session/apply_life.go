@@ -173,6 +173,6 @@ func (o *opDelete) apply(a *applier) (result, *fault.Error) {
 	row := a.v.changeRow(a.s)
 	row.Life, row.AuthGen = Deleted, row.AuthGen+1
 	a.v.forget(a.s)
-	a.audit(capability.AuditRevoke, "")
+	a.audit(capability.AuditDelete, "")
 	return a.changed(), nil
 }

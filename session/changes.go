@@ -21,6 +21,9 @@ func (v *view) changes() (*Changes, *Published) {
 			c.Sessions = append(c.Sessions, &row)
 		}
 		c.Events = append(c.Events, s.events...)
+		for _, cursor := range slices.Sorted(maps.Keys(s.purged)) {
+			c.Purge = append(c.Purge, PurgedEvent{Session: id, Cursor: cursor, Payload: s.purged[cursor]})
+		}
 		if len(s.events) > 0 {
 			p.Sessions = append(p.Sessions, PublishedSession{Row: s.row, Events: s.events, AuthChanged: s.row.AuthGen != s.before.AuthGen})
 		}

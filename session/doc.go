@@ -19,9 +19,9 @@
 // (authority, events, leases), op.go and args.go (methods and their
 // arguments), apply_*.go with finish.go and text.go (what each method does),
 // turn.go (a turn's lifecycle), audit.go (what is noted and counted), changes.go
-// (what is written). Beside it stand
-// lapse.go (leases that run out), event.go (the hash chain), fold.go (state
-// from events), rows.go and reads.go (what the store keeps and gives).
+// (what is written). Beside it stand lapse.go (leases that run out), event.go (the
+// hash chain), verify.go (whether a log is what was written), fold.go (state from
+// events), rows.go and reads.go (what the store keeps and gives).
 //
 // # Methods
 //
@@ -38,6 +38,7 @@
 //	share       ref, hash, rights, methods?, expires_at?, from?, message?, redemptions?, seal?, label?, actor?
 //	revoke      ref                                        it and all minted below it
 //	bumpEpoch                                              every share of the session
+//	purge       key                                        owner refs only; takes every payload of it out of log and state
 //	delete                                                 owner refs only
 //
 // # Concurrency

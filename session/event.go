@@ -3,14 +3,13 @@ package session
 // The log's events: their methods, what their payloads hold, and the hash
 // chain that binds them. An event's hash covers the one before it, every field
 // of its row and its payload's hash, so a payload can be purged later and the
-// chain still verifies.
+// chain still verifies (verify.go).
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 
-	"github.com/mooring-rpc/mooring/fault"
 	"github.com/tidwall/gjson"
 )
 
@@ -27,6 +26,7 @@ const (
 	MethodShare       = "share"
 	MethodRevoke      = "revoke"
 	MethodBumpEpoch   = "bumpEpoch"
+	MethodPurge       = "purge"
 	MethodDelete      = "delete"
 	MethodInterrupted = "interrupted" // a turn's lease lapsed, or the server started; key message/ID
 	MethodResumed     = "resumed"     // its stream is back, with an op that itself makes no event; key message/ID
@@ -66,26 +66,6 @@ func Chain(prev Hash, e *Event) Hash {
 
 // SumOf is a payload's hash, as Event.Sum and Entry.Sum hold it.
 func SumOf(payload []byte) Hash { return sha256.Sum256(payload) }
-
-// VerifyChain checks that events follow one another without a gap after the
-// event at cursor (whose hash is prev), that each hash is right and that each
-// payload that is still there fits its sum. It returns the last hash, or an
-// Internal fault that names the first cursor that is wrong.
-func VerifyChain(prev Hash, cursor uint64, events []*Event) (Hash, error) {
-	for _, e := range events {
-		cursor++
-		switch {
-		case e.Cursor != cursor:
-			return prev, fault.Internal.With("the log has cursor %d where %d belongs", e.Cursor, cursor).Pos(cursor)
-		case e.Payload != nil && SumOf(e.Payload) != e.Sum:
-			return prev, fault.Internal.With("the payload at cursor %d is not the one that was written", cursor).Pos(cursor)
-		case Chain(prev, e) != e.Hash:
-			return prev, fault.Internal.With("the row at cursor %d is not the one that was written", cursor).Pos(cursor)
-		}
-		prev = e.Hash
-	}
-	return prev, nil
-}
 
 // deltaPayload is what an appendText event holds.
 type deltaPayload struct {

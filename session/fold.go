@@ -60,8 +60,10 @@ func Resume(session string, cursor, epoch uint64, entries []*Entry, turns []*Tur
 
 // Apply folds the next event in. Events must come in order of cursor without a
 // repeat; a gap is an error unless the events between were hidden from the
-// reader, which a cursor mark or Skip tells. Methods that this version does not know change
-// nothing. An event whose payload was purged takes the value of its key with it.
+// reader, which a cursor mark or Skip tells. Methods that this version does not
+// know change nothing. Of a log in which a key was purged, what was folded before
+// the purge has that key's values as long as they were read, and from the purge on
+// nobody does.
 func (f *Fold) Apply(e *Event) error {
 	if e.Hidden {
 		f.Skip(e.Cursor)
@@ -119,6 +121,8 @@ func (f *Fold) apply(e *Event) error {
 		f.turn(e, StepLapse)
 	case MethodResumed:
 		f.turn(e, StepResume)
+	case MethodPurge:
+		delete(f.entries, e.Key)
 	case MethodBumpEpoch:
 		f.Epoch++
 	case MethodDelete:

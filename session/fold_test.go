@@ -29,6 +29,8 @@ func story(t failer) *writer {
 	guest.apply(op("put", "key", "session", "payload", raw(`{"title":"two"}`))) // unchanged, so: resumed
 	guest.apply(op("finalize", "message", "m", "status", "completed"))
 	o.apply(op("finalize", "message", "n", "status", "failed"))
+	o.apply(op("put", "key", "message/n", "payload", raw(`{"leaked":1}`)))
+	o.apply(op("purge", "key", "message/n"))
 	o.apply(op("revoke", "ref", guest.ref))
 	o.apply(op("bumpEpoch"))
 	return o

@@ -37,6 +37,7 @@ var methods = map[string]method{
 	MethodShare:      {need: capability.Share, decode: decodeShare},
 	MethodRevoke:     {need: capability.Revoke, decode: decodeRevoke},
 	MethodBumpEpoch:  {need: capability.Revoke, decode: decodeBumpEpoch},
+	MethodPurge:      {owner: true, decode: decodePurge},
 	MethodDelete:     {owner: true, decode: decodeDelete},
 }
 
@@ -258,6 +259,10 @@ func decodeRevoke(r *argReader) op { return &opRevoke{ref: r.refID("ref")} }
 type opBumpEpoch struct{}
 
 func decodeBumpEpoch(*argReader) op { return &opBumpEpoch{} }
+
+type opPurge struct{ key Key }
+
+func decodePurge(r *argReader) op { return &opPurge{key: r.key("key")} }
 
 type opDelete struct{}
 

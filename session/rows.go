@@ -19,7 +19,7 @@ type Row struct {
 	Base     uint64 // the log starts after this cursor; 0 unless trimmed (trim.go)
 	Head     Hash   // hash of the event at Cursor: the chain's end
 	Epoch    uint64 // starts at 1
-	AuthGen  uint64 // raised by every revoke, bump and delete; a change means: check authority again
+	AuthGen  uint64 // raised by every revoke, bump, purge and delete; a change means: read and check authority again
 	Created  int64  // Unix ms
 	Updated  int64  // Unix ms
 	Creator  string // the outbox whose create or fork made it: an object of Space.create acts as the owner only for that one
@@ -45,8 +45,8 @@ type Event struct {
 	Method  string // the op's method, or a system one (MethodInterrupted, MethodResumed)
 	Key     string // what it is about: message/ID, part/MID/PID, ref/ID, …
 	Schema  uint32 // payload's schema_version
-	Payload []byte // JSON object text; nil once purged
-	Sum     Hash   // of the payload
+	Payload []byte // JSON object text; nil once purged, or what a purge has left of it
+	Sum     Hash   // of the payload as it was written
 	Hash    Hash   // over the previous event's Hash, this row's fields and Sum
 	Ref     string // the ref it was done under
 	Actor   string
@@ -120,9 +120,10 @@ type Want struct {
 	TurnsOf  map[string][]string          // session → message ids whose turn is wanted, open or ended
 	Deltas   map[string]map[string]uint64 // session → part key → texts of its appendText events after this cursor, joined
 	Logs     map[string]uint64            // session → its events up to and with this cursor (fork at an earlier cursor; of untrimmed logs)
+	Holders  map[string]string            // session → key: the events that hold that key's payload, or may (Holder)
 	External map[string][]string          // space → external ids: which session has each
 
-	// MaxBytes bounds what Entries, Prefixes, Deltas and Logs read in all; 0 is no
+	// MaxBytes bounds what Entries, Prefixes, Deltas, Logs and Holders read in all; 0 is no
 	// bound. Above it reading stops, and Rows.Bytes says so.
 	MaxBytes int
 }
@@ -146,6 +147,7 @@ type Rows struct {
 	Turns    map[string]map[string]*Turn  // session → message id
 	Deltas   map[string]map[string][]byte // the text after the base value, in order (DeltaText of each event's payload)
 	Logs     map[string][]*Event          // session → events in cursor order
+	Holders  map[string][]*Event          // session → events in cursor order: Cursor and Method, and Payload of those that only may hold the key's
 	External map[string]map[string]string // space → external id → session
 
 	// Bytes are those of all payloads that were read, with a little for each row.
@@ -163,6 +165,7 @@ type Changes struct {
 	Prune       []StreamCut // drop records whose last seq is at or below
 	Records     []StreamRecord
 	Events      []*Event            // by session, in cursor order
+	Purge       []PurgedEvent       // events of earlier groups, by session, in cursor order; what was removed must not stay in the database's files
 	DropEntries map[string][]string // session → keys, sorted
 	Entries     []*Entry            // by session and key
 	Grown       []*Entry            // like Entries, of others: only TextLen and Grown changed, whatever holds the payload stays
@@ -171,6 +174,14 @@ type Changes struct {
 	Revoke      []RevokedGrant      // with their whole living subtrees, in one statement
 	DropState   []string            // sessions deleted: entries, turns, external key and all event payloads go, rows and hashes stay
 	Audit       []*capability.AuditRow
+}
+
+// PurgedEvent is an event of which a payload goes: Payload is what is left of
+// it, nil for nothing.
+type PurgedEvent struct {
+	Session string
+	Cursor  uint64
+	Payload []byte
 }
 
 // StreamRecord is a batch's record to insert.

@@ -47,6 +47,7 @@ type sessionView struct {
 	row      Row
 	before   Row // as loaded
 	events   []*Event
+	purged   map[uint64][]byte // cursor → what is left of the payload of an event that the database has
 	entries  map[string]*entrySlot
 	turns    map[string]*turnSlot
 	prefixes []string // key prefixes of which every entry is in entries
@@ -249,6 +250,11 @@ func (v *view) eventsUpTo(s *sessionView, at uint64) ([]*Event, *fault.Error) {
 		return nil, err
 	}
 	events := rows.Logs[s.row.ID]
+	for _, e := range events {
+		if left, purged := s.purged[e.Cursor]; purged {
+			e.Payload = left
+		}
+	}
 	for _, e := range s.events {
 		if e.Cursor <= at {
 			events = append(events, e)

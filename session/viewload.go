@@ -66,7 +66,7 @@ func (v *view) tooMuch() *fault.Error {
 
 // payloads says whether w wants any, and not rows alone.
 func (w *Want) payloads() bool {
-	return len(w.Entries)+len(w.Prefixes)+len(w.Deltas)+len(w.Logs) > 0
+	return len(w.Entries)+len(w.Prefixes)+len(w.Deltas)+len(w.Logs)+len(w.Holders) > 0
 }
 
 // take fills in what rows say of everything in w that is not known yet.
@@ -77,7 +77,7 @@ func (v *view) take(w *Want, rows *Rows) {
 			row = &Row{ID: id}
 		}
 		if v.sessions[id] == nil {
-			v.sessions[id] = &sessionView{row: *row, before: *row, entries: map[string]*entrySlot{}, turns: map[string]*turnSlot{}}
+			v.sessions[id] = &sessionView{row: *row, before: *row, purged: map[uint64][]byte{}, entries: map[string]*entrySlot{}, turns: map[string]*turnSlot{}}
 		}
 	}
 	for _, k := range w.Streams {

@@ -108,7 +108,7 @@ func (w *wants) ref(id string) {
 func (w *wants) op(sub *Submission, op *ledger.Intent) {
 	session := sub.Batch.Session
 	switch op.Method {
-	case MethodPut, MethodRemove:
+	case MethodPut, MethodRemove, MethodPurge:
 		if k, err := ParseKey(argText(op, "key")); err == nil {
 			add(w.heads, session, k.String())
 			if op.Method == MethodRemove && k.Kind == KeyMessage {

@@ -222,10 +222,32 @@ func (w *world) check(id string) {
 	if row.Cursor != uint64(len(events)) || row.Head != head {
 		w.Fatalf("row at cursor %d, log at %d, heads equal: %v", row.Cursor, len(events), row.Head == head)
 	}
+	if slices.ContainsFunc(events, func(e *session.Event) bool { return e.Method == session.MethodPurge }) && row.Life == session.Live {
+		w.afresh(id, f)
+	}
 	if f.Hash() == session.StateHash(row.Cursor, row.Epoch, row.Life, entries, turns) {
 		return
 	}
 	w.Fatalf("fold and rows differ:\n%s\n%s", describe(f.Epoch, f.Life, f.Entries(), f.Turns()), describe(row.Epoch, row.Life, entries, turns))
+}
+
+// afresh holds what was folded as it came, f, against the log as it is after a purge.
+func (w *world) afresh(id string, f *session.Fold) {
+	w.Helper()
+	events := w.store.Events(id)
+	if _, err := session.VerifyChain(session.Hash{}, 0, events); err != nil {
+		w.Fatalf("the log after a purge: %v", err)
+	}
+	again := session.NewFold(id)
+	for _, e := range events {
+		if err := again.Apply(e); err != nil {
+			w.Fatalf("fold after a purge: %v", err)
+		}
+	}
+	if again.Hash() != f.Hash() {
+		w.Fatalf("the log after a purge comes to another state:\n%s\n%s", describe(again.Epoch, again.Life, again.Entries(), again.Turns()),
+			describe(f.Epoch, f.Life, f.Entries(), f.Turns()))
+	}
 }
 
 func describe(epoch uint64, life session.Life, entries []*session.Entry, turns []*session.Turn) string {

@@ -40,6 +40,22 @@ var (
 		AND e.session = v.session AND e.key = v.key AND e.grown > 0 AND e.cursor < v.cursor
 		ORDER BY v.cursor`)
 
+	// readHolders gets the events that hold payloads of a key b, or may: a fork, and
+	// the finalize whose key is c. Only what may comes with its payload.
+	readHolders = weighed("ttt", `v.session, v.cursor, v.method, v.payload`, `
+		SELECT v.session, v.cursor, v.method,
+			CASE WHEN v.method IN ('`+session.MethodFork+`', '`+session.MethodFinalize+`') THEN v.payload END AS payload
+		FROM {w} CROSS JOIN events v
+		WHERE v.session = w.a AND v.payload IS NOT NULL AND (
+			v.key = w.b AND v.method IN ('`+session.MethodPut+`', '`+session.MethodBegin+`', '`+session.MethodAppendText+`')
+			OR v.key = w.c AND v.method = '`+session.MethodFinalize+`'
+			OR v.method = '`+session.MethodFork+`')`)
+
+	purgeEvents = statement("ti", `
+		UPDATE events SET payload = NULL WHERE (session, cursor) IN (SELECT a, b FROM {w})`)
+
+	purgeWithin = statement("", `UPDATE events SET payload = {3} WHERE session = {1} AND cursor = {2}`)
+
 	purgePayloads = statement("t", `
 		UPDATE events SET payload = NULL WHERE session IN (SELECT a FROM {w}) AND payload IS NOT NULL`)
 )

@@ -46,6 +46,7 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 		Turns:    map[string]map[string]*session.Turn{},
 		Deltas:   map[string]map[string][]byte{},
 		Logs:     map[string][]*session.Event{},
+		Holders:  map[string][]*session.Event{},
 		External: map[string]map[string]string{},
 	}
 	locked := t.lock(w, out)
@@ -57,6 +58,7 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	t.readAuthority(w, out)
 	t.readState(w, out)
 	t.readLogs(w, out)
+	t.readHolders(w, out)
 	if err := t.run.Flush(ctx); err != nil {
 		return nil, err
 	}
@@ -80,6 +82,9 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	}
 	for key, records := range out.Records {
 		out.Records[key] = inOrder(records)
+	}
+	for _, log := range out.Holders {
+		slices.SortFunc(log, func(a, b *session.Event) int { return cmp.Compare(a.Cursor, b.Cursor) })
 	}
 	for _, log := range out.Logs {
 		slices.SortFunc(log, func(a, b *session.Event) int { return cmp.Compare(a.Cursor, b.Cursor) })
@@ -280,6 +285,26 @@ func (t *tx) readLogs(w *session.Want, out *session.Rows) {
 		}
 		if err == nil {
 			out.Logs[e.Session] = append(out.Logs[e.Session], e)
+		}
+		return err
+	})
+}
+
+// readHolders queues the search for what holds payloads of keys.
+func (t *tx) readHolders(w *session.Want, out *session.Rows) {
+	var list [][]any
+	for _, id := range sortedKeys(w.Holders) {
+		list = append(list, []any{id, w.Holders[id], session.TurnKey(w.Holders[id])})
+	}
+	t.weighed(w, readHolders, list, func(row Scanner) error {
+		var e session.Event
+		var cursor int64
+		err := row.Scan(&e.Session, &cursor, &e.Method, &e.Payload)
+		if err == nil {
+			err = within(w, out, weight(e.Payload))
+		}
+		if e.Cursor = uint64(cursor); err == nil {
+			out.Holders[e.Session] = append(out.Holders[e.Session], &e)
 		}
 		return err
 	})

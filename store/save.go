@@ -31,6 +31,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	}), nil)
 	t.list(insertRecords, each(c.Records, func(r session.StreamRecord) []any { return recordValues(&r) }), nil)
 	t.list(insertEvents, each(c.Events, eventValues), nil)
+	t.purge(c.Purge)
 	t.list(dropEntries, pairs(c.DropEntries), nil)
 	t.saveEntries(c.Entries)
 	t.list(growEntries, each(c.Grown, func(e *session.Entry) []any {
@@ -83,6 +84,19 @@ func (t *tx) saveEntries(entries []*session.Entry) {
 	}
 	t.list(insertEntries, each(fresh, entryValues), nil)
 	t.list(saveEntries, each(others, entryValues), nil)
+}
+
+// purge takes payloads out of events that are there.
+func (t *tx) purge(events []session.PurgedEvent) {
+	var whole [][]any
+	for _, p := range events {
+		if p.Payload == nil {
+			whole = append(whole, []any{p.Session, int64(p.Cursor)})
+		} else {
+			t.run.Queue(purgeWithin, nil, []any{p.Session, int64(p.Cursor), p.Payload}, nil)
+		}
+	}
+	t.list(purgeEvents, whole, nil)
 }
 
 // dropState leaves of deleted sessions their row, the chain of their log and

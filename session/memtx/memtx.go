@@ -210,11 +210,20 @@ func (s *Store) save(c *session.Changes) error {
 		if want := uint64(len(s.events[e.Session]) + 1); e.Cursor != want {
 			return fmt.Errorf("memtx: event %d of %s where %d is next", e.Cursor, e.Session, want)
 		}
-		if e.Payload == nil {
+		if e.Payload == nil && !slices.ContainsFunc(c.Events, func(p *session.Event) bool {
+			return p.Session == e.Session && p.Cursor > e.Cursor && p.Method == session.MethodPurge && p.Key == e.Key
+		}) {
 			return fmt.Errorf("memtx: event %d of %s has no payload", e.Cursor, e.Session)
 		}
 		s.Written += len(e.Payload)
 		s.events[e.Session] = append(s.events[e.Session], clone(e))
+	}
+	for _, p := range c.Purge {
+		e := s.events[p.Session][p.Cursor-1]
+		if e.Payload == nil || p.Payload != nil && len(p.Payload) >= len(e.Payload) {
+			return fmt.Errorf("memtx: event %d of %s has nothing to purge", p.Cursor, p.Session)
+		}
+		e.Payload = p.Payload
 	}
 	for id, keys := range c.DropEntries {
 		for _, key := range keys {
@@ -293,6 +302,7 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 		Records: map[session.StreamKey][]*ledger.Record{}, Grants: map[string]*capability.Grant{},
 		Entries: map[string]map[string]*session.Entry{}, Turns: map[string]map[string]*session.Turn{},
 		Deltas: map[string]map[string][]byte{}, Logs: map[string][]*session.Event{}, External: map[string]map[string]string{},
+		Holders: map[string][]*session.Event{},
 	}
 	for _, id := range w.Sessions {
 		if s.sessions[id] == nil {
@@ -330,6 +340,18 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 			}
 		}
 	}
+	for id, key := range w.Holders {
+		for _, e := range s.events[id] {
+			if e.Payload != nil && session.Holder(e, key) {
+				h := &session.Event{Session: id, Cursor: e.Cursor, Method: e.Method}
+				if e.Key != key || e.Method == session.MethodFinalize {
+					h.Payload = e.Payload
+				}
+				s.Read += len(h.Payload)
+				out.Holders[id] = append(out.Holders[id], h)
+			}
+		}
+	}
 	if out.Bytes = s.Read - before; w.MaxBytes > 0 && out.Bytes > w.MaxBytes {
 		s.Read = before
 		return &session.Rows{Bytes: out.Bytes}, nil
@@ -350,6 +372,7 @@ func sound(w *session.Want) error {
 	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf, w.External} {
 		lists = slices.AppendSeq(lists, maps.Values(m))
 	}
+	lists = append(lists, slices.Collect(maps.Values(w.Holders)))
 	for _, r := range w.Records {
 		lists = append(lists, r.Ops)
 	}

@@ -94,7 +94,7 @@ type script struct {
 	sent    []session.Submission
 	earlier map[string][]string // session → op ids
 	lengths map[string]int      // session and part → the text's length, as far as known
-	trims   bool                // logs are trimmed: nobody forks an earlier state or revokes an owner, who ends turns
+	trims   bool                // logs are trimmed: nobody forks an earlier state, revokes an owner, who ends turns, or purges, which touches what the model still has
 	oldest  int                 // the number of the first message that is written to
 }
 
@@ -203,7 +203,7 @@ func (s *script) op(o *author) ledger.Intent {
 	part := fmt.Sprintf("part/%s/p%d", message, s.rand.IntN(2))
 	key := pick(s, []string{"session", "message/" + message, part, part, "session_diff", "model/a/b"})
 	var in ledger.Intent
-	switch s.rand.IntN(22) {
+	switch s.rand.IntN(23) {
 	case 0, 1, 2, 3, 4:
 		in = putOp(key, `{"title":"t%d","text":"é%d"}`, s.rand.IntN(3), s.rand.IntN(3))
 	case 5:
@@ -234,6 +234,10 @@ func (s *script) op(o *author) ledger.Intent {
 			in = newIntent(session.MethodBumpEpoch)
 		}
 	case 20:
+		if in = putOp(key, `{"n":8}`); !s.trims {
+			in = newIntent(session.MethodPurge, "key", key)
+		}
+	case 21:
 		if in = putOp(key, `{}`); len(s.earlier[o.session]) > 0 {
 			in.Args[1] = ledger.Arg{Name: "payload", Ref: &ledger.Ref{Op: pick(s, s.earlier[o.session])}}
 		}

@@ -1,0 +1,191 @@
+package session
+
+// purge: every payload of a key leaves log and state, for good. The rows of the
+// log stay, and with them their hashes. Where the value stands inside another
+// event's payload, that one entry is taken out of it; the purge's own event says
+// what is left of each event that it touched, so that the whole log can still be
+// verified (verify.go). A turn stays as it is.
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// purgePayload is what a purge event holds.
+type purgePayload struct {
+	Key    string       `json:"key"`
+	Events []purgedNote `json:"events,omitempty"`
+}
+
+// purgedNote is one event that a purge touched: Sum, in hex, is that of what is
+// left of its payload; "" says that nothing is.
+type purgedNote struct {
+	Cursor uint64 `json:"cursor"`
+	Sum    string `json:"sum,omitempty"`
+}
+
+func hexOf(h Hash) string { return hex.EncodeToString(h[:]) }
+
+// purgeResult is what purge answers.
+type purgeResult struct {
+	changeResult
+	Events int `json:"events"` // whose payload went, or changed
+}
+
+// Holder says whether an event is one that holds payloads of key, or, with other
+// keys' values inside its own payload, may.
+func Holder(e *Event, key string) bool {
+	switch e.Method {
+	case MethodPut, MethodBegin, MethodAppendText:
+		return e.Key == key
+	case MethodFinalize:
+		return e.Key == TurnKey(key)
+	}
+	return e.Method == MethodFork
+}
+
+// TurnKey is the key of the finalize event that may hold a value of key: that of
+// its message; "" if none does.
+func TurnKey(key string) string {
+	k, err := ParseKey(key)
+	if err != nil || k.Kind != KeyMessage && k.Kind != KeyPart {
+		return ""
+	}
+	return MessageKey(k.Message)
+}
+
+func (o *opPurge) apply(a *applier) (result, *fault.Error) {
+	if err := a.live(); err != nil {
+		return nil, err
+	}
+	key := o.key.String()
+	slot, err := a.v.head(a.s, key)
+	if err != nil {
+		return nil, err
+	}
+	touched, err := a.v.holders(a.s, key)
+	if err != nil {
+		return nil, err
+	}
+	if slot.entry == nil && len(touched) == 0 {
+		return purgeResult{changeResult: a.unchanged()}, nil
+	}
+	payload := purgePayload{Key: key}
+	for _, cursor := range slices.Sorted(maps.Keys(touched)) {
+		note := purgedNote{Cursor: cursor}
+		if left := touched[cursor]; left != nil {
+			note.Sum = hexOf(SumOf(left))
+		}
+		payload.Events = append(payload.Events, note)
+	}
+	text := encode(payload)
+	if len(text) > a.cfg.Limits.EventBytes {
+		return nil, fault.TooLarge.With("the purge would write %d bytes about the %d events it is for, the limit is %d", len(text), len(touched), a.cfg.Limits.EventBytes)
+	}
+	a.emit(MethodPurge, key, 1, text)
+	for cursor, left := range touched {
+		a.v.purge(a.s, cursor, left)
+	}
+	if slot.entry != nil {
+		a.v.drop(a.s, key)
+	}
+	a.v.changeRow(a.s).AuthGen++ // nobody goes on from what was read before
+	a.audit(capability.AuditPurge, key)
+	return purgeResult{a.changed(), len(touched)}, nil
+}
+
+// holders are the events that hold payloads of key: by cursor, what is left of
+// each one's payload without them, nil where nothing is.
+func (v *view) holders(s *sessionView, key string) (map[uint64][]byte, *fault.Error) {
+	rows, err := v.more(&Want{Holders: map[string]string{s.row.ID: key}})
+	if err != nil {
+		return nil, err
+	}
+	v.spend(int(min((s.before.Cursor-s.before.Base)*passedBytes, uint64(v.limit)))) // the log is gone through
+	touched := map[uint64][]byte{}
+	for _, e := range rows.Holders[s.row.ID] {
+		if left, purged := s.purged[e.Cursor]; purged {
+			if left == nil {
+				continue
+			}
+			e.Payload = left
+		}
+		if err := touch(touched, e, key); err != nil {
+			return nil, err
+		}
+	}
+	for _, e := range s.events {
+		if Holder(e, key) && e.Payload != nil {
+			if err := touch(touched, e, key); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return touched, nil
+}
+
+// touch notes what is left of e without the payloads of key, if it has any.
+func touch(touched map[uint64][]byte, e *Event, key string) *fault.Error {
+	if e.Method != MethodFork && e.Method != MethodFinalize {
+		touched[e.Cursor] = nil
+		return nil
+	}
+	left, had, err := without(e, key)
+	if err != nil {
+		return fault.Internal.Because(err, "event %d (%s) cannot be read: %v", e.Cursor, e.Method, err)
+	}
+	if had {
+		touched[e.Cursor] = left
+	}
+	return nil
+}
+
+// without is a fork's or finalize's payload without the entry of key, and
+// whether it had one.
+func without(e *Event, key string) (left []byte, had bool, err error) {
+	is := func(p entryPayload) bool { return p.Key == key }
+	if e.Method == MethodFork {
+		var p createPayload
+		if err := json.Unmarshal(e.Payload, &p); err != nil || !slices.ContainsFunc(p.Entries, is) {
+			return nil, false, err
+		}
+		p.Entries = slices.DeleteFunc(p.Entries, is)
+		return encode(p), true, nil
+	}
+	var p finalizePayload
+	if err := json.Unmarshal(e.Payload, &p); err != nil || !slices.ContainsFunc(p.Entries, is) {
+		return nil, false, err
+	}
+	p.Entries = slices.DeleteFunc(p.Entries, is)
+	return encode(p), true, nil
+}
+
+// purge leaves of the payload of the event at cursor what is left. An event of
+// this group, which is written and published with its end, is replaced; one that
+// the database has is changed there.
+func (v *view) purge(s *sessionView, cursor uint64, left []byte) {
+	v.heavy += len(left)
+	if cursor > s.before.Cursor {
+		i := cursor - s.before.Cursor - 1
+		old := s.events[i]
+		v.log(func() { s.events[i] = old })
+		next := *old
+		next.Payload = left
+		s.events[i] = &next
+		return
+	}
+	old, known := s.purged[cursor]
+	v.log(func() {
+		if known {
+			s.purged[cursor] = old
+		} else {
+			delete(s.purged, cursor)
+		}
+	})
+	s.purged[cursor] = left
+}

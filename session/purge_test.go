@@ -1,0 +1,208 @@
+package session_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+const leaked = "sk-leaked-4711"
+
+// holds names the events and entries of a session in which the secret stands.
+func (o *writer) holds(secret string) (found []string) {
+	for _, e := range o.w.store.Events(o.session) {
+		if strings.Contains(string(e.Payload), secret) {
+			found = append(found, "event of "+e.Method)
+		}
+	}
+	entries, _ := o.w.store.State(o.session)
+	for _, e := range entries {
+		if strings.Contains(string(e.Payload), secret) {
+			found = append(found, e.Key)
+		}
+	}
+	return found
+}
+
+func (o *writer) clean(t *testing.T, when string) {
+	t.Helper()
+	if found := o.holds(leaked); found != nil {
+		t.Errorf("%s the secret stands in %q", when, found)
+	}
+}
+
+// Every way in which a part's value comes into a log: put, put again, deltas, the
+// end of its turn. The part alone goes; its turn, its message and its sibling stay.
+func TestPurgePart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{"role":"a"}`)))
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"%s"}`, leaked)))
+	o.apply(op("put", "key", "part/m/q", "payload", raw(`{"text":"stays"}`)))
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"x"}`)))
+	o.apply(op("appendText", "key", "part/m/p", "offset", 1, "text", leaked))
+	o.apply(op("finalize", "message", "m", "status", "completed"))
+	if n := len(o.holds(leaked)); n != 4 { // put, delta, finalize, entry
+		t.Fatalf("the secret stands in %q", o.holds(leaked))
+	}
+	before := w.store.Session(o.session).AuthGen
+	if r := o.apply(op("purge", "key", "part/m/p")); r["events"] != 4.0 {
+		t.Errorf("purged: %v", r)
+	}
+	o.clean(t, "after the purge")
+	if o.payload("part/m/p") != "" || o.payload("part/m/q") != `{"text":"stays"}` || o.payload("message/m") == "" || o.turn("m") != session.Completed {
+		t.Errorf("the purge left %q, %q, %q and a turn %s", o.payload("part/m/p"), o.payload("part/m/q"), o.payload("message/m"), o.turn("m"))
+	}
+	if w.store.Session(o.session).AuthGen == before {
+		t.Error("who holds events in memory is not told")
+	}
+	audit := w.store.Audit()
+	if last := audit[len(audit)-1]; last.Act != capability.AuditPurge || last.Subject != "part/m/p" || last.Cursor != o.last().Cursor {
+		t.Errorf("audited: %+v", last)
+	}
+
+	// The same again changes nothing; a put is there as ever, until it is purged too.
+	if r := o.apply(op("purge", "key", "part/m/p")); r["unchanged"] != true {
+		t.Errorf("again: %v", r)
+	}
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"%s again"}`, leaked)))
+	if o.payload("part/m/p") != `{"text":"`+leaked+` again"}` {
+		t.Errorf("put after the purge: %q", o.payload("part/m/p"))
+	}
+	if r := o.apply(op("purge", "key", "part/m/p")); r["events"] != 1.0 {
+		t.Errorf("purged again: %v", r)
+	}
+	o.clean(t, "after the second purge")
+
+	// The finalize event that was cut once is cut again.
+	if r := o.apply(op("purge", "key", "message/m")); r["events"] != 2.0 {
+		t.Errorf("the message purged: %v", r)
+	}
+	if o.payload("message/m") != "" || o.turn("m") != session.Completed {
+		t.Error("the message is there, or its turn is not")
+	}
+}
+
+// A message whose turn is open: the turn stays open and can be ended with a payload.
+func TestPurgeWithinTurn(t *testing.T) {
+	t.Parallel()
+	o := newWorld(t).create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{"key":"%s"}`, leaked)))
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"%s"}`, leaked)))
+	o.apply(op("purge", "key", "message/m"))
+	o.apply(op("purge", "key", "part/m/p"))
+	o.clean(t, "after the purge")
+	if o.turn("m") != session.Streaming {
+		t.Fatalf("the turn is %s", o.turn("m"))
+	}
+	o.refuse(ledger.Rejected, fault.NotFound, op("appendText", "key", "part/m/p", "offset", 0, "text", "x"))
+	o.refuse(ledger.Rejected, fault.NotFound, op("finalize", "message", "m", "status", "completed"))
+	o.apply(op("finalize", "message", "m", "status", "completed", "payload", raw(`{"role":"a"}`)))
+}
+
+// What is purged in the transaction that writes it is neither written nor published.
+func TestPurgeInOneGroup(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("put", "key", "message/b", "payload", raw(`{"a":"%s"}`, leaked)))
+	_, published := w.commit(o.batch(false,
+		op("put", "key", "message/a", "payload", raw(`{"a":"%s"}`, leaked)),
+		op("purge", "key", "message/a"),
+		op("purge", "key", "message/b"),
+		op("purge", "key", "message/b"),
+		op("put", "key", "message/a", "payload", raw(`{"a":2}`)),
+	))
+	for _, e := range published.Sessions[0].Events {
+		if strings.Contains(string(e.Payload), leaked) {
+			t.Errorf("published with the secret: %s", e.Method)
+		}
+	}
+	if !published.Sessions[0].AuthChanged || len(published.Sessions[0].Events) != 4 {
+		t.Errorf("published: %+v", published.Sessions[0])
+	}
+	o.clean(t, "after the group")
+	if o.payload("message/a") != `{"a":2}` {
+		t.Errorf("put after the purge: %q", o.payload("message/a"))
+	}
+	// One that is taken back has purged nothing.
+	before := w.store.Session(o.session).Cursor
+	w.commit(o.batch(true, op("put", "key", "session", "payload", raw(`{}`)), op("purge", "key", "message/a"), put("nonsense")))
+	if o.payload("message/a") != `{"a":2}` || w.store.Session(o.session).Cursor != before {
+		t.Error("a purge that was taken back has purged")
+	}
+}
+
+// A fork is a log of its own: what it copied is purged there, and a fork of an
+// earlier cursor gets what a purge has left, even in the same transaction.
+func TestPurgeAndForks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("put", "key", "message/a", "payload", raw(`{"a":"%s"}`, leaked)))
+	o.apply(op("put", "key", "message/b", "payload", raw(`{"b":1}`)))
+	at := w.store.Session(o.session).Cursor
+	f := w.newWriter()
+	f.with = []string{o.ref}
+	fork := func(f *writer, args ...any) session.Submission {
+		return f.batch(false, op("fork", append([]any{"source", o.session, "via", o.ref, "ref", f.ref, "hash", sha(f.ref)}, args...)...))
+	}
+	w.commit(fork(f))
+	late := w.newWriter()
+	late.with = []string{o.ref}
+	answers, _ := w.commit(o.batch(false, op("purge", "key", "message/a")), fork(late, "at", at))
+	if answers[1].Outcomes[0].Status != ledger.Applied {
+		t.Fatalf("fork: %+v", answers[1])
+	}
+	o.clean(t, "in the source")
+	late.clean(t, "in the later fork")
+	if late.payload("message/b") != `{"b":1}` {
+		t.Errorf("the later fork has %q", late.payload("message/b"))
+	}
+	if found := f.holds(leaked); len(found) != 2 {
+		t.Errorf("the earlier fork has the secret in %q, of which its owner decides", found)
+	}
+	if r := f.apply(op("purge", "key", "message/a")); r["events"] != 1.0 {
+		t.Errorf("purged in the fork: %v", r)
+	}
+	f.clean(t, "in the fork")
+	if f.payload("message/b") != `{"b":1}` {
+		t.Errorf("the purge took %q too", f.payload("message/b"))
+	}
+}
+
+func TestPurgeRefused(t *testing.T) {
+	t.Parallel()
+	o := newWorld(t).create()
+	o.apply(op("put", "key", "message/a", "payload", raw(`{}`)))
+	guest := o.under(o.share(all))
+	guest.refuse(ledger.Denied, fault.NotAnOwner, op("purge", "key", "message/a"))
+	o.refuse(ledger.Rejected, fault.BadKey, op("purge", "key", "messages"))
+	o.refuse(ledger.Rejected, fault.BadArgument, op("purge", "key", "message/a", "why", "x"))
+	if r := o.apply(op("purge", "key", "message/never")); r["unchanged"] != true {
+		t.Errorf("of what never was: %v", r)
+	}
+	o.apply(op("delete"))
+	o.refuse(ledger.Rejected, fault.SessionDeleted, op("purge", "key", "message/a"))
+}
+
+// More than one submission may read is refused, and purges nothing.
+func TestPurgeIsBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("put", "key", "message/a", "payload", raw(`{"a":"%s"}`, leaked)))
+	for i := range 40 {
+		o.apply(op("put", "key", "message/a", "payload", raw(`{"a":%d}`, i)))
+	}
+	w.cfg.Limits.EventBytes = 500 // 2,000 bytes read: 31 events
+	o.refuse(ledger.Rejected, fault.TooLarge, op("purge", "key", "message/a"))
+	if len(o.holds(leaked)) != 1 {
+		t.Error("a refused purge has purged")
+	}
+}
