@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -31,7 +32,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	}), nil)
 	t.list(insertRecords, each(c.Records, func(r session.StreamRecord) []any { return recordValues(&r) }), nil)
 	t.list(insertEvents, each(c.Events, eventValues), nil)
-	t.purge(c.Purge)
+	t.purge(c)
 	t.list(dropEntries, pairs(c.DropEntries), nil)
 	t.saveEntries(c.Entries)
 	t.list(growEntries, each(c.Grown, func(e *session.Entry) []any {
@@ -86,10 +87,14 @@ func (t *tx) saveEntries(entries []*session.Entry) {
 	t.list(saveEntries, each(others, entryValues), nil)
 }
 
-// purge takes payloads out of events that are there.
-func (t *tx) purge(events []session.PurgedEvent) {
+// purge takes payloads out of events that are there. One that touches no event,
+// because they were trimmed, still drops an entry.
+func (t *tx) purge(c *session.Changes) {
+	if slices.ContainsFunc(c.Events, func(e *session.Event) bool { return e.Method == session.MethodPurge }) {
+		t.run.Erase()
+	}
 	var whole [][]any
-	for _, p := range events {
+	for _, p := range c.Purge {
 		if p.Payload == nil {
 			whole = append(whole, []any{p.Session, int64(p.Cursor)})
 		} else {
@@ -105,6 +110,7 @@ func (t *tx) dropState(ids []string) {
 	if len(ids) == 0 {
 		return
 	}
+	t.run.Erase()
 	t.list(dropState, texts(ids), nil)
 	t.list(dropTurns, texts(ids), nil)
 	t.list(purgePayloads, texts(ids), nil)

@@ -49,6 +49,10 @@ type Runner interface {
 	// QueueNow asks the database's clock, Unix ms, at this place in the queue.
 	QueueNow(each func(now int64))
 
+	// Erase says that what the transaction removes is not to stay in the database's
+	// files, as far as the database can see to that by itself.
+	Erase()
+
 	// Flush runs what is queued; it stops at the first error, and the
 	// transaction can then only be rolled back.
 	Flush(ctx context.Context) error

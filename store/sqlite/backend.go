@@ -23,6 +23,7 @@ type backend struct {
 	readers *sql.DB
 	turn    chan *conn // the one writing connection
 	free    chan *conn // reading connections
+	eraser
 
 	closing sync.Mutex
 	closed  bool
@@ -34,10 +35,18 @@ func (b *backend) Update(ctx context.Context, fn func(store.Runner) error) (err 
 	if err != nil {
 		return err
 	}
-	defer func() { b.turn <- c }()
+	defer func() {
+		b.erase(c)
+		b.turn <- c
+		b.eraseLater()
+	}()
 	// The statements of an update are short. Interrupting one would end the
 	// transaction under our feet, so ctx is looked at between them.
-	return transaction(ctx, c, "BEGIN IMMEDIATE", true, fn)
+	erases, err := transaction(ctx, c, "BEGIN IMMEDIATE", true, fn)
+	if erases {
+		b.owed.Store(true)
+	}
+	return err
 }
 
 // Snapshot implements store.Backend.
@@ -46,18 +55,23 @@ func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) (er
 	if err != nil {
 		return err
 	}
-	defer func() { b.free <- c }()
+	defer func() {
+		b.free <- c
+		b.eraseLater() // it may have been what was in the way
+	}()
 	if err := c.open(ctx, b.readers); err != nil {
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
-	return transaction(ctx, c, "BEGIN DEFERRED", false, fn)
+	_, err = transaction(ctx, c, "BEGIN DEFERRED", false, fn)
+	return err
 }
 
 // transaction runs fn and what it leaves in the queue between begin and commit.
-func transaction(ctx context.Context, c *conn, begin string, brief bool, fn func(store.Runner) error) (err error) {
+// erases says that something was committed that has to leave the files.
+func transaction(ctx context.Context, c *conn, begin string, brief bool, fn func(store.Runner) error) (erases bool, err error) {
 	steady := context.WithoutCancel(ctx)
 	if err := c.exec(steady, begin); err != nil {
-		return fmt.Errorf("begin: %w", translate(ctx, err))
+		return false, fmt.Errorf("begin: %w", translate(ctx, err))
 	}
 	done := false
 	defer func() {
@@ -67,19 +81,19 @@ func transaction(ctx context.Context, c *conn, begin string, brief bool, fn func
 	}()
 	r := &runner{conn: c, brief: brief}
 	if err := fn(r); err != nil {
-		return err
+		return false, err
 	}
 	if err := r.Flush(ctx); err != nil {
-		return err
+		return false, err
 	}
 	if err := ctx.Err(); err != nil {
-		return translate(ctx, err)
+		return false, translate(ctx, err)
 	}
 	if err := c.exec(steady, "COMMIT"); err != nil {
-		return fmt.Errorf("commit: %w", translate(steady, err))
+		return false, fmt.Errorf("commit: %w", translate(steady, err))
 	}
 	done = true
-	return nil
+	return r.erase, nil
 }
 
 // rollback ends a transaction that is not to be. SQLite has rolled back

@@ -3,7 +3,9 @@
 //
 // One connection writes, since SQLite has one writer anyway; a small pool of
 // others reads, each read in a snapshot of its own that no writer waits for.
-// The folder is locked for one process; the lock ends with it, however it ends.
+// What is deleted is overwritten (secure_delete, which costs appends nothing that
+// can be measured), and what a transaction is told to erase leaves the write-ahead
+// log too (erase.go). The folder is locked for one process; the lock ends with it, however it ends.
 package sqlite
 
 import (
@@ -96,6 +98,7 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
+	b.owed.Store(true) // a server that was killed may not have come to it
 	b.turn <- w
 	for range cfg.Readers {
 		b.free <- &conn{now: b.now} // opened by its first use
@@ -103,11 +106,14 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	return b, nil
 }
 
+// busyTimeout is how long another program's lock is waited for, in ms.
+const busyTimeout = "busy_timeout(10000)"
+
 // source is the driver's name of the file with what every connection sets.
 // fullfsync counts on macOS only, where fsync alone does not reach the disk.
 func source(file string, reader bool) string {
 	q := url.Values{"_pragma": {
-		"busy_timeout(10000)",
+		busyTimeout,
 		"journal_mode(WAL)",
 		"synchronous(FULL)",
 		"fullfsync(1)",
@@ -120,6 +126,8 @@ func source(file string, reader bool) string {
 		q.Add("_pragma", "query_only(1)")
 	} else {
 		q.Set("_txlock", "immediate")
+		// What is purged later has perhaps been copied from page to page before.
+		q.Add("_pragma", "secure_delete(1)")
 	}
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: q.Encode()}).String()
 }

@@ -76,6 +76,7 @@ type runner struct {
 	conn  *conn
 	queue []func(context.Context) error
 	brief bool // statements are short and not interrupted; ctx is looked at between them
+	erase bool // what is removed must leave the files
 }
 
 // Queue implements store.Runner.
@@ -93,6 +94,9 @@ func (r *runner) QueueNow(each func(int64)) {
 		return nil
 	})
 }
+
+// Erase implements store.Runner.
+func (r *runner) Erase() { r.erase = true }
 
 // Flush implements store.Runner.
 func (r *runner) Flush(ctx context.Context) error {

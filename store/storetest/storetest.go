@@ -121,6 +121,7 @@ var together = []test{
 	{"TrimBounds", testTrimBounds},
 	{"TrimScripts", testTrimScripts},
 	{"TrimRace", testTrimRace},
+	{"Purge", testPurge},
 }
 
 // fixture is a store with helpers that fail the test.
