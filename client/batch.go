@@ -244,7 +244,14 @@ func (b *Batch) Revoke(refID any) *Promise {
 // BumpEpoch revokes every share of the session; owners' refs stay.
 func (b *Batch) BumpEpoch() *Promise { return b.Do(session.MethodBumpEpoch) }
 
-// Delete ends the session for good; only an owner's ref may.
+// Purge takes every payload of a key (a secret that leaked, say) out of the log
+// and the state, for good; the rows of the log and their hashes stay. Only an
+// owner's ref may. Its result has "events", the number of those it was in.
+func (b *Batch) Purge(key string) *Promise {
+	return b.Do(session.MethodPurge, Arg{"key", key})
+}
+
+// Delete ends the session, with all refs to it, for good; only an owner's ref may.
 func (b *Batch) Delete() *Promise { return b.Do(session.MethodDelete) }
 
 // Commit makes the batch durable, with or without a server, and names it by a

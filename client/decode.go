@@ -166,6 +166,13 @@ func decodeEvents(sessionID string, list wire.Event_List) ([]session.Event, erro
 		if err != nil {
 			return nil, fmt.Errorf("decode event: %w", err)
 		}
+		sum, err := w.Sum()
+		if err != nil {
+			return nil, fmt.Errorf("decode event: %w", err)
+		}
+		if len(sum) > 0 {
+			copy(e.Sum[:], sum)
+		}
 		copy(e.Hash[:], hash)
 		out[i] = e
 	}
@@ -210,7 +217,9 @@ type SessionInfo struct {
 	Updated  int64  `json:"updated"` // Unix ms
 	Deleted  bool   `json:"deleted,omitempty"`
 
-	Head session.Hash `json:"-"` // of the event at Cursor: the log's end; zero for a ref that does not show all of it
+	// Head is the hash of the event at Cursor, the end of the log's chain; zero for a
+	// ref that does not show all of the log, and in lists.
+	Head session.Hash `json:"-"`
 }
 
 func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {

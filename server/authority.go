@@ -61,7 +61,8 @@ func (a *authority) anOutbox() string {
 }
 
 // check gives the grant that allows need on the session now, or why not; it is
-// there for a dead ref too.
+// there for a dead ref too, and where only the session's end is in the way
+// (SessionDeleted).
 func (a *authority) check(at *session.Sight, need capability.Rights) (*capability.Grant, *fault.Error) {
 	if at.Row == nil || at.Row.Life == session.Absent {
 		return nil, fault.NotFound.With("session %s is not there: its create op has not been applied", a.session)
@@ -78,11 +79,20 @@ func (a *authority) check(at *session.Sight, need capability.Rights) (*capabilit
 	if grant != nil && (grant.Target != a.session || a.space != "" && !grant.Owner) {
 		grant = nil // of another session, or named by its creator and not held
 	}
-	return capability.CheckLive(grant, a.narrow, at.Row.Epoch, at.Now, need, "")
+	acting, refused := capability.CheckLive(grant, a.narrow, at.Row.Epoch, at.Now, need, "")
+	if refused == nil && at.Row.Life == session.Deleted {
+		refused = sessionDeleted()
+	}
+	return acting, refused
 }
 
 // narrowed is a's authority within limits, which were made from what check gave:
 // it stands on that ref, whoever it is passed on to.
 func (a *authority) narrowed(limits *capability.Grant) *authority {
 	return &authority{session: a.session, ref: limits.ID, narrow: limits}
+}
+
+// sessionDeleted is what every ref to a deleted session gets.
+func sessionDeleted() *fault.Error {
+	return fault.SessionDeleted.With("the session was deleted, and all refs to it died with it")
 }

@@ -88,8 +88,8 @@ func encodeEvents(to wire.Event_List, events []*session.Event) error {
 	return nil
 }
 
-// encodeSums adds the payloads' hashes as the chain has them, so that who reads
-// pages of the log can verify it where payloads are gone.
+// encodeSums adds what the chain has of the payloads, which those that were
+// purged no longer tell.
 func encodeSums(to wire.Event_List, events []*session.Event) error {
 	for i, e := range events {
 		if err := to.At(i).SetSum(e.Sum[:]); err != nil {

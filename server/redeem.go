@@ -33,7 +33,11 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 		if refused = proven(grant); refused != nil {
 			return refused
 		}
-		if dead := capability.Check(grant, epochOf(&r.Sight), r.Now, 0, ""); dead != nil {
+		dead := capability.Check(grant, epochOf(&r.Sight), r.Now, 0, "")
+		if dead == nil && r.Row != nil && r.Row.Life == session.Deleted {
+			dead = sessionDeleted()
+		}
+		if dead != nil {
 			refused = dead
 			return errDead
 		}

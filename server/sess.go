@@ -108,8 +108,10 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	case refused.Code == fault.MissingRight:
 		row.External = "" // the cursor every ack of its own would tell
 	default:
-		row = session.Row{ID: row.ID, Epoch: row.Epoch} // it learns what killed it
+		row = session.Row{ID: row.ID, Epoch: row.Epoch, Life: row.Life} // it learns what killed it
 	}
+	// The end of the log's chain is told to who can read all that leads to it.
+	whole := refused == nil && grant.From <= 1 && grant.Message == ""
 	c.Return(words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_describe_Results(s)
 		r.SetNow(sight.Now)
@@ -120,7 +122,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		if err := encodeSessionInfo(info, &row, title); err != nil {
 			return err
 		}
-		if refused == nil && grant.From <= 1 && grant.Message == "" { // who sees all of it may hold it against the log
+		if whole {
 			if err := info.SetHead(row.Head[:]); err != nil {
 				return err
 			}
@@ -129,7 +131,13 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 		if err != nil {
 			return err
 		}
-		return encodeGrantInfo(to, grant, sight.Row.Epoch, sight.Now)
+		if err := encodeGrantInfo(to, grant, sight.Row.Epoch, sight.Now); err != nil {
+			return err
+		}
+		if to.Dead() == 0 && row.Life == session.Deleted {
+			to.SetDead(uint16(fault.SessionDeleted))
+		}
+		return nil
 	})
 }
 

@@ -150,9 +150,6 @@ func (h *shot) admit(p *session.StatePiece, at uint64) error {
 			return fault.CursorExpired.With("the log starts after cursor %d, so earlier states are gone: ask for the present one", p.Row.Base).Pos(p.Row.Base + 1)
 		}
 	}
-	if p.Row.Life == session.Deleted {
-		return fault.SessionDeleted.With("the session was deleted")
-	}
 	h.sight = p.Sight
 	h.o.server.used(h.o.link.peer, grant, "snapshot", p.Row.Cursor)
 	h.begun()

@@ -238,7 +238,7 @@ func (t *topic) read(readers []*subscription) bool {
 				t.wake(s)
 			}
 		case page.Row.Life == session.Deleted:
-			over = append(over, t.finish(s, fault.SessionDeleted.With("the session was deleted")))
+			over = append(over, t.finish(s, sessionDeleted()))
 		}
 	}
 	t.mu.Unlock()
@@ -260,7 +260,7 @@ func (t *topic) admit(s *subscription, page *session.Page) *fault.Error {
 	if grant != nil {
 		s.actor = grant.Actor
 	}
-	if why != nil {
+	if why != nil && why.Code != fault.SessionDeleted { // that it is told after the log's last event
 		return why
 	}
 	s.checked, s.gen, s.expires, s.grant = true, page.Row.AuthGen, grant.Expires, grant

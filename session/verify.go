@@ -29,6 +29,7 @@ type Verifier struct {
 	prevs  []Hash // what the next event may go on from: one, while all is well; none: that is not known
 	found  map[uint64]string
 	gaps   [][2]uint64 // first and last cursor of what is missing
+	known  map[uint64]Hash
 
 	odd     map[uint64]*oddPayload
 	whole   uint64 // the last event whose payload is as it was written
@@ -58,7 +59,7 @@ const maxMisfits = 64
 // NewVerifier begins with the event after cursor, whose hash is prev: the zero
 // Hash and 0 for a whole log, a checkpoint's for one that was trimmed.
 func NewVerifier(prev Hash, cursor uint64) *Verifier {
-	return &Verifier{first: cursor, cursor: cursor, prevs: []Hash{prev}, found: map[uint64]string{}, odd: map[uint64]*oddPayload{}}
+	return &Verifier{first: cursor, cursor: cursor, prevs: []Hash{prev}, found: map[uint64]string{}, known: map[uint64]Hash{}, odd: map[uint64]*oddPayload{}}
 }
 
 // NewVerifierAfter begins with the event after cursor where the hash before it is
@@ -108,8 +109,15 @@ func (v *Verifier) add(e *Event) {
 	} else {
 		v.prevs = append(v.prevs[:0], e.Hash)
 	}
+	if head, known := v.known[e.Cursor]; known && !slices.Contains(v.prevs, head) {
+		v.note(e.Cursor, "is not the one that the session was at")
+	}
 	v.payload(e)
 }
+
+// Expect says what is known beforehand: the hash that the event at cursor, yet to
+// be added, had at some time.
+func (v *Verifier) Expect(cursor uint64, head Hash) { v.known[cursor] = head }
 
 func (v *Verifier) note(cursor uint64, what string, args ...any) {
 	if _, noted := v.found[cursor]; !noted {
@@ -185,7 +193,7 @@ func (v *Verifier) payload(e *Event) {
 	case MethodPurge:
 		var p purgePayload
 		if e.Payload == nil {
-			return // so its session was deleted, or End says that this is missing
+			return // so its session was deleted, or Findings says that this is missing
 		}
 		if err := json.Unmarshal(e.Payload, &p); err != nil {
 			v.note(e.Cursor, "is a purge that cannot be read")
@@ -255,9 +263,9 @@ func (v *Verifier) Findings() []Finding {
 	return list
 }
 
-// At is End for what is known of the log's end: that the event at cursor has the
-// hash head, and is the last one. It is called once all was added.
-func (v *Verifier) At(cursor uint64, head Hash) {
+// End says what is known of the log's end: that the event at cursor has the hash
+// head, and is the last one. It is called once all was added.
+func (v *Verifier) End(cursor uint64, head Hash) {
 	switch {
 	case v.cursor < cursor && v.cursor+1 == cursor:
 		v.note(cursor, "is missing: the log ends before it")
@@ -273,10 +281,12 @@ func (v *Verifier) At(cursor uint64, head Hash) {
 // maxTold bounds the findings of one message.
 const maxTold = 20
 
-// Err is nil if nothing is wrong, or an Internal fault that names what is, at
-// the first cursor.
-func (v *Verifier) Err() error {
-	found := v.Findings()
+// Err is nil if nothing is wrong, or FindingsError.
+func (v *Verifier) Err() error { return FindingsError(v.Findings()) }
+
+// FindingsError is nil for none, or an Internal fault that names them, at the
+// first one's cursor.
+func FindingsError(found []Finding) error {
 	if len(found) == 0 {
 		return nil
 	}

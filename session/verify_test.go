@@ -76,7 +76,7 @@ func TestVerifierNamesWhatIsWrong(t *testing.T) {
 			for part := range slices.Chunk(log, piece) {
 				v.Add(part)
 			}
-			v.At(row.Cursor, row.Head)
+			v.End(row.Cursor, row.Head)
 			found := v.Findings()
 			ok := len(found) == len(c.want)
 			for i := range min(len(found), len(c.want)) {
@@ -104,7 +104,7 @@ func TestVerifierFromTheMiddle(t *testing.T) {
 	for from := range log {
 		v := session.NewVerifierAfter(uint64(from))
 		v.Add(log[from:])
-		v.At(row.Cursor, row.Head)
+		v.End(row.Cursor, row.Head)
 		if err := v.Err(); err != nil || v.Head() != row.Head || v.Cursor() != row.Cursor {
 			t.Errorf("from %d: %v", from, err)
 		}
@@ -124,7 +124,7 @@ func TestVerifierFromTheMiddle(t *testing.T) {
 	// The row's head is another one.
 	v := session.NewVerifier(session.Hash{}, 0)
 	v.Add(log)
-	v.At(row.Cursor, session.Hash{})
+	v.End(row.Cursor, session.Hash{})
 	if found := v.Findings(); len(found) != 1 || found[0].Cursor != row.Cursor {
 		t.Errorf("with another end: %v", found)
 	}
@@ -140,7 +140,7 @@ func TestVerifierOfDeleted(t *testing.T) {
 	log, row := o.w.store.Events(o.session), o.w.store.Session(o.session)
 	v := session.NewVerifier(session.Hash{}, 0)
 	v.Add(log)
-	v.At(row.Cursor, row.Head)
+	v.End(row.Cursor, row.Head)
 	if err := v.Err(); err != nil {
 		t.Fatal(err)
 	}

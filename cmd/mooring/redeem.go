@@ -159,6 +159,8 @@ func deadError(d client.Description) error {
 	}
 	at := ""
 	switch {
+	case d.Grant.Dead == fault.SessionDeleted:
+		return d.Grant.Dead.With("the ref is dead: its session was deleted")
 	case d.Grant.Cut != 0:
 		at = fmt.Sprintf(" (the cut is at cursor %d)", d.Grant.Cut)
 	case d.Grant.Dead == fault.StaleEpoch:

@@ -42,6 +42,7 @@ A line has a method, its arguments, and what else it needs:
               …label, …actor, …ref and hash (made and printed if left out)
   revoke      ref (an id)
   bumpEpoch
+  purge       key
   delete
 
   keys: session, message/ID, part/MESSAGE/ID, session_diff, model/ID

@@ -82,7 +82,7 @@ func testPurge(t *testing.T, fresh Fresh) {
 		}
 		v := session.NewVerifier(f.checkpoint(page), page.Row.Base)
 		v.Add(page.Events)
-		v.At(page.Row.Cursor, page.Row.Head)
+		v.End(page.Row.Cursor, page.Row.Head)
 		f.must("verify", v.Err())
 		entries, turns := f.state(a.Session)
 		var keys []string
