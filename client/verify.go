@@ -139,7 +139,8 @@ type verifying struct {
 	log    *session.Verifier
 	fold   *session.Fold // nil if there is none to compare, or it came to an end
 	state  *State
-	purged bool // meanwhile: what was read before may be there no more
+	broken error // why the log cannot be folded
+	purged bool  // meanwhile: what was read before may be there no more
 }
 
 func (r *verifying) add(events []session.Event) {
@@ -155,8 +156,7 @@ func (r *verifying) add(events []session.Event) {
 			continue
 		}
 		if err := r.fold.Apply(e); err != nil {
-			r.v.Differs = append(r.v.Differs, err.Error())
-			r.fold = nil
+			r.broken, r.fold = err, nil
 			continue
 		}
 		if e.Cursor == r.began.Session.Cursor && r.fold.Epoch != r.began.Session.Epoch {
@@ -167,6 +167,9 @@ func (r *verifying) add(events []session.Event) {
 
 // compare holds the fold against the state.
 func (r *verifying) compare() {
+	if r.broken != nil && len(r.v.Findings) == 0 {
+		r.v.Differs = append(r.v.Differs, r.broken.Error())
+	}
 	if r.fold == nil || r.fold.Cursor != r.state.Cursor {
 		return // the findings say why
 	}

@@ -85,7 +85,7 @@ const (
 	Usage                          // the command or call was used wrongly
 	OutboxFull                     // the outbox is at its bound
 	DiskFull                       // no space left where it must be durable
-	InUse                          // another process holds the data folder
+	InUse                          // another process holds the data folder, or something waits that needs it
 	UnsafeStore                    // the database is set to lose commits
 	Canceled                       // the caller gave up
 	Internal                       // a defect of ours; details are in the server's log

@@ -69,7 +69,8 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 		return nil, withoutPath(err)
 	}
 	pragmas := url.Values{"_pragma": {
-		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "journal_mode(wal)", "synchronous(full)"}}
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "journal_mode(wal)", "synchronous(full)",
+		"secure_delete(1)"}} // a ref that was forgotten takes its secret along
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath(), RawQuery: pragmas.Encode()}).String()
 
 	db := &sqliteDB{clock: cfg.Now, poll: cfg.Poll, mark: path + ".sender", stmts: make(map[string]*sql.Stmt),

@@ -32,20 +32,20 @@ func auditVerifyCmd(h *homeFlags) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return h.verify(ctx, of)
+				return h.verifyAudit(ctx, of)
 			})
 		},
 	}
 }
 
-func (h *homeFlags) verify(ctx context.Context, of audited) error {
-	audit, err := verifyAudit(ctx, of)
+func (h *homeFlags) verifyAudit(ctx context.Context, of audited) error {
+	audit, err := auditVerified(ctx, of)
 	if err != nil {
 		return err
 	}
 	chains := []verified{audit}
 	if s, ok := of.(*client.Session); ok {
-		log, err := verifyLog(ctx, s)
+		log, err := logVerified(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -67,15 +67,20 @@ func (h *homeFlags) verify(ctx context.Context, of audited) error {
 // verified is what became of checking a chain.
 type verified struct {
 	name  string // of the chain
-	row   string // what one of its rows is called
 	after uint64 // it begins after this row
 	last  uint64
 	head  [32]byte
-	flaws []capability.Flaw
+	flaws []flaw
 }
 
-func verifyAudit(ctx context.Context, of audited) (v verified, err error) {
-	v = verified{name: "audit", row: "audit row"}
+// flaw is something wrong with a chain.
+type flaw struct {
+	row  uint64 // the first it concerns
+	text string
+}
+
+func auditVerified(ctx context.Context, of audited) (v verified, err error) {
+	v = verified{name: "audit"}
 	chain := capability.NewChain(0)
 	for {
 		before := chain.Seq()
@@ -87,37 +92,29 @@ func verifyAudit(ctx context.Context, of audited) (v verified, err error) {
 			chain.Add(page.Rows[i].Link())
 		}
 		if chain.Seq() == before || chain.Seq() >= page.Seq {
-			v.last, v.head, v.flaws = page.Seq, page.Head, chain.End(page.Seq, page.Head)
+			v.last, v.head = page.Seq, page.Head
+			for _, f := range chain.End(page.Seq, page.Head) {
+				v.flaws = append(v.flaws, flaw{f.Seq, f.Text("audit row")})
+			}
 			return v, nil
 		}
 	}
 }
 
-// verifyLog checks the log as far as it goes when it begins.
-func verifyLog(ctx context.Context, s *client.Session) (v verified, err error) {
-	v = verified{name: "log", row: "event"}
-	d, err := s.Describe(ctx)
+// logVerified is session verify, of which what it finds wrong with the log and
+// the state is told.
+func logVerified(ctx context.Context, s *client.Session) (v verified, err error) {
+	found, err := s.Verify(ctx, nil)
 	if err != nil {
 		return v, err
 	}
-	v.after, v.last, v.head = d.Session.Base, d.Session.Cursor, d.Session.Head
-	chain := capability.NewChain(v.after)
-	for more := true; more; {
-		before := chain.Seq()
-		page, err := s.Events(ctx, before, tailPage)
-		if err != nil {
-			return v, err
-		}
-		for i := range page.Events {
-			e := &page.Events[i]
-			if e.Cursor > v.last && e.Cursor <= page.Cursor {
-				break // it came since
-			}
-			chain.Add(e.Link())
-		}
-		more = chain.Seq() > before && chain.Seq() < v.last
+	v = verified{name: "log", after: found.From - 1, last: found.Cursor, head: found.Head}
+	for _, f := range found.Findings {
+		v.flaws = append(v.flaws, flaw{f.Cursor, fmt.Sprintf("event %d %s", f.Cursor, f.What)})
 	}
-	v.flaws = chain.End(v.last, v.head)
+	for _, key := range found.Differs {
+		v.flaws = append(v.flaws, flaw{0, fmt.Sprintf("the state of %s is not what the log makes of it", key)})
+	}
 	return v, nil
 }
 
@@ -126,7 +123,7 @@ func (h *homeFlags) printVerified(v verified) error {
 		return h.printVerifiedJSON(v)
 	}
 	for _, f := range v.flaws {
-		if _, err := fmt.Fprintln(h.sh.out, f.Text(v.row)); err != nil {
+		if _, err := fmt.Fprintln(h.sh.out, f.text); err != nil {
 			return fmt.Errorf("print what was found: %w", err)
 		}
 	}
@@ -151,18 +148,16 @@ func (h *homeFlags) printVerified(v verified) error {
 // printVerifiedJSON prints an object for each flaw, or one for a chain without.
 func (h *homeFlags) printVerifiedJSON(v verified) error {
 	type shown struct {
-		Chain   string `json:"chain"`
-		Flaw    string `json:"flaw,omitempty"`
-		Row     uint64 `json:"row,omitempty"`
-		Through uint64 `json:"through,omitempty"`
-		As      uint64 `json:"as,omitempty"` // where the row belongs; of "beyond": the last there should be
-		Whole   bool   `json:"whole,omitempty"`
-		From    uint64 `json:"from,omitempty"`
-		To      uint64 `json:"to,omitempty"`
-		Head    string `json:"head,omitempty"`
+		Chain string `json:"chain"`
+		Flaw  string `json:"flaw,omitempty"`
+		Row   uint64 `json:"row,omitempty"` // the first that is concerned
+		Whole bool   `json:"whole,omitempty"`
+		From  uint64 `json:"from,omitempty"`
+		To    uint64 `json:"to,omitempty"`
+		Head  string `json:"head,omitempty"`
 	}
 	for _, f := range v.flaws {
-		if err := h.sh.printJSON(shown{Chain: v.name, Flaw: string(f.Kind), Row: f.Seq, Through: f.Through, As: f.As}); err != nil {
+		if err := h.sh.printJSON(shown{Chain: v.name, Flaw: f.text, Row: f.row}); err != nil {
 			return err
 		}
 	}

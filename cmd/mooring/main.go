@@ -43,6 +43,7 @@ var commands = []func(*shared) *cobra.Command{
 	shareCmd,
 	redeemCmd,
 	revokeCmd,
+	refsCmd,
 	keyCmd,
 	auditCmd,
 	outboxCmd,

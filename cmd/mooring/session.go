@@ -14,8 +14,8 @@ import (
 func sessionCmd(sh *shared) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
-		Short: "Import, export, list, show, append to and follow sessions",
-		Long:  "Import, export, list, show, append to and follow sessions.\n\n" + refHelp,
+		Short: "Import, export, list, show, append to, follow, verify and end sessions",
+		Long:  "Import, export, list, show, append to, follow, verify and end sessions.\n\n" + refHelp,
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -23,6 +23,7 @@ func sessionCmd(sh *shared) *cobra.Command {
 	cmd.AddCommand(
 		sessionImportCmd(h), sessionExportCmd(h), sessionListCmd(h),
 		sessionShowCmd(h), sessionAppendCmd(h), sessionTailCmd(h),
+		sessionVerifyCmd(h), sessionPurgeCmd(h), sessionDeleteCmd(h),
 	)
 	return cmd
 }

@@ -117,6 +117,14 @@ func (s *secrecy) folder(dir string, but ...string) {
 // database takes every value of every row of a Postgres database for shown.
 func (s *secrecy) database(url string) {
 	s.t.Helper()
+	if tables, rows := s.tables(url); rows < 50 {
+		s.t.Errorf("the server's %d tables have only %d rows", tables, rows)
+	}
+}
+
+// tables is database for one of any size, which it gives.
+func (s *secrecy) tables(url string) (tables, rows int) {
+	s.t.Helper()
 	db, err := sql.Open("pgx", url)
 	if err != nil {
 		s.t.Fatal(err)
@@ -126,37 +134,34 @@ func (s *secrecy) database(url string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var tables []string
+	var all []string
 	for names.Next() {
 		var name string
 		if err := names.Scan(&name); err != nil {
 			s.t.Fatal(err)
 		}
-		tables = append(tables, name)
+		all = append(all, name)
 	}
-	total := 0
-	for _, table := range tables {
-		rows, err := db.Query("SELECT t::text FROM " + table + " t")
+	for _, table := range all {
+		lines, err := db.Query("SELECT t::text FROM " + table + " t")
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		var all bytes.Buffer
-		for rows.Next() {
+		var text bytes.Buffer
+		for lines.Next() {
 			var row string
-			if err := rows.Scan(&row); err != nil {
+			if err := lines.Scan(&row); err != nil {
 				s.t.Fatal(err)
 			}
-			all.WriteString(row)
-			total++
+			text.WriteString(row)
+			rows++
 		}
-		if err := rows.Err(); err != nil {
+		if err := lines.Err(); err != nil {
 			s.t.Fatal(err)
 		}
-		s.shown["the server's table "+table] = all.Bytes()
+		s.shown["the server's table "+table] = text.Bytes()
 	}
-	if total < 50 {
-		s.t.Errorf("the server's %d tables have only %d rows", len(tables), total)
-	}
+	return len(all), rows
 }
 
 // check looks for every secret in whatever spelling.

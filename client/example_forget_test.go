@@ -1,0 +1,83 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// A key leaked into a message. Purged, it is in no event and in no state, and the
+// log still verifies.
+func ExampleBatch_Purge() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("message/msg_1", map[string]string{"text": "the key is sk-4711"})
+	b.Put("message/msg_1", map[string]string{"text": "the key is …"})
+	commit(ctx, b)
+
+	b = s.Batch()
+	b.Purge("message/msg_1")
+	fmt.Println(string(commit(ctx, b)[0].Result))
+	page, err := s.Events(ctx, 1, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range page.Events {
+		fmt.Println(e.Cursor, e.Method, e.Payload == nil)
+	}
+	// Output:
+	// {"cursor":4,"events":2}
+	// 2 put true
+	// 3 put true
+	// 4 purge false
+}
+
+// The log alone makes the state that the server has.
+func ExampleSession_Verify() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("message/msg_1", map[string]string{"role": "user"})
+	b.Begin("msg_2", map[string]string{"role": "assistant"})
+	b.Finalize("msg_2", "completed")
+	commit(ctx, b)
+
+	v, err := s.Verify(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(v.Events, v.Cursor, v.StateAt, v.Err())
+	// Output: 4 4 4 <nil>
+}
+
+// Who follows a session that is deleted gets its last event, and then the reason.
+func ExampleBatch_Delete_followed() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Put("session", map[string]string{"title": "short-lived"})
+	b.Delete()
+	commit(ctx, b)
+	for e, err := range s.Follow(ctx, client.SubscribeOptions{After: 1}) {
+		if err != nil {
+			fmt.Println(errors.Is(err, fault.SessionDeleted))
+			break
+		}
+		fmt.Println(e.Cursor, e.Method, e.Payload == nil)
+	}
+	_, err := s.Snapshot(ctx)
+	fmt.Println(fault.CodeOf(err))
+	// Output:
+	// 2 put true
+	// 3 delete true
+	// true
+	// session_deleted
+}

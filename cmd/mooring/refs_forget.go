@@ -1,0 +1,140 @@
+// mooring refs forget: a ref leaves the home folder.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+func refsForgetCmd(h *homeFlags) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "forget REF",
+		Short: "Drop a ref from the home folder",
+		Long: "Drop a ref from the home folder. It stays what it is on the server: to end it, mooring revoke.\n" +
+			"What waits in the outbox to go out under it keeps it; --force gives that up too. --force is\n" +
+			"also needed for the owner's ref of a session that was made here, which may be the only copy.\n" +
+			"A command that works under it at this moment (session tail --follow) goes on until it ends.\n\n" +
+			"REF is the ref's text, @FILE that holds it, its id, or the id of a session to which the home\n" +
+			"folder knows one ref.",
+		Example: "  mooring refs forget @reader.ref\n  mooring refs forget ses_01J….o4tq…",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			work := h.look // nothing has to be sent for it
+			if force {
+				work = h.work
+			}
+			return work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return h.forgetRef(ctx, c, args[0], force)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "give up what waits to go out under it; forget an owner's ref")
+	return cmd
+}
+
+func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string, force bool) error {
+	saved, err := keptRef(ctx, c.Outbox(), arg)
+	if err != nil {
+		return err
+	}
+	queued, err := queuedUnder(ctx, c.Outbox(), saved.ID)
+	switch {
+	case err != nil:
+		return err
+	case len(queued) > 0 && !force:
+		return fault.InUse.With("%d ops wait to go out under this ref: send them with mooring outbox drain, or give them up with --force", len(queued))
+	case saved.Role == outbox.SessionOwner && !force:
+		return fault.InUse.With("this is the owner's ref of a session that was made here, and perhaps the only copy: share or save it first, or say --force")
+	}
+	given := map[string]bool{}
+	for _, row := range queued {
+		// One of an atomic batch takes its siblings with it, which are finished then.
+		if err := c.Outbox().Drop(ctx, row.Op); err != nil && fault.CodeOf(err) != fault.Usage {
+			return err
+		}
+		given[row.Batch] = true
+	}
+	// What may have been sent is settled under the ref, as long as it is there.
+	wait, stop := whileReachable(ctx, c, sendMoment)
+	defer stop()
+	for batch := range given {
+		if _, err := c.Ticket(batch).Wait(wait); err != nil && wait.Err() != nil {
+			break
+		}
+	}
+	left, err := queuedUnder(ctx, c.Outbox(), saved.ID)
+	if err != nil {
+		return err
+	}
+	if err := c.Outbox().DropRef(ctx, saved.ID); err != nil {
+		return err
+	}
+	if h.sh.json {
+		return h.sh.printJSON(map[string]any{"ref": saved.ID, "forgotten": true, "dropped": len(queued), "unknown": len(left)})
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(h.sh.err, "%d ops may have reached the server already: what became of them will not be known here\n", len(left))
+	}
+	_, err = fmt.Fprintf(h.sh.out, "forgot %s\n", saved.ID)
+	return err
+}
+
+// keptRef finds a ref of the home folder.
+func keptRef(ctx context.Context, box *outbox.Box, arg string) (outbox.SavedRef, error) {
+	ref, isText, err := parseRefArg(arg)
+	if err != nil {
+		return outbox.SavedRef{}, err
+	}
+	if isText {
+		arg = ref.ID
+	}
+	all, err := box.Refs(ctx)
+	if err != nil {
+		return outbox.SavedRef{}, err
+	}
+	var fits []outbox.SavedRef
+	for _, r := range all {
+		if r.ID == arg {
+			return r, nil
+		}
+		if r.Target() == arg || r.External != "" && r.External == arg {
+			fits = append(fits, r)
+		}
+	}
+	switch len(fits) {
+	case 0:
+		return outbox.SavedRef{}, fault.NotFound.With("the home folder knows no such ref: there is nothing to forget")
+	case 1:
+		return fits[0], nil
+	}
+	ids := make([]string, len(fits))
+	for i, r := range fits {
+		ids[i] = r.ID
+	}
+	return outbox.SavedRef{}, fault.Ambiguous.With("the home folder knows %d refs for that: say which, by its id: %s", len(fits), strings.Join(ids, ", "))
+}
+
+// queuedUnder are the ops that wait to go out under a ref: in its batches, and in
+// those that make the session whose owner's ref it is.
+func queuedUnder(ctx context.Context, box *outbox.Box, id string) (queued []outbox.Row, err error) {
+	rows, err := box.List(ctx, outbox.Filter{States: []outbox.State{outbox.Pending, outbox.InFlight}})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		if r.Via == id || r.Session == capability.Target(id) && capability.IsSpace(capability.Target(r.Via)) {
+			queued = append(queued, r)
+		}
+	}
+	return queued, nil
+}

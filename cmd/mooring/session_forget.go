@@ -1,0 +1,162 @@
+// mooring session delete and purge: what ends for good.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func sessionDeleteCmd(h *homeFlags) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "delete REF",
+		Short: "End a session and all refs to it, for good",
+		Long: "End a session for good: its state and every payload of its log are removed, all refs to it\n" +
+			"answer session_deleted from then on, and who follows it is told. REF must be an owner's ref.\n" +
+			"It goes through the outbox; what was appended before goes first. On a terminal it asks; without\n" +
+			"one it takes --yes.\n\n" + refHelp,
+		Example: "  mooring session delete ses_01J…\n  mooring session delete @owner-of-session.ref --yes",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return h.forgetting(cmd.Context(), args[0], yes, forgetting{
+				what: "delete the session with all refs to it",
+				op:   func(b *client.Batch) { b.Delete() },
+				said: func(r forgotten) string { return fmt.Sprintf("deleted at cursor %d", r.Cursor) },
+			})
+		},
+	}
+	yesFlag(cmd, &yes)
+	return cmd
+}
+
+func sessionPurgeCmd(h *homeFlags) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "purge REF KEY",
+		Short: "Remove every payload of a key from log and state, for good",
+		Long: "Remove every payload that a key ever had (a secret that leaked, say) from the log, the state\n" +
+			"and every row of the database, for good. The log's rows stay, with the payloads' hashes, so it\n" +
+			"can still be verified; who follows the session is told. REF must be an owner's ref. KEY is\n" +
+			"session, message/ID, part/MESSAGE/ID, session_diff or model/ID.\n\n" +
+			"It cannot reach what has left the server: subscribers that were sent it, forks (purge them\n" +
+			"too), backups, the outbox it was sent from (which keeps batches for 30 days). SQLite's files\n" +
+			"are overwritten at once; Postgres has earlier versions of rows until it vacuums.\n\n" +
+			"It goes through the outbox. On a terminal it asks; without one it takes --yes.\n\n" + refHelp,
+		Example: "  mooring session purge ses_01J… part/msg_1/prt_3\n  mooring session purge @owner-of-session.ref message/msg_1 --yes",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, bad := session.ParseKey(args[1]); bad != nil {
+				return fault.Usage.Because(bad, "%s", bad.Message)
+			}
+			return h.forgetting(cmd.Context(), args[0], yes, forgetting{
+				what: "remove every payload of " + args[1],
+				key:  args[1],
+				op:   func(b *client.Batch) { b.Purge(args[1]) },
+				said: func(r forgotten) string {
+					if r.Unchanged {
+						return fmt.Sprintf("there is nothing of %s in the session", args[1])
+					}
+					return fmt.Sprintf("purged %s from the state and %d events, at cursor %d", args[1], r.Events, r.Cursor)
+				},
+			})
+		},
+	}
+	yesFlag(cmd, &yes)
+	return cmd
+}
+
+func yesFlag(cmd *cobra.Command, yes *bool) {
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask")
+}
+
+// forgetting is something that cannot be undone.
+type forgetting struct {
+	what string
+	key  string
+	op   func(*client.Batch)
+	said func(forgotten) string
+}
+
+// forgotten is what is printed of it.
+type forgotten struct {
+	Session   string `json:"session"`
+	Key       string `json:"key,omitempty"`
+	Queued    bool   `json:"queued"`
+	Cursor    uint64 `json:"cursor,omitempty"`
+	Events    int    `json:"events,omitempty"`
+	Unchanged bool   `json:"unchanged,omitempty"`
+}
+
+func (h *homeFlags) forgetting(ctx context.Context, arg string, yes bool, f forgetting) error {
+	if !yes && !h.sh.terminal() {
+		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: say --yes")
+	}
+	return h.work(ctx, func(ctx context.Context, c *client.Client) error {
+		s, err := h.session(ctx, c, arg)
+		if err != nil {
+			return err
+		}
+		if !yes && !h.sh.confirmed(fmt.Sprintf("%s: %s, for good?", s.ID(), f.what)) {
+			return fault.Canceled.With("nothing was done")
+		}
+		return h.forget(ctx, c, s, f)
+	})
+}
+
+// forget commits the op and waits for what becomes of it.
+func (h *homeFlags) forget(ctx context.Context, c *client.Client, s *client.Session, f forgetting) error {
+	b := s.Batch()
+	f.op(b)
+	ticket, err := b.Commit(ctx)
+	if err != nil {
+		return err
+	}
+	wait, stop := whileReachable(ctx, c, 0)
+	defer stop()
+	results, still, err := await(wait, ticket)
+	if err == nil {
+		err = results.Err()
+	}
+	if err != nil {
+		return err
+	}
+	shown := forgotten{Session: s.ID(), Key: f.key, Queued: results == nil}
+	if results == nil {
+		h.sayQueued(ctx, c, still, "it is done when it has arrived")
+	} else if err := json.Unmarshal(results[0].Result, &shown); err != nil {
+		return fault.Incompatible.Because(err, "the server's result cannot be read")
+	}
+	if h.sh.json {
+		return h.sh.printJSON(shown)
+	}
+	if shown.Queued {
+		return nil
+	}
+	_, err = fmt.Fprintln(h.sh.out, f.said(shown))
+	return err
+}
+
+// terminal says whether there is somebody to ask.
+func (sh *shared) terminal() bool {
+	in, isFile := sh.in.(*os.File)
+	return isFile && term.IsTerminal(int(in.Fd()))
+}
+
+// confirmed asks, and says whether the answer was yes.
+func (sh *shared) confirmed(question string) bool {
+	fmt.Fprintf(sh.err, "%s Type yes: ", question)
+	answer, _ := bufio.NewReader(sh.in).ReadString('\n') // at the end of the input it is no answer
+	return strings.EqualFold(strings.TrimSpace(answer), "yes")
+}

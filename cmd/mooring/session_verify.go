@@ -1,0 +1,112 @@
+// mooring session verify: whether a session is what was written.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func sessionVerifyCmd(h *homeFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify REF",
+		Short: "Check a session's log against its hash chain, and its state against the log",
+		Long: "Read a session's whole log, check that its rows are those that were written, one after the\n" +
+			"other (none changed, missing or moved in the database by hand), fold it, and check that the\n" +
+			"server's state is what the log alone makes. Print the cursor, the hash of the last event and\n" +
+			"the state hash; exit 1 naming what is wrong. Payloads that were purged are explained by the\n" +
+			"log itself. Keep the cursor and the head elsewhere to be able to tell that a whole log was\n" +
+			"written anew.\n\n" +
+			"Of a log that was trimmed, and through a ref that shows the log from a later cursor, what is\n" +
+			"there is checked, and what could not be is said.\n\n" + refHelp,
+		Example: "  mooring session verify ses_01J…\n  mooring session verify @owner-of-session.ref --json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				s, err := h.session(ctx, c, args[0])
+				if err != nil {
+					return err
+				}
+				return h.verify(ctx, s)
+			})
+		},
+	}
+}
+
+// shownFinding is one thing that is wrong.
+type shownFinding struct {
+	Cursor uint64 `json:"cursor"`
+	What   string `json:"what"`
+}
+
+// shownVerification is what verify prints.
+type shownVerification struct {
+	Session  string         `json:"session"`
+	Verified bool           `json:"verified"`
+	Events   int            `json:"events"`
+	Purged   int            `json:"purged,omitempty"`
+	From     uint64         `json:"from"`
+	Cursor   uint64         `json:"cursor"`
+	Head     string         `json:"head"`
+	StateAt  uint64         `json:"state_cursor,omitempty"`
+	State    string         `json:"state_hash,omitempty"`
+	Findings []shownFinding `json:"findings,omitempty"`
+	Differs  []string       `json:"differs,omitempty"`
+	Open     []string       `json:"not_verified,omitempty"`
+}
+
+func (h *homeFlags) verify(ctx context.Context, s *client.Session) error {
+	var bar *progress
+	v, err := s.Verify(ctx, func(cursor, end uint64) {
+		if bar == nil {
+			bar = newProgress(h.sh, "events", int(end))
+		}
+		bar.set(int(cursor), int(end))
+	})
+	if bar != nil && bar.bar != nil { // a line is worth writing only while it takes long
+		bar.finish()
+	}
+	if err != nil {
+		return err
+	}
+	shown := shownVerification{Session: s.ID(), Verified: v.Err() == nil, Events: v.Events, Purged: v.Purged, From: v.From,
+		Cursor: v.Cursor, Head: client.HashHex(v.Head), StateAt: v.StateAt, Differs: v.Differs, Open: v.Open}
+	if v.State != (session.Hash{}) {
+		shown.State = client.HashHex(v.State)
+	}
+	for _, f := range v.Findings {
+		shown.Findings = append(shown.Findings, shownFinding(f))
+	}
+	if h.sh.json {
+		return errors.Join(h.sh.printJSON(shown), v.Err())
+	}
+	rows := [][]string{{"session", shown.Session}, {"cursor", strconv.FormatUint(v.Cursor, 10)}, {"head", shown.Head}}
+	if shown.State != "" {
+		rows = append(rows, []string{"state", shown.State})
+	}
+	if err := table(h.sh.out, rows); err != nil {
+		return err
+	}
+	for _, what := range v.Open {
+		fmt.Fprintf(h.sh.out, "not verified: %s\n", what)
+	}
+	if err := v.Err(); err != nil {
+		return err
+	}
+	said := fmt.Sprintf("log of %d events verified", v.Events)
+	if v.Purged > 0 {
+		said += fmt.Sprintf(", %d of them purged", v.Purged)
+	}
+	if shown.State != "" {
+		said += "; state hash " + shown.State
+	}
+	_, err = fmt.Fprintln(h.sh.out, said)
+	return err
+}
