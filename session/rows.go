@@ -46,7 +46,7 @@ type Event struct {
 	Key     string // what it is about: message/ID, part/MID/PID, ref/ID, …
 	Schema  uint32 // payload's schema_version
 	Payload []byte // JSON object text; nil once purged, or what a purge has left of it
-	Sum     Hash   // of the payload as it was written
+	Sum     Hash   // of the payload as it was written; followed events have that of the payload as it is
 	Hash    Hash   // over the previous event's Hash, this row's fields and Sum
 	Ref     string // the ref it was done under
 	Actor   string

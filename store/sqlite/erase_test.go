@@ -82,20 +82,23 @@ func TestPurgedLeavesTheFiles(t *testing.T) {
 }
 
 // TestErasedAfterReader: a reader whose snapshot is older is in the way of that;
-// when it is through, the files are rid of the secret.
+// when it is through, or the server is back, the files are rid of the secret.
 func TestErasedAfterReader(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openIn(t, dir)
 	a := storetest.NewAgent(t, s)
 	a.Do("put", "key", "message/a", "payload", json.RawMessage(`{"text":"sk-leaked-4711"}`))
-	purged := false
+	purged, crashed := false, t.TempDir()
 	err := s.ReadState(context.Background(), a.Session, nil, 1<<20, func(p *session.StatePiece) error {
 		if !purged {
 			purged = true
 			a.Do("purge", "key", "message/a")
 			if stands(t, dir, "sk-leaked-4711") == nil {
 				t.Error("a reader was not in the way: this test shows nothing")
+			}
+			if err := os.CopyFS(crashed, os.DirFS(dir)); err != nil {
+				t.Error(err)
 			}
 		}
 		return nil
@@ -105,5 +108,16 @@ func TestErasedAfterReader(t *testing.T) {
 	}
 	if found := stands(t, dir, "sk-leaked-4711"); found != nil {
 		t.Errorf("the secret stands in %v", found)
+	}
+	// A server that was killed before it came to that does so when it is back.
+	if stands(t, crashed, "sk-leaked-4711") == nil {
+		t.Error("the copy does not have it: this test shows nothing")
+	}
+	again := openIn(t, crashed)
+	if _, err := again.Look(context.Background(), a.Session, nil); err != nil {
+		t.Fatal(err)
+	}
+	if found := stands(t, crashed, "sk-leaked-4711"); found != nil {
+		t.Errorf("after a crash the secret stands in %v", found)
 	}
 }
