@@ -302,6 +302,31 @@ func TestRefusalsAreKeptOneByOne(t *testing.T) {
 	})
 }
 
+// What is gathered is not kept until the server stops.
+func TestAuditIsWrittenWhileTheServerRuns(t *testing.T) {
+	t.Parallel()
+	st := sqliteStore(t)
+	r := start(t, st, func(c *Config) { c.AuditWindow, c.SweepInterval = 20*time.Millisecond, 10*time.Millisecond })
+	p := r.dial()
+	m := r.create(p)
+	p.must(m.stream, m.batch(put(1)))
+	blind := p.share(m, "rights", []string{"append"})
+	_, _, err := call(t, p.restore(blind), sessionEvents, words(2, 0), nil)
+	wantCode(t, "events", err, fault.MissingRight)
+	wantCode(t, "a stranger", p.restoreErr(m.owner.With(m.owner.ID, capability.NewSecret()), ""), fault.UnknownRef)
+	until(t, "all of it is there", func() bool {
+		uses, err := st.Uses(t.Context(), []string{m.owner.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]bool{}
+		for _, row := range auditOf(t, st, m.id) {
+			found[row.Act.String()+" "+row.Subject] = true
+		}
+		return uses[m.owner.ID].Count == 2 && found["use put"] && found["use share"] && found["denial events"] && found["stranger "]
+	})
+}
+
 // Strangers are counted by the address they come from.
 func TestStrangersAreCountedByAddress(t *testing.T) {
 	t.Parallel()
