@@ -46,6 +46,9 @@ func auditOf(t testing.TB, st Store, target string) []*capability.AuditRow {
 	return page.Rows
 }
 
+// oneWindow has a test over before the window is.
+func oneWindow(c *Config) { c.AuditWindow = 10_000 * time.Hour }
+
 // peerNamed is a connection to a server, as from another address.
 func (r *rig) peerNamed(t testing.TB, address string) *peer {
 	near, far := rpc.Pipe()
@@ -72,7 +75,7 @@ func (f from) RemoteAddr() string { return f.address }
 func TestUsesAreCountedByRefActorAndMethod(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
-		r := start(t, st, nil)
+		r := start(t, st, oneWindow)
 		p, q := r.peerNamed(t, "192.0.2.1:7"), r.peerNamed(t, "[2001:db8::5]:99")
 		m := r.create(p)
 		p.must(m.stream, m.batch(put(1), put(2), put(3), op("remove", "key", "message/msg_1")))

@@ -332,7 +332,7 @@ func TestTwoServersStartAtOnce(t *testing.T) {
 func TestAuditHasDenialsAndCountsOfStrangers(t *testing.T) {
 	t.Parallel()
 	st := sqliteStore(t)
-	r := start(t, st, nil)
+	r := start(t, st, oneWindow)
 	p := r.dial()
 	m := r.create(p)
 	forged := m.owner.With(m.owner.ID, capability.NewSecret())

@@ -80,8 +80,11 @@ func TestAuditShowsWhoDidWhat(t *testing.T) {
 				what = row.Act
 			}
 			if was, again := found[what]; again { // of the same by others, the reviewer's counts
-				if was.Actor == "owner/reviewer" {
+				if was.Actor == "owner/reviewer" && row.Actor != was.Actor {
 					continue
+				}
+				if row.Act == "use" && row.Actor == was.Actor { // of another minute
+					row.Count += was.Count
 				}
 			}
 			found[what] = row
