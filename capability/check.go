@@ -27,6 +27,8 @@ func Check(g *Grant, epoch uint64, now int64, need Rights, method string) *fault
 	switch {
 	case g == nil:
 		return unknown()
+	case g.Revoked != 0 && g.Cut == 0: // a space has no cursor
+		return fault.Revoked.With("the ref was revoked: ask whoever shared it for a new one")
 	case g.Revoked != 0:
 		return fault.Revoked.With("the ref was revoked at cursor %d: ask whoever shared it for a new one", g.Cut).Pos(g.Cut)
 	case !g.Owner && g.Epoch != epoch:

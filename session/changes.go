@@ -12,7 +12,7 @@ import (
 
 // changes gathers everything that was decided; nil if there is nothing to write.
 func (v *view) changes() (*Changes, *Published) {
-	c := &Changes{Revoke: v.revoked, Audit: v.audit}
+	c := &Changes{Rotate: v.rotated, Revoke: v.revoked, Audit: v.audit}
 	p := &Published{}
 	for _, id := range slices.Sorted(maps.Keys(v.sessions)) {
 		s := v.sessions[id]

@@ -152,9 +152,12 @@ func (a *applier) acked(st *streamView, through uint64) *fault.Error {
 	return err
 }
 
-// direct is a revocation without an outbox.
+// direct is a revocation or a rotation, without an outbox.
 func (a *applier) direct(out *Answer) *fault.Error {
 	d := a.sub.Direct
+	if d.Rotate != nil {
+		return a.rotate(out, d.Rotate)
+	}
 	name, do := MethodRevoke, op(&opRevoke{ref: d.Ref})
 	if d.Epoch {
 		name, do = MethodBumpEpoch, &opBumpEpoch{}

@@ -19,7 +19,8 @@
 // (authority, events, leases), op.go and args.go (methods and their
 // arguments), apply_*.go with finish.go and text.go (what each method does),
 // turn.go (a turn's lifecycle), audit.go (what is noted and counted), changes.go
-// (what is written). Beside it stand lapse.go (leases that run out), event.go (the
+// (what is written). Beside it stand rotate.go (a new ref in the place of an
+// owner's), tree.go (trees of refs), lapse.go (leases that run out), event.go (the
 // hash chain), verify.go (whether a log is what was written), fold.go (state from
 // events), rows.go and reads.go (what the store keeps and gives).
 //

@@ -13,8 +13,9 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// The methods an event can have. All but the last two are those of the ops;
-// the system writes those itself, so their Op, Batch, Outbox and Ref are "".
+// The methods an event can have. All but the last three are those of the ops; a
+// rotation is a call without an op, and the system writes the last two itself, so
+// their Op, Batch, Outbox and Ref are "".
 const (
 	MethodCreate      = "create"
 	MethodFork        = "fork"
@@ -28,6 +29,7 @@ const (
 	MethodBumpEpoch   = "bumpEpoch"
 	MethodPurge       = "purge"
 	MethodDelete      = "delete"
+	MethodRotate      = "rotate"      // an owner's ref took another one's place; key ref/ID, of the new one
 	MethodInterrupted = "interrupted" // a turn's lease lapsed, or the server started; key message/ID
 	MethodResumed     = "resumed"     // its stream is back, with an op that itself makes no event; key message/ID
 )

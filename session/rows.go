@@ -105,14 +105,17 @@ type StreamKey struct{ Session, Outbox string }
 // guards the uniqueness of external ids), then session rows exclusively (an
 // Absent row is made for an id that has none), then reads everything else
 // unlocked, since it is only ever changed under its session's row.
-// A later Load of the same transaction names no Spaces and no Sessions.
+// A later Load of the same transaction names no Spaces and no Claims, and
+// Sessions only if none before it did.
 type Want struct {
 	Spaces   []string
+	Claims   []string // spaces to lock exclusively, as every change of a space's own refs does
 	Sessions []string
 	Streams  []StreamKey
 	Records  []RecordRange                // outcome records wanted: duplicates, references, what is acknowledged
 	Grants   []string                     // by ref id
 	Lineages []string                     // ref ids wanted together with all their ancestors (for revoke); they come in Rows.Grants
+	Trees    []string                     // ref ids: how many living refs there are for each session or space in the tree below each, itself among them
 	Heads    map[string][]string          // session → keys: entries without their payload
 	Entries  map[string][]string          // session → keys: entries with their payload
 	Prefixes map[string][]string          // session → key prefixes ("" for all): every entry below each, with its payload
@@ -149,6 +152,7 @@ type Rows struct {
 	Logs     map[string][]*Event          // session → events in cursor order
 	Holders  map[string][]*Event          // session → events in cursor order: Cursor and Method, and Payload of those that only may hold the key's
 	External map[string]map[string]string // space → external id → session
+	Trees    map[string]map[string]uint64 // ref id → session or space → living refs
 
 	// Bytes are those of all payloads that were read, with a little for each row.
 	// Above Want.MaxBytes the rows are incomplete, and of no use.
@@ -171,6 +175,7 @@ type Changes struct {
 	Grown       []*Entry            // like Entries, of others: only TextLen and Grown changed, whatever holds the payload stays
 	Turns       []*Turn             // by session and message
 	Grants      []*capability.Grant // minted
+	Rotate      []RotatedGrant      // each alone dies, and what was minted from it is the new one's
 	Revoke      []RevokedGrant      // with their whole living subtrees, in one statement
 	DropState   []string            // sessions deleted: entries, turns, external key and all event payloads go, rows and hashes stay
 	Audit       []*capability.AuditRow
@@ -196,7 +201,16 @@ type StreamCut struct {
 	Through uint64
 }
 
-// RevokedGrant marks a ref and every ref minted below it dead.
+// RotatedGrant puts the ref By, minted in the same group or before it, in the
+// place of ID, which alone is marked dead.
+type RotatedGrant struct {
+	ID, By string
+	At     int64
+	Cut    uint64
+}
+
+// RevokedGrant marks a ref and every ref minted below it dead. If ID is a space's
+// ref, the cut of each session's refs is the cursor that its row has by then.
 type RevokedGrant struct {
 	ID, By string
 	At     int64

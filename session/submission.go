@@ -45,7 +45,7 @@ type Submission struct {
 	// Ack says that this is an acknowledge alone: acked_through without ops.
 	Ack bool
 
-	// Direct is a revocation that needs no outbox.
+	// Direct is a revocation or a rotation, which need no outbox.
 	Direct *Direct
 
 	// Opening is the stream's opening that a batch came over; nil is one of its own.
@@ -81,10 +81,19 @@ func (o *Opening) note(err *fault.Error) {
 }
 
 // Direct is Session.revoke of the wire: of Ref and its subtree, or of every
-// share if Epoch is set. The rules are those of the ops revoke and bumpEpoch.
+// share if Epoch is set. The rules are those of the ops revoke and bumpEpoch. With
+// Rotate it is Session.rotate instead.
 type Direct struct {
-	Ref   string
-	Epoch bool
+	Ref    string
+	Epoch  bool
+	Rotate *Rotation
+}
+
+// Rotation is the new ref, made by a client, that is to take the place of the one
+// that is asked through.
+type Rotation struct {
+	ID   string
+	Hash [32]byte
 }
 
 // Answer is what became of one Submission.

@@ -37,6 +37,7 @@ type view struct {
 	grants   map[string]*grantSlot
 	external map[string]map[string]string // space → external id → session, "" if free
 	revoked  []RevokedGrant
+	rotated  []RotatedGrant
 	audit    []*capability.AuditRow
 
 	journal []func()

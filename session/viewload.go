@@ -92,6 +92,7 @@ func (v *view) take(w *Want, rows *Rows) {
 			}
 		}
 	}
+	v.moved(rows.Grants)
 	for _, ids := range [][]string{w.Grants, w.Lineages} {
 		for _, id := range ids {
 			if v.grants[id] == nil {

@@ -115,3 +115,29 @@ func (v *view) claimExternal(space, external, session string) {
 	v.log(func() { v.external[space][external] = "" })
 	v.external[space][external] = session
 }
+
+// rotate marks a ref dead, alone, and makes what was minted from it that of the
+// new one: here what the view knows, and in the statement that r becomes all else.
+func (v *view) rotate(r RotatedGrant) {
+	v.setGrant(r.ID, v.grants[r.ID].dead(RevokedGrant(r)))
+	for id, slot := range v.grants {
+		if slot.grant != nil && slot.grant.Parent == r.ID {
+			g := *slot.grant
+			g.Parent = r.By
+			v.setGrant(id, &grantSlot{grant: &g, minted: slot.minted})
+		}
+	}
+	v.rotated = append(v.rotated, r)
+}
+
+// moved gives rows that were read after a rotation of this group the parents that
+// they have by then.
+func (v *view) moved(grants map[string]*capability.Grant) {
+	for _, r := range v.rotated {
+		for _, g := range grants {
+			if g.Parent == r.ID {
+				g.Parent = r.By
+			}
+		}
+	}
+}

@@ -60,6 +60,9 @@ func (w *wants) submission(sub *Submission) {
 	if sub.Direct != nil {
 		w.ref(sub.Ref)
 		w.ref(sub.Direct.Ref)
+		if r := sub.Direct.Rotate; r != nil {
+			w.ref(r.ID)
+		}
 		w.revokes = w.revokes || !sub.Direct.Epoch
 		return
 	}

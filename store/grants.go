@@ -52,16 +52,16 @@ var (
 		SELECT d.at FROM redemptions d WHERE d.target = {1} AND d.tail = {2} AND d.redemption = {3}`)
 )
 
-func scanGrant(row Scanner) (*capability.Grant, error) {
+func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {
 	var (
 		g                                                   capability.Grant
 		tail, parentTarget, parentTail, methods             string
 		owner, epoch, rights, from, redeemable, used, cutAt int64
 		hash, seal                                          []byte
 	)
-	err := row.Scan(&g.Target, &tail, &parentTarget, &parentTail, &owner, &epoch, &rights, &methods, &g.Expires, &from,
-		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokeBy, &g.Label, &g.Actor, &hash, &g.Message, &seal)
-	if err != nil {
+	dest := []any{&g.Target, &tail, &parentTarget, &parentTail, &owner, &epoch, &rights, &methods, &g.Expires, &from,
+		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokeBy, &g.Label, &g.Actor, &hash, &g.Message, &seal}
+	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	g.ID, g.Parent = join(g.Target, tail), join(parentTarget, parentTail)

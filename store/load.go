@@ -19,8 +19,9 @@ import (
 type tx struct {
 	run      Runner
 	sessions *known
-	loaded   bool                           // the first Load was, with its locks
-	now      int64                          // of the first Load
+	loaded   bool                           // the first Load was, with the locks on spaces
+	locked   bool                           // sessions were locked, by it or a later one
+	now      int64                          // of the Load that locked sessions, else of the first
 	before   map[string]before              // session rows as they were loaded
 	absent   map[string]map[string]struct{} // session → keys that were looked for and are not there
 	moved    map[string]uint64              // sessions whose log grew, with their cursor, to be announced after the commit
@@ -34,8 +35,8 @@ type before struct {
 
 // Load implements session.Tx.
 func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
-	if t.loaded && len(w.Spaces)+len(w.Sessions) > 0 {
-		return nil, fault.Internal.With("load: sessions can be locked only by a transaction's first load")
+	if t.loaded && len(w.Spaces)+len(w.Claims) > 0 || t.locked && len(w.Sessions) > 0 {
+		return nil, fault.Internal.With("load: spaces can be locked only by a transaction's first load, and sessions only by one")
 	}
 	out := &session.Rows{
 		Sessions: map[string]*session.Row{},
@@ -48,9 +49,10 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 		Logs:     map[string][]*session.Event{},
 		Holders:  map[string][]*session.Event{},
 		External: map[string]map[string]string{},
+		Trees:    map[string]map[string]uint64{},
 	}
 	locked := t.lock(w, out)
-	if !t.loaded {
+	if !t.loaded || len(locked) > 0 {
 		// After the locks, so that time does not run backwards along a log.
 		t.run.QueueNow(func(now int64) { t.now = now })
 	}
@@ -62,7 +64,7 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	if err := t.run.Flush(ctx); err != nil {
 		return nil, err
 	}
-	t.loaded = true
+	t.loaded, t.locked = true, t.locked || len(locked) > 0
 	if err := t.sessions.check(locked, out.Sessions); err != nil {
 		return nil, err
 	}
@@ -101,14 +103,14 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 // lock queues the locks: spaces in id order, then sessions in id order, which it
 // returns.
 func (t *tx) lock(w *session.Want, out *session.Rows) (sessions []string) {
-	spaces := slices.Clone(w.Spaces)
+	spaces := slices.Concat(w.Spaces, w.Claims)
 	for space := range w.External {
 		spaces = append(spaces, space)
 	}
 	slices.Sort(spaces)
 	for _, space := range slices.Compact(spaces) {
 		how := shareSpace
-		if _, claims := w.External[space]; claims {
+		if _, claims := w.External[space]; claims || slices.Contains(w.Claims, space) {
 			how = lockSpace
 		}
 		t.run.Queue(how, nil, []any{space}, nil)
@@ -197,6 +199,16 @@ func (t *tx) readAuthority(w *session.Want, out *session.Rows) {
 	}
 	t.list(readGrants, refs(w.Grants), grant)
 	t.list(readLineages, refs(w.Lineages), grant)
+	for _, root := range w.Trees {
+		target, tail := split(root)
+		t.run.Queue(countTree, nil, []any{target, tail}, func(row Scanner) error {
+			var target string
+			var n int64
+			err := row.Scan(&target, &n)
+			put(out.Trees, root, target, uint64(n))
+			return err
+		})
+	}
 	var externals [][]any
 	for space, ids := range w.External {
 		for _, id := range ids {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -40,8 +41,13 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	}), nil)
 	t.list(saveTurns, each(c.Turns, turnValues), nil)
 	t.list(insertGrants, grants, nil)
+	t.saveRotations(c.Rotate)
 	for _, r := range c.Revoke {
 		target, tail := split(r.ID)
+		if capability.IsSpace(target) {
+			t.run.Queue(revokeAcross, nil, []any{target, tail, r.At, r.By}, nil)
+			continue
+		}
 		t.run.Queue(revokeSubtree, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)
 	}
 	t.dropState(c.DropState)

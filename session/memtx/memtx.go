@@ -253,10 +253,24 @@ func (s *Store) save(c *session.Changes) error {
 		}
 		s.grants[g.ID] = clone(g)
 	}
+	for _, r := range c.Rotate {
+		for _, g := range s.grants {
+			if g.Parent == r.ID {
+				g.Parent = r.By
+			}
+		}
+		if g := s.grants[r.ID]; g.Revoked == 0 {
+			g.Revoked, g.RevokeBy, g.Cut = r.At, r.By, r.Cut
+		}
+	}
 	for _, r := range c.Revoke {
 		for id, g := range s.grants {
-			if g.Revoked == 0 && s.descends(id, r.ID) {
-				g.Revoked, g.RevokeBy, g.Cut = r.At, r.By, r.Cut
+			if g.Revoked != 0 || !s.descends(id, r.ID) {
+				continue
+			}
+			g.Revoked, g.RevokeBy, g.Cut = r.At, r.By, r.Cut
+			if row := s.sessions[g.Target]; row != nil && capability.IsSpace(capability.Target(r.ID)) {
+				g.Cut = row.Cursor
 			}
 		}
 	}
@@ -278,16 +292,17 @@ func (s *Store) save(c *session.Changes) error {
 type tx struct {
 	s      *Store
 	loaded bool
+	locked bool
 	saved  []*session.Changes
 }
 
 // Load hands out copies of what w names.
 func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 	s := t.s
-	if t.loaded && len(w.Sessions)+len(w.Spaces) > 0 {
+	if t.loaded && len(w.Spaces)+len(w.Claims) > 0 || t.locked && len(w.Sessions) > 0 {
 		return nil, fmt.Errorf("memtx: a later load locks")
 	}
-	for _, list := range [][]string{w.Sessions, w.Spaces, w.Grants, w.Lineages, w.Turns} {
+	for _, list := range [][]string{w.Sessions, w.Spaces, w.Claims, w.Grants, w.Lineages, w.Trees, w.Turns} {
 		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
 			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
 		}
@@ -295,7 +310,7 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 	if err := sound(w); err != nil {
 		return nil, err
 	}
-	t.loaded = true
+	t.loaded, t.locked = true, t.locked || len(w.Sessions) > 0
 	s.Loads++
 	out := &session.Rows{Now: s.Now,
 		Sessions: map[string]*session.Row{}, Streams: map[session.StreamKey]*ledger.Stream{},
@@ -303,6 +318,7 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 		Entries: map[string]map[string]*session.Entry{}, Turns: map[string]map[string]*session.Turn{},
 		Deltas: map[string]map[string][]byte{}, Logs: map[string][]*session.Event{}, External: map[string]map[string]string{},
 		Holders: map[string][]*session.Event{},
+		Trees:   map[string]map[string]uint64{},
 	}
 	for _, id := range w.Sessions {
 		if s.sessions[id] == nil {
@@ -328,6 +344,13 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 	for _, id := range w.Lineages {
 		for g := s.grants[id]; g != nil; g = s.grants[g.Parent] {
 			out.Grants[g.ID] = clone(g)
+		}
+	}
+	for _, root := range w.Trees {
+		for id, g := range s.grants {
+			if g.Revoked == 0 && s.descends(id, root) {
+				put(out.Trees, root, g.Target, out.Trees[root][g.Target]+1)
+			}
 		}
 	}
 	before := s.Read
@@ -368,7 +391,7 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 
 // sound says whether every text of w is one that a database takes.
 func sound(w *session.Want) error {
-	lists := [][]string{w.Spaces, w.Sessions, w.Grants, w.Lineages, w.Turns}
+	lists := [][]string{w.Spaces, w.Claims, w.Sessions, w.Grants, w.Lineages, w.Trees, w.Turns}
 	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf, w.External} {
 		lists = slices.AppendSeq(lists, maps.Values(m))
 	}

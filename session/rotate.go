@@ -1,0 +1,110 @@
+package session
+
+// Session.rotate: a new owner's ref takes the place of the one that is asked
+// through. It commits under the session row's lock like every change of
+// authority, so the old ref's cut is exact.
+
+import (
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// rotatePayload is what a rotate event holds; its own cursor is the old ref's cut.
+type rotatePayload struct {
+	Ref string `json:"ref"` // the new one
+	Old string `json:"old"`
+}
+
+func (a *applier) rotate(out *Answer, to *Rotation) *fault.Error {
+	if cut, done, err := a.rotated(to); done || err != nil {
+		out.Cut, out.Epoch = cut, a.s.row.Epoch
+		return err
+	}
+	before := a.v.mark()
+	cut, err := a.replace(to)
+	if err != nil {
+		a.v.undo(before)
+		if err.Code >= fault.UnknownRef && err.Code < fault.Malformed {
+			a.denied(MethodRotate, err)
+		}
+		return err
+	}
+	out.Cut, out.Epoch = cut, a.s.row.Epoch
+	out.Uses = []Use{{Ref: a.grant.ID, Actor: a.grant.Actor, Method: MethodRotate, Count: 1}}
+	return nil
+}
+
+// rotated says whether this very rotation was done before: it is asked again
+// through the ref that it killed, which is all that one is still good for.
+func (a *applier) rotated(to *Rotation) (cut uint64, done bool, err *fault.Error) {
+	id, ok := Acting(&a.s.row, a.sub.Ref, a.sub.Space, a.outbox)
+	if !ok {
+		return 0, false, nil
+	}
+	old, err := a.v.grant(id)
+	if err != nil || old == nil || old.Target != a.s.row.ID || old.RevokeBy != to.ID {
+		return 0, false, err
+	}
+	now, err := a.v.grant(to.ID)
+	if err != nil {
+		return 0, false, err
+	}
+	return old.Cut, capability.Rotated(old, now, to.ID, to.Hash), nil
+}
+
+func (a *applier) replace(to *Rotation) (cut uint64, err *fault.Error) {
+	if err := a.under(method{owner: true}, "", false); err != nil {
+		return 0, err
+	}
+	a.outbox = "" // it speaks for no stream
+	if err := a.live(); err != nil {
+		return 0, err
+	}
+	old := a.grant
+	g, err := capability.Rotate(old, to.ID, to.Hash, a.v.now)
+	if err != nil {
+		return 0, err
+	}
+	if there, err := a.v.grant(to.ID); err != nil {
+		return 0, err
+	} else if there != nil {
+		return 0, fault.AlreadyExists.With("there is a ref with this id already")
+	}
+	ev := a.emit(MethodRotate, refKey(g.ID), 1, encode(rotatePayload{Ref: g.ID, Old: old.ID}))
+	a.v.mint(g)
+	a.v.rotate(RotatedGrant{ID: old.ID, By: g.ID, At: a.v.now, Cut: ev.Cursor})
+	row := a.v.changeRow(a.s)
+	row.AuthGen++
+	// Its creator's outbox acts as the owner without holding the owner's ref: a
+	// rotation ends that too, or it would end nothing.
+	row.Creator = ""
+	a.audit(capability.AuditRotate, g.ID)
+	return ev.Cursor, nil
+}
+
+// RotateRoot is the rescue of a space whose root ref was lost or got into wrong
+// hands: what puts root, made on the server's machine, in the place of the roots
+// that there are (roots, living or dead), and which of them lived. there is the
+// row that root's id has, if it has one: the same again changes nothing. The
+// caller has locked the space. NotFound if there is no root at all.
+func RotateRoot(roots []*capability.Grant, there, root *capability.Grant, now int64) (c *Changes, old string, err error) {
+	switch {
+	case there != nil && there.Hash == root.Hash && there.Revoked == 0:
+		return nil, "", nil
+	case there != nil:
+		return nil, "", fault.AlreadyExists.With("there is a ref with this id already")
+	case len(roots) == 0:
+		return nil, "", fault.NotFound.With("the database has no space %s", root.Target)
+	}
+	g := &capability.Grant{ID: root.ID, Target: root.Target, Hash: root.Hash, Rights: capability.SpaceRights, Label: root.Label, Created: now}
+	c = &Changes{Grants: []*capability.Grant{g}}
+	for _, r := range roots {
+		if r.Revoked != 0 {
+			continue
+		}
+		old, g.Actor = r.ID, r.Actor
+		c.Rotate = append(c.Rotate, RotatedGrant{ID: r.ID, By: g.ID, At: now})
+	}
+	c.Audit = []*capability.AuditRow{{Target: g.Target, At: now, Act: capability.AuditRotate, Ref: old, Actor: "operator", Subject: g.ID}}
+	return c, old, nil
+}

@@ -1,0 +1,80 @@
+package session
+
+// Trees of refs: what a reader is shown of one, and the end of one that goes
+// beyond a session.
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/mooring-rpc/mooring/capability"
+)
+
+// TreeRow is a ref in a tree, as shown to whoever may revoke it.
+type TreeRow struct {
+	Grant *capability.Grant
+	Epoch uint64 // its session's; 0 for a space's ref
+	Uses  uint64 // calls and ops under it
+	Last  int64  // when it was used last, Unix ms; 0 never
+}
+
+// TreePage is a piece of the tree below a ref in one snapshot.
+type TreePage struct {
+	Sight
+	// Line are the ids of the refs from the one asked for up to the one that all
+	// of them descend from; none if there is no such ref.
+	Line []string
+	Rows []TreeRow // by depth, then by id: so each after the one it was minted from
+	More bool      // the tree went on beyond Rows
+	// Cut says that the tree has more refs than one look takes, TreeMax; Rows is
+	// then no part of the order.
+	Cut bool
+}
+
+// TreeMax is how many refs of a tree are looked at.
+const TreeMax = 20_000
+
+// RevokeTree revokes, inside tx, a space's ref with everything below it, the
+// sessions' refs among it, in one statement. The caller's first Load of tx has
+// locked the space exclusively, so that no session begins below the ref, and
+// decided that by may do this; trees is what that Load gave for ref (Want.Trees).
+//
+// Each session that loses a living ref is locked, in id order, and gets an event
+// of it: its cursor is the cut of the session's refs, and it is what tells the
+// subscribers on every replica at once, as a revoke in the session itself does.
+// So a space's ref over very many sessions costs an event and two rows of audit
+// for each, in one transaction. refs is how many died.
+func RevokeTree(ctx context.Context, tx Tx, by *capability.Grant, ref string, trees map[string]uint64) (refs uint64, published *Published, err error) {
+	w := &Want{Trees: []string{ref}}
+	for _, target := range slices.Sorted(maps.Keys(trees)) {
+		if capability.IsSession(target) {
+			w.Sessions = append(w.Sessions, target)
+		}
+	}
+	rows, err := tx.Load(ctx, w)
+	if err != nil {
+		return 0, nil, err
+	}
+	v := newView(ctx, tx, 0)
+	v.now = rows.Now
+	v.take(w, rows)
+	for _, n := range rows.Trees[ref] { // also of what was shared before the locks were had
+		refs += n
+	}
+	row := func(target string, cut uint64) *capability.AuditRow {
+		return &capability.AuditRow{Target: target, At: v.now, Act: capability.AuditRevoke, Ref: by.ID, Actor: by.Actor, Subject: ref, Cursor: cut}
+	}
+	for _, id := range w.Sessions {
+		s := v.sessions[id]
+		if s.row.Life == Live {
+			v.emit(s, &Event{Method: MethodRevoke, Key: refKey(ref), Schema: 1, Payload: encode(revokePayload{ref}), Ref: by.ID, Actor: by.Actor})
+			v.changeRow(s).AuthGen++
+		}
+		v.audit = append(v.audit, row(id, s.row.Cursor))
+	}
+	v.audit = append(v.audit, row(capability.Target(ref), 0))
+	v.revoked = append(v.revoked, RevokedGrant{ID: ref, By: by.ID, At: v.now})
+	changes, published := v.changes()
+	return refs, published, tx.Save(ctx, changes)
+}
