@@ -35,6 +35,8 @@ var (
 	sessionRevoke     = rpc.Method{Interface: wire.Session_TypeID, ID: 4}
 	sessionEvents     = rpc.Method{Interface: wire.Session_TypeID, ID: 5}
 	sessionAttenuate  = rpc.Method{Interface: wire.Session_TypeID, ID: 6}
+	sessionRefs       = rpc.Method{Interface: wire.Session_TypeID, ID: 7}
+	sessionRotate     = rpc.Method{Interface: wire.Session_TypeID, ID: 9}
 )
 
 // What one answer of events holds at most.
@@ -62,6 +64,10 @@ func (o *sess) Serve(c *rpc.Call) {
 		c.Go(func(ctx context.Context) { o.attenuate(ctx, c) })
 	case sessionAudit:
 		c.Go(func(ctx context.Context) { o.audit(ctx, c) })
+	case sessionRefs:
+		c.Go(func(ctx context.Context) { o.refs(ctx, c) })
+	case sessionRotate:
+		o.rotate(c)
 	case persistentSave:
 		c.Go(func(ctx context.Context) { o.server.save(ctx, c, o.link, o.auth) })
 	default:

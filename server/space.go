@@ -28,6 +28,10 @@ var (
 	spaceList      = rpc.Method{Interface: wire.Space_TypeID, ID: 1}
 	spaceDescribe  = rpc.Method{Interface: wire.Space_TypeID, ID: 2}
 	spaceAttenuate = rpc.Method{Interface: wire.Space_TypeID, ID: 3}
+	spaceShare     = rpc.Method{Interface: wire.Space_TypeID, ID: 4}
+	spaceRevoke    = rpc.Method{Interface: wire.Space_TypeID, ID: 5}
+	spaceRefs      = rpc.Method{Interface: wire.Space_TypeID, ID: 6}
+	spaceRotate    = rpc.Method{Interface: wire.Space_TypeID, ID: 8}
 )
 
 // listMax is the most sessions one answer lists.
@@ -46,6 +50,14 @@ func (o *space) Serve(c *rpc.Call) {
 		c.Go(func(ctx context.Context) { o.attenuate(ctx, c) })
 	case spaceAudit:
 		c.Go(func(ctx context.Context) { o.audit(ctx, c) })
+	case spaceShare:
+		c.Go(func(ctx context.Context) { o.share(ctx, c) })
+	case spaceRevoke:
+		c.Go(func(ctx context.Context) { o.revoke(ctx, c) })
+	case spaceRefs:
+		c.Go(func(ctx context.Context) { o.refs(ctx, c) })
+	case spaceRotate:
+		c.Go(func(ctx context.Context) { o.rotate(ctx, c) })
 	case persistentSave:
 		c.Go(func(ctx context.Context) { o.server.save(ctx, c, o.link, &authority{ref: o.ref, narrow: o.narrow}) })
 	default:

@@ -64,6 +64,10 @@ type Store interface {
 	// ListSessions gives a space's sessions with ids above after, in order.
 	ListSessions(ctx context.Context, space, after string, limit int, refs []string) (*session.Sight, []*session.Listing, bool, error)
 
+	// ReadTree gives the refs below one, by depth and id after a ref, with the
+	// rows of a session and of refs.
+	ReadTree(ctx context.Context, session, under, after string, limit int, refs []string) (*session.TreePage, error)
+
 	// Lapsed gives sessions with a streaming turn whose lease ran out before a
 	// time (0: the database's now), by id from the one after after.
 	Lapsed(ctx context.Context, before int64, after string, limit int) ([]string, error)

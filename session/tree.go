@@ -35,17 +35,18 @@ type TreePage struct {
 // TreeMax is how many refs of a tree are looked at.
 const TreeMax = 20_000
 
-// RevokeTree revokes, inside tx, a space's ref with everything below it, the
-// sessions' refs among it, in one statement. The caller's first Load of tx has
+// RevokeTree revokes, inside tx, a ref of a space or of one of its sessions with
+// everything below it, in one statement. The caller's first Load of tx has
 // locked the space exclusively, so that no session begins below the ref, and
-// decided that by may do this; trees is what that Load gave for ref (Want.Trees).
+// decided that by may do this; trees is what that Load gave for ref (Want.Trees),
+// peer the address that it came from.
 //
 // Each session that loses a living ref is locked, in id order, and gets an event
 // of it: its cursor is the cut of the session's refs, and it is what tells the
 // subscribers on every replica at once, as a revoke in the session itself does.
 // So a space's ref over very many sessions costs an event and two rows of audit
 // for each, in one transaction. refs is how many died.
-func RevokeTree(ctx context.Context, tx Tx, by *capability.Grant, ref string, trees map[string]uint64) (refs uint64, published *Published, err error) {
+func RevokeTree(ctx context.Context, tx Tx, by *capability.Grant, ref string, trees map[string]uint64, peer string) (refs uint64, published *Published, err error) {
 	w := &Want{Trees: []string{ref}}
 	for _, target := range slices.Sorted(maps.Keys(trees)) {
 		if capability.IsSession(target) {
@@ -63,8 +64,9 @@ func RevokeTree(ctx context.Context, tx Tx, by *capability.Grant, ref string, tr
 		refs += n
 	}
 	row := func(target string, cut uint64) *capability.AuditRow {
-		return &capability.AuditRow{Target: target, At: v.now, Act: capability.AuditRevoke, Ref: by.ID, Actor: by.Actor, Subject: ref, Cursor: cut}
+		return &capability.AuditRow{Target: target, At: v.now, Act: capability.AuditRevoke, Ref: by.ID, Actor: by.Actor, Subject: ref, Cursor: cut, Peer: peer}
 	}
+	dead := RevokedGrant{ID: ref, By: by.ID, At: v.now}
 	for _, id := range w.Sessions {
 		s := v.sessions[id]
 		if s.row.Life == Live {
@@ -72,9 +74,16 @@ func RevokeTree(ctx context.Context, tx Tx, by *capability.Grant, ref string, tr
 			v.changeRow(s).AuthGen++
 		}
 		v.audit = append(v.audit, row(id, s.row.Cursor))
+		dead.Cut = s.row.Cursor // of a session's ref: then there is no other
 	}
-	v.audit = append(v.audit, row(capability.Target(ref), 0))
-	v.revoked = append(v.revoked, RevokedGrant{ID: ref, By: by.ID, At: v.now})
+	if target := capability.Target(ref); capability.IsSpace(target) {
+		dead.Cut = 0
+		v.audit = append(v.audit, row(target, 0))
+	}
+	v.revoked = append(v.revoked, dead)
 	changes, published := v.changes()
+	if changes == nil { // a session's ref, dead already
+		return refs, published, nil
+	}
 	return refs, published, tx.Save(ctx, changes)
 }

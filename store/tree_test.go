@@ -39,7 +39,7 @@ func TestTreeShowsUses(t *testing.T) {
 		for _, ref := range [][]any{{"ses_1", "o1", "", ""}, {"ses_1", "o2", "ses_1", "o1"}} {
 			if _, err := db.Exec(`INSERT INTO grants (target, tail, parent_target, parent_tail, owner, epoch, rights, methods, expires,
 				visible_from, redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash)
-				VALUES ($1, $2, $3, $4, 0, 1, 1, 'null', 0, 0, 0, 0, 1, 0, 0, '', '', '', '')`, ref...); err != nil {
+				VALUES ($1, $2, $3, $4, 0, 1, 1, 'null', 0, 0, 0, 0, 1, 0, 0, '', '', '', $5)`, append(ref, []byte{})...); err != nil {
 				t.Fatal(err)
 			}
 		}

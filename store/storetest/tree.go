@@ -176,7 +176,7 @@ func (g *grove) revokeTree(ref string) (died uint64, published *session.Publishe
 		if err != nil {
 			return err
 		}
-		died, published, err = session.RevokeTree(g.ctx, tx, rows.Grants[g.root], ref, rows.Trees[ref])
+		died, published, err = session.RevokeTree(g.ctx, tx, rows.Grants[g.root], ref, rows.Trees[ref], "")
 		return err
 	})
 	g.must("revoke tree", err)
@@ -257,7 +257,7 @@ func testSpaceLock(t *testing.T, fresh Fresh) {
 			return fmt.Errorf("it did not wait: %w", err)
 		case <-time.After(50 * time.Millisecond): // long enough to get there; what is tested holds without it
 		}
-		if _, _, err = session.RevokeTree(f.ctx, tx, rows.Grants[root.ID], root.ID, rows.Trees[root.ID]); err != nil {
+		if _, _, err = session.RevokeTree(f.ctx, tx, rows.Grants[root.ID], root.ID, rows.Trees[root.ID], ""); err != nil {
 			return err
 		}
 		if _, err := tx.Load(f.ctx, &session.Want{Claims: []string{newSpace()}}); err == nil {

@@ -1,0 +1,113 @@
+// rotate: a new ref, made by a client, in the place of an owner's or of a space's
+// root ref.
+
+package server
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// decodeRotation reads the new ref.
+func decodeRotation(id string, err error, hash []byte, hashErr error) (session.Rotation, *fault.Error) {
+	var r reader
+	to := session.Rotation{ID: r.text(id, err)}
+	sum := r.data(hash, hashErr)
+	refused := r.fault("the call")
+	if refused == nil && len(sum) != len(to.Hash) {
+		refused = fault.BadArgument.With("the hash of a ref's secret has %d bytes", len(to.Hash))
+	}
+	copy(to.Hash[:], sum)
+	return to, refused
+}
+
+// rotate goes through the committer like a batch, so that it is in the session's
+// order and its cut is exact.
+func (o *sess) rotate(c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Session_rotate_Params(s)
+	id, err := p.Ref()
+	hash, hashErr := p.Hash()
+	to, refused := decodeRotation(id, err, hash, hashErr)
+	if refused == nil && capability.Target(to.ID) != o.auth.session {
+		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.auth.session)
+	}
+	answer := func(a session.Answer) {
+		c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			r := wire.Session_rotate_Results(s)
+			r.SetCut(a.Cut)
+			return giveRefusal(r.NewRefusal, a.Err)
+		})
+	}
+	if refused == nil {
+		refused = o.server.commit.add(&work{
+			sub: session.Submission{
+				Batch: ledger.Batch{Session: o.auth.session, Outbox: o.auth.anOutbox()}, Ref: o.auth.ref, Space: o.auth.space,
+				Narrow: o.auth.narrow, Peer: o.link.peer,
+				Direct: &session.Direct{Rotate: &to},
+			},
+			ops: 1, bytes: 64, caller: c.Context(),
+			done: answer,
+		})
+	}
+	if refused != nil {
+		answer(session.Answer{Err: refused})
+	}
+}
+
+func (o *space) rotate(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	p := wire.Space_rotate_Params(s)
+	id, err := p.Ref()
+	hash, hashErr := p.Hash()
+	to, refused := decodeRotation(id, err, hash, hashErr)
+	if refused == nil && capability.Target(to.ID) != o.id {
+		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.id)
+	}
+	if refused == nil {
+		refused = o.change(ctx, "rotate the ref", session.Want{Grants: []string{to.ID}},
+			func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error {
+				return o.replace(ctx, tx, at, to)
+			})
+	}
+	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		return giveRefusal(wire.Space_rotate_Results(s).NewRefusal, refused)
+	})
+}
+
+// replace rotates the space's root ref. Asked for the same again, through the ref
+// that it has killed, it changes nothing.
+func (o *space) replace(ctx context.Context, tx session.Tx, at *session.Sight, to session.Rotation) error {
+	there := at.Grants[to.ID]
+	if o.narrow == nil && capability.Rotated(at.Grants[o.ref], there, to.ID, to.Hash) {
+		return nil
+	}
+	old, refused := o.check(at, 0, "rotate")
+	switch {
+	case refused != nil:
+		return refused
+	case old.Parent != "" || o.narrow != nil:
+		refused = fault.NotAnOwner.With("only the space's root ref may be rotated: revoke this one and have its giver share another")
+		o.server.denied(o.link.peer, o.ref, old, "rotate", refused)
+		return refused
+	case there != nil:
+		return fault.AlreadyExists.With("there is a ref with this id already")
+	}
+	g, refused := capability.Rotate(old, to.ID, to.Hash, at.Now)
+	if refused != nil {
+		return refused
+	}
+	return tx.Save(ctx, &session.Changes{
+		Grants: []*capability.Grant{g},
+		Rotate: []session.RotatedGrant{{ID: old.ID, By: g.ID, At: at.Now}},
+		Audit:  []*capability.AuditRow{{Target: o.id, At: at.Now, Act: capability.AuditRotate, Ref: old.ID, Actor: old.Actor, Subject: g.ID, Peer: o.link.peer}},
+	})
+}

@@ -1,0 +1,71 @@
+// Space.revoke: the end of a space's ref and of all that was made under it, in
+// every session at once.
+
+package server
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func (o *space) revoke(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	var r reader
+	ref := r.text(wire.Space_revoke_Params(s).Ref())
+	refused := r.fault("the call")
+	if refused == nil && capability.Target(ref) == "" {
+		refused = fault.NotFound.With("this space has no such ref")
+	}
+	var died uint64
+	if refused == nil {
+		died, refused = o.cut(ctx, ref)
+	}
+	c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		r := wire.Space_revoke_Results(s)
+		r.SetRefs(died)
+		return giveRefusal(r.NewRefusal, refused)
+	})
+}
+
+// cut revokes the tree below ref, which is this space's ref or below it: another
+// ref of the space, or one of a session that was made under it.
+func (o *space) cut(ctx context.Context, ref string) (died uint64, refused *fault.Error) {
+	var published *session.Published
+	refused = o.change(ctx, "revoke the ref", session.Want{Lineages: []string{ref}, Trees: []string{ref}},
+		func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) (err error) {
+			own, refused := o.check(at, capability.Revoke, "revoke")
+			if refused != nil {
+				return refused
+			}
+			up := rows.Grants[ref]
+			for up != nil && up.ID != own.ID {
+				up = rows.Grants[up.Parent]
+			}
+			switch {
+			case up == nil || o.narrow != nil && ref == own.ID: // also of one that is not there, which is nobody's business
+				refused = fault.MissingRight.With("this ref may revoke itself and what was minted below it; that one is not")
+				o.server.denied(o.link.peer, o.ref, own, "revoke", refused)
+				return refused
+			case rows.Grants[ref].Revoked != 0:
+				return nil
+			}
+			died, published, err = session.RevokeTree(ctx, tx, own, ref, rows.Trees[ref], o.link.peer)
+			return err
+		})
+	if refused != nil {
+		return 0, refused
+	}
+	if published != nil { // the other replicas hear of the events
+		for _, p := range published.Sessions {
+			o.server.hub.heard(p.Row.ID, p.Row.Cursor, p.Row.AuthGen)
+		}
+	}
+	return died, nil
+}

@@ -1,0 +1,108 @@
+// Space.share: a narrower ref of the space, made by a client.
+
+package server
+
+import (
+	"context"
+	"reflect"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// change runs decide in a transaction that has the space's row to itself, with the
+// rows of its own ref and of others, and gives what refuses it. What makes sessions
+// in the space waits for it, and it for them: so none is made under a ref that is
+// being revoked. Once begun it is finished, whatever becomes of the connection.
+func (o *space) change(ctx context.Context, doing string, want session.Want, decide func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error) *fault.Error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.server.cfg.CommitTimeout)
+	defer cancel()
+	want.Claims, want.Grants = []string{o.id}, append(want.Grants, o.ref)
+	err := o.server.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
+		defer recovered(&err)
+		rows, err := tx.Load(ctx, &want)
+		if err != nil {
+			return err
+		}
+		return decide(ctx, tx, &session.Sight{Now: rows.Now, Grants: rows.Grants}, rows)
+	})
+	return toFault(o.server.log, err, doing)
+}
+
+func (o *space) share(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	w, err := wire.Space_share_Params(s).Ref()
+	m, refused := decodeNewRef(w, err)
+	if refused == nil {
+		refused = o.change(ctx, "share the space", session.Want{Grants: []string{m.ID}},
+			func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error {
+				parent, refused := o.check(at, capability.Share, "share")
+				if refused != nil {
+					return refused
+				}
+				g, refused := capability.Mint(parent, m, 0, at.Now)
+				if refused != nil {
+					return refused
+				}
+				if there := rows.Grants[g.ID]; there != nil {
+					return sameMinting(there, g)
+				}
+				return tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{g}, Audit: []*capability.AuditRow{
+					{Target: o.id, At: at.Now, Act: capability.AuditShare, Ref: parent.ID, Actor: parent.Actor, Subject: g.ID, Peer: o.link.peer}}})
+			})
+	}
+	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		return giveRefusal(wire.Space_share_Results(s).NewRefusal, refused)
+	})
+}
+
+// sameMinting is nil if there is what minting g makes, whatever has become of it.
+func sameMinting(there, g *capability.Grant) error {
+	was := *there
+	was.Created, was.Used, was.Revoked, was.Cut, was.RevokeBy = g.Created, 0, 0, 0, ""
+	if reflect.DeepEqual(&was, g) {
+		return nil
+	}
+	return fault.AlreadyExists.With("there is a ref with this id already")
+}
+
+// decodeNewRef reads what a ref that a client has made is to be.
+func decodeNewRef(w wire.NewRef, err error) (m capability.Minting, refused *fault.Error) {
+	var r reader
+	r.failed(err)
+	m, refused = decodeAttenuation(w.Limits())
+	m.ID, m.Limit, m.Seal = r.text(w.Id()), w.Redemptions(), r.data(w.Seal())
+	hash := r.data(w.Hash())
+	copy(m.Hash[:], hash)
+	if broken := r.fault("the new ref"); broken != nil {
+		refused = broken
+	}
+	switch {
+	case refused != nil:
+	case len(hash) != len(m.Hash):
+		refused = fault.BadArgument.With("the hash of a ref's secret has %d bytes", len(m.Hash))
+	case capability.IsSpace(capability.Target(m.ID)) && (m.From != 0 || len(m.Methods) > 0):
+		refused = fault.BadArgument.With("only the ref of a session can be for some methods, or from a cursor on")
+	}
+	if len(m.Seal) == 0 {
+		m.Seal = nil
+	}
+	return m, refused
+}
+
+// giveRefusal sets the refusal of an answer, where there is one.
+func giveRefusal(field func() (wire.Refusal, error), refused *fault.Error) error {
+	if refused == nil {
+		return nil
+	}
+	to, err := field()
+	if err != nil {
+		return err
+	}
+	return encodeRefusal(to, refused)
+}
