@@ -285,6 +285,7 @@ func (l *loop) scan() {
 		}
 		if newRefs {
 			l.box.refs.forget()
+			l.reroute(now)
 			for session := range l.m.streams {
 				l.reconsider(session, now)
 			}

@@ -37,6 +37,7 @@ type route struct {
 	with  string // id of a ref that must be held live: fork's via
 	host  string // what fails together: the ref's address
 	proof uint64 // differs if any of the refs does, in its secret too
+	held  bool   // another ref is about to take the ref's place: nothing new is sent until it has
 }
 
 // entry is a batch with seqs that has no outcome yet; as a stream's head, one
@@ -373,6 +374,9 @@ func (s *stream) next() *entry {
 func (m *machine) pump(s *stream, now time.Time) {
 	for s.sent < len(s.queue) {
 		e := s.queue[s.sent]
+		if e.route.held {
+			break
+		}
 		if !s.opened.serves(e.route) {
 			if s.sent == 0 {
 				m.close(s, now)

@@ -36,6 +36,9 @@ func (m *machine) tryOpen(s *stream, now time.Time) {
 		return
 	}
 	to := s.next().route
+	if to.held {
+		return // it is looked at again when that is done
+	}
 	h := m.host(to.host)
 	if h.down && h.probe != s && (h.probe != nil || now.Before(h.retryAt)) {
 		if !s.inWaiting {
@@ -92,6 +95,16 @@ func (m *machine) routed(session string, now time.Time) {
 		s.retryAt = time.Time{}
 	}
 	m.step(s, now)
+}
+
+// through counts the batches that are on their way under a ref, over all streams.
+func (m *machine) through(ref string) (n int) {
+	for _, s := range m.streams {
+		if s.phase != closed && (s.opened.ref == ref || s.opened.space == ref) {
+			n += s.sent
+		}
+	}
+	return n
 }
 
 // makePlace closes the open stream that has had nothing to do for longest.

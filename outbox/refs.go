@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ type refCache struct {
 }
 
 const (
-	sqlRefs = `SELECT ref, role, external, label, redemption, saved_at FROM mooring_outbox_ref WHERE box = $1 ORDER BY saved_at, id`
+	sqlRefs = `SELECT id, ref, role, external, label, redemption, saved_at FROM mooring_outbox_ref WHERE box = $1 ORDER BY saved_at, id`
 	// What is remembered of a ref may change; its redemption id never does.
 	sqlPutRef = `INSERT INTO mooring_outbox_ref (box, id, target, ref, role, external, label, redemption, saved_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -128,11 +129,12 @@ func (s shelf) read(ctx context.Context) (refs []SavedRef, err error) {
 }
 
 func (t *tables) refs(ctx context.Context, q querier) (refs []SavedRef, err error) {
+	was, next := map[string][]string{}, map[string]*capability.Ref{}
 	err = q.query(ctx, sqlRefs, []any{t.box}, func(scan scanner) error {
 		var r SavedRef
-		var text, role string
+		var id, text, role string
 		var saved int64
-		if err := scan(&text, &role, &r.External, &r.Label, &r.Redemption, &saved); err != nil {
+		if err := scan(&id, &text, &role, &r.External, &r.Label, &r.Redemption, &saved); err != nil {
 			return err
 		}
 		var err error
@@ -140,19 +142,30 @@ func (t *tables) refs(ctx context.Context, q querier) (refs []SavedRef, err erro
 			return fault.Internal.Because(err, "a stored ref is damaged")
 		}
 		r.Role, r.Saved = Role(role), time.UnixMilli(saved)
-		refs = append(refs, r)
+		switch r.Role {
+		case rotated:
+			was[r.Label] = append(was[r.Label], id)
+		case rotating:
+			next[r.Label] = &r.Ref
+		default:
+			refs = append(refs, r)
+		}
 		return nil
 	})
+	for i := range refs {
+		refs[i].was, refs[i].next = was[refs[i].ID], next[refs[i].ID]
+	}
 	return refs, err
 }
 
-// Ref gives a stored ref by its id; NotFound.
+// Ref gives a stored ref by its id, or the one that has taken its place since;
+// NotFound.
 func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) { return b.shelf().ref(ctx, id) }
 
 func (s shelf) ref(ctx context.Context, id string) (SavedRef, error) {
 	return s.pick(ctx, id, func(fits []SavedRef) (SavedRef, error) {
 		for _, r := range fits {
-			if r.ID == id {
+			if r.ID == id || slices.Contains(r.was, id) {
 				return r, nil
 			}
 		}
@@ -172,7 +185,7 @@ func (s shelf) refFor(ctx context.Context, target string) (SavedRef, error) {
 		best := SavedRef{}
 		for _, r := range fits {
 			switch {
-			case r.ID == target:
+			case r.ID == target, slices.Contains(r.was, target):
 			case best.ID != "" && best.Target() != r.Target():
 				return SavedRef{}, fault.Ambiguous.With("%q fits %s and %s: give the whole id", clip(target), best.Target(), r.Target())
 			case best.ID == "" || best.Role != SessionOwner || r.Role == SessionOwner:
@@ -249,7 +262,7 @@ func (c *refCache) put(r SavedRef) {
 }
 
 func (c *refCache) add(r SavedRef) {
-	keys := []string{r.ID, r.Target()}
+	keys := append([]string{r.ID, r.Target()}, r.was...)
 	if r.External != "" {
 		keys = append(keys, r.External)
 	}
@@ -286,7 +299,7 @@ func (s shelf) routeOf(ctx context.Context, session, via string, bd *body) (rout
 		if r.Target() != session {
 			return route{}, fault.BadArgument.With("ref %s is not for session %s", r.ID, session)
 		}
-		return route{ref: r.ID, host: r.Address(), proof: proof(r.Ref)}, nil
+		return route{ref: r.ID, host: r.Address(), proof: proof(r.Ref), held: r.next != nil}, nil
 	}
 	var space SavedRef
 	var err error
@@ -301,7 +314,7 @@ func (s shelf) routeOf(ctx context.Context, session, via string, bd *body) (rout
 	if !capability.IsSpace(space.Target()) {
 		return route{}, fault.BadArgument.With("%s goes through a space's ref, which %s is not", first.method, space.ID)
 	}
-	to := route{space: space.ID, host: space.Address(), proof: proof(space.Ref)}
+	to := route{space: space.ID, host: space.Address(), proof: proof(space.Ref), held: space.next != nil}
 	for _, a := range first.args {
 		switch {
 		case a.Name == "ref" && a.Ref == nil:

@@ -107,6 +107,9 @@ const (
 	SpaceOwner   Role = "space"   // a space's: creates and lists sessions
 	SessionOwner Role = "session" // the owner ref of a session we made
 	Shared       Role = "share"   // given to us, or made by us to give away
+
+	rotating Role = "rotating" // a new one that is to take another's place: that one's id is its label
+	rotated  Role = "rotated"  // an old one's id, whose place the one with the id in label has taken
 )
 
 // RefMeta is what an outbox remembers of a ref beside its text.
@@ -122,4 +125,7 @@ type SavedRef struct {
 	RefMeta
 	Redemption string // the redemption id to restore it with, always
 	Saved      time.Time
+
+	was  []string        // ids of those whose place it has taken
+	next *capability.Ref // what is about to take its place
 }

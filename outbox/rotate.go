@@ -1,0 +1,213 @@
+package outbox
+
+// A new ref in the place of one that the outbox sends through. It is durable here
+// before a server hears of it, so that nobody can end up with a server that knows
+// only a ref that nobody has. Until it is known to be in place, nothing new is sent
+// under the old one; then whatever names the old one, queued or yet to come, goes
+// out under the new one.
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+const (
+	sqlRotating = `SELECT id, ref FROM mooring_outbox_ref WHERE box = $1 AND role = $2 AND label = $3`
+	sqlOneRef   = `SELECT role, external, label FROM mooring_outbox_ref WHERE box = $1 AND id = $2`
+	sqlSetRef   = `UPDATE mooring_outbox_ref SET role = $3, external = $4, label = $5 WHERE box = $1 AND id = $2`
+	// Those whose place the old one had taken go along.
+	sqlFollowRef = `UPDATE mooring_outbox_ref SET label = $4, ref = $5 WHERE box = $1 AND role = $2 AND label = $3`
+	sqlGiveWay   = `UPDATE mooring_outbox_ref SET role = $3, external = '', label = $4, ref = $5 WHERE box = $1 AND id = $2`
+)
+
+// BeginRotation stores ref, which is new, as what is to take the place of the
+// stored ref old, and holds what would be sent under that one. If one was stored
+// for it before, that one it stays, and is given: a rotation that was interrupted
+// goes on with it. NotFound if old is not stored.
+func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref) (capability.Ref, error) {
+	if ref.Target() != capability.Target(old) || ref.Secret.IsZero() {
+		return ref, fault.BadRefText.With("rotate: the new ref is not one for what the old one is for")
+	}
+	at := b.cfg.Now().UnixMilli()
+	err := b.changeRefs(ctx, "begin the rotation", func(ctx context.Context, q querier) error {
+		was, err := b.t.ref(ctx, q, old)
+		if err != nil {
+			return err
+		}
+		if was.Role == "" || was.Role == rotated || was.Role == rotating {
+			return fault.NotFound.With("ref %s is not stored here", clip(old))
+		}
+		pending, err := b.t.rotating(ctx, q, old)
+		if err != nil {
+			return err
+		}
+		if pending != nil {
+			ref = *pending
+			return nil
+		}
+		_, err = q.exec(ctx, sqlInsertRef, b.t.box, ref.ID, ref.Target(), ref.Text(), string(rotating), "", old, ulid.Make().String(), at)
+		return err
+	})
+	return ref, err
+}
+
+const sqlInsertRef = `INSERT INTO mooring_outbox_ref (box, id, target, ref, role, external, label, redemption, saved_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+
+// FinishRotation puts the ref that BeginRotation stored in the place of old. It
+// does nothing if there is none.
+func (b *Box) FinishRotation(ctx context.Context, old string) error {
+	return b.changeRefs(ctx, "finish the rotation", func(ctx context.Context, q querier) error {
+		pending, err := b.t.rotating(ctx, q, old)
+		if err != nil || pending == nil {
+			return err
+		}
+		was, err := b.t.ref(ctx, q, old)
+		if err != nil {
+			return err
+		}
+		if was.Role == "" { // forgotten meanwhile
+			was.Role = Shared
+		}
+		if _, err := q.exec(ctx, sqlSetRef, b.t.box, pending.ID, string(was.Role), was.External, was.Label); err != nil {
+			return err
+		}
+		if _, err := q.exec(ctx, sqlFollowRef, b.t.box, string(rotated), old, pending.ID, pending.Text()); err != nil {
+			return err
+		}
+		_, err = q.exec(ctx, sqlGiveWay, b.t.box, old, string(rotated), pending.ID, pending.Text())
+		return err
+	})
+}
+
+// AbandonRotation forgets the ref that BeginRotation stored: it was refused, and
+// what was held goes out under old again.
+func (b *Box) AbandonRotation(ctx context.Context, old string) error {
+	return b.changeRefs(ctx, "abandon the rotation", func(ctx context.Context, q querier) error {
+		pending, err := b.t.rotating(ctx, q, old)
+		if err == nil && pending != nil {
+			_, err = q.exec(ctx, sqlDropRef, b.t.box, pending.ID)
+		}
+		return err
+	})
+}
+
+// Rotations are the ids of stored refs whose rotation was begun and not finished.
+func (b *Box) Rotations(ctx context.Context) (old []string, err error) {
+	refs, err := b.Refs(ctx)
+	for _, r := range refs {
+		if r.next != nil {
+			old = append(old, r.ID)
+		}
+	}
+	return old, err
+}
+
+// settleIn bounds how long a rotation waits for what is on its way.
+const settleIn = 5 * time.Second
+
+// Settled waits until nothing is on its way under ref from this process, for which
+// a rotation was begun: what a server gets after the rotation it records as denied.
+// It gives up after a while; what another process has on its way it does not know.
+func (b *Box) Settled(ctx context.Context, ref string) {
+	ctx, cancel := context.WithTimeout(ctx, settleIn)
+	defer cancel()
+	ctx, stop := b.during(ctx)
+	defer stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left, known := make(chan int, 1), false
+		b.withLoop(func(l *loop) {
+			known = true
+			l.hand(func(time.Time) { left <- l.m.through(ref) })
+		})
+		if !known {
+			return
+		}
+		select {
+		case n := <-left:
+			if n == 0 {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// changeRefs is a change of the stored refs, which the sender hears of.
+func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx context.Context, q querier) error) error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
+		if err := change(ctx, q); err != nil {
+			return err
+		}
+		b.t.changed(q, b.id, oneRef)
+		return nil
+	})
+	b.refs.forget()
+	b.callerRefs.forget()
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	b.withLoop(func(l *loop) { l.hand(l.reroute) })
+	return nil
+}
+
+// ref is what is remembered of a stored ref; no role if it is not there.
+func (t *tables) ref(ctx context.Context, q querier, id string) (m RefMeta, err error) {
+	err = q.query(ctx, sqlOneRef, []any{t.box, id}, func(scan scanner) error {
+		var role string
+		err := scan(&role, &m.External, &m.Label)
+		m.Role = Role(role)
+		return err
+	})
+	return m, err
+}
+
+// rotating is the ref that is to take the place of old; nil if there is none.
+func (t *tables) rotating(ctx context.Context, q querier, old string) (ref *capability.Ref, err error) {
+	err = q.query(ctx, sqlRotating, []any{t.box, string(rotating), old}, func(scan scanner) error {
+		var id, text string
+		if err := scan(&id, &text); err != nil {
+			return err
+		}
+		r, err := capability.ParseRef(text)
+		if err != nil {
+			return fault.Internal.Because(err, "a stored ref is damaged")
+		}
+		ref = &r
+		return nil
+	})
+	return ref, err
+}
+
+// reroute looks again how everything is sent that is not on its way. What is sent
+// already keeps its way until it is answered, or sent again.
+func (l *loop) reroute(now time.Time) {
+	for _, s := range l.m.streams {
+		for _, e := range s.queue {
+			l.find(e)
+		}
+		if s.head != nil {
+			l.find(s.head)
+		}
+		l.m.step(s, now)
+	}
+}

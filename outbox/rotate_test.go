@@ -1,0 +1,203 @@
+package outbox
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// TestRotationKeepsTheQueue: batches of before, of the time between and of after
+// go out once each; what was not sent before the rotation goes under the new ref,
+// also what was sent and not answered, and what still names the old one.
+func TestRotationKeepsTheQueue(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		session := newSession()
+		old := testRef(t, b, session, RefMeta{Role: SessionOwner, External: "ext", Label: "mine"})
+		srv := newFakeServer()
+		lost := make(chan struct{})
+		srv.after = func(*ledger.Batch) bool { // applied, and the answer is lost
+			select {
+			case <-lost:
+				return false
+			default:
+				close(lost)
+				go srv.setDown(fault.Unavailable.With("told to"))
+				return true
+			}
+		}
+		run(t, b, srv)
+		tickets := []Ticket{commit(t, b, Batch{Session: session, Via: old.ID, Ops: []Op{put("1")}})}
+		<-lost
+		eventually(t, "it is down", func() bool { srv.mu.Lock(); defer srv.mu.Unlock(); return srv.down != nil })
+		tickets = append(tickets, commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}))
+
+		next, err := b.BeginRotation(ctx, old.ID, old.New(session))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Settled(ctx, old.ID)
+		before := len(srv.openings())
+		srv.setDown(nil)
+		b.Wake()
+		tickets = append(tickets, commit(t, b, Batch{Session: session, Via: old.ID, Ops: []Op{put("3")}}))
+		other := withSession(t, b)
+		wait(t, b, commit(t, b, Batch{Session: other, Ops: []Op{put("9")}})) // others are not held
+		if st, err := b.Ref(ctx, old.ID); err != nil || st.ID != old.ID {
+			t.Errorf("while it is pending the old one is %v, %v", st.ID, err)
+		}
+		for _, req := range srv.openings()[before:] {
+			if req.Session == session {
+				t.Error("it was opened while a rotation was pending")
+			}
+		}
+		if err := b.FinishRotation(ctx, old.ID); err != nil {
+			t.Fatal(err)
+		}
+		tickets = append(tickets, commit(t, b, Batch{Session: session, Via: old.ID, Ops: []Op{put("4")}}),
+			commit(t, b, Batch{Session: session, Via: next.ID, Ops: []Op{put("5")}}))
+		for _, ticket := range tickets {
+			if got := statuses(wait(t, b, ticket)); !slices.Equal(got, []ledger.Status{ledger.Applied}) {
+				t.Errorf("%v", got)
+			}
+		}
+		checkLog(t, srv.log(session), tickets)
+		for _, req := range srv.openings()[before:] {
+			if req.Session == session && (req.Ref.ID != next.ID || !req.Ref.Secret.Equal(next.Secret) || req.Redemptions[next.ID] == "") {
+				t.Errorf("opened with %v", req.Ref)
+			}
+		}
+		saved, err := b.RefFor(ctx, "ext")
+		if err != nil || saved.ID != next.ID || saved.Role != SessionOwner || saved.Label != "mine" {
+			t.Errorf("the ref that is kept: %v %+v, %v", saved.Ref, saved.RefMeta, err)
+		}
+		if err := b.FinishRotation(ctx, old.ID); err != nil {
+			t.Errorf("finished again: %v", err)
+		}
+	})
+}
+
+// TestRotationSurvivesACrash: what was begun is there for the next process, with
+// the same new ref, and each rotation after another leads every old id to the last.
+func TestRotationSurvivesACrash(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		one := p.open(t, quick())
+		session := newSession()
+		old := testRef(t, one, session, RefMeta{Role: SessionOwner})
+		first, err := one.BeginRotation(ctx, old.ID, old.New(session))
+		if err != nil {
+			t.Fatal(err)
+		}
+		two := p.open(t, quick())
+		if pending, err := two.Rotations(ctx); err != nil || !slices.Equal(pending, []string{old.ID}) {
+			t.Fatalf("pending: %v, %v", pending, err)
+		}
+		again, err := two.BeginRotation(ctx, old.ID, old.New(session))
+		if err != nil || again.Text() != first.Text() {
+			t.Fatalf("begun again with %v, %v, it was %v", again, err, first)
+		}
+		if err := two.FinishRotation(ctx, old.ID); err != nil {
+			t.Fatal(err)
+		}
+		last, err := two.BeginRotation(ctx, first.ID, old.New(session))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := two.FinishRotation(ctx, first.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := two.BeginRotation(ctx, old.ID, old.New(session)); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("of one whose place is taken: %v", err)
+		}
+		three := p.open(t, quick())
+		for _, id := range []string{old.ID, first.ID, last.ID} {
+			if got, err := three.Ref(ctx, id); err != nil || got.ID != last.ID {
+				t.Errorf("%s leads to %v, %v", id, got.Ref, err)
+			}
+		}
+		refs, err := three.Refs(ctx)
+		if err != nil || len(refs) != 1 {
+			t.Errorf("%d refs, %v", len(refs), err)
+		}
+		// The first process sends, and hears of it.
+		srv := newFakeServer()
+		run(t, one, srv)
+		wait(t, one, commit(t, one, Batch{Session: session, Via: old.ID, Ops: []Op{put("1")}}))
+		if req := srv.openings()[0]; req.Ref.ID != last.ID {
+			t.Errorf("opened with %v", req.Ref)
+		}
+	})
+}
+
+// TestRotationThatIsRefused: what was held goes out under the old one.
+func TestRotationThatIsRefused(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		session := newSession()
+		old := testRef(t, b, session, RefMeta{})
+		srv := newFakeServer()
+		run(t, b, srv)
+		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
+		if _, err := b.BeginRotation(ctx, old.ID, testAddress.New(newSession())); fault.CodeOf(err) != fault.BadRefText {
+			t.Errorf("to a ref for something else: %v", err)
+		}
+		next, err := b.BeginRotation(ctx, old.ID, old.New(session))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Settled(ctx, old.ID)
+		ticket := commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
+		if err := b.AbandonRotation(ctx, old.ID); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, b, ticket)
+		for _, req := range srv.openings() {
+			if req.Ref.ID != old.ID {
+				t.Errorf("opened with %v", req.Ref)
+			}
+		}
+		if _, err := b.Ref(ctx, next.ID); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("the refused one: %v", err)
+		}
+	})
+}
+
+// TestRotationOfASpace: a session that is yet to be made is made through the new
+// ref of its space.
+func TestRotationOfASpace(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		space := testRef(t, b, newSpace(), RefMeta{})
+		session := newSession()
+		owner := testRef(t, b, session, RefMeta{Role: SessionOwner})
+		srv := newFakeServer()
+		srv.sessions[session] = &fakeSession{managed: true}
+		ticket := commit(t, b, Batch{Session: session, Via: space.ID, Ops: []Op{{Method: "create",
+			Args: []ledger.Arg{{Name: "ref", JSON: []byte(`"` + owner.ID + `"`)}, {Name: "hash", JSON: []byte(`"x"`)}}}}})
+		next, err := b.BeginRotation(ctx, space.ID, space.New(space.Target()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, b, srv)
+		if err := b.FinishRotation(ctx, space.ID); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, b, ticket)
+		if got, err := b.RefFor(context.Background(), ""); err != nil || got.ID != next.ID || got.Role != SpaceOwner {
+			t.Errorf("the space's ref: %v, %v", got.Ref, err)
+		}
+		for _, req := range srv.openings() {
+			if req.SpaceRef == nil || req.SpaceRef.ID != next.ID || capability.Target(req.OwnerRef) != session {
+				t.Errorf("opened with %+v", req)
+			}
+		}
+	})
+}
