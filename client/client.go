@@ -14,8 +14,8 @@
 //	results, err := ticket.Wait(ctx)  // answered by the server
 //
 // What goes through the outbox (Batch, Space.Create, Session.Share) works
-// offline. Reading (Snapshot, Events, Subscribe, Describe) and the direct verbs
-// (Revoke, BumpEpoch) need the server: they go on over broken connections and
+// offline. Reading (Snapshot, Events, Subscribe, Describe, Refs) and the direct
+// verbs (Revoke, BumpEpoch, Rotate, Space.Share) need the server: they go on over broken connections and
 // other hosts of the ref for Config.Patience, Subscribe for as long as it runs.
 //
 // All methods of Client, Space, Session and Ticket are safe for concurrent use;
@@ -174,6 +174,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	if !cfg.Offline {
 		c.running.Go(c.send)
+		c.running.Go(c.resumeRotations)
 	}
 	return c, nil
 }

@@ -85,6 +85,8 @@ func (c *Client) keep(ctx context.Context, ref capability.Ref, role outbox.Role)
 	}
 	saved, err := c.box.Ref(ctx, ref.ID)
 	switch {
+	case err == nil && saved.ID != ref.ID: // rotated here: who shows the old one's text means that
+		return outbox.SavedRef{Ref: ref, RefMeta: outbox.RefMeta{Role: role}}, nil
 	case err == nil && !saved.Secret.Equal(ref.Secret):
 		saved.Ref = ref
 		return saved, nil
@@ -111,7 +113,7 @@ func (c *Client) settle(ctx context.Context, saved outbox.SavedRef, before bool,
 	ctx = context.WithoutCancel(ctx)
 	switch {
 	case err == nil:
-		if kept, e := c.box.Ref(ctx, saved.ID); e == nil && !kept.Secret.Equal(saved.Secret) {
+		if kept, e := c.box.Ref(ctx, saved.ID); e == nil && kept.ID == saved.ID && !kept.Secret.Equal(saved.Secret) {
 			err = c.box.PutRef(ctx, saved.Ref, saved.RefMeta)
 		}
 	case !before && (fault.CodeOf(err) == fault.UnknownRef || fault.CodeOf(err) == fault.Sealed):

@@ -98,15 +98,17 @@ func (b *Box) AbandonRotation(ctx context.Context, old string) error {
 	})
 }
 
-// Rotations are the ids of stored refs whose rotation was begun and not finished.
-func (b *Box) Rotations(ctx context.Context) (old []string, err error) {
+// Rotations are those that were begun and not finished: what is to take the place
+// of each stored ref, by that one's id.
+func (b *Box) Rotations(ctx context.Context) (map[string]capability.Ref, error) {
 	refs, err := b.Refs(ctx)
+	pending := map[string]capability.Ref{}
 	for _, r := range refs {
 		if r.next != nil {
-			old = append(old, r.ID)
+			pending[r.ID] = *r.next
 		}
 	}
-	return old, err
+	return pending, err
 }
 
 // settleIn bounds how long a rotation waits for what is on its way.

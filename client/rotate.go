@@ -1,0 +1,169 @@
+// Rotate: a new ref in the place of an owner's, or of a space's root ref.
+
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+var (
+	methodRotate      = rpc.Method{Interface: wire.Session_TypeID, ID: 9, Name: "Session.rotate"}
+	methodSpaceRotate = rpc.Method{Interface: wire.Space_TypeID, ID: 8, Name: "Space.rotate"}
+)
+
+// Rotate puts a new ref in the place of this one, which must be an owner's: the
+// new one takes over its rights and everything shared from it, and the old one is
+// dead from the cut on. It gives the session under the new ref; this value goes
+// on to stand for the old one, but what is queued under that, or committed from
+// now on, goes out under the new one.
+//
+// The new ref is in the outbox before the server is asked. If the answer is lost,
+// this client goes on asking in the background, as does any later one of the
+// outbox; until then nothing new is sent under the old ref. What another process
+// had on its way in that moment may be recorded as denied.
+func (s *Session) Rotate(ctx context.Context) (*Session, Cut, error) {
+	saved, cut, err := s.client.rotate(ctx, s.saved)
+	if err != nil {
+		return nil, cut, err
+	}
+	return &Session{client: s.client, id: s.id, saved: saved}, cut, nil
+}
+
+// Rotate is Session.Rotate for a space's root ref, which has no cut.
+func (sp *Space) Rotate(ctx context.Context) (*Space, error) {
+	saved, _, err := sp.client.rotate(ctx, sp.saved)
+	if err != nil {
+		return nil, err
+	}
+	return &Space{client: sp.client, id: sp.id, saved: saved}, nil
+}
+
+func (c *Client) rotate(ctx context.Context, old outbox.SavedRef) (saved outbox.SavedRef, cut Cut, err error) {
+	made := old.Ref.New(old.Target())
+	if capability.Sealed(old.ID) {
+		made = old.Ref.NewSealed(old.Target())
+	}
+	made, err = c.box.BeginRotation(ctx, old.ID, made)
+	if err != nil {
+		return saved, cut, err
+	}
+	c.box.Settled(ctx, old.ID)
+	cut, err = c.askRotation(ctx, old, made)
+	if err != nil {
+		if !c.abandoned(ctx, old.ID, err) {
+			c.keepAsking(old.ID)
+		}
+		return saved, cut, err
+	}
+	if err := c.box.FinishRotation(context.WithoutCancel(ctx), old.ID); err != nil {
+		c.keepAsking(old.ID)
+		return saved, cut, err
+	}
+	saved, err = c.box.Ref(ctx, made.ID)
+	return saved, cut, err
+}
+
+func (c *Client) askRotation(ctx context.Context, old outbox.SavedRef, made capability.Ref) (cut Cut, err error) {
+	space := capability.IsSpace(old.Target())
+	method := methodRotate
+	if space {
+		method = methodSpaceRotate
+	}
+	err = c.call(ctx, old, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+		return live.Call(ctx, method, words(0, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+			p := wire.Session_rotate_Params(s) // a space's are the same
+			hash := made.Secret.Hash()
+			if err := p.SetHash(hash[:]); err != nil {
+				return err
+			}
+			return p.SetRef(made.ID)
+		})
+	}, func(results capnp.Struct) error {
+		if space {
+			r := wire.Space_rotate_Results(results)
+			return refused(r.Refusal())
+		}
+		r := wire.Session_rotate_Results(results)
+		cut.Cursor = r.Cut()
+		return refused(r.Refusal())
+	})
+	return cut, err
+}
+
+// abandoned forgets a rotation that was refused, and says whether it was: of all
+// other errors nobody knows what the server did.
+func (c *Client) abandoned(ctx context.Context, old string, err error) bool {
+	var ex *rpc.Exception
+	switch code := fault.CodeOf(err); {
+	case errors.As(err, &ex) && ex.Type == rpc.Unimplemented: // a server of before
+	case code == fault.Canceled, code == fault.Internal, code == fault.Incompatible:
+		return false
+	case code.Transient() && code != fault.NotYetKnown:
+		return false
+	}
+	if err := c.box.AbandonRotation(context.WithoutCancel(ctx), old); err != nil {
+		c.cfg.Logger.Warn("a refused rotation could not be forgotten", "ref", old, "error", err)
+		return false
+	}
+	return true
+}
+
+// keepAsking has a rotation finished in the background.
+func (c *Client) keepAsking(old string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed && !c.cfg.Offline {
+		c.running.Go(func() { c.resume(old) })
+	}
+}
+
+// resumeRotations finishes what earlier processes of the outbox have begun.
+func (c *Client) resumeRotations() {
+	pending, err := c.box.Rotations(c.ctx)
+	if err != nil && c.ctx.Err() == nil {
+		c.cfg.Logger.Warn("the refs that are being rotated could not be read", "error", err)
+	}
+	for old := range pending {
+		c.keepAsking(old)
+	}
+}
+
+// resume asks for one rotation until it is answered or the client closes.
+func (c *Client) resume(old string) {
+	wait := c.cfg.newBackOff()
+	for c.ctx.Err() == nil {
+		pending, err := c.box.Rotations(c.ctx)
+		made, waits := pending[old]
+		if err == nil && !waits {
+			return // another has done it
+		}
+		var saved outbox.SavedRef
+		if err == nil {
+			saved, err = c.box.Ref(c.ctx, old)
+		}
+		if err == nil {
+			_, err = c.askRotation(c.ctx, saved, made)
+		}
+		if err == nil {
+			err = c.box.FinishRotation(c.ctx, old)
+		}
+		if err == nil || c.abandoned(c.ctx, old, err) {
+			return
+		}
+		c.cfg.Logger.Debug("a rotation waits", "ref", old, "error", err)
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-c.ctx.Done():
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package client_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/faultproxy"
+)
+
+// TestRotateWhileWriting: a session's owner rotates its ref again and again while
+// it writes as fast as it can, over links that are cut where the answer to the
+// rotation comes. Nothing it wrote is refused.
+func TestRotateWhileWriting(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	c := r.open(t, "a")
+	first := r.newSession(t, c)
+	stop := make(chan struct{})
+	var mu sync.Mutex
+	var tickets []client.Ticket
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			ticket, err := first.Put(t.Context(), message(n%50), object{"n": n}) // under the first one's name, always
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			tickets = append(tickets, ticket)
+			mu.Unlock()
+			if n%20 == 0 {
+				if _, err := ticket.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	s := first
+	seen := map[string]bool{s.Ref().ID: true}
+	for i := range 6 {
+		if i%2 == 1 {
+			r.proxy.CutAfter(faultproxy.ToClient, 1)
+		}
+		next, cut, err := s.Rotate(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[next.Ref().ID] || cut.Cursor == 0 {
+			t.Errorf("rotation %d: %s, the cut is at %d", i, next.Ref(), cut.Cursor)
+		}
+		seen[next.Ref().ID] = true
+		if _, err := s.Describe(t.Context()); err != nil {
+			t.Errorf("the old one is described no more: %v", err)
+		}
+		if _, err := s.Events(t.Context(), 0, 1); fault.CodeOf(err) != fault.Revoked {
+			t.Errorf("the old one reads: %v", err)
+		}
+		s = next
+	}
+	close(stop)
+	writing.Wait()
+	for _, ticket := range tickets {
+		if err := waited(t, ticket).Err(); err != nil {
+			t.Fatalf("of %d batches: %v", len(tickets), err)
+		}
+	}
+	t.Logf("%d batches while the ref changed %d times", len(tickets), len(seen)-1)
+}
+
+// TestRotateThatNobodyAnswered: the server is away; a later process of the same
+// home finishes the rotation by itself, and what waited goes out.
+func TestRotateThatNobodyAnswered(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	c := r.open(t, "a", func(cfg *client.Config) { cfg.Patience = -1 })
+	s := r.newSession(t, c)
+	sp, err := c.Space(t.Context(), r.owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Rotate(t.Context()); err == nil {
+		t.Fatal("rotated without a server")
+	}
+	if _, err := sp.Rotate(t.Context()); err == nil {
+		t.Fatal("rotated without a server")
+	}
+	waiting, err := s.Put(t.Context(), "session", object{"title": "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.start(); err != nil {
+		t.Fatal(err)
+	}
+	later := r.open(t, "a")
+	ticket := later.Ticket(waiting.Batch)
+	if err := waited(t, ticket).Err(); err != nil {
+		t.Fatal(err)
+	}
+	saved, err := later.Outbox().RefFor(t.Context(), s.ID())
+	if err != nil || saved.ID == s.Ref().ID {
+		t.Errorf("the ref that is kept: %v, %v", saved.Ref, err)
+	}
+	fresh, err := later.SessionByID(t.Context(), s.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := fresh.Describe(t.Context())
+	if err != nil || !d.Grant.Owner || d.Grant.Dead != fault.None {
+		t.Errorf("the new one: %+v, %v", d.Grant, err)
+	}
+}
+
+// TestRotateThatIsRefused: who is no owner keeps what it has.
+func TestRotateThatIsRefused(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	c := r.open(t, "a")
+	s := r.newSession(t, c)
+	b := s.Batch()
+	ref, _ := b.Share(client.ShareOptions{Rights: capability.Read | capability.Append})
+	applied(t, b)
+	guest, err := r.open(t, "b").Session(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := guest.Rotate(t.Context()); fault.CodeOf(err) != fault.NotAnOwner {
+		t.Errorf("a guest rotates: %v", err)
+	}
+	ticket, err := guest.Put(t.Context(), message(1), object{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := waited(t, ticket).Err(); err != nil {
+		t.Error(err)
+	}
+}

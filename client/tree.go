@@ -1,0 +1,199 @@
+// Trees of refs, and a space's own: who has been given what, made narrower and
+// taken back.
+
+package client
+
+import (
+	"context"
+	"iter"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+var (
+	methodRefs        = rpc.Method{Interface: wire.Session_TypeID, ID: 7, Name: "Session.refs"}
+	methodSpaceShare  = rpc.Method{Interface: wire.Space_TypeID, ID: 4, Name: "Space.share"}
+	methodSpaceRevoke = rpc.Method{Interface: wire.Space_TypeID, ID: 5, Name: "Space.revoke"}
+	methodSpaceRefs   = rpc.Method{Interface: wire.Space_TypeID, ID: 6, Name: "Space.refs"}
+)
+
+// RefInfo is a ref of a tree.
+type RefInfo struct {
+	GrantInfo
+	Parent    string // the ref it was minted from
+	Created   int64  // Unix ms
+	LastUsed  int64  // Unix ms; 0 never
+	Uses      uint64 // calls and ops under it
+	Revoked   int64  // Unix ms; 0 not
+	RevokedBy string // the ref it was revoked under, or the one that took its place
+}
+
+// refsPage is how many refs are asked for at once.
+const refsPage = 500
+
+// Refs gives the tree of refs below one ("": the session's own ref here): that one
+// first, each after the one it was minted from. It takes the right to revoke, and
+// but for an owner the ref must be the session's own or below it. After an error
+// it ends; TooLarge for a tree that is too big to be shown.
+func (s *Session) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, error] {
+	return s.client.refs(ctx, s.saved, methodRefs, under)
+}
+
+// Refs is Session.Refs for a space's ref. The refs of the sessions that were made
+// under it are in the tree.
+func (sp *Space) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, error] {
+	return sp.client.refs(ctx, sp.saved, methodSpaceRefs, under)
+}
+
+func (c *Client) refs(ctx context.Context, ref outbox.SavedRef, method rpc.Method, under string) iter.Seq2[RefInfo, error] {
+	return func(yield func(RefInfo, error) bool) {
+		after := ""
+		for more := true; more; {
+			var page []RefInfo
+			err := c.call(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+				return live.Call(ctx, method, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+					q, err := wire.Session_refs_Params(s).NewQuery()
+					if err != nil {
+						return err
+					}
+					q.SetLimit(refsPage)
+					if err := q.SetUnder(under); err != nil {
+						return err
+					}
+					return q.SetAfter(after)
+				})
+			}, func(results capnp.Struct) (err error) {
+				r := wire.Session_refs_Results(results)
+				more = r.More()
+				list, err := r.Refs()
+				page = page[:0]
+				for i := 0; err == nil && i < list.Len(); i++ {
+					var info RefInfo
+					info, err = decodeRefInfo(list.At(i))
+					page = append(page, info)
+				}
+				return err
+			})
+			if err != nil {
+				yield(RefInfo{}, err)
+				return
+			}
+			for _, info := range page {
+				if !yield(info, nil) {
+					return
+				}
+				after = info.Ref
+			}
+			more = more && len(page) > 0
+		}
+	}
+}
+
+func decodeRefInfo(w wire.RefInfo) (RefInfo, error) {
+	t := texts{}
+	info := RefInfo{Parent: t.get(w.Parent()), Created: w.Created(), LastUsed: w.LastUsed(), Uses: w.Uses(),
+		Revoked: w.Revoked(), RevokedBy: t.get(w.RevokedBy())}
+	grant, err := w.Grant()
+	if err == nil {
+		info.GrantInfo, err = decodeGrantInfo(grant)
+	}
+	if err == nil {
+		err = t.err
+	}
+	return info, err
+}
+
+// Share makes a new ref of the space, which allows at most what this one does and
+// dies with it. Unlike a session's it goes to the server at once, without the
+// outbox: the ref works when this returns.
+func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, error) {
+	ref := sp.saved.Ref.New(sp.id)
+	err := sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+		return live.Call(ctx, methodSpaceShare, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			w, err := wire.Space_share_Params(s).NewRef()
+			if err != nil {
+				return err
+			}
+			return encodeNewRef(w, ref, o)
+		})
+	}, func(results capnp.Struct) error {
+		r := wire.Space_share_Results(results)
+		return refused(r.Refusal())
+	})
+	if err != nil {
+		return capability.Ref{}, err
+	}
+	return ref, nil
+}
+
+func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
+	limits, err := to.NewLimits()
+	if err != nil {
+		return err
+	}
+	to.SetRedemptions(o.Redemptions)
+	limits.SetRights(uint16(o.Rights))
+	limits.SetFrom(o.From)
+	if !o.Expires.IsZero() {
+		limits.SetExpires(o.Expires.UnixMilli())
+	}
+	if len(o.Methods) > 0 {
+		list, err := limits.NewMethods(int32(len(o.Methods)))
+		if err != nil {
+			return err
+		}
+		for i, m := range o.Methods {
+			if err := list.Set(i, m); err != nil {
+				return err
+			}
+		}
+	}
+	if err := limits.SetLabel(o.Label); err != nil {
+		return err
+	}
+	if err := limits.SetActor(o.Actor); err != nil {
+		return err
+	}
+	hash := ref.Secret.Hash()
+	if err := to.SetHash(hash[:]); err != nil {
+		return err
+	}
+	return to.SetId(ref.ID)
+}
+
+// Revoke revokes a ref that was made under this one, or this one itself, with all
+// below it: another ref of the space, or one of a session that was made under it.
+// Sessions whose owner's ref dies with it stay as they are, out of reach. It gives
+// how many refs died; the same again gives 0.
+func (sp *Space) Revoke(ctx context.Context, refID string) (refs uint64, err error) {
+	err = sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+		return live.Call(ctx, methodSpaceRevoke, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			return wire.Space_revoke_Params(s).SetRef(refID)
+		})
+	}, func(results capnp.Struct) error {
+		r := wire.Space_revoke_Results(results)
+		refs = r.Refs()
+		return refused(r.Refusal())
+	})
+	return refs, err
+}
+
+// refused is an answer's refusal as an error, nil if there is none.
+func refused(w wire.Refusal, err error) error {
+	if err != nil {
+		return err
+	}
+	f, err := refusalOf(w)
+	if err != nil {
+		return err
+	}
+	if f != nil {
+		return f
+	}
+	return nil
+}
