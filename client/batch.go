@@ -200,13 +200,18 @@ type ShareOptions struct {
 	Seal ed25519.PublicKey
 }
 
+// newRef makes a ref for target at an address, sealed if it is to be.
+func (o *ShareOptions) newRef(at capability.Ref, target string) capability.Ref {
+	if len(o.Seal) > 0 {
+		return at.NewSealed(target)
+	}
+	return at.New(target)
+}
+
 // Share makes a new ref, here and offline: it can be handed on at once and works
 // as soon as the op has arrived.
 func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
-	ref := b.session.saved.Ref.New(b.session.id)
-	if len(o.Seal) > 0 {
-		ref = b.session.saved.Ref.NewSealed(b.session.id)
-	}
+	ref := o.newRef(b.session.saved.Ref, b.session.id)
 	p := b.Do(session.MethodShare, Arg{"ref", ref.ID}, Arg{"hash", HashText(ref.Secret)}, Arg{"rights", o.Rights})
 	if len(o.Methods) > 0 {
 		p.Arg("methods", o.Methods)

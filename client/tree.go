@@ -112,7 +112,7 @@ func decodeRefInfo(w wire.RefInfo) (RefInfo, error) {
 // dies with it. Unlike a session's it goes to the server at once, without the
 // outbox: the ref works when this returns.
 func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, error) {
-	ref := sp.saved.Ref.New(sp.id)
+	ref := o.newRef(sp.saved.Ref, sp.id)
 	err := sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return live.Call(ctx, methodSpaceShare, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 			w, err := wire.Space_share_Params(s).NewRef()
@@ -132,38 +132,23 @@ func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, err
 }
 
 func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
-	limits, err := to.NewLimits()
-	if err != nil {
-		return err
-	}
 	to.SetRedemptions(o.Redemptions)
-	limits.SetRights(uint16(o.Rights))
-	limits.SetFrom(o.From)
-	if !o.Expires.IsZero() {
-		limits.SetExpires(o.Expires.UnixMilli())
-	}
-	if len(o.Methods) > 0 {
-		list, err := limits.NewMethods(int32(len(o.Methods)))
-		if err != nil {
-			return err
-		}
-		for i, m := range o.Methods {
-			if err := list.Set(i, m); err != nil {
-				return err
-			}
-		}
-	}
-	if err := limits.SetLabel(o.Label); err != nil {
-		return err
-	}
-	if err := limits.SetActor(o.Actor); err != nil {
+	if err := to.SetId(ref.ID); err != nil {
 		return err
 	}
 	hash := ref.Secret.Hash()
 	if err := to.SetHash(hash[:]); err != nil {
 		return err
 	}
-	return to.SetId(ref.ID)
+	if err := to.SetSeal(o.Seal); err != nil {
+		return err
+	}
+	limits, err := to.NewLimits()
+	if err != nil {
+		return err
+	}
+	return encodeAttenuation(limits, AttenuateOptions{Rights: o.Rights, Methods: o.Methods, Expires: o.Expires,
+		From: o.From, Message: o.Message, Label: o.Label, Actor: o.Actor})
 }
 
 // Revoke revokes a ref that was made under this one, or this one itself, with all

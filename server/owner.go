@@ -37,6 +37,9 @@ type Owner struct {
 // that is there and names another address is rewritten with this one. Any number
 // of servers may do this at once on one database: one of them makes the space.
 func Bootstrap(ctx context.Context, st Store, dir string, address capability.Ref, moved bool) (*Owner, error) {
+	if err := finishRotateOwner(ctx, st, dir); err != nil {
+		return nil, err
+	}
 	path := filepath.Join(dir, OwnerFile)
 	ref, err := readOwner(path)
 	written := false

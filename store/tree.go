@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -135,6 +136,19 @@ func (s *Store) ReadTree(ctx context.Context, id, under, after string, limit int
 		return nil, naming("read refs", err)
 	}
 	return page, nil
+}
+
+// FirstSpace is the id of the space that the first start made; NotFound if there
+// was none.
+func (s *Store) FirstSpace(ctx context.Context) (space string, err error) {
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(readMeta, nil, []any{firstSpace}, func(row Scanner) error { return row.Scan(&space) })
+		return nil
+	})
+	if err == nil && space == "" {
+		err = fault.NotFound.With("the database has no space yet: the first start of a server makes one")
+	}
+	return space, naming("find the first space", err)
 }
 
 // RotateRoot puts root, which is new, in the place of the root ref of its space

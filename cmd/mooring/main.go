@@ -44,9 +44,11 @@ var commands = []func(*shared) *cobra.Command{
 	redeemCmd,
 	revokeCmd,
 	refsCmd,
+	rotateCmd,
 	keyCmd,
 	auditCmd,
 	outboxCmd,
+	adminCmd,
 	versionCmd,
 }
 

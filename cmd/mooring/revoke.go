@@ -22,7 +22,9 @@ func revokeCmd(sh *shared) *cobra.Command {
 		Short: "Revoke a ref and all made from it, or every share of a session",
 		Long: "Revoke a ref and all refs made from it, or with --epoch every share of a session, and\n" +
 			"print the cursor of the cut: nothing under that authority commits after it. It is done at\n" +
-			"once, under the home folder's best ref for the session, or else under REF itself.\n\n" +
+			"once, under the home folder's best ref for the session, or else under REF itself. With a\n" +
+			"space's ref the refs of all sessions that were made under it die too, and the number of\n" +
+			"refs that died is printed. A session's ref can also be revoked under its space's.\n\n" +
 			"REF is the text of the ref to revoke, @FILE that holds one, or the ref's id (as share, redeem\n" +
 			"and tail print it). With --epoch it can be a session's id too.",
 		Example: "  mooring revoke @helper.ref\n  mooring revoke ses_01J….o4tq…\n  mooring revoke --epoch ses_01J…",
@@ -43,7 +45,15 @@ func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, ep
 	if err != nil {
 		return err
 	}
+	if capability.IsSpace(session) {
+		return h.revokeUnderSpace(ctx, c, arg, target)
+	}
 	acting, err := h.actingRefs(ctx, c, arg, target, session)
+	if fault.CodeOf(err) == fault.NotFound && !epoch && target != "" {
+		if space := h.revokeUnderSpace(ctx, c, "", target); space == nil || fault.CodeOf(space) != fault.NotFound {
+			return space
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -89,10 +99,53 @@ func revokeTarget(arg string, epoch bool) (target, session string, err error) {
 		return "", "", fault.Usage.With("say which ref to revoke: its text, @FILE or its id (ses_….TAIL); --epoch ends every share of a session")
 	}
 	session = capability.Target(target)
-	if !capability.IsSession(session) {
-		return "", "", fault.Usage.With("that is the ref of a space; only refs of sessions can be revoked")
+	if epoch && !capability.IsSession(session) {
+		return "", "", fault.Usage.With("that is the ref of a space; only sessions have an epoch")
 	}
 	return target, session, nil
+}
+
+// revokeUnderSpace revokes target under one of the home's space refs, of target's
+// own space if it is a space's, or under REF itself.
+func (h *homeFlags) revokeUnderSpace(ctx context.Context, c *client.Client, arg, target string) error {
+	refs, err := c.Outbox().Refs(ctx)
+	if err != nil {
+		return fmt.Errorf("look up the refs: %w", err)
+	}
+	space := capability.Target(target)
+	var acting, itself []capability.Ref
+	for _, r := range refs {
+		switch {
+		case !capability.IsSpace(r.Target()), capability.IsSpace(space) && r.Target() != space:
+		case r.ID == target:
+			itself = append(itself, r.Ref)
+		default:
+			acting = append(acting, r.Ref)
+		}
+	}
+	if ref, isText, _ := parseRefArg(arg); isText && len(itself) == 0 {
+		itself = append(itself, ref)
+	}
+	var refused error = fault.NotFound.With("the home folder has no ref that could revoke it: give the ref's text or @FILE, or another --home")
+	for _, ref := range append(acting, itself...) {
+		sp, err := c.Space(ctx, ref)
+		if err != nil {
+			return err
+		}
+		died, err := sp.Revoke(ctx, target)
+		if err == nil {
+			if h.sh.json {
+				return h.sh.printJSON(map[string]any{"ref": target, "refs": died})
+			}
+			_, err = fmt.Fprintf(h.sh.out, "revoked; %d refs died\n", died)
+			return err
+		}
+		if !mayNot(err) {
+			return err
+		}
+		refused = err
+	}
+	return refused
 }
 
 // actingRefs are the refs to try, best first: the home's owner ref for the

@@ -1,4 +1,4 @@
-// mooring share: a new sturdy ref.
+// mooring share: a new sturdy ref, of a session or a space.
 
 package main
 
@@ -35,18 +35,20 @@ func shareCmd(sh *shared) *cobra.Command {
 	var f shareFlags
 	cmd := &cobra.Command{
 		Use:   "share REF --rights read[,append,share,revoke]",
-		Short: "Make a new ref to a session and print it",
+		Short: "Make a new ref to a session or space and print it",
 		Long: "Make a new ref to a session, allowing at most what REF allows, and print it. Whoever\n" +
 			"has the text has the capability. It is made here and goes through the outbox, so it can\n" +
-			"be handed on without a server, and works as soon as it has arrived there.\n\n" + refHelp,
+			"be handed on without a server, and works as soon as it has arrived there. REF may be a\n" +
+			"space's too: the new one is then made by the server at once.\n\n" + refHelp,
 		Example: "  mooring share ses_01J… --rights read --expires 24h --label reviewer\n" +
 			"  mooring share ses_01J… --rights read --message msg_01 --redemptions 1\n" +
-			"  mooring share ses_01J… --rights read,append --actor helper --to helper.ref",
+			"  mooring share ses_01J… --rights read,append --actor helper --to helper.ref\n" +
+			"  mooring share @srv/owner.ref --rights create,list --actor team --to team.ref",
 		Args: cobra.ExactArgs(1),
 	}
 	h := withHome(sh, cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke, with commas (required)")
+	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke; of a space create, list, share, revoke; with commas (required)")
 	flags.DurationVar(&f.expires, "expires", 0, "how long it lasts, such as 24h (default: for ever)")
 	flags.StringVar(&f.label, "label", "", "a name for people")
 	flags.StringVar(&f.actor, "actor", "", "who acts under it: a path below REF's actor")
@@ -95,7 +97,7 @@ func (f *shareFlags) options(now time.Time) (client.ShareOptions, error) {
 }
 
 func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o client.ShareOptions, file string) error {
-	s, err := h.session(ctx, c, arg)
+	s, sp, err := h.either(ctx, c, arg)
 	if err != nil {
 		return err
 	}
@@ -104,6 +106,13 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 		if write, err = refFile(file); err != nil {
 			return err
 		}
+	}
+	if sp != nil {
+		ref, err := sp.Share(ctx, o)
+		if err = errors.Join(err, write(ref)); err != nil {
+			return err
+		}
+		return h.printShared(ref, file, false)
 	}
 	ref, ticket, err := s.Share(ctx, o)
 	if err != nil {
@@ -124,7 +133,12 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 	if results == nil {
 		h.sayQueued(ctx, c, still, "the ref works as soon as it has arrived")
 	}
-	shown := map[string]any{"id": ref.ID, "queued": results == nil}
+	return h.printShared(ref, file, results == nil)
+}
+
+// printShared prints the new ref, or its id where the text is in a file.
+func (h *homeFlags) printShared(ref capability.Ref, file string, queued bool) error {
+	shown := map[string]any{"id": ref.ID, "queued": queued}
 	text := ref.Text()
 	if file == "" {
 		shown["ref"] = text
@@ -135,7 +149,7 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 	if h.sh.json {
 		return h.sh.printJSON(shown)
 	}
-	_, err = fmt.Fprintln(h.sh.out, text)
+	_, err := fmt.Fprintln(h.sh.out, text)
 	return err
 }
 

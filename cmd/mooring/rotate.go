@@ -1,0 +1,101 @@
+// mooring rotate: a fresh owner's ref in the place of one that may be in wrong hands.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+)
+
+func rotateCmd(sh *shared) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "rotate REF",
+		Short: "Put a new ref in the place of an owner's, and kill the old one",
+		Long: "Put a new ref in the place of a session's owner's ref, or of a space's root ref. It takes\n" +
+			"over everything that was made from the old one, which alone is dead from then on. The new\n" +
+			"one is kept in the home folder, where what is queued goes out under it, and is printed\n" +
+			"nowhere: --to writes its text to a file. If the answer is lost, run it again.\n\n" + refHelp,
+		Example: "  mooring rotate ses_01J…\n  mooring rotate @srv/owner.ref --to srv/owner.ref",
+		Args:    cobra.ExactArgs(1),
+	}
+	h := withHome(sh, cmd)
+	cmd.Flags().StringVar(&file, "to", "", "write the new ref to this file (mode 0600), which may be the old one's")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.rotate(ctx, c, args[0], file)
+		})
+	}
+	return cmd
+}
+
+func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, file string) error {
+	s, sp, err := h.either(ctx, c, arg)
+	if err != nil {
+		return err
+	}
+	write := func(capability.Ref) error { return nil }
+	if file != "" { // before there is a ref that would be lost
+		if write, err = refFile(file); err != nil {
+			return err
+		}
+	}
+	var fresh, old capability.Ref
+	var cut client.Cut
+	if sp != nil {
+		old = sp.Ref()
+		if sp, err = sp.Rotate(ctx); err == nil {
+			fresh = sp.Ref()
+		}
+	} else {
+		old = s.Ref()
+		if s, cut, err = s.Rotate(ctx); err == nil {
+			fresh = s.Ref()
+		}
+	}
+	if err = errors.Join(err, write(fresh)); err != nil {
+		return err
+	}
+	if err := h.followOwner(old.ID, fresh.ID); err != nil {
+		return err
+	}
+	if h.sh.json {
+		shown := map[string]any{"ref": fresh.ID, "replaced": old.ID}
+		if cut.Cursor != 0 {
+			shown["cut"] = cut.Cursor
+		}
+		return h.sh.printJSON(shown)
+	}
+	switch name, from := strings.CutPrefix(arg, "@"); {
+	case file != "":
+		fmt.Fprintf(h.sh.err, "the new ref is in %s\n", file)
+	case from:
+		fmt.Fprintf(h.sh.err, "%s still holds the old ref, which is dead; the new one is in the home folder: mooring rotate %s --to %s makes one for the file\n", name, fresh.ID, name)
+	}
+	end := ""
+	if cut.Cursor != 0 {
+		end = fmt.Sprintf("; the cut is at cursor %d", cut.Cursor)
+	}
+	_, err = fmt.Fprintf(h.sh.out, "%s\nreplaced %s%s\n", fresh.ID, old.ID, end)
+	return err
+}
+
+// followOwner has the home remember the new ref where it remembered the old.
+func (h *homeFlags) followOwner(old, fresh string) error {
+	name, err := h.ownerFile()
+	if err != nil {
+		return err
+	}
+	if last, err := os.ReadFile(name); err != nil || strings.TrimSpace(string(last)) != old {
+		return nil // another, or none
+	}
+	return h.rememberOwner(fresh)
+}
