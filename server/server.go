@@ -7,11 +7,12 @@
 // the store, in which session.Commit decides everything, and answers; hub.go,
 // topic.go and subscription.go hand what was committed to subscribers, here and,
 // through notifications and polling, on the other replicas. gateway.go (with
-// challenge.go and wrongtries.go), space.go and sess.go are the objects around it,
-// attenuate.go makes narrower ones, persist.go is save, authority.go the check of
-// what a reader may see, sweeper.go the lapsing of leases, audit.go, uses.go and
-// sess_audit.go what was refused and used, owner.go the first start, http.go the
-// endpoint.
+// challenge.go and wrongtries.go), space.go and sess.go are the objects around it;
+// attenuate.go, space_share.go, space_revoke.go, refs.go and rotate.go change and
+// show authority, persist.go is save. authority.go is the check of what a reader
+// may see, sweeper.go the lapsing of leases, audit.go, uses.go and sess_audit.go
+// what was refused and used, owner.go the first start, owner_rotate.go the rescue
+// of a lost owner's ref, http.go the endpoint.
 //
 // A server holds no state that a transaction does not check again, so any number
 // of them may share a database.

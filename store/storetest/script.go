@@ -159,6 +159,10 @@ func (s *script) step() {
 			group = append(group, session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: s.refs[o.session][0],
 				Direct: &session.Direct{Ref: s.victim(o.session), Epoch: s.odds(2)}})
 			continue
+		case s.odds(60) && len(s.authors) < 12:
+			group = append(group, s.rotation(o.session))
+			s.authors = append(s.authors, s.open(o.under(s.refs[o.session][0])))
+			continue
 		case s.odds(12):
 			o.acked = o.seq - uint64(s.rand.IntN(3))%(o.seq+1)
 			group = append(group, session.Submission{Ack: true, Ref: o.ref,
@@ -182,6 +186,15 @@ func (s *script) step() {
 	if len(group) > 0 {
 		s.commit(group...)
 	}
+}
+
+// rotation puts a new ref in the place of a session's owner's, if that lives.
+func (s *script) rotation(id string) session.Submission {
+	to := newRef(id)
+	sub := session.Submission{Batch: ledger.Batch{Session: id}, Ref: s.refs[id][0], Direct: &session.Direct{Rotate: &session.Rotation{ID: to, Hash: hash()}}}
+	s.refs[id] = append([]string{to}, s.refs[id]...)
+	s.sent = append(s.sent, sub)
+	return sub
 }
 
 // fork is the first submission of a session that begins with another's state.
