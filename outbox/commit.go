@@ -37,6 +37,7 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
+	seen := b.refs.now()
 	to, err := b.shelf().routeOf(ctx, batch.Session, batch.Via, bd)
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
@@ -56,6 +57,7 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 			return Ticket{}, err
 		}
 	}
+	to.seen = seen
 	if err := b.commit(ctx, &batch, bd, res, to); err != nil {
 		switch {
 		case errors.Is(err, errUnique):

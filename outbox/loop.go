@@ -413,6 +413,9 @@ func (b *Box) sequenced(r *batchRow, bd *body, first, hold uint64, to route) {
 		mine := l.add(func(now time.Time) {
 			e := newEntry(r, bd, first)
 			e.hold, e.route = hold, to
+			if to.seen != b.refs.now() { // it may have been found before a rotation began
+				l.refind(e)
+			}
 			l.m.sequenced(e, now)
 		})
 		if mine && !b.w.then(func() { l.take(1) }) {

@@ -37,6 +37,7 @@ type route struct {
 	with  string // id of a ref that must be held live: fork's via
 	host  string // what fails together: the ref's address
 	proof uint64 // differs if any of the refs does, in its secret too
+	seen  uint64 // how often the refs had changed when it was found, if it was found beside the loop
 	held  bool   // another ref is about to take the ref's place: nothing new is sent until it has
 }
 

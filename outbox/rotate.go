@@ -200,6 +200,18 @@ func (t *tables) rotating(ctx context.Context, q querier, old string) (ref *capa
 	return ref, err
 }
 
+// refind holds an entry until it was looked at again how it is sent, in an event
+// of its own.
+func (l *loop) refind(e *entry) {
+	e.route.held = true
+	l.hand(func(now time.Time) {
+		l.find(e)
+		if s := l.m.streams[e.session]; s != nil {
+			l.m.step(s, now)
+		}
+	})
+}
+
 // reroute looks again how everything is sent that is not on its way. What is sent
 // already keeps its way until it is answered, or sent again.
 func (l *loop) reroute(now time.Time) {
