@@ -38,6 +38,7 @@ func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
+	o.server.used(o.link.peer, grant, "attenuate", sight.Row.Cursor)
 	answerObject(c, newSess(o.server, o.link, o.auth.narrowed(grant)))
 }
 
@@ -64,6 +65,7 @@ func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
+	o.server.used(o.link.peer, grant, "attenuate", 0)
 	answerObject(c, &space{server: o.server, link: o.link, id: o.id, ref: o.ref, narrow: grant})
 }
 

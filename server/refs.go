@@ -60,6 +60,7 @@ func (o *sess) refs(ctx context.Context, c *rpc.Call) {
 		case !grant.Owner && !slices.Contains(page.Line, grant.ID):
 			refused = fault.MissingRight.With("this ref shows itself and what was minted below it; that one is not")
 		default:
+			o.server.used(o.link.peer, grant, "refs", page.Row.Cursor)
 			refused = shown(page)
 		}
 	}
@@ -81,12 +82,14 @@ func (o *space) refs(ctx context.Context, c *rpc.Call) {
 	}
 	page, refused := o.server.tree(ctx, "", q, []string{o.ref})
 	if refused == nil {
-		_, refused = o.check(&page.Sight, capability.Revoke, "refs")
+		var grant *capability.Grant
+		grant, refused = o.check(&page.Sight, capability.Revoke, "refs")
 		switch {
 		case refused != nil:
 		case !slices.Contains(page.Line, o.ref):
 			refused = fault.MissingRight.With("this ref shows itself and what was minted below it; that one is not")
 		default:
+			o.server.used(o.link.peer, grant, "refs", 0)
 			refused = shown(page)
 		}
 	}
@@ -97,6 +100,7 @@ func (o *space) refs(ctx context.Context, c *rpc.Call) {
 func (s *Server) tree(ctx context.Context, id string, q refsQuery, refs []string) (*session.TreePage, *fault.Error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
+	s.uses.show(ctx)
 	page, err := s.cfg.Store.ReadTree(ctx, id, q.under, q.after, q.limit, refs)
 	if err != nil {
 		return nil, toFault(s.log, err, "read the refs")

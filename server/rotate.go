@@ -73,7 +73,7 @@ func (o *space) rotate(ctx context.Context, c *rpc.Call) {
 		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.id)
 	}
 	if refused == nil {
-		refused = o.change(ctx, "rotate the ref", session.Want{Grants: []string{to.ID}},
+		refused = o.change(ctx, "rotate", session.Want{Grants: []string{to.ID}},
 			func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error {
 				return o.replace(ctx, tx, at, to)
 			})

@@ -38,7 +38,7 @@ func (o *space) revoke(ctx context.Context, c *rpc.Call) {
 // ref of the space, or one of a session that was made under it.
 func (o *space) cut(ctx context.Context, ref string) (died uint64, refused *fault.Error) {
 	var published *session.Published
-	refused = o.change(ctx, "revoke the ref", session.Want{Lineages: []string{ref}, Trees: []string{ref}},
+	refused = o.change(ctx, "revoke", session.Want{Lineages: []string{ref}, Trees: []string{ref}},
 		func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) (err error) {
 			own, refused := o.check(at, capability.Revoke, "revoke")
 			if refused != nil {

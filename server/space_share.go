@@ -19,7 +19,8 @@ import (
 // rows of its own ref and of others, and gives what refuses it. What makes sessions
 // in the space waits for it, and it for them: so none is made under a ref that is
 // being revoked. Once begun it is finished, whatever becomes of the connection.
-func (o *space) change(ctx context.Context, doing string, want session.Want, decide func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error) *fault.Error {
+func (o *space) change(ctx context.Context, method string, want session.Want, decide func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error) *fault.Error {
+	var under *capability.Grant
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.server.cfg.CommitTimeout)
 	defer cancel()
 	want.Claims, want.Grants = []string{o.id}, append(want.Grants, o.ref)
@@ -29,9 +30,13 @@ func (o *space) change(ctx context.Context, doing string, want session.Want, dec
 		if err != nil {
 			return err
 		}
+		under, _ = capability.CheckLive(rows.Grants[o.ref], o.narrow, 0, rows.Now, 0, "")
 		return decide(ctx, tx, &session.Sight{Now: rows.Now, Grants: rows.Grants}, rows)
 	})
-	return toFault(o.server.log, err, doing)
+	if err == nil && under != nil {
+		o.server.used(o.link.peer, under, method, 0)
+	}
+	return toFault(o.server.log, err, method+" the space's ref")
 }
 
 func (o *space) share(ctx context.Context, c *rpc.Call) {
@@ -39,7 +44,7 @@ func (o *space) share(ctx context.Context, c *rpc.Call) {
 	w, err := wire.Space_share_Params(s).Ref()
 	m, refused := decodeNewRef(w, err)
 	if refused == nil {
-		refused = o.change(ctx, "share the space", session.Want{Grants: []string{m.ID}},
+		refused = o.change(ctx, "share", session.Want{Grants: []string{m.ID}},
 			func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error {
 				parent, refused := o.check(at, capability.Share, "share")
 				if refused != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"capnproto.org/go/capnp/v3"
 	"github.com/oklog/ulid/v2"
@@ -470,4 +471,33 @@ func TestRotateAnOwnersRef(t *testing.T) {
 		refusedWith(t, "share through the new root", sharing(t, p.restore(fresh), r.owner.New(r.owner.Target()), capability.List, ""), fault.None)
 		r.under(team).create(p)
 	})
+}
+
+// What a tree shows of uses does not wait for their being written now and then.
+func TestRefsShowWhatWasJustUsed(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), func(c *Config) { c.SweepInterval, c.AuditWindow = time.Hour, time.Hour })
+	p := r.dial()
+	m := r.create(p)
+	ref := p.share(m, "rights", []string{"read"})
+	reader := p.restore(ref)
+	for range 3 {
+		if _, _, err := call(t, reader, sessionEvents, words(2, 0), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, _, err := call(t, m.sess, sessionRefs, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		_, err := wire.Session_refs_Params(s).NewQuery()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _ := wire.Session_refs_Results(s).Refs()
+	for i := range list.Len() {
+		grant, _ := list.At(i).Grant()
+		if id, _ := grant.Id(); id == ref.ID && (list.At(i).Uses() != 3 || list.At(i).LastUsed() == 0) {
+			t.Errorf("used %d times, last at %d", list.At(i).Uses(), list.At(i).LastUsed())
+		}
+	}
 }

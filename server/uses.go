@@ -50,6 +50,7 @@ type usage struct {
 	full   chan struct{} // a window ended early: what is over is to be written
 
 	mu   sync.Mutex
+	sent int64 // when the last flush began, Unix ms
 	at   int64 // the number of the window that is counted
 	now  map[useKey]*use
 	over []*use                     // of windows that are over, not in the audit yet
@@ -128,7 +129,8 @@ const usesAtOnce = 500
 // the audit; all of it if all is set. What cannot be written is kept.
 func (u *usage) flush(ctx context.Context, all bool) {
 	u.mu.Lock()
-	u.turn(u.clock().UnixMilli())
+	u.sent = u.clock().UnixMilli()
+	u.turn(u.sent)
 	if all {
 		u.rest()
 	}
@@ -174,6 +176,21 @@ func (u *usage) flush(ctx context.Context, all bool) {
 	u.over = append(over, u.over...)
 	for ref, one := range fresh {
 		u.owe(ref, one)
+	}
+}
+
+// shownAfter is how old what is shown of uses may be, but for what other replicas
+// have not written yet.
+const shownAfter = time.Second
+
+// show writes what is new, for somebody who is about to read it, unless that was
+// done just now.
+func (u *usage) show(ctx context.Context) {
+	u.mu.Lock()
+	due := u.clock().UnixMilli()-u.sent >= shownAfter.Milliseconds()
+	u.mu.Unlock()
+	if due {
+		u.flush(ctx, false)
 	}
 }
 

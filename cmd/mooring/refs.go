@@ -138,6 +138,12 @@ func limitsOf(r *client.RefInfo) string {
 	if r.From > 1 {
 		add("from %d", r.From)
 	}
+	if r.Message != "" {
+		add("message %s alone", r.Message)
+	}
+	if len(r.Seal) > 0 {
+		add("sealed")
+	}
 	if r.Expires != 0 {
 		add("until %s", when(r.Expires))
 	}
