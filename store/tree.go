@@ -34,6 +34,13 @@ var (
 			cut = COALESCE((SELECT s.cursor FROM sessions s WHERE s.id = grants.target), 0)
 		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 
+	// lockBelow locks the sessions whose refs were minted from a space's ref, in id
+	// order. It comes before anything that such a rotation changes in their refs.
+	lockBelow = onPostgres("", `
+		SELECT s.id FROM sessions s WHERE s.id IN (
+			SELECT g.target FROM grants g WHERE g.parent_target = {1} AND g.parent_tail = {2})
+		ORDER BY s.id FOR UPDATE`)
+
 	moveChildren = statement("", `
 		UPDATE grants SET parent_target = {3}, parent_tail = {4} WHERE parent_target = {1} AND parent_tail = {2}`)
 	retireRef = statement("", `
@@ -73,10 +80,18 @@ var (
 )
 
 // saveRotations puts refs in the place of others. The new ones are there already.
+//
+// The rotation of a space's ref moves refs of sessions, which change under their
+// sessions' locks alone: without these a session that rotates its owner's ref
+// meanwhile would leave the new one below the space's dead one, out of reach. The
+// caller has the space to itself and no session, so no session begins below it.
 func (t *tx) saveRotations(rotations []session.RotatedGrant) {
 	for _, r := range rotations {
 		target, tail := split(r.ID)
 		newTarget, newTail := split(r.By)
+		if capability.IsSpace(target) {
+			t.run.Queue(lockBelow, nil, []any{target, tail}, nil)
+		}
 		t.run.Queue(moveChildren, nil, []any{target, tail, newTarget, newTail}, nil)
 		t.run.Queue(retireRef, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)
 	}

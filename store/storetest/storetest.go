@@ -108,6 +108,7 @@ var together = []test{
 	{"RevokeTree", testRevokeTree},
 	{"Rotate", testRotate},
 	{"RotateRoot", testRotateRoot},
+	{"RotateRootRace", testRotateRootRace},
 	{"Reopen", testReopen},
 	{"Closed", testClosed},
 	{"Rollback", testRollback},
