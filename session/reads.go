@@ -57,6 +57,6 @@ type Listing struct {
 type Redemption struct {
 	Sight
 	Grant *capability.Grant   // nil: no such ref
-	Above []*capability.Grant // those with a limit that it was minted from, by id: a redemption of it is one of theirs
+	Above []*capability.Grant // those with a limit that it was minted from, by id, where one more is to be counted: a redemption of it is one of theirs
 	Known bool                // this redemption id was counted before: it is free
 }

@@ -100,8 +100,10 @@ func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHas
 // for a ref that is there and a redemption id that was not counted before, it
 // is counted (Grant.Used), for the ref and for those with a limit that it was
 // minted from, and an audit row is written, with the address of peer. admit may run twice,
-// the second time on the row under lock; its error comes back as it is, with
-// nothing changed. A redemption id that was counted costs a read.
+// the second time on the rows under lock, and then with those above it too; its
+// error comes back as it is, with nothing changed. A redemption id that was
+// counted costs a read of one ref, and so does one that is refused at once: the
+// line above a ref may be long.
 func (s *Store) Redeem(ctx context.Context, ref, redemption, peer string, admit func(*session.Redemption) error) error {
 	if capability.Target(ref) == "" {
 		return admit(&session.Redemption{}) // no id at all, so nobody's
@@ -140,7 +142,7 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption, peer string, admit 
 
 	var seen *session.Redemption
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		seen = find(run, readLineages, []string{ref})
+		seen = find(run, readGrants, []string{ref})
 		return nil
 	})
 	if err != nil {
@@ -150,13 +152,24 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption, peer string, admit 
 		return err
 	}
 
+	ids := []string{ref}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(readLineages, refs(ids), nil, func(row Scanner) error {
+			g, err := scanGrant(row)
+			if err == nil && g.ID != ref && g.Limit != 0 && g.Target == target {
+				ids = append(ids, g.ID)
+			}
+			return err
+		})
+		return nil
+	})
+	if err != nil {
+		return naming("redeem", err)
+	}
+	slices.Sort(ids)
+
 	var own error
 	err = s.update(ctx, func(t *tx) error {
-		ids := []string{ref}
-		for _, g := range seen.Above {
-			ids = append(ids, g.ID)
-		}
-		slices.Sort(ids)
 		// One grant's row is locked alone. Several are locked under the row that all
 		// changes of authority go through, so that nobody holds one of them and
 		// waits for another.

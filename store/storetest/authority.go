@@ -224,6 +224,31 @@ func testRedeemLimitAbove(t *testing.T, fresh Fresh) {
 	}
 }
 
+// testRedeemCost: who is refused, and who comes back, has nobody's line of refs
+// read: it may be long, and whoever knows an id can ask.
+func testRedeemCost(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	top := grant(newRef(id), "")
+	below := grant(newRef(id), top.ID)
+	top.Limit, below.Limit = 5, 4
+	f.save(&session.Changes{Sessions: []*session.Row{liveRow(id, newSpace(), 1)}, Grants: []*capability.Grant{top, below}}, id)
+	var above []int
+	redeem := func(answer error) error {
+		above = nil
+		return f.Redeem(f.ctx, below.ID, "r", "", func(r *session.Redemption) error {
+			above = append(above, len(r.Above))
+			return answer
+		})
+	}
+	f.code("a wrong secret", redeem(fault.UnknownRef.With("wrong")), fault.UnknownRef)
+	same(f, "refs above, as seen by who is refused", above, []int{0})
+	f.must("redeem", redeem(nil))
+	same(f, "as seen by who is counted", above, []int{0, 1})
+	f.must("redeem again", redeem(nil))
+	same(f, "as seen by who comes back", above, []int{0})
+}
+
 // tree makes root → a → (a1 → a11, a2), root → b, and returns the ids by name.
 func (f *fixture) tree(id string) map[string]string {
 	parents := [][2]string{{"root", ""}, {"a", "root"}, {"a1", "a"}, {"a11", "a1"}, {"a2", "a"}, {"b", "root"}}

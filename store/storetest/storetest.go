@@ -101,6 +101,7 @@ var together = []test{
 	{"Redeem", testRedeem},
 	{"RedeemLimit", testRedeemLimit},
 	{"RedeemLimitAbove", testRedeemLimitAbove},
+	{"RedeemCost", testRedeemCost},
 	{"Revoke", testRevoke},
 	{"Lineages", testLineages},
 	{"ReadTree", testReadTree},
