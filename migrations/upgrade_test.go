@@ -1,0 +1,70 @@
+package migrations
+
+import (
+	"io/fs"
+	"testing"
+	"testing/fstest"
+)
+
+// TestUpgrade: a database of the version before, with rows in it, comes up, and
+// what the binary before writes afterwards still goes in.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	for _, d := range databases {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			db := d.open(t)()
+			before := d.set
+			first, err := fs.ReadFile(d.set.Files, "00001_tables.sql")
+			if err != nil {
+				t.Fatal(err)
+			}
+			before.Files = fstest.MapFS{"00001_tables.sql": {Data: first}}
+			up := func(set Set) {
+				t.Helper()
+				if err := Up(t.Context(), db, set); err != nil {
+					t.Fatal(err)
+				}
+			}
+			add := func(tail, parent string, target string, rights int) {
+				t.Helper()
+				parentTarget := ""
+				if parent != "" {
+					parentTarget = "spc_1"
+				}
+				if _, err := db.Exec(`INSERT INTO grants (target, tail, parent_target, parent_tail, owner, epoch, rights, methods, expires,
+					visible_from, redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash)
+					VALUES ($1, $2, $3, $4, 0, 1, $5, 'null', 7, 0, 0, 0, 1, 0, 0, '', '', '', $6)`, target, tail, parentTarget, parent, rights, []byte{1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rights := func(tail string) (r int) {
+				t.Helper()
+				var message string
+				var seal []byte
+				var noted int
+				if err := db.QueryRow("SELECT rights, message, seal, noted FROM grants WHERE tail = $1", tail).Scan(&r, &message, &seal, &noted); err != nil || message != "" || len(seal) != 0 || noted != 0 {
+					t.Errorf("%s: %v, %q, %v, %d", tail, err, message, seal, noted)
+				}
+				return r
+			}
+			up(before)
+			add("root", "", "spc_1", 48)
+			add("saved", "root", "spc_1", 48)
+			add("owner", "root", "ses_1", 15)
+			if _, err := db.Exec("INSERT INTO audit (target, id, at, act, reason, cursor, times, ref, actor, subject, op) VALUES ('ses_1', 'a', 1, 1, 0, 0, 1, '', '', '', '')"); err != nil {
+				t.Fatal(err)
+			}
+			up(d.set)
+			up(before) // the binary before starts on it
+			add("later", "owner", "ses_1", 1)
+			if got := [4]int{rights("root"), rights("saved"), rights("owner"), rights("later")}; got != [4]int{60, 48, 15, 1} {
+				t.Errorf("rights after it are %v", got)
+			}
+			var n int
+			if err := db.QueryRow("SELECT count(*) FROM audit").Scan(&n); err != nil || n != 1 {
+				t.Errorf("%d rows of audit, %v", n, err)
+			}
+		})
+	}
+}
