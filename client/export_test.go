@@ -1,6 +1,10 @@
 package client
 
-import "github.com/mooring-rpc/mooring/rpc"
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/rpc"
+)
 
 // ConnStats are the table sizes of the present connections.
 func (c *Client) ConnStats() []rpc.Stats {
@@ -15,4 +19,21 @@ func (c *Client) ConnStats() []rpc.Stats {
 		s.mu.Unlock()
 	}
 	return all
+}
+
+// AskRotation asks once for the rotation of a ref that was begun, as is done in
+// the background.
+func (c *Client) AskRotation(ctx context.Context, old string) error {
+	pending, err := c.box.Rotations(ctx)
+	if err != nil {
+		return err
+	}
+	saved, err := c.box.Ref(ctx, old)
+	if err != nil {
+		return err
+	}
+	if _, err = c.askRotation(ctx, saved, pending[old]); err != nil {
+		c.abandoned(ctx, old, err)
+	}
+	return err
 }

@@ -30,7 +30,9 @@ var (
 // The new ref is in the outbox before the server is asked. If the answer is lost,
 // this client goes on asking in the background, as does any later one of the
 // outbox; until then nothing new is sent under the old ref. What another process
-// had on its way in that moment may be recorded as denied.
+// had on its way in that moment may be recorded as denied. Asked again on a value
+// whose ref was rotated here before, it gives what has taken that one's place,
+// with that one's cut.
 func (s *Session) Rotate(ctx context.Context) (*Session, Cut, error) {
 	saved, cut, err := s.client.rotate(ctx, s.saved)
 	if err != nil {
@@ -54,6 +56,9 @@ func (c *Client) rotate(ctx context.Context, old outbox.SavedRef) (saved outbox.
 		made = old.Ref.NewSealed(old.Target())
 	}
 	made, err = c.box.BeginRotation(ctx, old.ID, made)
+	if fault.CodeOf(err) == fault.NotFound {
+		return c.rotatedBefore(ctx, old, err)
+	}
 	if err != nil {
 		return saved, cut, err
 	}
@@ -70,6 +75,26 @@ func (c *Client) rotate(ctx context.Context, old outbox.SavedRef) (saved outbox.
 		return saved, cut, err
 	}
 	saved, err = c.box.Ref(ctx, made.ID)
+	return saved, cut, err
+}
+
+// rotatedBefore gives what has taken old's place here, if a server says that old
+// is dead; else it gives notFound.
+func (c *Client) rotatedBefore(ctx context.Context, old outbox.SavedRef, notFound error) (saved outbox.SavedRef, cut Cut, err error) {
+	saved, err = c.box.Ref(ctx, old.ID)
+	if err != nil || saved.ID == old.ID {
+		return saved, cut, notFound
+	}
+	var d Description
+	if capability.IsSpace(old.Target()) {
+		d, err = (&Space{client: c, id: old.Target(), saved: old}).Describe(ctx)
+	} else {
+		d, err = (&Session{client: c, id: old.Target(), saved: old}).Describe(ctx)
+	}
+	if err == nil && d.Grant.Dead == fault.None {
+		err = notFound
+	}
+	cut.Cursor = d.Grant.Cut
 	return saved, cut, err
 }
 
@@ -107,6 +132,8 @@ func (c *Client) abandoned(ctx context.Context, old string, err error) bool {
 	switch code := fault.CodeOf(err); {
 	case errors.As(err, &ex) && ex.Type == rpc.Unimplemented: // a server of before
 	case code == fault.Canceled, code == fault.Internal, code == fault.Incompatible:
+		return false
+	case code == fault.Plaintext: // it was not asked now, and may have been before
 		return false
 	case code.Transient() && code != fault.NotYetKnown:
 		return false
@@ -158,6 +185,10 @@ func (c *Client) resume(old string) {
 			err = c.box.FinishRotation(c.ctx, old)
 		}
 		if err == nil || c.abandoned(c.ctx, old, err) {
+			return
+		}
+		if fault.CodeOf(err) == fault.Plaintext {
+			c.cfg.Logger.Warn("a rotation waits for a client that may send secrets in clear", "ref", old)
 			return
 		}
 		c.cfg.Logger.Debug("a rotation waits", "ref", old, "error", err)

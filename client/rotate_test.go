@@ -8,6 +8,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
+	"github.com/mooring-rpc/mooring/outbox"
 )
 
 // TestRotateWhileWriting: a session's owner rotates its ref again and again while
@@ -147,5 +148,92 @@ func TestRotateThatIsRefused(t *testing.T) {
 	}
 	if err := waited(t, ticket).Err(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRotateAgain: who asks the same again, because an answer was lost, is given
+// what has taken the ref's place meanwhile, with the cut.
+func TestRotateAgain(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	c := r.open(t, "a")
+	s := r.newSession(t, c)
+	first, cut, err := s.Rotate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, same, err := s.Rotate(t.Context())
+	if err != nil || again.Ref().ID != first.Ref().ID || same.Cursor != cut.Cursor {
+		t.Errorf("rotated again: %v %v, it was %v %v; %v", again, same, first.Ref(), cut, err)
+	}
+	sp, err := c.Space(t.Context(), r.owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := sp.Rotate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := sp.Rotate(t.Context()); err != nil || got.Ref().ID != root.Ref().ID {
+		t.Errorf("the space's again: %v", err)
+	}
+}
+
+// TestRotationOutlivesARefusalToAsk: a later process that may not send secrets in
+// clear does not forget the ref of a rotation that a server may have done.
+func TestRotationOutlivesARefusalToAsk(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	far := r.owner
+	far.Hosts = []string{"far.example:7600"}
+	c := r.open(t, "a", func(cfg *client.Config) { cfg.Offline, cfg.AllowPlaintext = true, true })
+	if _, err := c.Space(t.Context(), far); err != nil {
+		t.Fatal(err)
+	}
+	made, err := c.Outbox().BeginRotation(t.Context(), far.ID, far.New(far.Target()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	later := r.open(t, "a")
+	if err := later.AskRotation(t.Context(), far.ID); fault.CodeOf(err) != fault.Plaintext {
+		t.Errorf("asked in clear: %v", err)
+	}
+	pending, err := later.Outbox().Rotations(t.Context())
+	if err != nil || pending[far.ID].ID != made.ID {
+		t.Errorf("the rotation that was begun: %v, %v", pending, err)
+	}
+}
+
+// TestCreationRepeatedAfterARotation: what repeats a creation does not bring back
+// the owner's ref that was rotated since.
+func TestCreationRepeatedAfterARotation(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	c := r.open(t, "a")
+	sp, err := c.Space(t.Context(), r.owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := client.CreateOptions{Owner: sp.NewOwner(), BatchID: outbox.NewBatchID()}
+	s, b := sp.Create(same)
+	applied(t, b)
+	fresh, _, err := s.Rotate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, b = sp.Create(same)
+	if _, err := b.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if saved, err := c.Outbox().Ref(t.Context(), s.Ref().ID); err != nil || saved.ID != fresh.Ref().ID {
+		t.Errorf("the old one's id leads to %v, %v", saved.Ref, err)
+	}
+	b = s.Batch()
+	b.Put("session", object{"title": "x"})
+	if got := brief(outcomes(t, b)); got != "applied" {
+		t.Errorf("after it: %s", got)
 	}
 }

@@ -34,13 +34,17 @@ const (
 	sqlPutRef = `INSERT INTO mooring_outbox_ref (box, id, target, ref, role, external, label, redemption, saved_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 		ON CONFLICT (box, id) DO UPDATE SET ref = excluded.ref, role = excluded.role, external = excluded.external, label = excluded.label
+			WHERE mooring_outbox_ref.role NOT IN ('` + string(rotated) + `', '` + string(rotating) + `')
 		RETURNING redemption, saved_at`
 	sqlDropRef = `DELETE FROM mooring_outbox_ref WHERE box = $1 AND id = $2`
+	// Those whose place it has taken have its secret too.
+	sqlDropFormer = `DELETE FROM mooring_outbox_ref WHERE box = $1 AND role = $2 AND label = $3`
 )
 
 // PutRef stores a ref to send through, or changes what is remembered of it. A
 // stream that stood still for want of it, or because another was refused, goes
-// on, whoever sends. BadRefText for a ref without target or secret.
+// on, whoever sends. One whose place another has taken (FinishRotation) stays
+// what it is. BadRefText for a ref without target or secret.
 func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) error {
 	leave, err := b.enter()
 	if err != nil {
@@ -68,13 +72,19 @@ func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) erro
 		return fmt.Errorf("put ref: %w", err)
 	}
 	saved.Saved = time.UnixMilli(savedAt)
-	b.refs.put(saved)
+	if saved.Redemption == "" { // another has its place
+		b.refs.forget()
+	} else {
+		b.refs.put(saved)
+	}
 	b.callerRefs.forget()
 	b.refStored(ref.Target())
 	return nil
 }
 
-// DropRef forgets a ref; no error if it is not there.
+// DropRef forgets a ref; no error if it is not there. InUse if another is about to
+// take its place, which may be the only one a server knows: AbandonRotation gives
+// that up.
 func (b *Box) DropRef(ctx context.Context, id string) error {
 	leave, err := b.enter()
 	if err != nil {
@@ -82,7 +92,17 @@ func (b *Box) DropRef(ctx context.Context, id string) error {
 	}
 	defer leave()
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
-		_, err := q.exec(ctx, sqlDropRef, b.t.box, id)
+		pending, err := b.t.rotating(ctx, q, id)
+		if err != nil {
+			return err
+		}
+		if pending != nil {
+			return fault.InUse.With("ref %s is being rotated: another is about to take its place", clip(id))
+		}
+		if _, err := q.exec(ctx, sqlDropFormer, b.t.box, string(rotated), id); err != nil {
+			return err
+		}
+		_, err = q.exec(ctx, sqlDropRef, b.t.box, id)
 		return err
 	})
 	b.refs.forget()

@@ -111,6 +111,9 @@ func (b *Box) Rotations(ctx context.Context) (map[string]capability.Ref, error) 
 	return pending, err
 }
 
+// Replaces says whether the ref was made here by a rotation: nobody else need have it.
+func (r *SavedRef) Replaces() bool { return len(r.was) > 0 }
+
 // settleIn bounds how long a rotation waits for what is on its way.
 const settleIn = 5 * time.Second
 

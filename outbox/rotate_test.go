@@ -202,3 +202,73 @@ func TestRotationOfASpace(t *testing.T) {
 		}
 	})
 }
+
+// TestADroppedRefLeavesNoSecret: a ref that took another's place takes its secret
+// along when it is dropped, from the rows of those whose place it had as well.
+func TestADroppedRefLeavesNoSecret(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		session := newSession()
+		old := testRef(t, b, session, RefMeta{Role: SessionOwner})
+		last := old
+		for range 2 {
+			next, err := b.BeginRotation(ctx, last.ID, old.New(session))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.FinishRotation(ctx, last.ID); err != nil {
+				t.Fatal(err)
+			}
+			last = next
+		}
+		// Put again by who repeats what it did before, it stays what it has become.
+		if err := b.PutRef(ctx, old, RefMeta{Role: SessionOwner}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.Ref(ctx, old.ID); err != nil || got.ID != last.ID {
+			t.Errorf("the first one's id leads to %v, %v", got.Ref, err)
+		}
+		if err := b.DropRef(ctx, last.ID); err != nil {
+			t.Fatal(err)
+		}
+		left := 0
+		err := b.read(ctx, "count", func(ctx context.Context, q querier) error {
+			return q.query(ctx, `SELECT count(*) FROM mooring_outbox_ref WHERE box = $1 AND ref = $2`, []any{b.t.box, last.Text()},
+				func(scan scanner) error { return scan(&left) })
+		})
+		if err != nil || left != 0 {
+			t.Errorf("%d rows still have the secret, %v", left, err)
+		}
+		if _, err := b.Ref(ctx, old.ID); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("the first one's id still leads somewhere: %v", err)
+		}
+	})
+}
+
+// TestARefIsNotDroppedInARotation: the one that is to take its place may be the
+// owner's already, and would never be found again.
+func TestARefIsNotDroppedInARotation(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		session := newSession()
+		old := testRef(t, b, session, RefMeta{Role: SessionOwner})
+		next, err := b.BeginRotation(ctx, old.ID, old.New(session))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.DropRef(ctx, old.ID); fault.CodeOf(err) != fault.InUse {
+			t.Errorf("dropped in the middle: %v", err)
+		}
+		if pending, err := b.Rotations(ctx); err != nil || pending[old.ID].ID != next.ID {
+			t.Errorf("the rotation that was begun: %v, %v", pending, err)
+		}
+		if err := b.AbandonRotation(ctx, old.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.DropRef(ctx, old.ID); err != nil {
+			t.Error(err)
+		}
+	})
+}

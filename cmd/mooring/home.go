@@ -121,11 +121,31 @@ func (h *homeFlags) work(ctx context.Context, body func(ctx context.Context, c *
 	if err != nil {
 		return err
 	}
+	h.finishRotations(ctx, c)
 	err = body(ctx, c)
 	if err == nil {
 		h.lastMoment(ctx, c)
 	}
 	return errors.Join(err, c.Close())
+}
+
+// finishRotations waits a moment for rotations that were begun and not answered:
+// until they are done the home knows a ref that may be dead.
+func (h *homeFlags) finishRotations(ctx context.Context, c *client.Client) {
+	wait, stop := whileReachable(ctx, c, sendMoment)
+	defer stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if pending, err := c.Outbox().Rotations(wait); err != nil || len(pending) == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-wait.Done():
+			return
+		}
+	}
 }
 
 // lastMoment lets the sender finish what it can at once.
@@ -286,13 +306,13 @@ func (h *homeFlags) rememberedOwner(ctx context.Context, c *client.Client) (*cli
 		return nil, err
 	}
 	last, _ := os.ReadFile(name) // not there: none was remembered
+	if saved, err := c.Outbox().Ref(ctx, strings.TrimSpace(string(last))); err == nil && saved.Role == outbox.SpaceOwner {
+		return c.Space(ctx, saved.Ref) // or what has taken its place since
+	}
 	var only *outbox.SavedRef
 	for i := range refs {
 		if refs[i].Role != outbox.SpaceOwner {
 			continue
-		}
-		if refs[i].ID == strings.TrimSpace(string(last)) {
-			return c.Space(ctx, refs[i].Ref)
 		}
 		if only != nil {
 			return nil, fault.Ambiguous.With("the home folder knows more than one owner's ref: say which with --owner @FILE")

@@ -21,8 +21,9 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 		Use:   "forget REF",
 		Short: "Drop a ref from the home folder",
 		Long: "Drop a ref from the home folder. It stays what it is on the server: to end it, mooring revoke.\n" +
-			"What waits in the outbox to go out under it keeps it; --force gives that up too. --force is\n" +
-			"also needed for the owner's ref of a session that was made here, which may be the only copy.\n" +
+			"What waits in the outbox to go out under it keeps it, and so does a rotation that is not\n" +
+			"answered yet; --force gives that up too. --force is also needed for what may be the only\n" +
+			"copy: the owner's ref of a session that was made here, and a ref that a rotation made.\n" +
 			"A command that works under it at this moment (session tail --follow) goes on until it ends.\n\n" +
 			"REF is the ref's text, @FILE that holds it, its id, or the id of a session to which the home\n" +
 			"folder knows one ref.",
@@ -48,11 +49,21 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 		return err
 	}
 	queued, err := queuedUnder(ctx, c.Outbox(), saved.ID)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	rotations, err := c.Outbox().Rotations(ctx)
+	if err != nil {
+		return err
+	}
+	_, rotating := rotations[saved.ID]
+	switch {
+	case rotating && !force:
+		return fault.InUse.With("this ref is being rotated, and the one to take its place may be the owner's already: run mooring rotate again, or give both up with --force")
 	case len(queued) > 0 && !force:
 		return fault.InUse.With("%d ops wait to go out under this ref: send them with mooring outbox drain, or give them up with --force", len(queued))
+	case saved.Replaces() && !force:
+		return fault.InUse.With("this ref was made here by a rotation, and is perhaps the only copy: rotate it --to a file first, or say --force")
 	case saved.Role == outbox.SessionOwner && !force:
 		return fault.InUse.With("this is the owner's ref of a session that was made here, and perhaps the only copy: share or save it first, or say --force")
 	}
@@ -75,6 +86,11 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 	left, err := queuedUnder(ctx, c.Outbox(), saved.ID)
 	if err != nil {
 		return err
+	}
+	if rotating {
+		if err := c.Outbox().AbandonRotation(ctx, saved.ID); err != nil {
+			return err
+		}
 	}
 	if err := c.Outbox().DropRef(ctx, saved.ID); err != nil {
 		return err
@@ -132,7 +148,11 @@ func queuedUnder(ctx context.Context, box *outbox.Box, id string) (queued []outb
 		return nil, err
 	}
 	for _, r := range rows {
-		if r.Via == id || r.Session == capability.Target(id) && capability.IsSpace(capability.Target(r.Via)) {
+		via := r.Via
+		if now, err := box.Ref(ctx, via); err == nil {
+			via = now.ID // what has taken its place
+		}
+		if via == id || r.Session == capability.Target(id) && capability.IsSpace(capability.Target(r.Via)) {
 			queued = append(queued, r)
 		}
 	}

@@ -11,6 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/outbox"
 )
 
 // refLine is a line of refs --json.
@@ -152,6 +156,147 @@ func TestRotate(t *testing.T) {
 			t.Errorf("the ref's file: %v, %v", info, err)
 		}
 	})
+}
+
+// TestRotateRunAgain: the same command line, because the answer was lost or the
+// process killed, gives what has taken the ref's place, and the file.
+func TestRotateRunAgain(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_again")
+	fresh := strings.Fields(r.ok("rotate", r.owner()))[0]
+	got := r.runIn("", "rotate", r.owner(), "--to", r.owner()[1:])
+	if got.code != exitOK || !strings.HasPrefix(got.out, fresh+"\nreplaced before: ") {
+		t.Fatalf("rotated again: %+v", got)
+	}
+	if ref, err := capability.ParseRef(strings.TrimSpace(string(readFile(t, r.owner()[1:])))); err != nil || ref.ID != fresh {
+		t.Errorf("the file has %v, %v", ref, err)
+	}
+	r.okAs(r.otherHome("new"), "", "session", "list", "--owner", r.owner())
+
+	// Without a server it is begun, and says so; the next command finds it done.
+	r.stop()
+	for _, arg := range []string{id, r.owner()} {
+		r.fails(exitRefused, "goes on with the next command", "rotate", arg)
+	}
+	r.start()
+	r.ok("session", "list")
+	if lines := r.refs(id); len(lines) != 1 || lines[0].State != "alive" {
+		t.Errorf("the tree: %+v", lines)
+	}
+}
+
+// TestRotateKilledBeforeItsAnswer: the server has done it, and the home does not
+// know yet. The next command does not meet the dead ref.
+func TestRotateKilledBeforeItsAnswer(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_killed")
+	r.okAs(r.otherHome("another"), "", "session", "list", "--owner", r.owner())
+	second := newCLI(t, "")
+	r.ok("session", "list", "--owner", second.owner()) // two owners are known, and
+	r.ok("session", "list", "--owner", r.owner())      // this is the last one used
+	begun := map[string]capability.Ref{}
+	offline, err := client.Open(t.Context(), client.Config{Home: r.home(), Offline: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{id, mustRef(t, r.owner()).Target()} {
+		old, err := offline.Outbox().RefFor(t.Context(), target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := offline.Outbox().BeginRotation(t.Context(), old.ID, old.New(target))
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun[old.Text()] = made
+	}
+	if err := offline.Close(); err != nil {
+		t.Fatal(err)
+	}
+	twin, err := client.Open(t.Context(), client.Config{Home: r.otherHome("twin")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, made := range begun { // the same question, from elsewhere
+		old, err := capability.ParseRef(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rotate := func() error {
+			s, err := twin.Session(t.Context(), old)
+			if err == nil {
+				_, _, err = s.Rotate(t.Context())
+			}
+			return err
+		}
+		if capability.IsSpace(old.Target()) {
+			rotate = func() error {
+				s, err := twin.Space(t.Context(), old)
+				if err == nil {
+					_, err = s.Rotate(t.Context())
+				}
+				return err
+			}
+		}
+		if err := twin.Outbox().PutRef(t.Context(), old, outbox.RefMeta{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := twin.Outbox().BeginRotation(t.Context(), old.ID, made); err != nil {
+			t.Fatal(err)
+		}
+		if err := rotate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := twin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if list := r.ok("session", "list"); !strings.Contains(list, id) {
+		t.Errorf("listed: %s", list)
+	}
+	r.ok("session", "show", id)
+}
+
+func mustRef(t *testing.T, arg string) capability.Ref {
+	t.Helper()
+	ref, err := capability.ParseRef(strings.TrimSpace(string(readFile(t, arg[1:]))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// TestForgetARotatedRef: what was queued under a ref's old name waits for it too,
+// and the only copy of a ref is not forgotten by the way.
+func TestForgetARotatedRef(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	r.create("ses_queue")
+	old := mustRef(t, r.owner())
+	fresh := strings.Fields(r.ok("rotate", r.owner()))[0]
+	r.fails(exitRefused, "perhaps the only copy", "refs", "forget", fresh)
+	r.stop()
+	offline, err := client.Open(t.Context(), client.Config{Home: r.home(), Offline: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sp, err := offline.Space(t.Context(), old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, b := sp.Create(client.CreateOptions{})
+	if _, err := b.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := offline.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.fails(exitRefused, "1 ops wait", "refs", "forget", fresh)
+	r.fails(exitRefused, "goes on with the next command", "rotate", fresh)
+	r.fails(exitRefused, "being rotated", "refs", "forget", fresh)
+	r.ok("refs", "forget", fresh, "--force")
 }
 
 func readFile(t *testing.T, name string) []byte {

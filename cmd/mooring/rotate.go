@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
 )
 
 func rotateCmd(sh *shared) *cobra.Command {
@@ -23,7 +24,9 @@ func rotateCmd(sh *shared) *cobra.Command {
 		Long: "Put a new ref in the place of a session's owner's ref, or of a space's root ref. It takes\n" +
 			"over everything that was made from the old one, which alone is dead from then on. The new\n" +
 			"one is kept in the home folder, where what is queued goes out under it, and is printed\n" +
-			"nowhere: --to writes its text to a file. If the answer is lost, run it again.\n\n" + refHelp,
+			"nowhere: --to writes its text to a file. If the answer is lost, run it again: REF may be the\n" +
+			"old one still. Until the server has answered nothing is sent under the old one, and the\n" +
+			"next command of the home folder goes on with it.\n\n" + refHelp,
 		Example: "  mooring rotate ses_01J…\n  mooring rotate @srv/owner.ref --to srv/owner.ref",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -49,6 +52,11 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, file stri
 		}
 	}
 	var fresh, old capability.Ref
+	before := false
+	if ref, isText, _ := parseRefArg(arg); isText {
+		kept, err := c.Outbox().Ref(ctx, ref.ID)
+		before = err == nil && kept.ID != ref.ID
+	}
 	var cut client.Cut
 	if sp != nil {
 		old = sp.Ref()
@@ -61,6 +69,9 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, file stri
 			fresh = s.Ref()
 		}
 	}
+	if err != nil {
+		err = h.rotationBegun(ctx, c, old.ID, err)
+	}
 	if err = errors.Join(err, write(fresh)); err != nil {
 		return err
 	}
@@ -71,6 +82,9 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, file stri
 		shown := map[string]any{"ref": fresh.ID, "replaced": old.ID}
 		if cut.Cursor != 0 {
 			shown["cut"] = cut.Cursor
+		}
+		if before {
+			shown["before"] = true
 		}
 		return h.sh.printJSON(shown)
 	}
@@ -84,8 +98,26 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, file stri
 	if cut.Cursor != 0 {
 		end = fmt.Sprintf("; the cut is at cursor %d", cut.Cursor)
 	}
-	_, err = fmt.Fprintf(h.sh.out, "%s\nreplaced %s%s\n", fresh.ID, old.ID, end)
+	how := "replaced"
+	if before {
+		how = "replaced before:"
+	}
+	_, err = fmt.Fprintf(h.sh.out, "%s\n%s %s%s\n", fresh.ID, how, old.ID, end)
 	return err
+}
+
+// rotationBegun says of an error what becomes of the rotation, if anything does.
+func (h *homeFlags) rotationBegun(ctx context.Context, c *client.Client, old string, err error) error {
+	pending, e := c.Outbox().Rotations(context.WithoutCancel(ctx))
+	if _, waits := pending[old]; e != nil || !waits {
+		return err
+	}
+	why := err.Error()
+	var f *fault.Error
+	if errors.As(err, &f) {
+		why = f.Message
+	}
+	return fault.CodeOf(err).Because(err, "%s; the rotation is begun, nothing is sent under the old ref, and it goes on with the next command that reaches the server: run it again to see it done", why)
 }
 
 // followOwner has the home remember the new ref where it remembered the old.
