@@ -194,7 +194,7 @@ func openBox(ctx context.Context, cfg Config) (box *outbox.Box, own bool, err er
 		return nil, false, fault.Usage.With("client.Config names no outbox: set Home, OutboxURL or Outbox")
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("open the outbox: %w", err)
+		return nil, false, err // says what it is of
 	}
 	return box, true, nil
 }

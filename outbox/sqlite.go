@@ -59,7 +59,11 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 	// SQLite gives the -wal and -shm files the mode of the database.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, sqliteFailure(withoutPath(err))
+		var pe *os.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return nil, fmt.Errorf("its file cannot be opened for writing: %w", err)
 	}
 	info, err := f.Stat()
 	if err == nil && info.Mode().Perm()&0o077 != 0 {

@@ -48,6 +48,20 @@ func TestBadInputGetsOneClearLine(t *testing.T) {
 	if after := r.tailed(id); after != before {
 		t.Errorf("bad input went from %d events to %d", before, after)
 	}
+	for _, args := range [][]string{{"explode"}, {"session", "show"}, {"session", "list", "--colour"}, {"session", "show", "ses_unknown"}} {
+		for _, flagged := range [][]string{append([]string{"--json"}, args...), append(args, "--json")} {
+			if got := r.runIn("", flagged...); !strings.HasPrefix(got.err, `{"error":{"code":`) || got.out != "" {
+				t.Errorf("mooring %s: %+v", strings.Join(flagged, " "), got)
+			}
+		}
+	}
+	blocked := filepath.Join(r.dir, "blocked")
+	if err := os.MkdirAll(filepath.Join(blocked, "outbox.db"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.runAs(blocked, "", "session", "list"); got.code != exitRefused || got.err != "mooring: open outbox: its file cannot be opened for writing: is a directory\n" {
+		t.Errorf("an outbox that cannot be written: %+v", got)
+	}
 	r.stop()
 	r.fails(1, "unavailable", "session", "show", id)
 	fresh := r.runAs(filepath.Join(r.dir, "fresh"), "", "session", "list")

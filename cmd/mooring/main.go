@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -79,6 +80,9 @@ func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io
 	}
 	if !sh.parsed && !errors.Is(err, fault.Usage) { // cobra's own words about arguments
 		err = fault.Usage.With("%v (see %s --help)", err, cmd.CommandPath())
+	}
+	if !sh.parsed { // the flag may not have been reached
+		sh.json = sh.json || slices.Contains(args, "--json")
 	}
 	sh.report(err)
 	if errors.Is(err, fault.Usage) {

@@ -117,7 +117,7 @@ func (h *homeFlags) rotationBegun(ctx context.Context, c *client.Client, old str
 	if errors.As(err, &f) {
 		why = f.Message
 	}
-	return fault.CodeOf(err).Because(err, "%s; the rotation is begun, nothing is sent under the old ref, and it goes on with the next command that reaches the server: run it again to see it done", why)
+	return fault.CodeOf(err).Because(err, "the rotation is begun and not answered (%s); nothing is sent under the old ref until it is, and it goes on with the next command that reaches the server: run it again to see it done", why)
 }
 
 // followOwner has the home remember the new ref where it remembered the old.
