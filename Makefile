@@ -38,12 +38,12 @@ ifeq ($(PKG),./...)
 endif
 
 # The tests that only the crash tag brings; make test runs the others.
-SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go | paste -sd '|' -)
+SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go server/*_slow_test.go | paste -sd '|' -)
 
 test-slow: ## run the crash and soak tests, minutes long
 	@.ci/need cc
 	@test -n '$(SLOW)'
-	$(PGTEST) env CGO_ENABLED=1 go test -race -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench
+	$(PGTEST) env CGO_ENABLED=1 go test -race -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./server
 
 bench: ## measure against a bare program on the same databases (docs/benchmarks.md)
 	$(PGTEST) go run ./internal/bench

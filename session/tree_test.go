@@ -396,8 +396,12 @@ func TestTreesOfRefsAgainstAModel(t *testing.T) {
 				w.grow()
 			}
 		}
-		for n, h := range w.held {
-			w.everything(h, 1000+n)
+		for n, h := range w.held { // who is dead is so for every op
+			w.try(h, w.may(h, capability.Append, "put", w.own(h)), op("put", "key", "message/"+w.own(h), "payload", raw(`{"after":%d}`, n)))
+			if m := w.own(h); w.dead(h) != fault.None {
+				w.try(h, false, op("finalize", "message", m, "status", "aborted"))
+				w.try(h, false, op("share", "ref", h.ref, "hash", sha(h.ref), "rights", []string{"read"}))
+			}
 		}
 	})
 }

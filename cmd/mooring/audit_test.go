@@ -243,6 +243,10 @@ func TestAuditVerifyNamesWhatWasDoneByHand(t *testing.T) {
 			{"a row and an event", []string{"DELETE FROM audit_log WHERE target = $id AND seq = 2", "DELETE FROM events WHERE session = $id AND cursor = 2"},
 				[]string{"audit row 2 is missing", "event 2 is missing"}},
 		} {
+			// What is found does not depend on the database: some will do for the second.
+			if database != "" && !slices.Contains([]string{"a row's actor", "two rows swapped", "the last event", "a row and an event"}, c.name) {
+				continue
+			}
 			restore := []string{
 				"DELETE FROM audit_log WHERE target = $id AND seq <= (SELECT MAX(seq) FROM kept_audit)", "INSERT INTO audit_log SELECT * FROM kept_audit", "DROP TABLE kept_audit",
 				"DELETE FROM events WHERE session = $id", "INSERT INTO events SELECT * FROM kept_events", "DROP TABLE kept_events",

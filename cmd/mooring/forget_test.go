@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -215,6 +216,10 @@ func TestVerifyNamesWhatWasChangedByHand(t *testing.T) {
 			"state's turn": {[]string{`UPDATE turns SET status = 4 WHERE session = '%s'`}, []string{"turn of message/m"}},
 			"state, gone":  {[]string{`DELETE FROM entries WHERE session = '%s' AND key = 'session'`}, []string{"the state is not", `"session"`}},
 		} {
+			// What is found does not depend on the database: one of each kind will do for the second.
+			if database != "" && !slices.Contains([]string{"nothing", "payload", "swapped", "state"}, name) {
+				continue
+			}
 			id := r.leak("ses_" + strings.NewReplacer(" ", "_", ",", "", "'", "").Replace(name))
 			for _, edit := range c.edit {
 				r.sql(fmt.Sprintf(edit, id))
@@ -226,10 +231,12 @@ func TestVerifyNamesWhatWasChangedByHand(t *testing.T) {
 				}
 				continue
 			}
-			got := r.runIn("", "session", "verify", id, "--json")
-			var v shownVerification
-			if err := json.Unmarshal([]byte(got.out), &v); err != nil || v.Verified || got.code != exitRefused {
-				t.Errorf("%s: exit %d, %+v, %v", name, got.code, v, err)
+			if name == "payload" {
+				got := r.runIn("", "session", "verify", id, "--json")
+				var v shownVerification
+				if err := json.Unmarshal([]byte(got.out), &v); err != nil || v.Verified || got.code != exitRefused {
+					t.Errorf("%s: exit %d, %+v, %v", name, got.code, v, err)
+				}
 			}
 			r.refusedAs(r.home(), "", append(c.words, "internal"), "session", "verify", id)
 		}
