@@ -73,6 +73,8 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 	switch e := slot.entry; {
 	case e == nil:
 		return nil, fault.NotFound.With("there is no part %s: put it first", key)
+	case a.unseen(e):
+		return nil, a.notShown(key)
 	case e.TextLen == NoText:
 		return nil, fault.BadPayload.With("the text of part %s is not a string", key)
 	case o.offset != e.TextLen:
@@ -152,6 +154,9 @@ func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 		if old == nil {
 			return nil, fault.NotFound.With("message %s is not there: give its payload", o.message)
 		}
+		if a.unseen(old) {
+			return nil, a.notShown(message.Key)
+		}
 		message.Payload, message.Schema = old.Payload, old.Schema
 	}
 	message.Payload = finishMessage(message.Payload, o, a.v.now)
@@ -181,6 +186,9 @@ func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 	}
 	for i, key := range keys {
 		if e, changed := o.part(key, olds[i], given[key], at); changed {
+			if given[key] == nil && a.unseen(olds[i]) {
+				return nil, a.notShown(key)
+			}
 			e.Session = a.s.row.ID
 			entries = append(entries, e)
 		}

@@ -77,3 +77,12 @@ func (a *applier) inScope(do op) *fault.Error {
 	}
 	return fault.MissingRight.With("the ref is for message %s alone: ask for one that covers more", a.grant.Message)
 }
+
+// unseen says that what a key holds is from before the first cursor that the
+// grant in hand shows. An op must not have it written into an event, which the
+// ref's holder would be shown.
+func (a *applier) unseen(e *Entry) bool { return e.Cursor < a.grant.From }
+
+func (a *applier) notShown(key string) *fault.Error {
+	return fault.MissingRight.With("%s is from before cursor %d, the first that the ref shows: give its value whole, or ask for a ref that shows it", key, a.grant.From)
+}

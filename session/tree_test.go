@@ -294,7 +294,13 @@ func (w *tree) everything(h *held, n int) {
 			op("appendText", "key", part, "offset", 0, "text", "x"),
 			op("finalize", "message", m, "status", "completed"),
 		} {
+			if (x.method == "appendText" || x.method == "finalize") && w.unseen(h, m) {
+				continue // turn_test.go has it
+			}
 			w.try(h, w.may(h, capability.Append, x.method, m), x)
+		}
+		if w.unseen(h, m) {
+			continue
 		}
 		w.try(h, w.may(h, capability.Append, "finalize", m) || w.may(h, capability.Revoke, "", m), op("finalize", "message", m, "status", "aborted"))
 	}
@@ -307,6 +313,18 @@ func (w *tree) everything(h *held, n int) {
 	if !h.owner {
 		w.try(h, false, op("delete"))
 	}
+}
+
+// unseen says whether a message or some part of it is from before what h is shown.
+func (w *tree) unseen(h *held, m string) bool {
+	from := uint64(0)
+	for _, a := range h.line() {
+		from = max(from, a.asked.From)
+	}
+	entries, _ := w.store.State(h.session)
+	return slices.ContainsFunc(entries, func(e *session.Entry) bool {
+		return e.Cursor < from && (e.Key == "message/"+m || strings.HasPrefix(e.Key, "part/"+m+"/"))
+	})
 }
 
 // own is the message that h is for, or any.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -316,4 +317,41 @@ func TestDeltaCostIsFlat(t *testing.T) {
 	}
 	mustEqual(t, "records kept", w.store.Records(o.session, o.outbox), 1)
 	w.check(o.session)
+}
+
+// What ends a turn repeats what the message and its parts hold. A ref that shows
+// the log from a later cursor on must not get it said again that way.
+func TestTheEndOfATurnShowsNothingFromBeforeTheFirstCursor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	set := func(key, payload string) anOp { return op("put", "key", key, "payload", json.RawMessage(payload)) }
+	begin := func(m string) anOp { return op("begin", "message", m, "payload", raw(`{}`)) }
+	end := func(m, status string, more ...any) anOp {
+		return op("finalize", append([]any{"message", m, "status", status}, more...)...)
+	}
+	delta := func(key string, offset int) anOp {
+		return op("appendText", "key", key, "offset", offset, "text", "!")
+	}
+	for _, x := range []anOp{
+		op("begin", "message", "a", "payload", raw(`{"text":"hidden"}`)),
+		set("part/b/p", `{"text":"hidden"}`), set("part/b/q", `{"hidden":1,"state":{"status":"running"}}`),
+	} {
+		o.apply(x)
+	}
+	from := w.store.Session(o.session).Cursor + 1
+	guest := o.under(o.share([]string{"read", "append", "revoke"}, "from", from))
+	guest.refuse(ledger.Denied, fault.MissingRight, end("a", "aborted"))
+	guest.apply(begin("b"))
+	guest.refuse(ledger.Denied, fault.MissingRight, delta("part/b/p", 6))
+	guest.refuse(ledger.Denied, fault.MissingRight, end("b", "completed"))
+	guest.apply(set("part/b/r", `{"text":""}`))
+	guest.apply(delta("part/b/r", 0))
+	guest.apply(end("b", "completed", "parts", raw(`[{"id":"q","payload":{"state":{"status":"completed"}}}]`)))
+	for _, e := range w.store.Events(o.session) {
+		if e.Cursor >= from && strings.Contains(string(e.Payload), "hidden") {
+			t.Errorf("event %d (%s) shows %s", e.Cursor, e.Method, e.Payload)
+		}
+	}
+	o.apply(end("a", "aborted")) // whoever sees it may
 }
