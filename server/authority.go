@@ -9,6 +9,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -50,14 +51,21 @@ func (a *authority) proven(outbox string) bool {
 	return slices.Contains(a.outboxes, outbox)
 }
 
-// anOutbox is one that was proven through the object, "" if there is none.
-func (a *authority) anOutbox() string {
+// direct is what a call without an outbox is made of: do, under a. An object of
+// Space.create over which no stream was opened speaks for nobody, and is refused
+// here: a commit would make a row of whatever session its holder thought of.
+func (a *authority) direct(do *session.Direct, peer string) (session.Submission, *fault.Error) {
+	sub := session.Submission{Batch: ledger.Batch{Session: a.session}, Ref: a.ref, Space: a.space, Narrow: a.narrow, Peer: peer, Direct: do}
+	if a.space == "" {
+		return sub, nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.outboxes) == 0 {
-		return ""
+		return sub, fault.UnknownRef.With("session %s is not known to be made by you: open a stream first, or restore its own ref", a.session)
 	}
-	return a.outboxes[len(a.outboxes)-1]
+	sub.Batch.Outbox = a.outboxes[len(a.outboxes)-1]
+	return sub, nil
 }
 
 // check gives the grant that allows need on the session now, or why not; it is

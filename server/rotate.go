@@ -11,7 +11,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -48,15 +47,7 @@ func (o *sess) rotate(c *rpc.Call) {
 		})
 	}
 	if refused == nil {
-		refused = o.server.commit.add(&work{
-			sub: session.Submission{
-				Batch: ledger.Batch{Session: o.auth.session, Outbox: o.auth.anOutbox()}, Ref: o.auth.ref, Space: o.auth.space,
-				Narrow: o.auth.narrow, Peer: o.link.peer,
-				Direct: &session.Direct{Rotate: &to},
-			},
-			ops: 1, bytes: 64, caller: c.Context(),
-			done: answer,
-		})
+		refused = o.change(c, &session.Direct{Rotate: &to}, answer)
 	}
 	if refused != nil {
 		answer(session.Answer{Err: refused})

@@ -7,7 +7,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -39,17 +38,18 @@ func (o *sess) revoke(c *rpc.Call) {
 		refused = fault.BadArgument.With("name the ref to revoke, or ask for the epoch")
 	}
 	if refused == nil {
-		refused = o.server.commit.add(&work{
-			sub: session.Submission{
-				Batch: ledger.Batch{Session: o.auth.session, Outbox: o.auth.anOutbox()}, Ref: o.auth.ref, Space: o.auth.space,
-				Narrow: o.auth.narrow, Peer: o.link.peer,
-				Direct: &session.Direct{Ref: ref, Epoch: p.Epoch()},
-			},
-			ops: 1, bytes: 64, caller: c.Context(),
-			done: answer,
-		})
+		refused = o.change(c, &session.Direct{Ref: ref, Epoch: p.Epoch()}, answer)
 	}
 	if refused != nil {
 		answer(session.Answer{Err: refused})
 	}
+}
+
+// change queues what needs no outbox. If it is refused, answer is not called.
+func (o *sess) change(c *rpc.Call, do *session.Direct, answer func(session.Answer)) *fault.Error {
+	sub, refused := o.auth.direct(do, o.link.peer)
+	if refused != nil {
+		return refused
+	}
+	return o.server.commit.add(&work{sub: sub, ops: 1, bytes: 64, caller: c.Context(), done: answer})
 }
