@@ -29,13 +29,15 @@ func Attenuate(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *faul
 // CheckLive is Check for a live capability: of the ref it stands on, as its row
 // is now, and of what it was narrowed to, if narrow is not nil. It gives the
 // grant that it acts under; that is there for a dead ref too, so that its holder
-// can be told of it.
+// can be told of it, and of no more than it was narrowed to.
 func CheckLive(g, narrow *Grant, epoch uint64, now int64, need Rights, method string) (*Grant, *fault.Error) {
 	if narrow == nil || g == nil {
 		return g, Check(g, epoch, now, need, method)
 	}
 	if err := Check(g, epoch, now, 0, ""); err != nil {
-		return g, err
+		dead := *narrow
+		dead.Revoked, dead.Cut, dead.RevokeBy = g.Revoked, g.Cut, g.RevokeBy
+		return &dead, err
 	}
 	return narrow, Check(narrow, epoch, now, need, method)
 }

@@ -72,3 +72,35 @@ func TestNamingASessionLeavesNothing(t *testing.T) {
 		}
 	})
 }
+
+// A capability that was narrowed shows what it allowed when its ref is dead, and
+// not what that ref did.
+func TestADeadRefShowsNoMoreThanItsNarrowedOne(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	p := r.dial()
+	m := r.create(p)
+	ref := p.share(m, "rights", []string{"read", "append", "share"}, "actor", "owner/a")
+	narrow := attenuating(t, p.restore(ref), func(a wire.Attenuation) {
+		a.SetRights(uint16(capability.Read))
+		_ = a.SetMessage_("m1")
+		_ = a.SetActor("owner/a/b")
+		_ = a.SetLabel("one message")
+	}).Cap(0)
+	look := func(when string, dead fault.Code, cut uint64) {
+		t.Helper()
+		_, grant := describe(t, narrow)
+		message, _ := grant.Message_()
+		actor, _ := grant.Actor()
+		label, _ := grant.Label()
+		if grant.Rights() != uint16(capability.Read) || message != "m1" || actor != "owner/a/b" || label != "one message" {
+			t.Errorf("%s: rights %d, message %q, actor %q, label %q", when, grant.Rights(), message, actor, label)
+		}
+		if fault.Code(grant.Dead()) != dead || grant.Cut() != cut {
+			t.Errorf("%s: dead %v at %d, want %v at %d", when, fault.Code(grant.Dead()), grant.Cut(), dead, cut)
+		}
+	}
+	look("alive", fault.None, 0)
+	cut, _ := revoking(t, m.sess, ref.ID)
+	look("revoked", fault.Revoked, cut)
+}
