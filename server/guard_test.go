@@ -104,3 +104,20 @@ func TestADeadRefShowsNoMoreThanItsNarrowedOne(t *testing.T) {
 	cut, _ := revoking(t, m.sess, ref.ID)
 	look("revoked", fault.Revoked, cut)
 }
+
+// The id of a new ref is the peer's own text: a database must not be asked for
+// what it cannot hold.
+func TestASpacesNewRefHasAnId(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		space := r.dial().restore(r.owner)
+		for _, id := range []string{"", "x", r.owner.Target() + ".\x00", r.owner.Target() + ".\xff", "\x00.\xff"} {
+			ref := r.owner.New(r.owner.Target())
+			ref.ID = id
+			if refused := sharing(t, space, ref, capability.List, ""); refused == nil || refused.Code != fault.BadArgument {
+				t.Errorf("%q: %v", id, refused)
+			}
+		}
+	})
+}

@@ -43,6 +43,9 @@ func (o *space) share(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	w, err := wire.Space_share_Params(s).Ref()
 	m, refused := decodeNewRef(w, err)
+	if refused == nil && capability.Target(m.ID) != o.id { // it goes to no database
+		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.id)
+	}
 	if refused == nil {
 		refused = o.change(ctx, "share", session.Want{Grants: []string{m.ID}},
 			func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error {
