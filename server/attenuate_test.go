@@ -461,11 +461,25 @@ func TestNothingOutlivesItsRef(t *testing.T) {
 	})
 }
 
-// A snapshot that takes long ends when its ref does.
-func TestALongSnapshotEndsWithItsRef(t *testing.T) {
+// A snapshot that takes long ends when its ref does, and when something is purged
+// that may be in what is left of it.
+func TestALongSnapshotEnds(t *testing.T) {
 	t.Parallel()
 	r := start(t, sqliteStore(t), nil)
-	p, guest := r.dial(), r.dial()
+	t.Run("with its ref", func(t *testing.T) {
+		t.Parallel()
+		longSnapshot(t, r, fault.Revoked, func(p *peer, m *made, ref capability.Ref) { revoking(t, m.sess, ref.ID) })
+	})
+	t.Run("with a purge", func(t *testing.T) {
+		t.Parallel()
+		longSnapshot(t, r, fault.Overloaded, func(p *peer, m *made, _ capability.Ref) {
+			p.must(m.stream, m.batch(op("purge", "key", "message/m11")))
+		})
+	})
+}
+
+func longSnapshot(t *testing.T, r *rig, want fault.Code, meanwhile func(p *peer, m *made, ref capability.Ref)) {
+	p, guest := r.dialIn(t), r.dialIn(t)
 	m := r.create(p)
 	large := strings.Repeat("x", 300<<10)
 	for n := range 12 {
@@ -476,7 +490,7 @@ func TestALongSnapshotEndsWithItsRef(t *testing.T) {
 	k.hold = true
 	shot := k.shoot(t, guest.restore(ref))
 	k.until(t, "a piece", func() bool { return len(k.held) > 0 })
-	revoking(t, m.sess, ref.ID)
+	meanwhile(p, m, ref)
 	time.Sleep(sureFor) // it is looked at again no earlier
 	k.mu.Lock()
 	k.hold = false
@@ -485,5 +499,5 @@ func TestALongSnapshotEndsWithItsRef(t *testing.T) {
 	for _, c := range held {
 		c.Return(words(0, 0), nil)
 	}
-	wantCode(t, "the snapshot", refusedAs(t, shot), fault.Revoked)
+	wantCode(t, "the snapshot", refusedAs(t, shot), want)
 }

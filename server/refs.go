@@ -57,7 +57,7 @@ func (o *sess) refs(ctx context.Context, c *rpc.Call) {
 		grant, refused = o.check(&page.Sight, capability.Revoke, "refs")
 		switch {
 		case refused != nil:
-		case !grant.Owner && !slices.Contains(page.Line, grant.ID):
+		case !grant.Owner && !slices.Contains(page.Line, grant.ID), session.Beside(page.Grants[o.auth.ref], o.auth.narrow):
 			refused = fault.MissingRight.With("this ref shows itself and what was minted below it; that one is not")
 		default:
 			o.server.used(o.link.peer, grant, "refs", page.Row.Cursor)

@@ -164,7 +164,8 @@ const sureFor = time.Second
 const lookWait = 5 * time.Second
 
 // alive ends a snapshot that takes long when its ref is dead: what is left of it
-// was committed before the cut, but is of no business to its holder any more.
+// was committed before the cut, but is of no business to its holder any more. It
+// ends it too when something was purged, which may be in what is left.
 func (h *shot) alive(ctx context.Context) error {
 	s := h.o.server
 	if s.now().Sub(h.sure) < sureFor {
@@ -179,6 +180,9 @@ func (h *shot) alive(ctx context.Context) error {
 	}
 	if _, refused := h.o.check(sight, capability.Read, "snapshot"); refused != nil {
 		return refused
+	}
+	if sight.Row.AuthGen != h.sight.Row.AuthGen {
+		return fault.Overloaded.With("something was revoked or purged while the snapshot was sent: ask again")
 	}
 	h.sure = s.now()
 	return nil

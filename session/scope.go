@@ -51,6 +51,12 @@ func View(g *capability.Grant, events []*Event) []*Event {
 	return shown
 }
 
+// Beside says whether a live capability is for one message, and the refs below the
+// one it stands on are not: these are none of its business.
+func Beside(g, narrow *capability.Grant) bool {
+	return narrow != nil && g != nil && narrow.Message != g.Message
+}
+
 // inScope says why the grant in hand does not cover what op is about. Refs are
 // minted and revoked within what their own covers, so these ops are about no key.
 func (a *applier) inScope(do op) *fault.Error {
@@ -59,8 +65,12 @@ func (a *applier) inScope(do op) *fault.Error {
 	}
 	about := ""
 	switch o := do.(type) {
-	case *opShare, *opRevoke:
+	case *opShare:
 		return nil
+	case *opRevoke:
+		if slot := a.v.grants[a.grant.ID]; slot == nil || !Beside(slot.grant, a.sub.Narrow) {
+			return nil
+		}
 	case *opPut:
 		about = o.key.String()
 	case *opRemove:

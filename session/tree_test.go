@@ -6,6 +6,7 @@ package session_test
 // what all from it up to the owner were asked to allow.
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -327,15 +328,18 @@ func (w *tree) unseen(h *held, m string) bool {
 	})
 }
 
-// own is the message that h is for, or any.
-func (w *tree) own(h *held) string {
+// message is the one that h is for, "" for all.
+func (w *tree) message(h *held) string {
 	for _, a := range h.line() {
 		if a.asked.Message != "" {
 			return a.asked.Message
 		}
 	}
-	return "m1"
+	return ""
 }
+
+// own is the message that h is for, or any.
+func (w *tree) own(h *held) string { return cmp.Or(w.message(h), "m1") }
 
 // shown checks what h would be shown of the log.
 func (w *tree) shown(h *held) {
@@ -391,6 +395,9 @@ func (w *tree) cut() {
 		}
 		below := slices.ContainsFunc(target.line(), func(a *held) bool { return !a.live && a == h.base() })
 		below = below && (!h.live || target != h.base())
+		if h.live && w.message(h) != w.message(h.base()) {
+			below = false // for one message, and what is below its ref is not
+		}
 		if out := w.try(h, w.may(h, capability.Revoke, "", "") && (h.owner || below), op("revoke", "ref", target.ref)); out.Status == ledger.Applied {
 			target.revoked = true
 		}

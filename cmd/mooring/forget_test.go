@@ -183,6 +183,9 @@ func TestADeletedSessionIsOverForEveryRef(t *testing.T) {
 		r.refusedAs(r.otherHome("writer"), putLine("late"), over, "session", "append", writer, "--wait")
 		r.refusedAs(r.home(), "", over, "session", "delete", id, "--yes")
 		r.refusedAs(r.home(), "", over, "session", "purge", id, "part/m/p", "--yes")
+		if said := r.ok("audit", id); !strings.Contains(said, "\tdelete\t") {
+			t.Errorf("the audit of what was: %s", said)
+		}
 		if list := r.ok("session", "list"); !strings.Contains(list, id) || !strings.Contains(list, "(deleted)") {
 			t.Errorf("the list: %s", list)
 		}
