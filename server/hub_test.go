@@ -37,7 +37,7 @@ func TestHubDeliversOnceAndInOrderWhateverItHears(t *testing.T) {
 		defer promise.Release()
 	}
 
-	const events = 300
+	const events = 120
 	stop := make(chan struct{})
 	var noise sync.WaitGroup
 	for i := range 3 {

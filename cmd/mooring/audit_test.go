@@ -55,7 +55,7 @@ func (r *cliRig) audited() string {
 
 func TestAuditShowsWhoDidWhat(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, database string) {
+	onSQLite(t, func(t *testing.T, database string) {
 		r := newCLI(t, database)
 		id := r.audited()
 		other := filepath.Join(r.dir, "other")

@@ -167,6 +167,9 @@ func (b *syncBuffer) String() string {
 	return b.buf.String()
 }
 
+// onSQLite runs a test of what the packages below show on both databases.
+func onSQLite(t *testing.T, test func(t *testing.T, database string)) { test(t, "") }
+
 // onBoth runs a test on SQLite and on Postgres.
 func onBoth(t *testing.T, test func(t *testing.T, database string)) {
 	t.Run("sqlite", func(t *testing.T) {

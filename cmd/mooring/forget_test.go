@@ -154,7 +154,7 @@ func TestAPurgedKeyIsNowhere(t *testing.T) {
 
 func TestADeletedSessionIsOverForEveryRef(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, database string) {
+	onSQLite(t, func(t *testing.T, database string) {
 		r := newCLI(t, database)
 		id := r.leak("ses_over")
 		reader, writer := r.shareTo("reader", id, "--rights", "read"), r.shareTo("writer", id, "--rights", "read,append")

@@ -38,7 +38,7 @@ func (r *cliRig) refs(ref string) (lines []refLine) {
 
 func TestRefsDrawsTheTree(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, database string) {
+	onSQLite(t, func(t *testing.T, database string) {
 		r := newCLI(t, database)
 		id := r.create("ses_tree")
 		helper := r.shareTo("helper", id, "--rights", "read,append,share,revoke", "--actor", "owner/helper", "--label", "the helper's", "--expires", "24h")
@@ -114,7 +114,7 @@ func TestShareAndRevokeASpace(t *testing.T) {
 
 func TestRotate(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, database string) {
+	onSQLite(t, func(t *testing.T, database string) {
 		r := newCLI(t, database)
 		id := r.create("ses_rotate")
 		owners := r.refs(id)[0].Ref

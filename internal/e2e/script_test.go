@@ -161,7 +161,7 @@ func delta(key string, offset uint64, n int) (planOp, uint64) {
 
 func TestScriptedAgent(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
-		scriptedAgent(t, db, 2000, 8) // 10,000 deltas: script_slow_test.go
+		scriptedAgent(t, db, 1000, 5) // 10,000 deltas: script_slow_test.go
 	})
 }
 
