@@ -11,7 +11,7 @@ import (
 )
 
 const grantColumns = `g.target, g.tail, g.parent_target, g.parent_tail, g.owner, g.epoch, g.rights, g.methods, g.expires, g.visible_from,
-	g.redeemable, g.redeemed, g.created, g.revoked, g.cut, g.revoked_by, g.label, g.actor, g.hash, g.message, g.seal`
+	g.redeemable, g.redeemed, g.created, g.revoked, g.cut, g.revoked_by, g.label, g.actor, g.hash, g.message, g.message_rights, g.seal`
 
 var (
 	readGrants = statement("tt", `
@@ -30,9 +30,9 @@ var (
 			WHERE g.target = line.target AND g.tail = line.tail AND g.parent_target <> '')
 		SELECT `+grantColumns+` FROM line CROSS JOIN grants g WHERE g.target = line.target AND g.tail = line.tail`)
 
-	insertGrants = statement("ttttiiitiiiiiiitttbtb", `
+	insertGrants = statement("ttttiiitiiiiiiitttbtib", `
 		INSERT INTO grants (target, tail, parent_target, parent_tail, owner, epoch, rights, methods, expires, visible_from,
-			redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash, message, seal)
+			redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash, message, message_rights, seal)
 		{values}`)
 
 	// revokeSubtree marks a ref and every living one below it.
@@ -57,15 +57,16 @@ func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {
 		g                                                   capability.Grant
 		tail, parentTarget, parentTail, methods             string
 		owner, epoch, rights, from, redeemable, used, cutAt int64
+		within                                              int64
 		hash, seal                                          []byte
 	)
 	dest := []any{&g.Target, &tail, &parentTarget, &parentTail, &owner, &epoch, &rights, &methods, &g.Expires, &from,
-		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokeBy, &g.Label, &g.Actor, &hash, &g.Message, &seal}
+		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokeBy, &g.Label, &g.Actor, &hash, &g.Message, &within, &seal}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	g.ID, g.Parent = join(g.Target, tail), join(parentTarget, parentTail)
-	g.Owner, g.Epoch, g.Rights = owner != 0, uint64(epoch), capability.Rights(rights)
+	g.Owner, g.Epoch, g.Rights = owner != 0, uint64(epoch), capability.Rights(rights|within)
 	g.From, g.Limit, g.Used, g.Cut = uint64(from), uint32(redeemable), uint32(used), uint64(cutAt)
 	copy(g.Hash[:], hash)
 	if len(seal) > 0 {
@@ -93,8 +94,12 @@ func grantValues(g *capability.Grant) ([]any, error) {
 	if g.Owner {
 		owner = 1
 	}
-	return []any{g.Target, tail, parentTarget, parentTail, owner, int64(g.Epoch), int64(g.Rights), string(methods), g.Expires, int64(g.From),
-		int64(g.Limit), int64(g.Used), g.Created, g.Revoked, int64(g.Cut), g.RevokeBy, g.Label, g.Actor, g.Hash[:], g.Message, seal}, nil
+	rights, within := int64(g.Rights), int64(0)
+	if g.Message != "" { // a server that knows of no such limit must not find rights without it
+		rights, within = within, rights
+	}
+	return []any{g.Target, tail, parentTarget, parentTail, owner, int64(g.Epoch), rights, string(methods), g.Expires, int64(g.From),
+		int64(g.Limit), int64(g.Used), g.Created, g.Revoked, int64(g.Cut), g.RevokeBy, g.Label, g.Actor, g.Hash[:], g.Message, within, seal}, nil
 }
 
 // refs is a list of ref ids, each in its two columns.

@@ -67,6 +67,8 @@ func TestARefForOneMessage(t *testing.T) {
 	id := r.create("ses_one_message")
 	home := r.otherHome("agent")
 	ref := r.shareTo("one", id, "--rights", "read,append", "--message", "b", "--actor", "owner/helper")
+	// A server of the version before, which knows of no such limit, finds no rights.
+	r.sql(`UPDATE grants SET rights = 0 WHERE message = 'b' AND rights = 0`)
 	r.okIn(putLine("b"), "session", "append", id, "--wait")
 	r.refusedAs(home, putLine("c"), []string{"missing_right", "message b alone"}, "session", "append", ref, "--wait")
 	if got := r.okAs(home, "", "redeem", ref); !strings.Contains(got, "b alone") {

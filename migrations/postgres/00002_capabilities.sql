@@ -5,6 +5,8 @@
 
 ALTER TABLE grants
     ADD COLUMN message text COLLATE "C" NOT NULL DEFAULT '',
+    -- In place of rights, of a ref for one message: a server of the version before finds none.
+    ADD COLUMN message_rights smallint NOT NULL DEFAULT 0,
     ADD COLUMN seal    bytea NOT NULL DEFAULT '',
     ADD COLUMN noted   smallint NOT NULL DEFAULT 0; -- its expiry is in the audit
 -- A revocation changes many at once: there is room for it on their pages.

@@ -4,6 +4,8 @@
 -- +goose Up
 
 ALTER TABLE grants ADD COLUMN message TEXT NOT NULL DEFAULT '';
+-- In place of rights, of a ref for one message: a server of the version before finds none.
+ALTER TABLE grants ADD COLUMN message_rights INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE grants ADD COLUMN seal BLOB NOT NULL DEFAULT x'';
 ALTER TABLE grants ADD COLUMN noted INTEGER NOT NULL DEFAULT 0; -- its expiry is in the audit
 CREATE INDEX grants_expiring ON grants (expires, target, tail) WHERE expires > 0 AND noted = 0;
