@@ -75,8 +75,8 @@ func TestReplicasByPollingAlone(t *testing.T) {
 	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM public.dropped`).Scan(&dropped); err != nil {
 		t.Fatal(err)
 	}
-	if dropped < 20 {
-		t.Errorf("%d notifications were dropped: does the server notify in another way?", dropped)
+	if dropped == 0 { // how many there are depends on how many commits were announced together
+		t.Error("no notification was dropped: does the server notify in another way?")
 	}
 }
 
