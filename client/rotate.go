@@ -29,8 +29,9 @@ var (
 //
 // The new ref is in the outbox before the server is asked. If the answer is lost,
 // this client goes on asking in the background, as does any later one of the
-// outbox; until then nothing new is sent under the old ref. What another process
-// had on its way in that moment may be recorded as denied. Asked again on a value
+// outbox; until then nothing new is sent under the old ref. What is on its way is
+// waited for, but not without end: what a broken link has left there may be
+// recorded as denied. Asked again on a value
 // whose ref was rotated here before, it gives what has taken that one's place,
 // with that one's cut.
 func (s *Session) Rotate(ctx context.Context) (*Session, Cut, error) {

@@ -117,9 +117,13 @@ func (r *SavedRef) Replaces() bool { return len(r.was) > 0 }
 // settleIn bounds how long a rotation waits for what is on its way.
 const settleIn = 5 * time.Second
 
-// Settled waits until nothing is on its way under ref from this process, for which
-// a rotation was begun: what a server gets after the rotation it records as denied.
-// It gives up after a while; what another process has on its way it does not know.
+// sqlOnTheirWay counts what the outbox's sender, whichever process that is, has
+// given seqs under a ref and has no outcomes of yet.
+const sqlOnTheirWay = `SELECT count(*) FROM mooring_outbox_batch WHERE box = $1 AND state = 1 AND via = $2`
+
+// Settled waits until nothing is on its way under ref, for which a rotation was
+// begun: what a server gets after the rotation it records as denied. It gives up
+// after a while, as where there is no link.
 func (b *Box) Settled(ctx context.Context, ref string) {
 	ctx, cancel := context.WithTimeout(ctx, settleIn)
 	defer cancel()
@@ -133,8 +137,8 @@ func (b *Box) Settled(ctx context.Context, ref string) {
 			known = true
 			l.hand(func(time.Time) { left <- l.m.through(ref) })
 		})
-		if !known {
-			return
+		if !known { // another process sends, or none does
+			left <- b.onTheirWay(ctx, ref)
 		}
 		select {
 		case n := <-left:
@@ -150,6 +154,14 @@ func (b *Box) Settled(ctx context.Context, ref string) {
 			return
 		}
 	}
+}
+
+// onTheirWay is sqlOnTheirWay; 0 if nobody knows.
+func (b *Box) onTheirWay(ctx context.Context, ref string) (n int) {
+	_ = b.read(ctx, "rotate", func(ctx context.Context, q querier) error {
+		return q.query(ctx, sqlOnTheirWay, []any{b.t.box, ref}, func(scan scanner) error { return scan(&n) })
+	})
+	return n
 }
 
 // changeRefs is a change of the stored refs, which the sender hears of.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -269,6 +270,39 @@ func TestARefIsNotDroppedInARotation(t *testing.T) {
 		}
 		if err := b.DropRef(ctx, old.ID); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// What another process has on its way is waited for as well.
+func TestRotationWaitsForTheSender(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		sender, b := p.open(t, quick()), p.open(t, quick())
+		session := newSession()
+		old := testRef(t, sender, session, RefMeta{Role: SessionOwner})
+		srv := newFakeServer()
+		arrived, answer := make(chan struct{}), make(chan struct{})
+		srv.after = func(*ledger.Batch) bool {
+			close(arrived)
+			<-answer
+			return false
+		}
+		run(t, sender, srv)
+		ticket := commit(t, sender, Batch{Session: session, Via: old.ID, Ops: []Op{put("1")}})
+		<-arrived
+		if _, err := b.BeginRotation(ctx, old.ID, old.New(session)); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(200*time.Millisecond, func() { close(answer) })
+		b.Settled(ctx, old.ID)
+		select {
+		case <-answer:
+		default:
+			t.Error("it was not waited for")
+		}
+		if got := statuses(wait(t, sender, ticket)); !slices.Equal(got, []ledger.Status{ledger.Applied}) {
+			t.Errorf("%v", got)
 		}
 	})
 }
