@@ -184,7 +184,7 @@ func onBoth(t *testing.T, test func(t *testing.T, database string)) {
 
 func TestRecordingsImportAndExport(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, database string) {
+	onSQLite(t, func(t *testing.T, database string) {
 		r := newCLI(t, database)
 		for i, name := range recordingNames {
 			file := filepath.Join(recordings, name+".jsonl")
