@@ -104,6 +104,8 @@ func postgresFailure(err error) error {
 		switch {
 		case e.Code == "23505":
 			return errUnique
+		case e.Code == "40P01", e.Code == "40001":
+			return errors.Join(errGaveWay, err)
 		case e.Code == "53100":
 			return fault.DiskFull.Because(err, "the outbox's database has no space left: nothing was committed; free some and try again")
 		case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57P"), strings.HasPrefix(e.Code, "53"):

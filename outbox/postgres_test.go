@@ -258,3 +258,57 @@ func TestDeadSenderIsNotWaitedOut(t *testing.T) {
 		}
 	})
 }
+
+// Two transactions that wait for each other: the database undoes one, and what it
+// was to do is done all the same. It is a drop that meets a taking of the lease,
+// which goes about the outbox's rows the other way round.
+func TestADropGivesWayAndIsDone(t *testing.T) {
+	t.Parallel()
+	p := place{"postgres", pgtest.URL(t), "box"}
+	ctx := limited(t)
+	b := p.open(t, quick())
+	srv := newFakeServer()
+	srv.before = func(*ledger.Batch) (error, bool) { return fault.Overloaded.With("told to"), false }
+	stop := run(t, b, srv)
+	session := withSession(t, b)
+	ticket := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+	eventually(t, "it has a seq", func() bool {
+		rows, err := b.List(ctx, Filter{Batch: ticket.Batch})
+		return err == nil && len(rows) == 1 && rows[0].Seq > 0
+	})
+	stop() // nobody else writes
+
+	other, err := pgx.Connect(ctx, p.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close(ctx)
+	watch, err := pgx.Connect(ctx, p.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Close(ctx)
+	tx, err := other.Begin(ctx)
+	if err == nil {
+		_, err = tx.Exec(ctx, `SELECT 1 FROM mooring_outbox FOR UPDATE`)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropped := make(chan error, 1)
+	go func() { dropped <- b.Drop(ctx, ticket.Ops[0]) }()
+	eventually(t, "the drop waits", func() bool {
+		var n int
+		err := watch.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
+		return err == nil && n > 0
+	})
+	if _, err = tx.Exec(ctx, `SELECT 1 FROM mooring_outbox_batch FOR UPDATE`); err == nil { // it waited longer, so it is the one
+		err = tx.Commit(ctx)
+	}
+	if err != nil {
+		t.Fatalf("the other one: %v", err)
+	}
+	if err := <-dropped; err != nil {
+		t.Errorf("the drop: %v", err)
+	}
+}

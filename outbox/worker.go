@@ -318,8 +318,25 @@ func (w *worker) process(group []*job, last bool) {
 	}
 }
 
+// errGaveWay is in the error of a transaction that the database undid because it
+// and another one waited for each other: as when one process drops a row while
+// another takes the lease. Running it again is all there is to do.
+var errGaveWay = errors.New("outbox: undone for the sake of another transaction")
+
+// giveWays is how often a transaction may be undone for another one's sake.
+const giveWays = 10
+
 // transact runs jobs in one transaction.
 func (w *worker) transact(group []*job) (err error, ambiguous bool) {
+	for range giveWays {
+		if err, ambiguous = w.attempt(group); ambiguous || !errors.Is(err, errGaveWay) {
+			break
+		}
+	}
+	return err, ambiguous
+}
+
+func (w *worker) attempt(group []*job) (err error, ambiguous bool) {
 	w.lanes.begin()
 	ctx := context.Background() // a caller that gives up must not undo what others wait for
 	ambiguous, err = w.box.db.write(ctx, func(q querier) error {
