@@ -8,9 +8,10 @@ package server
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,105 +45,8 @@ func refusedAs(t testing.TB, p *rpc.Promise) error {
 	return err
 }
 
-// viewer is an EventSink that keeps what it is shown as text: "5 put message/m1",
-// or "7 hidden"; and of state the keys.
-type viewer struct {
-	mu      sync.Mutex
-	changed chan struct{}
-	shown   []string
-	state   []string
-	last    uint64
-	ended   *fault.Error
-	hold    bool // keep state unanswered
-	held    []*rpc.Call
-}
-
-func newViewer() *viewer { return &viewer{changed: make(chan struct{})} }
-
-func shownAs(list wire.Event_List) (shown []string, last uint64) {
-	for i := range list.Len() {
-		e := list.At(i)
-		method, _ := e.Method()
-		key, _ := e.Key()
-		text := fmt.Sprintf("%d %s %s", e.Cursor(), method, key)
-		if e.Hidden() {
-			text = fmt.Sprintf("%d hidden%s%s", e.Cursor(), method, key)
-		}
-		shown, last = append(shown, text), e.Cursor()
-	}
-	return shown, last
-}
-
-func (k *viewer) Serve(c *rpc.Call) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s, _ := c.Params()
-	switch c.Method().ID {
-	case sinkEvents.ID:
-		list, _ := wire.EventSink_events_Params(s).Events()
-		shown, last := shownAs(list)
-		k.shown, k.last = append(k.shown, shown...), last
-	case sinkState.ID:
-		entries, _ := wire.EventSink_state_Params(s).Entries()
-		for i := range entries.Len() {
-			key, _ := entries.At(i).Key()
-			k.state = append(k.state, key)
-		}
-		turns, _ := wire.EventSink_state_Params(s).Turns()
-		for i := range turns.Len() {
-			m, _ := turns.At(i).Message_()
-			k.state = append(k.state, "turn "+m)
-		}
-	case sinkEnded.ID:
-		r, _ := wire.EventSink_ended_Params(s).Refusal()
-		k.ended = readRefusal(r)
-	}
-	close(k.changed)
-	k.changed = make(chan struct{})
-	if k.hold {
-		k.held = append(k.held, c)
-		return
-	}
-	c.Return(words(0, 0), nil)
-}
-
-func (k *viewer) until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(patience)
-	for {
-		k.mu.Lock()
-		good, changed := ok(), k.changed
-		k.mu.Unlock()
-		if good {
-			return
-		}
-		select {
-		case <-changed:
-		case <-deadline:
-			t.Fatalf("waited in vain for %s: %v, ended %v", what, k.shown, k.ended)
-		}
-	}
-}
-
-// follow has a session's events sent to k.
-func (k *viewer) follow(t testing.TB, sess *rpc.Ref) *rpc.Ref {
-	t.Helper()
-	sink := rpc.NewLocal(k)
-	defer sink.Release()
-	p := sess.Call(within(t), sessionSubscribe, words(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
-		if _, err := wire.Session_subscribe_Params(s).NewOptions(); err != nil {
-			return err
-		}
-		return caps.Set(s, 1, sink)
-	})
-	if err := refusedAs(t, p); err != nil {
-		t.Fatalf("subscribe: %v", err)
-	}
-	return p.Cap(0)
-}
-
 // shoot asks for a snapshot.
-func (k *viewer) shoot(t testing.TB, sess *rpc.Ref) *rpc.Promise {
+func (k *recorder) shoot(t testing.TB, sess *rpc.Ref) *rpc.Promise {
 	sink := rpc.NewLocal(k)
 	defer sink.Release()
 	return sess.Call(within(t), sessionSnapshot, words(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
@@ -183,13 +87,13 @@ func TestAViewOfOneMessage(t *testing.T) {
 		})
 		before := []string{"2 hidden", "3 put message/m1", "4 put part/m1/p"}
 		for what, sess := range map[string]*rpc.Ref{"durable": p.restore(durable), "live": live.Cap(0)} {
-			k, state := newViewer(), newViewer()
-			defer k.follow(t, sess).Release()
+			k, state := newRecorder(), newRecorder()
+			defer p.subscribe(sess, k, 0).Release()
 			if err := refusedAs(t, state.shoot(t, sess)); err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Join(state.state, " "); got != "message/m1 part/m1/p" {
-				t.Errorf("%s: the state shows %q", what, got)
+			if got := strings.Join(slices.Sorted(maps.Keys(state.keys)), " "); got != "message/m1 part/m1/p" || state.turns != nil {
+				t.Errorf("%s: the state shows %q, turns of %q", what, got, state.turns)
 			}
 			info, grant := describe(t, sess)
 			title, _ := info.Title()
@@ -202,7 +106,7 @@ func TestAViewOfOneMessage(t *testing.T) {
 				t.Fatal(err)
 			}
 			list, _ := wire.Session_events_Results(s).Events()
-			page, end := shownAs(list)
+			page, end := shownAs(list), list.At(list.Len()-1).Cursor()
 			if !slices.Equal(page[:3], before) || !strings.HasSuffix(page[3], "hidden") || end != wire.Session_events_Results(s).Cursor() {
 				t.Errorf("%s: a page shows %q", what, page)
 			}
@@ -335,6 +239,80 @@ func TestANarrowedSpace(t *testing.T) {
 	}
 }
 
+// Of a space's root with all its rights but narrowed: it shares within them, and is
+// no root to audit or rotate, nor may it end the ref it stands on. The rows of what
+// it did and was refused have the address they came from.
+func TestANarrowedRootIsNoRoot(t *testing.T) {
+	t.Parallel()
+	st := sqliteStore(t)
+	r := start(t, st, nil)
+	p := r.dial()
+	narrowed := p.restore(r.owner).Call(within(t), spaceAttenuate, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		limits, err := wire.Space_attenuate_Params(s).NewLimits()
+		if err != nil {
+			return err
+		}
+		limits.SetRights(uint16(capability.Share | capability.Revoke | capability.List))
+		return limits.SetActor("clerk")
+	}).Cap(0)
+	_, _, err := call(t, narrowed, spaceAudit, words(2, 0), nil)
+	wantCode(t, "audit", err, fault.MissingRight)
+	_, refused := rotating(t, narrowed, spaceRotate, r.owner.New(r.owner.Target()))
+	refusedWith(t, "rotate", refused, fault.NotAnOwner)
+	_, refused = cutting(t, narrowed, r.owner.ID)
+	refusedWith(t, "revoke the ref it stands on", refused, fault.MissingRight)
+	wide, narrower := r.owner.New(r.owner.Target()), r.owner.New(r.owner.Target())
+	refusedWith(t, "share more", sharing(t, narrowed, wide, capability.Create, ""), fault.Widening)
+	if refused := sharing(t, narrowed, narrower, capability.List, ""); refused != nil {
+		t.Fatalf("share: %v", refused)
+	}
+	if died, refused := cutting(t, narrowed, narrower.ID); refused != nil || died != 1 {
+		t.Errorf("revoke what it shared: %d, %v", died, refused)
+	}
+	if _, _, err := call(t, p.restore(r.owner), spaceList, words(1, 1), nil); err != nil {
+		t.Errorf("the root, afterwards: %v", err)
+	}
+	r.stop()
+	page, err := st.ReadAudit(t.Context(), r.owner.Target(), 0, 100, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers := map[string]string{}
+	for _, row := range page.Rows {
+		if row.Actor == "clerk" {
+			peers[fmt.Sprint(row.Act, " ", row.Subject)] = row.Peer
+		}
+	}
+	for _, what := range []string{"denial audit", "denial rotate", "denial revoke", "share " + narrower.ID, "revoke " + narrower.ID, "use share", "use revoke"} {
+		if peer, there := peers[what]; !there || peer == "" {
+			t.Errorf("%s: from %q, of %v", what, peer, peers)
+		}
+	}
+}
+
+// A live capability for one message neither sees nor ends what was shared beside it.
+func TestOneMessagesHolderHasNoTree(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	p := r.dial()
+	m := r.create(p)
+	helper := p.share(m, "rights", []string{"read", "share", "revoke"})
+	hm := &made{id: m.id, owner: m.owner, sess: p.restore(helper), box: newBox()}
+	hm.stream = p.open(hm.sess, hm.box)
+	below := p.share(hm, "rights", []string{"read"})
+	one := attenuating(t, hm.sess, func(a wire.Attenuation) { _ = a.SetMessage_("m1") }).Cap(0)
+	_, err := refsOf(t, one, sessionRefs, "", 0)
+	wantCode(t, "the tree", err, fault.MissingRight)
+	b := newBox()
+	ack := p.must(p.open(one, b), b.batch(m.id, op("revoke", "ref", below.ID), op("bumpEpoch")))
+	for _, o := range ack.outcomes {
+		wantRecorded(t, "what is beside it", o, ledger.Denied, fault.MissingRight)
+	}
+	if got := tree(t, hm.sess, sessionRefs, "", 0); len(got) != 2 {
+		t.Errorf("the whole capability's tree: %v", got)
+	}
+}
+
 // giver hands a capability to whoever asks.
 type giver struct{ cap *rpc.Ref }
 
@@ -393,20 +371,20 @@ func TestNothingOutlivesItsRef(t *testing.T) {
 				type handed struct {
 					stream *rpc.Ref
 					box    *box
-					k      *viewer
+					k      *recorder
 				}
 				all := map[string]*handed{}
 				for what, s := range live {
-					h := &handed{box: newBox(), k: newViewer()}
+					h := &handed{box: newBox(), k: newRecorder()}
 					h.stream = guest.open(s, h.box)
 					if ack := guest.must(h.stream, h.box.batch(m.id, op("put", "key", "message/m1", "payload", map[string]string{"by": what}))); ack.applied != 1 {
 						t.Fatalf("%s: %+v", what, ack.outcomes)
 					}
-					defer h.k.follow(t, s).Release()
+					defer guest.subscribe(s, h.k, 0).Release()
 					all[what] = h
 				}
 				// A snapshot whose taker does not answer is still on its way at the cut.
-				slow := newViewer()
+				slow := newRecorder()
 				slow.hold = true
 				shot := slow.shoot(t, sess)
 				slow.until(t, "a piece", func() bool { return len(slow.held) > 0 })
@@ -439,7 +417,7 @@ func TestNothingOutlivesItsRef(t *testing.T) {
 						"events":    func() *rpc.Promise { return live[what].Call(within(t), sessionEvents, words(2, 0), nil) },
 						"attenuate": func() *rpc.Promise { return attenuating(t, live[what], func(wire.Attenuation) {}) },
 						"save":      func() *rpc.Promise { return live[what].Call(within(t), persistentSave, words(0, 1), nil) },
-						"snapshot":  func() *rpc.Promise { return newViewer().shoot(t, live[what]) },
+						"snapshot":  func() *rpc.Promise { return newRecorder().shoot(t, live[what]) },
 					} {
 						err := refusedAs(t, make())
 						wantCode(t, what+", "+method, err, want)
@@ -448,13 +426,7 @@ func TestNothingOutlivesItsRef(t *testing.T) {
 						}
 					}
 				}
-				slow.mu.Lock()
-				slow.hold = false
-				held := slow.held
-				slow.mu.Unlock()
-				for _, c := range held {
-					c.Return(words(0, 0), nil)
-				}
+				slow.free()
 				_ = refusedAs(t, shot) // all of it may have been sent before the cut
 			})
 		}
@@ -465,20 +437,23 @@ func TestNothingOutlivesItsRef(t *testing.T) {
 // that may be in what is left of it.
 func TestALongSnapshotEnds(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	var later atomic.Int64
+	r := start(t, sqliteStore(t), func(c *Config) {
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
 	t.Run("with its ref", func(t *testing.T) {
 		t.Parallel()
-		longSnapshot(t, r, fault.Revoked, func(p *peer, m *made, ref capability.Ref) { revoking(t, m.sess, ref.ID) })
+		longSnapshot(t, r, &later, fault.Revoked, func(p *peer, m *made, ref capability.Ref) { revoking(t, m.sess, ref.ID) })
 	})
 	t.Run("with a purge", func(t *testing.T) {
 		t.Parallel()
-		longSnapshot(t, r, fault.Overloaded, func(p *peer, m *made, _ capability.Ref) {
+		longSnapshot(t, r, &later, fault.Overloaded, func(p *peer, m *made, _ capability.Ref) {
 			p.must(m.stream, m.batch(op("purge", "key", "message/m11")))
 		})
 	})
 }
 
-func longSnapshot(t *testing.T, r *rig, want fault.Code, meanwhile func(p *peer, m *made, ref capability.Ref)) {
+func longSnapshot(t *testing.T, r *rig, later *atomic.Int64, want fault.Code, meanwhile func(p *peer, m *made, ref capability.Ref)) {
 	p, guest := r.dialIn(t), r.dialIn(t)
 	m := r.create(p)
 	large := strings.Repeat("x", 300<<10)
@@ -486,18 +461,12 @@ func longSnapshot(t *testing.T, r *rig, want fault.Code, meanwhile func(p *peer,
 		p.must(m.stream, m.batch(op("put", "key", fmt.Sprintf("message/m%d", n), "payload", map[string]string{"text": large})))
 	}
 	ref := p.share(m, "rights", []string{"read"})
-	k := newViewer()
+	k := newRecorder()
 	k.hold = true
 	shot := k.shoot(t, guest.restore(ref))
 	k.until(t, "a piece", func() bool { return len(k.held) > 0 })
 	meanwhile(p, m, ref)
-	time.Sleep(sureFor) // it is looked at again no earlier
-	k.mu.Lock()
-	k.hold = false
-	held := k.held
-	k.mu.Unlock()
-	for _, c := range held {
-		c.Return(words(0, 0), nil)
-	}
+	later.Add(int64(sureFor)) // it is looked at again no earlier
+	k.free()
 	wantCode(t, "the snapshot", refusedAs(t, shot), want)
 }

@@ -316,6 +316,7 @@ type recorder struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every change
 	cursors []uint64
+	shown   []string // the events as text: "5 put message/m1", or "7 hidden"
 	bytes   int
 	keys    map[string]string // of state
 	turns   []string          // of state: their messages
@@ -340,6 +341,7 @@ func (k *recorder) Serve(c *rpc.Call) {
 	switch c.Method().ID {
 	case sinkEvents.ID:
 		list, _ := wire.EventSink_events_Params(s).Events()
+		k.shown = append(k.shown, shownAs(list)...)
 		for i := range list.Len() {
 			k.cursors = append(k.cursors, list.At(i).Cursor())
 			payload, _ := list.At(i).PayloadBytes()
@@ -373,6 +375,21 @@ func (k *recorder) Serve(c *rpc.Call) {
 	default:
 		c.Return(words(0, 0), nil)
 	}
+}
+
+// shownAs is events as text. A mark has a cursor and nothing else.
+func shownAs(list wire.Event_List) (shown []string) {
+	for i := range list.Len() {
+		e := list.At(i)
+		method, _ := e.Method()
+		key, _ := e.Key()
+		text := fmt.Sprintf("%d %s %s", e.Cursor(), method, key)
+		if e.Hidden() {
+			text = fmt.Sprintf("%d hidden%s%s", e.Cursor(), method, key)
+		}
+		shown = append(shown, text)
+	}
+	return shown
 }
 
 // until waits until ok, which is called with the recorder locked.
