@@ -272,6 +272,15 @@ func TestANarrowedRootIsNoRoot(t *testing.T) {
 	if _, _, err := call(t, p.restore(r.owner), spaceList, words(1, 1), nil); err != nil {
 		t.Errorf("the root, afterwards: %v", err)
 	}
+	saved := refOfSave(t, &made{owner: r.owner}, narrowed)
+	s, _, err := call(t, p.restore(saved), spaceDescribe, words(0, 0), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant, _ := wire.Space_describe_Results(s).Info()
+	if actor, _ := grant.Actor(); grant.Rights() != uint16(capability.Share|capability.Revoke|capability.List) || actor != "clerk" {
+		t.Errorf("saved with %s as %q", capability.Rights(grant.Rights()), actor)
+	}
 	r.stop()
 	page, err := st.ReadAudit(t.Context(), r.owner.Target(), 0, 100, nil)
 	if err != nil {
@@ -287,6 +296,37 @@ func TestANarrowedRootIsNoRoot(t *testing.T) {
 		if peer, there := peers[what]; !there || peer == "" {
 			t.Errorf("%s: from %q, of %v", what, peer, peers)
 		}
+	}
+}
+
+// What goes without an outbox goes by the limits too: an owner's capability that was
+// narrowed to reading revokes nothing, and one that kept all rights is no owner's.
+func TestANarrowedOwnerIsNoOwner(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	p := r.dial()
+	m := r.create(p)
+	ref := p.share(m, "rights", []string{"read"})
+	reads := attenuating(t, m.sess, func(a wire.Attenuation) { a.SetRights(uint16(capability.Read)) }).Cap(0)
+	for _, ref := range []string{ref.ID, ""} { // a ref, and the epoch
+		s, _, err := call(t, reads, sessionRevoke, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			wire.Session_revoke_Params(s).SetEpoch(ref == "")
+			return wire.Session_revoke_Params(s).SetRef(ref)
+		})
+		r := wire.Session_revoke_Results(s)
+		w, decoding := r.Refusal()
+		if err != nil || decoding != nil || fault.Code(w.Code()) != fault.MissingRight {
+			t.Errorf("revoke of %q: %v, %v", ref, readRefusal(w), err)
+		}
+	}
+	all := attenuating(t, m.sess, func(wire.Attenuation) {}).Cap(0)
+	_, refused := rotating(t, all, sessionRotate, m.owner.New(m.id))
+	refusedWith(t, "rotate", refused, fault.NotAnOwner)
+	_, _, err := call(t, all, sessionAudit, words(2, 0), nil)
+	wantCode(t, "audit", err, fault.NotAnOwner)
+	b := newBox()
+	for _, o := range p.must(p.open(all, b), b.batch(m.id, op("delete"), op("purge", "key", "session"))).outcomes {
+		wantRecorded(t, "an owner's op", o, ledger.Denied, fault.NotAnOwner)
 	}
 }
 
