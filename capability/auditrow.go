@@ -4,10 +4,8 @@ package capability
 // that binds the rows of one target.
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/digest"
 )
 
 // AuditRow is one line of a session's or space's audit: who did what to whose
@@ -68,32 +66,21 @@ func (a AuditAct) String() string {
 // ChainAudit computes the hash of a row over that of the row before it (zero for
 // the first) and all of r's own fields but Hash.
 func ChainAudit(prev [32]byte, r *AuditRow) (sum [32]byte) {
-	h := sha256.New()
-	var n [8]byte
-	num := func(v uint64) {
-		binary.BigEndian.PutUint64(n[:], v)
-		h.Write(n[:])
-	}
-	text := func(s string) {
-		num(uint64(len(s)))
-		h.Write([]byte(s))
-	}
-	text("mooring audit v1")
-	h.Write(prev[:])
-	text(r.Target)
-	num(r.Seq)
-	num(uint64(r.At))
-	num(uint64(r.Act))
-	text(r.Ref)
-	text(r.Actor)
-	text(r.Subject)
-	num(uint64(r.Reason))
-	text(r.Op)
-	num(r.Cursor)
-	num(uint64(r.Count))
-	text(r.Peer)
-	h.Sum(sum[:0])
-	return sum
+	w := digest.New("mooring audit v1")
+	w.Sum32(prev)
+	w.Text(r.Target)
+	w.Num(r.Seq)
+	w.Num(uint64(r.At))
+	w.Num(uint64(r.Act))
+	w.Text(r.Ref)
+	w.Text(r.Actor)
+	w.Text(r.Subject)
+	w.Num(uint64(r.Reason))
+	w.Text(r.Op)
+	w.Num(r.Cursor)
+	w.Num(uint64(r.Count))
+	w.Text(r.Peer)
+	return w.Sum()
 }
 
 // VerifyAudit checks that rows follow one another without a gap after the row

@@ -7,9 +7,9 @@ package session
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 
+	"github.com/mooring-rpc/mooring/internal/digest"
 	"github.com/tidwall/gjson"
 )
 
@@ -37,33 +37,21 @@ const (
 // Chain computes the hash of an event over the hash before it (the zero Hash
 // for the first) and e's fields, e.Sum among them; e.Hash and e.Payload are not read.
 func Chain(prev Hash, e *Event) Hash {
-	h := sha256.New()
-	var n [8]byte
-	num := func(v uint64) {
-		binary.BigEndian.PutUint64(n[:], v)
-		h.Write(n[:])
-	}
-	text := func(s string) {
-		num(uint64(len(s)))
-		h.Write([]byte(s))
-	}
-	text("mooring event v1")
-	h.Write(prev[:])
-	text(e.Session)
-	num(e.Cursor)
-	text(e.Method)
-	text(e.Key)
-	num(uint64(e.Schema))
-	h.Write(e.Sum[:])
-	text(e.Ref)
-	text(e.Actor)
-	text(e.Outbox)
-	text(e.Op)
-	text(e.Batch)
-	num(uint64(e.At))
-	var out Hash
-	h.Sum(out[:0])
-	return out
+	w := digest.New("mooring event v1")
+	w.Sum32(prev)
+	w.Text(e.Session)
+	w.Num(e.Cursor)
+	w.Text(e.Method)
+	w.Text(e.Key)
+	w.Num(uint64(e.Schema))
+	w.Sum32(e.Sum)
+	w.Text(e.Ref)
+	w.Text(e.Actor)
+	w.Text(e.Outbox)
+	w.Text(e.Op)
+	w.Text(e.Batch)
+	w.Num(uint64(e.At))
+	return w.Sum()
 }
 
 // SumOf is a payload's hash, as Event.Sum and Entry.Sum hold it.

@@ -5,8 +5,6 @@ package session
 // with the log can check the state, and a client can follow live.
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/digest"
 )
 
 // Fold is a session's state as of Cursor. The zero value is not usable: NewFold
@@ -228,36 +227,23 @@ func (f *Fold) Hash() Hash { return StateHash(f.Cursor, f.Epoch, f.Life, f.Entri
 // StateHash is the state hash of a session's rows: entries by key with their
 // whole values, turns by message.
 func StateHash(cursor, epoch uint64, life Life, entries []*Entry, turns []*Turn) Hash {
-	h := sha256.New()
-	var n [8]byte
-	num := func(v uint64) {
-		binary.BigEndian.PutUint64(n[:], v)
-		h.Write(n[:])
-	}
-	text := func(s string) {
-		num(uint64(len(s)))
-		h.Write([]byte(s))
-	}
-	text("mooring state v1")
-	num(cursor)
-	num(epoch)
-	num(uint64(life))
-	num(uint64(len(entries)))
+	w := digest.New("mooring state v1")
+	w.Num(cursor)
+	w.Num(epoch)
+	w.Num(uint64(life))
+	w.Num(uint64(len(entries)))
 	for _, e := range entries {
-		text(e.Key)
-		num(e.Cursor)
-		num(uint64(e.Schema))
-		sum := SumOf(e.Payload)
-		h.Write(sum[:])
+		w.Text(e.Key)
+		w.Num(e.Cursor)
+		w.Num(uint64(e.Schema))
+		w.Sum32(SumOf(e.Payload))
 	}
-	num(uint64(len(turns)))
+	w.Num(uint64(len(turns)))
 	for _, t := range turns {
-		text(t.Message)
-		num(uint64(t.Status))
-		num(t.Begun)
-		num(t.Ended)
+		w.Text(t.Message)
+		w.Num(uint64(t.Status))
+		w.Num(t.Begun)
+		w.Num(t.Ended)
 	}
-	var out Hash
-	h.Sum(out[:0])
-	return out
+	return w.Sum()
 }
