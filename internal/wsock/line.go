@@ -1,0 +1,132 @@
+// The line below a WebSocket: few system calls while there is traffic, and little memory while there is none.
+
+package wsock
+
+import (
+	"io"
+	"net"
+	"sync"
+)
+
+const (
+	smallBytes = 512      // what an idle connection keeps to be read into: enough for a frame's header and a small message
+	bulkBytes  = 16 << 10 // what is read into while there is more
+)
+
+var bulkBuffers = sync.Pool{New: func() any { b := make([]byte, bulkBytes); return &b }}
+
+// line is what a WebSocket reads from and writes to. The library is given one frame at a time, so that messages which are
+// here already can be taken past it. Any number may write; Close unblocks all.
+type line struct {
+	below io.ReadWriteCloser
+
+	reading sync.Mutex // whoever reads holds it, and while nothing comes, for long
+	small   []byte
+	bulk    *[]byte
+	have    []byte // read, and not yet handed out
+	more    bool   // there was more to be read than there was room
+	heard   func() // called when something has come; may be nil
+	given   frames // to the library
+
+	mu sync.Mutex // whoever writes holds it for whole frames
+}
+
+// newLine makes a line. early was read before.
+func newLine(below io.ReadWriteCloser, early []byte) *line {
+	return &line{below: below, small: make([]byte, smallBytes), have: early}
+}
+
+func (l *line) Close() error { return l.below.Close() }
+
+// Read gives the library what is left of the present frame, or the next one.
+func (l *line) Read(p []byte) (int, error) {
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if len(l.have) == 0 {
+		if l.given.skip >= smallBytes && len(p) >= smallBytes { // a large message is read to where it belongs
+			n, err := l.below.Read(p[:min(uint64(len(p)), l.given.skip)])
+			l.given.take(p[:n])
+			l.cameIn(n)
+			return n, err
+		}
+		if err := l.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := l.given.take(l.have[:min(len(l.have), len(p))])
+	copy(p, l.have[:n])
+	l.drop(n)
+	return n, nil
+}
+
+// fill reads what has come. The large buffer is taken only when there is more than went into the small one, so that
+// nobody waits with it.
+func (l *line) fill() error {
+	b := l.small
+	if l.more {
+		l.bulk = bulkBuffers.Get().(*[]byte)
+		b = *l.bulk
+	}
+	n, err := l.below.Read(b)
+	l.have, l.more = b[:n], n == len(b)
+	l.cameIn(n)
+	if n > 0 {
+		return nil // an error with bytes comes again with the next read
+	}
+	l.drop(0)
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+func (l *line) cameIn(n int) {
+	if n > 0 && l.heard != nil {
+		l.heard()
+	}
+}
+
+// drop forgets the first n bytes at hand.
+func (l *line) drop(n int) {
+	if l.have = l.have[n:]; len(l.have) > 0 {
+		return
+	}
+	l.have = nil
+	if l.bulk != nil {
+		bulkBuffers.Put(l.bulk)
+		l.bulk = nil
+	}
+}
+
+// whole finds a message that is at hand in one piece, of at most some bytes. Everything else (control frames, messages
+// in parts, what breaks the rules) is for the library. masked is what the peer's frames have to be.
+func (l *line) whole(masked bool, most int) (h header, ok bool) {
+	const fin, text, binary = 0x80, 0x1, 0x2
+	if !l.given.between() {
+		return h, false
+	}
+	h, ok = parseHeader(l.have)
+	ok = ok && (h.first == fin|text || h.first == fin|binary) && h.masked == masked &&
+		h.length <= uint64(min(most, len(l.have)-h.size))
+	return h, ok
+}
+
+// Write writes what the library has to say, which is control frames, each in one piece.
+func (l *line) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.below.Write(p)
+}
+
+// connLine is a line over a network connection, as a server has it.
+type connLine struct {
+	net.Conn
+	*line
+}
+
+func (c connLine) Read(p []byte) (int, error)  { return c.line.Read(p) }
+func (c connLine) Write(p []byte) (int, error) { return c.line.Write(p) }
+func (c connLine) Close() error                { return c.line.Close() }
