@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"context"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -233,9 +234,11 @@ func (c *Call) recovered() {
 
 // panicked logs a handler's panic and gives what the caller is told.
 func (c *Call) panicked(r any) error {
+	log, peer := slog.Default(), "" // of a call within the vat nobody else knows
 	if c.conn != nil {
-		c.conn.log.Error("handler panicked", "peer", c.conn.RemoteAddr(), "interface", c.method.Interface,
-			"method", c.method.ID, "panic", r, "stack", string(debug.Stack()))
+		log, peer = c.conn.log, c.conn.RemoteAddr()
 	}
+	log.Error("handler panicked", "peer", peer, "interface", c.method.Interface,
+		"method", c.method.ID, "panic", r, "stack", string(debug.Stack()))
 	return Failedf("internal error")
 }

@@ -69,9 +69,9 @@ func (c *Call) post(n node, via *Conn) {
 	}
 	c.via = nil
 	if l, ok := n.(*localCap); ok {
-		l.loop.post(c.deliver)
+		l.loop.Post(c.deliver)
 	} else {
-		strays.post(c.deliver)
+		strays.Post(c.deliver)
 	}
 }
 

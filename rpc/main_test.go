@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	poisoning = flag.Lookup("test.bench").Value.String() == ""
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // it would be told of every panic that tests have within the vat
 	goleak.VerifyTestMain(m)
 }
 
@@ -107,7 +109,7 @@ func (o *testObject) Serve(call *Call) {
 		o.mu.Unlock()
 		r := NewLocal(child)
 		child.start = o.start
-		r.node.(*localCap).loop.start = o.start
+		r.node.(*localCap).loop.Start = o.start
 		call.Return(testSize, fill(number, text, r))
 		r.Release()
 	case mHold.ID:

@@ -7,13 +7,15 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/internal/inturn"
 )
 
 // localCap is an object of this vat and the count of its references.
 type localCap struct {
 	object Object
 	refs   atomic.Int64
-	loop   loop // delivers calls made within the vat
+	loop   inturn.Loop // delivers calls made within the vat
 }
 
 func newLocalCap(o Object) *localCap {

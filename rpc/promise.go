@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/internal/inturn"
 )
 
 // Promise is the answer to a call, perhaps not there yet. All methods may be called from any goroutine.
@@ -247,9 +249,12 @@ func (p *Promise) runNotify(fs []func(), via *Conn, call *Call) {
 		l, ok := call.dst.(*localCap)
 		call.mu.Unlock()
 		if ok {
-			l.loop.post(run)
+			l.loop.Post(run)
 			return
 		}
 	}
-	strays.post(run)
+	strays.Post(run)
 }
+
+// strays runs the notifications of promises that never came near an object or a connection.
+var strays inturn.Loop

@@ -84,7 +84,7 @@ func runRandomPeer(t *testing.T, seed uint64) bool {
 	ownRef := NewLocal(own)
 	own.start = func(drain func()) { p.due = append(p.due, drain) } // no goroutines: a seed is a story
 	boot.start = own.start
-	ownRef.node.(*localCap).loop.start = own.start
+	ownRef.node.(*localCap).loop.Start = own.start
 	refs := []*Ref{ownRef}
 	safe := func() *Ref { // not the result of a call that waits for what it is to resolve
 		if p.rnd.IntN(2) == 0 {

@@ -51,9 +51,9 @@ func (c *Conn) Run(ctx context.Context) error {
 		}
 	}
 	c.out, c.spare, c.outlet.spare = nil, nil, nil
-	c.stalled.stop()
-	c.guard.stop()
-	c.later.stop()
+	c.stalled.Stop()
+	c.guard.Stop()
+	c.later.Stop()
 	err := c.ending.err
 	c.mu.Unlock()
 	return err
@@ -126,7 +126,7 @@ func (c *Conn) read() {
 				c.hold = false
 				c.readerWrites()
 				if c.readerGen == gen { // else it is another reader's
-					c.guard.clear()
+					c.guard.Clear()
 				}
 			}
 		}

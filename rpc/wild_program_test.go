@@ -55,7 +55,7 @@ func (p *wildProgram) counted(n *localCap) {
 	defer p.mu.Unlock()
 	p.counts = append(p.counts, n)
 	if !p.threads {
-		n.loop.start = p.later
+		n.loop.Start = p.later
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"context"
 	"runtime"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/alarm"
 )
 
 const (
@@ -37,20 +39,26 @@ type outlet struct {
 	hold    bool          // the reader will write what waits as soon as it has delivered
 	spare   []byte        // to gather the next in
 
-	stalled alarm         // ends the connection when a write makes no progress
-	guard   alarm         // ends hold
-	later   alarm         // sends what is not urgent
+	stalled alarm.Alarm   // ends the connection when a write makes no progress
+	guard   alarm.Alarm   // ends hold
+	later   alarm.Alarm   // sends what is not urgent
 	leisure time.Duration // how long that may take
+}
+
+// enter takes the lock for an alarm, and says that the connection is not over.
+func (c *Conn) enter() bool {
+	c.mu.Lock()
+	return !c.finished
 }
 
 func (c *Conn) initOutlet() {
 	c.wake, c.written = make(chan struct{}, 1), make(chan struct{})
-	c.stalled.init(c, func() {
+	c.stalled.Init(c.enter, c.unlock, func() {
 		c.hit(LimitWriteTimeout)
 		c.endLocked(ending{err: Disconnectedf("the peer does not read: a write made no progress"), code: closePolicy})
 	})
-	c.guard.init(c, c.endHold)
-	c.later.init(c, func() { c.urgent = len(c.out) > 0 })
+	c.guard.Init(c.enter, c.unlock, c.endHold)
+	c.later.Init(c.enter, c.unlock, func() { c.urgent = len(c.out) > 0 })
 	c.leisure = laterTime
 }
 
@@ -64,8 +72,8 @@ func (c *Conn) wantsWriter() bool {
 		c.urgent = true
 	}
 	if c.ended == nil && len(c.out) <= chunkBytes && (c.hold || !c.urgent) {
-		if !c.hold && c.later.due == 0 {
-			c.later.set(c.leisure)
+		if !c.hold && !c.later.IsSet() {
+			c.later.Set(c.leisure)
 		}
 		return false
 	}
@@ -90,9 +98,9 @@ func (c *Conn) rest() {
 		c.wakeWriter()
 	}
 	c.out, c.outlet.spare, c.spare = nil, nil, nil
-	c.stalled.rest()
-	c.guard.rest()
-	c.later.rest()
+	c.stalled.Rest()
+	c.guard.Rest()
+	c.later.Rest()
 }
 
 // write sends what nobody else does, until the connection ends.
@@ -144,11 +152,11 @@ func (c *Conn) writeOut() (err error) {
 	for rest := batch; len(rest) > 0 && err == nil; {
 		var chunk []byte
 		chunk, rest = cutChunk(rest)
-		c.stalled.set(c.lim.WriteTimeout + time.Duration(len(chunk)/slowestBytes)*time.Second)
+		c.stalled.Set(c.lim.WriteTimeout + time.Duration(len(chunk)/slowestBytes)*time.Second)
 		c.unlock()
 		err = c.transport.WriteBatch(context.Background(), chunk)
 		c.mu.Lock()
-		c.stalled.clear()
+		c.stalled.Clear()
 		if err != nil {
 			c.endLocked(lostEnding(err))
 		}
@@ -166,7 +174,7 @@ func (c *Conn) writeOut() (err error) {
 // holdOutput leaves what is answered from now on for the reader to write, all together. The lock is held.
 func (c *Conn) holdOutput() {
 	c.hold = true
-	c.guard.set(holdTime)
+	c.guard.Set(holdTime)
 }
 
 // readerWrites has the reader write what waits. If that takes long, another takes over reading. The lock is held, and

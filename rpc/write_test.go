@@ -39,11 +39,11 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 		p.Release()
 	}
 	leisure := func(d time.Duration) {
-		until(t, "no timer runs", func() bool {
+		until(t, "no timer runs and all is written", func() bool {
 			v.a.mu.Lock()
 			defer v.a.mu.Unlock()
 			v.a.leisure = d
-			return v.a.later.due == 0
+			return !v.a.later.IsSet() && len(v.a.out) == 0 && !v.a.busy
 		})
 	}
 	echo(0)
@@ -59,7 +59,7 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 		t.Errorf("the callee wrote %d times for %d calls", n, calls)
 	}
 	v.a.mu.Lock()
-	v.a.later.set(0)
+	v.a.later.Set(0)
 	v.a.mu.Unlock()
 	leisure(laterTime)
 	echo(calls)
