@@ -4,6 +4,7 @@ package capability
 
 import (
 	"crypto/ed25519"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -68,6 +69,18 @@ func Mint(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Err
 		return nil, err
 	}
 	return g, nil
+}
+
+// Reminted is nil if there, the row of a ref, is what minting g makes, whatever
+// has become of it since: then minting it again changes nothing. The error is
+// AlreadyExists.
+func Reminted(there, g *Grant) *fault.Error {
+	was := *there
+	was.Created, was.Epoch, was.Used, was.Revoked, was.Cut, was.RevokeBy = g.Created, g.Epoch, 0, 0, 0, ""
+	if reflect.DeepEqual(&was, g) {
+		return nil
+	}
+	return fault.AlreadyExists.With("there is a ref with this id already")
 }
 
 // MintOwner makes the owner ref of a new session from the space ref that creates

@@ -235,6 +235,10 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   rotate @9 (ref :Text, hash :Data) -> (cut :UInt64, refusal :Refusal);
   # Puts a new owner's ref in this one's place: it takes over everything minted
   # from this one, which alone is revoked. The same again gives the same cut.
+
+  share @10 (ref :NewRef) -> (refusal :Refusal);
+  # At once and without an outbox: mints a durable ref from this one, by the same
+  # rules as the op share. The same again changes nothing. It takes share.
 }
 
 struct SubscribeOptions {

@@ -63,6 +63,30 @@ func ExampleSession_Attenuate() {
 	// 3 "message/msg_2" hidden=false
 }
 
+// Who holds a live capability alone makes durable refs with it too.
+func ExampleLive_Share() {
+	ctx := context.Background()
+	c, s, stop := exampleSession(ctx)
+	defer stop()
+	live, err := s.Attenuate(ctx, client.AttenuateOptions{Rights: capability.Read | capability.Share})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer live.Release()
+	ref, err := live.Share(ctx, s.Ref(), client.ShareOptions{Rights: capability.Read, Label: "reader"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	reader, err := c.Session(ctx, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+	d, err := reader.Describe(ctx)
+	fmt.Println(d.Grant.Rights, d.Grant.Label, err)
+	// Output:
+	// read reader <nil>
+}
+
 // Nothing under a revoked ref commits after the cut.
 func ExampleSession_Revoke() {
 	ctx := context.Background()

@@ -129,6 +129,26 @@ func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref
 	return made, err
 }
 
+// Share mints a durable ref from it, by the rules of Batch.Share, which allows at
+// most what it does and dies with the ref it stands on. at is an address of that
+// server. Without the outbox: the ref works when this returns; if the answer is
+// lost, nobody has what may have been minted.
+func (l *Live) Share(ctx context.Context, at capability.Ref, o ShareOptions) (capability.Ref, error) {
+	d, err := l.Describe(ctx)
+	if err != nil {
+		return capability.Ref{}, err
+	}
+	method, ref := methodShare, o.newRef(at, d.Grant.Target)
+	if l.space {
+		method = methodSpaceShare
+	}
+	err = l.ask(ctx, callShare(ctx, l.cap, method, ref, o), readShared)
+	if err != nil {
+		return capability.Ref{}, err
+	}
+	return ref, nil
+}
+
 func (l *Live) ask(ctx context.Context, answer *rpc.Promise, read func(capnp.Struct) error) error {
 	defer answer.Release()
 	results, _, err := answer.Wait(ctx)

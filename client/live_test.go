@@ -89,6 +89,27 @@ func TestACapabilityIsHandedOnInACall(t *testing.T) {
 		t.Errorf("the state, by the ref: %+v, %v", state, err)
 	}
 
+	// What takes the right to share it cannot; what has that right shares live too.
+	if _, err := his.Share(t.Context(), r.owner, client.ShareOptions{Rights: capability.Read}); !errors.Is(err, fault.MissingRight) {
+		t.Errorf("sharing without the right: %v", err)
+	}
+	whole, err := s.Attenuate(t.Context(), client.AttenuateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer whole.Release()
+	shared, err := whole.Share(t.Context(), r.owner, client.ShareOptions{Rights: capability.Read, Label: "live"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := bob.Session(t.Context(), shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := reader.Describe(t.Context()); err != nil || d.Grant.Label != "live" || d.Grant.Rights != capability.Read {
+		t.Errorf("shared live: %+v, %v", d, err)
+	}
+
 	if _, err := s.Revoke(t.Context(), hers.ID); err != nil {
 		t.Fatal(err)
 	}

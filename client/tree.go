@@ -17,6 +17,7 @@ import (
 
 var (
 	methodRefs        = rpc.Method{Interface: wire.Session_TypeID, ID: 7, Name: "Session.refs"}
+	methodShare       = rpc.Method{Interface: wire.Session_TypeID, ID: 10, Name: "Session.share"}
 	methodSpaceShare  = rpc.Method{Interface: wire.Space_TypeID, ID: 4, Name: "Space.share"}
 	methodSpaceRevoke = rpc.Method{Interface: wire.Space_TypeID, ID: 5, Name: "Space.revoke"}
 	methodSpaceRefs   = rpc.Method{Interface: wire.Space_TypeID, ID: 6, Name: "Space.refs"}
@@ -114,21 +115,28 @@ func decodeRefInfo(w wire.RefInfo) (RefInfo, error) {
 func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, error) {
 	ref := o.newRef(sp.saved.Ref, sp.id)
 	err := sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return live.Call(ctx, methodSpaceShare, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-			w, err := wire.Space_share_Params(s).NewRef()
-			if err != nil {
-				return err
-			}
-			return encodeNewRef(w, ref, o)
-		})
-	}, func(results capnp.Struct) error {
-		r := wire.Space_share_Results(results)
-		return refused(r.Refusal())
-	})
+		return callShare(ctx, live, methodSpaceShare, ref, o)
+	}, readShared)
 	if err != nil {
 		return capability.Ref{}, err
 	}
 	return ref, nil
+}
+
+// callShare mints ref from a session or space, whose calls are the same.
+func callShare(ctx context.Context, live *rpc.Ref, method rpc.Method, ref capability.Ref, o ShareOptions) *rpc.Promise {
+	return live.Call(ctx, method, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		w, err := wire.Space_share_Params(s).NewRef()
+		if err != nil {
+			return err
+		}
+		return encodeNewRef(w, ref, o)
+	})
+}
+
+func readShared(results capnp.Struct) error {
+	r := wire.Space_share_Results(results)
+	return refused(r.Refusal())
 }
 
 func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {

@@ -37,6 +37,7 @@ var (
 	sessionAttenuate  = rpc.Method{Interface: wire.Session_TypeID, ID: 6}
 	sessionRefs       = rpc.Method{Interface: wire.Session_TypeID, ID: 7}
 	sessionRotate     = rpc.Method{Interface: wire.Session_TypeID, ID: 9}
+	sessionShare      = rpc.Method{Interface: wire.Session_TypeID, ID: 10}
 )
 
 // What one answer of events holds at most.
@@ -68,6 +69,8 @@ func (o *sess) Serve(c *rpc.Call) {
 		c.Go(func(ctx context.Context) { o.refs(ctx, c) })
 	case sessionRotate:
 		o.rotate(c)
+	case sessionShare:
+		o.share(c)
 	case persistentSave:
 		c.Go(func(ctx context.Context) { o.server.save(ctx, c, o.link, o.auth) })
 	default:

@@ -4,7 +4,6 @@ package server
 
 import (
 	"context"
-	"reflect"
 
 	"capnproto.org/go/capnp/v3"
 
@@ -58,7 +57,10 @@ func (o *space) share(ctx context.Context, c *rpc.Call) {
 					return refused
 				}
 				if there := rows.Grants[g.ID]; there != nil {
-					return sameMinting(there, g)
+					if refused := capability.Reminted(there, g); refused != nil {
+						return refused
+					}
+					return nil
 				}
 				return tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{g}, Audit: []*capability.AuditRow{
 					{Target: o.id, At: at.Now, Act: capability.AuditShare, Ref: parent.ID, Actor: parent.Actor, Subject: g.ID, Peer: o.link.peer}}})
@@ -67,16 +69,6 @@ func (o *space) share(ctx context.Context, c *rpc.Call) {
 	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		return giveRefusal(wire.Space_share_Results(s).NewRefusal, refused)
 	})
-}
-
-// sameMinting is nil if there is what minting g makes, whatever has become of it.
-func sameMinting(there, g *capability.Grant) error {
-	was := *there
-	was.Created, was.Used, was.Revoked, was.Cut, was.RevokeBy = g.Created, 0, 0, 0, ""
-	if reflect.DeepEqual(&was, g) {
-		return nil
-	}
-	return fault.AlreadyExists.With("there is a ref with this id already")
 }
 
 // decodeNewRef reads what a ref that a client has made is to be.

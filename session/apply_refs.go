@@ -36,17 +36,22 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 	if err := a.live(); err != nil {
 		return nil, err
 	}
-	if there, err := a.v.grant(o.ref); err != nil {
-		return nil, err
-	} else if there != nil {
-		return nil, fault.AlreadyExists.With("there is a ref with this id already")
-	}
-	g, err := capability.Mint(a.grant, capability.Minting{
-		ID: o.ref, Hash: o.hash, Rights: o.rights, Methods: o.methods, Expires: int64(o.expires), From: o.from,
-		Limit: uint32(o.redemptions), Message: o.message, Seal: o.seal, Label: o.label, Actor: o.actor,
-	}, a.s.row.Epoch, a.v.now)
+	there, err := a.v.grant(o.m.ID)
 	if err != nil {
 		return nil, err
+	}
+	if there != nil && !o.again {
+		return nil, fault.AlreadyExists.With("there is a ref with this id already")
+	}
+	g, err := capability.Mint(a.grant, o.m, a.s.row.Epoch, a.v.now)
+	if err != nil {
+		return nil, err
+	}
+	if there != nil {
+		if err := capability.Reminted(there, g); err != nil {
+			return nil, err
+		}
+		return shareResult{a.unchanged(), g.ID, there.Epoch, g.Actor}, nil
 	}
 	a.emit(MethodShare, refKey(g.ID), 1, encode(sharePayload{
 		Ref: g.ID, Parent: g.Parent, Rights: g.Rights, Methods: g.Methods, Expires: g.Expires, From: g.From,

@@ -152,20 +152,29 @@ func (a *applier) acked(st *streamView, through uint64) *fault.Error {
 	return err
 }
 
-// direct is a revocation or a rotation, without an outbox.
+// direct is a revocation, a share or a rotation, without an outbox.
 func (a *applier) direct(out *Answer) *fault.Error {
 	d := a.sub.Direct
 	if d.Rotate != nil {
 		return a.rotate(out, d.Rotate)
 	}
 	name, do := MethodRevoke, op(&opRevoke{ref: d.Ref})
-	if d.Epoch {
+	switch {
+	case d.Share != nil:
+		name, do = MethodShare, &opShare{m: *d.Share, again: true}
+	case d.Epoch:
 		name, do = MethodBumpEpoch, &opBumpEpoch{}
 	}
 	before := a.v.mark()
 	err := a.under(methods[name], name, false)
-	if err == nil && !d.Epoch && capability.Target(d.Ref) == "" { // it goes to no database
+	switch { // what is refused here goes to no database
+	case err != nil:
+	case name == MethodRevoke && capability.Target(d.Ref) == "":
 		err = fault.NotFound.With("this session has no such ref")
+	case d.Share != nil && capability.Target(d.Share.ID) != a.s.row.ID:
+		err = fault.BadArgument.With("the new ref's id is not one for %s", a.s.row.ID)
+	case d.Share != nil:
+		err = checkShare(d.Share)
 	}
 	var r result
 	if err == nil {

@@ -5,6 +5,7 @@ package session
 // one earlier (CheckOp), with references still in place of values.
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -194,49 +195,50 @@ func decodeFinalize(r *argReader) op {
 }
 
 type opShare struct {
-	ref         string
-	hash        Hash
-	rights      capability.Rights
-	methods     []string
-	expires     uint64
-	from        uint64
-	redemptions uint64
-	message     string
-	label       string
-	actor       string
-	seal        []byte
+	m     capability.Minting
+	again bool // the same again changes nothing: there is no ledger to say so
 }
 
 func decodeShare(r *argReader) op {
-	o := &opShare{
-		ref:     r.refID("ref"),
-		hash:    r.hash("hash"),
-		methods: r.texts("methods", optional),
-		message: r.text("message", optional),
-		label:   r.text("label", optional),
-		actor:   r.text("actor", optional),
-	}
+	o := &opShare{m: capability.Minting{
+		ID:      r.refID("ref"),
+		Hash:    r.hash("hash"),
+		Methods: r.texts("methods", optional),
+		Message: r.text("message", optional),
+		Label:   r.text("label", optional),
+		Actor:   r.text("actor", optional),
+	}}
 	names := r.texts("rights", required)
-	o.seal = r.sealKey("seal")
-	o.expires, _ = r.number("expires_at")
-	o.from, _ = r.number("from")
-	o.redemptions, _ = r.number("redemptions")
+	o.m.Seal = r.sealKey("seal")
+	expires, _ := r.number("expires_at")
+	redemptions, _ := r.number("redemptions")
+	o.m.From, _ = r.number("from")
+	o.m.Expires, o.m.Limit = int64(expires), uint32(min(redemptions, math.MaxUint32))
 	if r.err != nil || r.deferred("rights") {
 		return o
 	}
 	rights, err := capability.RightsNamed(names)
-	switch {
-	case err != nil:
+	o.m.Rights = rights
+	if err != nil {
 		r.fail(fault.BadArgument.With("rights: name some of read, append, share, revoke"))
-	case o.redemptions > 1<<31:
-		r.fail(fault.BadArgument.With("redemptions is at most %d", 1<<31))
-	case o.message != "" && !validID(o.message, false):
-		r.fail(fault.BadArgument.With("message: %q is not a message's id", clip(o.message)))
-	case len(o.methods) > 0 && !knownMethods(o.methods):
-		r.fail(fault.BadArgument.With("methods: name some of those that append needs: %s", strings.Join(appending, ", ")))
+	} else if err := checkShare(&o.m); err != nil {
+		r.fail(err)
 	}
-	o.rights = rights
 	return o
+}
+
+// checkShare says what is wrong with a ref that is to be minted, as far as it
+// takes no look at its parent.
+func checkShare(m *capability.Minting) *fault.Error {
+	switch {
+	case m.Limit > 1<<31:
+		return fault.BadArgument.With("redemptions is at most %d", 1<<31)
+	case m.Message != "" && !validID(m.Message, false):
+		return fault.BadArgument.With("message: %q is not a message's id", clip(m.Message))
+	case len(m.Methods) > 0 && !knownMethods(m.Methods):
+		return fault.BadArgument.With("methods: name some of those that append needs: %s", strings.Join(appending, ", "))
+	}
+	return nil
 }
 
 // appending are the methods that the append right is for, and that a ref may be

@@ -45,7 +45,7 @@ type Submission struct {
 	// Ack says that this is an acknowledge alone: acked_through without ops.
 	Ack bool
 
-	// Direct is a revocation or a rotation, which need no outbox.
+	// Direct is a revocation, a share or a rotation, which need no outbox.
 	Direct *Direct
 
 	// Opening is the stream's opening that a batch came over; nil is one of its own.
@@ -82,10 +82,12 @@ func (o *Opening) note(err *fault.Error) {
 
 // Direct is Session.revoke of the wire: of Ref and its subtree, or of every
 // share if Epoch is set. The rules are those of the ops revoke and bumpEpoch. With
-// Rotate it is Session.rotate instead.
+// Share it is Session.share instead, by the rules of the op share, but that the
+// same again changes nothing; with Rotate it is Session.rotate.
 type Direct struct {
 	Ref    string
 	Epoch  bool
+	Share  *capability.Minting
 	Rotate *Rotation
 }
 

@@ -63,6 +63,10 @@ func (w *wants) submission(sub *Submission) {
 		if r := sub.Direct.Rotate; r != nil {
 			w.ref(r.ID)
 		}
+		if m := sub.Direct.Share; m != nil {
+			w.ref(m.ID)
+			return
+		}
 		w.revokes = w.revokes || !sub.Direct.Epoch
 		return
 	}
