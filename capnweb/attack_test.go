@@ -1,0 +1,238 @@
+// What a hostile peer may do to have more held or done for it than it pays for: each is bounded.
+
+package capnweb
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sayAll says messages until the connection is over.
+func sayAll(t *testing.T, c *Conn, messages ...string) {
+	t.Helper()
+	for _, m := range messages {
+		if err := say(c, m); err != nil {
+			t.Fatalf("%.100s: %v", m, err)
+		}
+	}
+}
+
+func saidBy(c *Conn) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(c.out.b)
+}
+
+func ended(c *Conn) {
+	c.Close("over")
+	c.sweep()
+}
+
+// Values that refer to each other are paid for as long as they are there, whether the peer still names them or not.
+func TestChainsAreCharged(t *testing.T) {
+	for name, link := range map[string]func(i int) []string{
+		"values": func(i int) []string {
+			return []string{fmt.Sprintf(`["push",[[["import",%d]]]]`, 5+i), fmt.Sprintf(`["release",%d,1]`, 5+i)}
+		},
+		"results": func(i int) []string {
+			return []string{fmt.Sprintf(`["push",["pipeline",0,["echo"],[["import",%d]]]]`, 5+i), fmt.Sprintf(`["release",%d,1]`, 5+i)}
+		},
+		"promises": func(i int) []string {
+			return []string{fmt.Sprintf(`["resolve",-%d,["promise",-%d]]`, 2+i, 3+i)}
+		},
+		"promised": func(i int) []string {
+			return []string{fmt.Sprintf(`["resolve",-%d,[[["promise",-%d]]]]`, 2+i, 3+i)}
+		},
+	} {
+		conn, hits := bare(t, Limits{CallBytes: 100_000})
+		if strings.HasPrefix(name, "prom") {
+			sayAll(t, conn, `["push",["promise",-7]]`)
+		} else {
+			sayAll(t, conn, `["push",1]`, `["release",1,1]`)
+		}
+		for i := 0; i < 2000 && hits.Of(LimitCallBytes) == 0; i++ {
+			if strings.HasPrefix(name, "prom") {
+				if i > 4 {
+					sayAll(t, conn, link(i)...)
+				}
+				continue
+			}
+			sayAll(t, conn, link(i+1)...)
+		}
+		if hits.Of(LimitCallBytes) == 0 {
+			t.Errorf("%s: a chain of 2000 costs %d", name, conn.callBytes)
+		}
+		ended(conn)
+	}
+}
+
+// What is pushed, resolved or collected is held against the peer, and refused when it is too much.
+func TestValuesAreCharged(t *testing.T) {
+	text := strings.Repeat("x", 10_000)
+	for name, more := range map[string]func(i int) []string{
+		"pushed": func(i int) []string { return []string{`["push","` + text + `"]`} },
+		"resolved": func(i int) []string {
+			return []string{fmt.Sprintf(`["push",["promise",-%d]]`, i+10), fmt.Sprintf(`["resolve",-%d,"%s"]`, i+10, text)}
+		},
+		"blobs": nil,
+	} {
+		conn, hits := bare(t, Limits{CallBytes: 100_000})
+		for i := 0; i < 40 && hits.Of(LimitCallBytes) == 0; i++ {
+			if name == "blobs" {
+				id := conn.nextPush
+				sayAll(t, conn, `["pipe"]`, fmt.Sprintf(`["push",["blob","",["readable",%d]]]`, id),
+					fmt.Sprintf(`["stream",["pipeline",%d,["write"],[["bytes","%s"]]]]`, id, strings.Repeat("A", 10_000)))
+				continue
+			}
+			sayAll(t, conn, more(i)...)
+		}
+		if hits.Of(LimitCallBytes) == 0 {
+			t.Errorf("%s: 40 times 10,000 bytes cost %d", name, conn.callBytes)
+		}
+		ended(conn)
+	}
+}
+
+// A call that is given up at once goes on to count while its handler runs.
+func TestReleasedCallsCount(t *testing.T) {
+	conn, hits := bare(t, Limits{Calls: 10})
+	for i := range 15 {
+		sayAll(t, conn, `["push",["pipeline",0,["hold"],[1]]]`, fmt.Sprintf(`["release",%d,1]`, 6+i))
+	}
+	if hits.Of(LimitCalls) == 0 {
+		t.Errorf("15 handlers run, and %d count", conn.calls)
+	}
+	ended(conn)
+	if s := conn.Stats(); s.Calls != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// So does one that was pipelined on a promise, once that has turned out to be something.
+func TestPipelinedCallsCount(t *testing.T) {
+	conn, _ := bare(t, Limits{Calls: 100})
+	sayAll(t, conn, `["push",["promise",-10]]`)
+	for range 20 {
+		sayAll(t, conn, `["push",["pipeline",6,["hold"],[1]]]`)
+	}
+	sayAll(t, conn, `["resolve",-10,["import",0]]`)
+	if conn.calls < 22 {
+		t.Errorf("22 handlers run, and %d count", conn.calls)
+	}
+	ended(conn)
+}
+
+// A blob that nobody waits for is not collected any further.
+func TestForgottenBlob(t *testing.T) {
+	conn, _ := bare(t, Limits{})
+	sayAll(t, conn, `["push",["blob","",["readable",2]]]`, `["release",6,1]`, `["stream",["pipeline",2,["write"],[["bytes","AAAA"]]]]`)
+	if said := saidBy(conn); !strings.Contains(said, `["reject",7`) {
+		t.Error("it is:", said)
+	}
+	ended(conn)
+}
+
+// What waits for a result is bounded, though the peer has released it.
+func TestWaitersAreBounded(t *testing.T) {
+	for name, m := range map[string]string{"gets": `["push",["pipeline",5,["x"]]]`, "pulls": `["push",["pipeline",5]]`} {
+		conn, hits := bare(t, Limits{Calls: 10, Exports: 10})
+		var err error
+		for i := 0; i < 100 && err == nil; i++ {
+			id := conn.nextPush
+			for _, m := range []string{m, fmt.Sprintf(`["pull",%d]`, id), fmt.Sprintf(`["release",%d,1]`, id)} {
+				if err == nil {
+					err = say(conn, m)
+				}
+			}
+		}
+		if hits.Of(LimitCalls)+hits.Of(LimitExports) == 0 {
+			f := conn.exports[5].node.(*future)
+			t.Errorf("%s: %d and %d wait", name, len(f.queue), len(f.quick))
+		}
+		ended(conn)
+	}
+}
+
+// What is said in the place of a tag may be a secret.
+func TestNoSecretsInReasons(t *testing.T) {
+	for _, m := range []string{`["push",["mooring://h/ses_1#SECRET"]]`, `["mooring://h/ses_1#SECRET",1]`,
+		`["push",["bytes","","ses_1#SECRET"]]`} {
+		conn, _ := bare(t, Limits{})
+		if err := say(conn, m); err == nil || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%s: %v", m, err)
+		}
+		ended(conn)
+	}
+}
+
+// A result that is larger than a message is found out once.
+func TestTooLargeOnce(t *testing.T) {
+	conn, _ := bare(t, Limits{MessageBytes: 1 << 20})
+	sayAll(t, conn, `["push",[[`+strings.Repeat("1e20,", 100_000)+`0]]]`)
+	pull := func(i int) time.Duration {
+		began := time.Now()
+		sayAll(t, conn, `["push",["pipeline",6]]`, fmt.Sprintf(`["pull",%d]`, 7+i))
+		return time.Since(began)
+	}
+	first, others := pull(0), time.Duration(0)
+	for i := range 200 {
+		others += pull(1 + i)
+	}
+	if others > 50*first {
+		t.Errorf("one refusal took %v, 200 more %v", first, others)
+	}
+	ended(conn)
+}
+
+// Looking for circles gives up where there is too much to look at.
+func TestCirclesCostLittle(t *testing.T) {
+	chain := func(length int) node {
+		var n node = newFuture()
+		for range length {
+			f := newFuture()
+			f.next = n // as resolve does, which would look at the whole chain each time
+			f.known.Store(true)
+			n = f
+		}
+		return n
+	}
+	wide := func(refs int) *payload {
+		p := &payload{}
+		for range refs {
+			p.refs = append(p.refs, stubRef{&Stub{node: newFuture()}})
+		}
+		return p
+	}
+	for _, c := range []struct {
+		what    string
+		gaveUp  func(*future) bool
+		tooMuch bool
+	}{
+		{"a chain to follow", func(f *future) bool { return leadsTo(chain(mostEntangled/2), f) }, false},
+		{"a long chain to follow", func(f *future) bool { return leadsTo(chain(mostEntangled), f) }, true},
+		{"a chain to look at", func(f *future) bool { return holds(nil, chain(mostEntangled/2), f) }, false},
+		{"a long chain to look at", func(f *future) bool { return holds(nil, chain(mostEntangled), f) }, true},
+		{"some references", func(f *future) bool { return holds(wide(mostEntangled/2), nil, f) }, false},
+		{"many references", func(f *future) bool { return holds(wide(mostReferences), nil, f) }, true},
+	} {
+		if got := c.gaveUp(newFuture()); got != c.tooMuch {
+			t.Errorf("%s: gave up %v", c.what, got)
+		}
+	}
+}
+
+// Promises that come to values within values do not make one that nests deeper than any other may.
+func TestDepthThroughPromises(t *testing.T) {
+	conn, _ := bare(t, Limits{})
+	sayAll(t, conn, `["push",["promise",-10]]`)
+	for i := range 300 {
+		sayAll(t, conn, fmt.Sprintf(`["push",[[["pipeline",%d]]]]`, 6+i))
+	}
+	sayAll(t, conn, `["resolve",-10,1]`, `["push",["pipeline",0,["hold"],[["pipeline",306]]]]`)
+	if conn.exports[307].node.(*future).err == nil {
+		t.Error("a value nests 300 deep")
+	}
+	ended(conn)
+}

@@ -1,0 +1,243 @@
+// The server's side of HTTP batches: a connection that lives as long as a request.
+
+package capnweb
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+)
+
+// ServeBatch answers one HTTP batch: POST, messages a line each. The connection it serves lives as long as the request:
+// it ends when all that was asked for is answered, or the client goes away. Calls towards the client are rejected, for
+// it cannot answer. Origins as in AcceptOptions; a page's preflight request is answered too. A body beyond
+// Limits.QueuedBytes is refused, and answers of four times as much are.
+func ServeBatch(w http.ResponseWriter, r *http.Request, cfg Config, opts AcceptOptions) {
+	serveBatch(w, r, func() Config { return cfg }, opts)
+}
+
+// serveBatch asks for the configuration once the request is let in.
+func serveBatch(w http.ResponseWriter, r *http.Request, config func() Config, opts AcceptOptions) {
+	if !admitOrigin(w, r, opts.OriginPatterns) {
+		return
+	}
+	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+		answerPreflight(w, r)
+		return
+	}
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "OPTIONS, POST")
+		http.Error(w, "Cap'n Web is spoken here, over WebSocket or by POST", http.StatusMethodNotAllowed)
+		return
+	}
+	cfg := config()
+	most := cfg.Limits.withDefaults().QueuedBytes
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(most)))
+	if err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			http.Error(w, "the batch is too large", http.StatusRequestEntityTooLarge)
+			return
+		}
+		http.Error(w, "the batch could not be read", http.StatusBadRequest)
+		return
+	}
+	t := newBatchTransport(body, 4*most, opts.RemoteAddr)
+	if t.remote == "" {
+		t.remote = r.RemoteAddr
+	}
+	c := NewConn(t, cfg)
+	c.batch.deaf, t.all = true, c.batchTaken
+	_ = c.Run(r.Context()) // it is logged, and the client told
+	answer, err := t.answer()
+	switch {
+	case r.Context().Err() != nil:
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	default:
+		h := w.Header()
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "no-store")
+		_, _ = w.Write(answer)
+	}
+}
+
+// batchTransport reads from one body and writes into another.
+type batchTransport struct {
+	body   lines
+	most   int
+	remote string
+	all    func() // called when the whole body has been taken in
+	told   bool
+
+	mu     sync.Mutex
+	out    []byte
+	wrote  bool
+	full   bool
+	closed chan struct{}
+	once   sync.Once
+}
+
+var errAnswersTooLarge = errors.New("the answers of the batch are too large")
+
+func newBatchTransport(body []byte, most int, remote string) *batchTransport {
+	return &batchTransport{body: lines{body}, most: most, remote: remote, closed: make(chan struct{})}
+}
+
+// Read gives the next line. Behind the last one there is silence: the client waits.
+func (t *batchTransport) Read(context.Context) ([]byte, error) {
+	if m, ok := t.body.next(); ok {
+		return m, nil
+	}
+	if !t.told {
+		t.told = true
+		t.all()
+	}
+	<-t.closed
+	return nil, io.EOF
+}
+
+func (t *batchTransport) Write(_ context.Context, messages [][]byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, m := range messages {
+		if t.full = t.full || len(t.out)+len(m) >= t.most; t.full {
+			t.out = nil
+			return errAnswersTooLarge
+		}
+		if t.wrote {
+			t.out = append(t.out, '\n')
+		}
+		t.wrote = true
+		t.out = append(t.out, m...)
+	}
+	return nil
+}
+
+// answer is what was written, once the connection has ended.
+func (t *batchTransport) answer() ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.full {
+		return nil, errAnswersTooLarge
+	}
+	return t.out, nil
+}
+
+func (t *batchTransport) Ping(context.Context) error { return nil }
+
+func (t *batchTransport) Close(int, string) error {
+	t.once.Do(func() { close(t.closed) })
+	return nil
+}
+
+func (t *batchTransport) RemoteAddr() string { return t.remote }
+
+// lines cuts a body into its messages. Empty lines are none.
+type lines struct{ rest []byte }
+
+func (l *lines) next() (line []byte, ok bool) {
+	for len(l.rest) > 0 {
+		line, l.rest, _ = bytes.Cut(l.rest, []byte{'\n'})
+		if line = bytes.TrimSuffix(line, []byte{'\r'}); len(line) > 0 {
+			return line, true
+		}
+	}
+	return nil, false
+}
+
+// batchState is what a connection knows of the batch that it is. Conn.mu guards it.
+type batchState struct {
+	deaf       bool // a server's: the client hears answers, but answers nothing
+	client     bool // a client's
+	collecting bool // and nothing is sent yet
+	asked      int  // answers that are to be sent
+	pumps      int  // streams that are being sent
+	over       bool // all of it was taken in
+	doing      int  // how many are at what was decided under the lock
+}
+
+// oneWay says that nobody will say of a chunk of a stream that it was taken: it goes out with all others.
+func (b *batchState) oneWay() bool { return b.deaf || b.client }
+
+var errDeaf = &Error{Name: "Error", Message: "in an HTTP batch the client cannot be called"}
+
+var errBatchTaken = &Error{Name: "Error", Message: "the batch ended before this was resolved or closed"}
+
+// askedInBatch counts the answers that are to be sent.
+func (c *Conn) askedInBatch(n int) {
+	if !c.batch.deaf { // it is set before Run
+		return
+	}
+	c.mu.Lock()
+	c.batch.asked += n
+	c.unlock()
+}
+
+// spawnPump is spawn for what sends a stream: a batch ends, or leaves, when all of it is said.
+func (c *Conn) spawnPump(f func()) bool {
+	c.mu.Lock()
+	c.batch.pumps++
+	c.unlock()
+	done := func() {
+		c.mu.Lock()
+		c.batch.pumps--
+		if c.batch.client {
+			c.roomMade()
+		}
+		c.unlock()
+	}
+	if c.spawn(func() {
+		defer done()
+		f()
+	}) {
+		return true
+	}
+	done()
+	return false
+}
+
+// batchTaken is told that no message will come any more: what the peer has not said yet it never will.
+func (c *Conn) batchTaken() {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.ended != nil {
+		return
+	}
+	c.batch.over = true
+	for _, e := range c.exports {
+		if n, ok := e.node.(*localNode); ok {
+			if p, ok := n.obj.(*pipe); ok {
+				c.todo = append(c.todo, task{f: func() { p.end(errBatchTaken, false) }}) // behind what is written to it
+			}
+		}
+	}
+	for _, in := range c.imports {
+		if in.promise && in.id < 0 {
+			in.gone = true
+			delete(c.imports, in.id)
+			c.theirs--
+			c.after = append(c.after, func() {
+				in.resolve(nil, nil, errBatchTaken)
+			})
+		}
+	}
+}
+
+// endBatch ends the connection once everything that came in the batch is done and, on the server, answered. The lock is
+// held.
+func (c *Conn) endBatch() {
+	b := &c.batch
+	if c.ended != nil || b.doing+b.pumps+len(c.todo)+len(c.after) > 0 || c.delivering {
+		return
+	}
+	switch {
+	case b.client:
+		c.endLocked(ending{err: errBatchOver, code: closeNormal, quiet: true})
+	case b.asked+c.calls-c.left == 0:
+		c.endLocked(ending{code: closeNormal, flush: true, quiet: true})
+	}
+}

@@ -1,0 +1,199 @@
+// Call: one call of an object, from its delivery to its answer.
+
+package capnweb
+
+import (
+	"context"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+)
+
+// Call is one call of an Object. Methods may be called from any goroutine.
+type Call struct {
+	node *localNode
+	via  *Conn
+	path []string
+	args *payload
+	vals []any
+	res  future // what it comes to
+
+	answered atomic.Bool
+	mu       sync.Mutex
+	ctx      context.Context // nil until somebody asks
+	cancel   context.CancelFunc
+	over     bool // nobody waits any more
+	watched  bool // the connection knows of it
+}
+
+// Method is the name that was called; empty when the object itself was called as a function.
+func (c *Call) Method() string {
+	if len(c.path) == 0 {
+		return ""
+	}
+	return c.path[len(c.path)-1]
+}
+
+// Path is the whole path that was called, Method its last element: properties of properties come with more than one.
+func (c *Call) Path() []string { return c.path }
+
+// Args are the arguments: values as the package comment lists them, every promise among them resolved. They may be
+// shared: they must not be changed. Stubs in them are released when the call is answered: Dup what is to be kept.
+func (c *Call) Args() []any { return c.vals }
+
+// Context ends when the call is answered, its result is released by the peer before that, or the connection ends.
+func (c *Call) Context() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx == nil {
+		c.ctx, c.cancel = context.WithCancel(context.Background())
+		if c.over || c.answered.Load() || (c.via != nil && c.via.isDone()) {
+			c.cancel()
+		} else {
+			c.watch()
+		}
+	}
+	return c.ctx
+}
+
+// Conn is the connection it came over; nil for a call from within this process.
+func (c *Call) Conn() *Conn { return c.via }
+
+// Go runs f on a goroutine of its own; calls that arrive later do not wait for it. A panic in f is answered as an
+// internal error.
+func (c *Call) Go(f func(ctx context.Context)) {
+	ctx := c.Context()
+	run := func() {
+		defer c.recover()
+		f(ctx)
+	}
+	if c.via == nil {
+		go run()
+		return
+	}
+	if !c.via.spawn(run) {
+		c.answer(nil, c.via.brokenErr())
+	}
+}
+
+// Return answers with v, which may hold stubs, promises, objects, functions and streams: they are taken over.
+// What cannot be sent is answered as a TypeError. Only the first answer counts.
+func (c *Call) Return(v any) {
+	switch v.(type) {
+	case nil, bool, string, float64, Undefined:
+		p := payload{value: v}
+		if s, ok := v.(string); ok {
+			p.size = len(s)
+		}
+		c.answer(&p, nil)
+		return
+	}
+	p, err := takeResult(v, c.via)
+	if err != nil {
+		c.answer(nil, err)
+		return
+	}
+	c.answer(p, nil)
+}
+
+// Fail answers with an error: an *Error as it is, others as Config.Redact has it.
+func (c *Call) Fail(err error) {
+	if err == nil {
+		err = errInternal
+	}
+	c.answer(nil, err)
+}
+
+// answer takes p over.
+func (c *Call) answer(p *payload, err error) {
+	if !c.answered.CompareAndSwap(false, true) {
+		p.release()
+		return
+	}
+	c.endContext()
+	if p != nil {
+		if over := (via{c: c.via}).holdOf(&c.res, p.cost()); over != nil {
+			p.release()
+			p, err = nil, over
+		}
+	}
+	c.res.settle(p, err)
+	if c.res.refs.Load() <= 0 { // nobody waits: it is not held
+		c.res.free()
+	}
+	c.finish()
+}
+
+// detach gives the arguments to who is to release them in place of the call, if it is not answered yet.
+func (c *Call) detach() *payload {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	args := c.args
+	c.args = nil
+	return args
+}
+
+// finish gives up what the call held until its answer.
+func (c *Call) finish() {
+	c.detach().release()
+	c.node.unref()
+}
+
+// forgotten is told that nobody waits for the answer any more.
+func (c *Call) forgotten() { c.endContext() }
+
+// watch has the connection end the call with itself. c.mu is held.
+func (c *Call) watch() {
+	if c.via != nil && !c.watched && !c.answered.Load() {
+		c.watched = true
+		c.via.watchCall(c)
+	}
+}
+
+func (c *Call) endContext() {
+	c.mu.Lock()
+	c.over = true
+	cancel, watched := c.cancel, c.watched
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+	if watched && c.answered.Load() {
+		c.via.unwatchCall(c)
+	}
+}
+
+// broken is told that the connection has ended.
+func (c *Call) broken() {
+	c.mu.Lock()
+	cancel := c.cancel
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// deliver hands the call to its object, on the delivery goroutine.
+func (c *Call) deliver() {
+	defer c.recover()
+	if c.via != nil && c.via.isDone() {
+		c.answer(nil, c.via.brokenErr())
+		return
+	}
+	c.node.obj.Serve(c)
+	if !c.answered.Load() {
+		c.mu.Lock()
+		c.watch()
+		c.mu.Unlock()
+		if c.answered.Load() { // meanwhile
+			c.endContext()
+		}
+	}
+}
+
+func (c *Call) recover() {
+	if r := recover(); r != nil {
+		logOf(c.via).Error("a handler panicked", "method", c.Method(), "panic", r, "stack", string(debug.Stack()))
+		c.answer(nil, errInternal)
+	}
+}

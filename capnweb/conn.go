@@ -1,0 +1,341 @@
+// Conn: one side of a session over a transport, as the program sees it.
+
+package capnweb
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config is what a connection is made of.
+type Config struct {
+	Main   any // the object or function that the peer's id 0 is, or a Stub, of which a reference is taken; nil for none
+	Limits Limits
+	Logger *slog.Logger // nil: none
+	Hits   *Hits        // counts limits that were met; may be shared; nil: not counted
+	// Redact says what the peer is told of an error that is no *Error. nil tells "internal error" alone, and logs it.
+	Redact func(error) *Error
+	// Trace, if set, is called with every message sent and received, in order. It runs with the connection locked: it must
+	// not block, call into this package or keep the message.
+	Trace func(sent bool, message []byte)
+}
+
+// Conn is one side of a connection. Run serves it; all other methods may be called from any goroutine.
+type Conn struct {
+	transport Transport
+	eager     eager // the transport, if it is
+	cfg       Config
+	log       *slog.Logger
+	hits      *Hits
+	done      chan struct{} // closed when ended is set
+	start     time.Time
+	lastHeard atomic.Int64 // when the peer last gave a sign of life, nanoseconds since start
+	lastRead  atomic.Int64 // when its last message came
+	owed      atomic.Int64 // bytes written since it was last heard
+	over      atomic.Bool  // ended is set
+
+	mu sync.Mutex // guards all below; never held while anything outside of this package runs, but for Trace
+	core
+	outlet
+	ending     ending
+	running    bool // Run was called
+	finished   bool // Run is about to return
+	workers    int  // goroutines that Run waits for
+	idle       sync.Cond
+	todo       []task // to be done on the delivery goroutine, in order
+	delivering bool   // somebody does
+	readerAway bool   // the reader does, and nobody reads meanwhile
+	readerGen  int    // which reader is the present one
+}
+
+// NewConn makes a connection over t, which it owns from now on. Calls may be made at once; nothing is sent or received
+// until Run, which must be called.
+func NewConn(t Transport, cfg Config) *Conn {
+	c := &Conn{transport: t, cfg: cfg, log: cfg.Logger, hits: cfg.Hits, done: make(chan struct{}), start: time.Now()}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.hits == nil {
+		c.hits = new(Hits)
+	}
+	c.idle.L = &c.mu
+	c.core.init(cfg.Limits.withDefaults())
+	c.initOutlet()
+	var main node
+	switch m := cfg.Main.(type) {
+	case nil:
+		main = newError(&Error{Name: "Error", Message: "this connection has no main object"})
+	case *Stub:
+		main = m.use()
+		main.ref()
+	default:
+		main = NewStub(m).node
+	}
+	c.exports[0] = &export{node: main, count: 1}
+	in := &importNode{c: c, count: 0}
+	in.refs.Store(1)
+	c.imports[0] = in
+	if l, ok := t.(limited); ok {
+		l.setLimits(c.lim)
+	}
+	if p, ok := t.(pinged); ok {
+		p.setHeard(c.heard)
+	}
+	c.eager, _ = t.(eager)
+	return c
+}
+
+// Main is a stub of the peer's main object. Each call gives a new reference.
+func (c *Conn) Main() *Stub {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in := c.imports[0]
+	if in == nil {
+		return &Stub{node: newError(c.ended)}
+	}
+	in.refs.Add(1)
+	return &Stub{node: in}
+}
+
+// Close ends the connection in good order, saying why: what waits is sent, within Limits.CloseTimeout. It returns at
+// once; Run returns when it is done.
+func (c *Conn) Close(reason string) {
+	c.end(ending{code: closeNormal, reason: reason, flush: true})
+}
+
+// Abort ends the connection with an error that the peer is told, as far as Call.Fail would tell it. It returns at once.
+func (c *Conn) Abort(err error) {
+	told := c.redact(err)
+	c.end(ending{err: &BrokenError{Reason: "aborted on this side: " + told.Error(), Err: err}, code: closeFatal,
+		reason: told.Message, flush: true, abort: told})
+}
+
+// Drain rejects new calls, waits until the peer's calls are answered and sent, or ctx ends, and closes. The error is
+// ctx's.
+func (c *Conn) Drain(ctx context.Context, reason string) error {
+	var err error
+	c.mu.Lock()
+	c.draining = true
+	for err == nil && c.calls > 0 && c.ended == nil {
+		err = c.waitForRoom(ctx)
+	}
+	c.endLocked(ending{code: closeAway, reason: reason, flush: true})
+	c.unlock()
+	return err
+}
+
+// admit waits until a call of ours may be made.
+func (c *Conn) admit(ctx context.Context) error {
+	c.mu.Lock()
+	if c.ended != nil || (c.out.size() < c.lim.QueuedBytes && c.pending < c.lim.Calls) {
+		c.mu.Unlock()
+		return nil
+	}
+	defer c.unlock()
+	if c.batch.collecting {
+		return errOverloaded("the batch is full")
+	}
+	for c.ended == nil && (c.out.size() >= c.lim.QueuedBytes || c.pending >= c.lim.Calls) {
+		if c.pending >= c.lim.Calls {
+			c.hit(LimitCalls)
+		} else {
+			c.hit(LimitQueuedBytes)
+		}
+		if err := c.waitForRoom(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitForRoom gives the lock up until there may be room at a limit. If the reader is busy delivering, another takes
+// over reading, so that the peer's answers, which make room, are heard even when a handler waits here.
+func (c *Conn) waitForRoom(ctx context.Context) error {
+	if c.room == nil {
+		c.room = make(chan struct{})
+	}
+	room := c.room
+	c.relieveReader()
+	c.unlock()
+	defer c.mu.Lock()
+	select {
+	case <-room:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// roomMade wakes those who wait at a limit. The lock is held.
+func (c *Conn) roomMade() {
+	if c.room != nil {
+		close(c.room)
+		c.room = nil
+	}
+}
+
+// Done is closed when the connection has ended, before the last goroutines are gone; Err says why then: nil after a
+// Close of either side in good order.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Err says why the connection has ended, after Done; nil before, and when it was closed in good order.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ending.err
+}
+
+// RemoteAddr names the peer.
+func (c *Conn) RemoteAddr() string { return c.transport.RemoteAddr() }
+
+// Stats of a connection: what it holds, zero after Run, and what it has done.
+type Stats struct {
+	Exports, Imports, Calls       int // without the two main objects
+	MessagesIn, MessagesOut       uint64
+	BytesIn, BytesOut, QueueBytes uint64
+}
+
+// Stats counts what a connection holds and has done.
+func (c *Conn) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.parts
+	s.Exports, s.Calls, s.QueueBytes = c.handed, c.calls, uint64(c.out.size())
+	if s.Imports = len(c.imports); c.imports[0] != nil {
+		s.Imports--
+	}
+	return s
+}
+
+func (c *Conn) isDone() bool { return c.over.Load() }
+
+// brokenErr is what things of an ended connection fail with.
+func (c *Conn) brokenErr() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+// watchCall has the call ended with the connection.
+func (c *Conn) watchCall(call *Call) {
+	c.mu.Lock()
+	c.watched[call] = struct{}{}
+	c.mu.Unlock()
+}
+
+// sweep answers the calls that nobody has answered, when nothing runs any more. False if there are none.
+func (c *Conn) sweep() bool {
+	c.mu.Lock()
+	calls := slices.Collect(maps.Keys(c.watched))
+	clear(c.watched)
+	err := c.ended
+	c.mu.Unlock()
+	for _, call := range calls {
+		call.answer(nil, err)
+	}
+	return len(calls) > 0
+}
+
+func (c *Conn) unwatchCall(call *Call) {
+	c.mu.Lock()
+	delete(c.watched, call)
+	c.mu.Unlock()
+}
+
+func (c *Conn) traced(sent bool, msg []byte) {
+	c.mu.Lock()
+	c.parts.MessagesIn++
+	c.parts.BytesIn += uint64(len(msg))
+	if c.cfg.Trace != nil {
+		c.cfg.Trace(sent, msg)
+	}
+	c.mu.Unlock()
+}
+
+// emit queues a message. The lock is held.
+func (c *Conn) emit(msg []byte, urgent bool) {
+	if c.ended != nil {
+		return
+	}
+	c.parts.MessagesOut++
+	c.parts.BytesOut += uint64(len(msg))
+	if c.cfg.Trace != nil {
+		c.cfg.Trace(true, msg)
+	}
+	c.out.add(msg)
+	c.urgent = c.urgent || urgent
+	if n := c.out.size(); n > 4*c.lim.QueuedBytes && !c.flooded {
+		c.flooded = true
+		c.hit(LimitQueuedBytes)
+		c.after = append(c.after, func() {
+			c.end(ending{err: &BrokenError{Reason: "the peer does not read what is sent"}, code: closePolicy})
+		})
+	}
+}
+
+// post has t done on the delivery goroutine, behind what is to be done there already.
+func (c *Conn) post(t task) {
+	c.mu.Lock()
+	if c.finished { // there is no such goroutine any more, and nothing is called
+		c.unlock()
+		c.runTask(t)
+		return
+	}
+	defer c.unlock()
+	c.todo = append(c.todo, t)
+}
+
+// unlock gives the lock up and carries out what was decided under it.
+func (c *Conn) unlock() {
+	if c.batch.over {
+		c.endBatch()
+	}
+	drop, drops, after := c.drop, c.drops, c.after
+	c.drop, c.drops, c.after = nil, nil, nil
+	wake := c.wantsWriter()
+	deliver := len(c.todo) > 0 && !c.delivering && (c.running || c.ended != nil)
+	if deliver {
+		c.delivering = true
+		c.workers++
+	}
+	more := drop != nil || len(drops)+len(after) > 0
+	if more {
+		c.workers++ // Run must not return before it is done
+		if c.batch.oneWay() {
+			c.batch.doing++
+		}
+	}
+	c.mu.Unlock()
+	if wake {
+		c.wakeWriter()
+	}
+	if deliver {
+		go func() {
+			defer c.leave()
+			c.drainTodo()
+		}()
+	}
+	if !more {
+		return
+	}
+	defer c.leave()
+	for _, f := range after {
+		f()
+	}
+	if drop != nil {
+		drop.unref()
+	}
+	for _, n := range drops {
+		n.unref()
+	}
+	if c.batch.oneWay() {
+		c.mu.Lock()
+		c.batch.doing--
+		c.unlock()
+	}
+}

@@ -1,0 +1,520 @@
+// Received values into Go types: what arguments of functions, Call.Scan, Promise.Into and As share.
+
+package capnweb
+
+import (
+	"context"
+	"encoding"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"reflect"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// As converts a value as arguments of Func are converted. The error is a TypeError that says what was wanted.
+func As[T any](v any) (T, error) {
+	var to T
+	if same, ok := v.(T); ok {
+		return same, nil
+	}
+	err := convertInto(&to, v)
+	return to, err
+}
+
+// Into awaits the result and converts it into what dst points at, as arguments of Func are.
+func (p *Promise) Into(ctx context.Context, dst any) error {
+	v, err := p.Await(ctx)
+	if err != nil {
+		return err
+	}
+	return convertInto(dst, v)
+}
+
+// convertInto converts v into what dst points at.
+func convertInto(dst, v any) error {
+	to := reflect.ValueOf(dst)
+	if to.Kind() != reflect.Pointer || to.IsNil() {
+		return errors.New("capnweb: a value is converted into what a pointer points at, and this is none")
+	}
+	set, err := setterOf(to.Type().Elem())
+	if err != nil {
+		return err
+	}
+	if bad := set(to.Elem(), v); bad != nil {
+		return bad.typeError("")
+	}
+	return nil
+}
+
+// mismatch says that a value was not what was wanted. It never holds the value itself.
+type mismatch struct {
+	want, got string
+	at        string // where in the value, from its root: .name and [index]
+}
+
+func (m *mismatch) in(at string) *mismatch {
+	m.at = at + m.at
+	return m
+}
+
+func (m *mismatch) typeError(where string) *Error {
+	at := m.at
+	if at != "" && at[0] == '.' {
+		at = at[1:]
+	}
+	if where != "" && at != "" {
+		at = " at " + at
+	}
+	if where += at; where != "" {
+		where += ": "
+	}
+	return &Error{Name: "TypeError", Message: where + "want " + m.want + ", got " + m.got}
+}
+
+func wrong(want string, v any) *mismatch { return &mismatch{want: want, got: describe(v)} }
+
+// describe says in a user's words what kind of value v is.
+func describe(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case Undefined:
+		return "undefined"
+	case bool:
+		return "a boolean"
+	case string:
+		return "a string"
+	case float64:
+		if math.IsNaN(v) {
+			return "NaN"
+		}
+		return "a number"
+	case *big.Int:
+		return "a bigint"
+	case time.Time:
+		return "a Date"
+	case []byte:
+		return "a Uint8Array"
+	case Bytes:
+		return "a container of bytes"
+	case URL:
+		return "a URL"
+	case Headers:
+		return "Headers"
+	case *Request:
+		return "a Request"
+	case *Response:
+		return "a Response"
+	case *Blob:
+		return "a Blob"
+	case *Error:
+		return "an Error"
+	case []any:
+		return "an array"
+	case map[string]any:
+		return "an object"
+	case *Stub:
+		return "a stub"
+	case *Promise:
+		return "a promise"
+	case *Readable:
+		return "a ReadableStream"
+	case *Writable:
+		return "a WritableStream"
+	}
+	return fmt.Sprintf("a Go value of type %T", v)
+}
+
+// setter converts v into dst, which can be set.
+type setter func(dst reflect.Value, v any) *mismatch
+
+// setters keeps the setter of each type, or the error why there is none.
+var setters sync.Map // of reflect.Type to setterEntry
+
+type setterEntry struct {
+	set setter
+	err error
+}
+
+// setterOf gives the setter of a type. It fails for types that no value can be converted into.
+func setterOf(t reflect.Type) (setter, error) {
+	if e, ok := setters.Load(t); ok {
+		return e.(setterEntry).set, e.(setterEntry).err
+	}
+	made := map[reflect.Type]*setter{}
+	set, err := makeSetter(t, made)
+	setters.Store(t, setterEntry{set, err})
+	return set, err
+}
+
+// wanted names what is passed as it is, by the types that hold it.
+var wanted = map[reflect.Type]string{
+	reflect.TypeFor[Undefined](): "undefined",
+	reflect.TypeFor[time.Time](): "a Date",
+	reflect.TypeFor[Headers]():   "Headers",
+	reflect.TypeFor[*Request]():  "a Request",
+	reflect.TypeFor[*Response](): "a Response",
+	reflect.TypeFor[*Blob]():     "a Blob",
+	reflect.TypeFor[*Error]():    "an Error",
+	reflect.TypeFor[*Stub]():     "a function or an object with methods",
+	reflect.TypeFor[*Promise]():  "a promise",
+	reflect.TypeFor[*Readable](): "a ReadableStream",
+	reflect.TypeFor[*Writable](): "a WritableStream",
+}
+
+var (
+	typeAny             = reflect.TypeFor[any]()
+	typeError           = reflect.TypeFor[error]()
+	typeBigInt          = reflect.TypeFor[*big.Int]()
+	typeBytes           = reflect.TypeFor[Bytes]()
+	typeURL             = reflect.TypeFor[URL]()
+	typeTextUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+// optional says whether a type has room for "left out": a pointer to what is no pointer by its own nature.
+func optional(t reflect.Type) bool {
+	return t.Kind() == reflect.Pointer && wanted[t] == "" && t != typeBigInt
+}
+
+// makeSetter builds the setter of t. made has those under construction: types may contain themselves.
+func makeSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
+	if set, ok := made[t]; ok {
+		return func(dst reflect.Value, v any) *mismatch { return (*set)(dst, v) }, nil
+	}
+	set := new(setter)
+	made[t] = set
+	var err error
+	*set, err = newSetter(t, made)
+	return *set, err
+}
+
+func newSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
+	if want := wanted[t]; want != "" {
+		return func(dst reflect.Value, v any) *mismatch {
+			if v == nil || reflect.TypeOf(v) != t {
+				return wrong(want, v)
+			}
+			dst.Set(reflect.ValueOf(v))
+			return nil
+		}, nil
+	}
+	switch t {
+	case typeAny:
+		return setAny, nil
+	case typeError:
+		return setError, nil
+	case typeBigInt:
+		return setBigInt, nil
+	case typeBytes:
+		return setBytesStruct, nil
+	case typeURL:
+		return setURL, nil
+	}
+	if t.Kind() != reflect.Pointer && reflect.PointerTo(t).Implements(typeTextUnmarshaler) {
+		return textSetter(t), nil
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return setBool, nil
+	case reflect.String:
+		return setString, nil
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return setInt(t), nil
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		return setUint(t), nil
+	case reflect.Float32, reflect.Float64:
+		return setFloat, nil
+	case reflect.Pointer:
+		return pointerSetter(t, made)
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return setBytes, nil
+		}
+		return sliceSetter(t, made)
+	case reflect.Array:
+		return arraySetter(t, made)
+	case reflect.Map:
+		return mapSetter(t, made)
+	case reflect.Struct:
+		return structSetter(t, made)
+	}
+	return nil, fmt.Errorf("capnweb: no value can be converted into a %s", t)
+}
+
+func setAny(dst reflect.Value, v any) *mismatch {
+	if v == nil {
+		dst.SetZero()
+	} else {
+		dst.Set(reflect.ValueOf(v))
+	}
+	return nil
+}
+
+func setError(dst reflect.Value, v any) *mismatch {
+	e, ok := v.(*Error)
+	if !ok {
+		return wrong("an Error", v)
+	}
+	dst.Set(reflect.ValueOf(e))
+	return nil
+}
+
+func setBool(dst reflect.Value, v any) *mismatch {
+	b, ok := v.(bool)
+	if !ok {
+		return wrong("a boolean", v)
+	}
+	dst.SetBool(b)
+	return nil
+}
+
+func setString(dst reflect.Value, v any) *mismatch {
+	s, ok := v.(string)
+	if !ok {
+		return wrong("a string", v)
+	}
+	dst.SetString(s)
+	return nil
+}
+
+func setURL(dst reflect.Value, v any) *mismatch {
+	if u, ok := v.(URL); ok {
+		v = string(u)
+	}
+	if setString(dst, v) != nil {
+		return wrong("a URL", v)
+	}
+	return nil
+}
+
+func setFloat(dst reflect.Value, v any) *mismatch {
+	f, ok := v.(float64)
+	if !ok {
+		return wrong("a number", v)
+	}
+	if dst.OverflowFloat(f) && !math.IsInf(f, 0) {
+		return &mismatch{want: "a number that fits 32 bits", got: "a larger one"}
+	}
+	dst.SetFloat(f)
+	return nil
+}
+
+// setInt and setUint take numbers and bigints that the type holds exactly.
+func setInt(t reflect.Type) setter {
+	size := t.Bits()
+	want := fmt.Sprintf("a whole number from %d to %d", int64(-1)<<(size-1), int64(1)<<(size-1)-1)
+	limit := math.Ldexp(1, size-1)
+	return func(dst reflect.Value, v any) *mismatch {
+		switch v := v.(type) {
+		case float64:
+			if v != math.Trunc(v) || v < -limit || v >= limit { // not a number fails the first
+				return notWhole(want, v)
+			}
+			dst.SetInt(int64(v))
+			return nil
+		case *big.Int:
+			if !v.IsInt64() || dst.OverflowInt(v.Int64()) {
+				return &mismatch{want: want, got: "another bigint"}
+			}
+			dst.SetInt(v.Int64())
+			return nil
+		}
+		return wrong("a number", v)
+	}
+}
+
+func setUint(t reflect.Type) setter {
+	size := t.Bits()
+	want := fmt.Sprintf("a whole number from 0 to %d", uint64(math.MaxUint64)>>(64-size))
+	limit := math.Ldexp(1, size)
+	return func(dst reflect.Value, v any) *mismatch {
+		switch v := v.(type) {
+		case float64:
+			if v != math.Trunc(v) || v < 0 || v >= limit {
+				return notWhole(want, v)
+			}
+			dst.SetUint(uint64(v))
+			return nil
+		case *big.Int:
+			if !v.IsUint64() || dst.OverflowUint(v.Uint64()) {
+				return &mismatch{want: want, got: "another bigint"}
+			}
+			dst.SetUint(v.Uint64())
+			return nil
+		}
+		return wrong("a number", v)
+	}
+}
+
+func notWhole(want string, f float64) *mismatch {
+	switch {
+	case math.IsNaN(f):
+		return &mismatch{want: want, got: "NaN"}
+	case f != math.Trunc(f):
+		return &mismatch{want: want, got: "a fraction"}
+	}
+	return &mismatch{want: want, got: "another number"}
+}
+
+func setBigInt(dst reflect.Value, v any) *mismatch {
+	switch v := v.(type) {
+	case *big.Int:
+		dst.Set(reflect.ValueOf(v))
+		return nil
+	case float64:
+		if v != math.Trunc(v) || math.IsInf(v, 0) {
+			return notWhole("a bigint or a whole number", v)
+		}
+		n, _ := big.NewFloat(v).Int(nil)
+		dst.Set(reflect.ValueOf(n))
+		return nil
+	}
+	return wrong("a bigint", v)
+}
+
+func setBytes(dst reflect.Value, v any) *mismatch {
+	switch v := v.(type) {
+	case []byte:
+		dst.SetBytes(v)
+		return nil
+	case Bytes:
+		dst.SetBytes(v.Data)
+		return nil
+	}
+	return wrong("a Uint8Array", v)
+}
+
+func setBytesStruct(dst reflect.Value, v any) *mismatch {
+	switch v := v.(type) {
+	case Bytes:
+		dst.Set(reflect.ValueOf(v))
+		return nil
+	case []byte:
+		dst.Set(reflect.ValueOf(Bytes{Container: "Uint8Array", Data: v}))
+		return nil
+	}
+	return wrong("a container of bytes", v)
+}
+
+// pointerSetter has null and undefined as nil.
+func pointerSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
+	elem := t.Elem()
+	set, err := makeSetter(elem, made)
+	if err != nil {
+		return nil, err
+	}
+	return func(dst reflect.Value, v any) *mismatch {
+		if v == nil || v == any(Undefined{}) {
+			dst.SetZero()
+			return nil
+		}
+		to := reflect.New(elem)
+		if bad := set(to.Elem(), v); bad != nil {
+			return bad
+		}
+		dst.Set(to)
+		return nil
+	}, nil
+}
+
+// textSetter is for types that read themselves from text.
+func textSetter(t reflect.Type) setter {
+	want := "the text of a " + t.Name()
+	return func(dst reflect.Value, v any) *mismatch {
+		s, ok := v.(string)
+		if !ok {
+			return wrong(want, v)
+		}
+		to := reflect.New(t) // what fails halfway leaves dst as it was
+		if to.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(s)) != nil {
+			return &mismatch{want: want, got: "a string that is none"}
+		}
+		dst.Set(to.Elem())
+		return nil
+	}
+}
+
+func sliceSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
+	set, err := makeSetter(t.Elem(), made)
+	if err != nil {
+		return nil, err
+	}
+	return func(dst reflect.Value, v any) *mismatch {
+		list, ok := v.([]any)
+		if !ok {
+			return wrong("an array", v)
+		}
+		to := reflect.MakeSlice(t, len(list), len(list))
+		if bad := setElements(set, to, list); bad != nil {
+			return bad
+		}
+		dst.Set(to)
+		return nil
+	}, nil
+}
+
+func arraySetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
+	set, err := makeSetter(t.Elem(), made)
+	if err != nil {
+		return nil, err
+	}
+	want := "an array of " + strconv.Itoa(t.Len())
+	return func(dst reflect.Value, v any) *mismatch {
+		list, ok := v.([]any)
+		if !ok {
+			return wrong(want, v)
+		}
+		if len(list) != t.Len() {
+			return &mismatch{want: want, got: "one of " + strconv.Itoa(len(list))}
+		}
+		return setElements(set, dst, list)
+	}, nil
+}
+
+func setElements(set setter, to reflect.Value, list []any) *mismatch {
+	for i, v := range list {
+		if bad := set(to.Index(i), v); bad != nil {
+			return bad.in("[" + strconv.Itoa(i) + "]")
+		}
+	}
+	return nil
+}
+
+func mapSetter(t reflect.Type, made map[reflect.Type]*setter) (setter, error) {
+	if t.Key().Kind() != reflect.String {
+		return nil, fmt.Errorf("capnweb: no value can be converted into a %s: its keys are no strings", t)
+	}
+	set, err := makeSetter(t.Elem(), made)
+	if err != nil {
+		return nil, err
+	}
+	return func(dst reflect.Value, v any) *mismatch {
+		members, ok := v.(map[string]any)
+		if !ok {
+			return wrong("an object", v)
+		}
+		to := reflect.MakeMapWithSize(t, len(members))
+		for name, v := range members {
+			elem := reflect.New(t.Elem()).Elem()
+			if bad := set(elem, v); bad != nil {
+				return bad.in("." + clipName(name))
+			}
+			to.SetMapIndex(reflect.ValueOf(name).Convert(t.Key()), elem)
+		}
+		dst.Set(to)
+		return nil
+	}, nil
+}
+
+// clipName shortens a name that a peer chose.
+func clipName(name string) string {
+	const most = 60
+	if len(name) <= most {
+		return name
+	}
+	return name[:most] + "…"
+}

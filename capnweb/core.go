@@ -1,0 +1,188 @@
+// core: the tables of one connection and what a message does to them. It has no goroutine, socket or clock: a message
+// goes in through receive, messages come out into out, and what has to be done without the lock into after.
+
+package capnweb
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// core is guarded by Conn.mu.
+type core struct {
+	lim Limits
+
+	exports    map[int64]*export
+	nextExport int64 // the next that we choose, downwards
+	nextPush   int64 // the next that a push of the peer takes
+	handed     int   // exports but for main
+
+	imports map[int64]*importNode
+	nextID  int64 // the next that a push of ours takes
+	theirs  int   // imports that the peer chose
+	pending int   // our calls that are asked for and not answered
+
+	calls     int // the peer's, unanswered
+	callBytes int // what they hold, and results that the peer has not released
+	left      int // those of calls that the peer has given up
+	refused   int // calls refused since there was room for one
+	draining  bool
+
+	level int // the newest version of which the peer has used something: 0, 5, 8 or 11
+
+	out     outQueue
+	enc     encoder
+	ended   error // why nothing goes in or out any more: a *BrokenError
+	after   []func()
+	drop    node   // one to be given up when the lock is free
+	drops   []node // and more
+	room    chan struct{}
+	pipes   map[*pipe]struct{} // of the peer's that have no end yet
+	watched map[*Call]struct{} // with a context that somebody has asked for
+	parts   Stats
+	batch   batchState
+	waiting atomic.Int64        // pulls that will be answered when something is known
+	paths   map[string][]string // names of methods that were called; the reader's alone
+}
+
+// protocolError is a rule that the peer broke: the connection ends.
+type protocolError struct{ reason string }
+
+func (e *protocolError) Error() string { return e.reason }
+
+func violation(format string, args ...any) error {
+	return &protocolError{fmt.Sprintf(format, args...)}
+}
+
+func (co *core) init(lim Limits) {
+	co.lim = lim
+	co.exports = make(map[int64]*export)
+	co.imports = make(map[int64]*importNode)
+	co.watched = make(map[*Call]struct{})
+	co.pipes = make(map[*pipe]struct{})
+	co.paths = make(map[string][]string)
+	co.nextExport, co.nextPush, co.nextID = -1, 1, 1
+}
+
+// receive takes one message of the peer in. on says whether calls may be delivered at once. An error is a broken rule.
+func (c *Conn) receive(msg []byte, on via) error {
+	if len(msg) > c.lim.MessageBytes {
+		c.hit(LimitMessageBytes)
+		return violation("a message of %d bytes is too large", len(msg))
+	}
+	c.traced(false, msg)
+	switch a, b, kind := plainMessage(msg); kind {
+	case 'p':
+		return c.receivePull(a)
+	case 'r':
+		return c.receiveRelease(a, b)
+	}
+	if done, err := c.receiveQuick(msg, on); done {
+		return err
+	}
+	v, err := parseJSON(msg, 2*c.lim.Depth+8) // an array takes two: eval counts what it evaluates
+	if err != nil {
+		if err == errTooDeep {
+			c.hit(LimitDepth)
+		}
+		return &protocolError{err.Error()}
+	}
+	m, ok := v.([]any)
+	if !ok || len(m) == 0 {
+		return violation("a message is no array with a name")
+	}
+	name, _ := m[0].(string)
+	switch name {
+	case "push":
+		if len(m) == 2 {
+			return c.receivePush(m[1], len(msg), on, false)
+		}
+	case "stream":
+		if len(m) == 2 {
+			c.atLeast(5)
+			return c.receivePush(m[1], len(msg), on, true)
+		}
+	case "pipe":
+		if len(m) == 1 {
+			c.atLeast(5)
+			return c.receivePipe()
+		}
+	case "pull":
+		if id, ok := idOf(m, 1); ok && len(m) == 2 {
+			return c.receivePull(id)
+		}
+	case "resolve", "reject":
+		if id, ok := idOf(m, 1); ok && len(m) == 3 {
+			return c.receiveAnswer(id, m[2], name == "reject", len(msg), on)
+		}
+	case "release":
+		id, ok := idOf(m, 1)
+		n, ok2 := idOf(m, 2)
+		if ok && ok2 && len(m) == 3 {
+			return c.receiveRelease(id, n)
+		}
+	case "abort":
+		if len(m) == 2 {
+			return c.receiveAbort(m[1], on)
+		}
+	default:
+		return violation("unknown message %s", quoted(name))
+	}
+	return violation("a bad %s message", name)
+}
+
+// atLeast notes that the peer has used what is new in a version 0.n.
+func (c *Conn) atLeast(n int) {
+	c.mu.Lock()
+	c.level = max(c.level, n)
+	c.mu.Unlock()
+}
+
+// maxID is the largest integer that JavaScript counts with.
+const maxID = 1<<53 - 1
+
+// idOf reads an integer in a message.
+func idOf(m []any, at int) (int64, bool) {
+	if at >= len(m) {
+		return 0, false
+	}
+	return asID(m[at])
+}
+
+func asID(v any) (int64, bool) {
+	f, ok := v.(float64)
+	if !ok || f != float64(int64(f)) || f > maxID || f < -maxID {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+// quoted is a peer's word in an error text: one that could be a name. What else stands there may be a secret in the wrong
+// place, and errors are logged.
+func quoted(s string) string {
+	if len(s) > 20 || strings.Trim(s, letters) != "" {
+		return "(of " + strconv.Itoa(len(s)) + " bytes)"
+	}
+	return strconv.Quote(s)
+}
+
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// receiveAbort ends the connection as the peer wants.
+func (c *Conn) receiveAbort(expr any, on via) error {
+	p := &payload{}
+	v, err := (&evaluator{c: c, on: on, inert: true}).eval(expr, 0, p)
+	p.release()
+	if err != nil {
+		v = nil
+	}
+	why, ok := v.(*Error)
+	if !ok {
+		why = &Error{Name: "Error", Message: "the peer aborted the connection"}
+	}
+	c.end(ending{err: &BrokenError{Reason: "the peer aborted the connection: " + why.Error(), Err: why}, code: closeFatal,
+		reason: "aborted by the peer"})
+	return nil
+}

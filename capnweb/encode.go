@@ -1,0 +1,346 @@
+// encode: values into expressions, with the exports that they make. It is done under the connection's lock, so that ids
+// are as the wire has them.
+
+package capnweb
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+	"time"
+)
+
+// encoder writes one message. What it has exported is taken back if the message cannot be sent.
+type encoder struct {
+	c        *Conn // nil in a map
+	lim      encodeLimits
+	builder  *mapBuilder // of the map that is being written; nil outside
+	b        []byte
+	exports  []int64
+	promises []int64 // exports to be answered when they are known
+	pumps    []func()
+	pipes    []int64
+}
+
+// start begins a message.
+func (e *encoder) start(c *Conn, head string) []byte {
+	e.c = c
+	e.lim = encodeLimits{c.lim.MessageBytes, c.lim.BigIntDigits, c.level}
+	e.exports, e.promises, e.pumps, e.pipes = e.exports[:0], e.promises[:0], nil, e.pipes[:0]
+	e.b = append(e.b[:0], head...)
+	return e.b
+}
+
+func appendID(b []byte, id int64) []byte { return strconv.AppendInt(b, id, 10) }
+
+// appendPath writes a path. What may be the index of an array goes as a number: JavaScript's arrays want that, and its
+// objects do not mind.
+func appendPath(b []byte, path []string) []byte {
+	b = append(b, '[')
+	for i, p := range path {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if arrayIndex(p) >= 0 {
+			b = append(b, p...)
+		} else {
+			b = appendString(b, p)
+		}
+	}
+	return append(b, ']')
+}
+
+var errTooLarge = &Error{Name: "RangeError", Message: "the message is too large"}
+
+func errOverloaded(why string) error {
+	return &Error{Name: "Error", Message: "overloaded: " + why}
+}
+
+// send queues the message.
+func (e *encoder) send() error {
+	if len(e.b) > e.lim.bytes {
+		return errTooLarge
+	}
+	e.sendAnyway()
+	return nil
+}
+
+func (e *encoder) sendAnyway() {
+	c := e.c
+	c.emit(e.b, true)
+	for _, id := range e.promises {
+		ex := c.exports[id]
+		n := ex.node
+		n.ref()
+		c.after = append(c.after, func() {
+			c.answerPull(id, n)
+			n.unref()
+		})
+	}
+	c.after = append(c.after, e.pumps...)
+	e.rest()
+}
+
+// sendLater queues the message to leave with the next one: nobody waits for it.
+func (e *encoder) sendLater() {
+	e.c.emit(e.b, false)
+	e.rest()
+}
+
+// rest gives large buffers up.
+func (e *encoder) rest() {
+	if cap(e.b) > 64<<10 {
+		e.b = nil
+	}
+	e.pumps = nil
+}
+
+// undo takes back what the message exported.
+func (e *encoder) undo() {
+	for _, id := range e.exports {
+		e.c.unexport(id, 1)
+	}
+	for _, id := range e.pipes {
+		e.c.giveUpPipe(id)
+	}
+	e.exports, e.promises, e.pumps, e.pipes = e.exports[:0], e.promises[:0], nil, e.pipes[:0]
+}
+
+func (e *encoder) list(vs []any, depth int) error {
+	e.b = append(e.b, '[')
+	for i, v := range vs {
+		if i > 0 {
+			e.b = append(e.b, ',')
+		}
+		if err := e.value(v, depth); err != nil {
+			return err
+		}
+	}
+	e.b = append(e.b, ']')
+	return nil
+}
+
+func (e *encoder) value(v any, depth int) error {
+	if depth >= maxDepth {
+		return errDeep
+	}
+	if len(e.b) > e.lim.bytes {
+		return errTooLarge
+	}
+	switch v := v.(type) {
+	case nil:
+		e.b = append(e.b, "null"...)
+	case bool:
+		e.b = strconv.AppendBool(e.b, v)
+	case string:
+		e.b = appendString(e.b, v)
+	case float64:
+		switch {
+		case math.IsNaN(v):
+			e.b = append(e.b, `["nan"]`...)
+		case math.IsInf(v, 1):
+			e.b = append(e.b, `["inf"]`...)
+		case math.IsInf(v, -1):
+			e.b = append(e.b, `["-inf"]`...)
+		default:
+			e.b = appendNumber(e.b, v)
+		}
+	case Undefined:
+		e.b = append(e.b, `["undefined"]`...)
+	case *big.Int:
+		e.b = append(e.b, `["bigint","`...)
+		if v.BitLen() > 4*e.lim.digits {
+			return &Error{Name: "RangeError", Message: "the bigint is too large"}
+		}
+		e.b = append(v.Append(e.b, 10), '"', ']')
+	case time.Time:
+		e.date(v)
+	case []byte:
+		e.bytes(v, "")
+	case Bytes:
+		if err := checkBytes(v); err != nil {
+			return err
+		}
+		e.bytes(v.Data, v.Container)
+	case []any:
+		e.b = append(e.b, '[')
+		if err := e.list(v, depth+1); err != nil {
+			return err
+		}
+		e.b = append(e.b, ']')
+	case map[string]any:
+		return e.object(v, depth)
+	case *Stub:
+		return e.stub(v)
+	case *Promise:
+		return e.promise(v, depth)
+	case *Error:
+		return e.error(v, depth)
+	case URL:
+		e.b = append(appendString(append(e.b, `["url",`...), string(v)), ']')
+	case Headers:
+		e.b = append(e.b, `["headers",`...)
+		e.headers(v)
+		e.b = append(e.b, ']')
+	case *Request:
+		return e.request(v, depth)
+	case *Response:
+		return e.response(v, depth)
+	case *Blob:
+		if e.builder != nil {
+			return errInMap
+		}
+		return e.blob(v)
+	case *Readable:
+		if e.builder != nil {
+			return errInMap
+		}
+		return e.readable(v)
+	case *Writable:
+		if e.builder != nil {
+			return errInMap
+		}
+		return e.writable(v)
+	default:
+		return TypeErrorf("a value of type %T cannot be sent", v)
+	}
+	return nil
+}
+
+func (e *encoder) object(m map[string]any, depth int) error {
+	e.b = append(e.b, '{')
+	first := true
+	for _, k := range sortedNames(m) {
+		if !first {
+			e.b = append(e.b, ',')
+		}
+		first = false
+		e.b = append(appendString(e.b, k), ':')
+		if err := e.value(m[k], depth+1); err != nil {
+			return err
+		}
+	}
+	e.b = append(e.b, '}')
+	return nil
+}
+
+// stub writes what a stub refers to: the peer's own thing, or an export.
+func (e *encoder) stub(s *Stub) error {
+	if e.builder != nil {
+		e.b = append(appendID(append(e.b, `["import",`...), int64(e.builder.variable(s.node))), ']')
+		return nil
+	}
+	if _, ok := s.node.(*placeholder); ok {
+		return errPlaceholder
+	}
+	n := shorten(s.node)
+	if in, ok := n.(*importNode); ok && in.c == e.c && !in.gone {
+		e.b = append(appendID(append(e.b, `["import",`...), in.id), ']')
+		return nil
+	}
+	id, err := e.c.newExport(n)
+	if err != nil {
+		return err
+	}
+	e.exports = append(e.exports, id)
+	e.b = append(appendID(append(e.b, `["export",`...), id), ']')
+	return nil
+}
+
+// promise writes what a promise refers to: the peer's own, or an export that is answered without being asked for.
+func (e *encoder) promise(p *Promise, depth int) error {
+	if e.builder != nil {
+		e.b = appendID(append(e.b, `["pipeline",`...), int64(e.builder.variable(p.node)))
+		if len(p.path) > 0 {
+			e.b = appendPath(append(e.b, ','), p.path)
+		}
+		e.b = append(e.b, ']')
+		return nil
+	}
+	if _, ok := p.node.(*placeholder); ok {
+		return errPlaceholder
+	}
+	n := shorten(p.node)
+	if in, ok := n.(*importNode); ok && in.c == e.c && !in.gone {
+		e.b = appendID(append(e.b, `["pipeline",`...), in.id)
+		if len(p.path) > 0 {
+			e.b = appendPath(append(e.b, ','), p.path)
+		}
+		e.b = append(e.b, ']')
+		return nil
+	}
+	// What is known already can as well go itself.
+	switch t := n.(type) {
+	case *localNode, *methodNode:
+		if len(p.path) == 0 {
+			return e.stub(&Stub{node: n})
+		}
+	case *future:
+		if leaf, ok := t.leaf(p.path); ok {
+			return e.value(leaf, depth+1)
+		}
+	case *importNode:
+		if leaf, ok := t.leaf(p.path); ok {
+			return e.value(leaf, depth+1)
+		}
+	}
+	n = p.node
+	if len(p.path) > 0 {
+		n.ref()
+		n = newPath(n, p.path)
+		defer func() { e.c.drops = append(e.c.drops, n) }()
+	}
+	id, err := e.c.newExport(n)
+	if err != nil {
+		return err
+	}
+	e.c.exports[id].pulled = true
+	e.exports = append(e.exports, id)
+	e.promises = append(e.promises, id)
+	e.b = append(appendID(append(e.b, `["promise",`...), id), ']')
+	return nil
+}
+
+// error writes an error without its stack. Properties that cannot be written are left out.
+func (e *encoder) error(v *Error, depth int) error {
+	name := v.Name
+	if name == "" {
+		name = "Error"
+	}
+	e.b = appendString(append(e.b, `["error",`...), name)
+	e.b = appendString(append(e.b, ','), v.Message)
+	if len(v.Props) > 0 {
+		mark := len(e.b)
+		e.b = append(e.b, `,null,{`...)
+		first := true
+		for _, k := range sortedNames(v.Props) {
+			if k == "name" || k == "message" || k == "stack" {
+				continue
+			}
+			before, exports, promises, pumps, pipes := len(e.b), len(e.exports), len(e.promises), len(e.pumps), len(e.pipes)
+			if !first {
+				e.b = append(e.b, ',')
+			}
+			e.b = append(appendString(e.b, k), ':')
+			if err := e.value(v.Props[k], depth+1); err != nil {
+				for _, id := range e.exports[exports:] {
+					e.c.unexport(id, 1)
+				}
+				for _, id := range e.pipes[pipes:] {
+					e.c.giveUpPipe(id)
+				}
+				e.b, e.exports, e.promises = e.b[:before], e.exports[:exports], e.promises[:promises]
+				e.pumps, e.pipes = e.pumps[:pumps], e.pipes[:pipes]
+				continue
+			}
+			first = false
+		}
+		if first {
+			e.b = e.b[:mark]
+		} else {
+			e.b = append(e.b, '}')
+		}
+	}
+	e.b = append(e.b, ']')
+	return nil
+}

@@ -1,0 +1,267 @@
+// exports: what the peer may name: results of its pushes, under ids that it chose, and stubs and promises that we sent.
+
+package capnweb
+
+// export is an entry of the table.
+type export struct {
+	node   node // counted
+	count  int64
+	pulled bool
+	once   bool // of a stream message: given up with its answer
+	pipe   *Readable
+}
+
+// addPush enters the result of a push, which it takes over, under the next id of the peer's. The lock is held.
+func (c *Conn) addPush(e *export) int64 {
+	id := c.nextPush
+	c.nextPush++
+	if c.ended != nil {
+		c.drops = append(c.drops, e.node)
+		return id
+	}
+	c.exports[id] = e
+	c.handed++
+	return id
+}
+
+// newExport enters a node under a new id of ours, though it may have one already: the npm package counts only the first
+// time that it is told of an id, and would never release the others. The lock is held.
+func (c *Conn) newExport(n node) (int64, error) {
+	if c.handed >= c.lim.Exports {
+		c.hit(LimitExports)
+		return 0, errOverloaded("the peer holds too much")
+	}
+	id := c.nextExport
+	c.nextExport--
+	n.ref()
+	c.exports[id] = &export{node: n, count: 1}
+	c.handed++
+	return id, nil
+}
+
+// unexport takes n from an entry's count. The lock is held.
+func (c *Conn) unexport(id int64, n int64) {
+	e := c.exports[id]
+	if e == nil {
+		return
+	}
+	if e.count -= n; e.count > 0 || id == 0 {
+		return
+	}
+	delete(c.exports, id)
+	c.handed--
+	if c.drop == nil {
+		c.drop = e.node
+	} else {
+		c.drops = append(c.drops, e.node)
+	}
+	if e.pipe != nil {
+		r := e.pipe
+		c.after = append(c.after, func() { r.Cancel(nil) })
+	}
+}
+
+// lookup gives a reference to an export, nil if there is none.
+func (c *Conn) lookup(id int64) node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.exports[id]
+	if e == nil {
+		return nil
+	}
+	e.node.ref()
+	return e.node
+}
+
+func (c *Conn) receivePush(expr any, size int, on via, stream bool) error {
+	if c.tooManyPushes() {
+		return violation("too much is held: results have to be released")
+	}
+	n, err := (&evaluator{c: c, on: on, size: size}).node(expr)
+	if err != nil {
+		return err
+	}
+	c.enterPush(n, size, stream)
+	return nil
+}
+
+// receiveCall is receivePush for nothing but a call.
+func (c *Conn) receiveCall(id int64, path []string, list []any, size int, on via) error {
+	if c.tooManyPushes() {
+		return violation("too much is held: results have to be released")
+	}
+	e := evaluator{c: c, on: on, size: size}
+	target := c.lookup(id)
+	if target == nil {
+		return violation("no export %d", id)
+	}
+	n, err := e.call(target, path, list, 0)
+	target.unref()
+	if err != nil {
+		return err
+	}
+	c.enterPush(n, size, false)
+	return nil
+}
+
+// enterPush enters what was pushed.
+func (c *Conn) enterPush(n node, size int, stream bool) {
+	if f, ok := n.(*future); ok && f.known.Load() && f.err == nil && f.refs.Load() == 1 { // it was made of the message
+		if err := (via{c: c}).holdOf(f, size+nodeBytes); err != nil {
+			f.unref()
+			n = newError(err)
+		}
+	}
+	e := &export{node: n, count: 1, once: stream, pulled: stream}
+	c.mu.Lock()
+	id := c.addPush(e)
+	c.unlock()
+	if stream {
+		c.answerPull(id, n)
+	}
+}
+
+// tooManyPushes says that the peer releases nothing.
+func (c *Conn) tooManyPushes() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.handed < 2*c.lim.Exports {
+		return false
+	}
+	c.hit(LimitExports)
+	return true
+}
+
+func (c *Conn) receivePull(id int64) error {
+	c.mu.Lock()
+	e := c.exports[id]
+	if e == nil {
+		c.mu.Unlock()
+		return violation("no export %d to pull", id)
+	}
+	if e.pulled {
+		c.mu.Unlock()
+		return nil
+	}
+	if c.waiting.Load() >= 2*int64(c.lim.Exports) { // those of released ids are among them
+		c.hit(LimitExports)
+		c.mu.Unlock()
+		return violation("too many pulls wait")
+	}
+	e.pulled = true
+	n := e.node
+	n.ref()
+	c.mu.Unlock()
+	c.answerPull(id, n)
+	n.unref()
+	return nil
+}
+
+// answerPull answers when n is known, if the peer still holds the id then.
+func (c *Conn) answerPull(id int64, n node) {
+	if f, ok := n.(*future); ok && f.known.Load() && f.next == nil {
+		if f.err != nil {
+			c.sendReject(id, f.err)
+		} else {
+			c.sendResolve(id, &f.val)
+		}
+		return
+	}
+	c.askedInBatch(1)
+	c.waiting.Add(1)
+	n.pull(func(p *payload, err error) {
+		c.waiting.Add(-1)
+		if err != nil {
+			c.sendReject(id, err)
+		} else {
+			c.sendResolve(id, p)
+		}
+		c.askedInBatch(-1)
+	})
+}
+
+func (c *Conn) sendResolve(id int64, p *payload) {
+	c.mu.Lock()
+	e := c.exports[id]
+	if e == nil || c.ended != nil {
+		c.mu.Unlock()
+		return
+	}
+	b := c.enc.start(c, `["resolve",`)
+	b = appendID(b, id)
+	c.enc.b = append(b, ',')
+	var err error = errTooLarge
+	if int64(c.lim.MessageBytes) > p.large.Load() {
+		err = c.enc.value(p.value, 0)
+	}
+	if err == nil {
+		c.enc.b = append(c.enc.b, ']')
+		err = c.enc.send()
+	}
+	if err == errTooLarge {
+		p.large.Store(int64(c.lim.MessageBytes))
+	}
+	if err != nil {
+		c.enc.undo()
+		c.unlock()
+		c.sendReject(id, err)
+		return
+	}
+	if e.once {
+		c.unexport(id, 1)
+	}
+	c.unlock()
+}
+
+// sendReject answers with an error, as the peer may learn of it.
+func (c *Conn) sendReject(id int64, err error) {
+	told := c.redact(err)
+	t := taker{dup: true}
+	v, terr := t.takeError(told, 0)
+	if terr != nil {
+		v = errInternal
+	}
+	defer t.p.release()
+	c.mu.Lock()
+	defer c.unlock()
+	e := c.exports[id]
+	if e == nil || c.ended != nil {
+		return
+	}
+	for {
+		b := c.enc.start(c, `["reject",`)
+		b = appendID(b, id)
+		c.enc.b = append(b, ',')
+		err := c.enc.value(v, 0)
+		if err == nil {
+			c.enc.b = append(c.enc.b, ']')
+			err = c.enc.send()
+		}
+		if err == nil {
+			break
+		}
+		c.enc.undo()
+		v = any(errInternal)
+	}
+	if e.once {
+		c.unexport(id, 1)
+	}
+}
+
+func (c *Conn) receiveRelease(id, n int64) error {
+	c.mu.Lock()
+	defer c.unlock()
+	e := c.exports[id]
+	switch {
+	case n < 1:
+		return violation("a release of %d counts", n)
+	case e == nil:
+		return violation("no export %d to release", id)
+	case n > e.count:
+		return violation("a release of %d counts of export %d, which has %d", n, id, e.count)
+	case id == 0:
+		return nil // the main object stays
+	}
+	c.unexport(id, n)
+	return nil
+}

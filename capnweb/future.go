@@ -1,0 +1,479 @@
+// future: a node that is not known yet, or turned out to be a value or an error.
+
+package capnweb
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// future is a result. What is asked of it before it is known waits in it, in order.
+type future struct {
+	refs  atomic.Int32
+	known atomic.Bool // val, next and err are set, for good
+	ready atomic.Bool // and nothing waits any more
+
+	val  payload
+	next node // it turned out to be this
+	err  error
+
+	waits    atomic.Pointer[future]   // whose answer this one hangs on, while that is not known
+	captured atomic.Bool              // a value refers to it since before it was known
+	owner    interface{ forgotten() } // told when nobody holds the future any more
+	bill     bill                     // what a peer is charged for as long as it is not known
+	held     bill                     // and for as long as it is held
+
+	mu    sync.Mutex
+	quick []func() // to be done at once when it is known: they run no code of the program's
+	queue []queued // to be done on the delivery goroutines of where it came from, in order
+	going []*Conn  // those that are at it
+
+	done     chan struct{} // closed when it is known, if somebody waits
+	disposed bool
+}
+
+// queued is something that waits on a future, and who it waits for.
+type queued struct {
+	on via
+	f  func(on via)
+}
+
+func newFuture() *future {
+	f := &future{}
+	f.refs.Store(1)
+	return f
+}
+
+// newValue gives a future that is known.
+func newValue(p *payload) *future {
+	f := newFuture()
+	f.val.value, f.val.refs, f.val.proms, f.val.size = p.value, p.refs, p.proms, p.size
+	f.known.Store(true)
+	f.ready.Store(true)
+	return f
+}
+
+func newError(err error) *future {
+	f := newFuture()
+	f.err = err
+	f.known.Store(true)
+	f.ready.Store(true)
+	return f
+}
+
+func (f *future) ref() { f.refs.Add(1) }
+
+func (f *future) unref() {
+	if n := f.refs.Add(-1); n == 0 {
+		f.free()
+	} else if n < 0 {
+		panic("capnweb: a reference was given up twice")
+	}
+}
+
+// free gives up what nobody holds any more.
+func (f *future) free() {
+	if o := f.owner; o != nil {
+		o.forgotten()
+	}
+	f.mu.Lock()
+	known := f.known.Load()
+	var b bill
+	var left *Conn
+	if _, runs := f.owner.(*Call); known || !runs { // a call goes on to cost something until its handler is done
+		b, f.bill = f.bill, bill{}
+	} else if f.bill.c != nil && !f.bill.left {
+		f.bill.left, left = true, f.bill.c
+	}
+	held := f.held
+	f.held = bill{}
+	f.mu.Unlock()
+	b.pay()
+	if left != nil {
+		left.mu.Lock()
+		left.left++
+		left.unlock() // a batch need not wait for it
+	}
+	held.payHeld()
+	if known {
+		f.dispose()
+	}
+}
+
+func (f *future) dispose() {
+	f.mu.Lock()
+	gone := f.disposed
+	f.disposed = true
+	f.mu.Unlock()
+	if gone {
+		return
+	}
+	f.val.release()
+	if f.next != nil {
+		f.next.unref()
+	}
+}
+
+// nodeOf makes a node of a payload, which it takes over: what a promise that is the whole value leads to, or the value.
+func nodeOf(p *payload) node {
+	if pr, ok := p.value.(*Promise); ok {
+		n := pr.node.get(via{}, pr.path)
+		p.release()
+		return n
+	}
+	return newValue(p)
+}
+
+// settle resolves the future with a payload, which it takes over, or an error.
+func (f *future) settle(p *payload, err error) {
+	if err == nil && p != nil {
+		if pr, ok := p.value.(*Promise); ok {
+			n := pr.node.get(via{}, pr.path)
+			p.release()
+			f.resolve(nil, n, nil)
+			return
+		}
+	}
+	f.resolve(p, nil, err)
+}
+
+// resolve makes the future a value, an error or another node, all taken over. It reports false if it was known.
+func (f *future) resolve(p *payload, next node, err error) bool {
+	locked := next != nil || p != nil && len(p.refs) > 0
+	if locked {
+		links.Lock()
+		circle := false
+		if n := linkOf(p, next); n != nil {
+			circle = leadsTo(n, f)
+		}
+		if !circle && f.captured.Load() {
+			if circle = holds(p, next, f); !circle && next != nil {
+				capture(next) // who refers to f refers to that
+			}
+		}
+		if circle {
+			links.Unlock()
+			p.release()
+			if next != nil {
+				next.unref()
+			}
+			return f.resolve(nil, nil, errCircle)
+		}
+	}
+	f.mu.Lock()
+	was := f.known.Load()
+	if !was {
+		if p != nil {
+			f.val.value, f.val.refs, f.val.proms, f.val.size = p.value, p.refs, p.proms, p.size
+		}
+		f.next, f.err = next, err
+		f.known.Store(true)
+		f.waits.Store(nil)
+	}
+	if locked {
+		links.Unlock()
+	}
+	if was {
+		f.mu.Unlock()
+		p.release()
+		if next != nil {
+			next.unref()
+		}
+		return false
+	}
+	quick, done := f.quick, f.done
+	f.quick, f.done = nil, nil
+	for _, w := range f.queue {
+		if !slices.Contains(f.going, w.on.c) {
+			f.going = append(f.going, w.on.c)
+		}
+	}
+	going := slices.Clone(f.going)
+	f.ready.Store(len(going) == 0)
+	forgotten := f.refs.Load() <= 0
+	b := f.bill
+	f.bill = bill{}
+	f.mu.Unlock()
+	if next != nil {
+		b.attach(next) // it is answered when that is
+	} else {
+		b.pay()
+	}
+	if done != nil {
+		close(done)
+	}
+	for _, g := range quick {
+		g()
+	}
+	for _, c := range going {
+		f.postLetGo(c)
+	}
+	if forgotten {
+		f.dispose()
+	}
+	return true
+}
+
+func (f *future) postLetGo(c *Conn) { via{c: c}.run(task{f: func() { f.letGo(c) }}) }
+
+// letGo does what waited and came over c, in order, on its delivery goroutine: what another connection's handlers do is
+// nothing that it should wait for.
+func (f *future) letGo(c *Conn) {
+	for {
+		var mine, others []queued
+		f.mu.Lock()
+		for _, w := range f.queue {
+			if w.on.c == c {
+				mine = append(mine, w)
+			} else {
+				others = append(others, w)
+			}
+		}
+		f.queue = others
+		if len(mine) == 0 {
+			f.going = slices.DeleteFunc(f.going, func(at *Conn) bool { return at == c })
+			f.ready.Store(len(f.going) == 0)
+			f.mu.Unlock()
+			return
+		}
+		f.mu.Unlock()
+		for _, w := range mine {
+			w.f(via{c: c, direct: true})
+		}
+	}
+}
+
+// later has g called behind what waits already, on the delivery goroutine. False if nothing has to wait.
+func (f *future) later(on via, g func(on via)) bool {
+	if f.ready.Load() {
+		return false
+	}
+	f.mu.Lock()
+	if f.ready.Load() {
+		f.mu.Unlock()
+		return false
+	}
+	f.queue = append(f.queue, queued{on, g})
+	begin := f.known.Load() && !slices.Contains(f.going, on.c)
+	if begin {
+		f.going = append(f.going, on.c)
+	}
+	f.mu.Unlock()
+	if begin {
+		f.postLetGo(on.c)
+	}
+	return true
+}
+
+// wait gives a channel that is closed when the future is known, nil if it is.
+func (f *future) wait() <-chan struct{} {
+	if f.known.Load() {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known.Load() {
+		return nil
+	}
+	if f.done == nil {
+		f.done = make(chan struct{})
+	}
+	return f.done
+}
+
+// whenKnown has g called when the future is known: at once, or on the goroutine that learns of it.
+func (f *future) whenKnown(g func()) {
+	if !f.known.Load() {
+		f.mu.Lock()
+		if !f.known.Load() {
+			f.quick = append(f.quick, g)
+			f.mu.Unlock()
+			return
+		}
+		f.mu.Unlock()
+	}
+	g()
+}
+
+func (f *future) call(on via, path []string, args *payload) node {
+	if f.ready.Load() {
+		return f.callKnown(on, path, args)
+	}
+	r := newFuture()
+	r.waits.Store(f)
+	f.ref()
+	r.ref()
+	if !f.later(on, func(on via) {
+		r.resolve(nil, f.callKnown(on, path, args), nil)
+		r.unref()
+		f.unref()
+	}) {
+		r.unref()
+		n := f.callKnown(on, path, args)
+		f.unref()
+		return n
+	}
+	return r
+}
+
+func (f *future) callKnown(on via, path []string, args *payload) node {
+	switch {
+	case f.err != nil:
+		args.release()
+		return newError(f.err)
+	case f.next != nil:
+		return f.next.call(on, path, args)
+	}
+	_, n, rest, err := follow(f.val.value, path)
+	if n == nil && err == nil {
+		if s, ok := f.leafStub(path); ok {
+			return s.node.call(on, nil, args)
+		}
+		err = notAFunction(path)
+	}
+	if err != nil {
+		args.release()
+		return newError(err)
+	}
+	return n.call(on, rest, args)
+}
+
+// leaf is what path leads to, if that is known and no promise.
+func (f *future) leaf(path []string) (v any, ok bool) {
+	if !f.known.Load() || f.err != nil || f.next != nil {
+		return nil, false
+	}
+	v, n, _, err := follow(f.val.value, path)
+	if err != nil || n != nil {
+		return nil, false
+	}
+	_, promise := v.(*Promise)
+	return v, !promise
+}
+
+// leafStub is the stub that path leads to and no further.
+func (f *future) leafStub(path []string) (*Stub, bool) {
+	leaf, _, _, _ := follow(f.val.value, path)
+	s, ok := leaf.(*Stub)
+	return s, ok
+}
+
+func notAFunction(path []string) error {
+	name := strings.Join(path, ".")
+	if len(name) > 200 {
+		name = cutText(name, 200)
+	}
+	return TypeErrorf("'%s' is not a function.", name)
+}
+
+func (f *future) get(on via, path []string) node {
+	if len(path) == 0 {
+		f.ref()
+		return f
+	}
+	if f.ready.Load() {
+		return f.getKnown(on, path)
+	}
+	r := newFuture()
+	r.waits.Store(f)
+	f.ref()
+	r.ref()
+	if !f.later(on, func(on via) {
+		r.resolve(nil, f.getKnown(on, path), nil)
+		r.unref()
+		f.unref()
+	}) {
+		r.unref()
+		n := f.getKnown(on, path)
+		f.unref()
+		return n
+	}
+	return r
+}
+
+func (f *future) getKnown(on via, path []string) node {
+	switch {
+	case f.err != nil:
+		return newError(f.err)
+	case f.next != nil:
+		return f.next.get(on, path)
+	}
+	leaf, n, rest, err := follow(f.val.value, path)
+	switch {
+	case err != nil:
+		return newError(err)
+	case n != nil:
+		return n.get(on, rest)
+	}
+	return on.hold(newValue(f.val.part(leaf)))
+}
+
+func (f *future) remap(on via, path []string, captures []node, m *mapProgram) node {
+	if f.ready.Load() {
+		return f.remapKnown(on, path, captures, m)
+	}
+	r := newFuture()
+	r.waits.Store(f)
+	f.ref()
+	r.ref()
+	if !f.later(on, func(on via) {
+		r.resolve(nil, f.remapKnown(on, path, captures, m), nil)
+		r.unref()
+		f.unref()
+	}) {
+		r.unref()
+		n := f.remapKnown(on, path, captures, m)
+		f.unref()
+		return n
+	}
+	return r
+}
+
+func (f *future) remapKnown(on via, path []string, captures []node, m *mapProgram) node {
+	switch {
+	case f.err != nil:
+		releaseNodes(captures)
+		return newError(f.err)
+	case f.next != nil:
+		return f.next.remap(on, path, captures, m)
+	}
+	leaf, n, rest, err := follow(f.val.value, path)
+	switch {
+	case err != nil:
+		releaseNodes(captures)
+		return newError(err)
+	case n != nil:
+		return n.remap(on, rest, captures, m)
+	}
+	return m.apply(on, leaf, &f.val, captures)
+}
+
+func (f *future) pull(g func(*payload, error)) {
+	f.whenKnown(func() {
+		switch {
+		case f.err != nil:
+			g(nil, f.err)
+		case f.next != nil:
+			f.next.pull(g)
+		default:
+			g(&f.val, nil)
+		}
+	})
+}
+
+func (f *future) onBroken(g func(error)) {
+	f.whenKnown(func() {
+		switch {
+		case f.err != nil:
+			g(f.err)
+		case f.next != nil:
+			f.next.onBroken(g)
+		default:
+			if s, ok := f.val.value.(*Stub); ok {
+				s.node.onBroken(g)
+			}
+		}
+	})
+}

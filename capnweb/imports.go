@@ -1,0 +1,309 @@
+// imports: what of the peer we may name: results of our pushes, under ids that we chose, and stubs and promises that it
+// sent us.
+
+package capnweb
+
+// importNode is a thing of the peer. It is in its connection's table until it is resolved or nobody holds it here. The
+// future in it is known once it is resolved, or cannot be reached any more.
+type importNode struct {
+	future
+	c  *Conn
+	id int64
+
+	promise bool // it will be resolved
+
+	// guarded by c.mu
+	count  int64 // how often the peer has told us of it
+	pulled bool
+	gone   bool // it is not in the table any more
+	broken []func(error)
+}
+
+func (c *Conn) newImport(id int64, promise bool) *importNode {
+	in := &importNode{c: c, id: id, count: 1, promise: promise}
+	in.refs.Store(1)
+	c.imports[id] = in
+	if id < 0 {
+		c.theirs++
+	}
+	return in
+}
+
+// dropImport takes an entry out of the table and tells the peer. The lock is held.
+func (c *Conn) dropImport(in *importNode) {
+	if in.gone {
+		return
+	}
+	in.gone = true
+	delete(c.imports, in.id)
+	if in.id < 0 {
+		c.theirs--
+	}
+	if in.pulled && in.id > 0 {
+		c.pending--
+		c.roomMade()
+	}
+	if c.ended == nil && in.count > 0 {
+		c.sendRelease(in.id, in.count)
+	}
+}
+
+func (c *Conn) sendRelease(id, n int64) {
+	b := c.enc.start(c, `["release",`)
+	b = appendID(b, id)
+	b = append(b, ',')
+	b = appendID(b, n)
+	c.enc.b = append(b, ']')
+	c.enc.sendLater()
+}
+
+// importStub gives a reference to a stub of the peer's that has come once more.
+func (c *Conn) importStub(id int64, promise bool) (*importNode, error) {
+	if id >= 0 {
+		return nil, violation("an export of the id %d, which is not the sender's to choose", id)
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	in := c.imports[id]
+	switch {
+	case in == nil:
+		if c.theirs >= c.lim.Imports {
+			c.hit(LimitImports)
+			return nil, violation("too many exports")
+		}
+		in = c.newImport(id, promise)
+		in.pulled = promise
+		if c.ended != nil {
+			in.gone = true
+			delete(c.imports, id)
+			c.theirs--
+			err := c.ended
+			c.after = append(c.after, func() { in.resolve(nil, nil, err) })
+		}
+		return in, nil
+	case promise || in.promise:
+		return nil, violation("the promise %d was exported twice", id)
+	}
+	in.count++
+	in.refs.Add(1)
+	return in, nil
+}
+
+func (n *importNode) ref() { n.refs.Add(1) }
+
+func (n *importNode) unref() {
+	k := n.refs.Add(-1)
+	if k < 0 {
+		panic("capnweb: a reference was given up twice")
+	}
+	if k > 0 {
+		return
+	}
+	c := n.c
+	c.mu.Lock()
+	if n.refs.Load() > 0 { // it has come once more meanwhile
+		c.mu.Unlock()
+		return
+	}
+	n.broken = nil
+	c.dropImport(n)
+	c.unlock()
+	n.resolve(nil, nil, errGivenUp) // if it was not known
+	n.future.free()
+}
+
+var errGivenUp = &BrokenError{Reason: "the promise was released before its result came"}
+
+func (n *importNode) call(on via, path []string, args *payload) node {
+	c := n.c
+	c.mu.Lock()
+	if n.gone {
+		c.mu.Unlock()
+		return n.future.call(on, path, args)
+	}
+	if c.batch.deaf {
+		c.mu.Unlock()
+		args.release()
+		return newError(errDeaf)
+	}
+	r, err := c.sendPush(`["push",["pipeline",`, n.id, path, args, true)
+	c.unlock()
+	args.release()
+	if err != nil {
+		return newError(err)
+	}
+	return r
+}
+
+// sendPush sends a call or get and gives what will be its result. The lock is held.
+func (c *Conn) sendPush(head string, id int64, path []string, args *payload, call bool) (*importNode, error) {
+	b := c.enc.start(c, head)
+	b = appendID(b, id)
+	b = appendPath(append(b, ','), path)
+	c.enc.b = b
+	if call {
+		c.enc.b = append(c.enc.b, ',')
+		if err := c.enc.list(args.value.([]any), 1); err != nil {
+			c.enc.undo()
+			return nil, err
+		}
+	}
+	c.enc.b = append(c.enc.b, ']', ']')
+	if err := c.enc.send(); err != nil {
+		c.enc.undo()
+		return nil, err
+	}
+	r := c.newImport(c.nextID, true)
+	c.nextID++
+	return r, nil
+}
+
+func (n *importNode) get(on via, path []string) node {
+	if len(path) == 0 {
+		n.ref()
+		return n
+	}
+	c := n.c
+	c.mu.Lock()
+	if n.gone {
+		c.mu.Unlock()
+		return n.future.get(on, path)
+	}
+	if c.batch.deaf {
+		c.mu.Unlock()
+		return newError(errDeaf)
+	}
+	r, err := c.sendPush(`["push",["pipeline",`, n.id, path, nil, false)
+	c.unlock()
+	if err != nil {
+		return newError(err)
+	}
+	return r
+}
+
+func (n *importNode) pull(f func(*payload, error)) {
+	if !n.promise && n.ask() {
+		f(&payload{value: &Stub{node: n, lent: true}}, nil)
+		return
+	}
+	n.ask()
+	n.future.pull(f)
+}
+
+// ask asks for the result, once. It says whether the peer's thing is still there.
+func (n *importNode) ask() bool {
+	c := n.c
+	c.mu.Lock()
+	there := !n.gone
+	if there && n.promise && !n.pulled {
+		n.sendPull()
+	}
+	c.unlock()
+	return there
+}
+
+// sendPull asks the peer for the result. The lock is held.
+func (n *importNode) sendPull() {
+	c := n.c
+	n.pulled = true
+	c.pending++
+	b := c.enc.start(c, `["pull",`)
+	b = appendID(b, n.id)
+	c.enc.b = append(b, ']')
+	c.enc.sendAnyway()
+}
+
+func (n *importNode) onBroken(f func(error)) {
+	c := n.c
+	c.mu.Lock()
+	if !n.gone {
+		n.broken = append(n.broken, f)
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Unlock()
+	n.future.onBroken(f)
+}
+
+func (n *importNode) remap(on via, path []string, captures []node, m *mapProgram) node {
+	c := n.c
+	c.mu.Lock()
+	if n.gone {
+		c.mu.Unlock()
+		return n.future.remap(on, path, captures, m)
+	}
+	if c.batch.deaf {
+		c.mu.Unlock()
+		releaseNodes(captures)
+		return newError(errDeaf)
+	}
+	r, err := c.sendRemap(n.id, path, captures, m)
+	c.unlock()
+	releaseNodes(captures)
+	if err != nil {
+		return newError(err)
+	}
+	return r
+}
+
+// receiveAnswer takes in what a promise of the peer came to.
+func (c *Conn) receiveAnswer(id int64, expr any, failed bool, size int, on via) error {
+	c.mu.Lock()
+	in := c.imports[id]
+	if in != nil {
+		if !in.promise {
+			c.mu.Unlock()
+			return violation("an answer for %d, which is no promise", id)
+		}
+		in.ref() // so that it is not given up meanwhile
+	}
+	c.mu.Unlock()
+	p := &payload{}
+	v, err := (&evaluator{c: c, on: on}).eval(expr, 0, p)
+	if err != nil {
+		p.release()
+		if in != nil {
+			in.unref()
+		}
+		return err
+	}
+	p.value = v
+	if in == nil {
+		p.release()
+		return nil
+	}
+	c.mu.Lock()
+	broken := in.broken
+	in.broken = nil
+	c.dropImport(in)
+	c.unlock()
+	var over error
+	if id < 0 { // what a promise of the peer's comes to is held for it, or for us, until nobody refers to it
+		over = on.holdOf(&in.future, size+nodeBytes)
+	}
+	if over != nil {
+		p.release()
+		in.resolve(nil, nil, over)
+	} else if failed {
+		p.release()
+		in.resolve(nil, nil, asError(v))
+	} else {
+		in.settle(p, nil)
+	}
+	for _, f := range broken {
+		in.future.onBroken(f)
+	}
+	in.unref()
+	return nil
+}
+
+// asError makes an error of what the peer has thrown.
+func asError(v any) error {
+	switch v := v.(type) {
+	case *Error:
+		return v
+	case string:
+		return &Error{Name: "Error", Message: v}
+	}
+	return &Error{Name: "Error", Message: "the peer threw a value that is no error", Props: map[string]any{"thrown": v}}
+}

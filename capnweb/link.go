@@ -1,0 +1,152 @@
+// Links between nodes: a promise may turn out to be what another will be, but never, by whatever way round, itself.
+
+package capnweb
+
+import "sync"
+
+// links is held while a future becomes something that leads or refers to others, so that no two of them close a circle
+// together. What is known never changes, so nothing else needs it.
+var links sync.Mutex
+
+var errCircle = &Error{Name: "TypeError", Message: "a promise would be resolved with itself"}
+
+// linkOf is what a future will lead to if it is resolved so; nil if that is a value or an error.
+func linkOf(p *payload, next node) node {
+	if next != nil {
+		return next
+	}
+	if p != nil {
+		if s, ok := p.value.(*Stub); ok {
+			return s.node
+		}
+	}
+	return nil
+}
+
+// step is what a node leads to next, or waits for; nil at the end.
+func step(n node) node {
+	var f *future
+	switch t := n.(type) {
+	case *future:
+		f = t
+	case *importNode:
+		f = &t.future
+	case *pathNode:
+		return t.on
+	case *methodNode:
+		return t.on
+	default:
+		return nil
+	}
+	switch {
+	case !f.known.Load():
+		if on := f.waits.Load(); on != nil {
+			return on
+		}
+		return nil
+	case f.err != nil:
+		return nil
+	}
+	return linkOf(&f.val, f.next)
+}
+
+// leadsTo says whether n leads to f, or waits for it. It gives up, and says yes, when it is too far to go. links is held.
+func leadsTo(n node, f *future) bool {
+	for far := 0; n != nil; n = step(n) {
+		if far++; far > mostEntangled {
+			return true
+		}
+		switch t := n.(type) {
+		case *future:
+			if t == f {
+				return true
+			}
+		case *importNode:
+			if &t.future == f {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+const (
+	// mostEntangled is how many nodes are looked at to see whether something leads to itself.
+	mostEntangled = 10_000
+	// mostReferences is how many references among them are: links is held meanwhile, and everybody waits.
+	mostReferences = 50_000
+)
+
+// holds says whether what p owns, or next, leads by references in values that are known to f: then none of it would ever
+// be released. It gives up, and says yes, when it is too much to look at.
+func holds(p *payload, next node, f *future) bool {
+	seen := map[node]bool{}
+	var todo []node
+	if next != nil {
+		todo = append(todo, next)
+	}
+	left := mostReferences
+	if p != nil {
+		todo = p.nodes(todo, &left)
+	}
+	for len(todo) > 0 && left > 0 {
+		n := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if seen[n] {
+			continue
+		}
+		if seen[n] = true; len(seen) > mostEntangled {
+			return true
+		}
+		var g *future
+		switch t := n.(type) {
+		case *future:
+			g = t
+		case *importNode:
+			g = &t.future
+		case *pathNode:
+			todo = append(todo, t.on)
+			continue
+		case *methodNode:
+			todo = append(todo, t.on)
+			continue
+		default:
+			continue
+		}
+		switch {
+		case g == f:
+			return true
+		case !g.known.Load() || g.err != nil:
+		case g.next != nil:
+			todo = append(todo, g.next)
+		default:
+			todo = g.val.nodes(todo, &left)
+		}
+	}
+	return left <= 0
+}
+
+// nodes adds the nodes that a payload owns references to, and counts down how many. It adds nothing when they are too many.
+func (p *payload) nodes(to []node, left *int) []node {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if *left -= len(p.refs); *left <= 0 {
+		return to
+	}
+	for _, r := range p.refs {
+		if n := r.refersTo(); n != nil {
+			to = append(to, n)
+		}
+	}
+	return to
+}
+
+// capture notes that a value refers to n while it is not known what that is.
+func capture(n node) {
+	switch t := shorten(n).(type) {
+	case *future:
+		t.captured.Store(true)
+	case *importNode:
+		t.captured.Store(true)
+	}
+}

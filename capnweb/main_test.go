@@ -1,0 +1,11 @@
+// Test set-up.
+
+package capnweb
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

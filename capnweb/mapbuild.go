@@ -1,0 +1,177 @@
+// mapbuild: writing the program of a map down while the function that the program is made of runs with placeholders.
+
+package capnweb
+
+import "sync/atomic"
+
+// mapBuilder is a map that is being written.
+type mapBuilder struct {
+	parent       *mapBuilder // the map that this one is part of
+	depth        uint64      // of two that are being written together, the inner one has more
+	captures     []node      // counted
+	index        map[node]int
+	instructions []any
+	over         bool
+	err          error
+}
+
+// mapBuilders counts them: inner ones are made later.
+var mapBuilders atomic.Uint64
+
+// placeholder stands for a value inside of a map that is being written: its input, or what an instruction gives. It is
+// known only there, so everything but being part of an instruction fails.
+type placeholder struct {
+	builder *mapBuilder
+	id      int
+}
+
+var errPlaceholder = &Error{Name: "Error", Message: "a placeholder of a map was used outside of the map's function, or awaited"}
+
+func (*placeholder) ref()   {}
+func (*placeholder) unref() {}
+
+func (*placeholder) call(_ via, _ []string, args *payload) node {
+	args.release()
+	return newError(errPlaceholder)
+}
+
+func (*placeholder) get(via, []string) node { return newError(errPlaceholder) }
+
+func (*placeholder) remap(_ via, _ []string, captures []node, _ *mapProgram) node {
+	releaseNodes(captures)
+	return newError(errPlaceholder)
+}
+
+func (*placeholder) pull(f func(*payload, error)) { f(nil, errPlaceholder) }
+func (*placeholder) onBroken(func(error))         {}
+
+// within makes the map part of another, whose placeholders it uses.
+func (b *mapBuilder) within(parent *mapBuilder) {
+	if b.parent == nil && parent != b {
+		b.parent = parent
+	}
+}
+
+// variable gives the number of what a node is inside of the map, capturing it if it comes from outside.
+func (b *mapBuilder) variable(n node) int {
+	if ph, ok := n.(*placeholder); ok {
+		if ph.builder == b {
+			return ph.id
+		}
+		if ph.builder.over {
+			b.err = errPlaceholder
+			return 0
+		}
+		b.within(ph.builder)
+	}
+	id, ok := b.index[n]
+	if !ok {
+		n.ref()
+		b.captures = append(b.captures, n)
+		id = -len(b.captures)
+		if b.index == nil {
+			b.index = make(map[node]int)
+		}
+		b.index[n] = id
+	}
+	return id
+}
+
+// add notes an instruction and gives a promise of its result.
+func (b *mapBuilder) add(instruction []any) *Promise {
+	b.instructions = append(b.instructions, instruction)
+	return &Promise{node: &placeholder{b, len(b.instructions)}, lent: true}
+}
+
+// call notes a call.
+func (b *mapBuilder) call(n node, path []string, args *payload) *Promise {
+	defer args.release()
+	if b.over {
+		return &Promise{node: newError(errPlaceholder)}
+	}
+	expr, err := b.express(args.value)
+	if err != nil {
+		return &Promise{node: newError(err)}
+	}
+	list := expr.([]any)[0] // unescaped
+	return b.add([]any{"pipeline", float64(b.variable(n)), pathExpr(path), list})
+}
+
+func pathExpr(path []string) []any {
+	list := make([]any, len(path))
+	for i, p := range path {
+		list[i] = p
+		if k := arrayIndex(p); k >= 0 {
+			list[i] = float64(k)
+		}
+	}
+	return list
+}
+
+// express makes an expression of a value in which stubs and promises are variables.
+func (b *mapBuilder) express(v any) (any, error) {
+	e := encoder{b: nil, builder: b, lim: encodeLimits{bytes: DefaultLimits().MessageBytes, digits: DefaultLimits().BigIntDigits, level: 5}}
+	if err := e.value(v, 0); err != nil {
+		return nil, err
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	return parseJSON(e.b, 2*maxDepth)
+}
+
+// sendMap writes a map down and has it run.
+func sendMap(n node, path []string, f func(in *Promise) any) *Promise {
+	b := &mapBuilder{depth: mapBuilders.Add(1)}
+	if ph, ok := n.(*placeholder); ok {
+		if ph.builder.over {
+			return &Promise{node: newError(errPlaceholder)}
+		}
+		b.within(ph.builder)
+	}
+	captures, program, err := b.write(f)
+	if err != nil {
+		releaseNodes(captures)
+		return &Promise{node: newError(err)}
+	}
+	if p := b.parent; p != nil {
+		caps := make([]any, len(captures))
+		for i, c := range captures {
+			caps[i] = []any{"import", float64(p.variable(c))}
+		}
+		releaseNodes(captures)
+		return p.add([]any{"remap", float64(p.variable(n)), pathExpr(path), caps, program})
+	}
+	m := &mapProgram{instructions: program, left: new(atomic.Int64)}
+	m.left.Store(int64(DefaultLimits().MapSteps))
+	return &Promise{node: n.remap(via{}, path, captures, m)}
+}
+
+// write runs the map's function.
+func (b *mapBuilder) write(f func(in *Promise) any) (captures []node, program []any, err error) {
+	done := false
+	defer func() {
+		b.over = true
+		if !done { // f has panicked
+			releaseNodes(b.captures)
+		}
+	}()
+	p, err := takeResult(f(&Promise{node: &placeholder{b, 0}, lent: true}), nil)
+	done = true
+	if err != nil {
+		return b.captures, nil, err
+	}
+	defer p.release()
+	expr, err := b.express(p.value)
+	if err != nil {
+		return b.captures, nil, err
+	}
+	return b.captures, append(b.instructions, expr), nil
+}
+
+var errInMap = &Error{Name: "TypeError", Message: "streams and blobs cannot be made in a map"}
+
+// encodeLimits are what an encoder has to know of who the message is for.
+type encodeLimits struct {
+	bytes, digits, level int
+}

@@ -1,0 +1,102 @@
+// Nodes: what stubs and promises point at. They are counted; a reference in a table, a queue or a value is a count of
+// its own.
+
+package capnweb
+
+import "github.com/mooring-rpc/mooring/internal/inturn"
+
+// node is an object of this process, a thing of a peer, or what will be one. Its methods may be called from any
+// goroutine, but never with a connection's lock held, for they may take one, and run code of the program.
+type node interface {
+	ref()
+	unref()
+	// call calls what path leads to. It takes args over, and gives the result: a reference for the caller.
+	call(on via, path []string, args *payload) node
+	// get reads what path leads to.
+	get(on via, path []string) node
+	// remap runs a program for each element of what path leads to. It takes captures over.
+	remap(on via, path []string, captures []node, m *mapProgram) node
+	// pull has f called when it is known what the node is: at once if it is, or on the goroutine that learns of it. The
+	// payload is the node's: who pulls holds a reference for as long as it is used.
+	pull(f func(p *payload, err error))
+	// onBroken has f called when the node cannot be reached any more.
+	onBroken(f func(error))
+}
+
+// via says which connection something came over, nil for the program itself, and when code of the program may run.
+type via struct {
+	c      *Conn
+	direct bool   // at once: this goroutine is the one that delivers
+	batch  *batch // soon: it will be when the message at hand is in the tables
+}
+
+// task is one thing to do on the delivery goroutine.
+type task struct {
+	call *Call // deliver it,
+	f    func()
+}
+
+func (t task) run() {
+	if t.call != nil {
+		t.call.deliver()
+	} else {
+		t.f()
+	}
+}
+
+// batch is what comes of one message.
+type batch struct{ tasks []task }
+
+// run has t run on the delivery goroutine.
+func (v via) run(t task) {
+	switch {
+	case v.direct:
+		t.run()
+	case v.batch != nil:
+		v.batch.tasks = append(v.batch.tasks, t)
+	case v.c != nil:
+		v.c.post(t)
+	default:
+		strays.Post(t.run)
+	}
+}
+
+// strays runs calls that the program makes on its own objects.
+var strays inturn.Loop
+
+// shorten follows what is known of where a node leads, without taking references.
+func shorten(n node) node {
+	for range 100 {
+		var f *future
+		switch t := n.(type) {
+		case *future:
+			f = t
+		case *importNode:
+			f = &t.future
+		default:
+			return n
+		}
+		if !f.known.Load() {
+			return n
+		}
+		switch {
+		case f.err != nil:
+			return n
+		case f.next != nil:
+			n = f.next
+		default:
+			s, ok := f.val.value.(*Stub)
+			if !ok {
+				return n
+			}
+			n = s.node
+		}
+	}
+	return n
+}
+
+func releaseNodes(nodes []node) {
+	for _, n := range nodes {
+		n.unref()
+	}
+}

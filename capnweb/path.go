@@ -1,0 +1,57 @@
+// pathNode: a property that is read when it is asked for.
+
+package capnweb
+
+import "sync/atomic"
+
+type pathNode struct {
+	refs atomic.Int32
+	on   node
+	path []string
+	got  atomic.Pointer[gotten]
+}
+
+// newPath takes the reference to n over.
+func newPath(n node, path []string) *pathNode {
+	p := &pathNode{on: n, path: path}
+	p.refs.Store(1)
+	return p
+}
+
+func (n *pathNode) ref() { n.refs.Add(1) }
+
+func (n *pathNode) unref() {
+	if n.refs.Add(-1) == 0 {
+		n.on.unref()
+		if g := n.got.Load(); g != nil {
+			g.n.unref()
+		}
+	}
+}
+
+// target asks for the property once.
+func (n *pathNode) target(on via) node {
+	if g := n.got.Load(); g != nil {
+		return g.n
+	}
+	g := &gotten{n.on.get(on, n.path)}
+	if !n.got.CompareAndSwap(nil, g) {
+		g.n.unref()
+		return n.got.Load().n
+	}
+	return g.n
+}
+
+func (n *pathNode) call(on via, path []string, args *payload) node {
+	return n.on.call(on, joinPath(n.path, path), args)
+}
+
+func (n *pathNode) get(on via, path []string) node { return n.on.get(on, joinPath(n.path, path)) }
+
+func (n *pathNode) remap(on via, path []string, captures []node, m *mapProgram) node {
+	return n.on.remap(on, joinPath(n.path, path), captures, m)
+}
+
+func (n *pathNode) pull(f func(*payload, error)) { n.target(via{}).pull(f) }
+
+func (n *pathNode) onBroken(f func(error)) { n.target(via{}).onBroken(f) }

@@ -1,0 +1,320 @@
+// payload: a value with what it owns. Its tree is never changed once it is made, so that it can be shared.
+
+package capnweb
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// owned is what a payload gives up when it is released: stubs, promises and streams in its value.
+type owned interface {
+	drop()
+	refersTo() node // nil for streams
+}
+
+// payload is a value, and the references in it. The zero payload is null and owns nothing.
+type payload struct {
+	value any
+	refs  []owned
+	size  int        // about how much was copied for it
+	proms []*Promise // those among refs that have to be known before the value is delivered
+
+	large atomic.Int64 // of how many bytes a message was too small for it
+
+	mu      sync.Mutex
+	settled *settlement // what waiting for proms has come to
+	dropped bool
+}
+
+// settlement is the state of waiting for the promises of a payload. payload.mu guards it.
+type settlement struct {
+	left    int
+	found   map[*Promise]any
+	err     error
+	value   any
+	done    bool
+	waiters []func(any, error)
+}
+
+// release gives up what the payload owns. Further calls do nothing.
+func (p *payload) release() {
+	if p == nil || len(p.refs) == 0 {
+		return
+	}
+	p.mu.Lock()
+	refs := p.refs
+	if p.dropped {
+		refs = nil
+	}
+	p.dropped = true
+	p.mu.Unlock()
+	for _, r := range refs {
+		r.drop()
+	}
+}
+
+// own adds to what the payload owns; if it has been released already, r is given up at once.
+func (p *payload) own(r owned) {
+	p.mu.Lock()
+	if p.dropped {
+		p.mu.Unlock()
+		r.drop()
+		return
+	}
+	p.refs = append(p.refs, r)
+	p.mu.Unlock()
+}
+
+// nodeRef is a reference to a node among a payload's.
+type nodeRef struct{ n node }
+
+func (r nodeRef) drop()          { r.n.unref() }
+func (r nodeRef) refersTo() node { return r.n }
+
+// settle calls f with the payload's value, every promise in it replaced by what it came to: at once if there are none or
+// all are known, else when the last one is, on the goroutine that learns of it. An error of any of them is the error of
+// all. The value is good for as long as the payload is not released.
+func (p *payload) settle(f func(any, error)) {
+	if p == nil {
+		f(nil, nil)
+		return
+	}
+	if len(p.proms) == 0 {
+		f(p.value, nil)
+		return
+	}
+	p.mu.Lock()
+	s := p.settled
+	if s != nil {
+		if !s.done {
+			s.waiters = append(s.waiters, f)
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+		f(s.value, s.err)
+		return
+	}
+	s = &settlement{left: len(p.proms), found: make(map[*Promise]any, len(p.proms)), waiters: []func(any, error){f}}
+	p.settled = s
+	p.mu.Unlock()
+	for _, pr := range p.proms {
+		p.pull(pr, func(v any, err error) { p.found(pr, v, err) })
+	}
+}
+
+// pull asks for what a promise in the payload comes to, with all that is promised in that.
+func (p *payload) pull(pr *Promise, f func(any, error)) {
+	n := pr.node
+	if len(pr.path) > 0 {
+		n = n.get(via{}, pr.path)
+		p.own(nodeRef{n})
+	}
+	n.pull(func(q *payload, err error) {
+		if err != nil {
+			f(nil, err)
+			return
+		}
+		q.settle(f)
+	})
+}
+
+func (p *payload) found(pr *Promise, v any, err error) {
+	p.mu.Lock()
+	s := p.settled
+	s.left--
+	s.found[pr] = v
+	if err != nil && s.err == nil {
+		s.err = err
+	}
+	if s.done || (s.left > 0 && s.err == nil) {
+		p.mu.Unlock()
+		return
+	}
+	s.done = true
+	if s.err == nil {
+		s.value = substitute(p.value, s.found)
+		if left := mostSettled; !fits(s.value, &left, 0) { // a few promises of each other make more than anybody can hold
+			s.value, s.err = nil, errTooLarge
+		}
+	}
+	waiters := s.waiters
+	s.waiters, s.found = nil, nil
+	if s.left > 0 {
+		s.found = map[*Promise]any{} // for those that still come
+	}
+	p.mu.Unlock()
+	for _, f := range waiters {
+		f(s.value, s.err)
+	}
+}
+
+// mostSettled is how large, about, a value may be that is put together from what promises came to, in bytes.
+const mostSettled = 64 << 20
+
+// fits says whether a value takes no more than left and nests no deeper than others may, and counts down what it takes.
+func fits(v any, left *int, depth int) bool {
+	if *left -= 16; depth > maxDepth {
+		return false
+	}
+	switch v := v.(type) {
+	case string:
+		*left -= len(v)
+	case []byte:
+		*left -= len(v)
+	case Bytes:
+		*left -= len(v.Data)
+	case *Blob:
+		*left -= len(v.Data)
+	case []any:
+		for _, e := range v {
+			if !fits(e, left, depth+1) {
+				return false
+			}
+		}
+	case map[string]any:
+		for k, e := range v {
+			if *left -= len(k); !fits(e, left, depth+1) {
+				return false
+			}
+		}
+	}
+	return *left >= 0
+}
+
+// substitute copies what leads to promises.
+func substitute(v any, found map[*Promise]any) any {
+	switch v := v.(type) {
+	case *Promise:
+		if w, ok := found[v]; ok {
+			return w
+		}
+	case []any:
+		w := make([]any, len(v))
+		for i := range v {
+			w[i] = substitute(v[i], found)
+		}
+		return w
+	case map[string]any:
+		w := make(map[string]any, len(v))
+		for k, e := range v {
+			w[k] = substitute(e, found)
+		}
+		return w
+	case *Request:
+		w := *v
+		w.Body = substitute(v.Body, found)
+		return &w
+	case *Response:
+		w := *v
+		w.Body = substitute(v.Body, found)
+		return &w
+	case *Error:
+		w := *v
+		if v.Props != nil {
+			w.Props = substitute(v.Props, found).(map[string]any)
+		}
+		return &w
+	}
+	return v
+}
+
+// part gives a payload of a part of p's value, with references of its own. p must be held meanwhile.
+func (p *payload) part(leaf any) *payload {
+	if len(p.refs) == 0 || isScalar(leaf) {
+		return &payload{value: leaf}
+	}
+	t := taker{dup: true}
+	v, err := t.take(leaf, 0)
+	if err != nil { // too deep: it cannot be deeper than what it is a part of
+		t.p.release()
+		return &payload{value: Undefined{}}
+	}
+	t.p.value, t.p.size = v, t.size
+	return &t.p
+}
+
+func isScalar(v any) bool {
+	switch v.(type) {
+	case nil, bool, string, float64, Undefined:
+		return true
+	}
+	return false
+}
+
+// blocked are the names that every JavaScript object has. They name nothing.
+var blocked = map[string]bool{
+	"constructor": true, "__defineGetter__": true, "__defineSetter__": true, "hasOwnProperty": true,
+	"__lookupGetter__": true, "__lookupSetter__": true, "isPrototypeOf": true, "propertyIsEnumerable": true,
+	"toString": true, "valueOf": true, "__proto__": true, "toLocaleString": true,
+}
+
+func isBlocked(name string) bool {
+	if len(name) < 7 || len(name) > 20 {
+		return false
+	}
+	return blocked[name]
+}
+
+// follow goes along a path into a value: to a part of it, or to a node and the rest of the path.
+func follow(v any, path []string) (leaf any, n node, rest []string, err error) {
+	for i, name := range path {
+		switch t := v.(type) {
+		case *Stub:
+			return nil, t.node, path[i:], nil
+		case *Promise:
+			return nil, t.node, joinPath(t.path, path[i:]), nil
+		}
+		if isBlocked(name) {
+			v = Undefined{}
+			continue
+		}
+		switch t := v.(type) {
+		case map[string]any:
+			var ok bool
+			if v, ok = t[name]; !ok {
+				v = Undefined{}
+			}
+		case []any:
+			if k := arrayIndex(name); k >= 0 && k < len(t) {
+				v = t[k]
+			} else {
+				v = Undefined{}
+			}
+		case Undefined:
+			return nil, nil, nil, TypeErrorf("cannot read a property of undefined")
+		default:
+			v = Undefined{}
+		}
+	}
+	if t, ok := v.(*Promise); ok {
+		return nil, t.node, t.path, nil
+	}
+	return v, nil, nil, nil
+}
+
+// arrayIndex reads a canonical array index, -1 if it is none.
+func arrayIndex(s string) int {
+	if s == "" || len(s) > 9 || (s[0] == '0' && len(s) > 1) {
+		return -1
+	}
+	n := 0
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return -1
+		}
+		n = n*10 + int(s[i]-'0')
+	}
+	return n
+}
+
+func joinPath(a, b []string) []string {
+	if len(a) == 0 {
+		return b
+	}
+	if len(b) == 0 {
+		return a
+	}
+	return append(append(make([]string, 0, len(a)+len(b)), a...), b...)
+}

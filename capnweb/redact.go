@@ -1,0 +1,38 @@
+// What a peer is told of errors.
+
+package capnweb
+
+import (
+	"errors"
+)
+
+// redact is what a peer is told of an error.
+func (c *Conn) redact(err error) *Error {
+	if e, ok := err.(*Error); ok && e != nil {
+		return e
+	}
+	if e, ok := errors.AsType[*BrokenError](err); ok {
+		c.log.Debug("a call met something broken", "peer", c.RemoteAddr(), "reason", e.Reason)
+		return errBrokenTold
+	}
+	if c.cfg.Redact != nil {
+		if e := c.callRedact(err); e != nil {
+			return e
+		}
+		return errInternal
+	}
+	c.log.Warn("an error was told as internal", "peer", c.RemoteAddr(), "error", err)
+	return errInternal
+}
+
+func (c *Conn) callRedact(err error) (e *Error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.log.Error("Redact panicked", "panic", p)
+			e = errInternal
+		}
+	}()
+	return c.cfg.Redact(err)
+}
+
+var errBrokenTold = &Error{Name: "Error", Message: "what was called cannot be reached any more"}

@@ -1,0 +1,255 @@
+// remap: running a peer's little program for each element of a value.
+
+package capnweb
+
+import "sync/atomic"
+
+// mapProgram is the instructions of a remap, and what running them may still cost.
+type mapProgram struct {
+	c            *Conn // whose limits hold, nil for the program's own
+	instructions []any
+	left         *atomic.Int64
+	size         int
+}
+
+// variables are what ids mean inside of a map: captures below zero, the input at zero, results above.
+type variables struct {
+	captures []node
+	values   []node
+	m        *mapProgram
+}
+
+var errMapSteps = &Error{Name: "RangeError", Message: "overloaded: the map takes too many steps"}
+
+// spend counts what is done. An error is the answer of the map.
+func (v *variables) spend(n int) error { return v.m.spend(n) }
+
+func (m *mapProgram) spend(n int) error {
+	if m.left.Add(-int64(n)) < 0 {
+		if m.c != nil {
+			m.c.hit(LimitMapSteps)
+		}
+		return errMapSteps
+	}
+	return nil
+}
+
+func (v *variables) lookup(id int64) (node, error) {
+	var n node
+	switch {
+	case id < 0 && -id <= int64(len(v.captures)):
+		n = v.captures[-id-1]
+	case id >= 0 && id < int64(len(v.values)):
+		n = v.values[id]
+	default:
+		return nil, violation("no variable %d", id)
+	}
+	n.ref()
+	return n, nil
+}
+
+// remap carries a remap expression out.
+func (e *evaluator) remap(a []any, depth int) (node, error) {
+	if len(a) != 5 {
+		return nil, violation("a bad remap expression")
+	}
+	caps, ok1 := a[3].([]any)
+	instructions, ok2 := a[4].([]any)
+	if !ok1 || !ok2 {
+		return nil, violation("a bad remap expression")
+	}
+	path, err := e.path(a[2])
+	if err != nil {
+		return nil, err
+	}
+	n, err := e.lookup(a[1])
+	if err != nil {
+		return nil, err
+	}
+	defer n.unref()
+	captures := make([]node, 0, len(caps))
+	for _, x := range caps {
+		capture, err := e.capture(x)
+		if err != nil {
+			releaseNodes(captures)
+			return nil, err
+		}
+		captures = append(captures, capture)
+	}
+	m := &mapProgram{c: e.c, instructions: instructions, size: e.size}
+	if e.vars != nil {
+		m.left = e.vars.m.left // one budget for all that is nested
+	} else {
+		m.left = new(atomic.Int64)
+		m.left.Store(int64(e.limits().MapSteps))
+	}
+	b, err := e.charge()
+	if err != nil {
+		releaseNodes(captures)
+		return refused(err)
+	}
+	r := n.remap(e.on, path, captures, m)
+	b.attach(r)
+	return r, nil
+}
+
+func (e *evaluator) capture(x any) (node, error) {
+	a, _ := x.([]any)
+	if len(a) != 2 {
+		return nil, violation("a bad capture of a map")
+	}
+	switch a[0] {
+	case "import":
+		return e.lookup(a[1])
+	case "export":
+		id, ok := asID(a[1])
+		if !ok || e.vars != nil {
+			break
+		}
+		return e.c.importStub(id, false)
+	}
+	return nil, violation("a bad capture of a map")
+}
+
+// stepBytes is about what a step of a map leaves behind.
+const stepBytes = 32
+
+// weight is how many steps it takes to make what a tagged expression stands for. Arguments and properties are counted
+// where they are evaluated.
+func weight(tag string, a []any) int {
+	n := len(a)
+	text, _ := str(a, 1)
+	switch tag {
+	case "bytes":
+		return n + len(text)/stepBytes
+	case "bigint":
+		return n + len(text)/4 // digits take long
+	case "import", "pipeline":
+		return n + lengthAt(a, 2)
+	case "remap":
+		return n + lengthAt(a, 2) + lengthAt(a, 3)
+	case "headers":
+		return n + headersWeight(a[min(1, n):])
+	case "request", "response":
+		for _, x := range a {
+			if init, ok := x.(map[string]any); ok {
+				n += len(init) + headersWeight([]any{init["headers"]})
+			}
+		}
+	}
+	return n
+}
+
+func lengthAt(a []any, at int) int {
+	if at >= len(a) {
+		return 0
+	}
+	list, _ := a[at].([]any)
+	return len(list)
+}
+
+func headersWeight(a []any) (n int) {
+	for _, x := range a {
+		pairs, _ := x.([]any)
+		for _, x := range pairs {
+			pair, _ := x.([]any)
+			name, _ := str(pair, 0)
+			n += 1 + len(name)/stepBytes
+		}
+	}
+	return n
+}
+
+// apply runs the program for each element of a value, which is a part of owner's, and takes captures over.
+func (m *mapProgram) apply(on via, v any, owner *payload, captures []node) node {
+	defer releaseNodes(captures)
+	switch v := v.(type) {
+	case nil, Undefined:
+		return newValue(&payload{value: v})
+	case []any:
+		out := &payload{}
+		list := make([]any, len(v))
+		before := m.left.Load()
+		for i, x := range v {
+			p, err := m.run(on, x, owner, captures)
+			if err != nil {
+				out.release()
+				return newError(err)
+			}
+			list[i] = p.value
+			out.refs = append(out.refs, p.refs...)
+			out.proms = append(out.proms, p.proms...)
+		}
+		out.value, out.size = list, int(before-m.left.Load())*stepBytes
+		return on.hold(newValue(out))
+	}
+	p, err := m.run(on, v, owner, captures)
+	if err != nil {
+		return newError(err)
+	}
+	return nodeOf(p)
+}
+
+// run runs the program once.
+func (m *mapProgram) run(on via, x any, owner *payload, captures []node) (*payload, error) {
+	if len(m.instructions) == 0 {
+		return nil, &Error{Name: "Error", Message: "a map without instructions"}
+	}
+	vars := &variables{captures: captures, m: m}
+	vars.values = append(make([]node, 0, len(m.instructions)), newValue(owner.part(x)))
+	defer func() { releaseNodes(vars.values) }()
+	e := &evaluator{c: m.c, on: on, size: m.size, vars: vars}
+	for i, instruction := range m.instructions {
+		if err := m.spend(1); err != nil {
+			return nil, err
+		}
+		if i == len(m.instructions)-1 {
+			p := &payload{}
+			var err error
+			if p.value, err = e.eval(instruction, 0, p); err != nil {
+				p.release()
+				return nil, mapError(err)
+			}
+			return p, nil
+		}
+		n, err := e.node(instruction)
+		if err != nil {
+			return nil, mapError(err)
+		}
+		vars.values = append(vars.values, n)
+	}
+	return nil, nil // not reached
+}
+
+// mapError makes an answer of a rule that was broken inside of a map.
+func mapError(err error) error {
+	if v, ok := err.(*protocolError); ok {
+		return TypeErrorf("in a map: %s", v.reason)
+	}
+	return err
+}
+
+// sendRemap sends a map. The lock is held.
+func (c *Conn) sendRemap(id int64, path []string, captures []node, m *mapProgram) (*importNode, error) {
+	b := c.enc.start(c, `["push",["remap",`)
+	b = appendPath(append(appendID(b, id), ','), path)
+	c.enc.b = append(b, ',', '[')
+	for i, n := range captures {
+		if i > 0 {
+			c.enc.b = append(c.enc.b, ',')
+		}
+		if err := c.enc.stub(&Stub{node: n}); err != nil {
+			c.enc.undo()
+			return nil, err
+		}
+	}
+	c.enc.b = append(c.enc.b, ']', ',')
+	c.enc.b = append(appendJSON(c.enc.b, m.instructions), ']', ']')
+	if err := c.enc.send(); err != nil {
+		c.enc.undo()
+		return nil, err
+	}
+	r := c.newImport(c.nextID, true)
+	c.nextID++
+	return r, nil
+}

@@ -1,0 +1,327 @@
+// Streams of chunks, as the program sees them. How they travel: pipe.go; how much is under way: flow.go.
+
+package capnweb
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Readable is a stream to read once, by one goroutine at a time. A received one is Canceled when the call it came with
+// is answered, or the promise it came with released, unless Keep. One that is passed on is the receiver's to read.
+type Readable struct {
+	pipe  *pipe
+	moved atomic.Bool // passed on
+	kept  atomic.Bool
+}
+
+// NewReadable gives a stream and the end to write it with, to pass the Readable to a peer.
+func NewReadable() (*Readable, *Writable) {
+	p := newPipe(DefaultLimits().StreamBytes, nil)
+	return &Readable{pipe: p}, newWriter(newLocal(p), 0)
+}
+
+var errHandedOver = &Error{Name: "TypeError", Message: "the stream was handed over"}
+
+// Read gives the next chunk, any value; io.EOF after the last one, the writer's error after an abort, or ctx's. Stubs in
+// a chunk live until the next Read or Cancel. A chunk must not be changed.
+func (r *Readable) Read(ctx context.Context) (any, error) {
+	if r.moved.Load() {
+		return nil, errHandedOver
+	}
+	return r.pipe.read(ctx)
+}
+
+// Cancel gives up the rest. The writer is told the reason as Call.Fail would tell it.
+func (r *Readable) Cancel(reason error) {
+	if !r.moved.Load() {
+		r.pipe.cancel(reason)
+	}
+}
+
+// Keep lets a stream outlive what it came with; Cancel or reading it to its end is the keeper's then.
+func (r *Readable) Keep() { r.kept.Store(true) }
+
+// take gives what a payload owns for r.
+func (r *Readable) take() (*Readable, error) {
+	if !r.moved.CompareAndSwap(false, true) {
+		return nil, errHandedOver
+	}
+	return &Readable{pipe: r.pipe}, nil
+}
+
+// readableRef is a payload's own stream.
+type readableRef struct{ r *Readable }
+
+func (f readableRef) drop() {
+	if !f.r.kept.Load() {
+		f.r.Cancel(nil)
+	}
+}
+
+func (readableRef) refersTo() node { return nil }
+
+// Writable is a stream to write to: one's own, or the peer's. A received one is given up, which aborts it, when the call
+// it came with is answered, or the promise it came with released, unless Keep. One that is passed on is the receiver's.
+// All methods may be called from any goroutine.
+type Writable struct {
+	node  node
+	lent  bool
+	kept  atomic.Bool
+	moved atomic.Bool
+	gone  atomic.Bool
+	turn  chan struct{} // holds one token: who writes takes it
+
+	mu     sync.Mutex
+	window *window
+	err    error
+	closed bool
+	room   chan struct{} // closed when the window may have room
+}
+
+func newWriter(n node, most int) *Writable {
+	if most <= 0 {
+		most = DefaultLimits().StreamBytes / 2
+	}
+	w := &Writable{node: n, turn: make(chan struct{}, 1), window: newWindow(time.Now, most)}
+	w.turn <- struct{}{}
+	return w
+}
+
+// NewWritable gives a stream to hand to a peer, who writes to sink: one chunk at a time, in order, on a goroutine where
+// it may block; its returning gives the chunk's bytes back to the window, and an error of it ends the stream. Stubs in a
+// chunk are released when it returns. close is called once, and must not block: with nil at the end, with the reason of an
+// abort, with sink's error, or with a BrokenError when the peer has gone. ctx ends with the connection.
+func NewWritable(sink func(ctx context.Context, chunk any) error, close func(reason error)) *Writable {
+	return newWriter(newLocal(&sinkObject{sink: sink, close: close}), 0)
+}
+
+var (
+	errStreamClosed = &Error{Name: "TypeError", Message: "the stream is closed"}
+	errStreamGone   = &BrokenError{Reason: "the stream was released"}
+)
+
+// Write sends a chunk, waiting while the window is full. An error of an earlier chunk comes out here. What the chunk
+// holds is copied as Stub.Call copies it.
+func (w *Writable) Write(ctx context.Context, chunk any) error {
+	select {
+	case <-w.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { w.turn <- struct{}{} }()
+	if err := w.await(ctx, func() bool { return !w.window.full() }); err != nil {
+		return err
+	}
+	args, _, err := takeArgs([]any{chunk}, nil)
+	if err != nil {
+		return err
+	}
+	if in, ok := shorten(w.node).(*importNode); ok {
+		if err := in.c.admit(ctx); err != nil {
+			args.release()
+			return err
+		}
+	}
+	size := sizeOf(args.value, 0)
+	w.mu.Lock()
+	sent := w.window.onSend(size)
+	w.mu.Unlock()
+	w.send("write", args, func(err error) {
+		w.mu.Lock()
+		if err != nil {
+			w.window.onError(sent)
+			w.fail(err)
+		} else {
+			w.window.onAck(sent)
+		}
+		w.signal()
+		w.mu.Unlock()
+	})
+	return nil
+}
+
+// Close ends the stream and waits until the peer has taken all of it.
+func (w *Writable) Close(ctx context.Context) error {
+	select {
+	case <-w.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := w.await(ctx, func() bool { return true })
+	if err == nil {
+		w.mu.Lock()
+		w.closed = true
+		w.mu.Unlock()
+		done := make(chan error, 1)
+		w.send("close", &payload{value: []any{}}, func(err error) { done <- err })
+		select {
+		case err = <-done:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	w.turn <- struct{}{}
+	w.mu.Lock()
+	if w.err != nil && err != nil {
+		err = w.err
+	}
+	w.mu.Unlock()
+	w.release()
+	return err
+}
+
+// Abort ends the stream with an error. Chunks that the peer has not taken are lost.
+func (w *Writable) Abort(reason error) {
+	if w.moved.Load() || w.gone.Load() {
+		return
+	}
+	w.mu.Lock()
+	over := w.closed || w.err != nil
+	w.closed = true
+	w.fail(errStreamClosed)
+	w.signal()
+	w.mu.Unlock()
+	if !over {
+		if reason == nil {
+			reason = &Error{Name: "Error", Message: "the stream was aborted"}
+		}
+		told := errInternal
+		if c, ok := shorten(w.node).(*importNode); ok {
+			told = c.c.redact(reason)
+		}
+		var args *payload
+		if _, ok := shorten(w.node).(*localNode); ok {
+			args = &payload{value: []any{reason}}
+		} else {
+			var err error
+			if args, _, err = takeArgs([]any{told}, nil); err != nil {
+				args = &payload{value: []any{errInternal}}
+			}
+		}
+		w.send("abort", args, func(error) {})
+	}
+	w.release()
+}
+
+// Keep lets a stream outlive what it came with; Close or Abort is the keeper's then.
+func (w *Writable) Keep() { w.kept.Store(true) }
+
+// await waits until ready says so, under w.mu, or the stream has failed.
+func (w *Writable) await(ctx context.Context, ready func() bool) error {
+	if w.moved.Load() {
+		return errHandedOver
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		switch {
+		case w.err != nil:
+			return w.err
+		case w.closed:
+			return errStreamClosed
+		case w.gone.Load():
+			return errStreamGone
+		case ready():
+			return nil
+		}
+		if w.room == nil {
+			w.room = make(chan struct{})
+		}
+		room := w.room
+		w.mu.Unlock()
+		select {
+		case <-room:
+			w.mu.Lock()
+		case <-ctx.Done():
+			w.mu.Lock()
+			return ctx.Err()
+		}
+	}
+}
+
+func (w *Writable) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+func (w *Writable) signal() {
+	if w.room != nil {
+		close(w.room)
+		w.room = nil
+	}
+}
+
+// send calls a method of the stream and has f called with its answer.
+func (w *Writable) send(method string, args *payload, f func(error)) {
+	n := streamCall(w.node, method, args)
+	n.pull(func(_ *payload, err error) {
+		f(err)
+		n.unref()
+	})
+}
+
+// take gives what a payload owns for w.
+func (w *Writable) take() (*Writable, error) {
+	if w.lent {
+		if w.gone.Load() {
+			return nil, errStreamGone
+		}
+		w.node.ref()
+		return &Writable{node: w.node, lent: true, turn: w.turn, window: newWindow(time.Now, DefaultLimits().StreamBytes/2)}, nil
+	}
+	if !w.moved.CompareAndSwap(false, true) {
+		return nil, errHandedOver
+	}
+	v := newWriter(w.node, 0)
+	v.lent = true
+	return v, nil
+}
+
+// release gives the node up.
+func (w *Writable) release() {
+	if !w.moved.Load() && w.gone.CompareAndSwap(false, true) {
+		w.node.unref()
+	}
+}
+
+// writableRef is a payload's own stream.
+type writableRef struct{ w *Writable }
+
+func (f writableRef) drop() {
+	if !f.w.kept.Load() {
+		f.w.release()
+	}
+}
+
+func (writableRef) refersTo() node { return nil }
+
+// sizeOf is about how many bytes a value takes.
+func sizeOf(v any, depth int) int {
+	switch v := v.(type) {
+	case string:
+		return len(v) + 8
+	case []byte:
+		return len(v) + 8
+	case Bytes:
+		return len(v.Data) + 8
+	case *Blob:
+		return len(v.Data) + 8
+	case []any:
+		n := 16
+		for _, e := range v {
+			n += sizeOf(e, depth+1)
+		}
+		return n
+	case map[string]any:
+		n := 16
+		for k, e := range v {
+			n += len(k) + 8 + sizeOf(e, depth+1)
+		}
+		return n
+	}
+	return 16
+}

@@ -1,0 +1,367 @@
+// Stub and Promise: what one holds to call something, wherever it is.
+
+package capnweb
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+)
+
+// Stub is a counted reference to something that can be called: an object or function of the peer, of this side, or of
+// another connection. Release it once; calls through a released one fail. Two calls through one Stub are delivered in
+// the order in which they were made, but for what the package comment says of Order. All methods may be called from any goroutine.
+type Stub struct {
+	node node
+	lent bool // it belongs to a payload, or is one's own for that long
+	gone atomic.Bool
+}
+
+// NewStub gives a first reference to an object or function of this side. What it takes is what may be exported.
+// It panics for what is neither: that is a mistake in the program.
+func NewStub(object any) *Stub {
+	switch o := object.(type) {
+	case *Stub:
+		return o.Dup()
+	case Object:
+		return &Stub{node: newLocal(o)}
+	}
+	return &Stub{node: newLocal(Func(object))}
+}
+
+// use gives the node, or that of a released stub.
+func (s *Stub) use() node {
+	if s == nil || s.gone.Load() {
+		return releasedNode
+	}
+	return s.node
+}
+
+var releasedNode = func() *future {
+	f := newError(&BrokenError{Reason: "the stub was released"})
+	f.refs.Store(1 << 30)
+	return f
+}()
+
+// taken gives what a payload owns for s.
+func (s *Stub) taken(move bool) *Stub {
+	if move && !s.lent {
+		if s.gone.CompareAndSwap(false, true) {
+			return &Stub{node: s.node, lent: true}
+		}
+		releasedNode.ref()
+		return &Stub{node: releasedNode, lent: true}
+	}
+	n := s.use()
+	n.ref()
+	return &Stub{node: n, lent: true}
+}
+
+// stubRef is a payload's own stub.
+type stubRef struct{ s *Stub }
+
+func (r stubRef) drop() {
+	if r.s.gone.CompareAndSwap(false, true) {
+		r.s.node.unref()
+	}
+}
+
+func (r stubRef) refersTo() node { return r.s.node }
+
+// Call calls a method; an empty name calls the stub itself as a function. It never waits. ctx bounds nothing but a
+// wait at a limit of calls in flight. Arguments are copied when Call returns, stubs among them by Dup.
+// Errors come out of the promise.
+func (s *Stub) Call(ctx context.Context, method string, args ...any) *Promise {
+	var path []string
+	if method != "" {
+		path = []string{method}
+	}
+	return callNode(ctx, s.use(), path, args)
+}
+
+func callNode(ctx context.Context, n node, path []string, args []any) *Promise {
+	in, _ := shorten(n).(*importNode)
+	var c *Conn
+	if in != nil {
+		c = in.c
+	}
+	p, b, err := takeArgs(args, c)
+	if err != nil {
+		return &Promise{node: newError(err)}
+	}
+	if ph, ok := n.(*placeholder); ok && (b == nil || ph.builder.depth > b.depth) {
+		b = ph.builder
+	}
+	if b != nil {
+		return b.call(n, path, p)
+	}
+	if in != nil {
+		if err := in.c.admit(ctx); err != nil {
+			p.release()
+			return &Promise{node: newError(err)}
+		}
+	}
+	return &Promise{node: n.call(via{}, path, p)}
+}
+
+// Get reads a property, or a property of properties. It sends nothing until it is awaited or passed on.
+func (s *Stub) Get(path ...string) *Promise {
+	n := s.use()
+	n.ref()
+	return newGet(n, path)
+}
+
+// Map has the peer run f for each element of what the stub is (once for what is no array, not at all for null and
+// undefined) without a round trip. f is called once, here, with a placeholder, and says by calls on it what to do; a
+// call on another stub is part of it if the placeholder, or what was made of it, is among its arguments.
+func (s *Stub) Map(f func(in *Promise) any) *Promise { return sendMap(s.use(), nil, f) }
+
+// Dup gives another reference, released on its own.
+func (s *Stub) Dup() *Stub {
+	n := s.use()
+	n.ref()
+	return &Stub{node: n}
+}
+
+// Release gives the reference up. Further calls do nothing.
+func (s *Stub) Release() {
+	if s != nil && s.gone.CompareAndSwap(false, true) {
+		s.node.unref()
+	}
+}
+
+// OnBroken calls f once when what it refers to cannot be reached any more, saying why.
+func (s *Stub) OnBroken(f func(error)) {
+	s.use().onBroken(func(err error) { guarded(func() { f(err) }) })
+}
+
+// guarded calls what the program wants to be called back. Its panics are its own.
+func guarded(f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			slog.Default().Error("a callback panicked", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	f()
+}
+
+// Object gives the object behind the stub if it is known to be one of this process, else nil. So a server recognises
+// its own when a peer passes it back.
+func (s *Stub) Object() Object {
+	if l, ok := shorten(s.use()).(*localNode); ok {
+		return l.obj
+	}
+	return nil
+}
+
+// Promise is the result of a call that may not have come yet. Calls may be pipelined on it at once. Await asks for it;
+// what is never awaited is never sent. Release it once: before its result has come that gives the call up.
+type Promise struct {
+	node node
+	path []string
+	lent bool
+	gone atomic.Bool
+	got  atomic.Pointer[gotten] // what path came to, once asked
+}
+
+// gotten is what a promise of a property has asked for.
+type gotten struct{ n node }
+
+func (p *Promise) use() node {
+	if p == nil || p.gone.Load() {
+		return releasedNode
+	}
+	return p.node
+}
+
+func (p *Promise) taken(move bool) *Promise {
+	if move && !p.lent {
+		if p.gone.CompareAndSwap(false, true) {
+			return &Promise{node: p.node, path: p.path, lent: true}
+		}
+		releasedNode.ref()
+		return &Promise{node: releasedNode, lent: true}
+	}
+	n := p.use()
+	n.ref()
+	return &Promise{node: n, path: p.path, lent: true}
+}
+
+// promiseRef is a payload's own promise.
+type promiseRef struct{ p *Promise }
+
+func (r promiseRef) drop() {
+	if r.p.gone.CompareAndSwap(false, true) {
+		r.p.node.unref()
+	}
+}
+
+func (r promiseRef) refersTo() node { return r.p.node }
+
+// Call calls a method of the result, as Stub.Call does.
+func (p *Promise) Call(ctx context.Context, method string, args ...any) *Promise {
+	path := p.path
+	if method != "" {
+		path = append(path[:len(path):len(path)], method)
+	}
+	return callNode(ctx, p.use(), path, args)
+}
+
+// Get reads a property of the result.
+func (p *Promise) Get(path ...string) *Promise {
+	n := p.use()
+	n.ref()
+	return newGet(n, joinPath(p.path, path))
+}
+
+// Map runs f for each element of the result, where it is.
+func (p *Promise) Map(f func(in *Promise) any) *Promise { return sendMap(p.use(), p.path, f) }
+
+// target is the node of what the promise is: its own, or, for a property, one that is asked for once.
+func (p *Promise) target() node {
+	n := p.use()
+	if len(p.path) == 0 || n == node(releasedNode) {
+		return n
+	}
+	if g := p.got.Load(); g != nil {
+		return g.n
+	}
+	g := &gotten{n.get(via{}, p.path)}
+	if !p.got.CompareAndSwap(nil, g) {
+		g.n.unref()
+		return p.got.Load().n
+	}
+	if p.gone.Load() { // released meanwhile
+		p.dropGotten()
+		return releasedNode
+	}
+	return g.n
+}
+
+func (p *Promise) dropGotten() {
+	if g := p.got.Swap(&gotten{releasedNode}); g != nil && g.n != node(releasedNode) {
+		g.n.unref()
+	}
+}
+
+// Await waits for the result: a value as the package comment lists them, or the peer's *Error, or *BrokenError. Stubs
+// in the value live as long as the promise: Dup what is to outlive it. It may be called again, and gives the same value
+// again: it must not be changed.
+func (p *Promise) Await(ctx context.Context) (any, error) {
+	n := p.target()
+	for {
+		var f *future
+		switch t := n.(type) {
+		case *future:
+			f = t
+		case *importNode:
+			if !t.promise {
+				return p.awaitAny(ctx)
+			}
+			t.ask()
+			f = &t.future
+		default:
+			return p.awaitAny(ctx)
+		}
+		if wait := f.wait(); wait != nil {
+			select {
+			case <-wait:
+			case <-ctx.Done():
+				if !f.known.Load() {
+					return nil, ctx.Err()
+				}
+			}
+		}
+		switch {
+		case f.err != nil:
+			return nil, f.err
+		case f.next != nil:
+			n = f.next
+		case len(f.val.proms) > 0:
+			return p.awaitAny(ctx)
+		default:
+			return f.val.value, nil
+		}
+	}
+}
+
+// outcome is what a promise came to.
+type outcome struct {
+	v   any
+	err error
+}
+
+// awaitAny waits for what takes several steps.
+func (p *Promise) awaitAny(ctx context.Context) (any, error) {
+	result := make(chan outcome, 1)
+	p.Then(func(v any, err error) { result <- outcome{v, err} })
+	select {
+	case o := <-result:
+		return o.v, o.err
+	case <-ctx.Done():
+		select {
+		case o := <-result:
+			return o.v, o.err
+		default:
+		}
+		return nil, ctx.Err()
+	}
+}
+
+// Then calls f with the result, on the goroutine that learns of it: it must not block.
+func (p *Promise) Then(f func(v any, err error)) {
+	call := func(v any, err error) { guarded(func() { f(v, err) }) }
+	p.target().pull(func(q *payload, err error) {
+		if err != nil {
+			call(nil, err)
+			return
+		}
+		q.settle(call)
+	})
+}
+
+// Stub gives a reference to what the result will be, to call it and to pass it on before it has come.
+func (p *Promise) Stub() *Stub {
+	n := p.target()
+	n.ref()
+	return &Stub{node: n}
+}
+
+// Release gives the promise up, and with it the stubs in its value. Further calls do nothing.
+func (p *Promise) Release() {
+	if p != nil && p.gone.CompareAndSwap(false, true) {
+		p.node.unref()
+		if len(p.path) > 0 {
+			p.dropGotten()
+		}
+	}
+}
+
+// NewPromise gives a promise and the function that resolves it, to return or pass before its value is known. The first
+// resolution counts. What v holds is taken over.
+func NewPromise() (p *Promise, resolve func(v any, err error)) {
+	f := newFuture()
+	f.ref() // resolve's own
+	var once atomic.Bool
+	return &Promise{node: f}, func(v any, err error) {
+		if !once.CompareAndSwap(false, true) {
+			return
+		}
+		var q *payload
+		if err == nil {
+			q, err = takeResult(v, nil)
+		}
+		f.settle(q, err)
+		f.unref()
+	}
+}
+
+// BrokenError is why something cannot be reached any more: the connection has ended, or the stub was released.
+type BrokenError struct {
+	Reason string
+	Err    error
+}
+
+func (e *BrokenError) Error() string { return e.Reason }
+func (e *BrokenError) Unwrap() error { return e.Err }

@@ -1,0 +1,117 @@
+// The WebSocket transport: a text frame a message.
+
+package capnweb
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/mooring-rpc/mooring/internal/wsock"
+)
+
+// AcceptOptions are the server's side of a WebSocket handshake, and of an HTTP batch.
+type AcceptOptions struct {
+	// OriginPatterns are the browser origins let in besides the server's own host: hosts ("app.example", "*.example"), or
+	// with a scheme before them ("https://app.example"), in the syntax of path.Match. Requests that name no origin come
+	// from no browser's page and are let in.
+	OriginPatterns []string
+	RemoteAddr     string // name of the peer for logs; empty is the request's address
+}
+
+// Accept answers a WebSocket handshake. On an error the response has been written. Hand the transport to NewConn, which
+// tells it the limits.
+func Accept(w http.ResponseWriter, r *http.Request, opts AcceptOptions) (Transport, error) {
+	c, err := wsock.Accept(w, r, wsock.AcceptOptions{OriginPatterns: opts.OriginPatterns, RemoteAddr: opts.RemoteAddr})
+	if err != nil {
+		return nil, err
+	}
+	return newWSTransport(c), nil
+}
+
+// DialOptions are the client's side of a WebSocket handshake, and of an HTTP batch.
+type DialOptions struct {
+	HTTPClient *http.Client // used as it is, but for redirects; nil: one without a cookie or a connection kept
+	Header     http.Header
+}
+
+func (o DialOptions) client() *http.Client {
+	if o.HTTPClient != nil {
+		return o.HTTPClient
+	}
+	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
+}
+
+// dialTime is how long a handshake may take.
+const dialTime = 10 * time.Second
+
+// Dial opens a WebSocket to url (ws, wss, http or https), within ctx and 10 seconds. It follows no redirects: secrets
+// that will be sent are meant for the host of the URL only.
+func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	c, resp, err := wsock.Dial(ctx, url, wsock.DialOptions{HTTPClient: opts.client(), Header: opts.Header})
+	if err != nil {
+		if moved := redirected(resp); moved != nil {
+			return nil, moved
+		}
+		return nil, err
+	}
+	return newWSTransport(c), nil
+}
+
+// redirected says where a server points to, if that is its answer.
+func redirected(resp *http.Response) error {
+	if resp == nil || resp.StatusCode/100 != 3 {
+		return nil
+	}
+	to, err := resp.Location()
+	if err != nil {
+		return nil
+	}
+	return fmt.Errorf("the server redirects to %s, which is not followed", cutText(to.Redacted(), 200))
+}
+
+type wsTransport struct{ c *wsock.Conn }
+
+func newWSTransport(c *wsock.Conn) *wsTransport {
+	t := &wsTransport{c}
+	t.setLimits(DefaultLimits())
+	return t
+}
+
+// setLimits bounds what is read of a message: of one that is too large a byte more than is allowed arrives, so that the
+// peer is told by an abort and not by a bare close.
+func (t *wsTransport) setLimits(lim Limits) { t.c.CutAt(lim.MessageBytes + 1) }
+
+// setHeard has the peer's own pings told: who pings need not be pinged.
+func (t *wsTransport) setHeard(heard func()) { t.c.SetHeard(heard) }
+
+func (t *wsTransport) Read(ctx context.Context) ([]byte, error) {
+	kind, b, err := t.c.Read(ctx)
+	if err != nil {
+		if code, reason, ok := wsock.Closed(err); ok {
+			return nil, &closedError{code, reason}
+		}
+		return nil, err
+	}
+	if kind != websocket.MessageText {
+		return nil, violation("a binary message: Cap'n Web travels in text")
+	}
+	return b, nil
+}
+
+func (t *wsTransport) more() bool { return t.c.More() }
+
+func (t *wsTransport) Write(ctx context.Context, messages [][]byte) error {
+	return t.c.Write(ctx, websocket.MessageText, messages...)
+}
+
+func (t *wsTransport) Ping(ctx context.Context) error { return t.c.Ping(ctx) }
+
+func (t *wsTransport) Close(code int, reason string) error { return t.c.Close(code, reason) }
+
+func (t *wsTransport) RemoteAddr() string { return t.c.RemoteAddr() }

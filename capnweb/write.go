@@ -1,0 +1,206 @@
+// Writing: all that waits goes out together, and one writes at a time. That is the writer's goroutine, but where the
+// reader can do it sooner: for the answers to what it has just delivered. Callers never write: a peer that does not read
+// would hold them up. What nobody waits for (a release) leaves with the next message, or a moment later.
+
+package capnweb
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/mooring-rpc/mooring/internal/alarm"
+)
+
+const (
+	// chunkBytes is how much is written at once: small enough for pings to get in between, and for the write deadline to
+	// mean no progress.
+	chunkBytes = 64 << 10
+	// slowestBytes a second are enough for a single large message not to count as stalled.
+	slowestBytes = 64 << 10
+	// mostOwed is how much may be on its way to a peer that has taken it in: what buffers hold.
+	mostOwed = 8 << 20
+	// smallBytes is how little is worth waiting for more.
+	smallBytes = 8 << 10
+	// holdTime is how long what is delivered, or written by the reader, may take before the others take over from it.
+	holdTime = 2 * time.Millisecond
+	// laterTime is how long what nobody waits for waits for something to leave with.
+	laterTime = 2 * time.Millisecond
+)
+
+// outQueue is messages back to back, and where each ends.
+type outQueue struct {
+	b       []byte
+	ends    []int
+	writing int // bytes taken that are being written
+}
+
+func (q *outQueue) add(msg []byte) {
+	q.b = append(q.b, msg...)
+	q.ends = append(q.ends, len(q.b))
+}
+
+// size is what the peer has not taken yet.
+func (q *outQueue) size() int { return len(q.b) + q.writing }
+
+// outlet is the state of writing, guarded by Conn.mu.
+type outlet struct {
+	wake       chan struct{} // tells the writer that there is something for it
+	written    chan struct{} // closed when the writer has gone for good
+	writerIdle bool          // the writer waits for wake
+	busy       bool          // somebody writes
+	byReader   bool          // it is the reader
+	hold       bool          // the reader will write what waits as soon as it has delivered
+	urgent     bool          // somebody waits for what is in out
+	flooded    bool          // too much waits: the connection is about to end
+	spare      outQueue      // to gather the next in
+	messages   [][]byte      // to hand over what is written
+
+	stalled alarm.Alarm // ends the connection when a write makes no progress
+	guard   alarm.Alarm // ends hold
+	later   alarm.Alarm // sends what is not urgent
+}
+
+// enter takes the lock for an alarm, and says that the connection is not over.
+func (c *Conn) enter() bool {
+	c.mu.Lock()
+	return !c.finished
+}
+
+func (c *Conn) initOutlet() {
+	c.wake, c.written = make(chan struct{}, 1), make(chan struct{})
+	c.stalled.Init(c.enter, c.unlock, func() {
+		c.hit(LimitWriteTimeout)
+		c.endLocked(ending{err: &BrokenError{Reason: "the peer does not read: a write made no progress"}, code: closePolicy})
+	})
+	c.guard.Init(c.enter, c.unlock, c.endHold)
+	c.later.Init(c.enter, c.unlock, func() { c.urgent = len(c.out.b) > 0 })
+}
+
+// wantsWriter says that the writer is to be woken for what waits, and has it written later if it is not urgent. The lock
+// is held.
+func (c *Conn) wantsWriter() bool {
+	if !c.writerIdle || c.busy || (len(c.out.b) == 0 && c.ended == nil) {
+		return false
+	}
+	if len(c.out.b) > chunkBytes {
+		c.urgent = true
+	}
+	if c.ended == nil && len(c.out.b) <= chunkBytes && (c.hold || !c.urgent) {
+		if !c.hold && !c.later.IsSet() {
+			c.later.Set(laterTime)
+		}
+		return false
+	}
+	c.writerIdle = false
+	return true
+}
+
+func (c *Conn) wakeWriter() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write sends what nobody else does, until the connection ends.
+func (c *Conn) write() {
+	defer c.leave()
+	c.mu.Lock()
+	defer c.unlock()
+	for {
+		for c.busy || ((len(c.out.b) == 0 || !c.urgent) && c.ended == nil) {
+			c.writerIdle = true
+			c.unlock() // which sees to what is not urgent
+			<-c.wake
+			c.mu.Lock()
+			c.writerIdle = false
+		}
+		last := c.ended != nil
+		if last && (!c.ending.flush || len(c.out.b) == 0) {
+			break
+		}
+		if !last && len(c.out.b) < smallBytes && c.pending+c.calls > 2 {
+			// Others are about to call or answer too: what they say can leave with it.
+			c.busy = true
+			c.unlock()
+			runtime.Gosched()
+			c.mu.Lock()
+			c.busy = false
+		}
+		if err := c.writeOut(); err != nil || last {
+			break
+		}
+	}
+	close(c.written)
+}
+
+// writeOut writes what waits. Nobody else must be writing. The lock is held, and given up meanwhile.
+func (c *Conn) writeOut() (err error) {
+	c.busy = true
+	batch, messages := c.out, c.messages[:0]
+	c.out = outQueue{b: c.spare.b[:0], ends: c.spare.ends[:0], writing: len(batch.b)}
+	c.spare, c.messages = outQueue{}, nil
+	c.urgent = false
+	for from, i := 0, 0; i < len(batch.ends) && err == nil; {
+		start := from
+		messages = messages[:0]
+		for i < len(batch.ends) && (len(messages) == 0 || batch.ends[i]-start <= chunkBytes) {
+			messages = append(messages, batch.b[from:batch.ends[i]])
+			from = batch.ends[i]
+			i++
+		}
+		size := from - start
+		c.stalled.Set(c.lim.WriteTimeout + time.Duration(size/slowestBytes)*time.Second)
+		c.unlock()
+		err = c.transport.Write(context.Background(), messages)
+		c.mu.Lock()
+		c.stalled.Clear()
+		if err != nil {
+			c.endLocked(lostEnding(err))
+		}
+		c.out.writing -= size
+		c.owed.Add(int64(size))
+		c.roomMade()
+	}
+	if cap(batch.b) <= chunkBytes && cap(batch.ends) <= 4096 {
+		c.spare = outQueue{b: batch.b, ends: batch.ends}
+		c.messages = messages
+	}
+	c.busy, c.out.writing = false, 0 // after an error the rest of it is lost
+	return err
+}
+
+// holdOutput leaves what is answered from now on for the reader to write, all together. The lock is held.
+func (c *Conn) holdOutput() {
+	c.hold = true
+	c.guard.Set(holdTime)
+}
+
+// moreToRead says that the reader has another message at hand, so that what waits can leave with its answer. The lock is
+// held.
+func (c *Conn) moreToRead() bool {
+	return c.eager != nil && c.ended == nil && len(c.out.b) <= chunkBytes/2 && c.eager.more()
+}
+
+// readerWrites has the reader write what waits. If that takes long, another takes over reading. The lock is held, and
+// given up meanwhile.
+func (c *Conn) readerWrites() {
+	if c.ended != nil || c.busy || !c.urgent || len(c.out.b) > chunkBytes {
+		return
+	}
+	gen := c.readerGen
+	c.byReader, c.readerAway = true, true
+	_ = c.writeOut() // it has ended the connection
+	c.byReader = false
+	if c.readerGen == gen {
+		c.readerAway = false
+	}
+}
+
+// endHold gives to the writer what the reader has not come to write, and to another reader what it has not come to read.
+// The lock is held.
+func (c *Conn) endHold() {
+	c.hold = false
+	c.relieveReader()
+}
