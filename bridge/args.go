@@ -1,0 +1,72 @@
+// Arguments: positional ones, or one object with the parameters' names.
+
+package bridge
+
+import (
+	"fmt"
+
+	"capnproto.org/go/capnp/v3"
+)
+
+// arguments puts a call's arguments into the parameters' places; those that are left out are nil.
+func (m *methodPlan) arguments(given []any) ([]any, error) {
+	args := make([]any, len(m.params.fields))
+	if len(given) == 1 {
+		if object, ok := given[0].(map[string]any); ok && m.named(object) {
+			known := 0
+			for i := range m.params.fields {
+				v, there := object[m.params.fields[i].name]
+				if there {
+					known++
+					args[i] = v
+				}
+			}
+			if known < len(object) {
+				return nil, m.params.unknown(object)
+			}
+			return args, nil
+		}
+	}
+	for len(given) > len(args) && absent(given[len(given)-1]) {
+		given = given[:len(given)-1]
+	}
+	if len(given) > len(args) {
+		return nil, &typeError{text: fmt.Sprintf("%s.%s takes at most %d arguments, got %d", m.owner, m.name, len(args), len(given))}
+	}
+	copy(args, given)
+	return args, nil
+}
+
+// named says whether the one argument stands for all of them. Where the first parameter is an object as well, what has
+// one of that one's fields is that.
+func (m *methodPlan) named(object map[string]any) bool {
+	if len(m.params.fields) == 0 {
+		return false
+	}
+	first := m.params.fields[0].typ
+	if first.kind != kindStruct && first.kind != kindGroup {
+		return true
+	}
+	parameter := false
+	for name := range object {
+		if first.of.field(name) != nil {
+			return false
+		}
+		parameter = parameter || m.params.field(name) != nil
+	}
+	return parameter
+}
+
+// params fills in a call's params.
+func (w *writer) params(m *methodPlan, s capnp.Struct, args []any) error {
+	for i := range m.params.fields {
+		f := &m.params.fields[i]
+		if absent(args[i]) {
+			continue
+		}
+		if err := w.field(f, s, args[i]); err != nil {
+			return at(f.name, err)
+		}
+	}
+	return nil
+}

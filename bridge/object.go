@@ -1,0 +1,221 @@
+// Objects of the vat as a peer calls them.
+
+package bridge
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// Side is the bridge's part of one connection. All methods may be called concurrently.
+type Side struct {
+	bridge *Bridge
+	limit  int
+	calls  sync.WaitGroup
+
+	mu        sync.Mutex
+	callbacks int           // that the vat holds, or has unanswered calls to
+	quiet     chan struct{} // closed when there are none; nil if nobody waits
+}
+
+// Side begins a connection's part. The params of a call may take so many bytes as a Cap'n Proto message.
+func (b *Bridge) Side(maxBytes int) *Side { return &Side{bridge: b, limit: maxBytes} }
+
+// writer gives a writer of one message.
+func (s *Side) writer(caps *rpc.CapTable) *writer { return &writer{side: s, caps: caps, left: s.limit} }
+
+// Wait waits until every call of the connection has come to an end within the vat: when the connection has ended, and
+// with it the calls' contexts, that is soon.
+func (s *Side) Wait() { s.calls.Wait() }
+
+// Quiet waits until the vat holds no function of the peer's any more, and all that it has told one is answered, or ctx
+// ends. What it lets go of on the way out it has told the peer then.
+func (s *Side) Quiet(ctx context.Context) {
+	s.mu.Lock()
+	if s.callbacks == 0 {
+		s.mu.Unlock()
+		return
+	}
+	if s.quiet == nil {
+		s.quiet = make(chan struct{})
+	}
+	quiet := s.quiet
+	s.mu.Unlock()
+	select {
+	case <-quiet:
+	case <-ctx.Done():
+	}
+}
+
+// holds counts callbacks.
+func (s *Side) holds(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.callbacks += n; s.callbacks == 0 && s.quiet != nil {
+		close(s.quiet)
+		s.quiet = nil
+	}
+}
+
+// Object is a reference of the vat that a peer may call. It is a capnweb.Object; letting it go releases the reference.
+type Object struct {
+	side       *Side
+	iface      *interfacePlan
+	ref        *rpc.Ref
+	properties map[string]any
+}
+
+// Object makes an object of a reference, which it takes over, to an object of the interface; that is one of those the
+// bridge was compiled for.
+func (s *Side) Object(ref *rpc.Ref, iface uint64) *Object {
+	return &Object{side: s, iface: s.bridge.interfaces[iface], ref: ref}
+}
+
+// SetProperties gives the object properties besides its methods, before a peer gets it.
+func (o *Object) SetProperties(properties map[string]any) { o.properties = properties }
+
+// Get implements capnweb.Getter.
+func (o *Object) Get(name string) (any, bool) {
+	v, ok := o.properties[name]
+	return v, ok
+}
+
+// KeepsOrder implements capnweb.Orderer.
+func (o *Object) KeepsOrder() bool { return o.iface.ordered }
+
+// Release implements capnweb.Releaser.
+func (o *Object) Release() { o.ref.Release() }
+
+// as gives another reference, where an object of the type is wanted.
+func (o *Object) as(t *typePlan) (*rpc.Ref, error) {
+	if t.iface != nil && !o.iface.supers[t.iface.id] {
+		return nil, &typeError{text: "want an object of " + t.iface.name + ", got one of " + o.iface.name}
+	}
+	return o.ref.AddRef(), nil
+}
+
+// Serve implements capnweb.Object: the call goes on within the vat, behind those before it.
+func (o *Object) Serve(c *capnweb.Call) {
+	m := o.iface.methods[c.Method()]
+	switch {
+	case c.Method() == "":
+		c.Fail(capnweb.TypeErrorf("a %s is not a function", o.iface.name))
+		return
+	case m == nil || len(c.Path()) > 1:
+		c.Fail(capnweb.TypeErrorf("%s has no method %q", o.iface.name, clip(c.Method())))
+		return
+	}
+	args, err := m.arguments(c.Args())
+	done := func(v any, err error) (any, error) { return v, err }
+	if err == nil && m.rule != nil && m.rule.Args != nil {
+		var also func(any, error) (any, error)
+		if args, also, err = m.rule.Args(args); also != nil {
+			done = also
+		}
+	}
+	if err != nil {
+		c.Fail(told(err))
+		return
+	}
+	o.side.call(c, m, o.ref, args, done)
+}
+
+// call makes the call and has it answered with what done makes of its results.
+func (s *Side) call(c *capnweb.Call, m *methodPlan, ref *rpc.Ref, args []any, done func(any, error) (any, error)) {
+	ctx := c.Context()
+	var bad error
+	answer := ref.Call(ctx, m.call, m.params.size, func(params capnp.Struct, caps *rpc.CapTable) error {
+		bad = s.writer(caps).params(m, params, args)
+		return bad
+	})
+	if bad != nil {
+		answer.Release()
+		c.Fail(told(bad))
+		return
+	}
+	s.calls.Add(1)
+	stop := context.AfterFunc(ctx, answer.Release)
+	answer.Notify(func() {
+		defer s.calls.Done()
+		defer recovered(c, m)
+		stop()
+		v, err := done(s.results(m, answer))
+		if err != nil {
+			c.Fail(told(err))
+		} else {
+			c.Return(v)
+		}
+		answer.Release()
+	})
+}
+
+// recovered answers a call whose results have caused a panic: it must not end the process.
+func recovered(c *capnweb.Call, m *methodPlan) {
+	if r := recover(); r != nil {
+		slog.Error("bridge: an answer caused a panic", "method", m.owner+"."+m.name, "panic", r, "stack", string(debug.Stack()))
+		c.Fail(errPanic)
+	}
+}
+
+var errPanic = &capnweb.Error{Name: "Error", Message: "internal error"}
+
+// results gives what a call came to; it is there.
+func (s *Side) results(m *methodPlan, answer *rpc.Promise) (any, error) {
+	results, caps, err := answer.Wait(context.Background())
+	if err != nil {
+		return nil, s.bridge.failure(err)
+	}
+	r := reader{side: s, caps: caps}
+	v, err := s.bridge.results(&r, m, results)
+	if err != nil {
+		r.release()
+	}
+	return v, err
+}
+
+func (b *Bridge) results(r *reader, m *methodPlan, results capnp.Struct) (any, error) {
+	object, err := r.object(m.results, results)
+	if err != nil {
+		return nil, err
+	}
+	if f := b.cfg.Rules.Results; f != nil {
+		if err := f(object); err != nil {
+			return nil, err
+		}
+	}
+	if m.rule != nil && m.rule.Results != nil {
+		return m.rule.Results(object)
+	}
+	return only(m.results, object), nil
+}
+
+// only gives the one field of a struct that has one, and of others the object.
+func only(p *structPlan, object map[string]any) any {
+	if len(p.fields) > 1 {
+		return object
+	}
+	for _, v := range object {
+		return v
+	}
+	return capnweb.Undefined{}
+}
+
+// failure is what a peer gets of an error of the vat.
+func (b *Bridge) failure(err error) error {
+	ex, ok := errors.AsType[*rpc.Exception](err)
+	switch {
+	case !ok:
+		return err
+	case b.cfg.Fail != nil:
+		return b.cfg.Fail(ex)
+	}
+	return &capnweb.Error{Name: "Error", Message: ex.Reason}
+}
