@@ -91,3 +91,35 @@ func BenchmarkFanOut(b *testing.B) {
 	}
 	b.ReportMetric(float64(events*subscribers)/b.Elapsed().Seconds(), "deliveries/s")
 }
+
+// BenchmarkApplyOverTheWeb is BenchmarkApply over Cap'n Web.
+func BenchmarkApplyOverTheWeb(b *testing.B) {
+	for _, writers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
+			r := start(b, sqliteStore(b), func(c *Config) { c.Transactions = 1 })
+			clients, made := make([]*webClient, writers), make([]*webMade, writers)
+			for i := range clients {
+				clients[i] = r.dialWeb()
+				made[i] = r.createWeb(clients[i])
+			}
+			b.ResetTimer()
+			var n atomic.Int64
+			var wg sync.WaitGroup
+			for k, w := range clients {
+				wg.Go(func() {
+					for {
+						i := n.Add(1)
+						if i > int64(b.N) {
+							return
+						}
+						if ack := w.apply(made[k].stream, made[k].batch(put(int(i)))); ack.applied != 1 {
+							b.Errorf("%+v", ack)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}

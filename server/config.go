@@ -20,7 +20,7 @@ type Config struct {
 	Session session.Config // limits of ops, and the turns' lease
 	RPC     rpc.Limits     // of one connection
 
-	Prefix         string   // path below which /capnp is served as well, without slashes at its ends; "" for none
+	Prefix         string   // path below which /capnp and /rpc are served as well, without slashes at its ends; "" for none
 	OriginPatterns []string // browser origins let in besides the server's own host
 
 	// PollInterval is how often the rows of followed sessions are looked at for
@@ -71,6 +71,7 @@ type Config struct {
 	Snapshots             int // sent at once; beyond: they wait
 	FoldBytes             int // of a log that a snapshot of an earlier cursor holds in memory; beyond: too_large
 
+	BatchTimeout  time.Duration // a batch of Cap'n Web, from its request's head to the last answer
 	CommitTimeout time.Duration // one transaction
 	ReadTimeout   time.Duration // one read of the database
 	StallTimeout  time.Duration // a snapshot's subscriber that takes nothing for so long is ended
@@ -98,7 +99,7 @@ func DefaultConfig() Config {
 		BatchesInFlight: 64, IdleStreams: 1000,
 		WrongTries: 10, WrongTryInterval: time.Second,
 		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
-		CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
+		BatchTimeout: time.Minute, CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second, AuditWindow: time.Minute,
 		Now: time.Now,
 	}
@@ -153,7 +154,7 @@ func (c Config) withDefaults() Config {
 		have *time.Duration
 		want time.Duration
 	}{
-		{&c.CommitTimeout, d.CommitTimeout}, {&c.ReadTimeout, d.ReadTimeout}, {&c.StallTimeout, d.StallTimeout},
+		{&c.BatchTimeout, d.BatchTimeout}, {&c.CommitTimeout, d.CommitTimeout}, {&c.ReadTimeout, d.ReadTimeout}, {&c.StallTimeout, d.StallTimeout},
 		{&c.SweepInterval, d.SweepInterval}, {&c.WrongTryInterval, d.WrongTryInterval}, {&c.DrainTimeout, d.DrainTimeout}, {&c.AuditWindow, d.AuditWindow},
 		{&c.RPC.HandshakeTimeout, d.RPC.HandshakeTimeout}, {&c.RPC.IdleTimeout, d.RPC.IdleTimeout},
 		{&c.RPC.PingInterval, d.RPC.PingInterval}, {&c.RPC.PingTimeout, d.RPC.PingTimeout},

@@ -81,7 +81,7 @@ func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	switch {
 	case refused == nil:
 	case refused.Code == fault.UnknownRef:
-		g.server.tries.answer(c, func() { fail(c, refused) })
+		g.server.tries.answer(g.link.from, func() { fail(c, refused) })
 		return
 	default:
 		fail(c, refused)

@@ -15,7 +15,8 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// Handler serves GET /capnp (the WebSocket endpoint), /healthz (the process
+// Handler serves GET /capnp (the WebSocket endpoint), /rpc (Cap'n Web: GET for a
+// WebSocket, POST for a batch), /healthz (the process
 // lives) and /readyz (it takes connections and its database answers), at the
 // root and, where Config names a prefix, below it too. It may be mounted in a
 // server of one's own, together with Run.
@@ -23,6 +24,7 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, prefix := range s.prefixes() {
 		mux.HandleFunc("GET "+prefix+"/capnp", s.serveWebSocket)
+		mux.HandleFunc(prefix+"/rpc", s.serveWeb)
 		mux.HandleFunc("GET "+prefix+"/healthz", func(w http.ResponseWriter, _ *http.Request) {
 			plain(w, http.StatusOK, "ok\n")
 		})
@@ -70,8 +72,7 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	done, refused := s.admit(r.RemoteAddr)
 	if refused != nil {
-		w.Header().Set("Retry-After", "1")
-		plain(w, http.StatusServiceUnavailable, refused.Message+"\n")
+		unavailable(w, refused)
 		return
 	}
 	t, err := rpc.Accept(w, r, rpc.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns})
@@ -93,7 +94,7 @@ func (s *Server) newHTTP() *http.Server {
 		Handler:           s.Handler(),
 		ConnState:         s.handshakes.track,
 		ReadHeaderTimeout: s.cfg.RPC.HandshakeTimeout,
-		ReadTimeout:       s.cfg.RPC.HandshakeTimeout, // a WebSocket has neither of these any more
+		ReadTimeout:       s.cfg.RPC.HandshakeTimeout, // a WebSocket has neither of these any more, a batch its own
 		WriteTimeout:      s.cfg.RPC.HandshakeTimeout + readyTimeout,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,

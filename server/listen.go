@@ -147,10 +147,16 @@ func (s *Server) ServeConn(t rpc.Transport) error {
 	return nil
 }
 
+// newLink is what a connection's objects share; who makes it says where from.
+func (s *Server) newLink(remote string) *link {
+	return &link{peer: peerName(remote), limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions, met: &s.met}
+}
+
 func (s *Server) serve(t rpc.Transport) {
-	l := &link{peer: peerName(t.RemoteAddr()), limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions, met: &s.met}
+	l := s.newLink(t.RemoteAddr())
 	conn := rpc.NewConn(t, rpc.Config{Bootstrap: &gateway{server: s, link: l}, Limits: s.cfg.RPC,
 		Logger: s.connLog, Hits: &s.hits})
+	l.from = conn
 	s.mu.Lock()
 	late := s.stopping // drain has not seen it
 	s.conns[conn] = struct{}{}

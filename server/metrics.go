@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -39,13 +40,19 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descConnections = desc("connections", "Connections of the vat that are open.")
+	descConnections = desc("connections", "Connections that are open, of both wires.")
 	descHandshakes  = desc("handshakes", "HTTP connections that are no WebSocket, or not yet.")
 	descHits        = desc("limit_hits_total", "How often a limit was met, by its name.", "limit")
 	descTables      = desc("vat_objects", "Entries of the connections' tables, and calls queued on promises.", "table")
 	descQueued      = desc("vat_queued_bytes", "Bytes that peers have not read yet.")
 	descMessages    = desc("vat_messages_total", "Cap'n Proto messages.", "direction")
 	descBytes       = desc("vat_bytes_total", "Bytes of Cap'n Proto messages.", "direction")
+	descWebOpen     = desc("web_connections", "WebSockets of Cap'n Web that are open.")
+	descWebBatches  = desc("web_batches_total", "HTTP batches of Cap'n Web.")
+	descWebTables   = desc("web_objects", "Entries of the tables of connections over Cap'n Web.", "table")
+	descWebQueued   = desc("web_queued_bytes", "Bytes that peers have not read yet.")
+	descWebMessages = desc("web_messages_total", "Cap'n Web messages.", "direction")
+	descWebBytes    = desc("web_bytes_total", "Bytes of Cap'n Web messages.", "direction")
 	descPending     = desc("commit_queue_ops", "Op intents that wait for a transaction.")
 	descCommits     = desc("commits_total", "Transactions that committed batches.")
 	descCommitted   = desc("committed_ops_total", "Op intents in them.")
@@ -54,7 +61,7 @@ var (
 // Describe implements prometheus.Collector.
 func (m metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descTables, descQueued,
-		descMessages, descBytes, descPending, descCommits, descCommitted} {
+		descMessages, descBytes, descWebOpen, descWebBatches, descWebTables, descWebQueued, descWebMessages, descWebBytes, descPending, descCommits, descCommitted} {
 		ch <- d
 	}
 }
@@ -92,6 +99,25 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descMessages, total.messagesOut, "out")
 	counter(descBytes, total.bytesIn, "in")
 	counter(descBytes, total.bytesOut, "out")
+	m.collectWeb(gauge, counter)
+}
+
+// collectWeb gives what there is of connections over Cap'n Web.
+func (m metrics) collectWeb(gauge func(*prometheus.Desc, int, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+	open, sum, total, batches := m.s.web.stats()
+	gauge(descWebOpen, open)
+	counter(descWebBatches, batches)
+	gauge(descWebTables, sum.Exports, "exports")
+	gauge(descWebTables, sum.Imports, "imports")
+	gauge(descWebTables, sum.Calls, "calls")
+	gauge(descWebQueued, int(sum.QueueBytes))
+	for _, l := range capnweb.AllLimits() {
+		counter(descHits, m.s.web.hits.Of(l), "web_"+l.String())
+	}
+	counter(descWebMessages, total.messagesIn, "in")
+	counter(descWebMessages, total.messagesOut, "out")
+	counter(descWebBytes, total.bytesIn, "in")
+	counter(descWebBytes, total.bytesOut, "out")
 }
 
 // traffic sums up the open connections' tables, and all connections' counters.

@@ -1,5 +1,5 @@
-// Package server binds the domain to the wire: it serves the objects of
-// capnp/mooring.capnp over connections of the vat, gathers what they are asked
+// Package server binds the domain to the wires: it serves the objects of
+// capnp/mooring.capnp over connections of the vat and over Cap'n Web, gathers what they are asked
 // to do into transactions, and tells subscribers what came of it.
 //
 // An op's way through it, a step a file: stream.go decodes a batch and queues
@@ -12,7 +12,8 @@
 // show authority, persist.go is save. authority.go is the check of what a reader
 // may see, sweeper.go the lapsing of leases, audit.go, uses.go and sess_audit.go
 // what was refused and used, owner.go the first start, owner_rotate.go the rescue
-// of a lost owner's ref, http.go the endpoint.
+// of a lost owner's ref, http.go the endpoint, web.go and the files beside it the
+// same objects over Cap'n Web.
 //
 // A server holds no state that a transaction does not check again, so any number
 // of them may share a database.
@@ -27,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -59,6 +61,8 @@ type Server struct {
 	conns    map[*rpc.Conn]struct{}
 	past     traffic // of connections that have ended
 	open     sync.WaitGroup
+
+	web webConns
 }
 
 // New makes a server; Run starts it. It never closes the store.
@@ -66,6 +70,7 @@ func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Log, conns: map[*rpc.Conn]struct{}{}, shots: make(chan struct{}, cfg.Snapshots),
 		connections: newGate(cfg.Connections, cfg.ConnectionsPerAddress), telling: make(chan struct{}, tellingAtOnce)}
+	s.web.open = map[*capnweb.Conn]*webPeer{}
 	s.handshakes = &handshakes{server: s, gate: newGate(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]string{}}
 	s.base, s.cutOff = context.WithCancel(context.Background())
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})
@@ -133,7 +138,8 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 		conns = append(conns, c)
 	}
 	s.mu.Unlock()
-	s.log.Info("draining", "connections", len(conns))
+	webs := s.web.list()
+	s.log.Info("draining", "connections", len(conns)+len(webs))
 	s.tries.close()
 	for _, ln := range streams {
 		_ = ln.Close() // it can only be closed already
@@ -143,6 +149,9 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 	var all sync.WaitGroup
 	for _, c := range conns {
 		all.Go(func() { _ = c.Drain(limit, "the server is stopping") })
+	}
+	for _, p := range webs {
+		all.Go(func() { p.drain(limit) })
 	}
 	all.Wait()
 	_ = web.Shutdown(limit)

@@ -166,6 +166,7 @@ func (s *subscription) takeAll(out []delivery, events []*session.Event) []delive
 // that many windows together stay within what the connection may queue.
 type link struct {
 	peer  string // the other end's address, for the audit
+	from  origin // the connection
 	limit int    // bytes
 	max   int    // subscriptions
 	met   *boundHits

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // Bounds of what is kept: of one address's answers that wait, and of addresses.
@@ -43,10 +42,17 @@ type account struct {
 	ticking bool // tick runs, and will look at what is here
 }
 
+// origin is the connection that a call came over, of whichever wire.
+type origin interface {
+	RemoteAddr() string
+	Abort(why error)
+	Done() <-chan struct{} // closed when it has ended
+}
+
 // withheld is an answer that waits.
 type withheld struct {
 	due  time.Time
-	conn *rpc.Conn
+	from origin
 	give func()
 }
 
@@ -54,30 +60,38 @@ func newWrongTries(burst int, every time.Duration, met *boundHits) *wrongTries {
 	return &wrongTries{burst: burst, every: every, most: triesAddresses, met: met, from: map[string]*account{}}
 }
 
-// answer has give called when the address that c came from may be told that it
-// was wrong: now, or later in the order of its tries. An address that has too
-// many answers to wait for loses the connection instead.
-func (w *wrongTries) answer(c *rpc.Call, give func()) {
-	conn := c.Peer()
-	if conn == nil { // a call within the vat comes from no address
-		give()
-		return
+// answer has give called when the address that a call came from may be told that
+// it was wrong: now, or later in the order of its tries. An address that has too
+// many answers to wait for loses the connection before.
+func (w *wrongTries) answer(from origin, give func()) {
+	wait, over := w.withhold(addressOf(from.RemoteAddr()), from, give)
+	if over {
+		from.Abort(exception{fault.Overloaded.With("too many refs from this address were wrong: wait %v before the next one", w.every*triesWithheld)})
 	}
-	wait, over := w.withhold(addressOf(conn.RemoteAddr()), conn, give)
-	switch {
-	case over:
-		conn.Abort(exception{fault.Overloaded.With("too many refs from this address were wrong: wait %v before the next one", w.every*triesWithheld)})
-	case !wait:
+	if !wait {
 		give()
+	}
+}
+
+// ended says that a connection has ended, so that leave was called or will be.
+func ended(from origin) bool {
+	if from == nil {
+		return false
+	}
+	select {
+	case <-from.Done():
+		return true
+	default:
+		return false
 	}
 }
 
 // withhold takes a try from an address's bucket. wait says that the answer is
 // kept until it is due, over that it was not even counted.
-func (w *wrongTries) withhold(address string, conn *rpc.Conn, give func()) (wait, over bool) {
+func (w *wrongTries) withhold(address string, from origin, give func()) (wait, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
+	if w.closed || ended(from) {
 		return false, false
 	}
 	now := time.Now()
@@ -104,7 +118,7 @@ func (w *wrongTries) withhold(address string, conn *rpc.Conn, give func()) (wait
 		return false, false
 	}
 	w.met.add(boundWrongTries)
-	a.waiting = append(a.waiting, withheld{due, conn, give})
+	a.waiting = append(a.waiting, withheld{due, from, give})
 	if len(a.waiting) == 1 && !a.ticking {
 		a.timer.Reset(due.Sub(now))
 	}
@@ -142,16 +156,23 @@ func (w *wrongTries) tick(address string, a *account) {
 	}
 }
 
-// leave drops what waits for a connection that has ended: its calls are over.
-func (w *wrongTries) leave(conn *rpc.Conn) {
-	address := addressOf(conn.RemoteAddr())
+// leave drops what waits for a connection that has ended: its calls are over. What
+// is dropped is given back, for calls that somebody waits for still.
+func (w *wrongTries) leave(from origin) (dropped []func()) {
+	address := addressOf(from.RemoteAddr())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, a := range []*account{w.from[address], w.from[""]} {
 		if a != nil {
-			a.waiting = slices.DeleteFunc(a.waiting, func(h withheld) bool { return h.conn == conn })
+			a.waiting = slices.DeleteFunc(a.waiting, func(h withheld) bool {
+				if h.from == from {
+					dropped = append(dropped, h.give)
+				}
+				return h.from == from
+			})
 		}
 	}
+	return dropped
 }
 
 // close gives every answer that waits, and from then on all at once: nobody can

@@ -125,7 +125,7 @@ func limitFields(c *server.Config) map[string]any {
 	return map[string]any{
 		"max-connections": &c.Connections, "max-connections-per-address": &c.ConnectionsPerAddress, "max-handshakes": &c.Handshakes,
 		"max-subscriptions": &c.Subscriptions, "max-batches-in-flight": &c.BatchesInFlight, "max-commit-queue": &c.QueueOps,
-		"max-wrong-tries": &c.WrongTries, "wrong-try-interval": &c.WrongTryInterval,
+		"batch-timeout": &c.BatchTimeout, "max-wrong-tries": &c.WrongTries, "wrong-try-interval": &c.WrongTryInterval,
 		"handshake-timeout": &c.RPC.HandshakeTimeout, "idle-timeout": &c.RPC.IdleTimeout, "ping-interval": &c.RPC.PingInterval,
 		"ping-timeout": &c.RPC.PingTimeout, "write-timeout": &c.RPC.WriteTimeout,
 		"max-message-bytes": &c.RPC.MessageBytes, "max-segments": &c.RPC.Segments, "max-nesting": &c.RPC.Nesting,

@@ -1,0 +1,125 @@
+// The Cap'n Web endpoint: WebSockets, and batches of calls by POST.
+
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// serveWeb answers at /rpc: GET opens a WebSocket, POST is a batch, OPTIONS is
+// what a browser asks before one.
+func (s *Server) serveWeb(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodGet:
+		s.serveWebSocketRPC(w, r)
+	default: // what is no POST it answers itself
+		s.serveBatch(w, r)
+	}
+}
+
+func (s *Server) webOrigins(r *http.Request) capnweb.AcceptOptions {
+	return capnweb.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns, RemoteAddr: r.RemoteAddr}
+}
+
+// unavailable answers a request that is not let in.
+func unavailable(w http.ResponseWriter, refused *fault.Error) {
+	w.Header().Set("Retry-After", "1")
+	plain(w, http.StatusServiceUnavailable, refused.Message+"\n")
+}
+
+// serveWebSocketRPC is serveWebSocket for the other wire.
+func (s *Server) serveWebSocketRPC(w http.ResponseWriter, r *http.Request) {
+	done, refused := s.admit(r.RemoteAddr)
+	if refused != nil {
+		unavailable(w, refused)
+		return
+	}
+	t, err := capnweb.Accept(w, r, s.webOrigins(r))
+	if err != nil {
+		done()
+		s.log.Info("handshake refused", "peer", r.RemoteAddr, "error", err)
+		return
+	}
+	go func() {
+		defer done()
+		s.serveWebConn(t)
+	}()
+}
+
+// ServeWeb serves one connection of Cap'n Web over t, which it owns from now on,
+// until it ends. The errors are those of ServeConn.
+func (s *Server) ServeWeb(t capnweb.Transport) error {
+	done, refused := s.admit(t.RemoteAddr())
+	if refused != nil {
+		_ = t.Close(closeTryAgain, refused.Error()) // to a peer that has gone there is nothing to say
+		return refused
+	}
+	defer done()
+	s.serveWebConn(t)
+	return nil
+}
+
+// closeTryAgain is the WebSocket's status for a server that takes nobody now.
+const closeTryAgain = 1013
+
+func (s *Server) serveWebConn(t capnweb.Transport) {
+	p := s.newWebPeer(t.RemoteAddr())
+	conn := capnweb.NewConn(t, p.config())
+	p.conn.Store(conn)
+	s.web.add(conn, p)
+	if s.draining() { // drain has not seen it, or has: then it is done twice
+		conn.Close("the server is stopping")
+	}
+	_ = conn.Run(s.base) // it has logged why it ended
+	p.ended()
+}
+
+// serveBatch answers one batch. It has a time of its own: the HTTP server's is for
+// requests that are answered at once.
+func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
+	done, refused := s.admit(r.RemoteAddr)
+	if refused != nil {
+		unavailable(w, refused)
+		return
+	}
+	defer done()
+	limit := s.cfg.BatchTimeout
+	now, timer := time.Now(), http.NewResponseController(w)
+	_ = timer.SetReadDeadline(now.Add(limit)) // a server that cannot has no deadlines either
+	_ = timer.SetWriteDeadline(now.Add(limit + s.cfg.RPC.WriteTimeout))
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	p, answer := s.newWebPeer(r.RemoteAddr), &answerNoted{ResponseWriter: w}
+	capnweb.ServeBatch(answer, r.WithContext(ctx), p.config(), s.webOrigins(r))
+	if ctx.Err() != nil && !answer.given {
+		plain(w, http.StatusServiceUnavailable, "the batch was not answered in time\n")
+	}
+	p.ended()
+	s.web.served()
+}
+
+// answerNoted notes whether a request was answered.
+type answerNoted struct {
+	http.ResponseWriter
+	given bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *answerNoted) WriteHeader(status int) {
+	w.given = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *answerNoted) Write(b []byte) (int, error) {
+	w.given = true
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *answerNoted) Unwrap() http.ResponseWriter { return w.ResponseWriter }
