@@ -1,0 +1,307 @@
+// A batch: the ops that become durable together. Every verb gives a promise of its op's result, which later ops of this
+// batch or of any other may refer to in place of a value; the server puts the value in.
+
+import { fault, MooringError } from "./fault.js";
+import { argOf, type Arg, checkIntent, checkSize, type Expect, type JSONText, type Limits, type OpRef, outcomeError, type Outcome } from "./intent.js";
+import { checkOp } from "./methods.js";
+import type { Outbox } from "./outbox.js";
+import type { NewBatch, Op } from "./outbox_types.js";
+import type { Ref } from "./ref.js";
+import type { Role } from "./rows.js";
+import { isULID, newBatchID, opID } from "./ulid.js";
+
+/** A reference to a field of an op's result, to be put where a value can be. It can be made in any later process. */
+export interface Reference {
+  readonly opRef: OpRef;
+}
+
+/** A reference by an op's id: { opRef: { op, path } }. */
+export const reference = (op: string, path = ""): Reference => ({ opRef: { op, path } });
+
+/** A payload: an object that JSON can hold, or JSON text that is kept byte for byte (jsonText). */
+export type Payload = object | JSONText;
+
+/** Something that may be a result which is not there yet. */
+export type Now<T> = T | Reference;
+
+/** What may be done with a ref. */
+export type Right = "read" | "append" | "share" | "revoke" | "create" | "list";
+
+/** What a new ref allows: at most what the one it is made from does. */
+export interface ShareOptions {
+  rights: readonly Right[];
+  /** Append only these; left out, all. */
+  methods?: readonly string[];
+  /** Until when; the server's clock decides. */
+  expires?: Date | number;
+  /** The first visible cursor. */
+  from?: number;
+  /** One message alone, with its parts and turn. */
+  message?: string;
+  /** How often it may be redeemed. */
+  redemptions?: number;
+  label?: string;
+  /** A path under the actor of the ref it is made from. */
+  actor?: string;
+  /** The public key that the ref is bound to (newSealKey's publicText, or what mooring key prints). */
+  seal?: string;
+}
+
+/** The result of an op that has not happened yet. As an argument it stands for its whole result. */
+export class Promised implements Reference {
+  readonly #batch: Batch;
+  readonly #place: number;
+
+  constructor(batch: Batch, place: number) {
+    this.#batch = batch;
+    this.#place = place;
+  }
+
+  /** The op's id, known before the op is durable. */
+  get opID(): string {
+    return this.#batch.op(this.#place).id!;
+  }
+
+  get opRef(): OpRef {
+    return { op: this.opID, path: "" };
+  }
+
+  /** A field of the result by a dot-separated path: "cursor" (which every result has), "length", "ref", "session", "epoch", "cut". */
+  field(path: string): Reference {
+    return reference(this.opID, path);
+  }
+
+  /** Sets an argument of the op, in place of the one the verb set if there is one. */
+  arg(name: string, value: unknown): this {
+    this.#batch.change(this.#place, (op) => ({ ...op, args: withArg(op.args, argOf(name, value)) }));
+    return this;
+  }
+
+  /** Makes the op skipped if one of these did not apply. */
+  dependsOn(...ops: (Promised | string)[]): this {
+    const ids = ops.map((o) => (typeof o === "string" ? o : o.opID));
+    this.#batch.change(this.#place, (op) => ({ ...op, dependsOn: [...(op.dependsOn ?? []), ...ids] }));
+    return this;
+  }
+
+  /** Makes the op a conflict unless the session is at this cursor. It is compared once, before the batch's first op. */
+  expect(cursor: Now<number>): this {
+    this.#batch.change(this.#place, (op) => ({ ...op, expected: expectOf(cursor) }));
+    return this;
+  }
+
+  /** Gives the op an id of the caller's, a ULID, instead of its batch's. */
+  named(id: string): this {
+    if (!isULID(id)) throw fault("bad_argument", "the op id is not a ULID");
+    this.#batch.change(this.#place, (op) => ({ ...op, id }));
+    return this;
+  }
+}
+
+function withArg(args: readonly Arg[], arg: Arg): Arg[] {
+  const place = args.findIndex((a) => a.name === arg.name);
+  return place < 0 ? [...args, arg] : args.with(place, arg);
+}
+
+function expectOf(cursor: Now<number>): Expect {
+  if (typeof cursor === "object") return { ref: cursor.opRef };
+  if (!Number.isSafeInteger(cursor) || cursor < 0) throw fault("bad_argument", "the expected cursor is not a whole number");
+  return { cursor };
+}
+
+/** What a batch needs of the client. */
+export interface BatchHome {
+  readonly outbox: Outbox;
+  limits(): Limits;
+  ticket(batch: string, session: string, ops: readonly string[]): Ticket;
+}
+
+/** What commit stores before a batch that creates a session. */
+export interface OwnerRef {
+  ref: Ref;
+  meta: { role: Role; external?: string; label?: string };
+}
+
+/** Gathers ops for one session. What is wrong with an op is told by commit, with its place. */
+export class Batch {
+  readonly #home: BatchHome;
+  readonly #session: string;
+  readonly #via: string;
+  readonly #at: Ref;
+  readonly #owner: OwnerRef | undefined;
+  readonly #ops: Op[] = [];
+  #id: string;
+  #atomic = false;
+
+  constructor(home: BatchHome, session: string, via: string, at: Ref, owner?: OwnerRef, id?: string) {
+    this.#home = home;
+    this.#session = session;
+    this.#via = via;
+    this.#at = at;
+    this.#owner = owner;
+    this.#id = id ?? newBatchID();
+    if (!isULID(this.#id)) throw fault("bad_argument", "the batch id is not a ULID");
+  }
+
+  /** The batch's id, which names its ticket. */
+  get id(): string {
+    return this.#id;
+  }
+
+  /** The number of ops so far. */
+  get length(): number {
+    return this.#ops.length;
+  }
+
+  op(place: number): Op {
+    return this.#ops[place]!;
+  }
+
+  change(place: number, how: (op: Op) => Op): void {
+    this.#ops[place] = how(this.#ops[place]!);
+  }
+
+  /** Makes the ops apply all or not at all. */
+  atomic(): this {
+    this.#atomic = true;
+    return this;
+  }
+
+  /** Adds an op of any method. Arguments that are undefined are left out. */
+  do(method: string, args: Record<string, unknown> = {}): Promised {
+    const place = this.#ops.length;
+    const given = Object.entries(args).filter(([, v]) => v !== undefined).map(([name, v]) => argOf(name, v));
+    this.#ops.push({ id: opID(this.#id, place), method, args: given });
+    return new Promised(this, place);
+  }
+
+  /** Sets a key (session, message/ID, part/MESSAGE/ID, session_diff, model/ID) to a payload. An equal one changes nothing. */
+  put(key: Now<string>, payload: Now<Payload>): Promised {
+    return this.do("put", { key, payload });
+  }
+
+  /** Takes a key away; one that is not there changes nothing. */
+  remove(key: Now<string>): Promised {
+    return this.do("remove", { key });
+  }
+
+  /** Puts a message and opens its turn: until finalize its parts can grow. */
+  begin(message: Now<string>, payload: Now<Payload>): Promised {
+    return this.do("begin", { message, payload });
+  }
+
+  /** Adds text to a part while its message's turn is open. offset is the text's length in UTF-8 bytes so far. */
+  appendText(key: Now<string>, offset: Now<number>, text: Now<string>): Promised {
+    return this.do("appendText", { key, offset, text });
+  }
+
+  /** Ends a message's turn. More can be set with arg: payload, parts, usage, error, completed. */
+  finalize(message: Now<string>, status: Now<"completed" | "failed" | "aborted">): Promised {
+    return this.do("finalize", { message, status });
+  }
+
+  /** Makes a new ref, here and offline: it can be handed on at once and works as soon as the op has arrived. */
+  share(options: ShareOptions): { ref: Ref; op: Promised } {
+    const ref = this.#at.for(this.#session, Boolean(options.seal));
+    const { expires, ...rest } = options;
+    const op = this.do("share", { ref: ref.id, hash: ref.hashText, ...rest, ...(expires !== undefined && { expires_at: Number(expires) }) });
+    return { ref, op };
+  }
+
+  /** Revokes a ref, by its id, and all refs made from it; its result has the "cut". */
+  revoke(ref: Now<string> | Ref): Promised {
+    return this.do("revoke", { ref: typeof ref === "object" && "id" in ref ? ref.id : ref });
+  }
+
+  /** Revokes every share of the session; owners' refs stay. */
+  bumpEpoch(): Promised {
+    return this.do("bumpEpoch");
+  }
+
+  /** Takes every payload of a key out of log and state, for good; only an owner's ref may. */
+  purge(key: Now<string>): Promised {
+    return this.do("purge", { key });
+  }
+
+  /** Ends the session, with all refs to it, for good; only an owner's ref may. */
+  delete(): Promised {
+    return this.do("delete");
+  }
+
+  /**
+   * Makes the batch durable, with or without a server, and names it by a ticket. What could never apply is refused here,
+   * with nothing kept. Committing it again changes nothing.
+   */
+  async commit(): Promise<Ticket> {
+    const batch: NewBatch = { id: this.#id, session: this.#session, via: this.#via, atomic: this.#atomic, ops: [...this.#ops] };
+    if (batch.ops.length === 0) throw fault("usage", "the batch has no ops");
+    const lim = this.#home.limits();
+    for (const [i, op] of batch.ops.entries()) {
+      try {
+        const intent = { ...op, id: op.id! };
+        checkIntent(intent, lim);
+        checkOp(intent);
+      } catch (err) {
+        if (err instanceof MooringError) throw fault(err.codeName, `op ${i + 1} (${op.method}): ${err.reason}`, err.at);
+        throw err;
+      }
+    }
+    checkSize(batch.ops.map((op) => ({ ...op, id: op.id! })), lim);
+    // It must be there before its batch: a ref without a session harms nobody.
+    if (this.#owner) await this.#home.outbox.putRef(this.#owner.ref, this.#owner.meta);
+    const made = await this.#home.outbox.commit(batch);
+    return this.#home.ticket(made.batch, this.#session, made.ops);
+  }
+}
+
+/** What became of a batch's ops, in order. */
+export class Results {
+  constructor(readonly outcomes: readonly Outcome[]) {}
+
+  /** The first refusal, undefined if every op applied. */
+  get error(): MooringError | undefined {
+    for (const o of this.outcomes) {
+      const err = outcomeError(o);
+      if (err) return err;
+    }
+    return undefined;
+  }
+
+  /** Throws the first refusal. */
+  check(): this {
+    if (this.error) throw this.error;
+    return this;
+  }
+
+  /** The outcome of one op; not_found if it is not of this batch. */
+  of(op: Promised | string): Outcome {
+    const id = typeof op === "string" ? op : op.opID;
+    const o = this.outcomes.find((o) => o.op === id);
+    if (!o) throw fault("not_found", `op ${id} is not of this batch`);
+    return o;
+  }
+
+  /** One op's result. If the op did not apply, the error says why. */
+  get(op: Promised | string): Record<string, unknown> {
+    const o = this.of(op), err = outcomeError(o);
+    if (err) throw err;
+    return JSON.parse(o.result) as Record<string, unknown>;
+  }
+}
+
+/** Names a durable batch. Its id can be kept and given to Client.ticket in any later process, for 30 days. */
+export class Ticket {
+  readonly #outbox: Outbox;
+
+  constructor(outbox: Outbox, readonly batch: string, readonly session: string = "", readonly ops: readonly string[] = []) {
+    this.#outbox = outbox;
+  }
+
+  /**
+   * Waits until every op of the batch has its outcome. It throws what is about waiting (canceled, not_found, a Standstill
+   * if nothing more of the session is sent until someone decides): that an op was refused is in the results.
+   */
+  async wait(options: { signal?: AbortSignal } = {}): Promise<Results> {
+    return new Results(await this.#outbox.wait(this.batch, options.signal));
+  }
+}

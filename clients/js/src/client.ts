@@ -1,0 +1,437 @@
+// A client: an open outbox with its connections, and the spaces and sessions that sturdy refs are for. Getting one asks no
+// server; a ref that is used is kept in the outbox, because what is committed under it may be sent by a later process.
+
+import { newBackoff } from "./backoff.js";
+import { Batch, type BatchHome, type OwnerRef, type Payload, type ShareOptions, Ticket } from "./batch.js";
+import { fault, faultOf, MooringError } from "./fault.js";
+import { defaultLimits, type Limits } from "./intent.js";
+import type { Held, Link, LinkStream, StreamRequest } from "./link.js";
+import { Outbox } from "./outbox.js";
+import type { OutboxOptions, OutboxStatus } from "./outbox_types.js";
+import { isSession, isSpace, Ref } from "./ref.js";
+import type { Role } from "./rows.js";
+import { type Peer, Server } from "./server.js";
+import { type Cut, type Description, type Events, follow, readEvents, readInfo, readSnapshot, type SessionEvent, type SessionInfo, type State, subscribe, type SubscribeOptions } from "./session.js";
+import type { Store } from "./store.js";
+import type { WebSocketConstructor } from "./transport.js";
+import { newULID } from "./ulid.js";
+import { dispose, type Struct, type StubPromise } from "./wire.js";
+
+/** How a client behaves; all of it may be left out but what the storage needs. */
+export interface ClientOptions {
+  /** How the outbox behaves. */
+  outbox?: OutboxOptions;
+  /** Starts no sender: ops become durable, and another client sends them. */
+  offline?: boolean;
+  /** Lets secrets go in clear to hosts that are not loopback. */
+  allowPlaintext?: boolean;
+  /** The private key of sealed refs, which are refused without it (newSealKey). */
+  sealKey?: CryptoKey;
+  /** What makes WebSockets; default globalThis.WebSocket, and in Node the package ws where there is none. */
+  WebSocket?: unknown;
+  /** How long, in milliseconds, reading and direct verbs go on over links that break; default 10,000. */
+  patience?: number;
+  /** Names this program to servers' logs. */
+  agent?: string;
+  /** Bounds the wait, in milliseconds, between attempts to connect; default 100 and 5000. */
+  reconnect?: { initial?: number; max?: number };
+  /** How long, in milliseconds, a connection may be silent before it is tried, and then until it is given up; default 20,000. */
+  quiet?: number;
+  /** Told what goes wrong in the background, for people. It never holds a secret. */
+  log?: (message: string) => void;
+}
+
+/** Waits that can be given up. */
+export interface Waiting {
+  signal?: AbortSignal;
+}
+
+/** About a new session. */
+export interface CreateOptions {
+  /** The id another system knows it by; unique in the space. */
+  external?: string;
+  /** Of the owner's ref. */
+  label?: string;
+  /** Of the owner's ref; default "owner". */
+  actor?: string;
+  /** The owner's ref, if it was made before (newOwner): who keeps it, and the batch's id, may repeat the creation after a crash. */
+  owner?: Ref;
+  /** The id of the creating batch, if it is to be repeatable. */
+  batchID?: string;
+}
+
+/** An open outbox with its connections. */
+export class Client implements Link {
+  readonly #outbox: Outbox;
+  readonly #options: ClientOptions;
+  readonly #WebSocket: WebSocketConstructor;
+  readonly #servers = new Map<string, Server>();
+  readonly #stopListening: () => void;
+
+  private constructor(outbox: Outbox, options: ClientOptions, WebSocket: WebSocketConstructor) {
+    this.#outbox = outbox;
+    this.#options = options;
+    this.#WebSocket = WebSocket;
+    const target = globalThis as unknown as Partial<EventTarget>;
+    const online = (): void => this.hurry();
+    target.addEventListener?.("online", online);
+    this.#stopListening = () => target.removeEventListener?.("online", online);
+  }
+
+  /** Opens a client on a store. open of the package's entry makes the store that fits the place. */
+  static async on(store: Store, options: ClientOptions, WebSocket: WebSocketConstructor): Promise<Client> {
+    const outbox = await Outbox.open(store, { ...options.outbox, ...(options.log && { log: options.log }) });
+    const client = new Client(outbox, options, WebSocket);
+    if (!options.offline) outbox.run(client);
+    return client;
+  }
+
+  /** The client's outbox: its status, its rows, drop and retry. */
+  get outbox(): Outbox {
+    return this.#outbox;
+  }
+
+  /** Tries to connect now wherever there is no connection, and sends what waits. */
+  hurry(): void {
+    for (const s of this.#servers.values()) s.hurry();
+    this.#outbox.wake();
+  }
+
+  /**
+   * Stops sending, closes every connection and the outbox. Subscriptions and waits end with canceled. What is not sent
+   * stays in the outbox for the next open.
+   */
+  async close(): Promise<void> {
+    this.#stopListening();
+    await this.#outbox.close();
+    await Promise.all([...this.#servers.values()].map((s) => s.close()));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  /** The space of a ref, given as text or as a Ref. It is kept in the outbox. */
+  async space(ref: Ref | string): Promise<Space> {
+    ref = typeof ref === "string" ? Ref.parse(ref.trim()) : ref;
+    if (!isSpace(ref.target)) throw fault("bad_ref_text", "this is not a space's ref: its id does not begin with spc_");
+    return new Space(this, await this.#keep(ref));
+  }
+
+  /** The session of a ref, given as text or as a Ref. It is kept in the outbox; whether it is good shows when it is used. */
+  async session(ref: Ref | string): Promise<Session> {
+    ref = typeof ref === "string" ? Ref.parse(ref.trim()) : ref;
+    if (!isSession(ref.target)) throw fault("bad_ref_text", "this is not a session's ref: its id does not begin with ses_");
+    return new Session(this, await this.#keep(ref));
+  }
+
+  /** A session by its id, or the external one, under the best ref the outbox has for it. not_found, ambiguous. */
+  sessionByID(id: string): Session {
+    const row = this.#outbox.refFor(id), ref = Ref.parse(row.text);
+    if (!isSession(ref.target)) throw fault("not_found", `the ref kept for ${id} is not a session's`);
+    ref.checkPlaintext(this.#options.allowPlaintext ?? false);
+    return new Session(this, { ref, redemption: row.redemption });
+  }
+
+  /** The ticket of a batch committed earlier, here or in another process. */
+  ticket(batch: string): Ticket {
+    return new Ticket(this.#outbox, batch);
+  }
+
+  /** Waits until nothing is left to send. */
+  drain(options: Waiting & { progress?: (done: number, total: number) => void } = {}): Promise<void> {
+    return this.#outbox.drain(options.progress, options.signal);
+  }
+
+  /** The state of the outbox. */
+  status(): OutboxStatus {
+    return this.#outbox.status();
+  }
+
+  /**
+   * Stores a ref unless it is known. One that comes with other hosts than before replaces them. A secret that cannot be
+   * right is refused (unknown_ref); one that is not the one that is kept displaces nothing, and is tried.
+   */
+  async #keep(ref: Ref): Promise<Held> {
+    ref.checkPlaintext(this.#options.allowPlaintext ?? false);
+    if (!ref.fits) throw fault("unknown_ref", "the ref's secret does not belong to its id: was it mistyped or cut off?");
+    const row = this.#outbox.refRow(ref.id);
+    if (row) {
+      const kept = Ref.parse(row.text);
+      if (kept.secretText !== ref.secretText || kept.address === ref.address) return { ref, redemption: row.redemption };
+    }
+    const put = await this.#outbox.putRef(ref, row ? { role: row.role, external: row.external, label: row.label } : {});
+    return { ref, redemption: put.redemption };
+  }
+
+  /** What the server of a ref takes, as far as it has told. */
+  limitsFor(ref: Ref): Limits {
+    return { ...defaultLimits, ...this.#servers.get(ref.address)?.limits };
+  }
+
+  /** The server of a ref. It refuses a ref whose secret would travel in clear. */
+  serverFor(ref: Ref): Server {
+    ref.checkPlaintext(this.#options.allowPlaintext ?? false);
+    if (this.#outbox.life.aborted) throw fault("canceled", "the client was closed");
+    let s = this.#servers.get(ref.address);
+    if (s === undefined) {
+      const { agent = "mooring-js", reconnect, quiet = 20_000 } = this.#options;
+      s = new Server({
+        address: ref.address, hosts: ref.hosts, urls: ref.urls, sealKey: this.#options.sealKey, WebSocket: this.#WebSocket, agent, quiet, connectTimeout: 5000,
+        reconnect: { initial: reconnect?.initial ?? 100, max: reconnect?.max ?? 5000 }, back: () => this.#outbox.wake(),
+      });
+      this.#servers.set(ref.address, s);
+    }
+    return s;
+  }
+
+  async openStream(req: StreamRequest): Promise<LinkStream> {
+    const peer = await this.serverFor((req.space ?? req.through!).ref).peer();
+    return peer.openStream(req);
+  }
+
+  /**
+   * Makes one call on a ref's live capability and reads its results, again for as long as what it meets is transient and
+   * patience lasts.
+   */
+  async call<T>(held: Held, ask: (live: StubPromise, peer: Peer) => Promise<T>, options: Waiting = {}): Promise<T> {
+    const server = this.serverFor(held.ref), life = this.#outbox.life;
+    const until = Date.now() + (this.#options.patience ?? 10_000);
+    const wait = newBackoff({ initial: 100, max: 1000, factor: 2, jitter: 0.5 });
+    for (;;) {
+      if (life.aborted || options.signal?.aborted) throw fault("canceled", "the call was given up");
+      let peer: Peer | undefined;
+      try {
+        peer = await unless(options.signal, server.peer());
+        return await unless(options.signal, ask(peer.restore(held), peer));
+      } catch (err) {
+        const f = peer && !(err instanceof MooringError) ? peer.fail(err) : faultOf(err), pause = wait.next();
+        if (!f.transient || Date.now() + pause > until) throw f;
+        await sleep(pause, this.#outbox, options.signal);
+      }
+    }
+  }
+
+  get life(): AbortSignal {
+    return this.#outbox.life;
+  }
+}
+
+/** What a promise comes to, unless the signal comes first. */
+function unless<T>(signal: AbortSignal | undefined, p: Promise<T>): Promise<T> {
+  if (signal === undefined) return p;
+  return new Promise((resolve, reject) => {
+    const gone = (): void => reject(fault("canceled", "the call was given up"));
+    signal.addEventListener("abort", gone);
+    if (signal.aborted) gone();
+    p.then(resolve, reject).finally(() => signal.removeEventListener("abort", gone));
+  });
+}
+
+/** Waits, but not beyond the outbox's end, nor the signal's. */
+export function sleep(ms: number, outbox: Outbox, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      outbox.onClose.delete(done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal?.addEventListener("abort", done);
+    outbox.onClose.add(done);
+    if (signal?.aborted || outbox.life.aborted) done();
+  });
+}
+
+function homeOf(client: Client, at: Ref): BatchHome {
+  return {
+    outbox: client.outbox,
+    limits: () => client.limitsFor(at),
+    ticket: (batch, session, ops) => new Ticket(client.outbox, batch, session, ops),
+  };
+}
+
+/** A space under one ref. */
+export class Space {
+  readonly #client: Client;
+  readonly #held: Held;
+
+  constructor(client: Client, held: Held) {
+    this.#client = client;
+    this.#held = held;
+  }
+
+  /** The space's id. */
+  get id(): string {
+    return this.#held.ref.target;
+  }
+
+  /** The ref it is reached by. Its text gives the secret away. */
+  get ref(): Ref {
+    return this.#held.ref;
+  }
+
+  /** Makes an id for a new session and its owner's ref. Nothing is created. */
+  newOwner(): Ref {
+    return this.#held.ref.for(`ses_${newULID()}`);
+  }
+
+  /**
+   * Makes a new session, offline: the session can be used at once, and the batch, which begins with the create op and may
+   * be given more, makes it real when it is committed.
+   */
+  create(options: CreateOptions = {}): { session: Session; batch: Batch } {
+    const { session, batch, creation } = this.#newSession(options);
+    batch.do("create", creation);
+    return { session, batch };
+  }
+
+  /** Makes a new session that begins as a copy of another as it was at a cursor (left out: as it is when the op applies). */
+  fork(source: Session, options: CreateOptions & { at?: number } = {}): { session: Session; batch: Batch } {
+    const { session, batch, creation } = this.#newSession(options);
+    batch.do("fork", { source: source.id, via: source.ref.id, at: options.at, ...creation });
+    return { session, batch };
+  }
+
+  #newSession(o: CreateOptions) {
+    const owner = o.owner ?? this.newOwner();
+    const meta: OwnerRef["meta"] = { role: "owner" as Role, ...(o.external && { external: o.external }), ...(o.label && { label: o.label }) };
+    const session = new Session(this.#client, { ref: owner, redemption: "" });
+    const batch = new Batch(homeOf(this.#client, owner), owner.target, this.#held.ref.id, owner, { ref: owner, meta }, o.batchID);
+    const creation = { ref: owner.id, hash: owner.hashText, external: o.external, label: o.label, actor: o.actor };
+    return { session, batch, creation };
+  }
+
+  /**
+   * Mints a ref of the space, with at most this one's rights and limits: create, list, share, revoke. It needs the server;
+   * the ref is good when the promise is fulfilled.
+   */
+  async share(options: ShareOptions, waiting?: Waiting): Promise<Ref> {
+    const { rights, methods = [], expires = 0, from = 0, message = "", redemptions = 0, label = "", actor = "", seal = "" } = options;
+    const ref = this.#held.ref.for(this.id, seal !== ""), limits = { rights, methods, expires: Number(expires), from, message, label, actor };
+    await this.#client.call(this.#held, async (live) => { await live["share"]!({ id: ref.id, hash: ref.hashText, limits, redemptions, seal }); }, waiting);
+    return ref;
+  }
+
+  /** Revokes a ref of the space and all made from it, those of sessions created under it too; how many refs died. */
+  revoke(ref: Ref | string, waiting?: Waiting): Promise<number> {
+    return this.#client.call(this.#held, async (live) => {
+      const answer = (await live["revoke"]!(typeof ref === "string" ? ref : ref.id)) as Struct | number;
+      const refs = Number(typeof answer === "object" ? answer["refs"] : answer);
+      dispose(answer);
+      return refs;
+    }, waiting);
+  }
+
+  /** What the ref allows. */
+  info(options?: Waiting): Promise<Description> {
+    return this.#client.call(this.#held, async (live) => readInfo(await live["info"]!()), options);
+  }
+
+  /** The space's sessions in the order of their ids, oldest first. */
+  async *list(options?: Waiting): AsyncGenerator<SessionInfo> {
+    for (let after = "", more = true; more; ) {
+      const page = await this.#client.call(this.#held, async (live) => (await live["list"]!(after, 200)) as Struct, options);
+      const sessions = page["sessions"] as SessionInfo[];
+      yield* sessions;
+      after = sessions.at(-1)?.id ?? "";
+      more = page["more"] === true && sessions.length > 0;
+    }
+  }
+}
+
+/** A session under one ref. */
+export class Session {
+  readonly #client: Client;
+  readonly #held: Held;
+
+  constructor(client: Client, held: Held) {
+    this.#client = client;
+    this.#held = held;
+  }
+
+  /** The session's id. */
+  get id(): string {
+    return this.#held.ref.target;
+  }
+
+  /** The ref it is reached by. Its text gives the secret away. */
+  get ref(): Ref {
+    return this.#held.ref;
+  }
+
+  /** The redemption id belongs to the outbox, where a session that was just made gets its own with its batch. */
+  #now(): Held {
+    const row = this.#client.outbox.refRow(this.#held.ref.id);
+    return row ? { ref: this.#held.ref, redemption: row.redemption } : this.#held;
+  }
+
+  /** Begins a batch of ops for the session. id: of the batch, if it is to be repeatable after a crash (newBatchID). */
+  batch(id?: string): Batch {
+    const { ref } = this.#held;
+    return new Batch(homeOf(this.#client, ref), ref.target, ref.id, ref, undefined, id);
+  }
+
+  /** Commits one put. */
+  async put(key: string, payload: Payload): Promise<Ticket> {
+    const b = this.batch();
+    b.put(key, payload);
+    return b.commit();
+  }
+
+  /** Commits a share and gives the new ref: the batch is durable, the ref works when it has arrived. */
+  async share(options: ShareOptions): Promise<{ ref: Ref; ticket: Ticket }> {
+    const b = this.batch(), { ref } = b.share(options);
+    return { ref, ticket: await b.commit() };
+  }
+
+  /** Tells of the session and of the ref it is reached by. */
+  info(options?: Waiting): Promise<Description> {
+    return this.#client.call(this.#now(), async (live) => readInfo(await live["info"]!()), options);
+  }
+
+  /** The folded state as of a cursor; left out, as of now. */
+  snapshot(options: Waiting & { at?: number } = {}): Promise<State> {
+    return this.#client.call(this.#now(), (live) => readSnapshot(live, options.at ?? 0), options);
+  }
+
+  /** Up to limit events after a cursor, and the session's cursor. cursor_expired if the log no longer reaches back. */
+  events(after = 0, limit = 0, options?: Waiting): Promise<Events> {
+    return this.#client.call(this.#now(), async (live) => readEvents(await live["events"]!(after, limit)), options);
+  }
+
+  /**
+   * Gives handle every event after a cursor, once and in order, over any number of connections; while handle works, no
+   * more than a window is sent ahead. The promise is fulfilled when the signal ends it, and rejected with what handle
+   * throws, or with why the server ended it: revoked, stale_epoch, expired, missing_right, unknown_ref, cursor_expired,
+   * session_deleted.
+   */
+  subscribe(options: SubscribeOptions, handle: (event: SessionEvent) => void | Promise<void>): Promise<void> {
+    return subscribe(this.#client, this.#now(), options, handle);
+  }
+
+  /** subscribe as an iterator. Leaving the loop ends the subscription. */
+  follow(options: SubscribeOptions = {}): AsyncGenerator<SessionEvent, void, void> {
+    return follow((o, handle) => this.subscribe(o, handle), options);
+  }
+
+  /** Revokes a ref of the session and all made from it, at once and without the outbox. The same again gives the same cut. */
+  revoke(ref: Ref | string, options?: Waiting): Promise<Cut> {
+    return this.#revoke(typeof ref === "string" ? ref : ref.id, false, options);
+  }
+
+  /** Revokes every share of the session, at once and without the outbox. */
+  bumpEpoch(options?: Waiting): Promise<Cut> {
+    return this.#revoke(null, true, options);
+  }
+
+  #revoke(ref: string | null, epoch: boolean, options: Waiting | undefined): Promise<Cut> {
+    return this.#client.call(this.#now(), async (live) => {
+      const answer = (await live["revoke"]!(ref, epoch)) as Struct;
+      const cut = { cursor: Number(answer["cut"]), epoch: Number(answer["epoch"]) };
+      dispose(answer);
+      return cut;
+    }, options);
+  }
+}

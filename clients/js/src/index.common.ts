@@ -1,0 +1,14 @@
+// What the package gives wherever it runs.
+
+export { Batch, type Now, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket } from "./batch.js";
+export { Client, type ClientOptions, type CreateOptions, Session, Space, type Waiting } from "./client.js";
+export { type CodeName, codes, MooringError } from "./fault.js";
+export { JSONText, jsonText, type Limits, type Outcome, type Status } from "./intent.js";
+export type { JournalOptions, OpenOptions } from "./options.js";
+export { Outbox } from "./outbox.js";
+export { type Committed, type NewBatch, type Op, type OutboxOptions, type OutboxRow, type OutboxStatus, Standstill, type StreamStatus } from "./outbox_types.js";
+export { Ref } from "./ref.js";
+export type { OpState } from "./rows.js";
+export type { Cut, Description, Entry, Events, Grant, SessionEvent, SessionInfo, State, SubscribeOptions, Turn } from "./session.js";
+export { newSealKey, type SealKey } from "./seal.js";
+export { newBatchID, newULID, opID } from "./ulid.js";

@@ -1,0 +1,211 @@
+// The outbox of a browser: IndexedDB, shared by all tabs of an origin. Any tab commits into it; the one that holds the
+// outbox's Web Lock sends.
+//
+// Every row carries the number of the write that made it, so a tab that is behind reads what is newer. Writes are
+// transactions on the whole store, one at a time over all tabs, and each begins with reading that. A BroadcastChannel
+// tells of writes; once a second a tab looks by itself, for channels lose messages to tabs that sleep. A removed row stays
+// for a day as the number of the write that removed it, and whoever opens the outbox after that forgets it.
+
+import { fault } from "./fault.js";
+import { type Change, Store, storageError, type TableName } from "./store.js";
+
+interface Stored {
+  t: TableName;
+  k: string;
+  n: number; // the number of the write
+  d: unknown; // the row; null once it is removed
+  at?: number; // when it was removed
+}
+
+const relook = 1000;
+
+/** How long it is remembered that a row was removed: for tabs that sleep and have it in memory. */
+const keepRemoved = 24 * 3600_000;
+
+/** Rows in IndexedDB, shared with other tabs. */
+export class IndexedDBStore extends Store {
+  readonly #db: IDBDatabase;
+  readonly #name: string;
+  readonly #channel: BroadcastChannel | undefined;
+  readonly #timer: ReturnType<typeof setInterval>;
+  #seen = 0; // the last write that the tables show
+  #removed: [TableName, string][] | undefined = []; // long ago, as found when the outbox was opened
+  #looking: Promise<void> | undefined;
+  #lookAgain = false;
+  #release: (() => void) | undefined;
+  #closed = false;
+
+  private constructor(db: IDBDatabase, name: string) {
+    super();
+    this.#db = db;
+    this.#name = name;
+    if (typeof BroadcastChannel === "function") {
+      this.#channel = new BroadcastChannel(name);
+      this.#channel.onmessage = () => this.#look();
+    }
+    this.#timer = setInterval(() => this.#look(), relook);
+    db.onversionchange = () => { // somebody deletes the outbox
+      this.breakWith(fault("unavailable", "the outbox's database is being deleted"));
+      db.close();
+    };
+  }
+
+  /** Opens the outbox of a name; it is made if it is not there. */
+  static async open(name: string): Promise<IndexedDBStore> {
+    const full = `mooring-outbox/${name}`;
+    try {
+      const db = await new Promise<IDBDatabase>((resolve, reject) => {
+        const open = indexedDB.open(full, 1);
+        open.onupgradeneeded = () => {
+          open.result.createObjectStore("rows", { keyPath: ["t", "k"] }).createIndex("n", "n");
+          open.result.createObjectStore("writes");
+        };
+        open.onsuccess = () => resolve(open.result);
+        open.onerror = () => reject(open.error);
+      });
+      const store = new IndexedDBStore(db, full);
+      await store.#catchUpNow();
+      await store.#forget().catch(() => {}); // there is another time
+      return store;
+    } catch (err) {
+      throw storageError("open the outbox", err);
+    }
+  }
+
+  #look(): void {
+    if (this.#closed) return;
+    this.#lookAgain = true;
+    this.#looking ??= (async () => {
+      while (this.#lookAgain && !this.#closed) {
+        this.#lookAgain = false;
+        // Not while a write is under way: tables show it, and may have to go back.
+        await this.idle();
+        if (await this.#catchUpNow().catch(() => false)) this.changed();
+      }
+      this.#looking = undefined;
+    })();
+  }
+
+  override async refresh(): Promise<void> {
+    await this.idle();
+    if (!this.#closed && (await this.#catchUpNow())) this.changed();
+  }
+
+  /** Reads what others have written; whether there was anything. */
+  #catchUpNow(): Promise<boolean> {
+    return new Promise((resolve, reject) => {
+      const tx = this.#db.transaction(["rows", "writes"], "readonly");
+      let news = false;
+      this.#catchUp(tx, (_, found) => { news = found; });
+      tx.oncomplete = () => resolve(news);
+      tx.onabort = () => reject(tx.error);
+    });
+  }
+
+  /** Forgets rows that were removed long ago. */
+  #forget(): Promise<void> {
+    const removed = this.#removed;
+    this.#removed = undefined;
+    if (removed === undefined || removed.length === 0) return Promise.resolve();
+    return new Promise((resolve, reject) => {
+      const tx = this.#db.transaction("rows", "readwrite"), rows = tx.objectStore("rows");
+      for (const key of removed) {
+        const get = rows.get(key);
+        get.onsuccess = () => { // it may have been made again
+          if ((get.result as Stored | undefined)?.d === null) rows.delete(key);
+        };
+      }
+      tx.oncomplete = () => resolve();
+      tx.onabort = () => reject(tx.error);
+    });
+  }
+
+  /** Brings the tables up to date within a transaction, and then calls next with the last write's number. */
+  #catchUp(tx: IDBTransaction, next: (last: number, news: boolean) => void): void {
+    const get = tx.objectStore("writes").get("last");
+    get.onsuccess = () => {
+      const last = (get.result as number | undefined) ?? 0;
+      if (last <= this.#seen) {
+        next(last, false);
+        return;
+      }
+      const rows = tx.objectStore("rows").index("n").getAll(IDBKeyRange.lowerBound(this.#seen, true));
+      rows.onsuccess = () => {
+        if (last > this.#seen) { // another transaction may have brought them meanwhile
+          for (const r of rows.result as Stored[]) {
+            this.tables.apply({ t: r.t, k: r.k, v: r.d } as Change);
+            if (r.d === null && (r.at ?? 0) < Date.now() - keepRemoved) this.#removed?.push([r.t, r.k]);
+          }
+          this.#seen = last;
+        }
+        next(last, true);
+      };
+    };
+  }
+
+  protected override write(run: () => Change[]): Promise<void> {
+    return new Promise((resolve, reject) => {
+      let tx: IDBTransaction, written = 0, news = false, failed: unknown;
+      try {
+        tx = this.#db.transaction(["rows", "writes"], "readwrite", { durability: "strict" });
+      } catch (err) {
+        reject(storageError("write to the outbox", err));
+        return;
+      }
+      this.#catchUp(tx, (last, found) => {
+        news = found;
+        try {
+          const changes = run();
+          if (changes.length === 0) return;
+          written = last + 1;
+          const rows = tx.objectStore("rows");
+          for (const c of changes) {
+            const d = this.tables.get(c.t, c.k) ?? null;
+            rows.put({ t: c.t, k: c.k, n: written, d, ...(d === null && { at: Date.now() }) } satisfies Stored);
+          }
+          tx.objectStore("writes").put(written, "last");
+        } catch (err) {
+          failed = err;
+          tx.abort();
+        }
+      });
+      tx.oncomplete = () => {
+        if (written > 0) {
+          this.#seen = Math.max(this.#seen, written);
+          this.#channel?.postMessage(written);
+        }
+        resolve();
+        if (news) queueMicrotask(() => this.changed());
+      };
+      tx.onabort = () => {
+        reject(storageError("write to the outbox", failed ?? tx.error));
+        if (news) queueMicrotask(() => this.changed());
+      };
+    });
+  }
+
+  override lead(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const held = new Promise<void>((release) => { this.#release = release; });
+      navigator.locks
+        .request(`${this.#name}/sender`, { signal }, async () => {
+          await this.idle();
+          await this.#catchUpNow();
+          resolve();
+          await held; // until this tab closes the outbox, or is closed
+        })
+        .catch(reject);
+    });
+  }
+
+  override async close(): Promise<void> {
+    this.#closed = true;
+    clearInterval(this.#timer);
+    await this.#looking;
+    await this.idle();
+    this.breakWith(fault("canceled", "the outbox is closed"));
+    this.#channel?.close();
+    this.#db.close();
+    this.#release?.();
+  }
+}

@@ -1,0 +1,239 @@
+// Op intents and their outcomes, as they travel and as the outbox keeps them, and what one must look like before it is
+// sent: the server runs the same checks (there what is wrong is a recorded rejection, here it is told to the caller).
+
+import { clip, codeNameOf, fault, MooringError, type CodeName } from "./fault.js";
+import { byteLength } from "./text.js";
+import { isULID } from "./ulid.js";
+
+/** The result of an earlier op: path is a dot-separated way into its object, "" the whole. */
+export interface OpRef {
+  readonly op: string;
+  readonly path: string;
+}
+
+/** A named argument: JSON text, kept byte for byte, or a reference to an earlier result. */
+export type Arg = { readonly name: string } & ({ readonly json: string; readonly ref?: never } | { readonly ref: OpRef; readonly json?: never });
+
+/** An op's expected_cursor: a number, or a reference to an earlier result that is one. */
+export type Expect = { readonly cursor: number; readonly ref?: never } | { readonly ref: OpRef; readonly cursor?: never };
+
+/** An op intent but for its place in a stream. */
+export interface Intent {
+  readonly id: string;
+  readonly method: string;
+  readonly args: readonly Arg[];
+  readonly dependsOn?: readonly string[] | undefined;
+  readonly expected?: Expect | undefined;
+}
+
+/** What was recorded of an op. pruned: there was an outcome, and its record is gone. */
+export type Status = "applied" | "skipped" | "denied" | "conflict" | "rejected" | "voided" | "batch_aborted" | "pruned";
+
+const statuses: readonly Status[] = ["pruned", "applied", "skipped", "denied", "conflict", "rejected", "voided", "batch_aborted"];
+
+/** The record of one op, given again word for word to every repetition. */
+export interface Outcome {
+  readonly op: string;
+  readonly status: Status;
+  /** Why, where the status is not applied. */
+  readonly reason: CodeName;
+  readonly message: string;
+  readonly cursor: number;
+  /** Applied: the JSON text of the result, which references read. */
+  readonly result: string;
+  /** The op on whose account this one was skipped or aborted. */
+  readonly cause: string;
+  readonly at: number;
+}
+
+/** An outcome as the wire gives it. */
+export function outcomeOf(v: unknown): Outcome {
+  const o = (v ?? {}) as Record<string, unknown>;
+  const s = o["status"];
+  const status = typeof s === "string" ? (s === "" ? "pruned" : (s as Status)) : statuses[Number(s ?? 0)];
+  if (typeof o["op"] !== "string" || status === undefined) throw fault("incompatible", "the server gave an outcome that this client does not know");
+  return {
+    op: o["op"], status, reason: codeNameOf(o["reason"]), message: String(o["message"] ?? ""), cursor: Number(o["cursor"] ?? 0),
+    result: String(o["result"] ?? ""), cause: String(o["cause"] ?? ""), at: Number(o["at"] ?? 0),
+  };
+}
+
+/** Why an op did not apply, as an error; undefined if it did. Its cause is the status where reason and status differ. */
+export function outcomeError(o: Outcome): MooringError | undefined {
+  if (o.status === "applied") return undefined;
+  const reason = o.reason === "none" ? o.status : o.reason;
+  const at = o.status === "conflict" ? o.cursor : o.at;
+  return new MooringError(reason, o.status === reason ? o.message : `${o.status}: ${o.message}`, { at });
+}
+
+/** Limits bound what one batch may carry; bytes are those of the arguments' JSON text. */
+export interface Limits {
+  batchOps: number;
+  batchBytes: number;
+  payloadBytes: number;
+}
+
+/** What a server takes unless it has told otherwise. */
+export const defaultLimits: Limits = { batchOps: 1000, batchBytes: 8 << 20, payloadBytes: 4 << 20 };
+
+const maxArgs = 64;
+const maxDependsOn = 1000;
+const maxName = 64;
+const maxPath = 256;
+const maxOutside = 1000;
+
+/** Every (op, path) that an intent refers to, in the order in which they are looked at. */
+export function references(in_: Intent): OpRef[] {
+  const refs = in_.args.flatMap((a) => (a.ref ? [a.ref] : []));
+  if (in_.expected?.ref) refs.push(in_.expected.ref);
+  return refs;
+}
+
+/** The ops that an intent depends on or refers to. */
+export const needs = (in_: Intent): string[] => [...(in_.dependsOn ?? []), ...references(in_).map((r) => r.op)];
+
+/** Throws too_large for ops that exceed the bounds of one batch. */
+export function checkSize(ops: readonly Intent[], lim: Limits): void {
+  if (ops.length > lim.batchOps) {
+    throw fault("too_large", `the batch has ${ops.length} ops, the limit is ${lim.batchOps}: commit smaller batches`);
+  }
+  const outside = new Set(ops.flatMap(needs));
+  for (const op of ops) outside.delete(op.id);
+  if (outside.size > maxOutside) {
+    throw fault("too_large", `the batch refers to ${outside.size} ops of other batches, the limit is ${maxOutside}: commit smaller batches`);
+  }
+  let bytes = 0;
+  for (const op of ops) for (const a of op.args) if (a.json !== undefined) bytes += byteLength(a.json);
+  if (bytes > lim.batchBytes) {
+    throw fault("too_large", `the batch has ${bytes} bytes of arguments, the limit is ${lim.batchBytes}: commit smaller batches`);
+  }
+}
+
+/** Throws malformed, too_large or bad_reference for an intent that could not be decoded. */
+export function checkIntent(in_: Intent, lim: Limits): void {
+  if (!goodName(in_.method)) throw fault("malformed", `the method's name is empty or longer than ${maxName} bytes`);
+  if (in_.args.length > maxArgs) throw fault("too_large", `${in_.args.length} arguments, the limit is ${maxArgs}`);
+  if ((in_.dependsOn?.length ?? 0) > maxDependsOn) {
+    throw fault("too_large", `${in_.dependsOn!.length} ops in depends_on, the limit is ${maxDependsOn}`);
+  }
+  const seen = new Set<string>();
+  for (const a of in_.args) {
+    if (!goodName(a.name)) throw fault("malformed", `an argument's name is empty or longer than ${maxName} bytes`);
+    if (seen.has(a.name)) throw fault("malformed", `argument ${JSON.stringify(a.name)} is there twice`);
+    seen.add(a.name);
+    if (a.json === undefined) continue;
+    const n = byteLength(a.json);
+    if (n > lim.payloadBytes) throw fault("too_large", `argument ${JSON.stringify(a.name)} has ${n} bytes, the limit is ${lim.payloadBytes}`);
+    if (!isJSON(a.json)) throw fault("malformed", `argument ${JSON.stringify(a.name)} is not JSON text`);
+  }
+  for (const id of in_.dependsOn ?? []) if (!isULID(id)) throw fault("bad_reference", "depends_on holds what is not an op id");
+  for (const r of references(in_)) {
+    if (!isULID(r.op)) throw fault("bad_reference", "a reference names what is not an op id");
+    if (typeof r.path !== "string" || byteLength(r.path) > maxPath) {
+      throw fault("bad_reference", `the path of a reference to op ${r.op} is longer than ${maxPath} bytes`);
+    }
+  }
+}
+
+const goodName = (s: unknown): boolean => typeof s === "string" && s !== "" && byteLength(s) <= maxName && isWellFormed(s);
+
+/** Whether a text has no half of a surrogate pair, so that it has a UTF-8 form. */
+export function isWellFormed(s: string): boolean {
+  return !/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/.test(s);
+}
+
+/** Whether a text is one JSON value that can be written as UTF-8. */
+export function isJSON(text: string): boolean {
+  try {
+    JSON.parse(text);
+  } catch {
+    return false;
+  }
+  return isWellFormed(text);
+}
+
+/**
+ * The JSON text at a path in a result, byte for byte: a walk through objects by key and arrays by index, "" the whole.
+ * undefined if nothing is there.
+ */
+export function resolvePath(result: string, path: string): string | undefined {
+  let at = result.trim();
+  if (path === "") return at === "" ? undefined : at;
+  for (const step of path.split(".")) {
+    const next = child(at, step);
+    if (next === undefined) return undefined;
+    at = next;
+  }
+  return at;
+}
+
+/** The text of an object's field or an array's element. text is JSON. */
+function child(text: string, step: string): string | undefined {
+  const object = text[0] === "{";
+  if (!object && text[0] !== "[") return undefined;
+  if (!object && !/^(0|[1-9]\d{0,9})$/.test(step)) return undefined;
+  let i = skipSpace(text, 1), n = 0;
+  while (i < text.length && text[i] !== "}" && text[i] !== "]") {
+    let key = String(n++);
+    if (object) {
+      const end = skipValue(text, i);
+      key = JSON.parse(text.slice(i, end)) as string;
+      i = skipSpace(text, skipSpace(text, end) + 1); // the colon
+    }
+    const end = skipValue(text, i);
+    if (key === step) return text.slice(i, end);
+    i = skipSpace(text, end);
+    if (text[i] === ",") i = skipSpace(text, i + 1);
+  }
+  return undefined;
+}
+
+function skipSpace(text: string, i: number): number {
+  while (i < text.length && " \n\t\r".includes(text[i]!)) i++;
+  return i;
+}
+
+/** Where the value that begins at i ends. */
+function skipValue(text: string, i: number): number {
+  let depth = 0;
+  do {
+    const c = text[i];
+    if (c === '"') {
+      for (i++; text[i] !== '"'; i++) if (text[i] === "\\") i++;
+      i++;
+    } else if (c === "{" || c === "[") {
+      depth++;
+      i++;
+    } else if (c === "}" || c === "]") {
+      depth--;
+      i++;
+    } else if (depth > 0) i++;
+    else while (i < text.length && !",]} \n\t\r".includes(text[i]!)) i++;
+  } while (depth > 0 && i < text.length);
+  return i;
+}
+
+/** JSON text that is kept byte for byte where a value is taken. */
+export class JSONText {
+  constructor(readonly text: string) {}
+}
+
+/** Marks a text as JSON text: it is sent byte for byte, and not as a string. */
+export const jsonText = (text: string): JSONText => new JSONText(text);
+
+/** Makes an argument of a value, JSON text or a reference. Throws bad_argument for what JSON cannot hold. */
+export function argOf(name: string, value: unknown): Arg {
+  if (value instanceof JSONText) return { name, json: value.text };
+  if (value && typeof value === "object" && "opRef" in value) {
+    const ref = (value as { opRef: OpRef }).opRef;
+    return { name, ref: { op: ref.op, path: ref.path } };
+  }
+  let json: string | undefined;
+  try {
+    json = JSON.stringify(value);
+  } catch (err) {
+    throw fault("bad_argument", `${clip(name)} cannot be written as JSON: ${err instanceof Error ? err.message : String(err)}`);
+  }
+  if (json === undefined) throw fault("bad_argument", `${clip(name)} cannot be written as JSON`);
+  return { name, json };
+}

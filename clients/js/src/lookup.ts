@@ -1,0 +1,73 @@
+// What is read out of rows: ops that others refer to, and batches as they are sent.
+
+import { needs } from "./intent.js";
+import type { WireBatch, WireOp } from "./link.js";
+import type { Entry } from "./machine.js";
+import type { Earlier, Finder } from "./resolve.js";
+import { type BatchRow, noStream, type OpRow, type StreamRow, travels } from "./rows.js";
+import type { Change, Tables } from "./store.js";
+import { byteLength } from "./text.js";
+
+/** How much room a batch's ops take. */
+export const sizeOf = (ops: readonly OpRow[]): number =>
+  ops.reduce((n, o) => n + 64 + o.args.reduce((k, a) => k + a.name.length + (a.json === undefined ? 64 : byteLength(a.json)), 0), 0);
+
+/** A change of what is kept of a session's stream. */
+export function streamChange(t: Tables, session: string, p: Partial<StreamRow>): Change {
+  return { t: "stream", k: session, v: { ...(t.streams.get(session) ?? noStream(session)), ...p } };
+}
+
+/** Looks ops up, following those that were retried. */
+export function finderOf(t: Tables): Finder {
+  return (op) => {
+    let e: Earlier | undefined;
+    for (let i = 0; i < 1000; i++) {
+      const found = t.findOp(op);
+      if (!found) return e;
+      e = earlierOf(found.row, found.place);
+      if (!e.outcome || e.outcome.status === "applied") return e;
+      const next = t.retries.get(op);
+      if (next === undefined) return e;
+      op = next;
+    }
+    return e;
+  };
+}
+
+/** The op at a place of a row as others see it. */
+export function earlierOf(row: BatchRow, place: number): Earlier {
+  const op = row.ops[place]!;
+  const before = row.ops.slice(0, place).filter(travels).length;
+  return {
+    id: op.id, batch: row.id, session: row.session, outcome: row.outcomes?.[place] ?? op.verdict,
+    seq: row.first > 0 && travels(op) ? row.first + before : 0,
+  };
+}
+
+/** The lowest seq of its own stream that an unfinished batch refers to. */
+export function holdOf(t: Tables, row: BatchRow): number {
+  let hold = 0;
+  for (const id of new Set(row.ops.flatMap(needs))) {
+    const found = t.findOp(id);
+    if (!found || found.row.id === row.id || found.row.session !== row.session) continue;
+    const { seq } = earlierOf(found.row, found.place);
+    if (seq > 0 && (hold === 0 || seq < hold)) hold = seq;
+  }
+  return hold;
+}
+
+/** A batch as it is sent: always the same, whenever it is. */
+export function wireOf(e: Entry, ackedThrough: number): WireBatch {
+  const ops: WireOp[] = [];
+  for (const op of e.ops) {
+    if (!travels(op)) continue;
+    const seq = e.first + ops.length;
+    if (op.void) ops.push({ id: op.id, seq, method: "void" });
+    else {
+      ops.push({
+        id: op.id, seq, method: op.method, args: op.args, ...(op.dependsOn && { dependsOn: op.dependsOn }), ...(op.expected && { expected: op.expected }),
+      });
+    }
+  }
+  return { id: e.id, atomic: e.atomic, ackedThrough, ops };
+}

@@ -1,0 +1,488 @@
+// The logic of queues and streams, without storage, clock or socket. The sender tells it what happened and does what it
+// puts into out, in order. It is the machine of the Go outbox, and runs that one's transcripts.
+//
+// A stream is closed until there is something to send, asks for a place (there are only so many) and for its host (of a
+// host that is down only one stream tries), is opened, and then keeps a window of batches in flight. Whatever goes wrong
+// with it closes it, and it is opened again after a while and sends its unanswered batches again, the same ones in the
+// same order: the ledger answers what it has seen as duplicates. Opening, and what can go wrong, is in machine_open.ts.
+
+import { fault, type MooringError } from "./fault.js";
+import type { Outcome } from "./intent.js";
+import { fail, type MachineHost, tryHost, tryOpen, closeQuietly } from "./machine_open.js";
+import { type OpRow, travels } from "./rows.js";
+
+/** Waiting times that nobody needs to set, in milliseconds. */
+export const ackIdle = 1000; // acked_through goes without a batch after so long
+export const idleClose = 5 * 60_000; // a stream with nothing to do is closed after so long
+const owedRelook = 1000; // how often a batch that waits for another stream is looked at anyway
+const firstRoom = 16; // how many batches a stream may have in flight at first
+
+/** How many windows of batches may have seqs. */
+export const aheadFactor = 4;
+
+/** Bounds of what one stream has in flight, and of how many streams there are. */
+export interface Window {
+  batches: number;
+  bytes: number;
+  streams: number;
+}
+
+export const defaultWindow: Window = { batches: 64, bytes: 4 << 20, streams: 128 };
+
+/** How a stream is to be opened. */
+export interface Route {
+  readonly ref: string; // id of the ref to go through
+  readonly space: string; // id of the space's ref, while the session is yet to be made
+  readonly with: string; // id of a ref that must be held live: fork's via
+  readonly host: string; // what fails together: the ref's address
+  readonly proof: string; // differs if any of the refs does, in its secret too
+}
+
+export const noRoute: Route = { ref: "", space: "", with: "", host: "", proof: "" };
+
+/** A batch with seqs that has no outcome yet; as a stream's head, one without seqs (first is 0). */
+export interface Entry {
+  readonly num: number;
+  readonly id: string;
+  readonly session: string;
+  readonly via: string;
+  readonly atomic: boolean;
+  readonly first: number;
+  readonly n: number; // seqs
+  readonly bytes: number;
+  ops: readonly OpRow[];
+  hold: number; // lowest seq of its stream that it still refers to; 0: none
+  route: Route;
+  problem?: MooringError | undefined; // why there is no route
+  marked: boolean; // its row says in flight
+  attempts: number;
+}
+
+export const lastSeqOf = (e: Entry): number => e.first + e.n - 1;
+
+/** How long to wait before what failed is tried again. */
+export interface Backoff {
+  next(): number;
+  reset(): void;
+}
+
+/** The answer to one apply: one outcome an op, or a call-level answer or what broke the link. */
+export interface Reply {
+  outcomes?: readonly Outcome[];
+  err?: MooringError;
+}
+
+export type Phase = "closed" | "opening" | "settling" | "open"; // settling: open, but a drop has to be decided first
+
+/** The queue of one session. */
+export interface Stream {
+  readonly session: string;
+  phase: Phase;
+  conn: number; // the present opening's number; what comes from others is ignored
+  opened: Route;
+  queue: Entry[]; // with seqs, unanswered, in order
+  sent: number; // of queue, in this opening
+  inflight: number; // bytes of those
+  queued: number; // bytes of queue
+  holds: number; // entries of queue with a hold
+  head: Entry | undefined; // first batch without a seq, as last looked at
+  backlog: boolean; // there may be rows without a seq
+  asking: boolean; // the storage is being asked about them
+  again: boolean; // … and more came meanwhile
+  owed: string; // a batch of another session that the head waits for
+  lookedAt: number;
+  relook: boolean;
+  unstored: number[]; // last seqs of answered batches whose outcomes are not stored, in order
+  stored: number; // outcomes are stored through here
+  storedTo: number; // … and, where all before have followed, through here
+  told: number; // … and the server knows
+  ackAt: number;
+  drops: Map<number, MooringError | null>; // batches with ops to void; the error is why, null if asked for
+  needRaise: boolean; // before it may be opened again
+  deciding: boolean; // the storage is being told what becomes of drops: send nothing
+  room: number; // batches that may be in flight, as far as is known
+  roomFor: number; // answers since room last grew
+  crowded: boolean; // the server was too busy for more once
+  heard: boolean; // an answer came in this opening
+  gaps: number; // in a row
+  readonly backoff: Backoff;
+  retryAt: number;
+  stopped: MooringError | undefined;
+  inReady: boolean;
+  inWaiting: boolean;
+  hostEpoch: number;
+  idleSince: number;
+}
+
+/** What the sender has to do. */
+export type Action =
+  | { do: "look"; session: string } // what is the session's first row without a seq?
+  | { do: "load"; session: string; batches: number; bytes: number } // give seqs to so many
+  | { do: "open"; session: string; conn: number; route: Route; settle: boolean } // settle: and ask for the server's last seq
+  | { do: "close"; session: string; conn: number }
+  | { do: "send"; session: string; conn: number; entry: Entry; through: number }
+  | { do: "ack"; session: string; conn: number; through: number }
+  | { do: "finish"; entry: Entry; answer: readonly Outcome[]; making?: Route } // store it; making: how a session not made is reached
+  | { do: "note"; entries: Entry[]; at: number; err: MooringError }
+  | { do: "mark"; entry: Entry } // it was pending and is in flight now
+  | { do: "stop"; session: string; err: MooringError | undefined }
+  | { do: "raise" } // raise the incarnation
+  | { do: "settle"; session: string; conn: number; through: number; drops: Map<number, MooringError | null>; entries: Entry[] }
+  | { do: "fenced"; err: MooringError };
+
+interface Alarm {
+  at: number;
+  s?: Stream;
+  h?: MachineHost;
+}
+
+/** All streams of one term of sending. Times are milliseconds. */
+export class Machine {
+  readonly win: Window;
+  readonly newBackoff: () => Backoff;
+  readonly streams = new Map<string, Stream>();
+  readonly unmade = new Map<string, Route>(); // sessions whose create did not apply, and how they are reached
+  readonly hosts = new Map<string, MachineHost>();
+  readonly owing = new Map<string, Set<string>>(); // batch → sessions that wait for it
+  ready: Stream[] = []; // wait for a place
+  places = 0; // taken
+  conns = 0;
+  raising = false;
+  isFenced = false;
+  alarms: Alarm[] = []; // by time; those that have been overtaken do no harm
+  out: Action[] = [];
+
+  constructor(win: Window, newBackoff: () => Backoff) {
+    this.win = win;
+    this.newBackoff = newBackoff;
+  }
+
+  stream(session: string): Stream {
+    let s = this.streams.get(session);
+    if (s === undefined) {
+      s = {
+        session, phase: "closed", conn: 0, opened: noRoute, queue: [], sent: 0, inflight: 0, queued: 0, holds: 0, head: undefined,
+        backlog: false, asking: false, again: false, owed: "", lookedAt: -Infinity, relook: false, unstored: [], stored: 0, storedTo: 0, told: 0,
+        ackAt: 0, drops: new Map(), needRaise: false, deciding: false, room: Math.min(firstRoom, this.win.batches), roomFor: 0,
+        crowded: false, heard: false, gaps: 0, backoff: this.newBackoff(), retryAt: 0, stopped: undefined, inReady: false,
+        inWaiting: false, hostEpoch: 0, idleSince: 0,
+      };
+      this.streams.set(session, s);
+    }
+    return s;
+  }
+
+  /** Takes a session's unanswered batches at the start of a term, in order. */
+  recovered(session: string, entries: Entry[], making: Route, drops: Map<number, MooringError | null>, now: number): void {
+    const s = this.stream(session);
+    this.#know(session, making);
+    this.#add(s, entries);
+    if (drops.size > 0) s.drops = drops; // the takeover has raised the incarnation
+    this.step(s, now);
+  }
+
+  /** Sessions have rows without a seq, or may have. */
+  found(sessions: Iterable<string>, now: number): void {
+    for (const id of sessions) {
+      const s = this.stream(id);
+      if (s.owed !== "" && now - s.lookedAt >= owedRelook) this.#paid(s);
+      else if (s.owed !== "") this.#relook(s);
+      this.#more(s, now);
+    }
+  }
+
+  #relook(s: Stream): void {
+    if (s.relook) return;
+    s.relook = true;
+    this.alarm({ at: s.lookedAt + owedRelook, s });
+  }
+
+  #more(s: Stream, now: number): void {
+    s.backlog = true;
+    s.again = s.asking;
+    this.step(s, now);
+  }
+
+  /** A batch was committed with its seqs. */
+  sequenced(e: Entry, now: number): void {
+    const s = this.stream(e.session);
+    this.#add(s, [e]);
+    this.step(s, now);
+  }
+
+  /** The answer to look and load: batches that have seqs now, the first that has none, or what it waits for. */
+  looked(session: string, entries: Entry[], head: Entry | undefined, more: boolean, owed: string, making: Route, now: number): void {
+    const s = this.stream(session);
+    s.asking = false;
+    s.head = head;
+    s.backlog = more || s.again;
+    s.lookedAt = now;
+    this.#know(session, making);
+    this.#add(s, entries);
+    if (owed !== "") {
+      s.owed = owed;
+      const who = this.owing.get(owed) ?? new Set();
+      this.owing.set(owed, who.add(session));
+      if (s.again) this.#relook(s);
+    }
+    s.again = false;
+    this.step(s, now);
+  }
+
+  #know(session: string, making: Route): void {
+    if (making.space !== "") this.unmade.set(session, making);
+  }
+
+  #add(s: Stream, entries: Entry[]): void {
+    if (s.queue.length === 0 && s.unstored.length === 0 && entries.length > 0) s.stored = Math.max(s.stored, entries[0]!.first - 1); // all before is finished
+    for (const e of entries) {
+      s.queue.push(e);
+      s.queued += e.bytes;
+      if (e.hold > 0) s.holds++;
+    }
+  }
+
+  /** A batch has its outcomes stored, here or elsewhere. */
+  finished(batch: string, now: number): void {
+    for (const session of this.owing.get(batch) ?? []) {
+      const s = this.streams.get(session);
+      if (s && s.owed === batch) {
+        this.#paid(s);
+        this.#more(s, now);
+      }
+    }
+    this.owing.delete(batch);
+  }
+
+  #paid(s: Stream): void {
+    const who = this.owing.get(s.owed);
+    who?.delete(s.session);
+    if (who?.size === 0) this.owing.delete(s.owed);
+    s.owed = "";
+    s.relook = false;
+  }
+
+  /** Outcomes are stored up to a seq. */
+  storedThrough(session: string, through: number, now: number): void {
+    const s = this.streams.get(session);
+    if (!s) return;
+    // One whose writing failed is written again, and others may overtake it.
+    const place = s.unstored.indexOf(through);
+    if (place >= 0) s.unstored.splice(place, 1);
+    s.storedTo = Math.max(s.storedTo, through);
+    if (place === 0) s.stored = Math.max(s.stored, through);
+    if (s.unstored.length === 0) s.stored = Math.max(s.stored, s.storedTo);
+    this.step(s, now);
+  }
+
+  /** How far the server may forget: what is stored, and nothing that an unanswered batch still refers to. */
+  ackable(s: Stream): number {
+    let through = s.stored;
+    if (s.holds > 0) for (const e of s.queue) if (e.hold > 0) through = Math.min(through, e.hold - 1);
+    return through;
+  }
+
+  /** Does whatever the stream can do now. */
+  step(s: Stream, now: number): void {
+    if (this.isFenced || s.stopped) return;
+    if (s.phase === "open") this.#pump(s, now);
+    else if (s.phase !== "closed") return;
+    else if (s.queue.length > 0 || s.head) tryOpen(this, s, now);
+    else if (s.asking || s.owed !== "") return;
+    else if (s.backlog) this.#ask(s, { do: "look", session: s.session });
+    else if (s.unstored.length === 0) this.streams.delete(s.session);
+  }
+
+  #ask(s: Stream, a: Action): void {
+    s.asking = true;
+    s.again = false;
+    this.out.push(a);
+  }
+
+  /** Sends what the window allows, fetches more, or finds that there is nothing to do. */
+  #pump(s: Stream, now: number): void {
+    while (s.sent < s.queue.length) {
+      const e = s.queue[s.sent]!;
+      if (!serves(s.opened, e.route)) {
+        if (s.sent === 0) {
+          this.close(s, now);
+          this.step(s, now);
+          return;
+        }
+        break;
+      }
+      if (s.sent > 0 && (s.sent >= s.room || s.inflight + e.bytes > this.win.bytes)) break;
+      s.sent++;
+      s.inflight += e.bytes;
+      s.told = Math.max(s.told, this.ackable(s));
+      this.out.push({ do: "send", session: s.session, conn: s.conn, entry: e, through: s.told });
+      if (!e.marked) {
+        e.marked = true;
+        this.out.push({ do: "mark", entry: e });
+      }
+    }
+    if (s.backlog && !s.asking && s.owed === "") {
+      const batches = aheadFactor * this.win.batches - s.queue.length, bytes = aheadFactor * this.win.bytes - s.queued;
+      if (s.queue.length === 0 || (batches * 2 >= aheadFactor * this.win.batches && bytes * 2 >= aheadFactor * this.win.bytes)) {
+        this.#ask(s, { do: "load", session: s.session, batches, bytes });
+      }
+    }
+    if (s.queue.length > 0 || s.asking || (s.backlog && s.owed === "")) {
+      s.idleSince = s.ackAt = 0;
+      return;
+    }
+    if (s.idleSince === 0) {
+      s.idleSince = now;
+      this.alarm({ at: now + idleClose, s });
+    }
+    if (this.ready.length > 0) {
+      this.close(s, now);
+      return;
+    }
+    if (this.ackable(s) > s.told && s.ackAt === 0) {
+      s.ackAt = now + ackIdle;
+      this.alarm({ at: s.ackAt, s });
+    }
+  }
+
+  /** Takes the answer to a batch: the first unanswered one of this opening. */
+  replied(session: string, conn: number, r: Reply, now: number): void {
+    const s = this.streams.get(session);
+    if (this.isFenced || !s || s.conn !== conn || s.phase !== "open" || s.sent === 0) return;
+    const e = s.queue[0]!;
+    const outcomes = r.outcomes ?? [];
+    const err = r.err ?? (answers(e, outcomes) ? undefined : fault("internal", `the answer to batch ${e.id} does not fit it`));
+    if (err) {
+      fail(this, s, err, now);
+      return;
+    }
+    this.hosts.get(s.opened.host)?.backoff.reset();
+    s.backoff.reset();
+    s.heard = true;
+    s.gaps = 0;
+    widen(s, this.win.batches);
+    s.queue.shift();
+    s.sent--;
+    s.inflight -= e.bytes;
+    s.queued -= e.bytes;
+    if (e.hold > 0) s.holds--;
+    s.drops.delete(e.num);
+    s.unstored.push(lastSeqOf(e));
+    const act: Action = { do: "finish", entry: e, answer: outcomes };
+    if (e.route.space !== "") {
+      if (travels(e.ops[0]!) && outcomes[0]!.status === "applied") this.unmade.delete(session);
+      else {
+        this.unmade.set(session, e.route);
+        act.making = e.route;
+      }
+    }
+    this.out.push(act);
+    this.step(s, now);
+  }
+
+  /** The incarnation is higher now. */
+  raised(now: number): void {
+    this.raising = false;
+    for (const s of [...this.streams.values()]) {
+      if (!s.needRaise) continue;
+      s.needRaise = false;
+      this.step(s, now);
+    }
+  }
+
+  /** Brings the batches as they are after settle. */
+  settled(session: string, conn: number, entries: Entry[], now: number): void {
+    const s = this.streams.get(session);
+    if (!s) return;
+    for (const e of entries) s.queue = s.queue.map((q) => (q.num === e.num ? e : q));
+    s.deciding = false;
+    if (s.conn === conn && s.phase === "settling") s.phase = "open";
+    this.step(s, now);
+  }
+
+  /** Lets a stream that stopped try again. */
+  resume(session: string, now: number): void {
+    const s = this.streams.get(session);
+    if (!s?.stopped) return;
+    s.stopped = undefined;
+    s.head = undefined; // its route may be another one
+    this.out.push({ do: "stop", session, err: undefined });
+    this.#more(s, now);
+  }
+
+  /** Lets go of a stream and gives its place to the next that waits. */
+  close(s: Stream, now: number): void {
+    this.acknowledge(s);
+    closeQuietly(this, s);
+    this.fillPlaces(now);
+  }
+
+  acknowledge(s: Stream): void {
+    s.ackAt = 0;
+    const through = this.ackable(s);
+    if (through > s.told) {
+      s.told = through;
+      this.out.push({ do: "ack", session: s.session, conn: s.conn, through });
+    }
+  }
+
+  /** Gives places that have become free to those who wait. */
+  fillPlaces(now: number): void {
+    while (this.ready.length > 0 && this.places < this.win.streams) {
+      const next = this.ready.shift()!;
+      next.inReady = false;
+      if (this.streams.get(next.session) === next) this.step(next, now);
+    }
+  }
+
+  alarm(a: Alarm): void {
+    let i = this.alarms.length;
+    while (i > 0 && this.alarms[i - 1]!.at > a.at) i--;
+    this.alarms.splice(i, 0, a);
+  }
+
+  /** When tick wants to be called; undefined for not at all. */
+  get wakeAt(): number | undefined {
+    return this.alarms[0]?.at;
+  }
+
+  /** Does what is due. */
+  tick(now: number): void {
+    while (this.alarms.length > 0 && this.alarms[0]!.at <= now) {
+      const { s, h } = this.alarms.shift()!;
+      if (h) {
+        tryHost(this, h, now);
+        continue;
+      }
+      if (!s || this.streams.get(s.session) !== s) continue;
+      if (s.phase === "open" && s.ackAt > 0 && now >= s.ackAt) this.acknowledge(s);
+      if (s.phase === "open" && s.idleSince > 0 && now - s.idleSince >= idleClose) this.close(s, now);
+      if (s.relook && now - s.lookedAt >= owedRelook) {
+        this.#paid(s);
+        this.#more(s, now);
+        continue;
+      }
+      this.step(s, now);
+    }
+  }
+}
+
+/** Whether a stream opened one way can carry a batch that wants another. */
+const serves = (r: Route, want: Route): boolean =>
+  r.ref === want.ref && (want.space === "" || r.space === want.space) && (want.with === "" || r.with === want.with);
+
+// How many batches in flight a server has room for: slow start, then additive increase and multiplicative decrease (RFC
+// 5681, section 3.1, by batches). One more costs little; too many are all sent again. fail has the decrease.
+function widen(s: Stream, window: number): void {
+  s.roomFor++;
+  if (!s.crowded || s.roomFor >= s.room) {
+    s.room = Math.min(s.room + 1, window);
+    s.roomFor = 0;
+  }
+}
+
+/** Whether outcomes are those of the entry's ops. */
+function answers(e: Entry, outs: readonly Outcome[]): boolean {
+  const ids = e.ops.filter(travels).map((o) => o.id);
+  return outs.length === e.n && ids.every((id, i) => outs[i]!.op === id);
+}

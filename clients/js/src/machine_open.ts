@@ -1,0 +1,281 @@
+// The machine's other half: opening streams, what can go wrong with them, and dropping what may have been sent.
+
+import { fault, isTransient, type MooringError } from "./fault.js";
+import type { Backoff, Entry, Machine, Stream } from "./machine.js";
+import { travels } from "./rows.js";
+
+/** What several streams need and lose together. */
+export interface MachineHost {
+  readonly name: string;
+  down: boolean;
+  epoch: number; // raised when it goes down
+  probe: Stream | undefined;
+  retryAt: number;
+  readonly backoff: Backoff;
+  waiting: Stream[];
+}
+
+function hostOf(m: Machine, name: string): MachineHost {
+  let h = m.hosts.get(name);
+  if (h === undefined) {
+    h = { name, down: false, epoch: 0, probe: undefined, retryAt: 0, backoff: m.newBackoff(), waiting: [] };
+    m.hosts.set(name, h);
+  }
+  return h;
+}
+
+/** The batch that the stream is opened for. */
+export const nextOf = (s: Stream): Entry | undefined => s.queue[0] ?? s.head;
+
+/** Opens a stream that has something to send, if its waiting time is over, its host is not down and there is a place. */
+export function tryOpen(m: Machine, s: Stream, now: number): void {
+  if (now < s.retryAt) {
+    m.alarm({ at: s.retryAt, s });
+    return;
+  }
+  if (s.deciding) return;
+  if (s.needRaise) {
+    if (!m.raising) {
+      m.raising = true;
+      m.out.push({ do: "raise" });
+    }
+    return;
+  }
+  const e = nextOf(s)!;
+  if (e.problem) {
+    s.stopped = e.problem;
+    m.out.push({ do: "stop", session: s.session, err: e.problem });
+    return;
+  }
+  let to = e.route;
+  const h = hostOf(m, to.host);
+  if (h.down && h.probe !== s && (h.probe || now < h.retryAt)) {
+    if (!s.inWaiting) {
+      s.inWaiting = true;
+      h.waiting.push(s);
+    }
+    return;
+  }
+  if (m.places >= m.win.streams && !makePlace(m, now)) {
+    if (!s.inReady) {
+      s.inReady = true;
+      m.ready.push(s);
+    }
+    return;
+  }
+  if (h.down) h.probe = s;
+  const making = m.unmade.get(s.session);
+  if (making && to.space === "" && making.ref === to.ref) to = { ...to, space: making.space };
+  m.places++;
+  m.conns++;
+  s.phase = "opening";
+  s.conn = m.conns;
+  s.opened = to;
+  s.hostEpoch = h.epoch;
+  s.heard = false;
+  s.sent = s.inflight = 0;
+  m.out.push({ do: "open", session: s.session, conn: s.conn, route: to, settle: s.drops.size > 0 });
+}
+
+/** Closes the open stream that has had nothing to do for longest. */
+function makePlace(m: Machine, now: number): boolean {
+  let oldest: Stream | undefined;
+  for (const s of m.streams.values()) {
+    if (s.phase === "open" && s.idleSince > 0 && (!oldest || s.idleSince < oldest.idleSince)) oldest = s;
+  }
+  if (!oldest) return false;
+  m.acknowledge(oldest);
+  closeQuietly(m, oldest);
+  m.step(oldest, now);
+  return true;
+}
+
+export function closeQuietly(m: Machine, s: Stream): void {
+  m.places--;
+  s.phase = "closed";
+  s.sent = s.inflight = 0;
+  s.idleSince = s.ackAt = 0;
+  const h = hostOf(m, s.opened.host);
+  if (h.probe === s) {
+    h.probe = undefined;
+    m.alarm({ at: h.retryAt, h });
+  }
+  m.out.push({ do: "close", session: s.session, conn: s.conn });
+}
+
+/** The answer to open. lastSeq counts if it was to settle. */
+export function openedStream(m: Machine, session: string, conn: number, lastSeq: number, err: MooringError | undefined, now: number): void {
+  const s = m.streams.get(session);
+  if (m.isFenced || !s || s.conn !== conn || s.phase !== "opening") return;
+  if (err) {
+    fail(m, s, err, now);
+    return;
+  }
+  const h = hostOf(m, s.opened.host);
+  if (h.probe === s) h.probe = undefined;
+  s.phase = "open";
+  if (s.drops.size > 0) {
+    s.phase = "settling";
+    startSettling(m, s, lastSeq);
+  }
+  if (h.down) {
+    h.down = false;
+    release(m, h, now);
+  }
+  m.step(s, now);
+}
+
+/** Lets everyone who waited for a host go on. */
+function release(m: Machine, h: MachineHost, now: number): void {
+  const waiting = h.waiting;
+  h.waiting = [];
+  for (const s of waiting) {
+    s.inWaiting = false;
+    m.step(s, now);
+  }
+}
+
+/** Lets one of those who wait for a host that is down try. */
+export function tryHost(m: Machine, h: MachineHost, now: number): void {
+  while (h.down && !h.probe && h.waiting.length > 0 && now >= h.retryAt) {
+    const s = h.waiting.shift()!;
+    s.inWaiting = false;
+    if (m.streams.get(s.session) === s) m.step(s, now);
+  }
+}
+
+/** An opened stream is of no more use. */
+export function broken(m: Machine, session: string, conn: number, now: number): void {
+  const s = m.streams.get(session);
+  if (m.isFenced || !s || s.conn !== conn || s.phase === "closed") return;
+  fail(m, s, fault("disconnected", "the link broke"), now);
+}
+
+/** Links are back: nobody waits any longer. */
+export function wake(m: Machine, now: number): void {
+  for (const h of m.hosts.values()) {
+    h.retryAt = now;
+    h.backoff.reset();
+    tryHost(m, h, now);
+  }
+  for (const s of [...m.streams.values()]) {
+    s.retryAt = 0;
+    if (s.phase === "closed") m.step(s, now);
+  }
+}
+
+/** What to do about a server that has forgotten what it answered. */
+export const restored = "it was restored to an earlier time and nothing more is sent: put its newer data back, or commit what the session lacks to a new outbox";
+
+/** What an error means for a stream. */
+export type Verdict =
+  | "tryLink" // the way to the server: it and all on the same host wait
+  | "tryStream" // this stream waits
+  | "giveUp" // it stops until someone decides
+  | "leaseLost" // this process sends no more
+  | "rewind" // seqs are missing: send from the first unanswered one
+  | "unsendable"; // the batch itself: voids take its place
+
+/** What an error means. What it does not know it retries. */
+export function judge(err: MooringError): Verdict {
+  switch (err.codeName) {
+    case "fenced": return "leaseLost";
+    case "gap": return "rewind";
+    case "disconnected": case "unavailable": case "draining": case "canceled": return "tryLink";
+    case "internal": case "disk_full": case "none": return "tryStream";
+    case "too_large": case "malformed": return "unsendable";
+  }
+  return isTransient(err.codeName) ? "tryStream" : "giveUp";
+}
+
+/** Closes a stream and decides how it goes on. */
+export function fail(m: Machine, s: Stream, err: MooringError, now: number): void {
+  let what = judge(err);
+  let tried = s.queue.slice(0, s.sent);
+  const first = nextOf(s);
+  if (tried.length === 0 && first) tried = [first];
+  const { heard } = s, sending = s.phase === "open" && s.sent > 0;
+  if (what === "leaseLost") {
+    m.isFenced = true;
+    m.out.push({ do: "fenced", err });
+    return;
+  }
+  closeQuietly(m, s);
+  let retry = now;
+  const h = hostOf(m, s.opened.host);
+  const answered = what !== "tryLink" && h.down; // there is someone who answers
+  if (answered) h.down = false;
+  switch (what) {
+    case "tryLink":
+      if (heard) break; // it worked till now: try at once, then with pauses
+      if (s.hostEpoch === h.epoch) {
+        h.epoch++;
+        h.down = true;
+        h.retryAt = now + h.backoff.next();
+        m.alarm({ at: h.retryAt, h });
+      }
+      retry = h.retryAt;
+      break;
+    case "rewind":
+      if (s.queue.length > 0 && err.at > 0 && err.at < s.queue[0]!.first) {
+        what = "giveUp";
+        err = fault("server_behind", `the server expects seq ${err.at}, and outcomes up to ${s.queue[0]!.first - 1} are stored here: ${restored}`, err.at);
+        break;
+      }
+      if (++s.gaps > 1) retry = now + s.backoff.next();
+      break;
+    case "unsendable":
+      if (!sending || allVoid(s.queue[0]!)) what = "giveUp"; // it was not about a batch, or nothing is left to give up
+      else askDrop(s, s.queue[0]!.num, err);
+      break;
+    case "tryStream":
+      if (err.codeName === "overloaded" && sending) {
+        s.room = Math.max(Math.floor(tried.length / 2), 1);
+        s.roomFor = 0;
+        s.crowded = true;
+      }
+      retry = now + s.backoff.next();
+      break;
+  }
+  if (what === "giveUp") {
+    s.stopped = err;
+    m.out.push({ do: "stop", session: s.session, err });
+    retry = 0;
+  }
+  s.retryAt = retry;
+  for (const e of tried) e.attempts++;
+  if (tried.length > 0) m.out.push({ do: "note", entries: tried, at: retry, err });
+  if (what === "tryLink" && h.down) s.retryAt = 0; // the host's time counts
+  m.step(s, now);
+  m.fillPlaces(now);
+  if (answered) release(m, h, now);
+}
+
+/** Whether the batch is nothing but voids already. */
+const allVoid = (e: Entry): boolean => e.ops.every((o) => !travels(o) || o.void === true);
+
+/**
+ * Ops of a batch with seqs are to be dropped. They may have been sent, and may be on their way still: so what is on its
+ * way is fenced off by a higher incarnation, and then the server's last seq tells.
+ */
+export function dropAsked(m: Machine, session: string, num: number, now: number): void {
+  const s = m.streams.get(session);
+  if (!s?.queue.some((e) => e.num === num)) return;
+  if (s.phase !== "closed") closeQuietly(m, s);
+  askDrop(s, num, null);
+  m.step(s, now);
+  m.fillPlaces(now);
+}
+
+function askDrop(s: Stream, num: number, why: MooringError | null): void {
+  s.drops.set(num, why);
+  s.needRaise = true;
+}
+
+/** Has the drops of a stream decided: what the server has recorded stands. */
+function startSettling(m: Machine, s: Stream, lastSeq: number): void {
+  const drops = s.drops;
+  s.drops = new Map();
+  s.deciding = true;
+  m.out.push({ do: "settle", session: s.session, conn: s.conn, through: lastSeq, drops, entries: s.queue.filter((e) => drops.has(e.num)) });
+}

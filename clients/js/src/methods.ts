@@ -1,0 +1,179 @@
+// The methods that an op can have, what each takes, and whether arguments that are values could ever be right: what Commit
+// refuses to its caller's face. Arguments that are references are for the server to look at.
+
+import { clip, fault } from "./fault.js";
+import type { Arg, Intent } from "./intent.js";
+import { isSession, targetOf } from "./ref.js";
+import { byteLength, fromBase64url } from "./text.js";
+
+const labelBytes = 256;
+const maxIDBytes = 200;
+
+type Check = (name: string, value: unknown, json: string) => void;
+interface Param {
+  readonly must: boolean;
+  readonly check: Check;
+}
+
+const bad = (reason: string): never => {
+  throw fault("bad_argument", reason);
+};
+
+const idRule = `use 1 to ${maxIDBytes} letters, digits and _.:@+-`;
+const idText = (s: string, slashes = false): boolean =>
+  s !== "" && s.length <= maxIDBytes && (slashes ? /^[A-Za-z0-9_.:@+/-]+$/ : /^[A-Za-z0-9_.:@+-]+$/).test(s);
+
+const anyText: Check = (name, v) => {
+  if (typeof v !== "string") bad(`${name} is not a string`);
+};
+const text: Check = (name, v) => {
+  anyText(name, v, "");
+  const s = v as string;
+  if (byteLength(s) > labelBytes) throw fault("too_large", `${name} has ${byteLength(s)} bytes, the limit is ${labelBytes}`);
+  // eslint-disable-next-line no-control-regex
+  if (/[\u0000-\u001f\u007f-\u009f]/.test(s)) bad(`${name} holds control characters`);
+};
+const full: Check = (name, v, json) => {
+  text(name, v, json);
+  if (v === "") bad(`${name} is empty`);
+};
+const id: Check = (name, v, json) => {
+  full(name, v, json);
+  if (!idText(v as string)) throw fault("bad_key", `${name}: ${JSON.stringify(clip(v as string))} is not an id: ${idRule}`);
+};
+const key: Check = (name, v) => {
+  anyText(name, v, "");
+  const s = v as string, [kind, ...rest] = s.split("/");
+  const good =
+    s === "session" || s === "session_diff" ||
+    (kind === "message" && rest.length === 1 && idText(rest[0]!)) ||
+    (kind === "part" && rest.length === 2 && rest.every((r) => idText(r))) ||
+    (kind === "model" && idText(rest.join("/"), true));
+  if (!good) {
+    throw fault("bad_key", `${JSON.stringify(clip(s))} is not a key: use session, message/ID, part/MESSAGE/ID, session_diff or model/ID, with ids of 1 to ${maxIDBytes} letters, digits and _.:@+-`);
+  }
+};
+const partKey: Check = (name, v, json) => {
+  key(name, v, json);
+  if (!(v as string).startsWith("part/")) throw fault("bad_key", "text can be appended to a part only: part/MESSAGE/ID");
+};
+const streamed: Check = (name, v, json) => {
+  anyText(name, v, json);
+  if (/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/.test(v as string)) {
+    bad(`${name} ends or begins in the middle of a character (half a surrogate pair): send whole ones`);
+  }
+};
+const object: Check = (name, v) => {
+  if (v === null || typeof v !== "object" || Array.isArray(v)) throw fault("bad_payload", `${name} is not a JSON object`);
+};
+const number: Check = (name, v, json) => {
+  if (!/^\s*(0|[1-9]\d*)\s*$/.test(json) || typeof v !== "number" || v > 2 ** 53) bad(`${name} is not a whole number from 0 to 2^53`);
+};
+const schema: Check = (name, v, json) => {
+  number(name, v, json);
+  if ((v as number) < 1 || (v as number) > 0x7fffffff) bad(`${name} is from 1 to ${0x7fffffff}`);
+};
+const texts: Check = (name, v) => {
+  if (!Array.isArray(v) || v.length > 64 || !v.every((e) => typeof e === "string")) bad(`${name} is not a list of at most 64 names`);
+};
+const rights: Check = (name, v, json) => {
+  texts(name, v, json);
+  const known = ["read", "append", "share", "revoke", "create", "list"];
+  if ((v as string[]).length === 0 || !(v as string[]).every((r) => known.includes(r))) bad(`${name}: name some of read, append, share, revoke`);
+};
+const appending = ["appendText", "begin", "finalize", "put", "remove"];
+const methodNames: Check = (name, v, json) => {
+  texts(name, v, json);
+  if (!(v as string[]).every((m) => appending.includes(m))) bad(`${name}: name some of those that append needs: ${appending.join(", ")}`);
+};
+const refID: Check = (name, v, json) => {
+  full(name, v, json);
+  if (targetOf(v as string) === "") bad(`${name} is not a ref's id`);
+};
+const session: Check = (name, v, json) => {
+  full(name, v, json);
+  if (!isSession(v as string)) bad(`${name} is not a session id`);
+};
+const hash: Check = (name, v, json) => {
+  full(name, v, json);
+  if (fromBase64url(v as string)?.length !== 32) bad(`${name} is not a SHA-256 in unpadded base64url`);
+};
+const sealKey: Check = (name, v, json) => {
+  text(name, v, json);
+  if (v !== "" && fromBase64url(v as string)?.length !== 32) bad(`${name} is an Ed25519 public key: 43 characters of base64url`);
+};
+const redemptions: Check = (name, v, json) => {
+  number(name, v, json);
+  if ((v as number) > 2 ** 31) bad(`${name} is at most ${2 ** 31}`);
+};
+const status: Check = (name, v, json) => {
+  full(name, v, json);
+  if (!["completed", "failed", "aborted"].includes(v as string)) bad(`status is ${JSON.stringify(clip(v as string))}: use completed, failed or aborted`);
+};
+const parts: Check = (name, v) => {
+  const seen = new Set<unknown>();
+  const wrong = () => bad(`${name} is not a list of {"id", "payload", "schema_version"}, each id once`);
+  if (!Array.isArray(v)) wrong();
+  for (const p of v as unknown[]) {
+    if (p === null || typeof p !== "object" || Array.isArray(p)) wrong();
+    const o = p as Record<string, unknown>;
+    if (Object.keys(o).some((k) => k !== "id" && k !== "payload" && k !== "schema_version") || seen.has(o["id"])) wrong();
+    seen.add(o["id"]);
+    id(name, o["id"], "");
+    object(name, o["payload"], "");
+  }
+};
+
+const must = (check: Check): Param => ({ must: true, check });
+const may = (check: Check): Param => ({ must: false, check });
+
+const creation = { external: may(text), ref: must(refID), hash: must(hash), label: may(text), actor: may(text) };
+
+const methods: Record<string, Record<string, Param>> = {
+  create: creation,
+  fork: { ...creation, source: must(session), via: must(refID), at: may(number) },
+  put: { key: must(key), payload: must(object), schema_version: may(schema) },
+  remove: { key: must(key) },
+  begin: { message: must(id), payload: must(object), schema_version: may(schema) },
+  appendText: { key: must(partKey), offset: must(number), text: must(streamed) },
+  finalize: {
+    message: must(id), status: must(status), payload: may(object), schema_version: may(schema), parts: may(parts),
+    usage: may(object), error: may(object), completed: may(number),
+  },
+  share: {
+    ref: must(refID), hash: must(hash), rights: must(rights), methods: may(methodNames), message: may(text), label: may(text),
+    actor: may(text), seal: may(sealKey), expires_at: may(number), from: may(number), redemptions: may(redemptions),
+  },
+  revoke: { ref: must(refID) },
+  bumpEpoch: {},
+  purge: { key: must(key) },
+  delete: {},
+};
+
+/** The names of all methods, sorted. */
+export const methodList: readonly string[] = Object.keys(methods).sort();
+
+/** Whether a method makes the session that its batch is for. */
+export const creates = (method: string): boolean => method === "create" || method === "fork";
+
+/** Throws unknown_method, bad_argument, bad_key, bad_payload or too_large for an op that could never apply. */
+export function checkOp(op: Intent): void {
+  const params = Object.hasOwn(methods, op.method) ? methods[op.method]! : undefined;
+  if (params === undefined) {
+    throw fault("unknown_method", `there is no method ${JSON.stringify(clip(op.method))}: use one of ${methodList.join(", ")}`);
+  }
+  const given = new Map<string, Arg>(op.args.map((a) => [a.name, a]));
+  for (const [name, p] of Object.entries(params)) {
+    const a = given.get(name);
+    if (a?.ref) continue;
+    const value: unknown = a?.json === undefined ? null : JSON.parse(a.json);
+    if (value !== null) p.check(name, value, a!.json!);
+    else if (p.must) bad(`${op.method} needs ${name}`);
+  }
+  for (const name of given.keys()) {
+    if (!Object.hasOwn(params, name)) {
+      const takes = Object.keys(params).sort().join(", ") || "nothing";
+      bad(`${op.method} has no argument ${JSON.stringify(clip(name))}; it takes ${takes}`);
+    }
+  }
+}

@@ -1,0 +1,498 @@
+// The outbox: what is committed is durable and is sent, here or by whoever holds the storage's right to send (sender.ts),
+// until every op has its outcome. This file has its callers' verbs: commit, wait, drain, drop, retry, list, and the refs
+// that are sent through.
+
+import { clip, codes, fault, MooringError } from "./fault.js";
+import { checkIntent, checkSize, defaultLimits, needs, type Outcome } from "./intent.js";
+import type { Link } from "./link.js";
+import { finderOf, sizeOf, streamChange } from "./lookup.js";
+import { creates } from "./methods.js";
+import { defaultWindow, noRoute, type Route } from "./machine.js";
+import { listOps, statusOf } from "./outbox_status.js";
+import { type Committed, type NewBatch, type OutboxOptions, type OutboxRow, type OutboxStatus, type Settings, Standstill } from "./outbox_types.js";
+import { isSession, isSpace, Ref, targetOf } from "./ref.js";
+import { refersOutside, resolve, type Resolution } from "./resolve.js";
+import {
+  type BatchRow, type BoxRow, cascade, mergeOutcomes, type OpRow, type OpState, type RefRow, type Role, settle,
+  travelling, voidedOutcome,
+} from "./rows.js";
+import { Sender } from "./sender.js";
+import type { Change, Plan, Store, Tables } from "./store.js";
+import { randomBytes, toBase64url } from "./text.js";
+import { batchOf, isULID, newBatchID, newULID, opID } from "./ulid.js";
+
+interface Waiter {
+  batch: string | undefined; // undefined: of any
+  check: () => void;
+}
+
+/** An open outbox. */
+export class Outbox {
+  readonly settings: Settings;
+  /** Called when the outbox is closed; a set, since signals warn of many listeners. */
+  readonly onClose = new Set<() => void>();
+  readonly #store: Store;
+  readonly #waiters = new Set<Waiter>();
+  readonly #arrived = new Map<string, readonly Outcome[]>(); // told, and not stored yet
+  readonly #life = new AbortController();
+  readonly #ending: Promise<void>[] = [];
+  #sender: Sender | undefined;
+  #sweep: ReturnType<typeof setInterval> | undefined;
+  #refsSeen = -1;
+
+  private constructor(store: Store, options: OutboxOptions) {
+    this.#store = store;
+    this.settings = {
+      limits: { ...defaultLimits, rows: 1_000_000, bytes: 1 << 30, ...options.limits },
+      window: { ...defaultWindow, ...options.window },
+      backoff: { initial: 200, max: 30_000, factor: 2, jitter: 0.5, ...options.backoff },
+      keep: options.keep ?? 30 * 24 * 3600_000,
+      log: options.log ?? (() => {}),
+    };
+    store.changed = () => this.#othersWrote();
+  }
+
+  /** Opens the outbox that a store holds, making it if there is none. The outbox closes the store. */
+  static async open(store: Store, options: OutboxOptions = {}): Promise<Outbox> {
+    const box = new Outbox(store, options);
+    if (store.tables.box === undefined) {
+      const fresh: BoxRow = { id: `obx_${newULID()}`, secret: toBase64url(randomBytes(32)), incarnation: 0, nextNum: 1 };
+      await store.update((t) => ({ changes: t.box ? [] : [{ t: "box", k: "box", v: fresh }], value: undefined }));
+    }
+    return box;
+  }
+
+  /** The outbox's id. */
+  get id(): string {
+    return this.#store.tables.box!.id;
+  }
+
+  get tables(): Tables {
+    return this.#store.tables;
+  }
+
+  /** Fires when the outbox is closed. */
+  get life(): AbortSignal {
+    return this.#life.signal;
+  }
+
+  /** Sends what is committed, here or elsewhere, whenever nobody else does, until the outbox is closed. */
+  run(link: Link): void {
+    if (this.#sweep !== undefined) throw fault("usage", "this outbox is running already");
+    this.#sweep = setInterval(() => void this.#sweepOld().catch(() => {}), 3600_000);
+    (this.#sweep as { unref?: () => void }).unref?.();
+    this.#ending.push(this.#send(link));
+  }
+
+  async #send(link: Link): Promise<void> {
+    const life = this.#life.signal;
+    try {
+      await this.#store.lead(life);
+      await this.#sweepOld().catch(() => {});
+      for (let step = 1; !life.aborted; ) {
+        const sender = await Sender.begin(this, this.#store, link, step, (s) => { this.#sender = s; });
+        if (life.aborted) sender.end();
+        const end = await sender.ended;
+        this.#sender = undefined;
+        if (end !== "fenced" || life.aborted) return;
+        // The server knows a higher incarnation than this outbox does: its rows are older than what was sent. Catch up,
+        // ever faster.
+        step *= 2;
+        this.settings.log("the server has seen a newer incarnation of this outbox");
+        await new Promise((r) => setTimeout(r, this.settings.backoff.initial));
+      }
+    } catch (err) {
+      if (!life.aborted) this.settings.log(`the outbox's sender ended: ${String(err)}`);
+    }
+  }
+
+  /** Tells the sender that links are back. */
+  wake(): void {
+    this.#sender?.wake();
+  }
+
+  /** Ends sending, lets what is being written become durable, and closes the storage. */
+  async close(): Promise<void> {
+    if (this.#life.signal.aborted) return;
+    this.#life.abort(fault("canceled", "the outbox is closed"));
+    this.#notify(undefined);
+    for (const f of [...this.onClose]) f();
+    if (this.#sweep !== undefined) clearInterval(this.#sweep);
+    this.#sender?.end();
+    await Promise.all(this.#ending);
+    await this.#store.close();
+  }
+
+  // ---- Commit
+
+  /**
+   * Makes a batch durable; it needs no server. What can never be sent is refused, with nothing kept: malformed, too_large,
+   * bad_reference, not_found (no ref to send through), outbox_full, disk_full. References to results that are known
+   * become values here; an op that refers to one which is known not to have applied is accepted and skipped at once.
+   */
+  async commit(batch: NewBatch): Promise<Committed> {
+    this.#life.signal.throwIfAborted();
+    const id = batch.id ?? newBatchID();
+    const ops = this.#shape(id, batch);
+    this.routeOf(batch.session, batch.via ?? "", ops);
+    const row: Omit<BatchRow, "num" | "ops" | "bytes"> = {
+      id, session: batch.session, via: batch.via ?? "", atomic: batch.atomic ?? false, created: Date.now(), state: "pending", first: 0,
+      attempts: 0, nextRetryAt: 0, lastError: "", finishedAt: 0, outcomes: null, dropping: false,
+    };
+    await this.#store.update((t) => this.#planCommit(t, row, ops), ({ row: made, res }) => {
+      if (made === undefined) return; // it was there already
+      if (made.outcomes) this.tell(made.id, made.outcomes, true);
+      else if (made.first > 0) this.#sender?.sequenced(made, res.hold);
+      else this.#sender?.found([made.session]);
+    });
+    return { batch: id, ops: ops.map((o) => o.id) };
+  }
+
+  #planCommit(t: Tables, base: Omit<BatchRow, "num" | "ops" | "bytes">, ops: OpRow[]): Plan<{ row: BatchRow | undefined; res: Resolution }> {
+    const there = t.batches.get(base.id);
+    let res: Resolution = { ops, changed: false, owed: "", hold: 0, near: [], loose: false };
+    if (there) {
+      const same = there.session === base.session && there.atomic === base.atomic && there.ops.length === ops.length &&
+        there.ops.every((o, i) => o.id === ops[i]!.id && (o.method === ops[i]!.method || o.void === true));
+      if (!same) throw fault("already_exists", `batch id ${base.id} was used before for another batch`);
+      return { changes: [], value: { row: undefined, res } };
+    }
+    for (const op of ops) {
+      if (t.findOp(op.id)) throw fault("already_exists", `op id ${op.id} was used before`);
+      if (op.retries !== undefined) this.#checkRetry(t, op.retries);
+    }
+    if (refersOutside(ops)) {
+      res = resolve(ops, base.atomic, base.session, finderOf(t), true);
+      if (creates(ops[0]!.method)) this.routeOf(base.session, base.via, res.ops);
+    }
+    let row: BatchRow = { ...base, num: t.box!.nextNum, ops: res.ops, bytes: sizeOf(res.ops) };
+    const n = travelling(row.ops), changes: Change[] = [];
+    if (n === 0) { // every op was skipped: no server need see it
+      row = { ...row, state: "finished", finishedAt: Date.now(), outcomes: mergeOutcomes(row.ops, []) };
+    } else {
+      this.#checkRoom(t, row);
+      const clear = res.owed === "" && !res.loose && n === row.ops.length && t.waiting(row.session, 1).length === 0;
+      if (clear && this.#sender?.takes(row)) row = { ...row, first: t.nextSeq(row.session), state: "in_flight" };
+    }
+    changes.push({ t: "batch", k: row.id, v: row }, { t: "box", k: "box", p: { nextNum: row.num + 1 } });
+    for (const op of row.ops) {
+      if (batchOf(op.id) !== row.id) changes.push({ t: "op", k: op.id, v: row.id });
+      if (op.retries !== undefined) changes.push({ t: "retry", k: op.retries, v: op.id });
+    }
+    return { changes, value: { row, res } };
+  }
+
+  #checkRoom(t: Tables, row: BatchRow): void {
+    const lim = this.settings.limits;
+    if (t.unfinishedOps + row.ops.length > lim.rows || t.unfinishedBytes + row.bytes > lim.bytes) {
+      throw fault("outbox_full", `the outbox holds ${t.unfinishedOps} unfinished ops in ${t.unfinishedBytes} bytes, its bounds are ${lim.rows} and ${lim.bytes}: wait until it has drained, or drop some`);
+    }
+  }
+
+  #checkRetry(t: Tables, old: string): void {
+    const e = finderOf(t)(old);
+    if (!e) throw fault("not_found", `op ${old}, which is to be retried, is not in this outbox`);
+    if (!e.outcome || e.outcome.status === "applied") throw fault("usage", `op ${e.id} did not fail: there is nothing to retry`);
+    if (e.id !== old) throw fault("already_exists", `op ${old} was retried as ${e.id}: retry that one`);
+  }
+
+  #shape(id: string, batch: NewBatch): OpRow[] {
+    if (!isULID(id)) throw fault("malformed", "the batch id is not a ULID: leave it out or use newBatchID");
+    if (!isSession(batch.session)) throw fault("malformed", `${JSON.stringify(clip(batch.session))} is not a session id (ses_ and a ULID)`);
+    if (batch.ops.length === 0) throw fault("malformed", "the batch has no ops");
+    const lim = this.settings.limits;
+    const ops = batch.ops.map((op, i): OpRow => ({
+      id: op.id ?? opID(id, i), method: op.method, args: [...op.args], ...(op.dependsOn?.length && { dependsOn: [...op.dependsOn] }),
+      ...(op.expected && { expected: op.expected }), ...(op.retries !== undefined && { retries: op.retries }),
+    }));
+    checkSize(ops, lim);
+    const place = new Map<string, number>();
+    for (const [i, op] of ops.entries()) {
+      if (!isULID(op.id)) throw fault("malformed", `the id of op ${i + 1} is not a ULID: leave it out or use opID`);
+      if (place.has(op.id)) throw fault("malformed", `op id ${op.id} is in the batch twice`);
+      place.set(op.id, i);
+    }
+    for (const [i, op] of ops.entries()) {
+      try {
+        checkIntent(op, lim);
+      } catch (err) {
+        if (err instanceof MooringError) throw fault(err.codeName, `op ${op.id} (${clip(String(op.method))}): ${err.reason}`);
+        throw err;
+      }
+      if (creates(op.method) && i > 0) throw fault("malformed", `op ${i + 1}: ${op.method} must be the first op of its session`);
+      for (const to of needs(op)) {
+        const j = place.get(to);
+        if (j !== undefined && j >= i) throw fault("bad_reference", `op ${i + 1} refers to op ${j + 1}, which does not come before it`);
+      }
+    }
+    return ops;
+  }
+
+  // ---- Waiting
+
+  /**
+   * Waits until every op of the batch has its outcome, and gives them in order: the same ones in every process, for as
+   * long as the ticket lasts. not_found for a batch that is not here; a Standstill if its session's stream has stopped.
+   */
+  async wait(batch: string, signal?: AbortSignal): Promise<readonly Outcome[]> {
+    if (!this.tables.batches.has(batch)) await this.#store.refresh(); // another tab may have committed it just now
+    return this.#until(batch, signal, () => {
+      const early = this.#arrived.get(batch);
+      if (early) return early;
+      const row = this.tables.batches.get(batch);
+      if (!row) throw fault("not_found", `batch ${clip(batch)} is not in this outbox: tickets last ${Math.round(this.settings.keep / 86_400_000)} days after the batch is finished`);
+      if (row.outcomes) return row.outcomes;
+      const still = this.#standstill(row.session);
+      if (still) throw still;
+      return undefined;
+    });
+  }
+
+  /** Waits until nothing is unfinished, whoever sends. If all that is left stands still until someone decides, it throws a Standstill. */
+  async drain(progress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<void> {
+    let total = 0, left = 0, shown = -1;
+    await this.#until(undefined, signal, () => {
+      const now = this.tables.unfinishedOps;
+      total += Math.max(now - left, 0); // committed meanwhile
+      left = now;
+      if (total - left !== shown) progress?.((shown = total - left), total);
+      if (left === 0) return true;
+      let still: Standstill | undefined;
+      for (const s of this.tables.unfinishedSessions()) if (!(still = this.#standstill(s))) return undefined;
+      throw still!;
+    });
+  }
+
+  /** Why a session's batches are not sent until someone decides: its stream has stopped, or one that it waits for. */
+  #standstill(session: string, seen = new Set<string>()): Standstill | undefined {
+    const t = this.tables, s = t.streams.get(session);
+    if (s && s.stopped !== "none") return new Standstill(session, new MooringError(s.stopped, s.reason, { code: codes[s.stopped] }));
+    const [head] = t.waiting(session, 1);
+    if (seen.has(session) || !head || t.isSending(session)) return undefined;
+    seen.add(session);
+    for (const id of head.ops.flatMap(needs)) {
+      const found = t.findOp(id);
+      const still = found && found.row.session !== session && found.row.state !== "finished" ? this.#standstill(found.row.session, seen) : undefined;
+      if (still) return still;
+    }
+    return undefined;
+  }
+
+  #until<T>(batch: string | undefined, signal: AbortSignal | undefined, look: () => T | undefined): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const leave = (): void => {
+        this.#waiters.delete(waiter);
+        signal?.removeEventListener("abort", gone);
+      };
+      const gone = (): void => {
+        leave();
+        reject(fault("canceled", "stopped waiting: what is committed stays in the outbox"));
+      };
+      const check = (): void => {
+        if (this.#life.signal.aborted || signal?.aborted) return gone();
+        try {
+          const v = look();
+          if (v === undefined) return;
+          leave();
+          resolve(v);
+        } catch (err) {
+          leave();
+          reject(err);
+        }
+      };
+      const waiter: Waiter = { batch, check };
+      this.#waiters.add(waiter);
+      signal?.addEventListener("abort", gone);
+      check();
+    });
+  }
+
+  /** Gives a batch's outcomes to those who wait. stored says that the rows have them. */
+  tell(batch: string, outcomes: readonly Outcome[], stored: boolean): void {
+    if (stored) this.#arrived.delete(batch);
+    else this.#arrived.set(batch, outcomes);
+    this.#notify(batch);
+  }
+
+  /** Makes those who wait look again. */
+  #notify(batch: string | undefined): void {
+    for (const w of [...this.#waiters]) if (batch === undefined || w.batch === undefined || w.batch === batch) w.check();
+  }
+
+  lookAgain(): void {
+    this.#notify(undefined);
+  }
+
+  #othersWrote(): void {
+    this.#sender?.othersWrote();
+    if (this.tables.refsVersion !== this.#refsSeen) {
+      this.#refsSeen = this.tables.refsVersion;
+      this.#sender?.refsChanged();
+    }
+    this.#notify(undefined);
+  }
+
+  // ---- Looking at rows, giving them up and trying them again
+
+  /** Counts ops by state and lists the sessions that have unfinished ones. */
+  status(): OutboxStatus {
+    return statusOf(this.tables, this.#sender !== undefined);
+  }
+
+  /** The ops in the outbox, in the order in which they were committed. */
+  list(which: { session?: string; batch?: string; states?: OpState[] } = {}): OutboxRow[] {
+    return listOps(this.tables, which);
+  }
+
+  /**
+   * Gives an unfinished op up. Without a seq it is void at once, and what needs it is skipped. With one it may have been
+   * sent: then a void takes its place if the server has not recorded it yet, which the sender finds out; if it has, its
+   * outcome stands. In an atomic batch its siblings go with it. not_found; usage for an op that is finished.
+   */
+  async drop(op: string): Promise<void> {
+    await this.#store.update((t): Plan<{ asked?: BatchRow; decided?: BatchRow; row: BatchRow }> => {
+      const found = t.findOp(op);
+      if (!found) throw fault("not_found", `op ${clip(op)} is not in this outbox`);
+      const { row, place } = found, own = row.ops[place]!;
+      if (row.state === "finished" || own.verdict || own.void) throw fault("usage", `op ${op} is finished: there is nothing to drop`);
+      const ops = [...row.ops];
+      if (row.first > 0) {
+        ops[place] = { ...own, dropAsked: true };
+        return { changes: [{ t: "batch", k: row.id, p: { ops, dropping: true } }], value: { asked: row, row } };
+      }
+      settle(ops, row.atomic, place, voidedOutcome(op));
+      cascade(ops, row.atomic);
+      if (travelling(ops) > 0) return { changes: [{ t: "batch", k: row.id, p: { ops } }], value: { row } };
+      const changes = this.decide(t, { ...row, ops });
+      return { changes, value: { decided: { ...row, ops, outcomes: mergeOutcomes(ops, []) }, row } };
+    }, ({ asked, decided, row }) => {
+      if (asked) this.#sender?.dropAsked(asked.session, asked.num);
+      if (decided) this.tell(decided.id, decided.outcomes!, true);
+      this.#sender?.finished(row.id);
+      this.#sender?.found([row.session]);
+    });
+  }
+
+  /** What finishes a row all of whose ops have verdicts. */
+  decide(t: Tables, row: BatchRow): Change[] {
+    const changes: Change[] = [{
+      t: "batch", k: row.id,
+      p: { ops: row.ops, state: "finished", finishedAt: Date.now(), outcomes: mergeOutcomes(row.ops, []), nextRetryAt: 0, dropping: false },
+    }];
+    if (creates(row.ops[0]!.method)) {
+      // Nobody makes the session; what follows still has to reach a server that says so.
+      const to = this.#tryRoute(row.session, row.via, row.ops);
+      if (to) changes.push(streamChange(t, row.session, { spaceRef: to.space, ownerRef: to.ref }));
+    }
+    return changes;
+  }
+
+  #tryRoute(session: string, via: string, ops: readonly OpRow[]): Route | undefined {
+    try {
+      return this.routeOf(session, via, ops);
+    } catch {
+      return undefined;
+    }
+  }
+
+  /**
+   * Commits an op that failed, was skipped or dropped again, in a batch of its own under a new op id that names the old
+   * one. References to the old op that are committed from then on follow the new one.
+   */
+  async retry(op: string): Promise<Committed> {
+    const found = this.tables.findOp(op);
+    if (!found) throw fault("not_found", `op ${clip(op)} is not in this outbox`);
+    const { row, place } = found, old = row.ops[place]!;
+    const outcome = row.outcomes?.[place] ?? old.verdict;
+    if (!outcome || outcome.status === "applied") throw fault("usage", `op ${op} did not fail: there is nothing to retry`);
+    const { method, args, dependsOn, expected } = old;
+    return this.commit({ session: row.session, via: row.via, ops: [{ method, args, dependsOn, expected, retries: op }] });
+  }
+
+  async #sweepOld(): Promise<void> {
+    const before = Date.now() - this.settings.keep;
+    const plan = (t: Tables): Plan<number> => {
+      const changes: Change[] = [];
+      for (const r of t.batches.values()) {
+        if (r.state !== "finished" || r.finishedAt >= before) continue;
+        changes.push({ t: "batch", k: r.id, v: null });
+        for (const op of r.ops) {
+          if (t.ops.has(op.id)) changes.push({ t: "op", k: op.id, v: null });
+          if (t.retries.has(op.id)) changes.push({ t: "retry", k: op.id, v: null });
+        }
+        if (changes.length > 500) break;
+      }
+      return { changes, value: changes.length };
+    };
+    while ((await this.#store.update(plan)) > 0);
+  }
+
+  // ---- Refs
+
+  /** Stores a ref to send through, or changes what is remembered of it. A stream that stood still for want of it goes on. */
+  async putRef(ref: Ref, meta: { role?: Role; external?: string; label?: string } = {}): Promise<RefRow> {
+    const role = meta.role ?? (isSpace(ref.target) ? "space" : "shared");
+    return this.#store.update((t): Plan<RefRow> => {
+      const old = t.refs.get(ref.id);
+      const row: RefRow = {
+        id: ref.id, text: ref.text, role, external: meta.external ?? "", label: meta.label ?? "", redemption: old?.redemption ?? newULID(),
+        saved: old?.saved ?? Date.now(),
+      };
+      return { changes: [{ t: "ref", k: row.id, v: row }], value: row };
+    }, () => this.#sender?.refsChanged());
+  }
+
+  /** Forgets a ref. What is queued under it stands still until it is put again. */
+  async dropRef(id: string): Promise<void> {
+    await this.#store.update((t) => ({ changes: t.refs.has(id) ? [{ t: "ref", k: id, v: null }] : [], value: undefined }), () => this.#sender?.refsChanged());
+  }
+
+  /** A stored ref by its id. */
+  refRow(id: string): RefRow | undefined {
+    return this.tables.refs.get(id);
+  }
+
+  /**
+   * The ref for a session's or space's id, or an external one: the owner's if there is one, else the newest. "" stands for
+   * the one space there is a ref to. not_found, ambiguous.
+   */
+  refFor(target: string): RefRow {
+    let best: RefRow | undefined;
+    for (const r of this.tables.refs.values()) {
+      const own = targetOf(r.id);
+      if (own !== target && r.id !== target && (r.external === "" || r.external !== target) && !(target === "" && r.role === "space")) continue;
+      if (best && targetOf(best.id) !== own) throw fault("ambiguous", `${JSON.stringify(clip(target))} fits ${targetOf(best.id)} and ${own}: give the whole id`);
+      const better = Number(r.role === "owner") - Number(best?.role === "owner");
+      if (!best || better > 0 || (better === 0 && r.saved >= best.saved)) best = r;
+    }
+    if (best) return best;
+    throw fault("not_found", `no ref for ${target === "" ? "any space" : `session or space ${clip(target)}`} is stored here: add one first`);
+  }
+
+  /** How the session's stream is opened for a batch. Throws if there is no ref to send it through. */
+  routeOf(session: string, via: string, ops: readonly OpRow[]): Route {
+    const first = ops[0]!;
+    if (!creates(first.method)) {
+      const row = via !== "" && !isSpace(targetOf(via)) ? this.#kept(via) : this.refFor(session);
+      if (targetOf(row.id) !== session) throw fault("bad_argument", `ref ${row.id} is not for session ${session}`);
+      return { ...noRoute, ref: row.id, host: Ref.parse(row.text).address, proof: row.text };
+    }
+    const space = via === "" ? this.refFor("") : this.#kept(via);
+    if (!isSpace(targetOf(space.id))) throw fault("bad_argument", `${first.method} goes through a space's ref, which ${space.id} is not`);
+    const text = (name: string): string => {
+      const json = first.args.find((a) => a.name === name)?.json;
+      const v: unknown = json === undefined ? "" : JSON.parse(json);
+      return typeof v === "string" ? v : "";
+    };
+    const ref = text("ref"), held = first.method === "fork" ? text("via") : "";
+    if (targetOf(ref) !== session) throw fault("bad_argument", `${first.method} needs an argument ref: the id of the session's owner ref`);
+    const proof = held === "" ? space.text : `${space.text} ${this.#kept(held).text}`;
+    return { ref, space: space.id, with: held, host: Ref.parse(space.text).address, proof };
+  }
+
+  #kept(id: string): RefRow {
+    const row = this.tables.refs.get(id);
+    if (!row) throw fault("not_found", `ref ${clip(id)} is not stored here`);
+    return row;
+  }
+}

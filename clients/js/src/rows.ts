@@ -1,0 +1,151 @@
+// The rows of an outbox, as they are stored. Rows are never changed in place: a change puts another in their place.
+
+import type { CodeName } from "./fault.js";
+import { type Arg, type Expect, type Intent, needs, type Outcome } from "./intent.js";
+
+/** One op intent of a batch. */
+export interface OpRow extends Intent {
+  readonly args: readonly Arg[];
+  readonly dependsOn?: readonly string[];
+  readonly expected?: Expect;
+  /** The failed op that this one stands for. */
+  readonly retries?: string;
+  /** Its outcome, where it was decided without the server. */
+  readonly verdict?: Outcome;
+  /** Only a void of it is sent. */
+  readonly void?: boolean;
+  readonly dropAsked?: boolean;
+}
+
+/** Where a row is on its way. What finished means for each op is stateOf's to say. */
+export type RowState = "pending" | "in_flight" | "finished";
+
+/** What an op's row is, as people see it. */
+export type OpState = "pending" | "in_flight" | "acked" | "failed" | "skipped" | "void";
+
+/** A batch: the op intents that were committed together. */
+export interface BatchRow {
+  readonly num: number; // in the order of the commits
+  readonly id: string;
+  readonly session: string;
+  readonly via: string; // the ref to send through; "" is the session's own
+  readonly atomic: boolean;
+  readonly created: number;
+  readonly bytes: number;
+  readonly ops: readonly OpRow[];
+  readonly state: RowState;
+  readonly first: number; // its first seq; 0 while it has none
+  readonly attempts: number;
+  readonly nextRetryAt: number; // 0: not waiting
+  readonly lastError: string;
+  readonly finishedAt: number;
+  readonly outcomes: readonly Outcome[] | null;
+  readonly dropping: boolean;
+}
+
+/** What is kept of a session's stream. */
+export interface StreamRow {
+  readonly session: string;
+  readonly lastSeq: number; // whose outcome is stored
+  readonly spaceRef: string; // set while the session's create has not applied
+  readonly ownerRef: string;
+  readonly stopped: CodeName; // "none": it runs
+  readonly reason: string;
+}
+
+/** How a ref came to be here. */
+export type Role = "space" | "owner" | "shared";
+
+/** A sturdy ref that is sent through: the only rows with secrets, beside the outbox's own. */
+export interface RefRow {
+  readonly id: string;
+  readonly text: string;
+  readonly role: Role;
+  readonly external: string;
+  readonly label: string;
+  readonly redemption: string; // made once, so that coming back is free
+  readonly saved: number;
+}
+
+/** The outbox itself. */
+export interface BoxRow {
+  readonly id: string; // obx_ + ULID
+  readonly secret: string; // base64url
+  readonly incarnation: number;
+  readonly nextNum: number;
+}
+
+export const noStream = (session: string): StreamRow => ({ session, lastSeq: 0, spaceRef: "", ownerRef: "", stopped: "none", reason: "" });
+
+/** Whether an op takes a seq: it was not decided before it had one. */
+export const travels = (op: OpRow): boolean => op.verdict === undefined || op.void === true;
+
+/** How many ops take a seq. */
+export const travelling = (ops: readonly OpRow[]): number => ops.reduce((n, o) => n + (travels(o) ? 1 : 0), 0);
+
+/** The final state that an outcome stands for. */
+export function stateOf(op: OpRow, o: Outcome): OpState {
+  if (o.status === "applied") return "acked";
+  if (o.status === "voided" || (op.void === true && op.verdict === undefined) || (o.reason === "voided" && o.cause === op.id)) return "void";
+  return o.status === "skipped" ? "skipped" : "failed";
+}
+
+/** Merges what came back for the travelling ops with the verdicts. */
+export function mergeOutcomes(ops: readonly OpRow[], answers: readonly Outcome[]): Outcome[] {
+  let k = 0;
+  return ops.map((op) => {
+    const answer = travels(op) ? answers[k++] : undefined;
+    const o = op.verdict ?? answer!; // the void of an op with a verdict was only to fill the seq
+    return o.op === op.id ? o : { ...o, op: op.id };
+  });
+}
+
+/** The outcome of an op that needs one which did not apply. */
+export function skippedBy(op: string, cause: Outcome): Outcome {
+  return {
+    op, status: "skipped", reason: cause.reason, cause: cause.op, cursor: 0, result: "", at: 0,
+    message: `op ${cause.op}, which it needs, did not apply (${cause.reason})`,
+  };
+}
+
+/** The outcome of an op that was dropped before it got a seq. */
+export function voidedOutcome(op: string): Outcome {
+  return { op, status: "voided", reason: "voided", message: "dropped by its own outbox", cause: "", cursor: 0, result: "", at: 0 };
+}
+
+/** The outcome of an op that was found wrong here. */
+export function rejectedOutcome(op: string, reason: CodeName, message: string): Outcome {
+  return { op, status: "rejected", reason, message, cause: "", cursor: 0, result: "", at: 0 };
+}
+
+/**
+ * Gives the op at a place its verdict without the server, in ops. In an atomic batch all others go with it, and one that
+ * is alone in it is aborted too, as the server would have it; only a void is a void.
+ */
+export function settle(ops: OpRow[], atomic: boolean, place: number, o: Outcome): void {
+  if (!atomic || (ops.length === 1 && o.status === "voided")) {
+    ops[place] = { ...ops[place]!, verdict: o };
+    return;
+  }
+  for (const [j, op] of ops.entries()) {
+    let v: Outcome = {
+      op: op.id, status: "batch_aborted", reason: o.reason, cause: o.op, cursor: 0, result: "", at: 0,
+      message: `op ${o.op} of the same atomic batch did not apply (${o.reason})`,
+    };
+    if (j === place) v = { ...v, message: o.message, at: o.at, cursor: o.cursor };
+    ops[j] = { ...op, verdict: v };
+  }
+}
+
+/** Skips what needs an op of the same batch that has its verdict, in ops. */
+export function cascade(ops: OpRow[], atomic: boolean): void {
+  const verdicts = new Map<string, Outcome>();
+  for (let i = 0; i < ops.length; i++) {
+    if (ops[i]!.verdict === undefined) {
+      const cause = needs(ops[i]!).map((id) => verdicts.get(id)).find((v) => v !== undefined);
+      if (cause) settle(ops, atomic, i, skippedBy(ops[i]!.id, cause));
+    }
+    const v = ops[i]!.verdict;
+    if (v) verdicts.set(ops[i]!.id, v);
+  }
+}

@@ -1,0 +1,499 @@
+// One term of sending: the machine, the streams it has open, and the writes that it asks for. Nothing is sent before the
+// seq it is sent under is durable, and nothing is acknowledged before its outcome is.
+
+import { newBackoff } from "./backoff.js";
+import { fault, faultOf, MooringError } from "./fault.js";
+import type { Outcome } from "./intent.js";
+import type { Held, Link, LinkStream } from "./link.js";
+import { type Action, aheadFactor, type Entry, lastSeqOf, Machine, noRoute, type Reply, type Route } from "./machine.js";
+import { broken, dropAsked, nextOf, openedStream, restored, wake } from "./machine_open.js";
+import { creates } from "./methods.js";
+import { earlierOf, finderOf, holdOf, sizeOf, streamChange, wireOf } from "./lookup.js";
+import type { Outbox } from "./outbox.js";
+import { Ref } from "./ref.js";
+import { type Earlier, resolve } from "./resolve.js";
+import { type BatchRow, mergeOutcomes, noStream, type OpRow, rejectedOutcome, stateOf, type StreamRow, travelling, travels } from "./rows.js";
+import type { Change, Plan, Store, Tables } from "./store.js";
+
+const lookBytes = 256 << 10; // bounds what one look reads
+const headRows = 8; // how many rows a look reads at once: the first may all be decided
+const storePause = 200; // before a write that failed is tried again
+
+interface Conn {
+  number: number;
+  stream: LinkStream | undefined;
+  over: boolean;
+}
+
+/** What load found. */
+interface Loaded {
+  rows: { row: BatchRow; hold: number }[]; // have seqs now
+  head: BatchRow | undefined; // the first that has none, if nothing was to be given
+  more: boolean;
+  owed: string; // batch of another session that the first one waits for
+  stream: StreamRow;
+  done: BatchRow[]; // need no server
+}
+
+/** A term of sending of one outbox. */
+export class Sender {
+  /** Fulfilled when the term is over: the outbox was closed, or the server has seen a newer incarnation. */
+  readonly ended: Promise<"closed" | "fenced">;
+  readonly #box: Outbox;
+  readonly #store: Store;
+  readonly #link: Link;
+  readonly #m: Machine;
+  readonly #conns = new Map<string, Conn>();
+  readonly #events: ((now: number) => void)[] = [];
+  #incarnation: number;
+  #said = ""; // what the log was last told of a link
+  #busy = false;
+  #over = false;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #end!: (why: "closed" | "fenced") => void;
+
+  private constructor(box: Outbox, store: Store, link: Link) {
+    this.#box = box;
+    this.#store = store;
+    this.#link = link;
+    this.#incarnation = store.tables.box!.incarnation;
+    this.#m = new Machine(box.settings.window, () => newBackoff(box.settings.backoff));
+    this.ended = new Promise((resolve) => { this.#end = resolve; });
+  }
+
+  /**
+   * Begins a term: raises the incarnation, durably, and takes up what is unanswered. begun is called with the sender
+   * before anything else is written.
+   */
+  static async begin(box: Outbox, store: Store, link: Link, step: number, begun: (s: Sender) => void): Promise<Sender> {
+    let sender!: Sender;
+    await store.update((t): Plan<undefined> => {
+      const changes: Change[] = [{ t: "box", k: "box", p: { incarnation: t.box!.incarnation + step } }];
+      for (const session of t.unfinishedSessions()) {
+        for (const r of t.sequenced(session)) if (r.state === "in_flight") changes.push({ t: "batch", k: r.id, p: { state: "pending" } });
+      }
+      for (const [k, s] of t.streams) if (s.stopped !== "none") changes.push({ t: "stream", k, p: { stopped: "none", reason: "" } });
+      return { changes, value: undefined };
+    }, () => {
+      sender = new Sender(box, store, link);
+      begun(sender);
+      sender.#recover();
+    });
+    return sender;
+  }
+
+  #recover(): void {
+    const t = this.#store.tables;
+    this.#post((now) => {
+      for (const session of t.unfinishedSessions()) {
+        const rows = t.sequenced(session);
+        if (rows.length === 0) continue;
+        const drops = new Map<number, MooringError | null>(rows.filter((r) => r.dropping).map((r) => [r.num, null]));
+        const entries = rows.map((r) => this.#entry(r, holdOf(t, r)));
+        this.#m.recovered(session, entries, makingOf(t.streams.get(session)), drops, now);
+      }
+      this.#m.found(t.waitingSessions(), now);
+    });
+  }
+
+  // ---- What others tell
+
+  /** Whether a batch that is being committed may have its seqs at once: it would be sent at once. */
+  takes(row: BatchRow): boolean {
+    const s = this.#m.streams.get(row.session), win = this.#m.win;
+    return !this.#over && s?.phase === "open" && !creates(row.ops[0]!.method) && s.queue.length < aheadFactor * win.batches &&
+      s.queued + row.bytes <= aheadFactor * win.bytes;
+  }
+
+  /** A batch was committed with its seqs. */
+  sequenced(row: BatchRow, hold: number): void {
+    this.#post((now) => this.#m.sequenced(this.#entry(row, hold), now));
+  }
+
+  /** Sessions have batches without a seq. */
+  found(sessions: string[]): void {
+    this.#post((now) => this.#m.found(sessions, now));
+  }
+
+  /** A batch is finished. */
+  finished(batch: string): void {
+    this.#post((now) => this.#m.finished(batch, now));
+  }
+
+  /** An op of a batch with seqs is to be dropped. */
+  dropAsked(session: string, num: number): void {
+    this.#post((now) => dropAsked(this.#m, session, num, now));
+  }
+
+  /** Links are back. */
+  wake(): void {
+    this.#post((now) => wake(this.#m, now));
+  }
+
+  /** Others have committed, dropped or stored. */
+  othersWrote(): void {
+    this.#post((now) => {
+      const t = this.#store.tables;
+      this.#m.found(t.waitingSessions(), now);
+      for (const s of [...this.#m.streams.values()]) {
+        for (const r of t.sequenced(s.session)) {
+          if (r.dropping && !s.drops.has(r.num) && !s.deciding) dropAsked(this.#m, s.session, r.num, now);
+        }
+      }
+    });
+  }
+
+  /** The refs are others: a stream goes another way, or one that stands still goes on. */
+  refsChanged(): void {
+    this.#post((now) => {
+      for (const s of [...this.#m.streams.values()]) {
+        const lost = nextOf(s)?.problem !== undefined || nextOf(s) === undefined;
+        for (const e of s.queue) this.#find(e);
+        if (s.head) this.#find(s.head);
+        if (!s.stopped) {
+          this.#m.step(s, now);
+          continue;
+        }
+        const e = nextOf(s);
+        if (!e || (!e.problem && (lost || e.route.proof !== s.opened.proof))) this.#m.resume(s.session, now);
+      }
+    });
+  }
+
+  /** Ends the term. */
+  end(why: "closed" | "fenced" = "closed"): void {
+    if (this.#over) return;
+    this.#over = true;
+    if (this.#timer !== undefined) clearTimeout(this.#timer);
+    for (const [session, c] of this.#conns) this.#let(session, c);
+    this.#end(why);
+  }
+
+  // ---- The loop
+
+  /** Has f called, and does what the machine asks for then: at once, or after what is being done. */
+  #post(f: (now: number) => void): void {
+    if (this.#over) return;
+    this.#events.push(f);
+    if (this.#busy) return;
+    this.#busy = true;
+    try {
+      const now = performance.now() + 1; // never 0, which the machine takes for none
+      for (let e; !this.#over && (e = this.#events.shift()) !== undefined; ) {
+        e(now);
+        this.#act(now);
+      }
+      this.#m.tick(now);
+      this.#act(now);
+      this.#busy = false;
+      if (this.#timer !== undefined) clearTimeout(this.#timer);
+      const at = this.#m.wakeAt;
+      if (at !== undefined && !this.#over) {
+        this.#timer = setTimeout(() => this.#post(() => {}), Math.min(Math.max(at - now, 0) + 1, 3600_000));
+      }
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  #act(now: number): void {
+    for (let a; !this.#over && (a = this.#m.out.shift()) !== undefined; ) this.#one(a, now);
+  }
+
+  #one(a: Action, now: number): void {
+    switch (a.do) {
+      case "look": this.#load(a.session, 0, lookBytes); break;
+      case "load": this.#load(a.session, a.batches, a.bytes); break;
+      case "open": void this.#open(a); break;
+      case "close": {
+        const c = this.#conns.get(a.session);
+        if (c?.number === a.conn) this.#let(a.session, c);
+        break;
+      }
+      case "send": this.#send(a); break;
+      case "ack": {
+        const c = this.#conns.get(a.session);
+        if (c?.number === a.conn) c.stream?.acknowledge(a.through);
+        break;
+      }
+      case "finish": {
+        const outcomes = mergeOutcomes(a.entry.ops, a.answer);
+        this.#said = "";
+        this.#box.tell(a.entry.id, outcomes, false);
+        void this.#finish(a.entry, outcomes, a.making);
+        break;
+      }
+      case "note": {
+        const at = a.at === 0 ? 0 : Math.round(Date.now() + a.at - now);
+        const { message } = a.err;
+        if (a.at > 0 && message !== this.#said) this.#box.settings.log(`what waits is sent again until it arrives: ${this.#said = message}`); // once
+        const notes = a.entries.map((e) => ({ id: e.id, attempts: e.attempts }));
+        this.#write((t) => notes.flatMap(({ id, attempts }): Change[] => {
+          const row = t.batches.get(id);
+          return row && row.state !== "finished" ? [{ t: "batch", k: id, p: { attempts, nextRetryAt: at, lastError: message } }] : [];
+        }));
+        break;
+      }
+      case "mark":
+        this.#write((t) => (t.batches.get(a.entry.id)?.state === "pending" ? [{ t: "batch", k: a.entry.id, p: { state: "in_flight" } }] : []));
+        break;
+      case "stop": {
+        if (a.err) this.#box.settings.log(`session ${a.session} stands still until someone decides: ${a.err.message}`);
+        const p = { stopped: a.err?.codeName ?? ("none" as const), reason: a.err?.reason ?? "" };
+        this.#write((t) => [streamChange(t, a.session, p)], () => this.#box.lookAgain());
+        break;
+      }
+      case "raise": void this.#raise(); break;
+      case "settle": void this.#settle(a); break;
+      case "fenced": this.end("fenced"); break;
+    }
+  }
+
+  /** Writes what nobody waits for. */
+  #write(changes: (t: Tables) => Change[], done?: () => void): void {
+    this.#store.update((t) => ({ changes: changes(t), value: undefined }), done).catch((err: unknown) => this.#trouble(err));
+  }
+
+  #trouble(err: unknown): void {
+    if (!this.#over) this.#box.settings.log(`the outbox's storage fails the sender: ${faultOf(err).message}`);
+  }
+
+  /** Writes until it succeeds or the term is over. */
+  async #insist<T>(plan: (t: Tables) => Plan<T>, done: (value: T) => void): Promise<void> {
+    for (;;) {
+      try {
+        await this.#store.update(plan, done);
+        return;
+      } catch (err) {
+        if (this.#over) return; // the next term gets the same answer again
+        this.#trouble(err);
+        await new Promise((r) => setTimeout(r, storePause));
+      }
+    }
+  }
+
+  // ---- Streams
+
+  async #open(a: Extract<Action, { do: "open" }>): Promise<void> {
+    const c: Conn = { number: a.conn, stream: undefined, over: false };
+    this.#conns.set(a.session, c);
+    try {
+      const stream = await this.#link.openStream(this.#request(a.session, a.route));
+      if (c.over) {
+        stream.close();
+        return;
+      }
+      c.stream = stream;
+      stream.onGone = () => this.#post((now) => broken(this.#m, a.session, a.conn, now));
+      const last = a.settle ? await stream.lastSeq() : 0;
+      this.#post((now) => openedStream(this.#m, a.session, a.conn, last, undefined, now));
+    } catch (err) {
+      const f = this.#missing(a.session, a.route, faultOf(err));
+      this.#post((now) => openedStream(this.#m, a.session, a.conn, 0, f, now));
+    }
+  }
+
+  #let(session: string, c: Conn): void {
+    if (this.#conns.get(session) === c) this.#conns.delete(session);
+    c.over = true;
+    c.stream?.close();
+  }
+
+  /** Turns a route into what a Link needs. */
+  #request(session: string, to: Route) {
+    const held = (id: string): Held => {
+      const row = this.#box.refRow(id);
+      if (!row) throw fault("not_found", `ref ${id} is not stored here`);
+      return { ref: Ref.parse(row.text), redemption: row.redemption };
+    };
+    const box = this.#store.tables.box!;
+    return {
+      session, through: to.space === "" ? held(to.ref) : undefined, space: to.space === "" ? undefined : held(to.space), ownerRef: to.ref,
+      with: to.space !== "" && to.with !== "" ? [held(to.with)] : [], outbox: box.id, secret: box.secret, incarnation: this.#incarnation,
+    };
+  }
+
+  #send(a: Extract<Action, { do: "send" }>): void {
+    const c = this.#conns.get(a.session);
+    if (!c?.stream || c.number !== a.conn) return;
+    const to = a.entry.route; // a later turn may change it
+    void c.stream.apply(wireOf(a.entry, a.through)).then((r) => {
+      if (c.over) return;
+      if (r.err) r = { err: this.#missing(a.session, to, r.err) };
+      this.#post((now) => this.#m.replied(a.session, a.conn, this.#checked(a.entry, r), now));
+    });
+  }
+
+  /**
+   * Looks twice at an answer that says only that there was one. The server forgets an outcome when this outbox has
+   * acknowledged it, and it does so when the outcome is stored. So either a former sender has stored it just now, and it
+   * is the answer; or it was another copy of this outbox.
+   */
+  #checked(e: Entry, r: Reply): Reply {
+    if (r.err || r.outcomes?.[0] === undefined || (r.outcomes[0].status !== "pruned" && r.outcomes[0].reason !== "pruned")) return r;
+    const row = this.#store.tables.batches.get(e.id);
+    if (!row) return r; // swept: nobody waits for it
+    if (row.outcomes) return { outcomes: row.outcomes.filter((_, i) => travels(row.ops[i]!)) };
+    return { err: fault("outbox_diverged", `seq ${e.first} is done and its answer was stored, but not here: this outbox is a copy, or was restored from one; use a new outbox`, e.first) };
+  }
+
+  /**
+   * Looks twice at an answer that a ref is not known yet. If the ref is the one that the session's create made, and that
+   * create was answered, then the server has forgotten it, and waiting would be in vain.
+   */
+  #missing(session: string, to: Route, err: MooringError): MooringError {
+    if (err.codeName !== "not_yet_known" || to.space !== "" || this.#box.refRow(to.ref)?.role !== "owner") return err;
+    const st = this.#store.tables.streams.get(session);
+    if (!st || st.lastSeq === 0 || st.spaceRef !== "") return err;
+    return fault("server_behind", `the server does not know session ${session}, whose creation it has answered: ${restored}`);
+  }
+
+  // ---- Rows
+
+  #entry(row: BatchRow, hold: number): Entry {
+    const e: Entry = {
+      num: row.num, id: row.id, session: row.session, via: row.via, atomic: row.atomic, first: row.first, n: travelling(row.ops),
+      bytes: row.bytes, ops: row.ops, hold, route: noRoute, marked: row.state === "in_flight", attempts: row.attempts,
+    };
+    this.#find(e);
+    return e;
+  }
+
+  /** Sets how an entry is sent, or why it cannot be. */
+  #find(e: Entry): void {
+    try {
+      e.route = this.#box.routeOf(e.session, e.via, e.ops);
+      e.problem = undefined;
+    } catch (err) {
+      e.problem = faultOf(err);
+    }
+  }
+
+  /**
+   * Works on the session's batches without a seq, in order: references are put in where their ops are finished, batches
+   * that cannot apply are finished, and up to so many others get their seqs; with 0 the first is only reported. It stops
+   * where a batch waits for another stream.
+   */
+  #load(session: string, batches: number, bytes: number): void {
+    const loaded = (ld: Loaded): void => {
+      for (const r of ld.done) this.#box.tell(r.id, r.outcomes!, true);
+      this.#post((now) => {
+        const entries = ld.rows.map(({ row, hold }) => this.#entry(row, hold));
+        const head = ld.head && this.#entry(ld.head, 0);
+        if (head) head.marked = true; // it is not sent as it is
+        this.#m.looked(session, entries, head, ld.more, ld.owed, makingOf(ld.stream), now);
+        for (const r of ld.done) this.#m.finished(r.id, now);
+      });
+    };
+    this.#store.update((t) => this.#planLoad(t, session, batches, bytes), loaded).catch((err: unknown) => {
+      this.#trouble(err);
+      setTimeout(() => this.#post((now) => this.#m.looked(session, [], undefined, true, "", noRoute, now)), storePause);
+    });
+  }
+
+  #planLoad(t: Tables, session: string, batches: number, bytes: number): Plan<Loaded> {
+    const ld: Loaded = { rows: [], head: undefined, more: false, owed: "", stream: t.streams.get(session) ?? noStream(session), done: [] };
+    const changes: Change[] = [], given = new Map<string, Earlier>(), stored = finderOf(t);
+    if (this.#over) return { changes, value: ld };
+    const most = Math.max(batches, headRows), all = t.waiting(session, most + 1), some = all.slice(0, most);
+    ld.more = all.length > most;
+    let seq = t.nextSeq(session);
+    for (let row of some) {
+      const res = resolve(row.ops, row.atomic, session, (op) => given.get(op) ?? stored(op), false);
+      if (travelling(res.ops) === 0) {
+        row = { ...row, ops: res.ops };
+        changes.push(...this.#box.decide(t, row));
+        row = { ...row, outcomes: mergeOutcomes(row.ops, []) };
+        for (const k of row.ops.keys()) given.set(row.ops[k]!.id, earlierOf(row, k));
+        ld.done.push(row);
+        continue;
+      }
+      if (res.owed !== "") {
+        ld.owed = res.owed;
+        ld.more = true;
+        break;
+      }
+      const p = res.changed ? { ops: res.ops, bytes: sizeOf(res.ops) } : {};
+      row = { ...row, ...p };
+      if (batches === 0) {
+        if (res.changed) changes.push({ t: "batch", k: row.id, p });
+        ld.head = row;
+        ld.more = true;
+        break;
+      }
+      if (ld.rows.length > 0 && (ld.rows.length >= batches || row.bytes > bytes)) {
+        ld.more = true;
+        break;
+      }
+      bytes -= row.bytes;
+      row = { ...row, first: seq, state: "in_flight" };
+      seq += travelling(row.ops);
+      changes.push({ t: "batch", k: row.id, p: { ...p, first: row.first, state: "in_flight" } });
+      for (const k of row.ops.keys()) given.set(row.ops[k]!.id, earlierOf(row, k));
+      ld.rows.push({ row, hold: res.hold });
+    }
+    return { changes, value: ld };
+  }
+
+  /** Stores a batch's outcomes. making is how its session is reached if this was its create and that did not apply. */
+  async #finish(e: Entry, outcomes: Outcome[], making: Route | undefined): Promise<void> {
+    const good = e.ops.every((op, i) => stateOf(op, outcomes[i]!) === "acked");
+    await this.#insist((t): Plan<undefined> => {
+      const row = t.batches.get(e.id);
+      if (!row || row.state === "finished") return { changes: [], value: undefined };
+      const stream: Partial<StreamRow> = { lastSeq: Math.max(t.streams.get(e.session)?.lastSeq ?? 0, lastSeqOf(e)) };
+      if (e.route.space !== "") Object.assign(stream, { spaceRef: making?.space ?? "", ownerRef: making?.ref ?? "" });
+      const ops = good ? e.ops.map((o): OpRow => ({ id: o.id, method: o.method, args: [], ...(o.retries !== undefined && { retries: o.retries }) })) : e.ops;
+      return {
+        changes: [
+          { t: "batch", k: e.id, p: { ops, state: "finished", finishedAt: Date.now(), outcomes, attempts: e.attempts + 1, nextRetryAt: 0, dropping: false } },
+          streamChange(t, e.session, stream),
+        ],
+        value: undefined,
+      };
+    }, () => {
+      this.#box.tell(e.id, outcomes, true);
+      this.#post((now) => {
+        this.#m.storedThrough(e.session, lastSeqOf(e), now);
+        this.#m.finished(e.id, now);
+      });
+    });
+  }
+
+  /** Makes the incarnation higher, so that what was sent under the present one is fenced off once a stream is opened anew. */
+  async #raise(): Promise<void> {
+    await this.#insist(
+      (t): Plan<number> => ({ changes: [{ t: "box", k: "box", p: { incarnation: t.box!.incarnation + 1 } }], value: t.box!.incarnation + 1 }),
+      (incarnation) => this.#post((now) => {
+        this.#incarnation = incarnation;
+        this.#m.raised(now);
+      }),
+    );
+  }
+
+  /**
+   * Decides what becomes of ops that were to be dropped after they had a seq: those beyond the server's last seq become
+   * voids, durably, before anything is sent; the others stand.
+   */
+  async #settle(a: Extract<Action, { do: "settle" }>): Promise<void> {
+    await this.#insist((t): Plan<Entry[]> => {
+      const changes: Change[] = [], entries: Entry[] = [];
+      for (const e of a.entries) {
+        const row = t.batches.get(e.id);
+        if (!row || row.state === "finished") continue;
+        const why = a.drops.get(e.num) ?? null;
+        const ops = row.ops.map((op): OpRow => {
+          const { dropAsked: asked, ...rest } = op;
+          if (e.first <= a.through || !(asked || why) || !travels(op)) return rest;
+          const verdict = why && !asked ? rejectedOutcome(op.id, why.codeName, why.reason) : undefined;
+          return { ...rest, void: true, ...(verdict && { verdict }) };
+        });
+        changes.push({ t: "batch", k: e.id, p: { ops, dropping: false } });
+        entries.push({ ...e, ops });
+      }
+      return { changes, value: entries };
+    }, (entries) => this.#post((now) => this.#m.settled(a.session, a.conn, entries, now)));
+  }
+}
+
+const makingOf = (s: StreamRow | undefined): Route => (s && s.spaceRef !== "" ? { ...noRoute, ref: s.ownerRef, space: s.spaceRef } : noRoute);

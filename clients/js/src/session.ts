@@ -1,0 +1,327 @@
+// Reading a session: its state, its log, and subscriptions that resume by cursor.
+
+import { newBackoff } from "./backoff.js";
+import { sleep, type Client } from "./client.js";
+import { codeNameOf, fault, faultOf, MooringError, refusalOf, type CodeName } from "./fault.js";
+import type { Held } from "./link.js";
+import type { Right } from "./batch.js";
+import { dispose, type Struct, type StubPromise } from "./wire.js";
+
+/** An event of a session's log; hidden ones are marks, which say only how far the log is. */
+export interface SessionEvent {
+  readonly cursor: number;
+  readonly method: string;
+  readonly key: string;
+  readonly schema: number;
+  /** JSON text, "" if it was purged. */
+  readonly payload: string;
+  readonly ref: string;
+  readonly actor: string;
+  readonly op: string;
+  readonly batch: string;
+  readonly at: number;
+  readonly outbox: string;
+  readonly hash: Uint8Array;
+  readonly purged: boolean;
+  readonly hidden: boolean;
+}
+
+/** A page of a session's log. */
+export interface Events {
+  events: SessionEvent[];
+  /** The session's: the log may go on beyond events. */
+  cursor: number;
+}
+
+/** An entry of a session's state. payload is JSON text. */
+export interface Entry {
+  readonly key: string;
+  readonly cursor: number;
+  readonly schema: number;
+  readonly payload: string;
+}
+
+/** A turn of a session. */
+export interface Turn {
+  readonly message: string;
+  /** streaming, interrupted, completed, failed, aborted. */
+  readonly status: string;
+  readonly begun: number;
+  readonly ended: number;
+  readonly outbox: string;
+}
+
+/** A session's folded state. */
+export interface State {
+  cursor: number;
+  entries: Map<string, Entry>;
+  turns: Turn[];
+}
+
+/** What lists and info tell of a session. */
+export interface SessionInfo {
+  readonly id: string;
+  readonly external: string;
+  readonly cursor: number;
+  readonly created: number;
+  readonly updated: number;
+  readonly title: string;
+  readonly epoch: number;
+  readonly base: number;
+  readonly deleted: boolean;
+}
+
+/** What a ref allows. */
+export interface Grant {
+  readonly id: string;
+  readonly target: string;
+  readonly owner: boolean;
+  readonly epoch: number;
+  readonly rights: readonly Right[];
+  readonly methods: readonly string[];
+  readonly expires: number;
+  readonly from: number;
+  readonly limit: number;
+  readonly used: number;
+  readonly label: string;
+  readonly actor: string;
+  /** What it fails with; "none": it is alive. */
+  readonly dead: CodeName;
+  readonly cut: number;
+  readonly message: string;
+}
+
+/** What a ref's holder may know. */
+export interface Description {
+  /** undefined for a space. */
+  session: SessionInfo | undefined;
+  grant: Grant;
+  /** The server's clock, 0 if it did not tell. */
+  now: number;
+}
+
+/** Where an authority ended. */
+export interface Cut {
+  /** Nothing under that authority commits after it. */
+  cursor: number;
+  /** The session's, afterwards. */
+  epoch: number;
+}
+
+const num = (v: unknown): number => Number(v ?? 0);
+const str = (v: unknown): string => (typeof v === "string" ? v : "");
+
+export function readInfo(answer: Struct): Description {
+  // A space's info is the grant itself.
+  const grant = ((answer["grant"] ?? answer["info"] ?? answer) ?? {}) as Struct;
+  const session = answer["grant"] === undefined ? undefined : readSessionInfo(answer["info"] as Struct);
+  const out: Description = {
+    session, now: num(answer["now"]),
+    grant: {
+      id: str(grant["id"]), target: str(grant["target"]), owner: grant["owner"] === true, epoch: num(grant["epoch"]),
+      rights: (grant["rights"] ?? []) as Right[], methods: (grant["methods"] ?? []) as string[], expires: num(grant["expires"]),
+      from: num(grant["from"]), limit: num(grant["limit"]), used: num(grant["used"]), label: str(grant["label"]), actor: str(grant["actor"]),
+      dead: codeNameOf(grant["dead"]), cut: num(grant["cut"]), message: str(grant["message"]),
+    },
+  };
+  dispose(answer);
+  return out;
+}
+
+function readSessionInfo(s: Struct): SessionInfo {
+  return {
+    id: str(s["id"]), external: str(s["external"]), cursor: num(s["cursor"]), created: num(s["created"]), updated: num(s["updated"]),
+    title: str(s["title"]), epoch: num(s["epoch"]), base: num(s["base"]), deleted: s["deleted"] === true,
+  };
+}
+
+function readEvent(e: Struct): SessionEvent {
+  return {
+    cursor: num(e["cursor"]), method: str(e["method"]), key: str(e["key"]), schema: num(e["schema"]), payload: str(e["payload"]),
+    ref: str(e["ref"]), actor: str(e["actor"]), op: str(e["op"]), batch: str(e["batch"]), at: num(e["at"]), outbox: str(e["outbox"]),
+    hash: e["hash"] instanceof Uint8Array ? e["hash"] : new Uint8Array(), purged: e["purged"] === true, hidden: e["hidden"] === true,
+  };
+}
+
+export function readEvents(answer: Struct): Events {
+  const page = { events: ((answer["events"] ?? []) as Struct[]).map(readEvent), cursor: num(answer["cursor"]) };
+  dispose(answer);
+  return page;
+}
+
+/** Asks for the state piece by piece, so that it may be larger than a message. */
+export async function readSnapshot(live: StubPromise, at: number): Promise<State> {
+  const state: State = { cursor: 0, entries: new Map(), turns: [] };
+  const answer = (await live["snapshot"]!(at, (piece: Struct) => {
+    const s = (piece["state"] ?? {}) as Struct;
+    for (const e of (s["entries"] ?? []) as Struct[]) {
+      const entry = { key: str(e["key"]), cursor: num(e["cursor"]), schema: num(e["schema"]), payload: str(e["payload"]) };
+      state.entries.set(entry.key, entry);
+    }
+    for (const t of (s["turns"] ?? []) as Struct[]) {
+      state.turns.push({ message: str(t["message"]), status: str(t["status"]), begun: num(t["begun"]), ended: num(t["ended"]), outbox: str(t["outbox"]) });
+    }
+  })) as Struct | number;
+  state.cursor = typeof answer === "number" ? answer : num(answer["cursor"]);
+  dispose(answer);
+  return state;
+}
+
+/** Where a subscription starts. */
+export interface SubscribeOptions {
+  /** The last cursor that the subscriber has; left out, from the start. A snapshot's cursor goes here to follow a state. */
+  after?: number;
+  /** How much the server sends ahead of the handler; left out, the server's default. */
+  windowBytes?: number;
+  /** Told each time the link is lost or not there yet. */
+  trouble?: (err: MooringError) => void;
+  /** Ends it. */
+  signal?: AbortSignal;
+}
+
+type Handle = (event: SessionEvent) => void | Promise<void>;
+
+/** One subscriber over all its connections: Session.subscribe. */
+export async function subscribe(client: Client, held: Held, options: SubscribeOptions, handle: Handle): Promise<void> {
+  const sub = new Subscription(client, held, options, handle);
+  const wait = newBackoff({ initial: 100, max: 5000, factor: 1.5, jitter: 0.5 });
+  for (;;) {
+    const before = sub.cursor;
+    let err: MooringError;
+    try {
+      err = await sub.once();
+    } catch (e) {
+      if (sub.failed) throw e;
+      err = faultOf(e);
+    }
+    if (options.signal?.aborted) return;
+    if (client.life.aborted) throw fault("canceled", "the client was closed");
+    if (!err.transient && err.codeName !== "slow_consumer") throw err;
+    options.trouble?.(err);
+    if (sub.cursor > before) wait.reset();
+    await sleep(wait.next(), client.outbox, options.signal);
+    if (options.signal?.aborted) return;
+  }
+}
+
+class Subscription {
+  cursor: number; // of the last event handled
+  failed = false; // handle threw
+  #seen = false; // an event was handled
+  readonly #client: Client;
+  readonly #held: Held;
+  readonly #options: SubscribeOptions;
+  readonly #handle: Handle;
+
+  constructor(client: Client, held: Held, options: SubscribeOptions, handle: Handle) {
+    this.#client = client;
+    this.#held = held;
+    this.#options = options;
+    this.#handle = handle;
+    this.cursor = options.after ?? 0;
+  }
+
+  /** Subscribes over one connection, until it ends, and gives why it did. */
+  async once(): Promise<MooringError> {
+    const peer = await this.#client.serverFor(this.#held.ref).peer();
+    let over = false, turn: Promise<void> = Promise.resolve();
+    let end!: (err: MooringError) => void, crash!: (err: unknown) => void;
+    const ended = new Promise<MooringError>((resolve, reject) => { end = resolve; crash = reject; });
+    const receive = (piece: Struct): Promise<void> => {
+      // One after the other: what arrives while the handler works waits, and its bytes are not given back.
+      turn = turn.then(async () => {
+        if (over) return;
+        if (piece["ended"]) {
+          end(refusalOf(piece["ended"]) ?? fault("disconnected", "the server ended the subscription"));
+          return;
+        }
+        try {
+          for (const e of (piece["events"] ?? []) as Struct[]) {
+            if (over) return;
+            await this.#take(readEvent(e));
+          }
+        } catch (err) {
+          if (err instanceof Skipped) end(fault("disconnected", err.message));
+          else {
+            this.failed = true;
+            crash(err);
+          }
+        }
+      });
+      return turn;
+    };
+    const { signal } = this.#options, stop = (): void => end(fault("canceled", "the subscription was given up"));
+    const live = peer.restore(this.#held);
+    signal?.addEventListener("abort", stop);
+    const sub = live["subscribe"]!({ from: this.cursor, snapshot: false, windowBytes: this.#options.windowBytes ?? 0 }, receive);
+    sub.then(() => {}, (err: unknown) => end(peer.fail(err)));
+    peer.onEnd.add(end);
+    try {
+      if (peer.over) end(fault("disconnected", "the link broke"));
+      if (signal?.aborted) stop();
+      return await ended;
+    } finally {
+      over = true;
+      peer.onEnd.delete(end);
+      signal?.removeEventListener("abort", stop);
+      if (!peer.over) {
+        const done = sub["cancel"]!();
+        done.then(dispose, () => {});
+      }
+      dispose(sub);
+      // A handler that is still at work is waited for, so that the next connection does not run beside it.
+      await turn;
+    }
+  }
+
+  /** Hands an event on, once and in order. */
+  async #take(e: SessionEvent): Promise<void> {
+    if (e.cursor <= this.cursor) return; // seen over an earlier connection
+    // A ref that sees the log from a later cursor on starts there; after that there are no gaps. A mark stands for all
+    // that is not shown up to its cursor.
+    if (this.#seen && e.cursor !== this.cursor + 1 && !e.hidden) {
+      throw new Skipped(`the server left out events ${this.cursor + 1} to ${e.cursor - 1}`);
+    }
+    await this.#handle(e);
+    this.cursor = e.cursor;
+    this.#seen = true;
+  }
+}
+
+class Skipped extends Error {}
+
+/** A subscription as an iterator: Session.follow. */
+export async function* follow(
+  subscribe: (o: SubscribeOptions, handle: Handle) => Promise<void>, options: SubscribeOptions,
+): AsyncGenerator<SessionEvent, void, void> {
+  const stop = new AbortController();
+  const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
+  let offered: { event: SessionEvent; taken: () => void } | undefined;
+  let wake: () => void = () => {};
+  let end: { err?: unknown } | undefined;
+  let letGo: () => void = () => {}; // of the event that is being looked at
+  signal.addEventListener("abort", () => letGo());
+  const all = subscribe({ ...options, signal }, (event) => new Promise<void>((taken) => {
+    letGo = taken;
+    if (signal.aborted) return taken();
+    offered = { event, taken };
+    wake();
+  }));
+  all.then(() => { end = {}; wake(); }, (err: unknown) => { end = { err }; wake(); });
+  try {
+    for (;;) {
+      if (offered) {
+        const { event, taken } = offered;
+        offered = undefined;
+        yield event;
+        taken(); // it was handled when the next one is asked for
+      } else if (end) {
+        if ("err" in end) throw end.err;
+        return;
+      } else await new Promise<void>((r) => { wake = r; });
+    }
+  } finally {
+    stop.abort();
+    await all.catch(() => {});
+  }
+}

@@ -1,0 +1,144 @@
+// A WebSocket under a Cap'n Web session: connecting with a time limit, and knowing when it was last heard.
+
+import { fault, MooringError } from "./fault.js";
+
+/** What is used of a WebSocket: that of browsers, of newer Nodes, of the package ws. */
+export interface WebSocketLike {
+  readonly readyState: number;
+  binaryType: string;
+  send(data: string): void;
+  close(code?: number, reason?: string): void;
+  terminate?(): void; // the package ws alone
+  addEventListener(type: string, listener: (event: any) => void): void;
+}
+
+/** Makes WebSockets. */
+export type WebSocketConstructor = new (url: string) => WebSocketLike;
+
+/** What a page is told, which cannot see why it gets no connection. */
+const pageHint = typeof document === "undefined" ? "" : " And does it let in this page's origin (serve --allow-origin)?";
+
+/** What an answer means that is no WebSocket. */
+function refusedAs(host: string, status: string): string {
+  const what = `${host} answers, but with HTTP status ${status} and no WebSocket`;
+  if (status === "403") return `${what}: it does not let in this origin, see serve --allow-origin`;
+  if (status === "429" || status === "503") return `${what}: it is busy`;
+  return `${what}: is it a Mooring server that offers Cap'n Web, and is the ref's path right?`;
+}
+
+const closed = 3; // a readyState
+const farewell = 500; // how long the other side has to say that it closes, too
+
+/** One connection. */
+export class Transport {
+  /** When anything was last received. */
+  heard = Date.now();
+  /** Fulfilled when the connection has ended. */
+  readonly ended: Promise<MooringError>;
+  readonly #socket: WebSocketLike;
+  readonly #queue: string[] = [];
+  #waiting: { resolve: (m: string) => void; reject: (err: unknown) => void } | undefined;
+  #error: MooringError | undefined;
+  #ended!: (err: MooringError) => void;
+
+  private constructor(socket: WebSocketLike) {
+    this.#socket = socket;
+    this.ended = new Promise((resolve) => { this.#ended = resolve; });
+    socket.addEventListener("message", (event: { data: unknown }) => {
+      this.heard = Date.now();
+      if (typeof event.data !== "string") {
+        this.close(fault("incompatible", "the server sent a binary message where there can be none"));
+        return;
+      }
+      const w = this.#waiting;
+      this.#waiting = undefined;
+      if (w) w.resolve(event.data);
+      else this.#queue.push(event.data);
+    });
+    socket.addEventListener("close", () => this.#end(fault("disconnected", "the link broke")));
+    socket.addEventListener("error", () => this.#end(fault("disconnected", "the link broke")));
+  }
+
+  /** Connects; unavailable if that does not succeed in time. */
+  static connect(url: string, WebSocket: WebSocketConstructor, timeout: number, signal: AbortSignal): Promise<Transport> {
+    return new Promise((resolve, reject) => {
+      let socket: WebSocketLike;
+      const host = new URL(url).host;
+      const failed = (why: string, reason?: string): void => {
+        clearTimeout(timer);
+        signal.removeEventListener("abort", gone);
+        reject(fault("unavailable", reason ?? `no server answers at ${host} (${why}): is it running?${pageHint}`));
+      };
+      const gone = (): void => {
+        failed("given up");
+        socket.close();
+      };
+      const timer = setTimeout(() => {
+        failed("no answer in time");
+        socket.close();
+      }, timeout);
+      try {
+        socket = new WebSocket(url);
+      } catch (err) {
+        failed(err instanceof Error ? err.message : String(err));
+        return;
+      }
+      signal.addEventListener("abort", gone);
+      socket.addEventListener("open", () => {
+        clearTimeout(timer);
+        signal.removeEventListener("abort", gone);
+        resolve(new Transport(socket));
+      });
+      socket.addEventListener("error", (event: { error?: { code?: string }; message?: string }) => {
+        const why = event.error?.code ?? (event.message || "it cannot be reached");
+        const status = /Unexpected server response: (\d+)/.exec(event.message ?? "")?.[1]; // what ws tells
+        failed(why, status === undefined ? undefined : refusedAs(host, status));
+      });
+      socket.addEventListener("close", (event: { code: number }) => failed(`closed with ${event.code}`));
+    });
+  }
+
+  send(message: string): void {
+    if (this.#error) return; // receive tells
+    try {
+      this.#socket.send(message);
+    } catch {
+      this.#end(fault("disconnected", "the link broke"));
+    }
+  }
+
+  receive(): Promise<string> {
+    const next = this.#queue.shift();
+    if (next !== undefined) return Promise.resolve(next);
+    if (this.#error) return Promise.reject(this.#error);
+    return new Promise((resolve, reject) => { this.#waiting = { resolve, reject }; });
+  }
+
+  abort(reason: unknown): void {
+    this.close(reason instanceof MooringError ? reason : fault("disconnected", "the two sides did not understand each other"));
+  }
+
+  /** Ends the connection. */
+  close(why: MooringError = fault("canceled", "the client was closed")): void {
+    try {
+      this.#socket.close(1000);
+    } catch {
+      // it was not open
+    }
+    // A server that does not answer is not waited for: the process could not end.
+    const { terminate } = this.#socket;
+    if (terminate !== undefined && this.#socket.readyState !== closed) {
+      const timer = setTimeout(() => terminate.call(this.#socket), farewell);
+      this.#socket.addEventListener("close", () => clearTimeout(timer));
+    }
+    this.#end(why);
+  }
+
+  #end(err: MooringError): void {
+    if (this.#error) return;
+    this.#error = err;
+    this.#waiting?.reject(err);
+    this.#waiting = undefined;
+    this.#ended(err);
+  }
+}

@@ -1,0 +1,66 @@
+// ULIDs: ids that sort by the time they were made. A batch's id leaves its last 16 bits free, so that the ids of its ops
+// count up from it and tell where they belong.
+
+import { randomBytes } from "./text.js";
+
+const letters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+const values = new Map([...letters].map((c, i) => [c, BigInt(i)]));
+
+function write(id: bigint): string {
+  let out = "";
+  for (let i = 125n; i >= 0n; i -= 5n) out += letters[Number((id >> i) & 31n)]!;
+  return out;
+}
+
+/** Reads a ULID in its one canonical spelling; undefined for anything else. */
+function read(text: string): bigint | undefined {
+  if (text.length !== 26 || text[0]! > "7") return undefined;
+  let id = 0n;
+  for (const c of text) {
+    const v = values.get(c);
+    if (v === undefined) return undefined;
+    id = (id << 5n) | v;
+  }
+  return id;
+}
+
+function random(bytes: number): bigint {
+  return randomBytes(bytes).reduce((n, b) => (n << 8n) | BigInt(b), 0n);
+}
+
+/** Whether a text is a ULID in its one canonical spelling. */
+export const isULID = (text: unknown): text is string => typeof text === "string" && read(text) !== undefined;
+
+let lastPlain = 0n;
+let lastBatch = 0n;
+
+/** A new ULID; those of one process ascend. */
+export function newULID(now = Date.now()): string {
+  let id = (BigInt(now) << 80n) | (random(10) >> 1n);
+  if (id <= lastPlain || id >> 80n === lastPlain >> 80n) id = lastPlain + 1n;
+  lastPlain = id;
+  return write(id);
+}
+
+const opRoom = 16n;
+
+/** A new batch id: a ULID whose last 16 bits are zero; those of one process ascend. */
+export function newBatchID(now = Date.now()): string {
+  let id = (BigInt(now) << 80n) | ((random(8) >> 1n) << opRoom);
+  if (id <= lastBatch || id >> 80n === lastBatch >> 80n) id = lastBatch + (1n << opRoom);
+  lastBatch = id;
+  return write(id);
+}
+
+/** The id of the op at a place (from 0) of a batch with an id from newBatchID; a fresh ULID for other batch ids. */
+export function opID(batch: string, place: number): string {
+  const id = read(batch);
+  if (id === undefined || id & 0xffffn || place < 0 || place + 1 >= 1 << 16) return newULID();
+  return write(id + BigInt(place + 1));
+}
+
+/** The batch id that an op belongs to if opID made it; undefined for what is no ULID. */
+export function batchOf(op: string): string | undefined {
+  const id = read(op);
+  return id === undefined ? undefined : write((id >> opRoom) << opRoom);
+}

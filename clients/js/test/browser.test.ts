@@ -1,0 +1,190 @@
+// The client in Chromium: IndexedDB, pages that are reloaded in the middle of sending, and tabs that share an outbox.
+
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import * as fs from "node:fs/promises";
+import * as http from "node:http";
+import { once } from "node:events";
+import * as path from "node:path";
+import { after, before, test, type TestContext } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
+import { open, type Ref, type Session } from "../src/index.js";
+import { folder, logOf, Proxy, putKeys, TestServer } from "./rig.js";
+import { seeded } from "./seed.js";
+
+const executablePath = process.env["CHROMIUM_BIN"] ?? ["/usr/bin/chromium", "/usr/bin/chromium-browser"].find((f) => existsSync(f)) ?? "";
+const built = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
+const modules = path.resolve(built, "../node_modules");
+
+let browser: Browser;
+let site: http.Server;
+let origin = "";
+
+const page = `<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><title>agent</title><script type="importmap">{"imports": {
+  "mooring-client": "/src/index.browser.js", "capnweb": "/modules/capnweb/dist/index.js"}}</script>
+<script type="module" src="/test/page.js"></script>`;
+
+before(async () => {
+  site = http.createServer((req, res) => {
+    const url = new URL(req.url!, "http://x");
+    if (url.pathname === "/") {
+      res.setHeader("content-type", "text/html").end(page);
+      return;
+    }
+    const file = url.pathname.startsWith("/modules/") ? path.join(modules, url.pathname.slice(9)) : path.join(built, url.pathname);
+    fs.readFile(file).then((data) => res.setHeader("content-type", "text/javascript").end(data), () => res.writeHead(404).end());
+  });
+  site.listen(0, "127.0.0.1");
+  await once(site, "listening");
+  origin = `http://localhost:${(site.address() as { port: number }).port}`;
+  browser = await chromium.launch({
+    executablePath,
+    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+  });
+});
+
+after(async () => {
+  await browser?.close();
+  site.close();
+  site.closeAllConnections();
+});
+
+async function tabs(t: TestContext): Promise<BrowserContext> {
+  const context = await browser.newContext();
+  t.after(() => context.close());
+  return context;
+}
+
+/** Opens the page, with its client open. */
+async function tab(context: BrowserContext): Promise<Page> {
+  const p = await context.newPage();
+  p.on("pageerror", (err) => console.error("page:", err.message));
+  p.on("console", (m) => { if (m.type() === "error" && !m.text().includes("WebSocket connection")) console.error("page:", m.text()); });
+  await load(p);
+  return p;
+}
+
+async function load(p: Page): Promise<void> {
+  await p.goto(origin);
+  await p.waitForFunction(() => "agent" in globalThis);
+}
+
+async function serve(t: TestContext): Promise<TestServer> {
+  return TestServer.start(t, ["--allow-origin", "localhost:*"]);
+}
+
+async function reader(t: TestContext, ref: Ref): Promise<Session> {
+  const c = await open({ home: await folder(t, "reader") });
+  t.after(() => c.close());
+  return c.session(ref);
+}
+
+interface Agent {
+  write(ref: string, owner: string, from: number, to: number): Promise<string[]>;
+  drain(): Promise<void>;
+  status(): { pending: number; inFlight: number; sending: boolean; incarnation: number; acked: number };
+  statuses(batch: string): Promise<string[]>;
+  follow(owner: string, until: number): Promise<number[]>;
+  text(owner: string): Promise<string>;
+}
+declare const agent: Agent;
+
+const owner = (ref: Ref): Ref => ref.for("ses_01M81J7GST9DWMXM945JE8CXTV");
+
+test("a page is reloaded in the middle of sending, and the link cut", { timeout: 40_000 }, async (t) => {
+  const random = seeded(t), server = await serve(t), proxy = await Proxy.start(t, server), own = owner(proxy.ref(server.ref));
+  const context = await tabs(t), p = await tab(context);
+  const batches = 200;
+  let reloads = 0;
+  for (; reloads < 6; reloads++) {
+    const writing = p.evaluate(([ref, own, to]) => agent.write(ref, own, 0, to), [proxy.ref(server.ref).text, own.text, batches] as const);
+    const done = await Promise.race([writing.then(() => true, () => false), sleep(50 + random() * 150).then(() => false)]);
+    if (reloads % 3 === 1) proxy.cut();
+    await load(p);
+    await writing.catch(() => {});
+    if (done) break;
+  }
+  t.diagnostic(`${reloads} reloads, ${proxy.links} links`);
+  const ids = await p.evaluate(([ref, own, to]) => agent.write(ref, own, 0, to), [proxy.ref(server.ref).text, own.text, batches] as const);
+  await p.evaluate(() => agent.drain());
+  const st = await p.evaluate(() => agent.status());
+  assert.ok(st.incarnation > 1 && reloads > 0);
+  assert.deepEqual(await p.evaluate((id) => agent.statuses(id), ids.at(-1)!), ["applied", "applied"]);
+  const s = await reader(t, own);
+  const log = (await logOf(s)).filter((e) => e.op !== "");
+  assert.deepEqual(putKeys(log).slice(1), Array.from({ length: batches }, (_, i) => `message/${i + 1}`));
+  const want = Array.from({ length: batches + 1 }, (_, i) => `${i}ä `).join("");
+  assert.equal((JSON.parse((await s.snapshot()).entries.get("part/m/p")!.payload) as { text: string }).text, want);
+  assert.equal(await p.evaluate((own) => agent.text(own), own.text), want);
+  const seen = await p.evaluate(([own, until]) => agent.follow(own, until), [own.text, log.at(-1)!.cursor] as const);
+  assert.deepEqual(seen, Array.from({ length: log.at(-1)!.cursor }, (_, i) => i + 1));
+});
+
+test("what is committed without a server outlives the page, and is sent when there is one", { timeout: 40_000 }, async (t) => {
+  const server = await serve(t), own = owner(server.ref), context = await tabs(t);
+  await server.kill();
+  const p = await tab(context);
+  const ids = await p.evaluate(([ref, own]) => agent.write(ref, own, 0, 20), [server.ref.text, own.text] as const);
+  await load(p);
+  assert.equal((await p.evaluate(() => agent.status())).pending, 4 + 40);
+  await server.start();
+  await p.evaluate(() => agent.drain());
+  assert.deepEqual(await p.evaluate((id) => agent.statuses(id), ids[5]!), ["applied", "applied"]);
+  assert.equal(putKeys(await logOf(await reader(t, own))).length, 21);
+});
+
+test("two tabs commit into one outbox, one sends, and the other goes on when it is closed", { timeout: 40_000 }, async (t) => {
+  const server = await serve(t), proxy = await Proxy.start(t, server), own = owner(proxy.ref(server.ref)), context = await tabs(t);
+  const one = await tab(context);
+  await one.evaluate(([ref, own]) => agent.write(ref, own, 0, 0), [proxy.ref(server.ref).text, own.text] as const);
+  await one.evaluate(() => agent.drain());
+  const two = await tab(context);
+  const statuses = await Promise.all([one, two].map((p) => p.evaluate(() => agent.status())));
+  assert.deepEqual(statuses.map((s) => s.sending), [true, false]);
+
+  // What the second commits the first sends, and the second learns how it ended.
+  const ids = await two.evaluate(([ref, own]) => agent.write(ref, own, 1, 20), ["", own.text] as const);
+  assert.deepEqual(await two.evaluate((id) => agent.statuses(id), ids.at(-1)!), ["applied", "applied"]);
+  assert.deepEqual(await one.evaluate((id) => agent.statuses(id), ids.at(-1)!), ["applied", "applied"]);
+  await two.evaluate(() => agent.drain());
+
+  // The sender's tab is closed in the middle.
+  proxy.refusing = true;
+  proxy.cut();
+  await one.evaluate(([ref, own]) => agent.write(ref, own, 21, 60), ["", own.text] as const);
+  await one.close();
+  proxy.refusing = false;
+  const last = await two.evaluate(([ref, own]) => agent.write(ref, own, 61, 90), ["", own.text] as const);
+  await two.evaluate(() => agent.drain());
+  assert.equal((await two.evaluate(() => agent.status())).sending, true);
+  assert.deepEqual(await two.evaluate((id) => agent.statuses(id), last.at(-1)!), ["applied", "applied"]);
+  const log = (await logOf(await reader(t, own))).filter((e) => e.op !== "");
+  assert.deepEqual(putKeys(log).slice(1), Array.from({ length: 90 }, (_, i) => `message/${i + 1}`));
+});
+
+test("what was removed long ago is forgotten when the outbox is opened again", { timeout: 40_000 }, async (t) => {
+  const p = await tab(await tabs(t));
+  // Rows as a sweep leaves them, of long ago and of just now, and one that was made again.
+  const removed = (old: number[], fresh: number[]): Promise<number> => p.evaluate(async ([old, fresh]) => {
+    const db = await new Promise<IDBDatabase>((resolve) => {
+      const open = indexedDB.open("mooring-outbox/agent");
+      open.onsuccess = () => resolve(open.result);
+    });
+    const rows = db.transaction("rows", "readwrite").objectStore("rows");
+    for (const k of old) rows.put({ t: "retry", k: String(k), n: 1, d: null, at: Date.now() - 25 * 3600_000 });
+    for (const k of fresh) rows.put({ t: "retry", k: String(k), n: 1, d: null, at: Date.now() - 3600_000 });
+    return new Promise<number>((resolve) => {
+      const all = rows.getAll();
+      all.onsuccess = () => {
+        db.close();
+        resolve((all.result as { d: unknown }[]).filter((r) => r.d === null).length);
+      };
+    });
+  }, [old, fresh] as const);
+  assert.equal(await removed([1, 2, 3], [4, 5]), 5);
+  await load(p);
+  assert.equal(await removed([], []), 2);
+  assert.equal((await p.evaluate(() => agent.status())).incarnation > 0, true);
+});

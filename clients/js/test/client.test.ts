@@ -1,0 +1,487 @@
+// The client against a real server: the README's program, what each verb does, every refusal, references, and that nothing
+// is lost or shown.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test, type TestContext } from "node:test";
+import { inspect } from "node:util";
+import { type Client, type CodeName, jsonText, MooringError, newBatchID, newULID, open, type OpenOptions, reference, type SessionEvent, Standstill } from "../src/index.js";
+import { repo } from "./paths.js";
+import { folder, logOf, Proxy, putKeys, TestServer } from "./rig.js";
+
+const refused = (codeName: CodeName) => (err: unknown): boolean => {
+  assert.ok(err instanceof MooringError, inspect(err));
+  assert.equal(err.codeName, codeName, err.message);
+  return true;
+};
+
+async function client(t: TestContext, options: Partial<OpenOptions> = {}): Promise<Client> {
+  const c = await open({ home: await folder(t, "home"), reconnect: { initial: 10, max: 100 }, outbox: { backoff: { initial: 10, max: 100 } }, ...options });
+  t.after(() => c.close());
+  return c;
+}
+
+test("the program of the README", async (t) => {
+  const server = await TestServer.start(t);
+  const c = await client(t);
+  const space = await c.space(server.ref.text);
+  const { session, batch } = space.create({ external: "my-id" });
+  batch.begin("msg_1", { role: "assistant" });
+  batch.put("part/msg_1/prt_1", { type: "text", text: "" });
+  const hello = batch.appendText("part/msg_1/prt_1", 0, "Hello, ");
+  const world = batch.appendText("part/msg_1/prt_1", hello.field("length"), "wörld");
+  batch.finalize("msg_1", "completed");
+  const reader = batch.share({ rights: ["read"] });
+  const ticket = await batch.commit();
+  const results = (await ticket.wait()).check();
+  assert.equal(results.get(world)["length"], 13);
+  assert.equal(results.of(reader.op).status, "applied");
+
+  const shared = await c.session(reader.ref.text);
+  const seen: string[] = [];
+  for await (const event of shared.follow()) {
+    seen.push(`${event.cursor} ${event.method} ${event.key}`);
+    if (event.cursor === 7) break;
+  }
+  assert.deepEqual(seen.map((s) => s.split(" ")[1]), ["create", "begin", "put", "appendText", "appendText", "finalize", "share"]);
+  assert.equal(session.id, shared.id);
+
+  const state = await shared.snapshot();
+  assert.equal((JSON.parse(state.entries.get("part/msg_1/prt_1")!.payload) as { text: string }).text, "Hello, wörld");
+  assert.equal(state.turns[0]?.status, "completed");
+  const info = await shared.info();
+  assert.deepEqual([info.session!.external, info.session!.cursor, info.grant.rights, info.grant.dead], ["my-id", state.cursor, ["read"], "none"]);
+  assert.deepEqual((await space.info()).grant.target, space.id);
+  const listed = [];
+  for await (const s of space.list()) listed.push(s.id);
+  assert.deepEqual(listed, [session.id]);
+});
+
+test("a later process waits on a ticket, and finds sessions by the ids they are known by", async (t) => {
+  const server = await TestServer.start(t), home = await folder(t, "home");
+  const one = await client(t, { home, offline: true });
+  const { session, batch } = (await one.space(server.ref)).create({ external: "outside" });
+  const put = batch.put("session", jsonText('{"title" :  "kept byte for byte", "n": 1.50}'));
+  const { batch: id } = await batch.commit();
+  await assert.rejects(open({ home }), refused("in_use"));
+  await one.close();
+
+  const two = await client(t, { home });
+  const first = await two.ticket(id).wait();
+  await two.close();
+  const three = await client(t, { home });
+  const again = await three.ticket(id).wait();
+  assert.deepEqual(again.outcomes, first.outcomes);
+  assert.equal(again.of(put.opID).cursor, 2);
+  const found = three.sessionByID("outside");
+  assert.equal(found.id, session.id);
+  assert.equal((await logOf(found))[1]!.payload, '{"title" :  "kept byte for byte", "n": 1.50}');
+  assert.throws(() => three.sessionByID("nobody"), refused("not_found"));
+  await assert.rejects(three.ticket(newBatchID()).wait(), refused("not_found"));
+  assert.ok(three.status().incarnation > 1);
+});
+
+test("references across batches, committed offline, leave in one replay and apply", async (t) => {
+  const server = await TestServer.start(t), home = await folder(t, "home");
+  const off = await client(t, { home, offline: true });
+  const space = await off.space(server.ref);
+  const { session: a, batch: b1 } = space.create();
+  const put1 = b1.put("message/m1", { n: 1 });
+  const t1 = await b1.commit();
+  const b2 = a.batch();
+  const put2 = b2.put("message/m2", { n: 2 }).expect(put1.field("cursor"));
+  await b2.commit();
+  const b3 = a.batch();
+  b3.begin("m3", { role: "assistant" });
+  b3.put("part/m3/p", { type: "text", text: "" });
+  const grown = b3.appendText("part/m3/p", 0, "abc");
+  await b3.commit();
+  const b4 = a.batch();
+  b4.appendText("part/m3/p", grown.field("length"), "def").dependsOn(put2);
+  const share = b4.share({ rights: ["read", "append"], actor: "owner/helper" });
+  const gone = b4.revoke(share.op.field("ref"));
+  await b4.commit();
+  // A second session whose batch waits for the first one's.
+  const { session: other, batch: b5 } = space.create();
+  const copied = b5.put("message/copy", put2);
+  const t5 = await b5.commit();
+  const bad = a.batch();
+  const wrong = bad.finalize("nobody", "completed");
+  const after = bad.put("message/after", { n: 9 }).dependsOn(wrong);
+  const beside = bad.put("message/beside", { n: 10 });
+  const tBad = await bad.commit();
+  const needy = other.batch();
+  const skipped = needy.put("message/x", after);
+  const tNeedy = await needy.commit();
+  assert.equal(off.status().pending, 15);
+  await off.close();
+
+  const on = await client(t, { home });
+  await on.drain();
+  (await on.ticket(t1.batch).wait()).check();
+  (await on.ticket(t5.batch).wait()).check();
+  const r = await on.ticket(tBad.batch).wait();
+  assert.deepEqual([r.of(wrong.opID).status, r.of(after.opID).status, r.of(beside.opID).status], ["rejected", "skipped", "applied"]);
+  assert.equal(r.of(after.opID).cause, wrong.opID);
+  assert.equal((await on.ticket(tNeedy.batch).wait()).of(skipped.opID).status, "skipped");
+  const log = await logOf(on.sessionByID(a.id));
+  assert.deepEqual(log.map((e) => e.method), ["create", "put", "put", "begin", "put", "appendText", "appendText", "share", "revoke", "put"]);
+  assert.equal(JSON.parse((await logOf(on.sessionByID(other.id)))[1]!.payload).cursor, 3);
+  assert.ok(on.outbox.list({ batch: b4.id }).some((o) => o.op === gone.opID && o.state === "acked"));
+
+  // Known results become values; results that lack the path, and ops that nobody knows, are refused at once.
+  const s = on.sessionByID(a.id), later = s.batch();
+  later.put("message/m4", { n: 4 }).expect(reference(beside.opID, "cursor"));
+  (await (await later.commit()).wait()).check();
+  const no = s.batch();
+  no.put("message/m5", reference(put1.opID, "nowhere"));
+  await assert.rejects(no.commit(), refused("bad_reference"));
+  const who = s.batch();
+  who.put("message/m5", reference(newULID()));
+  await assert.rejects(who.commit(), refused("bad_reference"));
+  const dead = s.batch();
+  dead.put("message/m5", reference(wrong.opID));
+  assert.equal((await (await dead.commit()).wait()).outcomes[0]!.status, "skipped");
+  // A retry of what failed has a new id, and references to the old one follow it.
+  await assert.rejects(on.outbox.retry(put1.opID), refused("usage"));
+  const again = await on.outbox.retry(after.opID);
+  assert.equal((await on.ticket(again.batch).wait()).outcomes[0]!.status, "skipped");
+  await assert.rejects(on.outbox.retry(after.opID), refused("already_exists"));
+  void copied;
+});
+
+test("what can never apply is refused at once, with nothing kept", async (t) => {
+  const server = await TestServer.start(t);
+  const c = await client(t, { offline: true });
+  const { session, batch } = (await c.space(server.ref)).create();
+  await batch.commit();
+  const kept = c.status().pending;
+  const no = async (code: CodeName, fill: (b: ReturnType<typeof session.batch>) => unknown): Promise<void> => {
+    await assert.rejects(async () => {
+      const b = session.batch();
+      fill(b);
+      await b.commit();
+    }, refused(code), fill.toString());
+    assert.equal(c.status().pending, kept);
+  };
+  await no("usage", () => {});
+  await no("unknown_method", (b) => b.do("putt"));
+  await no("unknown_method", (b) => b.do("constructor"));
+  await no("bad_key", (b) => b.put("massage/x", {}));
+  await no("bad_key", (b) => b.put("message/a/b", {}));
+  await no("bad_key", (b) => b.appendText("message/x", 0, "x"));
+  await no("bad_payload", (b) => b.put("session", [] as unknown as object));
+  await no("bad_payload", (b) => b.put("session", jsonText("3")));
+  await no("malformed", (b) => b.put("session", jsonText("{")));
+  await no("bad_argument", (b) => b.put("session", undefined as unknown as object));
+  await no("bad_argument", (b) => b.put("session", (() => 1) as unknown as object).arg("payload", () => 1));
+  await no("bad_argument", (b) => b.put("session", { n: 1n } as unknown as object));
+  await no("bad_argument", (b) => b.do("put", { key: "session", payload: {}, more: 1 }));
+  await no("bad_argument", (b) => b.appendText("part/m/p", -1, "x"));
+  await no("bad_argument", (b) => b.appendText("part/m/p", 0, "\ud800"));
+  await no("bad_argument", (b) => b.finalize("m", "done" as "failed"));
+  await no("bad_argument", (b) => b.share({ rights: [] }));
+  await no("bad_argument", (b) => b.share({ rights: ["read"], methods: ["share"] }));
+  await no("bad_argument", (b) => b.revoke("x"));
+  await no("bad_argument", (b) => b.put("session", {}).expect(-1));
+  await no("bad_reference", (b) => b.put("session", reference("x")));
+  await no("bad_reference", (b) => b.put("session", {}).dependsOn(b.put("message/x", {})));
+  await no("too_large", (b) => b.put("session", { x: "x".repeat(4 << 20) }));
+  await no("too_large", (b) => { for (let i = 0; i < 1001; i++) b.put(`message/m${i}`, {}); });
+  await no("too_large", (b) => { for (let i = 0; i < 3; i++) b.put(`message/m${i}`, { x: "x".repeat(3 << 20) }); });
+  await no("malformed", (b) => { b.put("session", {}); b.do("create", { ref: session.ref.id, hash: session.ref.hashText }); });
+
+  // The same batch again is the same; another under its id is not.
+  const same = session.batch(newBatchID());
+  same.put("session", { n: 1 });
+  assert.deepEqual((await same.commit()).ops, (await same.commit()).ops);
+  const other = session.batch(same.id);
+  other.remove("session");
+  await assert.rejects(other.commit(), refused("already_exists"));
+
+  // Bounds of the outbox itself.
+  const small = await client(t, { offline: true, outbox: { limits: { rows: 2 } } });
+  const made = (await small.space(server.ref)).create();
+  await made.batch.commit();
+  await (await made.session.put("session", {})).batch;
+  await assert.rejects(made.session.put("session", {}), refused("outbox_full"));
+});
+
+test("refs: bad ones are refused here, unknown and dead ones by the server", async (t) => {
+  const server = await TestServer.start(t);
+  const c = await client(t);
+  const { session, batch } = (await c.space(server.ref)).create();
+  const helper = batch.share({ rights: ["read", "append"], label: "helper" }), reader = batch.share({ rights: ["read"] });
+  const narrow = batch.share({ rights: ["append"], methods: ["put"] }), late = batch.share({ rights: ["read"], expires: new Date(1000) });
+  (await (await batch.commit()).wait()).check();
+
+  await assert.rejects(c.session("mooring://x"), refused("bad_ref_text"));
+  await assert.rejects(c.session(server.ref), refused("bad_ref_text"));
+  await assert.rejects(c.space(reader.ref), refused("bad_ref_text"));
+  await assert.rejects(c.session(reader.ref.text.replace("127.0.0.1", "example.org")), refused("plaintext"));
+  await assert.rejects(c.session(reader.ref.text.replace(/#.*/, `#${"A".repeat(43)}`)), refused("unknown_ref"));
+
+  const stranger = await client(t);
+  const fresh = await stranger.session(reader.ref.for(session.id)); // made offline, and its share never came
+  await assert.rejects((await client(t, { patience: 200 })).session(fresh.ref).then((s) => s.info()), refused("not_yet_known"));
+  const read = await stranger.session(reader.ref);
+  const results = await (await read.put("message/x", {})).wait();
+  assert.equal(results.error!.codeName, "missing_right");
+  assert.equal(results.outcomes[0]!.status, "denied");
+  await assert.rejects(read.revoke(helper.ref), refused("missing_right"));
+  const b = (await stranger.session(narrow.ref)).batch();
+  b.put("message/ok", {});
+  b.remove("message/ok");
+  assert.deepEqual((await (await b.commit()).wait()).outcomes.map((o) => o.status), ["applied", "denied"]);
+  await assert.rejects((await stranger.session(late.ref)).events(), refused("expired"));
+  assert.equal((await (await stranger.session(late.ref)).info()).grant.dead, "expired");
+
+  // Conflict, wrong offset, and what is recorded with them.
+  const w = session.batch();
+  w.begin("m", { role: "assistant" });
+  w.put("part/m/p", { type: "text", text: "" });
+  const off = w.appendText("part/m/p", 5, "x");
+  const wrong = (await (await w.commit()).wait()).of(off);
+  assert.deepEqual([wrong.status, wrong.reason, wrong.at], ["rejected", "wrong_offset", 0]);
+  const x = session.batch();
+  x.put("message/c", {}).expect(1);
+  const conflict = await (await x.commit()).wait();
+  assert.equal(conflict.outcomes[0]!.status, "conflict");
+  assert.equal(conflict.error!.at, conflict.outcomes[0]!.cursor);
+  const atomic = session.batch().atomic();
+  atomic.put("message/d", {});
+  atomic.finalize("nobody", "failed");
+  assert.deepEqual((await (await atomic.commit()).wait()).outcomes.map((o) => o.status), ["batch_aborted", "batch_aborted"]);
+
+  // Revoking, while somebody follows and has something queued.
+  const follower = await stranger.session(helper.ref), seen: number[] = [];
+  const following = assert.rejects(follower.subscribe({}, (e) => { seen.push(e.cursor); }), refused("revoked"));
+  const before = (await (await follower.put("message/before", {})).wait()).check().outcomes[0]!.cursor;
+  const cut = await session.revoke(helper.ref);
+  assert.deepEqual(await session.revoke(helper.ref), cut);
+  await following;
+  assert.ok(cut.cursor >= before && seen.every((s) => s <= cut.cursor));
+  const denied = await (await follower.put("message/after", {})).wait();
+  assert.equal(denied.error!.codeName, "revoked");
+  const { epoch } = await session.bumpEpoch();
+  assert.equal(epoch, 2);
+  await assert.rejects(read.events(), refused("stale_epoch"));
+
+  // A ref that nobody knows stops its stream, and says so; what is queued stays.
+  const forged = server.ref.for(session.id).text.replace(/\.o[a-z2-7]{26}#/, `.s${newULID()}#`);
+  const lost = await client(t), wait = (await lost.session(forged)).put("message/lost", {});
+  await assert.rejects((await wait).wait(), (err) => refused("unknown_ref")(err) && err instanceof Standstill && err.session === session.id);
+  await assert.rejects(lost.drain(), refused("unknown_ref"));
+  const { op, batch: lostBatch } = lost.outbox.list()[0]!;
+  await lost.outbox.drop(op);
+  await assert.rejects(lost.drain(), refused("unknown_ref")); // it may have been sent: only a server can tell
+  assert.deepEqual(lost.outbox.list({ states: ["in_flight", "pending"] }).map((r) => r.batch), [lostBatch]);
+
+  const gone = session.batch();
+  gone.delete();
+  (await (await gone.commit()).wait()).check();
+  await assert.rejects(session.events(), refused("session_deleted"));
+});
+
+test("an op that nothing was sent of is dropped at once; one that may have been, when the server has told", async (t) => {
+  const server = await TestServer.start(t), home = await folder(t, "home");
+  const off = await client(t, { home, offline: true });
+  const { session, batch } = (await off.space(server.ref)).create();
+  const keep = batch.put("message/1", {}), victim = batch.put("message/2", {}), needy = batch.put("message/3", {}).dependsOn(victim);
+  const ticket = await batch.commit();
+  await off.outbox.drop(victim.opID);
+  await assert.rejects(off.outbox.drop(victim.opID), refused("usage"));
+  await assert.rejects(off.outbox.drop(newULID()), refused("not_found"));
+  await off.close();
+
+  await server.kill();
+  const on = await client(t, { home });
+  const proxyless = on.sessionByID(session.id).batch();
+  const asked = proxyless.put("message/4", {});
+  const t2 = await proxyless.commit();
+  await server.start();
+  const r = await on.ticket(ticket.batch).wait();
+  assert.deepEqual([keep, victim, needy].map((o) => r.of(o.opID).status), ["applied", "voided", "skipped"]);
+  await t2.wait();
+  await assert.rejects(on.outbox.drop(asked.opID), refused("usage"));
+
+  // Seqs are given, the link is gone: the drop fences what may be on its way and asks.
+  const proxy = await Proxy.start(t, server);
+  await on.session(proxy.ref(session.ref));
+  await server.restart(); // open streams stay where they are
+  const s = on.sessionByID(session.id);
+  (await (await s.put("message/5", {})).wait()).check();
+  const before = on.status().incarnation;
+  void proxy.cutAfter(1, "swallow");
+  const b = s.batch();
+  b.put("message/6", {});
+  const sent = await b.commit(), unsent = s.batch();
+  unsent.put("message/7", {});
+  proxy.refusing = true;
+  const t7 = await unsent.commit();
+  await on.outbox.drop(t7.ops[0]!);
+  proxy.refusing = false;
+  on.hurry();
+  assert.equal((await sent.wait()).outcomes[0]!.status, "applied");
+  const seventh = (await t7.wait()).outcomes[0]!.status;
+  assert.ok(seventh === "voided" || seventh === "applied");
+  if (on.outbox.list({ batch: t7.batch })[0]!.seq > 0) assert.ok(on.status().incarnation > before);
+  assert.deepEqual(putKeys(await logOf(s)), ["message/1", "message/4", "message/5", "message/6", ...(seventh === "applied" ? ["message/7"] : [])]);
+});
+
+test("following goes on over cut links and restarts, without a gap or a repeat, and in a later process from its cursor", async (t) => {
+  const server = await TestServer.start(t), proxy = await Proxy.start(t, server);
+  const writer = await client(t), reader = await client(t);
+  const { session, batch } = (await writer.space(server.ref)).create();
+  const share = batch.share({ rights: ["read"] });
+  (await (await batch.commit()).wait()).check();
+  const shared = await reader.session(proxy.ref(share.ref)), seen: SessionEvent[] = [];
+  const troubles: string[] = [];
+  const stop = new AbortController();
+  const following = shared.subscribe({ signal: stop.signal, trouble: (e) => troubles.push(e.codeName) }, async (e) => {
+    seen.push(e);
+    if (e.cursor % 10 === 0) await new Promise((r) => setTimeout(r, 1));
+    if (e.cursor === 302) stop.abort();
+  });
+  for (let i = 0; i < 300; i++) {
+    await session.put(`message/${i}`, { i });
+    if (i % 40 === 20) {
+      await new Promise((r) => setTimeout(r, 20));
+      proxy.cut();
+    }
+    if (i === 150) await server.restart();
+  }
+  await following;
+  assert.deepEqual(seen.map((e) => e.cursor), Array.from({ length: 302 }, (_, i) => i + 1));
+  assert.ok(proxy.links > 1 && troubles.length > 0);
+  const rest: number[] = [];
+  for await (const e of shared.follow({ after: 290 })) {
+    rest.push(e.cursor);
+    if (e.cursor === 302) break;
+  }
+  assert.deepEqual(rest, Array.from({ length: 12 }, (_, i) => 291 + i));
+  // What the handler throws ends it, and leaves the cursor where it was.
+  await assert.rejects(shared.subscribe({}, (e) => { if (e.cursor === 5) throw new Error("mine"); }), /mine/);
+});
+
+test("a real recording arrives as it is, batch by batch", async (t) => {
+  const server = await TestServer.start(t), proxy = await Proxy.start(t, server);
+  const batches = recording("testdata/opencode/b-long-1.18.33.jsonl");
+  assert.ok(batches.length > 20);
+  const c = await client(t);
+  const { session, batch } = (await c.space(proxy.ref(server.ref))).create({ external: "recorded" });
+  await batch.commit();
+  const want: { key: string; payload: string }[] = [], tickets: { ids: string[]; batch: string }[] = [];
+  for (const [i, puts] of batches.entries()) {
+    const b = session.batch();
+    for (const { key, payload } of puts) b.put(key, jsonText(payload));
+    const ticket = await b.commit();
+    tickets.push({ ids: [...ticket.ops], batch: ticket.batch });
+    want.push(...puts);
+    if (i % 5 === 3) proxy.cut();
+  }
+  await c.drain();
+  const log = await logOf(session);
+  // A put equal to the present value makes no event.
+  const state = new Map<string, string>(), events = want.filter(({ key, payload }) => {
+    const same = state.get(key) === payload;
+    state.set(key, payload);
+    return !same;
+  });
+  assert.deepEqual(log.slice(1).map((e) => [e.key, e.payload]), events.map((e) => [e.key, e.payload]));
+  const snapshot = await session.snapshot();
+  assert.deepEqual(new Map([...snapshot.entries].map(([k, e]) => [k, e.payload])), state);
+  const order = tickets.map((x) => x.batch);
+  const inLog = log.slice(1).map((e) => order.indexOf(e.batch));
+  assert.deepEqual(inLog, [...inLog].sort((a, b) => a - b));
+});
+
+/** The share traffic of a recording as batches of puts, by opencode's fold keys. Payloads stay as they are written. */
+function recording(file: string): { key: string; payload: string }[][] {
+  const out: { key: string; payload: string }[][] = [];
+  for (const line of readFileSync(repo(file), "utf8").split("\n")) {
+    if (line === "") continue;
+    const req = JSON.parse(line) as { method: string; path: string; body?: { data?: { type: string; data: Record<string, string> }[] } };
+    if (req.method !== "POST" || !req.path.endsWith("/sync")) continue;
+    const puts = (req.body!.data ?? []).flatMap(({ type, data }) => {
+      const text = JSON.stringify(data);
+      switch (type) {
+        case "session": return [{ key: "session", payload: text }];
+        case "message": return [{ key: `message/${data["id"]}`, payload: text }];
+        case "part": return [{ key: `part/${data["messageID"]}/${data["id"]}`, payload: text }];
+        case "session_diff": return [{ key: "session_diff", payload: Array.isArray(data) ? `{"diff":${text}}` : text }];
+        case "model": return (Array.isArray(data) ? (data as { id: string }[]) : [data as unknown as { id: string }]).map((m) => ({ key: `model/${m.id}`, payload: JSON.stringify(m) }));
+      }
+      return [];
+    });
+    if (puts.length > 0) out.push(puts);
+  }
+  return out;
+}
+
+test("nothing that is printed of a client shows a secret", async (t) => {
+  const server = await TestServer.start(t), said: string[] = [];
+  const c = await client(t, { log: (m) => said.push(m) });
+  const space = await c.space(server.ref);
+  const { session, batch } = space.create();
+  const { ref } = batch.share({ rights: ["read"] });
+  const ticket = await batch.commit();
+  const results = await ticket.wait();
+  const secrets = [server.ref.secretText, session.ref.secretText, ref.secretText, c.outbox.tables.box!.secret];
+  const things = [c, c.outbox, space, session, batch, ticket, results, ref, c.status(), c.outbox.list(), await session.info(), await logOf(session), said];
+  for (const thing of things) {
+    for (const form of [inspect(thing, { depth: 20, showHidden: true }), JSON.stringify(thing, (_, v: unknown) => (typeof v === "bigint" ? String(v) : v)), String(thing)]) {
+      for (const secret of secrets) assert.ok(!form.includes(secret), form.slice(0, 400));
+    }
+  }
+});
+
+test("tickets last as long as they are kept", async (t) => {
+  const server = await TestServer.start(t), home = await folder(t, "home");
+  const one = await client(t, { home });
+  const { session, batch } = (await one.space(server.ref)).create();
+  const put = batch.put("message/x", {});
+  const old = await batch.commit();
+  (await old.wait()).check();
+  await one.close();
+  await new Promise((r) => setTimeout(r, 5));
+  const two = await client(t, { home, outbox: { keep: 1 } });
+  (await (await two.sessionByID(session.id).put("message/y", {})).wait()).check();
+  await assert.rejects(two.ticket(old.batch).wait(), refused("not_found"));
+  const b = two.sessionByID(session.id).batch();
+  b.put("message/z", put); // its result is no longer here
+  await assert.rejects(b.commit(), refused("bad_reference"));
+});
+
+test("waiting can be given up, and ends with the client", async (t) => {
+  const server = await TestServer.start(t), c = await client(t);
+  const { session, batch } = (await c.space(server.ref)).create();
+  await server.kill();
+  const ticket = await batch.commit();
+  await assert.rejects(ticket.wait({ signal: AbortSignal.timeout(20) }), refused("canceled"));
+  await assert.rejects(c.drain({ signal: AbortSignal.timeout(20) }), refused("canceled"));
+  const impatient = await client(t, { patience: 50 });
+  await assert.rejects((await impatient.session(session.ref)).info(), refused("unavailable"));
+  const warned: Error[] = [];
+  const warn = (w: Error): void => { warned.push(w); };
+  process.on("warning", warn);
+  t.after(() => process.off("warning", warn));
+  const waiting = [...Array.from({ length: 20 }, () => ticket.wait()), ...Array.from({ length: 20 }, () => session.info()), c.drain(), session.subscribe({}, () => {}), session.follow().next()].map((p) => assert.rejects(p as Promise<unknown>, refused("canceled")));
+  await c.close();
+  await Promise.all(waiting);
+  await assert.rejects(session.put("message/x", {}), refused("canceled"));
+  await c.close();
+  assert.deepEqual(warned, []);
+});
+
+test("a client that cannot be opened says why", async (t) => {
+  await assert.rejects(open({}), refused("usage"));
+  const file = `${await folder(t, "home")}/file`;
+  (await import("node:fs")).writeFileSync(file, "");
+  await assert.rejects(open({ home: file }), refused("unavailable"));
+  await assert.rejects(open({ home: "" }), refused("usage"));
+  const present = process.versions.node;
+  t.after(() => Object.defineProperty(process.versions, "node", { value: present }));
+  Object.defineProperty(process.versions, "node", { value: "18.20.8" });
+  await assert.rejects(open({ home: await folder(t, "home") }), { codeName: "incompatible", message: /Node 18\.20\.8: install Node 20\.3/ });
+});

@@ -1,0 +1,52 @@
+// What runs in the page of the browser's tests.
+
+import { jsonText, open, opID, Ref, reference } from "../src/index.browser.js";
+
+const client = await open({ name: "agent", reconnect: { initial: 10, max: 100 }, outbox: { backoff: { initial: 10, max: 100 } } });
+
+const letters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+function batchID(place: number): string {
+  const id = (1795349005259n << 80n) | (BigInt(place) << 16n);
+  let out = "";
+  for (let i = 125n; i >= 0n; i -= 5n) out += letters[Number((id >> i) & 31n)]!;
+  return out;
+}
+
+(globalThis as unknown as { agent: unknown }).agent = {
+  /** Commits the batches at these places, the first of which creates the session. Again, they are the same. */
+  async write(ref: string, owner: string, from: number, to: number): Promise<string[]> {
+    const ids: string[] = [];
+    for (let i = from; i <= to; i++) {
+      ids.push(batchID(i));
+      if (i === 0) {
+        const { batch } = (await client.space(ref)).create({ owner: Ref.parse(owner), batchID: batchID(0) });
+        batch.begin("m", { role: "assistant" });
+        batch.put("part/m/p", { type: "text", text: "" });
+        batch.appendText("part/m/p", 0, "0ä ");
+        await batch.commit();
+        continue;
+      }
+      const b = (await client.session(owner)).batch(batchID(i));
+      b.put(`message/${i}`, jsonText(`{"n":  ${i}}`));
+      b.appendText("part/m/p", reference(opID(batchID(i - 1), i === 1 ? 3 : 1), "length"), `${i}ä `);
+      await b.commit();
+    }
+    return ids;
+  },
+  drain: () => client.drain(),
+  status: () => client.status(),
+  statuses: async (batch: string) => (await client.ticket(batch).wait()).outcomes.map((o) => o.status),
+  async follow(owner: string, until: number): Promise<number[]> {
+    const seen: number[] = [];
+    for await (const e of (await client.session(owner)).follow()) {
+      seen.push(e.cursor);
+      if (e.cursor === until) break;
+    }
+    return seen;
+  },
+  async text(owner: string): Promise<string> {
+    const state = await (await client.session(owner)).snapshot();
+    return (JSON.parse(state.entries.get("part/m/p")!.payload) as { text: string }).text;
+  },
+};

@@ -1,0 +1,59 @@
+// The programs of the READMEs, as they stand there.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { readFileSync } from "node:fs";
+import * as fs from "node:fs/promises";
+import * as path from "node:path";
+import { test, type TestContext } from "node:test";
+import { promisify } from "node:util";
+import { open } from "../src/index.js";
+import { repo } from "./paths.js";
+import { folder, TestServer } from "./rig.js";
+
+const run = promisify(execFile);
+
+/** The code blocks of a file in a language. */
+const blocks = (file: string, language: string): string[] =>
+  [...readFileSync(repo(file), "utf8").matchAll(/^```(\w+)\n([^]*?)^```$/gm)].filter((m) => m[1] === language).map((m) => m[2]!);
+
+/** Compiles a program strictly, as a user of the package would, and runs it in a folder. */
+async function program(t: TestContext, text: string, cwd: string): Promise<string> {
+  const here = repo("clients/js"), dir = await fs.mkdtemp(path.join(here, "dist/readme-"));
+  t.after(() => fs.rm(dir, { recursive: true, force: true }));
+  await fs.writeFile(path.join(dir, "main.mts"), text);
+  await run(path.join(here, "node_modules/.bin/tsc"), [
+    "--ignoreConfig", "--strict", "--target", "es2022", "--lib", "es2023,esnext.disposable,dom", "--module", "nodenext", "--types", "node", path.join(dir, "main.mts"),
+  ], { cwd: here }).catch((err: { stdout: string }) => assert.fail(err.stdout));
+  return (await run(process.execPath, [path.join(dir, "main.mjs")], { cwd, timeout: 20_000 })).stdout;
+}
+
+for (const file of ["README.md", "clients/js/README.md"]) {
+  test(`the client's program in ${file}`, async (t) => {
+    const server = await TestServer.start(t), cwd = await folder(t, "agent");
+    const text = blocks(file, "ts").find((b) => b.includes("mooring-client"))!;
+    assert.ok(text.trim().split("\n").length <= 30);
+    await fs.mkdir(path.join(cwd, "srv"));
+    await fs.writeFile(path.join(cwd, "srv/owner.ref"), `${server.ref.text}\n`);
+    const said = await program(t, text, cwd);
+    assert.deepEqual(said.trim().split("\n").map((l) => l.split(" ")[1]), ["create", "begin", "put", "appendText", "appendText", "finalize", "share", "with"]);
+  });
+}
+
+test("the program for capnweb alone in README.md", async (t) => {
+  const server = await TestServer.start(t);
+  const client = await open({ home: await folder(t, "home") });
+  t.after(() => client.close());
+  const { session, batch } = (await client.space(server.ref)).create();
+  batch.put("session", { title: "x" });
+  (await (await batch.commit()).wait()).check();
+  const text = blocks("README.md", "js").find((b) => b.includes('"capnweb"'))!;
+  assert.ok(text.trim().split("\n").length <= 6);
+  const here = repo("clients/js"), dir = await fs.mkdtemp(path.join(here, "dist/readme-"));
+  t.after(() => fs.rm(dir, { recursive: true, force: true }));
+  const own = text.replace("127.0.0.1:7600", `127.0.0.1:${server.port}`).replace(/mooring:\/\/[^"]*/, session.ref.text);
+  await fs.writeFile(path.join(dir, "main.mjs"), `import { WebSocket } from "ws"; globalThis.WebSocket ??= WebSocket;\n${own}\nsetTimeout(() => process.exit(), 1000);\n`);
+  const said = (await run(process.execPath, [path.join(dir, "main.mjs")], { timeout: 20_000 })).stdout;
+  assert.match(said, /^2\n/);
+  assert.match(said, /method: 'create'[^]*method: 'put'/);
+});
