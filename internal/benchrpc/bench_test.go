@@ -27,7 +27,7 @@ func TestEveryContender(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	b := &bench{opts: opts, dir: t.TempDir(), progress: measure.NewProgress(io.Discard)}
-	for _, who := range everyContender {
+	for _, who := range append(everyContender, webContender) {
 		for _, m := range modes {
 			if m.oneCore && !canBind {
 				continue
@@ -109,7 +109,7 @@ func TestReportWithoutContenders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := newEchoTable(modes[0], opts.contenders)
+	table := newEchoTable(modes[0], contenderRaw, "raw", opts.contenders)
 	table.samples[0] = []sample{{measurement: measurement{Calls: 10, Elapsed: time.Second}}}
 	r := report{echoes: []*echoTable{table}}
 	if err := r.write(io.Discard); err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +19,8 @@ type contender struct {
 	// serve answers calls until ln fails.
 	serve func(ln net.Listener) error
 	dial  func(ctx context.Context, address string) (link, error)
+	// nodeServer and nodeClient have a program on Node take that side.
+	nodeServer, nodeClient bool
 }
 
 // link is a client's connection.
@@ -39,15 +42,20 @@ const (
 	contenderMooring = "mooring"
 	contenderGoCapnp = "go-capnp"
 	contenderGRPC    = "grpc"
+
+	contenderNpm     = "npm"
+	contenderNpmOurs = "npm-ours"
+	contenderOursNpm = "ours-npm"
+	contenderWeb     = "capnweb"
 )
 
 var everyContender = []contender{
-	{contenderRaw, "raw WebSocket, one frame a call", serveWebSocket(rawServe), dialRaw},
-	{contenderMooring, "Mooring, WebSocket", serveWebSocket(vatServe), dialVat("mooring.capnp.v1")},
-	{"mooring-plain", "Mooring, WebSocket, one message a frame", serveWebSocket(vatServe), dialVat("capnp")},
-	{"mooring-stream", "Mooring, TCP", serveVatStream, dialVatStream},
-	{contenderGoCapnp, "go-capnp, WebSocket", serveWebSocket(goCapnpServe()), dialGoCapnp},
-	{contenderGRPC, "gRPC", serveGRPC, dialGRPC},
+	{name: contenderRaw, label: "raw WebSocket, one frame a call", serve: serveWebSocket(rawServe), dial: dialRaw},
+	{name: contenderMooring, label: "Mooring, WebSocket", serve: serveWebSocket(vatServe), dial: dialVat("mooring.capnp.v1")},
+	{name: "mooring-plain", label: "Mooring, WebSocket, one message a frame", serve: serveWebSocket(vatServe), dial: dialVat("capnp")},
+	{name: "mooring-stream", label: "Mooring, TCP", serve: serveVatStream, dial: dialVatStream},
+	{name: contenderGoCapnp, label: "go-capnp, WebSocket", serve: serveWebSocket(goCapnpServe()), dial: dialGoCapnp},
+	{name: contenderGRPC, label: "gRPC", serve: serveGRPC, dial: dialGRPC},
 }
 
 func names(list []contender) []string {
@@ -58,9 +66,9 @@ func names(list []contender) []string {
 	return n
 }
 
-// contenderByName also knows the one that needs mooring serve.
+// contenderByName also knows those over Cap'n Web, and the one that needs mooring serve.
 func contenderByName(name string) (contender, error) {
-	for _, c := range append(everyContender, sessionContender) {
+	for _, c := range slices.Concat(everyContender, npmContenders, []contender{sessionContender}) {
 		if c.name == name {
 			return c, nil
 		}

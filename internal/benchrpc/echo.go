@@ -35,19 +35,34 @@ func (s sample) rate() float64 { return float64(s.Calls) / s.Elapsed.Seconds() }
 // perCall is a share of something counted over all calls.
 func (s sample) perCall(n float64) float64 { return n / float64(s.Calls) }
 
-// echo measures rounds and keeps their samples.
+// echo measures the contenders of --contenders.
 func (b *bench) echo(ctx context.Context, r *report) error {
+	return b.echoes(ctx, r, contenderRaw, "raw", b.opts.contenders)
+}
+
+// web measures those over Cap'n Web.
+func (b *bench) web(ctx context.Context, r *report) error {
+	if err := installNode(ctx); err != nil {
+		return err
+	}
+	return b.echoes(ctx, r, contenderNpm, "Node", npmContenders)
+}
+
+// echoes measures rounds of contenders and keeps their samples; base is whom they are compared with, in a word.
+func (b *bench) echoes(ctx context.Context, r *report, base, word string, contenders []contender) error {
+	var tables []*echoTable
 	for _, m := range modes {
 		if m.oneCore && !canBind {
 			r.leftOut = append(r.leftOut, m.title+": "+runtime.GOOS+" cannot bind a process to a core")
 			continue
 		}
-		r.echoes = append(r.echoes, newEchoTable(m, b.opts.contenders))
+		tables = append(tables, newEchoTable(m, base, word, contenders))
 	}
-	cells, done := len(r.echoes)*len(b.opts.contenders)*b.opts.rounds, 0
+	r.echoes = append(r.echoes, tables...)
+	cells, done := len(tables)*len(contenders)*b.opts.rounds, 0
 	for range b.opts.rounds {
-		for _, table := range r.echoes {
-			for i, who := range b.opts.contenders {
+		for _, table := range tables {
+			for i, who := range contenders {
 				done++
 				b.progress.Say("echo %d of %d: %s, %s", done, cells, table.mode.name, who.label)
 				s, err := b.measureEcho(ctx, who, table.mode)
@@ -58,7 +73,7 @@ func (b *bench) echo(ctx context.Context, r *report) error {
 			}
 		}
 	}
-	return b.profileEchoes(ctx, r)
+	return nil
 }
 
 // warmUp is how much of a measurement's length both sides run before it.
@@ -90,7 +105,7 @@ func (b *bench) measureEcho(ctx context.Context, who contender, m mode) (s sampl
 	return sample{answer.Measured, after.Used.minus(before.Used)}, err
 }
 
-// profileEchoes runs one contender's measurements once more for each kind of profile.
+// profileEchoes runs one contender's measurements once more for each kind of profile, where it was measured.
 func (b *bench) profileEchoes(ctx context.Context, r *report) error {
 	who, err := contenderByName(b.opts.profiled)
 	if err != nil {
@@ -98,6 +113,9 @@ func (b *bench) profileEchoes(ctx context.Context, r *report) error {
 	}
 	for _, table := range r.echoes {
 		m := table.mode
+		if table.of(who.name) == nil {
+			continue
+		}
 		if b.opts.cpuProfile != "" {
 			b.progress.Say("CPU profile: %s, %s", m.name, who.label)
 			if err := b.profileEcho(ctx, who, m, b.opts.cpuProfile, false); err != nil {
@@ -131,6 +149,12 @@ func (b *bench) profileEcho(ctx context.Context, who contender, m mode, file str
 		return err
 	}
 	sides := map[string]*process{"server": p.server, "client": p.client}
+	if who.nodeServer { // no profile of Go
+		delete(sides, "server")
+	}
+	if who.nodeClient {
+		delete(sides, "client")
+	}
 	file += "." + m.name + "."
 	if !allocations {
 		for name, side := range sides {

@@ -127,7 +127,7 @@ func (b *bench) idleSessions(ctx context.Context, count int) (row idleRow, err e
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	p := &pair{who: sessionContender, address: s.ref}
-	if p.client, err = startProcess(ctx, false); err != nil {
+	if p.client, err = startProcess(ctx, false, false); err != nil {
 		return row, err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()

@@ -7,6 +7,9 @@
 //     other, the same with client and server bound to one core, and 64 calls in
 //     flight. Unbound, one call after the other measures how fast a core wakes
 //     the other up; bound, it measures the work;
+//   - the same over Cap'n Web, our package and the npm package on Node calling
+//     each other and themselves (this part needs Node and npm, and installs the
+//     packages of js/package-lock.json);
 //   - what an idle connection costs the server in memory: of an echo server, and
 //     of the real mooring serve with a live session on each connection.
 //
@@ -16,6 +19,7 @@
 //
 //	make bench-rpc
 //	cd internal/benchrpc && go run . --parts echo --rounds 1
+//	cd internal/benchrpc && go run . --parts capnweb
 //
 // It is a module of its own so that what it compares with does not become a
 // dependency of those who import Mooring. It needs a Unix; binding to a core and
@@ -54,6 +58,7 @@ type options struct {
 // Parts of the benchmark.
 const (
 	partEcho = "echo"
+	partWeb  = "capnweb"
 	partIdle = "idle"
 )
 
@@ -83,7 +88,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	var parts, contenders string
 	f := flag.NewFlagSet("benchrpc", flag.ContinueOnError)
 	f.SetOutput(errOut)
-	f.StringVar(&parts, "parts", "echo,idle", "what to measure")
+	f.StringVar(&parts, "parts", "echo,capnweb,idle", "what to measure")
 	f.StringVar(&contenders, "contenders", strings.Join(names(everyContender), ","), "whom to measure")
 	f.IntVar(&o.rounds, "rounds", 5, "how often each echo is measured")
 	f.DurationVar(&o.duration, "duration", time.Second, "how long one measurement of an echo takes")
@@ -100,8 +105,8 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	}
 	o.parts = strings.Split(parts, ",")
 	for _, p := range o.parts {
-		if p != partEcho && p != partIdle {
-			return o, fmt.Errorf("--parts %q is none of echo, idle", p)
+		if p != partEcho && p != partWeb && p != partIdle {
+			return o, fmt.Errorf("--parts %q is none of echo, capnweb, idle", p)
 		}
 	}
 	for _, name := range strings.Split(contenders, ",") {
@@ -145,6 +150,14 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 		if err := b.echo(ctx, &r); err != nil {
 			return fmt.Errorf("echo: %w", err)
 		}
+	}
+	if slices.Contains(o.parts, partWeb) {
+		if err := b.web(ctx, &r); err != nil {
+			return fmt.Errorf("capnweb: %w", err)
+		}
+	}
+	if err := b.profileEchoes(ctx, &r); err != nil {
+		return fmt.Errorf("profile: %w", err)
 	}
 	if slices.Contains(o.parts, partIdle) {
 		if err := b.idle(ctx, &r); err != nil {

@@ -23,14 +23,17 @@ type process struct {
 	log   strings.Builder
 }
 
-// startProcess starts a child with these additions to the environment. It is
+// startProcess starts a child, this program or the one on Node, with these additions to the environment. It is
 // killed when ctx ends.
-func startProcess(ctx context.Context, oneCore bool, env ...string) (*process, error) {
+func startProcess(ctx context.Context, onNode, oneCore bool, env ...string) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	p := &process{cmd: exec.CommandContext(ctx, program)}
+	if onNode {
+		p.cmd = exec.CommandContext(ctx, "node", "js/child.mjs")
+	}
 	p.cmd.Env = append(append(os.Environ(), envChild+"=1"), env...)
 	p.cmd.Stderr = &p.log
 	p.cmd.WaitDelay = time.Second
@@ -95,11 +98,11 @@ func startPair(ctx context.Context, who contender, oneCore bool, env ...string) 
 			err = errors.Join(err, p.stop())
 		}
 	}()
-	if p.server, err = startProcess(ctx, oneCore, env...); err != nil {
+	if p.server, err = startProcess(ctx, who.nodeServer, oneCore, env...); err != nil {
 		p.server = nil
 		return p, err
 	}
-	if p.client, err = startProcess(ctx, oneCore, env...); err != nil {
+	if p.client, err = startProcess(ctx, who.nodeClient, oneCore, env...); err != nil {
 		p.client = nil
 		return p, err
 	}

@@ -15,12 +15,14 @@ import (
 // echoTable has the samples of one mode: of each contender, one a round.
 type echoTable struct {
 	mode    mode
+	base    string // the name of whom the others are compared with
+	word    string // and what the table calls it
 	who     []contender
 	samples [][]sample
 }
 
-func newEchoTable(m mode, who []contender) *echoTable {
-	return &echoTable{mode: m, who: who, samples: make([][]sample, len(who))}
+func newEchoTable(m mode, base, word string, who []contender) *echoTable {
+	return &echoTable{mode: m, base: base, word: word, who: who, samples: make([][]sample, len(who))}
 }
 
 // report gathers what was measured.
@@ -101,23 +103,31 @@ func mb(n int64) float64 { return float64(n) / (1 << 20) }
 
 func (t *echoTable) write(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%s (allocations and µs of CPU a call, client and server)\n\n"+
-		"| | calls/s | of raw | p50 µs | p99 µs | allocs cl. | allocs srv. | CPU cl. | CPU srv. | CPU of raw |\n"+
-		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n", t.mode.title)
+		"| | calls/s | of %s | p50 µs | p99 µs | allocs cl. | allocs srv. | CPU cl. | CPU srv. | CPU of %s |\n"+
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n", t.mode.title, t.word, t.word)
 	for i, who := range t.who {
 		of := func(f func(sample) float64) float64 { return medianOf(t.samples[i], f) }
-		ofRaw := func(f func(sample) float64) string {
-			if x := t.ratio(f, who.name, contenderRaw); x > 0 {
+		ofBase := func(f func(sample) float64) string {
+			if x := t.ratio(f, who.name, t.base); x > 0 {
 				return fmt.Sprintf("%.2f", x)
 			}
 			return "–"
 		}
-		fmt.Fprintf(b, "| %s | %.0f | %s | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f | %s |\n",
-			who.label, of(sample.rate), ofRaw(sample.rate),
+		fmt.Fprintf(b, "| %s | %.0f | %s | %.1f | %.1f | %s | %s | %.2f | %.2f | %s |\n",
+			who.label, of(sample.rate), ofBase(sample.rate),
 			of(func(s sample) float64 { return micros(s.P50) }), of(func(s sample) float64 { return micros(s.P99) }),
-			of(mallocsClient), of(mallocsServer),
+			allocations(who.nodeClient, of(mallocsClient)), allocations(who.nodeServer, of(mallocsServer)),
 			of(func(s sample) float64 { return s.perCall(micros(s.Used.CPU)) }),
-			of(func(s sample) float64 { return s.perCall(micros(s.server.CPU)) }), ofRaw(cpu))
+			of(func(s sample) float64 { return s.perCall(micros(s.server.CPU)) }), ofBase(cpu))
 	}
+}
+
+// allocations are not counted on Node.
+func allocations(onNode bool, n float64) string {
+	if onNode {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f", n)
 }
 
 // aim is a figure with what it should be at least, or at most.
@@ -131,12 +141,15 @@ type aim struct {
 // aims are those whose figures were measured.
 func (r *report) aims() []aim {
 	var list []aim
-	least := func(t *echoTable, text, to string, bound float64) {
-		if x := t.ratio(sample.rate, contenderMooring, to); x > 0 {
+	atLeast := func(t *echoTable, text, who, to string, bound float64) {
+		if x := t.ratio(sample.rate, who, to); x > 0 {
 			list = append(list, aim{text, x, bound, false})
 		}
 	}
+	least := func(t *echoTable, text, to string, bound float64) { atLeast(t, text, contenderMooring, to, bound) }
 	for _, t := range r.echoes {
+		atLeast(t, "Cap'n Web, with the Node client, of Node's server, "+t.mode.name, contenderNpmOurs, contenderNpm, 1.5)
+		atLeast(t, "Cap'n Web, ours to ours, of Node to Node, "+t.mode.name, contenderWeb, contenderNpm, 3)
 		switch t.mode.name {
 		case "flight":
 			least(t, "64 in flight, of go-capnp", contenderGoCapnp, 6)
@@ -164,7 +177,7 @@ func (r *report) writeAims(b *strings.Builder) {
 	if len(list) == 0 {
 		return
 	}
-	b.WriteString("\nAims (Mooring over WebSocket, frames merged)\n\n| | figure | aim | |\n|---|---:|---:|---|\n")
+	b.WriteString("\nAims (package rpc over WebSocket, frames merged)\n\n| | figure | aim | |\n|---|---:|---:|---|\n")
 	for _, a := range list {
 		sign, met := "≥", a.figure >= a.bound
 		if a.most {
