@@ -4,6 +4,8 @@ PKG     ?= ./...
 FUZZ    ?= 10m
 FOR     ?= 10m
 SHORT   ?= 5s
+# Packages tested at once. Many of their tests wait for databases and clocks: one more than there are cores.
+JOBS    ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL    := go tool -modfile=.ci/tools.mod
 # Runs a command with MOORING_TEST_DATABASE_URL set, starting or installing a Postgres if need be.
 PGTEST  := go run ./internal/pgtest/cmd/pgtest --
@@ -16,7 +18,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-slow bench bench-rpc generate verify lint interop linearize fuzz-short fuzz-peers fuzz vulncheck
+.PHONY: help demo build test test-slow bench bench-rpc generate verify lint interop e2e linearize fuzz-short fuzz-peers fuzz vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +37,7 @@ verify: ## fail if generated code, formatting or go.mod is stale
 
 test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./... narrows)
 	@.ci/need cc
-	$(PGTEST) env CGO_ENABLED=1 $(RACE) -timeout 10m $(PKG)
+	$(PGTEST) env CGO_ENABLED=1 $(RACE) -p $(JOBS) -timeout 10m $(PKG)
 ifeq ($(PKG),./...)
 	cd internal/benchrpc && go test ./...
 endif
@@ -52,7 +54,8 @@ bench: ## measure against a bare program on the same databases (docs/benchmarks.
 	$(PGTEST) go run ./internal/bench
 
 # A module of its own: what package rpc is compared with is no dependency of Mooring's.
-bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, and idle connections
+bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, capnweb against the npm package, and idle connections
+	@.ci/need node npm
 	cd internal/benchrpc && go run .
 
 lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
@@ -60,9 +63,14 @@ lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
 	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap $(PKG)
 	cd internal/benchrpc && go vet ./... && go tool -modfile=../../.ci/tools.mod staticcheck ./...
 
-interop: ## speak with the C++ implementation and go-capnp, both ways (docs/interop.md)
-	@.ci/need cc c++ pkg-config libcapnp capnp
-	CGO_ENABLED=1 $(RACE) -count=1 -timeout 5m -tags interop ./internal/interop
+interop: ## speak with the C++ implementation, go-capnp and the npm package capnweb, both ways (docs/interop.md)
+	@.ci/need cc c++ pkg-config libcapnp capnp node npm
+	CGO_ENABLED=1 $(RACE) -count=1 -timeout 5m -tags interop ./internal/interop ./internal/interop/npm
+
+# A failure prints the seed to run it again with (SEED=N): clients/js/test/seed.ts.
+e2e: build ## the JavaScript client against the server, in Node and Chromium: killed processes, cut links, reloaded pages
+	@.ci/need node npm chromium
+	cd clients/js && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
 
 # A failure prints the seed to run it again with (SEED=N): internal/linear/doc.go.
 linearize: ## check recorded histories of appends, shares and revocations with Porcupine (FOR=10m)
@@ -72,19 +80,25 @@ linearize: ## check recorded histories of appends, shares and revocations with P
 fuzz-short: ## fuzz every target for a few seconds (SHORT=5s each)
 	$(PGTEST) .ci/fuzz $(SHORT) $(PKG)
 
-# Wild peers by the thousand: rpc/soak_test.go. A failure prints the seed to run it again with.
+# Wild peers by the thousand: rpc/soak_test.go, capnweb/soak_test.go. A failure prints the seed to run it again with.
 SOAK := -tags soak -run '^TestHostilePeers$$' -count 1 -v -timeout 0 ./rpc
+SOAKWEB := -tags soak -run '^TestSoakPeers$$' -count 1 -v -timeout 0 ./capnweb
 
-fuzz-peers: ## a minute of hostile peers: 30 s of bytes, 30 s of messages to what lives, a part of it raced
+fuzz-peers: ## two minutes of hostile peers: bytes, and messages to what lives, a part of it raced
 	@.ci/need cc
 	ONLY='FuzzDecode|FuzzConn' .ci/fuzz 15s ./rpc
 	ONLY=FuzzPeer .ci/fuzz 10s ./rpc
 	go test $(SOAK) -for 10s
 	CGO_ENABLED=1 $(RACE) $(SOAK) -for 10s
+	ONLY='FuzzMessage|FuzzParseJSON|FuzzBatch' .ci/fuzz 5s ./capnweb
+	ONLY=FuzzPeer .ci/fuzz 10s ./capnweb
+	go test $(SOAKWEB) -for 10s
+	CGO_ENABLED=1 $(RACE) $(SOAKWEB) -for 10s
 
-fuzz: ## fuzz every target for long (FUZZ=10m each), then 5,000,000 messages of hostile peers on 200,000 connections
+fuzz: ## fuzz every target for long (FUZZ=10m each), then 5,000,000 messages of hostile peers for either protocol
 	$(PGTEST) .ci/fuzz $(FUZZ) $(PKG)
 	go test $(SOAK) -messages 5000000 -connections 200000
+	go test $(SOAKWEB) -messages 5000000
 
 vulncheck: ## look for known vulnerabilities (needs vuln.go.dev)
 	$(TOOL) govulncheck $(PKG)
