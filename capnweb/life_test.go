@@ -60,6 +60,7 @@ func TestThreeParties(t *testing.T) {
 	near.settle(0, 0)
 	far.settle(0, 0)
 	farMain.Release()
+	until(t, "the counter is released", func() bool { return released.Load() > 0 }) // on a goroutine of its own
 	if released.Load() != 1 {
 		t.Fatal("the counter was released", released.Load(), "times")
 	}
@@ -377,6 +378,7 @@ func TestReleaserIsToldOnce(t *testing.T) {
 	}
 	one.settle(0, 0)
 	two.settle(0, 0)
+	until(t, "it is released", func() bool { return released.Load() > 0 })
 	if released.Load() != 1 {
 		t.Fatal(released.Load())
 	}
@@ -386,6 +388,7 @@ func TestReleaserIsToldOnce(t *testing.T) {
 	}
 	s.Release()
 	s.Release()
+	until(t, "it is released again", func() bool { return released.Load() > 1 })
 	if released.Load() != 2 {
 		t.Fatal(released.Load())
 	}

@@ -246,6 +246,7 @@ func TestCalls(t *testing.T) {
 		pr.Release()
 	}
 	p.settle(0, 0)
+	until(t, "the counter is released", func() bool { return released.Load() > 0 }) // on a goroutine of its own
 	if released.Load() != 1 {
 		t.Fatalf("released %d times", released.Load())
 	}
