@@ -18,8 +18,8 @@ import (
 // Handler serves GET /capnp (the WebSocket endpoint), /rpc (Cap'n Web: GET for a
 // WebSocket, POST for a batch), /healthz (the process
 // lives) and /readyz (it takes connections and its database answers), at the
-// root and, where Config names a prefix, below it too. It may be mounted in a
-// server of one's own, together with Run.
+// root and, where Config names a prefix, below it too, and what was mounted. It may
+// itself be mounted in a server of one's own, together with Run.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, prefix := range s.prefixes() {
@@ -29,6 +29,9 @@ func (s *Server) Handler() http.Handler {
 			plain(w, http.StatusOK, "ok\n")
 		})
 		mux.HandleFunc("GET "+prefix+"/readyz", s.serveReady)
+		for path, face := range s.faces {
+			mux.Handle(prefix+path, http.StripPrefix(prefix, face))
+		}
 	}
 	return mux
 }

@@ -13,7 +13,7 @@
 // may see, sweeper.go the lapsing of leases, audit.go, uses.go and sess_audit.go
 // what was refused and used, owner.go the first start, owner_rotate.go the rescue
 // of a lost owner's ref, http.go the endpoint, web.go and the files beside it the
-// same objects over Cap'n Web.
+// same objects over Cap'n Web, door.go the same for faces within the process (Mount).
 //
 // A server holds no state that a transaction does not check again, so any number
 // of them may share a database.
@@ -62,7 +62,8 @@ type Server struct {
 	past     traffic // of connections that have ended
 	open     sync.WaitGroup
 
-	web webConns
+	web   webConns
+	faces map[string]http.Handler // by path: Mount
 }
 
 // New makes a server; Run starts it. It never closes the store.
@@ -70,7 +71,7 @@ func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Log, conns: map[*rpc.Conn]struct{}{}, shots: make(chan struct{}, cfg.Snapshots),
 		connections: newGate(cfg.Connections, cfg.ConnectionsPerAddress), telling: make(chan struct{}, tellingAtOnce)}
-	s.web.open = map[*capnweb.Conn]*webPeer{}
+	s.web.open, s.faces = map[*capnweb.Conn]*webPeer{}, map[string]http.Handler{}
 	s.handshakes = &handshakes{server: s, gate: newGate(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]string{}}
 	s.base, s.cutOff = context.WithCancel(context.Background())
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})

@@ -56,9 +56,11 @@ type Store interface {
 
 	// ReadLog gives events after a cursor, ReadState the folded state in pieces
 	// (piece must not wait without bound: it is called inside the snapshot),
-	// ReadRows the rows of those sessions that are there.
+	// ReadRange that of the keys between two, ReadRows the rows of those sessions
+	// that are there.
 	ReadLog(ctx context.Context, session string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error)
 	ReadState(ctx context.Context, session string, refs []string, pieceBytes int, piece func(*session.StatePiece) error) error
+	ReadRange(ctx context.Context, session, after, below string, maxBytes, maxEntries int, refs []string) (*session.Range, error)
 	ReadRows(ctx context.Context, sessions []string) (map[string]*session.Row, error)
 
 	// ListSessions gives a space's sessions with ids above after, in order.

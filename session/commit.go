@@ -152,11 +152,14 @@ func (a *applier) acked(st *streamView, through uint64) *fault.Error {
 	return err
 }
 
-// direct is a revocation, a share or a rotation, without an outbox.
+// direct is what needs no outbox.
 func (a *applier) direct(out *Answer) *fault.Error {
 	d := a.sub.Direct
-	if d.Rotate != nil {
+	switch {
+	case d.Rotate != nil:
 		return a.rotate(out, d.Rotate)
+	case d.Ops:
+		return a.plain(out)
 	}
 	name, do := MethodRevoke, op(&opRevoke{ref: d.Ref})
 	switch {

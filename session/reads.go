@@ -41,6 +41,15 @@ type StatePiece struct {
 	Last    bool
 }
 
+// Range is a piece of the folded state by keys, in one snapshot. Deltas of open
+// turns are folded into their parts' payloads.
+type Range struct {
+	Sight
+	Entries []*Entry // in key order
+	Turns   []*Turn  // of the messages among Entries that were begun, in their order
+	More    bool     // there were more keys in the range
+}
+
 // Bytes is what a turn costs in a piece, about.
 func (t *Turn) Bytes() int { return len(t.Message) + len(t.Outbox) + 64 }
 

@@ -16,7 +16,8 @@ import (
 // by minting). Whether the refs still allow anything is decided here, on their
 // rows, in the transaction.
 //
-// Exactly one of Batch.Ops, Ack and Direct says what is wanted.
+// Exactly one of Batch.Ops, Ack and Direct says what is wanted (with Direct.Ops,
+// Batch.Ops say the rest).
 type Submission struct {
 	// Batch is what a stream's apply carries. Its Session and Outbox are those
 	// of the live stream object, whose opening has proven the outbox's secret,
@@ -45,7 +46,8 @@ type Submission struct {
 	// Ack says that this is an acknowledge alone: acked_through without ops.
 	Ack bool
 
-	// Direct is a revocation, a share or a rotation, which need no outbox.
+	// Direct is what needs no outbox: a revocation, a share, a rotation, or ops
+	// that may be said again.
 	Direct *Direct
 
 	// Opening is the stream's opening that a batch came over; nil is one of its own.
@@ -84,11 +86,16 @@ func (o *Opening) note(err *fault.Error) {
 // share if Epoch is set. The rules are those of the ops revoke and bumpEpoch. With
 // Share it is Session.share instead, by the rules of the op share, but that the
 // same again changes nothing; with Rotate it is Session.rotate.
+//
+// With Ops it is none of these: Batch.Ops are applied, all or none, and recorded
+// nowhere. That is for who keeps no outbox and can say everything again without
+// harm, so only create, put and remove may be among them, and no references.
 type Direct struct {
 	Ref    string
 	Epoch  bool
 	Share  *capability.Minting
 	Rotate *Rotation
+	Ops    bool
 }
 
 // Rotation is the new ref, made by a client, that is to take the place of the one

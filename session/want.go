@@ -57,6 +57,11 @@ func add(m map[string]map[string]struct{}, outer, inner string) {
 func (w *wants) submission(sub *Submission) {
 	b := &sub.Batch
 	w.sessions[b.Session] = struct{}{}
+	if sub.Direct != nil && sub.Direct.Ops {
+		w.ref(sub.Ref)
+		w.ops(sub)
+		return
+	}
 	if sub.Direct != nil {
 		w.ref(sub.Ref)
 		w.ref(sub.Direct.Ref)
@@ -79,16 +84,22 @@ func (w *wants) submission(sub *Submission) {
 		return
 	}
 	w.ref(sub.Ref)
+	for _, id := range sub.With {
+		w.ref(id)
+	}
+	w.turns[b.Session] = struct{}{}
+	w.ops(sub)
+}
+
+// ops adds what a batch's ops read.
+func (w *wants) ops(sub *Submission) {
+	b := &sub.Batch
 	// Only making a session asks the space; for what comes when that has not
 	// applied, and is refused, its ref is read then.
 	if space := capability.Target(sub.Space); space != "" && slices.ContainsFunc(b.Ops, makes) {
 		w.spaces[space] = struct{}{}
 		w.ref(sub.Space)
 	}
-	for _, id := range sub.With {
-		w.ref(id)
-	}
-	w.turns[b.Session] = struct{}{}
 	for i := range b.Ops {
 		w.op(sub, &b.Ops[i])
 	}

@@ -26,7 +26,7 @@ var statements = map[string]*Statement{
 	"claimExternals": claimExternals, "dropExternals": dropExternals,
 	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "openDeltas": openDeltas,
 	"purgePayloads": purgePayloads, "readHolders": readHolders, "purgeEvents": purgeEvents, "purgeWithin": purgeWithin,
-	"readHeads": readHeads, "readEntries": readEntries, "readRanges": readRanges, "readState": readState, "saveEntries": saveEntries,
+	"readHeads": readHeads, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "readState": readState, "saveEntries": saveEntries,
 	"insertEntries": insertEntries,
 	"dropEntries":   dropEntries, "growEntries": growEntries, "dropState": dropState,
 	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readAllTurns": readAllTurns, "saveTurns": saveTurns, "dropTurns": dropTurns,
@@ -44,7 +44,7 @@ var statements = map[string]*Statement{
 }
 
 // stopping are the statements of which no more is read than there is room for.
-var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readHolders: true, readEntries: true, readRanges: true}
+var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readHolders: true, readEntries: true, readRanges: true, readRange: true}
 
 var placeholder = regexp.MustCompile(`\$(\d+)`)
 

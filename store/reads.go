@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -151,6 +152,69 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 		return own
 	}
 	return naming("read state", err)
+}
+
+// ReadRange gives the folded state of the keys above after and below below, in
+// order: at most maxEntries and, but for the first, at most about maxBytes, with
+// the turns of the messages among them.
+func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes, maxEntries int, refIDs []string) (*session.Range, error) {
+	if err := sound(after, below); err != nil {
+		return nil, err
+	}
+	page := &session.Range{}
+	size, grown := 0, false
+	var messages [][]any
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		look(run, &page.Sight, id, refIDs)
+		run.Queue(readRange, nil, []any{id, after, below, int64(max(maxEntries, 1)) + 1}, func(row Scanner) error {
+			e, err := scanEntry(row, true)
+			if err != nil {
+				return err
+			}
+			size += e.Bytes()
+			if len(page.Entries) > 0 && (size > maxBytes || len(page.Entries) >= maxEntries) {
+				page.More = true
+				return ErrEnough
+			}
+			grown = grown || e.Grown > 0
+			if k, err := session.ParseKey(e.Key); err == nil && k.Kind == session.KeyMessage {
+				messages = append(messages, []any{id, k.Message})
+			}
+			page.Entries = append(page.Entries, e)
+			return nil
+		})
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		if len(messages) > 0 {
+			run.Queue(readTurns, messages, nil, func(row Scanner) error {
+				t, err := scanTurn(row)
+				page.Turns = append(page.Turns, t)
+				return err
+			})
+		}
+		if !grown {
+			return nil
+		}
+		texts := map[string][]delta{}
+		run.Queue(openDeltas, nil, []any{id}, func(row Scanner) error {
+			d, err := scanDelta(row)
+			texts[d.key] = append(texts[d.key], d)
+			return err
+		})
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		for _, e := range page.Entries {
+			grow(e, texts[e.Key])
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, naming("read range", err)
+	}
+	slices.SortFunc(page.Turns, func(a, b *session.Turn) int { return strings.Compare(a.Message, b.Message) })
+	return page, nil
 }
 
 // grow folds a part's deltas into its payload.

@@ -33,6 +33,10 @@ var (
 		SELECT `+entryColumns+` FROM entries e `+entryValue+`
 		WHERE e.session = {1} ORDER BY e.key`)
 
+	readRange = statement("", `
+		SELECT `+entryColumns+` FROM entries e `+entryValue+`
+		WHERE e.session = {1} AND e.key > {2} AND e.key < {3} ORDER BY e.key LIMIT {4}`)
+
 	saveEntries = statement("ttiiiibb", `
 		INSERT INTO entries (session, key, cursor, schema, text_len, grown, sum, payload)
 		{values} ON CONFLICT (session, key) DO UPDATE SET

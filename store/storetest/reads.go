@@ -176,6 +176,34 @@ func testReadState(t *testing.T, fresh Fresh) {
 			"part/m/a": `{"id":"a","text":"base one twö","z":1}`, "part/m/b": `{"id":"b","text":"b"}`,
 			"message/m": `{"role":"x"}`, "part/d/x": `{"text":"old"}`, "session": `{"own":1}`})
 	}
+	// By keys it is the same state, in whatever pieces.
+	for _, most := range []int{1, 2, 100} {
+		got, turns, after := map[string]string{}, []string{}, ""
+		for more := true; more; {
+			page, err := f.ReadRange(f.ctx, id, after, "part/m/b", 1<<20, most, []string{g.ID})
+			f.must("read range", err)
+			if page.Row == nil || page.Row.Cursor != 8 || page.Grants[g.ID] == nil || len(page.Entries) > most {
+				t.Fatalf("a page after %q: %+v", after, page)
+			}
+			for _, e := range page.Entries {
+				if e.Key <= after {
+					t.Errorf("%s comes after %s", e.Key, after)
+				}
+				got[e.Key], after = string(e.Payload), e.Key
+			}
+			for _, turn := range page.Turns {
+				turns = append(turns, turn.Message)
+			}
+			more = page.More
+		}
+		same(f, "the range's turns", turns, []string{"m"})
+		same(f, "the range", got, map[string]string{
+			"part/m/a": `{"id":"a","text":"base one twö","z":1}`, "message/m": `{"role":"x"}`, "part/d/x": `{"text":"old"}`})
+	}
+	if page, err := f.ReadRange(f.ctx, id, "", "z", 0, 100, nil); err != nil || len(page.Entries) != 1 || !page.More {
+		t.Errorf("a page of no bytes: %+v, %v", page, err)
+	}
+
 	// The callback's error ends the read and the store goes on.
 	stop := fault.Canceled.With("enough")
 	if err := f.ReadState(f.ctx, id, nil, 0, func(*session.StatePiece) error { return stop }); err != error(stop) {

@@ -1,0 +1,309 @@
+// The door for faces within the process: pages and APIs over HTTP reach the same
+// sessions and spaces, under the same checks and limits, without a wire between.
+// door_follow.go is what they are sent.
+
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Caller is somebody who asks over HTTP: a request, or a page that follows. What
+// it holds ends with its context. Its methods, and those of what it holds, may be
+// called concurrently; their errors are faults.
+type Caller struct {
+	server *Server
+	link   *link
+	ctx    context.Context
+	remote string
+}
+
+// Caller is for a request from remote (http.Request.RemoteAddr).
+func (s *Server) Caller(ctx context.Context, remote string) *Caller {
+	c := &Caller{server: s, link: s.newLink(remote), ctx: ctx, remote: remote}
+	c.link.from = c
+	return c
+}
+
+// RemoteAddr implements origin.
+func (c *Caller) RemoteAddr() string { return c.remote }
+
+// Done implements origin.
+func (c *Caller) Done() <-chan struct{} { return c.ctx.Done() }
+
+// Abort implements origin: the call that is over the limit is answered at once.
+func (c *Caller) Abort(error) {}
+
+// Restore redeems a ref. redemption is what counts as one redemption of it (64
+// bytes at most); "" is one of its own. The answer to an unknown or wrong ref may
+// take long, as over the other wires; a dead one with the right secret is given,
+// and says what killed it when it is used.
+func (c *Caller) Restore(ref capability.Ref, redemption string) (*Held, error) {
+	g := &gateway{server: c.server, link: c.link}
+	object, refused := g.redeem(c.ctx, showing{id: ref.ID, secret: ref.Secret, redemption: redemption})
+	if refused == nil {
+		h := &Held{caller: c, ref: ref.ID}
+		h.space, _ = object.(*space)
+		h.sess, _ = object.(*sess)
+		return h, nil
+	}
+	if refused.Code == fault.UnknownRef {
+		told := make(chan struct{})
+		c.server.tries.answer(c, func() { close(told) })
+		select {
+		case <-told:
+		case <-c.ctx.Done():
+			for _, give := range c.server.tries.leave(c) {
+				give()
+			}
+		}
+	}
+	return nil, refused
+}
+
+// Acting is what the ref of this id allows, without its secret: for a face that
+// made the ref and has its own way of knowing whom it speaks for.
+func (c *Caller) Acting(ref string) *Held {
+	h := &Held{caller: c, ref: ref}
+	if target := capability.Target(ref); capability.IsSpace(target) {
+		h.space = &space{server: c.server, link: c.link, id: target, ref: ref}
+	} else {
+		h.sess = newSess(c.server, c.link, &authority{session: target, ref: ref})
+	}
+	return h
+}
+
+// Held is a live capability: a session or a space under one ref. Whether that
+// still allows anything is looked at in every call.
+type Held struct {
+	caller *Caller
+	ref    string
+	sess   *sess
+	space  *space
+}
+
+// Ref is the id of the ref that it stands on.
+func (h *Held) Ref() string { return h.ref }
+
+// Target is the session's or space's id.
+func (h *Held) Target() string { return capability.Target(h.ref) }
+
+// IsSpace says whether it is a space.
+func (h *Held) IsSpace() bool { return h.space != nil }
+
+// session is the object, or why there is none.
+func (h *Held) session() (*sess, *fault.Error) {
+	if h.sess == nil {
+		return nil, fault.BadArgument.With("the ref is one of a space: name a session's")
+	}
+	return h.sess, nil
+}
+
+// failed makes an error of a refusal, which may be none.
+func failed(refused *fault.Error) error {
+	if refused == nil {
+		return nil
+	}
+	return refused
+}
+
+// Description is what a ref is told of itself and its session.
+type Description struct {
+	Now   int64 // database clock, Unix ms
+	Grant *capability.Grant
+	Row   *session.Row // nil for a space
+	Info  *session.Entry
+}
+
+// Describe needs the right to read, or that the ref is a space's and alive. Info
+// is the session's info; nil if there is none, or the ref does not show it.
+func (h *Held) Describe(ctx context.Context) (*Description, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.caller.server.cfg.ReadTimeout)
+	defer cancel()
+	if h.space != nil {
+		sight, err := h.caller.server.cfg.Store.Look(ctx, "", []string{h.ref})
+		if err != nil {
+			return nil, toFault(h.caller.server.log, err, "describe the ref")
+		}
+		grant, refused := h.space.check(sight, 0, "describe")
+		if refused != nil {
+			return nil, refused
+		}
+		h.caller.server.used(h.caller.link.peer, grant, "describe", 0)
+		return &Description{Now: sight.Now, Grant: grant}, nil
+	}
+	sight, info, err := h.caller.server.cfg.Store.Describe(ctx, h.Target(), []string{h.ref})
+	if err != nil {
+		return nil, toFault(h.caller.server.log, err, "describe the session")
+	}
+	grant, refused := h.sess.check(sight, capability.Read, "describe")
+	if refused != nil {
+		return nil, refused
+	}
+	h.caller.server.used(h.caller.link.peer, grant, "describe", sight.Row.Cursor)
+	if info != nil && !shows(grant, info) {
+		info = nil
+	}
+	return &Description{Now: sight.Now, Grant: grant, Row: sight.Row, Info: info}, nil
+}
+
+// shows says whether a ref shows an entry of the state.
+func shows(g *capability.Grant, e *session.Entry) bool {
+	return e.Cursor >= g.From && session.InScope(g, e.Key)
+}
+
+// Range gives the folded state of the keys above after and below below, in order
+// and in a snapshot of its own: at most maxEntries and about maxBytes. What the
+// ref does not show is left out, so there may be more after a page of nothing:
+// next is the key to go on after, "" at the end.
+func (h *Held) Range(ctx context.Context, after, below string, maxBytes, maxEntries int) (page *session.Range, next string, err error) {
+	o, refused := h.session()
+	if refused != nil {
+		return nil, "", refused
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	page, err = o.server.cfg.Store.ReadRange(ctx, h.Target(), after, below, maxBytes, maxEntries, []string{h.ref})
+	if err != nil {
+		return nil, "", toFault(o.server.log, err, "read the state")
+	}
+	grant, refused := o.check(&page.Sight, capability.Read, "snapshot")
+	if refused != nil {
+		return nil, "", refused
+	}
+	if after == "" {
+		o.server.used(o.link.peer, grant, "snapshot", page.Row.Cursor)
+	}
+	if page.More {
+		next = page.Entries[len(page.Entries)-1].Key
+	}
+	shown := page.Entries[:0]
+	for _, e := range page.Entries {
+		if shows(grant, e) {
+			shown = append(shown, e)
+		}
+	}
+	page.Entries = shown
+	turns := page.Turns[:0]
+	for _, t := range page.Turns {
+		if t.Begun >= grant.From && session.InScope(grant, session.MessageKey(t.Message)) {
+			turns = append(turns, t)
+		}
+	}
+	page.Turns = turns
+	return page, next, nil
+}
+
+// Events gives a page of the log after a cursor: at most limit events, and at most
+// as many as one answer may have.
+func (h *Held) Events(ctx context.Context, after uint64, limit int) (*session.Page, error) {
+	o, refused := h.session()
+	if refused != nil {
+		return nil, refused
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	page, refused := o.page(ctx, after, min(max(limit, 1), eventsMax))
+	return page, failed(refused)
+}
+
+// Do applies ops, all or none, and recorded in no ledger: create, put and remove,
+// which may be said again. When it returns, what it did is committed. cursor is
+// the session's after it.
+func (h *Held) Do(ctx context.Context, ops ...ledger.Intent) (cursor uint64, err error) {
+	o, refused := h.session()
+	if refused != nil {
+		return 0, refused
+	}
+	a := o.commit(ctx, ledger.Batch{Session: h.Target(), Ops: ops}, &session.Direct{Ops: true})
+	return a.Cursor, failed(a.Err)
+}
+
+// Create makes a session of a space that the ref may make sessions in. args are
+// those of the op create; owner is the id of the owner's ref that they name.
+func (h *Held) Create(ctx context.Context, id, owner string, args ...ledger.Arg) error {
+	if h.space == nil {
+		return fault.BadArgument.With("sessions are made in a space: name a space's ref")
+	}
+	o := newSess(h.caller.server, h.caller.link, &authority{session: id, ref: owner, space: h.ref, spaceNarrow: h.space.narrow})
+	op := ledger.Intent{OpID: ulid.Make().String(), BatchID: ulid.Make().String(), Session: id, Method: session.MethodCreate, Args: args}
+	return failed(o.commit(ctx, ledger.Batch{Session: id, Ops: []ledger.Intent{op}}, &session.Direct{Ops: true}).Err)
+}
+
+// Share mints a ref of the session below the one it stands on.
+func (h *Held) Share(ctx context.Context, m capability.Minting) error {
+	o, refused := h.session()
+	if refused != nil {
+		return refused
+	}
+	return failed(o.commit(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Share: &m}).Err)
+}
+
+// Revoke ends a ref of the session and all below it; nothing under it commits
+// after cut.
+func (h *Held) Revoke(ctx context.Context, ref string) (cut uint64, err error) {
+	o, refused := h.session()
+	if refused != nil {
+		return 0, refused
+	}
+	a := o.commit(ctx, ledger.Batch{Session: h.Target()}, &session.Direct{Ref: ref})
+	return a.Cut, failed(a.Err)
+}
+
+// commit queues what needs no outbox and waits for what came of it.
+func (o *sess) commit(ctx context.Context, batch ledger.Batch, do *session.Direct) session.Answer {
+	bytes := 64
+	for i := range batch.Ops {
+		for _, arg := range batch.Ops[i].Args {
+			bytes += len(arg.JSON)
+		}
+	}
+	done := make(chan session.Answer, 1)
+	w := &work{ops: max(len(batch.Ops), 1), bytes: bytes, caller: ctx, done: func(a session.Answer) { done <- a }, sub: session.Submission{
+		Batch: batch, Ref: o.auth.ref, Space: o.auth.space, Narrow: o.auth.narrow, SpaceNarrow: o.auth.spaceNarrow, Peer: o.link.peer, Direct: do}}
+	if refused := o.server.commit.add(w); refused != nil {
+		return session.Answer{Err: refused}
+	}
+	return <-done // what has begun is finished; else ctx drops it
+}
+
+// List gives a space's sessions with ids above after, in order; it needs the right
+// to list. more says that there are others.
+func (h *Held) List(ctx context.Context, after string, limit int) (sessions []*session.Listing, more bool, err error) {
+	o := h.space
+	if o == nil {
+		return nil, false, fault.BadArgument.With("sessions are listed by their space: name a space's ref")
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	sight, sessions, more, err := o.server.cfg.Store.ListSessions(ctx, o.id, after, min(max(limit, 1), listMax), []string{o.ref})
+	if err != nil {
+		return nil, false, toFault(o.server.log, err, "list the sessions")
+	}
+	grant, refused := o.check(sight, capability.List, "list")
+	if refused != nil {
+		return nil, false, refused
+	}
+	o.server.used(o.link.peer, grant, "list", 0)
+	return sessions, more, nil
+}
+
+// Mount has a face served at path, and below it if it ends in a slash, at the root
+// and below Config.Prefix, which the face does not see. Before Run and Handler.
+func (s *Server) Mount(path string, face http.Handler) { s.faces[path] = face }
+
+// Admit counts a stream over HTTP that lasts (server-sent events, a WebSocket of a
+// face's own) as a connection. Who gets no refusal calls done, and ends when the
+// server drains: what it follows does then.
+func (s *Server) Admit(remote string) (done func(), err error) {
+	done, refused := s.admit(remote)
+	return done, failed(refused)
+}

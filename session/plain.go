@@ -1,0 +1,71 @@
+package session
+
+// Ops without an outbox: what can be said again without harm, by who keeps none.
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// plainMethods are the methods that need no ledger: the same again changes
+// nothing, or is refused.
+var plainMethods = []string{MethodCreate, MethodPut, MethodRemove}
+
+// plain applies a batch's ops, all or none. The refusal is the first op's that
+// did not apply.
+func (a *applier) plain(out *Answer) *fault.Error {
+	ops := a.sub.Batch.Ops
+	if err := a.checkPlain(); err != nil {
+		return err
+	}
+	a.outbox = "" // it speaks for no stream
+	before, done := a.v.mark(), &ledger.Record{Outcomes: make([]ledger.Outcome, len(ops))}
+	for i := range ops {
+		op := &ops[i]
+		err := a.Authorize(op)
+		if err == nil {
+			_, _, err = a.Apply(op)
+		}
+		if err != nil {
+			a.v.undo(before)
+			if err.Code >= fault.UnknownRef && err.Code < fault.Malformed {
+				a.denied(op.Method, err)
+			}
+			return err
+		}
+		done.Outcomes[i].Status = ledger.Applied
+	}
+	out.Epoch, out.Uses = a.s.row.Epoch, a.uses(&a.sub.Batch, done)
+	return nil
+}
+
+// checkPlain refuses what no authority could do.
+func (a *applier) checkPlain() *fault.Error {
+	ops, lim := a.sub.Batch.Ops, a.cfg.Limits
+	if len(ops) == 0 || len(ops) > lim.BatchOps {
+		return fault.TooLarge.With("a batch has 1 to %d ops, not %d", lim.BatchOps, len(ops))
+	}
+	bytes := 0
+	for i := range ops {
+		op := &ops[i]
+		if err := ledger.CheckIntent(op, lim.Limits); err != nil {
+			return err
+		}
+		if len(op.DependsOn) > 0 || len(op.References()) > 0 || op.Expected.Set {
+			return fault.BadArgument.With("only a stream's ops refer to others or expect a cursor")
+		}
+		for _, arg := range op.Args {
+			bytes += len(arg.JSON)
+		}
+		if !slices.Contains(plainMethods, op.Method) {
+			return fault.UnknownMethod.With("without an outbox there is %s, not %s: open a stream", strings.Join(plainMethods, ", "), clip(op.Method))
+		}
+	}
+	if bytes > lim.BatchBytes {
+		return fault.TooLarge.With("the ops have %d bytes of arguments and may have %d: send them in pieces", bytes, lim.BatchBytes)
+	}
+	return nil
+}
