@@ -96,6 +96,8 @@ export class TestServer {
 export class Proxy {
   /** How many connections there were. */
   links = 0;
+  /** How many bytes the server has sent. */
+  received = 0;
   /** Links are refused while this is set. */
   refusing = false;
   readonly #server: net.Server;
@@ -150,6 +152,7 @@ export class Proxy {
     far.on("close", end);
     near.on("data", (d) => far.write(d));
     far.on("data", (d) => {
+      this.received += d.length;
       if (pair.deaf) return;
       this.#cutAfter -= d.length;
       if (this.#cutAfter > 0) {
