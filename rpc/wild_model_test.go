@@ -389,9 +389,13 @@ func (b *books) compare(co *core) {
 	b.check(unanswered == co.unanswered && promised == co.promised, "unanswered %d, %d; promised %d, %d",
 		unanswered, co.unanswered, promised, co.promised)
 	for p := range co.conn.lanes {
-		for _, h := range p.lanes[co.conn].hooks {
-			b.check(h.export == nil || co.exports.get(h.export.id) == h.export, "a promise remembers a released export")
+		p.mu.Lock()
+		if l := p.lanes[co.conn]; l != nil && p.target.Load() == nil { // else it is on its way, and tells its hooks once
+			for _, h := range l.hooks {
+				b.check(h.export == nil || co.exports.get(h.export.id) == h.export, "a promise remembers a released export")
+			}
 		}
+		p.mu.Unlock()
 	}
 	b.check(queued <= co.queuedCalls, "queued %d, counted %d", queued, co.queuedCalls)
 }
