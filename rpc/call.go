@@ -42,9 +42,10 @@ type Call struct {
 	answered   atomic.Bool
 	mu         sync.Mutex // guards what follows
 	canceled   bool
-	delivered  bool     // to an object, or sent on
-	cancelLate bool     // cancel once delivered
-	onward     *Promise // the same call, passed on to a peer
+	delivered  bool        // to an object, or sent on
+	cancelLate bool        // cancel once delivered
+	onward     *Promise    // the same call, passed on to a peer
+	waitsFor   *promiseCap // in one of whose lanes it is, or was last
 	ctx        context.Context
 	cancelFn   context.CancelFunc
 }
@@ -65,12 +66,13 @@ func (c *Call) Context() context.Context {
 	return c.ctx
 }
 
-// cancel cancels the context, and the call if it was passed on. No lock may be held.
+// cancel cancels the context, and the call if it was passed on; one that waits for a promise fails. No lock may be
+// held.
 func (c *Call) cancel() {
 	c.mu.Lock()
 	c.canceled = true
-	f, onward := c.cancelFn, c.onward
-	c.onward = nil
+	f, onward, promise := c.cancelFn, c.onward, c.waitsFor
+	c.onward, c.waitsFor = nil, nil
 	c.mu.Unlock()
 	if f != nil {
 		f()
@@ -78,6 +80,17 @@ func (c *Call) cancel() {
 	if onward != nil {
 		onward.Release()
 	}
+	if promise != nil {
+		promise.giveUp(c, errCanceled)
+	}
+}
+
+// waits notes that the call is in a lane of p; false if it is cancelled.
+func (c *Call) waits(p *promiseCap) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waitsFor = p
+	return !c.canceled
 }
 
 // sentOnAs notes that the call was passed on to a peer, so that cancelling it cancels that; false if it is cancelled.

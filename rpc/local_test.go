@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
+	"time"
 
 	"capnproto.org/go/capnp/v3"
 )
@@ -150,6 +152,66 @@ func TestPromiseCycles(t *testing.T) {
 		r.Release()
 	}
 	<-o.gone
+}
+
+// Calls that wait for their own results, or for one another's, fail: else nobody would ever hear of them, and what they
+// carry would be held for ever.
+func TestCallsThatWaitForThemselves(t *testing.T) {
+	t.Parallel()
+	for _, calls := range []int{1, 2, 5} {
+		o := newTestObject("carried")
+		carried := NewLocal(o)
+		var asked []*Promise
+		var promised, results []*Ref
+		var resolves []func(*Ref, error)
+		for i := range calls {
+			r, resolve := NewPromise()
+			p := r.Call(t.Context(), mEcho, testSize, fill(uint64(i), "", carried))
+			asked, promised, results, resolves = append(asked, p), append(promised, r), append(results, p.Cap(1)), append(resolves, resolve)
+		}
+		carried.Release()
+		for i := range calls { // each waits for the result of the next
+			resolves[i](results[(i+1)%calls], nil)
+		}
+		for i, p := range asked {
+			if _, _, err := p.Wait(testContext(t)); !IsFailed(err) || !strings.Contains(err.Error(), "its own result") {
+				t.Errorf("call %d of %d: %v", i, calls, err)
+			}
+			p.Release()
+			results[i].Release()
+			promised[i].Release()
+		}
+		select {
+		case <-o.gone:
+		case <-time.After(testDeadline):
+			t.Errorf("%d calls that wait for one another are held for ever", calls)
+		}
+	}
+}
+
+// A call that waits for a promise is answered when it is given up, whatever becomes of the promise.
+func TestGivingUpWhatWaits(t *testing.T) {
+	t.Parallel()
+	o := newTestObject("carried")
+	carried := NewLocal(o)
+	r, resolve := NewPromise()
+	p := r.Call(t.Context(), mEcho, testSize, fill(1, "", carried))
+	next := r.Call(t.Context(), mEcho, testSize, fill(2, "", nil))
+	carried.Release()
+	p.Release()
+	select {
+	case <-o.gone:
+	case <-time.After(testDeadline):
+		t.Error("a call that was given up keeps what it carries")
+	}
+	to := NewLocal(newTestObject("to"))
+	resolve(to, nil)
+	to.Release()
+	if s, _, err := next.Wait(testContext(t)); err != nil || s.Uint64(0) != 2 {
+		t.Errorf("the call behind it: %v, %v", s, err)
+	}
+	next.Release()
+	r.Release()
 }
 
 // An object of one peer is handed to another: this vat stands in between.

@@ -84,7 +84,52 @@ func (p *promiseCap) send(call *Call, via *Conn) (next *Ref) {
 	if opened {
 		via.hasLane(p)
 	}
-	return next
+	if next != nil {
+		return next
+	}
+	if !call.waits(p) {
+		p.giveUp(call, errCanceled)
+	} else if p.needs(call) {
+		p.giveUp(call, errOwnResult)
+	}
+	return nil
+}
+
+var errOwnResult = Failedf("the call waits for its own result")
+
+// needs reports whether p is a result of call, or of one that waits for it, through others perhaps: then neither would
+// ever come. Of calls that come to wait for one another at the same moment at least one sees it.
+func (p *promiseCap) needs(call *Call) bool {
+	for range maxHops {
+		if p == nil || p.owner == nil {
+			return false
+		}
+		p.owner.mu.Lock()
+		by := p.owner.call
+		p.owner.mu.Unlock()
+		if by == nil || by == call {
+			return by != nil
+		}
+		by.mu.Lock()
+		p = by.waitsFor
+		by.mu.Unlock()
+	}
+	return false
+}
+
+// giveUp fails a call, if it waits here.
+func (p *promiseCap) giveUp(call *Call, why error) {
+	waited := false
+	p.mu.Lock()
+	for _, l := range p.lanes {
+		if i := slices.Index(l.queue, call); i >= 0 {
+			l.queue, waited = slices.Delete(l.queue, i, i+1), true
+		}
+	}
+	p.mu.Unlock()
+	if waited {
+		call.Fail(why)
+	}
 }
 
 // lane gives the lane to queue in; nil if there is no more waiting on it. If opened is true the connection must be told.
