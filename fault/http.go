@@ -1,0 +1,52 @@
+package fault
+
+// The one table of what a code is in HTTP: its status, and whether the same
+// request may be tried again.
+
+import "net/http"
+
+// statuses has every code. What came of an op that was recorded (the list's first
+// block) travels inside an answer of 200; the statuses here are for where it is
+// all there is to say.
+var statuses = map[Code]int{
+	Skipped: http.StatusConflict, Denied: http.StatusForbidden, Conflict: http.StatusConflict,
+	Rejected: http.StatusUnprocessableEntity, Voided: http.StatusConflict, BatchAborted: http.StatusConflict,
+
+	Fenced: http.StatusConflict, ServerBehind: http.StatusConflict, OutboxDiverged: http.StatusConflict, Gap: http.StatusConflict,
+	Overloaded: http.StatusTooManyRequests, NotYetKnown: http.StatusNotFound, Unavailable: http.StatusServiceUnavailable,
+	Disconnected: http.StatusServiceUnavailable, Draining: http.StatusServiceUnavailable,
+
+	UnknownRef: http.StatusUnauthorized, Revoked: http.StatusForbidden, StaleEpoch: http.StatusForbidden, Expired: http.StatusForbidden,
+	MissingRight: http.StatusForbidden, Exhausted: http.StatusForbidden, WrongOutbox: http.StatusForbidden, NotAnOwner: http.StatusForbidden,
+	Sealed: http.StatusForbidden,
+
+	Malformed: http.StatusBadRequest, UnknownMethod: http.StatusBadRequest, BadKey: http.StatusBadRequest, BadPayload: http.StatusBadRequest,
+	TooLarge: http.StatusRequestEntityTooLarge, NotFound: http.StatusNotFound, AlreadyExists: http.StatusConflict,
+	WrongOffset: http.StatusConflict, TurnEnded: http.StatusConflict, TurnOpen: http.StatusConflict, NotYourTurn: http.StatusConflict,
+	BadReference: http.StatusBadRequest, SessionDeleted: http.StatusGone, Widening: http.StatusForbidden, BadArgument: http.StatusBadRequest,
+
+	CursorExpired: http.StatusGone, Pruned: http.StatusGone, BadRefText: http.StatusUnauthorized, Plaintext: http.StatusForbidden,
+	Incompatible: http.StatusBadRequest, Usage: http.StatusBadRequest, OutboxFull: http.StatusInsufficientStorage,
+	DiskFull: http.StatusInsufficientStorage, InUse: http.StatusConflict, UnsafeStore: http.StatusInternalServerError,
+	Canceled: http.StatusServiceUnavailable, Internal: http.StatusInternalServerError, SlowConsumer: http.StatusServiceUnavailable,
+	Ambiguous: http.StatusConflict,
+}
+
+// HTTPStatus is the status of an HTTP answer that is this refusal; 500 for a code
+// that this version does not know, and for None.
+func (c Code) HTTPStatus() int {
+	if s, ok := statuses[c]; ok {
+		return s
+	}
+	return http.StatusInternalServerError
+}
+
+// RetryAfter is the value, in seconds, of the Retry-After header that goes with an
+// answer which says that the same request may be tried again; "" for all others. A
+// gap is transient too, but what is missing comes from the same client.
+func (c Code) RetryAfter() string {
+	if c.Transient() && c != Gap {
+		return "1"
+	}
+	return ""
+}
