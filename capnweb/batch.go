@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"sync"
+
+	"github.com/mooring-rpc/mooring/internal/origin"
 )
 
 // ServeBatch answers one HTTP batch: POST, messages a line each. The connection it serves lives as long as the request:
@@ -21,11 +23,12 @@ func ServeBatch(w http.ResponseWriter, r *http.Request, cfg Config, opts AcceptO
 
 // serveBatch asks for the configuration once the request is let in.
 func serveBatch(w http.ResponseWriter, r *http.Request, config func() Config, opts AcceptOptions) {
-	if !admitOrigin(w, r, opts.OriginPatterns) {
+	if !origin.Admit(w, r, opts.OriginPatterns) {
+		http.Error(w, "this origin is not let in", http.StatusForbidden)
 		return
 	}
-	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
-		answerPreflight(w, r)
+	if origin.IsPreflight(r) {
+		origin.Preflight(w, r, http.MethodPost)
 		return
 	}
 	if r.Method != http.MethodPost {

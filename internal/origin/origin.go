@@ -1,0 +1,72 @@
+// Package origin says which pages of browsers may talk to a server, and tells them
+// so. The rule is the same for every endpoint: pages of the server's own host, and
+// those of the origins that it was told of.
+package origin
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// Allowed says whether the page that sent a request may: one of the server's own host, or one that fits a pattern.
+// It is the rule that holds for WebSockets. Requests without an origin are not sent by pages.
+func Allowed(r *http.Request, patterns []string) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	if err != nil {
+		return false
+	}
+	if strings.EqualFold(u.Host, r.Host) {
+		return true
+	}
+	for _, pattern := range patterns {
+		target := u.Host
+		if strings.Contains(pattern, "://") {
+			target = u.Scheme + "://" + u.Host
+		}
+		ok, err := path.Match(strings.ToLower(pattern), strings.ToLower(target))
+		if err != nil {
+			return false
+		}
+		if ok {
+			return true
+		}
+	}
+	return false
+}
+
+// Admit says whether the page that sent a request may, and lets it read the answer if so; the caller refuses the others.
+// A "simple" POST is sent by browsers without asking first, so refusing must not be left to them. Credentials (cookies)
+// are never let in.
+func Admit(w http.ResponseWriter, r *http.Request, patterns []string) bool {
+	w.Header().Add("Vary", "Origin")
+	if !Allowed(r, patterns) {
+		return false
+	}
+	if origin := r.Header.Get("Origin"); origin != "" {
+		w.Header().Set("Access-Control-Allow-Origin", origin)
+	}
+	return true
+}
+
+// IsPreflight says whether a browser asks on behalf of a page what it may send.
+func IsPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
+}
+
+// Preflight answers that a page may use these methods ("GET, POST"). The origin was admitted.
+func Preflight(w http.ResponseWriter, r *http.Request, methods string) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Methods", methods)
+	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+		h.Set("Access-Control-Allow-Headers", asked)
+		h.Add("Vary", "Access-Control-Request-Headers")
+	}
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+}
