@@ -265,3 +265,13 @@ func TestRefIDs(t *testing.T) {
 		t.Error("the kinds of ids are mixed up")
 	}
 }
+
+func TestFixedIDs(t *testing.T) {
+	t.Parallel()
+	space := capability.SpacePrefix + "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+	id := capability.FixedID(space, "some end")
+	if capability.Target(id) != space || capability.Offline(id) || id != capability.FixedID(space, "some end") || id == capability.FixedID(space, "another") ||
+		id[len(space):] == capability.FixedID(capability.SpacePrefix+"01ARZ3NDEKTSV4RRFFQ69G5FAW", "some end")[len(space):] {
+		t.Errorf("the fixed id is %s", id)
+	}
+}

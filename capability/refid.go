@@ -60,6 +60,13 @@ func ServerID(target string, u ulid.ULID) string {
 	return target + "." + string(serverMark) + u.String()
 }
 
+// FixedID is ServerID for the one ref that servers keep for target to some end:
+// whichever of them makes it, they agree on its name.
+func FixedID(target, end string) string {
+	sum := sha256.Sum256([]byte("mooring fixed ref id v1\x00" + target + "\x00" + end))
+	return ServerID(target, ulid.ULID(sum[:len(ulid.ULID{})]))
+}
+
 // Target is the session or space a ref id is for; "" if the id is not well formed.
 func Target(id string) string {
 	target, tail, ok := strings.Cut(id, ".")

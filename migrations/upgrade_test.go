@@ -6,6 +6,25 @@ import (
 	"testing/fstest"
 )
 
+// upTo is a set as it was when it had n migrations.
+func upTo(t *testing.T, set Set, n int) Set {
+	t.Helper()
+	files, err := fs.Glob(set.Files, "*.sql")
+	if err != nil || len(files) < n {
+		t.Fatal(files, err)
+	}
+	old := fstest.MapFS{}
+	for _, name := range files[:n] {
+		data, err := fs.ReadFile(set.Files, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old[name] = &fstest.MapFile{Data: data}
+	}
+	set.Files = old
+	return set
+}
+
 // TestUpgrade: a database of the version before, with rows in it, comes up, and
 // what the binary before writes afterwards still goes in.
 func TestUpgrade(t *testing.T) {
@@ -14,12 +33,7 @@ func TestUpgrade(t *testing.T) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			db := d.open(t)()
-			before := d.set
-			first, err := fs.ReadFile(d.set.Files, "00001_tables.sql")
-			if err != nil {
-				t.Fatal(err)
-			}
-			before.Files = fstest.MapFS{"00001_tables.sql": {Data: first}}
+			before, after := upTo(t, d.set, 1), upTo(t, d.set, 2)
 			up := func(set Set) {
 				t.Helper()
 				if err := Up(t.Context(), db, set); err != nil {
@@ -55,7 +69,7 @@ func TestUpgrade(t *testing.T) {
 			if _, err := db.Exec("INSERT INTO audit (target, id, at, act, reason, cursor, times, ref, actor, subject, op) VALUES ('ses_1', 'a', 1, 1, 0, 0, 1, '', '', '', '')"); err != nil {
 				t.Fatal(err)
 			}
-			up(d.set)
+			up(after)
 			up(before) // the binary before starts on it
 			add("later", "owner", "ses_1", 1)
 			if got := [4]int{rights("root"), rights("saved"), rights("owner"), rights("later")}; got != [4]int{60, 48, 15, 1} {
@@ -64,6 +78,31 @@ func TestUpgrade(t *testing.T) {
 			var n int
 			if err := db.QueryRow("SELECT count(*) FROM audit").Scan(&n); err != nil || n != 1 {
 				t.Errorf("%d rows of audit, %v", n, err)
+			}
+		})
+	}
+}
+
+// TestUpgradeToPublicShares: what was there stays, and the binary before still starts.
+func TestUpgradeToPublicShares(t *testing.T) {
+	t.Parallel()
+	for _, d := range databases {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			db := d.open(t)()
+			for _, set := range []Set{upTo(t, d.set, 2), upTo(t, d.set, 3), upTo(t, d.set, 2)} {
+				if err := Up(t.Context(), db, set); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const insert = "INSERT INTO public_shares (id, session, owner_tail, share_tail, reader_tail, created) VALUES ($1, 'ses_1', 'o', 's', 'r', 1)"
+			for _, id := range []string{"a", "b"} { // a session has many, one after the other
+				if _, err := db.Exec(insert, id); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := db.Exec(insert, "a"); err == nil {
+				t.Error("an id is given twice")
 			}
 		})
 	}

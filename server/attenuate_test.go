@@ -393,7 +393,7 @@ func TestNothingOutlivesItsRef(t *testing.T) {
 				am.stream = guest.open(guest.restore(above), am.box)
 				args := []any{"rights", []string{"read", "append"}}
 				if how == "its time" {
-					args = append(args, "expires_at", r.server.now().UnixMilli()+1500)
+					args = append(args, "expires_at", r.server.now().UnixMilli()+5000)
 				}
 				ref := guest.share(am, args...)
 

@@ -23,11 +23,20 @@ import (
 // with the reason.
 const maxListed = 2000
 
+// What is listed in an op.
+const (
+	listedArgs = "arguments"
+	listedDeps = "ops it depends on"
+)
+
 // What an element of a list takes in a message at the least.
 const (
 	argBytes     = 24
 	pointerBytes = 8
 )
+
+// opBytes is an op's share of its batch's size, besides what it holds.
+const opBytes = 200
 
 // reader gathers the first error of many getters, and counts what they gave.
 type reader struct {
@@ -60,10 +69,18 @@ func (r *reader) count(bytes int) {
 	}
 }
 
+// tooMany refuses a list of an op's that is never read.
+func tooMany(n int, what string) *fault.Error {
+	if n <= maxListed {
+		return nil
+	}
+	return fault.TooLarge.With("an op has %d %s; more than %d are never taken", n, what, maxListed)
+}
+
 // listed says whether a list of n elements may be read, each of at least so many bytes.
 func (r *reader) listed(n, bytes int, what string) bool {
-	if n > maxListed {
-		r.failed(fault.TooLarge.With("an op has %d %s; more than %d are never taken", n, what, maxListed))
+	if refused := tooMany(n, what); refused != nil {
+		r.failed(refused)
 	} else {
 		r.count(n * bytes)
 	}
@@ -104,7 +121,7 @@ func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64, li
 			break
 		}
 	}
-	return b, r.size + 200*len(b.Ops), r.fault("the batch")
+	return b, r.size + opBytes*len(b.Ops), r.fault("the batch")
 }
 
 func (r *reader) op(from wire.Op, to *ledger.Intent) {
@@ -113,7 +130,7 @@ func (r *reader) op(from wire.Op, to *ledger.Intent) {
 	to.Method = r.text(from.Method())
 	args, err := from.Args()
 	r.failed(err)
-	if !r.listed(args.Len(), argBytes, "arguments") {
+	if !r.listed(args.Len(), argBytes, listedArgs) {
 		return
 	}
 	if n := args.Len(); n > 0 {
@@ -126,7 +143,7 @@ func (r *reader) op(from wire.Op, to *ledger.Intent) {
 	}
 	deps, err := from.DependsOn()
 	r.failed(err)
-	if !r.listed(deps.Len(), pointerBytes, "ops it depends on") {
+	if !r.listed(deps.Len(), pointerBytes, listedDeps) {
 		return
 	}
 	for i := range deps.Len() {

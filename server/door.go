@@ -1,6 +1,6 @@
 // The door for faces within the process: pages and APIs over HTTP reach the same
 // sessions and spaces, under the same checks and limits, without a wire between.
-// door_follow.go is what they are sent.
+// door_follow.go is what they are sent, door_stream.go what an outbox sends.
 
 package server
 
@@ -39,13 +39,17 @@ func (c *Caller) RemoteAddr() string { return c.remote }
 // Done implements origin.
 func (c *Caller) Done() <-chan struct{} { return c.ctx.Done() }
 
-// Abort implements origin: the call that is over the limit is answered at once.
+// Abort implements origin: a request has no connection of its own to lose.
 func (c *Caller) Abort(error) {}
+
+// Address is whom the caller counts for: an address without its port, of IPv6 a
+// /64.
+func (c *Caller) Address() string { return addressOf(c.remote) }
 
 // Restore redeems a ref. redemption is what counts as one redemption of it (64
 // bytes at most); "" is one of its own. The answer to an unknown or wrong ref may
-// take long, as over the other wires; a dead one with the right secret is given,
-// and says what killed it when it is used.
+// take long, as over the other wires (Wrong); a dead one with the right secret is
+// given, and says what killed it when it is used.
 func (c *Caller) Restore(ref capability.Ref, redemption string) (*Held, error) {
 	g := &gateway{server: c.server, link: c.link}
 	object, refused := g.redeem(c.ctx, showing{id: ref.ID, secret: ref.Secret, redemption: redemption})
@@ -56,18 +60,37 @@ func (c *Caller) Restore(ref capability.Ref, redemption string) (*Held, error) {
 		return h, nil
 	}
 	if refused.Code == fault.UnknownRef {
-		told := make(chan struct{})
-		c.server.tries.answer(c, func() { close(told) })
-		select {
-		case <-told:
-		case <-c.ctx.Done():
-			for _, give := range c.server.tries.leave(c) {
-				give()
-			}
+		if err := c.Wrong(); err != nil {
+			return nil, err
 		}
 	}
 	return nil, refused
 }
+
+// Wrong counts a wrong try of the caller's address, and waits until it may be told
+// so, as the answer to a wrong ref does: for a face with secrets or names of its
+// own. The error is Overloaded if too many such answers wait already.
+func (c *Caller) Wrong() error {
+	from, told := &wrongCaller{Caller: c}, make(chan struct{})
+	c.server.tries.answer(from, func() { close(told) })
+	select {
+	case <-told:
+	case <-c.ctx.Done():
+		for _, give := range c.server.tries.leave(from) {
+			give()
+		}
+	}
+	return failed(from.over)
+}
+
+// wrongCaller is the origin of one wrong try.
+type wrongCaller struct {
+	*Caller
+	over *fault.Error
+}
+
+// Abort implements origin: it is told that too many wait, by who called.
+func (w *wrongCaller) Abort(why error) { w.over = toFault(w.server.log, why, "wait") }
 
 // Acting is what the ref of this id allows, without its secret: for a face that
 // made the ref and has its own way of knowing whom it speaks for.
@@ -233,7 +256,10 @@ func (h *Held) Create(ctx context.Context, id, owner string, args ...ledger.Arg)
 	if h.space == nil {
 		return fault.BadArgument.With("sessions are made in a space: name a space's ref")
 	}
-	o := newSess(h.caller.server, h.caller.link, &authority{session: id, ref: owner, space: h.ref, spaceNarrow: h.space.narrow})
+	o, refused := h.space.making(id, owner)
+	if refused != nil {
+		return refused
+	}
 	op := ledger.Intent{OpID: ulid.Make().String(), BatchID: ulid.Make().String(), Session: id, Method: session.MethodCreate, Args: args}
 	return failed(o.commit(ctx, ledger.Batch{Session: id, Ops: []ledger.Intent{op}}, &session.Direct{Ops: true}).Err)
 }
@@ -260,14 +286,8 @@ func (h *Held) Revoke(ctx context.Context, ref string) (cut uint64, err error) {
 
 // commit queues what needs no outbox and waits for what came of it.
 func (o *sess) commit(ctx context.Context, batch ledger.Batch, do *session.Direct) session.Answer {
-	bytes := 64
-	for i := range batch.Ops {
-		for _, arg := range batch.Ops[i].Args {
-			bytes += len(arg.JSON)
-		}
-	}
 	done := make(chan session.Answer, 1)
-	w := &work{ops: max(len(batch.Ops), 1), bytes: bytes, caller: ctx, done: func(a session.Answer) { done <- a }, sub: session.Submission{
+	w := &work{ops: max(len(batch.Ops), 1), bytes: 64 + sizeOf(batch.Ops), caller: ctx, done: func(a session.Answer) { done <- a }, sub: session.Submission{
 		Batch: batch, Ref: o.auth.ref, Space: o.auth.space, Narrow: o.auth.narrow, SpaceNarrow: o.auth.spaceNarrow, Peer: o.link.peer, Direct: do}}
 	if refused := o.server.commit.add(w); refused != nil {
 		return session.Answer{Err: refused}
@@ -307,3 +327,7 @@ func (s *Server) Admit(remote string) (done func(), err error) {
 	done, refused := s.admit(remote)
 	return done, failed(refused)
 }
+
+// Draining is closed when the server begins to drain: what a face keeps open without
+// following anything ends then.
+func (s *Server) Draining() <-chan struct{} { return s.stopped }

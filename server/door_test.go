@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -160,7 +161,11 @@ func TestTheDoor(t *testing.T) {
 			t.Errorf("the taker's error came back as %v", err)
 		}
 		go func() { over <- held.Follow(t.Context(), 6, nil) }()
-		until(t, "it follows", func() bool { r.server.hub.mu.Lock(); defer r.server.hub.mu.Unlock(); return len(r.server.hub.topics) == 1 })
+		until(t, "it follows", func() bool {
+			r.server.hub.mu.Lock()
+			defer r.server.hub.mu.Unlock()
+			return len(r.server.hub.topics) == 1
+		})
 		r.stop()
 		if err := <-over; !errors.Is(err, fault.Draining) {
 			t.Errorf("it ends with %v", err)
@@ -184,6 +189,31 @@ func TestGuessingAtTheDoor(t *testing.T) {
 	if _, err := r.server.Caller(t.Context(), "127.0.0.1:3").Restore(r.owner, ""); err != nil {
 		t.Errorf("the right one: %v", err)
 	}
+	if err := r.server.Caller(t.Context(), "127.0.0.2:1").Wrong(); err != nil {
+		t.Errorf("another address: %v", err)
+	}
+
+	// Many at once are not answered any sooner.
+	hang, leave := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	for i := range triesWithheld + 10 {
+		waiting.Go(func() {
+			if err := r.server.Caller(hang, fmt.Sprintf("127.0.0.2:%d", i+2)).Wrong(); err != nil && !errors.Is(err, fault.Overloaded) {
+				t.Error(err)
+			}
+		})
+	}
+	until(t, "as many wait as may", func() bool {
+		r.server.tries.mu.Lock()
+		defer r.server.tries.mu.Unlock()
+		a := r.server.tries.from["127.0.0.2"]
+		return a != nil && len(a.waiting) >= triesWithheld
+	})
+	if _, err := r.server.Caller(t.Context(), "127.0.0.2:3").Restore(forged, ""); !errors.Is(err, fault.Overloaded) {
+		t.Errorf("one more: %v", err)
+	}
+	leave()
+	waiting.Wait()
 }
 
 func TestMount(t *testing.T) {

@@ -96,6 +96,7 @@ func (s *Server) newHTTP() *http.Server {
 	return &http.Server{
 		Handler:           s.Handler(),
 		ConnState:         s.handshakes.track,
+		ConnContext:       withConn,
 		ReadHeaderTimeout: s.cfg.RPC.HandshakeTimeout,
 		ReadTimeout:       s.cfg.RPC.HandshakeTimeout, // a WebSocket has neither of these any more, a batch its own
 		WriteTimeout:      s.cfg.RPC.HandshakeTimeout + readyTimeout,

@@ -42,7 +42,8 @@ func (s *Server) admit(remote string) (done func(), refused *fault.Error) {
 	}, nil
 }
 
-// handshakes bounds what is connected over HTTP and is no WebSocket yet.
+// handshakes bounds what is connected over HTTP and is no WebSocket, and no answer
+// that lasts (door_lasting.go), yet.
 type handshakes struct {
 	server *Server
 	gate   *gate
@@ -69,13 +70,18 @@ func (h *handshakes) track(c net.Conn, state http.ConnState) {
 		h.open[c] = address
 		h.mu.Unlock()
 	case http.StateHijacked, http.StateClosed:
-		h.mu.Lock()
-		address, ok := h.open[c]
-		delete(h.open, c)
-		h.mu.Unlock()
-		if ok {
-			h.gate.leave(address)
-		}
+		h.forget(c)
+	}
+}
+
+// forget counts a connection out; one that is not counted changes nothing.
+func (h *handshakes) forget(c net.Conn) {
+	h.mu.Lock()
+	address, ok := h.open[c]
+	delete(h.open, c)
+	h.mu.Unlock()
+	if ok {
+		h.gate.leave(address)
 	}
 }
 

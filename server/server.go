@@ -58,6 +58,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	stopping bool
+	stopped  chan struct{} // closed when stopping is set
 	conns    map[*rpc.Conn]struct{}
 	past     traffic // of connections that have ended
 	open     sync.WaitGroup
@@ -69,7 +70,7 @@ type Server struct {
 // New makes a server; Run starts it. It never closes the store.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Log, conns: map[*rpc.Conn]struct{}{}, shots: make(chan struct{}, cfg.Snapshots),
+	s := &Server{cfg: cfg, log: cfg.Log, stopped: make(chan struct{}), conns: map[*rpc.Conn]struct{}{}, shots: make(chan struct{}, cfg.Snapshots),
 		connections: newGate(cfg.Connections, cfg.ConnectionsPerAddress), telling: make(chan struct{}, tellingAtOnce)}
 	s.web.open, s.faces = map[*capnweb.Conn]*webPeer{}, map[string]http.Handler{}
 	s.handshakes = &handshakes{server: s, gate: newGate(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]string{}}
@@ -134,6 +135,7 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 	defer cancel()
 	s.mu.Lock()
 	s.stopping = true
+	close(s.stopped)
 	conns := make([]*rpc.Conn, 0, len(s.conns))
 	for c := range s.conns {
 		conns = append(conns, c)

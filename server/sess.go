@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -153,50 +154,21 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 // maxOutbox bounds an outbox id, in bytes.
 const maxOutbox = 64
 
-// openStream proves that the caller is the outbox it names. It takes no right
-// on the session: what the stream is sent is decided op by op, and a dead ref's
-// ops are recorded as denied. But who can change nothing cannot fill the
-// database with streams either.
 func (o *sess) openStream(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_openStream_Params(s)
 	var r reader
 	outbox, secret := r.text(p.Outbox()), r.data(p.Secret())
-	refused := r.fault("the call")
-	switch {
-	case refused != nil:
-	case outbox == "" || len(outbox) > maxOutbox:
-		refused = fault.BadArgument.With("an outbox's id has 1 to %d bytes", maxOutbox)
-	case len(secret) != capability.SecretBytes:
-		refused = fault.BadArgument.With("an outbox's secret has %d bytes", capability.SecretBytes)
-	case p.Incarnation() == 0 || p.Incarnation() > 1<<62:
-		refused = fault.BadArgument.With("an outbox's incarnation counts from 1")
+	if refused := r.fault("the call"); refused != nil {
+		fail(c, refused)
+		return
 	}
+	opened, row, refused := o.stream(ctx, outbox, secret, p.Incarnation())
 	if refused != nil {
 		fail(c, refused)
 		return
 	}
-	key := session.StreamKey{Session: o.auth.session, Outbox: outbox}
-	// Once begun it is finished: whether the connection lives makes no difference to it.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.server.cfg.CommitTimeout)
-	defer cancel()
-	actor, refused := o.mayOpen(ctx, key)
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	row, err := o.server.cfg.Store.OpenStream(ctx, key, sha256.Sum256(secret), p.Incarnation())
-	if err != nil {
-		refused = toFault(o.server.log, err, "open the stream")
-		if refused.Code == fault.WrongOutbox {
-			o.server.audit.denied(capability.AuditRow{Target: o.auth.session, Act: capability.AuditDenial, Ref: o.auth.ref, Actor: actor, Subject: "openStream", Reason: refused.Code, Peer: o.link.peer})
-		}
-		fail(c, refused)
-		return
-	}
-	crashpoint.Hit(crashpoint.ServerOpenStreamAfter)
-	o.auth.opened(outbox)
-	cap := rpc.NewLocal(&stream{server: o.server, peer: o.link.peer, auth: o.auth, outbox: outbox, incarnation: p.Incarnation()})
+	cap := rpc.NewLocal(opened)
 	defer cap.Release()
 	c.Return(words(2, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
 		r := wire.Session_openStream_Results(s)
@@ -204,6 +176,40 @@ func (o *sess) openStream(ctx context.Context, c *rpc.Call) {
 		r.SetAckedThrough(row.AckedThrough)
 		return caps.Set(s, 0, cap)
 	})
+}
+
+// stream opens an outbox's stream, and proves that the caller is the outbox it
+// names. It takes no right on the session: what the stream is sent is decided op
+// by op, and a dead ref's ops are recorded as denied. But who can change nothing
+// cannot fill the database with streams either.
+func (o *sess) stream(ctx context.Context, outbox string, secret []byte, incarnation uint64) (*stream, *ledger.Stream, *fault.Error) {
+	switch {
+	case outbox == "" || len(outbox) > maxOutbox:
+		return nil, nil, fault.BadArgument.With("an outbox's id has 1 to %d bytes", maxOutbox)
+	case len(secret) != capability.SecretBytes:
+		return nil, nil, fault.BadArgument.With("an outbox's secret has %d bytes", capability.SecretBytes)
+	case incarnation == 0 || incarnation > 1<<62:
+		return nil, nil, fault.BadArgument.With("an outbox's incarnation counts from 1")
+	}
+	key := session.StreamKey{Session: o.auth.session, Outbox: outbox}
+	// Once begun it is finished: whether the connection lives makes no difference to it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.server.cfg.CommitTimeout)
+	defer cancel()
+	actor, refused := o.mayOpen(ctx, key)
+	if refused != nil {
+		return nil, nil, refused
+	}
+	row, err := o.server.cfg.Store.OpenStream(ctx, key, sha256.Sum256(secret), incarnation)
+	if err != nil {
+		refused = toFault(o.server.log, err, "open the stream")
+		if refused.Code == fault.WrongOutbox {
+			o.server.audit.denied(capability.AuditRow{Target: o.auth.session, Act: capability.AuditDenial, Ref: o.auth.ref, Actor: actor, Subject: "openStream", Reason: refused.Code, Peer: o.link.peer})
+		}
+		return nil, nil, refused
+	}
+	crashpoint.Hit(crashpoint.ServerOpenStreamAfter)
+	o.auth.opened(outbox)
+	return &stream{server: o.server, peer: o.link.peer, auth: o.auth, outbox: outbox, incarnation: incarnation}, row, nil
 }
 
 // mayOpen refuses one more stream to a ref that can change nothing, where the

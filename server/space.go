@@ -72,20 +72,30 @@ func (o *space) create(c *rpc.Call) {
 	p := wire.Space_create_Params(s)
 	var r reader
 	id, owner := r.text(p.Session()), r.text(p.Owner())
-	switch refused := r.fault("the call"); {
-	case refused != nil:
+	refused := r.fault("the call")
+	var made *sess
+	if refused == nil {
+		made, refused = o.making(id, owner)
+	}
+	if refused != nil {
 		fail(c, refused)
 		return
-	case !capability.IsSession(id):
-		fail(c, fault.BadArgument.With("a session's id is %s and a ULID", capability.SessionPrefix))
-		return
-	case capability.Target(owner) != id:
-		fail(c, fault.BadArgument.With("the owner's ref must be one for %s", id))
-		return
 	}
-	cap := rpc.NewLocal(newSess(o.server, o.link, &authority{session: id, ref: owner, space: o.ref, spaceNarrow: o.narrow}))
+	cap := rpc.NewLocal(made)
 	defer cap.Release()
 	c.Return(words(0, 1), func(s capnp.Struct, caps *rpc.CapTable) error { return caps.Set(s, 0, cap) })
+}
+
+// making is the session of this id that is about to be made, with owner as the id
+// of its owner's ref.
+func (o *space) making(id, owner string) (*sess, *fault.Error) {
+	switch {
+	case !capability.IsSession(id):
+		return nil, fault.BadArgument.With("a session's id is %s and a ULID", capability.SessionPrefix)
+	case capability.Target(owner) != id:
+		return nil, fault.BadArgument.With("the owner's ref must be one for %s", id)
+	}
+	return newSess(o.server, o.link, &authority{session: id, ref: owner, space: o.ref, spaceNarrow: o.narrow}), nil
 }
 
 // check gives the space's grant if it allows need.

@@ -132,7 +132,7 @@ func (o *stream) settle(p *parked) {
 	for len(o.parked) > 0 && o.parked[0].left == 0 {
 		next := o.parked[0]
 		o.parked = o.parked[1:]
-		next.work.sub.With = heldSessions(next.with)
+		next.work.sub.With = append(next.work.sub.With, heldSessions(next.with)...)
 		after = append(after, next.release)
 		if err := o.server.commit.add(next.work); err != nil {
 			after = append(after, func() { next.work.done(session.Answer{Err: err}) })

@@ -62,6 +62,13 @@ type Listing struct {
 	Title string // the session info's title; "" if it has none
 }
 
+// SharedListing is a public share in a list of all, with its session.
+type SharedListing struct {
+	Row
+	Share capability.PublicShare
+	Info  []byte // the session's info, as it was put; nil if there is none
+}
+
 // Redemption is what a redeeming decides on.
 type Redemption struct {
 	Sight

@@ -41,6 +41,8 @@ var statements = map[string]*Statement{
 	"readRedemption": readRedemption, "insertAudit": insertAudit, "readAudit": readAudit,
 	"ensureHeads": ensureHeads, "lockHeads": lockHeads, "readHead": readHead, "saveHeads": saveHeads,
 	"addUses": addUses, "readUses": readUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": noteExpired,
+	"insertShare": insertShare, "readShare": readShare, "readShares": readShares, "listShares": listShares,
+	"readOwners": readOwners, "readChildren": readChildren,
 }
 
 // stopping are the statements of which no more is read than there is room for.

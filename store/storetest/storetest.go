@@ -70,6 +70,8 @@ var alone = []test{
 	{"ExpireRace", testExpireRace},
 	{"Trimmable", testTrimmable},
 	{"Listen", testListen},
+	{"ListShares", testListShares},
+	{"MintUnderRoot", testMintUnderRoot},
 }
 
 // together are the tests that may share one.
@@ -130,6 +132,9 @@ var together = []test{
 	{"TrimScripts", testTrimScripts},
 	{"TrimRace", testTrimRace},
 	{"Purge", testPurge},
+	{"PublicShares", testPublicShares},
+	{"PublishRace", testPublishRace},
+	{"Lookups", testLookups},
 }
 
 // fixture is a store with helpers that fail the test.

@@ -1,0 +1,33 @@
+package capability
+
+// Public shares: a session that anybody who has an id may see. The id is no ref's:
+// it stands in URLs, and says which ref it is good for.
+
+// PublicShare is the row of a public share. Nobody holds its refs' secrets: whoever
+// has found the row acts under Reader, and whoever has shown the secret of a ref
+// minted from Share writes.
+type PublicShare struct {
+	ID      string // random, and part of URLs: A-Z a-z 0-9 _ -
+	Session string
+	Owner   string // the ref id that the session was made with
+	Share   string // the ref id that everything under the share is minted from: revoked, the share is over
+	Reader  string // the ref id of its readers
+	Created int64  // Unix ms
+}
+
+// Stands says whether the share is there, or can still be made: neither of its refs
+// is dead. A ref that grants does not have is one that is about to be minted, or was
+// when its maker crashed. epoch and now are as for Check.
+func (p *PublicShare) Stands(grants map[string]*Grant, epoch uint64, now int64) bool {
+	for _, id := range []string{p.Share, p.Reader} {
+		if g := grants[id]; g != nil && Check(g, epoch, now, 0, "") != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Lives is Stands for a share that has been made.
+func (p *PublicShare) Lives(grants map[string]*Grant, epoch uint64, now int64) bool {
+	return grants[p.Share] != nil && grants[p.Reader] != nil && p.Stands(grants, epoch, now)
+}

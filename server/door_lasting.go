@@ -1,0 +1,46 @@
+// Answers over HTTP that last: server-sent events. Their connections count as the
+// WebSockets do, and no longer among those that have yet to become something.
+
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// connKey is a connection of newHTTP's server in the context of its requests.
+type connKey struct{}
+
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// AdmitStream is Admit for a request whose answer lasts. It takes the request's
+// connection out of the count of handshakes and lifts the time limits of requests
+// that are answered at once, so the face must set a write deadline of its own for
+// everything it writes (http.ResponseController). Before the answer's head is
+// written; the connection serves no request after it. A request with a body is
+// refused (BadArgument): once its time limit is lifted, net/http would wait for what
+// is left of that without an end.
+func (s *Server) AdmitStream(w http.ResponseWriter, r *http.Request) (done func(), err error) {
+	if r.ContentLength != 0 {
+		w.Header().Set("Connection", "close")
+		return nil, fault.BadArgument.With("a stream's request has no body")
+	}
+	done, err = s.Admit(r.RemoteAddr)
+	if err != nil {
+		return nil, err
+	}
+	w.Header().Set("Connection", "close")
+	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+		s.handshakes.forget(c)
+	}
+	timer := http.NewResponseController(w) // a server that has no deadlines needs none lifted
+	_ = timer.SetReadDeadline(time.Time{})
+	_ = timer.SetWriteDeadline(time.Time{})
+	return done, nil
+}

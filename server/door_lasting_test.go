@@ -1,0 +1,116 @@
+//go:build unix
+
+package server
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// lasting serves a face whose answers last until their clients leave, and gives
+// where it is.
+func lasting(t *testing.T, change func(*Config)) (*rig, string) {
+	cfg := DefaultConfig()
+	cfg.Store = sqliteStore(t)
+	change(&cfg)
+	s := New(cfg)
+	s.Mount("/lasting", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		done, err := s.AdmitStream(w, r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		defer done()
+		fmt.Fprintln(w, "here")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	r := &rig{t: t, server: s}
+	return r, httpOf(t, r) + "/lasting"
+}
+
+// follow begins an answer that lasts.
+func follow(t *testing.T, url string) (leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { res.Body.Close() })
+	line, err := bufio.NewReader(res.Body).ReadString('\n')
+	if err != nil || line != "here\n" || !res.Close {
+		t.Fatalf("%q, %v, to be closed: %v", line, err, res.Close)
+	}
+	return cancel
+}
+
+// Answers that last take no places of those who have yet to become something, and
+// outlive their time.
+func TestLastingAnswersAreConnections(t *testing.T) {
+	t.Parallel()
+	r, url := lasting(t, func(c *Config) { c.Handshakes, c.RPC.HandshakeTimeout = 1, 50*time.Millisecond })
+	var leave []func()
+	for range 4 {
+		leave = append(leave, follow(t, url))
+	}
+	if n, m := r.metric("mooring_connections"), r.metric("mooring_handshakes"); n != "4" || m != "0" {
+		t.Errorf("%s connections and %s handshakes", n, m)
+	}
+	begun := time.Now()
+	until(t, "the time of a handshake has passed", func() bool { return time.Since(begun) > 200*time.Millisecond })
+	if n := r.metric("mooring_connections"); n != "4" {
+		t.Errorf("%s of 4 outlive the handshakes' time", n)
+	}
+	for _, l := range leave {
+		l()
+	}
+	until(t, "they have left", func() bool { return r.metric("mooring_connections") == "0" })
+}
+
+func TestLastingAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	r, url := lasting(t, func(c *Config) { c.ConnectionsPerAddress = 2 })
+	leave := follow(t, url)
+	follow(t, url)
+	status, body := get(t, url)
+	if status != http.StatusServiceUnavailable || !strings.Contains(body, "from this address") {
+		t.Errorf("%d %s", status, body)
+	}
+	leave()
+	until(t, "one has left", func() bool { return r.metric("mooring_connections") == "1" })
+	follow(t, url)
+}
+
+// A body that does not come must not hold the connection once its time is lifted.
+func TestLastingAnswersTakeNoBody(t *testing.T) {
+	t.Parallel()
+	r, url := lasting(t, func(c *Config) { c.RPC.HandshakeTimeout = 200 * time.Millisecond })
+	host, path, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	c, err := net.Dial("tcp", host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	fmt.Fprintf(c, "GET /%s HTTP/1.1\r\nHost: %s\r\nContent-Length: 5\r\n\r\n", path, host)
+	answer, err := io.ReadAll(c)
+	if err != nil || !strings.Contains(string(answer), "has no body") {
+		t.Errorf("%q, %v", answer, err)
+	}
+	if n := r.metric("mooring_connections"); n != "0" {
+		t.Errorf("%s connections are left", n)
+	}
+}

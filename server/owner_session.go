@@ -1,0 +1,67 @@
+// The rescue of one session on the server's machine: a new owner's ref for a session
+// whose own nobody holds, as that of one that opencode shared, or that is lost.
+
+package server
+
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// SessionRescueStore is what RotateSessionOwner needs of a store.
+type SessionRescueStore interface {
+	// FirstSpace is the id of the space that the first start made, FindExternal the
+	// session that an external id names there, "" if none.
+	FirstSpace(ctx context.Context) (string, error)
+	FindExternal(ctx context.Context, space, external string) (string, error)
+	// OwnerOf is the living ref of a session's owner; nil if there is none.
+	OwnerOf(ctx context.Context, session string) (*capability.Grant, error)
+	Update(ctx context.Context, fn func(session.Tx) error) error
+}
+
+// RotateSessionOwner makes a new owner's ref for a session of the first space, given
+// by its id or external id, and kills the old one alone: what was made under it goes
+// on. keep is called with the new ref before the database knows of it. It gives the
+// old ref's id. Errors: NotFound, Revoked if its owner's ref was revoked and not
+// rotated, keep's.
+func RotateSessionOwner(ctx context.Context, st SessionRescueStore, id string, address capability.Ref, keep func(capability.Ref) error) (old string, err error) {
+	if !capability.IsSession(id) {
+		space, err := st.FirstSpace(ctx)
+		if err != nil {
+			return "", err
+		}
+		found, err := st.FindExternal(ctx, space, id)
+		if err != nil {
+			return "", err
+		}
+		if found == "" {
+			return "", fault.NotFound.With("the server has no session of this name")
+		}
+		id = found
+	}
+	owner, err := st.OwnerOf(ctx, id)
+	switch {
+	case err != nil:
+		return "", err
+	case owner == nil:
+		return "", fault.Revoked.With("the session is not there, or its owner's ref was revoked")
+	}
+	ref := address.New(id)
+	if err := keep(ref); err != nil {
+		return "", err
+	}
+	do := []session.Submission{{Batch: ledger.Batch{Session: id}, Ref: owner.ID, Peer: "operator",
+		Direct: &session.Direct{Rotate: &session.Rotation{ID: ref.ID, Hash: ref.Secret.Hash()}}}}
+	err = st.Update(ctx, func(tx session.Tx) error {
+		answers, _, err := session.Commit(ctx, tx, do, session.DefaultConfig())
+		if err != nil {
+			return err
+		}
+		return failed(answers[0].Err)
+	})
+	return owner.ID, err
+}

@@ -1,0 +1,27 @@
+package session
+
+// What the operator of a server may do to authority: who has the database needs no
+// ref. (RotateRoot in rotate.go is the other such thing.)
+
+import (
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// MintUnderRoot mints a ref from the living one of a space's roots, for the server
+// itself to act under. The caller has locked the space. NotFound if no root lives;
+// else the errors of capability.Mint.
+func MintUnderRoot(roots []*capability.Grant, m capability.Minting, now int64) (*Changes, error) {
+	for _, root := range roots {
+		if root.Revoked != 0 {
+			continue
+		}
+		g, err := capability.Mint(root, m, 0, now)
+		if err != nil {
+			return nil, err
+		}
+		return &Changes{Grants: []*capability.Grant{g}, Audit: []*capability.AuditRow{{Target: g.Target, At: now, Act: capability.AuditShare,
+			Ref: root.ID, Actor: "operator", Subject: g.ID}}}, nil
+	}
+	return nil, fault.NotFound.With("the database has no space %s with a living root", capability.Target(m.ID))
+}

@@ -1,0 +1,330 @@
+// Public shares, and what is looked up to make one: sessions by their external
+// ids, their owners' refs, what was minted from a ref.
+
+package store
+
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+const shareColumns = `p.id, p.session, p.owner_tail, p.share_tail, p.reader_tail, p.created`
+
+var (
+	insertShare = statement("", `
+		INSERT INTO public_shares (id, session, owner_tail, share_tail, reader_tail, created) VALUES ({1}, {2}, {3}, {4}, {5}, {6})`)
+	readShare = statement("", `SELECT `+shareColumns+` FROM public_shares p WHERE p.id = {1}`)
+
+	// readShares gets sessions' shares, the oldest of each first.
+	readShares = statement("t", `
+		SELECT `+shareColumns+` FROM {w} CROSS JOIN public_shares p WHERE p.session = w.a ORDER BY p.created, p.id`)
+
+	// listShares gets a page of all shares that were made, with their sessions' rows
+	// and info.
+	listShares = statement("", `
+		SELECT `+sessionColumns+`, `+shareColumns+`, COALESCE(e.payload, v.payload)
+		FROM public_shares p
+		CROSS JOIN sessions s
+		LEFT JOIN entries e ON e.session = s.id AND e.key = 'session'
+		LEFT JOIN events v ON e.payload IS NULL AND v.session = e.session AND v.cursor = e.cursor
+		WHERE s.id = p.session AND p.id > {1} ORDER BY p.id LIMIT {2}`)
+
+	readOwners = statement("", `
+		SELECT `+grantColumns+` FROM grants g WHERE g.target = {1} AND g.owner = 1 AND g.revoked = 0 ORDER BY g.tail`)
+	readChildren = statement("", `
+		SELECT `+grantColumns+` FROM grants g
+		WHERE g.parent_target = {1} AND g.parent_tail = {2} AND g.revoked = 0 ORDER BY g.created, g.tail LIMIT {3}`)
+)
+
+func scanShare(row Scanner) (*capability.PublicShare, error) {
+	var p capability.PublicShare
+	var owner, share, reader string
+	err := row.Scan(&p.ID, &p.Session, &owner, &share, &reader, &p.Created)
+	p.Owner, p.Share, p.Reader = join(p.Session, owner), join(p.Session, share), join(p.Session, reader)
+	return &p, err
+}
+
+func shareValues(p *capability.PublicShare) []any {
+	_, owner := split(p.Owner)
+	_, share := split(p.Share)
+	_, reader := split(p.Reader)
+	return []any{p.ID, p.Session, owner, share, reader, p.Created}
+}
+
+// shareRefs are the refs that say whether shares stand.
+func shareRefs(shares []*capability.PublicShare) [][]any {
+	var ids []string
+	for _, p := range shares {
+		ids = append(ids, p.Share, p.Reader)
+	}
+	return refs(ids)
+}
+
+// PublishShare writes the row of a share, unless its session has one that stands:
+// that one is given then. It is written before its refs are minted, and before its
+// session is there if that is new, so that whoever comes next, after a crash or at
+// the same time, finishes this one and makes no second. Created is the database's.
+func (s *Store) PublishShare(ctx context.Context, share capability.PublicShare) (standing *capability.PublicShare, err error) {
+	err = s.update(ctx, func(t *tx) error {
+		rows, err := t.Load(ctx, &session.Want{Sessions: []string{share.Session}})
+		if err != nil {
+			return err
+		}
+		var there []*capability.PublicShare
+		t.run.Queue(readShares, texts([]string{share.Session}), nil, collect(&there, scanShare))
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		grants := map[string]*capability.Grant{}
+		t.list(readGrants, shareRefs(there), byID(grants))
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		for _, p := range there {
+			if p.Stands(grants, rows.Sessions[share.Session].Epoch, rows.Now) {
+				standing = p
+				return nil
+			}
+		}
+		share.Created = rows.Now
+		standing = &share
+		t.run.Queue(insertShare, nil, shareValues(&share), nil)
+		return nil
+	})
+	if err != nil {
+		return nil, naming("publish a share", err)
+	}
+	return standing, nil
+}
+
+// FindShare gives a share by its id, whatever has become of it; NotFound if there
+// never was one.
+func (s *Store) FindShare(ctx context.Context, id string) (share *capability.PublicShare, err error) {
+	if err := sound(id); err != nil {
+		return nil, err
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(readShare, nil, []any{id}, func(row Scanner) (err error) {
+			share, err = scanShare(row)
+			return err
+		})
+		return nil
+	})
+	if err == nil && share == nil {
+		err = fault.NotFound.With("there is no such share")
+	}
+	if err != nil {
+		return nil, naming("find a share", err)
+	}
+	return share, nil
+}
+
+// HasShare says whether a session was ever shared, or was about to be made for it.
+func (s *Store) HasShare(ctx context.Context, id string) (has bool, err error) {
+	if err := sound(id); err != nil {
+		return false, err
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(readShares, texts([]string{id}), nil, func(Scanner) error {
+			has = true
+			return ErrEnough
+		})
+		return nil
+	})
+	return has, naming("find shares", err)
+}
+
+// SharesOf gives the living shares of sessions, by session: of each the oldest.
+func (s *Store) SharesOf(ctx context.Context, sessions []string) (map[string]*capability.PublicShare, error) {
+	living := map[string]*capability.PublicShare{}
+	if len(sessions) == 0 {
+		return living, nil
+	}
+	if err := sound(sessions...); err != nil {
+		return nil, err
+	}
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		var now int64
+		var shares []*capability.PublicShare
+		rows, grants := map[string]*session.Row{}, map[string]*capability.Grant{}
+		run.QueueNow(func(n int64) { now = n })
+		run.Queue(readShares, texts(sessions), nil, collect(&shares, scanShare))
+		run.Queue(readSessions, texts(sessions), nil, func(row Scanner) error {
+			r, err := scanSession(row)
+			if err == nil {
+				rows[r.ID] = r
+			}
+			return err
+		})
+		if err := run.Flush(ctx); err != nil || len(shares) == 0 {
+			return err
+		}
+		run.Queue(readGrants, shareRefs(shares), nil, byID(grants))
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		for _, p := range shares {
+			if r := rows[p.Session]; living[p.Session] == nil && r != nil && r.Life == session.Live && p.Lives(grants, r.Epoch, now) {
+				living[p.Session] = p
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, naming("find shares", err)
+	}
+	return living, nil
+}
+
+// ListShares gives the living shares with ids above after, in id order, out of a
+// page of at most limit shares, living or dead. next is where the next page begins,
+// "" at the end.
+func (s *Store) ListShares(ctx context.Context, after string, limit int) (list []session.SharedListing, next string, err error) {
+	if err := sound(after); err != nil {
+		return nil, "", err
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		var now int64
+		var page []session.SharedListing
+		var shares []*capability.PublicShare
+		grants := map[string]*capability.Grant{}
+		run.QueueNow(func(n int64) { now = n })
+		run.Queue(listShares, nil, []any{after, int64(max(limit, 1))}, func(row Scanner) error {
+			var l session.SharedListing
+			var owner, share, reader string
+			p := &l.Share
+			r, err := scanSession(row, &p.ID, &p.Session, &owner, &share, &reader, &p.Created, &l.Info)
+			if err != nil {
+				return err
+			}
+			p.Owner, p.Share, p.Reader = join(p.Session, owner), join(p.Session, share), join(p.Session, reader)
+			l.Row = *r
+			page, shares = append(page, l), append(shares, p)
+			return nil
+		})
+		if err := run.Flush(ctx); err != nil || len(page) == 0 {
+			return err
+		}
+		run.Queue(readGrants, shareRefs(shares), nil, byID(grants))
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		for i := range page {
+			if l := &page[i]; l.Life == session.Live && l.Share.Lives(grants, l.Epoch, now) {
+				list = append(list, *l)
+			}
+		}
+		if len(page) == max(limit, 1) {
+			next = page[len(page)-1].Share.ID
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, "", naming("list shares", err)
+	}
+	return list, next, nil
+}
+
+// FindExternal gives the session that an external id names in a space; "" if none.
+func (s *Store) FindExternal(ctx context.Context, space, external string) (id string, err error) {
+	if err := sound(space, external); err != nil {
+		return "", err
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(readExternals, [][]any{{space, external}}, nil, func(row Scanner) error {
+			return row.Scan(&space, &external, &id)
+		})
+		return nil
+	})
+	return id, naming("find an external id", err)
+}
+
+// OwnerOf gives the living ref of a session's owner; nil if there is none.
+func (s *Store) OwnerOf(ctx context.Context, id string) (*capability.Grant, error) {
+	if err := sound(id); err != nil {
+		return nil, err
+	}
+	owners, err := s.grants(ctx, readOwners, id)
+	if err != nil || len(owners) == 0 {
+		return nil, naming("find the owner", err)
+	}
+	return owners[0], nil
+}
+
+// MintedFrom gives the living refs that were minted from one, the oldest first, at
+// most limit.
+func (s *Store) MintedFrom(ctx context.Context, ref string, limit int) ([]*capability.Grant, error) {
+	if err := sound(ref); err != nil {
+		return nil, err
+	}
+	target, tail := split(ref)
+	list, err := s.grants(ctx, readChildren, target, tail, int64(limit))
+	return list, naming("find what was minted from a ref", err)
+}
+
+// grants runs a statement that gets refs.
+func (s *Store) grants(ctx context.Context, what *Statement, args ...any) (list []*capability.Grant, err error) {
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(what, nil, args, collect(&list, func(row Scanner) (*capability.Grant, error) { return scanGrant(row) }))
+		return nil
+	})
+	return list, err
+}
+
+// MintUnderRoot mints a ref of a space from its living root, as the operator of the
+// database may: nobody needs to hold that. If the ref is there, dead or alive, it
+// changes nothing. It gives the ref as it is now. Errors: NotFound if the space has
+// no living root, those of capability.Mint.
+func (s *Store) MintUnderRoot(ctx context.Context, m capability.Minting) (g *capability.Grant, err error) {
+	space := capability.Target(m.ID)
+	if !capability.IsSpace(space) {
+		return nil, fault.BadArgument.With("the new ref's id is not one for a space")
+	}
+	err = s.update(ctx, func(t *tx) error {
+		var roots []*capability.Grant
+		rows, err := t.Load(ctx, &session.Want{Claims: []string{space}, Grants: []string{m.ID}})
+		if err != nil {
+			return err
+		}
+		if g = rows.Grants[m.ID]; g != nil {
+			return nil
+		}
+		t.run.Queue(readRoots, nil, []any{space}, collect(&roots, func(row Scanner) (*capability.Grant, error) { return scanGrant(row) }))
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		var c *session.Changes
+		if c, err = session.MintUnderRoot(roots, m, rows.Now); err != nil {
+			return err
+		}
+		g = c.Grants[0]
+		return t.Save(ctx, c)
+	})
+	if err != nil {
+		return nil, naming("mint under the root", err)
+	}
+	return g, nil
+}
+
+// collect appends what scan reads to a list.
+func collect[T any](to *[]T, scan func(Scanner) (T, error)) func(Scanner) error {
+	return func(row Scanner) error {
+		v, err := scan(row)
+		*to = append(*to, v)
+		return err
+	}
+}
+
+// byID puts refs into a map.
+func byID(grants map[string]*capability.Grant) func(Scanner) error {
+	return func(row Scanner) error {
+		g, err := scanGrant(row)
+		if err == nil {
+			grants[g.ID] = g
+		}
+		return err
+	}
+}

@@ -1,0 +1,256 @@
+package storetest
+
+// Public shares, and what is looked up to make one.
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+func newPublicShare(id string) capability.PublicShare {
+	return capability.PublicShare{ID: "pub-" + newOp(), Session: id, Owner: newRef(id), Share: newRef(id), Reader: newRef(id)}
+}
+
+// sharedRefs are the refs of a share that has been made.
+func sharedRefs(p *capability.PublicShare) []*capability.Grant {
+	return []*capability.Grant{grant(p.Share, p.Owner), grant(p.Reader, p.Share)}
+}
+
+// testPublicShares: a share stands until one of its refs is dead; then another does.
+func testPublicShares(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	publish := func(p capability.PublicShare) *capability.PublicShare {
+		t.Helper()
+		standing, err := f.PublishShare(f.ctx, p)
+		f.must("publish", err)
+		return standing
+	}
+	living := func(want string) {
+		t.Helper()
+		shares, err := f.SharesOf(f.ctx, []string{id, newSession()})
+		f.must("shares", err)
+		got := ""
+		if p := shares[id]; p != nil {
+			got = p.ID
+		}
+		if got != want || len(shares) > 1 {
+			t.Errorf("the living share is %q, want %q of %v", got, want, shares)
+		}
+	}
+	if has, err := f.HasShare(f.ctx, id); err != nil || has {
+		t.Errorf("before there is one: %v, %v", has, err)
+	}
+
+	first := newPublicShare(id)
+	first = *publish(first)
+	if first.Created == 0 {
+		t.Error("it does not say when it was made")
+	}
+	got, err := f.FindShare(f.ctx, first.ID)
+	f.must("find", err)
+	same(f, "the share", got, &first)
+	if has, err := f.HasShare(f.ctx, id); err != nil || !has {
+		t.Errorf("when there is one: %v, %v", has, err)
+	}
+	same(f, "one that is planned", publish(newPublicShare(id)), &first)
+	living("")
+	row := liveRow(id, newSpace(), 1)
+	f.save(&session.Changes{Sessions: []*session.Row{row}, Grants: sharedRefs(&first)[:1]}, id)
+	same(f, "one that is half made", publish(newPublicShare(id)), &first)
+	living("")
+	f.save(&session.Changes{Grants: sharedRefs(&first)[1:]}, id)
+	same(f, "one that is made", publish(newPublicShare(id)), &first)
+	living(first.ID)
+
+	f.save(&session.Changes{Revoke: []session.RevokedGrant{{ID: first.Share, By: first.Owner, At: 7, Cut: 1}}}, id)
+	living("")
+	second := *publish(newPublicShare(id))
+	if second.ID == first.ID {
+		t.Error("a revoked share stands")
+	}
+	f.save(&session.Changes{Grants: sharedRefs(&second)}, id)
+	same(f, "the next one", publish(newPublicShare(id)), &second)
+	living(second.ID)
+	if _, err := f.FindShare(f.ctx, first.ID); err != nil {
+		t.Errorf("the dead one: %v", err)
+	}
+	f.save(&session.Changes{Revoke: []session.RevokedGrant{{ID: second.Reader, By: second.Owner, At: 7, Cut: 1}}}, id)
+	living("")
+
+	third := *publish(newPublicShare(id))
+	f.save(&session.Changes{Grants: sharedRefs(&third)}, id)
+	living(third.ID)
+	row.Epoch = 2
+	f.save(&session.Changes{Sessions: []*session.Row{row}}, id)
+	living("")
+	fourth := newPublicShare(id)
+	refs := sharedRefs(&fourth)
+	refs[0].Epoch, refs[1].Epoch = 2, 2
+	same(f, "after a bump of the epoch", publish(fourth).ID, fourth.ID)
+	f.save(&session.Changes{Grants: refs}, id)
+	living(fourth.ID)
+	row.Life = session.Deleted
+	f.save(&session.Changes{Sessions: []*session.Row{row}}, id)
+	living("")
+
+	_, err = f.FindShare(f.ctx, "none")
+	f.code("an unknown id", err, fault.NotFound)
+	_, err = f.FindShare(f.ctx, "a\x00b")
+	f.code("a strange id", err, fault.BadArgument)
+	if shares, err := f.SharesOf(f.ctx, nil); err != nil || len(shares) != 0 {
+		t.Errorf("shares of nothing: %v, %v", shares, err)
+	}
+}
+
+// testPublishRace: all who publish at once go on with the same share.
+func testPublishRace(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	var all sync.WaitGroup
+	got := make([]string, 8)
+	for i := range got {
+		all.Go(func() {
+			p, err := f.PublishShare(f.ctx, newPublicShare(id))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got[i] = p.ID
+		})
+	}
+	all.Wait()
+	for _, one := range got {
+		if one != got[0] || one == "" {
+			t.Fatalf("the shares are %q", got)
+		}
+	}
+}
+
+// testListShares lists those that live, in pages.
+func testListShares(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	want := map[string]string{}
+	space := newSpace()
+	for i := range 7 {
+		id := newSession()
+		row, put := liveRow(id, space, 1), event(id, 1, "session", `{"title":"`+id+`"}`)
+		p, err := f.PublishShare(f.ctx, newPublicShare(id))
+		f.must("publish", err)
+		grants := sharedRefs(p)
+		switch i {
+		case 0:
+			grants = nil // planned
+		case 1:
+			grants[0].Revoked = 3
+		case 2:
+			row.Life = session.Deleted
+		default:
+			want[p.ID] = string(put.Payload)
+		}
+		f.save(&session.Changes{Sessions: []*session.Row{row}, Events: []*session.Event{put}, Entries: []*session.Entry{entryOf(put)}, Grants: grants}, id)
+	}
+	got, last := map[string]string{}, ""
+	for after, pages := "", 0; ; pages++ {
+		list, next, err := f.ListShares(f.ctx, after, 2)
+		f.must("list", err)
+		for _, l := range list {
+			if l.Share.ID <= last || l.Share.Session != l.ID || l.External != "" {
+				t.Errorf("%+v after %s", l, last)
+			}
+			last = l.Share.ID
+			got[l.Share.ID] = string(l.Info)
+		}
+		if next == "" {
+			break
+		}
+		if after = next; pages > 10 {
+			t.Fatal("there is no end to it")
+		}
+	}
+	same(f, "the list", got, want)
+}
+
+// testMintUnderRoot: whoever is first makes the ref, and nobody makes it again.
+func testMintUnderRoot(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	root := &capability.Grant{ID: newRef(newSpace()), Hash: hash(), Rights: capability.SpaceRights}
+	root.Target = capability.Target(root.ID)
+	space, created, err := f.Init(f.ctx, root)
+	f.must("init", err)
+	if !created || space != root.Target {
+		t.Fatal(space, created)
+	}
+	id := capability.FixedID(space, "x")
+	got := make([]*capability.Grant, 6)
+	var all sync.WaitGroup
+	for i := range got {
+		all.Go(func() {
+			var err error
+			if got[i], err = f.MintUnderRoot(f.ctx, capability.Minting{ID: id, Hash: hash(), Rights: capability.Create, Label: "l", Actor: "owner/x"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, g := range got {
+		if g == nil || g.Hash != got[0].Hash || g.Parent != root.ID || g.Rights != capability.Create || g.Actor != "owner/x" {
+			t.Fatalf("%+v, and %+v", g, got[0])
+		}
+	}
+	if rows := f.load(&session.Want{Grants: []string{id}}); rows.Grants[id] == nil || rows.Grants[id].Hash != got[0].Hash {
+		t.Errorf("the row is %+v", rows.Grants[id])
+	}
+
+	f.save(&session.Changes{Revoke: []session.RevokedGrant{{ID: id, By: root.ID, At: 9}}})
+	g, err := f.MintUnderRoot(f.ctx, capability.Minting{ID: id, Hash: hash(), Rights: capability.Create})
+	if err != nil || g.Revoked == 0 {
+		t.Errorf("a revoked one comes back: %+v, %v", g, err)
+	}
+	_, err = f.MintUnderRoot(f.ctx, capability.Minting{ID: newRef(newSpace()), Hash: hash(), Rights: capability.Create})
+	f.code("another space", err, fault.NotFound)
+	_, err = f.MintUnderRoot(f.ctx, capability.Minting{ID: newRef(newSession()), Hash: hash(), Rights: capability.Read})
+	f.code("a session", err, fault.BadArgument)
+	_, err = f.MintUnderRoot(f.ctx, capability.Minting{ID: newRef(space), Hash: hash(), Rights: capability.Read})
+	f.code("a right that is none of a space", err, fault.BadArgument)
+}
+
+// testLookups: sessions by their external ids, owners, what was minted from a ref.
+func testLookups(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id, space := newSession(), newSpace()
+	row := liveRow(id, space, 1)
+	row.External = "outside " + id
+	old, owner := grant(newRef(id), newRef(space)), grant(newRef(id), newRef(space))
+	old.Owner, owner.Owner, old.Revoked = true, true, 5
+	first, second, dead, below := grant(newRef(id), owner.ID), grant(newRef(id), owner.ID), grant(newRef(id), owner.ID), grant(newRef(id), "")
+	first.Created, second.Created, dead.Revoked = 1, 2, 5
+	below.Parent = first.ID
+	f.save(&session.Changes{Sessions: []*session.Row{row}, Grants: []*capability.Grant{old, owner, second, first, dead, below}}, id)
+
+	found, err := f.FindExternal(f.ctx, space, row.External)
+	if err != nil || found != id {
+		t.Errorf("the external id names %q, %v", found, err)
+	}
+	for _, q := range [][2]string{{space, "another"}, {newSpace(), row.External}} {
+		if found, err := f.FindExternal(f.ctx, q[0], q[1]); err != nil || found != "" {
+			t.Errorf("%v names %q, %v", q, found, err)
+		}
+	}
+	got, err := f.OwnerOf(f.ctx, id)
+	f.must("owner", err)
+	same(f, "the owner", got, owner)
+	if got, err := f.OwnerOf(f.ctx, newSession()); err != nil || got != nil {
+		t.Errorf("the owner of nothing: %v, %v", got, err)
+	}
+	list, err := f.MintedFrom(f.ctx, owner.ID, 10)
+	f.must("minted", err)
+	same(f, "what was minted from it", list, []*capability.Grant{first, second})
+	list, err = f.MintedFrom(f.ctx, owner.ID, 1)
+	f.must("minted", err)
+	same(f, "the first", list, []*capability.Grant{first})
+}
