@@ -1,0 +1,103 @@
+// The opencode export of a folded session: info, messages by id, each with its
+// parts by id. Values stand byte for byte as they were put; only the object
+// around them is laid out.
+
+package opencode
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+)
+
+// exportMessage is one message with its parts.
+type exportMessage struct {
+	id    string
+	info  []byte
+	parts []Put // Key is the part's id
+}
+
+// Export is the document of a session.
+type Export struct {
+	info     []byte
+	messages []exportMessage
+	Orphans  int // parts whose message is not there
+}
+
+// NewExport sorts a session's state into an export. name is the id to give
+// a session that has no info of its own.
+func NewExport(entries []Put, name string) *Export {
+	doc := &Export{}
+	byID := map[string]*exportMessage{}
+	message := func(id string) *exportMessage {
+		m := byID[id]
+		if m == nil {
+			m = &exportMessage{id: id}
+			byID[id] = m
+		}
+		return m
+	}
+	for _, e := range entries {
+		kind, rest, _ := strings.Cut(e.Key, "/")
+		switch kind {
+		case "session":
+			doc.info = e.Payload
+		case "message":
+			message(rest).info = e.Payload
+		case "part":
+			mid, pid, _ := strings.Cut(rest, "/")
+			m := message(mid)
+			m.parts = append(m.parts, Put{Key: pid, Payload: e.Payload})
+		}
+	}
+	if doc.info == nil {
+		id, _ := json.Marshal(name) // a text always marshals
+		doc.info = append(append([]byte(`{"id":`), id...), '}')
+	}
+	for _, m := range byID {
+		if m.info == nil {
+			doc.Orphans += len(m.parts)
+			continue
+		}
+		slices.SortFunc(m.parts, func(a, b Put) int { return strings.Compare(a.Key, b.Key) })
+		doc.messages = append(doc.messages, *m)
+	}
+	slices.SortFunc(doc.messages, func(a, b exportMessage) int { return strings.Compare(a.id, b.id) })
+	return doc
+}
+
+// WriteTo writes the document with a line feed at its end.
+func (d *Export) WriteTo(w io.Writer) (int64, error) {
+	var b bytes.Buffer
+	b.WriteString("{\n  \"info\": ")
+	b.Write(d.info)
+	b.WriteString(",\n  \"messages\": [")
+	for i, m := range d.messages {
+		separate(&b, i, "\n    ")
+		b.WriteString("{\n      \"info\": ")
+		b.Write(m.info)
+		b.WriteString(",\n      \"parts\": [")
+		for j, p := range m.parts {
+			separate(&b, j, "\n        ")
+			b.Write(p.Payload)
+		}
+		if len(m.parts) > 0 {
+			b.WriteString("\n      ")
+		}
+		b.WriteString("]\n    }")
+	}
+	if len(d.messages) > 0 {
+		b.WriteString("\n  ")
+	}
+	b.WriteString("]\n}\n")
+	return b.WriteTo(w)
+}
+
+func separate(b *bytes.Buffer, i int, layout string) {
+	if i > 0 {
+		b.WriteByte(',')
+	}
+	b.WriteString(layout)
+}

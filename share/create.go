@@ -1,0 +1,232 @@
+// Making a share: every step is found done or undone by whoever comes next.
+//
+//	row of the public share → session with its owner's ref → share → reader → writer
+//
+// The row is decided on under the session's lock, so that all who create for one
+// session at once go on with the same one.
+
+package share
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+const (
+	maxSessionID = 256 // bytes of opencode's id of a session
+	createTries  = 5   // others may make, or end, the share meanwhile
+)
+
+// Created is a share with a secret to write it. The secret is nowhere else.
+type Created struct {
+	ID     string
+	Secret string
+}
+
+// errAgain is for a step that somebody else was faster with, or took back.
+var errAgain = errors.New("another was faster")
+
+// Create gives the share of the session that opencode calls external, under the
+// space ref by, making what is missing of it, and a secret of its own. Secrets given
+// before stay good, up to Config.Writers of them. Errors: Revoked and the like of
+// the ref by; AlreadyExists if the session is there and was not made by such a create
+// under this ref; BadArgument; Overloaded at the caller's rate.
+func (s *Service) Create(ctx context.Context, c *server.Caller, by, external string) (*Created, error) {
+	if external == "" || len(external) > maxSessionID || !utf8.ValidString(external) || strings.ContainsFunc(external, unicode.IsControl) {
+		return nil, fault.BadArgument.With("sessionID is the session's id: 1 to %d bytes of text", maxSessionID)
+	}
+	if !s.creates.take(c.Address()) {
+		return nil, fault.Overloaded.With("too many shares are created from this address: wait a little")
+	}
+	d, err := c.Acting(by).Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for range createTries {
+		var p *capability.PublicShare
+		var secret string
+		if p, err = s.made(ctx, c, d.Grant, external); err == nil {
+			secret, err = s.newWriter(ctx, c, p)
+		}
+		if err == nil {
+			return &Created{ID: p.ID, Secret: secret}, nil
+		}
+		if !errors.Is(err, errAgain) {
+			return nil, s.fault(err, "create the share")
+		}
+	}
+	return nil, fault.Unavailable.Because(err, "the share is made and ended by others again and again: try later")
+}
+
+// made is the living share of a session, which is made where it is not there.
+func (s *Service) made(ctx context.Context, c *server.Caller, by *capability.Grant, external string) (*capability.PublicShare, error) {
+	id, err := s.cfg.Store.FindExternal(ctx, by.Target, external)
+	if err != nil {
+		return nil, err
+	}
+	if id == "" {
+		return s.fresh(ctx, c, by, external)
+	}
+	shared, err := s.cfg.Store.HasShare(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	owner, err := s.cfg.Store.OwnerOf(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case !shared:
+		return nil, fault.AlreadyExists.With("this server has the session already, and not by a share: ask its owner for a ref")
+	case owner == nil:
+		return nil, fault.Revoked.With("the session's own ref was revoked: ask the server's owner")
+	case owner.Parent != by.ID:
+		return nil, fault.AlreadyExists.With("this server has the session already, shared by another who may create: unshare it there, or share another")
+	}
+	p, err := s.cfg.Store.PublishShare(ctx, plan(id, owner.ID))
+	if err != nil {
+		return nil, err
+	}
+	return p, s.finish(ctx, c, p, owner.ID)
+}
+
+// plan gives everything of a share its name.
+func plan(id, owner string) capability.PublicShare {
+	return capability.PublicShare{ID: newPublicID(), Session: id, Owner: owner,
+		Share: capability.ServerID(id, ulid.Make()), Reader: capability.ServerID(id, ulid.Make())}
+}
+
+// fresh makes a session with its share.
+func (s *Service) fresh(ctx context.Context, c *server.Caller, by *capability.Grant, external string) (*capability.PublicShare, error) {
+	id := capability.SessionPrefix + ulid.Make().String()
+	p, err := s.cfg.Store.PublishShare(ctx, plan(id, capability.ServerID(id, ulid.Make())))
+	if err != nil {
+		return nil, err
+	}
+	args := []ledger.Arg{
+		{Name: "ref", JSON: jsonText(p.Owner)}, {Name: "hash", JSON: jsonText(nobodys())},
+		{Name: "external", JSON: jsonText(external)}, {Name: "label", JSON: jsonText("opencode session")},
+	}
+	if by.Actor != "" {
+		args = append(args, ledger.Arg{Name: "actor", JSON: jsonText(by.Actor)})
+	}
+	switch err := c.Acting(by.ID).Create(ctx, id, p.Owner, args...); {
+	case errors.Is(err, fault.AlreadyExists): // by another create, of the same session
+		return nil, errAgain
+	case err != nil:
+		return nil, err
+	}
+	return p, s.finish(ctx, c, p, p.Owner)
+}
+
+// finish mints what is not there of a share's refs.
+func (s *Service) finish(ctx context.Context, c *server.Caller, p *capability.PublicShare, owner string) error {
+	sight, err := s.cfg.Store.Look(ctx, p.Session, []string{p.Share, p.Reader})
+	if err != nil {
+		return err
+	}
+	for _, m := range []struct {
+		from, id, label string
+		rights          capability.Rights
+	}{
+		{owner, p.Share, "opencode share", capability.SessionRights},
+		{p.Share, p.Reader, "opencode readers", capability.Read},
+	} {
+		if sight.Grants[m.id] != nil {
+			continue
+		}
+		err := c.Acting(m.from).Share(ctx, capability.Minting{ID: m.id, Hash: capability.NewSecret().Hash(), Rights: m.rights, Label: m.label})
+		switch {
+		case err == nil, errors.Is(err, fault.AlreadyExists): // another create minted it
+		case ended(err):
+			return errAgain
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// newWriter mints a ref to write a share with, and gives its secret in text.
+func (s *Service) newWriter(ctx context.Context, c *server.Caller, p *capability.PublicShare) (string, error) {
+	secret, share := capability.NewSecret(), c.Acting(p.Share)
+	id := capability.ServerID(p.Session, ulid.Make())
+	err := share.Share(ctx, capability.Minting{ID: id, Hash: secret.Hash(), Rights: capability.Read | capability.Append,
+		Methods: []string{session.MethodPut}, Label: "opencode writer"})
+	switch {
+	case ended(err):
+		return "", errAgain
+	case err != nil:
+		return "", err
+	}
+	if err := s.endOldWriters(ctx, share); err != nil {
+		s.cfg.Log.Warn("old secrets of a share could not be ended", "session", p.Session, "error", err)
+	}
+	return strings.TrimPrefix(id, p.Session+".") + "." + secret.RevealText(), nil
+}
+
+// endOldWriters revokes those above the bound.
+func (s *Service) endOldWriters(ctx context.Context, share *server.Held) error {
+	refs, err := s.cfg.Store.MintedFrom(ctx, share.Ref(), 4*s.cfg.Writers)
+	if err != nil {
+		return err
+	}
+	var writers []string
+	for _, g := range refs {
+		if g.Rights.Has(capability.Append) {
+			writers = append(writers, g.ID)
+		}
+	}
+	for len(writers) > s.cfg.Writers {
+		if _, err := share.Revoke(ctx, writers[0]); err != nil {
+			return err
+		}
+		writers = writers[1:]
+	}
+	return nil
+}
+
+// parseWriter reads a share's secret: TAIL.SECRET.
+func parseWriter(of, text string) (ref capability.Ref, ok bool) {
+	tail, secret, _ := strings.Cut(text, ".")
+	s, err := capability.ParseSecret(secret)
+	id := of + "." + tail
+	if err != nil || capability.Target(id) != of || capability.Offline(id) {
+		return ref, false
+	}
+	return capability.Ref{ID: id, Secret: s}, true
+}
+
+// ended says whether err is that what was acted under is over.
+func ended(err error) bool {
+	for _, code := range []fault.Code{fault.Revoked, fault.StaleEpoch, fault.Expired} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// nobodys is the hash of a secret that nobody has, as the op create takes it.
+func nobodys() string {
+	h := capability.NewSecret().Hash()
+	return base64.RawURLEncoding.EncodeToString(h[:])
+}
+
+// jsonText is a text as JSON.
+func jsonText(s string) []byte {
+	b, _ := json.Marshal(s) // a text always marshals
+	return b
+}

@@ -1,0 +1,297 @@
+// The HTTP face: opencode's paths, what they take and give.
+
+package share
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// creatorPrefix begins the paths that carry a create-only ref, up to the next slash.
+const creatorPrefix = "/t/"
+
+// Mount puts the API on its server: before that runs.
+func (s *Service) Mount() {
+	for _, path := range []string{"/api/share", "/api/share/", "/api/sessions", "/rpc/share", "/ws/", creatorPrefix} {
+		s.cfg.Server.Mount(path, s)
+	}
+}
+
+// ServeHTTP serves the API at the paths that Mount puts it at. A ref in the path is
+// taken out before anything else sees the request.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path, creator := r.URL.Path, ""
+	if rest, ok := strings.CutPrefix(path, creatorPrefix); ok {
+		creator, path, _ = strings.Cut(rest, "/")
+		path = "/" + path
+		bare := *r
+		bare.URL, bare.RequestURI, bare.Pattern = &url.URL{Path: path, RawQuery: r.URL.RawQuery}, "", ""
+		r = &bare
+	}
+	// Whoever was wrong, or comes when there is no room, may wait for the answer.
+	deadlines(w, s.cfg.StallTimeout, s.cfg.BodyTimeout+2*s.cfg.SyncTimeout)
+	v := &visitor{Request: r, caller: s.cfg.Server.Caller(r.Context(), r.RemoteAddr), creator: creator}
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	s.route(w, v, strings.Split(strings.Trim(path, "/"), "/"))
+}
+
+// route finds what a path is for.
+func (s *Service) route(w http.ResponseWriter, v *visitor, at []string) {
+	type verb = func(http.ResponseWriter, *visitor, string)
+	var verbs map[string]verb
+	id := ""
+	if len(at) > 1 {
+		id = at[len(at)-1]
+	}
+	switch n := len(at); {
+	case n == 2 && at[0] == "rpc" && at[1] == "share":
+		s.serveRPC(w, v)
+		return
+	case n == 2 && at[0] == "ws":
+		verbs = map[string]verb{http.MethodGet: s.serveWS}
+	case n == 2 && at[0] == "api" && at[1] == "sessions":
+		verbs = map[string]verb{http.MethodGet: s.serveSessions}
+	case n == 2 && at[0] == "api" && at[1] == "share":
+		verbs = map[string]verb{http.MethodPost: s.serveCreate}
+	case n == 3 && at[0] == "api" && at[1] == "share":
+		verbs = map[string]verb{http.MethodGet: s.serveWhole, http.MethodDelete: s.serveDelete}
+	case n == 4 && at[0] == "api" && at[1] == "share":
+		id = at[2]
+		switch at[3] {
+		case "sync":
+			verbs = map[string]verb{http.MethodPost: s.serveSync}
+		case "data":
+			verbs = map[string]verb{http.MethodGet: s.serveData}
+		case "metadata":
+			verbs = map[string]verb{http.MethodGet: s.serveMetadata}
+		}
+	}
+	do := verbs[v.Method]
+	switch {
+	case verbs[http.MethodGet] != nil && (v.Method == http.MethodGet || v.Method == http.MethodHead) && v.ContentLength != 0:
+		w.Header().Set("Connection", "close") // or net/http waits for it before it answers
+		s.refuse(w, fault.BadArgument.With("what is read takes no body"), aboutReader)
+	case do != nil:
+		do(w, v, id)
+	case v.Method == http.MethodHead && verbs[http.MethodGet] != nil && at[0] == "api":
+		verbs[http.MethodGet](w, v, id)
+	case verbs == nil:
+		s.refuse(w, fault.NotFound.With("there is nothing at this path"), aboutCreate)
+	default:
+		allowed := make([]string, 0, len(verbs))
+		for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodPost} {
+			if verbs[m] != nil {
+				allowed = append(allowed, m)
+			}
+		}
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		answer(w, http.StatusMethodNotAllowed, refusal{Error: "this path takes " + strings.Join(allowed, " and ")})
+	}
+}
+
+// smallBody bounds bodies that are not a sync's.
+const smallBody = 64 << 10
+
+// deadlines gives a request time to be read, and then to be answered: the HTTP
+// server's own are for requests that are answered at once.
+func deadlines(w http.ResponseWriter, read, answer time.Duration) {
+	now, timer := time.Now(), http.NewResponseController(w)
+	_ = timer.SetReadDeadline(now.Add(read)) // a server that cannot has no deadlines either
+	_ = timer.SetWriteDeadline(now.Add(read + answer))
+}
+
+// created is a create's reply: all that ever carries a secret.
+type created struct {
+	ID     string `json:"id"`
+	URL    string `json:"url"`
+	Secret string `json:"secret"`
+}
+
+func (s *Service) serveCreate(w http.ResponseWriter, v *visitor, _ string) {
+	var body struct {
+		SessionID string `json:"sessionID"`
+	}
+	err := readJSON(http.MaxBytesReader(w, v.Body, smallBody), &body)
+	if err == nil {
+		var got *created
+		if got, err = s.create(v.Context(), v, body.SessionID); err == nil {
+			answer(w, http.StatusOK, got)
+			return
+		}
+	}
+	s.refuse(w, err, aboutCreate)
+}
+
+// create is Create for a visitor, over any wire.
+func (s *Service) create(ctx context.Context, v *visitor, external string) (*created, error) {
+	leave, err := s.room.enter(ctx, v.caller.Address())
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	base, err := s.base(v)
+	if err != nil {
+		return nil, err
+	}
+	by, err := s.maker(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.Create(ctx, v.caller, by, external)
+	if err != nil {
+		return nil, err
+	}
+	return &created{ID: made.ID, URL: base + "/share/" + made.ID, Secret: made.Secret}, nil
+}
+
+// synced is a sync's reply.
+type synced struct {
+	Success   bool `json:"success"`
+	SyncCount int  `json:"syncCount"`
+}
+
+// secretFirst is how opencode's bodies begin: so strangers are turned away before
+// their bodies are read.
+var secretFirst = regexp.MustCompile(`^\s*\{\s*"secret"\s*:\s*"([A-Za-z0-9._-]{1,200})"`)
+
+// peekBytes is where a secret must have come by.
+const peekBytes = 1024
+
+func (s *Service) serveSync(w http.ResponseWriter, v *visitor, id string) {
+	deadlines(w, s.cfg.BodyTimeout, 2*(s.cfg.BodyTimeout+s.cfg.SyncTimeout))
+	n, err := s.sync(w, v, id)
+	if err != nil {
+		s.refuse(w, err, aboutShare)
+		return
+	}
+	answer(w, http.StatusOK, synced{true, n})
+}
+
+// sync takes a body in and commits it. A client that goes away when all of it has
+// come has its sync committed: it does not send it again.
+func (s *Service) sync(w http.ResponseWriter, v *visitor, id string) (int, error) {
+	ctx := v.Context()
+	leave, err := s.room.enter(ctx, v.caller.Address())
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	if v.ContentLength > int64(s.cfg.BodyBytes) {
+		return 0, s.tooLarge()
+	}
+	in := bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(s.cfg.BodyBytes)), peekBytes)
+	early, secret := (*Writer)(nil), ""
+	head, err := in.Peek(peekBytes)
+	if m := secretFirst.FindSubmatch(head); m != nil && (err == nil || errors.Is(err, io.EOF)) {
+		secret = string(m[1])
+		if early, err = s.Writer(ctx, v.caller, id, secret); err != nil {
+			return 0, err
+		}
+		defer func() { early.Close() }()
+	}
+	held := s.room.body(ctx, in, early != nil)
+	defer held.free()
+	var body struct {
+		Secret string          `json:"secret"`
+		Data   json.RawMessage `json:"data"` // taken apart once it is known whose it is
+	}
+	if err := readJSON(held, &body); err != nil {
+		return 0, err
+	}
+	ctx = context.WithoutCancel(ctx)
+	writer := early
+	switch {
+	case early != nil && body.Secret != secret:
+		return 0, fault.Malformed.With("the body has two secrets")
+	case early == nil:
+		if writer, err = s.Writer(v.Context(), v.caller, id, body.Secret); err != nil {
+			return 0, err
+		}
+		defer writer.Close()
+	}
+	items, err := itemsOf(body.Data)
+	if err != nil {
+		return 0, err
+	}
+	return len(items), writer.Sync(ctx, items)
+}
+
+func (s *Service) tooLarge() *fault.Error {
+	return fault.TooLarge.With("a body has at most %d bytes", s.cfg.BodyBytes)
+}
+
+func (s *Service) serveDelete(w http.ResponseWriter, v *visitor, id string) {
+	var body struct {
+		Secret string `json:"secret"`
+	}
+	err := readJSON(http.MaxBytesReader(w, v.Body, smallBody), &body)
+	if err == nil {
+		err = s.delete(context.WithoutCancel(v.Context()), v, id, body.Secret)
+	}
+	if err != nil {
+		s.refuse(w, err, aboutShare)
+		return
+	}
+	answer(w, http.StatusOK, deleted{true})
+}
+
+// deleted is a DELETE's reply.
+type deleted struct {
+	Success bool `json:"success"`
+}
+
+// delete is Delete for a visitor, over any wire.
+func (s *Service) delete(ctx context.Context, v *visitor, id, secret string) error {
+	leave, err := s.room.enter(ctx, v.caller.Address())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.SyncTimeout)
+	defer cancel()
+	return s.Delete(ctx, v.caller, id, secret)
+}
+
+// readJSON reads a body that is one JSON value, whole, before anything is done.
+func readJSON(from io.Reader, to any) error {
+	data, err := io.ReadAll(from)
+	var long *http.MaxBytesError
+	var refused *fault.Error
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case errors.As(err, &long):
+		return fault.TooLarge.With("a body has at most %d bytes", long.Limit)
+	case err != nil:
+		return fault.Malformed.Because(err, "the body did not come whole")
+	case !utf8.Valid(data):
+		return fault.Malformed.With("the body is not UTF-8")
+	}
+	if err := json.Unmarshal(data, to); err != nil {
+		return fault.Malformed.Because(err, "the body is not the JSON that this path takes")
+	}
+	return nil
+}
+
+// answer writes a JSON reply.
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // to a client that has gone there is nothing to say
+}

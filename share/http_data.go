@@ -1,0 +1,290 @@
+// What a share shows, streamed: nothing here holds a session whole.
+
+package share
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/opencode"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// A page of state is one read, of so many bytes and keys, or one larger value.
+const (
+	pageBytes = 256 << 10
+	pageKeys  = 1000
+)
+
+// kinds are the ranges of keys, in the order in which they are given out: messages
+// before parts, so that a part is given out only after its message.
+var kinds = []struct{ name, after, below string }{
+	{"session", "sessio", "session!"},
+	{"diff", "session_dif", "session_diff!"},
+	{"model", "model/", "model0"},
+	{"message", "message/", "message0"},
+	{"part", "part/", "part0"},
+}
+
+// walk gives a share's entries of a kind, in key order, a page at a time. What
+// changes meanwhile is seen as it is when its page is read.
+func walk(ctx context.Context, h *server.Held, kind int, page func([]*session.Entry) error) error {
+	for after, below := kinds[kind].after, kinds[kind].below; ; {
+		got, next, err := h.Range(ctx, after, below, pageBytes, pageKeys)
+		if err != nil {
+			return err
+		}
+		if err := page(got.Entries); err != nil || next == "" {
+			return err
+		}
+		after = next
+	}
+}
+
+// stream is a reply that is written as it is read. A client must take each piece
+// within the stall timeout.
+type stream struct {
+	w     http.ResponseWriter
+	stall time.Duration
+	buf   []byte
+	begun bool
+}
+
+// newStream begins a reply that may take as long as the client keeps up with it: its
+// request, which has no body, has no time limit for reading any more, which would
+// end it in the middle.
+func (s *Service) newStream(w http.ResponseWriter) *stream {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a server that cannot has none
+	return &stream{w: w, stall: s.cfg.StallTimeout}
+}
+
+// flush sends what is there. Its error says that the client has gone.
+func (t *stream) flush() error {
+	if len(t.buf) == 0 {
+		return nil
+	}
+	t.begun = true
+	control := http.NewResponseController(t.w)
+	_ = control.SetWriteDeadline(time.Now().Add(t.stall)) // a server that cannot has none
+	_, err := t.w.Write(t.buf)
+	t.buf = t.buf[:0]
+	return err
+}
+
+// list writes values with commas between.
+func (t *stream) list(values [][]byte, first bool) bool {
+	for _, v := range values {
+		if !first {
+			t.buf = append(t.buf, ',')
+		}
+		t.buf = append(t.buf, v...)
+		first = false
+	}
+	return first
+}
+
+// reading serves what is read of a share. An error before the first byte is
+// answered; after it the connection is cut, so that half a reply is not taken for a
+// whole one.
+func (s *Service) reading(w http.ResponseWriter, v *visitor, id string, give func(*stream, *server.Held) error) {
+	t := s.newStream(w)
+	err := func() error {
+		leave, err := s.room.enter(v.Context(), v.caller.Address())
+		if err != nil {
+			return err
+		}
+		defer leave()
+		held, err := s.Public(v.Context(), v.caller, id)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := give(t, held); err != nil {
+			return err
+		}
+		return t.flush()
+	}()
+	switch {
+	case err == nil:
+	case t.begun:
+		panic(http.ErrAbortHandler)
+	default:
+		s.refuse(w, err, aboutReader)
+	}
+}
+
+// serveData gives the flat array of {type, data} that opencode imports.
+func (s *Service) serveData(w http.ResponseWriter, v *visitor, id string) {
+	s.reading(w, v, id, func(t *stream, h *server.Held) error {
+		sep := byte('[')
+		for kind := range kinds {
+			err := walk(v.Context(), h, kind, func(page []*session.Entry) error {
+				for _, e := range page {
+					t.buf = append(t.buf, sep)
+					t.buf = opencode.AppendItem(t.buf, e.Key, e.Payload)
+					sep = ','
+				}
+				return t.flush()
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if sep == '[' {
+			t.buf = append(t.buf, sep)
+		}
+		t.buf = append(t.buf, ']')
+		return nil
+	})
+}
+
+// serveWhole gives {session, messages, parts, diffs, models, metadata}.
+func (s *Service) serveWhole(w http.ResponseWriter, v *visitor, id string) {
+	s.reading(w, v, id, func(t *stream, h *server.Held) error {
+		about, err := s.metadata(v, h, id)
+		if err != nil {
+			return err
+		}
+		t.buf = append(t.buf, `{"session":`...)
+		for _, field := range []struct {
+			kind            int
+			open, none, end string
+		}{
+			{0, "", "null", ""}, {3, `,"messages":[`, "", "]"}, {4, `,"parts":[`, "", "]"}, {1, `,"diffs":`, "[]", ""}, {2, `,"models":[`, "", "]"},
+		} {
+			t.buf = append(t.buf, field.open...)
+			first := true
+			err := walk(v.Context(), h, field.kind, func(page []*session.Entry) error {
+				values := make([][]byte, len(page))
+				for i, e := range page {
+					if values[i] = e.Payload; kinds[field.kind].name == "diff" {
+						values[i] = opencode.Diff(e.Payload)
+					}
+				}
+				first = t.list(values, first)
+				return t.flush()
+			})
+			if err != nil {
+				return err
+			}
+			if first {
+				t.buf = append(t.buf, field.none...)
+			}
+			t.buf = append(t.buf, field.end...)
+		}
+		t.buf = append(append(append(t.buf, `,"metadata":`...), about...), '}')
+		return nil
+	})
+}
+
+// metadata is what lists say of a share.
+type metadata struct {
+	ID        string `json:"id"`
+	SessionID string `json:"sessionID"` // opencode's
+	Title     string `json:"title"`
+	URL       string `json:"url"`
+	Created   int64  `json:"created"` // Unix ms, of the session here
+	Updated   int64  `json:"updated"` // Unix ms
+	Cursor    uint64 `json:"cursor"`
+}
+
+// titleBytes is how much of a title a list shows.
+const titleBytes = 256
+
+func newMetadata(id, url string, row *session.Row, info []byte) metadata {
+	title := gjson.GetBytes(info, "title").String()
+	if len(title) > titleBytes {
+		title = strings.ToValidUTF8(title[:titleBytes], "")
+	}
+	return metadata{ID: id, SessionID: row.External, Title: title, URL: url, Created: row.Created, Updated: row.Updated, Cursor: row.Cursor}
+}
+
+// metadata is that of a share, as JSON.
+func (s *Service) metadata(v *visitor, h *server.Held, id string) ([]byte, error) {
+	d, err := h.Describe(v.Context())
+	if err != nil {
+		return nil, err
+	}
+	at, err := s.url(v, id)
+	if err != nil {
+		return nil, err
+	}
+	var info []byte
+	if d.Info != nil {
+		info = d.Info.Payload
+	}
+	return json.Marshal(newMetadata(id, at, d.Row, info))
+}
+
+func (s *Service) serveMetadata(w http.ResponseWriter, v *visitor, id string) {
+	s.reading(w, v, id, func(t *stream, h *server.Held) (err error) {
+		t.buf, err = s.metadata(v, h, id)
+		return err
+	})
+}
+
+// sessionsPage is how many shares are read at once for a list.
+const sessionsPage = 200
+
+// serveSessions lists all living shares to who shows the share key.
+func (s *Service) serveSessions(w http.ResponseWriter, v *visitor, _ string) {
+	t := s.newStream(w)
+	if err := s.sessions(t, v); err != nil {
+		if t.begun {
+			panic(http.ErrAbortHandler)
+		}
+		s.refuse(w, err, aboutCreate)
+	}
+}
+
+func (s *Service) sessions(t *stream, v *visitor) error {
+	leave, err := s.room.enter(v.Context(), v.caller.Address())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if !s.hasKey(v) {
+		if len(v.Header.Values(keyHeader)) > 0 {
+			return s.stranger(v.caller, fault.UnknownRef.With("the share key is another, or this server has none"))
+		}
+		return fault.MissingRight.With("the list of shares takes the share key")
+	}
+	t.buf = append(t.buf, '[')
+	first := true
+	for after := ""; ; {
+		list, next, err := s.cfg.Store.ListShares(v.Context(), after, sessionsPage)
+		if err != nil {
+			return s.fault(err, "list the shares")
+		}
+		var values [][]byte
+		for _, l := range list {
+			at, err := s.url(v, l.Share.ID)
+			if err != nil {
+				return err
+			}
+			one, err := json.Marshal(newMetadata(l.Share.ID, at, &l.Row, l.Info))
+			if err != nil {
+				return s.fault(errors.Join(err), "list the shares")
+			}
+			values = append(values, one)
+		}
+		t.w.Header().Set("Content-Type", "application/json")
+		first = t.list(values, first)
+		if next == "" {
+			t.buf = append(t.buf, ']')
+			return t.flush()
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+		after = next
+	}
+}

@@ -1,0 +1,72 @@
+// How errors leave over HTTP and Cap'n Web: in one place.
+
+package share
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// about is what a refusal is about: whose ref is dead is another matter for who
+// makes a share than for who uses one.
+type about int
+
+const (
+	aboutCreate about = iota
+	aboutShare        // with a secret
+	aboutReader       // without one
+)
+
+// refusal is a body that says no. Error is opencode's field; the others tell people
+// and programs more.
+type refusal struct {
+	Error   string `json:"error"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// told is the status and body of an error. What opencode's own server says of a
+// share that is not there, or a secret that is wrong, is said in its words.
+func (s *Service) told(err error, what about) (int, *fault.Error, refusal) {
+	var f *fault.Error
+	if !errors.As(s.fault(err, "answer"), &f) {
+		f = fault.Internal.With("the server failed: its log says why")
+	}
+	status, text := f.Code.HTTPStatus(), f.Message
+	if text == "" {
+		text = f.Code.String()
+	}
+	switch f.Code {
+	case fault.UnknownRef:
+		if what == aboutShare {
+			status, text = http.StatusForbidden, "Invalid secret"
+			break
+		}
+		fallthrough // a reader's ref that is not there is one of a share that was never finished
+	case fault.NotFound, fault.Revoked, fault.StaleEpoch, fault.Expired, fault.SessionDeleted:
+		if what != aboutCreate {
+			status, text = http.StatusNotFound, "Share not found"
+		}
+	}
+	return status, f, refusal{Error: text, Code: f.Code.String(), Message: f.Message}
+}
+
+func (s *Service) refuse(w http.ResponseWriter, err error, what about) {
+	status, f, body := s.told(err, what)
+	if after := f.Code.RetryAfter(); after != "" {
+		w.Header().Set("Retry-After", after)
+	}
+	answer(w, status, body)
+}
+
+// rejection is a refusal over Cap'n Web.
+func (s *Service) rejection(err error, what about) error {
+	if err == nil {
+		return nil
+	}
+	status, _, body := s.told(err, what)
+	return &capnweb.Error{Name: "Error", Message: body.Error, Props: map[string]any{"code": body.Code, "status": float64(status), "detail": body.Message}}
+}

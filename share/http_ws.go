@@ -1,0 +1,166 @@
+// WS /ws/ID: what changes in a share, as the arrays that were synced.
+
+package share
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/opencode"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// closeReason bounds what a close frame says.
+const closeReason = 120
+
+// serveWS follows a share from where it is until it is over. What the client sends
+// is not listened to.
+func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
+	held, err := s.Public(v.Context(), v.caller, id)
+	var d *server.Description
+	if err == nil {
+		d, err = held.Describe(v.Context())
+	}
+	if err != nil {
+		s.refuse(w, err, aboutReader)
+		return
+	}
+	done, err := s.cfg.Server.Admit(v.RemoteAddr)
+	if err != nil {
+		s.refuse(w, err, aboutReader)
+		return
+	}
+	defer done()
+	conn, err := websocket.Accept(w, v.Request, &websocket.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns, CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		return // it has been answered
+	}
+	defer func() { _ = conn.CloseNow() }() // after a Close it is closed
+	ctx, cancel := context.WithCancel(conn.CloseRead(v.Context()))
+	defer cancel()
+	alive := make(chan struct{})
+	go func() {
+		defer close(alive)
+		s.ping(ctx, conn, cancel)
+	}()
+	defer func() {
+		cancel()
+		<-alive
+	}()
+	err = held.Follow(ctx, d.Row.Cursor, func(events []*session.Event) error { return s.broadcast(ctx, conn, held, events) })
+	code, why := websocket.StatusInternalError, ""
+	var f *fault.Error
+	if errors.As(err, &f) {
+		why = f.Error()
+		switch f.Code {
+		case fault.Draining:
+			code = websocket.StatusGoingAway
+		case fault.Revoked, fault.StaleEpoch, fault.Expired, fault.SessionDeleted:
+			code = websocket.StatusNormalClosure
+		}
+	}
+	if len(why) > closeReason {
+		why = why[:closeReason]
+	}
+	_ = conn.Close(code, why) // to who has gone there is nothing to say
+}
+
+// ping finds out when the other side is gone without a word.
+func (s *Service) ping(ctx context.Context, conn *websocket.Conn, gone func()) {
+	tick := time.NewTicker(s.cfg.PingInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		limit, cancel := context.WithTimeout(ctx, s.cfg.PingInterval)
+		err := conn.Ping(limit)
+		cancel()
+		if err != nil {
+			gone()
+			return
+		}
+	}
+}
+
+// broadcast sends the events of each sync as one array of items.
+func (s *Service) broadcast(ctx context.Context, conn *websocket.Conn, held *server.Held, events []*session.Event) error {
+	for len(events) > 0 {
+		n := 1
+		for n < len(events) && events[n].Batch == events[0].Batch {
+			n++
+		}
+		items := []byte{'['}
+		for _, e := range events[:n] {
+			changed, err := changedBy(ctx, held, e)
+			if err != nil {
+				return err
+			}
+			for _, p := range changed {
+				was := len(items)
+				if was > 1 {
+					items = append(items, ',')
+				}
+				at := len(items)
+				if items = opencode.AppendItem(items, p.Key, p.Payload); len(items) == at {
+					items = items[:was]
+				}
+			}
+		}
+		events = events[n:]
+		if len(items) == 1 {
+			continue
+		}
+		limit, cancel := context.WithTimeout(ctx, s.cfg.StallTimeout)
+		err := conn.Write(limit, websocket.MessageText, append(items, ']'))
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changedBy gives the keys that an event has changed, with their values. opencode
+// only puts; but a session's owner may write it in all ways there are. What was
+// removed has no item.
+func changedBy(ctx context.Context, held *server.Held, e *session.Event) ([]opencode.Put, error) {
+	switch e.Method {
+	case session.MethodPut, session.MethodBegin:
+		if e.Payload == nil { // purged meanwhile
+			return nil, nil
+		}
+		return []opencode.Put{{Key: e.Key, Payload: e.Payload}}, nil
+	case session.MethodAppendText:
+		page, _, err := held.Range(ctx, e.Key[:len(e.Key)-1], e.Key+"!", pageBytes, 1)
+		if err != nil || len(page.Entries) == 0 || page.Entries[0].Key != e.Key {
+			return nil, err
+		}
+		return []opencode.Put{{Key: e.Key, Payload: page.Entries[0].Payload}}, nil
+	case session.MethodFinalize:
+		var final struct {
+			Entries []struct {
+				Key     string `json:"key"`
+				Payload string `json:"payload"`
+			} `json:"entries"`
+		}
+		if e.Payload == nil || json.Unmarshal(e.Payload, &final) != nil {
+			return nil, nil
+		}
+		puts := make([]opencode.Put, len(final.Entries))
+		for i, entry := range final.Entries {
+			puts[i] = opencode.Put{Key: entry.Key, Payload: []byte(entry.Payload)}
+		}
+		return puts, nil
+	}
+	return nil, nil
+}

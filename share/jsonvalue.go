@@ -1,0 +1,124 @@
+// Values of Cap'n Web as JSON text, as JSON.stringify makes it: what a client would
+// have sent over HTTP, but for the order of an object's members.
+
+package share
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// jsonItems is a sync's array, an item each.
+func jsonItems(data []any) ([]json.RawMessage, error) {
+	if len(data) > maxItems {
+		return nil, tooMany()
+	}
+	items := make([]json.RawMessage, len(data))
+	for i, v := range data {
+		text, err := appendJSON(nil, v)
+		if err != nil {
+			return nil, err
+		}
+		items[i] = text
+	}
+	return items, nil
+}
+
+// appendJSON appends a value. The package capnweb bounds how deep it nests.
+func appendJSON(dst []byte, v any) ([]byte, error) {
+	var err error
+	switch v := v.(type) {
+	case nil, capnweb.Undefined:
+		return append(dst, "null"...), nil
+	case bool:
+		return strconv.AppendBool(dst, v), nil
+	case float64:
+		return appendNumber(dst, v)
+	case string:
+		return appendText(dst, v)
+	case capnweb.URL:
+		return appendText(dst, string(v))
+	case time.Time:
+		if v.IsZero() {
+			return append(dst, "null"...), nil
+		}
+		return appendText(dst, dateText(v))
+	case []byte: // JSON.stringify would make an object of a Uint8Array: an array says the same
+		dst = append(dst, '[')
+		for i, b := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = strconv.AppendUint(dst, uint64(b), 10)
+		}
+		return append(dst, ']'), nil
+	case []any:
+		dst = append(dst, '[')
+		for i, e := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if dst, err = appendJSON(dst, e); err != nil {
+				return nil, err
+			}
+		}
+		return append(dst, ']'), nil
+	case map[string]any:
+		return appendObject(dst, v)
+	}
+	return nil, fault.Malformed.With("the data holds what is no JSON: only objects, arrays, texts, numbers, booleans and null are synced")
+}
+
+func appendObject(dst []byte, v map[string]any) ([]byte, error) {
+	dst = append(dst, '{')
+	open := len(dst)
+	var err error
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		if _, left := v[name].(capnweb.Undefined); left {
+			continue
+		}
+		if len(dst) > open {
+			dst = append(dst, ',')
+		}
+		if dst, err = appendText(dst, name); err != nil {
+			return nil, err
+		}
+		if dst, err = appendJSON(append(dst, ':'), v[name]); err != nil {
+			return nil, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+// appendText leaves what needs no escape as it is: < is a character like others.
+func appendText(dst []byte, s string) ([]byte, error) {
+	b := textBuffer(dst)
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil {
+		return nil, err
+	}
+	return b[:len(b)-1], nil // without the line feed
+}
+
+type textBuffer []byte
+
+func (b *textBuffer) Write(p []byte) (int, error) { *b = append(*b, p...); return len(p), nil }
+
+func appendNumber(dst []byte, f float64) ([]byte, error) {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return append(dst, "null"...), nil
+	}
+	text, err := json.Marshal(f)
+	return append(dst, text...), err
+}
+
+// dateText is a Date as JSON has it.
+func dateText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

@@ -1,0 +1,188 @@
+// /rpc/share: the same over Cap'n Web, by WebSocket and in batches.
+
+package share
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// probed is what probeValue gives back: what has become of a value on its way.
+type probed struct {
+	When   string `json:"when"`
+	Bytes  []any  `json:"bytes"` // numbers
+	Size   int    `json:"size"`
+	Nested any    `json:"nested"`
+}
+
+// rpcMain is the object that a visitor calls.
+func (s *Service) rpcMain(v *visitor) capnweb.Object {
+	var calls turns // of syncShare: they arrive in order, and may be sent without waiting
+	return capnweb.NewMethods(map[string]any{
+		"createShare": func(ctx context.Context, external string, initial *[]any) (*created, error) {
+			var items []json.RawMessage
+			var err error
+			if initial != nil { // before anything is made of it
+				if items, err = jsonItems(*initial); err != nil {
+					return nil, s.rejection(err, aboutCreate)
+				}
+			}
+			got, err := s.create(ctx, v, external)
+			if err == nil && initial != nil {
+				_, err = s.rpcSync(ctx, v, got.ID, got.Secret, items)
+			}
+			return got, s.rejection(err, aboutCreate)
+		},
+		"syncShare": func(c *capnweb.Call, id, secret string, data []any) {
+			turn := calls.enter(id)
+			c.Go(func(ctx context.Context) {
+				defer turn.leave()
+				select {
+				case <-turn.before:
+				case <-ctx.Done():
+				}
+				items, err := jsonItems(data)
+				var n int
+				if err == nil {
+					n, err = s.rpcSync(ctx, v, id, secret, items)
+				}
+				if err != nil {
+					c.Fail(s.rejection(err, aboutShare))
+					return
+				}
+				c.Return(synced{true, n})
+			})
+		},
+		"deleteShare": func(ctx context.Context, id, secret string) (deleted, error) {
+			err := s.delete(context.WithoutCancel(ctx), v, id, secret)
+			return deleted{err == nil}, s.rejection(err, aboutShare)
+		},
+		"probeValue": func(in struct {
+			When   time.Time `json:"when"`
+			Bytes  []byte    `json:"bytes"`
+			Nested any       `json:"nested"`
+		}) probed {
+			out := probed{When: dateText(in.When), Bytes: make([]any, len(in.Bytes)), Size: len(in.Bytes), Nested: in.Nested}
+			for i, b := range in.Bytes {
+				out.Bytes[i] = float64(b)
+			}
+			return out
+		},
+		"probeCallback": func(ctx context.Context, callback *capnweb.Stub) (any, error) {
+			p := callback.Call(ctx, "", "server-called")
+			defer p.Release()
+			return p.Await(ctx)
+		},
+	})
+}
+
+// rpcSync is a sync that came whole.
+func (s *Service) rpcSync(ctx context.Context, v *visitor, id, secret string, items []json.RawMessage) (int, error) {
+	leave, err := s.room.enter(ctx, v.caller.Address())
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	writer, err := s.Writer(ctx, v.caller, id, secret)
+	if err != nil {
+		return 0, err
+	}
+	defer writer.Close()
+	return len(items), writer.Sync(context.WithoutCancel(ctx), items)
+}
+
+// rpcLimits are those of one connection: clients make a call at a time.
+func (s *Service) rpcLimits() capnweb.Limits {
+	l := capnweb.DefaultLimits()
+	l.MessageBytes, l.QueuedBytes, l.CallBytes = s.cfg.BodyBytes, s.cfg.BodyBytes, 4*s.cfg.BodyBytes
+	l.Calls, l.Exports, l.Imports = 256, 1024, 1024
+	l.HandshakeTimeout, l.IdleTimeout = s.cfg.StallTimeout, 10*time.Minute
+	return l
+}
+
+func (s *Service) rpcConfig(v *visitor) capnweb.Config {
+	return capnweb.Config{Main: s.rpcMain(v), Limits: s.rpcLimits(), Logger: slog.New(warnings{s.cfg.Log.Handler()}), Redact: func(err error) *capnweb.Error {
+		told, _ := s.rejection(err, aboutShare).(*capnweb.Error)
+		return told
+	}}
+}
+
+// warnings is a log without what is told of every connection.
+type warnings struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (h warnings) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
+}
+
+// WithAttrs implements slog.Handler.
+func (h warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warnings{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements slog.Handler.
+func (h warnings) WithGroup(name string) slog.Handler { return warnings{h.Handler.WithGroup(name)} }
+
+// serveRPC opens a WebSocket (GET) or answers a batch. Which pages of browsers may
+// is as for every WebSocket of this server; who of them may create is another
+// question, which a create asks of the request that opened the connection.
+func (s *Service) serveRPC(w http.ResponseWriter, v *visitor) {
+	done, err := s.cfg.Server.Admit(v.RemoteAddr)
+	if err != nil {
+		s.refuse(w, err, aboutShare)
+		return
+	}
+	defer done()
+	opts := capnweb.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns, RemoteAddr: v.RemoteAddr}
+	if v.Method != http.MethodGet {
+		s.serveRPCBatch(w, v, opts)
+		return
+	}
+	t, err := capnweb.Accept(w, v.Request, opts)
+	if err != nil {
+		return // it has been answered
+	}
+	ctx, cancel := context.WithCancel(v.Context()) // what is called ends with the connection, or when draining took too long
+	defer cancel()
+	live := &visitor{Request: v.Request, caller: s.cfg.Server.Caller(ctx, v.RemoteAddr), creator: v.creator}
+	conn := capnweb.NewConn(t, s.rpcConfig(live))
+	go func() {
+		select {
+		case <-s.cfg.Server.Draining():
+			_ = conn.Drain(ctx, "the server is stopping") // what is left of it ends with ctx
+		case <-conn.Done():
+			cancel()
+		}
+	}()
+	_ = conn.Run(ctx) // it has logged why it ended
+}
+
+// serveRPCBatch answers one batch, with a time of its own.
+func (s *Service) serveRPCBatch(w http.ResponseWriter, v *visitor, opts capnweb.AcceptOptions) {
+	deadlines(w, s.cfg.RPCTimeout, s.cfg.StallTimeout)
+	leave, err := s.room.enter(v.Context(), batchPlace+v.caller.Address())
+	if err != nil {
+		s.refuse(w, err, aboutShare)
+		return
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(v.Context(), s.cfg.RPCTimeout)
+	defer cancel()
+	held := s.room.body(ctx, v.Body, false)
+	defer held.free()
+	r := v.Request.WithContext(ctx)
+	r.Body = held
+	capnweb.ServeBatch(w, r, s.rpcConfig(v), opts)
+	if ctx.Err() != nil && v.Context().Err() == nil {
+		s.refuse(w, fault.Unavailable.With("the batch was not answered in time"), aboutShare)
+	}
+}
+
+// batchPlace begins the names of batches' places: the calls in them take their own.
+const batchPlace = "batch "

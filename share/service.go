@@ -1,0 +1,223 @@
+// Package share serves opencode's share API: what an unmodified opencode calls when
+// a session is shared becomes a session, refs and ops of this server. It is a face of
+// the server (server.Mount), over HTTP (http.go) and over Cap'n Web (rpc.go).
+//
+// What a share is made of, a line a ref, each minted from the one before:
+//
+//	the maker's space ref, with the right to create and nothing else (maker.go)
+//	  owner      of the session; nobody holds it, its secret is thrown away
+//	    share    everything under the share; nobody holds it. Revoked, the share is over
+//	      reader of whoever has the public id; nobody holds it
+//	      writer one for each create: its secret is what opencode calls the secret
+//
+// The public id is random and names none of them; the table of public shares does.
+// Its row is written before the session is made, so that a crash at any step leaves
+// what the next create finishes (create.go). A sync (sync.go) becomes puts, and is
+// answered when they are committed. A DELETE revokes the share's ref: one cut for
+// readers and writers. A create after that makes another share of the same session.
+package share
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/opencode"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Store keeps the rows of public shares. The package store has one.
+type Store interface {
+	// PublishShare writes a share's row unless its session has one that stands,
+	// which is given then; FindShare gives one by id (NotFound); SharesOf the living
+	// ones of sessions, ListShares all that live, a page at a time; HasShare says
+	// whether a session ever had one.
+	PublishShare(ctx context.Context, share capability.PublicShare) (standing *capability.PublicShare, err error)
+	FindShare(ctx context.Context, id string) (*capability.PublicShare, error)
+	SharesOf(ctx context.Context, sessions []string) (map[string]*capability.PublicShare, error)
+	ListShares(ctx context.Context, after string, limit int) (list []session.SharedListing, next string, err error)
+	HasShare(ctx context.Context, session string) (bool, error)
+
+	// FindExternal gives the session of an external id, "" if none; OwnerOf the
+	// living ref of a session's owner, nil if none; MintedFrom the living refs that
+	// were minted from one, the oldest first; Look the rows of a session and refs.
+	FindExternal(ctx context.Context, space, external string) (session string, err error)
+	OwnerOf(ctx context.Context, session string) (*capability.Grant, error)
+	MintedFrom(ctx context.Context, ref string, limit int) ([]*capability.Grant, error)
+	Look(ctx context.Context, session string, refs []string) (*session.Sight, error)
+
+	// FirstSpace is the space that the first start made; MintUnderRoot mints a ref
+	// of a space as its operator, once, and gives its row.
+	FirstSpace(ctx context.Context) (space string, err error)
+	MintUnderRoot(ctx context.Context, m capability.Minting) (*capability.Grant, error)
+}
+
+// Config says what a Service works with. Store and Server are required; every other
+// zero field takes its value from DefaultConfig, but where zero says something.
+type Config struct {
+	Store  Store
+	Server *server.Server
+	Log    *slog.Logger // nil discards
+
+	// Base is what public URLs begin with, "https://host[/prefix]"; "" takes the
+	// host that a request names.
+	Base string
+	// Key is what x-opencode-share-key must be to create from anywhere and to list;
+	// "" lets nobody in that way.
+	Key string
+	// NoLoopback refuses creates of those on this machine that show neither key nor ref.
+	NoLoopback bool
+	// OriginPatterns are the browser origins let in to /rpc/share and /ws besides the
+	// server's own.
+	OriginPatterns []string
+
+	Pieces         opencode.Limits // what the session takes in one commit
+	BodyBytes      int             // of one request; beyond: refused
+	QueuedBytes    int             // of all bodies that are being taken in; beyond: they wait, then are refused
+	Requests       int             // syncs and reads of one address at once; beyond: they wait, then are refused
+	CreatesPerHour int             // of one address; beyond: refused
+	Creates        int             // of one address at once, before that rate begins to count
+	Writers        int             // secrets of a share that are good at once; beyond: the oldest ends
+
+	BodyTimeout  time.Duration // for a body to arrive
+	SyncTimeout  time.Duration // for what has arrived to be committed, and for room for it
+	StallTimeout time.Duration // a reader that takes nothing for so long is cut off
+	PingInterval time.Duration // a silent /ws is pinged so often
+	RPCTimeout   time.Duration // a batch of Cap'n Web, from its request's head to the last answer
+}
+
+// DefaultConfig is for a small machine. Store and Server are missing.
+func DefaultConfig() Config {
+	return Config{
+		Log:       slog.New(slog.DiscardHandler),
+		Pieces:    opencode.Limits{Ops: 1000, Bytes: 8 << 20, Payload: 4 << 20},
+		BodyBytes: 32 << 20, QueuedBytes: 256 << 20, Requests: 32,
+		CreatesPerHour: 3600, Creates: 120, Writers: 16,
+		BodyTimeout: 2 * time.Minute, SyncTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
+		PingInterval: 20 * time.Second, RPCTimeout: 2 * time.Minute,
+	}
+}
+
+func (c Config) withDefaults() Config {
+	d := DefaultConfig()
+	if c.Log == nil {
+		c.Log = d.Log
+	}
+	if c.Pieces == (opencode.Limits{}) {
+		c.Pieces = d.Pieces
+	}
+	for _, f := range []struct {
+		have *int
+		want int
+	}{
+		{&c.BodyBytes, d.BodyBytes}, {&c.QueuedBytes, d.QueuedBytes}, {&c.Requests, d.Requests},
+		{&c.CreatesPerHour, d.CreatesPerHour}, {&c.Creates, d.Creates}, {&c.Writers, d.Writers},
+	} {
+		if *f.have <= 0 {
+			*f.have = f.want
+		}
+	}
+	for _, f := range []struct {
+		have *time.Duration
+		want time.Duration
+	}{
+		{&c.BodyTimeout, d.BodyTimeout}, {&c.SyncTimeout, d.SyncTimeout}, {&c.StallTimeout, d.StallTimeout},
+		{&c.PingInterval, d.PingInterval}, {&c.RPCTimeout, d.RPCTimeout},
+	} {
+		if *f.have <= 0 {
+			*f.have = f.want
+		}
+	}
+	c.QueuedBytes = max(c.QueuedBytes, c.BodyBytes)
+	return c
+}
+
+// Service is the API behind all its wires. Its methods may be called concurrently;
+// their errors are faults.
+type Service struct {
+	cfg     Config
+	creates *rates
+	room    *room
+	turns   turns
+
+	mu    sync.Mutex
+	ownID string // of the server's own ref, once it is known to be there
+}
+
+// New makes a service. Mount puts it on its server.
+func New(cfg Config) *Service {
+	cfg = cfg.withDefaults()
+	return &Service{cfg: cfg, creates: newRates(cfg.Creates, cfg.CreatesPerHour),
+		room: newRoom(cfg.Requests, cfg.QueuedBytes, cfg.BodyBytes, cfg.SyncTimeout)}
+}
+
+// Public is the session that a public share id shows, as its read-only ref does.
+// Errors: NotFound if there is no such share, which may take long to hear, as that a
+// ref is wrong does; Revoked, StaleEpoch, SessionDeleted … come from using what it
+// gives.
+func (s *Service) Public(ctx context.Context, c *server.Caller, id string) (*server.Held, error) {
+	p, err := s.find(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	return c.Acting(p.Reader), nil
+}
+
+// PublicIDs gives the ids of the living public shares of sessions, by session id.
+func (s *Service) PublicIDs(ctx context.Context, sessions []string) (map[string]string, error) {
+	shares, err := s.cfg.Store.SharesOf(ctx, sessions)
+	if err != nil {
+		return nil, s.fault(err, "find shares")
+	}
+	ids := make(map[string]string, len(shares))
+	for of, p := range shares {
+		ids[of] = p.ID
+	}
+	return ids, nil
+}
+
+// find is a share by its id. Who guesses waits.
+func (s *Service) find(ctx context.Context, c *server.Caller, id string) (*capability.PublicShare, error) {
+	if !isPublicID(id) {
+		return nil, s.stranger(c, fault.NotFound.With("there is no such share"))
+	}
+	p, err := s.cfg.Store.FindShare(ctx, id)
+	switch {
+	case errors.Is(err, fault.NotFound):
+		return nil, s.stranger(c, fault.NotFound.With("there is no such share"))
+	case err != nil:
+		return nil, s.fault(err, "find the share")
+	}
+	return p, nil
+}
+
+// stranger is why, once the caller may be told that it was wrong.
+func (s *Service) stranger(c *server.Caller, why *fault.Error) error {
+	if err := c.Wrong(); err != nil {
+		return err
+	}
+	return why
+}
+
+// fault is what a caller is told of err. What is no fault is a defect of ours, and
+// goes to the log.
+func (s *Service) fault(err error, doing string) error {
+	var f *fault.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &f):
+		return f
+	case errors.Is(err, context.Canceled):
+		return fault.Canceled.Because(err, "the call was given up")
+	case errors.Is(err, context.DeadlineExceeded):
+		return fault.Unavailable.Because(err, "it took too long to %s: try again later", doing)
+	}
+	s.cfg.Log.Error("unexpected error", "doing", doing, "error", err)
+	return fault.Internal.Because(err, "the server could not %s: its log says why", doing)
+}
