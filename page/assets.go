@@ -1,0 +1,88 @@
+package page
+
+// What the browser loads besides pages: built by make web, in the binary, and
+// served under names that change with their content.
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+)
+
+//go:embed dist
+var dist embed.FS
+
+// asset is one file as it is served.
+type asset struct {
+	body []byte
+	kind string // its Content-Type
+}
+
+// assetNames are the names under which files of dist are served, assets what is
+// served under each.
+var assetNames, assets = load()
+
+func load() (map[string]string, map[string]asset) {
+	names, files := map[string]string{}, map[string]asset{}
+	list, err := dist.ReadDir("dist")
+	if err != nil {
+		panic("page: " + err.Error()) // embedded: it is there, or nothing was built
+	}
+	for _, f := range list {
+		body, err := dist.ReadFile("dist/" + f.Name())
+		if err != nil {
+			panic("page: " + err.Error())
+		}
+		sum := sha256.Sum256(body)
+		ext := path.Ext(f.Name())
+		name := strings.TrimSuffix(f.Name(), ext) + "-" + hex.EncodeToString(sum[:8]) + ext
+		names[f.Name()], files[name] = name, asset{body, kindOf(ext)}
+	}
+	return names, files
+}
+
+func kindOf(ext string) string {
+	switch ext { // not the system's table, which may be anything
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".svg":
+		return "image/svg+xml"
+	}
+	return "application/octet-stream"
+}
+
+// assetPath is where a file of dist is served, below a server's base.
+func assetPath(base, name string) string { return base + "/assets/" + assetNames[name] }
+
+// Assets serves the files that pages refer to, at any path that ends in their
+// names: to be mounted at /assets/. They never change under a name, so browsers
+// keep them for good.
+func Assets() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		a, ok := assets[path.Base(r.URL.Path)]
+		switch {
+		case !ok:
+			http.Error(w, "there is no such asset", http.StatusNotFound)
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			h.Set("Allow", "GET, HEAD")
+			http.Error(w, "assets are only read", http.StatusMethodNotAllowed)
+		default:
+			h.Set("Content-Type", a.kind)
+			h.Set("Content-Length", strconv.Itoa(len(a.body)))
+			h.Set("Cache-Control", "public, max-age=31536000, immutable")
+			h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+			h.Set("Cross-Origin-Resource-Policy", "same-origin")
+			if r.Method == http.MethodGet {
+				_, _ = w.Write(a.body) // to who has gone there is nothing to say
+			}
+		}
+	})
+}

@@ -1,0 +1,183 @@
+package page
+
+// Reading payloads: any field may be missing or of any type.
+
+import (
+	"math"
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
+
+// fields is a JSON value. What is not there is like null.
+type fields struct {
+	gjson.Result
+	below *map[string]fields // of an object, once something below it was asked for
+}
+
+// result is what gjson iterates over.
+type result = gjson.Result
+
+// read is a payload.
+func read(payload []byte) fields { return value(gjson.ParseBytes(payload)) }
+
+func value(v result) fields {
+	f := fields{Result: v}
+	if v.IsObject() {
+		f.below = new(map[string]fields)
+	}
+	return f
+}
+
+// namesMax is how many of an object's names are looked at for those that are known.
+const namesMax = 1000
+
+// at is the value below constant names. An object is gone through once; of equal
+// names the first counts.
+func (f fields) at(names ...string) fields {
+	for _, name := range names {
+		if f.below == nil {
+			return fields{}
+		}
+		if *f.below == nil {
+			all := map[string]fields{}
+			f.ForEach(func(k, v result) bool {
+				if _, double := all[k.Str]; !double {
+					all[k.Str] = value(v)
+				}
+				return len(all) < namesMax
+			})
+			*f.below = all
+		}
+		f = (*f.below)[name]
+	}
+	return f
+}
+
+// text is a string as it is, and anything else as its JSON text; null is "".
+func (f fields) text() string {
+	switch f.Type {
+	case gjson.Null:
+		return ""
+	case gjson.String:
+		return f.Str
+	}
+	return f.Raw
+}
+
+// label is text for a place within a line.
+func (f fields) label() string { return oneLine(f.text(), labelBytes) }
+
+// number is a finite number; 0 for anything else.
+func (f fields) number() float64 {
+	if f.Type != gjson.Number || math.IsNaN(f.Num) || math.IsInf(f.Num, 0) {
+		return 0
+	}
+	return f.Num
+}
+
+// millis is a time in Unix milliseconds between 1970 and 9999; 0 for anything else.
+func (f fields) millis() int64 {
+	if n := f.number(); n >= 1 && n < 253402300800000 {
+		return int64(n)
+	}
+	return 0
+}
+
+// each calls do with the items of an array, or the values of an object by name, up
+// to listItems, and says how many more there are.
+func (f fields) each(do func(name string, v fields)) (more int) {
+	if !f.IsArray() && !f.IsObject() {
+		return 0
+	}
+	n := 0
+	f.ForEach(func(k, v gjson.Result) bool {
+		if n++; n <= listItems {
+			do(k.String(), value(v))
+		}
+		return true
+	})
+	return max(n-listItems, 0)
+}
+
+// empty says whether there is nothing to show.
+func (f fields) empty() bool {
+	switch {
+	case f.Type == gjson.Null:
+		return true
+	case f.IsObject() || f.IsArray():
+		none := true
+		f.ForEach(func(_, _ gjson.Result) bool { none = false; return false })
+		return none
+	}
+	return f.Type == gjson.String && f.Str == ""
+}
+
+// role is a message's.
+func role(p fields) string { return p.at("role").text() }
+
+// partOf is a part key's message and part id.
+func partOf(key string) (message, id string) {
+	message, id, _ = strings.Cut(strings.TrimPrefix(key, "part/"), "/")
+	return message, id
+}
+
+// indented is JSON text as people read it: one value a line, up to limit bytes.
+// The text need not be whole.
+func indented(raw string, limit int) string {
+	var b strings.Builder
+	depth, quoted := 0, false
+	line := func() {
+		b.WriteByte('\n')
+		for range min(depth, jsonDepth) {
+			b.WriteString("  ")
+		}
+	}
+	for i := 0; i < len(raw) && b.Len() < limit; i++ {
+		c := raw[i]
+		if quoted {
+			b.WriteByte(c)
+			if c == '\\' && i+1 < len(raw) {
+				i++
+				b.WriteByte(raw[i])
+			} else if c == '"' {
+				quoted = false
+			}
+			continue
+		}
+		switch c {
+		case ' ', '\t', '\n', '\r':
+		case '"':
+			quoted = true
+			b.WriteByte(c)
+		case '{', '[':
+			b.WriteByte(c)
+			if next := skipBlanks(raw, i+1); next < len(raw) && (raw[next] == '}' || raw[next] == ']') {
+				i = next
+				b.WriteByte(raw[next])
+				continue
+			}
+			depth++
+			line()
+		case '}', ']':
+			depth = max(depth-1, 0)
+			line()
+			b.WriteByte(c)
+		case ',':
+			b.WriteByte(c)
+			line()
+		case ':':
+			b.WriteString(": ")
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return cutBytes(b.String(), limit)
+}
+
+func skipBlanks(s string, i int) int {
+	for i < len(s) && (s[i] == ' ' || s[i] == '\t' || s[i] == '\n' || s[i] == '\r') {
+		i++
+	}
+	return i
+}

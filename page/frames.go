@@ -1,0 +1,120 @@
+package page
+
+// What happens to a session while its page is open.
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Frame is one server-sent event: its name, and its data, JSON without line feeds.
+//
+//	block  {"key","html"}            a block, new or replaced whole; a message's is without its parts
+//	text   {"key","offset","text"}   appended to a part's text, at a byte offset
+//	gone   {"key"}                   a block is no more
+//	turn   {"message","status","html"}
+//	info   {"title","html"}          the session's own
+type Frame struct {
+	Event string
+	Data  []byte
+}
+
+// Frames are what a followed event changes on the page: none, one or several, in
+// the order in which they are to be made.
+func Frames(e *session.Event) []Frame {
+	if e.Hidden {
+		return nil
+	}
+	switch e.Method {
+	case session.MethodPut:
+		return []Frame{put(e, e.Key, e.Schema, e.Payload)}
+	case session.MethodBegin:
+		return []Frame{put(e, e.Key, e.Schema, e.Payload), turnFrame(e, session.Streaming.String())}
+	case session.MethodRemove, session.MethodPurge:
+		return []Frame{gone(e.Key)}
+	case session.MethodAppendText:
+		if e.Payload == nil { // purged
+			return nil
+		}
+		p := read(e.Payload)
+		return []Frame{frame("text", struct {
+			Key    string `json:"key"`
+			Offset uint64 `json:"offset"`
+			Text   string `json:"text"`
+		}{e.Key, p.at("offset").Uint(), p.at("text").text()})}
+	case session.MethodFinalize:
+		frames := entries(e)
+		if status := read(e.Payload).at("status").text(); status != "" {
+			frames = append(frames, turnFrame(e, status))
+		}
+		return frames
+	case session.MethodFork:
+		return entries(e)
+	case session.MethodInterrupted:
+		return []Frame{turnFrame(e, session.Interrupted.String())}
+	case session.MethodResumed:
+		return []Frame{turnFrame(e, session.Streaming.String())}
+	}
+	return nil // create, share, revoke and the like change nothing that the page shows
+}
+
+// entries are the puts within another event's payload.
+func entries(e *session.Event) []Frame {
+	var frames []Frame
+	read(e.Payload).at("entries").ForEach(func(_, v result) bool {
+		entry := value(v)
+		frames = append(frames, put(e, entry.at("key").text(), uint32(entry.at("schema_version").Uint()), []byte(entry.at("payload").text())))
+		return true
+	})
+	return frames
+}
+
+// put is what a key's new value changes. One without a payload was purged.
+func put(e *session.Event, key string, schema uint32, payload []byte) Frame {
+	if len(payload) == 0 {
+		return gone(key)
+	}
+	entry := &session.Entry{Session: e.Session, Key: key, Cursor: e.Cursor, Schema: schema, Payload: payload}
+	html := string(Block(entry, nil))
+	if key == "session" {
+		title := oneLine(read(payload).at("title").text(), labelBytes)
+		return frame("info", struct {
+			Title string `json:"title"`
+			HTML  string `json:"html"`
+		}{title, html})
+	}
+	return frame("block", struct {
+		Key  string `json:"key"`
+		HTML string `json:"html"`
+	}{key, html})
+}
+
+func gone(key string) Frame {
+	return frame("gone", struct {
+		Key string `json:"key"`
+	}{key})
+}
+
+func turnFrame(e *session.Event, status string) Frame {
+	var o out
+	turnState(&o, status)
+	return frame("turn", struct {
+		Message string `json:"message"`
+		Status  string `json:"status"`
+		HTML    string `json:"html"`
+	}{strings.TrimPrefix(e.Key, session.MessageKey("")), status, string(o.b)})
+}
+
+// frame encodes v, one of this file's structs of strings and numbers.
+func frame(event string, v any) Frame {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic("page: encode a frame: " + err.Error())
+	}
+	return Frame{Event: event, Data: bytes.TrimSuffix(b.Bytes(), []byte("\n"))}
+}

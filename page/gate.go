@@ -1,0 +1,84 @@
+package page
+
+// The pages before and after sessions: asking for a secret, and failures.
+
+import (
+	"io"
+	"net/url"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// plainBar writes the bar of a page that is no session's. closes is where one
+// signs out; "" for nowhere.
+func plainBar(o *out, title markup, closes string) {
+	o.lit(`<header class="bar">`, mark, `<h1 id="title">`, title, `</h1><div class="tools">`)
+	if closes != "" {
+		o.lit(`<button type="button" class="button script" data-do="close"`)
+		o.attr("data-close", closes)
+		o.lit(`>Sign out</button>`)
+	}
+	o.lit(themeButton, `</div></header>`)
+}
+
+// Unlock writes the page of /s/ID before there is a cookie: its script sends the
+// secret, which stands in the fragment and which no server has seen, to ID/open
+// below /s/, and loads the page again. id is the ref's.
+func Unlock(w io.Writer, base, id string) error {
+	var o out
+	s := shell{title: "Open a session", base: base, kind: "unlock"}
+	s.open(&o)
+	plainBar(&o, "Open a session", "")
+	o.lit(`<main id="session" class="gate" tabindex="-1"><div class="panel" id="gate"`)
+	o.attr("data-open", base+"/s/"+url.PathEscape(id)+"/open")
+	o.lit(`><p id="state" role="status" aria-live="polite">Opening the session&hellip;</p>`,
+		`<p class="hint">The link's secret stands behind its # sign. It stays in your browser until this page exchanges it for a cookie; then it is gone from the address.</p>`,
+		`<button type="button" class="button primary" data-do="again" hidden>Try again</button>`, needsScript, `</div></main>`)
+	shellClose(&o)
+	_, err := w.Write(o.b)
+	return err
+}
+
+const needsScript markup = `<noscript><p class="error">This takes JavaScript: a fragment is never sent to a server, so a script has to hand the secret over.</p></noscript>`
+
+// SignIn writes the page of /sessions before there is a cookie: its script sends
+// a ref, from the fragment or from the form, to /sessions/open.
+func SignIn(w io.Writer, base string) error {
+	var o out
+	s := shell{title: "Sessions", base: base, kind: "signin"}
+	s.open(&o)
+	plainBar(&o, "Sessions", "")
+	o.lit(`<main id="session" class="gate" tabindex="-1"><form class="panel" id="gate"`)
+	o.attr("data-open", base+"/sessions/open")
+	o.lit(`><p>Show the sessions that a ref lets you see: the owner's, or any with the right to list.</p>`,
+		`<label>Ref<input type="password" id="ref" autocomplete="off" spellcheck="false" placeholder="mooring://host/id#secret" required></label>`,
+		`<button class="button primary">Show the sessions</button><p id="state" role="status" aria-live="polite"></p>`,
+		`<p class="hint">It is exchanged for a cookie and kept nowhere else.</p>`, needsScript, `</form></main>`)
+	shellClose(&o)
+	_, err := w.Write(o.b)
+	return err
+}
+
+// Failure writes the page for an HTTP status that is an error; f says why.
+func Failure(w io.Writer, base string, status int, f *fault.Error) error {
+	var o out
+	title := overTitle(f.Code)
+	if title == "Over" {
+		title = "It did not work"
+	}
+	s := shell{title: title, base: base, kind: "failure"}
+	s.open(&o)
+	plainBar(&o, "Mooring", "")
+	o.lit(`<main id="session" class="gate" tabindex="-1"><div class="panel failure"><p class="code">`)
+	o.text(itoa(status))
+	o.lit(`</p><h2>`)
+	o.text(title)
+	o.lit(`</h2>`)
+	o.element("p", "why", oneLine(f.Message, 1000))
+	o.lit(`<p class="hint"><code>`)
+	o.text(f.Code.String())
+	o.lit(`</code></p></div></main>`)
+	shellClose(&o)
+	_, err := w.Write(o.b)
+	return err
+}

@@ -1,0 +1,129 @@
+package page
+
+// The list of sessions.
+
+import (
+	"io"
+	"strconv"
+)
+
+// List is the page of sessions that a holder may see.
+type List struct {
+	Base  string // path prefix of the server
+	Rows  []Row
+	Query string // what was searched for
+	Sort  string // "updated" (the default), "created" or "title"
+	Order string // "desc" or "asc"; "" is the sort's own
+	Prev  string // path with query of the page before, below Base; "" for none
+	Next  string // likewise of the next one
+	Note  string // a remark above the rows; "" for none
+}
+
+// Row is a session in the list.
+type Row struct {
+	Title    string
+	ID       string
+	External string // opencode's id; "" for none
+	Created  int64  // Unix ms
+	Updated  int64  // Unix ms
+	Cursor   uint64
+	Link     string // path of its page below Base; "" for none
+}
+
+// Sessions writes the list of sessions, with a form for searching and sorting: GET
+// of the page itself with q, sort and order.
+func Sessions(w io.Writer, l List) error {
+	var o out
+	shell{title: "Sessions", base: l.Base, kind: "sessions"}.open(&o)
+	plainBar(&o, "Sessions", l.Base+"/sessions/close")
+	o.lit(`<main id="session" class="narrow" tabindex="-1"><form class="find" method="get"`)
+	o.attr("action", l.Base+"/sessions")
+	o.lit(` role="search"><label>Search<input type="search" name="q"`)
+	o.attr("value", l.Query)
+	o.lit(` placeholder="Title or id" autocomplete="off"></label>`)
+	choice(&o, "Sort by", "sort", l.Sort, [][2]markup{{"updated", "last change"}, {"created", "start"}, {"title", "title"}})
+	choice(&o, "Order", "order", l.Order, [][2]markup{{"desc", "down"}, {"asc", "up"}})
+	o.lit(`<button class="button primary">Show</button></form>`)
+	o.element("p", "hint remark", l.Note)
+	switch {
+	case len(l.Rows) == 0 && l.Query != "":
+		o.lit(`<p class="none">No session matches.</p>`)
+	case len(l.Rows) == 0:
+		o.lit(`<p class="none">There are no sessions yet.</p>`)
+	default:
+		o.lit(`<ul class="sessions">`)
+		for i := range l.Rows {
+			row(&o, l.Base, &l.Rows[i])
+		}
+		o.lit(`</ul>`)
+	}
+	if l.Prev != "" || l.Next != "" {
+		o.lit(`<nav class="pages" aria-label="Pages">`)
+		pageLink(&o, l.Base, l.Prev, "prev", "Back")
+		pageLink(&o, l.Base, l.Next, "next", "More")
+		o.lit(`</nav>`)
+	}
+	o.lit(`</main>`)
+	shellClose(&o)
+	_, err := w.Write(o.b)
+	return err
+}
+
+func row(o *out, base string, r *Row) {
+	title := oneLine(r.Title, labelBytes)
+	if title == "" {
+		title = untitled
+	}
+	o.lit(`<li><h2 dir="auto">`)
+	if r.Link != "" {
+		o.lit(`<a`)
+		o.attr("href", base+r.Link)
+		o.lit(`>`)
+		o.text(title)
+		o.lit(`</a>`)
+	} else {
+		o.text(title)
+	}
+	o.lit(`</h2><p class="meta"><code class="id">`)
+	if r.External != "" {
+		o.text(oneLine(r.External, labelBytes))
+	} else {
+		o.text(r.ID)
+	}
+	o.lit(`</code>`)
+	if r.Updated != 0 {
+		o.lit(`<span>changed `)
+		o.time(r.Updated)
+		o.lit(`</span>`)
+	}
+	if r.Created != 0 {
+		o.lit(`<span>begun `)
+		o.time(r.Created)
+		o.lit(`</span>`)
+	}
+	o.lit(`<span>cursor `)
+	o.text(strconv.FormatUint(r.Cursor, 10))
+	o.lit(`</span></p></li>`)
+}
+
+// choice writes a select with constant options.
+func choice(o *out, label, name markup, chosen string, options [][2]markup) {
+	o.lit(`<label>`, label, `<select name="`, name, `">`)
+	for _, opt := range options {
+		o.lit(`<option value="`, opt[0], `"`)
+		if string(opt[0]) == chosen {
+			o.lit(` selected`)
+		}
+		o.lit(`>`, opt[1], `</option>`)
+	}
+	o.lit(`</select></label>`)
+}
+
+func pageLink(o *out, base, to string, rel, text markup) {
+	if to == "" {
+		return
+	}
+	o.lit(`<a class="button" rel="`, rel, `"`)
+	o.attr("href", base+to)
+	o.lit(`>`, text, `</a>`)
+}

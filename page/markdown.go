@@ -1,0 +1,335 @@
+package page
+
+// Markdown: read by goldmark, with everything that could be more than text made
+// text, and sanitised by bluemonday before it reaches the page.
+
+import (
+	"bytes"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/microcosm-cc/bluemonday"
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	extast "github.com/yuin/goldmark/extension/ast"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/renderer"
+	"github.com/yuin/goldmark/renderer/html"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
+)
+
+// sanitised is HTML that went through the sanitiser.
+type sanitised []byte
+
+// policy is all that rendered markdown may contain.
+var policy = sync.OnceValue(func() *bluemonday.Policy {
+	p := bluemonday.NewPolicy()
+	p.AllowElements("p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li", "pre", "code", "em", "strong", "del",
+		"table", "thead", "tbody", "tr", "th", "td", "span", "div")
+	p.AllowAttrs("start").Matching(regexp.MustCompile(`^[0-9]{1,9}$`)).OnElements("ol")
+	p.AllowAttrs("align").Matching(regexp.MustCompile(`^(left|right|center)$`)).OnElements("th", "td")
+	p.AllowAttrs("class").Matching(regexp.MustCompile(`^([a-z][a-z0-9]{0,2}|box|image|scroll|code|code long)$`)).OnElements("span", "pre", "div")
+	p.AllowAttrs("tabindex").Matching(regexp.MustCompile(`^0$`)).OnElements("pre", "div")
+	p.AllowAttrs("href").OnElements("a")
+	p.AllowURLSchemes("mailto")
+	// Without a host, "https:x" would be a relative link on a page of that scheme.
+	hosted := func(u *url.URL) bool { return u.Host != "" && u.User == nil }
+	p.AllowURLSchemeWithCustomPolicy("http", hosted)
+	p.AllowURLSchemeWithCustomPolicy("https", hosted)
+	p.AllowRelativeURLs(false)
+	p.RequireParseableURLs(true)
+	p.RequireNoFollowOnLinks(true)
+	p.RequireNoReferrerOnLinks(true)
+	p.AddTargetBlankToFullyQualifiedLinks(true)
+	return p
+})
+
+var reader = sync.OnceValue(func() goldmark.Markdown {
+	return goldmark.New(
+		goldmark.WithExtensions(extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)),
+			extension.Strikethrough, extension.TaskList, extension.NewLinkify(extension.WithLinkifyAllowedProtocols([]string{"http:", "https:", "mailto:"}))),
+		goldmark.WithParserOptions(parser.WithASTTransformers(util.Prioritized(levels{}, 100))),
+		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(nodes{}, 1)), html.WithHardWraps()))
+})
+
+// markdown writes text as markdown. Text that is too long or would cost too much is written
+// as it is.
+func markdown(o *out, s string) {
+	if strings.TrimSpace(s) == "" {
+		return
+	}
+	if len(s) > markdownBytes || !readMarkdown(o, clean(s)) {
+		o.lit(`<div class="plain">`)
+		o.shown(s)
+		o.lit(`</div>`)
+	}
+}
+
+// readMarkdown writes text, in which all characters and line ends are what they
+// will be, as markdown; false if it would cost too much.
+func readMarkdown(o *out, s string) bool {
+	if costly(s) {
+		return false
+	}
+	w, source := &rendering{out: o}, []byte(s)
+	doc := reader().Parser().Parse(text.NewReader(source))
+	if addresses(doc) > addressBytes || reader().Renderer().Render(w, source, doc) != nil {
+		return false
+	}
+	o.safe(policy().SanitizeReader(&w.Buffer).Bytes())
+	return true
+}
+
+// What nobody writes, and what would take the reader time in proportion to more
+// than the text's length.
+const (
+	deepest     = 16       // blocks within each other: each line costs what its depth is
+	linkWork    = 48 << 20 // ends of links' texts, times the bytes in which each may look for its end
+	emphasisMax = 10000    // markers of emphasis: each may look at all that are open
+	cellsMax    = 100_000  // of tables: every row has all the cells that the head has, however short it is
+
+	addressBytes = 4 * markdownBytes // of links: each use of a reference has all of its address
+)
+
+// addresses is how many bytes the addresses and titles of all links have.
+func addresses(doc ast.Node) (bytes int) {
+	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if !entering {
+			return ast.WalkContinue, nil
+		}
+		switch n := n.(type) {
+		case *ast.Link:
+			bytes += len(n.Destination) + len(n.Title)
+		case *ast.Image:
+			bytes += len(n.Destination) + len(n.Title)
+		}
+		return ast.WalkContinue, nil
+	}) // no step fails
+	return bytes
+}
+
+// costly says whether a text is one of those.
+func costly(s string) bool {
+	if strings.Count(s, "](")*len(s) > linkWork || strings.Count(s, "*")+strings.Count(s, "_")+strings.Count(s, "~") > emphasisMax {
+		return true
+	}
+	lines, columns := 0, 0
+	for line := range strings.SplitSeq(s, "\n") {
+		lines++
+		if strings.Trim(line, "|-: \t>") == "" { // below a table's head
+			columns = max(columns, strings.Count(line, "|")+1)
+		}
+		depth, blanks := 0, 0
+		for i := 0; i < len(line) && i < 512; i++ {
+			switch c := line[i]; {
+			case c == ' ':
+				blanks++
+				continue
+			case c == '\t':
+				blanks += 4
+				continue
+			case c == '>':
+				depth++
+				continue
+			case (c == '-' || c == '*' || c == '+' || c == '.' || c == ')') && i+1 < len(line) && (line[i+1] == ' ' || line[i+1] == '\t'):
+				depth++
+				continue
+			case c >= '0' && c <= '9':
+				continue
+			}
+			break
+		}
+		if depth > deepest || blanks > 8*deepest && depth > 1 {
+			return true
+		}
+	}
+	return lines*columns > cellsMax
+}
+
+// settled splits a text that grows where its last whole block ends: what stands
+// before is markdown for good, what follows is not yet.
+func settled(s string) (whole, rest string) {
+	at, fence := 0, ""
+	for i := 0; i < len(s); {
+		end := strings.IndexByte(s[i:], '\n')
+		if end < 0 {
+			break
+		}
+		line := strings.TrimLeft(s[i:i+end], " ")
+		i += end + 1
+		switch mark := fenceOf(line); {
+		case fence == "" && mark != "":
+			fence = mark
+		case fence != "" && strings.HasPrefix(mark, fence):
+			fence, at = "", i
+		case fence == "" && strings.TrimSpace(line) == "":
+			at = i
+		}
+	}
+	return s[:at], s[at:]
+}
+
+// fenceOf is the row of backticks or tildes that a line begins with, if it is long
+// enough to be a code block's.
+func fenceOf(line string) string {
+	for _, c := range []string{"`", "~"} {
+		if n := len(line) - len(strings.TrimLeft(line, c)); n >= 3 {
+			return line[:n]
+		}
+	}
+	return ""
+}
+
+// rendering is what the renderer writes to: it knows the out that it is for.
+type rendering struct {
+	bytes.Buffer
+	out *out
+}
+
+// Buffered implements util.BufWriter.
+func (r *rendering) Buffered() int { return 0 }
+
+// Flush implements util.BufWriter.
+func (r *rendering) Flush() error { return nil }
+
+// nodes renders what must not be what markdown makes of it.
+type nodes struct{}
+
+// RegisterFuncs implements renderer.NodeRenderer.
+func (nodes) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
+	r.Register(ast.KindFencedCodeBlock, renderCode)
+	r.Register(ast.KindCodeBlock, renderCode)
+	r.Register(ast.KindHTMLBlock, renderHTMLBlock)
+	r.Register(ast.KindRawHTML, renderRawHTML)
+	r.Register(ast.KindImage, renderImage)
+	r.Register(extast.KindTaskCheckBox, renderBox)
+	r.Register(extast.KindTable, renderTable)
+}
+
+// renderCode writes a code block, highlighted.
+func renderCode(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	var code strings.Builder
+	for i := range n.Lines().Len() {
+		line := n.Lines().At(i)
+		code.Write(line.Value(source))
+	}
+	language := ""
+	if f, ok := n.(*ast.FencedCodeBlock); ok {
+		language = string(f.Language(source))
+	}
+	r := w.(*rendering)
+	o := out{spent: r.out.spent}
+	if code.Len() > 0 {
+		o.lit(`<pre class="code" tabindex="0"><code>`)
+		highlight(&o, strings.TrimRight(code.String(), "\n"), language)
+		o.lit(`</code></pre>`)
+	}
+	r.out.spent = o.spent
+	_, err := w.Write(o.b)
+	return ast.WalkSkipChildren, err
+}
+
+// renderHTMLBlock writes HTML as the text that it is.
+func renderHTMLBlock(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	var o out
+	o.lit(`<p>`)
+	for i := range n.Lines().Len() {
+		line := n.Lines().At(i)
+		o.text(string(line.Value(source)))
+	}
+	if b := n.(*ast.HTMLBlock); b.HasClosure() {
+		o.text(string(b.ClosureLine.Value(source)))
+	}
+	o.lit(`</p>`)
+	_, err := w.Write(o.b)
+	return ast.WalkSkipChildren, err
+}
+
+// renderRawHTML writes a tag within a line as the text that it is.
+func renderRawHTML(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	var o out
+	segments := n.(*ast.RawHTML).Segments
+	for i := range segments.Len() {
+		segment := segments.At(i)
+		o.text(string(segment.Value(source)))
+	}
+	_, err := w.Write(o.b)
+	return ast.WalkSkipChildren, err
+}
+
+// renderImage writes an image as a link to it: nothing is loaded from outside.
+func renderImage(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	var o out
+	link := outside(string(n.(*ast.Image).Destination))
+	switch {
+	case entering && link != "":
+		o.lit(`<a`)
+		o.attr("href", link)
+		o.lit(`>Image: `)
+	case entering:
+		o.lit(`<span class="image">Image: `)
+	case link != "":
+		o.lit(`</a>`)
+	default:
+		o.lit(`</span>`)
+	}
+	_, err := w.Write(o.b)
+	return ast.WalkContinue, err
+}
+
+// renderBox writes a task's box, which is no control here.
+func renderBox(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	box := `<span class="box">☐</span> `
+	if n.(*extast.TaskCheckBox).IsChecked {
+		box = `<span class="box">☑</span> `
+	}
+	_, err := w.WriteString(box)
+	return ast.WalkContinue, err
+}
+
+// renderTable writes a table within what scrolls if the table is wide.
+func renderTable(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
+	tag := `</table></div>`
+	if entering {
+		tag = `<div class="scroll" tabindex="0"><table>`
+	}
+	_, err := w.WriteString(tag)
+	return ast.WalkContinue, err
+}
+
+// levels makes the headings of a text go on below those of the page, without
+// leaving levels out.
+type levels struct{}
+
+// Transform implements parser.ASTTransformer.
+func (levels) Transform(doc *ast.Document, _ text.Reader, _ parser.Context) {
+	var above []int // the levels, as written, that the present heading lies below
+	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		h, ok := n.(*ast.Heading)
+		if !ok || !entering {
+			return ast.WalkContinue, nil
+		}
+		for len(above) > 0 && above[len(above)-1] >= h.Level {
+			above = above[:len(above)-1]
+		}
+		above = append(above, h.Level)
+		h.Level = min(len(above)+2, 6)
+		return ast.WalkSkipChildren, nil
+	})
+}

@@ -1,0 +1,233 @@
+// Package page is what people see of sessions: HTML, its styles and its script.
+//
+// A session's page is written message by message while the state is read, so it
+// is never held whole: Start, then Message and its Parts in byte order of their
+// ids, then Rest and End. It reads without JavaScript. What happens afterwards
+// comes as Frames over server-sent events, each of them HTML of one block, or
+// text to append to one; the script (src/) puts them where their keys belong.
+//
+// All of a session's content is hostile. It reaches the output in two ways alone:
+// escaped by out, whose constant parts are of a type that no text converts to by
+// itself, or from markdown through the sanitiser. Unknown shapes and wrong types
+// are shown as what they are; nothing makes rendering fail. What is shown of one
+// field, and the work that goes into it, is bounded (limits.go).
+//
+// The package knows no HTTP but for Assets. Its functions may be called
+// concurrently, a Doc by one goroutine at a time.
+package page
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Head is what a session's page begins with.
+type Head struct {
+	Title  string         // of the session; "" takes that of Info
+	ID     string         // what it is called in the page: opencode's id, or ours
+	Live   string         // path of the live stream (SSE) below Base; "" for none
+	Cursor uint64         // the first paint is at least of this cursor: the live stream goes on from here
+	Info   *session.Entry // session info or nil
+	Base   string         // path prefix of the server ("" or "/prefix"): for assets and links
+	Over   *fault.Error   // why it is over, if it is
+}
+
+// Doc is a session's page while it is written.
+type Doc struct {
+	w   io.Writer
+	err error // of the first write that failed; nothing is written after it
+	o   out   // what the present call has made; empty between calls
+
+	at       place
+	message  *session.Entry // the one that is open; nil for one that only its parts tell of
+	id       string         // its message id
+	user     bool           // it is somebody's turn
+	spent    time.Duration  // on highlighting
+	closes   string         // path of giving up the cookie; "" for none
+	contents contents
+	totals   totals
+}
+
+// place is how far the document is.
+type place uint8
+
+const (
+	inLog     place = iota // between messages
+	inMessage              // within one
+	inRest                 // after the last one
+)
+
+// Start writes the document's head and what stands above the first message to w.
+// The writes are one a call, so w may be flushed between calls.
+func Start(w io.Writer, h Head) *Doc {
+	if h.Title == "" && h.Info != nil {
+		h.Title = read(h.Info.Payload).at("title").text()
+	}
+	if h.Title = oneLine(h.Title, labelBytes); h.Title == "" {
+		h.Title = untitled
+	}
+	d := &Doc{w: w}
+	s := shell{title: h.Title, base: h.Base, kind: "session"}
+	if h.Live != "" && h.Over == nil {
+		s.live = h.Base + h.Live
+	}
+	if strings.HasPrefix(h.Live, "/s/") {
+		d.closes = h.Base + h.Live[:strings.LastIndexByte(h.Live, '/')] + "/close"
+	}
+	s.cursor = h.Cursor
+	s.open(&d.o)
+	sessionBar(&d.o, h)
+	d.o.lit(`<div class="frame"><main id="session" tabindex="-1">`)
+	info(&d.o, h.Info)
+	d.o.lit(`<div id="log">`)
+	d.flush()
+	return d
+}
+
+// Message begins the next message; t is its turn, nil if none was begun.
+func (d *Doc) Message(m *session.Entry, t *session.Turn) {
+	d.close()
+	d.at, d.message, d.id = inMessage, m, strings.TrimPrefix(m.Key, session.MessageKey(""))
+	p := read(m.Payload)
+	d.user = role(p) == "user"
+	messageOpen(&d.o, d.id, p, t)
+	d.totals.message(p)
+	d.contents.message(d.id, p, d.user)
+	d.flush()
+}
+
+// Part writes a part of the message that was begun last. One of another message
+// is an orphan: it gets a message's element without a head.
+func (d *Doc) Part(p *session.Entry) {
+	id, _ := partOf(p.Key)
+	if d.at != inMessage || d.id != id {
+		d.close()
+		d.at, d.message, d.id, d.user = inMessage, nil, id, false
+		orphanOpen(&d.o, id)
+	}
+	fields := read(p.Payload)
+	part(&d.o, p, fields)
+	d.totals.part(fields)
+	d.contents.part(d.id, fields)
+	d.flush()
+}
+
+// Rest writes what else there is: the diff, models, and entries of kinds that this
+// version does not know. It may be called again; no message comes after it.
+func (d *Doc) Rest(entries []*session.Entry) {
+	d.rest()
+	for _, e := range entries {
+		if e.Key != "session" {
+			block(&d.o, e, nil)
+		}
+	}
+	d.flush()
+}
+
+// Over says that the session ended, for its readers, while its page was written.
+// What follows is End.
+func (d *Doc) Over(f *fault.Error) {
+	d.rest()
+	d.o.lit(`<div class="error ended" id="ended" role="alert"><strong>`)
+	d.o.text(overTitle(f.Code))
+	d.o.lit(`</strong><p>`)
+	d.o.text(oneLine(f.Message, 4*labelBytes))
+	d.o.lit(`</p></div>`)
+	d.flush()
+}
+
+// End writes the contents, the totals and the document's end. It returns the first
+// error of a write.
+func (d *Doc) End() error {
+	d.rest()
+	d.o.lit(`</section></main>`)
+	d.contents.write(&d.o, &d.totals, d.closes)
+	d.o.lit(`</div>`)
+	overlays(&d.o)
+	shellClose(&d.o)
+	d.flush()
+	return d.err
+}
+
+// close ends the open message, if there is one.
+func (d *Doc) close() {
+	if d.at == inMessage {
+		var p fields
+		if d.message != nil {
+			p = read(d.message.Payload)
+		}
+		messageClose(&d.o, p)
+		d.at, d.message = inLog, nil
+	}
+}
+
+// rest goes on to what stands below the messages.
+func (d *Doc) rest() {
+	if d.at != inRest {
+		d.close()
+		d.o.lit(`</div><section id="rest" aria-label="Changes and models">`)
+		d.at = inRest
+	}
+}
+
+// keepBytes is how large a buffer is kept for the next call.
+const keepBytes = 64 << 10
+
+func (d *Doc) flush() {
+	if d.err == nil && len(d.o.b) > 0 {
+		_, d.err = d.w.Write(d.o.b)
+	}
+	kept := d.o.b[:0]
+	if cap(kept) > keepBytes {
+		kept = nil
+	}
+	d.spent += d.o.spent
+	d.o = out{b: kept}
+	if d.spent > pageTime {
+		d.o.spent, d.spent = codeTime+1, pageTime+1 // from here on code is plain
+	}
+}
+
+// Block is the HTML of one block: a message without its parts, a part, the
+// session's info, the diff, a model. t is the turn of its message, nil if it is not
+// known or there is none.
+func Block(e *session.Entry, t *session.Turn) []byte {
+	var o out
+	block(&o, e, t)
+	return o.b
+}
+
+func block(o *out, e *session.Entry, t *session.Turn) {
+	p := read(e.Payload)
+	k, err := session.ParseKey(e.Key)
+	switch {
+	case err != nil:
+		other(o, e, p)
+	case k.Kind == session.KeySession:
+		info(o, e)
+	case k.Kind == session.KeyMessage:
+		messageOpen(o, k.Message, p, t)
+		messageClose(o, p)
+	case k.Kind == session.KeyPart:
+		part(o, e, p)
+	case k.Kind == session.KeyDiff:
+		sessionDiff(o, p)
+	case k.Kind == session.KeyModel:
+		model(o, e, p)
+	}
+}
+
+// messageID is the id of the element of a message, partID that of a part: no other
+// ids begin like that.
+func messageID(message string) string    { return "m-" + message }
+func partID(message, part string) string { return "p-" + message + "/" + part }
+
+// untitled stands for the title of a session that has none.
+const untitled = "Untitled session"
+
+func itoa(n int) string { return strconv.Itoa(n) }

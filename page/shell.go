@@ -1,0 +1,122 @@
+package page
+
+// What surrounds every page: the document's head, the bar at the top, the script.
+
+import (
+	"strconv"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// shell is a document around a page's own content.
+type shell struct {
+	title  string
+	base   string
+	kind   string // for the script: which page it is
+	live   string // where the stream is; "" for none
+	cursor uint64
+}
+
+// open writes a document up to its first own element.
+func (s shell) open(o *out) {
+	o.lit(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">`,
+		`<meta name="robots" content="noindex"><meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark"><title>`)
+	o.text(oneLine(s.title, labelBytes))
+	o.lit(` · Mooring</title><link rel="icon" type="image/svg+xml"`)
+	o.attr("href", assetPath(s.base, "mark.svg"))
+	o.lit(`><link rel="stylesheet"`)
+	o.attr("href", assetPath(s.base, "page.css"))
+	o.lit(`><script`)
+	o.attr("src", assetPath(s.base, "theme.js"))
+	o.lit(`></script><script type="module"`)
+	o.attr("src", assetPath(s.base, "page.js"))
+	o.lit(`></script></head><body`)
+	o.attr("data-page", s.kind)
+	o.attr("data-base", s.base)
+	if s.live != "" {
+		o.attr("data-live", s.live)
+	}
+	if s.kind == "session" {
+		o.attr("data-cursor", strconv.FormatUint(s.cursor, 10))
+	}
+	o.lit(`><a class="skip" href="#session">Skip to the content</a>`)
+}
+
+func shellClose(o *out) { o.lit(`</body></html>`, "\n") }
+
+// mark is the sign that stands for Mooring: a bollard's ring with a line.
+const mark markup = `<svg class="mark" viewBox="0 0 24 24" width="20" height="20" aria-hidden="true"><path d="M12 8.4V21M6 12.5h12M4 14.5c.6 4 3.700 6.500 8 6.500s7.400-2.500 8-6.500" fill="none" stroke="currentColor" stroke-width="1.9" stroke-linecap="round"/><circle cx="12" cy="5.500" r="2.700" fill="none" stroke="currentColor" stroke-width="1.900"/></svg>`
+
+// sessionBar writes the bar of a session's page: title, state, totals and the
+// buttons, which the script shows.
+func sessionBar(o *out, h Head) {
+	o.lit(`<header class="bar">`, mark, `<h1 id="title" dir="auto">`)
+	o.text(h.Title)
+	o.lit(`</h1>`)
+	o.lit(`<p id="line"`)
+	if h.Over != nil {
+		o.lit(` data-state="over"><span id="state" role="status">`)
+		overText(o, h.Over)
+		o.lit(`</span> `)
+	} else {
+		o.lit(` data-state="still"><span id="state" role="status">As it was</span> `)
+	}
+	o.lit(`<span id="cursor">at cursor `)
+	o.text(strconv.FormatUint(h.Cursor, 10))
+	o.lit(`</span></p><p id="totals"></p>`,
+		`<div class="tools"><a class="button to-contents" href="#contents">Contents</a>`,
+		`<button type="button" class="button script" data-do="fold" aria-pressed="false">Unfold all</button>`,
+		themeButton,
+		`<button type="button" class="button script icon" data-do="help" aria-label="Keyboard help" title="Keyboard help (?)">?</button>`,
+		`</div></header>`)
+}
+
+const themeButton markup = `<button type="button" class="button script icon" data-do="theme" aria-label="Theme: auto" title="Theme: auto">` +
+	`<svg viewBox="0 0 20 20" width="16" height="16" aria-hidden="true"><circle cx="10" cy="10" r="7.200" fill="none" stroke="currentColor" stroke-width="1.600"/><path class="half" d="M10 2.800a7.200 7.200 0 0 1 0 14.400z" fill="currentColor"/></svg></button>`
+
+// overText says why a session is over.
+func overText(o *out, f *fault.Error) {
+	o.text(overTitle(f.Code))
+	if f.Message != "" {
+		o.lit(`: `)
+		o.text(oneLine(f.Message, 4*labelBytes))
+	}
+}
+
+// overTitle is a fault's code in words for readers.
+func overTitle(c fault.Code) string {
+	switch c {
+	case fault.Revoked, fault.StaleEpoch:
+		return "Revoked"
+	case fault.Expired:
+		return "Expired"
+	case fault.SessionDeleted:
+		return "Deleted"
+	case fault.Exhausted:
+		return "Used up"
+	case fault.NotFound, fault.UnknownRef:
+		return "Not found"
+	case fault.Overloaded:
+		return "Too busy"
+	case fault.MissingRight, fault.NotAnOwner, fault.Denied:
+		return "Not allowed"
+	case fault.Unavailable, fault.Draining, fault.NotYetKnown:
+		return "Not there yet"
+	}
+	return "Over"
+}
+
+// overlays writes what lies over a session's page when asked for.
+func overlays(o *out) {
+	o.lit(`<button type="button" id="newer" class="script" hidden>New below</button>`,
+		`<dialog id="help" aria-labelledby="help-title"><h2 id="help-title">Keyboard</h2><dl class="keys">`,
+		`<div><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>next turn, turn before</dd></div>`,
+		`<div><dt><kbd>t</kbd> <kbd>/</kbd></dt><dd>contents</dd></div>`,
+		`<div><dt><kbd>f</kbd></dt><dd>fold or unfold all</dd></div>`,
+		`<div><dt><kbd>c</kbd></dt><dd>copy the link to the turn in view</dd></div>`,
+		`<div><dt><kbd>g</kbd> <kbd>G</kbd></dt><dd>to the top, to the end</dd></div>`,
+		`<div><dt><kbd>d</kbd></dt><dd>theme</dd></div>`,
+		`<div><dt><kbd>?</kbd></dt><dd>this help</dd></div></dl>`,
+		`<form method="dialog"><button class="button">Close</button></form></dialog>`,
+		`<p id="told" class="told" role="status" aria-live="polite"></p>`)
+}

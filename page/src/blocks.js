@@ -1,0 +1,160 @@
+// The blocks of a session's page, by key. What the first paint has is taken in once;
+// from then on an event costs its own block, wherever that belongs.
+
+import { parseKey } from "./anchors.js";
+import { Order } from "./order.js";
+import { localTimes } from "./times.js";
+
+const scratch = document.createElement("template");
+
+function parse(html) {
+  scratch.innerHTML = html;
+  const element = scratch.content.firstElementChild;
+  scratch.content.replaceChildren();
+  return element;
+}
+
+export class Blocks {
+  messages = new Order();
+  #elements = new Map(); // key → element
+  #parts = new Map(); // message id → Order of its parts
+  #others = new Order();
+  #log = document.getElementById("log");
+  #rest = document.getElementById("rest");
+
+  constructor() {
+    for (const article of this.#log.children) {
+      const { message } = parseKey(article.dataset.key);
+      this.#elements.set(article.dataset.key, article);
+      this.messages.add(message);
+      const parts = new Order();
+      this.#parts.set(message, parts);
+      for (const part of article.querySelector(".parts").children) {
+        this.#elements.set(part.dataset.key, part);
+        parts.add(parseKey(part.dataset.key).part);
+      }
+    }
+    for (const extra of this.#rest.children) {
+      this.#elements.set(extra.dataset.key, extra);
+      this.#others.add(extra.dataset.key);
+    }
+    const info = document.getElementById("k-session");
+    if (info) this.#elements.set("session", info);
+  }
+
+  element(key) {
+    return this.#elements.get(key);
+  }
+
+  article(message) {
+    return this.#elements.get(`message/${message}`);
+  }
+
+  // Puts a block where it belongs, or in the place of the one of its key. Gives its
+  // element, and whether it is new.
+  put(key, html) {
+    const fresh = parse(html);
+    if (!fresh) return {};
+    localTimes(fresh);
+    const old = this.#elements.get(key);
+    const k = parseKey(key);
+    if (old && k.kind === "message") {
+      renew(old, fresh);
+      return { element: old, isNew: false };
+    }
+    this.#elements.set(key, fresh);
+    if (old) {
+      keep(old, fresh);
+      return { element: fresh, isNew: false };
+    }
+    if (k.kind === "message") this.#insertMessage(k.message, fresh);
+    else if (k.kind === "part") this.#insertPart(k, fresh);
+    else this.#rest.insertBefore(fresh, this.#elements.get(this.#others.add(key)) ?? null);
+    return { element: fresh, isNew: true };
+  }
+
+  remove(key) {
+    const old = this.#elements.get(key);
+    if (!old || key === "session") return;
+    const k = parseKey(key);
+    if (k.kind === "message") {
+      if (this.#parts.get(k.message).ids.length > 0) {
+        // Its parts are still there: they stand without a head.
+        old.className = "msg orphan";
+        for (const part of [...old.children]) if (!part.classList.contains("parts")) part.remove();
+        return;
+      }
+      this.messages.remove(k.message);
+      this.#parts.delete(k.message);
+    } else if (k.kind === "part") {
+      this.#parts.get(k.message)?.remove(k.part);
+    } else {
+      this.#others.remove(key);
+    }
+    this.#elements.delete(key);
+    old.remove();
+  }
+
+  #insertMessage(message, article) {
+    const next = this.messages.add(message);
+    this.#parts.set(message, new Order());
+    this.#elements.set(`message/${message}`, article);
+    this.#log.insertBefore(article, next === undefined ? null : this.article(next));
+  }
+
+  #insertPart({ message, part }, element) {
+    if (!this.article(message)) {
+      const article = document.createElement("article");
+      article.className = "msg orphan";
+      article.id = `m-${message}`;
+      article.dataset.key = `message/${message}`;
+      article.append(Object.assign(document.createElement("div"), { className: "parts" }));
+      this.#insertMessage(message, article);
+    }
+    const next = this.#parts.get(message).add(part);
+    const before = next === undefined ? null : this.#elements.get(`part/${message}/${next}`);
+    this.article(message).querySelector(":scope > .parts").insertBefore(element, before);
+  }
+}
+
+// A message's new head and foot around the parts that are there. Its turn's state
+// stays unless the new one tells it.
+function renew(article, fresh) {
+  const turn = article.querySelector(":scope > .head > .turn");
+  const newTurn = fresh.querySelector(":scope > .head > .turn");
+  if (turn && newTurn && newTurn.childElementCount === 0) newTurn.replaceWith(turn);
+  const parts = article.querySelector(":scope > .parts");
+  const opened = openOnes(article.querySelector(":scope > .foot"));
+  for (const child of [...article.children]) if (child !== parts) child.remove();
+  for (const { name } of [...article.attributes]) if (!fresh.hasAttribute(name)) article.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) article.setAttribute(name, value);
+  const head = fresh.querySelector(":scope > .head");
+  const foot = fresh.querySelector(":scope > .foot");
+  if (head) article.insertBefore(head, parts);
+  if (foot) {
+    article.append(foot);
+    reopen(foot, opened);
+  }
+}
+
+const openOnes = (element) => (element ? [...element.querySelectorAll("details")].map((d) => d.open) : []);
+
+function reopen(element, opened) {
+  element.querySelectorAll("details").forEach((d, i) => {
+    if (opened[i] !== undefined) d.open = opened[i];
+  });
+}
+
+// The new element in the old one's place, with what the reader had unfolded,
+// scrolled to and put the focus on.
+function keep(old, fresh) {
+  reopen(fresh, openOnes(old));
+  const scrolled = [...old.querySelectorAll(".long")].map((e) => e.scrollTop);
+  const focusable = "a, summary, [tabindex]";
+  const focused = old.contains(document.activeElement) ? [...old.querySelectorAll(focusable)].indexOf(document.activeElement) : -1;
+  old.replaceWith(fresh);
+  fresh.querySelectorAll(".long").forEach((e, i) => {
+    if (scrolled[i]) e.scrollTop = scrolled[i];
+  });
+  if (focused >= 0) fresh.querySelectorAll(focusable)[focused]?.focus({ preventScroll: true });
+}

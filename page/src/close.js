@@ -1,0 +1,17 @@
+// Giving up the cookie: signing out.
+
+export function closeButton() {
+  for (const button of document.querySelectorAll("[data-do=close]")) {
+    button.addEventListener("click", async () => {
+      button.disabled = true;
+      try {
+        const reply = await fetch(button.dataset.close, { method: "POST", headers: { "X-Mooring": "1", "Content-Type": "application/json" }, body: "{}", credentials: "same-origin", cache: "no-store" });
+        if (reply.ok) return location.replace(location.pathname);
+        button.textContent = "It did not work: try again";
+      } catch {
+        button.textContent = "No answer: try again";
+      }
+      button.disabled = false;
+    });
+  }
+}

@@ -1,0 +1,29 @@
+// The button that goes round the themes: as the system has it, light, dark.
+
+const round = ["auto", "light", "dark"];
+const root = document.documentElement;
+
+export function nextTheme() {
+  const theme = round[(round.indexOf(root.dataset.theme ?? "auto") + 1) % round.length];
+  if (theme === "auto") delete root.dataset.theme;
+  else root.dataset.theme = theme;
+  try {
+    if (theme === "auto") localStorage.removeItem("mooring-theme");
+    else localStorage.setItem("mooring-theme", theme);
+  } catch {
+    // No storage: it lasts as long as the page.
+  }
+  label();
+}
+
+function label() {
+  for (const b of document.querySelectorAll("[data-do=theme]")) {
+    b.title = `Theme: ${root.dataset.theme ?? "auto"}`;
+    b.setAttribute("aria-label", b.title);
+  }
+}
+
+export function themeButton() {
+  label();
+  for (const b of document.querySelectorAll("[data-do=theme]")) b.addEventListener("click", nextTheme);
+}
