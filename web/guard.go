@@ -1,0 +1,112 @@
+// Who may ask, and what browsers are told to keep to.
+
+package web
+
+import (
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// contentPolicy is the pages' Content-Security-Policy: nothing inline, nothing
+// from outside, in nobody's frame.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
+	"connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+// permissions switches off what a page to read never needs.
+const permissions = "accelerometer=(), autoplay=(), camera=(), display-capture=(), fullscreen=(), geolocation=(), gyroscope=(), " +
+	"magnetometer=(), microphone=(), midi=(), payment=(), publickey-credentials-get=(), screen-wake-lock=(), usb=(), xr-spatial-tracking=()"
+
+// protect sets the headers that every answer has.
+func (s *Site) protect(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", contentPolicy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", permissions)
+	h.Set("Cache-Control", "private, no-store") // assets say otherwise
+	if s.secure(r) {
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+	}
+}
+
+// secure says whether the browser came over TLS, here or up to a proxy.
+func (s *Site) secure(r *http.Request) bool { return r.TLS != nil || s.cfg.TLS }
+
+// knows says whether the server answers to a Host header.
+func (s *Site) knows(host string) bool {
+	return !s.cfg.LocalOnly || loopback(hostOf(host)) || s.named(host)
+}
+
+// named says whether a Host header names the host, with any port, of one of Hosts.
+func (s *Site) named(host string) bool {
+	name := hostOf(host)
+	for _, h := range s.cfg.Hosts {
+		if strings.EqualFold(hostOf(h), name) {
+			return true
+		}
+	}
+	return false
+}
+
+// hostOf is HOST[:PORT] without its port.
+func hostOf(hostport string) string {
+	if host, _, err := net.SplitHostPort(hostport); err == nil {
+		return host
+	}
+	return strings.Trim(hostport, "[]")
+}
+
+// loopback says whether a name is this machine whatever a resolver says.
+func loopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// ownPage refuses a POST that is not our own page's script's: browsers say whose
+// it is, and send neither the header nor the content type for another site's
+// without having asked us, who never agree.
+func (q *request) ownPage() *fault.Error {
+	h := q.r.Header
+	own := false
+	switch site := h.Get("Sec-Fetch-Site"); {
+	case site != "":
+		own = site == "same-origin"
+	default: // browsers that do not say it, and http from elsewhere than this machine
+		origin, err := url.Parse(h.Get("Origin"))
+		own = err == nil && origin.Host != "" && strings.EqualFold(origin.Host, q.r.Host)
+	}
+	if !own {
+		return fault.Denied.With("only this server's own pages may do this: open the page itself and try there")
+	}
+	if h.Get("X-Mooring") != "1" {
+		return fault.Denied.With("the header X-Mooring: 1 is missing")
+	}
+	if kind, _, err := mime.ParseMediaType(h.Get("Content-Type")); err != nil || kind != "application/json" {
+		return fault.BadArgument.With("the content type must be application/json")
+	}
+	return nil
+}
+
+// allow answers a method that is not among those allowed.
+func (q *request) allow(methods ...string) bool {
+	for _, m := range methods {
+		if q.r.Method == m {
+			return true
+		}
+	}
+	q.w.Header().Set("Allow", strings.Join(methods, ", "))
+	q.fail(http.StatusMethodNotAllowed, fault.BadArgument.With("this address takes %s only", strings.Join(methods, " and ")))
+	return false
+}

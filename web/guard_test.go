@@ -1,0 +1,232 @@
+//go:build unix
+
+package web
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/server"
+)
+
+// tour is every kind of address there is, with what it answers to GET.
+func (m *made) tour(ref capability.Ref, public capability.PublicShare) map[string]int {
+	m.r.t.Helper()
+	html := newBrowser(m.r.t).get(m.r.url("/sessions")).body
+	asset := regexp.MustCompile(`/assets/[^"]+`).FindString(html)
+	return map[string]int{
+		"/share/" + public.ID:                           200,
+		"/share/" + public.ID + "/block?key=message/m":  200,
+		"/share/" + public.ID + "/block?key=message/no": 404,
+		"/share/" + public.ID + "/live?after=x":         400,
+		"/share/" + public.ID + "/open":                 404,
+		"/share/" + public.ID + "/":                     404,
+		"/share/AAAAAAAAAAAAAAAAAAAAAA":                 404,
+		"/share/":                                       404,
+		"/share/" + strings.Repeat("x", 500):            404,
+		"/s/" + ref.ID:                                  200,
+		"/s/" + ref.ID + "/block?key=message/m":         401,
+		"/s/" + ref.ID + "/open":                        405,
+		"/s/" + ref.ID + "/close":                       405,
+		"/s/" + ref.ID + "/public":                      405,
+		"/s/" + m.r.owner.ID:                            404,
+		"/s/" + m.id:                                    404,
+		"/s/x%2f..%2f..%2fetc":                          404,
+		"/s/":                                           404,
+		"/sessions":                                     200,
+		"/sessions/":                                    404,
+		"/sessions/open":                                405,
+		"/sessions/live":                                404,
+		asset:                                           200,
+		"/assets/none.js":                               404,
+		"/assets/..%2f..%2fgo.mod":                      404,
+		"/share/%00":                                    404,
+		"/share/%ff%fe":                                 404,
+		"/share/a%0d%0aSet-Cookie:%20x=1":               404,
+		"/share/" + url.PathEscape("<script>alert(1)</script>"): 404,
+	}
+}
+
+// Every answer, errors too, keeps browsers to the policy.
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	m := r.create()
+	m.do(put("message/m", `{"role":"user"}`))
+	ref, public := m.share(capability.Minting{}), m.publish()
+	for path, want := range m.tour(ref, public) {
+		got := newBrowser(t).get(r.url(path))
+		if got.StatusCode != want {
+			t.Errorf("%s: %d, want %d: %.200s", path, got.StatusCode, want, got.body)
+		}
+		asset := strings.HasPrefix(path, "/assets/") && want == 200
+		for name, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cross-Origin-Opener-Policy": "same-origin",
+			"Cross-Origin-Resource-Policy": "same-origin", "Permissions-Policy": permissions, "X-Frame-Options": "DENY",
+			"Cache-Control": "private, no-store", "Content-Security-Policy": contentPolicy, "Strict-Transport-Security": "", "Server": "", "Location": "",
+		} {
+			if asset && (name == "Cache-Control" || name == "Content-Security-Policy") {
+				if h := got.Header.Get(name); h == "" {
+					t.Errorf("%s: no %s", path, name)
+				}
+				continue
+			}
+			if h := got.Header.Get(name); h != want {
+				t.Errorf("%s: %s is %q, want %q", path, name, h, want)
+			}
+		}
+		if kind := got.Header.Get("Content-Type"); want >= 400 && !strings.HasPrefix(path, "/assets") && kind != "text/html; charset=utf-8" {
+			t.Errorf("%s: a person gets %s", path, kind)
+		}
+		if strings.Contains(got.body, "<script>alert") {
+			t.Errorf("%s: it echoes what was asked for", path)
+		}
+		for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodPatch, "BREW", http.MethodPost} {
+			if strings.HasSuffix(path, "/open") || strings.HasSuffix(path, "/close") || strings.HasSuffix(path, "/public") || want == 404 && !strings.Contains(path, "block") {
+				continue
+			}
+			got := newBrowser(t).send(method, r.url(path), "")
+			if got.StatusCode != http.StatusMethodNotAllowed || got.Header.Get("Allow") != "GET, HEAD" {
+				t.Errorf("%s %s: %d, Allow %q", method, path, got.StatusCode, got.Header.Get("Allow"))
+			}
+		}
+		if strings.HasSuffix(path, "/open") && want == 405 {
+			if got := newBrowser(t).get(r.url(path)); got.Header.Get("Allow") != "POST" {
+				t.Errorf("%s: Allow %q", path, got.Header.Get("Allow"))
+			}
+		}
+	}
+}
+
+// No address sends a browser anywhere else.
+func TestNoRedirects(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	for _, target := range []string{"//evil.example/share/x", "/share//evil.example", "/share/../../evil", "/s/..//evil.example", "/sessions//evil.example/..",
+		"/share/x?next=//evil.example", "/sessions?next=https://evil.example", `/share/\evil.example`, "/%2f%2fevil.example", "/s/%2e%2e/%2f/evil.example", "http://evil.example/sessions"} {
+		c, err := net.Dial("tcp", r.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(patience))
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", target, r.host)
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = c.Close()
+		if at := res.Header.Get("Location"); at != "" { // net/http's, to the same path without its dots
+			u, err := url.Parse(at)
+			if err != nil || u.Host != "" || u.Scheme != "" || strings.HasPrefix(at, "//") || strings.HasPrefix(at, `/\`) {
+				t.Errorf("%s leads to %q", target, at)
+			}
+		}
+	}
+}
+
+// A server of this machine alone answers to this machine's names, and to its own.
+func TestHostNames(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.Hosts = []string{"pages.example:443", "[2001:db8::1]:7600"} })
+	_, port, _ := net.SplitHostPort(r.host)
+	for host, want := range map[string]int{
+		r.host: 200, "localhost": 200, "localhost:" + port: 200, "LOCALHOST:1": 200, "127.0.0.2": 200, "[::1]:" + port: 200, "[::1]": 200,
+		"pages.example": 200, "PAGES.example:8443": 200, "[2001:db8::1]": 200,
+		"evil.example": 421, "evil.example:" + port: 421, "127.0.0.1.evil.example": 421, "localhost.evil.example": 421, "192.168.1.1:" + port: 421, "0.0.0.0": 421,
+	} {
+		if got := newBrowser(t).send(http.MethodGet, r.url("/sessions"), "", "Host: "+host, "Accept: text/html"); got.StatusCode != want {
+			t.Errorf("%s: %d, want %d", host, got.StatusCode, want)
+		}
+	}
+	open := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.LocalOnly = false })
+	if got := newBrowser(t).send(http.MethodGet, open.url("/sessions"), "", "Host: any.example"); got.StatusCode != http.StatusOK {
+		t.Errorf("a server for all: %d", got.StatusCode)
+	}
+}
+
+// Nothing that opens a page gets into the log, whatever is asked and at whatever level.
+func TestTheLogHasNoSecrets(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	m := r.create()
+	m.do(put("message/m", `{"role":"user"}`), put("session", `{"title":"A private title"}`))
+	ref, public := m.share(capability.Minting{}), m.publish()
+	b := newBrowser(t)
+	for path := range m.tour(ref, public) {
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut} {
+			b.send(method, r.url(path), secretOf(ref))
+		}
+	}
+	got := b.post(r.url("/s/"+ref.ID+"/open"), secretOf(ref))
+	cookie := got.Cookies()[0].Value
+	b.get(r.url("/s/" + ref.ID))
+	b.post(r.url("/sessions/open"), fmt.Sprintf(`{"ref":%q}`, r.owner.Text()))
+	b.get(r.url("/sessions?q=private"))
+	newBrowser(t).send(http.MethodGet, r.url("/s/"+ref.ID), "", "Cookie: mooring="+ticket{id: ref.ID, secret: capability.NewSecret(), redemption: newRedemption()}.text())
+	s := listen(t, b, r.url("/share/"+public.ID+"/live?after=0"), "")
+	s.until("caught")
+	m.revoke(public.Share)
+	s.until("over")
+	c, err := net.Dial("tcp", r.host) // a request that is none
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(c, "GET /share/%s BROKEN\r\n\r\n", public.ID)
+	_, _ = io.Copy(io.Discard, c)
+	_ = c.Close()
+	// A page that fails for a reason of ours.
+	if err := r.st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/share/" + public.ID, "/s/" + ref.ID, "/share/" + public.ID + "/live?after=0", "/sessions"} {
+		if got := b.get(r.url(path)); got.StatusCode < 500 && !strings.HasSuffix(path, "after=0") {
+			t.Errorf("%s without a database: %d", path, got.StatusCode)
+		}
+	}
+	r.stop()
+	log := r.log.text()
+	if !strings.Contains(log, "draining") || !strings.Contains(log, "level=DEBUG") {
+		t.Errorf("the log is no whole one: %s", log)
+	}
+	for what, text := range map[string]string{"the ref's secret": ref.Secret.RevealText(), "the owner's": r.owner.Secret.RevealText(), "the public id": public.ID,
+		"the cookie": cookie, "the title": "private title", "a path": "/share/", "a ref's page": "/s/ses_"} {
+		if strings.Contains(log, text) {
+			t.Errorf("the log has %s", what)
+		}
+	}
+}
+
+// What is read takes no body: a request whose body does not come is answered, and
+// holds no connection beyond the time of a request.
+func TestBodiesOfReaders(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), func(c *server.Config, _ *Config) { c.RPC.HandshakeTimeout = 300 * time.Millisecond })
+	m := r.create()
+	m.do(put("message/m", `{"role":"user"}`))
+	page := "/share/" + m.publish().ID
+	for _, what := range []string{"GET " + page, "GET " + page + "/block?key=message/m", "GET " + page + "/live?after=0", "HEAD " + page + "/live?after=0"} {
+		for _, body := range []string{"Content-Length: 5", "Transfer-Encoding: chunked"} {
+			c, err := net.Dial("tcp", r.host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetDeadline(time.Now().Add(patience / 3))
+			fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: %s\r\n%s\r\n\r\n", what, r.host, body)
+			answer, err := io.ReadAll(c)
+			_ = c.Close()
+			if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
+				t.Errorf("%s, %s: %.20q, %v", what, body, answer, err)
+			}
+		}
+	}
+}

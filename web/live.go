@@ -1,0 +1,228 @@
+// The live stream: what changes after a cursor, as server-sent events. The id of
+// an event is its cursor, so a browser that comes back says where it was.
+
+package web
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/page"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// comeBack is how long a browser waits before it comes back, in ms.
+const comeBack = "1000"
+
+// live follows a session until one of both ends, or the reader does not keep up.
+// A session that is over is told in the stream: any other answer than 200 would
+// leave the page without a reason. What passes is not: then the page comes back.
+func (q *request) live(held holding) {
+	done, err := q.site.server.AdmitStream(q.w, q.r)
+	if err != nil {
+		q.refuse(err)
+		return
+	}
+	defer done()
+	from, err := follows(q.r)
+	if err != nil {
+		q.refuse(err)
+		return
+	}
+	h, about, err := q.describe(held)
+	if err != nil && q.faultOf(err).Code.Transient() {
+		q.refuse(err)
+		return
+	}
+	header := q.w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("X-Accel-Buffering", "no") // proxies
+	q.w.WriteHeader(http.StatusOK)
+	if q.r.Method == http.MethodHead {
+		return
+	}
+	ctx, cancel := context.WithCancelCause(q.r.Context())
+	defer cancel(nil)
+	s := &stream{to: q.pacer(false), gone: cancel, at: from}
+	switch {
+	case err != nil:
+		s.over(q.faultOf(err))
+		return
+	case from > about.Row.Cursor: // the server was restored to before what the page has
+		_ = s.frame("reload", []byte("{}")) // the reader may have gone
+		return
+	}
+	s.goal = about.Row.Cursor
+	hello := []byte("retry: " + comeBack + "\n\n")
+	if from == s.goal {
+		hello = appendCaught(hello, from)
+	}
+	if s.write(hello, from) != nil {
+		return
+	}
+	var beats sync.WaitGroup
+	beats.Go(func() { s.beat(ctx, q.site.cfg.Heartbeat) })
+	err = h.Follow(ctx, from, func(events []*session.Event) error { return s.events(ctx, q.site, events) })
+	over := ctx.Err() == nil
+	cancel(nil)
+	beats.Wait()
+	if !over { // the reader has gone, or was too slow
+		return
+	}
+	switch f := q.faultOf(err); {
+	case f.Code == fault.CursorExpired:
+		_ = s.frame("reload", []byte("{}")) // the reader may have gone
+	case f.Code.Transient(), f.Code == fault.SlowConsumer, f.Code == fault.Internal, f.Code == fault.Canceled:
+		// the page comes back, and goes on where it was
+	default:
+		s.over(f)
+	}
+}
+
+// follows says which cursor a stream goes on from: the browser's own word wins.
+func follows(r *http.Request) (uint64, error) {
+	text := r.Header.Get("Last-Event-ID")
+	for _, name := range []string{"after", "from"} {
+		if text == "" {
+			text = r.URL.Query().Get(name)
+		}
+	}
+	from, err := parseCursor(text)
+	if err != nil {
+		return 0, fault.BadArgument.With("a stream goes on from a cursor: say ?after=CURSOR, or Last-Event-ID, with a number")
+	}
+	return from, nil
+}
+
+// parseCursor reads a cursor as it is written: digits, without a sign or a zero in
+// front.
+func parseCursor(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err == nil && strconv.FormatUint(n, 10) != text {
+		err = strconv.ErrSyntax
+	}
+	return n, err
+}
+
+// stream is what is written to one reader who follows.
+type stream struct {
+	gone context.CancelCauseFunc // the reader has
+	goal uint64                  // what was there at the start
+
+	mu sync.Mutex
+	to *pacer
+	at uint64 // what was sent is of this cursor
+}
+
+// write sends what brings the reader to a cursor.
+func (s *stream) write(b []byte, at uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = at
+	return s.sendLocked(b)
+}
+
+func (s *stream) sendLocked(b []byte) error {
+	err := s.to.send(b)
+	if err != nil {
+		s.gone(err)
+	}
+	return err
+}
+
+// events sends what events change on the page.
+func (s *stream) events(ctx context.Context, site *Site, events []*session.Event) error {
+	for len(events) > 0 {
+		if err := site.render(ctx); err != nil {
+			return err
+		}
+		var made []byte
+		var at uint64
+		for len(events) > 0 && len(made) < pieceBytes {
+			made = append(made, site.events.of(events[0])...)
+			at, events = events[0].Cursor, events[1:]
+		}
+		site.rendered()
+		if at >= s.goal && len(events) == 0 {
+			made = appendCaught(made, at)
+		}
+		if err := s.write(made, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beat shows the page, and proxies, that a silent stream lives, and us whether the
+// reader does. The page sees no comments, and is told again that it has everything.
+func (s *stream) beat(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if s.heartbeat() != nil {
+				return
+			}
+		}
+	}
+}
+
+func (s *stream) heartbeat() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := []byte(": hb\n\n")
+	if s.at >= s.goal {
+		b = appendCaught(b, s.at)
+	}
+	return s.sendLocked(b)
+}
+
+// appendCaught tells that the page has all that was there at the start, or as much
+// more as has come since.
+func appendCaught(b []byte, at uint64) []byte {
+	data := append(strconv.AppendUint([]byte(`{"cursor":`), at, 10), '}')
+	return appendFrame(b, page.Frame{Event: "caught", Data: data}, 0)
+}
+
+// over tells why the session cannot be followed: for good.
+func (s *stream) over(f *fault.Error) { _ = s.frame("over", told(f)) } // the reader may have gone
+
+func (s *stream) frame(event string, data []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sendLocked(appendFrame(nil, page.Frame{Event: event, Data: data}, 0))
+}
+
+// appendEvent writes an event's frames, the last one with the event's cursor as its
+// id. Of one that changes nothing there is the id alone: a browser keeps it, and
+// tells the page nothing.
+func appendEvent(b []byte, e *session.Event) []byte {
+	frames := page.Frames(e)
+	if len(frames) == 0 {
+		return append(appendID(b, e.Cursor), '\n')
+	}
+	for _, f := range frames[:len(frames)-1] {
+		b = appendFrame(b, f, 0)
+	}
+	return appendFrame(b, frames[len(frames)-1], e.Cursor)
+}
+
+// appendFrame writes a frame; one of cursor 0 has no id.
+func appendFrame(b []byte, f page.Frame, cursor uint64) []byte {
+	if cursor != 0 {
+		b = appendID(b, cursor)
+	}
+	b = append(append(append(b, "event: "...), f.Event...), "\ndata: "...)
+	return append(append(b, f.Data...), "\n\n"...)
+}
+
+func appendID(b []byte, cursor uint64) []byte {
+	return append(strconv.AppendUint(append(b, "id: "...), cursor, 10), '\n')
+}

@@ -1,0 +1,193 @@
+// The first paint: a session's page as far as it is there. It is read, rendered
+// and written a piece at a time, so no session is ever held whole, and who reads
+// slowly holds nothing but one piece.
+
+package web
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/page"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// painting is a document on its way.
+type painting struct {
+	q    *request
+	held *server.Held
+	doc  *page.Doc
+	to   *pacer
+	made bytes.Buffer // rendered and not yet written
+}
+
+// paint answers with the page of a session.
+func (q *request) paint(held holding) {
+	leave, err := q.site.paints.enter(q.caller().Address())
+	if err != nil {
+		q.refuse(err)
+		return
+	}
+	defer leave()
+	h, about, err := q.describe(held)
+	if err == errNoCookie {
+		q.unlock()
+		return
+	}
+	if err != nil {
+		q.refuse(err)
+		return
+	}
+	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	q.w.WriteHeader(http.StatusOK)
+	if q.r.Method == http.MethodHead {
+		return
+	}
+	if q.site.render(q.r.Context()) != nil {
+		return // the reader has gone
+	}
+	defer q.site.rendered()
+	p := &painting{q: q, held: h, to: q.pacer(true)}
+	p.doc = page.Start(&p.made, page.Head{ID: name(about), Live: q.path + "/live", Cursor: about.Row.Cursor, Info: about.Info, Base: q.base})
+	if err := p.send(); err != nil {
+		return // the reader has gone
+	}
+	if err := p.state(); err != nil {
+		p.over(err)
+	}
+}
+
+// describe gives what is shown, and what there is to know of it before it is read.
+func (q *request) describe(held holding) (*server.Held, *server.Description, error) {
+	h, err := held(q.caller())
+	if err != nil {
+		return nil, nil, err
+	}
+	about, err := h.Describe(q.r.Context())
+	if err != nil {
+		return nil, nil, err
+	}
+	if about.Row == nil {
+		return nil, nil, fault.BadArgument.With("this is no session's page")
+	}
+	return h, about, nil
+}
+
+// name is what a session is called: the id that its agent knows it by, or ours.
+func name(about *server.Description) string {
+	if about.Row.External != "" {
+		return about.Row.External
+	}
+	return about.Row.ID
+}
+
+// state writes all there is.
+func (p *painting) state() error {
+	parts := &partReader{p: p}
+	err := p.walk("message/", "message0", func(r *session.Range) error {
+		turns := make(map[string]*session.Turn, len(r.Turns))
+		for _, t := range r.Turns {
+			turns[t.Message] = t
+		}
+		for _, m := range r.Entries {
+			id := m.Key[len("message/"):]
+			if err := parts.before(id); err != nil {
+				return err
+			}
+			p.doc.Message(m, turns[id])
+			if err := parts.of(id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = parts.rest()
+	}
+	for _, keys := range [][2]string{{"model/", "model0"}, {"session", "session_diff\x01"}} {
+		if err == nil {
+			err = p.walk(keys[0], keys[1], func(r *session.Range) error {
+				p.doc.Rest(r.Entries)
+				return nil
+			})
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.doc.End(); err != nil {
+		return err
+	}
+	return p.send()
+}
+
+// walk has each take the entries of keys between two, a piece at a time, and sends
+// what came of it.
+func (p *painting) walk(after, below string, each func(*session.Range) error) error {
+	for {
+		r, next, err := p.read(after, below)
+		if err != nil {
+			return err
+		}
+		if err := each(r); err != nil {
+			return err
+		}
+		if err := p.send(); err != nil || next == "" {
+			return err
+		}
+		after = next
+	}
+}
+
+// entriesAtOnce bounds a piece of the state whose entries are small.
+const entriesAtOnce = 512
+
+// read gives a piece of the state.
+func (p *painting) read(after, below string) (*session.Range, string, error) {
+	return p.held.Range(p.q.r.Context(), after, below, p.q.site.cfg.PageBytes, entriesAtOnce)
+}
+
+// errGone says that the reader has gone, or was too slow.
+var errGone = errors.New("the reader has gone")
+
+// send writes what was rendered. Others may render meanwhile.
+func (p *painting) send() error {
+	p.q.site.rendered()
+	err := p.to.send(p.made.Bytes())
+	p.q.site.renders <- struct{}{} // who has a place is at work
+	if err != nil {
+		return errGone
+	}
+	if p.made.Cap() > 4*p.q.site.cfg.PageBytes {
+		p.made = bytes.Buffer{} // one large entry is no reason to keep its place
+	}
+	p.made.Reset()
+	return nil
+}
+
+// over ends a document whose session cannot be read on, and says why.
+func (p *painting) over(err error) {
+	if errors.Is(err, errGone) || p.q.r.Context().Err() != nil {
+		return
+	}
+	p.doc.Over(p.q.faultOf(err))
+	if p.doc.End() == nil {
+		_ = p.send() // the reader may have gone
+	}
+}
+
+// render waits for a place to read and render in; rendered gives it back.
+func (s *Site) render(ctx context.Context) error {
+	select {
+	case s.renders <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *Site) rendered() { <-s.renders }

@@ -1,0 +1,75 @@
+// What is answered in place of what was asked for.
+
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/page"
+)
+
+// missing answers a path that leads nowhere.
+func (q *request) missing() {
+	q.refuse(fault.NotFound.With("there is no such page here: check the link"))
+}
+
+// refuse answers with an error.
+func (q *request) refuse(err error) {
+	f := q.faultOf(err)
+	q.site.cfg.Log.Debug("page refused", "peer", q.r.RemoteAddr, "code", f.Code) // no path: it may open something
+	if after := f.Code.RetryAfter(); after != "" {
+		q.w.Header().Set("Retry-After", after)
+	}
+	q.fail(f.Code.HTTPStatus(), f)
+}
+
+// faultOf is the refusal that an error is; what is none is our own defect, and
+// logged.
+func (q *request) faultOf(err error) *fault.Error {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return f
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fault.Canceled.With("the request took too long, or was given up")
+	}
+	q.site.cfg.Log.Error("a page failed", "peer", q.r.RemoteAddr, "error", err)
+	return fault.Internal.With("something went wrong here: the server's log has more")
+}
+
+// fail answers with a page where a page was asked for, and else with a line of
+// JSON: {"code","message"}.
+func (q *request) fail(status int, f *fault.Error) {
+	if q.wantsPage() {
+		q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		q.w.WriteHeader(status)
+		if q.r.Method != http.MethodHead {
+			_ = page.Failure(q.w, q.base, status, f) // the reader has gone
+		}
+		return
+	}
+	q.w.Header().Set("Content-Type", "application/json")
+	q.w.WriteHeader(status)
+	if q.r.Method != http.MethodHead {
+		_, _ = q.w.Write(append(told(f), '\n'))
+	}
+}
+
+// wantsPage says whether a person looks at the answer: a script says what it wants.
+func (q *request) wantsPage() bool {
+	return q.r.Method != http.MethodPost && strings.Contains(q.r.Header.Get("Accept"), "text/html")
+}
+
+// told is a refusal as JSON.
+func told(f *fault.Error) []byte {
+	line, _ := json.Marshal(struct { // strings: cannot fail
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}{f.Code.String(), f.Message})
+	return line
+}

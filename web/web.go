@@ -1,0 +1,266 @@
+// Package web serves people's pages over HTTP: /share/ID (a public share),
+// /s/REF (a session under a ref whose secret a cookie holds), /sessions (what a
+// space's ref may list) and what belongs to them. What stands in the pages is
+// package page's; what may be seen is decided by package server at every read.
+//
+//	GET  …/          the page, as far as it is there (paint.go)
+//	GET  …/live      what changes, as server-sent events (live.go)
+//	GET  …/block     one block's HTML (block.go)
+//	POST …/open      a secret for a cookie (exchange.go, cookie.go)
+//	POST …/close     the cookie's end
+//	POST …/public    which public share a ref's session has
+//
+// Pages are for strangers: their time, their size and how many are made at once
+// are bounded, their headers let nothing in from outside (guard.go), and neither
+// ids nor secrets get into the log.
+package web
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/page"
+	"github.com/mooring-rpc/mooring/server"
+)
+
+// Shares are the public shares.
+type Shares interface {
+	// Public is the session that a public share shows, as its read-only ref does;
+	// NotFound if there is no such share. Whether it is alive, its use says.
+	Public(ctx context.Context, c *server.Caller, id string) (*server.Held, error)
+	// PublicIDs gives the ids of the living public shares of sessions, by session.
+	PublicIDs(ctx context.Context, sessions []string) (map[string]string, error)
+}
+
+// Config says what the pages are told from outside. Zero times and counts take
+// their defaults.
+type Config struct {
+	Log    *slog.Logger // nil discards; never gets an id or a secret
+	Prefix string       // server.Config's: the path below which a proxy may serve everything
+	Hosts  []string     // HOST:PORTs at which people reach the server, where they are known (--advertise)
+	TLS    bool         // they do so over TLS
+	// LocalOnly says that the server listens on loopback alone: then a request for
+	// another host than this machine or one of Hosts is a browser's that was led
+	// here by a name of somebody else's (DNS rebinding), and refused.
+	LocalOnly bool
+
+	PageBytes     int           // state that is read and rendered at a time (256 KiB)
+	Paints        int           // sessions' pages on their way at once (256); beyond: 429
+	PaintsPerAddr int           // of those to one address, an IPv6 /64 (64); behind a proxy all readers have the proxy's
+	Renders       int           // pieces that are read and rendered at once (8)
+	EventBytes    int           // rendered events that are kept for others who follow (16 MiB)
+	Heartbeat     time.Duration // of a silent stream (15 s)
+	WriteTimeout  time.Duration // a reader's time to take a piece of 32 KiB (30 s)
+	SessionsLimit int           // how many sessions one list looks at (5000)
+}
+
+func (c Config) withDefaults() Config {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	for _, f := range []struct {
+		have *int
+		want int
+	}{{&c.PageBytes, 256 << 10}, {&c.Paints, 256}, {&c.PaintsPerAddr, 64}, {&c.Renders, 8}, {&c.EventBytes, 16 << 20}, {&c.SessionsLimit, 5000}} {
+		if *f.have <= 0 {
+			*f.have = f.want
+		}
+	}
+	for _, f := range []struct {
+		have *time.Duration
+		want time.Duration
+	}{{&c.Heartbeat, 15 * time.Second}, {&c.WriteTimeout, 30 * time.Second}} {
+		if *f.have <= 0 {
+			*f.have = f.want
+		}
+	}
+	return c
+}
+
+// Site serves the pages. It is safe for concurrent use.
+type Site struct {
+	cfg     Config
+	server  *server.Server
+	shares  Shares
+	assets  http.Handler
+	paints  *gate
+	renders chan struct{}
+	events  *renderedEvents
+}
+
+// New makes the pages of a server; Mount puts them there. shares may be nil: then
+// there are none.
+func New(cfg Config, srv *server.Server, shares Shares) *Site {
+	cfg = cfg.withDefaults()
+	return &Site{cfg: cfg, server: srv, shares: shares, assets: page.Assets(), renders: make(chan struct{}, cfg.Renders),
+		paints: newGate(cfg.Paints, cfg.PaintsPerAddr),
+		events: newRenderedEvents(cfg.EventBytes)}
+}
+
+// Mount puts the pages into the server, before it runs.
+func (s *Site) Mount() {
+	for _, path := range []string{"/share/", "/s/", "/sessions", "/sessions/", "/assets/"} {
+		s.server.Mount(path, s)
+	}
+}
+
+// ServeHTTP implements http.Handler. The path is without the server's prefix.
+func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.protect(w, r)
+	q := &request{site: s, w: w, r: r, base: s.base(r)}
+	if !s.knows(r.Host) {
+		q.fail(http.StatusMisdirectedRequest, fault.BadArgument.With(
+			"this server listens on this machine alone and does not know the name it was called by: open it as localhost, or start it with --advertise"))
+		return
+	}
+	q.route()
+}
+
+// request is one request on its way.
+type request struct {
+	site *Site
+	w    http.ResponseWriter
+	r    *http.Request
+	base string // the prefix below which the browser sees the server, "" or "/prefix"
+	path string // of the page, below base: /share/ID, /s/REF or /sessions
+}
+
+// route finds what is asked for.
+func (q *request) route() {
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(q.r.URL.Path, "/"), "/")
+	switch kind {
+	case "assets":
+		if q.allow(http.MethodGet, http.MethodHead) {
+			q.site.assets.ServeHTTP(q.w, q.r)
+		}
+	case "sessions":
+		q.path = "/sessions"
+		if q.r.URL.Path == "/sessions" {
+			q.reading(q.sessions)
+			return
+		}
+		q.below(rest, q.openSpace, nil)
+	case "share":
+		id, below, deeper := strings.Cut(rest, "/")
+		if !publicID(id) {
+			q.missing()
+			return
+		}
+		q.path = "/share/" + id
+		q.view(below, deeper, nil, func(c *server.Caller) (*server.Held, error) { return q.public(c, id) })
+	case "s":
+		id, below, deeper := strings.Cut(rest, "/")
+		if !capability.IsSession(capability.Target(id)) {
+			q.missing()
+			return
+		}
+		q.path = "/s/" + id
+		q.view(below, deeper, func() { q.openSession(id) }, func(c *server.Caller) (*server.Held, error) { return q.restore(c, id) })
+	default:
+		q.missing()
+	}
+}
+
+// holding gives what a page shows.
+type holding func(*server.Caller) (*server.Held, error)
+
+// view serves a session's page and what is below it; open is nil for one without
+// a secret.
+func (q *request) view(below string, deeper bool, open func(), held holding) {
+	if !deeper {
+		q.reading(func() { q.paint(held) })
+		return
+	}
+	q.below(below, open, held)
+}
+
+// below serves what is below a page.
+func (q *request) below(name string, open func(), held holding) {
+	switch {
+	case name == "live" && held != nil:
+		q.reading(func() { q.live(held) })
+	case name == "block" && held != nil:
+		q.reading(func() { q.block(held) })
+	case name == "open" && open != nil:
+		q.posting(open)
+	case name == "public" && open != nil && held != nil:
+		q.posting(q.publicOf)
+	case name == "close" && open != nil:
+		q.posting(q.close)
+	default:
+		q.missing()
+	}
+}
+
+// reading is for what is only looked at. It takes no body: net/http would wait for
+// that before it answers, without an end where the answer has no time limit.
+func (q *request) reading(serve func()) {
+	if !q.allow(http.MethodGet, http.MethodHead) {
+		return
+	}
+	if q.r.ContentLength != 0 {
+		q.w.Header().Set("Connection", "close")
+		q.refuse(fault.BadArgument.With("what is read takes no body"))
+		return
+	}
+	serve()
+}
+
+// posting is for what changes something: other sites' pages are not let in.
+func (q *request) posting(serve func()) {
+	if !q.allow(http.MethodPost) {
+		return
+	}
+	if refused := q.ownPage(); refused != nil {
+		q.refuse(refused)
+		return
+	}
+	serve()
+}
+
+// caller is who asks.
+func (q *request) caller() *server.Caller {
+	return q.site.server.Caller(q.r.Context(), q.r.RemoteAddr)
+}
+
+// public is what a public share shows.
+func (q *request) public(c *server.Caller, id string) (*server.Held, error) {
+	if q.site.shares == nil {
+		return nil, fault.NotFound.With("there is no such share")
+	}
+	return q.site.shares.Public(q.r.Context(), c, id)
+}
+
+// maxPublicID bounds a public share's id.
+const maxPublicID = 128
+
+// publicID says whether text can be a public share's id: [A-Za-z0-9_-]+.
+func publicID(text string) bool {
+	if text == "" || len(text) > maxPublicID {
+		return false
+	}
+	for _, c := range []byte(text) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// base is the prefix below which the browser sees the server. A proxy hands it on
+// as it is, or takes it off: then the name that the browser asked for tells.
+func (s *Site) base(r *http.Request) string {
+	if s.cfg.Prefix == "" {
+		return ""
+	}
+	prefix := "/" + s.cfg.Prefix
+	if strings.HasPrefix(r.RequestURI, prefix+"/") || s.named(r.Host) {
+		return prefix
+	}
+	return ""
+}
