@@ -1,0 +1,133 @@
+// Answers: JSON, errors with the codes of every other wire, and the pace at which a
+// client has to take them.
+
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// shownError is why something was not done. Number is the code's, At the position
+// that it speaks of.
+type shownError struct {
+	Code    string `json:"code"`
+	Number  uint16 `json:"number"`
+	Message string `json:"message"`
+	At      uint64 `json:"at,omitempty"`
+}
+
+func showError(f *fault.Error) *shownError {
+	return &shownError{Code: f.Code.String(), Number: uint16(f.Code), Message: f.Message, At: f.At}
+}
+
+// refuse answers with a fault and its status.
+func refuse(w http.ResponseWriter, f *fault.Error) {
+	h, status := w.Header(), f.Code.HTTPStatus()
+	if after := f.Code.RetryAfter(); after != "" {
+		h.Set("Retry-After", after)
+	}
+	if status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="mooring"`)
+	}
+	answerError(w, status, f)
+}
+
+// answerError answers with a fault and a status that is not its code's.
+func answerError(w http.ResponseWriter, status int, f *fault.Error) {
+	answer(w, status, encode(map[string]any{"error": showError(f)}))
+}
+
+// answer sends JSON text. A client that does not take it is none of anybody's
+// business any more.
+func answer(w http.ResponseWriter, status int, text []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(text)
+}
+
+// asFault is what a client is told of an error. What is no fault is a defect of
+// ours, but for a context's end.
+func asFault(log *slog.Logger, err error) *fault.Error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fault.Unavailable.Because(err, "it took too long: try again later")
+	}
+	log.Error("unexpected error", "error", err)
+	return fault.Internal.Because(err, "the server's log says why")
+}
+
+// encode is JSON without HTML escapes; v is one of this package's own types, so
+// that it cannot fail.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic("httpapi: encode: " + err.Error())
+	}
+	return b.Bytes()[:b.Len()-1] // without the line feed
+}
+
+// with adds a member whose value is JSON text, byte for byte, to an object that has
+// others. nil adds none.
+func with(object []byte, name string, raw []byte) []byte {
+	if raw == nil {
+		return object
+	}
+	b := append(object[:len(object)-1], `,"`+name+`":`...)
+	return append(append(b, raw...), '}')
+}
+
+// pacedWriter gives up a client that takes nothing for a while, however long the
+// whole takes.
+type pacedWriter struct {
+	http.ResponseWriter
+	stall time.Duration
+	begun bool
+}
+
+// pacedBytes is how much has to be taken in that while.
+const pacedBytes = 64 << 10
+
+// WriteHeader implements http.ResponseWriter.
+func (w *pacedWriter) WriteHeader(status int) {
+	w.begun = true
+	w.extend()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *pacedWriter) Write(b []byte) (n int, err error) {
+	w.begun = true
+	for {
+		piece := b[n:min(n+pacedBytes, len(b))]
+		w.extend()
+		m, err := w.ResponseWriter.Write(piece)
+		if n += m; err != nil || n == len(b) {
+			return n, err
+		}
+	}
+}
+
+// flush sends what was written.
+func (w *pacedWriter) flush() error {
+	w.extend()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+func (w *pacedWriter) extend() {
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.stall)) // a server that cannot has no deadlines either
+}
+
+// Unwrap is for http.ResponseController.
+func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,210 @@
+// Batches: what an outbox sends, the same as over the other wires, so that one which
+// comes again over another is a duplicate.
+//
+// The digest of an op is over the names and texts of its arguments, in order. An
+// argument's value is the text that the body has for it, byte for byte; a client
+// that has the text as such, with white space around it, say, gives it as a string.
+
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// sent is a batch as it comes: with who sends it.
+type sent struct {
+	batch       ledger.Batch
+	outbox      string
+	secret      []byte
+	incarnation uint64
+	with        []string // texts of refs
+}
+
+// Bounds of what is listed, above the ledger's own: what an honest client gets wrong
+// is recorded, with the reason.
+const (
+	maxListed = 2000
+	maxInAll  = 500_000 // arguments, and ops depended on, of a batch: a short text stands for much more than itself
+	maxWith   = 16      // each is redeemed
+)
+
+// batchOf reads a batch and who sends it. Whether they make sense is decided later.
+func batchOf(at *place, v gjson.Result, to *sent) *fault.Error {
+	b, listed := &to.batch, 0
+	refused := object(at, v,
+		text("outbox", &to.outbox), bytes32("secret", &to.secret), number("incarnation", &to.incarnation),
+		text("batch_id", &b.BatchID), number("acked_through", &b.AckedThrough), boolean("atomic", &b.Atomic),
+		texts("with", maxWith, &to.with),
+		member{name: "ops", take: func(at *place, v gjson.Result) *fault.Error {
+			return list(at, v, ledger.MaxFrameOps, func(at *place, v gjson.Result) *fault.Error {
+				b.Ops = append(b.Ops, ledger.Intent{})
+				op := &b.Ops[len(b.Ops)-1]
+				refused := opOf(at, v, op)
+				if listed += len(op.Args) + len(op.DependsOn); refused == nil && listed > maxInAll {
+					refused = fault.TooLarge.With("up to %s there are more than %d arguments and depends_on, which are never taken: send smaller batches", at, maxInAll)
+				}
+				return refused
+			})
+		}})
+	if refused == nil && to.secret == nil {
+		refused = fault.Malformed.With("%s is missing: the outbox's secret, 32 bytes as 43 characters of base64url", &place{up: at, name: "secret"})
+	}
+	return refused
+}
+
+func opOf(at *place, v gjson.Result, to *ledger.Intent) *fault.Error {
+	return object(at, v,
+		text("op_id", &to.OpID), number("seq", &to.Seq), text("method", &to.Method), texts("depends_on", maxListed, &to.DependsOn),
+		member{name: "expected_cursor", take: func(at *place, v gjson.Result) *fault.Error {
+			to.Expected.Set = true
+			if v.IsObject() {
+				return reference(at, v, &to.Expected.Ref)
+			}
+			return numberOf(at, v, &to.Expected.Cursor)
+		}},
+		member{name: "args", take: func(at *place, v gjson.Result) *fault.Error { return argsOf(at, v, &to.Args) }})
+}
+
+// argsOf reads arguments: an array of {name, value}, {name, json} and {name, ref}, or
+// an object of values. The order is theirs in the text.
+func argsOf(at *place, v gjson.Result, to *[]ledger.Arg) (refused *fault.Error) {
+	if !v.IsObject() {
+		return list(at, v, maxListed, func(at *place, v gjson.Result) *fault.Error {
+			*to = append(*to, ledger.Arg{})
+			return argOf(at, v, &(*to)[len(*to)-1])
+		})
+	}
+	seen := map[string]bool{}
+	v.ForEach(func(key, value gjson.Result) bool {
+		switch {
+		case seen[key.Str]:
+			refused = fault.Malformed.With("%s has %s twice", at, clipped(key.Str))
+		case len(seen) == maxListed:
+			refused = fault.TooLarge.With("%s has more than %d members, which are never taken", at, maxListed)
+		}
+		seen[key.Str] = true
+		*to = append(*to, ledger.Arg{Name: key.Str, JSON: []byte(value.Raw)})
+		return refused == nil
+	})
+	return refused
+}
+
+func argOf(at *place, v gjson.Result, to *ledger.Arg) *fault.Error {
+	kinds := 0
+	refused := object(at, v, text("name", &to.Name),
+		member{name: "value", raw: true, take: func(_ *place, v gjson.Result) *fault.Error {
+			kinds++
+			to.JSON = []byte(v.Raw)
+			return nil
+		}},
+		member{name: "json", take: func(at *place, v gjson.Result) *fault.Error {
+			kinds++
+			var s string
+			refused := textOf(at, v, &s)
+			to.JSON = []byte(s)
+			return refused
+		}},
+		member{name: "ref", take: func(at *place, v gjson.Result) *fault.Error {
+			kinds++
+			return reference(at, v, &to.Ref)
+		}})
+	if refused == nil && kinds != 1 {
+		refused = wrong(at, "one of value, json and ref")
+	}
+	return refused
+}
+
+// applyBatch serves POST /sessions/{id}/batches.
+func applyBatch(q *request) *fault.Error {
+	held, refused := q.session(q.Context())
+	if refused == nil {
+		_, refused = q.query()
+	}
+	if refused != nil {
+		return refused
+	}
+	body, refused := q.body()
+	if refused != nil {
+		return refused
+	}
+	var s sent
+	if refused := batchOf(nil, body, &s); refused != nil {
+		return refused
+	}
+	stream, err := held.OpenStream(q.Context(), s.outbox, s.secret, s.incarnation)
+	if err != nil {
+		return q.api.asFault(err)
+	}
+	return q.apply(stream, &s)
+}
+
+// apply sends a batch to its stream and answers with what came of it.
+func (q *request) apply(stream *server.Stream, s *sent) *fault.Error {
+	var with []*server.Held
+	for _, text := range s.with {
+		ref, refused := refOf(strings.TrimSpace(text))
+		if refused != nil {
+			return refused
+		}
+		held, refused := q.restore(q.Context(), ref)
+		if refused != nil {
+			return refused
+		}
+		with = append(with, held)
+	}
+	a, err := stream.Apply(q.Context(), s.batch, with...)
+	if err != nil {
+		return q.api.asFault(err)
+	}
+	answer(q.w, http.StatusOK, showAck(&a))
+	return nil
+}
+
+// shownOutcome is what was recorded of an op. Its result stands beside it.
+type shownOutcome struct {
+	OpID      string      `json:"op_id"`
+	Status    string      `json:"status"`
+	Duplicate bool        `json:"duplicate"`
+	Cursor    uint64      `json:"cursor,omitempty"`
+	Cause     string      `json:"cause,omitempty"`
+	Error     *shownError `json:"error,omitempty"`
+}
+
+// showAck is an ack as JSON text.
+func showAck(a *session.Answer) []byte {
+	applied, duplicates, rejected := a.Counts()
+	b := encode(struct {
+		Cursor     uint64 `json:"cursor"`
+		Applied    int    `json:"applied"`
+		Duplicates int    `json:"duplicates"`
+		Rejected   int    `json:"rejected"`
+	}{a.Cursor, applied, duplicates, rejected})
+	outcomes := []byte{'['}
+	for i := range a.Outcomes {
+		if i > 0 {
+			outcomes = append(outcomes, ',')
+		}
+		outcomes = append(outcomes, showOutcome(&a.Outcomes[i], a.Duplicate)...)
+	}
+	return with(b, "outcomes", append(outcomes, ']'))
+}
+
+func showOutcome(o *ledger.Outcome, duplicate bool) []byte {
+	shown := shownOutcome{OpID: o.OpID, Status: o.Status.String(), Duplicate: duplicate, Cursor: o.Cursor, Cause: o.Cause}
+	if o.Status != ledger.Applied {
+		shown.Error = showError(&fault.Error{Code: o.Reason, Message: o.Message, At: o.At})
+	}
+	var result []byte
+	if len(o.Result) > 0 {
+		result = o.Result
+	}
+	return with(encode(shown), "result", result)
+}

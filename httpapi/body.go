@@ -1,0 +1,82 @@
+// Bodies: JSON text within the bounds for one and for all.
+
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// room is what all bodies that are being read and worked on may hold.
+type room struct{ left atomic.Int64 }
+
+func (r *room) take(bytes int64) bool {
+	if r.left.Add(-bytes) >= 0 {
+		return true
+	}
+	r.left.Add(bytes)
+	return false
+}
+
+// bodyChunk is how much room a body takes at first.
+const bodyChunk = 64 << 10
+
+// body reads the body: one JSON value, of which every part has the very bytes that
+// were sent.
+func (q *request) body() (gjson.Result, *fault.Error) {
+	if kind, _, err := mime.ParseMediaType(q.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return gjson.Result{}, fault.Malformed.With("the body is JSON: send Content-Type: application/json")
+	}
+	if q.Header.Get("Content-Encoding") != "" {
+		return gjson.Result{}, fault.Malformed.With("the body is sent as it is, without a Content-Encoding")
+	}
+	text, refused := q.read()
+	if refused != nil {
+		return gjson.Result{}, refused
+	}
+	if !utf8.Valid(text) || !ledger.IsJSON(text) {
+		return gjson.Result{}, fault.Malformed.With("the body is not one JSON value in UTF-8")
+	}
+	return gjson.ParseBytes(text), nil
+}
+
+func (q *request) read() ([]byte, *fault.Error) {
+	most := int64(q.api.cfg.BodyBytes)
+	tooLarge := fault.TooLarge.With("the body has more than the %d bytes that one may have: send smaller batches", most)
+	if q.ContentLength > most {
+		return nil, tooLarge
+	}
+	from := http.MaxBytesReader(q.w.ResponseWriter, q.Body, most)
+	var text []byte
+	for {
+		if len(text) == cap(text) {
+			// Twice: the text is held once more while it is taken apart.
+			grown := max(2*cap(text), bodyChunk)
+			if !q.api.room.take(int64(2 * (grown - cap(text)))) {
+				return nil, fault.Overloaded.With("the server is reading as much as it can: try again later")
+			}
+			q.taken += int64(2 * (grown - cap(text)))
+			text = append(make([]byte, 0, grown), text...)
+		}
+		n, err := from.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+		switch _, long := errors.AsType[*http.MaxBytesError](err); {
+		case err == nil:
+		case err == io.EOF:
+			return text, nil
+		case long:
+			return nil, tooLarge
+		default:
+			return nil, fault.Malformed.Because(err, "the body did not come whole, or not in time")
+		}
+	}
+}

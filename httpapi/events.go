@@ -1,0 +1,231 @@
+// Events: a page of the log as JSON, or the log as it grows as server-sent events.
+
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// shownEvent is an event. Its payload stands beside it.
+type shownEvent struct {
+	Cursor uint64 `json:"cursor"`
+	Method string `json:"method"`
+	Key    string `json:"key"`
+	Schema uint32 `json:"schema_version"`
+	Actor  string `json:"actor"`
+	Ref    string `json:"ref,omitempty"`
+	Op     string `json:"op,omitempty"`
+	Batch  string `json:"batch,omitempty"`
+	Outbox string `json:"outbox,omitempty"`
+	At     int64  `json:"at"`
+	Purged bool   `json:"purged,omitempty"`
+}
+
+// shownMark stands for events that the ref does not show.
+type shownMark struct {
+	Cursor uint64 `json:"cursor"` // of the last of them
+	Hidden bool   `json:"hidden"`
+}
+
+// showEvent is an event as JSON text, with the payload as it was written.
+func showEvent(e *session.Event) []byte {
+	if e.Hidden {
+		return encode(shownMark{e.Cursor, true})
+	}
+	return with(encode(shownEvent{Cursor: e.Cursor, Method: e.Method, Key: e.Key, Schema: e.Schema, Actor: e.Actor,
+		Ref: e.Ref, Op: e.Op, Batch: e.Batch, Outbox: e.Outbox, At: e.At, Purged: e.Payload == nil}), "payload", e.Payload)
+}
+
+// serveEvents serves GET /sessions/{id}/events.
+func serveEvents(q *request) *fault.Error {
+	params, refused := q.query("after", "limit")
+	if refused != nil {
+		return refused
+	}
+	after, refused := whole("after", params["after"], 0)
+	if refused != nil {
+		return refused
+	}
+	if acceptsEvents(q.Header) {
+		return q.follow(after)
+	}
+	most, refused := limit(params["limit"])
+	if refused != nil {
+		return refused
+	}
+	held, refused := q.session(q.Context())
+	if refused != nil {
+		return refused
+	}
+	page, err := held.Events(q.Context(), after, most)
+	if err != nil {
+		return q.api.asFault(err)
+	}
+	var events bytes.Buffer
+	events.WriteByte('[')
+	for i, e := range page.Events {
+		if i > 0 {
+			events.WriteByte(',')
+		}
+		events.Write(showEvent(e))
+		after = e.Cursor
+	}
+	events.WriteByte(']')
+	answer(q.w, http.StatusOK, with(encode(struct {
+		Cursor uint64 `json:"cursor"`
+		After  uint64 `json:"after"`
+		More   bool   `json:"more"`
+	}{page.Row.Cursor, after, page.More}), "events", events.Bytes()))
+	return nil
+}
+
+// acceptsEvents says whether a stream is asked for.
+func acceptsEvents(h http.Header) bool {
+	for _, accepted := range strings.Split(strings.Join(h.Values("Accept"), ","), ",") {
+		if kind, _, err := mime.ParseMediaType(accepted); err == nil && kind == "text/event-stream" {
+			return true
+		}
+	}
+	return false
+}
+
+// follow sends every event after a cursor until the client goes, the ref dies or
+// the server stops. What is refused at once is an answer like any other, so that
+// browsers do not come again.
+func (q *request) follow(after uint64) *fault.Error {
+	if last := q.Header.Get("Last-Event-ID"); last != "" {
+		var refused *fault.Error
+		if after, refused = whole("Last-Event-ID", last, 0); refused != nil {
+			return refused
+		}
+	}
+	ctx, leave := context.WithCancelCause(q.lasting)
+	defer leave(nil)
+	held, refused := q.session(ctx)
+	if refused != nil {
+		return refused
+	}
+	if _, err := held.Events(q.Context(), after, 1); err != nil {
+		return q.api.asFault(err)
+	}
+	if refused := q.last(); refused != nil {
+		return refused
+	}
+	h := q.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no")
+	q.w.WriteHeader(http.StatusOK)
+	s := &eventStream{w: q.w}
+	if err := s.say(": following\n\n"); err != nil {
+		return nil
+	}
+	var beating sync.WaitGroup
+	defer beating.Wait()
+	defer leave(nil)
+	beating.Go(func() { s.beat(ctx, q.api.cfg.Heartbeat, leave) })
+	err := held.Follow(ctx, after, s.events)
+	if err == nil || ctx.Err() != nil || s.broken() {
+		return nil
+	}
+	if why := q.api.asFault(err); why.Code != fault.Draining && why.Code != fault.Canceled {
+		_ = s.say("event: ended\ndata: " + string(encode(showError(why))) + "\n\n") // who does not take it has gone
+	}
+	return nil
+}
+
+// eventStream writes server-sent events.
+type eventStream struct {
+	mu  sync.Mutex
+	w   *pacedWriter
+	err error // of the first write that failed
+}
+
+func (s *eventStream) say(text string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write([]byte(text))
+	return s.flushed()
+}
+
+// events is what held.Follow hands them to.
+func (s *eventStream) events(events []*session.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range events {
+		s.write(frame(e))
+	}
+	return s.flushed()
+}
+
+func (s *eventStream) write(b []byte) {
+	if s.err == nil {
+		_, s.err = s.w.Write(b)
+	}
+}
+
+func (s *eventStream) flushed() error {
+	if s.err == nil {
+		s.err = s.w.flush()
+	}
+	return s.err
+}
+
+func (s *eventStream) broken() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil
+}
+
+// beat sends a comment now and then until ctx ends, so that a link that has died is
+// found; then it ends ctx.
+func (s *eventStream) beat(ctx context.Context, every time.Duration, leave context.CancelCauseFunc) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if err := s.say(": hb\n\n"); err != nil {
+			leave(err)
+			return
+		}
+	}
+}
+
+// frame is an event as it is sent: its cursor as the id, its method as the event's
+// name. A payload may have line breaks between its parts, which part the data.
+func frame(e *session.Event) []byte {
+	name := e.Method
+	if e.Hidden {
+		name = "hidden"
+	}
+	b := strconv.AppendUint([]byte("id: "), e.Cursor, 10)
+	b = append(append(b, "\nevent: "...), name...)
+	rest := showEvent(e)
+	for more := true; more; {
+		var line []byte
+		i := bytes.IndexAny(rest, "\r\n")
+		switch {
+		case i < 0:
+			line, more = rest, false
+		case rest[i] == '\r' && i+1 < len(rest) && rest[i+1] == '\n':
+			line, rest = rest[:i], rest[i+2:]
+		default:
+			line, rest = rest[:i], rest[i+1:]
+		}
+		b = append(append(b, "\ndata: "...), line...)
+	}
+	return append(b, "\n\n"...)
+}

@@ -1,0 +1,98 @@
+// Refs: minted from the one that a request comes under, and revoked.
+
+package httpapi
+
+import (
+	"math"
+	"net/http"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// shareSession serves POST /sessions/{id}/refs.
+func shareSession(q *request) *fault.Error {
+	held, refused := q.session(q.Context())
+	if refused == nil {
+		_, refused = q.query()
+	}
+	if refused != nil {
+		return refused
+	}
+	body, refused := q.body()
+	if refused != nil {
+		return refused
+	}
+	m, refused := mintingOf(body)
+	if refused != nil {
+		return refused
+	}
+	var made capability.Ref
+	if m.ID == "" {
+		made = q.api.cfg.Address.New(held.Target())
+		if m.Seal != nil {
+			made = q.api.cfg.Address.NewSealed(held.Target())
+		}
+		m.ID, m.Hash = made.ID, made.Secret.Hash()
+	}
+	if err := held.Share(q.Context(), m); err != nil {
+		return q.api.asFault(err)
+	}
+	q.minted(held.Target(), m.ID, made)
+	return nil
+}
+
+// mintingOf reads what a new ref is to be: the arguments of the op share. Without ref
+// and hash it is yet to be made.
+func mintingOf(body gjson.Result) (m capability.Minting, refused *fault.Error) {
+	var rights []string
+	var hash []byte
+	var expires, redemptions uint64
+	refused = object(nil, body, text("ref", &m.ID), bytes32("hash", &hash), texts("rights", maxListed, &rights), texts("methods", maxListed, &m.Methods),
+		number("expires_at", &expires), number("from", &m.From), number("redemptions", &redemptions),
+		text("message", &m.Message), text("label", &m.Label), text("actor", &m.Actor), bytes32("seal", &m.Seal))
+	switch {
+	case refused != nil:
+		return m, refused
+	case (m.ID == "") != (hash == nil):
+		return m, fault.Malformed.With("ref and hash go together: the client makes both, or neither")
+	case expires > math.MaxInt64:
+		return m, fault.BadArgument.With("expires_at is Unix milliseconds")
+	}
+	set, err := capability.RightsNamed(rights)
+	if err != nil {
+		return m, asFault(nil, err)
+	}
+	copy(m.Hash[:], hash)
+	m.Rights, m.Expires, m.Limit = set, int64(expires), uint32(min(redemptions, math.MaxUint32))
+	return m, nil
+}
+
+// revokeRef serves DELETE /sessions/{id}/refs/{ref_id}.
+func revokeRef(q *request) *fault.Error {
+	held, refused := q.session(q.Context())
+	if refused == nil {
+		_, refused = q.query()
+	}
+	if refused != nil {
+		return refused
+	}
+	id := q.PathValue("ref_id")
+	if capability.Target(id) != held.Target() {
+		return fault.NotFound.With("the path names no ref of this session: it is the id that is wanted, without its secret")
+	}
+	cut, err := held.Revoke(q.Context(), id)
+	if err != nil {
+		return q.api.asFault(err)
+	}
+	answer(q.w, http.StatusOK, encode(map[string]any{"cut": cut}))
+	return nil
+}
+
+// serveDescription serves GET /openapi.json, to anybody.
+func serveDescription(q *request) *fault.Error {
+	answer(q.w, http.StatusOK, description)
+	return nil
+}

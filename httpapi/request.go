@@ -1,0 +1,189 @@
+// A request's ref as a live capability, and its parameters.
+
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/server"
+)
+
+// request is one request that was let in. Its context ends with its time; lasting
+// ends only when the client goes, or the server.
+type request struct {
+	*http.Request
+	api     *API
+	w       *pacedWriter
+	lasting context.Context
+	done    func() // it counts as a connection until then
+	taken   int64  // bytes of its body, of the room for all
+}
+
+// release gives back what the request holds.
+func (q *request) release() {
+	q.api.room.left.Add(q.taken)
+	q.done()
+}
+
+// last has the answer last: it counts as a stream from now on, and only the pace at
+// which it is taken bounds its time.
+func (q *request) last() *fault.Error {
+	q.done() // or it would count twice
+	q.done = func() {}
+	done, err := q.api.cfg.Server.AdmitStream(q.w, q.Request)
+	if err != nil {
+		return q.api.asFault(err)
+	}
+	q.done = done
+	return nil
+}
+
+// redemptionHeader names what counts as one redemption of a ref.
+const redemptionHeader = "Mooring-Redemption"
+
+// maxRedemption bounds it, in bytes.
+const maxRedemption = 64
+
+// session is the session that the path names, under the ref that the request
+// carries. What it gives lasts as long as ctx.
+func (q *request) session(ctx context.Context) (*server.Held, *fault.Error) {
+	return q.held(ctx, "session", capability.IsSession)
+}
+
+// space is the space that the path names.
+func (q *request) space() (*server.Held, *fault.Error) {
+	return q.held(q.Context(), "space", capability.IsSpace)
+}
+
+func (q *request) held(ctx context.Context, kind string, is func(string) bool) (*server.Held, *fault.Error) {
+	ref, refused := bearer(q.Header)
+	if refused != nil {
+		return nil, refused
+	}
+	id := q.PathValue("id")
+	switch {
+	case !is(id):
+		return nil, fault.NotFound.With("the path names no %s: its id is %s and a ULID", kind, map[string]string{"session": capability.SessionPrefix, "space": capability.SpacePrefix}[kind])
+	case ref.Target() != id:
+		return nil, fault.NotFound.With("the ref is not one of the %s that the path names", kind)
+	}
+	return q.restore(ctx, ref)
+}
+
+func (q *request) restore(ctx context.Context, ref capability.Ref) (*server.Held, *fault.Error) {
+	caller := q.api.cfg.Server.Caller(ctx, q.RemoteAddr)
+	redemption, refused := redemptionOf(q.Header, ref, caller)
+	if refused != nil {
+		return nil, refused
+	}
+	held, err := caller.Restore(ref, redemption)
+	if err == nil {
+		return held, nil
+	}
+	f := q.api.asFault(err)
+	if f.Code == fault.Sealed {
+		f = fault.Sealed.With("the ref is bound to a key, which cannot be shown over HTTP: use it with mooring or a client, or ask for a ref without a seal")
+	}
+	return nil, f
+}
+
+// bearer reads the ref of the Authorization header. No error repeats any of it.
+func bearer(h http.Header) (capability.Ref, *fault.Error) {
+	values := h.Values("Authorization")
+	if len(values) != 1 {
+		return capability.Ref{}, fault.BadRefText.With("send the ref in one header: Authorization: Bearer mooring://HOST/ID#SECRET, or ID#SECRET alone")
+	}
+	scheme, text, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return capability.Ref{}, fault.BadRefText.With("the Authorization header is not Bearer REF")
+	}
+	return refOf(strings.TrimSpace(text))
+}
+
+// refOf reads a ref's text, or its id and secret alone.
+func refOf(text string) (capability.Ref, *fault.Error) {
+	if !strings.Contains(text, "://") {
+		text = "mooring://localhost/" + text
+	}
+	ref, err := capability.ParseRef(text)
+	if err != nil {
+		return capability.Ref{}, asFault(nil, err)
+	}
+	return ref, nil
+}
+
+// redemptionOf is what a restore counts as. Without the header it is derived, so that
+// one address counts once for a ref.
+func redemptionOf(h http.Header, ref capability.Ref, caller *server.Caller) (string, *fault.Error) {
+	values := h.Values(redemptionHeader)
+	switch {
+	case len(values) == 0:
+	case len(values) > 1, values[0] == "", len(values[0]) > maxRedemption, strings.ContainsFunc(values[0], func(r rune) bool { return r < '!' || r > '~' }):
+		return "", fault.BadArgument.With("%s is one id of 1 to %d letters, digits and signs", redemptionHeader, maxRedemption)
+	default:
+		return values[0], nil
+	}
+	sum := sha256.Sum256([]byte("mooring http redemption v1\x00" + ref.ID + "\x00" + caller.Address()))
+	return "http-" + base64.RawURLEncoding.EncodeToString(sum[:]), nil
+}
+
+// query reads the parameters, of which there are those named and no others. What is
+// wrong is not repeated: secrets get into queries by mistake.
+func (q *request) query(names ...string) (map[string]string, *fault.Error) {
+	takes := "none"
+	if len(names) > 0 {
+		takes = strings.Join(names, ", ")
+	}
+	got, values := map[string]string{}, q.URL.Query()
+	for name, list := range values {
+		switch {
+		case !slices.Contains(names, name):
+			return nil, fault.BadArgument.With("the path has a parameter that it does not take; it takes %s", takes)
+		case len(list) > 1:
+			return nil, fault.BadArgument.With("%s is there twice", name)
+		}
+		got[name] = list[0]
+	}
+	if strings.Contains(q.URL.RawQuery, ";") { // which Query passes over
+		return nil, fault.BadArgument.With("parameters are parted by &")
+	}
+	return got, nil
+}
+
+// whole reads a whole number of a parameter or header; absent where it is "".
+func whole(name, text string, absent uint64) (uint64, *fault.Error) {
+	if text == "" {
+		return absent, nil
+	}
+	n, ok := wholeNumber(text)
+	if !ok {
+		return 0, fault.BadArgument.With("%s is a whole number", name)
+	}
+	return n, nil
+}
+
+// wholeNumber reads decimal digits.
+func wholeNumber(text string) (uint64, bool) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	return n, err == nil && strconv.FormatUint(n, 10) == text
+}
+
+// limit reads how much a page may hold.
+func limit(text string) (int, *fault.Error) {
+	n, refused := whole("limit", text, pageMax)
+	if refused == nil && n == 0 {
+		refused = fault.BadArgument.With("limit is at least 1")
+	}
+	return int(min(n, pageMax)), refused
+}
+
+// pageMax is the most of anything that one page lists; the server may list less.
+const pageMax = 1000

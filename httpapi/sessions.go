@@ -1,0 +1,196 @@
+// Sessions: listed and made through their space, described by their own refs.
+
+package httpapi
+
+import (
+	"encoding/base64"
+	"net/http"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// shownSession is what is told of a session.
+type shownSession struct {
+	ID       string `json:"id"`
+	External string `json:"external,omitempty"`
+	Title    string `json:"title,omitempty"`
+	Cursor   uint64 `json:"cursor"`
+	Base     uint64 `json:"base"`
+	Epoch    uint64 `json:"epoch"`
+	Created  int64  `json:"created"`
+	Updated  int64  `json:"updated"`
+	Deleted  bool   `json:"deleted,omitempty"`
+}
+
+func showSession(row *session.Row, title string) shownSession {
+	return shownSession{ID: row.ID, External: row.External, Title: title, Cursor: row.Cursor, Base: row.Base, Epoch: row.Epoch,
+		Created: row.Created, Updated: row.Updated, Deleted: row.Life == session.Deleted}
+}
+
+// shownGrant is what a ref allows.
+type shownGrant struct {
+	Ref         string   `json:"ref"`
+	Target      string   `json:"target"`
+	Owner       bool     `json:"owner"`
+	Rights      []string `json:"rights"`
+	Methods     []string `json:"methods,omitempty"`
+	Epoch       uint64   `json:"epoch,omitempty"`
+	Expires     int64    `json:"expires_at,omitempty"`
+	From        uint64   `json:"from,omitempty"`
+	Message     string   `json:"message,omitempty"`
+	Redemptions uint32   `json:"redemptions,omitempty"`
+	Used        uint32   `json:"used"`
+	Label       string   `json:"label,omitempty"`
+	Actor       string   `json:"actor,omitempty"`
+}
+
+func showGrant(g *capability.Grant) shownGrant {
+	return shownGrant{Ref: g.ID, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch, Expires: g.Expires,
+		From: g.From, Message: g.Message, Redemptions: g.Limit, Used: g.Used, Label: g.Label, Actor: g.Actor}
+}
+
+// describeSession serves GET /sessions/{id}.
+func describeSession(q *request) *fault.Error {
+	held, refused := q.session(q.Context())
+	if refused == nil {
+		_, refused = q.query()
+	}
+	if refused != nil {
+		return refused
+	}
+	d, err := held.Describe(q.Context())
+	if err != nil {
+		return q.api.asFault(err)
+	}
+	row, title := *d.Row, ""
+	if d.Info != nil {
+		title = gjson.GetBytes(d.Info.Payload, "title").String()
+	}
+	if d.Grant.Message != "" {
+		row.External = ""
+	}
+	answer(q.w, http.StatusOK, encode(map[string]any{"session": showSession(&row, title), "grant": showGrant(d.Grant), "now": d.Now}))
+	return nil
+}
+
+// listSessions serves GET /spaces/{id}/sessions.
+func listSessions(q *request) *fault.Error {
+	params, refused := q.query("after", "limit")
+	if refused != nil {
+		return refused
+	}
+	most, refused := limit(params["limit"])
+	if refused != nil {
+		return refused
+	}
+	if after := params["after"]; after != "" && !capability.IsSession(after) {
+		return fault.BadArgument.With("after is the id of a session: the last one of the page before")
+	}
+	held, refused := q.space()
+	if refused != nil {
+		return refused
+	}
+	found, more, err := held.List(q.Context(), params["after"], most)
+	if err != nil {
+		return q.api.asFault(err)
+	}
+	shown := make([]shownSession, len(found))
+	for i, one := range found {
+		shown[i] = showSession(&one.Row, one.Title)
+	}
+	answer(q.w, http.StatusOK, encode(map[string]any{"sessions": shown, "more": more}))
+	return nil
+}
+
+// creation is what a session is to be made of.
+type creation struct {
+	session, ref           string // made by the client; "": here
+	hash                   []byte // of the ref's secret
+	external, label, actor string
+	batch                  *sent // the create op's, with all of these in it
+}
+
+// createSession serves POST /spaces/{id}/sessions: the session alone, or the first
+// batch of an outbox, which makes it.
+func createSession(q *request) *fault.Error {
+	held, refused := q.space()
+	if refused == nil {
+		_, refused = q.query()
+	}
+	if refused != nil {
+		return refused
+	}
+	body, refused := q.body()
+	if refused != nil {
+		return refused
+	}
+	var c creation
+	refused = object(nil, body, text("session", &c.session), text("ref", &c.ref), bytes32("hash", &c.hash),
+		text("external", &c.external), text("label", &c.label), text("actor", &c.actor),
+		member{name: "batch", take: func(at *place, v gjson.Result) *fault.Error {
+			c.batch = &sent{}
+			return batchOf(at, v, c.batch)
+		}})
+	named := c.session != "" && c.ref != ""
+	switch {
+	case refused != nil:
+		return refused
+	case c.batch == nil:
+		if named != (c.hash != nil) || named != (c.session != "" || c.ref != "") {
+			return fault.Malformed.With("session, ref and hash go together: the client makes all of them, or none")
+		}
+		return q.create(held, &c)
+	case !named || c.hash != nil || c.external != "" || c.label != "" || c.actor != "":
+		return fault.Malformed.With("beside batch stand session and ref, and no others: the batch's create op says the rest")
+	}
+	stream, err := held.CreateStream(q.Context(), c.session, c.ref, c.batch.outbox, c.batch.secret, c.batch.incarnation)
+	if err != nil {
+		return q.api.asFault(err)
+	}
+	return q.apply(stream, c.batch)
+}
+
+// create makes a session without an outbox.
+func (q *request) create(held *server.Held, c *creation) *fault.Error {
+	var made capability.Ref
+	if c.ref == "" {
+		c.session = capability.SessionPrefix + ulid.Make().String()
+		made = q.api.cfg.Address.New(c.session)
+		hash := made.Secret.Hash()
+		c.ref, c.hash = made.ID, hash[:]
+	}
+	args := []ledger.Arg{stringArg("ref", c.ref), stringArg("hash", base64.RawURLEncoding.EncodeToString(c.hash))}
+	for _, a := range []struct{ name, text string }{{"external", c.external}, {"label", c.label}, {"actor", c.actor}} {
+		if a.text != "" {
+			args = append(args, stringArg(a.name, a.text))
+		}
+	}
+	if err := held.Create(q.Context(), c.session, c.ref, args...); err != nil {
+		return q.api.asFault(err)
+	}
+	q.minted(c.session, c.ref, made)
+	return nil
+}
+
+func stringArg(name, text string) ledger.Arg { return ledger.Arg{Name: name, JSON: encode(text)} }
+
+// minted answers with a new ref, and its text if it was made here: nobody else has
+// its secret, and nobody is told it again.
+func (q *request) minted(session, id string, made capability.Ref) {
+	shown := struct {
+		Session string `json:"session"`
+		Ref     string `json:"ref"`
+		Text    string `json:"text,omitempty"`
+	}{Session: session, Ref: id}
+	if !made.Secret.IsZero() {
+		shown.Text = made.Text()
+	}
+	answer(q.w, http.StatusCreated, encode(shown))
+}

@@ -1,0 +1,113 @@
+// Snapshots: the folded state, sent as it is read and never held whole.
+
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// shownEntry is a key of the state. Its payload stands beside it.
+type shownEntry struct {
+	Key    string `json:"key"`
+	Cursor uint64 `json:"cursor"`
+	Schema uint32 `json:"schema_version"`
+}
+
+type shownTurn struct {
+	Message string `json:"message"`
+	Status  string `json:"status"`
+	Begun   uint64 `json:"begun"`
+	Ended   uint64 `json:"ended,omitempty"`
+	Outbox  string `json:"outbox"`
+}
+
+// serveSnapshot serves GET /sessions/{id}/snapshot. Its time is bounded by the pace at
+// which it is taken.
+func serveSnapshot(q *request) *fault.Error {
+	params, refused := q.query("at")
+	if refused != nil {
+		return refused
+	}
+	at, refused := whole("at", params["at"], 0)
+	if refused != nil {
+		return refused
+	}
+	held, refused := q.session(q.lasting)
+	if refused == nil {
+		refused = q.last()
+	}
+	if refused != nil {
+		return refused
+	}
+	s := &snapshotWriter{w: q.w}
+	cursor, err := held.Snapshot(q.lasting, at, s.piece)
+	if err == nil {
+		err = s.end(cursor)
+	}
+	if err != nil {
+		return q.api.asFault(err)
+	}
+	return nil
+}
+
+// snapshotWriter writes {"cursor":N,"turns":[…],"entries":[…]}. All turns come before
+// the first entry.
+type snapshotWriter struct {
+	w       *pacedWriter
+	begun   bool
+	entries int
+	turns   int
+}
+
+func (s *snapshotWriter) begin(cursor uint64) error {
+	if s.begun {
+		return nil
+	}
+	s.begun = true
+	s.w.Header().Set("Content-Type", "application/json")
+	s.w.WriteHeader(http.StatusOK)
+	_, err := fmt.Fprintf(s.w, `{"cursor":%d,"turns":[`, cursor)
+	return err
+}
+
+func (s *snapshotWriter) piece(p *session.StatePiece) error {
+	if err := s.begin(p.Row.Cursor); err != nil {
+		return err
+	}
+	var b []byte
+	for _, t := range p.Turns {
+		if s.turns++; s.turns > 1 {
+			b = append(b, ',')
+		}
+		b = append(b, encode(shownTurn{Message: t.Message, Status: t.Status.String(), Begun: t.Begun, Ended: t.Ended, Outbox: t.Outbox})...)
+	}
+	for _, e := range p.Entries {
+		if s.entries++; s.entries == 1 {
+			b = append(b, `],"entries":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = append(b, with(encode(shownEntry{Key: e.Key, Cursor: e.Cursor, Schema: e.Schema}), "payload", e.Payload)...)
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	_, err := s.w.Write(b)
+	return err
+}
+
+func (s *snapshotWriter) end(cursor uint64) error {
+	if err := s.begin(cursor); err != nil {
+		return err
+	}
+	last := `]}`
+	if s.entries == 0 {
+		last = `],"entries":[]}`
+	}
+	_, err := s.w.Write([]byte(last))
+	return err
+}
