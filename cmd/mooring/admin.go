@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/store"
 )
 
 func adminCmd(sh *shared) *cobra.Command {
@@ -33,18 +36,28 @@ func adminCmd(sh *shared) *cobra.Command {
 
 func rotateOwnerCmd(sh *shared) *cobra.Command {
 	var o serveOptions
+	var session, file string
 	cmd := &cobra.Command{
 		Use:   "rotate-owner",
-		Short: "Make a new owner's ref for a space whose own is lost or in wrong hands",
+		Short: "Make a new owner's ref for a space whose own is lost or in wrong hands, or for a session",
 		Long: "Make a new owner's ref, write it to owner.ref in the data folder and kill the old one.\n" +
 			"Sessions and refs that were made under the old one go on. With SQLite the server must\n" +
-			"be stopped first; with Postgres it may run. The secret is not printed.",
+			"be stopped first; with Postgres it may run. The secret is not printed.\n\n" +
+			"With --session it makes the owner's ref of one session instead, by our id or the one\n" +
+			"it has elsewhere, and prints it. Of a session that opencode shared nobody has one before.",
 		Example: "  mooring admin rotate-owner --data srv\n" +
-			"  mooring admin rotate-owner --data srv --database-url postgres://…",
+			"  mooring admin rotate-owner --data srv --database-url postgres://…\n" +
+			"  mooring admin rotate-owner --data srv --session ses_… --to session.ref",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("database-url") {
 				o.databaseURL = os.Getenv(envDatabaseURL)
+			}
+			if session != "" {
+				return o.rotateSessionOwner(cmd.Context(), sh, session, file)
+			}
+			if file != "" {
+				return fault.Usage.With("--to goes with --session: the space's owner's ref is kept in the data folder")
 			}
 			return o.rotateOwner(cmd.Context(), sh)
 		},
@@ -53,29 +66,43 @@ func rotateOwnerCmd(sh *shared) *cobra.Command {
 	f.StringVar(&o.data, "data", "", "the server's data folder (default: "+defaultDataHint()+")")
 	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres it uses instead of SQLite, postgres://… (default: "+envDatabaseURL+")")
 	f.StringVar(&o.advertise, "advertise", "", "where clients reach the server, if owner.ref is lost: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
+	f.StringVar(&session, "session", "", "make the owner's ref of this session, not the space's")
+	f.StringVar(&file, "to", "", "write that ref to this file (mode 0600) and not to the output")
 	return cmd
 }
 
-func (o *serveOptions) rotateOwner(ctx context.Context, sh *shared) (err error) {
-	address := capability.Ref{Hosts: []string{"127.0.0.1:" + capability.DefaultPort}}
-	if o.advertise != "" {
-		if address, err = capability.ParseAddress(o.advertise); err != nil {
-			return fault.Usage.Because(err, "--advertise: %v", err)
-		}
-	}
+// openForAdmin opens the server's database, and says where its refs lead: to where
+// --advertise says, or what owner.ref has.
+func (o *serveOptions) openForAdmin(ctx context.Context) (st *store.Store, address capability.Ref, err error) {
+	address = capability.Ref{Hosts: []string{"127.0.0.1:" + capability.DefaultPort}}
 	if o.data == "" {
 		if o.data, err = dataFolder(); err != nil {
-			return err
+			return nil, address, err
 		}
 	}
 	if _, err := os.Stat(o.data); err != nil {
-		return fault.Usage.Because(err, "--data: %v", err)
+		return nil, address, fault.Usage.Because(err, "--data: %v", err)
+	}
+	if text, err := os.ReadFile(filepath.Join(o.data, server.OwnerFile)); err == nil {
+		if ref, err := capability.ParseRef(strings.TrimSpace(string(text))); err == nil {
+			address = ref.With("", capability.Secret{})
+		}
+	}
+	if o.advertise != "" {
+		if address, err = capability.ParseAddress(o.advertise); err != nil {
+			return nil, address, fault.Usage.Because(err, "--advertise: %v", err)
+		}
 	}
 	o.unsafe = true // it is the server's to refuse such a database
-	st, _, err := o.open(ctx, slog.New(slog.DiscardHandler))
+	st, _, err = o.open(ctx, slog.New(slog.DiscardHandler))
 	if errors.Is(err, fault.InUse) {
-		return fault.InUse.Because(err, "a server has the data folder open: stop it first")
+		err = fault.InUse.Because(err, "a server has the data folder open: stop it first")
 	}
+	return st, address, err
+}
+
+func (o *serveOptions) rotateOwner(ctx context.Context, sh *shared) (err error) {
+	st, address, err := o.openForAdmin(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,5 +114,42 @@ func (o *serveOptions) rotateOwner(ctx context.Context, sh *shared) (err error) 
 		return sh.printJSON(map[string]any{"owner_ref": done.Path, "space": done.Space, "ref": done.Ref, "replaced": done.Old})
 	}
 	_, err = fmt.Fprintf(sh.out, "the new owner's ref is in %s; the old one is dead, what was made under it goes on\n", done.Path)
+	return err
+}
+
+func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *shared, session, file string) (err error) {
+	st, address, err := o.openForAdmin(ctx)
+	if err != nil {
+		return err
+	}
+	write := func(capability.Ref) error { return nil }
+	if file != "" {
+		if write, err = refFile(file); err != nil {
+			return errors.Join(err, st.Close())
+		}
+	}
+	var made capability.Ref
+	old, err := server.RotateSessionOwner(ctx, st, session, address, func(ref capability.Ref) error {
+		made = ref
+		return write(ref)
+	})
+	if made.ID == "" {
+		err = errors.Join(err, write(made)) // the file stays as it was
+	}
+	if err = errors.Join(err, st.Close()); err != nil {
+		return err
+	}
+	shown := map[string]any{"session": made.Target(), "id": made.ID, "replaced": old}
+	text := made.Text()
+	if file == "" {
+		shown["ref"] = text
+	} else {
+		text = made.ID
+		fmt.Fprintf(sh.err, "the ref is in %s\n", file)
+	}
+	if sh.json {
+		return sh.printJSON(shown)
+	}
+	_, err = fmt.Fprintln(sh.out, text)
 	return err
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/opencode/opencodetest"
 )
 
 // cliRig is a data folder, a home folder and a server that comes and goes.
@@ -186,15 +187,15 @@ func TestRecordingsImportAndExport(t *testing.T) {
 	t.Parallel()
 	onSQLite(t, func(t *testing.T, database string) {
 		r := newCLI(t, database)
-		for i, name := range recordingNames {
-			file := filepath.Join(recordings, name+".jsonl")
+		for i, name := range opencodetest.Names {
+			file := opencodetest.Path(t, name+".jsonl")
 			args := []string{"session", "import", file}
 			if i == 0 {
 				args = append(args, "--owner", r.owner()) // remembered from then on
 			}
 			id := strings.TrimSpace(r.ok(args...))
-			checkExport(t, name, []byte(r.ok("session", "export", id)))
-			rec := readTestRecording(t, name+".jsonl", testLimits)
+			opencodetest.CheckExport(t, name, []byte(r.ok("session", "export", id)))
+			rec := opencodetest.Read(t, name+".jsonl", opencodetest.Limits)
 			events := r.tailed(id)
 			if again := strings.TrimSpace(r.ok("session", "import", file)); again != id {
 				t.Errorf("%s: imported again as %s, was %s", name, again, id)
@@ -204,7 +205,7 @@ func TestRecordingsImportAndExport(t *testing.T) {
 			}
 		}
 		list := r.ok("session", "list")
-		if n := strings.Count(list, "ses_01"); n != len(recordingNames) || !strings.Contains(list, "Revert and unshare") {
+		if n := strings.Count(list, "ses_01"); n != len(opencodetest.Names) || !strings.Contains(list, "Revert and unshare") {
 			t.Errorf("the list has %d sessions:\n%s", n, list)
 		}
 	})
@@ -229,7 +230,7 @@ func (r *cliRig) tailed(ref string) int {
 func TestAGrownRecordingGoesOn(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")
-	data, err := os.ReadFile(filepath.Join(recordings, "b-long-1.18.33.jsonl"))
+	data, err := os.ReadFile(opencodetest.Path(t, "b-long-1.18.33.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,12 +243,12 @@ func TestAGrownRecordingGoesOn(t *testing.T) {
 		r.ok("session", "import", file, "--owner", r.owner())
 	}
 	whole := newCLI(t, "")
-	whole.ok("session", "import", filepath.Join(recordings, "b-long-1.18.33.jsonl"), "--owner", whole.owner())
-	rec := readTestRecording(t, "b-long-1.18.33.jsonl", testLimits)
+	whole.ok("session", "import", opencodetest.Path(t, "b-long-1.18.33.jsonl"), "--owner", whole.owner())
+	rec := opencodetest.Read(t, "b-long-1.18.33.jsonl", opencodetest.Limits)
 	if a, b := r.tailed(rec.External), whole.tailed(rec.External); a != b {
 		t.Errorf("imported in three pieces there are %d events, at once %d", a, b)
 	}
-	checkExport(t, "b-long-1.18.33", []byte(r.ok("session", "export", rec.External)))
+	opencodetest.CheckExport(t, "b-long-1.18.33", []byte(r.ok("session", "export", rec.External)))
 }
 
 func TestImportWithoutAServerContinuesWithOne(t *testing.T) {
@@ -255,7 +256,7 @@ func TestImportWithoutAServerContinuesWithOne(t *testing.T) {
 	r := newCLI(t, "")
 	r.ok("session", "list", "--owner", r.owner())
 	r.stop()
-	file := filepath.Join(recordings, "a-edit-1.18.33.jsonl")
+	file := opencodetest.Path(t, "a-edit-1.18.33.jsonl")
 	got := r.runIn("", "session", "import", file)
 	if got.code != exitOK || !strings.Contains(got.err, "durable in the outbox") {
 		t.Fatalf("exit %d, %q", got.code, got.err)
@@ -268,7 +269,7 @@ func TestImportWithoutAServerContinuesWithOne(t *testing.T) {
 	if out := r.ok("outbox", "drain"); !strings.Contains(out, "empty") {
 		t.Errorf("drain says %q", out)
 	}
-	checkExport(t, "a-edit-1.18.33", []byte(r.ok("session", "export", id)))
+	opencodetest.CheckExport(t, "a-edit-1.18.33", []byte(r.ok("session", "export", id)))
 }
 
 func TestAppendOfflineDrainsByItself(t *testing.T) {

@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/opencode/opencodetest"
 )
 
 // killed runs a command that dies at a crash point; it gives false if it came to its end.
@@ -35,7 +35,7 @@ func (r *cliRig) killed(point string, args ...string) bool {
 func TestAnImportThatIsKilledContinues(t *testing.T) {
 	t.Parallel()
 	const name = "d-revert-unshare-1.18.33"
-	file := filepath.Join(recordings, name+".jsonl")
+	file := opencodetest.Path(t, name+".jsonl")
 	whole := newCLI(t, "")
 	want := whole.tailed(strings.TrimSpace(whole.ok("session", "import", file, "--owner", whole.owner())))
 	for _, home := range []string{"sqlite", "postgres"} {
@@ -65,7 +65,7 @@ func TestAnImportThatIsKilledContinues(t *testing.T) {
 			}
 			id := strings.TrimSpace(r.ok(append([]string{"session", "import", file}, outbox...)...))
 			r.ok(append([]string{"outbox", "drain"}, outbox...)...)
-			checkExport(t, name, []byte(r.ok(append([]string{"session", "export", id}, outbox...)...)))
+			opencodetest.CheckExport(t, name, []byte(r.ok(append([]string{"session", "export", id}, outbox...)...)))
 			ops := map[string]bool{}
 			n := 0
 			for line := range strings.Lines(r.ok(append([]string{"session", "tail", id, "--json"}, outbox...)...)) {

@@ -42,6 +42,7 @@ var commands = []func(*shared) *cobra.Command{
 	serveCmd,
 	sessionCmd,
 	shareCmd,
+	linkCmd,
 	redeemCmd,
 	revokeCmd,
 	refsCmd,

@@ -233,3 +233,7 @@ func batchesOf(lines []opLine, limits ledger.Limits) [][]opLine {
 	}
 	return out
 }
+
+func lineError(line int, format string, args ...any) error {
+	return fault.Malformed.With("line %d: %s", line, fmt.Sprintf(format, args...))
+}

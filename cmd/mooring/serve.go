@@ -49,10 +49,11 @@ type serveOptions struct {
 	verbose     bool
 
 	limits server.Config // only what addLimits names
+	share  shareOptions
 }
 
 func serveCmd(sh *shared) *cobra.Command {
-	o := serveOptions{limits: server.DefaultConfig()}
+	o := serveOptions{limits: server.DefaultConfig(), share: newShareOptions()}
 	defaults := server.DefaultConfig()
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -69,6 +70,7 @@ func serveCmd(sh *shared) *cobra.Command {
 			if err := checkLimits(cmd.Flags(), &o.limits); err != nil {
 				return err
 			}
+			o.share.loopbackSaid = cmd.Flags().Changed("share-loopback")
 			return serve(cmd.Context(), sh, o)
 		},
 	}
@@ -89,7 +91,8 @@ func serveCmd(sh *shared) *cobra.Command {
 		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
 	f.BoolVar(&o.unsafe, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end")
-	addLimits(cmd, &o.limits)
+	o.share.addFlags(f)
+	addLimits(cmd, &o.limits, &o.share.limits)
 	return cmd
 }
 
@@ -154,6 +157,8 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	cfg := o.config(st, log, kind, address)
 	cfg.Audiences = audiences(address.Hosts, o.listen, ln, streams)
 	srv := server.New(cfg)
+	mountWeb(srv, log, address, ln, o.mountShare(srv, st, log, address, ln))
+	mountAPI(srv, cfg, log, address)
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -178,6 +183,9 @@ func (o *serveOptions) check() (address capability.Ref, err error) {
 		return address, fault.Usage.With("--poll-interval, --drain-timeout and --turn-lease are durations such as 1s")
 	case o.keepLog < 0:
 		return address, fault.Usage.With("--keep-log is a duration such as 720h, or 0 to keep everything")
+	}
+	if err := o.share.readKey(); err != nil {
+		return address, err
 	}
 	if _, _, err := net.SplitHostPort(o.listen); err != nil {
 		return address, fault.Usage.With("--listen %q is not HOST:PORT", o.listen)

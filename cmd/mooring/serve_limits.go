@@ -12,11 +12,12 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/share"
 )
 
-// addLimits gives cmd a flag for every limit of cfg, which holds the defaults,
-// and a part of its own in the help for them.
-func addLimits(cmd *cobra.Command, cfg *server.Config) {
+// addLimits gives cmd a flag for every limit of cfg and sharing, which hold the
+// defaults, and a part of its own in the help for them.
+func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
 	limits := pflag.NewFlagSet("limits", pflag.ContinueOnError)
 	limits.SortFlags = false
 	count := func(p *int, name, help string) { limits.IntVar(p, name, *p, help) }
@@ -28,7 +29,7 @@ func addLimits(cmd *cobra.Command, cfg *server.Config) {
 		"of those from one address (an IPv6 /64); behind a proxy all clients have the proxy's")
 	count(&cfg.Handshakes, "max-handshakes", "HTTP connections that are no WebSocket yet; beyond: closed")
 	span(&cfg.RPC.HandshakeTimeout, "handshake-timeout", "a connection's time to become a WebSocket, and to send its first message")
-	span(&cfg.BatchTimeout, "batch-timeout", "an HTTP batch of Cap'n Web's time, from its head to the last answer; beyond: cut off")
+	span(&cfg.BatchTimeout, "batch-timeout", "the time of an HTTP batch of Cap'n Web, or of a request to the API, from its head to the last answer; beyond: cut off")
 	span(&cfg.RPC.IdleTimeout, "idle-timeout", "a silent connection is closed after so long if nothing is held over it")
 	span(&cfg.RPC.PingInterval, "ping-interval", "a silent WebSocket is pinged so often")
 	span(&cfg.RPC.PingTimeout, "ping-timeout", "its time to answer; beyond: closed")
@@ -49,6 +50,13 @@ func addLimits(cmd *cobra.Command, cfg *server.Config) {
 	count(&cfg.WrongTries, "max-wrong-tries", "unknown or wrong refs one address may try at once; beyond: their answers wait, and 64 later it is aborted")
 	span(&cfg.WrongTryInterval, "wrong-try-interval", "how long each of those waits for the one before; refs that are right never wait")
 	count(&cfg.QueueOps, "max-commit-queue", "op intents that wait for a transaction, of all connections; beyond: overloaded")
+	size(&sharing.BodyBytes, "max-share-bytes", "one request of opencode's share API; beyond: 413")
+	size(&sharing.QueuedBytes, "max-share-queue", "such requests that are being read, in all; beyond: they wait, then 429")
+	count(&sharing.Requests, "max-share-requests", "such requests of one address at once; beyond: they wait, then 429")
+	count(&sharing.CreatesPerHour, "max-share-creates", "shares that one address creates an hour, repeats counted; beyond: 429")
+	count(&sharing.Writers, "max-share-secrets", "secrets of one share that are good at once; beyond: the oldest ends")
+	span(&sharing.BodyTimeout, "share-body-timeout", "a sync's time to arrive; beyond: cut off")
+	span(&sharing.SyncTimeout, "share-sync-timeout", "its time to be committed while the database is busy or away; beyond: 429 or 503")
 
 	cmd.InitDefaultHelpFlag()
 	const all = "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"

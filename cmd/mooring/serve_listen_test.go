@@ -22,6 +22,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/share"
 )
 
 // shortDir is a folder whose path leaves room for a socket's name.
@@ -121,7 +122,7 @@ func TestServeKeepsFilesThatAreNoSockets(t *testing.T) {
 }
 
 // limitFields says which field each limit's flag is for.
-func limitFields(c *server.Config) map[string]any {
+func limitFields(c *server.Config, sharing *share.Config) map[string]any {
 	return map[string]any{
 		"max-connections": &c.Connections, "max-connections-per-address": &c.ConnectionsPerAddress, "max-handshakes": &c.Handshakes,
 		"max-subscriptions": &c.Subscriptions, "max-batches-in-flight": &c.BatchesInFlight, "max-commit-queue": &c.QueueOps,
@@ -131,6 +132,9 @@ func limitFields(c *server.Config) map[string]any {
 		"max-message-bytes": &c.RPC.MessageBytes, "max-segments": &c.RPC.Segments, "max-nesting": &c.RPC.Nesting,
 		"max-traversal-bytes": &c.RPC.Traversal, "max-questions": &c.RPC.Questions, "max-answers": &c.RPC.Answers,
 		"max-answer-bytes": &c.RPC.AnswerBytes, "max-exports": &c.RPC.Exports, "max-imports": &c.RPC.Imports,
+		"max-share-bytes": &sharing.BodyBytes, "max-share-queue": &sharing.QueuedBytes, "max-share-requests": &sharing.Requests,
+		"max-share-creates": &sharing.CreatesPerHour, "max-share-secrets": &sharing.Writers,
+		"share-body-timeout": &sharing.BodyTimeout, "share-sync-timeout": &sharing.SyncTimeout,
 		"max-queued-calls": &c.RPC.QueuedCalls, "max-queued-bytes": &c.RPC.QueuedBytes,
 	}
 }
@@ -138,19 +142,19 @@ func limitFields(c *server.Config) map[string]any {
 // Every limit has a flag that sets its field and no other, and stands in the help once.
 func TestLimitFlags(t *testing.T) {
 	t.Parallel()
-	flags := func() (*cobra.Command, *server.Config) {
-		cfg := server.DefaultConfig()
+	flags := func() (*cobra.Command, *server.Config, *share.Config) {
+		cfg, sharing := server.DefaultConfig(), share.DefaultConfig()
 		cmd := &cobra.Command{Use: "x"}
-		addLimits(cmd, &cfg)
-		return cmd, &cfg
+		addLimits(cmd, &cfg, &sharing)
+		return cmd, &cfg, &sharing
 	}
 	code, help, _ := command(t, "serve", "--help")
 	if code != 0 {
 		t.Fatalf("--help: %d", code)
 	}
-	untouched := server.DefaultConfig()
-	fields := limitFields(&untouched)
-	all, _ := flags()
+	untouched, unshared := server.DefaultConfig(), share.DefaultConfig()
+	fields := limitFields(&untouched, &unshared)
+	all, _, _ := flags()
 	all.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Name == "help" {
 			return
@@ -159,12 +163,12 @@ func TestLimitFlags(t *testing.T) {
 			t.Errorf("--%s is for no field that the test knows", f.Name)
 			return
 		}
-		cmd, cfg := flags()
+		cmd, cfg, sharing := flags()
 		value := map[string]string{"int": "123", "size": "123MiB", "duration": "123s"}[f.Value.Type()]
 		if err := cmd.Flags().Set(f.Name, value); err != nil {
 			t.Errorf("--%s %s: %v", f.Name, value, err)
 		}
-		for name, field := range limitFields(cfg) {
+		for name, field := range limitFields(cfg, sharing) {
 			if changed := !reflect.DeepEqual(field, fields[name]); changed != (name == f.Name) {
 				t.Errorf("--%s: the field of --%s has changed is %v", f.Name, name, changed)
 			}

@@ -163,7 +163,7 @@ func TestServeRunsOnBothDatabases(t *testing.T) {
 			if info, err := os.Stat(first.banner.OwnerRef); err != nil || info.Mode().Perm() != 0o600 {
 				t.Errorf("owner.ref: %v, %v", info.Mode(), err)
 			}
-			for _, path := range []string{"/healthz", "/readyz"} {
+			for _, path := range []string{"/healthz", "/readyz", "/api/v1/openapi.json"} {
 				if got := httpStatus(t, "http://"+first.banner.Listening+path); got != http.StatusOK {
 					t.Errorf("%s: %d", path, got)
 				}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/opencode"
 )
 
 func sessionExportCmd(h *homeFlags) *cobra.Command {
@@ -46,13 +47,13 @@ func (h *homeFlags) export(ctx context.Context, c *client.Client, arg string) er
 	if name == "" {
 		name = s.ID()
 	}
-	entries := make([]foldedEntry, len(state.Entries))
+	entries := make([]opencode.Put, len(state.Entries))
 	for i, e := range state.Entries {
-		entries[i] = foldedEntry{Key: e.Key, Payload: e.Payload}
+		entries[i] = opencode.Put{Key: e.Key, Payload: e.Payload}
 	}
-	doc := newExportDoc(entries, name)
-	if doc.orphans > 0 {
-		fmt.Fprintf(h.sh.err, "left out %d parts whose message is not there\n", doc.orphans)
+	doc := opencode.NewExport(entries, name)
+	if doc.Orphans > 0 {
+		fmt.Fprintf(h.sh.err, "left out %d parts whose message is not there\n", doc.Orphans)
 	}
 	out := bufio.NewWriter(h.sh.out)
 	if _, err := doc.WriteTo(out); err != nil {

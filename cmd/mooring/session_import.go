@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/opencode"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -37,7 +38,7 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			}
 			defer closeIn()
 			lim := session.DefaultLimits()
-			rec, err := readRecording(in, splitLimits{ops: lim.BatchOps, bytes: lim.BatchBytes, payload: lim.PayloadBytes})
+			rec, err := opencode.ReadRecording(in, opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes})
 			if err != nil {
 				return err
 			}
@@ -59,7 +60,7 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 type importing struct {
 	h       *homeFlags
 	c       *client.Client
-	rec     *recording
+	rec     *opencode.Recording
 	session *client.Session
 	journal *journal
 	tickets []client.Ticket // of the whole file, in order
@@ -67,7 +68,7 @@ type importing struct {
 	fresh   int             // ops that were committed now
 }
 
-func (h *homeFlags) importRecording(ctx context.Context, c *client.Client, rec *recording, owner string) error {
+func (h *homeFlags) importRecording(ctx context.Context, c *client.Client, rec *opencode.Recording, owner string) error {
 	im := &importing{h: h, c: c, rec: rec}
 	if err := im.begin(ctx, owner); err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/opencode/opencodetest"
 )
 
 // secrecy collects secrets, and what was shown to whoever looked.
@@ -220,7 +221,7 @@ func TestNoSecretIsShown(t *testing.T) {
 			}
 			file := func(name string) string { return filepath.Join(dir, name+".ref") }
 
-			id := do(owner, "", exitOK, "session", "import", filepath.Join(recordings, "a-edit-1.18.33.jsonl"), "--owner", "@"+filepath.Join(data, "owner.ref"))
+			id := do(owner, "", exitOK, "session", "import", opencodetest.Path(t, "a-edit-1.18.33.jsonl"), "--owner", "@"+filepath.Join(data, "owner.ref"))
 			do(owner, "", exitOK, "share", id, "--rights", "read,append,share", "--actor", "owner/agent", "--to", file("agent"))
 			do(owner, "", exitOK, "share", id, "--rights", "read", "--redemptions", "1", "--to", file("once"), "--json")
 			do(agent, "", exitOK, "redeem", "@"+file("agent"), "--json")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
+	"github.com/mooring-rpc/mooring/opencode/opencodetest"
 )
 
 // process is a command that runs as a process.
@@ -193,12 +194,12 @@ func TestTheSameCommandTwiceAtOnce(t *testing.T) {
 		}
 		return outs
 	}
-	ids := twice("session", "import", filepath.Join(recordings, name+".jsonl"))
+	ids := twice("session", "import", opencodetest.Path(t, name+".jsonl"))
 	id := strings.TrimSpace(ids[0])
 	if ids[0] != ids[1] {
 		t.Errorf("imported as %q", ids)
 	}
-	checkExport(t, name, []byte(r.ok("session", "export", id)))
+	opencodetest.CheckExport(t, name, []byte(r.ok("session", "export", id)))
 	if list := r.ok("session", "list", "--json"); strings.Count(list, "\n") != 1 {
 		t.Errorf("the sessions are\n%s", list)
 	}
@@ -225,7 +226,7 @@ func TestTheSameCommandTwiceAtOnce(t *testing.T) {
 func TestCtrlCLosesNothing(t *testing.T) {
 	t.Parallel()
 	const name = "a-edit-1.18.33"
-	file := filepath.Join(recordings, name+".jsonl")
+	file := opencodetest.Path(t, name+".jsonl")
 	r := newCLI(t, "")
 	r.ok("session", "list", "--owner", r.owner())
 	for _, args := range [][]string{{"session", "import", file}, {"outbox", "drain"}} {
@@ -237,10 +238,10 @@ func TestCtrlCLosesNothing(t *testing.T) {
 		r.proxy.Cut()
 	}
 	id := strings.TrimSpace(r.ok("session", "import", file))
-	checkExport(t, name, []byte(r.ok("session", "export", id)))
+	opencodetest.CheckExport(t, name, []byte(r.ok("session", "export", id)))
 	r.keys(id) // are without gaps and repeats
 	ops := 1   // the create
-	for _, b := range readTestRecording(t, name+".jsonl", testLimits).Batches {
+	for _, b := range opencodetest.Read(t, name+".jsonl", opencodetest.Limits).Batches {
 		ops += len(b.Puts)
 	}
 	if st := r.statusOf(r.home()); st.States["acked"] != ops || len(st.Streams) != 0 {

@@ -1,0 +1,187 @@
+// mooring link: the address of a ref's page.
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/share"
+)
+
+func linkCmd(sh *shared) *cobra.Command {
+	var public, creator bool
+	cmd := &cobra.Command{
+		Use:   "link REF",
+		Short: "Print the address of the page that shows a session, or a space's sessions",
+		Long: "Print the address at which a browser shows what a ref allows to see: a session live, or the\n" +
+			"list of a space's sessions. It carries the ref's secret behind a #, which no browser sends:\n" +
+			"whoever has the address has the ref, so make a narrow one with mooring share first. With\n" +
+			"--public, for a ref that may share the session, it is the address of its public share, if it\n" +
+			"has one: that has no secret.\n" +
+			"With --opencode it is what goes into opencode's config as enterprise.url, for a space's ref\n" +
+			"that allows to create and nothing else.\n\n" + refHelp,
+		Example: "  mooring share ses_01J… --rights read --to reader.ref && mooring link @reader.ref\n" +
+			"  mooring link @srv/owner.ref\n  mooring link ses_01J… --public\n" +
+			"  mooring share @srv/owner.ref --rights create --to creator.ref && mooring link @creator.ref --opencode",
+		Args: cobra.ExactArgs(1),
+	}
+	h := withHome(sh, cmd)
+	cmd.Flags().BoolVar(&public, "public", false, "the address of the session's public share; asks the server")
+	cmd.Flags().BoolVar(&creator, "opencode", false, "what opencode's config takes as enterprise.url, of a create-only space's ref; asks the server")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if public && creator {
+			return fault.Usage.With("--public and --opencode are of different refs: say one of them")
+		}
+		ref, redemption, err := h.linked(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if creator {
+			return h.linkCreator(cmd.Context(), ref)
+		}
+		if public {
+			return h.linkPublic(cmd.Context(), ref, redemption)
+		}
+		return h.link(ref)
+	}
+	return cmd
+}
+
+// linked finds the ref of a REF, with the id to redeem it by, and needs no server.
+func (h *homeFlags) linked(ctx context.Context, arg string) (ref capability.Ref, redemption string, err error) {
+	ref, isText, err := parseRefArg(arg)
+	if err != nil || isText {
+		return ref, ulid.Make().String(), err
+	}
+	c, err := h.open(ctx, true)
+	if err != nil {
+		return ref, "", err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	find, what := c.Outbox().RefFor, "the session or space"
+	if capability.Target(arg) != "" {
+		find, what = c.Outbox().Ref, "the ref"
+	} else if !capability.IsSpace(arg) {
+		s, err := c.SessionByID(ctx, arg)
+		if err != nil {
+			return ref, "", unknownHere(err, what)
+		}
+		arg, find = s.Ref().ID, c.Outbox().Ref
+	}
+	saved, err := find(ctx, arg)
+	if err != nil {
+		return ref, "", unknownHere(err, what)
+	}
+	return saved.Ref, saved.Redemption, nil
+}
+
+// link prints the address of a ref's page, and warns of what it holds.
+func (h *homeFlags) link(ref capability.Ref) error {
+	if capability.Sealed(ref.ID) {
+		return fault.Sealed.With("the ref is bound to a key, which no browser has: share one that is not sealed, and link that")
+	}
+	path, fragment := "/s/"+ref.ID, ref.Secret.RevealText()
+	if capability.IsSpace(ref.Target()) {
+		path, fragment = "/sessions", ref.ID+"#"+ref.Secret.RevealText()
+	}
+	h.warnOfSecret()
+	return h.printLink(webAddress(ref) + path + "#" + fragment)
+}
+
+// linkCreator prints the address below which opencode shares under a create-only
+// ref. A ref that allows more must not get into an address, so the server is asked.
+func (h *homeFlags) linkCreator(ctx context.Context, ref capability.Ref) (err error) {
+	if !capability.IsSpace(ref.Target()) || capability.Sealed(ref.ID) {
+		return fault.BadArgument.With("opencode shares under a space's ref that is not sealed: make one with mooring share @owner.ref --rights create")
+	}
+	c, err := h.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	d, err := c.Redeem(ctx, ref)
+	switch {
+	case err != nil:
+		return err
+	case d.Grant.Dead != fault.None:
+		return d.Grant.Dead.With("%s", "the ref allows nothing any more: make another")
+	case d.Grant.Rights != capability.Create:
+		return fault.BadArgument.With("the ref allows %s, and an address must hold one that can create and nothing else: make it with mooring share REF --rights create", d.Grant.Rights)
+	}
+	h.warnOfSecret()
+	return h.printLink(webAddress(ref) + share.CreatorPath(ref))
+}
+
+func (h *homeFlags) warnOfSecret() {
+	if !h.sh.json {
+		fmt.Fprintln(h.sh.err, "this address carries the ref's secret: whoever has it may do all that the ref allows")
+	}
+}
+
+func (h *homeFlags) printLink(url string) error {
+	if h.sh.json {
+		return h.sh.printJSON(map[string]string{"url": url})
+	}
+	_, err := fmt.Fprintln(h.sh.out, url)
+	return err
+}
+
+// linkTimeout is how long a server may take to say what a session's public share is.
+const linkTimeout = 30 * time.Second
+
+// linkPublic asks for the public share of a ref's session and prints its address.
+func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redemption string) error {
+	if !capability.IsSession(ref.Target()) {
+		return fault.BadArgument.With("public shares are of sessions: name a session's ref")
+	}
+	if err := ref.CheckPlaintext(h.plaintext); err != nil {
+		return err
+	}
+	trust, err := h.trust()
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
+	defer cancel()
+	body, err := json.Marshal(map[string]string{"secret": ref.Secret.RevealText(), "redemption": redemption})
+	if err != nil {
+		return fmt.Errorf("ask for the public share: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, webAddress(ref)+"/s/"+ref.ID+"/public", bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("ask for the public share: %w", err)
+	}
+	req.Header.Set("Origin", req.URL.Scheme+"://"+req.URL.Host)
+	req.Header.Set("X-Mooring", "1")
+	req.Header.Set("Content-Type", "application/json")
+	res, err := transport.RoundTrip(req) // follows nothing: the secret goes nowhere else
+	if err != nil {
+		return fault.Unavailable.Because(err, "the server cannot be reached: is it running, and is this its address?")
+	}
+	defer res.Body.Close()
+	var told struct{ Public, Code, Message string }
+	if err := json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&told); err != nil {
+		return fault.Incompatible.Because(err, "the server's answer is none of ours: does it serve pages?")
+	}
+	if res.StatusCode != http.StatusOK {
+		if code, ok := fault.Named(told.Code); ok {
+			return code.With("%s", told.Message)
+		}
+		return fault.Incompatible.With("the server answered with status %d", res.StatusCode)
+	}
+	return h.printLink(webAddress(ref) + told.Public)
+}
