@@ -18,7 +18,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-slow bench bench-rpc generate verify lint interop e2e linearize fuzz-short fuzz-peers fuzz vulncheck
+.PHONY: help demo build test test-slow bench bench-rpc generate web verify lint interop e2e e2e-opencode screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,10 @@ build: ## build bin/mooring
 generate: ## generate capnp/wire from the schemas (needs the capnp compiler)
 	.ci/generate capnp/wire
 
-verify: ## fail if generated code, formatting or go.mod is stale
+web: ## build what browsers load (page/dist) from page/src
+	.ci/web page/dist
+
+verify: ## fail if generated code, page/dist, formatting or go.mod is stale
 	.ci/verify
 
 test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./... narrows)
@@ -59,18 +62,33 @@ bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, capnweb
 	cd internal/benchrpc && go run .
 
 lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
-	go vet -tags crash,interop,soak,linear,unlocked,lockgap $$(go list $(PKG) | grep -v /capnp/wire) # generated: unkeyed fields
-	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap $(PKG)
+	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl $$(go list $(PKG) | grep -v /capnp/wire) # generated: unkeyed fields
+	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap,curl $(PKG)
 	cd internal/benchrpc && go vet ./... && go tool -modfile=../../.ci/tools.mod staticcheck ./...
 
 interop: ## speak with the C++ implementation, go-capnp and the npm package capnweb, both ways (docs/interop.md)
 	@.ci/need cc c++ pkg-config libcapnp capnp node npm
 	CGO_ENABLED=1 $(RACE) -count=1 -timeout 5m -tags interop ./internal/interop ./internal/interop/npm
 
-# A failure prints the seed to run it again with (SEED=N): clients/js/test/seed.ts.
-e2e: build ## the JavaScript client against the server, in Node and Chromium: killed processes, cut links, reloaded pages
+# A failure prints what to run again: a seed (SEED=N, clients/js/test/seed.ts), or a test alone (e2e/run.js).
+e2e: build ## the JavaScript client and the page for people, in Node and Chromium, and the curl lines of docs/http.md
 	@.ci/need node npm chromium
 	cd clients/js && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
+	cd e2e && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
+	@.ci/need curl
+	go test -count=1 -tags curl -run '^TestCurl$$' ./httpapi
+
+# npm install and not ci: the lock file has the binaries of Linux on x64 alone, and ci wants every platform's. The package's
+# own script puts the right one of them in its place; npm may be set not to run such, so it is run here.
+e2e-opencode: build ## the real opencode (180 MB, from npm) with a scripted model, sharing to the real server
+	@.ci/need node npm
+	cd e2e/opencode && npm install --silent --no-save --ignore-scripts && node node_modules/opencode-ai/postinstall.mjs
+	cd e2e/opencode && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
+
+screenshots: build ## make the README's pictures (docs/images)
+	@.ci/need node npm chromium
+	cd clients/js && npm ci --silent && npm run build --silent
+	cd e2e && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm run screenshots --silent
 
 # A failure prints the seed to run it again with (SEED=N): internal/linear/doc.go.
 linearize: ## check recorded histories of appends, shares and revocations with Porcupine (FOR=10m)

@@ -1,0 +1,100 @@
+// Ten thousand parts: loaded, scrolled through, and still live.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { launch, phone, desktop, Visit } from "../rig/browser.js";
+import { Server } from "../rig/mooring.js";
+import { Share } from "../rig/writer.js";
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+const pad = (n) => String(n).padStart(6, "0");
+
+/** 500 messages of 20 parts: prose, code, reasoning, calls with output. */
+function* long(session) {
+  yield { type: "session", data: { id: session, title: "Ten thousand parts" } };
+  for (let m = 0; m < 500; m++) {
+    const messageID = `msg_${pad(m)}`;
+    yield { type: "message", data: { id: messageID, sessionID: session, role: m % 10 === 0 ? "user" : "assistant", time: { created: 1795000000000 + m * 1000 } } };
+    for (let p = 0; p < 20; p++) {
+      const part = { id: `prt_${pad(m)}_${pad(p)}`, messageID, sessionID: session };
+      const at = `${m}.${p}`;
+      if (p % 5 === 1) yield { type: "part", data: { ...part, type: "reasoning", text: `Thought ${at}: ${"what follows from this? ".repeat(6)}` } };
+      else if (p % 5 === 3) yield { type: "part", data: { ...part, type: "tool", tool: "bash", callID: at, state: { status: "completed", input: { command: `make part-${at}` }, output: `built ${at}\n`.repeat(12), title: at, metadata: {}, time: { start: 1, end: 2 } } } };
+      else yield { type: "part", data: { ...part, type: "text", text: `Part **${at}** of the session.\n\n${"It says a little, as parts do. ".repeat(5)}\n\n\`\`\`go\nfunc part${m}_${p}() error { return nil }\n\`\`\`\n` } };
+    }
+  }
+}
+
+/** Scrolls from the top to the end in steps, a frame each, and gives what the frames took and the longest task, in ms. */
+function scrollThrough(page, steps) {
+  return page.evaluate(async (count) => {
+    const tasks = [];
+    const observer = new PerformanceObserver((list) => tasks.push(...list.getEntries().map((e) => e.duration)));
+    observer.observe({ type: "longtask" });
+    const scroller = document.scrollingElement;
+    const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
+    const frames = [];
+    scroller.scrollTop = 0;
+    await frame();
+    for (let i = 1; i <= count; i++) {
+      const from = performance.now();
+      scroller.scrollTop = (scroller.scrollHeight * i) / count;
+      await frame();
+      await frame(); // the one after is painted
+      frames.push((performance.now() - from) / 2);
+    }
+    observer.disconnect();
+    return { frames: frames.sort((a, b) => a - b), longest: Math.max(0, ...tasks) };
+  }, steps);
+}
+
+/** How many parts the browser renders at all, and how many there are. */
+function rendered(page) {
+  return page.evaluate(() => {
+    const parts = [...document.querySelectorAll("#log [data-key^='part/']")];
+    return { all: parts.length, shown: parts.filter((el) => el.checkVisibility({ contentVisibilityAuto: true })).length };
+  });
+}
+
+test("10,000 parts load, scroll smoothly, and what comes is seen at once", async (t) => {
+  const server = await Server.start(t);
+  const share = await Share.create(server, "ses_long");
+  const items = [...long("ses_long")];
+  for (let i = 0; i < items.length; i += 1000) await share.sync(items.slice(i, i + 1000));
+
+  for (const [name, size] of Object.entries({ desktop, phone })) {
+    const visit = await Visit.begin(t, browser, { size });
+    const { page } = visit;
+    const from = performance.now();
+    await page.goto(share.url, { waitUntil: "commit" });
+    await page.locator("[data-key='message/msg_000000']").waitFor();
+    const first = performance.now() - from;
+    await visit.live();
+    const whole = performance.now() - from;
+    const { all, shown } = await rendered(page);
+    assert.equal(all, 10_000 + (name === "phone" ? 1 : 0));
+    assert.ok(shown > 0 && shown < 600, `${shown} parts are rendered, which are not all in sight`);
+
+    const { frames, longest } = await scrollThrough(page, 100);
+    const [median, worst] = [frames[50], frames.at(-1)];
+    t.diagnostic(`${name}: first message after ${first.toFixed(0)} ms, all after ${whole.toFixed(0)} ms; frames ${median.toFixed(0)} ms at the median, ${worst.toFixed(0)} ms at most; longest task ${longest.toFixed(0)} ms; ${shown} of ${all} parts rendered`);
+    assert.ok(median < 250, `the median frame took ${median} ms`);
+    assert.ok(longest < 3000, `a task took ${longest} ms`);
+    assert.ok((await rendered(page)).shown < 600, "parts stay rendered after they were scrolled past");
+
+    // A link into the middle leads there, and what is written now is there soon.
+    await page.evaluate(() => (location.hash = document.querySelector("[data-key='message/msg_000250']").id));
+    await page.locator("[data-key='message/msg_000250']").evaluate((el) => new Promise((resolve) => new IntersectionObserver((entries) => entries.some((e) => e.isIntersecting) && resolve()).observe(el)));
+    const here = page.locator("[data-key='part/msg_000499/prt_999999_000000']", { hasText: `for the ${name}.` });
+    const sent = performance.now();
+    await share.sync([{ type: "part", data: { id: "prt_999999_000000", messageID: "msg_000499", sessionID: "ses_long", type: "text", text: `Fresh for the ${name}.` } }]);
+    await here.waitFor({ state: "attached" });
+    const took = performance.now() - sent;
+    t.diagnostic(`${name}: what was synced was in the page after ${took.toFixed(0)} ms`);
+    assert.ok(took < 10_000, `it took ${took} ms`);
+    visit.clean();
+  }
+});
