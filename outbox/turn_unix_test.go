@@ -100,8 +100,10 @@ func TestLookingWhileOthersCommit(t *testing.T) {
 	looking, other := p.open(t, cfg), p.open(t, quick())
 	session := withSession(t, looking)
 	ctx, stop := context.WithCancel(limited(t))
+	var watching sync.WaitGroup
+	defer watching.Wait() // before the box is closed
 	defer stop()
-	go looking.db.watch(ctx, "", func() {}, func(int64) {})
+	watching.Go(func() { looking.db.watch(ctx, "", func() {}, func(int64) {}) })
 	var wg sync.WaitGroup
 	for _, b := range []*Box{looking, other} {
 		wg.Go(func() {
