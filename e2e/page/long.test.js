@@ -59,6 +59,27 @@ function rendered(page) {
   });
 }
 
+/** Follows a link to a block, a frame after what was done before. */
+function follow(page, key) {
+  return page.evaluate(async (key) => {
+    await new Promise((resolve) => requestAnimationFrame(resolve));
+    location.hash = document.querySelector(`[data-key='${key}']`).id;
+  }, key);
+}
+
+/** Where a block's top stands in the window when it no longer moves, in px. */
+function standing(page, key) {
+  return page.evaluate(async (key) => {
+    const at = () => document.querySelector(`[data-key='${key}']`).getBoundingClientRect().top;
+    let top;
+    for (let still = 0, frames = 0; still < 30 && frames < 150; frames++, still = at() === top ? still + 1 : 0) {
+      top = at();
+      await new Promise((resolve) => requestAnimationFrame(resolve));
+    }
+    return top;
+  }, key);
+}
+
 test("10,000 parts load, scroll smoothly, and what comes is seen at once", async (t) => {
   const server = await Server.start(t);
   const share = await Share.create(server, "ses_long");
@@ -85,9 +106,13 @@ test("10,000 parts load, scroll smoothly, and what comes is seen at once", async
     assert.ok(longest < 3000, `a task took ${longest} ms`);
     assert.ok((await rendered(page)).shown < 600, "parts stay rendered after they were scrolled past");
 
-    // A link into the middle leads there, and what is written now is there soon.
-    await page.evaluate(() => (location.hash = document.querySelector("[data-key='message/msg_000250']").id));
-    await page.locator("[data-key='message/msg_000250']").evaluate((el) => new Promise((resolve) => new IntersectionObserver((entries) => entries.some((e) => e.isIntersecting) && resolve()).observe(el)));
+    // A link leads there from the end too, where the page keeps to what comes; and what is written now is there soon.
+    for (let i = 1; i <= 6; i++) {
+      await page.evaluate(() => (document.scrollingElement.scrollTop = document.scrollingElement.scrollHeight));
+      await follow(page, `message/msg_${pad(i * 75)}`);
+      const top = await standing(page, `message/msg_${pad(i * 75)}`);
+      assert.ok(top > 0 && top < 120, `a link led to ${top} px from its place`);
+    }
     const here = page.locator("[data-key='part/msg_000499/prt_999999_000000']", { hasText: `for the ${name}.` });
     const sent = performance.now();
     await share.sync([{ type: "part", data: { id: "prt_999999_000000", messageID: "msg_000499", sessionID: "ses_long", type: "text", text: `Fresh for the ${name}.` } }]);
@@ -96,5 +121,12 @@ test("10,000 parts load, scroll smoothly, and what comes is seen at once", async
     t.diagnostic(`${name}: what was synced was in the page after ${took.toFixed(0)} ms`);
     assert.ok(took < 10_000, `it took ${took} ms`);
     visit.clean();
+
+    // Whoever opens the link elsewhere is led there as well.
+    const another = await Visit.begin(t, browser, { size });
+    await another.open(`${share.url}#m-msg_000400`);
+    const top = await standing(another.page, "message/msg_000400");
+    assert.ok(top > 0 && top < 120, `an opened link led to ${top} px from its place`);
+    another.clean();
   }
 });

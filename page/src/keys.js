@@ -39,7 +39,7 @@ export function keys(contents, follower, blocks) {
     if (step > 0 && at === 0 && here && here.getBoundingClientRect().top > 120) at = -1;
     if (step < 0 && here && here.getBoundingClientRect().top < 0) at++;
     const article = document.getElementById(`m-${turns[Math.min(Math.max(at + step, 0), turns.length - 1)]}`);
-    article?.scrollIntoView({ block: "start" });
+    follower.goTo(article);
     article?.querySelector(".link")?.focus({ preventScroll: true });
   };
 
