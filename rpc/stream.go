@@ -8,12 +8,17 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/spin"
 )
 
 // NewStreamTransport speaks the standard two-party protocol over a byte stream. There is no ping in it: on TCP the
 // kernel's keep-alive is set to find a dead peer within 10 seconds, and other streams end with the peer's process.
 func NewStreamTransport(rwc io.ReadWriteCloser) Transport {
 	t := &streamTransport{rwc: rwc, lim: DefaultLimits()}
+	if conn, ok := rwc.(net.Conn); ok {
+		t.wait = spin.New(conn)
+	}
 	if tcp, ok := rwc.(*net.TCPConn); ok {
 		// An error means a socket that is dead or no socket at all, which reading will show.
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 4})
@@ -25,6 +30,7 @@ func NewStreamTransport(rwc io.ReadWriteCloser) Transport {
 type streamTransport struct {
 	rwc  io.ReadWriteCloser
 	lim  Limits
+	wait *spin.Waiter
 	once sync.Once
 
 	buf        []byte // read but not handed out: buf[start:end]
@@ -48,6 +54,7 @@ func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
 			return batch, nil
 		}
 		t.makeRoom(need)
+		t.wait.Wait()
 		n, err := t.rwc.Read(t.buf[t.end:])
 		t.end += n
 		if n == 0 && err != nil {

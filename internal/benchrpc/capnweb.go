@@ -18,6 +18,7 @@ var text = string(message)
 // npmContenders are what is compared over Cap'n Web: client → server, on Node or ours.
 var npmContenders = []contender{
 	{name: contenderNpm, label: "Node → Node (capnweb 0.12.0)", nodeServer: true, nodeClient: true},
+	{name: "npm-ceiling", label: "Node (capnweb 0.12.0) → answers made beforehand", serve: serveWebSocket(ceilingServe), nodeClient: true},
 	{name: contenderNpmOurs, label: "Node (capnweb 0.12.0) → Mooring", serve: serveWebSocket(webServe), nodeClient: true},
 	{name: contenderOursNpm, label: "Mooring → Node (capnweb 0.12.0)", nodeServer: true, dial: dialWeb},
 	webContender,

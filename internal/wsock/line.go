@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"github.com/mooring-rpc/mooring/internal/spin"
 )
 
 const (
@@ -19,6 +21,7 @@ var bulkBuffers = sync.Pool{New: func() any { b := make([]byte, bulkBytes); retu
 // here already can be taken past it. Any number may write; Close unblocks all.
 type line struct {
 	below io.ReadWriteCloser
+	wait  *spin.Waiter // before reads from below
 
 	reading sync.Mutex // whoever reads holds it, and while nothing comes, for long
 	small   []byte
@@ -31,9 +34,9 @@ type line struct {
 	mu sync.Mutex // whoever writes holds it for whole frames
 }
 
-// newLine makes a line. early was read before.
-func newLine(below io.ReadWriteCloser, early []byte) *line {
-	return &line{below: below, small: make([]byte, smallBytes), have: early}
+// newLine makes a line over a connection, or over what hides it, if that is known. early was read before.
+func newLine(below io.ReadWriteCloser, conn net.Conn, early []byte) *line {
+	return &line{below: below, wait: spin.New(conn), small: make([]byte, smallBytes), have: early}
 }
 
 func (l *line) Close() error { return l.below.Close() }
@@ -69,6 +72,8 @@ func (l *line) fill() error {
 	if l.more {
 		l.bulk = bulkBuffers.Get().(*[]byte)
 		b = *l.bulk
+	} else {
+		l.wait.Wait()
 	}
 	n, err := l.below.Read(b)
 	l.have, l.more = b[:n], n == len(b)

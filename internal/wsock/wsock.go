@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -101,7 +102,7 @@ func (g *hijackGrabber) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	g.line = newLine(conn, bytes.Clone(early))
+	g.line = newLine(conn, conn, bytes.Clone(early))
 	over := connLine{conn, g.line}
 	// The server's buffers, made for requests, would stay for as long as the connection lives.
 	return over, bufio.NewReadWriter(bufio.NewReaderSize(over, readBuffer), bufio.NewWriterSize(over, writeBuffer)), nil
@@ -117,12 +118,14 @@ func (g *bodyGrabber) RoundTrip(r *http.Request) (*http.Response, error) {
 	if next == nil {
 		next = http.DefaultTransport
 	}
-	resp, err := next.RoundTrip(r)
+	var conn net.Conn
+	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { conn = got.Conn }}
+	resp, err := next.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		return resp, err
 	}
 	if rwc, ok := resp.Body.(io.ReadWriteCloser); ok {
-		g.line = newLine(rwc, nil)
+		g.line = newLine(rwc, conn, nil)
 		resp.Body = g.line
 	}
 	return resp, nil

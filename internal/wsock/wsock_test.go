@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -89,6 +90,36 @@ func pair(t *testing.T) (server, client *Conn, on *counted) {
 	t.Cleanup(func() { client.CloseNow(); server.CloseNow() })
 	on.taken()
 	return server, client, on
+}
+
+// With more than one processor, whoever reads a socket waits a moment before it parks, whatever hides the socket.
+func TestReadersWaitForSockets(t *testing.T) {
+	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "TLS": (*httptest.Server).StartTLS} {
+		t.Run(name, func(t *testing.T) {
+			accepted := make(chan *Conn, 1)
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				c, err := Accept(w, r, AcceptOptions{})
+				if err != nil {
+					t.Error(err)
+				}
+				accepted <- c
+			}))
+			start(srv)
+			defer srv.Close()
+			client, _, err := Dial(t.Context(), srv.URL, DialOptions{HTTPClient: srv.Client()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.CloseNow()
+			server := <-accepted
+			defer server.CloseNow()
+			several := runtime.GOMAXPROCS(0) > 1
+			if (client.line.wait != nil) != several || (server.line.wait != nil) != several {
+				t.Errorf("several processors: %t; the client waits: %t, the server: %t",
+					several, client.line.wait != nil, server.line.wait != nil)
+			}
+		})
+	}
 }
 
 func TestManyMessagesLeaveTogether(t *testing.T) {
@@ -287,7 +318,7 @@ func (s *scripted) Close() error { return nil }
 func TestLineReads(t *testing.T) {
 	all := bytes.Repeat([]byte("0123456789"), 5000)
 	s := &scripted{pieces: [][]byte{all[:10], all[10:20], all[20:40000], all[40000:]}, end: errors.New("the end")}
-	l := newLine(s, nil)
+	l := newLine(s, nil, nil)
 	var got []byte
 	p := make([]byte, 10)
 	for {
@@ -306,7 +337,7 @@ func TestLineReads(t *testing.T) {
 	if l.bulk != nil {
 		t.Error("the buffer is kept")
 	}
-	if _, err := newLine(&scripted{end: io.EOF}, nil).Read(p); err != io.EOF {
+	if _, err := newLine(&scripted{end: io.EOF}, nil, nil).Read(p); err != io.EOF {
 		t.Error(err)
 	}
 }
@@ -361,7 +392,7 @@ func TestWriteFails(t *testing.T) {
 	for _, size := range []int{1, writeBytes, 10 * writeBytes} {
 		for _, client := range []bool{false, true} {
 			s := &scripted{fail: io.ErrClosedPipe}
-			c := &Conn{line: newLine(s, nil), client: client}
+			c := &Conn{line: newLine(s, nil, nil), client: client}
 			if err := c.Write(t.Context(), websocket.MessageText, make([]byte, size), make([]byte, size)); err != io.ErrClosedPipe {
 				t.Error(err)
 			}
