@@ -15,6 +15,12 @@ type header struct {
 
 const mostHeader = 14
 
+// message says that the frame is a message in one piece, of at most some bytes, as the rules want it.
+func (h *header) message(masked bool, most int) bool {
+	const fin, text, binary = 0x80, 0x1, 0x2
+	return (h.first == fin|text || h.first == fin|binary) && h.masked == masked && h.length <= uint64(most)
+}
+
 // parseHeader reads a header; false if b does not hold all of it.
 func parseHeader(b []byte) (h header, ok bool) {
 	if len(b) < 2 {

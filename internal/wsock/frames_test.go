@@ -91,19 +91,39 @@ func TestMessagesInAnyPieces(t *testing.T) {
 		}
 		c := acceptOver(t, s)
 		for i, m := range want {
-			kind, b, err := c.Read(t.Context())
+			kind, b, err := c.Read(context.Background())
 			if err != nil || kind != websocket.MessageText || string(b) != m {
 				t.Fatalf("%d bytes at once, message %d: %v, %d bytes for %d, %v", step, i, kind, len(b), len(m), err)
 			}
 		}
-		_, b, err := c.Read(t.Context())
+		_, b, err := c.Read(context.Background())
 		if code, reason, ok := Closed(err); !ok || code != 3000 || reason != "bye" {
 			t.Fatalf("%d bytes at once, at the end: %q, %v", step, b, err)
 		}
-		if _, b, err := c.Read(t.Context()); err == nil {
+		if _, b, err := c.Read(context.Background()); err == nil {
 			t.Fatalf("%d bytes at once, after the end: %q", step, b)
 		}
 		c.CloseNow()
+	}
+}
+
+// What comes in one piece, waited for or not, is not given to the library: there is none here.
+func TestMessagesPassTheLibraryBy(t *testing.T) {
+	var pieces [][]byte
+	var want []string
+	for _, n := range []int{0, 1, 300, 511, 512, 600, 5000, bulkBytes - 8} {
+		m := strings.Repeat("x", n)
+		want = append(want, m, m, "y")
+		pieces = append(pieces, frame(0x81, true, []byte(m)), append(frame(0x81, true, []byte(m)), frame(0x81, true, []byte("y"))...))
+	}
+	c := &Conn{line: newLine(&scripted{pieces: pieces, end: io.EOF}, nil, nil), limit: -1}
+	for i, m := range want {
+		if _, b, err := c.Read(context.Background()); err != nil || string(b) != m {
+			t.Fatalf("message %d: %d bytes for %d, %v", i, len(b), len(m), err)
+		}
+	}
+	if c.line.bulk != nil {
+		t.Error("an idle connection keeps a large buffer")
 	}
 }
 

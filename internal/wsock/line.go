@@ -17,8 +17,8 @@ const (
 
 var bulkBuffers = sync.Pool{New: func() any { b := make([]byte, bulkBytes); return &b }}
 
-// line is what a WebSocket reads from and writes to. The library is given one frame at a time, so that messages which are
-// here already can be taken past it. Any number may write; Close unblocks all.
+// line is what a WebSocket reads from and writes to. The library is given one frame at a time, so that messages which come
+// in one piece can be taken past it. Any number may write; Close unblocks all.
 type line struct {
 	below io.ReadWriteCloser
 	wait  *spin.Waiter // before reads from below
@@ -28,6 +28,7 @@ type line struct {
 	bulk    *[]byte
 	have    []byte // read, and not yet handed out
 	more    bool   // there was more to be read than there was room
+	failed  error  // for the library to come upon
 	heard   func() // called when something has come; may be nil
 	given   frames // to the library
 
@@ -49,11 +50,14 @@ func (l *line) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	if len(l.have) == 0 {
-		if l.given.skip >= smallBytes && len(p) >= smallBytes { // a large message is read to where it belongs
+		if l.failed == nil && l.given.skip >= smallBytes && len(p) >= smallBytes { // a large message is read to where it belongs
 			n, err := l.below.Read(p[:min(uint64(len(p)), l.given.skip)])
 			l.given.take(p[:n])
 			l.cameIn(n)
 			return n, err
+		}
+		if l.failed != nil {
+			return 0, l.failed
 		}
 		if err := l.fill(); err != nil {
 			return 0, err
@@ -109,14 +113,44 @@ func (l *line) drop(n int) {
 // whole finds a message that is at hand in one piece, of at most some bytes. Everything else (control frames, messages
 // in parts, what breaks the rules) is for the library. masked is what the peer's frames have to be.
 func (l *line) whole(masked bool, most int) (h header, ok bool) {
-	const fin, text, binary = 0x80, 0x1, 0x2
 	if !l.given.between() {
 		return h, false
 	}
 	h, ok = parseHeader(l.have)
-	ok = ok && (h.first == fin|text || h.first == fin|binary) && h.masked == masked &&
-		h.length <= uint64(min(most, len(l.have)-h.size))
-	return h, ok
+	return h, ok && h.message(masked, min(most, len(l.have)-h.size))
+}
+
+// pull reads until there is more at hand of what may be a message in one piece, of at most some bytes; false when it is the
+// library's turn.
+func (l *line) pull(masked bool, most int) bool {
+	if l.failed != nil || !l.given.between() {
+		return false
+	}
+	if len(l.have) == 0 {
+		l.failed = l.fill()
+		return l.failed == nil
+	}
+	if !l.more { // the rest may take its time, and is not waited for with a large buffer
+		return false
+	}
+	if h, ok := parseHeader(l.have); ok && (!h.message(masked, most) || h.size+int(h.length) > bulkBytes || h.size+int(h.length) <= len(l.have)) {
+		return false
+	}
+	if l.bulk == nil {
+		l.bulk = bulkBuffers.Get().(*[]byte)
+	}
+	b := *l.bulk
+	k := copy(b, l.have)
+	n, err := l.below.Read(b[k:])
+	l.have, l.more = b[:k+n], k+n == len(b)
+	l.cameIn(n)
+	if n == 0 && err == nil {
+		err = io.ErrNoProgress
+	}
+	if n == 0 {
+		l.failed = err
+	}
+	return n > 0
 }
 
 // Write writes what the library has to say, which is control frames, each in one piece.

@@ -186,7 +186,7 @@ func (c *Conn) Read(ctx context.Context) (websocket.MessageType, []byte, error) 
 		c.buf = nil
 	}
 	if !c.lost && ctx.Err() == nil {
-		if kind, b, ok := c.atHand(); ok {
+		if kind, b, ok := c.next(ctx.Done() == nil); ok {
 			return kind, b, nil
 		}
 	}
@@ -232,12 +232,16 @@ func (c *Conn) read(ctx context.Context) (websocket.MessageType, []byte, error) 
 	}
 }
 
-// atHand takes a message that is here already.
-func (c *Conn) atHand() (kind websocket.MessageType, b []byte, ok bool) {
-	l := c.line
+// next takes a message past the library: one that is here already, or if it may wait the next that comes, unless that is
+// not in one piece.
+func (c *Conn) next(wait bool) (kind websocket.MessageType, b []byte, ok bool) {
+	l, masked, most := c.line, !c.client, c.most()
 	l.reading.Lock()
 	defer l.reading.Unlock()
-	h, ok := l.whole(!c.client, c.most())
+	h, ok := l.whole(masked, most)
+	for !ok && wait && l.pull(masked, most) {
+		h, ok = l.whole(masked, most)
+	}
 	if !ok {
 		return 0, nil, false
 	}

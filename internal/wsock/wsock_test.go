@@ -134,7 +134,7 @@ func TestManyMessagesLeaveTogether(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() { sent <- server.Write(t.Context(), websocket.MessageText, messages...) }()
 		for i, m := range messages {
-			kind, b, err := client.Read(t.Context())
+			kind, b, err := client.Read(context.Background())
 			if err != nil || kind != websocket.MessageText || !bytes.Equal(b, m) {
 				t.Fatalf("message %d of %v: %v, %d bytes, %v", i, sizes, kind, len(b), err)
 			}
@@ -160,7 +160,7 @@ func TestManyMessagesAreReadTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range messages {
-		if _, b, err := server.Read(t.Context()); err != nil || !bytes.Equal(b, messages[i]) {
+		if _, b, err := server.Read(context.Background()); err != nil || !bytes.Equal(b, messages[i]) {
 			t.Fatal(i, b, err)
 		}
 	}
@@ -177,12 +177,12 @@ func TestReadLimit(t *testing.T) {
 	server.SetReadLimit(100)
 	go func() {
 		_ = client.Write(t.Context(), websocket.MessageText, make([]byte, 100), make([]byte, 101))
-		_, _, _ = client.Read(t.Context())
+		_, _, _ = client.Read(context.Background())
 	}()
-	if _, b, err := server.Read(t.Context()); err != nil || len(b) != 100 {
+	if _, b, err := server.Read(context.Background()); err != nil || len(b) != 100 {
 		t.Fatal(len(b), err)
 	}
-	if _, _, err := server.Read(t.Context()); !TooBig(err) {
+	if _, _, err := server.Read(context.Background()); !TooBig(err) {
 		t.Fatal(err)
 	}
 }
@@ -200,14 +200,14 @@ func TestPingWhileWriting(t *testing.T) {
 	var done sync.WaitGroup
 	done.Go(func() {
 		for range 200 {
-			if _, b, err := client.Read(t.Context()); err != nil || !bytes.Equal(b, big) {
+			if _, b, err := client.Read(context.Background()); err != nil || !bytes.Equal(b, big) {
 				t.Error(len(b), err)
 				return
 			}
 		}
-		_, _, _ = client.Read(t.Context())
+		_, _, _ = client.Read(context.Background())
 	})
-	done.Go(func() { _, _, _ = server.Read(t.Context()) })
+	done.Go(func() { _, _, _ = server.Read(context.Background()) })
 	var pings sync.WaitGroup
 	pings.Go(func() {
 		for range 50 {
@@ -234,7 +234,7 @@ func TestClose(t *testing.T) {
 	long := strings.Repeat("é", 100)
 	var done sync.WaitGroup
 	done.Go(func() {
-		_, _, err := client.Read(t.Context())
+		_, _, err := client.Read(context.Background())
 		code, reason, ok := Closed(err)
 		if !ok || code != 3000 || len(reason) > 123 || !strings.HasPrefix(long, strings.TrimSuffix(reason, "...")) {
 			t.Error(code, reason, err)
@@ -356,7 +356,7 @@ func TestLargeMessagesOfClients(t *testing.T) {
 	sent := make(chan error, 1)
 	go func() { sent <- client.Write(t.Context(), websocket.MessageBinary, messages...) }()
 	for i, m := range messages {
-		if kind, b, err := server.Read(t.Context()); err != nil || kind != websocket.MessageBinary || !bytes.Equal(b, m) {
+		if kind, b, err := server.Read(context.Background()); err != nil || kind != websocket.MessageBinary || !bytes.Equal(b, m) {
 			t.Fatalf("message %d: %v, %d bytes, %v", i, kind, len(b), err)
 		}
 	}
@@ -415,7 +415,7 @@ func TestMore(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range 4 {
-				if _, _, err := to.Read(t.Context()); err != nil {
+				if _, _, err := to.Read(context.Background()); err != nil {
 					t.Fatal(err)
 				}
 				if more := to.More(); more != (i < 3) {
