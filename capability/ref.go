@@ -11,11 +11,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/loopback"
 )
 
 // Ref is a sturdy ref with the places it is served at. A Ref without ID and
@@ -105,7 +104,7 @@ func (r Ref) ClearTextHost() string {
 		return ""
 	}
 	for _, h := range r.Hosts {
-		if !loopback(h) {
+		if !loopback.Is(h) {
 			return h
 		}
 	}
@@ -119,19 +118,6 @@ func (r Ref) CheckPlaintext(allowed bool) error {
 		return fault.Plaintext.With("this would send a secret in clear to %s: use a moorings:// ref, or say that plain text is allowed", h)
 	}
 	return nil
-}
-
-// loopback says whether HOST:PORT is this machine whatever a resolver says.
-func loopback(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = strings.Trim(hostport, "[]")
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }
 
 // String is the text with a placeholder for the secret, as are all the forms below.

@@ -3,7 +3,11 @@
 
 package server
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/internal/gate"
+)
 
 // bound is a limit of Config that something from outside can meet.
 type bound int
@@ -22,6 +26,17 @@ const (
 
 var boundNames = [bounds]string{"", "connections", "connections_per_address", "handshakes", "subscriptions",
 	"batches_in_flight", "commit_queue", "wrong_tries"}
+
+// boundOf is the bound of a gate that was met, where all is the one on everybody.
+func boundOf(met gate.Met, all bound) bound {
+	switch met {
+	case gate.None:
+		return boundNone
+	case gate.PerAddress:
+		return boundPerAddress
+	}
+	return all
+}
 
 // String gives a bound's name as it stands in metrics.
 func (b bound) String() string { return boundNames[b] }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/gate"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -30,14 +31,14 @@ func (s *Server) admit(remote string) (done func(), refused *fault.Error) {
 	if s.stopping {
 		return nil, fault.Draining.With("the server is stopping")
 	}
-	if met := s.connections.enter(address); met != boundNone {
+	if met := boundOf(s.connections.Enter(address), boundConnections); met != boundNone {
 		s.met.add(met)
 		s.log.Debug("connection refused", "peer", remote, "limit", met.String())
 		return nil, refusal(met)
 	}
 	s.open.Add(1)
 	return func() {
-		s.connections.leave(address)
+		s.connections.Leave(address)
 		s.open.Done()
 	}, nil
 }
@@ -46,7 +47,7 @@ func (s *Server) admit(remote string) (done func(), refused *fault.Error) {
 // that lasts (door_lasting.go), yet.
 type handshakes struct {
 	server *Server
-	gate   *gate
+	gate   *gate.Gate
 
 	mu   sync.Mutex
 	open map[net.Conn]string // the address it counts for
@@ -57,10 +58,7 @@ func (h *handshakes) track(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		address := addressOf(c.RemoteAddr().String())
-		if met := h.gate.enter(address); met != boundNone {
-			if met == boundConnections {
-				met = boundHandshakes
-			}
+		if met := boundOf(h.gate.Enter(address), boundHandshakes); met != boundNone {
 			h.server.met.add(met)
 			h.server.log.Debug("connection refused", "peer", c.RemoteAddr(), "limit", met.String())
 			_ = c.Close()
@@ -81,7 +79,7 @@ func (h *handshakes) forget(c net.Conn) {
 	delete(h.open, c)
 	h.mu.Unlock()
 	if ok {
-		h.gate.leave(address)
+		h.gate.Leave(address)
 	}
 }
 

@@ -75,8 +75,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	s := m.s
-	gauge(descConnections, s.connections.count())
-	gauge(descHandshakes, s.handshakes.gate.count())
+	gauge(descConnections, s.connections.Count())
+	gauge(descHandshakes, s.handshakes.gate.Count())
 	waiting, transactions, committed := s.commit.counts()
 	gauge(descPending, waiting)
 	counter(descCommits, transactions)

@@ -404,4 +404,4 @@ func TestDeadCallersWorkIsDropped(t *testing.T) {
 	}
 }
 
-func (r *rig) connections() int { return r.server.connections.count() }
+func (r *rig) connections() int { return r.server.connections.Count() }

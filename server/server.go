@@ -30,6 +30,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/gate"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -49,7 +50,7 @@ type Server struct {
 	base   context.Context // of every connection; ended when draining takes too long
 	cutOff context.CancelFunc
 
-	connections *gate
+	connections *gate.Gate
 	handshakes  *handshakes
 	tries       *wrongTries
 	telling     chan struct{} // bounds those who are told why they are turned away
@@ -71,9 +72,9 @@ type Server struct {
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Log, stopped: make(chan struct{}), conns: map[*rpc.Conn]struct{}{}, shots: make(chan struct{}, cfg.Snapshots),
-		connections: newGate(cfg.Connections, cfg.ConnectionsPerAddress), telling: make(chan struct{}, tellingAtOnce)}
+		connections: gate.New(cfg.Connections, cfg.ConnectionsPerAddress), telling: make(chan struct{}, tellingAtOnce)}
 	s.web.open, s.faces = map[*capnweb.Conn]*webPeer{}, map[string]http.Handler{}
-	s.handshakes = &handshakes{server: s, gate: newGate(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]string{}}
+	s.handshakes = &handshakes{server: s, gate: gate.New(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]string{}}
 	s.base, s.cutOff = context.WithCancel(context.Background())
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})
 	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)

@@ -9,12 +9,12 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/loopback"
 	"github.com/mooring-rpc/mooring/server"
 )
 
@@ -134,7 +134,7 @@ var proxied = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Fo
 // leads there (DNS rebinding) read the answer.
 func isLocal(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil || !loopbackIP(host) || !loopbackName(r.Host) {
+	if err != nil || !loopback.IsAddress(host) || !loopback.Is(r.Host) {
 		return false
 	}
 	for _, name := range proxied {
@@ -152,20 +152,6 @@ func isLocal(r *http.Request) bool {
 		}
 	}
 	return true
-}
-
-// loopbackName says whether a Host header names this machine whatever a resolver says.
-func loopbackName(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
-	}
-	return strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") || loopbackIP(host)
-}
-
-func loopbackIP(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }
 
 // errNoHost is for a request from which no URL can be made.

@@ -6,11 +6,11 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/loopback"
 )
 
 // contentPolicy is the pages' Content-Security-Policy: nothing inline, nothing
@@ -43,7 +43,7 @@ func (s *Site) secure(r *http.Request) bool { return r.TLS != nil || s.cfg.TLS }
 
 // knows says whether the server answers to a Host header.
 func (s *Site) knows(host string) bool {
-	return !s.cfg.LocalOnly || loopback(hostOf(host)) || s.named(host)
+	return !s.cfg.LocalOnly || loopback.Is(host) || s.named(host)
 }
 
 // named says whether a Host header names the host, with any port, of one of Hosts.
@@ -63,15 +63,6 @@ func hostOf(hostport string) string {
 		return host
 	}
 	return strings.Trim(hostport, "[]")
-}
-
-// loopback says whether a name is this machine whatever a resolver says.
-func loopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }
 
 // ownPage refuses a POST that is not our own page's script's: browsers say whose

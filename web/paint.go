@@ -11,6 +11,7 @@ import (
 	"net/http"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/gate"
 	"github.com/mooring-rpc/mooring/page"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
@@ -27,12 +28,16 @@ type painting struct {
 
 // paint answers with the page of a session.
 func (q *request) paint(held holding) {
-	leave, err := q.site.paints.enter(q.caller().Address())
-	if err != nil {
-		q.refuse(err)
+	address := q.caller().Address()
+	switch q.site.paints.Enter(address) {
+	case gate.Limit:
+		q.refuse(fault.Overloaded.With("too many pages are being loaded here now: try again in a moment"))
+		return
+	case gate.PerAddress:
+		q.refuse(fault.Overloaded.With("too many pages are being loaded from this address now: try again in a moment"))
 		return
 	}
-	defer leave()
+	defer q.site.paints.Leave(address)
 	h, about, err := q.describe(held)
 	if err == errNoCookie {
 		q.unlock()

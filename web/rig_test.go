@@ -35,8 +35,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("database/sql.(*DB).connectionOpener"))
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("database/sql.(*DB).connectionOpener"), highlightersClock)
 }
+
+// highlightersClock is a goroutine of the library that highlights code, which ends more than a second after its last use.
+var highlightersClock = goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock")
 
 // patience is how long a test waits for what must come.
 const patience = 30 * time.Second

@@ -24,6 +24,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/gate"
 	"github.com/mooring-rpc/mooring/page"
 	"github.com/mooring-rpc/mooring/server"
 )
@@ -88,7 +89,7 @@ type Site struct {
 	server  *server.Server
 	shares  Shares
 	assets  http.Handler
-	paints  *gate
+	paints  *gate.Gate
 	renders chan struct{}
 	events  *renderedEvents
 }
@@ -98,7 +99,7 @@ type Site struct {
 func New(cfg Config, srv *server.Server, shares Shares) *Site {
 	cfg = cfg.withDefaults()
 	return &Site{cfg: cfg, server: srv, shares: shares, assets: page.Assets(), renders: make(chan struct{}, cfg.Renders),
-		paints: newGate(cfg.Paints, cfg.PaintsPerAddr),
+		paints: gate.New(cfg.Paints, cfg.PaintsPerAddr),
 		events: newRenderedEvents(cfg.EventBytes)}
 }
 

@@ -1,4 +1,4 @@
-// gate: how many there may be at once, in all and from one address.
+// Whom a connection is from, for the audit and for limits by address.
 
 package server
 
@@ -6,53 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"unicode/utf8"
 )
-
-// gate counts what is in, by address. Limits of 0 let nobody in.
-type gate struct {
-	limit, perAddress int
-
-	mu   sync.Mutex
-	n    int
-	from map[string]int
-}
-
-func newGate(limit, perAddress int) *gate {
-	return &gate{limit: limit, perAddress: perAddress, from: map[string]int{}}
-}
-
-// enter lets one more of an address in, or names the limit that is met. Who was
-// let in has to leave.
-func (g *gate) enter(address string) (met bound) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	switch {
-	case g.n >= g.limit:
-		return boundConnections
-	case g.from[address] >= g.perAddress:
-		return boundPerAddress
-	}
-	g.n++
-	g.from[address]++
-	return boundNone
-}
-
-func (g *gate) leave(address string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.n--
-	if g.from[address]--; g.from[address] == 0 {
-		delete(g.from, address)
-	}
-}
-
-func (g *gate) count() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.n
-}
 
 // peerName is what the audit calls whoever is at the other end: an address
 // without its port, or "unix". A path is nobody's business.

@@ -1,0 +1,60 @@
+// Package gate bounds how many of something there may be at once, in all and from one address.
+package gate
+
+import "sync"
+
+// Gate counts who is in, by address. It is safe for concurrent use.
+type Gate struct {
+	limit, perAddress int
+
+	mu   sync.Mutex
+	n    int
+	from map[string]int
+}
+
+// New makes a Gate for so many at once, and so many of one address. With a limit of 0 nobody gets in.
+func New(limit, perAddress int) *Gate {
+	return &Gate{limit: limit, perAddress: perAddress, from: map[string]int{}}
+}
+
+// Met is a limit that somebody met.
+type Met int
+
+// The limits of a Gate.
+const (
+	None Met = iota
+	Limit
+	PerAddress
+)
+
+// Enter lets one more of an address in, or names the limit that is met. Who was let in (None) has to Leave, once.
+func (g *Gate) Enter(address string) Met {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.n >= g.limit:
+		return Limit
+	case g.from[address] >= g.perAddress:
+		return PerAddress
+	}
+	g.n++
+	g.from[address]++
+	return None
+}
+
+// Leave counts one of an address out.
+func (g *Gate) Leave(address string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.n--
+	if g.from[address]--; g.from[address] == 0 {
+		delete(g.from, address)
+	}
+}
+
+// Count is how many are in.
+func (g *Gate) Count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.n
+}
