@@ -10,7 +10,8 @@ import (
 )
 
 // answer is a call of the peer. It is gone when both Return is sent and Finish received. Until the Finish the peer may
-// pipeline on it, so results with capabilities are kept until then.
+// pipeline on it, so results with capabilities are kept until then. Results without are gone with their Return, which
+// says that no Finish is needed (noFinishNeeded).
 type answer struct {
 	call     Call
 	id       uint32
@@ -81,6 +82,7 @@ func (co *core) newAnswer(id uint32) (*answer, error) {
 	ans := &answer{id: id}
 	ans.call.conn, ans.call.via, ans.call.ans = co.conn, co.conn, ans
 	co.answers[id] = ans
+	co.hinted.remove(id)
 	co.unanswered++
 	return ans, nil
 }
@@ -220,8 +222,8 @@ func (co *core) promisedAnswer(pa rpccp.PromisedAnswer, what string) (destinatio
 	if !pa.IsValid() {
 		return destination{}, violation("%s names no question", what)
 	}
-	ans := co.answers[pa.QuestionId()]
-	if ans == nil || ans.finished { // a question's own number is not in the table yet when it is targeted at itself
+	ans := co.openAnswer(pa.QuestionId())
+	if ans == nil { // a question's own number is not in the table yet when it is targeted at itself
 		return destination{}, violation("%s names question %d, which is not open", what, pa.QuestionId())
 	}
 	path, bad, err := co.readTransform(pa)
@@ -324,7 +326,9 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		co.returnException(ans, ex)
 		return
 	}
+	hint := caps.Len() == 0 && ans.id < hintedNumbers
 	ret.SetAnswerId(ans.id)
+	ret.SetNoFinishNeeded(hint)
 	if ans.exports, err = co.writeCaps(payload, &caps); err != nil {
 		co.dropCaps(caps)
 		co.returnException(ans, Failedf("return: %v", err))
@@ -333,6 +337,10 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 	co.emitKept(out)
 	co.resolveBrokens()
 	co.returned(ans, out, content, caps, nil)
+	if hint {
+		co.dropAnswer(ans)
+		co.hinted.add(ans.id)
+	}
 }
 
 // returnException sends a Return with an exception, and the same for all calls that wait for the answer, and so on.
@@ -427,6 +435,9 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 	if err != nil {
 		return frameError(err.Error())
 	}
+	if co.hinted.remove(m.QuestionId()) { // it crossed the Return, or the peer does not take the hint
+		return nil
+	}
 	ans := co.answers[m.QuestionId()]
 	if ans == nil {
 		return violation("finish of question %d, which does not exist", m.QuestionId())
@@ -473,7 +484,7 @@ func (co *core) cancelAnswer(ans *answer, deliverFirst bool) {
 	}
 }
 
-// dropAnswer frees the number: the answer is returned and finished.
+// dropAnswer frees the number: the answer is returned, and finished or not in need of it.
 func (co *core) dropAnswer(ans *answer) {
 	co.answerBytes -= ans.bytes
 	ans.bytes = 0

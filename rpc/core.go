@@ -18,6 +18,7 @@ type core struct {
 
 	questions table[*Promise]
 	answers   map[uint32]*answer
+	hinted    numbers // of answers that are gone since their Return: they need no Finish, but one may come; none in answers
 	exports   table[*export]
 	exported  map[node]uint32 // where a thing is in exports
 	imports   map[uint32]*remoteCap

@@ -21,12 +21,13 @@
 //	exports     things of ours that the peer may name         number chosen by us    exports.go
 //	imports     things of the peer that we may name           number chosen by them  imports.go, remotecap.go
 //
-// A question is in its table until the peer's Return and our Finish. We send Finish right behind the Return: what we
-// keep of the results are imports, counted on their own. A question is given up, by a Finish before the Return, when
-// its Promise is released and neither a pipelined reference to its results nor a call made on one is left.
+// A question is in its table until the peer's Return and our Finish. We send Finish right behind the Return, if that needs
+// one: what we keep of the results are imports, counted on their own. A question is given up, by a Finish before the
+// Return, when its Promise is released and neither a pipelined reference to its results nor a call made on one is left.
 //
 // An answer is in its table until our Return and the peer's Finish; calls pipelined on it wait in it. Results with
-// capabilities are kept until the Finish, others are not, since all that can be asked of them is to fail.
+// capabilities and exceptions are kept until the Finish. All that can be asked of other results is to fail, so their Return
+// says that it needs no Finish and they are gone with it; one that comes nevertheless is ignored, once (nofinish.go).
 //
 // An export holds one count on its object, however often the peer was told of it, and counts what the peer was told.
 // An import counts what we were told and gives it all back in one Release when our last reference goes.

@@ -338,6 +338,9 @@ func formatMessage(m rpccp.Message) string {
 		if ret.ReleaseParamCaps() {
 			b.WriteString(" releaseparams")
 		}
+		if ret.NoFinishNeeded() {
+			b.WriteString(" nofinish")
+		}
 		switch ret.Which() {
 		case rpccp.Return_Which_results:
 			b.WriteString(formatPayload(need[rpccp.Payload](&e)(ret.Results())))

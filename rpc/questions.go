@@ -347,9 +347,9 @@ func (co *core) answerTo(p *Promise, in *inMsg, ret rpccp.Return) error {
 
 // takeFrom: the answer to our question is what we answered to one of the peer's, which asked us to keep the results.
 func (co *core) takeFrom(p *Promise, id uint32) error {
-	ans := co.answers[id]
+	ans := co.openAnswer(id)
 	switch {
-	case ans == nil || ans.finished:
+	case ans == nil:
 		return violation("return takes from question %d, which is not open", id)
 	case !ans.yourself:
 		return violation("return takes from question %d, whose results were sent", id)

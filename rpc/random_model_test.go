@@ -110,7 +110,7 @@ func (p *randomPeer) sendEmbargo() {
 
 func (p *randomPeer) newQuestion() (uint32, bool) {
 	for id := range uint32(40) {
-		if p.asked[id] == nil {
+		if q := p.asked[id]; q == nil || q.noFinish && p.rnd.IntN(2) == 0 {
 			p.asked[id] = &peerQuestion{}
 			return id, true
 		}
@@ -240,10 +240,13 @@ func (p *randomPeer) trace(dir string, m rpccp.Message) {
 			p.fail("return of question %d, which is not open", ret.AnswerId())
 			return
 		}
-		q.returned = true
+		q.returned, q.noFinish = true, ret.NoFinishNeeded()
 		if ret.Which() == rpccp.Return_Which_results {
 			payload, _ := ret.Results()
 			q.caps = exportsIn(payload)
+		}
+		if q.noFinish && (q.finished || ret.Which() != rpccp.Return_Which_results || len(q.caps) > 0) {
+			p.fail("question %d is said to need no finish", ret.AnswerId())
 		}
 		if q.finished {
 			if len(q.caps) > 0 && !p.lies {

@@ -58,6 +58,7 @@ type randomPeer struct {
 
 type peerQuestion struct {
 	returned, finished bool
+	noFinish           bool
 	caps               []uint32 // exports in the return
 }
 

@@ -12,7 +12,7 @@ import (
 
 // books are guarded by the connection's lock.
 type books struct {
-	asked  map[uint32]*wildQuestion // of the peer, until returned and finished
+	asked  map[uint32]*wildQuestion // of the peer, until returned and finished; or used again, if that is not needed
 	open   map[uint32]*wildQuestion // of the vat
 	held   map[uint32]uint32        // the vat's exports that the peer holds, counted
 	hosted map[uint32]*wildExport   // the peer's exports that the vat holds
@@ -63,13 +63,13 @@ func (b *books) trace(dir string, m rpccp.Message) {
 func (b *books) in(m rpccp.Message) {
 	switch m.Which() {
 	case rpccp.Message_Which_bootstrap:
-		if v, err := m.Bootstrap(); err == nil && b.asked[v.QuestionId()] == nil {
+		if v, err := m.Bootstrap(); err == nil && b.free(v.QuestionId()) {
 			b.asked[v.QuestionId()] = &wildQuestion{boot: true}
 		}
 	case rpccp.Message_Which_call:
 		v, err := m.Call()
 		to := v.SendResultsTo().Which()
-		if err != nil || to > rpccp.Call_sendResultsTo_Which_yourself || b.asked[v.QuestionId()] != nil {
+		if err != nil || to > rpccp.Call_sendResultsTo_Which_yourself || !b.free(v.QuestionId()) {
 			return
 		}
 		b.asked[v.QuestionId()] = &wildQuestion{yourself: to == rpccp.Call_sendResultsTo_Which_yourself}
@@ -209,13 +209,17 @@ func (b *books) out(m rpccp.Message) {
 		if q == nil {
 			return
 		}
-		q.returned = true
+		q.returned, q.noFinish = true, v.NoFinishNeeded()
+		hint := false
 		if v.Which() == rpccp.Return_Which_results {
 			b.check(!q.finished && !q.yourself, "results of question %d, which wants none", v.AnswerId())
 			p, err := v.Results()
 			b.check(err == nil, "results that cannot be read")
 			q.exports = b.gets(p)
+			list, err := p.CapTable()
+			hint = err == nil && list.Len() == 0 && v.AnswerId() < hintedNumbers
 		}
+		b.check(q.noFinish == hint, "return of question %d says %v of needing no finish", v.AnswerId(), q.noFinish)
 		if q.finished {
 			delete(b.asked, v.AnswerId())
 		}
@@ -265,6 +269,22 @@ func (b *books) out(m rpccp.Message) {
 			}
 		}
 	}
+}
+
+// free is whether the peer may use a number for a question.
+func (b *books) free(id uint32) bool {
+	q := b.asked[id]
+	return q == nil || q.noFinish
+}
+
+// unfinished is how many questions the peer has to finish.
+func (b *books) unfinished() (n int) {
+	for id := range b.asked {
+		if !b.free(id) {
+			n++
+		}
+	}
+	return n
 }
 
 func (b *books) asks(id uint32, err error, q *wildQuestion) {
@@ -374,12 +394,18 @@ func (b *books) compare(co *core) {
 		r := co.imports[id]
 		b.check(r != nil && r.wire == e.count, "import %d is held %d times: %+v", id, e.count, r)
 	}
-	b.check(len(b.asked) == len(co.answers), "the peer has asked %d questions, the vat has %d", len(b.asked), len(co.answers))
+	b.check(b.unfinished() == len(co.answers), "the peer has to finish %d questions, the vat has %d", b.unfinished(),
+		len(co.answers))
+	for id := range uint32(hintedNumbers) {
+		q := b.asked[id]
+		b.check((q != nil && q.noFinish) == co.hinted.has(id), "question %d: %+v, a finish may come: %v", id, q, co.hinted.has(id))
+	}
 	b.check(len(b.lifts) == co.embargoes.n, "the vat waits for %d disembargoes, has %d", len(b.lifts), co.embargoes.n)
 	unanswered, promised, queued := 0, 0, 0
 	for id, ans := range co.answers {
 		q := b.asked[id]
-		b.check(q != nil && q.returned == ans.returned && q.finished == ans.finished, "question %d: %+v, %+v", id, q, ans)
+		b.check(q != nil && !q.noFinish && q.returned == ans.returned && q.finished == ans.finished,
+			"question %d: %+v, %+v", id, q, ans)
 		if !ans.returned {
 			unanswered++
 		}

@@ -102,7 +102,7 @@ func (w *wild) write(lie bool) bool {
 	if w.client && kind < 8 && len(b.open) > 0 && d.n(2) == 0 {
 		kind = 8
 	}
-	if kind < 6 && len(b.asked) > wildLimits.Answers+20 && !lie {
+	if kind < 6 && b.unfinished() > wildLimits.Answers+20 && !lie {
 		kind = 6 // at twice as many as may be unanswered it would be cut off
 	}
 	switch kind {
@@ -300,10 +300,10 @@ func (w *wild) writeOdd(lie bool) bool {
 	return true
 }
 
-// question is a number that is free.
+// question is a number that is free, low or about where numbers begin to need their finish always.
 func (w *wild) question() uint32 {
-	for id := uint32(w.d.n(3)); ; id++ {
-		if w.b.asked[id] == nil {
+	for id := []uint32{0, 1, hintedNumbers - 2}[w.d.n(3)]; ; id++ {
+		if w.b.free(id) {
 			return id
 		}
 	}

@@ -22,7 +22,7 @@ func (t *tap) WriteBatch(ctx context.Context, messages []byte) error {
 	return t.Transport.WriteBatch(ctx, messages)
 }
 
-// One call after the other costs one write each: a Finish leaves with the next call. Left alone it leaves too.
+// One call after the other costs one write each: a Finish, if it needs one, leaves with the next call. Left alone it leaves too.
 func TestFinishLeavesWithTheNextCall(t *testing.T) {
 	t.Parallel()
 	near, far := Pipe()
@@ -31,8 +31,8 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 	boot := v.a.Bootstrap(testContext(t))
 	defer boot.Release()
 	const calls = 500
-	echo := func(i uint64) {
-		_, p, err := ask(t, boot, mEcho, i, "", nil)
+	call := func(i uint64) {
+		_, p, err := ask(t, boot, mMake, i, "", nil) // results with a capability need a Finish
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,11 +46,11 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 			return !v.a.later.IsSet() && len(v.a.out) == 0 && !v.a.busy
 		})
 	}
-	echo(0)
+	call(0)
 	leisure(time.Hour) // as if time stood still: nothing leaves for having waited
 	wrote, answered := a.writes.Load(), b.writes.Load()
 	for i := range uint64(calls) {
-		echo(i)
+		call(i)
 	}
 	if n := a.writes.Load() - wrote; n > calls {
 		t.Errorf("the caller wrote %d times for %d calls", n, calls)
@@ -62,7 +62,7 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 	v.a.later.Set(0)
 	v.a.mu.Unlock()
 	leisure(laterTime)
-	echo(calls)
+	call(calls)
 	until(t, "the last Finish arrives", func() bool { return v.b.Stats().Answers == 0 })
 }
 
