@@ -22,6 +22,8 @@ const (
 	mostOwed = 8 << 20
 	// smallBytes is how little is worth waiting for more.
 	smallBytes = 8 << 10
+	// pieceBytes is how much the reader answers before it writes that, with more to be read: the peer can go on meanwhile.
+	pieceBytes = 4 << 10
 	// holdTime is how long what is delivered, or written by the reader, may take before the others take over from it.
 	holdTime = 2 * time.Millisecond
 	// laterTime is how long what nobody waits for waits for something to leave with.
@@ -177,10 +179,10 @@ func (c *Conn) holdOutput() {
 	c.guard.Set(holdTime)
 }
 
-// moreToRead says that the reader has another message at hand, so that what waits can leave with its answer. The lock is
-// held.
+// moreToRead says that the reader has another message at hand, so that the little that waits can leave with its answer. The
+// lock is held.
 func (c *Conn) moreToRead() bool {
-	return c.eager != nil && c.ended == nil && len(c.out.b) <= chunkBytes/2 && c.eager.more()
+	return c.eager != nil && c.ended == nil && len(c.out.b) < pieceBytes && c.eager.more()
 }
 
 // readerWrites has the reader write what waits. If that takes long, another takes over reading. The lock is held, and

@@ -117,7 +117,7 @@ func (c *Conn) read() {
 			c.delivering, c.readerAway = true, true
 			c.holdOutput()
 			c.unlock()
-			c.drain()
+			c.deliver(true)
 			c.mu.Lock()
 		}
 		if c.readerGen == gen {
@@ -149,7 +149,10 @@ func (c *Conn) relieveReader() {
 }
 
 // drain delivers until nothing is left. Who calls it has set delivering.
-func (c *Conn) drain() {
+func (c *Conn) drain() { c.deliver(false) }
+
+// deliver is drain, in which the reader writes now and then what is answered.
+func (c *Conn) deliver(reader bool) {
 	for {
 		c.mu.Lock()
 		if len(c.todo) == 0 {
@@ -163,6 +166,9 @@ func (c *Conn) drain() {
 		for i := range batch {
 			c.runTask(batch[i])
 			batch[i] = task{}
+			if reader && i%8 == 7 {
+				c.writePiece()
+			}
 		}
 		c.mu.Lock()
 		if cap(batch) <= 1024 {

@@ -21,6 +21,8 @@ const (
 	slowestBytes = 64 << 10
 	// smallBytes is how little is worth waiting for more.
 	smallBytes = 8 << 10
+	// pieceBytes is how much the reader answers before it writes that, with more to be answered.
+	pieceBytes = 4 << 10
 	// holdTime is how long what is delivered, or written by the reader, may take before the others take over from it.
 	holdTime = 2 * time.Millisecond
 	// laterTime is how long what nobody waits for waits for something to leave with.
@@ -190,6 +192,19 @@ func (c *Conn) readerWrites() {
 	if c.readerGen == gen {
 		c.readerAway = false
 	}
+}
+
+// writePiece has the reader, while it delivers, write what is answered so far if that is worth a write: the peer can go on
+// with it meanwhile.
+func (c *Conn) writePiece() {
+	c.mu.Lock()
+	if gen := c.readerGen; c.hold && len(c.out) >= pieceBytes {
+		c.readerWrites()
+		if c.readerGen == gen { // it still delivers
+			c.readerAway = true
+		}
+	}
+	c.unlock()
 }
 
 // endHold gives to the writer what the reader has not come to write, and to another reader what it has not come to read.

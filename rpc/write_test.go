@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -100,6 +101,58 @@ func TestReaderThatWritesIsRelieved(t *testing.T) {
 		}
 		p.Release()
 	}
+}
+
+// Of many calls that come together, the first are answered while the others are delivered; and whoever delivers the last
+// can still be relieved of reading.
+func TestAnswersLeaveInPieces(t *testing.T) {
+	t.Parallel()
+	near, far := Pipe()
+	a, b := &tap{Transport: near}, &tap{Transport: far}
+	v := startVats(t, a, b, Limits{PingInterval: time.Hour})
+	v.bObj.holding = make(chan *Call) // the last handler waits
+	ctx := testContext(t)
+	boot := v.a.Bootstrap(ctx)
+	defer boot.Release()
+	text := strings.Repeat("x", 400)
+	echo := func() *Promise { return boot.Call(ctx, mEcho, testSize, fill(1, text, nil)) }
+	if _, _, err := echo().Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	v.b.mu.Lock()
+	gen := v.b.readerGen
+	v.b.mu.Unlock()
+	stuck := make(chan struct{})
+	a.hold.Store(&stuck)
+	before := a.writes.Load()
+	calls := []*Promise{echo()}
+	until(t, "a call is being written", func() bool { return a.writes.Load() > before })
+	for range 80 {
+		calls = append(calls, echo())
+	}
+	answered := b.writes.Load()
+	last := boot.Call(ctx, mHold, testSize, nil)
+	a.hold.Store(nil)
+	close(stuck) // the others leave together
+	for _, p := range calls {
+		if _, _, err := p.Wait(ctx); err != nil {
+			t.Error(err)
+		}
+		p.Release()
+	}
+	if n := b.writes.Load() - answered; n < 2 { // 9, on a machine that is not slow
+		t.Errorf("%d answers left in %d writes", len(calls), n)
+	}
+	v.b.mu.Lock()
+	if !v.b.readerAway && v.b.readerGen == gen { // and it was not relieved before
+		t.Error("the reader is in a handler, and nobody knows")
+	}
+	v.b.mu.Unlock()
+	(<-v.bObj.holding).Return(testSize, nil)
+	if _, _, err := last.Wait(ctx); err != nil {
+		t.Error(err)
+	}
+	last.Release()
 }
 
 // What nobody waits for leaves by itself also if it came up while something else was being written.

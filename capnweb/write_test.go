@@ -1,0 +1,75 @@
+package capnweb
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// crowd is a transport at which many messages have come already. It notes how much is written at once.
+type crowd struct {
+	messages chan string // closed when the test has done
+	left     int
+	mu       sync.Mutex
+	most     int
+	answers  int
+	all      chan struct{} // closed when all is answered
+}
+
+func (c *crowd) Read(context.Context) ([]byte, error) {
+	m, ok := <-c.messages
+	if !ok {
+		return nil, io.EOF
+	}
+	c.left--
+	return []byte(m), nil
+}
+
+func (c *crowd) more() bool { return c.left > 0 }
+
+func (c *crowd) Write(_ context.Context, messages [][]byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	size := 0
+	for _, m := range messages {
+		size += len(m)
+		if strings.HasPrefix(string(m), `["resolve",`) {
+			if c.answers--; c.answers == 0 {
+				close(c.all)
+			}
+		}
+	}
+	c.most = max(c.most, size)
+	return nil
+}
+
+func (c *crowd) Ping(context.Context) error { return nil }
+func (c *crowd) Close(int, string) error    { return nil }
+func (c *crowd) RemoteAddr() string         { return "crowd" }
+
+// Of many calls that come together, the first are answered while the others are delivered.
+func TestAnswersLeaveInPieces(t *testing.T) {
+	t.Parallel()
+	const calls = 400
+	c := &crowd{messages: make(chan string, 2*calls), left: 2 * calls, answers: calls, all: make(chan struct{})}
+	for i := range calls {
+		c.messages <- fmt.Sprintf(`["push",["pipeline",0,["echo"],["%s"]]]`, strings.Repeat("x", 300))
+		c.messages <- fmt.Sprintf(`["pull",%d]`, i+1)
+	}
+	conn := NewConn(c, Config{Main: NewMethods(map[string]any{"echo": func(text string) string { return text }})})
+	ended := make(chan error)
+	go func() { ended <- conn.Run(context.Background()) }()
+	<-c.all
+	close(c.messages)
+	if err := <-ended; err != nil {
+		t.Log(err) // it is no matter here how it ends
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.most > 4*pieceBytes {
+		t.Errorf("%d bytes left at once", c.most)
+	}
+}
