@@ -46,8 +46,9 @@
 // a goroutine that reads and delivers, one that writes all that waits in one go, and a timer that pings. A goroutine for
 // delivering alone exists only while something is delivered that did not come out of reading; a second reader takes
 // over when a handler, or a write of the reader's own, makes the first one wait. The
-// reader writes the answers to what it has delivered itself; a Finish behind a Return and a Release leave with the next
-// message, or 2 ms later (write.go).
+// reader writes the answers to what it has delivered itself, and if they are many the first before it has delivered the
+// last; a Finish behind a Return and a Release leave with the next message, or 2 ms later (write.go). Before a reader
+// parks it asks its socket for a moment, while that pays (internal/spin).
 //
 // Each connection has one delivery goroutine at a time, and what it delivers (calls, notifications, disembargoes going
 // back) is in one queue. Order follows from that queue, from the wire, and from three rules: a promise of this vat lets
