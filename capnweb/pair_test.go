@@ -71,10 +71,13 @@ func serve(t *testing.T, main any) *pair {
 	return connect(t, capnweb.Config{}, capnweb.Config{Main: main})
 }
 
+// patience is how long a test waits for what must come.
+const patience = 30 * time.Second
+
 // settle waits until neither side has more than what is given.
 func (p *pair) settle(exports, imports int) {
 	p.t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		c, s := p.client.Stats(), p.server.Stats()
 		if s.Exports == exports && c.Imports == exports && c.Exports == imports && s.Imports == imports {
@@ -101,7 +104,7 @@ var bg = context.Background()
 
 func await(t *testing.T, p *capnweb.Promise) any {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+	ctx, cancel := context.WithTimeout(bg, patience)
 	defer cancel()
 	v, err := p.Await(ctx)
 	if err != nil {
@@ -112,7 +115,7 @@ func await(t *testing.T, p *capnweb.Promise) any {
 
 func awaitErr(t *testing.T, p *capnweb.Promise) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+	ctx, cancel := context.WithTimeout(bg, patience)
 	defer cancel()
 	v, err := p.Await(ctx)
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -104,9 +105,13 @@ func TestReaderThatWritesIsRelieved(t *testing.T) {
 }
 
 // Of many calls that come together, the first are answered while the others are delivered; and whoever delivers the last
-// can still be relieved of reading.
+// can still be relieved of reading. In a bubble no time goes by meanwhile, so that nobody takes over before.
 func TestAnswersLeaveInPieces(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, answersInPieces)
+}
+
+func answersInPieces(t *testing.T) {
 	near, far := Pipe()
 	a, b := &tap{Transport: near}, &tap{Transport: far}
 	v := startVats(t, a, b, Limits{PingInterval: time.Hour})
@@ -119,9 +124,6 @@ func TestAnswersLeaveInPieces(t *testing.T) {
 	if _, _, err := echo().Wait(ctx); err != nil {
 		t.Fatal(err)
 	}
-	v.b.mu.Lock()
-	gen := v.b.readerGen
-	v.b.mu.Unlock()
 	stuck := make(chan struct{})
 	a.hold.Store(&stuck)
 	before := a.writes.Load()
@@ -140,11 +142,11 @@ func TestAnswersLeaveInPieces(t *testing.T) {
 		}
 		p.Release()
 	}
-	if n := b.writes.Load() - answered; n < 2 { // 9, on a machine that is not slow
+	if n := b.writes.Load() - answered; n < 5 {
 		t.Errorf("%d answers left in %d writes", len(calls), n)
 	}
 	v.b.mu.Lock()
-	if !v.b.readerAway && v.b.readerGen == gen { // and it was not relieved before
+	if !v.b.readerAway {
 		t.Error("the reader is in a handler, and nobody knows")
 	}
 	v.b.mu.Unlock()
