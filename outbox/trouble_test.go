@@ -25,6 +25,10 @@ func TestFullDisk(t *testing.T) {
 	run(t, b, srv)
 	wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
 	ctx := limited(t)
+	eventually(t, "the outcome is stored", func() bool { // who waits is told before
+		st, err := b.Status(ctx)
+		return err == nil && st.Unfinished() == 0
+	})
 	limit := func(pages string) {
 		t.Helper()
 		db := b.db.(*sqliteDB)
