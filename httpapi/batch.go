@@ -124,10 +124,7 @@ func argOf(at *place, v gjson.Result, to *ledger.Arg) *fault.Error {
 
 // applyBatch serves POST /sessions/{id}/batches.
 func applyBatch(q *request) *fault.Error {
-	held, refused := q.session(q.Context())
-	if refused == nil {
-		_, refused = q.query()
-	}
+	held, refused := q.onlySession()
 	if refused != nil {
 		return refused
 	}

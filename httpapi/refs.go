@@ -14,10 +14,7 @@ import (
 
 // shareSession serves POST /sessions/{id}/refs.
 func shareSession(q *request) *fault.Error {
-	held, refused := q.session(q.Context())
-	if refused == nil {
-		_, refused = q.query()
-	}
+	held, refused := q.onlySession()
 	if refused != nil {
 		return refused
 	}
@@ -72,10 +69,7 @@ func mintingOf(body gjson.Result) (m capability.Minting, refused *fault.Error) {
 
 // revokeRef serves DELETE /sessions/{id}/refs/{ref_id}.
 func revokeRef(q *request) *fault.Error {
-	held, refused := q.session(q.Context())
-	if refused == nil {
-		_, refused = q.query()
-	}
+	held, refused := q.onlySession()
 	if refused != nil {
 		return refused
 	}

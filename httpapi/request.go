@@ -58,6 +58,15 @@ func (q *request) session(ctx context.Context) (*server.Held, *fault.Error) {
 	return q.held(ctx, "session", capability.IsSession)
 }
 
+// onlySession is session where the path takes no parameters.
+func (q *request) onlySession() (*server.Held, *fault.Error) {
+	held, refused := q.session(q.Context())
+	if refused == nil {
+		_, refused = q.query()
+	}
+	return held, refused
+}
+
 // space is the space that the path names.
 func (q *request) space() (*server.Held, *fault.Error) {
 	return q.held(q.Context(), "space", capability.IsSpace)

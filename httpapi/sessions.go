@@ -58,10 +58,7 @@ func showGrant(g *capability.Grant) shownGrant {
 
 // describeSession serves GET /sessions/{id}.
 func describeSession(q *request) *fault.Error {
-	held, refused := q.session(q.Context())
-	if refused == nil {
-		_, refused = q.query()
-	}
+	held, refused := q.onlySession()
 	if refused != nil {
 		return refused
 	}
