@@ -48,7 +48,8 @@
 // over when a handler, or a write of the reader's own, makes the first one wait. The
 // reader writes the answers to what it has delivered itself, and if they are many the first before it has delivered the
 // last; a Finish behind a Return and a Release leave with the next message, or 2 ms later (write.go). Before a reader
-// parks it asks its socket for a moment, while that pays (internal/spin).
+// parks it asks its socket for a moment, while that pays, and what it reads and writes goes past the scheduler where it can
+// (internal/socket).
 //
 // Each connection has one delivery goroutine at a time, and what it delivers (calls, notifications, disembargoes going
 // back) is in one queue. Order follows from that queue, from the wire, and from three rules: a promise of this vat lets

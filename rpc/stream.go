@@ -9,16 +9,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/spin"
+	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
 // NewStreamTransport speaks the standard two-party protocol over a byte stream. There is no ping in it: on TCP the
 // kernel's keep-alive is set to find a dead peer within 10 seconds, and other streams end with the peer's process.
 func NewStreamTransport(rwc io.ReadWriteCloser) Transport {
-	t := &streamTransport{rwc: rwc, lim: DefaultLimits()}
-	if conn, ok := rwc.(net.Conn); ok {
-		t.wait = spin.New(conn)
-	}
+	conn, _ := rwc.(net.Conn)
+	t := &streamTransport{rwc: rwc, sock: socket.New(rwc, conn), lim: DefaultLimits()}
 	if tcp, ok := rwc.(*net.TCPConn); ok {
 		// An error means a socket that is dead or no socket at all, which reading will show.
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 4})
@@ -29,8 +27,8 @@ func NewStreamTransport(rwc io.ReadWriteCloser) Transport {
 
 type streamTransport struct {
 	rwc  io.ReadWriteCloser
+	sock *socket.Conn // over rwc
 	lim  Limits
-	wait *spin.Waiter
 	once sync.Once
 
 	buf        []byte // read but not handed out: buf[start:end]
@@ -54,8 +52,7 @@ func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
 			return batch, nil
 		}
 		t.makeRoom(need)
-		t.wait.Wait()
-		n, err := t.rwc.Read(t.buf[t.end:])
+		n, err := t.sock.Read(t.buf[t.end:])
 		t.end += n
 		if n == 0 && err != nil {
 			if t.end > t.start && err == io.EOF {
@@ -102,7 +99,7 @@ func wholeFrames(b []byte, lim *Limits) (whole, need int, err error) {
 }
 
 func (t *streamTransport) WriteBatch(_ context.Context, messages []byte) error {
-	_, err := t.rwc.Write(messages)
+	_, err := t.sock.Write(messages)
 	return err
 }
 

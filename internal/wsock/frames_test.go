@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
+
+	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
 // frame writes a frame of any kind.
@@ -116,7 +118,7 @@ func TestMessagesPassTheLibraryBy(t *testing.T) {
 		want = append(want, m, m, "y")
 		pieces = append(pieces, frame(0x81, true, []byte(m)), append(frame(0x81, true, []byte(m)), frame(0x81, true, []byte("y"))...))
 	}
-	c := &Conn{line: newLine(&scripted{pieces: pieces, end: io.EOF}, nil, nil), limit: -1}
+	c := &Conn{line: newLine(socket.New(&scripted{pieces: pieces, end: io.EOF}, nil), nil), limit: -1}
 	for i, m := range want {
 		if _, b, err := c.Read(context.Background()); err != nil || string(b) != m {
 			t.Fatalf("message %d: %d bytes for %d, %v", i, len(b), len(m), err)

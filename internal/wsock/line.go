@@ -7,12 +7,12 @@ import (
 	"net"
 	"sync"
 
-	"github.com/mooring-rpc/mooring/internal/spin"
+	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
 const (
-	smallBytes = 512      // what an idle connection keeps to be read into: enough for a frame's header and a small message
-	bulkBytes  = 16 << 10 // what is read into while there is more
+	bulkBytes  = 16 << 10 // what is read into, but while nothing comes
+	smallBytes = 512      // what is kept to be read into then, where one cannot wait without: enough for a small message
 )
 
 var bulkBuffers = sync.Pool{New: func() any { b := make([]byte, bulkBytes); return &b }}
@@ -20,11 +20,10 @@ var bulkBuffers = sync.Pool{New: func() any { b := make([]byte, bulkBytes); retu
 // line is what a WebSocket reads from and writes to. The library is given one frame at a time, so that messages which come
 // in one piece can be taken past it. Any number may write; Close unblocks all.
 type line struct {
-	below io.ReadWriteCloser
-	wait  *spin.Waiter // before reads from below
+	below *socket.Conn
 
 	reading sync.Mutex // whoever reads holds it, and while nothing comes, for long
-	small   []byte
+	small   []byte     // nil where reading lends a buffer
 	bulk    *[]byte
 	have    []byte // read, and not yet handed out
 	more    bool   // there was more to be read than there was room
@@ -35,9 +34,13 @@ type line struct {
 	mu sync.Mutex // whoever writes holds it for whole frames
 }
 
-// newLine makes a line over a connection, or over what hides it, if that is known. early was read before.
-func newLine(below io.ReadWriteCloser, conn net.Conn, early []byte) *line {
-	return &line{below: below, wait: spin.New(conn), small: make([]byte, smallBytes), have: early}
+// newLine makes a line over a connection. early was read before.
+func newLine(below *socket.Conn, early []byte) *line {
+	l := &line{below: below, have: early}
+	if !below.Lends() {
+		l.small = make([]byte, smallBytes)
+	}
+	return l
 }
 
 func (l *line) Close() error { return l.below.Close() }
@@ -69,18 +72,24 @@ func (l *line) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads what has come. The large buffer is taken only when there is more than went into the small one, so that
-// nobody waits with it.
+// fill reads what has come. Where the small buffer has to be waited with, the large one is taken when there is more.
 func (l *line) fill() error {
-	b := l.small
-	if l.more {
+	var n int
+	var err error
+	switch {
+	case l.small == nil:
+		l.bulk, n, err = l.below.ReadLent(&bulkBuffers)
+		if n > 0 {
+			l.have, l.more = (*l.bulk)[:n], n == bulkBytes
+		}
+	case l.more:
 		l.bulk = bulkBuffers.Get().(*[]byte)
-		b = *l.bulk
-	} else {
-		l.wait.Wait()
+		n, err = l.below.Read(*l.bulk)
+		l.have, l.more = (*l.bulk)[:n], n == bulkBytes
+	default:
+		n, err = l.below.Read(l.small)
+		l.have, l.more = l.small[:n], n == smallBytes
 	}
-	n, err := l.below.Read(b)
-	l.have, l.more = b[:n], n == len(b)
 	l.cameIn(n)
 	if n > 0 {
 		return nil // an error with bytes comes again with the next read

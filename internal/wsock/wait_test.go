@@ -1,44 +1,81 @@
 package wsock
 
 import (
+	"bufio"
 	"context"
-	"errors"
-	"io"
+	"crypto/sha1"
+	"encoding/base64"
+	"fmt"
 	"net"
-	"runtime"
-	"syscall"
+	"net/http"
+	"strings"
 	"testing"
+
+	"github.com/coder/websocket"
 )
 
-// asked is a connection whose socket counts how often somebody asks it.
-type asked struct {
-	net.Conn
-	times int
-}
-
-func (a *asked) SyscallConn() (syscall.RawConn, error) { return askedRaw{on: a}, nil }
-
-type askedRaw struct {
-	syscall.RawConn
-	on *asked
-}
-
-func (r askedRaw) Read(func(uintptr) bool) error {
-	r.on.times++
-	return errors.New("no socket")
-}
-
-// A reader asks its socket before it reads what has not come yet, and not for what is at hand; with one processor never.
-func TestAReaderAsksItsSocket(t *testing.T) {
-	together := append(frame(0x81, true, []byte("one")), frame(0x81, true, []byte("two"))...)
-	conn := &asked{}
-	c := &Conn{line: newLine(&scripted{pieces: [][]byte{together}, end: io.EOF}, conn, nil), limit: -1}
-	for _, want := range []string{"one", "two"} {
-		if _, b, err := c.Read(context.Background()); err != nil || string(b) != want {
-			t.Fatalf("%q, %v", b, err)
-		}
+// answer takes the next connection, answers its handshake and says more in the same breath.
+func answer(l net.Listener, more []byte) (net.Conn, error) {
+	c, err := l.Accept()
+	if err != nil {
+		return nil, err
 	}
-	if want := min(runtime.GOMAXPROCS(0)/2, 1); conn.times != want {
-		t.Errorf("the socket was asked %d times for two messages that came together, want %d", conn.times, want)
+	r, err := http.ReadRequest(bufio.NewReader(c))
+	if err != nil {
+		return nil, err
+	}
+	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	head := fmt.Sprintf("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n",
+		base64.StdEncoding.EncodeToString(sum[:]))
+	_, err = c.Write(append([]byte(head), more...))
+	return c, err
+}
+
+// A client reads its socket past package net/http, and what that has read of it too.
+func TestWhatComesWithTheResponse(t *testing.T) {
+	for _, sizes := range [][]int{{}, {1}, {3000, 2}, {5000, 40000, 1}} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		var early []byte
+		for i, n := range sizes {
+			early = append(early, frame(0x82, false, []byte(strings.Repeat(string(rune('a'+i)), n)))...)
+		}
+		peer, failed := make(chan net.Conn, 1), make(chan error, 1)
+		go func() {
+			c, err := answer(l, early)
+			failed <- err
+			peer <- c
+		}()
+		c, _, err := Dial(t.Context(), "ws://"+l.Addr().String(), DialOptions{HTTPClient: http.DefaultClient})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.CloseNow()
+		if err := <-failed; err != nil {
+			t.Fatal(err)
+		}
+		theirs := <-peer
+		defer theirs.Close()
+		if !c.line.below.Lends() {
+			t.Fatal("the socket is not read past package net/http")
+		}
+		if _, err := theirs.Write(frame(0x82, false, []byte("the last"))); err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range append(sizes, len("the last")) {
+			kind, b, err := c.Read(context.Background())
+			if err != nil || kind != websocket.MessageBinary || len(b) != n {
+				t.Fatalf("message %d of %v: %d bytes, %v", i, sizes, len(b), err)
+			}
+			if want := rune('a' + i); i < len(sizes) && strings.Trim(string(b), string(want)) != "" || i == len(sizes) && string(b) != "the last" {
+				t.Errorf("message %d of %v is another", i, sizes)
+			}
+		}
+		if l := c.line; l.small != nil || l.bulk != nil {
+			t.Error("who has read everything holds a buffer")
+		}
 	}
 }

@@ -13,11 +13,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"os"
 	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/coder/websocket"
+
+	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
 // The library's own buffers: it is given one frame at a time, and writes control frames only.
@@ -102,7 +105,7 @@ func (g *hijackGrabber) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	g.line = newLine(conn, conn, bytes.Clone(early))
+	g.line = newLine(socket.New(conn, conn), bytes.Clone(early))
 	over := connLine{conn, g.line}
 	// The server's buffers, made for requests, would stay for as long as the connection lives.
 	return over, bufio.NewReadWriter(bufio.NewReaderSize(over, readBuffer), bufio.NewWriterSize(over, writeBuffer)), nil
@@ -124,11 +127,35 @@ func (g *bodyGrabber) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		return resp, err
 	}
-	if rwc, ok := resp.Body.(io.ReadWriteCloser); ok {
-		g.line = newLine(rwc, conn, nil)
-		resp.Body = g.line
+	rwc, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok {
+		return resp, nil
 	}
+	if _, ok := next.(*http.Transport); !ok { // another's may do anything between the body and the connection
+		conn = nil
+	}
+	below, early := socket.New(rwc, conn), []byte(nil)
+	if below.Lends() { // it is read past the body
+		if early, err = readAhead(rwc, conn); err != nil {
+			rwc.Close()
+			return nil, err
+		}
+	}
+	g.line = newLine(below, early)
+	resp.Body = g.line
 	return resp, nil
+}
+
+// readAhead takes what was read of a connection beyond the response, and no more.
+func readAhead(body io.Reader, conn net.Conn) ([]byte, error) {
+	if err := conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		return nil, err
+	}
+	early, err := io.ReadAll(body)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, fmt.Errorf("read what came with the response: %w", err)
+	}
+	return early, conn.SetReadDeadline(time.Time{})
 }
 
 // Conn is a WebSocket. One goroutine reads and one writes at a time; Ping and Close may be called at any time, and Close

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,8 @@ import (
 
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
+
+	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -113,10 +114,10 @@ func TestReadersWaitForSockets(t *testing.T) {
 			defer client.CloseNow()
 			server := <-accepted
 			defer server.CloseNow()
-			several := runtime.GOMAXPROCS(0) > 1
-			if (client.line.wait != nil) != several || (server.line.wait != nil) != several {
-				t.Errorf("several processors: %t; the client waits: %t, the server: %t",
-					several, client.line.wait != nil, server.line.wait != nil)
+			plain := srv.TLS == nil
+			if client.line.below.Lends() != plain || server.line.below.Lends() != plain {
+				t.Errorf("the client reads its socket itself: %t, the server: %t, and should: %t",
+					client.line.below.Lends(), server.line.below.Lends(), plain)
 			}
 		})
 	}
@@ -318,7 +319,7 @@ func (s *scripted) Close() error { return nil }
 func TestLineReads(t *testing.T) {
 	all := bytes.Repeat([]byte("0123456789"), 5000)
 	s := &scripted{pieces: [][]byte{all[:10], all[10:20], all[20:40000], all[40000:]}, end: errors.New("the end")}
-	l := newLine(s, nil, nil)
+	l := newLine(socket.New(s, nil), nil)
 	var got []byte
 	p := make([]byte, 10)
 	for {
@@ -337,7 +338,7 @@ func TestLineReads(t *testing.T) {
 	if l.bulk != nil {
 		t.Error("the buffer is kept")
 	}
-	if _, err := newLine(&scripted{end: io.EOF}, nil, nil).Read(p); err != io.EOF {
+	if _, err := newLine(socket.New(&scripted{end: io.EOF}, nil), nil).Read(p); err != io.EOF {
 		t.Error(err)
 	}
 }
@@ -392,7 +393,7 @@ func TestWriteFails(t *testing.T) {
 	for _, size := range []int{1, writeBytes, 10 * writeBytes} {
 		for _, client := range []bool{false, true} {
 			s := &scripted{fail: io.ErrClosedPipe}
-			c := &Conn{line: newLine(s, nil, nil), client: client}
+			c := &Conn{line: newLine(socket.New(s, nil), nil), client: client}
 			if err := c.Write(t.Context(), websocket.MessageText, make([]byte, size), make([]byte, size)); err != io.ErrClosedPipe {
 				t.Error(err)
 			}

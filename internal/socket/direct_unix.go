@@ -1,0 +1,12 @@
+//go:build unix && (!linux || race)
+
+package socket
+
+import "syscall"
+
+// read tells the scheduler, as other systems' libraries want it, and the race detector, which has to know what the kernel
+// reads and writes, and in which order.
+func read(fd uintptr, p []byte) (int, error) { return syscall.Read(int(fd), p) }
+
+// write is like read.
+func write(fd uintptr, p []byte) (int, error) { return syscall.Write(int(fd), p) }

@@ -1,0 +1,421 @@
+package socket
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// These tests share what counts all that ask, so none of them is parallel.
+
+func TestRhythm(t *testing.T) {
+	const T, H, L = timed, here, late
+	repeat := func(o outcome, n int) (all []outcome) {
+		for range n {
+			all = append(all, o)
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		from  rhythm
+		came  []outcome // of the attempts, one after the other
+		reads int
+		tries int // of so many reads
+	}{
+		"an answer each time":            {from: rhythm{credit: 1}, came: repeat(T, 100), reads: 100, tries: 100},
+		"nothing ever":                   {from: rhythm{credit: 1}, came: repeat(L, 100), reads: 1 + 10*skips, tries: 1 + 10},
+		"an attempt pays after all":      {came: append([]outcome{L}, repeat(T, 100)...), reads: 2*skips + 5, tries: 2 + 5},
+		"two of three":                   {from: rhythm{credit: 2}, came: []outcome{T, T, L, T, T, L, T, T, L, T, T, L}, reads: 12, tries: 12},
+		"one of two is not enough":       {from: rhythm{credit: 4}, came: []outcome{T, L, T, L, T, L, T, L, T, L}, reads: 8 + skips, tries: 8 + 1},
+		"a pause after much that was so": {from: rhythm{credit: mostCredit}, came: repeat(L, 10), reads: mostCredit/lateCosts + skips - 1, tries: mostCredit / lateCosts},
+		"always here already":            {from: rhythm{credit: mostCredit}, came: repeat(H, 100), reads: mostCredit + skips, tries: mostCredit + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, tries := c.from, 0
+			for range c.reads {
+				if r.tries() {
+					r.learn(c.came[tries])
+					tries++
+				}
+			}
+			if tries != c.tries {
+				t.Errorf("%d attempts in %d reads, want %d", tries, c.reads, c.tries)
+			}
+		})
+	}
+}
+
+// asking is a Conn of which so many may ask at once, on machines with one processor too.
+func asking(c net.Conn, most int32) *Conn {
+	s := New(c, c)
+	s.most = most
+	if t, ok := c.(*tls.Conn); ok && s.raw == nil {
+		s.raw, s.ask = rawOf(t.NetConn()), s.look
+	}
+	return s
+}
+
+func TestAsked(t *testing.T) {
+	for _, network := range []string{"tcp", "unix", "tls"} {
+		t.Run(network, func(t *testing.T) {
+			ours, theirs := sockets(t, strings.Replace(network, "tls", "tcp", 1))
+			c := asking(ours, 1)
+			if network == "tls" { // which need not have been spoken yet to be waited for
+				c = asking(tls.Server(ours, &tls.Config{}), 1)
+			}
+			c.into = make([]byte, 8)
+			from := time.Now()
+			if got := c.asked(); got != late || c.came {
+				t.Errorf("nothing was said, and asking gave %d", got)
+			}
+			if took := time.Since(from); took < longest {
+				t.Errorf("it gave up after %v", took)
+			}
+			say(t, theirs)
+			if got := await(c); got != here {
+				t.Errorf("something was said before, and asking gave %d", got)
+			}
+			if c.Lends() { // it was read on the way
+				if c.n != 1 || c.err != nil || c.into[0] != 1 {
+					t.Errorf("asking read %d of %v, %v", c.n, c.into, c.err)
+				}
+			} else if n, err := ours.Read(make([]byte, 8)); n != 1 || err != nil {
+				t.Errorf("the byte is gone: %d, %v", n, err)
+			}
+			theirs.Close()
+			if got := await(c); got != here {
+				t.Errorf("the peer is gone, and asking gave %d", got)
+			}
+			ours.Close()
+			if got := c.asked(); got != here {
+				t.Errorf("the connection is closed, and asking gave %d", got)
+			}
+		})
+	}
+}
+
+// await asks until something is there when it begins, or came meanwhile: the kernel takes its time.
+func await(c *Conn) outcome {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		if c.asked() != late {
+			return here
+		}
+	}
+	return late
+}
+
+func TestAnswersInTime(t *testing.T) {
+	ours, theirs := sockets(t, "tcp")
+	go func() { // an echo
+		b := make([]byte, 1)
+		for {
+			if _, err := theirs.Read(b); err != nil {
+				return
+			}
+			if _, err := theirs.Write(b); err != nil {
+				return
+			}
+		}
+	}()
+	c := asking(ours, 1)
+	c.into = make([]byte, 1)
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		say(t, ours)
+		got := c.asked()
+		if got == timed {
+			return
+		}
+		if !c.came {
+			if _, err := ours.Read(c.into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("an echo never came while it was waited for")
+		}
+	}
+}
+
+func TestWhoIsSilentIsNotAsked(t *testing.T) {
+	ours, _ := sockets(t, "tcp")
+	c := asking(ours, 1)
+	asked, ask := 0, c.ask
+	c.ask = func(fd uintptr) bool { asked++; return ask(fd) }
+	try := func() {
+		if c.tries() {
+			c.spin()
+		}
+	}
+	try()
+	if asked == 0 {
+		t.Error("a new connection is not asked at all")
+	}
+	asked = 0
+	for range skips - 1 {
+		try()
+	}
+	if asked > 0 {
+		t.Errorf("a silent connection was asked %d times more", asked)
+	}
+	if try(); asked == 0 {
+		t.Error("a silent connection is never asked again")
+	}
+}
+
+func TestFewAskAtOnce(t *testing.T) {
+	ours, _ := sockets(t, "tcp")
+	c := asking(ours, 1)
+	spinning.Add(1)
+	if c.tries() {
+		t.Error("it asks beside another")
+	}
+	spinning.Add(-1)
+	if !c.tries() {
+		t.Fatal("it does not ask when the other has done")
+	}
+	c.spin()
+	if c.most = 0; c.tries() {
+		t.Error("it asks where none may")
+	}
+	if n := spinning.Load(); n != 0 {
+		t.Errorf("%d are asking still", n)
+	}
+}
+
+// What is no plain socket is read and written as it is; one that has its own ways with a socket is not passed by.
+func TestOthersAreReadAsTheyAre(t *testing.T) {
+	ours, theirs := sockets(t, "tcp")
+	type dressed struct{ *net.TCPConn }
+	for name, conn := range map[string]net.Conn{"a socket in something": dressed{ours.(*net.TCPConn)}, "nothing known": nil} {
+		below := &counted{Conn: ours}
+		c := New(below, conn)
+		if c.Lends() {
+			t.Errorf("%s: its socket is read past it", name)
+		}
+		say(t, theirs)
+		if n, err := c.Read(make([]byte, 4)); n != 1 || err != nil || below.reads != 1 {
+			t.Errorf("%s: read %d, %v, by %d reads below", name, n, err, below.reads)
+		}
+		if n, err := c.Write([]byte("four")); n != 4 || err != nil || below.writes != 1 {
+			t.Errorf("%s: wrote %d, %v, by %d writes below", name, n, err, below.writes)
+		}
+	}
+	a, b := net.Pipe()
+	b.Close()
+	if c := New(a, a); c.raw != nil {
+		t.Error("a pipe in memory is asked")
+	} else if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("a pipe that is closed: %v", err)
+	}
+}
+
+type counted struct {
+	net.Conn
+	reads, writes int
+}
+
+func (c *counted) Read(p []byte) (int, error)  { c.reads++; return c.Conn.Read(p) }
+func (c *counted) Write(p []byte) (int, error) { c.writes++; return c.Conn.Write(p) }
+
+// Everything arrives, in order, whatever the sizes and the buffers of the kernel.
+func TestPlainSockets(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			ours, theirs := sockets(t, network)
+			for _, c := range []net.Conn{ours, theirs} { // so that writes have to wait
+				if err := c.(interface{ SetWriteBuffer(int) error }).SetWriteBuffer(8 << 10); err != nil {
+					t.Fatal(err)
+				}
+			}
+			from, to := New(theirs, theirs), New(ours, ours)
+			sum := 0
+			for _, n := range sizes {
+				sum += n
+			}
+			sent := make([]byte, sum)
+			for i := range sent {
+				sent[i] = byte(i * 7 >> 3)
+			}
+			done := make(chan error, 1)
+			go func() {
+				rest := sent
+				for _, n := range sizes {
+					if k, err := from.Write(rest[:n]); k != n || err != nil {
+						done <- fmt.Errorf("wrote %d of %d: %w", k, n, err)
+						return
+					}
+					rest = rest[n:]
+				}
+				done <- from.Close()
+			}()
+			pool := &sync.Pool{New: func() any { b := make([]byte, 1000); return &b }}
+			var got []byte
+			var err error
+			for turn := 0; err == nil; turn++ {
+				var n int
+				if turn%2 == 0 {
+					var b *[]byte
+					if b, n, err = to.ReadLent(pool); n > 0 {
+						got = append(got, (*b)[:n]...)
+						pool.Put(b)
+					} else if b != nil {
+						t.Fatal("a buffer is lent for nothing")
+					}
+					continue
+				}
+				b := make([]byte, []int{1, 100, mostDirect, 2 * mostDirect}[turn/2%4])
+				n, err = to.Read(b)
+				got = append(got, b[:n]...)
+			}
+			if err != io.EOF {
+				t.Errorf("it ends with %v", err)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if !bytes.Equal(got, sent) {
+				t.Errorf("%d bytes came of %d, or not as they were sent", len(got), len(sent))
+			}
+		})
+	}
+}
+
+var sizes = []int{0, 1, 300, mostDirect, mostDirect + 1, 5, 200 << 10, 17, mostDirect - 1, 0, 3, 64 << 10, 1}
+
+// Who waits holds no buffer, and is let go when the connection is closed.
+func TestWhoWaitsHoldsNothing(t *testing.T) {
+	ours, theirs := sockets(t, "tcp")
+	c := New(ours, ours)
+	pool := &sync.Pool{New: func() any { b := make([]byte, 10); return &b }}
+	waits, read := make(chan bool, 1), make(chan error, 1)
+	ask := c.ask
+	c.ask = func(fd uintptr) bool {
+		leave := ask(fd)
+		if !leave { // it is about to park
+			select {
+			case waits <- c.borrowed == nil:
+			default: // once more
+			}
+		}
+		return leave
+	}
+	lent := func() {
+		b, n, err := c.ReadLent(pool)
+		if b != nil {
+			err = errors.Join(err, fmt.Errorf("%d bytes", n))
+		}
+		read <- err
+	}
+	go lent()
+	if !<-waits {
+		t.Error("who waits holds a buffer")
+	}
+	say(t, theirs)
+	if err := <-read; err == nil || err.Error() != "1 bytes" {
+		t.Fatal(err)
+	}
+	go lent()
+	<-waits
+	ours.Close()
+	if err := <-read; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the connection was closed under a reader: %v", err)
+	}
+	if _, err := c.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("written to a connection that is closed: %v", err)
+	}
+}
+
+// Errors of the system are told as package net tells them.
+func TestErrors(t *testing.T) {
+	ours, theirs := sockets(t, "tcp")
+	c := New(ours, ours)
+	if err := theirs.(*net.TCPConn).SetLinger(0); err != nil { // a reset instead of an end
+		t.Fatal(err)
+	}
+	theirs.Close()
+	_, err := c.Read(make([]byte, 1))
+	var op *net.OpError
+	if !errors.Is(err, syscall.ECONNRESET) || !errors.As(err, &op) || op.Op != "read" || op.Addr.String() != theirs.LocalAddr().String() {
+		t.Errorf("read: %v", err)
+	}
+	if _, err = c.Write(make([]byte, 1)); !errors.Is(err, syscall.EPIPE) || !errors.As(err, &op) || op.Op != "write" {
+		t.Errorf("write: %v", err)
+	}
+	if err := ours.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("beyond its deadline: %v", err)
+	}
+}
+
+func TestNothingIsAllocated(t *testing.T) {
+	ours, theirs := sockets(t, "tcp")
+	from, to := asking(theirs, 0), asking(ours, 1)
+	b := make([]byte, 64)
+	pool := &sync.Pool{New: func() any { b := make([]byte, 64); return &b }}
+	n := testing.AllocsPerRun(100, func() {
+		if _, err := from.Write(b); err != nil {
+			t.Error(err)
+		}
+		if _, err := to.Read(b); err != nil {
+			t.Error(err)
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations for a write and a read", n)
+	}
+	n = testing.AllocsPerRun(100, func() {
+		if _, err := from.Write(b); err != nil {
+			t.Error(err)
+		}
+		lent, n, err := to.ReadLent(pool)
+		if n != len(b) || err != nil {
+			t.Error(n, err)
+		}
+		pool.Put(lent)
+	})
+	if n >= 1 { // the race detector's pools lose a buffer now and then
+		t.Errorf("%v allocations for a write and a lent read", n)
+	}
+}
+
+func say(t *testing.T, c net.Conn) {
+	t.Helper()
+	if _, err := c.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sockets gives the two ends of a connection.
+func sockets(t *testing.T, network string) (ours, theirs net.Conn) {
+	t.Helper()
+	address := "127.0.0.1:0"
+	if network == "unix" {
+		address = filepath.Join(t.TempDir(), "s")
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if theirs, err = net.Dial(network, l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { theirs.Close() })
+	if ours, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ours.Close() })
+	return ours, theirs
+}

@@ -1,0 +1,38 @@
+//go:build unix
+
+package socket
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const canAsk = true
+
+// readable says whether a read would return at once.
+func readable(fd uintptr) bool {
+	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds[:], 0)
+	return err == nil && n > 0
+}
+
+// receive reads what there is, EAGAIN if there is nothing.
+func receive(fd uintptr, p []byte) (int, error) {
+	for {
+		n, err := read(fd, p)
+		if err != syscall.EINTR {
+			return n, err
+		}
+	}
+}
+
+// transmit writes as much as is taken, EAGAIN if that is nothing.
+func transmit(fd uintptr, p []byte) (int, error) {
+	for {
+		n, err := write(fd, p)
+		if err != syscall.EINTR {
+			return n, err
+		}
+	}
+}

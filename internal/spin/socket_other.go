@@ -1,7 +1,0 @@
-//go:build !unix
-
-package spin
-
-const canAsk = false
-
-func readable(uintptr) bool { return true }
