@@ -74,6 +74,7 @@ func NewConn(t Transport, cfg Config) *Conn {
 	if p, ok := t.(pinged); ok {
 		p.setHeard(c.heard)
 	}
+	c.try, _ = t.(tryer)
 	return c
 }
 
@@ -211,18 +212,25 @@ func (c *Conn) unlock() {
 	drops, cancels, after := c.drops, c.cancels, c.after
 	c.drops, c.cancels, c.after = nil, nil, nil
 	wake := c.wantsWriter()
+	var batch []byte
+	if wake && c.writesAtOnce() {
+		wake, batch = false, c.takeOut()
+	}
 	deliver := len(c.todo) > 0 && !c.delivering && !c.manual && (c.running || c.ended != nil)
 	if deliver {
 		c.delivering = true
 		c.workers++
 	}
-	more := len(drops)+len(cancels)+len(after) > 0
+	more := len(drops)+len(cancels)+len(after)+len(batch) > 0
 	if more {
 		c.workers++ // Run must not return before it is done
 	}
 	c.mu.Unlock()
 	if wake {
 		c.wakeWriter()
+	}
+	if len(batch) > 0 {
+		c.tryWrite(batch)
 	}
 	if deliver {
 		go func() {

@@ -3,6 +3,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -33,6 +34,8 @@ type streamTransport struct {
 
 	buf        []byte // read but not handed out: buf[start:end]
 	start, end int
+
+	rest []byte // to be written first
 }
 
 func (t *streamTransport) setLimits(lim Limits) { t.lim = lim }
@@ -99,8 +102,28 @@ func wholeFrames(b []byte, lim *Limits) (whole, need int, err error) {
 }
 
 func (t *streamTransport) WriteBatch(_ context.Context, messages []byte) error {
-	_, err := t.sock.Write(messages)
-	return err
+	for _, b := range [][]byte{t.rest, messages} {
+		if len(b) == 0 {
+			continue
+		}
+		if _, err := t.sock.Write(b); err != nil {
+			return err
+		}
+	}
+	t.rest = nil
+	return nil
+}
+
+// TryWriteBatch implements tryer.
+func (t *streamTransport) TryWriteBatch(messages []byte) (tried, done bool, err error) {
+	if !t.sock.Lends() {
+		return false, false, nil
+	}
+	n, err := t.sock.TryWrite(messages)
+	if err == nil && n < len(messages) {
+		t.rest = bytes.Clone(messages[n:])
+	}
+	return true, t.rest == nil, err
 }
 
 func (t *streamTransport) Ping(context.Context) error { return nil }

@@ -33,6 +33,13 @@ type limited interface{ setLimits(lim Limits) }
 // whom to tell.
 type pinged interface{ setHeard(heard func()) }
 
+// tryer is implemented by transports that can write without waiting.
+type tryer interface {
+	// TryWriteBatch is WriteBatch as far as that goes without waiting. If it is not done, the rest is written by the next
+	// WriteBatch, before its own messages, if any. tried is false when somebody else writes: nothing was taken then.
+	TryWriteBatch(messages []byte) (tried, done bool, err error)
+}
+
 // Pipe gives two transports connected in memory, for tests: unbounded, in order, closed together.
 func Pipe() (a, b Transport) {
 	x, y := newPipeEnd("pipe a"), newPipeEnd("pipe b")

@@ -140,6 +140,14 @@ func (t *wsTransport) WriteBatch(ctx context.Context, messages []byte) error {
 	return t.c.Write(ctx, websocket.MessageBinary, each...)
 }
 
+// TryWriteBatch implements tryer. What is not merged is not what calls by turns are made of.
+func (t *wsTransport) TryWriteBatch(messages []byte) (tried, done bool, err error) {
+	if !t.merged && ownFrameSize(messages) < len(messages) {
+		return false, false, nil
+	}
+	return t.c.TryWrite(websocket.MessageBinary, messages)
+}
+
 func (t *wsTransport) Ping(ctx context.Context) error { return t.c.Ping(ctx) }
 
 func (t *wsTransport) Close(code int, reason string) error { return t.c.Close(code, clip(reason, 120)) }

@@ -1,7 +1,8 @@
 // Writing: all that waits goes out together, and one writes at a time. That is the writer's goroutine, but where somebody
-// else can do it sooner, without the cost of waking it, and may wait: the reader, for the answers to what it has just
-// delivered. Callers never write: a peer that does not read would hold them up. What nobody waits for (a Finish behind a
-// Return, a Release) leaves with the next message, or a moment later.
+// else can do it sooner, without the cost of waking it: the reader, which may wait, for the answers to what it has just
+// delivered; and whoever calls or answers while nothing else is under way that could leave with it, as far as that goes
+// without waiting, so that a peer that does not read holds nobody up. What nobody waits for (a Finish behind a Return, a
+// Release) leaves with the next message, or a moment later.
 
 package rpc
 
@@ -33,12 +34,14 @@ const (
 type outlet struct {
 	wake    chan struct{} // tells the writer that there is something for it
 	written chan struct{} // closed when the writer has gone for good
+	try     tryer         // nil if the transport is none
 	idle    bool          // the writer waits for wake
 	retire  bool          // it is to go home
 	away    bool          // it has: the next to want it starts another
 	busy    bool          // somebody writes
 	reader  bool          // it is the reader
 	hold    bool          // the reader will write what waits as soon as it has delivered
+	stuck   bool          // somebody tried to write, and the writer has to go on
 	spare   []byte        // to gather the next in
 
 	stalled alarm.Alarm   // ends the connection when a write makes no progress
@@ -67,10 +70,10 @@ func (c *Conn) initOutlet() {
 // wantsWriter says that the writer is to be woken for what waits, and has it written later if it is not urgent. The lock
 // is held.
 func (c *Conn) wantsWriter() bool {
-	if !(c.outlet.idle || c.away) || c.busy || (len(c.out) == 0 && c.ended == nil) {
+	if !(c.outlet.idle || c.away) || c.busy || (len(c.out) == 0 && !c.stuck && c.ended == nil) {
 		return false
 	}
-	if len(c.out) > chunkBytes {
+	if len(c.out) > chunkBytes || c.stuck {
 		c.urgent = true
 	}
 	if c.ended == nil && len(c.out) <= chunkBytes && (c.hold || !c.urgent) {
@@ -78,6 +81,9 @@ func (c *Conn) wantsWriter() bool {
 			c.later.Set(c.leisure)
 		}
 		return false
+	}
+	if c.writesAtOnce() {
+		return true
 	}
 	if c.away {
 		c.away = false
@@ -87,6 +93,47 @@ func (c *Conn) wantsWriter() bool {
 	}
 	c.outlet.idle = false
 	return true
+}
+
+// writesAtOnce says that whoever wants the writer may write himself: with no other call under way, nothing would leave with
+// what waits. The lock is held.
+func (c *Conn) writesAtOnce() bool {
+	return c.try != nil && !c.stuck && c.running && c.ended == nil && len(c.out) <= smallBytes && c.questions.n+len(c.answers) <= 1
+}
+
+// takeOut takes what waits, to be written. The lock is held.
+func (c *Conn) takeOut() []byte {
+	batch := c.out
+	c.busy = true
+	c.out, c.outlet.spare = c.outlet.spare[:0], nil
+	c.urgent = false
+	c.writing = len(batch)
+	return batch
+}
+
+// wrote keeps the memory of what was written. The lock is held.
+func (c *Conn) wrote(batch []byte) {
+	poison(batch)
+	if cap(batch) <= chunkBytes {
+		c.outlet.spare = batch
+	}
+	c.busy, c.writing = false, 0
+}
+
+// tryWrite writes what was taken, and leaves to the writer what that would have to wait for.
+func (c *Conn) tryWrite(batch []byte) {
+	tried, done, err := c.try.TryWriteBatch(batch)
+	c.mu.Lock()
+	if err != nil {
+		c.endLocked(lostEnding(err))
+	}
+	c.stuck = err == nil && !(tried && done)
+	if !tried {
+		batch, c.out = c.out, append(batch, c.out...)
+	}
+	c.wrote(batch)
+	c.roomMade()
+	c.unlock()
 }
 
 // rest has a connection that is silent give back what it can have again: the writer's goroutine, buffers, timers. The
@@ -111,7 +158,7 @@ func (c *Conn) write() {
 	c.mu.Lock()
 	defer c.unlock()
 	for {
-		for c.busy || ((len(c.out) == 0 || !c.urgent) && c.ended == nil) {
+		for c.busy || ((len(c.out) == 0 || !c.urgent) && !c.stuck && c.ended == nil) {
 			c.outlet.idle = true
 			c.unlock() // which sees to what is not urgent
 			<-c.wake
@@ -119,14 +166,14 @@ func (c *Conn) write() {
 			c.outlet.idle = false
 			if c.retire {
 				c.retire = false
-				if !c.urgent && c.ended == nil {
+				if !c.urgent && !c.stuck && c.ended == nil {
 					c.away = true
 					return
 				}
 			}
 		}
 		last := c.ended != nil
-		if last && (!c.ending.flush || len(c.out) == 0) {
+		if last && (!c.ending.flush || len(c.out) == 0 && !c.stuck) {
 			break
 		}
 		if !last && len(c.out) < smallBytes && c.questions.n+len(c.answers) > 2 {
@@ -146,12 +193,9 @@ func (c *Conn) write() {
 
 // writeOut writes what waits. Nobody else must be writing. The lock is held, and given up meanwhile.
 func (c *Conn) writeOut() (err error) {
-	c.busy = true
-	batch := c.out
-	c.out, c.outlet.spare = c.outlet.spare[:0], nil
-	c.urgent = false
-	c.writing = len(batch)
-	for rest := batch; len(rest) > 0 && err == nil; {
+	batch, stuck := c.takeOut(), c.stuck
+	c.stuck = false
+	for rest := batch; (len(rest) > 0 || stuck) && err == nil; stuck = false {
 		var chunk []byte
 		chunk, rest = cutChunk(rest)
 		c.stalled.Set(c.lim.WriteTimeout + time.Duration(len(chunk)/slowestBytes)*time.Second)
@@ -165,11 +209,7 @@ func (c *Conn) writeOut() (err error) {
 		c.writing -= len(chunk)
 		c.roomMade()
 	}
-	poison(batch)
-	if cap(batch) <= chunkBytes {
-		c.outlet.spare = batch
-	}
-	c.busy, c.writing = false, 0 // after an error the rest of it is lost
+	c.wrote(batch) // after an error the rest of it is lost
 	return err
 }
 

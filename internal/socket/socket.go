@@ -51,10 +51,11 @@ type Conn struct {
 	err      error      // or not
 
 	// Of who writes.
-	send func(fd uintptr) bool
-	out  []byte
-	sent int
-	fail error
+	send   func(fd uintptr) bool
+	out    []byte
+	sent   int
+	fail   error
+	trying bool // send is not to wait until there is room
 }
 
 // New makes a Conn of a connection, or of what hides it: below is what is read and written if conn is no plain socket, and
@@ -92,7 +93,7 @@ func rawOf(conn net.Conn) syscall.RawConn {
 	return raw
 }
 
-// Lends says that ReadLent waits without a buffer.
+// Lends says that ReadLent waits without a buffer, and TryWrite not at all.
 func (c *Conn) Lends() bool { return c.plain != nil }
 
 // Read is that of an io.Reader.
@@ -218,6 +219,17 @@ func (c *Conn) Write(p []byte) (int, error) {
 	case len(p) == 0 || len(p) > mostDirect:
 		return c.plain.Write(p)
 	}
+	return c.write(p)
+}
+
+// TryWrite writes as much as there is room for. Only where Lends says so.
+func (c *Conn) TryWrite(p []byte) (int, error) {
+	c.trying = true
+	defer func() { c.trying = false }()
+	return c.write(p)
+}
+
+func (c *Conn) write(p []byte) (int, error) {
 	c.out, c.sent, c.fail = p, 0, nil
 	err := c.raw.Write(c.send)
 	c.out = nil
@@ -232,7 +244,7 @@ func (c *Conn) transmit(fd uintptr) bool {
 	for c.sent < len(c.out) {
 		n, err := transmit(fd, c.out[c.sent:])
 		if err == syscall.EAGAIN {
-			return false
+			return c.trying
 		}
 		if err != nil {
 			c.fail = err

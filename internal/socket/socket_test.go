@@ -335,6 +335,29 @@ func TestWhoWaitsHoldsNothing(t *testing.T) {
 	}
 }
 
+// A write that may not wait takes what there is room for.
+func TestTryWrite(t *testing.T) {
+	ours, theirs := sockets(t, "tcp")
+	c := New(ours, ours)
+	b := bytes.Repeat([]byte("x"), 10_000)
+	sent := 0
+	for {
+		n, err := c.TryWrite(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sent += n; n < len(b) {
+			break
+		}
+	}
+	if n, err := io.ReadFull(theirs, make([]byte, sent)); err != nil {
+		t.Errorf("%d came of %d: %v", n, sent, err)
+	}
+	if n, err := c.Write(b); n != len(b) || err != nil {
+		t.Errorf("wrote %d afterwards, %v", n, err)
+	}
+}
+
 // Errors of the system are told as package net tells them.
 func TestErrors(t *testing.T) {
 	ours, theirs := sockets(t, "tcp")

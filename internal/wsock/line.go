@@ -31,7 +31,8 @@ type line struct {
 	heard   func() // called when something has come; may be nil
 	given   frames // to the library
 
-	mu sync.Mutex // whoever writes holds it for whole frames
+	mu   sync.Mutex // whoever writes holds it for whole frames
+	rest []byte     // of a frame that has begun
 }
 
 // newLine makes a line over a connection. early was read before.
@@ -166,7 +167,20 @@ func (l *line) pull(masked bool, most int) bool {
 func (l *line) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.writeRest(); err != nil {
+		return 0, err
+	}
 	return l.below.Write(p)
+}
+
+// writeRest writes what a frame that has begun still lacks. The lock is held.
+func (l *line) writeRest() error {
+	if len(l.rest) == 0 {
+		return nil
+	}
+	_, err := l.below.Write(l.rest)
+	l.rest = nil
+	return err
 }
 
 // connLine is a line over a network connection, as a server has it.

@@ -3,6 +3,7 @@
 package wsock
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"math/rand/v2"
@@ -25,15 +26,12 @@ func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages .
 		}
 		defer context.AfterFunc(ctx, func() { c.line.Close() })()
 	}
-	opcode := byte(0x1)
-	if kind == websocket.MessageBinary {
-		opcode = 0x2
-	}
 	pooled := writeBuffers.Get().(*[]byte)
 	w := frameWriter{line: c.line, b: (*pooled)[:0], masked: c.client}
 	c.line.mu.Lock()
+	w.err = c.line.writeRest()
 	for _, m := range messages {
-		w.message(opcode, m)
+		w.message(opcodeOf(kind), m)
 	}
 	w.flush()
 	c.line.mu.Unlock()
@@ -43,6 +41,34 @@ func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages .
 		return ctx.Err()
 	}
 	return w.err
+}
+
+// TryWrite sends a message as far as that goes without waiting. If it is not done, the rest leaves before what is written
+// next, be it nothing. It has not tried where waiting cannot be told from writing, and while somebody else writes.
+func (c *Conn) TryWrite(kind websocket.MessageType, message []byte) (tried, done bool, err error) {
+	if !c.line.below.Lends() || len(message) > writeBytes/2 || !c.line.mu.TryLock() {
+		return false, false, nil
+	}
+	defer c.line.mu.Unlock()
+	if len(c.line.rest) > 0 {
+		return false, false, nil
+	}
+	pooled := writeBuffers.Get().(*[]byte)
+	defer writeBuffers.Put(pooled)
+	w := frameWriter{line: c.line, b: (*pooled)[:0], masked: c.client}
+	w.message(opcodeOf(kind), message)
+	n, err := c.line.below.TryWrite(w.b)
+	if err == nil && n < len(w.b) {
+		c.line.rest = bytes.Clone(w.b[n:])
+	}
+	return true, n == len(w.b), err
+}
+
+func opcodeOf(kind websocket.MessageType) byte {
+	if kind == websocket.MessageBinary {
+		return 0x2
+	}
+	return 0x1
 }
 
 // frameWriter gathers frames. The line's lock is held.

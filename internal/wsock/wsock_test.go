@@ -93,8 +93,8 @@ func pair(t *testing.T) (server, client *Conn, on *counted) {
 	return server, client, on
 }
 
-// With more than one processor, whoever reads a socket waits a moment before it parks, whatever hides the socket.
-func TestReadersWaitForSockets(t *testing.T) {
+// Sockets are read past package net, on both sides; TLS is not.
+func TestSocketsAreReadThemselves(t *testing.T) {
 	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "TLS": (*httptest.Server).StartTLS} {
 		t.Run(name, func(t *testing.T) {
 			accepted := make(chan *Conn, 1)

@@ -1,0 +1,148 @@
+package wsock
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha1"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+)
+
+// answer takes the next connection, answers its handshake and says more in the same breath.
+func answer(l net.Listener, more []byte) (net.Conn, error) {
+	c, err := l.Accept()
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.ReadRequest(bufio.NewReader(c))
+	if err != nil {
+		return nil, err
+	}
+	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	head := fmt.Sprintf("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n",
+		base64.StdEncoding.EncodeToString(sum[:]))
+	_, err = c.Write(append([]byte(head), more...))
+	return c, err
+}
+
+// A client reads its socket past package net/http, and what that has read of it too.
+func TestWhatComesWithTheResponse(t *testing.T) {
+	for _, sizes := range [][]int{{}, {1}, {3000, 2}, {5000, 40000, 1}} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		var early []byte
+		for i, n := range sizes {
+			early = append(early, frame(0x82, false, []byte(strings.Repeat(string(rune('a'+i)), n)))...)
+		}
+		peer, failed := make(chan net.Conn, 1), make(chan error, 1)
+		go func() {
+			c, err := answer(l, early)
+			failed <- err
+			peer <- c
+		}()
+		c, _, err := Dial(t.Context(), "ws://"+l.Addr().String(), DialOptions{HTTPClient: http.DefaultClient})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.CloseNow()
+		if err := <-failed; err != nil {
+			t.Fatal(err)
+		}
+		theirs := <-peer
+		defer theirs.Close()
+		if !c.line.below.Lends() {
+			t.Fatal("the socket is not read past package net/http")
+		}
+		if _, err := theirs.Write(frame(0x82, false, []byte("the last"))); err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range append(sizes, len("the last")) {
+			kind, b, err := c.Read(context.Background())
+			if err != nil || kind != websocket.MessageBinary || len(b) != n {
+				t.Fatalf("message %d of %v: %d bytes, %v", i, sizes, len(b), err)
+			}
+			if want := rune('a' + i); i < len(sizes) && strings.Trim(string(b), string(want)) != "" || i == len(sizes) && string(b) != "the last" {
+				t.Errorf("message %d of %v is another", i, sizes)
+			}
+		}
+		if l := c.line; l.small != nil || l.bulk != nil {
+			t.Error("who has read everything holds a buffer")
+		}
+	}
+}
+
+// What cannot be written at once is written before all that follows, a ping among it, and nobody waited for it.
+func TestTryWrite(t *testing.T) {
+	accepted := make(chan *Conn, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := Accept(w, r, AcceptOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+		accepted <- c
+	}))
+	defer srv.Close()
+	client, _, err := Dial(t.Context(), srv.URL, DialOptions{HTTPClient: srv.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseNow()
+	server := <-accepted
+	defer server.CloseNow()
+	for name, ends := range map[string][2]*Conn{"server": {server, client}, "client": {client, server}} {
+		from, to := ends[0], ends[1]
+		message := func(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 10_000) }
+		n := 0
+		for ; ; n++ {
+			tried, done, err := from.TryWrite(websocket.MessageBinary, message(n))
+			if !tried || err != nil {
+				t.Fatalf("%s: message %d: tried: %t, %v", name, n, tried, err)
+			}
+			if !done {
+				break
+			}
+		}
+		if tried, _, err := from.TryWrite(websocket.MessageBinary, message(0)); tried || err != nil {
+			t.Errorf("%s: tried within a message, %v", name, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		wrote := make(chan error, 2)
+		go func() { wrote <- from.Write(context.Background(), websocket.MessageBinary) }() // nothing but the rest
+		go func() { wrote <- from.Ping(ctx) }()                                            // nobody reads the answer
+		for i := range n + 1 {
+			kind, b, err := to.Read(context.Background())
+			if err != nil || kind != websocket.MessageBinary || !bytes.Equal(b, message(i)) {
+				t.Fatalf("%s: message %d of %d: %d bytes, %v", name, i, n+1, len(b), err)
+			}
+		}
+		cancel()
+		<-wrote
+		<-wrote
+		if tried, done, err := from.TryWrite(websocket.MessageText, []byte("after")); !tried || !done || err != nil {
+			t.Errorf("%s: all is read, and trying gives %t, %t, %v", name, tried, done, err)
+		}
+		if kind, b, err := to.Read(context.Background()); kind != websocket.MessageText || string(b) != "after" {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+	server.line.mu.Lock() // as a pong being written does
+	if tried, _, err := server.TryWrite(websocket.MessageText, nil); tried || err != nil {
+		t.Errorf("tried beside another, %v", err)
+	}
+	server.line.mu.Unlock()
+	client.CloseNow()
+	for err = error(nil); err == nil; { // the first may go into the void
+		_, _, err = client.TryWrite(websocket.MessageText, nil)
+	}
+}

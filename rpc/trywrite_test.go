@@ -1,0 +1,156 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// trying is a transport that can write without waiting, when it likes to.
+type trying struct {
+	Transport
+	wrote atomic.Int64 // by those who may wait,
+	tried atomic.Int64 // and by those who may not
+	mood  func() mood
+	rest  []byte
+}
+
+type mood int
+
+const (
+	takesAll  mood = iota
+	takesPart      // keeps it all until the next write
+	isTaken        // by somebody else
+	breaks
+)
+
+func (t *trying) TryWriteBatch(messages []byte) (tried, done bool, err error) {
+	t.tried.Add(1)
+	switch t.mood() {
+	case takesPart:
+		t.rest = append(t.rest, messages...)
+		return true, false, nil
+	case isTaken:
+		return false, false, nil
+	case breaks:
+		return true, false, errBroken
+	}
+	if len(t.rest) > 0 {
+		panic("a message within another")
+	}
+	return true, true, t.Transport.WriteBatch(context.Background(), messages)
+}
+
+var errBroken = errors.New("broken")
+
+func (t *trying) WriteBatch(ctx context.Context, messages []byte) error {
+	t.wrote.Add(1)
+	batch := append(t.rest, messages...)
+	t.rest = nil
+	if len(batch) == 0 {
+		return nil
+	}
+	return t.Transport.WriteBatch(ctx, batch)
+}
+
+func inMood(m mood) func() mood { return func() mood { return m } }
+
+// Of calls by turns each is written by its caller, and answers by who gives them, unless the reader is about to write.
+func TestCallersWriteWhatIsAlone(t *testing.T) {
+	t.Parallel()
+	near, far := Pipe()
+	a, b := &trying{Transport: near, mood: inMood(takesAll)}, &trying{Transport: far, mood: inMood(takesAll)}
+	v := startVats(t, a, b, Limits{PingInterval: time.Hour})
+	ctx := testContext(t)
+	boot := v.a.Bootstrap(ctx)
+	defer boot.Release()
+	for i := range 100 {
+		p := boot.Call(ctx, mHold, testSize, nil)
+		(<-v.bObj.holding).Return(testSize, nil)
+		if _, _, err := p.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		p.Release()
+		if i == 0 { // the bootstrap and what was pipelined on it left in other ways
+			a.wrote.Store(0)
+		}
+	}
+	if n := a.wrote.Load(); n > 0 {
+		t.Errorf("the writer wrote %d calls", n)
+	}
+	if b.tried.Load() == 0 {
+		t.Error("no answer was written by who gave it")
+	}
+}
+
+// Whatever becomes of an attempt to write, all arrives, once and in order, by turns and at the same time.
+func TestWhatCannotBeWrittenAtOnce(t *testing.T) {
+	t.Parallel()
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	var mu sync.Mutex
+	rnd := rand.New(rand.NewPCG(uint64(seed), 0))
+	moody := func() mood {
+		mu.Lock()
+		defer mu.Unlock()
+		return mood(rnd.IntN(int(breaks)))
+	}
+	near, far := Pipe()
+	v := startVats(t, &trying{Transport: near, mood: moody}, &trying{Transport: far, mood: moody}, Limits{PingInterval: time.Hour})
+	ctx := testContext(t)
+	boot := v.a.Bootstrap(ctx)
+	defer boot.Release()
+	for range 200 {
+		for n := range uint64(3) {
+			got, p, err := ask(t, boot, mEcho, n, "", nil)
+			if err != nil || got.Uint64(0) != n {
+				t.Fatalf("echo of %d: %d, %v", n, got.Uint64(0), err)
+			}
+			p.Release()
+		}
+		var all []*Promise
+		for range 5 {
+			all = append(all, boot.Call(ctx, mHold, testSize, nil))
+		}
+		for range all {
+			(<-v.bObj.holding).Return(testSize, nil)
+		}
+		for _, p := range all {
+			if _, _, err := p.Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+			p.Release()
+		}
+	}
+}
+
+// An error of an attempt ends the connection as one of a write does; what is said last still leaves after an attempt.
+func TestAttemptsAndTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, m := range []mood{breaks, takesPart} {
+		near, far := Pipe()
+		var now atomic.Int32
+		changing := func() mood { return mood(now.Load()) }
+		v := startVats(t, near, &trying{Transport: far, mood: changing}, Limits{PingInterval: time.Hour})
+		boot := v.a.Bootstrap(testContext(t))
+		defer boot.Release()
+		p := boot.Call(testContext(t), mHold, testSize, nil)
+		call := <-v.bObj.holding
+		until(t, "nothing else is under way", func() bool { s := v.b.Stats(); return s.Answers == 1 && s.QueuedBytes == 0 })
+		now.Store(int32(m))
+		call.Return(testSize, nil)
+		v.b.Close("enough")
+		_, _, err := p.Wait(testContext(t))
+		if ex, lost := errors.AsType[*Exception](err); lost != (m == breaks) || lost && ex.Type != Disconnected {
+			t.Errorf("mood %d: the answer before the end: %v", m, err)
+		}
+		p.Release()
+		if err := v.b.Err(); (err != nil) != (m == breaks) {
+			t.Errorf("mood %d: the connection ended with %v", m, err)
+		}
+	}
+}
