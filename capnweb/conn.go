@@ -35,6 +35,7 @@ type Conn struct {
 	done      chan struct{} // closed when ended is set
 	start     time.Time
 	lastHeard atomic.Int64 // when the peer last gave a sign of life, nanoseconds since start
+	taking    atomic.Bool  // a message is taken in: nobody listens, and what the peer answers to a ping waits
 	lastRead  atomic.Int64 // when its last message came
 	owed      atomic.Int64 // bytes written since it was last heard
 	over      atomic.Bool  // ended is set

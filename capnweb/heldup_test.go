@@ -4,8 +4,10 @@ package capnweb_test
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,5 +114,62 @@ func TestBatchGivesUp(t *testing.T) {
 		Main: capnweb.NewMethods(map[string]any{"hold": func(*capnweb.Call) {}})}, capnweb.AcceptOptions{})
 	if ctx.Err() != nil {
 		t.Error("it waits")
+	}
+}
+
+// mute is a transport whose peer answers a ping only while somebody reads.
+type mute struct {
+	capnweb.Transport
+	reads    atomic.Bool
+	unheard  atomic.Int32 // pings
+	attempts atomic.Int32
+}
+
+func (m *mute) Read(ctx context.Context) ([]byte, error) {
+	m.reads.Store(true)
+	defer m.reads.Store(false)
+	return m.Transport.Read(ctx)
+}
+
+func (m *mute) Ping(ctx context.Context) error {
+	m.attempts.Add(1)
+	if m.reads.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	m.unheard.Add(1)
+	return ctx.Err()
+}
+
+// Taking a message in may take longer than a ping has: the peer is not silent, we are deaf.
+func TestTakingInIsNotSilence(t *testing.T) {
+	t.Parallel()
+	near, far := capnweb.Pipe()
+	m := &mute{Transport: far}
+	lim := capnweb.Limits{PingInterval: time.Millisecond, PingTimeout: time.Millisecond}
+	c := capnweb.NewConn(m, capnweb.Config{Main: capnweb.NewMethods(map[string]any{"length": func(all []any) int { return len(all) }}), Limits: lim})
+	ran := make(chan error, 1)
+	go func() { ran <- c.Run(bg) }()
+	deadline := time.Now().Add(20 * time.Second)
+	for calls := 0; m.unheard.Load() == 0; calls++ {
+		const n = 100_000
+		message := fmt.Sprintf(`["push",["pipeline",0,["length"],[[[%s0]]]]]`, strings.Repeat("0,", n-1))
+		if err := near.Write(bg, [][]byte{[]byte(message), fmt.Appendf(nil, `["pull",%d]`, calls+1)}); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := near.Read(bg)
+		if want := fmt.Sprintf(`["resolve",%d,%d]`, calls+1, n); err != nil || string(answer) != want {
+			t.Fatalf("%.100s, %v, want %s (%d pings went unheard)", answer, err, want, m.unheard.Load())
+		}
+		if err := near.Write(bg, [][]byte{fmt.Appendf(nil, `["release",%d,1]`, calls+1)}); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no ping fell into the taking in of a message")
+		}
+	}
+	c.Close("over")
+	if err := <-ran; err != nil {
+		t.Error(err)
 	}
 }

@@ -94,6 +94,7 @@ func (c *Conn) read() {
 	var found batch
 	for {
 		msg, err := c.transport.Read(context.Background())
+		c.taking.Store(true)
 		c.mu.Lock()
 		if err != nil {
 			c.endLocked(lostEnding(err))
@@ -117,6 +118,8 @@ func (c *Conn) read() {
 		// First the message goes into the tables, however long that takes, and then what comes of it is delivered. Only
 		// while that is done may another reader take over.
 		err = c.take(msg, on)
+		c.heard()
+		c.taking.Store(false)
 		c.mu.Lock()
 		if err != nil {
 			c.endLocked(abortEnding(err))
@@ -241,7 +244,7 @@ func (c *Conn) startWatch() *time.Timer {
 			ctx, cancel := context.WithTimeout(context.Background(), c.lim.PingTimeout+owed)
 			err := c.transport.Ping(ctx)
 			cancel()
-			if err != nil && c.lastHeard.Load() == last {
+			if err != nil && c.lastHeard.Load() == last && !c.taking.Load() {
 				c.hit(LimitPingTimeout)
 				c.end(ending{err: &BrokenError{Reason: "the peer is silent", Err: err}, code: closePolicy,
 					reason: "no answer to a ping"})

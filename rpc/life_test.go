@@ -343,3 +343,48 @@ func (o *stuckObject) Serve(call *Call) {
 	<-o.leave
 	call.Return(testSize, nil)
 }
+
+// murmuring is a transport whose peer answers no ping, but may be heard of meanwhile.
+type murmuring struct {
+	Transport
+	heard func()
+	also  bool
+}
+
+func (m *murmuring) setHeard(f func()) { m.heard = f }
+
+func (m *murmuring) Ping(ctx context.Context) error {
+	time.Sleep(time.Second)
+	if m.also {
+		m.heard()
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A peer from which a part of a long message came while its answer to a ping had to wait is not silent.
+func TestHeardWithinAPing(t *testing.T) {
+	t.Parallel()
+	for _, also := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			near, _ := Pipe()
+			c := NewConn(&murmuring{Transport: near, also: also}, Config{Bootstrap: newTestObject("a"), Limits: Limits{HandshakeTimeout: time.Hour}})
+			ran := make(chan error, 1)
+			go func() { ran <- c.Run(context.Background()) }()
+			time.Sleep(time.Minute)
+			select {
+			case err := <-ran:
+				if also {
+					t.Errorf("the connection ended with %v", err)
+				}
+				return
+			default:
+			}
+			if !also {
+				t.Error("nothing was heard of the peer for a minute, and the connection lives")
+			}
+			c.Close("over")
+			<-ran
+		})
+	}
+}

@@ -218,11 +218,11 @@ func (c *Conn) startWatch() *time.Timer {
 		}
 		c.unlock()
 		defer c.leave()
-		if time.Since(c.start)-time.Duration(c.lastHeard.Load()) >= c.lim.PingInterval {
+		if last := c.lastHeard.Load(); time.Since(c.start)-time.Duration(last) >= c.lim.PingInterval {
 			ctx, cancel := context.WithTimeout(context.Background(), c.lim.PingTimeout)
 			err := c.transport.Ping(ctx)
 			cancel()
-			if err != nil {
+			if err != nil && c.lastHeard.Load() == last { // else the answer comes behind a message that takes long
 				c.hit(LimitPingTimeout)
 				c.end(ending{err: Disconnectedf("the peer is silent: %v", err), code: closePolicy, reason: "no answer to a ping"})
 				return
