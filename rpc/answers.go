@@ -296,16 +296,17 @@ func (c *Conn) sendException(ans *answer, ex *Exception) {
 
 // returnResults sends a Return with results, or keeps them if so asked.
 func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
-	ret, err := out.root.Return()
-	if err != nil {
-		co.dropCaps(caps)
-		co.returnException(ans, Failedf("return: %v", err))
-		return
-	}
-	payload, err := ret.Results()
-	var content capnp.Ptr
-	if err == nil {
-		content, err = payload.Content()
+	var (
+		ret     rpccp.Return
+		payload rpccp.Payload
+		content capnp.Ptr
+		err     error
+	)
+	plain := out.seg != nil && caps.Len() == 0
+	if !plain || ans.finished || ans.yourself || len(ans.queue)+len(ans.pipes)+len(ans.takers) > 0 {
+		if ret, payload, err = out.results(); err == nil {
+			content, err = payload.Content()
+		}
 	}
 	if err != nil {
 		co.dropCaps(caps)
@@ -327,12 +328,16 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		return
 	}
 	hint := caps.Len() == 0 && ans.id < hintedNumbers
-	ret.SetAnswerId(ans.id)
-	ret.SetNoFinishNeeded(hint)
-	if ans.exports, err = co.writeCaps(payload, &caps); err != nil {
-		co.dropCaps(caps)
-		co.returnException(ans, Failedf("return: %v", err))
-		return
+	if plain {
+		out.addressReturn(ans.id, hint)
+	} else {
+		ret.SetAnswerId(ans.id)
+		ret.SetNoFinishNeeded(hint)
+		if ans.exports, err = co.writeCaps(payload, &caps); err != nil {
+			co.dropCaps(caps)
+			co.returnException(ans, Failedf("return: %v", err))
+			return
+		}
 	}
 	co.emitKept(out)
 	co.resolveBrokens()

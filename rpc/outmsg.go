@@ -16,7 +16,8 @@ import (
 // into it any more; a message that was shown to others beyond a place function is left to the garbage collector.
 type outMsg struct {
 	msg  capnp.Message
-	root rpccp.Message
+	root rpccp.Message  // how it was written, or
+	seg  *capnp.Segment // where the template of a plain one was filled in
 }
 
 var outMsgs = sync.Pool{New: func() any {
@@ -41,7 +42,7 @@ func (m *outMsg) free() {
 	if m == nil {
 		return
 	}
-	m.root = rpccp.Message{}
+	m.root, m.seg = rpccp.Message{}, nil
 	if poisoning {
 		poisonMessage(&m.msg)
 		return
@@ -52,66 +53,60 @@ func (m *outMsg) free() {
 
 // newCall is a message with a call whose parameters place has filled in.
 func newCall(m Method, sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
-	out, err := newOutMsg()
+	out, params, err := callTemplate.newContent(sz)
 	if err != nil {
 		return nil, err
 	}
-	call, err := out.root.NewCall()
-	if err != nil {
-		return nil, err
+	out.setMethod(m)
+	if place != nil {
+		err = place(params, caps)
 	}
-	call.SetInterfaceId(m.Interface)
-	call.SetMethodId(m.ID)
-	payload, err := call.NewParams()
-	if err != nil {
-		return nil, err
-	}
-	return out, placeContent(payload, sz, caps, place)
-}
-
-// callParams finds the parameters in a message with a call of ours.
-func callParams(out *outMsg) (capnp.Ptr, error) {
-	call, err := out.root.Call()
-	if err != nil {
-		return capnp.Ptr{}, err
-	}
-	payload, err := call.Params()
-	if err != nil {
-		return capnp.Ptr{}, err
-	}
-	return payload.Content()
+	return out, err
 }
 
 // newResults is a message with a return whose results place has filled in.
 func newResults(sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
-	out, err := newOutMsg()
-	if err != nil {
-		return nil, err
+	out, results, err := returnTemplate.newContent(sz)
+	if err == nil && place != nil {
+		err = place(results, caps)
 	}
-	ret, err := out.root.NewReturn()
-	if err != nil {
-		return nil, err
-	}
-	ret.SetReleaseParamCaps(false)
-	payload, err := ret.NewResults()
-	if err != nil {
-		return nil, err
-	}
-	return out, placeContent(payload, sz, caps, place)
+	return out, err
 }
 
-func placeContent(payload rpccp.Payload, sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) error {
-	content, err := capnp.NewStruct(payload.Segment(), sz)
+// envelope is the message as the generated code has it.
+func (m *outMsg) envelope() (rpccp.Message, error) {
+	if m.root.IsValid() {
+		return m.root, nil
+	}
+	return rpccp.ReadRootMessage(&m.msg)
+}
+
+// params finds the parameters in a message with a call of ours.
+func (m *outMsg) params() (rpccp.Call, rpccp.Payload, error) {
+	root, err := m.envelope()
 	if err != nil {
-		return err
+		return rpccp.Call{}, rpccp.Payload{}, err
 	}
-	if err := payload.SetContent(content.ToPtr()); err != nil {
-		return err
+	call, err := root.Call()
+	if err != nil {
+		return rpccp.Call{}, rpccp.Payload{}, err
 	}
-	if place == nil {
-		return nil
+	payload, err := call.Params()
+	return call, payload, err
+}
+
+// results finds the results in a message with a return of ours.
+func (m *outMsg) results() (rpccp.Return, rpccp.Payload, error) {
+	root, err := m.envelope()
+	if err != nil {
+		return rpccp.Return{}, rpccp.Payload{}, err
 	}
-	return place(content, caps)
+	ret, err := root.Return()
+	if err != nil {
+		return rpccp.Return{}, rpccp.Payload{}, err
+	}
+	payload, err := ret.Results()
+	return ret, payload, err
 }
 
 // newBootstrapResults is a message with a return that carries one capability and nothing around it.

@@ -73,31 +73,20 @@ func (co *core) sendCall(r *remoteCap, call *Call) *Exception {
 	} else if call.isCanceled() {
 		return errCanceled
 	}
-	if size := messageSize(&out.msg) + 64*(1+caps.Len()); size > co.lim.SendBytes {
+	size := messageSize(&out.msg) + 64*(1+caps.Len())
+	if out.seg != nil {
+		size -= targetBytes // it has its target already
+	}
+	if size > co.lim.SendBytes {
 		return Failedf("the call is too large: %d bytes, the limit is %d", size, co.lim.SendBytes)
 	}
 	if ex := co.roomForExports(caps); ex != nil {
 		return ex
 	}
-	m, err := out.root.Call()
-	if err != nil {
-		return Failedf("call: %v", err)
-	}
-	payload, err := m.Params()
-	if err != nil {
-		return Failedf("call: %v", err)
-	}
-	target, err := m.NewTarget()
-	if err != nil {
-		return Failedf("call: %v", err)
-	}
-	if err := r.writeTarget(target); err != nil {
-		return Failedf("call: %v", err)
-	}
 	p.q.id = co.questions.add(p)
-	m.SetQuestionId(p.q.id)
-	p.q.params, err = co.writeCaps(payload, caps)
-	if err != nil {
+	if out.seg != nil && r.p == nil && caps.Len() == 0 {
+		out.addressCall(p.q.id, r.id)
+	} else if err := co.address(out, p, r, caps); err != nil {
 		co.questions.remove(p.q.id)
 		return Failedf("call: %v", err)
 	}
@@ -116,6 +105,27 @@ func (co *core) sendCall(r *remoteCap, call *Call) *Exception {
 	}
 	co.resolveBrokens()
 	return nil
+}
+
+// address writes what becomes of a call only when it is sent: the number of p, r as the target and the capabilities.
+func (co *core) address(out *outMsg, p *Promise, r *remoteCap, caps *CapTable) error {
+	m, payload, err := out.params()
+	if err != nil {
+		return err
+	}
+	target, err := m.Target()
+	if err == nil && !target.IsValid() {
+		target, err = m.NewTarget()
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.writeTarget(target); err != nil {
+		return err
+	}
+	m.SetQuestionId(p.q.id)
+	p.q.params, err = co.writeCaps(payload, caps)
+	return err
 }
 
 // asked makes p the promise of a question of this connection. Results that were promised before are pipelined now.

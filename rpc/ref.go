@@ -116,10 +116,7 @@ func (r *Ref) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place fun
 	call := &Call{method: m, p: p}
 	p.call = call
 	var err error
-	if call.out, err = newCall(m, sz, &call.caps, place); err == nil {
-		call.content, err = callParams(call.out)
-	}
-	if err != nil {
+	if call.out, err = newCall(m, sz, &call.caps, place); err != nil {
 		call.caps.release(nil)
 		call.out.free()
 		ex, hidden := exceptionFor(err)
