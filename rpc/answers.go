@@ -87,6 +87,16 @@ func (co *core) newAnswer(id uint32) (*answer, error) {
 	return ans, nil
 }
 
+// incomingCall is what a Call says.
+type incomingCall struct {
+	id         uint32
+	method     Method
+	yourself   bool // the results stay here
+	dst        destination
+	caps       CapTable
+	unreadable error // why the parameters cannot be read
+}
+
 // handleCall: the peer calls an object of ours, a promise of ours, or what a question of its own will return.
 func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	m, err := msg.Call()
@@ -114,22 +124,36 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 		co.dropCaps(caps)
 		return err
 	}
-	ans, err := co.newAnswer(m.QuestionId())
+	said := incomingCall{
+		id:       m.QuestionId(),
+		method:   Method{Interface: m.InterfaceId(), ID: m.MethodId()},
+		yourself: to == rpccp.Call_sendResultsTo_Which_yourself,
+		dst:      dst,
+		caps:     caps,
+	}
+	in.content, said.unreadable = params.Content()
+	return co.takeCall(in, &said)
+}
+
+// takeCall makes an answer for a call, whose parameters are in.content, and sends it where it is bound for.
+func (co *core) takeCall(in *inMsg, said *incomingCall) error {
+	ans, err := co.newAnswer(said.id)
 	if err != nil {
-		co.dropCaps(caps)
+		co.dropCaps(said.caps)
 		return err
 	}
-	ans.yourself = to == rpccp.Call_sendResultsTo_Which_yourself
-	ans.bytes = in.size + refBytes*caps.Len()
+	ans.yourself = said.yourself
+	ans.bytes = in.size + refBytes*said.caps.Len()
 	co.answerBytes += ans.bytes
 	call := &ans.call
 	call.in.Store(in)
-	call.method = Method{Interface: m.InterfaceId(), ID: m.MethodId()}
-	call.caps = caps
+	call.method = said.method
+	call.caps = said.caps
+	dst := &said.dst
 	var refuse *Exception
-	if in.content, err = params.Content(); err != nil {
-		co.hitBy(err)
-		refuse = Failedf("the parameters cannot be read: %v", err)
+	if said.unreadable != nil {
+		co.hitBy(said.unreadable)
+		refuse = Failedf("the parameters cannot be read: %v", said.unreadable)
 	}
 	switch {
 	case refuse != nil:
@@ -202,11 +226,7 @@ func (co *core) destination(t rpccp.MessageTarget, what string) (destination, er
 	}
 	switch t.Which() {
 	case rpccp.MessageTarget_Which_importedCap:
-		exp := co.exports.get(t.ImportedCap())
-		if exp == nil {
-			return destination{}, violation("%s is targeted at export %d, which does not exist", what, t.ImportedCap())
-		}
-		return destination{ref: exp.ref}, nil
+		return co.importedCap(t.ImportedCap(), what)
 	case rpccp.MessageTarget_Which_promisedAnswer:
 		pa, err := t.PromisedAnswer()
 		if err != nil {
@@ -215,6 +235,15 @@ func (co *core) destination(t rpccp.MessageTarget, what string) (destination, er
 		return co.promisedAnswer(pa, what)
 	}
 	return destination{}, violation("%s is targeted at a kind of thing that is not known", what)
+}
+
+// importedCap is where a message goes that is targeted at what the peer has imported.
+func (co *core) importedCap(id uint32, what string) (destination, error) {
+	exp := co.exports.get(id)
+	if exp == nil {
+		return destination{}, violation("%s is targeted at export %d, which does not exist", what, id)
+	}
+	return destination{ref: exp.ref}, nil
 }
 
 // promisedAnswer finds a capability in the results of a question of the peer, returned or not.

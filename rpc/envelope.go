@@ -16,12 +16,16 @@ import (
 const (
 	callQuestionAt  = 0
 	callMethodAt    = 4
+	callResultsToAt = 6 // which of the union
 	callInterfaceAt = 8
 	targetImportAt  = 0
+	targetWhichAt   = 4
 	targetBytes     = 2 * wordBytes // a MessageTarget
 	returnAnswerAt  = 0
-	returnHintsAt   = 4 // a byte of flags, one of which is:
+	returnHintsAt   = 4      // a byte of flags:
+	keepParamCaps   = 1 << 0 // not releaseParamCaps, which is the default
 	noFinishNeeded  = 1 << 1
+	returnWhichAt   = 6
 )
 
 // template is an envelope with everything in it that is the same in all of its kind.

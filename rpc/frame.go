@@ -64,7 +64,7 @@ type inMsg struct {
 	arena capnp.ReadOnlySingleSegment // for the usual single segment
 	size  int
 
-	content capnp.Ptr // of a call, its parameters
+	content capnp.Ptr // the parameters of a call, or the results of a plain return
 }
 
 // parseFrame makes a readable message of one frame, which it keeps.
@@ -87,7 +87,9 @@ func (in *inMsg) parse(frame []byte, lim *Limits) error {
 	in.msg.TraverseLimit = uint64(lim.Traversal)
 	in.msg.DepthLimit = uint(lim.Nesting)
 	body := frame[headerSize(n):]
-	in.msg.Reset(nil) // releases the arena of before, which may be the very one we fill now
+	if in.msg.Arena != nil {
+		in.msg.Reset(nil) // releases the arena of before, which may be the very one we fill now
+	}
 	if n == 1 {
 		in.arena = capnp.ReadOnlySingleSegment{}
 		in.arena.ReplaceData(body)

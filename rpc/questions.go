@@ -284,15 +284,31 @@ func (co *core) bootstrap() *Ref {
 	return ref
 }
 
+// incomingReturn is what a Return says.
+type incomingReturn struct {
+	id            uint32
+	releaseParams bool
+	noFinish      bool
+	plain         bool         // it has results without capabilities, which have been read, or
+	ret           rpccp.Return // has the rest
+}
+
 // handleReturn: a question of ours is answered.
 func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 	ret, err := msg.Return()
 	if err != nil {
 		return frameError(err.Error())
 	}
-	p := co.questions.get(ret.AnswerId())
+	return co.takeReturn(in, &incomingReturn{
+		id: ret.AnswerId(), releaseParams: ret.ReleaseParamCaps(), noFinish: ret.NoFinishNeeded(), ret: ret,
+	})
+}
+
+// takeReturn finds the question and takes in what is returned to it.
+func (co *core) takeReturn(in *inMsg, said *incomingReturn) error {
+	p := co.questions.get(said.id)
 	if p == nil {
-		return violation("return of question %d, which was not asked", ret.AnswerId())
+		return violation("return of question %d, which was not asked", said.id)
 	}
 	q := &p.q
 	if q.taking {
@@ -300,14 +316,14 @@ func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 	}
 	params := q.params
 	q.params = nil
-	if err := co.answerTo(p, in, ret); err != nil || !ret.ReleaseParamCaps() {
+	if err := co.answerTo(p, in, said); err != nil || !said.releaseParams {
 		return err
 	}
 	return co.releaseExports(params) // now: what is returned may name one of them
 }
 
 // answerTo takes in what is returned to a question.
-func (co *core) answerTo(p *Promise, in *inMsg, ret rpccp.Return) error {
+func (co *core) answerTo(p *Promise, in *inMsg, said *incomingReturn) error {
 	q := &p.q
 	if q.finished { // we gave it up: our Finish has released what is in it
 		q.returned = true
@@ -315,8 +331,12 @@ func (co *core) answerTo(p *Promise, in *inMsg, ret rpccp.Return) error {
 		co.roomMade()
 		return nil
 	}
-	q.noFinish = ret.NoFinishNeeded()
-	switch ret.Which() {
+	q.noFinish = said.noFinish
+	if said.plain {
+		co.returnedTo(p, in.content, CapTable{}, nil)
+		return nil
+	}
+	switch ret := said.ret; ret.Which() {
 	case rpccp.Return_Which_results:
 		payload, err := ret.Results()
 		if err != nil {
