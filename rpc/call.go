@@ -143,8 +143,8 @@ func (c *Call) Return(sz capnp.ObjectSize, place func(results capnp.Struct, caps
 	if !c.answered.CompareAndSwap(false, true) {
 		return
 	}
-	var caps CapTable
-	out, err := c.build(sz, &caps, place)
+	out, err := c.build(sz, place)
+	caps := out.takeCaps()
 	if err != nil {
 		caps.release(c.via)
 		out.free()
@@ -155,13 +155,17 @@ func (c *Call) Return(sz capnp.ObjectSize, place func(results capnp.Struct, caps
 }
 
 // build runs place and turns its panic into an error.
-func (c *Call) build(sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) (out *outMsg, err error) {
+func (c *Call) build(sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (out *outMsg, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			out, err = nil, c.panicked(r)
+			err = c.panicked(r)
 		}
 	}()
-	return newResults(sz, caps, place)
+	out, results, err := returnTemplate.newContent(sz)
+	if err == nil && place != nil {
+		err = place(results, &out.caps)
+	}
+	return out, err
 }
 
 // reply hands results over to whoever asked.

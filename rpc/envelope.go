@@ -88,8 +88,7 @@ func laidOut(build func(rpccp.Message) error) []byte {
 
 // newContent is a message with the envelope and room for content in it.
 func (t *template) newContent(sz capnp.ObjectSize) (*outMsg, capnp.Struct, error) {
-	m := outMsgs.Get().(*outMsg)
-	seg, err := m.msg.Reset(capnp.SingleSegment(nil))
+	m, seg, err := emptyMsg()
 	if err != nil {
 		return nil, capnp.Struct{}, err
 	}

@@ -52,7 +52,7 @@ func noError(t *testing.T, err error) {
 func TestWrittenEnvelopes(t *testing.T) {
 	t.Parallel()
 	for _, sz := range contentSizes {
-		out, err := newCall(Method{Interface: 0x0123456789abcdef, ID: 0xfedc}, sz, nil, plainContent)
+		out, err := newCall(Method{Interface: 0x0123456789abcdef, ID: 0xfedc}, sz, plainContent)
 		noError(t, err)
 		out.addressCall(0x89abcdef, 0x76543210)
 		want := generated(t, sz, func(m rpccp.Message) (rpccp.Payload, error) {
@@ -71,7 +71,7 @@ func TestWrittenEnvelopes(t *testing.T) {
 		}
 		out.free()
 		for _, hint := range []bool{false, true} {
-			out, err := newResults(sz, nil, plainContent)
+			out, err := newResults(sz, plainContent)
 			noError(t, err)
 			out.addressReturn(0xfedcba98, hint)
 			want := generated(t, sz, func(m rpccp.Message) (rpccp.Payload, error) {

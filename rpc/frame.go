@@ -87,10 +87,15 @@ func (in *inMsg) parse(frame []byte, lim *Limits) error {
 	in.msg.TraverseLimit = uint64(lim.Traversal)
 	in.msg.DepthLimit = uint(lim.Nesting)
 	body := frame[headerSize(n):]
-	if in.msg.Arena != nil {
+	fresh := in.msg.Arena == nil // or it is read again, and all that is left of the message before must go
+	if !fresh {
 		in.msg.Reset(nil) // releases the arena of before, which may be the very one we fill now
 	}
-	if n == 1 {
+	if n == 1 && fresh {
+		in.arena.ReplaceData(body)
+		in.msg.Arena = &in.arena
+		_, err = in.msg.Segment(0) // binds it
+	} else if n == 1 {
 		in.arena = capnp.ReadOnlySingleSegment{}
 		in.arena.ReplaceData(body)
 		_, err = in.msg.Reset(&in.arena)

@@ -18,6 +18,7 @@ type outMsg struct {
 	msg  capnp.Message
 	root rpccp.Message  // how it was written, or
 	seg  *capnp.Segment // where the template of a plain one was filled in
+	caps CapTable       // what place has put in; taken before the message is freed
 }
 
 var outMsgs = sync.Pool{New: func() any {
@@ -26,10 +27,17 @@ var outMsgs = sync.Pool{New: func() any {
 	return m
 }}
 
+// emptyMsg gives an empty message and its segment.
+func emptyMsg() (*outMsg, *capnp.Segment, error) {
+	m := outMsgs.Get().(*outMsg)
+	m.msg.Arena = capnp.SingleSegment(nil)
+	seg, err := m.msg.Segment(0)
+	return m, seg, err
+}
+
 // newOutMsg gives an empty message with its root set.
 func newOutMsg() (*outMsg, error) {
-	m := outMsgs.Get().(*outMsg)
-	seg, err := m.msg.Reset(capnp.SingleSegment(nil))
+	m, seg, err := emptyMsg()
 	if err != nil {
 		return nil, err
 	}
@@ -42,33 +50,48 @@ func (m *outMsg) free() {
 	if m == nil {
 		return
 	}
-	m.root, m.seg = rpccp.Message{}, nil
+	m.root, m.seg, m.caps = rpccp.Message{}, nil, CapTable{}
 	if poisoning {
 		poisonMessage(&m.msg)
 		return
 	}
-	m.msg.Reset(nil) // gives the arena back to its pool
+	if m.msg.CapTable().Len() > 0 { // not for Mooring's programs, but they have it at hand
+		m.msg.CapTable().Reset()
+	}
+	// A Message.Reset would do, but write all of it anew; nothing else in it is of the message that was.
+	m.msg.Arena.Release()
+	m.msg.Arena = nil
 	outMsgs.Put(m)
 }
 
+// takeCaps gives the capabilities that place has put in, for whoever asks to let go of.
+func (m *outMsg) takeCaps() CapTable {
+	if m == nil {
+		return CapTable{}
+	}
+	caps := m.caps
+	m.caps = CapTable{}
+	return caps
+}
+
 // newCall is a message with a call whose parameters place has filled in.
-func newCall(m Method, sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
+func newCall(m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
 	out, params, err := callTemplate.newContent(sz)
 	if err != nil {
 		return nil, err
 	}
 	out.setMethod(m)
 	if place != nil {
-		err = place(params, caps)
+		err = place(params, &out.caps)
 	}
 	return out, err
 }
 
 // newResults is a message with a return whose results place has filled in.
-func newResults(sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
+func newResults(sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
 	out, results, err := returnTemplate.newContent(sz)
 	if err == nil && place != nil {
-		err = place(results, caps)
+		err = place(results, &out.caps)
 	}
 	return out, err
 }

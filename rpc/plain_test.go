@@ -99,10 +99,10 @@ func plainFrames(t testing.TB) (frames [][]byte) {
 		frames = append(frames, frame)
 	}
 	for _, sz := range contentSizes {
-		call, err := newCall(Method{Interface: 1 << 60, ID: 1 << 15}, sz, nil, plainContent)
+		call, err := newCall(Method{Interface: 1 << 60, ID: 1 << 15}, sz, plainContent)
 		call.addressCall(3, 4)
 		add(call, err)
-		results, err := newResults(sz, nil, plainContent)
+		results, err := newResults(sz, plainContent)
 		results.addressReturn(5, true)
 		add(results, err)
 	}

@@ -54,25 +54,56 @@ func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref
 			return brokenRef(Overloadedf("too many calls wait for the peer: %v", err))
 		}
 	}
-	if ex := c.sendCall(r, call); ex != nil {
+	if ex := c.passCall(r, call); ex != nil {
 		return brokenRef(ex)
 	}
 	return nil
 }
 
+// sendNow sends a new call of this vat to the peer at once, if nothing is in the way: most calls need no Call then.
+func (c *Conn) sendNow(r *remoteCap, p *Promise, out *outMsg) (sent bool, ex *Exception) {
+	c.mu.Lock()
+	defer c.unlock()
+	for range maxHops {
+		if r.state != capResolved {
+			break
+		}
+		next, remote := r.target.node.(*remoteCap)
+		if !remote || next.conn != c {
+			break
+		}
+		r = next // of the same peer: the wire keeps the order
+	}
+	if r.state != capOpen || c.questions.n >= c.lim.Questions || c.queuedBytes() >= c.lim.QueuedBytes {
+		return false, nil
+	}
+	ex = c.sendCall(r, p, out, &out.caps, false)
+	return ex == nil, ex
+}
+
 func brokenRef(ex *Exception) *Ref { return &Ref{node: &brokenCap{err: ex}} }
 
-// sendCall puts a call on the wire: one of this vat as it is, one of a peer as a copy whose answer is passed on.
-func (co *core) sendCall(r *remoteCap, call *Call) *Exception {
-	p, out, caps := call.p, call.out, &call.caps
+// passCall puts a call on the wire: one of this vat as it is, one of a peer as a copy whose answer is passed on.
+func (co *core) passCall(r *remoteCap, call *Call) *Exception {
 	if call.ans != nil {
-		var ex *Exception
-		if p, out, ex = co.forward(call); ex != nil {
+		p, out, ex := co.forward(call)
+		if ex != nil {
 			return ex
 		}
-	} else if call.isCanceled() {
+		return co.sendCall(r, p, out, &call.caps, true)
+	}
+	if call.isCanceled() {
 		return errCanceled
 	}
+	ex := co.sendCall(r, call.p, call.out, &call.caps, false)
+	if ex == nil {
+		call.out = nil
+	}
+	return ex
+}
+
+// sendCall makes p a question and sends it. The message and its capabilities are done with then, unless they are kept.
+func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, kept bool) *Exception {
 	size := messageSize(&out.msg) + 64*(1+caps.Len())
 	if out.seg != nil {
 		size -= targetBytes // it has its target already
@@ -96,12 +127,11 @@ func (co *core) sendCall(r *remoteCap, call *Call) *Exception {
 		r.p.q.live++
 	}
 	co.asked(p)
-	if call.ans == nil {
-		co.emit(out)
-		call.out = nil
-		co.dropCaps(*caps)
-	} else {
+	if kept {
 		co.emitKept(out)
+	} else {
+		co.dropCaps(*caps)
+		co.emit(out)
 	}
 	co.resolveBrokens()
 	return nil
@@ -226,7 +256,7 @@ func (c *Call) passOn(p *Promise) {
 // copyResults copies the message that content, the results of a Return, is in.
 func copyResults(content capnp.Ptr, caps int) (*outMsg, error) {
 	if !content.IsValid() {
-		return newResults(capnp.ObjectSize{}, nil, nil)
+		return newResults(capnp.ObjectSize{}, nil)
 	}
 	out, err := copyMessage(content.Message(), envelopeBytes(caps))
 	if err != nil {
