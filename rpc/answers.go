@@ -87,6 +87,16 @@ func (co *core) newAnswer(id uint32) (*answer, error) {
 	return ans, nil
 }
 
+// incomingCall is what a Call says.
+type incomingCall struct {
+	id         uint32
+	method     Method
+	yourself   bool // the results stay here
+	dst        destination
+	caps       CapTable
+	unreadable error // why the parameters cannot be read
+}
+
 // handleCall: the peer calls an object of ours, a promise of ours, or what a question of its own will return.
 func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 	m, err := msg.Call()
@@ -114,22 +124,36 @@ func (co *core) handleCall(in *inMsg, msg rpccp.Message) error {
 		co.dropCaps(caps)
 		return err
 	}
-	ans, err := co.newAnswer(m.QuestionId())
+	said := incomingCall{
+		id:       m.QuestionId(),
+		method:   Method{Interface: m.InterfaceId(), ID: m.MethodId()},
+		yourself: to == rpccp.Call_sendResultsTo_Which_yourself,
+		dst:      dst,
+		caps:     caps,
+	}
+	in.content, said.unreadable = params.Content()
+	return co.takeCall(in, &said)
+}
+
+// takeCall makes an answer for a call, whose parameters are in.content, and sends it where it is bound for.
+func (co *core) takeCall(in *inMsg, said *incomingCall) error {
+	ans, err := co.newAnswer(said.id)
 	if err != nil {
-		co.dropCaps(caps)
+		co.dropCaps(said.caps)
 		return err
 	}
-	ans.yourself = to == rpccp.Call_sendResultsTo_Which_yourself
-	ans.bytes = in.size + refBytes*caps.Len()
+	ans.yourself = said.yourself
+	ans.bytes = in.size + refBytes*said.caps.Len()
 	co.answerBytes += ans.bytes
 	call := &ans.call
 	call.in.Store(in)
-	call.method = Method{Interface: m.InterfaceId(), ID: m.MethodId()}
-	call.caps = caps
+	call.method = said.method
+	call.caps = said.caps
+	dst := &said.dst
 	var refuse *Exception
-	if in.content, err = params.Content(); err != nil {
-		co.hitBy(err)
-		refuse = Failedf("the parameters cannot be read: %v", err)
+	if said.unreadable != nil {
+		co.hitBy(said.unreadable)
+		refuse = Failedf("the parameters cannot be read: %v", said.unreadable)
 	}
 	switch {
 	case refuse != nil:
@@ -188,92 +212,6 @@ func (co *core) deliverTo(ans *answer, to *Ref) {
 	co.todo = append(co.todo, task{call: &ans.call})
 }
 
-// destination is where a message of the peer is targeted: at a reference, or at a path of an answer to come. The
-// reference is borrowed: whoever keeps it takes a count of its own while the lock is held.
-type destination struct {
-	ref  *Ref
-	wait *answer
-	path []uint16
-}
-
-func (co *core) destination(t rpccp.MessageTarget, what string) (destination, error) {
-	if !t.IsValid() {
-		return destination{}, violation("%s has no target", what)
-	}
-	switch t.Which() {
-	case rpccp.MessageTarget_Which_importedCap:
-		exp := co.exports.get(t.ImportedCap())
-		if exp == nil {
-			return destination{}, violation("%s is targeted at export %d, which does not exist", what, t.ImportedCap())
-		}
-		return destination{ref: exp.ref}, nil
-	case rpccp.MessageTarget_Which_promisedAnswer:
-		pa, err := t.PromisedAnswer()
-		if err != nil {
-			return destination{}, frameError(err.Error())
-		}
-		return co.promisedAnswer(pa, what)
-	}
-	return destination{}, violation("%s is targeted at a kind of thing that is not known", what)
-}
-
-// promisedAnswer finds a capability in the results of a question of the peer, returned or not.
-func (co *core) promisedAnswer(pa rpccp.PromisedAnswer, what string) (destination, error) {
-	if !pa.IsValid() {
-		return destination{}, violation("%s names no question", what)
-	}
-	ans := co.openAnswer(pa.QuestionId())
-	if ans == nil { // a question's own number is not in the table yet when it is targeted at itself
-		return destination{}, violation("%s names question %d, which is not open", what, pa.QuestionId())
-	}
-	path, bad, err := co.readTransform(pa)
-	switch {
-	case err != nil:
-		return destination{}, err
-	case bad != nil:
-		return destination{ref: brokenRef(bad)}, nil
-	case !ans.returned:
-		return destination{wait: ans, path: path}, nil
-	}
-	return destination{ref: co.resultOf(ans, path)}, nil
-}
-
-// resultOf gives the capability at a path of a returned answer, borrowed from it or broken.
-func (co *core) resultOf(ans *answer, path []uint16) *Ref {
-	if ans.ex != nil {
-		return brokenRef(ans.ex)
-	}
-	r := capAt(ans.content, &ans.caps, path)
-	co.drops = append(co.drops, r.node) // dropped when the lock is free; until then it lives
-	return r
-}
-
-// readTransform reads a pipeline's path. bad says that it cannot be followed, which is for the one call to fail with.
-func (co *core) readTransform(pa rpccp.PromisedAnswer) (path []uint16, bad *Exception, err error) {
-	ops, err := pa.Transform()
-	if err != nil {
-		return nil, nil, frameError(err.Error())
-	}
-	if ops.Len() > co.lim.Nesting {
-		co.hit(LimitNesting)
-		return nil, Failedf("a pipelined path of %d steps, the limit is %d", ops.Len(), co.lim.Nesting), nil
-	}
-	if ops.Len() == 0 {
-		return nil, nil, nil
-	}
-	path = make([]uint16, 0, ops.Len())
-	for i := range ops.Len() {
-		switch op := ops.At(i); op.Which() {
-		case rpccp.PromisedAnswer_Op_Which_noop:
-		case rpccp.PromisedAnswer_Op_Which_getPointerField:
-			path = append(path, op.GetPointerField())
-		default:
-			return nil, Unimplementedf("a pipelined path has a step that is not known"), nil
-		}
-	}
-	return path, nil, nil
-}
-
 // sendResults answers a call, taking over the message and the capabilities.
 func (c *Conn) sendResults(ans *answer, out *outMsg, caps CapTable) {
 	c.mu.Lock()
@@ -296,16 +234,17 @@ func (c *Conn) sendException(ans *answer, ex *Exception) {
 
 // returnResults sends a Return with results, or keeps them if so asked.
 func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
-	ret, err := out.root.Return()
-	if err != nil {
-		co.dropCaps(caps)
-		co.returnException(ans, Failedf("return: %v", err))
-		return
-	}
-	payload, err := ret.Results()
-	var content capnp.Ptr
-	if err == nil {
-		content, err = payload.Content()
+	var (
+		ret     rpccp.Return
+		payload rpccp.Payload
+		content capnp.Ptr
+		err     error
+	)
+	plain := out.seg != nil && caps.Len() == 0
+	if !plain || ans.finished || ans.yourself || len(ans.queue)+len(ans.pipes)+len(ans.takers) > 0 {
+		if ret, payload, err = out.results(); err == nil {
+			content, err = payload.Content()
+		}
 	}
 	if err != nil {
 		co.dropCaps(caps)
@@ -327,12 +266,16 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		return
 	}
 	hint := caps.Len() == 0 && ans.id < hintedNumbers
-	ret.SetAnswerId(ans.id)
-	ret.SetNoFinishNeeded(hint)
-	if ans.exports, err = co.writeCaps(payload, &caps); err != nil {
-		co.dropCaps(caps)
-		co.returnException(ans, Failedf("return: %v", err))
-		return
+	if plain {
+		out.addressReturn(ans.id, hint)
+	} else {
+		ret.SetAnswerId(ans.id)
+		ret.SetNoFinishNeeded(hint)
+		if ans.exports, err = co.writeCaps(payload, &caps); err != nil {
+			co.dropCaps(caps)
+			co.returnException(ans, Failedf("return: %v", err))
+			return
+		}
 	}
 	co.emitKept(out)
 	co.resolveBrokens()

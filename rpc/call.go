@@ -24,9 +24,8 @@ type Releaser interface{ Release() }
 
 // Call is a call in the hands of its callee, until Return or Fail. Its methods may be called from any goroutine.
 type Call struct {
-	method  Method
-	content capnp.Ptr // parameters, if built by Ref.Call
-	caps    CapTable
+	method Method
+	caps   CapTable
 
 	conn *Conn    // the peer it came from, or nil
 	ans  *answer  // where the answer goes: the peer's question, or
@@ -124,7 +123,18 @@ func (c *Call) Params() (capnp.Struct, *CapTable) {
 	if in := c.in.Load(); in != nil {
 		return in.content.Struct(), &c.caps
 	}
-	return c.content.Struct(), &c.caps
+	if c.out == nil { // answered
+		return capnp.Struct{}, &c.caps
+	}
+	_, payload, err := c.out.params()
+	if err != nil {
+		return capnp.Struct{}, &c.caps
+	}
+	params, err := payload.Content()
+	if err != nil {
+		return capnp.Struct{}, &c.caps
+	}
+	return params.Struct(), &c.caps
 }
 
 // Return answers with results: place fills in a struct of size sz, valid only until place returns. An error of place
@@ -133,8 +143,8 @@ func (c *Call) Return(sz capnp.ObjectSize, place func(results capnp.Struct, caps
 	if !c.answered.CompareAndSwap(false, true) {
 		return
 	}
-	var caps CapTable
-	out, err := c.build(sz, &caps, place)
+	out, err := c.build(sz, place)
+	caps := out.takeCaps()
 	if err != nil {
 		caps.release(c.via)
 		out.free()
@@ -145,13 +155,17 @@ func (c *Call) Return(sz capnp.ObjectSize, place func(results capnp.Struct, caps
 }
 
 // build runs place and turns its panic into an error.
-func (c *Call) build(sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) (out *outMsg, err error) {
+func (c *Call) build(sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (out *outMsg, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			out, err = nil, c.panicked(r)
+			err = c.panicked(r)
 		}
 	}()
-	return newResults(sz, caps, place)
+	out, results, err := returnTemplate.newContent(sz)
+	if err == nil && place != nil {
+		err = place(results, &out.caps)
+	}
+	return out, err
 }
 
 // reply hands results over to whoever asked.
@@ -159,17 +173,14 @@ func (c *Call) reply(out *outMsg, caps CapTable) {
 	if c.ans != nil {
 		c.conn.sendResults(c.ans, out, caps)
 	} else {
-		ret, err := out.root.Return()
+		var content capnp.Ptr
+		_, payload, err := out.results()
 		if err == nil {
-			payload, err2 := ret.Results()
-			content, err3 := payload.Content()
-			if err2 == nil && err3 == nil {
-				c.p.completeLocal(c, content, caps, nil)
-			} else {
-				err = err2
-			}
+			content, err = payload.Content()
 		}
-		if err != nil {
+		if err == nil {
+			c.p.completeLocal(c, content, caps, nil)
+		} else {
 			caps.release(c.via)
 			c.p.completeLocal(c, capnp.Ptr{}, CapTable{}, Failedf("results: %v", err))
 		}

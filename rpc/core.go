@@ -112,7 +112,11 @@ func (co *core) emitKept(m *outMsg) bool {
 		return false
 	}
 	if co.trace != nil {
-		co.trace("out", m.root)
+		root, err := m.envelope()
+		if err != nil {
+			return false
+		}
+		co.trace("out", root)
 	}
 	var err error
 	if co.out, err = appendFrame(co.out, &m.msg); err != nil {

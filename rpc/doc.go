@@ -39,6 +39,14 @@
 // messages in pooled memory that are gone when they return. Received messages are never pooled: parameters and results
 // stay valid for as long as they are kept.
 //
+// # Envelopes
+//
+// What rpc.capnp puts around parameters and results is read and written by the generated code, but for what nearly all
+// messages are: calls on an export and results, without capabilities. These are written from a template (envelope.go) and
+// read at their places (plain.go): pointer by pointer that would cost more than all the rest of a call. A message that is
+// unusual in any way goes the other way, to the same rules: both end in takeCall or takeReturn, and a fuzzer holds what is
+// read in one way to what is read in the other.
+//
 // # Core and loop
 //
 // The core (core.go and the files of the tables) has no goroutine, socket or clock: messages and actions go in,

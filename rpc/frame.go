@@ -64,7 +64,7 @@ type inMsg struct {
 	arena capnp.ReadOnlySingleSegment // for the usual single segment
 	size  int
 
-	content capnp.Ptr // of a call, its parameters
+	content capnp.Ptr // the parameters of a call, or the results of a plain return
 }
 
 // parseFrame makes a readable message of one frame, which it keeps.
@@ -87,8 +87,15 @@ func (in *inMsg) parse(frame []byte, lim *Limits) error {
 	in.msg.TraverseLimit = uint64(lim.Traversal)
 	in.msg.DepthLimit = uint(lim.Nesting)
 	body := frame[headerSize(n):]
-	in.msg.Reset(nil) // releases the arena of before, which may be the very one we fill now
-	if n == 1 {
+	fresh := in.msg.Arena == nil // or it is read again, and all that is left of the message before must go
+	if !fresh {
+		in.msg.Reset(nil) // releases the arena of before, which may be the very one we fill now
+	}
+	if n == 1 && fresh {
+		in.arena.ReplaceData(body)
+		in.msg.Arena = &in.arena
+		_, err = in.msg.Segment(0) // binds it
+	} else if n == 1 {
 		in.arena = capnp.ReadOnlySingleSegment{}
 		in.arena.ReplaceData(body)
 		_, err = in.msg.Reset(&in.arena)

@@ -20,12 +20,22 @@ func (co *core) handle(frame []byte) (err error) {
 	}()
 	co.parts.MessagesIn++
 	co.parts.BytesIn += uint64(len(frame))
+	if co.trace != nil {
+		co.traceIn(frame)
+	}
 	in := &co.scratch
-	if keepsContent(frame) { // parameters and results outlive the read buffer
+	said, plain := readPlain(frame, &co.lim)
+	if plain || keepsContent(frame) { // parameters and results outlive the read buffer
 		in, frame = new(inMsg), bytes.Clone(frame)
 	}
 	if err := in.parse(frame, &co.lim); err != nil {
 		return err
+	}
+	if plain {
+		if err := in.readContent(frame, &said); err != nil { // not to be: readPlain has looked at all that is read
+			return frameError(err.Error())
+		}
+		return co.handlePlain(in, &said)
 	}
 	m, err := rpccp.ReadRootMessage(&in.msg)
 	if err != nil {
@@ -33,9 +43,6 @@ func (co *core) handle(frame []byte) (err error) {
 	}
 	if !m.IsValid() {
 		return frameError("it has no root")
-	}
-	if co.trace != nil {
-		co.trace("in", m)
 	}
 	switch m.Which() {
 	case rpccp.Message_Which_unimplemented:
@@ -59,6 +66,17 @@ func (co *core) handle(frame []byte) (err error) {
 	}
 	// obsoleteSave, obsoleteDelete, provide, accept, thirdPartyAnswer, join, and what will be invented later
 	return co.unimplemented(in)
+}
+
+// traceIn shows a message that can be read before it is handled.
+func (co *core) traceIn(frame []byte) {
+	in, err := parseFrame(frame, &co.lim)
+	if err != nil {
+		return
+	}
+	if m, err := rpccp.ReadRootMessage(&in.msg); err == nil && m.IsValid() {
+		co.trace("in", m)
+	}
 }
 
 // keepsContent tells from a frame's bytes whether it is a Call or a Return. What it cannot tell, as of several segments,

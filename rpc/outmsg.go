@@ -16,7 +16,9 @@ import (
 // into it any more; a message that was shown to others beyond a place function is left to the garbage collector.
 type outMsg struct {
 	msg  capnp.Message
-	root rpccp.Message
+	root rpccp.Message  // how it was written, or
+	seg  *capnp.Segment // where the template of a plain one was filled in
+	caps CapTable       // what place has put in; taken before the message is freed
 }
 
 var outMsgs = sync.Pool{New: func() any {
@@ -25,10 +27,17 @@ var outMsgs = sync.Pool{New: func() any {
 	return m
 }}
 
+// emptyMsg gives an empty message and its segment.
+func emptyMsg() (*outMsg, *capnp.Segment, error) {
+	m := outMsgs.Get().(*outMsg)
+	m.msg.Arena = capnp.SingleSegment(nil)
+	seg, err := m.msg.Segment(0)
+	return m, seg, err
+}
+
 // newOutMsg gives an empty message with its root set.
 func newOutMsg() (*outMsg, error) {
-	m := outMsgs.Get().(*outMsg)
-	seg, err := m.msg.Reset(capnp.SingleSegment(nil))
+	m, seg, err := emptyMsg()
 	if err != nil {
 		return nil, err
 	}
@@ -41,77 +50,86 @@ func (m *outMsg) free() {
 	if m == nil {
 		return
 	}
-	m.root = rpccp.Message{}
+	m.root, m.seg, m.caps = rpccp.Message{}, nil, CapTable{}
 	if poisoning {
 		poisonMessage(&m.msg)
 		return
 	}
-	m.msg.Reset(nil) // gives the arena back to its pool
+	if m.msg.CapTable().Len() > 0 { // not for Mooring's programs, but they have it at hand
+		m.msg.CapTable().Reset()
+	}
+	// A Message.Reset would do, but write all of it anew; nothing else in it is of the message that was.
+	m.msg.Arena.Release()
+	m.msg.Arena = nil
 	outMsgs.Put(m)
 }
 
-// newCall is a message with a call whose parameters place has filled in.
-func newCall(m Method, sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
-	out, err := newOutMsg()
-	if err != nil {
-		return nil, err
+// takeCaps gives the capabilities that place has put in, for whoever asks to let go of.
+func (m *outMsg) takeCaps() CapTable {
+	if m == nil {
+		return CapTable{}
 	}
-	call, err := out.root.NewCall()
-	if err != nil {
-		return nil, err
-	}
-	call.SetInterfaceId(m.Interface)
-	call.SetMethodId(m.ID)
-	payload, err := call.NewParams()
-	if err != nil {
-		return nil, err
-	}
-	return out, placeContent(payload, sz, caps, place)
+	caps := m.caps
+	m.caps = CapTable{}
+	return caps
 }
 
-// callParams finds the parameters in a message with a call of ours.
-func callParams(out *outMsg) (capnp.Ptr, error) {
-	call, err := out.root.Call()
+// newCall is a message with a call whose parameters place has filled in.
+func newCall(m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
+	out, params, err := callTemplate.newContent(sz)
 	if err != nil {
-		return capnp.Ptr{}, err
+		return nil, err
 	}
-	payload, err := call.Params()
-	if err != nil {
-		return capnp.Ptr{}, err
+	out.setMethod(m)
+	if place != nil {
+		err = place(params, &out.caps)
 	}
-	return payload.Content()
+	return out, err
 }
 
 // newResults is a message with a return whose results place has filled in.
-func newResults(sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
-	out, err := newOutMsg()
-	if err != nil {
-		return nil, err
+func newResults(sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
+	out, results, err := returnTemplate.newContent(sz)
+	if err == nil && place != nil {
+		err = place(results, &out.caps)
 	}
-	ret, err := out.root.NewReturn()
-	if err != nil {
-		return nil, err
-	}
-	ret.SetReleaseParamCaps(false)
-	payload, err := ret.NewResults()
-	if err != nil {
-		return nil, err
-	}
-	return out, placeContent(payload, sz, caps, place)
+	return out, err
 }
 
-func placeContent(payload rpccp.Payload, sz capnp.ObjectSize, caps *CapTable, place func(capnp.Struct, *CapTable) error) error {
-	content, err := capnp.NewStruct(payload.Segment(), sz)
+// envelope is the message as the generated code has it.
+func (m *outMsg) envelope() (rpccp.Message, error) {
+	if m.root.IsValid() {
+		return m.root, nil
+	}
+	return rpccp.ReadRootMessage(&m.msg)
+}
+
+// params finds the parameters in a message with a call of ours.
+func (m *outMsg) params() (rpccp.Call, rpccp.Payload, error) {
+	root, err := m.envelope()
 	if err != nil {
-		return err
+		return rpccp.Call{}, rpccp.Payload{}, err
 	}
-	if err := payload.SetContent(content.ToPtr()); err != nil {
-		return err
+	call, err := root.Call()
+	if err != nil {
+		return rpccp.Call{}, rpccp.Payload{}, err
 	}
-	if place == nil {
-		return nil
+	payload, err := call.Params()
+	return call, payload, err
+}
+
+// results finds the results in a message with a return of ours.
+func (m *outMsg) results() (rpccp.Return, rpccp.Payload, error) {
+	root, err := m.envelope()
+	if err != nil {
+		return rpccp.Return{}, rpccp.Payload{}, err
 	}
-	return place(content, caps)
+	ret, err := root.Return()
+	if err != nil {
+		return rpccp.Return{}, rpccp.Payload{}, err
+	}
+	payload, err := ret.Results()
+	return ret, payload, err
 }
 
 // newBootstrapResults is a message with a return that carries one capability and nothing around it.

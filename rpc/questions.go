@@ -54,50 +54,51 @@ func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref
 			return brokenRef(Overloadedf("too many calls wait for the peer: %v", err))
 		}
 	}
-	if ex := c.sendCall(r, call); ex != nil {
+	if ex := c.passCall(r, call); ex != nil {
 		return brokenRef(ex)
 	}
 	return nil
 }
 
+// sendNow sends a new call of this vat to the peer at once, if nothing is in the way: most calls need no Call then.
+func (c *Conn) sendNow(r *remoteCap, p *Promise, out *outMsg) (sent bool, ex *Exception) {
+	c.mu.Lock()
+	defer c.unlock()
+	for range maxHops {
+		if r.state != capResolved {
+			break
+		}
+		next, remote := r.target.node.(*remoteCap)
+		if !remote || next.conn != c {
+			break
+		}
+		r = next // of the same peer: the wire keeps the order
+	}
+	if r.state != capOpen || c.questions.n >= c.lim.Questions || c.queuedBytes() >= c.lim.QueuedBytes {
+		return false, nil
+	}
+	ex = c.sendCall(r, p, out, &out.caps, false)
+	return ex == nil, ex
+}
+
 func brokenRef(ex *Exception) *Ref { return &Ref{node: &brokenCap{err: ex}} }
 
-// sendCall puts a call on the wire: one of this vat as it is, one of a peer as a copy whose answer is passed on.
-func (co *core) sendCall(r *remoteCap, call *Call) *Exception {
-	p, out, caps := call.p, call.out, &call.caps
-	if call.ans != nil {
-		var ex *Exception
-		if p, out, ex = co.forward(call); ex != nil {
-			return ex
-		}
-	} else if call.isCanceled() {
-		return errCanceled
+// sendCall makes p a question and sends it. The message and its capabilities are done with then, unless they are kept.
+func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, kept bool) *Exception {
+	size := messageSize(&out.msg) + 64*(1+caps.Len())
+	if out.seg != nil {
+		size -= targetBytes // it has its target already
 	}
-	if size := messageSize(&out.msg) + 64*(1+caps.Len()); size > co.lim.SendBytes {
+	if size > co.lim.SendBytes {
 		return Failedf("the call is too large: %d bytes, the limit is %d", size, co.lim.SendBytes)
 	}
 	if ex := co.roomForExports(caps); ex != nil {
 		return ex
 	}
-	m, err := out.root.Call()
-	if err != nil {
-		return Failedf("call: %v", err)
-	}
-	payload, err := m.Params()
-	if err != nil {
-		return Failedf("call: %v", err)
-	}
-	target, err := m.NewTarget()
-	if err != nil {
-		return Failedf("call: %v", err)
-	}
-	if err := r.writeTarget(target); err != nil {
-		return Failedf("call: %v", err)
-	}
 	p.q.id = co.questions.add(p)
-	m.SetQuestionId(p.q.id)
-	p.q.params, err = co.writeCaps(payload, caps)
-	if err != nil {
+	if out.seg != nil && r.p == nil && caps.Len() == 0 {
+		out.addressCall(p.q.id, r.id)
+	} else if err := co.address(out, p, r, caps); err != nil {
 		co.questions.remove(p.q.id)
 		return Failedf("call: %v", err)
 	}
@@ -107,15 +108,35 @@ func (co *core) sendCall(r *remoteCap, call *Call) *Exception {
 		r.p.q.live++
 	}
 	co.asked(p)
-	if call.ans == nil {
-		co.emit(out)
-		call.out = nil
-		co.dropCaps(*caps)
-	} else {
+	if kept {
 		co.emitKept(out)
+	} else {
+		co.dropCaps(*caps)
+		co.emit(out)
 	}
 	co.resolveBrokens()
 	return nil
+}
+
+// address writes what becomes of a call only when it is sent: the number of p, r as the target and the capabilities.
+func (co *core) address(out *outMsg, p *Promise, r *remoteCap, caps *CapTable) error {
+	m, payload, err := out.params()
+	if err != nil {
+		return err
+	}
+	target, err := m.Target()
+	if err == nil && !target.IsValid() {
+		target, err = m.NewTarget()
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.writeTarget(target); err != nil {
+		return err
+	}
+	m.SetQuestionId(p.q.id)
+	p.q.params, err = co.writeCaps(payload, caps)
+	return err
 }
 
 // asked makes p the promise of a question of this connection. Results that were promised before are pipelined now.
@@ -133,125 +154,6 @@ func (co *core) asked(p *Promise) {
 	if p.q.released && p.q.live == 0 {
 		co.after = append(co.after, func() { co.conn.releaseQuestion(p) })
 	}
-}
-
-// forward makes a question of a call that came over a connection and is bound for the peer of this one (which may be
-// the same): a copy of the message, so that capability indexes stay what they are.
-func (co *core) forward(call *Call) (*Promise, *outMsg, *Exception) {
-	in := call.in.Load()
-	if in == nil { // answered
-		return nil, nil, errCanceled
-	}
-	out, err := copyCall(in, call.method, call.caps.Len())
-	if err != nil {
-		return nil, nil, Failedf("a call cannot be passed on: %v", err)
-	}
-	p := newPromise()
-	if !call.sentOnAs(p) {
-		return nil, nil, errCanceled
-	}
-	p.Notify(func() {
-		call.passOn(p)
-		p.Release()
-	})
-	return p, out, nil
-}
-
-// copyCall copies the message that a call of a peer is in.
-func copyCall(in *inMsg, method Method, caps int) (*outMsg, error) {
-	out, err := copyMessage(&in.msg, envelopeBytes(caps))
-	if err != nil {
-		return nil, err
-	}
-	old, err := out.root.Call()
-	if err != nil {
-		return nil, err
-	}
-	params, err := old.Params()
-	if err != nil {
-		return nil, err
-	}
-	content, err := params.Content()
-	if err != nil {
-		return nil, err
-	}
-	if err := out.newEnvelope(); err != nil {
-		return nil, err
-	}
-	m, err := out.root.NewCall()
-	if err != nil {
-		return nil, err
-	}
-	m.SetInterfaceId(method.Interface)
-	m.SetMethodId(method.ID)
-	payload, err := m.NewParams()
-	if err != nil {
-		return nil, err
-	}
-	return out, payload.SetContent(content)
-}
-
-// passOn answers the call with another's answer, which is there.
-func (c *Call) passOn(p *Promise) {
-	if !c.answered.CompareAndSwap(false, true) {
-		return
-	}
-	p.mu.Lock()
-	ex, content, caps := p.err, p.content, p.caps.share()
-	p.mu.Unlock()
-	if ex != nil {
-		caps.release(c.via)
-		c.fail(ex)
-		return
-	}
-	out, err := copyResults(content, caps.Len())
-	if err != nil {
-		caps.release(c.via)
-		c.fail(Failedf("results cannot be passed on: %v", err))
-		return
-	}
-	c.reply(out, caps)
-}
-
-// copyResults copies the message that content, the results of a Return, is in.
-func copyResults(content capnp.Ptr, caps int) (*outMsg, error) {
-	if !content.IsValid() {
-		return newResults(capnp.ObjectSize{}, nil, nil)
-	}
-	out, err := copyMessage(content.Message(), envelopeBytes(caps))
-	if err != nil {
-		return nil, err
-	}
-	if out.root.Which() != rpccp.Message_Which_return {
-		return nil, Failedf("not a return")
-	}
-	old, err := out.root.Return()
-	if err != nil {
-		return nil, err
-	}
-	if old.Which() != rpccp.Return_Which_results {
-		return nil, Failedf("not results")
-	}
-	results, err := old.Results()
-	if err != nil {
-		return nil, err
-	}
-	if content, err = results.Content(); err != nil {
-		return nil, err
-	}
-	if err := out.newEnvelope(); err != nil {
-		return nil, err
-	}
-	m, err := out.root.NewReturn()
-	if err != nil {
-		return nil, err
-	}
-	m.SetReleaseParamCaps(false)
-	payload, err := m.NewResults()
-	if err != nil {
-		return nil, err
-	}
-	return out, payload.SetContent(content)
 }
 
 // bootstrap asks for the peer's bootstrap interface.
@@ -274,15 +176,31 @@ func (co *core) bootstrap() *Ref {
 	return ref
 }
 
+// incomingReturn is what a Return says.
+type incomingReturn struct {
+	id            uint32
+	releaseParams bool
+	noFinish      bool
+	plain         bool         // it has results without capabilities, which have been read, or
+	ret           rpccp.Return // has the rest
+}
+
 // handleReturn: a question of ours is answered.
 func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 	ret, err := msg.Return()
 	if err != nil {
 		return frameError(err.Error())
 	}
-	p := co.questions.get(ret.AnswerId())
+	return co.takeReturn(in, &incomingReturn{
+		id: ret.AnswerId(), releaseParams: ret.ReleaseParamCaps(), noFinish: ret.NoFinishNeeded(), ret: ret,
+	})
+}
+
+// takeReturn finds the question and takes in what is returned to it.
+func (co *core) takeReturn(in *inMsg, said *incomingReturn) error {
+	p := co.questions.get(said.id)
 	if p == nil {
-		return violation("return of question %d, which was not asked", ret.AnswerId())
+		return violation("return of question %d, which was not asked", said.id)
 	}
 	q := &p.q
 	if q.taking {
@@ -290,14 +208,14 @@ func (co *core) handleReturn(in *inMsg, msg rpccp.Message) error {
 	}
 	params := q.params
 	q.params = nil
-	if err := co.answerTo(p, in, ret); err != nil || !ret.ReleaseParamCaps() {
+	if err := co.answerTo(p, in, said); err != nil || !said.releaseParams {
 		return err
 	}
 	return co.releaseExports(params) // now: what is returned may name one of them
 }
 
 // answerTo takes in what is returned to a question.
-func (co *core) answerTo(p *Promise, in *inMsg, ret rpccp.Return) error {
+func (co *core) answerTo(p *Promise, in *inMsg, said *incomingReturn) error {
 	q := &p.q
 	if q.finished { // we gave it up: our Finish has released what is in it
 		q.returned = true
@@ -305,8 +223,12 @@ func (co *core) answerTo(p *Promise, in *inMsg, ret rpccp.Return) error {
 		co.roomMade()
 		return nil
 	}
-	q.noFinish = ret.NoFinishNeeded()
-	switch ret.Which() {
+	q.noFinish = said.noFinish
+	if said.plain {
+		co.returnedTo(p, in.content, CapTable{}, nil)
+		return nil
+	}
+	switch ret := said.ret; ret.Which() {
 	case rpccp.Return_Which_results:
 		payload, err := ret.Results()
 		if err != nil {

@@ -113,15 +113,11 @@ func (r *Ref) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place fun
 		return p
 	}
 	defer r.node.unref(nil)
-	call := &Call{method: m, p: p}
-	p.call = call
-	var err error
-	if call.out, err = newCall(m, sz, &call.caps, place); err == nil {
-		call.content, err = callParams(call.out)
-	}
+	out, err := newCall(m, sz, place)
 	if err != nil {
-		call.caps.release(nil)
-		call.out.free()
+		caps := out.takeCaps()
+		caps.release(nil)
+		out.free()
 		ex, hidden := exceptionFor(err)
 		if hidden { // the caller's own error, for the caller: nothing to hide
 			ex = Failedf("parameters: %v", err)
@@ -129,7 +125,20 @@ func (r *Ref) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place fun
 		p.fail(ex)
 		return p
 	}
-	call.dispatch(ctx, r.node, r.via, false)
+	var refused *Exception
+	if t, remote := r.node.(*remoteCap); remote {
+		var sent bool
+		if sent, refused = t.conn.sendNow(t, p, out); sent {
+			return p
+		}
+	}
+	call := &Call{method: m, p: p, out: out, caps: out.takeCaps()}
+	p.call = call
+	if refused != nil {
+		call.Fail(refused)
+	} else {
+		call.dispatch(ctx, r.node, r.via, false)
+	}
 	return p
 }
 

@@ -1,0 +1,140 @@
+// The envelope of a plain call and of plain results: what rpc.capnp puts around the parameters of a call on a capability
+// that the peer has exported, and around results, when neither holds capabilities. That is what nearly all messages are,
+// and pointer by pointer the envelope would cost more than all the rest: so it is written as one piece, laid out once by
+// the generated code.
+
+package rpc
+
+import (
+	"encoding/binary"
+
+	"capnproto.org/go/capnp/v3"
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+)
+
+// Where fields are in the data of their structs, in bytes: as rpc.capnp.go has them, to which tests hold it.
+const (
+	callQuestionAt  = 0
+	callMethodAt    = 4
+	callResultsToAt = 6 // which of the union
+	callInterfaceAt = 8
+	targetImportAt  = 0
+	targetWhichAt   = 4
+	targetBytes     = 2 * wordBytes // a MessageTarget
+	returnAnswerAt  = 0
+	returnHintsAt   = 4      // a byte of flags:
+	keepParamCaps   = 1 << 0 // not releaseParamCaps, which is the default
+	noFinishNeeded  = 1 << 1
+	returnWhichAt   = 6
+)
+
+// template is an envelope with everything in it that is the same in all of its kind.
+type template struct {
+	words   []byte // from the root pointer to where the content begins
+	body    int    // where the data of the Call or Return begins, in bytes
+	target  int    // and of a call's MessageTarget
+	content int    // the pointer to the content
+}
+
+var (
+	callTemplate = template{
+		body:    3 * wordBytes,
+		target:  9 * wordBytes,
+		content: 11 * wordBytes,
+		words: laidOut(func(m rpccp.Message) error {
+			call, err := m.NewCall()
+			if err != nil {
+				return err
+			}
+			target, err := call.NewTarget()
+			if err != nil {
+				return err
+			}
+			target.SetImportedCap(0)
+			_, err = call.NewParams()
+			return err
+		}),
+	}
+	returnTemplate = template{
+		body:    3 * wordBytes,
+		content: 6 * wordBytes,
+		words: laidOut(func(m rpccp.Message) error {
+			ret, err := m.NewReturn()
+			if err != nil {
+				return err
+			}
+			ret.SetReleaseParamCaps(false)
+			_, err = ret.NewResults()
+			return err
+		}),
+	}
+)
+
+// laidOut is the memory of a message that build fills in.
+func laidOut(build func(rpccp.Message) error) []byte {
+	_, seg, err := capnp.NewMessage(capnp.SingleSegment(nil))
+	if err != nil {
+		panic(err)
+	}
+	m, err := rpccp.NewRootMessage(seg)
+	if err == nil {
+		err = build(m)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return append([]byte(nil), seg.Data()...)
+}
+
+// newContent is a message with the envelope and room for content in it.
+func (t *template) newContent(sz capnp.ObjectSize) (*outMsg, capnp.Struct, error) {
+	m, seg, err := emptyMsg()
+	if err != nil {
+		return nil, capnp.Struct{}, err
+	}
+	// The root pointer's word comes by itself before the first struct.
+	if _, err := capnp.NewStruct(seg, capnp.ObjectSize{DataSize: capnp.Size(len(t.words) - wordBytes)}); err != nil {
+		return nil, capnp.Struct{}, err
+	}
+	content, err := capnp.NewStruct(seg, sz)
+	if err != nil {
+		return nil, capnp.Struct{}, err
+	}
+	m.seg = seg
+	b := seg.Data()
+	copy(b, t.words)
+	binary.LittleEndian.PutUint64(b[t.content:], structPointer(t.content, len(t.words), content.Size()))
+	return m, content, nil
+}
+
+// structPointer is a pointer at one place of a segment to a struct at another.
+func structPointer(at, to int, sz capnp.ObjectSize) uint64 {
+	words := (to-at)/wordBytes - 1
+	if sz == (capnp.ObjectSize{}) {
+		words = -1 // to itself: zero would be null
+	}
+	return uint64(uint32(words)<<2) | uint64(sz.DataSize/wordBytes)<<32 | uint64(sz.PointerCount)<<48
+}
+
+// setMethod fills in what newContent left open of a call that the program knows.
+func (m *outMsg) setMethod(method Method) {
+	b := m.seg.Data()[callTemplate.body:]
+	binary.LittleEndian.PutUint64(b[callInterfaceAt:], method.Interface)
+	binary.LittleEndian.PutUint16(b[callMethodAt:], method.ID)
+}
+
+// addressCall fills in the rest of a plain call.
+func (m *outMsg) addressCall(question, target uint32) {
+	b := m.seg.Data()
+	binary.LittleEndian.PutUint32(b[callTemplate.body+callQuestionAt:], question)
+	binary.LittleEndian.PutUint32(b[callTemplate.target+targetImportAt:], target)
+}
+
+// addressReturn fills in what newContent left open of plain results.
+func (m *outMsg) addressReturn(answer uint32, noFinish bool) {
+	b := m.seg.Data()[returnTemplate.body:]
+	binary.LittleEndian.PutUint32(b[returnAnswerAt:], answer)
+	if noFinish {
+		b[returnHintsAt] |= noFinishNeeded
+	}
+}
