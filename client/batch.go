@@ -148,7 +148,11 @@ func (b *Batch) Len() int { return len(b.batch.Ops) }
 // Do adds an op of any method with these arguments.
 func (b *Batch) Do(method string, args ...Arg) *Promise {
 	p := &Promise{batch: b, index: len(b.batch.Ops)}
-	b.batch.Ops = append(b.batch.Ops, outbox.Op{ID: outbox.OpID(b.batch.ID, p.index), Method: method})
+	op := outbox.Op{ID: outbox.OpID(b.batch.ID, p.index), Method: method}
+	if len(args) > 0 {
+		op.Args = make([]ledger.Arg, 0, len(args))
+	}
+	b.batch.Ops = append(b.batch.Ops, op)
 	for _, a := range args {
 		p.Arg(a.Name, a.Value)
 	}
@@ -322,6 +326,16 @@ func (b *Batch) fail(index int, err error) {
 	}
 }
 
+// plain says whether a string is its own JSON text between quotes.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c > '~' {
+			return false
+		}
+	}
+	return true
+}
+
 // encodeValue makes an argument of a value, JSON text or a reference.
 func encodeValue(name string, value any) (ledger.Arg, error) {
 	switch v := value.(type) {
@@ -336,6 +350,10 @@ func encodeValue(name string, value any) (ledger.Arg, error) {
 		return ledger.Arg{Name: name, JSON: bytes.Clone(v)}, nil
 	case []byte:
 		return ledger.Arg{Name: name, JSON: bytes.Clone(v)}, nil
+	}
+	if s, is := value.(string); is && plain(s) {
+		text := make([]byte, 0, len(s)+2)
+		return ledger.Arg{Name: name, JSON: append(append(append(text, '"'), s...), '"')}, nil
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

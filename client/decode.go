@@ -69,7 +69,8 @@ type reply struct {
 	repeated []bool // which were recorded before; nil for none
 }
 
-func decodeReply(s capnp.Struct) (*reply, error) {
+// decodeReply reads the answer to an apply of ops.
+func decodeReply(s capnp.Struct, ops []ledger.Intent) (*reply, error) {
 	r, err := wire.Stream_apply_Results(s).Reply()
 	if err != nil {
 		return nil, fmt.Errorf("decode reply: %w", err)
@@ -100,8 +101,21 @@ func decodeReply(s capnp.Struct) (*reply, error) {
 		return nil, fmt.Errorf("decode ack: %w", err)
 	}
 	out := &reply{cursor: ack.Cursor(), outcomes: make([]ledger.Outcome, list.Len())}
+	size := 0
 	for i := range out.outcomes {
-		if err := decodeOutcome(list.At(i), &out.outcomes[i]); err != nil {
+		result, err := list.At(i).ResultBytes()
+		if err != nil {
+			return nil, fmt.Errorf("decode outcome %d: %w", i, err)
+		}
+		size += len(result)
+	}
+	results := make([]byte, 0, size) // of all
+	for i := range out.outcomes {
+		to := &out.outcomes[i]
+		if i < len(ops) {
+			to.OpID = ops[i].OpID
+		}
+		if results, err = decodeOutcome(list.At(i), to, results); err != nil {
 			return nil, fmt.Errorf("decode outcome %d: %w", i, err)
 		}
 		if list.At(i).Duplicate() {
@@ -114,19 +128,24 @@ func decodeReply(s capnp.Struct) (*reply, error) {
 	return out, nil
 }
 
-func decodeOutcome(w wire.Outcome, to *ledger.Outcome) error {
+// decodeOutcome appends the result to results. to has the op id that is expected.
+func decodeOutcome(w wire.Outcome, to *ledger.Outcome, results []byte) ([]byte, error) {
 	t := texts{}
-	to.OpID = t.get(w.Op())
+	if id := t.bytes(w.OpBytes()); string(id) != to.OpID {
+		to.OpID = string(id)
+	}
 	to.Status = ledger.Status(w.Status())
 	to.Reason = fault.Code(w.Reason())
 	to.Message = t.get(w.Message_())
 	to.Cursor = w.Cursor()
-	if result := t.get(w.Result()); result != "" {
-		to.Result = []byte(result)
+	if result := t.bytes(w.ResultBytes()); len(result) > 0 {
+		from := len(results)
+		results = append(results, result...)
+		to.Result = results[from:len(results):len(results)]
 	}
 	to.Cause = t.get(w.Cause())
 	to.At = w.At()
-	return t.err
+	return results, t.err
 }
 
 // texts gathers the first error of many fields.
@@ -137,6 +156,13 @@ func (t *texts) get(s string, err error) string {
 		t.err = err
 	}
 	return s
+}
+
+func (t *texts) bytes(b []byte, err error) []byte {
+	if err != nil && t.err == nil {
+		t.err = err
+	}
+	return b
 }
 
 func decodeEvents(sessionID string, list wire.Event_List) ([]session.Event, error) {
