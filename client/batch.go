@@ -11,6 +11,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -290,6 +292,9 @@ func (b *Batch) CommitTx(ctx context.Context, tx pgx.Tx) (Ticket, error) {
 	return Ticket{client: b.session.client, Session: b.session.id, Batch: t.Batch, Ops: t.Ops}, nil
 }
 
+// checking has room for the intents that prepare makes of ops.
+var checking = sync.Pool{New: func() any { return new([]ledger.Intent) }}
+
 // prepare checks every op and stores the owner's ref of a new session, which
 // must be there before its batch: a ref without a session harms nobody.
 func (b *Batch) prepare(ctx context.Context) error {
@@ -300,7 +305,13 @@ func (b *Batch) prepare(ctx context.Context) error {
 		return fault.Usage.With("the batch has no ops")
 	}
 	lim := b.session.client.limitsFor(b.session.saved.Ref)
-	intents := make([]ledger.Intent, len(b.batch.Ops))
+	room := checking.Get().(*[]ledger.Intent)
+	intents := slices.Grow((*room)[:0], len(b.batch.Ops))[:len(b.batch.Ops)]
+	defer func() {
+		clear(intents)
+		*room = intents
+		checking.Put(room)
+	}()
 	for i := range b.batch.Ops {
 		op := &b.batch.Ops[i]
 		intents[i] = ledger.Intent{Method: op.Method, Args: op.Args}

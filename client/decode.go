@@ -100,22 +100,13 @@ func decodeReply(s capnp.Struct, ops []ledger.Intent) (*reply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decode ack: %w", err)
 	}
-	out := &reply{cursor: ack.Cursor(), outcomes: make([]ledger.Outcome, list.Len())}
-	size := 0
-	for i := range out.outcomes {
-		result, err := list.At(i).ResultBytes()
-		if err != nil {
-			return nil, fmt.Errorf("decode outcome %d: %w", i, err)
-		}
-		size += len(result)
+	if list.Len() != len(ops) {
+		return nil, fault.Incompatible.With("the server gave %d outcomes for %d ops", list.Len(), len(ops))
 	}
-	results := make([]byte, 0, size) // of all
+	out := &reply{cursor: ack.Cursor(), outcomes: make([]ledger.Outcome, len(ops))}
+	results := make([]byte, 0, 24*len(out.outcomes)) // room for cursors; those that no longer fit go elsewhere
 	for i := range out.outcomes {
-		to := &out.outcomes[i]
-		if i < len(ops) {
-			to.OpID = ops[i].OpID
-		}
-		if results, err = decodeOutcome(list.At(i), to, results); err != nil {
+		if results, err = decodeOutcome(list.At(i), ops[i].OpID, &out.outcomes[i], results); err != nil {
 			return nil, fmt.Errorf("decode outcome %d: %w", i, err)
 		}
 		if list.At(i).Duplicate() {
@@ -128,11 +119,11 @@ func decodeReply(s capnp.Struct, ops []ledger.Intent) (*reply, error) {
 	return out, nil
 }
 
-// decodeOutcome appends the result to results. to has the op id that is expected.
-func decodeOutcome(w wire.Outcome, to *ledger.Outcome, results []byte) ([]byte, error) {
+// decodeOutcome appends the result to results. op is the id that it should have.
+func decodeOutcome(w wire.Outcome, op string, to *ledger.Outcome, results []byte) ([]byte, error) {
 	t := texts{}
-	if id := t.bytes(w.OpBytes()); string(id) != to.OpID {
-		to.OpID = string(id)
+	if to.OpID = op; string(t.bytes(w.OpBytes())) != op {
+		to.OpID = t.get(w.Op())
 	}
 	to.Status = ledger.Status(w.Status())
 	to.Reason = fault.Code(w.Reason())

@@ -285,8 +285,6 @@ func (s *stream) reply(a sent) outbox.Reply {
 		return outbox.Reply{Err: err}
 	case r.refusal != nil:
 		return outbox.Reply{Err: r.refusal}
-	case len(r.outcomes) != len(a.ops):
-		return outbox.Reply{Err: fault.Incompatible.With("the server gave %d outcomes for %d ops", len(r.outcomes), len(a.ops))}
 	}
 	return outbox.Reply{Outcomes: r.outcomes, Duplicate: r.repeated, Cursor: r.cursor}
 }
