@@ -11,6 +11,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -148,7 +150,11 @@ func (b *Batch) Len() int { return len(b.batch.Ops) }
 // Do adds an op of any method with these arguments.
 func (b *Batch) Do(method string, args ...Arg) *Promise {
 	p := &Promise{batch: b, index: len(b.batch.Ops)}
-	b.batch.Ops = append(b.batch.Ops, outbox.Op{ID: outbox.OpID(b.batch.ID, p.index), Method: method})
+	op := outbox.Op{ID: outbox.OpID(b.batch.ID, p.index), Method: method}
+	if len(args) > 0 {
+		op.Args = make([]ledger.Arg, 0, len(args))
+	}
+	b.batch.Ops = append(b.batch.Ops, op)
 	for _, a := range args {
 		p.Arg(a.Name, a.Value)
 	}
@@ -286,6 +292,9 @@ func (b *Batch) CommitTx(ctx context.Context, tx pgx.Tx) (Ticket, error) {
 	return Ticket{client: b.session.client, Session: b.session.id, Batch: t.Batch, Ops: t.Ops}, nil
 }
 
+// checking has room for the intents that prepare makes of ops.
+var checking = sync.Pool{New: func() any { return new([]ledger.Intent) }}
+
 // prepare checks every op and stores the owner's ref of a new session, which
 // must be there before its batch: a ref without a session harms nobody.
 func (b *Batch) prepare(ctx context.Context) error {
@@ -296,7 +305,13 @@ func (b *Batch) prepare(ctx context.Context) error {
 		return fault.Usage.With("the batch has no ops")
 	}
 	lim := b.session.client.limitsFor(b.session.saved.Ref)
-	intents := make([]ledger.Intent, len(b.batch.Ops))
+	room := checking.Get().(*[]ledger.Intent)
+	intents := slices.Grow((*room)[:0], len(b.batch.Ops))[:len(b.batch.Ops)]
+	defer func() {
+		clear(intents)
+		*room = intents
+		checking.Put(room)
+	}()
 	for i := range b.batch.Ops {
 		op := &b.batch.Ops[i]
 		intents[i] = ledger.Intent{Method: op.Method, Args: op.Args}
@@ -322,6 +337,16 @@ func (b *Batch) fail(index int, err error) {
 	}
 }
 
+// plain says whether a string is its own JSON text between quotes.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c > '~' {
+			return false
+		}
+	}
+	return true
+}
+
 // encodeValue makes an argument of a value, JSON text or a reference.
 func encodeValue(name string, value any) (ledger.Arg, error) {
 	switch v := value.(type) {
@@ -336,6 +361,10 @@ func encodeValue(name string, value any) (ledger.Arg, error) {
 		return ledger.Arg{Name: name, JSON: bytes.Clone(v)}, nil
 	case []byte:
 		return ledger.Arg{Name: name, JSON: bytes.Clone(v)}, nil
+	}
+	if s, is := value.(string); is && plain(s) {
+		text := make([]byte, 0, len(s)+2)
+		return ledger.Arg{Name: name, JSON: append(append(append(text, '"'), s...), '"')}, nil
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -69,7 +69,8 @@ type reply struct {
 	repeated []bool // which were recorded before; nil for none
 }
 
-func decodeReply(s capnp.Struct) (*reply, error) {
+// decodeReply reads the answer to an apply of ops.
+func decodeReply(s capnp.Struct, ops []ledger.Intent) (*reply, error) {
 	r, err := wire.Stream_apply_Results(s).Reply()
 	if err != nil {
 		return nil, fmt.Errorf("decode reply: %w", err)
@@ -99,9 +100,13 @@ func decodeReply(s capnp.Struct) (*reply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decode ack: %w", err)
 	}
-	out := &reply{cursor: ack.Cursor(), outcomes: make([]ledger.Outcome, list.Len())}
+	if list.Len() != len(ops) {
+		return nil, fault.Incompatible.With("the server gave %d outcomes for %d ops", list.Len(), len(ops))
+	}
+	out := &reply{cursor: ack.Cursor(), outcomes: make([]ledger.Outcome, len(ops))}
+	results := make([]byte, 0, 24*len(out.outcomes)) // room for cursors; those that no longer fit go elsewhere
 	for i := range out.outcomes {
-		if err := decodeOutcome(list.At(i), &out.outcomes[i]); err != nil {
+		if results, err = decodeOutcome(list.At(i), ops[i].OpID, &out.outcomes[i], results); err != nil {
 			return nil, fmt.Errorf("decode outcome %d: %w", i, err)
 		}
 		if list.At(i).Duplicate() {
@@ -114,19 +119,24 @@ func decodeReply(s capnp.Struct) (*reply, error) {
 	return out, nil
 }
 
-func decodeOutcome(w wire.Outcome, to *ledger.Outcome) error {
+// decodeOutcome appends the result to results. op is the id that it should have.
+func decodeOutcome(w wire.Outcome, op string, to *ledger.Outcome, results []byte) ([]byte, error) {
 	t := texts{}
-	to.OpID = t.get(w.Op())
+	if to.OpID = op; string(t.bytes(w.OpBytes())) != op {
+		to.OpID = t.get(w.Op())
+	}
 	to.Status = ledger.Status(w.Status())
 	to.Reason = fault.Code(w.Reason())
 	to.Message = t.get(w.Message_())
 	to.Cursor = w.Cursor()
-	if result := t.get(w.Result()); result != "" {
-		to.Result = []byte(result)
+	if result := t.bytes(w.ResultBytes()); len(result) > 0 {
+		from := len(results)
+		results = append(results, result...)
+		to.Result = results[from:len(results):len(results)]
 	}
 	to.Cause = t.get(w.Cause())
 	to.At = w.At()
-	return t.err
+	return results, t.err
 }
 
 // texts gathers the first error of many fields.
@@ -137,6 +147,13 @@ func (t *texts) get(s string, err error) string {
 		t.err = err
 	}
 	return s
+}
+
+func (t *texts) bytes(b []byte, err error) []byte {
+	if err != nil && t.err == nil {
+		t.err = err
+	}
+	return b
 }
 
 func decodeEvents(sessionID string, list wire.Event_List) ([]session.Event, error) {

@@ -84,7 +84,7 @@ type work struct {
 // sent is an Apply whose answer is awaited; answer is nil if it was not sent.
 type sent struct {
 	answer *rpc.Promise
-	ops    int
+	ops    []ledger.Intent
 	done   func(outbox.Reply)
 }
 
@@ -166,7 +166,7 @@ func (s *stream) send(w work) {
 	}
 	answer := callApply(s.ctx, s.live, w.batch, s.held)
 	s.mu.Lock()
-	s.unanswered = append(s.unanswered, sent{answer: answer, ops: len(w.batch.Ops), done: w.done})
+	s.unanswered = append(s.unanswered, sent{answer: answer, ops: w.batch.Ops, done: w.done})
 	s.mu.Unlock()
 	answer.Notify(s.handOut)
 }
@@ -279,14 +279,12 @@ func (s *stream) reply(a sent) outbox.Reply {
 		}
 		return outbox.Reply{Err: s.peer.fail(err)}
 	}
-	r, err := decodeReply(results)
+	r, err := decodeReply(results, a.ops)
 	switch {
 	case err != nil:
 		return outbox.Reply{Err: err}
 	case r.refusal != nil:
 		return outbox.Reply{Err: r.refusal}
-	case len(r.outcomes) != a.ops:
-		return outbox.Reply{Err: fault.Incompatible.With("the server gave %d outcomes for %d ops", len(r.outcomes), a.ops)}
 	}
 	return outbox.Reply{Outcomes: r.outcomes, Duplicate: r.repeated, Cursor: r.cursor}
 }

@@ -113,18 +113,27 @@ func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *bo
 
 // refersOutside says whether the outbox has to be asked about other ops.
 func refersOutside(bd *body) bool {
-	inside := make(map[string]bool, len(bd.ops))
+	var inside map[string]bool // nil until an op needs another
 	for i := range bd.ops {
 		op := &bd.ops[i]
 		if op.retries != "" {
 			return true
 		}
-		for _, id := range op.needs() {
+		needs := op.needs()
+		if inside == nil && len(needs) > 0 {
+			inside = make(map[string]bool, len(bd.ops))
+			for j := range i {
+				inside[bd.ops[j].id] = true
+			}
+		}
+		for _, id := range needs {
 			if !inside[id] {
 				return true
 			}
 		}
-		inside[op.id] = true
+		if inside != nil {
+			inside[op.id] = true
+		}
 	}
 	return false
 }
@@ -210,9 +219,10 @@ func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body) error 
 
 // nameOps makes ops findable that their ids do not lead to, and retries known.
 func (b *Box) nameOps(q querier, id string, bd *body) {
+	ids := derivedFrom(id)
 	for i := range bd.ops {
 		op := &bd.ops[i]
-		if !isDerived(id, i, op.id) {
+		if !ids.has(i, op.id) {
 			b.t.nameOp(q, op.id, id)
 		}
 		if op.retries != "" {
@@ -286,8 +296,9 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 			return Ticket{}, err
 		}
 	}
+	ids := derivedFrom(batch.ID)
 	for i := range bd.ops {
-		if isDerived(batch.ID, i, bd.ops[i].id) {
+		if ids.has(i, bd.ops[i].id) {
 			continue
 		}
 		if row, _, _, err := b.t.findOp(ctx, q, bd.ops[i].id, ""); err != nil || row != nil && row.id != batch.ID {

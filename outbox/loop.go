@@ -382,15 +382,20 @@ func (l *loop) sweep() {
 	b := l.box
 	before := b.cfg.Now().Add(-b.cfg.Keep).UnixMilli()
 	for l.ctx.Err() == nil {
-		var n int
-		err := b.w.do(l.ctx, func(ctx context.Context, q querier) (err error) {
-			n, err = b.t.sweep(ctx, q, before, sweepRows)
-			return err
-		})
-		if err != nil || n < sweepRows {
+		if n, err := b.sweep(l.ctx, before, sweepRows); err != nil || n < sweepRows {
 			return
 		}
 	}
+}
+
+// sweep removes up to limit finished rows from before a time and tells how many.
+func (b *Box) sweep(ctx context.Context, before int64, limit int) (n int, err error) {
+	err = b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
+		n, err = b.t.sweep(ctx, q, before, limit)
+		return err
+	})
+	b.told.swept()
+	return n, err
 }
 
 // What other parts of the Box tell the sender, if there is one.

@@ -102,23 +102,31 @@ func batchOf(op string) string {
 	return id.String()
 }
 
-// derives says whether OpID counts up from this batch id.
-func derives(batch string) bool {
-	id, ok := parseID(batch)
-	return ok && id[14] == 0 && id[15] == 0
+// derived are the ids that OpID gives to a batch's ops.
+type derived struct {
+	base ulid.ULID
+	none bool // OpID does not count up from this batch's id
 }
 
-// isDerived says whether op is the id that OpID gives for that place.
-func isDerived(batch string, place int, op string) bool {
-	if place < 0 || place+1 >= 1<<opBits {
-		return false
-	}
+func derivedFrom(batch string) derived {
 	id, ok := parseID(batch)
-	if !ok || id[14] != 0 || id[15] != 0 {
-		return false
+	return derived{id, !ok || id[14] != 0 || id[15] != 0}
+}
+
+// at is the id of the op at place, ok if there is one.
+func (d derived) at(place int) (id ulid.ULID, ok bool) {
+	if d.none || place < 0 || place+1 >= 1<<opBits {
+		return id, false
 	}
+	id = d.base
 	binary.BigEndian.PutUint16(id[14:], uint16(place+1))
-	return spells(id, op)
+	return id, true
+}
+
+// has says whether op is the id of the op at place.
+func (d derived) has(place int, op string) bool {
+	id, ok := d.at(place)
+	return ok && spells(id, op)
 }
 
 // parseID reads a ULID in its one canonical spelling.

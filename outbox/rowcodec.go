@@ -21,6 +21,7 @@ type body struct {
 	atomic bool
 	slim   bool // finished, every op applied: arguments are gone, ids and methods are left
 	ops    []opRow
+	room   []ledger.Intent // for wire, once; what is in it is of no meaning
 }
 
 // opRow is one op in a row.
@@ -60,14 +61,7 @@ const (
 )
 
 func (b *body) encode(batch string) []byte {
-	size := 16
-	for i := range b.ops {
-		size += 64
-		for _, a := range b.ops[i].args {
-			size += len(a.Name) + len(a.JSON) + 64
-		}
-	}
-	w := writer{buf: make([]byte, 0, size)}
+	w := writer{buf: make([]byte, 0, b.size())}
 	flags := byte(0)
 	if b.atomic {
 		flags |= bodyAtomic
@@ -78,20 +72,36 @@ func (b *body) encode(batch string) []byte {
 	w.byte(codecVersion)
 	w.byte(flags)
 	w.number(uint64(len(b.ops)))
+	ids := derivedFrom(batch)
 	for i := range b.ops {
-		b.ops[i].encode(&w, batch, i, b.slim)
+		o := &b.ops[i]
+		o.encode(&w, ids.has(i, o.id), b.slim)
 	}
 	return w.buf
 }
 
-func (o *opRow) encode(w *writer, batch string, place int, slim bool) {
+// size is about what encode takes; for plain ops a little more.
+func (b *body) size() int {
+	size := 8
+	for i := range b.ops {
+		o := &b.ops[i]
+		if size += 5 + len(o.method); b.slim {
+			continue
+		}
+		for j := range o.args {
+			size += 6 + len(o.args[j].Name) + len(o.args[j].JSON)
+		}
+	}
+	return size
+}
+
+func (o *opRow) encode(w *writer, derived, slim bool) {
 	flags := byte(0)
 	set := func(is bool, flag byte) {
 		if is {
 			flags |= flag
 		}
 	}
-	derived := isDerived(batch, place, o.id)
 	set(derived, flagDerived)
 	set(o.verdict != nil, flagVerdict)
 	set(o.void, flagVoid)
@@ -153,8 +163,9 @@ func decodeBody(batch string, data []byte) (*body, error) {
 	if r.err == nil && n == 0 {
 		r.fail("no ops")
 	}
+	ids := derivedFrom(batch)
 	for i := 0; i < n && r.err == nil; i++ {
-		b.ops = append(b.ops, r.op(batch, i, b.slim))
+		b.ops = append(b.ops, r.op(ids, i, b.slim))
 	}
 	if err := r.end(); err != nil {
 		return nil, fmt.Errorf("decode row: %w", err)
@@ -162,16 +173,15 @@ func decodeBody(batch string, data []byte) (*body, error) {
 	return b, nil
 }
 
-func (r *reader) op(batch string, place int, slim bool) opRow {
+func (r *reader) op(ids derived, place int, slim bool) opRow {
 	var o opRow
 	flags := r.byte()
-	switch {
-	case flags&flagDerived == 0:
+	if flags&flagDerived == 0 {
 		o.id = r.text()
-	case !derives(batch):
+	} else if id, ok := ids.at(place); ok {
+		o.id = id.String()
+	} else {
 		r.fail("op id")
-	default:
-		o.id = OpID(batch, place)
 	}
 	o.method = r.text()
 	if o.id == "" || o.method == "" {

@@ -426,7 +426,11 @@ func (l *loop) find(e *entry) {
 
 // wire is the batch as it is sent.
 func wire(e *entry) *ledger.Batch {
-	b := &ledger.Batch{Session: e.session, BatchID: e.id, Atomic: e.body.atomic, Ops: make([]ledger.Intent, 0, e.n)}
+	room := e.body.room
+	if e.body.room = nil; cap(room) < e.n {
+		room = make([]ledger.Intent, 0, e.n)
+	}
+	b := &ledger.Batch{Session: e.session, BatchID: e.id, Atomic: e.body.atomic, Ops: room[:0]}
 	for i := range e.body.ops {
 		op := &e.body.ops[i]
 		if !op.travels() {

@@ -4,7 +4,6 @@ package outbox
 // standing still, coming back.
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -468,15 +467,8 @@ func TestTicketsAreSwept(t *testing.T) {
 		}
 		stop()
 		ctx := limited(t)
-		err := b.w.do(ctx, func(ctx context.Context, q querier) error {
-			n, err := b.t.sweep(ctx, q, time.Now().Add(time.Hour).UnixMilli(), 100)
-			if n != 2 {
-				t.Errorf("swept %d rows, want all but the newest", n)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
+		if n, err := b.sweep(ctx, time.Now().Add(time.Hour).UnixMilli(), 100); n != 2 || err != nil {
+			t.Fatalf("swept %d rows, want all but the newest: %v", n, err)
 		}
 		if _, err := b.Wait(ctx, tickets[0].Batch); !errors.Is(err, fault.NotFound) {
 			t.Errorf("swept: %v", err)

@@ -21,8 +21,9 @@ func (b *Box) shape(batch *Batch) (*body, error) {
 	if batch.ID == "" {
 		batch.ID = NewBatchID()
 	}
+	ids := derivedFrom(batch.ID)
 	switch {
-	case !isULID(batch.ID):
+	case ids.none && !isULID(batch.ID):
 		return nil, fault.Malformed.With("the batch id is not a ULID: leave it empty or use NewBatchID")
 	case !capability.IsSession(batch.Session):
 		return nil, fault.Malformed.With("%q is not a session id (ses_ and a ULID)", clip(batch.Session))
@@ -32,30 +33,39 @@ func (b *Box) shape(batch *Batch) (*body, error) {
 	lim := b.cfg.Limits.ledger()
 	intents := make([]ledger.Intent, len(batch.Ops))
 	bd := &body{atomic: batch.Atomic, ops: make([]opRow, len(batch.Ops))}
+	named, needing := false, false // an op has an id of its own, or needs others
 	for i := range batch.Ops {
 		op := &batch.Ops[i]
 		id := op.ID
-		if id == "" {
+		switch {
+		case id == "":
 			id = OpID(batch.ID, i)
-		}
-		if !isULID(id) {
+			named = named || ids.none
+		case ids.has(i, id):
+		case !isULID(id):
 			return nil, fault.Malformed.With("the id of op %d is not a ULID: leave it empty or use OpID", i+1)
+		default:
+			named = true
 		}
 		if op.Retries != "" && !isULID(op.Retries) {
 			return nil, fault.Malformed.With("op %d retries what is not an op id", i+1)
 		}
 		bd.ops[i] = opRow{id: id, method: op.Method, args: op.Args, deps: op.DependsOn, expected: op.Expected, retries: op.Retries}
+		needing = needing || len(bd.ops[i].needs()) > 0
 		intents[i] = ledger.Intent{OpID: id, Method: op.Method, Args: op.Args, DependsOn: op.DependsOn, Expected: op.Expected}
 	}
 	if err := ledger.CheckSize(intents, lim); err != nil {
 		return nil, err
 	}
-	place := make(map[string]int, len(intents))
-	for i := range bd.ops {
-		if _, twice := place[bd.ops[i].id]; twice {
-			return nil, fault.Malformed.With("op id %s is in the batch twice", bd.ops[i].id)
+	var place map[string]int
+	if named || needing { // else no two ids are alike, and none is looked for
+		place = make(map[string]int, len(intents))
+		for i := range bd.ops {
+			if _, twice := place[bd.ops[i].id]; twice {
+				return nil, fault.Malformed.With("op id %s is in the batch twice", bd.ops[i].id)
+			}
+			place[bd.ops[i].id] = i
 		}
-		place[bd.ops[i].id] = i
 	}
 	for i := range intents {
 		if err := ledger.CheckIntent(&intents[i], lim); err != nil {
@@ -71,6 +81,7 @@ func (b *Box) shape(batch *Batch) (*body, error) {
 			}
 		}
 	}
+	bd.room = intents
 	return bd, nil
 }
 

@@ -212,7 +212,9 @@ func (d *sqliteDB) watch(ctx context.Context, _ string, changed func(), _ func(i
 		}
 		version := last + 1 // if in doubt, look
 		d.mu.Lock()
-		_ = d.writer.QueryRowContext(steady, "PRAGMA data_version").Scan(&version)
+		if s, err := d.prepared(steady, "PRAGMA data_version"); err == nil {
+			_ = s.QueryRowContext(steady).Scan(&version)
+		}
 		d.mu.Unlock()
 		if version != last {
 			last = version

@@ -462,8 +462,9 @@ func (t *tables) sweep(ctx context.Context, q querier, before int64, limit int) 
 	}
 	for _, r := range rows {
 		if b, err := decodeBody(r.id, r.body); err == nil {
+			ids := derivedFrom(r.id)
 			for i := range b.ops {
-				if op := &b.ops[i]; !isDerived(r.id, i, op.id) {
+				if op := &b.ops[i]; !ids.has(i, op.id) {
 					q.later(sqlDeleteOps, []any{t.box, op.id}, nil)
 				}
 				q.later(sqlDeleteRetry, []any{t.box, b.ops[i].id}, nil)

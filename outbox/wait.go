@@ -14,11 +14,19 @@ import (
 
 // notices tell those who wait in this process, as soon as an answer has arrived.
 type notices struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	waiting map[string][]chan []ledger.Outcome
-	flying  map[string]struct{}         // this process's sender will tell of these
-	arrived map[string][]ledger.Outcome // told, and not stored yet
-	any     chan struct{}               // closed and replaced when something finishes
+	flying  map[string]struct{} // this process's sender will tell of these
+	arrived map[string]arrival  // told, and not stored yet or stored lately
+	lately  []string            // of arrived: those that are stored, in order
+	kept    int                 // outcomes of those
+	any     chan struct{}       // closed and replaced when something finishes
+}
+
+// arrival is a batch's outcomes as they came.
+type arrival struct {
+	outs   []ledger.Outcome
+	stored bool
 }
 
 // add registers a waiter for a batch, unless its outcomes have arrived: then it
@@ -26,8 +34,8 @@ type notices struct {
 func (n *notices) add(batch string) (outs []ledger.Outcome, ch chan []ledger.Outcome, soon bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if outs := n.arrived[batch]; outs != nil {
-		return outs, nil, true
+	if a := n.arrived[batch]; a.outs != nil {
+		return a.outs, nil, true
 	}
 	ch = make(chan []ledger.Outcome, 1)
 	if n.waiting == nil {
@@ -59,9 +67,9 @@ func (n *notices) tell(batch string, outs []ledger.Outcome, stored bool) {
 	defer n.mu.Unlock()
 	if !stored {
 		if n.arrived == nil {
-			n.arrived = make(map[string][]ledger.Outcome)
+			n.arrived = make(map[string]arrival)
 		}
-		n.arrived[batch] = outs
+		n.arrived[batch] = arrival{outs, n.arrived[batch].stored}
 	}
 	delete(n.flying, batch)
 	for _, ch := range n.waiting[batch] {
@@ -101,12 +109,39 @@ func (n *notices) grounded() {
 	n.flying = nil
 }
 
+// keepOutcomes is how many outcomes are kept after they were stored, for those
+// who come to wait a moment later.
+const keepOutcomes = 512
+
 // stored says that a batch's outcomes can be found in the database.
 func (n *notices) stored(batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.arrived, batch)
+	if a := n.arrived[batch]; !a.stored { // else it was answered twice
+		a.stored = true
+		n.arrived[batch] = a
+		n.lately = append(n.lately, batch)
+		n.kept += len(a.outs)
+	}
+	n.keep(keepOutcomes)
 	n.happened()
+}
+
+// keep forgets the oldest of what is stored, until no more outcomes are left.
+func (n *notices) keep(most int) {
+	for n.kept > most {
+		oldest := n.lately[0]
+		n.lately = n.lately[1:]
+		n.kept -= len(n.arrived[oldest].outs)
+		delete(n.arrived, oldest)
+	}
+}
+
+// swept says that tickets have ended.
+func (n *notices) swept() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.keep(0)
 }
 
 // happened wakes whoever waits for next.
