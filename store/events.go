@@ -76,9 +76,9 @@ func scanEvent(row Scanner) (*session.Event, error) {
 	return &e, nil
 }
 
-func eventValues(e *session.Event) []any {
-	return []any{&e.Session, &e.At, int64(e.Schema), &e.Method, &e.Ref, &e.Actor, &e.Outbox, &e.Batch,
-		&e.Cursor, &e.Key, &e.Op, &e.Sum, &e.Hash, &e.Payload}
+func eventValues(to []any, e *session.Event) []any {
+	return append(to, &e.Session, &e.At, int64(e.Schema), &e.Method, &e.Ref, &e.Actor, &e.Outbox, &e.Batch,
+		&e.Cursor, &e.Key, &e.Op, &e.Sum, &e.Hash, &e.Payload)
 }
 
 // eventBytes is about what an event weighs in memory and on a wire.

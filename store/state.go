@@ -110,8 +110,8 @@ func scanEntry(row Scanner, value bool) (*session.Entry, error) {
 	return &e, nil
 }
 
-func entryValues(e *session.Entry) []any {
-	return []any{&e.Session, int64(e.Schema), &e.Grown, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum}
+func entryValues(to []any, e *session.Entry) []any {
+	return append(to, &e.Session, int64(e.Schema), &e.Grown, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum)
 }
 
 func scanTurn(row Scanner) (*session.Turn, error) {
