@@ -69,6 +69,5 @@ func (w *Writer) Sum() (sum [32]byte) {
 		return sha256.Sum256(w.room[:w.n])
 	}
 	w.fit(len(w.room))
-	w.before.Sum(sum[:0])
-	return sum
+	return [32]byte(w.before.Sum(nil))
 }
