@@ -82,7 +82,7 @@ func Decide(st *Stream, b *Batch, lookup func(opID string) (*Outcome, bool), lim
 			break
 		}
 		rec.Outcomes = append(rec.Outcomes, o)
-		d.note(&rec.Outcomes[i])
+		d.decided(rec.Outcomes)
 	}
 	st.LastSeq = rec.LastSeq()
 	return rec, nil
@@ -96,17 +96,26 @@ type decision struct {
 	base   uint64              // cursor before the batch
 	size   *fault.Error        // why the batch as a whole is too large
 	lost   bool                // it refers to so many ops that nobody looks for them
-	done   map[string]*Outcome // ops of this batch decided so far
+	so     []Outcome           // ops of this batch decided so far
+	done   map[string]*Outcome // so by op id, once one is asked for
 }
 
-func (d *decision) note(o *Outcome) {
-	if d.done == nil {
-		d.done = make(map[string]*Outcome)
+// decided takes what has been decided so far: as before, and one more.
+func (d *decision) decided(so []Outcome) {
+	d.so = so
+	if d.done != nil {
+		o := &so[len(so)-1]
+		d.done[o.OpID] = o
 	}
-	d.done[o.OpID] = o
 }
 
 func (d *decision) outcome(opID string) (*Outcome, bool) {
+	if d.done == nil {
+		d.done = make(map[string]*Outcome, len(d.so))
+		for i := range d.so {
+			d.done[d.so[i].OpID] = &d.so[i]
+		}
+	}
 	if o, ok := d.done[opID]; ok {
 		return o, true
 	}

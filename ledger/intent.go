@@ -124,3 +124,13 @@ func (in *Intent) References() []Ref {
 	}
 	return rs
 }
+
+// refers says whether there are any references.
+func (in *Intent) refers() bool {
+	for i := range in.Args {
+		if in.Args[i].Ref != nil {
+			return true
+		}
+	}
+	return in.Expected.Ref != nil
+}

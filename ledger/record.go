@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
@@ -83,8 +84,16 @@ func appendText(b []byte, s string) []byte {
 // UnmarshalRecord reads what Marshal wrote, in this version or an earlier one.
 // It fails on anything that could not be answered from: no outcomes, unknown
 // statuses, results that are not objects. Fields it does not know are passed
-// over.
+// over. The record may share data's bytes.
 func UnmarshalRecord(data []byte) (*Record, error) {
+	if r := appliedRecord(data); r != nil {
+		return r, nil
+	}
+	return anyRecord(data)
+}
+
+// anyRecord is UnmarshalRecord for what it is not quick at.
+func anyRecord(data []byte) (*Record, error) {
 	if !gjson.ValidBytes(data) || !utf8.Valid(data) {
 		return nil, fmt.Errorf("decode outcome record: not JSON text")
 	}
@@ -117,6 +126,110 @@ func UnmarshalRecord(data []byte) (*Record, error) {
 	return r, nil
 }
 
+// strict takes one text for each digest.
+var strict = base64.RawURLEncoding.Strict()
+
+// appliedRecord reads a record of which every op was applied and that stands just
+// as Marshal writes it, as most do; nil for any other. Each commit reads those that
+// are acknowledged.
+func appliedRecord(data []byte) *Record {
+	if !utf8.Valid(data) {
+		return nil
+	}
+	t := taker{data: data, text: string(data)}
+	t.word(`{"b":"`)
+	r := &Record{BatchID: t.plain()}
+	t.word(`,"f":`)
+	r.FirstSeq = t.number()
+	t.word(`,"o":[`)
+	r.Outcomes = make([]Outcome, 0, strings.Count(t.text, `{"i":"`))
+	for more := true; more && !t.other; more = t.at < len(data) && data[t.at] == ',' {
+		if len(r.Outcomes) > 0 {
+			t.word(`,`)
+		}
+		o := Outcome{Status: Applied}
+		t.word(`{"i":"`)
+		o.OpID = t.plain()
+		t.word(`,"d":"`)
+		t.digest(&o.Digest)
+		t.word(`,"s":1,"c":`)
+		o.Cursor = t.number()
+		t.word(`,"v":`)
+		o.Result = t.object()
+		t.word(`}`)
+		r.Outcomes = append(r.Outcomes, o)
+	}
+	t.word(`]}`)
+	if t.other || t.at != len(data) || r.FirstSeq == 0 || r.FirstSeq > r.LastSeq() {
+		return nil
+	}
+	return r
+}
+
+// taker takes one thing after the other from a record's text. other says that
+// something else stood there; nothing that was taken counts then.
+type taker struct {
+	data  []byte
+	text  string // data
+	at    int
+	other bool
+}
+
+func (t *taker) word(w string) {
+	if t.other = t.other || !strings.HasPrefix(t.text[t.at:], w); !t.other {
+		t.at += len(w)
+	}
+}
+
+// plain takes a string of which every byte stands for itself, whose first quote
+// was taken.
+func (t *taker) plain() string {
+	from := t.at
+	for ; t.at < len(t.text); t.at++ {
+		switch c := t.text[t.at]; {
+		case c == '"':
+			t.at++
+			return t.text[from : t.at-1]
+		case c == '\\' || c < ' ':
+			t.other = true
+			return ""
+		}
+	}
+	t.other = true
+	return ""
+}
+
+func (t *taker) digest(to *Digest) {
+	text := t.plain()
+	from := t.at - 1 - len(text)
+	if t.other || len(text) != strict.EncodedLen(len(to)) {
+		t.other = true
+		return
+	}
+	if n, err := strict.Decode(to[:], t.data[from:from+len(text)]); err != nil || n != len(to) {
+		t.other = true
+	}
+}
+
+func (t *taker) number() uint64 {
+	from := t.at
+	t.at = skipDigits(t.data, t.at)
+	n, err := strconv.ParseUint(t.text[from:t.at], 10, 64)
+	t.other = t.other || err != nil || t.text[from] == '0' && t.at > from+1
+	return n
+}
+
+// object takes a JSON object without others in it.
+func (t *taker) object() []byte {
+	n := strings.IndexByte(t.text[t.at:], '}') + 1
+	o := t.data[t.at : t.at+n : t.at+n]
+	t.at += n
+	if t.other = t.other || n == 0 || o[0] != '{' || !IsJSON(o); t.other {
+		return nil
+	}
+	return o
+}
+
 // fields reads values; bad is what was wrong with the first that is none.
 type fields struct{ bad string }
 
@@ -143,7 +256,7 @@ func (f *fields) outcome(from gjson.Result) (o Outcome) {
 		case "i":
 			f.text(&o.OpID, v)
 		case "d":
-			digest, err := base64.RawURLEncoding.Strict().DecodeString(v.Str)
+			digest, err := strict.DecodeString(v.Str)
 			digested = err == nil && len(digest) == len(o.Digest)
 			copy(o.Digest[:], digest)
 		case "s":

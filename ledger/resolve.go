@@ -59,6 +59,9 @@ func Resolve(result []byte, path string) (value []byte, ok bool) {
 // returned as it is if it refers to nothing. References to ops nobody knows
 // stay, without an error here.
 func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
+	if !op.refers() {
+		return op, nil
+	}
 	var first *fault.Error
 	value := func(r *Ref) ([]byte, bool) {
 		o, ok := d.outcome(r.Op)
@@ -106,5 +109,6 @@ func clip(s string) string {
 }
 
 func isObject(b []byte) bool {
-	return gjson.ValidBytes(b) && gjson.ParseBytes(b).IsObject()
+	at := skipSpace(b, 0)
+	return at < len(b) && b[at] == '{' && IsJSON(b)
 }

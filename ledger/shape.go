@@ -87,9 +87,12 @@ func CheckBatch(b *Batch) *fault.Error {
 	case b.Ops[0].Seq > b.Ops[0].Seq+uint64(n)-1:
 		return fault.Malformed.With("the batch's seqs are out of range")
 	}
-	var ids map[string]struct{}
-	if n > 1 {
-		ids = make(map[string]struct{}, n)
+	var ids map[string]struct{} // unless each is above the one before, as they mostly are
+	for i := range b.Ops {
+		if i > 0 && b.Ops[i].OpID <= b.Ops[i-1].OpID {
+			ids = make(map[string]struct{}, n)
+			break
+		}
 	}
 	for i := range b.Ops {
 		op := &b.Ops[i]

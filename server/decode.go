@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // maxListed is how many arguments of an op, or ops it depends on, are read: above
@@ -42,8 +43,13 @@ const opBytes = 200
 type reader struct {
 	err   error
 	size  int
-	limit int // of size; 0 for none
+	limit int    // of size; 0 for none
+	room  []byte // that data copies to
+	most  int    // how much there may be to copy, if that is known
 }
+
+// roomBytes is how much room is made at once, at the most, for what is short.
+const roomBytes = 4096
 
 func (r *reader) text(s string, err error) string {
 	r.failed(err)
@@ -53,9 +59,40 @@ func (r *reader) text(s string, err error) string {
 
 func (r *reader) data(b []byte, err error) []byte {
 	r.failed(err)
-	r.count(len(b))
-	return append([]byte(nil), b...)
+	if r.count(len(b)); len(b) == 0 {
+		return nil
+	}
+	room := min(r.most, roomBytes)
+	if len(b) > room/4 {
+		return append([]byte(nil), b...)
+	}
+	if len(b) > cap(r.room)-len(r.room) {
+		r.room = make([]byte, 0, room)
+	}
+	from := len(r.room)
+	r.room = append(r.room, b...)
+	return r.room[from:len(r.room):len(r.room)]
 }
+
+// name is text for names of which there are few: the usual ones are not made anew.
+func (r *reader) name(b []byte, err error) string {
+	r.failed(err)
+	r.count(len(b))
+	if s, usual := usualNames[string(b)]; usual {
+		return s
+	}
+	return string(b)
+}
+
+// usualNames are methods and the arguments of those that are frequent.
+var usualNames = func() map[string]string {
+	names := map[string]string{}
+	for _, s := range append(session.Methods(), ledger.MethodVoid,
+		"key", "payload", "schema_version", "message", "offset", "text", "status", "parts", "usage") {
+		names[s] = s
+	}
+	return names
+}()
 
 func (r *reader) failed(err error) {
 	if r.err == nil {
@@ -104,6 +141,9 @@ func (r *reader) fault(what string) *fault.Error {
 // holds and a share an op.
 func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64, limit int) (b ledger.Batch, size int, refused *fault.Error) {
 	r := reader{limit: limit}
+	if from := capnp.Struct(from); from.IsValid() {
+		r.most = len(from.Segment().Data())
+	}
 	b = ledger.Batch{Session: session, Outbox: outbox, Incarnation: incarnation,
 		AckedThrough: from.AckedThrough(), BatchID: r.text(from.Id()), Atomic: from.Atomic()}
 	ops, err := from.Ops()
@@ -127,7 +167,7 @@ func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64, li
 func (r *reader) op(from wire.Op, to *ledger.Intent) {
 	to.OpID = r.text(from.Id())
 	to.Seq = from.Seq()
-	to.Method = r.text(from.Method())
+	to.Method = r.name(from.MethodBytes())
 	args, err := from.Args()
 	r.failed(err)
 	if !r.listed(args.Len(), argBytes, listedArgs) {
@@ -165,7 +205,7 @@ func (r *reader) op(from wire.Op, to *ledger.Intent) {
 }
 
 func (r *reader) arg(from wire.Arg, to *ledger.Arg) {
-	to.Name = r.text(from.Name())
+	to.Name = r.name(from.NameBytes())
 	switch from.Which() {
 	case wire.Arg_Which_json:
 		to.JSON = r.data(from.JsonBytes())

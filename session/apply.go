@@ -7,6 +7,8 @@ package session
 
 import (
 	"cmp"
+	"strconv"
+
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -22,6 +24,7 @@ type applier struct {
 	op     *ledger.Intent    // the op in hand; nil for a direct call
 	grant  *capability.Grant // what it acts under, once authorized
 	alive  bool              // some op was authorized: a sign of the stream's life
+	args   argReader
 }
 
 // changeResult is what every op answers at least.
@@ -34,6 +37,16 @@ func (r changeResult) at() uint64 { return r.Cursor }
 
 // result is an op's result; as JSON it is what references read.
 type result interface{ at() uint64 }
+
+// encode is what encoding/json would make of it.
+func (r changeResult) encode() []byte {
+	b := append(make([]byte, 0, 48), `{"cursor":`...)
+	b = strconv.AppendUint(b, r.Cursor, 10)
+	if r.Unchanged {
+		b = append(b, `,"unchanged":true`...)
+	}
+	return append(b, '}')
+}
 
 func (a *applier) changed() changeResult { return changeResult{Cursor: a.s.row.Cursor} }
 func (a *applier) unchanged() changeResult {
@@ -139,7 +152,7 @@ func abortsTurn(op *ledger.Intent) bool {
 
 // Apply does op, whose arguments are all values.
 func (a *applier) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
-	do, err := decodeOp(op, a.cfg.Limits)
+	do, err := a.args.decodeOp(op, a.cfg.Limits)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -187,15 +200,15 @@ func (a *applier) emit(name, key string, schema uint32, payload []byte) *Event {
 
 // emit puts e, of which method to batch are set, at the end of the session's log.
 func (v *view) emit(s *sessionView, e *Event) {
-	row := v.changeRow(s)
+	row, n := &s.row, len(s.events)
+	cursor, updated, head := row.Cursor, row.Updated, row.Head
+	v.log(func() { row.Cursor, row.Updated, row.Head, s.events = cursor, updated, head, s.events[:n] })
 	row.Cursor++
 	row.Updated = v.now
 	e.Session, e.Cursor, e.At, e.Sum = row.ID, row.Cursor, v.now, SumOf(e.Payload)
 	e.Hash = Chain(row.Head, e)
 	row.Head = e.Hash
 	v.heavy += len(e.Payload)
-	n := len(s.events)
-	v.log(func() { s.events = s.events[:n] })
 	s.events = append(s.events, e)
 }
 

@@ -105,7 +105,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 		if err != nil {
 			return nil, err
 		}
-		a.v.put(a.s, Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, false)
+		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, false)
 	}
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref, Source: o.source, At: at}, nil
 }

@@ -8,13 +8,13 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 	if err := a.live(); err != nil {
 		return nil, err
 	}
-	key := o.key.String()
+	key := o.text
 	slot, err := a.v.head(a.s, key)
 	if err != nil {
 		return nil, err
 	}
-	e := Entry{Session: a.s.row.ID, Key: key, Schema: o.schema, Sum: SumOf(o.payload), Payload: o.payload, TextLen: entryTextLen(o.key, o.payload)}
-	equal, err := a.equal(slot, &e)
+	e := &Entry{Session: a.s.row.ID, Key: key, Schema: o.schema, Sum: SumOf(o.payload), Payload: o.payload, TextLen: entryTextLen(o.key, o.payload)}
+	equal, err := a.equal(slot, e)
 	if err != nil {
 		return nil, err
 	}

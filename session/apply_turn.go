@@ -30,7 +30,7 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 	}
 	key := MessageKey(o.message)
 	ev := a.emit(MethodBegin, key, o.schema, o.payload)
-	a.v.put(a.s, Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, true)
+	a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, true)
 	a.v.setTurn(a.s, Turn{Session: a.s.row.ID, Message: o.message, Status: status, Outbox: a.outbox, Lease: a.leaseEnd(), Begun: ev.Cursor})
 	return a.changed(), nil
 }
@@ -127,7 +127,8 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 		return nil, fault.TooLarge.With("ending the turn would write %d bytes, the limit is %d: put or remove some of its parts first", len(text), a.cfg.Limits.EventBytes)
 	}
 	ev := a.emit(MethodFinalize, MessageKey(o.message), 1, text)
-	for _, e := range entries {
+	for i := range entries {
+		e := &entries[i]
 		e.Cursor = ev.Cursor
 		a.v.put(a.s, e, false)
 	}

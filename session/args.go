@@ -30,14 +30,16 @@ const (
 // argReader reads an intent's arguments. One that is still a reference reads as
 // the zero value, without an error.
 type argReader struct {
-	in   *ledger.Intent
-	lim  Limits
-	used []string
-	err  *fault.Error
+	in    *ledger.Intent
+	lim   Limits
+	sound bool // CheckIntent has found every argument to be JSON text
+	used  []string
+	err   *fault.Error
 }
 
-func newArgReader(in *ledger.Intent, lim Limits) *argReader {
-	r := &argReader{in: in, lim: lim}
+// read begins with an intent; what r has for another is given up.
+func (r *argReader) read(in *ledger.Intent, lim Limits) {
+	r.in, r.lim, r.used, r.err = in, lim, r.used[:0], nil
 	for i, a := range in.Args {
 		for _, b := range in.Args[:i] {
 			if a.Name == b.Name {
@@ -45,7 +47,6 @@ func newArgReader(in *ledger.Intent, lim Limits) *argReader {
 			}
 		}
 	}
-	return r
 }
 
 func (r *argReader) fail(err *fault.Error) {
@@ -95,7 +96,7 @@ func (r *argReader) raw(name string, must bool) []byte {
 		case len(a.JSON) > r.lim.PayloadBytes:
 			r.fail(fault.TooLarge.With("%s has %d bytes, the limit is %d", name, len(a.JSON), r.lim.PayloadBytes))
 			return nil
-		case !utf8.Valid(a.JSON) || !ledger.IsJSON(text):
+		case !r.sound && (!utf8.Valid(a.JSON) || !ledger.IsJSON(text)):
 			r.fail(fault.BadArgument.With("%s is not JSON text in UTF-8", name))
 			return nil
 		case string(text) != "null":
@@ -130,12 +131,21 @@ func (r *argReader) anyText(name string, must bool) string {
 	if raw == nil {
 		return ""
 	}
-	v := gjson.ParseBytes(raw)
-	if v.Type != gjson.String {
+	s, ok := stringOf(raw)
+	if !ok {
 		r.fail(fault.BadArgument.With("%s is not a string", name))
-		return ""
 	}
-	return v.Str
+	return s
+}
+
+// stringOf is the string that raw, which is JSON text, holds. Most are as they
+// stand between their quotes.
+func stringOf(raw []byte) (s string, ok bool) {
+	if text := bytes.TrimSpace(raw); len(text) > 1 && text[0] == '"' && bytes.IndexByte(text, '\\') < 0 {
+		return string(text[1 : len(text)-1]), true
+	}
+	v := gjson.ParseBytes(raw)
+	return v.Str, v.Type == gjson.String
 }
 
 // streamed reads a text that continues another: any string of whole characters.
@@ -218,15 +228,21 @@ func (r *argReader) id(name string) string {
 }
 
 func (r *argReader) key(name string) Key {
+	k, _ := r.keyText(name)
+	return k
+}
+
+// keyText reads a key, and gives its text too.
+func (r *argReader) keyText(name string) (Key, string) {
 	s := r.anyText(name, required)
 	if r.err != nil || r.deferred(name) {
-		return Key{}
+		return Key{}, ""
 	}
 	k, err := ParseKey(s)
 	if err != nil {
 		r.fail(err)
 	}
-	return k
+	return k, s
 }
 
 // refID reads the id of a ref, of whatever target.

@@ -95,6 +95,9 @@ type finalizePayload struct {
 // encode is JSON without HTML escapes; v is one of this package's own types,
 // so that it cannot fail.
 func encode(v any) []byte {
+	if r, ok := v.(changeResult); ok { // most are
+		return r.encode()
+	}
 	var b jsonBuffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)

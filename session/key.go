@@ -37,7 +37,8 @@ type Key struct {
 	ID      string // parts and models: their own id
 }
 
-// ParseKey reads a key; a BadKey fault says what is wrong with it.
+// ParseKey reads a key; a BadKey fault says what is wrong with it. A key has one
+// text: String gives what was read.
 func ParseKey(text string) (Key, *fault.Error) {
 	switch text {
 	case "session":

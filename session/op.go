@@ -54,12 +54,12 @@ func Methods() []string {
 
 // decodeOp reads an op's arguments; what it cannot decode is UnknownMethod,
 // BadArgument, BadKey, BadPayload or TooLarge. The bytes of payloads are shared with in.
-func decodeOp(in *ledger.Intent, lim Limits) (op, *fault.Error) {
+func (r *argReader) decodeOp(in *ledger.Intent, lim Limits) (op, *fault.Error) {
 	m, ok := methods[in.Method]
 	if !ok {
 		return nil, fault.UnknownMethod.With("there is no method %q: use one of %s", clip(in.Method), strings.Join(Methods(), ", "))
 	}
-	r := newArgReader(in, lim)
+	r.read(in, lim)
 	o := m.decode(r)
 	if err := r.finish(); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func CheckOp(in *ledger.Intent, lim Limits) *fault.Error {
 	if in.Method == ledger.MethodVoid {
 		return nil
 	}
-	_, err := decodeOp(in, lim)
+	_, err := new(argReader).decodeOp(in, lim)
 	return err
 }
 
@@ -116,12 +116,16 @@ func decodeFork(r *argReader) op {
 
 type opPut struct {
 	key     Key
+	text    string // the key's
 	payload []byte
 	schema  uint32
 }
 
 func decodePut(r *argReader) op {
-	return &opPut{key: r.key("key"), payload: r.object("payload", required), schema: r.schema("schema_version")}
+	o := &opPut{}
+	o.key, o.text = r.keyText("key")
+	o.payload, o.schema = r.object("payload", required), r.schema("schema_version")
+	return o
 }
 
 type opRemove struct{ key Key }

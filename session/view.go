@@ -276,9 +276,9 @@ func (v *view) setEntry(s *sessionView, key string, slot *entrySlot) {
 	s.entries[key] = slot
 }
 
-// put sets a key's value. inEvent says that the payload is that of the event at e.Cursor.
-func (v *view) put(s *sessionView, e Entry, inEvent bool) {
-	slot := &entrySlot{entry: &e, full: true, write: writeWhole}
+// put sets a key's value, and keeps e. inEvent says that the payload is that of the event at e.Cursor.
+func (v *view) put(s *sessionView, e *Entry, inEvent bool) {
+	slot := &entrySlot{entry: e, full: true, write: writeWhole}
 	if inEvent {
 		slot.write = writeByEvent
 	}

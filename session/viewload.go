@@ -122,6 +122,9 @@ func (v *view) take(w *Want, rows *Rows) {
 
 func (s *sessionView) take(w *Want, id string, rows *Rows) {
 	found := rows.Entries[id]
+	if n := len(w.Heads[id]); len(s.entries) == 0 && n > 0 {
+		s.entries = make(map[string]*entrySlot, n)
+	}
 	for _, key := range w.Heads[id] {
 		s.know(key, found[key], false)
 	}
@@ -163,12 +166,18 @@ func (s *sessionView) take(w *Want, id string, rows *Rows) {
 	}
 }
 
+// noEntry is the slot of every key that has none. There is nothing to fill in.
+var noEntry = entrySlot{full: true}
+
 // know takes a loaded entry in, unless the slot knows as much already.
 func (s *sessionView) know(key string, e *Entry, full bool) {
 	slot := s.entries[key]
-	if slot == nil {
-		full = full || e == nil
-		s.entries[key] = &entrySlot{entry: e, full: full, behind: e != nil && e.Grown != 0}
+	switch {
+	case slot == nil && e == nil:
+		s.entries[key] = &noEntry
+		return
+	case slot == nil:
+		s.entries[key] = &entrySlot{entry: e, full: full, behind: e.Grown != 0}
 		return
 	}
 	if full && !slot.full && slot.entry != nil && e != nil && e.Cursor == slot.entry.Cursor {

@@ -11,8 +11,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -23,7 +21,8 @@ type wants struct {
 	streams          map[StreamKey]struct{}
 	records          map[StreamKey]*RecordRange
 	grants           map[string]struct{}
-	heads, turnsOf   map[string]map[string]struct{}
+	heads            map[string][]string // with repeats
+	turnsOf          map[string]map[string]struct{}
 	external         map[string]map[string]struct{}
 	turns            map[string]struct{}
 	revokes          bool // some op revokes: how refs descend from one another matters
@@ -33,7 +32,7 @@ func newWants() *wants {
 	return &wants{
 		spaces: map[string]struct{}{}, sessions: map[string]struct{}{}, streams: map[StreamKey]struct{}{},
 		records: map[StreamKey]*RecordRange{}, grants: map[string]struct{}{},
-		heads: map[string]map[string]struct{}{}, turnsOf: map[string]map[string]struct{}{},
+		heads: map[string][]string{}, turnsOf: map[string]map[string]struct{}{},
 		external: map[string]map[string]struct{}{}, turns: map[string]struct{}{},
 	}
 }
@@ -127,15 +126,17 @@ func (w *wants) op(sub *Submission, op *ledger.Intent) {
 	session := sub.Batch.Session
 	switch op.Method {
 	case MethodPut, MethodRemove, MethodPurge:
-		if k, err := ParseKey(argText(op, "key")); err == nil {
-			add(w.heads, session, k.String())
+		text := argText(op, "key")
+		if k, err := ParseKey(text); err == nil {
+			w.heads[session] = append(w.heads[session], text)
 			if op.Method == MethodRemove && k.Kind == KeyMessage {
 				add(w.turnsOf, session, k.Message)
 			}
 		}
 	case MethodAppendText:
-		if k, err := ParseKey(argText(op, "key")); err == nil {
-			add(w.heads, session, k.String())
+		text := argText(op, "key")
+		if k, err := ParseKey(text); err == nil {
+			w.heads[session] = append(w.heads[session], text)
 			add(w.turnsOf, session, k.Message)
 		}
 	case MethodBegin, MethodFinalize:
@@ -172,10 +173,14 @@ func (w *wants) want() *Want {
 	out := &Want{
 		Spaces:   sorted(w.spaces),
 		Sessions: sorted(w.sessions),
-		Heads:    sortedMap(w.heads),
+		Heads:    w.heads,
 		TurnsOf:  sortedMap(w.turnsOf),
 		External: sortedMap(w.external),
 		Turns:    sorted(w.turns),
+	}
+	for session, keys := range w.heads {
+		slices.Sort(keys)
+		w.heads[session] = slices.Compact(keys)
 	}
 	if w.revokes {
 		out.Lineages = sorted(w.grants)
@@ -241,11 +246,9 @@ func recordsWant(v *view, subs []Submission) *Want {
 // malformed. What it gives is UTF-8, which gjson does not see to.
 func argText(op *ledger.Intent, name string) string {
 	for i := range op.Args {
-		if a := &op.Args[i]; a.Name == name && a.Ref == nil && len(a.JSON) <= maxPeek && utf8.Valid(a.JSON) && gjson.ValidBytes(a.JSON) {
-			if v := gjson.ParseBytes(a.JSON); v.Type == gjson.String {
-				return v.Str
-			}
-			return ""
+		if a := &op.Args[i]; a.Name == name && a.Ref == nil && len(a.JSON) <= maxPeek && utf8.Valid(a.JSON) && ledger.IsJSON(a.JSON) {
+			s, _ := stringOf(a.JSON)
+			return s
 		}
 	}
 	return ""

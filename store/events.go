@@ -12,8 +12,8 @@ const (
 )
 
 var (
-	insertEvents = statement("tiiitttttttbbb", `
-		INSERT INTO events (session, cursor, at, schema, method, key, ref, actor, outbox, op, batch, sum, hash, payload)
+	insertEvents = statement("TIITTTTTittbbb", `
+		INSERT INTO events (session, at, schema, method, ref, actor, outbox, batch, cursor, key, op, sum, hash, payload)
 		{values}`)
 
 	readEvents = statement("", `
@@ -76,9 +76,9 @@ func scanEvent(row Scanner) (*session.Event, error) {
 	return &e, nil
 }
 
-func eventValues(e *session.Event) []any {
-	return []any{e.Session, int64(e.Cursor), e.At, int64(e.Schema), e.Method, e.Key, e.Ref, e.Actor, e.Outbox, e.Op, e.Batch,
-		e.Sum[:], e.Hash[:], orNull(e.Payload)}
+func eventValues(to []any, e *session.Event) []any {
+	return append(to, &e.Session, &e.At, int64(e.Schema), &e.Method, &e.Ref, &e.Actor, &e.Outbox, &e.Batch,
+		&e.Cursor, &e.Key, &e.Op, &e.Sum, &e.Hash, &e.Payload)
 }
 
 // eventBytes is about what an event weighs in memory and on a wire.

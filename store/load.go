@@ -76,9 +76,12 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 		t.before[id] = before{space: row.Space, external: row.External}
 	}
 	for id, keys := range w.Heads {
+		if t.absent[id] == nil {
+			t.absent[id] = make(map[string]struct{}, len(keys))
+		}
 		for _, key := range keys {
 			if out.Entries[id][key] == nil {
-				put(t.absent, id, key, struct{}{})
+				t.absent[id][key] = struct{}{}
 			}
 		}
 	}
@@ -247,7 +250,7 @@ func (t *tx) readState(w *session.Want, out *session.Rows) {
 	t.weighed(w, readEntries, pairs(w.Entries), entry)
 	ranges := pairs(w.Prefixes)
 	for i, r := range ranges {
-		ranges[i] = append(r, above(r[1].(string)))
+		ranges[i] = append(r, above(*r[1].(*string)))
 	}
 	t.weighed(w, readRanges, ranges, entry)
 
@@ -356,10 +359,16 @@ func inOrder(records []*ledger.Record) []*ledger.Record {
 
 // pairs is a map of lists as a list of two columns, in order.
 func pairs(m map[string][]string) [][]any {
-	var list [][]any
-	for _, a := range sortedKeys(m) {
-		for _, b := range m[a] {
-			list = append(list, []any{a, b})
+	n := 0
+	for _, values := range m {
+		n += len(values)
+	}
+	list, room := make([][]any, 0, n), make([]any, 0, 2*n)
+	keys := sortedKeys(m)
+	for i, a := range keys {
+		for j := range m[a] {
+			room = append(room, &keys[i], &m[a][j])
+			list = append(list, room[len(room)-2:len(room):len(room)])
 		}
 	}
 	return list

@@ -78,11 +78,14 @@ func TestPlansSQLite(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, s := range statements {
-		for form, text := range map[string]string{"one": s.SQLite.One, "many": s.SQLite.Many} {
+		for form, text := range map[string]string{"one": s.SQLite.One, "many": s.SQLite.Many, "bulk": s.SQLite.Bulk, "alike": s.SQLite.Alike} {
 			if text == "" {
 				continue
 			}
 			args := make([]any, arguments(text))
+			if form == "bulk" || form == "alike" { // its parameters are not all numbered
+				args = make([]any, BulkRows*len(s.Columns))
+			}
 			rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
 			if err != nil {
 				t.Errorf("%s (%s): %v", name, form, err)
@@ -113,7 +116,7 @@ func TestPlansSQLite(t *testing.T) {
 
 // passing says whether what is scanned is a list or an intermediate result.
 func passing(table string) bool {
-	for _, list := range []string{"w", "json_each", "line", "below", "looked", "page", "CONSTANT ROW", "(subquery", "1 CONSTANT"} {
+	for _, list := range []string{"w", "json_each", "line", "below", "looked", "page", "CONSTANT ROW", "16-ROW VALUES", "(subquery", "1 CONSTANT"} {
 		if strings.HasPrefix(table, list) {
 			return true
 		}

@@ -32,7 +32,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 		return []any{p.Stream.Session, p.Stream.Outbox, clamp(p.Through)}
 	}), nil)
 	t.list(insertRecords, each(c.Records, func(r session.StreamRecord) []any { return recordValues(&r) }), nil)
-	t.list(insertEvents, each(c.Events, eventValues), nil)
+	t.list(insertEvents, packed(c.Events, insertEvents, eventValues), nil)
 	t.purge(c)
 	t.list(dropEntries, pairs(c.DropEntries), nil)
 	t.saveEntries(c.Entries)
@@ -89,8 +89,8 @@ func (t *tx) saveEntries(entries []*session.Entry) {
 			others = append(others, e)
 		}
 	}
-	t.list(insertEntries, each(fresh, entryValues), nil)
-	t.list(saveEntries, each(others, entryValues), nil)
+	t.list(insertEntries, packed(fresh, insertEntries, entryValues), nil)
+	t.list(saveEntries, packed(others, saveEntries, entryValues), nil)
 }
 
 // purge takes payloads out of events that are there. One that touches no event,
@@ -128,6 +128,17 @@ func each[T any](items []T, values func(T) []any) [][]any {
 	list := make([][]any, len(items))
 	for i, item := range items {
 		list[i] = values(item)
+	}
+	return list
+}
+
+// packed is each for the many rows of s, which share one piece of memory.
+func packed[T any](items []T, s *Statement, values func(to []any, item T) []any) [][]any {
+	list, room := make([][]any, len(items)), make([]any, 0, len(items)*len(s.Columns))
+	for i, item := range items {
+		from := len(room)
+		room = values(room, item)
+		list[i] = room[from:len(room):len(room)]
 	}
 	return list
 }

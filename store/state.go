@@ -17,7 +17,7 @@ const (
 )
 
 var (
-	readHeads = statement("tt", `
+	readHeads = statement("Tt", `
 		SELECT `+headColumns+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
 
 	readEntries = weighed("tt", headColumns+`, v.payload`, `
@@ -37,15 +37,15 @@ var (
 		SELECT `+entryColumns+` FROM entries e `+entryValue+`
 		WHERE e.session = {1} AND e.key > {2} AND e.key < {3} ORDER BY e.key LIMIT {4}`)
 
-	saveEntries = statement("ttiiiibb", `
-		INSERT INTO entries (session, key, cursor, schema, text_len, grown, sum, payload)
+	saveEntries = statement("TIIBtiib", `
+		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum)
 		{values} ON CONFLICT (session, key) DO UPDATE SET
 			cursor = excluded.cursor, schema = excluded.schema, text_len = excluded.text_len, grown = excluded.grown,
 			sum = excluded.sum, payload = excluded.payload`)
 
 	// insertEntries is saveEntries for keys that are known not to be there.
-	insertEntries = statement("ttiiiibb", `
-		INSERT INTO entries (session, key, cursor, schema, text_len, grown, sum, payload) {values}`)
+	insertEntries = statement("TIIBtiib", `
+		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum) {values}`)
 
 	dropEntries = statement("tt", `
 		DELETE FROM entries WHERE (session, key) IN (SELECT a, b FROM {w})`)
@@ -110,8 +110,8 @@ func scanEntry(row Scanner, value bool) (*session.Entry, error) {
 	return &e, nil
 }
 
-func entryValues(e *session.Entry) []any {
-	return []any{e.Session, e.Key, int64(e.Cursor), int64(e.Schema), int64(e.TextLen), int64(e.Grown), e.Sum[:], orNull(e.Payload)}
+func entryValues(to []any, e *session.Entry) []any {
+	return append(to, &e.Session, int64(e.Schema), &e.Grown, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum)
 }
 
 func scanTurn(row Scanner) (*session.Turn, error) {

@@ -18,6 +18,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
+
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // Column is the type of a list's column.
@@ -37,28 +40,97 @@ type Statement struct {
 	Postgres Forms
 	SQLite   Forms
 	Columns  []Column // of its list; none if it takes none
+	Same     int      // so many of them, the first, have mostly the same values in all rows
+}
+
+// Value is a list's value itself: a string, an int64, []byte or nil. In a list may
+// also stand pointers to such, which spares making an interface of each.
+func Value(v any) any {
+	switch v := v.(type) {
+	case *string:
+		return *v
+	case *int64:
+		return *v
+	case *uint64:
+		return int64(*v)
+	case *session.Hash:
+		return v[:]
+	case *[]byte:
+		return orNull(*v)
+	}
+	return v
+}
+
+// Values are those of a row.
+func Values(row []any) []any {
+	values := make([]any, len(row))
+	for i, v := range row {
+		values[i] = Value(v)
+	}
+	return values
 }
 
 // Forms are a statement's texts in a dialect. The arguments of Many are, on
 // Postgres, one array for each of the list's columns, then the single values;
 // on SQLite the list as JSON, then the single values. Those of One are the one
-// row's values, then the single ones. Where SQLite has no Many, an INSERT has
-// Bulk, for BulkRows rows one after the other, and One is for what is left; else
-// One is run for each row.
+// row's values, then the single ones.
+//
+// SQLite has Bulk where lists are long: BulkRows rows, one after the other. Alike
+// is the same for rows that agree in their first columns, whose values it takes
+// once. Many, or One where there is none, is for what is left.
 type Forms struct {
-	Many, One, Bulk string
+	Many, One   string
+	Bulk, Alike string
 }
 
-// BulkRows is how many rows go into one INSERT on SQLite: enough for its share
-// of the fixed cost to be small.
+// BulkRows is how many rows go into one statement on SQLite: enough for their
+// share of its fixed cost to be small.
 const BulkRows = 16
+
+// Alike says whether rows agree in the columns that are mostly the same.
+func (s *Statement) Alike(rows [][]any) bool {
+	if s.Same == 0 {
+		return false
+	}
+	for i := range s.Same {
+		first := rows[0][i]
+		for _, row := range rows[1:] {
+			if !equal(first, row[i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func equal(a, b any) bool {
+	switch a := a.(type) {
+	case *string:
+		b, ok := b.(*string)
+		return ok && *a == *b
+	case *int64:
+		b, ok := b.(*int64)
+		return ok && *a == *b
+	case *uint64:
+		b, ok := b.(*uint64)
+		return ok && *a == *b
+	case *[]byte:
+		b, ok := b.(*[]byte)
+		return ok && *a == nil && *b == nil
+	case string, int64:
+		return a == b
+	}
+	return false
+}
 
 // types are the columns' types in Postgres.
 var types = map[Column]string{Text: "text", Int: "bigint", Bytes: "bytea"}
 
-// statement renders text; columns has one letter for each column of its list.
+// statement renders text; columns has one letter for each column of its list:
+// capitals, which come first, for those that are mostly the same in all rows.
 func statement(columns, text string) *Statement {
-	s := &Statement{Columns: []Column(columns)}
+	s := &Statement{Columns: []Column(strings.ToLower(columns))}
+	s.Same = strings.IndexFunc(columns+"x", unicode.IsLower)
 	s.Postgres.One = render(text, postgresMarks(func(mark string) string {
 		return one(mark, s.Columns, func(arg string, c Column) string { return arg + "::" + types[c] })
 	}, len(columns)))
@@ -70,9 +142,14 @@ func statement(columns, text string) *Statement {
 		return s
 	}
 	s.Postgres.Many = render(text, postgresMarks(s.unnest, len(columns)))
-	if strings.Contains(text, "{values}") { // bytes cannot stand in JSON
+	insert := strings.Contains(text, "{values}")
+	if insert || s.Same > 0 {
 		s.SQLite.Bulk = render(text, sqliteMarks(s.bulk, 0))
-	} else {
+	}
+	if s.Same > 0 {
+		s.SQLite.Alike = render(text, sqliteMarks(s.alike, 0))
+	}
+	if !insert { // bytes cannot stand in JSON
 		s.SQLite.Many = render(text, sqliteMarks(s.jsonEach, 1))
 	}
 	return s
@@ -108,9 +185,34 @@ func (s *Statement) unnest(mark string) string {
 }
 
 // bulk is a list of BulkRows rows.
-func (s *Statement) bulk(string) string {
-	row := "(" + strings.Repeat("?, ", len(s.Columns)-1) + "?)"
-	return "VALUES " + strings.Repeat(row+", ", BulkRows-1) + row
+func (s *Statement) bulk(mark string) string { return s.rows(mark, 0) }
+
+// alike is bulk for rows that agree in their first columns.
+func (s *Statement) alike(mark string) string { return s.rows(mark, s.Same) }
+
+// rows is a list of BulkRows rows, of which the first so many columns are given
+// once. A ? is the parameter after the highest so far.
+func (s *Statement) rows(mark string, same int) string {
+	var shared, own strings.Builder
+	for i := range s.Columns {
+		if i > 0 {
+			shared.WriteString(", ")
+			own.WriteString(", ")
+		}
+		own.WriteByte('?')
+		if shared.WriteByte('?'); i < same {
+			shared.WriteString(strconv.Itoa(i + 1))
+		}
+	}
+	values := "VALUES (" + own.String() + ")" + strings.Repeat(", ("+shared.String()+")", BulkRows-1)
+	if mark != "w" {
+		return values
+	}
+	names := make([]string, len(s.Columns))
+	for i := range names {
+		names[i] = fmt.Sprintf("column%d AS %c", i+1, 'a'+i)
+	}
+	return fmt.Sprintf("(SELECT %s FROM (%s)) AS w", strings.Join(names, ", "), values)
 }
 
 // jsonEach is a list as a JSON array of arrays.

@@ -34,6 +34,39 @@ func TestStatementForms(t *testing.T) {
 	}
 }
 
+// TestAlike: rows that agree in the capital columns give their values once.
+func TestAlike(t *testing.T) {
+	t.Parallel()
+	s := statement("TIb", `INSERT INTO t (a, b, c) {values}`)
+	bulk := `INSERT INTO t (a, b, c) VALUES (?, ?, ?)` + strings.Repeat(", (?, ?, ?)", BulkRows-1)
+	alike := `INSERT INTO t (a, b, c) VALUES (?, ?, ?)` + strings.Repeat(", (?1, ?2, ?)", BulkRows-1)
+	if s.SQLite.Bulk != bulk || s.SQLite.Alike != alike || s.Postgres.Many != `INSERT INTO t (a, b, c) SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[])` {
+		t.Errorf("%+v", s)
+	}
+	r := statement("Tt", `SELECT x FROM {w} CROSS JOIN t WHERE t.a = w.a AND t.b = w.b`)
+	if from := `FROM (SELECT column1 AS a, column2 AS b FROM (VALUES (?, ?), (?1, ?), `; !strings.Contains(r.SQLite.Alike, from) || r.SQLite.Many == "" {
+		t.Errorf("%+v", r)
+	}
+	a, b, n, m := "x", "x", int64(1), int64(2)
+	for _, c := range []struct {
+		one, other []any
+		alike      bool
+	}{
+		{[]any{&a, int64(1), &n}, []any{&b, int64(1), &m}, true},
+		{[]any{"x", &n, nil}, []any{"x", &n, &m}, true},
+		{[]any{"x", &n, nil}, []any{"x", &m, nil}, false},
+		{[]any{"x", &n, nil}, []any{"y", &n, nil}, false},
+		{[]any{"x", &n, nil}, []any{&a, &n, nil}, false}, // not worth telling
+	} {
+		if got := s.Alike([][]any{c.one, c.other}); got != c.alike {
+			t.Errorf("%v and %v are alike: %t", c.one, c.other, got)
+		}
+	}
+	if r := statement("tt", ``); r.Alike([][]any{{"x", "x"}, {"x", "x"}}) {
+		t.Error("alike, without columns that are to be")
+	}
+}
+
 // TestInsertColumns: every INSERT names as many columns as its list has.
 func TestInsertColumns(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,9 @@ type Scanner interface {
 // were queued. One goroutine at a time may use it.
 type Runner interface {
 	// Queue takes a statement. list is its list's rows (every value a string, an
-	// int64, or []byte where the column is of bytes), args its single values.
+	// int64, or []byte where the column is of bytes, or a pointer that Value
+	// takes; what it points at stays as it is until the statement has run), args
+	// its single values.
 	// each, if not nil, is called for every row of the answer, during Flush; if
 	// it returns ErrEnough, the rest of this answer is given up.
 	// A statement without text in the runner's dialect is passed over.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -59,12 +58,16 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 	return r.commit(ctx, options.AccessMode == pgx.ReadOnly)
 }
 
+// perStatement is about what a statement takes on its way besides its lists.
+const perStatement = 256
+
 // runner implements store.Runner on one connection.
 type runner struct {
 	conn  *pgx.Conn
 	batch *pgx.Batch
 	begun bool
 	ended bool
+	room  int // that the lists in batch take on their way
 }
 
 // Queue implements store.Runner.
@@ -75,9 +78,11 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 	text := s.Postgres.One
 	switch {
 	case len(list) == 1:
-		args = append(slices.Clone(list[0]), args...)
+		args = append(store.Values(list[0]), args...)
 	case len(s.Columns) > 0:
-		text, args = s.Postgres.Many, append(arrays(s.Columns, list), args...)
+		lists, room := columns(list, len(s.Columns))
+		text, args = s.Postgres.Many, append(lists, args...)
+		r.room += room + room/16
 	}
 	q := r.batch.Queue(text, args...)
 	if each == nil {
@@ -94,33 +99,6 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 		}
 		return rows.Err()
 	})
-}
-
-// arrays turns a list's rows into one array a column.
-func arrays(columns []store.Column, list [][]any) []any {
-	args := make([]any, len(columns))
-	for i, c := range columns {
-		switch c {
-		case store.Text:
-			args[i] = column[string](list, i)
-		case store.Int:
-			args[i] = column[int64](list, i)
-		case store.Bytes:
-			args[i] = column[[]byte](list, i)
-		}
-	}
-	return args
-}
-
-// column is a list's column; a nil value is a NULL of a column of bytes.
-func column[T any](list [][]any, i int) []T {
-	values := make([]T, len(list))
-	for n, row := range list {
-		if row[i] != nil {
-			values[n] = row[i].(T)
-		}
-	}
-	return values
 }
 
 const databaseClock = `SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`
@@ -148,6 +126,10 @@ func (r *runner) Flush(ctx context.Context) error {
 	}
 	batch := r.batch
 	r.batch, r.begun = &pgx.Batch{}, true
+	if r.room > 0 {
+		r.conn.PgConn().Frontend().Send(room(r.room + perStatement*batch.Len()))
+		r.room = 0
+	}
 	return translate(ctx, r.conn.SendBatch(ctx, batch).Close())
 }
 

@@ -62,6 +62,9 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 		// The parser's error repeats the URL, which may hold a password.
 		return nil, fault.Usage.With("the database URL cannot be read: give postgres://USER@HOST:PORT/DATABASE")
 	}
+	if mode := pc.ConnConfig.DefaultQueryExecMode; mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
+		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // lists need their types known
+	}
 	pc.MaxConns = int32(min(cfg.MaxConns, 1<<15))
 	if pc.ConnConfig.ConnectTimeout == 0 {
 		pc.ConnConfig.ConnectTimeout = connectTimeout
@@ -120,6 +123,7 @@ func prepare(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	if _, err := conn.Exec(ctx, planning, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("prepare connection: %w", err)
 	}
+	registerArrays(conn.TypeMap())
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/store"
+	"github.com/mooring-rpc/mooring/store/storetest"
 )
 
 const testTimeout = 30 * time.Second
@@ -87,6 +88,24 @@ func TestUnsafe(t *testing.T) {
 		_, err := running.Look(t.Context(), "", nil)
 		return err == nil
 	})
+}
+
+// TestModes: lists are sent whatever way of running statements the URL asks for.
+func TestModes(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	sep := "?"
+	if strings.Contains(url, "?") {
+		sep = "&"
+	}
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		s := openOn(t, url+sep+"default_query_exec_mode="+mode)
+		a, b := storetest.NewAgent(t, s), storetest.NewAgent(t, s)
+		rows, err := s.ReadRows(t.Context(), []string{a.Session, b.Session, "ses_none"})
+		if err != nil || len(rows) != 2 {
+			t.Errorf("%s: %d rows of two sessions: %v", mode, len(rows), err)
+		}
+	}
 }
 
 func TestTurnedOff(t *testing.T) {

@@ -4,7 +4,7 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -17,12 +17,12 @@ import (
 // backend implements store.Backend. Taking a connection from its channel is
 // the right to use it; Close takes them all.
 type backend struct {
-	now     func() time.Time
-	lock    *os.File
-	writer  *sql.DB
-	readers *sql.DB
-	turn    chan *conn // the one writing connection
-	free    chan *conn // reading connections
+	now    func() time.Time
+	lock   *os.File
+	driver driver.Driver
+	reader string     // source of reading connections
+	turn   chan *conn // the one writing connection
+	free   chan *conn // reading connections
 	eraser
 
 	closing sync.Mutex
@@ -59,7 +59,7 @@ func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) (er
 		b.free <- c
 		b.eraseLater() // it may have been what was in the way
 	}()
-	if err := c.open(ctx, b.readers); err != nil {
+	if err := c.open(b.driver, b.reader); err != nil {
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
 	_, err = transaction(ctx, c, "BEGIN DEFERRED", false, fn)
@@ -119,7 +119,7 @@ func (b *backend) Ping(ctx context.Context) error {
 		return err
 	}
 	defer func() { b.free <- c }()
-	if err := c.open(ctx, b.readers); err != nil {
+	if err := c.open(b.driver, b.reader); err != nil {
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
 	return translate(ctx, c.exec(ctx, "SELECT 1 FROM meta"))
@@ -137,22 +137,11 @@ func (b *backend) Close() error {
 	for range cap(b.free) {
 		errs = append(errs, (<-b.free).close())
 	}
+	// The writer is the last, so that the log is written back and removed.
 	errs = append(errs, (<-b.turn).close())
 	close(b.free)
 	close(b.turn)
-	return errors.Join(append(errs, b.closeAll(), b.lock.Close())...)
-}
-
-// closeAll closes what is open of the two pools. The writer is the last, so
-// that the log is written back and removed.
-func (b *backend) closeAll() error {
-	var errs []error
-	for _, db := range []*sql.DB{b.readers, b.writer} {
-		if db != nil {
-			errs = append(errs, db.Close())
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, b.lock.Close())...)
 }
 
 // take waits for a connection.

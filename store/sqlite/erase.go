@@ -6,6 +6,8 @@ package sqlite
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/store"
 )
 
 // eraser remembers that the write-ahead log has to be cut. A reader whose
@@ -26,11 +28,11 @@ func (b *backend) erase(c *conn) {
 		return
 	}
 	ctx := context.Background() // it is short, and follows a commit
-	busy, log, done := 1, 0, 0
+	var busy, log, done int64 = 1, 0, 0
 	if err := c.exec(ctx, "PRAGMA busy_timeout(0)"); err != nil {
 		return
 	}
-	err := c.sql.QueryRowContext(ctx, cutLog).Scan(&busy, &log, &done)
+	err := c.query(ctx, cutLog, nil, func(row store.Scanner) error { return row.Scan(&busy, &log, &done) })
 	if again := c.exec(ctx, "PRAGMA "+busyTimeout); err == nil && again == nil && busy == 0 {
 		b.owed.Store(false)
 	}

@@ -76,26 +76,18 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	if err := f.Close(); err != nil {
 		return nil, fmt.Errorf("database file: %w", err)
 	}
-	b := &backend{now: cfg.Now, free: make(chan *conn, cfg.Readers), turn: make(chan *conn, 1)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.closeAll())
-		}
-	}()
-	if b.writer, err = sql.Open("sqlite", source(file, false)); err != nil {
+	writer := source(file, false)
+	db, err := sql.Open("sqlite", writer)
+	if err != nil {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
-	b.writer.SetMaxOpenConns(1)
-	if err = migrations.Up(ctx, b.writer, migrations.SQLite); err != nil {
+	db.SetMaxOpenConns(1)
+	b := &backend{now: cfg.Now, driver: db.Driver(), reader: source(file, true), free: make(chan *conn, cfg.Readers), turn: make(chan *conn, 1)}
+	if err := errors.Join(migrations.Up(ctx, db, migrations.SQLite), db.Close()); err != nil {
 		return nil, translate(ctx, err)
 	}
-	if b.readers, err = sql.Open("sqlite", source(file, true)); err != nil {
-		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
-	}
-	b.readers.SetMaxOpenConns(cfg.Readers)
-	b.readers.SetMaxIdleConns(cfg.Readers)
-	w, err := newConn(ctx, b.writer, b.now)
-	if err != nil {
+	w := &conn{now: b.now}
+	if err := w.open(b.driver, writer); err != nil {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
 	b.owed.Store(true) // a server that was killed may not have come to it

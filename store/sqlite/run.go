@@ -1,14 +1,16 @@
-// Connections and how statements run on them.
+// Connections and how statements run on them. They are the driver's own: a
+// connection has one user at a time here, so of what database/sql does for every
+// statement nothing is needed.
 
 package sqlite
 
 import (
 	"context"
-	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
 	"time"
 
 	"github.com/mooring-rpc/mooring/store"
@@ -18,57 +20,140 @@ import (
 // its channel has it alone.
 type conn struct {
 	now      func() time.Time
-	sql      *sql.Conn // nil until the first use
-	prepared map[string]*sql.Stmt
+	driver   driver.Conn // nil until the first use
+	prepared map[string]stmt
+	args     []driver.NamedValue // of the statement that runs
 }
 
-func newConn(ctx context.Context, db *sql.DB, now func() time.Time) (*conn, error) {
-	c := &conn{now: now}
-	return c, c.open(ctx, db)
+// stmt is what the driver's statements can do.
+type stmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
 }
 
-func (c *conn) open(ctx context.Context, db *sql.DB) (err error) {
-	if c.sql != nil {
-		return nil
+// open connects to source, if that has not been done.
+func (c *conn) open(d driver.Driver, source string) (err error) {
+	if c.driver == nil {
+		c.prepared = map[string]stmt{}
+		c.driver, err = d.Open(source)
 	}
-	c.prepared = map[string]*sql.Stmt{}
-	c.sql, err = db.Conn(ctx)
 	return err
 }
 
-// close closes the statements and gives the connection back to its pool.
+// close closes the statements and the connection.
 func (c *conn) close() error {
-	if c.sql == nil {
+	if c.driver == nil {
 		return nil
 	}
 	var errs []error
 	for _, s := range c.prepared {
 		errs = append(errs, s.Close())
 	}
-	errs = append(errs, c.sql.Close())
-	c.sql, c.prepared = nil, nil
+	errs = append(errs, c.driver.Close())
+	c.driver, c.prepared = nil, nil
 	return errors.Join(errs...)
 }
 
 // statement is text prepared, from its first use on.
-func (c *conn) statement(ctx context.Context, text string) (*sql.Stmt, error) {
-	if stmt := c.prepared[text]; stmt != nil {
-		return stmt, nil
+func (c *conn) statement(text string) (stmt, error) {
+	if s := c.prepared[text]; s != nil {
+		return s, nil
 	}
-	stmt, err := c.sql.PrepareContext(ctx, text)
+	s, err := c.driver.Prepare(text)
 	if err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)
 	}
-	c.prepared[text] = stmt
-	return stmt, nil
+	c.prepared[text] = s.(stmt)
+	return s.(stmt), nil
 }
 
-func (c *conn) exec(ctx context.Context, text string) error {
-	stmt, err := c.statement(ctx, text)
+// exec runs a statement for what it does.
+func (c *conn) exec(ctx context.Context, text string, args ...any) error {
+	s, err := c.statement(text)
 	if err == nil {
-		_, err = stmt.ExecContext(ctx)
+		_, err = s.ExecContext(ctx, c.named(args))
 	}
 	return err
+}
+
+// query runs a statement and calls each for every row of its answer.
+func (c *conn) query(ctx context.Context, text string, args []any, each func(store.Scanner) error) (err error) {
+	s, err := c.statement(text)
+	if err != nil {
+		return err
+	}
+	rows, err := s.QueryContext(ctx, c.named(args))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	r := make(row, len(rows.Columns()))
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		switch err := rows.Next(r); {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		switch err := each(r); {
+		case errors.Is(err, store.ErrEnough):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// named are args as the driver takes them, until the next call.
+func (c *conn) named(args []any) []driver.NamedValue {
+	clear(c.args) // of what they hold on to
+	c.args = c.args[:0]
+	for i, v := range args {
+		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: store.Value(v)})
+	}
+	return c.args
+}
+
+// row is a row of an answer. Its bytes are whoever's scans them.
+type row []driver.Value
+
+// Scan implements store.Scanner.
+func (r row) Scan(dest ...any) error {
+	if len(dest) != len(r) {
+		return fmt.Errorf("the row has %d columns, not %d", len(r), len(dest))
+	}
+	for i, v := range r {
+		ok := false
+		switch d := dest[i].(type) {
+		case *string:
+			*d, ok = v.(string)
+		case *int64:
+			*d, ok = v.(int64)
+		case **int64: // it may be NULL
+			var n int64
+			if n, ok = v.(int64); ok {
+				*d = &n
+			} else {
+				*d, ok = nil, v == nil
+			}
+		case *uint8:
+			var n int64
+			n, ok = v.(int64)
+			*d = uint8(n)
+			ok = ok && int64(*d) == n
+		case *[]byte:
+			*d, ok = v.([]byte)
+			ok = ok || v == nil
+		}
+		if !ok {
+			return fmt.Errorf("column %d is %T and does not fit %T", i, v, dest[i])
+		}
+	}
+	return nil
 }
 
 // runner runs statements on a connection that is inside a transaction.
@@ -118,63 +203,44 @@ func (r *runner) statement(ctx context.Context, s *store.Statement, list [][]any
 	if r.brief {
 		ctx = context.WithoutCancel(ctx)
 	}
-	text := s.SQLite.One
-	switch {
-	case len(list) == 1:
-		args = append(slices.Clone(list[0]), args...)
-	case len(s.Columns) > 0 && s.SQLite.Many == "":
-		return r.insert(ctx, s, list)
-	case len(s.Columns) > 0:
-		values, err := json.Marshal(list)
-		if err != nil {
-			return fmt.Errorf("list of values: %w", err)
-		}
-		text, args = s.SQLite.Many, append([]any{string(values)}, args...)
+	if len(s.Columns) == 0 {
+		return r.run(ctx, s.SQLite.One, args, each)
 	}
-	return r.run(ctx, text, args, each)
-}
-
-// insert runs a statement row by row; an INSERT for many rows at once, as far
-// as that goes.
-func (r *runner) insert(ctx context.Context, s *store.Statement, list [][]any) error {
-	var args []any
-	for ; s.SQLite.Bulk != "" && len(list) >= store.BulkRows; list = list[store.BulkRows:] {
-		args = args[:0]
-		for _, row := range list[:store.BulkRows] {
-			args = append(args, row...)
+	room := make([]any, 0, min(len(list), store.BulkRows)*len(s.Columns)+len(args))
+	for len(list) > 0 {
+		text, values, rows := s.SQLite.One, append(room, list[0]...), 1
+		bulk := s.SQLite.Bulk != "" && len(list) >= store.BulkRows
+		switch {
+		case bulk && s.Alike(list[:store.BulkRows]):
+			text, rows = s.SQLite.Alike, store.BulkRows
+			for _, row := range list[1:rows] {
+				values = append(values, row[s.Same:]...)
+			}
+		case bulk:
+			text, rows = s.SQLite.Bulk, store.BulkRows
+			for _, row := range list[1:rows] {
+				values = append(values, row...)
+			}
+		case len(list) > 1 && s.SQLite.Many != "":
+			whole, err := json.Marshal(list)
+			if err != nil {
+				return fmt.Errorf("list of values: %w", err)
+			}
+			text, rows = s.SQLite.Many, len(list)
+			values = append(room, string(whole))
 		}
-		if err := r.run(ctx, s.SQLite.Bulk, args, nil); err != nil {
+		if err := r.run(ctx, text, append(values, args...), each); err != nil {
 			return err
 		}
-	}
-	for _, row := range list {
-		if err := r.run(ctx, s.SQLite.One, row, nil); err != nil {
-			return err
-		}
+		list = list[rows:]
 	}
 	return nil
 }
 
 // run runs one statement.
 func (r *runner) run(ctx context.Context, text string, args []any, each func(store.Scanner) error) error {
-	stmt, err := r.conn.statement(ctx, text)
-	if err != nil {
-		return err
-	}
 	if each == nil {
-		_, err := stmt.ExecContext(ctx, args...)
-		return err
+		return r.conn.exec(ctx, text, args...)
 	}
-	rows, err := stmt.QueryContext(ctx, args...)
-	if err != nil {
-		return err
-	}
-	for rows.Next() {
-		if err := each(rows); errors.Is(err, store.ErrEnough) {
-			break
-		} else if err != nil {
-			return errors.Join(err, rows.Close())
-		}
-	}
-	return errors.Join(rows.Err(), rows.Close())
+	return r.conn.query(ctx, text, args, each)
 }

@@ -77,6 +77,7 @@ var alone = []test{
 // together are the tests that may share one.
 var together = []test{
 	{"RoundTrip", testRoundTrip},
+	{"LongLists", testLongLists},
 	{"Replace", testReplace},
 	{"Absent", testAbsent},
 	{"LockOnce", testLockOnce},

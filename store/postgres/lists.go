@@ -1,0 +1,139 @@
+// Lists of rows as arrays, a column each, written straight from the rows. pgx
+// would look for a plan for every value.
+
+package postgres
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/store"
+)
+
+// column is one column of a list as a statement's argument.
+type column struct {
+	rows [][]any
+	at   int
+	room int // what it takes, and those of the same list after it
+}
+
+// What a binary array takes besides its elements' own bytes.
+const (
+	arrayHead   = 20
+	elementHead = 4
+)
+
+// columns are a list's columns, and what they take.
+func columns(list [][]any, n int) (args []any, room int) {
+	args = make([]any, n)
+	for i := n - 1; i >= 0; i-- {
+		room += arrayHead + elementHead*len(list)
+		for _, row := range list {
+			room += size(row[i])
+		}
+		args[i] = &column{rows: list, at: i, room: room}
+	}
+	return args, room
+}
+
+// size is how many bytes a value has in an array.
+func size(value any) int {
+	switch v := value.(type) {
+	case nil:
+		return 0
+	case string:
+		return len(v)
+	case *string:
+		return len(*v)
+	case []byte:
+		return len(v)
+	case *[]byte:
+		return len(*v)
+	case *session.Hash:
+		return len(v)
+	}
+	return 8
+}
+
+// arrayCodec is pgx's codec for arrays, and for columns too.
+type arrayCodec struct{ *pgtype.ArrayCodec }
+
+// registerArrays has a connection take columns.
+func registerArrays(m *pgtype.Map) {
+	for _, oid := range []uint32{pgtype.TextArrayOID, pgtype.Int8ArrayOID, pgtype.ByteaArrayOID} {
+		if t, ok := m.TypeForOID(oid); ok {
+			m.RegisterType(&pgtype.Type{Name: t.Name, OID: oid, Codec: arrayCodec{t.Codec.(*pgtype.ArrayCodec)}})
+		}
+	}
+}
+
+// PlanEncode implements pgtype.Codec.
+func (c arrayCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
+	if _, is := value.(*column); is && format == pgtype.BinaryFormatCode {
+		return columnPlan{c.ElementType.OID}
+	}
+	return c.ArrayCodec.PlanEncode(m, oid, format, value)
+}
+
+// columnPlan writes a column as an array of such elements.
+type columnPlan struct{ element uint32 }
+
+// Encode implements pgtype.EncodePlan.
+func (p columnPlan) Encode(value any, buf []byte) ([]byte, error) {
+	c := value.(*column)
+	buf = slices.Grow(buf, c.room)
+	for _, word := range []uint32{1, 1, p.element, uint32(len(c.rows)), 1} { // dimensions, perhaps NULLs, …, the first one's index
+		buf = binary.BigEndian.AppendUint32(buf, word)
+	}
+	for _, row := range c.rows {
+		var err error
+		if buf, err = appendElement(buf, row[c.at]); err != nil {
+			return nil, err
+		}
+	}
+	return buf, nil
+}
+
+func appendElement(buf []byte, value any) ([]byte, error) {
+	switch v := value.(type) {
+	case string:
+		return append(binary.BigEndian.AppendUint32(buf, uint32(len(v))), v...), nil
+	case *string:
+		return append(binary.BigEndian.AppendUint32(buf, uint32(len(*v))), *v...), nil
+	case int64:
+		return binary.BigEndian.AppendUint64(append(buf, 0, 0, 0, 8), uint64(v)), nil
+	case *int64:
+		return binary.BigEndian.AppendUint64(append(buf, 0, 0, 0, 8), uint64(*v)), nil
+	case *uint64:
+		return binary.BigEndian.AppendUint64(append(buf, 0, 0, 0, 8), *v), nil
+	case *session.Hash:
+		return append(binary.BigEndian.AppendUint32(buf, uint32(len(v))), v[:]...), nil
+	}
+	switch v := store.Value(value).(type) {
+	case nil:
+		return append(buf, 0xff, 0xff, 0xff, 0xff), nil
+	case []byte:
+		return append(binary.BigEndian.AppendUint32(buf, uint32(len(v))), v...), nil
+	}
+	return nil, fmt.Errorf("a list has a value of type %T", value)
+}
+
+// room is a message of no bytes that makes room for those which follow it: what
+// a connection has yet to send would otherwise grow by copying from 1 kB up.
+type room int
+
+// Frontend implements pgproto3.FrontendMessage.
+func (room) Frontend() {}
+
+// Decode implements pgproto3.Message.
+func (room) Decode([]byte) error { return nil }
+
+// Encode implements pgproto3.Message.
+func (r room) Encode(dst []byte) ([]byte, error) { return slices.Grow(dst, int(r)), nil }
+
+var _ pgproto3.FrontendMessage = room(0)
