@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/toast"
 )
 
 // poolConns is how many connections a pool may open, unless its URL says
@@ -44,7 +45,7 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 		if !strings.Contains(url, "pool_max_conns") {
 			cfg.MaxConns = poolConns
 		}
-		cfg.AfterConnect = compressFast
+		cfg.AfterConnect = toast.Fast // bodies are written once, and live for a moment
 		pool, err := pgxpool.NewWithConfig(ctx, cfg)
 		if err != nil {
 			return nil, nil, err
@@ -68,18 +69,6 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 			p.pool.Close()
 		}
 	}), nil
-}
-
-// Bodies are compressed when they are written and then live for a moment: lz4
-// costs the server a fraction of its default. Where it does not know lz4, or
-// somebody has chosen something, all stays as it is.
-const sqlCompress = `SELECT set_config(name, 'lz4', false) FROM pg_settings
-	WHERE name = 'default_toast_compression' AND source = 'default' AND 'lz4' = ANY (enumvals)`
-
-// compressFast prepares a new connection of a pool that is ours.
-func compressFast(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, sqlCompress)
-	return err
 }
 
 // listeners are those of watch, by pool.

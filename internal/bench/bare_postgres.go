@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/mooring-rpc/mooring/internal/toast"
 	"github.com/mooring-rpc/mooring/migrations"
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
 	"github.com/mooring-rpc/mooring/session"
@@ -171,7 +172,7 @@ func serverSetup(w *writerRows) []setup {
 
 func now() int64 { return time.Now().UnixMilli() }
 
-// barePgConn is one connection with plans that go by keys, as the server's has.
+// barePgConn is one connection with plans that go by keys and lz4, as the server's has.
 func barePgConn(ctx context.Context, url string) (*pgx.Conn, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -179,6 +180,9 @@ func barePgConn(ctx context.Context, url string) (*pgx.Conn, error) {
 	}
 	_, err = conn.Exec(ctx, `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
 		SET plan_cache_mode = force_generic_plan; SET jit = off`, pgx.QueryExecModeSimpleProtocol)
+	if err == nil {
+		err = toast.Fast(ctx, conn)
+	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/toast"
 	"github.com/mooring-rpc/mooring/migrations"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -124,7 +125,7 @@ func prepare(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 		return fmt.Errorf("prepare connection: %w", err)
 	}
 	registerArrays(conn.TypeMap())
-	return nil
+	return toast.Fast(ctx, conn)
 }
 
 // safety asks for the settings that make a commit durable. They may be changed
