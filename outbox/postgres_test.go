@@ -244,6 +244,13 @@ func TestDeadSenderIsNotWaitedOut(t *testing.T) {
 			return err == nil && row.incarnation == 1 && (row.holderPID != 0 || p.kind == "sqlite") && len(lines()) > 0
 		})
 		kill()
+		if p.kind == "postgres" { // what was on its way there is done nevertheless
+			eventually(t, "its connections are gone", func() bool {
+				var n int
+				err := b.db.(*postgresDB).pool.QueryRow(limited(t), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", childOf(p)).Scan(&n)
+				return err == nil && n == 0
+			})
+		}
 		committed := lines()
 		srv := newFakeServer()
 		acked, err := b.List(limited(t), Filter{States: []State{Acked}})

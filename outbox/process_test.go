@@ -231,11 +231,15 @@ func child(kind string) int {
 	return 0
 }
 
+// childOf is what a child calls its connections to Postgres.
+func childOf(p place) string { return "child of " + p.name }
+
 // startChild runs the test binary as a committing process; lines are what it
 // prints until it ends.
 func startChild(t *testing.T, p place, session, arm string) (kill func(), ended <-chan struct{}, lines func() []string) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childVar+"="+p.kind, childPlace+"="+p.at, childName+"="+p.name, childSession+"="+session, crashpoint.Env+"="+arm)
+	cmd.Env = append(os.Environ(), childVar+"="+p.kind, childPlace+"="+p.at, childName+"="+p.name, childSession+"="+session, crashpoint.Env+"="+arm,
+		"PGAPPNAME="+childOf(p))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

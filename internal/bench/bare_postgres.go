@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/mooring-rpc/mooring/internal/socket"
 	"github.com/mooring-rpc/mooring/internal/toast"
 	"github.com/mooring-rpc/mooring/migrations"
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
@@ -172,9 +174,14 @@ func serverSetup(w *writerRows) []setup {
 
 func now() int64 { return time.Now().UnixMilli() }
 
-// barePgConn is one connection with plans that go by keys and lz4, as the server's has.
+// barePgConn is one connection with all that the server's has: plans that go by keys, lz4, a socket read directly.
 func barePgConn(ctx context.Context, url string) (*pgx.Conn, error) {
-	conn, err := pgx.Connect(ctx, url)
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	cfg.DialFunc = pgconn.DialFunc(socket.Dialer(socket.Dial(cfg.DialFunc)))
+	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -335,6 +335,45 @@ func TestWhoWaitsHoldsNothing(t *testing.T) {
 	}
 }
 
+func TestDialer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dial := Dialer(new(net.Dialer).DialContext)
+	ours, err := dial(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	theirs, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	if !ours.(dialed).by.Lends() {
+		t.Error("the socket is read by package net")
+	}
+	say(t, ours)
+	say(t, theirs)
+	for _, c := range []net.Conn{ours, theirs} {
+		if n, err := c.Read(make([]byte, 4)); n != 1 || err != nil {
+			t.Errorf("read %d, %v", n, err)
+		}
+	}
+	if err := ours.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ours.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("beyond its deadline: %v", err)
+	}
+	l.Close()
+	if _, err := dial(t.Context(), "tcp", l.Addr().String()); err == nil {
+		t.Error("dialled where nobody listens")
+	}
+}
+
 // A write that may not wait takes what there is room for.
 func TestTryWrite(t *testing.T) {
 	ours, theirs := sockets(t, "tcp")

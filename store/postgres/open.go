@@ -24,6 +24,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/socket"
 	"github.com/mooring-rpc/mooring/internal/toast"
 	"github.com/mooring-rpc/mooring/migrations"
 	"github.com/mooring-rpc/mooring/store"
@@ -66,6 +67,7 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 	if mode := pc.ConnConfig.DefaultQueryExecMode; mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
 		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // lists need their types known
 	}
+	pc.ConnConfig.DialFunc = socket.Dialer(pc.ConnConfig.DialFunc)
 	pc.MaxConns = int32(min(cfg.MaxConns, 1<<15))
 	if pc.ConnConfig.ConnectTimeout == 0 {
 		pc.ConnConfig.ConnectTimeout = connectTimeout
