@@ -36,7 +36,7 @@ type pinged interface{ setHeard(heard func()) }
 // tryer is implemented by transports that can write without waiting.
 type tryer interface {
 	// TryWriteBatch is WriteBatch as far as that goes without waiting. If it is not done, the rest is written by the next
-	// WriteBatch, before its own messages, if any. tried is false when somebody else writes: nothing was taken then.
+	// WriteBatch, before its own messages, if any. If it has not even tried, nothing was taken, and it is not done.
 	TryWriteBatch(messages []byte) (tried, done bool, err error)
 }
 

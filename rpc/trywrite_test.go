@@ -1,9 +1,12 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -152,5 +155,41 @@ func TestAttemptsAndTheEnd(t *testing.T) {
 		if err := v.b.Err(); (err != nil) != (m == breaks) {
 			t.Errorf("mood %d: the connection ended with %v", m, err)
 		}
+	}
+}
+
+// The next write may have nothing to add to what an attempt left behind: then it says nothing.
+func TestNothingIsNoMessage(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{SubprotocolMerged, SubprotocolPlain} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			accepted := make(chan Transport, 1)
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				tr, err := Accept(w, r, AcceptOptions{})
+				if err != nil {
+					t.Error(err)
+				}
+				accepted <- tr
+			}))
+			defer srv.Close()
+			client, err := Dial(testContext(t), srv.URL, DialOptions{Subprotocols: []string{protocol}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := <-accepted
+			message := make([]byte, 2*wordBytes)
+			message[4] = 1 // a segment of one word
+			for _, b := range [][]byte{nil, message} {
+				if err := client.WriteBatch(context.Background(), b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, err := server.ReadBatch(context.Background()); !bytes.Equal(got, message) {
+				t.Errorf("the first message has %d bytes, %v", len(got), err)
+			}
+			client.Close(closeNormal, "")
+			server.Close(closeNormal, "")
+		})
 	}
 }

@@ -129,7 +129,7 @@ func (t *wsTransport) ReadBatch(ctx context.Context) ([]byte, error) {
 }
 
 func (t *wsTransport) WriteBatch(ctx context.Context, messages []byte) error {
-	if t.merged {
+	if t.merged && len(messages) > 0 {
 		return t.c.Write(ctx, websocket.MessageBinary, messages)
 	}
 	var each [][]byte

@@ -41,7 +41,7 @@ type outlet struct {
 	busy    bool          // somebody writes
 	reader  bool          // it is the reader
 	hold    bool          // the reader will write what waits as soon as it has delivered
-	stuck   bool          // somebody tried to write, and the writer has to go on
+	stuck   bool          // somebody else wrote, and the writer has to go on
 	spare   []byte        // to gather the next in
 
 	stalled alarm.Alarm   // ends the connection when a write makes no progress
@@ -127,10 +127,10 @@ func (c *Conn) tryWrite(batch []byte) {
 	if err != nil {
 		c.endLocked(lostEnding(err))
 	}
-	c.stuck = err == nil && !(tried && done)
 	if !tried {
 		batch, c.out = c.out, append(batch, c.out...)
 	}
+	c.stuck = err == nil && (!done || c.urgent) // what came up meanwhile is the writer's too
 	c.wrote(batch)
 	c.roomMade()
 	c.unlock()
