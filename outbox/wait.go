@@ -65,11 +65,11 @@ func (n *notices) remove(batch string, ch chan []ledger.Outcome) {
 func (n *notices) tell(batch string, outs []ledger.Outcome, stored bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !stored {
+	if a := n.arrived[batch]; !stored && !a.stored { // else it is answered again, and told already
 		if n.arrived == nil {
 			n.arrived = make(map[string]arrival)
 		}
-		n.arrived[batch] = arrival{outs, n.arrived[batch].stored}
+		n.arrived[batch] = arrival{outs: outs}
 	}
 	delete(n.flying, batch)
 	for _, ch := range n.waiting[batch] {
@@ -117,7 +117,7 @@ const keepOutcomes = 512
 func (n *notices) stored(batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if a := n.arrived[batch]; !a.stored { // else it was answered twice
+	if a, told := n.arrived[batch]; told && !a.stored { // else it was answered twice
 		a.stored = true
 		n.arrived[batch] = a
 		n.lately = append(n.lately, batch)

@@ -40,7 +40,14 @@ func TestOutcomesAreKeptAMoment(t *testing.T) {
 	if here("large") || here("99") || !here("unstored") {
 		t.Error("the bound is not kept, or what is not stored is forgotten")
 	}
+	for range 2 { // told of more than is kept, and told again of what is stored
+		n.tell("twice", make([]ledger.Outcome, keepOutcomes+1), false)
+		n.tell("twice", make([]ledger.Outcome, keepOutcomes+1), false)
+		n.stored("twice")
+		n.stored("twice")
+	}
 	finish("last", 1)
+	n.tell("last", make([]ledger.Outcome, 2), false)
 	n.swept()
 	if here("last") || len(n.arrived) != 1 || len(n.lately) != 0 || n.kept != 0 {
 		t.Errorf("after a sweep: %v, %v", n.arrived, n.lately)

@@ -27,14 +27,16 @@ function loads(visit) {
 
 /** Whether the server has given up the events after a cursor, so that a stream from there begins with "reload". */
 async function trimmed(url, cursor) {
-  const end = new AbortController();
-  const { body } = await fetch(`${url}/live?after=${cursor}`, { signal: end.signal });
+  const { body } = await fetch(`${url}/live?after=${cursor}`);
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
   let begins = "";
-  for await (const piece of body.pipeThrough(new TextDecoderStream())) {
-    begins += piece;
-    if (/^event: |^id: /m.test(begins)) break;
+  for (let done = false; !done && !/^event: |^id: /m.test(begins); ) {
+    const piece = await reader.read();
+    done = piece.done;
+    begins += decoder.decode(piece.value, { stream: true });
   }
-  end.abort();
+  await reader.cancel();
   return /^event: reload$/m.test(begins);
 }
 

@@ -1,4 +1,4 @@
-//go:build linux && !race
+//go:build linux && !race && !386 && !s390x
 
 package socket
 
@@ -7,22 +7,23 @@ import (
 	"unsafe"
 )
 
-// read is the system call, which the scheduler is not told of. The descriptor must not block.
+// read is the system call, which the scheduler is not told of. It does not block even where somebody has made the
+// descriptor block (os.File.Fd of a copy does), as then nothing in the process could go on.
 //
 // The monitor that is not woken also preempts goroutines that compute for long. Where every processor has one of those, and
 // none of them makes a system call, allocates much or waits, the others get their turn at the next timer of the process: a
 // connection's next ping, seconds later, instead of 10 ms.
 func read(fd uintptr, p []byte) (int, error) {
-	n, _, errno := syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), nil
+	return direct(syscall.SYS_RECVFROM, fd, p, syscall.MSG_DONTWAIT)
 }
 
 // write is like read.
 func write(fd uintptr, p []byte) (int, error) {
-	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+	return direct(syscall.SYS_SENDTO, fd, p, syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL)
+}
+
+func direct(call, fd uintptr, p []byte, flags uintptr) (int, error) {
+	n, _, errno := syscall.RawSyscall6(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), flags, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
