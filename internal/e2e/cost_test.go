@@ -1,10 +1,11 @@
 package e2e
 
-// What something costs the server: the bytes that its process reads and writes,
-// of files and of its database's socket.
+// What something costs the server: the bytes that its process reads and writes
+// of files, or that go to its Postgres and come from there.
 
 import (
 	"fmt"
+	neturl "net/url"
 	"os"
 	"strings"
 	"testing"
@@ -17,16 +18,38 @@ const (
 	toClient = faultproxy.ToClient
 )
 
-// cost runs do and gives the bytes that the server's process has read and
-// written meanwhile.
-func cost(t testing.TB, srv *server, do func()) uint64 {
-	t.Helper()
-	before := ioBytes(t, srv)
+// meter counts what a server has read and written so far.
+type meter func() uint64
+
+// cost runs do and gives what was read and written meanwhile.
+func (m meter) cost(do func()) uint64 {
+	before := m()
 	do()
-	return ioBytes(t, srv) - before
+	return m() - before
 }
 
-// ioBytes is the process's own count of what went through read and write calls.
+// throughMeter gives a URL that leads to the same Postgres, and what counts the
+// bytes on their way there and back.
+func throughMeter(t testing.TB, url string) (string, meter) {
+	t.Helper()
+	u, err := neturl.Parse(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := faultproxy.Listen(u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { proxy.Close() })
+	u.Host = proxy.Addr()
+	return u.String(), func() uint64 {
+		s := proxy.Stats()
+		return uint64(s.Forwarded[toServer] + s.Forwarded[toClient])
+	}
+}
+
+// ioBytes is the process's own count of what went through read and write calls,
+// which sockets do not.
 func ioBytes(t testing.TB, srv *server) uint64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", srv.current().cmd.Process.Pid))

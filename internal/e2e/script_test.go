@@ -169,7 +169,14 @@ func TestScriptedAgent(t *testing.T) {
 // many cursors, and some more.
 func scriptedAgent(t *testing.T, db database, deltas, snapshots int) {
 	t.Helper()
-	srv := startServer(t, serverConfig{URL: db.url(t), Args: []string{"--turn-lease", "2s"}})
+	url, count := db.url(t), meter(nil)
+	if url != "" {
+		url, count = throughMeter(t, url)
+	}
+	srv := startServer(t, serverConfig{URL: url, Args: []string{"--turn-lease", "2s"}})
+	if count == nil {
+		count = func() uint64 { return ioBytes(t, srv) }
+	}
 	space := srv.owner()
 	a := newWriter(t, space.New(capability.SessionPrefix+ulid.Make().String()), space)
 	share, reader := space.New(a.ref.Target()), space.New(a.ref.Target())
@@ -180,7 +187,7 @@ func scriptedAgent(t *testing.T, db database, deltas, snapshots int) {
 	}
 	b := a.beside(share)
 
-	streamLongTurn(t, srv, a, b, deltas)
+	streamLongTurn(t, srv, count, a, b, deltas)
 	endEveryWay(t, a, b)
 	refuseAndAbort(t, a)
 	lapseAndResume(t, a)
@@ -223,7 +230,7 @@ func shareOp(ref capability.Ref, actor string, rights ...string) planOp {
 // streamLongTurn streams the deltas while the link is cut again and again and a
 // second writer appends. What a delta costs the server is measured in quiet, at
 // the beginning and at the end.
-func streamLongTurn(t *testing.T, srv *server, a, b *writer, deltas int) {
+func streamLongTurn(t *testing.T, srv *server, count meter, a, b *writer, deltas int) {
 	t.Helper()
 	a.must(begin("m1", nil), textPart("m1", "p1"),
 		put("part/m1/p2", map[string]any{"type": "tool", "state": map[string]any{"status": "running", "time": map[string]any{"start": 5}}}),
@@ -249,7 +256,7 @@ func streamLongTurn(t *testing.T, srv *server, a, b *writer, deltas int) {
 		}
 	}
 	window := deltas / 10
-	first := cost(t, srv, func() { piece(window, 0) }) // one batch a transaction, so that there are as many each time
+	first := count.cost(func() { piece(window, 0) }) // one batch a transaction, so that there are as many each time
 
 	ctx, quit := context.WithCancel(t.Context())
 	defer quit()
@@ -265,7 +272,7 @@ func streamLongTurn(t *testing.T, srv *server, a, b *writer, deltas int) {
 		t.Errorf("the link was cut %d times only", cuts)
 	}
 
-	last := cost(t, srv, func() { piece(window, 0) })
+	last := count.cost(func() { piece(window, 0) })
 	t.Logf("the server read and wrote %d bytes for the first %d deltas and %d for the last", first, window, last)
 	// Were the text so far handled with every batch, it would be many times as much.
 	if n != deltas || last > 3*first {
