@@ -14,8 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/socket"
-	"github.com/mooring-rpc/mooring/internal/toast"
+	"github.com/mooring-rpc/mooring/internal/pgtune"
 )
 
 // poolConns is how many connections a pool may open, unless its URL says
@@ -46,8 +45,8 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 		if !strings.Contains(url, "pool_max_conns") {
 			cfg.MaxConns = poolConns
 		}
-		cfg.ConnConfig.DialFunc = socket.Dialer(cfg.ConnConfig.DialFunc)
-		cfg.AfterConnect = prepareConn
+		pgtune.Config(cfg.ConnConfig)
+		cfg.AfterConnect = pgtune.Connection
 		pool, err := pgxpool.NewWithConfig(ctx, cfg)
 		if err != nil {
 			return nil, nil, err
@@ -71,18 +70,6 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 			p.pool.Close()
 		}
 	}), nil
-}
-
-// planning pins the plans: every statement goes by keys, and a plan that was made
-// while a table was empty must not read it through once it is not.
-const planning = `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off`
-
-// prepareConn makes a new connection of a pool that is ours ready.
-func prepareConn(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, planning, pgx.QueryExecModeSimpleProtocol); err != nil {
-		return err
-	}
-	return toast.Fast(ctx, conn) // bodies are written once, and live for a moment
 }
 
 // listeners are those of watch, by pool.

@@ -3,8 +3,11 @@ package outbox
 // What connections of a pool of ours are told.
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
@@ -27,7 +30,13 @@ func TestPlansGoByKeys(t *testing.T) {
 		}
 	}
 	var seqscan string
-	if err := pool.QueryRow(limited(t), "SHOW enable_seqscan").Scan(&seqscan); err != nil || seqscan != "off" {
+	err := pool.AcquireFunc(limited(t), func(c *pgxpool.Conn) error {
+		if got := fmt.Sprintf("%T", c.Conn().PgConn().Conn()); got != "socket.dialed" {
+			t.Errorf("sockets are read as a %s", got)
+		}
+		return c.QueryRow(limited(t), "SHOW enable_seqscan").Scan(&seqscan)
+	})
+	if err != nil || seqscan != "off" {
 		t.Errorf("tables may be read through: %s, %v", seqscan, err)
 	}
 }

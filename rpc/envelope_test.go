@@ -49,6 +49,11 @@ func noError(t *testing.T, err error) {
 	}
 }
 
+// plainResults is a return as Call.Return builds it.
+func plainResults(sz capnp.ObjectSize) (*outMsg, error) {
+	return new(Call).build(sz, plainContent)
+}
+
 func TestWrittenEnvelopes(t *testing.T) {
 	t.Parallel()
 	for _, sz := range contentSizes {
@@ -71,7 +76,7 @@ func TestWrittenEnvelopes(t *testing.T) {
 		}
 		out.free()
 		for _, hint := range []bool{false, true} {
-			out, err := newResults(sz, plainContent)
+			out, err := plainResults(sz)
 			noError(t, err)
 			out.addressReturn(0xfedcba98, hint)
 			want := generated(t, sz, func(m rpccp.Message) (rpccp.Payload, error) {

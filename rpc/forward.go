@@ -108,7 +108,8 @@ func (c *Call) passOn(p *Promise) {
 // copyResults copies the message that content, the results of a Return, is in.
 func copyResults(content capnp.Ptr, caps int) (*outMsg, error) {
 	if !content.IsValid() {
-		return newResults(capnp.ObjectSize{}, nil)
+		out, _, err := returnTemplate.newContent(capnp.ObjectSize{})
+		return out, err
 	}
 	out, err := copyMessage(content.Message(), envelopeBytes(caps))
 	if err != nil {
@@ -134,12 +135,7 @@ func copyResults(content capnp.Ptr, caps int) (*outMsg, error) {
 	if err := out.newEnvelope(); err != nil {
 		return nil, err
 	}
-	m, err := out.root.NewReturn()
-	if err != nil {
-		return nil, err
-	}
-	m.SetReleaseParamCaps(false)
-	payload, err := m.NewResults()
+	payload, err := out.newResults()
 	if err != nil {
 		return nil, err
 	}

@@ -87,15 +87,6 @@ func newCall(m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) 
 	return out, err
 }
 
-// newResults is a message with a return whose results place has filled in.
-func newResults(sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
-	out, results, err := returnTemplate.newContent(sz)
-	if err == nil && place != nil {
-		err = place(results, &out.caps)
-	}
-	return out, err
-}
-
 // envelope is the message as the generated code has it.
 func (m *outMsg) envelope() (rpccp.Message, error) {
 	if m.root.IsValid() {
@@ -132,18 +123,31 @@ func (m *outMsg) results() (rpccp.Return, rpccp.Payload, error) {
 	return ret, payload, err
 }
 
+// newReturn begins a return by way of the generated code.
+func (m *outMsg) newReturn() (rpccp.Return, error) {
+	ret, err := m.root.NewReturn()
+	if err == nil {
+		ret.SetReleaseParamCaps(false)
+	}
+	return ret, err
+}
+
+// newResults begins a return with results, likewise.
+func (m *outMsg) newResults() (rpccp.Payload, error) {
+	ret, err := m.newReturn()
+	if err != nil {
+		return rpccp.Payload{}, err
+	}
+	return ret.NewResults()
+}
+
 // newBootstrapResults is a message with a return that carries one capability and nothing around it.
 func newBootstrapResults() (*outMsg, error) {
 	out, err := newOutMsg()
 	if err != nil {
 		return nil, err
 	}
-	ret, err := out.root.NewReturn()
-	if err != nil {
-		return nil, err
-	}
-	ret.SetReleaseParamCaps(false)
-	payload, err := ret.NewResults()
+	payload, err := out.newResults()
 	if err != nil {
 		return nil, err
 	}
@@ -156,11 +160,10 @@ func newExceptionReturn(ex *Exception) (*outMsg, error) {
 	if err != nil {
 		return nil, err
 	}
-	ret, err := out.root.NewReturn()
+	ret, err := out.newReturn()
 	if err != nil {
 		return nil, err
 	}
-	ret.SetReleaseParamCaps(false)
 	e, err := ret.NewException()
 	if err != nil {
 		return nil, err

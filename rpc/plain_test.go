@@ -102,7 +102,7 @@ func plainFrames(t testing.TB) (frames [][]byte) {
 		call, err := newCall(Method{Interface: 1 << 60, ID: 1 << 15}, sz, plainContent)
 		call.addressCall(3, 4)
 		add(call, err)
-		results, err := newResults(sz, plainContent)
+		results, err := plainResults(sz)
 		results.addressReturn(5, true)
 		add(results, err)
 	}

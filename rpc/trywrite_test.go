@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -164,20 +162,7 @@ func TestNothingIsNoMessage(t *testing.T) {
 	for _, protocol := range []string{SubprotocolMerged, SubprotocolPlain} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
-			accepted := make(chan Transport, 1)
-			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				tr, err := Accept(w, r, AcceptOptions{})
-				if err != nil {
-					t.Error(err)
-				}
-				accepted <- tr
-			}))
-			defer srv.Close()
-			client, err := Dial(testContext(t), srv.URL, DialOptions{Subprotocols: []string{protocol}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			server := <-accepted
+			client, server := dialTest(t, []string{protocol})
 			message := make([]byte, 2*wordBytes)
 			message[4] = 1 // a segment of one word
 			for _, b := range [][]byte{nil, message} {

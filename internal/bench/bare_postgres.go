@@ -13,11 +13,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/mooring-rpc/mooring/internal/socket"
-	"github.com/mooring-rpc/mooring/internal/toast"
+	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/migrations"
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
 	"github.com/mooring-rpc/mooring/session"
@@ -180,15 +178,14 @@ func barePgConn(ctx context.Context, url string) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.DialFunc = pgconn.DialFunc(socket.Dialer(socket.Dial(cfg.DialFunc)))
+	pgtune.Config(cfg)
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	_, err = conn.Exec(ctx, `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-		SET plan_cache_mode = force_generic_plan; SET jit = off`, pgx.QueryExecModeSimpleProtocol)
+	_, err = conn.Exec(ctx, `SET plan_cache_mode = force_generic_plan`, pgx.QueryExecModeSimpleProtocol)
 	if err == nil {
-		err = toast.Fast(ctx, conn)
+		err = pgtune.Connection(ctx, conn)
 	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))

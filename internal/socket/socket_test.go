@@ -172,6 +172,32 @@ func TestWhoIsSilentIsNotAsked(t *testing.T) {
 	}
 }
 
+// A read asks before it parks, also where it only looks because what comes is for TLS to read.
+func TestAReadAsksBeforeItParks(t *testing.T) {
+	for _, over := range []string{"socket", "TLS"} {
+		ours, theirs := sockets(t, "tcp")
+		c := asking(ours, 1)
+		if over == "TLS" { // whose words do not matter here
+			c = asking(tls.Server(ours, &tls.Config{}), 1)
+			c.below = ours
+		}
+		asked, ask := 0, c.ask
+		c.ask = func(fd uintptr) bool {
+			if !c.park {
+				asked++
+			}
+			return ask(fd)
+		}
+		say(t, theirs)
+		if n, err := c.Read(make([]byte, 8)); n != 1 || err != nil {
+			t.Fatalf("%s: read %d, %v", over, n, err)
+		}
+		if asked == 0 {
+			t.Errorf("%s: nothing was asked", over)
+		}
+	}
+}
+
 func TestFewAskAtOnce(t *testing.T) {
 	ours, _ := sockets(t, "tcp")
 	c := asking(ours, 1)

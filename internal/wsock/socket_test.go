@@ -82,58 +82,18 @@ func TestWhatComesWithTheResponse(t *testing.T) {
 	}
 }
 
-// What cannot be written at once is written before all that follows, a ping among it, and nobody waited for it.
+// What cannot be written at once is written before all that follows, be it nothing or a ping of the library's, and nobody
+// waited for it.
 func TestTryWrite(t *testing.T) {
-	accepted := make(chan *Conn, 1)
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, err := Accept(w, r, AcceptOptions{})
-		if err != nil {
-			t.Error(err)
-		}
-		accepted <- c
-	}))
-	defer srv.Close()
-	client, _, err := Dial(t.Context(), srv.URL, DialOptions{HTTPClient: srv.Client()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseNow()
-	server := <-accepted
-	defer server.CloseNow()
+	server, client := connected(t, (*httptest.Server).Start)
 	for name, ends := range map[string][2]*Conn{"server": {server, client}, "client": {client, server}} {
-		from, to := ends[0], ends[1]
-		message := func(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 10_000) }
-		n := 0
-		for ; ; n++ {
-			tried, done, err := from.TryWrite(websocket.MessageBinary, message(n))
-			if !tried || err != nil {
-				t.Fatalf("%s: message %d: tried: %t, %v", name, n, tried, err)
-			}
-			if !done {
-				break
-			}
-		}
-		if tried, _, err := from.TryWrite(websocket.MessageBinary, message(0)); tried || err != nil {
-			t.Errorf("%s: tried within a message, %v", name, err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		wrote := make(chan error, 2)
-		go func() { wrote <- from.Write(context.Background(), websocket.MessageBinary) }() // nothing but the rest
-		go func() { wrote <- from.Ping(ctx) }()                                            // nobody reads the answer
-		for i := range n + 1 {
-			kind, b, err := to.Read(context.Background())
-			if err != nil || kind != websocket.MessageBinary || !bytes.Equal(b, message(i)) {
-				t.Fatalf("%s: message %d of %d: %d bytes, %v", name, i, n+1, len(b), err)
-			}
-		}
-		cancel()
-		<-wrote
-		<-wrote
-		if tried, done, err := from.TryWrite(websocket.MessageText, []byte("after")); !tried || !done || err != nil {
-			t.Errorf("%s: all is read, and trying gives %t, %t, %v", name, tried, done, err)
-		}
-		if kind, b, err := to.Read(context.Background()); kind != websocket.MessageText || string(b) != "after" {
-			t.Errorf("%s: %q, %v", name, b, err)
+		for then, follow := range map[string]func(ctx context.Context, c *Conn) error{
+			"nothing": func(_ context.Context, c *Conn) error {
+				return c.Write(context.Background(), websocket.MessageBinary)
+			},
+			"a ping": func(ctx context.Context, c *Conn) error { return c.Ping(ctx) }, // nobody reads the answer
+		} {
+			t.Run(name+" and "+then, func(t *testing.T) { writeInParts(t, ends[0], ends[1], follow) })
 		}
 	}
 	server.line.mu.Lock() // as a pong being written does
@@ -142,7 +102,68 @@ func TestTryWrite(t *testing.T) {
 	}
 	server.line.mu.Unlock()
 	client.CloseNow()
-	for err = error(nil); err == nil; { // the first may go into the void
+	for err := error(nil); err == nil; { // the first may go into the void
 		_, _, err = client.TryWrite(websocket.MessageText, nil)
+	}
+}
+
+func writeInParts(t *testing.T, from, to *Conn, follow func(ctx context.Context, c *Conn) error) {
+	message := func(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 10_000) }
+	n := 0
+	for ; ; n++ {
+		tried, done, err := from.TryWrite(websocket.MessageBinary, message(n))
+		if !tried || err != nil {
+			t.Fatalf("message %d: tried: %t, %v", n, tried, err)
+		}
+		if !done {
+			break
+		}
+	}
+	if tried, _, err := from.TryWrite(websocket.MessageBinary, message(0)); tried || err != nil {
+		t.Errorf("tried within a message, %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		_ = follow(ctx, from) // the ping is given up
+	}()
+	for i := range n + 1 {
+		kind, b, err := to.Read(context.Background())
+		if err != nil || kind != websocket.MessageBinary || !bytes.Equal(b, message(i)) {
+			t.Fatalf("message %d of %d: %d bytes, %v", i, n+1, len(b), err)
+		}
+	}
+	cancel()
+	<-followed
+	if tried, done, err := from.TryWrite(websocket.MessageText, []byte("after")); !tried || !done || err != nil {
+		t.Errorf("all is read, and trying gives %t, %t, %v", tried, done, err)
+	}
+	if kind, b, err := to.Read(context.Background()); kind != websocket.MessageText || string(b) != "after" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// tripper is a transport of HTTP of which nothing is known.
+type tripper struct{ http.RoundTripper }
+
+// What another's transport may do between the response's body and the connection is not passed by.
+func TestOnlyPackageNetsTransportIsPassedBy(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := Accept(w, r, AcceptOptions{}); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer srv.Close()
+	for known, transport := range map[bool]http.RoundTripper{true: srv.Client().Transport, false: tripper{srv.Client().Transport}} {
+		c, _, err := Dial(t.Context(), srv.URL, DialOptions{HTTPClient: &http.Client{Transport: transport}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.CloseNow()
+		if c.line.below.Lends() != known {
+			t.Errorf("%T: the socket is read past it: %t", transport, !known)
+		}
 	}
 }

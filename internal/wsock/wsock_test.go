@@ -93,29 +93,34 @@ func pair(t *testing.T) (server, client *Conn, on *counted) {
 	return server, client, on
 }
 
+// connected gives both ends of a WebSocket to a server that start starts, with nothing in between.
+func connected(t *testing.T, start func(*httptest.Server)) (server, client *Conn) {
+	t.Helper()
+	accepted := make(chan *Conn, 1)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := Accept(w, r, AcceptOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+		accepted <- c
+	}))
+	start(srv)
+	t.Cleanup(srv.Close)
+	client, _, err := Dial(t.Context(), srv.URL, DialOptions{HTTPClient: srv.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = <-accepted
+	t.Cleanup(func() { client.CloseNow(); server.CloseNow() })
+	return server, client
+}
+
 // Sockets are read past package net, on both sides; TLS is not.
 func TestSocketsAreReadThemselves(t *testing.T) {
 	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "TLS": (*httptest.Server).StartTLS} {
 		t.Run(name, func(t *testing.T) {
-			accepted := make(chan *Conn, 1)
-			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				c, err := Accept(w, r, AcceptOptions{})
-				if err != nil {
-					t.Error(err)
-				}
-				accepted <- c
-			}))
-			start(srv)
-			defer srv.Close()
-			client, _, err := Dial(t.Context(), srv.URL, DialOptions{HTTPClient: srv.Client()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer client.CloseNow()
-			server := <-accepted
-			defer server.CloseNow()
-			plain := srv.TLS == nil
-			if client.line.below.Lends() != plain || server.line.below.Lends() != plain {
+			server, client := connected(t, start)
+			if plain := name == "plain"; client.line.below.Lends() != plain || server.line.below.Lends() != plain {
 				t.Errorf("the client reads its socket itself: %t, the server: %t, and should: %t",
 					client.line.below.Lends(), server.line.below.Lends(), plain)
 			}

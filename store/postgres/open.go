@@ -24,8 +24,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/socket"
-	"github.com/mooring-rpc/mooring/internal/toast"
+	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/migrations"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -56,23 +55,10 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	if cfg.MaxConns <= 0 {
-		cfg.MaxConns = max(8, 4*runtime.GOMAXPROCS(0))
-	}
-	pc, err := pgxpool.ParseConfig(cfg.URL)
+	pc, err := poolConfig(cfg)
 	if err != nil {
-		// The parser's error repeats the URL, which may hold a password.
-		return nil, fault.Usage.With("the database URL cannot be read: give postgres://USER@HOST:PORT/DATABASE")
+		return nil, err
 	}
-	if mode := pc.ConnConfig.DefaultQueryExecMode; mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
-		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // lists need their types known
-	}
-	pc.ConnConfig.DialFunc = socket.Dialer(pc.ConnConfig.DialFunc)
-	pc.MaxConns = int32(min(cfg.MaxConns, 1<<15))
-	if pc.ConnConfig.ConnectTimeout == 0 {
-		pc.ConnConfig.ConnectTimeout = connectTimeout
-	}
-	pc.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return prepare(ctx, conn, cfg.AllowUnsafe) }
 	if err := migrate(ctx, pc.ConnConfig, cfg.AllowUnsafe); err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -87,6 +73,28 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 	b := &backend{pool: pool, log: cfg.Log, announcer: newAnnouncer()}
 	go b.announce()
 	return store.New(b), nil
+}
+
+// poolConfig is how the store's connections are made.
+func poolConfig(cfg Config) (*pgxpool.Config, error) {
+	if cfg.MaxConns <= 0 {
+		cfg.MaxConns = max(8, 4*runtime.GOMAXPROCS(0))
+	}
+	pc, err := pgxpool.ParseConfig(cfg.URL)
+	if err != nil {
+		// The parser's error repeats the URL, which may hold a password.
+		return nil, fault.Usage.With("the database URL cannot be read: give postgres://USER@HOST:PORT/DATABASE")
+	}
+	if mode := pc.ConnConfig.DefaultQueryExecMode; mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
+		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // lists need their types known
+	}
+	pgtune.Config(pc.ConnConfig)
+	pc.MaxConns = int32(min(cfg.MaxConns, 1<<15))
+	if pc.ConnConfig.ConnectTimeout == 0 {
+		pc.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	pc.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return prepare(ctx, conn, cfg.AllowUnsafe) }
+	return pc, nil
 }
 
 // migrate works on connections of its own, which are gone afterwards.
@@ -109,25 +117,17 @@ func ping(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// planning pins the plans: every statement goes by keys, and a plan that was
-// made while a table was small must not read it through when it is large.
-const planning = `
-	SET enable_seqscan = off;
-	SET enable_hashjoin = off;
-	SET enable_mergejoin = off;
-	SET plan_cache_mode = force_generic_plan;
-	SET jit = off`
-
 // prepare makes a new connection ready.
 func prepare(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	if err := checkSafe(ctx, conn, allowUnsafe); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, planning, pgx.QueryExecModeSimpleProtocol); err != nil {
+	// Plans are made once: for other values they would be the same.
+	if _, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan", pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("prepare connection: %w", err)
 	}
 	registerArrays(conn.TypeMap())
-	return toast.Fast(ctx, conn)
+	return pgtune.Connection(ctx, conn)
 }
 
 // safety asks for the settings that make a commit durable. They may be changed

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
@@ -105,6 +107,36 @@ func TestModes(t *testing.T) {
 		if err != nil || len(rows) != 2 {
 			t.Errorf("%s: %d rows of two sessions: %v", mode, len(rows), err)
 		}
+	}
+}
+
+// Connections of the store are tuned, and those of an outbox's pool likewise (TestPlansGoByKeys there).
+func TestConnectionsAreTuned(t *testing.T) {
+	t.Parallel()
+	pc, err := poolConfig(Config{URL: pgtest.URL(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), pc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	err = pool.AcquireFunc(t.Context(), func(c *pgxpool.Conn) error {
+		if got := fmt.Sprintf("%T", c.Conn().PgConn().Conn()); got != "socket.dialed" {
+			t.Errorf("their sockets are read as a %s", got)
+		}
+		var seqscan, plans, lz4 string
+		err := c.QueryRow(t.Context(), `SELECT current_setting('enable_seqscan'), current_setting('plan_cache_mode'), (SELECT
+			CASE WHEN bool_or('lz4' = ANY (enumvals)) THEN current_setting('default_toast_compression', true) ELSE 'lz4' END
+			FROM pg_settings WHERE name = 'default_toast_compression')`).Scan(&seqscan, &plans, &lz4)
+		if seqscan != "off" || plans != "force_generic_plan" || lz4 != "lz4" {
+			t.Errorf("they read tables through: %s; plan: %s; compress: %s", seqscan, plans, lz4)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

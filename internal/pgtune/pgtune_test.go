@@ -1,0 +1,86 @@
+package pgtune
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+)
+
+func connect(t *testing.T, url string) (context.Context, *pgx.Conn) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Config(cfg)
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return ctx, conn
+}
+
+// setting is what a connection has; empty where the server knows no such thing.
+func setting(t *testing.T, ctx context.Context, conn *pgx.Conn, name string) (is string) {
+	t.Helper()
+	if err := conn.QueryRow(ctx, `SELECT coalesce(current_setting($1, true), '')`, name).Scan(&is); err != nil {
+		t.Fatal(err)
+	}
+	return is
+}
+
+func TestConnection(t *testing.T) {
+	t.Parallel()
+	const compression = "default_toast_compression"
+	ctx, conn := connect(t, pgtest.URL(t))
+	if got := fmt.Sprintf("%T", conn.PgConn().Conn()); got != "socket.dialed" {
+		t.Errorf("its socket is read as a %s", got)
+	}
+	var lz4 bool
+	err := conn.QueryRow(ctx, `SELECT coalesce(bool_or('lz4' = ANY (enumvals)), false) FROM pg_settings WHERE name = $1`, compression).Scan(&lz4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := setting(t, ctx, conn, compression)
+	if lz4 {
+		want = "lz4"
+	}
+	if err := Connection(ctx, conn); err != nil {
+		t.Fatal(err)
+	}
+	if got := setting(t, ctx, conn, compression); got != want {
+		t.Errorf("it compresses with %q, want %q", got, want)
+	}
+	for _, name := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
+		if got := setting(t, ctx, conn, name); got != "off" {
+			t.Errorf("%s is %s", name, got)
+		}
+	}
+}
+
+func TestWhatSomebodyChoseStays(t *testing.T) {
+	t.Parallel()
+	const compression = "default_toast_compression"
+	ctx, conn := connect(t, pgtest.URL(t))
+	chosen := setting(t, ctx, conn, compression)
+	if chosen != "" { // else the server gives no choice, and is not to be asked for one
+		chosen = "pglz"
+		if _, err := conn.Exec(ctx, "SET default_toast_compression = pglz"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Connection(ctx, conn); err != nil {
+		t.Fatal(err)
+	}
+	if got := setting(t, ctx, conn, compression); got != chosen {
+		t.Errorf("%q, where %q was chosen", got, chosen)
+	}
+}
