@@ -333,7 +333,7 @@ func (c *committer) transact(group []*work) error {
 	var answers []session.Answer
 	var published *session.Published
 	c.hub.committing(ids)
-	err := c.store.Update(ctx, func(tx session.Tx) (err error) {
+	err := c.store.Guess(ctx, func(tx session.Tx) (err error) {
 		defer recovered(&err)
 		answers, published, err = session.Commit(ctx, tx, subs, c.cfg.Session)
 		crashpoint.Hit(crashpoint.ServerCommitBefore)
@@ -349,6 +349,7 @@ func (c *committer) transact(group []*work) error {
 	c.committed += uint64(ops)
 	c.mu.Unlock()
 	for i, w := range group {
+		w.sub.Opening.Note(&answers[i])
 		c.uses.used(w.sub.Peer, answers[i].Cursor, answers[i].Uses...)
 	}
 	c.answer(func() {

@@ -9,13 +9,13 @@ import (
 	"github.com/mooring-rpc/mooring/session/memtx"
 )
 
-// inMemory is a store of which only Update is used.
+// inMemory is a store of which only Guess is used.
 type inMemory struct {
 	Store
 	rows *memtx.Store
 }
 
-func (s inMemory) Update(ctx context.Context, do func(session.Tx) error) error {
+func (s inMemory) Guess(ctx context.Context, do func(session.Tx) error) error {
 	return s.rows.Update(ctx, do)
 }
 

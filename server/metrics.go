@@ -56,12 +56,14 @@ var (
 	descPending     = desc("commit_queue_ops", "Op intents that wait for a transaction.")
 	descCommits     = desc("commits_total", "Transactions that committed batches.")
 	descCommitted   = desc("committed_ops_total", "Op intents in them.")
+	descGuesses     = desc("commit_guesses_total", "Transactions decided on remembered rows, by whether these were right; the others were decided again.", "rows")
 )
 
 // Describe implements prometheus.Collector.
 func (m metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descTables, descQueued,
-		descMessages, descBytes, descWebOpen, descWebBatches, descWebTables, descWebQueued, descWebMessages, descWebBytes, descPending, descCommits, descCommitted} {
+		descMessages, descBytes, descWebOpen, descWebBatches, descWebTables, descWebQueued, descWebMessages, descWebBytes, descPending, descCommits, descCommitted,
+		descGuesses} {
 		ch <- d
 	}
 }
@@ -81,6 +83,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descPending, waiting)
 	counter(descCommits, transactions)
 	counter(descCommitted, committed)
+	right, wrong := s.cfg.Store.Guesses()
+	counter(descGuesses, right, "right")
+	counter(descGuesses, wrong, "wrong")
 	for b := boundNone + 1; b < bounds; b++ {
 		counter(descHits, s.met.of(b), b.String())
 	}

@@ -102,8 +102,16 @@ type spoiled struct {
 }
 
 func (s *spoiled) Update(ctx context.Context, fn func(session.Tx) error) error {
+	return s.update(ctx, s.Store.Update, fn)
+}
+
+func (s *spoiled) Guess(ctx context.Context, fn func(session.Tx) error) error {
+	return s.update(ctx, s.Store.Guess, fn)
+}
+
+func (s *spoiled) update(ctx context.Context, do func(context.Context, func(session.Tx) error) error, fn func(session.Tx) error) error {
 	s.updates.Add(1)
-	return s.Store.Update(ctx, func(tx session.Tx) error {
+	return do(ctx, func(tx session.Tx) error {
 		if spoil := s.spoil.Load(); spoil != nil {
 			var err error
 			if tx, err = (*spoil)(tx); err != nil {

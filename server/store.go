@@ -21,6 +21,14 @@ type Store interface {
 	// nil; its error comes back as it is.
 	Update(ctx context.Context, fn func(session.Tx) error) error
 
+	// Guess is Update for what decides on what it loads and does nothing else: fn
+	// may be run twice, first on rows as they are remembered.
+	Guess(ctx context.Context, fn func(session.Tx) error) error
+
+	// Guesses is how many transactions were committed on such rows, and how many
+	// were not because they were others.
+	Guesses() (right, wrong uint64)
+
 	// OpenStream registers a stream, or matches its secret (WrongOutbox) and
 	// raises its incarnation (Fenced).
 	OpenStream(ctx context.Context, key session.StreamKey, secretHash [32]byte, incarnation uint64) (*ledger.Stream, error)

@@ -21,7 +21,8 @@ import (
 // they are in the Answers, one for each submission. When the group has read and
 // written very much, what is left of it is Overloaded; never its first.
 //
-// Commit keeps no state: it may be called from many goroutines with a tx each.
+// Commit keeps no state: it may be called from many goroutines with a tx each, and
+// again with another tx where the first one came to nothing.
 func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer, *Published, error) {
 	v := newView(ctx, tx, cfg.Limits.readBytes())
 	if err := v.load(firstWant(subs), true); err != nil {
@@ -91,13 +92,13 @@ func (a *applier) submit(out *Answer) *fault.Error {
 	if a.sub.Ack {
 		return a.acknowledge(st)
 	}
-	if err := a.sub.Opening.refused(); err != nil {
+	if err := a.v.diverged(a.sub.Opening); err != nil {
 		return err
 	}
 	outcomes, err := ledger.Admit(&st.row, b, st.history.Record)
 	switch {
 	case err != nil:
-		a.sub.Opening.note(err)
+		a.v.diverges(a.sub.Opening, err)
 		return err
 	case outcomes != nil:
 		out.Outcomes, out.Duplicate = outcomes, true

@@ -67,18 +67,11 @@ type Opening struct {
 	diverged atomic.Pointer[fault.Error]
 }
 
-// refused is the answer that everything gets from now on; nil if there is none.
-func (o *Opening) refused() *fault.Error {
-	if o == nil {
-		return nil
-	}
-	return o.diverged.Load()
-}
-
-// note keeps an answer that decides over what comes behind it.
-func (o *Opening) note(err *fault.Error) {
-	if o != nil && err.Code == fault.OutboxDiverged {
-		o.diverged.Store(err)
+// Note keeps an answer that decides over what comes behind it, in later groups.
+// The caller does so before it has the next group of the session decided.
+func (o *Opening) Note(answer *Answer) {
+	if o != nil && answer.Err != nil && answer.Err.Code == fault.OutboxDiverged {
+		o.diverged.Store(answer.Err)
 	}
 }
 

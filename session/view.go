@@ -39,6 +39,7 @@ type view struct {
 	revoked  []RevokedGrant
 	rotated  []RotatedGrant
 	audit    []*capability.AuditRow
+	astray   map[*Opening]*fault.Error // what has come from a copied outbox in this group
 
 	journal []func()
 }
@@ -102,6 +103,28 @@ func newView(ctx context.Context, tx Tx, limit int) *view {
 		grants:   map[string]*grantSlot{},
 		external: map[string]map[string]string{},
 	}
+}
+
+// diverged is the answer that everything over an opening gets; nil if there is none.
+func (v *view) diverged(o *Opening) *fault.Error {
+	if o == nil {
+		return nil
+	}
+	if err := o.diverged.Load(); err != nil {
+		return err
+	}
+	return v.astray[o]
+}
+
+// diverges keeps such an answer for what comes behind it in this group.
+func (v *view) diverges(o *Opening, err *fault.Error) {
+	if o == nil || err.Code != fault.OutboxDiverged {
+		return
+	}
+	if v.astray == nil {
+		v.astray = map[*Opening]*fault.Error{}
+	}
+	v.astray[o] = err
 }
 
 // mark is a place in the journal, with the lengths of the lists that only grow.

@@ -173,6 +173,7 @@ func (w *world) commit(subs ...session.Submission) ([]session.Answer, *session.P
 	}
 	checked := map[string]bool{}
 	for i := range subs {
+		subs[i].Opening.Note(&answers[i])
 		if id := subs[i].Batch.Session; !checked[id] {
 			checked[id] = true
 			w.check(id)

@@ -292,14 +292,26 @@ func (a *away) set(n int) { a.mu.Lock(); defer a.mu.Unlock(); a.n = n }
 func (a *away) left() int { a.mu.Lock(); defer a.mu.Unlock(); return a.n }
 
 func (a *away) Update(ctx context.Context, fn func(session.Tx) error) error {
-	a.mu.Lock()
-	a.n--
-	gone := a.n >= 0
-	a.mu.Unlock()
-	if gone {
-		return fault.Unavailable.With("the database of the test is away")
+	if err := a.asked(); err != nil {
+		return err
 	}
 	return a.fullStore.Update(ctx, fn)
+}
+
+func (a *away) Guess(ctx context.Context, fn func(session.Tx) error) error {
+	if err := a.asked(); err != nil {
+		return err
+	}
+	return a.fullStore.Guess(ctx, fn)
+}
+
+func (a *away) asked() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.n--; a.n >= 0 {
+		return fault.Unavailable.With("the database of the test is away")
+	}
+	return nil
 }
 
 // FuzzSecrets: whatever a body says, nothing but its secret writes.

@@ -19,7 +19,7 @@ func (s *Store) Describe(ctx context.Context, id string, refIDs []string) (sight
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, sight, id, refIDs)
 		run.Queue(readEntries, [][]any{{id, infoKey}}, []any{int64(math.MaxInt64)}, func(row Scanner) (err error) {
-			info, err = scanEntry(row, true)
+			info, err = scanEntry(row)
 			return err
 		})
 		return nil

@@ -26,6 +26,12 @@ type tx struct {
 	absent   map[string]map[string]struct{} // session → keys that were looked for and are not there
 	moved    map[string]uint64              // sessions whose log grew, with their cursor, to be announced after the commit
 	deltas   []delta                        // of the Load that runs, in any order
+
+	memory  *memory                  // nil where nothing is remembered
+	guess   *guess                   // what it takes for granted; nil if it reads
+	own     map[string]*recollection // of its sessions, taken out of memory
+	saved   []*session.Changes       // by it, to be remembered
+	version int64                    // of what it writes
 }
 
 // before is what Save must know of a session's row as it was.
@@ -37,6 +43,15 @@ type before struct {
 func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	if t.loaded && len(w.Spaces)+len(w.Claims) > 0 || t.locked && len(w.Sessions) > 0 {
 		return nil, fault.Internal.With("load: spaces can be locked only by a transaction's first load, and sessions only by one")
+	}
+	if t.guess != nil {
+		if t.loaded {
+			return nil, errWrong
+		}
+		if rows := t.recall(w); rows != nil {
+			return rows, nil
+		}
+		t.guess = nil // it reads, then
 	}
 	out := &session.Rows{
 		Sessions: map[string]*session.Row{},
@@ -51,10 +66,11 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 		External: map[string]map[string]string{},
 		Trees:    map[string]map[string]uint64{},
 	}
+	t.takeOut(w)
 	locked := t.lock(w, out)
 	if !t.loaded || len(locked) > 0 {
 		// After the locks, so that time does not run backwards along a log.
-		t.run.QueueNow(func(now int64) { t.now = now })
+		t.run.QueueNow(func(now, version int64) { t.now, t.version = now, version })
 	}
 	t.readLedger(w, out)
 	t.readAuthority(w, out)
@@ -65,6 +81,7 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 		return nil, err
 	}
 	t.loaded, t.locked = true, t.locked || len(locked) > 0
+	t.memory.heard(t.now)
 	if err := t.sessions.check(locked, out.Sessions); err != nil {
 		return nil, err
 	}
@@ -82,6 +99,7 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 		for _, key := range keys {
 			if out.Entries[id][key] == nil {
 				t.absent[id][key] = struct{}{}
+				t.own[id].noHead(key)
 			}
 		}
 	}
@@ -126,9 +144,11 @@ func (t *tx) lock(w *session.Want, out *session.Rows) (sessions []string) {
 	ids = slices.Compact(ids)
 	t.list(ensureSessions, texts(t.sessions.missing(ids)), nil)
 	t.run.Queue(lockSessions, texts(ids), nil, func(row Scanner) error {
-		s, err := scanSession(row)
+		var version int64
+		s, err := scanSession(row, &version)
 		if err == nil {
 			out.Sessions[s.ID] = s
+			t.own[s.ID].isRow(s, version)
 		}
 		return err
 	})
@@ -137,9 +157,11 @@ func (t *tx) lock(w *session.Want, out *session.Rows) (sessions []string) {
 
 func (t *tx) readLedger(w *session.Want, out *session.Rows) {
 	t.list(readStreams, streamKeys(w.Streams), func(row Scanner) error {
-		m, err := scanStream(row)
+		var version int64
+		m, err := scanStream(row, &version)
 		if err == nil {
 			out.Streams[session.StreamKey{Session: m.Session, Outbox: m.Outbox}] = m
+			t.own[m.Session].isStream(m, version)
 		}
 		return err
 	})
@@ -169,6 +191,7 @@ func (t *tx) readLedger(w *session.Want, out *session.Rows) {
 		key, r, err := scanRecord(row)
 		if err == nil {
 			out.Records[key] = append(out.Records[key], r)
+			t.own[key.Session].isRecord(key.Outbox, r)
 		}
 		return err
 	})
@@ -192,16 +215,28 @@ func (t *tx) readLedger(w *session.Want, out *session.Rows) {
 const searchMax = 8
 
 func (t *tx) readAuthority(w *session.Want, out *session.Rows) {
-	grant := func(row Scanner) error {
-		g, err := scanGrant(row)
-		// A ref wanted twice over stays one row, whoever has it already.
-		if err == nil && out.Grants[g.ID] == nil {
+	// A ref wanted twice over stays one row, whoever has it already.
+	keep := func(g *capability.Grant) {
+		if out.Grants[g.ID] == nil {
 			out.Grants[g.ID] = g
 		}
-		return err
 	}
-	t.list(readGrants, refs(w.Grants), grant)
-	t.list(readLineages, refs(w.Lineages), grant)
+	t.list(loadGrants, refs(w.Grants), func(row Scanner) error {
+		var version int64
+		g, err := scanGrant(row, &version)
+		if err == nil {
+			keep(g)
+			t.own[g.Target].isGrant(g, version)
+		}
+		return err
+	})
+	t.list(readLineages, refs(w.Lineages), func(row Scanner) error {
+		g, err := scanGrant(row)
+		if err == nil {
+			keep(g)
+		}
+		return err
+	})
 	for _, root := range w.Trees {
 		target, tail := split(root)
 		t.run.Queue(countTree, nil, []any{target, tail}, func(row Scanner) error {
@@ -230,15 +265,17 @@ func (t *tx) readAuthority(w *session.Want, out *session.Rows) {
 
 func (t *tx) readState(w *session.Want, out *session.Rows) {
 	t.list(readHeads, pairs(w.Heads), func(row Scanner) error {
-		e, err := scanEntry(row, false)
+		var version int64
+		e, err := scanEntryHead(row, &version)
 		if err == nil {
 			put(out.Entries, e.Session, e.Key, e)
+			t.own[e.Session].isHead(e, version)
 		}
 		return err
 	})
 	// After the heads: where both are wanted, the one with the value stays.
 	entry := func(row Scanner) error {
-		e, err := scanEntry(row, true)
+		e, err := scanEntry(row)
 		if err == nil {
 			err = within(w, out, weight(e.Payload))
 		}
@@ -255,9 +292,11 @@ func (t *tx) readState(w *session.Want, out *session.Rows) {
 	t.weighed(w, readRanges, ranges, entry)
 
 	turn := func(row Scanner) error {
-		u, err := scanTurn(row)
+		var version int64
+		u, err := scanTurn(row, &version)
 		if err == nil && out.Turns[u.Session][u.Message] == nil {
 			put(out.Turns, u.Session, u.Message, u)
+			t.own[u.Session].isTurn(u, version)
 		}
 		return err
 	}
@@ -346,7 +385,11 @@ func (t *tx) weighed(w *session.Want, s *Statement, list [][]any, each func(Scan
 
 // list queues a statement on a list, if there is anything in it.
 func (t *tx) list(s *Statement, list [][]any, each func(Scanner) error) {
-	if len(list) > 0 {
+	switch {
+	case len(list) == 0:
+	case t.guess != nil:
+		t.run.Queue(s.held, list, nil, each)
+	default:
 		t.run.Queue(s, list, nil, each)
 	}
 }

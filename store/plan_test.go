@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"path/filepath"
@@ -21,8 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // statements are all that run more often than once a start.
 var statements = map[string]*Statement{
-	"shareSpace": shareSpace, "lockSpace": lockSpace, "ensureSessions": ensureSessions, "lockSessions": lockSessions,
-	"readSessions": readSessions, "saveSessions": saveSessions, "listSessions": listSessions, "readExternals": readExternals,
+	"shareSpace": shareSpace, "lockSpace": lockSpace, "ensureSessions": ensureSessions, "lockSessions": lockSessions, "holdSessions": holdSessions,
+	"readSessions": readSessions, "saveSessions": saveSessions, "updateSessions": updateSessions, "updateStreams": updateStreams, "listSessions": listSessions, "readExternals": readExternals,
 	"claimExternals": claimExternals, "dropExternals": dropExternals,
 	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "openDeltas": openDeltas,
 	"purgePayloads": purgePayloads, "readHolders": readHolders, "purgeEvents": purgeEvents, "purgeWithin": purgeWithin,
@@ -35,7 +36,7 @@ var statements = map[string]*Statement{
 	"purgePayload": purgePayload, "setBase": setBase,
 	"readStreams": readStreams, "nthStream": nthStream, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
-	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
+	"readGrants": readGrants, "loadGrants": loadGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
 	"revokeSubtree": revokeSubtree, "revokeAcross": revokeAcross, "countTree": countTree, "readTree": readTree, "readLine": readLine, "readRoots": readRoots,
 	"lockBelow": lockBelow, "moveChildren": moveChildren, "retireRef": retireRef, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
 	"readRedemption": readRedemption, "insertAudit": insertAudit, "readAudit": readAudit,
@@ -124,20 +125,42 @@ func passing(table string) bool {
 	return strings.HasSuffix(table, " INDEX turns_open") // of open turns alone
 }
 
-// TestPlansPostgres is the same on Postgres, with the settings that a store's
-// connections have (an empty table would be read through without them).
+// TestPlansPostgres is the same on Postgres (without a store's settings an empty
+// table would be read through).
 func TestPlansPostgres(t *testing.T) {
 	t.Parallel()
+	conn := postgresConn(t)
+	for name, s := range statements {
+		forms := map[string]string{"one": s.Postgres.One, "many": s.Postgres.Many}
+		if s.held != nil {
+			forms["one_held"], forms["many_held"] = s.held.Postgres.One, s.held.Postgres.Many
+		}
+		for form, text := range forms {
+			plan, err := explain(t, conn, name+"_"+form, text)
+			if err != nil {
+				t.Errorf("%s (%s): %v", name, form, err)
+			}
+			if strings.Contains(plan, "Seq Scan") {
+				t.Errorf("%s (%s) reads a table through:\n%s", name, form, plan)
+			}
+		}
+	}
+}
+
+// postgresConn is a connection to an empty database with the tables, with the
+// settings that a store's connections have.
+func postgresConn(t *testing.T) *pgx.Conn {
+	t.Helper()
 	url := pgtest.URL(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := conn.Close(t.Context()); err != nil {
+	t.Cleanup(func() {
+		if err := conn.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		t.Fatal(err)
@@ -154,17 +177,7 @@ func TestPlansPostgres(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, s := range statements {
-		for form, text := range map[string]string{"one": s.Postgres.One, "many": s.Postgres.Many} {
-			plan, err := explain(t, conn, name+"_"+form, text)
-			if err != nil {
-				t.Errorf("%s (%s): %v", name, form, err)
-			}
-			if strings.Contains(plan, "Seq Scan") {
-				t.Errorf("%s (%s) reads a table through:\n%s", name, form, plan)
-			}
-		}
-	}
+	return conn
 }
 
 func explain(t *testing.T, conn *pgx.Conn, name, text string) (string, error) {

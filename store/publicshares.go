@@ -150,7 +150,7 @@ func (s *Store) SharesOf(ctx context.Context, sessions []string) (map[string]*ca
 		var now int64
 		var shares []*capability.PublicShare
 		rows, grants := map[string]*session.Row{}, map[string]*capability.Grant{}
-		run.QueueNow(func(n int64) { now = n })
+		run.QueueNow(func(n, _ int64) { now = n })
 		run.Queue(readShares, texts(sessions), nil, collect(&shares, scanShare))
 		run.Queue(readSessions, texts(sessions), nil, func(row Scanner) error {
 			r, err := scanSession(row)
@@ -191,7 +191,7 @@ func (s *Store) ListShares(ctx context.Context, after string, limit int) (list [
 		var page []session.SharedListing
 		var shares []*capability.PublicShare
 		grants := map[string]*capability.Grant{}
-		run.QueueNow(func(n int64) { now = n })
+		run.QueueNow(func(n, _ int64) { now = n })
 		run.Queue(listShares, nil, []any{after, int64(max(limit, 1))}, func(row Scanner) error {
 			var l session.SharedListing
 			var owner, share, reader string

@@ -18,7 +18,7 @@ import (
 // look queues what every read begins with.
 func look(run Runner, sight *session.Sight, id string, refIDs []string) {
 	sight.Grants = make(map[string]*capability.Grant, len(refIDs))
-	run.QueueNow(func(now int64) { sight.Now = now })
+	run.QueueNow(func(now, _ int64) { sight.Now = now })
 	if id != "" {
 		run.Queue(readSessions, texts([]string{id}), nil, func(row Scanner) (err error) {
 			sight.Row, err = scanSession(row)
@@ -133,7 +133,7 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 			return err
 		})
 		run.Queue(readState, nil, []any{id}, func(row Scanner) error {
-			e, err := scanEntry(row, true)
+			e, err := scanEntry(row)
 			if err != nil {
 				return err
 			}
@@ -167,7 +167,7 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, &page.Sight, id, refIDs)
 		run.Queue(readRange, nil, []any{id, after, below, int64(max(maxEntries, 1)) + 1}, func(row Scanner) error {
-			e, err := scanEntry(row, true)
+			e, err := scanEntry(row)
 			if err != nil {
 				return err
 			}
@@ -188,7 +188,7 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 		}
 		if len(messages) > 0 {
 			run.Queue(readTurns, messages, nil, func(row Scanner) error {
-				t, err := scanTurn(row)
+				t, err := scanTurn(row, new(int64))
 				page.Turns = append(page.Turns, t)
 				return err
 			})
@@ -337,7 +337,7 @@ func beginning(title string) string {
 func (s *Store) Lapsed(ctx context.Context, before int64, after string, limit int) (ids []string, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		if before == 0 {
-			run.QueueNow(func(now int64) { before = now })
+			run.QueueNow(func(now, _ int64) { before = now })
 			if err := run.Flush(ctx); err != nil {
 				return err
 			}

@@ -18,6 +18,14 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if t.guess != nil {
+		if err := t.compare(c); err != nil {
+			return err
+		}
+	}
+	if t.memory != nil {
+		t.saved = append(t.saved, c)
+	}
 	grants := make([][]any, len(c.Grants))
 	for i, g := range c.Grants {
 		values, err := grantValues(g)
@@ -27,7 +35,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 		grants[i] = values
 	}
 	t.saveSessions(c)
-	t.list(saveStreams, each(c.Streams, streamValues), nil)
+	t.list(t.known(saveStreams, updateStreams), each(c.Streams, streamValues), nil)
 	t.list(pruneRecords, each(c.Prune, func(p session.StreamCut) []any {
 		return []any{p.Stream.Session, p.Stream.Outbox, clamp(p.Through)}
 	}), nil)
@@ -61,7 +69,7 @@ func (t *tx) saveSessions(c *session.Changes) {
 			claims = append(claims, []any{s.Space, s.External, s.ID})
 		}
 	}
-	t.list(saveSessions, each(c.Sessions, sessionValues), nil)
+	t.list(t.known(saveSessions, updateSessions), each(c.Sessions, sessionValues), nil)
 	t.list(claimExternals, claims, nil)
 	for _, e := range c.Events {
 		if t.moved == nil {
@@ -75,6 +83,14 @@ func (t *tx) saveSessions(c *session.Changes) {
 			t.before[s.ID] = before{space: s.Space, external: s.External}
 		}
 	}
+}
+
+// known is the statement for rows that a guess says are there.
+func (t *tx) known(save, update *Statement) *Statement {
+	if t.guess != nil {
+		return update
+	}
+	return save
 }
 
 // saveEntries inserts what is known to be new under its session's lock, which

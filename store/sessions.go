@@ -20,7 +20,7 @@ var (
 		INSERT INTO sessions (id) SELECT a FROM {w} WHERE true ON CONFLICT (id) DO NOTHING`)
 
 	lockSessions = statement("t", `
-		SELECT `+sessionColumns+` FROM sessions s
+		SELECT `+sessionColumns+`, {version s} FROM sessions s
 		WHERE s.id IN (SELECT a FROM {w}) ORDER BY s.id {lock}`)
 
 	readSessions = statement("t", `
@@ -32,6 +32,12 @@ var (
 			space = excluded.space, external = excluded.external, life = excluded.life, cursor = excluded.cursor,
 			base = excluded.base, head = excluded.head, epoch = excluded.epoch, auth_gen = excluded.auth_gen,
 			created = excluded.created, updated = excluded.updated, creator = excluded.creator`)
+
+	// updateSessions is saveSessions of rows that are known to be there.
+	updateSessions = onPostgres("tttiiibiiiit", `
+		UPDATE sessions SET space = w.b, external = w.c, life = w.d, cursor = w.e, base = w.f, head = w.g, epoch = w.h,
+			auth_gen = w.i, created = w.j, updated = w.k, creator = w.l
+		FROM {w} WHERE sessions.id = w.a`)
 
 	// listSessions also gets what the title is in: the session info's value.
 	listSessions = statement("", `

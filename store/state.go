@@ -18,7 +18,7 @@ const (
 
 var (
 	readHeads = statement("Tt", `
-		SELECT `+headColumns+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
+		SELECT `+headColumns+`, {version e} FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
 
 	readEntries = weighed("tt", headColumns+`, v.payload`, `
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e `+entryValue+`
@@ -52,10 +52,10 @@ var (
 
 	// turns_open is the index of open turns, status Streaming and Interrupted.
 	readOpenTurns = statement("t", `
-		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.status <= 2`)
+		SELECT `+turnColumns+`, {version t} FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.status <= 2`)
 
 	readTurns = statement("tt", `
-		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.message = w.b`)
+		SELECT `+turnColumns+`, {version t} FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.message = w.b`)
 
 	readAllTurns = statement("", `
 		SELECT `+turnColumns+` FROM turns t WHERE t.session = {1} ORDER BY t.message`)
@@ -80,29 +80,33 @@ var (
 // payload among them, are not read, sent or written anew by us.
 var growEntries = &Statement{
 	Postgres: Forms{
-		Many: `UPDATE entries SET text_len = w.c, grown = w.d
-			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS w(a, b, c, d)
-			WHERE entries.session = w.a AND entries.key = w.b`,
-		One: growEntry,
+		Many: growMany,
+		One:  growEntry,
 	},
 	SQLite:  Forms{One: growEntry},
 	Columns: []Column{Text, Text, Int, Int},
+	held: &Statement{
+		Postgres: Forms{Many: growMany + andRight, One: growEntry + andRight},
+		Columns:  []Column{Text, Text, Int, Int},
+	},
 }
 
-const growEntry = `UPDATE entries SET text_len = $3, grown = $4 WHERE session = $1 AND key = $2`
+const (
+	growEntry = `UPDATE entries SET text_len = $3, grown = $4 WHERE session = $1 AND key = $2`
+	growMany  = `UPDATE entries SET text_len = w.c, grown = w.d
+		FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS w(a, b, c, d)
+		WHERE entries.session = w.a AND entries.key = w.b`
+)
 
-// scanEntry reads an entry; with value its payload too.
-func scanEntry(row Scanner, value bool) (*session.Entry, error) {
+// scanEntryHead reads an entry without its payload.
+func scanEntryHead(row Scanner, more ...any) (*session.Entry, error) {
 	var (
 		e                              session.Entry
 		cursor, schema, textLen, grown int64
 		sum                            []byte
 	)
 	dest := []any{&e.Session, &e.Key, &cursor, &schema, &textLen, &grown, &sum}
-	if value {
-		dest = append(dest, &e.Payload)
-	}
-	if err := row.Scan(dest...); err != nil {
+	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	e.Cursor, e.Schema, e.TextLen, e.Grown = uint64(cursor), uint32(schema), uint64(textLen), uint64(grown)
@@ -110,18 +114,29 @@ func scanEntry(row Scanner, value bool) (*session.Entry, error) {
 	return &e, nil
 }
 
+// scanEntry reads an entry with its payload.
+func scanEntry(row Scanner) (*session.Entry, error) {
+	var payload []byte
+	e, err := scanEntryHead(row, &payload)
+	if err == nil {
+		e.Payload = payload
+	}
+	return e, err
+}
+
 func entryValues(to []any, e *session.Entry) []any {
 	return append(to, &e.Session, int64(e.Schema), &e.Grown, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum)
 }
 
-func scanTurn(row Scanner) (*session.Turn, error) {
+func scanTurn(row Scanner, more ...any) (*session.Turn, error) {
 	var (
 		t            session.Turn
 		status       uint8
 		begun, ended int64
 		final        []byte
 	)
-	if err := row.Scan(&t.Session, &t.Message, &status, &t.Lease, &begun, &ended, &t.Outbox, &final); err != nil {
+	dest := []any{&t.Session, &t.Message, &status, &t.Lease, &begun, &ended, &t.Outbox, &final}
+	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	t.Status, t.Begun, t.Ended = session.TurnStatus(status), uint64(begun), uint64(ended)

@@ -10,6 +10,7 @@
 //	{values}   the same as the source of an INSERT
 //	{1} {2}    single values
 //	{lock}     FOR UPDATE, where there are row locks
+//	{version X} the version of table X's row, 0 where rows have none
 //	{holds X Y} whether the bytes X contain the text Y
 
 package store
@@ -41,6 +42,8 @@ type Statement struct {
 	SQLite   Forms
 	Columns  []Column // of its list; none if it takes none
 	Same     int      // so many of them, the first, have mostly the same values in all rows
+
+	held *Statement // the same, doing nothing where a guess was wrong; nil if it has no list
 }
 
 // Value is a list's value itself: a string, an int64, []byte or nil. In a list may
@@ -131,17 +134,19 @@ var types = map[Column]string{Text: "text", Int: "bigint", Bytes: "bytea"}
 func statement(columns, text string) *Statement {
 	s := &Statement{Columns: []Column(strings.ToLower(columns))}
 	s.Same = strings.IndexFunc(columns+"x", unicode.IsLower)
-	s.Postgres.One = render(text, postgresMarks(func(mark string) string {
-		return one(mark, s.Columns, func(arg string, c Column) string { return arg + "::" + types[c] })
-	}, len(columns)))
+	s.Postgres.One = render(text, postgresMarks(func(mark string) string { return s.one(mark, "") }, len(columns)))
 	s.SQLite.One = render(text, sqliteMarks(func(mark string) string {
-		return one(mark, s.Columns, func(arg string, _ Column) string { return arg })
+		return one(mark, s.Columns, func(arg string, _ Column) string { return arg }, "")
 	}, len(columns)))
 	if len(columns) == 0 {
 		s.Postgres.Many, s.SQLite.Many = s.Postgres.One, s.SQLite.One
 		return s
 	}
-	s.Postgres.Many = render(text, postgresMarks(s.unnest, len(columns)))
+	s.Postgres.Many = render(text, postgresMarks(func(mark string) string { return s.unnest(mark, "") }, len(columns)))
+	s.held = &Statement{Columns: s.Columns, Same: s.Same, Postgres: Forms{
+		One:  render(text, postgresMarks(func(mark string) string { return s.one(mark, ifRight) }, len(columns))),
+		Many: render(text, postgresMarks(func(mark string) string { return s.unnest(mark, ifRight) }, len(columns))),
+	}}
 	insert := strings.Contains(text, "{values}")
 	if insert || s.Same > 0 {
 		s.SQLite.Bulk = render(text, sqliteMarks(s.bulk, 0))
@@ -155,8 +160,20 @@ func statement(columns, text string) *Statement {
 	return s
 }
 
+// alone gives a statement a text of its own for one row, which has its values as
+// $1, $2, …, and a condition at its end.
+func (s *Statement) alone(text string) *Statement {
+	s.Postgres.One, s.SQLite.One, s.held.Postgres.One = text, text, text+andRight
+	return s
+}
+
+// one is a list of one row on Postgres, if there is no condition or it holds.
+func (s *Statement) one(mark, condition string) string {
+	return one(mark, s.Columns, func(arg string, c Column) string { return arg + "::" + types[c] }, condition)
+}
+
 // one is a list of one row.
-func one(mark string, columns []Column, typed func(arg string, c Column) string) string {
+func one(mark string, columns []Column, typed func(arg string, c Column) string, condition string) string {
 	args := make([]string, len(columns))
 	for i, c := range columns {
 		args[i] = typed("$"+strconv.Itoa(i+1), c)
@@ -164,24 +181,32 @@ func one(mark string, columns []Column, typed func(arg string, c Column) string)
 			args[i] += fmt.Sprintf(" AS %c", 'a'+i)
 		}
 	}
-	if mark == "w" {
-		return "(SELECT " + strings.Join(args, ", ") + ") AS w"
+	list := strings.Join(args, ", ")
+	switch {
+	case mark == "w":
+		return "(SELECT " + list + condition + ") AS w"
+	case condition != "":
+		return "SELECT " + list + condition
 	}
-	return "VALUES (" + strings.Join(args, ", ") + ")"
+	return "VALUES (" + list + ")"
 }
 
-// unnest is a list as arrays.
-func (s *Statement) unnest(mark string) string {
+// unnest is a list as arrays, if there is no condition or it holds.
+func (s *Statement) unnest(mark, condition string) string {
 	args := make([]string, len(s.Columns))
 	names := make([]string, len(s.Columns))
 	for i, c := range s.Columns {
 		args[i] = fmt.Sprintf("$%d::%s[]", i+1, types[c])
 		names[i] = string(rune('a' + i))
 	}
-	if mark == "w" {
-		return fmt.Sprintf("unnest(%s) AS w(%s)", strings.Join(args, ", "), strings.Join(names, ", "))
+	list := "unnest(" + strings.Join(args, ", ") + ")"
+	switch {
+	case mark == "w" && condition == "":
+		return list + " AS w(" + strings.Join(names, ", ") + ")"
+	case mark == "w":
+		return "(SELECT * FROM " + list + " AS u(" + strings.Join(names, ", ") + ")" + condition + ") AS w"
 	}
-	return fmt.Sprintf("SELECT * FROM unnest(%s)", strings.Join(args, ", "))
+	return "SELECT * FROM " + list + condition
 }
 
 // bulk is a list of BulkRows rows.
@@ -233,6 +258,8 @@ func postgresMarks(list func(mark string) string, before int) func(string) strin
 			return list(mark)
 		case mark == "lock":
 			return "FOR UPDATE"
+		case strings.HasPrefix(mark, "version "):
+			return versionOf(mark[len("version "):])
 		case holds:
 			return fmt.Sprintf("position(convert_to(%s, 'UTF8') in %s) > 0", y, x)
 		}
@@ -248,12 +275,17 @@ func sqliteMarks(list func(mark string) string, before int) func(string) string 
 			return list(mark)
 		case mark == "lock":
 			return ""
+		case strings.HasPrefix(mark, "version "):
+			return "0"
 		case holds:
 			return fmt.Sprintf("instr(%s, CAST(%s AS BLOB)) > 0", x, y)
 		}
 		return "$" + strconv.Itoa(single(mark)+before)
 	}
 }
+
+// versionOf is the number of the transaction that wrote a row of a table.
+func versionOf(table string) string { return table + ".xmin::text::bigint" }
 
 // holdsMark takes {holds X Y} apart.
 func holdsMark(mark string) (x, y string, ok bool) {

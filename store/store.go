@@ -48,8 +48,10 @@ type Runner interface {
 	// A statement without text in the runner's dialect is passed over.
 	Queue(s *Statement, list [][]any, args []any, each func(Scanner) error)
 
-	// QueueNow asks the database's clock, Unix ms, at this place in the queue.
-	QueueNow(each func(now int64))
+	// QueueNow asks the database's clock, Unix ms, at this place in the queue, and
+	// which version the transaction gives the rows that it writes; 0 where rows
+	// have none, and before anything was locked or written.
+	QueueNow(each func(now, version int64))
 
 	// Erase says that what the transaction removes is not to stay in the database's
 	// files, as far as the database can see to that by itself.
@@ -89,6 +91,10 @@ type Backend interface {
 	// can commit it only waits.
 	Listen(ctx context.Context, heard func(session string, cursor uint64)) error
 
+	// Versions says that rows have versions, and that it saves round trips to
+	// commit on rows which are remembered.
+	Versions() bool
+
 	// Ping asks the database for a sign of life.
 	Ping(ctx context.Context) error
 
@@ -100,10 +106,17 @@ type Backend interface {
 type Store struct {
 	backend  Backend
 	sessions known
+	memory   *memory // nil where rows have no versions
 }
 
 // New makes a Store on an open and migrated backend, which it then owns.
-func New(b Backend) *Store { return &Store{backend: b} }
+func New(b Backend) *Store {
+	s := &Store{backend: b}
+	if b.Versions() {
+		s.memory = &memory{}
+	}
+	return s
+}
 
 // Update runs fn in one read-write transaction and commits if it returns nil.
 // fn runs once; its error comes back as it is. What was given to Save must not
@@ -114,13 +127,23 @@ func (s *Store) Update(ctx context.Context, fn func(session.Tx) error) error {
 
 // update is Update for the store's own verbs.
 func (s *Store) update(ctx context.Context, fn func(*tx) error) error {
+	return s.guessing(ctx, nil, fn)
+}
+
+// guessing is update of what may be decided on a guess, if that is not nil.
+func (s *Store) guessing(ctx context.Context, g *guess, fn func(*tx) error) error {
 	var t *tx
 	err := s.backend.Update(ctx, func(r Runner) error {
-		t = &tx{run: r, sessions: &s.sessions}
+		t = &tx{run: r, sessions: &s.sessions, memory: s.memory, guess: g}
 		return fn(t)
 	})
+	if t != nil && t.guess != nil && (err == nil && !g.right || errors.Is(err, errWrong)) {
+		t.regret()
+		return errWrong
+	}
 	if err == nil {
 		s.sessions.learn(t.before)
+		t.learn()
 		s.backend.Announce(t.moved)
 	}
 	return err

@@ -14,13 +14,18 @@ const (
 
 var (
 	readStreams = statement("tt", `
-		SELECT `+streamColumns+` FROM {w} CROSS JOIN streams m WHERE m.session = w.a AND m.outbox = w.b`)
+		SELECT `+streamColumns+`, {version m} FROM {w} CROSS JOIN streams m WHERE m.session = w.a AND m.outbox = w.b`)
 
 	saveStreams = statement("ttiiitbb", `
 		INSERT INTO streams (session, outbox, incarnation, last_seq, acked_through, acked_op, acked_digest, secret_hash)
 		{values} ON CONFLICT (session, outbox) DO UPDATE SET
 			incarnation = excluded.incarnation, last_seq = excluded.last_seq, acked_through = excluded.acked_through,
 			acked_op = excluded.acked_op, acked_digest = excluded.acked_digest, secret_hash = excluded.secret_hash`)
+
+	// updateStreams is saveStreams of rows that are known to be there.
+	updateStreams = onPostgres("ttiiitbb", `
+		UPDATE streams SET incarnation = w.c, last_seq = w.d, acked_through = w.e, acked_op = w.f, acked_digest = w.g, secret_hash = w.h
+		FROM {w} WHERE streams.session = w.a AND streams.outbox = w.b`)
 
 	readRecords = statement("ttii", `
 		SELECT `+recordColumns+` FROM {w} CROSS JOIN records r
@@ -38,16 +43,18 @@ var (
 	pruneRecords = statement("tti", `
 		DELETE FROM records WHERE (session, outbox, first_seq) IN (
 			SELECT r.session, r.outbox, r.first_seq FROM {w} CROSS JOIN records r
-			WHERE r.session = w.a AND r.outbox = w.b AND r.first_seq <= w.c AND r.last_seq <= w.c)`)
+			WHERE r.session = w.a AND r.outbox = w.b AND r.first_seq <= w.c AND r.last_seq <= w.c)`).alone(`
+		DELETE FROM records WHERE session = $1 AND outbox = $2 AND first_seq <= $3 AND last_seq <= $3`)
 )
 
-func scanStream(row Scanner) (*ledger.Stream, error) {
+func scanStream(row Scanner, more ...any) (*ledger.Stream, error) {
 	var (
 		m                                ledger.Stream
 		incarnation, lastSeq, ackThrough int64
 		digest, secret                   []byte
 	)
-	if err := row.Scan(&m.Session, &m.Outbox, &incarnation, &lastSeq, &ackThrough, &m.AckedOp, &digest, &secret); err != nil {
+	dest := []any{&m.Session, &m.Outbox, &incarnation, &lastSeq, &ackThrough, &m.AckedOp, &digest, &secret}
+	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	m.Incarnation, m.LastSeq, m.AckedThrough = uint64(incarnation), uint64(lastSeq), uint64(ackThrough)

@@ -41,7 +41,7 @@ func (s *Store) Trimmable(ctx context.Context, keep time.Duration, after string,
 	var now int64
 	seen := 0
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.QueueNow(func(n int64) { now = n })
+		run.QueueNow(func(n, _ int64) { now = n })
 		run.Queue(pageTrimmable, nil, []any{after, int64(limit)}, func(row Scanner) error {
 			var id string
 			var at *int64
@@ -74,12 +74,12 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 	err = s.update(ctx, func(t *tx) error {
 		row, open := &session.Row{}, []*session.Turn(nil)
 		t.run.Queue(lockSessions, texts([]string{id}), nil, func(found Scanner) (err error) {
-			row, err = scanSession(found)
+			row, err = scanSession(found, new(int64))
 			return err
 		})
-		t.run.QueueNow(func(now int64) { t.now = now })
+		t.run.QueueNow(func(now, _ int64) { t.now = now })
 		t.run.Queue(readOpenTurns, texts([]string{id}), nil, func(found Scanner) error {
-			turn, err := scanTurn(found)
+			turn, err := scanTurn(found, new(int64))
 			open = append(open, turn)
 			return err
 		})

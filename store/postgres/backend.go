@@ -49,13 +49,12 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
 	defer conn.Release()
-	r := &runner{conn: conn.Conn(), batch: &pgx.Batch{}}
-	r.batch.BeginTx(options)
+	r := &runner{conn: conn.Conn(), batch: &pgx.Batch{}, options: options}
 	defer r.rollback(ctx) // for errors, and for a panic on its way to whoever recovers
 	if err := fn(r); err != nil {
 		return err
 	}
-	return r.commit(ctx, options.AccessMode == pgx.ReadOnly)
+	return r.commit(ctx)
 }
 
 // perStatement is about what a statement takes on its way besides its lists.
@@ -63,11 +62,12 @@ const perStatement = 256
 
 // runner implements store.Runner on one connection.
 type runner struct {
-	conn  *pgx.Conn
-	batch *pgx.Batch
-	begun bool
-	ended bool
-	room  int // that the lists in batch take on their way
+	conn    *pgx.Conn
+	options pgx.TxOptions
+	batch   *pgx.Batch
+	begun   bool
+	ended   bool
+	room    int // that the lists in batch take on their way
 }
 
 // Queue implements store.Runner.
@@ -101,16 +101,16 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 	})
 }
 
-const databaseClock = `SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`
+const askNow = `SELECT ` + store.PostgresNow
 
 // QueueNow implements store.Runner.
-func (r *runner) QueueNow(each func(int64)) {
-	r.batch.Queue(databaseClock).QueryRow(func(row pgx.Row) error {
-		var now int64
-		if err := row.Scan(&now); err != nil {
+func (r *runner) QueueNow(each func(now, version int64)) {
+	r.batch.Queue(askNow).QueryRow(func(row pgx.Row) error {
+		var now, version int64
+		if err := row.Scan(&now, &version); err != nil {
 			return err
 		}
-		each(now)
+		each(now, version)
 		return nil
 	})
 }
@@ -124,8 +124,19 @@ func (r *runner) Flush(ctx context.Context) error {
 	if r.batch.Len() == 0 {
 		return nil
 	}
+	if !r.begun {
+		begin := &pgx.Batch{}
+		begin.BeginTx(r.options)
+		begin.QueuedQueries = append(begin.QueuedQueries, r.batch.QueuedQueries...)
+		r.batch, r.begun = begin, true
+	}
+	return r.send(ctx)
+}
+
+// send sends what is queued and waits for the answers.
+func (r *runner) send(ctx context.Context) error {
 	batch := r.batch
-	r.batch, r.begun = &pgx.Batch{}, true
+	r.batch = &pgx.Batch{}
 	if r.room > 0 {
 		r.conn.PgConn().Frontend().Send(room(r.room + perStatement*batch.Len()))
 		r.room = 0
@@ -133,27 +144,34 @@ func (r *runner) Flush(ctx context.Context) error {
 	return translate(ctx, r.conn.SendBatch(ctx, batch).Close())
 }
 
-// commit sends what is queued together with the commit. Once a commit is on
-// its way it is waited for, also when the caller gives up: its outcome matters.
-func (r *runner) commit(ctx context.Context, reading bool) error {
+// commit sends what is queued together with the commit. What goes out at once
+// and writes is a transaction by itself: the server commits it at its end, under
+// the settings that prepare has made. Once a commit is on its way it is waited
+// for, also when the caller gives up: its outcome matters.
+func (r *runner) commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return translate(ctx, err)
 	}
-	if !r.begun && r.batch.Len() <= 1 { // the beginning alone: nothing was done
-		return nil
-	}
-	r.batch.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
-		if tag.String() == "ROLLBACK" {
-			return errors.New("commit: the transaction was rolled back")
-		}
-		return nil
-	})
+	reading := r.options.AccessMode == pgx.ReadOnly
 	if !reading {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
 	}
-	if err := r.Flush(ctx); err != nil {
+	var err error
+	switch {
+	case r.begun || reading && r.batch.Len() > 0:
+		r.batch.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
+			if tag.String() == "ROLLBACK" {
+				return errors.New("commit: the transaction was rolled back")
+			}
+			return nil
+		})
+		err = r.Flush(ctx)
+	case r.batch.Len() > 0:
+		err = r.send(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	r.ended = true
@@ -171,6 +189,9 @@ func (r *runner) rollback(ctx context.Context) {
 	// A failure leaves the connection in a state in which the pool drops it.
 	_, _ = r.conn.Exec(ctx, "rollback")
 }
+
+// Versions implements store.Backend.
+func (b *backend) Versions() bool { return true }
 
 // Ping implements store.Backend.
 func (b *backend) Ping(ctx context.Context) error {

@@ -112,6 +112,9 @@ func (b *backend) Listen(ctx context.Context, heard func(string, uint64)) error 
 	return nil
 }
 
+// Versions implements store.Backend: a read costs less than remembering.
+func (b *backend) Versions() bool { return false }
+
 // Ping implements store.Backend.
 func (b *backend) Ping(ctx context.Context) error {
 	c, err := take(ctx, b.free)

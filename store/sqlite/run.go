@@ -173,9 +173,9 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 }
 
 // QueueNow implements store.Runner.
-func (r *runner) QueueNow(each func(int64)) {
+func (r *runner) QueueNow(each func(now, version int64)) {
 	r.queue = append(r.queue, func(context.Context) error {
-		each(r.conn.now().UnixMilli())
+		each(r.conn.now().UnixMilli(), 0)
 		return nil
 	})
 }

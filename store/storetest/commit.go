@@ -19,7 +19,7 @@ import (
 // commit is session.Commit in one transaction; now is the one it had.
 func (f *fixture) commit(subs ...session.Submission) (answers []session.Answer, now int64) {
 	f.Helper()
-	err := f.Update(f.ctx, func(tx session.Tx) (err error) {
+	err := f.Guess(f.ctx, func(tx session.Tx) (err error) {
 		clock := &clockTx{Tx: tx}
 		answers, _, err = session.Commit(f.ctx, clock, subs, session.DefaultConfig())
 		now = clock.now
@@ -104,7 +104,8 @@ func (w *twin) same(what string, got, want any) {
 // open opens a writer's stream on both.
 func (w *twin) open(o *author) *author {
 	w.Helper()
-	_, err := w.OpenStream(w.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
+	o.secret = hash()
+	_, err := w.OpenStream(w.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, o.secret, 1)
 	w.must("open stream", err)
 	w.model.OpenStream(o.session, o.outbox, 1)
 	return o
@@ -318,7 +319,7 @@ func testCommitFails(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	o := newAuthor(f.space().ID)
 	ctx, cancel := context.WithCancel(f.ctx)
-	err := f.Update(ctx, func(tx session.Tx) error {
+	err := f.Guess(ctx, func(tx session.Tx) error {
 		cancel()
 		_, _, err := session.Commit(ctx, tx, []session.Submission{o.batch(false, o.create())}, session.DefaultConfig())
 		return err

@@ -17,6 +17,10 @@ type author struct {
 	session, outbox, ref, space string
 	with                        []string
 	seq, acked                  uint64
+
+	secret  [32]byte // its hash, once the stream is open
+	visitor *author  // by a ref made for somebody else
+	last    session.Submission
 }
 
 // newAuthor is one that is about to create its session.

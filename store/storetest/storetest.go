@@ -124,6 +124,8 @@ var together = []test{
 	{"OppositeOrder", testOppositeOrder},
 	{"SnapshotsAreWhole", testSnapshots},
 	{"CommitScripts", testCommitScripts},
+	{"GuessScripts", testGuessScripts},
+	{"StaleRows", testStaleRows},
 	{"CommitClaim", testCommitClaim},
 	{"CommitRevoke", testCommitRevoke},
 	{"CommitOpposite", testCommitOpposite},

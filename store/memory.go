@@ -1,0 +1,339 @@
+// What the store remembers of sessions: the rows that its latest transactions
+// have read and written, each with its version, which another write of the row
+// changes, whoever does it. So what is remembered may be wrong at any time, and
+// is of use only to who compares versions (guess.go). Nothing is remembered that
+// is not as it was committed.
+
+package store
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Bounds of what is remembered, in rows.
+const (
+	mostOfSession = 1 << 12
+	mostOfAll     = 1 << 16
+)
+
+// memory is safe for concurrent use.
+type memory struct {
+	mu       sync.Mutex
+	sessions map[string]*recollection
+	rows     int // of all
+
+	clock   int64     // the database's, Unix ms, as it was
+	clockAt time.Time // here when that was heard
+
+	right, wrong atomic.Uint64 // guesses
+}
+
+// versioned is a row as it was committed.
+type versioned[T any] struct {
+	row     T
+	version int64
+}
+
+// recollection is what is remembered of one session. A transaction takes it out
+// and, once it is committed, puts it back, so one at a time has it.
+type recollection struct {
+	row      versioned[session.Row]
+	streams  map[string]versioned[ledger.Stream] // by outbox
+	records  map[string][]*ledger.Record         // by outbox, in order; not all of them
+	grants   map[string]versioned[capability.Grant]
+	heads    map[string]versioned[session.Entry] // without payloads
+	turns    map[string]versioned[session.Turn]  // by message
+	open     bool                                // all open turns are in turns
+	outcomes int                                 // in records
+
+	wrong int // guesses in a row that were
+	pause int // transactions until the next one
+}
+
+func newRecollection() *recollection {
+	return &recollection{
+		streams: map[string]versioned[ledger.Stream]{}, records: map[string][]*ledger.Record{},
+		grants: map[string]versioned[capability.Grant]{}, heads: map[string]versioned[session.Entry]{},
+		turns: map[string]versioned[session.Turn]{},
+	}
+}
+
+// size is how many rows there are.
+func (r *recollection) size() int {
+	return 1 + len(r.streams) + len(r.grants) + len(r.heads) + len(r.turns) + r.outcomes
+}
+
+// take gives what is remembered of sessions, which is forgotten until it is put
+// back; nil for each of which nothing is.
+func (m *memory) take(ids []string) map[string]*recollection {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	taken := make(map[string]*recollection, len(ids))
+	for _, id := range ids {
+		r := m.sessions[id]
+		if taken[id] = r; r != nil {
+			m.rows -= r.size()
+			delete(m.sessions, id)
+		}
+	}
+	return taken
+}
+
+// put remembers sessions. Where that is too much, others are forgotten.
+func (m *memory) put(sessions map[string]*recollection) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.sessions == nil {
+		m.sessions = map[string]*recollection{}
+	}
+	for id, r := range sessions {
+		if r == nil || r.size() > mostOfSession {
+			continue
+		}
+		if old := m.sessions[id]; old != nil { // of another transaction, at the same time
+			m.rows -= old.size()
+		}
+		m.sessions[id] = r
+		m.rows += r.size()
+	}
+	for id, r := range m.sessions {
+		if m.rows <= mostOfAll {
+			break
+		}
+		if sessions[id] == nil {
+			m.rows -= r.size()
+			delete(m.sessions, id)
+		}
+	}
+}
+
+// heard keeps what the database's clock showed a moment ago.
+func (m *memory) heard(clock int64) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.clock, m.clockAt = clock, time.Now()
+}
+
+// now is about what the database's clock shows, and hardly ever more: it showed
+// what was heard before it was heard, and runs as fast as ours within 0.1 %. It
+// is 0 if nothing was heard for long.
+func (m *memory) now() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if m.clock == 0 || now.Sub(m.clockAt) > clockKept {
+		return 0
+	}
+	return m.tells(now)
+}
+
+// clockKept is how long a look at the database's clock is of use.
+const clockKept = time.Minute
+
+func (m *memory) tells(now time.Time) int64 {
+	since := now.Sub(m.clockAt)
+	return m.clock + (since - since/1000).Milliseconds()
+}
+
+// What a load has found. Nothing is remembered of a session that is not the
+// transaction's own.
+
+func (r *recollection) isRow(s *session.Row, version int64) {
+	if r != nil {
+		r.row = versioned[session.Row]{*s, version}
+	}
+}
+
+func (r *recollection) isStream(m *ledger.Stream, version int64) {
+	if r != nil {
+		r.streams[m.Outbox] = versioned[ledger.Stream]{*m, version}
+	}
+}
+
+func (r *recollection) isRecord(outbox string, rec *ledger.Record) {
+	if r == nil {
+		return
+	}
+	list := r.records[outbox]
+	i, found := slices.BinarySearchFunc(list, rec.FirstSeq, func(have *ledger.Record, seq uint64) int { return cmp.Compare(have.FirstSeq, seq) })
+	if !found {
+		r.records[outbox] = slices.Insert(list, i, rec)
+		r.outcomes += len(rec.Outcomes)
+	}
+}
+
+func (r *recollection) isGrant(g *capability.Grant, version int64) {
+	if r != nil {
+		r.grants[g.ID] = versioned[capability.Grant]{*g, version}
+	}
+}
+
+func (r *recollection) isHead(e *session.Entry, version int64) {
+	if r != nil {
+		head := versioned[session.Entry]{*e, version}
+		head.row.Payload = nil
+		r.heads[e.Key] = head
+	}
+}
+
+// head is what is remembered of a key that is there.
+func (r *recollection) head(key string) (e versioned[session.Entry], known bool) {
+	if r != nil {
+		e, known = r.heads[key]
+	}
+	return e, known
+}
+
+func (r *recollection) noHead(key string) {
+	if r != nil {
+		delete(r.heads, key)
+	}
+}
+
+func (r *recollection) isTurn(t *session.Turn, version int64) {
+	if r != nil {
+		r.turns[t.Message] = versioned[session.Turn]{*t, version}
+	}
+}
+
+// openTurns says that all open turns are loaded next.
+func (r *recollection) openTurns() {
+	if r == nil {
+		return
+	}
+	maps.DeleteFunc(r.turns, func(_ string, t versioned[session.Turn]) bool { return t.row.Status.Open() })
+	r.open = true
+}
+
+// prune forgets the records that end at or below through.
+func (r *recollection) prune(outbox string, through uint64) {
+	list := r.records[outbox]
+	n := 0
+	for n < len(list) && list[n].LastSeq() <= through {
+		r.outcomes -= len(list[n].Outcomes)
+		n++
+	}
+	r.records[outbox] = slices.Delete(list, 0, n)
+}
+
+// covering gives the records that hold what there is of the seqs from from to to;
+// ok is false if they are not all remembered.
+func (r *recollection) covering(stream *ledger.Stream, from, to uint64) (found []*ledger.Record, ok bool) {
+	next := max(from, stream.AckedThrough+1)
+	to = min(to, stream.LastSeq)
+	for _, rec := range r.records[stream.Outbox] {
+		if rec.LastSeq() < next {
+			continue
+		}
+		if next > to || rec.FirstSeq > next {
+			break
+		}
+		found, next = append(found, rec), rec.LastSeq()+1
+	}
+	return found, next > to
+}
+
+// changed takes in what a transaction has written, with the version it gave; false
+// if that is not known of everything.
+func (t *tx) changed(c *session.Changes) bool {
+	if len(c.Purge)+len(c.Grants)+len(c.Rotate)+len(c.Revoke)+len(c.DropState) > 0 {
+		return false
+	}
+	for _, s := range c.Sessions {
+		t.own[s.ID].isRow(s, t.version)
+	}
+	for _, m := range c.Streams {
+		t.own[m.Session].isStream(m, t.version)
+	}
+	for _, p := range c.Prune {
+		if r := t.own[p.Stream.Session]; r != nil {
+			r.prune(p.Stream.Outbox, p.Through)
+		}
+	}
+	for _, rec := range c.Records {
+		t.own[rec.Stream.Session].isRecord(rec.Stream.Outbox, rec.Record)
+	}
+	for id, keys := range c.DropEntries {
+		for _, key := range keys {
+			t.own[id].noHead(key)
+		}
+	}
+	for _, list := range [][]*session.Entry{c.Entries, c.Grown} {
+		for _, e := range list {
+			t.own[e.Session].isHead(e, t.version)
+		}
+	}
+	for _, u := range c.Turns {
+		t.own[u.Session].isTurn(u, t.version)
+	}
+	return true
+}
+
+// takeOut takes what is remembered of the sessions that w locks, so that it is
+// brought up to date.
+func (t *tx) takeOut(w *session.Want) {
+	if t.memory == nil || len(w.Sessions) == 0 {
+		return
+	}
+	if t.own == nil {
+		t.own = t.memory.take(w.Sessions)
+	}
+	for _, id := range w.Sessions {
+		if t.own[id] == nil {
+			t.own[id] = newRecollection()
+		}
+	}
+	for _, id := range w.Turns {
+		t.own[id].openTurns()
+	}
+}
+
+// learn remembers what the transaction, which is committed, has read and written.
+func (t *tx) learn() {
+	if t.own == nil || t.version == 0 && len(t.saved) > 0 {
+		return
+	}
+	for _, c := range t.saved {
+		if !t.changed(c) {
+			return
+		}
+	}
+	if t.guess != nil {
+		t.memory.right.Add(1)
+		for _, r := range t.own {
+			r.wrong = 0
+		}
+	}
+	t.memory.put(t.own)
+}
+
+// regret forgets what the guess was made on, and puts the next one off: the more
+// guesses were wrong in a row, the longer.
+func (t *tx) regret() {
+	if t.guess.compared {
+		t.memory.wrong.Add(1)
+	}
+	for id, r := range t.own {
+		next := newRecollection()
+		if r != nil {
+			next.wrong = r.wrong + 1
+			next.pause = 1<<min(next.wrong-1, 6) - 1
+		}
+		t.own[id] = next
+	}
+	if t.own != nil {
+		t.memory.put(t.own)
+	}
+}

@@ -1,0 +1,229 @@
+// Deciding on rows as they are remembered, with other servers that change them.
+
+package storetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/session/memtx"
+	"github.com/mooring-rpc/mooring/store"
+)
+
+// servers are stores on one database, of which one at a time is asked.
+type servers struct {
+	*twin
+	all []*store.Store
+}
+
+// beginServers opens as many stores as the database allows, up to n.
+func beginServers(t *testing.T, fresh Fresh, n int, seed uint64) *servers {
+	t.Helper()
+	db := fresh(t)
+	f := open(t, db)
+	s := &servers{twin: &twin{fixture: f, model: memtx.New(), seed: seed}, all: []*store.Store{f.Store}}
+	for db.Shared && len(s.all) < n {
+		s.all = append(s.all, open(t, db).Store)
+	}
+	return s
+}
+
+// ask has server i asked from now on.
+func (s *servers) ask(i int) { s.Store = s.all[i%len(s.all)] }
+
+func (s *servers) guesses() (right, wrong uint64) {
+	for _, st := range s.all {
+		r, w := st.Guesses()
+		right, wrong = right+r, wrong+w
+	}
+	return right, wrong
+}
+
+// testGuessScripts: random scripts come to the same, answer by answer, on several
+// servers in turns, which do not know of one another.
+func testGuessScripts(t *testing.T, fresh Fresh) {
+	s := beginServers(t, fresh, 3, 0)
+	for _, seed := range []uint64{1, 2, 3, uint64(s.load(&session.Want{}).Now)} {
+		s.twin.seed, s.twin.model = seed, memtx.New()
+		script, turns := newScript(s.twin), rand.New(rand.NewPCG(seed, 2))
+		for i := range 120 {
+			if i%40 == 39 {
+				script.newSession()
+			}
+			if turns.IntN(8) == 0 {
+				s.ask(turns.IntN(len(s.all)))
+			}
+			if turns.IntN(4) == 0 {
+				script.step()
+			} else {
+				script.puts()
+			}
+		}
+		script.finish()
+	}
+	if right, wrong := s.guesses(); len(s.all) > 1 && (right < 20 || wrong < 10) { // else little was tested
+		t.Errorf("%d guesses were right, %d wrong", right, wrong)
+	}
+}
+
+// puts commits a batch or two of an author, of what is mostly guessed on.
+func (s *script) puts() {
+	o := pick(s, s.authors)
+	var group []session.Submission
+	for range 1 + s.rand.IntN(2) {
+		var ops []ledger.Intent
+		for range 1 + s.rand.IntN(3) {
+			ops = append(ops, putOp(fmt.Sprintf("message/m%d", s.rand.IntN(12)), `{"n":%d}`, s.rand.IntN(3)))
+		}
+		sub := o.batch(s.odds(4), ops...)
+		s.sent, group = append(s.sent, sub), append(group, sub)
+	}
+	o.acked = max(o.acked, o.seq-uint64(s.rand.IntN(3)))
+	s.commit(group...)
+}
+
+// staleRows is what another server does to a session.
+type staleRows struct {
+	name             string
+	before           func(s *servers, o *author) // done by the server that remembers it
+	meanwhile        func(s *servers, o *author) // done by another
+	next             func(o *author) session.Submission
+	otherwise, wrong bool // next is an op that is not guessed on; the guess is wrong
+}
+
+func appends(key string) func(*servers, *author) {
+	return func(s *servers, o *author) { s.commit(o.batch(false, putOp(key, `{"n":0}`))) }
+}
+
+// another has a second outbox of the owner's do ops.
+func another(ops ...func() ledger.Intent) func(*servers, *author) {
+	return func(s *servers, o *author) {
+		other := s.open(o.under(o.ref))
+		for _, op := range ops {
+			s.commit(other.batch(false, op()))
+		}
+	}
+}
+
+func beginOp(message string) func() ledger.Intent {
+	return func() ledger.Intent {
+		return newIntent(session.MethodBegin, "message", message, "payload", json.RawMessage(`{"role":"x"}`))
+	}
+}
+
+func directly(d func(o *author) *session.Direct) func(*servers, *author) {
+	return func(s *servers, o *author) {
+		s.commit(session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: o.ref, Direct: d(o)})
+	}
+}
+
+func byVisitor(o *author) session.Submission {
+	return o.visitor.batch(false, putOp("message/next", `{}`))
+}
+
+var stale = []staleRows{
+	{name: "nothing", meanwhile: func(*servers, *author) {}},
+	{name: "an append", otherwise: true, meanwhile: appends("message/b")}, // what comes then seems to leave a gap
+	{name: "an append by somebody else", wrong: true, meanwhile: another(func() ledger.Intent { return putOp("message/b", `{}`) })},
+	{name: "an acknowledgement", wrong: true, meanwhile: func(s *servers, o *author) {
+		o.acked = o.seq - 1
+		s.commit(session.Submission{Ack: true, Ref: o.ref,
+			Batch: ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: o.acked}})
+	}},
+	{name: "a takeover of the outbox", wrong: true, meanwhile: func(s *servers, o *author) {
+		_, err := s.OpenStream(s.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, o.secret, 2)
+		s.must("take over", err)
+		s.model.OpenStream(o.session, o.outbox, 2)
+	}},
+	{name: "the key put", wrong: true, meanwhile: another(func() ledger.Intent { return putOp("message/next", `{"n":1}`) })},
+	{name: "the key removed", before: appends("message/next"), wrong: true,
+		meanwhile: another(func() ledger.Intent { return newIntent(session.MethodRemove, "key", "message/next") })},
+	{name: "the key put otherwise", before: appends("message/next"), wrong: true,
+		meanwhile: another(func() ledger.Intent { return putOp("message/next", `{"n":2}`) })},
+	{name: "the turn begun", meanwhile: another(beginOp("next")), wrong: true,
+		next: func(o *author) session.Submission { return o.batch(false, beginOp("next")()) }},
+	{name: "a turn ended", before: func(s *servers, o *author) { s.commit(o.batch(false, beginOp("turn")())) }, wrong: true,
+		meanwhile: another(func() ledger.Intent {
+			return newIntent(session.MethodFinalize, "message", "turn", "status", "aborted")
+		})},
+	{name: "a turn interrupted", before: func(s *servers, o *author) { s.commit(o.batch(false, beginOp("turn")())) }, wrong: true,
+		meanwhile: func(s *servers, o *author) {
+			lapse := func(tx session.Tx) error {
+				_, err := session.Lapse(s.ctx, tx, []string{o.session}, true)
+				return err
+			}
+			var clock *clockTx
+			s.must("lapse", s.Update(s.ctx, func(tx session.Tx) error {
+				clock = &clockTx{Tx: tx}
+				return lapse(clock)
+			}))
+			s.model.Now = clock.now
+			s.must("lapse in memory", s.model.Update(s.ctx, lapse))
+		}},
+	{name: "a ref revoked", wrong: true, next: byVisitor,
+		meanwhile: directly(func(o *author) *session.Direct { return &session.Direct{Ref: o.visitor.ref} })},
+	{name: "a new epoch", wrong: true, next: byVisitor, meanwhile: directly(func(*author) *session.Direct { return &session.Direct{Epoch: true} })},
+	{name: "the session deleted", wrong: true,
+		meanwhile: another(func() ledger.Intent { return newIntent(session.MethodDelete) })},
+	{name: "the log trimmed", wrong: true, meanwhile: func(s *servers, o *author) {
+		_, err := s.Trim(s.ctx, o.session, everything, 2, 1<<20)
+		s.must("trim", err)
+	}},
+	{name: "a batch sent again", otherwise: true, meanwhile: appends("message/b"),
+		next: func(o *author) session.Submission { return o.last }},
+}
+
+// testStaleRows: whatever another server does to a session, the next batch gets
+// the answer that it would get there, and was guessed on wrong rows first.
+func testStaleRows(t *testing.T, fresh Fresh) {
+	for _, c := range stale {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := beginServers(t, fresh, 2, 0)
+			root := s.space()
+			s.model.AddGrant(*root)
+			o := s.open(newAuthor(root.ID))
+			guest := newRef(o.session)
+			s.commit(o.batch(false, o.create(), shareOp(guest, "read", "append")))
+			o.visitor = s.open(o.under(guest))
+			s.commit(o.visitor.batch(false, putOp("message/visit", `{}`)))
+			o.last = o.batch(false, putOp("message/a", `{}`))
+			s.commit(o.last)
+			if c.before != nil {
+				c.before(s, o)
+			}
+			s.commit(o.batch(false, putOp("message/c", `{}`)))
+			s.ask(1)
+			c.meanwhile(s, o)
+			s.ask(0)
+			right, wrong := s.Guesses()
+			sub := session.Submission{}
+			if c.next != nil {
+				sub = c.next(o)
+			} else {
+				sub = o.batch(false, putOp("message/next", `{"n":2}`))
+			}
+			s.commit(sub)
+			nowRight, nowWrong := s.Guesses()
+			got, want := [2]uint64{nowRight - right, nowWrong - wrong}, [2]uint64{1, 0}
+			switch {
+			case c.otherwise:
+				want = [2]uint64{}
+			case c.wrong:
+				want = [2]uint64{0, 1}
+			}
+			if len(s.all) > 1 && got != want {
+				t.Errorf("guesses right and wrong: %v, want %v", got, want)
+			}
+			// It goes on from there.
+			for range 3 {
+				s.commit(o.batch(false, putOp("message/next", `{"n":3}`)), o.batch(false, putOp("message/d", `{"n":%d}`, o.seq)))
+			}
+			s.compare(o.session, []*author{o, o.visitor}, []string{o.ref, guest})
+		})
+	}
+}
