@@ -36,5 +36,6 @@
 // socket; run.go is the loop around it. worker.go has one transaction at a time
 // written: what Commits, outcomes and seqs have gathered goes into one.
 // tables.go holds the SQL that both databases share, sqlite.go and postgres.go
-// what differs.
+// what differs. gather.go makes one transaction of those that many outboxes of a
+// process have for one Postgres at the same time.
 package outbox

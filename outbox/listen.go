@@ -18,7 +18,8 @@ import (
 )
 
 // poolConns is how many connections a pool may open, unless its URL says
-// otherwise: as many commits of different outboxes as the database groups well.
+// otherwise. What is gathered takes a few of them; the others are for reads, and
+// for transactions that wait for results.
 const poolConns = 32
 
 // pools are those of OpenPostgres, by URL.

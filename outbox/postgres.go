@@ -4,6 +4,7 @@ package outbox
 // else is in it.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,10 +60,12 @@ func openPostgres(ctx context.Context, pool *pgxpool.Pool, release func(), name 
 	if name == "" {
 		name = defaultName
 	}
-	db := &postgresDB{pool: pool, poll: cfg.Poll, release: release}
+	db := &postgresDB{pool: pool, poll: cfg.Poll}
 	if err := db.prepare(ctx, cfg.AllowUnsafe); err != nil {
 		return nil, fmt.Errorf("open outbox: %w", postgresFailure(err))
 	}
+	gather, leave := gathererOf(pool)
+	db.gather, db.release = gather, func() { leave(); release() }
 	return newBox(ctx, db, name, cfg)
 }
 
@@ -70,6 +73,7 @@ func openPostgres(ctx context.Context, pool *pgxpool.Pool, release func(), name 
 type postgresDB struct {
 	pool    *pgxpool.Pool
 	poll    time.Duration
+	gather  *gatherer
 	release func()
 }
 
@@ -125,26 +129,35 @@ func postgresFailure(err error) error {
 
 // write runs f in one transaction. Statements that nothing waits for go out
 // together with the commit; if there are no others, the whole transaction is
-// one round trip.
+// one round trip, and may be gathered with those of other Boxes. If such a
+// one is undone f runs again.
 func (d *postgresDB) write(ctx context.Context, f func(querier) error) (ambiguous bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	conn, err := d.pool.Acquire(ctx)
-	if err != nil {
-		return false, postgresFailure(err)
+	end := d.attempt(ctx, f, d.gather.write)
+	if end.spoiled {
+		end = d.attempt(ctx, f, d.gather.alone)
 	}
-	defer conn.Release()
-	q := &postgresTx{ctx: ctx, conn: conn.Conn()}
-	if err := f(q); err != nil {
+	return end.ambiguous, postgresFailure(end.err)
+}
+
+// attempt is write, with send for what needs no connection before it is committed.
+func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(*pgx.Batch) ending) ending {
+	q := &postgresTx{ctx: ctx, pool: d.pool}
+	defer q.release()
+	if err := f(q); err != nil || q.err != nil {
 		q.rollback()
-		return false, postgresFailure(err)
+		return ending{err: cmp.Or(err, q.err)}
 	}
-	if err := q.commit(); err != nil {
-		q.rollback()
-		var e *pgconn.PgError // the server's word: it was rolled back
-		return !errors.As(err, &e) && !errors.Is(err, errUnique), postgresFailure(err)
+	switch {
+	case q.tx != nil:
+		end := ended(q.commit())
+		if end.err != nil {
+			q.rollback()
+		}
+		return end
+	case q.queue.Len() > 0:
+		return send(&q.queue)
 	}
-	return false, nil
+	return ending{}
 }
 
 func (d *postgresDB) read(ctx context.Context, f func(querier) error) error {
@@ -202,8 +215,10 @@ func (d *postgresDB) close() error {
 // each on its own.
 type postgresTx struct {
 	ctx   context.Context
+	pool  *pgxpool.Pool // where conn comes from with tx, if it is not given
 	conn  *pgx.Conn
 	tx    pgx.Tx // nil until a statement's result is waited for
+	end   func() // what begin has taken; nil for nothing
 	given bool   // tx is the caller's: later runs at once, commit is theirs
 	auto  bool
 	queue pgx.Batch
@@ -236,17 +251,39 @@ func (q *postgresTx) flushInto(fill func(*pgx.Batch)) error {
 // ready begins the transaction if need be and sends what has waited, before a
 // statement whose result is wanted now.
 func (q *postgresTx) ready() error {
-	if q.auto || q.given {
+	if q.auto || q.given || q.err != nil {
 		return q.err
 	}
 	if q.tx == nil {
-		tx, err := q.conn.Begin(q.ctx)
-		if err != nil {
-			return err
+		if q.err = q.begin(); q.err != nil {
+			return q.err
 		}
-		q.tx = tx
 	}
 	return q.flush()
+}
+
+func (q *postgresTx) begin() error {
+	ctx, cancel := context.WithTimeout(q.ctx, writeTimeout)
+	conn, err := q.pool.Acquire(ctx)
+	if err != nil {
+		cancel()
+		return err
+	}
+	q.end = func() { conn.Release(); cancel() }
+	tx, err := conn.Conn().Begin(ctx)
+	if err != nil {
+		return err
+	}
+	q.ctx, q.conn, q.tx = ctx, conn.Conn(), tx
+	return nil
+}
+
+// release gives back what begin has taken.
+func (q *postgresTx) release() {
+	if q.end != nil {
+		q.end()
+		q.end = nil
+	}
 }
 
 func (q *postgresTx) flush() error {
@@ -258,15 +295,8 @@ func (q *postgresTx) flush() error {
 	return err
 }
 
-// commit sends what has waited and commits. Without a transaction begun, what
-// has waited is one by itself: the server commits it at the batch's end.
+// commit sends what has waited and commits.
 func (q *postgresTx) commit() error {
-	if q.tx == nil {
-		if q.queue.Len() == 0 {
-			return nil
-		}
-		return q.conn.SendBatch(q.ctx, &q.queue).Close()
-	}
 	if err := q.flush(); err != nil {
 		return err
 	}

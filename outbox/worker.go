@@ -337,9 +337,9 @@ func (w *worker) transact(group []*job) (err error, ambiguous bool) {
 }
 
 func (w *worker) attempt(group []*job) (err error, ambiguous bool) {
-	w.lanes.begin()
 	ctx := context.Background() // a caller that gives up must not undo what others wait for
 	ambiguous, err = w.box.db.write(ctx, func(q querier) error {
+		w.lanes.begin()
 		for _, j := range group {
 			if err := j.run(ctx, q); err != nil {
 				return err
