@@ -44,6 +44,9 @@ type Batch struct {
 	Via    string
 	Atomic bool
 	Ops    []Op
+	// Sound says that its caller has found all arguments to be JSON text in UTF-8:
+	// Commit does not look again. The server does.
+	Sound bool
 }
 
 // Ticket names a committed batch and its ops, in order. Any later process can
