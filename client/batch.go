@@ -312,12 +312,14 @@ func (b *Batch) prepare(ctx context.Context) error {
 		*room = intents
 		checking.Put(room)
 	}()
+	b.batch.Sound = true // by CheckOps, unless there are voids
 	for i := range b.batch.Ops {
 		op := &b.batch.Ops[i]
 		intents[i] = ledger.Intent{Method: op.Method, Args: op.Args}
-		if f := session.CheckOp(&intents[i], lim); f != nil {
-			return f.Code.With("op %d (%s): %s", i+1, op.Method, f.Message).Pos(f.At)
-		}
+		b.batch.Sound = b.batch.Sound && op.Method != ledger.MethodVoid
+	}
+	if at, f := session.CheckOps(intents, lim); f != nil {
+		return f.Code.With("op %d (%s): %s", at+1, intents[at].Method, f.Message).Pos(f.At)
 	}
 	if f := ledger.CheckSize(intents, lim.Limits); f != nil {
 		return f

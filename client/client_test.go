@@ -181,6 +181,11 @@ func TestWhatCanNeverApplyIsRefusedInCommit(t *testing.T) {
 		{"bad key", func(b *client.Batch) { b.Put("nothing/x", object{}) }, fault.BadKey},
 		{"payload is no object", func(b *client.Batch) { b.Put("session", 7) }, fault.BadPayload},
 		{"payload is not JSON", func(b *client.Batch) { b.Put("session", json.RawMessage(`{`)) }, fault.BadArgument},
+		{"payload is JSON only if trimmed", func(b *client.Batch) { b.Put("session", json.RawMessage("\u00a0{}")) }, fault.BadArgument},
+		{"a void's argument is not JSON", func(b *client.Batch) {
+			b.Remove("session")
+			b.Do("void", client.Arg{Name: "x", Value: json.RawMessage(`{`)})
+		}, fault.Malformed},
 		{"not marshalable", func(b *client.Batch) { b.Put("session", func() {}) }, fault.BadArgument},
 		{"too large", func(b *client.Batch) { b.Put("session", object{"x": string(make([]byte, 5<<20))}) }, fault.TooLarge},
 		{"no rights", func(b *client.Batch) { b.Share(client.ShareOptions{}) }, fault.BadArgument},

@@ -5,7 +5,9 @@ package ledger
 // encoding/json does; it accepts exactly what that accepts.
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"math/bits"
 )
 
@@ -79,6 +81,71 @@ func IsJSON(b []byte) bool {
 				}
 			}
 			break
+		}
+	}
+}
+
+// Member is the value of the first member of that name in b, which is JSON text;
+// found is false if that is no object, or has none. The bytes are shared with b.
+func Member(b []byte, name string) (value []byte, found bool) {
+	i := skipSpace(b, 0)
+	if i == len(b) || b[i] != '{' {
+		return nil, false
+	}
+	for i < len(b) && b[i] != '}' { // it is a brace that opens, or a comma
+		key := skipSpace(b, i+1)
+		from, ok := skipKey(b, key)
+		if !ok {
+			break // an empty object
+		}
+		i = skipValue(b, from)
+		if isKey(b[key:from], name) {
+			return bytes.TrimSpace(b[from:i]), true
+		}
+	}
+	return nil, false
+}
+
+// isKey says whether b, a key and its colon, has this one.
+func isKey(b []byte, name string) bool {
+	end := bytes.LastIndexByte(b, '"')
+	if key := b[1:end]; bytes.IndexByte(key, '\\') < 0 {
+		return string(key) == name
+	}
+	var key string
+	return json.Unmarshal(b[:end+1], &key) == nil && key == name
+}
+
+// skipValue goes over a member's value, to the comma or the brace behind it.
+func skipValue(b []byte, i int) int {
+	for depth := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			i = closing(b, i)
+		case '{', '[':
+			depth++
+		case '}', ']', ',':
+			if depth == 0 {
+				return i
+			}
+			if b[i] != ',' {
+				depth--
+			}
+		}
+	}
+	return i
+}
+
+// closing is where the string that begins at i has its other quote.
+func closing(b []byte, i int) int {
+	for i++; ; i++ {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return len(b)
+		}
+		i += n
+		if unescaped := bytes.TrimRight(b[i-n:i], `\`); (n-len(unescaped))%2 == 0 {
+			return i
 		}
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
 )
 
 var jsonTexts = []string{
@@ -40,6 +43,32 @@ func FuzzIsJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if got, want := IsJSON(text), json.Valid(text); got != want {
 			t.Fatalf("%q: %v, encoding/json says %v", text, got, want)
+		}
+	})
+}
+
+var objects = []string{
+	`{}`, ` { } `, `[]`, `"text"`, ``, `{"text":1}`, "\n{ \"text\" : 1 , \"a\" : 2 }\t", `{"a":{"text":1},"b":["text",{"text":2}],"text" : [ 3 , "}" ] }`,
+	`{"text":"a\"b","text":"second"}`, `{"te\u0078t":"named in another way"}`, `{"te\\xt":1,"text":2}`, `{"tex":1,"texts":2,"ext":3,"":4}`,
+	`{"a":"}","b":"\\","c":"\"text\":1","text":null}`, `{"a":-1.5e3,"b":true,"text":{"x":{}}}`, `{"text":""}`, `{"a":"","text":[]}`,
+}
+
+// FuzzMember holds what Member finds to what gjson does.
+func FuzzMember(f *testing.F) {
+	for _, text := range append(objects, jsonTexts...) {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, found := Member(b, "text") // of anything, without a panic
+		if !IsJSON(b) || !utf8.Valid(b) {
+			return
+		}
+		var want gjson.Result
+		if all := gjson.ParseBytes(b); all.IsObject() {
+			want = all.Get("text")
+		}
+		if found != want.Exists() || string(got) != want.Raw {
+			t.Fatalf("%q: %q, %v; gjson finds %q, %v", b, got, found, want.Raw, want.Exists())
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/oklog/ulid/v2"
 	"pgregory.net/rapid"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -194,4 +195,26 @@ func TestIDsInAnotherSpelling(t *testing.T) {
 	if low := strings.ToLower(batch); !derivedFrom(low).none || derivedFrom(low).has(3, op) {
 		t.Errorf("%q was taken for a batch id", low)
 	}
+}
+
+// What has tells by the characters is what is spelled as OpID spells it.
+func TestIDsByTheirCharacters(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var batch ulid.ULID
+		copy(batch[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "batch"))
+		if batch[14], batch[15] = 0, 0; rapid.Bool().Draw(t, "not counted up from") {
+			batch[14] = rapid.Byte().Draw(t, "a low byte")
+		}
+		place := rapid.OneOf(rapid.IntRange(-2, 40), rapid.IntRange(1<<opBits-5, 1<<opBits+2), rapid.Int()).Draw(t, "place")
+		op := []byte(OpID(batch.String(), rapid.SampledFrom([]int{place, place, place + 1, place ^ 1<<10}).Draw(t, "place of the op")))
+		if rapid.Bool().Draw(t, "changed") {
+			op[rapid.IntRange(0, len(op)-1).Draw(t, "where")] = rapid.SampledFrom([]byte(ulid.Encoding+"abcIOlu")).Draw(t, "to")
+		}
+		ids := derivedFrom(batch.String())
+		id, ok := ids.at(place)
+		if want := ok && id.String() == string(op); ids.has(place, string(op)) != want {
+			t.Errorf("%s at %d of %s: %v", op, place, batch, !want)
+		}
+	})
 }

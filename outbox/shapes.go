@@ -67,8 +67,12 @@ func (b *Box) shape(batch *Batch) (*body, error) {
 			place[bd.ops[i].id] = i
 		}
 	}
+	check := ledger.CheckIntent
+	if batch.Sound {
+		check = ledger.CheckSound
+	}
 	for i := range intents {
-		if err := ledger.CheckIntent(&intents[i], lim); err != nil {
+		if err := check(&intents[i], lim); err != nil {
 			err.Message = "op " + intents[i].OpID + " (" + clip(intents[i].Method) + "): " + err.Message
 			return nil, err
 		}

@@ -180,7 +180,12 @@ func (a *applier) live() *fault.Error {
 
 // emit writes the op's event at the next cursor. payload is kept, not copied.
 func (a *applier) emit(name, key string, schema uint32, payload []byte) *Event {
-	e := &Event{Method: name, Key: key, Schema: schema, Payload: payload, Ref: a.grant.ID, Outbox: a.outbox,
+	return a.emitSummed(name, key, schema, payload, SumOf(payload))
+}
+
+// emitSummed is emit where the payload's hash is known.
+func (a *applier) emitSummed(name, key string, schema uint32, payload []byte, sum Hash) *Event {
+	e := &Event{Method: name, Key: key, Schema: schema, Payload: payload, Sum: sum, Ref: a.grant.ID, Outbox: a.outbox,
 		Actor: cmp.Or(a.grant.Actor, capability.DefaultOwnerActor)} // a space's root ref names nobody
 	if a.op != nil {
 		e.Op, e.Batch = a.op.OpID, a.op.BatchID
@@ -198,14 +203,18 @@ func (a *applier) emit(name, key string, schema uint32, payload []byte) *Event {
 	return e
 }
 
-// emit puts e, of which method to batch are set, at the end of the session's log.
+// emit puts e, of which method to batch are set, and Sum where it is known, at the
+// end of the session's log.
 func (v *view) emit(s *sessionView, e *Event) {
 	row, n := &s.row, len(s.events)
 	cursor, updated, head := row.Cursor, row.Updated, row.Head
 	v.log(func() { row.Cursor, row.Updated, row.Head, s.events = cursor, updated, head, s.events[:n] })
 	row.Cursor++
 	row.Updated = v.now
-	e.Session, e.Cursor, e.At, e.Sum = row.ID, row.Cursor, v.now, SumOf(e.Payload)
+	e.Session, e.Cursor, e.At = row.ID, row.Cursor, v.now
+	if e.Sum == (Hash{}) {
+		e.Sum = SumOf(e.Payload)
+	}
 	e.Hash = Chain(row.Head, e)
 	row.Head = e.Hash
 	v.heavy += len(e.Payload)

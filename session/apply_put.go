@@ -21,7 +21,7 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 	if equal {
 		return a.unchanged(), nil
 	}
-	e.Cursor = a.emit(MethodPut, key, o.schema, o.payload).Cursor
+	e.Cursor = a.emitSummed(MethodPut, key, o.schema, o.payload, e.Sum).Cursor
 	a.v.put(a.s, e, true)
 	return a.changed(), nil
 }

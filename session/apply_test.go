@@ -2,8 +2,10 @@ package session_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -104,15 +106,21 @@ func TestMalformedOps(t *testing.T) {
 	mustEqual(t, "cursor", o.w.store.Session(o.session).Cursor, 1)
 }
 
-func TestCheckOp(t *testing.T) {
+func TestCheckOps(t *testing.T) {
 	t.Parallel()
 	lim := session.DefaultLimits()
 	check := func(o anOp) fault.Code {
-		in := ledger.Intent{Method: o.method, Args: o.args}
-		if err := session.CheckOp(&in, lim); err != nil {
-			return err.Code
+		// What comes before it leaves nothing behind, and what comes after it is not reached.
+		good := op("finalize", "message", "m", "status", "failed", "error", raw(`{}`))
+		ops := []ledger.Intent{{Method: good.method, Args: good.args}, {Method: o.method, Args: o.args}, {Method: "whisper"}}
+		at, err := session.CheckOps(ops[:2], lim)
+		if err == nil {
+			return fault.None
 		}
-		return fault.None
+		if again, same := session.CheckOps(ops, lim); at != 1 || again != 1 || same.Error() != err.Error() {
+			t.Errorf("%s: op %d: %v; with others behind it, op %d: %v", o.method, at, err, again, same)
+		}
+		return err.Code
 	}
 	ref := ledger.Ref{Op: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Path: "x"}
 	for name, c := range map[string]struct {
@@ -135,6 +143,41 @@ func TestCheckOp(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, c.code)
 		}
 	}
+}
+
+// FuzzCheckOps gives an op one argument that may be anything, beside references:
+// what passes is JSON text, whatever reads it. The client relies on that.
+func FuzzCheckOps(f *testing.F) {
+	var all []ledger.Intent
+	for m, names := range map[string]string{
+		"create": "ref hash external label actor", "fork": "source via at ref hash external label actor", "put": "key payload schema_version",
+		"remove": "key", "begin": "message payload schema_version", "appendText": "key offset text", "revoke": "ref", "purge": "key",
+		"finalize": "message status payload schema_version parts usage error completed",
+		"share":    "ref hash rights methods expires_at from message redemptions seal label actor",
+	} {
+		for _, name := range strings.Fields(names) {
+			in := ledger.Intent{Method: m, Args: []ledger.Arg{{Name: name}}}
+			for _, other := range strings.Fields(names) {
+				if other != name {
+					in.Args = append(in.Args, ledger.Arg{Name: other, Ref: &ledger.Ref{}})
+				}
+			}
+			all = append(all, in)
+		}
+	}
+	for _, text := range []string{`"session"`, `"part/m/p"`, `{}`, `1`, `null`, `["read"]`, "\u00a0{}", `{`, `"a" "b"`, "\"\xff\"", "\v1", "", `nul`, ` "x"`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, in := range all {
+			args := slices.Clone(in.Args)
+			args[0].JSON = text
+			_, err := session.CheckOps([]ledger.Intent{{Method: in.Method, Args: args}}, session.DefaultLimits())
+			if err == nil && !(utf8.Valid(text) && json.Valid(text)) {
+				t.Errorf("%s takes %q for %s", in.Method, text, args[0].Name)
+			}
+		}
+	})
 }
 
 func TestCreate(t *testing.T) {

@@ -96,7 +96,7 @@ func (r *argReader) raw(name string, must bool) []byte {
 		case len(a.JSON) > r.lim.PayloadBytes:
 			r.fail(fault.TooLarge.With("%s has %d bytes, the limit is %d", name, len(a.JSON), r.lim.PayloadBytes))
 			return nil
-		case !r.sound && (!utf8.Valid(a.JSON) || !ledger.IsJSON(text)):
+		case !r.sound && (!utf8.Valid(a.JSON) || !ledger.IsJSON(a.JSON)):
 			r.fail(fault.BadArgument.With("%s is not JSON text in UTF-8", name))
 			return nil
 		case string(text) != "null":

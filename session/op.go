@@ -2,7 +2,7 @@ package session
 
 // The methods: what each takes, how its arguments are read, and the right it
 // needs. An op is decoded when its references are values; a client may decode
-// one earlier (CheckOp), with references still in place of values.
+// one earlier (CheckOps), with references still in place of values.
 
 import (
 	"math"
@@ -67,16 +67,22 @@ func (r *argReader) decodeOp(in *ledger.Intent, lim Limits) (op, *fault.Error) {
 	return o, nil
 }
 
-// CheckOp says whether an op could ever apply, as far as its method and those
+// CheckOps says whether ops could ever apply, as far as their methods and those
 // arguments tell that are values already: what a client refuses in Commit, to
-// its caller's face. ledger.CheckIntent, which says whether it can travel, comes
-// first. A void always can.
-func CheckOp(in *ledger.Intent, lim Limits) *fault.Error {
-	if in.Method == ledger.MethodVoid {
-		return nil
+// its caller's face. at is the place of the first that could not. It finds every
+// argument to be JSON text in UTF-8, but for a void's: that can always apply.
+// ledger.CheckIntent says whether an op can travel.
+func CheckOps(ops []ledger.Intent, lim Limits) (at int, err *fault.Error) {
+	r := new(argReader)
+	for i := range ops {
+		if ops[i].Method == ledger.MethodVoid {
+			continue
+		}
+		if _, err := r.decodeOp(&ops[i], lim); err != nil {
+			return i, err
+		}
 	}
-	_, err := new(argReader).decodeOp(in, lim)
-	return err
+	return 0, nil
 }
 
 type opCreate struct {

@@ -8,17 +8,32 @@ import (
 
 	"github.com/tidwall/gjson"
 	"github.com/tidwall/sjson"
+
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // textLen is the TextLen of a part with this payload.
 func textLen(payload []byte) uint64 {
-	switch v := gjson.GetBytes(payload, "text"); {
-	case !v.Exists():
+	switch raw, found := ledger.Member(payload, "text"); {
+	case !found:
 		return 0
-	case v.Type == gjson.String:
-		return uint64(len(v.Str))
+	case bytes.HasPrefix(raw, []byte{'"'}):
+		return stringLen(raw)
 	}
 	return NoText
+}
+
+// stringLen is how many bytes the string has that raw, which is JSON text, holds.
+func stringLen(raw []byte) uint64 {
+	n := len(raw) - len(`""`)
+	_, rest, escaped := bytes.Cut(raw, []byte{'\\'})
+	for ; escaped && len(rest) > 0; _, rest, escaped = bytes.Cut(rest[1:], []byte{'\\'}) {
+		if rest[0] == 'u' {
+			return uint64(len(gjson.ParseBytes(raw).Str))
+		}
+		n-- // all others are two bytes for one
+	}
+	return uint64(n)
 }
 
 // entryTextLen is textLen for parts, and 0 for what cannot be appended to.

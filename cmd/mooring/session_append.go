@@ -257,7 +257,7 @@ func (a *appending) intent(l *opLine, opID string) (*ledger.Intent, error) {
 	lim := session.DefaultLimits()
 	f := ledger.CheckIntent(in, lim.Limits)
 	if f == nil {
-		f = session.CheckOp(in, lim)
+		_, f = session.CheckOps([]ledger.Intent{*in}, lim)
 	}
 	if f != nil {
 		return nil, f.Code.With("line %d: %s", l.Line, f.Message)

@@ -116,12 +116,30 @@ func (b *sampleBatch) rekey(w *writerRows, num int64, cursor uint64, seq int64) 
 const payloadBytes = 300
 
 // opKey is the key of a writer's n-th op: every op puts a part of its own.
-func opKey(n uint64) string { return fmt.Sprintf("part/msg_%08d/prt_%08d", n/8, n) }
+func opKey(n uint64) string {
+	b := append(make([]byte, 0, 32), "part/msg_"...)
+	b = append(appendID(b, n/8), "/prt_"...)
+	return string(appendID(b, n))
+}
 
-// opPayload is what it puts there.
+// opPayload is what it puts there. It is made while the path is measured, so it
+// is made without much ado.
 func opPayload(n uint64) []byte {
-	head := fmt.Sprintf(`{"id":"prt_%08d","messageID":"msg_%08d","type":"text","text":"`, n, n/8)
-	return []byte(head + prose[:payloadBytes-len(head)-2] + `"}`)
+	b := append(make([]byte, 0, payloadBytes), `{"id":"prt_`...)
+	b = append(appendID(b, n), `","messageID":"msg_`...)
+	b = append(appendID(b, n/8), `","type":"text","text":"`...)
+	b = append(b, prose[:payloadBytes-len(b)-2]...)
+	return append(b, `"}`...)
+}
+
+// appendID appends n, which is below a hundred million, as eight digits.
+func appendID(b []byte, n uint64) []byte {
+	var id [8]byte
+	for i := len(id) - 1; i >= 0; i-- {
+		id[i] = '0' + byte(n%10)
+		n /= 10
+	}
+	return append(b, id[:]...)
 }
 
 var prose = strings.Repeat("The test fails because the lease is renewed before the row is locked; I will move the renewal below it and run it again. ", 4)
