@@ -17,9 +17,6 @@ var (
 	readGrants = statement("tt", `
 		SELECT `+grantColumns+` FROM {w} CROSS JOIN grants g WHERE g.target = w.a AND g.tail = w.b`)
 
-	loadGrants = statement("tt", `
-		SELECT `+grantColumns+`, {version g} FROM {w} CROSS JOIN grants g WHERE g.target = w.a AND g.tail = w.b`)
-
 	lockGrants = statement("tt", `
 		SELECT `+grantColumns+` FROM grants g
 		WHERE (g.target, g.tail) IN (SELECT a, b FROM {w}) ORDER BY g.target, g.tail {lock}`)

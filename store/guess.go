@@ -1,24 +1,25 @@
 // Guessing: a commit in one round trip to the database. What a group of batches
 // is decided on is mostly what this server has written itself a moment ago. So
 // the group is decided on the rows as they are remembered (memory.go); then one
-// round trip locks its sessions, compares all rows that were used with the
-// database's, writes, and commits. Where one of them is another, or the rows that
-// are needed are not remembered, nothing is written, and the group is decided
-// again on rows that are read under lock, in two round trips.
+// round trip locks its sessions, looks whether all that was used is still so,
+// writes, and commits. Where it is not so, or where more is needed than is
+// remembered, nothing is written, and the group is decided again on rows that are
+// read under lock, in two round trips.
 //
 // A decision is a function of the rows that were loaded and of the time, so one
 // that was made on rows which are still the same under the session's lock is the
 // one that would be made there. What is compared:
 //
-//   - of a row that is thought to be there, its version, in Postgres the number of the
-//     transaction that wrote it (xmin), which a writer of any kind changes;
-//   - of a key that is thought to be free, that it is;
+//   - of each session, the version of its row, in Postgres the number of the
+//     transaction that wrote it (xmin), which any write of it changes, and every
+//     change of its streams, entries, turns and refs writes it;
+//   - of keys that are not remembered and thought to be free, that they are;
 //   - that the database's clock is where it was thought to be, and that no ref in
 //     use has expired since.
 //
-// Two things need not be compared. Turns are begun, interrupted and ended by
-// events, which change the session's row, so its open turns are those that were
-// open at that row's version. And records change with their stream's row alone.
+// One statement does it, whose snapshot may be older than the lock that it waits
+// for. But where the row's version is the one that was expected, nothing of the
+// session has changed in between.
 
 package store
 
@@ -27,7 +28,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -43,13 +47,10 @@ const clockSlack = 100
 
 // guess is what a transaction takes for granted.
 type guess struct {
-	sessions expected // id
-	streams  expected // session, outbox
-	grants   expected // target, tail
-	heads    expected // session, key
-	turns    expected // session, message
-	free     expected // session, key of no entry
-	unbegun  expected // session, message of no turn
+	sessions []string // in order
+	versions []int64  // of their rows
+	free     keys     // of no entry
+	unbegun  keys     // messages of no turn
 	now      int64
 	until    int64 // when the first of the refs expires
 
@@ -57,23 +58,11 @@ type guess struct {
 	right    bool // and found so
 }
 
-// expected is a list of keys, with the versions of their rows.
-type expected struct {
-	a, b     []string
-	versions []int64
-}
+// keys are sessions' keys.
+type keys struct{ sessions, keys []string }
 
-func (c *expected) add(a, b string, version int64) {
-	c.a, c.b, c.versions = append(c.a, a), append(c.b, b), append(c.versions, version)
-}
-
-// list is that of the keys' first column, with versions.
-func (c *expected) list() [][]any {
-	list := make([][]any, len(c.a))
-	for i := range list {
-		list[i] = []any{c.a[i], c.versions[i]}
-	}
-	return list
+func (k *keys) add(session, key string) {
+	k.sessions, k.keys = append(k.sessions, session), append(k.keys, key)
 }
 
 // Guess is Update for what decides on what it loads and does nothing else: fn may
@@ -121,7 +110,7 @@ func (t *tx) recall(w *session.Want) *session.Rows {
 			r.pause--
 			return nil
 		}
-		if r.row.version == 0 || now == 0 {
+		if r.version == 0 || now == 0 {
 			return nil
 		}
 	}
@@ -136,13 +125,13 @@ func (t *tx) recall(w *session.Want) *session.Rows {
 	was := make(map[string]before, len(w.Sessions))
 	for _, id := range w.Sessions {
 		row := t.own[id].row
-		g.sessions.add(id, "", row.version)
-		out.Sessions[id] = &row.row
-		was[id] = before{space: row.row.Space, external: row.row.External}
-		now = max(now, row.row.Updated) // time does not run backwards along a log
+		g.sessions, g.versions = append(g.sessions, id), append(g.versions, t.own[id].version)
+		out.Sessions[id] = &row
+		was[id] = before{space: row.Space, external: row.External}
+		now = max(now, row.Updated) // time does not run backwards along a log
 	}
 	g.now = now
-	if !t.recallLedger(w, g, out) || !t.recallGrants(w, g, out) || !t.recallTurns(w, g, out) {
+	if !t.recallLedger(w, out) || !t.recallGrants(w, g, out) || !t.recallTurns(w, g, out) {
 		return nil
 	}
 	t.recallHeads(w, g, out)
@@ -158,15 +147,17 @@ func recallable(w *session.Want) bool {
 		len(w.Deltas)+len(w.Logs)+len(w.Holders)+len(w.External) == 0
 }
 
-func (t *tx) recallLedger(w *session.Want, g *guess, out *session.Rows) bool {
+func (t *tx) recallLedger(w *session.Want, out *session.Rows) bool {
 	for _, key := range w.Streams {
 		r := t.own[key.Session]
-		if r == nil || r.streams[key.Outbox].version == 0 {
+		if r == nil {
 			return false
 		}
-		m := r.streams[key.Outbox]
-		g.streams.add(key.Session, key.Outbox, m.version)
-		out.Streams[key] = &m.row
+		m, known := r.streams[key.Outbox]
+		if !known {
+			return false
+		}
+		out.Streams[key] = &m
 	}
 	for _, want := range w.Records {
 		stream := out.Streams[want.Stream]
@@ -184,36 +175,31 @@ func (t *tx) recallLedger(w *session.Want, g *guess, out *session.Rows) bool {
 
 func (t *tx) recallGrants(w *session.Want, g *guess, out *session.Rows) bool {
 	for _, id := range w.Grants {
-		target, tail := split(id)
-		r := t.own[target]
-		if r == nil || r.grants[id].version == 0 {
+		r := t.own[capability.Target(id)]
+		if r == nil {
 			return false
 		}
-		ref := r.grants[id]
-		g.grants.add(target, tail, ref.version)
-		if ref.row.Expires > g.now {
-			g.until = min(g.until, ref.row.Expires)
+		ref, known := r.grants[id]
+		if !known {
+			return false
 		}
-		out.Grants[id] = &ref.row
+		if ref.Expires > g.now {
+			g.until = min(g.until, ref.Expires)
+		}
+		out.Grants[id] = &ref
 	}
 	return true
 }
 
 func (t *tx) recallTurns(w *session.Want, g *guess, out *session.Rows) bool {
-	give := func(u versioned[session.Turn]) {
-		if id := u.row.Session; out.Turns[id][u.row.Message] == nil {
-			g.turns.add(id, u.row.Message, u.version)
-			put(out.Turns, id, u.row.Message, &u.row)
-		}
-	}
 	for _, id := range w.Turns {
 		r := t.own[id]
 		if r == nil || !r.open {
 			return false
 		}
 		for _, u := range r.turns {
-			if u.row.Status.Open() {
-				give(u)
+			if u.Status.Open() {
+				put(out.Turns, id, u.Message, &u)
 			}
 		}
 	}
@@ -223,10 +209,12 @@ func (t *tx) recallTurns(w *session.Want, g *guess, out *session.Rows) bool {
 			return false
 		}
 		for _, m := range messages {
-			if u, known := r.turns[m]; known {
-				give(u)
-			} else {
-				g.unbegun.add(id, m, 0)
+			u, known := r.turns[m]
+			switch {
+			case !known:
+				g.unbegun.add(id, m)
+			case out.Turns[id][m] == nil:
+				put(out.Turns, id, m, &u)
 			}
 		}
 	}
@@ -239,11 +227,10 @@ func (t *tx) recallHeads(w *session.Want, g *guess, out *session.Rows) {
 		t.absent[id] = make(map[string]struct{}, len(keys))
 		out.Entries[id] = make(map[string]*session.Entry, len(keys))
 		for _, key := range keys {
-			if e, known := t.own[id].head(key); known {
-				g.heads.add(id, key, e.version)
-				out.Entries[id][key] = &e.row
+			if e, known := t.own[id].heads[key]; known {
+				out.Entries[id][key] = &e
 			} else {
-				g.free.add(id, key, 0)
+				g.free.add(id, key)
 				t.absent[id][key] = struct{}{}
 			}
 		}
@@ -251,20 +238,15 @@ func (t *tx) recallHeads(w *session.Want, g *guess, out *session.Rows) {
 }
 
 // compare queues what makes a guess good, before the first thing that depends on it.
+// What changes more than batches mostly do is not worth statements of its own.
 func (t *tx) compare(c *session.Changes) error {
-	for _, s := range c.Sessions {
-		if was := t.before[s.ID]; was.space == "" && s.Space != "" {
-			return errWrong
-		}
-	}
-	if len(c.Purge)+len(c.Grants)+len(c.Rotate)+len(c.Revoke)+len(c.DropState)+len(c.Audit) > 0 {
-		return errWrong // which is seldom
+	if !t.onlyMoved(c.Sessions) || len(c.Purge)+len(c.Grants)+len(c.Rotate)+len(c.Revoke)+len(c.DropState)+len(c.Audit) > 0 {
+		return errWrong
 	}
 	if len(t.saved) > 0 {
 		return nil
 	}
 	g := t.guess
-	t.run.Queue(holdSessions, g.sessions.list(), []any{int64(len(g.sessions.a))}, nil)
 	s, args := g.statement()
 	t.run.Queue(s, nil, args, func(row Scanner) error {
 		var right string
@@ -275,6 +257,67 @@ func (t *tx) compare(c *session.Changes) error {
 		return err
 	})
 	return nil
+}
+
+// forUpdate is how the sessions' rows are locked, and heldOn what they must satisfy
+// then. Only tests that are built to be wrong have it otherwise.
+var forUpdate, heldOn = "FOR UPDATE OF s", ""
+
+// heldList is a list for a statement that does nothing if the guess is wrong.
+type heldList struct {
+	s    *Statement
+	list [][]any
+}
+
+// queueHeld queues what a Save has made: as one statement if all lists have one
+// row, as they have for a single op, since then statements cost more than rows.
+func (t *tx) queueHeld() {
+	held := t.held
+	t.held = nil
+	var key [mostTogether]*Statement
+	single := len(held) > 1 && len(held) <= len(key)
+	for i := 0; single && i < len(held); i++ {
+		single, key[i] = len(held[i].list) == 1, held[i].s
+	}
+	if !single {
+		for _, h := range held {
+			t.run.Queue(h.s.held, h.list, nil, nil)
+		}
+		return
+	}
+	s, known := together.Load(key)
+	if !known {
+		s, _ = together.LoadOrStore(key, joined(held))
+	}
+	var args []any
+	for _, h := range held {
+		args = append(args, Values(h.list[0])...)
+	}
+	t.run.Queue(s.(*Statement), nil, args, nil)
+}
+
+// mostTogether is how many statements go together as one.
+const mostTogether = 10
+
+// together are the statements that do what several others do, by those.
+var together sync.Map // [mostTogether]*Statement → *Statement
+
+var parameter = regexp.MustCompile(`\$[0-9]+`)
+
+// joined is a statement that does what held do, each for one row, and takes their
+// values one after the other. No two of them touch the same row.
+func joined(held []heldList) *Statement {
+	var text strings.Builder
+	before := 0
+	for i, h := range held {
+		own := parameter.ReplaceAllStringFunc(h.s.held.Postgres.One, func(p string) string {
+			n, _ := strconv.Atoi(p[1:]) // of digits alone
+			return "$" + strconv.Itoa(n+before)
+		})
+		fmt.Fprintf(&text, "%s part%d AS (%s)", map[bool]string{true: "WITH", false: ","}[i == 0], i, own)
+		before += len(h.list[0])
+	}
+	return &Statement{Postgres: Forms{One: text.String() + " SELECT 1"}}
 }
 
 // ifRight is the condition under which statements do anything once a guess was
@@ -291,72 +334,60 @@ const PostgresNow = databaseClock + `, coalesce(txid_current_if_assigned(), 0) %
 
 const databaseClock = `(extract(epoch FROM clock_timestamp()) * 1000)::bigint`
 
-// holdSessions locks sessions, and a guess is right so far if that gives so many.
-var holdSessions = onPostgres("ti", `
-	SELECT set_config('mooring.right', (count(*) = {1})::text, true) FROM (
-		SELECT 1 FROM {w} CROSS JOIN sessions s
-		WHERE s.id = w.a AND {version s} = w.b ORDER BY s.id FOR UPDATE OF s) AS held`)
-
-// statement compares the rest of a guess, under the sessions' locks: that nobody
-// saw to it that statements see an older state than that, the clock, and of all
-// else what there is.
+// statement locks a guess's sessions, says to what depends on it whether it is
+// right, and gives the clock and the version of what is written.
 func (g *guess) statement() (*Statement, []any) {
-	c := comparison{}
-	c.text.WriteString(`SELECT set_config('mooring.right', (` + right + ` AND current_setting('transaction_isolation') = 'read committed'`)
-	c.and("now BETWEEN %s AND %s", g.now, min(g.now+clockSlack, g.until-1))
-	c.same(&g.streams, "streams m", "m.session", "m.outbox", "m")
-	c.same(&g.grants, "grants g", "g.target", "g.tail", "g")
-	c.same(&g.heads, "entries e", "e.session", "e.key", "e")
-	c.same(&g.turns, "turns t", "t.session", "t.message", "t")
+	c := &comparison{}
+	c.add(`SELECT set_config('mooring.right', (n = %s AND now BETWEEN %s AND %s AND current_setting('transaction_isolation') = 'read committed'`,
+		int64(len(g.sessions)), g.now, min(g.now+clockSlack, g.until-1))
 	c.none(&g.free, "entries e", "e.session", "e.key")
 	c.none(&g.unbegun, "turns t", "t.session", "t.message")
-	c.text.WriteString(`)::text, true), now, version FROM (SELECT ` + PostgresNow + `) AS d(now, version)`)
+	c.text.WriteString(`)::text, true), now, version FROM (SELECT ` + PostgresNow + `, count(*) FROM (`)
+	if len(g.sessions) == 1 { // mostly, and then it can cost less
+		c.add(`SELECT 1 FROM sessions s WHERE s.id = %s AND `+versionOf("s")+` = %s `+forUpdate, g.sessions[0], g.versions[0])
+	} else {
+		c.add(`SELECT 1 FROM unnest(%s, %s) AS w(a, b) CROSS JOIN sessions s WHERE s.id = w.a AND `+versionOf("s")+` = w.b
+			ORDER BY s.id `+forUpdate, g.sessions, g.versions)
+	}
+	c.add(`) AS held ` + heldOn + `) AS d(now, version, n)`)
 	return &Statement{Postgres: Forms{One: c.text.String()}}, c.args
 }
 
-// comparison is a condition in the making.
+// comparison is a statement in the making.
 type comparison struct {
 	text strings.Builder
 	args []any
 }
 
-// and adds a condition, in which each %s stands for one of args.
-func (c *comparison) and(condition string, args ...any) {
+// add adds text, in which each %s stands for one of args.
+func (c *comparison) add(text string, args ...any) {
 	places := make([]any, len(args))
 	for i, arg := range args {
 		c.args = append(c.args, arg)
-		of := map[bool]string{true: "bigint", false: "text"}
+		var of string
 		switch arg.(type) {
-		case string, int64:
-			_, number := arg.(int64)
-			places[i] = fmt.Sprintf("$%d::%s", len(c.args), of[number])
-		default:
-			_, numbers := arg.([]int64)
-			places[i] = fmt.Sprintf("$%d::%s[]", len(c.args), of[numbers])
+		case string:
+			of = "text"
+		case int64:
+			of = "bigint"
+		case []string:
+			of = "text[]"
+		case []int64:
+			of = "bigint[]"
 		}
+		places[i] = fmt.Sprintf("$%d::%s", len(c.args), of)
 	}
-	fmt.Fprintf(&c.text, " AND "+condition, places...)
-}
-
-// same demands that each of the rows is there in its version.
-func (c *comparison) same(e *expected, table, a, b, name string) {
-	switch n := len(e.a); n {
-	case 0:
-	case 1: // mostly, and then it can cost less
-		c.and("EXISTS (SELECT 1 FROM "+table+" WHERE "+a+" = %s AND "+b+" = %s AND "+versionOf(name)+" = %s)", e.a[0], e.b[0], e.versions[0])
-	default:
-		c.and("(SELECT count(*) FROM unnest(%s, %s, %s) AS w(a, b, c) CROSS JOIN "+table+
-			" WHERE "+a+" = w.a AND "+b+" = w.b AND "+versionOf(name)+" = w.c) = %s", e.a, e.b, e.versions, int64(n))
-	}
+	fmt.Fprintf(&c.text, text, places...)
 }
 
 // none demands that none of the keys has a row.
-func (c *comparison) none(e *expected, table, a, b string) {
-	switch len(e.a) {
+func (c *comparison) none(k *keys, table, session, key string) {
+	switch len(k.keys) {
 	case 0:
 	case 1:
-		c.and("NOT EXISTS (SELECT 1 FROM "+table+" WHERE "+a+" = %s AND "+b+" = %s)", e.a[0], e.b[0])
+		c.add(` AND NOT EXISTS (SELECT 1 FROM `+table+` WHERE `+session+` = %s AND `+key+` = %s)`, k.sessions[0], k.keys[0])
 	default:
-		c.and("NOT EXISTS (SELECT 1 FROM unnest(%s, %s) AS w(a, b) CROSS JOIN "+table+" WHERE "+a+" = w.a AND "+b+" = w.b)", e.a, e.b)
+		c.add(` AND NOT EXISTS (SELECT 1 FROM unnest(%s, %s) AS w(a, b) CROSS JOIN `+table+` WHERE `+session+` = w.a AND `+key+` = w.b)`,
+			k.sessions, k.keys)
 	}
 }

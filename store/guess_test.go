@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -8,7 +9,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -19,70 +22,43 @@ func TestWhatAGuessCompares(t *testing.T) {
 	t.Parallel()
 	conn := postgresConn(t)
 	const id, outbox, key, message = "ses_A", "obx_A", "message/a", "a"
-	version := func(insert string, args ...any) (v int64) {
-		t.Helper()
-		if err := conn.QueryRow(t.Context(), insert+` RETURNING xmin::text::bigint`, args...).Scan(&v); err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	row := version(`INSERT INTO sessions (id) VALUES ($1)`, id)
-	stream := version(`INSERT INTO streams VALUES ($1, $2, 1, 0, 0, '', '', '')`, id, outbox)
-	ref := version(`INSERT INTO grants (target, tail, parent_target, parent_tail, owner, epoch, rights, methods, expires, visible_from,
-		redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash)
-		VALUES ($1, 'x', '', '', 1, 1, 15, 'null', 0, 0, 0, 0, 0, 0, 0, '', '', '', '')`, id)
-	head := version(`INSERT INTO entries VALUES ($1, $2, 1, 1, 0, 0, '', NULL)`, id, key)
-	turn := version(`INSERT INTO turns VALUES ($1, $2, 1, 0, 1, 0, $3, '')`, id, message, outbox)
-
-	var clock int64
-	if err := conn.QueryRow(t.Context(), "SELECT "+databaseClock).Scan(&clock); err != nil {
+	var row, clock int64
+	if err := conn.QueryRow(t.Context(), `INSERT INTO sessions (id) VALUES ($1) RETURNING `+versionOf("sessions")+`, `+databaseClock, id).Scan(&row, &clock); err != nil {
 		t.Fatal(err)
 	}
-	expects := func() *guess {
-		g := &guess{now: clock, until: math.MaxInt64}
-		g.sessions.add(id, "", row)
-		g.streams.add(id, outbox, stream)
-		g.grants.add(id, "x", ref)
-		g.heads.add(id, key, head)
-		g.turns.add(id, message, turn)
-		g.free.add(id, "message/other", 0)
-		g.unbegun.add(id, "other", 0)
-		return g
-	}
-	once := func(g *guess) (is bool) {
-		t.Helper()
-		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
-			n := int64(len(g.sessions.a))
-			hold, args := holdSessions.Postgres.Many, []any{g.sessions.a, g.sessions.versions, n}
-			if n == 1 {
-				hold, args = holdSessions.Postgres.One, []any{g.sessions.a[0], g.sessions.versions[0], n}
-			}
-			if _, err := tx.Exec(t.Context(), hold, args...); err != nil {
-				return err
-			}
-			s, args := g.statement()
-			if g.now == clock { // the test may take long
-				args[1] = min(g.now+time.Hour.Milliseconds(), g.until-1)
-			}
-			var text string
-			var now, version int64
-			err := tx.QueryRow(t.Context(), s.Postgres.One, args...).Scan(&text, &now, &version)
-			if is = text == "true"; now < clock {
-				t.Errorf("the clock shows %d, after %d", now, clock)
-			}
-			return err
-		})
-		if err != nil {
+	for _, there := range []string{`INSERT INTO entries VALUES ($1, 'message/a', 1, 1, 0, 0, '', NULL)`, `INSERT INTO turns VALUES ($1, 'a', 1, 0, 1, 0, 'obx_A', '')`} {
+		if _, err := conn.Exec(t.Context(), there, id); err != nil {
 			t.Fatal(err)
 		}
-		return is
 	}
-	// right also asks for everything twice, which takes other statements.
+	expects := func() *guess {
+		g := &guess{now: clock, until: math.MaxInt64, sessions: []string{id}, versions: []int64{row}}
+		g.free.add(id, "message/other")
+		g.unbegun.add(id, "other")
+		return g
+	}
+	once := func(g *guess) bool {
+		t.Helper()
+		s, args := g.statement()
+		if g.now == clock { // the test may take long
+			args[2] = min(g.now+time.Hour.Milliseconds(), g.until-1)
+		}
+		var is string
+		var now, version int64
+		if err := conn.QueryRow(t.Context(), s.Postgres.One, args...).Scan(&is, &now, &version); err != nil {
+			t.Fatal(err)
+		}
+		if now < clock || is == "true" && version == 0 {
+			t.Errorf("the clock shows %d, after %d; what is written has version %d", now, clock, version)
+		}
+		return is == "true"
+	}
+	// right also asks for all keys twice, which takes another statement.
 	right := func(g *guess) bool {
 		t.Helper()
 		is := once(g)
-		for _, e := range []*expected{&g.sessions, &g.streams, &g.grants, &g.heads, &g.turns, &g.free, &g.unbegun} {
-			e.a, e.b, e.versions = slices.Repeat(e.a, 2), slices.Repeat(e.b, 2), slices.Repeat(e.versions, 2)
+		for _, k := range []*keys{&g.free, &g.unbegun} {
+			k.sessions, k.keys = slices.Repeat(k.sessions, 2), slices.Repeat(k.keys, 2)
 		}
 		if again := once(g); again != is {
 			t.Errorf("once: %v, twice: %v", is, again)
@@ -92,37 +68,41 @@ func TestWhatAGuessCompares(t *testing.T) {
 	if !right(expects()) {
 		t.Error("what is as expected is wrong")
 	}
-	least := &guess{now: clock, until: math.MaxInt64}
-	least.sessions.add(id, "", row)
-	if !right(least) {
-		t.Error("a session as expected is wrong")
-	}
 	for name, spoil := range map[string]func(*guess){
-		"another version of the session": func(g *guess) { g.sessions.versions[0]++ },
-		"a session that is not there":    func(g *guess) { g.sessions.add("ses_B", "", row) },
-		"another version of the stream":  func(g *guess) { g.streams.versions[0]++ },
-		"a stream that is not there":     func(g *guess) { g.streams.b[0] = "obx_B" },
-		"another version of the ref":     func(g *guess) { g.grants.versions[0]++ },
-		"a ref that is not there":        func(g *guess) { g.grants.b[0] = "y" },
-		"another version of the entry":   func(g *guess) { g.heads.versions[0]++ },
-		"an entry that is not there":     func(g *guess) { g.heads.b[0] = "message/b" },
-		"an entry that is there":         func(g *guess) { g.free.b[0] = key },
-		"another version of the turn":    func(g *guess) { g.turns.versions[0]++ },
-		"a turn that is not there":       func(g *guess) { g.turns.b[0] = "b" },
-		"a turn that is there":           func(g *guess) { g.unbegun.b[0] = message },
-		"a clock that was ahead":         func(g *guess) { g.now = clock + time.Hour.Milliseconds() },
-		"a clock that was behind":        func(g *guess) { g.now = clock - clockSlack - 1 },
-		"a ref that has expired since":   func(g *guess) { g.until = clock },
+		"another version of the session": func(g *guess) { g.versions[0]++ },
+		"a session that is not there":    func(g *guess) { g.sessions[0] = "ses_B" },
+		"one of two that is not there": func(g *guess) {
+			g.sessions, g.versions = append(g.sessions, "ses_B"), append(g.versions, row)
+		},
+		"an entry that is there":       func(g *guess) { g.free.keys[0] = key },
+		"a turn that is there":         func(g *guess) { g.unbegun.keys[0] = message },
+		"a clock that was ahead":       func(g *guess) { g.now = clock + time.Hour.Milliseconds() },
+		"a clock that was behind":      func(g *guess) { g.now = clock - time.Hour.Milliseconds() },
+		"a ref that has expired since": func(g *guess) { g.until = clock },
 	} {
 		g := expects()
 		if spoil(g); right(g) {
 			t.Errorf("%s: found right", name)
 		}
 	}
-	s, _ := expects().statement()
-	plan, err := explain(t, conn, "guess", s.Postgres.One)
-	if err != nil || strings.Contains(plan, "Seq Scan") {
-		t.Errorf("%v, reads a table through:\n%s", err, plan)
+	two := expects()
+	two.sessions, two.versions = append(two.sessions, "ses_B"), append(two.versions, row)
+	for _, g := range []*guess{two, expects()} {
+		s, _ := g.statement()
+		plan, err := explain(t, conn, fmt.Sprintf("guess%d", len(g.sessions)), s.Postgres.One)
+		if err != nil || strings.Contains(plan, "Seq Scan") {
+			t.Errorf("%v, reads a table through:\n%s", err, plan)
+		}
+	}
+	// In a transaction that sees an older state than its lock it is never right.
+	var is string
+	err := pgx.BeginTxFunc(t.Context(), conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		s, args := expects().statement()
+		args[1], args[2] = int64(0), int64(math.MaxInt64)
+		return tx.QueryRow(t.Context(), s.Postgres.One, args...).Scan(&is, new(int64), new(int64))
+	})
+	if err != nil || is != "false" {
+		t.Errorf("on a snapshot of its own: %s, %v", is, err)
 	}
 }
 
@@ -144,7 +124,7 @@ func TestHeldStatements(t *testing.T) {
 		row  []any
 	}{
 		{"new sessions", saveSessions, sessionValues(&session.Row{ID: id, Cursor: 7})},
-		{"sessions", updateSessions, sessionValues(&session.Row{ID: id, Cursor: 7})},
+		{"sessions", moveSessions, []any{id, int64(7), hash, int64(8)}},
 		{"new streams", saveStreams, streamValues(&ledger.Stream{Session: id, Outbox: "obx_A"})},
 		{"records", insertRecords, []any{id, "obx_A", int64(1), int64(1), hash}},
 		{"events", insertEvents, []any{id, int64(1), int64(1), "put", "ref", "actor", "obx_A", "batch", int64(1), "message/a", "op", hash, hash, hash}},
@@ -153,7 +133,8 @@ func TestHeldStatements(t *testing.T) {
 		{"texts", growEntries, []any{id, "message/a", int64(5), int64(6)}},
 		{"turns", saveTurns, turnValues(&session.Turn{Session: id, Message: "a", Status: session.Streaming})},
 		{"removals", dropEntries, []any{id, "message/a"}},
-		{"streams", updateStreams, streamValues(&ledger.Stream{Session: id, Outbox: "obx_B"})},
+		{"touches", touchSessions, []any{id}},
+		{"streams", moveStreams, []any{id, "obx_B", int64(2), int64(1), "op", hash}},
 		{"prunes", pruneRecords, []any{id, "obx_A", int64(1)}},
 	} {
 		for form, text := range map[string]string{"one": c.s.held.Postgres.One, "many": c.s.held.Postgres.Many} {
@@ -204,6 +185,104 @@ func TestHeldStatements(t *testing.T) {
 	}
 }
 
+// TestRecall: what is remembered is given where that is all that is wanted, at a
+// time that is not before the session's last event.
+func TestRecall(t *testing.T) {
+	t.Parallel()
+	id, outbox := capability.SessionPrefix+ulid.Make().String(), "obx_A"
+	ref := capability.ServerID(id, ulid.Make())
+	remembers := func() (*tx, *recollection) {
+		m := &memory{}
+		m.heard(1000)
+		r := newRecollection()
+		r.isRow(&session.Row{ID: id, Space: "spc_A", Updated: 900_000}, 7)
+		r.isStream(&ledger.Stream{Session: id, Outbox: outbox, LastSeq: 3, AckedThrough: 2})
+		r.isRecord(outbox, &ledger.Record{FirstSeq: 3, Outcomes: make([]ledger.Outcome, 1)})
+		r.isGrant(&capability.Grant{ID: ref, Expires: 900_100})
+		r.isHead(&session.Entry{Session: id, Key: "message/a", Cursor: 5})
+		r.isTurn(&session.Turn{Session: id, Message: "a", Status: session.Streaming})
+		r.isTurn(&session.Turn{Session: id, Message: "b", Status: session.Completed})
+		r.hasOpenTurns()
+		m.put(map[string]*recollection{id: r})
+		return &tx{memory: m, guess: &guess{}}, r
+	}
+	key := session.StreamKey{Session: id, Outbox: outbox}
+	wants := func() *session.Want {
+		return &session.Want{Sessions: []string{id}, Streams: []session.StreamKey{key}, Records: []session.RecordRange{{Stream: key, From: 3, To: 3}},
+			Grants: []string{ref}, Heads: map[string][]string{id: {"message/a", "message/b"}}, Turns: []string{id}, TurnsOf: map[string][]string{id: {"a", "b", "c"}}}
+	}
+	reader, r := remembers()
+	rows := reader.recall(wants())
+	if rows == nil {
+		t.Fatal("what is remembered is not recalled")
+	}
+	if rows.Now != 900_000 || reader.now != rows.Now || reader.guess.now != rows.Now || reader.guess.until != 900_100 {
+		t.Errorf("decided at %d, held for right from %d to %d", rows.Now, reader.guess.now, reader.guess.until)
+	}
+	if len(rows.Records[key]) != 1 || rows.Entries[id]["message/a"].Cursor != 5 || len(rows.Entries[id]) != 1 || len(rows.Turns[id]) != 2 ||
+		!slices.Equal(reader.guess.free.keys, []string{"message/b"}) || !slices.Equal(reader.guess.unbegun.keys, []string{"c"}) {
+		t.Errorf("recalled %+v, and took for granted %+v", rows, reader.guess)
+	}
+	// What is given is the caller's.
+	rows.Sessions[id].Cursor, rows.Streams[key].LastSeq, rows.Grants[ref].Revoked = 99, 99, 99
+	rows.Entries[id]["message/a"].Cursor, rows.Turns[id]["a"].Begun = 99, 99
+	if r.row.Cursor+r.streams[outbox].LastSeq+r.heads["message/a"].Cursor+r.turns["a"].Begun != 8 || r.grants[ref].Revoked != 0 {
+		t.Errorf("a caller has changed what is remembered: %+v", r)
+	}
+	moved := r.row
+	moved.Cursor, moved.Head, moved.Updated = 9, session.Hash{1}, 5
+	if !reader.onlyMoved([]*session.Row{&moved}) {
+		t.Error("a session with one more event has not only moved")
+	}
+	if moved.AuthGen++; reader.onlyMoved([]*session.Row{&moved}) {
+		t.Error("a session of which authority changed has only moved")
+	}
+	for name, other := range map[string]func(w *session.Want, tx *tx, r *recollection){
+		"another session":   func(w *session.Want, _ *tx, _ *recollection) { w.Sessions = append(w.Sessions, "ses_B") },
+		"another stream":    func(w *session.Want, _ *tx, _ *recollection) { w.Streams[0].Outbox = "obx_B" },
+		"another ref":       func(w *session.Want, _ *tx, _ *recollection) { w.Grants[0] = capability.ServerID(id, ulid.Make()) },
+		"an older record":   func(_ *session.Want, _ *tx, r *recollection) { r.prune(outbox, 3) },
+		"records of ops":    func(w *session.Want, _ *tx, _ *recollection) { w.Records[0].Ops = []string{"op"} },
+		"a value":           func(w *session.Want, _ *tx, _ *recollection) { w.Entries = w.Heads },
+		"ancestors":         func(w *session.Want, _ *tx, _ *recollection) { w.Lineages = w.Grants },
+		"unknown turns":     func(_ *session.Want, _ *tx, r *recollection) { r.open = false },
+		"an unknown row":    func(_ *session.Want, _ *tx, r *recollection) { r.version = 0 },
+		"a pause":           func(_ *session.Want, _ *tx, r *recollection) { r.pause = 1 },
+		"an unknown clock":  func(_ *session.Want, tx *tx, _ *recollection) { tx.memory.clock = 0 },
+		"no session at all": func(w *session.Want, _ *tx, _ *recollection) { w.Sessions = nil },
+	} {
+		w := wants()
+		reader, r := remembers()
+		if other(w, reader, r); reader.recall(w) != nil {
+			t.Errorf("%s: recalled", name)
+		}
+	}
+	// Another version is another state.
+	r.isRow(&session.Row{ID: id}, 8)
+	if r.size() != 1 || r.open {
+		t.Errorf("of an earlier version is remembered: %+v", r)
+	}
+}
+
+// TestWrongGuessesArePutOff: the more of them in a row, the longer.
+func TestWrongGuessesArePutOff(t *testing.T) {
+	t.Parallel()
+	m := &memory{}
+	m.put(map[string]*recollection{"ses_A": newRecollection()})
+	var pauses []int
+	for range 9 {
+		(&tx{memory: m, guess: &guess{compared: true}, own: m.take([]string{"ses_A"})}).regret()
+		pauses = append(pauses, m.sessions["ses_A"].pause)
+	}
+	if want := []int{0, 1, 3, 7, 15, 31, 63, 63, 63}; !slices.Equal(pauses, want) || m.wrong.Load() != 9 {
+		t.Errorf("pauses: %v, want %v; %d wrong ones", pauses, want, m.wrong.Load())
+	}
+	(&tx{memory: m, guess: &guess{right: true}, own: m.take([]string{"ses_A"})}).learn()
+	if m.sessions["ses_A"].wrong != 0 || m.right.Load() != 1 {
+		t.Error("a right one counts for nothing")
+	}
+}
+
 // TestRecollectionsAreBounded: what is remembered has an end, in each session and in all.
 func TestRecollectionsAreBounded(t *testing.T) {
 	t.Parallel()
@@ -211,7 +290,7 @@ func TestRecollectionsAreBounded(t *testing.T) {
 	of := func(rows int) *recollection {
 		r := newRecollection()
 		for i := range rows - r.size() {
-			r.isHead(&session.Entry{Key: string(rune(i)), Payload: []byte("x")}, 1)
+			r.isHead(&session.Entry{Key: string(rune(i)), Payload: []byte("x")})
 		}
 		return r
 	}
@@ -222,7 +301,7 @@ func TestRecollectionsAreBounded(t *testing.T) {
 	sum := 0
 	for _, r := range m.sessions {
 		sum += r.size()
-		if r.heads["a"].row.Payload != nil {
+		if r.heads["a"].Payload != nil {
 			t.Error("a payload is kept")
 		}
 	}

@@ -27,6 +27,7 @@ type tx struct {
 	moved    map[string]uint64              // sessions whose log grew, with their cursor, to be announced after the commit
 	deltas   []delta                        // of the Load that runs, in any order
 
+	held    []heldList               // what depends on the guess, not queued yet
 	memory  *memory                  // nil where nothing is remembered
 	guess   *guess                   // what it takes for granted; nil if it reads
 	own     map[string]*recollection // of its sessions, taken out of memory
@@ -82,6 +83,9 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	}
 	t.loaded, t.locked = true, t.locked || len(locked) > 0
 	t.memory.heard(t.now)
+	for _, id := range w.Turns {
+		t.own[id].hasOpenTurns()
+	}
 	if err := t.sessions.check(locked, out.Sessions); err != nil {
 		return nil, err
 	}
@@ -99,7 +103,6 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 		for _, key := range keys {
 			if out.Entries[id][key] == nil {
 				t.absent[id][key] = struct{}{}
-				t.own[id].noHead(key)
 			}
 		}
 	}
@@ -157,11 +160,10 @@ func (t *tx) lock(w *session.Want, out *session.Rows) (sessions []string) {
 
 func (t *tx) readLedger(w *session.Want, out *session.Rows) {
 	t.list(readStreams, streamKeys(w.Streams), func(row Scanner) error {
-		var version int64
-		m, err := scanStream(row, &version)
+		m, err := scanStream(row)
 		if err == nil {
 			out.Streams[session.StreamKey{Session: m.Session, Outbox: m.Outbox}] = m
-			t.own[m.Session].isStream(m, version)
+			t.own[m.Session].isStream(m)
 		}
 		return err
 	})
@@ -221,12 +223,11 @@ func (t *tx) readAuthority(w *session.Want, out *session.Rows) {
 			out.Grants[g.ID] = g
 		}
 	}
-	t.list(loadGrants, refs(w.Grants), func(row Scanner) error {
-		var version int64
-		g, err := scanGrant(row, &version)
+	t.list(readGrants, refs(w.Grants), func(row Scanner) error {
+		g, err := scanGrant(row)
 		if err == nil {
 			keep(g)
-			t.own[g.Target].isGrant(g, version)
+			t.own[g.Target].isGrant(g)
 		}
 		return err
 	})
@@ -265,11 +266,10 @@ func (t *tx) readAuthority(w *session.Want, out *session.Rows) {
 
 func (t *tx) readState(w *session.Want, out *session.Rows) {
 	t.list(readHeads, pairs(w.Heads), func(row Scanner) error {
-		var version int64
-		e, err := scanEntryHead(row, &version)
+		e, err := scanEntryHead(row)
 		if err == nil {
 			put(out.Entries, e.Session, e.Key, e)
-			t.own[e.Session].isHead(e, version)
+			t.own[e.Session].isHead(e)
 		}
 		return err
 	})
@@ -292,11 +292,10 @@ func (t *tx) readState(w *session.Want, out *session.Rows) {
 	t.weighed(w, readRanges, ranges, entry)
 
 	turn := func(row Scanner) error {
-		var version int64
-		u, err := scanTurn(row, &version)
+		u, err := scanTurn(row)
 		if err == nil && out.Turns[u.Session][u.Message] == nil {
 			put(out.Turns, u.Session, u.Message, u)
-			t.own[u.Session].isTurn(u, version)
+			t.own[u.Session].isTurn(u)
 		}
 		return err
 	}
@@ -388,7 +387,7 @@ func (t *tx) list(s *Statement, list [][]any, each func(Scanner) error) {
 	switch {
 	case len(list) == 0:
 	case t.guess != nil:
-		t.run.Queue(s.held, list, nil, each)
+		t.held = append(t.held, heldList{s, list})
 	default:
 		t.run.Queue(s, list, nil, each)
 	}

@@ -1,14 +1,14 @@
 // What the store remembers of sessions: the rows that its latest transactions
-// have read and written, each with its version, which another write of the row
-// changes, whoever does it. So what is remembered may be wrong at any time, and
-// is of use only to who compares versions (guess.go). Nothing is remembered that
-// is not as it was committed.
+// have read and written, and the version of the session's own row that they belong
+// to. Every transaction that changes something of a session which ops are decided
+// on changes that row (save.go), and with it the version, on whatever server it
+// runs. So what is remembered may be out of date at any time, and who compares the
+// version knows (guess.go).
 
 package store
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -37,34 +37,33 @@ type memory struct {
 	right, wrong atomic.Uint64 // guesses
 }
 
-// versioned is a row as it was committed.
-type versioned[T any] struct {
-	row     T
-	version int64
-}
-
 // recollection is what is remembered of one session. A transaction takes it out
 // and, once it is committed, puts it back, so one at a time has it.
 type recollection struct {
-	row      versioned[session.Row]
-	streams  map[string]versioned[ledger.Stream] // by outbox
-	records  map[string][]*ledger.Record         // by outbox, in order; not all of them
-	grants   map[string]versioned[capability.Grant]
-	heads    map[string]versioned[session.Entry] // without payloads
-	turns    map[string]versioned[session.Turn]  // by message
-	open     bool                                // all open turns are in turns
-	outcomes int                                 // in records
+	row      session.Row
+	version  int64                       // of row, to which all else belongs; 0: nothing is known
+	streams  map[string]ledger.Stream    // by outbox
+	records  map[string][]*ledger.Record // by outbox, in order; not all of them
+	grants   map[string]capability.Grant // by id
+	heads    map[string]session.Entry    // by key, without payloads
+	turns    map[string]session.Turn     // by message
+	open     bool                        // all open turns are in turns
+	outcomes int                         // in records
 
 	wrong int // guesses in a row that were
 	pause int // transactions until the next one
 }
 
 func newRecollection() *recollection {
-	return &recollection{
-		streams: map[string]versioned[ledger.Stream]{}, records: map[string][]*ledger.Record{},
-		grants: map[string]versioned[capability.Grant]{}, heads: map[string]versioned[session.Entry]{},
-		turns: map[string]versioned[session.Turn]{},
-	}
+	r := &recollection{}
+	r.forget()
+	return r
+}
+
+// forget keeps nothing but how guesses have gone.
+func (r *recollection) forget() {
+	*r = recollection{streams: map[string]ledger.Stream{}, records: map[string][]*ledger.Record{}, grants: map[string]capability.Grant{},
+		heads: map[string]session.Entry{}, turns: map[string]session.Turn{}, wrong: r.wrong, pause: r.pause}
 }
 
 // size is how many rows there are.
@@ -147,18 +146,22 @@ func (m *memory) tells(now time.Time) int64 {
 	return m.clock + (since - since/1000).Milliseconds()
 }
 
-// What a load has found. Nothing is remembered of a session that is not the
-// transaction's own.
+// What a load has found, the session's row first. Nothing is remembered of a
+// session that is not the transaction's own.
 
 func (r *recollection) isRow(s *session.Row, version int64) {
-	if r != nil {
-		r.row = versioned[session.Row]{*s, version}
+	if r == nil {
+		return
 	}
+	if version != r.version {
+		r.forget()
+	}
+	r.row, r.version = *s, version
 }
 
-func (r *recollection) isStream(m *ledger.Stream, version int64) {
+func (r *recollection) isStream(m *ledger.Stream) {
 	if r != nil {
-		r.streams[m.Outbox] = versioned[ledger.Stream]{*m, version}
+		r.streams[m.Outbox] = *m
 	}
 }
 
@@ -174,47 +177,30 @@ func (r *recollection) isRecord(outbox string, rec *ledger.Record) {
 	}
 }
 
-func (r *recollection) isGrant(g *capability.Grant, version int64) {
+func (r *recollection) isGrant(g *capability.Grant) {
 	if r != nil {
-		r.grants[g.ID] = versioned[capability.Grant]{*g, version}
+		r.grants[g.ID] = *g
 	}
 }
 
-func (r *recollection) isHead(e *session.Entry, version int64) {
+func (r *recollection) isHead(e *session.Entry) {
 	if r != nil {
-		head := versioned[session.Entry]{*e, version}
-		head.row.Payload = nil
+		head := *e
+		head.Payload = nil
 		r.heads[e.Key] = head
 	}
 }
 
-// head is what is remembered of a key that is there.
-func (r *recollection) head(key string) (e versioned[session.Entry], known bool) {
+func (r *recollection) isTurn(t *session.Turn) {
 	if r != nil {
-		e, known = r.heads[key]
-	}
-	return e, known
-}
-
-func (r *recollection) noHead(key string) {
-	if r != nil {
-		delete(r.heads, key)
+		r.turns[t.Message] = *t
 	}
 }
 
-func (r *recollection) isTurn(t *session.Turn, version int64) {
+func (r *recollection) hasOpenTurns() {
 	if r != nil {
-		r.turns[t.Message] = versioned[session.Turn]{*t, version}
+		r.open = true
 	}
-}
-
-// openTurns says that all open turns are loaded next.
-func (r *recollection) openTurns() {
-	if r == nil {
-		return
-	}
-	maps.DeleteFunc(r.turns, func(_ string, t versioned[session.Turn]) bool { return t.row.Status.Open() })
-	r.open = true
 }
 
 // prune forgets the records that end at or below through.
@@ -245,17 +231,24 @@ func (r *recollection) covering(stream *ledger.Stream, from, to uint64) (found [
 	return found, next > to
 }
 
-// changed takes in what a transaction has written, with the version it gave; false
-// if that is not known of everything.
+// changed takes in what a transaction has written; false if that is not known of
+// everything.
 func (t *tx) changed(c *session.Changes) bool {
 	if len(c.Purge)+len(c.Grants)+len(c.Rotate)+len(c.Revoke)+len(c.DropState) > 0 {
 		return false
 	}
 	for _, s := range c.Sessions {
-		t.own[s.ID].isRow(s, t.version)
+		if r := t.own[s.ID]; r != nil {
+			r.row, r.version = *s, t.version
+		}
+	}
+	for _, id := range t.touched(c) {
+		if r := t.own[id]; r != nil {
+			r.version = t.version
+		}
 	}
 	for _, m := range c.Streams {
-		t.own[m.Session].isStream(m, t.version)
+		t.own[m.Session].isStream(m)
 	}
 	for _, p := range c.Prune {
 		if r := t.own[p.Stream.Session]; r != nil {
@@ -267,16 +260,18 @@ func (t *tx) changed(c *session.Changes) bool {
 	}
 	for id, keys := range c.DropEntries {
 		for _, key := range keys {
-			t.own[id].noHead(key)
+			if r := t.own[id]; r != nil {
+				delete(r.heads, key)
+			}
 		}
 	}
 	for _, list := range [][]*session.Entry{c.Entries, c.Grown} {
 		for _, e := range list {
-			t.own[e.Session].isHead(e, t.version)
+			t.own[e.Session].isHead(e)
 		}
 	}
 	for _, u := range c.Turns {
-		t.own[u.Session].isTurn(u, t.version)
+		t.own[u.Session].isTurn(u)
 	}
 	return true
 }
@@ -294,9 +289,6 @@ func (t *tx) takeOut(w *session.Want) {
 		if t.own[id] == nil {
 			t.own[id] = newRecollection()
 		}
-	}
-	for _, id := range w.Turns {
-		t.own[id].openTurns()
 	}
 }
 

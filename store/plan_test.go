@@ -22,8 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // statements are all that run more often than once a start.
 var statements = map[string]*Statement{
-	"shareSpace": shareSpace, "lockSpace": lockSpace, "ensureSessions": ensureSessions, "lockSessions": lockSessions, "holdSessions": holdSessions,
-	"readSessions": readSessions, "saveSessions": saveSessions, "updateSessions": updateSessions, "updateStreams": updateStreams, "listSessions": listSessions, "readExternals": readExternals,
+	"shareSpace": shareSpace, "lockSpace": lockSpace, "ensureSessions": ensureSessions, "lockSessions": lockSessions,
+	"readSessions": readSessions, "saveSessions": saveSessions, "moveSessions": moveSessions, "touchSessions": touchSessions, "moveStreams": moveStreams, "listSessions": listSessions, "readExternals": readExternals,
 	"claimExternals": claimExternals, "dropExternals": dropExternals,
 	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "openDeltas": openDeltas,
 	"purgePayloads": purgePayloads, "readHolders": readHolders, "purgeEvents": purgeEvents, "purgeWithin": purgeWithin,
@@ -36,7 +36,7 @@ var statements = map[string]*Statement{
 	"purgePayload": purgePayload, "setBase": setBase,
 	"readStreams": readStreams, "nthStream": nthStream, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
-	"readGrants": readGrants, "loadGrants": loadGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
+	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
 	"revokeSubtree": revokeSubtree, "revokeAcross": revokeAcross, "countTree": countTree, "readTree": readTree, "readLine": readLine, "readRoots": readRoots,
 	"lockBelow": lockBelow, "moveChildren": moveChildren, "retireRef": retireRef, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
 	"readRedemption": readRedemption, "insertAudit": insertAudit, "readAudit": readAudit,

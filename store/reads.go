@@ -188,7 +188,7 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 		}
 		if len(messages) > 0 {
 			run.Queue(readTurns, messages, nil, func(row Scanner) error {
-				t, err := scanTurn(row, new(int64))
+				t, err := scanTurn(row)
 				page.Turns = append(page.Turns, t)
 				return err
 			})

@@ -6,8 +6,10 @@ package store
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -35,7 +37,8 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 		grants[i] = values
 	}
 	t.saveSessions(c)
-	t.list(t.known(saveStreams, updateStreams), each(c.Streams, streamValues), nil)
+	t.list(touchSessions, texts(t.touched(c)), nil)
+	t.saveStreams(c.Streams)
 	t.list(pruneRecords, each(c.Prune, func(p session.StreamCut) []any {
 		return []any{p.Stream.Session, p.Stream.Outbox, clamp(p.Through)}
 	}), nil)
@@ -59,6 +62,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 		t.run.Queue(revokeSubtree, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)
 	}
 	t.dropState(c.DropState)
+	t.queueHeld()
 	return t.saveAudit(ctx, c.Audit)
 }
 
@@ -69,7 +73,13 @@ func (t *tx) saveSessions(c *session.Changes) {
 			claims = append(claims, []any{s.Space, s.External, s.ID})
 		}
 	}
-	t.list(t.known(saveSessions, updateSessions), each(c.Sessions, sessionValues), nil)
+	if t.guess != nil {
+		t.list(moveSessions, each(c.Sessions, func(s *session.Row) []any {
+			return []any{s.ID, int64(s.Cursor), s.Head[:], s.Updated}
+		}), nil)
+	} else {
+		t.list(saveSessions, each(c.Sessions, sessionValues), nil)
+	}
 	t.list(claimExternals, claims, nil)
 	for _, e := range c.Events {
 		if t.moved == nil {
@@ -85,12 +95,59 @@ func (t *tx) saveSessions(c *session.Changes) {
 	}
 }
 
-// known is the statement for rows that a guess says are there.
-func (t *tx) known(save, update *Statement) *Statement {
-	if t.guess != nil {
-		return update
+// touched are the sessions, in order, of which something changes and their row
+// does not. It gets another version all the same: who remembers a session
+// compares no other (memory.go).
+func (t *tx) touched(c *session.Changes) (ids []string) {
+	add := func(id string) {
+		_, locked := t.before[id]
+		_, written := slices.BinarySearchFunc(c.Sessions, id, func(s *session.Row, id string) int { return strings.Compare(s.ID, id) })
+		if locked && !written {
+			ids = append(ids, id)
+		}
 	}
-	return save
+	for _, m := range c.Streams {
+		add(m.Session)
+	}
+	for _, u := range c.Turns {
+		add(u.Session)
+	}
+	for _, g := range c.Grants {
+		add(g.Target)
+	}
+	for _, r := range c.Rotate {
+		add(capability.Target(r.ID))
+	}
+	for _, r := range c.Revoke {
+		add(capability.Target(r.ID))
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// onlyMoved says that of remembered rows nothing but what events change is another.
+func (t *tx) onlyMoved(rows []*session.Row) bool {
+	for _, s := range rows {
+		was := t.own[s.ID].row
+		if was.Cursor, was.Head, was.Updated = s.Cursor, s.Head, s.Updated; was != *s {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *tx) saveStreams(rows []*ledger.Stream) {
+	moved := t.guess != nil && !slices.ContainsFunc(rows, func(m *ledger.Stream) bool {
+		was := t.own[m.Session].streams[m.Outbox]
+		return was.Incarnation != m.Incarnation || was.SecretHash != m.SecretHash
+	})
+	if moved {
+		t.list(moveStreams, each(rows, func(m *ledger.Stream) []any {
+			return []any{m.Session, m.Outbox, int64(m.LastSeq), int64(m.AckedThrough), m.AckedOp, m.AckedDigest[:]}
+		}), nil)
+		return
+	}
+	t.list(saveStreams, each(rows, streamValues), nil)
 }
 
 // saveEntries inserts what is known to be new under its session's lock, which

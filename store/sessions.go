@@ -33,11 +33,13 @@ var (
 			base = excluded.base, head = excluded.head, epoch = excluded.epoch, auth_gen = excluded.auth_gen,
 			created = excluded.created, updated = excluded.updated, creator = excluded.creator`)
 
-	// updateSessions is saveSessions of rows that are known to be there.
-	updateSessions = onPostgres("tttiiibiiiit", `
-		UPDATE sessions SET space = w.b, external = w.c, life = w.d, cursor = w.e, base = w.f, head = w.g, epoch = w.h,
-			auth_gen = w.i, created = w.j, updated = w.k, creator = w.l
-		FROM {w} WHERE sessions.id = w.a`)
+	// touchSessions gives rows another version, and changes nothing.
+	touchSessions = onPostgres("t", `UPDATE sessions SET cursor = cursor WHERE id IN (SELECT a FROM {w})`)
+
+	// moveSessions is saveSessions of rows that are there, of which nothing but
+	// events has changed.
+	moveSessions = onPostgres("tibi", `
+		UPDATE sessions SET cursor = w.b, head = w.c, updated = w.d FROM {w} WHERE sessions.id = w.a`)
 
 	// listSessions also gets what the title is in: the session info's value.
 	listSessions = statement("", `

@@ -18,7 +18,7 @@ const (
 
 var (
 	readHeads = statement("Tt", `
-		SELECT `+headColumns+`, {version e} FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
+		SELECT `+headColumns+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
 
 	readEntries = weighed("tt", headColumns+`, v.payload`, `
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e `+entryValue+`
@@ -52,10 +52,10 @@ var (
 
 	// turns_open is the index of open turns, status Streaming and Interrupted.
 	readOpenTurns = statement("t", `
-		SELECT `+turnColumns+`, {version t} FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.status <= 2`)
+		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.status <= 2`)
 
 	readTurns = statement("tt", `
-		SELECT `+turnColumns+`, {version t} FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.message = w.b`)
+		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.message = w.b`)
 
 	readAllTurns = statement("", `
 		SELECT `+turnColumns+` FROM turns t WHERE t.session = {1} ORDER BY t.message`)
@@ -128,15 +128,14 @@ func entryValues(to []any, e *session.Entry) []any {
 	return append(to, &e.Session, int64(e.Schema), &e.Grown, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum)
 }
 
-func scanTurn(row Scanner, more ...any) (*session.Turn, error) {
+func scanTurn(row Scanner) (*session.Turn, error) {
 	var (
 		t            session.Turn
 		status       uint8
 		begun, ended int64
 		final        []byte
 	)
-	dest := []any{&t.Session, &t.Message, &status, &t.Lease, &begun, &ended, &t.Outbox, &final}
-	if err := row.Scan(append(dest, more...)...); err != nil {
+	if err := row.Scan(&t.Session, &t.Message, &status, &t.Lease, &begun, &ended, &t.Outbox, &final); err != nil {
 		return nil, err
 	}
 	t.Status, t.Begun, t.Ended = session.TurnStatus(status), uint64(begun), uint64(ended)

@@ -14,7 +14,7 @@ const (
 
 var (
 	readStreams = statement("tt", `
-		SELECT `+streamColumns+`, {version m} FROM {w} CROSS JOIN streams m WHERE m.session = w.a AND m.outbox = w.b`)
+		SELECT `+streamColumns+` FROM {w} CROSS JOIN streams m WHERE m.session = w.a AND m.outbox = w.b`)
 
 	saveStreams = statement("ttiiitbb", `
 		INSERT INTO streams (session, outbox, incarnation, last_seq, acked_through, acked_op, acked_digest, secret_hash)
@@ -22,9 +22,10 @@ var (
 			incarnation = excluded.incarnation, last_seq = excluded.last_seq, acked_through = excluded.acked_through,
 			acked_op = excluded.acked_op, acked_digest = excluded.acked_digest, secret_hash = excluded.secret_hash`)
 
-	// updateStreams is saveStreams of rows that are known to be there.
-	updateStreams = onPostgres("ttiiitbb", `
-		UPDATE streams SET incarnation = w.c, last_seq = w.d, acked_through = w.e, acked_op = w.f, acked_digest = w.g, secret_hash = w.h
+	// moveStreams is saveStreams of rows that are there, for which there were
+	// batches and acknowledgements alone.
+	moveStreams = onPostgres("ttiitb", `
+		UPDATE streams SET last_seq = w.c, acked_through = w.d, acked_op = w.e, acked_digest = w.f
 		FROM {w} WHERE streams.session = w.a AND streams.outbox = w.b`)
 
 	readRecords = statement("ttii", `
@@ -47,14 +48,13 @@ var (
 		DELETE FROM records WHERE session = $1 AND outbox = $2 AND first_seq <= $3 AND last_seq <= $3`)
 )
 
-func scanStream(row Scanner, more ...any) (*ledger.Stream, error) {
+func scanStream(row Scanner) (*ledger.Stream, error) {
 	var (
 		m                                ledger.Stream
 		incarnation, lastSeq, ackThrough int64
 		digest, secret                   []byte
 	)
-	dest := []any{&m.Session, &m.Outbox, &incarnation, &lastSeq, &ackThrough, &m.AckedOp, &digest, &secret}
-	if err := row.Scan(append(dest, more...)...); err != nil {
+	if err := row.Scan(&m.Session, &m.Outbox, &incarnation, &lastSeq, &ackThrough, &m.AckedOp, &digest, &secret); err != nil {
 		return nil, err
 	}
 	m.Incarnation, m.LastSeq, m.AckedThrough = uint64(incarnation), uint64(lastSeq), uint64(ackThrough)

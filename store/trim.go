@@ -79,7 +79,7 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 		})
 		t.run.QueueNow(func(now, _ int64) { t.now = now })
 		t.run.Queue(readOpenTurns, texts([]string{id}), nil, func(found Scanner) error {
-			turn, err := scanTurn(found, new(int64))
+			turn, err := scanTurn(found)
 			open = append(open, turn)
 			return err
 		})

@@ -8,8 +8,9 @@ package store
 import "strings"
 
 func init() {
-	for _, text := range []*string{&lockSessions.Postgres.One, &lockSessions.Postgres.Many, &holdSessions.Postgres.One, &holdSessions.Postgres.Many} {
-		without := strings.Replace(strings.Replace(*text, "FOR UPDATE OF s", "", 1), "FOR UPDATE", "", 1)
+	forUpdate = ""
+	for _, text := range []*string{&lockSessions.Postgres.One, &lockSessions.Postgres.Many} {
+		without := strings.Replace(*text, "FOR UPDATE", "", 1)
 		if without == *text {
 			panic("store: there is no lock to leave out of " + *text)
 		}

@@ -173,6 +173,17 @@ var stale = []staleRows{
 		_, err := s.Trim(s.ctx, o.session, everything, 2, 1<<20)
 		s.must("trim", err)
 	}},
+	{name: "the key put otherwise, before a stream is opened here", before: appends("message/next"), otherwise: true,
+		meanwhile: func(s *servers, o *author) {
+			another(func() ledger.Intent { return putOp("message/next", `{"n":2}`) })(s, o)
+			s.ask(0)
+			s.open(o.under(o.ref))
+		}},
+	{name: "nothing but a new incarnation", meanwhile: func(*servers, *author) {}, next: func(o *author) session.Submission {
+		sub := o.batch(false, putOp("message/next", `{"n":2}`))
+		sub.Batch.Incarnation = 2
+		return sub
+	}},
 	{name: "a batch sent again", otherwise: true, meanwhile: appends("message/b"),
 		next: func(o *author) session.Submission { return o.last }},
 }
