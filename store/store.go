@@ -13,7 +13,7 @@
 //     commit: then nobody knows, and the ledger makes asking again harmless).
 //   - A verb that reads sees one snapshot, authority and rows together.
 //   - Statements run in few round trips: they are queued and sent together.
-//   - Nothing is retried here.
+//   - Nothing is retried here, but for guesses that were wrong (guess.go).
 //
 // Errors that mean something to callers are faults: Unavailable (the database
 // is away), DiskFull, InUse, UnsafeStore, Incompatible (a schema of the future),

@@ -14,6 +14,10 @@ import (
 // Every statement goes by keys, and a plan that was made while a table was empty must not read it through once it is not.
 const byKeys = `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off`
 
+// A transaction that goes out at once, without a beginning of its own, is what the connection says, and not the database or
+// whoever uses it: it may write, and each of its statements sees what was committed before it.
+const transactions = `SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off`
+
 // What is written once and read a few times is compressed at a fraction of the cost of the server's default. Where it does
 // not know lz4, or somebody has chosen something, all stays as it is.
 const fastCompression = `SELECT set_config(name, 'lz4', false) FROM pg_settings
@@ -24,10 +28,10 @@ func Config(c *pgx.ConnConfig) {
 	c.DialFunc = pgconn.DialFunc(socket.Dialer(socket.Dial(c.DialFunc)))
 }
 
-// Connection has a new connection plan by keys, and compress what it writes with lz4 where the server knows that and nobody
+// Connection has a new connection plan by keys, commit what goes out at once as read committed, and compress what it writes with lz4 where the server knows that and nobody
 // has set default_toast_compression.
 func Connection(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, byKeys+";"+fastCompression, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := conn.Exec(ctx, byKeys+";"+transactions+";"+fastCompression, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("prepare connection: %w", err)
 	}
 	return nil

@@ -53,13 +53,19 @@ func TestConnection(t *testing.T) {
 	if lz4 {
 		want = "lz4"
 	}
+	if _, err := conn.Exec(ctx, "SET default_transaction_isolation = 'repeatable read'; SET default_transaction_read_only = on", pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
 	if err := Connection(ctx, conn); err != nil {
 		t.Fatal(err)
+	}
+	if isolation := setting(t, ctx, conn, "transaction_isolation"); isolation != "read committed" {
+		t.Errorf("its transactions are %s", isolation)
 	}
 	if got := setting(t, ctx, conn, compression); got != want {
 		t.Errorf("it compresses with %q, want %q", got, want)
 	}
-	for _, name := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
+	for _, name := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit", "transaction_read_only"} {
 		if got := setting(t, ctx, conn, name); got != "off" {
 			t.Errorf("%s is %s", name, got)
 		}

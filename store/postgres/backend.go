@@ -145,9 +145,9 @@ func (r *runner) send(ctx context.Context) error {
 }
 
 // commit sends what is queued together with the commit. What goes out at once
-// and writes is a transaction by itself: the server commits it at its end, under
-// the settings that prepare has made. Once a commit is on its way it is waited
-// for, also when the caller gives up: its outcome matters.
+// and writes is a transaction by itself: the server commits it at its end, with
+// the settings of the connection (package pgtune). Once a commit is on its way it
+// is waited for, also when the caller gives up: its outcome matters.
 func (r *runner) commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return translate(ctx, err)

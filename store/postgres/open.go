@@ -4,8 +4,9 @@
 // Isolation is READ COMMITTED with row locks: a transaction locks its sessions'
 // rows in id order and reads all else after that. Statements of a transaction
 // are sent together (pipelined), so that a group of batches takes two round
-// trips: one that locks and reads, one that writes and commits. What is
-// committed is announced by NOTIFY afterwards.
+// trips: one that locks and reads, one that writes and commits. What is decided
+// on remembered rows (store.Guess) takes one. What is committed is announced by
+// NOTIFY afterwards.
 package postgres
 
 import (
@@ -122,10 +123,8 @@ func prepare(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	if err := checkSafe(ctx, conn, allowUnsafe); err != nil {
 		return err
 	}
-	// Plans are made once: for other values they would be the same. A transaction
-	// that goes out at once does not say what it is.
-	if _, err := conn.Exec(ctx, `SET plan_cache_mode = force_generic_plan;
-		SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off`, pgx.QueryExecModeSimpleProtocol); err != nil {
+	// Plans are made once: for other values they would be the same.
+	if _, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan", pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("prepare connection: %w", err)
 	}
 	registerArrays(conn.TypeMap())
