@@ -11,6 +11,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
@@ -239,6 +240,50 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%q was taken as %v", bad, k)
 		} else if err.Code != fault.BadKey {
 			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// wanting keeps what the first Load was asked for.
+type wanting struct {
+	session.Tx
+	first **session.Want
+}
+
+func (w wanting) Load(ctx context.Context, want *session.Want) (*session.Rows, error) {
+	if *w.first == nil {
+		*w.first = want
+	}
+	return w.Tx.Load(ctx, want)
+}
+
+// TestNarrowedEndIsWanted: that a narrowed capability ends stands in no row, so the
+// store is told.
+func TestNarrowedEndIsWanted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	ends := func(narrow, spaceNarrow int64) int64 {
+		sub := o.batch(false, put("message/a"))
+		if narrow > 0 {
+			sub.Narrow = &capability.Grant{Target: o.session, Epoch: 1, Rights: capability.Append, Expires: narrow}
+		}
+		if spaceNarrow > 0 {
+			sub.SpaceNarrow = &capability.Grant{Expires: spaceNarrow}
+		}
+		var want *session.Want
+		err := w.store.Update(t.Context(), func(tx session.Tx) error {
+			_, _, err := session.Commit(t.Context(), wanting{tx, &want}, []session.Submission{sub, o.batch(false, put("message/b"))}, w.cfg)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return want.Until
+	}
+	for _, c := range [][3]int64{{0, 0, 0}, {1 << 50, 0, 1 << 50}, {1 << 50, 1 << 49, 1 << 49}, {1 << 49, 1 << 50, 1 << 49}} {
+		if got := ends(c[0], c[1]); got != c[2] {
+			t.Errorf("narrowed until %d and %d: wanted until %d", c[0], c[1], got)
 		}
 	}
 }

@@ -126,6 +126,10 @@ type Want struct {
 	Holders  map[string]string            // session → key: the events that hold that key's payload, or may (Holder)
 	External map[string][]string          // space → external ids: which session has each
 
+	// Until is when the first of the narrowed capabilities ends that the group acts
+	// under and that no row tells of, Unix ms; 0: none does.
+	Until int64
+
 	// MaxBytes bounds what Entries, Prefixes, Deltas, Logs and Holders read in all; 0 is no
 	// bound. Above it reading stops, and Rows.Bytes says so.
 	MaxBytes int

@@ -25,6 +25,7 @@ type wants struct {
 	turnsOf          map[string]map[string]struct{}
 	external         map[string]map[string]struct{}
 	turns            map[string]struct{}
+	until            int64
 	revokes          bool // some op revokes: how refs descend from one another matters
 }
 
@@ -56,6 +57,11 @@ func add(m map[string]map[string]struct{}, outer, inner string) {
 func (w *wants) submission(sub *Submission) {
 	b := &sub.Batch
 	w.sessions[b.Session] = struct{}{}
+	for _, narrow := range []*capability.Grant{sub.Narrow, sub.SpaceNarrow} {
+		if narrow != nil && narrow.Expires > 0 && (w.until == 0 || narrow.Expires < w.until) {
+			w.until = narrow.Expires
+		}
+	}
 	if sub.Direct != nil && sub.Direct.Ops {
 		w.ref(sub.Ref)
 		w.ops(sub)
@@ -177,6 +183,7 @@ func (w *wants) want() *Want {
 		TurnsOf:  sortedMap(w.turnsOf),
 		External: sortedMap(w.external),
 		Turns:    sorted(w.turns),
+		Until:    w.until,
 	}
 	for session, keys := range w.heads {
 		slices.Sort(keys)

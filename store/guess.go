@@ -12,18 +12,22 @@
 //
 //   - of each session, the version of its row, in Postgres the number of the
 //     transaction that wrote it (xmin), which any write of it changes, and every
-//     change of its streams, entries, turns and refs writes it;
+//     change of its log, entries, turns and refs writes it; its cursor and head
+//     too, since a database that was put back gives such numbers again;
+//   - of each stream, the version of its row. (A server of the version before does
+//     not write the session's with it.) Its records change with it alone;
 //   - of keys that are not remembered and thought to be free, that they are;
 //   - that the database's clock is where it was thought to be, and that no ref in
 //     use has expired since.
 //
-// One statement does it, whose snapshot may be older than the lock that it waits
-// for. But where the row's version is the one that was expected, nothing of the
-// session has changed in between.
+// One statement does it, whose snapshot may be older than the locks that it waits
+// for. But of what it has locked it sees the newest version, and where a session's
+// is the one that was expected nothing else of it has changed in between.
 
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -47,12 +51,16 @@ const clockSlack = 100
 
 // guess is what a transaction takes for granted.
 type guess struct {
-	sessions []string // in order
-	versions []int64  // of their rows
-	free     keys     // of no entry
-	unbegun  keys     // messages of no turn
-	now      int64
-	until    int64 // when the first of the refs expires
+	sessions       []string // in order, with
+	versions       []int64  // their rows' versions, and
+	cursors        []int64  // how far their logs are
+	heads          [][]byte
+	streams        keys // outboxes, with
+	streamVersions []int64
+	free           keys // of no entry
+	unbegun        keys // messages of no turn
+	now            int64
+	until          int64 // when the first of the refs expires
 
 	compared bool // with the database
 	right    bool // and found so
@@ -126,12 +134,15 @@ func (t *tx) recall(w *session.Want) *session.Rows {
 	for _, id := range w.Sessions {
 		row := t.own[id].row
 		g.sessions, g.versions = append(g.sessions, id), append(g.versions, t.own[id].version)
+		g.cursors, g.heads = append(g.cursors, int64(row.Cursor)), append(g.heads, bytes.Clone(row.Head[:]))
 		out.Sessions[id] = &row
 		was[id] = before{space: row.Space, external: row.External}
 		now = max(now, row.Updated) // time does not run backwards along a log
 	}
-	g.now = now
-	if !t.recallLedger(w, out) || !t.recallGrants(w, g, out) || !t.recallTurns(w, g, out) {
+	if g.now = now; w.Until > now {
+		g.until = w.Until
+	}
+	if !t.recallLedger(w, g, out) || !t.recallGrants(w, g, out) || !t.recallTurns(w, g, out) {
 		return nil
 	}
 	t.recallHeads(w, g, out)
@@ -147,7 +158,7 @@ func recallable(w *session.Want) bool {
 		len(w.Deltas)+len(w.Logs)+len(w.Holders)+len(w.External) == 0
 }
 
-func (t *tx) recallLedger(w *session.Want, out *session.Rows) bool {
+func (t *tx) recallLedger(w *session.Want, g *guess, out *session.Rows) bool {
 	for _, key := range w.Streams {
 		r := t.own[key.Session]
 		if r == nil {
@@ -157,7 +168,9 @@ func (t *tx) recallLedger(w *session.Want, out *session.Rows) bool {
 		if !known {
 			return false
 		}
-		out.Streams[key] = &m
+		g.streams.add(key.Session, key.Outbox)
+		g.streamVersions = append(g.streamVersions, m.version)
+		out.Streams[key] = &m.row
 	}
 	for _, want := range w.Records {
 		stream := out.Streams[want.Stream]
@@ -259,9 +272,10 @@ func (t *tx) compare(c *session.Changes) error {
 	return nil
 }
 
-// forUpdate is how the sessions' rows are locked, and heldOn what they must satisfy
-// then. Only tests that are built to be wrong have it otherwise.
-var forUpdate, heldOn = "FOR UPDATE OF s", ""
+// forUpdate is how the sessions' rows are locked, streamUpdate the streams', and
+// heldOn what the former must satisfy then. Only tests that are built to be wrong
+// have it otherwise.
+var forUpdate, streamUpdate, heldOn = "FOR UPDATE OF s", "FOR UPDATE OF m", ""
 
 // heldList is a list for a statement that does nothing if the guess is wrong.
 type heldList struct {
@@ -334,22 +348,34 @@ const PostgresNow = databaseClock + `, coalesce(txid_current_if_assigned(), 0) %
 
 const databaseClock = `(extract(epoch FROM clock_timestamp()) * 1000)::bigint`
 
-// statement locks a guess's sessions, says to what depends on it whether it is
-// right, and gives the clock and the version of what is written.
+// statement locks a guess's sessions and streams, in this order, says to what
+// depends on it whether it is right, and gives the clock and the version of what
+// is written.
 func (g *guess) statement() (*Statement, []any) {
 	c := &comparison{}
-	c.add(`SELECT set_config('mooring.right', (n = %s AND now BETWEEN %s AND %s AND current_setting('transaction_isolation') = 'read committed'`,
-		int64(len(g.sessions)), g.now, min(g.now+clockSlack, g.until-1))
+	c.add(`SELECT set_config('mooring.right', (held.n = %s AND s.n = %s AND now BETWEEN %s AND %s AND current_setting('transaction_isolation') = 'read committed'`,
+		int64(len(g.sessions)), int64(len(g.streams.keys)), g.now, min(g.now+clockSlack, g.until-1))
 	c.none(&g.free, "entries e", "e.session", "e.key")
 	c.none(&g.unbegun, "turns t", "t.session", "t.message")
-	c.text.WriteString(`)::text, true), now, version FROM (SELECT ` + PostgresNow + `, count(*) FROM (`)
+	c.add(`)::text, true), now, version FROM (SELECT count(*) FROM (`)
 	if len(g.sessions) == 1 { // mostly, and then it can cost less
-		c.add(`SELECT 1 FROM sessions s WHERE s.id = %s AND `+versionOf("s")+` = %s `+forUpdate, g.sessions[0], g.versions[0])
+		c.add(`SELECT 1 FROM sessions s WHERE s.id = %s AND `+versionOf("s")+` = %s AND s.cursor = %s AND s.head = %s `+forUpdate,
+			g.sessions[0], g.versions[0], g.cursors[0], g.heads[0])
 	} else {
-		c.add(`SELECT 1 FROM unnest(%s, %s) AS w(a, b) CROSS JOIN sessions s WHERE s.id = w.a AND `+versionOf("s")+` = w.b
-			ORDER BY s.id `+forUpdate, g.sessions, g.versions)
+		c.add(`SELECT 1 FROM unnest(%s, %s, %s, %s) AS w(a, b, c, d) CROSS JOIN sessions s
+			WHERE s.id = w.a AND `+versionOf("s")+` = w.b AND s.cursor = w.c AND s.head = w.d ORDER BY s.id `+forUpdate,
+			g.sessions, g.versions, g.cursors, g.heads)
 	}
-	c.add(`) AS held ` + heldOn + `) AS d(now, version, n)`)
+	c.add(`) AS sessions ` + heldOn + `) AS held(n) CROSS JOIN LATERAL (SELECT count(*) FROM (`)
+	if len(g.streams.keys) == 1 {
+		c.add(`SELECT 1 FROM streams m WHERE m.session = %s AND m.outbox = %s AND `+versionOf("m")+` = %s AND held.n > 0 `+streamUpdate,
+			g.streams.sessions[0], g.streams.keys[0], g.streamVersions[0])
+	} else {
+		c.add(`SELECT 1 FROM unnest(%s, %s, %s) AS w(a, b, c) CROSS JOIN streams m
+			WHERE m.session = w.a AND m.outbox = w.b AND `+versionOf("m")+` = w.c AND held.n > 0 `+streamUpdate,
+			g.streams.sessions, g.streams.keys, g.streamVersions)
+	}
+	c.text.WriteString(`) AS streams) AS s(n) CROSS JOIN LATERAL (SELECT ` + PostgresNow + ` WHERE s.n >= 0) AS d(now, version)`)
 	return &Statement{Postgres: Forms{One: c.text.String()}}, c.args
 }
 
@@ -372,8 +398,12 @@ func (c *comparison) add(text string, args ...any) {
 			of = "bigint"
 		case []string:
 			of = "text[]"
+		case []byte:
+			of = "bytea"
 		case []int64:
 			of = "bigint[]"
+		case [][]byte:
+			of = "bytea[]"
 		}
 		places[i] = fmt.Sprintf("$%d::%s", len(c.args), of)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -22,8 +23,13 @@ func TestWhatAGuessCompares(t *testing.T) {
 	t.Parallel()
 	conn := postgresConn(t)
 	const id, outbox, key, message = "ses_A", "obx_A", "message/a", "a"
-	var row, clock int64
-	if err := conn.QueryRow(t.Context(), `INSERT INTO sessions (id) VALUES ($1) RETURNING `+versionOf("sessions")+`, `+databaseClock, id).Scan(&row, &clock); err != nil {
+	var row, stream, clock int64
+	if err := conn.QueryRow(t.Context(), `INSERT INTO sessions (id, cursor, head) VALUES ($1, 5, 'head') RETURNING `+versionOf("sessions")+`, `+databaseClock, id).
+		Scan(&row, &clock); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.QueryRow(t.Context(), `INSERT INTO streams VALUES ($1, $2, 1, 0, 0, '', '', '') RETURNING `+versionOf("streams"), id, outbox).
+		Scan(&stream); err != nil {
 		t.Fatal(err)
 	}
 	for _, there := range []string{`INSERT INTO entries VALUES ($1, 'message/a', 1, 1, 0, 0, '', NULL)`, `INSERT INTO turns VALUES ($1, 'a', 1, 0, 1, 0, 'obx_A', '')`} {
@@ -32,16 +38,22 @@ func TestWhatAGuessCompares(t *testing.T) {
 		}
 	}
 	expects := func() *guess {
-		g := &guess{now: clock, until: math.MaxInt64, sessions: []string{id}, versions: []int64{row}}
+		g := &guess{now: clock, until: math.MaxInt64, sessions: []string{id}, versions: []int64{row}, cursors: []int64{5}, heads: [][]byte{[]byte("head")},
+			streamVersions: []int64{stream}}
+		g.streams.add(id, outbox)
 		g.free.add(id, "message/other")
 		g.unbegun.add(id, "other")
 		return g
+	}
+	another := func(g *guess) {
+		g.sessions, g.versions = append(g.sessions, "ses_B"), append(g.versions, row)
+		g.cursors, g.heads = append(g.cursors, 5), append(g.heads, []byte("head"))
 	}
 	once := func(g *guess) bool {
 		t.Helper()
 		s, args := g.statement()
 		if g.now == clock { // the test may take long
-			args[2] = min(g.now+time.Hour.Milliseconds(), g.until-1)
+			args[3] = min(g.now+time.Hour.Milliseconds(), g.until-1)
 		}
 		var is string
 		var now, version int64
@@ -57,9 +69,10 @@ func TestWhatAGuessCompares(t *testing.T) {
 	right := func(g *guess) bool {
 		t.Helper()
 		is := once(g)
-		for _, k := range []*keys{&g.free, &g.unbegun} {
+		for _, k := range []*keys{&g.free, &g.unbegun, &g.streams} {
 			k.sessions, k.keys = slices.Repeat(k.sessions, 2), slices.Repeat(k.keys, 2)
 		}
+		g.streamVersions = slices.Repeat(g.streamVersions, 2)
 		if again := once(g); again != is {
 			t.Errorf("once: %v, twice: %v", is, again)
 		}
@@ -71,14 +84,16 @@ func TestWhatAGuessCompares(t *testing.T) {
 	for name, spoil := range map[string]func(*guess){
 		"another version of the session": func(g *guess) { g.versions[0]++ },
 		"a session that is not there":    func(g *guess) { g.sessions[0] = "ses_B" },
-		"one of two that is not there": func(g *guess) {
-			g.sessions, g.versions = append(g.sessions, "ses_B"), append(g.versions, row)
-		},
-		"an entry that is there":       func(g *guess) { g.free.keys[0] = key },
-		"a turn that is there":         func(g *guess) { g.unbegun.keys[0] = message },
-		"a clock that was ahead":       func(g *guess) { g.now = clock + time.Hour.Milliseconds() },
-		"a clock that was behind":      func(g *guess) { g.now = clock - time.Hour.Milliseconds() },
-		"a ref that has expired since": func(g *guess) { g.until = clock },
+		"one of two that is not there":   func(g *guess) { another(g) },
+		"a log that is longer":           func(g *guess) { g.cursors[0] = 4 },
+		"another log of that length":     func(g *guess) { g.heads[0] = []byte("other") },
+		"another version of a stream":    func(g *guess) { g.streamVersions[0]++ },
+		"a stream that is not there":     func(g *guess) { g.streams.keys[0] = "obx_B" },
+		"an entry that is there":         func(g *guess) { g.free.keys[0] = key },
+		"a turn that is there":           func(g *guess) { g.unbegun.keys[0] = message },
+		"a clock that was ahead":         func(g *guess) { g.now = clock + time.Hour.Milliseconds() },
+		"a clock that was behind":        func(g *guess) { g.now = clock - time.Hour.Milliseconds() },
+		"a ref that has expired since":   func(g *guess) { g.until = clock },
 	} {
 		g := expects()
 		if spoil(g); right(g) {
@@ -86,7 +101,7 @@ func TestWhatAGuessCompares(t *testing.T) {
 		}
 	}
 	two := expects()
-	two.sessions, two.versions = append(two.sessions, "ses_B"), append(two.versions, row)
+	another(two)
 	for _, g := range []*guess{two, expects()} {
 		s, _ := g.statement()
 		plan, err := explain(t, conn, fmt.Sprintf("guess%d", len(g.sessions)), s.Postgres.One)
@@ -94,11 +109,44 @@ func TestWhatAGuessCompares(t *testing.T) {
 			t.Errorf("%v, reads a table through:\n%s", err, plan)
 		}
 	}
+	// Somebody changes the stream, and not the session's row, while the guess waits
+	// for the lock on it: a server of the version before does.
+	other, err := pgx.ConnectConfig(t.Context(), conn.Config().Copy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := other.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	waited := make(chan bool, 1)
+	err = pgx.BeginFunc(t.Context(), other, func(tx pgx.Tx) error {
+		for _, does := range []string{`SELECT 1 FROM sessions WHERE id = $1 FOR UPDATE`, `UPDATE streams SET incarnation = 2 WHERE session = $1`} {
+			if _, err := tx.Exec(t.Context(), does, id); err != nil {
+				return err
+			}
+		}
+		go func() { waited <- once(expects()) }()
+		for waits := false; !waits; {
+			err := tx.QueryRow(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE pid = $1 AND NOT granted)`, conn.PgConn().PID()).Scan(&waits)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if <-waited {
+		t.Error("a stream that was changed under the lock is found right")
+	}
 	// In a transaction that sees an older state than its lock it is never right.
 	var is string
-	err := pgx.BeginTxFunc(t.Context(), conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(t.Context(), conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		s, args := expects().statement()
-		args[1], args[2] = int64(0), int64(math.MaxInt64)
+		args[2], args[3] = int64(0), int64(math.MaxInt64)
 		return tx.QueryRow(t.Context(), s.Postgres.One, args...).Scan(&is, new(int64), new(int64))
 	})
 	if err != nil || is != "false" {
@@ -196,7 +244,7 @@ func TestRecall(t *testing.T) {
 		m.heard(1000)
 		r := newRecollection()
 		r.isRow(&session.Row{ID: id, Space: "spc_A", Updated: 900_000}, 7)
-		r.isStream(&ledger.Stream{Session: id, Outbox: outbox, LastSeq: 3, AckedThrough: 2})
+		r.isStream(&ledger.Stream{Session: id, Outbox: outbox, LastSeq: 3, AckedThrough: 2}, 6)
 		r.isRecord(outbox, &ledger.Record{FirstSeq: 3, Outcomes: make([]ledger.Outcome, 1)})
 		r.isGrant(&capability.Grant{ID: ref, Expires: 900_100})
 		r.isHead(&session.Entry{Session: id, Key: "message/a", Cursor: 5})
@@ -223,10 +271,19 @@ func TestRecall(t *testing.T) {
 		!slices.Equal(reader.guess.free.keys, []string{"message/b"}) || !slices.Equal(reader.guess.unbegun.keys, []string{"c"}) {
 		t.Errorf("recalled %+v, and took for granted %+v", rows, reader.guess)
 	}
+	if !slices.Equal(reader.guess.versions, []int64{7}) || !slices.Equal(reader.guess.streamVersions, []int64{6}) {
+		t.Errorf("versions %v and %v", reader.guess.versions, reader.guess.streamVersions)
+	}
+	narrowed, _ := remembers()
+	narrow := wants()
+	narrow.Until = 900_050
+	if narrowed.recall(narrow) == nil || narrowed.guess.until != 900_050 {
+		t.Errorf("a narrowed capability ends at 900050, the guess at %d", narrowed.guess.until)
+	}
 	// What is given is the caller's.
 	rows.Sessions[id].Cursor, rows.Streams[key].LastSeq, rows.Grants[ref].Revoked = 99, 99, 99
 	rows.Entries[id]["message/a"].Cursor, rows.Turns[id]["a"].Begun = 99, 99
-	if r.row.Cursor+r.streams[outbox].LastSeq+r.heads["message/a"].Cursor+r.turns["a"].Begun != 8 || r.grants[ref].Revoked != 0 {
+	if r.row.Cursor+r.streams[outbox].row.LastSeq+r.heads["message/a"].Cursor+r.turns["a"].Begun != 8 || r.grants[ref].Revoked != 0 {
 		t.Errorf("a caller has changed what is remembered: %+v", r)
 	}
 	moved := r.row

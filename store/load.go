@@ -71,7 +71,10 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	locked := t.lock(w, out)
 	if !t.loaded || len(locked) > 0 {
 		// After the locks, so that time does not run backwards along a log.
-		t.run.QueueNow(func(now, version int64) { t.now, t.version = now, version })
+		t.run.QueueNow(func(now, version int64) {
+			t.now, t.version = now, version
+			t.memory.heard(now)
+		})
 	}
 	t.readLedger(w, out)
 	t.readAuthority(w, out)
@@ -82,7 +85,6 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 		return nil, err
 	}
 	t.loaded, t.locked = true, t.locked || len(locked) > 0
-	t.memory.heard(t.now)
 	for _, id := range w.Turns {
 		t.own[id].hasOpenTurns()
 	}
@@ -160,10 +162,11 @@ func (t *tx) lock(w *session.Want, out *session.Rows) (sessions []string) {
 
 func (t *tx) readLedger(w *session.Want, out *session.Rows) {
 	t.list(readStreams, streamKeys(w.Streams), func(row Scanner) error {
-		m, err := scanStream(row)
+		var version int64
+		m, err := scanStream(row, &version)
 		if err == nil {
 			out.Streams[session.StreamKey{Session: m.Session, Outbox: m.Outbox}] = m
-			t.own[m.Session].isStream(m)
+			t.own[m.Session].isStream(m, version)
 		}
 		return err
 	})

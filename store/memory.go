@@ -22,7 +22,7 @@ import (
 // Bounds of what is remembered, in rows.
 const (
 	mostOfSession = 1 << 12
-	mostOfAll     = 1 << 16
+	mostOfAll     = 1 << 15
 )
 
 // memory is safe for concurrent use.
@@ -42,7 +42,7 @@ type memory struct {
 type recollection struct {
 	row      session.Row
 	version  int64                       // of row, to which all else belongs; 0: nothing is known
-	streams  map[string]ledger.Stream    // by outbox
+	streams  map[string]versionedStream  // by outbox
 	records  map[string][]*ledger.Record // by outbox, in order; not all of them
 	grants   map[string]capability.Grant // by id
 	heads    map[string]session.Entry    // by key, without payloads
@@ -54,6 +54,12 @@ type recollection struct {
 	pause int // transactions until the next one
 }
 
+// versionedStream is a stream with its row's own version.
+type versionedStream struct {
+	row     ledger.Stream
+	version int64
+}
+
 func newRecollection() *recollection {
 	r := &recollection{}
 	r.forget()
@@ -62,7 +68,7 @@ func newRecollection() *recollection {
 
 // forget keeps nothing but how guesses have gone.
 func (r *recollection) forget() {
-	*r = recollection{streams: map[string]ledger.Stream{}, records: map[string][]*ledger.Record{}, grants: map[string]capability.Grant{},
+	*r = recollection{streams: map[string]versionedStream{}, records: map[string][]*ledger.Record{}, grants: map[string]capability.Grant{},
 		heads: map[string]session.Entry{}, turns: map[string]session.Turn{}, wrong: r.wrong, pause: r.pause}
 }
 
@@ -159,9 +165,9 @@ func (r *recollection) isRow(s *session.Row, version int64) {
 	r.row, r.version = *s, version
 }
 
-func (r *recollection) isStream(m *ledger.Stream) {
+func (r *recollection) isStream(m *ledger.Stream, version int64) {
 	if r != nil {
-		r.streams[m.Outbox] = *m
+		r.streams[m.Outbox] = versionedStream{*m, version}
 	}
 }
 
@@ -248,7 +254,7 @@ func (t *tx) changed(c *session.Changes) bool {
 		}
 	}
 	for _, m := range c.Streams {
-		t.own[m.Session].isStream(m)
+		t.own[m.Session].isStream(m, t.version)
 	}
 	for _, p := range c.Prune {
 		if r := t.own[p.Stream.Session]; r != nil {

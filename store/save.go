@@ -115,11 +115,20 @@ func (t *tx) touched(c *session.Changes) (ids []string) {
 	for _, g := range c.Grants {
 		add(g.Target)
 	}
+	refs := make([]string, 0, len(c.Rotate)+len(c.Revoke))
 	for _, r := range c.Rotate {
-		add(capability.Target(r.ID))
+		refs = append(refs, r.ID)
 	}
 	for _, r := range c.Revoke {
-		add(capability.Target(r.ID))
+		refs = append(refs, r.ID)
+	}
+	for _, ref := range refs {
+		if add(capability.Target(ref)); !capability.IsSpace(capability.Target(ref)) {
+			continue
+		}
+		for id := range t.before { // which have refs below it
+			add(id)
+		}
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
@@ -138,7 +147,7 @@ func (t *tx) onlyMoved(rows []*session.Row) bool {
 
 func (t *tx) saveStreams(rows []*ledger.Stream) {
 	moved := t.guess != nil && !slices.ContainsFunc(rows, func(m *ledger.Stream) bool {
-		was := t.own[m.Session].streams[m.Outbox]
+		was := t.own[m.Session].streams[m.Outbox].row
 		return was.Incarnation != m.Incarnation || was.SecretHash != m.SecretHash
 	})
 	if moved {

@@ -14,7 +14,7 @@ const (
 
 var (
 	readStreams = statement("tt", `
-		SELECT `+streamColumns+` FROM {w} CROSS JOIN streams m WHERE m.session = w.a AND m.outbox = w.b`)
+		SELECT `+streamColumns+`, {version m} FROM {w} CROSS JOIN streams m WHERE m.session = w.a AND m.outbox = w.b`)
 
 	saveStreams = statement("ttiiitbb", `
 		INSERT INTO streams (session, outbox, incarnation, last_seq, acked_through, acked_op, acked_digest, secret_hash)
@@ -48,13 +48,14 @@ var (
 		DELETE FROM records WHERE session = $1 AND outbox = $2 AND first_seq <= $3 AND last_seq <= $3`)
 )
 
-func scanStream(row Scanner) (*ledger.Stream, error) {
+func scanStream(row Scanner, more ...any) (*ledger.Stream, error) {
 	var (
 		m                                ledger.Stream
 		incarnation, lastSeq, ackThrough int64
 		digest, secret                   []byte
 	)
-	if err := row.Scan(&m.Session, &m.Outbox, &incarnation, &lastSeq, &ackThrough, &m.AckedOp, &digest, &secret); err != nil {
+	dest := []any{&m.Session, &m.Outbox, &incarnation, &lastSeq, &ackThrough, &m.AckedOp, &digest, &secret}
+	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	m.Incarnation, m.LastSeq, m.AckedThrough = uint64(incarnation), uint64(lastSeq), uint64(ackThrough)

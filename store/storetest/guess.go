@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/session/memtx"
@@ -169,6 +170,25 @@ var stale = []staleRows{
 	{name: "a new epoch", wrong: true, next: byVisitor, meanwhile: directly(func(*author) *session.Direct { return &session.Direct{Epoch: true} })},
 	{name: "the session deleted", wrong: true,
 		meanwhile: another(func() ledger.Intent { return newIntent(session.MethodDelete) })},
+	{name: "its space's ref revoked, after its end", wrong: true, before: func(s *servers, o *author) {
+		s.commit(o.batch(false, newIntent(session.MethodDelete)))
+		s.commit(o.batch(false, putOp("message/b", `{}`)))
+	}, meanwhile: func(s *servers, o *author) {
+		revoke := func(tx session.Tx) error {
+			rows, err := tx.Load(s.ctx, &session.Want{Claims: []string{capability.Target(o.space)}, Grants: []string{o.space}, Trees: []string{o.space}})
+			if err == nil {
+				_, _, err = session.RevokeTree(s.ctx, tx, rows.Grants[o.space], o.space, rows.Trees[o.space], "")
+			}
+			return err
+		}
+		var clock *clockTx
+		s.must("revoke the space's ref", s.Update(s.ctx, func(tx session.Tx) error {
+			clock = &clockTx{Tx: tx}
+			return revoke(clock)
+		}))
+		s.model.Now = clock.now
+		s.must("revoke it in memory", s.model.Update(s.ctx, revoke))
+	}},
 	{name: "the log trimmed", wrong: true, meanwhile: func(s *servers, o *author) {
 		_, err := s.Trim(s.ctx, o.session, everything, 2, 1<<20)
 		s.must("trim", err)
