@@ -2,8 +2,8 @@
 // have read and written, and the version of the session's own row that they belong
 // to. Every transaction that changes something of a session which ops are decided
 // on changes that row (save.go), and with it the version, on whatever server it
-// runs. So what is remembered may be out of date at any time, and who compares the
-// version knows (guess.go).
+// runs; streams have a version of their own beside it. So what is remembered may be
+// out of date at any time, and who compares versions knows (guess.go).
 
 package store
 
