@@ -36,6 +36,19 @@ func beginServers(t *testing.T, fresh Fresh, n int, seed uint64) *servers {
 // ask has server i asked from now on.
 func (s *servers) ask(i int) { s.Store = s.all[i%len(s.all)] }
 
+// both does something on the server that is asked and in memory, at the same time
+// of their clocks.
+func (s *servers) both(what string, do func(session.Tx) error) {
+	s.Helper()
+	var clock *clockTx
+	s.must(what, s.Update(s.ctx, func(tx session.Tx) error {
+		clock = &clockTx{Tx: tx}
+		return do(clock)
+	}))
+	s.model.Now = clock.now
+	s.must(what+" in memory", s.model.Update(s.ctx, do))
+}
+
 func (s *servers) guesses() (right, wrong uint64) {
 	for _, st := range s.all {
 		r, w := st.Guesses()
@@ -153,17 +166,10 @@ var stale = []staleRows{
 		})},
 	{name: "a turn interrupted", before: func(s *servers, o *author) { s.commit(o.batch(false, beginOp("turn")())) }, wrong: true,
 		meanwhile: func(s *servers, o *author) {
-			lapse := func(tx session.Tx) error {
+			s.both("lapse", func(tx session.Tx) error {
 				_, err := session.Lapse(s.ctx, tx, []string{o.session}, true)
 				return err
-			}
-			var clock *clockTx
-			s.must("lapse", s.Update(s.ctx, func(tx session.Tx) error {
-				clock = &clockTx{Tx: tx}
-				return lapse(clock)
-			}))
-			s.model.Now = clock.now
-			s.must("lapse in memory", s.model.Update(s.ctx, lapse))
+			})
 		}},
 	{name: "a ref revoked", wrong: true, next: byVisitor,
 		meanwhile: directly(func(o *author) *session.Direct { return &session.Direct{Ref: o.visitor.ref} })},
@@ -174,20 +180,13 @@ var stale = []staleRows{
 		s.commit(o.batch(false, newIntent(session.MethodDelete)))
 		s.commit(o.batch(false, putOp("message/b", `{}`)))
 	}, meanwhile: func(s *servers, o *author) {
-		revoke := func(tx session.Tx) error {
+		s.both("revoke the space's ref", func(tx session.Tx) error {
 			rows, err := tx.Load(s.ctx, &session.Want{Claims: []string{capability.Target(o.space)}, Grants: []string{o.space}, Trees: []string{o.space}})
 			if err == nil {
 				_, _, err = session.RevokeTree(s.ctx, tx, rows.Grants[o.space], o.space, rows.Trees[o.space], "")
 			}
 			return err
-		}
-		var clock *clockTx
-		s.must("revoke the space's ref", s.Update(s.ctx, func(tx session.Tx) error {
-			clock = &clockTx{Tx: tx}
-			return revoke(clock)
-		}))
-		s.model.Now = clock.now
-		s.must("revoke it in memory", s.model.Update(s.ctx, revoke))
+		})
 	}},
 	{name: "the log trimmed", wrong: true, meanwhile: func(s *servers, o *author) {
 		_, err := s.Trim(s.ctx, o.session, everything, 2, 1<<20)
