@@ -30,7 +30,8 @@ type querier interface {
 // code for them; errUnique stands for a key that is there already.
 type database interface {
 	// write runs f in one durable transaction. It is called by one goroutine at
-	// a time. f may run again, after a rollback. ambiguous says of a failure that it may have been committed.
+	// a time. f may run again, after a rollback. ambiguous says of a failure that
+	// it may have been committed.
 	write(ctx context.Context, f func(querier) error) (ambiguous bool, err error)
 	// read runs f on what is committed.
 	read(ctx context.Context, f func(querier) error) error

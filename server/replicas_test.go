@@ -5,6 +5,8 @@
 package server
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -135,6 +137,13 @@ func TestGroupCommitGathers(t *testing.T) {
 		t.Logf("%d ops in %d transactions", writers*rounds, commits)
 		if commits*8 >= writers*rounds {
 			t.Errorf("%d transactions for %d ops: more than an eighth", commits, writers*rounds)
+		}
+		right, _ := st.Guesses()
+		if shown := r.metric(`mooring_commit_guesses_total{rows="right"}`); shown != fmt.Sprint(right) {
+			t.Errorf("%d guesses were right, shown are %s", right, shown)
+		}
+		if strings.HasSuffix(t.Name(), "/postgres") && right == 0 {
+			t.Error("nothing was decided on what is remembered")
 		}
 		if at := rowOf(t, st, m.id).Cursor; at != 2+writers*rounds {
 			t.Errorf("the session is at %d", at)

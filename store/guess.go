@@ -14,8 +14,8 @@
 //     transaction that wrote it (xmin), which any write of it changes, and every
 //     change of its log, entries, turns and refs writes it; its cursor and head
 //     too, since a database that was put back gives such numbers again;
-//   - of each stream, the version of its row. (A server of the version before does
-//     not write the session's with it.) Its records change with it alone;
+//   - of each stream, the version of its row. Its records change with it alone, and
+//     so do the leases of its turns, which concern nobody else's batches;
 //   - of keys that are not remembered and thought to be free, that they are;
 //   - that the database's clock is where it was thought to be, and that no ref in
 //     use has expired since.

@@ -1,9 +1,9 @@
 // What the store remembers of sessions: the rows that its latest transactions
 // have read and written, and the version of the session's own row that they belong
-// to. Every transaction that changes something of a session which ops are decided
-// on changes that row (save.go), and with it the version, on whatever server it
-// runs; streams have a version of their own beside it. So what is remembered may be
-// out of date at any time, and who compares versions knows (guess.go).
+// to. What ops are decided on changes together with that row, or, of a stream, with
+// the stream's, which has a version of its own; on whatever server that is. So what
+// is remembered may be out of date at any time, and who compares versions knows
+// (guess.go).
 
 package store
 
@@ -246,11 +246,6 @@ func (t *tx) changed(c *session.Changes) bool {
 	for _, s := range c.Sessions {
 		if r := t.own[s.ID]; r != nil {
 			r.row, r.version = *s, t.version
-		}
-	}
-	for _, id := range t.touched(c) {
-		if r := t.own[id]; r != nil {
-			r.version = t.version
 		}
 	}
 	for _, m := range c.Streams {

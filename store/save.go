@@ -6,7 +6,6 @@ package store
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -37,7 +36,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 		grants[i] = values
 	}
 	t.saveSessions(c)
-	t.list(touchSessions, texts(t.touched(c)), nil)
+	t.touch(c)
 	t.saveStreams(c.Streams)
 	t.list(pruneRecords, each(c.Prune, func(p session.StreamCut) []any {
 		return []any{p.Stream.Session, p.Stream.Outbox, clamp(p.Through)}
@@ -95,43 +94,13 @@ func (t *tx) saveSessions(c *session.Changes) {
 	}
 }
 
-// touched are the sessions, in order, of which something changes and their row
-// does not. It gets another version all the same: who remembers a session
-// compares no other (memory.go).
-func (t *tx) touched(c *session.Changes) (ids []string) {
-	add := func(id string) {
-		_, locked := t.before[id]
-		_, written := slices.BinarySearchFunc(c.Sessions, id, func(s *session.Row, id string) int { return strings.Compare(s.ID, id) })
-		if locked && !written {
-			ids = append(ids, id)
-		}
+// touch gives the sessions that lose refs another version, also where their row
+// stays as it is: a deleted one gets no event of it. Who remembers a session's refs
+// compares no other version (guess.go).
+func (t *tx) touch(c *session.Changes) {
+	if len(c.Revoke) > 0 {
+		t.list(touchSessions, texts(sortedKeys(t.before)), nil)
 	}
-	for _, m := range c.Streams {
-		add(m.Session)
-	}
-	for _, u := range c.Turns {
-		add(u.Session)
-	}
-	for _, g := range c.Grants {
-		add(g.Target)
-	}
-	refs := make([]string, 0, len(c.Rotate)+len(c.Revoke))
-	for _, r := range c.Rotate {
-		refs = append(refs, r.ID)
-	}
-	for _, r := range c.Revoke {
-		refs = append(refs, r.ID)
-	}
-	for _, ref := range refs {
-		if add(capability.Target(ref)); !capability.IsSpace(capability.Target(ref)) {
-			continue
-		}
-		for id := range t.before { // which have refs below it
-			add(id)
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
 }
 
 // onlyMoved says that of remembered rows nothing but what events change is another.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/store"
 )
 
 // Bench measures Update with 1 and 32 ops a batch, alone and from several
@@ -44,23 +45,39 @@ func BenchCommit(b *testing.B, fresh Fresh) {
 		b.Run(fmt.Sprintf("ops=%d", ops), func(b *testing.B) {
 			f := begin(b, fresh)
 			f.ctx = b.Context() // without the suite's bound
-			o := newAuthor(f.space().ID)
-			_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
-			f.must("open stream", err)
-			f.applied(o.batch(false, o.create()))
-			n := 0
+			commit, n := f.appender(ops), 0
 			b.ResetTimer()
 			for b.Loop() {
-				o.acked = o.seq
-				batch := make([]ledger.Intent, ops)
-				for i := range batch {
-					n++
-					batch[i] = putOp(fmt.Sprintf("message/m%012d", n), `{"text":"%0280d"}`, 1)
-				}
-				f.applied(o.batch(false, batch...))
+				commit()
+				n += ops
 			}
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "ops/s")
 		})
+	}
+}
+
+// Appender makes a session in a store and gives what commits a put of a new key
+// to it, as BenchCommit does.
+func Appender(tb testing.TB, s *store.Store) (commit func()) {
+	f := &fixture{TB: tb, ctx: tb.Context(), Store: s}
+	return f.appender(1)
+}
+
+func (f *fixture) appender(ops int) (commit func()) {
+	f.Helper()
+	o := newAuthor(f.space().ID)
+	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
+	f.must("open stream", err)
+	f.applied(o.batch(false, o.create()))
+	n := 0
+	return func() {
+		o.acked = o.seq
+		batch := make([]ledger.Intent, ops)
+		for i := range batch {
+			n++
+			batch[i] = putOp(fmt.Sprintf("message/m%012d", n), `{"text":"%0280d"}`, 1)
+		}
+		f.applied(o.batch(false, batch...))
 	}
 }
 

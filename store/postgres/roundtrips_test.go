@@ -1,0 +1,75 @@
+package postgres
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/store"
+	"github.com/mooring-rpc/mooring/store/storetest"
+)
+
+// trips counts statements, by the round trip that they went out in.
+type trips struct{ statements []int }
+
+func (t *trips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	t.statements = append(t.statements, 0)
+	return ctx
+}
+
+func (t *trips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {
+	t.statements[len(t.statements)-1]++
+}
+
+func (t *trips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+func (t *trips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (t *trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TestAnAppendIsOneRoundTrip: what is remembered is compared, written and committed
+// by two statements that go out at once.
+func TestAnAppendIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	first, err := Open(t.Context(), Config{URL: url, Log: slog.New(slog.DiscardHandler)}) // makes the tables
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := poolConfig(Config{URL: url, MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := &trips{}
+	cfg.ConnConfig.Tracer = seen
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &backend{pool: pool, log: slog.New(slog.DiscardHandler), announcer: newAnnouncer()} // which announces to nobody
+	s := store.New(b)
+	commit := storetest.Appender(t, s)
+	commit() // that is read
+	seen.statements = nil
+	const appends = 3
+	for range appends {
+		commit()
+	}
+	if want := slices.Repeat([]int{2}, appends); !slices.Equal(seen.statements, want) {
+		t.Errorf("%d appends took round trips of so many statements: %v, want %v", appends, seen.statements, want)
+	}
+	if right, wrong := s.Guesses(); right < appends || wrong != 0 {
+		t.Errorf("%d guesses were right, %d wrong", right, wrong)
+	}
+	pool.Close()
+}
