@@ -191,7 +191,9 @@ func one(mark string, columns []Column, typed func(arg string, c Column) string,
 	return "VALUES (" + list + ")"
 }
 
-// unnest is a list as arrays, if there is no condition or it holds.
+// unnest is a list as arrays, if there is no condition or it holds. What is inserted
+// is taken from all arrays in step; in FROM each would be written to a store of its
+// own first, which costs a sixth more.
 func (s *Statement) unnest(mark, condition string) string {
 	args := make([]string, len(s.Columns))
 	names := make([]string, len(s.Columns))
@@ -201,12 +203,12 @@ func (s *Statement) unnest(mark, condition string) string {
 	}
 	list := "unnest(" + strings.Join(args, ", ") + ")"
 	switch {
-	case mark == "w" && condition == "":
+	case mark == "values":
+		return "SELECT unnest(" + strings.Join(args, "), unnest(") + ")" + condition
+	case condition == "":
 		return list + " AS w(" + strings.Join(names, ", ") + ")"
-	case mark == "w":
-		return "(SELECT * FROM " + list + " AS u(" + strings.Join(names, ", ") + ")" + condition + ") AS w"
 	}
-	return "SELECT * FROM " + list + condition
+	return "(SELECT * FROM " + list + " AS u(" + strings.Join(names, ", ") + ")" + condition + ") AS w"
 }
 
 // bulk is a list of BulkRows rows.

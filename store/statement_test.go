@@ -24,7 +24,7 @@ func TestStatementForms(t *testing.T) {
 		}
 	}
 	v := statement("tb", `INSERT INTO t (a, b) {values}`)
-	if v.Postgres.Many != `INSERT INTO t (a, b) SELECT * FROM unnest($1::text[], $2::bytea[])` ||
+	if v.Postgres.Many != `INSERT INTO t (a, b) SELECT unnest($1::text[]), unnest($2::bytea[])` ||
 		v.Postgres.One != `INSERT INTO t (a, b) VALUES ($1::text, $2::bytea)` ||
 		v.SQLite.One != `INSERT INTO t (a, b) VALUES ($1, $2)` || v.SQLite.Many != "" {
 		t.Errorf("values: %+v", v)
@@ -40,7 +40,7 @@ func TestAlike(t *testing.T) {
 	s := statement("TIb", `INSERT INTO t (a, b, c) {values}`)
 	bulk := `INSERT INTO t (a, b, c) VALUES (?, ?, ?)` + strings.Repeat(", (?, ?, ?)", BulkRows-1)
 	alike := `INSERT INTO t (a, b, c) VALUES (?, ?, ?)` + strings.Repeat(", (?1, ?2, ?)", BulkRows-1)
-	if s.SQLite.Bulk != bulk || s.SQLite.Alike != alike || s.Postgres.Many != `INSERT INTO t (a, b, c) SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[])` {
+	if s.SQLite.Bulk != bulk || s.SQLite.Alike != alike || s.Postgres.Many != `INSERT INTO t (a, b, c) SELECT unnest($1::text[]), unnest($2::bigint[]), unnest($3::bytea[])` {
 		t.Errorf("%+v", s)
 	}
 	r := statement("Tt", `SELECT x FROM {w} CROSS JOIN t WHERE t.a = w.a AND t.b = w.b`)
