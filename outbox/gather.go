@@ -26,6 +26,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/internal/fatal"
+	"github.com/mooring-rpc/mooring/internal/pgtune"
 )
 
 // Bounds of gathering.
@@ -56,8 +57,20 @@ type gatherer struct {
 // part is what one Box adds to a transaction.
 type part struct {
 	batch *pgx.Batch
-	bytes int       // of the rows in it, once it waits
+	bytes int       // of the rows in it
 	word  chan word // gets one, if it waits
+}
+
+func newPart(b *pgx.Batch) *part {
+	p := &part{batch: b}
+	for _, q := range b.QueuedQueries {
+		for _, a := range q.Arguments {
+			if data, ok := a.([]byte); ok {
+				p.bytes += len(data)
+			}
+		}
+	}
+	return p
 }
 
 // word is what a part that waits is told: to lead these, of which it is the
@@ -107,7 +120,7 @@ func gathererOf(pool *pgxpool.Pool) (g *gatherer, release func()) {
 // write runs a batch as a transaction, or as a part of one, and returns when that
 // has ended. The next one is led by one of those that wait for it.
 func (g *gatherer) write(b *pgx.Batch) ending {
-	p := &part{batch: b}
+	p := newPart(b)
 	parts := []*part{p}
 	if !g.enter(p) {
 		w := <-p.word // from whoever leaves, and none stays longer than the pause
@@ -135,13 +148,6 @@ func (g *gatherer) enter(p *part) bool {
 		return true
 	}
 	p.word = make(chan word, 1)
-	for _, q := range p.batch.QueuedQueries {
-		for _, a := range q.Arguments {
-			if data, ok := a.([]byte); ok {
-				p.bytes += len(data)
-			}
-		}
-	}
 	g.waiting = append(g.waiting, p)
 	return false
 }
@@ -188,19 +194,21 @@ func (g *gatherer) run(parts []*part) ending {
 		return ending{err: err}
 	}
 	defer conn.Release()
-	batch := parts[0].batch
+	batch, bytes := parts[0].batch, parts[0].bytes
 	if len(parts) > 1 {
 		batch = new(pgx.Batch)
 		batch.Queue(sqlLockTimeout, strconv.FormatInt(g.pause.Milliseconds(), 10))
+		bytes = 0
 		for _, p := range parts {
 			batch.QueuedQueries = append(batch.QueuedQueries, p.batch.QueuedQueries...)
+			bytes += p.bytes
 		}
 	}
-	end := ended(conn.Conn().SendBatch(ctx, batch).Close())
+	end := ended(pgtune.Send(ctx, conn.Conn(), batch, bytes))
 	// A database that goes away would fail each of them as well.
 	end.spoiled = len(parts) > 1 && end.err != nil && !end.ambiguous && !conn.Conn().IsClosed()
 	return end
 }
 
 // alone runs a batch as a transaction of its own, whatever else runs.
-func (g *gatherer) alone(b *pgx.Batch) ending { return g.run([]*part{{batch: b}}) }
+func (g *gatherer) alone(b *pgx.Batch) ending { return g.run([]*part{newPart(b)}) }

@@ -513,7 +513,7 @@ func TestBoundsOfATransaction(t *testing.T) {
 		for _, size := range c.sizes {
 			b := new(pgx.Batch)
 			b.Queue("", int64(1), make([]byte, size))
-			if g.enter(&part{batch: b}) {
+			if g.enter(newPart(b)) {
 				t.Fatal("there is a place too many")
 			}
 		}

@@ -3,6 +3,7 @@ package pgtune
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,4 +90,53 @@ func TestWhatSomebodyChoseStays(t *testing.T) {
 	if got := setting(t, ctx, conn, compression); got != chosen {
 		t.Errorf("%q, where %q was chosen", got, chosen)
 	}
+}
+
+// TestSend: batches of all sizes arrive as they are, one after the other, on connections that share their buffers.
+func TestSend(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	for c := range 4 {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			t.Parallel()
+			ctx, conn := connect(t, url)
+			for i, size := range []int{0, 1, 300, smallest - 1, smallest, 100_000, smallest + 1, 2 * largest, 10, 70_000} {
+				batch, bytes := &pgx.Batch{}, 0
+				for k := range 3 {
+					want := strings.Repeat(fmt.Sprint(k, c, i%10), size/3)
+					bytes += len(want)
+					batch.Queue(`SELECT $1::text`, want).QueryRow(func(row pgx.Row) error {
+						var got string
+						if err := row.Scan(&got); err != nil || got != want {
+							t.Errorf("%d bytes: got %d, want %d, %v", size, len(got), len(want), err)
+						}
+						return nil
+					})
+				}
+				if i == 6 { // what the database refuses leaves nothing behind
+					batch.Queue(`SELECT 1/0`)
+				}
+				if err := Send(ctx, conn, batch, bytes); (err != nil) != (i == 6) {
+					t.Errorf("%d bytes: %v", size, err)
+				}
+			}
+		})
+	}
+}
+
+func TestBuffer(t *testing.T) {
+	t.Parallel()
+	b := NewBuffer()
+	small := b.Take(nil, 1)
+	if len(small) != 0 || cap(small) < smallest {
+		t.Errorf("%d of %d bytes: a connection would keep it", len(small), cap(small))
+	}
+	next := b.Take([]byte("before"), 10)
+	if string(next) != "before" || &next[0] != &small[:1][0] {
+		t.Errorf("%q, in other memory", next)
+	}
+	if large := b.Take(next, 3*smallest); string(large) != "before" || cap(large) < 3*smallest+len("before") {
+		t.Errorf("%q, with room for %d", large, cap(large))
+	}
+	b.Done()
 }

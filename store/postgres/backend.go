@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/store"
 )
 
@@ -49,16 +50,14 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
 	defer conn.Release()
-	r := &runner{conn: conn.Conn(), batch: &pgx.Batch{}, options: options}
+	r := &runner{conn: conn.Conn(), batch: &pgx.Batch{}, options: options, scratch: pgtune.NewBuffer()}
 	defer r.rollback(ctx) // for errors, and for a panic on its way to whoever recovers
+	defer r.scratch.Done()
 	if err := fn(r); err != nil {
 		return err
 	}
 	return r.commit(ctx)
 }
-
-// perStatement is about what a statement takes on its way besides its lists.
-const perStatement = 256
 
 // runner implements store.Runner on one connection.
 type runner struct {
@@ -67,7 +66,8 @@ type runner struct {
 	batch   *pgx.Batch
 	begun   bool
 	ended   bool
-	room    int // that the lists in batch take on their way
+	room    int            // that the lists in batch take on their way
+	scratch *pgtune.Buffer // in which they are made, one statement's after the other's
 }
 
 // Queue implements store.Runner.
@@ -80,9 +80,9 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 	case len(list) == 1:
 		args = append(store.Values(list[0]), args...)
 	case len(s.Columns) > 0:
-		lists, room := columns(list, len(s.Columns))
+		lists, room := columns(list, len(s.Columns), r.scratch)
 		text, args = s.Postgres.Many, append(lists, args...)
-		r.room += room + room/16
+		r.room += room
 	}
 	q := r.batch.Queue(text, args...)
 	if each == nil {
@@ -135,13 +135,9 @@ func (r *runner) Flush(ctx context.Context) error {
 
 // send sends what is queued and waits for the answers.
 func (r *runner) send(ctx context.Context) error {
-	batch := r.batch
-	r.batch = &pgx.Batch{}
-	if r.room > 0 {
-		r.conn.PgConn().Frontend().Send(room(r.room + perStatement*batch.Len()))
-		r.room = 0
-	}
-	return translate(ctx, r.conn.SendBatch(ctx, batch).Close())
+	batch, room := r.batch, r.room
+	r.batch, r.room = &pgx.Batch{}, 0
+	return translate(ctx, pgtune.Send(ctx, r.conn, batch, room))
 }
 
 // commit sends what is queued together with the commit. What goes out at once

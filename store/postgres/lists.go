@@ -6,11 +6,10 @@ package postgres
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -20,6 +19,8 @@ type column struct {
 	rows [][]any
 	at   int
 	room int // what it takes, and those of the same list after it
+
+	scratch *pgtune.Buffer // for a connection that has less
 }
 
 // What a binary array takes besides its elements' own bytes.
@@ -29,14 +30,14 @@ const (
 )
 
 // columns are a list's columns, and what they take.
-func columns(list [][]any, n int) (args []any, room int) {
+func columns(list [][]any, n int, scratch *pgtune.Buffer) (args []any, room int) {
 	args = make([]any, n)
 	for i := n - 1; i >= 0; i-- {
 		room += arrayHead + elementHead*len(list)
 		for _, row := range list {
 			room += size(row[i])
 		}
-		args[i] = &column{rows: list, at: i, room: room}
+		args[i] = &column{rows: list, at: i, room: room, scratch: scratch}
 	}
 	return args, room
 }
@@ -86,7 +87,9 @@ type columnPlan struct{ element uint32 }
 // Encode implements pgtype.EncodePlan.
 func (p columnPlan) Encode(value any, buf []byte) ([]byte, error) {
 	c := value.(*column)
-	buf = slices.Grow(buf, c.room)
+	if cap(buf)-len(buf) < c.room {
+		buf = c.scratch.Take(buf, c.room)
+	}
 	for _, word := range []uint32{1, 1, p.element, uint32(len(c.rows)), 1} { // dimensions, perhaps NULLs, …, the first one's index
 		buf = binary.BigEndian.AppendUint32(buf, word)
 	}
@@ -122,18 +125,3 @@ func appendElement(buf []byte, value any) ([]byte, error) {
 	}
 	return nil, fmt.Errorf("a list has a value of type %T", value)
 }
-
-// room is a message of no bytes that makes room for those which follow it: what
-// a connection has yet to send would otherwise grow by copying from 1 kB up.
-type room int
-
-// Frontend implements pgproto3.FrontendMessage.
-func (room) Frontend() {}
-
-// Decode implements pgproto3.Message.
-func (room) Decode([]byte) error { return nil }
-
-// Encode implements pgproto3.Message.
-func (r room) Encode(dst []byte) ([]byte, error) { return slices.Grow(dst, int(r)), nil }
-
-var _ pgproto3.FrontendMessage = room(0)
