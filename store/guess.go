@@ -16,7 +16,8 @@
 //     too, since a database that was put back gives such numbers again;
 //   - of each stream, the version of its row. Its records change with it alone, and
 //     so do the leases of its turns, which concern nobody else's batches;
-//   - of keys that are not remembered and thought to be free, that they are;
+//   - of keys that are not remembered and thought to be free, that they are; those
+//     that are inserted need no look, since the database refuses one that is there;
 //   - that the database's clock is where it was thought to be, and that no ref in
 //     use has expired since.
 //
@@ -240,8 +241,9 @@ func (t *tx) recallHeads(w *session.Want, g *guess, out *session.Rows) {
 		t.absent[id] = make(map[string]struct{}, len(keys))
 		out.Entries[id] = make(map[string]*session.Entry, len(keys))
 		for _, key := range keys {
-			if e, known := t.own[id].heads[key]; known {
-				out.Entries[id][key] = &e
+			if e, known := t.own[id].heads.get(key); known {
+				head := *e
+				out.Entries[id][key] = &head
 			} else {
 				g.free.add(id, key)
 				t.absent[id][key] = struct{}{}
@@ -260,6 +262,7 @@ func (t *tx) compare(c *session.Changes) error {
 		return nil
 	}
 	g := t.guess
+	g.free = unwritten(&g.free, c)
 	s, args := g.statement()
 	t.run.Queue(s, nil, args, func(row Scanner) error {
 		var right string
@@ -270,6 +273,26 @@ func (t *tx) compare(c *session.Changes) error {
 		return err
 	})
 	return nil
+}
+
+// unwritten are those of free that have to be looked for. What c inserts is refused
+// where it is there already (ErrThere), unless c drops it first.
+func unwritten(free *keys, c *session.Changes) (rest keys) {
+	inserted := make(map[string]map[string]struct{})
+	for _, e := range c.Entries {
+		put(inserted, e.Session, e.Key, struct{}{})
+	}
+	for id, dropped := range c.DropEntries {
+		for _, key := range dropped {
+			delete(inserted[id], key)
+		}
+	}
+	for i, key := range free.keys {
+		if _, is := inserted[free.sessions[i]][key]; !is {
+			rest.add(free.sessions[i], key)
+		}
+	}
+	return rest
 }
 
 // forUpdate is how the sessions' rows are locked, streamUpdate the streams', and

@@ -283,7 +283,8 @@ func TestRecall(t *testing.T) {
 	// What is given is the caller's.
 	rows.Sessions[id].Cursor, rows.Streams[key].LastSeq, rows.Grants[ref].Revoked = 99, 99, 99
 	rows.Entries[id]["message/a"].Cursor, rows.Turns[id]["a"].Begun = 99, 99
-	if r.row.Cursor+r.streams[outbox].row.LastSeq+r.heads["message/a"].Cursor+r.turns["a"].Begun != 8 || r.grants[ref].Revoked != 0 {
+	head, _ := r.heads.get("message/a")
+	if r.row.Cursor+r.streams[outbox].row.LastSeq+head.Cursor+r.turns["a"].Begun != 8 || r.grants[ref].Revoked != 0 {
 		t.Errorf("a caller has changed what is remembered: %+v", r)
 	}
 	moved := r.row
@@ -347,7 +348,7 @@ func TestRecollectionsAreBounded(t *testing.T) {
 	of := func(rows int) *recollection {
 		r := newRecollection()
 		for i := range rows - r.size() {
-			r.isHead(&session.Entry{Key: string(rune(i)), Payload: []byte("x")})
+			r.isTurn(&session.Turn{Message: string(rune(i))})
 		}
 		return r
 	}
@@ -358,9 +359,6 @@ func TestRecollectionsAreBounded(t *testing.T) {
 	sum := 0
 	for _, r := range m.sessions {
 		sum += r.size()
-		if r.heads["a"].Payload != nil {
-			t.Error("a payload is kept")
-		}
 	}
 	if _, large := m.sessions["large"]; large || sum > mostOfAll || sum < mostOfAll-mostOfSession || sum != m.rows {
 		t.Errorf("%d rows of %d sessions are kept, and %d counted", sum, len(m.sessions), m.rows)
@@ -373,6 +371,61 @@ func TestRecollectionsAreBounded(t *testing.T) {
 	}
 	if len(m.sessions) != 0 || m.rows != 0 {
 		t.Errorf("%d sessions and %d rows are left", len(m.sessions), m.rows)
+	}
+}
+
+// TestLatestEntries: those that were used last are remembered, without their payloads.
+func TestLatestEntries(t *testing.T) {
+	t.Parallel()
+	r := newRecollection()
+	key := func(i int) string { return fmt.Sprintf("message/%d", i) }
+	for i := range 10 * latestHeads {
+		e := &session.Entry{Key: key(i), Cursor: uint64(i)}
+		if i%3 == 0 {
+			e.Payload = []byte("x")
+		}
+		if r.isWritten(e); i%latestHeads == 0 {
+			r.isHead(&session.Entry{Key: "message/often", Payload: []byte("x")})
+		}
+		if often, known := r.heads.get("message/often"); !known || often.Payload != nil {
+			t.Fatalf("after %d: what is used all the time is %+v", i, often)
+		}
+		if size := r.heads.size(); size > 2*latestHeads || r.size() != 1+size {
+			t.Fatalf("after %d: %d are kept", i, size)
+		}
+	}
+	for i := range 10 * latestHeads {
+		e, known := r.heads.young[key(i)]
+		if !known {
+			e, known = r.heads.old[key(i)]
+		}
+		if latest := i >= 9*latestHeads; latest && !known || i < 8*latestHeads-2 && known || known && (e.Payload != nil || e.Cursor != uint64(i)) {
+			t.Errorf("%d: %v, %+v", i, known, e)
+		}
+	}
+	for i := range 10 * latestHeads {
+		r.heads.drop(key(i))
+	}
+	if r.heads.drop("message/often"); r.heads.size() != 0 {
+		t.Errorf("%d are left", r.heads.size())
+	}
+}
+
+// TestUnwritten: keys that are inserted need not be looked for, but for those that
+// are dropped first.
+func TestUnwritten(t *testing.T) {
+	t.Parallel()
+	var free keys
+	for _, key := range []string{"a", "b", "c", "d"} {
+		free.add("ses_A", key)
+	}
+	free.add("ses_B", "a")
+	rest := unwritten(&free, &session.Changes{
+		Entries:     []*session.Entry{{Session: "ses_A", Key: "a"}, {Session: "ses_A", Key: "c"}, {Session: "ses_A", Key: "e"}},
+		DropEntries: map[string][]string{"ses_A": {"b", "c"}, "ses_B": {"a"}},
+	})
+	if !slices.Equal(rest.sessions, []string{"ses_A", "ses_A", "ses_A", "ses_B"}) || !slices.Equal(rest.keys, []string{"b", "c", "d", "a"}) {
+		t.Errorf("looks for %v of %v", rest.keys, rest.sessions)
 	}
 }
 

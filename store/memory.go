@@ -19,10 +19,13 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Bounds of what is remembered, in rows.
+// Bounds of what is remembered, in rows. A session's latest entries are, twice
+// latestHeads at most: what is written again was mostly written a moment ago, and
+// an entry that is not remembered is thought not to be there.
 const (
 	mostOfSession = 1 << 12
-	mostOfAll     = 1 << 15
+	mostOfAll     = 1 << 16
+	latestHeads   = 1 << 7
 )
 
 // memory is safe for concurrent use.
@@ -45,7 +48,7 @@ type recollection struct {
 	streams  map[string]versionedStream  // by outbox
 	records  map[string][]*ledger.Record // by outbox, in order; not all of them
 	grants   map[string]capability.Grant // by id
-	heads    map[string]session.Entry    // by key, without payloads
+	heads    latest                      // without payloads
 	turns    map[string]session.Turn     // by message
 	open     bool                        // all open turns are in turns
 	outcomes int                         // in records
@@ -53,6 +56,37 @@ type recollection struct {
 	wrong int // guesses in a row that were
 	pause int // transactions until the next one
 }
+
+// latest are the entries of a session that were used last.
+type latest struct{ young, old map[string]*session.Entry } // by key
+
+func (l *latest) get(key string) (e *session.Entry, known bool) {
+	if e, known = l.young[key]; known {
+		return e, true
+	}
+	if e, known = l.old[key]; known {
+		l.set(e)
+	}
+	return e, known
+}
+
+func (l *latest) set(e *session.Entry) {
+	if len(l.young) >= latestHeads {
+		l.old, l.young = l.young, nil
+	}
+	if l.young == nil {
+		l.young = make(map[string]*session.Entry, latestHeads)
+	}
+	l.young[e.Key] = e
+	delete(l.old, e.Key)
+}
+
+func (l *latest) drop(key string) {
+	delete(l.young, key)
+	delete(l.old, key)
+}
+
+func (l *latest) size() int { return len(l.young) + len(l.old) }
 
 // versionedStream is a stream with its row's own version.
 type versionedStream struct {
@@ -69,12 +103,12 @@ func newRecollection() *recollection {
 // forget keeps nothing but how guesses have gone.
 func (r *recollection) forget() {
 	*r = recollection{streams: map[string]versionedStream{}, records: map[string][]*ledger.Record{}, grants: map[string]capability.Grant{},
-		heads: map[string]session.Entry{}, turns: map[string]session.Turn{}, wrong: r.wrong, pause: r.pause}
+		turns: map[string]session.Turn{}, wrong: r.wrong, pause: r.pause}
 }
 
 // size is how many rows there are.
 func (r *recollection) size() int {
-	return 1 + len(r.streams) + len(r.grants) + len(r.heads) + len(r.turns) + r.outcomes
+	return 1 + len(r.streams) + len(r.grants) + r.heads.size() + len(r.turns) + r.outcomes
 }
 
 // take gives what is remembered of sessions, which is forgotten until it is put
@@ -189,11 +223,24 @@ func (r *recollection) isGrant(g *capability.Grant) {
 	}
 }
 
+// isHead keeps a copy of e.
 func (r *recollection) isHead(e *session.Entry) {
-	if r != nil {
-		head := *e
-		head.Payload = nil
-		r.heads[e.Key] = head
+	if r == nil {
+		return
+	}
+	head := *e
+	head.Payload = nil
+	r.isWritten(&head)
+}
+
+// isWritten keeps e itself, which nobody changes any more; without its payload.
+func (r *recollection) isWritten(e *session.Entry) {
+	switch {
+	case r == nil:
+	case e.Payload != nil:
+		r.isHead(e)
+	default:
+		r.heads.set(e)
 	}
 }
 
@@ -262,13 +309,13 @@ func (t *tx) changed(c *session.Changes) bool {
 	for id, keys := range c.DropEntries {
 		for _, key := range keys {
 			if r := t.own[id]; r != nil {
-				delete(r.heads, key)
+				r.heads.drop(key)
 			}
 		}
 	}
 	for _, list := range [][]*session.Entry{c.Entries, c.Grown} {
 		for _, e := range list {
-			t.own[e.Session].isHead(e)
+			t.own[e.Session].isWritten(e)
 		}
 	}
 	for _, u := range c.Turns {

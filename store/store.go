@@ -66,6 +66,9 @@ type Runner interface {
 // after it goes on.
 var ErrEnough = errors.New("enough rows")
 
+// ErrThere is in the error of a transaction that was to insert a row that is there.
+var ErrThere = errors.New("a row is there already")
+
 // ErrClosed is what a closed store's verbs answer.
 var ErrClosed = fault.Draining.With("the store is closed")
 
@@ -137,7 +140,7 @@ func (s *Store) guessing(ctx context.Context, g *guess, fn func(*tx) error) erro
 		t = &tx{run: r, sessions: &s.sessions, memory: s.memory, guess: g}
 		return fn(t)
 	})
-	if t != nil && t.guess != nil && (err == nil && !g.right || errors.Is(err, errWrong)) {
+	if t != nil && t.guess != nil && (err == nil && !g.right || errors.Is(err, errWrong) || errors.Is(err, ErrThere)) {
 		t.regret()
 		return errWrong
 	}

@@ -5,6 +5,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/store"
 )
 
 // translate gives an error of the database its code; the original stays in the
@@ -54,6 +56,8 @@ func translateCode(e *pgconn.PgError, err error) error {
 		return fault.Unavailable.Because(err, "the database is away: it is tried again")
 	case class == "40", e.Code == "55P03":
 		return fault.Unavailable.Because(err, "the database gave this up in favour of another transaction: try again")
+	case e.Code == "23505":
+		return fmt.Errorf("%w: %w", store.ErrThere, err)
 	}
 	return err
 }

@@ -160,6 +160,14 @@ var stale = []staleRows{
 		meanwhile: another(func() ledger.Intent { return putOp("message/next", `{"n":2}`) })},
 	{name: "the turn begun", meanwhile: another(beginOp("next")), wrong: true,
 		next: func(o *author) session.Submission { return o.batch(false, beginOp("next")()) }},
+	{name: "nothing, but the key was put long before", wrong: true, meanwhile: func(*servers, *author) {}, before: func(s *servers, o *author) {
+		appends("message/next")(s, o)
+		var ops []ledger.Intent
+		for i := range 300 { // more than the store remembers of a session
+			ops = append(ops, putOp(fmt.Sprintf("message/other%d", i), `{}`))
+		}
+		s.commit(o.batch(false, ops...))
+	}},
 	{name: "a turn ended", before: func(s *servers, o *author) { s.commit(o.batch(false, beginOp("turn")())) }, wrong: true,
 		meanwhile: another(func() ledger.Intent {
 			return newIntent(session.MethodFinalize, "message", "turn", "status", "aborted")
