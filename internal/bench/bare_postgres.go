@@ -222,7 +222,7 @@ func (c *pgConn) close() error { return c.conn.Close(context.Background()) }
 // there is something to copy.
 func (c *pgConn) transact(ctx context.Context, b *pgx.Batch, copies ...copyRows) error {
 	if len(copies) == 0 {
-		return c.conn.SendBatch(ctx, b).Close() // the batch's end commits
+		return pgtune.Send(ctx, c.conn, b, weigh(b)) // the batch's end commits
 	}
 	tx, err := c.conn.Begin(ctx)
 	if err != nil {
@@ -238,6 +238,27 @@ func (c *pgConn) transact(ctx context.Context, b *pgx.Batch, copies ...copyRows)
 		err = tx.Commit(ctx)
 	}
 	return err
+}
+
+// weigh is how many bytes a batch's arguments have.
+func weigh(b *pgx.Batch) (bytes int) {
+	for _, q := range b.QueuedQueries {
+		for _, arg := range q.Arguments {
+			switch v := arg.(type) {
+			case []int64:
+				bytes += 8 * len(v)
+			case []string:
+				for _, s := range v {
+					bytes += len(s)
+				}
+			case [][]byte:
+				for _, s := range v {
+					bytes += len(s)
+				}
+			}
+		}
+	}
+	return bytes
 }
 
 type copyRows struct {
@@ -283,8 +304,8 @@ func (c *pgClient) write(ctx context.Context, t *chunk) error {
 		}
 		b.Queue(`INSERT INTO mooring_outbox_batch (num, created_at, first_seq, bytes, box, ops, state, batch, session, via, body)
 			OVERRIDING SYSTEM VALUE
-			SELECT w.n, $2, w.f, w.z, $1, $3, 1, w.i, $4, w.v, w.b
-			FROM unnest($5::bigint[], $6::bigint[], $7::bigint[], $8::text[], $9::text[], $10::bytea[]) AS w(n, f, z, i, v, b)`,
+			SELECT unnest($5::bigint[]), $2, unnest($6::bigint[]), unnest($7::bigint[]), $1, $3, 1, unnest($8::text[]), $4,
+				unnest($9::text[]), unnest($10::bytea[])`,
 			w.box, at, len(t.new[0].events), w.session, nums, firsts, sizes, ids, vias, bodies)
 	}
 	return c.transact(ctx, &b)
@@ -325,7 +346,7 @@ func (s *pgServer) write(ctx context.Context, t *chunk) error {
 		firsts[i], lasts[i], records[i] = r.first, r.last(), r.record
 	}
 	b.Queue(`INSERT INTO records (session, outbox, first_seq, last_seq, outcomes)
-		SELECT $1, $2, w.f, w.l, w.r FROM unnest($3::bigint[], $4::bigint[], $5::bytea[]) AS w(f, l, r)`,
+		SELECT $1, $2, unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bytea[])`,
 		w.session, w.outbox, firsts, lasts, records)
 	if s.copying {
 		return s.transact(ctx, &b, copyEvents(t), copyEntries(t))
@@ -375,11 +396,11 @@ func queueEvents(b *pgx.Batch, t *chunk) {
 		}
 	}
 	b.Queue(`INSERT INTO events (session, cursor, at, schema, method, key, ref, actor, outbox, op, batch, sum, hash, payload)
-		SELECT $1, w.c, w.a, $2, $3, w.k, $4, $5, $6, w.o, w.b, w.s, w.h, w.p
-		FROM unnest($7::bigint[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::bytea[], $13::bytea[], $14::bytea[]) AS w(c, a, k, o, b, s, h, p)`,
+		SELECT $1, unnest($7::bigint[]), unnest($8::bigint[]), $2, $3, unnest($9::text[]), $4, $5, $6,
+			unnest($10::text[]), unnest($11::text[]), unnest($12::bytea[]), unnest($13::bytea[]), unnest($14::bytea[])`,
 		first.Session, int64(first.Schema), first.Method, first.Ref, first.Actor, first.Outbox,
 		cursors, ats, keys, ops, batches, sums, hashes, payloads)
 	b.Queue(`INSERT INTO entries (session, key, cursor, schema, text_len, grown, sum)
-		SELECT $1, w.k, w.c, $2, $3, 0, w.s FROM unnest($4::text[], $5::bigint[], $6::bytea[]) AS w(k, c, s)`,
+		SELECT $1, unnest($4::text[]), unnest($5::bigint[]), $2, $3, 0, unnest($6::bytea[])`,
 		first.Session, int64(first.Schema), int64(t.new[0].entries[0].TextLen), keys, cursors, sums)
 }

@@ -57,13 +57,14 @@ func (b *bench) throughput(ctx context.Context, db string, r *report) error {
 }
 
 // throughputRow is one line of the table. Rates are ops a second, medians; the
-// ratios are medians of the rounds' own.
+// ratios are medians of the rounds' own. insert is the bare program's best with
+// INSERT, best its best of all.
 type throughputRow struct {
 	db string
 	load
-	path, same, best float64
-	toSame, toBest   float64
-	technique        technique
+	path, same, insert, best float64
+	toSame, toInsert, toBest float64
+	technique                technique
 }
 
 func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughputRow, err error) {
@@ -86,7 +87,8 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 		}
 	}
 	bare := &bareRuns{bench: b, db: db, sample: s, writers: l.writers}
-	if t.technique, err = bare.tune(ctx, what); err != nil {
+	var inserting technique
+	if inserting, t.technique, err = bare.tune(ctx, what); err != nil {
 		return t, err
 	}
 	same := technique{batches: 1, conns: min(l.writers, maxConns), bulk: t.technique.bulk}
@@ -95,25 +97,31 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 			return t, err
 		}
 	}
-	var path, one, best, toOne, toBest []float64
+	var rates, ratios [4][]float64 // of the path, and of the bare program in the same batches, its best INSERT and its best
 	for i := range b.opts.rounds {
-		p, err := rig.pathRate(ctx, l, b.span())
-		if err != nil {
+		var now [4]float64
+		if now[0], err = rig.pathRate(ctx, l, b.span()); err != nil {
 			return t, err
 		}
-		o, err := bare.rate(ctx, same)
-		if err != nil {
-			return t, err
+		for k, how := range []technique{same, inserting, t.technique} {
+			if k == 2 && how == inserting {
+				now[3] = now[2]
+			} else if now[k+1], err = bare.rate(ctx, how); err != nil {
+				return t, err
+			}
 		}
-		m, err := bare.rate(ctx, t.technique)
-		if err != nil {
-			return t, err
+		b.progress.Say("%s, round %d of %d: path %.0f/s, bare %.0f/s in the same batches, %.0f/s with the best INSERT, %.0f/s in the best",
+			what, i+1, b.opts.rounds, now[0], now[1], now[2], now[3])
+		for k := range now {
+			rates[k], ratios[k] = append(rates[k], now[k]), append(ratios[k], now[0]/now[k])
 		}
-		b.progress.Say("%s, round %d of %d: path %.0f/s, bare %.0f/s in the same batches, %.0f/s in the best", what, i+1, b.opts.rounds, p, o, m)
-		path, one, best = append(path, p), append(one, o), append(best, m)
-		toOne, toBest = append(toOne, p/o), append(toBest, p/m)
 	}
-	t.path, t.same, t.best, t.toSame, t.toBest = measure.Median(path), measure.Median(one), measure.Median(best), measure.Median(toOne), measure.Median(toBest)
+	for k, to := range []*float64{&t.path, &t.same, &t.insert, &t.best} {
+		*to = measure.Median(rates[k])
+	}
+	for k, to := range []*float64{&t.toSame, &t.toInsert, &t.toBest} {
+		*to = measure.Median(ratios[k+1])
+	}
 	return t, nil
 }
 
@@ -253,17 +261,18 @@ func (r *bareRuns) run(ctx context.Context, t technique, perWriter int) (rate fl
 	return float64(r.writers*perWriter*r.sample.size()) / took.Seconds(), nil
 }
 
-// tune looks for the bare program's best technique: first the size of its
-// transactions, then how rows are sent, then how many connections.
-func (r *bareRuns) tune(ctx context.Context, what string) (technique, error) {
+// tune looks for the bare program's best technique, with INSERT and at all: first
+// the size of its transactions and how many connections, then how else rows can
+// be sent.
+func (r *bareRuns) tune(ctx context.Context, what string) (inserting, best technique, err error) {
 	bulks := map[string][]string{"postgres": {"arrays", "copy"}, "sqlite": {"rows", "values"}}[r.db]
-	best := technique{batches: max(1000/r.sample.size(), 1), conns: 2, bulk: bulks[0]}
+	best = technique{batches: max(1000/r.sample.size(), 1), conns: 2, bulk: bulks[0]}
 	if r.bench.opts.rounds == 1 { // the smoke test
-		return best, nil
+		return best, best, nil
 	}
 	top, tried := 0.0, map[technique]bool{}
 	try := func(t technique) error {
-		if tried[t] {
+		if tried[t] || r.writers < t.conns && t != best {
 			return nil
 		}
 		tried[t] = true
@@ -282,24 +291,21 @@ func (r *bareRuns) tune(ctx context.Context, what string) (technique, error) {
 		t := from
 		t.batches = max(ops/r.sample.size(), 1)
 		if err := try(t); err != nil {
-			return best, err
+			return best, best, err
 		}
 	}
-	from = best
-	from.bulk = bulks[1]
-	if err := try(from); err != nil {
-		return best, err
-	}
-	from = best
-	for _, n := range []int{1, 4, 8} {
-		t := from
-		t.conns = n
-		if r.writers < n {
-			continue
+	for i, bulk := range bulks {
+		from = best
+		for _, n := range []int{from.conns, 1, 4, 8} {
+			t := from
+			t.bulk, t.conns = bulk, n
+			if err := try(t); err != nil {
+				return best, best, err
+			}
 		}
-		if err := try(t); err != nil {
-			return best, err
+		if i == 0 || bulk != "copy" { // which is no INSERT
+			inserting = best
 		}
 	}
-	return best, nil
+	return inserting, best, nil
 }
