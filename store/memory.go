@@ -24,8 +24,8 @@ import (
 // an entry that is not remembered is thought not to be there.
 const (
 	mostOfSession = 1 << 12
-	mostOfAll     = 1 << 16
-	latestHeads   = 1 << 7
+	mostOfAll     = 1 << 17
+	latestHeads   = 1 << 8
 )
 
 // memory is safe for concurrent use.
@@ -65,7 +65,8 @@ func (l *latest) get(key string) (e *session.Entry, known bool) {
 		return e, true
 	}
 	if e, known = l.old[key]; known {
-		l.set(e)
+		own := *e // e is in one piece of memory with others, which may be forgotten
+		l.set(&own)
 	}
 	return e, known
 }
@@ -75,7 +76,7 @@ func (l *latest) set(e *session.Entry) {
 		l.old, l.young = l.young, nil
 	}
 	if l.young == nil {
-		l.young = make(map[string]*session.Entry, latestHeads)
+		l.young = make(map[string]*session.Entry, len(l.old))
 	}
 	l.young[e.Key] = e
 	delete(l.old, e.Key)

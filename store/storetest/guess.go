@@ -163,7 +163,7 @@ var stale = []staleRows{
 	{name: "nothing, but the key was put long before", wrong: true, meanwhile: func(*servers, *author) {}, before: func(s *servers, o *author) {
 		appends("message/next")(s, o)
 		var ops []ledger.Intent
-		for i := range 300 { // more than the store remembers of a session
+		for i := range 600 { // more than the store remembers of a session
 			ops = append(ops, putOp(fmt.Sprintf("message/other%d", i), `{}`))
 		}
 		s.commit(o.batch(false, ops...))
