@@ -29,8 +29,8 @@ type Results []ledger.Outcome
 
 // Wait blocks until every op of the batch has its outcome. The error is about
 // waiting (Canceled, NotFound, or an *outbox.Standstill if nothing more of the
-// session is sent until someone decides): that an op was refused is in the
-// results.
+// session, or of one whose ops the batch needs, is sent until someone decides):
+// that an op was refused is in the results.
 func (t Ticket) Wait(ctx context.Context) (Results, error) {
 	outcomes, err := t.client.box.Wait(ctx, t.Batch)
 	if err != nil {

@@ -25,9 +25,10 @@ func unfinished(columns string) string {
 var (
 	sqlPendingCounts = `SELECT CASE WHEN state = 1 AND first_seq > 0 THEN 1 ELSE 0 END, SUM(ops), SUM(bytes)
 		FROM ` + unfinished("state, first_seq, ops, bytes") + ` GROUP BY 1`
-	sqlStreams = `SELECT b.session, b.ops, b.attempts, b.next_retry_at, b.last_error, COALESCE(s.stopped, 0), COALESCE(s.reason, '')
-		FROM (SELECT session, SUM(ops) AS ops, MAX(attempts) AS attempts, MAX(next_retry_at) AS next_retry_at, MAX(last_error) AS last_error
-			FROM ` + unfinished("session, ops, attempts, next_retry_at, last_error") + ` GROUP BY session) b
+	sqlStreams = `SELECT b.session, b.ops, b.seq, b.attempts, b.next_retry_at, b.last_error, COALESCE(s.stopped, 0), COALESCE(s.reason, '')
+		FROM (SELECT session, SUM(ops) AS ops, COALESCE(MAX(first_seq), 0) AS seq,
+				MAX(attempts) AS attempts, MAX(next_retry_at) AS next_retry_at, MAX(last_error) AS last_error
+			FROM ` + unfinished("session, ops, first_seq, attempts, next_retry_at, last_error") + ` GROUP BY session) b
 		LEFT JOIN mooring_outbox_stream s ON s.box = $1 AND s.session = b.session ORDER BY b.session`
 )
 
@@ -41,7 +42,7 @@ func (t *tables) streamStatus(ctx context.Context, q querier) (streams []StreamS
 		var next int64
 		var code int
 		var reason string
-		if err := scan(&s.Session, &s.Unfinished, &s.Attempts, &next, &s.LastError, &code, &reason); err != nil {
+		if err := scan(&s.Session, &s.Unfinished, &s.seq, &s.Attempts, &next, &s.LastError, &code, &reason); err != nil {
 			return err
 		}
 		s.NextRetry = timeOf(next)

@@ -294,6 +294,59 @@ func TestStreamStandsStillAndOthersGoOn(t *testing.T) {
 	})
 }
 
+// TestWhatWaitsForAStandstill: batches that need an op of a stream which stands
+// still, at first or second hand, wait for whoever decides about that one.
+func TestWhatWaitsForAStandstill(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		ctx := limited(t)
+		bad, next, last := withSession(t, b), withSession(t, b), withSession(t, b)
+		refused := true
+		held := make(chan struct{})
+		srv.before = func(batch *ledger.Batch) (error, bool) {
+			switch {
+			case batch.Session == bad && refused:
+				return fault.ServerBehind.With("told to"), false
+			case batch.Session == last && refused:
+				<-held
+			}
+			return nil, false
+		}
+		free := commit(t, b, Batch{Session: last, Ops: []Op{put("0")}})
+		x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
+		y := commit(t, b, Batch{Session: next, Ops: []Op{{Method: "put", DependsOn: x.Ops}}})
+		z := commit(t, b, Batch{Session: last, Ops: []Op{put("2"), {Method: "put", DependsOn: y.Ops}}})
+		stop := run(t, b, srv)
+		for name, batch := range map[string]string{"its own": x.Batch, "at first hand": y.Batch, "at second hand": z.Batch} {
+			_, err := b.Wait(ctx, batch)
+			if still, ok := errors.AsType[*Standstill](err); !ok || still.Session != bad || !errors.Is(err, fault.ServerBehind) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if left, stuck, err := b.remaining(ctx); left != 5 || stuck != nil || err != nil {
+			t.Errorf("with a batch on its way: %d ops, %v, %v", left, stuck, err)
+		}
+		close(held)
+		wait(t, b, free) // what is on its way arrives
+		err := b.Drain(ctx, nil)
+		if still, ok := errors.AsType[*Standstill](err); !ok || still.Session != bad {
+			t.Errorf("drain: %v", err)
+		}
+		stop()
+		refused = false
+		run(t, b, srv) // someone decided
+		if err := b.Drain(ctx, nil); err != nil {
+			t.Error(err)
+		}
+		for _, o := range wait(t, b, z) {
+			if o.Status != ledger.Applied {
+				t.Errorf("%+v", o)
+			}
+		}
+	})
+}
+
 func TestServerRestoredToBefore(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())

@@ -81,6 +81,8 @@ type StreamStatus struct {
 	LastError  string
 	Attempts   int
 	NextRetry  time.Time
+
+	seq int64 // the highest that was given to them; 0 for none
 }
 
 // Status is the outbox at one moment.

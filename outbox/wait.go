@@ -192,7 +192,8 @@ func (s *Standstill) Unwrap() error { return s.Code }
 // give them as soon as they have arrived, a moment before they are stored here:
 // after a crash in between the server gives them again, word for word. The
 // outcomes carry no digests. NotFound for a batch that is not in the outbox; a
-// *Standstill if the session's stream has stopped, whoever sends.
+// *Standstill if the session's stream has stopped, whoever sends, or one with an op
+// that the batch has to wait for.
 func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) {
 	leave, err := b.enter()
 	if err != nil {
@@ -250,7 +251,11 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 			return fault.NotFound.With("batch %s is not in this outbox: tickets last %s after the batch is finished", clip(batch), b.cfg.Keep)
 		}
 		if finished = r.state == rowFinished; !finished {
-			still, err := b.standstill(ctx, q, r.session)
+			held := b.standstill
+			if r.first == nil {
+				held = b.heldUp
+			}
+			still, err := held(ctx, q, r.session)
 			if err == nil && still != nil {
 				err = still
 			}
@@ -288,10 +293,47 @@ func (b *Box) standstill(ctx context.Context, q querier, session string) (still 
 	return still, err
 }
 
+const sqlNextWaiting = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
+	WHERE box = $1 AND session = $2 AND first_seq IS NULL ORDER BY num LIMIT 1`
+
+// heldUp is standstill for what has no seq yet: also of a stream that owes the
+// session's next batch an op, or of one that holds that up in turn.
+func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Standstill, err error) {
+	find := b.t.finder(ctx, q)
+	for seen := map[string]bool{}; !seen[session]; {
+		seen[session] = true
+		if still, err = b.standstill(ctx, q, session); err != nil || still != nil {
+			return still, err
+		}
+		r, err := b.t.one(ctx, q, sqlNextWaiting, b.t.box, session)
+		if err != nil || r == nil {
+			return nil, err
+		}
+		bd, err := decodeBody(r.id, r.body)
+		if err != nil {
+			return nil, nil // whoever sends it says so
+		}
+		res, err := resolve(bd, session, find, false)
+		if err != nil || res.owed == "" {
+			return nil, err
+		}
+		owed, err := find(res.owed)
+		if err != nil || owed == nil || owed.outcome != nil {
+			return nil, err
+		}
+		if owed.seq > 0 { // it is on its way
+			return b.standstill(ctx, q, owed.session)
+		}
+		session = owed.session
+	}
+	return nil, nil
+}
+
 // Drain waits until nothing is unfinished, whoever sends. progress, if not nil,
 // is called with the ops finished since the call and those there were in all,
-// at first and as it goes on. If all that is left belongs to streams
-// that stand still until someone decides, Drain fails with the *Standstill of one.
+// at first and as it goes on. If all that is left belongs to streams that stand
+// still until someone decides, or waits for ops of such, Drain fails with the
+// *Standstill of one.
 func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 	total, left, shown := 0, 0, -1
 	for {
@@ -337,7 +379,7 @@ func (b *Box) awaitLess(ctx context.Context, left int) error {
 }
 
 // remaining counts unfinished ops; stuck tells of a stopped stream if no other
-// has anything left.
+// has anything left that could go on.
 func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 	err = b.read(ctx, "drain", func(ctx context.Context, q querier) error {
 		streams, err := b.t.streamStatus(ctx, q)
@@ -348,10 +390,12 @@ func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 			if running || err != nil {
 				continue
 			}
-			var still *Standstill
-			if s.Stopped != fault.None {
-				still, err = b.standstill(ctx, q, s.Session)
+			held := b.standstill
+			if s.Stopped == fault.None && s.seq == 0 {
+				held = b.heldUp
 			}
+			var still *Standstill
+			still, err = held(ctx, q, s.Session)
 			if running = still == nil; !running {
 				stuck = still
 			}
