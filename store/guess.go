@@ -17,7 +17,8 @@
 //   - of each stream, the version of its row. Its records change with it alone, and
 //     so do the leases of its turns, which concern nobody else's batches;
 //   - of keys that are not remembered and thought to be free, that they are; those
-//     that are inserted need no look, since the database refuses one that is there;
+//     that are inserted need no look: the database refuses one that is there, and
+//     undoes what was written before it;
 //   - that the database's clock is where it was thought to be, and that no ref in
 //     use has expired since.
 //

@@ -384,7 +384,7 @@ func TestLatestEntries(t *testing.T) {
 		if i%3 == 0 {
 			e.Payload = []byte("x")
 		}
-		if r.isWritten(e); i%latestHeads == 0 {
+		if r.isHead(e); i%latestHeads == 0 {
 			r.isHead(&session.Entry{Key: "message/often", Payload: []byte("x")})
 		}
 		if often, known := r.heads.get("message/often"); !known || often.Payload != nil {
@@ -408,6 +408,37 @@ func TestLatestEntries(t *testing.T) {
 	}
 	if r.heads.drop("message/often"); r.heads.size() != 0 {
 		t.Errorf("%d are left", r.heads.size())
+	}
+}
+
+// TestEarlierEntriesGoFirst: where all that is remembered is too much, sessions lose
+// earlier entries before they are forgotten.
+func TestEarlierEntriesGoFirst(t *testing.T) {
+	t.Parallel()
+	var m memory
+	const entries = 2 * latestHeads
+	for i := range mostOfAll/entries + 10 {
+		r := newRecollection()
+		for k := range entries {
+			r.isHead(&session.Entry{Key: fmt.Sprint(k)})
+		}
+		m.put(map[string]*recollection{fmt.Sprint(i): r})
+	}
+	sum, less := 0, 0
+	for _, r := range m.sessions {
+		sum += r.size()
+		if len(r.heads.old) == 0 {
+			less++
+		}
+	}
+	if sum != m.rows || sum > mostOfAll || sum < mostOfAll-entries || less < 10 || len(m.sessions) < mostOfAll/entries {
+		t.Errorf("%d rows of %d sessions, %d counted; %d have only their latest", sum, len(m.sessions), m.rows, less)
+	}
+	for i := range 2 * mostOfAll { // of which none has earlier ones
+		m.put(map[string]*recollection{fmt.Sprint("small", i): newRecollection()})
+	}
+	if len(m.sessions) > mostOfAll || m.rows > mostOfAll || m.rows < mostOfAll-entries {
+		t.Errorf("%d rows of %d sessions", m.rows, len(m.sessions))
 	}
 }
 

@@ -21,11 +21,12 @@ import (
 
 // Bounds of what is remembered, in rows. A session's latest entries are, twice
 // latestHeads at most: what is written again was mostly written a moment ago, and
-// an entry that is not remembered is thought not to be there.
+// an entry that is not remembered is thought not to be there. Who keeps rewriting
+// older ones has all that are in transactions with it read for a while.
 const (
 	mostOfSession = 1 << 12
 	mostOfAll     = 1 << 17
-	latestHeads   = 1 << 8
+	latestHeads   = 1 << 10
 )
 
 // memory is safe for concurrent use.
@@ -65,8 +66,7 @@ func (l *latest) get(key string) (e *session.Entry, known bool) {
 		return e, true
 	}
 	if e, known = l.old[key]; known {
-		own := *e // e is in one piece of memory with others, which may be forgotten
-		l.set(&own)
+		l.set(e)
 	}
 	return e, known
 }
@@ -128,7 +128,8 @@ func (m *memory) take(ids []string) map[string]*recollection {
 	return taken
 }
 
-// put remembers sessions. Where that is too much, others are forgotten.
+// put remembers sessions. Where that is too much, of others the earlier entries are
+// forgotten, or all of them.
 func (m *memory) put(sessions map[string]*recollection) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,10 +150,16 @@ func (m *memory) put(sessions map[string]*recollection) {
 		if m.rows <= mostOfAll {
 			break
 		}
-		if sessions[id] == nil {
-			m.rows -= r.size()
-			delete(m.sessions, id)
+		if sessions[id] != nil {
+			continue
 		}
+		m.rows -= r.size()
+		if len(r.heads.old) == 0 {
+			delete(m.sessions, id)
+			continue
+		}
+		r.heads.old = nil
+		m.rows += r.size()
 	}
 }
 
@@ -224,24 +231,12 @@ func (r *recollection) isGrant(g *capability.Grant) {
 	}
 }
 
-// isHead keeps a copy of e.
+// isHead keeps a copy: e may be in one piece of memory with many others.
 func (r *recollection) isHead(e *session.Entry) {
-	if r == nil {
-		return
-	}
-	head := *e
-	head.Payload = nil
-	r.isWritten(&head)
-}
-
-// isWritten keeps e itself, which nobody changes any more; without its payload.
-func (r *recollection) isWritten(e *session.Entry) {
-	switch {
-	case r == nil:
-	case e.Payload != nil:
-		r.isHead(e)
-	default:
-		r.heads.set(e)
+	if r != nil {
+		head := *e
+		head.Payload = nil
+		r.heads.set(&head)
 	}
 }
 
@@ -316,7 +311,7 @@ func (t *tx) changed(c *session.Changes) bool {
 	}
 	for _, list := range [][]*session.Entry{c.Entries, c.Grown} {
 		for _, e := range list {
-			t.own[e.Session].isWritten(e)
+			t.own[e.Session].isHead(e)
 		}
 	}
 	for _, u := range c.Turns {

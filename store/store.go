@@ -66,8 +66,9 @@ type Runner interface {
 // after it goes on.
 var ErrEnough = errors.New("enough rows")
 
-// ErrThere is in the error of a transaction that was to insert a row that is there.
-var ErrThere = errors.New("a row is there already")
+// ErrThere is in the error of a transaction that was to insert an entry that is there,
+// where rows have versions.
+var ErrThere = errors.New("an entry is there already")
 
 // ErrClosed is what a closed store's verbs answer.
 var ErrClosed = fault.Draining.With("the store is closed")
@@ -95,7 +96,8 @@ type Backend interface {
 	Listen(ctx context.Context, heard func(session string, cursor uint64)) error
 
 	// Versions says that rows have versions, and that it saves round trips to
-	// commit on rows which are remembered.
+	// commit on rows which are remembered. Errors of entries that are there already
+	// have ErrThere then.
 	Versions() bool
 
 	// Ping asks the database for a sign of life.
@@ -123,7 +125,7 @@ func New(b Backend) *Store {
 
 // Update runs fn in one read-write transaction and commits if it returns nil.
 // fn runs once; its error comes back as it is. What was given to Save must not
-// be changed before Update has returned.
+// be changed any more.
 func (s *Store) Update(ctx context.Context, fn func(session.Tx) error) error {
 	return s.update(ctx, func(t *tx) error { return fn(t) })
 }

@@ -92,15 +92,38 @@ func TestWhatSomebodyChoseStays(t *testing.T) {
 	}
 }
 
-// TestSend: batches of all sizes arrive as they are, one after the other, on connections that share their buffers.
+// spy is a message that shows what a connection collects in.
+type spy struct{ buffer []byte }
+
+func (*spy) Frontend()           {}
+func (*spy) Decode([]byte) error { return nil }
+func (s *spy) Encode(dst []byte) ([]byte, error) {
+	s.buffer = dst
+	return dst, nil
+}
+
+// TestSend: batches of all sizes arrive as they are, one after the other, on connections that share their buffers, and none
+// keeps one, whatever its mode.
 func TestSend(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	for c := range 4 {
-		t.Run(fmt.Sprint(c), func(t *testing.T) {
+	modes := []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
+	for c, mode := range append(modes, modes...) {
+		t.Run(fmt.Sprint(c, mode), func(t *testing.T) {
 			t.Parallel()
 			ctx, conn := connect(t, url)
+			config := conn.Config()
+			config.DefaultQueryExecMode = mode
+			conn, err := pgx.ConnectConfig(ctx, config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(context.WithoutCancel(ctx))
 			for i, size := range []int{0, 1, 300, smallest - 1, smallest, 100_000, smallest + 1, 2 * largest, 10, 70_000} {
+				if size > largest && c > 0 {
+					continue // it takes long
+				}
 				batch, bytes := &pgx.Batch{}, 0
 				for k := range 3 {
 					want := strings.Repeat(fmt.Sprint(k, c, i%10), size/3)
@@ -119,6 +142,10 @@ func TestSend(t *testing.T) {
 				if err := Send(ctx, conn, batch, bytes); (err != nil) != (i == 6) {
 					t.Errorf("%d bytes: %v", size, err)
 				}
+				var kept spy
+				if conn.PgConn().Frontend().Send(&kept); len(kept.buffer) > 0 || cap(kept.buffer) >= smallest {
+					t.Errorf("%d bytes: the connection goes on in a buffer of %d with %d in it", size, cap(kept.buffer), len(kept.buffer))
+				}
 			}
 		})
 	}
@@ -129,7 +156,7 @@ func TestBuffer(t *testing.T) {
 	b := NewBuffer()
 	small := b.Take(nil, 1)
 	if len(small) != 0 || cap(small) < smallest {
-		t.Errorf("%d of %d bytes: a connection would keep it", len(small), cap(small))
+		t.Errorf("%d of %d bytes: pgx would keep it", len(small), cap(small))
 	}
 	next := b.Take([]byte("before"), 10)
 	if string(next) != "before" || &next[0] != &small[:1][0] {

@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// A connection collects what it sends in a buffer that begins at 1 kB, grows by being copied, and is dropped once it was
-// sent. For batches of many rows that is most of the memory a program goes through, so these get one that has served before.
+// A connection collects what it sends in a buffer that begins at 1 kB, grows by being copied, and is mostly dropped once it
+// was sent. For batches of many rows that is most of the memory a program goes through, so these get one that has served
+// before, and it is taken back afterwards.
 
-// From so many bytes on, which is more than a connection keeps for itself, a batch gets a buffer; those beyond largest are
-// not kept.
+// A batch gets a buffer from so many bytes on; those beyond largest are not kept.
 const (
 	smallest = 4 << 10
 	largest  = 4 << 20
@@ -26,8 +26,8 @@ type Buffer struct{ memory []byte }
 // NewBuffer gives a buffer, which is whoever's asks until Done.
 func NewBuffer() *Buffer { return buffers.Get().(*Buffer) }
 
-// Take gives the buffer's memory with what is in before at its beginning and room for so many bytes more, and always so
-// much that a connection does not keep it for itself.
+// Take gives the buffer's memory with what is in before at its beginning and room for so many bytes more. It is never less
+// than smallest, which pgx does not keep for a next statement's arguments.
 func (b *Buffer) Take(before []byte, room int) []byte {
 	if need := len(before) + room; cap(b.memory) < need {
 		b.memory = make([]byte, 0, max(need, smallest))
@@ -47,11 +47,13 @@ func Send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch, bytes int) erro
 	if bytes < smallest {
 		return conn.SendBatch(ctx, batch).Close()
 	}
-	buffer := NewBuffer()
-	conn.PgConn().Frontend().Send(&room{buffer, bytes + bytes/16 + perStatement*batch.Len()})
+	buffer, front := NewBuffer(), conn.PgConn().Frontend()
+	front.Send(&room{buffer, bytes + bytes/16 + perStatement*batch.Len()})
 	err := conn.SendBatch(ctx, batch).Close()
-	if err == nil { // so all of it was sent, and the connection has begun another buffer
-		buffer.Done()
+	if back := (takeBack{}); !conn.IsClosed() {
+		if front.Send(&back); back.done {
+			buffer.Done()
+		}
 	}
 	return err
 }
@@ -74,4 +76,22 @@ func (*room) Decode([]byte) error { return nil }
 // Encode implements pgproto3.Message.
 func (r *room) Encode(dst []byte) ([]byte, error) { return r.buffer.Take(dst, r.bytes), nil }
 
-var _ pgproto3.FrontendMessage = (*room)(nil)
+// takeBack is a message of no bytes after which the connection has a small buffer of its own again: one that was filled it
+// has dropped, but in the mode exec it fills another.
+type takeBack struct{ done bool }
+
+// Frontend implements pgproto3.FrontendMessage.
+func (*takeBack) Frontend() {}
+
+// Decode implements pgproto3.Message.
+func (*takeBack) Decode([]byte) error { return nil }
+
+// Encode implements pgproto3.Message.
+func (t *takeBack) Encode(dst []byte) ([]byte, error) {
+	if t.done = true; cap(dst) < smallest {
+		return dst, nil
+	}
+	return append(make([]byte, 0, 1<<10), dst...), nil
+}
+
+var _, _ pgproto3.FrontendMessage = (*room)(nil), (*takeBack)(nil)

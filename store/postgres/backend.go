@@ -51,8 +51,8 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 	}
 	defer conn.Release()
 	r := &runner{conn: conn.Conn(), batch: &pgx.Batch{}, options: options, scratch: pgtune.NewBuffer()}
-	defer r.rollback(ctx) // for errors, and for a panic on its way to whoever recovers
 	defer r.scratch.Done()
+	defer r.rollback(ctx) // for errors, and for a panic on its way to whoever recovers
 	if err := fn(r); err != nil {
 		return err
 	}

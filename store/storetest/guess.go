@@ -162,11 +162,14 @@ var stale = []staleRows{
 		next: func(o *author) session.Submission { return o.batch(false, beginOp("next")()) }},
 	{name: "nothing, but the key was put long before", wrong: true, meanwhile: func(*servers, *author) {}, before: func(s *servers, o *author) {
 		appends("message/next")(s, o)
-		var ops []ledger.Intent
-		for i := range 600 { // more than the store remembers of a session
-			ops = append(ops, putOp(fmt.Sprintf("message/other%d", i), `{}`))
+		for range 3 { // more than the store remembers of a session
+			var ops []ledger.Intent
+			for i := range 1000 {
+				ops = append(ops, putOp(fmt.Sprintf("message/other%d-%d", o.seq, i), `{}`))
+			}
+			s.commit(o.batch(false, ops...))
+			o.acked = o.seq
 		}
-		s.commit(o.batch(false, ops...))
 	}},
 	{name: "a turn ended", before: func(s *servers, o *author) { s.commit(o.batch(false, beginOp("turn")())) }, wrong: true,
 		meanwhile: another(func() ledger.Intent {
