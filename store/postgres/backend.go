@@ -78,6 +78,9 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 	text := s.Postgres.One
 	switch {
 	case len(list) == 1:
+		for _, value := range list[0] {
+			r.room += size(value)
+		}
 		args = append(store.Values(list[0]), args...)
 	case len(s.Columns) > 0:
 		lists, room := columns(list, len(s.Columns), r.scratch)
