@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/internal/words"
 )
 
 // Object serves calls. The calls that come over one connection to one object are delivered one by one, in the order in
@@ -135,6 +137,15 @@ func (c *Call) Params() (capnp.Struct, *CapTable) {
 		return capnp.Struct{}, &c.caps
 	}
 	return params.Struct(), &c.caps
+}
+
+// PlainParams gives the parameters to be read by hand, before the answer, and for as long as they are kept; ok is false if
+// they did not come as nearly all do, from a peer, without capabilities, in one segment. Params has them in any case.
+func (c *Call) PlainParams() (params words.Message, ok bool) {
+	if in := c.in.Load(); in != nil {
+		params = in.plain
+	}
+	return params, params.IsValid()
 }
 
 // Return answers with results: place fills in a struct of size sz, valid only until place returns. An error of place

@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/internal/words"
 )
 
 const wordBytes = 8
@@ -64,7 +66,8 @@ type inMsg struct {
 	arena capnp.ReadOnlySingleSegment // for the usual single segment
 	size  int
 
-	content capnp.Ptr // the parameters of a call, or the results of a plain return
+	content capnp.Ptr     // the parameters of a call, or the results of a plain return
+	plain   words.Message // the same to be read by hand, if the message is plain
 }
 
 // parseFrame makes a readable message of one frame, which it keeps.

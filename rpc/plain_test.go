@@ -11,6 +11,8 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/internal/words"
 )
 
 // readGenerated reads a plain message as handle does with all others: every pointer once. It is not plain if something
@@ -74,15 +76,42 @@ func checkPlain(t *testing.T, frame []byte, lim *Limits) bool {
 	generated, err := parseFrame(was, lim)
 	noError(t, err)
 	want := readGenerated(t, generated)
-	got.content, got.cost = 0, 0
+	got.content, got.root, got.cost = 0, words.Region{}, 0
 	if got != want {
 		t.Fatalf("read by hand\n%+v, by the generated code\n%+v", got, want)
 	}
+	checkRead(t, byHand, lim)
+	byHand.plain = words.Message{}
 	// The pointers, what may be read still and how deep, and all of the messages around them.
 	if !reflect.DeepEqual(byHand, generated) {
 		t.Fatalf("read by hand\n%+v, by the generated code\n%+v", byHand, generated)
 	}
 	return true
+}
+
+// checkRead holds the content as it is for readers by hand to the content as the generated code has it.
+func checkRead(t *testing.T, in *inMsg, lim *Limits) {
+	t.Helper()
+	if got, want := in.plain.IsValid(), lim.Nesting-plainDepth > words.Depth; got != want {
+		t.Fatalf("with a nesting of %d, to be read by hand is %v", lim.Nesting, got)
+	}
+	if !in.plain.IsValid() {
+		return
+	}
+	byHand, s := in.plain.Root(), in.content.Struct()
+	if sz := s.Size(); byHand.Data*wordBytes != int(sz.DataSize) || byHand.Pointers != int(sz.PointerCount) {
+		t.Fatalf("by hand the content is %+v, by the generated code %v", byHand.Region, sz)
+	}
+	for i := range byHand.Data * wordBytes {
+		if byHand.Uint8(i) != s.Uint8(capnp.DataOffset(i)) {
+			t.Fatalf("byte %d of the content is %d by hand, and %d", i, byHand.Uint8(i), s.Uint8(capnp.DataOffset(i)))
+		}
+	}
+	for i := range byHand.Pointers {
+		if byHand.Null(i) == s.HasPtr(uint16(i)) {
+			t.Fatalf("pointer %d of the content is null by hand: %v", i, byHand.Null(i))
+		}
+	}
 }
 
 // plainFrames are messages that must be plain.

@@ -10,6 +10,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/internal/inturn"
+	"github.com/mooring-rpc/mooring/internal/words"
 )
 
 // Promise is the answer to a call, perhaps not there yet. All methods may be called from any goroutine.
@@ -24,6 +25,7 @@ type Promise struct {
 	ready    chan struct{}
 	notify   []func()
 	content  capnp.Ptr
+	in       *inMsg // the message that content came in, if it is plain
 	caps     CapTable
 	err      *Exception
 	pipes    []localPipe // promises of results handed out before the call went to a peer, if ever
@@ -68,6 +70,17 @@ func (p *Promise) Wait(ctx context.Context) (capnp.Struct, *CapTable, error) {
 		return capnp.Struct{}, nil, p.err
 	}
 	return p.content.Struct(), &p.caps, nil
+}
+
+// PlainResults gives the results to be read by hand, once Wait has given them; ok is false if they did not come as nearly
+// all do, from a peer, without capabilities, in one segment.
+func (p *Promise) PlainResults() (results words.Message, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.in != nil && p.done && p.err == nil {
+		results = p.in.plain
+	}
+	return results, results.IsValid()
 }
 
 // Notify has f called once when the answer is there: on a delivery goroutine, where it must not block, in the order of

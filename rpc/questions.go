@@ -225,6 +225,9 @@ func (co *core) answerTo(p *Promise, in *inMsg, said *incomingReturn) error {
 	}
 	q.noFinish = said.noFinish
 	if said.plain {
+		p.mu.Lock()
+		p.in = in
+		p.mu.Unlock()
 		co.returnedTo(p, in.content, CapTable{}, nil)
 		return nil
 	}
