@@ -13,13 +13,13 @@ type Piece struct {
 	next int // the first free word
 }
 
-// maxList is how many words one reservation may have.
-const maxList = 1<<29 - 1
+// maxPiece is how many words one reservation may have: so few that no text in it is too long for its pointer.
+const maxPiece = 1<<26 - 1
 
 // Reserve adds so many words to the end of a segment. ok is false if it cannot be done there, and then nothing refers to
 // what was reserved elsewhere.
 func Reserve(seg *capnp.Segment, size int) (p Piece, ok bool) {
-	if size < 0 || size > maxList {
+	if size < 0 || size > maxPiece {
 		return p, false
 	}
 	before := len(seg.Data())

@@ -172,7 +172,7 @@ func TestReading(t *testing.T) {
 			t.Logf("seed %d", seed)
 		}
 	})
-	rounds, usual, spoilt := 100_000, 0, 0
+	rounds, usual, spoilt := 30_000, 0, 0
 	if testing.Short() {
 		rounds /= 10
 	}
@@ -314,7 +314,7 @@ func TestReserved(t *testing.T) {
 	if p.next != 1003 {
 		t.Errorf("it is not full but %d words", p.next)
 	}
-	for _, size := range []int{-1, maxList + 1} {
+	for _, size := range []int{-1, maxPiece + 1} {
 		if _, ok := Reserve(seg, size); ok || len(seg.Data()) != 1003*Bytes {
 			t.Errorf("%d words were reserved", size)
 		}
