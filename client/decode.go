@@ -16,6 +16,8 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/place"
+	byhand "github.com/mooring-rpc/mooring/internal/words"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
@@ -67,6 +69,46 @@ type reply struct {
 	cursor   uint64
 	outcomes []ledger.Outcome
 	repeated []bool // which were recorded before; nil for none
+}
+
+// decodePlainReply is decodeReply by hand; ok is false for what is not usual in an
+// ack, and decodeReply reads it.
+func decodePlainReply(m byhand.Message, ops []ledger.Intent) (out *reply, ok bool) {
+	from := m.Root().Struct(place.ResultsReply)
+	if from.Uint16(place.ReplyWhich) != uint16(wire.ApplyReply_Which_ack) {
+		return nil, false
+	}
+	ack := from.Struct(place.ReplyAck)
+	list := ack.List(place.AckOutcomes)
+	if !m.Usual() || list.Len() != len(ops) {
+		return nil, false
+	}
+	out = &reply{cursor: ack.Uint64(place.AckCursor), outcomes: make([]ledger.Outcome, len(ops))}
+	results := make([]byte, 0, 24*len(out.outcomes)) // as in decodeReply
+	for i := range out.outcomes {
+		w, to := list.At(i), &out.outcomes[i]
+		if to.OpID = ops[i].OpID; string(w.Text(place.OutcomeOp)) != to.OpID {
+			return nil, false
+		}
+		to.Status = ledger.Status(w.Uint8(place.OutcomeStatus))
+		to.Reason = fault.Code(w.Uint16(place.OutcomeReason))
+		to.Message = string(w.Text(place.OutcomeMessage))
+		to.Cursor = w.Uint64(place.OutcomeCursor)
+		if result := w.Text(place.OutcomeResult); len(result) > 0 {
+			from := len(results)
+			results = append(results, result...)
+			to.Result = results[from:len(results):len(results)]
+		}
+		to.Cause = string(w.Text(place.OutcomeCause))
+		to.At = w.Uint64(place.OutcomeAt)
+		if w.Bit(place.OutcomeDuplicate) {
+			if out.repeated == nil {
+				out.repeated = make([]bool, len(out.outcomes))
+			}
+			out.repeated[i] = true
+		}
+	}
+	return out, m.Usual()
 }
 
 // decodeReply reads the answer to an apply of ops.

@@ -279,7 +279,14 @@ func (s *stream) reply(a sent) outbox.Reply {
 		}
 		return outbox.Reply{Err: s.peer.fail(err)}
 	}
-	r, err := decodeReply(results, a.ops)
+	var r *reply
+	plain, read := a.answer.PlainResults()
+	if read {
+		r, read = decodePlainReply(plain, a.ops)
+	}
+	if !read {
+		r, err = decodeReply(results, a.ops)
+	}
 	switch {
 	case err != nil:
 		return outbox.Reply{Err: err}

@@ -1,0 +1,206 @@
+// The call that most messages are: a batch for a stream. What is usual in one is
+// written by hand, in one piece, where the generated code takes a pointer after
+// the other; a batch that refers to results or depends on other ops is left to
+// that code.
+
+package client
+
+import (
+	"context"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/internal/place"
+	byhand "github.com/mooring-rpc/mooring/internal/words"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// callApply sends a batch; held are the live sessions its ops refer to.
+func callApply(ctx context.Context, stream *rpc.Ref, b *ledger.Batch, held []*rpc.Ref) *rpc.Promise {
+	return stream.Call(ctx, methodApply, words(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+		if err := placeBatch(wire.Stream_apply_Params(s), b); err != nil {
+			return err
+		}
+		if len(held) == 0 {
+			return nil
+		}
+		list, err := capnp.NewPointerList(s.Segment(), int32(len(held)))
+		if err != nil {
+			return err
+		}
+		for i, r := range held {
+			iface := capnp.NewInterface(s.Segment(), capnp.CapabilityID(caps.Add(r)))
+			if err := list.Set(i, iface.ToPtr()); err != nil {
+				return err
+			}
+		}
+		return s.SetPtr(1, list.ToPtr())
+	})
+}
+
+// placeBatch writes the batch of an apply.
+func placeBatch(p wire.Stream_apply_Params, b *ledger.Batch) error {
+	seg := capnp.Struct(p).Segment()
+	at := len(seg.Data())
+	to, err := p.NewBatch()
+	if err != nil {
+		return err
+	}
+	size, plain := plainSize(b)
+	if !plain || len(seg.Data()) != at+place.Batch.Bytes() { // it is not at, but somewhere else
+		return encodeBatch(to, b)
+	}
+	piece, ok := byhand.Reserve(seg, size)
+	if !ok {
+		return encodeBatch(to, b)
+	}
+	to.SetAtomic(b.Atomic)
+	to.SetAckedThrough(b.AckedThrough)
+	writeBatch(&piece, at/byhand.Bytes, b)
+	return nil
+}
+
+// plainSize is how many words a batch takes beyond the Batch itself; ok is false
+// for one that is not to be written by hand.
+func plainSize(b *ledger.Batch) (size int, ok bool) {
+	size = byhand.TextSize(len(b.BatchID)) + byhand.ListSize(len(b.Ops), place.Op)
+	for i := range b.Ops {
+		op := &b.Ops[i]
+		if len(op.DependsOn) > 0 || op.Expected.Set && op.Expected.Ref != nil {
+			return 0, false
+		}
+		size += byhand.TextSize(len(op.OpID)) + byhand.TextSize(len(op.Method))
+		if len(op.Args) > 0 {
+			size += byhand.ListSize(len(op.Args), place.Arg)
+		}
+		for j := range op.Args {
+			a := &op.Args[j]
+			if a.Ref != nil {
+				return 0, false
+			}
+			size += byhand.TextSize(len(a.Name)) + byhand.TextSize(len(a.JSON))
+		}
+	}
+	return size, true
+}
+
+// writeBatch writes what the Batch at a word points to, in the order in which
+// encodeBatch does.
+func writeBatch(p *byhand.Piece, batch int, b *ledger.Batch) {
+	pointers := batch + place.Batch.Data
+	p.PutText(pointers+place.BatchID, b.BatchID)
+	op := p.PutList(pointers+place.BatchOps, len(b.Ops), place.Op)
+	for i := range b.Ops {
+		in := &b.Ops[i]
+		p.PutUint64(op, place.OpSeq, in.Seq)
+		if in.Expected.Set {
+			p.PutUint16(op, place.OpExpected, uint16(wire.Op_expected_Which_cursor))
+			p.PutUint64(op, place.OpExpectedCursor, in.Expected.Cursor)
+		}
+		pointers := op + place.Op.Data
+		p.PutText(pointers+place.OpID, in.OpID)
+		p.PutText(pointers+place.OpMethod, in.Method)
+		if len(in.Args) > 0 {
+			arg := p.PutList(pointers+place.OpArgs, len(in.Args), place.Arg)
+			for j := range in.Args {
+				pointers := arg + place.Arg.Data
+				p.PutText(pointers+place.ArgName, in.Args[j].Name)
+				p.PutTextBytes(pointers+place.ArgJSON, in.Args[j].JSON)
+				arg += place.Arg.Words()
+			}
+		}
+		op += place.Op.Words()
+	}
+}
+
+func encodeBatch(to wire.Batch, b *ledger.Batch) error {
+	if err := to.SetId(b.BatchID); err != nil {
+		return err
+	}
+	to.SetAtomic(b.Atomic)
+	to.SetAckedThrough(b.AckedThrough)
+	ops, err := to.NewOps(int32(len(b.Ops)))
+	if err != nil {
+		return err
+	}
+	for i := range b.Ops {
+		if err := encodeOp(ops.At(i), &b.Ops[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func encodeOp(to wire.Op, in *ledger.Intent) error {
+	to.SetSeq(in.Seq)
+	if err := to.SetId(in.OpID); err != nil {
+		return err
+	}
+	if err := to.SetMethod(in.Method); err != nil {
+		return err
+	}
+	if len(in.DependsOn) > 0 {
+		list, err := to.NewDependsOn(int32(len(in.DependsOn)))
+		if err != nil {
+			return err
+		}
+		for i, op := range in.DependsOn {
+			if err := list.Set(i, op); err != nil {
+				return err
+			}
+		}
+	}
+	if len(in.Args) > 0 {
+		args, err := to.NewArgs(int32(len(in.Args)))
+		if err != nil {
+			return err
+		}
+		for i := range in.Args {
+			if err := encodeArg(args.At(i), &in.Args[i]); err != nil {
+				return err
+			}
+		}
+	}
+	switch expected := to.Expected(); {
+	case !in.Expected.Set:
+		expected.SetNone()
+	case in.Expected.Ref == nil:
+		expected.SetCursor(in.Expected.Cursor)
+	default:
+		ref, err := expected.NewRef()
+		if err != nil {
+			return err
+		}
+		return encodeOpRef(ref, in.Expected.Ref)
+	}
+	return nil
+}
+
+// jsonPointer is where an Arg has its json.
+const jsonPointer = 1
+
+func encodeArg(to wire.Arg, a *ledger.Arg) error {
+	if err := to.SetName(a.Name); err != nil {
+		return err
+	}
+	if a.Ref == nil {
+		if err := to.SetJson(""); err != nil || len(a.JSON) == 0 {
+			return err
+		}
+		return capnp.Struct(to).SetTextFromBytes(jsonPointer, a.JSON) // SetJson takes a string: a copy more
+	}
+	ref, err := to.NewRef()
+	if err != nil {
+		return err
+	}
+	return encodeOpRef(ref, a.Ref)
+}
+
+func encodeOpRef(to wire.OpRef, r *ledger.Ref) error {
+	if err := to.SetOp(r.Op); err != nil {
+		return err
+	}
+	return to.SetPath(r.Path)
+}
