@@ -7,7 +7,6 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
-	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -160,37 +159,5 @@ func encodeGrantInfo(to wire.GrantInfo, g *capability.Grant, epoch uint64, now i
 			w.do(list.Set(i, m))
 		}
 	}
-	return w.err
-}
-
-func encodeAck(to wire.Ack, a *session.Answer) error {
-	applied, duplicates, rejected := a.Counts()
-	to.SetCursor(a.Cursor)
-	to.SetApplied(uint32(applied))
-	to.SetDuplicates(uint32(duplicates))
-	to.SetRejected(uint32(rejected))
-	list, err := to.NewOutcomes(int32(len(a.Outcomes)))
-	if err != nil {
-		return err
-	}
-	for i := range a.Outcomes {
-		if err := encodeOutcome(list.At(i), &a.Outcomes[i], a.Duplicate); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func encodeOutcome(to wire.Outcome, o *ledger.Outcome, duplicate bool) error {
-	var w writer
-	to.SetStatus(uint8(o.Status))
-	to.SetDuplicate(duplicate)
-	to.SetReason(uint16(o.Reason))
-	to.SetCursor(o.Cursor)
-	to.SetAt(o.At)
-	w.text(to.SetOp, o.OpID)
-	w.text(to.SetMessage_, o.Message)
-	w.text(to.SetCause, o.Cause)
-	w.do(setBytes(capnp.Struct(to), outcomeResultPointer, o.Result))
 	return w.err
 }

@@ -59,18 +59,7 @@ func (o *stream) Serve(c *rpc.Call) {
 }
 
 func (o *stream) apply(c *rpc.Call) {
-	s, caps := c.Params()
-	from, err := wire.Stream_apply_Params(s).Batch()
-	if err != nil {
-		answerApply(c, session.Answer{Err: fault.Malformed.Because(err, "the batch cannot be decoded")})
-		return
-	}
-	batch, size, refused := decodeBatch(from, o.auth.session, o.outbox, o.incarnation, o.server.cfg.RPC.MessageBytes)
-	if refused != nil {
-		answerApply(c, session.Answer{Err: refused})
-		return
-	}
-	with, refused := decodeWith(s, caps)
+	batch, with, size, refused := o.decodeApply(c)
 	if refused != nil {
 		answerApply(c, session.Answer{Err: refused})
 		return
@@ -181,29 +170,6 @@ func heldSessions(with []*rpc.Ref) (refs []string) {
 		}
 	}
 	return refs
-}
-
-// answerApply answers a call of apply: with what was recorded, or as a whole,
-// when nothing was.
-func answerApply(c *rpc.Call, a session.Answer) {
-	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-		reply, err := wire.Stream_apply_Results(s).NewReply()
-		if err != nil {
-			return err
-		}
-		if a.Err == nil {
-			ack, err := reply.NewAck()
-			if err != nil {
-				return err
-			}
-			return encodeAck(ack, &a)
-		}
-		r, err := reply.NewRefusal()
-		if err != nil {
-			return err
-		}
-		return encodeRefusal(r, a.Err)
-	})
 }
 
 func answerAcknowledge(c *rpc.Call, refused *fault.Error) {

@@ -1,0 +1,213 @@
+// The call that most messages are: a batch for a stream, and its ack. What is
+// usual in them is read and written by hand, where the generated code takes a
+// pointer after the other. Everything else is left to that code (decode.go), which
+// gives the answers, and the refusals, that there are.
+
+package server
+
+import (
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/place"
+	byhand "github.com/mooring-rpc/mooring/internal/words"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// decodeApply reads the parameters of an apply. with is owned by the caller.
+func (o *stream) decodeApply(c *rpc.Call) (b ledger.Batch, with []*rpc.Ref, size int, refused *fault.Error) {
+	limit := o.server.cfg.RPC.MessageBytes
+	if params, ok := c.PlainParams(); ok {
+		if b, size, ok = decodePlain(params, o.auth.session, o.outbox, o.incarnation, limit); ok {
+			return b, nil, size, nil
+		}
+	}
+	s, caps := c.Params()
+	from, err := wire.Stream_apply_Params(s).Batch()
+	if err != nil {
+		return b, nil, 0, fault.Malformed.Because(err, "the batch cannot be decoded")
+	}
+	if b, size, refused = decodeBatch(from, o.auth.session, o.outbox, o.incarnation, limit); refused != nil {
+		return b, nil, 0, refused
+	}
+	with, refused = decodeWith(s, caps)
+	return b, with, size, refused
+}
+
+// decodePlain is decodeBatch by hand, of an apply's parameters. ok is false for
+// what is not usual in a batch, or too much: decodeBatch reads it, or refuses it.
+func decodePlain(m byhand.Message, session, outbox string, incarnation uint64, limit int) (b ledger.Batch, size int, ok bool) {
+	params := m.Root()
+	from := params.Struct(place.ParamsBatch)
+	ops := from.List(place.BatchOps)
+	if !m.Usual() || !params.Null(place.ParamsWith) || ops.Len() > ledger.MaxFrameOps {
+		return b, 0, false
+	}
+	r := reader{limit: limit, most: m.Size()}
+	b = ledger.Batch{Session: session, Outbox: outbox, Incarnation: incarnation,
+		AckedThrough: from.Uint64(place.BatchAckedThrough), BatchID: r.text(string(from.Text(place.BatchID)), nil),
+		Atomic: from.Bit(place.BatchAtomic), Ops: make([]ledger.Intent, ops.Len())}
+	before := &ledger.Intent{} // whose names are the likely ones
+	for i := range b.Ops {
+		op := &b.Ops[i]
+		op.BatchID, op.Session, op.Atomic = b.BatchID, session, b.Atomic
+		if !r.plainOp(ops.At(i), op, before) || !m.Usual() {
+			return b, 0, false
+		}
+		before = op
+	}
+	return b, r.size + opBytes*len(b.Ops), r.err == nil && m.Usual()
+}
+
+// plainOp is op by hand. before is the op before it.
+func (r *reader) plainOp(from byhand.Struct, to, before *ledger.Intent) bool {
+	to.OpID = r.text(string(from.Text(place.OpID)), nil)
+	to.Seq = from.Uint64(place.OpSeq)
+	to.Method = r.nameLike(from.Text(place.OpMethod), before.Method)
+	args := from.List(place.OpArgs)
+	n := args.Len()
+	if !from.Null(place.OpDependsOn) || !r.listed(n, argBytes, listedArgs) {
+		return false
+	}
+	if n > 0 {
+		to.Args = make([]ledger.Arg, n)
+	}
+	for i := range to.Args {
+		arg, a, likely := args.At(i), &to.Args[i], ""
+		if i < len(before.Args) {
+			likely = before.Args[i].Name
+		}
+		a.Name = r.nameLike(arg.Text(place.ArgName), likely)
+		if arg.Uint16(place.ArgWhich) != uint16(wire.Arg_Which_json) {
+			return false
+		}
+		if a.JSON = r.data(arg.Text(place.ArgJSON), nil); r.err != nil {
+			return false
+		}
+	}
+	switch wire.Op_expected_Which(from.Uint16(place.OpExpected)) {
+	case wire.Op_expected_Which_none:
+	case wire.Op_expected_Which_cursor:
+		to.Expected = ledger.Expect{Set: true, Cursor: from.Uint64(place.OpExpectedCursor)}
+	default:
+		return false
+	}
+	return r.err == nil
+}
+
+// nameLike is name for one that is likely.
+func (r *reader) nameLike(b []byte, likely string) string {
+	if string(b) != likely {
+		return r.name(b, nil)
+	}
+	r.count(len(b))
+	return likely
+}
+
+// answerApply answers a call of apply: with what was recorded, or as a whole,
+// when nothing was.
+func answerApply(c *rpc.Call, a session.Answer) {
+	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		reply, err := wire.Stream_apply_Results(s).NewReply()
+		if err != nil {
+			return err
+		}
+		if a.Err == nil {
+			return placeAck(reply, &a)
+		}
+		r, err := reply.NewRefusal()
+		if err != nil {
+			return err
+		}
+		return encodeRefusal(r, a.Err)
+	})
+}
+
+// placeAck writes an ack into the reply of an apply.
+func placeAck(reply wire.ApplyReply, a *session.Answer) error {
+	seg := capnp.Struct(reply).Segment()
+	at := len(seg.Data())
+	to, err := reply.NewAck()
+	if err != nil {
+		return err
+	}
+	encodeCounts(to, a)
+	if len(seg.Data()) == at+place.Ack.Bytes() { // and not somewhere else
+		if piece, ok := byhand.Reserve(seg, outcomesSize(a.Outcomes)); ok {
+			writeOutcomes(&piece, at/byhand.Bytes, a)
+			return nil
+		}
+	}
+	return encodeOutcomes(to, a)
+}
+
+// outcomesSize is how many words outcomes take as a list.
+func outcomesSize(outcomes []ledger.Outcome) int {
+	size := byhand.ListSize(len(outcomes), place.Outcome)
+	for i := range outcomes {
+		o := &outcomes[i]
+		size += byhand.TextSize(len(o.OpID)) + byhand.TextSize(len(o.Message)) + byhand.TextSize(len(o.Cause)) +
+			byhand.TextSize(len(o.Result))
+	}
+	return size
+}
+
+// writeOutcomes writes what the Ack at a word points to, in the order in which
+// encodeOutcomes does.
+func writeOutcomes(p *byhand.Piece, ack int, a *session.Answer) {
+	at := p.PutList(ack+place.Ack.Data+place.AckOutcomes, len(a.Outcomes), place.Outcome)
+	for i := range a.Outcomes {
+		o := &a.Outcomes[i]
+		p.PutUint8(at, place.OutcomeStatus, uint8(o.Status))
+		if a.Duplicate {
+			p.PutUint8(at, place.OutcomeDuplicate/8, 1<<(place.OutcomeDuplicate%8))
+		}
+		p.PutUint16(at, place.OutcomeReason, uint16(o.Reason))
+		p.PutUint64(at, place.OutcomeCursor, o.Cursor)
+		p.PutUint64(at, place.OutcomeAt, o.At)
+		pointers := at + place.Outcome.Data
+		p.PutText(pointers+place.OutcomeOp, o.OpID)
+		p.PutText(pointers+place.OutcomeMessage, o.Message)
+		p.PutText(pointers+place.OutcomeCause, o.Cause)
+		p.PutTextBytes(pointers+place.OutcomeResult, o.Result)
+		at += place.Outcome.Words()
+	}
+}
+
+func encodeCounts(to wire.Ack, a *session.Answer) {
+	applied, duplicates, rejected := a.Counts()
+	to.SetCursor(a.Cursor)
+	to.SetApplied(uint32(applied))
+	to.SetDuplicates(uint32(duplicates))
+	to.SetRejected(uint32(rejected))
+}
+
+func encodeOutcomes(to wire.Ack, a *session.Answer) error {
+	list, err := to.NewOutcomes(int32(len(a.Outcomes)))
+	if err != nil {
+		return err
+	}
+	for i := range a.Outcomes {
+		if err := encodeOutcome(list.At(i), &a.Outcomes[i], a.Duplicate); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func encodeOutcome(to wire.Outcome, o *ledger.Outcome, duplicate bool) error {
+	var w writer
+	to.SetStatus(uint8(o.Status))
+	to.SetDuplicate(duplicate)
+	to.SetReason(uint16(o.Reason))
+	to.SetCursor(o.Cursor)
+	to.SetAt(o.At)
+	w.text(to.SetOp, o.OpID)
+	w.text(to.SetMessage_, o.Message)
+	w.text(to.SetCause, o.Cause)
+	w.do(setBytes(capnp.Struct(to), outcomeResultPointer, o.Result))
+	return w.err
+}
