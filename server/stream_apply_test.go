@@ -91,9 +91,6 @@ func leaner(s capnp.Struct, b *ledger.Batch, more int) error {
 		op := ops.At(i)
 		args, err := op.Args()
 		w.do(err)
-		if len(b.Ops[i].DependsOn) == 0 {
-			w.do(capnp.Struct(op).SetPtr(3, capnp.Ptr{}))
-		}
 		if args.Len() == 0 {
 			w.do(capnp.Struct(op).SetPtr(2, capnp.Ptr{}))
 		}
@@ -346,10 +343,10 @@ func FuzzPlainBatch(f *testing.F) {
 			}
 		}
 		raw := segmentOf(f, words(0, 2), func(s capnp.Struct) error { return leaner(s, b, n/4-1) })
-		f.Add(raw, uint16(1<<15), uint16(1<<15))
+		f.Add(raw, uint16(4095), uint16(4095))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, traversal, limit uint16) {
-		checkBatch(t, raw, uint64(traversal), max(int(limit), 1))
+		checkBatch(t, raw, uint64(traversal%4096), max(int(limit), 1)) // with more, it would try batches of many ops above all
 	})
 }
 

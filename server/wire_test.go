@@ -110,10 +110,12 @@ func writeBatch(to wire.Batch, b *ledger.Batch) error {
 		o.SetSeq(in.Seq)
 		w.do(o.SetId(in.OpID))
 		w.do(o.SetMethod(in.Method))
-		deps, err := o.NewDependsOn(int32(len(in.DependsOn)))
-		w.do(err)
-		for j, d := range in.DependsOn {
-			w.do(deps.Set(j, d))
+		if len(in.DependsOn) > 0 { // an empty list would not be read by hand
+			deps, err := o.NewDependsOn(int32(len(in.DependsOn)))
+			w.do(err)
+			for j, d := range in.DependsOn {
+				w.do(deps.Set(j, d))
+			}
 		}
 		args, err := o.NewArgs(int32(len(in.Args)))
 		w.do(err)
