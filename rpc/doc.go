@@ -45,7 +45,8 @@
 // messages are: calls on an export and results, without capabilities. These are written from a template (envelope.go) and
 // read at their places (plain.go): pointer by pointer that would cost more than all the rest of a call. A message that is
 // unusual in any way goes the other way, to the same rules: both end in takeCall or takeReturn, and a fuzzer holds what is
-// read in one way to what is read in the other.
+// read in one way to what is read in the other. Who serves or calls what nearly all messages are for can read their content
+// by hand too (PlainParams, PlainResults; package internal/words), with the generated code for what is unusual there.
 //
 // # Core and loop
 //
