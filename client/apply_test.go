@@ -5,7 +5,6 @@ package client
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -16,77 +15,42 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	byhand "github.com/mooring-rpc/mooring/internal/words"
+	"github.com/mooring-rpc/mooring/internal/words/wordstest"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// dice are random, and a test that fails tells their seed.
-func dice(t *testing.T) *rand.Rand {
-	seed := rand.Uint64()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("seed %d", seed)
-		}
-	})
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
-func randomText(rnd *rand.Rand, most int) string {
-	b := make([]byte, rnd.IntN(most+1))
-	for i := range b {
-		b[i] = byte(rnd.Uint32())
-	}
-	return string(b)
-}
-
 // randomBatch is any batch; a plain one refers to nothing.
 func randomBatch(rnd *rand.Rand, plain bool) *ledger.Batch {
-	b := &ledger.Batch{BatchID: randomText(rnd, 30), Atomic: rnd.IntN(2) == 0, AckedThrough: rnd.Uint64()}
+	b := &ledger.Batch{BatchID: wordstest.Text(rnd, 30), Atomic: rnd.IntN(2) == 0, AckedThrough: rnd.Uint64()}
 	b.Ops = make([]ledger.Intent, rnd.IntN(6))
 	ref := func() *ledger.Ref {
 		if plain || rnd.IntN(3) > 0 {
 			return nil
 		}
-		return &ledger.Ref{Op: randomText(rnd, 26), Path: randomText(rnd, 5)}
+		return &ledger.Ref{Op: wordstest.Text(rnd, 26), Path: wordstest.Text(rnd, 5)}
 	}
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		op.OpID, op.Seq, op.Method = randomText(rnd, 26), rnd.Uint64(), randomText(rnd, 10)
+		op.OpID, op.Seq, op.Method = wordstest.Text(rnd, 26), rnd.Uint64(), wordstest.Text(rnd, 10)
 		for !plain && rnd.IntN(3) == 0 {
-			op.DependsOn = append(op.DependsOn, randomText(rnd, 26))
+			op.DependsOn = append(op.DependsOn, wordstest.Text(rnd, 26))
 		}
 		if rnd.IntN(2) == 0 {
 			op.Expected = ledger.Expect{Set: true, Cursor: rnd.Uint64(), Ref: ref()}
 		}
 		for range rnd.IntN(4) {
-			a := ledger.Arg{Name: randomText(rnd, 10), Ref: ref()}
+			a := ledger.Arg{Name: wordstest.Text(rnd, 10), Ref: ref()}
 			switch rnd.IntN(4) {
 			case 0:
 			case 1:
 				a.JSON = []byte{}
 			default:
-				a.JSON = []byte(randomText(rnd, 300))
+				a.JSON = []byte(wordstest.Text(rnd, 300))
 			}
 			op.Args = append(op.Args, a)
 		}
 	}
 	return b
-}
-
-// segmentOf is the memory of a message whose root struct place has filled in.
-func segmentOf(t testing.TB, sz capnp.ObjectSize, place func(capnp.Struct) error) []byte {
-	t.Helper()
-	_, seg, err := capnp.NewMessage(capnp.SingleSegment(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := capnp.NewRootStruct(seg, sz)
-	if err == nil {
-		err = place(root)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return seg.Data()
 }
 
 // generated writes a batch by the generated code alone.
@@ -100,7 +64,7 @@ func generated(s capnp.Struct, b *ledger.Batch) error {
 
 func TestWrittenBatches(t *testing.T) {
 	t.Parallel()
-	rnd := dice(t)
+	rnd := wordstest.Dice(t)
 	batches := []*ledger.Batch{{}, {Ops: []ledger.Intent{}}, {Ops: make([]ledger.Intent, 3)}, hotBatch(32),
 		{Ops: []ledger.Intent{{Args: make([]ledger.Arg, 2), Expected: ledger.Expect{Ref: &ledger.Ref{Op: "not set"}}}}},
 		{Ops: []ledger.Intent{{Args: []ledger.Arg{{Name: "large", JSON: bytes.Repeat([]byte("x"), 3<<20)}}}}}}
@@ -115,8 +79,8 @@ func TestWrittenBatches(t *testing.T) {
 				t.Fatalf("not plain: %+v", b)
 			}
 		}
-		got := segmentOf(t, words(0, 2), func(s capnp.Struct) error { return placeBatch(wire.Stream_apply_Params(s), b) })
-		want := segmentOf(t, words(0, 2), func(s capnp.Struct) error { return generated(s, b) })
+		got := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error { return placeBatch(wire.Stream_apply_Params(s), b) })
+		want := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error { return generated(s, b) })
 		if !bytes.Equal(got, want) {
 			t.Fatalf("%+v is\n%x, but generated\n%x", b, got, want)
 		}
@@ -196,7 +160,7 @@ func writeAck(rnd *rand.Rand, s capnp.Struct, ops []ledger.Intent, more int) err
 		errs := []error{o.SetOp(ops[i].OpID)}
 		for _, set := range []func(string) error{o.SetMessage_, o.SetResult, o.SetCause} {
 			if rnd.IntN(2) == 0 {
-				errs = append(errs, set(randomText(rnd, 40)))
+				errs = append(errs, set(wordstest.Text(rnd, 40)))
 			}
 		}
 		for _, err := range append(errs, list.Struct(i).CopyFrom(capnp.Struct(o))) {
@@ -244,17 +208,17 @@ func checkReply(t *testing.T, raw []byte, limit uint64, ops []ledger.Intent) (pl
 
 func TestReadReplies(t *testing.T) {
 	t.Parallel()
-	rnd := dice(t)
+	rnd := wordstest.Dice(t)
 	for n := range 3000 {
 		var ids []string
 		for range rnd.IntN(6) {
-			ids = append(ids, randomText(rnd, 26))
+			ids = append(ids, wordstest.Text(rnd, 26))
 		}
 		ops, more := opsOf(ids...), 0
 		if n%3 == 0 {
 			more = 2 - rnd.IntN(5)
 		}
-		raw := segmentOf(t, words(0, 1), func(s capnp.Struct) error { return writeAck(rnd, s, ops, more) })
+		raw := wordstest.Segment(t, words(0, 1), func(s capnp.Struct) error { return writeAck(rnd, s, ops, more) })
 		if !checkReply(t, raw, uint64(len(raw)), ops) {
 			t.Fatalf("not plain: %x", raw)
 		}
@@ -263,17 +227,7 @@ func TestReadReplies(t *testing.T) {
 		}
 		for range 20 { // what is not well-formed, or read too often
 			spoilt := bytes.Clone(raw)
-			at := 8 * rnd.IntN(len(spoilt)/8)
-			word := binary.LittleEndian.Uint64(spoilt[at:])
-			switch rnd.IntN(3) {
-			case 0:
-				word ^= 1 << rnd.IntN(64)
-			case 1:
-				word = word&^(1<<32-4) | uint64(uint32(rnd.IntN(40)-20)<<2)
-			case 2:
-				word = rnd.Uint64()
-			}
-			binary.LittleEndian.PutUint64(spoilt[at:], word)
+			wordstest.Spoil(rnd, spoilt)
 			checkReply(t, spoilt, uint64(rnd.IntN(2*len(raw))), ops)
 		}
 	}
@@ -296,7 +250,7 @@ func TestRefusedReply(t *testing.T) {
 			return err
 		},
 	} {
-		raw := segmentOf(t, words(0, 1), func(s capnp.Struct) error { return place(wire.Stream_apply_Results(s)) })
+		raw := wordstest.Segment(t, words(0, 1), func(s capnp.Struct) error { return place(wire.Stream_apply_Results(s)) })
 		if checkReply(t, raw, 1000, nil) {
 			t.Errorf("plain: %x", raw)
 		}
@@ -307,7 +261,7 @@ func TestRefusedReply(t *testing.T) {
 func FuzzPlainReply(f *testing.F) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for n := range 8 {
-		raw := segmentOf(f, words(0, 1), func(s capnp.Struct) error { return writeAck(rnd, s, opsOf("a", "bb", "")[:n%4], n/4) })
+		raw := wordstest.Segment(f, words(0, 1), func(s capnp.Struct) error { return writeAck(rnd, s, opsOf("a", "bb", "")[:n%4], n/4) })
 		f.Add(raw, uint16(1000), n%4)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, limit uint16, n int) {
@@ -354,7 +308,7 @@ func BenchmarkWriteBatch(b *testing.B) {
 
 func BenchmarkReadReply(b *testing.B) {
 	ops := hotBatch(32).Ops
-	seg := segmentOf(b, words(0, 1), func(s capnp.Struct) error {
+	seg := wordstest.Segment(b, words(0, 1), func(s capnp.Struct) error {
 		reply, err := wire.Stream_apply_Results(s).NewReply()
 		if err != nil {
 			return err

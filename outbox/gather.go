@@ -57,21 +57,11 @@ type gatherer struct {
 // part is what one Box adds to a transaction.
 type part struct {
 	batch *pgx.Batch
-	bytes int       // of the rows in it
+	bytes int       // that its arguments have
 	word  chan word // gets one, if it waits
 }
 
-func newPart(b *pgx.Batch) *part {
-	p := &part{batch: b}
-	for _, q := range b.QueuedQueries {
-		for _, a := range q.Arguments {
-			if data, ok := a.([]byte); ok {
-				p.bytes += len(data)
-			}
-		}
-	}
-	return p
-}
+func newPart(b *pgx.Batch) *part { return &part{batch: b, bytes: pgtune.Weigh(b)} }
 
 // word is what a part that waits is told: to lead these, of which it is the
 // first, or how its transaction ended.

@@ -7,7 +7,6 @@ package server
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -19,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	byhand "github.com/mooring-rpc/mooring/internal/words"
+	"github.com/mooring-rpc/mooring/internal/words/wordstest"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -28,11 +28,7 @@ func randomText(rnd *rand.Rand, most int) string {
 	if rnd.IntN(4) == 0 {
 		return "payload"
 	}
-	b := make([]byte, rnd.IntN(most+1))
-	for i := range b {
-		b[i] = byte(rnd.Uint32())
-	}
-	return string(b)
+	return wordstest.Text(rnd, most)
 }
 
 // randomBatch is any batch; a plain one refers to nothing.
@@ -115,23 +111,6 @@ func leaner(s capnp.Struct, b *ledger.Batch, more int) error {
 	return w.err
 }
 
-// segmentOf is the memory of a message whose root struct place has filled in.
-func segmentOf(t testing.TB, sz capnp.ObjectSize, place func(capnp.Struct) error) []byte {
-	t.Helper()
-	_, seg, err := capnp.NewMessage(capnp.SingleSegment(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := capnp.NewRootStruct(seg, sz)
-	if err == nil {
-		err = place(root)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return seg.Data()
-}
-
 // checkBatch reads a batch both ways, with so many bytes to be read, and to be
 // stood for.
 func checkBatch(t *testing.T, raw []byte, traversal uint64, limit int) (plain bool) {
@@ -171,27 +150,16 @@ func checkBatch(t *testing.T, raw []byte, traversal uint64, limit int) (plain bo
 	return true
 }
 
-// dice are random, and a test that fails tells their seed.
-func dice(t *testing.T) *rand.Rand {
-	seed := rand.Uint64()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("seed %d", seed)
-		}
-	})
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
 func TestReadBatches(t *testing.T) {
 	t.Parallel()
-	rnd := dice(t)
+	rnd := wordstest.Dice(t)
 	unusual := 0
 	for n := range 3000 {
 		b, more := randomBatch(rnd, n%4 > 0), 0
 		if n%3 == 0 {
 			more = 2 - rnd.IntN(4)
 		}
-		raw := segmentOf(t, words(0, 2), func(s capnp.Struct) error { return leaner(s, b, more) })
+		raw := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error { return leaner(s, b, more) })
 		plain := checkBatch(t, raw, uint64(len(raw)), 1<<20)
 		if n%4 > 0 && !plain {
 			t.Fatalf("not plain: %+v\n%x", b, raw)
@@ -200,19 +168,7 @@ func TestReadBatches(t *testing.T) {
 		}
 		for range 20 { // what is not well-formed, read too often, or too much
 			spoilt := bytes.Clone(raw)
-			at := 8 * rnd.IntN(len(spoilt)/8)
-			word := binary.LittleEndian.Uint64(spoilt[at:])
-			switch rnd.IntN(4) {
-			case 0:
-				word ^= 1 << rnd.IntN(64)
-			case 1:
-				word = word&^(1<<32-4) | uint64(uint32(rnd.IntN(40)-20)<<2)
-			case 2:
-				word = rnd.Uint64()
-			case 3:
-				word = binary.LittleEndian.Uint64(spoilt[8*rnd.IntN(len(spoilt)/8):])
-			}
-			binary.LittleEndian.PutUint64(spoilt[at:], word)
+			wordstest.Spoil(rnd, spoilt)
 			checkBatch(t, spoilt, uint64(rnd.IntN(2*len(raw))), 1+rnd.IntN(2*len(raw)))
 		}
 	}
@@ -225,7 +181,7 @@ func TestReadBatches(t *testing.T) {
 func TestUnusualBatches(t *testing.T) {
 	t.Parallel()
 	for name, craft := range crafted {
-		raw := segmentOf(t, words(0, 2), func(s capnp.Struct) error {
+		raw := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error {
 			b, err := wire.Stream_apply_Params(s).NewBatch()
 			if err == nil {
 				craft(t, b)
@@ -272,7 +228,7 @@ func TestUnusualBatches(t *testing.T) {
 			return err
 		},
 	} {
-		raw := segmentOf(t, words(0, 2), func(s capnp.Struct) error { return place(wire.Stream_apply_Params(s)) })
+		raw := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error { return place(wire.Stream_apply_Params(s)) })
 		if checkBatch(t, raw, 64<<20, 1<<20) {
 			t.Errorf("%s: plain", name)
 		}
@@ -287,7 +243,7 @@ func TestUnusualBatches(t *testing.T) {
 			return oneOp(p, func(op wire.Op) error { _, err := op.NewArgs(0); return err })
 		},
 	} {
-		raw := segmentOf(t, words(0, 2), func(s capnp.Struct) error { return place(wire.Stream_apply_Params(s)) })
+		raw := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error { return place(wire.Stream_apply_Params(s)) })
 		if !checkBatch(t, raw, 64<<20, 1<<20) {
 			t.Errorf("%s: not plain", name)
 		}
@@ -311,7 +267,7 @@ func oneOp(p wire.Stream_apply_Params, place func(wire.Op) error) error {
 func TestASmallMessageIsReadSmall(t *testing.T) {
 	const limit = 1 << 20
 	for name, craft := range crafted {
-		seg := segmentOf(t, words(0, 2), func(s capnp.Struct) error {
+		seg := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error {
 			b, err := wire.Stream_apply_Params(s).NewBatch()
 			if err == nil {
 				craft(t, b)
@@ -342,7 +298,7 @@ func FuzzPlainBatch(f *testing.F) {
 				b.Ops[i].DependsOn = []string{"x"}
 			}
 		}
-		raw := segmentOf(f, words(0, 2), func(s capnp.Struct) error { return leaner(s, b, n/4-1) })
+		raw := wordstest.Segment(f, words(0, 2), func(s capnp.Struct) error { return leaner(s, b, n/4-1) })
 		f.Add(raw, uint16(4095), uint16(4095))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, traversal, limit uint16) {
@@ -393,14 +349,14 @@ func writtenAck(s capnp.Struct, a *session.Answer) error {
 
 func TestWrittenAcks(t *testing.T) {
 	t.Parallel()
-	rnd := dice(t)
+	rnd := wordstest.Dice(t)
 	for n := range 5000 {
 		a := randomAnswer(rnd)
 		if n == 0 {
 			a = &session.Answer{}
 		}
-		got := segmentOf(t, words(0, 1), func(s capnp.Struct) error { return writtenAck(s, a) })
-		want := segmentOf(t, words(0, 1), func(s capnp.Struct) error { return generatedAck(s, a) })
+		got := wordstest.Segment(t, words(0, 1), func(s capnp.Struct) error { return writtenAck(s, a) })
+		want := wordstest.Segment(t, words(0, 1), func(s capnp.Struct) error { return generatedAck(s, a) })
 		if !bytes.Equal(got, want) {
 			t.Fatalf("%+v is\n%x, but generated\n%x", a, got, want)
 		}
@@ -450,7 +406,7 @@ func BenchmarkReadBatch(b *testing.B) {
 		batch.Ops = append(batch.Ops, ledger.Intent{OpID: fmt.Sprintf("01ARZ3NDEKTSV4RRFFQ69G5F%02d", i), Seq: uint64(i), Method: "put",
 			Args: []ledger.Arg{{Name: "key", JSON: []byte(`"message/msg_1"`)}, {Name: "payload", JSON: bytes.Repeat([]byte("x"), 300)}}})
 	}
-	seg := segmentOf(b, words(0, 2), func(s capnp.Struct) error { return leaner(s, batch, 0) })
+	seg := wordstest.Segment(b, words(0, 2), func(s capnp.Struct) error { return leaner(s, batch, 0) })
 	b.Run("hand", func(b *testing.B) {
 		root, _ := byhand.Segment(seg).Follow(0)
 		m := byhand.NewMessage(seg, root, 1<<20)

@@ -222,7 +222,7 @@ func (c *pgConn) close() error { return c.conn.Close(context.Background()) }
 // there is something to copy.
 func (c *pgConn) transact(ctx context.Context, b *pgx.Batch, copies ...copyRows) error {
 	if len(copies) == 0 {
-		return pgtune.Send(ctx, c.conn, b, weigh(b)) // the batch's end commits
+		return pgtune.Send(ctx, c.conn, b, pgtune.Weigh(b)) // the batch's end commits
 	}
 	tx, err := c.conn.Begin(ctx)
 	if err != nil {
@@ -238,27 +238,6 @@ func (c *pgConn) transact(ctx context.Context, b *pgx.Batch, copies ...copyRows)
 		err = tx.Commit(ctx)
 	}
 	return err
-}
-
-// weigh is how many bytes a batch's arguments have.
-func weigh(b *pgx.Batch) (bytes int) {
-	for _, q := range b.QueuedQueries {
-		for _, arg := range q.Arguments {
-			switch v := arg.(type) {
-			case []int64:
-				bytes += 8 * len(v)
-			case []string:
-				for _, s := range v {
-					bytes += len(s)
-				}
-			case [][]byte:
-				for _, s := range v {
-					bytes += len(s)
-				}
-			}
-		}
-	}
-	return bytes
 }
 
 type copyRows struct {

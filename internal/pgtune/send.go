@@ -58,6 +58,31 @@ func Send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch, bytes int) erro
 	return err
 }
 
+// Weigh is how many bytes the texts and bytes among a batch's arguments have, and the numbers in lists.
+func Weigh(b *pgx.Batch) (bytes int) {
+	for _, q := range b.QueuedQueries {
+		for _, arg := range q.Arguments {
+			switch v := arg.(type) {
+			case string:
+				bytes += len(v)
+			case []byte:
+				bytes += len(v)
+			case []int64:
+				bytes += 8 * len(v)
+			case []string:
+				for _, s := range v {
+					bytes += len(s)
+				}
+			case [][]byte:
+				for _, s := range v {
+					bytes += len(s)
+				}
+			}
+		}
+	}
+	return bytes
+}
+
 // perStatement is about what a statement takes on its way besides its arguments.
 const perStatement = 256
 

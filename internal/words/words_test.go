@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/internal/words/wordstest"
 )
 
 // compare follows a path by hand and by way of go-capnp, from the struct that a segment's first word points to, with so
@@ -140,38 +142,9 @@ func tree(rnd *rand.Rand) []byte {
 	return seg.Data()
 }
 
-// spoil overwrites a few words with such as matter: pointers above all.
-func spoil(rnd *rand.Rand, seg []byte) {
-	for range 1 + rnd.IntN(3) {
-		b := seg[Bytes*rnd.IntN(len(seg)/Bytes):]
-		word := binary.LittleEndian.Uint64(b)
-		switch rnd.IntN(6) {
-		case 0:
-			word ^= 1 << rnd.IntN(64)
-		case 1: // another place
-			word = word&^(1<<32-4) | uint64(uint32(rnd.IntN(40)-20)<<2)
-		case 2: // another struct
-			word = uint64(uint32(rnd.IntN(40)-20)<<2) | uint64(rnd.IntN(4))<<32 | uint64(rnd.IntN(4))<<48
-		case 3: // another list, of any kind
-			word = uint64(uint32(rnd.IntN(40)-20)<<2) | listKind | uint64(rnd.IntN(8))<<32 | uint64(rnd.IntN(40))<<35
-		case 4:
-			word = rnd.Uint64()
-		case 5:
-			word = 0
-		}
-		binary.LittleEndian.PutUint64(b, word)
-	}
-}
-
 func TestReading(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("seed %d", seed)
-		}
-	})
+	rnd := wordstest.Dice(t)
 	rounds, usual, spoilt := 30_000, 0, 0
 	if testing.Short() {
 		rounds /= 10
@@ -179,7 +152,7 @@ func TestReading(t *testing.T) {
 	for n := range rounds {
 		seg := tree(rnd)
 		if n%2 == 1 {
-			spoil(rnd, seg)
+			wordstest.Spoil(rnd, seg)
 		}
 		path := make([]byte, 2*rnd.IntN(8))
 		for i := range path {
