@@ -576,3 +576,26 @@ func TestWhatWaitsWhenARefIsRevoked(t *testing.T) {
 		}
 	}
 }
+
+// TestAcksAreReadByHand: but for what comes with a stream's opening, the usual ones are.
+func TestAcksAreReadByHand(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	c := r.open(t, "owner")
+	s := r.newSession(t, c)
+	const batches = 10
+	for n := range batches {
+		b := s.Batch()
+		b.Put(message(n), map[string]int{"n": n})
+		ticket, err := b.Commit(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if results, err := ticket.Wait(t.Context()); err != nil || results.Err() != nil {
+			t.Fatal(err, results.Err())
+		}
+	}
+	if n := c.AcksByHand(); n < batches-1 {
+		t.Errorf("of %d acks %d", batches, n)
+	}
+}

@@ -21,6 +21,20 @@ func (c *Client) ConnStats() []rpc.Stats {
 	return all
 }
 
+// AcksByHand is how many acks of the present connections were read by hand.
+func (c *Client) AcksByHand() (n uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.servers {
+		s.mu.Lock()
+		if s.current != nil {
+			n += s.current.byHand.Load()
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
 // AskRotation asks once for the rotation of a ref that was begun, as is done in
 // the background.
 func (c *Client) AskRotation(ctx context.Context, old string) error {

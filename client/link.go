@@ -284,7 +284,9 @@ func (s *stream) reply(a sent) outbox.Reply {
 	if read {
 		r, read = decodePlainReply(plain, a.ops)
 	}
-	if !read {
+	if read {
+		s.peer.byHand.Add(1)
+	} else {
 		r, err = decodeReply(results, a.ops)
 	}
 	switch {

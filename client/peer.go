@@ -29,6 +29,7 @@ type peer struct {
 	// sending is held while a batch is sent, so that one that found room has it.
 	sending sync.Mutex
 	bad     atomic.Pointer[error] // why this server is of no use; from hello
+	byHand  atomic.Uint64         // acks that were read so
 
 	mu   sync.Mutex
 	live map[string]*restored // by ref id, or "create " + session id

@@ -57,13 +57,14 @@ var (
 	descCommits     = desc("commits_total", "Transactions that committed batches.")
 	descCommitted   = desc("committed_ops_total", "Op intents in them.")
 	descGuesses     = desc("commit_guesses_total", "Transactions decided on remembered rows, by whether these were right; the others were decided again.", "rows")
+	descReadBatches = desc("batches_read_total", "Batches, by whether they were usual enough to be read by hand, or read by the generated code, as all of Cap'n Web are.", "way")
 )
 
 // Describe implements prometheus.Collector.
 func (m metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descTables, descQueued,
 		descMessages, descBytes, descWebOpen, descWebBatches, descWebTables, descWebQueued, descWebMessages, descWebBytes, descPending, descCommits, descCommitted,
-		descGuesses} {
+		descGuesses, descReadBatches} {
 		ch <- d
 	}
 }
@@ -86,6 +87,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	right, wrong := s.cfg.Store.Guesses()
 	counter(descGuesses, right, "right")
 	counter(descGuesses, wrong, "wrong")
+	counter(descReadBatches, s.byHand.Load(), "hand")
+	counter(descReadBatches, s.generated.Load(), "generated")
 	for b := boundNone + 1; b < bounds; b++ {
 		counter(descHits, s.met.of(b), b.String())
 	}

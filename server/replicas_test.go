@@ -138,6 +138,9 @@ func TestGroupCommitGathers(t *testing.T) {
 		if commits*8 >= writers*rounds {
 			t.Errorf("%d transactions for %d ops: more than an eighth", commits, writers*rounds)
 		}
+		if byHand := r.server.byHand.Load(); byHand < writers*rounds-writers || r.metric(`mooring_batches_read_total{way="hand"}`) != fmt.Sprint(byHand) {
+			t.Errorf("of %d batches %d were read by hand", writers*rounds, byHand)
+		}
 		right, _ := st.Guesses()
 		if shown := r.metric(`mooring_commit_guesses_total{rows="right"}`); shown != fmt.Sprint(right) {
 			t.Errorf("%d guesses were right, shown are %s", right, shown)

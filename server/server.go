@@ -26,6 +26,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mooring-rpc/mooring/capnweb"
@@ -56,6 +57,8 @@ type Server struct {
 	telling     chan struct{} // bounds those who are told why they are turned away
 	hits        rpc.Hits
 	met         boundHits
+
+	byHand, generated atomic.Uint64 // batches that were read so
 
 	mu       sync.Mutex
 	stopping bool

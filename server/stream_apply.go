@@ -22,9 +22,11 @@ func (o *stream) decodeApply(c *rpc.Call) (b ledger.Batch, with []*rpc.Ref, size
 	limit := o.server.cfg.RPC.MessageBytes
 	if params, ok := c.PlainParams(); ok {
 		if b, size, ok = decodePlain(params, o.auth.session, o.outbox, o.incarnation, limit); ok {
+			o.server.byHand.Add(1)
 			return b, nil, size, nil
 		}
 	}
+	o.server.generated.Add(1)
 	s, caps := c.Params()
 	from, err := wire.Stream_apply_Params(s).Batch()
 	if err != nil {
