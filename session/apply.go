@@ -40,7 +40,7 @@ type result interface{ at() uint64 }
 
 // encode is what encoding/json would make of it.
 func (r changeResult) encode() []byte {
-	b := append(make([]byte, 0, 48), `{"cursor":`...)
+	b := append(make([]byte, 0, 32), `{"cursor":`...)
 	b = strconv.AppendUint(b, r.Cursor, 10)
 	if r.Unchanged {
 		b = append(b, `,"unchanged":true`...)
@@ -185,7 +185,8 @@ func (a *applier) emit(name, key string, schema uint32, payload []byte) *Event {
 
 // emitSummed is emit where the payload's hash is known.
 func (a *applier) emitSummed(name, key string, schema uint32, payload []byte, sum Hash) *Event {
-	e := &Event{Method: name, Key: key, Schema: schema, Payload: payload, Sum: sum, Ref: a.grant.ID, Outbox: a.outbox,
+	e := anew(&a.v.logged)
+	*e = Event{Method: name, Key: key, Schema: schema, Payload: payload, Sum: sum, Ref: a.grant.ID, Outbox: a.outbox,
 		Actor: cmp.Or(a.grant.Actor, capability.DefaultOwnerActor)} // a space's root ref names nobody
 	if a.op != nil {
 		e.Op, e.Batch = a.op.OpID, a.op.BatchID
@@ -206,9 +207,8 @@ func (a *applier) emitSummed(name, key string, schema uint32, payload []byte, su
 // emit puts e, of which method to batch are set, and Sum where it is known, at the
 // end of the session's log.
 func (v *view) emit(s *sessionView, e *Event) {
-	row, n := &s.row, len(s.events)
-	cursor, updated, head := row.Cursor, row.Updated, row.Head
-	v.log(func() { row.Cursor, row.Updated, row.Head, s.events = cursor, updated, head, s.events[:n] })
+	row := &s.row
+	v.journal = append(v.journal, step{event: true, s: s, head: row.Head, updated: row.Updated})
 	row.Cursor++
 	row.Updated = v.now
 	e.Session, e.Cursor, e.At = row.ID, row.Cursor, v.now

@@ -13,7 +13,8 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Entry{Session: a.s.row.ID, Key: key, Schema: o.schema, Sum: SumOf(o.payload), Payload: o.payload, TextLen: entryTextLen(o.key, o.payload)}
+	e := anew(&a.v.made)
+	*e = Entry{Session: a.s.row.ID, Key: key, Schema: o.schema, Sum: SumOf(o.payload), Payload: o.payload, TextLen: entryTextLen(o.key, o.payload)}
 	equal, err := a.equal(slot, e)
 	if err != nil {
 		return nil, err

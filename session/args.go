@@ -35,6 +35,7 @@ type argReader struct {
 	sound bool // CheckIntent has found every argument to be JSON text
 	used  []string
 	err   *fault.Error
+	put   opPut // the op that most are
 }
 
 // read begins with an intent; what r has for another is given up.

@@ -49,7 +49,6 @@ func (v *view) changes() (*Changes, *Published) {
 
 // changes adds a living session's entries and turns.
 func (s *sessionView) changes(c *Changes) {
-	var heads []Entry // of entries whose payload is their event's
 	for _, key := range slices.Sorted(maps.Keys(s.entries)) {
 		slot := s.entries[key]
 		switch slot.write {
@@ -63,13 +62,8 @@ func (s *sessionView) changes(c *Changes) {
 		case writeWhole:
 			c.Entries = append(c.Entries, slot.entry)
 		case writeByEvent:
-			if heads == nil {
-				heads = make([]Entry, 0, len(s.entries)) // it does not move
-			}
-			heads = append(heads, *slot.entry)
-			e := &heads[len(heads)-1]
-			e.Payload = nil
-			c.Entries = append(c.Entries, e)
+			slot.entry.Payload = nil // which is its event's: nobody reads the view any more
+			c.Entries = append(c.Entries, slot.entry)
 		}
 	}
 	for _, m := range slices.Sorted(maps.Keys(s.turns)) {

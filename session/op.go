@@ -53,7 +53,7 @@ func Methods() []string {
 }
 
 // decodeOp reads an op's arguments; what it cannot decode is UnknownMethod,
-// BadArgument, BadKey, BadPayload or TooLarge. The bytes of payloads are shared with in.
+// BadArgument, BadKey, BadPayload or TooLarge. The bytes of payloads are shared with in. The op is r's, until the next.
 func (r *argReader) decodeOp(in *ledger.Intent, lim Limits) (op, *fault.Error) {
 	m, ok := methods[in.Method]
 	if !ok {
@@ -128,7 +128,8 @@ type opPut struct {
 }
 
 func decodePut(r *argReader) op {
-	o := &opPut{}
+	o := &r.put
+	*o = opPut{}
 	o.key, o.text = r.keyText("key")
 	o.payload, o.schema = r.object("payload", required), r.schema("schema_version")
 	return o

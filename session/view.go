@@ -41,8 +41,54 @@ type view struct {
 	audit    []*capability.AuditRow
 	astray   map[*Opening]*fault.Error // what has come from a copied outbox in this group
 
-	journal []func()
+	journal []step
+	slots   []entrySlot // made at once, of which some are in use; so are
+	made    []Entry
+	logged  []Event
 }
+
+// step is a change in the journal.
+type step struct {
+	undo func() // nil of the two that are frequent, which are told below
+
+	// An event: what it has changed of the row.
+	event   bool
+	s       *sessionView
+	head    Hash
+	updated int64
+
+	// An entry: what was known of its key.
+	key  string
+	slot *entrySlot // nil: nothing was
+}
+
+// takeBack undoes the change. All that came after it is undone.
+func (j *step) takeBack() {
+	switch {
+	case j.undo != nil:
+		j.undo()
+	case j.event:
+		row := &j.s.row
+		row.Cursor, row.Updated, row.Head = row.Cursor-1, j.updated, j.head
+		j.s.events = j.s.events[:len(j.s.events)-1]
+	case j.slot != nil:
+		j.s.entries[j.key] = j.slot
+	default:
+		delete(j.s.entries, j.key)
+	}
+}
+
+// anew is room for a value that lives as long as the group's other values: it is made for many at once.
+func anew[T any](room *[]T) *T {
+	if len(*room) == cap(*room) {
+		*room = make([]T, 0, min(max(2*cap(*room), 1), mostAnew))
+	}
+	*room = (*room)[:len(*room)+1]
+	return &(*room)[len(*room)-1]
+}
+
+// mostAnew is for how many room is made at once: whoever keeps one of them keeps all.
+const mostAnew = 32
 
 // sessionView is one locked session's part of the view.
 type sessionView struct {
@@ -137,14 +183,14 @@ func (v *view) mark() mark { return mark{len(v.journal), len(v.revoked), len(v.a
 // undo takes everything back that was changed since m.
 func (v *view) undo(m mark) {
 	for i := len(v.journal) - 1; i >= m.journal; i-- {
-		v.journal[i]()
+		v.journal[i].takeBack()
 	}
 	clear(v.journal[m.journal:])
 	v.journal = v.journal[:m.journal]
 	v.revoked, v.audit = v.revoked[:m.revoked], v.audit[:m.audit]
 }
 
-func (v *view) log(undo func()) { v.journal = append(v.journal, undo) }
+func (v *view) log(undo func()) { v.journal = append(v.journal, step{undo: undo}) }
 
 // changeRow gives the row to change, remembering it as it was.
 func (v *view) changeRow(s *sessionView) *Row {
@@ -288,21 +334,14 @@ func (v *view) eventsUpTo(s *sessionView, at uint64) ([]*Event, *fault.Error) {
 }
 
 func (v *view) setEntry(s *sessionView, key string, slot *entrySlot) {
-	old, known := s.entries[key]
-	v.log(func() {
-		if known {
-			s.entries[key] = old
-		} else {
-			delete(s.entries, key)
-		}
-	})
+	v.journal = append(v.journal, step{s: s, key: key, slot: s.entries[key]})
 	s.entries[key] = slot
 }
 
 // put sets a key's value, and keeps e. inEvent says that the payload is that of the event at e.Cursor.
 func (v *view) put(s *sessionView, e *Entry, inEvent bool) {
-	slot := &entrySlot{entry: e, full: true, write: writeWhole}
-	if inEvent {
+	slot := anew(&v.slots)
+	if *slot = (entrySlot{entry: e, full: true, write: writeWhole}); inEvent {
 		slot.write = writeByEvent
 	}
 	v.setEntry(s, e.Key, slot)
@@ -314,10 +353,11 @@ func (v *view) drop(s *sessionView, key string) {
 
 // grow adds text to a part's entry.
 func (v *view) grow(s *sessionView, key string, slot *entrySlot, text string, cursor uint64) {
-	e := *slot.entry
+	e, next := anew(&v.made), anew(&v.slots)
+	*e = *slot.entry
 	e.TextLen += uint64(len(text))
 	e.Grown = cursor
-	next := &entrySlot{entry: &e, full: slot.full, behind: slot.behind, tail: append(slot.tail, text), write: slot.write}
+	*next = entrySlot{entry: e, full: slot.full, behind: slot.behind, tail: append(slot.tail, text), write: slot.write}
 	if next.write == writeNot {
 		next.write = writeGrown
 	}
