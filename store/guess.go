@@ -35,6 +35,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -240,11 +241,11 @@ func (t *tx) recallHeads(w *session.Want, g *guess, out *session.Rows) {
 	t.absent = make(map[string]map[string]struct{}, len(w.Heads))
 	for id, keys := range w.Heads {
 		t.absent[id] = make(map[string]struct{}, len(keys))
-		out.Entries[id] = make(map[string]*session.Entry, len(keys))
+		out.Entries[id] = map[string]*session.Entry{}
 		for _, key := range keys {
-			if e, known := t.own[id].heads.get(key); known {
-				head := *e
-				out.Entries[id][key] = &head
+			if h, known := t.own[id].heads.get(key); known {
+				out.Entries[id][key] = &session.Entry{Session: id, Key: key, Cursor: h.cursor, Schema: h.schema, Sum: h.sum,
+					TextLen: h.textLen, Grown: h.grown}
 			} else {
 				g.free.add(id, key)
 				t.absent[id][key] = struct{}{}
@@ -263,7 +264,7 @@ func (t *tx) compare(c *session.Changes) error {
 		return nil
 	}
 	g := t.guess
-	g.free = unwritten(&g.free, c)
+	g.free = t.unwritten(c)
 	s, args := g.statement()
 	t.run.Queue(s, nil, args, func(row Scanner) error {
 		var right string
@@ -276,21 +277,17 @@ func (t *tx) compare(c *session.Changes) error {
 	return nil
 }
 
-// unwritten are those of free that have to be looked for. What c inserts is refused
-// where it is there already (ErrThere), unless c drops it first.
-func unwritten(free *keys, c *session.Changes) (rest keys) {
-	inserted := make(map[string]map[string]struct{})
-	for _, e := range c.Entries {
-		put(inserted, e.Session, e.Key, struct{}{})
-	}
-	for id, dropped := range c.DropEntries {
-		for _, key := range dropped {
-			delete(inserted[id], key)
+// unwritten are the keys taken for free that have to be looked for: all but those that
+// c inserts, which divide has found. They are refused where they are there already
+// (ErrThere), unless c drops them first.
+func (t *tx) unwritten(c *session.Changes) (rest keys) {
+	for i, key := range t.guess.free.keys {
+		id := t.guess.free.sessions[i]
+		if len(t.absent[id])+len(c.DropEntries) == 0 {
+			continue
 		}
-	}
-	for i, key := range free.keys {
-		if _, is := inserted[free.sessions[i]][key]; !is {
-			rest.add(free.sessions[i], key)
+		if _, left := t.absent[id][key]; left || slices.Contains(c.DropEntries[id], key) {
+			rest.add(id, key)
 		}
 	}
 	return rest

@@ -284,7 +284,7 @@ func TestRecall(t *testing.T) {
 	rows.Sessions[id].Cursor, rows.Streams[key].LastSeq, rows.Grants[ref].Revoked = 99, 99, 99
 	rows.Entries[id]["message/a"].Cursor, rows.Turns[id]["a"].Begun = 99, 99
 	head, _ := r.heads.get("message/a")
-	if r.row.Cursor+r.streams[outbox].row.LastSeq+head.Cursor+r.turns["a"].Begun != 8 || r.grants[ref].Revoked != 0 {
+	if r.row.Cursor+r.streams[outbox].row.LastSeq+head.cursor+r.turns["a"].Begun != 8 || r.grants[ref].Revoked != 0 {
 		t.Errorf("a caller has changed what is remembered: %+v", r)
 	}
 	moved := r.row
@@ -374,21 +374,17 @@ func TestRecollectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestLatestEntries: those that were used last are remembered, without their payloads.
+// TestLatestEntries: those that were used last are remembered.
 func TestLatestEntries(t *testing.T) {
 	t.Parallel()
 	r := newRecollection()
 	key := func(i int) string { return fmt.Sprintf("message/%d", i) }
 	for i := range 10 * latestHeads {
-		e := &session.Entry{Key: key(i), Cursor: uint64(i)}
-		if i%3 == 0 {
-			e.Payload = []byte("x")
+		if r.isHead(&session.Entry{Key: key(i), Cursor: uint64(i)}); i%latestHeads == 0 {
+			r.isHead(&session.Entry{Key: "message/often"})
 		}
-		if r.isHead(e); i%latestHeads == 0 {
-			r.isHead(&session.Entry{Key: "message/often", Payload: []byte("x")})
-		}
-		if often, known := r.heads.get("message/often"); !known || often.Payload != nil {
-			t.Fatalf("after %d: what is used all the time is %+v", i, often)
+		if _, known := r.heads.get("message/often"); !known {
+			t.Fatalf("after %d: what is used all the time is forgotten", i)
 		}
 		if size := r.heads.size(); size > 2*latestHeads || r.size() != 1+size {
 			t.Fatalf("after %d: %d are kept", i, size)
@@ -399,7 +395,7 @@ func TestLatestEntries(t *testing.T) {
 		if !known {
 			e, known = r.heads.old[key(i)]
 		}
-		if latest := i >= 9*latestHeads; latest && !known || i < 8*latestHeads-2 && known || known && (e.Payload != nil || e.Cursor != uint64(i)) {
+		if latest := i >= 9*latestHeads; latest && !known || i < 8*latestHeads-2 && known || known && e.cursor != uint64(i) {
 			t.Errorf("%d: %v, %+v", i, known, e)
 		}
 	}
@@ -450,14 +446,23 @@ func TestEarlierEntriesGoFirst(t *testing.T) {
 func TestUnwritten(t *testing.T) {
 	t.Parallel()
 	var free keys
+	absent := map[string]map[string]struct{}{}
 	for _, key := range []string{"a", "b", "c", "d"} {
 		free.add("ses_A", key)
+		put(absent, "ses_A", key, struct{}{})
 	}
 	free.add("ses_B", "a")
-	rest := unwritten(&free, &session.Changes{
+	put(absent, "ses_B", "a", struct{}{})
+	trans := &tx{guess: &guess{free: free}, absent: absent}
+	c := &session.Changes{
 		Entries:     []*session.Entry{{Session: "ses_A", Key: "a"}, {Session: "ses_A", Key: "c"}, {Session: "ses_A", Key: "e"}},
 		DropEntries: map[string][]string{"ses_A": {"b", "c"}, "ses_B": {"a"}},
-	})
+	}
+	fresh, others := trans.divide(c.Entries)
+	if !slices.Equal(fresh, c.Entries[:2]) || !slices.Equal(others, c.Entries[2:]) {
+		t.Errorf("inserts %v, and is ready for either with %v", fresh, others)
+	}
+	rest := trans.unwritten(c)
 	if !slices.Equal(rest.sessions, []string{"ses_A", "ses_A", "ses_A", "ses_B"}) || !slices.Equal(rest.keys, []string{"b", "c", "d", "a"}) {
 		t.Errorf("looks for %v of %v", rest.keys, rest.sessions)
 	}
@@ -516,5 +521,33 @@ func TestRememberedClock(t *testing.T) {
 	m.clockAt = m.clockAt.Add(-clockKept - time.Second)
 	if m.now() != 0 {
 		t.Error("what was heard long ago is used")
+	}
+}
+
+// TestPacked: rows are what each makes of them, and what they were leaves nothing behind.
+func TestPacked(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{3, 500, 2, 0} {
+		trans := &tx{}
+		events := make([]*session.Event, n)
+		for i := range events {
+			events[i] = &session.Event{Key: fmt.Sprint(i), Cursor: uint64(i)}
+		}
+		list := packed(trans, events, insertEvents, eventValues)
+		if len(list) != n {
+			t.Fatalf("%d rows of %d", len(list), n)
+		}
+		for i, row := range list {
+			if !slices.Equal(row, eventValues(nil, events[i])) {
+				t.Errorf("row %d is %v", i, row)
+			}
+		}
+		packs := trans.packs
+		trans.unpack()
+		for _, p := range packs {
+			if slices.ContainsFunc(p.room[:cap(p.room)], func(v any) bool { return v != nil }) {
+				t.Error("values are kept")
+			}
+		}
 	}
 }

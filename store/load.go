@@ -32,6 +32,7 @@ type tx struct {
 	guess   *guess                   // what it takes for granted; nil if it reads
 	own     map[string]*recollection // of its sessions, taken out of memory
 	saved   []*session.Changes       // by it, to be remembered
+	packs   []*pack                  // in use by what is queued
 	version int64                    // of what it writes
 }
 

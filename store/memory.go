@@ -49,7 +49,7 @@ type recollection struct {
 	streams  map[string]versionedStream  // by outbox
 	records  map[string][]*ledger.Record // by outbox, in order; not all of them
 	grants   map[string]capability.Grant // by id
-	heads    latest                      // without payloads
+	heads    latest                      // of its entries
 	turns    map[string]session.Turn     // by message
 	open     bool                        // all open turns are in turns
 	outcomes int                         // in records
@@ -58,28 +58,39 @@ type recollection struct {
 	pause int // transactions until the next one
 }
 
-// latest are the entries of a session that were used last.
-type latest struct{ young, old map[string]*session.Entry } // by key
+// latest are the entries of a session that were used last, by key.
+type latest struct{ young, old map[string]head }
 
-func (l *latest) get(key string) (e *session.Entry, known bool) {
-	if e, known = l.young[key]; known {
-		return e, true
-	}
-	if e, known = l.old[key]; known {
-		l.set(e)
-	}
-	return e, known
+// head is an entry without its session, its key and its payload: so many of them are
+// remembered that nothing in them is to be followed.
+type head struct {
+	cursor, textLen, grown uint64
+	schema                 uint32
+	sum                    session.Hash
 }
 
-func (l *latest) set(e *session.Entry) {
+func (l *latest) get(key string) (h head, known bool) {
+	if h, known = l.young[key]; known {
+		return h, true
+	}
+	if h, known = l.old[key]; known {
+		l.set(key, h)
+	}
+	return h, known
+}
+
+func (l *latest) set(key string, h head) {
 	if len(l.young) >= latestHeads {
-		l.old, l.young = l.young, nil
+		clear(l.old)
+		l.old, l.young = l.young, l.old
 	}
 	if l.young == nil {
-		l.young = make(map[string]*session.Entry, len(l.old))
+		l.young = make(map[string]head, len(l.old))
 	}
-	l.young[e.Key] = e
-	delete(l.old, e.Key)
+	l.young[key] = h
+	if len(l.old) > 0 {
+		delete(l.old, key)
+	}
 }
 
 func (l *latest) drop(key string) {
@@ -231,12 +242,9 @@ func (r *recollection) isGrant(g *capability.Grant) {
 	}
 }
 
-// isHead keeps a copy: e may be in one piece of memory with many others.
 func (r *recollection) isHead(e *session.Entry) {
 	if r != nil {
-		head := *e
-		head.Payload = nil
-		r.heads.set(&head)
+		r.heads.set(e.Key, head{e.Cursor, e.TextLen, e.Grown, e.Schema, e.Sum})
 	}
 }
 

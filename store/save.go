@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -19,6 +20,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	fresh, others := t.divide(c.Entries)
 	if t.guess != nil {
 		if err := t.compare(c); err != nil {
 			return err
@@ -42,10 +44,11 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 		return []any{p.Stream.Session, p.Stream.Outbox, clamp(p.Through)}
 	}), nil)
 	t.list(insertRecords, each(c.Records, func(r session.StreamRecord) []any { return recordValues(&r) }), nil)
-	t.list(insertEvents, packed(c.Events, insertEvents, eventValues), nil)
+	t.list(insertEvents, packed(t, c.Events, insertEvents, eventValues), nil)
 	t.purge(c)
 	t.list(dropEntries, pairs(c.DropEntries), nil)
-	t.saveEntries(c.Entries)
+	t.list(insertEntries, packed(t, fresh, insertEntries, entryValues), nil)
+	t.list(saveEntries, packed(t, others, saveEntries, entryValues), nil)
 	t.list(growEntries, each(c.Grown, func(e *session.Entry) []any {
 		return []any{e.Session, e.Key, int64(e.TextLen), int64(e.Grown)}
 	}), nil)
@@ -128,20 +131,25 @@ func (t *tx) saveStreams(rows []*ledger.Stream) {
 	t.list(saveStreams, each(rows, streamValues), nil)
 }
 
-// saveEntries inserts what is known to be new under its session's lock, which
-// costs less than being ready for either.
-func (t *tx) saveEntries(entries []*session.Entry) {
-	fresh, others := make([]*session.Entry, 0, len(entries)), make([]*session.Entry, 0, len(entries))
-	for _, e := range entries {
-		if _, absent := t.absent[e.Session][e.Key]; absent {
-			fresh = append(fresh, e)
-			delete(t.absent[e.Session], e.Key) // a later Save of the same transaction finds it there
-		} else {
-			others = append(others, e)
+// divide tells what is known to be new under its session's lock, and is inserted, from
+// what may be there: being ready for either costs more.
+func (t *tx) divide(entries []*session.Entry) (fresh, others []*session.Entry) {
+	var absent map[string]struct{}
+	for i, e := range entries {
+		if i == 0 || e.Session != entries[i-1].Session {
+			absent = t.absent[e.Session]
 		}
+		if _, is := absent[e.Key]; !is {
+			others = append(others, e)
+			continue
+		}
+		if fresh == nil {
+			fresh = make([]*session.Entry, 0, len(entries)-i)
+		}
+		fresh = append(fresh, e)
+		delete(absent, e.Key) // a later Save of the same transaction finds it there
 	}
-	t.list(insertEntries, packed(fresh, insertEntries, entryValues), nil)
-	t.list(saveEntries, packed(others, saveEntries, entryValues), nil)
+	return fresh, others
 }
 
 // purge takes payloads out of events that are there. One that touches no event,
@@ -183,13 +191,37 @@ func each[T any](items []T, values func(T) []any) [][]any {
 	return list
 }
 
-// packed is each for the many rows of s, which share one piece of memory.
-func packed[T any](items []T, s *Statement, values func(to []any, item T) []any) [][]any {
-	list, room := make([][]any, len(items)), make([]any, 0, len(items)*len(s.Columns))
+// packed is each for the many rows of s, in memory that is used again after the transaction.
+func packed[T any](t *tx, items []T, s *Statement, values func(to []any, item T) []any) [][]any {
+	if len(items) == 0 {
+		return nil
+	}
+	p := packs.Get().(*pack)
+	t.packs = append(t.packs, p)
+	p.list = slices.Grow(p.list[:0], len(items))[:len(items)]
+	room := slices.Grow(p.room[:0], len(items)*len(s.Columns)) // which does not move
 	for i, item := range items {
 		from := len(room)
 		room = values(room, item)
-		list[i] = room[from:len(room):len(room)]
+		p.list[i] = room[from:len(room):len(room)]
 	}
-	return list
+	p.room = room
+	return p.list
+}
+
+// pack has room for the values of many rows.
+type pack struct {
+	list [][]any
+	room []any
+}
+
+var packs = sync.Pool{New: func() any { return new(pack) }}
+
+// unpack gives back what packed has taken: the transaction is over.
+func (t *tx) unpack() {
+	for _, p := range t.packs {
+		clear(p.room) // it keeps nothing else
+		packs.Put(p)
+	}
+	t.packs = nil
 }

@@ -142,6 +142,9 @@ func (s *Store) guessing(ctx context.Context, g *guess, fn func(*tx) error) erro
 		t = &tx{run: r, sessions: &s.sessions, memory: s.memory, guess: g}
 		return fn(t)
 	})
+	if t != nil {
+		t.unpack()
+	}
 	if t != nil && t.guess != nil && (err == nil && !g.right || errors.Is(err, errWrong) || errors.Is(err, ErrThere)) {
 		t.regret()
 		return errWrong
