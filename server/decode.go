@@ -1,5 +1,6 @@
-// The structs of the schema as the domain's values. Everything is copied:
-// nothing decoded refers to a message. What cannot be read gives Malformed.
+// The structs of the schema as the domain's values. Everything is copied: nothing
+// decoded refers to a message, but for what is read by hand (stream_apply.go). What
+// cannot be read gives Malformed.
 //
 // A message may stand for far more than its bytes: lists of structs without a
 // size cost it nothing, and many pointers may share what they point at. So a
@@ -46,6 +47,8 @@ type reader struct {
 	limit int    // of size; 0 for none
 	room  []byte // that data copies to
 	most  int    // how much there may be to copy, if that is known
+
+	args []ledger.Arg // made for several ops at once, and not in use yet
 }
 
 // roomBytes is how much room is made at once, at the most, for what is short.

@@ -6,6 +6,8 @@
 package server
 
 import (
+	"bytes"
+
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
@@ -41,6 +43,7 @@ func (o *stream) decodeApply(c *rpc.Call) (b ledger.Batch, with []*rpc.Ref, size
 
 // decodePlain is decodeBatch by hand, of an apply's parameters. ok is false for
 // what is not usual in a batch, or too much: decodeBatch reads it, or refuses it.
+// The arguments' values stay in the message, unless they are the smaller part of it.
 func decodePlain(m byhand.Message, session, outbox string, incarnation uint64, limit int) (b ledger.Batch, size int, ok bool) {
 	params := m.Root()
 	from := params.Struct(place.ParamsBatch)
@@ -56,16 +59,29 @@ func decodePlain(m byhand.Message, session, outbox string, incarnation uint64, l
 	for i := range b.Ops {
 		op := &b.Ops[i]
 		op.BatchID, op.Session, op.Atomic = b.BatchID, session, b.Atomic
-		if !r.plainOp(ops.At(i), op, before) || !m.Usual() {
+		if !r.plainOp(ops.At(i), op, before, len(b.Ops)-i) || !m.Usual() {
 			return b, 0, false
 		}
 		before = op
 	}
+	if r.size < m.Size()/2 {
+		unhand(b.Ops)
+	}
 	return b, r.size + opBytes*len(b.Ops), r.err == nil && m.Usual()
 }
 
-// plainOp is op by hand. before is the op before it.
-func (r *reader) plainOp(from byhand.Struct, to, before *ledger.Intent) bool {
+// unhand copies the arguments' values out of their message, so that they do not keep it.
+func unhand(ops []ledger.Intent) {
+	for i := range ops {
+		for j := range ops[i].Args {
+			a := &ops[i].Args[j]
+			a.JSON = bytes.Clone(a.JSON)
+		}
+	}
+}
+
+// plainOp is op by hand. before is the op before it, left how many are left with it.
+func (r *reader) plainOp(from byhand.Struct, to, before *ledger.Intent, left int) bool {
 	to.OpID = r.text(string(from.Text(place.OpID)), nil)
 	to.Seq = from.Uint64(place.OpSeq)
 	to.Method = r.nameLike(from.Text(place.OpMethod), before.Method)
@@ -74,8 +90,11 @@ func (r *reader) plainOp(from byhand.Struct, to, before *ledger.Intent) bool {
 	if !from.Null(place.OpDependsOn) || !r.listed(n, argBytes, listedArgs) {
 		return false
 	}
+	if n > len(r.args) {
+		r.args = make([]ledger.Arg, max(n, min(n*left, r.most/argBytes))) // as many as may come
+	}
 	if n > 0 {
-		to.Args = make([]ledger.Arg, n)
+		to.Args, r.args = r.args[:n:n], r.args[n:]
 	}
 	for i := range to.Args {
 		arg, a, likely := args.At(i), &to.Args[i], ""
@@ -86,7 +105,11 @@ func (r *reader) plainOp(from byhand.Struct, to, before *ledger.Intent) bool {
 		if arg.Uint16(place.ArgWhich) != uint16(wire.Arg_Which_json) {
 			return false
 		}
-		if a.JSON = r.data(arg.Text(place.ArgJSON), nil); r.err != nil {
+		if text := arg.Text(place.ArgJSON); len(text) > 0 {
+			r.count(len(text))
+			a.JSON = text
+		}
+		if r.err != nil {
 			return false
 		}
 	}

@@ -11,12 +11,14 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"runtime"
+	"strings"
 	"testing"
 
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/place"
 	byhand "github.com/mooring-rpc/mooring/internal/words"
 	"github.com/mooring-rpc/mooring/internal/words/wordstest"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -127,9 +129,6 @@ func checkBatch(t *testing.T, raw []byte, traversal uint64, limit int) (plain bo
 	if !ok {
 		return false
 	}
-	for i := range seg { // nothing refers to it any more
-		seg[i] = 0xa7
-	}
 	msg := &capnp.Message{Arena: capnp.SingleSegment(bytes.Clone(raw[:len(seg)]))}
 	msg.ResetReadLimit(traversal)
 	ptr, err := msg.Root()
@@ -143,6 +142,19 @@ func checkBatch(t *testing.T, raw []byte, traversal uint64, limit int) (plain bo
 	want, wantSize, refused := decodeBatch(from, "ses_x", "obx_x", 7, limit)
 	if refused != nil || size != wantSize || !reflect.DeepEqual(got, want) {
 		t.Fatalf("read by hand, of size %d\n%+v, by the generated code, of size %d (%v)\n%+v", size, got, wantSize, refused, want)
+	}
+	for i := range seg {
+		seg[i] = 0xa7
+	}
+	if size-opBytes*len(got.Ops) >= len(seg)/2 { // then, and only then, the values are still in there
+		for i := range got.Ops {
+			for j := range got.Ops[i].Args {
+				got.Ops[i].Args[j].JSON = want.Ops[i].Args[j].JSON
+			}
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("what was read has changed with the message: it is\n%+v, and was\n%+v", got, want)
 	}
 	if with, refused := decodeWith(ptr.Struct(), nil); len(with) > 0 || refused != nil {
 		t.Fatalf("read by hand, but with %v (%v)", with, refused)
@@ -461,5 +473,35 @@ func BenchmarkWriteAck(b *testing.B) {
 				msg.Release()
 			}
 		})
+	}
+}
+
+// TestFewValuesLeaveTheirMessage: what is kept of an op keeps no large message with it.
+func TestFewValuesLeaveTheirMessage(t *testing.T) {
+	t.Parallel()
+	value := `{"a":"` + strings.Repeat("x", 400) + `"}` // as long as they mostly are
+	b := &ledger.Batch{BatchID: "b", Ops: []ledger.Intent{{OpID: "o", Method: "put", Args: []ledger.Arg{{Name: "payload", JSON: []byte(value)}}}}}
+	for _, idle := range []int32{0, 1000} {
+		seg := wordstest.Segment(t, words(0, 2), func(s capnp.Struct) error {
+			var w writer
+			to, err := wire.Stream_apply_Params(s).NewBatch()
+			w.do(err)
+			w.do(writeBatch(to, b))
+			ops, err := to.Ops()
+			w.do(err)
+			w.do(capnp.Struct(ops.At(0)).SetPtr(place.OpDependsOn, capnp.Ptr{}))
+			_, err = capnp.NewUInt64List(s.Segment(), idle) // to which nothing points
+			w.do(err)
+			return w.err
+		})
+		root, _ := byhand.Segment(seg).Follow(0)
+		got, _, ok := decodePlain(byhand.NewMessage(seg, root, 1<<20), "ses_x", "obx_x", 7, 1<<20)
+		if !ok {
+			t.Fatal("not plain")
+		}
+		clear(seg)
+		if kept := string(got.Ops[0].Args[0].JSON) == value; kept != (idle > 0) {
+			t.Errorf("with %d idle words: of its own %v", idle, kept)
+		}
 	}
 }
