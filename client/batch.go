@@ -36,6 +36,12 @@ type Batch struct {
 	owner   *ownerRef
 	batch   outbox.Batch
 	err     error // the first one wrong
+
+	// Made for many ops at once, and not in use yet.
+	ids      []string
+	promises []Promise
+	args     []ledger.Arg
+	room     []byte // for the arguments' values
 }
 
 // ownerRef is what Commit stores before a batch that creates a session.
@@ -66,20 +72,32 @@ func (p *Promise) Field(path string) ledger.Ref { return ledger.Ref{Op: p.OpID()
 
 // Arg sets an argument of the op, in place of the one the verb set if there is one.
 func (p *Promise) Arg(name string, value any) *Promise {
-	arg, err := encodeValue(name, value)
+	arg, err := p.batch.encodeValue(name, value)
 	if err != nil {
 		p.batch.fail(p.index, err)
 		return p
 	}
+	return p.set(arg)
+}
+
+func (p *Promise) set(arg ledger.Arg) *Promise {
 	op := &p.batch.batch.Ops[p.index]
 	for i := range op.Args {
-		if op.Args[i].Name == name {
+		if op.Args[i].Name == arg.Name {
 			op.Args[i] = arg
 			return p
 		}
 	}
 	op.Args = append(op.Args, arg)
 	return p
+}
+
+// text is Arg for a string.
+func (p *Promise) text(name, value string) *Promise {
+	if !plain(value) {
+		return p.Arg(name, value)
+	}
+	return p.set(ledger.Arg{Name: name, JSON: p.batch.quote(value)})
 }
 
 // DependsOn makes the op skipped if one of these did not apply.
@@ -101,7 +119,7 @@ func (p *Promise) DependsOnID(ids ...string) *Promise {
 // or a reference. It is compared once, before the batch's first op.
 func (p *Promise) Expect(cursor any) *Promise {
 	op := &p.batch.batch.Ops[p.index]
-	arg, err := encodeValue("expected_cursor", cursor)
+	arg, err := p.batch.encodeValue("expected_cursor", cursor)
 	if err != nil {
 		p.batch.fail(p.index, err)
 		return p
@@ -149,46 +167,80 @@ func (b *Batch) Len() int { return len(b.batch.Ops) }
 
 // Do adds an op of any method with these arguments.
 func (b *Batch) Do(method string, args ...Arg) *Promise {
-	p := &Promise{batch: b, index: len(b.batch.Ops)}
-	op := outbox.Op{ID: outbox.OpID(b.batch.ID, p.index), Method: method}
-	if len(args) > 0 {
-		op.Args = make([]ledger.Arg, 0, len(args))
-	}
-	b.batch.Ops = append(b.batch.Ops, op)
+	p := b.do(method, len(args))
 	for _, a := range args {
 		p.Arg(a.Name, a.Value)
 	}
 	return p
 }
 
+// do adds an op that is about to get so many arguments.
+func (b *Batch) do(method string, args int) *Promise {
+	n := len(b.batch.Ops)
+	if len(b.promises) == 0 {
+		more := 1 // most batches have one op
+		if n > 0 {
+			more = max(min(3*n, 24), 7, n)
+		}
+		b.batch.Ops = slices.Grow(b.batch.Ops, more)
+		b.ids, b.promises = outbox.OpIDs(b.batch.ID, n, more), make([]Promise, more)
+	}
+	if args > cap(b.args)-len(b.args) {
+		b.args = make([]ledger.Arg, 0, args*len(b.promises))
+	}
+	at := len(b.args)
+	b.args = b.args[:at+args]
+	b.batch.Ops = append(b.batch.Ops, outbox.Op{ID: b.ids[0], Method: method, Args: b.args[at : at : at+args]})
+	p := &b.promises[0]
+	*p = Promise{batch: b, index: n}
+	b.ids, b.promises = b.ids[1:], b.promises[1:]
+	return p
+}
+
+// take gives memory for n bytes, of what is made for several values at once if they are short.
+func (b *Batch) take(n int) []byte {
+	if n > len(b.room) {
+		if len(b.batch.Ops) == 1 || n > roomBytes/4 {
+			return make([]byte, 0, n)
+		}
+		b.room = make([]byte, min(8*n, roomBytes))
+	}
+	taken := b.room[:0:n]
+	b.room = b.room[n:]
+	return taken
+}
+
+// roomBytes is how much memory for values is made at once, at the most.
+const roomBytes = 4096
+
 // Put sets a key (session, message/ID, part/MESSAGE/ID, session_diff, model/ID)
 // to a payload, a JSON object. A put equal to the present value changes nothing.
 // Its schema_version is 1 unless Arg says otherwise.
 func (b *Batch) Put(key string, payload any) *Promise {
-	return b.Do(session.MethodPut, Arg{"key", key}, Arg{"payload", payload})
+	return b.do(session.MethodPut, 2).text("key", key).Arg("payload", payload)
 }
 
 // Remove takes a key away; one that is not there changes nothing.
 func (b *Batch) Remove(key string) *Promise {
-	return b.Do(session.MethodRemove, Arg{"key", key})
+	return b.do(session.MethodRemove, 1).text("key", key)
 }
 
 // Begin puts a message and opens its turn: until Finalize its parts can grow.
 func (b *Batch) Begin(message string, payload any) *Promise {
-	return b.Do(session.MethodBegin, Arg{"message", message}, Arg{"payload", payload})
+	return b.do(session.MethodBegin, 2).text("message", message).Arg("payload", payload)
 }
 
 // AppendText adds text to a part's payload.text while its message's turn is
 // open. offset is the text's length in bytes so far: a number, or the "length"
 // of the promise of the AppendText before.
 func (b *Batch) AppendText(key string, offset any, text string) *Promise {
-	return b.Do(session.MethodAppendText, Arg{"key", key}, Arg{"offset", offset}, Arg{"text", text})
+	return b.do(session.MethodAppendText, 3).text("key", key).Arg("offset", offset).text("text", text)
 }
 
 // Finalize ends a message's turn as completed, failed or aborted. More can be
 // set with Arg: payload, parts, usage, error, completed.
 func (b *Batch) Finalize(message, status string) *Promise {
-	return b.Do(session.MethodFinalize, Arg{"message", message}, Arg{"status", status})
+	return b.do(session.MethodFinalize, 2).text("message", message).text("status", status)
 }
 
 // ShareOptions say what a new ref allows: at most what the ref it is made from does.
@@ -259,7 +311,7 @@ func (b *Batch) BumpEpoch() *Promise { return b.Do(session.MethodBumpEpoch) }
 // and the state, for good; the rows of the log and their hashes stay. Only an
 // owner's ref may. Its result has "events", the number of those it was in.
 func (b *Batch) Purge(key string) *Promise {
-	return b.Do(session.MethodPurge, Arg{"key", key})
+	return b.do(session.MethodPurge, 1).text("key", key)
 }
 
 // Delete ends the session, with all refs to it, for good; only an owner's ref may.
@@ -349,8 +401,13 @@ func plain(s string) bool {
 	return true
 }
 
+// quote is the JSON text of a plain string.
+func (b *Batch) quote(s string) []byte {
+	return append(append(append(b.take(len(s)+2), '"'), s...), '"')
+}
+
 // encodeValue makes an argument of a value, JSON text or a reference.
-func encodeValue(name string, value any) (ledger.Arg, error) {
+func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 	switch v := value.(type) {
 	case ledger.Ref:
 		return ledger.Arg{Name: name, Ref: &v}, nil
@@ -360,21 +417,20 @@ func encodeValue(name string, value any) (ledger.Arg, error) {
 		ref := v.Field("")
 		return ledger.Arg{Name: name, Ref: &ref}, nil
 	case json.RawMessage:
-		return ledger.Arg{Name: name, JSON: bytes.Clone(v)}, nil
+		return ledger.Arg{Name: name, JSON: append(b.take(len(v)), v...)}, nil
 	case []byte:
-		return ledger.Arg{Name: name, JSON: bytes.Clone(v)}, nil
+		return ledger.Arg{Name: name, JSON: append(b.take(len(v)), v...)}, nil
 	}
 	if s, is := value.(string); is && plain(s) {
-		text := make([]byte, 0, len(s)+2)
-		return ledger.Arg{Name: name, JSON: append(append(append(text, '"'), s...), '"')}, nil
+		return ledger.Arg{Name: name, JSON: b.quote(s)}, nil
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(value); err != nil {
 		return ledger.Arg{}, fault.BadArgument.Because(err, "%s cannot be written as JSON: %v", name, err)
 	}
-	return ledger.Arg{Name: name, JSON: bytes.TrimSuffix(b.Bytes(), []byte("\n"))}, nil
+	return ledger.Arg{Name: name, JSON: bytes.TrimSuffix(text.Bytes(), []byte("\n"))}, nil
 }
 
 // HashText is a secret's hash as the ops create, fork and share carry it.

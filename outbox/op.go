@@ -95,6 +95,26 @@ func OpID(batch string, i int) string {
 	return id.String()
 }
 
+// OpIDs is OpID of n places from first on, at the cost of about one.
+func OpIDs(batch string, first, n int) []string {
+	ids := make([]string, n)
+	from := derivedFrom(batch)
+	text := make([]byte, 0, n*ulid.EncodedSize)
+	for i := range ids {
+		id, ok := from.at(first + i)
+		if !ok {
+			ids[i] = OpID(batch, first+i)
+			continue
+		}
+		text = text[:len(text)+ulid.EncodedSize]
+		_ = id.MarshalTextTo(text[len(text)-ulid.EncodedSize:]) // there is room
+	}
+	for i, all := 0, string(text); len(all) > 0; i++ {
+		ids[i], all = all[:ulid.EncodedSize], all[ulid.EncodedSize:]
+	}
+	return ids
+}
+
 // batchOf is the batch id that op belongs to if OpID made it.
 func batchOf(op string) string {
 	id, err := ulid.ParseStrict(op)

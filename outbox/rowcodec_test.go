@@ -218,3 +218,30 @@ func TestIDsByTheirCharacters(t *testing.T) {
 		}
 	})
 }
+
+// TestOpIDs: they are those that OpID gives, one by one.
+func TestOpIDs(t *testing.T) {
+	t.Parallel()
+	batch := NewBatchID()
+	for _, c := range []struct{ first, n int }{{0, 1}, {0, 5}, {7, 40}, {1<<opBits - 4, 8}} {
+		ids := OpIDs(batch, c.first, c.n)
+		if len(ids) != c.n {
+			t.Fatalf("%d ids for %d ops", len(ids), c.n)
+		}
+		for i, id := range ids {
+			derived := c.first+i < 1<<opBits-1
+			if own := OpID(batch, c.first+i); derived && id != own || !isULID(id) {
+				t.Errorf("op %d is %s, not %s", c.first+i, id, own)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for _, batch := range []string{ulid.Make().String(), "none"} {
+		for _, id := range OpIDs(batch, 0, 9) {
+			if !isULID(id) || seen[id] {
+				t.Errorf("an op of batch %s is %q", batch, id)
+			}
+			seen[id] = true
+		}
+	}
+}
