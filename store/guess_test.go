@@ -441,6 +441,30 @@ func TestEarlierEntriesGoFirst(t *testing.T) {
 	}
 }
 
+// TestLargeGroupIsBounded: what one transaction has used is not too much either.
+func TestLargeGroupIsBounded(t *testing.T) {
+	t.Parallel()
+	var m memory
+	for range 2 {
+		group := map[string]*recollection{}
+		for i := range 2*mostOfAll/latestHeads + 10 {
+			r := newRecollection()
+			for k := range 2*latestHeads - 1 {
+				r.isHead(&session.Entry{Key: fmt.Sprint(k)})
+			}
+			group[fmt.Sprint(i)] = r
+		}
+		m.put(group)
+		sum := 0
+		for _, r := range m.sessions {
+			sum += r.size()
+		}
+		if sum != m.rows || sum > mostOfAll || sum < mostOfAll-2*latestHeads {
+			t.Errorf("%d rows of %d sessions, %d counted, at most %d", sum, len(m.sessions), m.rows, mostOfAll)
+		}
+	}
+}
+
 // TestUnwritten: keys that are inserted need not be looked for, but for those that
 // are dropped first.
 func TestUnwritten(t *testing.T) {

@@ -140,7 +140,7 @@ func (m *memory) take(ids []string) map[string]*recollection {
 }
 
 // put remembers sessions. Where that is too much, of others the earlier entries are
-// forgotten, or all of them.
+// forgotten, or all of them, and if that is not enough those of the same transaction.
 func (m *memory) put(sessions map[string]*recollection) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,20 +157,22 @@ func (m *memory) put(sessions map[string]*recollection) {
 		m.sessions[id] = r
 		m.rows += r.size()
 	}
-	for id, r := range m.sessions {
-		if m.rows <= mostOfAll {
-			break
+	for _, spared := range []map[string]*recollection{sessions, nil, nil} {
+		for id, r := range m.sessions {
+			if m.rows <= mostOfAll {
+				return
+			}
+			if spared[id] != nil {
+				continue
+			}
+			m.rows -= r.size()
+			if len(r.heads.old) == 0 {
+				delete(m.sessions, id)
+				continue
+			}
+			r.heads.old = nil
+			m.rows += r.size()
 		}
-		if sessions[id] != nil {
-			continue
-		}
-		m.rows -= r.size()
-		if len(r.heads.old) == 0 {
-			delete(m.sessions, id)
-			continue
-		}
-		r.heads.old = nil
-		m.rows += r.size()
 	}
 }
 

@@ -66,9 +66,9 @@ type Runner interface {
 // after it goes on.
 var ErrEnough = errors.New("enough rows")
 
-// ErrThere is in the error of a transaction that was to insert an entry that is there,
+// ErrThere is in the error of a transaction that was to insert a row that is there,
 // where rows have versions.
-var ErrThere = errors.New("an entry is there already")
+var ErrThere = errors.New("a row is there already")
 
 // ErrClosed is what a closed store's verbs answer.
 var ErrClosed = fault.Draining.With("the store is closed")
@@ -96,7 +96,7 @@ type Backend interface {
 	Listen(ctx context.Context, heard func(session string, cursor uint64)) error
 
 	// Versions says that rows have versions, and that it saves round trips to
-	// commit on rows which are remembered. Errors of entries that are there already
+	// commit on rows which are remembered. Errors of rows that are there already
 	// have ErrThere then.
 	Versions() bool
 

@@ -56,7 +56,7 @@ func translateCode(e *pgconn.PgError, err error) error {
 		return fault.Unavailable.Because(err, "the database is away: it is tried again")
 	case class == "40", e.Code == "55P03":
 		return fault.Unavailable.Because(err, "the database gave this up in favour of another transaction: try again")
-	case e.Code == "23505" && e.ConstraintName == "entries_pkey":
+	case e.Code == "23505": // of whatever name: of a partition's index it is another
 		return fmt.Errorf("%w: %w", store.ErrThere, err)
 	}
 	return err
