@@ -28,9 +28,10 @@ func Config(c *pgx.ConnConfig) {
 	c.DialFunc = pgconn.DialFunc(socket.Dialer(socket.Dial(c.DialFunc)))
 }
 
-// Connection has a new connection plan by keys, commit what goes out at once as read committed, and compress what it writes with lz4 where the server knows that and nobody
-// has set default_toast_compression.
+// Connection has a new connection plan by keys, commit what goes out at once as read committed, compress what it writes with
+// lz4 where the server knows that and nobody has set default_toast_compression, and send bytes from memory that is used again.
 func Connection(ctx context.Context, conn *pgx.Conn) error {
+	registerBytes(conn.TypeMap())
 	if _, err := conn.Exec(ctx, byKeys+";"+transactions+";"+fastCompression, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("prepare connection: %w", err)
 	}
