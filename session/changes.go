@@ -6,6 +6,7 @@ package session
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -49,8 +50,19 @@ func (v *view) changes() (*Changes, *Published) {
 
 // changes adds a living session's entries and turns.
 func (s *sessionView) changes(c *Changes) {
-	for _, key := range slices.Sorted(maps.Keys(s.entries)) {
-		slot := s.entries[key]
+	type written struct {
+		key  string
+		slot *entrySlot
+	}
+	list := make([]written, 0, len(s.entries))
+	for key, slot := range s.entries {
+		if slot.write != writeNot {
+			list = append(list, written{key, slot})
+		}
+	}
+	slices.SortFunc(list, func(a, b written) int { return strings.Compare(a.key, b.key) })
+	for _, w := range list {
+		key, slot := w.key, w.slot
 		switch slot.write {
 		case writeDrop:
 			if c.DropEntries == nil {

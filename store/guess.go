@@ -35,7 +35,6 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -148,7 +147,7 @@ func (t *tx) recall(w *session.Want) *session.Rows {
 	if !t.recallLedger(w, g, out) || !t.recallGrants(w, g, out) || !t.recallTurns(w, g, out) {
 		return nil
 	}
-	t.recallHeads(w, g, out)
+	t.recallHeads(w, out)
 	*t.guess, t.before = *g, was
 	t.loaded, t.locked = true, true
 	t.now, out.Now = now, now
@@ -237,20 +236,20 @@ func (t *tx) recallTurns(w *session.Want, g *guess, out *session.Rows) bool {
 	return true
 }
 
-func (t *tx) recallHeads(w *session.Want, g *guess, out *session.Rows) {
-	t.absent = make(map[string]map[string]struct{}, len(w.Heads))
+func (t *tx) recallHeads(w *session.Want, out *session.Rows) {
+	t.absent = make(map[string][]string, len(w.Heads))
 	for id, keys := range w.Heads {
-		t.absent[id] = make(map[string]struct{}, len(keys))
+		absent := make([]string, 0, len(keys))
 		out.Entries[id] = map[string]*session.Entry{}
 		for _, key := range keys {
 			if h, known := t.own[id].heads.get(key); known {
 				out.Entries[id][key] = &session.Entry{Session: id, Key: key, Cursor: h.cursor, Schema: h.schema, Sum: h.sum,
 					TextLen: h.textLen, Grown: h.grown}
 			} else {
-				g.free.add(id, key)
-				t.absent[id][key] = struct{}{}
+				absent = append(absent, key)
 			}
 		}
+		t.absent[id] = absent
 	}
 }
 
@@ -264,7 +263,7 @@ func (t *tx) compare(c *session.Changes) error {
 		return nil
 	}
 	g := t.guess
-	g.free = t.unwritten(c)
+	g.free = t.unwritten()
 	s, args := g.statement()
 	t.run.Queue(s, nil, args, func(row Scanner) error {
 		var right string
@@ -277,16 +276,11 @@ func (t *tx) compare(c *session.Changes) error {
 	return nil
 }
 
-// unwritten are the keys taken for free that have to be looked for: all but those that
-// c inserts, which divide has found. They are refused where they are there already
-// (ErrThere), unless c drops them first.
-func (t *tx) unwritten(c *session.Changes) (rest keys) {
-	for i, key := range t.guess.free.keys {
-		id := t.guess.free.sessions[i]
-		if len(t.absent[id])+len(c.DropEntries) == 0 {
-			continue
-		}
-		if _, left := t.absent[id][key]; left || slices.Contains(c.DropEntries[id], key) {
+// unwritten are the keys thought to be free that have to be looked for: those that divide
+// has left. What is inserted is refused where it is there already (ErrThere).
+func (t *tx) unwritten() (rest keys) {
+	for _, id := range sortedKeys(t.absent) {
+		for _, key := range t.absent[id] {
 			rest.add(id, key)
 		}
 	}

@@ -19,13 +19,13 @@ import (
 type tx struct {
 	run      Runner
 	sessions *known
-	loaded   bool                           // the first Load was, with the locks on spaces
-	locked   bool                           // sessions were locked, by it or a later one
-	now      int64                          // of the Load that locked sessions, else of the first
-	before   map[string]before              // session rows as they were loaded
-	absent   map[string]map[string]struct{} // session → keys that were looked for and are not there
-	moved    map[string]uint64              // sessions whose log grew, with their cursor, to be announced after the commit
-	deltas   []delta                        // of the Load that runs, in any order
+	loaded   bool                // the first Load was, with the locks on spaces
+	locked   bool                // sessions were locked, by it or a later one
+	now      int64               // of the Load that locked sessions, else of the first
+	before   map[string]before   // session rows as they were loaded
+	absent   map[string][]string // session → keys that were looked for and are not there, in order
+	moved    map[string]uint64   // sessions whose log grew, with their cursor, to be announced after the commit
+	deltas   []delta             // of the Load that runs, in any order
 
 	held    []heldList               // what depends on the guess, not queued yet
 	memory  *memory                  // nil where nothing is remembered
@@ -94,20 +94,20 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	}
 	if t.before == nil {
 		t.before = make(map[string]before, len(out.Sessions))
-		t.absent = map[string]map[string]struct{}{}
+		t.absent = map[string][]string{}
 	}
 	for id, row := range out.Sessions {
 		t.before[id] = before{space: row.Space, external: row.External}
 	}
 	for id, keys := range w.Heads {
-		if t.absent[id] == nil {
-			t.absent[id] = make(map[string]struct{}, len(keys))
-		}
+		absent := t.absent[id]
 		for _, key := range keys {
 			if out.Entries[id][key] == nil {
-				t.absent[id][key] = struct{}{}
+				absent = append(absent, key)
 			}
 		}
+		slices.Sort(absent)
+		t.absent[id] = slices.Compact(absent)
 	}
 	for key, records := range out.Records {
 		out.Records[key] = inOrder(records)

@@ -87,10 +87,7 @@ func (l *latest) set(key string, h head) {
 	if l.young == nil {
 		l.young = make(map[string]head, len(l.old))
 	}
-	l.young[key] = h
-	if len(l.old) > 0 {
-		delete(l.old, key)
-	}
+	l.young[key] = h // which goes before what l.old may have
 }
 
 func (l *latest) drop(key string) {

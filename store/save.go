@@ -20,7 +20,7 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	fresh, others := t.divide(c.Entries)
+	fresh, others := t.divide(c)
 	if t.guess != nil {
 		if err := t.compare(c); err != nil {
 			return err
@@ -131,23 +131,31 @@ func (t *tx) saveStreams(rows []*ledger.Stream) {
 	t.list(saveStreams, each(rows, streamValues), nil)
 }
 
-// divide tells what is known to be new under its session's lock, and is inserted, from
-// what may be there: being ready for either costs more.
-func (t *tx) divide(entries []*session.Entry) (fresh, others []*session.Entry) {
-	var absent map[string]struct{}
-	for i, e := range entries {
-		if i == 0 || e.Session != entries[i-1].Session {
-			absent = t.absent[e.Session]
+// divide tells entries that are known to be new under their session's lock, and are
+// inserted, from those that may be there: being ready for either costs more. New ones
+// are absent no longer, but for one that is dropped first: it may be there after all.
+func (t *tx) divide(c *session.Changes) (fresh, others []*session.Entry) {
+	for from, to := 0, 0; from < len(c.Entries); from = to {
+		id := c.Entries[from].Session
+		absent := t.absent[id]
+		left := absent[:0]
+		for to = from; to < len(c.Entries) && c.Entries[to].Session == id; to++ {
+			e := c.Entries[to]
+			for len(absent) > 0 && absent[0] < e.Key {
+				left, absent = append(left, absent[0]), absent[1:]
+			}
+			if len(absent) == 0 || absent[0] != e.Key || slices.Contains(c.DropEntries[id], e.Key) {
+				others = append(others, e)
+				continue
+			}
+			if fresh == nil {
+				fresh = make([]*session.Entry, 0, len(c.Entries)-to)
+			}
+			fresh, absent = append(fresh, e), absent[1:]
 		}
-		if _, is := absent[e.Key]; !is {
-			others = append(others, e)
-			continue
+		if left = append(left, absent...); t.absent != nil {
+			t.absent[id] = left
 		}
-		if fresh == nil {
-			fresh = make([]*session.Entry, 0, len(entries)-i)
-		}
-		fresh = append(fresh, e)
-		delete(absent, e.Key) // a later Save of the same transaction finds it there
 	}
 	return fresh, others
 }
