@@ -71,20 +71,12 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 	t = throughputRow{db: db, load: l}
 	what := fmt.Sprintf("%s, %v", db, l)
 	b.progress.Say("%s: sampling", what)
-	rig, err := b.newRig(ctx, db)
-	if err != nil {
+	var s *sample
+	if err := b.onRig(ctx, db, func(r *rig) (err error) {
+		s, err = r.takeSample(ctx, l.batch)
+		return err
+	}); err != nil {
 		return t, err
-	}
-	defer func() { err = errors.Join(err, rig.close()) }()
-	s, err := rig.takeSample(ctx, l.batch)
-	if err != nil {
-		return t, err
-	}
-	// The path's first run warms up; the bare program's find its best technique.
-	if b.opts.rounds > 1 {
-		if _, err := rig.pathRate(ctx, l, b.span()/4); err != nil {
-			return t, err
-		}
 	}
 	bare := &bareRuns{bench: b, db: db, sample: s, writers: l.writers}
 	var inserting technique
@@ -100,7 +92,7 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 	var rates, ratios [4][]float64 // of the path, and of the bare program in the same batches, its best INSERT and its best
 	for i := range b.opts.rounds {
 		var now [4]float64
-		if now[0], err = rig.pathRate(ctx, l, b.span()); err != nil {
+		if now[0], err = b.pathAnew(ctx, db, l); err != nil {
 			return t, err
 		}
 		for k, how := range []technique{same, inserting, t.technique} {
@@ -125,6 +117,30 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 	return t, nil
 }
 
+// onRig runs f on a server of its own, whose databases are empty.
+func (b *bench) onRig(ctx context.Context, db string, f func(*rig) error) error {
+	r, err := b.newRig(ctx, db)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(r), r.close())
+}
+
+// pathAnew is the path's rate on empty databases, as the bare program has them each time; a
+// short run before it warms the server up.
+func (b *bench) pathAnew(ctx context.Context, db string, l load) (rate float64, err error) {
+	err = b.onRig(ctx, db, func(r *rig) (err error) {
+		if b.opts.rounds > 1 {
+			if _, err := r.pathRate(ctx, l, b.span()/8); err != nil {
+				return err
+			}
+		}
+		rate, err = r.pathRate(ctx, l, b.span())
+		return err
+	})
+	return rate, err
+}
+
 // pathAlone is the path's side of throughput.
 func (b *bench) pathAlone(ctx context.Context, db string) error {
 	for _, l := range b.opts.loads() {
@@ -135,22 +151,19 @@ func (b *bench) pathAlone(ctx context.Context, db string) error {
 	return nil
 }
 
-func (b *bench) pathAloneOf(ctx context.Context, db string, l load) (err error) {
-	rig, err := b.newRig(ctx, db)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rig.close()) }()
+func (b *bench) pathAloneOf(ctx context.Context, db string, l load) error {
 	for range b.opts.rounds {
-		rate, err := rig.pathRate(ctx, l, b.span())
+		rate, err := b.pathAnew(ctx, db, l)
 		if err != nil {
 			return err
 		}
 		b.progress.Say("%s, %v: path %.0f/s", db, l, rate)
 	}
-	return b.profiled(fmt.Sprintf("%s-%dx%dx%d", db, l.writers, l.batch, l.atOnce), func() error {
-		_, err := rig.pathRate(ctx, l, b.span())
-		return err
+	return b.onRig(ctx, db, func(r *rig) error {
+		return b.profiled(fmt.Sprintf("%s-%dx%dx%d", db, l.writers, l.batch, l.atOnce), func() error {
+			_, err := r.pathRate(ctx, l, b.span())
+			return err
+		})
 	})
 }
 
