@@ -163,7 +163,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 	n := bd.travelling()
 	run := func(ctx context.Context, q querier) error {
 		la, first, got = nil, 0, false
-		if res.owed == "" && !res.loose && n == len(bd.ops) {
+		if len(res.owed) == 0 && !res.loose && n == len(bd.ops) {
 			la, first = b.w.lanes.giveNow(row.session, n, len(row.body), res.near, b.cfg.Window)
 		}
 		if la != nil {

@@ -163,7 +163,7 @@ func (l *loop) loaded(session string, ld loaded, err error) {
 		if err != nil {
 			l.failed(err)
 			l.box.after(l.ctx, l.box.cfg.Backoff.Initial, func() {
-				l.post(func(now time.Time) { l.m.looked(session, nil, nil, true, "", route{}, now) })
+				l.post(func(now time.Time) { l.m.looked(session, nil, nil, true, nil, route{}, now) })
 			})
 			return
 		}

@@ -89,7 +89,7 @@ type stream struct {
 	backlog  bool     // there may be rows without a seq
 	asking   bool     // the database is being asked about them
 	again    bool     // … and more came meanwhile
-	owed     string   // a batch of another session that the head waits for
+	owed     []string // batches of other sessions that the head waits for: any may decide it
 	lookedAt time.Time
 	relook   bool // there was news too soon after: look when the time has come
 
@@ -222,9 +222,9 @@ func (m *machine) recovered(session string, entries []*entry, making route, drop
 func (m *machine) found(sessions []string, now time.Time) {
 	for _, id := range sessions {
 		s := m.stream(id)
-		if s.owed != "" && now.Sub(s.lookedAt) >= owedRelook {
+		if len(s.owed) > 0 && now.Sub(s.lookedAt) >= owedRelook {
 			m.paid(s)
-		} else if s.owed != "" {
+		} else if len(s.owed) > 0 {
 			m.relook(s)
 		}
 		m.more(s, now)
@@ -254,23 +254,22 @@ func (m *machine) sequenced(e *entry, now time.Time) {
 }
 
 // looked is the answer to actLook and actLoad: batches that have seqs now, the
-// first that has none, or what it waits for. making is as the database knows it.
-func (m *machine) looked(session string, entries []*entry, head *entry, more bool, owed string, making route, now time.Time) {
+// first that has none, or all that it waits for. making is as the database knows it.
+func (m *machine) looked(session string, entries []*entry, head *entry, more bool, owed []string, making route, now time.Time) {
 	s := m.stream(session)
 	s.asking = false
 	s.head, s.backlog = head, more || s.again
 	s.lookedAt = now
 	m.know(session, making)
 	s.add(entries)
-	if owed != "" {
-		s.owed = owed
-		if m.owing[owed] == nil {
-			m.owing[owed] = make(map[string]bool)
+	for _, batch := range owed {
+		if m.owing[batch] == nil {
+			m.owing[batch] = make(map[string]bool)
 		}
-		m.owing[owed][session] = true
-		if s.again {
-			m.relook(s)
-		}
+		m.owing[batch][session] = true
+	}
+	if s.owed = owed; len(owed) > 0 && s.again {
+		m.relook(s)
 	}
 	s.again = false
 	m.step(s, now)
@@ -299,20 +298,21 @@ func (s *stream) add(entries []*entry) {
 // finished says that a batch has its outcomes stored, here or elsewhere.
 func (m *machine) finished(batch string, now time.Time) {
 	for session := range m.owing[batch] {
-		if s := m.streams[session]; s != nil && s.owed == batch {
-			m.paid(s)
-			m.more(s, now)
-		}
+		s := m.streams[session]
+		m.paid(s)
+		m.more(s, now)
 	}
-	delete(m.owing, batch)
 }
 
+// paid has a stream wait for no batch any more.
 func (m *machine) paid(s *stream) {
-	delete(m.owing[s.owed], s.session)
-	if len(m.owing[s.owed]) == 0 {
-		delete(m.owing, s.owed)
+	for _, batch := range s.owed {
+		delete(m.owing[batch], s.session)
+		if len(m.owing[batch]) == 0 {
+			delete(m.owing, batch)
+		}
 	}
-	s.owed, s.relook = "", false
+	s.owed, s.relook = nil, false
 }
 
 // storedThrough says that outcomes are stored up to a seq.
@@ -349,7 +349,7 @@ func (m *machine) step(s *stream, now time.Time) {
 	case s.phase != closed:
 	case len(s.queue) > 0 || s.head != nil:
 		m.tryOpen(s, now)
-	case s.asking || s.owed != "":
+	case s.asking || len(s.owed) > 0:
 	case s.backlog:
 		m.ask(s, action{kind: actLook, session: s.session})
 	case s.unstored == 0:
@@ -398,13 +398,13 @@ func (m *machine) pump(s *stream, now time.Time) {
 			m.do(action{kind: actMark, entry: e})
 		}
 	}
-	if s.backlog && !s.asking && s.owed == "" {
+	if s.backlog && !s.asking && len(s.owed) == 0 {
 		batches, bytes := aheadFactor*m.win.Batches-len(s.queue), aheadFactor*m.win.Bytes-s.queued
 		if len(s.queue) == 0 || batches*2 >= aheadFactor*m.win.Batches && bytes*2 >= aheadFactor*m.win.Bytes {
 			m.ask(s, action{kind: actLoad, session: s.session, batches: batches, bytes: bytes})
 		}
 	}
-	if len(s.queue) > 0 || s.asking || s.backlog && s.owed == "" {
+	if len(s.queue) > 0 || s.asking || s.backlog && len(s.owed) == 0 {
 		s.idleSince, s.ackAt = time.Time{}, time.Time{}
 		return
 	}

@@ -166,6 +166,18 @@ func TestMachine(t *testing.T) {
 			ok B1 → finish B1
 			stored B1 →
 			finished A2 → load B 256`},
+		"waiting for several others: any of them may decide it": {Window{}, `
+			found B → look B
+			looked B more owed A1 C1 →
+			finished C1 → look B
+			finished A1 →
+			looked B more owed D1 E1 →
+			finished E1 → look B
+			looked B more owed D1 →
+			at 1m →
+			finished E1 →
+			finished D1 → look B
+			looked B →`},
 		"who waits for another stream is looked at now and then": {Window{}, `
 			found B → look B
 			looked B more owed A1 →

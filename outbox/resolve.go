@@ -27,8 +27,8 @@ type finder func(op string) (*earlier, error)
 // resolution is what became of a batch's references.
 type resolution struct {
 	changed bool
-	// owed is an op of another session that the batch has to wait for, in owedBy.
-	owed, owedBatch string
+	// owed are the ops of other sessions that the batch has to wait for.
+	owed []*earlier
 	// hold is the lowest seq in the batch's own stream that it still refers to.
 	hold uint64
 	// near are the batches of its own session that it still refers to; loose says
@@ -58,12 +58,16 @@ func resolveOp(b *body, i int, session string, inside map[string]int, find finde
 		return nil
 	}
 	var broken *fault.Error
+	before := len(res.owed)
+	settle := func(o ledger.Outcome) {
+		b.settle(i, o)
+		res.changed, res.owed = true, res.owed[:before] // it waits for nothing any more
+	}
 	// look gives what an id stands for; stop says that op was skipped on its account.
 	look := func(id string) (e *earlier, stop bool, err error) {
 		if j, in := inside[id]; in {
 			if v := b.ops[j].verdict; v != nil {
-				b.settle(i, skipped(op.id, v))
-				res.changed = true
+				settle(skipped(op.id, v))
 				return nil, true, nil
 			}
 			return nil, false, nil
@@ -78,13 +82,10 @@ func resolveOp(b *body, i int, session string, inside map[string]int, find finde
 			}
 			return nil, false, nil
 		case e.outcome != nil && e.outcome.Status != ledger.Applied:
-			b.settle(i, skipped(op.id, e.outcome))
-			res.changed = true
+			settle(skipped(op.id, e.outcome))
 			return nil, true, nil
 		case e.outcome == nil && e.session != session:
-			if res.owed == "" {
-				res.owed, res.owedBatch = e.id, e.batch
-			}
+			res.owed = append(res.owed, e)
 		case e.outcome == nil:
 			res.near = append(res.near, e.batch)
 			res.loose = res.loose || e.seq == 0
@@ -165,8 +166,7 @@ func resolveOp(b *body, i int, session string, inside map[string]int, find finde
 		if strict {
 			return broken
 		}
-		b.settle(i, ledger.Outcome{OpID: op.id, Status: ledger.Rejected, Reason: broken.Code, Message: broken.Message})
-		res.changed = true
+		settle(ledger.Outcome{OpID: op.id, Status: ledger.Rejected, Reason: broken.Code, Message: broken.Message})
 		return nil
 	}
 	op.deps, op.args, op.expected = deps, args, expected

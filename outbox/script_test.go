@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,8 +19,8 @@ import (
 // script drives a machine. Sessions are letters; batch A3 of session A has seq 3
 // (and more with +N). Words:
 //
-//	found A | sequenced A1 [hold N] [via R] | looked A [head] [more] [owed B1]
-//	loaded A A1 A2 [more] | recovered A A1 A2 [drop A2] | opened A [last N]
+//	found A | sequenced A1 [hold N] [via R] | looked A [head] [more] [owed B1 C1]
+//	loaded A A1 A2 [more] [owed B1 C1] | recovered A A1 A2 [drop A2] | opened A [last N]
 //	ok A1 | refused A1 | err A CODE [at N] | fail A CODE (opening) | broken A
 //	sequenced A1 astray on (the way cannot be looked up) | routed A [astray]
 //	stored A1 | finished B1 | drop A1 | raised | settled A | wake | at DURATION
@@ -83,6 +84,10 @@ func (s *script) line(line string) string {
 		}
 		return ""
 	}
+	owed := func() []string {
+		_, names, _ := strings.Cut(line, " owed ")
+		return strings.Fields(names)
+	}
 	has := func(word string) bool { return strings.Contains(" "+line+" ", " "+word+" ") }
 	batches := func() (es []*entry) {
 		for _, name := range w[2:] {
@@ -110,9 +115,9 @@ func (s *script) line(line string) string {
 			head = s.entry(session+"0", w[2:]...)
 			delete(s.pos, session+"0")
 		}
-		m.looked(session, nil, head, has("more") || head != nil, after("owed"), route{}, now)
+		m.looked(session, nil, head, has("more") || head != nil, owed(), route{}, now)
 	case "loaded":
-		m.looked(session, batches(), nil, has("more"), after("owed"), route{}, now)
+		m.looked(session, batches(), nil, has("more"), owed(), route{}, now)
 	case "recovered":
 		var drops map[int64]*fault.Error
 		es := batches()
@@ -270,6 +275,11 @@ func (s *script) sound(t *testing.T) {
 		if st.phase != closed {
 			places++
 		}
+		for _, batch := range st.owed {
+			if !s.m.owing[batch][id] {
+				t.Fatalf("%s waits for %s, which nobody knows", id, batch)
+			}
+		}
 		bytes, holds := 0, 0
 		for i, e := range st.queue {
 			bytes += e.bytes
@@ -282,6 +292,13 @@ func (s *script) sound(t *testing.T) {
 		}
 		if bytes != st.queued || holds != st.holds || st.sent > len(st.queue) || st.phase == closed && st.sent > 0 || st.told > st.stored {
 			t.Fatalf("%s: %+v", id, *st)
+		}
+	}
+	for batch, sessions := range s.m.owing {
+		for id := range sessions {
+			if st := s.m.streams[id]; st == nil || !slices.Contains(st.owed, batch) {
+				t.Fatalf("%s does not wait for %s", id, batch)
+			}
 		}
 	}
 	if places != s.m.places {

@@ -178,7 +178,7 @@ type loaded struct {
 	head  *batchRow // the first that has none, if nothing was to be given
 	hbody *body
 	more  bool
-	owed  string // batch of another session that the first one waits for
+	owed  []string // batches of other sessions that the first one waits for
 	st    streamRow
 	done  []decidedRow
 	lane  *lane
@@ -259,8 +259,11 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 			b.decide(ctx, q, ld, r, bd)
 			continue
 		}
-		if res.owed != "" {
-			ld.owed, ld.more = res.owedBatch, true
+		if len(res.owed) > 0 {
+			for _, e := range res.owed {
+				ld.owed = append(ld.owed, e.batch)
+			}
+			ld.more = true
 			return nil
 		}
 		data, other := r.body, []byte(nil)

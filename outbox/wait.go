@@ -314,13 +314,10 @@ func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Sta
 			return nil, nil // whoever sends it says so
 		}
 		res, err := resolve(bd, session, find, false)
-		if err != nil || res.owed == "" {
+		if err != nil || len(res.owed) == 0 {
 			return nil, err
 		}
-		owed, err := find(res.owed)
-		if err != nil || owed == nil || owed.outcome != nil {
-			return nil, err
-		}
+		owed := res.owed[0]
 		if owed.seq > 0 { // it is on its way
 			return b.standstill(ctx, q, owed.session)
 		}

@@ -3,9 +3,12 @@ package outbox
 // What those who wait are told, and what is remembered for those who come late.
 
 import (
+	"errors"
 	"strconv"
 	"testing"
+	"time"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -52,4 +55,88 @@ func TestOutcomesAreKeptAMoment(t *testing.T) {
 	if here("last") || len(n.arrived) != 1 || len(n.lately) != 0 || n.kept != 0 {
 		t.Errorf("after a sweep: %v, %v", n.arrived, n.lately)
 	}
+}
+
+func depends(on ...Ticket) Op {
+	op := put("1")
+	for _, t := range on {
+		op.DependsOn = append(op.DependsOn, t.Ops...)
+	}
+	return op
+}
+
+// TestAnyNeedDecides has a batch need an op of a stream that stands still, and
+// one that is refused: that decides it, without another look now and then.
+func TestAnyNeedDecides(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		cfg := quick()
+		cfg.Poll = time.Hour
+		b := p.open(t, cfg)
+		srv := newFakeServer()
+		ctx := limited(t)
+		bad, other, mine := withSession(t, b), withSession(t, b), withSession(t, b)
+		refuse := make(chan struct{})
+		srv.before = func(batch *ledger.Batch) (error, bool) {
+			switch batch.Session {
+			case bad:
+				return fault.ServerBehind.With("told to"), false
+			case other:
+				<-refuse
+			}
+			return nil, false
+		}
+		x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
+		y := commit(t, b, Batch{Session: other, Ops: []Op{{Method: "reject"}}})
+		z := commit(t, b, Batch{Session: mine, Ops: []Op{depends(x, y)}})
+		run(t, b, srv)
+		if _, err := b.Wait(ctx, x.Batch); !errors.Is(err, fault.ServerBehind) {
+			t.Fatal(err)
+		}
+		eventually(t, "it waits, and no look is due", func() bool {
+			waits := make(chan bool, 1)
+			b.withLoop(func(l *loop) {
+				l.post(func(time.Time) {
+					s := l.m.streams[mine]
+					waits <- s != nil && len(s.owed) > 0 && !s.relook
+				})
+			})
+			select {
+			case is := <-waits:
+				return is
+			case <-ctx.Done():
+				return false
+			}
+		})
+		close(refuse)
+		eventually(t, "it is skipped", func() bool {
+			rows, err := b.List(ctx, Filter{Batch: z.Batch})
+			return err == nil && rows[0].State == Skipped && rows[0].Outcome.Cause == y.Ops[0]
+		})
+	})
+}
+
+// TestSkippedOpNeedsNothing has an op be skipped that needs an op of a stream
+// which stands still, too: its batch does not wait for that.
+func TestSkippedOpNeedsNothing(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		bad, mine := withSession(t, b), withSession(t, b)
+		srv.before = func(batch *ledger.Batch) (error, bool) {
+			if batch.Session == bad {
+				return fault.ServerBehind.With("told to"), false
+			}
+			return nil, false
+		}
+		x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
+		y := commit(t, b, Batch{Session: mine, Ops: []Op{put("2")}})
+		z := commit(t, b, Batch{Session: mine, Ops: []Op{depends(x, y), put("3")}})
+		if err := b.Drop(limited(t), y.Ops[0]); err != nil {
+			t.Fatal(err)
+		}
+		run(t, b, srv)
+		if got := statuses(wait(t, b, z)); got[0] != ledger.Skipped || got[1] != ledger.Applied {
+			t.Error(got)
+		}
+	})
 }
