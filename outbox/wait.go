@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -314,7 +315,10 @@ func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Sta
 			return nil, nil // whoever sends it says so
 		}
 		res, err := resolve(bd, session, find, false)
-		if err != nil || len(res.owed) == 0 {
+		if errors.Is(err, fault.Internal) {
+			return nil, nil // a row that it refers to is damaged: the same
+		}
+		if err != nil || bd.decided() || len(res.owed) == 0 {
 			return nil, err
 		}
 		owed := res.owed[0]

@@ -3,6 +3,7 @@ package outbox
 // What those who wait are told, and what is remembered for those who come late.
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"testing"
@@ -54,6 +55,35 @@ func TestOutcomesAreKeptAMoment(t *testing.T) {
 	n.swept()
 	if here("last") || len(n.arrived) != 1 || len(n.lately) != 0 || n.kept != 0 {
 		t.Errorf("after a sweep: %v, %v", n.arrived, n.lately)
+	}
+}
+
+// standStill stops a stream, as if by another process that has the lease.
+func standStill(t *testing.T, b *Box, session string) {
+	t.Helper()
+	err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+		now, err := b.db.now(ctx, q)
+		if err != nil {
+			return err
+		}
+		b.t.stop(q, session, fault.ServerBehind, "told to")
+		_, err = q.exec(ctx, sqlTakeLease, b.t.box, "another", now+time.Hour.Milliseconds(), 1, 0)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// goesOn checks that neither who waits for a batch nor who waits for all is told
+// of a standstill.
+func goesOn(t *testing.T, b *Box, x Ticket) {
+	t.Helper()
+	if _, finished, err := b.outcomes(limited(t), x.Batch); finished || err != nil {
+		t.Errorf("wait: %t, %v", finished, err)
+	}
+	if left, stuck, err := b.remaining(limited(t)); left == 0 || stuck != nil || err != nil {
+		t.Errorf("drain: %d, %v, %v", left, stuck, err)
 	}
 }
 
@@ -112,6 +142,42 @@ func TestAnyNeedDecides(t *testing.T) {
 			rows, err := b.List(ctx, Filter{Batch: z.Batch})
 			return err == nil && rows[0].State == Skipped && rows[0].Outcome.Cause == y.Ops[0]
 		})
+	})
+}
+
+// TestDecidedBatchDoesNotStandStill: what is left to do for it needs no server.
+func TestDecidedBatchDoesNotStandStill(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		bad, other, mine := withSession(t, b), withSession(t, b), withSession(t, b)
+		x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
+		y := commit(t, b, Batch{Session: other, Ops: []Op{put("2")}})
+		z := commit(t, b, Batch{Session: mine, Ops: []Op{depends(x, y)}})
+		if err := b.Drop(limited(t), y.Ops[0]); err != nil {
+			t.Fatal(err)
+		}
+		standStill(t, b, bad)
+		goesOn(t, b, z)
+	})
+}
+
+// TestDamagedNeed: a row that cannot be read ends nobody's waiting for another.
+func TestDamagedNeed(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		bad, mine, other := withSession(t, b), withSession(t, b), withSession(t, b)
+		commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
+		y := commit(t, b, Batch{Session: other, Ops: []Op{put("2")}})
+		z := commit(t, b, Batch{Session: mine, Ops: []Op{depends(y)}})
+		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+			_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET body = $1 WHERE batch = $2", []byte("junk"), y.Batch)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		standStill(t, b, bad)
+		goesOn(t, b, z)
 	})
 }
 
