@@ -102,7 +102,7 @@ func (b *Box) during(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() { stop(); cancel() }
 }
 
-// read runs f on a snapshot, with every error named.
+// read runs f, twice if need be, on what is committed, with every error named.
 func (b *Box) read(ctx context.Context, what string, f func(ctx context.Context, q querier) error) error {
 	leave, err := b.enter()
 	if err != nil {

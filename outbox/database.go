@@ -33,7 +33,8 @@ type database interface {
 	// a time. f may run again, after a rollback. ambiguous says of a failure that
 	// it may have been committed.
 	write(ctx context.Context, f func(querier) error) (ambiguous bool, err error)
-	// read runs f on what is committed.
+	// read runs f on what is committed. A Standstill that f gives was there at
+	// one moment; f may run twice for that.
 	read(ctx context.Context, f func(querier) error) error
 
 	// shareLease keeps takeovers out until the transaction ends; takeLease

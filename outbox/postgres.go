@@ -160,13 +160,22 @@ func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send fu
 	return ending{}
 }
 
+// read gives every statement a snapshot of its own: to begin a transaction and to
+// end it are round trips. What makes a Standstill is in several rows, which may
+// each be as they were at another moment. So f has to find it in one snapshot too.
 func (d *postgresDB) read(ctx context.Context, f func(querier) error) error {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return postgresFailure(err)
 	}
 	defer conn.Release()
-	return postgresFailure(f(&postgresTx{ctx: ctx, conn: conn.Conn(), auto: true}))
+	q := &postgresTx{ctx: ctx, conn: conn.Conn(), auto: true}
+	err = f(q)
+	if _, still := errors.AsType[*Standstill](err); still {
+		one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+		err = pgx.BeginTxFunc(ctx, conn, one, func(pgx.Tx) error { return f(q) })
+	}
+	return postgresFailure(err)
 }
 
 func (d *postgresDB) shareLease(q querier, box int64) {

@@ -384,7 +384,8 @@ func (b *Box) awaitLess(ctx context.Context, left int) error {
 func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 	err = b.read(ctx, "drain", func(ctx context.Context, q querier) error {
 		streams, err := b.t.streamStatus(ctx, q)
-		left, stuck = 0, nil
+		left = 0
+		var still *Standstill
 		running := false
 		for _, s := range streams {
 			left += s.Unfinished
@@ -395,16 +396,16 @@ func (b *Box) remaining(ctx context.Context) (left int, stuck, err error) {
 			if s.Stopped == fault.None && s.seq == 0 {
 				held = b.heldUp
 			}
-			var still *Standstill
 			still, err = held(ctx, q, s.Session)
-			if running = still == nil; !running {
-				stuck = still
-			}
+			running = still == nil
 		}
-		if running {
-			stuck = nil
+		if err == nil && still != nil {
+			err = still
 		}
 		return err
 	})
-	return left, stuck, err
+	if still, ok := errors.AsType[*Standstill](err); ok {
+		return left, still, nil
+	}
+	return left, nil, err
 }

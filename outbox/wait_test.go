@@ -58,6 +58,27 @@ func TestOutcomesAreKeptAMoment(t *testing.T) {
 	}
 }
 
+// overheard tells of every statement that is about to read outside the sender's
+// and the committers' transactions.
+type overheard struct {
+	database
+	before func(sql string)
+}
+
+type overheardQuerier struct {
+	querier
+	before func(sql string)
+}
+
+func (o overheard) read(ctx context.Context, f func(querier) error) error {
+	return o.database.read(ctx, func(q querier) error { return f(overheardQuerier{q, o.before}) })
+}
+
+func (o overheardQuerier) query(ctx context.Context, sql string, args []any, each func(scanner) error) error {
+	o.before(sql)
+	return o.querier.query(ctx, sql, args, each)
+}
+
 // standStill stops a stream, as if by another process that has the lease.
 func standStill(t *testing.T, b *Box, session string) {
 	t.Helper()
@@ -158,6 +179,52 @@ func TestDecidedBatchDoesNotStandStill(t *testing.T) {
 		}
 		standStill(t, b, bad)
 		goesOn(t, b, z)
+	})
+}
+
+// TestStandstillIsSeenAtOneMoment has a batch leave while a look goes from one
+// statement to the next, and the one behind it be held up.
+func TestStandstillIsSeenAtOneMoment(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		for i, look := range []func(*Box, string) error{
+			func(b *Box, batch string) error { _, _, err := b.outcomes(limited(t), batch); return err },
+			func(b *Box, _ string) error { _, stuck, err := b.remaining(limited(t)); return errors.Join(stuck, err) },
+		} {
+			b := p.fresh(i).open(t, quick())
+			bad, mine := withSession(t, b), withSession(t, b)
+			x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
+			y := commit(t, b, Batch{Session: mine, Ops: []Op{put("2")}})
+			z := commit(t, b, Batch{Session: mine, Ops: []Op{depends(x)}})
+			standStill(t, b, bad)
+			var row *batchRow
+			err := b.db.read(limited(t), func(q querier) (err error) {
+				row, err = b.t.batch(limited(t), q, y.Batch, "")
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := false
+			b.db = overheard{b.db, func(sql string) {
+				if left || sql != sqlNextWaiting {
+					return
+				}
+				left = true
+				err := b.w.do(limited(t), func(_ context.Context, q querier) error {
+					b.t.giveSeq(q, row.num, 1, nil)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}}
+			if err := look(b, y.Batch); err != nil || !left {
+				t.Errorf("it is on its way (%t): %v", left, err)
+			}
+			if _, _, err := b.outcomes(limited(t), z.Batch); !errors.Is(err, fault.ServerBehind) {
+				t.Errorf("the one behind: %v", err)
+			}
+		}
 	})
 }
 
