@@ -79,3 +79,23 @@ func TestUnfinishedRowsAreReadOnce(t *testing.T) {
 		}
 	})
 }
+
+// Streams are many, and mostly none stands still: to ask is not to read all of
+// them. (TestPlansGoByKeys has Postgres.)
+func TestStoppedStreamsHaveAnIndex(t *testing.T) {
+	t.Parallel()
+	b := newPlace(t, "sqlite").open(t, quick())
+	var plan strings.Builder
+	err := b.db.read(limited(t), func(q querier) error {
+		return q.query(t.Context(), "EXPLAIN QUERY PLAN "+sqlAnyStopped, []any{b.t.box, 1}, func(scan scanner) error {
+			var id, parent, unused int
+			var line string
+			err := scan(&id, &parent, &unused, &line)
+			plan.WriteString(line + "\n")
+			return err
+		})
+	})
+	if err != nil || !strings.Contains(plan.String(), "mooring_outbox_stream_stopped") {
+		t.Errorf("%v\n%s", err, plan.String())
+	}
+}

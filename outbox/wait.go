@@ -274,17 +274,21 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 	return outs, finished, err
 }
 
-const sqlStopped = `SELECT s.stopped, s.reason FROM mooring_outbox_stream s JOIN mooring_outbox o ON o.box = s.box
-	WHERE s.box = $1 AND s.session = $2 AND s.stopped <> 0 AND o.holder <> '' AND o.lease_until > $3`
+// What the last sender left behind does not count: the next begins with trying again.
+const (
+	stopped = ` FROM mooring_outbox_stream s JOIN mooring_outbox o ON o.box = s.box
+		WHERE s.box = $1 AND s.stopped > 0 AND o.holder <> '' AND o.lease_until > $2`
+	sqlStopped    = `SELECT s.stopped, s.reason` + stopped + ` AND s.session = $3`
+	sqlAnyStopped = `SELECT 1` + stopped + ` LIMIT 1`
+)
 
-// standstill says why a session's stream has stopped; nil if it has not. What
-// the last sender left behind does not count: the next begins with trying again.
+// standstill says why a session's stream has stopped; nil if it has not.
 func (b *Box) standstill(ctx context.Context, q querier, session string) (still *Standstill, err error) {
 	now, err := b.db.now(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	err = q.query(ctx, sqlStopped, []any{b.t.box, session, now}, func(scan scanner) error {
+	err = q.query(ctx, sqlStopped, []any{b.t.box, now, session}, func(scan scanner) error {
 		still = &Standstill{Session: session}
 		var code int
 		err := scan(&code, &still.Reason)
@@ -298,8 +302,18 @@ const sqlNextWaiting = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 	WHERE box = $1 AND session = $2 AND first_seq IS NULL ORDER BY num LIMIT 1`
 
 // heldUp is standstill for what has no seq yet: also of a stream that owes the
-// session's next batch an op, or of one that holds that up in turn.
+// session's next batch an op, or of one that holds that up in turn. To follow
+// references is not free, so it is only done while some stream has stopped.
 func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Standstill, err error) {
+	now, err := b.db.now(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	some := false
+	err = q.query(ctx, sqlAnyStopped, []any{b.t.box, now}, func(scanner) error { some = true; return nil })
+	if err != nil || !some {
+		return nil, err
+	}
 	find := b.t.finder(ctx, q)
 	for seen := map[string]bool{}; !seen[session]; {
 		seen[session] = true

@@ -228,6 +228,28 @@ func TestStandstillIsSeenAtOneMoment(t *testing.T) {
 	})
 }
 
+// TestLooksThatCostLittle: while nothing stands still, what a batch refers to is
+// not read by who waits.
+func TestLooksThatCostLittle(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		one, two := withSession(t, b), withSession(t, b)
+		var xs []Ticket
+		for range 20 {
+			xs = append(xs, commit(t, b, Batch{Session: one, Ops: []Op{put("1")}}))
+		}
+		z := commit(t, b, Batch{Session: two, Ops: []Op{depends(xs...)}})
+		var asked []string
+		b.db = overheard{b.db, func(sql string) { asked = append(asked, sql) }}
+		for name, x := range map[string]Ticket{"plain": xs[0], "with references": z} {
+			asked = nil
+			if goesOn(t, b, x); len(asked) > 6 {
+				t.Errorf("%s: %d statements: %q", name, len(asked), asked)
+			}
+		}
+	})
+}
+
 // TestDamagedNeed: a row that cannot be read ends nobody's waiting for another.
 func TestDamagedNeed(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
