@@ -5,10 +5,14 @@ package outbox
 // they cost the database mostly what any transaction costs. So those that come
 // while others run are gathered, and the next one takes all of them.
 //
-// Nothing waits for company: who comes while there is a place runs at once, and
-// alone. With all places taken it waits until a transaction ends; then the first
-// that waits leads: it runs one transaction of all that wait, in the order in
-// which they came, and tells the others how that ended.
+// Who comes while there is a place runs at once. With all places taken it waits
+// until a transaction ends; then the first that waits leads: it runs one transaction
+// of all that wait, in the order in which they came, and tells the others how that
+// ended.
+//
+// Most of what a small transaction costs is the transaction. So where there was
+// company in the last one, the next one waits a moment for twice as many, unless all
+// have come that wrote lately. Who writes alone waits for nobody.
 //
 // What was gathered has nothing to do with each other, so it shares success and
 // no failure: if the database undoes the transaction, each part is run again, by
@@ -17,6 +21,8 @@ package outbox
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -35,6 +41,9 @@ const (
 	gatherParts  = 128         // of a transaction
 	gatherBytes  = 4 << 20     // of a transaction, but for one part that is larger
 	gatherPause  = time.Second // so long others are held up by one of them
+
+	gatherMoment = 3 * time.Millisecond // so long company is waited for
+	gatherLately = 8                    // transactions since when who wrote is expected again
 )
 
 // gatherers are those of the Boxes that are open, by pool.
@@ -45,23 +54,33 @@ var gatherers struct {
 
 // gatherer runs transactions that wait for no result, of all Boxes of a pool.
 type gatherer struct {
-	pool  *pgxpool.Pool
-	users int           // guarded by gatherers
-	pause time.Duration // gatherPause
+	pool   *pgxpool.Pool
+	users  int           // guarded by gatherers
+	pause  time.Duration // gatherPause
+	moment time.Duration // gatherMoment
 
 	mu      sync.Mutex // guards what follows
-	running int        // places taken; while one is free nobody waits
+	running int        // places taken; while one is free nobody waits, but for company
 	waiting []*part
+	last    int           // parts of the last transaction
+	missing int           // parts that are waited for, by one who has a place
+	come    chan struct{} // closed when they have come; nil if none are
+
+	transactions int
+	wrote        map[*postgresDB]int // in which transaction, of those who did lately
 }
 
 // part is what one Box adds to a transaction.
 type part struct {
+	of    *postgresDB
 	batch *pgx.Batch
 	bytes int       // that its arguments have
 	word  chan word // gets one, if it waits
 }
 
-func newPart(b *pgx.Batch) *part { return &part{batch: b, bytes: pgtune.Weigh(b)} }
+func newPart(of *postgresDB, b *pgx.Batch) *part {
+	return &part{of: of, batch: b, bytes: pgtune.Weigh(b)}
+}
 
 // word is what a part that waits is told: to lead these, of which it is the
 // first, or how its transaction ended.
@@ -94,7 +113,7 @@ func gathererOf(pool *pgxpool.Pool) (g *gatherer, release func()) {
 		if gatherers.byPool == nil {
 			gatherers.byPool = make(map[*pgxpool.Pool]*gatherer)
 		}
-		g = &gatherer{pool: pool, pause: gatherPause}
+		g = &gatherer{pool: pool, pause: gatherPause, moment: gatherMoment, wrote: make(map[*postgresDB]int)}
 		gatherers.byPool[pool] = g
 	}
 	g.users++
@@ -109,8 +128,8 @@ func gathererOf(pool *pgxpool.Pool) (g *gatherer, release func()) {
 
 // write runs a batch as a transaction, or as a part of one, and returns when that
 // has ended. The next one is led by one of those that wait for it.
-func (g *gatherer) write(b *pgx.Batch) ending {
-	p := newPart(b)
+func (g *gatherer) write(of *postgresDB, b *pgx.Batch) ending {
+	p := newPart(of, b)
 	parts := []*part{p}
 	if !g.enter(p) {
 		w := <-p.word // from whoever leaves, and none stays longer than the pause
@@ -118,6 +137,7 @@ func (g *gatherer) write(b *pgx.Batch) ending {
 			return w.end
 		}
 	}
+	parts = g.company(parts)
 	late := time.AfterFunc(g.pause, g.leave) // one that hangs, on a lock or a connection, gives up its place
 	end := g.run(parts)
 	if late.Stop() {
@@ -133,33 +153,94 @@ func (g *gatherer) write(b *pgx.Batch) ending {
 func (g *gatherer) enter(p *part) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.running < gatherPlaces {
+	if g.running < gatherPlaces && g.come == nil {
 		g.running++
 		return true
 	}
 	p.word = make(chan word, 1)
 	g.waiting = append(g.waiting, p)
+	if g.come != nil {
+		if g.missing--; g.missing == 0 {
+			close(g.come)
+		}
+	}
 	return false
+}
+
+// company waits a moment, with a place, until there are as many parts as are expected,
+// unless somebody does already. It gives all that are to go together.
+func (g *gatherer) company(parts []*part) []*part {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.come != nil {
+		return parts
+	}
+	if missing := g.expected() - len(parts); missing > 0 {
+		come := make(chan struct{})
+		g.missing, g.come = missing, come
+		g.mu.Unlock()
+		timer := time.NewTimer(g.moment)
+		select {
+		case <-come:
+		case <-timer.C:
+		}
+		timer.Stop()
+		g.mu.Lock()
+		g.come = nil
+		parts = g.join(parts)
+		if len(g.waiting) > 0 && g.running < gatherPlaces { // too many, or too large
+			g.running++
+			g.lead()
+		}
+	}
+	g.last = len(parts)
+	g.transactions++
+	for _, p := range parts {
+		g.wrote[p.of] = g.transactions
+	}
+	return parts
+}
+
+// expected is how many parts the next transaction should have. mu is held.
+func (g *gatherer) expected() int {
+	maps.DeleteFunc(g.wrote, func(_ *postgresDB, last int) bool { return last <= g.transactions-gatherLately })
+	if g.last < 2 {
+		return 1
+	}
+	return min(2*g.last, len(g.wrote), gatherParts)
+}
+
+// lead gives a place to those that wait. mu is held.
+func (g *gatherer) lead() {
+	lead := g.join(nil)
+	lead[0].word <- word{lead: lead}
+}
+
+// join adds those that wait to a transaction's parts, as many as it may have. mu is held.
+func (g *gatherer) join(parts []*part) []*part {
+	parts, bytes := slices.Clip(parts), 0
+	for _, p := range parts {
+		bytes += p.bytes
+	}
+	for len(g.waiting) > 0 && len(parts) < gatherParts && (len(parts) == 0 || bytes+g.waiting[0].bytes <= gatherBytes) {
+		bytes += g.waiting[0].bytes
+		parts, g.waiting = append(parts, g.waiting[0]), g.waiting[1:]
+	}
+	if len(g.waiting) == 0 {
+		g.waiting = nil
+	}
+	return parts
 }
 
 // leave gives a place to those that wait, or back.
 func (g *gatherer) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.waiting) == 0 {
+	if len(g.waiting) == 0 || g.come != nil { // else they are somebody's company
 		g.running--
 		return
 	}
-	n, bytes := 1, g.waiting[0].bytes
-	for n < min(len(g.waiting), gatherParts) && bytes+g.waiting[n].bytes <= gatherBytes {
-		bytes += g.waiting[n].bytes
-		n++
-	}
-	lead := g.waiting[:n:n]
-	if g.waiting = g.waiting[n:]; len(g.waiting) == 0 {
-		g.waiting = nil
-	}
-	lead[0].word <- word{lead: lead}
+	g.lead()
 }
 
 const sqlLockTimeout = `SELECT set_config('lock_timeout', $1, true)` // ends with the transaction
@@ -201,4 +282,4 @@ func (g *gatherer) run(parts []*part) ending {
 }
 
 // alone runs a batch as a transaction of its own, whatever else runs.
-func (g *gatherer) alone(b *pgx.Batch) ending { return g.run([]*part{newPart(b)}) }
+func (g *gatherer) alone(of *postgresDB, b *pgx.Batch) ending { return g.run([]*part{newPart(of, b)}) }

@@ -140,7 +140,7 @@ func (d *postgresDB) write(ctx context.Context, f func(querier) error) (ambiguou
 }
 
 // attempt is write, with send for what needs no connection before it is committed.
-func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(*pgx.Batch) ending) ending {
+func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(*postgresDB, *pgx.Batch) ending) ending {
 	q := &postgresTx{ctx: ctx, pool: d.pool}
 	defer q.release()
 	if err := f(q); err != nil || q.err != nil {
@@ -155,7 +155,7 @@ func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send fu
 		}
 		return end
 	case q.queue.Len() > 0:
-		return send(&q.queue)
+		return send(d, &q.queue)
 	}
 	return ending{}
 }
