@@ -191,7 +191,7 @@ func testSample(batches, size int) *sample {
 	for range batches {
 		b := sampleBatch{via: s.session + ".o1", body: []byte("body"), slim: []byte("slim"), outcomes: []byte("outcomes")}
 		for i := range size {
-			b.events = append(b.events, session.Event{Session: s.session, Ref: s.session + ".o1", Cursor: uint64(i), Payload: opPayload(uint64(i))})
+			b.events = append(b.events, session.Event{Session: s.session, Ref: s.session + ".o1", Cursor: uint64(i), Payload: opPayload(nil, uint64(i))})
 		}
 		s.batches = append(s.batches, b)
 	}

@@ -225,9 +225,11 @@ func (w *writer) reopen(ctx context.Context, offline bool) error {
 // commit makes the next batch durable.
 func (w *writer) commit(ctx context.Context, size int) (client.Ticket, error) {
 	b := w.session.Batch()
+	payload := make([]byte, 0, payloadBytes) // Put takes a copy
 	for range size {
 		n := w.n.Add(1) - 1
-		b.Put(opKey(n), json.RawMessage(opPayload(n)))
+		payload = opPayload(payload[:0], n)
+		b.Put(opKey(n), json.RawMessage(payload))
 	}
 	return b.Commit(ctx)
 }

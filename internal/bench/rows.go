@@ -122,13 +122,14 @@ func opKey(n uint64) string {
 	return string(appendID(b, n))
 }
 
-// opPayload is what it puts there. It is made while the path is measured, so it
+// opPayload appends what it puts there. It is made while the path is measured, so it
 // is made without much ado.
-func opPayload(n uint64) []byte {
-	b := append(make([]byte, 0, payloadBytes), `{"id":"prt_`...)
+func opPayload(b []byte, n uint64) []byte {
+	start := len(b)
+	b = append(b, `{"id":"prt_`...)
 	b = append(appendID(b, n), `","messageID":"msg_`...)
 	b = append(appendID(b, n/8), `","type":"text","text":"`...)
-	b = append(b, prose[:payloadBytes-len(b)-2]...)
+	b = append(b, prose[:payloadBytes-(len(b)-start)-2]...)
 	return append(b, `"}`...)
 }
 
