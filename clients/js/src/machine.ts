@@ -89,7 +89,7 @@ export interface Stream {
   backlog: boolean; // there may be rows without a seq
   asking: boolean; // the storage is being asked about them
   again: boolean; // … and more came meanwhile
-  owed: string; // a batch of another session that the head waits for
+  owed: readonly string[]; // batches of other sessions that the head waits for: any may decide it
   lookedAt: number;
   relook: boolean;
   unstored: number[]; // last seqs of answered batches whose outcomes are not stored, in order
@@ -162,7 +162,7 @@ export class Machine {
     if (s === undefined) {
       s = {
         session, phase: "closed", conn: 0, opened: noRoute, queue: [], sent: 0, inflight: 0, queued: 0, holds: 0, head: undefined,
-        backlog: false, asking: false, again: false, owed: "", lookedAt: -Infinity, relook: false, unstored: [], stored: 0, storedTo: 0, told: 0,
+        backlog: false, asking: false, again: false, owed: [], lookedAt: -Infinity, relook: false, unstored: [], stored: 0, storedTo: 0, told: 0,
         ackAt: 0, drops: new Map(), needRaise: false, deciding: false, room: Math.min(firstRoom, this.win.batches), roomFor: 0,
         crowded: false, heard: false, gaps: 0, backoff: this.newBackoff(), retryAt: 0, stopped: undefined, inReady: false,
         inWaiting: false, hostEpoch: 0, idleSince: 0,
@@ -185,8 +185,8 @@ export class Machine {
   found(sessions: Iterable<string>, now: number): void {
     for (const id of sessions) {
       const s = this.stream(id);
-      if (s.owed !== "" && now - s.lookedAt >= owedRelook) this.#paid(s);
-      else if (s.owed !== "") this.#relook(s);
+      if (s.owed.length > 0 && now - s.lookedAt >= owedRelook) this.#paid(s);
+      else if (s.owed.length > 0) this.#relook(s);
       this.#more(s, now);
     }
   }
@@ -210,8 +210,8 @@ export class Machine {
     this.step(s, now);
   }
 
-  /** The answer to look and load: batches that have seqs now, the first that has none, or what it waits for. */
-  looked(session: string, entries: Entry[], head: Entry | undefined, more: boolean, owed: string, making: Route, now: number): void {
+  /** The answer to look and load: batches that have seqs now, the first that has none, or all that it waits for. */
+  looked(session: string, entries: Entry[], head: Entry | undefined, more: boolean, owed: readonly string[], making: Route, now: number): void {
     const s = this.stream(session);
     s.asking = false;
     s.head = head;
@@ -219,12 +219,12 @@ export class Machine {
     s.lookedAt = now;
     this.#know(session, making);
     this.#add(s, entries);
-    if (owed !== "") {
-      s.owed = owed;
-      const who = this.owing.get(owed) ?? new Set();
-      this.owing.set(owed, who.add(session));
-      if (s.again) this.#relook(s);
+    s.owed = owed;
+    for (const batch of owed) {
+      const who = this.owing.get(batch) ?? new Set();
+      this.owing.set(batch, who.add(session));
     }
+    if (owed.length > 0 && s.again) this.#relook(s);
     s.again = false;
     this.step(s, now);
   }
@@ -245,20 +245,20 @@ export class Machine {
   /** A batch has its outcomes stored, here or elsewhere. */
   finished(batch: string, now: number): void {
     for (const session of this.owing.get(batch) ?? []) {
-      const s = this.streams.get(session);
-      if (s && s.owed === batch) {
-        this.#paid(s);
-        this.#more(s, now);
-      }
+      const s = this.streams.get(session)!;
+      this.#paid(s);
+      this.#more(s, now);
     }
-    this.owing.delete(batch);
   }
 
+  /** Has a stream wait for no batch any more. */
   #paid(s: Stream): void {
-    const who = this.owing.get(s.owed);
-    who?.delete(s.session);
-    if (who?.size === 0) this.owing.delete(s.owed);
-    s.owed = "";
+    for (const batch of s.owed) {
+      const who = this.owing.get(batch);
+      who?.delete(s.session);
+      if (who?.size === 0) this.owing.delete(batch);
+    }
+    s.owed = [];
     s.relook = false;
   }
 
@@ -288,7 +288,7 @@ export class Machine {
     if (s.phase === "open") this.#pump(s, now);
     else if (s.phase !== "closed") return;
     else if (s.queue.length > 0 || s.head) tryOpen(this, s, now);
-    else if (s.asking || s.owed !== "") return;
+    else if (s.asking || s.owed.length > 0) return;
     else if (s.backlog) this.#ask(s, { do: "look", session: s.session });
     else if (s.unstored.length === 0) this.streams.delete(s.session);
   }
@@ -321,13 +321,13 @@ export class Machine {
         this.out.push({ do: "mark", entry: e });
       }
     }
-    if (s.backlog && !s.asking && s.owed === "") {
+    if (s.backlog && !s.asking && s.owed.length === 0) {
       const batches = aheadFactor * this.win.batches - s.queue.length, bytes = aheadFactor * this.win.bytes - s.queued;
       if (s.queue.length === 0 || (batches * 2 >= aheadFactor * this.win.batches && bytes * 2 >= aheadFactor * this.win.bytes)) {
         this.#ask(s, { do: "load", session: s.session, batches, bytes });
       }
     }
-    if (s.queue.length > 0 || s.asking || (s.backlog && s.owed === "")) {
+    if (s.queue.length > 0 || s.asking || (s.backlog && s.owed.length === 0)) {
       s.idleSince = s.ackAt = 0;
       return;
     }

@@ -21,7 +21,7 @@ export type Finder = (op: string) => Earlier | undefined;
 export interface Resolution {
   ops: OpRow[];
   changed: boolean;
-  owed: string; // the batch of another session that this one has to wait for; "" for none
+  owed: string[]; // the batches of other sessions that this one has to wait for
   hold: number; // the lowest seq of its own stream that it still refers to; 0 for none
   near: string[]; // the batches of its own session that it still refers to
   loose: boolean; // one of them has no seq yet
@@ -42,7 +42,7 @@ export function refersOutside(ops: readonly OpRow[]): boolean {
  * (bad_reference) instead: an op that find does not know, and a path that is not in a known result.
  */
 export function resolve(ops: readonly OpRow[], atomic: boolean, session: string, find: Finder, strict: boolean): Resolution {
-  const res: Resolution = { ops: [...ops], changed: false, owed: "", hold: 0, near: [], loose: false };
+  const res: Resolution = { ops: [...ops], changed: false, owed: [], hold: 0, near: [], loose: false };
   const inside = new Map<string, number>();
   for (let i = 0; i < ops.length; i++) {
     resolveOp(res, atomic, i, session, inside, find, strict);
@@ -77,7 +77,7 @@ function resolveOp(res: Resolution, atomic: boolean, i: number, session: string,
       return undefined;
     }
     if (e.outcome && e.outcome.status !== "applied") skip(e.outcome);
-    if (e.outcome === undefined && e.session !== session) res.owed ||= e.batch;
+    if (e.outcome === undefined && e.session !== session) res.owed.push(e.batch);
     else if (e.outcome === undefined) {
       res.near.push(e.batch);
       res.loose ||= e.seq === 0;

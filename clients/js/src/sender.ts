@@ -30,7 +30,7 @@ interface Loaded {
   rows: { row: BatchRow; hold: number }[]; // have seqs now
   head: BatchRow | undefined; // the first that has none, if nothing was to be given
   more: boolean;
-  owed: string; // batch of another session that the first one waits for
+  owed: string[]; // batches of other sessions that the first one waits for
   stream: StreamRow;
   done: BatchRow[]; // need no server
 }
@@ -387,12 +387,12 @@ export class Sender {
     };
     this.#store.update((t) => this.#planLoad(t, session, batches, bytes), loaded).catch((err: unknown) => {
       this.#trouble(err);
-      setTimeout(() => this.#post((now) => this.#m.looked(session, [], undefined, true, "", noRoute, now)), storePause);
+      setTimeout(() => this.#post((now) => this.#m.looked(session, [], undefined, true, [], noRoute, now)), storePause);
     });
   }
 
   #planLoad(t: Tables, session: string, batches: number, bytes: number): Plan<Loaded> {
-    const ld: Loaded = { rows: [], head: undefined, more: false, owed: "", stream: t.streams.get(session) ?? noStream(session), done: [] };
+    const ld: Loaded = { rows: [], head: undefined, more: false, owed: [], stream: t.streams.get(session) ?? noStream(session), done: [] };
     const changes: Change[] = [], given = new Map<string, Earlier>(), stored = finderOf(t);
     if (this.#over) return { changes, value: ld };
     const most = Math.max(batches, headRows), all = t.waiting(session, most + 1), some = all.slice(0, most);
@@ -408,7 +408,7 @@ export class Sender {
         ld.done.push(row);
         continue;
       }
-      if (res.owed !== "") {
+      if (res.owed.length > 0) {
         ld.owed = res.owed;
         ld.more = true;
         break;

@@ -40,6 +40,7 @@ class Script {
     const w = line.split(/\s+/), m = this.m, { now } = this;
     const session = w[1]?.[0] ?? "", conn = m.streams.get(session)?.conn ?? 0;
     const after = (word: string): string => (w.includes(word) ? (w[w.indexOf(word) + 1] ?? "") : "");
+    const owed = (): string[] => (w.includes("owed") ? w.slice(w.indexOf("owed") + 1) : []);
     const has = (word: string): boolean => w.includes(word);
     const batches = (): Entry[] => w.slice(2).filter((n) => /^.\d/.test(n) && n[0] === session && after("drop") !== n).map((n) => this.entry(n));
     const code = (name: string) => (name in codes ? fault(name as CodeName, "told to", Number(after("at") || 0)) : fault("disconnected", name));
@@ -53,10 +54,10 @@ class Script {
           head = this.entry(`${session}0`, w.slice(2));
           this.pos.delete(`${session}0`);
         }
-        m.looked(session, [], head, has("more") || head !== undefined, after("owed"), noRoute, now);
+        m.looked(session, [], head, has("more") || head !== undefined, owed(), noRoute, now);
         break;
       }
-      case "loaded": m.looked(session, batches(), undefined, has("more"), after("owed"), noRoute, now); break;
+      case "loaded": m.looked(session, batches(), undefined, has("more"), owed(), noRoute, now); break;
       case "recovered": {
         const es = batches(), d = after("drop"), drops = new Map<number, null>();
         if (d) {
@@ -125,10 +126,14 @@ class Script {
     let places = 0;
     for (const s of this.m.streams.values()) {
       if (s.phase !== "closed") places++;
+      for (const batch of s.owed) assert.ok(this.m.owing.get(batch)?.has(s.session), `${s.session} waits for ${batch}, which nobody knows`);
       assert.equal(s.queue.reduce((n, e) => n + e.bytes, 0), s.queued);
       assert.equal(s.queue.filter((e) => e.hold > 0).length, s.holds);
       for (const [i, e] of s.queue.entries()) if (i > 0) assert.equal(e.first, lastSeqOf(s.queue[i - 1]!) + 1);
       assert.ok(s.sent <= s.queue.length && (s.phase !== "closed" || s.sent === 0) && s.told <= s.stored, s.session);
+    }
+    for (const [batch, sessions] of this.m.owing) {
+      for (const id of sessions) assert.ok(this.m.streams.get(id)?.owed.includes(batch), `${id} does not wait for ${batch}`);
     }
     assert.equal(places, this.m.places);
   }

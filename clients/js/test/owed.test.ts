@@ -1,0 +1,49 @@
+// Batches that need ops of several sessions, one of which cannot go on.
+
+import assert from "node:assert/strict";
+import { test, type TestContext } from "node:test";
+import { fault } from "../src/fault.js";
+import { JournalStore } from "../src/journal.js";
+import { Outbox } from "../src/outbox.js";
+import { type Committed, type Op, Standstill } from "../src/outbox_types.js";
+import { Ref } from "../src/ref.js";
+import { newULID } from "../src/ulid.js";
+import { LedgerServer } from "./ledger.js";
+import { folder } from "./rig.js";
+
+const base = Ref.parse(`mooring://localhost/spc_01M7XHZXQMGNPZVGCRHFRZXZNW.ocapurnajy5xoc62kp6aymbx4ee#${"A".repeat(43)}`);
+
+/** An outbox with three sessions: one that cannot go on, one whose stream is not opened before admit is called, and one more. */
+async function scene(t: TestContext) {
+  const box = await Outbox.open(await JournalStore.open(await folder(t)));
+  t.after(() => box.close());
+  const refs = [0, 1, 2].map(() => base.for(`ses_${newULID()}`));
+  for (const r of refs) await box.putRef(r);
+  const [stuck, late, mine] = refs.map((r) => r.target) as [string, string, string];
+  const server = new LedgerServer({ open: () => undefined, before: () => undefined, after: () => false, delay: () => 0 });
+  let admit!: () => void;
+  const admitted = new Promise<void>((resolve) => { admit = resolve; });
+  const run = (): void => box.run({
+    openStream: async (req) => {
+      if (req.session === stuck) throw fault("server_behind", "told to");
+      if (req.session === late) await admitted;
+      return server.openStream(req);
+    },
+  });
+  return { box, stuck, late, mine, run, admit };
+}
+
+const put = (...on: Committed[]): Op => ({ method: "put", args: [], dependsOn: on.flatMap((c) => c.ops) });
+
+test("any op that a batch needs decides it, also while another's stream stands still", { timeout: 10_000 }, async (t) => {
+  const { box, stuck, late, mine, run, admit } = await scene(t);
+  const x = await box.commit({ session: stuck, ops: [put()] });
+  const y = await box.commit({ session: late, ops: [{ method: "reject", args: [] }] });
+  const z = await box.commit({ session: mine, ops: [put(x, y)] });
+  run(); // looks at all three together: when x stands still, z waits
+  await assert.rejects(box.wait(x.batch), Standstill);
+  assert.deepEqual(box.list({ batch: z.batch }).map((r) => [r.state, r.seq]), [["pending", 0]]);
+  admit();
+  while (box.list({ batch: z.batch })[0]!.state !== "skipped") await new Promise((r) => setTimeout(r, 5));
+  assert.equal((await box.wait(z.batch))[0]!.cause, y.ops[0]);
+});
