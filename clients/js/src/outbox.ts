@@ -270,9 +270,10 @@ export class Outbox {
     const [head] = t.waiting(session, 1);
     if (seen.has(session) || !head || t.isSending(session)) return undefined;
     seen.add(session);
-    for (const id of head.ops.flatMap(needs)) {
-      const found = t.findOp(id);
-      const still = found && found.row.session !== session && found.row.state !== "finished" ? this.#standstill(found.row.session, seen) : undefined;
+    const res = resolve(head.ops, head.atomic, session, finderOf(t), false);
+    if (travelling(res.ops) === 0) return undefined; // it is decided: what is left to do needs no server
+    for (const batch of res.owed) {
+      const still = this.#standstill(t.batches.get(batch)!.session, seen);
       if (still) return still;
     }
     return undefined;

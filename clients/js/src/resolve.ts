@@ -57,6 +57,7 @@ const stop = Symbol("skipped");
 function resolveOp(res: Resolution, atomic: boolean, i: number, session: string, inside: Map<string, number>, find: Finder, strict: boolean): void {
   const op = res.ops[i]!;
   if (op.verdict !== undefined || needs(op).length === 0) return;
+  const owed: string[] = []; // counts only if the op is not settled here: one that is waits for nothing any more
   let broken: MooringError | undefined;
 
   const skip = (cause: Outcome): never => {
@@ -77,7 +78,7 @@ function resolveOp(res: Resolution, atomic: boolean, i: number, session: string,
       return undefined;
     }
     if (e.outcome && e.outcome.status !== "applied") skip(e.outcome);
-    if (e.outcome === undefined && e.session !== session) res.owed.push(e.batch);
+    if (e.outcome === undefined && e.session !== session) owed.push(e.batch);
     else if (e.outcome === undefined) {
       res.near.push(e.batch);
       res.loose ||= e.seq === 0;
@@ -130,6 +131,7 @@ function resolveOp(res: Resolution, atomic: boolean, i: number, session: string,
       return;
     }
     const { dependsOn: _, expected: __, ...rest } = op;
+    res.owed.push(...owed);
     res.ops[i] = { ...rest, args, ...(deps.length > 0 && { dependsOn: deps }), ...(expected && { expected }) };
   } catch (err) {
     if (err !== stop) throw err;

@@ -47,3 +47,21 @@ test("any op that a batch needs decides it, also while another's stream stands s
   while (box.list({ batch: z.batch })[0]!.state !== "skipped") await new Promise((r) => setTimeout(r, 5));
   assert.equal((await box.wait(z.batch))[0]!.cause, y.ops[0]);
 });
+
+for (const [what, atomic, want] of [
+  ["an op that is skipped needs nothing any more", false, ["skipped", "applied"]],
+  ["a batch that is decided needs nothing any more", true, ["batch_aborted", "batch_aborted"]],
+] as const) {
+  test(what, { timeout: 10_000 }, async (t) => {
+    const { box, stuck, late, run, admit } = await scene(t);
+    const x = await box.commit({ session: stuck, ops: [put()] });
+    const y = await box.commit({ session: late, ops: [put()] });
+    const z = await box.commit({ session: late, atomic, ops: atomic ? [put(x), put(y)] : [put(x, y), put()] });
+    run();
+    await assert.rejects(box.wait(x.batch), Standstill);
+    await box.drop(y.ops[0]!);
+    const told = box.wait(z.batch);
+    admit();
+    assert.deepEqual((await told).map((o) => o.status), want);
+  });
+}
