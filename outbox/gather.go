@@ -172,31 +172,36 @@ func (g *gatherer) enter(p *part) bool {
 func (g *gatherer) company(parts []*part) []*part {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.come != nil {
-		return parts
-	}
-	if missing := g.expected() - len(parts); missing > 0 {
-		come := make(chan struct{})
-		g.missing, g.come = missing, come
-		g.mu.Unlock()
-		timer := time.NewTimer(g.moment)
-		select {
-		case <-come:
-		case <-timer.C:
+	if g.come == nil {
+		if missing := g.expected() - len(parts); missing > 0 {
+			parts = g.await(parts, missing)
 		}
-		timer.Stop()
-		g.mu.Lock()
-		g.come = nil
-		parts = g.join(parts)
-		if len(g.waiting) > 0 && g.running < gatherPlaces { // too many, or too large
-			g.running++
-			g.lead()
-		}
+		g.last = len(parts)
 	}
-	g.last = len(parts)
 	g.transactions++
 	for _, p := range parts {
 		g.wrote[p.of] = g.transactions
+	}
+	return parts
+}
+
+// await gives up mu until so many more parts have come, or a moment has gone by.
+func (g *gatherer) await(parts []*part, missing int) []*part {
+	come := make(chan struct{})
+	g.missing, g.come = missing, come
+	g.mu.Unlock()
+	timer := time.NewTimer(g.moment)
+	select {
+	case <-come:
+	case <-timer.C:
+	}
+	timer.Stop()
+	g.mu.Lock()
+	g.come = nil
+	parts = g.join(parts)
+	if len(g.waiting) > 0 && g.running < gatherPlaces { // too many, or too large
+		g.running++
+		g.lead()
 	}
 	return parts
 }

@@ -9,9 +9,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/oklog/ulid/v2"
 
@@ -117,4 +119,27 @@ func TestAuditIsBoundedAndLosesNoCount(t *testing.T) {
 	if counted != total {
 		t.Errorf("%d denials were counted as %d", total, counted)
 	}
+}
+
+// silent is a sink whose peer never answers.
+type silent struct{ done func(error) }
+
+func (s *silent) events(_ []*session.Event, done func(error)) { s.done = done }
+func (s *silent) ended(*fault.Error) bool                     { return true }
+
+// TestUnansweredDeliveryKeepsNoEvents: they are sent, and what they hold may be far more than a window counts.
+func TestUnansweredDeliveryKeepsNoEvents(t *testing.T) {
+	t.Parallel()
+	sink := &silent{}
+	sub := &subscription{topic: &topic{}, sink: sink}
+	sent := func() weak.Pointer[session.Event] {
+		e := &session.Event{Payload: make([]byte, 100)}
+		sub.topic.deliver(delivery{sub: sub, events: []*session.Event{e}})
+		return weak.Make(e)
+	}()
+	runtime.GC()
+	if sink.done == nil || sent.Value() != nil {
+		t.Error("the event is kept until there is an answer")
+	}
+	runtime.KeepAlive(sub)
 }

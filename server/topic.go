@@ -325,7 +325,9 @@ func (t *topic) deliver(d delivery) {
 		t.taken(d, nil)
 		return
 	}
-	s.sink.events(d.events, func(err error) { t.taken(d, err) })
+	events := d.events
+	d.events = nil // a peer that does not answer keeps none
+	s.sink.events(events, func(err error) { t.taken(d, err) })
 }
 
 // taken is what a delivery came to.

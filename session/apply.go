@@ -185,7 +185,7 @@ func (a *applier) emit(name, key string, schema uint32, payload []byte) *Event {
 
 // emitSummed is emit where the payload's hash is known.
 func (a *applier) emitSummed(name, key string, schema uint32, payload []byte, sum Hash) *Event {
-	e := anew(&a.v.logged)
+	e := anew(&a.s.logged)
 	*e = Event{Method: name, Key: key, Schema: schema, Payload: payload, Sum: sum, Ref: a.grant.ID, Outbox: a.outbox,
 		Actor: cmp.Or(a.grant.Actor, capability.DefaultOwnerActor)} // a space's root ref names nobody
 	if a.op != nil {

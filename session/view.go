@@ -42,9 +42,8 @@ type view struct {
 	astray   map[*Opening]*fault.Error // what has come from a copied outbox in this group
 
 	journal []step
-	slots   []entrySlot // made at once, of which some are in use; so are
-	made    []Entry
-	logged  []Event
+	slots   []entrySlot // made at once, of which some are in use
+	made    []Entry     // so are these
 }
 
 // step is a change in the journal.
@@ -87,7 +86,7 @@ func anew[T any](room *[]T) *T {
 	return &(*room)[len(*room)-1]
 }
 
-// mostAnew is for how many room is made at once: whoever keeps one of them keeps all.
+// mostAnew is for how many room is made at once: who keeps one of them keeps all.
 const mostAnew = 32
 
 // sessionView is one locked session's part of the view.
@@ -95,6 +94,7 @@ type sessionView struct {
 	row      Row
 	before   Row // as loaded
 	events   []*Event
+	logged   []Event           // made at once for events; of this session alone, since they are kept longer than the group
 	purged   map[uint64][]byte // cursor → what is left of the payload of an event that the database has
 	entries  map[string]*entrySlot
 	turns    map[string]*turnSlot

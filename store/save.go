@@ -144,7 +144,8 @@ func (t *tx) divide(c *session.Changes) (fresh, others []*session.Entry) {
 			for len(absent) > 0 && absent[0] < e.Key {
 				left, absent = append(left, absent[0]), absent[1:]
 			}
-			if len(absent) == 0 || absent[0] != e.Key || slices.Contains(c.DropEntries[id], e.Key) {
+			_, dropped := slices.BinarySearch(c.DropEntries[id], e.Key)
+			if len(absent) == 0 || absent[0] != e.Key || dropped {
 				others = append(others, e)
 				continue
 			}

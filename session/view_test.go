@@ -1,0 +1,35 @@
+package session
+
+import (
+	"runtime"
+	"testing"
+	"weak"
+
+	"github.com/mooring-rpc/mooring/capability"
+)
+
+// TestEventsKeepNoOtherSessions: who keeps an event keeps nothing of another session that was in its group.
+func TestEventsKeepNoOtherSessions(t *testing.T) {
+	t.Parallel()
+	mine, other := func() (*Event, weak.Pointer[Event]) {
+		v := newView(t.Context(), nil, 0)
+		var last [2]*Event
+		for range 10 {
+			for i := range last {
+				a := applier{v: v, s: &sessionView{}, grant: &capability.Grant{}}
+				if last[i] != nil {
+					a.s = v.sessions[last[i].Outbox]
+				}
+				a.outbox = []string{"mine", "other"}[i]
+				v.sessions[a.outbox] = a.s
+				last[i] = a.emit(MethodPut, "session", 1, []byte("{}"))
+			}
+		}
+		return last[0], weak.Make(last[1])
+	}()
+	runtime.GC()
+	if other.Value() != nil {
+		t.Error("another session's event is kept with it")
+	}
+	runtime.KeepAlive(mine)
+}
