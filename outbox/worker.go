@@ -62,6 +62,7 @@ type worker struct {
 	jobs    []*job
 	urgent  int       // of jobs
 	oldest  time.Time // when the first lazy job came
+	pause   time.Time // until then lazy jobs that failed are not tried again
 	writing bool      // somebody runs a transaction
 	after   []func()  // what its jobs have left for when it is over
 	singly  bool      // it failed, and its jobs are tried one by one
@@ -180,7 +181,7 @@ func (w *worker) write() (wait time.Duration, over bool) {
 	for !w.writing {
 		var group []*job
 		if group, wait = w.take(); len(group) == 0 {
-			return wait, w.closing
+			return wait, w.closing && len(w.jobs) == 0
 		}
 		w.transaction(group)
 	}
@@ -243,6 +244,10 @@ func (w *worker) then(f func()) bool {
 // take gives the next transaction's jobs, or how long to wait for them. mu is held.
 func (w *worker) take() (group []*job, wait time.Duration) {
 	lazy := len(w.jobs) - w.urgent
+	if wait = time.Until(w.pause); w.urgent == 0 && lazy > 0 && wait > 0 { // also if they are many, or the last
+		return nil, wait
+	}
+	wait = 0
 	if lazy > 0 && lazy < lazyJobs && !w.closing {
 		wait = max(time.Until(w.oldest.Add(w.box.cfg.AckDelay)), 0)
 	}
@@ -284,6 +289,7 @@ func (w *worker) giveBack(jobs []*job) {
 	}
 	w.jobs = append(append([]*job(nil), jobs...), w.jobs...)
 	w.oldest = time.Now().Add(lazyPause)
+	w.pause = w.oldest
 }
 
 func (w *worker) process(group []*job, last bool) {
