@@ -193,8 +193,8 @@ func (s *Standstill) Unwrap() error { return s.Code }
 // give them as soon as they have arrived, a moment before they are stored here:
 // after a crash in between the server gives them again, word for word. The
 // outcomes carry no digests. NotFound for a batch that is not in the outbox; a
-// *Standstill if the session's stream has stopped, whoever sends, or one with an op
-// that the batch has to wait for.
+// *Standstill if the session's stream has stopped, whoever sends, or if every stream
+// has with an op that the batch has to wait for.
 func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) {
 	leave, err := b.enter()
 	if err != nil {
@@ -301,9 +301,10 @@ func (b *Box) standstill(ctx context.Context, q querier, session string) (still 
 const sqlNextWaiting = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 	WHERE box = $1 AND session = $2 AND first_seq IS NULL ORDER BY num LIMIT 1`
 
-// heldUp is standstill for what has no seq yet: also of a stream that owes the
-// session's next batch an op, or of one that holds that up in turn. To follow
-// references is not free, so it is only done while some stream has stopped.
+// heldUp is standstill for what has no seq yet: also where all streams stand still, or
+// are held up in turn, that owe the session's next batch an op. If one does not it may
+// decide the batch. To follow references is not free, so it is only done while some
+// stream has stopped.
 func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Standstill, err error) {
 	now, err := b.db.now(ctx, q)
 	if err != nil {
@@ -314,40 +315,59 @@ func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Sta
 	if err != nil || !some {
 		return nil, err
 	}
-	find := b.t.finder(ctx, q)
-	for seen := map[string]bool{}; !seen[session]; {
-		seen[session] = true
-		if still, err = b.standstill(ctx, q, session); err != nil || still != nil {
-			return still, err
+	find, seen := b.t.finder(ctx, q), make(map[string]*Standstill)
+	var follow func(session string) (*Standstill, error)
+	follow = func(session string) (*Standstill, error) {
+		if still, known := seen[session]; known {
+			return still, nil
 		}
-		r, err := b.t.one(ctx, q, sqlNextWaiting, b.t.box, session)
-		if err != nil || r == nil {
-			return nil, err
+		seen[session] = nil // who is led back here is not held up by that
+		still, err := b.standstill(ctx, q, session)
+		if err == nil && still == nil {
+			still, err = b.owing(ctx, q, session, find, follow)
 		}
-		bd, err := decodeBody(r.id, r.body)
-		if err != nil {
-			return nil, nil // whoever sends it says so
-		}
-		res, err := resolve(bd, session, find, false)
-		if errors.Is(err, fault.Internal) {
-			return nil, nil // a row that it refers to is damaged: the same
-		}
-		if err != nil || bd.decided() || len(res.owed) == 0 {
-			return nil, err
-		}
-		owed := res.owed[0]
-		if owed.seq > 0 { // it is on its way
-			return b.standstill(ctx, q, owed.session)
-		}
-		session = owed.session
+		seen[session] = still
+		return still, err
 	}
-	return nil, nil
+	return follow(session)
+}
+
+// owing says why all streams stand still that owe the session's next batch an op; nil if
+// one does not. follow tells it of those whose op has no seq yet.
+func (b *Box) owing(ctx context.Context, q querier, session string, find finder, follow func(string) (*Standstill, error)) (*Standstill, error) {
+	r, err := b.t.one(ctx, q, sqlNextWaiting, b.t.box, session)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	bd, err := decodeBody(r.id, r.body)
+	if err != nil {
+		return nil, nil // whoever sends it says so
+	}
+	res, err := resolve(bd, session, find, false)
+	if errors.Is(err, fault.Internal) {
+		return nil, nil // a row that it refers to is damaged: the same
+	}
+	if err != nil || bd.decided() {
+		return nil, err
+	}
+	var still *Standstill
+	for _, e := range res.owed {
+		if e.seq > 0 { // it is on its way
+			still, err = b.standstill(ctx, q, e.session)
+		} else {
+			still, err = follow(e.session)
+		}
+		if err != nil || still == nil {
+			return nil, err
+		}
+	}
+	return still, nil
 }
 
 // Drain waits until nothing is unfinished, whoever sends. progress, if not nil,
 // is called with the ops finished since the call and those there were in all,
 // at first and as it goes on. If all that is left belongs to streams that stand
-// still until someone decides, or waits for ops of such, Drain fails with the
+// still until someone decides, or waits for ops of such alone, Drain fails with the
 // *Standstill of one.
 func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 	total, left, shown := 0, 0, -1

@@ -158,11 +158,11 @@ func TestAnyNeedDecides(t *testing.T) {
 				return false
 			}
 		})
+		goesOn(t, b, z)
 		close(refuse)
-		eventually(t, "it is skipped", func() bool {
-			rows, err := b.List(ctx, Filter{Batch: z.Batch})
-			return err == nil && rows[0].State == Skipped && rows[0].Outcome.Cause == y.Ops[0]
-		})
+		if outs, err := b.Wait(ctx, z.Batch); err != nil || outs[0].Status != ledger.Skipped || outs[0].Cause != y.Ops[0] {
+			t.Errorf("%+v, %v", outs, err)
+		}
 	})
 }
 

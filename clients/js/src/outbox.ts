@@ -232,7 +232,8 @@ export class Outbox {
 
   /**
    * Waits until every op of the batch has its outcome, and gives them in order: the same ones in every process, for as
-   * long as the ticket lasts. not_found for a batch that is not here; a Standstill if its session's stream has stopped.
+   * long as the ticket lasts. not_found for a batch that is not here; a Standstill if its session's stream has stopped,
+   * or every one has with an op that it needs.
    */
   async wait(batch: string, signal?: AbortSignal): Promise<readonly Outcome[]> {
     if (!this.tables.batches.has(batch)) await this.#store.refresh(); // another tab may have committed it just now
@@ -263,20 +264,20 @@ export class Outbox {
     });
   }
 
-  /** Why a session's batches are not sent until someone decides: its stream has stopped, or one that it waits for. */
-  #standstill(session: string, seen = new Set<string>()): Standstill | undefined {
+  /** Why a session's batches are not sent until someone decides: its stream has stopped, or all that its next one waits for. */
+  #standstill(session: string, seen = new Map<string, Standstill | undefined>()): Standstill | undefined {
     const t = this.tables, s = t.streams.get(session);
     if (s && s.stopped !== "none") return new Standstill(session, new MooringError(s.stopped, s.reason, { code: codes[s.stopped] }));
     const [head] = t.waiting(session, 1);
-    if (seen.has(session) || !head || t.isSending(session)) return undefined;
-    seen.add(session);
+    if (seen.has(session)) return seen.get(session);
+    seen.set(session, undefined); // what is led back here is not held up by that
+    if (!head || t.isSending(session)) return undefined;
     const res = resolve(head.ops, head.atomic, session, finderOf(t), false);
     if (travelling(res.ops) === 0) return undefined; // it is decided: what is left to do needs no server
-    for (const batch of res.owed) {
-      const still = this.#standstill(t.batches.get(batch)!.session, seen);
-      if (still) return still;
-    }
-    return undefined;
+    let still: Standstill | undefined;
+    for (const batch of res.owed) if (!(still = this.#standstill(t.batches.get(batch)!.session, seen))) return undefined;
+    seen.set(session, still);
+    return still;
   }
 
   #until<T>(batch: string | undefined, signal: AbortSignal | undefined, look: () => T | undefined): Promise<T> {
