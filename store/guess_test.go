@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -564,6 +565,29 @@ func TestPacked(t *testing.T) {
 			if slices.ContainsFunc(p.room[:cap(p.room)], func(v any) bool { return v != nil }) {
 				t.Error("values are kept")
 			}
+		}
+	}
+}
+
+// inPlace is a backend whose transactions go nowhere.
+type inPlace struct{ Backend }
+
+func (inPlace) Update(_ context.Context, fn func(Runner) error) error { return fn(nil) }
+func (inPlace) Announce(map[string]uint64)                            {}
+
+// TestPacksComeBack: with the end of a transaction, however it ends.
+func TestPacksComeBack(t *testing.T) {
+	t.Parallel()
+	for _, end := range []error{nil, errWrong} {
+		var used *tx
+		s := &Store{backend: inPlace{}}
+		err := s.update(t.Context(), func(trans *tx) error {
+			used = trans
+			packed(trans, []*session.Event{{}}, insertEvents, eventValues)
+			return end
+		})
+		if !errors.Is(err, end) || len(used.packs) > 0 {
+			t.Errorf("%d are in use after %v", len(used.packs), err)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package pgtune
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -25,14 +24,7 @@ func TestBytes(t *testing.T) {
 			t.Parallel()
 			seed := rand.Uint64()
 			rnd := rand.New(rand.NewPCG(seed, 0))
-			ctx, conn := connect(t, url)
-			config := conn.Config()
-			config.DefaultQueryExecMode = mode
-			conn, err := pgx.ConnectConfig(ctx, config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close(context.WithoutCancel(ctx))
+			ctx, conn := connectIn(t, url, mode)
 			if err := Connection(ctx, conn); err != nil {
 				t.Fatal(err)
 			}

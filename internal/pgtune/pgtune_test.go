@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
@@ -22,6 +23,20 @@ func connect(t *testing.T, url string) (context.Context, *pgx.Conn) {
 	}
 	Config(cfg)
 	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return ctx, conn
+}
+
+// connectIn is connect, for statements in a mode.
+func connectIn(t *testing.T, url string, mode pgx.QueryExecMode) (context.Context, *pgx.Conn) {
+	t.Helper()
+	ctx, conn := connect(t, url)
+	config := conn.Config()
+	config.DefaultQueryExecMode = mode
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +80,9 @@ func TestConnection(t *testing.T) {
 	}
 	if got := setting(t, ctx, conn, compression); got != want {
 		t.Errorf("it compresses with %q, want %q", got, want)
+	}
+	if bytea, _ := conn.TypeMap().TypeForOID(pgtype.ByteaOID); fmt.Sprintf("%T", bytea.Codec) != "*pgtune.bytesCodec" {
+		t.Errorf("it sends bytes with a %T", bytea.Codec)
 	}
 	for _, name := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit", "transaction_read_only"} {
 		if got := setting(t, ctx, conn, name); got != "off" {
@@ -112,14 +130,7 @@ func TestSend(t *testing.T) {
 	for c, mode := range append(modes, modes...) {
 		t.Run(fmt.Sprint(c, mode), func(t *testing.T) {
 			t.Parallel()
-			ctx, conn := connect(t, url)
-			config := conn.Config()
-			config.DefaultQueryExecMode = mode
-			conn, err := pgx.ConnectConfig(ctx, config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close(context.WithoutCancel(ctx))
+			ctx, conn := connectIn(t, url, mode)
 			for i, size := range []int{0, 1, 300, smallest - 1, smallest, 100_000, smallest + 1, 2 * largest, 10, 70_000} {
 				if size > largest && c > 0 {
 					continue // it takes long
