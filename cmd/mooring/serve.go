@@ -20,6 +20,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/heap"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store"
 	"github.com/mooring-rpc/mooring/store/postgres"
@@ -163,7 +164,8 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer stop()
-	beside.Go(func() { giveMemoryBack(running) })
+	beside.Go(func() { heap.Pace(running) })
+	beside.Go(func() { heap.GiveBack(running) })
 	if metrics != nil {
 		beside.Go(func() {
 			if err := serveMetrics(running, metrics, srv.Metrics()); err != nil {

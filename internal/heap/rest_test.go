@@ -1,4 +1,4 @@
-package main
+package heap
 
 import (
 	"runtime"
@@ -12,8 +12,8 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 		runtime.ReadMemStats(&s)
 		return s.NumForcedGC
 	}
-	m := memory{before: allocated()}
-	m.look() // what other tests have left
+	r := rest{before: read(allocs)}
+	r.look() // what other tests have left
 	var keep []byte
 	for _, step := range []struct {
 		what     string
@@ -28,7 +28,7 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 	} {
 		keep = make([]byte, step.allocate)
 		before := collections()
-		m.look()
+		r.look()
 		if got := collections() > before; got != step.collects {
 			t.Errorf("%s: collected is %v", step.what, got)
 		}
