@@ -12,9 +12,8 @@ const (
 )
 
 var (
-	insertEvents = statement("TIITTTTTittbbb", `
-		INSERT INTO events (session, at, schema, method, ref, actor, outbox, batch, cursor, key, op, sum, hash, payload)
-		{values}`)
+	insertEvents = insertion("TIITTTTTittbbb",
+		`events (session, at, schema, method, ref, actor, outbox, batch, cursor, key, op, sum, hash, payload)`)
 
 	readEvents = statement("", `
 		SELECT `+eventColumns+` FROM events v

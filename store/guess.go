@@ -22,6 +22,10 @@
 //   - that the database's clock is where it was thought to be, and that no ref in
 //     use has expired since.
 //
+// What is written depends on the answer where it is written: who waits for the
+// answer before the last of it is sent, as for long lists (Statement.Into), sends no
+// more where the guess was wrong.
+//
 // One statement does it, whose snapshot may be older than the locks that it waits
 // for. But of what it has locked it sees the newest version, and where a session's
 // is the one that was expected nothing else of it has changed in between.
@@ -271,6 +275,9 @@ func (t *tx) compare(c *session.Changes) error {
 		err := row.Scan(&right, &now, &t.version)
 		g.compared, g.right = true, right == "true"
 		t.memory.heard(now)
+		if err == nil && !g.right {
+			err = errWrong
+		}
 		return err
 	})
 	return nil

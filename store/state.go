@@ -44,8 +44,7 @@ var (
 			sum = excluded.sum, payload = excluded.payload`)
 
 	// insertEntries is saveEntries for keys that are known not to be there.
-	insertEntries = statement("TIIBtiib", `
-		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum) {values}`)
+	insertEntries = insertion("TIIBtiib", `entries (session, schema, grown, payload, key, cursor, text_len, sum)`)
 
 	dropEntries = statement("tt", `
 		DELETE FROM entries WHERE (session, key) IN (SELECT a, b FROM {w})`)

@@ -43,6 +43,10 @@ type Statement struct {
 	Columns  []Column // of its list; none if it takes none
 	Same     int      // so many of them, the first, have mostly the same values in all rows
 
+	// Into is a table and the columns that the list's are for, of a statement that
+	// does nothing but insert its list: long ones may go in by another way.
+	Into string
+
 	held *Statement // the same, doing nothing where a guess was wrong; nil if it has no list
 }
 
@@ -157,6 +161,14 @@ func statement(columns, text string) *Statement {
 	if !insert { // bytes cannot stand in JSON
 		s.SQLite.Many = render(text, sqliteMarks(s.jsonEach, 1))
 	}
+	return s
+}
+
+// insertion is a statement that inserts its list into a table's columns, which have
+// the very types of the list's.
+func insertion(columns, into string) *Statement {
+	s := statement(columns, "INSERT INTO "+into+" {values}")
+	s.Into, s.held.Into = into, into
 	return s
 }
 

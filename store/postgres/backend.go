@@ -1,5 +1,6 @@
 // Transactions, and how their statements are sent: what is queued goes out
-// together, the beginning with the first and the commit with the last.
+// together, the beginning with the first and the commit with the last. Only a
+// long list to insert goes by itself (copy.go).
 
 package postgres
 
@@ -20,9 +21,10 @@ import (
 
 // backend implements store.Backend.
 type backend struct {
-	pool   *pgxpool.Pool
-	log    *slog.Logger
-	closed atomic.Bool
+	pool     *pgxpool.Pool
+	log      *slog.Logger
+	copyRows int
+	closed   atomic.Bool
 	*announcer
 }
 
@@ -50,7 +52,7 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
 	defer conn.Release()
-	r := &runner{conn: conn.Conn(), batch: &pgx.Batch{}, options: options, scratch: pgtune.NewBuffer()}
+	r := &runner{conn: conn.Conn(), copyRows: b.copyRows, batch: &pgx.Batch{}, options: options, scratch: pgtune.NewBuffer()}
 	defer r.scratch.Done()
 	defer r.rollback(ctx) // for errors, and for a panic on its way to whoever recovers
 	if err := fn(r); err != nil {
@@ -61,18 +63,32 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 
 // runner implements store.Runner on one connection.
 type runner struct {
-	conn    *pgx.Conn
-	options pgx.TxOptions
-	batch   *pgx.Batch
-	begun   bool
-	ended   bool
-	room    int            // that the lists in batch take on their way
-	scratch *pgtune.Buffer // in which they are made, one statement's after the other's
+	conn     *pgx.Conn
+	copyRows int
+	options  pgx.TxOptions
+	before   []stage // of batch
+	batch    *pgx.Batch
+	begun    bool
+	ended    bool
+	room     int            // that the lists in batch take on their way
+	scratch  *pgtune.Buffer // in which they are made, one statement's after the other's
+}
+
+// stage is a batch that goes out before a COPY, and room for its lists.
+type stage struct {
+	batch *pgx.Batch
+	room  int
+	copy  copying
 }
 
 // Queue implements store.Runner.
 func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(store.Scanner) error) {
 	if s.Postgres == (store.Forms{}) {
+		return
+	}
+	if s.Into != "" && len(list) >= r.copyRows {
+		r.before = append(r.before, stage{r.batch, r.room, copying{s.Into, list}})
+		r.batch, r.room = &pgx.Batch{}, 0
 		return
 	}
 	text := s.Postgres.One
@@ -124,22 +140,41 @@ func (r *runner) Erase() {}
 
 // Flush implements store.Runner.
 func (r *runner) Flush(ctx context.Context) error {
-	if r.batch.Len() == 0 {
-		return nil
-	}
-	if !r.begun {
+	if !r.begun && (r.batch.Len() > 0 || len(r.before) > 0) {
+		first := r.batch
+		if len(r.before) > 0 {
+			first = r.before[0].batch
+		}
 		begin := &pgx.Batch{}
 		begin.BeginTx(r.options)
-		begin.QueuedQueries = append(begin.QueuedQueries, r.batch.QueuedQueries...)
-		r.batch, r.begun = begin, true
+		first.QueuedQueries = append(begin.QueuedQueries, first.QueuedQueries...)
+		r.begun = true
 	}
-	return r.send(ctx)
+	before := r.before
+	r.before = nil
+	for _, s := range before {
+		if err := r.send(ctx, s.batch, s.room); err != nil {
+			return err
+		}
+		if err := s.copy.run(ctx, r.conn, r.scratch); err != nil {
+			return translate(ctx, err)
+		}
+	}
+	return r.sendLast(ctx)
 }
 
-// send sends what is queued and waits for the answers.
-func (r *runner) send(ctx context.Context) error {
+// sendLast sends what is queued after everything else.
+func (r *runner) sendLast(ctx context.Context) error {
 	batch, room := r.batch, r.room
 	r.batch, r.room = &pgx.Batch{}, 0
+	return r.send(ctx, batch, room)
+}
+
+// send sends a batch and waits for the answers.
+func (r *runner) send(ctx context.Context, batch *pgx.Batch, room int) error {
+	if batch.Len() == 0 {
+		return nil
+	}
 	return translate(ctx, pgtune.Send(ctx, r.conn, batch, room))
 }
 
@@ -159,7 +194,7 @@ func (r *runner) commit(ctx context.Context) error {
 	}
 	var err error
 	switch {
-	case r.begun || reading && r.batch.Len() > 0:
+	case r.begun || len(r.before) > 0 || reading && r.batch.Len() > 0:
 		r.batch.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
 			if tag.String() == "ROLLBACK" {
 				return errors.New("commit: the transaction was rolled back")
@@ -168,7 +203,7 @@ func (r *runner) commit(ctx context.Context) error {
 		})
 		err = r.Flush(ctx)
 	case r.batch.Len() > 0:
-		err = r.send(ctx)
+		err = r.sendLast(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("commit: %w", err)

@@ -5,8 +5,8 @@
 // rows in id order and reads all else after that. Statements of a transaction
 // are sent together (pipelined), so that a group of batches takes two round
 // trips: one that locks and reads, one that writes and commits. What is decided
-// on remembered rows (store.Guess) takes one. What is committed is announced by
-// NOTIFY afterwards.
+// on remembered rows (store.Guess) takes one. Groups of thousands of rows take some
+// more, for COPY. What is committed is announced by NOTIFY afterwards.
 package postgres
 
 import (
@@ -36,6 +36,8 @@ type Config struct {
 	URL string
 	// MaxConns bounds the connections; four for each processor, but eight at least, if 0.
 	MaxConns int
+	// CopyRows is how many rows to insert, or more, go in by COPY; 2,000 if 0.
+	CopyRows int
 	// AllowUnsafe opens a database that is set to lose commits.
 	AllowUnsafe bool
 	// Log is told of lost connections; slog.Default() if nil.
@@ -56,6 +58,9 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	if cfg.CopyRows <= 0 {
+		cfg.CopyRows = copyRows
+	}
 	pc, err := poolConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -71,7 +76,7 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 		pool.Close()
 		return nil, translate(ctx, err)
 	}
-	b := &backend{pool: pool, log: cfg.Log, announcer: newAnnouncer()}
+	b := &backend{pool: pool, log: cfg.Log, copyRows: cfg.CopyRows, announcer: newAnnouncer()}
 	go b.announce()
 	return store.New(b), nil
 }

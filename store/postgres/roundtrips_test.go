@@ -56,7 +56,7 @@ func TestAnAppendIsOneRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &backend{pool: pool, log: slog.New(slog.DiscardHandler), announcer: newAnnouncer()} // which announces to nobody
+	b := &backend{pool: pool, log: slog.New(slog.DiscardHandler), copyRows: copyRows, announcer: newAnnouncer()} // which announces to nobody
 	s := store.New(b)
 	commit := storetest.Appender(t, s)
 	commit() // that is read

@@ -1,0 +1,156 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/store"
+)
+
+// copied is a table that knows by which statement its rows came.
+const copied = `CREATE TABLE copied (t text, i bigint, b bytea, h bytea, by text DEFAULT current_query())`
+
+var insertCopied = &store.Statement{
+	Postgres: store.Forms{Many: `INSERT INTO copied (t, i, b, h) SELECT unnest($1::text[]), unnest($2::bigint[]), unnest($3::bytea[]), unnest($4::bytea[])`},
+	Columns:  []store.Column{store.Text, store.Int, store.Bytes, store.Bytes},
+	Into:     "copied (t, i, b, h)",
+}
+
+// copiedRows are rows of all that a list may have; one is longer than what goes out at a time.
+func copiedRows(n int) [][]any {
+	list := make([][]any, n)
+	for i := range list {
+		text, number, sum := fmt.Sprintf("row %d", i), uint64(i), session.SumOf([]byte{byte(i)})
+		var none []byte
+		list[i] = []any{&text, &number, &none, &sum}
+		if i%2 == 1 {
+			list[i] = []any{text, int64(i), []byte(strings.Repeat("\x00\xff", i%50)), sum[:]}
+		}
+	}
+	list[n/2][2] = bytes.Repeat([]byte("long"), copyPiece)
+	return list
+}
+
+// TestLongListsAreCopied: they go in by COPY, in their place among the statements, with the
+// values that shorter ones have by INSERT, and with what was queued before them or not at all.
+func TestLongListsAreCopied(t *testing.T) {
+	t.Parallel()
+	pool, b := copyBackend(t)
+	if _, err := pool.Exec(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	count := func() (n int) {
+		t.Helper()
+		if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM copied`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	all := &store.Statement{Postgres: store.Forms{One: `SELECT count(*) FROM copied`}}
+	for _, c := range []struct {
+		rows int
+		by   string
+	}{{b.copyRows - 1, "INSERT"}, {b.copyRows, "COPY"}} {
+		list := copiedRows(c.rows)
+		var before, after int
+		err := b.Update(t.Context(), func(r store.Runner) error {
+			r.Queue(all, nil, nil, func(row store.Scanner) error { return row.Scan(&before) })
+			r.Queue(insertCopied, list, nil, nil)
+			r.Queue(all, nil, nil, func(row store.Scanner) error { return row.Scan(&after) })
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before != 0 || after != c.rows || count() != c.rows {
+			t.Errorf("%d rows: %d before, %d after, %d in the end", c.rows, before, after, count())
+		}
+		rows, err := pool.Query(t.Context(), `DELETE FROM copied RETURNING t, i, b, h, by`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; rows.Next(); i++ {
+			var text, by string
+			var number int64
+			var long, sum []byte
+			if err := rows.Scan(&text, &number, &long, &sum, &by); err != nil {
+				t.Fatal(err)
+			}
+			want := store.Values(list[number])
+			wantLong, _ := want[2].([]byte)
+			if text != want[0] || number != want[1] || !bytes.Equal(long, wantLong) || (long == nil) != (wantLong == nil) || !bytes.Equal(sum, want[3].([]byte)) {
+				t.Fatalf("%s: row %d is %q, %d, %d bytes, %x", c.by, i, text, number, len(long), sum)
+			}
+			if !strings.HasPrefix(by, c.by) {
+				t.Fatalf("%d rows came by %s", c.rows, by)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wrong := errors.New("wrong")
+	err := b.Update(t.Context(), func(r store.Runner) error {
+		r.Queue(all, nil, nil, func(store.Scanner) error { return wrong })
+		r.Queue(insertCopied, copiedRows(b.copyRows), nil, nil)
+		return nil
+	})
+	if !errors.Is(err, wrong) || count() != 0 {
+		t.Errorf("after a statement whose answer is refused: %v, %d rows", err, count())
+	}
+	err = b.Update(t.Context(), func(r store.Runner) error {
+		list := copiedRows(b.copyRows)
+		list[7][0] = 3.14
+		r.Queue(insertCopied, list, nil, nil)
+		return nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "float64") || count() != 0 {
+		t.Errorf("a value that no list has: %v, %d rows", err, count())
+	}
+}
+
+// copyBackend is a backend without tables.
+func copyBackend(t *testing.T) (*pgxpool.Pool, *backend) {
+	t.Helper()
+	cfg, err := poolConfig(Config{URL: pgtest.URL(t), MaxConns: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool, &backend{pool: pool, log: slog.New(slog.DiscardHandler), copyRows: copyRows, announcer: newAnnouncer()}
+}
+
+func TestCopyReader(t *testing.T) {
+	t.Parallel()
+	for _, rows := range []int{1, 2, 300} {
+		read := func(wrap func(io.Reader) io.Reader) []byte {
+			data, err := io.ReadAll(wrap(&copyReader{rows: copiedRows(rows), head: []byte(copyHead)}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return data
+		}
+		whole := read(func(r io.Reader) io.Reader { return r })
+		if one := read(iotest.OneByteReader); !bytes.Equal(one, whole) {
+			t.Errorf("%d rows: %d bytes at once, %d one by one", rows, len(whole), len(one))
+		}
+		if !bytes.HasPrefix(whole, []byte(copyHead+"\x00\x04")) || !bytes.HasSuffix(whole, []byte(copyTail)) {
+			t.Errorf("%d rows: from %x to %x", rows, whole[:21], whole[len(whole)-2:])
+		}
+	}
+}
