@@ -95,7 +95,7 @@ func DefaultConfig() Config {
 		Log: slog.New(slog.DiscardHandler), Name: "mooring",
 		Session: session.DefaultConfig(), RPC: limits,
 		PollInterval: time.Second,
-		Transactions: 2, GroupOps: 1000, GroupBytes: 8 << 20, QueueOps: 50_000, QueueBytes: 64 << 20,
+		Transactions: 2, GroupOps: 4000, GroupBytes: 8 << 20, QueueOps: 50_000, QueueBytes: 64 << 20,
 		BatchesInFlight: 64, IdleStreams: 1000,
 		WrongTries: 10, WrongTryInterval: time.Second,
 		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
