@@ -164,8 +164,7 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer stop()
-	beside.Go(func() { heap.Pace(running) })
-	beside.Go(func() { heap.GiveBack(running) })
+	beside.Go(func() { heap.Tend(running) })
 	if metrics != nil {
 		beside.Go(func() {
 			if err := serveMetrics(running, metrics, srv.Metrics()); err != nil {

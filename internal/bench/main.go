@@ -70,7 +70,7 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	go heap.Pace(ctx) // as the server has it: of the path's clients, and of the bare program
+	go heap.Tend(ctx) // as the server has it: of the path's clients, and of the bare program
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -12,7 +12,6 @@ import (
 	"context"
 	"math"
 	"os"
-	"runtime/debug"
 	"runtime/metrics"
 	"time"
 
@@ -21,32 +20,37 @@ import (
 
 const (
 	paceLook = time.Second
-
-	usual = 100       // percent: Go's own
-	most  = 400       // percent: beyond it little is to be gained
-	room  = 256 << 20 // bytes of garbage that are little, where there is enough memory
-	share = 8         // and part of the memory that there is
+	restLook = 5 * time.Second
 )
 
-// What runtime/metrics calls them.
-const (
-	allocs  = "/gc/heap/allocs:bytes" // ever allocated
-	live    = "/gc/heap/live:bytes"   // found alive by the last collection
-	percent = "/gc/gogc:percent"
-)
-
-// Pace has garbage gather up to 256 MiB, or an eighth of the memory that there is, before
-// it is collected, until ctx ends; in a heap of more than that as ever, when it has doubled.
-// In a container the process stays below nine tenths of what it may have, as far as the
-// collector can see to it. If GOGC is set Pace does nothing but that. A process has one.
-func Pace(ctx context.Context) {
-	total := bound()
-	if os.Getenv("GOGC") != "" {
-		return
+// Tend sees to the garbage of the process, which has one Tend, until ctx ends:
+//
+//   - garbage gathers up to 256 MiB, or an eighth of the memory that there is, before it
+//     is collected, in a heap of more than that as ever, when it has doubled. While what
+//     lives grows it is as ever too: what is made then is to stay, and would lie
+//     scattered among garbage. If GOGC is set all of this is left to it;
+//   - in a container the collector's limit is nine tenths of what that may have, unless
+//     GOMEMLIMIT is set;
+//   - whenever the process rests, garbage is collected and memory returned to the system:
+//     a server with thousands of connections that rest should cost what they hold.
+func Tend(ctx context.Context) {
+	p, r := pace{total: bound()}, rest{before: read(allocs)}
+	pacing := os.Getenv("GOGC") == ""
+	paced, rested := time.NewTicker(paceLook), time.NewTicker(restLook)
+	defer paced.Stop()
+	defer rested.Stop()
+	for {
+		if pacing {
+			p.look()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-paced.C:
+		case <-rested.C:
+			r.look()
+		}
 	}
-	pace := func() { adjust(total) }
-	pace()
-	each(ctx, paceLook, pace)
 }
 
 // bound sets the limit that a container has; it gives what memory there is.
@@ -62,38 +66,16 @@ func bound() uint64 {
 	return total
 }
 
-// adjust sets by how many percent of what lives the heap may grow. It is called at times,
-// not with each collection: to set it stops the world, and what grows that fast is bounded
-// by the first collection that finds it alive.
-func adjust(total uint64) {
-	want, is := percentOf(read(live), total), int(read(percent))
-	if d := want - is; d > is/8 || d < -is/8 {
-		debug.SetGCPercent(want)
-	}
-}
-
-// percentOf is that for so many bytes that live, where there is so much memory.
-func percentOf(live, total uint64) int {
-	garbage := min(room, total/share)
-	return int(max(usual, min(most, garbage*100/max(live, 1))))
-}
+// What runtime/metrics calls them.
+const (
+	allocs  = "/gc/heap/allocs:bytes"      // ever allocated
+	live    = "/gc/heap/live:bytes"        // found alive by the last collection
+	cycles  = "/gc/cycles/total:gc-cycles" // collections so far
+	percent = "/gc/gogc:percent"           // by so much of what lives the heap may grow
+)
 
 func read(name string) uint64 {
 	sample := []metrics.Sample{{Name: name}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
-}
-
-// each calls f every so often until ctx ends.
-func each(ctx context.Context, every time.Duration, f func()) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			f()
-		}
-	}
 }

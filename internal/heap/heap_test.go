@@ -5,62 +5,65 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
-func TestPercentOf(t *testing.T) {
-	t.Parallel()
-	const mega, giga = 1 << 20, 1 << 30
-	for _, c := range []struct {
-		live, total uint64
-		want        int
-	}{
-		{0, 8 * giga, 400},
-		{10 * mega, 8 * giga, 400},
-		{64 * mega, 8 * giga, 400},
-		{128 * mega, 8 * giga, 200},
-		{256 * mega, 8 * giga, 100},
-		{20 * giga, 64 * giga, 100},
-		{64 * mega, giga, 200},       // an eighth of what there is
-		{20 * mega, 128 * mega, 100}, // a small container: as ever
-		{mega, 0, 100},               // not known
-	} {
-		if got := percentOf(c.live, c.total); got != c.want {
-			t.Errorf("%d MiB live of %d: %d%%, want %d%%", c.live/mega, c.total/mega, got, c.want)
-		}
-	}
+// These tests change and look at what the whole process has: none may run beside another.
+
+// forced is how many collections somebody has asked for.
+func forced() uint32 {
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.NumForcedGC
 }
 
-// paced runs Pace until it has looked once, and gives what it came to.
-func paced(t *testing.T) int {
+// asUsual puts back what a test changes.
+func asUsual(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	Pace(ctx)
-	return int(read(percent))
+	debug.SetGCPercent(usual)
+	t.Cleanup(func() { debug.SetGCPercent(usual) })
 }
 
-// TestPace sets what the whole process has: nothing may run beside it.
-func TestPace(t *testing.T) {
-	t.Cleanup(func() { debug.SetGCPercent(usual) })
-	t.Setenv("GOGC", "")
-	runtime.GC()
-	if got := paced(t); got <= usual {
-		t.Errorf("with %d KiB that live it collects at %d%%", read(live)>>10, got)
+func TestTend(t *testing.T) {
+	for _, c := range []struct {
+		gogc  string
+		paces bool
+	}{{"", true}, {"100", false}} {
+		t.Run("GOGC="+c.gogc, func(t *testing.T) {
+			asUsual(t)
+			t.Setenv("GOGC", c.gogc)
+			runtime.GC()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan struct{})
+				go func() { Tend(ctx); close(ended) }()
+				garbage := make([]byte, 2*garbageBytes)
+				runtime.KeepAlive(garbage)
+				before := forced()
+				time.Sleep(restLook + paceLook)
+				synctest.Wait()
+				if got := read(percent) > usual; got != c.paces {
+					t.Errorf("it collects at %d%%", read(percent))
+				}
+				if forced() == before {
+					t.Error("a process at rest keeps its garbage")
+				}
+				cancel()
+				<-ended
+			})
+		})
 	}
-	kept := make([]byte, room)
-	runtime.GC()
-	if got := paced(t); got != usual {
-		t.Errorf("with %d MiB that live it collects at %d%%", read(live)>>20, got)
+}
+
+func TestBoundHeedsGOMEMLIMIT(t *testing.T) {
+	before := debug.SetMemoryLimit(3 << 30)
+	defer debug.SetMemoryLimit(before)
+	t.Setenv("GOMEMLIMIT", "3GiB")
+	if got := bound(); got != 3<<30 {
+		t.Errorf("%d bytes", got)
 	}
-	runtime.KeepAlive(kept)
-	kept = nil
-	runtime.GC()
-	if got := paced(t); got <= usual {
-		t.Errorf("with %d KiB that live again it collects at %d%%", read(live)>>10, got)
-	}
-	debug.SetGCPercent(50)
-	t.Setenv("GOGC", "50")
-	if got := paced(t); got != 50 {
-		t.Errorf("it collects at %d%% where GOGC says 50", got)
+	if got := debug.SetMemoryLimit(-1); got != 3<<30 {
+		t.Errorf("the limit is %d now", got)
 	}
 }

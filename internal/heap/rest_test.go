@@ -7,11 +7,6 @@ import (
 
 // Memory is given back when a busy time is over, not in the middle of it, and not over and over. Nothing else may run.
 func TestMemoryIsGivenBackAtRest(t *testing.T) {
-	collections := func() uint32 {
-		var s runtime.MemStats
-		runtime.ReadMemStats(&s)
-		return s.NumForcedGC
-	}
 	r := rest{before: read(allocs)}
 	r.look() // what other tests have left
 	var keep []byte
@@ -27,9 +22,9 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 		{"more of it", garbageBytes, true},
 	} {
 		keep = make([]byte, step.allocate)
-		before := collections()
+		before := forced()
 		r.look()
-		if got := collections() > before; got != step.collects {
+		if got := forced() > before; got != step.collects {
 			t.Errorf("%s: collected is %v", step.what, got)
 		}
 	}
