@@ -14,7 +14,7 @@ import (
 
 // technique is how a bare program gets rows into its database.
 type technique struct {
-	batches int    // batches in one transaction
+	batches int    // in one transaction
 	conns   int    // writing at once, to each of the two databases where it can
 	bulk    string // copy, arrays (Postgres); rows, values (SQLite)
 }
@@ -22,6 +22,9 @@ type technique struct {
 func (t technique) String() string {
 	return fmt.Sprintf("%d batches a transaction, %d connections, %s", t.batches, t.conns, t.bulk)
 }
+
+// inserts says that rows go in by INSERT, and not by COPY.
+func (t technique) inserts() bool { return t.bulk != "copy" }
 
 // sink writes transactions to one of the two databases. Each connection's
 // sink belongs to one goroutine.

@@ -202,6 +202,10 @@ func TestRepeatedRowsHaveTheirOwnKeys(t *testing.T) {
 	t.Parallel()
 	writers := testSample(2, 3).repeat(4, 5)
 	keys, ops := map[string]bool{}, map[string]bool{}
+	var sums, hashes [8]map[byte]bool // what stands at their first places
+	for i := range sums {
+		sums[i], hashes[i] = map[byte]bool{}, map[byte]bool{}
+	}
 	for _, w := range writers {
 		cursor, seq := uint64(1), int64(2)
 		for i, b := range w.batches {
@@ -223,11 +227,29 @@ func TestRepeatedRowsHaveTheirOwnKeys(t *testing.T) {
 					t.Fatalf("event %+v, entry %+v", e, b.entries[k])
 				}
 				keys[key], ops[e.Op] = true, true
+				for i := range sums {
+					sums[i][e.Sum[i]], hashes[i][e.Hash[i]] = true, true
+				}
 			}
 		}
 	}
 	if len(keys) != 4*5*3 {
 		t.Fatalf("%d rows", len(keys))
+	}
+	for i := range sums {
+		// Of 60 bytes some 53 differ. Where they are alike, records are compressed, and much smaller than the path's.
+		if len(sums[i]) < 30 || len(hashes[i]) < 30 {
+			t.Errorf("place %d of sums has %d values, of hashes %d", i, len(sums[i]), len(hashes[i]))
+		}
+	}
+}
+
+// Sessions are written in no order of their ids, as sessions that are there are appended to.
+func TestWritersAreInNoOrder(t *testing.T) {
+	t.Parallel()
+	writers := testSample(1, 1).repeat(64, 1)
+	if slices.IsSortedFunc(writers, func(a, b *writerRows) int { return strings.Compare(a.session, b.session) }) {
+		t.Error("the bare program loads sessions in the order of their index")
 	}
 }
 
@@ -255,6 +277,52 @@ func TestEveryBatchIsWrittenAndMarkedOnce(t *testing.T) {
 		if written[id] != 1 || marked[id] != 1 {
 			t.Fatalf("batch %s: written %d times, marked %d times", id, written[id], marked[id])
 		}
+	}
+}
+
+// Both ways to send rows are looked at, with transactions of every size and every number of
+// connections, and the fastest ones are measured.
+func TestTheBestIsLookedFor(t *testing.T) {
+	t.Parallel()
+	for db, kinds := range map[string][][]string{"sqlite": {{"rows", "values"}}, "postgres": {{"arrays"}, {"copy"}}} {
+		t.Run(db, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			b := &bench{opts: options{postgres: os.Getenv(envURL), rounds: 2, seconds: 0.01}, dir: t.TempDir(), progress: measure.NewProgress(&bytes.Buffer{})}
+			defer func() {
+				if err := b.close(context.WithoutCancel(ctx)); err != nil {
+					t.Error(err)
+				}
+			}()
+			r := &bareRuns{bench: b, db: db, sample: testSample(2, 100), writers: 8}
+			best, err := r.tune(ctx, db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(best) != finalists*len(kinds) {
+				t.Fatalf("it measures %v", best)
+			}
+			for i, bulks := range kinds {
+				of := best[i*finalists : (i+1)*finalists]
+				var slower []float64
+				sizes, conns, seen := map[int]bool{}, map[int]bool{}, map[string]bool{}
+				for how, rate := range r.rates {
+					if !slices.Contains(bulks, how.bulk) {
+						continue
+					}
+					sizes[how.batches], conns[how.conns], seen[how.bulk] = true, true, true
+					if !slices.Contains(of, how) {
+						slower = append(slower, rate)
+					}
+				}
+				if len(sizes) != 4 || len(conns) != 4 || len(seen) != len(bulks) {
+					t.Errorf("%v: it tried %v", bulks, r.rates)
+				}
+				if r.rates[of[0]] < r.rates[of[1]] || r.rates[of[1]] < slices.Max(slower) {
+					t.Errorf("%v: of %v it measures %v", bulks, r.rates, of)
+				}
+			}
+		})
 	}
 }
 

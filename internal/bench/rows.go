@@ -7,6 +7,7 @@ package main
 import (
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 
 	"github.com/oklog/ulid/v2"
@@ -68,11 +69,16 @@ type writerRows struct {
 	batches []*batchRows
 }
 
-// repeat makes rows for writers with so many batches each.
+// repeat makes rows for writers with so many batches each. The writers are in no order of their
+// ids: those who write are not the newest session one after the other, which an index would take
+// for a sorted load.
 func (s *sample) repeat(writers, batches int) []*writerRows {
-	all := make([]*writerRows, writers)
-	for w := range all {
-		id := ulid.Make().String()
+	all, ids := make([]*writerRows, writers), make([]string, writers)
+	for w := range ids {
+		ids[w] = ulid.Make().String()
+	}
+	rand.Shuffle(writers, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	for w, id := range ids {
 		wr := &writerRows{box: int64(w + 1), session: capability.SessionPrefix + id, outbox: "obx_" + id, space: s.space, creator: "obx_" + id}
 		wr.batches = make([]*batchRows, batches)
 		cursor, seq := uint64(1), int64(2) // after the session's create
@@ -100,8 +106,9 @@ func (b *sampleBatch) rekey(w *writerRows, num int64, cursor uint64, seq int64) 
 		e.Ref = w.session + e.Ref[len(w.session):]
 		e.Key = opKey(cursor)
 		e.Op = ulid.Make().String()
-		binary.BigEndian.PutUint64(e.Hash[:], cursor) // as random as the sample's in the other bytes
-		binary.BigEndian.PutUint64(e.Sum[:], cursor)
+		// Like the sample's, which they are in the other bytes, nothing can compress them.
+		binary.BigEndian.PutUint64(e.Hash[:], rand.Uint64())
+		binary.BigEndian.PutUint64(e.Sum[:], rand.Uint64())
 		out.events[i] = e
 		out.entries[i] = session.Entry{Session: w.session, Key: e.Key, Cursor: cursor, Schema: e.Schema, Sum: e.Sum, TextLen: payloadBytes}
 		record.Outcomes[i] = ledger.Outcome{OpID: e.Op, Digest: ledger.Digest(e.Hash), Status: ledger.Applied, Cursor: cursor,

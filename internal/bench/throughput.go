@@ -3,10 +3,12 @@ package main
 // How many ops a second go through the whole path, against the bare program.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -79,40 +81,43 @@ func (b *bench) throughputOf(ctx context.Context, db string, l load) (t throughp
 		return t, err
 	}
 	bare := &bareRuns{bench: b, db: db, sample: s, writers: l.writers}
-	var inserting technique
-	if inserting, t.technique, err = bare.tune(ctx, what); err != nil {
+	best, err := bare.tune(ctx, what)
+	if err != nil {
 		return t, err
 	}
-	same := technique{batches: 1, conns: min(l.writers, maxConns), bulk: t.technique.bulk}
-	if b.opts.rounds > 1 {
-		if _, err := bare.rate(ctx, same); err != nil { // tells how much to write
-			return t, err
-		}
+	hows := append([]technique{{batches: 1, conns: min(l.writers, maxConns), bulk: best[0].bulk}}, best...)
+	if _, err := bare.try(ctx, hows[0]); err != nil { // tells how much to write
+		return t, err
 	}
-	var rates, ratios [4][]float64 // of the path, and of the bare program in the same batches, its best INSERT and its best
+	var path []float64
+	rates, ratios := make([][]float64, len(hows)), make([][]float64, len(hows))
 	for i := range b.opts.rounds {
-		var now [4]float64
-		if now[0], err = b.pathAnew(ctx, db, l); err != nil {
+		now, err := b.pathAnew(ctx, db, l)
+		if err != nil {
 			return t, err
 		}
-		for k, how := range []technique{same, inserting, t.technique} {
-			if k == 2 && how == inserting {
-				now[3] = now[2]
-			} else if now[k+1], err = bare.rate(ctx, how); err != nil {
+		path = append(path, now)
+		text := fmt.Sprintf("%s, round %d of %d: path %.0f/s, bare", what, i+1, b.opts.rounds, now)
+		for k, how := range hows {
+			rate, err := bare.rate(ctx, how)
+			if err != nil {
 				return t, err
 			}
+			rates[k], ratios[k] = append(rates[k], rate), append(ratios[k], now/rate)
+			text += fmt.Sprintf(" %.0f/s with %v;", rate, how)
 		}
-		b.progress.Say("%s, round %d of %d: path %.0f/s, bare %.0f/s in the same batches, %.0f/s with the best INSERT, %.0f/s in the best",
-			what, i+1, b.opts.rounds, now[0], now[1], now[2], now[3])
-		for k := range now {
-			rates[k], ratios[k] = append(rates[k], now[k]), append(ratios[k], now[0]/now[k])
+		b.progress.Say("%s", strings.TrimSuffix(text, ";"))
+	}
+	t.path = measure.Median(path)
+	t.same, t.toSame = measure.Median(rates[0]), measure.Median(ratios[0])
+	for k, how := range hows[1:] {
+		rate, ratio := measure.Median(rates[k+1]), measure.Median(ratios[k+1])
+		if rate > t.insert && how.inserts() {
+			t.insert, t.toInsert = rate, ratio
 		}
-	}
-	for k, to := range []*float64{&t.path, &t.same, &t.insert, &t.best} {
-		*to = measure.Median(rates[k])
-	}
-	for k, to := range []*float64{&t.toSame, &t.toInsert, &t.toBest} {
-		*to = measure.Median(ratios[k+1])
+		if rate > t.best {
+			t.best, t.toBest, t.technique = rate, ratio, how
+		}
 	}
 	return t, nil
 }
@@ -245,80 +250,110 @@ type bareRuns struct {
 	rates   map[technique]float64 // as last measured
 }
 
-// rate writes about a span's worth of rows and gives ops a second.
+// rate writes about a span's worth of rows, as far as it is known how many those are, and gives
+// ops a second.
 func (r *bareRuns) rate(ctx context.Context, t technique) (float64, error) {
-	if r.rates == nil {
-		r.rates = map[technique]float64{}
+	rate, _, err := r.timed(ctx, t)
+	return rate, err
+}
+
+// try is rate for a technique of which little is known: it goes on until it has run for
+// about a span. What is fastest for a fraction of it need not be so for long.
+func (r *bareRuns) try(ctx context.Context, t technique) (rate float64, err error) {
+	for span := r.bench.span(); ; {
+		var took time.Duration
+		if rate, took, err = r.timed(ctx, t); err != nil || took > span*3/4 || r.bench.opts.rounds == 1 {
+			return rate, err
+		}
 	}
+}
+
+func (r *bareRuns) timed(ctx context.Context, t technique) (rate float64, took time.Duration, err error) {
 	ops := 2000.0
 	if known := r.rates[t]; known > 0 {
 		ops = known * r.bench.span().Seconds()
 	}
 	perWriter := max(int(ops)/(r.writers*r.sample.size()), 1)
-	rate, err := r.run(ctx, t, perWriter)
+	if took, err = r.run(ctx, t, perWriter); err != nil {
+		return 0, 0, err
+	}
+	rate = float64(r.writers*perWriter*r.sample.size()) / took.Seconds()
+	if r.rates == nil {
+		r.rates = map[technique]float64{}
+	}
 	r.rates[t] = rate
-	return rate, err
+	return rate, took, nil
 }
 
-func (r *bareRuns) run(ctx context.Context, t technique, perWriter int) (rate float64, err error) {
+func (r *bareRuns) run(ctx context.Context, t technique, perWriter int) (took time.Duration, err error) {
 	rows := r.sample.repeat(r.writers, perWriter)
 	target, err := r.bench.bareTarget(ctx, r.db)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, target.close(ctx)) }()
-	took, err := runBare(ctx, target, rows, t)
-	if err != nil {
+	if took, err = runBare(ctx, target, rows, t); err != nil {
 		return 0, fmt.Errorf("bare program, %v: %w", t, err)
 	}
-	return float64(r.writers*perWriter*r.sample.size()) / took.Seconds(), nil
+	return took, nil
 }
 
-// tune looks for the bare program's best technique, with INSERT and at all: first
-// the size of its transactions and how many connections, then how else rows can
-// be sent.
-func (r *bareRuns) tune(ctx context.Context, what string) (inserting, best technique, err error) {
-	bulks := map[string][]string{"postgres": {"arrays", "copy"}, "sqlite": {"rows", "values"}}[r.db]
-	best = technique{batches: max(1000/r.sample.size(), 1), conns: 2, bulk: bulks[0]}
-	if r.bench.opts.rounds == 1 { // the smoke test
-		return best, best, nil
+// bulks are the ways in which the bare program sends rows, those that are looked for together.
+var bulks = map[string][][]string{"postgres": {{"arrays"}, {"copy"}}, "sqlite": {{"rows", "values"}}}
+
+// finalists is how many techniques of a kind are measured in every round: one look at each, on a
+// machine that is noisy, does not tell which is the best.
+const finalists = 2
+
+// tune looks for the bare program's best techniques: the best INSERTs first, then the best COPYs,
+// where there are such.
+func (r *bareRuns) tune(ctx context.Context, what string) (best []technique, err error) {
+	for _, bulks := range bulks[r.db] {
+		ts, err := r.bestOf(ctx, what, bulks)
+		if err != nil {
+			return nil, err
+		}
+		best = append(best, ts...)
 	}
-	top, tried := 0.0, map[technique]bool{}
+	return best, nil
+}
+
+// bestOf looks for the best of some ways to send rows: first the size of its transactions, then
+// how many connections, then the others of these ways. The best comes first.
+func (r *bareRuns) bestOf(ctx context.Context, what string, bulks []string) ([]technique, error) {
+	from := technique{batches: max(1000/r.sample.size(), 1), conns: 2, bulk: bulks[0]}
+	if r.bench.opts.rounds == 1 { // the smoke test
+		return []technique{from}, nil
+	}
+	var tried []technique
 	try := func(t technique) error {
-		if tried[t] || r.writers < t.conns && t != best {
+		if slices.Contains(tried, t) || r.writers < t.conns && t != from {
 			return nil
 		}
-		tried[t] = true
 		r.bench.progress.Say("%s: the bare program with %v", what, t)
-		if _, err := r.rate(ctx, t); err != nil { // tells how much to write
+		if _, err := r.try(ctx, t); err != nil {
 			return err
 		}
-		rate, err := r.rate(ctx, t)
-		if rate > top {
-			top, best = rate, t
-		}
-		return err
+		tried = append(tried, t)
+		slices.SortFunc(tried, func(a, b technique) int { return cmp.Compare(r.rates[b], r.rates[a]) })
+		return nil
 	}
-	from := best
 	for _, ops := range []int{1000, 300, 100, 4000} {
 		t := from
 		t.batches = max(ops/r.sample.size(), 1)
 		if err := try(t); err != nil {
-			return best, best, err
+			return nil, err
 		}
 	}
-	for i, bulk := range bulks {
-		from = best
+	for _, bulk := range bulks {
+		from = tried[0]
 		for _, n := range []int{from.conns, 1, 4, 8} {
 			t := from
 			t.bulk, t.conns = bulk, n
 			if err := try(t); err != nil {
-				return best, best, err
+				return nil, err
 			}
 		}
-		if i == 0 || bulk != "copy" { // which is no INSERT
-			inserting = best
-		}
 	}
-	return inserting, best, nil
+	return tried[:min(finalists, len(tried))], nil
 }
