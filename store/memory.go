@@ -24,7 +24,7 @@ import (
 // an entry that is not remembered is thought not to be there. Who keeps rewriting
 // older ones has all that are in transactions with it read for a while.
 const (
-	mostOfSession = 1 << 12
+	mostOfSession = 1 << 14
 	mostOfAll     = 1 << 17
 	latestHeads   = 1 << 10
 )

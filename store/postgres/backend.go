@@ -70,6 +70,7 @@ type runner struct {
 	batch    *pgx.Batch
 	begun    bool
 	ended    bool
+	refused  error          // by who takes an answer. To pgx it is none: that would forget the statements it has prepared
 	room     int            // that the lists in batch take on their way
 	scratch  *pgtune.Buffer // in which they are made, one statement's after the other's
 }
@@ -108,14 +109,14 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 		return
 	}
 	q.Query(func(rows pgx.Rows) error {
-		for rows.Next() {
+		for r.refused == nil && rows.Next() {
 			if err := each(rows); errors.Is(err, store.ErrEnough) {
-				rows.Close() // what is still on its way is dropped
 				break
 			} else if err != nil {
-				return err
+				r.refused = err
 			}
 		}
+		rows.Close() // what is still on its way is dropped
 		return rows.Err()
 	})
 }
@@ -156,7 +157,7 @@ func (r *runner) Flush(ctx context.Context) error {
 		if err := r.send(ctx, s.batch, s.room); err != nil {
 			return err
 		}
-		if err := s.copy.run(ctx, r.conn, r.scratch); err != nil {
+		if err := s.copy.run(ctx, r.conn); err != nil {
 			return translate(ctx, err)
 		}
 	}
@@ -175,7 +176,11 @@ func (r *runner) send(ctx context.Context, batch *pgx.Batch, room int) error {
 	if batch.Len() == 0 {
 		return nil
 	}
-	return translate(ctx, pgtune.Send(ctx, r.conn, batch, room))
+	err := pgtune.Send(ctx, r.conn, batch, room)
+	if r.refused != nil {
+		err = r.refused
+	}
+	return translate(ctx, err)
 }
 
 // commit sends what is queued together with the commit. What goes out at once

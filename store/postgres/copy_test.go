@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -38,7 +36,7 @@ func copiedRows(n int) [][]any {
 			list[i] = []any{text, int64(i), []byte(strings.Repeat("\x00\xff", i%50)), sum[:]}
 		}
 	}
-	list[n/2][2] = bytes.Repeat([]byte("long"), copyPiece)
+	list[n/2][2] = bytes.Repeat([]byte("long"), 64<<10)
 	return list
 }
 
@@ -135,22 +133,37 @@ func copyBackend(t *testing.T) (*pgxpool.Pool, *backend) {
 	return pool, &backend{pool: pool, log: slog.New(slog.DiscardHandler), copyRows: copyRows, announcer: newAnnouncer()}
 }
 
-func TestCopyReader(t *testing.T) {
+// TestRefusedAnswersKeepStatements: who refuses an answer, as after a wrong guess, does not have
+// the connection forget what it has prepared.
+func TestRefusedAnswersKeepStatements(t *testing.T) {
 	t.Parallel()
-	for _, rows := range []int{1, 2, 300} {
-		read := func(wrap func(io.Reader) io.Reader) []byte {
-			data, err := io.ReadAll(wrap(&copyReader{rows: copiedRows(rows), head: []byte(copyHead)}))
-			if err != nil {
-				t.Fatal(err)
+	pool, b := copyBackend(t)
+	conn, err := pool.Acquire(t.Context()) // the other one is the backend's
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	refused := errors.New("refused")
+	one := &store.Statement{Postgres: store.Forms{One: `SELECT 1 AS refused`}}
+	for range 2 {
+		calls := 0
+		err := b.Update(t.Context(), func(r store.Runner) error {
+			for range 2 {
+				r.Queue(one, nil, nil, func(store.Scanner) error { calls++; return refused })
 			}
-			return data
+			return nil
+		})
+		if !errors.Is(err, refused) || calls != 1 {
+			t.Fatalf("%d calls: %v", calls, err)
 		}
-		whole := read(func(r io.Reader) io.Reader { return r })
-		if one := read(iotest.OneByteReader); !bytes.Equal(one, whole) {
-			t.Errorf("%d rows: %d bytes at once, %d one by one", rows, len(whole), len(one))
-		}
-		if !bytes.HasPrefix(whole, []byte(copyHead+"\x00\x04")) || !bytes.HasSuffix(whole, []byte(copyTail)) {
-			t.Errorf("%d rows: from %x to %x", rows, whole[:21], whole[len(whole)-2:])
-		}
+	}
+	prepared := 0
+	err = b.Update(t.Context(), func(r store.Runner) error {
+		r.Queue(&store.Statement{Postgres: store.Forms{One: `SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT 1 AS refused'`}},
+			nil, nil, func(row store.Scanner) error { return row.Scan(&prepared) })
+		return nil
+	})
+	if err != nil || prepared != 1 {
+		t.Errorf("%d statements are prepared: %v", prepared, err)
 	}
 }

@@ -1,0 +1,118 @@
+package pgtune
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Rows are what Copy copies. Row appends the i-th row's values, each as its length and its bytes in Postgres' binary form
+// (PutValue, PutInt, PutNull).
+type Rows struct {
+	Columns int
+	Len     int
+	Row     func(buf []byte, i int) ([]byte, error)
+}
+
+// PutNull, PutInt and PutValue append a value to a row: a NULL, a bigint, and a text or bytes.
+func PutNull(buf []byte) []byte { return append(buf, 0xff, 0xff, 0xff, 0xff) }
+
+// PutInt is for a bigint.
+func PutInt(buf []byte, n int64) []byte {
+	return binary.BigEndian.AppendUint64(append(buf, 0, 0, 0, 8), uint64(n))
+}
+
+// PutValue is for a text or bytes.
+func PutValue[T string | []byte](buf []byte, value T) []byte {
+	return append(binary.BigEndian.AppendUint32(buf, uint32(len(value))), value...)
+}
+
+// Copy copies rows into a table's columns, "table (column, …)", in one round trip, in a transaction or as one. When it has
+// returned, rows are looked at no more.
+func Copy(ctx context.Context, conn *pgx.Conn, into string, rows Rows) error {
+	buffer := NewBuffer()
+	defer buffer.Done()
+	r := &copyReader{rows: rows, buf: append(buffer.Take(nil, copyPiece), copyHead...)}
+	tag, err := conn.PgConn().CopyFrom(ctx, r, "COPY "+into+" FROM STDIN (FORMAT binary)")
+	switch own := r.end(); {
+	case own != nil:
+		return fmt.Errorf("copy: %w", own) // Postgres only says that it was told to stop
+	case err == nil && tag.RowsAffected() != int64(rows.Len):
+		return fmt.Errorf("copy: %d rows of %d were taken", tag.RowsAffected(), rows.Len)
+	}
+	return err
+}
+
+// What is around the rows in COPY's binary format (PostgreSQL's documentation of COPY, "Binary Format"): a signature, flags
+// and the length of an extension, none of which there is; and -1 for the number of a row's values.
+const (
+	copyHead = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
+	copyTail = "\xff\xff"
+)
+
+// copyPiece is about how much of that is made at a time: what pgx sends at a time.
+const copyPiece = 64 << 10
+
+// copyReader reads rows in COPY's binary format. pgx reads in a goroutine of its own, and does not wait for that when it
+// loses the connection: so what is read belongs to others only after end.
+type copyReader struct {
+	mu   sync.Mutex // guards what follows
+	rows Rows
+	made int    // rows
+	buf  []byte // made last, of which
+	read int    // so much was read
+	tail bool   // was made
+	over bool   // nothing is made any more
+	err  error  // of a row
+}
+
+// Read implements io.Reader.
+func (c *copyReader) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return 0, io.ErrClosedPipe
+	}
+	if c.read == len(c.buf) {
+		c.buf, c.read = c.buf[:0], 0
+	}
+	if c.err = c.fill(); c.err != nil {
+		return 0, c.err
+	}
+	if len(c.buf) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, c.buf[c.read:])
+	c.read += n
+	return n, nil
+}
+
+// fill makes the next piece, where nothing is left of the one before.
+func (c *copyReader) fill() (err error) {
+	if c.read > 0 {
+		return nil
+	}
+	for c.made < c.rows.Len && len(c.buf) < copyPiece {
+		c.buf = binary.BigEndian.AppendUint16(c.buf, uint16(c.rows.Columns))
+		if c.buf, err = c.rows.Row(c.buf, c.made); err != nil {
+			return err
+		}
+		c.made++
+	}
+	if c.made == c.rows.Len && !c.tail {
+		c.buf, c.tail = append(c.buf, copyTail...), true
+	}
+	return nil
+}
+
+// end has nothing read any more, and gives the error of a row that could not be made.
+func (c *copyReader) end() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	return c.err
+}
