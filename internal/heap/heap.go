@@ -68,8 +68,10 @@ func bound() uint64 {
 
 // What runtime/metrics calls them.
 const (
-	allocs  = "/gc/heap/allocs:bytes"      // ever allocated
-	live    = "/gc/heap/live:bytes"        // found alive by the last collection
+	allocs  = "/gc/heap/allocs:bytes" // ever allocated
+	live    = "/gc/heap/live:bytes"   // found alive by the last collection
+	stacks  = "/gc/scan/stack:bytes"  // looked through by the last collection
+	globals = "/gc/scan/globals:bytes"
 	cycles  = "/gc/cycles/total:gc-cycles" // collections so far
 	percent = "/gc/gogc:percent"           // by so much of what lives the heap may grow
 )

@@ -23,7 +23,7 @@ func (p *pace) look() {
 	if collections == p.cycles && collections > 0 {
 		return // it knows no better than at the last look
 	}
-	want, is := percentOf(now, p.total), int(read(percent))
+	want, is := percentOf(now+read(stacks)+read(globals), p.total), int(read(percent)) // of these together Go takes its percent
 	if now > p.live+max(growth, p.live/8) {
 		want = usual
 	}
