@@ -5,10 +5,12 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -221,29 +223,34 @@ func (c *pgConn) close() error { return c.conn.Close(context.Background()) }
 // transact sends statements as one transaction: in one round trip, unless
 // there is something to copy.
 func (c *pgConn) transact(ctx context.Context, b *pgx.Batch, copies ...copyRows) error {
-	if len(copies) == 0 {
-		return pgtune.Send(ctx, c.conn, b, pgtune.Weigh(b)) // the batch's end commits
+	if len(copies) > 0 {
+		begin := &pgx.Batch{}
+		begin.BeginTx(pgx.TxOptions{})
+		b.QueuedQueries = append(begin.QueuedQueries, b.QueuedQueries...)
 	}
-	tx, err := c.conn.Begin(ctx)
-	if err != nil {
-		return err
+	if err := pgtune.Send(ctx, c.conn, b, pgtune.Weigh(b)); err != nil || len(copies) == 0 {
+		return err // the batch's end commits
 	}
-	err = tx.SendBatch(ctx, b).Close()
 	for _, rows := range copies {
-		if err == nil {
-			_, err = tx.CopyFrom(ctx, pgx.Identifier{rows.table}, rows.columns, rows.source)
+		if err := rows.run(ctx, c.conn); err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		err = tx.Commit(ctx)
-	}
+	_, err := c.conn.Exec(ctx, "commit")
 	return err
 }
 
+// copyRows are rows for a table's columns.
 type copyRows struct {
 	table   string
 	columns []string
-	source  pgx.CopyFromSource
+	len     int
+	row     func(buf []byte, i int) []byte
+}
+
+func (c *copyRows) run(ctx context.Context, conn *pgx.Conn) error {
+	return pgtune.Copy(ctx, conn, c.table+" ("+strings.Join(c.columns, ", ")+")", pgtune.Rows{Columns: len(c.columns), Len: c.len,
+		Row: func(buf []byte, i int) ([]byte, error) { return c.row(buf, i), nil }})
 }
 
 // pgClient writes outbox rows.
@@ -271,10 +278,16 @@ func (c *pgClient) write(ctx context.Context, t *chunk) error {
 	switch n := len(t.new); {
 	case n == 0:
 	case c.copying:
-		return c.transact(ctx, &b, copyRows{"mooring_outbox_batch", outboxColumns, pgx.CopyFromSlice(n, func(i int) ([]any, error) {
+		return c.transact(ctx, &b, copyRows{"mooring_outbox_batch", outboxColumns, n, func(buf []byte, i int) []byte {
 			r := t.new[i]
-			return []any{r.num, at, r.first, int64(len(r.body)), int32(w.box), int32(len(r.events)), int16(1), r.id, w.session, r.via, r.body}, nil
-		})})
+			buf = pgtune.PutInt(pgtune.PutInt(pgtune.PutInt(pgtune.PutInt(buf, r.num), at), r.first), int64(len(r.body)))
+			for _, n := range []int{int(w.box), len(r.events)} {
+				buf = binary.BigEndian.AppendUint32(append(buf, 0, 0, 0, 4), uint32(n))
+			}
+			buf = append(buf, 0, 0, 0, 2, 0, 1)
+			buf = pgtune.PutValue(pgtune.PutValue(pgtune.PutValue(buf, r.id), w.session), r.via)
+			return pgtune.PutValue(buf, r.body)
+		}})
 	default:
 		nums, firsts, sizes := make([]int64, n), make([]int64, n), make([]int64, n)
 		ids, vias, bodies := make([]string, n), make([]string, n), make([][]byte, n)
@@ -334,25 +347,34 @@ func (s *pgServer) write(ctx context.Context, t *chunk) error {
 	return s.transact(ctx, &b)
 }
 
-// copyEvents and copyEntries stream a transaction's rows.
+// copyEvents and copyEntries are a transaction's rows.
 func copyEvents(t *chunk) copyRows {
-	return copyRows{"events", eventColumns, each(t, func(r *batchRows, i int) []any {
+	return copyRows{"events", eventColumns, t.ops(), each(t, func(buf []byte, r *batchRows, i int) []byte {
 		e := &r.events[i]
-		return []any{e.Session, int64(e.Cursor), e.At, int64(e.Schema), e.Method, e.Key, e.Ref, e.Actor, e.Outbox, e.Op, e.Batch, e.Sum[:], e.Hash[:], e.Payload}
+		buf = pgtune.PutValue(buf, e.Session)
+		buf = pgtune.PutInt(pgtune.PutInt(pgtune.PutInt(buf, int64(e.Cursor)), e.At), int64(e.Schema))
+		for _, text := range [...]string{e.Method, e.Key, e.Ref, e.Actor, e.Outbox, e.Op, e.Batch} {
+			buf = pgtune.PutValue(buf, text)
+		}
+		return pgtune.PutValue(pgtune.PutValue(pgtune.PutValue(buf, e.Sum[:]), e.Hash[:]), e.Payload)
 	})}
 }
 
 func copyEntries(t *chunk) copyRows {
-	return copyRows{"entries", entryColumns, each(t, func(r *batchRows, i int) []any {
+	return copyRows{"entries", entryColumns, t.ops(), each(t, func(buf []byte, r *batchRows, i int) []byte {
 		e := &r.entries[i]
-		return []any{e.Session, e.Key, int64(e.Cursor), int64(e.Schema), int64(e.TextLen), int64(0), e.Sum[:], nil}
+		buf = pgtune.PutValue(pgtune.PutValue(buf, e.Session), e.Key)
+		for _, n := range [...]int64{int64(e.Cursor), int64(e.Schema), int64(e.TextLen), 0} {
+			buf = pgtune.PutInt(buf, n)
+		}
+		return pgtune.PutNull(pgtune.PutValue(buf, e.Sum[:]))
 	})}
 }
 
 // each goes over a transaction's ops.
-func each(t *chunk, row func(r *batchRows, i int) []any) pgx.CopyFromSource {
+func each(t *chunk, row func(buf []byte, r *batchRows, i int) []byte) func(buf []byte, i int) []byte {
 	size := len(t.new[0].events)
-	return pgx.CopyFromSlice(t.ops(), func(i int) ([]any, error) { return row(t.new[i/size], i%size), nil })
+	return func(buf []byte, i int) []byte { return row(buf, t.new[i/size], i%size) }
 }
 
 // queueEvents inserts a transaction's events and entries from arrays; what all

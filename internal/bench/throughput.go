@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -257,15 +258,19 @@ func (r *bareRuns) rate(ctx context.Context, t technique) (float64, error) {
 	return rate, err
 }
 
+// tries is how often try runs a technique at most.
+const tries = 4
+
 // try is rate for a technique of which little is known: it goes on until it has run for
 // about a span. What is fastest for a fraction of it need not be so for long.
 func (r *bareRuns) try(ctx context.Context, t technique) (rate float64, err error) {
-	for span := r.bench.span(); ; {
+	for range tries {
 		var took time.Duration
-		if rate, took, err = r.timed(ctx, t); err != nil || took > span*3/4 || r.bench.opts.rounds == 1 {
-			return rate, err
+		if rate, took, err = r.timed(ctx, t); err != nil || took > r.bench.span()*3/4 || r.bench.opts.rounds == 1 {
+			break
 		}
 	}
+	return rate, err
 }
 
 func (r *bareRuns) timed(ctx context.Context, t technique) (rate float64, took time.Duration, err error) {
@@ -273,7 +278,7 @@ func (r *bareRuns) timed(ctx context.Context, t technique) (rate float64, took t
 	if known := r.rates[t]; known > 0 {
 		ops = known * r.bench.span().Seconds()
 	}
-	perWriter := max(int(ops)/(r.writers*r.sample.size()), 1)
+	perWriter := int(math.Ceil(ops / float64(r.writers*r.sample.size())))
 	if took, err = r.run(ctx, t, perWriter); err != nil {
 		return 0, 0, err
 	}
@@ -321,13 +326,13 @@ func (r *bareRuns) tune(ctx context.Context, what string) (best []technique, err
 // bestOf looks for the best of some ways to send rows: first the size of its transactions, then
 // how many connections, then the others of these ways. The best comes first.
 func (r *bareRuns) bestOf(ctx context.Context, what string, bulks []string) ([]technique, error) {
-	from := technique{batches: max(1000/r.sample.size(), 1), conns: 2, bulk: bulks[0]}
+	from := technique{batches: max(1000/r.sample.size(), 1), conns: min(2, r.writers), bulk: bulks[0]}
 	if r.bench.opts.rounds == 1 { // the smoke test
 		return []technique{from}, nil
 	}
 	var tried []technique
 	try := func(t technique) error {
-		if slices.Contains(tried, t) || r.writers < t.conns && t != from {
+		if slices.Contains(tried, t) || r.writers < t.conns {
 			return nil
 		}
 		r.bench.progress.Say("%s: the bare program with %v", what, t)
