@@ -466,6 +466,22 @@ func TestLargeGroupIsBounded(t *testing.T) {
 	}
 }
 
+// TestASessionThatReplaysIsRemembered: one session may be all of a group of 4,000 ops, and of the
+// next one, before its client has said that it has the first one's answers.
+func TestASessionThatReplaysIsRemembered(t *testing.T) {
+	t.Parallel()
+	var m memory
+	r := newRecollection()
+	for i := range 2 * 4000 {
+		r.isHead(&session.Entry{Key: fmt.Sprint(i)})
+		r.isRecord("obx", &ledger.Record{FirstSeq: uint64(i), Outcomes: make([]ledger.Outcome, 1)})
+	}
+	m.put(map[string]*recollection{"ses_A": r})
+	if m.take([]string{"ses_A"})["ses_A"] != r {
+		t.Errorf("a session of %d rows is not remembered", r.size())
+	}
+}
+
 // TestUnwritten: keys that are inserted need not be looked for, but for those that
 // are dropped first.
 func TestUnwritten(t *testing.T) {

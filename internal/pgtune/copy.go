@@ -18,15 +18,15 @@ type Rows struct {
 	Row     func(buf []byte, i int) ([]byte, error)
 }
 
-// PutNull, PutInt and PutValue append a value to a row: a NULL, a bigint, and a text or bytes.
+// PutNull appends a NULL to a row.
 func PutNull(buf []byte) []byte { return append(buf, 0xff, 0xff, 0xff, 0xff) }
 
-// PutInt is for a bigint.
+// PutInt appends a bigint to a row.
 func PutInt(buf []byte, n int64) []byte {
 	return binary.BigEndian.AppendUint64(append(buf, 0, 0, 0, 8), uint64(n))
 }
 
-// PutValue is for a text or bytes.
+// PutValue appends a text or bytes to a row.
 func PutValue[T string | []byte](buf []byte, value T) []byte {
 	return append(binary.BigEndian.AppendUint32(buf, uint32(len(value))), value...)
 }
