@@ -37,20 +37,27 @@ const timeout = 60 * time.Second
 
 // Run runs the whole suite, its tests in parallel.
 func Run(t *testing.T, fresh Fresh) {
-	run := func(tests []test, fresh Fresh) {
-		for _, test := range tests {
-			t.Run(test.name, func(t *testing.T) {
-				t.Parallel()
-				test.run(t, fresh)
-			})
-		}
-	}
-	run(alone, fresh)
+	run(t, alone, fresh)
+	RunTogether(t, fresh)
+}
+
+// RunTogether runs the part of the suite that needs one database at most: all that
+// appends is in it.
+func RunTogether(t *testing.T, fresh Fresh) {
 	if db := fresh(t); db.Shared {
 		// The others' ids never meet, and making databases takes time.
 		fresh = func(testing.TB) Database { return db }
 	}
-	run(together, fresh)
+	run(t, together, fresh)
+}
+
+func run(t *testing.T, tests []test, fresh Fresh) {
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.run(t, fresh)
+		})
+	}
 }
 
 type test struct {
