@@ -25,28 +25,29 @@ const (
 
 // Tend sees to the garbage of the process, which has one Tend, until ctx ends:
 //
-//   - garbage gathers up to 256 MiB, or an eighth of the memory that there is, before it
-//     is collected, in a heap of more than that as ever, when it has doubled. While what
-//     lives grows it is as ever too: what is made then is to stay, and would lie
-//     scattered among garbage. If GOGC is set all of this is left to it;
+//   - while the process is busy garbage gathers up to 256 MiB, or an eighth of the memory
+//     that there is, before it is collected, in a heap of more than that as ever, when it
+//     has doubled. While what lives grows it is as ever too: what is made then is to stay,
+//     and would lie scattered among garbage. If GOGC is set all of this is left to it;
 //   - in a container the collector's limit is nine tenths of what that may have, unless
 //     GOMEMLIMIT is set;
 //   - whenever the process rests, garbage is collected and memory returned to the system:
 //     a server with thousands of connections that rest should cost what they hold.
 func Tend(ctx context.Context) {
-	p, r := pace{total: bound()}, rest{before: read(allocs)}
+	now := read(allocs)
+	p, r := pace{total: bound(), found: found{allocated: now}}, rest{before: now}
 	pacing := os.Getenv("GOGC") == ""
 	paced, rested := time.NewTicker(paceLook), time.NewTicker(restLook)
 	defer paced.Stop()
 	defer rested.Stop()
 	for {
-		if pacing {
-			p.look()
-		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-paced.C:
+			if pacing {
+				p.look()
+			}
 		case <-rested.C:
 			r.look()
 		}

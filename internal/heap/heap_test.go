@@ -38,13 +38,23 @@ func TestTend(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan struct{})
 				go func() { Tend(ctx); close(ended) }()
-				garbage := make([]byte, 2*garbageBytes)
-				runtime.KeepAlive(garbage)
-				before := forced()
-				time.Sleep(restLook + paceLook)
-				synctest.Wait()
+				for range 2 {
+					garbage := make([]byte, 2*busyBytes)
+					runtime.KeepAlive(garbage)
+					runtime.GC()
+					time.Sleep(paceLook)
+					synctest.Wait()
+				}
 				if got := read(percent) > usual; got != c.paces {
 					t.Errorf("it collects at %d%%", read(percent))
+				}
+				garbage := make([]byte, garbageBytes)
+				runtime.KeepAlive(garbage)
+				before := forced()
+				time.Sleep(2 * restLook)
+				synctest.Wait()
+				if read(percent) != usual {
+					t.Errorf("at rest it collects at %d%%", read(percent))
 				}
 				if forced() == before {
 					t.Error("a process at rest keeps its garbage")

@@ -8,29 +8,50 @@ const (
 	room  = 256 << 20 // bytes of garbage that are little, where there is enough memory
 	share = 8         // and part of the memory that there is
 
+	// Who allocates less between two looks is about at rest, and gains nothing by gathering.
+	busyBytes = restingBytes / 4
 	// What lives grows if a collection finds more of it than the one before by so much, and by an eighth.
 	growth = 4 << 20
 )
 
-// pace is how much memory there is, and, as at the last look, what lives and how often was collected.
-type pace struct{ total, live, cycles uint64 }
+// pace is how much memory there is, and what was found at the last look.
+type pace struct {
+	total uint64
+	found
+}
+
+// found is what the runtime tells, in bytes but for cycles.
+type found struct {
+	allocated uint64 // ever
+	cycles    uint64 // collections so far
+	live      uint64 // found by the last one
+	scanned   uint64 // beside the heap, by the last one: Go takes its percent of that too
+}
 
 // look sets by how many percent of what lives the heap may grow. It is called at times,
 // not with each collection: to set it stops the world, and what grows that fast is bounded
 // by the first collection that finds it alive.
 func (p *pace) look() {
-	collections, now := read(cycles), read(live)
-	if collections == p.cycles && collections > 0 {
-		return // it knows no better than at the last look
-	}
-	want, is := percentOf(now+read(stacks)+read(globals), p.total), int(read(percent)) // of these together Go takes its percent
-	if now > p.live+max(growth, p.live/8) {
-		want = usual
-	}
-	p.live, p.cycles = now, collections
+	is := int(read(percent))
+	want := p.decide(found{read(allocs), read(cycles), read(live), read(stacks) + read(globals)}, is)
 	if d := want - is; d > is/8 || d < -is/8 {
 		debug.SetGCPercent(want)
 	}
+}
+
+// decide is how many percent they are to be, where they are as many as is.
+func (p *pace) decide(now found, is int) (want int) {
+	before := p.found
+	p.found = now
+	switch {
+	case now.allocated-before.allocated < busyBytes:
+		return usual
+	case now.cycles == before.cycles:
+		return is // it is known no better
+	case now.live > before.live+max(growth, before.live/8):
+		return usual
+	}
+	return percentOf(now.live+now.scanned, p.total)
 }
 
 // percentOf is how many percent they are where so many bytes live and there is so much memory.

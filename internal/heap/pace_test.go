@@ -1,9 +1,6 @@
 package heap
 
-import (
-	"runtime"
-	"testing"
-)
+import "testing"
 
 func TestPercentOf(t *testing.T) {
 	t.Parallel()
@@ -29,40 +26,33 @@ func TestPercentOf(t *testing.T) {
 }
 
 func TestPace(t *testing.T) {
-	asUsual(t)
+	t.Parallel()
+	const mega = 1 << 20
 	p := pace{total: 8 << 30}
-	var kept [][]byte
+	is := usual
 	for _, step := range []struct {
-		what     string
-		keep     int // bytes more; below 0: nothing any more
-		collects bool
-		more     bool // than usual
+		what                          string
+		allocates, collections, lives uint64 // MiB more, more, MiB
+		want                          int
 	}{
-		{"little lives", 0, true, true},
-		{"more lives, which nobody has seen yet", 16 * growth, false, true},
-		{"more was seen to live", 0, true, false},
-		{"no collection since", 0, false, false},
-		{"as much lives as before", 0, true, true},
-		{"a little more lives", growth / 2, true, true},
-		{"so much lives that its garbage is not little", room, true, false},
-		{"and goes on to live", 0, true, false},
-		{"little lives again", -1, true, true},
+		{"it rests", 1, 1, 3, usual},
+		{"it is busy", 100, 3, 4, most},
+		{"no collection since", 100, 0, 4, most},
+		{"a little more lives", 100, 1, 7, most},
+		{"more lives", 100, 1, 40, usual},
+		{"no collection since that", 100, 0, 40, usual},
+		{"still more", 100, 2, 80, usual},
+		{"as much", 100, 1, 81, 246}, // and 23 MiB of stacks
+		{"little again", 300, 1, 5, most},
+		{"more than garbage has room for", 600, 1, 500, usual},
+		{"which goes on to live", 600, 1, 500, usual},
+		{"little again", 300, 1, 5, most},
+		{"it rests", 7, 0, 5, usual},
 	} {
-		switch {
-		case step.keep > 0:
-			kept = append(kept, make([]byte, step.keep))
-		case step.keep < 0:
-			kept = nil
-		}
-		if step.collects {
-			runtime.GC()
-		} else if step.keep > 0 {
-			p.cycles = read(cycles) // to make it may have had one
-		}
-		p.look()
-		if got := read(percent); got > usual != step.more {
-			t.Errorf("%s: with %d KiB that live it collects at %d%%", step.what, read(live)>>10, got)
+		is = p.decide(found{p.allocated + step.allocates*mega, p.cycles + step.collections, step.lives * mega, 23 * mega}, is)
+		if is != step.want {
+			t.Errorf("%s: it collects at %d%%, want %d%%", step.what, is, step.want)
+			is = step.want
 		}
 	}
-	runtime.KeepAlive(kept)
 }
