@@ -342,39 +342,6 @@ func TestWrongGuessesArePutOff(t *testing.T) {
 	}
 }
 
-// TestRecollectionsAreBounded: what is remembered has an end, in each session and in all.
-func TestRecollectionsAreBounded(t *testing.T) {
-	t.Parallel()
-	var m memory
-	of := func(rows int) *recollection {
-		r := newRecollection()
-		for i := range rows - r.size() {
-			r.isTurn(&session.Turn{Message: string(rune(i))})
-		}
-		return r
-	}
-	for i := range 40 {
-		m.put(map[string]*recollection{string(rune('a' + i)): of(mostOfSession)})
-	}
-	m.put(map[string]*recollection{"large": of(mostOfSession + 1)})
-	sum := 0
-	for _, r := range m.sessions {
-		sum += r.size()
-	}
-	if _, large := m.sessions["large"]; large || sum > mostOfAll || sum < mostOfAll-mostOfSession || sum != m.rows {
-		t.Errorf("%d rows of %d sessions are kept, and %d counted", sum, len(m.sessions), m.rows)
-	}
-	for id := range m.sessions {
-		taken := m.take([]string{id, "unknown"})
-		if taken[id] == nil || taken["unknown"] != nil {
-			t.Errorf("taken: %v", taken)
-		}
-	}
-	if len(m.sessions) != 0 || m.rows != 0 {
-		t.Errorf("%d sessions and %d rows are left", len(m.sessions), m.rows)
-	}
-}
-
 // TestLatestEntries: those that were used last are remembered.
 func TestLatestEntries(t *testing.T) {
 	t.Parallel()
@@ -439,46 +406,6 @@ func TestEarlierEntriesGoFirst(t *testing.T) {
 		if m.put(map[string]*recollection{fmt.Sprint("other", i): r}); m.rows > mostOfAll {
 			t.Fatalf("%d rows", m.rows)
 		}
-	}
-}
-
-// TestLargeGroupIsBounded: what one transaction has used is not too much either.
-func TestLargeGroupIsBounded(t *testing.T) {
-	t.Parallel()
-	var m memory
-	for range 2 {
-		group := map[string]*recollection{}
-		for i := range 2*mostOfAll/latestHeads + 10 {
-			r := newRecollection()
-			for k := range 2*latestHeads - 1 {
-				r.isHead(&session.Entry{Key: fmt.Sprint(k)})
-			}
-			group[fmt.Sprint(i)] = r
-		}
-		m.put(group)
-		sum := 0
-		for _, r := range m.sessions {
-			sum += r.size()
-		}
-		if sum != m.rows || sum > mostOfAll || sum < mostOfAll-2*latestHeads {
-			t.Errorf("%d rows of %d sessions, %d counted, at most %d", sum, len(m.sessions), m.rows, mostOfAll)
-		}
-	}
-}
-
-// TestASessionThatReplaysIsRemembered: one session may be all of a group of 4,000 ops, and of the
-// next one, before its client has said that it has the first one's answers.
-func TestASessionThatReplaysIsRemembered(t *testing.T) {
-	t.Parallel()
-	var m memory
-	r := newRecollection()
-	for i := range 2 * 4000 {
-		r.isHead(&session.Entry{Key: fmt.Sprint(i)})
-		r.isRecord("obx", &ledger.Record{FirstSeq: uint64(i), Outcomes: make([]ledger.Outcome, 1)})
-	}
-	m.put(map[string]*recollection{"ses_A": r})
-	if m.take([]string{"ses_A"})["ses_A"] != r {
-		t.Errorf("a session of %d rows is not remembered", r.size())
 	}
 }
 

@@ -18,15 +18,15 @@ type Rows struct {
 	Row     func(buf []byte, i int) ([]byte, error)
 }
 
-// PutNull appends a NULL to a row.
+// PutNull appends a NULL to a row, or to an array.
 func PutNull(buf []byte) []byte { return append(buf, 0xff, 0xff, 0xff, 0xff) }
 
-// PutInt appends a bigint to a row.
+// PutInt appends a bigint to a row, or to an array.
 func PutInt(buf []byte, n int64) []byte {
 	return binary.BigEndian.AppendUint64(append(buf, 0, 0, 0, 8), uint64(n))
 }
 
-// PutValue appends a text or bytes to a row.
+// PutValue appends a text or bytes to a row, or to an array.
 func PutValue[T string | []byte](buf []byte, value T) []byte {
 	return append(binary.BigEndian.AppendUint32(buf, uint32(len(value))), value...)
 }

@@ -105,23 +105,23 @@ func (p columnPlan) Encode(value any, buf []byte) ([]byte, error) {
 func appendElement(buf []byte, value any) ([]byte, error) {
 	switch v := value.(type) {
 	case string:
-		return append(binary.BigEndian.AppendUint32(buf, uint32(len(v))), v...), nil
+		return pgtune.PutValue(buf, v), nil
 	case *string:
-		return append(binary.BigEndian.AppendUint32(buf, uint32(len(*v))), *v...), nil
+		return pgtune.PutValue(buf, *v), nil
 	case int64:
-		return binary.BigEndian.AppendUint64(append(buf, 0, 0, 0, 8), uint64(v)), nil
+		return pgtune.PutInt(buf, v), nil
 	case *int64:
-		return binary.BigEndian.AppendUint64(append(buf, 0, 0, 0, 8), uint64(*v)), nil
+		return pgtune.PutInt(buf, *v), nil
 	case *uint64:
-		return binary.BigEndian.AppendUint64(append(buf, 0, 0, 0, 8), *v), nil
+		return pgtune.PutInt(buf, int64(*v)), nil
 	case *session.Hash:
-		return append(binary.BigEndian.AppendUint32(buf, uint32(len(v))), v[:]...), nil
+		return pgtune.PutValue(buf, v[:]), nil
 	}
 	switch v := store.Value(value).(type) {
 	case nil:
-		return append(buf, 0xff, 0xff, 0xff, 0xff), nil
+		return pgtune.PutNull(buf), nil
 	case []byte:
-		return append(binary.BigEndian.AppendUint32(buf, uint32(len(v))), v...), nil
+		return pgtune.PutValue(buf, v), nil
 	}
 	return nil, fmt.Errorf("a list has a value of type %T", value)
 }
