@@ -78,6 +78,7 @@ func TestLongListsAreCopied(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer rows.Close() // else the pool would wait for it where the test fails
 		for i := 0; rows.Next(); i++ {
 			var text, by string
 			var number int64
