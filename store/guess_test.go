@@ -375,40 +375,6 @@ func TestLatestEntries(t *testing.T) {
 	}
 }
 
-// TestEarlierEntriesGoFirst: where all that is remembered is too much, sessions lose
-// earlier entries before they are forgotten.
-func TestEarlierEntriesGoFirst(t *testing.T) {
-	t.Parallel()
-	var m memory
-	const entries = 2 * latestHeads
-	for i := range mostOfAll/entries + 10 {
-		r := newRecollection()
-		for k := range entries {
-			r.isHead(&session.Entry{Key: fmt.Sprint(k)})
-		}
-		m.put(map[string]*recollection{fmt.Sprint(i): r})
-	}
-	sum, less := 0, 0
-	for _, r := range m.sessions {
-		sum += r.size()
-		if len(r.heads.old) == 0 {
-			less++
-		}
-	}
-	if sum != m.rows || sum > mostOfAll || sum < mostOfAll-entries || less == 0 || len(m.sessions) <= mostOfAll/entries {
-		t.Errorf("%d rows of %d sessions, %d counted; %d have only their latest", sum, len(m.sessions), m.rows, less)
-	}
-	for i := range 100 { // which have no earlier ones
-		r := newRecollection()
-		for k := range latestHeads {
-			r.isHead(&session.Entry{Key: fmt.Sprint(k)})
-		}
-		if m.put(map[string]*recollection{fmt.Sprint("other", i): r}); m.rows > mostOfAll {
-			t.Fatalf("%d rows", m.rows)
-		}
-	}
-}
-
 // TestUnwritten: keys that are inserted need not be looked for, but for those that
 // are dropped first.
 func TestUnwritten(t *testing.T) {

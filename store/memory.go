@@ -26,7 +26,8 @@ import (
 const (
 	mostOfSession = 1 << 14
 	mostOfAll     = 1 << 17
-	latestHeads   = 1 << 10
+	latestHeads   = 1 << 9
+	fewestHeads   = 1 << 8 // that sessions keep where all have too much
 )
 
 // memory is safe for concurrent use.
@@ -95,6 +96,23 @@ func (l *latest) drop(key string) {
 	delete(l.old, key)
 }
 
+// shorten drops what was not written in the last events, so many up to cursor, if that is
+// worth the trouble.
+func (l *latest) shorten(cursor, events uint64) {
+	if uint64(l.size()) <= events*5/4 {
+		return
+	}
+	few := make(map[string]head, events)
+	for _, heads := range []map[string]head{l.old, l.young} {
+		for key, h := range heads {
+			if max(h.cursor, h.grown)+events > cursor {
+				few[key] = h
+			}
+		}
+	}
+	*l = latest{young: few}
+}
+
 func (l *latest) size() int { return len(l.young) + len(l.old) }
 
 // versionedStream is a stream with its row's own version.
@@ -136,8 +154,9 @@ func (m *memory) take(ids []string) map[string]*recollection {
 	return taken
 }
 
-// put remembers sessions. Where that is too much, of others the earlier entries are
-// forgotten, or all of them, and if that is not enough those of the same transaction.
+// put remembers sessions. Where that is too much, others lose all entries but those of their
+// last events, then all but those of fewer, and then are forgotten. If that is not enough, it goes on with those
+// of the same transaction.
 func (m *memory) put(sessions map[string]*recollection) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,22 +173,30 @@ func (m *memory) put(sessions map[string]*recollection) {
 		m.sessions[id] = r
 		m.rows += r.size()
 	}
-	for _, spared := range []map[string]*recollection{sessions, nil, nil} {
-		for id, r := range m.sessions {
-			if m.rows <= mostOfAll {
-				return
-			}
-			if spared[id] != nil {
-				continue
-			}
-			m.rows -= r.size()
-			if len(r.heads.old) == 0 {
-				delete(m.sessions, id)
-				continue
-			}
-			r.heads.old = nil
-			m.rows += r.size()
+	for _, spared := range []map[string]*recollection{sessions, nil} {
+		m.shrink(spared, func(r *recollection) { r.heads.shorten(r.row.Cursor, latestHeads) })
+		m.shrink(spared, func(r *recollection) { r.heads.shorten(r.row.Cursor, fewestHeads) })
+		m.shrink(spared, nil)
+	}
+}
+
+// shrink makes room, as long as there is too little: sessions that are not spared lose
+// what drop takes from them, or, if that is nil, are forgotten.
+func (m *memory) shrink(spared map[string]*recollection, drop func(*recollection)) {
+	for id, r := range m.sessions {
+		if m.rows <= mostOfAll {
+			return
 		}
+		if spared[id] != nil {
+			continue
+		}
+		m.rows -= r.size()
+		if drop == nil {
+			delete(m.sessions, id)
+			continue
+		}
+		drop(r)
+		m.rows += r.size()
 	}
 }
 

@@ -65,6 +65,60 @@ func TestLargeGroupIsBounded(t *testing.T) {
 	}
 }
 
+// TestEarlierEntriesGoFirst: where all that is remembered is too much, sessions lose earlier
+// entries before they are forgotten, and keep those that were written or grew in their last events.
+func TestEarlierEntriesGoFirst(t *testing.T) {
+	t.Parallel()
+	var m memory
+	const events = 2 * latestHeads
+	remember := func(id string) {
+		r := newRecollection()
+		r.row.Cursor = events + 1
+		for k := range events {
+			r.isHead(&session.Entry{Key: fmt.Sprint(k), Cursor: uint64(k + 1)})
+		}
+		r.isHead(&session.Entry{Key: "grows", Cursor: 1, Grown: events + 1})
+		m.put(map[string]*recollection{id: r})
+	}
+	knows := func(r *recollection, key string) bool {
+		_, young := r.heads.young[key]
+		_, old := r.heads.old[key]
+		return young || old
+	}
+	check := func(sessions, from int) {
+		t.Helper()
+		sum := 0
+		for id, r := range m.sessions {
+			sum += r.size()
+			for k := from; k < events; k++ {
+				if !knows(r, fmt.Sprint(k)) {
+					t.Fatalf("of %d sessions %s has lost the entry of its event %d of %d", len(m.sessions), id, k, events)
+				}
+			}
+			if !knows(r, "grows") {
+				t.Fatalf("of %d sessions %s has lost a text that grows", len(m.sessions), id)
+			}
+		}
+		if sum != m.rows || sum > mostOfAll || len(m.sessions) != sessions {
+			t.Fatalf("%d rows, %d counted, of %d sessions; all %d have room", sum, m.rows, len(m.sessions), sessions)
+		}
+	}
+	sessions := 0
+	more := func(until int) {
+		for ; sessions < until; sessions++ {
+			remember(fmt.Sprint("ses", sessions))
+		}
+	}
+	more(mostOfAll / (latestHeads * 5 / 4))
+	check(sessions, events-latestHeads+1)
+	more(mostOfAll / (fewestHeads * 5 / 4))
+	check(sessions, events-fewestHeads+1)
+	more(2 * mostOfAll / fewestHeads)
+	if m.rows > mostOfAll || m.rows < mostOfAll-events {
+		t.Errorf("%d rows of %d sessions", m.rows, len(m.sessions))
+	}
+}
+
 // TestASessionThatReplaysIsRemembered: one session may be all of a group of 4,000 ops, and of the
 // next one, before its client has said that it has the first one's answers.
 func TestASessionThatReplaysIsRemembered(t *testing.T) {

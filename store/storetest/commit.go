@@ -8,6 +8,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -23,6 +24,7 @@ func (f *fixture) commit(subs ...session.Submission) (answers []session.Answer, 
 		clock := &clockTx{Tx: tx}
 		answers, _, err = session.Commit(f.ctx, clock, subs, session.DefaultConfig())
 		now = clock.now
+		time.Sleep(f.decides)
 		return err
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -141,6 +142,7 @@ func byVisitor(o *author) session.Submission {
 
 var stale = []staleRows{
 	{name: "nothing", meanwhile: func(*servers, *author) {}},
+	{name: "nothing, and the next is decided on slowly", meanwhile: func(s *servers, _ *author) { s.decides = 400 * time.Millisecond }},
 	{name: "an append", otherwise: true, meanwhile: appends("message/b")}, // what comes then seems to leave a gap
 	{name: "an append by somebody else", wrong: true, meanwhile: another(func() ledger.Intent { return putOp("message/b", `{}`) })},
 	{name: "an acknowledgement", wrong: true, meanwhile: func(s *servers, o *author) {
@@ -249,6 +251,7 @@ func testStaleRows(t *testing.T, fresh Fresh) {
 				sub = o.batch(false, putOp("message/next", `{"n":2}`))
 			}
 			s.commit(sub)
+			s.decides = 0
 			nowRight, nowWrong := s.Guesses()
 			got, want := [2]uint64{nowRight - right, nowWrong - wrong}, [2]uint64{1, 0}
 			switch {

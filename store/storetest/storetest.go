@@ -152,6 +152,7 @@ type fixture struct {
 	testing.TB
 	ctx context.Context
 	*store.Store
+	decides time.Duration // how long a commit is decided on
 }
 
 // begin opens a store on an empty database for the time of a test.
