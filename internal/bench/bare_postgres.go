@@ -185,11 +185,7 @@ func barePgConn(ctx context.Context, url string) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = conn.Exec(ctx, `SET plan_cache_mode = force_generic_plan`, pgx.QueryExecModeSimpleProtocol)
-	if err == nil {
-		err = pgtune.Connection(ctx, conn)
-	}
-	if err != nil {
+	if err := pgtune.Connection(ctx, conn); err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
 	return conn, nil
