@@ -20,19 +20,11 @@ type querier interface {
 	// for, at the latest when it commits; one, if not nil, gets its only row.
 	// Postgres sends all of them in one round trip.
 	later(sql string, args []any, one func(scanner) error)
-	// laterRow is later for what a transaction may do to many rows, one after the
-	// other: Postgres then does it to all of them at once.
-	laterRow(s *rowStatement, args []any)
 	// exec runs a statement and tells how many rows it touched.
 	exec(ctx context.Context, sql string, args ...any) (int64, error)
 	// query runs a statement and calls each for every row.
 	query(ctx context.Context, sql string, args []any, each func(scanner) error) error
 }
-
-// rowStatement does something to one row, its values being $1, $2, …: int64s and
-// bytes. Many is what does it to many in Postgres, each $ being the list of their
-// values.
-type rowStatement struct{ one, many string }
 
 // database is a dialect and its connections. Errors are faults where there is a
 // code for them; errUnique stands for a key that is there already.

@@ -147,7 +147,6 @@ func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send fu
 		q.rollback()
 		return ending{err: cmp.Or(err, q.err)}
 	}
-	q.together()
 	switch {
 	case q.tx != nil:
 		end := ended(q.commit())
@@ -232,8 +231,6 @@ type postgresTx struct {
 	given bool   // tx is the caller's: later runs at once, commit is theirs
 	auto  bool
 	queue pgx.Batch
-	rows  [][]any       // that are to go into the queue as
-	as    *rowStatement // of these
 	err   error
 }
 
@@ -244,53 +241,7 @@ func (q *postgresTx) later(sql string, args []any, one func(scanner) error) {
 		}
 		return
 	}
-	q.together()
 	enqueue(&q.queue, sql, args, one)
-}
-
-func (q *postgresTx) laterRow(s *rowStatement, args []any) {
-	if q.given {
-		q.later(s.one, args, nil)
-		return
-	}
-	if q.as != s {
-		q.together()
-	}
-	q.rows, q.as = append(q.rows, args), s
-}
-
-// together queues the rows that have come one after the other, as one statement.
-func (q *postgresTx) together() {
-	switch len(q.rows) {
-	case 0:
-	case 1:
-		enqueue(&q.queue, q.as.one, q.rows[0], nil)
-	default:
-		enqueue(&q.queue, q.as.many, lists(q.rows), nil)
-	}
-	q.rows, q.as = nil, nil
-}
-
-// lists gives rows' values by columns.
-func lists(rows [][]any) []any {
-	columns := make([]any, len(rows[0]))
-	for c := range columns {
-		switch rows[0][c].(type) {
-		case int64:
-			columns[c] = listOf[int64](rows, c)
-		case []byte:
-			columns[c] = listOf[[]byte](rows, c)
-		}
-	}
-	return columns
-}
-
-func listOf[T any](rows [][]any, column int) []T {
-	list := make([]T, len(rows))
-	for i, row := range rows {
-		list[i] = row[column].(T)
-	}
-	return list
 }
 
 func enqueue(b *pgx.Batch, sql string, args []any, one func(scanner) error) {
@@ -345,7 +296,6 @@ func (q *postgresTx) release() {
 }
 
 func (q *postgresTx) flush() error {
-	q.together()
 	if q.queue.Len() == 0 {
 		return nil
 	}

@@ -286,10 +286,6 @@ func (q *sqliteTx) query(ctx context.Context, text string, args []any, each func
 // sqliteRead runs statements in a reading transaction.
 type sqliteRead struct{ tx *sql.Tx }
 
-func (q *sqliteTx) laterRow(s *rowStatement, args []any) { q.later(s.one, args, nil) }
-
-func (q *sqliteRead) laterRow(*rowStatement, []any) { panic("outbox: a write while reading") }
-
 func (q *sqliteRead) later(string, []any, func(scanner) error) {
 	panic("outbox: a write while reading")
 }

@@ -340,23 +340,24 @@ func (t *tables) raiseLow(q querier, holder string) {
 // tally counts how a batch's ops ended; what is left over was applied.
 type tally struct{ failed, skipped, voided int }
 
-// No body leaves it as it is.
-var sqlFinish = rowStatement{
-	one: `UPDATE mooring_outbox_batch SET state = 2, finished_at = $3, failed = $4, skipped = $5, voided = $6,
-			attempts = $7, outcomes = $8, body = COALESCE($9, body), first_seq = COALESCE(first_seq, 0), next_retry_at = 0, dropping = 0
-		WHERE box = $1 AND num = $2 AND state < 2`,
-	many: `UPDATE mooring_outbox_batch b SET state = 2, finished_at = r.at, failed = r.failed, skipped = r.skipped, voided = r.voided,
-			attempts = r.attempts, outcomes = r.outcomes, body = COALESCE(r.body, b.body), first_seq = COALESCE(b.first_seq, 0),
-			next_retry_at = 0, dropping = 0
-		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::bytea[])
-			AS r(box, num, at, failed, skipped, voided, attempts, outcomes, body)
-		WHERE b.box = r.box AND b.num = r.num AND b.state < 2`,
-}
+const (
+	sqlFinish = `UPDATE mooring_outbox_batch SET state = 2, finished_at = $3, failed = $4, skipped = $5, voided = $6,
+			attempts = $7, outcomes = $8, first_seq = COALESCE(first_seq, 0), next_retry_at = 0, dropping = 0
+		WHERE box = $1 AND num = $2 AND state < 2`
+	sqlFinishBody = `UPDATE mooring_outbox_batch SET state = 2, finished_at = $3, failed = $4, skipped = $5, voided = $6,
+			attempts = $7, outcomes = $8, first_seq = COALESCE(first_seq, 0), next_retry_at = 0, dropping = 0, body = $9
+		WHERE box = $1 AND num = $2 AND state < 2`
+)
 
 // finish stores a batch's outcomes, and another body if that is not nil. A row
 // that is finished already stays as it is.
 func (t *tables) finish(q querier, num, at int64, n tally, attempts int, outcomes, body []byte) {
-	q.laterRow(&sqlFinish, []any{t.box, num, at, int64(n.failed), int64(n.skipped), int64(n.voided), int64(attempts), outcomes, body})
+	args := []any{t.box, num, at, n.failed, n.skipped, n.voided, attempts, outcomes}
+	if body == nil {
+		q.later(sqlFinish, args, nil)
+		return
+	}
+	q.later(sqlFinishBody, append(args, body), nil)
 }
 
 const sqlMarkSent = `UPDATE mooring_outbox_batch SET state = 1 WHERE box = $1 AND num = $2 AND state = 0`

@@ -185,7 +185,11 @@ func barePgConn(ctx context.Context, url string) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := pgtune.Connection(ctx, conn); err != nil {
+	_, err = conn.Exec(ctx, `SET plan_cache_mode = force_generic_plan`, pgx.QueryExecModeSimpleProtocol)
+	if err == nil {
+		err = pgtune.Connection(ctx, conn)
+	}
+	if err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
 	return conn, nil

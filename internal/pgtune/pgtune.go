@@ -11,10 +11,8 @@ import (
 	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
-// Every statement goes by keys, and a plan that was made while a table was empty must not read it through once it is not. So
-// plans are made once: for other values they would be the same, and for lists they cost more than what they do.
-const byKeys = `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;
-	SET plan_cache_mode = force_generic_plan`
+// Every statement goes by keys, and a plan that was made while a table was empty must not read it through once it is not.
+const byKeys = `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off`
 
 // A transaction that goes out at once, without a beginning of its own, is what the connection says, and not the database or
 // whoever uses it: it may write, and each of its statements sees what was committed before it.
@@ -30,7 +28,7 @@ func Config(c *pgx.ConnConfig) {
 	c.DialFunc = pgconn.DialFunc(socket.Dialer(socket.Dial(c.DialFunc)))
 }
 
-// Connection has a new connection plan by keys and once, commit what goes out at once as read committed, compress what it writes with
+// Connection has a new connection plan by keys, commit what goes out at once as read committed, compress what it writes with
 // lz4 where the server knows that and nobody has set default_toast_compression, and send bytes from memory that is used again.
 func Connection(ctx context.Context, conn *pgx.Conn) error {
 	registerBytes(conn.TypeMap())

@@ -84,9 +84,6 @@ func TestConnection(t *testing.T) {
 	if bytea, _ := conn.TypeMap().TypeForOID(pgtype.ByteaOID); fmt.Sprintf("%T", bytea.Codec) != "*pgtune.bytesCodec" {
 		t.Errorf("it sends bytes with a %T", bytea.Codec)
 	}
-	if plans := setting(t, ctx, conn, "plan_cache_mode"); plans != "force_generic_plan" {
-		t.Errorf("it plans as with %s", plans)
-	}
 	for _, name := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit", "transaction_read_only"} {
 		if got := setting(t, ctx, conn, name); got != "off" {
 			t.Errorf("%s is %s", name, got)

@@ -128,6 +128,10 @@ func prepare(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	if err := checkSafe(ctx, conn, allowUnsafe); err != nil {
 		return err
 	}
+	// Plans are made once: for other values they would be the same.
+	if _, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan", pgx.QueryExecModeSimpleProtocol); err != nil {
+		return fmt.Errorf("prepare connection: %w", err)
+	}
 	registerArrays(conn.TypeMap())
 	return pgtune.Connection(ctx, conn)
 }
