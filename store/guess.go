@@ -54,8 +54,9 @@ var errWrong = errors.New("store: the rows are not as they were remembered")
 // clockSlack is how far the database's clock may be ahead of what it is thought
 // to show, in ms. Events bear the latter. Between the two are what a clock loses until
 // it is heard again, the decision itself, and the wait for locks: on a machine that has
-// much to do a group of thousands of ops takes tenths of a second.
-const clockSlack = 1000
+// much to do a group of thousands of ops takes tenths of a second. By so much leases of
+// turns may be shorter.
+const clockSlack = 500
 
 // guess is what a transaction takes for granted.
 type guess struct {

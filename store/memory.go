@@ -19,15 +19,15 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Bounds of what is remembered, in rows. A session's latest entries are, twice
-// latestHeads at most: what is written again was mostly written a moment ago, and
-// an entry that is not remembered is thought not to be there. Who keeps rewriting
+// Bounds of what is remembered, in rows but for lastEvents. A session's latest entries
+// are, twice latestHeads at most: what is written again was mostly written a moment ago,
+// and an entry that is not remembered is thought not to be there. Who keeps rewriting
 // older ones has all that are in transactions with it read for a while.
 const (
 	mostOfSession = 1 << 14
 	mostOfAll     = 1 << 17
 	latestHeads   = 1 << 9
-	fewestHeads   = 1 << 8 // that sessions keep where all have too much
+	lastEvents    = 1 << 8 // of a session, whose entries stay longest
 )
 
 // memory is safe for concurrent use.
@@ -59,7 +59,7 @@ type recollection struct {
 	pause int // transactions until the next one
 }
 
-// latest are the entries of a session that were used last, by key.
+// latest are entries of a session that were used lately, by key.
 type latest struct{ young, old map[string]head }
 
 // head is an entry without its session, its key and its payload: so many of them are
@@ -96,16 +96,16 @@ func (l *latest) drop(key string) {
 	delete(l.old, key)
 }
 
-// shorten drops what was not written in the last events, so many up to cursor, if that is
-// worth the trouble.
-func (l *latest) shorten(cursor, events uint64) {
-	if uint64(l.size()) <= events*5/4 {
+// shorten keeps the entries that the last events up to cursor have written, if that is worth
+// the trouble.
+func (l *latest) shorten(cursor uint64) {
+	if l.size() <= lastEvents*5/4 {
 		return
 	}
-	few := make(map[string]head, events)
+	few := make(map[string]head)
 	for _, heads := range []map[string]head{l.old, l.young} {
 		for key, h := range heads {
-			if max(h.cursor, h.grown)+events > cursor {
+			if max(h.cursor, h.grown)+lastEvents > cursor {
 				few[key] = h
 			}
 		}
@@ -154,9 +154,9 @@ func (m *memory) take(ids []string) map[string]*recollection {
 	return taken
 }
 
-// put remembers sessions. Where that is too much, others lose all entries but those of their
-// last events, then all but those of fewer, and then are forgotten. If that is not enough, it goes on with those
-// of the same transaction.
+// put remembers sessions. Where that is too much, others lose all entries but those that their
+// last events have written, and then are forgotten, until there is room for more. If that is not
+// enough, it goes on with those of the same transaction.
 func (m *memory) put(sessions map[string]*recollection) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,17 +174,19 @@ func (m *memory) put(sessions map[string]*recollection) {
 		m.rows += r.size()
 	}
 	for _, spared := range []map[string]*recollection{sessions, nil} {
-		m.shrink(spared, func(r *recollection) { r.heads.shorten(r.row.Cursor, latestHeads) })
-		m.shrink(spared, func(r *recollection) { r.heads.shorten(r.row.Cursor, fewestHeads) })
+		if m.rows <= mostOfAll {
+			return
+		}
+		m.shrink(spared, func(r *recollection) { r.heads.shorten(r.row.Cursor) })
 		m.shrink(spared, nil)
 	}
 }
 
-// shrink makes room, as long as there is too little: sessions that are not spared lose
-// what drop takes from them, or, if that is nil, are forgotten.
+// shrink makes room for a while: sessions that are not spared lose what drop takes from them,
+// or, if that is nil, are forgotten, until there is enough.
 func (m *memory) shrink(spared map[string]*recollection, drop func(*recollection)) {
 	for id, r := range m.sessions {
-		if m.rows <= mostOfAll {
+		if m.rows <= mostOfAll/8*7 {
 			return
 		}
 		if spared[id] != nil {

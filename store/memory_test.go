@@ -59,7 +59,7 @@ func TestLargeGroupIsBounded(t *testing.T) {
 		for _, r := range m.sessions {
 			sum += r.size()
 		}
-		if sum != m.rows || sum > mostOfAll || sum < mostOfAll-2*latestHeads {
+		if sum != m.rows || sum > mostOfAll || sum < mostOfAll/8*7-2*latestHeads {
 			t.Errorf("%d rows of %d sessions, %d counted, at most %d", sum, len(m.sessions), m.rows, mostOfAll)
 		}
 	}
@@ -109,13 +109,26 @@ func TestEarlierEntriesGoFirst(t *testing.T) {
 			remember(fmt.Sprint("ses", sessions))
 		}
 	}
-	more(mostOfAll / (latestHeads * 5 / 4))
-	check(sessions, events-latestHeads+1)
-	more(mostOfAll / (fewestHeads * 5 / 4))
-	check(sessions, events-fewestHeads+1)
-	more(2 * mostOfAll / fewestHeads)
-	if m.rows > mostOfAll || m.rows < mostOfAll-events {
+	more(mostOfAll / 2 / latestHeads)
+	check(sessions, events-latestHeads)
+	more(mostOfAll / 8 * 7 / (lastEvents * 5 / 4))
+	check(sessions, events-lastEvents+1)
+	more(2 * mostOfAll / lastEvents)
+	if m.rows > mostOfAll || m.rows < mostOfAll/8*7-events {
 		t.Errorf("%d rows of %d sessions", m.rows, len(m.sessions))
+	}
+}
+
+// TestRoomIsMadeForMany: what goes over the bound makes room for thousands that come after it, so
+// that they need not look for room again.
+func TestRoomIsMadeForMany(t *testing.T) {
+	t.Parallel()
+	var m memory
+	for i := range mostOfAll + 1 {
+		m.put(map[string]*recollection{fmt.Sprint(i): newRecollection()})
+	}
+	if m.rows != len(m.sessions) || m.rows > mostOfAll/8*7 || m.sessions[fmt.Sprint(mostOfAll)] == nil {
+		t.Errorf("%d rows of %d sessions are kept", m.rows, len(m.sessions))
 	}
 }
 
