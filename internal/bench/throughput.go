@@ -263,7 +263,7 @@ type bareRuns struct {
 // rate writes about a span's worth of rows, as far as it is known how many those are, and gives
 // ops a second.
 func (r *bareRuns) rate(ctx context.Context, t technique) (float64, error) {
-	rate, _, err := r.timed(ctx, t)
+	rate, _, err := r.timed(ctx, t, r.bench.span())
 	return rate, err
 }
 
@@ -271,21 +271,22 @@ func (r *bareRuns) rate(ctx context.Context, t technique) (float64, error) {
 const tries = 4
 
 // try is rate for a technique of which little is known: it goes on until it has run for
-// about a span. What is fastest for a fraction of it need not be so for long.
+// about half a span. What is fastest for a moment need not be so for long.
 func (r *bareRuns) try(ctx context.Context, t technique) (rate float64, err error) {
+	half := r.bench.span() / 2
 	for range tries {
 		var took time.Duration
-		if rate, took, err = r.timed(ctx, t); err != nil || took > r.bench.span()*3/4 || r.bench.opts.rounds == 1 {
+		if rate, took, err = r.timed(ctx, t, half); err != nil || took > half*3/4 || r.bench.opts.rounds == 1 {
 			break
 		}
 	}
 	return rate, err
 }
 
-func (r *bareRuns) timed(ctx context.Context, t technique) (rate float64, took time.Duration, err error) {
+func (r *bareRuns) timed(ctx context.Context, t technique, span time.Duration) (rate float64, took time.Duration, err error) {
 	ops := 2000.0
 	if known := r.rates[t]; known > 0 {
-		ops = known * r.bench.span().Seconds()
+		ops = known * span.Seconds()
 	}
 	perWriter := int(math.Ceil(ops / float64(r.writers*r.sample.size())))
 	if took, err = r.run(ctx, t, perWriter); err != nil {
