@@ -71,11 +71,15 @@ func TestEarlierEntriesGoFirst(t *testing.T) {
 	t.Parallel()
 	var m memory
 	const events = 2 * latestHeads
+	keys := make([]string, events)
+	for k := range keys {
+		keys[k] = fmt.Sprint(k)
+	}
 	remember := func(id string) {
 		r := newRecollection()
 		r.row.Cursor = events + 1
-		for k := range events {
-			r.isHead(&session.Entry{Key: fmt.Sprint(k), Cursor: uint64(k + 1)})
+		for k, key := range keys {
+			r.isHead(&session.Entry{Key: key, Cursor: uint64(k + 1)})
 		}
 		r.isHead(&session.Entry{Key: "grows", Cursor: 1, Grown: events + 1})
 		m.put(map[string]*recollection{id: r})
@@ -91,7 +95,7 @@ func TestEarlierEntriesGoFirst(t *testing.T) {
 		for id, r := range m.sessions {
 			sum += r.size()
 			for k := from; k < events; k++ {
-				if !knows(r, fmt.Sprint(k)) {
+				if !knows(r, keys[k]) {
 					t.Fatalf("of %d sessions %s has lost the entry of its event %d of %d", len(m.sessions), id, k, events)
 				}
 			}
@@ -113,7 +117,7 @@ func TestEarlierEntriesGoFirst(t *testing.T) {
 	check(sessions, events-latestHeads)
 	more(mostOfAll / 8 * 7 / (lastEvents * 5 / 4))
 	check(sessions, events-lastEvents+1)
-	more(2 * mostOfAll / lastEvents)
+	more(sessions + 100)
 	if m.rows > mostOfAll || m.rows < mostOfAll/8*7-events {
 		t.Errorf("%d rows of %d sessions", m.rows, len(m.sessions))
 	}
