@@ -142,7 +142,7 @@ func byVisitor(o *author) session.Submission {
 
 var stale = []staleRows{
 	{name: "nothing", meanwhile: func(*servers, *author) {}},
-	{name: "nothing, and the next is decided on slowly", meanwhile: func(s *servers, _ *author) { s.decides = 250 * time.Millisecond }},
+	{name: "nothing, and the next is decided on slowly", meanwhile: func(s *servers, _ *author) { s.decides = 150 * time.Millisecond }},
 	{name: "an append", otherwise: true, meanwhile: appends("message/b")}, // what comes then seems to leave a gap
 	{name: "an append by somebody else", wrong: true, meanwhile: another(func() ledger.Intent { return putOp("message/b", `{}`) })},
 	{name: "an acknowledgement", wrong: true, meanwhile: func(s *servers, o *author) {
