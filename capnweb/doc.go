@@ -65,9 +65,9 @@
 // Messages are taken in one by one. What comes of one is delivered when all of it is in the tables, before the next is
 // looked at: calls in the order in which they came (but for those inside one object of a message: its members have no
 // order), and never two of one connection at a time. A call whose arguments hold promises waits for them alone, and later
-// ones overtake it, as they do in the npm package. Calls on a promise are let go in order before later ones. A handler
-// that does not return soon, though it must not block, gets another reader behind it: answers that it may be waiting for
-// are heard, and calls wait.
+// ones overtake it, as they do in the npm package. Calls on a promise are let go in order before later ones, and before
+// calls that were given it later as an argument. A handler that does not return soon, though it must not block, gets
+// another reader behind it: answers that it may be waiting for are heard, and calls wait.
 //
 // There is no disembargo in Cap'n Web: when a promise of the peer turns out to be an object of this side, calls on
 // it go there at once, and may overtake earlier ones that are still on their way round.

@@ -79,3 +79,65 @@ func TestOrderedCallsWaitForOneAnother(t *testing.T) {
 		}
 	}
 }
+
+// Who is given a promise calls it behind those that called it before: a call that takes a promise does not overtake
+// calls on that promise that came first, however late that is known, and whether it is the whole of an argument, a part
+// of what is promised, or a promise in what a promise came to.
+func TestCallsWithAPromiseComeBehindCallsOnIt(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"the promise", "a property of it", "a promise of a promise", "a promise in it"} {
+		l, log := &ledger{}, &ledger{}
+		there, open := capnweb.NewPromise()
+		p := serve(t, capnweb.NewMethods(map[string]any{
+			"ledger": func() any { return there },
+			"take": func(c *capnweb.Call, _ any) {
+				l.mu.Lock()
+				log.got = append(log.got, len(l.got)) // what was noted before this was called
+				l.mu.Unlock()
+				c.Return(nil)
+			},
+			"ready": func() {},
+		}))
+		main := p.client.Main()
+		of := main.Call(bg, "ledger")
+		target, arg := of, any(of)
+		var parts []*capnweb.Promise
+		part := func(name string) *capnweb.Promise {
+			g := of.Get(name)
+			parts = append(parts, g)
+			return g
+		}
+		switch kind {
+		case "a property of it":
+			target, arg = part("ledger"), part("ledger")
+		case "a promise in it":
+			target = part("ledger")
+		}
+		calls := []*capnweb.Promise{target.Call(bg, "note", 1), target.Call(bg, "note", 2), main.Call(bg, "take", arg)}
+		await(t, main.Call(bg, "ready")) // all of it has arrived
+		inner, openInner := capnweb.NewPromise()
+		switch kind {
+		case "the promise":
+			open(l, nil)
+		case "a property of it":
+			open(map[string]any{"ledger": l}, nil)
+		case "a promise of a promise":
+			open(inner, nil)
+			openInner(l, nil)
+		case "a promise in it":
+			open(map[string]any{"ledger": inner}, nil)
+			openInner(l, nil)
+		}
+		for _, c := range calls {
+			await(t, c)
+			c.Release()
+		}
+		if !slices.Equal(log.got, []any{2}) {
+			t.Errorf("%s: when it was given to somebody, %v of 2 calls had come", kind, log.got)
+		}
+		for _, p := range append(parts, of) {
+			p.Release()
+		}
+		main.Release()
+	}
+}

@@ -139,7 +139,7 @@ func (n *localNode) callObject(on via, path []string, args *payload) node {
 	c.mu.Lock()
 	c.watch()
 	c.mu.Unlock()
-	args.settle(func(v any, err error) {
+	args.settle(&via{c: on.c}, func(v any, err error) {
 		c.vals, _ = v.([]any)
 		if inLine {
 			n.line.settled(c, err)

@@ -73,9 +73,10 @@ func (r nodeRef) drop()          { r.n.unref() }
 func (r nodeRef) refersTo() node { return r.n }
 
 // settle calls f with the payload's value, every promise in it replaced by what it came to: at once if there are none or
-// all are known, else when the last one is, on the goroutine that learns of it. An error of any of them is the error of
-// all. The value is good for as long as the payload is not released.
-func (p *payload) settle(f func(any, error)) {
+// all are known, else when the last one is, on the goroutine that learns of it. If turn is given, f comes behind the
+// calls on the same promises that came over that connection before. An error of any of them is the error of all. The
+// value is good for as long as the payload is not released.
+func (p *payload) settle(turn *via, f func(any, error)) {
 	if p == nil {
 		f(nil, nil)
 		return
@@ -100,24 +101,57 @@ func (p *payload) settle(f func(any, error)) {
 	p.settled = s
 	p.mu.Unlock()
 	for _, pr := range p.proms {
-		p.pull(pr, func(v any, err error) { p.found(pr, v, err) })
+		p.pull(turn, pr, func(v any, err error) { p.found(pr, v, err) })
 	}
 }
 
 // pull asks for what a promise in the payload comes to, with all that is promised in that.
-func (p *payload) pull(pr *Promise, f func(any, error)) {
-	n := pr.node
-	if len(pr.path) > 0 {
-		n = n.get(via{}, pr.path)
-		p.own(nodeRef{n})
-	}
-	n.pull(func(q *payload, err error) {
+func (p *payload) pull(turn *via, pr *Promise, f func(any, error)) {
+	settled := func(q *payload, err error) {
 		if err != nil {
 			f(nil, err)
 			return
 		}
-		q.settle(f)
-	})
+		q.settle(turn, f)
+	}
+	on := via{}
+	if turn != nil {
+		on = *turn
+	}
+	n := pr.node
+	if len(pr.path) > 0 {
+		n = n.get(on, pr.path)
+		p.own(nodeRef{n})
+	}
+	if turn != nil {
+		pullInTurn(on, n, settled)
+	} else {
+		n.pull(settled)
+	}
+}
+
+// pullInTurn is n.pull behind what waits in n already and came over the same connection: who learns what n is may call
+// it, and is not to overtake those who called it before.
+func pullInTurn(on via, n node, f func(*payload, error)) {
+	switch t := n.(type) {
+	case *pathNode:
+		pullInTurn(on, t.target(on), f)
+	case *future:
+		t.ref()
+		known := func(via) {
+			if t.err == nil && t.next != nil {
+				pullInTurn(on, t.next, f)
+			} else {
+				t.pull(f)
+			}
+			t.unref()
+		}
+		if !t.later(on, known) {
+			known(on)
+		}
+	default:
+		n.pull(f)
+	}
 }
 
 func (p *payload) found(pr *Promise, v any, err error) {

@@ -317,7 +317,7 @@ func (p *Promise) Then(f func(v any, err error)) {
 			call(nil, err)
 			return
 		}
-		q.settle(call)
+		q.settle(nil, call)
 	})
 }
 

@@ -34,6 +34,12 @@ export default [
     const main = t.main();
     t.equal(await main.echo({ a: [t.own(main.square(2)), { b: t.own(main.square(3)) }] }), { a: [4, { b: 9 }] });
   } },
+  { name: 'pipelining/behind the calls on a promise', on: both, async run(t) {
+    const main = t.main(), counters = Array.from({ length: 20 }, () => main.laterCounter(20, 2));
+    const calls = counters.flatMap((c) => [c.increment(3), main.incrementCounter(c, 4)]);
+    t.equal(await Promise.all(calls), counters.flatMap(() => [5, 9]));
+    counters.forEach(dispose);
+  } },
   { name: 'pipelining/promise in a result', on: both, async run(t) {
     const main = t.main();
     t.equal(await main.callSquare(main, 3), { result: 9 });
