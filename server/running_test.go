@@ -75,13 +75,27 @@ func TestDrainFinishesWhatRuns(t *testing.T) {
 // transaction or before it.
 func untilQueued(t *testing.T, s *Server, n int) {
 	t.Helper()
+	untilSubmitted(t, s, n, func(c *committer) int {
+		have := c.running
+		for _, l := range c.lines {
+			have += len(l.works)
+		}
+		return have
+	})
+}
+
+// untilBegun waits until n submissions are in transactions.
+func untilBegun(t *testing.T, s *Server, n int) {
+	t.Helper()
+	untilSubmitted(t, s, n, func(c *committer) int { return c.running })
+}
+
+func untilSubmitted(t *testing.T, s *Server, n int, count func(*committer) int) {
+	t.Helper()
 	deadline := time.After(patience)
 	for {
 		s.commit.mu.Lock()
-		have := s.commit.running
-		for _, l := range s.commit.lines {
-			have += len(l.works)
-		}
+		have := count(s.commit)
 		s.commit.mu.Unlock()
 		if have >= n {
 			return
@@ -381,7 +395,7 @@ func TestDeadCallersWorkIsDropped(t *testing.T) {
 	gone.must(stream, b.batch(m.id, put(0)))
 	release := holdWriter(t, st)
 	applying(t, m.stream, m.batch(put(1))) // occupies a committer
-	untilQueued(t, r.server, 1)
+	untilBegun(t, r.server, 1)
 	var waiting []*ledger.Batch
 	for n := range 5 {
 		waiting = append(waiting, b.batch(m.id, put(n+10)))
