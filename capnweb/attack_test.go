@@ -4,6 +4,7 @@ package capnweb
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,10 +150,45 @@ func TestWaitersAreBounded(t *testing.T) {
 		}
 		if hits.Of(LimitCalls)+hits.Of(LimitExports) == 0 {
 			f := conn.exports[5].node.(*future)
-			t.Errorf("%s: %d and %d wait", name, len(f.queue), len(f.quick))
+			t.Errorf("%s: %d and %d wait", name, len(f.queue), len(f.quick.list))
 		}
 		ended(conn)
 	}
+}
+
+// Calls that have failed for one of their arguments do not wait for the others.
+func TestFailedCallsDoNotPileUp(t *testing.T) {
+	conn, _ := bare(t, Limits{})
+	sayAll(t, conn, `["push",["pipeline",0,["none"],[]]]`)
+	for i := range 1000 {
+		sayAll(t, conn, `["push",["pipeline",0,["echo"],[[[["pipeline",4],["pipeline",6]]]]]]`, fmt.Sprintf(`["release",%d,1]`, 7+i))
+	}
+	if n := len(conn.exports[4].node.(*future).quick.list); n > 2*leastSwept {
+		t.Errorf("%d wait", n)
+	}
+	if conn.calls != 2 {
+		t.Errorf("%d calls are unanswered, want the two of hold", conn.calls)
+	}
+	ended(conn)
+}
+
+// A call that is given the peer's own promise, which turns out to be one of ours, comes behind the calls on that.
+func TestPeersPromiseOfOurs(t *testing.T) {
+	a, _ := Pipe()
+	var got []string
+	there, open := NewPromise()
+	conn := NewConn(a, Config{Main: NewMethods(map[string]any{
+		"later": func() any { return there },
+		"take":  func(any) { got = append(got, "take") },
+	})})
+	sayAll(t, conn, `["push",["pipeline",0,["later"],[]]]`, `["push",["pipeline",1,["note"],[]]]`,
+		`["push",["pipeline",0,["take"],[["promise",-1]]]]`, `["resolve",-1,["pipeline",1]]`)
+	open(NewMethods(map[string]any{"note": func() { got = append(got, "note") }}), nil)
+	sayAll(t, conn, `["push",1]`) // delivers
+	if !slices.Equal(got, []string{"note", "take"}) {
+		t.Error(got)
+	}
+	ended(conn)
 }
 
 // What is said in the place of a tag may be a secret.

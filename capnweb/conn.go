@@ -279,16 +279,24 @@ func (c *Conn) emit(msg []byte, urgent bool) {
 	}
 }
 
-// post has t done on the delivery goroutine, behind what is to be done there already.
-func (c *Conn) post(t task) {
+// enlist has t done on the delivery goroutine, behind what is to be done there already, once rouse is called. It is false
+// when there is no such goroutine any more.
+func (c *Conn) enlist(t task) bool {
 	c.mu.Lock()
-	if c.finished { // there is no such goroutine any more, and nothing is called
-		c.unlock()
-		c.runTask(t)
-		return
+	defer c.mu.Unlock()
+	if c.finished {
+		return false
 	}
-	defer c.unlock()
 	c.todo = append(c.todo, t)
+	return true
+}
+
+// rouse starts delivery, if there is something to deliver.
+func (c *Conn) rouse() {
+	if c != nil {
+		c.mu.Lock()
+		c.unlock()
+	}
 }
 
 // unlock gives the lock up and carries out what was decided under it.

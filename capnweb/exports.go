@@ -159,7 +159,7 @@ func (c *Conn) receivePull(id int64) error {
 
 // answerPull answers when n is known, if the peer still holds the id then.
 func (c *Conn) answerPull(id int64, n node) {
-	if f, ok := n.(*future); ok && f.known.Load() && f.next == nil {
+	if f, ok := n.(*future); ok && f.ready.Load() && f.next == nil {
 		if f.err != nil {
 			c.sendReject(id, f.err)
 		} else {
@@ -177,7 +177,7 @@ func (c *Conn) answerPull(id int64, n node) {
 			c.sendResolve(id, p)
 		}
 		c.askedInBatch(-1)
-	})
+	}, nil)
 }
 
 func (c *Conn) sendResolve(id int64, p *payload) {

@@ -13,7 +13,7 @@ import (
 type future struct {
 	refs  atomic.Int32
 	known atomic.Bool // val, next and err are set, for good
-	ready atomic.Bool // and nothing waits any more
+	ready atomic.Bool // and nothing waits any more; before that, what has an order is decided with the lock held
 
 	val  payload
 	next node // it turned out to be this
@@ -26,9 +26,9 @@ type future struct {
 	held     bill                     // and for as long as it is held
 
 	mu    sync.Mutex
-	quick []func() // to be done at once when it is known: they run no code of the program's
-	queue []queued // to be done on the delivery goroutines of where it came from, in order
-	going []*Conn  // those that are at it
+	quick waiters[func()] // to be done at once when it is known: they run no code of the program's
+	queue []queued        // to be done on the delivery goroutines of where it came from, in order
+	going []*Conn         // those that are at it
 
 	done     chan struct{} // closed when it is known, if somebody waits
 	disposed bool
@@ -183,15 +183,17 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 		}
 		return false
 	}
-	quick, done := f.quick, f.done
-	f.quick, f.done = nil, nil
+	// Whoever is told of it, or asks from now on, comes behind what waits: they need the lock.
 	for _, w := range f.queue {
 		if !slices.Contains(f.going, w.on.c) {
 			f.going = append(f.going, w.on.c)
+			via{c: w.on.c}.enlist(task{f: func() { f.letGo(w.on.c) }})
 		}
 	}
 	going := slices.Clone(f.going)
 	f.ready.Store(len(going) == 0)
+	quick, done := f.quick.take(), f.done
+	f.done = nil
 	forgotten := f.refs.Load() <= 0
 	b := f.bill
 	f.bill = bill{}
@@ -205,18 +207,16 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 		close(done)
 	}
 	for _, g := range quick {
-		g()
+		g.f()
 	}
 	for _, c := range going {
-		f.postLetGo(c)
+		c.rouse()
 	}
 	if forgotten {
 		f.dispose()
 	}
 	return true
 }
-
-func (f *future) postLetGo(c *Conn) { via{c: c}.run(task{f: func() { f.letGo(c) }}) }
 
 // letGo does what waited and came over c, in order, on its delivery goroutine: what another connection's handlers do is
 // nothing that it should wait for.
@@ -245,31 +245,24 @@ func (f *future) letGo(c *Conn) {
 	}
 }
 
-// later has g called behind what waits already, on the delivery goroutine. False if nothing has to wait.
+// later has g called behind what came over the same connection and waits, on its delivery goroutine. False if g need not
+// wait.
 func (f *future) later(on via, g func(on via)) bool {
 	if f.ready.Load() {
 		return false
 	}
 	f.mu.Lock()
-	if f.ready.Load() {
-		f.mu.Unlock()
+	defer f.mu.Unlock()
+	if f.known.Load() && !slices.Contains(f.going, on.c) {
 		return false
 	}
 	f.queue = append(f.queue, queued{on, g})
-	begin := f.known.Load() && !slices.Contains(f.going, on.c)
-	if begin {
-		f.going = append(f.going, on.c)
-	}
-	f.mu.Unlock()
-	if begin {
-		f.postLetGo(on.c)
-	}
 	return true
 }
 
 // wait gives a channel that is closed when the future is known, nil if it is.
 func (f *future) wait() <-chan struct{} {
-	if f.known.Load() {
+	if f.ready.Load() {
 		return nil
 	}
 	f.mu.Lock()
@@ -283,12 +276,13 @@ func (f *future) wait() <-chan struct{} {
 	return f.done
 }
 
-// whenKnown has g called when the future is known: at once, or on the goroutine that learns of it.
-func (f *future) whenKnown(g func()) {
-	if !f.known.Load() {
+// whenKnown has g called when the future is known: at once, or on the goroutine that learns of it, behind the calls that
+// wait for it. Once over is set, if it is given, it need not be called.
+func (f *future) whenKnown(g func(), over *atomic.Bool) {
+	if !f.ready.Load() {
 		f.mu.Lock()
 		if !f.known.Load() {
-			f.quick = append(f.quick, g)
+			f.quick.add(g, over)
 			f.mu.Unlock()
 			return
 		}
@@ -450,17 +444,17 @@ func (f *future) remapKnown(on via, path []string, captures []node, m *mapProgra
 	return m.apply(on, leaf, &f.val, captures)
 }
 
-func (f *future) pull(g func(*payload, error)) {
+func (f *future) pull(g func(*payload, error), over *atomic.Bool) {
 	f.whenKnown(func() {
 		switch {
 		case f.err != nil:
 			g(nil, f.err)
 		case f.next != nil:
-			f.next.pull(g)
+			f.next.pull(g, over)
 		default:
 			g(&f.val, nil)
 		}
-	})
+	}, over)
 }
 
 func (f *future) onBroken(g func(error)) {
@@ -475,5 +469,5 @@ func (f *future) onBroken(g func(error)) {
 				s.node.onBroken(g)
 			}
 		}
-	})
+	}, nil)
 }

@@ -3,6 +3,8 @@
 
 package capnweb
 
+import "sync/atomic"
+
 // importNode is a thing of the peer. It is in its connection's table until it is resolved or nobody holds it here. The
 // future in it is known once it is resolved, or cannot be reached any more.
 type importNode struct {
@@ -181,13 +183,13 @@ func (n *importNode) get(on via, path []string) node {
 	return r
 }
 
-func (n *importNode) pull(f func(*payload, error)) {
+func (n *importNode) pull(f func(*payload, error), over *atomic.Bool) {
 	if !n.promise && n.ask() {
 		f(&payload{value: &Stub{node: n, lent: true}}, nil)
 		return
 	}
 	n.ask()
-	n.future.pull(f)
+	n.future.pull(f, over)
 }
 
 // ask asks for the result, once. It says whether the peer's thing is still there.

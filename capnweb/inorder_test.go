@@ -141,3 +141,63 @@ func TestCallsWithAPromiseComeBehindCallsOnIt(t *testing.T) {
 		main.Release()
 	}
 }
+
+// Who has heard what a promise came to calls that behind those who called the promise: the answer leaves behind them.
+func TestCallsAfterAnAnswerComeBehind(t *testing.T) {
+	t.Parallel()
+	l := &ledger{}
+	there, open := capnweb.NewPromise()
+	slow := there.Get()
+	p := serve(t, capnweb.NewMethods(map[string]any{"ledger": func() any { return there }, "ready": func() {}}))
+	main := p.client.Main()
+	of := main.Call(bg, "ledger")
+	answer := make(chan any, 1)
+	of.Then(func(v any, _ error) { answer <- v })
+	calls := []*capnweb.Promise{of.Call(bg, "note", 1), of.Call(bg, "note", 2)}
+	await(t, main.Call(bg, "ready"))
+	called := make(chan struct{})
+	slow.Then(func(any, error) { <-called }) // who learns of it after the answer has left keeps the rest waiting
+	go open(l, nil)
+	calls = append(calls, (<-answer).(*capnweb.Stub).Call(bg, "note", 3))
+	await(t, main.Call(bg, "ready"))
+	close(called)
+	for _, c := range calls {
+		await(t, c)
+		c.Release()
+	}
+	if l.mu.Lock(); !slices.Equal(l.got, []any{1.0, 2.0, 3.0}) {
+		t.Error(l.got)
+	}
+	l.mu.Unlock()
+	of.Release()
+	main.Release()
+}
+
+// The promise that an Orderer's call waits for may be resolved when the call's connection is gone.
+func TestOrderedCallOutlivesItsConnection(t *testing.T) {
+	t.Parallel()
+	l := &ledger{ordered: true}
+	later, resolve := capnweb.NewPromise()
+	obj := capnweb.NewMethods(map[string]any{
+		"ledger": func() any { return capnweb.NewStub(l) },
+		"later":  func() any { return later },
+		"ready":  func() {},
+	})
+	note := func(p *pair, x any) *capnweb.Promise {
+		main := p.client.Main()
+		defer main.Release()
+		of := main.Call(bg, "ledger")
+		defer of.Release()
+		return of.Call(bg, "note", x)
+	}
+	gone, stays := serve(t, obj), serve(t, obj)
+	main := gone.client.Main()
+	note(gone, main.Call(bg, "later"))
+	await(t, main.Call(bg, "ready"))
+	gone.client.Close("bye")
+	gone.wg.Wait()
+	resolve(1, nil)
+	c := note(stays, 2)
+	await(t, c)
+	c.Release()
+}

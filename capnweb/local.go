@@ -139,7 +139,7 @@ func (n *localNode) callObject(on via, path []string, args *payload) node {
 	c.mu.Lock()
 	c.watch()
 	c.mu.Unlock()
-	args.settle(&via{c: on.c}, func(v any, err error) {
+	args.settle(func(v any, err error) {
 		c.vals, _ = v.([]any)
 		if inLine {
 			n.line.settled(c, err)
@@ -150,7 +150,7 @@ func (n *localNode) callObject(on via, path []string, args *payload) node {
 			return
 		}
 		via{c: on.c}.run(task{call: c})
-	})
+	}, nil)
 	return &c.res
 }
 
@@ -234,7 +234,7 @@ func (n *localNode) remap(on via, path []string, captures []node, m *mapProgram)
 	return m.apply(on, p.value, p, captures)
 }
 
-func (n *localNode) pull(f func(*payload, error)) { f(n.self(), nil) }
+func (n *localNode) pull(f func(*payload, error), _ *atomic.Bool) { f(n.self(), nil) }
 
 // self is the object as a value. It owns nothing: who pulls holds the node.
 func (n *localNode) self() *payload { return &payload{value: &Stub{node: n, lent: true}} }
@@ -284,7 +284,7 @@ func (n *methodNode) remap(on via, path []string, captures []node, m *mapProgram
 	return m.apply(on, v.value, v, captures)
 }
 
-func (n *methodNode) pull(f func(*payload, error)) {
+func (n *methodNode) pull(f func(*payload, error), _ *atomic.Bool) {
 	f(&payload{value: &Stub{node: n, lent: true}}, nil)
 }
 

@@ -42,8 +42,8 @@ func (*placeholder) remap(_ via, _ []string, captures []node, _ *mapProgram) nod
 	return newError(errPlaceholder)
 }
 
-func (*placeholder) pull(f func(*payload, error)) { f(nil, errPlaceholder) }
-func (*placeholder) onBroken(func(error))         {}
+func (*placeholder) pull(f func(*payload, error), _ *atomic.Bool) { f(nil, errPlaceholder) }
+func (*placeholder) onBroken(func(error))                         {}
 
 // within makes the map part of another, whose placeholders it uses.
 func (b *mapBuilder) within(parent *mapBuilder) {

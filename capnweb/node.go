@@ -3,7 +3,11 @@
 
 package capnweb
 
-import "github.com/mooring-rpc/mooring/internal/inturn"
+import (
+	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/internal/inturn"
+)
 
 // node is an object of this process, a thing of a peer, or what will be one. Its methods may be called from any
 // goroutine, but never with a connection's lock held, for they may take one, and run code of the program.
@@ -17,8 +21,9 @@ type node interface {
 	// remap runs a program for each element of what path leads to. It takes captures over.
 	remap(on via, path []string, captures []node, m *mapProgram) node
 	// pull has f called when it is known what the node is: at once if it is, or on the goroutine that learns of it. The
-	// payload is the node's: who pulls holds a reference for as long as it is used.
-	pull(f func(p *payload, err error))
+	// payload is the node's: who pulls holds a reference for as long as it is used. Once over is set, if it is given,
+	// f need not be called.
+	pull(f func(p *payload, err error), over *atomic.Bool)
 	// onBroken has f called when the node cannot be reached any more.
 	onBroken(f func(error))
 }
@@ -54,14 +59,24 @@ func (v via) run(t task) {
 		t.run()
 	case v.batch != nil:
 		v.batch.tasks = append(v.batch.tasks, t)
-	case v.c != nil:
-		v.c.post(t)
 	default:
-		strays.Post(t.run)
+		v.enlist(t)
+		v.c.rouse()
 	}
 }
 
-// strays runs calls that the program makes on its own objects.
+// enlist has t run on the delivery goroutine, behind what is to be done there already, once Conn.rouse is called. It may be
+// called with a future's lock held.
+func (v via) enlist(t task) {
+	switch {
+	case v.c == nil:
+		strays.Post(t.run)
+	case !v.c.enlist(t):
+		strays.Post(func() { v.c.runTask(t) })
+	}
+}
+
+// strays runs calls that the program makes on its own objects, and what is left to do for connections that are gone.
 var strays inturn.Loop
 
 // shorten follows what is known of where a node leads, without taking references.

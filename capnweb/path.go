@@ -52,6 +52,6 @@ func (n *pathNode) remap(on via, path []string, captures []node, m *mapProgram) 
 	return n.on.remap(on, joinPath(n.path, path), captures, m)
 }
 
-func (n *pathNode) pull(f func(*payload, error)) { n.target(via{}).pull(f) }
+func (n *pathNode) pull(f func(*payload, error), over *atomic.Bool) { n.target(via{}).pull(f, over) }
 
 func (n *pathNode) onBroken(f func(error)) { n.target(via{}).onBroken(f) }

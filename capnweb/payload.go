@@ -23,18 +23,20 @@ type payload struct {
 	large atomic.Int64 // of how many bytes a message was too small for it
 
 	mu      sync.Mutex
-	settled *settlement // what waiting for proms has come to
+	settled *settlement // what waiting for proms has come to; nil if nobody has asked
 	dropped bool
 }
 
-// settlement is the state of waiting for the promises of a payload. payload.mu guards it.
+// settlement is the state of waiting for the promises of a payload. What waits for them holds it, and not the payload.
 type settlement struct {
+	mu      sync.Mutex
+	of      any // the value with the promises in it, until it is done
 	left    int
 	found   map[*Promise]any
-	err     error
 	value   any
-	done    bool
-	waiters []func(any, error)
+	err     error
+	over    atomic.Bool // it is done: value and err are set, for good
+	waiters waiters[func(any, error)]
 }
 
 // release gives up what the payload owns. Further calls do nothing.
@@ -73,10 +75,10 @@ func (r nodeRef) drop()          { r.n.unref() }
 func (r nodeRef) refersTo() node { return r.n }
 
 // settle calls f with the payload's value, every promise in it replaced by what it came to: at once if there are none or
-// all are known, else when the last one is, on the goroutine that learns of it. If turn is given, f comes behind the
-// calls on the same promises that came over that connection before. An error of any of them is the error of all. The
-// value is good for as long as the payload is not released.
-func (p *payload) settle(turn *via, f func(any, error)) {
+// all are known, else when the last one is, on the goroutine that learns of it. An error of any of them is the error of
+// all. The value is good for as long as the payload is not released. Once over is set, if it is given, f need not be
+// called.
+func (p *payload) settle(f func(any, error), over *atomic.Bool) {
 	if p == nil {
 		f(nil, nil)
 		return
@@ -87,100 +89,77 @@ func (p *payload) settle(turn *via, f func(any, error)) {
 	}
 	p.mu.Lock()
 	s := p.settled
-	if s != nil {
-		if !s.done {
-			s.waiters = append(s.waiters, f)
-			p.mu.Unlock()
-			return
-		}
-		p.mu.Unlock()
-		f(s.value, s.err)
+	first := s == nil
+	if first {
+		s = &settlement{of: p.value, left: len(p.proms), found: make(map[*Promise]any, len(p.proms))}
+		p.settled = s
+	}
+	p.mu.Unlock()
+	s.wait(f, over)
+	if !first {
 		return
 	}
-	s = &settlement{left: len(p.proms), found: make(map[*Promise]any, len(p.proms)), waiters: []func(any, error){f}}
-	p.settled = s
-	p.mu.Unlock()
 	for _, pr := range p.proms {
-		p.pull(turn, pr, func(v any, err error) { p.found(pr, v, err) })
+		if s.over.Load() { // who waited may have released the payload
+			return
+		}
+		p.pull(pr, s)
 	}
 }
 
 // pull asks for what a promise in the payload comes to, with all that is promised in that.
-func (p *payload) pull(turn *via, pr *Promise, f func(any, error)) {
-	settled := func(q *payload, err error) {
-		if err != nil {
-			f(nil, err)
-			return
-		}
-		q.settle(turn, f)
-	}
-	on := via{}
-	if turn != nil {
-		on = *turn
-	}
+func (p *payload) pull(pr *Promise, s *settlement) {
 	n := pr.node
 	if len(pr.path) > 0 {
-		n = n.get(on, pr.path)
+		n = n.get(via{}, pr.path)
 		p.own(nodeRef{n})
 	}
-	if turn != nil {
-		pullInTurn(on, n, settled)
-	} else {
-		n.pull(settled)
-	}
+	n.pull(func(q *payload, err error) {
+		if err != nil {
+			s.tell(pr, nil, err)
+			return
+		}
+		q.settle(func(v any, err error) { s.tell(pr, v, err) }, &s.over)
+	}, &s.over)
 }
 
-// pullInTurn is n.pull behind what waits in n already and came over the same connection: who learns what n is may call
-// it, and is not to overtake those who called it before.
-func pullInTurn(on via, n node, f func(*payload, error)) {
-	switch t := n.(type) {
-	case *pathNode:
-		pullInTurn(on, t.target(on), f)
-	case *future:
-		t.ref()
-		known := func(via) {
-			if t.err == nil && t.next != nil {
-				pullInTurn(on, t.next, f)
-			} else {
-				t.pull(f)
-			}
-			t.unref()
-		}
-		if !t.later(on, known) {
-			known(on)
-		}
-	default:
-		n.pull(f)
-	}
-}
-
-func (p *payload) found(pr *Promise, v any, err error) {
-	p.mu.Lock()
-	s := p.settled
-	s.left--
-	s.found[pr] = v
-	if err != nil && s.err == nil {
-		s.err = err
-	}
-	if s.done || (s.left > 0 && s.err == nil) {
-		p.mu.Unlock()
+// wait has f called when it is done: at once if it is.
+func (s *settlement) wait(f func(any, error), over *atomic.Bool) {
+	s.mu.Lock()
+	if !s.over.Load() {
+		s.waiters.add(f, over)
+		s.mu.Unlock()
 		return
 	}
-	s.done = true
-	if s.err == nil {
-		s.value = substitute(p.value, s.found)
+	s.mu.Unlock()
+	f(s.value, s.err)
+}
+
+// tell says what a promise came to.
+func (s *settlement) tell(pr *Promise, v any, err error) {
+	s.mu.Lock()
+	if s.over.Load() {
+		s.mu.Unlock()
+		return
+	}
+	s.left--
+	s.found[pr] = v
+	if s.left > 0 && err == nil {
+		s.mu.Unlock()
+		return
+	}
+	if s.err = err; err == nil {
+		s.value = substitute(s.of, s.found)
 		if left := mostSettled; !fits(s.value, &left, 0) { // a few promises of each other make more than anybody can hold
 			s.value, s.err = nil, errTooLarge
 		}
 	}
-	waiters := s.waiters
-	s.waiters, s.found = nil, nil
-	if s.left > 0 {
-		s.found = map[*Promise]any{} // for those that still come
-	}
-	p.mu.Unlock()
-	for _, f := range waiters {
-		f(s.value, s.err)
+	s.of, s.found = nil, nil
+	waiters := s.waiters.take()
+	s.over.Store(true)
+	s.mu.Unlock()
+	for _, w := range waiters {
+		w.f(s.value, s.err)
 	}
 }
 

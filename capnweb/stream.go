@@ -261,7 +261,7 @@ func (w *Writable) send(method string, args *payload, f func(error)) {
 	n.pull(func(_ *payload, err error) {
 		f(err)
 		n.unref()
-	})
+	}, nil)
 }
 
 // take gives what a payload owns for w.

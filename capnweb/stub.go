@@ -317,8 +317,8 @@ func (p *Promise) Then(f func(v any, err error)) {
 			call(nil, err)
 			return
 		}
-		q.settle(nil, call)
-	})
+		q.settle(call, nil)
+	}, nil)
 }
 
 // Stub gives a reference to what the result will be, to call it and to pass it on before it has come.

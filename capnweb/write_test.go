@@ -52,19 +52,20 @@ func (c *crowd) Close(int, string) error    { return nil }
 func (c *crowd) RemoteAddr() string         { return "crowd" }
 
 // Of many calls that come together, the first are answered while the others are delivered. In a bubble no time goes by
-// meanwhile, so that nobody takes over from the reader.
+// meanwhile, so that nobody takes over from the reader, and the writer rests before they come.
 func TestAnswersLeaveInPieces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 400
 		c := &crowd{messages: make(chan string, 2*calls), left: 2 * calls, answers: calls, all: make(chan struct{})}
+		conn := NewConn(c, Config{Main: NewMethods(map[string]any{"echo": func(text string) string { return text }})})
+		ended := make(chan error)
+		go func() { ended <- conn.Run(context.Background()) }()
+		synctest.Wait()
 		for i := range calls {
 			c.messages <- fmt.Sprintf(`["push",["pipeline",0,["echo"],["%s"]]]`, strings.Repeat("x", 300))
 			c.messages <- fmt.Sprintf(`["pull",%d]`, i+1)
 		}
-		conn := NewConn(c, Config{Main: NewMethods(map[string]any{"echo": func(text string) string { return text }})})
-		ended := make(chan error)
-		go func() { ended <- conn.Run(context.Background()) }()
 		<-c.all
 		close(c.messages)
 		<-ended // how is no matter here
