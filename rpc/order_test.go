@@ -4,6 +4,7 @@
 package rpc
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -138,6 +139,87 @@ func TestOrderOverResolve(t *testing.T) {
 			p.Release()
 			own.Release()
 			inOrder(t, target.order(), n)
+		})
+	}
+}
+
+// lending answers the call that it holds when it is given a result of that, calls what it was given, and only then, perhaps,
+// is it known what the result is.
+type lending struct {
+	*testObject
+	held   chan *Call
+	result *Ref
+	known  func()
+}
+
+func (o *lending) Serve(c *Call) {
+	switch c.Method().ID {
+	case mHold.ID:
+		o.held <- c
+	case mCall.ID:
+		p, caps := c.Params()
+		ptr, _ := p.Ptr(1)
+		lent := caps.Get(ptr)
+		(<-o.held).Return(testSize, fill(0, "", o.result))
+		q := lent.Call(context.Background(), mEcho, testSize, fill(2, "", nil))
+		lent.Release()
+		q.Notify(q.Release)
+		o.known()
+		c.Return(testSize, nil)
+	default:
+		o.testObject.Serve(c)
+	}
+}
+
+// Who is given a result of a call that has not returned calls it behind those who called it before, whatever it turns out
+// to be.
+func TestOrderOfWhoIsGivenAResult(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"an object", "a promise", "another vat's"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			ctx, target := testContext(t), newTestObject("target")
+			o := &lending{testObject: newTestObject("b"), held: make(chan *Call, 1), known: func() {}}
+			defer func() { o.result.Release() }()
+			switch kind {
+			case "an object":
+				o.result = NewLocal(target)
+			case "a promise":
+				promise, resolve := NewPromise()
+				o.result = promise
+				o.known = func() {
+					r := NewLocal(target)
+					resolve(r, nil)
+					r.Release()
+				}
+			default:
+				near, far := Pipe()
+				third := startVats(t, near, far, Limits{})
+				target, o.result = third.bObj, third.a.Bootstrap(ctx)
+			}
+			near, far := Pipe()
+			a, b := NewConn(near, Config{}), NewConn(far, Config{Bootstrap: o})
+			var wg sync.WaitGroup
+			for _, c := range []*Conn{a, b} {
+				wg.Go(func() { _ = c.Run(context.Background()) })
+			}
+			defer wg.Wait()
+			defer a.Close("")
+			boot := a.Bootstrap(ctx)
+			defer boot.Release()
+			held := boot.Call(ctx, mHold, testSize, nil)
+			x := held.Cap(1)
+			all := []*Promise{held, x.Call(ctx, mEcho, testSize, fill(0, "", nil)), x.Call(ctx, mEcho, testSize, fill(1, "", nil)),
+				boot.Call(ctx, mCall, testSize, fill(0, "", x))}
+			x.Release()
+			for _, p := range all {
+				if _, _, err := p.Wait(ctx); err != nil {
+					t.Fatal(err)
+				}
+				p.Release()
+			}
+			until(t, "all have arrived", func() bool { return len(target.order()) == 3 })
+			inOrder(t, target.order(), 3)
 		})
 	}
 }

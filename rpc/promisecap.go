@@ -30,6 +30,7 @@ type lane struct {
 	queue   []*Call
 	hooks   []hook
 	flushed bool
+	stays   bool // also while nothing waits in it: what came before may still wait elsewhere
 }
 
 // hook is to run when the promise is resolved; export is for whom, if that may lose interest.
@@ -41,6 +42,17 @@ type hook struct {
 func newPromiseCap() *promiseCap {
 	p := new(promiseCap)
 	p.refs.Store(1)
+	return p
+}
+
+// newResultPromise makes the promise of a result of a call of the peer's that has not returned. The peer may have called
+// that result before it gave us the promise; such calls wait for the answer itself and then, delivered, on their way, so
+// that the lane of its connection is there from the beginning, for calls on the promise to come behind them. The
+// connection's lock is held.
+func (c *Conn) newResultPromise() *promiseCap {
+	p := newPromiseCap()
+	p.lanes, p.waiting = map[*Conn]*lane{c: {stays: true}}, 1
+	c.addLane(p)
 	return p
 }
 
@@ -264,7 +276,7 @@ func (p *promiseCap) forget(via *Conn, exp *export) {
 	if exp == nil {
 		l.queue = slices.DeleteFunc(l.queue, func(call *Call) bool { return call.conn == via })
 	}
-	empty := len(l.hooks)+len(l.queue) == 0
+	empty := len(l.hooks)+len(l.queue) == 0 && (exp == nil || !l.stays)
 	if empty {
 		delete(p.lanes, via)
 		p.waiting--
@@ -287,15 +299,20 @@ func (c *Conn) hasLane(p *promiseCap) {
 	c.mu.Lock()
 	ended := c.ended != nil
 	if !ended {
-		if c.lanes == nil {
-			c.lanes = make(map[*promiseCap]struct{})
-		}
-		c.lanes[p] = struct{}{}
+		c.addLane(p)
 	}
 	c.mu.Unlock()
 	if ended {
 		p.forget(c, nil)
 	}
+}
+
+// addLane is hasLane with the connection's lock held.
+func (c *Conn) addLane(p *promiseCap) {
+	if c.lanes == nil {
+		c.lanes = make(map[*promiseCap]struct{})
+	}
+	c.lanes[p] = struct{}{}
 }
 
 func (c *Conn) laneGone(p *promiseCap) {
