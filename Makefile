@@ -40,7 +40,7 @@ verify: ## fail if generated code, page/dist, formatting or go.mod is stale
 
 test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./... narrows)
 	@.ci/need cc
-	$(PGTEST) env CGO_ENABLED=1 $(RACE) -p $(JOBS) -timeout 10m $(PKG)
+	$(PGTEST) env CGO_ENABLED=1 $(RACE) -p $(JOBS) -timeout 20m $(PKG)
 ifeq ($(PKG),./...)
 	go test ./internal/socket # the race detector has it read and write in another way
 	cd internal/benchrpc && go test ./...
@@ -69,7 +69,7 @@ lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
 
 interop: ## speak with the C++ implementation, go-capnp and the npm package capnweb, both ways (docs/interop.md)
 	@.ci/need cc c++ pkg-config libcapnp capnp node npm
-	CGO_ENABLED=1 $(RACE) -count=1 -timeout 5m -tags interop ./internal/interop ./internal/interop/npm
+	CGO_ENABLED=1 $(RACE) -count=1 -timeout 15m -tags interop ./internal/interop ./internal/interop/npm
 
 # A failure prints what to run again: a seed (SEED=N, clients/js/test/seed.ts), or a test alone (e2e/run.js).
 e2e: build ## the JavaScript client and the page for people, in Node and Chromium, and the curl lines of docs/http.md

@@ -15,7 +15,7 @@ const failed = [];
 const results = run({
   files,
   concurrency: 2, // each starts a server and a browser: more would only wait for each other
-  timeout: 240_000,
+  timeout: 600_000,
   forceExit: true, // Node 20 has been seen to go round in circles after the last test, and not to end
   testNamePatterns: values.only === undefined ? undefined : [new RegExp(`^${escaped(values.only)}$`)],
 });

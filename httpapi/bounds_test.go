@@ -68,7 +68,7 @@ func TestALongBodyOfNoLength(t *testing.T) {
 // A body that does not come is not waited for long, and one that breaks off is none.
 func TestBodiesThatDoNotCome(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.Timeout = 300 * time.Millisecond })
+	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.Timeout = 3 * time.Second })
 	m := r.create()
 	for _, cut := range []bool{false, true} {
 		c, err := net.Dial("tcp", r.host)
@@ -117,7 +117,7 @@ func TestGuessing(t *testing.T) {
 func TestGuessingTakesNoLongerThanARequest(t *testing.T) {
 	t.Parallel()
 	r := start(t, sqliteStore(t), func(s *server.Config, c *Config) {
-		s.WrongTries, s.WrongTryInterval, c.Timeout = 1, time.Hour, 500*time.Millisecond
+		s.WrongTries, s.WrongTryInterval, c.Timeout = 1, time.Hour, 2*time.Second
 	})
 	forged := r.owner.With(r.owner.ID, capability.NewSecret()).Text()
 	for range 2 {

@@ -115,7 +115,7 @@ func TestHeartbeatsAndDraining(t *testing.T) {
 // is not taken for a whole one.
 func TestSlowReaders(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(s *server.Config, c *Config) { c.WriteStall, s.Connections = 100*time.Millisecond, 3 })
+	r := start(t, sqliteStore(t), func(s *server.Config, c *Config) { c.WriteStall, s.Connections = time.Second, 3 })
 	m := r.create()
 	large := obj{"text": strings.Repeat("x", 3<<20)}
 	for i := range 5 {

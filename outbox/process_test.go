@@ -22,7 +22,7 @@ import (
 func TestTakeover(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		cfg := quick()
-		cfg.Lease = 2 * time.Second
+		cfg.Lease = time.Hour
 		one, two := p.open(t, cfg), p.open(t, cfg)
 		srv := newFakeServer()
 		ctx := limited(t)
@@ -36,13 +36,14 @@ func TestTakeover(t *testing.T) {
 		if st, err := two.Status(ctx); err != nil || st.Sending || st.Incarnation != 1 || st.LeasedUntil.IsZero() {
 			t.Fatalf("%+v, %v", st, err)
 		}
-		// The holder stops answering with something in flight: the other takes
-		// over when the lease lapses, resets it and sends it again.
+		// The holder is gone with something in flight: the other takes over when
+		// the lease has lapsed, resets it and sends it again.
 		srv.hold.Lock()
 		flying := commit(t, one, Batch{Session: session, Ops: []Op{put("3")}})
 		eventually(t, "it is with the server", func() bool { return len(srv.log(session)) == 3 })
 		one.crash()
 		stop()
+		lapse(t, two)
 		srv.hold.Unlock()
 		if o := wait(t, two, flying)[0]; o.Cursor != 3 || o.Status != ledger.Applied {
 			t.Errorf("%+v", o)
@@ -54,6 +55,17 @@ func TestTakeover(t *testing.T) {
 			t.Errorf("%d events, want 3", n)
 		}
 	})
+}
+
+// lapse has the lease on an outbox be over, as if its time had passed.
+func lapse(t *testing.T, b *Box) {
+	t.Helper()
+	if err := b.w.do(t.Context(), func(ctx context.Context, q querier) error {
+		_, err := q.exec(ctx, "UPDATE mooring_outbox SET lease_until = 0 WHERE box = $1", b.t.box)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestFencedHolder lets a holder go on that has lost its lease without noticing:
@@ -76,13 +88,7 @@ func TestFencedHolder(t *testing.T) {
 		defer stop()
 		wait(t, one, commit(t, one, Batch{Session: session, Ops: []Op{put("1")}}))
 
-		err := two.w.do(ctx, func(ctx context.Context, q querier) error {
-			_, err := q.exec(ctx, "UPDATE mooring_outbox SET lease_until = 0 WHERE box = $1", two.t.box)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lapse(t, two)
 		tk, _, err := two.acquire(ctx, &waiter{step: 1})
 		if err != nil || tk == nil || tk.incarnation != 2 {
 			t.Fatalf("took over with %+v, %v", tk, err)

@@ -35,7 +35,7 @@ func TestRotationKeepsTheQueue(t *testing.T) {
 		run(t, b, srv)
 		tickets := []Ticket{commit(t, b, Batch{Session: session, Via: old.ID, Ops: []Op{put("1")}})}
 		<-lost
-		eventually(t, "it is down", func() bool { srv.mu.Lock(); defer srv.mu.Unlock(); return srv.down != nil })
+		eventually(t, "it is down", func() bool { srv.mu.Lock(); defer srv.mu.Unlock(); return srv.down != nil && len(srv.links) == 0 })
 		tickets = append(tickets, commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}))
 
 		next, err := b.BeginRotation(ctx, old.ID, old.New(session))

@@ -89,15 +89,11 @@ func TestDisconnect(t *testing.T) {
 			queued.Notify(func() { close(notified) })
 			tb.Close(closeAway, "pulled")
 			<-v.a.Done()
-			start := time.Now()
 			for _, p := range []*Promise{running, held, queued} {
 				if _, _, err := p.Wait(ctx); !IsDisconnected(err) {
 					t.Errorf("got %v", err)
 				}
 				p.Release()
-			}
-			if d := time.Since(start); d > 100*time.Millisecond {
-				t.Errorf("promises broke after %v", d)
 			}
 			<-notified
 			v.wait(t)

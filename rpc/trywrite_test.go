@@ -77,6 +77,11 @@ func TestCallersWriteWhatIsAlone(t *testing.T) {
 		}
 		p.Release()
 		if i == 0 { // the bootstrap and what was pipelined on it left in other ways
+			until(t, "the writer rests", func() bool {
+				v.a.mu.Lock()
+				defer v.a.mu.Unlock()
+				return v.a.outlet.idle && !v.a.busy && !v.a.later.IsSet() && len(v.a.out) == 0
+			})
 			a.wrote.Store(0)
 		}
 	}

@@ -181,10 +181,26 @@ func TestGuessingAtTheDoor(t *testing.T) {
 	if _, err := r.server.Caller(t.Context(), "127.0.0.1:1").Restore(forged, ""); !errors.Is(err, fault.UnknownRef) {
 		t.Errorf("the first: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	wait := func(address string, n int) {
+		t.Helper()
+		until(t, fmt.Sprintf("%d wait", n), func() bool {
+			r.server.tries.mu.Lock()
+			defer r.server.tries.mu.Unlock()
+			a := r.server.tries.from[address]
+			return a != nil && len(a.waiting) >= n
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if _, err := r.server.Caller(ctx, "127.0.0.1:2").Restore(forged, ""); !errors.Is(err, fault.UnknownRef) || ctx.Err() == nil {
-		t.Errorf("the second: %v, %v", err, ctx.Err())
+	second := make(chan error, 1)
+	go func() {
+		_, err := r.server.Caller(ctx, "127.0.0.1:2").Restore(forged, "")
+		second <- err
+	}()
+	wait("127.0.0.1", 1)
+	cancel()
+	if err := <-second; !errors.Is(err, fault.UnknownRef) {
+		t.Errorf("the second: %v", err)
 	}
 	if _, err := r.server.Caller(t.Context(), "127.0.0.1:3").Restore(r.owner, ""); err != nil {
 		t.Errorf("the right one: %v", err)
@@ -203,12 +219,7 @@ func TestGuessingAtTheDoor(t *testing.T) {
 			}
 		})
 	}
-	until(t, "as many wait as may", func() bool {
-		r.server.tries.mu.Lock()
-		defer r.server.tries.mu.Unlock()
-		a := r.server.tries.from["127.0.0.2"]
-		return a != nil && len(a.waiting) >= triesWithheld
-	})
+	wait("127.0.0.2", triesWithheld)
 	if _, err := r.server.Caller(t.Context(), "127.0.0.2:3").Restore(forged, ""); !errors.Is(err, fault.Overloaded) {
 		t.Errorf("one more: %v", err)
 	}

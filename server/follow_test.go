@@ -181,9 +181,20 @@ func TestExpiryEndsASubscription(t *testing.T) {
 		r := start(t, st, nil)
 		p := r.dial()
 		m := r.create(p)
-		ref := p.share(m, "rights", []string{"read"}, "expires_at", r.server.now().UnixMilli()+1000)
-		k := newRecorder()
-		defer p.subscribe(p.restore(ref), k, 0).Release()
+		var k *recorder
+		for life := time.Second; ; life *= 2 { // until it is long enough to subscribe
+			ref := p.share(m, "rights", []string{"read"}, "expires_at", r.server.now().Add(life).UnixMilli())
+			k = newRecorder()
+			sub := p.subscribing(p.restore(ref), k, 0, 0, false)
+			defer sub.Release()
+			_, _, err := sub.Wait(within(t))
+			if err == nil {
+				break
+			}
+			if f, ok := fault.ParseReason(reasonOf(err)); !ok || f.Code != fault.Expired || life > patience {
+				t.Fatal(err)
+			}
+		}
 		k.untilCursor(t, 2)
 		k.until(t, "the end", func() bool { return k.ended != nil }) // without any event
 		if k.ended.Code != fault.Expired {

@@ -172,7 +172,7 @@ func TestLimitsFromOutside(t *testing.T) {
 		{"handshake_timeout", func(l *rpc.Limits) { l.HandshakeTimeout = 20 * time.Millisecond }, func(_ *rig, p *rawPeer) {
 			p.wantEnd()
 		}},
-		{"idle_timeout", func(l *rpc.Limits) { l.IdleTimeout = 50 * time.Millisecond }, func(_ *rig, p *rawPeer) {
+		{"idle_timeout", func(l *rpc.Limits) { l.IdleTimeout = 500 * time.Millisecond }, func(_ *rig, p *rawPeer) {
 			p.bootstrap(0)
 			p.say(func(m rpccp.Message) error {
 				f, err := m.NewFinish()

@@ -66,7 +66,7 @@ func TestConnections(t *testing.T) {
 // Who connects over HTTP and says nothing costs nobody else a place for long.
 func TestHandshakes(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *Config) { c.Handshakes, c.RPC.HandshakeTimeout = 3, 300*time.Millisecond })
+	r := start(t, sqliteStore(t), func(c *Config) { c.Handshakes, c.RPC.HandshakeTimeout = 3, 3*time.Second })
 	web := httpOf(t, r)
 	var silent []net.Conn
 	for range 3 {
@@ -185,7 +185,7 @@ func TestAddressOf(t *testing.T) {
 // A request whose body never comes, and one whose answer nobody reads, hold no place for long.
 func TestRequestsThatDoNotEnd(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *Config) { c.RPC.HandshakeTimeout = 200 * time.Millisecond })
+	r := start(t, sqliteStore(t), func(c *Config) { c.RPC.HandshakeTimeout = time.Second })
 	web := strings.TrimPrefix(httpOf(t, r), "http://")
 	for _, request := range []string{
 		"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n",

@@ -175,7 +175,7 @@ func TestABatchHasItsOwnTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			st := sqliteStore(t)
-			const handshake = 50 * time.Millisecond
+			const handshake = time.Second
 			r := start(t, st, func(cfg *Config) { cfg.RPC.HandshakeTimeout, cfg.BatchTimeout = handshake, c.time })
 			p := r.dial()
 			m := r.create(p)

@@ -337,13 +337,16 @@ func TestDataIsWholeOrCut(t *testing.T) {
 func TestDataTakesItsTime(t *testing.T) {
 	t.Parallel()
 	const stall = time.Second
-	r := start(t, sqliteStore(t), func(c *settings) { c.share.StallTimeout = stall })
-	c := r.create("ses_long")
+	st := sqliteStore(t)
+	before := start(t, st, nil) // what makes it is not under the short timeout
+	c := before.create("ses_long")
 	var items []string
 	for i := range 80 { // more than sockets hold
 		items = append(items, message(fmt.Sprintf("msg_%03d", i), strings.Repeat("x", 100_000)))
 	}
-	r.want(200, r.sync(c, items...))
+	before.want(200, before.sync(c, items...))
+	before.stop()
+	r := start(t, st, func(c *settings) { c.share.StallTimeout = stall })
 	begun := time.Now()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+r.addr+"/api/share/"+c.ID+"/data", nil)
 	if err != nil {
@@ -380,8 +383,11 @@ func TestDataTakesItsTime(t *testing.T) {
 // A reader's body that does not come holds nothing.
 func TestBodiesOfReaders(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *settings) { c.share.StallTimeout = 300 * time.Millisecond })
-	c := r.create("ses_body")
+	st := sqliteStore(t)
+	before := start(t, st, nil) // what makes it is not under the short timeout
+	c := before.create("ses_body")
+	before.stop()
+	r := start(t, st, func(c *settings) { c.share.StallTimeout = 300 * time.Millisecond })
 	for _, what := range []string{"GET /api/share/" + c.ID + "/data", "HEAD /api/share/" + c.ID, "GET /ws/" + c.ID, "GET /api/sessions"} {
 		conn, err := net.Dial("tcp", r.addr)
 		if err != nil {

@@ -110,12 +110,14 @@ func TestWhatIsRefusedACookie(t *testing.T) {
 	if got := open(hour); got.StatusCode != http.StatusNoContent || got.Cookies()[0].MaxAge > 3600 || got.Cookies()[0].MaxAge < 3500 {
 		t.Errorf("of a ref of an hour: %d %v", got.StatusCode, got.Cookies())
 	}
-	soon := m.share(capability.Minting{Expires: time.Now().Add(500 * time.Millisecond).UnixMilli()})
-	if got := open(soon); got.StatusCode != http.StatusNoContent {
-		t.Fatal(got.StatusCode, got.body)
+	soon := m.share(capability.Minting{Expires: time.Now().Add(5 * time.Second).UnixMilli()})
+	opened := open(soon)
+	if opened.StatusCode != http.StatusNoContent {
+		t.Fatal(opened.StatusCode, opened.body)
 	}
+	late := newBrowser(t) // one that keeps the cookie longer than it should
 	until(t, "it has expired", func() bool {
-		got := b.send(http.MethodGet, r.url("/s/"+soon.ID), "")
+		got := late.send(http.MethodGet, r.url("/s/"+soon.ID), "", "Cookie: mooring="+opened.Cookies()[0].Value)
 		return got.StatusCode == http.StatusForbidden && got.codeOf() == "expired"
 	})
 	writer, dead := m.share(capability.Minting{Rights: capability.Append}), m.share(capability.Minting{})

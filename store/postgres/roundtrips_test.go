@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -60,16 +61,26 @@ func TestAnAppendIsOneRoundTrip(t *testing.T) {
 	s := store.New(b)
 	commit := storetest.Appender(t, s)
 	commit() // that is read
-	seen.statements = nil
 	const appends = 3
-	for range appends {
-		commit()
-	}
-	if want := slices.Repeat([]int{2}, appends); !slices.Equal(seen.statements, want) {
+	for try := 1; ; try++ {
+		seen.statements = nil
+		wasRight, wasWrong := s.Guesses()
+		begun := time.Now()
+		for range appends {
+			commit()
+		}
+		want := slices.Repeat([]int{2}, appends)
+		right, wrong := s.Guesses()
+		right, wrong = right-wasRight, wrong-wasWrong
+		if slices.Equal(seen.statements, want) && right == appends && wrong == 0 {
+			break
+		}
+		if time.Since(begun) > 400*time.Millisecond && try < 10 { // guesses may have become too old meanwhile
+			continue
+		}
 		t.Errorf("%d appends took round trips of so many statements: %v, want %v", appends, seen.statements, want)
-	}
-	if right, wrong := s.Guesses(); right < appends || wrong != 0 {
 		t.Errorf("%d guesses were right, %d wrong", right, wrong)
+		break
 	}
 	pool.Close()
 }

@@ -52,7 +52,7 @@ test("the program for capnweb alone in README.md", async (t) => {
   const here = repo("clients/js"), dir = await fs.mkdtemp(path.join(here, "dist/readme-"));
   t.after(() => fs.rm(dir, { recursive: true, force: true }));
   const own = text.replace("127.0.0.1:7600", `127.0.0.1:${server.port}`).replace(/mooring:\/\/[^"]*/, session.ref.text);
-  await fs.writeFile(path.join(dir, "main.mjs"), `import { WebSocket } from "ws"; globalThis.WebSocket ??= WebSocket;\n${own}\nsetTimeout(() => process.exit(), 1000);\n`);
+  await fs.writeFile(path.join(dir, "main.mjs"), `import { WebSocket } from "ws"; globalThis.WebSocket ??= WebSocket;\n${own}\nsetTimeout(() => process.exit(), 5000);\n`);
   const said = (await run(process.execPath, [path.join(dir, "main.mjs")], { timeout: 20_000 })).stdout;
   assert.match(said, /^2\n/);
   assert.match(said, /method: 'create'[^]*method: 'put'/);

@@ -236,7 +236,7 @@ func (t *trial) fails(p *capnweb.Promise, name, message string) *capnweb.Error {
 // until asks again until it is so.
 func (t *trial) until(what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(15 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("never so:", what)
 		}

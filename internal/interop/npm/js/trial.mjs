@@ -52,9 +52,9 @@ export class Trial {
     throw new Error(`no error but ${inspect(value)}`);
   }
 
-  // until asks again until it is so, for at most 5 s.
+  // until asks again until it is so, for at most 15 s.
   async until(what, f) {
-    const end = performance.now() + 5000;
+    const end = performance.now() + 15_000;
     let last;
     do {
       last = await f();
