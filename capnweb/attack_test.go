@@ -3,7 +3,9 @@
 package capnweb
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -150,26 +152,177 @@ func TestWaitersAreBounded(t *testing.T) {
 		}
 		if hits.Of(LimitCalls)+hits.Of(LimitExports) == 0 {
 			f := conn.exports[5].node.(*future)
-			t.Errorf("%s: %d and %d wait", name, len(f.queue), len(f.quick.list))
+			t.Errorf("%s: %d and %d wait", name, len(f.lanes[conn]), len(f.quick.list))
 		}
 		ended(conn)
 	}
 }
 
-// Calls that have failed for one of their arguments do not wait for the others.
+// Calls that have failed for one of their arguments do not wait for the others, nor do values that they were given.
 func TestFailedCallsDoNotPileUp(t *testing.T) {
-	conn, _ := bare(t, Limits{})
-	sayAll(t, conn, `["push",["pipeline",0,["none"],[]]]`)
-	for i := range 1000 {
-		sayAll(t, conn, `["push",["pipeline",0,["echo"],[[[["pipeline",4],["pipeline",6]]]]]]`, fmt.Sprintf(`["release",%d,1]`, 7+i))
+	const pending, failed = 4, 6
+	text := strings.Repeat("x", 10_000)
+	call := func(arg, id int) []string {
+		return []string{fmt.Sprintf(`["push",["pipeline",0,["echo"],[[[["pipeline",%d],["pipeline",%d]]]]]]`, arg, failed),
+			fmt.Sprintf(`["release",%d,1]`, id)}
 	}
-	if n := len(conn.exports[4].node.(*future).quick.list); n > 2*leastSwept {
-		t.Errorf("%d wait", n)
+	for name, round := range map[string]func(id int) []string{
+		"a promise": func(id int) []string { return call(pending, id) },
+		"a value with it": func(id int) []string {
+			value := fmt.Sprintf(`["push",{"x":["pipeline",%d],"t":"%s"}]`, pending, text)
+			return append(append([]string{value}, call(id, id+1)...), fmt.Sprintf(`["release",%d,1]`, id))
+		},
+	} {
+		conn, _ := bare(t, Limits{})
+		sayAll(t, conn, `["push",["pipeline",0,["none"],[]]]`)
+		held := conn.callBytes
+		for range 1000 {
+			sayAll(t, conn, round(int(conn.nextPush))...)
+		}
+		if n := len(conn.exports[pending].node.(*future).quick.list); n > 2*leastSwept {
+			t.Errorf("%s: %d wait", name, n)
+		}
+		if conn.calls != 2 || conn.callBytes != held {
+			t.Errorf("%s: %d calls are unanswered, want the two of hold; they hold %d, want %d", name, conn.calls, conn.callBytes, held)
+		}
+		ended(conn)
 	}
-	if conn.calls != 2 {
-		t.Errorf("%d calls are unanswered, want the two of hold", conn.calls)
+}
+
+// Connections that have ended leave little behind in what others hold: a promise that takes long, an Orderer.
+func TestEndedConnectionsDoNotPileUp(t *testing.T) {
+	const mine, theirs = 100, 2 * leastSwept
+	there, open := NewPromise()
+	defer open(1, nil)
+	l := &lists{}
+	line := NewStub(l)
+	defer line.Release()
+	first := line.Call(t.Context(), "note", there.Get()) // all others are behind it
+	defer first.Release()
+	for range mine {
+		a, _ := Pipe()
+		conn := NewConn(a, Config{Main: NewMethods(map[string]any{
+			"there": func() any { return there.Get() },
+			"line":  func() any { return line.Dup() },
+			"take":  func(any) {},
+		})})
+		sayAll(t, conn,
+			`["push",["pipeline",0,["there"],[]]]`, `["pull",1]`, // an answer
+			`["push",["pipeline",0,["take"],[["pipeline",1]]]]`, // an argument
+			`["push",["pipeline",1,["x"],[]]]`, `["push",["pipeline",1,["x"]]]`, `["push",["remap",1,[],[],[1]]]`,
+			`["push",["pipeline",0,["line"],[]]]`, `["push",["pipeline",6,["note"],[1]]]`)
+		ended(conn)
 	}
-	ended(conn)
+	f, n := there.node.(*future), line.node.(*localNode)
+	if len(f.quick.list) > theirs || len(f.lanes) > theirs || len(n.line.calls) > theirs {
+		t.Errorf("of %d connections %d and %d wait for the promise, %d for the object", mine, len(f.quick.list), len(f.lanes),
+			len(n.line.calls))
+	}
+	if refs := f.refs.Load(); refs > 4*theirs {
+		t.Errorf("%d references to the promise", refs)
+	}
+	if refs := n.refs.Load(); refs > 2*theirs {
+		t.Errorf("%d references to the object", refs)
+	}
+}
+
+// lists is an Orderer.
+type lists struct{}
+
+func (*lists) KeepsOrder() bool { return true }
+func (*lists) Serve(c *Call)    { c.Return(nil) }
+
+// An argument is asked for while its call ends, and a value is read while its promises are asked for.
+func TestAskingWhileItEnds(t *testing.T) {
+	t.Parallel()
+	s := NewStub(NewMethods(map[string]any{"take": func(any) {}}))
+	defer s.Release()
+	for range 200 {
+		pending, open := NewPromise()
+		failing, fail := NewPromise()
+		args := []any{failing.Get()}
+		for range 50 {
+			args = append(args, pending.Get("x"))
+		}
+		go fail(nil, errors.New("no"))
+		p := s.Call(t.Context(), "take", args...)
+		if _, err := p.Await(t.Context()); err == nil {
+			t.Error("the call did not fail")
+		}
+		p.Release()
+		value, give := NewPromise()
+		give(map[string]any{"x": pending.Get("p"), "y": pending.Get("q"), "z": []any{}}, nil)
+		read := make(chan struct{})
+		go func() {
+			z := value.Get("z")
+			z.target() // reads it
+			z.Release()
+			close(read)
+		}()
+		taken := s.Call(t.Context(), "take", value)
+		<-read
+		open(map[string]any{}, nil)
+		if _, err := taken.Await(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What a promise came to is told nobody before the calls that waited for it, over whatever connection, have their place:
+// not while another connection's lock is held, as it is while something large is written.
+func TestToldOnceInOrder(t *testing.T) {
+	for _, kind := range []string{"a promise", "a stub", "an answer"} {
+		there, open := NewPromise()
+		f := there.node.(*future)
+		var got []string
+		obj := func() *Conn {
+			a, _ := Pipe()
+			return NewConn(a, Config{Main: NewMethods(map[string]any{
+				"later": func() any { return there.Get() },
+				"give": func() any {
+					if kind == "a stub" {
+						return []any{there.Stub()}
+					}
+					return []any{there.Get()}
+				},
+			})})
+		}
+		busy, conn := obj(), obj()
+		sayAll(t, busy, `["push",["pipeline",0,["later"],[]]]`, `["push",["pipeline",1,["other"],[]]]`)
+		sayAll(t, conn, `["push",["pipeline",0,["later"],[]]]`, `["push",["pipeline",1,["note"],["first"]]]`)
+		busy.mu.Lock()
+		opened, told := make(chan struct{}), make(chan struct{})
+		go func() {
+			open(NewMethods(map[string]any{"note": func(s string) { got = append(got, s) }, "other": func() {}}), nil)
+			close(opened)
+		}()
+		for !f.is(bound) {
+			runtime.Gosched()
+		}
+		go func() {
+			defer close(told)
+			if kind == "an answer" {
+				_ = say(conn, `["pull",1]`)
+			} else {
+				_ = say(conn, `["push",["pipeline",0,["give"],[]]]`)
+				_ = say(conn, `["pull",3]`)
+			}
+			_ = say(conn, `["push",["pipeline",-1,["note"],["second"]]]`)
+		}()
+		select {
+		case <-told:
+		case <-time.After(50 * time.Millisecond):
+		}
+		busy.mu.Unlock()
+		<-opened
+		<-told
+		sayAll(t, conn, `["push",1]`) // delivers
+		if !slices.Equal(got, []string{"first", "second"}) {
+			t.Errorf("%s: %v, said %s", kind, got, saidBy(conn))
+		}
+		ended(conn)
+		ended(busy)
+	}
 }
 
 // A call that is given the peer's own promise, which turns out to be one of ours, comes behind the calls on that.
@@ -229,7 +382,7 @@ func TestCirclesCostLittle(t *testing.T) {
 		for range length {
 			f := newFuture()
 			f.next = n // as resolve does, which would look at the whole chain each time
-			f.known.Store(true)
+			f.state.Store(ready)
 			n = f
 		}
 		return n

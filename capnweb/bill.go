@@ -80,7 +80,7 @@ func (b bill) attach(n node) {
 			return
 		}
 		f.mu.Lock()
-		if !f.known.Load() {
+		if !f.is(known) {
 			if f.bill.c == nil {
 				f.bill, b = b, bill{}
 			}

@@ -67,8 +67,9 @@
 // order), and never two of one connection at a time. A call whose arguments hold promises waits for them alone, and later
 // ones overtake it, as they do in the npm package. Calls on a promise are let go in order before later ones; who learns
 // what it came to, by its answer or as an argument of a later call, learns it behind them. No such order is kept with who
-// was given a stub of a promise and calls it before that is known. A handler that does not return soon, though it must
-// not block, gets another reader behind it: answers that it may be waiting for are heard, and calls wait.
+// was given a stub of a promise and calls it before that is known. What waits when its connection ends fails. A handler
+// that does not return soon, though it must not block, gets another reader behind it: answers that it may be waiting for
+// are heard, and calls wait.
 //
 // There is no disembargo in Cap'n Web: when a promise of the peer turns out to be an object of this side, calls on
 // it go there at once, and may overtake earlier ones that are still on their way round.
@@ -83,8 +84,10 @@
 //
 // # Lock order
 //
-//	Writable.mu and pipe.mu, then Call.mu, then Conn.mu;  links, then future.mu, then Conn.mu;  payload.mu, settlement.mu
-//	and releasers.mu alone
+//	Writable.mu and pipe.mu, then Call.mu, then Conn.mu
+//	links, then future.mu or payload.mu
+//	future.mu and line.mu, then Conn.mu or the lock of strays
+//	settlement.mu and releasers.mu alone
 //
 // Two connections' locks are never held together, and no code of a program runs under any lock, but for Config.Trace. What
 // a step needs of another lock or of a program's code it leaves in core.drop, core.drops and core.after, to be done when

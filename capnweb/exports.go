@@ -106,7 +106,7 @@ func (c *Conn) receiveCall(id int64, path []string, list []any, size int, on via
 
 // enterPush enters what was pushed.
 func (c *Conn) enterPush(n node, size int, stream bool) {
-	if f, ok := n.(*future); ok && f.known.Load() && f.err == nil && f.refs.Load() == 1 { // it was made of the message
+	if f, ok := n.(*future); ok && f.is(known) && f.err == nil && f.refs.Load() == 1 { // it was made of the message
 		if err := (via{c: c}).holdOf(f, size+nodeBytes); err != nil {
 			f.unref()
 			n = newError(err)
@@ -157,9 +157,9 @@ func (c *Conn) receivePull(id int64) error {
 	return nil
 }
 
-// answerPull answers when n is known, if the peer still holds the id then.
+// answerPull answers when n is known, if the peer is still there and holds the id then.
 func (c *Conn) answerPull(id int64, n node) {
-	if f, ok := n.(*future); ok && f.ready.Load() && f.next == nil {
+	if f, ok := n.(*future); ok && f.is(ready) && f.next == nil {
 		if f.err != nil {
 			c.sendReject(id, f.err)
 		} else {
@@ -177,7 +177,7 @@ func (c *Conn) answerPull(id int64, n node) {
 			c.sendResolve(id, p)
 		}
 		c.askedInBatch(-1)
-	}, nil)
+	}, &c.over)
 }
 
 func (c *Conn) sendResolve(id int64, p *payload) {

@@ -3,7 +3,6 @@
 package capnweb
 
 import (
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,8 +11,7 @@ import (
 // future is a result. What is asked of it before it is known waits in it, in order.
 type future struct {
 	refs  atomic.Int32
-	known atomic.Bool // val, next and err are set, for good
-	ready atomic.Bool // and nothing waits any more; before that, what has an order is decided with the lock held
+	state atomic.Uint32
 
 	val  payload
 	next node // it turned out to be this
@@ -26,19 +24,27 @@ type future struct {
 	held     bill                     // and for as long as it is held
 
 	mu    sync.Mutex
-	quick waiters[func()] // to be done at once when it is known: they run no code of the program's
-	queue []queued        // to be done on the delivery goroutines of where it came from, in order
-	going []*Conn         // those that are at it
+	quick waiters[func()]    // to be done at once when it is known: they run no code of the program's
+	lanes map[*Conn][]queued // to be done on the delivery goroutine of where it came from, in order; once it is known,
+	sweep int                // those that are at it
 
 	done     chan struct{} // closed when it is known, if somebody waits
 	disposed bool
 }
 
-// queued is something that waits on a future, and who it waits for.
-type queued struct {
-	on via
-	f  func(on via)
-}
+// The states of a future, in their order.
+const (
+	unknown uint32 = iota
+	bound          // val, next and err are set, for good: who holds its lock, or links, may look
+	known          // and where something waits for it, that is enlisted: everybody may look
+	ready          // and nothing waits any more; before that, what has an order is decided with the lock held
+)
+
+// is says whether it has come as far as that.
+func (f *future) is(state uint32) bool { return f.state.Load() >= state }
+
+// queued is something that waits for a future. It is told what that is: f, or an error in its place.
+type queued func(f *future, on via)
 
 func newFuture() *future {
 	f := &future{}
@@ -50,16 +56,14 @@ func newFuture() *future {
 func newValue(p *payload) *future {
 	f := newFuture()
 	f.val.value, f.val.refs, f.val.proms, f.val.size = p.value, p.refs, p.proms, p.size
-	f.known.Store(true)
-	f.ready.Store(true)
+	f.state.Store(ready)
 	return f
 }
 
 func newError(err error) *future {
 	f := newFuture()
 	f.err = err
-	f.known.Store(true)
-	f.ready.Store(true)
+	f.state.Store(ready)
 	return f
 }
 
@@ -79,10 +83,10 @@ func (f *future) free() {
 		o.forgotten()
 	}
 	f.mu.Lock()
-	known := f.known.Load()
+	is := f.is(known)
 	var b bill
 	var left *Conn
-	if _, runs := f.owner.(*Call); known || !runs { // a call goes on to cost something until its handler is done
+	if _, runs := f.owner.(*Call); is || !runs { // a call goes on to cost something until its handler is done
 		b, f.bill = f.bill, bill{}
 	} else if f.bill.c != nil && !f.bill.left {
 		f.bill.left, left = true, f.bill.c
@@ -97,7 +101,7 @@ func (f *future) free() {
 		left.unlock() // a batch need not wait for it
 	}
 	held.payHeld()
-	if known {
+	if is {
 		f.dispose()
 	}
 }
@@ -163,13 +167,13 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 		}
 	}
 	f.mu.Lock()
-	was := f.known.Load()
+	was := f.is(known)
 	if !was {
 		if p != nil {
 			f.val.value, f.val.refs, f.val.proms, f.val.size = p.value, p.refs, p.proms, p.size
 		}
 		f.next, f.err = next, err
-		f.known.Store(true)
+		f.state.Store(bound)
 		f.waits.Store(nil)
 	}
 	if locked {
@@ -183,15 +187,15 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 		}
 		return false
 	}
-	// Whoever is told of it, or asks from now on, comes behind what waits: they need the lock.
-	for _, w := range f.queue {
-		if !slices.Contains(f.going, w.on.c) {
-			f.going = append(f.going, w.on.c)
-			via{c: w.on.c}.enlist(task{f: func() { f.letGo(w.on.c) }})
-		}
+	// Whoever is told of it, or asks from now on, comes behind what waits: they need the lock until that is enlisted.
+	going := make([]*Conn, 0, len(f.lanes))
+	for c := range f.lanes {
+		via{c: c}.enlist(task{f: func() { f.letGo(c) }})
+		going = append(going, c)
 	}
-	going := slices.Clone(f.going)
-	f.ready.Store(len(going) == 0)
+	if f.state.Store(known); len(going) == 0 {
+		f.state.Store(ready)
+	}
 	quick, done := f.quick.take(), f.done
 	f.done = nil
 	forgotten := f.refs.Load() <= 0
@@ -209,9 +213,7 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 	for _, g := range quick {
 		g.f()
 	}
-	for _, c := range going {
-		c.rouse()
-	}
+	rouse(going)
 	if forgotten {
 		f.dispose()
 	}
@@ -222,52 +224,99 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 // nothing that it should wait for.
 func (f *future) letGo(c *Conn) {
 	for {
-		var mine, others []queued
 		f.mu.Lock()
-		for _, w := range f.queue {
-			if w.on.c == c {
-				mine = append(mine, w)
-			} else {
-				others = append(others, w)
+		lane := f.lanes[c]
+		if len(lane) == 0 {
+			if delete(f.lanes, c); len(f.lanes) == 0 {
+				f.state.Store(ready)
 			}
-		}
-		f.queue = others
-		if len(mine) == 0 {
-			f.going = slices.DeleteFunc(f.going, func(at *Conn) bool { return at == c })
-			f.ready.Store(len(f.going) == 0)
 			f.mu.Unlock()
 			return
 		}
+		f.lanes[c] = nil // what comes meanwhile
 		f.mu.Unlock()
-		for _, w := range mine {
-			w.f(via{c: c, direct: true})
+		f.do(lane, via{c: c, direct: true})
+	}
+}
+
+// do does what came over a connection; once that has ended it fails, as everything of it does.
+func (f *future) do(lane []queued, on via) {
+	for _, g := range lane {
+		if on.c != nil && on.c.isDone() {
+			g(newError(on.c.brokenErr()), on)
+		} else {
+			g(f, on)
 		}
 	}
 }
 
 // later has g called behind what came over the same connection and waits, on its delivery goroutine. False if g need not
 // wait.
-func (f *future) later(on via, g func(on via)) bool {
-	if f.ready.Load() {
+func (f *future) later(on via, g queued) bool {
+	if f.is(ready) {
 		return false
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.known.Load() && !slices.Contains(f.going, on.c) {
+	lane, there := f.lanes[on.c]
+	if f.is(known) && !there {
+		f.mu.Unlock()
 		return false
 	}
-	f.queue = append(f.queue, queued{on, g})
+	var ended map[*Conn][]queued
+	if !there && len(f.lanes) >= max(f.sweep, leastSwept) {
+		ended = f.endedLanes()
+	}
+	if f.lanes == nil {
+		f.lanes = make(map[*Conn][]queued)
+	}
+	f.lanes[on.c] = append(lane, g)
+	f.mu.Unlock()
+	for c, lane := range ended {
+		f.do(lane, via{c: c})
+	}
 	return true
+}
+
+// endedLanes takes out what came over connections that have ended, so that there are as many lanes as there are others,
+// about. The lock is held, and the future is not known.
+func (f *future) endedLanes() map[*Conn][]queued {
+	ended := make(map[*Conn][]queued)
+	for c, lane := range f.lanes {
+		if c != nil && c.isDone() {
+			ended[c] = lane
+			delete(f.lanes, c)
+		}
+	}
+	f.sweep = 2 * len(f.lanes)
+	return ended
+}
+
+// behind gives what do makes of the future: a promise of that, if it has to wait.
+func (f *future) behind(on via, do func(f *future, on via) node) node {
+	r := newFuture()
+	r.waits.Store(f)
+	f.ref()
+	r.ref()
+	if f.later(on, func(is *future, on via) {
+		r.resolve(nil, do(is, on), nil)
+		r.unref()
+		f.unref()
+	}) {
+		return r
+	}
+	n := do(f, on)
+	f.unref()
+	return n
 }
 
 // wait gives a channel that is closed when the future is known, nil if it is.
 func (f *future) wait() <-chan struct{} {
-	if f.ready.Load() {
+	if f.is(ready) {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.known.Load() {
+	if f.is(known) {
 		return nil
 	}
 	if f.done == nil {
@@ -279,9 +328,9 @@ func (f *future) wait() <-chan struct{} {
 // whenKnown has g called when the future is known: at once, or on the goroutine that learns of it, behind the calls that
 // wait for it. Once over is set, if it is given, it need not be called.
 func (f *future) whenKnown(g func(), over *atomic.Bool) {
-	if !f.ready.Load() {
+	if !f.is(ready) {
 		f.mu.Lock()
-		if !f.known.Load() {
+		if !f.is(known) {
 			f.quick.add(g, over)
 			f.mu.Unlock()
 			return
@@ -292,24 +341,10 @@ func (f *future) whenKnown(g func(), over *atomic.Bool) {
 }
 
 func (f *future) call(on via, path []string, args *payload) node {
-	if f.ready.Load() {
+	if f.is(ready) {
 		return f.callKnown(on, path, args)
 	}
-	r := newFuture()
-	r.waits.Store(f)
-	f.ref()
-	r.ref()
-	if !f.later(on, func(on via) {
-		r.resolve(nil, f.callKnown(on, path, args), nil)
-		r.unref()
-		f.unref()
-	}) {
-		r.unref()
-		n := f.callKnown(on, path, args)
-		f.unref()
-		return n
-	}
-	return r
+	return f.behind(on, func(f *future, on via) node { return f.callKnown(on, path, args) })
 }
 
 func (f *future) callKnown(on via, path []string, args *payload) node {
@@ -336,7 +371,7 @@ func (f *future) callKnown(on via, path []string, args *payload) node {
 
 // leaf is what path leads to, if that is known and no promise.
 func (f *future) leaf(path []string) (v any, ok bool) {
-	if !f.known.Load() || f.err != nil || f.next != nil {
+	if !f.is(known) || f.err != nil || f.next != nil {
 		return nil, false
 	}
 	v, n, _, err := follow(f.val.value, path)
@@ -367,24 +402,10 @@ func (f *future) get(on via, path []string) node {
 		f.ref()
 		return f
 	}
-	if f.ready.Load() {
+	if f.is(ready) {
 		return f.getKnown(on, path)
 	}
-	r := newFuture()
-	r.waits.Store(f)
-	f.ref()
-	r.ref()
-	if !f.later(on, func(on via) {
-		r.resolve(nil, f.getKnown(on, path), nil)
-		r.unref()
-		f.unref()
-	}) {
-		r.unref()
-		n := f.getKnown(on, path)
-		f.unref()
-		return n
-	}
-	return r
+	return f.behind(on, func(f *future, on via) node { return f.getKnown(on, path) })
 }
 
 func (f *future) getKnown(on via, path []string) node {
@@ -405,24 +426,10 @@ func (f *future) getKnown(on via, path []string) node {
 }
 
 func (f *future) remap(on via, path []string, captures []node, m *mapProgram) node {
-	if f.ready.Load() {
+	if f.is(ready) {
 		return f.remapKnown(on, path, captures, m)
 	}
-	r := newFuture()
-	r.waits.Store(f)
-	f.ref()
-	r.ref()
-	if !f.later(on, func(on via) {
-		r.resolve(nil, f.remapKnown(on, path, captures, m), nil)
-		r.unref()
-		f.unref()
-	}) {
-		r.unref()
-		n := f.remapKnown(on, path, captures, m)
-		f.unref()
-		return n
-	}
-	return r
+	return f.behind(on, func(f *future, on via) node { return f.remapKnown(on, path, captures, m) })
 }
 
 func (f *future) remapKnown(on via, path []string, captures []node, m *mapProgram) node {

@@ -33,14 +33,18 @@ func say(c *Conn, m string) error {
 	for _, t := range b.tasks {
 		c.runTask(t)
 	}
-	for len(c.todo) > 0 {
+	for {
+		c.mu.Lock()
 		todo := c.todo
 		c.todo = nil
+		c.mu.Unlock()
+		if len(todo) == 0 {
+			return err
+		}
 		for _, t := range todo {
 			c.runTask(t)
 		}
 	}
-	return err
 }
 
 func TestBrokenRules(t *testing.T) {

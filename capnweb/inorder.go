@@ -2,7 +2,10 @@
 
 package capnweb
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Orderer is an Object to which calls are delivered in the order of their arrival also where one of them waits for
 // promises in its arguments: those behind it wait too. Any other object gets what is complete at once. KeepsOrder is
@@ -19,6 +22,7 @@ type line struct {
 	mu     sync.Mutex
 	calls  []*lined
 	queued int // handed on, and not delivered yet
+	sweep  int // how many calls have to be there before those of ended connections are looked for
 }
 
 // lined is a call in a line.
@@ -31,35 +35,60 @@ type lined struct {
 // join puts a call behind those that wait. It is false for one that need not wait, and is to be delivered as any other.
 func (l *line) join(c *Call) bool {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	waits := len(c.args.proms) > 0
 	if !waits && len(l.calls)+l.queued == 0 {
+		l.mu.Unlock()
 		return false
 	}
+	var gone []*lined
+	if len(l.calls) >= max(l.sweep, leastSwept) {
+		gone = l.gone()
+	}
 	l.calls = append(l.calls, &lined{c: c, ready: !waits})
-	l.advance()
+	enlisted := l.advance()
+	l.mu.Unlock()
+	for _, one := range gone {
+		one.c.answer(nil, one.c.via.brokenErr())
+	}
+	rouse(enlisted)
 	return true
+}
+
+// gone takes the calls out whose connections have ended, so that the line is as long as there are others, about.
+func (l *line) gone() []*lined {
+	var gone []*lined
+	l.calls = slices.DeleteFunc(l.calls, func(one *lined) bool {
+		ended := one.c.via != nil && one.c.via.isDone()
+		if ended {
+			gone = append(gone, one)
+		}
+		return ended
+	})
+	l.sweep = 2 * len(l.calls)
+	return gone
 }
 
 // settled notes what a call's arguments have come to.
 func (l *line) settled(c *Call, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	for _, one := range l.calls {
 		if one.c == c {
 			one.err, one.ready = err, true
 		}
 	}
-	l.advance()
+	enlisted := l.advance()
+	l.mu.Unlock()
+	rouse(enlisted)
 }
 
-// advance hands on what need not wait any more. mu is held: two who come here do not overtake each other.
-func (l *line) advance() {
+// advance enlists what need not wait any more, and says where. mu is held: two who come here do not overtake each other.
+func (l *line) advance() (enlisted []*Conn) {
 	for len(l.calls) > 0 && l.calls[0].ready {
 		next := l.calls[0]
 		l.calls = l.calls[1:]
 		l.queued++
-		via{c: next.c.via}.run(task{f: func() {
+		enlisted = append(enlisted, next.c.via)
+		via{c: next.c.via}.enlist(task{f: func() {
 			if next.err != nil {
 				next.c.answer(nil, next.err)
 			} else {
@@ -69,5 +98,13 @@ func (l *line) advance() {
 			l.queued--
 			l.mu.Unlock()
 		}})
+	}
+	return enlisted
+}
+
+// rouse starts delivery over the connections where something was enlisted.
+func rouse(conns []*Conn) {
+	for _, c := range conns {
+		c.rouse()
 	}
 }

@@ -39,7 +39,7 @@ func step(n node) node {
 		return nil
 	}
 	switch {
-	case !f.known.Load():
+	case !f.is(bound):
 		if on := f.waits.Load(); on != nil {
 			return on
 		}
@@ -116,7 +116,7 @@ func holds(p *payload, next node, f *future) bool {
 		switch {
 		case g == f:
 			return true
-		case !g.known.Load() || g.err != nil:
+		case !g.is(bound) || g.err != nil:
 		case g.next != nil:
 			todo = append(todo, g.next)
 		default:
@@ -143,7 +143,7 @@ func (p *payload) nodes(to []node, left *int) []node {
 
 // capture notes that a value refers to n while it is not known what that is.
 func capture(n node) {
-	switch t := shorten(n).(type) {
+	switch t := follows(n, bound).(type) {
 	case *future:
 		t.captured.Store(true)
 	case *importNode:

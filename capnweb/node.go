@@ -80,7 +80,10 @@ func (v via) enlist(t task) {
 var strays inturn.Loop
 
 // shorten follows what is known of where a node leads, without taking references.
-func shorten(n node) node {
+func shorten(n node) node { return follows(n, known) }
+
+// follows goes on from futures that have come as far as that.
+func follows(n node, state uint32) node {
 	for range 100 {
 		var f *future
 		switch t := n.(type) {
@@ -91,7 +94,7 @@ func shorten(n node) node {
 		default:
 			return n
 		}
-		if !f.known.Load() {
+		if !f.is(state) {
 			return n
 		}
 		switch {

@@ -39,22 +39,28 @@ type settlement struct {
 	waiters waiters[func(any, error)]
 }
 
-// release gives up what the payload owns. Further calls do nothing.
+// release gives up what the payload owns; who waits for its promises is told so. Further calls do nothing.
 func (p *payload) release() {
-	if p == nil || len(p.refs) == 0 {
+	if p == nil || p.ownsNothing() {
 		return
 	}
 	p.mu.Lock()
-	refs := p.refs
+	refs, s := p.refs, p.settled
 	if p.dropped {
-		refs = nil
+		refs, s = nil, nil
 	}
 	p.dropped = true
 	p.mu.Unlock()
+	if s != nil {
+		s.end(nil, errGivenUp)
+	}
 	for _, r := range refs {
 		r.drop()
 	}
 }
+
+// ownsNothing needs no lock: what waits for promises owns some from the beginning, and nothing else comes to own more.
+func (p *payload) ownsNothing() bool { return len(p.proms) == 0 && len(p.refs) == 0 }
 
 // own adds to what the payload owns; if it has been released already, r is given up at once.
 func (p *payload) own(r owned) {
@@ -76,8 +82,8 @@ func (r nodeRef) refersTo() node { return r.n }
 
 // settle calls f with the payload's value, every promise in it replaced by what it came to: at once if there are none or
 // all are known, else when the last one is, on the goroutine that learns of it. An error of any of them is the error of
-// all. The value is good for as long as the payload is not released. Once over is set, if it is given, f need not be
-// called.
+// all, and so is that the payload is released before. The value is good for as long as it is not. Once over is set, if it
+// is given, f need not be called.
 func (p *payload) settle(f func(any, error), over *atomic.Bool) {
 	if p == nil {
 		f(nil, nil)
@@ -88,6 +94,11 @@ func (p *payload) settle(f func(any, error), over *atomic.Bool) {
 		return
 	}
 	p.mu.Lock()
+	if p.dropped {
+		p.mu.Unlock()
+		f(nil, errGivenUp)
+		return
+	}
 	s := p.settled
 	first := s == nil
 	if first {
@@ -110,17 +121,30 @@ func (p *payload) settle(f func(any, error), over *atomic.Bool) {
 // pull asks for what a promise in the payload comes to, with all that is promised in that.
 func (p *payload) pull(pr *Promise, s *settlement) {
 	n := pr.node
+	p.mu.Lock()
+	if p.dropped {
+		p.mu.Unlock()
+		return
+	}
+	n.ref() // the payload's own may go meanwhile
+	p.mu.Unlock()
 	if len(pr.path) > 0 {
-		n = n.get(via{}, pr.path)
+		part := n.get(via{}, pr.path)
+		n.unref()
+		n = part
+		n.ref()
 		p.own(nodeRef{n})
 	}
 	n.pull(func(q *payload, err error) {
-		if err != nil {
+		switch {
+		case s.over.Load():
+		case err != nil:
 			s.tell(pr, nil, err)
-			return
+		default:
+			q.settle(func(v any, err error) { s.tell(pr, v, err) }, &s.over)
 		}
-		q.settle(func(v any, err error) { s.tell(pr, v, err) }, &s.over)
 	}, &s.over)
+	n.unref()
 }
 
 // wait has f called when it is done: at once if it is.
@@ -148,18 +172,34 @@ func (s *settlement) tell(pr *Promise, v any, err error) {
 		s.mu.Unlock()
 		return
 	}
-	if s.err = err; err == nil {
-		s.value = substitute(s.of, s.found)
-		if left := mostSettled; !fits(s.value, &left, 0) { // a few promises of each other make more than anybody can hold
-			s.value, s.err = nil, errTooLarge
+	if v = nil; err == nil {
+		v = substitute(s.of, s.found)
+		if left := mostSettled; !fits(v, &left, 0) { // a few promises of each other make more than anybody can hold
+			v, err = nil, errTooLarge
 		}
 	}
+	s.endLocked(v, err)
+}
+
+// end says what it has come to, whatever the promises do.
+func (s *settlement) end(v any, err error) {
+	s.mu.Lock()
+	if s.over.Load() {
+		s.mu.Unlock()
+		return
+	}
+	s.endLocked(v, err)
+}
+
+// endLocked gives the lock up.
+func (s *settlement) endLocked(v any, err error) {
+	s.value, s.err = v, err
 	s.of, s.found = nil, nil
 	waiters := s.waiters.take()
 	s.over.Store(true)
 	s.mu.Unlock()
 	for _, w := range waiters {
-		w.f(s.value, s.err)
+		w.f(v, err)
 	}
 }
 
@@ -235,7 +275,7 @@ func substitute(v any, found map[*Promise]any) any {
 
 // part gives a payload of a part of p's value, with references of its own. p must be held meanwhile.
 func (p *payload) part(leaf any) *payload {
-	if len(p.refs) == 0 || isScalar(leaf) {
+	if isScalar(leaf) || p.ownsNothing() {
 		return &payload{value: leaf}
 	}
 	t := taker{dup: true}

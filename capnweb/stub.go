@@ -268,7 +268,7 @@ func (p *Promise) Await(ctx context.Context) (any, error) {
 			select {
 			case <-wait:
 			case <-ctx.Done():
-				if !f.known.Load() {
+				if !f.is(known) {
 					return nil, ctx.Err()
 				}
 			}
@@ -295,7 +295,9 @@ type outcome struct {
 // awaitAny waits for what takes several steps.
 func (p *Promise) awaitAny(ctx context.Context) (any, error) {
 	result := make(chan outcome, 1)
-	p.Then(func(v any, err error) { result <- outcome{v, err} })
+	var over atomic.Bool
+	defer over.Store(true)
+	p.then(func(v any, err error) { result <- outcome{v, err} }, &over)
 	select {
 	case o := <-result:
 		return o.v, o.err
@@ -311,14 +313,17 @@ func (p *Promise) awaitAny(ctx context.Context) (any, error) {
 
 // Then calls f with the result, on the goroutine that learns of it: it must not block.
 func (p *Promise) Then(f func(v any, err error)) {
-	call := func(v any, err error) { guarded(func() { f(v, err) }) }
+	p.then(func(v any, err error) { guarded(func() { f(v, err) }) }, nil)
+}
+
+func (p *Promise) then(f func(v any, err error), over *atomic.Bool) {
 	p.target().pull(func(q *payload, err error) {
 		if err != nil {
-			call(nil, err)
+			f(nil, err)
 			return
 		}
-		q.settle(call, nil)
-	}, nil)
+		q.settle(f, over)
+	}, over)
 }
 
 // Stub gives a reference to what the result will be, to call it and to pass it on before it has come.
