@@ -157,7 +157,7 @@ type batchState struct {
 	deaf       bool // a server's: the client hears answers, but answers nothing
 	client     bool // a client's
 	collecting bool // and nothing is sent yet
-	asked      int  // answers that are to be sent
+	asked      int  // answers that are to be sent, over whatever connection
 	pumps      int  // streams that are being sent
 	over       bool // all of it was taken in
 	doing      int  // how many are at what was decided under the lock
@@ -169,16 +169,6 @@ func (b *batchState) oneWay() bool { return b.deaf || b.client }
 var errDeaf = &Error{Name: "Error", Message: "in an HTTP batch the client cannot be called"}
 
 var errBatchTaken = &Error{Name: "Error", Message: "the batch ended before this was resolved or closed"}
-
-// askedInBatch counts the answers that are to be sent.
-func (c *Conn) askedInBatch(n int) {
-	if !c.batch.deaf { // it is set before Run
-		return
-	}
-	c.mu.Lock()
-	c.batch.asked += n
-	c.unlock()
-}
 
 // spawnPump is spawn for what sends a stream: a batch ends, or leaves, when all of it is said.
 func (c *Conn) spawnPump(f func()) bool {

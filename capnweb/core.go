@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 )
 
 // core is guarded by Conn.mu.
@@ -39,11 +38,11 @@ type core struct {
 	drop    node   // one to be given up when the lock is free
 	drops   []node // and more
 	room    chan struct{}
-	pipes   map[*pipe]struct{} // of the peer's that have no end yet
-	watched map[*Call]struct{} // with a context that somebody has asked for
+	pipes   map[*pipe]struct{}   // of the peer's that have no end yet
+	watched map[*Call]struct{}   // with a context that somebody has asked for
+	waitsIn map[*future]struct{} // where calls of the peer wait
 	parts   Stats
 	batch   batchState
-	waiting atomic.Int64        // pulls that will be answered when something is known
 	paths   map[string][]string // names of methods that were called; the reader's alone
 }
 
@@ -61,6 +60,7 @@ func (co *core) init(lim Limits) {
 	co.exports = make(map[int64]*export)
 	co.imports = make(map[int64]*importNode)
 	co.watched = make(map[*Call]struct{})
+	co.waitsIn = make(map[*future]struct{})
 	co.pipes = make(map[*pipe]struct{})
 	co.paths = make(map[string][]string)
 	co.nextExport, co.nextPush, co.nextID = -1, 1, 1

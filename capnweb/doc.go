@@ -67,7 +67,7 @@
 // order), and never two of one connection at a time. A call whose arguments hold promises waits for them alone, and later
 // ones overtake it, as they do in the npm package. Calls on a promise are let go in order before later ones; who learns
 // what it came to, by its answer or as an argument of a later call, learns it behind them. No such order is kept with who
-// was given a stub of a promise and calls it before that is known. What waits when its connection ends fails. A handler
+// was given a stub of a promise and calls it before that is known. Calls that wait when their connection ends fail. A handler
 // that does not return soon, though it must not block, gets another reader behind it: answers that it may be waiting for
 // are heard, and calls wait.
 //

@@ -70,11 +70,10 @@ func (e *encoder) sendAnyway() {
 	c.emit(e.b, true)
 	for _, id := range e.promises {
 		ex := c.exports[id]
-		n := ex.node
-		n.ref()
+		ex.node.ref()
 		c.after = append(c.after, func() {
-			c.answerPull(id, n)
-			n.unref()
+			c.answerPull(id, ex)
+			ex.node.unref()
 		})
 	}
 	c.after = append(c.after, e.pumps...)
@@ -294,7 +293,7 @@ func (e *encoder) promise(p *Promise, depth int) error {
 	if err != nil {
 		return err
 	}
-	e.c.exports[id].pulled = true
+	e.c.asked(e.c.exports[id])
 	e.exports = append(e.exports, id)
 	e.promises = append(e.promises, id)
 	e.b = append(appendID(append(e.b, `["promise",`...), id), ']')

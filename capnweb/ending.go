@@ -114,6 +114,10 @@ func (c *Conn) breakAll(why error) {
 	for call := range c.watched {
 		c.after = append(c.after, call.broken)
 	}
+	for f := range c.waitsIn {
+		c.after = append(c.after, func() { f.failCalls(c, why) })
+	}
+	clear(c.waitsIn)
 	for p := range c.pipes { // even one that is held by what waits for its end
 		c.after = append(c.after, func() { p.end(&BrokenError{Reason: "the stream's writer has gone", Err: why}, false) })
 	}
@@ -136,6 +140,7 @@ func (c *Conn) breakAll(why error) {
 	clear(c.imports)
 	for _, id := range slices.Sorted(maps.Keys(c.exports)) {
 		e := c.exports[id]
+		e.over.Store(true)
 		c.drops = append(c.drops, e.node)
 		if e.pipe != nil {
 			r := e.pipe

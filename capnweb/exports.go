@@ -2,12 +2,15 @@
 
 package capnweb
 
+import "sync/atomic"
+
 // export is an entry of the table.
 type export struct {
 	node   node // counted
 	count  int64
-	pulled bool
-	once   bool // of a stream message: given up with its answer
+	pulled bool        // the peer waits for its answer, or has it
+	over   atomic.Bool // and does not wait any more; Conn.mu guards its change
+	once   bool        // of a stream message: given up with its answer
 	pipe   *Readable
 }
 
@@ -16,6 +19,7 @@ func (c *Conn) addPush(e *export) int64 {
 	id := c.nextPush
 	c.nextPush++
 	if c.ended != nil {
+		e.over.Store(true)
 		c.drops = append(c.drops, e.node)
 		return id
 	}
@@ -50,6 +54,7 @@ func (c *Conn) unexport(id int64, n int64) {
 	}
 	delete(c.exports, id)
 	c.handed--
+	c.answered(e)
 	if c.drop == nil {
 		c.drop = e.node
 	} else {
@@ -112,12 +117,15 @@ func (c *Conn) enterPush(n node, size int, stream bool) {
 			n = newError(err)
 		}
 	}
-	e := &export{node: n, count: 1, once: stream, pulled: stream}
+	e := &export{node: n, count: 1, once: stream}
 	c.mu.Lock()
 	id := c.addPush(e)
+	if stream {
+		c.asked(e)
+	}
 	c.unlock()
 	if stream {
-		c.answerPull(id, n)
+		c.answerPull(id, e)
 	}
 }
 
@@ -143,23 +151,31 @@ func (c *Conn) receivePull(id int64) error {
 		c.mu.Unlock()
 		return nil
 	}
-	if c.waiting.Load() >= 2*int64(c.lim.Exports) { // those of released ids are among them
-		c.hit(LimitExports)
-		c.mu.Unlock()
-		return violation("too many pulls wait")
-	}
-	e.pulled = true
-	n := e.node
-	n.ref()
+	c.asked(e)
+	e.node.ref()
 	c.mu.Unlock()
-	c.answerPull(id, n)
-	n.unref()
+	c.answerPull(id, e)
+	e.node.unref()
 	return nil
 }
 
-// answerPull answers when n is known, if the peer is still there and holds the id then.
-func (c *Conn) answerPull(id int64, n node) {
-	if f, ok := n.(*future); ok && f.is(ready) && f.next == nil {
+// asked notes that the peer waits for an answer. The lock is held.
+func (c *Conn) asked(e *export) {
+	e.pulled = true
+	c.batch.asked++
+}
+
+// answered notes that the peer has it, or has given it up. The lock is held.
+func (c *Conn) answered(e *export) {
+	if e.pulled && !e.over.Load() {
+		e.over.Store(true)
+		c.batch.asked--
+	}
+}
+
+// answerPull answers when it is known what the export is, if the peer is still there and holds the id then.
+func (c *Conn) answerPull(id int64, e *export) {
+	if f, ok := e.node.(*future); ok && f.is(ready) && f.next == nil {
 		if f.err != nil {
 			c.sendReject(id, f.err)
 		} else {
@@ -167,17 +183,13 @@ func (c *Conn) answerPull(id int64, n node) {
 		}
 		return
 	}
-	c.askedInBatch(1)
-	c.waiting.Add(1)
-	n.pull(func(p *payload, err error) {
-		c.waiting.Add(-1)
+	e.node.pull(func(p *payload, err error) {
 		if err != nil {
 			c.sendReject(id, err)
 		} else {
 			c.sendResolve(id, p)
 		}
-		c.askedInBatch(-1)
-	}, &c.over)
+	}, &e.over)
 }
 
 func (c *Conn) sendResolve(id int64, p *payload) {
@@ -207,6 +219,7 @@ func (c *Conn) sendResolve(id int64, p *payload) {
 		c.sendReject(id, err)
 		return
 	}
+	c.answered(e)
 	if e.once {
 		c.unexport(id, 1)
 	}
@@ -243,6 +256,7 @@ func (c *Conn) sendReject(id int64, err error) {
 		c.enc.undo()
 		v = any(errInternal)
 	}
+	c.answered(e)
 	if e.once {
 		c.unexport(id, 1)
 	}

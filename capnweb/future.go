@@ -24,9 +24,8 @@ type future struct {
 	held     bill                     // and for as long as it is held
 
 	mu    sync.Mutex
-	quick waiters[func()]    // to be done at once when it is known: they run no code of the program's
-	lanes map[*Conn][]queued // to be done on the delivery goroutine of where it came from, in order; once it is known,
-	sweep int                // those that are at it
+	quick waiters[func()] // to be done at once when it is known: they run no code of the program's
+	lanes lanes           // to be done on the delivery goroutines of where it came from, in order
 
 	done     chan struct{} // closed when it is known, if somebody waits
 	disposed bool
@@ -42,9 +41,6 @@ const (
 
 // is says whether it has come as far as that.
 func (f *future) is(state uint32) bool { return f.state.Load() >= state }
-
-// queued is something that waits for a future. It is told what that is: f, or an error in its place.
-type queued func(f *future, on via)
 
 func newFuture() *future {
 	f := &future{}
@@ -153,9 +149,7 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 			circle = leadsTo(n, f)
 		}
 		if !circle && f.captured.Load() {
-			if circle = holds(p, next, f); !circle && next != nil {
-				capture(next) // who refers to f refers to that
-			}
+			circle = holds(p, next, f)
 		}
 		if circle {
 			links.Unlock()
@@ -175,6 +169,9 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 		f.next, f.err = next, err
 		f.state.Store(bound)
 		f.waits.Store(nil)
+		if next != nil && f.captured.Load() {
+			capture(next) // who refers to f refers to that
+		}
 	}
 	if locked {
 		links.Unlock()
@@ -188,8 +185,8 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 		return false
 	}
 	// Whoever is told of it, or asks from now on, comes behind what waits: they need the lock until that is enlisted.
-	going := make([]*Conn, 0, len(f.lanes))
-	for c := range f.lanes {
+	going := make([]*Conn, 0, len(f.lanes.of))
+	for c := range f.lanes.of {
 		via{c: c}.enlist(task{f: func() { f.letGo(c) }})
 		going = append(going, c)
 	}
@@ -218,95 +215,6 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 		f.dispose()
 	}
 	return true
-}
-
-// letGo does what waited and came over c, in order, on its delivery goroutine: what another connection's handlers do is
-// nothing that it should wait for.
-func (f *future) letGo(c *Conn) {
-	for {
-		f.mu.Lock()
-		lane := f.lanes[c]
-		if len(lane) == 0 {
-			if delete(f.lanes, c); len(f.lanes) == 0 {
-				f.state.Store(ready)
-			}
-			f.mu.Unlock()
-			return
-		}
-		f.lanes[c] = nil // what comes meanwhile
-		f.mu.Unlock()
-		f.do(lane, via{c: c, direct: true})
-	}
-}
-
-// do does what came over a connection; once that has ended it fails, as everything of it does.
-func (f *future) do(lane []queued, on via) {
-	for _, g := range lane {
-		if on.c != nil && on.c.isDone() {
-			g(newError(on.c.brokenErr()), on)
-		} else {
-			g(f, on)
-		}
-	}
-}
-
-// later has g called behind what came over the same connection and waits, on its delivery goroutine. False if g need not
-// wait.
-func (f *future) later(on via, g queued) bool {
-	if f.is(ready) {
-		return false
-	}
-	f.mu.Lock()
-	lane, there := f.lanes[on.c]
-	if f.is(known) && !there {
-		f.mu.Unlock()
-		return false
-	}
-	var ended map[*Conn][]queued
-	if !there && len(f.lanes) >= max(f.sweep, leastSwept) {
-		ended = f.endedLanes()
-	}
-	if f.lanes == nil {
-		f.lanes = make(map[*Conn][]queued)
-	}
-	f.lanes[on.c] = append(lane, g)
-	f.mu.Unlock()
-	for c, lane := range ended {
-		f.do(lane, via{c: c})
-	}
-	return true
-}
-
-// endedLanes takes out what came over connections that have ended, so that there are as many lanes as there are others,
-// about. The lock is held, and the future is not known.
-func (f *future) endedLanes() map[*Conn][]queued {
-	ended := make(map[*Conn][]queued)
-	for c, lane := range f.lanes {
-		if c != nil && c.isDone() {
-			ended[c] = lane
-			delete(f.lanes, c)
-		}
-	}
-	f.sweep = 2 * len(f.lanes)
-	return ended
-}
-
-// behind gives what do makes of the future: a promise of that, if it has to wait.
-func (f *future) behind(on via, do func(f *future, on via) node) node {
-	r := newFuture()
-	r.waits.Store(f)
-	f.ref()
-	r.ref()
-	if f.later(on, func(is *future, on via) {
-		r.resolve(nil, do(is, on), nil)
-		r.unref()
-		f.unref()
-	}) {
-		return r
-	}
-	n := do(f, on)
-	f.unref()
-	return n
 }
 
 // wait gives a channel that is closed when the future is known, nil if it is.
@@ -344,7 +252,7 @@ func (f *future) call(on via, path []string, args *payload) node {
 	if f.is(ready) {
 		return f.callKnown(on, path, args)
 	}
-	return f.behind(on, func(f *future, on via) node { return f.callKnown(on, path, args) })
+	return f.behind(on, false, func(f *future, on via) node { return f.callKnown(on, path, args) })
 }
 
 func (f *future) callKnown(on via, path []string, args *payload) node {
@@ -405,7 +313,7 @@ func (f *future) get(on via, path []string) node {
 	if f.is(ready) {
 		return f.getKnown(on, path)
 	}
-	return f.behind(on, func(f *future, on via) node { return f.getKnown(on, path) })
+	return f.behind(on, true, func(f *future, on via) node { return f.getKnown(on, path) })
 }
 
 func (f *future) getKnown(on via, path []string) node {
@@ -429,7 +337,7 @@ func (f *future) remap(on via, path []string, captures []node, m *mapProgram) no
 	if f.is(ready) {
 		return f.remapKnown(on, path, captures, m)
 	}
-	return f.behind(on, func(f *future, on via) node { return f.remapKnown(on, path, captures, m) })
+	return f.behind(on, false, func(f *future, on via) node { return f.remapKnown(on, path, captures, m) })
 }
 
 func (f *future) remapKnown(on via, path []string, captures []node, m *mapProgram) node {

@@ -143,10 +143,19 @@ func (p *payload) nodes(to []node, left *int) []node {
 
 // capture notes that a value refers to n while it is not known what that is.
 func capture(n node) {
-	switch t := follows(n, bound).(type) {
-	case *future:
-		t.captured.Store(true)
-	case *importNode:
-		t.captured.Store(true)
+	for {
+		n = follows(n, bound)
+		var f *future
+		switch t := n.(type) {
+		case *future:
+			f = t
+		case *importNode:
+			f = &t.future
+		default:
+			return
+		}
+		if f.captured.Swap(true) || !f.is(bound) { // else it was bound meanwhile, and who did that may not have seen it
+			return
+		}
 	}
 }

@@ -311,7 +311,8 @@ func (p *Promise) awaitAny(ctx context.Context) (any, error) {
 	}
 }
 
-// Then calls f with the result, on the goroutine that learns of it: it must not block.
+// Then calls f with the result, on the goroutine that learns of it: it must not block. A promise that is released before
+// gives f an error, or what it came to if that is known first.
 func (p *Promise) Then(f func(v any, err error)) {
 	p.then(func(v any, err error) { guarded(func() { f(v, err) }) }, nil)
 }
