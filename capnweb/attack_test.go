@@ -3,12 +3,14 @@
 package capnweb
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -476,4 +478,139 @@ func TestDepthThroughPromises(t *testing.T) {
 		t.Error("a value nests 300 deep")
 	}
 	ended(conn)
+}
+
+// What is not charged for is not kept either: what came with calls that are answered, reads and answers that are given
+// up, and connections that have ended, however many of others wait for the same.
+func TestWhatIsOverIsNotKept(t *testing.T) {
+	const rounds, size, kept = 60, 1 << 17, 60 << 17 / 3
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	text := func(i int) string { return strings.Repeat(string(rune('a'+i%26)), size) }
+	for name, round := range map[string]func(c *Conn, main any, i int){
+		"arguments of an answered call": func(c *Conn, _ any, i int) {
+			sayAll(t, c, fmt.Sprintf(`["push",["pipeline",0,["take"],["%s"]]]`, text(i)))
+		},
+		"the name of an answered call": func(c *Conn, _ any, i int) {
+			sayAll(t, c, fmt.Sprintf(`["push",["pipeline",0,["%s"],[]]]`, text(i)))
+		},
+		"a read that is given up": func(c *Conn, _ any, i int) {
+			id := c.nextPush
+			sayAll(t, c, fmt.Sprintf(`["push",["pipeline",1,["%s"]]]`, text(i)), fmt.Sprintf(`["release",%d,1]`, id))
+		},
+		"an answer that is given up": func(c *Conn, _ any, i int) {
+			id := c.nextPush
+			sayAll(t, c, fmt.Sprintf(`["push",["pipeline",0,["later"],["%s"]]]`, text(i)), fmt.Sprintf(`["pull",%d]`, id),
+				fmt.Sprintf(`["release",%d,1]`, id))
+		},
+		"a connection": func(_ *Conn, main any, i int) {
+			a, _ := Pipe()
+			c := NewConn(a, Config{Main: main})
+			sayAll(t, c, `["push",["pipeline",0,["later"],[]]]`, `["pull",1]`, `["push",["pipeline",1,["x"]]]`,
+				fmt.Sprintf(`["push",["pipeline",1,["x"],["%s"]]]`, text(i)), `["push",["pipeline",0,["line"],[]]]`,
+				fmt.Sprintf(`["push",["pipeline",4,["x"],["%s"]]]`, text(i)))
+			ended(c)
+		},
+		"a batch": func(_ *Conn, main any, i int) {
+			ctx, goAway := context.WithCancel(t.Context())
+			body := fmt.Sprintf(`["push",["pipeline",0,["later"],[]]]
+["pull",1]
+["push",["pipeline",0,["echo"],["%s"]]]
+["pull",2]`, text(i))
+			tr := newBatchTransport([]byte(body), 8*size, "")
+			c := NewConn(tr, Config{Main: main})
+			c.batch.deaf, tr.all = true, func() { c.batchTaken(); goAway() }
+			_ = c.Run(ctx)
+			_, _ = tr.finish()
+		},
+	} {
+		there, open := NewPromise()
+		line := NewStub(&lists{})
+		first := line.Call(t.Context(), "x", there.Get())
+		main := NewMethods(map[string]any{
+			"later": func(...any) any { return there.Get() },
+			"take":  func(any) {},
+			"echo":  func(v any) any { return v },
+			"line":  func() any { return line.Dup() },
+		})
+		a, _ := Pipe()
+		c := NewConn(a, Config{Main: main})
+		sayAll(t, c, `["push",["pipeline",0,["later"],[]]]`)
+		for range 2 * rounds { // others, that do not go away
+			id := c.nextPush
+			sayAll(t, c, `["push",["pipeline",1,["x"]]]`, `["push",["pipeline",0,["later"],[]]]`, fmt.Sprintf(`["pull",%d]`, id+1))
+		}
+		before, charged := heap(), c.callBytes
+		for i := range rounds {
+			round(c, main, i)
+		}
+		if more := heap() - before - (c.callBytes - charged); more > kept {
+			t.Errorf("%s: %d KB are kept, and nobody is charged", name, more>>10)
+		}
+		open(nil, errors.New("no"))
+		ended(c)
+		first.Release()
+		line.Release()
+		runtime.KeepAlive(c)
+	}
+}
+
+// Reads that wait behind a call whose handler takes long go when they are given up.
+func TestReadsBehindASlowHandler(t *testing.T) {
+	t.Parallel()
+	const peers = 100
+	there, open := NewPromise()
+	f := there.node.(*future)
+	a, b := Pipe()
+	conn := NewConn(a, Config{Limits: Limits{Calls: peers, Exports: peers, PingInterval: 20 * time.Millisecond},
+		Main: NewMethods(map[string]any{"later": func() any { return there.Get() }})})
+	var ran sync.WaitGroup
+	ran.Go(func() { _ = conn.Run(t.Context()) })
+	ran.Go(func() { // hears everything
+		for {
+			if _, err := b.Read(t.Context()); err != nil {
+				return
+			}
+		}
+	})
+	write := func(messages ...string) {
+		for _, m := range messages {
+			if err := b.Write(t.Context(), [][]byte{[]byte(m)}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	write(`["push",["pipeline",0,["later"],[]]]`, `["push",["pipeline",1,["slow"],[]]]`)
+	for waits := 0; waits == 0; runtime.Gosched() {
+		f.mu.Lock()
+		waits = f.lanes.waiting
+		f.mu.Unlock()
+	}
+	called, let := make(chan struct{}), make(chan struct{})
+	open(NewMethods(map[string]any{"slow": func() { close(called); <-let }}), nil)
+	<-called
+	for id := 3; id < 20*peers; id++ {
+		write(`["push",["pipeline",1,["x"]]]`, fmt.Sprintf(`["release",%d,1]`, id))
+	}
+	taken := func() bool {
+		conn.mu.Lock()
+		defer conn.mu.Unlock()
+		return conn.nextPush == 20*peers
+	}
+	for late := time.Now().Add(time.Minute); !taken() && time.Now().Before(late); {
+		time.Sleep(time.Millisecond)
+	}
+	f.mu.Lock()
+	if n := len(f.lanes.of[conn]); n > 2*leastSwept || !taken() {
+		t.Errorf("%d reads are kept", n)
+	}
+	f.mu.Unlock()
+	close(let)
+	conn.Close("over")
+	ran.Wait()
 }

@@ -54,7 +54,7 @@ func serveBatch(w http.ResponseWriter, r *http.Request, config func() Config, op
 	c := NewConn(t, cfg)
 	c.batch.deaf, t.all = true, c.batchTaken
 	_ = c.Run(r.Context()) // it is logged, and the client told
-	answer, err := t.answer()
+	answer, err := t.finish()
 	switch {
 	case r.Context().Err() != nil:
 	case err != nil:
@@ -120,14 +120,16 @@ func (t *batchTransport) Write(_ context.Context, messages [][]byte) error {
 	return nil
 }
 
-// answer is what was written, once the connection has ended.
-func (t *batchTransport) answer() ([]byte, error) {
+// finish gives what was written, once Run has returned. The transport does not hold it any longer, nor the body.
+func (t *batchTransport) finish() ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	out := t.out
+	t.out, t.body = nil, lines{}
 	if t.full {
 		return nil, errAnswersTooLarge
 	}
-	return t.out, nil
+	return out, nil
 }
 
 func (t *batchTransport) Ping(context.Context) error { return nil }

@@ -16,9 +16,10 @@ type Call struct {
 	path []string
 	args *payload
 	vals []any
-	res  future // what it comes to
+	res  *future // what it comes to: who holds that does not hold the call
 
 	answered atomic.Bool
+	inLine   atomic.Bool // of an Orderer, and waits there
 	mu       sync.Mutex
 	ctx      context.Context // nil until somebody asks
 	cancel   context.CancelFunc
@@ -112,7 +113,7 @@ func (c *Call) answer(p *payload, err error) {
 	}
 	c.endContext()
 	if p != nil {
-		if over := (via{c: c.via}).holdOf(&c.res, p.cost()); over != nil {
+		if over := (via{c: c.via}).holdOf(c.res, p.cost()); over != nil {
 			p.release()
 			p, err = nil, over
 		}
@@ -136,6 +137,9 @@ func (c *Call) detach() *payload {
 // finish gives up what the call held until its answer.
 func (c *Call) finish() {
 	c.detach().release()
+	if c.inLine.Load() {
+		c.node.line.leave(c)
+	}
 	c.node.unref()
 }
 

@@ -117,7 +117,7 @@ func (c *Conn) breakAll(why error) {
 	for f := range c.waitsIn {
 		c.after = append(c.after, func() { f.failCalls(c, why) })
 	}
-	clear(c.waitsIn)
+	c.waitsIn = make(map[*future]struct{})
 	for p := range c.pipes { // even one that is held by what waits for its end
 		c.after = append(c.after, func() { p.end(&BrokenError{Reason: "the stream's writer has gone", Err: why}, false) })
 	}
@@ -137,17 +137,17 @@ func (c *Conn) breakAll(why error) {
 			}
 		})
 	}
-	clear(c.imports)
+	c.imports = make(map[int64]*importNode) // a large map stays large
 	for _, id := range slices.Sorted(maps.Keys(c.exports)) {
 		e := c.exports[id]
-		e.over.Store(true)
+		e.settled()
 		c.drops = append(c.drops, e.node)
 		if e.pipe != nil {
 			r := e.pipe
 			c.after = append(c.after, func() { r.Cancel(why) })
 		}
 	}
-	clear(c.exports)
+	c.exports = make(map[int64]*export)
 	c.theirs, c.pending, c.handed, c.calls, c.callBytes = 0, 0, 0, 0, 0
 }
 

@@ -8,9 +8,10 @@ import "sync/atomic"
 type export struct {
 	node   node // counted
 	count  int64
-	pulled bool        // the peer waits for its answer, or has it
-	over   atomic.Bool // and does not wait any more; Conn.mu guards its change
-	once   bool        // of a stream message: given up with its answer
+	pulled bool  // the peer waits for its answer, or has it
+	over   bool  // and does not wait any more
+	owed   *owed // while it is not known what the answer is
+	once   bool  // of a stream message: given up with its answer
 	pipe   *Readable
 }
 
@@ -19,7 +20,7 @@ func (c *Conn) addPush(e *export) int64 {
 	id := c.nextPush
 	c.nextPush++
 	if c.ended != nil {
-		e.over.Store(true)
+		e.over = true
 		c.drops = append(c.drops, e.node)
 		return id
 	}
@@ -167,10 +168,25 @@ func (c *Conn) asked(e *export) {
 
 // answered notes that the peer has it, or has given it up. The lock is held.
 func (c *Conn) answered(e *export) {
-	if e.pulled && !e.over.Load() {
-		e.over.Store(true)
+	if e.pulled && !e.over {
 		c.batch.asked--
+		e.settled()
 	}
+}
+
+// settled says that nobody waits for an answer. The connection's lock is held.
+func (e *export) settled() {
+	e.over = true
+	if e.owed != nil {
+		e.owed.over.Store(true)
+		e.owed.to.Store(nil)
+	}
+}
+
+// owed is what waits for something to be known in order to answer. It may be there for longer than it is wanted.
+type owed struct {
+	to   atomic.Pointer[Conn]
+	over atomic.Bool
 }
 
 // answerPull answers when it is known what the export is, if the peer is still there and holds the id then.
@@ -183,13 +199,25 @@ func (c *Conn) answerPull(id int64, e *export) {
 		}
 		return
 	}
+	o := new(owed)
+	c.mu.Lock()
+	if e.over {
+		c.mu.Unlock()
+		return
+	}
+	o.to.Store(c)
+	e.owed = o
+	c.mu.Unlock()
 	e.node.pull(func(p *payload, err error) {
-		if err != nil {
+		c := o.to.Load()
+		switch {
+		case c == nil:
+		case err != nil:
 			c.sendReject(id, err)
-		} else {
+		default:
 			c.sendResolve(id, p)
 		}
-	}, &e.over)
+	}, &o.over)
 }
 
 func (c *Conn) sendResolve(id int64, p *payload) {

@@ -19,7 +19,7 @@ type future struct {
 
 	waits    atomic.Pointer[future]   // whose answer this one hangs on, while that is not known
 	captured atomic.Bool              // a value refers to it since before it was known
-	owner    interface{ forgotten() } // told when nobody holds the future any more
+	owner    interface{ forgotten() } // told when nobody holds the future any more, while it is not known
 	bill     bill                     // what a peer is charged for as long as it is not known
 	held     bill                     // and for as long as it is held
 
@@ -75,14 +75,17 @@ func (f *future) unref() {
 
 // free gives up what nobody holds any more.
 func (f *future) free() {
-	if o := f.owner; o != nil {
-		o.forgotten()
+	f.mu.Lock()
+	owner := f.owner
+	f.mu.Unlock()
+	if owner != nil {
+		owner.forgotten()
 	}
 	f.mu.Lock()
 	is := f.is(known)
 	var b bill
 	var left *Conn
-	if _, runs := f.owner.(*Call); is || !runs { // a call goes on to cost something until its handler is done
+	if _, runs := owner.(*Call); is || !runs { // a call goes on to cost something until its handler is done
 		b, f.bill = f.bill, bill{}
 	} else if f.bill.c != nil && !f.bill.left {
 		f.bill.left, left = true, f.bill.c
@@ -169,6 +172,7 @@ func (f *future) resolve(p *payload, next node, err error) bool {
 		f.next, f.err = next, err
 		f.state.Store(bound)
 		f.waits.Store(nil)
+		f.owner = nil
 		if next != nil && f.captured.Load() {
 			capture(next) // who refers to f refers to that
 		}

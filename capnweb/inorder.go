@@ -22,7 +22,6 @@ type line struct {
 	mu     sync.Mutex
 	calls  []*lined
 	queued int // handed on, and not delivered yet
-	sweep  int // how many calls have to be there before those of ended connections are looked for
 }
 
 // lined is a call in a line.
@@ -40,32 +39,21 @@ func (l *line) join(c *Call) bool {
 		l.mu.Unlock()
 		return false
 	}
-	var gone []*lined
-	if len(l.calls) >= max(l.sweep, leastSwept) {
-		gone = l.gone()
-	}
+	c.inLine.Store(true)
 	l.calls = append(l.calls, &lined{c: c, ready: !waits})
 	enlisted := l.advance()
 	l.mu.Unlock()
-	for _, one := range gone {
-		one.c.answer(nil, one.c.via.brokenErr())
-	}
 	rouse(enlisted)
 	return true
 }
 
-// gone takes the calls out whose connections have ended, so that the line is as long as there are others, about.
-func (l *line) gone() []*lined {
-	var gone []*lined
-	l.calls = slices.DeleteFunc(l.calls, func(one *lined) bool {
-		ended := one.c.via != nil && one.c.via.isDone()
-		if ended {
-			gone = append(gone, one)
-		}
-		return ended
-	})
-	l.sweep = 2 * len(l.calls)
-	return gone
+// leave takes a call out that was answered before its turn: its connection has ended.
+func (l *line) leave(c *Call) {
+	l.mu.Lock()
+	l.calls = slices.DeleteFunc(l.calls, func(one *lined) bool { return one.c == c })
+	enlisted := l.advance()
+	l.mu.Unlock()
+	rouse(enlisted)
 }
 
 // settled notes what a call's arguments have come to.
@@ -87,6 +75,7 @@ func (l *line) advance() (enlisted []*Conn) {
 		next := l.calls[0]
 		l.calls = l.calls[1:]
 		l.queued++
+		next.c.inLine.Store(false)
 		enlisted = append(enlisted, next.c.via)
 		via{c: next.c.via}.enlist(task{f: func() {
 			if next.err != nil {

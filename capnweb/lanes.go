@@ -9,40 +9,51 @@ import (
 
 // lanes is what waits in a future, by the connection over which it came. The future's lock guards it.
 type lanes struct {
-	of      map[*Conn][]queued // once the future is known, those that are at it
-	waiting int                // how many are queued until then
-	sweep   int                // and how many have to be before they are looked through
+	of      map[*Conn][]*queued // once the future is known, those that are at it
+	waiting int                 // about how many are queued
+	sweep   int                 // and how many have to be before they are looked through
 }
 
-// queued is something that waits in a future.
+// queued is something that waits in f. A call is done whether anybody holds what it will come to or not; a read is over
+// when nobody does.
 type queued struct {
-	do   func(f *future, on via) node
-	r    *future // what it will come to
-	read *read   // nil for what does more than read, a call: that is done whether anybody holds r or not
+	f, r  *future
+	reads bool
+	over  atomic.Bool
+	do    func(f *future, on via) node // who sets over has it
 }
 
-// read is a read of a property of f, which nobody waits for any more when nobody holds what it will come to.
-type read struct {
-	f, r *future
-	over atomic.Bool
+// finish does it with what f is, or with an error in its place.
+func (q *queued) finish(is *future, on via) {
+	if !q.over.CompareAndSwap(false, true) {
+		return
+	}
+	do := q.do
+	q.do = nil
+	q.r.resolve(nil, do(is, on), nil)
+	if !q.reads {
+		q.r.unref()
+	}
+	q.f.unref()
 }
 
-func (g *read) forgotten() {
-	if g.over.CompareAndSwap(false, true) {
-		g.r.resolve(nil, nil, errGivenUp)
-		g.f.unref()
+// forgotten is told that nobody holds what is read any more.
+func (q *queued) forgotten() {
+	if q.over.CompareAndSwap(false, true) {
+		q.do = nil
+		q.r.resolve(nil, nil, errGivenUp)
+		q.f.unref()
 	}
 }
 
 // behind gives what do makes of the future: if that is not known, or known and something that came over the same
 // connection still waits, a promise of what it will make of it, behind that, on the delivery goroutine.
 func (f *future) behind(on via, reads bool, do func(f *future, on via) node) node {
-	q := queued{do: do, r: newFuture()}
+	q := &queued{f: f, r: newFuture(), reads: reads, do: do}
 	q.r.waits.Store(f)
 	f.ref()
 	if reads {
-		q.read = &read{f: f, r: q.r}
-		q.r.owner = q.read
+		q.r.owner = q
 	} else {
 		q.r.ref()
 	}
@@ -55,32 +66,33 @@ func (f *future) behind(on via, reads bool, do func(f *future, on via) node) nod
 }
 
 // enqueue has q wait, or gives what it need not wait for: the future, or an error.
-func (f *future) enqueue(c *Conn, q queued) *future {
+func (f *future) enqueue(c *Conn, q *queued) *future {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, at := f.lanes.of[c]; f.is(known) && !at {
 		return f
 	}
-	if q.read == nil && c != nil && !c.waitIn(f) {
+	if !q.reads && c != nil && !c.waitIn(f) {
 		return newError(c.brokenErr())
 	}
-	if f.lanes.waiting >= max(f.lanes.sweep, leastSwept) && !f.is(known) {
-		f.lanes.dropReads()
+	if f.lanes.waiting >= max(f.lanes.sweep, leastSwept) {
+		f.lanes.dropOver(f.is(known))
 	}
 	if f.lanes.of == nil {
-		f.lanes.of = make(map[*Conn][]queued)
+		f.lanes.of = make(map[*Conn][]*queued)
 	}
 	f.lanes.of[c] = append(f.lanes.of[c], q)
 	f.lanes.waiting++
 	return nil
 }
 
-// dropReads takes out what nobody waits for any more, so that there is as much as there is of others, about.
-func (l *lanes) dropReads() {
+// dropOver takes out what nobody waits for any more, so that there is as much as there is of others, about. The lanes
+// themselves stay if the future is known: they are being worked off.
+func (l *lanes) dropOver(known bool) {
 	l.waiting = 0
 	for c, lane := range l.of {
-		lane = slices.DeleteFunc(lane, func(q queued) bool { return q.read != nil && q.read.over.Load() })
-		if l.of[c] = lane; len(lane) == 0 {
+		lane = slices.DeleteFunc(lane, func(q *queued) bool { return q.over.Load() })
+		if l.of[c] = lane; len(lane) == 0 && !known {
 			delete(l.of, c)
 		}
 		l.waiting += len(lane)
@@ -110,26 +122,15 @@ func (f *future) letGo(c *Conn) {
 		f.mu.Unlock()
 		for _, q := range lane {
 			switch ended := c != nil && c.isDone(); {
-			case ended && q.read != nil:
-				f.finish(q, f, via{})
+			case ended && q.reads:
+				q.finish(f, via{})
 			case ended:
-				f.finish(q, newError(c.brokenErr()), on)
+				q.finish(newError(c.brokenErr()), on)
 			default:
-				f.finish(q, f, on)
+				q.finish(f, on)
 			}
 		}
 	}
-}
-
-// finish does what waited with what f is, or with an error in its place.
-func (f *future) finish(q queued, is *future, on via) {
-	if q.read == nil {
-		defer q.r.unref()
-	} else if !q.read.over.CompareAndSwap(false, true) {
-		return
-	}
-	q.r.resolve(nil, q.do(is, on), nil)
-	f.unref()
 }
 
 // failCalls is told that a connection has ended.
@@ -141,18 +142,18 @@ func (f *future) failCalls(c *Conn, why error) {
 	}
 	lane := f.lanes.of[c]
 	delete(f.lanes.of, c)
-	var calls []queued
+	var calls []*queued
 	for _, q := range lane {
-		if q.read == nil {
-			calls = append(calls, q)
-		} else {
+		if q.reads {
 			f.lanes.of[nil] = append(f.lanes.of[nil], q)
+		} else {
+			calls = append(calls, q)
 		}
 	}
 	f.lanes.waiting -= len(calls)
 	f.mu.Unlock()
 	for _, q := range calls {
-		f.finish(q, newError(why), via{})
+		q.finish(newError(why), via{})
 	}
 }
 

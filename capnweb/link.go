@@ -143,8 +143,7 @@ func (p *payload) nodes(to []node, left *int) []node {
 
 // capture notes that a value refers to n while it is not known what that is.
 func capture(n node) {
-	for {
-		n = follows(n, bound)
+	for n = follows(n, bound); ; {
 		var f *future
 		switch t := n.(type) {
 		case *future:
@@ -154,7 +153,13 @@ func capture(n node) {
 		default:
 			return
 		}
-		if f.captured.Swap(true) || !f.is(bound) { // else it was bound meanwhile, and who did that may not have seen it
+		if f.captured.Store(true); !f.is(bound) {
+			return
+		}
+		// It was bound meanwhile, and who did that may not have seen it.
+		if m := follows(n, bound); m != n {
+			n = m
+		} else {
 			return
 		}
 	}

@@ -122,23 +122,23 @@ func (n *localNode) callProperty(on via, path []string, args *payload) node {
 }
 
 func (n *localNode) callObject(on via, path []string, args *payload) node {
-	c := &Call{node: n, via: on.c, path: path, args: args}
+	c := &Call{node: n, via: on.c, path: path, args: args, res: newFuture()}
 	n.ref()
-	c.res.refs.Store(1)
 	c.res.owner = c
 	if len(args.proms) == 0 {
 		c.vals, _ = args.value.([]any)
 	}
 	inLine := keepsOrder(n.obj) && n.line.join(c)
-	if len(args.proms) == 0 {
-		if !inLine {
-			on.run(task{call: c})
-		}
-		return &c.res
+	if len(args.proms) == 0 && !inLine {
+		on.run(task{call: c})
+		return c.res
 	}
 	c.mu.Lock()
 	c.watch()
 	c.mu.Unlock()
+	if len(args.proms) == 0 {
+		return c.res
+	}
 	args.settle(func(v any, err error) {
 		c.vals, _ = v.([]any)
 		if inLine {
@@ -151,7 +151,7 @@ func (n *localNode) callObject(on via, path []string, args *payload) node {
 		}
 		via{c: on.c}.run(task{call: c})
 	}, nil)
-	return &c.res
+	return c.res
 }
 
 // property reads a property, on the delivery goroutine.
