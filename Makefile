@@ -11,7 +11,10 @@ TOOL    := go tool -modfile=.ci/tools.mod
 PGTEST  := go run ./internal/pgtest/cmd/pgtest --
 
 # SQLite's C, translated, is none of ours, and to watch it takes more time than all the rest: so it is not watched.
-RACE    := go test -race '-gcflags=modernc.org/...=-d=checkptr=0 -race=false'
+# What vet has to say, make lint says.
+RACE    := go test -race -vet=off '-gcflags=modernc.org/...=-d=checkptr=0 -race=false'
+# What takes longest begins first, so that no core has nothing to do in the end.
+LONG    := ./server ./cmd/mooring ./web ./store/postgres ./outbox ./internal/e2e ./share ./store/sqlite
 
 # One way to build whatever is not raced, so that it is built once.
 export CGO_ENABLED := 0
@@ -40,19 +43,19 @@ verify: ## fail if generated code, page/dist, formatting or go.mod is stale
 
 test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./... narrows)
 	@.ci/need cc
-	$(PGTEST) env CGO_ENABLED=1 $(RACE) -p $(JOBS) -timeout 20m $(PKG)
+	$(PGTEST) env CGO_ENABLED=1 $(RACE) -p $(JOBS) -timeout 20m $(if $(filter ./...,$(PKG)),$(LONG)) $(PKG)
 ifeq ($(PKG),./...)
 	go test ./internal/socket # the race detector has it read and write in another way
-	cd internal/benchrpc && go test ./...
 endif
 
 # The tests that only the crash tag brings; make test runs the others.
-SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go server/*_slow_test.go | paste -sd '|' -)
+SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go server/*_slow_test.go store/*/*_slow_test.go | paste -sd '|' -)
 
-test-slow: ## run the crash and soak tests, minutes long
+test-slow: ## run the crash and soak tests, minutes long, and those of the benchmarks' own module
 	@.ci/need cc
 	@test -n '$(SLOW)'
-	$(PGTEST) env CGO_ENABLED=1 $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./server
+	$(PGTEST) env CGO_ENABLED=1 $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./server ./store/postgres
+	cd internal/benchrpc && go test ./...
 
 bench: ## measure against a bare program on the same databases (docs/benchmarks.md)
 	$(PGTEST) go run ./internal/bench

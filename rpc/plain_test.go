@@ -215,7 +215,7 @@ func TestPlainMutated(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	frames := append(plainFrames(t), wider(t))
-	plain, rounds := 0, 300_000
+	plain, rounds := 0, 100_000
 	if testing.Short() {
 		rounds /= 10
 	}

@@ -28,9 +28,6 @@ func copyingFrom(rows int) storetest.Fresh {
 
 func TestConformance(t *testing.T) { storetest.Run(t, fresh) }
 
-// TestConformanceByCopy: whatever can go in by COPY does.
-func TestConformanceByCopy(t *testing.T) { storetest.RunTogether(t, copyingFrom(1)) }
-
 func BenchmarkUpdate(b *testing.B) { storetest.Bench(b, fresh) }
 
 func BenchmarkCommit(b *testing.B) { storetest.BenchCommit(b, fresh) }
