@@ -10,9 +10,10 @@ TOOL    := go tool -modfile=.ci/tools.mod
 # Runs a command with MOORING_TEST_DATABASE_URL set, starting or installing a Postgres if need be.
 PGTEST  := go run ./internal/pgtest/cmd/pgtest --
 
-# SQLite's C, translated, is none of ours, and to watch it takes more time than all the rest: so it is not watched.
-# What vet has to say, make lint says.
-RACE    := go test -race -vet=off '-gcflags=modernc.org/...=-d=checkptr=0 -race=false'
+# SQLite's C, translated, is none of ours, and to watch it takes more time than all the rest: so it is not watched. Nor is
+# garbage collected as often as it would be, or a second waited at each process's end. What vet has to say, make lint says.
+RACE    := env CGO_ENABLED=1 GOGC=300 GORACE=atexit_sleep_ms=50 \
+	go test -race -vet=off '-gcflags=modernc.org/...=-d=checkptr=0 -race=false'
 # What takes longest begins first, so that no core has nothing to do in the end.
 LONG    := ./server ./cmd/mooring ./web ./store/postgres ./outbox ./internal/e2e ./share ./store/sqlite
 
@@ -43,7 +44,7 @@ verify: ## fail if generated code, page/dist, formatting or go.mod is stale
 
 test: ## run all tests with the race detector, on SQLite and Postgres (PKG=./... narrows)
 	@.ci/need cc
-	$(PGTEST) env CGO_ENABLED=1 $(RACE) -p $(JOBS) -timeout 20m $(if $(filter ./...,$(PKG)),$(LONG)) $(PKG)
+	$(PGTEST) $(RACE) -p $(JOBS) -timeout 20m $(if $(filter ./...,$(PKG)),$(LONG)) $(PKG)
 ifeq ($(PKG),./...)
 	go test ./internal/socket # the race detector has it read and write in another way
 endif
@@ -54,7 +55,7 @@ SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_te
 test-slow: ## run the crash and soak tests, minutes long, and those of the benchmarks' own module
 	@.ci/need cc
 	@test -n '$(SLOW)'
-	$(PGTEST) env CGO_ENABLED=1 $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./server ./store/postgres
+	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./server ./store/postgres
 	cd internal/benchrpc && go test ./...
 
 bench: ## measure against a bare program on the same databases (docs/benchmarks.md)
@@ -72,7 +73,7 @@ lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
 
 interop: ## speak with the C++ implementation, go-capnp and the npm package capnweb, both ways (docs/interop.md)
 	@.ci/need cc c++ pkg-config libcapnp capnp node npm
-	CGO_ENABLED=1 $(RACE) -count=1 -timeout 15m -tags interop ./internal/interop ./internal/interop/npm
+	$(RACE) -count=1 -timeout 15m -tags interop ./internal/interop ./internal/interop/npm
 
 # A failure prints what to run again: a seed (SEED=N, clients/js/test/seed.ts), or a test alone (e2e/run.js).
 e2e: build ## the JavaScript client and the page for people, in Node and Chromium, and the curl lines of docs/http.md
@@ -111,11 +112,11 @@ fuzz-peers: ## two minutes of hostile peers: bytes, and messages to what lives, 
 	ONLY='FuzzDecode|FuzzConn' .ci/fuzz 15s ./rpc
 	ONLY=FuzzPeer .ci/fuzz 10s ./rpc
 	go test $(SOAK) -for 10s
-	CGO_ENABLED=1 $(RACE) $(SOAK) -for 10s
+	$(RACE) $(SOAK) -for 10s
 	ONLY='FuzzMessage|FuzzParseJSON|FuzzBatch' .ci/fuzz 5s ./capnweb
 	ONLY=FuzzPeer .ci/fuzz 10s ./capnweb
 	go test $(SOAKWEB) -for 10s
-	CGO_ENABLED=1 $(RACE) $(SOAKWEB) -for 10s
+	$(RACE) $(SOAKWEB) -for 10s
 
 fuzz: ## fuzz every target for long (FUZZ=10m each), then 5,000,000 messages of hostile peers for either protocol
 	$(PGTEST) .ci/fuzz $(FUZZ) $(PKG)
