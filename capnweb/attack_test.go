@@ -140,6 +140,17 @@ func TestForgottenBlob(t *testing.T) {
 	ended(conn)
 }
 
+// What came with the last chunk that a blob was made of is given back with the others'.
+func TestBlobGivesChunksBack(t *testing.T) {
+	conn, _ := bare(t, Limits{})
+	sayAll(t, conn, `["stream",["pipeline",2,["write"],[["bytes","AAAA"],["export",-70]]]]`,
+		`["push",["blob","",["readable",2]]]`, `["stream",["pipeline",2,["close"],[]]]`, `["pull",7]`)
+	if said := saidBy(conn); !strings.Contains(said, `["release",-70,1]`) || !strings.Contains(said, `["resolve",7`) {
+		t.Error("it says:", said)
+	}
+	ended(conn)
+}
+
 // What a peer waited for and has released waits no more.
 func TestReleasedAnswersDoNotPileUp(t *testing.T) {
 	for name, messages := range map[string][]string{

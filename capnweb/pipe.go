@@ -303,7 +303,10 @@ func (p *pipe) collect(sink func(v any) error, done func(err error)) {
 	if err == nil && !over {
 		p.sink, p.done = sink, done
 	}
+	last := p.last // nobody reads on, which would give it up
+	p.last = nil
 	p.mu.Unlock()
+	last.release()
 	switch {
 	case over:
 		done(errHandedOver)
