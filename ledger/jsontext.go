@@ -87,6 +87,7 @@ func IsJSON(b []byte) bool {
 
 // Member is the value of the first member of that name in b, which is JSON text;
 // found is false if that is no object, or has none. The bytes are shared with b.
+// Of what is no JSON text, as in a damaged row, it is any part of b, or none.
 func Member(b []byte, name string) (value []byte, found bool) {
 	i := skipSpace(b, 0)
 	if i == len(b) || b[i] != '{' {
@@ -136,12 +137,13 @@ func skipValue(b []byte, i int) int {
 	return i
 }
 
-// closing is where the string that begins at i has its other quote.
+// closing is where the string that begins at i has its other quote; the last
+// byte, if it has none.
 func closing(b []byte, i int) int {
 	for i++; ; i++ {
 		n := bytes.IndexByte(b[i:], '"')
 		if n < 0 {
-			return len(b)
+			return len(b) - 1
 		}
 		i += n
 		if unescaped := bytes.TrimRight(b[i-n:i], `\`); (n-len(unescaped))%2 == 0 {
