@@ -3,6 +3,7 @@ package socket
 import (
 	"context"
 	"net"
+	"sync"
 )
 
 // Dial is how connections are made.
@@ -15,15 +16,27 @@ func Dialer(dial Dial) Dial {
 		if err != nil {
 			return nil, err
 		}
-		return dialed{c, New(c, c)}, nil
+		return &dialed{Conn: c, by: New(c, c)}, nil
 	}
 }
 
-// dialed is a network connection with another way to read and write.
+// dialed is a network connection with another way to read and write. Like any net.Conn it may be read and written by several
+// goroutines at once, each of which has its turn: pgx, when it gives a connection up, reads it to its end beside a read that
+// still waits.
 type dialed struct {
 	net.Conn
-	by *Conn
+	by               *Conn
+	reading, writing sync.Mutex
 }
 
-func (d dialed) Read(p []byte) (int, error)  { return d.by.Read(p) }
-func (d dialed) Write(p []byte) (int, error) { return d.by.Write(p) }
+func (d *dialed) Read(p []byte) (int, error) {
+	d.reading.Lock()
+	defer d.reading.Unlock()
+	return d.by.Read(p)
+}
+
+func (d *dialed) Write(p []byte) (int, error) {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	return d.by.Write(p)
+}

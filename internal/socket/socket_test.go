@@ -362,23 +362,8 @@ func TestWhoWaitsHoldsNothing(t *testing.T) {
 }
 
 func TestDialer(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	dial := Dialer(new(net.Dialer).DialContext)
-	ours, err := dial(t.Context(), "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ours.Close()
-	theirs, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer theirs.Close()
-	if !ours.(dialed).by.Lends() {
+	ours, theirs := dialedPair(t)
+	if !ours.(*dialed).by.Lends() {
 		t.Error("the socket is read by package net")
 	}
 	say(t, ours)
@@ -394,10 +379,82 @@ func TestDialer(t *testing.T) {
 	if _, err := ours.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("beyond its deadline: %v", err)
 	}
-	l.Close()
-	if _, err := dial(t.Context(), "tcp", l.Addr().String()); err == nil {
+	if _, err := Dialer(new(net.Dialer).DialContext)(t.Context(), "tcp", "127.0.0.1:1"); err == nil {
 		t.Error("dialled where nobody listens")
 	}
+}
+
+// What was dialled may be read and written by several goroutines at once, as any net.Conn: nothing comes twice or not at all.
+func TestDialedByManyAtOnce(t *testing.T) {
+	ours, theirs := dialedPair(t)
+	const many, each = 4, 2000
+	var writing, reading sync.WaitGroup
+	for _, c := range []net.Conn{ours, theirs} {
+		for i := range byte(many) {
+			writing.Go(func() {
+				for range each {
+					if _, err := c.Write([]byte{i}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		var mu sync.Mutex
+		var got [many]int
+		for range many {
+			reading.Go(func() {
+				for p := make([]byte, 7); ; {
+					n, err := c.Read(p)
+					mu.Lock()
+					for _, b := range p[:n] {
+						got[b%many]++
+					}
+					mu.Unlock()
+					if err != nil {
+						return
+					}
+				}
+			})
+		}
+		t.Cleanup(func() {
+			for i, n := range got {
+				if n != each {
+					t.Errorf("%d of %d bytes %d came", n, each, i)
+				}
+			}
+		})
+	}
+	writing.Wait()
+	for _, c := range []net.Conn{ours, theirs} { // what is on its way comes before the end does
+		end := c
+		if d, ok := c.(*dialed); ok {
+			end = d.Conn
+		}
+		if err := end.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Error(err)
+		}
+	}
+	reading.Wait()
+}
+
+// dialedPair are both ends of a connection, of which the first was dialled.
+func dialedPair(t *testing.T) (ours, theirs net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if ours, err = Dialer(new(net.Dialer).DialContext)(t.Context(), "tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ours.Close() })
+	if theirs, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { theirs.Close() })
+	return ours, theirs
 }
 
 // A write that may not wait takes what there is room for.
