@@ -32,7 +32,7 @@ func TestPlansGoByKeys(t *testing.T) {
 	}
 	var seqscan string
 	err := pool.AcquireFunc(limited(t), func(c *pgxpool.Conn) error {
-		if got := fmt.Sprintf("%T", c.Conn().PgConn().Conn()); got != "socket.dialed" {
+		if got := fmt.Sprintf("%T", c.Conn().PgConn().Conn()); got != "*socket.dialed" {
 			t.Errorf("sockets are read as a %s", got)
 		}
 		return c.QueryRow(limited(t), "SHOW enable_seqscan").Scan(&seqscan)

@@ -123,7 +123,7 @@ func TestConnectionsAreTuned(t *testing.T) {
 	}
 	defer pool.Close()
 	err = pool.AcquireFunc(t.Context(), func(c *pgxpool.Conn) error {
-		if got := fmt.Sprintf("%T", c.Conn().PgConn().Conn()); got != "socket.dialed" {
+		if got := fmt.Sprintf("%T", c.Conn().PgConn().Conn()); got != "*socket.dialed" {
 			t.Errorf("their sockets are read as a %s", got)
 		}
 		var seqscan, plans, lz4 string
