@@ -4,6 +4,7 @@ package fault
 // later version may answer otherwise.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -123,6 +124,17 @@ func TestErrorsMatch(t *testing.T) {
 	for want, err := range map[Code]error{None: nil, Revoked: err, Gap: fmt.Errorf("x: %w", Gap), Internal: io.EOF} {
 		if got := CodeOf(err); got != want {
 			t.Errorf("%v has code %s, want %s", err, got, want)
+		}
+	}
+}
+
+func TestWhoGaveUp(t *testing.T) {
+	t.Parallel()
+	for why, want := range map[error]Code{context.Canceled: Canceled, io.EOF: Canceled, context.DeadlineExceeded: Unavailable} {
+		// What the work came to may be about any of the contexts it had.
+		err := GivenUp(why, errors.Join(io.ErrClosedPipe, context.DeadlineExceeded))
+		if err.Code != want || !errors.Is(err, why) || !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("%v is %v, want %s", why, err, want)
 		}
 	}
 }

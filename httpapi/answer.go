@@ -60,7 +60,7 @@ func asFault(log *slog.Logger, err error) *fault.Error {
 		return f
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return fault.Unavailable.Because(err, "it took too long: try again later")
+		return fault.GivenUp(err, nil)
 	}
 	log.Error("unexpected error", "error", err)
 	return fault.Internal.Because(err, "the server's log says why")

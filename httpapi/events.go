@@ -137,7 +137,7 @@ func (q *request) follow(after uint64) *fault.Error {
 	if err == nil || ctx.Err() != nil || s.broken() {
 		return nil
 	}
-	if why := q.api.asFault(err); why.Code != fault.Draining && why.Code != fault.Canceled {
+	if why := q.api.asFault(err); !why.Code.Transient() && why.Code != fault.Canceled { // else the client comes again
 		_ = s.say("event: ended\ndata: " + string(encode(showError(why))) + "\n\n") // who does not take it has gone
 	}
 	return nil

@@ -156,11 +156,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	q := &request{api: a, Request: r.WithContext(ctx), w: &pacedWriter{ResponseWriter: w, stall: a.cfg.WriteStall}, lasting: r.Context(), done: done}
 	defer q.release()
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.cfg.Timeout)) // a server that cannot has no deadlines either
-	refused := do(q)
-	if refused != nil && refused.Code == fault.Canceled && ctx.Err() != nil { // nobody but we gave it up, or nobody hears it
-		refused = fault.Unavailable.Because(refused, "it took longer than a request may: try again later")
-	}
-	switch {
+	switch refused := do(q); {
 	case refused == nil:
 	case q.w.begun: // half an answer must not look like a whole one
 		a.cfg.Log.Debug("an answer was cut off", "peer", r.RemoteAddr, "error", refused)

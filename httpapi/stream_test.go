@@ -4,15 +4,18 @@ package httpapi
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/store"
@@ -108,6 +111,33 @@ func TestHeartbeatsAndDraining(t *testing.T) {
 	r.stop()
 	if e := <-ended; e != (event{}) {
 		t.Errorf("it ends with %+v", e)
+	}
+}
+
+// away is a database that is away for whoever begins to follow.
+type away struct {
+	*store.Store
+	reads atomic.Int32
+}
+
+func (s *away) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
+	if s.reads.Add(1) == 2 { // the first says whether there is something to follow
+		return nil, fault.Unavailable.With("away")
+	}
+	return s.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs)
+}
+
+// What passes by itself is no end that a client is told of: it is to come again.
+func TestStreamThatMayGoOnJustEnds(t *testing.T) {
+	t.Parallel()
+	st := &away{Store: sqliteStore(t)}
+	r := start(t, st.Store, func(s *server.Config, _ *Config) { s.Store = st })
+	m := r.create()
+	if e, ok := r.follow(m, m.owner.Text(), 0).next(); ok {
+		t.Errorf("it ends with %+v", e)
+	}
+	if e, ok := r.follow(m, m.owner.Text(), 0).next(); !ok || e.name != "create" {
+		t.Errorf("coming again gives %+v", e)
 	}
 }
 

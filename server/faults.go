@@ -25,10 +25,8 @@ func toFault(log *slog.Logger, err error, doing string) *fault.Error {
 		return f
 	case errors.As(err, &code):
 		return code.Because(err, "the server could not %s", doing)
-	case errors.Is(err, context.Canceled):
-		return fault.Canceled.Because(err, "the call was given up")
-	case errors.Is(err, context.DeadlineExceeded):
-		return fault.Unavailable.Because(err, "the database took too long to %s: try again later", doing)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fault.GivenUp(err, nil)
 	}
 	log.Error("unexpected error", "doing", doing, "error", err)
 	return fault.Internal.Because(err, "the server could not %s: its log says why", doing)

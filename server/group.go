@@ -261,7 +261,7 @@ func (c *committer) run(group []*work) {
 	live := group[:0:0]
 	for _, w := range group {
 		if w.caller.Err() != nil {
-			c.refuse(fault.Canceled.With("the caller left before the work began"), w)
+			c.refuse(fault.GivenUp(context.Cause(w.caller), nil), w)
 			continue
 		}
 		live = append(live, w)
@@ -305,10 +305,13 @@ func (c *committer) refuse(why *fault.Error, works ...*work) {
 	})
 }
 
-// away says that trying again one by one would meet the same.
+// away says that trying again one by one would meet the same. What took too long may
+// have done so for one of them.
 func away(err error) bool {
 	switch fault.CodeOf(err) {
-	case fault.Unavailable, fault.DiskFull:
+	case fault.Unavailable:
+		return !errors.Is(err, context.DeadlineExceeded)
+	case fault.DiskFull:
 		return true
 	}
 	return false

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -149,8 +150,8 @@ func (p poisoned) Save(ctx context.Context, c *session.Changes) error {
 			switch p.how {
 			case "panics":
 				panic("poisoned")
-			case "takes too long":
-				return fmt.Errorf("save: %w", context.DeadlineExceeded)
+			case "takes too long": // as the stores say it
+				return fmt.Errorf("save: %w", fault.GivenUp(context.DeadlineExceeded, nil))
 			}
 			return errors.New("a statement failed that never does")
 		}
@@ -223,6 +224,131 @@ func TestDatabaseAwayIsSaidAndSurvived(t *testing.T) {
 	if ack := p.must(m.stream, b); ack.applied != 1 {
 		t.Errorf("when it is back: %+v", ack)
 	}
+}
+
+// overdue is a database that takes longer than it may, once late is set.
+type overdue struct {
+	Store
+	late atomic.Bool
+}
+
+// limit is for as long as no held lock ever takes.
+func (s *overdue) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !s.late.Load() {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, 20*time.Millisecond)
+}
+
+func (s *overdue) Guess(ctx context.Context, fn func(session.Tx) error) error {
+	ctx, cancel := s.limit(ctx)
+	defer cancel()
+	return s.Store.Guess(ctx, func(tx session.Tx) error { return fn(limited{tx, ctx}) })
+}
+
+func (s *overdue) OpenStream(ctx context.Context, key session.StreamKey, hash [32]byte, incarnation uint64) (*ledger.Stream, error) {
+	ctx, cancel := s.limit(ctx)
+	defer cancel()
+	return s.Store.OpenStream(ctx, key, hash, incarnation)
+}
+
+func (s *overdue) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
+	ctx, cancel := s.limit(ctx)
+	defer cancel()
+	if s.late.CompareAndSwap(true, false) { // the next read is in time
+		<-ctx.Done()
+	}
+	return s.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs)
+}
+
+// limited is a transaction within ctx.
+type limited struct {
+	session.Tx
+	ctx context.Context
+}
+
+func (l limited) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
+	return l.Tx.Load(l.ctx, w)
+}
+
+func (l limited) Save(_ context.Context, c *session.Changes) error { return l.Tx.Save(l.ctx, c) }
+
+// holdSession keeps a session's row until release.
+func holdSession(t *testing.T, st Store, id string) (release func()) {
+	t.Helper()
+	held, let, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- st.Update(context.Background(), func(tx session.Tx) error {
+			_, err := tx.Load(context.Background(), &session.Want{Sessions: []string{id}})
+			close(held)
+			<-let
+			return err
+		})
+	}()
+	<-held
+	var once sync.Once
+	release = func() {
+		once.Do(func() {
+			close(let)
+			if err := <-done; err != nil {
+				t.Errorf("hold the session: %v", err)
+			}
+		})
+	}
+	t.Cleanup(release)
+	return release
+}
+
+// Nobody has given up but us: the same may be asked for again.
+func TestDatabaseThatTakesTooLongIsUnavailable(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		slow := &overdue{Store: st}
+		r := start(t, slow, nil)
+		p := r.dial()
+		m := r.create(p)
+		release := holdSession(t, st, m.id)
+		slow.late.Store(true)
+		b := m.batch(put(1))
+		wantRefusal(t, "a batch", p.apply(m.stream, b), fault.Unavailable, 0)
+		_, _, err := p.opening(m.sess, newBox()).Wait(within(t))
+		if f, ok := fault.ParseReason(reasonOf(err)); !ok || f.Code != fault.Unavailable {
+			t.Errorf("a stream: %v", err)
+		}
+		slow.late.Store(false)
+		release()
+		if ack := p.must(m.stream, b); ack.applied != 1 {
+			t.Errorf("the batch again: %+v", ack)
+		}
+	})
+}
+
+// A client goes on following whatever passes by itself.
+func TestSlowReadEndsNoClientsSubscription(t *testing.T) {
+	t.Parallel()
+	slow := &overdue{Store: sqliteStore(t)}
+	r := start(t, slow, nil)
+	m := r.create(r.dial())
+	ref := m.owner
+	ref.Hosts = []string{strings.TrimPrefix(httpOf(t, r), "http://")}
+	c, err := client.Open(t.Context(), client.Config{Home: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := c.Session(within(t), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow.late.Store(true)
+	var trouble error
+	for e, err := range s.Follow(within(t), client.SubscribeOptions{Trouble: func(err error) { trouble = err }}) {
+		if err != nil || e.Cursor != 1 {
+			t.Errorf("event %d, %v", e.Cursor, err)
+		}
+		break
+	}
+	wantCode(t, "the trouble on the way", trouble, fault.Unavailable)
 }
 
 func TestPostgresKilledAndBack(t *testing.T) {

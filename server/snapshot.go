@@ -97,7 +97,7 @@ func (h *shot) send(ctx context.Context, at uint64) *fault.Error {
 	case s.shots <- struct{}{}:
 		defer func() { <-s.shots }()
 	case <-ctx.Done():
-		return fault.Canceled.With("the call was given up")
+		return fault.GivenUp(context.Cause(ctx), nil)
 	}
 	defer h.pace.end()
 	ctx, cancel := context.WithTimeoutCause(ctx, snapshotStalls*s.cfg.StallTimeout, errStalled)

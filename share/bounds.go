@@ -5,7 +5,6 @@ package share
 
 import (
 	"context"
-	"errors"
 	"io"
 	"sync"
 	"time"
@@ -151,9 +150,9 @@ func (r *room) take(ctx context.Context, sem *semaphore.Weighted, n int64) error
 	}
 	limit, cancel := context.WithTimeout(ctx, r.wait)
 	defer cancel()
-	if err := sem.Acquire(limit, n); err != nil {
-		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
-			return fault.Canceled.Because(err, "the request was given up")
+	if sem.Acquire(limit, n) != nil {
+		if ctx.Err() != nil {
+			return fault.GivenUp(context.Cause(ctx), nil)
 		}
 		return fault.Overloaded.With("too many requests at once: wait a little")
 	}

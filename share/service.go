@@ -213,10 +213,8 @@ func (s *Service) fault(err error, doing string) error {
 		return nil
 	case errors.As(err, &f):
 		return f
-	case errors.Is(err, context.Canceled):
-		return fault.Canceled.Because(err, "the call was given up")
-	case errors.Is(err, context.DeadlineExceeded):
-		return fault.Unavailable.Because(err, "it took too long to %s: try again later", doing)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fault.GivenUp(err, nil)
 	}
 	s.cfg.Log.Error("unexpected error", "doing", doing, "error", err)
 	return fault.Internal.Because(err, "the server could not %s: its log says why", doing)

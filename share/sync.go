@@ -148,7 +148,7 @@ func (w *Writer) wait(ctx context.Context) error {
 	case <-w.turn.before:
 		return nil
 	case <-ctx.Done():
-		return fault.Canceled.Because(ctx.Err(), "the sync was given up")
+		return fault.GivenUp(context.Cause(ctx), nil)
 	case <-limit.C:
 		return fault.Overloaded.With("earlier syncs of this share are not done yet: wait a little")
 	}

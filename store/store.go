@@ -16,8 +16,8 @@
 //   - Nothing is retried here, but for guesses that were wrong (guess.go).
 //
 // Errors that mean something to callers are faults: Unavailable (the database
-// is away), DiskFull, InUse, UnsafeStore, Incompatible (a schema of the future),
-// Canceled. Everything else is wrapped and counts as fault.Internal.
+// is away, or took longer than the context's deadline), DiskFull, InUse, UnsafeStore,
+// Incompatible (a schema of the future), Canceled. Everything else is wrapped and counts as fault.Internal.
 //
 // All methods of Store are safe for concurrent use.
 package store

@@ -36,7 +36,7 @@ func (q *request) faultOf(err error) *fault.Error {
 		return f
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return fault.Canceled.With("the request took too long, or was given up")
+		return fault.GivenUp(err, nil)
 	}
 	q.site.cfg.Log.Error("a page failed", "peer", q.r.RemoteAddr, "error", err)
 	return fault.Internal.With("something went wrong here: the server's log has more")

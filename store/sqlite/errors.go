@@ -23,7 +23,7 @@ func translate(ctx context.Context, err error) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return fault.Canceled.Because(errors.Join(context.Cause(ctx), err), "the caller gave up")
+		return fault.GivenUp(context.Cause(ctx), err)
 	}
 	var e *sqlite.Error
 	if !errors.As(err, &e) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -311,6 +312,19 @@ func testCancelMidway(t *testing.T, fresh Fresh) {
 	cancel()
 	_, err := f.Look(ctx, id, nil)
 	f.code("a read whose caller gave up", err, fault.Canceled)
+	ctx, cancel = context.WithTimeout(f.ctx, time.Nanosecond)
+	defer cancel()
+	<-ctx.Done()
+	_, err = f.Look(ctx, id, nil)
+	f.code("a read that took longer than it may", err, fault.Unavailable)
+	err = f.Update(ctx, func(tx session.Tx) error {
+		_, err := tx.Load(ctx, &session.Want{Sessions: []string{id}})
+		return err
+	})
+	f.code("a transaction that did", err, fault.Unavailable)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the context's error is not in %v", err)
+	}
 	_, err = f.Look(f.ctx, id, nil)
 	f.must("a read afterwards", err)
 }
