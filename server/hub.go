@@ -169,7 +169,8 @@ func (h *hub) topic(id string) *topic {
 }
 
 // heard takes word of a session's cursor (and AuthGen, 0 if not known) from
-// outside. It may be late, repeated or wrong: it only causes a look.
+// outside. It may be late, repeated or wrong: it only causes a look, and what that
+// finds counts.
 func (h *hub) heard(id string, cursor, gen uint64) {
 	h.mu.Lock()
 	t := h.topics[id]

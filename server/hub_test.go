@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 
@@ -83,6 +84,146 @@ func TestHubDeliversOnceAndInOrderWhateverItHears(t *testing.T) {
 		k.untilCursor(t, events+1)
 		k.consecutive(t, 0)
 	}
+}
+
+// logged is a session's log in memory, for a hub of which every step is known. It is
+// used within one synctest bubble.
+type logged struct {
+	Store
+	mu     sync.Mutex
+	row    session.Row
+	events []*session.Event
+	grants map[string]*capability.Grant
+	reads  int
+	refs   int    // the most that one read asked for
+	onRead func() // if not nil, before a read
+}
+
+// newLogged is a log of one event, whose owner's ref is its id and ".owner".
+func newLogged() *logged {
+	id := capability.SessionPrefix + "01J0000000000000000000000A"
+	l := &logged{row: session.Row{ID: id, Life: session.Live, Epoch: 1, AuthGen: 1}, grants: map[string]*capability.Grant{}}
+	l.grant("owner", "")
+	l.append(100)
+	return l
+}
+
+// grant makes a ref of a name that may read, of one message alone if that is not "".
+func (l *logged) grant(name, message string) *authority {
+	id := l.row.ID + "." + name
+	l.grants[id] = &capability.Grant{ID: id, Target: l.row.ID, Rights: capability.Read, Epoch: 1, Message: message}
+	return &authority{session: l.row.ID, ref: id}
+}
+
+// append gives the cursor of a new event with so large a payload.
+func (l *logged) append(bytes int) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.row.Cursor++
+	l.events = append(l.events, &session.Event{Cursor: l.row.Cursor, Key: "message/msg_1", Payload: make([]byte, bytes)})
+	return l.row.Cursor
+}
+
+func (l *logged) ReadLog(_ context.Context, _ string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
+	if l.onRead != nil {
+		l.onRead()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reads++
+	l.refs = max(l.refs, len(refs))
+	row := l.row
+	page := &session.Page{Sight: session.Sight{Row: &row, Grants: l.grants}}
+	bytes := 0
+	for _, e := range l.events[min(after, row.Cursor):] {
+		if bytes += len(e.Payload); len(page.Events) > 0 && (bytes > maxBytes || len(page.Events) == maxEvents) {
+			page.More = true
+			break
+		}
+		page.Events = append(page.Events, e)
+	}
+	return page, nil
+}
+
+// hubOn is a hub on a log, until its bubble ends.
+func hubOn(t *testing.T, l *logged) *hub {
+	h := newHub(l, time.Minute, DefaultConfig().Log)
+	t.Cleanup(h.close)
+	return h
+}
+
+// noting is a sink that notes what it is sent, and answers with err.
+type noting struct {
+	mu    sync.Mutex
+	upTo  uint64   // the cursor of the last event
+	calls []string // "events", "ended"
+	err   func() error
+}
+
+func (n *noting) events(events []*session.Event, done func(error)) {
+	n.mu.Lock()
+	n.calls = append(n.calls, "events")
+	var err error
+	if n.err != nil {
+		err = n.err()
+	}
+	if err == nil {
+		n.upTo = events[len(events)-1].Cursor
+	}
+	n.mu.Unlock()
+	done(err)
+}
+
+func (n *noting) ended(*fault.Error) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.calls = append(n.calls, "ended")
+	return true
+}
+
+func (n *noting) at() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.upTo
+}
+
+// follow has n sent what comes after a cursor, over a connection of its own.
+func (h *hub) follow(t *testing.T, a *authority, after uint64, n sink) *subscription {
+	t.Helper()
+	s := &subscription{auth: a, link: &link{limit: 8 << 20, max: 10}, window: 1 << 20, sink: n, cursor: after,
+		started: func(refused *fault.Error) {
+			if refused != nil {
+				t.Errorf("following: %v", refused)
+			}
+		}}
+	if refused := h.subscribe(a.session, s, nil); refused != nil {
+		t.Fatal(refused)
+	}
+	return s
+}
+
+// News may be wrong: of a database that was put back to an earlier time, or anybody's
+// NOTIFY. What comes after it is news all the same.
+func TestWrongNewsMakesNobodyDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, n := newLogged(), &noting{}
+		h := hubOn(t, log)
+		h.follow(t, log.grant("owner", ""), 0, n)
+		synctest.Wait()
+		for _, wrong := range []struct{ cursor, gen uint64 }{{1000, 0}, {0, 1000}} {
+			h.heard(log.row.ID, wrong.cursor, wrong.gen)
+			synctest.Wait()
+			last := log.append(100)
+			h.heard(log.row.ID, last, 1)
+			synctest.Wait()
+			if n.at() != last {
+				t.Errorf("after news of %+v event %d is not delivered", wrong, last)
+			}
+		}
+		if log.reads > 10 {
+			t.Errorf("the log was read %d times for five pieces of news", log.reads)
+		}
+	})
 }
 
 func TestAuditIsBoundedAndLosesNoCount(t *testing.T) {

@@ -42,8 +42,8 @@ type topic struct {
 	failed  int             // reads in a row that failed
 	ending  *fault.Error    // everyone is to be told this, and to go
 
-	cursor uint64 // the highest heard of
-	gen    uint64 // the highest AuthGen heard of
+	cursor uint64 // the highest heard of, since the log was read
+	gen    uint64 // the highest AuthGen heard of, since then
 
 	// tail is what was published here while the runner was at work: consecutive
 	// events, all committed at AuthGen tailGen.
@@ -201,6 +201,7 @@ func (t *topic) read(readers []*subscription) bool {
 	}
 	t.mu.Lock()
 	from, window := readers[0].cursor, readers[0].window
+	cursor, gen := t.cursor, t.gen
 	t.mu.Unlock()
 	page, err := t.hub.readLog(t.session, from, window, refs)
 	if err != nil {
@@ -209,8 +210,8 @@ func (t *topic) read(readers []*subscription) bool {
 	}
 	t.mu.Lock()
 	t.failed = 0
-	if page.Row != nil {
-		t.cursor, t.gen = max(t.cursor, page.Row.Cursor), max(t.gen, page.Row.AuthGen)
+	if page.Row != nil { // what was heard before the read is in it, or was wrong
+		t.cursor, t.gen = news(t.cursor, cursor, page.Row.Cursor), news(t.gen, gen, page.Row.AuthGen)
 	}
 	var out []delivery
 	var begun, over []func()
@@ -252,6 +253,15 @@ func (t *topic) read(readers []*subscription) bool {
 		f()
 	}
 	return true
+}
+
+// news is what is to be believed after a read that found found: heard is what has been
+// heard till now, before what had been when it began.
+func news(heard, before, found uint64) uint64 {
+	if heard == before {
+		return found
+	}
+	return max(heard, found)
 }
 
 // admit checks s against what a page found and notes until when that holds.
