@@ -95,8 +95,7 @@ type logged struct {
 	events []*session.Event
 	grants map[string]*capability.Grant
 	reads  int
-	refs   int    // the most that one read asked for
-	onRead func() // if not nil, before a read
+	refs   int // the most that one read asked for
 }
 
 // newLogged is a log of one event, whose owner's ref is its id and ".owner".
@@ -125,9 +124,6 @@ func (l *logged) append(bytes int) uint64 {
 }
 
 func (l *logged) ReadLog(_ context.Context, _ string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
-	if l.onRead != nil {
-		l.onRead()
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reads++
@@ -222,6 +218,42 @@ func TestWrongNewsMakesNobodyDeaf(t *testing.T) {
 		}
 		if log.reads > 10 {
 			t.Errorf("the log was read %d times for five pieces of news", log.reads)
+		}
+	})
+}
+
+// Who catches up with a long log is served page after page. What comes meanwhile
+// reaches the others between two of them.
+func TestCatchingUpKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, upToDate, behind := newLogged(), &noting{}, &noting{}
+		owner, other := log.grant("owner", ""), log.grant("other", "msg_none")
+		const events = 50
+		for range events {
+			log.append(2 << 20) // a page each, and marks to who is behind: there is always room for those
+		}
+		h := hubOn(t, log)
+		h.follow(t, owner, events+1, upToDate)
+		synctest.Wait()
+		var last uint64
+		came := 0 // the page behind was sent last, when the news had come
+		behind.err = func() error {
+			switch pages := len(behind.calls); {
+			case pages == 5: // whose turn is next is decided
+				last = log.append(100)
+				h.heard(log.row.ID, last, 0)
+			case last > 0 && upToDate.at() == last && came == 0:
+				came = pages
+			}
+			return nil
+		}
+		h.follow(t, other, 0, behind)
+		synctest.Wait()
+		if came == 0 || came > 8 {
+			t.Errorf("news that came with page 5 of %d was there with page %d", len(behind.calls), came)
+		}
+		if behind.at() != last {
+			t.Errorf("who was behind is at %d of %d", behind.at(), last)
 		}
 	})
 }

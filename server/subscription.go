@@ -48,6 +48,7 @@ type subscription struct {
 
 	takes    int                // raised when deliveries that are on their way are void
 	queued   bool               // in its topic's ready list
+	passed   bool               // the last page that was read for it had nothing for it
 	holding  bool               // its snapshot is being sent: events wait
 	cancel   context.CancelFunc // ends that; nil if none was asked for
 	finished bool               // out of the topic; nothing more is sent

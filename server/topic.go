@@ -21,6 +21,7 @@ package server
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -191,8 +192,8 @@ func (t *topic) tailExpired(s *subscription) bool {
 	return s.expires != 0 && len(t.tail) > 0 && t.tail[len(t.tail)-1].At >= s.expires
 }
 
-// read serves readers from one page of the log, from where the one that waits
-// longest is. It is false if the runner has to stop, since the log cannot be
+// read serves readers from one page of the log, from where the first of them is, or
+// the first of those that the page before passed over. It is false if the runner has to stop, since the log cannot be
 // read now; it will be started again.
 func (t *topic) read(readers []*subscription) bool {
 	var refs []string
@@ -200,7 +201,8 @@ func (t *topic) read(readers []*subscription) bool {
 		refs = append(refs, s.auth.refs()...)
 	}
 	t.mu.Lock()
-	from, window := readers[0].cursor, readers[0].window
+	first := readers[max(slices.IndexFunc(readers, func(s *subscription) bool { return s.passed }), 0)]
+	from, window := first.cursor, first.window
 	cursor, gen := t.cursor, t.gen
 	t.mu.Unlock()
 	page, err := t.hub.readLog(t.session, from, window, refs)
@@ -231,6 +233,7 @@ func (t *topic) read(readers []*subscription) bool {
 		}
 		before := s.cursor
 		out = s.takeAll(out, page.Events)
+		s.passed = s.cursor == before && before != from && s.cursor < page.Row.Cursor
 		switch {
 		case s.cursor < page.Row.Cursor:
 			// Where the page had its next event and there was no room, the
