@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -34,6 +36,31 @@ func linkOf(r *rig, session string) *link {
 		return s.link
 	}
 	return nil
+}
+
+// A subscriber whose connection takes no more is left alone for a while, however
+// many deliveries it was to get.
+func TestBusySubscriberIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const looks = 10
+		begun, log, n := time.Now(), newLogged(), &noting{}
+		for range 20 {
+			log.append(300 << 10) // deliveries of one event, three in a window
+		}
+		n.err = func() error {
+			if time.Since(begun) < looks*busyPause && log.reads < 1000 {
+				return errBusy
+			}
+			return nil
+		}
+		h := hubOn(t, log)
+		h.follow(t, log.grant("owner", ""), 0, n)
+		time.Sleep(2 * looks * busyPause)
+		synctest.Wait()
+		if log.reads > 3*looks || n.at() != 21 {
+			t.Errorf("the log was read %d times while the subscriber was busy for %d pauses; it is at %d of 21", log.reads, looks, n.at())
+		}
+	})
 }
 
 func TestWhoFindsNoRoomWaitsOnce(t *testing.T) {

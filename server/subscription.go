@@ -49,6 +49,7 @@ type subscription struct {
 	takes    int                // raised when deliveries that are on their way are void
 	queued   bool               // in its topic's ready list
 	passed   bool               // the last page that was read for it had nothing for it
+	resting  bool               // its connection takes no more: left alone until rested
 	holding  bool               // its snapshot is being sent: events wait
 	cancel   context.CancelFunc // ends that; nil if none was asked for
 	finished bool               // out of the topic; nothing more is sent
@@ -116,6 +117,14 @@ func (s *subscription) take(events []*session.Event) (d delivery, ok bool) {
 func (s *subscription) again() {
 	s.topic.mu.Lock()
 	defer s.topic.mu.Unlock()
+	s.topic.wake(s)
+}
+
+// rested is again for one whose connection may take more now.
+func (s *subscription) rested() {
+	s.topic.mu.Lock()
+	defer s.topic.mu.Unlock()
+	s.resting = false
 	s.topic.wake(s)
 }
 

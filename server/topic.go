@@ -55,7 +55,7 @@ type topic struct {
 
 // wake puts s on the ready list and starts a runner if there is none. mu is held.
 func (t *topic) wake(s *subscription) {
-	if s.queued || s.finished || s.holding {
+	if s.queued || s.finished || s.holding || s.resting {
 		return
 	}
 	s.queued = true
@@ -164,7 +164,7 @@ func (t *topic) next() (out []delivery, readers []*subscription, over []func(), 
 	for _, s := range ready {
 		s.queued = false
 		switch {
-		case s.finished || s.holding:
+		case s.finished || s.holding || s.resting:
 		case t.ending != nil:
 			over = append(over, t.finish(s, t.ending))
 		case !s.checked || s.gen != t.gen:
@@ -325,6 +325,9 @@ func (t *topic) unread(readers []*subscription, err error) {
 	})
 }
 
+// errVoid says that a delivery was not made: one before it was not sent.
+var errVoid = errors.New("an earlier delivery was not sent")
+
 // busyPause is how long a subscriber whose connection takes no more is left alone.
 const busyPause = 50 * time.Millisecond
 
@@ -335,7 +338,7 @@ func (t *topic) deliver(d delivery) {
 	void := s.takes != d.takes
 	t.mu.Unlock()
 	if void {
-		t.taken(d, nil)
+		t.taken(d, errVoid)
 		return
 	}
 	events := d.events
@@ -355,10 +358,11 @@ func (t *topic) taken(d delivery, err error) {
 	waiting := s.link.taken(d.bytes)
 	var then func()
 	switch {
+	case errors.Is(err, errVoid): // who made it void is woken for that
 	case errors.Is(err, errBusy): // it was not sent, and what follows it must not be
 		s.takes++
-		s.cursor = d.after
-		then = func() { t.hub.after(busyPause, s.again) }
+		s.cursor, s.resting = d.after, true
+		then = func() { t.hub.after(busyPause, s.rested) }
 	case err != nil:
 		then = t.finish(s, fault.Canceled.With("the subscriber's sink failed: %v", err))
 	case s.cursor < t.cursor || s.gen != t.gen:
