@@ -111,9 +111,12 @@ type inbox struct {
 
 func newInbox() *inbox { return &inbox{kick: make(chan struct{}, 1)} }
 
+// put changes what is in the box, until its end.
 func (b *inbox) put(change func()) {
 	b.mu.Lock()
-	change()
+	if !b.over {
+		change()
+	}
 	b.mu.Unlock()
 	select {
 	case b.kick <- struct{}{}:
@@ -133,11 +136,7 @@ func (b *inbox) state(piece *session.StatePiece, _ bool, done func(error)) {
 
 // ended implements sink. The first reason stays.
 func (b *inbox) ended(why *fault.Error) bool {
-	b.put(func() {
-		if !b.over {
-			b.why, b.over = why, true
-		}
-	})
+	b.put(func() { b.why, b.over = why, true })
 	return true
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -153,20 +154,23 @@ type noting struct {
 	mu    sync.Mutex
 	upTo  uint64   // the cursor of the last event
 	calls []string // "events", "ended"
-	err   func() error
+
+	err func() error // what events answers; nil: nothing is wrong
 }
 
 func (n *noting) events(events []*session.Event, done func(error)) {
 	n.mu.Lock()
 	n.calls = append(n.calls, "events")
+	n.mu.Unlock()
 	var err error
 	if n.err != nil {
 		err = n.err()
 	}
 	if err == nil {
+		n.mu.Lock()
 		n.upTo = events[len(events)-1].Cursor
+		n.mu.Unlock()
 	}
-	n.mu.Unlock()
 	done(err)
 }
 
@@ -292,6 +296,30 @@ func TestAuditIsBoundedAndLosesNoCount(t *testing.T) {
 	if counted != total {
 		t.Errorf("%d denials were counted as %d", total, counted)
 	}
+}
+
+// What was cut for a subscriber who has left meanwhile is not sent.
+func TestWhoHasLeftIsSentNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, n := newLogged(), &noting{}
+		for range 8 {
+			log.append(300 << 10) // deliveries of one event, three in a window
+		}
+		h := hubOn(t, log)
+		n.err = func() error { // the peer cancels while the runner has two more for it
+			if to := h.topic(log.row.ID); to != nil {
+				for s := range to.subs {
+					s.over(nil)
+				}
+			}
+			return nil
+		}
+		h.follow(t, log.grant("owner", ""), 0, n)
+		synctest.Wait()
+		if !slices.Equal(n.calls, []string{"events", "ended"}) {
+			t.Errorf("the sink was called: %v", n.calls)
+		}
+	})
 }
 
 // silent is a sink whose peer never answers.

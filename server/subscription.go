@@ -13,15 +13,16 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// sink is where a subscription's events go. Its methods do not block and are
-// called by one goroutine at a time, without locks held.
+// sink is where a subscription's events go. Its methods do not block and are called
+// without locks held: events and state by one goroutine at a time, ended by any,
+// perhaps while that one is about to call: what comes after the end is dropped.
 type sink interface {
 	// events sends consecutive events. done is called once, perhaps before
 	// events returns: nil when the subscriber has taken them, or why it did not.
 	events(events []*session.Event, done func(error))
 	// ended lets the sink go. The subscriber is told why, unless why is nil: then
 	// it knows. False says that it could not be told without waiting, and that
-	// ended is to be called again; after true nothing more is called.
+	// ended is to be called again.
 	ended(why *fault.Error) bool
 }
 

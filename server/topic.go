@@ -242,7 +242,7 @@ func (t *topic) read(readers []*subscription) bool {
 				t.wake(s)
 			}
 		case page.Row.Life == session.Deleted:
-			over = append(over, t.finish(s, sessionDeleted()))
+			over = append(over, func() { s.over(sessionDeleted()) }) // when it has been sent the last of it
 		}
 	}
 	t.mu.Unlock()
@@ -383,6 +383,7 @@ func (t *topic) taken(d delivery, err error) {
 // still answers must not matter to the connection's others.
 func (t *topic) finish(s *subscription, why *fault.Error) func() {
 	s.finished = true
+	s.takes++ // what was cut for it and is not under way yet is not sent
 	delete(t.subs, s)
 	if s.cancel != nil {
 		s.cancel() // its snapshot, if that is still on its way
