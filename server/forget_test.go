@@ -65,8 +65,8 @@ func TestPublishedPurgeClearsTheTail(t *testing.T) {
 	}
 	purge := &session.Event{Cursor: 3, Method: session.MethodPurge, Payload: []byte(`{}`)}
 	top.published(&session.PublishedSession{Row: session.Row{Cursor: 3, AuthGen: 2}, Events: []*session.Event{purge}, AuthChanged: true})
-	if out, readers, _, _ := top.next(); len(out) != 0 || len(readers) != 1 {
-		t.Errorf("%d deliveries from memory, %d readers of the log", len(out), len(readers))
+	if r, _ := top.next(); len(r.out) != 0 || len(r.readers) != 1 {
+		t.Errorf("%d deliveries from memory, %d readers of the log", len(r.out), len(r.readers))
 	}
 }
 

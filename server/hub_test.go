@@ -187,10 +187,13 @@ func (n *noting) at() uint64 {
 	return n.upTo
 }
 
-// follow has n sent what comes after a cursor, over a connection of its own.
-func (h *hub) follow(t *testing.T, a *authority, after uint64, n sink) *subscription {
+// wideLink is a connection that takes whatever there is.
+func wideLink() *link { return &link{limit: 1 << 30, max: 10} }
+
+// follow has n sent what comes after a cursor, over a connection.
+func (h *hub) follow(t *testing.T, a *authority, after uint64, n sink, l *link) *subscription {
 	t.Helper()
-	s := &subscription{auth: a, link: &link{limit: 8 << 20, max: 10}, window: 1 << 20, sink: n, cursor: after,
+	s := &subscription{auth: a, link: l, window: 1 << 20, sink: n, cursor: after,
 		started: func(refused *fault.Error) {
 			if refused != nil {
 				t.Errorf("following: %v", refused)
@@ -208,7 +211,7 @@ func TestWrongNewsMakesNobodyDeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, n := newLogged(), &noting{}
 		h := hubOn(t, log)
-		h.follow(t, log.grant("owner", ""), 0, n)
+		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
 		synctest.Wait()
 		for _, wrong := range []struct{ cursor, gen uint64 }{{1000, 0}, {0, 1000}} {
 			h.heard(log.row.ID, wrong.cursor, wrong.gen)
@@ -237,7 +240,7 @@ func TestCatchingUpKeepsNobodyWaiting(t *testing.T) {
 			log.append(2 << 20) // a page each, and marks to who is behind: there is always room for those
 		}
 		h := hubOn(t, log)
-		h.follow(t, owner, events+1, upToDate)
+		h.follow(t, owner, events+1, upToDate, wideLink())
 		synctest.Wait()
 		var last uint64
 		came := 0 // the page behind was sent last, when the news had come
@@ -251,7 +254,7 @@ func TestCatchingUpKeepsNobodyWaiting(t *testing.T) {
 			}
 			return nil
 		}
-		h.follow(t, other, 0, behind)
+		h.follow(t, other, 0, behind, wideLink())
 		synctest.Wait()
 		if came == 0 || came > 8 {
 			t.Errorf("news that came with page 5 of %d was there with page %d", len(behind.calls), came)
@@ -314,7 +317,7 @@ func TestWhoHasLeftIsSentNothing(t *testing.T) {
 			}
 			return nil
 		}
-		h.follow(t, log.grant("owner", ""), 0, n)
+		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
 		synctest.Wait()
 		if !slices.Equal(n.calls, []string{"events", "ended"}) {
 			t.Errorf("the sink was called: %v", n.calls)

@@ -310,6 +310,7 @@ func (p *pace) send(ctx context.Context, bytes int, out func(done func(error))) 
 		}); err != nil {
 			return err
 		}
+		p.link.pass(&p.waiter)()
 		p.mu.Lock()
 		p.underway += bytes
 		p.mu.Unlock()
@@ -320,7 +321,7 @@ func (p *pace) send(ctx context.Context, bytes int, out func(done func(error))) 
 				p.mu.Unlock()
 				return
 			}
-			waiting := p.link.taken(bytes)
+			wake := p.link.taken(bytes)
 			p.underway -= bytes
 			switch {
 			case errors.Is(err, errBusy):
@@ -330,9 +331,7 @@ func (p *pace) send(ctx context.Context, bytes int, out func(done func(error))) 
 			}
 			p.mu.Unlock()
 			p.kicked()
-			for _, wake := range waiting {
-				wake()
-			}
+			wake()
 		})
 		select {
 		case <-busy: // it was not sent
@@ -356,12 +355,7 @@ func (p *pace) end() {
 	left := p.underway
 	p.underway, p.ended = 0, true
 	p.mu.Unlock()
-	if left == 0 {
-		return
-	}
-	for _, wake := range p.link.taken(left) {
-		wake()
-	}
+	p.link.gone(&p.waiter, left)()
 }
 
 // wait waits until ready, which is called with mu held, or until nothing was

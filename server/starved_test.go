@@ -7,6 +7,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -38,6 +39,93 @@ func linkOf(r *rig, session string) *link {
 	return nil
 }
 
+// What is large finds room beside what is small, of which there is always some under
+// way.
+func TestLargeDeliveryFindsRoom(t *testing.T) {
+	t.Parallel()
+	l := &link{limit: 1000}
+	var small, large waiter
+	reserves := func(bytes int, w *waiter, want bool) {
+		t.Helper()
+		if got := l.reserve(bytes, w, func() {}); got != want {
+			t.Fatalf("%d bytes find room: %v, with %d under way and %d in line", bytes, got, l.underway, len(l.line))
+		}
+	}
+	reserves(10, &small, true)
+	reserves(2000, &large, false)
+	reserves(10, &small, false) // comes behind it
+	l.taken(10)()
+	if !l.called(&large) || l.waits(&large) || l.called(&small) {
+		t.Fatal("it is not the large one's turn when nothing is under way")
+	}
+	reserves(2000, &large, true)
+	l.pass(&large)()
+	if l.called(&small) {
+		t.Error("a small one is woken while there is no room")
+	}
+	l.taken(2000)()
+	reserves(10, &small, true)
+	// A turn lasts as long as there is room, and who leaves has none.
+	reserves(10, &small, true)
+	reserves(2000, &large, false)
+	l.pass(&small)()
+	l.gone(&large, 0)()
+	reserves(10, &small, true)
+	if len(l.line) != 0 || l.underway != 30 {
+		t.Errorf("%d are in line, %d bytes under way", len(l.line), l.underway)
+	}
+}
+
+// answering is a sink that answers after a while, which is another every time.
+type answering struct {
+	noting
+	rng *rand.Rand
+}
+
+func (a *answering) events(events []*session.Event, done func(error)) {
+	a.noting.events(events, func(error) {
+		time.AfterFunc(time.Duration(a.rng.IntN(20))*time.Millisecond, func() { done(nil) })
+	})
+}
+
+// Whatever the sizes of their events, and whoever leaves, nobody on a connection waits
+// for ever.
+func TestEverybodyOnAConnectionIsServed(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		l := &link{limit: 64 << 10, max: 100}
+		var all []*answering
+		for range 5 {
+			log := newLogged()
+			for range 100 {
+				log.append(1 << rng.IntN(18))
+			}
+			owner, h := log.grant("owner", ""), hubOn(t, log)
+			for i := range 5 {
+				a := &answering{rng: rand.New(rand.NewPCG(seed, uint64(len(all))))}
+				s := h.follow(t, owner, uint64(rng.IntN(100)), a, l)
+				if i == 4 {
+					time.AfterFunc(time.Duration(rng.IntN(500))*time.Millisecond, func() { s.over(nil) })
+					continue
+				}
+				all = append(all, a)
+			}
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		for _, a := range all {
+			if a.at() != 101 {
+				t.Errorf("one is at %d of 101", a.at())
+			}
+		}
+		if l.underway != 0 || len(l.line) != 0 {
+			t.Errorf("%d bytes are under way, %d are in line", l.underway, len(l.line))
+		}
+	})
+}
+
 // A subscriber whose connection takes no more is left alone for a while, however
 // many deliveries it was to get.
 func TestBusySubscriberIsLeftAlone(t *testing.T) {
@@ -54,7 +142,7 @@ func TestBusySubscriberIsLeftAlone(t *testing.T) {
 			return nil
 		}
 		h := hubOn(t, log)
-		h.follow(t, log.grant("owner", ""), 0, n)
+		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
 		time.Sleep(2 * looks * busyPause)
 		synctest.Wait()
 		if log.reads > 3*looks || n.at() != 21 {
@@ -103,8 +191,8 @@ func TestWhoFindsNoRoomWaitsOnce(t *testing.T) {
 		healthy.untilCursor(t, last) // by then the others were looked at too
 	}
 	l.mu.Lock()
-	if len(l.waiting) > subs {
-		t.Errorf("%d wait for room, of %d subscriptions", len(l.waiting), subs)
+	if len(l.line) > subs {
+		t.Errorf("%d wait for room, of %d subscriptions", len(l.line), subs)
 	}
 	l.mu.Unlock()
 	if n := st.reads.Load() - before; n > commits/4 {

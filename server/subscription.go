@@ -6,6 +6,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -185,28 +186,35 @@ type link struct {
 	mu       sync.Mutex
 	underway int
 	subs     int
-	waiting  []*waiter // found no room
+	line     []*waiter // found no room; the first may have been woken, and then it is its turn
 }
 
 // waiter is one who sends over a link. It is guarded by the link's lock.
 type waiter struct {
-	wake func() // not nil: it waits for room
+	bytes int    // that it found no room for
+	wake  func() // not nil: it waits for its turn
 }
 
-// reserve puts bytes under way. Where there is no room, wake is called when some
-// comes free, once. One delivery may always be under way, however large it is.
+// fits says whether there is room for so many bytes. One delivery may always be under
+// way, however large it is. mu is held.
+func (l *link) fits(bytes int) bool { return l.underway == 0 || l.underway+bytes <= l.limit }
+
+// reserve puts bytes under way, if there is room and nobody waits for some. Else w
+// waits in line, since what is large would find none for ever beside what is small:
+// wake is called, once, when it is its turn. It reserves again then, as often as it
+// likes, and calls pass.
 func (l *link) reserve(bytes int, w *waiter, wake func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.underway != 0 && l.underway+bytes > l.limit {
-		if w.wake == nil {
-			w.wake = wake
-			l.waiting = append(l.waiting, w)
-		}
-		return false
+	if (len(l.line) == 0 || l.line[0] == w) && l.fits(bytes) {
+		l.underway += bytes
+		return true
 	}
-	l.underway += bytes
-	return true
+	if w.bytes = bytes; w.wake == nil {
+		w.wake = wake
+		l.line = append(without(l.line, w), w)
+	}
+	return false
 }
 
 // waits says that w found no room, and will be woken.
@@ -216,19 +224,54 @@ func (l *link) waits(w *waiter) bool {
 	return w.wake != nil
 }
 
-// taken gives bytes back and returns what wakes those who waited for some, to be
-// called without locks.
-func (l *link) taken(bytes int) []func() {
+// called says that it is w's turn, for which it was woken.
+func (l *link) called(w *waiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return w.wake == nil && len(l.line) > 0 && l.line[0] == w
+}
+
+// pass ends w's turn, whether or not it has made use of it. It returns what wakes the
+// next, to be called without locks; so do taken and gone.
+func (l *link) pass(w *waiter) (wake func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.wake == nil {
+		l.line = without(l.line, w)
+	}
+	return l.next()
+}
+
+// taken gives bytes back.
+func (l *link) taken(bytes int) (wake func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.underway -= bytes
-	var wakes []func()
-	for _, w := range l.waiting {
-		wakes = append(wakes, w.wake)
-		w.wake = nil
+	return l.next()
+}
+
+// gone gives back bytes of w, which sends nothing more.
+func (l *link) gone(w *waiter, bytes int) (wake func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.underway -= bytes
+	w.wake, l.line = nil, without(l.line, w)
+	return l.next()
+}
+
+// next has the first in line take its turn, if there is room for what it waits with.
+// mu is held.
+func (l *link) next() (wake func()) {
+	if len(l.line) == 0 || l.line[0].wake == nil || !l.fits(l.line[0].bytes) {
+		return func() {}
 	}
-	l.waiting = nil
-	return wakes
+	wake, l.line[0].wake = l.line[0].wake, nil
+	return wake
+}
+
+// without is a line that w has left.
+func without(line []*waiter, w *waiter) []*waiter {
+	return slices.DeleteFunc(line, func(other *waiter) bool { return other == w })
 }
 
 // join counts a subscription in; false at the limit.

@@ -135,52 +135,68 @@ func (t *topic) clearTail() { t.tail, t.tailGen, t.tailBytes = nil, 0, 0 }
 func (t *topic) run() {
 	defer t.hub.leave()
 	for {
-		deliveries, readers, over, more := t.next()
-		for _, d := range deliveries {
+		r, more := t.next()
+		for _, d := range r.out {
 			t.deliver(d)
 		}
-		for _, f := range over {
+		for _, f := range r.over {
 			f()
 		}
-		if len(readers) > 0 && !t.read(readers) || !more {
+		read := len(r.readers) == 0 || t.read(r.readers)
+		for _, s := range r.turns {
+			if !read || !s.passed { // else it has had no chance to use it
+				s.link.pass(&s.waiter)()
+			}
+		}
+		if !read || !more {
 			return
 		}
 	}
 }
 
-// next empties the ready list: what can go out from the tail, who needs the
-// log, and who is over. more is false, and the runner at its end, if there was
-// nothing.
-func (t *topic) next() (out []delivery, readers []*subscription, over []func(), more bool) {
+// round is what the runner does for those who were ready.
+type round struct {
+	out     []delivery      // from the tail
+	readers []*subscription // need the log
+	over    []func()        // tell those who are over
+	turns   []*subscription // have their turn on their connections, which ends with the round
+}
+
+// next empties the ready list. more is false, and the runner at its end, if there
+// was nothing.
+func (t *topic) next() (r round, more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.ready) == 0 {
 		t.running = false
 		t.clearTail() // who comes later reads the log
-		return nil, nil, nil, false
+		return r, false
 	}
 	ready := t.ready
 	t.ready = nil
 	for _, s := range ready {
 		s.queued = false
+		if s.link.called(&s.waiter) {
+			r.turns = append(r.turns, s)
+		}
 		switch {
 		case s.finished || s.holding || s.resting:
 		case t.ending != nil:
-			over = append(over, t.finish(s, t.ending))
+			r.over = append(r.over, t.finish(s, t.ending))
 		case !s.checked || s.gen != t.gen:
-			readers = append(readers, s)
+			r.readers = append(r.readers, s)
 		case s.cursor >= t.cursor:
 		case s.link.waits(&s.waiter): // it is woken when there is room
 		case t.covers(s.cursor+1) && t.tailGen == s.gen && !t.tailExpired(s):
-			out = s.takeAll(out, t.tail)
+			r.out = s.takeAll(r.out, t.tail)
 			if s.cursor < t.cursor && !t.covers(s.cursor+1) {
 				t.wake(s)
 			}
 		case s.room(s.window / 2): // else the sink's next return wakes it
-			readers = append(readers, s)
+			r.readers = append(r.readers, s)
 		}
 	}
-	return out, readers, over, true
+	return r, true
 }
 
 func (t *topic) covers(cursor uint64) bool {
@@ -193,8 +209,8 @@ func (t *topic) tailExpired(s *subscription) bool {
 }
 
 // read serves readers from one page of the log, from where the first of them is, or
-// the first of those that the page before passed over. It is false if the runner has to stop, since the log cannot be
-// read now; it will be started again.
+// the first of those that the page before passed over. It is false if the runner has
+// to stop, since the log cannot be read now; it will be started again.
 func (t *topic) read(readers []*subscription) bool {
 	var refs []string
 	for _, s := range readers {
@@ -355,8 +371,7 @@ func (t *topic) taken(d delivery, err error) {
 		return
 	}
 	s.underway -= d.bytes
-	waiting := s.link.taken(d.bytes)
-	var then func()
+	then, wake := func() {}, s.link.taken(d.bytes)
 	switch {
 	case errors.Is(err, errVoid): // who made it void is woken for that
 	case errors.Is(err, errBusy): // it was not sent, and what follows it must not be
@@ -369,12 +384,8 @@ func (t *topic) taken(d delivery, err error) {
 		t.wake(s)
 	}
 	t.mu.Unlock()
-	if then != nil {
-		then()
-	}
-	for _, wake := range waiting {
-		wake()
-	}
+	then()
+	wake()
 }
 
 // finish takes s out of the topic and returns what tells its subscriber, to be
@@ -390,12 +401,10 @@ func (t *topic) finish(s *subscription, why *fault.Error) func() {
 	}
 	started := s.started
 	s.started = nil
-	waiting := s.link.taken(s.underway)
+	wake := s.link.gone(&s.waiter, s.underway)
 	s.underway = 0
 	return func() {
-		for _, wake := range waiting {
-			wake()
-		}
+		wake()
 		t.hub.drop(t)
 		if started != nil {
 			if why == nil {
