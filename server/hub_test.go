@@ -325,6 +325,24 @@ func TestWhoHasLeftIsSentNothing(t *testing.T) {
 	})
 }
 
+// A ref is asked for once a read, however many follow under it.
+func TestRefIsReadOnceForAllWhoFollowUnderIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newLogged()
+		owner, other, h := log.grant("owner", ""), log.grant("other", ""), hubOn(t, log)
+		for i := range 10 {
+			h.follow(t, []*authority{owner, other}[i%2], 0, &noting{}, wideLink())
+		}
+		synctest.Wait()
+		log.refs = 0
+		h.heard(log.row.ID, 1, 2) // authority changed: everybody looks again
+		synctest.Wait()
+		if log.refs != 2 {
+			t.Errorf("a read asked for %d refs, there are 2", log.refs)
+		}
+	})
+}
+
 // silent is a sink whose peer never answers.
 type silent struct{ done func(error) }
 

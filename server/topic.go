@@ -216,6 +216,8 @@ func (t *topic) read(readers []*subscription) bool {
 	for _, s := range readers {
 		refs = append(refs, s.auth.refs()...)
 	}
+	slices.Sort(refs)
+	refs = slices.Compact(refs) // many may follow under one
 	t.mu.Lock()
 	first := readers[max(slices.IndexFunc(readers, func(s *subscription) bool { return s.passed }), 0)]
 	from, window := first.cursor, first.window
