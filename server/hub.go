@@ -28,11 +28,10 @@ type hub struct {
 	pageBytes int
 	tailBytes int
 
-	mu      sync.Mutex
-	topics  map[string]*topic
-	held    map[string]*hold // sessions this replica is committing to now
-	ending  *fault.Error
-	emptied chan struct{} // closed when the last topic goes, after end
+	mu     sync.Mutex
+	topics map[string]*topic
+	held   map[string]*hold // sessions this replica is committing to now
+	ending *fault.Error
 
 	runMu  sync.Mutex
 	closed bool
@@ -58,7 +57,7 @@ func newHub(store Store, timeout time.Duration, log *slog.Logger) *hub {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &hub{ctx: ctx, cancel: cancel, log: log, store: store, timeout: timeout,
 		reads: make(chan struct{}, hubReads), pageBytes: hubPageBytes, tailBytes: hubTailBytes,
-		topics: map[string]*topic{}, held: map[string]*hold{}, emptied: make(chan struct{})}
+		topics: map[string]*topic{}, held: map[string]*hold{}}
 }
 
 // subscribe adds s to its session's topic; s.started is called when it is known
@@ -113,13 +112,6 @@ func (h *hub) drop(t *topic) {
 	defer t.mu.Unlock()
 	if len(t.subs) == 0 && h.topics[t.session] == t {
 		delete(h.topics, t.session)
-		if h.ending != nil && len(h.topics) == 0 {
-			select {
-			case <-h.emptied:
-			default:
-				close(h.emptied)
-			}
-		}
 	}
 }
 
@@ -233,20 +225,6 @@ func (h *hub) end(why *fault.Error) {
 	h.mu.Unlock()
 	for _, t := range h.all() {
 		t.end(why)
-	}
-}
-
-// quiet waits until every subscriber has been told of an end, or ctx ends.
-func (h *hub) quiet(ctx context.Context) {
-	h.mu.Lock()
-	n := len(h.topics)
-	h.mu.Unlock()
-	if n == 0 {
-		return
-	}
-	select {
-	case <-h.emptied:
-	case <-ctx.Done():
 	}
 }
 

@@ -163,7 +163,7 @@ func (s *Server) serve(t rpc.Transport) {
 	l.from = conn
 	s.mu.Lock()
 	late := s.stopping // drain has not seen it
-	s.conns[conn] = struct{}{}
+	s.conns[conn] = l
 	s.mu.Unlock()
 	if late {
 		conn.Close("the server is stopping")

@@ -72,6 +72,52 @@ func TestDrainFinishesWhatRuns(t *testing.T) {
 	}
 }
 
+// Who takes nothing of a snapshot keeps nobody else from being told of the end, and
+// answered.
+func TestSlowSnapshotDelaysNoDraining(t *testing.T) {
+	t.Parallel()
+	st := sqliteStore(t)
+	r := start(t, st, func(c *Config) { c.DrainTimeout = time.Hour })
+	p, idle, slow := r.dial(), r.dial(), r.dial()
+	m := r.create(p)
+	k := stalledSnapshot(slow, m)
+	if err := idle.restoreErr(m.owner, "x"); err != nil {
+		t.Fatal(err)
+	}
+	release := holdWriter(t, st)
+	running := applying(t, m.stream, m.batch(put(1)))
+	untilQueued(t, r.server, 1)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		r.stop()
+	}()
+	k.until(t, "word of the end", func() bool { return k.ended != nil })
+	if k.ended.Code != fault.Draining {
+		t.Errorf("the subscriber was told %v", k.ended)
+	}
+	<-idle.conn.Done() // has nothing running
+	release()
+	if ack := readReply(t, running); ack.refusal != nil || ack.applied != 1 {
+		t.Errorf("a batch that was there before the end: %+v", ack)
+	}
+	<-stopped
+}
+
+// stalledSnapshot is a subscriber who takes nothing of m's state, of which a piece is
+// on its way.
+func stalledSnapshot(p *peer, m *made) *recorder {
+	filler := strings.Repeat("x", 4<<10)
+	for n := range 8 {
+		p.must(m.stream, m.batch(op("put", "key", fmt.Sprintf("message/large_%d", n), "payload", map[string]string{"x": filler})))
+	}
+	k := newRecorder()
+	k.hold = true
+	p.t.Cleanup(p.subscribing(p.restore(m.owner), k, 0, windowMin, true).Release)
+	k.until(p.t, "a piece", func() bool { return len(k.pieces) > 0 })
+	return k
+}
+
 // untilQueued waits until the committers have got n submissions, in a
 // transaction or before it.
 func untilQueued(t *testing.T, s *Server, n int) {

@@ -23,6 +23,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -63,7 +64,7 @@ type Server struct {
 	mu       sync.Mutex
 	stopping bool
 	stopped  chan struct{} // closed when stopping is set
-	conns    map[*rpc.Conn]struct{}
+	conns    map[*rpc.Conn]*link
 	past     traffic // of connections that have ended
 	open     sync.WaitGroup
 
@@ -74,7 +75,7 @@ type Server struct {
 // New makes a server; Run starts it. It never closes the store.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Log, stopped: make(chan struct{}), conns: map[*rpc.Conn]struct{}{}, shots: make(chan struct{}, cfg.Snapshots),
+	s := &Server{cfg: cfg, log: cfg.Log, stopped: make(chan struct{}), conns: map[*rpc.Conn]*link{}, shots: make(chan struct{}, cfg.Snapshots),
 		connections: gate.New(cfg.Connections, cfg.ConnectionsPerAddress), telling: make(chan struct{}, tellingAtOnce)}
 	s.web.open, s.faces = map[*capnweb.Conn]*webPeer{}, map[string]http.Handler{}
 	s.handshakes = &handshakes{server: s, gate: gate.New(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]string{}}
@@ -140,10 +141,7 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 	s.mu.Lock()
 	s.stopping = true
 	close(s.stopped)
-	conns := make([]*rpc.Conn, 0, len(s.conns))
-	for c := range s.conns {
-		conns = append(conns, c)
-	}
+	conns := maps.Clone(s.conns)
 	s.mu.Unlock()
 	webs := s.web.list()
 	s.log.Info("draining", "connections", len(conns)+len(webs))
@@ -152,13 +150,17 @@ func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.List
 		_ = ln.Close() // it can only be closed already
 	}
 	s.hub.end(fault.Draining.With("the server is stopping: go to another, or come back"))
-	s.hub.quiet(limit)
+	told, cancel := context.WithTimeout(limit, s.cfg.RPC.PingTimeout)
+	defer cancel()
 	var all sync.WaitGroup
-	for _, c := range conns {
-		all.Go(func() { _ = c.Drain(limit, "the server is stopping") })
+	for c, l := range conns {
+		all.Go(func() {
+			l.quiet(told) // who does not take that it ends is not waited for long
+			_ = c.Drain(limit, "the server is stopping")
+		})
 	}
 	for _, p := range webs {
-		all.Go(func() { p.drain(limit) })
+		all.Go(func() { p.drain(limit, told) })
 	}
 	all.Wait()
 	_ = web.Shutdown(limit)

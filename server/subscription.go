@@ -186,7 +186,8 @@ type link struct {
 	mu       sync.Mutex
 	underway int
 	subs     int
-	line     []*waiter // found no room; the first may have been woken, and then it is its turn
+	alone    chan struct{} // not nil: closed when there are no subs
+	line     []*waiter     // found no room; the first may have been woken, and then it is its turn
 }
 
 // waiter is one who sends over a link. It is guarded by the link's lock.
@@ -287,6 +288,27 @@ func (l *link) join() bool {
 
 func (l *link) leave() {
 	l.mu.Lock()
-	l.subs--
+	defer l.mu.Unlock()
+	if l.subs--; l.subs == 0 && l.alone != nil {
+		close(l.alone)
+		l.alone = nil
+	}
+}
+
+// quiet waits until every subscription has been told of its end, or ctx ends.
+func (l *link) quiet(ctx context.Context) {
+	l.mu.Lock()
+	if l.subs == 0 {
+		l.mu.Unlock()
+		return
+	}
+	if l.alone == nil {
+		l.alone = make(chan struct{})
+	}
+	alone := l.alone
 	l.mu.Unlock()
+	select {
+	case <-alone:
+	case <-ctx.Done():
+	}
 }

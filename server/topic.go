@@ -99,12 +99,22 @@ func (t *topic) expire(now int64) {
 	}
 }
 
-// end tells every subscriber why, in its turn, and lets it go.
+// end tells every subscriber why, in its turn, and lets it go. Who is being sent a
+// snapshot has no turn before that is through, so it is let go here.
 func (t *topic) end(why *fault.Error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.ending = why
+	var over []func()
+	for s := range t.subs {
+		if s.holding {
+			over = append(over, t.finish(s, why))
+		}
+	}
 	t.wakeAll()
+	t.mu.Unlock()
+	for _, f := range over {
+		f()
+	}
 }
 
 // published takes the events of a commit of this replica.

@@ -72,11 +72,9 @@ func (p *webPeer) ended() {
 }
 
 // drain answers what runs and closes the connection, when those who follow over
-// it have been told that it ends; who does not take that is not waited for long.
-func (p *webPeer) drain(ctx context.Context) {
-	told, cancel := context.WithTimeout(ctx, p.server.cfg.RPC.PingTimeout)
+// it have been told that it ends, or told is over.
+func (p *webPeer) drain(ctx, told context.Context) {
 	p.side.Quiet(told)
-	cancel()
 	_ = p.conn.Load().Drain(ctx, "the server is stopping")
 }
 
