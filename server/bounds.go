@@ -21,11 +21,12 @@ const (
 	boundBatches
 	boundQueue
 	boundWrongTries
+	boundSnapshots
 	bounds
 )
 
 var boundNames = [bounds]string{"", "connections", "connections_per_address", "handshakes", "subscriptions",
-	"batches_in_flight", "commit_queue", "wrong_tries"}
+	"batches_in_flight", "commit_queue", "wrong_tries", "snapshots"}
 
 // boundOf is the bound of a gate that was met, where all is the one on everybody.
 func boundOf(met gate.Met, all bound) bound {

@@ -153,7 +153,8 @@ func (s *Server) ServeConn(t rpc.Transport) error {
 
 // newLink is what a connection's objects share; who makes it says where from.
 func (s *Server) newLink(remote string) *link {
-	return &link{peer: peerName(remote), limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions, met: &s.met}
+	return &link{peer: peerName(remote), address: addressOf(remote), limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions, met: &s.met,
+		shot: make(chan struct{}, max(s.cfg.Snapshots/2, 1))}
 }
 
 func (s *Server) serve(t rpc.Transport) {

@@ -47,7 +47,7 @@ type Server struct {
 	commit  *committer
 	audit   *auditor
 	uses    *usage
-	shots   chan struct{} // bounds the snapshots that are being sent
+	shots   *places // of the snapshots that are being sent
 
 	base   context.Context // of every connection; ended when draining takes too long
 	cutOff context.CancelFunc
@@ -75,7 +75,7 @@ type Server struct {
 // New makes a server; Run starts it. It never closes the store.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Log, stopped: make(chan struct{}), conns: map[*rpc.Conn]*link{}, shots: make(chan struct{}, cfg.Snapshots),
+	s := &Server{cfg: cfg, log: cfg.Log, stopped: make(chan struct{}), conns: map[*rpc.Conn]*link{},
 		connections: gate.New(cfg.Connections, cfg.ConnectionsPerAddress), telling: make(chan struct{}, tellingAtOnce)}
 	s.web.open, s.faces = map[*capnweb.Conn]*webPeer{}, map[string]http.Handler{}
 	s.handshakes = &handshakes{server: s, gate: gate.New(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]string{}}
@@ -84,6 +84,7 @@ func New(cfg Config) *Server {
 	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
 	s.audit, s.uses = newAuditor(cfg), newUsage(cfg)
 	s.commit = newCommitter(cfg, s.hub, s.uses, &s.met)
+	s.shots = newPlaces(cfg.Snapshots, cfg.StallTimeout, &s.met)
 	s.tries = newWrongTries(cfg.WrongTries, cfg.WrongTryInterval, &s.met)
 	return s
 }

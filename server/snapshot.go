@@ -2,7 +2,7 @@
 // by itself (Session.snapshot) or before a subscription's events.
 //
 // The pieces are read inside one snapshot of the database, so only few are sent
-// at once, and a subscriber that takes nothing for a while, or is slow without
+// at once (places.go), and a subscriber that takes nothing for a while, or is slow without
 // end, is given up.
 
 package server
@@ -93,12 +93,10 @@ func (o *sess) newShot(sub *subscription) *shot {
 // taken all of it.
 func (h *shot) send(ctx context.Context, at uint64) *fault.Error {
 	s := h.o.server
-	select {
-	case s.shots <- struct{}{}:
-		defer func() { <-s.shots }()
-	case <-ctx.Done():
-		return fault.GivenUp(context.Cause(ctx), nil)
+	if refused := s.shots.take(ctx, h.pace.link); refused != nil {
+		return refused
 	}
+	defer s.shots.leave(h.pace.link)
 	defer h.pace.end()
 	ctx, cancel := context.WithTimeoutCause(ctx, snapshotStalls*s.cfg.StallTimeout, errStalled)
 	defer cancel()

@@ -73,3 +73,25 @@ func TestSnapshotOfAnEarlierLargeState(t *testing.T) {
 		}
 	}
 }
+
+// Who asks for many snapshots and takes none keeps nobody else from one.
+func TestSlowReaderLeavesOthersTheirSnapshots(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	p, slow := r.dial(), r.dial()
+	m := r.create(p)
+	stalledSnapshot(slow, m)
+	held := slow.restore(m.owner)
+	for range 20 {
+		k := newRecorder()
+		k.hold = true
+		defer slow.subscribing(held, k, 0, windowMin, true).Release()
+	}
+	_, _ = describe(t, held) // by then all have been asked for
+	k := newRecorder()
+	defer p.subscribing(m.sess, k, 0, 0, true).Release()
+	k.until(t, "another connection's snapshot", func() bool { return k.last })
+	if _, err := snapshotOf(t, r.peerNamed(t, "192.0.2.7:1").restore(m.owner), 0); err != nil {
+		t.Errorf("another address's: %v", err)
+	}
+}

@@ -177,11 +177,13 @@ func (s *subscription) takeAll(out []delivery, events []*session.Event) []delive
 // link counts what is under way to the subscriptions of one connection, so
 // that many windows together stay within what the connection may queue.
 type link struct {
-	peer  string // the other end's address, for the audit
-	from  origin // the connection
-	limit int    // bytes
-	max   int    // subscriptions
-	met   *boundHits
+	peer    string        // the other end's address, for the audit
+	address string        // and for limits
+	from    origin        // the connection
+	shot    chan struct{} // holds one for each snapshot that has a place, or waits in line for one
+	limit   int           // bytes
+	max     int           // subscriptions
+	met     *boundHits
 
 	mu       sync.Mutex
 	underway int

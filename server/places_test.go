@@ -1,0 +1,131 @@
+//go:build unix
+
+// Who gets a place for a snapshot when there are few.
+
+package server
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// asker is a connection that asks for places.
+type asker struct {
+	*places
+	link *link
+	gone chan struct{}
+}
+
+func (a *asker) RemoteAddr() string    { return a.link.address }
+func (a *asker) Abort(error)           {}
+func (a *asker) Done() <-chan struct{} { return a.gone }
+
+func (p *places) asker(address string) *asker {
+	a := &asker{places: p, link: &link{address: address, shot: make(chan struct{}, 1)}, gone: make(chan struct{})}
+	a.link.from = a
+	return a
+}
+
+// asks asks for a place; ok says, at rest, whether it is there, and how asking ended.
+func (a *asker) asks(ctx context.Context) (ok func() (bool, *fault.Error)) {
+	var end atomic.Pointer[*fault.Error]
+	go func() {
+		refused := a.take(ctx, a.link)
+		end.Store(&refused)
+	}()
+	return func() (bool, *fault.Error) {
+		synctest.Wait()
+		if refused := end.Load(); refused != nil {
+			return *refused == nil, *refused
+		}
+		return false, nil
+	}
+}
+
+func TestPlacesAreSharedByConnectionAndAddress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlaces(3, time.Minute, new(boundHits))
+		one, two, three, other := p.asker("a"), p.asker("a"), p.asker("a"), p.asker("b")
+		ctx := t.Context()
+		has := func(what string, ok func() (bool, *fault.Error), want bool) {
+			t.Helper()
+			if got, refused := ok(); got != want || refused != nil {
+				t.Fatalf("%s has a place: %v, %v", what, got, refused)
+			}
+		}
+		has("the first", one.asks(ctx), true)
+		second := one.asks(ctx)
+		has("another of its connection", second, false)
+		has("another connection", two.asks(ctx), true)
+		third := three.asks(ctx)
+		has("a third of their address", third, false)
+		has("another address", other.asks(ctx), true)
+		last := p.asker("b").asks(ctx)
+		has("one more of that", last, false)
+		one.leave(one.link)
+		has("the third, who came first", third, true)
+		has("the first connection's second", second, false)
+		has("who came last", last, false)
+		three.leave(three.link)
+		has("who came last, whose address had fewer", last, true)
+		two.leave(two.link)
+		has("the first connection's second, at last", second, true)
+		if len(p.line) != 0 {
+			t.Errorf("%d are in line", len(p.line))
+		}
+	})
+}
+
+func TestWaitingForAPlaceEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		met := new(boundHits)
+		p := newPlaces(1, time.Minute, met)
+		hog := p.asker("a")
+		hog.asks(t.Context())
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		limited, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		left, late, gone, patient := p.asker("b"), p.asker("c"), p.asker("d"), p.asker("e")
+		asked := map[string]func() (bool, *fault.Error){
+			"who gave up": left.asks(ctx), "whose time was over": late.asks(limited), "whose connection ended": gone.asks(t.Context()),
+			"who waits":            patient.asks(t.Context()),
+			"who waits behind him": patient.asks(t.Context()),
+		}
+		synctest.Wait()
+		cancel()
+		close(gone.gone)
+		ended := func(what string, want fault.Code) {
+			t.Helper()
+			got, refused := asked[what]()
+			if got || want == fault.None && refused != nil || want != fault.None && (refused == nil || refused.Code != want) {
+				t.Errorf("%s: %v, %v", what, got, refused)
+			}
+		}
+		ended("who gave up", fault.Canceled)
+		ended("whose connection ended", fault.Canceled)
+		time.Sleep(2 * time.Second)
+		ended("whose time was over", fault.Unavailable)
+		ended("who waits", fault.None)
+		time.Sleep(time.Minute)
+		ended("who waits", fault.Overloaded)
+		ended("who waits behind him", fault.Overloaded)
+		if met.of(boundSnapshots) != 2 || len(p.line) != 0 {
+			t.Errorf("the bound was met %d times, %d are in line", met.of(boundSnapshots), len(p.line))
+		}
+		hog.leave(hog.link)
+		for _, a := range []*asker{left, late, patient} {
+			if got, refused := a.asks(t.Context())(); !got {
+				t.Errorf("afterwards: %v", refused)
+			}
+			a.leave(a.link)
+		}
+	})
+}
