@@ -95,3 +95,30 @@ func TestSlowReaderLeavesOthersTheirSnapshots(t *testing.T) {
 		t.Errorf("another address's: %v", err)
 	}
 }
+
+// Who waits for a snapshot waits no longer than its connection lasts, of either wire,
+// and the connection counts no longer than that.
+func TestWaitingForASnapshotEndsWithTheConnection(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), func(c *Config) { c.Snapshots = 1 })
+	slow, q, w := r.dial(), r.dial(), r.dialWeb()
+	m := r.create(slow)
+	stalledSnapshot(slow, m)
+	sess := q.restore(m.owner)
+	for range 20 {
+		q.subscribing(sess, newRecorder(), 0, 0, true)
+	}
+	_, _ = describe(t, sess) // by then all wait
+	web := w.restore(m.owner)
+	web.Call(within(t), "subscribe", object{"snapshot": true}, newWebRecorder())
+	w.give(web, "info")
+	q.leave()
+	w.leave()
+	until(t, "the connections are gone", func() bool { return r.connections() == 1 })
+	until(t, "what they waited for is", func() bool {
+		topic := r.server.hub.topic(m.id)
+		topic.mu.Lock()
+		defer topic.mu.Unlock()
+		return len(topic.subs) == 1
+	})
+}
