@@ -65,7 +65,9 @@ func (h *Held) Snapshot(ctx context.Context, at uint64, take func(*session.State
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		refused = shot.send(ctx, at)
+		if why := guarded(o.server.log, "send the state", func() { refused = shot.send(ctx, at) }); why != nil {
+			refused = why
+		}
 		box.ended(nil)
 	}()
 	for over := false; !over; {

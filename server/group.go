@@ -140,14 +140,7 @@ func (c *committer) give(f func()) {
 // reply runs f, which gives answers; a defect in giving one is its own caller's
 // loss alone, who asks again: the others are answered and subscribers told.
 func (c *committer) reply(f func()) {
-	var err error
-	defer func() {
-		if err != nil {
-			c.log.Error("answering failed", "error", err)
-		}
-	}()
-	defer recovered(&err)
-	f()
+	_ = guarded(c.log, "answer", f) // it is in the log
 }
 
 // close has everything that waits committed, and waits for it. Work that comes
@@ -369,6 +362,16 @@ func (c *committer) transact(group []*work) error {
 func has(set map[string]struct{}, key string) bool {
 	_, ok := set[key]
 	return ok
+}
+
+// guarded runs f. A defect in it ends f and not the server: it goes to the log, and
+// what is told of it is given.
+func guarded(log *slog.Logger, doing string, f func()) *fault.Error {
+	return toFault(log, func() (err error) {
+		defer recovered(&err)
+		f()
+		return nil
+	}(), doing)
 }
 
 // recovered turns a panic into an error, so that it ends a transaction and not

@@ -99,7 +99,9 @@ func (h *hub) subscribe(id string, s *subscription, snapshot func(context.Contex
 	go func() {
 		defer h.leave()
 		defer cancel()
-		snapshot(ctx)
+		if why := guarded(h.log, "send the state", func() { snapshot(ctx) }); why != nil {
+			s.over(why)
+		}
 	}()
 	return nil
 }
@@ -260,7 +262,7 @@ func (h *hub) after(delay time.Duration, f func()) {
 		select {
 		case <-h.ctx.Done():
 		case <-time.After(delay):
-			f()
+			_ = guarded(h.log, "go on after a pause", f) // it is in the log
 		}
 	}()
 }

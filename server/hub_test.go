@@ -154,6 +154,7 @@ type noting struct {
 	mu    sync.Mutex
 	upTo  uint64   // the cursor of the last event
 	calls []string // "events", "ended"
+	why   *fault.Error
 
 	err func() error // what events answers; nil: nothing is wrong
 }
@@ -174,10 +175,10 @@ func (n *noting) events(events []*session.Event, done func(error)) {
 	done(err)
 }
 
-func (n *noting) ended(*fault.Error) bool {
+func (n *noting) ended(why *fault.Error) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.calls = append(n.calls, "ended")
+	n.calls, n.why = append(n.calls, "ended"), why
 	return true
 }
 
@@ -339,6 +340,47 @@ func TestRefIsReadOnceForAllWhoFollowUnderIt(t *testing.T) {
 		synctest.Wait()
 		if log.refs != 2 {
 			t.Errorf("a read asked for %d refs, there are 2", log.refs)
+		}
+	})
+}
+
+// A defect in the runner ends the subscriptions it was at, and no others.
+func TestDefectInFeedingEndsTheSubscriptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, n, again := newLogged(), &noting{}, &noting{}
+		owner, h := log.grant("owner", ""), hubOn(t, log)
+		h.follow(t, owner, 0, n, wideLink())
+		synctest.Wait()
+		n.err = func() error { panic("a defect") }
+		h.heard(log.row.ID, log.append(100), 0)
+		synctest.Wait()
+		if !slices.Equal(n.calls, []string{"events", "events", "ended"}) || n.why.Code != fault.Internal {
+			t.Errorf("the sink was called: %v, with %v", n.calls, n.why)
+		}
+		h.follow(t, owner, 0, again, wideLink())
+		synctest.Wait()
+		if again.at() != 2 {
+			t.Errorf("who comes next is at %d", again.at())
+		}
+	})
+}
+
+func TestLoopGoesOnAfterADefect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{log: DefaultConfig().Log}
+		ctx, cancel := context.WithCancel(t.Context())
+		rounds := 0
+		s.keep(ctx, func(ctx context.Context) {
+			every(ctx, time.Second, func() {
+				if rounds++; rounds == 5 {
+					cancel()
+				} else if rounds%2 == 0 {
+					panic("a defect")
+				}
+			})
+		})
+		if rounds != 5 {
+			t.Errorf("it has had %d rounds", rounds)
 		}
 	})
 }

@@ -99,7 +99,7 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	defer stop()
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.account} {
-		loops.Go(func() { loop(work) })
+		loops.Go(func() { s.keep(work, loop) })
 	}
 	s.commit.start()
 
@@ -134,6 +134,20 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	s.writeAudit(ctx, true)
 	return err
 }
+
+// keep runs a loop until ctx ends. After a defect in it, it is begun anew.
+func (s *Server) keep(ctx context.Context, loop func(context.Context)) {
+	for guarded(s.log, "look after the database", func() { loop(ctx) }) != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(loopPause):
+		}
+	}
+}
+
+// loopPause is how long a loop rests after a defect in it.
+const loopPause = time.Second
 
 // drain stops taking work and waits for what runs.
 func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.Listener) {

@@ -1,10 +1,12 @@
 //go:build unix
 
-// Snapshots of sessions that are larger than what goes out, or is held, at once.
+// Snapshots of sessions that are larger than what goes out, or is held, at once, and
+// of those that others keep waiting.
 
 package server
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 func TestSnapshotOfManyTurns(t *testing.T) {
@@ -121,4 +124,35 @@ func TestWaitingForASnapshotEndsWithTheConnection(t *testing.T) {
 		defer topic.mu.Unlock()
 		return len(topic.subs) == 1
 	})
+}
+
+// defective is a store that panics when the state is read.
+type defective struct{ Store }
+
+func (defective) ReadState(context.Context, string, []string, int, func(*session.StatePiece) error) error {
+	panic("a defect")
+}
+
+// A defect while a snapshot is sent ends that and nothing else, whichever way it is sent.
+func TestDefectInASnapshotEndsThatAlone(t *testing.T) {
+	t.Parallel()
+	r := start(t, defective{sqliteStore(t)}, nil)
+	p := r.dial()
+	m := r.create(p)
+	following := newRecorder()
+	defer p.subscribe(m.sess, following, 0).Release()
+	if _, err := snapshotOf(t, m.sess, 0); fault.CodeOf(err) != fault.Internal {
+		t.Errorf("a snapshot: %v", err)
+	}
+	_, _, err := p.subscribing(m.sess, newRecorder(), 0, 0, true).Wait(within(t))
+	if f, ok := fault.ParseReason(reasonOf(err)); !ok || f.Code != fault.Internal {
+		t.Errorf("a subscription with one: %v", err)
+	}
+	held, err := r.server.Caller(within(t), "192.0.2.1:1").Restore(m.owner, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = held.Snapshot(within(t), 0, func(*session.StatePiece) error { return nil })
+	wantCode(t, "a face's", err, fault.Internal)
+	following.untilCursor(t, p.must(m.stream, m.batch(put(1))).cursor)
 }

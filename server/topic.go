@@ -104,17 +104,34 @@ func (t *topic) expire(now int64) {
 func (t *topic) end(why *fault.Error) {
 	t.mu.Lock()
 	t.ending = why
-	var over []func()
-	for s := range t.subs {
-		if s.holding {
-			over = append(over, t.finish(s, why))
-		}
-	}
+	over := t.finishAll(why, func(s *subscription) bool { return s.holding })
 	t.wakeAll()
 	t.mu.Unlock()
 	for _, f := range over {
 		f()
 	}
+}
+
+// fail ends every subscription when a defect has ended the runner: which of them it
+// was at is not known.
+func (t *topic) fail(why *fault.Error) {
+	t.mu.Lock()
+	t.running = false
+	over := t.finishAll(why, func(*subscription) bool { return true })
+	t.mu.Unlock()
+	for _, f := range over {
+		_ = guarded(t.hub.log, "tell a subscriber of its end", f) // it is in the log
+	}
+}
+
+// finishAll is finish for all that are meant.
+func (t *topic) finishAll(why *fault.Error, meant func(*subscription) bool) (over []func()) {
+	for s := range t.subs {
+		if meant(s) {
+			over = append(over, t.finish(s, why))
+		}
+	}
+	return over
 }
 
 // published takes the events of a commit of this replica.
@@ -141,9 +158,16 @@ func (t *topic) published(p *session.PublishedSession) {
 
 func (t *topic) clearTail() { t.tail, t.tailGen, t.tailBytes = nil, 0, 0 }
 
-// run feeds subscriptions until none is ready.
+// run is the runner.
 func (t *topic) run() {
 	defer t.hub.leave()
+	if why := guarded(t.hub.log, "send events", t.feed); why != nil {
+		t.fail(why)
+	}
+}
+
+// feed feeds subscriptions until none is ready.
+func (t *topic) feed() {
 	for {
 		r, more := t.next()
 		for _, d := range r.out {
@@ -238,13 +262,28 @@ func (t *topic) read(readers []*subscription) bool {
 		t.unread(readers, err)
 		return false
 	}
+	begun, out, over := t.share(page, readers, from, cursor, gen)
+	for _, f := range begun {
+		f()
+	}
+	for _, d := range out {
+		t.deliver(d)
+	}
+	for _, f := range over {
+		f()
+	}
+	return true
+}
+
+// share gives readers what a page has for each. It was read from a cursor on, when
+// the session was thought to be at cursor and gen.
+func (t *topic) share(page *session.Page, readers []*subscription, from, cursor, gen uint64) (begun []func(), out []delivery, over []func()) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.failed = 0
 	if page.Row != nil { // what was heard before the read is in it, or was wrong
 		t.cursor, t.gen = news(t.cursor, cursor, page.Row.Cursor), news(t.gen, gen, page.Row.AuthGen)
 	}
-	var out []delivery
-	var begun, over []func()
 	for _, s := range readers {
 		if s.finished {
 			continue
@@ -273,17 +312,7 @@ func (t *topic) read(readers []*subscription) bool {
 			over = append(over, func() { s.over(sessionDeleted()) }) // when it has been sent the last of it
 		}
 	}
-	t.mu.Unlock()
-	for _, f := range begun {
-		f()
-	}
-	for _, d := range out {
-		t.deliver(d)
-	}
-	for _, f := range over {
-		f()
-	}
-	return true
+	return begun, out, over
 }
 
 // news is what is to be believed after a read that found found: heard is what has been
