@@ -76,7 +76,7 @@ type Config struct {
 	ReadTimeout   time.Duration // one read of the database
 	StallTimeout  time.Duration // a snapshot's subscriber that takes nothing for so long is ended
 	SweepInterval time.Duration // how often lapsed turns are looked for
-	DrainTimeout  time.Duration // what runs when the server is to stop may take so long
+	DrainTimeout  time.Duration // stopping may take so long, and what runs then three quarters of it
 
 	// AuditWindow is how long uses of a ref, and strangers' tries, are counted for
 	// one row of the audit.

@@ -24,18 +24,18 @@ type Stream struct {
 // registers the outbox's secret (32 bytes), later ones must show it (WrongOutbox);
 // an incarnation below the last one's is Fenced. A dead ref opens a stream too: it
 // repeats recorded outcomes and records denials.
-func (h *Held) OpenStream(ctx context.Context, outbox string, secret []byte, incarnation uint64) (*Stream, error) {
+func (h *Held) OpenStream(_ context.Context, outbox string, secret []byte, incarnation uint64) (*Stream, error) {
 	o, refused := h.session()
 	if refused != nil {
 		return nil, refused
 	}
-	return o.opened(ctx, outbox, secret, incarnation)
+	return o.opened(outbox, secret, incarnation)
 }
 
 // CreateStream is OpenStream for a session of the space that is about to be made:
 // its first op is create or fork, and mints owner, the id of the session's owner's
 // ref. It makes nothing by itself, and is the same after the session was made.
-func (h *Held) CreateStream(ctx context.Context, id, owner, outbox string, secret []byte, incarnation uint64) (*Stream, error) {
+func (h *Held) CreateStream(_ context.Context, id, owner, outbox string, secret []byte, incarnation uint64) (*Stream, error) {
 	if h.space == nil {
 		return nil, fault.BadArgument.With("sessions are made in a space: name a space's ref")
 	}
@@ -43,12 +43,12 @@ func (h *Held) CreateStream(ctx context.Context, id, owner, outbox string, secre
 	if refused != nil {
 		return nil, refused
 	}
-	return o.opened(ctx, outbox, secret, incarnation)
+	return o.opened(outbox, secret, incarnation)
 }
 
 // opened is stream for the door.
-func (o *sess) opened(ctx context.Context, outbox string, secret []byte, incarnation uint64) (*Stream, error) {
-	opened, row, refused := o.stream(ctx, outbox, secret, incarnation)
+func (o *sess) opened(outbox string, secret []byte, incarnation uint64) (*Stream, error) {
+	opened, row, refused := o.stream(outbox, secret, incarnation)
 	if refused != nil {
 		return nil, refused
 	}

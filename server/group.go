@@ -58,6 +58,7 @@ type line struct {
 // another. One at a time does, so a session's answers and events keep the order
 // of its commits.
 type committer struct {
+	ctx   context.Context // of transactions, which outlive their callers
 	cfg   Config
 	store Store
 	hub   *hub
@@ -83,8 +84,8 @@ type committer struct {
 	transactions, committed uint64 // counters: transactions committed, ops in them
 }
 
-func newCommitter(cfg Config, h *hub, uses *usage, met *boundHits) *committer {
-	c := &committer{cfg: cfg, store: cfg.Store, hub: h, uses: uses, log: cfg.Log, met: met, lines: map[string]*line{},
+func newCommitter(ctx context.Context, cfg Config, h *hub, uses *usage, met *boundHits) *committer {
+	c := &committer{ctx: ctx, cfg: cfg, store: cfg.Store, hub: h, uses: uses, log: cfg.Log, met: met, lines: map[string]*line{},
 		replies: make(chan func(), repliesAhead), answered: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	return c
@@ -323,7 +324,7 @@ func (c *committer) transact(group []*work) error {
 			ids = append(ids, id)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.CommitTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.CommitTimeout)
 	defer cancel()
 
 	var answers []session.Answer

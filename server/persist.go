@@ -24,10 +24,10 @@ var persistentSave = rpc.Method{Interface: persistent.Persistent_TypeID, ID: 0}
 const savedLabel = "saved"
 
 // save answers Persistent.save for an object that stands on auth.
-func (s *Server) save(ctx context.Context, c *rpc.Call, l *link, auth *authority) {
+func (s *Server) save(c *rpc.Call, l *link, auth *authority) {
 	secret := capability.NewSecret()
 	id := capability.ServerID(capability.Target(auth.ref), ulid.Make())
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CommitTimeout)
+	ctx, cancel := s.writing()
 	defer cancel()
 	var parent *capability.Grant
 	err := s.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {

@@ -54,7 +54,7 @@ func (o *sess) rotate(c *rpc.Call) {
 	}
 }
 
-func (o *space) rotate(ctx context.Context, c *rpc.Call) {
+func (o *space) rotate(c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_rotate_Params(s)
 	id, err := p.Ref()
@@ -64,7 +64,7 @@ func (o *space) rotate(ctx context.Context, c *rpc.Call) {
 		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.id)
 	}
 	if refused == nil {
-		refused = o.change(ctx, "rotate", session.Want{Grants: []string{to.ID}},
+		refused = o.change("rotate", session.Want{Grants: []string{to.ID}},
 			func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error {
 				return o.replace(ctx, tx, at, to)
 			})

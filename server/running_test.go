@@ -104,6 +104,37 @@ func TestSlowSnapshotDelaysNoDraining(t *testing.T) {
 	<-stopped
 }
 
+// opening is a store that says when a stream is being opened.
+type opening struct {
+	Store
+	begun chan struct{}
+}
+
+func (s *opening) OpenStream(ctx context.Context, key session.StreamKey, hash [32]byte, incarnation uint64) (*ledger.Stream, error) {
+	s.begun <- struct{}{}
+	return s.Store.OpenStream(ctx, key, hash, incarnation)
+}
+
+// Stopping takes no longer than it may, whatever the database does: calls that are
+// finished when their connections have gone, batches, and the audit.
+func TestStoppingTakesNoLongerThanItMay(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		opens := &opening{Store: st, begun: make(chan struct{}, 2)}
+		r := start(t, opens, func(c *Config) { c.DrainTimeout, c.CommitTimeout = 200*time.Millisecond, time.Hour })
+		p := r.dial()
+		m := r.create(p)
+		<-opens.begun
+		release := holdSession(t, st, m.id)
+		p.opening(m.sess, newBox())
+		<-opens.begun
+		applying(t, m.stream, m.batch(put(1)))
+		untilBegun(t, r.server, 1)
+		r.stop() // or it says that the server does not end
+		release()
+	})
+}
+
 // stalledSnapshot is a subscriber who takes nothing of m's state, of which a piece is
 // on its way.
 func stalledSnapshot(p *peer, m *made) *recorder {

@@ -51,6 +51,8 @@ type Server struct {
 
 	base   context.Context // of every connection; ended when draining takes too long
 	cutOff context.CancelFunc
+	work   context.Context // of what is finished whatever becomes of its caller; ended when stopping takes too long
+	giveUp context.CancelCauseFunc
 
 	connections *gate.Gate
 	handshakes  *handshakes
@@ -80,10 +82,11 @@ func New(cfg Config) *Server {
 	s.web.open, s.faces = map[*capnweb.Conn]*webPeer{}, map[string]http.Handler{}
 	s.handshakes = &handshakes{server: s, gate: gate.New(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]string{}}
 	s.base, s.cutOff = context.WithCancel(context.Background())
+	s.work, s.giveUp = context.WithCancelCause(context.Background())
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})
 	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
 	s.audit, s.uses = newAuditor(cfg), newUsage(cfg)
-	s.commit = newCommitter(cfg, s.hub, s.uses, &s.met)
+	s.commit = newCommitter(s.work, cfg, s.hub, s.uses, &s.met)
 	s.shots = newPlaces(cfg.Snapshots, cfg.StallTimeout, &s.met)
 	s.tries = newWrongTries(cfg.WrongTries, cfg.WrongTryInterval, &s.met)
 	return s
@@ -91,15 +94,15 @@ func New(cfg Config) *Server {
 
 // Run serves connections until ctx ends: over HTTP from web (nil for none), and
 // of the standard two-party byte stream from streams. Then it drains: new calls
-// and connections are refused, what runs is finished and answered within
-// Config.DrainTimeout, subscribers are told. It returns nil after that, or what
+// and connections are refused, what runs is finished and answered, and subscribers
+// are told, all within Config.DrainTimeout. It returns nil after that, or what
 // ended a listener. The listeners are closed in any case.
 func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Listener) error {
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.account} {
-		loops.Go(func() { s.keep(work, loop) })
+		loops.Go(func() { s.keep(looping, loop) })
 	}
 	s.commit.start()
 
@@ -125,13 +128,15 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	case <-ctx.Done():
 	case err = <-served:
 	}
+	over := time.AfterFunc(s.cfg.DrainTimeout, func() { s.giveUp(context.DeadlineExceeded) })
+	defer over.Stop()
 	s.drain(ctx, server, streams)
 	listeners.Wait()
 	stop()
 	s.commit.close()
 	s.hub.close()
 	loops.Wait()
-	s.writeAudit(ctx, true)
+	s.writeAudit(true)
 	return err
 }
 
@@ -149,9 +154,10 @@ func (s *Server) keep(ctx context.Context, loop func(context.Context)) {
 // loopPause is how long a loop rests after a defect in it.
 const loopPause = time.Second
 
-// drain stops taking work and waits for what runs.
+// drain stops taking work and waits for what runs. A quarter of the time that there is
+// remains for what is still to be written then.
 func (s *Server) drain(ctx context.Context, web *http.Server, streams []net.Listener) {
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout*3/4)
 	defer cancel()
 	s.mu.Lock()
 	s.stopping = true
@@ -198,6 +204,12 @@ func (s *Server) draining() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopping
+}
+
+// writing is the context of one transaction that is finished whatever becomes of its
+// caller.
+func (s *Server) writing() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(s.work, s.cfg.CommitTimeout)
 }
 
 func (s *Server) now() time.Time { return s.cfg.Now() }

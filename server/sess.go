@@ -53,7 +53,7 @@ func (o *sess) Serve(c *rpc.Call) {
 	case sessionDescribe:
 		c.Go(func(ctx context.Context) { o.describe(ctx, c) })
 	case sessionOpenStream:
-		c.Go(func(ctx context.Context) { o.openStream(ctx, c) })
+		c.Go(func(context.Context) { o.openStream(c) })
 	case sessionSnapshot:
 		o.snapshot(c)
 	case sessionSubscribe:
@@ -73,7 +73,7 @@ func (o *sess) Serve(c *rpc.Call) {
 	case sessionShare:
 		o.share(c)
 	case persistentSave:
-		c.Go(func(ctx context.Context) { o.server.save(ctx, c, o.link, o.auth) })
+		c.Go(func(context.Context) { o.server.save(c, o.link, o.auth) })
 	default:
 		unknownMethod(c, "Session")
 	}
@@ -154,7 +154,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 // maxOutbox bounds an outbox id, in bytes.
 const maxOutbox = 64
 
-func (o *sess) openStream(ctx context.Context, c *rpc.Call) {
+func (o *sess) openStream(c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Session_openStream_Params(s)
 	var r reader
@@ -163,7 +163,7 @@ func (o *sess) openStream(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	opened, row, refused := o.stream(ctx, outbox, secret, p.Incarnation())
+	opened, row, refused := o.stream(outbox, secret, p.Incarnation())
 	if refused != nil {
 		fail(c, refused)
 		return
@@ -182,7 +182,7 @@ func (o *sess) openStream(ctx context.Context, c *rpc.Call) {
 // names. It takes no right on the session: what the stream is sent is decided op
 // by op, and a dead ref's ops are recorded as denied. But who can change nothing
 // cannot fill the database with streams either.
-func (o *sess) stream(ctx context.Context, outbox string, secret []byte, incarnation uint64) (*stream, *ledger.Stream, *fault.Error) {
+func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream, *ledger.Stream, *fault.Error) {
 	switch {
 	case outbox == "" || len(outbox) > maxOutbox:
 		return nil, nil, fault.BadArgument.With("an outbox's id has 1 to %d bytes", maxOutbox)
@@ -193,7 +193,7 @@ func (o *sess) stream(ctx context.Context, outbox string, secret []byte, incarna
 	}
 	key := session.StreamKey{Session: o.auth.session, Outbox: outbox}
 	// Once begun it is finished: whether the connection lives makes no difference to it.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.server.cfg.CommitTimeout)
+	ctx, cancel := o.server.writing()
 	defer cancel()
 	actor, refused := o.mayOpen(ctx, key)
 	if refused != nil {

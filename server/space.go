@@ -51,15 +51,15 @@ func (o *space) Serve(c *rpc.Call) {
 	case spaceAudit:
 		c.Go(func(ctx context.Context) { o.audit(ctx, c) })
 	case spaceShare:
-		c.Go(func(ctx context.Context) { o.share(ctx, c) })
+		c.Go(func(context.Context) { o.share(c) })
 	case spaceRevoke:
-		c.Go(func(ctx context.Context) { o.revoke(ctx, c) })
+		c.Go(func(context.Context) { o.revoke(c) })
 	case spaceRefs:
 		c.Go(func(ctx context.Context) { o.refs(ctx, c) })
 	case spaceRotate:
-		c.Go(func(ctx context.Context) { o.rotate(ctx, c) })
+		c.Go(func(context.Context) { o.rotate(c) })
 	case persistentSave:
-		c.Go(func(ctx context.Context) { o.server.save(ctx, c, o.link, &authority{ref: o.ref, narrow: o.narrow}) })
+		c.Go(func(context.Context) { o.server.save(c, o.link, &authority{ref: o.ref, narrow: o.narrow}) })
 	default:
 		unknownMethod(c, "Space")
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-func (o *space) revoke(ctx context.Context, c *rpc.Call) {
+func (o *space) revoke(c *rpc.Call) {
 	s, _ := c.Params()
 	var r reader
 	ref := r.text(wire.Space_revoke_Params(s).Ref())
@@ -25,7 +25,7 @@ func (o *space) revoke(ctx context.Context, c *rpc.Call) {
 	}
 	var died uint64
 	if refused == nil {
-		died, refused = o.cut(ctx, ref)
+		died, refused = o.cut(ref)
 	}
 	c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Space_revoke_Results(s)
@@ -36,9 +36,9 @@ func (o *space) revoke(ctx context.Context, c *rpc.Call) {
 
 // cut revokes the tree below ref, which is this space's ref or below it: another
 // ref of the space, or one of a session that was made under it.
-func (o *space) cut(ctx context.Context, ref string) (died uint64, refused *fault.Error) {
+func (o *space) cut(ref string) (died uint64, refused *fault.Error) {
 	var published *session.Published
-	refused = o.change(ctx, "revoke", session.Want{Lineages: []string{ref}, Trees: []string{ref}},
+	refused = o.change("revoke", session.Want{Lineages: []string{ref}, Trees: []string{ref}},
 		func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) (err error) {
 			own, refused := o.check(at, capability.Revoke, "revoke")
 			if refused != nil {

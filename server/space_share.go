@@ -18,9 +18,9 @@ import (
 // rows of its own ref and of others, and gives what refuses it. What makes sessions
 // in the space waits for it, and it for them: so none is made under a ref that is
 // being revoked. Once begun it is finished, whatever becomes of the connection.
-func (o *space) change(ctx context.Context, method string, want session.Want, decide func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error) *fault.Error {
+func (o *space) change(method string, want session.Want, decide func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error) *fault.Error {
 	var under *capability.Grant
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.server.cfg.CommitTimeout)
+	ctx, cancel := o.server.writing()
 	defer cancel()
 	want.Claims, want.Grants = []string{o.id}, append(want.Grants, o.ref)
 	err := o.server.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
@@ -38,7 +38,7 @@ func (o *space) change(ctx context.Context, method string, want session.Want, de
 	return toFault(o.server.log, err, method+" the space's ref")
 }
 
-func (o *space) share(ctx context.Context, c *rpc.Call) {
+func (o *space) share(c *rpc.Call) {
 	s, _ := c.Params()
 	w, err := wire.Space_share_Params(s).Ref()
 	m, refused := decodeNewRef(w, err)
@@ -46,7 +46,7 @@ func (o *space) share(ctx context.Context, c *rpc.Call) {
 		refused = fault.BadArgument.With("the new ref's id is not one for %s", o.id)
 	}
 	if refused == nil {
-		refused = o.change(ctx, "share", session.Want{Grants: []string{m.ID}},
+		refused = o.change("share", session.Want{Grants: []string{m.ID}},
 			func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error {
 				parent, refused := o.check(at, capability.Share, "share")
 				if refused != nil {

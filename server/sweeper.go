@@ -100,7 +100,7 @@ const expiryChunk = 100
 
 func (s *Server) noteExpired(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
-		once, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CommitTimeout)
+		once, cancel := s.writing()
 		var err error
 		if more, err = s.cfg.Store.Expire(once, expiryChunk); err != nil {
 			s.log.Warn("expired refs were not noted", "error", err)
@@ -121,7 +121,7 @@ func (s *Server) lapse(ctx context.Context, all bool) {
 	for ctx.Err() == nil {
 		ids, err := s.cfg.Store.Lapsed(ctx, before, after, lapseChunk)
 		if err == nil && len(ids) > 0 {
-			err = s.interrupt(ctx, ids, all)
+			err = s.interrupt(ids, all)
 		}
 		if err != nil {
 			if ctx.Err() == nil {
@@ -136,8 +136,8 @@ func (s *Server) lapse(ctx context.Context, all bool) {
 	}
 }
 
-func (s *Server) interrupt(ctx context.Context, ids []string, all bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CommitTimeout)
+func (s *Server) interrupt(ids []string, all bool) error {
+	ctx, cancel := s.writing()
 	defer cancel()
 	var published *session.Published
 	s.hub.committing(ids)

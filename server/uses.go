@@ -232,13 +232,13 @@ func (s *Server) account(ctx context.Context) {
 		case <-s.uses.full:
 		case <-time.After(spread(pause)):
 		}
-		s.writeAudit(ctx, false)
+		s.writeAudit(false)
 	}
 }
 
 // writeAudit writes what has been gathered and is due, or all of it.
-func (s *Server) writeAudit(ctx context.Context, all bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CommitTimeout)
+func (s *Server) writeAudit(all bool) {
+	ctx, cancel := s.writing()
 	defer cancel()
 	s.audit.flush(ctx, all)
 	s.uses.flush(ctx, all)

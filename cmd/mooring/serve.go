@@ -86,7 +86,7 @@ func serveCmd(sh *shared) *cobra.Command {
 	f.StringVar(&o.advertise, "advertise", "", "where clients reach this server, if not at --listen: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
 	f.StringSliceVar(&o.origins, "allow-origin", nil, "browser origin let in besides the server's own host, as host or *.host")
 	f.DurationVar(&o.poll, "poll-interval", defaults.PollInterval, "how often Postgres is looked at for other servers' commits; 0 relies on notifications alone")
-	f.DurationVar(&o.drain, "drain-timeout", defaults.DrainTimeout, "how long what runs may take when the server is to stop")
+	f.DurationVar(&o.drain, "drain-timeout", defaults.DrainTimeout, "how long stopping may take; what runs then has three quarters of it")
 	f.DurationVar(&o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
 	f.DurationVar(&o.keepLog, "keep-log", 0, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
 		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
