@@ -148,7 +148,6 @@ func encodeGrantInfo(to wire.GrantInfo, g *capability.Grant, epoch uint64, now i
 	w.text(to.SetId, g.ID)
 	w.text(to.SetTarget, g.Target)
 	w.text(to.SetMessage_, g.Message)
-	w.data(to.SetSeal, g.Seal)
 	w.text(to.SetLabel, g.Label)
 	w.text(to.SetActor, g.Actor)
 	w.data(to.SetSeal, g.Seal)
