@@ -1,7 +1,7 @@
-// Audit of calls that were refused outside any transaction. Refusals of a known
-// ref are kept one by one, strangers' as counts for a window, and both are
-// written now and then: a flood costs the database a row a while, and memory a
-// bounded number of rows.
+// Audit of calls that were refused outside any transaction. In a window the first
+// refusals of a kind under a known ref are kept one by one; further ones are counted,
+// and so are all of strangers. Both are written now and then: a flood costs the
+// database a few rows a window, and memory a bounded number.
 
 package server
 
@@ -16,10 +16,13 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// auditKinds is how many refusals may wait one by one, and how many different
-// rows of counts. Further refusals are counted; further rows are counted
+// auditKinds is how many refusals of a window are kept one by one, and how many
+// different rows of counts. Further refusals are counted; further rows are counted
 // together, without their names.
 const auditKinds = 1000
+
+// denialsSingly is how many of those one by one may be all but equal.
+const denialsSingly = 32
 
 // auditor gathers audit rows. Safe for concurrent use.
 type auditor struct {
@@ -31,6 +34,8 @@ type auditor struct {
 	mu     sync.Mutex
 	at     int64 // the number of the window that is counted
 	singly []*capability.AuditRow
+	kept   map[capability.AuditRow]int   // how many of a kind were kept one by one in this window
+	left   int                           // how many more may be
 	rows   map[capability.AuditRow]tally // At and Count are 0 in the key
 }
 
@@ -42,12 +47,20 @@ type tally struct {
 
 func newAuditor(cfg Config) *auditor {
 	a := &auditor{store: cfg.Store, log: cfg.Log, clock: cfg.Now, window: cfg.AuditWindow}
-	a.at = a.number(a.clock())
+	a.turn(a.number(a.clock()))
 	return a
 }
 
 // number is that of the window of a time.
 func (a *auditor) number(t time.Time) int64 { return t.UnixMilli() / max(a.window.Milliseconds(), 1) }
+
+// turn begins the window of a number, and gives what was counted in the one before. mu
+// is held.
+func (a *auditor) turn(number int64) (counted map[capability.AuditRow]tally) {
+	counted = a.rows
+	a.at, a.rows, a.kept, a.left = number, nil, map[capability.AuditRow]int{}, auditKinds
+	return counted
+}
 
 // denied takes a call that was refused. A stranger's has no ref and is kept
 // under the target that was asked for, if that may be named.
@@ -55,7 +68,9 @@ func (a *auditor) denied(row capability.AuditRow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.clock().UnixMilli()
-	if row.Act == capability.AuditDenial && len(a.singly) < auditKinds {
+	if row.Act == capability.AuditDenial && a.left > 0 && a.kept[row] < denialsSingly && len(a.singly) < auditKinds {
+		a.kept[row]++
+		a.left--
 		row.At, row.Count = now, 1
 		a.singly = append(a.singly, &row)
 		return
@@ -82,9 +97,8 @@ func (a *auditor) flush(ctx context.Context, all bool) {
 	singly := a.singly
 	a.singly = nil
 	var counted map[capability.AuditRow]tally
-	// When refusals were too many to be kept one by one, the counts follow at once.
-	if now := a.number(a.clock()); all || now != a.at || len(singly) == auditKinds {
-		counted, a.rows, a.at = a.rows, nil, now
+	if now := a.number(a.clock()); all || now != a.at {
+		counted = a.turn(now)
 	}
 	a.mu.Unlock()
 	if len(singly)+len(counted) == 0 {

@@ -305,6 +305,54 @@ func TestRefusalsAreKeptOneByOne(t *testing.T) {
 	})
 }
 
+// Whoever asks on and on under a dead ref gets a few rows a window, and a count.
+func TestFloodOfDenialsIsAFewRows(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(600_000)
+	c := &clerk{}
+	a := newAuditor(Config{Store: c, Now: func() time.Time { return now }}.withDefaults())
+	ref := capability.ServerID(capability.SessionPrefix+ulid.Make().String(), ulid.Make())
+	flood := func(kinds, each int) {
+		for i := range kinds {
+			for range each {
+				a.denied(capability.AuditRow{Act: capability.AuditDenial, Ref: ref, Subject: "events", Reason: fault.Revoked, Peer: fmt.Sprint(i)})
+			}
+		}
+	}
+	written := func(what string, rows int, denials uint32) {
+		t.Helper()
+		var n uint32
+		for _, r := range c.rows {
+			n += r.Count
+		}
+		if len(c.rows) != rows || n != denials {
+			t.Errorf("%s: %d denials in %d rows, want %d in %d", what, n, len(c.rows), denials, rows)
+		}
+	}
+	for range 10 { // rounds of account, in one window
+		flood(1, 1000)
+		a.flush(t.Context(), false)
+		now = now.Add(time.Second)
+	}
+	written("in the window", denialsSingly, denialsSingly)
+	now = now.Add(time.Minute)
+	a.flush(t.Context(), false)
+	written("when it is over", denialsSingly+1, 10_000)
+	flood(1, 1)
+	a.flush(t.Context(), false)
+	written("in the next", denialsSingly+2, 10_001)
+
+	c.rows = nil
+	for range 10 {
+		flood(10*auditKinds, 1) // from everywhere
+		a.flush(t.Context(), false)
+	}
+	written("of many kinds", auditKinds-1, auditKinds-1)
+	now = now.Add(time.Minute)
+	a.flush(t.Context(), false)
+	written("of many kinds, counted", 2*auditKinds, 100*auditKinds)
+}
+
 // What is gathered is not kept until the server stops.
 func TestAuditIsWrittenWhileTheServerRuns(t *testing.T) {
 	t.Parallel()
