@@ -43,8 +43,8 @@ type Config struct {
 	Transactions int
 	GroupOps     int // op intents in one transaction; a larger batch goes alone
 	GroupBytes   int // argument bytes in one transaction; a larger batch goes alone
-	QueueOps     int // op intents that may wait for one; beyond: overloaded
-	QueueBytes   int // argument bytes that may wait for one; beyond: overloaded
+	QueueOps     int // op intents that may wait for one, of one session three quarters; beyond: overloaded
+	QueueBytes   int // argument bytes that may wait for one, of one session three quarters; beyond: overloaded
 
 	BatchesInFlight int // unanswered applies on one stream; beyond: overloaded
 

@@ -46,6 +46,8 @@ type work struct {
 type line struct {
 	session string
 	works   []*work
+	ops     int  // of works
+	bytes   int  // of works
 	busy    bool // some of it is in a transaction
 	queued  bool // in the queue
 }
@@ -160,24 +162,43 @@ func (c *committer) close() {
 func (c *committer) add(w *work) *fault.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-		return fault.Draining.With("the server is stopping: go to another, or come back")
-	case c.ops > 0 && (c.ops+w.ops > c.cfg.QueueOps || c.bytes+w.bytes > c.cfg.QueueBytes):
-		c.met.add(boundQueue)
-		return fault.Overloaded.With("%d ops wait to be committed: try again later", c.ops)
-	}
 	id := w.sub.Batch.Session
 	l := c.lines[id]
 	if l == nil {
 		l = &line{session: id}
-		c.lines[id] = l
 	}
+	switch {
+	case c.closed:
+		return fault.Draining.With("the server is stopping: go to another, or come back")
+	case c.ops > 0 && (full(w, c.ops, l.ops, w.ops, c.cfg.QueueOps) || full(w, c.bytes, l.bytes, w.bytes, c.cfg.QueueBytes)):
+		c.met.add(boundQueue)
+		return fault.Overloaded.With("%d ops wait to be committed: try again later", c.ops)
+	}
+	c.lines[id] = l
 	l.works = append(l.works, w)
-	c.ops += w.ops
-	c.bytes += w.bytes
+	c.count(l, w.ops, w.bytes)
 	c.enqueue(l)
 	return nil
+}
+
+// full says whether w's own ops or bytes, above all that wait and its session's among
+// them, are too many. Only sessions with less than a quarter of the most have the last
+// quarter. What changes authority has an eighth more: who fills the queue must not keep
+// himself from being revoked.
+func full(w *work, waiting, session, own, most int) bool {
+	switch do := w.sub.Direct; {
+	case do != nil && !do.Ops:
+		most += most / 8
+	case session+own > most/4:
+		most -= most / 4
+	}
+	return waiting+own > most
+}
+
+// count counts what came into a line, or left it. mu is held.
+func (c *committer) count(l *line, ops, bytes int) {
+	l.ops, l.bytes = l.ops+ops, l.bytes+bytes
+	c.ops, c.bytes = c.ops+ops, c.bytes+bytes
 }
 
 // counts is how many ops wait, and how many transactions and ops were committed.
@@ -217,6 +238,7 @@ func (c *committer) next() (group []*work, lines []*line) {
 			}
 			group, n = append(group, w), n+1
 			ops, bytes = ops+w.ops, bytes+w.bytes
+			c.count(l, -w.ops, -w.bytes)
 		}
 		if n == 0 {
 			break
@@ -229,8 +251,6 @@ func (c *committer) next() (group []*work, lines []*line) {
 			break // the transaction is full
 		}
 	}
-	c.ops -= ops
-	c.bytes -= bytes
 	c.running += len(group)
 	return group, lines
 }

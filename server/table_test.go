@@ -368,7 +368,7 @@ func holdWriter(t *testing.T, st Store) (release func()) {
 
 func TestRowOverloaded(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *Config) { c.QueueOps, c.BatchesInFlight = 50, 10 })
+	r := start(t, sqliteStore(t), func(c *Config) { c.QueueOps, c.BatchesInFlight = 67, 10 }) // 51 of one session
 	p := r.dial()
 	m, b := r.create(p), newBox()
 	second := p.open(p.restore(m.owner), b)
@@ -399,6 +399,55 @@ func TestRowOverloaded(t *testing.T) {
 	}
 	p.must(m.stream, eleventh)
 	p.must(second, third)
+}
+
+// Whoever fills the queue for one session keeps others from none of theirs, and himself
+// from being revoked by nobody.
+func TestFloodLeavesRoomForOthersAndForItsRevocation(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), func(c *Config) { c.QueueOps, c.Transactions = 40, 1 })
+	p, bad := r.dial(), r.dial()
+	m, other := r.create(p), r.create(p)
+	ref, b := p.share(m, "rights", []string{"append"}), newBox()
+	stream := bad.open(bad.restore(ref), b)
+	bad.must(stream, b.batch(m.id, put(0)))
+
+	release := holdWriter(t, r.server.cfg.Store)
+	first := applying(t, stream, b.batch(m.id, put(1)))
+	untilBegun(t, r.server, 1)
+	var queued []*rpc.Promise
+	for n := range 3 {
+		ops := make([]ledger.Intent, 9)
+		for i := range ops {
+			ops[i] = put(10*n + i)
+		}
+		queued = append(queued, applying(t, stream, b.batch(m.id, ops...)))
+	}
+	untilQueued(t, r.server, 4)
+	over := b.batch(m.id, put(100), put(101), put(102), put(103))
+	wantRefusal(t, "more of the same", bad.apply(stream, over), fault.Overloaded, 0)
+	for n := range 10 {
+		queued = append(queued, applying(t, other.stream, other.batch(put(n))))
+	}
+	untilQueued(t, r.server, 14)
+	late := other.batch(put(100))
+	wantRefusal(t, "beyond the queue", p.apply(other.stream, late), fault.Overloaded, 0)
+	revoked := m.sess.Call(within(t), sessionRevoke, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		return wire.Session_revoke_Params(s).SetRef(ref.ID)
+	})
+	untilQueued(t, r.server, 15)
+	release()
+	for i, f := range append(queued, first) {
+		if ack := readReply(t, f); ack.refusal != nil || ack.rejected != 0 {
+			t.Errorf("batch %d, which was queued: %+v", i, ack)
+		}
+	}
+	s, _, err := revoked.Wait(within(t))
+	if err != nil || wire.Session_revoke_Results(s).HasRefusal() {
+		t.Fatalf("the revocation: %v, refused %v", err, err == nil)
+	}
+	p.must(other.stream, late)
+	wantRecorded(t, "after the cut", bad.must(stream, over).outcomes[0], ledger.Denied, fault.Revoked)
 }
 
 func TestRowNotYetKnown(t *testing.T) {
