@@ -50,14 +50,7 @@ func (o *space) attenuate(ctx context.Context, c *rpc.Call) {
 		fail(c, refused)
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
-	defer cancel()
-	sight, err := o.server.cfg.Store.Look(ctx, "", []string{o.ref})
-	if err != nil {
-		fail(c, toFault(o.server.log, err, "look up the ref"))
-		return
-	}
-	grant, refused := o.check(sight, 0, "attenuate")
+	grant, sight, refused := o.look(ctx, 0, "attenuate")
 	if refused == nil {
 		grant, refused = capability.Attenuate(grant, limits, 0, sight.Now)
 	}

@@ -49,7 +49,9 @@ type Config struct {
 	BatchesInFlight int // unanswered applies on one stream; beyond: overloaded
 
 	// IdleStreams is how many streams a session may have before a ref that can
-	// change nothing in it (dead, or with read alone) opens no new one.
+	// change nothing in it (dead, or with read alone) opens no new one; and how many
+	// sessions that are not there a space's ref that can make none may open streams of,
+	// before it may so once a minute.
 	IdleStreams int
 
 	// Audiences are the HOST:PORTs at which clients reach this server: a proof for

@@ -149,20 +149,16 @@ type Description struct {
 // Describe needs the right to read, or that the ref is a space's and alive. Info
 // is the session's info; nil if there is none, or the ref does not show it.
 func (h *Held) Describe(ctx context.Context) (*Description, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.caller.server.cfg.ReadTimeout)
-	defer cancel()
 	if h.space != nil {
-		sight, err := h.caller.server.cfg.Store.Look(ctx, "", []string{h.ref})
-		if err != nil {
-			return nil, toFault(h.caller.server.log, err, "describe the ref")
-		}
-		grant, refused := h.space.check(sight, 0, "describe")
+		grant, sight, refused := h.space.look(ctx, 0, "describe")
 		if refused != nil {
 			return nil, refused
 		}
 		h.caller.server.used(h.caller.link.peer, grant, "describe", 0)
 		return &Description{Now: sight.Now, Grant: grant}, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, h.caller.server.cfg.ReadTimeout)
+	defer cancel()
 	sight, info, err := h.caller.server.cfg.Store.Describe(ctx, h.Target(), []string{h.ref})
 	if err != nil {
 		return nil, toFault(h.caller.server.log, err, "describe the session")
@@ -257,6 +253,9 @@ func (h *Held) Create(ctx context.Context, id, owner string, args ...ledger.Arg)
 		return fault.BadArgument.With("sessions are made in a space: name a space's ref")
 	}
 	o, refused := h.space.making(id, owner)
+	if refused == nil { // what is refused below leaves a row
+		_, _, refused = h.space.look(ctx, capability.Create, session.MethodCreate)
+	}
 	if refused != nil {
 		return refused
 	}

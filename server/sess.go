@@ -6,6 +6,7 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"time"
 
 	"capnproto.org/go/capnp/v3"
 	"github.com/tidwall/gjson"
@@ -216,8 +217,11 @@ func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream
 // session has many. What opens at the same moment may go above the limit. actor is
 // the ref's, if there is such a ref.
 func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) (actor string, refused *fault.Error) {
-	most := o.server.cfg.IdleStreams
-	sight, known, full, err := o.server.cfg.Store.FindStream(ctx, key, most, o.auth.refs())
+	most, refs := o.server.cfg.IdleStreams, o.auth.refs()
+	if o.auth.space != "" {
+		refs = append(refs, o.auth.space)
+	}
+	sight, known, full, err := o.server.cfg.Store.FindStream(ctx, key, most, refs)
 	if err != nil {
 		return "", toFault(o.server.log, err, "open the stream")
 	}
@@ -225,7 +229,12 @@ func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) (actor string
 	if grant != nil {
 		actor = grant.Actor
 	}
-	if known || !full {
+	switch {
+	case known:
+		return actor, nil
+	case !full && (sight.Row == nil || sight.Row.Life == session.Absent):
+		return actor, o.mayMake(sight)
+	case !full:
 		return actor, nil
 	}
 	if refused == nil && grant.Rights&^capability.Read == 0 {
@@ -237,6 +246,22 @@ func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) (actor string
 	o.server.denied(o.link.peer, o.auth.ref, grant, "openStream", refused)
 	return actor, refused.Code.Because(refused, "%s, and the session has %d streams or more: no new one is opened for it", refused.Message, most).Pos(refused.At)
 }
+
+// mayMake refuses the stream of a session that is not there to a space's ref that cannot
+// make it, if that has opened many of the kind: each leaves rows, so that the session's
+// ops can be recorded as denied.
+func (o *sess) mayMake(at *session.Sight) *fault.Error {
+	grant, refused := capability.CheckLive(at.Grants[o.auth.space], o.auth.spaceNarrow, 0, at.Now, capability.Create, "")
+	if refused == nil || o.server.idle.take(o.auth.space, o.server.now()) {
+		return nil
+	}
+	o.server.denied(o.link.peer, o.auth.space, grant, "openStream", refused)
+	return fault.Overloaded.Because(refused, "many sessions were asked for under a ref that can make none (%s): try again later", refused.Code)
+}
+
+// idleInterval is how often a ref of a space that can make no session may open the
+// stream of another one, when it has done so as often as Config.IdleStreams says.
+const idleInterval = time.Minute
 
 // events gives a page of the log.
 func (o *sess) events(ctx context.Context, c *rpc.Call) {

@@ -107,6 +107,18 @@ func (o *space) check(at *session.Sight, need capability.Rights, what string) (*
 	return grant, refused
 }
 
+// look reads the space's grant, and gives it if it allows need.
+func (o *space) look(ctx context.Context, need capability.Rights, what string) (*capability.Grant, *session.Sight, *fault.Error) {
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	sight, err := o.server.cfg.Store.Look(ctx, "", []string{o.ref})
+	if err != nil {
+		return nil, nil, toFault(o.server.log, err, "look up the ref")
+	}
+	grant, refused := o.check(sight, need, what)
+	return grant, sight, refused
+}
+
 func (o *space) list(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_list_Params(s)
