@@ -51,11 +51,17 @@ func (a *authority) proven(outbox string) bool {
 	return slices.Contains(a.outboxes, outbox)
 }
 
+// sign puts a submission from peer under a.
+func (a *authority) sign(sub *session.Submission, peer string) {
+	sub.Ref, sub.Space, sub.Narrow, sub.SpaceNarrow, sub.Peer = a.ref, a.space, a.narrow, a.spaceNarrow, peer
+}
+
 // direct is what a call without an outbox is made of: do, under a. An object of
 // Space.create over which no stream was opened speaks for nobody, and is refused
 // here: a commit would make a row of whatever session its holder thought of.
 func (a *authority) direct(do *session.Direct, peer string) (session.Submission, *fault.Error) {
-	sub := session.Submission{Batch: ledger.Batch{Session: a.session}, Ref: a.ref, Space: a.space, Narrow: a.narrow, Peer: peer, Direct: do}
+	sub := session.Submission{Batch: ledger.Batch{Session: a.session}, Direct: do}
+	a.sign(&sub, peer)
 	if a.space == "" {
 		return sub, nil
 	}

@@ -286,8 +286,9 @@ func (h *Held) Revoke(ctx context.Context, ref string) (cut uint64, err error) {
 // commit queues what needs no outbox and waits for what came of it.
 func (o *sess) commit(ctx context.Context, batch ledger.Batch, do *session.Direct) session.Answer {
 	done := make(chan session.Answer, 1)
-	w := &work{ops: max(len(batch.Ops), 1), bytes: 64 + sizeOf(batch.Ops), caller: ctx, done: func(a session.Answer) { done <- a }, sub: session.Submission{
-		Batch: batch, Ref: o.auth.ref, Space: o.auth.space, Narrow: o.auth.narrow, SpaceNarrow: o.auth.spaceNarrow, Peer: o.link.peer, Direct: do}}
+	w := &work{ops: max(len(batch.Ops), 1), bytes: 64 + sizeOf(batch.Ops), caller: ctx, done: func(a session.Answer) { done <- a },
+		sub: session.Submission{Batch: batch, Direct: do}}
+	o.auth.sign(&w.sub, o.link.peer)
 	if refused := o.server.commit.add(w); refused != nil {
 		return session.Answer{Err: refused}
 	}

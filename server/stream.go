@@ -84,8 +84,8 @@ func (o *stream) acknowledge(c *rpc.Call) {
 // submit queues work under the stream's authority, behind what came before it.
 func (o *stream) submit(p *parked) {
 	w := p.work
-	w.sub.Ref, w.sub.Space, w.sub.Opening, w.sub.Peer = o.auth.ref, o.auth.space, &o.opening, o.peer
-	w.sub.Narrow, w.sub.SpaceNarrow = o.auth.narrow, o.auth.spaceNarrow
+	w.sub.Opening = &o.opening
+	o.auth.sign(&w.sub, o.peer)
 	answer := w.done
 	o.mu.Lock()
 	if o.inFlight >= o.server.cfg.BatchesInFlight {
