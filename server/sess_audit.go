@@ -48,7 +48,7 @@ func (o *space) audit(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_audit_Params(s)
 	answerAudit(ctx, o.server, c, o.id, p.After(), p.Limit(), []string{o.ref}, func(at *session.Sight) *fault.Error {
-		grant, refused := capability.CheckLive(at.Grants[o.ref], o.narrow, 0, at.Now, capability.Revoke, "")
+		grant, refused := o.grant(at, capability.Revoke)
 		if refused == nil && (grant.Parent != "" || o.narrow != nil) {
 			refused = fault.MissingRight.With("only the space's root ref shows its audit, this one was made from another")
 		}

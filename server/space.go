@@ -98,9 +98,15 @@ func (o *space) making(id, owner string) (*sess, *fault.Error) {
 	return newSess(o.server, o.link, &authority{session: id, ref: owner, space: o.ref, spaceNarrow: o.narrow}), nil
 }
 
-// check gives the space's grant if it allows need.
+// grant gives the space's grant, which is there for a dead ref too, and why it does not
+// allow need.
+func (o *space) grant(at *session.Sight, need capability.Rights) (*capability.Grant, *fault.Error) {
+	return capability.CheckLive(at.Grants[o.ref], o.narrow, 0, at.Now, need, "")
+}
+
+// check is grant, audited.
 func (o *space) check(at *session.Sight, need capability.Rights, what string) (*capability.Grant, *fault.Error) {
-	grant, refused := capability.CheckLive(at.Grants[o.ref], o.narrow, 0, at.Now, need, "")
+	grant, refused := o.grant(at, need)
 	if refused != nil {
 		o.server.denied(o.link.peer, o.ref, grant, what, refused)
 	}
@@ -169,7 +175,7 @@ func (o *space) describe(ctx context.Context, c *rpc.Call) {
 		fail(c, toFault(o.server.log, err, "describe the ref"))
 		return
 	}
-	grant, refused := capability.CheckLive(sight.Grants[o.ref], o.narrow, 0, sight.Now, 0, "")
+	grant, refused := o.grant(sight, 0)
 	if grant == nil {
 		fail(c, refused)
 		return

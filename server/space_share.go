@@ -29,8 +29,9 @@ func (o *space) change(method string, want session.Want, decide func(ctx context
 		if err != nil {
 			return err
 		}
-		under, _ = capability.CheckLive(rows.Grants[o.ref], o.narrow, 0, rows.Now, 0, "")
-		return decide(ctx, tx, &session.Sight{Now: rows.Now, Grants: rows.Grants}, rows)
+		at := &session.Sight{Now: rows.Now, Grants: rows.Grants}
+		under, _ = o.grant(at, 0)
+		return decide(ctx, tx, at, rows)
 	})
 	if err == nil && under != nil {
 		o.server.used(o.link.peer, under, method, 0)
