@@ -89,9 +89,7 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, peer string,
 	if refused != nil {
 		return parent, refused
 	}
-	audit := &capability.AuditRow{Target: parent.Target, At: at.Now, Act: capability.AuditSave, Ref: parent.ID, Actor: parent.Actor, Subject: grant.ID, Peer: peer}
-	if at.Row != nil {
-		audit.Cursor = at.Row.Cursor
-	}
+	audit := &capability.AuditRow{Target: parent.Target, At: at.Now, Act: capability.AuditSave, Ref: parent.ID, Actor: parent.Actor, Subject: grant.ID,
+		Cursor: cursorOf(at), Peer: peer}
 	return parent, tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{grant}, Audit: []*capability.AuditRow{audit}})
 }

@@ -69,6 +69,13 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 // errDead stops a redeeming, which nothing is to be counted of, without refusing it.
 var errDead = fault.Canceled.With("a dead ref is not redeemed")
 
+func cursorOf(at *session.Sight) uint64 {
+	if at.Row == nil {
+		return 0
+	}
+	return at.Row.Cursor
+}
+
 func epochOf(at *session.Sight) uint64 {
 	if at.Row == nil {
 		return 0

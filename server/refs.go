@@ -47,24 +47,10 @@ func (o *sess) refs(ctx context.Context, c *rpc.Call) {
 	if refused == nil && capability.Target(q.under) != o.auth.session {
 		refused = fault.NotFound.With("this session has no such ref")
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	page, refused := o.server.tree(ctx, o.auth.session, q, o.auth.refs())
-	if refused == nil {
-		var grant *capability.Grant
-		grant, refused = o.check(&page.Sight, capability.Revoke, "refs")
-		switch {
-		case refused != nil:
-		case !grant.Owner && !slices.Contains(page.Line, grant.ID), session.Beside(page.Grants[o.auth.ref], o.auth.narrow):
-			refused = fault.MissingRight.With("this ref shows itself and what was minted below it; that one is not")
-		default:
-			o.server.used(o.link.peer, grant, "refs", page.Row.Cursor)
-			refused = shown(page)
-		}
-	}
-	o.server.giveTree(c, page, refused)
+	o.server.giveTree(ctx, c, o.link.peer, o.auth.session, q, refused, o.auth.refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+		grant, refused := o.check(&page.Sight, capability.Revoke, "refs")
+		return grant, refused == nil && (grant.Owner || slices.Contains(page.Line, grant.ID)) && !session.Beside(page.Grants[o.auth.ref], o.auth.narrow), refused
+	})
 }
 
 // refs gives the tree below the space's ref or one below that, the sessions' refs
@@ -76,36 +62,10 @@ func (o *space) refs(ctx context.Context, c *rpc.Call) {
 	if refused == nil && capability.Target(q.under) == "" {
 		refused = fault.NotFound.With("there is no such ref here")
 	}
-	if refused != nil {
-		fail(c, refused)
-		return
-	}
-	page, refused := o.server.tree(ctx, "", q, []string{o.ref})
-	if refused == nil {
-		var grant *capability.Grant
-		grant, refused = o.check(&page.Sight, capability.Revoke, "refs")
-		switch {
-		case refused != nil:
-		case !slices.Contains(page.Line, o.ref):
-			refused = fault.MissingRight.With("this ref shows itself and what was minted below it; that one is not")
-		default:
-			o.server.used(o.link.peer, grant, "refs", 0)
-			refused = shown(page)
-		}
-	}
-	o.server.giveTree(c, page, refused)
-}
-
-// tree reads a page of a tree.
-func (s *Server) tree(ctx context.Context, id string, q refsQuery, refs []string) (*session.TreePage, *fault.Error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
-	defer cancel()
-	s.uses.show(ctx)
-	page, err := s.cfg.Store.ReadTree(ctx, id, q.under, q.after, q.limit, refs)
-	if err != nil {
-		return nil, toFault(s.log, err, "read the refs")
-	}
-	return page, nil
+	o.server.giveTree(ctx, c, o.link.peer, "", q, refused, []string{o.ref}, func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+		grant, refused := o.check(&page.Sight, capability.Revoke, "refs")
+		return grant, slices.Contains(page.Line, o.ref), refused
+	})
 }
 
 // shown says why a page that may be seen cannot be.
@@ -119,8 +79,30 @@ func shown(page *session.TreePage) *fault.Error {
 	return nil
 }
 
-// giveTree answers refs, which has the same results for sessions and spaces.
-func (s *Server) giveTree(c *rpc.Call, page *session.TreePage, refused *fault.Error) {
+// giveTree answers refs, which has the same results for sessions and spaces, unless it
+// is refused already. admit gives the ref that asks, and says whether that shows the page.
+func (s *Server) giveTree(ctx context.Context, c *rpc.Call, peer, id string, q refsQuery, refused *fault.Error, refs []string,
+	admit func(*session.TreePage) (grant *capability.Grant, shows bool, refused *fault.Error)) {
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
+	defer cancel()
+	s.uses.show(ctx)
+	page, err := s.cfg.Store.ReadTree(ctx, id, q.under, q.after, q.limit, refs)
+	if err != nil {
+		fail(c, toFault(s.log, err, "read the refs"))
+		return
+	}
+	grant, shows, refused := admit(page)
+	if refused == nil && !shows {
+		refused = fault.MissingRight.With("this ref shows itself and what was minted below it; that one is not")
+	}
+	if refused == nil {
+		s.used(peer, grant, "refs", cursorOf(&page.Sight))
+		refused = shown(page)
+	}
 	if refused != nil {
 		fail(c, refused)
 		return
