@@ -119,21 +119,6 @@ func (c Config) withDefaults() Config {
 	if c.Session.Limits.BatchOps == 0 {
 		c.Session.Limits = d.Session.Limits
 	}
-	if c.Session.Lease == 0 {
-		c.Session.Lease = d.Session.Lease
-	}
-	if c.RPC.MessageBytes == 0 {
-		c.RPC.MessageBytes = d.RPC.MessageBytes
-	}
-	if c.RPC.SendBytes == 0 {
-		c.RPC.SendBytes = d.RPC.SendBytes
-	}
-	if c.RPC.QueuedBytes == 0 {
-		c.RPC.QueuedBytes = d.RPC.QueuedBytes
-	}
-	if c.RPC.Questions == 0 {
-		c.RPC.Questions = d.RPC.Questions
-	}
 	if c.Now == nil {
 		c.Now = d.Now
 	}
@@ -147,6 +132,7 @@ func (c Config) withDefaults() Config {
 		{&c.Connections, d.Connections}, {&c.ConnectionsPerAddress, d.ConnectionsPerAddress}, {&c.Handshakes, d.Handshakes},
 		{&c.Subscriptions, d.Subscriptions},
 		{&c.WindowBytes, d.WindowBytes}, {&c.WindowMax, d.WindowMax}, {&c.Snapshots, d.Snapshots}, {&c.FoldBytes, d.FoldBytes},
+		{&c.RPC.MessageBytes, d.RPC.MessageBytes}, {&c.RPC.SendBytes, d.RPC.SendBytes}, {&c.RPC.QueuedBytes, d.RPC.QueuedBytes}, {&c.RPC.Questions, d.RPC.Questions},
 	} {
 		if *f.have <= 0 {
 			*f.have = f.want
@@ -159,7 +145,7 @@ func (c Config) withDefaults() Config {
 		{&c.BatchTimeout, d.BatchTimeout}, {&c.CommitTimeout, d.CommitTimeout}, {&c.ReadTimeout, d.ReadTimeout}, {&c.StallTimeout, d.StallTimeout},
 		{&c.SweepInterval, d.SweepInterval}, {&c.WrongTryInterval, d.WrongTryInterval}, {&c.DrainTimeout, d.DrainTimeout}, {&c.AuditWindow, d.AuditWindow},
 		{&c.RPC.HandshakeTimeout, d.RPC.HandshakeTimeout}, {&c.RPC.IdleTimeout, d.RPC.IdleTimeout},
-		{&c.RPC.PingInterval, d.RPC.PingInterval}, {&c.RPC.PingTimeout, d.RPC.PingTimeout},
+		{&c.RPC.PingInterval, d.RPC.PingInterval}, {&c.RPC.PingTimeout, d.RPC.PingTimeout}, {&c.Session.Lease, d.Session.Lease},
 	} {
 		if *f.have <= 0 {
 			*f.have = f.want
