@@ -60,13 +60,11 @@ type line struct {
 // another. One at a time does, so a session's answers and events keep the order
 // of its commits.
 type committer struct {
-	ctx   context.Context // of transactions, which outlive their callers
-	cfg   Config
-	store Store
-	hub   *hub
-	uses  *usage
-	log   *slog.Logger
-	met   *boundHits
+	ctx  context.Context // of transactions, which outlive their callers
+	cfg  Config
+	hub  *hub
+	uses *usage
+	met  *boundHits
 
 	mu     sync.Mutex
 	wake   *sync.Cond
@@ -87,7 +85,7 @@ type committer struct {
 }
 
 func newCommitter(ctx context.Context, cfg Config, h *hub, uses *usage, met *boundHits) *committer {
-	c := &committer{ctx: ctx, cfg: cfg, store: cfg.Store, hub: h, uses: uses, log: cfg.Log, met: met, lines: map[string]*line{},
+	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, lines: map[string]*line{},
 		replies: make(chan func(), repliesAhead), answered: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	return c
@@ -143,7 +141,7 @@ func (c *committer) give(f func()) {
 // reply runs f, which gives answers; a defect in giving one is its own caller's
 // loss alone, who asks again: the others are answered and subscribers told.
 func (c *committer) reply(f func()) {
-	_ = guarded(c.log, "answer", f) // it is in the log
+	_ = guarded(c.cfg.Log, "answer", f) // it is in the log
 }
 
 // close has everything that waits committed, and waits for it. Work that comes
@@ -288,23 +286,23 @@ func (c *committer) run(group []*work) {
 		return
 	}
 	if len(live) == 1 || away(err) {
-		c.refuse(toFault(c.log, err, "commit"), live...)
+		c.refuse(toFault(c.cfg.Log, err, "commit"), live...)
 		return
 	}
-	c.log.Warn("a group failed and is tried one by one", "submissions", len(live), "error", err)
+	c.cfg.Log.Warn("a group failed and is tried one by one", "submissions", len(live), "error", err)
 	late := 0 // of those tried one by one, took too long
 	for i, w := range live {
 		err := c.transact([]*work{w})
 		if err == nil {
 			continue
 		}
-		c.refuse(toFault(c.log, err, "commit"), w)
+		c.refuse(toFault(c.cfg.Log, err, "commit"), w)
 		if errors.Is(err, context.DeadlineExceeded) {
 			late++
 		}
 		// One may be slow by itself; when a second is, it is the database.
 		if away(err) || late > 1 {
-			c.refuse(toFault(c.log, err, "commit"), live[i+1:]...)
+			c.refuse(toFault(c.cfg.Log, err, "commit"), live[i+1:]...)
 			return
 		}
 	}
@@ -350,7 +348,7 @@ func (c *committer) transact(group []*work) error {
 	var answers []session.Answer
 	var published *session.Published
 	c.hub.committing(ids)
-	err := c.store.Guess(ctx, func(tx session.Tx) (err error) {
+	err := c.cfg.Store.Guess(ctx, func(tx session.Tx) (err error) {
 		defer recovered(&err)
 		answers, published, err = session.Commit(ctx, tx, subs, c.cfg.Session)
 		crashpoint.Hit(crashpoint.ServerCommitBefore)

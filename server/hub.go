@@ -280,6 +280,3 @@ func (h *hub) readLog(id string, from uint64, window int, refs []string) (*sessi
 	defer cancel()
 	return h.store.ReadLog(ctx, id, from, min(window, h.pageBytes), hubPageMax, refs)
 }
-
-// refusal is what a subscriber is told of an error of the store.
-func (h *hub) refusal(err error, doing string) *fault.Error { return toFault(h.log, err, doing) }

@@ -358,7 +358,7 @@ func reachable(row *session.Row, cursor uint64) *fault.Error {
 // unread puts readers back for a while, since the log cannot be read. Those
 // that have not begun are refused: their callers know best when to try again.
 func (t *topic) unread(readers []*subscription, err error) {
-	why := t.hub.refusal(err, "read the log")
+	why := toFault(t.hub.log, err, "read the log")
 	t.mu.Lock()
 	var over []func()
 	for _, s := range readers {
