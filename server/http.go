@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"io"
 	"log"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -106,42 +105,4 @@ func (s *Server) newHTTP() *http.Server {
 		ErrorLog:          log.New(logWriter{s.log}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return s.base },
 	}
-}
-
-// demoted is a log of connections: what would be information about one is
-// detail for a server with thousands.
-type demoted struct{ slog.Handler }
-
-func demote(l slog.Level) slog.Level {
-	if l == slog.LevelInfo {
-		return slog.LevelDebug
-	}
-	return l
-}
-
-// Enabled implements slog.Handler.
-func (d demoted) Enabled(ctx context.Context, l slog.Level) bool {
-	return d.Handler.Enabled(ctx, demote(l))
-}
-
-// Handle implements slog.Handler.
-func (d demoted) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = demote(r.Level)
-	return d.Handler.Handle(ctx, r)
-}
-
-// WithAttrs implements slog.Handler.
-func (d demoted) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return demoted{d.Handler.WithAttrs(attrs)}
-}
-
-// WithGroup implements slog.Handler.
-func (d demoted) WithGroup(name string) slog.Handler { return demoted{d.Handler.WithGroup(name)} }
-
-// logWriter hands net/http's complaints to our log.
-type logWriter struct{ log *slog.Logger }
-
-func (w logWriter) Write(line []byte) (int, error) {
-	w.log.Debug("http", "error", string(line)) // strangers can have it say much
-	return len(line), nil
 }

@@ -282,7 +282,7 @@ func (t *topic) share(page *session.Page, readers []*subscription, from, cursor,
 	defer t.mu.Unlock()
 	t.failed = 0
 	if page.Row != nil { // what was heard before the read is in it, or was wrong
-		t.cursor, t.gen = news(t.cursor, cursor, page.Row.Cursor), news(t.gen, gen, page.Row.AuthGen)
+		t.cursor, t.gen = believed(t.cursor, cursor, page.Row.Cursor), believed(t.gen, gen, page.Row.AuthGen)
 	}
 	for _, s := range readers {
 		if s.finished {
@@ -315,9 +315,9 @@ func (t *topic) share(page *session.Page, readers []*subscription, from, cursor,
 	return begun, out, over
 }
 
-// news is what is to be believed after a read that found found: heard is what has been
-// heard till now, before what had been when it began.
-func news(heard, before, found uint64) uint64 {
+// believed is what counts after a read that found found: heard has been heard till
+// now, before had been when it began.
+func believed(heard, before, found uint64) uint64 {
 	if heard == before {
 		return found
 	}

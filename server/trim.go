@@ -1,0 +1,67 @@
+// Trimming: events older than Config.KeepLog leave the logs, the state stays.
+
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+const (
+	trimLeast  = time.Second      // between two rounds of trimming
+	trimMost   = 10 * time.Minute // between two rounds of trimming
+	trimPage   = 500              // sessions looked at in one read
+	trimEvents = 500              // removed in one transaction
+	trimBytes  = 4 << 20          // of payloads, in one transaction
+)
+
+// trim lets go of events older than Config.KeepLog, if it is set. Any number of
+// replicas may: a piece is decided on and removed under its session's lock.
+func (s *Server) trim(ctx context.Context) {
+	if s.cfg.KeepLog > 0 {
+		every(ctx, max(min(s.cfg.KeepLog/20, trimMost), min(trimLeast, s.cfg.SweepInterval)), func() { s.trimAll(ctx, s.cfg.KeepLog) })
+	}
+}
+
+// trimAll is one round over all sessions.
+func (s *Server) trimAll(ctx context.Context, keep time.Duration) {
+	after := ""
+	for ctx.Err() == nil {
+		ids, next, err := s.cfg.Store.Trimmable(ctx, keep, after, trimPage)
+		for _, id := range ids {
+			if err = s.trimLog(ctx, id, keep); err != nil {
+				if ctx.Err() != nil || fault.CodeOf(err) != fault.Internal {
+					break // it is not this session's fault
+				}
+				s.log.Warn("a log was not trimmed", "session", id, "error", err)
+				err = nil
+			}
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				s.log.Warn("logs were not trimmed", "error", err)
+			}
+			return
+		}
+		if next == "" {
+			return
+		}
+		after = next
+	}
+}
+
+// trimLog trims one session's log, a piece at a time.
+func (s *Server) trimLog(ctx context.Context, id string, keep time.Duration) error {
+	for more := true; more && ctx.Err() == nil; {
+		once, cancel := context.WithTimeout(ctx, s.cfg.CommitTimeout)
+		var err error
+		more, err = s.cfg.Store.Trim(once, id, keep, trimEvents, trimBytes)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
