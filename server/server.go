@@ -2,18 +2,26 @@
 // capnp/mooring.capnp over connections of the vat and over Cap'n Web, gathers what they are asked
 // to do into transactions, and tells subscribers what came of it.
 //
-// An op's way through it, a step a file: stream.go decodes a batch and queues
-// it; group.go gathers what waits on all connections into one transaction of
+// An op's way through it, a step a file: stream.go and stream_apply.go decode a batch
+// and queue it; group.go gathers what waits on all connections into one transaction of
 // the store, in which session.Commit decides everything, and answers; hub.go,
-// topic.go and subscription.go hand what was committed to subscribers, here and,
-// through notifications and polling, on the other replicas. gateway.go (with
-// challenge.go and wrongtries.go), space.go and sess.go are the objects around it;
-// attenuate.go, space_share.go, space_revoke.go, refs.go and rotate.go change and
-// show authority, persist.go is save. authority.go is the check of what a reader
-// may see, sweeper.go the lapsing of leases, audit.go, uses.go and sess_audit.go
-// what was refused and used, owner.go the first start, owner_rotate.go the rescue
-// of a lost owner's ref, http.go the endpoint, web.go and the files beside it the
-// same objects over Cap'n Web, door.go the same for faces within the process (Mount).
+// topic.go, subscription.go and sink.go hand what was committed to subscribers, here and,
+// through notifications and polling (news.go), on the other replicas. What is read goes
+// another way: snapshot.go, places.go and pace.go send the state.
+//
+// gateway.go (with redeem.go, challenge.go and wrongtries.go), space.go and sess.go are
+// the objects around it, and decode.go and encode.go what they are told and tell;
+// authority.go is the check of what a reader may see; attenuate.go, save.go, rotate.go,
+// refs.go and the files that begin with space_ and sess_ change and show authority;
+// audit.go and uses.go keep what was refused and used.
+//
+// config.go says what a server is told, listen.go, http.go and address.go let
+// connections in, bounds.go, metrics.go and log.go count and tell; sweeper.go and
+// trim.go do what is done without a call, owner.go is the first start, owner_rotate.go
+// and owner_session.go the rescue of a lost owner's ref. web.go and the files beside it
+// are the same objects over Cap'n Web, door.go and those beside it the same for faces
+// within the process (Mount). store.go is what all of it needs of a store, faults.go how
+// errors leave.
 //
 // A server holds no state that a transaction does not check again, so any number
 // of them may share a database.
