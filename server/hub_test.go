@@ -326,6 +326,23 @@ func TestWhoHasLeftIsSentNothing(t *testing.T) {
 	})
 }
 
+// Who follows a session that is deleted is sent the log's last event, and then told.
+func TestLastEventOfADeletedSessionIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, n := newLogged(), &noting{}
+		h := hubOn(t, log)
+		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
+		synctest.Wait()
+		last := log.append(100)
+		log.row.Life = session.Deleted
+		h.heard(log.row.ID, last, 2)
+		synctest.Wait()
+		if !slices.Equal(n.calls, []string{"events", "events", "ended"}) || n.at() != last || n.why.Code != fault.SessionDeleted {
+			t.Errorf("the sink was called: %v, up to %d, with %v", n.calls, n.at(), n.why)
+		}
+	})
+}
+
 // A ref is asked for once a read, however many follow under it.
 func TestRefIsReadOnceForAllWhoFollowUnderIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
