@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -339,6 +340,50 @@ func TestLastEventOfADeletedSessionIsSent(t *testing.T) {
 		synctest.Wait()
 		if !slices.Equal(n.calls, []string{"events", "events", "ended"}) || n.at() != last || n.why.Code != fault.SessionDeleted {
 			t.Errorf("the sink was called: %v, up to %d, with %v", n.calls, n.at(), n.why)
+		}
+	})
+}
+
+// stuck is a log that cannot be read, once it says so.
+type stuck struct {
+	*logged
+	on atomic.Bool
+}
+
+func (s *stuck) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
+	if s.on.Load() {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return s.logged.ReadLog(ctx, id, after, maxBytes, maxEvents, refs)
+}
+
+// The end is told to everybody, also where the log cannot be read at that time.
+func TestEndIsToldWhileTheLogIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &stuck{logged: newLogged()}
+		owner, h := log.grant("owner", ""), newHub(log, time.Hour, DefaultConfig().Log)
+		follows, follows2 := &noting{}, &noting{}
+		h.follow(t, owner, 0, follows, wideLink())
+		h.follow(t, owner, 0, follows2, wideLink())
+		synctest.Wait()
+		log.on.Store(true)
+		h.heard(log.row.ID, log.append(100), 0)
+		synctest.Wait()
+		var refused *fault.Error
+		comes := &subscription{auth: owner, link: wideLink(), window: 1 << 20, sink: &noting{}, started: func(why *fault.Error) { refused = why }}
+		if err := h.subscribe(log.row.ID, comes, nil); err != nil {
+			t.Fatal(err)
+		}
+		h.end(fault.Draining.With("the server is stopping"))
+		h.close()
+		for _, n := range []*noting{follows, follows2} {
+			if n.why == nil || n.why.Code != fault.Draining {
+				t.Errorf("who follows is told %v", n.why)
+			}
+		}
+		if refused == nil || refused.Code != fault.Draining {
+			t.Errorf("who comes is told %v", refused)
 		}
 	})
 }

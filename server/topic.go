@@ -356,11 +356,15 @@ func reachable(row *session.Row, cursor uint64) *fault.Error {
 }
 
 // unread puts readers back for a while, since the log cannot be read. Those
-// that have not begun are refused: their callers know best when to try again.
+// that have not begun are refused: their callers know best when to try again. At the
+// hub's end nobody is put back.
 func (t *topic) unread(readers []*subscription, err error) {
 	why := toFault(t.hub.log, err, "read the log")
 	t.mu.Lock()
 	var over []func()
+	if t.ending != nil {
+		over = t.finishAll(t.ending, func(*subscription) bool { return true })
+	}
 	for _, s := range readers {
 		if s.started != nil && !s.finished {
 			over = append(over, t.finish(s, why))
