@@ -43,6 +43,7 @@ func TestDrainFinishesWhatRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	untilRest(t, r.server)
 	release := holdWriter(t, st)
 	running := applying(t, m.stream, m.batch(put(1)))
 	queued := applying(t, m.stream, m.batch(put(2)))
@@ -84,6 +85,7 @@ func TestSlowSnapshotDelaysNoDraining(t *testing.T) {
 	if err := idle.restoreErr(m.owner, "x"); err != nil {
 		t.Fatal(err)
 	}
+	untilRest(t, r.server)
 	release := holdWriter(t, st)
 	running := applying(t, m.stream, m.batch(put(1)))
 	untilQueued(t, r.server, 1)
@@ -166,6 +168,17 @@ func untilQueued(t *testing.T, s *Server, n int) {
 func untilBegun(t *testing.T, s *Server, n int) {
 	t.Helper()
 	untilSubmitted(t, s, n, func(c *committer) int { return c.running })
+}
+
+// untilRest waits until nothing is in a transaction, as what has just been answered may
+// be still.
+func untilRest(t *testing.T, s *Server) {
+	t.Helper()
+	until(t, "the committers rest", func() bool {
+		s.commit.mu.Lock()
+		defer s.commit.mu.Unlock()
+		return s.commit.running == 0
+	})
 }
 
 func untilSubmitted(t *testing.T, s *Server, n int, count func(*committer) int) {
@@ -596,6 +609,7 @@ func TestDeadCallersWorkIsDropped(t *testing.T) {
 	b := newBox()
 	stream := gone.open(gone.restore(m.owner), b)
 	gone.must(stream, b.batch(m.id, put(0)))
+	untilRest(t, r.server)
 	release := holdWriter(t, st)
 	applying(t, m.stream, m.batch(put(1))) // occupies a committer
 	untilBegun(t, r.server, 1)

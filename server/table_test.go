@@ -412,6 +412,7 @@ func TestFloodLeavesRoomForOthersAndForItsRevocation(t *testing.T) {
 	stream := bad.open(bad.restore(ref), b)
 	bad.must(stream, b.batch(m.id, put(0)))
 
+	untilRest(t, r.server)
 	release := holdWriter(t, r.server.cfg.Store)
 	first := applying(t, stream, b.batch(m.id, put(1)))
 	untilBegun(t, r.server, 1)
