@@ -46,7 +46,7 @@ type Config struct {
 
 const (
 	connectTimeout = 10 * time.Second
-	// endTimeout bounds what must be tried although its caller gave up:
+	// endTimeout is how long what must be tried is tried although its caller gave up:
 	// commits that are on their way, and rollbacks.
 	endTimeout = 10 * time.Second
 )
@@ -76,7 +76,7 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 		pool.Close()
 		return nil, translate(ctx, err)
 	}
-	b := &backend{pool: pool, log: cfg.Log, copyRows: cfg.CopyRows, announcer: newAnnouncer()}
+	b := &backend{pool: pool, log: cfg.Log, copyRows: cfg.CopyRows, endTimeout: endTimeout, announcer: newAnnouncer()}
 	go b.announce()
 	return store.New(b), nil
 }
