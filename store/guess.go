@@ -148,7 +148,10 @@ func (t *tx) recall(w *session.Want) *session.Rows {
 		was[id] = before{space: row.Space, external: row.External}
 		now = max(now, row.Updated) // time does not run backwards along a log
 	}
-	if g.now = now; w.Until > now {
+	if w.Until != 0 && w.Until <= now { // it is over, and behind it may be others that are over soon
+		return nil
+	}
+	if g.now = now; w.Until != 0 {
 		g.until = w.Until
 	}
 	if !t.recallLedger(w, g, out) || !t.recallGrants(w, g, out) || !t.recallTurns(w, g, out) {

@@ -309,6 +309,7 @@ func TestRecall(t *testing.T) {
 		"a pause":           func(_ *session.Want, _ *tx, r *recollection) { r.pause = 1 },
 		"an unknown clock":  func(_ *session.Want, tx *tx, _ *recollection) { tx.memory.clock = 0 },
 		"no session at all": func(w *session.Want, _ *tx, _ *recollection) { w.Sessions = nil },
+		"an end that is past, so that the next one is not known": func(w *session.Want, _ *tx, _ *recollection) { w.Until = 900_000 },
 	} {
 		w := wants()
 		reader, r := remembers()
