@@ -14,8 +14,9 @@
 //     transaction that wrote it (xmin), which any write of it changes, and every
 //     change of its log, entries, turns and refs writes it; its cursor and head
 //     too, since a database that was put back gives such numbers again;
-//   - of each stream, the version of its row. Its records change with it alone, and
-//     so do the leases of its turns, which concern nobody else's batches;
+//   - of each stream, the version of its row, and for the same reason its incarnation
+//     and its last seq. Its records change with it alone, and so do the leases of its
+//     turns, which concern nobody else's batches;
 //   - of keys that are not remembered and thought to be free, that they are; those
 //     that are inserted need no look: the database refuses one that is there, and
 //     undoes what was written before it;
@@ -66,6 +67,8 @@ type guess struct {
 	heads          [][]byte
 	streams        keys // outboxes, with
 	streamVersions []int64
+	incarnations   []int64
+	lastSeqs       []int64
 	free           keys // of no entry
 	unbegun        keys // messages of no turn
 	now            int64
@@ -182,6 +185,7 @@ func (t *tx) recallLedger(w *session.Want, g *guess, out *session.Rows) bool {
 		}
 		g.streams.add(key.Session, key.Outbox)
 		g.streamVersions = append(g.streamVersions, m.version)
+		g.incarnations, g.lastSeqs = append(g.incarnations, int64(m.row.Incarnation)), append(g.lastSeqs, int64(m.row.LastSeq))
 		out.Streams[key] = &m.row
 	}
 	for _, want := range w.Records {
@@ -396,12 +400,14 @@ func (g *guess) statement() (*Statement, []any) {
 	}
 	c.add(`) AS sessions ` + heldOn + `) AS held(n) CROSS JOIN LATERAL (SELECT count(*) FROM (`)
 	if len(g.streams.keys) == 1 {
-		c.add(`SELECT 1 FROM streams m WHERE m.session = %s AND m.outbox = %s AND `+versionOf("m")+` = %s AND held.n > 0 `+streamUpdate,
-			g.streams.sessions[0], g.streams.keys[0], g.streamVersions[0])
+		c.add(`SELECT 1 FROM streams m WHERE m.session = %s AND m.outbox = %s AND `+versionOf("m")+` = %s
+			AND m.incarnation = %s AND m.last_seq = %s AND held.n > 0 `+streamUpdate,
+			g.streams.sessions[0], g.streams.keys[0], g.streamVersions[0], g.incarnations[0], g.lastSeqs[0])
 	} else {
-		c.add(`SELECT 1 FROM unnest(%s, %s, %s) AS w(a, b, c) CROSS JOIN streams m
-			WHERE m.session = w.a AND m.outbox = w.b AND `+versionOf("m")+` = w.c AND held.n > 0 `+streamUpdate,
-			g.streams.sessions, g.streams.keys, g.streamVersions)
+		c.add(`SELECT 1 FROM unnest(%s, %s, %s, %s, %s) AS w(a, b, c, d, e) CROSS JOIN streams m
+			WHERE m.session = w.a AND m.outbox = w.b AND `+versionOf("m")+` = w.c
+			AND m.incarnation = w.d AND m.last_seq = w.e AND held.n > 0 `+streamUpdate,
+			g.streams.sessions, g.streams.keys, g.streamVersions, g.incarnations, g.lastSeqs)
 	}
 	c.text.WriteString(`) AS streams) AS s(n) CROSS JOIN LATERAL (SELECT ` + PostgresNow + ` WHERE s.n >= 0) AS d(now, version)`)
 	return &Statement{Postgres: Forms{One: c.text.String()}}, c.args
