@@ -233,6 +233,33 @@ func TestLostLink(t *testing.T) {
 	}
 }
 
+// TestFrozenServer: a server that stands still in a transaction keeps nobody from its sessions for
+// long, and finds out that it was given up.
+func TestFrozenServer(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	sep := "?"
+	if strings.Contains(url, "?") {
+		sep = "&"
+	}
+	s, frozen := openOn(t, url), openOn(t, url+sep+"idle_in_transaction_session_timeout=100")
+	lock := func(s *store.Store, then func()) error {
+		return s.Update(t.Context(), func(tx session.Tx) error {
+			_, err := tx.Load(t.Context(), &session.Want{Sessions: []string{"ses_1"}})
+			then()
+			return errors.Join(err, tx.Save(t.Context(), &session.Changes{Sessions: []*session.Row{{ID: "ses_1"}}}))
+		})
+	}
+	err := lock(frozen, func() {
+		if err := lock(s, func() {}); err != nil {
+			t.Errorf("another server: %v", err)
+		}
+	})
+	if fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("a server that stood still: %v", err)
+	}
+}
+
 // TestListenAgain: Listen comes back after its link was lost, and says that
 // something may have been missed.
 func TestListenAgain(t *testing.T) {
@@ -288,7 +315,7 @@ func TestDatabaseErrors(t *testing.T) {
 	for code, want := range map[string]fault.Code{
 		"53100": fault.DiskFull, "53300": fault.Unavailable, "57P01": fault.Unavailable, "57014": fault.Unavailable,
 		"08006": fault.Unavailable, "25006": fault.Unavailable, "40P01": fault.Unavailable, "40001": fault.Unavailable,
-		"55P03": fault.Unavailable, "28P01": fault.Unavailable, "3D000": fault.Unavailable, "23505": fault.Internal, "42601": fault.Internal,
+		"55P03": fault.Unavailable, "25P03": fault.Unavailable, "25P04": fault.Unavailable, "25001": fault.Internal, "28P01": fault.Unavailable, "3D000": fault.Unavailable, "23505": fault.Internal, "42601": fault.Internal,
 	} {
 		_, err := conn.Exec(t.Context(), "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '"+code+"'; END $$")
 		if got := translate(t.Context(), err); fault.CodeOf(got) != want || !errors.Is(got, err) {
