@@ -68,6 +68,11 @@ func shareRefs(shares []*capability.PublicShare) [][]any {
 // session is there if that is new, so that whoever comes next, after a crash or at
 // the same time, finishes this one and makes no second. Created is the database's.
 func (s *Store) PublishShare(ctx context.Context, share capability.PublicShare) (standing *capability.PublicShare, err error) {
+	leave, err := s.doors.enter(ctx, share.Session)
+	if err != nil {
+		return nil, naming("publish a share", err)
+	}
+	defer leave()
 	err = s.update(ctx, func(t *tx) error {
 		rows, err := t.Load(ctx, &session.Want{Sessions: []string{share.Session}})
 		if err != nil {

@@ -111,6 +111,7 @@ type Backend interface {
 type Store struct {
 	backend  Backend
 	sessions known
+	doors    doors
 	memory   *memory // nil where rows have no versions
 }
 

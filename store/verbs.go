@@ -64,6 +64,11 @@ func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHas
 	if err := sound(key.Session, key.Outbox); err != nil {
 		return nil, err
 	}
+	leave, err := s.doors.enter(ctx, key.Session)
+	if err != nil {
+		return nil, naming("open stream", err)
+	}
+	defer leave()
 	var refused *fault.Error
 	err = s.update(ctx, func(t *tx) error {
 		rows, err := t.Load(ctx, &session.Want{Sessions: []string{key.Session}, Streams: []session.StreamKey{key}})

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -258,6 +259,47 @@ func TestFrozenServer(t *testing.T) {
 	if fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("a server that stood still: %v", err)
 	}
+}
+
+// TestASessionInUseTakesOneConnection: however many streams are opened in a session whose lock is
+// held for long, there are connections left for the other sessions.
+func TestASessionInUseTakesOneConnection(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	s, conn, watching := openOn(t, url), admin(t, url), admin(t, url)
+	var opening sync.WaitGroup
+	err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "INSERT INTO sessions (id) VALUES ('ses_1')"); err != nil {
+			return err
+		}
+		for i := range 9 { // more than there are connections
+			opening.Go(func() {
+				key := session.StreamKey{Session: "ses_1", Outbox: fmt.Sprint("obx_", i)}
+				if _, err := s.OpenStream(t.Context(), key, [32]byte{1}, 1); err != nil {
+					t.Errorf("open stream %d: %v", i, err)
+				}
+			})
+		}
+		for waits := 0; waits == 0; {
+			err := watching.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waits)
+			if err != nil {
+				return err
+			}
+		}
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), testTimeout/3)
+			_, err := s.Look(ctx, "ses_2", nil)
+			if cancel(); err != nil {
+				t.Errorf("another session cannot be read: %v", err)
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	opening.Wait()
 }
 
 // TestListenAgain: Listen comes back after its link was lost, and says that
