@@ -195,11 +195,19 @@ func (o *sess) stream(ctx context.Context, outbox string, secret []byte, incarna
 	// Once begun it is finished: whether the connection lives makes no difference to it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.server.cfg.CommitTimeout)
 	defer cancel()
-	actor, refused := o.mayOpen(ctx, key)
+	// The answer says how far the stream is, and a client that drops ops goes by that: so what is being
+	// committed, which may be the stream's, comes first.
+	if err := o.server.commit.settled(ctx, key.Session); err != nil {
+		return nil, nil, toFault(o.server.log, err, "open the stream")
+	}
+	actor, row, refused := o.mayOpen(ctx, key)
 	if refused != nil {
 		return nil, nil, refused
 	}
-	row, err := o.server.cfg.Store.OpenStream(ctx, key, sha256.Sum256(secret), incarnation)
+	var err error
+	if hash := sha256.Sum256(secret); row == nil || !row.OpenFor(hash, incarnation) { // else it changes nothing, and takes no lock
+		row, err = o.server.cfg.Store.OpenStream(ctx, key, hash, incarnation)
+	}
 	if err != nil {
 		refused = toFault(o.server.log, err, "open the stream")
 		if refused.Code == fault.WrongOutbox {
@@ -214,28 +222,28 @@ func (o *sess) stream(ctx context.Context, outbox string, secret []byte, incarna
 
 // mayOpen refuses one more stream to a ref that can change nothing, where the
 // session has many. What opens at the same moment may go above the limit. actor is
-// the ref's, if there is such a ref.
-func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) (actor string, refused *fault.Error) {
+// the ref's, if there is such a ref; row is the stream as it is, nil if it is new.
+func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) (actor string, row *ledger.Stream, refused *fault.Error) {
 	most := o.server.cfg.IdleStreams
-	sight, known, full, err := o.server.cfg.Store.FindStream(ctx, key, most, o.auth.refs())
+	sight, row, full, err := o.server.cfg.Store.FindStream(ctx, key, most, o.auth.refs())
 	if err != nil {
-		return "", toFault(o.server.log, err, "open the stream")
+		return "", nil, toFault(o.server.log, err, "open the stream")
 	}
 	grant, refused := o.auth.check(sight, 0)
 	if grant != nil {
 		actor = grant.Actor
 	}
-	if known || !full {
-		return actor, nil
+	if row != nil || !full {
+		return actor, row, nil
 	}
 	if refused == nil && grant.Rights&^capability.Read == 0 {
 		refused = fault.MissingRight.With("the ref carries %s", grant.Rights)
 	}
 	if refused == nil {
-		return actor, nil
+		return actor, nil, nil
 	}
 	o.server.denied(o.link.peer, o.auth.ref, grant, "openStream", refused)
-	return actor, refused.Code.Because(refused, "%s, and the session has %d streams or more: no new one is opened for it", refused.Message, most).Pos(refused.At)
+	return actor, nil, refused.Code.Because(refused, "%s, and the session has %d streams or more: no new one is opened for it", refused.Message, most).Pos(refused.At)
 }
 
 // events gives a page of the log.

@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -237,29 +238,29 @@ func grow(e *session.Entry, deltas []delta) {
 var nthStream = statement("", `
 	SELECT m.outbox FROM streams m WHERE m.session = {1} ORDER BY m.outbox LIMIT 1 OFFSET {2}`)
 
-// FindStream says whether a session has the stream of key, and whether it has
-// most streams or more. The sight is of the session and the refs.
-func (s *Store) FindStream(ctx context.Context, key session.StreamKey, most int, refIDs []string) (sight *session.Sight, known, full bool, err error) {
+// FindStream gives a session's stream of key, nil if there is none, and says whether
+// the session has most streams or more. The sight is of the session and the refs.
+func (s *Store) FindStream(ctx context.Context, key session.StreamKey, most int, refIDs []string) (sight *session.Sight, stream *ledger.Stream, full bool, err error) {
 	if err := sound(key.Session, key.Outbox); err != nil {
-		return nil, false, false, err
+		return nil, nil, false, err
 	}
 	sight = &session.Sight{}
-	is := func(what *bool) func(Scanner) error {
-		return func(Scanner) error {
-			*what = true
-			return nil
-		}
-	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, sight, key.Session, refIDs)
-		run.Queue(readStreams, streamKeys([]session.StreamKey{key}), nil, is(&known))
-		run.Queue(nthStream, nil, []any{key.Session, int64(most) - 1}, is(&full))
+		run.Queue(readStreams, streamKeys([]session.StreamKey{key}), nil, func(row Scanner) (err error) {
+			stream, err = scanStream(row, new(int64))
+			return err
+		})
+		run.Queue(nthStream, nil, []any{key.Session, int64(most) - 1}, func(Scanner) error {
+			full = true
+			return nil
+		})
 		return nil
 	})
 	if err != nil {
-		return nil, false, false, naming("find stream", err)
+		return nil, nil, false, naming("find stream", err)
 	}
-	return sight, known, full, nil
+	return sight, stream, full, nil
 }
 
 // ReadRows gives the rows of those sessions that are there: for polling.

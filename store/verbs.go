@@ -85,7 +85,7 @@ func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHas
 		case incarnation < stream.Incarnation:
 			refused = fault.Fenced.With("incarnation %d of the outbox was taken over by incarnation %d", incarnation, stream.Incarnation)
 			return refused
-		case incarnation == stream.Incarnation:
+		case stream.OpenFor(secretHash, incarnation):
 			return nil
 		default:
 			stream.Incarnation = incarnation
