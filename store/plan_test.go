@@ -125,6 +125,9 @@ func passing(table string) bool {
 	return strings.HasSuffix(table, " INDEX turns_open") // of open turns alone
 }
 
+// allPairs is a join that looks at each pair of rows, although there are keys.
+var allPairs = regexp.MustCompile(`Join Filter: \(+\w+\.\w+ = |Join Filter: .* AND \(\w+\.\w+ = `)
+
 // TestPlansPostgres is the same on Postgres (without a store's settings an empty
 // table would be read through).
 func TestPlansPostgres(t *testing.T) {
@@ -142,6 +145,9 @@ func TestPlansPostgres(t *testing.T) {
 			}
 			if strings.Contains(plan, "Seq Scan") {
 				t.Errorf("%s (%s) reads a table through:\n%s", name, form, plan)
+			}
+			if allPairs.MatchString(plan) && s != dropExternals { // which goes by both
+				t.Errorf("%s (%s) compares all rows of a session or space with each other:\n%s", name, form, plan)
 			}
 		}
 	}

@@ -25,11 +25,7 @@ var (
 	// listShares gets a page of all shares that were made, with their sessions' rows
 	// and info.
 	listShares = statement("", `
-		SELECT `+sessionColumns+`, `+shareColumns+`, COALESCE(e.payload, v.payload)
-		FROM public_shares p
-		CROSS JOIN sessions s
-		LEFT JOIN entries e ON e.session = s.id AND e.key = 'session'
-		LEFT JOIN events v ON e.payload IS NULL AND v.session = e.session AND v.cursor = e.cursor
+		SELECT `+sessionColumns+`, `+shareColumns+`, `+infoValue+` FROM public_shares p CROSS JOIN sessions s
 		WHERE s.id = p.session AND p.id > {1} ORDER BY p.id LIMIT {2}`)
 
 	readOwners = statement("", `

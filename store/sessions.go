@@ -10,6 +10,9 @@ import (
 
 const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator`
 
+// infoValue is the value of the info of a session s.
+const infoValue = `(SELECT ` + entryValue + ` FROM entries e WHERE e.session = s.id AND e.key = 'session')`
+
 var (
 	shareSpace = onPostgres("", `SELECT id FROM spaces WHERE id = {1} FOR SHARE`)
 	lockSpace  = onPostgres("", `SELECT id FROM spaces WHERE id = {1} FOR UPDATE`)
@@ -43,10 +46,7 @@ var (
 
 	// listSessions also gets what the title is in: the session info's value.
 	listSessions = statement("", `
-		SELECT `+sessionColumns+`, COALESCE(e.payload, v.payload)
-		FROM sessions s
-		LEFT JOIN entries e ON e.session = s.id AND e.key = 'session'
-		LEFT JOIN events v ON e.payload IS NULL AND v.session = e.session AND v.cursor = e.cursor
+		SELECT `+sessionColumns+`, `+infoValue+` FROM sessions s
 		WHERE s.space = {1} AND s.space <> '' AND s.id > {2} ORDER BY s.id LIMIT {3}`)
 
 	readExternals = statement("tt", `

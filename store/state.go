@@ -9,9 +9,11 @@ import (
 const (
 	headColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum`
 
-	// An entry's value stands in its own row or, mostly, in its event's.
-	entryColumns = headColumns + `, COALESCE(e.payload, v.payload) AS payload`
-	entryValue   = `LEFT JOIN events v ON e.payload IS NULL AND v.session = e.session AND v.cursor = e.cursor`
+	// An entry's value stands in its own row or, mostly, in its event's. It is looked up and not
+	// joined: Postgres, as long as it knows nothing of the tables, would go through the whole log
+	// for each entry.
+	entryValue   = `COALESCE(e.payload, (SELECT v.payload FROM events v WHERE v.session = e.session AND v.cursor = e.cursor))`
+	entryColumns = headColumns + `, ` + entryValue + ` AS payload`
 
 	turnColumns = `t.session, t.message, t.status, t.lease, t.begun, t.ended, t.outbox, t.final`
 )
@@ -20,21 +22,21 @@ var (
 	readHeads = statement("Tt", `
 		SELECT `+headColumns+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
 
-	readEntries = weighed("tt", headColumns+`, v.payload`, `
-		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e `+entryValue+`
+	readEntries = weighed("tt", headColumns+`, payload`, `
+		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key = w.b`)
 
 	// readRanges gets the keys from b to below c.
-	readRanges = weighed("ttt", headColumns+`, v.payload`, `
-		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e `+entryValue+`
+	readRanges = weighed("ttt", headColumns+`, payload`, `
+		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key >= w.b AND e.key < w.c`)
 
 	readState = statement("", `
-		SELECT `+entryColumns+` FROM entries e `+entryValue+`
+		SELECT `+entryColumns+` FROM entries e
 		WHERE e.session = {1} ORDER BY e.key`)
 
 	readRange = statement("", `
-		SELECT `+entryColumns+` FROM entries e `+entryValue+`
+		SELECT `+entryColumns+` FROM entries e
 		WHERE e.session = {1} AND e.key > {2} AND e.key < {3} ORDER BY e.key LIMIT {4}`)
 
 	saveEntries = statement("TIIBtiib", `
