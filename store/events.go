@@ -3,6 +3,9 @@
 package store
 
 import (
+	"math"
+	"strconv"
+
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -15,9 +18,8 @@ var (
 	insertEvents = insertion("TIITTTTTittbbb",
 		`events (session, at, schema, method, ref, actor, outbox, batch, cursor, key, op, sum, hash, payload)`)
 
-	readEvents = statement("", `
-		SELECT `+eventColumns+` FROM events v
-		WHERE v.session = {1} AND v.cursor > {2} ORDER BY v.cursor LIMIT {3}`)
+	readEvents = page(eventColumns, `FROM events v WHERE v.session = {1} AND v.cursor > {2}`,
+		"v.cursor", strconv.FormatInt(math.MaxInt64, 10), "v.payload", eventWeight, "{3}", "{4}")
 
 	// readLogs gets whole logs up to a cursor each.
 	readLogs = weighed("ti", eventColumns, `
@@ -80,9 +82,12 @@ func eventValues(to []any, e *session.Event) []any {
 		&e.Cursor, &e.Key, &e.Op, &e.Sum, &e.Hash, &e.Payload)
 }
 
+// eventWeight is what an event weighs at least.
+const eventWeight = 256
+
 // eventBytes is about what an event weighs in memory and on a wire.
 func eventBytes(e *session.Event) int {
-	return 256 + len(e.Payload) + len(e.Key) + len(e.Ref) + len(e.Actor)
+	return eventWeight + len(e.Payload) + len(e.Key) + len(e.Ref) + len(e.Actor)
 }
 
 // delta is one appendText event's text.

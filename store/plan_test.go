@@ -201,3 +201,38 @@ func explain(t *testing.T, conn *pgx.Conn, name, text string) (string, error) {
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return strings.Join(lines, "\n"), err
 }
+
+// TestPagesEndPostgres: no more is sent than the row that ends a page, however much follows.
+func TestPagesEndPostgres(t *testing.T) {
+	t.Parallel()
+	conn := postgresConn(t)
+	const n, size, bytes = 200, 1000, 10_000
+	for _, there := range []string{
+		`INSERT INTO events SELECT 'ses_A', i, 0, 0, 'put', '', '', '', '', '', '', '', '', $2::bytea FROM generate_series(1, $1) AS i`,
+		`INSERT INTO entries SELECT 'ses_A', lpad(i::text, 4, '0'), i, 0, 0, 0, '', CASE WHEN i % 2 = 1 THEN $2::bytea END FROM generate_series(1, $1) AS i`,
+	} {
+		if _, err := conn.Exec(t.Context(), there, n, make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		s      *Statement
+		args   []any
+		weight int
+	}{
+		"events":  {readEvents, []any{"ses_A", int64(50), int64(100), int64(bytes)}, eventWeight},
+		"entries": {readRange, []any{"ses_A", "0050", "z", int64(100), int64(bytes)}, entryWeight},
+	} {
+		rows, err := conn.Query(t.Context(), c.s.Postgres.One, c.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := 0
+		for rows.Next() {
+			sent++
+		}
+		if fit := bytes / (size + c.weight); rows.Err() != nil || sent <= fit || sent > fit+2 {
+			t.Errorf("%d %s are sent where %d fit, %v", sent, name, fit, rows.Err())
+		}
+	}
+}

@@ -57,13 +57,10 @@ func (s *Store) Look(ctx context.Context, id string, refIDs []string) (*session.
 // checkpoint before it; who reads compares.
 func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refIDs []string) (*session.Page, error) {
 	page := &session.Page{}
-	size, full := 0, false
+	size := 0
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, &page.Sight, id, refIDs)
-		run.Queue(readEvents, nil, []any{id, clamp(after), int64(max(maxEvents, 1)) + 2}, func(row Scanner) error {
-			if full {
-				return nil
-			}
+		run.Queue(readEvents, nil, []any{id, clamp(after), int64(max(maxEvents, 1)) + 2, int64(max(maxBytes, eventWeight))}, func(row Scanner) error {
 			e, err := scanEvent(row)
 			if err != nil {
 				return err
@@ -74,8 +71,8 @@ func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 			}
 			size += eventBytes(e)
 			if len(page.Events) > 0 && (size > maxBytes || len(page.Events) >= maxEvents) {
-				full, page.More = true, true
-				return nil
+				page.More = true
+				return ErrEnough
 			}
 			page.Events = append(page.Events, e)
 			return nil
@@ -167,7 +164,7 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 	var messages [][]any
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, &page.Sight, id, refIDs)
-		run.Queue(readRange, nil, []any{id, after, below, int64(max(maxEntries, 1)) + 1}, func(row Scanner) error {
+		run.Queue(readRange, nil, []any{id, after, below, int64(max(maxEntries, 1)) + 1, int64(max(maxBytes, 0))}, func(row Scanner) error {
 			e, err := scanEntry(row)
 			if err != nil {
 				return err

@@ -15,6 +15,8 @@ const (
 	entryValue   = `COALESCE(e.payload, (SELECT v.payload FROM events v WHERE v.session = e.session AND v.cursor = e.cursor))`
 	entryColumns = headColumns + `, ` + entryValue + ` AS payload`
 
+	entryWeight = 128 // what an entry weighs at least (session.Entry.Bytes)
+
 	turnColumns = `t.session, t.message, t.status, t.lease, t.begun, t.ended, t.outbox, t.final`
 )
 
@@ -35,9 +37,7 @@ var (
 		SELECT `+entryColumns+` FROM entries e
 		WHERE e.session = {1} ORDER BY e.key`)
 
-	readRange = statement("", `
-		SELECT `+entryColumns+` FROM entries e
-		WHERE e.session = {1} AND e.key > {2} AND e.key < {3} ORDER BY e.key LIMIT {4}`)
+	readRange = page(entryColumns, `FROM entries e WHERE e.session = {1} AND e.key > {2}`, "e.key", "{3}", entryValue, entryWeight, "{4}", "{5}")
 
 	saveEntries = statement("TIIBtiib", `
 		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum)

@@ -100,6 +100,7 @@ var together = []test{
 	{"LargeGroup", testLargeGroup},
 	{"Look", testLook},
 	{"ReadLog", testReadLog},
+	{"Pages", testPages},
 	{"ReadState", testReadState},
 	{"ListSessions", testListSessions},
 	{"ListTitles", testListTitles},
