@@ -3,6 +3,7 @@
 package store
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 
@@ -19,7 +20,7 @@ var (
 		`events (session, at, schema, method, ref, actor, outbox, batch, cursor, key, op, sum, hash, payload)`)
 
 	readEvents = page(eventColumns, `FROM events v WHERE v.session = {1} AND v.cursor > {2}`,
-		"v.cursor", strconv.FormatInt(math.MaxInt64, 10), "v.payload", eventWeight, "{3}", "{4}")
+		"v.cursor", strconv.FormatInt(math.MaxInt64, 10), fmt.Sprintf("COALESCE(octet_length(v.payload), 0) + %d", eventWeight), "{3}", "{4}")
 
 	// readLogs gets whole logs up to a cursor each.
 	readLogs = weighed("ti", eventColumns, `
@@ -32,14 +33,13 @@ var (
 		SELECT `+deltaColumns+` FROM {w} CROSS JOIN events v
 		WHERE v.session = w.a AND v.cursor > w.b AND v.method = '`+session.MethodAppendText+`'`)
 
-	// openDeltas gets the deltas of a session's open turns that are in no value
-	// yet: one turn left open must not bring those of all later ones along.
-	openDeltas = statement("", `
-		SELECT `+deltaColumns+` FROM events v CROSS JOIN entries e
-		WHERE v.session = {1} AND v.method = '`+session.MethodAppendText+`' AND v.cursor > (
-			SELECT MIN(t.begun) FROM turns t WHERE t.session = {1} AND t.status <= 2)
-		AND e.session = v.session AND e.key = v.key AND e.grown > 0 AND e.cursor < v.cursor
-		ORDER BY v.cursor`)
+	// readGrowth gets the deltas of keys from {4} to {5} after cursor {2} and up to {3}, as
+	// far as turns are open: those of ended ones are in their parts' values.
+	readGrowth = statement("", `
+		SELECT `+deltaColumns+` FROM events v
+		WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
+		AND v.cursor > (SELECT MIN(t.begun) FROM turns t WHERE t.session = {1} AND t.status <= 2)
+		AND v.key >= {4} AND v.key <= {5} AND v.method = '`+session.MethodAppendText+`' ORDER BY v.cursor`)
 
 	// readHolders gets the events that hold payloads of a key b, or may: a fork, and
 	// the finalize whose key is c. Only what may comes with its payload.

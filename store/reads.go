@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -85,6 +86,9 @@ func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 	return page, nil
 }
 
+// statePage is how much of a state is read at once, in bytes.
+const statePage = 1 << 20
+
 // ReadState gives the folded state piece by piece, turns before entries, each
 // of at most about pieceBytes or one row, the last marked; there is always at
 // least one. piece runs inside the
@@ -95,7 +99,6 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
 		var sight session.Sight
 		next := &session.StatePiece{}
-		texts := map[string][]delta{}
 		size := 0
 		give := func(last bool) error {
 			next.Sight, next.Last = sight, last
@@ -123,26 +126,18 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 			next.Turns = append(next.Turns, t)
 			return err
 		})
-		run.Queue(openDeltas, nil, []any{id}, func(row Scanner) error {
-			d, err := scanDelta(row)
-			if err == nil {
-				texts[d.key] = append(texts[d.key], d)
-			}
-			return err
-		})
-		run.Queue(readState, nil, []any{id}, func(row Scanner) error {
-			e, err := scanEntry(row)
+		for after, more := "", true; more; {
+			entries, others, err := entryPage(ctx, run, id, after, aboveAll, statePage, statePage/entryWeight)
 			if err != nil {
 				return err
 			}
-			grow(e, texts[e.Key])
-			delete(texts, e.Key)
-			err = room(e.Bytes())
-			next.Entries = append(next.Entries, e)
-			return err
-		})
-		if err := run.Flush(ctx); err != nil {
-			return err
+			for _, e := range entries {
+				if err := room(e.Bytes()); err != nil {
+					return err
+				}
+				next.Entries, after = append(next.Entries, e), e.Key
+			}
+			more = others
 		}
 		return give(true)
 	})
@@ -160,29 +155,17 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 		return nil, err
 	}
 	page := &session.Range{}
-	size, grown := 0, false
-	var messages [][]any
-	err := s.backend.Snapshot(ctx, func(run Runner) error {
+	err := s.backend.Snapshot(ctx, func(run Runner) (err error) {
 		look(run, &page.Sight, id, refIDs)
-		run.Queue(readRange, nil, []any{id, after, below, int64(max(maxEntries, 1)) + 1, int64(max(maxBytes, 0))}, func(row Scanner) error {
-			e, err := scanEntry(row)
-			if err != nil {
-				return err
-			}
-			size += e.Bytes()
-			if len(page.Entries) > 0 && (size > maxBytes || len(page.Entries) >= maxEntries) {
-				page.More = true
-				return ErrEnough
-			}
-			grown = grown || e.Grown > 0
+		page.Entries, page.More, err = entryPage(ctx, run, id, after, below, maxBytes, maxEntries)
+		if err != nil {
+			return err
+		}
+		var messages [][]any
+		for _, e := range page.Entries {
 			if k, err := session.ParseKey(e.Key); err == nil && k.Kind == session.KeyMessage {
 				messages = append(messages, []any{id, k.Message})
 			}
-			page.Entries = append(page.Entries, e)
-			return nil
-		})
-		if err := run.Flush(ctx); err != nil {
-			return err
 		}
 		if len(messages) > 0 {
 			run.Queue(readTurns, messages, nil, func(row Scanner) error {
@@ -190,21 +173,6 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 				page.Turns = append(page.Turns, t)
 				return err
 			})
-		}
-		if !grown {
-			return nil
-		}
-		texts := map[string][]delta{}
-		run.Queue(openDeltas, nil, []any{id}, func(row Scanner) error {
-			d, err := scanDelta(row)
-			texts[d.key] = append(texts[d.key], d)
-			return err
-		})
-		if err := run.Flush(ctx); err != nil {
-			return err
-		}
-		for _, e := range page.Entries {
-			grow(e, texts[e.Key])
 		}
 		return nil
 	})
@@ -215,11 +183,60 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 	return page, nil
 }
 
+// entryPage runs what is queued, and gives the entries of the keys above after and
+// below below, in order: at most most and, but for the first, at most about maxBytes,
+// with the texts that grow. more says that there are others.
+func entryPage(ctx context.Context, run Runner, id, after, below string, maxBytes, most int) (entries []*session.Entry, more bool, err error) {
+	size := 0
+	run.Queue(readRange, nil, []any{id, after, below, int64(max(most, 1)) + 1, int64(max(maxBytes, 0))}, func(row Scanner) error {
+		e, err := scanEntry(row)
+		if err != nil {
+			return err
+		}
+		size += entryBytes(e)
+		if len(entries) > 0 && (size > maxBytes || len(entries) >= most) {
+			more = true
+			return ErrEnough
+		}
+		entries = append(entries, e)
+		return nil
+	})
+	if err := run.Flush(ctx); err != nil {
+		return nil, false, err
+	}
+	var grown []*session.Entry
+	from, to := uint64(math.MaxInt64), uint64(0)
+	for _, e := range entries {
+		if e.Grown > 0 {
+			grown = append(grown, e)
+			from, to = min(from, e.Cursor), max(to, e.Grown)
+		}
+	}
+	if len(grown) == 0 {
+		return entries, more, nil
+	}
+	texts := make(map[string][]delta, len(grown))
+	for _, e := range grown {
+		texts[e.Key] = nil
+	}
+	run.Queue(readGrowth, nil, []any{id, int64(from), int64(to), grown[0].Key, grown[len(grown)-1].Key}, func(row Scanner) error {
+		d, err := scanDelta(row)
+		if deltas, wanted := texts[d.key]; wanted {
+			texts[d.key] = append(deltas, d)
+		}
+		return err
+	})
+	if err := run.Flush(ctx); err != nil {
+		return nil, false, err
+	}
+	for _, e := range grown {
+		grow(e, texts[e.Key])
+	}
+	return entries, more, nil
+}
+
 // grow folds a part's deltas into its payload.
 func grow(e *session.Entry, deltas []delta) {
-	if e.Grown == 0 {
-		return
-	}
 	var text []byte
 	for _, d := range deltas {
 		if d.cursor > e.Cursor {

@@ -36,18 +36,16 @@ func weighed(columns, selected, text string) *Statement {
 // or less, the first however heavy it is, and then stops. SQLite reads no more then;
 // Postgres would send all of them, so it is told to end with the row after the one that
 // goes over {bytes}. It looks for that without reading large payloads, nor any row
-// beyond it. A row weighs what is in payload and row bytes for itself, not more than the
-// caller says.
-func page(columns, from, key, end, payload string, row int, most, bytes string) *Statement {
+// beyond it. weight is a row's, and not more than the caller takes it for.
+func page(columns, from, key, end, weight, most, bytes string) *Statement {
 	text := func(end string) *Statement {
 		return statement("", fmt.Sprintf(`SELECT %s %s AND %s < %s ORDER BY %s LIMIT %s`, columns, from, key, end, key, most))
 	}
 	s := text(end)
 	s.Postgres = text(fmt.Sprintf(`COALESCE((
 		SELECT q.key FROM (
-			SELECT %s AS key, SUM(COALESCE(octet_length(%s), 0) + %d)
-				OVER (ORDER BY %s ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS before
+			SELECT %s AS key, SUM(%s) OVER (ORDER BY %s ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS before
 			%s AND %s < %s ORDER BY %s LIMIT %s) q
-		WHERE q.before > %s ORDER BY q.key LIMIT 1), %s)`, key, payload, row, key, from, key, end, key, most, bytes, end)).Postgres
+		WHERE q.before > %s ORDER BY q.key LIMIT 1), %s)`, key, weight, key, from, key, end, key, most, bytes, end)).Postgres
 	return s
 }

@@ -115,3 +115,60 @@ func PagesCost(t *testing.T, fresh Fresh) {
 		}
 	}
 }
+
+// GrowthCost holds what texts that grow take of memory against what is read of them. No
+// test may run beside it.
+func GrowthCost(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	const parts, deltas, size = 20, 4, 64 << 10
+	put := event(id, 1, "message/m", `{}`)
+	c := &session.Changes{Events: []*session.Event{put}, Entries: []*session.Entry{entryOf(put)},
+		Turns: []*session.Turn{{Session: id, Message: "m", Status: session.Streaming, Begun: 1, Outbox: newOutbox()}}}
+	next := func() uint64 { return uint64(len(c.Events) + 1) }
+	text := strings.Repeat("x", size)
+	for i := range parts {
+		e := event(id, next(), fmt.Sprintf("part/m/p%03d", i), `{"text":""}`)
+		c.Events, c.Entries = append(c.Events, e), append(c.Entries, entryOf(e))
+	}
+	for range deltas { // of all parts at once
+		for _, e := range c.Entries[1:] {
+			e.Grown, e.TextLen = next(), e.TextLen+size
+			c.Events = append(c.Events, deltaEvent(id, e.Grown, e.Key, text))
+		}
+	}
+	c.Sessions = []*session.Row{liveRow(id, newSpace(), next()-1)}
+	f.save(c, id)
+	c = nil
+
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	page, err := f.ReadRange(f.ctx, id, "part/m/p004", "part/m/p006", 1<<20, 10, nil)
+	runtime.ReadMemStats(&after)
+	f.must("read a part", err)
+	if took := after.TotalAlloc - before.TotalAlloc; len(page.Entries) != 1 || len(page.Entries[0].Payload) < deltas*size || took > 16*deltas*size {
+		t.Errorf("%d parts, of %d bytes each, took %d", len(page.Entries), deltas*size, took)
+	}
+	page, err = f.ReadRange(f.ctx, id, "part/m/", "part/m/z", 2*deltas*size+1000, 100, nil)
+	f.must("read parts", err)
+	if len(page.Entries) != 2 || !page.More {
+		t.Errorf("%d parts, more %v, in room for two", len(page.Entries), page.More)
+	}
+	page = nil
+
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	most, texts := uint64(0), 0
+	f.must("read the state", f.ReadState(f.ctx, id, nil, 1<<20, func(p *session.StatePiece) error {
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		most = max(most, after.HeapAlloc-min(after.HeapAlloc, before.HeapAlloc))
+		for _, e := range p.Entries {
+			texts += strings.Count(string(e.Payload), text)
+		}
+		return nil
+	}))
+	if all := parts * deltas; texts != all || most > uint64(all*size/2) {
+		t.Errorf("of a state of %d texts of %d bytes %d were given, and %d bytes held at once", all, size, texts, most)
+	}
+}
