@@ -23,9 +23,9 @@ var (
 		SELECT `+shareColumns+` FROM {w} CROSS JOIN public_shares p WHERE p.session = w.a ORDER BY p.created, p.id`)
 
 	// listShares gets a page of all shares that were made, with their sessions' rows
-	// and info.
+	// and what their titles are in.
 	listShares = statement("", `
-		SELECT `+sessionColumns+`, `+shareColumns+`, `+infoValue+` FROM public_shares p CROSS JOIN sessions s
+		SELECT `+sessionColumns+`, `+shareColumns+`, `+infoStart+` FROM public_shares p CROSS JOIN sessions s
 		WHERE s.id = p.session AND p.id > {1} ORDER BY p.id LIMIT {2}`)
 
 	readOwners = statement("", `
@@ -196,13 +196,14 @@ func (s *Store) ListShares(ctx context.Context, after string, limit int) (list [
 		run.Queue(listShares, nil, []any{after, int64(max(limit, 1))}, func(row Scanner) error {
 			var l session.SharedListing
 			var owner, share, reader string
+			var info []byte
 			p := &l.Share
-			r, err := scanSession(row, &p.ID, &p.Session, &owner, &share, &reader, &p.Created, &l.Info)
+			r, err := scanSession(row, &p.ID, &p.Session, &owner, &share, &reader, &p.Created, &info)
 			if err != nil {
 				return err
 			}
 			p.Owner, p.Share, p.Reader = join(p.Session, owner), join(p.Session, share), join(p.Session, reader)
-			l.Row = *r
+			l.Row, l.Title = *r, titleIn(info)
 			page, shares = append(page, l), append(shares, p)
 			return nil
 		})

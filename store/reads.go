@@ -318,7 +318,7 @@ func (s *Store) ListSessions(ctx context.Context, space, after string, limit int
 			var info []byte
 			r, err := scanSession(row, &info)
 			if err == nil {
-				list = append(list, &session.Listing{Row: *r, Title: beginning(gjson.GetBytes(info, "title").String())})
+				list = append(list, &session.Listing{Row: *r, Title: titleIn(info)})
 			}
 			return err
 		})
@@ -333,16 +333,21 @@ func (s *Store) ListSessions(ctx context.Context, space, after string, limit int
 // titleBytes is how much of a title a list shows: the info is whatever a writer put.
 const titleBytes = 256
 
-// beginning is a title as far as a list shows it, on its own.
-func beginning(title string) string {
-	if len(title) <= titleBytes {
-		return title
+// titleIn is the title in the beginning of an info, as far as a list shows it, on its own.
+func titleIn(info []byte) string {
+	title := gjson.GetBytes(info, "title")
+	if !title.Exists() && len(info) == infoBytes { // it may be cut off within the title, perhaps behind a backslash
+		title = gjson.GetBytes(append(info, `""`...), "title")
+	}
+	text := title.String()
+	if len(text) <= titleBytes {
+		return text
 	}
 	n := titleBytes
-	for n > 0 && !utf8.RuneStart(title[n]) {
+	for n > 0 && !utf8.RuneStart(text[n]) {
 		n--
 	}
-	return strings.Clone(title[:n])
+	return strings.Clone(text[:n])
 }
 
 // Lapsed gives sessions, at most limit and in id order from the one after

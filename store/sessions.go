@@ -3,6 +3,7 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/session"
@@ -10,8 +11,12 @@ import (
 
 const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator`
 
-// infoValue is the value of the info of a session s.
-const infoValue = `(SELECT ` + entryValue + ` FROM entries e WHERE e.session = s.id AND e.key = 'session')`
+// infoStart is the beginning of the value of the info of a session s, which mostly is all of
+// it: whoever lists sessions wants their titles, and an info may be as large as anything.
+var infoStart = fmt.Sprintf(`(SELECT substr(%s, 1, %d) FROM entries e WHERE e.session = s.id AND e.key = 'session')`, entryValue, infoBytes)
+
+// infoBytes is how much of an info is read for a list.
+const infoBytes = 64 << 10
 
 var (
 	shareSpace = onPostgres("", `SELECT id FROM spaces WHERE id = {1} FOR SHARE`)
@@ -44,9 +49,9 @@ var (
 	moveSessions = onPostgres("tibi", `
 		UPDATE sessions SET cursor = w.b, head = w.c, updated = w.d FROM {w} WHERE sessions.id = w.a`)
 
-	// listSessions also gets what the title is in: the session info's value.
+	// listSessions also gets what the title is in.
 	listSessions = statement("", `
-		SELECT `+sessionColumns+`, `+infoValue+` FROM sessions s
+		SELECT `+sessionColumns+`, `+infoStart+` FROM sessions s
 		WHERE s.space = {1} AND s.space <> '' AND s.id > {2} ORDER BY s.id LIMIT {3}`)
 
 	readExternals = statement("tt", `
