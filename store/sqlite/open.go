@@ -40,6 +40,9 @@ type Config struct {
 	// Readers is how many reads run at once; twice the processors, but
 	// six at least, if 0: more than a server sends snapshots at once (server.Config).
 	Readers int
+
+	logMost    int64         // other than logMost, for tests
+	erasePause time.Duration // other than erasePause, for tests
 }
 
 // Open locks the folder, brings the schema to its newest version and opens the
@@ -82,7 +85,8 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
 	db.SetMaxOpenConns(1)
-	b := &backend{now: cfg.Now, driver: db.Driver(), reader: source(file, true), free: make(chan *conn, cfg.Readers), turn: make(chan *conn, 1)}
+	b := &backend{now: cfg.Now, driver: db.Driver(), reader: source(file, true), free: make(chan *conn, cfg.Readers), turn: make(chan *conn, 1),
+		eraser: newEraser(file, cfg.logMost, cfg.erasePause)}
 	if err := errors.Join(migrations.Up(ctx, db, migrations.SQLite), db.Close()); err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -90,11 +94,12 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	if err := w.open(b.driver, writer); err != nil {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
-	b.owed.Store(true) // a server that was killed may not have come to it
 	b.turn <- w
 	for range cfg.Readers {
 		b.free <- &conn{now: b.now} // opened by its first use
 	}
+	b.owe() // a server that was killed may not have come to it
+	go b.eraseInTheEnd()
 	return b, nil
 }
 
