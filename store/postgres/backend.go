@@ -22,11 +22,12 @@ import (
 
 // backend implements store.Backend.
 type backend struct {
-	pool       *pgxpool.Pool
-	log        *slog.Logger
-	copyRows   int
-	endTimeout time.Duration
-	closed     atomic.Bool
+	pool        *pgxpool.Pool
+	log         *slog.Logger
+	copyRows    int
+	endTimeout  time.Duration
+	allowUnsafe bool
+	closed      atomic.Bool
 	*announcer
 }
 
@@ -252,9 +253,15 @@ func (r *runner) rollback(ctx context.Context) {
 // Versions implements store.Backend.
 func (b *backend) Versions() bool { return true }
 
-// Ping implements store.Backend.
+// Ping implements store.Backend. A database that has been set to lose commits since it
+// was opened is UnsafeStore.
 func (b *backend) Ping(ctx context.Context) error {
-	return translate(ctx, b.pool.Ping(ctx))
+	return translate(ctx, b.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		if b.allowUnsafe {
+			return c.Ping(ctx)
+		}
+		return checkSafe(ctx, c.Conn(), false)
+	}))
 }
 
 // Close implements store.Backend.

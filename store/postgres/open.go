@@ -76,7 +76,7 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 		pool.Close()
 		return nil, translate(ctx, err)
 	}
-	b := &backend{pool: pool, log: cfg.Log, copyRows: cfg.CopyRows, endTimeout: endTimeout, announcer: newAnnouncer()}
+	b := &backend{pool: pool, log: cfg.Log, copyRows: cfg.CopyRows, endTimeout: endTimeout, allowUnsafe: cfg.AllowUnsafe, announcer: newAnnouncer()}
 	go b.announce()
 	return store.New(b), nil
 }
@@ -136,9 +136,11 @@ func prepare(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	return pgtune.Connection(ctx, conn)
 }
 
-// safety asks for the settings that make a commit durable. They may be changed
-// while servers run, so every new connection asks.
-const safety = `SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes')`
+// safety asks for the settings that make a commit durable. They may be changed while
+// servers run, so every new connection asks, and keeps the one that is a connection's
+// own, whatever the database is told later; the others are asked for again by Ping.
+const safety = `SELECT current_setting('fsync'), set_config('synchronous_commit', current_setting('synchronous_commit'), false),
+	current_setting('full_page_writes')`
 
 func checkSafe(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	if allowUnsafe {

@@ -93,6 +93,37 @@ func TestUnsafe(t *testing.T) {
 	})
 }
 
+// TestSafetyLasts: what a running server's connections have committed stays committed also when
+// the whole database is told to lose commits, and what concerns all of it is found by Ping.
+func TestSafetyLasts(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	for _, unsafe := range []bool{false, true} {
+		b := bare(t, url, nil)
+		b.allowUnsafe = unsafe
+		if err := b.Ping(t.Context()); err != nil {
+			t.Errorf("a database that is safe: %v", err)
+		}
+		err := b.pool.AcquireFunc(t.Context(), func(c *pgxpool.Conn) error {
+			var source string
+			if err := c.QueryRow(t.Context(), "SELECT source FROM pg_settings WHERE name = 'synchronous_commit'").Scan(&source); err != nil {
+				return err
+			}
+			if source != "session" { // which goes before ALTER SYSTEM and a reload
+				t.Errorf("synchronous_commit is what the %s says", source)
+			}
+			_, err := c.Exec(t.Context(), "SET synchronous_commit = off")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Ping(t.Context()); (fault.CodeOf(err) == fault.UnsafeStore) == unsafe {
+			t.Errorf("a database that is not, and is allowed %v: %v", unsafe, err)
+		}
+	}
+}
+
 // TestModes: lists are sent whatever way of running statements the URL asks for.
 func TestModes(t *testing.T) {
 	t.Parallel()
