@@ -34,7 +34,8 @@ import (
 type Config struct {
 	// URL is the database's, postgres://…, or a key=value connection string.
 	URL string
-	// MaxConns bounds the connections; four for each processor, but eight at least, if 0.
+	// MaxConns bounds the connections. If it is 0, pool_max_conns of the URL does, or
+	// else there are four for each processor, but eight at least.
 	MaxConns int
 	// CopyRows is how many rows to insert, or more, go in by COPY; 2,000 if 0.
 	CopyRows int
@@ -83,9 +84,6 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 
 // poolConfig is how the store's connections are made.
 func poolConfig(cfg Config) (*pgxpool.Config, error) {
-	if cfg.MaxConns <= 0 {
-		cfg.MaxConns = max(8, 4*runtime.GOMAXPROCS(0))
-	}
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
 		// The parser's error repeats the URL, which may hold a password.
@@ -95,7 +93,12 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // lists need their types known
 	}
 	pgtune.Config(pc.ConnConfig)
-	pc.MaxConns = int32(min(cfg.MaxConns, 1<<15))
+	switch {
+	case cfg.MaxConns > 0:
+		pc.MaxConns = int32(min(cfg.MaxConns, 1<<15))
+	case !strings.Contains(cfg.URL, "pool_max_conns"):
+		pc.MaxConns = int32(max(8, 4*runtime.GOMAXPROCS(0)))
+	}
 	if pc.ConnConfig.ConnectTimeout == 0 {
 		pc.ConnConfig.ConnectTimeout = connectTimeout
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -120,6 +121,23 @@ func TestSafetyLasts(t *testing.T) {
 		}
 		if err := b.Ping(t.Context()); (fault.CodeOf(err) == fault.UnsafeStore) == unsafe {
 			t.Errorf("a database that is not, and is allowed %v: %v", unsafe, err)
+		}
+	}
+}
+
+// TestMaxConns: what the caller says goes before what the URL says.
+func TestMaxConns(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		url        string
+		most, want int
+	}{
+		{"postgres://u@h/d", 0, max(8, 4*runtime.GOMAXPROCS(0))}, {"postgres://u@h/d", 5, 5}, {"postgres://u@h/d?pool_max_conns=3", 0, 3},
+		{"host=h dbname=d pool_max_conns=3", 0, 3}, {"postgres://u@h/d?pool_max_conns=3", 5, 5}, {"postgres://u@h/d", 1 << 20, 1 << 15},
+	} {
+		pc, err := poolConfig(Config{URL: c.url, MaxConns: c.most})
+		if err != nil || int(pc.MaxConns) != c.want {
+			t.Errorf("%s and %d: %d connections, want %d, %v", c.url, c.most, pc.MaxConns, c.want, err)
 		}
 	}
 }
