@@ -38,7 +38,7 @@ var statements = map[string]*Statement{
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
 	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
 	"revokeSubtree": revokeSubtree, "revokeAcross": revokeAcross, "countTree": countTree, "readTree": readTree, "readLine": readLine, "readRoots": readRoots,
-	"lockBelow": lockBelow, "moveChildren": moveChildren, "retireRef": retireRef, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
+	"touchBelow": touchBelow, "moveChildren": moveChildren, "retireRef": retireRef, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
 	"readRedemption": readRedemption, "insertAudit": insertAudit, "readAudit": readAudit,
 	"ensureHeads": ensureHeads, "lockHeads": lockHeads, "readHead": readHead, "saveHeads": saveHeads,
 	"addUses": addUses, "readUses": readUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": noteExpired,

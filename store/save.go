@@ -98,8 +98,8 @@ func (t *tx) saveSessions(c *session.Changes) {
 }
 
 // touch gives the sessions that lose refs another version, also where their row
-// stays as it is: a deleted one gets no event of it. Who remembers a session's refs
-// compares no other version (guess.go).
+// stays as it is: a deleted one gets no event of it. A server that remembers a
+// session's refs compares no other version (guess.go).
 func (t *tx) touch(c *session.Changes) {
 	if len(c.Revoke) > 0 {
 		t.list(touchSessions, texts(sortedKeys(t.before)), nil)

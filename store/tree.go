@@ -34,12 +34,15 @@ var (
 			cut = COALESCE((SELECT s.cursor FROM sessions s WHERE s.id = grants.target), 0)
 		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 
-	// lockBelow locks the sessions whose refs were minted from a space's ref, in id
-	// order. It comes before anything that such a rotation changes in their refs.
-	lockBelow = onPostgres("", `
-		SELECT s.id FROM sessions s WHERE s.id IN (
-			SELECT g.target FROM grants g WHERE g.parent_target = {1} AND g.parent_tail = {2})
-		ORDER BY s.id FOR UPDATE`)
+	// touchBelow locks the sessions whose refs were minted from a space's ref, in id
+	// order, and gives their rows another version (see touch). It comes before anything
+	// that such a rotation changes in their refs.
+	touchBelow = onPostgres("", `
+		WITH held AS MATERIALIZED (
+			SELECT s.id FROM sessions s WHERE s.id IN (
+				SELECT g.target FROM grants g WHERE g.parent_target = {1} AND g.parent_tail = {2})
+			ORDER BY s.id FOR UPDATE)
+		UPDATE sessions SET cursor = cursor FROM held WHERE sessions.id = held.id`)
 
 	moveChildren = statement("", `
 		UPDATE grants SET parent_target = {3}, parent_tail = {4} WHERE parent_target = {1} AND parent_tail = {2}`)
@@ -90,7 +93,7 @@ func (t *tx) saveRotations(rotations []session.RotatedGrant) {
 		target, tail := split(r.ID)
 		newTarget, newTail := split(r.By)
 		if capability.IsSpace(target) {
-			t.run.Queue(lockBelow, nil, []any{target, tail}, nil)
+			t.run.Queue(touchBelow, nil, []any{target, tail}, nil)
 		}
 		t.run.Queue(moveChildren, nil, []any{target, tail, newTarget, newTail}, nil)
 		t.run.Queue(retireRef, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)
