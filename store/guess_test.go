@@ -388,14 +388,20 @@ func TestWhatBelongsToAnotherRowIsForgotten(t *testing.T) {
 func TestWrongGuessesArePutOff(t *testing.T) {
 	t.Parallel()
 	m := &memory{}
-	m.put(map[string]*recollection{"ses_A": newRecollection()})
-	var pauses []int
-	for range 9 {
-		(&tx{memory: m, guess: &guess{compared: true}, own: m.take([]string{"ses_A"})}).regret()
-		pauses = append(pauses, m.sessions["ses_A"].pause)
+	r := newRecollection()
+	r.isRow(&session.Row{ID: "ses_A"}, 7)
+	r.isHead(&session.Entry{Key: "message/a", Cursor: 5})
+	m.put(map[string]*recollection{"ses_A": r})
+	var pauses, sizes []int
+	for i := range 9 { // the first two were compared with nothing
+		(&tx{memory: m, guess: &guess{compared: i > 1}, own: m.take([]string{"ses_A"})}).regret()
+		pauses, sizes = append(pauses, m.sessions["ses_A"].pause), append(sizes, m.rows)
 	}
-	if want := []int{0, 1, 3, 7, 15, 31, 63, 63, 63}; !slices.Equal(pauses, want) || m.wrong.Load() != 9 {
+	if want := []int{0, 1, 3, 7, 15, 31, 63, 63, 63}; !slices.Equal(pauses, want) || m.wrong.Load() != 7 {
 		t.Errorf("pauses: %v, want %v; %d wrong ones", pauses, want, m.wrong.Load())
+	}
+	if want := []int{2, 2, 1, 1, 1, 1, 1, 1, 1}; !slices.Equal(sizes, want) || m.sessions["ses_A"].version != 0 {
+		t.Errorf("of the session are kept so many rows: %v, want %v", sizes, want)
 	}
 	(&tx{memory: m, guess: &guess{right: true}, own: m.take([]string{"ses_A"})}).learn()
 	if m.sessions["ses_A"].wrong != 0 || m.right.Load() != 1 {

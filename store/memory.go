@@ -404,19 +404,22 @@ func (t *tx) learn() {
 	t.memory.put(t.own)
 }
 
-// regret forgets what the guess was made on, and puts the next one off: the more
-// guesses were wrong in a row, the longer.
+// regret forgets what a guess that was wrong was made on, and puts the next one off:
+// the more in a row came to nothing, the longer. What was compared with nothing, because
+// it was not worth that or needs more, may be right.
 func (t *tx) regret() {
 	if t.guess.compared {
 		t.memory.wrong.Add(1)
 	}
 	for id, r := range t.own {
-		next := newRecollection()
-		if r != nil {
-			next.wrong = r.wrong + 1
-			next.pause = 1<<min(next.wrong-1, 6) - 1
+		if r == nil {
+			r = newRecollection()
+			t.own[id] = r
+		} else if t.guess.compared {
+			r.forget()
 		}
-		t.own[id] = next
+		r.wrong++
+		r.pause = 1<<min(r.wrong-1, 6) - 1
 	}
 	if t.own != nil {
 		t.memory.put(t.own)
