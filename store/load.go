@@ -85,6 +85,9 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	if err := t.run.Flush(ctx); err != nil {
 		return nil, err
 	}
+	for _, row := range out.Sessions {
+		t.now = max(t.now, row.Updated) // time does not run backwards along a log
+	}
 	t.loaded, t.locked = true, t.locked || len(locked) > 0
 	for _, id := range w.Turns {
 		t.own[id].hasOpenTurns()

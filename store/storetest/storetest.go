@@ -137,6 +137,7 @@ var together = []test{
 	{"CommitClaim", testCommitClaim},
 	{"CommitRevoke", testCommitRevoke},
 	{"CommitOpposite", testCommitOpposite},
+	{"ClockSetBack", testClockSetBack},
 	{"CommitFails", testCommitFails},
 	{"Trim", testTrim},
 	{"TrimBounds", testTrimBounds},
