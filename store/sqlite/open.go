@@ -21,6 +21,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/migrations"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -94,6 +95,9 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	if err := w.open(b.driver, writer); err != nil {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
+	if err := checkLog(ctx, w); err != nil {
+		return nil, errors.Join(translate(ctx, err), w.close())
+	}
 	b.turn <- w
 	for range cfg.Readers {
 		b.free <- &conn{now: b.now} // opened by its first use
@@ -101,6 +105,20 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	b.owe() // a server that was killed may not have come to it
 	go b.eraseInTheEnd()
 	return b, nil
+}
+
+// checkLog fails where SQLite cannot have a write-ahead log, of which it says nothing when
+// it is told to: without one reads and commits wait for each other, and what is purged stays.
+func checkLog(ctx context.Context, c *conn) error {
+	var mode string
+	if err := c.query(ctx, "PRAGMA journal_mode", nil, func(row store.Scanner) error { return row.Scan(&mode) }); err != nil {
+		return fmt.Errorf("read the journal mode: %w", err)
+	}
+	if mode != "wal" {
+		return fault.UnsafeStore.With("SQLite cannot keep a write-ahead log in the data folder (its journal mode is %s), as on some network "+
+			"drives: give a folder on a disk of this machine with --data", mode)
+	}
+	return nil
 }
 
 // busyTimeout is how long another program's lock is waited for, in ms.
