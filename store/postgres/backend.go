@@ -28,7 +28,7 @@ type backend struct {
 	endTimeout  time.Duration
 	allowUnsafe bool
 	closed      atomic.Bool
-	*announcer
+	announcer   *announcer
 }
 
 var (
@@ -249,6 +249,9 @@ func (r *runner) rollback(ctx context.Context) {
 	// A failure leaves the connection in a state in which the pool drops it.
 	_, _ = r.conn.Exec(ctx, "rollback")
 }
+
+// Announce implements store.Backend.
+func (b *backend) Announce(cursors map[string]uint64) { b.announcer.add(cursors) }
 
 // Versions implements store.Backend.
 func (b *backend) Versions() bool { return true }

@@ -77,9 +77,9 @@ func (e *eraser) tooLong() bool {
 const cutLog = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 // erase cuts the log, if that is owed, on the writing connection, which its
-// caller has. It waits so many ms for reads.
+// caller has. It waits so many ms for reads that are in the way.
 func (b *backend) erase(c *conn, wait int) {
-	if !b.owed.Load() {
+	if !b.eraser.owed.Load() {
 		return
 	}
 	ctx := context.Background() // it is short, and follows a commit
@@ -89,13 +89,13 @@ func (b *backend) erase(c *conn, wait int) {
 	}
 	err := c.query(ctx, cutLog, nil, func(row store.Scanner) error { return row.Scan(&busy, &log, &done) })
 	if again := c.exec(ctx, "PRAGMA "+busyTimeout); err == nil && again == nil && busy == 0 {
-		b.owed.Store(false)
+		b.eraser.owed.Store(false)
 	}
 }
 
-// eraseLater is erase for who has no connection: if nobody writes now.
+// eraseLater is erase for a caller without a connection. It does nothing while somebody writes.
 func (b *backend) eraseLater() {
-	if !b.owed.Load() {
+	if !b.eraser.owed.Load() {
 		return
 	}
 	select {
@@ -110,27 +110,28 @@ func (b *backend) eraseLater() {
 
 // eraseInTheEnd waits for reads where nothing else has helped, until Close.
 func (b *backend) eraseInTheEnd() {
-	defer close(b.ended)
+	e := b.eraser
+	defer close(e.ended)
 	for {
 		select {
-		case <-b.wake:
-		case <-b.stop:
+		case <-e.wake:
+		case <-e.stop:
 			return
 		}
-		for pause := b.pause; b.owed.Load(); pause = min(2*pause, max(b.pause, erasePauseMost)) {
+		for pause := e.pause; e.owed.Load(); pause = min(2*pause, max(e.pause, erasePauseMost)) {
 			select {
 			case c := <-b.turn:
 				b.erase(c, eraseWait)
 				b.turn <- c
-			case <-b.stop:
+			case <-e.stop:
 				return
 			}
-			if !b.owed.Load() {
+			if !e.owed.Load() {
 				break
 			}
 			select {
 			case <-time.After(pause):
-			case <-b.stop:
+			case <-e.stop:
 				return
 			}
 		}

@@ -102,7 +102,7 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	for range cfg.Readers {
 		b.free <- &conn{now: b.now} // opened by its first use
 	}
-	b.owe() // a server that was killed may not have come to it
+	b.eraser.owe() // a server that was killed may not have come to it
 	go b.eraseInTheEnd()
 	return b, nil
 }
