@@ -52,12 +52,14 @@ var (
 			OR v.key = w.c AND v.method = '`+session.MethodFinalize+`'
 			OR v.method = '`+session.MethodFork+`')`)
 
-	purgeEvents = statement("ti", `
+	dropPayloads = statement("ti", `
 		UPDATE events SET payload = NULL WHERE (session, cursor) IN (SELECT a, b FROM {w})`)
 
-	purgeWithin = statement("", `UPDATE events SET payload = {3} WHERE session = {1} AND cursor = {2}`)
+	// cutPayload leaves of an event's payload what is not purged.
+	cutPayload = statement("", `UPDATE events SET payload = {3} WHERE session = {1} AND cursor = {2}`)
 
-	purgePayloads = statement("t", `
+	// dropAllPayloads is dropPayloads for whole logs.
+	dropAllPayloads = statement("t", `
 		UPDATE events SET payload = NULL WHERE session IN (SELECT a FROM {w}) AND payload IS NOT NULL`)
 )
 

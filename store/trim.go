@@ -29,9 +29,8 @@ var (
 		WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
 		AND entries.session = v.session AND entries.key = v.key AND entries.cursor = v.cursor AND entries.payload IS NULL`)
 
-	dropEvents   = statement("", `DELETE FROM events WHERE session = {1} AND cursor < {2}`)
-	purgePayload = statement("", `UPDATE events SET payload = NULL WHERE session = {1} AND cursor = {2}`)
-	setBase      = statement("", `UPDATE sessions SET base = {2} WHERE id = {1}`)
+	dropEvents = statement("", `DELETE FROM events WHERE session = {1} AND cursor < {2}`)
+	setBase    = statement("", `UPDATE sessions SET base = {2} WHERE id = {1}`)
 )
 
 // Trimmable gives those of the next limit sessions after id after (in id order)
@@ -105,7 +104,7 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 		}
 		t.run.Queue(keepValues, nil, []any{id, int64(row.Base), int64(base)}, nil)
 		t.run.Queue(dropEvents, nil, []any{id, int64(base)}, nil)
-		t.run.Queue(purgePayload, nil, []any{id, int64(base)}, nil)
+		t.list(dropPayloads, [][]any{{id, int64(base)}}, nil)
 		t.run.Queue(setBase, nil, []any{id, int64(base)}, nil)
 		return nil
 	})
