@@ -33,7 +33,7 @@ var statements = map[string]*Statement{
 	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readAllTurns": readAllTurns, "saveTurns": saveTurns, "dropTurns": dropTurns,
 	"lapsedTurns":   lapsedTurns,
 	"pageTrimmable": pageTrimmable, "readLogMarks": readLogMarks, "keepValues": keepValues, "dropEvents": dropEvents,
-	"setBase": setBase,
+	"setBase":     setBase,
 	"readStreams": readStreams, "nthStream": nthStream, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
 	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,

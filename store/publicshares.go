@@ -151,15 +151,9 @@ func (s *Store) SharesOf(ctx context.Context, sessions []string) (map[string]*ca
 		var now int64
 		var shares []*capability.PublicShare
 		rows, grants := map[string]*session.Row{}, map[string]*capability.Grant{}
-		run.QueueNow(func(n, _ int64) { now = n })
+		run.QueueNow(clock(&now))
 		run.Queue(readShares, texts(sessions), nil, collect(&shares, scanShare))
-		run.Queue(readSessions, texts(sessions), nil, func(row Scanner) error {
-			r, err := scanSession(row)
-			if err == nil {
-				rows[r.ID] = r
-			}
-			return err
-		})
+		run.Queue(readSessions, texts(sessions), nil, rowsByID(rows))
 		if err := run.Flush(ctx); err != nil || len(shares) == 0 {
 			return err
 		}
@@ -192,7 +186,7 @@ func (s *Store) ListShares(ctx context.Context, after string, limit int) (list [
 		var page []session.SharedListing
 		var shares []*capability.PublicShare
 		grants := map[string]*capability.Grant{}
-		run.QueueNow(func(n, _ int64) { now = n })
+		run.QueueNow(clock(&now))
 		run.Queue(listShares, nil, []any{after, int64(max(limit, 1))}, func(row Scanner) error {
 			var l session.SharedListing
 			var owner, share, reader string
@@ -270,7 +264,7 @@ func (s *Store) MintedFrom(ctx context.Context, ref string, limit int) ([]*capab
 // grants runs a statement that gets refs.
 func (s *Store) grants(ctx context.Context, what *Statement, args ...any) (list []*capability.Grant, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(what, nil, args, collect(&list, func(row Scanner) (*capability.Grant, error) { return scanGrant(row) }))
+		run.Queue(what, nil, args, collect(&list, scanRef))
 		return nil
 	})
 	return list, err
@@ -294,7 +288,7 @@ func (s *Store) MintUnderRoot(ctx context.Context, m capability.Minting) (g *cap
 		if g = rows.Grants[m.ID]; g != nil {
 			return nil
 		}
-		t.run.Queue(readRoots, nil, []any{space}, collect(&roots, func(row Scanner) (*capability.Grant, error) { return scanGrant(row) }))
+		t.run.Queue(readRoots, nil, []any{space}, collect(&roots, scanRef))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
@@ -309,24 +303,4 @@ func (s *Store) MintUnderRoot(ctx context.Context, m capability.Minting) (g *cap
 		return nil, naming("mint under the root", err)
 	}
 	return g, nil
-}
-
-// collect appends what scan reads to a list.
-func collect[T any](to *[]T, scan func(Scanner) (T, error)) func(Scanner) error {
-	return func(row Scanner) error {
-		v, err := scan(row)
-		*to = append(*to, v)
-		return err
-	}
-}
-
-// byID puts refs into a map.
-func byID(grants map[string]*capability.Grant) func(Scanner) error {
-	return func(row Scanner) error {
-		g, err := scanGrant(row)
-		if err == nil {
-			grants[g.ID] = g
-		}
-		return err
-	}
 }

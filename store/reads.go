@@ -20,7 +20,7 @@ import (
 // look queues what every read begins with.
 func look(run Runner, sight *session.Sight, id string, refIDs []string) {
 	sight.Grants = make(map[string]*capability.Grant, len(refIDs))
-	run.QueueNow(func(now, _ int64) { sight.Now = now })
+	run.QueueNow(clock(&sight.Now))
 	if id != "" {
 		run.Queue(readSessions, texts([]string{id}), nil, func(row Scanner) (err error) {
 			sight.Row, err = scanSession(row)
@@ -28,13 +28,7 @@ func look(run Runner, sight *session.Sight, id string, refIDs []string) {
 		})
 	}
 	if len(refIDs) > 0 {
-		run.Queue(readGrants, refs(refIDs), nil, func(row Scanner) error {
-			g, err := scanGrant(row)
-			if err == nil {
-				sight.Grants[g.ID] = g
-			}
-			return err
-		})
+		run.Queue(readGrants, refs(refIDs), nil, byID(sight.Grants))
 	}
 }
 
@@ -168,11 +162,7 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 			}
 		}
 		if len(messages) > 0 {
-			run.Queue(readTurns, messages, nil, func(row Scanner) error {
-				t, err := scanTurn(row)
-				page.Turns = append(page.Turns, t)
-				return err
-			})
+			run.Queue(readTurns, messages, nil, collect(&page.Turns, scanTurn))
 		}
 		return nil
 	})
@@ -284,13 +274,7 @@ func (s *Store) ReadRows(ctx context.Context, ids []string) (map[string]*session
 		return rows, nil
 	}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(readSessions, texts(ids), nil, func(row Scanner) error {
-			r, err := scanSession(row)
-			if err == nil {
-				rows[r.ID] = r
-			}
-			return err
-		})
+		run.Queue(readSessions, texts(ids), nil, rowsByID(rows))
 		return nil
 	})
 	if err != nil {
@@ -357,7 +341,7 @@ func titleIn(info []byte) string {
 func (s *Store) Lapsed(ctx context.Context, before int64, after string, limit int) (ids []string, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		if before == 0 {
-			run.QueueNow(func(now, _ int64) { before = now })
+			run.QueueNow(clock(&before))
 			if err := run.Flush(ctx); err != nil {
 				return err
 			}
@@ -388,11 +372,7 @@ func (s *Store) ReadAudit(ctx context.Context, target string, seq uint64, limit 
 			page.Seq, page.Head = h.seq, h.hash
 			return err
 		})
-		run.Queue(readAudit, nil, []any{target, clamp(seq), int64(limit)}, func(row Scanner) error {
-			a, err := scanAudit(row)
-			page.Rows = append(page.Rows, a)
-			return err
-		})
+		run.Queue(readAudit, nil, []any{target, clamp(seq), int64(limit)}, collect(&page.Rows, scanAudit))
 		return nil
 	})
 	if err != nil {

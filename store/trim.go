@@ -40,7 +40,7 @@ func (s *Store) Trimmable(ctx context.Context, keep time.Duration, after string,
 	var now int64
 	seen := 0
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.QueueNow(func(n, _ int64) { now = n })
+		run.QueueNow(clock(&now))
 		run.Queue(pageTrimmable, nil, []any{after, int64(limit)}, func(row Scanner) error {
 			var id string
 			var at *int64
@@ -76,12 +76,8 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 			row, err = scanSession(found, new(int64))
 			return err
 		})
-		t.run.QueueNow(func(now, _ int64) { t.now = now })
-		t.run.Queue(readOpenTurns, texts([]string{id}), nil, func(found Scanner) error {
-			turn, err := scanTurn(found)
-			open = append(open, turn)
-			return err
-		})
+		t.run.QueueNow(clock(&t.now))
+		t.run.Queue(readOpenTurns, texts([]string{id}), nil, collect(&open, scanTurn))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ func (s *Store) Init(ctx context.Context, root *capability.Grant) (space string,
 		found := false
 		t.run.Queue(claimMeta, nil, []any{firstSpace, root.Target}, nil)
 		t.run.Queue(readMeta, nil, []any{firstSpace}, func(row Scanner) error { return row.Scan(&space) })
-		t.run.QueueNow(func(now, _ int64) { t.now = now })
+		t.run.QueueNow(clock(&t.now))
 		t.run.Queue(readGrants, refs([]string{root.ID}), nil, func(Scanner) error {
 			found = true
 			return nil
@@ -223,7 +223,7 @@ func (s *Store) Audit(ctx context.Context, rows []*capability.AuditRow) error {
 		return nil
 	}
 	err := s.update(ctx, func(t *tx) error {
-		t.run.QueueNow(func(now, _ int64) { t.now = now })
+		t.run.QueueNow(clock(&t.now))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
