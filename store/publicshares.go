@@ -269,38 +269,3 @@ func (s *Store) grants(ctx context.Context, what *Statement, args ...any) (list 
 	})
 	return list, err
 }
-
-// MintUnderRoot mints a ref of a space from its living root, as the operator of the
-// database may: nobody needs to hold that. If the ref is there, dead or alive, it
-// changes nothing. It gives the ref as it is now. Errors: NotFound if the space has
-// no living root, those of capability.Mint.
-func (s *Store) MintUnderRoot(ctx context.Context, m capability.Minting) (g *capability.Grant, err error) {
-	space := capability.Target(m.ID)
-	if !capability.IsSpace(space) {
-		return nil, fault.BadArgument.With("the new ref's id is not one for a space")
-	}
-	err = s.update(ctx, func(t *tx) error {
-		var roots []*capability.Grant
-		rows, err := t.Load(ctx, &session.Want{Claims: []string{space}, Grants: []string{m.ID}})
-		if err != nil {
-			return err
-		}
-		if g = rows.Grants[m.ID]; g != nil {
-			return nil
-		}
-		t.run.Queue(readRoots, nil, []any{space}, collect(&roots, scanRef))
-		if err := t.run.Flush(ctx); err != nil {
-			return err
-		}
-		var c *session.Changes
-		if c, err = session.MintUnderRoot(roots, m, rows.Now); err != nil {
-			return err
-		}
-		g = c.Grants[0]
-		return t.Save(ctx, c)
-	})
-	if err != nil {
-		return nil, naming("mint under the root", err)
-	}
-	return g, nil
-}
