@@ -41,7 +41,7 @@ var statements = map[string]*Statement{
 	"touchBelow": touchBelow, "moveChildren": moveChildren, "retireRef": retireRef, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
 	"readRedemption": readRedemption, "insertAudit": insertAudit, "readAudit": readAudit,
 	"ensureHeads": ensureHeads, "lockHeads": lockHeads, "readHead": readHead, "saveHeads": saveHeads,
-	"addUses": addUses, "readUses": readUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": noteExpired,
+	"addUses": addUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": noteExpired,
 	"insertShare": insertShare, "readShare": readShare, "readShares": readShares, "listShares": listShares,
 	"readOwners": readOwners, "readChildren": readChildren,
 }
