@@ -11,9 +11,11 @@
 // one that would be made there. What is compared:
 //
 //   - of each session, the version of its row, in Postgres the number of the
-//     transaction that wrote it (xmin), which any write of it changes, and every
-//     change of its log, entries, turns and refs writes it; its cursor and head
-//     too, since a database that was put back gives such numbers again;
+//     transaction that wrote it (xmin). Nothing that batches are decided on changes
+//     without it, but for what follows: of its log, its entries, its turns and what
+//     its refs allow (how often a ref was redeemed does, and is nothing to a batch).
+//     Its cursor and head are compared too, since a database that was put back gives
+//     such numbers again;
 //   - of each stream, the version of its row, and for the same reason its incarnation
 //     and its last seq. Its records change with it alone, and so do the leases of its
 //     turns, which concern nobody else's batches;
@@ -52,11 +54,12 @@ import (
 // errWrong ends a transaction whose guess was wrong, or might be.
 var errWrong = errors.New("store: the rows are not as they were remembered")
 
-// clockSlack is how far the database's clock may be ahead of what it is thought
-// to show, in ms. Events bear the latter. Between the two are what a clock loses until
-// it is heard again, the decision itself, and the wait for locks: on a machine that has
-// much to do a group of thousands of ops takes tenths of a second. By so much leases of
-// turns may be shorter.
+// clockSlack is by how many ms the database's clock may be ahead, when a guess is
+// compared, of the time that it was decided for. Events bear that time, and the leases
+// of turns run from it, so they may be shorter by as much; no ref is used longer for it
+// (guess.until). Between the two are the decision itself, the wait for locks, and what
+// the clock is thought to lose since it was heard: on a machine that has much to do a
+// group of thousands of ops takes tenths of a second.
 const clockSlack = 500
 
 // guess is what a transaction takes for granted.

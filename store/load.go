@@ -71,7 +71,7 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	t.takeOut(w)
 	locked := t.lock(w, out)
 	if !t.loaded || len(locked) > 0 {
-		// After the locks, so that time does not run backwards along a log.
+		// After the locks: what was waited for came before this.
 		t.run.QueueNow(func(now, version int64) {
 			t.now, t.version = now, version
 			t.memory.heard(now)

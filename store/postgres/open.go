@@ -131,7 +131,7 @@ func prepare(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	if err := checkSafe(ctx, conn, allowUnsafe); err != nil {
 		return err
 	}
-	// Plans are made once: for other values they would be the same.
+	// A statement's plan is made once, and not for each of its values: all go by keys.
 	if _, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan", pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("prepare connection: %w", err)
 	}
