@@ -1,6 +1,10 @@
 package ledger
 
-import "github.com/mooring-rpc/mooring/fault"
+import (
+	"crypto/subtle"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
 
 // Status is what was recorded of an op. The zero Status is not valid.
 type Status uint8
@@ -50,6 +54,12 @@ type Stream struct {
 	AckedThrough uint64 // the client has stored every outcome up to here; they are pruned
 	AckedOp      string // op id at AckedThrough
 	AckedDigest  Digest // and its digest: what is left to tell a copied outbox by
+}
+
+// OpenFor says whether the outbox with the secret of this hash has opened st under
+// incarnation, and nobody since under a later one: then opening it changes nothing.
+func (st *Stream) OpenFor(secretHash [32]byte, incarnation uint64) bool {
+	return subtle.ConstantTimeCompare(st.SecretHash[:], secretHash[:]) == 1 && st.Incarnation == incarnation
 }
 
 // Batch is what one apply carries: intents of one session with consecutive

@@ -74,21 +74,25 @@ func Up(ctx context.Context, db *sql.DB, set Set) error {
 	return err
 }
 
-// upLocked holds a Postgres advisory lock for the time of the migration.
+// upLocked holds a Postgres advisory lock for the time of the migration. It belongs to a
+// transaction: through a pooler that gives each of these another connection, who locked
+// could not unlock. That does nothing else, and may take as long as it takes.
 func upLocked(ctx context.Context, db *sql.DB, set Set) (err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("migrate %s: %w", set.Name, err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock($1)", set.Lock); err != nil {
-		return fmt.Errorf("migrate %s: lock: %w", set.Name, err)
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), nil) // a canceled migration keeps its lock until it has ended
+	if err != nil {
+		return fmt.Errorf("migrate %s: %w", set.Name, err)
 	}
-	// Should the unlock not get through, the lock ends with the connection.
-	defer func() {
-		_, unlockErr := conn.ExecContext(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", set.Lock)
-		err = errors.Join(err, unlockErr)
-	}()
+	defer func() { err = errors.Join(err, tx.Rollback()) }() // which is the unlock
+	for _, do := range []string{"SET LOCAL idle_in_transaction_session_timeout = 0", fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", set.Lock)} {
+		if _, err := tx.ExecContext(ctx, do); err != nil {
+			return fmt.Errorf("migrate %s: lock: %w", set.Name, err)
+		}
+	}
 	return up(ctx, db, set)
 }
 

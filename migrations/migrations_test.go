@@ -3,11 +3,13 @@ package migrations
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"path/filepath"
 	"sync"
 	"testing"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -126,5 +128,85 @@ func TestCanceled(t *testing.T) {
 				t.Errorf("the next: %v", err)
 			}
 		})
+	}
+}
+
+// pooled is a connection through a pooler that gives each transaction another one of its own.
+type pooled struct {
+	conns [2]driver.Conn
+	next  int
+	begun bool
+}
+
+func (p *pooled) conn() driver.Conn {
+	if !p.begun {
+		p.next = 1 - p.next
+	}
+	return p.conns[p.next]
+}
+
+func (p *pooled) Prepare(query string) (driver.Stmt, error) { return p.conn().Prepare(query) }
+
+func (p *pooled) Close() error { return errors.Join(p.conns[0].Close(), p.conns[1].Close()) }
+
+func (p *pooled) Begin() (driver.Tx, error) {
+	return p.BeginTx(context.Background(), driver.TxOptions{})
+}
+
+func (p *pooled) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
+	tx, err := p.conn().(driver.ConnBeginTx).BeginTx(ctx, options)
+	p.begun = err == nil
+	return &pooledTx{tx, p}, err
+}
+
+func (p *pooled) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return p.conn().(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+func (p *pooled) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return p.conn().(driver.QueryerContext).QueryContext(ctx, query, args)
+}
+
+type pooledTx struct {
+	driver.Tx
+	of *pooled
+}
+
+func (t *pooledTx) Commit() error   { t.of.begun = false; return t.Tx.Commit() }
+func (t *pooledTx) Rollback() error { t.of.begun = false; return t.Tx.Rollback() }
+
+// pooler connects to a database in that way.
+type pooler struct{ url string }
+
+func (p pooler) Driver() driver.Driver { return stdlib.GetDefaultDriver() }
+
+func (p pooler) Connect(context.Context) (driver.Conn, error) {
+	var conns [2]driver.Conn
+	for i := range conns {
+		var err error
+		if conns[i], err = p.Driver().Open(p.url); err != nil {
+			return nil, err
+		}
+	}
+	return &pooled{conns: conns}, nil
+}
+
+// TestNoLockIsLeft: also where each transaction has another connection the lock ends with the
+// migration, and keeps another process out for so long.
+func TestNoLockIsLeft(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	db, other := sql.OpenDB(pooler{url}), opener(t, "pgx", url, 1)()
+	defer db.Close()
+	db.SetMaxOpenConns(2)
+	for range 2 {
+		if err := Up(t.Context(), db, Postgres); err != nil {
+			t.Fatal(err)
+		}
+		var locks int
+		err := other.QueryRow("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&locks)
+		if err != nil || locks != 0 {
+			t.Fatalf("%d locks are left, %v", locks, err)
+		}
 	}
 }

@@ -46,10 +46,11 @@ type work struct {
 type line struct {
 	session string
 	works   []*work
-	ops     int  // of works
-	bytes   int  // of works
-	busy    bool // some of it is in a transaction
-	queued  bool // in the queue
+	ops     int           // of works
+	bytes   int           // of works
+	busy    bool          // some of it is in a transaction
+	ended   chan struct{} // closed when that is over; nil if nobody waits for it
+	queued  bool          // in the queue
 }
 
 // committer is safe for concurrent use.
@@ -179,6 +180,27 @@ func (c *committer) add(w *work) *fault.Error {
 	return nil
 }
 
+// settled waits until the transaction has ended in which a session's work is now, if any is.
+func (c *committer) settled(ctx context.Context, session string) error {
+	c.mu.Lock()
+	l := c.lines[session]
+	if l == nil || !l.busy {
+		c.mu.Unlock()
+		return nil
+	}
+	if l.ended == nil {
+		l.ended = make(chan struct{})
+	}
+	ended := l.ended
+	c.mu.Unlock()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // full says whether w's own ops or bytes, above all that wait and its session's among
 // them, are too many. Only sessions with less than a quarter of the most have the last
 // quarter. What changes authority has an eighth more: who fills the queue must not keep
@@ -260,6 +282,10 @@ func (c *committer) finished(lines []*line, n int) {
 	c.running -= n
 	for _, l := range lines {
 		l.busy = false
+		if l.ended != nil {
+			close(l.ended)
+			l.ended = nil
+		}
 		if len(l.works) == 0 {
 			delete(c.lines, l.session)
 			continue

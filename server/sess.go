@@ -196,11 +196,19 @@ func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream
 	// Once begun it is finished: whether the connection lives makes no difference to it.
 	ctx, cancel := o.server.writing()
 	defer cancel()
-	actor, refused := o.mayOpen(ctx, key)
+	// The answer says how far the stream is, and a client that drops ops goes by that: so what is being
+	// committed, which may be the stream's, comes first.
+	if err := o.server.commit.settled(ctx, key.Session); err != nil {
+		return nil, nil, toFault(o.server.log, err, "open the stream")
+	}
+	actor, row, refused := o.mayOpen(ctx, key)
 	if refused != nil {
 		return nil, nil, refused
 	}
-	row, err := o.server.cfg.Store.OpenStream(ctx, key, sha256.Sum256(secret), incarnation)
+	var err error
+	if hash := sha256.Sum256(secret); row == nil || !row.OpenFor(hash, incarnation) { // else it changes nothing, and takes no lock
+		row, err = o.server.cfg.Store.OpenStream(ctx, key, hash, incarnation)
+	}
 	if err != nil {
 		refused = toFault(o.server.log, err, "open the stream")
 		if refused.Code == fault.WrongOutbox {
@@ -215,36 +223,36 @@ func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream
 
 // mayOpen refuses one more stream to a ref that can change nothing, where the
 // session has many. What opens at the same moment may go above the limit. actor is
-// the ref's, if there is such a ref.
-func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) (actor string, refused *fault.Error) {
+// the ref's, if there is such a ref; row is the stream as it is, nil if it is new.
+func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) (actor string, row *ledger.Stream, refused *fault.Error) {
 	most, refs := o.server.cfg.IdleStreams, o.auth.refs()
 	if o.auth.space != "" {
 		refs = append(refs, o.auth.space)
 	}
-	sight, known, full, err := o.server.cfg.Store.FindStream(ctx, key, most, refs)
+	sight, row, full, err := o.server.cfg.Store.FindStream(ctx, key, most, refs)
 	if err != nil {
-		return "", toFault(o.server.log, err, "open the stream")
+		return "", nil, toFault(o.server.log, err, "open the stream")
 	}
 	grant, refused := o.auth.check(sight, 0)
 	if grant != nil {
 		actor = grant.Actor
 	}
 	switch {
-	case known:
-		return actor, nil
+	case row != nil:
+		return actor, row, nil
 	case !full && (sight.Row == nil || sight.Row.Life == session.Absent):
-		return actor, o.mayMake(sight)
+		return actor, nil, o.mayMake(sight)
 	case !full:
-		return actor, nil
+		return actor, nil, nil
 	}
 	if refused == nil && grant.Rights&^capability.Read == 0 {
 		refused = fault.MissingRight.With("the ref carries %s", grant.Rights)
 	}
 	if refused == nil {
-		return actor, nil
+		return actor, nil, nil
 	}
 	o.server.denied(o.link.peer, o.auth.ref, grant, "openStream", refused)
-	return actor, refused.Code.Because(refused, "%s, and the session has %d streams or more: no new one is opened for it", refused.Message, most).Pos(refused.At)
+	return actor, nil, refused.Code.Because(refused, "%s, and the session has %d streams or more: no new one is opened for it", refused.Message, most).Pos(refused.At)
 }
 
 // mayMake refuses the stream of a session that is not there to a space's ref that cannot

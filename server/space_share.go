@@ -14,13 +14,17 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
+// spaceCommits is how many times as long as others a transaction may take that changes
+// a space's refs: a revocation or rotation writes to all of its sessions.
+const spaceCommits = 20
+
 // change runs decide in a transaction that has the space's row to itself, with the
 // rows of its own ref and of others, and gives what refuses it. What makes sessions
 // in the space waits for it, and it for them: so none is made under a ref that is
 // being revoked. Once begun it is finished, whatever becomes of the connection.
 func (o *space) change(method string, want session.Want, decide func(ctx context.Context, tx session.Tx, at *session.Sight, rows *session.Rows) error) *fault.Error {
 	var under *capability.Grant
-	ctx, cancel := o.server.writing()
+	ctx, cancel := context.WithTimeout(o.server.work, spaceCommits*o.server.cfg.CommitTimeout)
 	defer cancel()
 	want.Claims, want.Grants = []string{o.id}, append(want.Grants, o.ref)
 	err := o.server.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {

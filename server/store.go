@@ -33,9 +33,9 @@ type Store interface {
 	// raises its incarnation (Fenced).
 	OpenStream(ctx context.Context, key session.StreamKey, secretHash [32]byte, incarnation uint64) (*ledger.Stream, error)
 
-	// FindStream says whether a session has the stream of key, and whether it has
-	// most streams or more.
-	FindStream(ctx context.Context, key session.StreamKey, most int, refs []string) (sight *session.Sight, known, full bool, err error)
+	// FindStream gives a session's stream of key, nil if there is none, and says
+	// whether it has most streams or more.
+	FindStream(ctx context.Context, key session.StreamKey, most int, refs []string) (sight *session.Sight, stream *ledger.Stream, full bool, err error)
 
 	// Redeem has admit decide on a ref; if it returns nil, a redemption id not
 	// counted before is counted, and audited with the address of peer.

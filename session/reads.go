@@ -64,9 +64,8 @@ type Listing struct {
 
 // SharedListing is a public share in a list of all, with its session.
 type SharedListing struct {
-	Row
+	Listing
 	Share capability.PublicShare
-	Info  []byte // the session's info, as it was put; nil if there is none
 }
 
 // Redemption is what a redeeming decides on.

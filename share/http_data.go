@@ -199,8 +199,7 @@ type metadata struct {
 // titleBytes is how much of a title a list shows.
 const titleBytes = 256
 
-func newMetadata(id, url string, row *session.Row, info []byte) metadata {
-	title := gjson.GetBytes(info, "title").String()
+func newMetadata(id, url string, row *session.Row, title string) metadata {
 	if len(title) > titleBytes {
 		title = strings.ToValidUTF8(title[:titleBytes], "")
 	}
@@ -217,11 +216,11 @@ func (s *Service) metadata(v *visitor, h *server.Held, id string) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	var info []byte
+	title := ""
 	if d.Info != nil {
-		info = d.Info.Payload
+		title = gjson.GetBytes(d.Info.Payload, "title").String()
 	}
-	return json.Marshal(newMetadata(id, at, d.Row, info))
+	return json.Marshal(newMetadata(id, at, d.Row, title))
 }
 
 func (s *Service) serveMetadata(w http.ResponseWriter, v *visitor, id string) {
@@ -270,7 +269,7 @@ func (s *Service) sessions(t *stream, v *visitor) error {
 			if err != nil {
 				return err
 			}
-			one, err := json.Marshal(newMetadata(l.Share.ID, at, &l.Row, l.Info))
+			one, err := json.Marshal(newMetadata(l.Share.ID, at, &l.Row, l.Title))
 			if err != nil {
 				return s.fault(errors.Join(err), "list the shares")
 			}

@@ -3,6 +3,10 @@
 package store
 
 import (
+	"fmt"
+	"math"
+	"strconv"
+
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -15,9 +19,8 @@ var (
 	insertEvents = insertion("TIITTTTTittbbb",
 		`events (session, at, schema, method, ref, actor, outbox, batch, cursor, key, op, sum, hash, payload)`)
 
-	readEvents = statement("", `
-		SELECT `+eventColumns+` FROM events v
-		WHERE v.session = {1} AND v.cursor > {2} ORDER BY v.cursor LIMIT {3}`)
+	readEvents = page(eventColumns, `FROM events v WHERE v.session = {1} AND v.cursor > {2}`,
+		"v.cursor", strconv.FormatInt(math.MaxInt64, 10), fmt.Sprintf("COALESCE(octet_length(v.payload), 0) + %d", eventWeight), "{3}", "{4}")
 
 	// readLogs gets whole logs up to a cursor each.
 	readLogs = weighed("ti", eventColumns, `
@@ -30,14 +33,13 @@ var (
 		SELECT `+deltaColumns+` FROM {w} CROSS JOIN events v
 		WHERE v.session = w.a AND v.cursor > w.b AND v.method = '`+session.MethodAppendText+`'`)
 
-	// openDeltas gets the deltas of a session's open turns that are in no value
-	// yet: one turn left open must not bring those of all later ones along.
-	openDeltas = statement("", `
-		SELECT `+deltaColumns+` FROM events v CROSS JOIN entries e
-		WHERE v.session = {1} AND v.method = '`+session.MethodAppendText+`' AND v.cursor > (
-			SELECT MIN(t.begun) FROM turns t WHERE t.session = {1} AND t.status <= 2)
-		AND e.session = v.session AND e.key = v.key AND e.grown > 0 AND e.cursor < v.cursor
-		ORDER BY v.cursor`)
+	// readGrowth gets the deltas of keys from {4} to {5} after cursor {2} and up to {3}, as
+	// far as turns are open: those of ended ones are in their parts' values.
+	readGrowth = statement("", `
+		SELECT `+deltaColumns+` FROM events v
+		WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
+		AND v.cursor > (SELECT MIN(t.begun) FROM turns t WHERE t.session = {1} AND t.status <= 2)
+		AND v.key >= {4} AND v.key <= {5} AND v.method = '`+session.MethodAppendText+`' ORDER BY v.cursor`)
 
 	// readHolders gets the events that hold payloads of a key b, or may: a fork, and
 	// the finalize whose key is c. Only what may comes with its payload.
@@ -50,12 +52,14 @@ var (
 			OR v.key = w.c AND v.method = '`+session.MethodFinalize+`'
 			OR v.method = '`+session.MethodFork+`')`)
 
-	purgeEvents = statement("ti", `
+	dropPayloads = statement("ti", `
 		UPDATE events SET payload = NULL WHERE (session, cursor) IN (SELECT a, b FROM {w})`)
 
-	purgeWithin = statement("", `UPDATE events SET payload = {3} WHERE session = {1} AND cursor = {2}`)
+	// cutPayload leaves of an event's payload what is not purged.
+	cutPayload = statement("", `UPDATE events SET payload = {3} WHERE session = {1} AND cursor = {2}`)
 
-	purgePayloads = statement("t", `
+	// dropAllPayloads is dropPayloads for whole logs.
+	dropAllPayloads = statement("t", `
 		UPDATE events SET payload = NULL WHERE session IN (SELECT a FROM {w}) AND payload IS NOT NULL`)
 )
 
@@ -80,9 +84,12 @@ func eventValues(to []any, e *session.Event) []any {
 		&e.Cursor, &e.Key, &e.Op, &e.Sum, &e.Hash, &e.Payload)
 }
 
+// eventWeight is what an event weighs at least.
+const eventWeight = 256
+
 // eventBytes is about what an event weighs in memory and on a wire.
 func eventBytes(e *session.Event) int {
-	return 256 + len(e.Payload) + len(e.Key) + len(e.Ref) + len(e.Actor)
+	return eventWeight + len(e.Payload) + len(e.Key) + len(e.Ref) + len(e.Actor)
 }
 
 // delta is one appendText event's text.

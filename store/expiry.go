@@ -31,7 +31,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (more bool, err error) {
 	var due [][]any
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		var now int64
-		run.QueueNow(func(n, _ int64) { now = n })
+		run.QueueNow(clock(&now))
 		if err := run.Flush(ctx); err != nil {
 			return err
 		}
@@ -72,14 +72,8 @@ func (s *Store) noteExpired(ctx context.Context, due [][]any) error {
 	targets = slices.Compact(targets)
 	err := s.update(ctx, func(t *tx) error {
 		rows := map[string]*session.Row{}
-		t.run.Queue(lockSessions, texts(targets), nil, func(found Scanner) error {
-			row, err := scanSession(found, new(int64))
-			if err == nil {
-				rows[row.ID] = row
-			}
-			return err
-		})
-		t.run.QueueNow(func(now, _ int64) { t.now = now })
+		t.run.Queue(lockSessions, texts(targets), nil, rowsByID(rows, new(int64)))
+		t.run.QueueNow(clock(&t.now))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}

@@ -37,11 +37,7 @@ var (
 
 	// revokeSubtree marks a ref and every living one below it.
 	revokeSubtree = statement("", `
-		WITH RECURSIVE below(target, tail) AS (
-			SELECT g.target, g.tail FROM grants g WHERE g.target = {1} AND g.tail = {2}
-			UNION
-			SELECT c.target, c.tail FROM below CROSS JOIN grants c
-			WHERE c.parent_target = below.target AND c.parent_tail = below.tail)
+		WITH RECURSIVE `+below+`
 		UPDATE grants SET revoked = {3}, cut = {4}, revoked_by = {5}
 		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 

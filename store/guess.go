@@ -11,11 +11,14 @@
 // one that would be made there. What is compared:
 //
 //   - of each session, the version of its row, in Postgres the number of the
-//     transaction that wrote it (xmin), which any write of it changes, and every
-//     change of its log, entries, turns and refs writes it; its cursor and head
-//     too, since a database that was put back gives such numbers again;
-//   - of each stream, the version of its row. Its records change with it alone, and
-//     so do the leases of its turns, which concern nobody else's batches;
+//     transaction that wrote it (xmin). Nothing that batches are decided on changes
+//     without it, but for what follows: of its log, its entries, its turns and what
+//     its refs allow (how often a ref was redeemed does, and is nothing to a batch).
+//     Its cursor and head are compared too, since a database that was put back gives
+//     such numbers again;
+//   - of each stream, the version of its row, and for the same reason its incarnation
+//     and its last seq. Its records change with it alone, and so do the leases of its
+//     turns, which concern nobody else's batches;
 //   - of keys that are not remembered and thought to be free, that they are; those
 //     that are inserted need no look: the database refuses one that is there, and
 //     undoes what was written before it;
@@ -51,11 +54,12 @@ import (
 // errWrong ends a transaction whose guess was wrong, or might be.
 var errWrong = errors.New("store: the rows are not as they were remembered")
 
-// clockSlack is how far the database's clock may be ahead of what it is thought
-// to show, in ms. Events bear the latter. Between the two are what a clock loses until
-// it is heard again, the decision itself, and the wait for locks: on a machine that has
-// much to do a group of thousands of ops takes tenths of a second. By so much leases of
-// turns may be shorter.
+// clockSlack is by how many ms the database's clock may be ahead, when a guess is
+// compared, of the time that it was decided for. Events bear that time, and the leases
+// of turns run from it, so they may be shorter by as much; no ref is used longer for it
+// (guess.until). Between the two are the decision itself, the wait for locks, and what
+// the clock is thought to lose since it was heard: on a machine that has much to do a
+// group of thousands of ops takes tenths of a second.
 const clockSlack = 500
 
 // guess is what a transaction takes for granted.
@@ -66,6 +70,8 @@ type guess struct {
 	heads          [][]byte
 	streams        keys // outboxes, with
 	streamVersions []int64
+	incarnations   []int64
+	lastSeqs       []int64
 	free           keys // of no entry
 	unbegun        keys // messages of no turn
 	now            int64
@@ -148,7 +154,10 @@ func (t *tx) recall(w *session.Want) *session.Rows {
 		was[id] = before{space: row.Space, external: row.External}
 		now = max(now, row.Updated) // time does not run backwards along a log
 	}
-	if g.now = now; w.Until > now {
+	if w.Until != 0 && w.Until <= now { // it is over, and behind it may be others that are over soon
+		return nil
+	}
+	if g.now = now; w.Until != 0 {
 		g.until = w.Until
 	}
 	if !t.recallLedger(w, g, out) || !t.recallGrants(w, g, out) || !t.recallTurns(w, g, out) {
@@ -179,6 +188,7 @@ func (t *tx) recallLedger(w *session.Want, g *guess, out *session.Rows) bool {
 		}
 		g.streams.add(key.Session, key.Outbox)
 		g.streamVersions = append(g.streamVersions, m.version)
+		g.incarnations, g.lastSeqs = append(g.incarnations, int64(m.row.Incarnation)), append(g.lastSeqs, int64(m.row.LastSeq))
 		out.Streams[key] = &m.row
 	}
 	for _, want := range w.Records {
@@ -393,12 +403,14 @@ func (g *guess) statement() (*Statement, []any) {
 	}
 	c.add(`) AS sessions ` + heldOn + `) AS held(n) CROSS JOIN LATERAL (SELECT count(*) FROM (`)
 	if len(g.streams.keys) == 1 {
-		c.add(`SELECT 1 FROM streams m WHERE m.session = %s AND m.outbox = %s AND `+versionOf("m")+` = %s AND held.n > 0 `+streamUpdate,
-			g.streams.sessions[0], g.streams.keys[0], g.streamVersions[0])
+		c.add(`SELECT 1 FROM streams m WHERE m.session = %s AND m.outbox = %s AND `+versionOf("m")+` = %s
+			AND m.incarnation = %s AND m.last_seq = %s AND held.n > 0 `+streamUpdate,
+			g.streams.sessions[0], g.streams.keys[0], g.streamVersions[0], g.incarnations[0], g.lastSeqs[0])
 	} else {
-		c.add(`SELECT 1 FROM unnest(%s, %s, %s) AS w(a, b, c) CROSS JOIN streams m
-			WHERE m.session = w.a AND m.outbox = w.b AND `+versionOf("m")+` = w.c AND held.n > 0 `+streamUpdate,
-			g.streams.sessions, g.streams.keys, g.streamVersions)
+		c.add(`SELECT 1 FROM unnest(%s, %s, %s, %s, %s) AS w(a, b, c, d, e) CROSS JOIN streams m
+			WHERE m.session = w.a AND m.outbox = w.b AND `+versionOf("m")+` = w.c
+			AND m.incarnation = w.d AND m.last_seq = w.e AND held.n > 0 `+streamUpdate,
+			g.streams.sessions, g.streams.keys, g.streamVersions, g.incarnations, g.lastSeqs)
 	}
 	c.text.WriteString(`) AS streams) AS s(n) CROSS JOIN LATERAL (SELECT ` + PostgresNow + ` WHERE s.n >= 0) AS d(now, version)`)
 	return &Statement{Postgres: Forms{One: c.text.String()}}, c.args

@@ -29,7 +29,7 @@ func TestWhatAGuessCompares(t *testing.T) {
 		Scan(&row, &clock); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.QueryRow(t.Context(), `INSERT INTO streams VALUES ($1, $2, 1, 0, 0, '', '', '') RETURNING `+versionOf("streams"), id, outbox).
+	if err := conn.QueryRow(t.Context(), `INSERT INTO streams VALUES ($1, $2, 1, 8, 0, '', '', '') RETURNING `+versionOf("streams"), id, outbox).
 		Scan(&stream); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestWhatAGuessCompares(t *testing.T) {
 	}
 	expects := func() *guess {
 		g := &guess{now: clock, until: math.MaxInt64, sessions: []string{id}, versions: []int64{row}, cursors: []int64{5}, heads: [][]byte{[]byte("head")},
-			streamVersions: []int64{stream}}
+			streamVersions: []int64{stream}, incarnations: []int64{1}, lastSeqs: []int64{8}}
 		g.streams.add(id, outbox)
 		g.free.add(id, "message/other")
 		g.unbegun.add(id, "other")
@@ -73,7 +73,9 @@ func TestWhatAGuessCompares(t *testing.T) {
 		for _, k := range []*keys{&g.free, &g.unbegun, &g.streams} {
 			k.sessions, k.keys = slices.Repeat(k.sessions, 2), slices.Repeat(k.keys, 2)
 		}
-		g.streamVersions = slices.Repeat(g.streamVersions, 2)
+		for _, of := range []*[]int64{&g.streamVersions, &g.incarnations, &g.lastSeqs} {
+			*of = slices.Repeat(*of, 2)
+		}
 		if again := once(g); again != is {
 			t.Errorf("once: %v, twice: %v", is, again)
 		}
@@ -89,6 +91,8 @@ func TestWhatAGuessCompares(t *testing.T) {
 		"a log that is longer":           func(g *guess) { g.cursors[0] = 4 },
 		"another log of that length":     func(g *guess) { g.heads[0] = []byte("other") },
 		"another version of a stream":    func(g *guess) { g.streamVersions[0]++ },
+		"another incarnation of it":      func(g *guess) { g.incarnations[0]++ },
+		"a stream that is longer":        func(g *guess) { g.lastSeqs[0]-- },
 		"a stream that is not there":     func(g *guess) { g.streams.keys[0] = "obx_B" },
 		"an entry that is there":         func(g *guess) { g.free.keys[0] = key },
 		"a turn that is there":           func(g *guess) { g.unbegun.keys[0] = message },
@@ -309,6 +313,7 @@ func TestRecall(t *testing.T) {
 		"a pause":           func(_ *session.Want, _ *tx, r *recollection) { r.pause = 1 },
 		"an unknown clock":  func(_ *session.Want, tx *tx, _ *recollection) { tx.memory.clock = 0 },
 		"no session at all": func(w *session.Want, _ *tx, _ *recollection) { w.Sessions = nil },
+		"an end that is past, so that the next one is not known": func(w *session.Want, _ *tx, _ *recollection) { w.Until = 900_000 },
 	} {
 		w := wants()
 		reader, r := remembers()
@@ -316,10 +321,66 @@ func TestRecall(t *testing.T) {
 			t.Errorf("%s: recalled", name)
 		}
 	}
-	// Another version is another state.
-	r.isRow(&session.Row{ID: id}, 8)
-	if r.size() != 1 || r.open {
-		t.Errorf("of an earlier version is remembered: %+v", r)
+}
+
+// TestWhatBelongsToAnotherRowIsForgotten: whatever a row's version is, what is remembered with
+// it belongs to that very row. A database that was put back to an earlier state under a running
+// server gives versions again, and what is not there any more would be taken for granted.
+func TestWhatBelongsToAnotherRowIsForgotten(t *testing.T) {
+	t.Parallel()
+	row := session.Row{ID: "ses_A", Cursor: 5, Head: session.Hash{5}}
+	stream := ledger.Stream{Session: "ses_A", Outbox: "obx_A", Incarnation: 1, LastSeq: 3}
+	remembers := func() *recollection {
+		r := newRecollection()
+		r.isRow(&row, 7)
+		for _, outbox := range []string{"obx_A", "obx_B"} {
+			m := stream
+			m.Outbox = outbox
+			r.isStream(&m, 6)
+			r.isRecord(outbox, &ledger.Record{FirstSeq: 2, Outcomes: make([]ledger.Outcome, 2)})
+		}
+		r.isHead(&session.Entry{Key: "message/a", Cursor: 5})
+		r.hasOpenTurns()
+		return r
+	}
+	for name, c := range map[string]struct {
+		changes func(*session.Row)
+		version int64
+		kept    bool
+	}{
+		"nothing":         {func(*session.Row) {}, 7, true},
+		"the version":     {func(*session.Row) {}, 8, false},
+		"the cursor":      {func(s *session.Row) { s.Cursor = 4 }, 7, false},
+		"the head":        {func(s *session.Row) { s.Head = session.Hash{6} }, 7, false},
+		"the log's start": {func(s *session.Row) { s.Base = 1 }, 7, false},
+	} {
+		r, other := remembers(), row
+		c.changes(&other)
+		r.isRow(&other, c.version)
+		if kept := r.size() > 1 && r.open; kept != c.kept || !kept && r.size() != 1 || r.row != other || r.version != c.version {
+			t.Errorf("of a session %s is another: kept %v, %d rows", name, kept, r.size())
+		}
+	}
+	for name, c := range map[string]struct {
+		changes func(*ledger.Stream)
+		version int64
+		kept    bool
+	}{
+		"nothing":         {func(*ledger.Stream) {}, 6, true},
+		"the version":     {func(*ledger.Stream) {}, 7, false},
+		"the last seq":    {func(m *ledger.Stream) { m.LastSeq = 4 }, 6, false},
+		"the incarnation": {func(m *ledger.Stream) { m.Incarnation = 2 }, 6, false},
+	} {
+		r, other := remembers(), stream
+		c.changes(&other)
+		r.isStream(&other, c.version)
+		if kept := len(r.records["obx_A"]) == 1; kept != c.kept || len(r.records["obx_B"]) != 1 || !kept && r.outcomes != 2 || r.streams["obx_A"].row != other {
+			t.Errorf("of a stream %s is another: kept %v, %d outcomes", name, kept, r.outcomes)
+		}
+	}
+	r := remembers()
+	if r.isRecord("obx_A", &ledger.Record{BatchID: "another", FirstSeq: 2, Outcomes: make([]ledger.Outcome, 1)}); r.records["obx_A"][0].BatchID != "another" || r.outcomes != 3 {
+		t.Errorf("in the place of another record is %+v, of %d outcomes", r.records["obx_A"][0], r.outcomes)
 	}
 }
 
@@ -327,14 +388,20 @@ func TestRecall(t *testing.T) {
 func TestWrongGuessesArePutOff(t *testing.T) {
 	t.Parallel()
 	m := &memory{}
-	m.put(map[string]*recollection{"ses_A": newRecollection()})
-	var pauses []int
-	for range 9 {
-		(&tx{memory: m, guess: &guess{compared: true}, own: m.take([]string{"ses_A"})}).regret()
-		pauses = append(pauses, m.sessions["ses_A"].pause)
+	r := newRecollection()
+	r.isRow(&session.Row{ID: "ses_A"}, 7)
+	r.isHead(&session.Entry{Key: "message/a", Cursor: 5})
+	m.put(map[string]*recollection{"ses_A": r})
+	var pauses, sizes []int
+	for i := range 9 { // the first two were compared with nothing
+		(&tx{memory: m, guess: &guess{compared: i > 1}, own: m.take([]string{"ses_A"})}).regret()
+		pauses, sizes = append(pauses, m.sessions["ses_A"].pause), append(sizes, m.rows)
 	}
-	if want := []int{0, 1, 3, 7, 15, 31, 63, 63, 63}; !slices.Equal(pauses, want) || m.wrong.Load() != 9 {
+	if want := []int{0, 1, 3, 7, 15, 31, 63, 63, 63}; !slices.Equal(pauses, want) || m.wrong.Load() != 7 {
 		t.Errorf("pauses: %v, want %v; %d wrong ones", pauses, want, m.wrong.Load())
+	}
+	if want := []int{2, 2, 1, 1, 1, 1, 1, 1, 1}; !slices.Equal(sizes, want) || m.sessions["ses_A"].version != 0 {
+		t.Errorf("of the session are kept so many rows: %v, want %v", sizes, want)
 	}
 	(&tx{memory: m, guess: &guess{right: true}, own: m.take([]string{"ses_A"})}).learn()
 	if m.sessions["ses_A"].wrong != 0 || m.right.Load() != 1 {

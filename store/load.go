@@ -71,7 +71,7 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	t.takeOut(w)
 	locked := t.lock(w, out)
 	if !t.loaded || len(locked) > 0 {
-		// After the locks, so that time does not run backwards along a log.
+		// After the locks: what was waited for came before this.
 		t.run.QueueNow(func(now, version int64) {
 			t.now, t.version = now, version
 			t.memory.heard(now)
@@ -84,6 +84,9 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 	t.readHolders(w, out)
 	if err := t.run.Flush(ctx); err != nil {
 		return nil, err
+	}
+	for _, row := range out.Sessions {
+		t.now = max(t.now, row.Updated) // time does not run backwards along a log
 	}
 	t.loaded, t.locked = true, t.locked || len(locked) > 0
 	for _, id := range w.Turns {

@@ -9,6 +9,7 @@ package store
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -233,23 +234,30 @@ func (m *memory) tells(now time.Time) int64 {
 	return m.clock + (since - since/1000).Milliseconds()
 }
 
-// What a load has found, the session's row first. Nothing is remembered of a
-// session that is not the transaction's own.
+// What a load has found, the session's row first, and a stream before its records.
+// Nothing is remembered of a session that is not the transaction's own. Where a row is
+// another than is remembered, what belongs to it is forgotten, whatever the version says:
+// a database that was put back, or that a standby took over from, gives versions again.
 
 func (r *recollection) isRow(s *session.Row, version int64) {
 	if r == nil {
 		return
 	}
-	if version != r.version {
+	if version != r.version || *s != r.row {
 		r.forget()
 	}
 	r.row, r.version = *s, version
 }
 
 func (r *recollection) isStream(m *ledger.Stream, version int64) {
-	if r != nil {
-		r.streams[m.Outbox] = versionedStream{*m, version}
+	if r == nil {
+		return
 	}
+	found := versionedStream{*m, version}
+	if r.streams[m.Outbox] != found {
+		r.prune(m.Outbox, math.MaxUint64)
+	}
+	r.streams[m.Outbox] = found
 }
 
 func (r *recollection) isRecord(outbox string, rec *ledger.Record) {
@@ -258,10 +266,13 @@ func (r *recollection) isRecord(outbox string, rec *ledger.Record) {
 	}
 	list := r.records[outbox]
 	i, found := slices.BinarySearchFunc(list, rec.FirstSeq, func(have *ledger.Record, seq uint64) int { return cmp.Compare(have.FirstSeq, seq) })
-	if !found {
+	if found {
+		r.outcomes -= len(list[i].Outcomes)
+		list[i] = rec
+	} else {
 		r.records[outbox] = slices.Insert(list, i, rec)
-		r.outcomes += len(rec.Outcomes)
 	}
+	r.outcomes += len(rec.Outcomes)
 }
 
 func (r *recollection) isGrant(g *capability.Grant) {
@@ -328,7 +339,9 @@ func (t *tx) changed(c *session.Changes) bool {
 		}
 	}
 	for _, m := range c.Streams {
-		t.own[m.Session].isStream(m, t.version)
+		if r := t.own[m.Session]; r != nil {
+			r.streams[m.Outbox] = versionedStream{*m, t.version}
+		}
 	}
 	for _, p := range c.Prune {
 		if r := t.own[p.Stream.Session]; r != nil {
@@ -391,19 +404,22 @@ func (t *tx) learn() {
 	t.memory.put(t.own)
 }
 
-// regret forgets what the guess was made on, and puts the next one off: the more
-// guesses were wrong in a row, the longer.
+// regret forgets what a guess that was wrong was made on, and puts the next one off:
+// the more in a row came to nothing, the longer. What was compared with nothing, because
+// it was not worth that or needs more, may be right.
 func (t *tx) regret() {
 	if t.guess.compared {
 		t.memory.wrong.Add(1)
 	}
 	for id, r := range t.own {
-		next := newRecollection()
-		if r != nil {
-			next.wrong = r.wrong + 1
-			next.pause = 1<<min(next.wrong-1, 6) - 1
+		if r == nil {
+			r = newRecollection()
+			t.own[id] = r
+		} else if t.guess.compared {
+			r.forget()
 		}
-		t.own[id] = next
+		r.wrong++
+		r.pause = 1<<min(r.wrong-1, 6) - 1
 	}
 	if t.own != nil {
 		t.memory.put(t.own)

@@ -25,23 +25,23 @@ var statements = map[string]*Statement{
 	"shareSpace": shareSpace, "lockSpace": lockSpace, "ensureSessions": ensureSessions, "lockSessions": lockSessions,
 	"readSessions": readSessions, "saveSessions": saveSessions, "moveSessions": moveSessions, "touchSessions": touchSessions, "moveStreams": moveStreams, "listSessions": listSessions, "readExternals": readExternals,
 	"claimExternals": claimExternals, "dropExternals": dropExternals,
-	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "openDeltas": openDeltas,
-	"purgePayloads": purgePayloads, "readHolders": readHolders, "purgeEvents": purgeEvents, "purgeWithin": purgeWithin,
-	"readHeads": readHeads, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "readState": readState, "saveEntries": saveEntries,
+	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "readGrowth": readGrowth,
+	"dropAllPayloads": dropAllPayloads, "readHolders": readHolders, "dropPayloads": dropPayloads, "cutPayload": cutPayload,
+	"readHeads": readHeads, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "saveEntries": saveEntries,
 	"insertEntries": insertEntries,
 	"dropEntries":   dropEntries, "growEntries": growEntries, "dropState": dropState,
 	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readAllTurns": readAllTurns, "saveTurns": saveTurns, "dropTurns": dropTurns,
 	"lapsedTurns":   lapsedTurns,
 	"pageTrimmable": pageTrimmable, "readLogMarks": readLogMarks, "keepValues": keepValues, "dropEvents": dropEvents,
-	"purgePayload": purgePayload, "setBase": setBase,
+	"setBase":     setBase,
 	"readStreams": readStreams, "nthStream": nthStream, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
 	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
 	"revokeSubtree": revokeSubtree, "revokeAcross": revokeAcross, "countTree": countTree, "readTree": readTree, "readLine": readLine, "readRoots": readRoots,
-	"lockBelow": lockBelow, "moveChildren": moveChildren, "retireRef": retireRef, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
+	"touchBelow": touchBelow, "moveChildren": moveChildren, "retireRef": retireRef, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
 	"readRedemption": readRedemption, "insertAudit": insertAudit, "readAudit": readAudit,
 	"ensureHeads": ensureHeads, "lockHeads": lockHeads, "readHead": readHead, "saveHeads": saveHeads,
-	"addUses": addUses, "readUses": readUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": noteExpired,
+	"addUses": addUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": noteExpired,
 	"insertShare": insertShare, "readShare": readShare, "readShares": readShares, "listShares": listShares,
 	"readOwners": readOwners, "readChildren": readChildren,
 }
@@ -125,6 +125,9 @@ func passing(table string) bool {
 	return strings.HasSuffix(table, " INDEX turns_open") // of open turns alone
 }
 
+// allPairs is a join that looks at each pair of rows, although there are keys.
+var allPairs = regexp.MustCompile(`Join Filter: \(+\w+\.\w+ = |Join Filter: .* AND \(\w+\.\w+ = `)
+
 // TestPlansPostgres is the same on Postgres (without a store's settings an empty
 // table would be read through).
 func TestPlansPostgres(t *testing.T) {
@@ -142,6 +145,9 @@ func TestPlansPostgres(t *testing.T) {
 			}
 			if strings.Contains(plan, "Seq Scan") {
 				t.Errorf("%s (%s) reads a table through:\n%s", name, form, plan)
+			}
+			if allPairs.MatchString(plan) && s != dropExternals { // which goes by both
+				t.Errorf("%s (%s) compares all rows of a session or space with each other:\n%s", name, form, plan)
 			}
 		}
 	}
@@ -194,4 +200,39 @@ func explain(t *testing.T, conn *pgx.Conn, name, text string) (string, error) {
 	}
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return strings.Join(lines, "\n"), err
+}
+
+// TestPagesEndPostgres: no more is sent than the row that ends a page, however much follows.
+func TestPagesEndPostgres(t *testing.T) {
+	t.Parallel()
+	conn := postgresConn(t)
+	const n, size, bytes = 200, 1000, 10_000
+	for _, there := range []string{
+		`INSERT INTO events SELECT 'ses_A', i, 0, 0, 'put', '', '', '', '', '', '', '', '', $2::bytea FROM generate_series(1, $1) AS i`,
+		`INSERT INTO entries SELECT 'ses_A', lpad(i::text, 4, '0'), i, 0, 0, 0, '', CASE WHEN i % 2 = 1 THEN $2::bytea END FROM generate_series(1, $1) AS i`,
+	} {
+		if _, err := conn.Exec(t.Context(), there, n, make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		s      *Statement
+		args   []any
+		weight int
+	}{
+		"events":  {readEvents, []any{"ses_A", int64(50), int64(100), int64(bytes)}, eventWeight},
+		"entries": {readRange, []any{"ses_A", "0050", "z", int64(100), int64(bytes)}, entryWeight},
+	} {
+		rows, err := conn.Query(t.Context(), c.s.Postgres.One, c.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := 0
+		for rows.Next() {
+			sent++
+		}
+		if fit := bytes / (size + c.weight); rows.Err() != nil || sent <= fit || sent > fit+2 {
+			t.Errorf("%d %s are sent where %d fit, %v", sent, name, fit, rows.Err())
+		}
+	}
 }

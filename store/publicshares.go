@@ -23,13 +23,9 @@ var (
 		SELECT `+shareColumns+` FROM {w} CROSS JOIN public_shares p WHERE p.session = w.a ORDER BY p.created, p.id`)
 
 	// listShares gets a page of all shares that were made, with their sessions' rows
-	// and info.
+	// and what their titles are in.
 	listShares = statement("", `
-		SELECT `+sessionColumns+`, `+shareColumns+`, COALESCE(e.payload, v.payload)
-		FROM public_shares p
-		CROSS JOIN sessions s
-		LEFT JOIN entries e ON e.session = s.id AND e.key = 'session'
-		LEFT JOIN events v ON e.payload IS NULL AND v.session = e.session AND v.cursor = e.cursor
+		SELECT `+sessionColumns+`, `+shareColumns+`, `+infoStart+` FROM public_shares p CROSS JOIN sessions s
 		WHERE s.id = p.session AND p.id > {1} ORDER BY p.id LIMIT {2}`)
 
 	readOwners = statement("", `
@@ -68,6 +64,11 @@ func shareRefs(shares []*capability.PublicShare) [][]any {
 // session is there if that is new, so that whoever comes next, after a crash or at
 // the same time, finishes this one and makes no second. Created is the database's.
 func (s *Store) PublishShare(ctx context.Context, share capability.PublicShare) (standing *capability.PublicShare, err error) {
+	leave, err := s.doors.enter(ctx, share.Session)
+	if err != nil {
+		return nil, naming("publish a share", err)
+	}
+	defer leave()
 	err = s.update(ctx, func(t *tx) error {
 		rows, err := t.Load(ctx, &session.Want{Sessions: []string{share.Session}})
 		if err != nil {
@@ -150,15 +151,9 @@ func (s *Store) SharesOf(ctx context.Context, sessions []string) (map[string]*ca
 		var now int64
 		var shares []*capability.PublicShare
 		rows, grants := map[string]*session.Row{}, map[string]*capability.Grant{}
-		run.QueueNow(func(n, _ int64) { now = n })
+		run.QueueNow(clock(&now))
 		run.Queue(readShares, texts(sessions), nil, collect(&shares, scanShare))
-		run.Queue(readSessions, texts(sessions), nil, func(row Scanner) error {
-			r, err := scanSession(row)
-			if err == nil {
-				rows[r.ID] = r
-			}
-			return err
-		})
+		run.Queue(readSessions, texts(sessions), nil, rowsByID(rows))
 		if err := run.Flush(ctx); err != nil || len(shares) == 0 {
 			return err
 		}
@@ -191,17 +186,18 @@ func (s *Store) ListShares(ctx context.Context, after string, limit int) (list [
 		var page []session.SharedListing
 		var shares []*capability.PublicShare
 		grants := map[string]*capability.Grant{}
-		run.QueueNow(func(n, _ int64) { now = n })
+		run.QueueNow(clock(&now))
 		run.Queue(listShares, nil, []any{after, int64(max(limit, 1))}, func(row Scanner) error {
 			var l session.SharedListing
 			var owner, share, reader string
+			var info []byte
 			p := &l.Share
-			r, err := scanSession(row, &p.ID, &p.Session, &owner, &share, &reader, &p.Created, &l.Info)
+			r, err := scanSession(row, &p.ID, &p.Session, &owner, &share, &reader, &p.Created, &info)
 			if err != nil {
 				return err
 			}
 			p.Owner, p.Share, p.Reader = join(p.Session, owner), join(p.Session, share), join(p.Session, reader)
-			l.Row = *r
+			l.Row, l.Title = *r, titleIn(info)
 			page, shares = append(page, l), append(shares, p)
 			return nil
 		})
@@ -268,63 +264,8 @@ func (s *Store) MintedFrom(ctx context.Context, ref string, limit int) ([]*capab
 // grants runs a statement that gets refs.
 func (s *Store) grants(ctx context.Context, what *Statement, args ...any) (list []*capability.Grant, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(what, nil, args, collect(&list, func(row Scanner) (*capability.Grant, error) { return scanGrant(row) }))
+		run.Queue(what, nil, args, collect(&list, scanRef))
 		return nil
 	})
 	return list, err
-}
-
-// MintUnderRoot mints a ref of a space from its living root, as the operator of the
-// database may: nobody needs to hold that. If the ref is there, dead or alive, it
-// changes nothing. It gives the ref as it is now. Errors: NotFound if the space has
-// no living root, those of capability.Mint.
-func (s *Store) MintUnderRoot(ctx context.Context, m capability.Minting) (g *capability.Grant, err error) {
-	space := capability.Target(m.ID)
-	if !capability.IsSpace(space) {
-		return nil, fault.BadArgument.With("the new ref's id is not one for a space")
-	}
-	err = s.update(ctx, func(t *tx) error {
-		var roots []*capability.Grant
-		rows, err := t.Load(ctx, &session.Want{Claims: []string{space}, Grants: []string{m.ID}})
-		if err != nil {
-			return err
-		}
-		if g = rows.Grants[m.ID]; g != nil {
-			return nil
-		}
-		t.run.Queue(readRoots, nil, []any{space}, collect(&roots, func(row Scanner) (*capability.Grant, error) { return scanGrant(row) }))
-		if err := t.run.Flush(ctx); err != nil {
-			return err
-		}
-		var c *session.Changes
-		if c, err = session.MintUnderRoot(roots, m, rows.Now); err != nil {
-			return err
-		}
-		g = c.Grants[0]
-		return t.Save(ctx, c)
-	})
-	if err != nil {
-		return nil, naming("mint under the root", err)
-	}
-	return g, nil
-}
-
-// collect appends what scan reads to a list.
-func collect[T any](to *[]T, scan func(Scanner) (T, error)) func(Scanner) error {
-	return func(row Scanner) error {
-		v, err := scan(row)
-		*to = append(*to, v)
-		return err
-	}
-}
-
-// byID puts refs into a map.
-func byID(grants map[string]*capability.Grant) func(Scanner) error {
-	return func(row Scanner) error {
-		g, err := scanGrant(row)
-		if err == nil {
-			grants[g.ID] = g
-		}
-		return err
-	}
 }

@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -12,13 +13,14 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
 
 // look queues what every read begins with.
 func look(run Runner, sight *session.Sight, id string, refIDs []string) {
 	sight.Grants = make(map[string]*capability.Grant, len(refIDs))
-	run.QueueNow(func(now, _ int64) { sight.Now = now })
+	run.QueueNow(clock(&sight.Now))
 	if id != "" {
 		run.Queue(readSessions, texts([]string{id}), nil, func(row Scanner) (err error) {
 			sight.Row, err = scanSession(row)
@@ -26,13 +28,7 @@ func look(run Runner, sight *session.Sight, id string, refIDs []string) {
 		})
 	}
 	if len(refIDs) > 0 {
-		run.Queue(readGrants, refs(refIDs), nil, func(row Scanner) error {
-			g, err := scanGrant(row)
-			if err == nil {
-				sight.Grants[g.ID] = g
-			}
-			return err
-		})
+		run.Queue(readGrants, refs(refIDs), nil, byID(sight.Grants))
 	}
 }
 
@@ -56,13 +52,10 @@ func (s *Store) Look(ctx context.Context, id string, refIDs []string) (*session.
 // checkpoint before it; who reads compares.
 func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refIDs []string) (*session.Page, error) {
 	page := &session.Page{}
-	size, full := 0, false
+	size := 0
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, &page.Sight, id, refIDs)
-		run.Queue(readEvents, nil, []any{id, clamp(after), int64(max(maxEvents, 1)) + 2}, func(row Scanner) error {
-			if full {
-				return nil
-			}
+		run.Queue(readEvents, nil, []any{id, clamp(after), int64(max(maxEvents, 1)) + 2, int64(max(maxBytes, eventWeight))}, func(row Scanner) error {
 			e, err := scanEvent(row)
 			if err != nil {
 				return err
@@ -73,8 +66,8 @@ func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 			}
 			size += eventBytes(e)
 			if len(page.Events) > 0 && (size > maxBytes || len(page.Events) >= maxEvents) {
-				full, page.More = true, true
-				return nil
+				page.More = true
+				return ErrEnough
 			}
 			page.Events = append(page.Events, e)
 			return nil
@@ -87,6 +80,9 @@ func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 	return page, nil
 }
 
+// statePage is how much of a state is read at once, in bytes.
+const statePage = 1 << 20
+
 // ReadState gives the folded state piece by piece, turns before entries, each
 // of at most about pieceBytes or one row, the last marked; there is always at
 // least one. piece runs inside the
@@ -97,7 +93,6 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
 		var sight session.Sight
 		next := &session.StatePiece{}
-		texts := map[string][]delta{}
 		size := 0
 		give := func(last bool) error {
 			next.Sight, next.Last = sight, last
@@ -125,26 +120,18 @@ func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, piece
 			next.Turns = append(next.Turns, t)
 			return err
 		})
-		run.Queue(openDeltas, nil, []any{id}, func(row Scanner) error {
-			d, err := scanDelta(row)
-			if err == nil {
-				texts[d.key] = append(texts[d.key], d)
-			}
-			return err
-		})
-		run.Queue(readState, nil, []any{id}, func(row Scanner) error {
-			e, err := scanEntry(row)
+		for after, more := "", true; more; {
+			entries, others, err := entryPage(ctx, run, id, after, aboveAll, statePage, statePage/entryWeight)
 			if err != nil {
 				return err
 			}
-			grow(e, texts[e.Key])
-			delete(texts, e.Key)
-			err = room(e.Bytes())
-			next.Entries = append(next.Entries, e)
-			return err
-		})
-		if err := run.Flush(ctx); err != nil {
-			return err
+			for _, e := range entries {
+				if err := room(e.Bytes()); err != nil {
+					return err
+				}
+				next.Entries, after = append(next.Entries, e), e.Key
+			}
+			more = others
 		}
 		return give(true)
 	})
@@ -162,51 +149,20 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 		return nil, err
 	}
 	page := &session.Range{}
-	size, grown := 0, false
-	var messages [][]any
-	err := s.backend.Snapshot(ctx, func(run Runner) error {
+	err := s.backend.Snapshot(ctx, func(run Runner) (err error) {
 		look(run, &page.Sight, id, refIDs)
-		run.Queue(readRange, nil, []any{id, after, below, int64(max(maxEntries, 1)) + 1}, func(row Scanner) error {
-			e, err := scanEntry(row)
-			if err != nil {
-				return err
-			}
-			size += e.Bytes()
-			if len(page.Entries) > 0 && (size > maxBytes || len(page.Entries) >= maxEntries) {
-				page.More = true
-				return ErrEnough
-			}
-			grown = grown || e.Grown > 0
+		page.Entries, page.More, err = entryPage(ctx, run, id, after, below, maxBytes, maxEntries)
+		if err != nil {
+			return err
+		}
+		var messages [][]any
+		for _, e := range page.Entries {
 			if k, err := session.ParseKey(e.Key); err == nil && k.Kind == session.KeyMessage {
 				messages = append(messages, []any{id, k.Message})
 			}
-			page.Entries = append(page.Entries, e)
-			return nil
-		})
-		if err := run.Flush(ctx); err != nil {
-			return err
 		}
 		if len(messages) > 0 {
-			run.Queue(readTurns, messages, nil, func(row Scanner) error {
-				t, err := scanTurn(row)
-				page.Turns = append(page.Turns, t)
-				return err
-			})
-		}
-		if !grown {
-			return nil
-		}
-		texts := map[string][]delta{}
-		run.Queue(openDeltas, nil, []any{id}, func(row Scanner) error {
-			d, err := scanDelta(row)
-			texts[d.key] = append(texts[d.key], d)
-			return err
-		})
-		if err := run.Flush(ctx); err != nil {
-			return err
-		}
-		for _, e := range page.Entries {
-			grow(e, texts[e.Key])
+			run.Queue(readTurns, messages, nil, collect(&page.Turns, scanTurn))
 		}
 		return nil
 	})
@@ -217,11 +173,60 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 	return page, nil
 }
 
+// entryPage runs what is queued, and gives the entries of the keys above after and
+// below below, in order: at most most and, but for the first, at most about maxBytes,
+// with the texts that grow. more says that there are others.
+func entryPage(ctx context.Context, run Runner, id, after, below string, maxBytes, most int) (entries []*session.Entry, more bool, err error) {
+	size := 0
+	run.Queue(readRange, nil, []any{id, after, below, int64(max(most, 1)) + 1, int64(max(maxBytes, 0))}, func(row Scanner) error {
+		e, err := scanEntry(row)
+		if err != nil {
+			return err
+		}
+		size += entryBytes(e)
+		if len(entries) > 0 && (size > maxBytes || len(entries) >= most) {
+			more = true
+			return ErrEnough
+		}
+		entries = append(entries, e)
+		return nil
+	})
+	if err := run.Flush(ctx); err != nil {
+		return nil, false, err
+	}
+	var grown []*session.Entry
+	from, to := uint64(math.MaxInt64), uint64(0)
+	for _, e := range entries {
+		if e.Grown > 0 {
+			grown = append(grown, e)
+			from, to = min(from, e.Cursor), max(to, e.Grown)
+		}
+	}
+	if len(grown) == 0 {
+		return entries, more, nil
+	}
+	texts := make(map[string][]delta, len(grown))
+	for _, e := range grown {
+		texts[e.Key] = nil
+	}
+	run.Queue(readGrowth, nil, []any{id, int64(from), int64(to), grown[0].Key, grown[len(grown)-1].Key}, func(row Scanner) error {
+		d, err := scanDelta(row)
+		if deltas, wanted := texts[d.key]; wanted {
+			texts[d.key] = append(deltas, d)
+		}
+		return err
+	})
+	if err := run.Flush(ctx); err != nil {
+		return nil, false, err
+	}
+	for _, e := range grown {
+		grow(e, texts[e.Key])
+	}
+	return entries, more, nil
+}
+
 // grow folds a part's deltas into its payload.
 func grow(e *session.Entry, deltas []delta) {
-	if e.Grown == 0 {
-		return
-	}
 	var text []byte
 	for _, d := range deltas {
 		if d.cursor > e.Cursor {
@@ -237,29 +242,29 @@ func grow(e *session.Entry, deltas []delta) {
 var nthStream = statement("", `
 	SELECT m.outbox FROM streams m WHERE m.session = {1} ORDER BY m.outbox LIMIT 1 OFFSET {2}`)
 
-// FindStream says whether a session has the stream of key, and whether it has
-// most streams or more. The sight is of the session and the refs.
-func (s *Store) FindStream(ctx context.Context, key session.StreamKey, most int, refIDs []string) (sight *session.Sight, known, full bool, err error) {
+// FindStream gives a session's stream of key, nil if there is none, and says whether
+// the session has most streams or more. The sight is of the session and the refs.
+func (s *Store) FindStream(ctx context.Context, key session.StreamKey, most int, refIDs []string) (sight *session.Sight, stream *ledger.Stream, full bool, err error) {
 	if err := sound(key.Session, key.Outbox); err != nil {
-		return nil, false, false, err
+		return nil, nil, false, err
 	}
 	sight = &session.Sight{}
-	is := func(what *bool) func(Scanner) error {
-		return func(Scanner) error {
-			*what = true
-			return nil
-		}
-	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, sight, key.Session, refIDs)
-		run.Queue(readStreams, streamKeys([]session.StreamKey{key}), nil, is(&known))
-		run.Queue(nthStream, nil, []any{key.Session, int64(most) - 1}, is(&full))
+		run.Queue(readStreams, streamKeys([]session.StreamKey{key}), nil, func(row Scanner) (err error) {
+			stream, err = scanStream(row, new(int64))
+			return err
+		})
+		run.Queue(nthStream, nil, []any{key.Session, int64(most) - 1}, func(Scanner) error {
+			full = true
+			return nil
+		})
 		return nil
 	})
 	if err != nil {
-		return nil, false, false, naming("find stream", err)
+		return nil, nil, false, naming("find stream", err)
 	}
-	return sight, known, full, nil
+	return sight, stream, full, nil
 }
 
 // ReadRows gives the rows of those sessions that are there: for polling.
@@ -269,13 +274,7 @@ func (s *Store) ReadRows(ctx context.Context, ids []string) (map[string]*session
 		return rows, nil
 	}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(readSessions, texts(ids), nil, func(row Scanner) error {
-			r, err := scanSession(row)
-			if err == nil {
-				rows[r.ID] = r
-			}
-			return err
-		})
+		run.Queue(readSessions, texts(ids), nil, rowsByID(rows))
 		return nil
 	})
 	if err != nil {
@@ -303,7 +302,7 @@ func (s *Store) ListSessions(ctx context.Context, space, after string, limit int
 			var info []byte
 			r, err := scanSession(row, &info)
 			if err == nil {
-				list = append(list, &session.Listing{Row: *r, Title: beginning(gjson.GetBytes(info, "title").String())})
+				list = append(list, &session.Listing{Row: *r, Title: titleIn(info)})
 			}
 			return err
 		})
@@ -318,16 +317,21 @@ func (s *Store) ListSessions(ctx context.Context, space, after string, limit int
 // titleBytes is how much of a title a list shows: the info is whatever a writer put.
 const titleBytes = 256
 
-// beginning is a title as far as a list shows it, on its own.
-func beginning(title string) string {
-	if len(title) <= titleBytes {
-		return title
+// titleIn is the title in the beginning of an info, as far as a list shows it, on its own.
+func titleIn(info []byte) string {
+	title := gjson.GetBytes(info, "title")
+	if !title.Exists() && len(info) == infoBytes { // it may be cut off within the title, perhaps behind a backslash
+		title = gjson.GetBytes(append(info, `""`...), "title")
+	}
+	text := title.String()
+	if len(text) <= titleBytes {
+		return text
 	}
 	n := titleBytes
-	for n > 0 && !utf8.RuneStart(title[n]) {
+	for n > 0 && !utf8.RuneStart(text[n]) {
 		n--
 	}
-	return strings.Clone(title[:n])
+	return strings.Clone(text[:n])
 }
 
 // Lapsed gives sessions, at most limit and in id order from the one after
@@ -337,7 +341,7 @@ func beginning(title string) string {
 func (s *Store) Lapsed(ctx context.Context, before int64, after string, limit int) (ids []string, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		if before == 0 {
-			run.QueueNow(func(now, _ int64) { before = now })
+			run.QueueNow(clock(&before))
 			if err := run.Flush(ctx); err != nil {
 				return err
 			}
@@ -368,11 +372,7 @@ func (s *Store) ReadAudit(ctx context.Context, target string, seq uint64, limit 
 			page.Seq, page.Head = h.seq, h.hash
 			return err
 		})
-		run.Queue(readAudit, nil, []any{target, clamp(seq), int64(limit)}, func(row Scanner) error {
-			a, err := scanAudit(row)
-			page.Rows = append(page.Rows, a)
-			return err
-		})
+		run.Queue(readAudit, nil, []any{target, clamp(seq), int64(limit)}, collect(&page.Rows, scanAudit))
 		return nil
 	})
 	if err != nil {

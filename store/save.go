@@ -98,8 +98,8 @@ func (t *tx) saveSessions(c *session.Changes) {
 }
 
 // touch gives the sessions that lose refs another version, also where their row
-// stays as it is: a deleted one gets no event of it. Who remembers a session's refs
-// compares no other version (guess.go).
+// stays as it is: a deleted one gets no event of it. A server that remembers a
+// session's refs compares no other version (guess.go).
 func (t *tx) touch(c *session.Changes) {
 	if len(c.Revoke) > 0 {
 		t.list(touchSessions, texts(sortedKeys(t.before)), nil)
@@ -172,10 +172,10 @@ func (t *tx) purge(c *session.Changes) {
 		if p.Payload == nil {
 			whole = append(whole, []any{p.Session, int64(p.Cursor)})
 		} else {
-			t.run.Queue(purgeWithin, nil, []any{p.Session, int64(p.Cursor), p.Payload}, nil)
+			t.run.Queue(cutPayload, nil, []any{p.Session, int64(p.Cursor), p.Payload}, nil)
 		}
 	}
-	t.list(purgeEvents, whole, nil)
+	t.list(dropPayloads, whole, nil)
 }
 
 // dropState leaves of deleted sessions their row, the chain of their log and
@@ -187,7 +187,7 @@ func (t *tx) dropState(ids []string) {
 	t.run.Erase()
 	t.list(dropState, texts(ids), nil)
 	t.list(dropTurns, texts(ids), nil)
-	t.list(purgePayloads, texts(ids), nil)
+	t.list(dropAllPayloads, texts(ids), nil)
 	t.list(dropExternals, texts(ids), nil)
 }
 

@@ -3,12 +3,20 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/session"
 )
 
 const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator`
+
+// infoStart is the beginning of the value of the info of a session s, which mostly is all of
+// it: whoever lists sessions wants their titles, and an info may be as large as anything.
+var infoStart = fmt.Sprintf(`(SELECT substr(%s, 1, %d) FROM entries e WHERE e.session = s.id AND e.key = 'session')`, entryValue, infoBytes)
+
+// infoBytes is how much of an info is read for a list.
+const infoBytes = 64 << 10
 
 var (
 	shareSpace = onPostgres("", `SELECT id FROM spaces WHERE id = {1} FOR SHARE`)
@@ -41,12 +49,9 @@ var (
 	moveSessions = onPostgres("tibi", `
 		UPDATE sessions SET cursor = w.b, head = w.c, updated = w.d FROM {w} WHERE sessions.id = w.a`)
 
-	// listSessions also gets what the title is in: the session info's value.
+	// listSessions also gets what the title is in.
 	listSessions = statement("", `
-		SELECT `+sessionColumns+`, COALESCE(e.payload, v.payload)
-		FROM sessions s
-		LEFT JOIN entries e ON e.session = s.id AND e.key = 'session'
-		LEFT JOIN events v ON e.payload IS NULL AND v.session = e.session AND v.cursor = e.cursor
+		SELECT `+sessionColumns+`, `+infoStart+` FROM sessions s
 		WHERE s.space = {1} AND s.space <> '' AND s.id > {2} ORDER BY s.id LIMIT {3}`)
 
 	readExternals = statement("tt", `

@@ -3,15 +3,19 @@
 package store
 
 import (
+	"fmt"
+
 	"github.com/mooring-rpc/mooring/session"
 )
 
 const (
 	headColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum`
 
-	// An entry's value stands in its own row or, mostly, in its event's.
-	entryColumns = headColumns + `, COALESCE(e.payload, v.payload) AS payload`
-	entryValue   = `LEFT JOIN events v ON e.payload IS NULL AND v.session = e.session AND v.cursor = e.cursor`
+	// An entry's value stands in its own row or, mostly, in its event's. It is looked up and not
+	// joined: Postgres, as long as it knows nothing of the tables, would go through the whole log
+	// for each entry.
+	entryValue   = `COALESCE(e.payload, (SELECT v.payload FROM events v WHERE v.session = e.session AND v.cursor = e.cursor))`
+	entryColumns = headColumns + `, ` + entryValue + ` AS payload`
 
 	turnColumns = `t.session, t.message, t.status, t.lease, t.begun, t.ended, t.outbox, t.final`
 )
@@ -20,22 +24,18 @@ var (
 	readHeads = statement("Tt", `
 		SELECT `+headColumns+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
 
-	readEntries = weighed("tt", headColumns+`, v.payload`, `
-		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e `+entryValue+`
+	readEntries = weighed("tt", headColumns+`, payload`, `
+		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key = w.b`)
 
 	// readRanges gets the keys from b to below c.
-	readRanges = weighed("ttt", headColumns+`, v.payload`, `
-		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e `+entryValue+`
+	readRanges = weighed("ttt", headColumns+`, payload`, `
+		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key >= w.b AND e.key < w.c`)
 
-	readState = statement("", `
-		SELECT `+entryColumns+` FROM entries e `+entryValue+`
-		WHERE e.session = {1} ORDER BY e.key`)
-
-	readRange = statement("", `
-		SELECT `+entryColumns+` FROM entries e `+entryValue+`
-		WHERE e.session = {1} AND e.key > {2} AND e.key < {3} ORDER BY e.key LIMIT {4}`)
+	// readRange gets the keys between {2} and {3}. A text that grows is in none of the two payloads.
+	readRange = page(entryColumns, `FROM entries e WHERE e.session = {1} AND e.key > {2}`, "e.key", "{3}",
+		fmt.Sprintf("COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END", entryValue, entryWeight), "{4}", "{5}")
 
 	saveEntries = statement("TIIBtiib", `
 		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum)
@@ -123,6 +123,18 @@ func scanEntry(row Scanner) (*session.Entry, error) {
 	return e, err
 }
 
+// entryWeight is what an entry weighs at least.
+const entryWeight = 128
+
+// entryBytes is what an entry is going to weigh, its growth included, about.
+func entryBytes(e *session.Entry) int {
+	bytes := entryWeight + len(e.Payload) + len(e.Key)
+	if e.Grown > 0 {
+		bytes += int(e.TextLen)
+	}
+	return bytes
+}
+
 func entryValues(to []any, e *session.Entry) []any {
 	return append(to, &e.Session, int64(e.Schema), &e.Grown, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum)
 }
@@ -146,11 +158,14 @@ func turnValues(t *session.Turn) []any {
 	return []any{t.Session, t.Message, int64(t.Status), t.Lease, int64(t.Begun), int64(t.Ended), t.Outbox, t.Final[:]}
 }
 
+// aboveAll is above all keys there are.
+const aboveAll = "\U0010FFFF"
+
 // above is the first key that no longer begins with prefix, for prefixes that
 // do not end in the highest byte; keys are text, so none does.
 func above(prefix string) string {
 	if prefix == "" {
-		return "\U0010FFFF" // above all keys there are
+		return aboveAll
 	}
 	last := len(prefix) - 1
 	return prefix[:last] + string(rune(prefix[last]+1))

@@ -138,28 +138,28 @@ var types = map[Column]string{Text: "text", Int: "bigint", Bytes: "bytea"}
 func statement(columns, text string) *Statement {
 	s := &Statement{Columns: []Column(strings.ToLower(columns))}
 	s.Same = strings.IndexFunc(columns+"x", unicode.IsLower)
-	s.Postgres.One = render(text, postgresMarks(func(mark string) string { return s.one(mark, "") }, len(columns)))
-	s.SQLite.One = render(text, sqliteMarks(func(mark string) string {
+	s.Postgres.One = render(text, postgres.marks(func(mark string) string { return s.one(mark, "") }, len(columns)))
+	s.SQLite.One = render(text, sqlite.marks(func(mark string) string {
 		return one(mark, s.Columns, func(arg string, _ Column) string { return arg }, "")
 	}, len(columns)))
 	if len(columns) == 0 {
 		s.Postgres.Many, s.SQLite.Many = s.Postgres.One, s.SQLite.One
 		return s
 	}
-	s.Postgres.Many = render(text, postgresMarks(func(mark string) string { return s.unnest(mark, "") }, len(columns)))
+	s.Postgres.Many = render(text, postgres.marks(func(mark string) string { return s.unnest(mark, "") }, len(columns)))
 	s.held = &Statement{Columns: s.Columns, Same: s.Same, Postgres: Forms{
-		One:  render(text, postgresMarks(func(mark string) string { return s.one(mark, ifRight) }, len(columns))),
-		Many: render(text, postgresMarks(func(mark string) string { return s.unnest(mark, ifRight) }, len(columns))),
+		One:  render(text, postgres.marks(func(mark string) string { return s.one(mark, ifRight) }, len(columns))),
+		Many: render(text, postgres.marks(func(mark string) string { return s.unnest(mark, ifRight) }, len(columns))),
 	}}
 	insert := strings.Contains(text, "{values}")
 	if insert || s.Same > 0 {
-		s.SQLite.Bulk = render(text, sqliteMarks(s.bulk, 0))
+		s.SQLite.Bulk = render(text, sqlite.marks(s.bulk, 0))
 	}
 	if s.Same > 0 {
-		s.SQLite.Alike = render(text, sqliteMarks(s.alike, 0))
+		s.SQLite.Alike = render(text, sqlite.marks(s.alike, 0))
 	}
 	if !insert { // bytes cannot stand in JSON
-		s.SQLite.Many = render(text, sqliteMarks(s.jsonEach, 1))
+		s.SQLite.Many = render(text, sqlite.marks(s.jsonEach, 1))
 	}
 	return s
 }
@@ -263,50 +263,35 @@ func (s *Statement) jsonEach(string) string {
 	return fmt.Sprintf("(SELECT %s FROM json_each($1)) AS w", strings.Join(fields, ", "))
 }
 
-// postgresMarks renders marks for Postgres; list those of the list, which has
-// the first so many arguments.
-func postgresMarks(list func(mark string) string, before int) func(string) string {
-	return func(mark string) string {
-		switch x, y, holds := holdsMark(mark); {
-		case mark == "w", mark == "values":
-			return list(mark)
-		case mark == "lock":
-			return "FOR UPDATE"
-		case strings.HasPrefix(mark, "version "):
-			return versionOf(mark[len("version "):])
-		case holds:
-			return fmt.Sprintf("position(convert_to(%s, 'UTF8') in %s) > 0", y, x)
-		}
-		return "$" + strconv.Itoa(single(mark)+before)
-	}
-}
+// dialect is what marks other than lists stand for.
+type dialect struct{ lock, version, holds string }
 
-// sqliteMarks is postgresMarks for SQLite.
-func sqliteMarks(list func(mark string) string, before int) func(string) string {
+var (
+	postgres = dialect{lock: "FOR UPDATE", version: "%s.xmin::text::bigint", holds: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0"}
+	sqlite   = dialect{version: "0", holds: "instr(%s, CAST(%s AS BLOB)) > 0"}
+)
+
+// marks renders marks; list those of the list, which has the first so many arguments.
+func (d dialect) marks(list func(mark string) string, before int) func(string) string {
 	return func(mark string) string {
-		switch x, y, holds := holdsMark(mark); {
-		case mark == "w", mark == "values":
+		name, args, _ := strings.Cut(mark, " ")
+		switch name {
+		case "w", "values":
 			return list(mark)
-		case mark == "lock":
-			return ""
-		case strings.HasPrefix(mark, "version "):
-			return "0"
-		case holds:
-			return fmt.Sprintf("instr(%s, CAST(%s AS BLOB)) > 0", x, y)
+		case "lock":
+			return d.lock
+		case "version":
+			return strings.ReplaceAll(d.version, "%s", args)
+		case "holds":
+			x, y, _ := strings.Cut(args, " ")
+			return fmt.Sprintf(d.holds, x, y)
 		}
 		return "$" + strconv.Itoa(single(mark)+before)
 	}
 }
 
 // versionOf is the number of the transaction that wrote a row of a table.
-func versionOf(table string) string { return table + ".xmin::text::bigint" }
-
-// holdsMark takes {holds X Y} apart.
-func holdsMark(mark string) (x, y string, ok bool) {
-	args, ok := strings.CutPrefix(mark, "holds ")
-	x, y, _ = strings.Cut(args, " ")
-	return x, y, ok
-}
+func versionOf(table string) string { return fmt.Sprintf(postgres.version, table) }
 
 // onPostgres is a statement that SQLite, with one writer at a time, has no need of.
 func onPostgres(columns, text string) *Statement {

@@ -43,8 +43,9 @@ type Runner interface {
 	// int64, or []byte where the column is of bytes, or a pointer that Value
 	// takes; what it points at stays as it is until the statement has run), args
 	// its single values.
-	// each, if not nil, is called for every row of the answer, during Flush; if
-	// it returns ErrEnough, the rest of this answer is given up.
+	// each, if not nil, is called for every row of the answer, during the next Flush
+	// or, if there is none, while the transaction is ended; once it has returned
+	// ErrEnough, the rest of this answer is dropped.
 	// A statement without text in the runner's dialect is passed over.
 	Queue(s *Statement, list [][]any, args []any, each func(Scanner) error)
 
@@ -62,8 +63,8 @@ type Runner interface {
 	Flush(ctx context.Context) error
 }
 
-// ErrEnough ends one statement, whose other rows are not wanted; what is queued
-// after it goes on.
+// ErrEnough says that no more rows of a statement are wanted; the statements that are
+// queued after it go on. A database may have sent the others all the same.
 var ErrEnough = errors.New("enough rows")
 
 // ErrThere is in the error of a transaction that was to insert a row that is there,
@@ -111,6 +112,7 @@ type Backend interface {
 type Store struct {
 	backend  Backend
 	sessions known
+	doors    doors
 	memory   *memory // nil where rows have no versions
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -34,20 +33,20 @@ var (
 			cut = COALESCE((SELECT s.cursor FROM sessions s WHERE s.id = grants.target), 0)
 		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 
-	// lockBelow locks the sessions whose refs were minted from a space's ref, in id
-	// order. It comes before anything that such a rotation changes in their refs.
-	lockBelow = onPostgres("", `
-		SELECT s.id FROM sessions s WHERE s.id IN (
-			SELECT g.target FROM grants g WHERE g.parent_target = {1} AND g.parent_tail = {2})
-		ORDER BY s.id FOR UPDATE`)
+	// touchBelow locks the sessions whose refs were minted from a space's ref, in id
+	// order, and gives their rows another version (see touch). It comes before anything
+	// that such a rotation changes in their refs.
+	touchBelow = onPostgres("", `
+		WITH held AS MATERIALIZED (
+			SELECT s.id FROM sessions s WHERE s.id IN (
+				SELECT g.target FROM grants g WHERE g.parent_target = {1} AND g.parent_tail = {2})
+			ORDER BY s.id FOR UPDATE)
+		UPDATE sessions SET cursor = cursor FROM held WHERE sessions.id = held.id`)
 
 	moveChildren = statement("", `
 		UPDATE grants SET parent_target = {3}, parent_tail = {4} WHERE parent_target = {1} AND parent_tail = {2}`)
 	retireRef = statement("", `
 		UPDATE grants SET revoked = {3}, cut = {4}, revoked_by = {5} WHERE target = {1} AND tail = {2} AND revoked = 0`)
-
-	readRoots = statement("", `
-		SELECT `+grantColumns+` FROM grants g WHERE g.target = {1} AND g.parent_target = '' ORDER BY g.tail`)
 
 	// readLine is the way from a ref up to the one without a parent.
 	readLine = statement("", `
@@ -90,7 +89,7 @@ func (t *tx) saveRotations(rotations []session.RotatedGrant) {
 		target, tail := split(r.ID)
 		newTarget, newTail := split(r.By)
 		if capability.IsSpace(target) {
-			t.run.Queue(lockBelow, nil, []any{target, tail}, nil)
+			t.run.Queue(touchBelow, nil, []any{target, tail}, nil)
 		}
 		t.run.Queue(moveChildren, nil, []any{target, tail, newTarget, newTail}, nil)
 		t.run.Queue(retireRef, nil, []any{target, tail, r.At, int64(r.Cut), r.By}, nil)
@@ -151,48 +150,4 @@ func (s *Store) ReadTree(ctx context.Context, id, under, after string, limit int
 		return nil, naming("read refs", err)
 	}
 	return page, nil
-}
-
-// FirstSpace is the id of the space that the first start made; NotFound if there
-// was none.
-func (s *Store) FirstSpace(ctx context.Context) (space string, err error) {
-	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(readMeta, nil, []any{firstSpace}, func(row Scanner) error { return row.Scan(&space) })
-		return nil
-	})
-	if err == nil && space == "" {
-		err = fault.NotFound.With("the database has no space yet: the first start of a server makes one")
-	}
-	return space, naming("find the first space", err)
-}
-
-// RotateRoot puts root, which is new, in the place of the root ref of its space
-// that lives, as the operator of the database may: nobody needs to hold the old
-// one. If root was put there before, it changes nothing. It gives the old one's
-// id; NotFound if the database has no such space.
-func (s *Store) RotateRoot(ctx context.Context, root *capability.Grant) (old string, err error) {
-	err = s.update(ctx, func(t *tx) error {
-		var now []*capability.Grant
-		rows, err := t.Load(ctx, &session.Want{Claims: []string{root.Target}, Grants: []string{root.ID}})
-		if err != nil {
-			return err
-		}
-		t.run.Queue(readRoots, nil, []any{root.Target}, func(row Scanner) error {
-			g, err := scanGrant(row)
-			now = append(now, g)
-			return err
-		})
-		if err := t.run.Flush(ctx); err != nil {
-			return err
-		}
-		var c *session.Changes
-		if c, old, err = session.RotateRoot(now, rows.Grants[root.ID], root, rows.Now); err != nil || c == nil {
-			return err
-		}
-		return t.Save(ctx, c)
-	})
-	if err != nil {
-		return "", naming("rotate the root", err)
-	}
-	return old, nil
 }

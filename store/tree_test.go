@@ -2,40 +2,14 @@ package store
 
 import (
 	"database/sql"
-	"path/filepath"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
-
-	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/migrations"
 )
 
 // TestTreeShowsUses: a ref that was used is shown with how often and when last,
 // on both databases, by the statement as it stands.
 func TestTreeShowsUses(t *testing.T) {
 	t.Parallel()
-	lite, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "x.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := pgx.ParseConfig(pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, db := range []struct {
-		*sql.DB
-		kind migrations.Set
-		text string
-	}{
-		{lite, migrations.SQLite, readTree.SQLite.One},
-		{stdlib.OpenDB(*config), migrations.Postgres, readTree.Postgres.One},
-	} {
-		defer db.Close()
-		if err := migrations.Up(t.Context(), db.DB, db.kind); err != nil {
-			t.Fatal(err)
-		}
+	both(t, func(db *sql.DB, text func(*Statement) string) {
 		for _, ref := range [][]any{{"ses_1", "o1", "", ""}, {"ses_1", "o2", "ses_1", "o1"}} {
 			if _, err := db.Exec(`INSERT INTO grants (target, tail, parent_target, parent_tail, owner, epoch, rights, methods, expires,
 				visible_from, redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash)
@@ -46,7 +20,7 @@ func TestTreeShowsUses(t *testing.T) {
 		if _, err := db.Exec(`INSERT INTO uses (target, tail, uses, last) VALUES ('ses_1', 'o2', 3, 1234), ('ses_2', 'o1', 9, 9)`); err != nil {
 			t.Fatal(err)
 		}
-		rows, err := db.Query(db.text, "ses_1", "o1", -1, "", "", 10, 10)
+		rows, err := db.Query(text(readTree), "ses_1", "o1", -1, "", "", 10, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +36,7 @@ func TestTreeShowsUses(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(got) != 2 || got[0] != [3]int64{0, 0, 2} || got[1] != [3]int64{3, 1234, 2} {
-			t.Errorf("%v: uses, last used and refs looked at are %v", db.kind.Dialect, got)
+			t.Errorf("uses, last used and refs looked at are %v", got)
 		}
-	}
+	})
 }

@@ -29,9 +29,8 @@ var (
 		WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
 		AND entries.session = v.session AND entries.key = v.key AND entries.cursor = v.cursor AND entries.payload IS NULL`)
 
-	dropEvents   = statement("", `DELETE FROM events WHERE session = {1} AND cursor < {2}`)
-	purgePayload = statement("", `UPDATE events SET payload = NULL WHERE session = {1} AND cursor = {2}`)
-	setBase      = statement("", `UPDATE sessions SET base = {2} WHERE id = {1}`)
+	dropEvents = statement("", `DELETE FROM events WHERE session = {1} AND cursor < {2}`)
+	setBase    = statement("", `UPDATE sessions SET base = {2} WHERE id = {1}`)
 )
 
 // Trimmable gives those of the next limit sessions after id after (in id order)
@@ -41,7 +40,7 @@ func (s *Store) Trimmable(ctx context.Context, keep time.Duration, after string,
 	var now int64
 	seen := 0
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.QueueNow(func(n, _ int64) { now = n })
+		run.QueueNow(clock(&now))
 		run.Queue(pageTrimmable, nil, []any{after, int64(limit)}, func(row Scanner) error {
 			var id string
 			var at *int64
@@ -77,12 +76,8 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 			row, err = scanSession(found, new(int64))
 			return err
 		})
-		t.run.QueueNow(func(now, _ int64) { t.now = now })
-		t.run.Queue(readOpenTurns, texts([]string{id}), nil, func(found Scanner) error {
-			turn, err := scanTurn(found)
-			open = append(open, turn)
-			return err
-		})
+		t.run.QueueNow(clock(&t.now))
+		t.run.Queue(readOpenTurns, texts([]string{id}), nil, collect(&open, scanTurn))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
@@ -105,7 +100,7 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 		}
 		t.run.Queue(keepValues, nil, []any{id, int64(row.Base), int64(base)}, nil)
 		t.run.Queue(dropEvents, nil, []any{id, int64(base)}, nil)
-		t.run.Queue(purgePayload, nil, []any{id, int64(base)}, nil)
+		t.list(dropPayloads, [][]any{{id, int64(base)}}, nil)
 		t.run.Queue(setBase, nil, []any{id, int64(base)}, nil)
 		return nil
 	})

@@ -11,9 +11,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 )
 
-var readUses = statement("tt", `
-	SELECT u.target, u.tail, u.uses, u.last FROM {w} CROSS JOIN uses u WHERE u.target = w.a AND u.tail = w.b`)
-
 var addUses = statement("ttii", `
 	INSERT INTO uses (target, tail, uses, last) {values}
 	ON CONFLICT (target, tail) DO UPDATE SET uses = uses.uses + excluded.uses,
@@ -34,27 +31,4 @@ func (s *Store) Used(ctx context.Context, uses []capability.Uses) error {
 		t.list(addUses, list, nil)
 		return nil
 	}))
-}
-
-// Uses gives what is counted of refs, by id; one that was never used is not in it.
-func (s *Store) Uses(ctx context.Context, ids []string) (map[string]capability.Uses, error) {
-	found := map[string]capability.Uses{}
-	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		if len(ids) == 0 {
-			return nil
-		}
-		run.Queue(readUses, refs(ids), nil, func(row Scanner) error {
-			var target, tail string
-			var count, last int64
-			err := row.Scan(&target, &tail, &count, &last)
-			id := join(target, tail)
-			found[id] = capability.Uses{Ref: id, Count: uint64(count), Last: last}
-			return err
-		})
-		return nil
-	})
-	if err != nil {
-		return nil, naming("read uses", err)
-	}
-	return found, nil
 }

@@ -30,7 +30,7 @@ func (s *Store) Init(ctx context.Context, root *capability.Grant) (space string,
 		found := false
 		t.run.Queue(claimMeta, nil, []any{firstSpace, root.Target}, nil)
 		t.run.Queue(readMeta, nil, []any{firstSpace}, func(row Scanner) error { return row.Scan(&space) })
-		t.run.QueueNow(func(now, _ int64) { t.now = now })
+		t.run.QueueNow(clock(&t.now))
 		t.run.Queue(readGrants, refs([]string{root.ID}), nil, func(Scanner) error {
 			found = true
 			return nil
@@ -64,6 +64,11 @@ func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHas
 	if err := sound(key.Session, key.Outbox); err != nil {
 		return nil, err
 	}
+	leave, err := s.doors.enter(ctx, key.Session)
+	if err != nil {
+		return nil, naming("open stream", err)
+	}
+	defer leave()
 	var refused *fault.Error
 	err = s.update(ctx, func(t *tx) error {
 		rows, err := t.Load(ctx, &session.Want{Sessions: []string{key.Session}, Streams: []session.StreamKey{key}})
@@ -80,7 +85,7 @@ func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHas
 		case incarnation < stream.Incarnation:
 			refused = fault.Fenced.With("incarnation %d of the outbox was taken over by incarnation %d", incarnation, stream.Incarnation)
 			return refused
-		case incarnation == stream.Incarnation:
+		case stream.OpenFor(secretHash, incarnation):
 			return nil
 		default:
 			stream.Incarnation = incarnation
@@ -218,7 +223,7 @@ func (s *Store) Audit(ctx context.Context, rows []*capability.AuditRow) error {
 		return nil
 	}
 	err := s.update(ctx, func(t *tx) error {
-		t.run.QueueNow(func(now, _ int64) { t.now = now })
+		t.run.QueueNow(clock(&t.now))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}

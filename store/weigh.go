@@ -30,3 +30,22 @@ func weighed(columns, selected, text string) *Statement {
 		WHERE COALESCE(q.before, 0) <= CAST({1} AS BIGINT)`, names, rowWeight, text)).Postgres
 	return s
 }
+
+// page is statement for a SELECT of columns, from rows in the order of their key, which
+// is below end: at most {most} of them, of which the caller takes as many as weigh {bytes}
+// or less, the first however heavy it is, and then stops. SQLite reads no more then;
+// Postgres would send all of them, so it is told to end with the row after the one that
+// goes over {bytes}. It looks for that without reading large payloads, nor any row
+// beyond it. weight is a row's, and not more than the caller takes it for.
+func page(columns, from, key, end, weight, most, bytes string) *Statement {
+	text := func(end string) *Statement {
+		return statement("", fmt.Sprintf(`SELECT %s %s AND %s < %s ORDER BY %s LIMIT %s`, columns, from, key, end, key, most))
+	}
+	s := text(end)
+	s.Postgres = text(fmt.Sprintf(`COALESCE((
+		SELECT q.key FROM (
+			SELECT %s AS key, SUM(%s) OVER (ORDER BY %s ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS before
+			%s AND %s < %s ORDER BY %s LIMIT %s) q
+		WHERE q.before > %s ORDER BY q.key LIMIT 1), %s)`, key, weight, key, from, key, end, key, most, bytes, end)).Postgres
+	return s
+}

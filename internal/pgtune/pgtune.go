@@ -23,16 +23,26 @@ const transactions = `SET default_transaction_isolation = 'read committed'; SET 
 const fastCompression = `SELECT set_config(name, 'lz4', false) FROM pg_settings
 	WHERE name = 'default_toast_compression' AND source = 'default' AND 'lz4' = ANY (enumvals)`
 
+// A client that stands still inside a transaction, because its process is frozen or its machine is cut off, keeps its locks, and
+// with them everybody out who needs the same rows, for about a minute at most. These are ms, s, s and a number; what somebody has
+// set to less stays. OFFSET 0 has no other setting taken for a number.
+const timeouts = `SELECT set_config(name, most, false) FROM (
+		SELECT s.name, s.setting, w.most FROM pg_settings s JOIN (VALUES ('idle_in_transaction_session_timeout', '60000'),
+			('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '3')) AS w(name, most) ON w.name = s.name
+		OFFSET 0) AS limits
+	WHERE setting::bigint NOT BETWEEN 1 AND most::bigint`
+
 // Config has connections made with c read and write their sockets directly (package socket).
 func Config(c *pgx.ConnConfig) {
 	c.DialFunc = pgconn.DialFunc(socket.Dialer(socket.Dial(c.DialFunc)))
 }
 
 // Connection has a new connection plan by keys, commit what goes out at once as read committed, compress what it writes with
-// lz4 where the server knows that and nobody has set default_toast_compression, and send bytes from memory that is used again.
+// lz4 where the server knows that and nobody has set default_toast_compression, be given up after a minute in which it stands
+// still inside a transaction, and send bytes from memory that is used again.
 func Connection(ctx context.Context, conn *pgx.Conn) error {
 	registerBytes(conn.TypeMap())
-	if _, err := conn.Exec(ctx, byKeys+";"+transactions+";"+fastCompression, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := conn.Exec(ctx, byKeys+";"+transactions+";"+fastCompression+";"+timeouts, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("prepare connection: %w", err)
 	}
 	return nil

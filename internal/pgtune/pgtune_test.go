@@ -84,6 +84,12 @@ func TestConnection(t *testing.T) {
 	if bytea, _ := conn.TypeMap().TypeForOID(pgtype.ByteaOID); fmt.Sprintf("%T", bytea.Codec) != "*pgtune.bytesCodec" {
 		t.Errorf("it sends bytes with a %T", bytea.Codec)
 	}
+	for name, want := range map[string]string{"idle_in_transaction_session_timeout": "1min", "tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10",
+		"tcp_keepalives_count": "3"} {
+		if got := setting(t, ctx, conn, name); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
 	for _, name := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit", "transaction_read_only"} {
 		if got := setting(t, ctx, conn, name); got != "off" {
 			t.Errorf("%s is %s", name, got)
@@ -102,11 +108,16 @@ func TestWhatSomebodyChoseStays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := conn.Exec(ctx, "SET idle_in_transaction_session_timeout = '5s'; SET tcp_keepalives_idle = 20", pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
 	if err := Connection(ctx, conn); err != nil {
 		t.Fatal(err)
 	}
-	if got := setting(t, ctx, conn, compression); got != chosen {
-		t.Errorf("%q, where %q was chosen", got, chosen)
+	for name, chosen := range map[string]string{compression: chosen, "idle_in_transaction_session_timeout": "5s", "tcp_keepalives_idle": "20"} {
+		if got := setting(t, ctx, conn, name); got != chosen {
+			t.Errorf("%s is %q, where %q was chosen", name, got, chosen)
+		}
 	}
 }
 

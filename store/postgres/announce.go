@@ -37,8 +37,8 @@ func newAnnouncer() *announcer {
 	return &announcer{wake: make(chan struct{}, 1), ended: make(chan struct{}), cursors: map[string]uint64{}}
 }
 
-// Announce implements store.Backend.
-func (a *announcer) Announce(cursors map[string]uint64) {
+// add has sessions' cursors announced.
+func (a *announcer) add(cursors map[string]uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed || len(cursors) == 0 {
@@ -75,17 +75,17 @@ func (a *announcer) close() {
 
 // announce runs until close.
 func (b *backend) announce() {
-	defer close(b.ended)
+	defer close(b.announcer.ended)
 	for open := true; open; {
-		_, open = <-b.wake
-		cursors := b.take()
+		_, open = <-b.announcer.wake
+		cursors := b.announcer.take()
 		if len(cursors) == 0 {
 			continue
 		}
 		pause := announceEvery
 		if err := b.notify(cursors); err != nil {
 			b.log.Debug("commits cannot be announced yet", "sessions", len(cursors), "error", err)
-			b.Announce(cursors)
+			b.announcer.add(cursors)
 			pause = listenRetryMin
 		}
 		if open {

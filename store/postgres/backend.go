@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -21,11 +22,13 @@ import (
 
 // backend implements store.Backend.
 type backend struct {
-	pool     *pgxpool.Pool
-	log      *slog.Logger
-	copyRows int
-	closed   atomic.Bool
-	*announcer
+	pool        *pgxpool.Pool
+	log         *slog.Logger
+	copyRows    int
+	endTimeout  time.Duration
+	allowUnsafe bool
+	closed      atomic.Bool
+	announcer   *announcer
 }
 
 var (
@@ -52,7 +55,7 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
 	defer conn.Release()
-	r := &runner{conn: conn.Conn(), copyRows: b.copyRows, batch: &pgx.Batch{}, options: options, scratch: pgtune.NewBuffer()}
+	r := &runner{backend: b, conn: conn.Conn(), batch: &pgx.Batch{}, options: options, scratch: pgtune.NewBuffer()}
 	defer r.scratch.Done()
 	defer r.rollback(ctx) // for errors, and for a panic on its way to whoever recovers
 	if err := fn(r); err != nil {
@@ -63,16 +66,16 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 
 // runner implements store.Runner on one connection.
 type runner struct {
-	conn     *pgx.Conn
-	copyRows int
-	options  pgx.TxOptions
-	before   []stage // of batch
-	batch    *pgx.Batch
-	begun    bool
-	ended    bool
-	refused  error          // by who takes an answer. To pgx it is none: that would forget the statements it has prepared
-	room     int            // that the lists in batch take on their way
-	scratch  *pgtune.Buffer // in which they are made, one statement's after the other's
+	backend *backend
+	conn    *pgx.Conn
+	options pgx.TxOptions
+	before  []stage // of batch
+	batch   *pgx.Batch
+	begun   bool
+	ended   bool
+	refused error          // by who takes an answer. To pgx it is none: that would forget the statements it has prepared
+	room    int            // that the lists in batch take on their way
+	scratch *pgtune.Buffer // in which they are made, one statement's after the other's
 }
 
 // stage is a batch that goes out before a COPY, and room for its lists.
@@ -87,7 +90,7 @@ func (r *runner) Queue(s *store.Statement, list [][]any, args []any, each func(s
 	if s.Postgres == (store.Forms{}) {
 		return
 	}
-	if s.Into != "" && len(list) >= r.copyRows {
+	if s.Into != "" && len(list) >= r.backend.copyRows {
 		r.before = append(r.before, stage{r.batch, r.room, copying{s.Into, list}})
 		r.batch, r.room = &pgx.Batch{}, 0
 		return
@@ -186,7 +189,7 @@ func (r *runner) send(ctx context.Context, batch *pgx.Batch, room int) error {
 // commit sends what is queued together with the commit. What goes out at once
 // and writes is a transaction by itself: the server commits it at its end, with
 // the settings of the connection (package pgtune). Once a commit is on its way it
-// is waited for, also when the caller gives up: its outcome matters.
+// is waited for, also when the caller gives up (patient): its outcome matters.
 func (r *runner) commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return translate(ctx, err)
@@ -194,7 +197,7 @@ func (r *runner) commit(ctx context.Context) error {
 	reading := r.options.AccessMode == pgx.ReadOnly
 	if !reading {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		ctx, cancel = patient(ctx, r.backend.endTimeout)
 		defer cancel()
 	}
 	var err error
@@ -217,24 +220,51 @@ func (r *runner) commit(ctx context.Context) error {
 	return nil
 }
 
+// patient is ctx for a commit that is on its way. It ends when ctx does by itself, but
+// not before least is over; if ctx has no deadline, that long after it was canceled.
+func patient(ctx context.Context, least time.Duration) (context.Context, context.CancelFunc) {
+	steady := context.WithoutCancel(ctx)
+	if end, bounded := ctx.Deadline(); bounded {
+		if soonest := time.Now().Add(least); end.Before(soonest) {
+			end = soonest
+		}
+		return context.WithDeadline(steady, end)
+	}
+	steady, cancel := context.WithCancel(steady)
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(least, cancel) })
+	return steady, func() {
+		stop()
+		cancel()
+	}
+}
+
 // rollback ends a transaction that is not to be; without a link there is
 // nothing to do, since the database rolls back by itself.
 func (r *runner) rollback(ctx context.Context) {
 	if !r.begun || r.ended || r.conn.IsClosed() || r.conn.PgConn().TxStatus() == 'I' {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.backend.endTimeout)
 	defer cancel()
 	// A failure leaves the connection in a state in which the pool drops it.
 	_, _ = r.conn.Exec(ctx, "rollback")
 }
 
+// Announce implements store.Backend.
+func (b *backend) Announce(cursors map[string]uint64) { b.announcer.add(cursors) }
+
 // Versions implements store.Backend.
 func (b *backend) Versions() bool { return true }
 
-// Ping implements store.Backend.
+// Ping implements store.Backend. A database that has been set to lose commits since it
+// was opened is UnsafeStore.
 func (b *backend) Ping(ctx context.Context) error {
-	return translate(ctx, b.pool.Ping(ctx))
+	return translate(ctx, b.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		if b.allowUnsafe {
+			return c.Ping(ctx)
+		}
+		return checkSafe(ctx, c.Conn(), false)
+	}))
 }
 
 // Close implements store.Backend.

@@ -51,10 +51,11 @@ func translateCode(e *pgconn.PgError, err error) error {
 	case class == "28", class == "3D":
 		return fault.Unavailable.Because(err, "the database does not let the server in: look at the database URL's user, password and name")
 	// 08 connection, 53 out of connections or memory, 57P shut down, starting,
-	// or ended by an operator, 25006 a standby, 40 and 55P03 given up for another.
+	// or ended by an operator, 25006 a standby, 40 and 55P03 given up for another,
+	// 25P03 and 25P04 a transaction that stood still, or took, for too long.
 	case class == "08", class == "53", strings.HasPrefix(e.Code, "57"), e.Code == "25006":
 		return fault.Unavailable.Because(err, "the database is away: it is tried again")
-	case class == "40", e.Code == "55P03":
+	case class == "40", e.Code == "55P03", e.Code == "25P03", e.Code == "25P04":
 		return fault.Unavailable.Because(err, "the database gave this up in favour of another transaction: try again")
 	case e.Code == "23505": // of whatever name: of a partition's index it is another
 		return fmt.Errorf("%w: %w", store.ErrThere, err)

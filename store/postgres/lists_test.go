@@ -25,7 +25,7 @@ func TestScratchIsLetGo(t *testing.T) {
 	registerArrays(conn.TypeMap())
 	s := &store.Statement{Postgres: store.Forms{Many: `SELECT unnest($1::text[]) || $2`}, Columns: []store.Column{store.Text}}
 	for _, size := range []int{0, 1, 100, 100_000} {
-		r := &runner{conn: conn, batch: &pgx.Batch{}, options: readWrite, scratch: pgtune.NewBuffer()}
+		r := &runner{backend: &backend{endTimeout: endTimeout}, conn: conn, batch: &pgx.Batch{}, options: readWrite, scratch: pgtune.NewBuffer()}
 		for _, letter := range []string{"a", "b"} {
 			text := strings.Repeat(letter, size)
 			r.Queue(s, [][]any{{text}, {&text}}, []any{letter}, func(row store.Scanner) error {

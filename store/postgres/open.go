@@ -34,7 +34,8 @@ import (
 type Config struct {
 	// URL is the database's, postgres://…, or a key=value connection string.
 	URL string
-	// MaxConns bounds the connections; four for each processor, but eight at least, if 0.
+	// MaxConns bounds the connections. If it is 0, pool_max_conns of the URL does, or
+	// else there are four for each processor, but eight at least.
 	MaxConns int
 	// CopyRows is how many rows to insert, or more, go in by COPY; 2,000 if 0.
 	CopyRows int
@@ -46,7 +47,7 @@ type Config struct {
 
 const (
 	connectTimeout = 10 * time.Second
-	// endTimeout bounds what must be tried although its caller gave up:
+	// endTimeout is how long what must be tried is tried although its caller gave up:
 	// commits that are on their way, and rollbacks.
 	endTimeout = 10 * time.Second
 )
@@ -76,16 +77,13 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 		pool.Close()
 		return nil, translate(ctx, err)
 	}
-	b := &backend{pool: pool, log: cfg.Log, copyRows: cfg.CopyRows, announcer: newAnnouncer()}
+	b := &backend{pool: pool, log: cfg.Log, copyRows: cfg.CopyRows, endTimeout: endTimeout, allowUnsafe: cfg.AllowUnsafe, announcer: newAnnouncer()}
 	go b.announce()
 	return store.New(b), nil
 }
 
 // poolConfig is how the store's connections are made.
 func poolConfig(cfg Config) (*pgxpool.Config, error) {
-	if cfg.MaxConns <= 0 {
-		cfg.MaxConns = max(8, 4*runtime.GOMAXPROCS(0))
-	}
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
 		// The parser's error repeats the URL, which may hold a password.
@@ -95,7 +93,12 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // lists need their types known
 	}
 	pgtune.Config(pc.ConnConfig)
-	pc.MaxConns = int32(min(cfg.MaxConns, 1<<15))
+	switch {
+	case cfg.MaxConns > 0:
+		pc.MaxConns = int32(min(cfg.MaxConns, 1<<15))
+	case !strings.Contains(cfg.URL, "pool_max_conns"):
+		pc.MaxConns = int32(max(8, 4*runtime.GOMAXPROCS(0)))
+	}
 	if pc.ConnConfig.ConnectTimeout == 0 {
 		pc.ConnConfig.ConnectTimeout = connectTimeout
 	}
@@ -128,7 +131,7 @@ func prepare(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	if err := checkSafe(ctx, conn, allowUnsafe); err != nil {
 		return err
 	}
-	// Plans are made once: for other values they would be the same.
+	// A statement's plan is made once, and not for each of its values: all go by keys.
 	if _, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan", pgx.QueryExecModeSimpleProtocol); err != nil {
 		return fmt.Errorf("prepare connection: %w", err)
 	}
@@ -136,9 +139,11 @@ func prepare(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	return pgtune.Connection(ctx, conn)
 }
 
-// safety asks for the settings that make a commit durable. They may be changed
-// while servers run, so every new connection asks.
-const safety = `SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes')`
+// safety asks for the settings that make a commit durable. They may be changed while
+// servers run, so every new connection asks, and keeps the one that is a connection's
+// own, whatever the database is told later; the others are asked for again by Ping.
+const safety = `SELECT current_setting('fsync'), set_config('synchronous_commit', current_setting('synchronous_commit'), false),
+	current_setting('full_page_writes')`
 
 func checkSafe(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	if allowUnsafe {

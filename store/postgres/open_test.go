@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,6 +92,54 @@ func TestUnsafe(t *testing.T) {
 		_, err := running.Look(t.Context(), "", nil)
 		return err == nil
 	})
+}
+
+// TestSafetyLasts: what a running server's connections have committed stays committed also when
+// the whole database is told to lose commits, and what concerns all of it is found by Ping.
+func TestSafetyLasts(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	for _, unsafe := range []bool{false, true} {
+		b := bare(t, url, nil)
+		b.allowUnsafe = unsafe
+		if err := b.Ping(t.Context()); err != nil {
+			t.Errorf("a database that is safe: %v", err)
+		}
+		err := b.pool.AcquireFunc(t.Context(), func(c *pgxpool.Conn) error {
+			var source string
+			if err := c.QueryRow(t.Context(), "SELECT source FROM pg_settings WHERE name = 'synchronous_commit'").Scan(&source); err != nil {
+				return err
+			}
+			if source != "session" { // which goes before ALTER SYSTEM and a reload
+				t.Errorf("synchronous_commit is what the %s says", source)
+			}
+			_, err := c.Exec(t.Context(), "SET synchronous_commit = off")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Ping(t.Context()); (fault.CodeOf(err) == fault.UnsafeStore) == unsafe {
+			t.Errorf("a database that is not, and is allowed %v: %v", unsafe, err)
+		}
+	}
+}
+
+// TestMaxConns: what the caller says goes before what the URL says.
+func TestMaxConns(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		url        string
+		most, want int
+	}{
+		{"postgres://u@h/d", 0, max(8, 4*runtime.GOMAXPROCS(0))}, {"postgres://u@h/d", 5, 5}, {"postgres://u@h/d?pool_max_conns=3", 0, 3},
+		{"host=h dbname=d pool_max_conns=3", 0, 3}, {"postgres://u@h/d?pool_max_conns=3", 5, 5}, {"postgres://u@h/d", 1 << 20, 1 << 15},
+	} {
+		pc, err := poolConfig(Config{URL: c.url, MaxConns: c.most})
+		if err != nil || int(pc.MaxConns) != c.want {
+			t.Errorf("%s and %d: %d connections, want %d, %v", c.url, c.most, pc.MaxConns, c.want, err)
+		}
+	}
 }
 
 // TestModes: lists are sent whatever way of running statements the URL asks for.
@@ -233,6 +283,74 @@ func TestLostLink(t *testing.T) {
 	}
 }
 
+// TestFrozenServer: a server that stands still in a transaction keeps nobody from its sessions for
+// long, and finds out that it was given up.
+func TestFrozenServer(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	sep := "?"
+	if strings.Contains(url, "?") {
+		sep = "&"
+	}
+	s, frozen := openOn(t, url), openOn(t, url+sep+"idle_in_transaction_session_timeout=100")
+	lock := func(s *store.Store, then func()) error {
+		return s.Update(t.Context(), func(tx session.Tx) error {
+			_, err := tx.Load(t.Context(), &session.Want{Sessions: []string{"ses_1"}})
+			then()
+			return errors.Join(err, tx.Save(t.Context(), &session.Changes{Sessions: []*session.Row{{ID: "ses_1"}}}))
+		})
+	}
+	err := lock(frozen, func() {
+		if err := lock(s, func() {}); err != nil {
+			t.Errorf("another server: %v", err)
+		}
+	})
+	if fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("a server that stood still: %v", err)
+	}
+}
+
+// TestASessionInUseTakesOneConnection: however many streams are opened in a session whose lock is
+// held for long, there are connections left for the other sessions.
+func TestASessionInUseTakesOneConnection(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	s, conn, watching := openOn(t, url), admin(t, url), admin(t, url)
+	var opening sync.WaitGroup
+	err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "INSERT INTO sessions (id) VALUES ('ses_1')"); err != nil {
+			return err
+		}
+		for i := range 9 { // more than there are connections
+			opening.Go(func() {
+				key := session.StreamKey{Session: "ses_1", Outbox: fmt.Sprint("obx_", i)}
+				if _, err := s.OpenStream(t.Context(), key, [32]byte{1}, 1); err != nil {
+					t.Errorf("open stream %d: %v", i, err)
+				}
+			})
+		}
+		for waits := 0; waits == 0; {
+			err := watching.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waits)
+			if err != nil {
+				return err
+			}
+		}
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), testTimeout/3)
+			_, err := s.Look(ctx, "ses_2", nil)
+			if cancel(); err != nil {
+				t.Errorf("another session cannot be read: %v", err)
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	opening.Wait()
+}
+
 // TestListenAgain: Listen comes back after its link was lost, and says that
 // something may have been missed.
 func TestListenAgain(t *testing.T) {
@@ -288,7 +406,7 @@ func TestDatabaseErrors(t *testing.T) {
 	for code, want := range map[string]fault.Code{
 		"53100": fault.DiskFull, "53300": fault.Unavailable, "57P01": fault.Unavailable, "57014": fault.Unavailable,
 		"08006": fault.Unavailable, "25006": fault.Unavailable, "40P01": fault.Unavailable, "40001": fault.Unavailable,
-		"55P03": fault.Unavailable, "28P01": fault.Unavailable, "3D000": fault.Unavailable, "23505": fault.Internal, "42601": fault.Internal,
+		"55P03": fault.Unavailable, "25P03": fault.Unavailable, "25P04": fault.Unavailable, "25001": fault.Internal, "28P01": fault.Unavailable, "3D000": fault.Unavailable, "23505": fault.Internal, "42601": fault.Internal,
 	} {
 		_, err := conn.Exec(t.Context(), "DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '"+code+"'; END $$")
 		if got := translate(t.Context(), err); fault.CodeOf(got) != want || !errors.Is(got, err) {

@@ -28,6 +28,8 @@ func copyingFrom(rows int) storetest.Fresh {
 
 func TestConformance(t *testing.T) { storetest.Run(t, fresh) }
 
+func TestGrowthCost(t *testing.T) { storetest.GrowthCost(t, fresh) }
+
 func BenchmarkUpdate(b *testing.B) { storetest.Bench(b, fresh) }
 
 func BenchmarkCommit(b *testing.B) { storetest.BenchCommit(b, fresh) }

@@ -39,26 +39,8 @@ func (t *trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)
 // by two statements that go out at once.
 func TestAnAppendIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
-	first, err := Open(t.Context(), Config{URL: url, Log: slog.New(slog.DiscardHandler)}) // makes the tables
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := poolConfig(Config{URL: url, MaxConns: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
 	seen := &trips{}
-	cfg.ConnConfig.Tracer = seen
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &backend{pool: pool, log: slog.New(slog.DiscardHandler), copyRows: copyRows, announcer: newAnnouncer()} // which announces to nobody
-	s := store.New(b)
+	s := store.New(bare(t, pgtest.URL(t), seen))
 	commit := storetest.Appender(t, s)
 	commit() // that is read
 	const appends = 3
@@ -82,5 +64,27 @@ func TestAnAppendIsOneRoundTrip(t *testing.T) {
 		t.Errorf("%d guesses were right, %d wrong", right, wrong)
 		break
 	}
-	pool.Close()
+}
+
+// bare is the backend of a store that announces to nobody, with one connection.
+func bare(t *testing.T, url string, tracer pgx.QueryTracer) *backend {
+	t.Helper()
+	first, err := Open(t.Context(), Config{URL: url, Log: slog.New(slog.DiscardHandler)}) // makes the tables
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := poolConfig(Config{URL: url, MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.Tracer = tracer
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return &backend{pool: pool, log: slog.New(slog.DiscardHandler), copyRows: copyRows, endTimeout: endTimeout, announcer: newAnnouncer()}
 }

@@ -23,7 +23,7 @@ type backend struct {
 	reader string     // source of reading connections
 	turn   chan *conn // the one writing connection
 	free   chan *conn // reading connections
-	eraser
+	eraser *eraser
 
 	closing sync.Mutex
 	closed  bool
@@ -35,16 +35,13 @@ func (b *backend) Update(ctx context.Context, fn func(store.Runner) error) (err 
 	if err != nil {
 		return err
 	}
-	defer func() {
-		b.erase(c)
-		b.turn <- c
-		b.eraseLater()
-	}()
+	defer func() { b.turn <- c }()
 	// The statements of an update are short. Interrupting one would end the
 	// transaction under our feet, so ctx is looked at between them.
 	erases, err := transaction(ctx, c, "BEGIN IMMEDIATE", true, fn)
-	if erases {
-		b.owed.Store(true)
+	if erases || b.eraser.tooLong() {
+		b.eraser.owe()
+		b.erase(c, 0)
 	}
 	return err
 }
@@ -136,6 +133,8 @@ func (b *backend) Close() error {
 		return nil
 	}
 	b.closed = true
+	close(b.eraser.stop)
+	<-b.eraser.ended
 	var errs []error
 	for range cap(b.free) {
 		errs = append(errs, (<-b.free).close())

@@ -9,9 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/store"
 	"github.com/mooring-rpc/mooring/store/storetest"
 )
 
@@ -109,18 +113,128 @@ func TestErasedAfterReader(t *testing.T) {
 	if err != nil || !purged {
 		t.Fatal(err)
 	}
-	if found := stands(t, dir, "sk-leaked-4711"); found != nil {
-		t.Errorf("the secret stands in %v", found)
+	gone := func(dir string) func() bool {
+		return func() bool { return stands(t, dir, "sk-leaked-4711") == nil }
 	}
+	eventually(t, "the secret leaves the files", gone(dir))
 	// A server that was killed before it came to that does so when it is back.
 	if stands(t, crashed, "sk-leaked-4711") == nil {
 		t.Error("the copy does not have it: this test shows nothing")
 	}
-	again := openIn(t, crashed)
-	if _, err := again.Look(context.Background(), a.Session, nil); err != nil {
+	openIn(t, crashed)
+	eventually(t, "after a crash it leaves the files", gone(crashed))
+}
+
+// overlapping has someone read and someone commit all the time, so that there is no moment
+// without a read that began before the last commit, but where commits wait; until stop.
+func overlapping(t *testing.T, s *store.Store, id string) (stop func()) {
+	commit := storetest.Appender(t, s)
+	var all sync.WaitGroup
+	var ended atomic.Bool
+	commits := make(chan struct{})
+	all.Go(func() {
+		for !ended.Load() {
+			commit()
+			select {
+			case commits <- struct{}{}:
+			default:
+			}
+		}
+	})
+	read := func(begun chan<- struct{}, end <-chan struct{}) {
+		first := true
+		err := s.ReadState(context.Background(), id, nil, 1<<20, func(*session.StatePiece) error {
+			if first {
+				first = false
+				close(begun)
+				<-end
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	var end chan struct{}
+	next := func() {
+		before, begun := end, make(chan struct{})
+		end = make(chan struct{})
+		of := end
+		all.Go(func() { read(begun, of) })
+		<-begun
+		if before != nil {
+			close(before)
+		}
+	}
+	next()
+	all.Go(func() {
+		for !ended.Load() {
+			for range 2 { // the first may be one that the last read saw
+				select {
+				case <-commits:
+				case <-time.After(50 * time.Millisecond): // commits wait
+				}
+			}
+			next()
+		}
+		close(end)
+	})
+	return func() {
+		ended.Store(true)
+		all.Wait()
+	}
+}
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// TestErasedUnderReaders: what was purged leaves the files also where others read and write
+// without a pause.
+func TestErasedUnderReaders(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openIn(t, dir)
+	a := storetest.NewAgent(t, s)
+	defer overlapping(t, s, a.Session)()
+	a.Do("put", "key", "message/a", "payload", json.RawMessage(`{"text":"sk-leaked-4711"}`))
+	a.Do("purge", "key", "message/a")
+	eventually(t, "the secret leaves the files", func() bool { return stands(t, dir, "sk-leaked-4711") == nil })
+}
+
+// TestLogIsCut: so does a log that has become large.
+func TestLogIsCut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const most = 1 << 20
+	s, err := Open(t.Context(), Config{Dir: dir, logMost: most, erasePause: time.Millisecond})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if found := stands(t, crashed, "sk-leaked-4711"); found != nil {
-		t.Errorf("after a crash the secret stands in %v", found)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	a := storetest.NewAgent(t, s)
+	defer overlapping(t, s, a.Session)()
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(dir, fileName+"-wal"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	for range 2 {
+		eventually(t, "the log is large", func() bool { return size() > most })
+		eventually(t, "the log is cut", func() bool { return size() < most })
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/migrations"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -40,6 +41,9 @@ type Config struct {
 	// Readers is how many reads run at once; twice the processors, but
 	// six at least, if 0: more than a server sends snapshots at once (server.Config).
 	Readers int
+
+	logMost    int64         // other than logMost, for tests
+	erasePause time.Duration // other than erasePause, for tests
 }
 
 // Open locks the folder, brings the schema to its newest version and opens the
@@ -82,7 +86,8 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
 	db.SetMaxOpenConns(1)
-	b := &backend{now: cfg.Now, driver: db.Driver(), reader: source(file, true), free: make(chan *conn, cfg.Readers), turn: make(chan *conn, 1)}
+	b := &backend{now: cfg.Now, driver: db.Driver(), reader: source(file, true), free: make(chan *conn, cfg.Readers), turn: make(chan *conn, 1),
+		eraser: newEraser(file, cfg.logMost, cfg.erasePause)}
 	if err := errors.Join(migrations.Up(ctx, db, migrations.SQLite), db.Close()); err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -90,12 +95,30 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	if err := w.open(b.driver, writer); err != nil {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
-	b.owed.Store(true) // a server that was killed may not have come to it
+	if err := checkLog(ctx, w); err != nil {
+		return nil, errors.Join(translate(ctx, err), w.close())
+	}
 	b.turn <- w
 	for range cfg.Readers {
 		b.free <- &conn{now: b.now} // opened by its first use
 	}
+	b.eraser.owe() // a server that was killed may not have come to it
+	go b.eraseInTheEnd()
 	return b, nil
+}
+
+// checkLog fails where SQLite cannot have a write-ahead log, of which it says nothing when
+// it is told to: without one reads and commits wait for each other, and what is purged stays.
+func checkLog(ctx context.Context, c *conn) error {
+	var mode string
+	if err := c.query(ctx, "PRAGMA journal_mode", nil, func(row store.Scanner) error { return row.Scan(&mode) }); err != nil {
+		return fmt.Errorf("read the journal mode: %w", err)
+	}
+	if mode != "wal" {
+		return fault.UnsafeStore.With("SQLite cannot keep a write-ahead log in the data folder (its journal mode is %s), as on some network "+
+			"drives: give a folder on a disk of this machine with --data", mode)
+	}
+	return nil
 }
 
 // busyTimeout is how long another program's lock is waited for, in ms.

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -46,6 +47,28 @@ func TestFolder(t *testing.T) {
 	_, err := Open(t.Context(), Config{Dir: dir})
 	if fault.CodeOf(err) != fault.InUse || strings.Contains(err.Error(), dir) {
 		t.Errorf("a second server: %v", err)
+	}
+}
+
+// TestWithoutALog: a database for which SQLite keeps no write-ahead log is refused.
+func TestWithoutALog(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("sqlite", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for name, refused := range map[string]bool{filepath.Join(t.TempDir(), fileName): false, ":memory:": true} {
+		c := &conn{now: time.Now}
+		if err := c.open(db.Driver(), source(name, false)); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkLog(t.Context(), c); (fault.CodeOf(err) == fault.UnsafeStore) != refused || (err != nil) != refused {
+			t.Errorf("%s: %v", filepath.Base(name), err)
+		}
+		if err := c.close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -19,6 +19,10 @@ func fresh(tb testing.TB) storetest.Database {
 
 func TestConformance(t *testing.T) { storetest.Run(t, fresh) }
 
+func TestPagesCost(t *testing.T) { storetest.PagesCost(t, fresh) }
+
+func TestGrowthCost(t *testing.T) { storetest.GrowthCost(t, fresh) }
+
 func BenchmarkUpdate(b *testing.B) { storetest.Bench(b, fresh) }
 
 func BenchmarkCommit(b *testing.B) { storetest.BenchCommit(b, fresh) }

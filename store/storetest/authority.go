@@ -68,18 +68,22 @@ func testFindStream(t *testing.T, fresh Fresh) {
 	f.save(&session.Changes{Sessions: []*session.Row{liveRow(id, newSpace(), 0)}, Grants: []*capability.Grant{g}}, id)
 	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: newSession(), Outbox: newOutbox()}, hash(), 1) // a neighbour's
 	f.must("open stream", err)
+	secret := hash()
 	for opened := range 4 {
 		key := session.StreamKey{Session: id, Outbox: newOutbox()}
-		for _, there := range []bool{false, true} {
-			sight, known, full, err := f.FindStream(f.ctx, key, 3, []string{g.ID})
+		for incarnation := range uint64(3) { // 0: it is not open yet
+			there := incarnation > 0
+			sight, stream, full, err := f.FindStream(f.ctx, key, 3, []string{g.ID})
 			f.must("find stream", err)
-			if known != there || full != (opened+b2i(there) >= 3) || sight.Row == nil || sight.Grants[g.ID] == nil {
-				t.Errorf("of %d and, %v, one more: known %v, full %v, %+v", opened, there, known, full, sight)
+			if (stream != nil) != there || full != (opened+b2i(there) >= 3) || sight.Row == nil || sight.Grants[g.ID] == nil {
+				t.Errorf("of %d and, %v, one more: found %+v, full %v, %+v", opened, there, stream, full, sight)
 			}
-			_, err = f.OpenStream(f.ctx, key, hash(), 1)
-			if !there {
-				f.must("open stream", err)
+			if there && (!stream.OpenFor(secret, incarnation) || stream.OpenFor(secret, incarnation+1) || stream.OpenFor(hash(), incarnation)) {
+				t.Errorf("it was opened under incarnation %d, and found as %+v", incarnation, stream)
 			}
+			opened, err := f.OpenStream(f.ctx, key, secret, incarnation+1)
+			f.must("open stream", err)
+			same(f, "the stream as opened", opened, &ledger.Stream{Session: id, Outbox: key.Outbox, SecretHash: secret, Incarnation: incarnation + 1})
 		}
 	}
 }

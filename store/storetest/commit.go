@@ -316,6 +316,28 @@ func testCommitOpposite(t *testing.T, fresh Fresh) {
 	f.wholeLog(two.session, 1)
 }
 
+// testClockSetBack: time does not run backwards along a log, although the database's clock was
+// set back, whether a batch is decided on rows that were read or on remembered ones.
+func testClockSetBack(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	o := newAuthor(f.space().ID)
+	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
+	f.must("open stream", err)
+	f.applied(o.batch(false, o.create()))
+	row := f.load(&session.Want{Sessions: []string{o.session}}).Sessions[o.session]
+	row.Updated += time.Hour.Milliseconds() // before it was set back
+	f.save(&session.Changes{Sessions: []*session.Row{row}}, o.session)
+	for n := range 3 {
+		f.applied(o.batch(false, putOp("message/a", `{"n":%d}`, n)))
+	}
+	page := f.log(o.session)
+	for _, e := range page.Events[1:] {
+		if e.At != row.Updated {
+			t.Errorf("event %d is of %+d ms, measured from the one before", e.Cursor, e.At-row.Updated)
+		}
+	}
+}
+
 // testCommitFails: a store that fails under Commit fails it whole.
 func testCommitFails(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)

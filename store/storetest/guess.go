@@ -201,6 +201,20 @@ var stale = []staleRows{
 			return err
 		})
 	}},
+	{name: "its space's root rotated", wrong: true, meanwhile: func(s *servers, o *author) {
+		fresh := &capability.Grant{ID: newRef(capability.Target(o.space)), Target: capability.Target(o.space), Hash: hash()}
+		s.both("rotate the space's root", func(tx session.Tx) error {
+			rows, err := tx.Load(s.ctx, &session.Want{Claims: []string{fresh.Target}, Grants: []string{o.space}})
+			if err != nil {
+				return err
+			}
+			c, _, err := session.RotateRoot([]*capability.Grant{rows.Grants[o.space]}, nil, fresh, rows.Now)
+			if err != nil {
+				return err
+			}
+			return tx.Save(s.ctx, c)
+		})
+	}},
 	{name: "the log trimmed", wrong: true, meanwhile: func(s *servers, o *author) {
 		_, err := s.Trim(s.ctx, o.session, everything, 2, 1<<20)
 		s.must("trim", err)

@@ -295,13 +295,15 @@ func testListSessions(t *testing.T, fresh Fresh) {
 	}
 }
 
-// testListTitles: a list shows the beginning of a title, however long one is.
+// testListTitles: a list shows the beginning of a title, however long one is, and however
+// much the info has besides.
 func testListTitles(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	space := newSpace()
-	for _, title := range []string{"short", "x" + strings.Repeat("ä", 1<<19), strings.Repeat("€", 100)} {
+	much := `,"x":"` + strings.Repeat("x", 1<<20) + `"`
+	for i, title := range []string{"short", "x" + strings.Repeat("ä", 1<<19), strings.Repeat("€", 100), "much more"} {
 		id := newSession()
-		e := event(id, 1, "session", fmt.Sprintf(`{"title":%q}`, title))
+		e := event(id, 1, "session", fmt.Sprintf(`{"title":%q%s}`, title, strings.Repeat(much, i/3)))
 		f.save(&session.Changes{Sessions: []*session.Row{liveRow(id, space, 1)}, Events: []*session.Event{e}, Entries: []*session.Entry{entryOf(e)}}, id)
 		_, list, _, err := f.ListSessions(f.ctx, space, "", 100, nil)
 		f.must("list", err)

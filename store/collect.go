@@ -1,0 +1,47 @@
+// What is done with the rows of an answer, mostly.
+
+package store
+
+import (
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// collect appends what scan reads to a list.
+func collect[T any](to *[]T, scan func(Scanner) (T, error)) func(Scanner) error {
+	return func(row Scanner) error {
+		v, err := scan(row)
+		*to = append(*to, v)
+		return err
+	}
+}
+
+// byID puts refs into a map.
+func byID(grants map[string]*capability.Grant) func(Scanner) error {
+	return func(row Scanner) error {
+		g, err := scanGrant(row)
+		if err == nil {
+			grants[g.ID] = g
+		}
+		return err
+	}
+}
+
+// rowsByID puts sessions into a map; more are further columns.
+func rowsByID(rows map[string]*session.Row, more ...any) func(Scanner) error {
+	return func(row Scanner) error {
+		r, err := scanSession(row, more...)
+		if err == nil {
+			rows[r.ID] = r
+		}
+		return err
+	}
+}
+
+// scanRef is scanGrant where there are no further columns.
+func scanRef(row Scanner) (*capability.Grant, error) { return scanGrant(row) }
+
+// clock puts the database's time into a variable.
+func clock(to *int64) func(now, version int64) {
+	return func(now, _ int64) { *to = now }
+}

@@ -1,0 +1,125 @@
+package store
+
+import (
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/migrations"
+)
+
+// both gives an empty database of either kind, with the tables, and what chooses a
+// statement's text for it.
+func both(t *testing.T, do func(db *sql.DB, text func(*Statement) string)) {
+	t.Helper()
+	lite, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "x.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := pgx.ParseConfig(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []struct {
+		*sql.DB
+		set  migrations.Set
+		text func(*Statement) string
+	}{
+		{lite, migrations.SQLite, func(s *Statement) string { return s.SQLite.One }},
+		{stdlib.OpenDB(*config), migrations.Postgres, func(s *Statement) string { return s.Postgres.One }},
+	} {
+		if err := migrations.Up(t.Context(), kind.DB, kind.set); err != nil {
+			t.Fatal(err)
+		}
+		if do(kind.DB, kind.text); t.Failed() {
+			t.Logf("on %s", kind.set.Dialect)
+		}
+		if err := kind.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestListsReadBeginnings: of a session's info, which may be as large as anything, a list
+// reads the beginning, where its title mostly is.
+func TestListsReadBeginnings(t *testing.T) {
+	t.Parallel()
+	both(t, func(db *sql.DB, text func(*Statement) string) {
+		for i, size := range []int{100, 1 << 20} {
+			id := fmt.Sprint("ses_", i)
+			for _, there := range []struct {
+				text string
+				args []any
+			}{
+				{`INSERT INTO sessions (id, space) VALUES ($1, 'spc_A')`, []any{id}},
+				{`INSERT INTO entries VALUES ($1, 'session', 1, 1, 0, 0, $2, $3)`, []any{id, make([]byte, 32), make([]byte, size)}},
+				{`INSERT INTO public_shares VALUES ($1, $1, '', '', '', 1)`, []any{id}},
+			} {
+				if _, err := db.ExecContext(t.Context(), there.text, there.args...); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for name, c := range map[string]struct {
+			s    *Statement
+			args []any
+		}{"sessions": {listSessions, []any{"spc_A", "", 10}}, "shares": {listShares, []any{"", 10}}} {
+			rows, err := db.QueryContext(t.Context(), text(c.s), c.args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			columns, err := rows.Columns()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sizes []int
+			for rows.Next() {
+				row := make([]any, len(columns))
+				for i := range row {
+					row[i] = new(any)
+				}
+				var info []byte
+				row[len(row)-1] = &info
+				if err := rows.Scan(row...); err != nil {
+					t.Fatal(err)
+				}
+				sizes = append(sizes, len(info))
+			}
+			if rows.Err() != nil || fmt.Sprint(sizes) != fmt.Sprint([]int{100, infoBytes}) {
+				t.Errorf("of %s are read infos of %d bytes, %v", name, sizes, rows.Err())
+			}
+		}
+	})
+}
+
+// TestTitleInABeginning: wherever it is cut, there is a title or none.
+func TestTitleInABeginning(t *testing.T) {
+	t.Parallel()
+	cut := func(before, title, after string) string {
+		info := []byte(`{"x":"` + strings.Repeat("x", infoBytes-len(`{"x":"","title":"`)-len(before)) + `","title":"` + title + after)
+		return titleIn(info[:min(len(info), infoBytes)])
+	}
+	for name, c := range map[string]struct{ got, want string }{
+		"whole":              {titleIn([]byte(`{"a":1,"title":"a title"}`)), "a title"},
+		"none":               {titleIn([]byte(`{"a":1}`)), ""},
+		"no info":            {titleIn(nil), ""},
+		"its first bytes":    {cut("abc", "abcdef", `"}`), "abc"},
+		"up to its end":      {cut("abc", "abc", `"}`), "abc"},
+		"behind a backslash": {cut(`ab\`, `ab\ncd`, `"}`), `ab"`},
+		"within an escape":   {cut(`ab\u00`, `ab\u00e4cd`, `"}`), "ab"},
+		"before it":          {cut("", "abcdef", `"}`), ""},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %q, want %q", name, c.got, c.want)
+		}
+	}
+	if got := titleIn([]byte(`{"title":"` + strings.Repeat("ä", infoBytes))[:infoBytes]); got != strings.Repeat("ä", titleBytes/2) {
+		t.Errorf("of a long title %d bytes are shown", len(got))
+	}
+}

@@ -1,0 +1,90 @@
+// What the operator of a database may do without any ref: see the first space, and
+// put a ref in the place of a space's root or below it.
+
+package store
+
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+var readRoots = statement("", `
+	SELECT `+grantColumns+` FROM grants g WHERE g.target = {1} AND g.parent_target = '' ORDER BY g.tail`)
+
+// FirstSpace is the id of the space that the first start made; NotFound if there
+// was none.
+func (s *Store) FirstSpace(ctx context.Context) (space string, err error) {
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(readMeta, nil, []any{firstSpace}, func(row Scanner) error { return row.Scan(&space) })
+		return nil
+	})
+	if err == nil && space == "" {
+		err = fault.NotFound.With("the database has no space yet: the first start of a server makes one")
+	}
+	return space, naming("find the first space", err)
+}
+
+// underRoots has decide say what a new ref of a space, whose row is locked, changes:
+// by the roots that there are, living and dead, the row of the new ref, nil if it has
+// none, and the database's time. Nothing is written if there are no changes.
+func (s *Store) underRoots(ctx context.Context, ref string, decide func(roots []*capability.Grant, there *capability.Grant, now int64) (*session.Changes, error)) error {
+	space := capability.Target(ref)
+	return s.update(ctx, func(t *tx) error {
+		rows, err := t.Load(ctx, &session.Want{Claims: []string{space}, Grants: []string{ref}})
+		if err != nil {
+			return err
+		}
+		var roots []*capability.Grant
+		t.run.Queue(readRoots, nil, []any{space}, collect(&roots, scanRef))
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		c, err := decide(roots, rows.Grants[ref], rows.Now)
+		if err != nil || c == nil {
+			return err
+		}
+		return t.Save(ctx, c)
+	})
+}
+
+// RotateRoot puts root, which is new, in the place of the root ref of its space
+// that lives, as the operator of the database may: nobody needs to hold the old
+// one. If root was put there before, it changes nothing. It gives the old one's
+// id; NotFound if the database has no such space.
+func (s *Store) RotateRoot(ctx context.Context, root *capability.Grant) (old string, err error) {
+	err = s.underRoots(ctx, root.ID, func(roots []*capability.Grant, there *capability.Grant, now int64) (c *session.Changes, err error) {
+		c, old, err = session.RotateRoot(roots, there, root, now)
+		return c, err
+	})
+	if err != nil {
+		return "", naming("rotate the root", err)
+	}
+	return old, nil
+}
+
+// MintUnderRoot mints a ref of a space from its living root, as the operator of the
+// database may: nobody needs to hold that. If the ref is there, dead or alive, it
+// changes nothing. It gives the ref as it is now. Errors: NotFound if the space has
+// no living root, those of capability.Mint.
+func (s *Store) MintUnderRoot(ctx context.Context, m capability.Minting) (g *capability.Grant, err error) {
+	if !capability.IsSpace(capability.Target(m.ID)) {
+		return nil, fault.BadArgument.With("the new ref's id is not one for a space")
+	}
+	err = s.underRoots(ctx, m.ID, func(roots []*capability.Grant, there *capability.Grant, now int64) (*session.Changes, error) {
+		if g = there; g != nil {
+			return nil, nil
+		}
+		c, err := session.MintUnderRoot(roots, m, now)
+		if err == nil {
+			g = c.Grants[0]
+		}
+		return c, err
+	})
+	if err != nil {
+		return nil, naming("mint under the root", err)
+	}
+	return g, nil
+}
