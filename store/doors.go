@@ -7,7 +7,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -55,9 +54,6 @@ func (d *doors) enter(ctx context.Context, id string) (leave func(), err error) 
 		}, nil
 	case <-ctx.Done():
 		gone()
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return nil, fault.Unavailable.Because(context.Cause(ctx), "the session was busy for longer than this may take: try again later")
-		}
-		return nil, fault.Canceled.Because(context.Cause(ctx), "the caller gave up")
+		return nil, fault.GivenUp(context.Cause(ctx), nil)
 	}
 }
