@@ -168,15 +168,14 @@ func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	given := map[string]*terminalPart{}
+	given := make(map[string]*terminalPart, len(o.parts))
 	for i := range o.parts {
 		key := PartKey(o.message, o.parts[i].id)
 		given[key] = &o.parts[i]
-		if !slices.Contains(keys, key) {
-			keys = append(keys, key)
-		}
+		keys = append(keys, key)
 	}
 	slices.Sort(keys)
+	keys = slices.Compact(keys)
 	at := o.completed
 	if at == 0 {
 		at = uint64(a.v.now)

@@ -358,6 +358,10 @@ func (r *argReader) parts(name string) []terminalPart {
 		if !e.IsObject() {
 			return bad()
 		}
+		if len(parts) == MaxTerminalParts {
+			r.fail(fault.TooLarge.With("%s has more than %d parts: put the others before the turn ends", name, MaxTerminalParts))
+			return nil
+		}
 		p := terminalPart{schema: 1}
 		ok := true
 		e.ForEach(func(k, v gjson.Result) bool {

@@ -35,7 +35,7 @@
 //	remove      key                                        absent: unchanged; not a message whose turn is open
 //	begin       message, payload, schema_version?          puts the message and opens its turn; a stream has at most MaxOpenTurns open
 //	appendText  key, offset, text                          continues a part's text at its byte offset
-//	finalize    message, status, payload?, schema_version?, parts?, usage?, error?, completed?
+//	finalize    message, status, payload?, schema_version?, parts?, usage?, error?, completed?; at most MaxTerminalParts parts
 //	share       ref, hash, rights, methods?, expires_at?, from?, message?, redemptions?, seal?, label?, actor?
 //	revoke      ref                                        it and all minted below it
 //	bumpEpoch                                              every share of the session

@@ -58,6 +58,28 @@ func TestFinalizeOfALargeTurn(t *testing.T) {
 	o.apply(op("finalize", "message", "m", "status", "completed"))
 }
 
+// One finalize gives only so many parts: each is an entry that is written while
+// the session is locked.
+func TestTerminalPartsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	o.apply(op("put", "key", "part/m/00000001", "payload", raw(`{"old":true}`)))
+	end := func(n int) anOp {
+		parts := make([]string, n)
+		for i := range parts {
+			parts[i] = fmt.Sprintf(`{"id":"%08d","payload":{}}`, i)
+		}
+		return op("finalize", "message", "m", "status", "completed", "parts", raw("[%s]", strings.Join(parts, ",")))
+	}
+	o.refuse(ledger.Rejected, fault.TooLarge, end(session.MaxTerminalParts+1))
+	o.apply(end(session.MaxTerminalParts))
+	mustEqual(t, "a part that was there and was given", o.payload("part/m/00000001"), `{}`)
+	entries, _ := w.store.State(o.session)
+	mustEqual(t, "entries", len(entries), 1+session.MaxTerminalParts)
+}
+
 // What is too much is found out once a batch, however often it asks, and the
 // batch's other ops are none the worse for it.
 func TestTooMuchIsCheapToRepeat(t *testing.T) {

@@ -24,6 +24,9 @@ type Limits struct {
 // MaxOpenTurns is how many turns one stream may have open in a session.
 const MaxOpenTurns = 256
 
+// MaxTerminalParts is how many parts one finalize may give.
+const MaxTerminalParts = 10_000
+
 // readBytes is what one submission may read of payloads beyond its own: enough
 // for whatever makes an event of EventBytes, and for a log with some history.
 func (l *Limits) readBytes() int { return 4 * l.EventBytes }
