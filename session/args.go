@@ -199,6 +199,10 @@ func halfCharacter(raw []byte) bool {
 	return false
 }
 
+// maxTexts is how many names a list of them has at most.
+const maxTexts = 64
+
+// texts reads a list of names, up to the first that is none.
 func (r *argReader) texts(name string, must bool) []string {
 	raw := r.raw(name, must)
 	if raw == nil {
@@ -209,13 +213,16 @@ func (r *argReader) texts(name string, must bool) []string {
 		r.fail(fault.BadArgument.With("%s is not a list of names", name))
 		return nil
 	}
-	list := []string{}
-	for _, e := range v.Array() {
-		if e.Type != gjson.String || len(list) == 64 {
-			r.fail(fault.BadArgument.With("%s is not a list of at most 64 names", name))
-			return nil
+	list, ok := []string{}, true
+	v.ForEach(func(_, e gjson.Result) bool {
+		if ok = e.Type == gjson.String && len(list) < maxTexts; ok {
+			list = append(list, e.Str)
 		}
-		list = append(list, e.Str)
+		return ok
+	})
+	if !ok {
+		r.fail(fault.BadArgument.With("%s is not a list of at most %d names", name, maxTexts))
+		return nil
 	}
 	return list
 }
@@ -338,60 +345,68 @@ func isObject(raw []byte) bool {
 	return len(t) > 0 && t[0] == '{'
 }
 
-// parts reads finalize's list of {id, payload, schema_version}.
+// parts reads finalize's list of {id, payload, schema_version}, up to the first
+// that is none.
 func (r *argReader) parts(name string) []terminalPart {
 	raw := r.raw(name, optional)
 	if raw == nil {
 		return nil
 	}
-	bad := func() []terminalPart {
+	var parts []terminalPart
+	seen := map[string]bool{}
+	list, ok := gjson.ParseBytes(raw), false
+	if list.IsArray() {
+		ok = true
+		list.ForEach(func(_, e gjson.Result) bool {
+			var p terminalPart
+			if p, ok = r.part(name, e); seen[p.id] {
+				ok = false
+			}
+			if len(parts) == MaxTerminalParts {
+				r.fail(fault.TooLarge.With("%s has more than %d parts: put the others before the turn ends", name, MaxTerminalParts))
+				ok = false
+			}
+			seen[p.id] = true
+			parts = append(parts, p)
+			return ok
+		})
+	}
+	if !ok {
 		r.fail(fault.BadArgument.With(`%s is not a list of {"id", "payload", "schema_version"}, each id once`, name))
 		return nil
 	}
-	list := gjson.ParseBytes(raw)
-	if !list.IsArray() {
-		return bad()
-	}
-	var parts []terminalPart
-	seen := map[string]bool{}
-	for _, e := range list.Array() {
-		if !e.IsObject() {
-			return bad()
-		}
-		if len(parts) == MaxTerminalParts {
-			r.fail(fault.TooLarge.With("%s has more than %d parts: put the others before the turn ends", name, MaxTerminalParts))
-			return nil
-		}
-		p := terminalPart{schema: 1}
-		ok := true
-		e.ForEach(func(k, v gjson.Result) bool {
-			switch k.Str {
-			case "id":
-				p.id = v.Str
-			case "payload":
-				p.payload = []byte(v.Raw)
-			case "schema_version":
-				n, err := strconv.ParseUint(v.Raw, 10, 31)
-				p.schema, ok = uint32(n), err == nil && n > 0
-			default:
-				ok = false
-			}
-			return ok
-		})
-		switch {
-		case !ok || seen[p.id]:
-			return bad()
-		case !validID(p.id, false):
-			r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, clip(p.id), maxIDBytes))
-			return nil
-		case !isObject(p.payload):
-			r.fail(fault.BadPayload.With("%s: the payload of %s is not a JSON object", name, p.id))
-			return nil
-		}
-		seen[p.id] = true
-		parts = append(parts, p)
-	}
 	return parts
+}
+
+// part reads an element of the list of parts; not ok is one that is none.
+func (r *argReader) part(name string, e gjson.Result) (p terminalPart, ok bool) {
+	p.schema, ok = 1, e.IsObject()
+	if !ok {
+		return p, false
+	}
+	e.ForEach(func(k, v gjson.Result) bool {
+		switch k.Str {
+		case "id":
+			p.id = v.Str
+		case "payload":
+			p.payload = []byte(v.Raw)
+		case "schema_version":
+			n, err := strconv.ParseUint(v.Raw, 10, 31)
+			p.schema, ok = uint32(n), err == nil && n > 0
+		default:
+			ok = false
+		}
+		return ok
+	})
+	switch {
+	case !ok:
+		return p, false
+	case !validID(p.id, false):
+		r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, clip(p.id), maxIDBytes))
+	case !isObject(p.payload):
+		r.fail(fault.BadPayload.With("%s: the payload of %s is not a JSON object", name, p.id))
+	}
+	return p, r.err == nil
 }
 
 // digest is over all arguments, whatever their order.

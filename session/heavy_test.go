@@ -4,7 +4,9 @@ package session_test
 // what is there, and that is bounded for one submission and for a group.
 
 import (
+	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -78,6 +80,38 @@ func TestTerminalPartsAreBounded(t *testing.T) {
 	mustEqual(t, "a part that was there and was given", o.payload("part/m/00000001"), `{}`)
 	entries, _ := w.store.State(o.session)
 	mustEqual(t, "entries", len(entries), 1+session.MaxTerminalParts)
+}
+
+// A list is read up to the first element that is none or one too many: what is
+// behind it costs nothing. Not parallel, since it counts what is allocated.
+func TestListsAreReadUpToTheirBound(t *testing.T) {
+	w := newWorld(t)
+	o := w.create()
+	long := func(element string) json.RawMessage {
+		return raw("[%s%s]", strings.Repeat(element+",", 4<<20/(len(element)+1)-2), element)
+	}
+	for name, x := range map[string]anOp{
+		"rights that are none":  op("share", "ref", o.ref, "hash", sha(o.ref), "rights", long("0")),
+		"too many rights":       op("share", "ref", o.ref, "hash", sha(o.ref), "rights", long(`""`)),
+		"too many methods":      op("share", "ref", o.ref, "hash", sha(o.ref), "rights", []string{"append"}, "methods", long(`"put"`)),
+		"parts that are none":   op("finalize", "message", "m", "status", "completed", "parts", long("0")),
+		"parts that are empty":  op("finalize", "message", "m", "status", "completed", "parts", long("{}")),
+		"the same part":         op("finalize", "message", "m", "status", "completed", "parts", long(`{"id":"p","payload":{}}`)),
+		"parts without an id":   op("finalize", "message", "m", "status", "completed", "parts", long(`{"payload":{}}`)),
+		"parts of another kind": op("finalize", "message", "m", "status", "completed", "parts", long(`{"id":"p","payload":[]}`)),
+	} {
+		ops := o.batch(false, x).Batch.Ops
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := session.CheckOps(ops, w.cfg.Limits)
+		runtime.ReadMemStats(&after)
+		if err == nil {
+			t.Errorf("%s pass", name)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > 3*4<<20 { // the text itself is copied
+			t.Errorf("%s: %d KiB allocated", name, got>>10)
+		}
+	}
 }
 
 // What is too much is found out once a batch, however often it asks, and the
