@@ -125,7 +125,7 @@ func (a *applier) decide(st *streamView, b *ledger.Batch) (*ledger.Record, *faul
 	st.history.Add(rec)
 	st.records = append(st.records, rec)
 	a.denials(b, rec)
-	if a.alive && a.s.row.Life == Live {
+	if a.alive { // what was undone has renewed nothing
 		if err := a.renew(); err != nil {
 			return nil, err // of the store: the group ends
 		}

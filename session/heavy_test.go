@@ -4,6 +4,7 @@ package session_test
 // what is there, and that is bounded for one submission and for a group.
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -85,10 +86,11 @@ func TestTerminalPartsAreBounded(t *testing.T) {
 // A list is read up to the first element that is none or one too many: what is
 // behind it costs nothing. Not parallel, since it counts what is allocated.
 func TestListsAreReadUpToTheirBound(t *testing.T) {
+	const size = 1 << 18 // bytes; each element would take 120
 	w := newWorld(t)
 	o := w.create()
 	long := func(element string) json.RawMessage {
-		return raw("[%s%s]", strings.Repeat(element+",", 4<<20/(len(element)+1)-2), element)
+		return raw("[%s%s]", strings.Repeat(element+",", size/(len(element)+1)-2), element)
 	}
 	for name, x := range map[string]anOp{
 		"rights that are none":  op("share", "ref", o.ref, "hash", sha(o.ref), "rights", long("0")),
@@ -108,7 +110,7 @@ func TestListsAreReadUpToTheirBound(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s pass", name)
 		}
-		if got := after.TotalAlloc - before.TotalAlloc; got > 3*4<<20 { // the text itself is copied
+		if got := after.TotalAlloc - before.TotalAlloc; got > 3*size { // the text itself is copied
 			t.Errorf("%s: %d KiB allocated", name, got>>10)
 		}
 	}
@@ -210,8 +212,8 @@ func TestForksInAGroup(t *testing.T) {
 	}
 }
 
-// Every event of a stream looks at its open turns, and every op renews them: so
-// there may only be so many.
+// Every batch looks at the open turns, and renews its stream's: so there may only
+// be so many.
 func TestOpenTurnsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -229,4 +231,36 @@ func TestOpenTurnsAreBounded(t *testing.T) {
 	other.apply(begin(session.MaxOpenTurns)) // its own are counted, and no other's
 	o.apply(op("finalize", "message", "m0", "status", "completed"))
 	o.apply(begin(session.MaxOpenTurns + 1))
+}
+
+// Nor do the streams of a session have more than so many together. Most of these are
+// rows alone, which no event tells of.
+func TestOpenTurnsOfASessionAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	rows := &session.Changes{}
+	for i := range session.MaxSessionTurns - 1 {
+		rows.Turns = append(rows.Turns, &session.Turn{Session: o.session, Message: fmt.Sprintf("m%d", i), Status: session.Interrupted, Outbox: "obx_gone", Begun: 1})
+	}
+	begin := func(m string) anOp { return op("begin", "message", m, "payload", raw(`{}`)) }
+	sub := o.batch(false, begin("last"), begin("next"), op("finalize", "message", "last", "status", "completed"), begin("next"))
+	update := func(do func(tx session.Tx) error) {
+		if err := w.store.Update(context.Background(), do); err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(func(tx session.Tx) error { return tx.Save(context.Background(), rows) })
+	update(func(tx session.Tx) error {
+		answers, _, err := session.Commit(context.Background(), tx, []session.Submission{sub}, w.cfg)
+		if err != nil {
+			return err
+		}
+		for i, want := range []fault.Code{fault.None, fault.TooLarge, fault.None, fault.None} {
+			if out := answers[0].Outcomes[i]; out.Reason != want {
+				t.Errorf("op %d: %s %s, want %s", i+1, out.Reason, out.Message, want)
+			}
+		}
+		return nil
+	})
 }

@@ -398,6 +398,24 @@ func (v *view) openTurns(s *sessionView, outbox string) ([]*Turn, *fault.Error) 
 	return v.knownTurns(s, outbox), nil
 }
 
+// countOpen is how many turns have not ended: of an outbox, and in all.
+func (v *view) countOpen(s *sessionView, outbox string) (mine, all int, err *fault.Error) {
+	if !s.open {
+		if err := v.need(&Want{Turns: []string{s.row.ID}}); err != nil {
+			return 0, 0, err
+		}
+	}
+	for _, slot := range s.turns {
+		if t := slot.turn; t != nil && t.Status.Open() {
+			all++
+			if t.Outbox == outbox {
+				mine++
+			}
+		}
+	}
+	return mine, all, nil
+}
+
 // knownTurns is openTurns of a session whose open turns were loaded.
 func (v *view) knownTurns(s *sessionView, outbox string) []*Turn {
 	var open []*Turn
