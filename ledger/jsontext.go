@@ -107,14 +107,21 @@ func Member(b []byte, name string) (value []byte, found bool) {
 	return nil, false
 }
 
+// Unquote is the string that raw, which is JSON text, holds, as encoding/json reads
+// it; "" if it is none. Half a surrogate pair is U+FFFD and takes nothing with it:
+// gjson reads the escape behind it, whatever that is, as its other half.
+func Unquote(raw []byte) (s string) {
+	_ = json.Unmarshal(raw, &s)
+	return s
+}
+
 // isKey says whether b, a key and its colon, has this one.
 func isKey(b []byte, name string) bool {
 	end := bytes.LastIndexByte(b, '"')
 	if key := b[1:end]; bytes.IndexByte(key, '\\') < 0 {
 		return string(key) == name
 	}
-	var key string
-	return json.Unmarshal(b[:end+1], &key) == nil && key == name
+	return Unquote(b[:end+1]) == name
 }
 
 // skipValue goes over a member's value, to the comma or the brace behind it.

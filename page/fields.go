@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // fields is a JSON value. What is not there is like null.
@@ -60,6 +62,9 @@ func (f fields) text() string {
 	case gjson.Null:
 		return ""
 	case gjson.String:
+		if strings.Contains(f.Raw, `\u`) {
+			return ledger.Unquote([]byte(f.Raw))
+		}
 		return f.Str
 	}
 	return f.Raw

@@ -142,11 +142,14 @@ func (r *argReader) anyText(name string, must bool) string {
 // stringOf is the string that raw, which is JSON text, holds. Most are as they
 // stand between their quotes.
 func stringOf(raw []byte) (s string, ok bool) {
-	if text := bytes.TrimSpace(raw); len(text) > 1 && text[0] == '"' && bytes.IndexByte(text, '\\') < 0 {
+	text := bytes.TrimSpace(raw)
+	switch {
+	case len(text) < 2 || text[0] != '"':
+		return "", false
+	case bytes.IndexByte(text, '\\') < 0:
 		return string(text[1 : len(text)-1]), true
 	}
-	v := gjson.ParseBytes(raw)
-	return v.Str, v.Type == gjson.String
+	return ledger.Unquote(text), true
 }
 
 // streamed reads a text that continues another: any string of whole characters.
@@ -159,12 +162,11 @@ func (r *argReader) streamed(name string) string {
 		r.fail(fault.BadArgument.With("%s ends or begins in the middle of a character (half a surrogate pair): send whole ones", name))
 		return ""
 	}
-	v := gjson.ParseBytes(raw)
-	if v.Type != gjson.String {
+	s, ok := stringOf(raw)
+	if !ok {
 		r.fail(fault.BadArgument.With("%s is not a string", name))
-		return ""
 	}
-	return v.Str
+	return s
 }
 
 // halfCharacter says whether JSON text holds a \uD800 … \uDFFF escape without its other half.

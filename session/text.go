@@ -29,7 +29,7 @@ func stringLen(raw []byte) uint64 {
 	_, rest, escaped := bytes.Cut(raw, []byte{'\\'})
 	for ; escaped && len(rest) > 0; _, rest, escaped = bytes.Cut(rest[1:], []byte{'\\'}) {
 		if rest[0] == 'u' {
-			return uint64(len(gjson.ParseBytes(raw).Str))
+			return uint64(len(ledger.Unquote(raw)))
 		}
 		n-- // all others are two bytes for one
 	}
@@ -50,7 +50,10 @@ func FoldText(payload, tail []byte) []byte {
 	if len(tail) == 0 {
 		return payload
 	}
-	text := gjson.GetBytes(payload, "text").String()
+	text := ""
+	if raw, found := ledger.Member(payload, "text"); found {
+		text = ledger.Unquote(raw)
+	}
 	return set(payload, "text", encode(text+string(tail)))
 }
 

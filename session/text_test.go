@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 func FuzzTextLen(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `{"text":""}`, `{"text":"plain"}`, `{"text":"a\nb\t\"c\"\\"}`, `{"text":"\\u0041"}`, `{"text":"\u0041\n"}`, `{"text":"\ud83d\ude00"}`,
-		`{"text":"\ud83d"}`, `{"text":"\ud83d\u0041"}`, `{"text":"é"}`, `{"text":null}`, `{"text":1}`, `{"text":{"text":"a"}}`, `{"text":["a"]}`,
+		`{"text":"\ud83d"}`, `{"text":"\ud83d\u0041"}`, `{"text":"\ud800\ud800"}`, `{"text":"\ud800\u0001b"}`, `{"text":"é"}`, `{"text":null}`, `{"text":1}`, `{"text":{"text":"a"}}`, `{"text":["a"]}`,
 		` { "a" : "text" , "text" : "b" } `, `{"a":{"text":"no"}}`, `{"\u0074ext":"b"}`, `{"text":`, `{"text":"`, `{"text":"\`, `{"text":"\\`, ``, `[]`,
 	} {
 		f.Add([]byte(text))
@@ -32,7 +33,11 @@ func FuzzTextLen(f *testing.F) {
 		case !v.Exists():
 			want = 0
 		case v.Type == gjson.String:
-			want = uint64(len(v.Str))
+			var text string
+			if err := json.Unmarshal([]byte(v.Raw), &text); err != nil {
+				t.Fatal(err)
+			}
+			want = uint64(len(text))
 		}
 		if got != want {
 			t.Fatalf("%q: %d, not %d", payload, got, want)

@@ -90,6 +90,28 @@ func TestAppendText(t *testing.T) {
 	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"late"}`)))
 }
 
+// Half a surrogate pair is one character, which cannot be read, and takes nothing
+// that is behind it along.
+func TestAppendTextBehindHalfACharacter(t *testing.T) {
+	t.Parallel()
+	o := newWorld(t).create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	for i, text := range []string{`"\ud800"`, `"\ud800\u0041"`, `"\ud800\ud800"`, `"\ud800\u0001b"`, `"\udc00\ud83d\ude00"`} {
+		key := fmt.Sprintf("part/m/p%d", i)
+		o.apply(op("put", "key", key, "payload", raw(`{"text":%s}`, text)))
+		var want string
+		if err := json.Unmarshal([]byte(text), &want); err != nil {
+			t.Fatal(err)
+		}
+		o.apply(op("appendText", "key", key, "offset", len(want), "text", "!"))
+		var part struct{ Text string }
+		if err := json.Unmarshal([]byte(o.payload(key)), &part); err != nil {
+			t.Fatal(err)
+		}
+		mustEqual(t, text, part.Text, want+"!")
+	}
+}
+
 func TestFinalize(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"completed", "failed", "aborted"} {
