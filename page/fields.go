@@ -35,7 +35,7 @@ func value(v result) fields {
 const namesMax = 1000
 
 // at is the value below constant names. An object is gone through once; of equal
-// names the first counts.
+// names the last counts, as it does for deltas.
 func (f fields) at(names ...string) fields {
 	for _, name := range names {
 		if f.below == nil {
@@ -44,9 +44,7 @@ func (f fields) at(names ...string) fields {
 		if *f.below == nil {
 			all := map[string]fields{}
 			f.ForEach(func(k, v result) bool {
-				if _, double := all[k.Str]; !double {
-					all[k.Str] = value(v)
-				}
+				all[k.Str] = value(v)
 				return len(all) < namesMax
 			})
 			*f.below = all
