@@ -4,7 +4,9 @@ package session_test
 // names and does not hold, undoing what others did.
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/oklog/ulid/v2"
@@ -51,6 +53,47 @@ func TestUndoKeepsEarlierRevocation(t *testing.T) {
 	)
 	mustEqual(t, "aborted", answers[1].Outcomes[0].Status, ledger.BatchAborted)
 	mustEqual(t, "revoked before", string(answers[2].Outcomes[0].Result), fmt.Sprintf(`{"cursor":%d,"unchanged":true,"cut":%d}`, answers[0].Cursor, answers[0].Cursor))
+}
+
+// unseen is a ref's id as an argument that is too long to be looked at before its
+// op is decided: the ref is read then, and what is above it with it.
+func unseen(ref string) json.RawMessage { return raw(`%s"%s"`, strings.Repeat(" ", 5000), ref) }
+
+// What is read as somebody's ancestor after its own was revoked is dead as well: a
+// revocation of it changes nothing, and answers the cut that its row has.
+func TestARevokedRefThatIsReadLaterIsDead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	x := o.share(all)
+	z := o.under(x).share(all)
+	y := o.under(z).share(all)
+	out := o.try(op("revoke", "ref", x), op("revoke", "ref", unseen(y)), op("revoke", "ref", unseen(z)))
+	for i, ref := range []string{x, y, z} {
+		cut := w.store.Grant(ref).Cut
+		mustEqual(t, "the cut of all", cut, out[0].Cursor)
+		if i > 0 {
+			mustEqual(t, "revoked again", string(out[i].Result), fmt.Sprintf(`{"cursor":%d,"unchanged":true,"cut":%d}`, cut, cut))
+		}
+	}
+}
+
+// What was read while something above it was revoked is alive when that is undone.
+func TestUndoTakesBackWhatWasReadAsRevoked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	x := o.share(all)
+	y := o.under(x).share(all)
+	answers, _ := w.commit(
+		o.batch(true, op("revoke", "ref", x), op("revoke", "ref", unseen(y)), put("nonsense")),
+		o.batch(false, op("revoke", "ref", unseen(y))),
+	)
+	mustEqual(t, "aborted", answers[0].Outcomes[0].Status, ledger.BatchAborted)
+	cut := answers[1].Cursor
+	mustEqual(t, "revoked", string(answers[1].Outcomes[0].Result), fmt.Sprintf(`{"cursor":%d,"cut":%d}`, cut, cut))
+	mustEqual(t, "its row's cut", w.store.Grant(y).Cut, cut)
+	mustEqual(t, "the one above is alive", w.store.Grant(x).Revoked, 0)
 }
 
 // The creator acts as the owner through its space object, and as nobody else:

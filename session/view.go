@@ -182,12 +182,12 @@ func (v *view) mark() mark { return mark{len(v.journal), len(v.revoked), len(v.a
 
 // undo takes everything back that was changed since m.
 func (v *view) undo(m mark) {
+	v.revoked, v.audit = v.revoked[:m.revoked], v.audit[:m.audit]
 	for i := len(v.journal) - 1; i >= m.journal; i-- {
 		v.journal[i].takeBack()
 	}
 	clear(v.journal[m.journal:])
 	v.journal = v.journal[:m.journal]
-	v.revoked, v.audit = v.revoked[:m.revoked], v.audit[:m.audit]
 }
 
 func (v *view) log(undo func()) { v.journal = append(v.journal, step{undo: undo}) }
