@@ -132,6 +132,7 @@ func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 		out.Cause, out.Reason = cause.OpID, cause.Reason
 		return out, nil
 	}
+	came := op // its shape is judged as it came: what it refers to has no part in that
 	op, unresolved := d.resolve(op)
 	if err := d.eff.Authorize(op); err != nil {
 		if callLevel(err.Code) {
@@ -145,7 +146,7 @@ func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 		out.Cursor = d.base
 		return out, nil
 	}
-	for _, err := range []*fault.Error{d.size, CheckIntent(op, d.lim), unknown, unresolved} {
+	for _, err := range []*fault.Error{d.size, CheckIntent(came, d.lim), unknown, unresolved} {
 		if err != nil {
 			out.refuse(Rejected, err)
 			return out, nil

@@ -55,9 +55,9 @@ func Resolve(result []byte, path string) (value []byte, ok bool) {
 }
 
 // resolve gives op with a value in place of each reference that has one, and
-// the error of the first that has none. op itself is not changed, and is
-// returned as it is if it refers to nothing. References to ops nobody knows
-// stay, without an error here.
+// the error of the first that has none, or too large a one. op itself is not
+// changed, and is returned as it is if it refers to nothing. References to ops
+// nobody knows stay, without an error here.
 func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
 	if !op.refers() {
 		return op, nil
@@ -85,6 +85,9 @@ func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
 				in.Args, copied = append([]Arg(nil), op.Args...), true
 			}
 			in.Args[i] = Arg{Name: a.Name, JSON: v}
+			if err := checkBytes(&in.Args[i], d.lim); err != nil && first == nil {
+				first = err
+			}
 		}
 	}
 	if r := op.Expected.Ref; r != nil {
