@@ -33,6 +33,7 @@ type argReader struct {
 	in    *ledger.Intent
 	lim   Limits
 	sound bool // CheckIntent has found every argument to be JSON text
+	own   bool // the op is the server's own: so may the ids be of the refs that it makes
 	used  []string
 	err   *fault.Error
 	put   opPut // the op that most are
@@ -260,6 +261,17 @@ func (r *argReader) refID(name string) string {
 	s := r.text(name, required)
 	if r.err == nil && !r.deferred(name) && capability.Target(s) == "" {
 		r.fail(fault.BadArgument.With("%s is not a ref's id", name))
+	}
+	return s
+}
+
+// newRef reads the id of a ref that is to be made.
+func (r *argReader) newRef(name string) string {
+	s := r.refID(name)
+	if r.err == nil && !r.deferred(name) && !r.own {
+		if err := capability.CheckOffline(s); err != nil {
+			r.fail(err)
+		}
 	}
 	return s
 }

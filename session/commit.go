@@ -59,7 +59,7 @@ func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer
 
 func newApplier(v *view, sub *Submission, cfg *Config) *applier {
 	return &applier{v: v, s: v.sessions[sub.Batch.Session], cfg: cfg, sub: sub, outbox: sub.Batch.Outbox,
-		args: argReader{sound: true}}
+		args: argReader{sound: true, own: sub.Direct != nil}}
 }
 
 // mayKnow says whether the submission's ref may be told how far the session is:

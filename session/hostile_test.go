@@ -114,6 +114,37 @@ func TestCreatorIsNobodyElse(t *testing.T) {
 	o.apply(put("message/m"))
 }
 
+// Ids marked as a server's are made by servers alone: in what comes over a stream
+// they name what is there already.
+func TestClientsMakeNoServersIDs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	id := capability.FixedID(o.session, "some end")
+	share := op("share", "ref", id, "hash", sha(id), "rights", []string{"read"})
+	o.refuse(ledger.Rejected, fault.BadArgument, share)
+	made := w.newWriter()
+	made.ref = capability.ServerID(made.session, ulid.Make())
+	create := op("create", "ref", made.ref, "hash", sha(made.ref))
+	made.refuse(ledger.Rejected, fault.BadArgument, create)
+	for _, x := range []anOp{share, create} {
+		if _, err := session.CheckOps(o.batch(false, x).Batch.Ops, w.cfg.Limits); err == nil || err.Code != fault.BadArgument {
+			t.Errorf("%s passes at the client: %v", x.method, err)
+		}
+		o.seq--
+	}
+	// A server's own are made without an outbox.
+	sub := made.plain(made.ref, create)
+	sub.Space = w.space
+	answers, _ := w.commit(sub, session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: o.ref,
+		Direct: &session.Direct{Share: &capability.Minting{ID: id, Hash: session.SumOf([]byte(id)), Rights: capability.Read}}})
+	for i, a := range answers {
+		if a.Err != nil {
+			t.Errorf("the server's own, %d: %v", i, a.Err)
+		}
+	}
+}
+
 // A long line of refs, each minted from the one before, is cut at many places
 // in one group.
 func TestRevokeInALongLine(t *testing.T) {

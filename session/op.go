@@ -95,7 +95,7 @@ type opCreate struct {
 func decodeCreate(r *argReader) op {
 	return &opCreate{
 		external: r.text("external", optional),
-		ref:      r.refID("ref"),
+		ref:      r.newRef("ref"),
 		hash:     r.hash("hash"),
 		label:    r.text("label", optional),
 		actor:    r.text("actor", optional),
@@ -212,7 +212,7 @@ type opShare struct {
 
 func decodeShare(r *argReader) op {
 	o := &opShare{m: capability.Minting{
-		ID:      r.refID("ref"),
+		ID:      r.newRef("ref"),
 		Hash:    r.hash("hash"),
 		Methods: r.texts("methods", optional),
 		Message: r.text("message", optional),

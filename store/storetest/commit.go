@@ -235,7 +235,7 @@ func testCommitRevoke(t *testing.T, fresh Fresh) {
 			return p
 		}
 		open(o)
-		ref := newRef(o.session)
+		ref := clientRef(o.session)
 		f.applied(o.batch(false, o.create(), shareOp(ref, "append")))
 		started := make(chan struct{}, 1000)
 		last := make([]ledger.Outcome, 4)

@@ -219,8 +219,11 @@ func newSession() string { return capability.SessionPrefix + ulid.Make().String(
 func newSpace() string   { return capability.SpacePrefix + ulid.Make().String() }
 func newOutbox() string  { return "obx_" + ulid.Make().String() }
 func newOp() string      { return ulid.Make().String() }
-func newRef(target string) string {
+func newRef(target string) string { // later ones sort behind earlier ones
 	return capability.ServerID(target, ulid.Make())
+}
+func clientRef(target string) string { // as an op may name it
+	return capability.DeriveID(target, capability.NewSecret())
 }
 
 var counter atomic.Uint64

@@ -148,7 +148,7 @@ func testTrim(t *testing.T, fresh Fresh) {
 	// A fork has the present state; an earlier one is gone.
 	fork := o.beside()
 	fork.session, fork.with = newSession(), []string{o.ref}
-	fork.ref = newRef(fork.session)
+	fork.ref = clientRef(fork.session)
 	_, err = f.OpenStream(f.ctx, session.StreamKey{Session: fork.session, Outbox: fork.outbox}, hash(), 1)
 	f.must("open stream", err)
 	args := []any{"source", o.session, "via", o.ref, "ref", fork.ref, "hash", hashText()}
