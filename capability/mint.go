@@ -35,7 +35,7 @@ type Minting struct {
 	From    uint64
 	Limit   uint32
 	Message string // one message alone
-	Seal    []byte // Ed25519 public key, with an id that says so; what is minted from a sealed ref has one
+	Seal    []byte // Ed25519 public key, with an id that says so; what is shared from a sealed ref has one
 	Label   string
 	Actor   string
 }
@@ -84,7 +84,10 @@ func Reminted(there, g *Grant) *fault.Error {
 }
 
 // MintOwner makes the owner ref of a new session from the space ref that creates
-// it: all session rights, no epoch, not longer than the space ref itself.
+// it: all session rights, no epoch, not longer than the space ref itself. It is
+// bound to no key, not below a sealed space ref either: such a one keeps what is
+// there from whoever steals its text, and this ref, whose secret the key's holder
+// makes where the session is made, is good for that session alone.
 // Errors as for Mint, MissingRight if space may not create.
 func MintOwner(space *Grant, m Minting, now int64) (*Grant, *fault.Error) {
 	target := Target(m.ID)

@@ -165,6 +165,15 @@ func TestMintOwner(t *testing.T) {
 	if g, err := capability.MintOwner(&lent, wish(nil), 1); err != nil || g.Expires != 5000 || g.Actor != "tenant/owner" || g.Limit != 0 {
 		t.Errorf("under a lent space: %+v, %v", g, err)
 	}
+	// A sealed space ref keeps what is there; a session made under it is its maker's.
+	sealed := *space
+	sealed.Seal = make([]byte, 32)
+	if g, err := capability.MintOwner(&sealed, wish(nil), 1); err != nil || g.Seal != nil {
+		t.Errorf("under a sealed space ref: %+v, %v", g, err)
+	}
+	if _, err := capability.Mint(&sealed, wish(func(m *capability.Minting) { m.ID, m.Rights = space1+".s01J00000000000000000000008", capability.Create }), 0, 1); codeOf(err) != fault.Widening {
+		t.Errorf("an unsealed space ref under a sealed one: %v", err)
+	}
 	lister := *space
 	lister.Rights = capability.List
 	for name, row := range map[string]struct {
