@@ -150,7 +150,7 @@ func Narrow(parent, child *Grant) *fault.Error {
 	case parent.Limit != 0 && (child.Limit == 0 || child.Limit > parent.Limit):
 		return fault.Widening.With("the new ref would allow more redemptions than its parent's %d", parent.Limit)
 	case parent.Message != "" && child.Message != parent.Message:
-		return fault.Widening.With("the new ref would be for more than its parent, which is for message %s alone", clip(parent.Message))
+		return fault.Widening.With("the new ref would be for more than its parent, which is for message %s alone", fault.Clip(parent.Message))
 	case len(parent.Seal) > 0 && len(child.Seal) == 0:
 		return fault.Widening.With("its parent is sealed, so the new ref must be as well: name the key it is bound to")
 	}
@@ -200,7 +200,7 @@ func checkMinted(g *Grant) *fault.Error {
 	}
 	for _, m := range g.Methods {
 		if m == "" || len(m) > maxSegment || hasControl(m) {
-			return fault.BadArgument.With("%q cannot be a method's name", clip(m))
+			return fault.BadArgument.With("%q cannot be a method's name", fault.Clip(m))
 		}
 	}
 	return nil

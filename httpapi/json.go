@@ -174,9 +174,4 @@ func reference(at *place, v gjson.Result, to **ledger.Ref) *fault.Error {
 }
 
 // clipped bounds what a message echoes.
-func clipped(s string) string {
-	if len(s) > 64 {
-		s = strings.ToValidUTF8(s[:64], "") + "…"
-	}
-	return fmt.Sprintf("%q", s)
-}
+func clipped(s string) string { return fmt.Sprintf("%q", fault.Clip(s)) }

@@ -70,7 +70,7 @@ func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
 		}
 		v, ok := Resolve(o.Result, r.Path)
 		if !ok && first == nil {
-			first = fault.BadReference.With("the result of op %s has nothing at %q", r.Op, clip(r.Path))
+			first = fault.BadReference.With("the result of op %s has nothing at %q", r.Op, fault.Clip(r.Path))
 		}
 		return v, ok
 	}
@@ -96,19 +96,11 @@ func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
 			if err == nil {
 				in.Expected = Expect{Set: op.Expected.Set, Cursor: n}
 			} else if first == nil {
-				first = fault.BadReference.With("expected_cursor refers to %q of op %s, which is not a cursor", clip(r.Path), r.Op)
+				first = fault.BadReference.With("expected_cursor refers to %q of op %s, which is not a cursor", fault.Clip(r.Path), r.Op)
 			}
 		}
 	}
 	return &in, first
-}
-
-// clip bounds what a message echoes of a path.
-func clip(s string) string {
-	if len(s) > 64 {
-		return strings.ToValidUTF8(s[:64], "") + "…"
-	}
-	return s
 }
 
 func isObject(b []byte) bool {

@@ -54,7 +54,7 @@ func (r *Reader) Item(kind string, data []byte) error {
 		if err := json.Unmarshal(data, &id); err != nil {
 			var wrongType *json.UnmarshalTypeError
 			if !errors.As(err, &wrongType) || wrongType.Field == "id" || wrongType.Field == "messageID" {
-				return malformed("a %s that cannot be read: %v", clip(kind), err)
+				return malformed("a %s that cannot be read: %v", fault.Clip(kind), err)
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func (r *Reader) Item(kind string, data []byte) error {
 	case "messages":
 		return r.messages(data)
 	}
-	r.Skipped = append(r.Skipped, clip(kind))
+	r.Skipped = append(r.Skipped, fault.Clip(kind))
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (r *Reader) Name(external string) error {
 		return nil
 	}
 	if r.Session != "" && r.Session != external {
-		return malformed("a second session (%s after %s): there is one session to a share, and to a file", clip(external), r.Session)
+		return malformed("a second session (%s after %s): there is one session to a share, and to a file", fault.Clip(external), r.Session)
 	}
 	r.Session = external
 	return nil
@@ -246,11 +246,3 @@ func Cut(puts []Put, l Limits) (pieces [][]Put, tooLarge []Put) {
 }
 
 func malformed(format string, args ...any) *fault.Error { return fault.Malformed.With(format, args...) }
-
-// clip bounds what a message echoes.
-func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
-	}
-	return s
-}

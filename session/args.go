@@ -45,7 +45,7 @@ func (r *argReader) read(in *ledger.Intent, lim Limits) {
 	for i, a := range in.Args {
 		for _, b := range in.Args[:i] {
 			if a.Name == b.Name {
-				r.fail(fault.BadArgument.With("%s is there twice", clip(a.Name)))
+				r.fail(fault.BadArgument.With("%s is there twice", fault.Clip(a.Name)))
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func (r *argReader) finish() *fault.Error {
 			if len(r.used) > 0 {
 				takes = strings.Join(r.used, ", ")
 			}
-			r.fail(fault.BadArgument.With("%s has no argument %q; it takes %s", r.in.Method, clip(a.Name), takes))
+			r.fail(fault.BadArgument.With("%s has no argument %q; it takes %s", r.in.Method, fault.Clip(a.Name), takes))
 		}
 	}
 	return r.err
@@ -233,7 +233,7 @@ func (r *argReader) texts(name string, must bool) []string {
 func (r *argReader) id(name string) string {
 	s := r.text(name, required)
 	if r.err == nil && !r.deferred(name) && !validID(s, false) {
-		r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, clip(s), maxIDBytes))
+		r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, fault.Clip(s), maxIDBytes))
 	}
 	return s
 }
@@ -416,7 +416,7 @@ func (r *argReader) part(name string, e gjson.Result) (p terminalPart, ok bool) 
 	case !ok:
 		return p, false
 	case !validID(p.id, false):
-		r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, clip(p.id), maxIDBytes))
+		r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, fault.Clip(p.id), maxIDBytes))
 	case !isObject(p.payload):
 		r.fail(fault.BadPayload.With("%s: the payload of %s is not a JSON object", name, p.id))
 	}

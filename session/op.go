@@ -57,7 +57,7 @@ func Methods() []string {
 func (r *argReader) decodeOp(in *ledger.Intent, lim Limits) (op, *fault.Error) {
 	m, ok := methods[in.Method]
 	if !ok {
-		return nil, fault.UnknownMethod.With("there is no method %q: use one of %s", clip(in.Method), strings.Join(Methods(), ", "))
+		return nil, fault.UnknownMethod.With("there is no method %q: use one of %s", fault.Clip(in.Method), strings.Join(Methods(), ", "))
 	}
 	r.read(in, lim)
 	o := m.decode(r)
@@ -198,7 +198,7 @@ func decodeFinalize(r *argReader) op {
 	if r.err == nil && !r.deferred("status") {
 		var ok bool
 		if o.step, ok = endStep(o.status); !ok {
-			r.fail(fault.BadArgument.With("status is %q: use completed, failed or aborted", clip(o.status)))
+			r.fail(fault.BadArgument.With("status is %q: use completed, failed or aborted", fault.Clip(o.status)))
 		}
 	}
 	o.digest = r.digest()
@@ -245,7 +245,7 @@ func checkShare(m *capability.Minting) *fault.Error {
 	case m.Limit > 1<<31:
 		return fault.BadArgument.With("redemptions is at most %d", 1<<31)
 	case m.Message != "" && !validID(m.Message, false):
-		return fault.BadArgument.With("message: %q is not a message's id", clip(m.Message))
+		return fault.BadArgument.With("message: %q is not a message's id", fault.Clip(m.Message))
 	case len(m.Methods) > 0 && !knownMethods(m.Methods):
 		return fault.BadArgument.With("methods: name some of those that append needs: %s", strings.Join(appending, ", "))
 	}

@@ -61,7 +61,7 @@ func (a *applier) checkPlain() *fault.Error {
 			bytes += len(arg.JSON)
 		}
 		if !slices.Contains(plainMethods, op.Method) {
-			return fault.UnknownMethod.With("without an outbox there is %s, not %s: open a stream", strings.Join(plainMethods, ", "), clip(op.Method))
+			return fault.UnknownMethod.With("without an outbox there is %s, not %s: open a stream", strings.Join(plainMethods, ", "), fault.Clip(op.Method))
 		}
 	}
 	if bytes > lim.BatchBytes {
