@@ -29,9 +29,9 @@ const DefaultOwnerActor = "owner"
 type Minting struct {
 	ID      string // for the parent's target, or the new session for MintOwner
 	Hash    [32]byte
-	Rights  Rights // required by Mint, not looked at by MintOwner
-	Methods []string
-	Expires int64 // Unix ms
+	Rights  Rights   // required by Mint, not looked at by MintOwner
+	Methods []string // not an empty list
+	Expires int64    // Unix ms
 	From    uint64
 	Limit   uint32
 	Message string // one message alone
@@ -47,6 +47,9 @@ type Minting struct {
 func Mint(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Error) {
 	if Target(m.ID) != parent.Target {
 		return nil, fault.BadArgument.With("the new ref's id is not one for %s", parent.Target)
+	}
+	if m.Methods != nil && len(m.Methods) == 0 {
+		return nil, fault.BadArgument.With("the list of methods is empty, which could be taken for none or for all: name some, or leave it out for all that its parent may")
 	}
 	if m.Rights == 0 {
 		return nil, fault.BadArgument.With("a ref needs rights: name at least one of %s", parent.Rights)

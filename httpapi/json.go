@@ -113,6 +113,7 @@ func textOf(at *place, v gjson.Result, to *string) *fault.Error {
 
 func texts(name string, most int, to *[]string) member {
 	return member{name: name, take: func(at *place, v gjson.Result) *fault.Error {
+		*to = []string{} // there, if empty
 		return list(at, v, most, func(at *place, v gjson.Result) *fault.Error {
 			var s string
 			refused := textOf(at, v, &s)

@@ -85,6 +85,7 @@ func TestRefusals(t *testing.T) {
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "ref": reader}, fault.Malformed},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "expires_at": "18446744073709551615"}, fault.BadArgument},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "ref": refOf(reader), "hash": hashText(m.owner.Secret)}, fault.AlreadyExists},
+			{"POST", at + "/refs", owner, obj{"rights": []string{"append"}, "methods": []string{}}, fault.BadArgument},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "ref": capability.FixedID(m.id, "x"), "hash": hashText(m.owner.Secret)}, fault.BadArgument},
 			{"DELETE", at + "/refs/" + refOf(reader), reader, nil, fault.MissingRight},
 			{"DELETE", at + "/refs/" + other.owner.ID, owner, nil, fault.NotFound},

@@ -246,7 +246,7 @@ func checkShare(m *capability.Minting) *fault.Error {
 		return fault.BadArgument.With("redemptions is at most %d", 1<<31)
 	case m.Message != "" && !validID(m.Message, false):
 		return fault.BadArgument.With("message: %q is not a message's id", fault.Clip(m.Message))
-	case len(m.Methods) > 0 && !knownMethods(m.Methods):
+	case m.Methods != nil && !knownMethods(m.Methods):
 		return fault.BadArgument.With("methods: name some of those that append needs: %s", strings.Join(appending, ", "))
 	}
 	return nil
@@ -257,6 +257,9 @@ func checkShare(m *capability.Minting) *fault.Error {
 var appending = []string{MethodAppendText, MethodBegin, MethodFinalize, MethodPut, MethodRemove}
 
 func knownMethods(names []string) bool {
+	if len(names) == 0 {
+		return false
+	}
 	for _, n := range names {
 		if !slices.Contains(appending, n) {
 			return false

@@ -36,6 +36,8 @@ func TestShare(t *testing.T) {
 		t.Fatalf("event %s %s", ev.Key, ev.Payload)
 	}
 	o.refuse(ledger.Rejected, fault.AlreadyExists, share)
+	none, _ := newRef(o.session)
+	o.refuse(ledger.Rejected, fault.BadArgument, op("share", "ref", none, "hash", sha(none), "rights", []string{"append"}, "methods", []string{}))
 	foreign, _ := newRef(capability.SessionPrefix + "01ARZ3NDEKTSV4RRFFQ69G5FAV")
 	o.refuse(ledger.Rejected, fault.BadArgument, op("share", "ref", foreign, "hash", sha(foreign), "rights", []string{"read"}))
 
