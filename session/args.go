@@ -111,15 +111,17 @@ func (r *argReader) raw(name string, must bool) []byte {
 	return nil
 }
 
-// text reads a string without control characters, of at most LabelBytes.
+// text reads a string without control characters, of at most LabelBytes. Nor has it
+// U+FFFD, which is what half a surrogate pair, or anything else that could not be
+// read, has become: two names that differ there would be one.
 func (r *argReader) text(name string, must bool) string {
 	s := r.anyText(name, must)
 	if len(s) > r.lim.LabelBytes {
 		r.fail(fault.TooLarge.With("%s has %d bytes, the limit is %d", name, len(s), r.lim.LabelBytes))
 		return ""
 	}
-	if strings.ContainsFunc(s, unicode.IsControl) {
-		r.fail(fault.BadArgument.With("%s holds control characters", name))
+	if strings.ContainsFunc(s, noText) {
+		r.fail(fault.BadArgument.With("%s holds control characters, or what is no character", name))
 		return ""
 	}
 	if must && s == "" && !r.deferred(name) {
@@ -127,6 +129,8 @@ func (r *argReader) text(name string, must bool) string {
 	}
 	return s
 }
+
+func noText(c rune) bool { return unicode.IsControl(c) || c == utf8.RuneError }
 
 func (r *argReader) anyText(name string, must bool) string {
 	raw := r.raw(name, must)

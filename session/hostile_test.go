@@ -198,12 +198,13 @@ func TestTooManyReferences(t *testing.T) {
 	o.refuse(ledger.Skipped, fault.BadKey, late) // alone it is not too much
 }
 
-// An argument that is no text must not get as far as the database either.
+// An argument that is no text must not get as far as the database either, nor be
+// taken for another one that is none.
 func TestExternalIsNoText(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.create()
-	for _, external := range []string{"\"\xff\"", "\"a\xc3\"", "\"\xed\xa0\x80\"", `"\u0000"`} {
+	for _, external := range []string{"\"\xff\"", "\"a\xc3\"", "\"\xed\xa0\x80\"", `"\u0000"`, `"\ud800"`, `"a\udfffb"`, "\"\uFFFD\""} {
 		p := w.newWriter()
 		answers, _ := w.commit(p.batch(false, op("create", "ref", p.ref, "hash", sha(p.ref), "external", raw("%s", external))), o.batch(false, put("message/m")))
 		out := answers[0].Outcomes[0]

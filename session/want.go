@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -177,7 +176,7 @@ func (w *wants) op(sub *Submission, op *ledger.Intent) {
 		w.revokes = true
 	case MethodCreate, MethodFork:
 		w.ref(argText(op, "ref"))
-		if x := argText(op, "external"); x != "" && !strings.ContainsFunc(x, unicode.IsControl) {
+		if x := argText(op, "external"); x != "" && !strings.ContainsFunc(x, noText) {
 			if space := capability.Target(sub.Space); space != "" {
 				add(w.external, space, x)
 			}
