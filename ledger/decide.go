@@ -164,7 +164,7 @@ func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 		out.Status, out.Cursor, out.Result = Applied, cursor, result
 	case callLevel(err.Code):
 		return out, err
-	case authority(err.Code):
+	case err.Code.Authority():
 		out.refuse(Denied, err)
 	case err.Code == fault.Conflict:
 		out.refuse(Conflict, err)
@@ -242,9 +242,6 @@ func allVoid(ops []Intent) bool {
 func callLevel(c fault.Code) bool {
 	return c >= fault.Fenced && c < fault.UnknownRef || c == fault.Internal || c == fault.DiskFull || c == fault.Canceled
 }
-
-// authority says whether a code is of the list's authority block.
-func authority(c fault.Code) bool { return c >= fault.UnknownRef && c < fault.Malformed }
 
 // maxMessage bounds what one outcome's message takes in its record, in bytes.
 const maxMessage = 1024

@@ -190,11 +190,7 @@ func (a *applier) direct(out *Answer) *fault.Error {
 		r, err = do.apply(a)
 	}
 	if err != nil {
-		a.v.undo(before)
-		if err.Code >= fault.UnknownRef && err.Code < fault.Malformed {
-			a.denied(name, err)
-		}
-		return err
+		return a.refused(before, name, err)
 	}
 	switch r := r.(type) {
 	case cutResult:

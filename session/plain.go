@@ -30,11 +30,7 @@ func (a *applier) plain(out *Answer) *fault.Error {
 			_, _, err = a.Apply(op)
 		}
 		if err != nil {
-			a.v.undo(before)
-			if err.Code >= fault.UnknownRef && err.Code < fault.Malformed {
-				a.denied(op.Method, err)
-			}
-			return err
+			return a.refused(before, op.Method, err)
 		}
 		done.Outcomes[i].Status = ledger.Applied
 	}

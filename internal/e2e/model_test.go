@@ -209,7 +209,7 @@ func (w *world) decide(s *modelSession, b *planBatch, place int, stream string, 
 	result, r := c.apply()
 	if r != nil {
 		out.reason, out.at = r.code, r.at
-		if r.code >= fault.UnknownRef && r.code < fault.Malformed { // the block of authority
+		if r.code.Authority() {
 			out.status = ledger.Denied
 		}
 		return out
