@@ -90,7 +90,7 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		return fault.WrongOutbox.With("no stream of this outbox was opened: open it first")
 	}
 	if a.sub.Ack {
-		return a.acknowledge(st)
+		return st.acked(ledger.Acknowledge(&st.row, b.Incarnation, b.AckedThrough, st.history.Record))
 	}
 	if err := a.v.diverged(a.sub.Opening); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		}
 		out.Outcomes, out.Uses = rec.Outcomes, a.uses(b, rec)
 	}
-	return a.acked(st, b.AckedThrough)
+	return st.acked(ledger.AckThrough(&st.row, b.AckedThrough, st.history.Record))
 }
 
 // decide runs a new batch.
@@ -133,23 +133,10 @@ func (a *applier) decide(st *streamView, b *ledger.Batch) (*ledger.Record, *faul
 	return rec, nil
 }
 
-// acknowledge is acked_through without a batch.
-func (a *applier) acknowledge(st *streamView) *fault.Error {
-	b := &a.sub.Batch
-	if b.Incarnation < st.row.Incarnation {
-		return fault.Fenced.With("incarnation %d of this outbox was superseded by %d: another process has its lease; stop sending", b.Incarnation, st.row.Incarnation)
-	}
-	st.row.Incarnation = b.Incarnation
-	return a.acked(st, b.AckedThrough)
-}
-
-func (a *applier) acked(st *streamView, through uint64) *fault.Error {
-	if through <= st.row.AckedThrough {
-		return nil
-	}
-	raised, err := ledger.AckThrough(&st.row, through, st.history.Record)
+// acked forgets what the client has stored, if it has acknowledged more.
+func (st *streamView) acked(raised bool, err *fault.Error) *fault.Error {
 	if raised {
-		st.history.Prune(through)
+		st.history.Prune(st.row.AckedThrough)
 	}
 	return err
 }
