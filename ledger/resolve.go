@@ -14,8 +14,8 @@ import (
 
 // Resolve gives the JSON text at path in result, byte for byte: a dot-separated
 // walk through objects by key and arrays by index; "" is the whole. Keys with a
-// dot in them cannot be named. The bytes are shared with result. ok is false if
-// nothing is there.
+// dot in them cannot be named. The bytes are a copy. ok is false if nothing is
+// there.
 func Resolve(result []byte, path string) (value []byte, ok bool) {
 	at := gjson.ParseBytes(result)
 	if path == "" {

@@ -40,9 +40,9 @@ type Batch struct {
 	Chain [32]byte
 }
 
-// ReadRecording reads a whole file. Batches that limits does not allow are cut in
-// two; everything else stays as it was recorded. Errors are Malformed or TooLarge
-// and name the line.
+// ReadRecording reads a whole file. Batches that limits do not allow are cut into
+// pieces; everything else stays as it was recorded. What is wrong with the file is
+// Malformed or TooLarge, and says where.
 func ReadRecording(r io.Reader, limits Limits) (*Recording, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {

@@ -102,8 +102,8 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		return err
 	case outcomes != nil:
 		out.Outcomes, out.Duplicate = outcomes, true
-	case st.row.LastSeq-max(st.row.AckedThrough, b.AckedThrough) >= uint64(a.cfg.Limits.UnackedOps):
-		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the most that are kept: acknowledge what you have stored, then send this again", st.row.LastSeq-st.row.AckedThrough)
+	case st.unacked(b) >= uint64(a.cfg.Limits.UnackedOps):
+		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the most that are kept: acknowledge what you have stored, then send this again", st.unacked(b))
 	default:
 		rec, err := a.decide(st, b)
 		if err != nil {
@@ -112,6 +112,11 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		out.Outcomes, out.Uses = rec.Outcomes, a.uses(b, rec)
 	}
 	return st.acked(ledger.AckThrough(&st.row, b.AckedThrough, st.history.Record))
+}
+
+// unacked is how many outcomes are not acknowledged, by b either.
+func (st *streamView) unacked(b *ledger.Batch) uint64 {
+	return st.row.LastSeq - max(st.row.AckedThrough, b.AckedThrough)
 }
 
 // decide runs a new batch.

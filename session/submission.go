@@ -85,12 +85,14 @@ func (o *Opening) Note(answer *Answer) {
 // without harm: puts and removes, without references, or a create alone. What
 // follows a create comes by itself, under the ref that it has minted: the space's
 // ref is no authority over the session, and no outbox has proven that it made it.
+//
+// One of them is wanted: of several that are set, the first below counts.
 type Direct struct {
-	Ref    string
-	Epoch  bool
-	Share  *capability.Minting
 	Rotate *Rotation
 	Ops    bool
+	Share  *capability.Minting
+	Epoch  bool
+	Ref    string
 }
 
 // Rotation is the new ref, made by a client, that is to take the place of the one
