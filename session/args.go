@@ -42,13 +42,6 @@ type argReader struct {
 // read begins with an intent; what r has for another is given up.
 func (r *argReader) read(in *ledger.Intent, lim Limits) {
 	r.in, r.lim, r.used, r.err = in, lim, r.used[:0], nil
-	for i, a := range in.Args {
-		for _, b := range in.Args[:i] {
-			if a.Name == b.Name {
-				r.fail(fault.BadArgument.With("%s is there twice", fault.Clip(a.Name)))
-			}
-		}
-	}
 }
 
 func (r *argReader) fail(err *fault.Error) {
@@ -307,8 +300,8 @@ func (r *argReader) sealKey(name string) []byte {
 }
 
 // number reads a whole number that every JSON reader keeps exactly.
-func (r *argReader) number(name string) (n uint64, set bool) {
-	raw := r.raw(name, optional)
+func (r *argReader) number(name string, must bool) (n uint64, set bool) {
+	raw := r.raw(name, must)
 	if raw == nil {
 		return 0, false
 	}
@@ -320,25 +313,8 @@ func (r *argReader) number(name string) (n uint64, set bool) {
 	return n, true
 }
 
-func (r *argReader) needNumber(name string) uint64 {
-	n, set := r.number(name)
-	if !set && r.err == nil && !r.refers(name) {
-		r.fail(fault.BadArgument.With("%s needs %s", r.in.Method, name))
-	}
-	return n
-}
-
-func (r *argReader) refers(name string) bool {
-	for _, a := range r.in.Args {
-		if a.Name == name && a.Ref != nil {
-			return true
-		}
-	}
-	return false
-}
-
 func (r *argReader) schema(name string) uint32 {
-	n, set := r.number(name)
+	n, set := r.number(name, optional)
 	switch {
 	case !set:
 		return 1

@@ -113,7 +113,7 @@ func decodeFork(r *argReader) op {
 	o := &opFork{opCreate: *decodeCreate(r).(*opCreate)}
 	o.source = r.text("source", required)
 	o.via = r.refID("via")
-	o.at, o.atSet = r.number("at")
+	o.at, o.atSet = r.number("at", optional)
 	if r.err == nil && !r.deferred("source") && !capability.IsSession(o.source) {
 		r.fail(fault.BadArgument.With("source is not a session id"))
 	}
@@ -157,7 +157,7 @@ type opAppendText struct {
 
 func decodeAppendText(r *argReader) op {
 	o := &opAppendText{key: r.key("key"), text: r.streamed("text")}
-	o.offset = r.needNumber("offset")
+	o.offset, _ = r.number("offset", required)
 	if r.err == nil && !r.deferred("key") && o.key.Kind != KeyPart {
 		r.fail(fault.BadKey.With("text can be appended to a part only: part/MESSAGE/ID"))
 	}
@@ -194,7 +194,7 @@ func decodeFinalize(r *argReader) op {
 		usage:   r.object("usage", optional),
 		failure: r.object("error", optional),
 	}
-	o.completed, _ = r.number("completed")
+	o.completed, _ = r.number("completed", optional)
 	if r.err == nil && !r.deferred("status") {
 		var ok bool
 		if o.step, ok = endStep(o.status); !ok {
@@ -221,9 +221,9 @@ func decodeShare(r *argReader) op {
 	}}
 	names := r.texts("rights", required)
 	o.m.Seal = r.sealKey("seal")
-	expires, _ := r.number("expires_at")
-	redemptions, _ := r.number("redemptions")
-	o.m.From, _ = r.number("from")
+	expires, _ := r.number("expires_at", optional)
+	redemptions, _ := r.number("redemptions", optional)
+	o.m.From, _ = r.number("from", optional)
 	o.m.Expires, o.m.Limit = int64(expires), uint32(min(redemptions, math.MaxUint32))
 	if r.err != nil || r.deferred("rights") {
 		return o
