@@ -91,21 +91,28 @@ func NewAck(cursor uint64, outcomes []Outcome, repeated bool) Ack {
 	return a
 }
 
-// statuses are the names of the outcomes on every wire.
-var statuses = [...]string{
-	Applied: "applied", Skipped: "skipped", Denied: "denied", Conflict: "conflict",
-	Rejected: "rejected", Voided: "voided", BatchAborted: "batch_aborted",
-}
-
-// String is the status's name; the zero Status, of a pruned duplicate, is "pruned".
-func (s Status) String() string {
+// Code is the status as a code, of fault's first block, which has them in this
+// order: None for Applied, and for one that this version does not know. The zero
+// Status, of a pruned duplicate, is Pruned.
+func (s Status) Code() fault.Code {
 	switch {
 	case s == 0:
-		return fault.Pruned.String()
-	case int(s) < len(statuses):
-		return statuses[s]
+		return fault.Pruned
+	case s > BatchAborted:
+		return fault.None
 	}
-	return "unknown"
+	return fault.Code(s - Applied)
+}
+
+// String is the status's name on every wire, which is its code's.
+func (s Status) String() string {
+	switch {
+	case s == Applied:
+		return "applied"
+	case s > BatchAborted:
+		return "unknown"
+	}
+	return s.Code().String()
 }
 
 // Err is nil for an applied outcome, else why the op did not apply, as an
@@ -116,8 +123,8 @@ func (o *Outcome) Err() error {
 		return nil
 	}
 	e := &fault.Error{Code: o.Reason, Message: o.Message, At: o.At}
-	kind, ok := fault.Named(o.Status.String())
-	if !ok || kind == o.Reason {
+	kind := o.Status.Code()
+	if kind == fault.None || kind == o.Reason {
 		if o.Status == Conflict {
 			e.At = o.Cursor
 		}
