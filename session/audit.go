@@ -94,15 +94,15 @@ func (a *applier) refused(before mark, method string, err *fault.Error) *fault.E
 	return err
 }
 
-// uses are the ops of a batch that have applied, by ref and method. A session is
-// made under the space's ref; all else is done under its own.
-func (a *applier) uses(b *ledger.Batch, rec *ledger.Record) (uses []Use) {
+// uses are those of ops that have applied, by ref and method. A session is made
+// under the space's ref; all else is done under its own.
+func (a *applier) uses(ops []ledger.Intent, applied func(i int) bool) (uses []Use) {
 next:
-	for i := range rec.Outcomes {
-		if rec.Outcomes[i].Status != ledger.Applied {
+	for i := range ops {
+		if !applied(i) {
 			continue
 		}
-		method, id := b.Ops[i].Method, a.sub.Ref
+		method, id := ops[i].Method, a.sub.Ref
 		if method == MethodCreate || method == MethodFork {
 			id = a.sub.Space
 		}

@@ -109,7 +109,7 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		if err != nil {
 			return err
 		}
-		out.Outcomes, out.Uses = rec.Outcomes, a.uses(b, rec)
+		out.Outcomes, out.Uses = rec.Outcomes, a.uses(b.Ops, func(i int) bool { return rec.Outcomes[i].Status == ledger.Applied })
 	}
 	return st.acked(ledger.AckThrough(&st.row, b.AckedThrough, st.history.Record))
 }
