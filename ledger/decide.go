@@ -49,7 +49,7 @@ type Effects interface {
 // a batch that refers to more than MaxOutside others, lookup need know none: its
 // ops are not Skipped but, if nothing else, too large.
 // Apply may still find a lack of authority that shows only in its rules: an
-// error of the authority block is recorded as Denied, fault.Conflict as Conflict.
+// error of the authority block is recorded as Denied.
 //
 // In an atomic batch the first op that does not apply undoes the others and all
 // are recorded BatchAborted, with that op as the Cause and its reason. A void
@@ -166,9 +166,6 @@ func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 		return out, err
 	case err.Code.Authority():
 		out.refuse(Denied, err)
-	case err.Code == fault.Conflict:
-		out.refuse(Conflict, err)
-		out.Cursor = err.At
 	default:
 		out.refuse(Rejected, err)
 	}

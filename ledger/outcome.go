@@ -64,33 +64,6 @@ type Batch struct {
 	Ops          []Intent
 }
 
-// Ack is the answer to one batch: one outcome an op, in order, and their
-// counts, which add up to the number of ops.
-type Ack struct {
-	Cursor     uint64 // the session's, after the batch
-	Applied    uint32 // new, and applied
-	Duplicates uint32 // recorded before, whatever their outcome
-	Rejected   uint32 // new, recorded, and not applied
-	Repeated   bool   // the whole batch was a duplicate: every outcome is
-	Outcomes   []Outcome
-}
-
-// NewAck counts outcomes. repeated says that they came from Admit, not Decide.
-func NewAck(cursor uint64, outcomes []Outcome, repeated bool) Ack {
-	a := Ack{Cursor: cursor, Repeated: repeated, Outcomes: outcomes}
-	for i := range outcomes {
-		switch {
-		case repeated:
-			a.Duplicates++
-		case outcomes[i].Status == Applied:
-			a.Applied++
-		default:
-			a.Rejected++
-		}
-	}
-	return a
-}
-
 // Code is the status as a code, of fault's first block, which has them in this
 // order: None for Applied, and for one that this version does not know. The zero
 // Status, of a pruned duplicate, is Pruned.

@@ -238,7 +238,6 @@ func TestTableRowsThatAreRecorded(t *testing.T) {
 			batch(201, 8, op(81, "add", val("n", "1")), expect(op(82, "add", val("n", "1")), 4), expect(op(83, "add", val("n", "1")), 6)),
 			[]recorded{applied(5, `{"cursor":5,"sum":6}`), applied(6, `{"cursor":6,"sum":7}`), {status: ledger.Conflict, reason: fault.Conflict, cursor: 4}}},
 		{"conflict comes before rejected", 0, batch(201, 8, expect(op(81, "no such", val("n", "{")), 3)), []recorded{{status: ledger.Conflict, reason: fault.Conflict, cursor: 4}}},
-		{"a conflict that only the rules show", 0, batch(201, 8, op(81, "fail", val("code", `"conflict"`))), []recorded{{status: ledger.Conflict, reason: fault.Conflict, cursor: 17}}},
 
 		// rejected
 		{"an argument that is not JSON", 0, batch(201, 8, op(81, "same", val("n", `{"a":`))), []recorded{{status: ledger.Rejected, reason: fault.Malformed}}},

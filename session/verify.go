@@ -249,11 +249,3 @@ func FindingsError(found []Finding) error {
 	}
 	return fault.Internal.With("the log is not the one that was written: %s", strings.Join(said, "; ")).Pos(found[0].Cursor)
 }
-
-// VerifyChain is a Verifier for a log in one piece, to its end: events go on from
-// the event at cursor, whose hash is prev. It returns the last hash.
-func VerifyChain(prev Hash, cursor uint64, events []*Event) (Hash, error) {
-	v := NewVerifier(prev, cursor)
-	v.Add(events)
-	return v.Head(), v.Err()
-}

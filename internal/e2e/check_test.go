@@ -71,11 +71,11 @@ func readLog(t testing.TB, s *client.Session) []session.Event {
 			break
 		}
 	}
-	chain := make([]*session.Event, len(log))
+	v := session.NewVerifier(session.Hash{}, 0)
 	for i := range log {
-		chain[i] = &log[i]
+		v.Add([]*session.Event{&log[i]})
 	}
-	if _, err := session.VerifyChain(session.Hash{}, 0, chain); err != nil {
+	if err := v.Err(); err != nil {
 		t.Fatalf("the log of %s: %v", s.ID(), err)
 	}
 	return log

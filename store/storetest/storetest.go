@@ -205,6 +205,14 @@ func (f *fixture) load(w *session.Want) *session.Rows {
 	return rows
 }
 
+// chained is the last hash of events that go on from the one at cursor, whose hash
+// is prev, and what is wrong with them.
+func chained(prev session.Hash, cursor uint64, events []*session.Event) (session.Hash, error) {
+	v := session.NewVerifier(prev, cursor)
+	v.Add(events)
+	return v.Head(), v.Err()
+}
+
 // must stops the test on an error.
 func (f *fixture) must(what string, err error) {
 	f.Helper()
