@@ -82,20 +82,3 @@ func ChainAudit(prev [32]byte, r *AuditRow) (sum [32]byte) {
 	w.Text(r.Peer)
 	return w.Sum()
 }
-
-// VerifyAudit checks that rows follow one another without a gap after the row
-// seq, whose hash is prev, and that each hash is right. It gives the last hash,
-// or an Internal fault that names the first row that is wrong.
-func VerifyAudit(prev [32]byte, seq uint64, rows []*AuditRow) ([32]byte, error) {
-	for _, r := range rows {
-		seq++
-		switch {
-		case r.Seq != seq:
-			return prev, fault.Internal.With("the audit has row %d where %d belongs", r.Seq, seq).Pos(seq)
-		case ChainAudit(prev, r) != r.Hash:
-			return prev, fault.Internal.With("row %d of the audit is not the one that was written", seq).Pos(seq)
-		}
-		prev = r.Hash
-	}
-	return prev, nil
-}

@@ -3,7 +3,10 @@ package capability
 // Chain: what is wrong with a hash chain, row by row. It serves the audit and,
 // since it knows a row only by its hash, any other log that is chained alike.
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Link is a row of a chain as it was read.
 type Link struct {
@@ -42,6 +45,9 @@ const searched = 32
 // NewChain is a chain whose first row is the one after seq. If that is not 0,
 // the log before it is gone, and so is what its first row follows from.
 func NewChain(seq uint64) *Chain { return &Chain{seq: seq, known: seq == 0} }
+
+// NewChainFrom is a chain that goes on from the row seq, whose hash is prev.
+func NewChainFrom(seq uint64, prev [32]byte) *Chain { return &Chain{seq: seq, prev: prev, known: true} }
 
 // FlawKind is in what way a row is wrong.
 type FlawKind string
@@ -84,7 +90,7 @@ func (f Flaw) Text(of string) string {
 	return fmt.Sprintf("%s %d was changed after it was written", of, f.Seq)
 }
 
-// Seq is the last row's number.
+// Seq is the number of the last row, or of the one before the first.
 func (c *Chain) Seq() uint64 { return c.seq }
 
 // Head is the last row's hash, as it was read.
@@ -121,23 +127,25 @@ func (c *Chain) missing(from, through uint64) {
 }
 
 // End says what is wrong with a chain that, by its log's own word, ends with the
-// row seq and its hash head.
+// row seq and its hash head. It may be asked again.
 func (c *Chain) End(seq uint64, head [32]byte) []Flaw {
-	if c.seq < seq {
-		c.missing(c.seq+1, seq)
+	d := *c
+	d.flaws, d.gaps = slices.Clip(c.flaws), slices.Clip(c.gaps)
+	if d.seq < seq {
+		d.missing(d.seq+1, seq)
 	}
-	for _, s := range c.suspects {
-		if f, wrong := c.judge(s); wrong {
-			c.flaws = append(c.flaws, f)
+	for _, s := range d.suspects {
+		if f, wrong := d.judge(s); wrong {
+			d.flaws = append(d.flaws, f)
 		}
 	}
 	switch {
-	case c.seq > seq:
-		c.flaws = append(c.flaws, Flaw{Kind: RowBeyond, Seq: c.seq, As: seq})
-	case c.seq == seq && c.prev != head && !c.flawed(seq):
-		c.flaws = append(c.flaws, Flaw{Kind: EndChanged, Seq: seq})
+	case d.seq > seq:
+		d.flaws = append(d.flaws, Flaw{Kind: RowBeyond, Seq: d.seq, As: seq})
+	case d.seq == seq && d.known && d.prev != head && !d.flawed(seq):
+		d.flaws = append(d.flaws, Flaw{Kind: EndChanged, Seq: seq})
 	}
-	return c.flaws
+	return d.flaws
 }
 
 func (c *Chain) flawed(seq uint64) bool {

@@ -38,7 +38,7 @@ func Check(g *Grant, epoch uint64, now int64, need Rights, method string) *fault
 	case !g.Rights.Has(need):
 		return fault.MissingRight.With("this takes %s, the ref carries %s: ask for a ref that has it", need, g.Rights)
 	case need.Has(Append) && method != "" && len(g.Methods) > 0 && !slices.Contains(g.Methods, method):
-		return fault.MissingRight.With("the ref may append only some methods, and %q is not one of them", clip(method))
+		return fault.MissingRight.With("the ref may append only some methods, and %q is not one of them", fault.Clip(method))
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ type Grant struct {
 	Owner    bool     `json:"owner,omitempty"`   // owner refs have no epoch and outlive every bump
 	Epoch    uint64   `json:"epoch,omitempty"`   // the session's epoch it was minted under; 0 if Owner, and for a space
 	Rights   Rights   `json:"rights"`            //
-	Methods  []string `json:"methods,omitempty"` // append only these methods; empty means all
+	Methods  []string `json:"methods,omitempty"` // append only these methods; nil means all
 	Expires  int64    `json:"expires,omitempty"` // Unix ms, the first at which it is dead; 0 never
 	From     uint64   `json:"from,omitempty"`    // first visible cursor; 0 and 1 mean all
 	Message  string   `json:"message,omitempty"` // one message alone, with its parts and turn; "" means all

@@ -3,6 +3,7 @@ package capability
 // Delegation: a ref minted from another has at most its rights and limits.
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"reflect"
 	"slices"
@@ -25,17 +26,18 @@ const (
 const DefaultOwnerActor = "owner"
 
 // Minting is what a ref is asked to be. Zero fields take the parent's own:
-// its methods, expiry, first cursor, limit, message and actor.
+// its methods, expiry, first cursor, limit, message and actor. MintOwner looks at
+// ID, Hash, Expires, Seal, Label and Actor alone.
 type Minting struct {
 	ID      string // for the parent's target, or the new session for MintOwner
 	Hash    [32]byte
-	Rights  Rights // required by Mint, not looked at by MintOwner
-	Methods []string
-	Expires int64 // Unix ms
+	Rights  Rights   // required by Mint
+	Methods []string // not an empty list
+	Expires int64    // Unix ms
 	From    uint64
 	Limit   uint32
 	Message string // one message alone
-	Seal    []byte // Ed25519 public key, with an id that says so; what is minted from a sealed ref has one
+	Seal    []byte // Ed25519 public key, with an id that says so; what is shared from a sealed ref has one
 	Label   string
 	Actor   string
 }
@@ -48,19 +50,20 @@ func Mint(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Err
 	if Target(m.ID) != parent.Target {
 		return nil, fault.BadArgument.With("the new ref's id is not one for %s", parent.Target)
 	}
+	if m.Methods != nil && len(m.Methods) == 0 {
+		return nil, fault.BadArgument.With("the list of methods is empty, which could be taken for none or for all: name some, or leave it out for all that its parent may")
+	}
 	if m.Rights == 0 {
 		return nil, fault.BadArgument.With("a ref needs rights: name at least one of %s", parent.Rights)
 	}
-	g := m.grant(parent, now)
-	g.Rights, g.Epoch = m.Rights, epoch
+	g := &Grant{ID: m.ID, Target: parent.Target, Parent: parent.ID, Hash: m.Hash, Epoch: epoch, Rights: m.Rights, Methods: slices.Clone(m.Methods),
+		Expires: cmp.Or(m.Expires, parent.Expires), From: cmp.Or(m.From, parent.From), Limit: cmp.Or(m.Limit, parent.Limit),
+		Message: cmp.Or(m.Message, parent.Message), Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, parent.Actor), Created: now}
 	if !IsSession(g.Target) {
 		g.Epoch = 0
 	}
-	if len(g.Methods) == 0 && g.Rights.Has(Append) {
+	if g.Methods == nil && g.Rights.Has(Append) {
 		g.Methods = slices.Clone(parent.Methods)
-	}
-	if g.Actor == "" {
-		g.Actor = parent.Actor
 	}
 	if err := checkMinted(g); err != nil {
 		return nil, err
@@ -84,7 +87,10 @@ func Reminted(there, g *Grant) *fault.Error {
 }
 
 // MintOwner makes the owner ref of a new session from the space ref that creates
-// it: all session rights, no epoch, not longer than the space ref itself.
+// it: all session rights, no epoch, not longer than the space ref itself. It is
+// bound to no key, not below a sealed space ref either: such a one keeps what is
+// there from whoever steals its text, and this ref, whose secret the key's holder
+// makes where the session is made, is good for that session alone.
 // Errors as for Mint, MissingRight if space may not create.
 func MintOwner(space *Grant, m Minting, now int64) (*Grant, *fault.Error) {
 	target := Target(m.ID)
@@ -94,12 +100,8 @@ func MintOwner(space *Grant, m Minting, now int64) (*Grant, *fault.Error) {
 	if !IsSpace(space.Target) || !space.Rights.Has(Create) {
 		return nil, fault.MissingRight.With("creating a session takes a space ref with create, this one carries %s", space.Rights)
 	}
-	m.Methods, m.From, m.Limit, m.Message = nil, 0, 0, ""
-	g := m.grant(space, now)
-	g.Target, g.Owner, g.Rights, g.From, g.Limit = target, true, SessionRights, 0, 0
-	if g.Actor == "" {
-		g.Actor = under(space.Actor, DefaultOwnerActor)
-	}
+	g := &Grant{ID: m.ID, Target: target, Parent: space.ID, Hash: m.Hash, Owner: true, Rights: SessionRights, Expires: cmp.Or(m.Expires, space.Expires),
+		Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, under(space.Actor, DefaultOwnerActor)), Created: now}
 	if err := checkMinted(g); err != nil {
 		return nil, err
 	}
@@ -107,24 +109,6 @@ func MintOwner(space *Grant, m Minting, now int64) (*Grant, *fault.Error) {
 		return nil, err
 	}
 	return g, nil
-}
-
-func (m Minting) grant(parent *Grant, now int64) *Grant {
-	g := &Grant{ID: m.ID, Target: parent.Target, Parent: parent.ID, Hash: m.Hash, Methods: slices.Clone(m.Methods),
-		Expires: m.Expires, From: m.From, Limit: m.Limit, Message: m.Message, Seal: slices.Clone(m.Seal), Label: m.Label, Actor: m.Actor, Created: now}
-	if g.Expires == 0 {
-		g.Expires = parent.Expires
-	}
-	if g.From == 0 {
-		g.From = parent.From
-	}
-	if g.Limit == 0 {
-		g.Limit = parent.Limit
-	}
-	if g.Message == "" {
-		g.Message = parent.Message
-	}
-	return g
 }
 
 // Narrow says whether child is within parent in every dimension, nil if it is:
@@ -147,7 +131,7 @@ func Narrow(parent, child *Grant) *fault.Error {
 	case parent.Limit != 0 && (child.Limit == 0 || child.Limit > parent.Limit):
 		return fault.Widening.With("the new ref would allow more redemptions than its parent's %d", parent.Limit)
 	case parent.Message != "" && child.Message != parent.Message:
-		return fault.Widening.With("the new ref would be for more than its parent, which is for message %s alone", clip(parent.Message))
+		return fault.Widening.With("the new ref would be for more than its parent, which is for message %s alone", fault.Clip(parent.Message))
 	case len(parent.Seal) > 0 && len(child.Seal) == 0:
 		return fault.Widening.With("its parent is sealed, so the new ref must be as well: name the key it is bound to")
 	}
@@ -197,7 +181,7 @@ func checkMinted(g *Grant) *fault.Error {
 	}
 	for _, m := range g.Methods {
 		if m == "" || len(m) > maxSegment || hasControl(m) {
-			return fault.BadArgument.With("%q cannot be a method's name", clip(m))
+			return fault.BadArgument.With("%q cannot be a method's name", fault.Clip(m))
 		}
 	}
 	return nil

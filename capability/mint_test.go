@@ -94,6 +94,7 @@ func TestMint(t *testing.T) {
 		{"no hash", ownerRef(), func(m *capability.Minting) { m.Hash = [32]byte{} }, fault.BadArgument},
 		{"a negative expiry", ownerRef(), func(m *capability.Minting) { m.Expires = -1 }, fault.BadArgument},
 		{"methods without append", ownerRef(), func(m *capability.Minting) { m.Methods = []string{"put"} }, fault.BadArgument},
+		{"an empty list of methods", ownerRef(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{} }, fault.BadArgument},
 		{"an empty method", ownerRef(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{""} }, fault.BadArgument},
 		{"too many methods", ownerRef(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, make([]string, 65) }, fault.BadArgument},
 		{"a label too long", ownerRef(), func(m *capability.Minting) { m.Label = strings.Repeat("x", 257) }, fault.BadArgument},
@@ -165,6 +166,15 @@ func TestMintOwner(t *testing.T) {
 	if g, err := capability.MintOwner(&lent, wish(nil), 1); err != nil || g.Expires != 5000 || g.Actor != "tenant/owner" || g.Limit != 0 {
 		t.Errorf("under a lent space: %+v, %v", g, err)
 	}
+	// A sealed space ref keeps what is there; a session made under it is its maker's.
+	sealed := *space
+	sealed.Seal = make([]byte, 32)
+	if g, err := capability.MintOwner(&sealed, wish(nil), 1); err != nil || g.Seal != nil {
+		t.Errorf("under a sealed space ref: %+v, %v", g, err)
+	}
+	if _, err := capability.Mint(&sealed, wish(func(m *capability.Minting) { m.ID, m.Rights = space1+".s01J00000000000000000000008", capability.Create }), 0, 1); codeOf(err) != fault.Widening {
+		t.Errorf("an unsealed space ref under a sealed one: %v", err)
+	}
 	lister := *space
 	lister.Rights = capability.List
 	for name, row := range map[string]struct {
@@ -222,9 +232,11 @@ func TestMintedIsNeverWider(t *testing.T) {
 			parent := chain[len(chain)-1]
 			m := capability.Minting{ID: fmt.Sprintf("%s.s01J0000000000000000000010%d", session1, i), Hash: [32]byte{1},
 				Rights:  capability.Rights(rapid.Uint8Range(0, 15).Draw(t, "rights")),
-				Methods: rapid.SliceOfN(rapid.SampledFrom(methods), 0, 2).Draw(t, "methods"),
 				Expires: rapid.Int64Range(0, 4).Draw(t, "expires"), From: rapid.Uint64Range(0, 4).Draw(t, "from"),
 				Limit: rapid.Uint32Range(0, 3).Draw(t, "limit"), Actor: rapid.SampledFrom(actors).Draw(t, "actor")}
+			if some := rapid.SliceOfN(rapid.SampledFrom(methods), 0, 2).Draw(t, "methods"); len(some) > 0 {
+				m.Methods = some
+			}
 			child, err := capability.Mint(parent, m, epoch, 1)
 			if err != nil {
 				continue

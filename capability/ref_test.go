@@ -116,6 +116,30 @@ func FuzzParseRef(f *testing.F) {
 	})
 }
 
+// FuzzParseAddress: an address reads back as it is printed, and so do refs at it.
+func FuzzParseAddress(f *testing.F) {
+	for _, text := range []string{"mooring://h", "moorings://a:1,[::1]:80/x/y", "http://h", "wss://h/x/", "https://h:443", "mooring://h/", "mooring://h?x", "mooring://h:0"} {
+		f.Add(text)
+	}
+	secret, err := capability.ParseSecret(secretText)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := capability.ParseAddress(text)
+		if err != nil {
+			return
+		}
+		if again, err := capability.ParseAddress(r.Address()); err != nil || !reflect.DeepEqual(again, r) {
+			t.Fatalf("%q is printed as %q, which reads as %v, %v", text, r.Address(), again, err)
+		}
+		at := r.With(derivedID, secret)
+		if again, err := capability.ParseRef(at.Text()); err != nil || again.Text() != at.Text() {
+			t.Fatalf("%q: a ref at it is %q, which reads as %v, %v", text, at.Text(), again, err)
+		}
+	})
+}
+
 // checkNoEcho fails if an error repeats any 8 bytes of what may be a secret.
 func checkNoEcho(t *testing.T, text string, err error) {
 	_, secret, _ := strings.Cut(text, "#")

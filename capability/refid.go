@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/fault"
 )
 
 // Prefixes of the ids that refs are for; a ULID follows.
@@ -92,6 +94,17 @@ func Target(id string) string {
 // Offline says whether a well-formed ref id is marked as made by a client.
 func Offline(id string) bool {
 	return mark(id) == offlineMark || mark(id) == sealedMark
+}
+
+// CheckOffline is nil for the id of a ref that a client may have made. Ids marked as
+// a server's are for servers alone: some of them have an end that can be guessed
+// (FixedID), and whoever took one first would be what a server takes for its own.
+// The error is BadArgument.
+func CheckOffline(id string) *fault.Error {
+	if Offline(id) {
+		return nil
+	}
+	return fault.BadArgument.With("the new ref's id is not one that a client makes: derive it from the ref's secret")
 }
 
 // Sealed says whether a well-formed ref id is that of a ref bound to a key.

@@ -70,7 +70,7 @@ next:
 				continue next
 			}
 		}
-		return 0, fault.BadArgument.With("%q is not a right: there are %s", clip(name), strings.Join(rightNames[:], ", "))
+		return 0, fault.BadArgument.With("%q is not a right: there are %s", fault.Clip(name), strings.Join(rightNames[:], ", "))
 	}
 	if set == 0 {
 		return 0, fault.BadArgument.With("no rights are named: there are %s", strings.Join(rightNames[:], ", "))
@@ -93,12 +93,4 @@ func (r *Rights) UnmarshalJSON(data []byte) error {
 	}
 	*r = set
 	return nil
-}
-
-// clip bounds what a message echoes.
-func clip(s string) string {
-	if len(s) > 64 {
-		s = s[:64] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }

@@ -271,7 +271,7 @@ func (o *ShareOptions) newRef(at capability.Ref, target string) capability.Ref {
 func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	ref := o.newRef(b.session.saved.Ref, b.session.id)
 	p := b.Do(session.MethodShare, Arg{"ref", ref.ID}, Arg{"hash", HashText(ref.Secret)}, Arg{"rights", o.Rights})
-	if len(o.Methods) > 0 {
+	if o.Methods != nil {
 		p.Arg("methods", o.Methods)
 	}
 	if !o.Expires.IsZero() {

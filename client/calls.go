@@ -174,7 +174,7 @@ func encodeAttenuation(to wire.Attenuation, o AttenuateOptions) error {
 		to.SetExpires(o.Expires.UnixMilli())
 	}
 	to.SetFrom(o.From)
-	if len(o.Methods) > 0 {
+	if o.Methods != nil {
 		list, err := to.NewMethods(int32(len(o.Methods)))
 		if err != nil {
 			return err

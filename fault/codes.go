@@ -139,6 +139,10 @@ func Named(name string) (c Code, ok bool) {
 	return None, false
 }
 
+// Authority says whether the code is of the authority block: the ref allows nothing,
+// or not this.
+func (c Code) Authority() bool { return c >= UnknownRef && c < Malformed }
+
 // Transient says whether the same request may succeed later without anyone
 // changing it: such answers are retried for ever.
 func (c Code) Transient() bool {

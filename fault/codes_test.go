@@ -159,3 +159,16 @@ func TestTransientCodesAreCallLevel(t *testing.T) {
 		}
 	}
 }
+
+// What a message echoes is text, whatever was sent, and is not cut within a character.
+func TestClip(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]string{
+		"": "", "short": "short", strings.Repeat("x", 64): strings.Repeat("x", 64), strings.Repeat("x", 65): strings.Repeat("x", 64) + "…",
+		"x" + strings.Repeat("é", 60): "x" + strings.Repeat("é", 31) + "…", "a\xffb": "a\uFFFDb", "é\xc3": "é\uFFFD",
+	} {
+		if got := Clip(s); got != want {
+			t.Errorf("%q is told as %q, want %q", s, got, want)
+		}
+	}
+}

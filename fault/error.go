@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Error says which rule refused (Code), what was wrong and what to do
@@ -65,6 +66,15 @@ func GivenUp(why, err error) *Error {
 
 // Pos sets At and returns e.
 func (e *Error) Pos(at uint64) *Error { e.At = at; return e }
+
+// Clip is s as a message may echo it: UTF-8, and no more than its beginning.
+func Clip(s string) string {
+	const most = 64 // bytes
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
 
 // CodeOf finds the code in err's chain; Internal where there is none, None for nil.
 func CodeOf(err error) Code {

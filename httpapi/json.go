@@ -113,6 +113,7 @@ func textOf(at *place, v gjson.Result, to *string) *fault.Error {
 
 func texts(name string, most int, to *[]string) member {
 	return member{name: name, take: func(at *place, v gjson.Result) *fault.Error {
+		*to = []string{} // there, if empty
 		return list(at, v, most, func(at *place, v gjson.Result) *fault.Error {
 			var s string
 			refused := textOf(at, v, &s)
@@ -174,9 +175,4 @@ func reference(at *place, v gjson.Result, to **ledger.Ref) *fault.Error {
 }
 
 // clipped bounds what a message echoes.
-func clipped(s string) string {
-	if len(s) > 64 {
-		s = strings.ToValidUTF8(s[:64], "") + "…"
-	}
-	return fmt.Sprintf("%q", s)
-}
+func clipped(s string) string { return fmt.Sprintf("%q", fault.Clip(s)) }

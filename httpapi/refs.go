@@ -57,6 +57,10 @@ func mintingOf(body gjson.Result) (m capability.Minting, refused *fault.Error) {
 		return m, fault.Malformed.With("ref and hash go together: the client makes both, or neither")
 	case expires > math.MaxInt64:
 		return m, fault.BadArgument.With("expires_at is Unix milliseconds")
+	case m.ID != "":
+		if refused := capability.CheckOffline(m.ID); refused != nil {
+			return m, refused
+		}
 	}
 	set, err := capability.RightsNamed(rights)
 	if err != nil {

@@ -163,6 +163,9 @@ func (q *request) create(held *server.Held, c *creation) *fault.Error {
 		hash := made.Secret.Hash()
 		c.ref, c.hash = made.ID, hash[:]
 	}
+	if refused := capability.CheckOffline(c.ref); refused != nil {
+		return refused
+	}
 	args := []ledger.Arg{stringArg("ref", c.ref), stringArg("hash", base64.RawURLEncoding.EncodeToString(c.hash))}
 	for _, a := range []struct{ name, text string }{{"external", c.external}, {"label", c.label}, {"actor", c.actor}} {
 		if a.text != "" {

@@ -26,8 +26,8 @@ func Admit(st *Stream, b *Batch, at func(seq uint64) *Record) ([]Outcome, *fault
 	if err := CheckBatch(b); err != nil {
 		return nil, err
 	}
-	if b.Incarnation < st.Incarnation {
-		return nil, fault.Fenced.With("incarnation %d of this outbox was superseded by %d: another process has its lease; stop sending", b.Incarnation, st.Incarnation)
+	if err := fenced(st, b.Incarnation); err != nil {
+		return nil, err
 	}
 	if b.AckedThrough > st.LastSeq {
 		return nil, serverBehind(st, b.AckedThrough)
@@ -99,6 +99,23 @@ func AckThrough(st *Stream, through uint64, at func(seq uint64) *Record) (raised
 	o := &rec.Outcomes[through-rec.FirstSeq]
 	st.AckedThrough, st.AckedOp, st.AckedDigest = through, o.OpID, o.Digest
 	return true, nil
+}
+
+// Acknowledge is AckThrough without a batch, by the outbox's process of this
+// incarnation: an older one is Fenced, and a newer one raises st's.
+func Acknowledge(st *Stream, incarnation, through uint64, at func(seq uint64) *Record) (raised bool, _ *fault.Error) {
+	if err := fenced(st, incarnation); err != nil {
+		return false, err
+	}
+	st.Incarnation = incarnation
+	return AckThrough(st, through, at)
+}
+
+func fenced(st *Stream, incarnation uint64) *fault.Error {
+	if incarnation < st.Incarnation {
+		return fault.Fenced.With("incarnation %d of this outbox was superseded by %d: another process has its lease; stop sending", incarnation, st.Incarnation)
+	}
+	return nil
 }
 
 func serverBehind(st *Stream, acked uint64) *fault.Error {

@@ -49,7 +49,7 @@ type Effects interface {
 // a batch that refers to more than MaxOutside others, lookup need know none: its
 // ops are not Skipped but, if nothing else, too large.
 // Apply may still find a lack of authority that shows only in its rules: an
-// error of the authority block is recorded as Denied, fault.Conflict as Conflict.
+// error of the authority block is recorded as Denied.
 //
 // In an atomic batch the first op that does not apply undoes the others and all
 // are recorded BatchAborted, with that op as the Cause and its reason. A void
@@ -132,6 +132,7 @@ func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 		out.Cause, out.Reason = cause.OpID, cause.Reason
 		return out, nil
 	}
+	came := op // its shape is judged as it came: what it refers to has no part in that
 	op, unresolved := d.resolve(op)
 	if err := d.eff.Authorize(op); err != nil {
 		if callLevel(err.Code) {
@@ -145,7 +146,7 @@ func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 		out.Cursor = d.base
 		return out, nil
 	}
-	for _, err := range []*fault.Error{d.size, CheckIntent(op, d.lim), unknown, unresolved} {
+	for _, err := range []*fault.Error{d.size, CheckIntent(came, d.lim), unknown, unresolved} {
 		if err != nil {
 			out.refuse(Rejected, err)
 			return out, nil
@@ -163,11 +164,8 @@ func (d *decision) decide(op *Intent) (Outcome, *fault.Error) {
 		out.Status, out.Cursor, out.Result = Applied, cursor, result
 	case callLevel(err.Code):
 		return out, err
-	case authority(err.Code):
+	case err.Code.Authority():
 		out.refuse(Denied, err)
-	case err.Code == fault.Conflict:
-		out.refuse(Conflict, err)
-		out.Cursor = err.At
 	default:
 		out.refuse(Rejected, err)
 	}
@@ -241,9 +239,6 @@ func allVoid(ops []Intent) bool {
 func callLevel(c fault.Code) bool {
 	return c >= fault.Fenced && c < fault.UnknownRef || c == fault.Internal || c == fault.DiskFull || c == fault.Canceled
 }
-
-// authority says whether a code is of the list's authority block.
-func authority(c fault.Code) bool { return c >= fault.UnknownRef && c < fault.Malformed }
 
 // maxMessage bounds what one outcome's message takes in its record, in bytes.
 const maxMessage = 1024

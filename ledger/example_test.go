@@ -32,8 +32,7 @@ func ExampleDecide() {
 			fmt.Println(refusal)
 			return
 		}
-		ack := ledger.NewAck(session.Cursor(), outcomes, repeated)
-		fmt.Printf("cursor %d: %d applied, %d duplicates, %d rejected\n", ack.Cursor, ack.Applied, ack.Duplicates, ack.Rejected)
+		fmt.Printf("cursor %d, repeated: %v\n", session.Cursor(), repeated)
 		for _, o := range outcomes {
 			if o.Status == ledger.Applied {
 				fmt.Printf("  applied: %s\n", o.Result)
@@ -43,12 +42,12 @@ func ExampleDecide() {
 		}
 	}
 	// Output:
-	// cursor 2: 2 applied, 0 duplicates, 2 rejected
+	// cursor 2, repeated: false
 	//   applied: {"cursor":1,"sum":5}
 	//   applied: {"cursor":2,"sum":10}
 	//   rejected: bad_argument
 	//   skipped: bad_argument
-	// cursor 2: 0 applied, 4 duplicates, 0 rejected
+	// cursor 2, repeated: true
 	//   applied: {"cursor":1,"sum":5}
 	//   applied: {"cursor":2,"sum":10}
 	//   rejected: bad_argument

@@ -145,18 +145,45 @@ func (s *fakeServer) clone() *fakeServer {
 	return &fakeServer{fakeSession: s.fakeSession.clone(), stream: &st, records: append([]*ledger.Record(nil), s.records...), lim: s.lim}
 }
 
+// ack is the answer to one batch: one outcome an op, in order, and their
+// counts, which add up to the number of ops.
+type ack struct {
+	Cursor     uint64 // the session's, after the batch
+	Applied    uint32 // new, and applied
+	Duplicates uint32 // recorded before, whatever their outcome
+	Rejected   uint32 // new, recorded, and not applied
+	Repeated   bool   // the whole batch was a duplicate: every outcome is
+	Outcomes   []ledger.Outcome
+}
+
+// newAck counts outcomes. repeated says that they came from Admit, not Decide.
+func newAck(cursor uint64, outcomes []ledger.Outcome, repeated bool) ack {
+	a := ack{Cursor: cursor, Repeated: repeated, Outcomes: outcomes}
+	for i := range outcomes {
+		switch {
+		case repeated:
+			a.Duplicates++
+		case outcomes[i].Status == ledger.Applied:
+			a.Applied++
+		default:
+			a.Rejected++
+		}
+	}
+	return a
+}
+
 // handle is the corridor from ledger to commit.
-func (s *fakeServer) handle(b *ledger.Batch) (ledger.Ack, *fault.Error) {
+func (s *fakeServer) handle(b *ledger.Batch) (ack, *fault.Error) {
 	h := ledger.NewHistory(s.records)
 	outcomes, err := ledger.Admit(s.stream, b, h.Record)
 	if err != nil {
-		return ledger.Ack{}, err
+		return ack{}, err
 	}
 	repeated := outcomes != nil
 	if !repeated {
 		rec, err := ledger.Decide(s.stream, b, h.Outcome, s.lim, s)
 		if err != nil {
-			return ledger.Ack{}, err
+			return ack{}, err
 		}
 		h.Add(rec)
 		stored, derr := ledger.UnmarshalRecord(rec.Marshal())
@@ -167,9 +194,9 @@ func (s *fakeServer) handle(b *ledger.Batch) (ledger.Ack, *fault.Error) {
 		outcomes = rec.Outcomes
 	}
 	if err := s.acknowledge(h, b.AckedThrough); err != nil {
-		return ledger.Ack{}, err
+		return ack{}, err
 	}
-	return ledger.NewAck(s.cursor, outcomes, repeated), nil
+	return newAck(s.cursor, outcomes, repeated), nil
 }
 
 func (s *fakeServer) acknowledge(h *ledger.History, through uint64) *fault.Error {

@@ -85,26 +85,42 @@ func IsJSON(b []byte) bool {
 	}
 }
 
-// Member is the value of the first member of that name in b, which is JSON text;
-// found is false if that is no object, or has none. The bytes are shared with b.
-// Of what is no JSON text, as in a damaged row, it is any part of b, or none.
+// Member is the value of the member of that name in b, which is JSON text; found is
+// false if that is no object, or has none. Of equal names the last counts, as for
+// encoding/json and in JavaScript. The bytes are shared with b. Of what is no JSON
+// text, as in a damaged row, it is any part of b, or none.
 func Member(b []byte, name string) (value []byte, found bool) {
+	from, to, found := MemberAt(b, name)
+	return b[from:to], found
+}
+
+// MemberAt is where in b Member is; 0, 0 if there is none.
+func MemberAt(b []byte, name string) (from, to int, found bool) {
 	i := skipSpace(b, 0)
 	if i == len(b) || b[i] != '{' {
-		return nil, false
+		return 0, 0, false
 	}
 	for i < len(b) && b[i] != '}' { // it is a brace that opens, or a comma
 		key := skipSpace(b, i+1)
-		from, ok := skipKey(b, key)
+		at, ok := skipKey(b, key)
 		if !ok {
 			break // an empty object
 		}
-		i = skipValue(b, from)
-		if isKey(b[key:from], name) {
-			return bytes.TrimSpace(b[from:i]), true
+		i = skipValue(b, at)
+		if isKey(b[key:at], name) {
+			from = skipSpace(b, at)
+			to, found = from+len(bytes.TrimSpace(b[from:i])), true
 		}
 	}
-	return nil, false
+	return from, to, found
+}
+
+// Unquote is the string that raw, which is JSON text, holds, as encoding/json reads
+// it; "" if it is none. Half a surrogate pair is U+FFFD and takes nothing with it:
+// gjson reads the escape behind it, whatever that is, as its other half.
+func Unquote(raw []byte) (s string) {
+	_ = json.Unmarshal(raw, &s)
+	return s
 }
 
 // isKey says whether b, a key and its colon, has this one.
@@ -113,8 +129,7 @@ func isKey(b []byte, name string) bool {
 	if key := b[1:end]; bytes.IndexByte(key, '\\') < 0 {
 		return string(key) == name
 	}
-	var key string
-	return json.Unmarshal(b[:end+1], &key) == nil && key == name
+	return Unquote(b[:end+1]) == name
 }
 
 // skipValue goes over a member's value, to the comma or the brace behind it.

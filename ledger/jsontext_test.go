@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/tidwall/gjson"
 )
 
 var jsonTexts = []string{
@@ -55,7 +53,7 @@ var objects = []string{
 	`{"text":`, `{"text":"`, `{"text":"\`, `{"text":"cut o`, `{"text":{"a":["`, `{"a":"`, `{"text`, `{"text":1`,
 }
 
-// FuzzMember holds what Member finds to what gjson does.
+// FuzzMember holds what Member finds to what encoding/json does.
 func FuzzMember(f *testing.F) {
 	for _, text := range append(objects, jsonTexts...) {
 		f.Add([]byte(text))
@@ -66,12 +64,29 @@ func FuzzMember(f *testing.F) {
 		if !IsJSON(b) || !utf8.Valid(b) {
 			return
 		}
-		var want gjson.Result
-		if all := gjson.ParseBytes(b); all.IsObject() {
-			want = all.Get("text")
+		var all map[string]json.RawMessage
+		_ = json.Unmarshal(b, &all) // of what is no object there are none
+		want, there := all["text"]
+		if found != there || string(got) != string(want) {
+			t.Fatalf("%q: %q, %v; encoding/json finds %q, %v", b, got, found, want, there)
 		}
-		if found != want.Exists() || string(got) != want.Raw {
-			t.Fatalf("%q: %q, %v; gjson finds %q, %v", b, got, found, want.Raw, want.Exists())
+	})
+}
+
+// FuzzResolve looks for paths in anything: what is found is JSON text.
+func FuzzResolve(f *testing.F) {
+	for _, text := range append(objects, jsonTexts...) {
+		f.Add([]byte(text), "text")
+		f.Add([]byte(text), "a.b.1")
+		f.Add([]byte(text), ".")
+	}
+	f.Fuzz(func(t *testing.T, b []byte, path string) {
+		got, found := Resolve(b, path)
+		if !IsJSON(b) || !utf8.Valid(b) {
+			return
+		}
+		if found && !IsJSON(got) {
+			t.Fatalf("%q at %q is %q", b, path, got)
 		}
 	})
 }

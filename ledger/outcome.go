@@ -74,48 +74,28 @@ type Batch struct {
 	Ops          []Intent
 }
 
-// Ack is the answer to one batch: one outcome an op, in order, and their
-// counts, which add up to the number of ops.
-type Ack struct {
-	Cursor     uint64 // the session's, after the batch
-	Applied    uint32 // new, and applied
-	Duplicates uint32 // recorded before, whatever their outcome
-	Rejected   uint32 // new, recorded, and not applied
-	Repeated   bool   // the whole batch was a duplicate: every outcome is
-	Outcomes   []Outcome
-}
-
-// NewAck counts outcomes. repeated says that they came from Admit, not Decide.
-func NewAck(cursor uint64, outcomes []Outcome, repeated bool) Ack {
-	a := Ack{Cursor: cursor, Repeated: repeated, Outcomes: outcomes}
-	for i := range outcomes {
-		switch {
-		case repeated:
-			a.Duplicates++
-		case outcomes[i].Status == Applied:
-			a.Applied++
-		default:
-			a.Rejected++
-		}
-	}
-	return a
-}
-
-// statuses are the names of the outcomes on every wire.
-var statuses = [...]string{
-	Applied: "applied", Skipped: "skipped", Denied: "denied", Conflict: "conflict",
-	Rejected: "rejected", Voided: "voided", BatchAborted: "batch_aborted",
-}
-
-// String is the status's name; the zero Status, of a pruned duplicate, is "pruned".
-func (s Status) String() string {
+// Code is the status as a code, of fault's first block, which has them in this
+// order: None for Applied, and for one that this version does not know. The zero
+// Status, of a pruned duplicate, is Pruned.
+func (s Status) Code() fault.Code {
 	switch {
 	case s == 0:
-		return fault.Pruned.String()
-	case int(s) < len(statuses):
-		return statuses[s]
+		return fault.Pruned
+	case s > BatchAborted:
+		return fault.None
 	}
-	return "unknown"
+	return fault.Code(s - Applied)
+}
+
+// String is the status's name on every wire, which is its code's.
+func (s Status) String() string {
+	switch {
+	case s == Applied:
+		return "applied"
+	case s > BatchAborted:
+		return "unknown"
+	}
+	return s.Code().String()
 }
 
 // Err is nil for an applied outcome, else why the op did not apply, as an
@@ -126,8 +106,8 @@ func (o *Outcome) Err() error {
 		return nil
 	}
 	e := &fault.Error{Code: o.Reason, Message: o.Message, At: o.At}
-	kind, ok := fault.Named(o.Status.String())
-	if !ok || kind == o.Reason {
+	kind := o.Status.Code()
+	if kind == fault.None || kind == o.Reason {
 		if o.Status == Conflict {
 			e.At = o.Cursor
 		}

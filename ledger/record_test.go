@@ -131,6 +131,19 @@ func (loud) Apply(*ledger.Intent) (uint64, []byte, *fault.Error) {
 	return 0, nil, fault.BadKey.With("%s", "\xff\xfe"+strings.Repeat("é", 5000))
 }
 
+func TestStatusesAreCodes(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[ledger.Status]string{
+		0: "pruned", ledger.Applied: "applied", ledger.Skipped: "skipped", ledger.Denied: "denied", ledger.Conflict: "conflict",
+		ledger.Rejected: "rejected", ledger.Voided: "voided", ledger.BatchAborted: "batch_aborted", ledger.BatchAborted + 1: "unknown",
+	} {
+		code, named := fault.Named(want)
+		if s.String() != want || s.Code() != code || named == (s.Code() == fault.None) {
+			t.Errorf("status %d is %s, with code %s, want %s", uint8(s), s, s.Code(), want)
+		}
+	}
+}
+
 func TestOutcomeErr(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

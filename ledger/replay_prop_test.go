@@ -189,7 +189,7 @@ func (w *world) clone() *world {
 }
 
 // deliver hands a batch to the server and checks the answer against the truth.
-func (w *world) deliver(t *rapid.T, b *ledger.Batch, acked uint64) (ledger.Ack, fault.Code) {
+func (w *world) deliver(t *rapid.T, b *ledger.Batch, acked uint64) (ack, fault.Code) {
 	sent := *b
 	sent.AckedThrough = acked
 	before := w.server.stream.LastSeq
@@ -255,9 +255,9 @@ func TestReplaysAreHarmless(t *testing.T) {
 		var saved *world
 		behind := false  // the server was restored to before what was acknowledged
 		stopped := false // or to before what the writer has outcomes of: a gap tells it, and it stops
-		note := func(b *ledger.Batch, ack ledger.Ack, code fault.Code) {
+		note := func(b *ledger.Batch, got ack, code fault.Code) {
 			if behind && code != fault.ServerBehind {
-				t.Fatalf("a server behind answered %v %s", ack, code)
+				t.Fatalf("a server behind answered %v %s", got, code)
 			}
 			if behind {
 				return

@@ -14,8 +14,8 @@ import (
 
 // Resolve gives the JSON text at path in result, byte for byte: a dot-separated
 // walk through objects by key and arrays by index; "" is the whole. Keys with a
-// dot in them cannot be named. The bytes are shared with result. ok is false if
-// nothing is there.
+// dot in them cannot be named. The bytes are a copy. ok is false if nothing is
+// there.
 func Resolve(result []byte, path string) (value []byte, ok bool) {
 	at := gjson.ParseBytes(result)
 	if path == "" {
@@ -55,9 +55,9 @@ func Resolve(result []byte, path string) (value []byte, ok bool) {
 }
 
 // resolve gives op with a value in place of each reference that has one, and
-// the error of the first that has none. op itself is not changed, and is
-// returned as it is if it refers to nothing. References to ops nobody knows
-// stay, without an error here.
+// the error of the first that has none, or too large a one. op itself is not
+// changed, and is returned as it is if it refers to nothing. References to ops
+// nobody knows stay, without an error here.
 func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
 	if !op.refers() {
 		return op, nil
@@ -70,7 +70,7 @@ func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
 		}
 		v, ok := Resolve(o.Result, r.Path)
 		if !ok && first == nil {
-			first = fault.BadReference.With("the result of op %s has nothing at %q", r.Op, clip(r.Path))
+			first = fault.BadReference.With("the result of op %s has nothing at %q", r.Op, fault.Clip(r.Path))
 		}
 		return v, ok
 	}
@@ -85,6 +85,9 @@ func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
 				in.Args, copied = append([]Arg(nil), op.Args...), true
 			}
 			in.Args[i] = Arg{Name: a.Name, JSON: v}
+			if err := checkBytes(&in.Args[i], d.lim); err != nil && first == nil {
+				first = err
+			}
 		}
 	}
 	if r := op.Expected.Ref; r != nil {
@@ -93,19 +96,11 @@ func (d *decision) resolve(op *Intent) (*Intent, *fault.Error) {
 			if err == nil {
 				in.Expected = Expect{Set: op.Expected.Set, Cursor: n}
 			} else if first == nil {
-				first = fault.BadReference.With("expected_cursor refers to %q of op %s, which is not a cursor", clip(r.Path), r.Op)
+				first = fault.BadReference.With("expected_cursor refers to %q of op %s, which is not a cursor", fault.Clip(r.Path), r.Op)
 			}
 		}
 	}
 	return &in, first
-}
-
-// clip bounds what a message echoes of a path.
-func clip(s string) string {
-	if len(s) > 64 {
-		return strings.ToValidUTF8(s[:64], "") + "…"
-	}
-	return s
 }
 
 func isObject(b []byte) bool {

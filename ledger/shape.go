@@ -170,13 +170,16 @@ func checkIntent(in *Intent, lim Limits, sound bool) *fault.Error {
 				return fault.Malformed.With("argument %q is there twice", a.Name)
 			}
 		}
-		switch {
-		case a.Ref != nil && len(a.JSON) > 0:
-			return fault.Malformed.With("argument %q is both a value and a reference", a.Name)
-		case a.Ref != nil:
-		case len(a.JSON) > lim.PayloadBytes:
-			return fault.TooLarge.With("argument %q has %d bytes, the limit is %d", a.Name, len(a.JSON), lim.PayloadBytes)
-		case !sound && (!utf8.Valid(a.JSON) || !IsJSON(a.JSON)):
+		if a.Ref != nil {
+			if len(a.JSON) > 0 {
+				return fault.Malformed.With("argument %q is both a value and a reference", a.Name)
+			}
+			continue
+		}
+		if err := checkBytes(&a, lim); err != nil {
+			return err
+		}
+		if !sound && (!utf8.Valid(a.JSON) || !IsJSON(a.JSON)) {
 			return fault.Malformed.With("argument %q is not JSON text", a.Name)
 		}
 	}
@@ -192,6 +195,13 @@ func checkIntent(in *Intent, lim Limits, sound bool) *fault.Error {
 		if len(r.Path) > maxPath || !utf8.ValidString(r.Path) {
 			return fault.BadReference.With("the path of a reference to op %s is not UTF-8 or longer than %d bytes", r.Op, maxPath)
 		}
+	}
+	return nil
+}
+
+func checkBytes(a *Arg, lim Limits) *fault.Error {
+	if len(a.JSON) > lim.PayloadBytes {
+		return fault.TooLarge.With("argument %q has %d bytes, the limit is %d", a.Name, len(a.JSON), lim.PayloadBytes)
 	}
 	return nil
 }

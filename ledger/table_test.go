@@ -74,6 +74,13 @@ func expectRef(o ledger.Intent, opID uint64, path string) ledger.Intent {
 	return o
 }
 
+// both gives o a reference and a number for its expected_cursor, which is malformed.
+func both(o ledger.Intent, opID uint64, path string) ledger.Intent {
+	o = expectRef(o, opID, path)
+	o.Expected.Cursor = 4
+	return o
+}
+
 func after(o ledger.Intent, opIDs ...uint64) ledger.Intent {
 	for _, n := range opIDs {
 		o.DependsOn = append(o.DependsOn, id(n))
@@ -231,7 +238,6 @@ func TestTableRowsThatAreRecorded(t *testing.T) {
 			batch(201, 8, op(81, "add", val("n", "1")), expect(op(82, "add", val("n", "1")), 4), expect(op(83, "add", val("n", "1")), 6)),
 			[]recorded{applied(5, `{"cursor":5,"sum":6}`), applied(6, `{"cursor":6,"sum":7}`), {status: ledger.Conflict, reason: fault.Conflict, cursor: 4}}},
 		{"conflict comes before rejected", 0, batch(201, 8, expect(op(81, "no such", val("n", "{")), 3)), []recorded{{status: ledger.Conflict, reason: fault.Conflict, cursor: 4}}},
-		{"a conflict that only the rules show", 0, batch(201, 8, op(81, "fail", val("code", `"conflict"`))), []recorded{{status: ledger.Conflict, reason: fault.Conflict, cursor: 17}}},
 
 		// rejected
 		{"an argument that is not JSON", 0, batch(201, 8, op(81, "same", val("n", `{"a":`))), []recorded{{status: ledger.Rejected, reason: fault.Malformed}}},
@@ -251,6 +257,16 @@ func TestTableRowsThatAreRecorded(t *testing.T) {
 		{"a reference to itself", 0, batch(201, 8, op(81, "add", ref("n", 81, "sum"))), []recorded{{status: ledger.Rejected, reason: fault.BadReference}}},
 		{"a reference to no op id", 0, batch(201, 8, op(81, "add", ledger.Arg{Name: "n", Ref: &ledger.Ref{Op: "x"}})), []recorded{{status: ledger.Rejected, reason: fault.BadReference}}},
 		{"expected_cursor refers to what is no cursor", 0, batch(201, 8, expectRef(op(81, "same"), 7, "got.id")), []recorded{{status: ledger.Rejected, reason: fault.BadReference}}},
+		{"an argument that is a value and a reference", 0, batch(201, 8, op(81, "add", ledger.Arg{Name: "n", JSON: []byte("1"), Ref: &ledger.Ref{Op: id(7), Path: "got.list.0"}})),
+			[]recorded{{status: ledger.Rejected, reason: fault.Malformed}}},
+		{"expected_cursor that is a number and a reference", 0, batch(201, 8, both(op(81, "same"), 7, "cursor")),
+			[]recorded{{status: ledger.Rejected, reason: fault.Malformed}}},
+		{"a reference to a value that is too large", 0, batch(201, 8, op(81, "show", val("v", `"`+strings.Repeat("x", 95)+`"`)), op(82, "show", ref("v", 81, ""))),
+			[]recorded{applied(5, `{"cursor":5,"got":"`+strings.Repeat("x", 95)+`"}`), {status: ledger.Rejected, reason: fault.TooLarge}}},
+		{"denied comes before a bad shape", fault.Revoked, batch(201, 8, op(81, "add", ledger.Arg{Name: "n", JSON: []byte("1"), Ref: &ledger.Ref{Op: id(7), Path: "got.list.0"}})),
+			[]recorded{{status: ledger.Denied, reason: fault.Revoked}}},
+		{"conflict comes before a bad shape", 0, batch(201, 8, both(op(81, "same"), 3, "cursor")),
+			[]recorded{{status: ledger.Conflict, reason: fault.Conflict, cursor: 4}}},
 		{"a rejection does not undo its siblings", 0, batch(201, 8, op(81, "add", val("n", "1")), op(82, "frobnicate"), op(83, "add", val("n", "1"))),
 			[]recorded{applied(5, `{"cursor":5,"sum":6}`), {status: ledger.Rejected, reason: fault.UnknownMethod}, applied(6, `{"cursor":6,"sum":7}`)}},
 		{"a void with a bad argument", 0, batch(201, 8, op(81, "void", val("v", "{"))), []recorded{{status: ledger.Rejected, reason: fault.Malformed}}},

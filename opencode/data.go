@@ -29,19 +29,23 @@ func AppendItem(dst []byte, key string, payload []byte) []byte {
 
 const diffOpen = `{"diff":`
 
-// wrapDiff makes the object that a payload must be of opencode's array.
-func wrapDiff(array []byte) []byte {
-	return append(append([]byte(diffOpen), array...), '}')
+// wrapDiff makes the object that a payload must be of opencode's array, or of
+// anything else that would not come back as it is.
+func wrapDiff(value []byte) []byte {
+	if isObject(value) && len(Diff(value)) == len(value) {
+		return value
+	}
+	return append(append([]byte(diffOpen), value...), '}')
 }
 
 // Diff is the value of the session_diff item that was put as payload.
 func Diff(payload []byte) []byte {
-	array, ok := bytes.CutPrefix(payload, []byte(diffOpen))
+	value, ok := bytes.CutPrefix(payload, []byte(diffOpen))
 	if !ok {
 		return payload
 	}
-	if array = bytes.TrimSuffix(array, []byte("}")); !json.Valid(array) { // it has more than that
+	if value, ok = bytes.CutSuffix(value, []byte("}")); !ok || !json.Valid(value) { // it has more than that
 		return payload
 	}
-	return array
+	return value
 }

@@ -6,9 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
+	"strconv"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -25,14 +26,12 @@ type Reader struct {
 // and leaves the puts of those before it.
 func (r *Reader) Items(items []json.RawMessage) error {
 	for i, raw := range items {
-		var item struct {
-			Type string          `json:"type"`
-			Data json.RawMessage `json:"data"`
-		}
-		if err := json.Unmarshal(raw, &item); err != nil || item.Type == "" || item.Data == nil {
+		kind, ok := text(raw, "type")
+		data, found := ledger.Member(raw, "data")
+		if kind == "" || !ok || !found {
 			return malformed("item %d is not {type, data}", i+1)
 		}
-		if err := r.Item(item.Type, item.Data); err != nil {
+		if err := r.Item(kind, data); err != nil {
 			return err
 		}
 	}
@@ -42,68 +41,78 @@ func (r *Reader) Items(items []json.RawMessage) error {
 // Item reads one item, whose data is JSON text. One of a type that is not known is
 // skipped. The error is Malformed.
 func (r *Reader) Item(kind string, data []byte) error {
-	var id struct {
-		ID        string `json:"id"`
-		MessageID string `json:"messageID"`
-		Time      struct {
-			Created json.Number `json:"created"`
-		} `json:"time"`
-	}
-	isObject := len(data) > 0 && data[0] == '{'
-	if isObject {
-		if err := json.Unmarshal(data, &id); err != nil {
-			var wrongType *json.UnmarshalTypeError
-			if !errors.As(err, &wrongType) || wrongType.Field == "id" || wrongType.Field == "messageID" {
-				return malformed("a %s that cannot be read: %v", clip(kind), err)
-			}
-		}
-	}
-	need := func(fields ...string) error {
-		if !isObject {
+	id, idOK := text(data, "id")
+	message, messageOK := text(data, "messageID")
+	need := func(ids ...string) error {
+		if !isObject(data) {
 			return malformed("a %s that is not an object", kind)
 		}
-		for _, v := range fields {
+		for _, v := range ids {
 			if v == "" {
 				return malformed("a %s without its id", kind)
 			}
 		}
 		return nil
 	}
+	if !idOK || !messageOK {
+		return malformed("a %s whose id is not a text", fault.Clip(kind))
+	}
 	switch kind {
 	case "session":
-		if err := need(id.ID); err != nil {
+		if err := need(id); err != nil {
 			return err
 		}
-		if err := r.Name(id.ID); err != nil {
+		if err := r.Name(id); err != nil {
 			return err
 		}
-		if ms, err := id.Time.Created.Int64(); err == nil && r.Created == 0 {
+		time, _ := ledger.Member(data, "time")
+		created, _ := ledger.Member(time, "created")
+		if ms, err := strconv.ParseInt(string(created), 10, 64); err == nil && r.Created == 0 {
 			r.Created = ms
 		}
 		return r.put("session", data)
 	case "message":
-		if err := need(id.ID); err != nil {
+		if err := need(id); err != nil {
 			return err
 		}
-		return r.put(session.MessageKey(id.ID), data)
+		return r.put(session.MessageKey(id), data)
 	case "part":
-		if err := need(id.ID, id.MessageID); err != nil {
+		if err := need(id, message); err != nil {
 			return err
 		}
-		return r.put(session.PartKey(id.MessageID, id.ID), data)
+		return r.put(session.PartKey(message, id), data)
 	case "session_diff":
-		if !isObject {
-			data = wrapDiff(data)
-		}
-		return r.put("session_diff", data)
+		return r.put("session_diff", wrapDiff(data))
 	case "model":
 		return r.models(data)
 	case "messages":
 		return r.messages(data)
 	}
-	r.Skipped = append(r.Skipped, clip(kind))
+	r.Skipped = append(r.Skipped, fault.Clip(kind))
 	return nil
 }
+
+// text is an object's member that is a string, "" if it has none. Names are what they
+// are, unlike with encoding/json, which takes them in any case. It is not ok if the
+// member is something else; null is as good as none.
+func text(object []byte, name string) (s string, ok bool) {
+	raw, found := ledger.Member(object, name)
+	if !found || string(raw) == "null" {
+		return "", true
+	}
+	return ledger.Unquote(raw), raw[0] == '"'
+}
+
+// list is an object's member that is a list, nil if it has none.
+func list(object []byte, name string) (items []json.RawMessage, err error) {
+	raw, found := ledger.Member(object, name)
+	if found {
+		err = json.Unmarshal(raw, &items)
+	}
+	return items, err
+}
+
+func isObject(data []byte) bool { return len(data) > 0 && data[0] == '{' }
 
 func (r *Reader) put(key string, payload []byte) error {
 	if _, err := session.ParseKey(key); err != nil {
@@ -119,7 +128,7 @@ func (r *Reader) Name(external string) error {
 		return nil
 	}
 	if r.Session != "" && r.Session != external {
-		return malformed("a second session (%s after %s): there is one session to a share, and to a file", clip(external), r.Session)
+		return malformed("a second session (%s after %s): there is one session to a share, and to a file", fault.Clip(external), r.Session)
 	}
 	r.Session = external
 	return nil
@@ -134,13 +143,11 @@ func (r *Reader) models(data []byte) error {
 		}
 	}
 	for _, m := range models {
-		var id struct {
-			ID string `json:"id"`
-		}
-		if err := json.Unmarshal(m, &id); err != nil || id.ID == "" {
+		id, ok := text(m, "id")
+		if id == "" || !ok {
 			return malformed("a model without its id")
 		}
-		if err := r.put(modelKey(id.ID), m); err != nil {
+		if err := r.put(modelKey(id), m); err != nil {
 			return err
 		}
 	}
@@ -160,13 +167,18 @@ func modelKey(id string) string {
 
 // messages takes the newer form that carries whole messages with their parts.
 func (r *Reader) messages(data []byte) error {
-	var body struct {
-		Messages []message `json:"messages"`
+	external, ok := text(data, "sessionID")
+	if !ok {
+		return malformed("messages whose session's id is not a text")
 	}
-	if err := json.Unmarshal(data, &body); err != nil {
+	if err := r.Name(external); err != nil {
+		return err
+	}
+	messages, err := list(data, "messages")
+	if err != nil {
 		return malformed("messages that cannot be read: %v", err)
 	}
-	for _, m := range body.Messages {
+	for _, m := range messages {
 		if err := r.message(m, func(v []byte) []byte { return v }); err != nil {
 			return err
 		}
@@ -174,18 +186,18 @@ func (r *Reader) messages(data []byte) error {
 	return nil
 }
 
-// message is one with its parts, in that form and in exports.
-type message struct {
-	Info  json.RawMessage   `json:"info"`
-	Parts []json.RawMessage `json:"parts"`
-}
-
-// message puts a message and its parts, each as laid makes it.
-func (r *Reader) message(m message, laid func([]byte) []byte) error {
-	if err := r.Item("message", laid(m.Info)); err != nil {
+// message puts a message {info, parts}, of that form or of an export, and its parts,
+// each as laid makes it.
+func (r *Reader) message(m []byte, laid func([]byte) []byte) error {
+	info, _ := ledger.Member(m, "info")
+	if err := r.Item("message", laid(info)); err != nil {
 		return err
 	}
-	for _, p := range m.Parts {
+	parts, err := list(m, "parts")
+	if err != nil {
+		return malformed("parts that cannot be read: %v", err)
+	}
+	for _, p := range parts {
 		if err := r.Item("part", laid(p)); err != nil {
 			return err
 		}
@@ -246,11 +258,3 @@ func Cut(puts []Put, l Limits) (pieces [][]Put, tooLarge []Put) {
 }
 
 func malformed(format string, args ...any) *fault.Error { return fault.Malformed.With(format, args...) }
-
-// clip bounds what a message echoes.
-func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
-	}
-	return s
-}

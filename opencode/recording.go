@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // Recording is a file's content in the order it is to be appended.
@@ -39,9 +40,9 @@ type Batch struct {
 	Chain [32]byte
 }
 
-// ReadRecording reads a whole file. Batches that limits does not allow are cut in
-// two; everything else stays as it was recorded. Errors are Malformed or TooLarge
-// and name the line.
+// ReadRecording reads a whole file. Batches that limits do not allow are cut into
+// pieces; everything else stays as it was recorded. What is wrong with the file is
+// Malformed or TooLarge, and says where.
 func ReadRecording(r io.Reader, limits Limits) (*Recording, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -84,19 +85,15 @@ func sniff(data []byte) (kind string, err error) {
 	if first[0] == '[' {
 		return "items", nil
 	}
-	var shape struct {
-		Info     json.RawMessage `json:"info"`
-		Messages json.RawMessage `json:"messages"`
-		Method   string          `json:"method"`
-		Path     string          `json:"path"`
-	}
-	if json.Unmarshal(first, &shape) == nil {
-		switch {
-		case shape.Info != nil && shape.Messages != nil:
-			return "export", nil
-		case shape.Method != "" && shape.Path != "":
-			return "requests", nil
-		}
+	_, info := ledger.Member(first, "info")
+	_, messages := ledger.Member(first, "messages")
+	method, _ := text(first, "method")
+	path, _ := text(first, "path")
+	switch {
+	case info && messages:
+		return "export", nil
+	case method != "" && path != "":
+		return "requests", nil
 	}
 	return "", fault.Malformed.With("line 1: neither an opencode export (an object with info and messages) nor a recording (one request with method and path a line)")
 }
@@ -106,8 +103,8 @@ func (rec *Recording) readRequests(data []byte) error {
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(nil, len(data)+1)
 	for n := 1; lines.Scan(); n++ {
-		text := bytes.TrimSpace(lines.Bytes())
-		if len(text) == 0 {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
 			continue
 		}
 		var req struct {
@@ -116,7 +113,7 @@ func (rec *Recording) readRequests(data []byte) error {
 			Path   string          `json:"path"`
 			Body   json.RawMessage `json:"body"`
 		}
-		if err := json.Unmarshal(text, &req); err != nil {
+		if err := json.Unmarshal(line, &req); err != nil {
 			return lineError(n, "not a recorded request: %v", err)
 		}
 		if req.Method != "POST" {
@@ -163,17 +160,19 @@ func (rec *Recording) readItems(data []byte) error {
 // message with its parts. Layout between the values belongs to the file and is
 // dropped; numbers and strings stay as they are written.
 func (rec *Recording) readExport(data []byte) error {
-	var doc struct {
-		Info     json.RawMessage `json:"info"`
-		Messages []message       `json:"messages"`
-	}
+	var doc json.RawMessage
 	if err := json.Unmarshal(data, &doc); err != nil {
 		return fault.Malformed.With("%s: %v", whereIn(data, err), err)
 	}
-	if err := rec.addBatch(1, 0, func(r *Reader) error { return r.Item("session", compact(doc.Info)) }); err != nil {
+	info, _ := ledger.Member(doc, "info")
+	messages, err := list(doc, "messages")
+	if err != nil {
+		return malformed("messages that cannot be read: %v", err)
+	}
+	if err := rec.addBatch(1, 0, func(r *Reader) error { return r.Item("session", compact(info)) }); err != nil {
 		return err
 	}
-	for _, m := range doc.Messages {
+	for _, m := range messages {
 		if err := rec.addBatch(1, 0, func(r *Reader) error { return r.message(m, compact) }); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/opencode"
@@ -213,8 +214,16 @@ func FuzzReadRecording(f *testing.F) {
 	f.Add([]byte(`[{"type":"message","data":{"id":"m","sessionID":"s"}}]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		rec, err := opencode.ReadRecording(bytes.NewReader(data), opencodetest.Limits)
+		if utf8.Valid(data) && err != nil && !utf8.ValidString(err.Error()) {
+			t.Errorf("%q is refused with %q", data, err)
+		}
 		if err != nil {
 			return
+		}
+		for _, n := range rec.Notices {
+			if utf8.Valid(data) && !utf8.ValidString(n) {
+				t.Errorf("%q is read with %q", data, n)
+			}
 		}
 		for _, b := range rec.Batches {
 			for _, p := range b.Puts {

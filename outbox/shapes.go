@@ -97,12 +97,7 @@ func isULID(s string) bool {
 }
 
 // clip bounds what a message repeats of its input.
-func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
-	}
-	return s
-}
+func clip(s string) string { return fault.Clip(s) }
 
 // sameOps says whether a row holds the batch: what a second Commit under the
 // same id must match. Arguments are not compared, since references may have

@@ -96,7 +96,7 @@ func changeCount(o *out, added, removed float64) {
 func changeBody(o *out, c fields) {
 	for _, d := range []fields{c.at("patch"), c.at("diff")} {
 		if d.Type.String() == "String" && d.Str != "" {
-			unified(o, d.Str)
+			unified(o, d.text())
 			return
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // fields is a JSON value. What is not there is like null.
@@ -33,7 +35,7 @@ func value(v result) fields {
 const namesMax = 1000
 
 // at is the value below constant names. An object is gone through once; of equal
-// names the first counts.
+// names the last counts, as it does for deltas.
 func (f fields) at(names ...string) fields {
 	for _, name := range names {
 		if f.below == nil {
@@ -42,9 +44,7 @@ func (f fields) at(names ...string) fields {
 		if *f.below == nil {
 			all := map[string]fields{}
 			f.ForEach(func(k, v result) bool {
-				if _, double := all[k.Str]; !double {
-					all[k.Str] = value(v)
-				}
+				all[k.Str] = value(v)
 				return len(all) < namesMax
 			})
 			*f.below = all
@@ -60,6 +60,9 @@ func (f fields) text() string {
 	case gjson.Null:
 		return ""
 	case gjson.String:
+		if strings.Contains(f.Raw, `\u`) {
+			return ledger.Unquote([]byte(f.Raw))
+		}
 		return f.Str
 	}
 	return f.Raw

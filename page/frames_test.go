@@ -136,3 +136,13 @@ func TestBlockOfGrowingText(t *testing.T) {
 		t.Errorf("what is whole: %s", got)
 	}
 }
+
+// Half a surrogate pair counts as the one character that is shown for it, as it
+// does for deltas.
+func TestBlockOfTextWithHalfACharacter(t *testing.T) {
+	t.Parallel()
+	got := string(page.Block(&session.Entry{Key: "part/m/p", Payload: []byte(`{"type":"text","text":"a\ud800\u0041"}`), Grown: 4}, nil))
+	if want := `data-len="5"`; !strings.Contains(got, want) || !strings.Contains(got, "a\uFFFDA") {
+		t.Errorf("no %s in %s", want, got)
+	}
+}

@@ -64,7 +64,7 @@ func partOpen(o *out, e *session.Entry, class markup, p fields) {
 	o.attr("id", self)
 	o.attr("data-key", e.Key)
 	if text := p.at("text"); text.Type.String() == "String" || !text.Exists() {
-		o.attr("data-len", itoa(len(text.Str)))
+		o.attr("data-len", itoa(len(text.text())))
 	}
 	o.lit(`>`)
 	if class != "step-start" && class != "step" {
@@ -204,7 +204,7 @@ func unknownPart(o *out, e *session.Entry, p fields, kind string) {
 		kind = "Part"
 	}
 	if text.Type.String() == "String" {
-		prose(o, text.Str, e.Grown != 0)
+		prose(o, text.text(), e.Grown != 0)
 	}
 	rawCard(o, kind, p)
 	partClose(o)

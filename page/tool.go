@@ -247,7 +247,7 @@ func toolDiff(o *out, in, meta fields) bool {
 		return true
 	}
 	if d := meta.at("diff"); !d.empty() && d.Type.String() == "String" {
-		unified(o, d.Str)
+		unified(o, d.text())
 		return true
 	}
 	if old, new := in.at("oldString"), in.at("newString"); !old.empty() || !new.empty() {

@@ -89,6 +89,9 @@ func decodeAttenuation(from wire.Attenuation, err error) (m capability.Minting, 
 	if n := methods.Len(); n > maxMethods {
 		return m, fault.BadArgument.With("at most %d methods can be named", maxMethods)
 	}
+	if from.HasMethods() {
+		m.Methods = []string{}
+	}
 	for i := range methods.Len() {
 		m.Methods = append(m.Methods, r.text(methods.At(i)))
 	}

@@ -106,17 +106,20 @@ func TestADeadRefShowsNoMoreThanItsNarrowedOne(t *testing.T) {
 }
 
 // The id of a new ref is the peer's own text: a database must not be asked for
-// what it cannot hold.
+// what it cannot hold, nor does a peer have what servers make for themselves.
 func TestASpacesNewRefHasAnId(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
 		r := start(t, st, nil)
 		space := r.dial().restore(r.owner)
-		for _, id := range []string{"", "x", r.owner.Target() + ".\x00", r.owner.Target() + ".\xff", "\x00.\xff"} {
+		for _, id := range []string{"", "x", r.owner.Target() + ".\x00", r.owner.Target() + ".\xff", "\x00.\xff", capability.FixedID(r.owner.Target(), "opencode shares")} {
 			ref := r.owner.New(r.owner.Target())
 			ref.ID = id
 			if refused := sharing(t, space, ref, capability.List, ""); refused == nil || refused.Code != fault.BadArgument {
 				t.Errorf("%q: %v", id, refused)
+			}
+			if _, refused := rotating(t, space, spaceRotate, ref); refused == nil || refused.Code != fault.BadArgument {
+				t.Errorf("rotating to %q: %v", id, refused)
 			}
 		}
 	})

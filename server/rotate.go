@@ -25,6 +25,9 @@ func decodeRotation(id string, err error, hash []byte, hashErr error) (session.R
 		refused = fault.BadArgument.With("the hash of a ref's secret has %d bytes", len(to.Hash))
 	}
 	copy(to.Hash[:], sum)
+	if refused == nil {
+		refused = capability.CheckOffline(to.ID)
+	}
 	return to, refused
 }
 

@@ -34,7 +34,7 @@ func sharingSession(t testing.TB, live *rpc.Ref, ref capability.Ref, m capabilit
 		out.text(limits.SetMessage_, m.Message)
 		out.data(w.SetHash, hash[:])
 		out.text(w.SetId, ref.ID)
-		if len(m.Methods) > 0 {
+		if m.Methods != nil {
 			list, err := limits.NewMethods(int32(len(m.Methods)))
 			out.do(err)
 			for i, name := range m.Methods {
@@ -92,6 +92,7 @@ func TestSessionShareMintsWithoutAnOutbox(t *testing.T) {
 			"without the right to share": {helper, other, capability.Minting{Rights: capability.Read}, fault.MissingRight},
 			"for another session":        {whole, m.owner.New(r.create(p).id), capability.Minting{Rights: capability.Read}, fault.BadArgument},
 			"without rights":             {whole, other, capability.Minting{}, fault.BadArgument},
+			"no method":                  {whole, other, capability.Minting{Rights: capability.Append, Methods: []string{}}, fault.BadArgument},
 			"an unknown method":          {whole, other, capability.Minting{Rights: capability.Append, Methods: []string{"share"}}, fault.BadArgument},
 			"a bad message":              {whole, other, capability.Minting{Rights: capability.Read, Message: "no/id"}, fault.BadArgument},
 			"too many redemptions":       {whole, other, capability.Minting{Rights: capability.Read, Limit: 1<<31 + 1}, fault.BadArgument},

@@ -94,6 +94,9 @@ func decodeNewRef(w wire.NewRef, err error) (m capability.Minting, refused *faul
 	case capability.IsSpace(capability.Target(m.ID)) && (m.From != 0 || len(m.Methods) > 0):
 		refused = fault.BadArgument.With("only the ref of a session can be for some methods, or from a cursor on")
 	}
+	if refused == nil {
+		refused = capability.CheckOffline(m.ID)
+	}
 	if len(m.Seal) == 0 {
 		m.Seal = nil
 	}

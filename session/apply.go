@@ -2,8 +2,8 @@ package session
 
 // The applier: what the ledger's rules ask of a session for one submission.
 // It authorizes on rows read under lock, runs the op over the view, and writes
-// the event. One rule stands here and nowhere else: an event of a stream takes
-// back the interruption of that stream's own turns.
+// the event. One rule stands here and nowhere else: an op of a stream takes back
+// the interruption of that stream's own turns, and an event of its own says so.
 
 import (
 	"cmp"
@@ -24,6 +24,7 @@ type applier struct {
 	op     *ledger.Intent    // the op in hand; nil for a direct call
 	grant  *capability.Grant // what it acts under, once authorized
 	alive  bool              // some op was authorized: a sign of the stream's life
+	fresh  bool              // which has renewed its turns
 	args   argReader
 }
 
@@ -69,9 +70,13 @@ func (a *applier) within() bool { return a.under(method{}, "", false) == nil }
 func (a *applier) Mark() any { return a.v.mark() }
 
 // Undo takes back everything since m.
-func (a *applier) Undo(m any) { a.v.undo(m.(mark)) }
+func (a *applier) Undo(m any) {
+	a.v.undo(m.(mark))
+	a.fresh = false
+}
 
-// Authorize says why the submission's ref may not do op.
+// Authorize says why the submission's ref may not do op. The first that it may do is
+// a sign of the stream's life.
 func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
 	m := methods[op.Method] // of a void, or of no method at all: the ref must be alive
 	making := op.Method == MethodCreate || op.Method == MethodFork
@@ -82,7 +87,7 @@ func (a *applier) Authorize(op *ledger.Intent) *fault.Error {
 		return err
 	}
 	a.alive = true
-	return nil
+	return a.renew() // before the op's event, which goes on with the stream's turns
 }
 
 // underSpace authorizes by the space's ref: for create and fork, and for what
@@ -192,15 +197,6 @@ func (a *applier) emitSummed(name, key string, schema uint32, payload []byte, su
 		e.Op, e.Batch = a.op.OpID, a.op.BatchID
 	}
 	a.v.emit(a.s, e)
-	if a.outbox != "" {
-		for _, t := range a.v.knownTurns(a.s, a.outbox) {
-			if t.Status == Interrupted {
-				back := *t
-				back.Status = Streaming
-				a.v.setTurn(a.s, back)
-			}
-		}
-	}
 	return e
 }
 
@@ -223,9 +219,13 @@ func (v *view) emit(s *sessionView, e *Event) {
 
 func (a *applier) leaseEnd() int64 { return a.v.now + a.cfg.Lease.Milliseconds() }
 
-// renew gives the stream's open turns a new lease, as any op does, and takes
-// back an interruption that no event of the batch has taken back.
+// renew gives the stream's open turns a new lease, as any op does, and takes back
+// an interruption: each turn's own event says so, to whomever sees the turn.
 func (a *applier) renew() *fault.Error {
+	if a.fresh || a.outbox == "" || a.s.row.Life != Live {
+		return nil
+	}
+	a.fresh = true
 	turns, err := a.v.openTurns(a.s, a.outbox)
 	if err != nil {
 		return err

@@ -85,7 +85,7 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	}
 	text := encode(payload)
 	if len(text) > a.cfg.Limits.EventBytes {
-		return nil, fault.TooLarge.With("the purge would write %d bytes about the %d events it is for, the limit is %d", len(text), len(touched), a.cfg.Limits.EventBytes)
+		return nil, fault.TooLarge.With("the purge would write %d bytes about the %d events it is for, the limit is %d: let old events go first (serve --keep-log), or delete the session", len(text), len(touched), a.cfg.Limits.EventBytes)
 	}
 	a.emit(MethodPurge, key, 1, text)
 	for cursor, left := range touched {
@@ -103,7 +103,10 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 // each one's payload without them, nil where nothing is.
 func (v *view) holders(s *sessionView, key string) (map[uint64][]byte, *fault.Error) {
 	rows, err := v.more(&Want{Holders: map[string]string{s.row.ID: key}})
-	if err != nil {
+	switch {
+	case err != nil && err.Code == fault.TooLarge: // smaller puts would only add to the log
+		return nil, fault.TooLarge.With("what holds %s in the log takes reading more than %d bytes at once, the limit: purge it in a batch of its own; if it is, let old events go first (serve --keep-log), or delete the session", key, v.limit)
+	case err != nil:
 		return nil, err
 	}
 	v.spend(int(min((s.before.Cursor-s.before.Base)*passedBytes, uint64(v.limit)))) // the log is gone through

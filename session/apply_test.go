@@ -146,7 +146,8 @@ func TestCheckOps(t *testing.T) {
 }
 
 // FuzzCheckOps gives an op one argument that may be anything, beside references:
-// what passes is JSON text, whatever reads it. The client relies on that.
+// what passes is JSON text, whatever reads it. The client relies on that. What is
+// said of the others is text too.
 func FuzzCheckOps(f *testing.F) {
 	var all []ledger.Intent
 	for m, names := range map[string]string{
@@ -176,6 +177,21 @@ func FuzzCheckOps(f *testing.F) {
 			if err == nil && !(utf8.Valid(text) && json.Valid(text)) {
 				t.Errorf("%s takes %q for %s", in.Method, text, args[0].Name)
 			}
+			if err != nil && !utf8.ValidString(err.Message) {
+				t.Errorf("%s refuses %q for %s with %q", in.Method, text, args[0].Name, err.Message)
+			}
+		}
+	})
+}
+
+// FuzzParseKey: a key has one text.
+func FuzzParseKey(f *testing.F) {
+	for _, text := range []string{"session", "session_diff", "message/m", "part/m/p", "model/a/b", "message/", "part/m", "part/m/p/q", "model//", "", "message/é"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if k, err := session.ParseKey(text); err == nil && k.String() != text {
+			t.Errorf("%q is printed as %q", text, k.String())
 		}
 	})
 }

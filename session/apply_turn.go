@@ -21,12 +21,14 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	open, err := a.v.openTurns(a.s, a.outbox)
-	if err != nil {
+	mine, all, err := a.v.countOpen(a.s, a.outbox)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if len(open) >= MaxOpenTurns {
-		return nil, fault.TooLarge.With("%d turns of this stream are open, the most that may be: finalize some", len(open))
+	case mine >= MaxOpenTurns:
+		return nil, fault.TooLarge.With("%d turns of this stream are open, the most that may be: finalize some", mine)
+	case all >= MaxSessionTurns:
+		return nil, fault.TooLarge.With("%d turns of this session are open, the most that may be: finalize some, others' as aborted", all)
 	}
 	key := MessageKey(o.message)
 	ev := a.emit(MethodBegin, key, o.schema, o.payload)
@@ -168,15 +170,14 @@ func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	given := map[string]*terminalPart{}
+	given := make(map[string]*terminalPart, len(o.parts))
 	for i := range o.parts {
 		key := PartKey(o.message, o.parts[i].id)
 		given[key] = &o.parts[i]
-		if !slices.Contains(keys, key) {
-			keys = append(keys, key)
-		}
+		keys = append(keys, key)
 	}
 	slices.Sort(keys)
+	keys = slices.Compact(keys)
 	at := o.completed
 	if at == 0 {
 		at = uint64(a.v.now)

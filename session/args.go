@@ -33,6 +33,7 @@ type argReader struct {
 	in    *ledger.Intent
 	lim   Limits
 	sound bool // CheckIntent has found every argument to be JSON text
+	own   bool // the op is the server's own: so may the ids be of the refs that it makes
 	used  []string
 	err   *fault.Error
 	put   opPut // the op that most are
@@ -41,13 +42,6 @@ type argReader struct {
 // read begins with an intent; what r has for another is given up.
 func (r *argReader) read(in *ledger.Intent, lim Limits) {
 	r.in, r.lim, r.used, r.err = in, lim, r.used[:0], nil
-	for i, a := range in.Args {
-		for _, b := range in.Args[:i] {
-			if a.Name == b.Name {
-				r.fail(fault.BadArgument.With("%s is there twice", clip(a.Name)))
-			}
-		}
-	}
 }
 
 func (r *argReader) fail(err *fault.Error) {
@@ -65,7 +59,7 @@ func (r *argReader) finish() *fault.Error {
 			if len(r.used) > 0 {
 				takes = strings.Join(r.used, ", ")
 			}
-			r.fail(fault.BadArgument.With("%s has no argument %q; it takes %s", r.in.Method, clip(a.Name), takes))
+			r.fail(fault.BadArgument.With("%s has no argument %q; it takes %s", r.in.Method, fault.Clip(a.Name), takes))
 		}
 	}
 	return r.err
@@ -110,15 +104,17 @@ func (r *argReader) raw(name string, must bool) []byte {
 	return nil
 }
 
-// text reads a string without control characters, of at most LabelBytes.
+// text reads a string without control characters, of at most LabelBytes. Nor has it
+// U+FFFD, which is what half a surrogate pair, or anything else that could not be
+// read, has become: two names that differ there would be one.
 func (r *argReader) text(name string, must bool) string {
 	s := r.anyText(name, must)
 	if len(s) > r.lim.LabelBytes {
 		r.fail(fault.TooLarge.With("%s has %d bytes, the limit is %d", name, len(s), r.lim.LabelBytes))
 		return ""
 	}
-	if strings.ContainsFunc(s, unicode.IsControl) {
-		r.fail(fault.BadArgument.With("%s holds control characters", name))
+	if strings.ContainsFunc(s, noText) {
+		r.fail(fault.BadArgument.With("%s holds control characters, or what is no character", name))
 		return ""
 	}
 	if must && s == "" && !r.deferred(name) {
@@ -126,6 +122,8 @@ func (r *argReader) text(name string, must bool) string {
 	}
 	return s
 }
+
+func noText(c rune) bool { return unicode.IsControl(c) || c == utf8.RuneError }
 
 func (r *argReader) anyText(name string, must bool) string {
 	raw := r.raw(name, must)
@@ -142,11 +140,14 @@ func (r *argReader) anyText(name string, must bool) string {
 // stringOf is the string that raw, which is JSON text, holds. Most are as they
 // stand between their quotes.
 func stringOf(raw []byte) (s string, ok bool) {
-	if text := bytes.TrimSpace(raw); len(text) > 1 && text[0] == '"' && bytes.IndexByte(text, '\\') < 0 {
+	text := bytes.TrimSpace(raw)
+	switch {
+	case len(text) < 2 || text[0] != '"':
+		return "", false
+	case bytes.IndexByte(text, '\\') < 0:
 		return string(text[1 : len(text)-1]), true
 	}
-	v := gjson.ParseBytes(raw)
-	return v.Str, v.Type == gjson.String
+	return ledger.Unquote(text), true
 }
 
 // streamed reads a text that continues another: any string of whole characters.
@@ -159,12 +160,11 @@ func (r *argReader) streamed(name string) string {
 		r.fail(fault.BadArgument.With("%s ends or begins in the middle of a character (half a surrogate pair): send whole ones", name))
 		return ""
 	}
-	v := gjson.ParseBytes(raw)
-	if v.Type != gjson.String {
+	s, ok := stringOf(raw)
+	if !ok {
 		r.fail(fault.BadArgument.With("%s is not a string", name))
-		return ""
 	}
-	return v.Str
+	return s
 }
 
 // halfCharacter says whether JSON text holds a \uD800 … \uDFFF escape without its other half.
@@ -199,6 +199,10 @@ func halfCharacter(raw []byte) bool {
 	return false
 }
 
+// maxTexts is how many names a list of them has at most.
+const maxTexts = 64
+
+// texts reads a list of names, up to the first that is none.
 func (r *argReader) texts(name string, must bool) []string {
 	raw := r.raw(name, must)
 	if raw == nil {
@@ -209,13 +213,16 @@ func (r *argReader) texts(name string, must bool) []string {
 		r.fail(fault.BadArgument.With("%s is not a list of names", name))
 		return nil
 	}
-	list := []string{}
-	for _, e := range v.Array() {
-		if e.Type != gjson.String || len(list) == 64 {
-			r.fail(fault.BadArgument.With("%s is not a list of at most 64 names", name))
-			return nil
+	list, ok := []string{}, true
+	v.ForEach(func(_, e gjson.Result) bool {
+		if ok = e.Type == gjson.String && len(list) < maxTexts; ok {
+			list = append(list, e.Str)
 		}
-		list = append(list, e.Str)
+		return ok
+	})
+	if !ok {
+		r.fail(fault.BadArgument.With("%s is not a list of at most %d names", name, maxTexts))
+		return nil
 	}
 	return list
 }
@@ -223,7 +230,7 @@ func (r *argReader) texts(name string, must bool) []string {
 func (r *argReader) id(name string) string {
 	s := r.text(name, required)
 	if r.err == nil && !r.deferred(name) && !validID(s, false) {
-		r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, clip(s), maxIDBytes))
+		r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, fault.Clip(s), maxIDBytes))
 	}
 	return s
 }
@@ -255,6 +262,17 @@ func (r *argReader) refID(name string) string {
 	return s
 }
 
+// newRef reads the id of a ref that is to be made.
+func (r *argReader) newRef(name string) string {
+	s := r.refID(name)
+	if r.err == nil && !r.deferred(name) && !r.own {
+		if err := capability.CheckOffline(s); err != nil {
+			r.fail(err)
+		}
+	}
+	return s
+}
+
 func (r *argReader) hash(name string) (h Hash) {
 	s := r.text(name, required)
 	if r.err != nil || r.deferred(name) {
@@ -282,8 +300,8 @@ func (r *argReader) sealKey(name string) []byte {
 }
 
 // number reads a whole number that every JSON reader keeps exactly.
-func (r *argReader) number(name string) (n uint64, set bool) {
-	raw := r.raw(name, optional)
+func (r *argReader) number(name string, must bool) (n uint64, set bool) {
+	raw := r.raw(name, must)
 	if raw == nil {
 		return 0, false
 	}
@@ -295,25 +313,8 @@ func (r *argReader) number(name string) (n uint64, set bool) {
 	return n, true
 }
 
-func (r *argReader) needNumber(name string) uint64 {
-	n, set := r.number(name)
-	if !set && r.err == nil && !r.refers(name) {
-		r.fail(fault.BadArgument.With("%s needs %s", r.in.Method, name))
-	}
-	return n
-}
-
-func (r *argReader) refers(name string) bool {
-	for _, a := range r.in.Args {
-		if a.Name == name && a.Ref != nil {
-			return true
-		}
-	}
-	return false
-}
-
 func (r *argReader) schema(name string) uint32 {
-	n, set := r.number(name)
+	n, set := r.number(name, optional)
 	switch {
 	case !set:
 		return 1
@@ -338,56 +339,68 @@ func isObject(raw []byte) bool {
 	return len(t) > 0 && t[0] == '{'
 }
 
-// parts reads finalize's list of {id, payload, schema_version}.
+// parts reads finalize's list of {id, payload, schema_version}, up to the first
+// that is none.
 func (r *argReader) parts(name string) []terminalPart {
 	raw := r.raw(name, optional)
 	if raw == nil {
 		return nil
 	}
-	bad := func() []terminalPart {
+	var parts []terminalPart
+	seen := map[string]bool{}
+	list, ok := gjson.ParseBytes(raw), false
+	if list.IsArray() {
+		ok = true
+		list.ForEach(func(_, e gjson.Result) bool {
+			var p terminalPart
+			if p, ok = r.part(name, e); seen[p.id] {
+				ok = false
+			}
+			if len(parts) == MaxTerminalParts {
+				r.fail(fault.TooLarge.With("%s has more than %d parts: put the others before the turn ends", name, MaxTerminalParts))
+				ok = false
+			}
+			seen[p.id] = true
+			parts = append(parts, p)
+			return ok
+		})
+	}
+	if !ok {
 		r.fail(fault.BadArgument.With(`%s is not a list of {"id", "payload", "schema_version"}, each id once`, name))
 		return nil
 	}
-	list := gjson.ParseBytes(raw)
-	if !list.IsArray() {
-		return bad()
-	}
-	var parts []terminalPart
-	seen := map[string]bool{}
-	for _, e := range list.Array() {
-		if !e.IsObject() {
-			return bad()
-		}
-		p := terminalPart{schema: 1}
-		ok := true
-		e.ForEach(func(k, v gjson.Result) bool {
-			switch k.Str {
-			case "id":
-				p.id = v.Str
-			case "payload":
-				p.payload = []byte(v.Raw)
-			case "schema_version":
-				n, err := strconv.ParseUint(v.Raw, 10, 31)
-				p.schema, ok = uint32(n), err == nil && n > 0
-			default:
-				ok = false
-			}
-			return ok
-		})
-		switch {
-		case !ok || seen[p.id]:
-			return bad()
-		case !validID(p.id, false):
-			r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, clip(p.id), maxIDBytes))
-			return nil
-		case !isObject(p.payload):
-			r.fail(fault.BadPayload.With("%s: the payload of %s is not a JSON object", name, p.id))
-			return nil
-		}
-		seen[p.id] = true
-		parts = append(parts, p)
-	}
 	return parts
+}
+
+// part reads an element of the list of parts; not ok is one that is none.
+func (r *argReader) part(name string, e gjson.Result) (p terminalPart, ok bool) {
+	p.schema, ok = 1, e.IsObject()
+	if !ok {
+		return p, false
+	}
+	e.ForEach(func(k, v gjson.Result) bool {
+		switch k.Str {
+		case "id":
+			p.id = v.Str
+		case "payload":
+			p.payload = []byte(v.Raw)
+		case "schema_version":
+			n, err := strconv.ParseUint(v.Raw, 10, 31)
+			p.schema, ok = uint32(n), err == nil && n > 0
+		default:
+			ok = false
+		}
+		return ok
+	})
+	switch {
+	case !ok:
+		return p, false
+	case !validID(p.id, false):
+		r.fail(fault.BadKey.With("%s: %q is not an id: use 1 to %d letters, digits and _.:@+-", name, fault.Clip(p.id), maxIDBytes))
+	case !isObject(p.payload):
+		r.fail(fault.BadPayload.With("%s: the payload of %s is not a JSON object", name, p.id))
+	}
+	return p, r.err == nil
 }
 
 // digest is over all arguments, whatever their order.

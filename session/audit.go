@@ -45,7 +45,7 @@ func (a *applier) denials(b *ledger.Batch, rec *ledger.Record) {
 	var rest map[fault.Code]*capability.AuditRow
 	for i := range rec.Outcomes {
 		o := &rec.Outcomes[i]
-		if o.Status != ledger.Denied && !(o.Status == ledger.BatchAborted && o.Cause == o.OpID && forWantOfAuthority(o.Reason)) {
+		if o.Status != ledger.Denied && !(o.Status == ledger.BatchAborted && o.Cause == o.OpID && o.Reason.Authority()) {
 			continue
 		}
 		if row := rest[o.Reason]; row != nil {
@@ -77,10 +77,13 @@ func methodName(name string) string {
 	return ""
 }
 
-func forWantOfAuthority(c fault.Code) bool { return c >= fault.UnknownRef && c < fault.Malformed }
-
-// denied notes a direct call's refusal.
-func (a *applier) denied(method string, err *fault.Error) {
+// refused takes back what a direct call has done since before, notes its refusal if
+// it is for want of authority, and gives it.
+func (a *applier) refused(before mark, method string, err *fault.Error) *fault.Error {
+	a.v.undo(before)
+	if !err.Code.Authority() {
+		return err
+	}
 	var under *capability.Grant
 	if slot := a.v.grants[a.sub.Ref]; slot != nil {
 		under = slot.grant
@@ -88,17 +91,18 @@ func (a *applier) denied(method string, err *fault.Error) {
 	row := a.auditRow(capability.AuditDenial, under)
 	row.Subject, row.Reason = method, err.Code
 	a.v.audit = append(a.v.audit, row)
+	return err
 }
 
-// uses are the ops of a batch that have applied, by ref and method. A session is
-// made under the space's ref; all else is done under its own.
-func (a *applier) uses(b *ledger.Batch, rec *ledger.Record) (uses []Use) {
+// uses are those of ops that have applied, by ref and method. A session is made
+// under the space's ref; all else is done under its own.
+func (a *applier) uses(ops []ledger.Intent, applied func(i int) bool) (uses []Use) {
 next:
-	for i := range rec.Outcomes {
-		if rec.Outcomes[i].Status != ledger.Applied {
+	for i := range ops {
+		if !applied(i) {
 			continue
 		}
-		method, id := b.Ops[i].Method, a.sub.Ref
+		method, id := ops[i].Method, a.sub.Ref
 		if method == MethodCreate || method == MethodFork {
 			id = a.sub.Space
 		}

@@ -59,7 +59,7 @@ func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer
 
 func newApplier(v *view, sub *Submission, cfg *Config) *applier {
 	return &applier{v: v, s: v.sessions[sub.Batch.Session], cfg: cfg, sub: sub, outbox: sub.Batch.Outbox,
-		args: argReader{sound: true}}
+		args: argReader{sound: true, own: sub.Direct != nil}}
 }
 
 // mayKnow says whether the submission's ref may be told how far the session is:
@@ -90,7 +90,7 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		return fault.WrongOutbox.With("no stream of this outbox was opened: open it first")
 	}
 	if a.sub.Ack {
-		return a.acknowledge(st)
+		return st.acked(ledger.Acknowledge(&st.row, b.Incarnation, b.AckedThrough, st.history.Record))
 	}
 	if err := a.v.diverged(a.sub.Opening); err != nil {
 		return err
@@ -102,16 +102,21 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		return err
 	case outcomes != nil:
 		out.Outcomes, out.Duplicate = outcomes, true
-	case st.row.LastSeq-max(st.row.AckedThrough, b.AckedThrough) >= uint64(a.cfg.Limits.UnackedOps):
-		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the most that are kept: acknowledge what you have stored, then send this again", st.row.LastSeq-st.row.AckedThrough)
+	case st.unacked(b) >= uint64(a.cfg.Limits.UnackedOps):
+		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the most that are kept: acknowledge what you have stored, then send this again", st.unacked(b))
 	default:
 		rec, err := a.decide(st, b)
 		if err != nil {
 			return err
 		}
-		out.Outcomes, out.Uses = rec.Outcomes, a.uses(b, rec)
+		out.Outcomes, out.Uses = rec.Outcomes, a.uses(b.Ops, func(i int) bool { return rec.Outcomes[i].Status == ledger.Applied })
 	}
-	return a.acked(st, b.AckedThrough)
+	return st.acked(ledger.AckThrough(&st.row, b.AckedThrough, st.history.Record))
+}
+
+// unacked is how many outcomes are not acknowledged, by b either.
+func (st *streamView) unacked(b *ledger.Batch) uint64 {
+	return st.row.LastSeq - max(st.row.AckedThrough, b.AckedThrough)
 }
 
 // decide runs a new batch.
@@ -125,7 +130,7 @@ func (a *applier) decide(st *streamView, b *ledger.Batch) (*ledger.Record, *faul
 	st.history.Add(rec)
 	st.records = append(st.records, rec)
 	a.denials(b, rec)
-	if a.alive && a.s.row.Life == Live {
+	if a.alive { // what was undone has renewed nothing
 		if err := a.renew(); err != nil {
 			return nil, err // of the store: the group ends
 		}
@@ -133,23 +138,10 @@ func (a *applier) decide(st *streamView, b *ledger.Batch) (*ledger.Record, *faul
 	return rec, nil
 }
 
-// acknowledge is acked_through without a batch.
-func (a *applier) acknowledge(st *streamView) *fault.Error {
-	b := &a.sub.Batch
-	if b.Incarnation < st.row.Incarnation {
-		return fault.Fenced.With("incarnation %d of this outbox was superseded by %d: another process has its lease; stop sending", b.Incarnation, st.row.Incarnation)
-	}
-	st.row.Incarnation = b.Incarnation
-	return a.acked(st, b.AckedThrough)
-}
-
-func (a *applier) acked(st *streamView, through uint64) *fault.Error {
-	if through <= st.row.AckedThrough {
-		return nil
-	}
-	raised, err := ledger.AckThrough(&st.row, through, st.history.Record)
+// acked forgets what the client has stored, if it has acknowledged more.
+func (st *streamView) acked(raised bool, err *fault.Error) *fault.Error {
 	if raised {
-		st.history.Prune(through)
+		st.history.Prune(st.row.AckedThrough)
 	}
 	return err
 }
@@ -190,11 +182,7 @@ func (a *applier) direct(out *Answer) *fault.Error {
 		r, err = do.apply(a)
 	}
 	if err != nil {
-		a.v.undo(before)
-		if err.Code >= fault.UnknownRef && err.Code < fault.Malformed {
-			a.denied(name, err)
-		}
-		return err
+		return a.refused(before, name, err)
 	}
 	switch r := r.(type) {
 	case cutResult:

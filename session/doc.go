@@ -10,7 +10,8 @@
 //
 // Everything is decided in plain code on rows read under the session row's
 // lock, before any write. An op that changes state makes exactly one event; the
-// event's cursor is the row's next. The rows (Entry, Turn) are a cache of what
+// event's cursor is the row's next. That a turn was interrupted, or is resumed, is
+// an event of the session's own. The rows (Entry, Turn) are a cache of what
 // Fold makes of the events alone, and the tests hold the two side by side.
 //
 // The files, in the order of the corridor: submission.go (what comes in and
@@ -33,9 +34,9 @@
 //	fork        source, via, at?, and those of create      begins with the source's entries; a live object of via must come along
 //	put         key, payload, schema_version?              replaces; equal to the present value: unchanged
 //	remove      key                                        absent: unchanged; not a message whose turn is open
-//	begin       message, payload, schema_version?          puts the message and opens its turn; a stream has at most MaxOpenTurns open
+//	begin       message, payload, schema_version?          puts the message and opens its turn; a stream has at most MaxOpenTurns open, a session MaxSessionTurns
 //	appendText  key, offset, text                          continues a part's text at its byte offset
-//	finalize    message, status, payload?, schema_version?, parts?, usage?, error?, completed?
+//	finalize    message, status, payload?, schema_version?, parts?, usage?, error?, completed?; at most MaxTerminalParts parts
 //	share       ref, hash, rights, methods?, expires_at?, from?, message?, redemptions?, seal?, label?, actor?
 //	revoke      ref                                        it and all minted below it
 //	bumpEpoch                                              every share of the session

@@ -31,7 +31,7 @@ const (
 	MethodDelete      = "delete"
 	MethodRotate      = "rotate"      // an owner's ref took another one's place; key ref/ID, of the new one
 	MethodInterrupted = "interrupted" // a turn's lease lapsed, or the server started; key message/ID
-	MethodResumed     = "resumed"     // its stream is back, with an op that itself makes no event; key message/ID
+	MethodResumed     = "resumed"     // its stream is back, with an op whose event, if it makes one, comes next; key message/ID
 )
 
 // Chain computes the hash of an event over the hash before it (the zero Hash

@@ -3,10 +3,11 @@ package session
 // What finalize makes of a message and its parts: pure functions of payloads.
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
-	"github.com/tidwall/gjson"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // finishMessage is the message's payload once its turn has ended: with the time
@@ -14,18 +15,15 @@ import (
 // the failure as "error".
 func finishMessage(payload []byte, o *opFinalize, now int64) []byte {
 	payload = trimmed(payload)
-	at := uint64(now)
-	if o.completed != 0 {
-		at = o.completed
-	}
-	if o.completed != 0 || !gjson.GetBytes(payload, "time.completed").Exists() {
-		payload = setIfObject(payload, "time", "completed", strconv.AppendUint(nil, at, 10))
+	end := cmp.Or(o.completed, uint64(now))
+	if o.completed != 0 || at(payload, "time", "completed") == nil {
+		payload = setIfObject(payload, strconv.AppendUint(nil, end, 10), "time", "completed")
 	}
 	if o.usage != nil {
-		payload = set(payload, "tokens", trimmed(o.usage))
+		payload = set(payload, trimmed(o.usage), "tokens")
 	}
 	if o.failure != nil {
-		payload = set(payload, "error", trimmed(o.failure))
+		payload = set(payload, trimmed(o.failure), "error")
 	}
 	return payload
 }
@@ -33,17 +31,17 @@ func finishMessage(payload []byte, o *opFinalize, now int64) []byte {
 // closePart is a part's payload once its turn has ended: a tool call still
 // pending or running becomes an error, and what was streaming gets the time of
 // its end. grew says that deltas were folded into it.
-func closePart(payload []byte, grew bool, status string, at uint64) []byte {
-	end := strconv.AppendUint(nil, at, 10)
-	if grew && gjson.GetBytes(payload, "time.start").Exists() && !gjson.GetBytes(payload, "time.end").Exists() {
-		payload = setIfObject(trimmed(payload), "time", "end", end)
+func closePart(payload []byte, grew bool, status string, now uint64) []byte {
+	end := strconv.AppendUint(nil, now, 10)
+	if grew && at(payload, "time", "start") != nil && at(payload, "time", "end") == nil {
+		payload = setIfObject(trimmed(payload), end, "time", "end")
 	}
-	switch gjson.GetBytes(payload, "state.status").String() {
+	switch ledger.Unquote(at(payload, "state", "status")) {
 	case "pending", "running":
-		payload = set(trimmed(payload), "state.status", encode("error"))
-		payload = set(payload, "state.error", encode(fmt.Sprintf("turn %s", status)))
-		if gjson.GetBytes(payload, "state.time.start").Exists() && !gjson.GetBytes(payload, "state.time.end").Exists() {
-			payload = set(payload, "state.time.end", end)
+		payload = set(trimmed(payload), encode("error"), "state", "status")
+		payload = set(payload, encode(fmt.Sprintf("turn %s", status)), "state", "error")
+		if at(payload, "state", "time", "start") != nil && at(payload, "state", "time", "end") == nil {
+			payload = set(payload, end, "state", "time", "end")
 		}
 	}
 	return payload

@@ -72,13 +72,6 @@ func (f *Fold) Apply(e *Event) error {
 		return fault.Internal.With("event %d came where %d was next", e.Cursor, f.Cursor+1).Pos(f.Cursor + 1)
 	}
 	f.Cursor = e.Cursor
-	if e.Outbox != "" {
-		for _, t := range f.turns {
-			if t.Outbox == e.Outbox && t.Status == Interrupted {
-				t.Status = Streaming
-			}
-		}
-	}
 	if err := f.apply(e); err != nil {
 		return fault.Internal.Because(err, "event %d (%s) cannot be folded: %v", e.Cursor, e.Method, err)
 	}

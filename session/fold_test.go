@@ -26,7 +26,7 @@ func story(t failer) *writer {
 	o.apply(op("begin", "message", "n", "payload", raw(`{}`)))
 	guest.apply(op("put", "key", "session", "payload", raw(`{"title":"two"}`)))
 	w.lapse(true, o.session)
-	guest.apply(op("put", "key", "session", "payload", raw(`{"title":"two"}`))) // unchanged, so: resumed
+	guest.apply(op("put", "key", "session", "payload", raw(`{"title":"two"}`))) // unchanged, and resumed
 	guest.apply(op("finalize", "message", "m", "status", "completed"))
 	o.apply(op("finalize", "message", "n", "status", "failed"))
 	o.apply(op("put", "key", "message/n", "payload", raw(`{"leaked":1}`)))

@@ -4,7 +4,10 @@ package session_test
 // what is there, and that is bounded for one submission and for a group.
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -56,6 +59,61 @@ func TestFinalizeOfALargeTurn(t *testing.T) {
 		o.apply(op("remove", "key", fmt.Sprintf("part/m/p%d", i)))
 	}
 	o.apply(op("finalize", "message", "m", "status", "completed"))
+}
+
+// One finalize gives only so many parts: each is an entry that is written while
+// the session is locked.
+func TestTerminalPartsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	o.apply(op("put", "key", "part/m/00000001", "payload", raw(`{"old":true}`)))
+	end := func(n int) anOp {
+		parts := make([]string, n)
+		for i := range parts {
+			parts[i] = fmt.Sprintf(`{"id":"%08d","payload":{}}`, i)
+		}
+		return op("finalize", "message", "m", "status", "completed", "parts", raw("[%s]", strings.Join(parts, ",")))
+	}
+	o.refuse(ledger.Rejected, fault.TooLarge, end(session.MaxTerminalParts+1))
+	o.apply(end(session.MaxTerminalParts))
+	mustEqual(t, "a part that was there and was given", o.payload("part/m/00000001"), `{}`)
+	entries, _ := w.store.State(o.session)
+	mustEqual(t, "entries", len(entries), 1+session.MaxTerminalParts)
+}
+
+// A list is read up to the first element that is none or one too many: what is
+// behind it costs nothing. Not parallel, since it counts what is allocated.
+func TestListsAreReadUpToTheirBound(t *testing.T) {
+	const size = 1 << 18 // bytes; each element would take 120
+	w := newWorld(t)
+	o := w.create()
+	long := func(element string) json.RawMessage {
+		return raw("[%s%s]", strings.Repeat(element+",", size/(len(element)+1)-2), element)
+	}
+	for name, x := range map[string]anOp{
+		"rights that are none":  op("share", "ref", o.ref, "hash", sha(o.ref), "rights", long("0")),
+		"too many rights":       op("share", "ref", o.ref, "hash", sha(o.ref), "rights", long(`""`)),
+		"too many methods":      op("share", "ref", o.ref, "hash", sha(o.ref), "rights", []string{"append"}, "methods", long(`"put"`)),
+		"parts that are none":   op("finalize", "message", "m", "status", "completed", "parts", long("0")),
+		"parts that are empty":  op("finalize", "message", "m", "status", "completed", "parts", long("{}")),
+		"the same part":         op("finalize", "message", "m", "status", "completed", "parts", long(`{"id":"p","payload":{}}`)),
+		"parts without an id":   op("finalize", "message", "m", "status", "completed", "parts", long(`{"payload":{}}`)),
+		"parts of another kind": op("finalize", "message", "m", "status", "completed", "parts", long(`{"id":"p","payload":[]}`)),
+	} {
+		ops := o.batch(false, x).Batch.Ops
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := session.CheckOps(ops, w.cfg.Limits)
+		runtime.ReadMemStats(&after)
+		if err == nil {
+			t.Errorf("%s pass", name)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > 3*size { // the text itself is copied
+			t.Errorf("%s: %d KiB allocated", name, got>>10)
+		}
+	}
 }
 
 // What is too much is found out once a batch, however often it asks, and the
@@ -154,8 +212,8 @@ func TestForksInAGroup(t *testing.T) {
 	}
 }
 
-// Every event of a stream looks at its open turns, and every op renews them: so
-// there may only be so many.
+// Every batch looks at the open turns, and renews its stream's: so there may only
+// be so many.
 func TestOpenTurnsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -173,4 +231,36 @@ func TestOpenTurnsAreBounded(t *testing.T) {
 	other.apply(begin(session.MaxOpenTurns)) // its own are counted, and no other's
 	o.apply(op("finalize", "message", "m0", "status", "completed"))
 	o.apply(begin(session.MaxOpenTurns + 1))
+}
+
+// Nor do the streams of a session have more than so many together. Most of these are
+// rows alone, which no event tells of.
+func TestOpenTurnsOfASessionAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	rows := &session.Changes{}
+	for i := range session.MaxSessionTurns - 1 {
+		rows.Turns = append(rows.Turns, &session.Turn{Session: o.session, Message: fmt.Sprintf("m%d", i), Status: session.Interrupted, Outbox: "obx_gone", Begun: 1})
+	}
+	begin := func(m string) anOp { return op("begin", "message", m, "payload", raw(`{}`)) }
+	sub := o.batch(false, begin("last"), begin("next"), op("finalize", "message", "last", "status", "completed"), begin("next"))
+	update := func(do func(tx session.Tx) error) {
+		if err := w.store.Update(context.Background(), do); err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(func(tx session.Tx) error { return tx.Save(context.Background(), rows) })
+	update(func(tx session.Tx) error {
+		answers, _, err := session.Commit(context.Background(), tx, []session.Submission{sub}, w.cfg)
+		if err != nil {
+			return err
+		}
+		for i, want := range []fault.Code{fault.None, fault.TooLarge, fault.None, fault.None} {
+			if out := answers[0].Outcomes[i]; out.Reason != want {
+				t.Errorf("op %d: %s %s, want %s", i+1, out.Reason, out.Message, want)
+			}
+		}
+		return nil
+	})
 }

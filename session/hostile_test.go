@@ -4,7 +4,9 @@ package session_test
 // names and does not hold, undoing what others did.
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/oklog/ulid/v2"
@@ -53,6 +55,47 @@ func TestUndoKeepsEarlierRevocation(t *testing.T) {
 	mustEqual(t, "revoked before", string(answers[2].Outcomes[0].Result), fmt.Sprintf(`{"cursor":%d,"unchanged":true,"cut":%d}`, answers[0].Cursor, answers[0].Cursor))
 }
 
+// unseen is a ref's id as an argument that is too long to be looked at before its
+// op is decided: the ref is read then, and what is above it with it.
+func unseen(ref string) json.RawMessage { return raw(`%s"%s"`, strings.Repeat(" ", 5000), ref) }
+
+// What is read as somebody's ancestor after its own was revoked is dead as well: a
+// revocation of it changes nothing, and answers the cut that its row has.
+func TestARevokedRefThatIsReadLaterIsDead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	x := o.share(all)
+	z := o.under(x).share(all)
+	y := o.under(z).share(all)
+	out := o.try(op("revoke", "ref", x), op("revoke", "ref", unseen(y)), op("revoke", "ref", unseen(z)))
+	for i, ref := range []string{x, y, z} {
+		cut := w.store.Grant(ref).Cut
+		mustEqual(t, "the cut of all", cut, out[0].Cursor)
+		if i > 0 {
+			mustEqual(t, "revoked again", string(out[i].Result), fmt.Sprintf(`{"cursor":%d,"unchanged":true,"cut":%d}`, cut, cut))
+		}
+	}
+}
+
+// What was read while something above it was revoked is alive when that is undone.
+func TestUndoTakesBackWhatWasReadAsRevoked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	x := o.share(all)
+	y := o.under(x).share(all)
+	answers, _ := w.commit(
+		o.batch(true, op("revoke", "ref", x), op("revoke", "ref", unseen(y)), put("nonsense")),
+		o.batch(false, op("revoke", "ref", unseen(y))),
+	)
+	mustEqual(t, "aborted", answers[0].Outcomes[0].Status, ledger.BatchAborted)
+	cut := answers[1].Cursor
+	mustEqual(t, "revoked", string(answers[1].Outcomes[0].Result), fmt.Sprintf(`{"cursor":%d,"cut":%d}`, cut, cut))
+	mustEqual(t, "its row's cut", w.store.Grant(y).Cut, cut)
+	mustEqual(t, "the one above is alive", w.store.Grant(x).Revoked, 0)
+}
+
 // The creator acts as the owner through its space object, and as nobody else:
 // naming another's ref is not holding it.
 func TestCreatorIsNobodyElse(t *testing.T) {
@@ -69,6 +112,37 @@ func TestCreatorIsNobodyElse(t *testing.T) {
 		t.Fatalf("%+v", answers[0])
 	}
 	o.apply(put("message/m"))
+}
+
+// Ids marked as a server's are made by servers alone: in what comes over a stream
+// they name what is there already.
+func TestClientsMakeNoServersIDs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	id := capability.FixedID(o.session, "some end")
+	share := op("share", "ref", id, "hash", sha(id), "rights", []string{"read"})
+	o.refuse(ledger.Rejected, fault.BadArgument, share)
+	made := w.newWriter()
+	made.ref = capability.ServerID(made.session, ulid.Make())
+	create := op("create", "ref", made.ref, "hash", sha(made.ref))
+	made.refuse(ledger.Rejected, fault.BadArgument, create)
+	for _, x := range []anOp{share, create} {
+		if _, err := session.CheckOps(o.batch(false, x).Batch.Ops, w.cfg.Limits); err == nil || err.Code != fault.BadArgument {
+			t.Errorf("%s passes at the client: %v", x.method, err)
+		}
+		o.seq--
+	}
+	// A server's own are made without an outbox.
+	sub := made.plain(made.ref, create)
+	sub.Space = w.space
+	answers, _ := w.commit(sub, session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: o.ref,
+		Direct: &session.Direct{Share: &capability.Minting{ID: id, Hash: session.SumOf([]byte(id)), Rights: capability.Read}}})
+	for i, a := range answers {
+		if a.Err != nil {
+			t.Errorf("the server's own, %d: %v", i, a.Err)
+		}
+	}
 }
 
 // A long line of refs, each minted from the one before, is cut at many places
@@ -124,12 +198,13 @@ func TestTooManyReferences(t *testing.T) {
 	o.refuse(ledger.Skipped, fault.BadKey, late) // alone it is not too much
 }
 
-// An argument that is no text must not get as far as the database either.
+// An argument that is no text must not get as far as the database either, nor be
+// taken for another one that is none.
 func TestExternalIsNoText(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.create()
-	for _, external := range []string{"\"\xff\"", "\"a\xc3\"", "\"\xed\xa0\x80\"", `"\u0000"`} {
+	for _, external := range []string{"\"\xff\"", "\"a\xc3\"", "\"\xed\xa0\x80\"", `"\u0000"`, `"\ud800"`, `"a\udfffb"`, "\"\uFFFD\""} {
 		p := w.newWriter()
 		answers, _ := w.commit(p.batch(false, op("create", "ref", p.ref, "hash", sha(p.ref), "external", raw("%s", external))), o.batch(false, put("message/m")))
 		out := answers[0].Outcomes[0]

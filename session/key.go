@@ -62,7 +62,7 @@ func ParseKey(text string) (Key, *fault.Error) {
 			return Key{Kind: KeyModel, ID: rest}, nil
 		}
 	}
-	return Key{}, fault.BadKey.With("%q is not a key: use session, message/ID, part/MESSAGE/ID, session_diff or model/ID, with ids of 1 to %d letters, digits and _.:@+-", clip(text), maxIDBytes)
+	return Key{}, fault.BadKey.With("%q is not a key: use session, message/ID, part/MESSAGE/ID, session_diff or model/ID, with ids of 1 to %d letters, digits and _.:@+-", fault.Clip(text), maxIDBytes)
 }
 
 // String is the key's text.
@@ -108,12 +108,4 @@ func validID(s string, slashes bool) bool {
 		}
 	}
 	return true
-}
-
-// clip bounds what a message echoes.
-func clip(s string) string {
-	if len(s) > 64 {
-		return strings.ToValidUTF8(s[:64], "") + "…"
-	}
-	return s
 }

@@ -21,8 +21,15 @@ type Limits struct {
 	UnackedOps int
 }
 
-// MaxOpenTurns is how many turns one stream may have open in a session.
-const MaxOpenTurns = 256
+// How many turns one stream may have open in a session, and all together: every
+// batch looks at them.
+const (
+	MaxOpenTurns    = 256
+	MaxSessionTurns = 4096
+)
+
+// MaxTerminalParts is how many parts one finalize may give.
+const MaxTerminalParts = 10_000
 
 // readBytes is what one submission may read of payloads beyond its own: enough
 // for whatever makes an event of EventBytes, and for a log with some history.

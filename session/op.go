@@ -57,7 +57,7 @@ func Methods() []string {
 func (r *argReader) decodeOp(in *ledger.Intent, lim Limits) (op, *fault.Error) {
 	m, ok := methods[in.Method]
 	if !ok {
-		return nil, fault.UnknownMethod.With("there is no method %q: use one of %s", clip(in.Method), strings.Join(Methods(), ", "))
+		return nil, fault.UnknownMethod.With("there is no method %q: use one of %s", fault.Clip(in.Method), strings.Join(Methods(), ", "))
 	}
 	r.read(in, lim)
 	o := m.decode(r)
@@ -95,7 +95,7 @@ type opCreate struct {
 func decodeCreate(r *argReader) op {
 	return &opCreate{
 		external: r.text("external", optional),
-		ref:      r.refID("ref"),
+		ref:      r.newRef("ref"),
 		hash:     r.hash("hash"),
 		label:    r.text("label", optional),
 		actor:    r.text("actor", optional),
@@ -113,7 +113,7 @@ func decodeFork(r *argReader) op {
 	o := &opFork{opCreate: *decodeCreate(r).(*opCreate)}
 	o.source = r.text("source", required)
 	o.via = r.refID("via")
-	o.at, o.atSet = r.number("at")
+	o.at, o.atSet = r.number("at", optional)
 	if r.err == nil && !r.deferred("source") && !capability.IsSession(o.source) {
 		r.fail(fault.BadArgument.With("source is not a session id"))
 	}
@@ -157,7 +157,7 @@ type opAppendText struct {
 
 func decodeAppendText(r *argReader) op {
 	o := &opAppendText{key: r.key("key"), text: r.streamed("text")}
-	o.offset = r.needNumber("offset")
+	o.offset, _ = r.number("offset", required)
 	if r.err == nil && !r.deferred("key") && o.key.Kind != KeyPart {
 		r.fail(fault.BadKey.With("text can be appended to a part only: part/MESSAGE/ID"))
 	}
@@ -194,11 +194,11 @@ func decodeFinalize(r *argReader) op {
 		usage:   r.object("usage", optional),
 		failure: r.object("error", optional),
 	}
-	o.completed, _ = r.number("completed")
+	o.completed, _ = r.number("completed", optional)
 	if r.err == nil && !r.deferred("status") {
 		var ok bool
 		if o.step, ok = endStep(o.status); !ok {
-			r.fail(fault.BadArgument.With("status is %q: use completed, failed or aborted", clip(o.status)))
+			r.fail(fault.BadArgument.With("status is %q: use completed, failed or aborted", fault.Clip(o.status)))
 		}
 	}
 	o.digest = r.digest()
@@ -212,7 +212,7 @@ type opShare struct {
 
 func decodeShare(r *argReader) op {
 	o := &opShare{m: capability.Minting{
-		ID:      r.refID("ref"),
+		ID:      r.newRef("ref"),
 		Hash:    r.hash("hash"),
 		Methods: r.texts("methods", optional),
 		Message: r.text("message", optional),
@@ -221,9 +221,9 @@ func decodeShare(r *argReader) op {
 	}}
 	names := r.texts("rights", required)
 	o.m.Seal = r.sealKey("seal")
-	expires, _ := r.number("expires_at")
-	redemptions, _ := r.number("redemptions")
-	o.m.From, _ = r.number("from")
+	expires, _ := r.number("expires_at", optional)
+	redemptions, _ := r.number("redemptions", optional)
+	o.m.From, _ = r.number("from", optional)
 	o.m.Expires, o.m.Limit = int64(expires), uint32(min(redemptions, math.MaxUint32))
 	if r.err != nil || r.deferred("rights") {
 		return o
@@ -245,8 +245,8 @@ func checkShare(m *capability.Minting) *fault.Error {
 	case m.Limit > 1<<31:
 		return fault.BadArgument.With("redemptions is at most %d", 1<<31)
 	case m.Message != "" && !validID(m.Message, false):
-		return fault.BadArgument.With("message: %q is not a message's id", clip(m.Message))
-	case len(m.Methods) > 0 && !knownMethods(m.Methods):
+		return fault.BadArgument.With("message: %q is not a message's id", fault.Clip(m.Message))
+	case m.Methods != nil && !knownMethods(m.Methods):
 		return fault.BadArgument.With("methods: name some of those that append needs: %s", strings.Join(appending, ", "))
 	}
 	return nil
@@ -257,6 +257,9 @@ func checkShare(m *capability.Minting) *fault.Error {
 var appending = []string{MethodAppendText, MethodBegin, MethodFinalize, MethodPut, MethodRemove}
 
 func knownMethods(names []string) bool {
+	if len(names) == 0 {
+		return false
+	}
 	for _, n := range names {
 		if !slices.Contains(appending, n) {
 			return false

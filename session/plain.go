@@ -22,7 +22,7 @@ func (a *applier) plain(out *Answer) *fault.Error {
 		return err
 	}
 	a.outbox = "" // it speaks for no stream
-	before, done := a.v.mark(), &ledger.Record{Outcomes: make([]ledger.Outcome, len(ops))}
+	before := a.v.mark()
 	for i := range ops {
 		op := &ops[i]
 		err := a.Authorize(op)
@@ -30,15 +30,10 @@ func (a *applier) plain(out *Answer) *fault.Error {
 			_, _, err = a.Apply(op)
 		}
 		if err != nil {
-			a.v.undo(before)
-			if err.Code >= fault.UnknownRef && err.Code < fault.Malformed {
-				a.denied(op.Method, err)
-			}
-			return err
+			return a.refused(before, op.Method, err)
 		}
-		done.Outcomes[i].Status = ledger.Applied
 	}
-	out.Epoch, out.Uses = a.s.row.Epoch, a.uses(&a.sub.Batch, done)
+	out.Epoch, out.Uses = a.s.row.Epoch, a.uses(ops, func(int) bool { return true })
 	return nil
 }
 
@@ -61,7 +56,7 @@ func (a *applier) checkPlain() *fault.Error {
 			bytes += len(arg.JSON)
 		}
 		if !slices.Contains(plainMethods, op.Method) {
-			return fault.UnknownMethod.With("without an outbox there is %s, not %s: open a stream", strings.Join(plainMethods, ", "), clip(op.Method))
+			return fault.UnknownMethod.With("without an outbox there is %s, not %s: open a stream", strings.Join(plainMethods, ", "), fault.Clip(op.Method))
 		}
 	}
 	if bytes > lim.BatchBytes {

@@ -361,7 +361,7 @@ func TestChainFindsChanges(t *testing.T) {
 				copied[j] = new(*e)
 			}
 			change(copied[i])
-			_, err := session.VerifyChain(session.Hash{}, 0, copied)
+			_, err := chained(session.Hash{}, 0, copied)
 			f, ok := err.(*fault.Error)
 			if !ok || f.At != uint64(i+1) {
 				t.Errorf("%s changed at cursor %d: %v", name, i+1, err)
@@ -370,7 +370,7 @@ func TestChainFindsChanges(t *testing.T) {
 	}
 	// A payload that nobody purged is missed.
 	events[2].Payload = nil
-	if _, err := session.VerifyChain(session.Hash{}, 0, events); err == nil || err.(*fault.Error).At != 3 {
+	if _, err := chained(session.Hash{}, 0, events); err == nil || err.(*fault.Error).At != 3 {
 		t.Fatalf("without a payload: %v", err)
 	}
 }

@@ -201,7 +201,10 @@ func TestPurgeIsBounded(t *testing.T) {
 		o.apply(op("put", "key", "message/a", "payload", raw(`{"a":%d}`, i)))
 	}
 	w.cfg.Limits.EventBytes = 500 // 2,000 bytes read: 31 events
-	o.refuse(ledger.Rejected, fault.TooLarge, op("purge", "key", "message/a"))
+	out := o.refuse(ledger.Rejected, fault.TooLarge, op("purge", "key", "message/a"))
+	if !strings.Contains(out.Message, "let old events go first (serve --keep-log), or delete the session") {
+		t.Errorf("the advice is %s", out.Message)
+	}
 	if len(o.holds(leaked)) != 1 {
 		t.Error("a refused purge has purged")
 	}

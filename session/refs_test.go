@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,8 @@ func TestShare(t *testing.T) {
 		t.Fatalf("event %s %s", ev.Key, ev.Payload)
 	}
 	o.refuse(ledger.Rejected, fault.AlreadyExists, share)
+	none, _ := newRef(o.session)
+	o.refuse(ledger.Rejected, fault.BadArgument, op("share", "ref", none, "hash", sha(none), "rights", []string{"append"}, "methods", []string{}))
 	foreign, _ := newRef(capability.SessionPrefix + "01ARZ3NDEKTSV4RRFFQ69G5FAV")
 	o.refuse(ledger.Rejected, fault.BadArgument, op("share", "ref", foreign, "hash", sha(foreign), "rights", []string{"read"}))
 
@@ -247,4 +250,29 @@ func TestDirect(t *testing.T) {
 	if acts[capability.AuditDenial] != 3 || acts[capability.AuditRevoke] != 1 || acts[capability.AuditBump] != 2 || acts[capability.AuditShare] != 3 {
 		t.Fatalf("audit %v", acts)
 	}
+}
+
+// A space's root ref names nobody; what is done under it names its owner.
+func TestRevokeBySpaceNamesItsActor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	ref := o.share([]string{"read"})
+	root := w.store.Grant(w.space)
+	err := w.store.Update(context.Background(), func(tx session.Tx) error {
+		rows, err := tx.Load(context.Background(), &session.Want{Claims: []string{root.Target}, Trees: []string{ref}})
+		if err != nil {
+			return err
+		}
+		_, _, err = session.RevokeTree(context.Background(), tx, root, ref, rows.Trees[ref], "")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := o.last(); e.Method != session.MethodRevoke || e.Ref != root.ID || e.Actor != capability.DefaultOwnerActor {
+		t.Errorf("event %+v", e)
+	}
+	audit := w.store.Audit()
+	mustEqual(t, "the audit's actor", audit[len(audit)-1].Actor, capability.DefaultOwnerActor)
 }

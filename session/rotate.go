@@ -23,11 +23,7 @@ func (a *applier) rotate(out *Answer, to *Rotation) *fault.Error {
 	before := a.v.mark()
 	cut, err := a.replace(to)
 	if err != nil {
-		a.v.undo(before)
-		if err.Code >= fault.UnknownRef && err.Code < fault.Malformed {
-			a.denied(MethodRotate, err)
-		}
-		return err
+		return a.refused(before, MethodRotate, err)
 	}
 	out.Cut, out.Epoch = cut, a.s.row.Epoch
 	out.Uses = []Use{{Ref: a.grant.ID, Actor: a.grant.Actor, Method: MethodRotate, Count: 1}}

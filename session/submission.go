@@ -81,14 +81,18 @@ func (o *Opening) Note(answer *Answer) {
 // same again changes nothing; with Rotate it is Session.rotate.
 //
 // With Ops it is none of these: Batch.Ops are applied, all or none, and recorded
-// nowhere. That is for who keeps no outbox and can say everything again without
-// harm, so only create, put and remove may be among them, and no references.
+// nowhere. That is for a caller who keeps no outbox and can say everything again
+// without harm: puts and removes, without references, or a create alone. What
+// follows a create comes by itself, under the ref that it has minted: the space's
+// ref is no authority over the session, and no outbox has proven that it made it.
+//
+// One of them is wanted: of several that are set, the first below counts.
 type Direct struct {
-	Ref    string
-	Epoch  bool
-	Share  *capability.Minting
 	Rotate *Rotation
 	Ops    bool
+	Share  *capability.Minting
+	Epoch  bool
+	Ref    string
 }
 
 // Rotation is the new ref, made by a client, that is to take the place of the one

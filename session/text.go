@@ -1,13 +1,12 @@
 package session
 
 // Text inside payloads: how long it is, and how deltas are folded into it. The
-// other bytes of a payload stay as they are.
+// other bytes of a payload stay as they are. Of an object's equal names the last
+// counts: that is the one which whoever reads the payload sees.
 
 import (
 	"bytes"
-
-	"github.com/tidwall/gjson"
-	"github.com/tidwall/sjson"
+	"slices"
 
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -29,7 +28,7 @@ func stringLen(raw []byte) uint64 {
 	_, rest, escaped := bytes.Cut(raw, []byte{'\\'})
 	for ; escaped && len(rest) > 0; _, rest, escaped = bytes.Cut(rest[1:], []byte{'\\'}) {
 		if rest[0] == 'u' {
-			return uint64(len(gjson.ParseBytes(raw).Str))
+			return uint64(len(ledger.Unquote(raw)))
 		}
 		n-- // all others are two bytes for one
 	}
@@ -50,26 +49,47 @@ func FoldText(payload, tail []byte) []byte {
 	if len(tail) == 0 {
 		return payload
 	}
-	text := gjson.GetBytes(payload, "text").String()
-	return set(payload, "text", encode(text+string(tail)))
+	return set(payload, encode(ledger.Unquote(at(payload, "text"))+string(tail)), "text")
 }
 
-// set puts raw JSON text at path, every other byte staying.
-func set(payload []byte, path string, raw []byte) []byte {
-	out, err := sjson.SetRawBytes(payload, path, raw)
-	if err != nil { // the payload is valid JSON and the paths are ours
-		panic("session: set " + path + ": " + err.Error())
+// at is the value that stands in an object at a path of names; nil if none does.
+func at(object []byte, path ...string) []byte {
+	for _, name := range path {
+		value, found := ledger.Member(object, name)
+		if !found {
+			return nil
+		}
+		object = value
 	}
-	return out
+	return object
+}
+
+// set puts raw JSON text into an object at a path of names, every other byte
+// staying. What is not there is added at the end.
+func set(object, raw []byte, path ...string) []byte {
+	if len(path) == 0 {
+		return raw
+	}
+	if !isObject(object) {
+		object = emptyPayload
+	}
+	if from, to, found := ledger.MemberAt(object, path[0]); found {
+		return slices.Concat(object[:from], set(object[from:to], raw, path[1:]...), object[to:])
+	}
+	comma, end := ",", bytes.LastIndexByte(object, '}')
+	if len(trimmed(object[:end])) == len("{") {
+		comma = ""
+	}
+	return slices.Concat(object[:end], []byte(comma), encode(path[0]), []byte(":"), set(emptyPayload, raw, path[1:]...), object[end:])
 }
 
 // setIfObject is set for a path of two steps, unless its first step is there
 // and is no object.
-func setIfObject(payload []byte, outer, inner string, raw []byte) []byte {
-	if v := gjson.GetBytes(payload, outer); v.Exists() && !v.IsObject() {
+func setIfObject(payload, raw []byte, outer, inner string) []byte {
+	if v := at(payload, outer); v != nil && !isObject(v) {
 		return payload
 	}
-	return set(payload, outer+"."+inner, raw)
+	return set(payload, raw, outer, inner)
 }
 
 // trimmed is a payload without blanks around it.

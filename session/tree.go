@@ -4,6 +4,7 @@ package session
 // beyond a session.
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -63,14 +64,15 @@ func RevokeTree(ctx context.Context, tx Tx, by *capability.Grant, ref string, tr
 	for _, n := range rows.Trees[ref] { // also of what was shared before the locks were had
 		refs += n
 	}
+	actor := cmp.Or(by.Actor, capability.DefaultOwnerActor) // a space's root ref names nobody
 	row := func(target string, cut uint64) *capability.AuditRow {
-		return &capability.AuditRow{Target: target, At: v.now, Act: capability.AuditRevoke, Ref: by.ID, Actor: by.Actor, Subject: ref, Cursor: cut, Peer: peer}
+		return &capability.AuditRow{Target: target, At: v.now, Act: capability.AuditRevoke, Ref: by.ID, Actor: actor, Subject: ref, Cursor: cut, Peer: peer}
 	}
 	dead := RevokedGrant{ID: ref, By: by.ID, At: v.now}
 	for _, id := range w.Sessions {
 		s := v.sessions[id]
 		if s.row.Life == Live {
-			v.emit(s, &Event{Method: MethodRevoke, Key: refKey(ref), Schema: 1, Payload: encode(revokePayload{ref}), Ref: by.ID, Actor: by.Actor})
+			v.emit(s, &Event{Method: MethodRevoke, Key: refKey(ref), Schema: 1, Payload: encode(revokePayload{ref}), Ref: by.ID, Actor: actor})
 			v.changeRow(s).AuthGen++
 		}
 		v.audit = append(v.audit, row(id, s.row.Cursor))

@@ -8,8 +8,8 @@ package session
 //	interrupted  turn_open   streaming        interrupted   its end state
 //	end states   turn_ended  turn_ended       turn_ended    turn_ended
 //
-// Interrupted is a remark, not an end: everyone sees it, and the next op of the
-// turn's own stream takes it back.
+// Interrupted is a remark, not an end: everyone sees it, and sees that the next op
+// of the turn's own stream takes it back.
 
 import "github.com/mooring-rpc/mooring/fault"
 

@@ -90,6 +90,28 @@ func TestAppendText(t *testing.T) {
 	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"late"}`)))
 }
 
+// Half a surrogate pair is one character, which cannot be read, and takes nothing
+// that is behind it along.
+func TestAppendTextBehindHalfACharacter(t *testing.T) {
+	t.Parallel()
+	o := newWorld(t).create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	for i, text := range []string{`"\ud800"`, `"\ud800\u0041"`, `"\ud800\ud800"`, `"\ud800\u0001b"`, `"\udc00\ud83d\ude00"`} {
+		key := fmt.Sprintf("part/m/p%d", i)
+		o.apply(op("put", "key", key, "payload", raw(`{"text":%s}`, text)))
+		var want string
+		if err := json.Unmarshal([]byte(text), &want); err != nil {
+			t.Fatal(err)
+		}
+		o.apply(op("appendText", "key", key, "offset", len(want), "text", "!"))
+		var part struct{ Text string }
+		if err := json.Unmarshal([]byte(o.payload(key)), &part); err != nil {
+			t.Fatal(err)
+		}
+		mustEqual(t, text, part.Text, want+"!")
+	}
+}
+
 func TestFinalize(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"completed", "failed", "aborted"} {
@@ -236,28 +258,35 @@ func TestLease(t *testing.T) {
 		t.Fatalf("interrupted twice: %+v", p)
 	}
 
-	// Another stream's op leaves it so; its own next op takes it back, without
-	// an event of its own where that op makes one.
+	// Another stream's op leaves it so; its own next op takes it back. Each turn's
+	// own event says so, before the op's, which goes on from there.
 	other.apply(op("put", "key", "message/other", "payload", raw(`{"x":1}`)))
 	mustEqual(t, "state", o.turn("m"), session.Interrupted)
 	at = cursor()
-	o.apply(op("appendText", "key", "part/m/p", "offset", 0, "text", "late"))
-	mustEqual(t, "cursor", cursor(), at+1)
+	r := o.apply(op("appendText", "key", "part/m/p", "offset", 0, "text", "late"))
+	mustEqual(t, "cursor of the op", r["cursor"].(float64), float64(at+3))
+	mustEqual(t, "cursor", cursor(), at+3)
 	mustEqual(t, "state of m", o.turn("m"), session.Streaming)
 	mustEqual(t, "state of n", o.turn("n"), session.Streaming)
+	for i, m := range []string{"m", "n"} {
+		if ev := w.store.Events(o.session)[int(at)+i]; ev.Method != session.MethodResumed || ev.Key != "message/"+m || ev.Op != "" || ev.Outbox != "" || ev.Ref != "" {
+			t.Fatalf("event %+v", ev)
+		}
+	}
 
-	// An op that makes none is followed by a system event for each turn.
-	w.store.Now += 31 * second
-	w.lapse(false, o.session)
-	at = cursor()
-	o.apply(op("put", "key", "part/m/q", "payload", raw(`{}`)))
-	mustEqual(t, "cursor after an op with an event", cursor(), at+1)
-	w.store.Now += 31 * second
-	w.lapse(false, o.session)
-	at = cursor()
-	r := o.apply(op("put", "key", "part/m/q", "payload", raw(`{}`)))
-	if r["unchanged"] != true || cursor() != at+2 || o.last().Method != session.MethodResumed || o.turn("m") != session.Streaming {
-		t.Fatalf("result %v, cursor %d after %d, %s", r, cursor(), at, o.last().Method)
+	// So does an op that makes no event, or is refused, or is undone with its batch.
+	for name, ops := range map[string][]anOp{
+		"unchanged": {op("put", "key", "message/other", "payload", raw(`{"x":1}`))},
+		"refused":   {put("nonsense")},
+		"undone":    {put("message/undone"), put("nonsense")},
+	} {
+		w.store.Now += 31 * second
+		w.lapse(false, o.session)
+		at = cursor()
+		w.commit(o.batch(true, ops...))
+		if cursor() != at+2 || o.last().Method != session.MethodResumed || o.turn("m") != session.Streaming {
+			t.Fatalf("%s: cursor %d after %d, %s", name, cursor(), at, o.last().Method)
+		}
 	}
 
 	// On a start every streaming turn is interrupted; it can be ended from there.
@@ -266,6 +295,45 @@ func TestLease(t *testing.T) {
 	o.apply(op("finalize", "message", "m", "status", "completed"))
 	mustEqual(t, "state", o.turn("m"), session.Completed)
 	mustEqual(t, "state of the other", o.turn("n"), session.Streaming)
+}
+
+// Whoever sees a turn sees that it goes on, whatever its stream goes on with.
+func TestAReaderOfOneMessageSeesItResumed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	reader := o.share([]string{"read"}, "message", "m")
+	w.lapse(true, o.session)
+	o.apply(op("put", "key", "session", "payload", raw(`{"a":1}`)))
+	f := session.NewFold(o.session)
+	for _, e := range session.View(w.store.Grant(reader), w.store.Events(o.session)) {
+		if err := f.Apply(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustEqual(t, "the turn as it is", o.turn("m"), session.Streaming)
+	mustEqual(t, "the turn as it is seen", f.Turns()[0].Status, session.Streaming)
+}
+
+// A stream that expects the session where its own op has left it does so too when
+// that op took an interruption back.
+func TestResumingDoesNotBreakExpectations(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	w.lapse(true, o.session)
+	at := w.store.Session(o.session).Cursor
+	first := o.batch(false, put("message/a").expecting(at))
+	next := put("message/b")
+	next.expect = ledger.Expect{Set: true, Ref: &ledger.Ref{Op: first.Batch.Ops[0].OpID, Path: "cursor"}}
+	answers, _ := w.commit(first, o.batch(false, next))
+	for i, a := range answers {
+		if out := a.Outcomes[0]; out.Status != ledger.Applied {
+			t.Errorf("op %d: %s %s", i+1, out.Status, out.Message)
+		}
+	}
 }
 
 // What a dead ref sends is recorded as denied and moves nothing, leases neither.

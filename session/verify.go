@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -24,17 +25,22 @@ type Finding struct {
 
 // Verifier checks a log that comes piece by piece. It belongs to one goroutine.
 type Verifier struct {
-	first  uint64 // the cursor before the log's first event
-	cursor uint64 // of the last event seen
-	prevs  []Hash // what the next event may go on from: one, while all is well; none: that is not known
-	found  map[uint64]string
-	gaps   [][2]uint64 // first and last cursor of what is missing
-	known  map[uint64]Hash
+	first uint64 // the cursor before the log's first event
+	chain *capability.Chain
+	end   *logEnd // nil until End
+	found map[uint64]string
+	gaps  [][2]uint64 // first and last cursor of what is missing
+	known map[uint64]Hash
 
 	odd     map[uint64]*oddPayload
 	whole   uint64 // the last event whose payload is as it was written
 	deleted uint64 // cursor of the session's end
-	misfits []*misfit
+}
+
+// logEnd is what is known of a log's end.
+type logEnd struct {
+	cursor uint64
+	head   Hash
 }
 
 // oddPayload is a payload that is not as it was written. Purges say what is to
@@ -45,41 +51,25 @@ type oddPayload struct {
 	explained bool
 }
 
-// misfit is an event that does not go on from the one before it.
-type misfit struct {
-	at    uint64 // where it stands
-	prevs []Hash // what the event that belongs there may go on from
-	event *Event
-	home  uint64 // where it fits; 0 if that is not known
-}
-
-// maxMisfits bounds the search for what was moved.
-const maxMisfits = 64
-
 // NewVerifier begins with the event after cursor, whose hash is prev: the zero
 // Hash and 0 for a whole log, a checkpoint's for one that was trimmed.
 func NewVerifier(prev Hash, cursor uint64) *Verifier {
-	return &Verifier{first: cursor, cursor: cursor, prevs: []Hash{prev}, found: map[uint64]string{}, known: map[uint64]Hash{}, odd: map[uint64]*oddPayload{}}
+	return newVerifier(capability.NewChainFrom(cursor, prev))
 }
 
 // NewVerifierAfter begins with the event after cursor where the hash before it is
 // not known: what that event goes on from is not checked.
-func NewVerifierAfter(cursor uint64) *Verifier {
-	v := NewVerifier(Hash{}, cursor)
-	v.prevs = nil
-	return v
+func NewVerifierAfter(cursor uint64) *Verifier { return newVerifier(capability.NewChain(cursor)) }
+
+func newVerifier(chain *capability.Chain) *Verifier {
+	return &Verifier{first: chain.Seq(), chain: chain, found: map[uint64]string{}, known: map[uint64]Hash{}, odd: map[uint64]*oddPayload{}}
 }
 
 // Cursor is that of the last event added.
-func (v *Verifier) Cursor() uint64 { return v.cursor }
+func (v *Verifier) Cursor() uint64 { return v.chain.Seq() }
 
 // Head is the hash of the last event added, or that before the log's first.
-func (v *Verifier) Head() (h Hash) {
-	if len(v.prevs) > 0 {
-		h = v.prevs[0]
-	}
-	return h
-}
+func (v *Verifier) Head() Hash { return v.chain.Head() }
 
 // Add takes the next events. They are kept only if something is wrong with them.
 func (v *Verifier) Add(events []*Event) {
@@ -89,30 +79,29 @@ func (v *Verifier) Add(events []*Event) {
 }
 
 func (v *Verifier) add(e *Event) {
-	if e.Cursor <= v.cursor {
-		v.note(e.Cursor, "stands where event %d belongs", v.cursor+1)
+	next := v.chain.Seq() + 1
+	v.chain.Add(e.link())
+	switch {
+	case e.Cursor < next: // the chain says that it is out of order
 		return
+	case e.Cursor > next:
+		v.gaps = append(v.gaps, [2]uint64{next, e.Cursor - 1})
 	}
-	switch missing := e.Cursor - v.cursor - 1; {
-	case missing == 1:
-		v.note(v.cursor+1, "is missing")
-	case missing > 1:
-		v.note(v.cursor+1, "is missing, and all up to event %d", e.Cursor-1)
-	}
-	if e.Cursor != v.cursor+1 {
-		v.prevs = nil
-		v.gaps = append(v.gaps, [2]uint64{v.cursor + 1, e.Cursor - 1})
-	}
-	v.cursor = e.Cursor
-	if !v.fits(e) {
-		v.misfit(e)
-	} else {
-		v.prevs = append(v.prevs[:0], e.Hash)
-	}
-	if head, known := v.known[e.Cursor]; known && !slices.Contains(v.prevs, head) {
+	if head, known := v.known[e.Cursor]; known && head != e.Hash {
 		v.note(e.Cursor, "is not the one that the session was at")
 	}
 	v.payload(e)
+}
+
+// link is the event as a chain takes it.
+func (e *Event) link() capability.Link {
+	row := *e
+	row.Payload = nil // it may be kept, and its sum says all
+	return capability.Link{Seq: e.Cursor, Hash: e.Hash, Sum: func(prev [32]byte, seq uint64) [32]byte {
+		as := row
+		as.Cursor = seq
+		return Chain(prev, &as)
+	}}
 }
 
 // Expect says what is known beforehand: the hash that the event at cursor, yet to
@@ -123,56 +112,6 @@ func (v *Verifier) note(cursor uint64, what string, args ...any) {
 	if _, noted := v.found[cursor]; !noted {
 		v.found[cursor] = fmt.Sprintf(what, args...)
 	}
-}
-
-// fits says whether e goes on from what may be before it.
-func (v *Verifier) fits(e *Event) bool {
-	return len(v.prevs) == 0 || slices.ContainsFunc(v.prevs, func(prev Hash) bool { return Chain(prev, e) == e.Hash })
-}
-
-// misfit takes in an event that does not. What follows may go on from it as it
-// stands, from what it would be with the fields it has, or from what stood here.
-func (v *Verifier) misfit(e *Event) {
-	m := &misfit{at: e.Cursor, prevs: slices.Clone(v.prevs), event: new(*e)}
-	m.event.Payload = nil
-	next := []Hash{e.Hash}
-	for _, prev := range m.prevs {
-		next = append(next, Chain(prev, e))
-	}
-	v.prevs = append(next, m.prevs[:min(len(m.prevs), 8)]...)
-	if len(v.misfits) == maxMisfits {
-		v.note(e.Cursor, "was changed")
-		return
-	}
-	v.misfits = append(v.misfits, m)
-	for again := true; again; {
-		again = false
-		for _, x := range v.misfits {
-			for _, place := range v.misfits {
-				again = v.settle(x, place) || again
-			}
-		}
-	}
-}
-
-// settle says whether x was found to belong where place is, which tells what
-// the event after that one goes on from.
-func (v *Verifier) settle(x, place *misfit) bool {
-	moved := *x.event
-	moved.Cursor = place.at
-	if x.home != 0 || !slices.ContainsFunc(place.prevs, func(prev Hash) bool { return Chain(prev, &moved) == moved.Hash }) {
-		return false
-	}
-	x.home = place.at
-	for _, after := range v.misfits {
-		if after.at == place.at+1 {
-			after.prevs = append(after.prevs, moved.Hash)
-		}
-	}
-	if place.at == v.cursor {
-		v.prevs = append(v.prevs, moved.Hash)
-	}
-	return true
 }
 
 // payload holds an event's payload against its sum, and takes in what a purge
@@ -230,18 +169,20 @@ func (v *Verifier) explain(by uint64, n purgedNote) {
 
 // Findings is all that is wrong with what was added, by cursor.
 func (v *Verifier) Findings() []Finding {
+	end := v.end
+	if end == nil {
+		end = &logEnd{v.Cursor(), v.Head()}
+	}
 	found := make(map[uint64]string, len(v.found))
-	for _, m := range v.misfits {
-		switch m.home {
-		case m.at: // it was what stood before it
-		case 0:
-			found[m.at] = "was changed"
-		default:
-			found[m.at] = fmt.Sprintf("is out of order: it belongs at %d", m.home)
+	for _, flaw := range v.chain.End(end.cursor, end.head) {
+		if f := asFinding(flaw); found[f.Cursor] == "" {
+			found[f.Cursor] = f.What
 		}
 	}
 	for cursor, what := range v.found {
-		found[cursor] = what
+		if found[cursor] == "" {
+			found[cursor] = what
+		}
 	}
 	for cursor, odd := range v.odd {
 		switch {
@@ -263,20 +204,29 @@ func (v *Verifier) Findings() []Finding {
 	return list
 }
 
+// asFinding is a flaw of the chain in a log's words.
+func asFinding(f capability.Flaw) Finding {
+	what := "was changed"
+	switch f.Kind {
+	case capability.RowMissing:
+		if what = "is missing"; f.Through > f.Seq {
+			what = fmt.Sprintf("is missing, and all up to event %d", f.Through)
+		}
+	case capability.RowMisplaced:
+		if what = "is out of order"; f.As != 0 {
+			what = fmt.Sprintf("is out of order: it belongs at %d", f.As)
+		}
+	case capability.RowBeyond:
+		return Finding{f.As + 1, fmt.Sprintf("is there, although the session has come to event %d only", f.As)}
+	case capability.EndChanged:
+		what = "is not the one that the session ends with"
+	}
+	return Finding{f.Seq, what}
+}
+
 // End says what is known of the log's end: that the event at cursor has the hash
 // head, and is the last one. It is called once all was added.
-func (v *Verifier) End(cursor uint64, head Hash) {
-	switch {
-	case v.cursor < cursor && v.cursor+1 == cursor:
-		v.note(cursor, "is missing: the log ends before it")
-	case v.cursor < cursor:
-		v.note(v.cursor+1, "is missing, and all up to event %d, where the log ended", cursor)
-	case v.cursor > cursor:
-		v.note(cursor+1, "is there, although the session has come to event %d only", cursor)
-	case cursor > v.first && !slices.Contains(v.prevs, head):
-		v.note(cursor, "is not the one that the session ends with")
-	}
-}
+func (v *Verifier) End(cursor uint64, head Hash) { v.end = &logEnd{cursor, head} }
 
 // maxTold bounds the findings of one message.
 const maxTold = 20
@@ -298,12 +248,4 @@ func FindingsError(found []Finding) error {
 		said = append(said, fmt.Sprintf("and %d more", len(found)-maxTold))
 	}
 	return fault.Internal.With("the log is not the one that was written: %s", strings.Join(said, "; ")).Pos(found[0].Cursor)
-}
-
-// VerifyChain is a Verifier for a log in one piece, to its end: events go on from
-// the event at cursor, whose hash is prev. It returns the last hash.
-func VerifyChain(prev Hash, cursor uint64, events []*Event) (Hash, error) {
-	v := NewVerifier(prev, cursor)
-	v.Add(events)
-	return v.Head(), v.Err()
 }

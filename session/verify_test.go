@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -149,5 +150,35 @@ func TestVerifierOfDeleted(t *testing.T) {
 	v.Add(log)
 	if found := v.Findings(); len(found) != 1 || found[0].Cursor != uint64(put+1) {
 		t.Errorf("with a payload: %v", found)
+	}
+}
+
+// Whatever was done to a log, to say what costs in proportion to its length. Not
+// parallel, since it counts allocations, of which each hash makes some.
+func TestVerifierOfALogChangedThroughout(t *testing.T) {
+	var prev session.Hash
+	var log []*session.Event
+	for i := range 3000 {
+		e := &session.Event{Session: "ses", Cursor: uint64(i + 1), Method: "put", Key: "session", Payload: []byte("{}"), Sum: session.SumOf([]byte("{}")), Actor: "ann"}
+		e.Hash = session.Chain(prev, e)
+		prev = e.Hash
+		log = append(log, e)
+	}
+	for _, e := range log {
+		e.Actor = "eve"
+	}
+	cost := func(n int) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		v := session.NewVerifier(session.Hash{}, 0)
+		v.Add(log[:n])
+		v.End(uint64(n), log[n-1].Hash)
+		mustEqual(t, "findings", len(v.Findings()), n)
+		runtime.ReadMemStats(&after)
+		return after.Mallocs - before.Mallocs
+	}
+	const few = 300
+	if little, much := cost(few), cost(len(log)); much > little*uint64(len(log)/few) {
+		t.Errorf("%d rows take %d allocations, %d take %d", few, little, len(log), much)
 	}
 }

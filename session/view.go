@@ -182,12 +182,12 @@ func (v *view) mark() mark { return mark{len(v.journal), len(v.revoked), len(v.a
 
 // undo takes everything back that was changed since m.
 func (v *view) undo(m mark) {
+	v.revoked, v.audit = v.revoked[:m.revoked], v.audit[:m.audit]
 	for i := len(v.journal) - 1; i >= m.journal; i-- {
 		v.journal[i].takeBack()
 	}
 	clear(v.journal[m.journal:])
 	v.journal = v.journal[:m.journal]
-	v.revoked, v.audit = v.revoked[:m.revoked], v.audit[:m.audit]
 }
 
 func (v *view) log(undo func()) { v.journal = append(v.journal, step{undo: undo}) }
@@ -396,6 +396,24 @@ func (v *view) openTurns(s *sessionView, outbox string) ([]*Turn, *fault.Error) 
 		}
 	}
 	return v.knownTurns(s, outbox), nil
+}
+
+// countOpen is how many turns have not ended: of an outbox, and in all.
+func (v *view) countOpen(s *sessionView, outbox string) (mine, all int, err *fault.Error) {
+	if !s.open {
+		if err := v.need(&Want{Turns: []string{s.row.ID}}); err != nil {
+			return 0, 0, err
+		}
+	}
+	for _, slot := range s.turns {
+		if t := slot.turn; t != nil && t.Status.Open() {
+			all++
+			if t.Outbox == outbox {
+				mine++
+			}
+		}
+	}
+	return mine, all, nil
 }
 
 // knownTurns is openTurns of a session whose open turns were loaded.

@@ -4,6 +4,8 @@ package session
 // never overwritten by what the store says.
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -93,18 +95,7 @@ func (v *view) take(w *Want, rows *Rows) {
 		}
 	}
 	v.moved(rows.Grants)
-	for _, ids := range [][]string{w.Grants, w.Lineages} {
-		for _, id := range ids {
-			if v.grants[id] == nil {
-				v.grants[id] = &grantSlot{grant: rows.Grants[id]}
-			}
-		}
-	}
-	for id, g := range rows.Grants { // ancestors
-		if v.grants[id] == nil {
-			v.grants[id] = &grantSlot{grant: g}
-		}
-	}
+	v.takeGrants(slices.Concat(w.Grants, w.Lineages, slices.Collect(maps.Keys(rows.Grants))), rows.Grants) // ancestors come too
 	for space, ids := range w.External {
 		if v.external[space] == nil {
 			v.external[space] = map[string]string{}

@@ -4,6 +4,8 @@ package session
 // minted and revoked in this group, and which session has an external id.
 
 import (
+	"slices"
+
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -16,16 +18,33 @@ func (v *view) grant(id string) (*capability.Grant, *fault.Error) {
 	if err := v.need(&Want{Lineages: []string{id}}); err != nil {
 		return nil, err
 	}
-	// What the store read is from before this group. That is a fact about the
-	// rows, so it is not journaled.
-	for _, r := range v.revoked {
-		if under, err := v.descends(id, r.ID); err != nil {
-			return nil, err
-		} else if slot := v.grants[id]; under && slot.grant != nil && slot.grant.Revoked == 0 {
+	return v.grants[id].grant, nil
+}
+
+// takeGrants takes in rows of refs, which are from before this group: what it has
+// revoked meanwhile is dead, whatever they say. A revocation that is taken back
+// gives back what it ended here; one that is through, of an earlier submission,
+// stays, though it was read for a batch that is undone.
+func (v *view) takeGrants(ids []string, found map[string]*capability.Grant) {
+	ids = slices.DeleteFunc(ids, func(id string) bool { return v.grants[id] != nil })
+	for _, id := range ids {
+		v.grants[id] = &grantSlot{grant: found[id]}
+	}
+	for i, r := range v.revoked {
+		below := map[string]bool{r.ID: true}
+		for _, id := range ids {
+			slot := v.grants[id]
+			if under, _ := v.walk(id, below); !under || slot.grant == nil || slot.grant.Revoked != 0 {
+				continue
+			}
+			v.log(func() {
+				if i >= len(v.revoked) {
+					v.grants[id] = slot
+				}
+			})
 			v.grants[id] = slot.dead(r)
 		}
 	}
-	return v.grants[id].grant, nil
 }
 
 func (v *view) setGrant(id string, slot *grantSlot) {
@@ -46,6 +65,19 @@ func (v *view) descends(id, ancestor string) (bool, *fault.Error) {
 // begin with that for the ancestor itself, so that asking for all refs of a
 // long line costs one walk along it.
 func (v *view) descendsFrom(id string, known map[string]bool) (bool, *fault.Error) {
+	for {
+		below, unread := v.walk(id, known)
+		if unread == "" {
+			return below, nil
+		}
+		if err := v.need(&Want{Lineages: []string{unread}}); err != nil {
+			return false, err
+		}
+	}
+}
+
+// walk is descendsFrom as far as the view goes; unread is where it ends.
+func (v *view) walk(id string, known map[string]bool) (below bool, unread string) {
 	var path []string
 	for {
 		below, found := known[id]
@@ -53,17 +85,16 @@ func (v *view) descendsFrom(id string, known map[string]bool) (bool, *fault.Erro
 			for _, p := range path {
 				known[p] = below
 			}
-			return below, nil
+			return below, ""
 		}
-		if v.grants[id] == nil {
-			if err := v.need(&Want{Lineages: []string{id}}); err != nil {
-				return false, err
-			}
+		slot := v.grants[id]
+		if slot == nil {
+			return false, id
 		}
 		path = append(path, id)
 		id = ""
-		if g := v.grants[path[len(path)-1]].grant; g != nil {
-			id = g.Parent
+		if slot.grant != nil {
+			id = slot.grant.Parent
 		}
 	}
 }

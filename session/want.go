@@ -5,10 +5,10 @@ package session
 // view does that), but for locks: sessions and spaces are locked here or not at all.
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -19,7 +19,7 @@ import (
 type wants struct {
 	spaces, sessions map[string]struct{}
 	streams          map[StreamKey]struct{}
-	records          map[StreamKey]*RecordRange
+	records          recordRanges
 	grants           map[string]struct{}
 	heads            map[string][]string // with repeats
 	turnsOf          map[string]map[string]struct{}
@@ -32,7 +32,7 @@ type wants struct {
 func newWants() *wants {
 	return &wants{
 		spaces: map[string]struct{}{}, sessions: map[string]struct{}{}, streams: map[StreamKey]struct{}{},
-		records: map[StreamKey]*RecordRange{}, grants: map[string]struct{}{},
+		records: recordRanges{}, grants: map[string]struct{}{},
 		heads: map[string][]string{}, turnsOf: map[string]map[string]struct{}{},
 		external: map[string]map[string]struct{}{}, turns: map[string]struct{}{},
 	}
@@ -83,7 +83,7 @@ func (w *wants) submission(sub *Submission) {
 	key := StreamKey{b.Session, b.Outbox}
 	w.streams[key] = struct{}{}
 	if b.AckedThrough > 0 { // its op's id and digest are kept
-		w.records[key] = widest(w.records[key], RecordRange{Stream: key, From: b.AckedThrough, To: b.AckedThrough})
+		w.records.add(key, b.AckedThrough, b.AckedThrough)
 	}
 	if sub.Ack {
 		return
@@ -113,12 +113,32 @@ func (w *wants) ops(sub *Submission) {
 // makes says whether op makes a session.
 func makes(op ledger.Intent) bool { return op.Method == MethodCreate || op.Method == MethodFork }
 
-// widest joins two ranges of one stream; nil is none.
-func widest(a *RecordRange, b RecordRange) *RecordRange {
-	if a != nil {
-		b.From, b.To = min(a.From, b.From), max(a.To, b.To)
+// recordRanges are the records that are wanted of streams.
+type recordRanges map[StreamKey][]RecordRange
+
+// add wants those that hold seqs from from to to. Ranges become one as long as that
+// is no longer than a batch may be: what stands far apart must not have all between
+// it read too, or two acknowledgements would ask for 300,000 records.
+func (m recordRanges) add(key StreamKey, from, to uint64) {
+	for i := range m[key] {
+		r := &m[key][i]
+		if first, last := min(r.From, from), max(r.To, to); last-first < ledger.MaxFrameOps {
+			r.From, r.To = first, last
+			return
+		}
 	}
-	return &b
+	m[key] = append(m[key], RecordRange{Stream: key, From: from, To: to})
+}
+
+// list is all of them, in order.
+func (m recordRanges) list() (all []RecordRange) {
+	for _, of := range m {
+		all = append(all, of...)
+	}
+	slices.SortFunc(all, func(a, b RecordRange) int {
+		return cmp.Or(compareStreams(a.Stream, b.Stream), cmp.Compare(a.From, b.From))
+	})
+	return all
 }
 
 func (w *wants) ref(id string) {
@@ -156,7 +176,7 @@ func (w *wants) op(sub *Submission, op *ledger.Intent) {
 		w.revokes = true
 	case MethodCreate, MethodFork:
 		w.ref(argText(op, "ref"))
-		if x := argText(op, "external"); x != "" && !strings.ContainsFunc(x, unicode.IsControl) {
+		if x := argText(op, "external"); x != "" && !strings.ContainsFunc(x, noText) {
 			if space := capability.Target(sub.Space); space != "" {
 				add(w.external, space, x)
 			}
@@ -198,21 +218,18 @@ func (w *wants) want() *Want {
 		out.Streams = append(out.Streams, k)
 	}
 	slices.SortFunc(out.Streams, compareStreams)
-	for _, r := range w.records {
-		out.Records = append(out.Records, *r)
-	}
-	slices.SortFunc(out.Records, func(a, b RecordRange) int { return compareStreams(a.Stream, b.Stream) })
+	out.Records = w.records.list()
 	return out
 }
 
 // recordsWant is the second Load, nil if there is nothing to read: the records
 // that repeated batches are answered from, and those of ops that others refer to.
 func recordsWant(v *view, subs []Submission) *Want {
-	ranges := map[StreamKey]*RecordRange{}
+	ranges := recordRanges{}
 	ops := map[StreamKey]map[string]struct{}{}
 	for i := range subs {
 		b := &subs[i].Batch
-		if len(b.Ops) == 0 || subs[i].Direct != nil || subs[i].Ack {
+		if len(b.Ops) == 0 || len(b.Ops) > ledger.MaxFrameOps || subs[i].Direct != nil || subs[i].Ack {
 			continue
 		}
 		key := StreamKey{b.Session, b.Outbox}
@@ -220,8 +237,9 @@ func recordsWant(v *view, subs []Submission) *Want {
 		if st == nil {
 			continue
 		}
-		if first, last := b.Ops[0].Seq, b.Ops[len(b.Ops)-1].Seq; first > 0 && first <= st.row.LastSeq {
-			ranges[key] = widest(ranges[key], RecordRange{Stream: key, From: first, To: min(max(first, last), st.row.LastSeq)})
+		// Its seqs are consecutive, or it is refused without a look at any record.
+		if first := b.Ops[0].Seq; first > 0 && first <= st.row.LastSeq {
+			ranges.add(key, first, min(first+uint64(len(b.Ops))-1, st.row.LastSeq))
 		}
 		refs := ledger.Outside(b.Ops)
 		if len(refs) == 0 || len(refs) > ledger.MaxOutside { // too many: none is looked for
@@ -232,21 +250,16 @@ func recordsWant(v *view, subs []Submission) *Want {
 		}
 		maps.Copy(ops[key], refs)
 	}
-	w := &Want{}
 	for key, set := range ops {
 		if ranges[key] == nil {
-			ranges[key] = &RecordRange{Stream: key}
+			ranges[key] = []RecordRange{{Stream: key}}
 		}
-		ranges[key].Ops = sorted(set)
+		ranges[key][0].Ops = sorted(set)
 	}
 	if len(ranges) == 0 {
 		return nil
 	}
-	for _, r := range ranges {
-		w.Records = append(w.Records, *r)
-	}
-	slices.SortFunc(w.Records, func(a, b RecordRange) int { return compareStreams(a.Stream, b.Stream) })
-	return w
+	return &Want{Records: ranges.list()}
 }
 
 // argText is a string argument's value, "" if there is none; the intent may be
@@ -262,19 +275,7 @@ func argText(op *ledger.Intent, name string) string {
 }
 
 func compareStreams(a, b StreamKey) int {
-	if a.Session != b.Session {
-		if a.Session < b.Session {
-			return -1
-		}
-		return 1
-	}
-	switch {
-	case a.Outbox < b.Outbox:
-		return -1
-	case a.Outbox > b.Outbox:
-		return 1
-	}
-	return 0
+	return cmp.Or(strings.Compare(a.Session, b.Session), strings.Compare(a.Outbox, b.Outbox))
 }
 
 func sorted(set map[string]struct{}) []string { return slices.Sorted(maps.Keys(set)) }

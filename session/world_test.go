@@ -208,7 +208,7 @@ func (w *world) check(id string) {
 		w.folds[id] = f
 	}
 	events := w.store.Events(id)
-	head, err := session.VerifyChain(w.heads[id], f.Cursor, events[f.Cursor:])
+	head, err := chained(w.heads[id], f.Cursor, events[f.Cursor:])
 	if err != nil {
 		w.Fatalf("chain: %v", err)
 	}
@@ -232,11 +232,19 @@ func (w *world) check(id string) {
 	w.Fatalf("fold and rows differ:\n%s\n%s", describe(f.Epoch, f.Life, f.Entries(), f.Turns()), describe(row.Epoch, row.Life, entries, turns))
 }
 
+// chained is the last hash of events that go on from the one at cursor, whose hash
+// is prev, and what is wrong with them.
+func chained(prev session.Hash, cursor uint64, events []*session.Event) (session.Hash, error) {
+	v := session.NewVerifier(prev, cursor)
+	v.Add(events)
+	return v.Head(), v.Err()
+}
+
 // afresh holds what was folded as it came, f, against the log as it is after a purge.
 func (w *world) afresh(id string, f *session.Fold) {
 	w.Helper()
 	events := w.store.Events(id)
-	if _, err := session.VerifyChain(session.Hash{}, 0, events); err != nil {
+	if _, err := chained(session.Hash{}, 0, events); err != nil {
 		w.Fatalf("the log after a purge: %v", err)
 	}
 	again := session.NewFold(id)

@@ -68,7 +68,7 @@ func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {
 	if len(seal) > 0 {
 		g.Seal = seal
 	}
-	// Nil (all methods) is null; an empty list stays one that allows none.
+	// Null is nil: all methods. There is no ref with an empty list.
 	if err := json.Unmarshal([]byte(methods), &g.Methods); err != nil {
 		return nil, fmt.Errorf("methods of ref %s: %w", g.ID, err)
 	}

@@ -25,6 +25,7 @@ type world struct {
 	done     map[string]*modelOutcome
 	reasons  map[string]fault.Code      // as the server gave them, where the model leaves a choice
 	logs     map[string][]session.Event // as the server shows them
+	alive    bool                       // some op of the batch in hand was allowed
 
 	watched map[uint64]bool // cursors of one session whose state is to be kept …
 	of      string          // … and that session's id
@@ -140,6 +141,7 @@ func (w *world) run(b *planBatch, stream string) []modelOutcome {
 		before = s.clone()
 	}
 	base := s.cursor
+	w.alive = false
 	outs := make([]modelOutcome, len(b.Ops))
 	for i := range b.Ops {
 		outs[i] = w.decide(s, b, i, stream, base)
@@ -147,6 +149,9 @@ func (w *world) run(b *planBatch, stream string) []modelOutcome {
 		w.done[outs[i].op] = &outs[i]
 		if b.Atomic && outs[i].status != ledger.Applied {
 			*s = *before
+			if w.alive {
+				w.resume(s, stream)
+			}
 			cause := outs[i]
 			for j := range b.Ops {
 				outs[j] = modelOutcome{op: opID(b.ID, j), status: ledger.BatchAborted, reason: cause.reason, cause: cause.op}
@@ -182,6 +187,8 @@ func (w *world) decide(s *modelSession, b *planBatch, place int, stream string, 
 		out.status, out.reason, out.at = ledger.Denied, r.code, r.at
 		return out
 	}
+	w.alive = true
+	w.resume(s, stream)
 	if o.Expected != nil {
 		expected := o.Expected.JSON
 		if o.Expected.Ref != nil {
@@ -202,7 +209,7 @@ func (w *world) decide(s *modelSession, b *planBatch, place int, stream string, 
 	result, r := c.apply()
 	if r != nil {
 		out.reason, out.at = r.code, r.at
-		if r.code >= fault.UnknownRef && r.code < fault.Malformed { // the block of authority
+		if r.code.Authority() {
 			out.status = ledger.Denied
 		}
 		return out
@@ -281,12 +288,24 @@ func (s *modelSession) authorize(grant, method string, args map[string]json.RawM
 // event makes room for an op's event.
 func (c *call) event() uint64 {
 	c.s.cursor++
-	for _, t := range c.s.turns {
-		if t.stream == c.stream && t.status == "interrupted" {
-			t.status = "streaming"
-		}
-	}
 	return c.s.cursor
+}
+
+// resume does what the server wrote of a stream that is back: a resumed event for
+// each of its interrupted turns, before the event of its op.
+func (w *world) resume(s *modelSession, stream string) {
+	for log := w.logs[s.id]; s.cursor < uint64(len(log)) && s.resumes(&log[s.cursor], stream); {
+		if s.byItself(&log[s.cursor]) != nil {
+			return // and the test fails where the event is wanted
+		}
+		w.look(s)
+	}
+}
+
+// resumes says whether e tells of a turn of stream that it goes on.
+func (s *modelSession) resumes(e *session.Event, stream string) bool {
+	t := s.turns[strings.TrimPrefix(e.Key, "message/")]
+	return e.Method == session.MethodResumed && t != nil && t.stream == stream
 }
 
 // now is the time of the event to come, as the server's clock had it.

@@ -126,7 +126,7 @@ func (w *twin) compare(id string, authors []*author, refs []string) {
 	w.same("row", page.Row, row)
 	w.same("log", page.Events, append([]*session.Event(nil), log[base:]...)) // nil if empty
 	if len(log) > 0 {
-		head, err := session.VerifyChain(w.checkpoint(page), base, page.Events)
+		head, err := chained(w.checkpoint(page), base, page.Events)
 		w.must("chain", err)
 		w.same("head", page.Row.Head, head)
 	}
@@ -235,7 +235,7 @@ func testCommitRevoke(t *testing.T, fresh Fresh) {
 			return p
 		}
 		open(o)
-		ref := newRef(o.session)
+		ref := clientRef(o.session)
 		f.applied(o.batch(false, o.create(), shareOp(ref, "append")))
 		started := make(chan struct{}, 1000)
 		last := make([]ledger.Outcome, 4)

@@ -248,7 +248,7 @@ func testStaleRows(t *testing.T, fresh Fresh) {
 			root := s.space()
 			s.model.AddGrant(*root)
 			o := s.open(newAuthor(root.ID))
-			guest := newRef(o.session)
+			guest := clientRef(o.session)
 			s.commit(o.batch(false, o.create(), shareOp(guest, "read", "append")))
 			o.visitor = s.open(o.under(guest))
 			s.commit(o.visitor.batch(false, putOp("message/visit", `{}`)))

@@ -26,7 +26,7 @@ type author struct {
 // newAuthor is one that is about to create its session.
 func newAuthor(space string) *author {
 	id := newSession()
-	return &author{session: id, outbox: newOutbox(), ref: newRef(id), space: space}
+	return &author{session: id, outbox: newOutbox(), ref: clientRef(id), space: space}
 }
 
 // under is another outbox in the same session, by another ref.
@@ -241,7 +241,7 @@ func (s *script) op(o *author) ledger.Intent {
 		in = newIntent(session.MethodFinalize, "message", message, "status", pick(s, []string{"completed", "failed", "aborted"}), "completed", 5,
 			"parts", json.RawMessage(`[{"id":"p1","payload":{"text":"end"}}]`))
 	case 16:
-		ref := newRef(o.session)
+		ref := clientRef(o.session)
 		s.refs[o.session] = append(s.refs[o.session], ref)
 		in = shareOp(ref, pick(s, [][]string{{"read"}, {"read", "append"}, {"read", "append", "share", "revoke"}})...)
 	case 17:

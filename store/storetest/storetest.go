@@ -207,6 +207,14 @@ func (f *fixture) load(w *session.Want) *session.Rows {
 	return rows
 }
 
+// chained is the last hash of events that go on from the one at cursor, whose hash
+// is prev, and what is wrong with them.
+func chained(prev session.Hash, cursor uint64, events []*session.Event) (session.Hash, error) {
+	v := session.NewVerifier(prev, cursor)
+	v.Add(events)
+	return v.Head(), v.Err()
+}
+
 // must stops the test on an error.
 func (f *fixture) must(what string, err error) {
 	f.Helper()
@@ -221,8 +229,11 @@ func newSession() string { return capability.SessionPrefix + ulid.Make().String(
 func newSpace() string   { return capability.SpacePrefix + ulid.Make().String() }
 func newOutbox() string  { return "obx_" + ulid.Make().String() }
 func newOp() string      { return ulid.Make().String() }
-func newRef(target string) string {
+func newRef(target string) string { // later ones sort behind earlier ones
 	return capability.ServerID(target, ulid.Make())
+}
+func clientRef(target string) string { // as an op may name it
+	return capability.DeriveID(target, capability.NewSecret())
 }
 
 var counter atomic.Uint64

@@ -94,7 +94,7 @@ func testTrim(t *testing.T, fresh Fresh) {
 			t.Fatalf("%s: the log has %d to %d, want from %d", what, page.Row.Base, page.Row.Cursor, base)
 		}
 		same(f, what+": the log", page.Events, append([]*session.Event(nil), log.Events[base:]...))
-		head, err := session.VerifyChain(f.checkpoint(page), base, page.Events)
+		head, err := chained(f.checkpoint(page), base, page.Events)
 		f.must(what, err)
 		same(f, what+": the head", head, page.Row.Head)
 		gotEntries, gotTurns := f.state(o.session)
@@ -142,13 +142,13 @@ func testTrim(t *testing.T, fresh Fresh) {
 	if len(page.Events) != 1 || page.Events[0].Cursor != 18 || page.Row.Cursor != 18 {
 		t.Errorf("after the trimming: %+v, %d events", page.Row, len(page.Events))
 	}
-	if _, err := session.VerifyChain(f.checkpoint(page), 17, page.Events); err != nil {
+	if _, err := chained(f.checkpoint(page), 17, page.Events); err != nil {
 		t.Error(err)
 	}
 	// A fork has the present state; an earlier one is gone.
 	fork := o.beside()
 	fork.session, fork.with = newSession(), []string{o.ref}
-	fork.ref = newRef(fork.session)
+	fork.ref = clientRef(fork.session)
 	_, err = f.OpenStream(f.ctx, session.StreamKey{Session: fork.session, Outbox: fork.outbox}, hash(), 1)
 	f.must("open stream", err)
 	args := []any{"source", o.session, "via", o.ref, "ref", fork.ref, "hash", hashText()}

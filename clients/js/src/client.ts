@@ -308,8 +308,8 @@ export class Space {
    * the ref is good when the promise is fulfilled.
    */
   async share(options: ShareOptions, waiting?: Waiting): Promise<Ref> {
-    const { rights, methods = [], expires = 0, from = 0, message = "", redemptions = 0, label = "", actor = "", seal = "" } = options;
-    const ref = this.#held.ref.for(this.id, seal !== ""), limits = { rights, methods, expires: Number(expires), from, message, label, actor };
+    const { rights, methods, expires = 0, from = 0, message = "", redemptions = 0, label = "", actor = "", seal = "" } = options;
+    const ref = this.#held.ref.for(this.id, seal !== ""), limits = { rights, ...(methods && { methods }), expires: Number(expires), from, message, label, actor };
     await this.#client.call(this.#held, async (live) => { await live["share"]!({ id: ref.id, hash: ref.hashText, limits, redemptions, seal }); }, waiting);
     return ref;
   }

@@ -3,11 +3,12 @@
 
 import { clip, fault } from "./fault.js";
 import type { Arg, Intent } from "./intent.js";
-import { isSession, targetOf } from "./ref.js";
+import { isOffline, isSession, targetOf } from "./ref.js";
 import { byteLength, fromBase64url } from "./text.js";
 
 const labelBytes = 256;
 const maxIDBytes = 200;
+const maxParts = 10_000;
 
 type Check = (name: string, value: unknown, json: string) => void;
 interface Param {
@@ -23,6 +24,7 @@ const idRule = `use 1 to ${maxIDBytes} letters, digits and _.:@+-`;
 const idText = (s: string, slashes = false): boolean =>
   s !== "" && s.length <= maxIDBytes && (slashes ? /^[A-Za-z0-9_.:@+/-]+$/ : /^[A-Za-z0-9_.:@+-]+$/).test(s);
 
+const halfCharacter = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/;
 const anyText: Check = (name, v) => {
   if (typeof v !== "string") bad(`${name} is not a string`);
 };
@@ -31,7 +33,7 @@ const text: Check = (name, v) => {
   const s = v as string;
   if (byteLength(s) > labelBytes) throw fault("too_large", `${name} has ${byteLength(s)} bytes, the limit is ${labelBytes}`);
   // eslint-disable-next-line no-control-regex
-  if (/[\u0000-\u001f\u007f-\u009f]/.test(s)) bad(`${name} holds control characters`);
+  if (/[\u0000-\u001f\u007f-\u009f\ufffd]/.test(s) || halfCharacter.test(s)) bad(`${name} holds control characters, or what is no character`);
 };
 const full: Check = (name, v, json) => {
   text(name, v, json);
@@ -59,7 +61,7 @@ const partKey: Check = (name, v, json) => {
 };
 const streamed: Check = (name, v, json) => {
   anyText(name, v, json);
-  if (/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/.test(v as string)) {
+  if (halfCharacter.test(v as string)) {
     bad(`${name} ends or begins in the middle of a character (half a surrogate pair): send whole ones`);
   }
 };
@@ -84,11 +86,15 @@ const rights: Check = (name, v, json) => {
 const appending = ["appendText", "begin", "finalize", "put", "remove"];
 const methodNames: Check = (name, v, json) => {
   texts(name, v, json);
-  if (!(v as string[]).every((m) => appending.includes(m))) bad(`${name}: name some of those that append needs: ${appending.join(", ")}`);
+  if ((v as string[]).length === 0 || !(v as string[]).every((m) => appending.includes(m))) bad(`${name}: name some of those that append needs: ${appending.join(", ")}`);
 };
 const refID: Check = (name, v, json) => {
   full(name, v, json);
   if (targetOf(v as string) === "") bad(`${name} is not a ref's id`);
+};
+const newRef: Check = (name, v, json) => {
+  refID(name, v, json);
+  if (!isOffline(v as string)) bad("the new ref's id is not one that a client makes: derive it from the ref's secret");
 };
 const session: Check = (name, v, json) => {
   full(name, v, json);
@@ -114,6 +120,7 @@ const parts: Check = (name, v) => {
   const seen = new Set<unknown>();
   const wrong = () => bad(`${name} is not a list of {"id", "payload", "schema_version"}, each id once`);
   if (!Array.isArray(v)) wrong();
+  if ((v as unknown[]).length > maxParts) throw fault("too_large", `${name} has more than ${maxParts} parts: put the others before the turn ends`);
   for (const p of v as unknown[]) {
     if (p === null || typeof p !== "object" || Array.isArray(p)) wrong();
     const o = p as Record<string, unknown>;
@@ -127,7 +134,7 @@ const parts: Check = (name, v) => {
 const must = (check: Check): Param => ({ must: true, check });
 const may = (check: Check): Param => ({ must: false, check });
 
-const creation = { external: may(text), ref: must(refID), hash: must(hash), label: may(text), actor: may(text) };
+const creation = { external: may(text), ref: must(newRef), hash: must(hash), label: may(text), actor: may(text) };
 
 const methods: Record<string, Record<string, Param>> = {
   create: creation,
@@ -141,7 +148,7 @@ const methods: Record<string, Record<string, Param>> = {
     usage: may(object), error: may(object), completed: may(number),
   },
   share: {
-    ref: must(refID), hash: must(hash), rights: must(rights), methods: may(methodNames), message: may(text), label: may(text),
+    ref: must(newRef), hash: must(hash), rights: must(rights), methods: may(methodNames), message: may(text), label: may(text),
     actor: may(text), seal: may(sealKey), expires_at: may(number), from: may(number), redemptions: may(redemptions),
   },
   revoke: { ref: must(refID) },
