@@ -84,8 +84,11 @@ func TestLink(t *testing.T) {
 			r.stop()
 		}
 		var out, errOut syncBuffer
-		if code := runContext(t.Context(), []string{"admin", "rotate-owner", "--data", r.data(), "--database-url", database, "--session", "ses_shared", "--to", mine},
-			strings.NewReader(""), &out, &errOut); code != exitOK {
+		args := []string{"admin", "rotate-owner", "--data", r.data(), "--session", "ses_shared", "--to", mine}
+		if database != "" {
+			args = append(args, "--database-url", database)
+		}
+		if code := runContext(t.Context(), args, strings.NewReader(""), &out, &errOut); code != exitOK {
 			t.Fatal(code, errOut.String())
 		}
 		if r.stop == nil {

@@ -102,8 +102,14 @@ func newRoot(sh *shared) *cobra.Command {
 		Version:       version(),
 		SilenceErrors: true, // run reports them, with their exit code
 		SilenceUsage:  true,
-		// A command that sets its own PersistentPreRunE must set sh.parsed as well.
-		PersistentPreRun: func(*cobra.Command, []string) { sh.parsed = true },
+		// A command that sets its own PersistentPreRunE must do this as well.
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkGiven(cmd); err != nil {
+				return err
+			}
+			sh.parsed = true
+			return nil
+		},
 	}
 	root.SetVersionTemplate("mooring {{.Version}}\n")
 	root.PersistentFlags().BoolVar(&sh.json, "json", false, "print results and errors as JSON, one object a line")

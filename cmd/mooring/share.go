@@ -59,6 +59,9 @@ func shareCmd(sh *shared) *cobra.Command {
 	flags.StringVar(&f.seal, "seal", "", "bind the new ref to a key, which its receiver's mooring key prints")
 	flags.StringVar(&f.file, "to", "", "write the ref to this file (mode 0600) and not to the output")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkLimiting(flags, "expires", "redemptions", "from"); err != nil {
+			return err
+		}
 		o, err := f.options(time.Now())
 		if err != nil {
 			return err

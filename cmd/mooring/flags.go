@@ -1,0 +1,46 @@
+// What all flags have in common: one that was given says something.
+
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// checkGiven refuses a flag that was given without a value, as a script does whose
+// variable is empty. Taken for a flag that was left out it would allow more than
+// was meant: a ref that is not sealed, a secret that is printed.
+func checkGiven(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) { // those that were given
+		if err == nil && emptyFlag(f) {
+			err = fault.Usage.With("--%s is empty: give it a value, or leave it out (see %s --help)", f.Name, cmd.CommandPath())
+		}
+	})
+	return err
+}
+
+func emptyFlag(f *pflag.Flag) bool {
+	if list, is := f.Value.(pflag.SliceValue); is {
+		for _, v := range list.GetSlice() {
+			if strings.TrimSpace(v) == "" {
+				return true
+			}
+		}
+		return len(list.GetSlice()) == 0
+	}
+	return f.Value.Type() == "string" && strings.TrimSpace(f.Value.String()) == ""
+}
+
+// checkLimiting refuses a zero for flags that limit something: it would not.
+func checkLimiting(flags *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		if f := flags.Lookup(name); f.Changed && (f.Value.String() == "0" || f.Value.String() == "0s") {
+			return fault.Usage.With("--%s %s limits nothing: give it a value above 0, or leave it out", name, f.Value)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// A limit that was given and limits nothing is a mistake, not a ref without limits.
+func TestShareRefusesALimitThatIsNone(t *testing.T) {
+	t.Parallel()
+	for _, limit := range [][]string{
+		{"--seal", ""}, {"--message", ""}, {"--message", " "}, {"--methods", ""}, {"--methods", "put,"}, {"--actor", ""},
+		{"--expires", "0"}, {"--expires", "0s"}, {"--redemptions", "0"}, {"--from", "0"}, {"--to", ""}, {"--rights", ""},
+		{"--home", ""}, {"--outbox-url", ""}, {"--tls-ca", ""},
+	} {
+		args := append([]string{"share", "ses_1", "--rights", "read"}, limit...)
+		if code, out, said := command(t, args...); code != exitUsage || out != "" || !strings.Contains(said, limit[0]) {
+			t.Errorf("%q: exit %d, %q %q", limit, code, out, said)
+		}
+	}
+}
+
+// Whatever the command, a flag that was given has a value.
+func TestNoFlagIsTakenEmpty(t *testing.T) {
+	t.Parallel()
+	flags := 0
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		if !cmd.Runnable() {
+			return
+		}
+		line := strings.Fields(cmd.CommandPath())[1:]
+		for range strings.Count(cmd.Use, " REF") + strings.Count(cmd.Use, " FILE") + strings.Count(cmd.Use, " KEY") + strings.Count(cmd.Use, " OP…") {
+			line = append(line, "x")
+		}
+		each := func(f *pflag.Flag) {
+			if kind := f.Value.Type(); kind != "string" && kind != "stringSlice" && kind != "stringArray" {
+				return
+			}
+			flags++
+			if code, _, said := command(t, append(line, "--"+f.Name, "")...); code != exitUsage || !strings.Contains(said, "--"+f.Name+" is empty") {
+				t.Errorf("%s --%s '': exit %d, %q", cmd.CommandPath(), f.Name, code, said)
+			}
+		}
+		cmd.InheritedFlags()
+		cmd.Flags().VisitAll(each)
+	}
+	walk(newRoot(&shared{}))
+	if flags < 40 {
+		t.Errorf("only %d flags were found", flags)
+	}
+}
