@@ -67,7 +67,7 @@ func rotateOwnerCmd(sh *shared) *cobra.Command {
 	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres it uses instead of SQLite, postgres://… (default: "+envDatabaseURL+")")
 	f.StringVar(&o.advertise, "advertise", "", "where clients reach the server, if owner.ref is lost: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
 	f.StringVar(&session, "session", "", "make the owner's ref of this session, not the space's")
-	f.StringVar(&file, "to", "", "write that ref to this file (mode 0600) and not to the output")
+	f.StringVar(&file, "to", "", "write that ref to this new file (mode 0600) and not to the output")
 	return cmd
 }
 
@@ -117,35 +117,35 @@ func (o *serveOptions) rotateOwner(ctx context.Context, sh *shared) (err error) 
 	return err
 }
 
-func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *shared, session, file string) (err error) {
+func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *shared, session, name string) (err error) {
 	st, address, err := o.openForAdmin(ctx)
 	if err != nil {
 		return err
 	}
-	write := func(capability.Ref) error { return nil }
-	if file != "" {
-		if write, err = refFile(file); err != nil {
-			return errors.Join(err, st.Close())
-		}
+	file, err := newRefFile(name, false)
+	if err != nil {
+		return errors.Join(err, st.Close())
 	}
 	var made capability.Ref
 	old, err := server.RotateSessionOwner(ctx, st, session, address, func(ref capability.Ref) error {
 		made = ref
-		return write(ref)
+		return file.write(ref)
 	})
-	if made.ID == "" {
-		err = errors.Join(err, write(made)) // the file stays as it was
+	if err == nil {
+		err = file.place()
+	} else {
+		file.discard()
 	}
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
 	}
 	shown := map[string]any{"session": made.Target(), "id": made.ID, "replaced": old}
 	text := made.Text()
-	if file == "" {
+	if name == "" {
 		shown["ref"] = text
 	} else {
 		text = made.ID
-		fmt.Fprintf(sh.err, "the ref is in %s\n", file)
+		fmt.Fprintf(sh.err, "the ref is in %s\n", name)
 	}
 	if sh.json {
 		return sh.printJSON(shown)

@@ -40,16 +40,14 @@ func rotateCmd(sh *shared) *cobra.Command {
 	return cmd
 }
 
-func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, file string) error {
+func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name string) error {
 	s, sp, err := h.either(ctx, c, arg)
 	if err != nil {
 		return err
 	}
-	write := func(capability.Ref) error { return nil }
-	if file != "" { // before there is a ref that would be lost
-		if write, err = refFile(file); err != nil {
-			return err
-		}
+	file, err := newRefFile(name, true)
+	if err != nil {
+		return err
 	}
 	var fresh, old capability.Ref
 	before := false
@@ -70,10 +68,11 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, file stri
 		}
 	}
 	if err != nil {
-		err = h.rotationBegun(ctx, c, old.ID, err)
+		file.discard()
+		return h.rotationBegun(ctx, c, old.ID, err)
 	}
-	if err = errors.Join(err, write(fresh)); err != nil {
-		return err
+	if err = errors.Join(file.write(fresh), file.place()); err != nil {
+		return fmt.Errorf("the rotation is done and the new ref is in the home folder; mooring rotate %s --to FILE writes another to a file: %w", fresh.ID, err)
 	}
 	if err := h.followOwner(old.ID, fresh.ID); err != nil {
 		return err
@@ -88,11 +87,11 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, file stri
 		}
 		return h.sh.printJSON(shown)
 	}
-	switch name, from := strings.CutPrefix(arg, "@"); {
-	case file != "":
-		fmt.Fprintf(h.sh.err, "the new ref is in %s\n", file)
+	switch stale, from := strings.CutPrefix(arg, "@"); {
+	case name != "":
+		fmt.Fprintf(h.sh.err, "the new ref is in %s\n", name)
 	case from:
-		fmt.Fprintf(h.sh.err, "%s still holds the old ref, which is dead; the new one is in the home folder: mooring rotate %s --to %s makes one for the file\n", name, fresh.ID, name)
+		fmt.Fprintf(h.sh.err, "%s still holds the old ref, which is dead; the new one is in the home folder: mooring rotate %s --to %s makes one for the file\n", stale, fresh.ID, stale)
 	}
 	end := ""
 	if cut.Cursor != 0 {

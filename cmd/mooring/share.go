@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +38,9 @@ func shareCmd(sh *shared) *cobra.Command {
 		Long: "Make a new ref to a session, allowing at most what REF allows, and print it. Whoever\n" +
 			"has the text has the capability. It is made here and goes through the outbox, so it can\n" +
 			"be handed on without a server, and works as soon as it has arrived there. REF may be a\n" +
-			"space's too: the new one is then made by the server at once.\n\n" + refHelp,
+			"space's too: the new one is then made by the server at once.\n\n" +
+			"--to names a file that is not there yet. It is written when the share is durable, with or\n" +
+			"without a server; where the server refuses the share there is no file.\n\n" + refHelp,
 		Example: "  mooring share ses_01J… --rights read --expires 24h --label reviewer\n" +
 			"  mooring share ses_01J… --rights read --message msg_01 --redemptions 1\n" +
 			"  mooring share ses_01J… --rights read,append --actor helper --to helper.ref\n" +
@@ -57,7 +58,7 @@ func shareCmd(sh *shared) *cobra.Command {
 	flags.StringVar(&f.message, "message", "", "this message alone, with its parts and turn")
 	flags.Uint32Var(&f.redemptions, "redemptions", 0, "how often it may be redeemed (default: any number)")
 	flags.StringVar(&f.seal, "seal", "", "bind the new ref to a key, which its receiver's mooring key prints")
-	flags.StringVar(&f.file, "to", "", "write the ref to this file (mode 0600) and not to the output")
+	flags.StringVar(&f.file, "to", "", "write the ref to this new file (mode 0600) and not to the output")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkLimiting(flags, "expires", "redemptions", "from"); err != nil {
 			return err
@@ -99,44 +100,52 @@ func (f *shareFlags) options(now time.Time) (client.ShareOptions, error) {
 	return o, nil
 }
 
-func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o client.ShareOptions, file string) error {
+func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o client.ShareOptions, name string) error {
 	s, sp, err := h.either(ctx, c, arg)
 	if err != nil {
 		return err
 	}
-	write := func(capability.Ref) error { return nil }
-	if file != "" { // before there is a ref that would be lost
-		if write, err = refFile(file); err != nil {
-			return err
-		}
+	file, err := newRefFile(name, false)
+	if err != nil {
+		return err
 	}
 	if sp != nil {
 		ref, err := sp.Share(ctx, o)
-		if err = errors.Join(err, write(ref)); err != nil {
+		if err != nil {
+			file.discard()
 			return err
 		}
-		return h.printShared(ref, file, false)
+		if err := errors.Join(file.write(ref), file.place()); err != nil {
+			return err
+		}
+		return h.printShared(ref, name, false)
 	}
-	ref, ticket, err := s.Share(ctx, o)
+	b := s.Batch()
+	ref, _ := b.Share(o)
+	err = file.write(ref) // it is kept before anybody else hears of it
+	var ticket client.Ticket
+	if err == nil {
+		ticket, err = b.Commit(ctx)
+	}
 	if err != nil {
-		return errors.Join(err, write(capability.Ref{}))
-	}
-	if err := write(ref); err != nil {
+		file.discard()
 		return err
 	}
 	wait, stop := whileReachable(ctx, c, sendMoment)
 	defer stop()
 	results, still, err := await(wait, ticket)
-	if err != nil {
-		return err
+	if err == nil && results.Err() != nil {
+		file.discard()
+		return fmt.Errorf("the share was refused: %w", results.Err())
 	}
-	if err := results.Err(); err != nil {
-		return fmt.Errorf("the share was refused: %w", err)
+	// Without an answer the share is durable all the same, and is sent later.
+	if err = errors.Join(err, file.place()); err != nil {
+		return err
 	}
 	if results == nil {
 		h.sayQueued(ctx, c, still, "the ref works as soon as it has arrived")
 	}
-	return h.printShared(ref, file, results == nil)
+	return h.printShared(ref, name, results == nil)
 }
 
 // printShared prints the new ref, or its id where the text is in a file.
@@ -154,40 +163,6 @@ func (h *homeFlags) printShared(ref capability.Ref, file string, queued bool) er
 	}
 	_, err := fmt.Fprintln(h.sh.out, text)
 	return err
-}
-
-// refFile opens a file for a ref, readable by nobody else, and gives what writes
-// it there; the zero ref leaves the file as it was.
-func refFile(name string) (write func(capability.Ref) error, err error) {
-	before, err := os.Stat(name)
-	missing := errors.Is(err, os.ErrNotExist)
-	plain := missing || err == nil && before.Mode().IsRegular()
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
-	if err == nil && plain {
-		err = f.Chmod(0o600) // it may have been there before
-	}
-	if err != nil {
-		return nil, fmt.Errorf("write the ref: %w", err)
-	}
-	return func(ref capability.Ref) error {
-		defer f.Close()
-		if ref.ID == "" {
-			if missing {
-				return os.Remove(name)
-			}
-			return nil
-		}
-		if plain {
-			err = f.Truncate(0)
-		}
-		if err == nil {
-			_, err = f.WriteString(ref.Text() + "\n")
-		}
-		if err = errors.Join(err, f.Close()); err != nil {
-			return fmt.Errorf("write the ref: %w", err)
-		}
-		return nil
-	}, nil
 }
 
 // sendMoment is how long a command that only has to make something durable

@@ -6,40 +6,11 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/oklog/ulid/v2"
 )
-
-func TestShareToAFile(t *testing.T) {
-	t.Parallel()
-	r := newCLI(t, "")
-	id := r.create("ses_s")
-	file := r.file("helper.ref", strings.Repeat("an older and much longer text\n", 20))
-	if err := os.Chmod(file, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	r.ok("share", id, "--rights", "read", "--to", file)
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the ref's file: %v, %v", info.Mode(), err)
-	}
-	r.okAs(r.otherHome("helper"), "", "redeem", "@"+file)
-
-	// What cannot be written is not shared.
-	ops := r.statusOf(r.home()).States["acked"]
-	r.fails(exitRefused, "write the ref", "share", id, "--rights", "read", "--to", filepath.Join(r.dir, "no", "such", "helper.ref"))
-	fresh := filepath.Join(r.dir, "fresh.ref")
-	r.fails(exitRefused, "no ref for", "share", "ses_none", "--rights", "read", "--to", fresh)
-	if st := r.statusOf(r.home()); st.States["acked"] != ops || st.States["pending"] != 0 {
-		t.Errorf("outbox: %+v, %d ops before", st, ops)
-	}
-	if _, err := os.Stat(fresh); err == nil {
-		t.Error("an empty file was left behind")
-	}
-}
 
 func TestAWrongLineCommitsNothing(t *testing.T) {
 	t.Parallel()

@@ -33,14 +33,25 @@ type process struct {
 // run starts a command as a process of its own, on the rig's home folder.
 func (r *cliRig) run(args ...string) *process {
 	r.t.Helper()
+	p := r.process(args...)
+	p.start()
+	return p
+}
+
+// process prepares what run starts.
+func (r *cliRig) process(args ...string) *process {
 	p := &process{r: r, args: strings.Join(args, " ")}
 	p.cmd = exec.CommandContext(r.t.Context(), os.Args[0], append(args, "--home", r.home())...)
 	p.cmd.Env = append(os.Environ(), asMooring+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
-	if err := p.cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
 	return p
+}
+
+func (p *process) start() {
+	p.r.t.Helper()
+	if err := p.cmd.Start(); err != nil {
+		p.r.t.Fatal(err)
+	}
 }
 
 // end waits for the process and gives its exit code.
