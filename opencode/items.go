@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/jsonerr"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -139,7 +140,7 @@ func (r *Reader) models(data []byte) error {
 	models := []json.RawMessage{data}
 	if len(data) > 0 && data[0] == '[' {
 		if err := json.Unmarshal(data, &models); err != nil {
-			return malformed("models that cannot be read: %v", err)
+			return malformed("models that cannot be read: %s", jsonerr.Text(err))
 		}
 	}
 	for _, m := range models {
@@ -176,7 +177,7 @@ func (r *Reader) messages(data []byte) error {
 	}
 	messages, err := list(data, "messages")
 	if err != nil {
-		return malformed("messages that cannot be read: %v", err)
+		return malformed("messages that cannot be read: %s", jsonerr.Text(err))
 	}
 	for _, m := range messages {
 		if err := r.message(m, func(v []byte) []byte { return v }); err != nil {
@@ -195,7 +196,7 @@ func (r *Reader) message(m []byte, laid func([]byte) []byte) error {
 	}
 	parts, err := list(m, "parts")
 	if err != nil {
-		return malformed("parts that cannot be read: %v", err)
+		return malformed("parts that cannot be read: %s", jsonerr.Text(err))
 	}
 	for _, p := range parts {
 		if err := r.Item("part", laid(p)); err != nil {

@@ -14,9 +14,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/jsonerr"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -40,25 +42,23 @@ type Batch struct {
 	Chain [32]byte
 }
 
-// ReadRecording reads a whole file. Batches that limits do not allow are cut into
-// pieces; everything else stays as it was recorded. What is wrong with the file is
-// Malformed or TooLarge, and says where.
+// Bounds of a file, so that one that never ends fills no memory.
+const (
+	maxFile = 1 << 30
+	maxLine = 64 << 20 // of a recording
+)
+
+// ReadRecording reads a whole file, a recording line by line. Batches that limits
+// do not allow are cut into pieces; everything else stays as it was recorded. Errors
+// are Malformed or TooLarge and name the line, or the reader's.
 func ReadRecording(r io.Reader, limits Limits) (*Recording, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("read the file: %w", err)
-	}
+	return readRecording(r, limits, maxFile, maxLine)
+}
+
+func readRecording(r io.Reader, limits Limits, file, line int) (*Recording, error) {
 	rec := &Recording{}
-	kind, err := sniff(data)
-	switch kind {
-	case "export":
-		err = rec.readExport(data)
-	case "items":
-		err = rec.readItems(data)
-	case "requests":
-		err = rec.readRequests(data)
-	}
-	if err != nil {
+	lines := &lineReader{r: bufio.NewReaderSize(&bounded{r: r, left: file, most: file}, 64<<10), most: line}
+	if err := rec.read(lines); err != nil {
 		return nil, err
 	}
 	if rec.reader.Session == "" {
@@ -72,86 +72,203 @@ func ReadRecording(r io.Reader, limits Limits) (*Recording, error) {
 	return rec, nil
 }
 
-// sniff looks at the first JSON value.
+// bounded is a reader that is refused what is beyond its bound.
+type bounded struct {
+	r          io.Reader
+	left, most int
+}
+
+// Read implements io.Reader.
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p[:min(len(p), b.left+1)])
+	if n > b.left {
+		n, err = b.left, fault.TooLarge.With("the file has more than %d bytes: is it the right one?", b.most)
+	}
+	b.left -= n
+	return n, err
+}
+
+// lineReader reads a file by its lines.
+type lineReader struct {
+	r    *bufio.Reader
+	most int // bytes of a line
+	n    int // of the last line
+}
+
+var errLongLine = errors.New("a long line")
+
+// next gives the next line without white space around it. io.EOF at the end,
+// errLongLine with the line's beginning if it is too long.
+func (l *lineReader) next() (line []byte, err error) {
+	l.n++
+	for {
+		piece, err := l.r.ReadSlice('\n')
+		line = append(line, piece...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull) && len(line) > l.most:
+			return line, errLongLine
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err != nil && (!errors.Is(err, io.EOF) || len(line) == 0):
+			return nil, err
+		default:
+			return bytes.TrimSpace(line), nil
+		}
+	}
+}
+
+// first is next without empty lines, if a JSON text may begin with it.
+func (l *lineReader) first() (line []byte, err error) {
+	for {
+		if begin, _ := l.r.Peek(3); l.n == 0 && string(begin) == "\ufeff" {
+			_, _ = l.r.Discard(3)
+		}
+		begin, err := l.r.Peek(1)
+		if errors.Is(err, io.EOF) {
+			return nil, malformed("the file is empty")
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !strings.ContainsRune("{[ \t\r\n", rune(begin[0])) {
+			return nil, lineError(l.n+1, "not JSON: it begins with neither { nor [")
+		}
+		if line, err = l.next(); len(line) > 0 || err != nil {
+			return line, err
+		}
+	}
+}
+
+// read reads the lines as what they are.
+func (rec *Recording) read(lines *lineReader) error {
+	first, err := lines.first()
+	if err == nil && isRequest(first) {
+		return rec.readRequests(lines, first)
+	}
+	if err != nil && !errors.Is(err, errLongLine) {
+		return reading(err)
+	}
+	whole := bytes.NewBuffer(slices.Concat(bytes.Repeat([]byte("\n"), lines.n-1), first, []byte("\n")))
+	if _, err := whole.ReadFrom(lines.r); err != nil {
+		return reading(err)
+	}
+	data := whole.Bytes()
+	kind, err := sniff(data)
+	switch kind {
+	case "export":
+		err = rec.readExport(data)
+	case "items":
+		err = rec.readItems(data)
+	case "requests":
+		err = rec.request(lines.n, first)
+	}
+	return err
+}
+
+// reading names what the reader's error is of; faults say it themselves.
+func reading(err error) error {
+	if fault.CodeOf(err) != fault.Internal {
+		return err
+	}
+	return fmt.Errorf("read the file: %w", err)
+}
+
+// isRequest says whether a line is a whole request of a recording.
+func isRequest(line []byte) bool {
+	if !json.Valid(line) {
+		return false
+	}
+	method, _ := text(line, "method")
+	path, _ := text(line, "path")
+	return method != "" && path != ""
+}
+
+// sniff looks at the first JSON value of what is no recording.
 func sniff(data []byte) (kind string, err error) {
 	var first json.RawMessage
 	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&first); err != nil {
-		// A recording whose first line is spoilt is read as one, so that the error is the line's.
+		// Of a recording whose first line is spoilt the error is the line's.
 		if line, _, _ := bytes.Cut(bytes.TrimSpace(data), []byte("\n")); bytes.Contains(line, []byte(`"method"`)) {
 			return "requests", nil
 		}
-		return "", fault.Malformed.With("%s: not JSON: %v", whereIn(data, err), err)
+		return "", fault.Malformed.With("%s: not JSON: %s", whereIn(data, err), jsonerr.Text(err))
 	}
 	if first[0] == '[' {
 		return "items", nil
 	}
 	_, info := ledger.Member(first, "info")
 	_, messages := ledger.Member(first, "messages")
-	method, _ := text(first, "method")
-	path, _ := text(first, "path")
-	switch {
-	case info && messages:
+	if info && messages {
 		return "export", nil
-	case method != "" && path != "":
-		return "requests", nil
 	}
 	return "", fault.Malformed.With("line 1: neither an opencode export (an object with info and messages) nor a recording (one request with method and path a line)")
 }
 
-// readRequests reads a recording: each sync request is one batch.
-func (rec *Recording) readRequests(data []byte) error {
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	lines.Buffer(nil, len(data)+1)
-	for n := 1; lines.Scan(); n++ {
-		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 {
-			continue
-		}
-		var req struct {
-			At     int64           `json:"at_ms"`
-			Method string          `json:"method"`
-			Path   string          `json:"path"`
-			Body   json.RawMessage `json:"body"`
-		}
-		if err := json.Unmarshal(line, &req); err != nil {
-			return lineError(n, "not a recorded request: %v", err)
-		}
-		if req.Method != "POST" {
-			continue // reads, and DELETE, which ends the share and not the session
-		}
-		switch {
-		case strings.HasSuffix(req.Path, "/sync"):
-			var body struct {
-				Data []json.RawMessage `json:"data"`
-			}
-			if err := json.Unmarshal(req.Body, &body); err != nil {
-				return lineError(n, "a sync without {data: […]}: %v", err)
-			}
-			if err := rec.addItems(n, req.At, body.Data); err != nil {
+// readRequests reads a recording, whose first line was read: each sync request is
+// one batch.
+func (rec *Recording) readRequests(lines *lineReader, line []byte) error {
+	for {
+		if len(line) > 0 {
+			if err := rec.request(lines.n, line); err != nil {
 				return err
 			}
-		case strings.HasSuffix(req.Path, "/share"):
-			var body struct {
-				SessionID string `json:"sessionID"`
-			}
-			if err := json.Unmarshal(req.Body, &body); err != nil {
-				return lineError(n, "a share request without {sessionID}: %v", err)
-			}
-			if err := rec.reader.Name(body.SessionID); err != nil {
-				return onLine(n, err)
-			}
-		default:
-			rec.notice("line %d: skipped a request to %s", n, req.Path)
+		}
+		var err error
+		line, err = lines.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, errLongLine):
+			return fault.TooLarge.With("line %d: longer than %d bytes", lines.n, lines.most)
+		case err != nil:
+			return reading(err)
 		}
 	}
-	return lines.Err()
+}
+
+// request reads one line of a recording.
+func (rec *Recording) request(n int, line []byte) error {
+	var req struct {
+		At     int64           `json:"at_ms"`
+		Method string          `json:"method"`
+		Path   string          `json:"path"`
+		Body   json.RawMessage `json:"body"`
+	}
+	if err := json.Unmarshal(line, &req); err != nil {
+		return lineError(n, "not a recorded request: %s", jsonerr.Text(err))
+	}
+	if req.Method != "POST" {
+		return nil // reads, and DELETE, which ends the share and not the session
+	}
+	switch {
+	case strings.HasSuffix(req.Path, "/sync"):
+		var body struct {
+			Data []json.RawMessage `json:"data"`
+		}
+		if err := json.Unmarshal(req.Body, &body); err != nil {
+			return lineError(n, "a sync without {data: […]}: %s", jsonerr.Text(err))
+		}
+		return rec.addItems(n, req.At, body.Data)
+	case strings.HasSuffix(req.Path, "/share"):
+		var body struct {
+			SessionID string `json:"sessionID"`
+		}
+		if err := json.Unmarshal(req.Body, &body); err != nil {
+			return lineError(n, "a share request without {sessionID}: %s", jsonerr.Text(err))
+		}
+		if err := rec.reader.Name(body.SessionID); err != nil {
+			return onLine(n, err)
+		}
+	default:
+		rec.notice("line %d: skipped a request to %s", n, fault.Clip(req.Path))
+	}
+	return nil
 }
 
 // readItems reads the flat array of a share's data as one batch.
 func (rec *Recording) readItems(data []byte) error {
 	var items []json.RawMessage
 	if err := json.Unmarshal(data, &items); err != nil {
-		return fault.Malformed.With("%s: %v", whereIn(data, err), err)
+		return fault.Malformed.With("%s: %s", whereIn(data, err), jsonerr.Text(err))
 	}
 	return rec.addItems(1, 0, items)
 }
@@ -162,12 +279,12 @@ func (rec *Recording) readItems(data []byte) error {
 func (rec *Recording) readExport(data []byte) error {
 	var doc json.RawMessage
 	if err := json.Unmarshal(data, &doc); err != nil {
-		return fault.Malformed.With("%s: %v", whereIn(data, err), err)
+		return fault.Malformed.With("%s: %s", whereIn(data, err), jsonerr.Text(err))
 	}
 	info, _ := ledger.Member(doc, "info")
 	messages, err := list(doc, "messages")
 	if err != nil {
-		return malformed("messages that cannot be read: %v", err)
+		return malformed("messages that cannot be read: %s", jsonerr.Text(err))
 	}
 	if err := rec.addBatch(1, 0, func(r *Reader) error { return r.Item("session", compact(info)) }); err != nil {
 		return err

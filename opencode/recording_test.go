@@ -159,7 +159,8 @@ func TestBadRecordingsNameTheirLine(t *testing.T) {
 		return share + `{"method":"POST","path":"/api/share/x/sync","body":{"data":[` + items + `]}}`
 	}
 	for _, c := range []struct{ name, text, want string }{
-		{"empty", "", "line 1: not JSON"},
+		{"empty", "", "the file is empty"},
+		{"white", " \n\n\t", "the file is empty"},
 		{"garbage", "\x00\x01", "line 1: not JSON"},
 		{"another object", `{"a":1}`, "line 1: neither an opencode export"},
 		{"cut line", share + `{"method":"POST","path":"/api/sha`, "line 2: not a recorded request"},
