@@ -37,7 +37,7 @@ func auditCmd(sh *shared) *cobra.Command {
 	}
 	h := withHome(sh, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			of, err := h.audited(ctx, c, args[0])
 			if err != nil {
 				return err
@@ -63,26 +63,14 @@ type audited interface {
 
 // audited finds the session or space of a REF.
 func (h *homeFlags) audited(ctx context.Context, c *client.Client, arg string) (audited, error) {
-	ref, isText, err := parseRefArg(arg)
-	switch {
-	case err != nil:
+	s, sp, err := h.either(ctx, c, arg)
+	if err != nil {
 		return nil, err
-	case isText && capability.IsSpace(ref.Target()):
-		return c.Space(ctx, ref)
-	case !isText && capability.IsSpace(capability.Target(arg)):
-		saved, err := c.Outbox().Ref(ctx, arg)
-		if err != nil {
-			return nil, unknownHere(err, "the space")
-		}
-		return c.Space(ctx, saved.Ref)
-	case !isText && capability.IsSpace(arg):
-		saved, err := c.Outbox().RefFor(ctx, arg)
-		if err != nil {
-			return nil, unknownHere(err, "the space")
-		}
-		return c.Space(ctx, saved.Ref)
 	}
-	return h.session(ctx, c, arg)
+	if sp != nil {
+		return sp, nil
+	}
+	return s, nil
 }
 
 // printAudit prints what there is now.

@@ -27,7 +27,7 @@ func auditVerifyCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring audit verify ses_01J…",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				of, err := h.audited(ctx, c, args[0])
 				if err != nil {
 					return err

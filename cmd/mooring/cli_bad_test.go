@@ -31,7 +31,7 @@ func TestBadInputGetsOneClearLine(t *testing.T) {
 		{`{"method":"put","key":"session","payload":{},"colour":"red"}`, 1, "line 1", []string{"session", "append", id}},
 		{"", 1, "no op lines", []string{"session", "append", id}},
 		{"", 1, "not_found", []string{"session", "show", "ses_unknown"}},
-		{"", 1, "bad_ref_text", []string{"session", "show", "mooring://127.0.0.1:1/nonsense#secret"}},
+		{"", 2, "bad_ref_text", []string{"session", "show", "mooring://127.0.0.1:1/nonsense#secret"}},
 		{"", 1, "bad_ref_text", []string{"session", "show", "@" + filepath.Join(r.dir, "no-such-file")}},
 		{"", 1, "plaintext", []string{"session", "show", "mooring://example.org/" + id + ".s01JABCDEFGHJKMNPQRSTVWXYZ0#" + strings.Repeat("A", 43)}},
 		{"", 2, "rights", []string{"share", id, "--rights", "everything"}},

@@ -22,10 +22,6 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-// refHelp is said by every command that takes a REF.
-const refHelp = "REF is a ref's text, @FILE that holds one, or the id of a session (ours, or an\n" +
-	"unambiguous external one) or of a ref that the home folder knows."
-
 // homeFlags are the flags of every command that works through an outbox.
 type homeFlags struct {
 	sh        *shared
@@ -33,6 +29,8 @@ type homeFlags struct {
 	outboxURL string
 	plaintext bool
 	tlsCA     string
+
+	args map[string]refArg // that were read
 }
 
 // withHome adds the flags to a command and its subcommands.
@@ -46,8 +44,11 @@ func withHome(sh *shared, cmd *cobra.Command) *homeFlags {
 	return h
 }
 
+// maxTLSCA is how long a file of certificates may be: several times that of a whole system's.
+const maxTLSCA = 1 << 20
+
 // trust is the TLS configuration that trusts --tls-ca too; nil without it.
-func (h *homeFlags) trust() (*tls.Config, error) {
+func (h *homeFlags) trust(ctx context.Context) (*tls.Config, error) {
 	name := h.tlsCA
 	if name == "" {
 		name = os.Getenv("MOORING_TLS_CA")
@@ -55,7 +56,10 @@ func (h *homeFlags) trust() (*tls.Config, error) {
 	if name == "" {
 		return nil, nil
 	}
-	pem, err := os.ReadFile(name)
+	pem, err := readWhole(ctx, name, maxTLSCA)
+	if errors.Is(err, errStopped) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fault.Usage.Because(err, "--tls-ca: %v", err)
 	}
@@ -94,7 +98,7 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 	if err != nil {
 		return nil, err
 	}
-	trust, err := h.trust()
+	trust, err := h.trust(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +131,14 @@ func (h *homeFlags) work(ctx context.Context, body func(ctx context.Context, c *
 		h.lastMoment(ctx, c)
 	}
 	return errors.Join(err, c.Close())
+}
+
+// workOn is work about a REF: what is wrong with that is told before anything is opened.
+func (h *homeFlags) workOn(ctx context.Context, arg string, body func(ctx context.Context, c *client.Client) error) error {
+	if _, _, err := h.ref(ctx, arg); err != nil {
+		return err
+	}
+	return h.work(ctx, body)
 }
 
 // finishRotations waits a moment for rotations that were begun and not answered:
@@ -219,74 +231,32 @@ func heldUp(ctx context.Context, c *client.Client) error {
 	return errors.New(st.Streams[0].LastError)
 }
 
-// parseRefArg reads REF where it is a ref's text or @FILE; ok is false if it is
-// neither. No error repeats the text.
-func parseRefArg(arg string) (ref capability.Ref, ok bool, err error) {
-	text := arg
-	if name, isFile := strings.CutPrefix(arg, "@"); isFile {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			return ref, true, fault.BadRefText.Because(err, "cannot read the ref's file: %v", err)
-		}
-		text = strings.TrimSpace(string(data))
-	} else if !strings.Contains(arg, "://") {
-		return ref, false, nil
+// ownerArg is the REF of the owner that was named, and where; "" if none was.
+func (h *homeFlags) ownerArg(flag string) (arg, from string) {
+	if flag != "" {
+		return flag, "--owner"
 	}
-	ref, err = capability.ParseRef(text)
-	return ref, true, err
-}
-
-// session finds the session of a REF.
-func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
-	ref, isText, err := parseRefArg(arg)
-	if err != nil {
-		return nil, err
-	}
-	if isText {
-		return c.Session(ctx, ref)
-	}
-	if capability.Target(arg) != "" {
-		saved, err := c.Outbox().Ref(ctx, arg)
-		if err != nil {
-			return nil, unknownHere(err, "the ref")
-		}
-		return c.Session(ctx, saved.Ref)
-	}
-	s, err := c.SessionByID(ctx, arg)
-	if err != nil {
-		return nil, unknownHere(err, "the session")
-	}
-	return s, nil
-}
-
-func unknownHere(err error, what string) error {
-	if fault.CodeOf(err) == fault.NotFound {
-		return fault.NotFound.With("the home folder knows no ref for %s: give the ref's text or @FILE, or another --home", what)
-	}
-	return err
+	return os.Getenv("MOORING_OWNER"), "MOORING_OWNER"
 }
 
 // owner finds the space ref that new sessions are made under.
 func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string) (*client.Space, error) {
-	arg, from := flag, "--owner"
-	if arg == "" {
-		arg, from = os.Getenv("MOORING_OWNER"), "MOORING_OWNER"
-	}
+	arg, from := h.ownerArg(flag)
 	if arg == "" {
 		return h.rememberedOwner(ctx, c)
 	}
-	ref, isText, err := parseRefArg(arg)
+	ref, id, err := h.ref(ctx, arg)
 	switch {
 	case err != nil:
 		return nil, err
-	case !isText && capability.IsSpace(capability.Target(arg)):
-		saved, err := c.Outbox().Ref(ctx, arg)
+	case capability.IsSpace(id) || capability.IsSpace(capability.Target(id)):
+		saved, err := h.kept(ctx, c.Outbox(), id)
 		if err != nil {
-			return nil, unknownHere(err, "the owner")
+			return nil, err
 		}
 		ref = saved.Ref
-	case !isText:
-		return nil, fault.BadRefText.With("%s must be a ref's text or @FILE, such as @DATA/owner.ref", from)
+	case id != "":
+		return nil, fault.Usage.With("%s must be a space's ref: its text, @FILE such as @DATA/owner.ref, or the id of one that the home folder knows", from)
 	}
 	sp, err := c.Space(ctx, ref)
 	if err != nil {

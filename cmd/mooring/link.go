@@ -61,8 +61,8 @@ func linkCmd(sh *shared) *cobra.Command {
 
 // linked finds the ref of a REF, with the id to redeem it by, and needs no server.
 func (h *homeFlags) linked(ctx context.Context, arg string) (ref capability.Ref, redemption string, err error) {
-	ref, isText, err := parseRefArg(arg)
-	if err != nil || isText {
+	ref, id, err := h.ref(ctx, arg)
+	if err != nil || id == "" {
 		return ref, ulid.Make().String(), err
 	}
 	c, err := h.open(ctx, true)
@@ -70,21 +70,8 @@ func (h *homeFlags) linked(ctx context.Context, arg string) (ref capability.Ref,
 		return ref, "", err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	find, what := c.Outbox().RefFor, "the session or space"
-	if capability.Target(arg) != "" {
-		find, what = c.Outbox().Ref, "the ref"
-	} else if !capability.IsSpace(arg) {
-		s, err := c.SessionByID(ctx, arg)
-		if err != nil {
-			return ref, "", unknownHere(err, what)
-		}
-		arg, find = s.Ref().ID, c.Outbox().Ref
-	}
-	saved, err := find(ctx, arg)
-	if err != nil {
-		return ref, "", unknownHere(err, what)
-	}
-	return saved.Ref, saved.Redemption, nil
+	saved, err := h.kept(ctx, c.Outbox(), id)
+	return saved.Ref, saved.Redemption, err
 }
 
 // link prints the address of a ref's page, and warns of what it holds.
@@ -149,7 +136,7 @@ func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redempti
 	if err := ref.CheckPlaintext(h.plaintext); err != nil {
 		return err
 	}
-	trust, err := h.trust()
+	trust, err := h.trust(ctx)
 	if err != nil {
 		return err
 	}

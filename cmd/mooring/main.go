@@ -82,11 +82,14 @@ func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io
 	if !sh.parsed && !errors.Is(err, fault.Usage) { // cobra's own words about arguments
 		err = fault.Usage.With("%v (see %s --help)", err, cmd.CommandPath())
 	}
+	if ctx.Err() != nil && fault.CodeOf(err) == fault.Internal { // something was given up that has no words for it
+		err = fault.Canceled.Because(err, "stopped before it was done")
+	}
 	if !sh.parsed { // the flag may not have been reached
 		sh.json = sh.json || slices.Contains(args, "--json")
 	}
 	sh.report(err)
-	if errors.Is(err, fault.Usage) {
+	if errors.Is(err, fault.Usage) || errors.As(err, new(misspelt)) {
 		return exitUsage
 	}
 	return exitRefused

@@ -11,9 +11,11 @@ import (
 	"io"
 	"slices"
 
-	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/jsonerr"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // opLine is one line. Whatever is not a field of the line itself is an
@@ -88,7 +90,7 @@ func readOpLines(r io.Reader) ([]opLine, error) {
 func parseOpLine(n int, text []byte) (*opLine, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
-		return nil, lineError(n, "not a JSON object: %v", err)
+		return nil, lineError(n, "not a JSON object: %s", jsonerr.Text(err))
 	}
 	l := &opLine{Line: n}
 	var refs map[string]opLineRef

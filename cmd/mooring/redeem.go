@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
 )
 
 func redeemCmd(sh *shared) *cobra.Command {
@@ -28,17 +29,15 @@ func redeemCmd(sh *shared) *cobra.Command {
 	}
 	h := withHome(sh, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-			ref, isText, err := parseRefArg(args[0])
+		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+			ref, id, err := h.ref(ctx, args[0])
+			if id != "" {
+				var saved outbox.SavedRef
+				saved, err = h.kept(ctx, c.Outbox(), id)
+				ref = saved.Ref
+			}
 			if err != nil {
 				return err
-			}
-			if !isText {
-				s, err := h.session(ctx, c, args[0])
-				if err != nil {
-					return err
-				}
-				ref = s.Ref()
 			}
 			d, err := c.Redeem(ctx, ref)
 			if err != nil {

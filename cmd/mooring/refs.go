@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -28,43 +27,12 @@ func refsCmd(sh *shared) *cobra.Command {
 	}
 	h := withHome(sh, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return h.refs(ctx, c, args[0])
 		})
 	}
 	cmd.AddCommand(refsForgetCmd(h))
 	return cmd
-}
-
-// either finds the session or the space of a REF; of these one is nil.
-func (h *homeFlags) either(ctx context.Context, c *client.Client, arg string) (*client.Session, *client.Space, error) {
-	ref, isText, err := parseRefArg(arg)
-	if err != nil {
-		return nil, nil, err
-	}
-	target := ref.Target()
-	if !isText {
-		if target = capability.Target(arg); target == "" {
-			target = arg
-		}
-	}
-	if !capability.IsSpace(target) {
-		s, err := h.session(ctx, c, arg)
-		return s, nil, err
-	}
-	if !isText {
-		find := c.Outbox().Ref
-		if target == arg {
-			find = c.Outbox().RefFor
-		}
-		saved, err := find(ctx, arg)
-		if err != nil {
-			return nil, nil, unknownHere(err, "the space")
-		}
-		ref = saved.Ref
-	}
-	sp, err := c.Space(ctx, ref)
-	return nil, sp, err
 }
 
 func (h *homeFlags) refs(ctx context.Context, c *client.Client, arg string) error {

@@ -44,7 +44,7 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 }
 
 func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string, force bool) error {
-	saved, err := keptRef(ctx, c.Outbox(), arg)
+	saved, err := h.keptRef(ctx, c.Outbox(), arg)
 	if err != nil {
 		return err
 	}
@@ -106,13 +106,13 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 }
 
 // keptRef finds a ref of the home folder.
-func keptRef(ctx context.Context, box *outbox.Box, arg string) (outbox.SavedRef, error) {
-	ref, isText, err := parseRefArg(arg)
+func (h *homeFlags) keptRef(ctx context.Context, box *outbox.Box, arg string) (outbox.SavedRef, error) {
+	ref, id, err := h.ref(ctx, arg)
 	if err != nil {
 		return outbox.SavedRef{}, err
 	}
-	if isText {
-		arg = ref.ID
+	if id == "" {
+		id = ref.ID
 	}
 	all, err := box.Refs(ctx)
 	if err != nil {
@@ -120,10 +120,10 @@ func keptRef(ctx context.Context, box *outbox.Box, arg string) (outbox.SavedRef,
 	}
 	var fits []outbox.SavedRef
 	for _, r := range all {
-		if r.ID == arg {
+		if r.ID == id {
 			return r, nil
 		}
-		if r.Target() == arg || r.External != "" && r.External == arg {
+		if r.Target() == id || r.External != "" && r.External == id {
 			fits = append(fits, r)
 		}
 	}

@@ -33,7 +33,7 @@ func revokeCmd(sh *shared) *cobra.Command {
 	h := withHome(sh, cmd)
 	cmd.Flags().BoolVar(&epoch, "epoch", false, "revoke every share of the session: it goes on to a new epoch")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return h.revoke(ctx, c, args[0], epoch)
 		})
 	}
@@ -41,7 +41,7 @@ func revokeCmd(sh *shared) *cobra.Command {
 }
 
 func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, epoch bool) error {
-	target, session, err := revokeTarget(arg, epoch)
+	target, session, err := h.revokeTarget(ctx, arg, epoch)
 	if err != nil {
 		return err
 	}
@@ -84,15 +84,15 @@ func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, ep
 
 // revokeTarget is the id of the ref to revoke, and the session it is for ("" if
 // it has to be looked up).
-func revokeTarget(arg string, epoch bool) (target, session string, err error) {
-	ref, isText, err := parseRefArg(arg)
+func (h *homeFlags) revokeTarget(ctx context.Context, arg string, epoch bool) (target, session string, err error) {
+	ref, id, err := h.ref(ctx, arg)
 	switch {
 	case err != nil:
 		return "", "", err
-	case isText:
+	case id == "":
 		target = ref.ID
-	case capability.Target(arg) != "":
-		target = arg
+	case capability.Target(id) != "":
+		target = id
 	case epoch:
 		return "", "", nil
 	default:
@@ -123,7 +123,7 @@ func (h *homeFlags) revokeUnderSpace(ctx context.Context, c *client.Client, arg,
 			acting = append(acting, r.Ref)
 		}
 	}
-	if ref, isText, _ := parseRefArg(arg); isText && len(itself) == 0 {
+	if ref, id, err := h.ref(ctx, arg); err == nil && id == "" && len(itself) == 0 {
 		itself = append(itself, ref)
 	}
 	var refused error = fault.NotFound.With("the home folder has no ref that could revoke it: give the ref's text or @FILE, or another --home")
@@ -174,7 +174,7 @@ func (h *homeFlags) actingRefs(ctx context.Context, c *client.Client, arg, targe
 			others = append(others, r.Ref)
 		}
 	}
-	if ref, isText, _ := parseRefArg(arg); isText && len(itself) == 0 {
+	if ref, id, err := h.ref(ctx, arg); err == nil && id == "" && len(itself) == 0 {
 		itself = append(itself, ref)
 	}
 	acting := append(append(owners, others...), itself...)

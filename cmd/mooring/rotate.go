@@ -33,7 +33,7 @@ func rotateCmd(sh *shared) *cobra.Command {
 	h := withHome(sh, cmd)
 	cmd.Flags().StringVar(&file, "to", "", "write the new ref to this file (mode 0600), which may be the old one's")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return h.rotate(ctx, c, args[0], file)
 		})
 	}
@@ -51,7 +51,7 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name stri
 	}
 	var fresh, old capability.Ref
 	before := false
-	if ref, isText, _ := parseRefArg(arg); isText {
+	if ref, id, err := h.ref(ctx, arg); err == nil && id == "" {
 		kept, err := c.Outbox().Ref(ctx, ref.ID)
 		before = err == nil && kept.ID != ref.ID
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/jsonerr"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/session"
@@ -68,16 +68,14 @@ func sessionAppendCmd(h *homeFlags) *cobra.Command {
   echo '{"method":"put","key":"message/msg_1","payload":{"role":"user"}}' | mooring session append @helper.ref`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in, closeIn, err := h.input(args[1:])
+			if err := h.checkAppended(cmd.Context(), args); err != nil {
+				return err
+			}
+			lines, err := h.opLines(cmd.Context(), args[1:])
 			if err != nil {
 				return err
 			}
-			defer closeIn()
-			lines, err := readOpLines(in)
-			if err != nil {
-				return err
-			}
-			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				return h.append(ctx, c, args[0], lines, wait)
 			})
 		},
@@ -86,16 +84,36 @@ func sessionAppendCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-// input opens a file argument; "-" or none is standard input.
-func (h *homeFlags) input(args []string) (io.Reader, func(), error) {
-	if len(args) == 0 || args[0] == "-" {
-		return h.sh.in, func() {}, nil
+// opLines reads FILE, or standard input.
+func (h *homeFlags) opLines(ctx context.Context, args []string) (lines []opLine, err error) {
+	in, closeIn, err := h.sh.input(ctx, args)
+	if err == nil {
+		defer closeIn()
+		lines, err = readOpLines(in)
 	}
-	f, err := os.Open(args[0])
+	if errors.Is(err, errStopped) {
+		err = fault.Canceled.With("stopped while the op lines were read: nothing was appended")
+	}
+	return lines, err
+}
+
+// checkAppended sees that REF is one before standard input is waited for: it may be
+// the file's name, with REF forgotten.
+func (h *homeFlags) checkAppended(ctx context.Context, args []string) error {
+	ref, id, err := h.ref(ctx, args[0])
 	if err != nil {
-		return nil, nil, fmt.Errorf("open the input: %w", err)
+		return err
 	}
-	return f, func() { _ = f.Close() }, nil // read only: nothing is lost
+	if id == "" {
+		return ref.CheckPlaintext(h.plaintext)
+	}
+	return h.look(ctx, func(ctx context.Context, c *client.Client) error {
+		_, err := h.kept(ctx, c.Outbox(), id)
+		if info, e := os.Stat(id); fault.CodeOf(err) == fault.NotFound && len(args) == 1 && e == nil && !info.IsDir() {
+			return fault.NotFound.With("the home folder knows no session %s, but there is a file of that name: REF comes before it, mooring session append REF %s", id, id)
+		}
+		return err
+	})
 }
 
 // appending is op lines as batches that are ready to be committed.
@@ -244,7 +262,7 @@ func (a *appending) intent(l *opLine, opID string) (*ledger.Intent, error) {
 		in.Expected = ledger.Expect{Set: true, Ref: a.ref(l, e.Ref)}
 		if e.Ref == nil {
 			if err := json.Unmarshal(e.JSON, &in.Expected.Cursor); err != nil {
-				return nil, lineError(l.Line, "expected_cursor: %v", err)
+				return nil, lineError(l.Line, "expected_cursor: %s", jsonerr.Text(err))
 			}
 		}
 	}

@@ -23,7 +23,7 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 			"  mooring session export @reader.ref",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				return h.export(ctx, c, args[0])
 			})
 		},

@@ -103,12 +103,12 @@ func (h *homeFlags) forgetting(ctx context.Context, arg string, yes bool, f forg
 	if !yes && !h.sh.terminal() {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: say --yes")
 	}
-	return h.work(ctx, func(ctx context.Context, c *client.Client) error {
+	return h.workOn(ctx, arg, func(ctx context.Context, c *client.Client) error {
 		s, err := h.session(ctx, c, arg)
 		if err != nil {
 			return err
 		}
-		if !yes && !h.sh.confirmed(fmt.Sprintf("%s: %s, for good?", s.ID(), f.what)) {
+		if !yes && !h.sh.confirmed(ctx, fmt.Sprintf("%s: %s, for good?", s.ID(), f.what)) {
 			return fault.Canceled.With("nothing was done")
 		}
 		return h.forget(ctx, c, s, f)
@@ -155,8 +155,12 @@ func (sh *shared) terminal() bool {
 }
 
 // confirmed asks, and says whether the answer was yes.
-func (sh *shared) confirmed(question string) bool {
+func (sh *shared) confirmed(ctx context.Context, question string) bool {
 	fmt.Fprintf(sh.err, "%s Type yes: ", question)
-	answer, _ := bufio.NewReader(sh.in).ReadString('\n') // at the end of the input it is no answer
+	// At the end of the input, and at a signal, it is no answer.
+	answer, err := bufio.NewReader(&untilDone{ctx: ctx, r: sh.in}).ReadString('\n')
+	if err != nil {
+		fmt.Fprintln(sh.err) // the line that was asked on ends here
+	}
 	return strings.EqualFold(strings.TrimSpace(answer), "yes")
 }

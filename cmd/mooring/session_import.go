@@ -32,13 +32,12 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session import recording.jsonl --owner @data/owner.ref\n  opencode export ses_… | mooring session import -",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in, closeIn, err := h.input(args)
-			if err != nil {
-				return err
+			if arg, _ := h.ownerArg(owner); arg != "" { // before standard input is waited for
+				if _, _, err := h.ref(cmd.Context(), arg); err != nil {
+					return err
+				}
 			}
-			defer closeIn()
-			lim := session.DefaultLimits()
-			rec, err := opencode.ReadRecording(in, opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes})
+			rec, err := h.recording(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
@@ -54,6 +53,20 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 	}
 	ownerFlag(cmd, &owner)
 	return cmd
+}
+
+// recording reads FILE, or standard input.
+func (h *homeFlags) recording(ctx context.Context, args []string) (rec *opencode.Recording, err error) {
+	in, closeIn, err := h.sh.input(ctx, args)
+	if err == nil {
+		defer closeIn()
+		lim := session.DefaultLimits()
+		rec, err = opencode.ReadRecording(in, opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes})
+	}
+	if errors.Is(err, errStopped) {
+		err = fault.Canceled.With("stopped while the file was read: nothing was imported")
+	}
+	return rec, err
 }
 
 // importing is one import under way.

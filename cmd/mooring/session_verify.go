@@ -29,7 +29,7 @@ func sessionVerifyCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session verify ses_01J…\n  mooring session verify @owner-of-session.ref --json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				s, err := h.session(ctx, c, args[0])
 				if err != nil {
 					return err

@@ -1,0 +1,126 @@
+// What commands read: standard input, and files that are named to them. All of it
+// is bounded, and given up at the first signal.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// errStopped is what reading gives when the command is to end.
+var errStopped = fault.Canceled.With("stopped while reading")
+
+// input opens a file argument; "-" or none is standard input. Reading it ends with
+// ctx.
+func (sh *shared) input(ctx context.Context, args []string) (in io.Reader, closeIn func(), err error) {
+	if len(args) == 0 || args[0] == "-" {
+		return &untilDone{ctx: ctx, r: sh.in}, func() {}, nil
+	}
+	f, err := openFile(ctx, args[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	return &untilDone{ctx: ctx, r: f}, func() { _ = f.Close() }, nil // read only: nothing is lost
+}
+
+// openFile opens a file to read. A pipe is waited for until ctx ends.
+func openFile(ctx context.Context, name string) (*os.File, error) {
+	info, err := os.Stat(name)
+	if err == nil && info.IsDir() {
+		return nil, fmt.Errorf("%s is a folder: name a file", name)
+	}
+	if err != nil {
+		return nil, cannotRead(name, err)
+	}
+	type opened struct {
+		f   *os.File
+		err error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		f, err := os.Open(name)
+		done <- opened{f, err}
+	}()
+	select {
+	case o := <-done:
+		if o.err != nil {
+			return nil, cannotRead(name, o.err)
+		}
+		return o.f, nil
+	case <-ctx.Done():
+		return nil, errStopped
+	}
+}
+
+func cannotRead(name string, err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return fmt.Errorf("cannot read %s: %w", name, err)
+}
+
+// readWhole reads a whole file of at most so many bytes, whatever kind of file it is.
+func readWhole(ctx context.Context, name string, most int) ([]byte, error) {
+	f, err := openFile(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(&untilDone{ctx: ctx, r: f}, int64(most)+1))
+	switch {
+	case errors.Is(err, errStopped):
+		return nil, err
+	case err != nil:
+		return nil, cannotRead(name, err)
+	case len(data) > most:
+		return nil, fmt.Errorf("%s has more than %d bytes: is it the right file?", name, most)
+	}
+	return data, nil
+}
+
+// untilDone reads from r until ctx ends, also where r waits for somebody to type.
+type untilDone struct {
+	ctx   context.Context
+	r     io.Reader
+	piece []byte // read and not given yet
+	err   error  // what comes behind it
+}
+
+// readPiece is how much is read at once.
+const readPiece = 64 << 10
+
+// Read implements io.Reader.
+func (u *untilDone) Read(p []byte) (int, error) {
+	if len(u.piece) == 0 && u.err == nil {
+		type read struct {
+			piece []byte
+			err   error
+		}
+		done := make(chan read, 1)
+		go func() {
+			buf := make([]byte, readPiece)
+			n, err := u.r.Read(buf)
+			done <- read{buf[:n], err}
+		}()
+		select {
+		case got := <-done:
+			u.piece, u.err = got.piece, got.err
+		case <-u.ctx.Done():
+			u.err = errStopped
+		}
+	}
+	if len(u.piece) == 0 {
+		return 0, u.err
+	}
+	n := copy(p, u.piece)
+	u.piece = u.piece[n:]
+	return n, nil
+}

@@ -1,0 +1,283 @@
+//go:build linux
+
+// What commands read: bounded, and given up at the first signal.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// waited is an input that nobody types into.
+type waited struct {
+	once  sync.Once
+	began chan struct{} // closed when it is read
+	end   chan struct{}
+}
+
+func newWaited(t *testing.T) *waited {
+	w := &waited{began: make(chan struct{}), end: make(chan struct{})}
+	t.Cleanup(func() { close(w.end) })
+	return w
+}
+
+// Read implements io.Reader.
+func (w *waited) Read([]byte) (int, error) {
+	w.once.Do(func() { close(w.began) })
+	<-w.end
+	return 0, io.EOF
+}
+
+// A command that reads what nobody types ends at the first signal, and says what it did.
+func TestASignalEndsReading(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_typed")
+	ref := r.shareTo("helper", id, "--rights", "read,append")
+	text := strings.TrimSpace(string(readFile(t, ref[1:])))
+	fifo := filepath.Join(r.dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		words string
+		args  []string
+	}{
+		{"nothing was appended", []string{"session", "append", id}},
+		{"nothing was appended", []string{"session", "append", text, "-", "--wait"}},
+		{"nothing was imported", []string{"session", "import", "-"}},
+		{"", []string{"session", "append", id, fifo}},
+		{"", []string{"session", "show", "@" + fifo}},
+		{"", []string{"session", "show", id, "--tls-ca", fifo}},
+	} {
+		ctx, stop := context.WithCancel(t.Context())
+		in := newWaited(t)
+		var out, errOut syncBuffer
+		code := make(chan int, 1)
+		go func() { code <- runContext(ctx, append(c.args, "--home", r.home()), in, &out, &errOut) }()
+		if c.words != "" { // of what cannot be opened nothing shows when it is waited for
+			<-in.began
+		}
+		stop()
+		if got := <-code; got != exitRefused || !strings.HasPrefix(errOut.String(), "mooring: canceled: ") || !strings.Contains(errOut.String(), c.words) ||
+			strings.Count(errOut.String(), "\n") != 1 || out.String() != "" {
+			t.Errorf("mooring %s: exit %d, %q %q", strings.Join(c.args, " "), got, out.String(), errOut.String())
+		}
+	}
+	for range 3 { // those that wait to open it
+		w, err := os.OpenFile(fifo, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+	}
+	if n := r.tailed(id); n != 3 {
+		t.Errorf("%d events", n)
+	}
+}
+
+// The same on a terminal, with the signal itself: what cannot be undone is asked for.
+func TestCtrlCAtAQuestion(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_asked")
+	for _, args := range [][]string{{"session", "delete", id}, {"session", "purge", id, "session"}} {
+		term := newPTY(t)
+		p := r.process(args...)
+		p.cmd.Stdin, p.cmd.Stderr = term.tty, term.tty
+		p.start()
+		term.until("Type yes: ")
+		if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		if code := p.end(); code != exitRefused {
+			t.Errorf("mooring %s, interrupted: exit %d", p.args, code)
+		}
+		term.until("\r\nmooring: canceled: nothing was done\r\n")
+		// Whoever answers otherwise has it left as it is; yes is yes.
+		for answer, words := range map[string]string{"no\r": "nothing was done", "\x04": "nothing was done"} {
+			term := newPTY(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			term.typed(answer)
+			code := runContext(ctx, append(args, "--home", r.home()), term.tty, io.Discard, term.tty)
+			cancel()
+			if term.until(words); code != exitRefused {
+				t.Errorf("mooring %s, answered %q: exit %d", p.args, answer, code)
+			}
+		}
+	}
+	term := newPTY(t)
+	term.typed("yes\r")
+	if code := runContext(t.Context(), []string{"session", "delete", id, "--home", r.home()}, term.tty, term.tty, term.tty); code != exitOK {
+		t.Errorf("answered with yes: exit %d, %q", code, term.shown.String())
+	}
+	term.until("deleted at cursor")
+}
+
+// Files that are named for others are read no further than such files are long.
+func TestInputIsBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	home := filepath.Join(dir, "home")
+	text := strings.Repeat("x", 1<<20+1)
+	long := filepath.Join(dir, "long")
+	if err := os.WriteFile(long, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const ref = "mooring://127.0.0.1:1/ses_01JABCDEFGHJKMNPQRSTVWXYZ0.s01JABCDEFGHJKMNPQRSTVWXYZ0#"
+	secret := capability.NewSecret().RevealText()
+	for _, c := range []struct {
+		code  int
+		words string
+		args  []string
+	}{
+		{exitRefused, "more than 4112 bytes", []string{"session", "show", "@/dev/zero"}},
+		{exitRefused, "more than 4112 bytes", []string{"session", "list", "--owner", "@/dev/zero"}},
+		{exitRefused, "more than 4112 bytes", []string{"redeem", "@" + long}},
+		{exitRefused, "is a folder", []string{"redeem", "@" + dir}},
+		{exitRefused, "no such file", []string{"redeem", "@" + filepath.Join(dir, "none")}},
+		{exitUsage, "more than 1048576 bytes", []string{"session", "show", ref + secret, "--tls-ca", "/dev/zero"}},
+		{exitUsage, "more than 1048576 bytes", []string{"session", "show", ref + secret, "--tls-ca", long}},
+		{exitUsage, "is a folder", []string{"session", "show", ref + secret, "--tls-ca", dir}},
+		{exitRefused, "line 1: not JSON", []string{"session", "import", "/dev/zero"}},
+		{exitRefused, "is a folder", []string{"session", "import", dir}},
+		{exitRefused, "is a folder", []string{"session", "append", ref + secret, dir}},
+		{exitRefused, "cannot read " + filepath.Join(dir, "none") + ": no such file", []string{"session", "append", ref + secret, filepath.Join(dir, "none")}},
+	} {
+		code, out, said := command(t, append(c.args, "--home", home)...)
+		if code != c.code || !strings.Contains(said, c.words) || strings.Count(said, "\n") != 1 || out != "" || strings.Contains(said, secret) {
+			t.Errorf("mooring %s: exit %d, %q %q", strings.Join(c.args[:2], " "), code, out, said)
+		}
+	}
+}
+
+// A ref is found in whatever editors and terminals put around it.
+func TestRefArguments(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const id = "ses_01JABCDEFGHJKMNPQRSTVWXYZ0.s01JABCDEFGHJKMNPQRSTVWXYZ0"
+	secret := strings.Repeat("A", 43)
+	ref := "mooring://127.0.0.1/" + id + "#" + secret
+	space := strings.Replace(ref, "ses_", "spc_", 1)
+	spaceID := strings.Replace(id, "ses_", "spc_", 1)
+	file := func(text string) string {
+		f, err := os.CreateTemp(dir, "*.ref")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return "@" + f.Name()
+	}
+	h := &homeFlags{}
+	for _, arg := range []string{
+		ref, " " + ref + "\n", "\ufeff" + ref, file(ref), file("\ufeff" + ref + "\r\n"), file("\n\n" + ref + "\n\n"), " " + file(ref) + "\n",
+		"http://127.0.0.1:7600/s/" + id + "#" + secret, file("http://127.0.0.1:7600/s/" + id + "#" + secret + "\n"),
+	} {
+		for range 2 {
+			if got, plain, err := h.ref(t.Context(), arg); err != nil || plain != "" || got.Text() != ref {
+				t.Errorf("%q: %v %q %v", arg, got, plain, err)
+			}
+		}
+	}
+	for arg, want := range map[string]string{
+		"https://share.example/a/b/s/" + id + "#" + secret:              "moorings://share.example:443/a/b/" + id + "#" + secret,
+		"https://share.example:7600/sessions#" + spaceID + "#" + secret: strings.Replace(space, "mooring://127.0.0.1", "moorings://share.example", 1),
+	} {
+		if got, _, err := h.ref(t.Context(), arg); err != nil || got.Text() != want {
+			t.Errorf("%q: %v %v", arg, got, err)
+		}
+	}
+	for arg, want := range map[string]string{" ses_x\n": "ses_x", "\ufeff" + id + " ": id} {
+		if _, got, err := h.ref(t.Context(), arg); err != nil || got != want {
+			t.Errorf("%q: %q %v", arg, got, err)
+		}
+	}
+	for _, c := range []struct {
+		arg, words, not string
+		misspelt        bool
+	}{
+		{"", "REF is empty", "", false}, {" \n", "REF is empty", "", false},
+		{file(""), "is empty", "", false}, {file("\ufeff\n"), "is empty", "", false},
+		{file(ref + "\n" + ref + "\n"), "more than one ref", "", false}, {file(ref[:40] + "\n" + ref[40:]), "white space within", "cut off", false},
+		{file("\xff\xfem\x00o\x00"), "UTF-16", "", false}, {file("hello"), "does not start with mooring://", "cut off", false},
+		{ref[:len(ref)-1], "cut off", "", true}, {ref + "A", "44 characters", "cut off", true}, {ref[:len(ref)-1] + "*", "mistyped", "cut off", true},
+		{"http://127.0.0.1/s/" + id, "without the secret", secret, true}, {"http://127.0.0.1/" + id + "#" + secret, "mooring://", secret, true},
+		{"https://share.example/sessions", "without the secret", "", true}, {"mooring://h o/" + id + "#" + secret, "white space", secret, true},
+	} {
+		_, _, err := h.ref(t.Context(), c.arg)
+		if err == nil || !strings.Contains(err.Error(), c.words) || c.not != "" && strings.Contains(err.Error(), c.not) {
+			t.Errorf("%q: %v, want %q", c.arg, err, c.words)
+			continue
+		}
+		if _, is := err.(misspelt); is != c.misspelt || fault.CodeOf(err) != fault.BadRefText && fault.CodeOf(err) != fault.Usage {
+			t.Errorf("%q: misspelt %v, %s", c.arg, is, fault.CodeOf(err))
+		}
+	}
+}
+
+// A pipe gives a ref once, and that is enough for every command.
+func TestARefFromAPipe(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_piped")
+	ref := r.shareTo("helper", id, "--rights", "read,revoke")
+	fifo := filepath.Join(r.dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+		if err == nil {
+			_, err = bufio.NewReader(strings.NewReader(string(readFile(t, ref[1:])))).WriteTo(w)
+			_ = w.Close()
+		}
+		done <- err
+	}()
+	if out := r.okAs(r.otherHome("helper"), "", "revoke", "@"+fifo); !strings.HasPrefix(out, "revoked; the cut is at") {
+		t.Errorf("revoke: %q", out)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// REF is looked at before standard input is waited for, which may be for ever.
+func TestAppendWithoutItsRef(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ops := filepath.Join(dir, "ops.jsonl")
+	if err := os.WriteFile(ops, []byte(putLine("x")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for arg, words := range map[string]string{
+		ops: "REF comes before it, mooring session append REF " + ops, "ses_unknown": "knows no ref for this session",
+		"ses_01JABCDEFGHJKMNPQRSTVWXYZ0.s01JABCDEFGHJKMNPQRSTVWXYZ0": "knows no such ref",
+	} {
+		var out, errOut syncBuffer
+		in := newWaited(t)
+		if code := runContext(t.Context(), []string{"session", "append", arg, "--home", filepath.Join(dir, "home")}, in, &out, &errOut); code != exitRefused || !strings.Contains(errOut.String(), words) {
+			t.Errorf("%s: exit %d, %q", arg, code, errOut.String())
+		}
+	}
+	if code, _, said := command(t, "session", "show", ops, "--home", filepath.Join(dir, "home")); code != exitRefused || !strings.Contains(said, "@"+ops+" stands for a ref in it") {
+		t.Errorf("exit %d, %q", code, said)
+	}
+}

@@ -1,0 +1,205 @@
+// How REF on a command line becomes a ref, a session or a space.
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+// refHelp is said by every command that takes a REF.
+const refHelp = "REF is a ref's text, @FILE that holds one, or the id of a session (ours, or an\n" +
+	"unambiguous external one) or of a ref that the home folder knows. A text as an argument\n" +
+	"can be seen in process lists, with its secret: @FILE cannot."
+
+// misspelt is what the command line alone shows to be wrong: wrong usage, whatever
+// its code.
+type misspelt struct{ error }
+
+func (m misspelt) Unwrap() error { return m.error }
+
+// refArg is what a REF was found to be.
+type refArg struct {
+	ref  capability.Ref
+	id   string // if it is no ref's text
+	file string // that it was read from
+	err  error
+}
+
+// maxRefFile is how long a file with a ref may be, with white space around it.
+const maxRefFile = 4096 + 16
+
+// ref reads REF: a ref, or the id that stands for one and is not looked up yet. What
+// was read of a file is remembered: a pipe gives it once. No error repeats a text.
+func (h *homeFlags) ref(ctx context.Context, arg string) (ref capability.Ref, id string, err error) {
+	got, known := h.args[arg]
+	if !known {
+		got = readRefArg(ctx, arg)
+		if h.args == nil {
+			h.args = map[string]refArg{}
+		}
+		h.args[arg] = got
+	}
+	return got.ref, got.id, got.err
+}
+
+func readRefArg(ctx context.Context, arg string) (a refArg) {
+	text := trimRef(arg)
+	if name, isFile := strings.CutPrefix(text, "@"); isFile {
+		a.file = name
+		data, err := readWhole(ctx, name, maxRefFile)
+		if errors.Is(err, errStopped) {
+			a.err = err
+			return a
+		}
+		if err != nil {
+			a.err = fault.BadRefText.Because(err, "%v", err)
+			return a
+		}
+		if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+			a.err = fault.BadRefText.With("%s is in UTF-16: save it as UTF-8, or as plain text", name)
+			return a
+		}
+		text = trimRef(string(data))
+		switch {
+		case text == "":
+			a.err = fault.BadRefText.With("%s is empty: it should hold a ref's text", name)
+		case strings.Count(text, "://") > 1 && strings.ContainsAny(text, " \t\r\n"):
+			a.err = fault.BadRefText.With("%s holds more than one ref: name a file with one", name)
+		default:
+			a.ref, a.err = parseRefText(text)
+			if a.err != nil {
+				a.err = fault.CodeOf(a.err).Because(a.err, "%s: %s", name, messageOf(a.err))
+			}
+		}
+		return a
+	}
+	switch {
+	case text == "":
+		a.err = fault.Usage.With("REF is empty: give a ref's text, @FILE or an id")
+	case strings.Contains(text, "://"):
+		if a.ref, a.err = parseRefText(text); a.err != nil {
+			a.err = misspelt{a.err}
+		}
+	default:
+		a.id = text
+	}
+	return a
+}
+
+// trimRef is a text without what editors and terminals put around it.
+func trimRef(text string) string {
+	return strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), "\ufeff"))
+}
+
+// messageOf is what an error says, without its code.
+func messageOf(err error) string {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return f.Message
+	}
+	return err.Error()
+}
+
+func parseRefText(text string) (capability.Ref, error) {
+	if strings.ContainsAny(text, " \t\r\n") {
+		return capability.Ref{}, fault.BadRefText.With("there is white space within the ref: was it broken into lines?")
+	}
+	if strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://") {
+		return parsePageAddress(text)
+	}
+	ref, err := capability.ParseRef(text)
+	if _, secret, _ := strings.Cut(text, "#"); err != nil && len(secret) > secretText {
+		err = fault.BadRefText.With("the secret has %d characters, not %d: is there something behind the ref?", len(secret), secretText)
+	}
+	return ref, err
+}
+
+// secretText is the length of a secret's text: 32 bytes in base64url.
+const secretText = 43
+
+// parsePageAddress reads what mooring link prints: it has all that the ref has.
+func parsePageAddress(text string) (ref capability.Ref, err error) {
+	before, fragment, ok := strings.Cut(text, "#")
+	at, id, secret := "", "", fragment
+	if i := strings.LastIndex(before, "/s/"); i >= 0 {
+		at, id = before[:i], before[i+len("/s/"):]
+	} else if rest, is := strings.CutSuffix(before, "/sessions"); is {
+		at = rest
+		id, secret, _ = strings.Cut(fragment, "#")
+	}
+	switch {
+	case at == "":
+		return ref, fault.BadRefText.With("it does not start with mooring:// or moorings://, and is not the address of a page that mooring link prints either")
+	case !ok || secret == "":
+		return ref, fault.BadRefText.With("this is the address of a page as browsers show it, without the secret: give the address that mooring link printed, or the ref")
+	}
+	if ref, err = capability.ParseAddress(at); err != nil {
+		return ref, err
+	}
+	return capability.ParseRef(ref.Address() + "/" + id + "#" + secret)
+}
+
+// kept finds what the home folder knows by an id: a ref's own, or that of what it is for.
+func (h *homeFlags) kept(ctx context.Context, box *outbox.Box, id string) (outbox.SavedRef, error) {
+	find, what := box.RefFor, "no ref for this session"
+	switch {
+	case capability.Target(id) != "":
+		find, what = box.Ref, "no such ref"
+	case capability.IsSpace(id):
+		what = "no ref for this space"
+	}
+	saved, err := find(ctx, id)
+	if fault.CodeOf(err) != fault.NotFound {
+		return saved, err
+	}
+	if info, e := os.Stat(id); e == nil && !info.IsDir() {
+		return saved, fault.NotFound.With("the home folder knows %s, but %s is a file: @%s stands for a ref in it", what, id, id)
+	}
+	return saved, fault.NotFound.With("the home folder knows %s: give the ref's text or @FILE, or another --home", what)
+}
+
+// session finds the session of a REF.
+func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
+	ref, id, err := h.ref(ctx, arg)
+	if err != nil {
+		return nil, err
+	}
+	if id != "" {
+		saved, err := h.kept(ctx, c.Outbox(), id)
+		if err != nil {
+			return nil, err
+		}
+		ref = saved.Ref
+	}
+	return c.Session(ctx, ref)
+}
+
+// either finds the session or the space of a REF; of these one is nil.
+func (h *homeFlags) either(ctx context.Context, c *client.Client, arg string) (*client.Session, *client.Space, error) {
+	ref, id, err := h.ref(ctx, arg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if id != "" {
+		saved, err := h.kept(ctx, c.Outbox(), id)
+		if err != nil {
+			return nil, nil, err
+		}
+		ref = saved.Ref
+	}
+	if capability.IsSpace(ref.Target()) {
+		sp, err := c.Space(ctx, ref)
+		return nil, sp, err
+	}
+	s, err := c.Session(ctx, ref)
+	return s, nil, err
+}
