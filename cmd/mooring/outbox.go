@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
@@ -130,6 +131,9 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 					return fault.Usage.With("--state: there are pending, in_flight, acked, failed, skipped and void")
 				}
 				f.States = append(f.States, s)
+			}
+			if _, err := ulid.ParseStrict(f.Batch); f.Batch != "" && err != nil {
+				return fault.Usage.With("--batch: %q is no batch id: those have 26 letters and digits, and append --json shows them", plainLine(f.Batch))
 			}
 			return h.look(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				rows, err := c.Outbox().List(ctx, f)
@@ -292,6 +296,17 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 	return err
 }
 
+// checkOps sees that arguments are op ids, and takes what is around them away.
+func checkOps(args []string) error {
+	for i, op := range args {
+		args[i] = strings.TrimSpace(op)
+		if _, err := ulid.ParseStrict(args[i]); err != nil {
+			return fault.Usage.With("%q is no op id: those have 26 letters and digits, and mooring outbox list shows them", plainLine(op))
+		}
+	}
+	return nil
+}
+
 func outboxRetryCmd(h *homeFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:     "retry OP…",
@@ -300,6 +315,9 @@ func outboxRetryCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring outbox retry 01J…",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOps(args); err != nil {
+				return err
+			}
 			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				for _, op := range args {
 					t, err := c.Outbox().Retry(ctx, op)
@@ -330,6 +348,9 @@ func outboxDropCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring outbox drop 01J…",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOps(args); err != nil {
+				return err
+			}
 			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				for _, op := range args {
 					if err := c.Outbox().Drop(ctx, op); err != nil {

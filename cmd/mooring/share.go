@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -13,7 +14,9 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // shareFlags are what the new ref is to allow.
@@ -67,7 +70,7 @@ func shareCmd(sh *shared) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 			return h.share(ctx, c, args[0], o, f.file)
 		})
 	}
@@ -86,6 +89,9 @@ func (f *shareFlags) options(now time.Time) (client.ShareOptions, error) {
 	o := client.ShareOptions{
 		Rights: rights, Methods: f.methods, From: f.from, Message: f.message, Redemptions: f.redemptions, Label: f.label, Actor: f.actor,
 	}
+	if err := f.check(); err != nil {
+		return o, err
+	}
 	if f.seal != "" {
 		if o.Seal, err = capability.ParseSealKey(f.seal); err != nil {
 			return o, fault.Usage.Because(err, "--seal: %v", err)
@@ -98,6 +104,26 @@ func (f *shareFlags) options(now time.Time) (client.ShareOptions, error) {
 		o.Expires = now.Add(f.expires)
 	}
 	return o, nil
+}
+
+// check says what a share cannot carry, whatever it is of.
+func (f *shareFlags) check() error {
+	share := ledger.Intent{Method: session.MethodShare}
+	later := &ledger.Ref{} // stands for what is not known yet
+	for _, name := range []string{"ref", "hash"} {
+		share.Args = append(share.Args, ledger.Arg{Name: name, Ref: later})
+	}
+	for name, value := range map[string]any{"rights": []string{"read"}, "methods": f.methods, "message": f.message, "label": f.label, "actor": f.actor} {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", name, err)
+		}
+		share.Args = append(share.Args, ledger.Arg{Name: name, JSON: text})
+	}
+	if _, bad := session.CheckOps([]ledger.Intent{share}, session.DefaultLimits()); bad != nil {
+		return fault.Usage.Because(bad, "--%s", bad.Message) // which begins with the argument's name
+	}
+	return nil
 }
 
 func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o client.ShareOptions, name string) error {

@@ -77,10 +77,16 @@ func (h *home) feed(stdin string, args ...string) string {
 // what to do.
 func (h *home) refused(stdin, code string, words []string, args ...string) said {
 	h.t.Helper()
+	return h.refusedWith(1, stdin, code, words, args...)
+}
+
+// refusedWith is refused with another exit code.
+func (h *home) refusedWith(exit int, stdin, code string, words []string, args ...string) said {
+	h.t.Helper()
 	s := h.try(stdin, args...)
 	line := strings.Join(args, " ")
-	if s.code != 1 || !strings.Contains(s.err, code) {
-		h.t.Errorf("mooring %s: exit code %d, want 1 and %q\n%s%s", line, s.code, code, s.out, s.err)
+	if s.code != exit || !strings.Contains(s.err, code) {
+		h.t.Errorf("mooring %s: exit code %d, want %d and %q\n%s%s", line, s.code, exit, code, s.out, s.err)
 	}
 	for _, w := range words {
 		if !strings.Contains(s.err, w) {
