@@ -31,6 +31,7 @@ type homeFlags struct {
 	tlsCA     string
 
 	args map[string]refArg // that were read
+	on   string            // the session or space that was last found for one
 }
 
 // withHome adds the flags to a command and its subcommands.
@@ -129,6 +130,8 @@ func (h *homeFlags) work(ctx context.Context, body func(ctx context.Context, c *
 	err = body(ctx, c)
 	if err == nil {
 		h.lastMoment(ctx, c)
+	} else {
+		err = h.neverMade(ctx, c, err)
 	}
 	return errors.Join(err, c.Close())
 }

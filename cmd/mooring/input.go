@@ -30,6 +30,16 @@ func (sh *shared) input(ctx context.Context, args []string) (in io.Reader, close
 	return &untilDone{ctx: ctx, r: f}, func() { _ = f.Close() }, nil // read only: nothing is lost
 }
 
+// sizeOf is how long an input is, for progress; -1 if that is not known.
+func sizeOf(args []string) int {
+	if len(args) > 0 && args[0] != "-" {
+		if info, err := os.Stat(args[0]); err == nil && info.Mode().IsRegular() {
+			return int(info.Size())
+		}
+	}
+	return -1
+}
+
 // openFile opens a file to read. A pipe is waited for until ctx ends.
 func openFile(ctx context.Context, name string) (*os.File, error) {
 	info, err := os.Stat(name)

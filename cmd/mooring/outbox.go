@@ -254,6 +254,7 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 	}
 	defer stop()
 	bar := newProgress(h.sh, "ops answered", before.Unfinished())
+	defer bar.clear()
 	go func() { // says what holds it up
 		for told := ""; ; {
 			select {

@@ -26,7 +26,8 @@ type progress struct {
 // lineEvery is how often a plain line is written.
 const lineEvery = 2 * time.Second
 
-// newProgress begins to show how many of total are done. what names them: "ops sent".
+// newProgress begins to show how many of total are done; 0 is nothing to show, less
+// is not known. what names them: "ops sent".
 func newProgress(sh *shared, what string, total int) *progress {
 	p := &progress{what: what, total: total, last: time.Now()}
 	if sh.json || total == 0 {
@@ -36,7 +37,7 @@ func newProgress(sh *shared, what string, total int) *progress {
 		p.bar = progressbar.NewOptions(total,
 			progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(what),
 			progressbar.OptionShowCount(), progressbar.OptionThrottle(65*time.Millisecond),
-			progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())
+			progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionSetRenderBlankState(true))
 		return p
 	}
 	p.plain = sh.err
@@ -62,13 +63,49 @@ func (p *progress) set(done, total int) {
 func (p *progress) finish() {
 	if p.bar != nil {
 		_ = p.bar.Finish()
+		p.bar = nil
 	}
 	if p.plain != nil {
 		p.line()
 	}
 }
 
+// clear ends the showing, if finish has not: of what has failed, or is only of
+// interest while it takes long.
+func (p *progress) clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+		_ = p.bar.Exit()
+		p.bar = nil
+	}
+}
+
 func (p *progress) line() {
 	p.last = time.Now()
+	if p.total < 0 {
+		fmt.Fprintf(p.plain, "%s: %d\n", p.what, p.done)
+		return
+	}
 	fmt.Fprintf(p.plain, "%s: %d of %d\n", p.what, p.done, p.total)
+}
+
+// readProgress shows how much is read of an input.
+type readProgress struct {
+	io.Reader
+	bar   *progress
+	n     int
+	total int // -1: not known
+}
+
+// newReadProgress begins to show how in is read, whose size is known if it is a file.
+func newReadProgress(sh *shared, in io.Reader, size int) *readProgress {
+	return &readProgress{Reader: in, bar: newProgress(sh, "bytes read", size), total: size}
+}
+
+// Read implements io.Reader.
+func (r *readProgress) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.n += n
+	r.bar.set(r.n, r.total)
+	return n, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // refHelp is said by every command that takes a REF.
@@ -28,10 +29,9 @@ func (m misspelt) Unwrap() error { return m.error }
 
 // refArg is what a REF was found to be.
 type refArg struct {
-	ref  capability.Ref
-	id   string // if it is no ref's text
-	file string // that it was read from
-	err  error
+	ref capability.Ref
+	id  string // if it is no ref's text
+	err error
 }
 
 // maxRefFile is how long a file with a ref may be, with white space around it.
@@ -54,7 +54,6 @@ func (h *homeFlags) ref(ctx context.Context, arg string) (ref capability.Ref, id
 func readRefArg(ctx context.Context, arg string) (a refArg) {
 	text := trimRef(arg)
 	if name, isFile := strings.CutPrefix(text, "@"); isFile {
-		a.file = name
 		data, err := readWhole(ctx, name, maxRefFile)
 		if errors.Is(err, errStopped) {
 			a.err = err
@@ -180,6 +179,7 @@ func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (
 		}
 		ref = saved.Ref
 	}
+	h.on = ref.Target()
 	return c.Session(ctx, ref)
 }
 
@@ -196,10 +196,34 @@ func (h *homeFlags) either(ctx context.Context, c *client.Client, arg string) (*
 		}
 		ref = saved.Ref
 	}
+	h.on = ref.Target()
 	if capability.IsSpace(ref.Target()) {
 		sp, err := c.Space(ctx, ref)
 		return nil, sp, err
 	}
 	s, err := c.Session(ctx, ref)
 	return s, nil, err
+}
+
+// neverMade says of an error why the session that it is about is not there, if its
+// creation was refused in this outbox: offline nobody could know.
+func (h *homeFlags) neverMade(ctx context.Context, c *client.Client, err error) error {
+	if h.on == "" || !errors.Is(err, fault.NotYetKnown) && !errors.Is(err, fault.NotFound) {
+		return err
+	}
+	first := func(s outbox.State) ([]outbox.Row, error) {
+		return c.Outbox().List(context.WithoutCancel(ctx), outbox.Filter{Session: h.on, States: []outbox.State{s}, Limit: 1})
+	}
+	if applied, e := first(outbox.Acked); e != nil || len(applied) > 0 {
+		return err // it was made after all
+	}
+	rows, e := first(outbox.Failed)
+	if e != nil || len(rows) == 0 || rows[0].Outcome == nil || rows[0].Method != session.MethodCreate && rows[0].Method != session.MethodFork {
+		return err
+	}
+	forget := "mooring refs forget " + h.on + " --force"
+	if rows[0].Outcome.Reason == fault.AlreadyExists {
+		return fault.AlreadyExists.Because(err, "this session was never made: the owner has one of that name already, imported from another home folder; forget this one (%s), and redeem a ref to that one here", forget)
+	}
+	return fault.CodeOf(rows[0].Outcome.Err()).Because(err, "this session was never made, because that was refused (%s); %s forgets it", rows[0].Outcome.Message, forget)
 }

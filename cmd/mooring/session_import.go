@@ -60,8 +60,10 @@ func (h *homeFlags) recording(ctx context.Context, args []string) (rec *opencode
 	in, closeIn, err := h.sh.input(ctx, args)
 	if err == nil {
 		defer closeIn()
+		reading := newReadProgress(h.sh, in, sizeOf(args))
+		defer reading.bar.clear()
 		lim := session.DefaultLimits()
-		rec, err = opencode.ReadRecording(in, opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes})
+		rec, err = opencode.ReadRecording(reading, opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes})
 	}
 	if errors.Is(err, errStopped) {
 		err = fault.Canceled.With("stopped while the file was read: nothing was imported")
@@ -76,9 +78,10 @@ type importing struct {
 	rec     *opencode.Recording
 	session *client.Session
 	journal *journal
-	tickets []client.Ticket // of the whole file, in order
+	tickets []client.Ticket // of the whole file, in order, its creation first
 	ops     []int           // how many each has
 	fresh   int             // ops that were committed now
+	waiting int             // ops of earlier runs that are not answered yet
 }
 
 func (h *homeFlags) importRecording(ctx context.Context, c *client.Client, rec *opencode.Recording, owner string) error {
@@ -87,7 +90,7 @@ func (h *homeFlags) importRecording(ctx context.Context, c *client.Client, rec *
 		return err
 	}
 	if err := im.commit(ctx); err != nil {
-		return err
+		return fmt.Errorf("%w; %s", err, im.safe())
 	}
 	answered, err := im.watch(ctx)
 	if err != nil {
@@ -120,7 +123,12 @@ func (im *importing) begin(ctx context.Context, owner string) error {
 	}
 	created := im.journal.createChain()
 	if im.journal.done[created] {
-		im.session, err = im.c.Session(ctx, ref)
+		// Whether it was made is seen first: nothing else can have been done without.
+		im.tickets, im.ops = append(im.tickets, im.c.Ticket(im.journal.batchID(created))), append(im.ops, 1)
+		if im.session, err = im.c.Session(ctx, ref); err != nil {
+			return err
+		}
+		im.waiting, err = unfinishedOf(ctx, im.c, ref.Target())
 		return err
 	}
 	if space == nil {
@@ -168,8 +176,39 @@ func (im *importing) find(ctx context.Context, owner string) (ref capability.Ref
 	return ref, space, err
 }
 
+// unfinishedOf counts the ops of a session that wait for their answer.
+func unfinishedOf(ctx context.Context, c *client.Client, session string) (n int, err error) {
+	st, err := c.Status(ctx)
+	for _, s := range st.Streams {
+		if s.Session == session {
+			n = s.Unfinished
+		}
+	}
+	return n, err
+}
+
+// total is how many ops the file has, the creation of its session among them.
+func (im *importing) total() int {
+	n := 1
+	for _, b := range im.rec.Batches {
+		n += len(b.Puts)
+	}
+	return n
+}
+
+// safe says how much is durable, and what to do about the rest.
+func (im *importing) safe() string {
+	n := 0
+	for _, ops := range im.ops {
+		n += ops
+	}
+	return fmt.Sprintf("%d of %d ops are safe in the outbox: import the file again, and it goes on there", n, im.total())
+}
+
 // commit makes every batch durable that was not before.
 func (im *importing) commit(ctx context.Context) error {
+	bar := newProgress(im.h.sh, "ops saved", im.total())
+	defer bar.clear()
 	for i := range im.rec.Batches {
 		rb := &im.rec.Batches[i]
 		b := im.session.Batch().SetID(im.journal.batchID(rb.Chain))
@@ -183,6 +222,7 @@ func (im *importing) commit(ctx context.Context) error {
 		if err := im.commitBatch(ctx, b, rb.Chain); err != nil {
 			return fmt.Errorf("line %d: %w", rb.Line, err)
 		}
+		bar.set(1+im.fresh, im.total())
 	}
 	return nil
 }
@@ -199,16 +239,15 @@ func (im *importing) commitBatch(ctx context.Context, b *client.Batch, chain [32
 	return im.journal.add(chain)
 }
 
-// watch shows how the server answers, for as long as there is use in it.
+// watch shows how the server answers, for as long as there is use in it. What was
+// answered before this run began is not shown.
 func (im *importing) watch(ctx context.Context) (answered bool, err error) {
-	total := 0
-	for _, n := range im.ops {
-		total += n
-	}
+	total := im.fresh + im.waiting
 	bar := newProgress(im.h.sh, "ops sent", total)
+	defer bar.clear()
 	wait, stop := whileReachable(ctx, im.c, 0)
 	defer stop()
-	done := 0
+	done := total - im.total() // the first of the file are those that were answered
 	for i, t := range im.tickets {
 		results, err := t.Wait(wait)
 		var still *outbox.Standstill
@@ -220,13 +259,15 @@ func (im *importing) watch(ctx context.Context) (answered bool, err error) {
 		case errors.Is(err, fault.NotFound): // finished so long ago that the outbox has forgotten it
 		case errors.As(err, &still):
 			return false, fmt.Errorf("what was read is durable and not all of it answered: %w", still)
-		case ctx.Err() == nil && wait.Err() != nil:
+		case ctx.Err() != nil:
+			return false, fault.Canceled.With("stopped: all %d ops are safe in the outbox, and what is not sent yet goes out with any later command", im.total())
+		case wait.Err() != nil:
 			return false, nil
 		default:
 			return false, err
 		}
 		done += im.ops[i]
-		bar.set(done, total)
+		bar.set(max(done, 0), total)
 	}
 	bar.finish()
 	return true, nil
@@ -234,16 +275,44 @@ func (im *importing) watch(ctx context.Context) (answered bool, err error) {
 
 // refused makes room for another try where the session never came to be.
 func (im *importing) refused(ctx context.Context, why error) error {
+	if errors.Is(why, fault.SessionDeleted) {
+		return im.deleted()
+	}
 	if !errors.Is(why, fault.AlreadyExists) {
-		return fmt.Errorf("session %s: an op was refused: %w", im.session.ID(), why)
+		return fmt.Errorf("session %s: an op was refused: %w; mooring outbox list --session %s says which", im.session.ID(), why, im.session.ID())
 	}
 	err := errors.Join(im.c.Outbox().DropRef(ctx, im.session.Ref().ID), im.journal.forget())
 	return errors.Join(fault.AlreadyExists.Because(why,
-		"the owner has session %s already, imported from another home folder: use that one, or get a ref to it", im.rec.External), err)
+		"the owner has session %s already, imported from another home folder: use that one, or redeem a ref to it here", im.rec.External), err)
+}
+
+// deleted says what to do about a session that is over.
+func (im *importing) deleted() error {
+	return fault.SessionDeleted.With("session %s was deleted after it was imported: mooring refs forget %s --force, and then import the file as a new one", im.rec.External, im.session.Ref().ID)
+}
+
+// alive says what is wrong with a session that has all of the file, as far as the
+// server can be asked.
+func (im *importing) alive(ctx context.Context) error {
+	wait, stop := whileReachable(ctx, im.c, sendMoment)
+	defer stop()
+	d, err := im.session.Describe(wait)
+	switch {
+	case err != nil:
+		return nil // a later command will find out
+	case d.Grant.Dead == fault.SessionDeleted:
+		return im.deleted()
+	}
+	return deadError(d)
 }
 
 func (im *importing) say(ctx context.Context, answered bool) error {
 	sh := im.h.sh
+	if answered && im.fresh == 0 {
+		if err := im.alive(ctx); err != nil {
+			return err
+		}
+	}
 	if sh.json {
 		return sh.printJSON(map[string]any{
 			"session": im.session.ID(), "external": im.rec.External, "batches": len(im.rec.Batches),
