@@ -35,11 +35,12 @@ func emptyFlag(f *pflag.Flag) bool {
 	return f.Value.Type() == "string" && strings.TrimSpace(f.Value.String()) == ""
 }
 
-// checkLimiting refuses a zero for flags that limit something: it would not.
+// checkLimiting refuses zero, and less, for flags that limit something: it would not.
 func checkLimiting(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
-		if f := flags.Lookup(name); f.Changed && (f.Value.String() == "0" || f.Value.String() == "0s") {
-			return fault.Usage.With("--%s %s limits nothing: give it a value above 0, or leave it out", name, f.Value)
+		f := flags.Lookup(name)
+		if v := f.Value.String(); f.Changed && (v == "0" || v == "0s" || strings.HasPrefix(v, "-")) {
+			return fault.Usage.With("--%s %s limits nothing: give it a value above 0, or leave it out", name, v)
 		}
 	}
 	return nil

@@ -23,6 +23,20 @@ func TestShareRefusesALimitThatIsNone(t *testing.T) {
 	}
 }
 
+// A limit below zero is none either.
+func TestLimitsAreAboveZero(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	for _, args := range [][]string{
+		{"outbox", "drain", "--timeout", "-2s"}, {"outbox", "drain", "--timeout", "0"}, {"outbox", "list", "--limit", "-1"}, {"outbox", "list", "--limit", "0"},
+		{"share", "ses_1", "--rights", "read", "--expires", "-1s"},
+	} {
+		if code, out, said := command(t, append(args, "--home", home)...); code != exitUsage || out != "" || !strings.Contains(said, args[len(args)-2]+" "+args[len(args)-1]) {
+			t.Errorf("%q: exit %d, %q %q", args, code, out, said)
+		}
+	}
+}
+
 // Whatever the command, a flag that was given has a value.
 func TestNoFlagIsTakenEmpty(t *testing.T) {
 	t.Parallel()

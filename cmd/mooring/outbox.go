@@ -125,6 +125,9 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring outbox list --state pending,in_flight\n  mooring outbox list --state failed --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimiting(cmd.Flags(), "limit"); err != nil {
+				return err
+			}
 			for _, name := range states {
 				s, ok := outbox.ParseState(name)
 				if !ok {
@@ -224,6 +227,9 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring outbox drain --timeout 1m",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimiting(cmd.Flags(), "timeout"); err != nil {
+				return err
+			}
 			before, err := h.statusBefore(cmd.Context())
 			if err != nil {
 				return err

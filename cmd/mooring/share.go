@@ -97,9 +97,6 @@ func (f *shareFlags) options(now time.Time) (client.ShareOptions, error) {
 			return o, fault.Usage.Because(err, "--seal: %v", err)
 		}
 	}
-	if f.expires < 0 {
-		return o, fault.Usage.With("--expires must be positive, such as 24h")
-	}
 	if f.expires > 0 {
 		o.Expires = now.Add(f.expires)
 	}
