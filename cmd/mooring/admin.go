@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store"
+	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
 func adminCmd(sh *shared) *cobra.Command {
@@ -64,11 +65,35 @@ func rotateOwnerCmd(sh *shared) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.data, "data", "", "the server's data folder (default: "+defaultDataHint()+")")
-	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres it uses instead of SQLite, postgres://… (default: "+envDatabaseURL+")")
+	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres it uses instead of SQLite, postgres://… (default: "+envDatabaseURL+", which a password belongs in)")
 	f.StringVar(&o.advertise, "advertise", "", "where clients reach the server, if owner.ref is lost: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
 	f.StringVar(&session, "session", "", "make the owner's ref of this session, not the space's")
 	f.StringVar(&file, "to", "", "write that ref to this new file (mode 0600) and not to the output")
 	return cmd
+}
+
+// checkServer sees that there is a server's database: opening would make one.
+func (o *serveOptions) checkServer(ctx context.Context) error {
+	if _, err := os.Stat(o.data); err != nil {
+		return fault.Usage.With("--data: %v", cannotRead(o.data, err))
+	}
+	if o.databaseURL == "" {
+		if _, err := os.Stat(filepath.Join(o.data, sqlite.FileName)); err != nil {
+			return fault.Usage.With("%s is no server's data folder, it has no %s: name the right one with --data, or the Postgres that the server uses with --database-url", o.data, sqlite.FileName)
+		}
+		return nil
+	}
+	if err := checkDatabaseURL(databaseURLFlag, o.databaseURL); err != nil {
+		return err
+	}
+	has, err := hasServer(ctx, o.databaseURL)
+	if err != nil {
+		return databaseError(databaseURLFlag, o.databaseURL, err)
+	}
+	if !has {
+		return fault.Usage.With("the database of %s has no server's tables: name the one that the server uses", databaseURLFlag)
+	}
+	return nil
 }
 
 // openForAdmin opens the server's database, and says where its refs lead: to where
@@ -80,8 +105,8 @@ func (o *serveOptions) openForAdmin(ctx context.Context) (st *store.Store, addre
 			return nil, address, err
 		}
 	}
-	if _, err := os.Stat(o.data); err != nil {
-		return nil, address, fault.Usage.Because(err, "--data: %v", err)
+	if err := o.checkServer(ctx); err != nil {
+		return nil, address, err
 	}
 	if text, err := os.ReadFile(filepath.Join(o.data, server.OwnerFile)); err == nil {
 		if ref, err := capability.ParseRef(strings.TrimSpace(string(text))); err == nil {

@@ -39,7 +39,7 @@ func withHome(sh *shared, cmd *cobra.Command) *homeFlags {
 	h := &homeFlags{sh: sh}
 	f := cmd.PersistentFlags()
 	f.StringVar(&h.home, "home", "", "folder of the outbox and the refs (MOORING_HOME; default: mooring in the user's config folder)")
-	f.StringVar(&h.outboxURL, "outbox-url", "", "keep the outbox in this Postgres database instead (MOORING_OUTBOX_URL)")
+	f.StringVar(&h.outboxURL, "outbox-url", "", "keep the outbox in this Postgres database instead (MOORING_OUTBOX_URL, where a URL with a password belongs)")
 	f.BoolVar(&h.plaintext, "allow-plaintext", false, "let secrets go in clear to hosts that are not this machine")
 	f.StringVar(&h.tlsCA, "tls-ca", "", "PEM file of certificates to trust for moorings:// refs besides the system's (MOORING_TLS_CA)")
 	return h
@@ -116,8 +116,18 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 	if cfg.OutboxURL == "" {
 		cfg.OutboxURL = os.Getenv("MOORING_OUTBOX_URL")
 	}
-	return client.Open(ctx, cfg)
+	if err := checkDatabaseURL(outboxURLFlag, cfg.OutboxURL); err != nil {
+		return nil, err
+	}
+	c, err := client.Open(ctx, cfg)
+	if err != nil && cfg.OutboxURL != "" {
+		return nil, databaseError(outboxURLFlag, cfg.OutboxURL, err)
+	}
+	return c, err
 }
+
+// outboxURLFlag is how a message names the flag or what stands for it.
+const outboxURLFlag = "--outbox-url (or MOORING_OUTBOX_URL)"
 
 // work runs a command's body on an open client. What waits in the outbox is
 // being sent meanwhile, and has a last short moment afterwards.

@@ -363,7 +363,13 @@ func TestAdminRotateOwner(t *testing.T) {
 			t.Error("the file was not replaced by a ref of the same address")
 		}
 	})
-	if code := runContext(t.Context(), []string{"admin", "rotate-owner", "--data", filepath.Join(t.TempDir(), "none")}, strings.NewReader(""), &syncBuffer{}, &syncBuffer{}); code != exitUsage {
-		t.Errorf("a folder that is not there: exit %d", code)
+	wrong := t.TempDir()
+	for _, dir := range []string{filepath.Join(wrong, "none"), wrong} {
+		if code, _, said := command(t, "admin", "rotate-owner", "--data", dir); code != exitUsage || !strings.Contains(said, dir) {
+			t.Errorf("a folder without a server: exit %d, %s", code, said)
+		}
+	}
+	if left, err := os.ReadDir(wrong); err != nil || len(left) > 0 {
+		t.Errorf("there it made %v, %v", left, err)
 	}
 }

@@ -31,6 +31,9 @@ import (
 // password belongs there, not in a process list.
 const envDatabaseURL = "MOORING_DATABASE_URL"
 
+// databaseURLFlag is how a message names either.
+const databaseURLFlag = "--database-url (or " + envDatabaseURL + ")"
+
 // serveOptions are the command's flags.
 type serveOptions struct {
 	listen      string
@@ -80,7 +83,8 @@ func serveCmd(sh *shared) *cobra.Command {
 	f.StringArrayVar(&o.streams, "capnp-listen", nil, "also take the two-party byte stream of plain Cap'n Proto: tcp://HOST:PORT or unix:PATH; repeatable")
 	f.StringVar(&o.metrics, "metrics-listen", "", "serve Prometheus metrics at http://HOST:PORT/metrics (default: not at all)")
 	f.StringVar(&o.data, "data", "", "data folder (default: this user's, "+defaultDataHint()+")")
-	f.StringVar(&o.databaseURL, "database-url", "", "Postgres to use instead of SQLite, postgres://… (default: "+envDatabaseURL+")")
+	f.StringVar(&o.databaseURL, "database-url", "", "Postgres to use instead of SQLite, postgres://… (default: "+envDatabaseURL+", if that is not empty).\n"+
+		"What stands here can be seen in process lists: a URL with a password belongs in the environment")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM file of the TLS certificate chain")
 	f.StringVar(&o.tlsKey, "tls-key", "", "PEM file of its key")
 	f.StringVar(&o.advertise, "advertise", "", "where clients reach this server, if not at --listen: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
@@ -108,10 +112,16 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 			return err
 		}
 	}
+	var cert tls.Certificate
+	if o.tlsCert != "" {
+		if cert, err = tls.LoadX509KeyPair(o.tlsCert, o.tlsKey); err != nil {
+			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+	}
 	log := o.logger(sh)
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
+	ln, err := listenTCP(ctx, "--listen", o.listen)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return err
 	}
 	defer ln.Close()
 	listening := ln.Addr().String()
@@ -120,10 +130,6 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 		address.TLS = o.tlsCert != ""
 	}
 	if o.tlsCert != "" {
-		cert, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
-		if err != nil {
-			return fmt.Errorf("TLS certificate: %w", err)
-		}
 		ln = tls.NewListener(ln, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
 	}
 	streams, err := listenStreams(ctx, log, o.streams)
@@ -137,8 +143,8 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	}()
 	var metrics net.Listener
 	if o.metrics != "" {
-		if metrics, err = new(net.ListenConfig).Listen(ctx, "tcp", o.metrics); err != nil {
-			return fmt.Errorf("--metrics-listen: %w", err)
+		if metrics, err = listenTCP(ctx, "--metrics-listen", o.metrics); err != nil {
+			return err
 		}
 		defer metrics.Close()
 	}
@@ -185,6 +191,9 @@ func (o *serveOptions) check() (address capability.Ref, err error) {
 	case o.keepLog < 0:
 		return address, fault.Usage.With("--keep-log is a duration such as 720h, or 0 to keep everything")
 	}
+	if err := checkDatabaseURL(databaseURLFlag, o.databaseURL); err != nil {
+		return address, err
+	}
 	if err := o.share.readKey(); err != nil {
 		return address, err
 	}
@@ -221,7 +230,7 @@ func (o *serveOptions) open(ctx context.Context, log *slog.Logger) (st *store.St
 		return nil, "", fmt.Errorf("data folder: %w", err)
 	}
 	st, err = postgres.Open(ctx, postgres.Config{URL: o.databaseURL, AllowUnsafe: o.unsafe, Log: log})
-	return st, "postgres", err
+	return st, "postgres", databaseError(databaseURLFlag, o.databaseURL, err)
 }
 
 func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, address capability.Ref) server.Config {

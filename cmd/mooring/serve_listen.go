@@ -51,7 +51,7 @@ func listenStreams(ctx context.Context, log *slog.Logger, texts []string) (lns [
 		}
 		ln, err := listenStream(ctx, network, address)
 		if err != nil {
-			return lns, fmt.Errorf("--capnp-listen %s: %w", text, err)
+			return lns, listenError("--capnp-listen", text, err)
 		}
 		lns = append(lns, ln)
 		if tcp, ok := ln.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
@@ -59,6 +59,35 @@ func listenStreams(ctx context.Context, log *slog.Logger, texts []string) (lns [
 		}
 	}
 	return lns, nil
+}
+
+// listenTCP listens where a flag says.
+func listenTCP(ctx context.Context, flag, address string) (net.Listener, error) {
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, listenError(flag, address, err)
+	}
+	return ln, nil
+}
+
+// listenError says why nobody can listen at an address, and what to do.
+func listenError(flag, address string, err error) error {
+	switch what := ""; {
+	case errors.Is(err, syscall.EADDRINUSE) && strings.HasPrefix(address, "unix:"):
+		what = "the file is there already"
+		if _, detail, ok := strings.Cut(err.Error(), ": "+syscall.EADDRINUSE.Error()+": "); ok {
+			what += ": " + detail
+		}
+		return fault.InUse.Because(err, "%s %s: %s", flag, address, what)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fault.InUse.Because(err, "%s %s: another program listens there: stop that, or take another port (port 0 takes a free one)", flag, address)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%s %s: this user may not listen there (%w): take a port above 1023, or let a proxy stand before the server", flag, address, syscall.EACCES)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%s %s: this machine has no such address (%w): take one of its own, or 0.0.0.0 for all", flag, address, syscall.EADDRNOTAVAIL)
+	default:
+		return fmt.Errorf("%s %s: %w", flag, address, err)
+	}
 }
 
 // listenStream listens; a Unix socket that a server left behind is replaced.

@@ -19,6 +19,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -225,20 +226,79 @@ func TestServeUsage(t *testing.T) {
 		{"--capnp-listen", "127.0.0.1:1"}, {"--capnp-listen", "unix:"}, {"--capnp-listen", "tcp://nowhere"}, {"--metrics-listen", "nowhere"},
 		{"--keep-log", "-1s"}, {"--nosuch"}, {"extra"}, {"--database-url", "postgres://u:p@h:x/secret-name"},
 	} {
-		code, out, text := command(t, append([]string{"serve", "--data", t.TempDir()}, args...)...)
+		// Flags are looked at before anything is tried: the port is somebody else's.
+		code, out, text := command(t, append([]string{"serve", "--data", t.TempDir(), "--listen", occupied(t)}, args...)...)
 		if code != exitUsage || out != "" || text == "" || strings.Contains(text, "secret-name") {
 			t.Errorf("%v: exit %d, printed %q, said %q", args, code, out, text)
 		}
 	}
-	for what, args := range map[string][]string{
-		"a port in use":      {"--listen", occupied(t)},
-		"no such cert":       {"--listen", "127.0.0.1:0", "--tls-cert", "/nowhere/c", "--tls-key", "/nowhere/k"},
-		"no such database":   {"--listen", "127.0.0.1:0", "--database-url", "postgres://nobody@127.0.0.1:1/none"},
-		"no folder for data": {"--listen", "127.0.0.1:0", "--data", "/dev/null/x"},
+	sock := filepath.Join(shortDir(t), "sock")
+	if err := os.WriteFile(sock, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		args  []string
+		words []string
+	}{
+		"a port in use":      {[]string{"--listen", occupied(t)}, []string{"in_use: --listen 127.0.0.1:", "another program listens there", "port 0"}},
+		"metrics in use":     {[]string{"--metrics-listen", occupied(t)}, []string{"in_use: --metrics-listen 127.0.0.1:", "another program"}},
+		"a stream in use":    {[]string{"--capnp-listen", "tcp://" + occupied(t)}, []string{"in_use: --capnp-listen tcp://127.0.0.1:", "another program"}},
+		"a file in use":      {[]string{"--capnp-listen", "unix:" + sock}, []string{"in_use: --capnp-listen unix:", "it is no socket"}},
+		"another's address":  {[]string{"--listen", "192.0.2.1:0"}, []string{"--listen 192.0.2.1:0: this machine has no such address"}},
+		"no such cert":       {[]string{"--tls-cert", "/nowhere/c", "--tls-key", "/nowhere/k"}, []string{"--tls-cert"}},
+		"a database away":    {[]string{"--database-url", "postgres://nobody:p4ss@127.0.0.1:1/none"}, []string{"unavailable: the database at 127.0.0.1:1 cannot be reached (connection refused)", "is it running"}},
+		"two databases away": {[]string{"--database-url", "postgres://nobody:p4ss@127.0.0.1:1,[::1]:2/none"}, []string{"127.0.0.1:1 or [::1]:2"}},
+		"no folder for data": {[]string{"--data", "/dev/null/x"}, nil},
 	} {
-		code, _, text := command(t, append([]string{"serve", "--data", t.TempDir()}, args...)...)
-		if code != exitRefused || !strings.HasPrefix(text, "mooring: ") {
+		code, _, text := command(t, append([]string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0"}, c.args...)...)
+		if code != exitRefused || !strings.HasPrefix(text, "mooring: ") || strings.Count(text, "\n") != 1 || strings.Contains(text, "p4ss") || strings.Contains(text, "nobody") || strings.Contains(text, "again: it") {
 			t.Errorf("%s: exit %d, said %q", what, code, text)
+		}
+		for _, w := range c.words {
+			if !strings.Contains(text, w) {
+				t.Errorf("%s: said %q, without %q", what, text, w)
+			}
+		}
+	}
+}
+
+// What a Postgres says that does not let one in is told in words, for the server's and
+// for an outbox's.
+func TestDatabasesThatDoNotLetOneIn(t *testing.T) {
+	t.Parallel()
+	good, err := url.Parse(pgtest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing, stranger := *good, *good
+	missing.Path = "/mooring_missing"
+	stranger.User = url.UserPassword("mooring_stranger", "p4ss")
+	for _, c := range []struct{ url, words string }{
+		{missing.String(), `there is no database "mooring_missing" at ` + good.Host}, {stranger.String(), "the database at " + good.Host + " does not know the user"},
+	} {
+		for _, args := range [][]string{
+			{"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--database-url", c.url}, {"outbox", "status", "--home", t.TempDir(), "--outbox-url", c.url},
+			{"admin", "rotate-owner", "--data", t.TempDir(), "--database-url", c.url},
+		} {
+			code, out, text := command(t, args...)
+			if code != exitRefused || out != "" || !strings.HasPrefix(text, "mooring: unavailable: "+c.words) || strings.Count(text, "\n") != 1 ||
+				strings.Contains(text, "p4ss") || !strings.Contains(text, args[len(args)-2]) {
+				t.Errorf("%s: exit %d, printed %q, said %q", args[0], code, out, text)
+			}
+		}
+	}
+	// A rescue makes nothing where no server ever was.
+	code, _, text := command(t, "admin", "rotate-owner", "--data", t.TempDir(), "--database-url", good.String())
+	if code != exitUsage || !strings.Contains(text, "no server's tables") {
+		t.Errorf("an empty database: exit %d, said %q", code, text)
+	}
+	if has, err := hasServer(t.Context(), good.String()); has || err != nil {
+		t.Errorf("it has a server's tables now: %v, %v", has, err)
+	}
+	for _, args := range [][]string{{"outbox", "status", "--home", t.TempDir(), "--outbox-url"}, {"admin", "rotate-owner", "--data", t.TempDir(), "--database-url"}} {
+		code, _, text := command(t, append(args, "postgres://u:p4ss@h:x/secret-name")...)
+		if code != exitUsage || strings.Contains(text, "p4ss") || strings.Contains(text, "secret-name") {
+			t.Errorf("%q: exit %d, said %q", args, code, text)
 		}
 	}
 }

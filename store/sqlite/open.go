@@ -26,6 +26,9 @@ import (
 	"github.com/mooring-rpc/mooring/store"
 )
 
+// FileName is the name of the database's file in the data folder.
+const FileName = fileName
+
 // File names in the data folder.
 const (
 	fileName = "mooring.db"

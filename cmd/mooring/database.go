@@ -1,0 +1,108 @@
+// Postgres databases that are named to commands: what is wrong with one, in words
+// that say what to do and no secret.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// checkDatabaseURL says whether a URL can be read; "" is none. The parser's own
+// error repeats it, and it may hold a password.
+func checkDatabaseURL(flag, url string) error {
+	if url == "" {
+		return nil
+	}
+	if _, err := pgxpool.ParseConfig(url); err != nil {
+		return fault.Usage.With("%s cannot be read: give postgres://USER@HOST:PORT/DATABASE", flag)
+	}
+	return nil
+}
+
+// databaseError says why the database at url could not be opened, and where it is:
+// nothing is tried again. Errors that say themselves what to do stay as they are.
+func databaseError(flag, url string, err error) error {
+	cfg, e := pgxpool.ParseConfig(url)
+	if err == nil || e != nil {
+		return err
+	}
+	at := databaseAt(cfg.ConnConfig)
+	var refused *pgconn.PgError
+	var connect *pgconn.ConnectError
+	var network net.Error
+	switch {
+	case errors.As(err, &refused):
+		switch {
+		case refused.Code == "3D000":
+			return fault.Unavailable.Because(err, "there is no database %q at %s: create it (createdb does), or name another with %s", cfg.ConnConfig.Database, at, flag)
+		case strings.HasPrefix(refused.Code, "28"):
+			return fault.Unavailable.Because(err, "the database at %s does not know the user of %s, or not with this password: correct it, or let that user in", at, flag)
+		case refused.Code == "42501":
+			return fault.Unavailable.Because(err, "the user of %s may not make tables in the database at %s: give it that right, or its database to it", flag, at)
+		case refused.Code == "53300":
+			return fault.Unavailable.Because(err, "the database at %s has no connection left: end some, or raise its max_connections", at)
+		case strings.HasPrefix(refused.Code, "57P"):
+			return fault.Unavailable.Because(err, "the database at %s is starting or stopping: try again when it is there", at)
+		}
+	case errors.As(err, &connect), errors.As(err, &network):
+		return fault.Unavailable.Because(err, "the database at %s cannot be reached (%s): is it running, and is that its address? Try again when it is there", at, whyUnreached(err))
+	}
+	return err
+}
+
+// databaseAt is where a database is: its hosts and ports.
+func databaseAt(cfg *pgx.ConnConfig) string {
+	var all []string
+	add := func(host string, port uint16) {
+		at := net.JoinHostPort(host, strconv.Itoa(int(port)))
+		if strings.HasPrefix(host, "/") {
+			at = fmt.Sprintf("the socket %s/.s.PGSQL.%d", host, port)
+		}
+		if len(all) == 0 || all[len(all)-1] != at {
+			all = append(all, at)
+		}
+	}
+	add(cfg.Host, cfg.Port)
+	for _, f := range cfg.Fallbacks { // of one host too, without TLS
+		add(f.Host, f.Port)
+	}
+	return strings.Join(all, " or ")
+}
+
+// whyUnreached is what the system says of a connection that did not come to be.
+func whyUnreached(err error) string {
+	var name *net.DNSError
+	var number syscall.Errno
+	var network net.Error
+	switch {
+	case errors.As(err, &name):
+		return name.Err
+	case errors.As(err, &number):
+		return number.Error()
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return "no answer in time"
+	}
+	return "the connection failed"
+}
+
+// hasServer says whether a Postgres database has a server's tables.
+func hasServer(ctx context.Context, url string) (has bool, err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return false, err
+	}
+	err = conn.QueryRow(ctx, "SELECT to_regclass('mooring_version') IS NOT NULL AND to_regclass('sessions') IS NOT NULL").Scan(&has)
+	return has, errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
+}
