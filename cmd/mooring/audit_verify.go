@@ -59,7 +59,7 @@ func (h *homeFlags) verifyAudit(ctx context.Context, of audited) error {
 		}
 	}
 	if flaws > 0 {
-		return fault.Internal.With("what the server has of %s is not what was written, in %d places: see above", of.ID(), flaws)
+		return fault.Internal.With("what the server has of %s is not what was written, in %s: see above", of.ID(), counted(flaws, "place"))
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func TestImportOnAFullDisk(t *testing.T) {
 		os.Args[0], "session", "import", file, "--home", r.home())
 	cmd.Env = append(os.Environ(), asMooring+"=1")
 	said, err := cmd.CombinedOutput()
-	found := regexp.MustCompile(`mooring: line (\d+): .*disk_full.*; (\d+) of 13 ops are safe in the outbox: import the file again`).FindSubmatch(said)
+	found := regexp.MustCompile(`mooring: line (\d+): .*disk_full.*; (\d+) of 13 ops safe in the outbox: import the file again`).FindSubmatch(said)
 	if err == nil || found == nil {
 		t.Fatalf("on a full disk: %v, %s", err, said)
 	}

@@ -287,7 +287,7 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 	case err != nil && wait.Err() == nil:
 		return err
 	case err != nil:
-		return fault.Canceled.With("%d ops are not answered yet; they stay in the outbox", after.Unfinished())
+		return fault.Canceled.With("%s not answered yet, and in the outbox still", counted(after.Unfinished(), "op"))
 	case statusErr != nil:
 		return statusErr
 	}
@@ -295,7 +295,7 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 	if h.sh.json {
 		err = h.sh.printJSON(map[string]int{"answered": max(drained, before.Unfinished()), "failed": failed, "skipped": skipped})
 	} else {
-		_, err = fmt.Fprintf(h.sh.out, "the outbox is empty: %d ops answered just now\n", max(drained, before.Unfinished()))
+		_, err = fmt.Fprintf(h.sh.out, "the outbox is empty: %s answered just now\n", counted(max(drained, before.Unfinished()), "op"))
 	}
 	if err == nil && failed+skipped > 0 {
 		err = fmt.Errorf("%d of them did not apply: see mooring outbox list --state failed,skipped", failed+skipped)

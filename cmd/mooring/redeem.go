@@ -141,7 +141,7 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 		add("message", g.Message+" alone")
 	}
 	if g.Limit > 0 {
-		add("redeemed", fmt.Sprintf("%d of %d times", g.Used, g.Limit))
+		add("redeemed", fmt.Sprintf("%d of %s", g.Used, counted(int(g.Limit), "time")))
 	}
 	if g.Seal != "" {
 		add("sealed", "yes, to "+g.Seal)

@@ -61,7 +61,7 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 	case rotating && !force:
 		return fault.InUse.With("this ref is being rotated, and the one to take its place may be the owner's already: run mooring rotate again, or give both up with --force")
 	case len(queued) > 0 && !force:
-		return fault.InUse.With("%d ops wait to go out under this ref: send them with mooring outbox drain, or give them up with --force", len(queued))
+		return fault.InUse.With("%s to go out under this ref: mooring outbox drain sends what waits, and --force gives it up", counted(len(queued), "op"))
 	case saved.Replaces() && !force:
 		return fault.InUse.With("this ref was made here by a rotation, and is perhaps the only copy: rotate it --to a file first, or say --force")
 	case saved.Role == outbox.SessionOwner && !force:
@@ -99,7 +99,7 @@ func (h *homeFlags) forgetRef(ctx context.Context, c *client.Client, arg string,
 		return h.sh.printJSON(map[string]any{"ref": saved.ID, "forgotten": true, "dropped": len(queued), "unknown": len(left)})
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(h.sh.err, "%d ops may have reached the server already: what became of them will not be known here\n", len(left))
+		fmt.Fprintf(h.sh.err, "%s may have reached the server already: what became of that will not be known here\n", counted(len(left), "op"))
 	}
 	_, err = fmt.Fprintf(h.sh.out, "forgot %s\n", saved.ID)
 	return err

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -41,6 +42,18 @@ func table(w io.Writer, rows [][]string) error {
 		fmt.Fprintln(t)
 	}
 	return t.Flush()
+}
+
+// counted is a number of things: 1 op, 2 ops.
+func counted(n int, what string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(what, "ch"):
+		what += "es"
+	default:
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 // when prints a time of Unix milliseconds, in UTC; "-" for none.

@@ -365,13 +365,13 @@ func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, 
 	case unread != nil:
 		return unread
 	case refused != nil:
-		return fmt.Errorf("%d of %d ops did not apply: %w", bad, total, refused)
+		return fmt.Errorf("%d of %s did not apply: %w", bad, counted(total, "op"), refused)
 	case queued > 0 && wait && still != nil:
-		return fmt.Errorf("%d of %d ops are durable and not answered: %w", queued, total, still)
+		return fmt.Errorf("durable and not answered, %d of %s: %w", queued, counted(total, "op"), still)
 	case queued > 0 && wait:
-		return fault.Canceled.With("stopped waiting: %d of %d ops are durable and not answered yet", queued, total)
+		return fault.Canceled.With("stopped waiting: durable and not answered yet, %d of %s", queued, counted(total, "op"))
 	case queued > 0:
-		h.sayQueued(ctx, c, still, fmt.Sprintf("%d of %d ops wait", queued, total))
+		h.sayQueued(ctx, c, still, fmt.Sprintf("%d of %s waiting", queued, counted(total, "op")))
 	}
 	return nil
 }

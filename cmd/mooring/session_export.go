@@ -53,7 +53,7 @@ func (h *homeFlags) export(ctx context.Context, c *client.Client, arg string) er
 	}
 	doc := opencode.NewExport(entries, name)
 	if doc.Orphans > 0 {
-		fmt.Fprintf(h.sh.err, "left out %d parts whose message is not there\n", doc.Orphans)
+		fmt.Fprintf(h.sh.err, "left out %s whose message is not there\n", counted(doc.Orphans, "part"))
 	}
 	out := bufio.NewWriter(h.sh.out)
 	if _, err := doc.WriteTo(out); err != nil {

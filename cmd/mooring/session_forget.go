@@ -68,7 +68,7 @@ func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 					if r.Unchanged {
 						return fmt.Sprintf("there is nothing of %s in the session", args[1])
 					}
-					return fmt.Sprintf("purged %s from the state and %d events, at cursor %d", args[1], r.Events, r.Cursor)
+					return fmt.Sprintf("purged %s from the state and %s, at cursor %d", args[1], counted(r.Events, "event"), r.Cursor)
 				},
 			})
 		},

@@ -202,7 +202,7 @@ func (im *importing) safe() string {
 	for _, ops := range im.ops {
 		n += ops
 	}
-	return fmt.Sprintf("%d of %d ops are safe in the outbox: import the file again, and it goes on there", n, im.total())
+	return fmt.Sprintf("%d of %s safe in the outbox: import the file again, and it goes on there", n, counted(im.total(), "op"))
 }
 
 // commit makes every batch durable that was not before.
@@ -260,7 +260,7 @@ func (im *importing) watch(ctx context.Context) (answered bool, err error) {
 		case errors.As(err, &still):
 			return false, fmt.Errorf("what was read is durable and not all of it answered: %w", still)
 		case ctx.Err() != nil:
-			return false, fault.Canceled.With("stopped: all %d ops are safe in the outbox, and what is not sent yet goes out with any later command", im.total())
+			return false, fault.Canceled.With("stopped: all of it is safe in the outbox (%s), and what is not sent yet goes out with any later command", counted(im.total(), "op"))
 		case wait.Err() != nil:
 			return false, nil
 		default:
@@ -321,11 +321,11 @@ func (im *importing) say(ctx context.Context, answered bool) error {
 	}
 	switch {
 	case !answered:
-		im.h.sayQueued(ctx, im.c, nil, fmt.Sprintf("%d new ops are safe", im.fresh))
+		im.h.sayQueued(ctx, im.c, nil, counted(im.fresh, "new op")+" safe")
 	case im.fresh == 0:
 		fmt.Fprintln(sh.err, "nothing new: all of it was imported before")
 	default:
-		fmt.Fprintf(sh.err, "imported %s: %d batches, %d new ops\n", im.rec.External, len(im.rec.Batches), im.fresh)
+		fmt.Fprintf(sh.err, "imported %s: %s, %s\n", im.rec.External, counted(len(im.rec.Batches), "batch"), counted(im.fresh, "new op"))
 	}
 	_, err := fmt.Fprintln(sh.out, im.session.ID())
 	return err

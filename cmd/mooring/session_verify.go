@@ -100,7 +100,7 @@ func (h *homeFlags) verify(ctx context.Context, s *client.Session) error {
 	if err := v.Err(); err != nil {
 		return err
 	}
-	said := fmt.Sprintf("log of %d events verified", v.Events)
+	said := fmt.Sprintf("log of %s verified", counted(v.Events, "event"))
 	if v.Purged > 0 {
 		said += fmt.Sprintf(", %d of them purged", v.Purged)
 	}
