@@ -30,6 +30,7 @@ type Owner struct {
 	Space   string // the space's id
 	Created bool   // this start made the space
 	Strange bool   // the folder's file is of another database
+	Dead    bool   // the file's ref was revoked, or another has its place
 }
 
 // Bootstrap makes the space and its owner's ref in dir where the database has
@@ -66,6 +67,9 @@ func Bootstrap(ctx context.Context, st Store, dir string, address capability.Ref
 		}
 	}
 	crashpoint.Hit(crashpoint.ServerStartAfter)
+	if g := sight.Grants[ref.ID]; g != nil {
+		owner.Dead = g.Revoked != 0
+	}
 	switch {
 	case owner.Space == ref.Target():
 		if moved && !written && ref.Address() != address.Address() {

@@ -107,7 +107,7 @@ func TestShareAndRevokeASpace(t *testing.T) {
 	r.okAs(boss, "", "session", "list", "--owner", r.owner())
 	r.ok("redeem", ref)
 	lines := r.refs(mine)
-	if out := r.okAs(boss, "", "revoke", lines[len(lines)-1].Ref); out != "revoked; 1 refs died\n" {
+	if out := r.okAs(boss, "", "revoke", lines[len(lines)-1].Ref); out != "revoked; 1 ref died\n" {
 		t.Errorf("revoke under the space: %q", out)
 	}
 }

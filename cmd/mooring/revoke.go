@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,7 @@ import (
 )
 
 func revokeCmd(sh *shared) *cobra.Command {
-	var epoch bool
+	var epoch, yes bool
 	cmd := &cobra.Command{
 		Use:   "revoke REF",
 		Short: "Revoke a ref and all made from it, or every share of a session",
@@ -24,7 +25,10 @@ func revokeCmd(sh *shared) *cobra.Command {
 			"print the cursor of the cut: nothing under that authority commits after it. It is done at\n" +
 			"once, under the home folder's best ref for the session, or else under REF itself. With a\n" +
 			"space's ref the refs of all sessions that were made under it die too, and the number of\n" +
-			"refs that died is printed. A session's ref can also be revoked under its space's.\n\n" +
+			"refs that died is printed. A session's ref can also be revoked under its space's.\n" +
+			"An owner's ref, and the root ref of a space, take every ref with them, and there may be no\n" +
+			"other: on a terminal it asks, without one it takes --yes. One that has leaked is replaced\n" +
+			"with mooring rotate.\n\n" +
 			"REF is the text of the ref to revoke, @FILE that holds one, or the ref's id (as share, redeem\n" +
 			"and tail print it). With --epoch it can be a session's id too.",
 		Example: "  mooring revoke @helper.ref\n  mooring revoke ses_01J….o4tq…\n  mooring revoke --epoch ses_01J…",
@@ -32,25 +36,27 @@ func revokeCmd(sh *shared) *cobra.Command {
 	}
 	h := withHome(sh, cmd)
 	cmd.Flags().BoolVar(&epoch, "epoch", false, "revoke every share of the session: it goes on to a new epoch")
+	yesFlag(cmd, &yes)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-			return h.revoke(ctx, c, args[0], epoch)
+			return h.revoke(ctx, c, args[0], epoch, yes || epoch)
 		})
 	}
 	return cmd
 }
 
-func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, epoch bool) error {
+// revoke asks before it revokes an owner's ref, unless it is sure.
+func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, epoch, sure bool) error {
 	target, session, err := h.revokeTarget(ctx, arg, epoch)
 	if err != nil {
 		return err
 	}
 	if capability.IsSpace(session) {
-		return h.revokeUnderSpace(ctx, c, arg, target)
+		return h.revokeUnderSpace(ctx, c, arg, target, sure)
 	}
 	acting, err := h.actingRefs(ctx, c, arg, target, session)
 	if fault.CodeOf(err) == fault.NotFound && !epoch && target != "" {
-		if space := h.revokeUnderSpace(ctx, c, "", target); space == nil || fault.CodeOf(space) != fault.NotFound {
+		if space := h.revokeUnderSpace(ctx, c, "", target, sure); space == nil || fault.CodeOf(space) != fault.NotFound {
 			return space
 		}
 	}
@@ -61,6 +67,9 @@ func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, ep
 	for _, ref := range acting {
 		s, err := c.Session(ctx, ref)
 		if err != nil {
+			return err
+		}
+		if err := h.confirmRevoke(ctx, s.Refs, target, &sure); err != nil {
 			return err
 		}
 		var cut client.Cut
@@ -80,6 +89,38 @@ func (h *homeFlags) revoke(ctx context.Context, c *client.Client, arg string, ep
 		}
 	}
 	return refused
+}
+
+// confirmRevoke asks before a ref goes that takes all others with it, and is sure
+// then. A tree that may not be seen from here leaves it to the revocation to say so.
+func (h *homeFlags) confirmRevoke(ctx context.Context, tree func(context.Context, string) iter.Seq2[client.RefInfo, error], target string, sure *bool) error {
+	if *sure {
+		return nil
+	}
+	what := "the owner's ref of its session"
+	for info, err := range tree(ctx, target) {
+		switch {
+		case fault.CodeOf(err) == fault.TooLarge:
+			what = "a ref with more refs below it than can be shown"
+		case mayNot(err):
+			return nil
+		case err != nil:
+			return err
+		case capability.IsSpace(info.Target) && info.Parent == "":
+			what = "the root ref of its space"
+		case !info.Owner:
+			return nil
+		}
+		break // the first is target itself
+	}
+	if !h.sh.terminal() {
+		return fault.Usage.With("this is %s, with which every ref that was made from it ends for good, and there is no terminal to ask on: say --yes, or replace it with mooring rotate", what)
+	}
+	if !h.sh.confirmed(ctx, fmt.Sprintf("%s is %s: revoke it, and every ref that was made from it, for good?", target, what)) {
+		return fault.Canceled.With("nothing was done")
+	}
+	*sure = true
+	return nil
 }
 
 // revokeTarget is the id of the ref to revoke, and the session it is for ("" if
@@ -107,7 +148,7 @@ func (h *homeFlags) revokeTarget(ctx context.Context, arg string, epoch bool) (t
 
 // revokeUnderSpace revokes target under one of the home's space refs, of target's
 // own space if it is a space's, or under REF itself.
-func (h *homeFlags) revokeUnderSpace(ctx context.Context, c *client.Client, arg, target string) error {
+func (h *homeFlags) revokeUnderSpace(ctx context.Context, c *client.Client, arg, target string, sure bool) error {
 	refs, err := c.Outbox().Refs(ctx)
 	if err != nil {
 		return fmt.Errorf("look up the refs: %w", err)
@@ -132,12 +173,15 @@ func (h *homeFlags) revokeUnderSpace(ctx context.Context, c *client.Client, arg,
 		if err != nil {
 			return err
 		}
+		if err := h.confirmRevoke(ctx, sp.Refs, target, &sure); err != nil {
+			return err
+		}
 		died, err := sp.Revoke(ctx, target)
 		if err == nil {
 			if h.sh.json {
 				return h.sh.printJSON(map[string]any{"ref": target, "refs": died})
 			}
-			_, err = fmt.Fprintf(h.sh.out, "revoked; %d refs died\n", died)
+			_, err = fmt.Fprintf(h.sh.out, "revoked; %s died\n", counted(int(died), "ref"))
 			return err
 		}
 		if !mayNot(err) {

@@ -92,6 +92,8 @@ func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name stri
 		fmt.Fprintf(h.sh.err, "the new ref is in %s\n", name)
 	case from:
 		fmt.Fprintf(h.sh.err, "%s still holds the old ref, which is dead; the new one is in the home folder: mooring rotate %s --to %s makes one for the file\n", stale, fresh.ID, stale)
+	case sp != nil:
+		fmt.Fprintf(h.sh.err, "a file with the old ref, as the server's owner.ref may be, holds a dead one now: mooring rotate %s --to FILE makes one for it\n", fresh.ID)
 	}
 	end := ""
 	if cut.Cursor != 0 {

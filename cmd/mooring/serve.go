@@ -275,9 +275,13 @@ func (o *serveOptions) announce(sh *shared, log *slog.Logger, listening string, 
 	if metrics != nil {
 		at = "http://" + metrics.Addr().String() + "/metrics"
 	}
+	if owner.Dead {
+		log.Warn("the ref in the data folder's owner.ref is dead: it was rotated or revoked. Who rotated it has the new one in a home folder, "+
+			"and mooring rotate "+owner.Space+" --to FILE writes another from there; mooring admin rotate-owner makes one on this machine", "file", owner.Path)
+	}
 	if sh.json {
 		return sh.printJSON(map[string]any{"listening": listening, "address": address.Address(), "database": kind,
-			"space": owner.Space, "owner_ref": owner.Path, "created": owner.Created, "capnp": names, "metrics": at})
+			"space": owner.Space, "owner_ref": owner.Path, "dead": owner.Dead, "created": owner.Created, "capnp": names, "metrics": at})
 	}
 	line := fmt.Sprintf("listening on %s as %s, database %s", listening, address.Address(), kind)
 	switch {
@@ -285,6 +289,8 @@ func (o *serveOptions) announce(sh *shared, log *slog.Logger, listening string, 
 		line += ", owner's ref is with the server that started first"
 	case owner.Created:
 		line += ", owner's ref written to " + owner.Path
+	case owner.Dead:
+		line += ", owner's ref in " + owner.Path + " is dead"
 	default:
 		line += ", owner's ref in " + owner.Path
 	}

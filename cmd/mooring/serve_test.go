@@ -43,7 +43,7 @@ type serving struct {
 	banner struct {
 		Listening, Address, Database, Space string
 		OwnerRef                            string `json:"owner_ref"`
-		Created                             bool
+		Created, Dead                       bool
 		Capnp                               []string
 		Metrics                             string
 	}

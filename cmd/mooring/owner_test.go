@@ -1,0 +1,107 @@
+//go:build linux
+
+// Owners' refs, with which everything else ends: revoked by mistake, or rotated and
+// left behind in a file.
+
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestRevokeAsksForAnOwnersRef(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_asked")
+	owners := r.refs(id)[0].Ref
+	helper := r.shareTo("helper", id, "--rights", "read,append,share,revoke")
+	team := r.shareTo("team", r.owner(), "--rights", "create,list,share,revoke")
+	r.ok("redeem", team)
+	owner := strings.TrimSpace(string(readFile(t, r.owner()[1:])))
+	for arg, words := range map[string]string{owners: "the owner's ref of its session", r.owner(): "the root ref of its space", owner: "the root ref"} {
+		r.fails(exitUsage, words, "revoke", arg)
+		r.fails(exitUsage, "--yes, or replace it with mooring rotate", "revoke", arg)
+	}
+	asked := func(arg, answer, words string, want int) {
+		t.Helper()
+		term := newPTY(t)
+		term.typed(answer)
+		if code := runContext(t.Context(), []string{"revoke", arg, "--home", r.home()}, term.tty, io.Discard, term.tty); code != want {
+			t.Errorf("revoke, answered %q: exit %d, %q", answer, code, term.shown.String())
+		}
+		term.until(words)
+	}
+	asked(owners, "no\r", "for good? Type yes: ", exitRefused)
+	asked(r.owner(), "\r", "nothing was done", exitRefused)
+	r.okIn(putLine("a"), "session", "append", id, "--wait")
+	r.ok("session", "list")
+
+	// What is no owner's goes without a question, and an owner's with yes.
+	if out := r.ok("revoke", helper); !strings.HasPrefix(out, "revoked; the cut is at cursor") {
+		t.Errorf("a share: %q", out)
+	}
+	if out := r.ok("revoke", team); out != "revoked; 1 ref died\n" {
+		t.Errorf("a share of the space: %q", out)
+	}
+	asked(owners, "yes\r", "for good? Type yes: ", exitOK)
+	r.fails(exitRefused, "revoked", "session", "show", id)
+	if out := r.ok("revoke", r.owner(), "--yes"); !strings.HasPrefix(out, "revoked; ") {
+		t.Errorf("the root: %q", out)
+	}
+	r.fails(exitRefused, "revoked", "session", "list")
+}
+
+// A rotation that is kept in a home folder leaves owner.ref dead, which it says, and
+// the server too.
+func TestAStaleOwnerFileIsTold(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := newCLI(t, "")
+	r.ok("session", "list", "--owner", r.owner())
+	got := r.runIn("", "rotate", mustRef(t, r.owner()).Target())
+	fresh, _, _ := strings.Cut(got.out, "\n")
+	if got.code != exitOK || !strings.Contains(got.err, "holds a dead one now: mooring rotate "+fresh+" --to FILE") {
+		t.Errorf("rotate: %+v", got)
+	}
+	r.stop()
+	plain := func() (line, log string) {
+		t.Helper()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		out, in := io.Pipe()
+		var errOut syncBuffer
+		code := make(chan int, 1)
+		go func() {
+			code <- runContext(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--advertise", "mooring://" + r.proxy.Addr(), "--data", r.data()}, strings.NewReader(""), in, &errOut)
+			_ = in.Close()
+		}()
+		buf := make([]byte, 4096)
+		n, err := out.Read(buf)
+		stop()
+		if c := <-code; c != exitOK || err != nil {
+			t.Errorf("serve: exit %d, %v, %s", c, err, errOut.String())
+		}
+		return string(buf[:n]), errOut.String()
+	}
+	line, log := plain()
+	if !strings.Contains(line, "owner's ref in "+r.owner()[1:]+" is dead\n") || !strings.Contains(log, "mooring rotate spc_") || !strings.Contains(log, "mooring admin rotate-owner") {
+		t.Errorf("the server says %q, and logs %s", line, log)
+	}
+	if secret := mustRef(t, r.owner()).Secret.RevealText(); strings.Contains(line+log, secret) {
+		t.Error("the server tells the secret")
+	}
+	r.start()
+	r.ok("rotate", fresh, "--to", r.owner()[1:])
+	r.stop()
+	if line, log := plain(); strings.Contains(line+log, "dead") || !strings.Contains(line, "owner's ref in ") || strings.Contains(line+log, mustRef(t, r.owner()).Secret.RevealText()) {
+		t.Errorf("with a new file the server says %q, and logs %s", line, log)
+	}
+	// The very first start, of another folder.
+	first := startServe(t, dir)
+	if first.banner.Dead {
+		t.Error("a new ref is dead")
+	}
+}
