@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/unreached"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
@@ -147,7 +148,7 @@ func (s *server) connect(ctx context.Context, first int) (*peer, <-chan error, e
 		return p, end, nil
 	}
 	err := errors.Join(errs...)
-	return nil, nil, fault.Unavailable.Because(err, "no server answers at %s (%s): is it running?", s.address, brief(errs[0]))
+	return nil, nil, fault.Unavailable.Because(err, "%s", unreached.Text(s.address, errs[0]))
 }
 
 // note makes a change known to all who wait in peer.
@@ -252,15 +253,4 @@ func (c *Client) serverFor(ref capability.Ref) (*server, error) {
 	c.servers[address] = s
 	c.running.Go(func() { s.run(c.ctx) })
 	return s, nil
-}
-
-// brief is the innermost part of an error: what people need of a failed dial.
-func brief(err error) string {
-	for {
-		next := errors.Unwrap(err)
-		if next == nil {
-			return err.Error()
-		}
-		err = next
-	}
 }

@@ -6,12 +6,14 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/coder/websocket"
 
+	"github.com/mooring-rpc/mooring/internal/unreached"
 	"github.com/mooring-rpc/mooring/internal/wsock"
 )
 
@@ -81,15 +83,25 @@ func Dial(ctx context.Context, url string, opts DialOptions) (Transport, error) 
 		Subprotocols: protocols,
 	})
 	if err != nil {
-		if resp != nil && resp.StatusCode/100 == 3 {
-			if to, e := resp.Location(); e == nil {
-				return nil, fmt.Errorf("the server redirects to %s, which is not followed: "+
-					"if that is the right server, put its address in the ref", clip(to.Redacted(), 200))
-			}
+		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+			return nil, otherAnswer(resp)
 		}
 		return nil, err
 	}
 	return newWSTransport(c), nil
+}
+
+// otherAnswer is the error of a response that opens no WebSocket.
+func otherAnswer(resp *http.Response) error {
+	s := &unreached.Status{Code: resp.StatusCode}
+	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 {
+		s.Location = clip(to.Redacted(), 200)
+	}
+	if resp.Body != nil {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // no more of it is there
+		s.Body = string(body)
+	}
+	return fmt.Errorf("open a WebSocket: %w", s)
 }
 
 type wsTransport struct {

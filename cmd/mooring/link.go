@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/unreached"
 	"github.com/mooring-rpc/mooring/share"
 )
 
@@ -157,12 +158,17 @@ func (h *homeFlags) linkPublic(ctx context.Context, ref capability.Ref, redempti
 	req.Header.Set("Content-Type", "application/json")
 	res, err := transport.RoundTrip(req) // follows nothing: the secret goes nowhere else
 	if err != nil {
-		return fault.Unavailable.Because(err, "the server cannot be reached: is it running, and is this its address?")
+		return fault.Unavailable.Because(err, "%s", unreached.Text(ref.Address(), err))
 	}
 	defer res.Body.Close()
 	var told struct{ Public, Code, Message string }
-	if err := json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&told); err != nil {
-		return fault.Incompatible.Because(err, "the server's answer is none of ours: does it serve pages?")
+	body, err = io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	if err == nil {
+		err = json.Unmarshal(body, &told)
+	}
+	if err != nil {
+		why := &unreached.Status{Code: res.StatusCode, Location: res.Header.Get("Location"), Body: string(body)}
+		return fault.Unavailable.Because(err, "%s", unreached.Text(ref.Address(), why))
 	}
 	if res.StatusCode != http.StatusOK {
 		if code, ok := fault.Named(told.Code); ok {
