@@ -84,6 +84,7 @@ func (h *homeFlags) printAudit(ctx context.Context, of audited, after uint64) er
 		}
 		if end == 0 {
 			end = page.Seq
+			h.noteEnd("audit", after, end)
 		}
 		for i := range page.Rows {
 			if page.Rows[i].Seq > end {
@@ -102,6 +103,17 @@ func (h *homeFlags) printAudit(ctx context.Context, of audited, after uint64) er
 
 // followAudit prints what there is and what comes. Being stopped is its ordinary end.
 func (h *homeFlags) followAudit(ctx context.Context, of audited, after uint64) error {
+	if after > 0 {
+		page, err := of.Audit(ctx, after, 1)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !fault.CodeOf(err).Transient():
+			return err
+		case err == nil && page.Seq < after:
+			return beyondEnd("audit", after, page.Seq)
+		}
+	}
 	out := bufio.NewWriter(h.sh.out)
 	troubled := false
 	rows := of.FollowAudit(ctx, client.AuditOptions{After: after, Trouble: func(err error) {

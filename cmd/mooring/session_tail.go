@@ -71,6 +71,7 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, after uint64) e
 		}
 		if end == 0 {
 			end = page.Cursor
+			h.noteEnd("log", after, end)
 		}
 		for _, e := range page.Events {
 			if e.Cursor > end {
@@ -87,17 +88,30 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, after uint64) e
 	}
 }
 
+// noteEnd says to people that what they have asked for lies beyond the end.
+func (h *homeFlags) noteEnd(what string, from, end uint64) {
+	if from > end && !h.sh.json {
+		fmt.Fprintf(h.sh.err, "the %s ends at %d\n", what, end)
+	}
+}
+
+// beyondEnd is what following from beyond the end gives: nobody can say what comes
+// there, which may be other than what one has seen of a server that was restored since.
+func beyondEnd(what string, from, end uint64) error {
+	return fault.ServerBehind.With("the %s ends at %d, before --from %d: give what you have seen last; if that was %d, the server was restored to an earlier state since", what, end, from, from).Pos(end)
+}
+
 // follow prints what there is and what comes. Being stopped is its ordinary end.
 func (h *homeFlags) follow(ctx context.Context, s *client.Session, after uint64) error {
 	out := bufio.NewWriter(h.sh.out)
-	troubled := false
+	troubled, seen := false, false
 	err := s.Subscribe(ctx, client.SubscribeOptions{After: after, Trouble: func(err error) {
 		if !troubled && !h.sh.json {
 			fmt.Fprintf(h.sh.err, "no connection (%v); going on when there is one\n", err)
 		}
 		troubled = true
 	}}, func(e session.Event) error {
-		troubled = false
+		troubled, seen = false, true
 		if err := h.printEvent(out, &e); err != nil {
 			return err
 		}
@@ -105,6 +119,10 @@ func (h *homeFlags) follow(ctx context.Context, s *client.Session, after uint64)
 	})
 	if ctx.Err() != nil && fault.CodeOf(err) == fault.Canceled {
 		return nil
+	}
+	var f *fault.Error
+	if errors.As(err, &f) && f.Code == fault.ServerBehind && !seen {
+		return beyondEnd("log", after, f.At)
 	}
 	return err
 }
