@@ -164,10 +164,10 @@ func (o *serveOptions) rotateSessionOwner(ctx context.Context, sh *shared, sessi
 	if err = errors.Join(err, st.Close()); err != nil {
 		return err
 	}
-	shown := map[string]any{"session": made.Target(), "id": made.ID, "replaced": old}
+	shown := map[string]any{"session": made.Target(), "ref": made.ID, "id": made.ID, "replaced": old}
 	text := made.Text()
 	if name == "" {
-		shown["ref"] = text
+		shown["text"] = text
 	} else {
 		text = made.ID
 		fmt.Fprintf(sh.err, "the ref is in %s\n", name)

@@ -101,7 +101,11 @@ func newRoot(sh *shared) *cobra.Command {
 		Short: "Agent sessions as objects that are reached only through a capability",
 		Long: "Mooring keeps agents' sessions on a server and hands out capabilities to them.\n" +
 			"What an agent appends offline or through a broken link waits in a durable outbox\n" +
-			"and arrives exactly once.",
+			"and arrives exactly once.\n\n" +
+			"All commands but serve, admin and version work in a home folder, which has the outbox and\n" +
+			"the refs; they take --home DIR, --outbox-url URL, --tls-ca FILE and --allow-plaintext.\n" +
+			"With --json the field ref is a ref's id, and text, where there is one, the whole ref with\n" +
+			"its secret.",
 		Version:       version(),
 		SilenceErrors: true, // run reports them, with their exit code
 		SilenceUsage:  true,

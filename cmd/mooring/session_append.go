@@ -22,7 +22,58 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-const appendHelp = `Append op intents to a session, one JSON object a line, from FILE or standard input (-).
+// appendMethods are the methods that an op line can have, and their arguments. What
+// stands in brackets is said to people.
+var appendMethods = []struct{ name, must, may string }{
+	{"put", "key, payload", "schema_version"},
+	{"remove", "key", ""},
+	{"begin", "message, payload", "schema_version"},
+	{"appendText", "key (part/MESSAGE/ID), offset (bytes of text so far), text", ""},
+	{"finalize", "message, status (completed, failed, aborted)", `payload, schema_version, parts ([{"id","payload"}]), usage, error, completed (Unix ms)`},
+	{"share", `rights (["read"])`, "methods, message, from, expires_at (Unix ms), redemptions, label, actor, seal (a key), ref and hash (made and printed if left out)"},
+	{"revoke", "ref (an id)", ""},
+	{"bumpEpoch", "", ""},
+	{"purge", "key", ""},
+	{"delete", "", ""},
+}
+
+// appendTable is appendMethods as the help has it.
+func appendTable() string {
+	const indent, width = 14, 84
+	var b strings.Builder
+	for _, m := range appendMethods {
+		line := fmt.Sprintf("  %-*s", indent-2, m.name)
+		text := m.must
+		if m.may != "" {
+			text += ", …" + strings.ReplaceAll(m.may, ", ", ", …")
+		}
+		for _, word := range strings.Fields(text) {
+			if len([]rune(line))+len([]rune(word)) > width {
+				b.WriteString(strings.TrimRight(line, " ") + "\n")
+				line = strings.Repeat(" ", indent)
+			}
+			line += word + " "
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return b.String()
+}
+
+// checkMethod says of a method that op lines do not have which they do.
+func checkMethod(l *opLine) error {
+	names := make([]string, len(appendMethods))
+	for i, m := range appendMethods {
+		if names[i] = m.name; m.name == l.Method {
+			return nil
+		}
+	}
+	if l.Method == session.MethodCreate || l.Method == session.MethodFork {
+		return fault.UnknownMethod.With("line %d: %s makes another session, which is no op of this one: mooring session import makes sessions", l.Line, l.Method)
+	}
+	return fault.UnknownMethod.With("line %d: there is no method %q: use one of %s", l.Line, plainLine(l.Method), strings.Join(names, ", "))
+}
+
+var appendHelp = `Append op intents to a session, one JSON object a line, from FILE or standard input (-).
 The command returns when they are durable in the outbox, with or without a server;
 what cannot be sent at once is sent by any later command. --wait waits for the answers.
 If a line is wrong nothing is committed.
@@ -32,19 +83,7 @@ A line has a method, its arguments, and what else it needs:
   {"method":"put","key":"message/msg_1","payload":{"role":"user"}}
 
   method      arguments (… may be left out)
-  put         key, payload, …schema_version
-  remove      key
-  begin       message, payload, …schema_version
-  appendText  key (part/MESSAGE/ID), offset (bytes of text so far), text
-  finalize    message, status (completed, failed, aborted), …payload, …parts
-              ([{"id","payload"}]), …usage, …error, …completed
-  share       rights (["read"]), …methods, …expires_at, …from, …redemptions,
-              …label, …actor, …ref and hash (made and printed if left out)
-  revoke      ref (an id)
-  bumpEpoch
-  purge       key
-  delete
-
+` + appendTable() + `
   keys: session, message/ID, part/MESSAGE/ID, session_diff, model/ID
 
   as                 a label by which later lines refer to this op
@@ -247,6 +286,9 @@ func (a *appending) add(group []opLine) error {
 
 // intent is a line with its labels replaced by op ids, checked as far as it can be.
 func (a *appending) intent(l *opLine, opID string) (*ledger.Intent, error) {
+	if err := checkMethod(l); err != nil {
+		return nil, err
+	}
 	if l.OpID != "" {
 		opID = l.OpID
 		a.labels[opID] = opID
@@ -269,8 +311,11 @@ func (a *appending) intent(l *opLine, opID string) (*ledger.Intent, error) {
 	if l.As != "" {
 		a.labels[l.As] = opID
 	}
+	if err := checkShareLimits(l); err != nil {
+		return nil, err
+	}
 	if l.Method == session.MethodShare && !l.has("ref") && !l.has("hash") {
-		a.mint(in)
+		a.mint(in, l.has("seal"))
 	}
 	lim := session.DefaultLimits()
 	f := ledger.CheckIntent(in, lim.Limits)
@@ -283,9 +328,24 @@ func (a *appending) intent(l *opLine, opID string) (*ledger.Intent, error) {
 	return in, nil
 }
 
+// checkShareLimits refuses limits of a share that are there and limit nothing, as the
+// flags of mooring share are: the ref would allow more than was meant.
+func checkShareLimits(l *opLine) error {
+	for _, a := range l.Args {
+		limits := slices.Contains([]string{"methods", "message", "from", "expires_at", "redemptions", "actor", "seal"}, a.Name)
+		if l.Method == session.MethodShare && limits && a.Ref == nil && slices.Contains([]string{"null", `""`, "0", "[]"}, string(a.JSON)) {
+			return fault.BadArgument.With("line %d: %s is %s, which limits nothing: give it a value, or leave it out", l.Line, a.Name, a.JSON)
+		}
+	}
+	return nil
+}
+
 // mint makes the ref of a share that brings none.
-func (a *appending) mint(in *ledger.Intent) {
+func (a *appending) mint(in *ledger.Intent, sealed bool) {
 	ref := a.session.Ref().New(a.session.ID())
+	if sealed {
+		ref = a.session.Ref().NewSealed(a.session.ID())
+	}
 	a.made[in.OpID] = ref
 	id, _ := json.Marshal(ref.ID)                        // texts always marshal
 	hash, _ := json.Marshal(client.HashText(ref.Secret)) // …
@@ -317,7 +377,8 @@ type shownOp struct {
 	Cursor  uint64          `json:"cursor,omitempty"`
 	Result  json.RawMessage `json:"result,omitempty"`
 	Cause   string          `json:"cause,omitempty"`
-	Ref     string          `json:"ref,omitempty"` // the text of a ref made here
+	Ref     string          `json:"ref,omitempty"`  // the id of a ref made here
+	Text    string          `json:"text,omitempty"` // the whole ref
 }
 
 // report prints what became of the batches so far.
@@ -345,7 +406,7 @@ func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, 
 		for i, op := range t.Ops {
 			shown := shownOp{Op: op, Batch: t.Batch, Outcome: "queued"}
 			if ref, ok := a.made[op]; ok {
-				shown.Ref = ref.Text()
+				shown.Ref, shown.Text = ref.ID, ref.Text()
 			}
 			if results != nil {
 				fillOutcome(&shown, &results[i])
@@ -395,8 +456,8 @@ func (h *homeFlags) printOp(o *shownOp) error {
 	if o.Reason != "" {
 		line = append(line, o.Reason+": "+oneLine(o.Message))
 	}
-	if o.Ref != "" {
-		line = append(line, o.Ref)
+	if o.Text != "" {
+		line = append(line, o.Text)
 	}
 	_, err := fmt.Fprintln(h.sh.out, strings.Join(line, "  "))
 	return err

@@ -173,10 +173,10 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 
 // printShared prints the new ref, or its id where the text is in a file.
 func (h *homeFlags) printShared(ref capability.Ref, file string, queued bool) error {
-	shown := map[string]any{"id": ref.ID, "queued": queued}
+	shown := map[string]any{"ref": ref.ID, "id": ref.ID, "queued": queued}
 	text := ref.Text()
 	if file == "" {
-		shown["ref"] = text
+		shown["text"] = text
 	} else {
 		text = ref.ID
 		fmt.Fprintf(h.sh.err, "the ref is in %s\n", file)

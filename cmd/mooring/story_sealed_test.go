@@ -20,6 +20,23 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
+// A ref that an op line seals is one that only its key redeems.
+func TestAnAppendedShareIsSealed(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_sealed_line")
+	key := strings.TrimSpace(r.okAs(r.otherHome("mine"), "", "key"))
+	out := r.okIn(`{"method":"share","rights":["read"],"message":"m","seal":"`+key+`"}`, "session", "append", id, "--wait", "--json")
+	var made struct{ Ref, Text, Outcome string }
+	if err := json.Unmarshal([]byte(out), &made); err != nil || made.Outcome != "applied" || !capability.Sealed(made.Ref) || !strings.Contains(made.Text, "/"+made.Ref+"#") {
+		t.Fatalf("appended %s, %v", out, err)
+	}
+	if out := r.okAs(r.otherHome("mine"), "", "redeem", made.Text); !strings.Contains(out, "yes, to "+key) || !strings.Contains(out, "m alone") {
+		t.Errorf("redeem: %s", out)
+	}
+	r.refusedAs(r.otherHome("thief"), "", []string{"sealed"}, "redeem", made.Text)
+}
+
 func TestASealedRefIsWorthNothingElsewhere(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")
