@@ -4,14 +4,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/mooring-rpc/mooring/client"
@@ -32,6 +29,10 @@ func outboxCmd(sh *shared) *cobra.Command {
 	return cmd
 }
 
+// finishedHelp says what becomes of what is over.
+const finishedHelp = "What is acked, failed, skipped or void is over, and holds nothing up: it is forgotten 30 days\n" +
+	"after its answer. mooring outbox retry commits one that did not apply again."
+
 // look runs a body that only reads the outbox: nothing is sent meanwhile.
 func (h *homeFlags) look(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
 	c, err := h.open(ctx, true)
@@ -43,9 +44,10 @@ func (h *homeFlags) look(ctx context.Context, body func(ctx context.Context, c *
 
 func outboxStatusCmd(h *homeFlags) *cobra.Command {
 	return &cobra.Command{
-		Use:     "status",
-		Short:   "Count ops by state and show what holds them up",
-		Long:    "Count ops by state, and for each session that has unfinished ones show attempts, the next\nretry and the last error.",
+		Use:   "status",
+		Short: "Count ops by state and show what holds them up",
+		Long: "Count ops by state, and for each session that has unfinished ones show attempts, the next\nretry and the last error.\n\n" +
+			finishedHelp,
 		Example: "  mooring outbox status --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -100,8 +102,14 @@ func (h *homeFlags) printStatus(st *outbox.Status) error {
 	} {
 		rows = append(rows, []string{s.name, strconv.Itoa(s.n)})
 	}
-	if err := table(h.sh.out, rows); err != nil || len(streams) == 0 {
+	if err := table(h.sh.out, rows); err != nil {
 		return err
+	}
+	if n := st.Failed + st.Skipped; n > 0 {
+		fmt.Fprintf(h.sh.err, "%s did not apply: mooring outbox list --state failed,skipped says why, and mooring outbox retry commits one again; they are forgotten after 30 days\n", counted(n, "op"))
+	}
+	if len(streams) == 0 {
+		return nil
 	}
 	rows = [][]string{{"SESSION", "UNFINISHED", "ATTEMPTS", "NEXT RETRY", "LAST ERROR"}}
 	for _, s := range streams {
@@ -113,108 +121,6 @@ func (h *homeFlags) printStatus(st *outbox.Status) error {
 	}
 	fmt.Fprintln(h.sh.out)
 	return table(h.sh.out, rows)
-}
-
-func outboxListCmd(h *homeFlags) *cobra.Command {
-	var states []string
-	var f outbox.Filter
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List ops with state, attempts, next retry and last error",
-		Long:    "List ops in the order they were committed. With --json one object a line, with the outcome.",
-		Example: "  mooring outbox list --state pending,in_flight\n  mooring outbox list --state failed --json",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimiting(cmd.Flags(), "limit"); err != nil {
-				return err
-			}
-			for _, name := range states {
-				s, ok := outbox.ParseState(name)
-				if !ok {
-					return fault.Usage.With("--state: there are pending, in_flight, acked, failed, skipped and void")
-				}
-				f.States = append(f.States, s)
-			}
-			if _, err := ulid.ParseStrict(f.Batch); f.Batch != "" && err != nil {
-				return fault.Usage.With("--batch: %q is no batch id: those have 26 letters and digits, and append --json shows them", plainLine(f.Batch))
-			}
-			return h.look(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				rows, err := c.Outbox().List(ctx, f)
-				if err != nil {
-					return err
-				}
-				return h.printRows(rows)
-			})
-		},
-	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only these states")
-	cmd.Flags().StringVar(&f.Session, "session", "", "only this session's ops")
-	cmd.Flags().StringVar(&f.Batch, "batch", "", "only this batch's ops")
-	cmd.Flags().IntVar(&f.Limit, "limit", 0, "at most so many (default: all)")
-	return cmd
-}
-
-// shownRow is a row as --json prints it.
-type shownRow struct {
-	Op        string          `json:"op"`
-	Batch     string          `json:"batch"`
-	Session   string          `json:"session"`
-	Seq       uint64          `json:"seq,omitempty"`
-	Method    string          `json:"method"`
-	State     string          `json:"state"`
-	Attempts  int             `json:"attempts"`
-	NextRetry string          `json:"next_retry,omitempty"`
-	LastError string          `json:"last_error,omitempty"`
-	Dropping  bool            `json:"dropping,omitempty"`
-	Retries   string          `json:"retries,omitempty"`
-	Committed string          `json:"committed"`
-	Outcome   string          `json:"outcome,omitempty"`
-	Reason    string          `json:"reason,omitempty"`
-	Message   string          `json:"message,omitempty"`
-	Cursor    uint64          `json:"cursor,omitempty"`
-	Result    json.RawMessage `json:"result,omitempty"`
-	Cause     string          `json:"cause,omitempty"`
-}
-
-func showRow(r *outbox.Row) shownRow {
-	s := shownRow{
-		Op: r.Op, Batch: r.Batch, Session: r.Session, Seq: r.Seq, Method: r.Method, State: r.State.String(), Attempts: r.Attempts,
-		LastError: r.LastError, Dropping: r.Dropping, Retries: r.Retries, Committed: when(r.Committed.UnixMilli()),
-	}
-	if !r.NextRetry.IsZero() {
-		s.NextRetry = when(r.NextRetry.UnixMilli())
-	}
-	if o := r.Outcome; o != nil {
-		s.Outcome, s.Message, s.Cursor, s.Result, s.Cause = o.Status.String(), o.Message, o.Cursor, o.Result, o.Cause
-		if o.Reason != fault.None {
-			s.Reason = o.Reason.String()
-		}
-	}
-	return s
-}
-
-func (h *homeFlags) printRows(rows []outbox.Row) error {
-	lines := [][]string{{"OP", "SESSION", "METHOD", "STATE", "ATTEMPTS", "NEXT RETRY", "LAST ERROR"}}
-	for i := range rows {
-		s := showRow(&rows[i])
-		if h.sh.json {
-			if err := h.sh.printJSON(s); err != nil {
-				return err
-			}
-			continue
-		}
-		trouble := s.LastError
-		if s.Reason != "" {
-			trouble = s.Reason + ": " + s.Message
-		}
-		lines = append(lines, []string{
-			s.Op, s.Session, s.Method, s.State, strconv.Itoa(s.Attempts), orDash(s.NextRetry), orDash(oneLine(trouble)),
-		})
-	}
-	if h.sh.json || len(lines) == 1 {
-		return nil
-	}
-	return table(h.sh.out, lines)
 }
 
 func outboxDrainCmd(h *homeFlags) *cobra.Command {
@@ -287,7 +193,11 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 	case err != nil && wait.Err() == nil:
 		return err
 	case err != nil:
-		return fault.Canceled.With("%s not answered yet, and in the outbox still", counted(after.Unfinished(), "op"))
+		why := ""
+		if cause := heldUp(context.WithoutCancel(ctx), c); cause != nil {
+			why = ": " + cause.Error()
+		}
+		return fault.Canceled.With("%s not answered yet, and in the outbox still%s", counted(after.Unfinished(), "op"), why)
 	case statusErr != nil:
 		return statusErr
 	}
@@ -301,76 +211,4 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 		err = fmt.Errorf("%d of them did not apply: see mooring outbox list --state failed,skipped", failed+skipped)
 	}
 	return err
-}
-
-// checkOps sees that arguments are op ids, and takes what is around them away.
-func checkOps(args []string) error {
-	for i, op := range args {
-		args[i] = strings.TrimSpace(op)
-		if _, err := ulid.ParseStrict(args[i]); err != nil {
-			return fault.Usage.With("%q is no op id: those have 26 letters and digits, and mooring outbox list shows them", plainLine(op))
-		}
-	}
-	return nil
-}
-
-func outboxRetryCmd(h *homeFlags) *cobra.Command {
-	return &cobra.Command{
-		Use:     "retry OP…",
-		Short:   "Commit failed ops again, under new op ids",
-		Long:    "Commit failed ops again. Each gets a new op id, which is printed; the old one keeps its\noutcome.",
-		Example: "  mooring outbox retry 01J…",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOps(args); err != nil {
-				return err
-			}
-			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				for _, op := range args {
-					t, err := c.Outbox().Retry(ctx, op)
-					if err != nil {
-						return err
-					}
-					if h.sh.json {
-						err = h.sh.printJSON(map[string]any{"op": op, "batch": t.Batch, "ops": t.Ops})
-					} else {
-						_, err = fmt.Fprintln(h.sh.out, strings.Join(t.Ops, "\n"))
-					}
-					if err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		},
-	}
-}
-
-func outboxDropCmd(h *homeFlags) *cobra.Command {
-	return &cobra.Command{
-		Use:   "drop OP…",
-		Short: "Give unfinished ops up",
-		Long: "Give unfinished ops up. One that may have been sent is replaced by a void where the server\n" +
-			"has not recorded it; where it has, its outcome stands.",
-		Example: "  mooring outbox drop 01J…",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOps(args); err != nil {
-				return err
-			}
-			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				for _, op := range args {
-					if err := c.Outbox().Drop(ctx, op); err != nil {
-						return err
-					}
-					if h.sh.json {
-						if err := h.sh.printJSON(map[string]string{"op": op, "state": "dropped"}); err != nil {
-							return err
-						}
-					}
-				}
-				return nil
-			})
-		},
-	}
 }

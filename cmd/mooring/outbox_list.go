@@ -1,0 +1,157 @@
+// mooring outbox list: every op, and where it stands.
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+func outboxListCmd(h *homeFlags) *cobra.Command {
+	var states []string
+	var f outbox.Filter
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List ops with state, attempts, next retry and last error",
+		Long: "List ops in the order they were committed. With --json one object a line, with the outcome.\n\n" +
+			finishedHelp,
+		Example: "  mooring outbox list --state pending,in_flight\n  mooring outbox list --state failed --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimiting(cmd.Flags(), "limit"); err != nil {
+				return err
+			}
+			for _, name := range states {
+				s, ok := outbox.ParseState(name)
+				if !ok {
+					return fault.Usage.With("--state: there are pending, in_flight, acked, failed, skipped and void")
+				}
+				f.States = append(f.States, s)
+			}
+			if _, err := ulid.ParseStrict(f.Batch); f.Batch != "" && err != nil {
+				return fault.Usage.With("--batch: %q is no batch id: those have 26 letters and digits, and append --json shows them", plainLine(f.Batch))
+			}
+			return h.look(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				rows, err := h.listRows(ctx, c.Outbox(), f)
+				if err != nil {
+					return err
+				}
+				return h.printRows(rows)
+			})
+		},
+	}
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only these states")
+	cmd.Flags().StringVar(&f.Session, "session", "", "only this session's ops")
+	cmd.Flags().StringVar(&f.Batch, "batch", "", "only this batch's ops")
+	cmd.Flags().IntVar(&f.Limit, "limit", 0, "at most so many (default: all)")
+	return cmd
+}
+
+// listRows lists rows. A session or a batch that is not known here is an error, not
+// an empty list.
+func (h *homeFlags) listRows(ctx context.Context, box *outbox.Box, f outbox.Filter) ([]outbox.Row, error) {
+	unknown := func(err error) error {
+		if fault.CodeOf(err) == fault.NotFound {
+			return fault.NotFound.With("--session: neither the outbox nor the home folder knows %s", plainLine(f.Session))
+		}
+		return err
+	}
+	if f.Session = strings.TrimSpace(f.Session); f.Session != "" && !capability.IsSession(f.Session) {
+		saved, err := h.kept(ctx, box, f.Session)
+		if err != nil {
+			return nil, unknown(err)
+		}
+		f.Session = saved.Target()
+	}
+	rows, err := box.List(ctx, f)
+	if err != nil || len(rows) > 0 {
+		return rows, err
+	}
+	if f.Batch != "" {
+		if all, err := box.List(ctx, outbox.Filter{Batch: f.Batch}); err != nil || len(all) == 0 {
+			return nil, cmp.Or(err, error(fault.NotFound.With("batch %s is not in this outbox", f.Batch)))
+		}
+	}
+	if f.Session != "" {
+		if all, err := box.List(ctx, outbox.Filter{Session: f.Session, Limit: 1}); err != nil || len(all) > 0 {
+			return nil, err
+		}
+		_, err = h.kept(ctx, box, f.Session)
+	}
+	return nil, unknown(err)
+}
+
+// shownRow is a row as --json prints it.
+type shownRow struct {
+	Op        string          `json:"op"`
+	Batch     string          `json:"batch"`
+	Session   string          `json:"session"`
+	Seq       uint64          `json:"seq,omitempty"`
+	Method    string          `json:"method"`
+	State     string          `json:"state"`
+	Attempts  int             `json:"attempts"`
+	NextRetry string          `json:"next_retry,omitempty"`
+	LastError string          `json:"last_error,omitempty"`
+	Dropping  bool            `json:"dropping,omitempty"`
+	Retries   string          `json:"retries,omitempty"`
+	Committed string          `json:"committed"`
+	Outcome   string          `json:"outcome,omitempty"`
+	Reason    string          `json:"reason,omitempty"`
+	Message   string          `json:"message,omitempty"`
+	Cursor    uint64          `json:"cursor,omitempty"`
+	Result    json.RawMessage `json:"result,omitempty"`
+	Cause     string          `json:"cause,omitempty"`
+}
+
+func showRow(r *outbox.Row) shownRow {
+	s := shownRow{
+		Op: r.Op, Batch: r.Batch, Session: r.Session, Seq: r.Seq, Method: r.Method, State: r.State.String(), Attempts: r.Attempts,
+		LastError: r.LastError, Dropping: r.Dropping, Retries: r.Retries, Committed: when(r.Committed.UnixMilli()),
+	}
+	if !r.NextRetry.IsZero() {
+		s.NextRetry = when(r.NextRetry.UnixMilli())
+	}
+	if o := r.Outcome; o != nil {
+		s.NextRetry, s.LastError = "", "" // of attempts that are forgotten
+		s.Outcome, s.Message, s.Cursor, s.Result, s.Cause = o.Status.String(), o.Message, o.Cursor, o.Result, o.Cause
+		if o.Reason != fault.None {
+			s.Reason = o.Reason.String()
+		}
+	}
+	return s
+}
+
+func (h *homeFlags) printRows(rows []outbox.Row) error {
+	lines := [][]string{{"OP", "SESSION", "METHOD", "STATE", "ATTEMPTS", "NEXT RETRY", "LAST ERROR"}}
+	for i := range rows {
+		s := showRow(&rows[i])
+		if h.sh.json {
+			if err := h.sh.printJSON(s); err != nil {
+				return err
+			}
+			continue
+		}
+		trouble := s.LastError
+		if s.Reason != "" {
+			trouble = s.Reason + ": " + s.Message
+		}
+		lines = append(lines, []string{
+			s.Op, s.Session, s.Method, s.State, strconv.Itoa(s.Attempts), orDash(s.NextRetry), orDash(oneLine(trouble)),
+		})
+	}
+	if h.sh.json || len(lines) == 1 {
+		return nil
+	}
+	return table(h.sh.out, lines)
+}
