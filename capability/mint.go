@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -142,7 +143,7 @@ func Narrow(parent, child *Grant) *fault.Error {
 func narrowLimits(parent, child *Grant) *fault.Error {
 	switch {
 	case parent.Expires != 0 && (child.Expires == 0 || child.Expires > parent.Expires):
-		return fault.Widening.With("the new ref would outlive its parent, which expires at %d", parent.Expires)
+		return fault.Widening.With("the new ref would outlive its parent, which expires at %s", time.UnixMilli(parent.Expires).UTC().Format(time.RFC3339))
 	case !within(child.Actor, parent.Actor):
 		return fault.Widening.With("the new ref's actor must be %s or a path under it", parent.Actor)
 	}

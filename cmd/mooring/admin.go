@@ -49,7 +49,7 @@ func rotateOwnerCmd(sh *shared) *cobra.Command {
 		Example: "  mooring admin rotate-owner --data srv\n" +
 			"  mooring admin rotate-owner --data srv --database-url postgres://…\n" +
 			"  mooring admin rotate-owner --data srv --session ses_… --to session.ref",
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("database-url") {
 				o.databaseURL = os.Getenv(envDatabaseURL)

@@ -33,7 +33,7 @@ func auditCmd(sh *shared) *cobra.Command {
 			"an object that has the row's number and hash too.\n\n" +
 			"It takes an owner's ref, or the root ref of a space.\n\n" + refHelp,
 		Example: "  mooring audit ses_01J…\n  mooring audit @srv/owner.ref --follow\n  mooring audit verify ses_01J…",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -51,6 +51,7 @@ func auditCmd(sh *shared) *cobra.Command {
 	cmd.Flags().Uint64Var(&from, "from", 0, "the number of the last row one has: rows after it are printed")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
 	cmd.AddCommand(auditVerifyCmd(h))
+	h.completeRefs(cmd)
 	return cmd
 }
 

@@ -25,7 +25,7 @@ func auditVerifyCmd(h *homeFlags) *cobra.Command {
 			"Whoever can write to the database can also make a whole new chain. Keep what is printed as\n" +
 			"the end of each somewhere else, and compare: a row that was the end stays in the chain.",
 		Example: "  mooring audit verify ses_01J…",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				of, err := h.audited(ctx, c, args[0])

@@ -37,7 +37,7 @@ func TestBadInputGetsOneClearLine(t *testing.T) {
 		{"", 2, "rights", []string{"share", id, "--rights", "everything"}},
 		{"", 2, "rights", []string{"share", id}},
 		{"", 2, "which ref", []string{"revoke", id}},
-		{"", 2, "accepts 1 arg(s), received 0 (see mooring session export --help)", []string{"session", "export"}},
+		{"", 2, "usage: mooring session export takes REF, and got 0 arguments (see mooring session export --help)", []string{"session", "export"}},
 		{"", 2, "unknown flag", []string{"session", "list", "--colour"}},
 		{"", 2, "--state", []string{"outbox", "list", "--state", "lost"}},
 		{"", 1, "not_found", []string{"outbox", "drop", "01JABCDEFGHJKMNPQRSTVWXYZ9"}},

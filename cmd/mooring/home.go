@@ -74,18 +74,26 @@ func (h *homeFlags) trust(ctx context.Context) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, nil
 }
 
+// place is where the home folder is, or is to be.
+func (h *homeFlags) place() (string, error) {
+	if h.home != "" {
+		return h.home, nil
+	}
+	if dir := os.Getenv("MOORING_HOME"); dir != "" {
+		return dir, nil
+	}
+	base, err := os.UserConfigDir()
+	if err != nil {
+		return "", fault.Usage.Because(err, "there is no config folder: say --home DIR or set MOORING_HOME")
+	}
+	return filepath.Join(base, "mooring"), nil
+}
+
 // folder is the home folder, made if it is not there.
 func (h *homeFlags) folder() (string, error) {
-	dir := h.home
-	if dir == "" {
-		dir = os.Getenv("MOORING_HOME")
-	}
-	if dir == "" {
-		base, err := os.UserConfigDir()
-		if err != nil {
-			return "", fault.Usage.Because(err, "there is no config folder: say --home DIR or set MOORING_HOME")
-		}
-		dir = filepath.Join(base, "mooring")
+	dir, err := h.place()
+	if err != nil {
+		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the home folder: %w", err)

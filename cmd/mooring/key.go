@@ -30,7 +30,7 @@ func keyCmd(sh *shared) *cobra.Command {
 			"ref with you: a ref made with share --seal KEY can be redeemed with this home folder only,\n" +
 			"so its text alone is worth nothing. The private key is the folder's " + sealKeyFile + ".",
 		Example: "  mooring share ses_01J… --rights read --seal \"$(mooring --home helper key)\" --to helper.ref",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 	}
 	h := withHome(sh, cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {

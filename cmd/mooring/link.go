@@ -36,7 +36,7 @@ func linkCmd(sh *shared) *cobra.Command {
 		Example: "  mooring share ses_01J… --rights read --to reader.ref && mooring link @reader.ref\n" +
 			"  mooring link @srv/owner.ref\n  mooring link ses_01J… --public\n" +
 			"  mooring share @srv/owner.ref --rights create --to creator.ref && mooring link @creator.ref --opencode",
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.Flags().BoolVar(&public, "public", false, "the address of the session's public share; asks the server")
@@ -57,6 +57,7 @@ func linkCmd(sh *shared) *cobra.Command {
 		}
 		return h.link(ref)
 	}
+	h.completeRefs(cmd)
 	return cmd
 }
 

@@ -70,7 +70,7 @@ func TestLink(t *testing.T) {
 		r.fails(exitRefused, "bad_ref_text", "link", "@"+filepath.Join(r.dir, "none"))
 		r.fails(exitRefused, "bad_argument", "link", r.owner(), "--public")
 		r.fails(exitRefused, "missing_right", "link", "@"+reader, "--public")
-		r.fails(exitUsage, "accepts 1 arg", "link")
+		r.fails(exitUsage, "mooring link takes REF, and got 0 arguments", "link")
 
 		r.fails(exitUsage, "public", "link", "@"+reader, "--public", "--opencode")
 		r.fails(exitRefused, "bad_argument", "link", "@"+reader, "--opencode")

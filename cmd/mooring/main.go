@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -80,13 +81,20 @@ func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io
 		return exitOK
 	}
 	if !sh.parsed && !errors.Is(err, fault.Usage) { // cobra's own words about arguments
-		err = fault.Usage.With("%v (see %s --help)", err, cmd.CommandPath())
+		what, like, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
+		if names := strings.Fields(like); len(names) > 0 {
+			what += "; did you mean " + strings.Join(names, " or ") + "?"
+		}
+		err = fault.Usage.With("%s (see %s --help)", what, cmd.CommandPath())
 	}
 	if ctx.Err() != nil && fault.CodeOf(err) == fault.Internal { // something was given up that has no words for it
 		err = fault.Canceled.Because(err, "stopped before it was done")
 	}
 	if !sh.parsed { // the flag may not have been reached
 		sh.json = sh.json || slices.Contains(args, "--json")
+	}
+	if fault.CodeOf(err) == fault.Plaintext {
+		err = fault.Plaintext.Because(err, "%s", strings.Replace(messageOf(err), "say that plain text is allowed", "allow it with --allow-plaintext", 1))
 	}
 	sh.report(err)
 	if errors.Is(err, fault.Usage) || errors.As(err, new(misspelt)) {
@@ -120,20 +128,18 @@ func newRoot(sh *shared) *cobra.Command {
 	}
 	root.SetVersionTemplate("mooring {{.Version}}\n")
 	root.PersistentFlags().BoolVar(&sh.json, "json", false, "print results and errors as JSON, one object a line")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fault.Usage.With("%v (see %s --help)", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
 	for _, command := range commands {
 		root.AddCommand(command(sh))
 	}
 	return root
 }
 
-// report writes an error for people, or with --json as one object:
+// report writes an error for people, cleaned of what moves a terminal, or with --json as one object:
 // {"error":{"code":"revoked","message":"…","at":0}}.
 func (sh *shared) report(err error) {
 	if !sh.json {
-		fmt.Fprintf(sh.err, "mooring: %s\n", err)
+		fmt.Fprintf(sh.err, "mooring: %s\n", plainText(err.Error()))
 		return
 	}
 	var body struct {

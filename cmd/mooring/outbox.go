@@ -49,7 +49,7 @@ func outboxStatusCmd(h *homeFlags) *cobra.Command {
 		Long: "Count ops by state, and for each session that has unfinished ones show attempts, the next\nretry and the last error.\n\n" +
 			finishedHelp,
 		Example: "  mooring outbox status --json",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return h.look(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				st, err := c.Status(ctx)
@@ -131,7 +131,7 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 		Long: "Send what waits, and wait until all of it is answered, showing progress. It goes on while\n" +
 			"no server can be reached, until --timeout or Ctrl-C; nothing is lost by stopping it.",
 		Example: "  mooring outbox drain --timeout 1m",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkLimiting(cmd.Flags(), "timeout"); err != nil {
 				return err
@@ -145,7 +145,7 @@ func outboxDrainCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after this long (default: never)")
+	spanVar(cmd.Flags(), &timeout, "timeout", 0, "give up after this long (default: never)")
 	return cmd
 }
 
@@ -176,7 +176,7 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 			}
 			if err := heldUp(wait, c); err != nil && err.Error() != told && !h.sh.json {
 				told = err.Error()
-				fmt.Fprintln(h.sh.err, told)
+				fmt.Fprintln(h.sh.err, plainLine(told))
 			}
 		}
 	}()

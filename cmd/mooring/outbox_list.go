@@ -27,7 +27,7 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 		Long: "List ops in the order they were committed. With --json one object a line, with the outcome.\n\n" +
 			finishedHelp,
 		Example: "  mooring outbox list --state pending,in_flight\n  mooring outbox list --state failed --json",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkLimiting(cmd.Flags(), "limit"); err != nil {
 				return err
@@ -54,8 +54,20 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only these states")
 	cmd.Flags().StringVar(&f.Session, "session", "", "only this session's ops")
 	cmd.Flags().StringVar(&f.Batch, "batch", "", "only this batch's ops")
+	completeList(cmd, "state", stateNames()...)
+	_ = cmd.RegisterFlagCompletionFunc("session", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // it is there
+		return h.refsBegun(cmd.Context(), begun)
+	})
 	cmd.Flags().IntVar(&f.Limit, "limit", 0, "at most so many (default: all)")
 	return cmd
+}
+
+// stateNames are the states that an op can be in.
+func stateNames() (names []string) {
+	for s := outbox.Pending; s <= outbox.Void; s++ {
+		names = append(names, s.String())
+	}
+	return names
 }
 
 // listRows lists rows. A session or a batch that is not known here is an error, not

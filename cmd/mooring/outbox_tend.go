@@ -27,12 +27,12 @@ func checkOps(args []string) error {
 }
 
 func outboxRetryCmd(h *homeFlags) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:     "retry OP…",
 		Short:   "Commit failed ops again, under new op ids",
 		Long:    "Commit failed ops again. Each gets a new op id, which is printed; the old one keeps its\noutcome.",
 		Example: "  mooring outbox retry 01J…",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOps(args); err != nil {
 				return err
@@ -56,17 +56,19 @@ func outboxRetryCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
+	h.completeOps(cmd, outbox.Failed, outbox.Skipped, outbox.Void)
+	return cmd
 }
 
 func outboxDropCmd(h *homeFlags) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "drop OP…",
 		Short: "Give unfinished ops up",
 		Long: "Give unfinished ops up. One that may have been sent is replaced by a void where the server\n" +
 			"has not recorded it; where it has, its outcome stands. The others of an atomic batch go with it.\n\n" +
 			finishedHelp,
 		Example: "  mooring outbox drop 01J…",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOps(args); err != nil {
 				return err
@@ -84,6 +86,8 @@ func outboxDropCmd(h *homeFlags) *cobra.Command {
 			})
 		},
 	}
+	h.completeOps(cmd, outbox.Pending, outbox.InFlight)
+	return cmd
 }
 
 // printDropped says what became of an op that was given up.

@@ -25,7 +25,7 @@ func redeemCmd(sh *shared) *cobra.Command {
 		Long: "Redeem a ref and say what it allows, for how long, at which epoch and cursor. A good\n" +
 			"ref is kept in the home folder: its session's id is enough from then on.\n\n" + refHelp,
 		Example: "  mooring redeem @reader.ref\n  mooring redeem 'mooring://127.0.0.1:7600/ses_…#…'",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -46,6 +46,7 @@ func redeemCmd(sh *shared) *cobra.Command {
 			return h.printRedeemed(d)
 		})
 	}
+	h.completeRefs(cmd)
 	return cmd
 }
 

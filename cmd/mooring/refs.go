@@ -23,7 +23,7 @@ func refsCmd(sh *shared) *cobra.Command {
 			"was made and last used, how often, and whether it lives. It takes the right to revoke; any\n" +
 			"of them can be cut with mooring revoke. The tree of a space's ref has its sessions' refs.\n\n" + refHelp,
 		Example: "  mooring refs ses_01J…\n  mooring refs @srv/owner.ref --json",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -32,6 +32,7 @@ func refsCmd(sh *shared) *cobra.Command {
 		})
 	}
 	cmd.AddCommand(refsForgetCmd(h))
+	h.completeRefs(cmd)
 	return cmd
 }
 

@@ -28,7 +28,7 @@ func refsForgetCmd(h *homeFlags) *cobra.Command {
 			"REF is the ref's text, @FILE that holds it, its id, or the id of a session to which the home\n" +
 			"folder knows one ref.",
 		Example: "  mooring refs forget @reader.ref\n  mooring refs forget ses_01J….o4tq…",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			work := h.look // nothing has to be sent for it
 			if force {

@@ -32,7 +32,7 @@ func revokeCmd(sh *shared) *cobra.Command {
 			"REF is the text of the ref to revoke, @FILE that holds one, or the ref's id (as share, redeem\n" +
 			"and tail print it). With --epoch it can be a session's id too.",
 		Example: "  mooring revoke @helper.ref\n  mooring revoke ses_01J….o4tq…\n  mooring revoke --epoch ses_01J…",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.Flags().BoolVar(&epoch, "epoch", false, "revoke every share of the session: it goes on to a new epoch")
@@ -42,6 +42,7 @@ func revokeCmd(sh *shared) *cobra.Command {
 			return h.revoke(ctx, c, args[0], epoch, yes || epoch)
 		})
 	}
+	h.completeRefs(cmd)
 	return cmd
 }
 

@@ -28,7 +28,7 @@ func rotateCmd(sh *shared) *cobra.Command {
 			"old one still. Until the server has answered nothing is sent under the old one, and the\n" +
 			"next command of the home folder goes on with it.\n\n" + refHelp,
 		Example: "  mooring rotate ses_01J…\n  mooring rotate @srv/owner.ref --to srv/owner.ref",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 	}
 	h := withHome(sh, cmd)
 	cmd.Flags().StringVar(&file, "to", "", "write the new ref to this file (mode 0600), which may be the old one's")
@@ -37,6 +37,7 @@ func rotateCmd(sh *shared) *cobra.Command {
 			return h.rotate(ctx, c, args[0], file)
 		})
 	}
+	h.completeRefs(cmd)
 	return cmd
 }
 

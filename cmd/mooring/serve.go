@@ -11,8 +11,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,8 +67,8 @@ func serveCmd(sh *shared) *cobra.Command {
 		Long: "Runs the server on embedded SQLite in the data folder, or on Postgres with\n" +
 			"--database-url (or " + envDatabaseURL + "), which any number of servers may share.\n" +
 			"The first start writes the owner's sturdy ref to the data folder's " + server.OwnerFile + ".\n" +
-			"SIGTERM and Ctrl-C drain: what runs is finished, new calls are refused.",
-		Args: cobra.NoArgs,
+			"SIGTERM, Ctrl-C and the end of its terminal drain: what runs is finished, new calls are refused.",
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("database-url") {
 				o.databaseURL = os.Getenv(envDatabaseURL)
@@ -88,11 +90,11 @@ func serveCmd(sh *shared) *cobra.Command {
 	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM file of the TLS certificate chain")
 	f.StringVar(&o.tlsKey, "tls-key", "", "PEM file of its key")
 	f.StringVar(&o.advertise, "advertise", "", "where clients reach this server, if not at --listen: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
-	f.StringSliceVar(&o.origins, "allow-origin", nil, "browser origin let in besides the server's own host, as host or *.host")
-	f.DurationVar(&o.poll, "poll-interval", defaults.PollInterval, "how often Postgres is looked at for other servers' commits; 0 relies on notifications alone")
-	f.DurationVar(&o.drain, "drain-timeout", defaults.DrainTimeout, "how long stopping may take; what runs then has three quarters of it")
-	f.DurationVar(&o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
-	f.DurationVar(&o.keepLog, "keep-log", 0, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
+	f.StringSliceVar(&o.origins, "allow-origin", nil, "browser origin let in besides the server's own host, as host, host:port, *.host or https://host; repeatable")
+	spanVar(f, &o.poll, "poll-interval", defaults.PollInterval, "how often Postgres is looked at for other servers' commits; 0 relies on notifications alone")
+	spanVar(f, &o.drain, "drain-timeout", defaults.DrainTimeout, "how long stopping may take; what runs then has three quarters of it")
+	spanVar(f, &o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
+	spanVar(f, &o.keepLog, "keep-log", 0, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
 		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
 	f.BoolVar(&o.unsafe, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end")
@@ -191,6 +193,11 @@ func (o *serveOptions) check() (address capability.Ref, err error) {
 	case o.keepLog < 0:
 		return address, fault.Usage.With("--keep-log is a duration such as 720h, or 0 to keep everything")
 	}
+	for _, origin := range o.origins {
+		if !isOrigin(origin) {
+			return address, fault.Usage.With("--allow-origin %q is neither HOST[:PORT] nor SCHEME://HOST[:PORT], with * for any part of the host", plainLine(origin))
+		}
+	}
 	if err := checkDatabaseURL(databaseURLFlag, o.databaseURL); err != nil {
 		return address, err
 	}
@@ -218,6 +225,20 @@ func (o *serveOptions) check() (address capability.Ref, err error) {
 		return address, fault.Usage.Because(err, "--advertise: %v", err)
 	}
 	return address, nil
+}
+
+// isOrigin says whether a pattern can fit a page's origin.
+func isOrigin(pattern string) bool {
+	host := pattern
+	if scheme, rest, ok := strings.Cut(pattern, "://"); ok {
+		if host = rest; scheme == "" || strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789+-.*") != "" {
+			return false
+		}
+	}
+	_, err := path.Match(host, "")
+	return err == nil && host != "" && !strings.ContainsFunc(host, func(r rune) bool {
+		return r <= ' ' || r == '/' || r == '#' || r == '@' || r == 0x7f
+	})
 }
 
 // open opens the database, made and migrated where that is needed.

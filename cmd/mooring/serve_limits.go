@@ -22,7 +22,7 @@ func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
 	limits.SortFlags = false
 	count := func(p *int, name, help string) { limits.IntVar(p, name, *p, help) }
 	size := func(p *int, name, help string) { limits.Var((*byteSize)(p), name, help) }
-	span := func(p *time.Duration, name, help string) { limits.DurationVar(p, name, *p, help) }
+	span := func(p *time.Duration, name, help string) { spanVar(limits, p, name, *p, help) }
 
 	count(&cfg.Connections, "max-connections", "connections at once; beyond: refused")
 	count(&cfg.ConnectionsPerAddress, "max-connections-per-address",

@@ -26,6 +26,7 @@ func sessionCmd(sh *shared) *cobra.Command {
 		sessionShowCmd(h), sessionAppendCmd(h), sessionTailCmd(h),
 		sessionVerifyCmd(h), sessionPurgeCmd(h), sessionDeleteCmd(h),
 	)
+	h.completeRefs(cmd)
 	return cmd
 }
 

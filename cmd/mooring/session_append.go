@@ -105,7 +105,7 @@ func sessionAppendCmd(h *homeFlags) *cobra.Command {
 		Long:  appendHelp + "\n\n" + refHelp,
 		Example: `  mooring session append ses_01J… ops.jsonl --wait
   echo '{"method":"put","key":"message/msg_1","payload":{"role":"user"}}' | mooring session append @helper.ref`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := h.checkAppended(cmd.Context(), args); err != nil {
 				return err

@@ -21,7 +21,7 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 			"with its parts by id. Every value is printed byte for byte as it was put.\n\n" + refHelp,
 		Example: "  mooring session export ses_01J… > session.json\n" +
 			"  mooring session export @reader.ref",
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				return h.export(ctx, c, args[0])

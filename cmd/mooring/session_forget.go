@@ -28,7 +28,7 @@ func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 			"It goes through the outbox; what was appended before goes first. On a terminal it asks; without\n" +
 			"one it takes --yes.\n\n" + refHelp,
 		Example: "  mooring session delete ses_01J…\n  mooring session delete @owner-of-session.ref --yes",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.forgetting(cmd.Context(), args[0], yes, forgetting{
 				what: "delete the session with all refs to it",
@@ -55,7 +55,7 @@ func sessionPurgeCmd(h *homeFlags) *cobra.Command {
 			"are overwritten at once; Postgres has earlier versions of rows until it vacuums.\n\n" +
 			"It goes through the outbox. On a terminal it asks; without one it takes --yes.\n\n" + refHelp,
 		Example: "  mooring session purge ses_01J… part/msg_1/prt_3\n  mooring session purge @owner-of-session.ref message/msg_1 --yes",
-		Args:    cobra.ExactArgs(2),
+		Args:    arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, bad := session.ParseKey(args[1]); bad != nil {
 				return fault.Usage.Because(bad, "%s", bad.Message)

@@ -30,7 +30,7 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 			"server it stays there. Run again on the same file it continues or changes nothing, and on\n" +
 			"a file that has grown it goes on.",
 		Example: "  mooring session import recording.jsonl --owner @data/owner.ref\n  opencode export ses_… | mooring session import -",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if arg, _ := h.ownerArg(owner); arg != "" { // before standard input is waited for
 				if _, _, err := h.ref(cmd.Context(), arg); err != nil {

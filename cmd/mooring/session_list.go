@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 		Short:   "List the owner's sessions",
 		Long:    "List the sessions of an owner's space, oldest first. With --json one object a line.",
 		Example: "  mooring session list --owner @data/owner.ref\n  mooring session list --json",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				sp, err := h.owner(ctx, c, owner)
@@ -59,7 +60,7 @@ func (h *homeFlags) list(ctx context.Context, sp *client.Space) error {
 			title = "(deleted)"
 		}
 		rows = append(rows, []string{
-			info.ID, orDash(info.External), strconv.FormatUint(info.Cursor, 10), strconv.FormatUint(info.Epoch, 10),
+			info.ID, orDash(oneLine(info.External)), strconv.FormatUint(info.Cursor, 10), strconv.FormatUint(info.Epoch, 10),
 			when(info.Updated), oneLine(title),
 		})
 	}
@@ -80,7 +81,7 @@ func sessionShowCmd(h *homeFlags) *cobra.Command {
 		Long: "Show a session's counts, its cursor, the turns that were begun and their states, and\n" +
 			"what the ref allows.\n\n" + refHelp,
 		Example: "  mooring session show ses_01J…\n  mooring session show @reader.ref --json",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				s, err := h.session(ctx, c, args[0])
@@ -147,7 +148,7 @@ func (h *homeFlags) printShown(s *shownSession) error {
 			rows = append(rows, []string{name, value})
 		}
 	}
-	add("external", s.External)
+	add("external", oneLine(s.External))
 	add("title", oneLine(s.Title))
 	add("cursor", strconv.FormatUint(s.Cursor, 10))
 	add("epoch", strconv.FormatUint(s.Epoch, 10))
@@ -184,10 +185,19 @@ func oneLine(s string) string {
 	return s
 }
 
-// plainLine is s without control characters.
-func plainLine(s string) string {
+// plainLine is a text without line ends, control characters, and those that order
+// text otherwise or are not seen: what others wrote looks as it is.
+func plainLine(s string) string { return strings.ReplaceAll(plainText(s), "\n", " ") }
+
+// plainText is plainLine that leaves line ends.
+func plainText(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		switch {
+		case r == '\n', r == '\u200d', r == '\u200c': // joiners belong to letters and pictures
+			return r
+		case unicode.Is(unicode.Cf, r):
+			return -1
+		case unicode.IsControl(r), r == '\u2028', r == '\u2029':
 			return ' '
 		}
 		return r

@@ -30,7 +30,7 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 			"seen is what to give. --follow goes on until it is stopped, over disconnects, without a gap\n" +
 			"or a repeat; it ends with the reason when the ref is revoked.\n\n" + refHelp,
 		Example: "  mooring session tail ses_01J…\n  mooring session tail @reader.ref --from 120 --follow",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				s, err := h.session(ctx, c, args[0])

@@ -27,7 +27,7 @@ func sessionVerifyCmd(h *homeFlags) *cobra.Command {
 			"Of a log that was trimmed, and through a ref that shows the log from a later cursor, what is\n" +
 			"there is checked, and what could not be is said.\n\n" + refHelp,
 		Example: "  mooring session verify ses_01J…\n  mooring session verify @owner-of-session.ref --json",
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
 				s, err := h.session(ctx, c, args[0])

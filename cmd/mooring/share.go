@@ -48,12 +48,12 @@ func shareCmd(sh *shared) *cobra.Command {
 			"  mooring share ses_01J… --rights read --message msg_01 --redemptions 1\n" +
 			"  mooring share ses_01J… --rights read,append --actor helper --to helper.ref\n" +
 			"  mooring share @srv/owner.ref --rights create,list --actor team --to team.ref",
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1),
 	}
 	h := withHome(sh, cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke; of a space create, list, share, revoke; with commas (required)")
-	flags.DurationVar(&f.expires, "expires", 0, "how long it lasts, such as 24h (default: for ever)")
+	spanVar(flags, &f.expires, "expires", 0, "how long it lasts, such as 30m, 24h, 7d or 2w (default: for ever)")
 	flags.StringVar(&f.label, "label", "", "a name for people")
 	flags.StringVar(&f.actor, "actor", "", "who acts under it: a path below REF's actor")
 	flags.StringSliceVar(&f.methods, "methods", nil, "append only these methods")
@@ -62,6 +62,8 @@ func shareCmd(sh *shared) *cobra.Command {
 	flags.Uint32Var(&f.redemptions, "redemptions", 0, "how often it may be redeemed (default: any number)")
 	flags.StringVar(&f.seal, "seal", "", "bind the new ref to a key, which its receiver's mooring key prints")
 	flags.StringVar(&f.file, "to", "", "write the ref to this new file (mode 0600) and not to the output")
+	completeList(cmd, "rights", (capability.SessionRights | capability.SpaceRights).Names()...)
+	completeList(cmd, "methods", appendable...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkLimiting(flags, "expires", "redemptions", "from"); err != nil {
 			return err
@@ -74,6 +76,7 @@ func shareCmd(sh *shared) *cobra.Command {
 			return h.share(ctx, c, args[0], o, f.file)
 		})
 	}
+	h.completeRefs(cmd)
 	return cmd
 }
 
@@ -209,12 +212,12 @@ func (h *homeFlags) sayQueued(ctx context.Context, c *client.Client, still *outb
 		return
 	}
 	if still != nil {
-		fmt.Fprintf(h.sh.err, "durable in the outbox, and it stays there (%s); %s\n", still, then)
+		fmt.Fprintf(h.sh.err, "durable in the outbox, and it stays there (%s); %s\n", plainLine(still.Error()), then)
 		return
 	}
 	why := "not answered yet"
 	if err := heldUp(ctx, c); err != nil {
-		why = err.Error()
+		why = plainLine(err.Error())
 	}
 	fmt.Fprintf(h.sh.err, "durable in the outbox, to be sent by any later command or mooring outbox drain (%s); %s\n", why, then)
 }

@@ -14,7 +14,7 @@ func versionCmd(sh *shared) *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  mooring version --json",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			if sh.json {
 				return sh.printJSON(map[string]string{"version": version(), "go": runtime.Version()})

@@ -1,0 +1,139 @@
+// What a shell completes: ids that the home folder knows, and the values of flags.
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+// completeRefs has REF completed, the first argument of a command, and of those below
+// it, and the value of --owner. What comes after REF are files.
+func (h *homeFlags) completeRefs(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		h.completeRefs(sub)
+	}
+	if strings.Contains(cmd.Use, " REF") {
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return h.refsBegun(cmd.Context(), begun)
+		}
+	}
+	if cmd.Flags().Lookup("owner") != nil {
+		_ = cmd.RegisterFlagCompletionFunc("owner", func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) { // it is there
+			return h.refsBegun(cmd.Context(), begun)
+		})
+	}
+}
+
+// refsBegun are the ids that begin so: of sessions and spaces, external ones, and of
+// refs where such an id is whole; and the files behind an @.
+func (h *homeFlags) refsBegun(ctx context.Context, begun string) (list []string, after cobra.ShellCompDirective) {
+	if name, isFile := strings.CutPrefix(begun, "@"); isFile {
+		return filesBegun(name)
+	}
+	for _, r := range h.knownRefs(ctx) {
+		what := "session"
+		if capability.IsSpace(r.Target()) {
+			what = "space"
+		}
+		if r.External != "" {
+			list = append(list, r.External+"\t"+r.Target())
+			what += " " + oneLine(r.External)
+		}
+		list = append(list, r.Target()+"\t"+what)
+		if strings.HasPrefix(begun, r.Target()) {
+			list = append(list, r.ID+"\tref of "+what)
+		}
+	}
+	slices.Sort(list)
+	list = slices.DeleteFunc(slices.Compact(list), func(s string) bool { return !strings.HasPrefix(s, begun) })
+	return list, cobra.ShellCompDirectiveNoFileComp
+}
+
+// knownRefs are the home folder's refs. Asking makes no outbox where there is none.
+func (h *homeFlags) knownRefs(ctx context.Context) (refs []outbox.SavedRef) {
+	_ = h.quietly(ctx, func(ctx context.Context, box *outbox.Box) (err error) {
+		refs, err = box.Refs(ctx)
+		return err
+	})
+	return refs
+}
+
+// quietly looks at the outbox, if there is one.
+func (h *homeFlags) quietly(ctx context.Context, look func(context.Context, *outbox.Box) error) error {
+	if h.outboxURL == "" && os.Getenv("MOORING_OUTBOX_URL") == "" {
+		dir, err := h.place()
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(filepath.Join(dir, "outbox.db")); err != nil {
+			return err
+		}
+	}
+	c, err := h.open(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer c.Close() // nothing was written
+	return look(ctx, c.Outbox())
+}
+
+// filesBegun are the files that an @ can stand before.
+func filesBegun(name string) (list []string, after cobra.ShellCompDirective) {
+	found, _ := filepath.Glob(strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`).Replace(name) + "*") // a pattern that is whole
+	after = cobra.ShellCompDirectiveNoFileComp
+	for _, f := range found {
+		if info, err := os.Stat(f); err == nil && info.IsDir() {
+			f += string(filepath.Separator)
+			after |= cobra.ShellCompDirectiveNoSpace
+		}
+		list = append(list, "@"+f)
+	}
+	return list, after
+}
+
+// completeOps completes op ids, of ops in these states.
+func (h *homeFlags) completeOps(cmd *cobra.Command, states ...outbox.State) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) (list []string, after cobra.ShellCompDirective) {
+		_ = h.quietly(cmd.Context(), func(ctx context.Context, box *outbox.Box) error {
+			rows, err := box.List(ctx, outbox.Filter{States: states, Limit: 1000})
+			for _, r := range rows {
+				if strings.HasPrefix(r.Op, begun) && !slices.Contains(args, r.Op) {
+					list = append(list, r.Op+"\t"+r.Method+" "+r.State.String())
+				}
+			}
+			return err
+		})
+		return list, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeList completes a flag's value, which is some of these with commas.
+func completeList(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) (list []string, after cobra.ShellCompDirective) { // the flag is there
+		said := ""
+		if i := strings.LastIndexByte(begun, ','); i >= 0 {
+			said = begun[:i+1]
+		}
+		for _, v := range values {
+			if !slices.Contains(strings.Split(said, ","), v) && strings.HasPrefix(said+v, begun) {
+				list = append(list, said+v)
+			}
+		}
+		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
+}
+
+// appendable are the methods that --methods takes.
+var appendable = []string{"put", "remove", "begin", "appendText", "finalize"}

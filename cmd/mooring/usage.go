@@ -1,0 +1,115 @@
+// What is said of a command line that is wrong, in words of its own.
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// flagError says what is wrong with a flag. It does not repeat the value, which may be
+// something else in the wrong place.
+func flagError(cmd *cobra.Command, err error) error {
+	var value *pflag.InvalidValueError
+	var missing *pflag.ValueRequiredError
+	what := err.Error()
+	switch {
+	case errors.As(err, &value):
+		what = "--" + value.GetFlag().Name + " takes " + valueOf(value.GetFlag())
+	case errors.As(err, &missing):
+		what = "--" + missing.GetFlag().Name + " takes " + valueOf(missing.GetFlag()) + ", and none was given"
+	}
+	return fault.Usage.With("%s (see %s --help)", what, cmd.CommandPath())
+}
+
+// valueOf says what a flag is given.
+func valueOf(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "int", "uint32", "uint64":
+		return "a whole number"
+	case "bool":
+		return "true or false"
+	case "duration":
+		return "a time such as 10s, 5m, 24h, 7d or 2w"
+	case "size":
+		return "a size such as 64KiB or 16MiB"
+	}
+	return "a value"
+}
+
+// arguments checks how many arguments a command is given, at most any number if most
+// is below zero. What they are stands in its first line of help.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) >= least && (most < 0 || len(args) <= most) {
+			return nil
+		}
+		_, takes, _ := strings.Cut(cmd.Use, " ")
+		if takes == "" {
+			takes = "no arguments"
+		}
+		return fault.Usage.With("%s takes %s, and got %s (see %s --help)", cmd.CommandPath(), takes, counted(len(args), "argument"), cmd.CommandPath())
+	}
+}
+
+// span is a flag's time: 90s, 24h, 7d, 2w, 1d12h.
+type span time.Duration
+
+// spanVar adds a flag for a time.
+func spanVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, help string) {
+	*p = value
+	f.Var((*span)(p), name, help)
+}
+
+// Set implements pflag.Value.
+func (s *span) Set(text string) error {
+	rest, sum := text, 0.0
+	for {
+		i := strings.IndexFunc(rest, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+		if i <= 0 || rest[i] != 'd' && rest[i] != 'w' {
+			break
+		}
+		n, err := strconv.ParseFloat(rest[:i], 64)
+		if err != nil {
+			return fmt.Errorf("%q is no time", text)
+		}
+		days := 1.0
+		if rest[i] == 'w' {
+			days = 7
+		}
+		sum += n * days * 24 * float64(time.Hour)
+		rest = rest[i+1:]
+	}
+	d := time.Duration(0)
+	if rest != "" || text == "" {
+		var err error
+		if d, err = time.ParseDuration(rest); err != nil {
+			return fmt.Errorf("%q is no time", text)
+		}
+	}
+	if sum+float64(d) > math.MaxInt64/2 {
+		return fmt.Errorf("%q is too long", text)
+	}
+	*s = span(time.Duration(sum) + d)
+	return nil
+}
+
+// String implements pflag.Value.
+func (s *span) String() string {
+	if *s == 0 {
+		return "0" // which the help leaves out as a default
+	}
+	return time.Duration(*s).String()
+}
+
+// Type implements pflag.Value.
+func (s *span) Type() string { return "duration" }
