@@ -60,9 +60,14 @@ func main() {
 }
 
 // run is main without the process: it runs one command line and gives its exit
-// code. Ctrl-C and SIGTERM cancel the command's context; a second one kills.
+// code. Ctrl-C, SIGTERM and the end of its terminal cancel the command's context; a
+// second one kills. nohup keeps the last of these from it.
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	defer stop()
 	context.AfterFunc(ctx, stop) // from now on signals have their default effect again
 	return runContext(ctx, args, in, out, errOut)

@@ -1,0 +1,173 @@
+//go:build unix
+
+// Signals to a server that is a process of its own.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// signalled is a server that is sent signals.
+type signalled struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	log    syncBuffer
+	banner struct {
+		Listening, Metrics string
+		OwnerRef           string `json:"owner_ref"`
+	}
+	ended chan struct{}
+}
+
+// startSignalled starts a server, as the last arguments of another command if there is one.
+func startSignalled(t *testing.T, dir string, wrap ...string) *signalled {
+	t.Helper()
+	s := &signalled{t: t, ended: make(chan struct{})}
+	line := append(wrap, os.Args[0], "serve", "--json", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--data", dir)
+	s.cmd = exec.Command(line[0], line[1:]...)
+	s.cmd.Env = append(os.Environ(), asMooring+"=1")
+	s.cmd.Stderr = &s.log
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill() // it may have ended
+		<-s.ended
+	})
+	first, err := bufio.NewReader(out).ReadBytes('\n')
+	go func() {
+		_ = s.cmd.Wait() // its code is looked at
+		close(s.ended)
+	}()
+	if err == nil {
+		err = json.Unmarshal(first, &s.banner)
+	}
+	if err != nil {
+		t.Fatalf("the server did not start: %v, %s", err, s.log.String())
+	}
+	return s
+}
+
+func (s *signalled) signal(sig os.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// code waits for its end.
+func (s *signalled) code() int {
+	s.t.Helper()
+	select {
+	case <-s.ended:
+	case <-time.After(servePatience):
+		s.t.Fatalf("the server does not end: %s", s.log.String())
+	}
+	return s.cmd.ProcessState.ExitCode()
+}
+
+func (s *signalled) until(what string, cond func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(servePatience); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("the server never %s: %s", what, s.log.String())
+		}
+	}
+}
+
+// SIGTERM lets what runs come to its end and be answered, and takes nothing new.
+func TestSIGTERMDrains(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data, home := filepath.Join(dir, "data"), filepath.Join(dir, "home")
+	s := startSignalled(t, data)
+	mooring := func(home, in string, args ...string) result {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*servePatience)
+		defer cancel()
+		var out, errOut syncBuffer
+		code := runContext(ctx, append(args, "--home", home), strings.NewReader(in), &out, &errOut)
+		return result{code, out.String(), errOut.String()}
+	}
+	got := mooring(home, `[{"type":"session","data":{"id":"ses_drained","title":"x"}}]`, "session", "import", "-", "--owner", "@"+s.banner.OwnerRef)
+	if got.code != exitOK {
+		t.Fatal(got)
+	}
+	// The database is kept from the server, so that an append is on its way for as long as it takes.
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(data, "mooring.db")+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	appended := make(chan result, 1)
+	go func() {
+		appended <- mooring(home, putLine("under_way"), "session", "append", "ses_drained", "--wait")
+	}()
+	// The ref is being restored; the stream and the batch wait for that.
+	s.until("has the batch", func() bool {
+		return strings.Contains(scrape(t, s.banner.Metrics), "\n"+`mooring_vat_objects{table="queued_calls"} 2`+"\n")
+	})
+	s.signal(syscall.SIGTERM)
+	s.until("drains", func() bool { return strings.Contains(s.log.String(), `"msg":"draining"`) })
+	if got := mooring(home, "", "session", "show", "ses_drained"); got.code != exitRefused || !strings.Contains(got.err, "unavailable") && !strings.Contains(got.err, "draining") {
+		t.Errorf("a new call: %+v", got)
+	}
+	select {
+	case got := <-appended:
+		t.Errorf("the append ended before it could: %+v", got)
+	case <-s.ended:
+		t.Error("the server did not wait for the append")
+	default:
+	}
+	if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-appended; got.code != exitOK || !strings.Contains(got.out, "  applied  cursor 3") {
+		t.Errorf("the append under way: %+v", got)
+	}
+	if code := s.code(); code != exitOK {
+		t.Errorf("the server ended with %d: %s", code, s.log.String())
+	}
+}
+
+// The end of its terminal is as SIGTERM; nohup keeps it from a server.
+func TestSIGHUP(t *testing.T) {
+	t.Parallel()
+	s := startSignalled(t, t.TempDir())
+	s.signal(syscall.SIGHUP)
+	if code := s.code(); code != exitOK || !strings.Contains(s.log.String(), `"msg":"draining"`) {
+		t.Errorf("the server ended with %d: %s", code, s.log.String())
+	}
+	kept := startSignalled(t, t.TempDir(), "sh", "-c", `trap "" HUP && exec "$0" "$@"`)
+	kept.signal(syscall.SIGHUP)
+	if got := httpStatus(t, "http://"+kept.banner.Listening+"/readyz"); got != http.StatusOK {
+		t.Errorf("under nohup: %d", got)
+	}
+	kept.signal(syscall.SIGTERM)
+	if code := kept.code(); code != exitOK || strings.Count(kept.log.String(), `"msg":"draining"`) != 1 {
+		t.Errorf("under nohup it ended with %d: %s", code, kept.log.String())
+	}
+}
