@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -58,7 +59,6 @@ func TestRevokeAsksForAnOwnersRef(t *testing.T) {
 // the server too.
 func TestAStaleOwnerFileIsTold(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
 	r := newCLI(t, "")
 	r.ok("session", "list", "--owner", r.owner())
 	got := r.runIn("", "rotate", mustRef(t, r.owner()).Target())
@@ -67,26 +67,7 @@ func TestAStaleOwnerFileIsTold(t *testing.T) {
 		t.Errorf("rotate: %+v", got)
 	}
 	r.stop()
-	plain := func() (line, log string) {
-		t.Helper()
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		out, in := io.Pipe()
-		var errOut syncBuffer
-		code := make(chan int, 1)
-		go func() {
-			code <- runContext(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--advertise", "mooring://" + r.proxy.Addr(), "--data", r.data()}, strings.NewReader(""), in, &errOut)
-			_ = in.Close()
-		}()
-		buf := make([]byte, 4096)
-		n, err := out.Read(buf)
-		stop()
-		if c := <-code; c != exitOK || err != nil {
-			t.Errorf("serve: exit %d, %v, %s", c, err, errOut.String())
-		}
-		return string(buf[:n]), errOut.String()
-	}
-	line, log := plain()
+	line, log := plainServe(t, "--advertise", "mooring://"+r.proxy.Addr(), "--data", r.data())
 	if !strings.Contains(line, "owner's ref in "+r.owner()[1:]+" is dead\n") || !strings.Contains(log, "mooring rotate spc_") || !strings.Contains(log, "mooring admin rotate-owner") {
 		t.Errorf("the server says %q, and logs %s", line, log)
 	}
@@ -96,12 +77,46 @@ func TestAStaleOwnerFileIsTold(t *testing.T) {
 	r.start()
 	r.ok("rotate", fresh, "--to", r.owner()[1:])
 	r.stop()
-	if line, log := plain(); strings.Contains(line+log, "dead") || !strings.Contains(line, "owner's ref in ") || strings.Contains(line+log, mustRef(t, r.owner()).Secret.RevealText()) {
+	if line, log := plainServe(t, "--advertise", "mooring://"+r.proxy.Addr(), "--data", r.data()); strings.Contains(line+log, "dead") || !strings.Contains(line, "owner's ref in ") || strings.Contains(line+log, mustRef(t, r.owner()).Secret.RevealText()) {
 		t.Errorf("with a new file the server says %q, and logs %s", line, log)
 	}
-	// The very first start, of another folder.
-	first := startServe(t, dir)
-	if first.banner.Dead {
-		t.Error("a new ref is dead")
+}
+
+// plainServe starts a server for people, and gives what it prints at first and logs.
+func plainServe(t *testing.T, args ...string) (printed, log string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out, in := io.Pipe()
+	var errOut syncBuffer
+	code := make(chan int, 1)
+	go func() {
+		code <- runContext(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--verbose"}, args...), strings.NewReader(""), in, &errOut)
+		_ = in.Close()
+	}()
+	buf := make([]byte, 4096)
+	n, err := out.Read(buf)
+	stop()
+	rest, _ := io.ReadAll(out) // of a pipe in this process
+	if c := <-code; c != exitOK || err != nil {
+		t.Errorf("serve: exit %d, %v, %s", c, err, errOut.String())
+	}
+	return string(buf[:n]) + string(rest), errOut.String()
+}
+
+// The plain banner says where the server and its owner's ref are, and not what it is.
+func TestTheBannerHasNoSecret(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "srv")
+	for _, how := range []string{"written to", "in"} {
+		printed, log := plainServe(t, "--data", dir)
+		file := filepath.Join(dir, "owner.ref")
+		ref := mustRef(t, "@"+file)
+		if want := "listening on " + ref.Hosts[0] + " as mooring://" + ref.Hosts[0] + ", database sqlite, owner's ref " + how + " " + file + "\n"; printed != want {
+			t.Errorf("it prints %q, want %q", printed, want)
+		}
+		if secret := ref.Secret.RevealText(); strings.Contains(printed+log, secret) || strings.Contains(printed+log, "#") {
+			t.Error("the server tells the secret")
+		}
 	}
 }

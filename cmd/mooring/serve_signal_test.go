@@ -25,8 +25,8 @@ type signalled struct {
 	cmd    *exec.Cmd
 	log    syncBuffer
 	banner struct {
-		Listening, Metrics string
-		OwnerRef           string `json:"owner_ref"`
+		Listening, Metrics, Database string
+		OwnerRef                     string `json:"owner_ref"`
 	}
 	ended chan struct{}
 }

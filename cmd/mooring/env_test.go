@@ -1,0 +1,129 @@
+//go:build linux
+
+// What the environment says where no flag does, to processes of their own.
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/opencode/opencodetest"
+)
+
+// inEnv runs a command with these variables, of which none is inherited that Mooring
+// or the place of folders goes by.
+func inEnv(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "MOORING_") || strings.HasPrefix(v, "XDG_") || strings.HasPrefix(v, "HOME=")
+	})
+	cmd.Env = append(append(cmd.Env, env...), asMooring+"=1")
+	var out, errOut strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	_ = cmd.Run() // its code says it
+	return result{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
+}
+
+func TestTheDatabaseOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	url, dir := pgtest.URL(t), t.TempDir()
+	serve := func(env string, args ...string) *signalled {
+		return startSignalled(t, filepath.Join(dir, env[:min(len(env), 3)]), append([]string{"env", envDatabaseURL + "=" + env}, args...)...)
+	}
+	for env, want := range map[string]string{url: "postgres", "": "sqlite"} {
+		s := serve(env)
+		if s.banner.Database != want {
+			t.Errorf("with %q the database is %s", env, s.banner.Database)
+		}
+		s.signal(os.Interrupt)
+		if code := s.code(); code != exitOK {
+			t.Errorf("it ended with %d: %s", code, s.log.String())
+		}
+	}
+	// A flag goes before it, and neither may be nonsense.
+	const nonsense = "postgres://u:p4ss@h:x/secret-name"
+	for _, c := range []struct {
+		env, flag string
+		code      int
+		words     string
+	}{
+		{nonsense, "", exitUsage, envDatabaseURL}, {url, nonsense, exitUsage, "--database-url"}, {url, "postgres://x@127.0.0.1:1/x", exitRefused, "the database at 127.0.0.1:1 cannot be reached"},
+	} {
+		args := []string{"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir()}
+		if c.flag != "" {
+			args = append(args, "--database-url", c.flag)
+		}
+		if got := inEnv(t, []string{envDatabaseURL + "=" + c.env}, args...); got.code != c.code || !strings.Contains(got.err, c.words) || strings.Contains(got.err, "p4ss") {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+	// The rescue goes by it as well.
+	if got := inEnv(t, []string{envDatabaseURL + "=" + url}, "admin", "rotate-owner", "--data", filepath.Join(dir, url[:3])); got.code != exitOK || !strings.Contains(got.out, "the new owner's ref is in") {
+		t.Errorf("rotate-owner: %+v", got)
+	}
+}
+
+func TestTheHomeAndOwnerOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	r.create("ses_seen")
+	dir := t.TempDir()
+	owner := "MOORING_OWNER=" + r.owner()
+	has := func(folder string) {
+		t.Helper()
+		if _, err := os.Stat(filepath.Join(folder, "outbox.db")); err != nil {
+			t.Errorf("no outbox: %v", err)
+		}
+	}
+	for _, c := range []struct {
+		home string
+		env  []string
+	}{
+		{"config/mooring", []string{"XDG_CONFIG_HOME=" + dir + "/config", "HOME=" + dir + "/nobody"}},
+		{"person/.config/mooring", []string{"HOME=" + dir + "/person"}},
+		{"named", []string{"MOORING_HOME=" + dir + "/named", "XDG_CONFIG_HOME=" + dir + "/nowhere"}},
+	} {
+		got := inEnv(t, append(c.env, owner+"\n"), "session", "list")
+		if got.code != exitOK || !strings.Contains(got.out, "ses_seen") {
+			t.Errorf("%s: %+v", c.home, got)
+		}
+		has(filepath.Join(dir, c.home))
+		if got := inEnv(t, append(c.env, "MOORING_OWNER="), "session", "list"); got.code != exitOK { // is remembered
+			t.Errorf("%s, again: %+v", c.home, got)
+		}
+	}
+	if got := inEnv(t, []string{"MOORING_HOME=" + dir + "/named", "MOORING_OWNER=mooring://nonsense"}, "session", "list"); got.code != exitUsage || !strings.Contains(got.err, "bad_ref_text") {
+		t.Errorf("a misspelt owner: %+v", got)
+	}
+	if got := inEnv(t, []string{"MOORING_HOME=" + dir + "/fresh"}, "session", "list"); got.code != exitUsage || !strings.Contains(got.err, "MOORING_OWNER") {
+		t.Errorf("no owner: %+v", got)
+	}
+	if got := inEnv(t, []string{owner}, "session", "list"); got.code != exitUsage || !strings.Contains(got.err, "MOORING_HOME") {
+		t.Errorf("no home: %+v", got)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 4 {
+		t.Errorf("there are %v, %v", left, err)
+	}
+}
+
+// An opencode export, from a file, is a session whose export is the same.
+func TestImportOfAnExport(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	const name = "a-edit-1.18.33"
+	id := strings.TrimSpace(r.ok("session", "import", opencodetest.Path(t, name+".export.json"), "--owner", r.owner()))
+	out := []byte(r.ok("session", "export", id))
+	opencodetest.CheckExport(t, name, out)
+	events := r.tailed(id)
+	if again := strings.TrimSpace(r.ok("session", "import", r.file("again.json", string(out)))); again != id || r.tailed(id) != events {
+		t.Errorf("its own export imported is %s with %d events, not %s with %d", again, r.tailed(id), id, events)
+	}
+}
