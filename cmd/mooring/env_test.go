@@ -34,39 +34,30 @@ func inEnv(t *testing.T, env []string, args ...string) result {
 func TestTheDatabaseOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	url, dir := pgtest.URL(t), t.TempDir()
-	serve := func(env string, args ...string) *signalled {
-		return startSignalled(t, filepath.Join(dir, env[:min(len(env), 3)]), append([]string{"env", envDatabaseURL + "=" + env}, args...)...)
+	s := startSignalled(t, dir, "env", envDatabaseURL+"="+url)
+	if s.banner.Database != "postgres" {
+		t.Errorf("the database is %s", s.banner.Database)
 	}
-	for env, want := range map[string]string{url: "postgres", "": "sqlite"} {
-		s := serve(env)
-		if s.banner.Database != want {
-			t.Errorf("with %q the database is %s", env, s.banner.Database)
-		}
-		s.signal(os.Interrupt)
-		if code := s.code(); code != exitOK {
-			t.Errorf("it ended with %d: %s", code, s.log.String())
-		}
+	s.signal(os.Interrupt)
+	if code := s.code(); code != exitOK {
+		t.Errorf("it ended with %d: %s", code, s.log.String())
 	}
-	// A flag goes before it, and neither may be nonsense.
 	const nonsense = "postgres://u:p4ss@h:x/secret-name"
+	rescue := []string{"admin", "rotate-owner", "--data", dir}
 	for _, c := range []struct {
-		env, flag string
-		code      int
-		words     string
+		env   string
+		args  []string
+		code  int
+		words string
 	}{
-		{nonsense, "", exitUsage, envDatabaseURL}, {url, nonsense, exitUsage, "--database-url"}, {url, "postgres://x@127.0.0.1:1/x", exitRefused, "the database at 127.0.0.1:1 cannot be reached"},
+		{url, rescue, exitOK, "the new owner's ref is in"}, // goes by it as well
+		{url, append(rescue, "--database-url", "postgres://x@127.0.0.1:1/x"), exitRefused, "the database at 127.0.0.1:1 cannot be reached"}, // a flag goes before it
+		{"", rescue, exitUsage, "it has no mooring.db"}, // which is SQLite's
+		{nonsense, []string{"serve", "--listen", "127.0.0.1:0", "--data", dir}, exitUsage, envDatabaseURL},
 	} {
-		args := []string{"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir()}
-		if c.flag != "" {
-			args = append(args, "--database-url", c.flag)
-		}
-		if got := inEnv(t, []string{envDatabaseURL + "=" + c.env}, args...); got.code != c.code || !strings.Contains(got.err, c.words) || strings.Contains(got.err, "p4ss") {
+		if got := inEnv(t, []string{envDatabaseURL + "=" + c.env}, c.args...); got.code != c.code || !strings.Contains(got.out+got.err, c.words) || strings.Contains(got.err, "p4ss") {
 			t.Errorf("%+v: %+v", c, got)
 		}
-	}
-	// The rescue goes by it as well.
-	if got := inEnv(t, []string{envDatabaseURL + "=" + url}, "admin", "rotate-owner", "--data", filepath.Join(dir, url[:3])); got.code != exitOK || !strings.Contains(got.out, "the new owner's ref is in") {
-		t.Errorf("rotate-owner: %+v", got)
 	}
 }
 
@@ -95,14 +86,11 @@ func TestTheHomeAndOwnerOfTheEnvironment(t *testing.T) {
 			t.Errorf("%s: %+v", c.home, got)
 		}
 		has(filepath.Join(dir, c.home))
-		if got := inEnv(t, append(c.env, "MOORING_OWNER="), "session", "list"); got.code != exitOK { // is remembered
-			t.Errorf("%s, again: %+v", c.home, got)
-		}
 	}
 	if got := inEnv(t, []string{"MOORING_HOME=" + dir + "/named", "MOORING_OWNER=mooring://nonsense"}, "session", "list"); got.code != exitUsage || !strings.Contains(got.err, "bad_ref_text") {
 		t.Errorf("a misspelt owner: %+v", got)
 	}
-	if got := inEnv(t, []string{"MOORING_HOME=" + dir + "/fresh"}, "session", "list"); got.code != exitUsage || !strings.Contains(got.err, "MOORING_OWNER") {
+	if got := inEnv(t, []string{"MOORING_HOME=" + dir + "/fresh", "MOORING_OWNER="}, "session", "list"); got.code != exitUsage || !strings.Contains(got.err, "MOORING_OWNER") {
 		t.Errorf("no owner: %+v", got)
 	}
 	if got := inEnv(t, []string{owner}, "session", "list"); got.code != exitUsage || !strings.Contains(got.err, "MOORING_HOME") {

@@ -93,32 +93,30 @@ func TestCtrlCAtAQuestion(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")
 	id := r.create("ses_asked")
-	for _, args := range [][]string{{"session", "delete", id}, {"session", "purge", id, "session"}} {
+	term := newPTY(t)
+	p := r.process("session", "delete", id)
+	p.cmd.Stdin, p.cmd.Stderr = term.tty, term.tty
+	p.start()
+	term.until("Type yes: ")
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.end(); code != exitRefused {
+		t.Errorf("mooring %s, interrupted: exit %d", p.args, code)
+	}
+	term.until("\r\nmooring: canceled: nothing was done\r\n")
+	// Whoever answers otherwise has it left as it is; yes is yes.
+	for answer, args := range map[string][]string{"no\r": {"session", "purge", id, "session"}, "\x04": {"session", "delete", id}} {
 		term := newPTY(t)
-		p := r.process(args...)
-		p.cmd.Stdin, p.cmd.Stderr = term.tty, term.tty
-		p.start()
-		term.until("Type yes: ")
-		if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
-			t.Fatal(err)
-		}
-		if code := p.end(); code != exitRefused {
-			t.Errorf("mooring %s, interrupted: exit %d", p.args, code)
-		}
-		term.until("\r\nmooring: canceled: nothing was done\r\n")
-		// Whoever answers otherwise has it left as it is; yes is yes.
-		for answer, words := range map[string]string{"no\r": "nothing was done", "\x04": "nothing was done"} {
-			term := newPTY(t)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			term.typed(answer)
-			code := runContext(ctx, append(args, "--home", r.home()), term.tty, io.Discard, term.tty)
-			cancel()
-			if term.until(words); code != exitRefused {
-				t.Errorf("mooring %s, answered %q: exit %d", p.args, answer, code)
-			}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		term.typed(answer)
+		code := runContext(ctx, append(args, "--home", r.home()), term.tty, io.Discard, term.tty)
+		cancel()
+		if term.until("nothing was done"); code != exitRefused {
+			t.Errorf("mooring %s, answered %q: exit %d", args, answer, code)
 		}
 	}
-	term := newPTY(t)
+	term = newPTY(t)
 	term.typed("yes\r")
 	if code := runContext(t.Context(), []string{"session", "delete", id, "--home", r.home()}, term.tty, term.tty, term.tty); code != exitOK {
 		t.Errorf("answered with yes: exit %d, %q", code, term.shown.String())

@@ -43,7 +43,6 @@ func TestOutboxShowsAttempts(t *testing.T) {
 	r.stop()
 	op := strings.Fields(r.okIn(putLine("a"), "session", "append", id))[0]
 	// A drain says what held it up.
-	r.fails(exitRefused, "canceled: 1 op not answered yet, and in the outbox still: unavailable: no server answers at mooring://", "outbox", "drain", "--timeout", "900ms", "--json")
 	got := r.runIn("", "outbox", "drain", "--timeout", "300ms")
 	if got.code != exitRefused || !strings.Contains(got.err, "in the outbox still: unavailable: no server answers at mooring://") || !strings.Contains(got.err, "is it running?") {
 		t.Errorf("drain: %+v", got)
@@ -175,8 +174,5 @@ func TestOutboxURL(t *testing.T) {
 	}
 	if code, said := env("", "session", "show", "ses_pg"); code != exitRefused || !strings.Contains(said, "not_found") {
 		t.Errorf("by an empty variable: exit %d, %s", code, said)
-	}
-	if code, said := env("nonsense://x:y", "outbox", "status"); code != exitUsage || !strings.Contains(said, "MOORING_OUTBOX_URL") {
-		t.Errorf("by nonsense: exit %d, %s", code, said)
 	}
 }

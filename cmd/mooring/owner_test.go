@@ -22,9 +22,8 @@ func TestRevokeAsksForAnOwnersRef(t *testing.T) {
 	team := r.shareTo("team", r.owner(), "--rights", "create,list,share,revoke")
 	r.ok("redeem", team)
 	owner := strings.TrimSpace(string(readFile(t, r.owner()[1:])))
-	for arg, words := range map[string]string{owners: "the owner's ref of its session", r.owner(): "the root ref of its space", owner: "the root ref"} {
-		r.fails(exitUsage, words, "revoke", arg)
-		r.fails(exitUsage, "--yes, or replace it with mooring rotate", "revoke", arg)
+	for arg, words := range map[string]string{owners: "the owner's ref of its session", r.owner(): "the root ref of its space", owner: "the root ref of its space"} {
+		r.fails(exitUsage, "this is "+words+", with which every ref that was made from it ends for good, and there is no terminal to ask on: say --yes, or replace it", "revoke", arg)
 	}
 	asked := func(arg, answer, words string, want int) {
 		t.Helper()

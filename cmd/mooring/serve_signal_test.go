@@ -17,6 +17,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
 )
 
 // signalled is a server that is sent signals.
@@ -91,12 +94,14 @@ func (s *signalled) until(what string, cond func() bool) {
 	}
 }
 
-// SIGTERM lets what runs come to its end and be answered, and takes nothing new.
+// SIGTERM lets what runs come to its end and be answered, and takes nothing new. The
+// end of the terminal does not, under nohup.
 func TestSIGTERMDrains(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	data, home := filepath.Join(dir, "data"), filepath.Join(dir, "home")
-	s := startSignalled(t, data)
+	s := startSignalled(t, data, "sh", "-c", `trap "" HUP && exec "$0" "$@"`)
+	s.signal(syscall.SIGHUP)
 	mooring := func(home, in string, args ...string) result {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*servePatience)
 		defer cancel()
@@ -132,8 +137,18 @@ func TestSIGTERMDrains(t *testing.T) {
 	})
 	s.signal(syscall.SIGTERM)
 	s.until("drains", func() bool { return strings.Contains(s.log.String(), `"msg":"draining"`) })
-	if got := mooring(home, "", "session", "show", "ses_drained"); got.code != exitRefused || !strings.Contains(got.err, "unavailable") && !strings.Contains(got.err, "draining") {
-		t.Errorf("a new call: %+v", got)
+	if status, answer := ask(t, "GET", "http://"+s.banner.Listening+"/readyz", ""); status == http.StatusOK {
+		t.Errorf("it is ready for more: %s", answer)
+	}
+	late, err := client.Open(t.Context(), client.Config{Home: filepath.Join(dir, "late"), Patience: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := late.Redeem(t.Context(), mustRef(t, "@"+s.banner.OwnerRef)); !fault.CodeOf(err).Transient() {
+		t.Errorf("a new call: %v", err)
+	}
+	if err := late.Close(); err != nil {
+		t.Error(err)
 	}
 	select {
 	case got := <-appended:
@@ -148,26 +163,17 @@ func TestSIGTERMDrains(t *testing.T) {
 	if got := <-appended; got.code != exitOK || !strings.Contains(got.out, "  applied  cursor 3") {
 		t.Errorf("the append under way: %+v", got)
 	}
-	if code := s.code(); code != exitOK {
+	if code := s.code(); code != exitOK || strings.Count(s.log.String(), `"msg":"draining"`) != 1 {
 		t.Errorf("the server ended with %d: %s", code, s.log.String())
 	}
 }
 
-// The end of its terminal is as SIGTERM; nohup keeps it from a server.
+// The end of its terminal is as SIGTERM.
 func TestSIGHUP(t *testing.T) {
 	t.Parallel()
 	s := startSignalled(t, t.TempDir())
 	s.signal(syscall.SIGHUP)
 	if code := s.code(); code != exitOK || !strings.Contains(s.log.String(), `"msg":"draining"`) {
 		t.Errorf("the server ended with %d: %s", code, s.log.String())
-	}
-	kept := startSignalled(t, t.TempDir(), "sh", "-c", `trap "" HUP && exec "$0" "$@"`)
-	kept.signal(syscall.SIGHUP)
-	if got := httpStatus(t, "http://"+kept.banner.Listening+"/readyz"); got != http.StatusOK {
-		t.Errorf("under nohup: %d", got)
-	}
-	kept.signal(syscall.SIGTERM)
-	if code := kept.code(); code != exitOK || strings.Count(kept.log.String(), `"msg":"draining"`) != 1 {
-		t.Errorf("under nohup it ended with %d: %s", code, kept.log.String())
 	}
 }

@@ -107,14 +107,14 @@ func sessionAppendCmd(h *homeFlags) *cobra.Command {
   echo '{"method":"put","key":"message/msg_1","payload":{"role":"user"}}' | mooring session append @helper.ref`,
 		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := h.checkAppended(cmd.Context(), args); err != nil {
-				return err
-			}
-			lines, err := h.opLines(cmd.Context(), args[1:])
-			if err != nil {
-				return err
-			}
 			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
+				if err := h.checkAppended(ctx, c, args); err != nil {
+					return err
+				}
+				lines, err := h.opLines(ctx, args[1:])
+				if err != nil {
+					return err
+				}
 				return h.append(ctx, c, args[0], lines, wait)
 			})
 		},
@@ -138,7 +138,7 @@ func (h *homeFlags) opLines(ctx context.Context, args []string) (lines []opLine,
 
 // checkAppended sees that REF is one before standard input is waited for: it may be
 // the file's name, with REF forgotten.
-func (h *homeFlags) checkAppended(ctx context.Context, args []string) error {
+func (h *homeFlags) checkAppended(ctx context.Context, c *client.Client, args []string) error {
 	ref, id, err := h.ref(ctx, args[0])
 	if err != nil {
 		return err
@@ -146,13 +146,11 @@ func (h *homeFlags) checkAppended(ctx context.Context, args []string) error {
 	if id == "" {
 		return ref.CheckPlaintext(h.plaintext)
 	}
-	return h.look(ctx, func(ctx context.Context, c *client.Client) error {
-		_, err := h.kept(ctx, c.Outbox(), id)
-		if info, e := os.Stat(id); fault.CodeOf(err) == fault.NotFound && len(args) == 1 && e == nil && !info.IsDir() {
-			return fault.NotFound.With("the home folder knows no session %s, but there is a file of that name: REF comes before it, mooring session append REF %s", id, id)
-		}
-		return err
-	})
+	_, err = h.kept(ctx, c.Outbox(), id)
+	if info, e := os.Stat(id); fault.CodeOf(err) == fault.NotFound && len(args) == 1 && e == nil && !info.IsDir() {
+		return fault.NotFound.With("the home folder knows no session %s, but there is a file of that name: REF comes before it, mooring session append REF %s", id, id)
+	}
+	return err
 }
 
 // appending is op lines as batches that are ready to be committed.
