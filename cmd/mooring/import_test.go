@@ -58,6 +58,7 @@ func TestImportOfflineOfWhatIsThere(t *testing.T) {
 		t.Errorf("drain: %+v", got)
 	}
 	never := []string{"already_exists", "imported from another home folder", "mooring refs forget " + mine + " --force", "redeem a ref"}
+	r.refusedAs(home, "", never, "session", "show", "ses_twice")
 	r.refusedAs(home, putLine("x"), never, "session", "append", mine, "--wait")
 	r.refusedAs(home, in, []string{"already_exists", "imported from another home folder"}, "session", "import", "-")
 	r.refusedAs(home, in, []string{"already_exists", "imported from another home folder"}, "session", "import", "-") // as online

@@ -96,6 +96,24 @@ func readWhole(ctx context.Context, name string, most int) ([]byte, error) {
 	return data, nil
 }
 
+// maxInput bounds what is read of an input that is kept whole.
+const maxInput = 1 << 30
+
+// boundedInput is a reader that is refused what is beyond maxInput.
+type boundedInput struct {
+	io.Reader
+	n int
+}
+
+// Read implements io.Reader.
+func (b *boundedInput) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if b.n += n; b.n > maxInput {
+		return 0, fault.TooLarge.With("there are more than %d bytes of input: give it in pieces", maxInput)
+	}
+	return n, err
+}
+
 // untilDone reads from r until ctx ends, also where r waits for somebody to type.
 type untilDone struct {
 	ctx   context.Context

@@ -150,14 +150,23 @@ func TestInputIsBounded(t *testing.T) {
 		{exitUsage, "more than 1048576 bytes", []string{"session", "show", ref + secret, "--tls-ca", long}},
 		{exitUsage, "is a folder", []string{"session", "show", ref + secret, "--tls-ca", dir}},
 		{exitRefused, "line 1: not JSON", []string{"session", "import", "/dev/zero"}},
+		{exitRefused, "more than 65536 bytes", []string{"serve", "--share-key-file", "/dev/zero"}},
+		{exitRefused, "--tls-cert: /dev/zero has more than 1048576 bytes", []string{"serve", "--data", dir, "--tls-cert", "/dev/zero", "--tls-key", long}},
 		{exitRefused, "is a folder", []string{"session", "import", dir}},
 		{exitRefused, "is a folder", []string{"session", "append", ref + secret, dir}},
 		{exitRefused, "cannot read " + filepath.Join(dir, "none") + ": no such file", []string{"session", "append", ref + secret, filepath.Join(dir, "none")}},
 	} {
-		code, out, said := command(t, append(c.args, "--home", home)...)
+		if c.args[0] != "serve" {
+			c.args = append(c.args, "--home", home)
+		}
+		code, out, said := command(t, c.args...)
 		if code != c.code || !strings.Contains(said, c.words) || strings.Count(said, "\n") != 1 || out != "" || strings.Contains(said, secret) {
 			t.Errorf("mooring %s: exit %d, %q %q", strings.Join(c.args[:2], " "), code, out, said)
 		}
+	}
+	in := &boundedInput{Reader: strings.NewReader("xx"), n: maxInput - 1}
+	if _, err := in.Read(make([]byte, 2)); fault.CodeOf(err) != fault.TooLarge {
+		t.Errorf("an input beyond its bound: %v", err)
 	}
 }
 

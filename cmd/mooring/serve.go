@@ -105,7 +105,7 @@ func serveCmd(sh *shared) *cobra.Command {
 
 // serve runs the server until ctx ends.
 func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
-	address, err := o.check()
+	address, err := o.check(ctx)
 	if err != nil {
 		return err
 	}
@@ -116,8 +116,8 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	}
 	var cert tls.Certificate
 	if o.tlsCert != "" {
-		if cert, err = tls.LoadX509KeyPair(o.tlsCert, o.tlsKey); err != nil {
-			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		if cert, err = o.certificate(ctx); err != nil {
+			return err
 		}
 	}
 	log := o.logger(sh)
@@ -183,8 +183,25 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	return srv.Run(ctx, ln, streams...)
 }
 
+// certificate reads --tls-cert and --tls-key.
+func (o *serveOptions) certificate(ctx context.Context) (tls.Certificate, error) {
+	chain, err := readWhole(ctx, o.tlsCert, maxTLSCA)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("--tls-cert: %w", err)
+	}
+	key, err := readWhole(ctx, o.tlsKey, maxTLSCA)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("--tls-key: %w", err)
+	}
+	cert, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return cert, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+	}
+	return cert, nil
+}
+
 // check says what is wrong with the flags and reads --advertise.
-func (o *serveOptions) check() (address capability.Ref, err error) {
+func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err error) {
 	switch {
 	case (o.tlsCert == "") != (o.tlsKey == ""):
 		return address, fault.Usage.With("--tls-cert and --tls-key go together")
@@ -201,7 +218,7 @@ func (o *serveOptions) check() (address capability.Ref, err error) {
 	if err := checkDatabaseURL(databaseURLFlag, o.databaseURL); err != nil {
 		return address, err
 	}
-	if err := o.share.readKey(); err != nil {
+	if err := o.share.readKey(ctx); err != nil {
 		return address, err
 	}
 	if _, _, err := net.SplitHostPort(o.listen); err != nil {

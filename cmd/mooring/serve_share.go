@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -45,11 +46,14 @@ func (o *shareOptions) addFlags(f *pflag.FlagSet) {
 		"a Forwarded, X-Forwarded-For or Via header never count as this machine's")
 }
 
+// maxKeyFile is how long a file with a key may be.
+const maxKeyFile = 64 << 10
+
 // readKey reads the share key.
-func (o *shareOptions) readKey() error {
+func (o *shareOptions) readKey(ctx context.Context) error {
 	key, from := os.Getenv(envShareKey), envShareKey
 	if o.keyFile != "" {
-		data, err := os.ReadFile(o.keyFile)
+		data, err := readWhole(ctx, o.keyFile, maxKeyFile)
 		if err != nil {
 			return fmt.Errorf("--share-key-file: %w", err)
 		}

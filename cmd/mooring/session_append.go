@@ -128,7 +128,7 @@ func (h *homeFlags) opLines(ctx context.Context, args []string) (lines []opLine,
 	in, closeIn, err := h.sh.input(ctx, args)
 	if err == nil {
 		defer closeIn()
-		lines, err = readOpLines(in)
+		lines, err = readOpLines(&boundedInput{Reader: in})
 	}
 	if errors.Is(err, errStopped) {
 		err = fault.Canceled.With("stopped while the op lines were read: nothing was appended")
