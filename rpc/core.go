@@ -28,6 +28,7 @@ type core struct {
 	answerBytes int // parameters and results they hold
 	queuedCalls int // calls that wait on promises of this connection
 	promised    int // promises that the answers' pipes hold
+	resolved    int // imports that have resolved, so are in no table, and are held still
 	echoes      int // disembargoes of the peer that wait for their turn to go back
 	draining    bool
 

@@ -163,6 +163,10 @@ func (co *core) handleResolve(msg rpccp.Message) error {
 		co.drops = append(co.drops, to.node)
 		return violation("resolve of import %d, which is no promise", r.id)
 	}
+	if co.resolved >= co.lim.Imports {
+		co.drops = append(co.drops, to.node)
+		return overLimit{LimitImports, violation("%d promises that have resolved are held, the limit is %d", co.resolved, co.lim.Imports)}
+	}
 	co.resolveRemote(r, to)
 	co.sendRelease(r)
 	return nil

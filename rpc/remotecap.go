@@ -134,32 +134,50 @@ func (c *Conn) pipeRef(p *Promise, path []uint16) *Ref {
 	return c.pipe(p, path)
 }
 
-// dropRemote forgets a thing of the peer to which no reference is left.
+// dropRemote forgets a thing of the peer to which no reference is left, then what that has resolved to, and so on as long
+// as that is the peer's too: one after the other, not one within the other, since a peer makes such chains as it likes.
 func (co *core) dropRemote(r *remoteCap) {
-	if r.gone || r.refs.Load() != 0 || r.state == capEmbargoed {
-		return // named again in the meantime, or what waits must be delivered first
+	for r.refs.Load() == 0 { // else it was named again in the meantime
+		to := co.dropOne(r)
+		if to == nil {
+			return
+		}
+		next, ok := to.node.(*remoteCap)
+		if !ok || next.conn != co.conn {
+			co.drops = append(co.drops, to.node)
+			return
+		}
+		next.refs.Add(-1)
+		r = next
+	}
+}
+
+// dropOne is dropRemote of one, and gives what it has resolved to, if that is to be let go of now.
+func (co *core) dropOne(r *remoteCap) *Ref {
+	if r.gone || r.state == capEmbargoed {
+		return nil // what waits for an embargo to be lifted must be delivered first
 	}
 	if r.p == nil && r.state == capOpen {
 		r.gone = true
 		if co.ended == nil {
 			co.sendRelease(r)
 		}
-		return
+		return nil
 	}
 	if r.p != nil && !r.p.q.returned {
 		// It stays among the question's pipes if it was called, to be embargoed should it be asked for again.
 		r.live = false
 		r.p.q.live--
 		co.giveUp(r.p)
-		return
+		return nil
 	}
 	r.gone = true
-	if r.p != nil {
+	if r.p == nil {
+		co.resolved--
+	} else {
 		r.p.q.pipes = slices.DeleteFunc(r.p.q.pipes, func(o *remoteCap) bool { return o == r })
 	}
-	if r.state == capResolved && r.target != nil {
-		co.drops = append(co.drops, r.target.node)
-	}
+	return r.target
 }
 
 // resolveRemote makes r a way to what it resolved to, taking over the reference.
@@ -174,6 +192,9 @@ func (co *core) resolveRemote(r *remoteCap, to *Ref) {
 		r.gone = true
 		co.drops = append(co.drops, to.node)
 		return
+	}
+	if r.p == nil {
+		co.resolved++
 	}
 	if !r.called {
 		return
