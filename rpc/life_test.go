@@ -48,6 +48,36 @@ func TestReleaseCancels(t *testing.T) {
 	})
 }
 
+// Who lets go of the last reference to a pipelined capability may come to say so only when another has asked for one more
+// and let go of that: it is one that is gone then, not two, and a third that is asked for keeps the call going.
+func TestLettingGoLateCountsOnce(t *testing.T) {
+	t.Parallel()
+	a, b := Pipe()
+	v := startVats(t, a, b, Limits{})
+	boot := v.a.Bootstrap(testContext(t))
+	defer boot.Release()
+	p := boot.Call(testContext(t), mHold, testSize, nil)
+	call := <-v.bObj.holding
+	x := p.Cap(1)
+	late := x.node.(*remoteCap)
+	x.Release()
+	v.a.mu.Lock()
+	v.a.dropRemote(late)
+	v.a.unlock()
+	y := p.Cap(1)
+	p.Release()
+	if _, q, err := ask(t, boot, mEcho, 0, "", nil); err != nil { // it comes behind a Finish, if there is one
+		t.Fatal(err)
+	} else {
+		q.Release()
+	}
+	if err := call.Context().Err(); err != nil {
+		t.Errorf("the call whose result is referenced was given up: %v", err)
+	}
+	call.Return(testSize, nil)
+	y.Release()
+}
+
 func TestWaitGivesUpWithoutCancelling(t *testing.T) {
 	t.Parallel()
 	a, b := Pipe()

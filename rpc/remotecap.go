@@ -166,9 +166,11 @@ func (co *core) dropOne(r *remoteCap) *Ref {
 	}
 	if r.p != nil && !r.p.q.returned {
 		// It stays among the question's pipes if it was called, to be embargoed should it be asked for again.
-		r.live = false
-		r.p.q.live--
-		co.giveUp(r.p)
+		if r.live { // else it was asked for and let go of once more before this came to be
+			r.live = false
+			r.p.q.live--
+			co.giveUp(r.p)
+		}
 		return nil
 	}
 	r.gone = true
