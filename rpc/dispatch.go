@@ -20,7 +20,7 @@ func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) {
 			switch {
 			case !inline:
 				c.post(n, via)
-			case !c.holds(n):
+			case !c.holds(n, via):
 				c.Fail(errReleased)
 			default:
 				c.serve(t.object)
@@ -75,8 +75,9 @@ func (c *Call) post(n node, via *Conn) {
 	}
 }
 
-// holds makes sure that the call has a count on the object it is about to be served by, until it is answered.
-func (c *Call) holds(n node) bool {
+// holds makes sure that the call has a count on the object it is about to be served by on via's delivery goroutine, until it
+// is answered.
+func (c *Call) holds(n node, via *Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dst == n {
@@ -85,7 +86,7 @@ func (c *Call) holds(n node) bool {
 	if !n.tryRef() {
 		return false
 	}
-	c.dst = n
+	c.dst, c.via = n, via
 	return true
 }
 
