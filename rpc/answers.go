@@ -30,6 +30,7 @@ type answer struct {
 	pipes   []localPipe  // promises of its results that the peer passed back (receiverAnswer)
 	takers  []*Promise   // questions of ours whose answer it will be
 	waitsOn *answer      // in whose queue this call is
+	late    bool         // finished by a peer that expects it to be delivered before it is cancelled
 	waiting int          // calls in queue that the peer has not given up
 }
 
@@ -348,7 +349,7 @@ func (co *core) returned(ans *answer, out *outMsg, content capnp.Ptr, caps CapTa
 		co.after = append(co.after, func() { lp.cap.resolve(to) })
 	}
 	for _, p := range takers {
-		p.q.taking = false
+		p.q.takes = nil
 		if ex != nil {
 			co.returnedTo(p, capnp.Ptr{}, CapTable{}, ex)
 		} else {
@@ -390,7 +391,8 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 	}
 	ans.finished = true
 	if !ans.returned {
-		co.cancelAnswer(ans, m.RequireEarlyCancellationWorkaround())
+		ans.late = m.RequireEarlyCancellationWorkaround()
+		co.cancelAnswer(ans)
 		return nil
 	}
 	if m.ReleaseResultCaps() {
@@ -402,11 +404,28 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 	return nil
 }
 
-// cancelAnswer cancels a call that was finished before its return, once nothing else waits for its results. Old peers
+// wanted says that somebody waits for the results, finished though the question is: a call pipelined on it, who was
+// passed a promise of them, or a question of ours that takes them.
+func (ans *answer) wanted() bool {
+	return ans.waiting > 0 ||
+		slices.ContainsFunc(ans.pipes, func(lp localPipe) bool { return lp.cap.refs.Load() > 0 }) ||
+		slices.ContainsFunc(ans.takers, func(p *Promise) bool { return !p.q.finished })
+}
+
+// pipeDropped notes that the last reference to one of ans.pipes has gone.
+func (c *Conn) pipeDropped(ans *answer) {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.ended == nil {
+		c.cancelAnswer(ans)
+	}
+}
+
+// cancelAnswer cancels a call that was finished before its return, once nobody waits for its results any more. Old peers
 // expect that a call is delivered first, even if it is cancelled right behind.
-func (co *core) cancelAnswer(ans *answer, deliverFirst bool) {
-	for ans != nil && ans.finished && !ans.returned && ans.waiting == 0 {
-		if deliverFirst {
+func (co *core) cancelAnswer(ans *answer) {
+	for ans != nil && ans.finished && !ans.returned && !ans.wanted() {
+		if ans.late {
 			if ans.call.cancelAfterDelivery() {
 				co.cancels = append(co.cancels, &ans.call)
 			}

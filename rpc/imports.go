@@ -111,7 +111,7 @@ func (co *core) promiseOf(ans *answer, path []uint16) (*Ref, error) {
 		co.hit(LimitQueuedCalls)
 		return brokenRef(Overloadedf("%d promises wait for question %d", len(ans.pipes), ans.id)), nil
 	}
-	p := co.conn.newResultPromise()
+	p := co.conn.newResultPromise(ans)
 	ans.pipes = append(ans.pipes, localPipe{path, p})
 	co.promised++
 	return &Ref{node: p, via: co.conn}, nil

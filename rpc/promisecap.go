@@ -18,7 +18,8 @@ type promiseCap struct {
 	refs   atomic.Int64
 	target atomic.Pointer[Ref]
 	clear  atomic.Bool // resolved, and no lane has anything waiting
-	owner  *Promise    // whose result it will be, or nil
+	owner  *Promise    // whose result it will be, of a call of this vat's,
+	ans    *answer     // or of a peer's; nil both if a program made it
 
 	mu      sync.Mutex
 	lanes   map[*Conn]*lane // the nil lane is for calls within the vat
@@ -45,12 +46,12 @@ func newPromiseCap() *promiseCap {
 	return p
 }
 
-// newResultPromise makes the promise of a result of a call of the peer's that has not returned. The peer may have called
-// that result before it gave us the promise; such calls wait for the answer itself and then, delivered, on their way, so
-// that the lane of its connection is there from the beginning, for calls on the promise to come behind them. The
-// connection's lock is held.
-func (c *Conn) newResultPromise() *promiseCap {
+// newResultPromise makes the promise of a result of ans, which is not returned. The peer may have called that result before
+// it gave us the promise; such calls wait for the answer itself and then, delivered, on their way, so that the lane of its
+// connection is there from the beginning, for calls on the promise to come behind them. The connection's lock is held.
+func (c *Conn) newResultPromise(ans *answer) *promiseCap {
 	p := newPromiseCap()
+	p.ans = ans
 	p.lanes, p.waiting = map[*Conn]*lane{c: {stays: true}}, 1
 	c.addLane(p)
 	return p
@@ -66,6 +67,8 @@ func (p *promiseCap) unref(c *Conn) {
 		p.releaseTarget(c)
 	} else if p.owner != nil {
 		p.owner.pipeDropped()
+	} else if p.ans != nil {
+		p.ans.call.conn.pipeDropped(p.ans)
 	}
 }
 

@@ -17,7 +17,7 @@ type question struct {
 	returned bool
 	finished bool         // given up before the return: Finish is sent, the return is still to come
 	released bool         // the program wants no results
-	taking   bool         // returned as what an answer of ours will be
+	takes    *answer      // returned as what this answer of ours will be
 	noFinish bool         // the peer wants no Finish
 	params   []uint32     // exports named in the parameters
 	pipes    []*remoteCap // pipelined capabilities, kept while referenced or until they resolve
@@ -203,7 +203,7 @@ func (co *core) takeReturn(in *inMsg, said *incomingReturn) error {
 		return violation("return of question %d, which was not asked", said.id)
 	}
 	q := &p.q
-	if q.taking {
+	if q.takes != nil {
 		return violation("second return of question %d", q.id)
 	}
 	params := q.params
@@ -284,7 +284,7 @@ func (co *core) takeFrom(p *Promise, id uint32) error {
 	ans.taken = true
 	switch {
 	case !ans.returned:
-		p.q.taking = true
+		p.q.takes = ans
 		ans.takers = append(ans.takers, p)
 	case ans.ex != nil:
 		co.returnedTo(p, capnp.Ptr{}, CapTable{}, ans.ex)
@@ -367,6 +367,7 @@ func (co *core) giveUp(p *Promise) {
 	q.finished = true
 	co.sendFinish(q.id, true)
 	co.leaveParent(p)
+	co.cancelAnswer(q.takes)
 	co.completed(p.complete(capnp.Ptr{}, CapTable{}, errCanceled))
 }
 
@@ -385,7 +386,7 @@ func (co *core) questionUnimplemented(id uint32) error {
 	if p == nil {
 		return violation("unimplemented carries question %d, which was not asked", id)
 	}
-	if p.q.taking {
+	if p.q.takes != nil {
 		return violation("unimplemented carries question %d, which is returned", id)
 	}
 	p.q.noFinish = true // it has no answer to finish
