@@ -116,20 +116,31 @@ var errOwnResult = Failedf("the call waits for its own result")
 // ever come. Of calls that come to wait for one another at the same moment at least one sees it.
 func (p *promiseCap) needs(call *Call) bool {
 	for range maxHops {
-		if p == nil || p.owner == nil {
-			return false
-		}
-		p.owner.mu.Lock()
-		by := p.owner.call
-		p.owner.mu.Unlock()
+		by := p.resultOf()
 		if by == nil || by == call {
 			return by != nil
 		}
 		by.mu.Lock()
 		p = by.waitsFor
 		by.mu.Unlock()
+		if p == nil {
+			return false
+		}
 	}
 	return false
+}
+
+// resultOf is the call whose result p will be, while that is in this vat; nil if there is none.
+func (p *promiseCap) resultOf() *Call {
+	switch {
+	case p.owner != nil:
+		p.owner.mu.Lock()
+		defer p.owner.mu.Unlock()
+		return p.owner.call
+	case p.ans != nil:
+		return &p.ans.call
+	}
+	return nil
 }
 
 // giveUp fails a call, if it waits here.
