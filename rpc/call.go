@@ -91,14 +91,14 @@ func (c *Call) waits(p *promiseCap) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waitsFor = p
-	return !c.canceled
+	return !c.canceledLocked()
 }
 
 // sentOnAs notes that the call was passed on to a peer, so that cancelling it cancels that; false if it is cancelled.
 func (c *Call) sentOnAs(p *Promise) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.canceled {
+	if c.canceledLocked() {
 		return false
 	}
 	c.onward = p
@@ -116,6 +116,19 @@ func (c *Call) cancelAfterDelivery() bool {
 func (c *Call) isCanceled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.canceledLocked()
+}
+
+// canceledLocked is isCanceled with the call's lock held. The end of its connection cancels a call from its first moment on,
+// though cancelling all of them takes a while.
+func (c *Call) canceledLocked() bool {
+	if c.conn != nil {
+		select {
+		case <-c.conn.done:
+			return true
+		default:
+		}
+	}
 	return c.canceled
 }
 

@@ -100,7 +100,7 @@ func (c *Call) bind(n node, via *Conn) {
 // deliver runs on the delivery goroutine the call was queued for.
 func (c *Call) deliver() {
 	c.mu.Lock()
-	dst, canceled := c.dst, c.canceled
+	dst, canceled := c.dst, c.canceledLocked()
 	_, object := dst.(*localCap)
 	if !object {
 		c.dst = nil // a stop on the way only

@@ -145,6 +145,30 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
+// The calls that wait to be delivered when a connection ends are not run, though it takes a while to cancel thousands.
+func TestNothingRunsOnceTheConnectionHasEnded(t *testing.T) {
+	boot := newTestObject("boot")
+	h := newHostile(t, boot, Limits{})
+	h.say("bootstrap q=0")
+	h.c.mu.Lock()
+	for q := 1; q <= 3; q++ {
+		if err := h.c.handle(frameOf(t, "call q="+itoa(q)+" to=answer:0 hold n=1")); err != nil {
+			t.Error(err)
+		}
+	}
+	h.c.endLocked(ending{})
+	late := h.c.cancels
+	h.c.cancels = nil
+	h.c.unlock()
+	h.deliver()
+	if n := len(boot.order()); n != 0 {
+		t.Errorf("%d calls ran after the end", n)
+	}
+	for _, call := range late {
+		call.cancel()
+	}
+}
+
 func TestCloseTellsThePeer(t *testing.T) {
 	t.Parallel()
 	a, b := dialTest(t, nil)
