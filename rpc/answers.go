@@ -407,8 +407,7 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 // wanted says that somebody waits for the results, finished though the question is: a call pipelined on it, who was
 // passed a promise of them, or a question of ours that takes them.
 func (ans *answer) wanted() bool {
-	return ans.waiting > 0 ||
-		slices.ContainsFunc(ans.pipes, func(lp localPipe) bool { return lp.cap.refs.Load() > 0 }) ||
+	return ans.waiting > 0 || referenced(ans.pipes) ||
 		slices.ContainsFunc(ans.takers, func(p *Promise) bool { return !p.q.finished })
 }
 

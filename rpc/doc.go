@@ -68,9 +68,9 @@
 //
 // # Lock order
 //
-//	Conn.mu, then Promise.mu or Call.mu; promiseCap.mu and loop.mu alone
+//	Conn.mu, then Promise.mu or Call.mu; Promise.mu, then promiseCap.mu; loop.mu alone
 //
-// Nothing is locked under any but Conn.mu, and two connections' locks are never held together: what a promise has
+// Nothing is locked under Call.mu or promiseCap.mu, and two connections' locks are never held together: what a promise has
 // resolved to, and counts, are atomic. What a step needs of another lock, of a program's code or
 // of a context it leaves in core.drops, core.cancels, core.after or core.todo, to be done when the lock is free
 // (Conn.unlock). No code of a program runs under any lock, but for Config.Trace.

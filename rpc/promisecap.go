@@ -59,6 +59,18 @@ func (c *Conn) newResultPromise(ans *answer) *promiseCap {
 
 func (p *promiseCap) tryRef() bool { return tryInc(&p.refs) }
 
+// tryAgain is tryRef where the last reference may be gone: that does not matter until the promise has let go of what it has
+// resolved to.
+func (p *promiseCap) tryAgain() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refs.Load() == 0 && p.target.Load() != nil && p.waiting == 0 {
+		return false
+	}
+	p.refs.Add(1)
+	return true
+}
+
 func (p *promiseCap) unref(c *Conn) {
 	if p.refs.Add(-1) != 0 {
 		return
@@ -208,12 +220,12 @@ func (p *promiseCap) resolve(to *Ref) {
 	}
 }
 
-// releaseTarget lets go of what the promise resolved to, unless calls still have to go there.
+// releaseTarget lets go of what the promise resolved to, unless calls still have to go there, or it was asked for again.
 func (p *promiseCap) releaseTarget(c *Conn) {
 	p.mu.Lock()
 	to := p.target.Load()
-	if p.waiting > 0 {
-		to = nil // flush will do it
+	if p.waiting > 0 || p.refs.Load() > 0 {
+		to = nil // flush will do it, or who has asked
 	}
 	p.mu.Unlock()
 	to.releaseOn(c)
