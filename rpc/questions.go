@@ -20,7 +20,7 @@ type question struct {
 	takes    *answer      // returned as what this answer of ours will be
 	noFinish bool         // the peer wants no Finish
 	params   []uint32     // exports named in the parameters
-	pipes    []*remoteCap // pipelined capabilities, kept while referenced or until they resolve
+	pipes    []*remoteCap // pipelined capabilities, kept while referenced or embargoed, or until they resolve
 	live     int          // how many of pipes are referenced, and calls on them unanswered
 	parent   *Promise     // the question whose result this call was pipelined on
 }
@@ -313,7 +313,7 @@ func (co *core) returnedTo(p *Promise, content capnp.Ptr, caps CapTable, ex *Exc
 			co.resolveRemote(r, capAt(content, &caps, r.path))
 		}
 	}
-	q.pipes = slices.DeleteFunc(q.pipes, func(r *remoteCap) bool { return r.refs.Load() == 0 })
+	q.pipes = slices.DeleteFunc(q.pipes, func(r *remoteCap) bool { return r.gone })
 	if !q.noFinish {
 		co.sendFinish(q.id, false)
 	}

@@ -190,18 +190,22 @@ func (co *core) resolveRemote(r *remoteCap, to *Ref) {
 	}
 	r.target = to
 	r.state = capResolved
-	if r.refs.Load() == 0 { // nobody will call it any more
+	held := r.refs.Load() > 0
+	if r.called && (held || r.p != nil && !r.p.q.released) { // else nobody can call it again
+		co.keepOrder(r)
+	}
+	switch {
+	case !held && r.state == capResolved:
 		r.gone = true
 		co.drops = append(co.drops, to.node)
-		return
-	}
-	if r.p == nil {
+	case r.p == nil:
 		co.resolved++
 	}
-	if !r.called {
-		return
-	}
-	switch t := to.node.(type) {
+}
+
+// keepOrder has the calls to come on r, which has just resolved, arrive behind those that were made before.
+func (co *core) keepOrder(r *remoteCap) {
+	switch t := r.target.node.(type) {
 	case *brokenCap: // there is no order among errors
 	case *remoteCap:
 		if t.conn == co.conn { // the calls take the way they always took
