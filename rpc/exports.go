@@ -37,13 +37,18 @@ func (co *core) writeCaps(payload rpccp.Payload, caps *CapTable) (exports []uint
 	return exports, nil
 }
 
-// writeCap describes one capability to the peer: something of its own by its own name, anything else as an export.
+// writeCap describes one capability to the peer.
 func (co *core) writeCap(d rpccp.CapDescriptor, r *Ref) (id uint32, exported bool, err error) {
 	if r == nil {
 		d.SetNone()
 		return 0, false, nil
 	}
-	switch t := co.settled(r).(type) {
+	return co.writeNode(d, co.settled(r))
+}
+
+// writeNode describes what a reference really points at: something of the peer's by its own name, anything else as an export.
+func (co *core) writeNode(d rpccp.CapDescriptor, n node) (id uint32, exported bool, err error) {
+	switch t := n.(type) {
 	case *remoteCap:
 		if t.conn == co.conn {
 			if t.p == nil {
@@ -192,8 +197,8 @@ func (c *Conn) resolveExport(exp *export, p *promiseCap) {
 	}
 	exp.promise = false
 	delete(c.exported, exp.ref.node) // from now on what it resolved to is exported in its place
-	to := p.target.Load()
-	if b, ok := c.settled(to).(*brokenCap); ok {
+	to := c.settled(p.target.Load()) // once: it may settle further at any moment
+	if b, ok := to.(*brokenCap); ok {
 		c.sendResolveException(exp.id, b.err)
 		return
 	}
@@ -215,7 +220,7 @@ func (c *Conn) resolveExport(exp *export, p *promiseCap) {
 	if err != nil {
 		return
 	}
-	if _, _, err := c.writeCap(d, to); err != nil {
+	if _, _, err := c.writeNode(d, to); err != nil {
 		return
 	}
 	c.emit(out)
