@@ -176,6 +176,29 @@ func TestWaitingDisembargoes(t *testing.T) {
 	}
 }
 
+// Results of our calls that turn out to be ours, while calls on them are on their way, without the disembargoes ever coming
+// back.
+func TestEmbargoesNeverLifted(t *testing.T) {
+	h := newHostile(t, newTestObject("boot"), Limits{Imports: 100})
+	h.say("bootstrap q=0")
+	boot := h.c.Bootstrap(context.Background())
+	defer boot.Release()
+	for range 200 {
+		p := boot.Call(context.Background(), mEcho, testSize, nil)
+		x := p.Cap(1)
+		x.Call(context.Background(), mEcho, testSize, nil).Release()
+		h.say("return a=%d results cap=receiver:0", p.q.id)
+		x.Release()
+		p.Release()
+		if n := h.c.Stats().Embargoes; n > 100 {
+			t.Fatalf("%d embargoes", n)
+		}
+	}
+	if err := h.c.Err(); err == nil || !strings.Contains(err.Error(), "100 disembargoes have not come back") {
+		t.Errorf("ended with %v", err)
+	}
+}
+
 // A promise of the peer that becomes another of its promises, and that yet another, without an end: the chain is bounded,
 // and it is let go of one link after the other, not each within the one before.
 func TestChainsOfPromises(t *testing.T) {

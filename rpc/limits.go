@@ -34,8 +34,8 @@ type Limits struct {
 	// Exports is how many of our objects the peer may hold. At it calls and returns that would hand out another fail
 	// as overloaded.
 	Exports int
-	// Imports is how many of the peer's objects we hold, and how many of its promises that have become something since.
-	// Beyond it: abort.
+	// Imports is how many of the peer's objects we hold, how many of its promises that have become something since, and how
+	// many disembargoes it may owe us. Beyond it: abort.
 	Imports int
 	// QueuedCalls is how many calls, or promises of results passed on, may wait on one unresolved promise. At it further
 	// calls are answered overloaded. On all promises together Answers may wait.

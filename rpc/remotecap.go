@@ -235,6 +235,11 @@ func (co *core) leadsBack(n node, r *remoteCap) bool {
 
 // embargo holds calls on r back until those sent before have come round, which a Disembargo sent after them will show.
 func (co *core) embargo(r *remoteCap) {
+	if co.embargoes.n >= co.lim.Imports {
+		co.hit(LimitImports)
+		co.endAfter(abortEnding(violation("%d disembargoes have not come back, the limit is %d", co.embargoes.n, co.lim.Imports)))
+		return
+	}
 	out, err := newOutMsg()
 	if err != nil {
 		return
