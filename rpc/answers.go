@@ -257,11 +257,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		co.returned(ans, out, content, caps, nil)
 		return
 	}
-	ex := co.roomForExports(&caps)
-	if size := messageSize(&out.msg) + 64*(1+caps.Len()); ex == nil && size > co.lim.SendBytes {
-		ex = Failedf("the results are too large: %d bytes, the limit is %d", size, co.lim.SendBytes)
-	}
-	if ex != nil {
+	if ex := co.roomForExports(&caps); ex != nil {
 		co.dropCaps(caps)
 		co.returnException(ans, ex)
 		return
@@ -277,6 +273,12 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 			co.returnException(ans, Failedf("return: %v", err))
 			return
 		}
+	}
+	if ex := co.fits("the results are", out, ans.exports); ex != nil {
+		ans.exports = nil
+		co.dropCaps(caps)
+		co.returnException(ans, ex)
+		return
 	}
 	co.emitKept(out)
 	co.resolveBrokens()

@@ -16,7 +16,8 @@ type export struct {
 	promise bool   // announced as a promise and not resolved yet
 }
 
-// writeCaps writes the descriptors of a payload's capabilities and gives the exports they name. There must be room.
+// writeCaps writes the descriptors of a payload's capabilities and gives the exports they name: references that the peer
+// has once it is told. There must be room.
 func (co *core) writeCaps(payload rpccp.Payload, caps *CapTable) (exports []uint32, err error) {
 	if caps.Len() == 0 {
 		return nil, payload.SetCapTable(rpccp.CapDescriptor_List{})
@@ -28,6 +29,7 @@ func (co *core) writeCaps(payload rpccp.Payload, caps *CapTable) (exports []uint
 	for i, r := range caps.refs {
 		id, exported, err := co.writeCap(list.At(i), r)
 		if err != nil {
+			co.takeBack(exports)
 			return nil, err
 		}
 		if exported {
@@ -156,6 +158,22 @@ func (co *core) releaseExport(id uint32, n uint32) error {
 	}
 	co.drops = append(co.drops, exp.ref.node)
 	return nil
+}
+
+// fits says what is wrong if a message is too large to be sent, and takes back the references that it would have given.
+func (co *core) fits(what string, out *outMsg, exports []uint32) *Exception {
+	size := messageSize(&out.msg)
+	if size <= co.lim.SendBytes {
+		return nil
+	}
+	co.takeBack(exports)
+	return Failedf("%s too large: %d bytes, the limit is %d", what, size, co.lim.SendBytes)
+}
+
+// takeBack takes back the references that a message would have given, which is not sent.
+func (co *core) takeBack(exports []uint32) {
+	_ = co.releaseExports(exports) // they are there
+	co.brokens = nil
 }
 
 // releaseExports takes back one reference of each.

@@ -85,13 +85,6 @@ func brokenRef(ex *Exception) *Ref { return &Ref{node: &brokenCap{err: ex}} }
 
 // sendCall makes p a question and sends it. The message and its capabilities are done with then, unless they are kept.
 func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, kept bool) *Exception {
-	size := messageSize(&out.msg) + 64*(1+caps.Len())
-	if out.seg != nil {
-		size -= targetBytes // it has its target already
-	}
-	if size > co.lim.SendBytes {
-		return Failedf("the call is too large: %d bytes, the limit is %d", size, co.lim.SendBytes)
-	}
 	if ex := co.roomForExports(caps); ex != nil {
 		return ex
 	}
@@ -101,6 +94,11 @@ func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, 
 	} else if err := co.address(out, p, r, caps); err != nil {
 		co.questions.remove(p.q.id)
 		return Failedf("call: %v", err)
+	}
+	if ex := co.fits("the call is", out, p.q.params); ex != nil {
+		p.q.params = nil
+		co.questions.remove(p.q.id)
+		return ex
 	}
 	r.called = true
 	if r.p != nil { // an early Finish of that question might cancel it under this call
