@@ -280,7 +280,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		co.returnException(ans, ex)
 		return
 	}
-	co.emitKept(out)
+	_ = co.emitKept(out) // it fits
 	co.resolveBrokens()
 	co.returned(ans, out, content, caps, nil)
 	if hint {
@@ -293,33 +293,38 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 func (co *core) returnException(ans *answer, ex *Exception) {
 	if ans.finished || ans.yourself {
 		co.returnNothing(ans)
-	} else if out, err := newExceptionReturn(ex); err == nil {
-		if ret, err := out.root.Return(); err == nil {
+	} else {
+		co.say(func(m rpccp.Message) error {
+			ret, err := newReturn(m)
+			if err != nil {
+				return err
+			}
 			ret.SetAnswerId(ans.id)
-			co.emit(out)
-		}
+			e, err := ret.NewException()
+			if err != nil {
+				return err
+			}
+			return co.writeException(e, ex)
+		})
 	}
 	co.returned(ans, nil, capnp.Ptr{}, CapTable{}, ex)
 }
 
 // returnNothing sends the Return of a call that was finished before, or whose results stay here.
 func (co *core) returnNothing(ans *answer) {
-	out, err := newOutMsg()
-	if err != nil {
-		return
-	}
-	ret, err := out.root.NewReturn()
-	if err != nil {
-		return
-	}
-	ret.SetReleaseParamCaps(false)
-	ret.SetAnswerId(ans.id)
-	if ans.finished {
-		ret.SetCanceled()
-	} else {
-		ret.SetResultsSentElsewhere()
-	}
-	co.emit(out)
+	co.say(func(m rpccp.Message) error {
+		ret, err := newReturn(m)
+		if err != nil {
+			return err
+		}
+		ret.SetAnswerId(ans.id)
+		if ans.finished {
+			ret.SetCanceled()
+		} else {
+			ret.SetResultsSentElsewhere()
+		}
+		return nil
+	})
 }
 
 // returned notes what was answered and sends on what waited for it, in order. Results without capabilities are not

@@ -89,39 +89,54 @@ func (co *core) init(conn *Conn, cfg *Config, lim Limits) {
 	}
 }
 
-// emit queues a message for sending and frees it. It reports false, having sent nothing, if the message is too large.
-func (co *core) emit(m *outMsg) bool {
-	ok := co.emitKept(m)
-	m.free()
-	return ok
+// say has build fill in a message and queues it for sending. It is for those that are small and that neither side can do
+// without: should one not come about, the connection ends.
+func (co *core) say(build func(rpccp.Message) error) {
+	out, err := newOutMsg()
+	if err == nil {
+		err = build(out.root)
+	}
+	if err == nil {
+		err = co.emit(out)
+	}
+	if err != nil {
+		co.endAfter(ending{err: Failedf("a message could not be sent: %v", err), code: closeLater})
+	}
 }
 
-// emitLater is emit for what need not leave before something else does: nobody waits for it.
-func (co *core) emitLater(m *outMsg) {
+// sayLater is say for what need not leave before something else does: nobody waits for it.
+func (co *core) sayLater(build func(rpccp.Message) error) {
 	urgent := co.urgent
-	co.emit(m)
+	co.say(build)
 	co.urgent = urgent
 }
 
+// emit queues a message for sending and frees it. After an error nothing is sent.
+func (co *core) emit(m *outMsg) error {
+	err := co.emitKept(m)
+	m.free()
+	return err
+}
+
 // emitKept queues a message that goes on being used.
-func (co *core) emitKept(m *outMsg) bool {
+func (co *core) emitKept(m *outMsg) error {
 	if co.ended != nil {
-		return true
+		return nil
 	}
 	size := messageSize(&m.msg)
 	if size > co.lim.SendBytes {
-		return false
+		return Failedf("%d bytes, the limit is %d", size, co.lim.SendBytes)
 	}
 	if co.trace != nil {
 		root, err := m.envelope()
 		if err != nil {
-			return false
+			return err
 		}
 		co.trace("out", root)
 	}
 	var err error
 	if co.out, err = appendFrame(co.out, &m.msg); err != nil {
-		return false
+		return err
 	}
 	co.urgent = true
 	co.parts.MessagesOut++
@@ -131,7 +146,7 @@ func (co *core) emitKept(m *outMsg) bool {
 		co.hit(LimitQueuedBytes)
 		co.endAfter(ending{err: Disconnectedf("the peer does not read: %d bytes wait to be sent", n), code: closePolicy})
 	}
-	return true
+	return nil
 }
 
 // endAfter ends the connection when the lock is free: the present step is in the middle of its tables.

@@ -225,23 +225,19 @@ func (c *Conn) resolveExport(exp *export, p *promiseCap) {
 		c.sendResolveException(exp.id, Overloadedf("the peer holds %d capabilities", c.exports.n))
 		return
 	}
-	out, err := newOutMsg()
-	if err != nil {
-		return
-	}
-	m, err := out.root.NewResolve()
-	if err != nil {
-		return
-	}
-	m.SetPromiseId(exp.id)
-	d, err := m.NewCap()
-	if err != nil {
-		return
-	}
-	if _, _, err := c.writeNode(d, to); err != nil {
-		return
-	}
-	c.emit(out)
+	c.say(func(m rpccp.Message) error {
+		r, err := m.NewResolve()
+		if err != nil {
+			return err
+		}
+		r.SetPromiseId(exp.id)
+		d, err := r.NewCap()
+		if err != nil {
+			return err
+		}
+		_, _, err = c.writeNode(d, to)
+		return err
+	})
 }
 
 // resolveBrokens follows a message that named errors as capabilities: each was announced as a promise.
@@ -256,20 +252,16 @@ func (co *core) resolveBrokens() {
 }
 
 func (co *core) sendResolveException(id uint32, ex *Exception) {
-	out, err := newOutMsg()
-	if err != nil {
-		return
-	}
-	m, err := out.root.NewResolve()
-	if err != nil {
-		return
-	}
-	m.SetPromiseId(id)
-	e, err := m.NewException()
-	if err != nil {
-		return
-	}
-	if writeException(e, ex) == nil {
-		co.emit(out)
-	}
+	co.say(func(m rpccp.Message) error {
+		r, err := m.NewResolve()
+		if err != nil {
+			return err
+		}
+		r.SetPromiseId(id)
+		e, err := r.NewException()
+		if err != nil {
+			return err
+		}
+		return co.writeException(e, ex)
+	})
 }

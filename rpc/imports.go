@@ -182,15 +182,12 @@ func (co *core) sendRelease(r *remoteCap) {
 }
 
 func (co *core) emitRelease(id, n uint32) {
-	out, err := newOutMsg()
-	if err != nil {
-		return
-	}
-	m, err := out.root.NewRelease()
-	if err != nil {
-		return
-	}
-	m.SetId(id)
-	m.SetReferenceCount(n)
-	co.emitLater(out)
+	co.sayLater(func(m rpccp.Message) error {
+		r, err := m.NewRelease()
+		if err == nil {
+			r.SetId(id)
+			r.SetReferenceCount(n)
+		}
+		return err
+	})
 }

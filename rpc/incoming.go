@@ -109,8 +109,8 @@ func (co *core) unimplemented(in *inMsg) error {
 	if err := out.root.SetUnimplemented(echoed); err != nil {
 		return err
 	}
-	if !co.emitKept(out) {
-		return violation("a message that is not implemented is too large to be sent back")
+	if err := co.emitKept(out); err != nil {
+		return violation("a message that is not implemented cannot be sent back: %v", err)
 	}
 	return nil
 }
@@ -174,23 +174,4 @@ func (co *core) handleAbort(m rpccp.Message) error {
 	ex.Reason = "the peer aborted the connection: " + ex.Reason
 	co.conn.endLocked(ending{err: ex, code: closeNormal})
 	return nil
-}
-
-// sendAbort tells the peer why the connection ends.
-func (co *core) sendAbort(ex *Exception) {
-	if out, err := newAbort(ex); err == nil {
-		co.emit(out)
-	}
-}
-
-func newAbort(ex *Exception) (*outMsg, error) {
-	out, err := newOutMsg()
-	if err != nil {
-		return nil, err
-	}
-	e, err := out.root.NewAbort()
-	if err != nil {
-		return nil, err
-	}
-	return out, writeException(e, ex)
 }

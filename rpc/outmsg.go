@@ -123,9 +123,9 @@ func (m *outMsg) results() (rpccp.Return, rpccp.Payload, error) {
 	return ret, payload, err
 }
 
-// newReturn begins a return by way of the generated code.
-func (m *outMsg) newReturn() (rpccp.Return, error) {
-	ret, err := m.root.NewReturn()
+// newReturn makes a message of m that is a return, by way of the generated code.
+func newReturn(m rpccp.Message) (rpccp.Return, error) {
+	ret, err := m.NewReturn()
 	if err == nil {
 		ret.SetReleaseParamCaps(false)
 	}
@@ -134,7 +134,7 @@ func (m *outMsg) newReturn() (rpccp.Return, error) {
 
 // newResults begins a return with results, likewise.
 func (m *outMsg) newResults() (rpccp.Payload, error) {
-	ret, err := m.newReturn()
+	ret, err := newReturn(m.root)
 	if err != nil {
 		return rpccp.Payload{}, err
 	}
@@ -154,29 +154,20 @@ func newBootstrapResults() (*outMsg, error) {
 	return out, payload.SetContent(capnp.NewInterface(payload.Segment(), 0).ToPtr())
 }
 
-// newExceptionReturn is a message with a return that carries an exception.
-func newExceptionReturn(ex *Exception) (*outMsg, error) {
-	out, err := newOutMsg()
-	if err != nil {
-		return nil, err
-	}
-	ret, err := out.newReturn()
-	if err != nil {
-		return nil, err
-	}
-	e, err := ret.NewException()
-	if err != nil {
-		return nil, err
-	}
-	return out, writeException(e, ex)
-}
-
 // reasonBytes bounds what is said and kept of a reason.
 const reasonBytes = 4096
 
-func writeException(e rpccp.Exception, ex *Exception) error {
+// writeException writes an exception that fits into a message.
+func (co *core) writeException(e rpccp.Exception, ex *Exception) error {
+	return writeException(e, ex, co.mostReason())
+}
+
+// mostReason is how long a reason may be for its exception to fit into SendBytes: what is around it takes less than 100.
+func (co *core) mostReason() int { return min(reasonBytes, co.lim.SendBytes/3) }
+
+func writeException(e rpccp.Exception, ex *Exception, most int) error {
 	e.SetType(rpccp.Exception_Type(ex.Type))
-	return e.SetReason(clip(ex.Reason, reasonBytes))
+	return e.SetReason(clip(ex.Reason, most))
 }
 
 func readException(e rpccp.Exception) *Exception {

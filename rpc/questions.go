@@ -107,10 +107,10 @@ func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, 
 	}
 	co.asked(p)
 	if kept {
-		co.emitKept(out)
+		_ = co.emitKept(out) // it fits
 	} else {
 		co.dropCaps(*caps)
-		co.emit(out)
+		_ = co.emit(out)
 	}
 	co.resolveBrokens()
 	return nil
@@ -156,21 +156,18 @@ func (co *core) asked(p *Promise) {
 
 // bootstrap asks for the peer's bootstrap interface.
 func (co *core) bootstrap() *Ref {
-	out, err := newOutMsg()
-	if err != nil {
-		return brokenRef(Failedf("bootstrap: %v", err))
-	}
-	b, err := out.root.NewBootstrap()
-	if err != nil {
-		return brokenRef(Failedf("bootstrap: %v", err))
-	}
 	p := newPromise()
 	p.q.id = co.questions.add(p)
-	b.SetQuestionId(p.q.id)
 	p.released = true // nobody but the reference asks for the answer
 	ref := co.pipe(p, nil)
 	co.asked(p)
-	co.emit(out)
+	co.say(func(m rpccp.Message) error {
+		b, err := m.NewBootstrap()
+		if err == nil {
+			b.SetQuestionId(p.q.id)
+		}
+		return err
+	})
 	return ref
 }
 
@@ -330,21 +327,19 @@ func (co *core) completed(notify []func(), drop CapTable) {
 
 // sendFinish: the question's number will not be used any more.
 func (co *core) sendFinish(id uint32, releaseCaps bool) {
-	out, err := newOutMsg()
-	if err != nil {
-		return
+	finish := func(m rpccp.Message) error {
+		f, err := m.NewFinish()
+		if err == nil {
+			f.SetQuestionId(id)
+			f.SetReleaseResultCaps(releaseCaps)
+			f.SetRequireEarlyCancellationWorkaround(false)
+		}
+		return err
 	}
-	f, err := out.root.NewFinish()
-	if err != nil {
-		return
-	}
-	f.SetQuestionId(id)
-	f.SetReleaseResultCaps(releaseCaps)
-	f.SetRequireEarlyCancellationWorkaround(false)
 	if releaseCaps {
-		co.emit(out)
+		co.say(finish)
 	} else { // the peer has answered
-		co.emitLater(out)
+		co.sayLater(finish)
 	}
 }
 

@@ -240,22 +240,13 @@ func (co *core) embargo(r *remoteCap) {
 		co.endAfter(abortEnding(violation("%d disembargoes have not come back, the limit is %d", co.embargoes.n, co.lim.Imports)))
 		return
 	}
-	out, err := newOutMsg()
-	if err != nil {
-		return
-	}
-	m, err := out.root.NewDisembargo()
-	if err != nil {
-		return
-	}
-	target, err := m.NewTarget()
-	if err != nil {
-		return
-	}
-	if r.writeTarget(target) != nil {
-		return
-	}
-	m.Context().SetSenderLoopback(co.embargoes.add(r))
 	r.state = capEmbargoed
-	co.emit(out)
+	id := co.embargoes.add(r)
+	co.say(func(m rpccp.Message) error {
+		d, err := newDisembargo(m, r)
+		if err == nil {
+			d.Context().SetSenderLoopback(id)
+		}
+		return err
+	})
 }
