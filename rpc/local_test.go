@@ -420,6 +420,26 @@ func TestPlaceErrors(t *testing.T) {
 	if !IsFailed(err) {
 		t.Errorf("parameters: %v", err)
 	}
+	// Whatever the caller's place has put in is let go of, also if it panics, as the caller finds out itself.
+	for _, place := range []func() error{func() error { return io.ErrShortWrite }, func() error { panic("the caller's own") }} {
+		o := newTestObject("put in")
+		r := NewLocal(o)
+		func() {
+			defer func() { _ = recover() }()
+			boot.Call(ctx, mEcho, testSize, func(s capnp.Struct, caps *CapTable) error {
+				if err := caps.Set(s, 1, r); err != nil {
+					return err
+				}
+				return place()
+			})
+		}()
+		r.Release()
+		select {
+		case <-o.gone:
+		default:
+			t.Error("what was put into a call that was not made is referenced still")
+		}
+	}
 	// The handler's place fails, or panics: the caller learns no more than that.
 	for i, place := range []func(capnp.Struct, *CapTable) error{
 		func(capnp.Struct, *CapTable) error { return errors.New("secret") },

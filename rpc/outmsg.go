@@ -74,17 +74,29 @@ func (m *outMsg) takeCaps() CapTable {
 	return caps
 }
 
-// newCall is a message with a call whose parameters place has filled in.
+// newCall is a message with a call whose parameters place has filled in. If place fails, or panics, nothing is left of it.
 func newCall(m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
 	out, params, err := callTemplate.newContent(sz)
 	if err != nil {
 		return nil, err
 	}
 	out.setMethod(m)
-	if place != nil {
-		err = place(params, &out.caps)
+	if place == nil {
+		return out, nil
 	}
-	return out, err
+	placed := false
+	defer func() {
+		if !placed {
+			caps := out.takeCaps()
+			caps.release(nil)
+			out.free()
+		}
+	}()
+	if err := place(params, &out.caps); err != nil {
+		return nil, err
+	}
+	placed = true
+	return out, nil
 }
 
 // envelope is the message as the generated code has it.

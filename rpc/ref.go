@@ -115,9 +115,6 @@ func (r *Ref) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place fun
 	defer r.node.unref(nil)
 	out, err := newCall(m, sz, place)
 	if err != nil {
-		caps := out.takeCaps()
-		caps.release(nil)
-		out.free()
 		ex, hidden := exceptionFor(err)
 		if hidden { // the caller's own error, for the caller: nothing to hide
 			ex = Failedf("parameters: %v", err)
