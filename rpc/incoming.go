@@ -5,6 +5,7 @@ package rpc
 import (
 	"bytes"
 	"encoding/binary"
+	"runtime/debug"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
@@ -14,7 +15,10 @@ import (
 func (co *core) handle(frame []byte) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // a fault of ours or of the serialization: for this peer it ends here
-			co.conn.log.Error("message handler panicked", "peer", co.conn.RemoteAddr(), "panic", r)
+			stack := string(debug.Stack())
+			co.after = append(co.after, func() { // no log is written to under the lock
+				co.conn.log.Error("message handler panicked", "peer", co.conn.RemoteAddr(), "panic", r, "stack", stack)
+			})
 			err = violation("the message could not be processed")
 		}
 	}()
