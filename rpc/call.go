@@ -4,8 +4,6 @@ package rpc
 
 import (
 	"context"
-	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -282,11 +280,6 @@ func (c *Call) recovered() {
 
 // panicked logs a handler's panic and gives what the caller is told.
 func (c *Call) panicked(r any) error {
-	log, peer := slog.Default(), "" // of a call within the vat nobody else knows
-	if c.conn != nil {
-		log, peer = c.conn.log, c.conn.RemoteAddr()
-	}
-	log.Error("handler panicked", "peer", peer, "interface", c.method.Interface,
-		"method", c.method.ID, "panic", r, "stack", string(debug.Stack()))
+	logPanic(c.conn, "handler panicked", r, "interface", c.method.Interface, "method", c.method.ID)
 	return Failedf("internal error")
 }

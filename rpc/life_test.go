@@ -78,6 +78,53 @@ func TestLettingGoLateCountsOnce(t *testing.T) {
 	y.Release()
 }
 
+// A notification that panics is logged, and others of the same promise are told nevertheless: of a call to a peer, of one
+// within the vat, and of a reference that settles.
+func TestNotificationPanics(t *testing.T) {
+	t.Parallel()
+	check := func(t *testing.T, p *Promise, answer func()) {
+		p.Notify(func() { panic("of a program") })
+		told := make(chan struct{})
+		p.Notify(func() { close(told) })
+		answer()
+		select {
+		case <-told:
+		case <-time.After(testDeadline):
+			t.Error("the other is not told")
+		}
+		p.Release()
+	}
+	t.Run("of a peer's answer", func(t *testing.T) {
+		a, b := Pipe()
+		v := startVats(t, a, b, Limits{})
+		boot := v.a.Bootstrap(testContext(t))
+		defer boot.Release()
+		p := boot.Call(testContext(t), mHold, testSize, nil)
+		check(t, p, func() { (<-v.bObj.holding).Return(testSize, nil) })
+	})
+	t.Run("within the vat", func(t *testing.T) {
+		o := newTestObject("o")
+		r := NewLocal(o)
+		defer r.Release()
+		p := r.Call(testContext(t), mHold, testSize, nil)
+		check(t, p, func() { (<-o.holding).Return(testSize, nil) })
+	})
+	t.Run("of a promise that settles", func(t *testing.T) {
+		o := newTestObject("o")
+		r, resolve := NewPromise()
+		p := r.Call(testContext(t), mHold, testSize, nil)
+		r.Settled(func() { panic("of a program") })
+		check(t, p, func() {
+			to := NewLocal(o)
+			resolve(to, nil)
+			to.Release()
+			(<-o.holding).Return(testSize, nil)
+		})
+		r.Release()
+		<-o.gone // what comes behind the notification is done too
+	})
+}
+
 func TestWaitGivesUpWithoutCancelling(t *testing.T) {
 	t.Parallel()
 	a, b := Pipe()

@@ -4,8 +4,6 @@
 package rpc
 
 import (
-	"log/slog"
-	"runtime/debug"
 	"sync/atomic"
 
 	"github.com/mooring-rpc/mooring/internal/inturn"
@@ -43,7 +41,7 @@ func (l *localCap) unref(c *Conn) {
 func releaseObject(r Releaser) {
 	defer func() {
 		if p := recover(); p != nil {
-			slog.Error("rpc: an object's Release panicked", "panic", p, "stack", string(debug.Stack()))
+			logPanic(nil, "an object's Release panicked", p)
 		}
 	}()
 	r.Release()

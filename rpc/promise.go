@@ -244,7 +244,7 @@ func (p *Promise) runNotify(fs []func(), via *Conn, call *Call) {
 	}
 	run := func() {
 		for _, f := range fs {
-			f()
+			notify(via, f)
 		}
 	}
 	if via != nil && via.post(task{run: run}) {

@@ -5,7 +5,6 @@ package rpc
 
 import (
 	"context"
-	"runtime/debug"
 	"time"
 )
 
@@ -179,11 +178,7 @@ func (c *Conn) deliver(reader bool) {
 }
 
 func (c *Conn) runTask(t task) {
-	defer func() {
-		if r := recover(); r != nil {
-			c.log.Error("a notification panicked", "peer", c.RemoteAddr(), "panic", r, "stack", string(debug.Stack()))
-		}
-	}()
+	defer notificationPanics(c) // objects' panics do not come so far
 	switch {
 	case t.call != nil:
 		t.call.deliver()

@@ -19,7 +19,9 @@ func settled(n node, via *Conn, f func(), hops int) {
 		var next node
 		switch t := n.(type) {
 		case *promiseCap:
-			t.onResolve(via, hook{run: func() { settled(t.resolution(), via, f, hops-1) }})
+			t.onResolve(via, hook{run: func() {
+				notify(via, func() { settled(t.resolution(), via, f, hops-1) })
+			}})
 			return
 		case *remoteCap:
 			next = t.resolution()
