@@ -7,12 +7,12 @@ import "context"
 
 // dispatch sends the call towards n. via is the connection on whose delivery goroutine it is to run; inline says that
 // this is that goroutine, so that an object may be called right here. At a limit the call waits for as long as ctx
-// allows; with noWait it is answered overloaded.
+// allows; then it is answered overloaded, having gone nowhere, and the error is ctx's.
 //
 // Order is kept thus: a promise of this vat holds calls back in its lanes until all before them have been sent on, so
 // behind it the object may be called at once. A thing of a peer that has turned out to be one of this vat has put what
 // waited for that at the end of the connection's delivery queue, so what comes later goes there too.
-func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) {
+func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) (gaveUp error) {
 	for c.hops < maxHops {
 		c.hops++
 		switch t := n.(type) {
@@ -25,11 +25,15 @@ func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) {
 			default:
 				c.serve(t.object)
 			}
-			return
+			return nil
 		case *remoteCap:
-			next := t.conn.sendVia(ctx, t, c)
+			next, err := t.conn.sendVia(ctx, t, c)
+			if err != nil {
+				c.Fail(errTooManyCalls)
+				return err
+			}
 			if next == nil {
-				return
+				return nil
 			}
 			// If it has resolved to a thing of the same peer, nothing has waited, and the wire keeps the order.
 			n, via, inline = next.node, t.conn, false
@@ -38,12 +42,12 @@ func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) {
 			}
 			if _, remote := n.(*remoteCap); !remote {
 				c.post(n, via)
-				return
+				return nil
 			}
 		case *promiseCap:
 			next := t.send(c, via)
 			if next == nil {
-				return
+				return nil
 			}
 			n = next.node
 			if via == nil {
@@ -51,10 +55,11 @@ func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) {
 			}
 		case *brokenCap:
 			c.Fail(t.err)
-			return
+			return nil
 		}
 	}
 	c.Fail(errTooManyHops)
+	return nil
 }
 
 // post queues the call for delivery to n on via's delivery goroutine, or the object's own.

@@ -26,38 +26,34 @@ type question struct {
 }
 
 // sendVia sends a call towards r, or says where it must go instead: to what r has resolved to, or to an error. At a
-// limit it waits for as long as ctx allows.
-func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref) {
+// limit it waits for as long as ctx allows; then the call goes nowhere, and the error is ctx's.
+func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref, err error) {
 	c.mu.Lock()
 	defer c.unlock()
 	for {
 		switch r.state {
 		case capResolved:
-			return r.target
+			return r.target, nil
 		case capEmbargoed:
 			if len(r.queue) >= c.lim.QueuedCalls {
 				c.hit(LimitQueuedCalls)
-				return brokenRef(Overloadedf("%d calls wait for the promise to resolve", len(r.queue)))
+				return brokenRef(Overloadedf("%d calls wait for the promise to resolve", len(r.queue))), nil
 			}
 			r.queue = append(r.queue, task{call: call})
 			c.queuedCalls++
-			return nil
+			return nil, nil
 		}
-		if c.questions.n < c.lim.Questions && c.queuedBytes() < c.lim.QueuedBytes {
+		if !c.full() {
 			break
 		}
-		c.hitOwn()
-		if ctx == noWait {
-			return brokenRef(Overloadedf("too many calls wait for the peer"))
-		}
-		if err := c.waitForRoom(ctx); err != nil {
-			return brokenRef(Overloadedf("too many calls wait for the peer: %v", err))
+		if err := c.waitForTurn(ctx); err != nil {
+			return nil, err
 		}
 	}
 	if ex := c.passCall(r, call); ex != nil {
-		return brokenRef(ex)
+		return brokenRef(ex), nil
 	}
-	return nil
+	return nil, nil
 }
 
 // sendNow sends a new call of this vat to the peer at once, if nothing is in the way: most calls need no Call then.
@@ -74,7 +70,7 @@ func (c *Conn) sendNow(r *remoteCap, p *Promise, out *outMsg) (sent bool, ex *Ex
 		}
 		r = next // of the same peer: the wire keeps the order
 	}
-	if r.state != capOpen || c.questions.n >= c.lim.Questions || c.queuedBytes() >= c.lim.QueuedBytes {
+	if r.state != capOpen || c.full() {
 		return false, nil
 	}
 	ex = c.sendCall(r, p, out, &out.caps, false)
