@@ -34,8 +34,10 @@ type Call struct {
 	in  atomic.Pointer[inMsg] // the message the parameters are in: received, until the answer, or
 	out *outMsg               // built by Ref.Call
 
-	via  *Conn // on whose delivery goroutine it runs
-	dst  node  // where it is bound for, counted; an object until the answer
+	// Both change on the way to the callee, under mu, and then no more, but that the answer takes dst.
+	via *Conn // on whose delivery goroutine it runs
+	dst node  // where it is bound for, counted; an object until the answer
+
 	hops int
 
 	answered   atomic.Bool
@@ -237,14 +239,14 @@ func (c *Call) fail(err error) {
 
 // done releases what the call held, once it is answered.
 func (c *Call) done() {
-	c.caps.release(c.via)
-	c.cancel()
 	c.mu.Lock()
-	dst := c.dst
+	dst, via := c.dst, c.via
 	c.dst = nil
 	c.mu.Unlock()
+	c.caps.release(via)
+	c.cancel()
 	if dst != nil {
-		dst.unref(c.via)
+		dst.unref(via)
 	}
 }
 

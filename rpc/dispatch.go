@@ -72,7 +72,7 @@ func (c *Call) post(n node, via *Conn) {
 	if via != nil && via.post(task{call: c}) {
 		return
 	}
-	c.via = nil
+	c.bind(n, nil)
 	if l, ok := n.(*localCap); ok {
 		l.loop.Post(c.deliver)
 	} else {
@@ -105,7 +105,7 @@ func (c *Call) bind(n node, via *Conn) {
 // deliver runs on the delivery goroutine the call was queued for.
 func (c *Call) deliver() {
 	c.mu.Lock()
-	dst, canceled := c.dst, c.canceledLocked()
+	dst, via, canceled := c.dst, c.via, c.canceledLocked()
 	_, object := dst.(*localCap)
 	if !object {
 		c.dst = nil // a stop on the way only
@@ -118,10 +118,10 @@ func (c *Call) deliver() {
 	case canceled:
 		c.Fail(errCanceled)
 	default:
-		c.dispatch(noWait, dst, c.via, true)
+		c.dispatch(noWait, dst, via, true)
 	}
 	if !object {
-		dst.unref(c.via)
+		dst.unref(via)
 	}
 	c.mu.Lock()
 	late := c.cancelLate
