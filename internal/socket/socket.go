@@ -35,6 +35,7 @@ var spinning atomic.Int32
 // Conn is a connection. One may read and one write at a time; Close may be called at any time and unblocks both.
 type Conn struct {
 	below io.ReadWriteCloser
+	tcp   *net.TCPConn    // what is at the bottom, if it is known to be one
 	plain net.Conn        // the socket itself, if it is read and written here
 	raw   syscall.RawConn // what is asked; nil if nothing is
 
@@ -66,6 +67,7 @@ func New(below io.ReadWriteCloser, conn net.Conn) *Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		asked = t.NetConn()
 	}
+	c.tcp, _ = asked.(*net.TCPConn)
 	raw := rawOf(asked)
 	switch {
 	case raw == nil || !canAsk:
@@ -91,6 +93,37 @@ func rawOf(conn net.Conn) syscall.RawConn {
 		return nil
 	}
 	return raw
+}
+
+// TCP is the TCP connection at the bottom, to be read and written by nobody else; nil if there is none, or none that is known.
+func (c *Conn) TCP() *net.TCPConn { return c.tcp }
+
+// mostUnsent is how much may wait in the system for its turn to be sent.
+const mostUnsent = 128 << 10
+
+// LimitUnsent has the system take in no more than it can soon send, where it can be told so. By itself it takes in megabytes,
+// which a slow link has to carry before what is written next, be it a ping; and a write that goes on shows that the peer has
+// taken in what was written before.
+func (c *Conn) LimitUnsent() {
+	if c.tcp != nil {
+		setOption(c.tcp, limitUnsent)
+	}
+}
+
+// LimitSilence has the system end a TCP connection whose peer acknowledges nothing for so long of what is on its way to it, or
+// on Linux has no room for more. It is for Linux, macOS and Windows, which by themselves try for many minutes; others go on
+// doing so. Keep-alives are no help there: they are sent only while nothing is on its way.
+func (c *Conn) LimitSilence(longest time.Duration) {
+	if c.tcp != nil {
+		setOption(c.tcp, func(fd uintptr) error { return limitSilence(fd, longest) })
+	}
+}
+
+// setOption sets an option of a socket. An error means a socket that is dead, or a system too old to know the option.
+func setOption(tcp *net.TCPConn, set func(fd uintptr) error) {
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = set(fd) })
+	}
 }
 
 // Lends says that ReadLent waits without a buffer, and TryWrite not at all.
