@@ -190,6 +190,17 @@ func (c *Conn) SetHeard(f func()) {
 	c.line.heard = f
 }
 
+// SetWrote has f called, while Write runs, when a part of what is written has been taken in and another follows. It is to be
+// called before the first Write.
+func (c *Conn) SetWrote(f func()) {
+	c.line.mu.Lock()
+	defer c.line.mu.Unlock()
+	c.line.wrote = f
+}
+
+// LimitSilence has the system find a peer dead that acknowledges nothing for so long, where it can.
+func (c *Conn) LimitSilence(longest time.Duration) { c.line.below.LimitSilence(longest) }
+
 // Subprotocol is what was agreed on, empty for none.
 func (c *Conn) Subprotocol() string { return c.ws.Subprotocol() }
 
