@@ -74,6 +74,10 @@ func NewConn(t Transport, cfg Config) *Conn {
 	if p, ok := t.(pinged); ok {
 		p.setHeard(c.heard)
 	}
+	if p, ok := t.(paced); ok {
+		c.paced = true
+		p.setWrote(c.wrotePiece)
+	}
 	c.try, _ = t.(tryer)
 	return c
 }

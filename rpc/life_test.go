@@ -368,6 +368,101 @@ func TestDeadPeerIsFound(t *testing.T) {
 	})
 }
 
+// narrow is a transport whose peer takes so many bytes a second in, and from some moment on perhaps none any more. Pings wait
+// for what is being written.
+type narrow struct {
+	Transport
+	rate    int
+	turn    chan struct{} // who writes or pings holds it
+	wrote   func()
+	dead    time.Time // when the peer dies, if ever
+	closing chan struct{}
+}
+
+func (n *narrow) setWrote(f func()) { n.wrote = f }
+
+func (n *narrow) WriteBatch(ctx context.Context, messages []byte) error {
+	n.turn <- struct{}{}
+	defer func() { <-n.turn }()
+	for rest := len(messages); rest > 0; rest -= chunkBytes {
+		time.Sleep(time.Duration(min(rest, chunkBytes)) * time.Second / time.Duration(n.rate))
+		if !n.dead.IsZero() && time.Now().After(n.dead) {
+			<-n.closing
+			return io.ErrClosedPipe
+		}
+		if rest > chunkBytes {
+			n.wrote()
+		}
+	}
+	return n.Transport.WriteBatch(ctx, messages)
+}
+
+func (n *narrow) Ping(ctx context.Context) error {
+	select {
+	case n.turn <- struct{}{}:
+		<-n.turn
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (n *narrow) Close(code int, reason string) error {
+	close(n.closing)
+	return n.Transport.Close(code, reason)
+}
+
+// A peer that takes in what is written to it, however slowly, is not silent, with the default limits; when it dies in the
+// midst of that, it is found within 10 seconds.
+func TestSlowReaderIsKept(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		size, n, rate int
+		dies          time.Duration
+	}{
+		"one large message":             {size: 8<<20 - 1000, n: 1, rate: 320 << 10},
+		"the same, very slowly":         {size: 8<<20 - 1000, n: 1, rate: 20 << 10},
+		"many small messages":           {size: 32 << 10, n: 256, rate: 320 << 10},
+		"the same, very slowly as well": {size: 32 << 10, n: 256, rate: 20 << 10},
+		"one that dies at it":           {size: 8<<20 - 1000, n: 1, rate: 320 << 10, dies: 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				near, far := Pipe()
+				link := &narrow{Transport: far, rate: c.rate, turn: make(chan struct{}, 1), closing: make(chan struct{})}
+				v := startVats(t, near, link, Limits{})
+				ctx := context.Background()
+				boot := v.a.Bootstrap(ctx)
+				defer boot.Release()
+				var asked []*Promise
+				for range c.n {
+					asked = append(asked, boot.Call(ctx, mHold, testSize, nil))
+				}
+				if c.dies > 0 {
+					link.dead = time.Now().Add(c.dies)
+				}
+				text := strings.Repeat("x", c.size)
+				for range c.n {
+					(<-v.bObj.holding).Return(testSize, fill(0, text, nil))
+				}
+				if c.dies > 0 {
+					<-v.b.Done()
+					if took := time.Since(link.dead); took > 10*time.Second || !IsDisconnected(v.b.Err()) {
+						t.Errorf("found dead after %v: %v", took, v.b.Err())
+					}
+				}
+				for _, p := range asked {
+					if _, _, err := p.Wait(ctx); (err == nil) != (c.dies == 0) {
+						t.Errorf("%v: %v", err, v.b.Err())
+					}
+					p.Release()
+				}
+			})
+		})
+	}
+}
+
 // A peer that answers pings and says nothing else is left alone.
 func TestQuietPeerIsKept(t *testing.T) {
 	t.Parallel()

@@ -49,7 +49,8 @@ type Limits struct {
 	// PingInterval is how long a silent connection is left alone before it is pinged.
 	PingInterval time.Duration
 	// PingTimeout closes the connection when a ping has no answer for so long. Interval plus timeout is the time in
-	// which a dead peer is found.
+	// which a dead peer is found. It is also the longest that a silent peer may take nothing in of a write under way, which
+	// a ping would wait behind; and on TCP, as far as the system can be told so, that it may acknowledge nothing.
 	PingTimeout time.Duration
 	// CloseTimeout is how long Close, abort and the end of Run may spend on sending what waits.
 	CloseTimeout time.Duration

@@ -17,7 +17,7 @@ import (
 // kernel's keep-alive is set to find a dead peer within 10 seconds, and other streams end with the peer's process.
 func NewStreamTransport(rwc io.ReadWriteCloser) Transport {
 	conn, _ := rwc.(net.Conn)
-	t := &streamTransport{rwc: rwc, sock: socket.New(rwc, conn), lim: DefaultLimits()}
+	t := &streamTransport{rwc: rwc, sock: socket.New(rwc, conn), lim: DefaultLimits(), wrote: func() {}}
 	if tcp, ok := rwc.(*net.TCPConn); ok {
 		// An error means a socket that is dead or no socket at all, which reading will show.
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 4})
@@ -35,10 +35,13 @@ type streamTransport struct {
 	buf        []byte // read but not handed out: buf[start:end]
 	start, end int
 
-	rest []byte // to be written first
+	rest  []byte // to be written first
+	wrote func() // called when a piece was written
 }
 
 func (t *streamTransport) setLimits(lim Limits) { t.lim = lim }
+
+func (t *streamTransport) setWrote(wrote func()) { t.wrote = wrote }
 
 // streamBuffer is how much is read at once, and kept by an idle connection.
 const streamBuffer = 4 << 10
@@ -103,11 +106,14 @@ func wholeFrames(b []byte, lim *Limits) (whole, need int, err error) {
 
 func (t *streamTransport) WriteBatch(_ context.Context, messages []byte) error {
 	for _, b := range [][]byte{t.rest, messages} {
-		if len(b) == 0 {
-			continue
-		}
-		if _, err := t.sock.Write(b); err != nil {
-			return err
+		for len(b) > 0 {
+			n := min(len(b), chunkBytes)
+			if _, err := t.sock.Write(b[:n]); err != nil {
+				return err
+			}
+			if b = b[n:]; len(b) > 0 {
+				t.wrote()
+			}
 		}
 	}
 	t.rest = nil

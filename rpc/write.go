@@ -18,7 +18,8 @@ const (
 	// chunkBytes is how much is written at once: small enough for pings to get in between, and for the write deadline to
 	// mean no progress.
 	chunkBytes = 64 << 10
-	// slowestBytes a second are enough for a single large message not to count as stalled.
+	// slowestBytes a second are enough for a single large message not to count as stalled, where the transport tells
+	// nothing of its pieces.
 	slowestBytes = 64 << 10
 	// smallBytes is how little is worth waiting for more.
 	smallBytes = 8 << 10
@@ -43,6 +44,8 @@ type outlet struct {
 	hold    bool          // the reader will write what waits as soon as it has delivered
 	stuck   bool          // somebody else wrote, and the writer has to go on
 	spare   []byte        // to gather the next in
+	paced   bool          // the transport tells of the pieces it writes
+	pieces  uint64        // pieces and chunks that were written
 
 	stalled alarm.Alarm   // ends the connection when a write makes no progress
 	guard   alarm.Alarm   // ends hold
@@ -198,11 +201,16 @@ func (c *Conn) writeOut() (err error) {
 	for rest := batch; (len(rest) > 0 || stuck) && err == nil; stuck = false {
 		var chunk []byte
 		chunk, rest = cutChunk(rest)
-		c.stalled.Set(c.lim.WriteTimeout + time.Duration(len(chunk)/slowestBytes)*time.Second)
+		patience := c.lim.WriteTimeout
+		if !c.paced {
+			patience += time.Duration(len(chunk)/slowestBytes) * time.Second
+		}
+		c.stalled.Set(patience)
 		c.unlock()
 		err = c.transport.WriteBatch(context.Background(), chunk)
 		c.mu.Lock()
 		c.stalled.Clear()
+		c.pieces++
 		if err != nil {
 			c.endLocked(lostEnding(err))
 		}
@@ -211,6 +219,14 @@ func (c *Conn) writeOut() (err error) {
 	}
 	c.wrote(batch) // after an error the rest of it is lost
 	return err
+}
+
+// wrotePiece notes that a piece was written of what is being written.
+func (c *Conn) wrotePiece() {
+	c.mu.Lock()
+	c.pieces++
+	c.stalled.Set(c.lim.WriteTimeout)
+	c.mu.Unlock()
 }
 
 // holdOutput leaves what is answered from now on for the reader to write, all together. The lock is held.
