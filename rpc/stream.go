@@ -13,16 +13,16 @@ import (
 	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
-// NewStreamTransport speaks the standard two-party protocol over a byte stream. There is no ping in it: on TCP the
-// kernel's keep-alive is set to find a dead peer within 10 seconds, and other streams end with the peer's process.
+// NewStreamTransport speaks the standard two-party protocol over a byte stream. There is no ping in it. On TCP, TLS over it
+// included, the system finds a dead peer in Limits.PingInterval and PingTimeout, which are 9 seconds by default: by
+// keep-alives while nothing is on its way to the peer, and else, on Linux, macOS and Windows, by what is not acknowledged.
+// (Other systems try for minutes to send what is on its way, unless a write has to wait for it.) Streams that are not TCP end
+// with the peer's process.
 func NewStreamTransport(rwc io.ReadWriteCloser) Transport {
 	conn, _ := rwc.(net.Conn)
-	t := &streamTransport{rwc: rwc, sock: socket.New(rwc, conn), lim: DefaultLimits(), wrote: func() {}}
-	if tcp, ok := rwc.(*net.TCPConn); ok {
-		// An error means a socket that is dead or no socket at all, which reading will show.
-		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 4})
-		_ = tcp.SetNoDelay(true)
-	}
+	t := &streamTransport{rwc: rwc, sock: socket.New(rwc, conn), wrote: func() {}}
+	t.sock.LimitUnsent()
+	t.setLimits(DefaultLimits())
 	return t
 }
 
@@ -39,7 +39,14 @@ type streamTransport struct {
 	wrote func() // called when a piece was written
 }
 
-func (t *streamTransport) setLimits(lim Limits) { t.lim = lim }
+func (t *streamTransport) setLimits(lim Limits) {
+	t.lim = lim
+	if tcp := t.sock.TCP(); tcp != nil {
+		// An error means a socket that is dead, which reading will show.
+		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: lim.PingInterval, Interval: lim.PingTimeout / 4, Count: 4})
+		t.sock.LimitSilence(lim.PingInterval + lim.PingTimeout)
+	}
+}
 
 func (t *streamTransport) setWrote(wrote func()) { t.wrote = wrote }
 
