@@ -34,6 +34,7 @@ type streamTransport struct {
 
 	buf        []byte // read but not handed out: buf[start:end]
 	start, end int
+	lent       *[]byte // of streamBuffers, if buf is one of them
 
 	rest  []byte // to be written first
 	wrote func() // called when a piece was written
@@ -50,8 +51,11 @@ func (t *streamTransport) setLimits(lim Limits) {
 
 func (t *streamTransport) setWrote(wrote func()) { t.wrote = wrote }
 
-// streamBuffer is how much is read at once, and kept by an idle connection.
+// streamBuffer is how much is read at once, and kept by an idle connection that cannot wait without a buffer.
 const streamBuffer = 4 << 10
+
+// streamBuffers are for what is at hand; an idle connection has none.
+var streamBuffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
 func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
 	for {
@@ -64,15 +68,37 @@ func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
 			t.start += whole
 			return batch, nil
 		}
-		t.makeRoom(need)
-		n, err := t.sock.Read(t.buf[t.end:])
-		t.end += n
+		n, err := t.fill(need)
 		if n == 0 && err != nil {
 			if t.end > t.start && err == io.EOF {
 				return nil, frameError("the stream ends in the middle of it")
 			}
 			return nil, err
 		}
+	}
+}
+
+// fill reads what has come, up to a message of need bytes and a little more.
+func (t *streamTransport) fill(need int) (n int, err error) {
+	if t.start < t.end || !t.sock.Lends() {
+		t.makeRoom(need)
+		n, err = t.sock.Read(t.buf[t.end:])
+		t.end += n
+		return n, err
+	}
+	t.giveBack()
+	t.buf, t.start, t.end = nil, 0, 0
+	if t.lent, n, err = t.sock.ReadLent(&streamBuffers); n > 0 {
+		t.buf, t.end = *t.lent, n
+	}
+	return n, err
+}
+
+// giveBack gives back a lent buffer in which nothing is left.
+func (t *streamTransport) giveBack() {
+	if t.lent != nil {
+		streamBuffers.Put(t.lent)
+		t.lent = nil
 	}
 }
 
@@ -86,6 +112,7 @@ func (t *streamTransport) makeRoom(need int) {
 		buf := make([]byte, max(size, len(rest)+streamBuffer))
 		t.end = copy(buf, rest)
 		t.buf, t.start = buf, 0
+		t.giveBack()
 		return
 	}
 	if t.start > 0 {
