@@ -211,7 +211,7 @@ func writeTestPayload(p rpccp.Payload, a args) error {
 		return nil
 	}
 	if n, ok := strings.CutPrefix(cap, "bad:"); ok {
-		i, _ := strconv.Atoi(n)
+		i, _ := strconv.ParseUint(n, 10, 32)
 		return s.SetPtr(1, capnp.NewInterface(s.Segment(), capnp.CapabilityID(i)).ToPtr())
 	}
 	if err := s.SetPtr(1, capnp.NewInterface(s.Segment(), 0).ToPtr()); err != nil {
