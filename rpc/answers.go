@@ -19,6 +19,8 @@ type answer struct {
 	finished bool
 	yourself bool // the results stay here, for the peer to take with takeFromOtherQuestion
 	taken    bool
+	late     bool  // finished by a peer that expects it to be delivered before it is cancelled
+	waiting  int32 // calls in queue that the peer has not given up
 
 	ex      *Exception // what was returned,
 	content capnp.Ptr  // or this,
@@ -30,8 +32,6 @@ type answer struct {
 	pipes   []localPipe  // promises of its results that the peer passed back (receiverAnswer)
 	takers  []*Promise   // questions of ours whose answer it will be
 	waitsOn *answer      // in whose queue this call is
-	late    bool         // finished by a peer that expects it to be delivered before it is cancelled
-	waiting int          // calls in queue that the peer has not given up
 }
 
 // queuedCall waits for the capability at a path of an answer's results.
@@ -456,7 +456,7 @@ func (co *core) cancelAnswer(ans *answer) {
 func (co *core) dropAnswer(ans *answer) {
 	co.answerBytes -= ans.bytes
 	ans.bytes = 0
-	delete(co.answers, ans.id)
+	remove(&co.answers, ans.id, &co.most.answers)
 	co.dropCaps(ans.caps)
 	ans.caps, ans.content, ans.exports = CapTable{}, capnp.Ptr{}, nil
 }

@@ -23,6 +23,7 @@ type core struct {
 	exported  map[node]uint32 // where a thing is in exports
 	imports   map[uint32]*remoteCap
 	embargoes table[*remoteCap]
+	most      struct{ answers, exported, imports, lanes int } // the most that was in the maps (remove)
 
 	unanswered  int // answers without a return
 	answerBytes int // parameters and results they hold
@@ -164,45 +165,4 @@ func (co *core) roomMade() {
 		close(co.room)
 		co.room = nil
 	}
-}
-
-// table gives out numbers, low ones first, and finds what they stand for.
-type table[T comparable] struct {
-	slots []T
-	free  []uint32
-	n     int
-}
-
-func (t *table[T]) add(v T) uint32 {
-	t.n++
-	if k := len(t.free); k > 0 {
-		id := t.free[k-1]
-		t.free = t.free[:k-1]
-		t.slots[id] = v
-		return id
-	}
-	t.slots = append(t.slots, v)
-	return uint32(len(t.slots) - 1)
-}
-
-// get gives the zero value for a number that is not in use.
-func (t *table[T]) get(id uint32) (v T) {
-	if uint64(id) < uint64(len(t.slots)) {
-		v = t.slots[id]
-	}
-	return v
-}
-
-func (t *table[T]) remove(id uint32) {
-	var zero T
-	if t.get(id) == zero {
-		return
-	}
-	t.n--
-	if t.n == 0 && len(t.slots) > 64 { // give the memory of a burst back
-		*t = table[T]{}
-		return
-	}
-	t.slots[id] = zero
-	t.free = append(t.free, id)
 }

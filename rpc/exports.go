@@ -154,7 +154,7 @@ func (co *core) releaseExport(id uint32, n uint32) error {
 		co.after = append(co.after, func() { p.forget(co.conn, exp) })
 	}
 	if at, ok := co.exported[exp.ref.node]; ok && at == id {
-		delete(co.exported, exp.ref.node)
+		remove(&co.exported, exp.ref.node, &co.most.exported)
 	}
 	co.drops = append(co.drops, exp.ref.node)
 	return nil
@@ -214,8 +214,8 @@ func (c *Conn) resolveExport(exp *export, p *promiseCap) {
 		return
 	}
 	exp.promise = false
-	delete(c.exported, exp.ref.node) // from now on what it resolved to is exported in its place
-	to := c.settled(p.target.Load()) // once: it may settle further at any moment
+	remove(&c.exported, exp.ref.node, &c.most.exported) // from now on what it resolved to is exported in its place
+	to := c.settled(p.target.Load())                    // once: it may settle further at any moment
 	if b, ok := to.(*brokenCap); ok {
 		c.sendResolveException(exp.id, b.err)
 		return

@@ -177,7 +177,7 @@ func (co *core) sendRelease(r *remoteCap) {
 	if co.imports[r.id] != r {
 		return
 	}
-	delete(co.imports, r.id)
+	remove(&co.imports, r.id, &co.most.imports)
 	co.emitRelease(r.id, r.wire)
 }
 

@@ -343,7 +343,7 @@ func (c *Conn) addLane(p *promiseCap) {
 
 func (c *Conn) laneGone(p *promiseCap) {
 	c.mu.Lock()
-	delete(c.lanes, p)
+	remove(&c.lanes, p, &c.most.lanes)
 	c.mu.Unlock()
 }
 
