@@ -106,13 +106,32 @@ func (co *core) follow(n node) node {
 	return nil
 }
 
-// roomForExports says whether the capabilities of a message may be handed out.
+// roomForExports says whether the capabilities of a message may be handed out. Those that the peer holds already, or hosts
+// itself, need no room.
 func (co *core) roomForExports(caps *CapTable) *Exception {
-	if n := caps.Len(); n > 0 && co.exports.n+n > co.lim.Exports {
+	if co.exports.n+caps.Len() <= co.lim.Exports {
+		return nil
+	}
+	more := 0
+	for _, r := range caps.refs {
+		if r != nil && co.needsExport(co.settled(r)) {
+			more++
+		}
+	}
+	if more > 0 && co.exports.n+more > co.lim.Exports {
 		co.hit(LimitExports)
 		return Overloadedf("the peer holds %d capabilities, the limit is %d", co.exports.n, co.lim.Exports)
 	}
 	return nil
+}
+
+// needsExport says that n cannot be described to the peer without a new export.
+func (co *core) needsExport(n node) bool {
+	if r, ok := n.(*remoteCap); ok && r.conn == co.conn {
+		return false
+	}
+	_, known := co.exported[n]
+	return !known
 }
 
 // export gives the number under which the peer knows n, counting one reference more.
@@ -220,7 +239,7 @@ func (c *Conn) resolveExport(exp *export, p *promiseCap) {
 		c.sendResolveException(exp.id, b.err)
 		return
 	}
-	if c.exports.n >= c.lim.Exports {
+	if c.exports.n >= c.lim.Exports && c.needsExport(to) {
 		c.hit(LimitExports)
 		c.sendResolveException(exp.id, Overloadedf("the peer holds %d capabilities", c.exports.n))
 		return
