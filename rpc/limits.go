@@ -5,7 +5,6 @@ package rpc
 
 import (
 	"errors"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -165,20 +164,23 @@ type overLimit struct {
 
 func (e overLimit) Unwrap() error { return e.error }
 
-// hitBy counts the limit that has caused err, if one has. The serialization library names its own in words only.
+// hitBy counts the limit that has caused err, if one has. The serialization library names its own in words only, which are
+// not looked for in what others say around them.
 func (co *core) hitBy(err error) {
 	if over, ok := errors.AsType[overLimit](err); ok {
 		co.hit(over.limit)
 		return
 	}
-	for ; err != nil; err = errors.Unwrap(err) {
-		switch text := err.Error(); {
-		case strings.Contains(text, "depth limit reached"):
-			co.hit(LimitNesting)
-			return
-		case strings.Contains(text, "traversal limit reached"):
-			co.hit(LimitTraversal)
-			return
-		}
+	if err == nil {
+		return
+	}
+	for cause := err; cause != nil; cause = errors.Unwrap(err) {
+		err = cause
+	}
+	switch err.Error() {
+	case "read pointer: depth limit reached":
+		co.hit(LimitNesting)
+	case "read pointer: read traversal limit reached":
+		co.hit(LimitTraversal)
 	}
 }
