@@ -77,7 +77,7 @@ func (co *core) newAnswer(id uint32) (*answer, error) {
 	if co.answers[id] != nil {
 		return nil, violation("question %d is asked again before it is returned and finished", id)
 	}
-	if len(co.answers) >= 2*co.lim.Answers {
+	if len(co.answers)/2 >= co.lim.Answers {
 		return nil, overLimit{LimitAnswers, violation("%d questions are not finished", len(co.answers))}
 	}
 	ans := &answer{id: id}

@@ -142,7 +142,7 @@ func (co *core) emitKept(m *outMsg) error {
 	co.urgent = true
 	co.parts.MessagesOut++
 	co.parts.BytesOut += uint64(size)
-	if n := co.queuedBytes(); n > 4*co.lim.QueuedBytes && !co.flooded {
+	if n := co.queuedBytes(); n/4 > co.lim.QueuedBytes && !co.flooded {
 		co.flooded = true
 		co.hit(LimitQueuedBytes)
 		co.endAfter(ending{err: Disconnectedf("the peer does not read: %d bytes wait to be sent", n), code: closePolicy})
