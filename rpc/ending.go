@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"slices"
 	"time"
 
@@ -62,6 +63,9 @@ func lostEnding(err error) ending {
 	}
 	if bye, ok := errors.AsType[closedError](err); ok {
 		return ending{err: Disconnectedf("%v", bye), code: closeNormal, quiet: true}
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
+		err = op.Err // without addresses: whoever called through this vat is told why, too
 	}
 	return ending{err: Disconnectedf("the connection was lost: %v", err), code: closeNormal}
 }

@@ -6,10 +6,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,6 +217,17 @@ func TestNothingRunsOnceTheConnectionHasEnded(t *testing.T) {
 	}
 	for _, call := range late {
 		call.cancel()
+	}
+}
+
+// Why a connection was lost is told to others too, such as peers whose calls were passed on over it: without addresses.
+func TestLostConnectionNamesNoAddress(t *testing.T) {
+	t.Parallel()
+	at := func(s string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(s), Port: 4711} }
+	err := fmt.Errorf("failed to read: %w", &net.OpError{Op: "read", Net: "tcp", Source: at("10.1.2.3"), Addr: at("10.3.2.1"),
+		Err: os.NewSyscallError("read", syscall.ECONNRESET)})
+	if e := lostEnding(err).err; !IsDisconnected(e) || strings.Contains(e.Error(), "10.") || !strings.Contains(e.Error(), "reset") {
+		t.Errorf("%v", e)
 	}
 }
 
