@@ -24,6 +24,8 @@ func newLocalCap(o Object) *localCap {
 
 func (l *localCap) tryRef() bool { return tryInc(&l.refs) }
 
+func (*localCap) resolution() node { return nil }
+
 func (l *localCap) unref(c *Conn) {
 	if l.refs.Add(-1) != 0 {
 		return
@@ -50,5 +52,6 @@ func releaseObject(r Releaser) {
 // brokenCap fails every call.
 type brokenCap struct{ err *Exception }
 
-func (*brokenCap) tryRef() bool { return true }
-func (*brokenCap) unref(*Conn)  {}
+func (*brokenCap) tryRef() bool     { return true }
+func (*brokenCap) unref(*Conn)      {}
+func (*brokenCap) resolution() node { return nil }

@@ -84,7 +84,6 @@ func (p *promiseCap) unref(c *Conn) {
 	}
 }
 
-// resolution is what the promise has resolved to; nil before.
 func (p *promiseCap) resolution() node {
 	if t := p.target.Load(); t != nil {
 		return t.node
@@ -364,17 +363,9 @@ func leadsTo(from node, p *promiseCap) bool {
 		if from == node(p) {
 			return true
 		}
-		var next node
-		switch t := from.(type) {
-		case *promiseCap:
-			next = t.resolution()
-		case *remoteCap:
-			next = t.resolution()
-		}
-		if next == nil {
+		if from = from.resolution(); from == nil {
 			return false
 		}
-		from = next
 	}
 	return true
 }

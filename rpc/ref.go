@@ -30,6 +30,9 @@ type node interface {
 	tryRef() bool // takes a count, unless the last one is gone
 	// unref gives a count up. No lock may be held. What follows for an object runs on c if given, else at once.
 	unref(c *Conn)
+	// resolution is what calls on it go to instead, if it is a promise that has resolved; else nil. No connection's lock may be
+	// held.
+	resolution() node
 }
 
 // tryInc takes a count unless the last one is gone.
@@ -152,25 +155,11 @@ func (r *Ref) Object() Object {
 		return nil
 	}
 	n := r.node
-	for range maxHops {
-		switch t := n.(type) {
-		case *localCap:
-			return t.object
-		case *remoteCap:
-			next := t.resolution()
-			if next == nil {
-				return nil
-			}
-			n = next
-		case *promiseCap:
-			next := t.resolution()
-			if next == nil {
-				return nil
-			}
-			n = next
-		default:
-			return nil
+	for hops := 0; n != nil && hops < maxHops; hops++ {
+		if l, ok := n.(*localCap); ok {
+			return l.object
 		}
+		n = n.resolution()
 	}
 	return nil
 }

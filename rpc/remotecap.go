@@ -53,7 +53,6 @@ func (r *remoteCap) unref(*Conn) {
 	r.conn.unlock()
 }
 
-// resolution is what calls on it go to, when they do not go to the peer; nil before.
 func (r *remoteCap) resolution() node {
 	r.conn.mu.Lock()
 	defer r.conn.mu.Unlock()
@@ -224,11 +223,9 @@ func (co *core) leadsBack(n node, r *remoteCap) bool {
 		if n == node(r) {
 			return true
 		}
-		next := co.follow(n)
-		if next == nil {
+		if n = co.follow(n); n == nil {
 			return false
 		}
-		n = next
 	}
 	return true
 }
