@@ -226,11 +226,7 @@ func (c *Conn) post(t task) bool {
 func (c *Conn) unlock() {
 	drops, cancels, after := c.drops, c.cancels, c.after
 	c.drops, c.cancels, c.after = nil, nil, nil
-	wake := c.wantsWriter()
-	var batch []byte
-	if wake && c.writesAtOnce() {
-		wake, batch = false, c.takeOut()
-	}
+	wake, batch := c.handOut()
 	deliver := len(c.todo) > 0 && !c.delivering && !c.manual && (c.running || c.ended != nil)
 	if deliver {
 		c.delivering = true

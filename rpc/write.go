@@ -70,11 +70,11 @@ func (c *Conn) initOutlet() {
 	c.leisure = laterTime
 }
 
-// wantsWriter says that the writer is to be woken for what waits, and has it written later if it is not urgent. The lock
-// is held.
-func (c *Conn) wantsWriter() bool {
+// handOut sees to it that what waits is written: by the writer, who is to be woken then; or at once, by whoever calls this,
+// who gets it then; or later, if it is not urgent. The lock is held.
+func (c *Conn) handOut() (wake bool, atOnce []byte) {
 	if !(c.outlet.idle || c.away) || c.busy || (len(c.out) == 0 && !c.stuck && c.ended == nil) {
-		return false
+		return false, nil
 	}
 	if len(c.out) > chunkBytes || c.stuck {
 		c.urgent = true
@@ -83,25 +83,20 @@ func (c *Conn) wantsWriter() bool {
 		if !c.hold && !c.later.IsSet() {
 			c.later.Set(c.leisure)
 		}
-		return false
+		return false, nil
 	}
-	if c.writesAtOnce() {
-		return true
+	alone := c.questions.n+len(c.answers) <= 1 // no other call is under way, and nothing would leave with what waits
+	if alone && c.try != nil && !c.stuck && c.running && c.ended == nil && len(c.out) <= smallBytes {
+		return false, c.takeOut()
 	}
 	if c.away {
 		c.away = false
 		c.workers++
 		go c.write()
-		return false
+		return false, nil
 	}
 	c.outlet.idle = false
-	return true
-}
-
-// writesAtOnce says that whoever wants the writer may write himself: with no other call under way, nothing would leave with
-// what waits. The lock is held.
-func (c *Conn) writesAtOnce() bool {
-	return c.try != nil && !c.stuck && c.running && c.ended == nil && len(c.out) <= smallBytes && c.questions.n+len(c.answers) <= 1
+	return true, nil
 }
 
 // takeOut takes what waits, to be written. The lock is held.
