@@ -252,8 +252,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		co.returnException(ans, Failedf("return: %v", err))
 		return
 	}
-	if ans.finished || ans.yourself { // calls pipelined on it may still want what there is
-		co.returnNothing(ans)
+	if co.returnsNothing(ans) { // calls pipelined on it may still want what there is
 		co.returned(ans, out, content, caps, nil)
 		return
 	}
@@ -291,9 +290,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 
 // returnException sends a Return with an exception, and the same for all calls that wait for the answer, and so on.
 func (co *core) returnException(ans *answer, ex *Exception) {
-	if ans.finished || ans.yourself {
-		co.returnNothing(ans)
-	} else {
+	if !co.returnsNothing(ans) {
 		co.say(func(m rpccp.Message) error {
 			ret, err := newReturn(m)
 			if err != nil {
@@ -310,8 +307,11 @@ func (co *core) returnException(ans *answer, ex *Exception) {
 	co.returned(ans, nil, capnp.Ptr{}, CapTable{}, ex)
 }
 
-// returnNothing sends the Return of a call that was finished before, or whose results stay here.
-func (co *core) returnNothing(ans *answer) {
+// returnsNothing sends the Return of a call that was finished before, or whose results stay here; false if it is another.
+func (co *core) returnsNothing(ans *answer) bool {
+	if !ans.finished && !ans.yourself {
+		return false
+	}
 	co.say(func(m rpccp.Message) error {
 		ret, err := newReturn(m)
 		if err != nil {
@@ -325,6 +325,7 @@ func (co *core) returnNothing(ans *answer) {
 		}
 		return nil
 	})
+	return true
 }
 
 // returned notes what was answered and sends on what waited for it, in order. Results without capabilities are not

@@ -12,7 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/words"
 )
 
-const wordBytes = 8
+const wordBytes = words.Bytes
 
 // frameError is a message that cannot be told from the next one: the connection cannot go on.
 type frameError string
