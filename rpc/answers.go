@@ -412,7 +412,7 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 	return nil
 }
 
-// wanted says that somebody waits for the results, finished though the question is: a call pipelined on it, who was
+// wanted says that somebody waits for the results, finished though the question is: a call pipelined on it, whoever was
 // passed a promise of them, or a question of ours that takes them.
 func (ans *answer) wanted() bool {
 	return ans.waiting > 0 || referenced(ans.pipes) ||

@@ -122,8 +122,8 @@ func (c *Conn) Close(reason string) {
 	c.end(ending{code: closeNormal, reason: reason, flush: true})
 }
 
-// Abort ends the connection for what the peer did, and tells it why, as far as
-// Call.Fail would. It returns at once; Run returns the reason.
+// Abort ends the connection for what the peer did, and tells it why, as far as Call.Fail would. It returns at once; Run
+// returns the reason.
 func (c *Conn) Abort(why error) {
 	ex, _ := exceptionFor(why)
 	c.end(ending{err: ex, code: closeLater, reason: ex.Type.String(), flush: true, abort: ex})

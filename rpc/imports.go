@@ -21,7 +21,7 @@ func (co *core) receiveCaps(in *inMsg, payload rpccp.Payload) (CapTable, error) 
 	if list.Len() > co.lim.Imports {
 		return t, overLimit{LimitImports, violation("%d capabilities in one message, the limit is %d", list.Len(), co.lim.Imports)}
 	}
-	if list.Len() > in.size/wordBytes { // descriptors of no bytes are legal, but who sends many means us ill
+	if list.Len() > in.size/wordBytes { // descriptors of no bytes are legal, but a peer that sends many means us ill
 		return t, violation("%d capabilities in a message of %d bytes", list.Len(), in.size)
 	}
 	if list.Len() == 0 {

@@ -1,4 +1,4 @@
-// What comes in: one message of the peer, told apart by its name in rpc.capnp.
+// Messages that come in, told apart by their names in rpc.capnp.
 
 package rpc
 

@@ -12,7 +12,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// outMsg is a message to be sent, or one that stays in the vat. Who holds it may free it once, when nothing points
+// outMsg is a message to be sent, or one that stays in the vat. Its holder may free it once, when nothing points
 // into it any more; a message that was shown to others beyond a place function is left to the garbage collector.
 type outMsg struct {
 	msg  capnp.Message

@@ -191,7 +191,7 @@ func (p *Promise) completeLocal(call *Call, content capnp.Ptr, caps CapTable, ex
 	}
 	p.mu.Lock()
 	var pipes []localPipe
-	var targets []*Ref // taken with the lock held: who waits for the answer may release it as soon as it is there
+	var targets []*Ref // taken with the lock held: a program that waits for the answer may release it as soon as it is there
 	if !p.done {
 		pipes = p.pipes
 	}

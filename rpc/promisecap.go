@@ -224,7 +224,7 @@ func (p *promiseCap) releaseTarget(c *Conn) {
 	p.mu.Lock()
 	to := p.target.Load()
 	if p.waiting > 0 || p.refs.Load() > 0 {
-		to = nil // flush will do it, or who has asked
+		to = nil // flush will do it, or whoever has asked
 	}
 	p.mu.Unlock()
 	to.releaseOn(c)

@@ -149,7 +149,7 @@ func (c *Conn) relieveReader() {
 	}
 }
 
-// drain delivers until nothing is left. Who calls it has set delivering.
+// drain delivers until nothing is left. The caller has set delivering.
 func (c *Conn) drain() { c.deliver(false) }
 
 // deliver is drain, in which the reader writes now and then what is answered.

@@ -1,4 +1,4 @@
-// What the tables are made of. After a burst they give its memory back: what an idle connection keeps is what it holds.
+// The parts that the tables are made of. After a burst they give its memory back: an idle connection keeps as much as it holds.
 
 package rpc
 

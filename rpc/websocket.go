@@ -103,7 +103,7 @@ func newWSTransport(c *wsock.Conn) *wsTransport {
 	return t
 }
 
-// setHeard has the peer's own pings told: who pings need not be pinged.
+// setHeard has the peer's own pings told: a peer that pings need not be pinged.
 func (t *wsTransport) setHeard(heard func()) { t.c.SetHeard(heard) }
 
 // setWrote has the pieces of a large message told.

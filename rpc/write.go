@@ -70,8 +70,8 @@ func (c *Conn) initOutlet() {
 	c.leisure = laterTime
 }
 
-// handOut sees to it that what waits is written: by the writer, who is to be woken then; or at once, by whoever calls this,
-// who gets it then; or later, if it is not urgent. The lock is held.
+// handOut sees to it that what waits is written: by the writer, if the caller is to wake it; by the caller itself, if it gets
+// something to write at once; or later, since it is not urgent. The lock is held.
 func (c *Conn) handOut() (wake bool, atOnce []byte) {
 	if !(c.outlet.idle || c.away) || c.busy || (len(c.out) == 0 && !c.stuck && c.ended == nil) {
 		return false, nil

@@ -1,10 +1,10 @@
 // Package socket reads and writes connections where system calls and wake-ups are most of what a call takes:
 //
-//   - Who reads asks the socket a few times more before its goroutine is parked (rhythm.go).
+//   - A reader asks the socket a few times more before its goroutine is parked (rhythm.go).
 //   - Reads and writes of some KB are made past the scheduler (direct_linux.go): sockets do not block, so there is nothing
 //     to be told to it. Telling would wake the runtime's monitor whenever the process was idle just before, which is a
 //     quarter of what a call takes where client and server share a processor.
-//   - Who waits need not hold a buffer.
+//   - A reader that waits need not hold a buffer.
 //
 // Connections that are no plain sockets, TLS among them, are read and written as they are.
 package socket
@@ -39,7 +39,7 @@ type Conn struct {
 	plain net.Conn        // the socket itself, if it is read and written here
 	raw   syscall.RawConn // what is asked; nil if nothing is
 
-	// Of who reads.
+	// Of the reader.
 	ask      func(fd uintptr) bool // made once, so that asking allocates nothing
 	most     int32                 // of all connections that may ask at once
 	rhythm   rhythm
@@ -51,7 +51,7 @@ type Conn struct {
 	n        int        // so many bytes
 	err      error      // or not
 
-	// Of who writes.
+	// Of the writer.
 	send   func(fd uintptr) bool
 	out    []byte
 	sent   int
@@ -181,7 +181,7 @@ func (c *Conn) read() (int, error) {
 	return c.n, nil
 }
 
-// tries says whether to spin before this read. Only so many of the process do at once: who has tried must spin.
+// tries says whether to spin before this read. Only so many of the process do at once: after a yes the reader must spin.
 func (c *Conn) tries() bool {
 	if !c.rhythm.tries() {
 		return false

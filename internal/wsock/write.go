@@ -128,7 +128,7 @@ func (w *frameWriter) frame(first byte, payload []byte) {
 		w.b = append(w.b, payload...)
 		return
 	}
-	key := rand.Uint32() // what may follow is not to be foreseen by who chose the message
+	key := rand.Uint32() // whoever chose the message must not foresee what it looks like on the wire
 	w.b = binary.LittleEndian.AppendUint32(w.b, key)
 	at := len(w.b)
 	w.b = append(w.b, payload...)
