@@ -66,8 +66,11 @@ bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, capnweb
 	@.ci/need node npm
 	cd internal/benchrpc && go run .
 
+# vet compiles, tests included: so what does not compile where there are 32 bits, or no Unix, is found here.
 lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
 	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl $$(go list $(PKG) | grep -v /capnp/wire) # generated: unkeyed fields
+	GOOS=linux GOARCH=386 go vet -composites=false $(PKG)
+	GOOS=windows GOARCH=amd64 go vet -composites=false $(PKG)
 	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap,curl $(PKG)
 	cd internal/benchrpc && go vet ./... && go tool -modfile=../../.ci/tools.mod staticcheck ./...
 

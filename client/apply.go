@@ -178,9 +178,6 @@ func encodeOp(to wire.Op, in *ledger.Intent) error {
 	return nil
 }
 
-// jsonPointer is where an Arg has its json.
-const jsonPointer = 1
-
 func encodeArg(to wire.Arg, a *ledger.Arg) error {
 	if err := to.SetName(a.Name); err != nil {
 		return err
@@ -189,7 +186,7 @@ func encodeArg(to wire.Arg, a *ledger.Arg) error {
 		if err := to.SetJson(""); err != nil || len(a.JSON) == 0 {
 			return err
 		}
-		return capnp.Struct(to).SetTextFromBytes(jsonPointer, a.JSON) // SetJson takes a string: a copy more
+		return capnp.Struct(to).SetTextFromBytes(place.ArgJSON, a.JSON) // SetJson takes a string: a copy more
 	}
 	ref, err := to.NewRef()
 	if err != nil {

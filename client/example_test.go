@@ -244,7 +244,7 @@ func ExampleBatch_Begin() {
 	b.Begin("msg_1", map[string]any{"role": "assistant"})
 	b.Put("part/msg_1/prt_1", map[string]string{"type": "text", "text": ""})
 	b.AppendText("part/msg_1/prt_1", 0, "Done.")
-	b.Finalize("msg_1", "completed").Arg("usage", map[string]int{"output": 2}).Arg("completed", 1795203727476)
+	b.Finalize("msg_1", "completed").Arg("usage", map[string]int{"output": 2}).Arg("completed", int64(1795203727476))
 	commit(ctx, b)
 	state, err := s.Snapshot(ctx)
 	if err != nil {

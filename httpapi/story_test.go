@@ -135,7 +135,7 @@ func TestMadeByTheClient(t *testing.T) {
 		t.Errorf("again: %d %s", got.status, got.text)
 	}
 	reader := owner.New(id)
-	share := obj{"ref": reader.ID, "hash": hashText(reader.Secret), "rights": []string{"read"}, "from": 1, "expires_at": 1 << 50, "message": "m", "actor": "me/you"}
+	share := obj{"ref": reader.ID, "hash": hashText(reader.Secret), "rights": []string{"read"}, "from": 1, "expires_at": int64(1) << 50, "message": "m", "actor": "me/you"}
 	for range 2 {
 		if got := r.must(201, "POST", "/sessions/"+id+"/refs", owner.Text(), share); got["ref"] != reader.ID || got["text"] != nil {
 			t.Errorf("%v", got)

@@ -19,6 +19,8 @@ type answer struct {
 	finished bool
 	yourself bool // the results stay here, for the peer to take with takeFromOtherQuestion
 	taken    bool
+	late     bool  // finished by a peer that expects it to be delivered before it is cancelled
+	waiting  int32 // calls in queue that the peer has not given up
 
 	ex      *Exception // what was returned,
 	content capnp.Ptr  // or this,
@@ -30,7 +32,6 @@ type answer struct {
 	pipes   []localPipe  // promises of its results that the peer passed back (receiverAnswer)
 	takers  []*Promise   // questions of ours whose answer it will be
 	waitsOn *answer      // in whose queue this call is
-	waiting int          // calls in queue that the peer has not given up
 }
 
 // queuedCall waits for the capability at a path of an answer's results.
@@ -76,7 +77,7 @@ func (co *core) newAnswer(id uint32) (*answer, error) {
 	if co.answers[id] != nil {
 		return nil, violation("question %d is asked again before it is returned and finished", id)
 	}
-	if len(co.answers) >= 2*co.lim.Answers {
+	if len(co.answers)/2 >= co.lim.Answers {
 		return nil, overLimit{LimitAnswers, violation("%d questions are not finished", len(co.answers))}
 	}
 	ans := &answer{id: id}
@@ -251,16 +252,11 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		co.returnException(ans, Failedf("return: %v", err))
 		return
 	}
-	if ans.finished || ans.yourself { // calls pipelined on it may still want what there is
-		co.returnNothing(ans)
+	if co.returnsNothing(ans) { // calls pipelined on it may still want what there is
 		co.returned(ans, out, content, caps, nil)
 		return
 	}
-	ex := co.roomForExports(&caps)
-	if size := messageSize(&out.msg) + 64*(1+caps.Len()); ex == nil && size > co.lim.SendBytes {
-		ex = Failedf("the results are too large: %d bytes, the limit is %d", size, co.lim.SendBytes)
-	}
-	if ex != nil {
+	if ex := co.roomForExports(&caps); ex != nil {
 		co.dropCaps(caps)
 		co.returnException(ans, ex)
 		return
@@ -277,7 +273,13 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 			return
 		}
 	}
-	co.emitKept(out)
+	if ex := co.fits("the results are", out, ans.exports); ex != nil {
+		ans.exports = nil
+		co.dropCaps(caps)
+		co.returnException(ans, ex)
+		return
+	}
+	_ = co.emitKept(out) // it fits
 	co.resolveBrokens()
 	co.returned(ans, out, content, caps, nil)
 	if hint {
@@ -288,35 +290,42 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 
 // returnException sends a Return with an exception, and the same for all calls that wait for the answer, and so on.
 func (co *core) returnException(ans *answer, ex *Exception) {
-	if ans.finished || ans.yourself {
-		co.returnNothing(ans)
-	} else if out, err := newExceptionReturn(ex); err == nil {
-		if ret, err := out.root.Return(); err == nil {
+	if !co.returnsNothing(ans) {
+		co.say(func(m rpccp.Message) error {
+			ret, err := newReturn(m)
+			if err != nil {
+				return err
+			}
 			ret.SetAnswerId(ans.id)
-			co.emit(out)
-		}
+			e, err := ret.NewException()
+			if err != nil {
+				return err
+			}
+			return co.writeException(e, ex)
+		})
 	}
 	co.returned(ans, nil, capnp.Ptr{}, CapTable{}, ex)
 }
 
-// returnNothing sends the Return of a call that was finished before, or whose results stay here.
-func (co *core) returnNothing(ans *answer) {
-	out, err := newOutMsg()
-	if err != nil {
-		return
+// returnsNothing sends the Return of a call that was finished before, or whose results stay here; false if it is another.
+func (co *core) returnsNothing(ans *answer) bool {
+	if !ans.finished && !ans.yourself {
+		return false
 	}
-	ret, err := out.root.NewReturn()
-	if err != nil {
-		return
-	}
-	ret.SetReleaseParamCaps(false)
-	ret.SetAnswerId(ans.id)
-	if ans.finished {
-		ret.SetCanceled()
-	} else {
-		ret.SetResultsSentElsewhere()
-	}
-	co.emit(out)
+	co.say(func(m rpccp.Message) error {
+		ret, err := newReturn(m)
+		if err != nil {
+			return err
+		}
+		ret.SetAnswerId(ans.id)
+		if ans.finished {
+			ret.SetCanceled()
+		} else {
+			ret.SetResultsSentElsewhere()
+		}
+		return nil
+	})
+	return true
 }
 
 // returned notes what was answered and sends on what waited for it, in order. Results without capabilities are not
@@ -348,7 +357,7 @@ func (co *core) returned(ans *answer, out *outMsg, content capnp.Ptr, caps CapTa
 		co.after = append(co.after, func() { lp.cap.resolve(to) })
 	}
 	for _, p := range takers {
-		p.q.taking = false
+		p.q.takes = nil
 		if ex != nil {
 			co.returnedTo(p, capnp.Ptr{}, CapTable{}, ex)
 		} else {
@@ -390,7 +399,8 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 	}
 	ans.finished = true
 	if !ans.returned {
-		co.cancelAnswer(ans, m.RequireEarlyCancellationWorkaround())
+		ans.late = m.RequireEarlyCancellationWorkaround()
+		co.cancelAnswer(ans)
 		return nil
 	}
 	if m.ReleaseResultCaps() {
@@ -402,11 +412,27 @@ func (co *core) handleFinish(msg rpccp.Message) error {
 	return nil
 }
 
-// cancelAnswer cancels a call that was finished before its return, once nothing else waits for its results. Old peers
+// wanted says that somebody waits for the results, finished though the question is: a call pipelined on it, whoever was
+// passed a promise of them, or a question of ours that takes them.
+func (ans *answer) wanted() bool {
+	return ans.waiting > 0 || referenced(ans.pipes) ||
+		slices.ContainsFunc(ans.takers, func(p *Promise) bool { return !p.q.finished })
+}
+
+// pipeDropped notes that the last reference to one of ans.pipes has gone.
+func (c *Conn) pipeDropped(ans *answer) {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.ended == nil {
+		c.cancelAnswer(ans)
+	}
+}
+
+// cancelAnswer cancels a call that was finished before its return, once nobody waits for its results any more. Old peers
 // expect that a call is delivered first, even if it is cancelled right behind.
-func (co *core) cancelAnswer(ans *answer, deliverFirst bool) {
-	for ans != nil && ans.finished && !ans.returned && ans.waiting == 0 {
-		if deliverFirst {
+func (co *core) cancelAnswer(ans *answer) {
+	for ans != nil && ans.finished && !ans.returned && !ans.wanted() {
+		if ans.late {
 			if ans.call.cancelAfterDelivery() {
 				co.cancels = append(co.cancels, &ans.call)
 			}
@@ -431,7 +457,7 @@ func (co *core) cancelAnswer(ans *answer, deliverFirst bool) {
 func (co *core) dropAnswer(ans *answer) {
 	co.answerBytes -= ans.bytes
 	ans.bytes = 0
-	delete(co.answers, ans.id)
+	remove(&co.answers, ans.id, &co.most.answers)
 	co.dropCaps(ans.caps)
 	ans.caps, ans.content, ans.exports = CapTable{}, capnp.Ptr{}, nil
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Echo over a real WebSocket, both vats in one process: so allocations are those of both sides together.
 
 package rpc

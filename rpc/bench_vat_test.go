@@ -1,3 +1,5 @@
+//go:build unix
+
 // A call and nothing but what this package does for it: two vats whose messages are carried by hand.
 
 package rpc

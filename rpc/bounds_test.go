@@ -4,6 +4,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"net"
 	"runtime"
 	"strings"
@@ -226,6 +227,20 @@ func TestBackpressureByBytes(t *testing.T) {
 		t.Errorf("ended with %v", last)
 	}
 	<-errs
+}
+
+// A limit is counted when the serialization library has met it, and not when a program's error says something like it.
+func TestLimitsAreNotReadOutOfErrors(t *testing.T) {
+	t.Parallel()
+	var hits Hits
+	c := NewConn(quiet{}, Config{Hits: &hits})
+	defer c.Close("over")
+	for _, err := range []error{nil, errors.New("the tree's depth limit reached"), Failedf("x: read traversal limit reached")} {
+		c.hitBy(err)
+	}
+	if n := hits.Of(LimitNesting) + hits.Of(LimitTraversal); n != 0 {
+		t.Errorf("counted %d times", n)
+	}
 }
 
 func itoa(n int) string {

@@ -4,8 +4,6 @@ package rpc
 
 import (
 	"context"
-	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -36,8 +34,10 @@ type Call struct {
 	in  atomic.Pointer[inMsg] // the message the parameters are in: received, until the answer, or
 	out *outMsg               // built by Ref.Call
 
-	via  *Conn // on whose delivery goroutine it runs
-	dst  node  // where it is bound for, counted; an object until the answer
+	// Both change on the way to the callee, under mu, and then no more, but that the answer takes dst.
+	via *Conn // on whose delivery goroutine it runs
+	dst node  // where it is bound for, counted; an object until the answer
+
 	hops int
 
 	answered   atomic.Bool
@@ -91,14 +91,14 @@ func (c *Call) waits(p *promiseCap) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waitsFor = p
-	return !c.canceled
+	return !c.canceledLocked()
 }
 
 // sentOnAs notes that the call was passed on to a peer, so that cancelling it cancels that; false if it is cancelled.
 func (c *Call) sentOnAs(p *Promise) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.canceled {
+	if c.canceledLocked() {
 		return false
 	}
 	c.onward = p
@@ -116,6 +116,19 @@ func (c *Call) cancelAfterDelivery() bool {
 func (c *Call) isCanceled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.canceledLocked()
+}
+
+// canceledLocked is isCanceled with the call's lock held. The end of its connection cancels a call from its first moment on,
+// though cancelling all of them takes a while.
+func (c *Call) canceledLocked() bool {
+	if c.conn != nil {
+		select {
+		case <-c.conn.done:
+			return true
+		default:
+		}
+	}
 	return c.canceled
 }
 
@@ -226,14 +239,14 @@ func (c *Call) fail(err error) {
 
 // done releases what the call held, once it is answered.
 func (c *Call) done() {
-	c.caps.release(c.via)
-	c.cancel()
 	c.mu.Lock()
-	dst := c.dst
+	dst, via := c.dst, c.via
 	c.dst = nil
 	c.mu.Unlock()
+	c.caps.release(via)
+	c.cancel()
 	if dst != nil {
-		dst.unref(c.via)
+		dst.unref(via)
 	}
 }
 
@@ -269,11 +282,6 @@ func (c *Call) recovered() {
 
 // panicked logs a handler's panic and gives what the caller is told.
 func (c *Call) panicked(r any) error {
-	log, peer := slog.Default(), "" // of a call within the vat nobody else knows
-	if c.conn != nil {
-		log, peer = c.conn.log, c.conn.RemoteAddr()
-	}
-	log.Error("handler panicked", "peer", peer, "interface", c.method.Interface,
-		"method", c.method.ID, "panic", r, "stack", string(debug.Stack()))
+	logPanic(c.conn, "handler panicked", r, "interface", c.method.Interface, "method", c.method.ID)
 	return Failedf("internal error")
 }

@@ -74,6 +74,10 @@ func NewConn(t Transport, cfg Config) *Conn {
 	if p, ok := t.(pinged); ok {
 		p.setHeard(c.heard)
 	}
+	if p, ok := t.(paced); ok {
+		c.paced = true
+		p.setWrote(c.wrotePiece)
+	}
 	c.try, _ = t.(tryer)
 	return c
 }
@@ -83,10 +87,9 @@ func NewConn(t Transport, cfg Config) *Conn {
 func (c *Conn) Bootstrap(ctx context.Context) *Ref {
 	c.mu.Lock()
 	defer c.unlock()
-	for c.ended == nil && (c.questions.n >= c.lim.Questions || c.queuedBytes() >= c.lim.QueuedBytes) {
-		c.hitOwn()
-		if err := c.waitForRoom(ctx); err != nil {
-			return NewBroken(Overloadedf("too many calls wait for the peer: %v", err))
+	for c.ended == nil && c.full() {
+		if c.waitForTurn(ctx) != nil {
+			return brokenRef(errTooManyCalls)
 		}
 	}
 	if c.ended != nil {
@@ -119,8 +122,8 @@ func (c *Conn) Close(reason string) {
 	c.end(ending{code: closeNormal, reason: reason, flush: true})
 }
 
-// Abort ends the connection for what the peer did, and tells it why, as far as
-// Call.Fail would. It returns at once; Run returns the reason.
+// Abort ends the connection for what the peer did, and tells it why, as far as Call.Fail would. It returns at once; Run
+// returns the reason.
 func (c *Conn) Abort(why error) {
 	ex, _ := exceptionFor(why)
 	c.end(ending{err: ex, code: closeLater, reason: ex.Type.String(), flush: true, abort: ex})
@@ -146,14 +149,26 @@ func (c *Conn) Drain(ctx context.Context, reason string) error {
 	return err
 }
 
-// hitOwn counts what a call of ours has to wait for.
-func (c *Conn) hitOwn() {
+// full says that a call of ours has to wait.
+func (c *Conn) full() bool {
+	return c.questions.n >= c.lim.Questions || c.queuedBytes() >= c.lim.QueuedBytes
+}
+
+// waitForTurn has a call of ours wait, for as long as ctx allows, and gives its error then. Whoever must not wait, as on a
+// delivery goroutine, has a ctx that has ended.
+func (c *Conn) waitForTurn(ctx context.Context) error {
 	if c.questions.n >= c.lim.Questions {
 		c.hit(LimitQuestions)
 	} else {
 		c.hit(LimitQueuedBytes)
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.waitForRoom(ctx)
 }
+
+var errTooManyCalls = Overloadedf("too many calls wait for the peer")
 
 // waitForRoom gives the lock up until there may be room at a limit. If the reader is busy delivering, another takes
 // over reading, so that the peer's answers, which make room, are heard even when a handler waits here.
@@ -211,11 +226,7 @@ func (c *Conn) post(t task) bool {
 func (c *Conn) unlock() {
 	drops, cancels, after := c.drops, c.cancels, c.after
 	c.drops, c.cancels, c.after = nil, nil, nil
-	wake := c.wantsWriter()
-	var batch []byte
-	if wake && c.writesAtOnce() {
-		wake, batch = false, c.takeOut()
-	}
+	wake, batch := c.handOut()
 	deliver := len(c.todo) > 0 && !c.delivering && !c.manual && (c.running || c.ended != nil)
 	if deliver {
 		c.delivering = true

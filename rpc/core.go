@@ -23,11 +23,13 @@ type core struct {
 	exported  map[node]uint32 // where a thing is in exports
 	imports   map[uint32]*remoteCap
 	embargoes table[*remoteCap]
+	most      struct{ answers, exported, imports, lanes int } // the most that was in the maps (remove)
 
 	unanswered  int // answers without a return
 	answerBytes int // parameters and results they hold
 	queuedCalls int // calls that wait on promises of this connection
 	promised    int // promises that the answers' pipes hold
+	resolved    int // imports that have resolved, so are in no table, and are held still
 	echoes      int // disembargoes of the peer that wait for their turn to go back
 	draining    bool
 
@@ -88,49 +90,64 @@ func (co *core) init(conn *Conn, cfg *Config, lim Limits) {
 	}
 }
 
-// emit queues a message for sending and frees it. It reports false, having sent nothing, if the message is too large.
-func (co *core) emit(m *outMsg) bool {
-	ok := co.emitKept(m)
-	m.free()
-	return ok
+// say has build fill in a message and queues it for sending. It is for those that are small and that neither side can do
+// without: should one not come about, the connection ends.
+func (co *core) say(build func(rpccp.Message) error) {
+	out, err := newOutMsg()
+	if err == nil {
+		err = build(out.root)
+	}
+	if err == nil {
+		err = co.emit(out)
+	}
+	if err != nil {
+		co.endAfter(ending{err: Failedf("a message could not be sent: %v", err), code: closeLater})
+	}
 }
 
-// emitLater is emit for what need not leave before something else does: nobody waits for it.
-func (co *core) emitLater(m *outMsg) {
+// sayLater is say for what need not leave before something else does: nobody waits for it.
+func (co *core) sayLater(build func(rpccp.Message) error) {
 	urgent := co.urgent
-	co.emit(m)
+	co.say(build)
 	co.urgent = urgent
 }
 
+// emit queues a message for sending and frees it. After an error nothing is sent.
+func (co *core) emit(m *outMsg) error {
+	err := co.emitKept(m)
+	m.free()
+	return err
+}
+
 // emitKept queues a message that goes on being used.
-func (co *core) emitKept(m *outMsg) bool {
+func (co *core) emitKept(m *outMsg) error {
 	if co.ended != nil {
-		return true
+		return nil
 	}
 	size := messageSize(&m.msg)
 	if size > co.lim.SendBytes {
-		return false
+		return Failedf("%d bytes, the limit is %d", size, co.lim.SendBytes)
 	}
 	if co.trace != nil {
 		root, err := m.envelope()
 		if err != nil {
-			return false
+			return err
 		}
 		co.trace("out", root)
 	}
 	var err error
 	if co.out, err = appendFrame(co.out, &m.msg); err != nil {
-		return false
+		return err
 	}
 	co.urgent = true
 	co.parts.MessagesOut++
 	co.parts.BytesOut += uint64(size)
-	if n := co.queuedBytes(); n > 4*co.lim.QueuedBytes && !co.flooded {
+	if n := co.queuedBytes(); n/4 > co.lim.QueuedBytes && !co.flooded {
 		co.flooded = true
 		co.hit(LimitQueuedBytes)
 		co.endAfter(ending{err: Disconnectedf("the peer does not read: %d bytes wait to be sent", n), code: closePolicy})
 	}
-	return true
+	return nil
 }
 
 // endAfter ends the connection when the lock is free: the present step is in the middle of its tables.
@@ -148,45 +165,4 @@ func (co *core) roomMade() {
 		close(co.room)
 		co.room = nil
 	}
-}
-
-// table gives out numbers, low ones first, and finds what they stand for.
-type table[T comparable] struct {
-	slots []T
-	free  []uint32
-	n     int
-}
-
-func (t *table[T]) add(v T) uint32 {
-	t.n++
-	if k := len(t.free); k > 0 {
-		id := t.free[k-1]
-		t.free = t.free[:k-1]
-		t.slots[id] = v
-		return id
-	}
-	t.slots = append(t.slots, v)
-	return uint32(len(t.slots) - 1)
-}
-
-// get gives the zero value for a number that is not in use.
-func (t *table[T]) get(id uint32) (v T) {
-	if uint64(id) < uint64(len(t.slots)) {
-		v = t.slots[id]
-	}
-	return v
-}
-
-func (t *table[T]) remove(id uint32) {
-	var zero T
-	if t.get(id) == zero {
-		return
-	}
-	t.n--
-	if t.n == 0 && len(t.slots) > 64 { // give the memory of a burst back
-		*t = table[T]{}
-		return
-	}
-	t.slots[id] = zero
-	t.free = append(t.free, id)
 }

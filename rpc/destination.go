@@ -1,4 +1,4 @@
-// What a message of the peer is targeted at: an export, or what is in the results of one of its questions.
+// The target of a peer's message: an export, or something in the results of one of its questions.
 
 package rpc
 

@@ -106,22 +106,25 @@ func (c *Conn) sendEcho(e *echo) {
 
 // sendLoopback answers a Disembargo. The target is for reading only: the number says it all.
 func (co *core) sendLoopback(id uint32, r *remoteCap) {
-	out, err := newOutMsg()
-	if err != nil {
-		return
-	}
-	m, err := out.root.NewDisembargo()
-	if err != nil {
-		return
-	}
-	target, err := m.NewTarget()
-	if err != nil {
-		return
-	}
-	if r.writeTarget(target) != nil {
-		return
-	}
-	m.Context().SetReceiverLoopback(id)
-	co.emit(out)
+	co.say(func(m rpccp.Message) error {
+		d, err := newDisembargo(m, r)
+		if err == nil {
+			d.Context().SetReceiverLoopback(id)
+		}
+		return err
+	})
 	co.echoes--
+}
+
+// newDisembargo begins a Disembargo that is targeted at r.
+func newDisembargo(m rpccp.Message, r *remoteCap) (rpccp.Disembargo, error) {
+	d, err := m.NewDisembargo()
+	if err != nil {
+		return d, err
+	}
+	target, err := d.NewTarget()
+	if err != nil {
+		return d, err
+	}
+	return d, r.writeTarget(target)
 }

@@ -7,12 +7,12 @@ import "context"
 
 // dispatch sends the call towards n. via is the connection on whose delivery goroutine it is to run; inline says that
 // this is that goroutine, so that an object may be called right here. At a limit the call waits for as long as ctx
-// allows; with noWait it is answered overloaded.
+// allows; then it is answered overloaded, having gone nowhere, and the error is ctx's.
 //
 // Order is kept thus: a promise of this vat holds calls back in its lanes until all before them have been sent on, so
 // behind it the object may be called at once. A thing of a peer that has turned out to be one of this vat has put what
 // waited for that at the end of the connection's delivery queue, so what comes later goes there too.
-func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) {
+func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) (gaveUp error) {
 	for c.hops < maxHops {
 		c.hops++
 		switch t := n.(type) {
@@ -20,16 +20,20 @@ func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) {
 			switch {
 			case !inline:
 				c.post(n, via)
-			case !c.holds(n):
+			case !c.holds(n, via):
 				c.Fail(errReleased)
 			default:
 				c.serve(t.object)
 			}
-			return
+			return nil
 		case *remoteCap:
-			next := t.conn.sendVia(ctx, t, c)
+			next, err := t.conn.sendVia(ctx, t, c)
+			if err != nil {
+				c.Fail(errTooManyCalls)
+				return err
+			}
 			if next == nil {
-				return
+				return nil
 			}
 			// If it has resolved to a thing of the same peer, nothing has waited, and the wire keeps the order.
 			n, via, inline = next.node, t.conn, false
@@ -38,12 +42,12 @@ func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) {
 			}
 			if _, remote := n.(*remoteCap); !remote {
 				c.post(n, via)
-				return
+				return nil
 			}
 		case *promiseCap:
 			next := t.send(c, via)
 			if next == nil {
-				return
+				return nil
 			}
 			n = next.node
 			if via == nil {
@@ -51,10 +55,11 @@ func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) {
 			}
 		case *brokenCap:
 			c.Fail(t.err)
-			return
+			return nil
 		}
 	}
 	c.Fail(errTooManyHops)
+	return nil
 }
 
 // post queues the call for delivery to n on via's delivery goroutine, or the object's own.
@@ -67,7 +72,7 @@ func (c *Call) post(n node, via *Conn) {
 	if via != nil && via.post(task{call: c}) {
 		return
 	}
-	c.via = nil
+	c.bind(n, nil)
 	if l, ok := n.(*localCap); ok {
 		l.loop.Post(c.deliver)
 	} else {
@@ -75,8 +80,9 @@ func (c *Call) post(n node, via *Conn) {
 	}
 }
 
-// holds makes sure that the call has a count on the object it is about to be served by, until it is answered.
-func (c *Call) holds(n node) bool {
+// holds makes sure that the call has a count on the object it is about to be served by on via's delivery goroutine, until it
+// is answered.
+func (c *Call) holds(n node, via *Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dst == n {
@@ -85,7 +91,7 @@ func (c *Call) holds(n node) bool {
 	if !n.tryRef() {
 		return false
 	}
-	c.dst = n
+	c.dst, c.via = n, via
 	return true
 }
 
@@ -99,7 +105,7 @@ func (c *Call) bind(n node, via *Conn) {
 // deliver runs on the delivery goroutine the call was queued for.
 func (c *Call) deliver() {
 	c.mu.Lock()
-	dst, canceled := c.dst, c.canceled
+	dst, via, canceled := c.dst, c.via, c.canceledLocked()
 	_, object := dst.(*localCap)
 	if !object {
 		c.dst = nil // a stop on the way only
@@ -112,10 +118,10 @@ func (c *Call) deliver() {
 	case canceled:
 		c.Fail(errCanceled)
 	default:
-		c.dispatch(noWait, dst, c.via, true)
+		c.dispatch(noWait, dst, via, true)
 	}
 	if !object {
-		dst.unref(c.via)
+		dst.unref(via)
 	}
 	c.mu.Lock()
 	late := c.cancelLate

@@ -8,8 +8,10 @@
 // [Promise] at once; [Promise.Cap] gives a reference to a capability in the answer before the answer is there, and
 // calls on it are pipelined. An [Object] serves calls: it gets each [Call] on a delivery goroutine, where it must not
 // block, and answers with [Call.Return] or [Call.Fail], at once or later from anywhere. A [Conn] is a connection over a
-// [Transport]; [Conn.Run] serves it until it ends. A [Flow] makes streaming calls in a window of bytes. Interface pointers
-// in messages go through a [CapTable] beside them.
+// [Transport]; [Conn.Run] serves it until it ends. Interface pointers in messages go through a [CapTable] beside them.
+// Calls fail with an [Exception], whose kind [IsDisconnected] and its siblings tell. A [Flow] makes streaming calls in a
+// window of bytes. (Those two, and [Pipe], are for programs that are written on this package: Mooring's own schema has no
+// streaming methods, and its errors have codes of their own.)
 //
 // Two calls on one reference are delivered in the order in which they were made, whatever it turns out to be. There is
 // no such promise between two references, even of one object, but for those of one path of one Promise.
@@ -25,16 +27,18 @@
 // one: what we keep of the results are imports, counted on their own. A question is given up, by a Finish before the
 // Return, when its Promise is released and neither a pipelined reference to its results nor a call made on one is left.
 //
-// An answer is in its table until our Return and the peer's Finish; calls pipelined on it wait in it. Results with
-// capabilities and exceptions are kept until the Finish. All that can be asked of other results is to fail, so their Return
-// says that it needs no Finish and they are gone with it; one that comes nevertheless is ignored, once (nofinish.go).
+// An answer is in its table until our Return and the peer's Finish; calls pipelined on it wait in it. A Finish before the
+// Return cancels the call, unless somebody else waits for its results: a call pipelined on it, an object that was passed a
+// promise of them, or a question of ours whose answer they are to be. Results with capabilities, and exceptions, are kept
+// until the Finish. All that can be asked of other results is to fail, so their Return says that it needs no Finish and they
+// are gone with it; one that comes nevertheless is ignored, once (nofinish.go).
 //
 // An export holds one count on its object, however often the peer was told of it, and counts what the peer was told.
-// An import counts what we were told and gives it all back in one Release when our last reference goes.
+// An import counts what we were told and gives it all back in one Release when our last reference goes, or when it resolves.
 //
 // # Who owns what
 //
-// A Ref is owned by who got it and is released once. Nodes (what Refs point at: localCap, remoteCap, promiseCap,
+// A Ref is owned by whoever got it and is released once. Nodes (what Refs point at: localCap, remoteCap, promiseCap,
 // brokenCap) are counted; a reference inside a message, a queue or a table is a count of its own. place functions get
 // messages in pooled memory that are gone when they return. Received messages are never pooled: parameters and results
 // stay valid for as long as they are kept.
@@ -45,7 +49,7 @@
 // messages are: calls on an export and results, without capabilities. These are written from a template (envelope.go) and
 // read at their places (plain.go): pointer by pointer that would cost more than all the rest of a call. A message that is
 // unusual in any way goes the other way, to the same rules: both end in takeCall or takeReturn, and a fuzzer holds what is
-// read in one way to what is read in the other. Who serves or calls what nearly all messages are for can read their content
+// read in one way to what is read in the other. Programs can read the content of such messages
 // by hand too (PlainParams, PlainResults; package internal/words), with the generated code for what is unusual there.
 //
 // # Core and loop
@@ -66,17 +70,25 @@
 // thing of the peer that turns out to be ours holds calls back until a Disembargo has gone round behind the earlier
 // ones (remotecap.go); what is targeted at a promise goes where the promise went, step by step, never by a short cut.
 //
+// # Dead peers and slow ones
+//
+// A peer of which nothing is heard is pinged, and found dead when it does not answer. While something is being written to it
+// there is no ping, which would wait behind that: a large message leaves in pieces, and as long as it goes on the peer takes it
+// in, however slowly; if it does not go on for as long as a ping and its answer may take, the peer is dead (Conn.startWatch).
+// For that the system must not take in much more than it can send, and on byte streams, which have no pings, it looks after
+// the peer itself (internal/socket).
+//
 // # Lock order
 //
-//	Conn.mu, then Promise.mu or Call.mu; promiseCap.mu and loop.mu alone
+//	Conn.mu, then Promise.mu or Call.mu; Promise.mu, then promiseCap.mu; loop.mu alone
 //
-// Nothing is locked under any but Conn.mu, and two connections' locks are never held together: what a promise has
-// resolved to, and counts, are atomic. What a step needs of another lock, of a program's code or
-// of a context it leaves in core.drops, core.cancels, core.after or core.todo, to be done when the lock is free
-// (Conn.unlock). No code of a program runs under any lock, but for Config.Trace.
+// Nothing is locked under Call.mu or promiseCap.mu, and two connections' locks are never held together: what a promise has
+// resolved to, and counts, are atomic. What a step needs of another lock, of a program's code or of a context it leaves in
+// core.drops, core.cancels, core.after or core.todo, to be done when the lock is free (Conn.unlock). No code of a program
+// runs under any lock, but for Config.Trace. What it panics with is logged, and goes no further (panics.go).
 //
 // # Bounds
 //
-// [Limits] names every bound and what happens at it: our calls wait, the peer's are answered overloaded, and who goes
+// [Limits] names every bound and what happens at it: our calls wait, the peer's are answered overloaded, and a peer that goes
 // on regardless is cut off. A call that waits at a bound waits in [Ref.Call]; deliveries never wait.
 package rpc

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"slices"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
 // WebSocket status codes a transport is closed with.
@@ -62,6 +64,9 @@ func lostEnding(err error) ending {
 	if bye, ok := errors.AsType[closedError](err); ok {
 		return ending{err: Disconnectedf("%v", bye), code: closeNormal, quiet: true}
 	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
+		err = op.Err // without addresses: whoever called through this vat is told why, too
+	}
 	return ending{err: Disconnectedf("the connection was lost: %v", err), code: closeNormal}
 }
 
@@ -72,7 +77,7 @@ func (c *Conn) endLocked(e ending) {
 		return
 	}
 	if e.abort != nil {
-		c.sendAbort(e.abort)
+		c.say(func(m rpccp.Message) error { return writeAbort(m, e.abort, c.mostReason()) })
 		if c.ended != nil { // the abort did not fit
 			return
 		}
@@ -97,7 +102,10 @@ func (c *Conn) endLocked(e ending) {
 // what writing met; a peer that does not read can hold it up for as long as the transport lets it.
 func Refuse(t Transport, why error) error {
 	ex, _ := exceptionFor(why)
-	out, err := newAbort(ex)
+	out, err := newOutMsg()
+	if err == nil {
+		err = writeAbort(out.root, ex, reasonBytes)
+	}
 	if err == nil {
 		var b []byte
 		if b, err = appendFrame(nil, &out.msg); err == nil {
@@ -106,6 +114,15 @@ func Refuse(t Transport, why error) error {
 		out.free()
 	}
 	return errors.Join(err, t.Close(closeLater, ex.Reason))
+}
+
+// writeAbort makes a message of m that says why the connection ends.
+func writeAbort(m rpccp.Message, ex *Exception, most int) error {
+	e, err := m.NewAbort()
+	if err != nil {
+		return err
+	}
+	return writeException(e, ex, most)
 }
 
 // reasonOf is an error's text without what says only that it is ours.

@@ -20,7 +20,6 @@ const (
 	callInterfaceAt = 8
 	targetImportAt  = 0
 	targetWhichAt   = 4
-	targetBytes     = 2 * wordBytes // a MessageTarget
 	returnAnswerAt  = 0
 	returnHintsAt   = 4      // a byte of flags:
 	keepParamCaps   = 1 << 0 // not releaseParamCaps, which is the default

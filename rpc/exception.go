@@ -1,4 +1,4 @@
-// What crosses the wire when something goes wrong: a type that says how the caller might react, and a reason.
+// Exceptions are what crosses the wire when something goes wrong: a type that says how the caller might react, and a reason.
 
 package rpc
 

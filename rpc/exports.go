@@ -16,7 +16,8 @@ type export struct {
 	promise bool   // announced as a promise and not resolved yet
 }
 
-// writeCaps writes the descriptors of a payload's capabilities and gives the exports they name. There must be room.
+// writeCaps writes the descriptors of a payload's capabilities and gives the exports they name: references that the peer
+// has once it is told. There must be room.
 func (co *core) writeCaps(payload rpccp.Payload, caps *CapTable) (exports []uint32, err error) {
 	if caps.Len() == 0 {
 		return nil, payload.SetCapTable(rpccp.CapDescriptor_List{})
@@ -28,6 +29,7 @@ func (co *core) writeCaps(payload rpccp.Payload, caps *CapTable) (exports []uint
 	for i, r := range caps.refs {
 		id, exported, err := co.writeCap(list.At(i), r)
 		if err != nil {
+			co.takeBack(exports)
 			return nil, err
 		}
 		if exported {
@@ -37,13 +39,18 @@ func (co *core) writeCaps(payload rpccp.Payload, caps *CapTable) (exports []uint
 	return exports, nil
 }
 
-// writeCap describes one capability to the peer: something of its own by its own name, anything else as an export.
+// writeCap describes one capability to the peer.
 func (co *core) writeCap(d rpccp.CapDescriptor, r *Ref) (id uint32, exported bool, err error) {
 	if r == nil {
 		d.SetNone()
 		return 0, false, nil
 	}
-	switch t := co.settled(r).(type) {
+	return co.writeNode(d, co.settled(r))
+}
+
+// writeNode describes what a reference really points at: something of the peer's by its own name, anything else as an export.
+func (co *core) writeNode(d rpccp.CapDescriptor, n node) (id uint32, exported bool, err error) {
+	switch t := n.(type) {
 	case *remoteCap:
 		if t.conn == co.conn {
 			if t.p == nil {
@@ -99,13 +106,32 @@ func (co *core) follow(n node) node {
 	return nil
 }
 
-// roomForExports says whether the capabilities of a message may be handed out.
+// roomForExports says whether the capabilities of a message may be handed out. Those that the peer holds already, or hosts
+// itself, need no room.
 func (co *core) roomForExports(caps *CapTable) *Exception {
-	if n := caps.Len(); n > 0 && co.exports.n+n > co.lim.Exports {
+	if co.exports.n+caps.Len() <= co.lim.Exports {
+		return nil
+	}
+	more := 0
+	for _, r := range caps.refs {
+		if r != nil && co.needsExport(co.settled(r)) {
+			more++
+		}
+	}
+	if more > 0 && co.exports.n+more > co.lim.Exports {
 		co.hit(LimitExports)
 		return Overloadedf("the peer holds %d capabilities, the limit is %d", co.exports.n, co.lim.Exports)
 	}
 	return nil
+}
+
+// needsExport says that n cannot be described to the peer without a new export.
+func (co *core) needsExport(n node) bool {
+	if r, ok := n.(*remoteCap); ok && r.conn == co.conn {
+		return false
+	}
+	_, known := co.exported[n]
+	return !known
 }
 
 // export gives the number under which the peer knows n, counting one reference more.
@@ -147,10 +173,26 @@ func (co *core) releaseExport(id uint32, n uint32) error {
 		co.after = append(co.after, func() { p.forget(co.conn, exp) })
 	}
 	if at, ok := co.exported[exp.ref.node]; ok && at == id {
-		delete(co.exported, exp.ref.node)
+		remove(&co.exported, exp.ref.node, &co.most.exported)
 	}
 	co.drops = append(co.drops, exp.ref.node)
 	return nil
+}
+
+// fits says what is wrong if a message is too large to be sent, and takes back the references that it would have given.
+func (co *core) fits(what string, out *outMsg, exports []uint32) *Exception {
+	size := messageSize(&out.msg)
+	if size <= co.lim.SendBytes {
+		return nil
+	}
+	co.takeBack(exports)
+	return Failedf("%s too large: %d bytes, the limit is %d", what, size, co.lim.SendBytes)
+}
+
+// takeBack takes back the references that a message would have given, which is not sent.
+func (co *core) takeBack(exports []uint32) {
+	_ = co.releaseExports(exports) // they are there
+	co.brokens = nil
 }
 
 // releaseExports takes back one reference of each.
@@ -191,34 +233,30 @@ func (c *Conn) resolveExport(exp *export, p *promiseCap) {
 		return
 	}
 	exp.promise = false
-	delete(c.exported, exp.ref.node) // from now on what it resolved to is exported in its place
-	to := p.target.Load()
-	if b, ok := c.settled(to).(*brokenCap); ok {
+	remove(&c.exported, exp.ref.node, &c.most.exported) // from now on what it resolved to is exported in its place
+	to := c.settled(p.target.Load())                    // once: it may settle further at any moment
+	if b, ok := to.(*brokenCap); ok {
 		c.sendResolveException(exp.id, b.err)
 		return
 	}
-	if c.exports.n >= c.lim.Exports {
+	if c.exports.n >= c.lim.Exports && c.needsExport(to) {
 		c.hit(LimitExports)
 		c.sendResolveException(exp.id, Overloadedf("the peer holds %d capabilities", c.exports.n))
 		return
 	}
-	out, err := newOutMsg()
-	if err != nil {
-		return
-	}
-	m, err := out.root.NewResolve()
-	if err != nil {
-		return
-	}
-	m.SetPromiseId(exp.id)
-	d, err := m.NewCap()
-	if err != nil {
-		return
-	}
-	if _, _, err := c.writeCap(d, to); err != nil {
-		return
-	}
-	c.emit(out)
+	c.say(func(m rpccp.Message) error {
+		r, err := m.NewResolve()
+		if err != nil {
+			return err
+		}
+		r.SetPromiseId(exp.id)
+		d, err := r.NewCap()
+		if err != nil {
+			return err
+		}
+		_, _, err = c.writeNode(d, to)
+		return err
+	})
 }
 
 // resolveBrokens follows a message that named errors as capabilities: each was announced as a promise.
@@ -233,20 +271,16 @@ func (co *core) resolveBrokens() {
 }
 
 func (co *core) sendResolveException(id uint32, ex *Exception) {
-	out, err := newOutMsg()
-	if err != nil {
-		return
-	}
-	m, err := out.root.NewResolve()
-	if err != nil {
-		return
-	}
-	m.SetPromiseId(id)
-	e, err := m.NewException()
-	if err != nil {
-		return
-	}
-	if writeException(e, ex) == nil {
-		co.emit(out)
-	}
+	co.say(func(m rpccp.Message) error {
+		r, err := m.NewResolve()
+		if err != nil {
+			return err
+		}
+		r.SetPromiseId(id)
+		e, err := r.NewException()
+		if err != nil {
+			return err
+		}
+		return co.writeException(e, ex)
+	})
 }

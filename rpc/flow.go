@@ -35,14 +35,15 @@ func NewFlow(r *Ref, window int) *Flow {
 	return &Flow{ref: r, window: window}
 }
 
-// Call makes one streaming call as soon as the window has room. It returns once the call is made; an error is ctx's,
-// with no call made, or that of an earlier call, in which case there is no use in further ones.
+// Call makes one streaming call as soon as there is room for it in the window and on the connection. It returns once the
+// call is made; an error is ctx's, with no call made, or that of an earlier call, in which case there is no use in further
+// ones.
 func (f *Flow) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) error {
 	if err := f.until(ctx, f.window-1); err != nil {
 		return err
 	}
 	size := 0
-	p := f.ref.Call(ctx, m, sz, func(s capnp.Struct, caps *CapTable) error {
+	p, gaveUp := f.ref.call(ctx, m, sz, func(s capnp.Struct, caps *CapTable) error {
 		var err error
 		if place != nil {
 			err = place(s, caps)
@@ -51,6 +52,11 @@ func (f *Flow) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place fu
 		f.add(size, nil)
 		return err
 	})
+	if gaveUp != nil {
+		f.add(-size, nil)
+		p.Release()
+		return gaveUp
+	}
 	p.Notify(func() {
 		_, _, err := p.Wait(context.Background()) // it is there
 		f.add(-size, err)

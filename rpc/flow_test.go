@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -82,6 +83,32 @@ func TestFlowStopsAtItsWindow(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A caller that gives up waiting at a limit of the connection has made no call, and the flow goes on.
+func TestFlowWaitsForTheConnection(t *testing.T) {
+	t.Parallel()
+	a, b := Pipe()
+	v := startVats(t, a, b, Limits{Questions: 1})
+	ctx := testContext(t)
+	boot := v.a.Bootstrap(ctx)
+	defer boot.Release()
+	hold := boot.Call(ctx, mHold, testSize, nil) // when the bootstrap interface has come
+	call := <-v.bObj.holding
+	f := NewFlow(boot, 0)
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := f.Call(over, mEcho, testSize, fill(1, "", nil)); !errors.Is(err, context.Canceled) {
+		t.Errorf("with another call in its way and no time to wait: %v", err)
+	}
+	call.Return(testSize, nil)
+	hold.Release()
+	if err := errors.Join(f.Call(ctx, mEcho, testSize, fill(2, "", nil)), f.Wait(ctx)); err != nil {
+		t.Error(err)
+	}
+	if got := v.bObj.order(); !slices.Equal(got, []uint64{0, 2}) {
+		t.Errorf("the calls that came: %v", got)
+	}
 }
 
 // The first call that fails ends the flow with its error; who waits hears of it.

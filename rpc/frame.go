@@ -12,7 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/words"
 )
 
-const wordBytes = 8
+const wordBytes = words.Bytes
 
 // frameError is a message that cannot be told from the next one: the connection cannot go on.
 type frameError string
@@ -92,7 +92,7 @@ func (in *inMsg) parse(frame []byte, lim *Limits) error {
 	body := frame[headerSize(n):]
 	fresh := in.msg.Arena == nil // or it is read again, and all that is left of the message before must go
 	if !fresh {
-		in.msg.Reset(nil) // releases the arena of before, which may be the very one we fill now
+		in.msg.Reset(nil) // releases the previous arena, which may be the very one we fill now
 	}
 	if n == 1 && fresh {
 		in.arena.ReplaceData(body)

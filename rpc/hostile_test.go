@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -171,6 +172,61 @@ func TestWaitingDisembargoes(t *testing.T) {
 		h.say("disembargo sender=%d to=answer:3.1", i)
 	}
 	if !strings.Contains(h.abort, "100 disembargoes wait") {
+		t.Errorf("aborted with %q", h.abort)
+	}
+}
+
+// Results of our calls that turn out to be ours, while calls on them are on their way, without the disembargoes ever coming
+// back.
+func TestEmbargoesNeverLifted(t *testing.T) {
+	h := newHostile(t, newTestObject("boot"), Limits{Imports: 100})
+	h.say("bootstrap q=0")
+	boot := h.c.Bootstrap(context.Background())
+	defer boot.Release()
+	for range 200 {
+		p := boot.Call(context.Background(), mEcho, testSize, nil)
+		x := p.Cap(1)
+		x.Call(context.Background(), mEcho, testSize, nil).Release()
+		h.say("return a=%d results cap=receiver:0", p.q.id)
+		x.Release()
+		p.Release()
+		if n := h.c.Stats().Embargoes; n > 100 {
+			t.Fatalf("%d embargoes", n)
+		}
+	}
+	if err := h.c.Err(); err == nil || !strings.Contains(err.Error(), "100 disembargoes have not come back") {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// A promise of the peer that becomes another of its promises, and that yet another, without an end: the chain is bounded,
+// and it is let go of one link after the other, not each within the one before.
+func TestChainsOfPromises(t *testing.T) {
+	obj := &holdingObject{}
+	h := newHostile(t, obj, Limits{Imports: 1000})
+	deepest, trace := 0, h.c.trace
+	h.c.trace = func(dir string, m rpccp.Message) {
+		deepest = max(deepest, runtime.Callers(0, make([]uintptr, 2000)))
+		trace(dir, m)
+	}
+	chain := func(q, links int) {
+		h.say("call q=%d to=answer:0 hold cap=promise:0", q)
+		for i := range links {
+			h.say("resolve p=%d cap=promise:%d", i%2, (i+1)%2)
+		}
+	}
+	h.say("bootstrap q=0")
+	chain(1, 1000)
+	h.said = nil
+	obj.calls[0].Fail(errCanceled)
+	if !h.heard("release id=0") || h.c.Stats().Imports != 0 || deepest > 100 {
+		t.Errorf("%d promises are held, and the last was let go of %d calls deep: %+v", h.c.resolved, deepest, h.c.Stats())
+	}
+	if chain(2, 1000); h.abort != "" {
+		t.Errorf("what was let go of counts still: %s", h.abort)
+	}
+	h.say("resolve p=0 cap=promise:1")
+	if h.abort != "1000 promises that have resolved are held, the limit is 1000" {
 		t.Errorf("aborted with %q", h.abort)
 	}
 }

@@ -21,7 +21,7 @@ func (co *core) receiveCaps(in *inMsg, payload rpccp.Payload) (CapTable, error) 
 	if list.Len() > co.lim.Imports {
 		return t, overLimit{LimitImports, violation("%d capabilities in one message, the limit is %d", list.Len(), co.lim.Imports)}
 	}
-	if list.Len() > in.size/wordBytes { // descriptors of no bytes are legal, but who sends many means us ill
+	if list.Len() > in.size/wordBytes { // descriptors of no bytes are legal, but a peer that sends many means us ill
 		return t, violation("%d capabilities in a message of %d bytes", list.Len(), in.size)
 	}
 	if list.Len() == 0 {
@@ -111,7 +111,7 @@ func (co *core) promiseOf(ans *answer, path []uint16) (*Ref, error) {
 		co.hit(LimitQueuedCalls)
 		return brokenRef(Overloadedf("%d promises wait for question %d", len(ans.pipes), ans.id)), nil
 	}
-	p := co.conn.newResultPromise()
+	p := co.conn.newResultPromise(ans)
 	ans.pipes = append(ans.pipes, localPipe{path, p})
 	co.promised++
 	return &Ref{node: p, via: co.conn}, nil
@@ -163,6 +163,10 @@ func (co *core) handleResolve(msg rpccp.Message) error {
 		co.drops = append(co.drops, to.node)
 		return violation("resolve of import %d, which is no promise", r.id)
 	}
+	if co.resolved >= co.lim.Imports {
+		co.drops = append(co.drops, to.node)
+		return overLimit{LimitImports, violation("%d promises that have resolved are held, the limit is %d", co.resolved, co.lim.Imports)}
+	}
 	co.resolveRemote(r, to)
 	co.sendRelease(r)
 	return nil
@@ -173,20 +177,17 @@ func (co *core) sendRelease(r *remoteCap) {
 	if co.imports[r.id] != r {
 		return
 	}
-	delete(co.imports, r.id)
+	remove(&co.imports, r.id, &co.most.imports)
 	co.emitRelease(r.id, r.wire)
 }
 
 func (co *core) emitRelease(id, n uint32) {
-	out, err := newOutMsg()
-	if err != nil {
-		return
-	}
-	m, err := out.root.NewRelease()
-	if err != nil {
-		return
-	}
-	m.SetId(id)
-	m.SetReferenceCount(n)
-	co.emitLater(out)
+	co.sayLater(func(m rpccp.Message) error {
+		r, err := m.NewRelease()
+		if err == nil {
+			r.SetId(id)
+			r.SetReferenceCount(n)
+		}
+		return err
+	})
 }

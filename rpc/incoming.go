@@ -1,10 +1,11 @@
-// What comes in: one message of the peer, told apart by its name in rpc.capnp.
+// Messages that come in, told apart by their names in rpc.capnp.
 
 package rpc
 
 import (
 	"bytes"
 	"encoding/binary"
+	"runtime/debug"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
@@ -14,7 +15,10 @@ import (
 func (co *core) handle(frame []byte) (err error) {
 	defer func() {
 		if r := recover(); r != nil { // a fault of ours or of the serialization: for this peer it ends here
-			co.conn.log.Error("message handler panicked", "peer", co.conn.RemoteAddr(), "panic", r)
+			stack := string(debug.Stack())
+			co.after = append(co.after, func() { // no log is written to under the lock
+				co.conn.log.Error("message handler panicked", "peer", co.conn.RemoteAddr(), "panic", r, "stack", stack)
+			})
 			err = violation("the message could not be processed")
 		}
 	}()
@@ -109,8 +113,8 @@ func (co *core) unimplemented(in *inMsg) error {
 	if err := out.root.SetUnimplemented(echoed); err != nil {
 		return err
 	}
-	if !co.emitKept(out) {
-		return violation("a message that is not implemented is too large to be sent back")
+	if err := co.emitKept(out); err != nil {
+		return violation("a message that is not implemented cannot be sent back: %v", err)
 	}
 	return nil
 }
@@ -174,23 +178,4 @@ func (co *core) handleAbort(m rpccp.Message) error {
 	ex.Reason = "the peer aborted the connection: " + ex.Reason
 	co.conn.endLocked(ending{err: ex, code: closeNormal})
 	return nil
-}
-
-// sendAbort tells the peer why the connection ends.
-func (co *core) sendAbort(ex *Exception) {
-	if out, err := newAbort(ex); err == nil {
-		co.emit(out)
-	}
-}
-
-func newAbort(ex *Exception) (*outMsg, error) {
-	out, err := newOutMsg()
-	if err != nil {
-		return nil, err
-	}
-	e, err := out.root.NewAbort()
-	if err != nil {
-		return nil, err
-	}
-	return out, writeException(e, ex)
 }

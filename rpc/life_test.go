@@ -6,10 +6,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +49,83 @@ func TestReleaseCancels(t *testing.T) {
 			call.Fail(errors.New("anything"))
 		}
 		until(t, "answers are gone", func() bool { return v.b.Stats().Answers == 0 })
+	})
+}
+
+// Who lets go of the last reference to a pipelined capability may come to say so only when another has asked for one more
+// and let go of that: it is one that is gone then, not two, and a third that is asked for keeps the call going.
+func TestLettingGoLateCountsOnce(t *testing.T) {
+	t.Parallel()
+	a, b := Pipe()
+	v := startVats(t, a, b, Limits{})
+	boot := v.a.Bootstrap(testContext(t))
+	defer boot.Release()
+	p := boot.Call(testContext(t), mHold, testSize, nil)
+	call := <-v.bObj.holding
+	x := p.Cap(1)
+	late := x.node.(*remoteCap)
+	x.Release()
+	v.a.mu.Lock()
+	v.a.dropRemote(late)
+	v.a.unlock()
+	y := p.Cap(1)
+	p.Release()
+	if _, q, err := ask(t, boot, mEcho, 0, "", nil); err != nil { // it comes behind a Finish, if there is one
+		t.Fatal(err)
+	} else {
+		q.Release()
+	}
+	if err := call.Context().Err(); err != nil {
+		t.Errorf("the call whose result is referenced was given up: %v", err)
+	}
+	call.Return(testSize, nil)
+	y.Release()
+}
+
+// A notification that panics is logged, and others of the same promise are told nevertheless: of a call to a peer, of one
+// within the vat, and of a reference that settles.
+func TestNotificationPanics(t *testing.T) {
+	t.Parallel()
+	check := func(t *testing.T, p *Promise, answer func()) {
+		p.Notify(func() { panic("of a program") })
+		told := make(chan struct{})
+		p.Notify(func() { close(told) })
+		answer()
+		select {
+		case <-told:
+		case <-time.After(testDeadline):
+			t.Error("the other is not told")
+		}
+		p.Release()
+	}
+	t.Run("of a peer's answer", func(t *testing.T) {
+		a, b := Pipe()
+		v := startVats(t, a, b, Limits{})
+		boot := v.a.Bootstrap(testContext(t))
+		defer boot.Release()
+		p := boot.Call(testContext(t), mHold, testSize, nil)
+		check(t, p, func() { (<-v.bObj.holding).Return(testSize, nil) })
+	})
+	t.Run("within the vat", func(t *testing.T) {
+		o := newTestObject("o")
+		r := NewLocal(o)
+		defer r.Release()
+		p := r.Call(testContext(t), mHold, testSize, nil)
+		check(t, p, func() { (<-o.holding).Return(testSize, nil) })
+	})
+	t.Run("of a promise that settles", func(t *testing.T) {
+		o := newTestObject("o")
+		r, resolve := NewPromise()
+		p := r.Call(testContext(t), mHold, testSize, nil)
+		r.Settled(func() { panic("of a program") })
+		check(t, p, func() {
+			to := NewLocal(o)
+			resolve(to, nil)
+			to.Release()
+			(<-o.holding).Return(testSize, nil)
+		})
+		r.Release()
+		<-o.gone // what comes behind the notification is done too
 	})
 }
 
@@ -112,6 +193,41 @@ func TestDisconnect(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The calls that wait to be delivered when a connection ends are not run, though it takes a while to cancel thousands.
+func TestNothingRunsOnceTheConnectionHasEnded(t *testing.T) {
+	boot := newTestObject("boot")
+	h := newHostile(t, boot, Limits{})
+	h.say("bootstrap q=0")
+	h.c.mu.Lock()
+	for q := 1; q <= 3; q++ {
+		if err := h.c.handle(frameOf(t, "call q="+itoa(q)+" to=answer:0 hold n=1")); err != nil {
+			t.Error(err)
+		}
+	}
+	h.c.endLocked(ending{})
+	late := h.c.cancels
+	h.c.cancels = nil
+	h.c.unlock()
+	h.deliver()
+	if n := len(boot.order()); n != 0 {
+		t.Errorf("%d calls ran after the end", n)
+	}
+	for _, call := range late {
+		call.cancel()
+	}
+}
+
+// Why a connection was lost is told to others too, such as peers whose calls were passed on over it: without addresses.
+func TestLostConnectionNamesNoAddress(t *testing.T) {
+	t.Parallel()
+	at := func(s string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(s), Port: 4711} }
+	err := fmt.Errorf("failed to read: %w", &net.OpError{Op: "read", Net: "tcp", Source: at("10.1.2.3"), Addr: at("10.3.2.1"),
+		Err: os.NewSyscallError("read", syscall.ECONNRESET)})
+	if e := lostEnding(err).err; !IsDisconnected(e) || strings.Contains(e.Error(), "10.") || !strings.Contains(e.Error(), "reset") {
+		t.Errorf("%v", e)
 	}
 }
 
@@ -265,6 +381,101 @@ func TestDeadPeerIsFound(t *testing.T) {
 			t.Errorf("found after %v: %v", d, err)
 		}
 	})
+}
+
+// narrow is a transport whose peer takes so many bytes a second in, and from some moment on perhaps none any more. Pings wait
+// for what is being written.
+type narrow struct {
+	Transport
+	rate    int
+	turn    chan struct{} // who writes or pings holds it
+	wrote   func()
+	dead    time.Time // when the peer dies, if ever
+	closing chan struct{}
+}
+
+func (n *narrow) setWrote(f func()) { n.wrote = f }
+
+func (n *narrow) WriteBatch(ctx context.Context, messages []byte) error {
+	n.turn <- struct{}{}
+	defer func() { <-n.turn }()
+	for rest := len(messages); rest > 0; rest -= chunkBytes {
+		time.Sleep(time.Duration(min(rest, chunkBytes)) * time.Second / time.Duration(n.rate))
+		if !n.dead.IsZero() && time.Now().After(n.dead) {
+			<-n.closing
+			return io.ErrClosedPipe
+		}
+		if rest > chunkBytes {
+			n.wrote()
+		}
+	}
+	return n.Transport.WriteBatch(ctx, messages)
+}
+
+func (n *narrow) Ping(ctx context.Context) error {
+	select {
+	case n.turn <- struct{}{}:
+		<-n.turn
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (n *narrow) Close(code int, reason string) error {
+	close(n.closing)
+	return n.Transport.Close(code, reason)
+}
+
+// A peer that takes in what is written to it, however slowly, is not silent, with the default limits; when it dies in the
+// midst of that, it is found within 10 seconds.
+func TestSlowReaderIsKept(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		size, n, rate int
+		dies          time.Duration
+	}{
+		"one large message":             {size: 8<<20 - 1000, n: 1, rate: 320 << 10},
+		"the same, very slowly":         {size: 8<<20 - 1000, n: 1, rate: 20 << 10},
+		"many small messages":           {size: 32 << 10, n: 256, rate: 320 << 10},
+		"the same, very slowly as well": {size: 32 << 10, n: 256, rate: 20 << 10},
+		"one that dies at it":           {size: 8<<20 - 1000, n: 1, rate: 320 << 10, dies: 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				near, far := Pipe()
+				link := &narrow{Transport: far, rate: c.rate, turn: make(chan struct{}, 1), closing: make(chan struct{})}
+				v := startVats(t, near, link, Limits{})
+				ctx := context.Background()
+				boot := v.a.Bootstrap(ctx)
+				defer boot.Release()
+				var asked []*Promise
+				for range c.n {
+					asked = append(asked, boot.Call(ctx, mHold, testSize, nil))
+				}
+				if c.dies > 0 {
+					link.dead = time.Now().Add(c.dies)
+				}
+				text := strings.Repeat("x", c.size)
+				for range c.n {
+					(<-v.bObj.holding).Return(testSize, fill(0, text, nil))
+				}
+				if c.dies > 0 {
+					<-v.b.Done()
+					if took := time.Since(link.dead); took > 10*time.Second || !IsDisconnected(v.b.Err()) {
+						t.Errorf("found dead after %v: %v", took, v.b.Err())
+					}
+				}
+				for _, p := range asked {
+					if _, _, err := p.Wait(ctx); (err == nil) != (c.dies == 0) {
+						t.Errorf("%v: %v", err, v.b.Err())
+					}
+					p.Release()
+				}
+			})
+		})
+	}
 }
 
 // A peer that answers pings and says nothing else is left alone.

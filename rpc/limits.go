@@ -5,7 +5,6 @@ package rpc
 
 import (
 	"errors"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -34,7 +33,8 @@ type Limits struct {
 	// Exports is how many of our objects the peer may hold. At it calls and returns that would hand out another fail
 	// as overloaded.
 	Exports int
-	// Imports is how many of the peer's objects we hold. Beyond it: abort.
+	// Imports is how many of the peer's objects we hold, how many of its promises that have become something since, and how
+	// many disembargoes it may owe us. Beyond it: abort.
 	Imports int
 	// QueuedCalls is how many calls, or promises of results passed on, may wait on one unresolved promise. At it further
 	// calls are answered overloaded. On all promises together Answers may wait.
@@ -48,7 +48,8 @@ type Limits struct {
 	// PingInterval is how long a silent connection is left alone before it is pinged.
 	PingInterval time.Duration
 	// PingTimeout closes the connection when a ping has no answer for so long. Interval plus timeout is the time in
-	// which a dead peer is found.
+	// which a dead peer is found. It is also the longest that a silent peer may take nothing in of a write under way, which
+	// a ping would wait behind; and on TCP, as far as the system can be told so, that it may acknowledge nothing.
 	PingTimeout time.Duration
 	// CloseTimeout is how long Close, abort and the end of Run may spend on sending what waits.
 	CloseTimeout time.Duration
@@ -163,20 +164,23 @@ type overLimit struct {
 
 func (e overLimit) Unwrap() error { return e.error }
 
-// hitBy counts the limit that has caused err, if one has. The serialization library names its own in words only.
+// hitBy counts the limit that has caused err, if one has. The serialization library names its own in words only, which are
+// not looked for in what others say around them.
 func (co *core) hitBy(err error) {
 	if over, ok := errors.AsType[overLimit](err); ok {
 		co.hit(over.limit)
 		return
 	}
-	for ; err != nil; err = errors.Unwrap(err) {
-		switch text := err.Error(); {
-		case strings.Contains(text, "depth limit reached"):
-			co.hit(LimitNesting)
-			return
-		case strings.Contains(text, "traversal limit reached"):
-			co.hit(LimitTraversal)
-			return
-		}
+	if err == nil {
+		return
+	}
+	for cause := err; cause != nil; cause = errors.Unwrap(err) {
+		err = cause
+	}
+	switch err.Error() {
+	case "read pointer: depth limit reached":
+		co.hit(LimitNesting)
+	case "read pointer: read traversal limit reached":
+		co.hit(LimitTraversal)
 	}
 }

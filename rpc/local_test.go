@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,102 @@ func TestPromiseTurnsRemote(t *testing.T) {
 	p.Release()
 	q.Release()
 	resolve(nil, errors.New("too late"))
+}
+
+// A path that was asked for and let go of before the answer can be asked for again after it.
+func TestPathIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	check := func(t *testing.T, p *Promise, answer func()) {
+		x := p.Cap(1)
+		x.Release()
+		told := make(chan struct{})
+		p.Notify(func() { close(told) }) // also what the answer resolves is resolved then
+		answer()
+		<-told
+		y := p.Cap(1)
+		if _, q, err := ask(t, y, mEcho, 1, "", nil); err != nil {
+			t.Error(err)
+		} else {
+			q.Release()
+		}
+		y.Release()
+		p.Release()
+	}
+	t.Run("within the vat", func(t *testing.T) {
+		o := newTestObject("o")
+		r, child := NewLocal(o), NewLocal(newTestObject("child"))
+		p := r.Call(testContext(t), mHold, testSize, nil)
+		check(t, p, func() { (<-o.holding).Return(testSize, fill(0, "", child)) })
+		child.Release()
+		r.Release()
+	})
+	t.Run("of a call that goes to a peer", func(t *testing.T) {
+		a, b := Pipe()
+		boot := startVats(t, a, b, Limits{}).a.Bootstrap(testContext(t))
+		r, resolve := NewPromise()
+		p := r.Call(testContext(t), mMake, testSize, fill(1, "child", nil))
+		check(t, p, func() { resolve(boot, nil) })
+		boot.Release()
+		r.Release()
+	})
+}
+
+// The promise of a path lives on for who asks again while calls on it are still being sent on: else the next call could
+// overtake them.
+func TestPathIsAskedForAgainBehindItsCalls(t *testing.T) {
+	t.Parallel()
+	o := newTestObject("o")
+	r, resolve := NewPromise()
+	p := r.Call(testContext(t), mHold, testSize, nil)
+	x := p.Cap(1)
+	first := x.Call(testContext(t), mEcho, testSize, nil)
+	pipe := x.node.(*promiseCap)
+	x.Release()
+	to := NewLocal(o)
+	pipe.mu.Lock()
+	pipe.target.Store(to) // as resolve does it; the lane is not flushed yet
+	pipe.mu.Unlock()
+	y := p.Cap(1)
+	if y.node != node(pipe) {
+		t.Errorf("asked for again it is %T, and the first call still waits", y.node)
+	}
+	pipe.flush(pipe.lanes[nil], nil, false)
+	if _, _, err := first.Wait(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	first.Release()
+	y.Release()
+	<-o.gone
+	p.Release()
+	resolve(nil, errCanceled)
+	r.Release()
+}
+
+// Who waits for an answer may release it at once: what was pipelined on it lives on.
+func TestReleaseRightAfterTheAnswer(t *testing.T) {
+	t.Parallel()
+	r, child := NewLocal(newTestObject("o")), NewLocal(newTestObject("child"))
+	for range 1000 {
+		p := r.Call(testContext(t), mEcho, testSize, fill(0, "", child))
+		x := p.Cap(1)
+		for done, waits := p.Done(), true; waits; { // so as to be as quick as can be
+			select {
+			case <-done:
+				waits = false
+			default:
+				runtime.Gosched()
+			}
+		}
+		p.Release()
+		if _, q, err := ask(t, x, mEcho, 1, "", nil); err != nil {
+			t.Fatal(err)
+		} else {
+			q.Release()
+		}
+		x.Release()
+	}
+	r.Release()
+	child.Release()
 }
 
 func TestPromiseCycles(t *testing.T) {
@@ -322,6 +419,26 @@ func TestPlaceErrors(t *testing.T) {
 	_, _, err := boot.Call(ctx, mEcho, testSize, func(capnp.Struct, *CapTable) error { return io.ErrShortWrite }).Wait(ctx)
 	if !IsFailed(err) {
 		t.Errorf("parameters: %v", err)
+	}
+	// Whatever the caller's place has put in is let go of, also if it panics, as the caller finds out itself.
+	for _, place := range []func() error{func() error { return io.ErrShortWrite }, func() error { panic("the caller's own") }} {
+		o := newTestObject("put in")
+		r := NewLocal(o)
+		func() {
+			defer func() { _ = recover() }()
+			boot.Call(ctx, mEcho, testSize, func(s capnp.Struct, caps *CapTable) error {
+				if err := caps.Set(s, 1, r); err != nil {
+					return err
+				}
+				return place()
+			})
+		}()
+		r.Release()
+		select {
+		case <-o.gone:
+		default:
+			t.Error("what was put into a call that was not made is referenced still")
+		}
 	}
 	// The handler's place fails, or panics: the caller learns no more than that.
 	for i, place := range []func(capnp.Struct, *CapTable) error{

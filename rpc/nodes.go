@@ -4,8 +4,6 @@
 package rpc
 
 import (
-	"log/slog"
-	"runtime/debug"
 	"sync/atomic"
 
 	"github.com/mooring-rpc/mooring/internal/inturn"
@@ -26,6 +24,8 @@ func newLocalCap(o Object) *localCap {
 
 func (l *localCap) tryRef() bool { return tryInc(&l.refs) }
 
+func (*localCap) resolution() node { return nil }
+
 func (l *localCap) unref(c *Conn) {
 	if l.refs.Add(-1) != 0 {
 		return
@@ -43,7 +43,7 @@ func (l *localCap) unref(c *Conn) {
 func releaseObject(r Releaser) {
 	defer func() {
 		if p := recover(); p != nil {
-			slog.Error("rpc: an object's Release panicked", "panic", p, "stack", string(debug.Stack()))
+			logPanic(nil, "an object's Release panicked", p)
 		}
 	}()
 	r.Release()
@@ -52,5 +52,6 @@ func releaseObject(r Releaser) {
 // brokenCap fails every call.
 type brokenCap struct{ err *Exception }
 
-func (*brokenCap) tryRef() bool { return true }
-func (*brokenCap) unref(*Conn)  {}
+func (*brokenCap) tryRef() bool     { return true }
+func (*brokenCap) unref(*Conn)      {}
+func (*brokenCap) resolution() node { return nil }

@@ -12,7 +12,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 )
 
-// outMsg is a message to be sent, or one that stays in the vat. Who holds it may free it once, when nothing points
+// outMsg is a message to be sent, or one that stays in the vat. Its holder may free it once, when nothing points
 // into it any more; a message that was shown to others beyond a place function is left to the garbage collector.
 type outMsg struct {
 	msg  capnp.Message
@@ -74,17 +74,29 @@ func (m *outMsg) takeCaps() CapTable {
 	return caps
 }
 
-// newCall is a message with a call whose parameters place has filled in.
+// newCall is a message with a call whose parameters place has filled in. If place fails, or panics, nothing is left of it.
 func newCall(m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (*outMsg, error) {
 	out, params, err := callTemplate.newContent(sz)
 	if err != nil {
 		return nil, err
 	}
 	out.setMethod(m)
-	if place != nil {
-		err = place(params, &out.caps)
+	if place == nil {
+		return out, nil
 	}
-	return out, err
+	placed := false
+	defer func() {
+		if !placed {
+			caps := out.takeCaps()
+			caps.release(nil)
+			out.free()
+		}
+	}()
+	if err := place(params, &out.caps); err != nil {
+		return nil, err
+	}
+	placed = true
+	return out, nil
 }
 
 // envelope is the message as the generated code has it.
@@ -123,9 +135,9 @@ func (m *outMsg) results() (rpccp.Return, rpccp.Payload, error) {
 	return ret, payload, err
 }
 
-// newReturn begins a return by way of the generated code.
-func (m *outMsg) newReturn() (rpccp.Return, error) {
-	ret, err := m.root.NewReturn()
+// newReturn makes a message of m that is a return, by way of the generated code.
+func newReturn(m rpccp.Message) (rpccp.Return, error) {
+	ret, err := m.NewReturn()
 	if err == nil {
 		ret.SetReleaseParamCaps(false)
 	}
@@ -134,7 +146,7 @@ func (m *outMsg) newReturn() (rpccp.Return, error) {
 
 // newResults begins a return with results, likewise.
 func (m *outMsg) newResults() (rpccp.Payload, error) {
-	ret, err := m.newReturn()
+	ret, err := newReturn(m.root)
 	if err != nil {
 		return rpccp.Payload{}, err
 	}
@@ -154,29 +166,20 @@ func newBootstrapResults() (*outMsg, error) {
 	return out, payload.SetContent(capnp.NewInterface(payload.Segment(), 0).ToPtr())
 }
 
-// newExceptionReturn is a message with a return that carries an exception.
-func newExceptionReturn(ex *Exception) (*outMsg, error) {
-	out, err := newOutMsg()
-	if err != nil {
-		return nil, err
-	}
-	ret, err := out.newReturn()
-	if err != nil {
-		return nil, err
-	}
-	e, err := ret.NewException()
-	if err != nil {
-		return nil, err
-	}
-	return out, writeException(e, ex)
-}
-
 // reasonBytes bounds what is said and kept of a reason.
 const reasonBytes = 4096
 
-func writeException(e rpccp.Exception, ex *Exception) error {
+// writeException writes an exception that fits into a message.
+func (co *core) writeException(e rpccp.Exception, ex *Exception) error {
+	return writeException(e, ex, co.mostReason())
+}
+
+// mostReason is how long a reason may be for its exception to fit into SendBytes: what is around it takes less than 100.
+func (co *core) mostReason() int { return min(reasonBytes, co.lim.SendBytes/3) }
+
+func writeException(e rpccp.Exception, ex *Exception, most int) error {
 	e.SetType(rpccp.Exception_Type(ex.Type))
-	return e.SetReason(clip(ex.Reason, reasonBytes))
+	return e.SetReason(clip(ex.Reason, most))
 }
 
 func readException(e rpccp.Exception) *Exception {

@@ -104,7 +104,7 @@ func (m *plain) readPayload(s words.Segment, at int, lim *Limits) bool {
 }
 
 // readContent finds the content of a plain message, parsed from the frame that m was read from: for the generated code,
-// and for who reads on by hand. The former has it through the root pointer alone, which is changed for that and put back.
+// and for programs that read on by hand. The former has it through the root pointer alone, which is changed for that and put back.
 func (in *inMsg) readContent(frame []byte, m *plain) error {
 	root := frame[wordBytes : 2*wordBytes]
 	was := binary.LittleEndian.Uint64(root)

@@ -29,13 +29,17 @@ type Promise struct {
 	caps     CapTable
 	err      *Exception
 	pipes    []localPipe // promises of results handed out before the call went to a peer, if ever
-	livePipe int         // how many of them are referenced
 }
 
 // localPipe is the promise of the capability at one path of the results.
 type localPipe struct {
 	path []uint16
 	cap  *promiseCap
+}
+
+// referenced says whether a reference to any of them is left.
+func referenced(pipes []localPipe) bool {
+	return slices.ContainsFunc(pipes, func(lp localPipe) bool { return lp.cap.refs.Load() > 0 })
 }
 
 func newPromise() *Promise { return new(Promise) }
@@ -103,8 +107,10 @@ func (p *Promise) Notify(f func()) {
 func (p *Promise) Cap(path ...uint16) *Ref {
 	p.mu.Lock()
 	if i := slices.IndexFunc(p.pipes, func(lp localPipe) bool { return slices.Equal(lp.path, path) }); i >= 0 {
-		defer p.mu.Unlock()
-		return p.againLocked(p.pipes[i].cap)
+		if lp := p.pipes[i].cap; lp.tryRef() || !p.released && lp.tryAgain() {
+			p.mu.Unlock()
+			return &Ref{node: lp}
+		}
 	}
 	if p.conn != nil {
 		conn := p.conn
@@ -118,20 +124,6 @@ func (p *Promise) Cap(path ...uint16) *Ref {
 	lp := newPromiseCap()
 	lp.owner = p
 	p.pipes = append(p.pipes, localPipe{slices.Clone(path), lp})
-	p.livePipe++
-	return &Ref{node: lp}
-}
-
-// againLocked gives another reference to a promise of ours whose last one may be gone.
-func (p *Promise) againLocked(lp *promiseCap) *Ref {
-	if lp.tryRef() {
-		return &Ref{node: lp}
-	}
-	if t := lp.target.Load(); t != nil {
-		return t.AddRef()
-	}
-	lp.refs.Add(1)
-	p.livePipe++
 	return &Ref{node: lp}
 }
 
@@ -172,7 +164,7 @@ func (p *Promise) Release() {
 
 // cancelableLocked gives the call within the vat that nobody waits for any more, if so it is.
 func (p *Promise) cancelableLocked() *Call {
-	if p.released && !p.done && p.conn == nil && p.livePipe == 0 {
+	if p.released && !p.done && p.conn == nil && !referenced(p.pipes) {
 		return p.call
 	}
 	return nil
@@ -181,10 +173,9 @@ func (p *Promise) cancelableLocked() *Call {
 // pipeDropped notes that the last reference to one of p.pipes has gone.
 func (p *Promise) pipeDropped() {
 	p.mu.Lock()
-	p.livePipe--
-	conn, call := p.conn, p.cancelableLocked()
+	call := p.cancelableLocked()
 	p.mu.Unlock()
-	if conn == nil && call != nil {
+	if call != nil {
 		call.cancel()
 	}
 }
@@ -198,17 +189,38 @@ func (p *Promise) completeLocal(call *Call, content capnp.Ptr, caps CapTable, ex
 	if call != nil {
 		via = call.via
 	}
-	notify, drop := p.complete(content, caps, ex)
-	p.resolvePipes()
+	p.mu.Lock()
+	var pipes []localPipe
+	var targets []*Ref // taken with the lock held: a program that waits for the answer may release it as soon as it is there
+	if !p.done {
+		pipes = p.pipes
+	}
+	for _, lp := range pipes {
+		if ex != nil {
+			targets = append(targets, brokenRef(ex))
+		} else {
+			targets = append(targets, capAt(content, &caps, lp.path))
+		}
+	}
+	notify, drop := p.completeLocked(content, caps, ex)
+	p.mu.Unlock()
+	for i, lp := range pipes {
+		lp.cap.resolve(targets[i])
+	}
 	drop.release(via)
 	p.runNotify(notify, via, call)
 }
 
 // complete sets the answer and gives what is left to do without locks: run the notifications, and release the results
-// if nobody wants them. Pipes must be resolved before drop is released.
+// if nobody wants them.
 func (p *Promise) complete(content capnp.Ptr, caps CapTable, ex *Exception) (notify []func(), drop CapTable) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.completeLocked(content, caps, ex)
+}
+
+// completeLocked is complete with the promise's lock held.
+func (p *Promise) completeLocked(content capnp.Ptr, caps CapTable, ex *Exception) (notify []func(), drop CapTable) {
 	if p.done {
 		return nil, caps
 	}
@@ -225,25 +237,6 @@ func (p *Promise) complete(content capnp.Ptr, caps CapTable, ex *Exception) (not
 	return notify, drop
 }
 
-// resolvePipes resolves the promises of results that were handed out while the call was within the vat. The answer
-// must be there; no lock may be held.
-func (p *Promise) resolvePipes() {
-	p.mu.Lock()
-	pipes := p.pipes
-	targets := make([]*Ref, len(pipes))
-	for i, lp := range pipes {
-		if p.err != nil {
-			targets[i] = NewBroken(p.err)
-		} else {
-			targets[i] = capAt(p.content, &p.caps, lp.path)
-		}
-	}
-	p.mu.Unlock()
-	for i, lp := range pipes {
-		lp.cap.resolve(targets[i])
-	}
-}
-
 // runNotify runs notifications on a delivery goroutine.
 func (p *Promise) runNotify(fs []func(), via *Conn, call *Call) {
 	if len(fs) == 0 {
@@ -251,7 +244,7 @@ func (p *Promise) runNotify(fs []func(), via *Conn, call *Call) {
 	}
 	run := func() {
 		for _, f := range fs {
-			f()
+			notify(via, f)
 		}
 	}
 	if via != nil && via.post(task{run: run}) {

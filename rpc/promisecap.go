@@ -18,7 +18,8 @@ type promiseCap struct {
 	refs   atomic.Int64
 	target atomic.Pointer[Ref]
 	clear  atomic.Bool // resolved, and no lane has anything waiting
-	owner  *Promise    // whose result it will be, or nil
+	owner  *Promise    // whose result it will be, of a call of this vat's,
+	ans    *answer     // or of a peer's; nil both if a program made it
 
 	mu      sync.Mutex
 	lanes   map[*Conn]*lane // the nil lane is for calls within the vat
@@ -45,18 +46,30 @@ func newPromiseCap() *promiseCap {
 	return p
 }
 
-// newResultPromise makes the promise of a result of a call of the peer's that has not returned. The peer may have called
-// that result before it gave us the promise; such calls wait for the answer itself and then, delivered, on their way, so
-// that the lane of its connection is there from the beginning, for calls on the promise to come behind them. The
-// connection's lock is held.
-func (c *Conn) newResultPromise() *promiseCap {
+// newResultPromise makes the promise of a result of ans, which is not returned. The peer may have called that result before
+// it gave us the promise; such calls wait for the answer itself and then, delivered, on their way, so that the lane of its
+// connection is there from the beginning, for calls on the promise to come behind them. The connection's lock is held.
+func (c *Conn) newResultPromise(ans *answer) *promiseCap {
 	p := newPromiseCap()
+	p.ans = ans
 	p.lanes, p.waiting = map[*Conn]*lane{c: {stays: true}}, 1
 	c.addLane(p)
 	return p
 }
 
 func (p *promiseCap) tryRef() bool { return tryInc(&p.refs) }
+
+// tryAgain is tryRef where the last reference may be gone: that does not matter until the promise has let go of what it has
+// resolved to.
+func (p *promiseCap) tryAgain() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refs.Load() == 0 && p.target.Load() != nil && p.waiting == 0 {
+		return false
+	}
+	p.refs.Add(1)
+	return true
+}
 
 func (p *promiseCap) unref(c *Conn) {
 	if p.refs.Add(-1) != 0 {
@@ -66,10 +79,11 @@ func (p *promiseCap) unref(c *Conn) {
 		p.releaseTarget(c)
 	} else if p.owner != nil {
 		p.owner.pipeDropped()
+	} else if p.ans != nil {
+		p.ans.call.conn.pipeDropped(p.ans)
 	}
 }
 
-// resolution is what the promise has resolved to; nil before.
 func (p *promiseCap) resolution() node {
 	if t := p.target.Load(); t != nil {
 		return t.node
@@ -113,20 +127,31 @@ var errOwnResult = Failedf("the call waits for its own result")
 // ever come. Of calls that come to wait for one another at the same moment at least one sees it.
 func (p *promiseCap) needs(call *Call) bool {
 	for range maxHops {
-		if p == nil || p.owner == nil {
-			return false
-		}
-		p.owner.mu.Lock()
-		by := p.owner.call
-		p.owner.mu.Unlock()
+		by := p.resultOf()
 		if by == nil || by == call {
 			return by != nil
 		}
 		by.mu.Lock()
 		p = by.waitsFor
 		by.mu.Unlock()
+		if p == nil {
+			return false
+		}
 	}
 	return false
+}
+
+// resultOf is the call whose result p will be, while that is in this vat; nil if there is none.
+func (p *promiseCap) resultOf() *Call {
+	switch {
+	case p.owner != nil:
+		p.owner.mu.Lock()
+		defer p.owner.mu.Unlock()
+		return p.owner.call
+	case p.ans != nil:
+		return &p.ans.call
+	}
+	return nil
 }
 
 // giveUp fails a call, if it waits here.
@@ -194,12 +219,12 @@ func (p *promiseCap) resolve(to *Ref) {
 	}
 }
 
-// releaseTarget lets go of what the promise resolved to, unless calls still have to go there.
+// releaseTarget lets go of what the promise resolved to, unless calls still have to go there, or it was asked for again.
 func (p *promiseCap) releaseTarget(c *Conn) {
 	p.mu.Lock()
 	to := p.target.Load()
-	if p.waiting > 0 {
-		to = nil // flush will do it
+	if p.waiting > 0 || p.refs.Load() > 0 {
+		to = nil // flush will do it, or whoever has asked
 	}
 	p.mu.Unlock()
 	to.releaseOn(c)
@@ -317,7 +342,7 @@ func (c *Conn) addLane(p *promiseCap) {
 
 func (c *Conn) laneGone(p *promiseCap) {
 	c.mu.Lock()
-	delete(c.lanes, p)
+	remove(&c.lanes, p, &c.most.lanes)
 	c.mu.Unlock()
 }
 
@@ -338,17 +363,9 @@ func leadsTo(from node, p *promiseCap) bool {
 		if from == node(p) {
 			return true
 		}
-		var next node
-		switch t := from.(type) {
-		case *promiseCap:
-			next = t.resolution()
-		case *remoteCap:
-			next = t.resolution()
-		}
-		if next == nil {
+		if from = from.resolution(); from == nil {
 			return false
 		}
-		from = next
 	}
 	return true
 }

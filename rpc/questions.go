@@ -17,47 +17,43 @@ type question struct {
 	returned bool
 	finished bool         // given up before the return: Finish is sent, the return is still to come
 	released bool         // the program wants no results
-	taking   bool         // returned as what an answer of ours will be
+	takes    *answer      // returned as what this answer of ours will be
 	noFinish bool         // the peer wants no Finish
 	params   []uint32     // exports named in the parameters
-	pipes    []*remoteCap // pipelined capabilities, kept while referenced or until they resolve
+	pipes    []*remoteCap // pipelined capabilities, kept while referenced or embargoed, or until they resolve
 	live     int          // how many of pipes are referenced, and calls on them unanswered
 	parent   *Promise     // the question whose result this call was pipelined on
 }
 
 // sendVia sends a call towards r, or says where it must go instead: to what r has resolved to, or to an error. At a
-// limit it waits for as long as ctx allows.
-func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref) {
+// limit it waits for as long as ctx allows; then the call goes nowhere, and the error is ctx's.
+func (c *Conn) sendVia(ctx context.Context, r *remoteCap, call *Call) (next *Ref, err error) {
 	c.mu.Lock()
 	defer c.unlock()
 	for {
 		switch r.state {
 		case capResolved:
-			return r.target
+			return r.target, nil
 		case capEmbargoed:
 			if len(r.queue) >= c.lim.QueuedCalls {
 				c.hit(LimitQueuedCalls)
-				return brokenRef(Overloadedf("%d calls wait for the promise to resolve", len(r.queue)))
+				return brokenRef(Overloadedf("%d calls wait for the promise to resolve", len(r.queue))), nil
 			}
 			r.queue = append(r.queue, task{call: call})
 			c.queuedCalls++
-			return nil
+			return nil, nil
 		}
-		if c.questions.n < c.lim.Questions && c.queuedBytes() < c.lim.QueuedBytes {
+		if !c.full() {
 			break
 		}
-		c.hitOwn()
-		if ctx == noWait {
-			return brokenRef(Overloadedf("too many calls wait for the peer"))
-		}
-		if err := c.waitForRoom(ctx); err != nil {
-			return brokenRef(Overloadedf("too many calls wait for the peer: %v", err))
+		if err := c.waitForTurn(ctx); err != nil {
+			return nil, err
 		}
 	}
 	if ex := c.passCall(r, call); ex != nil {
-		return brokenRef(ex)
+		return brokenRef(ex), nil
 	}
-	return nil
+	return nil, nil
 }
 
 // sendNow sends a new call of this vat to the peer at once, if nothing is in the way: most calls need no Call then.
@@ -74,7 +70,7 @@ func (c *Conn) sendNow(r *remoteCap, p *Promise, out *outMsg) (sent bool, ex *Ex
 		}
 		r = next // of the same peer: the wire keeps the order
 	}
-	if r.state != capOpen || c.questions.n >= c.lim.Questions || c.queuedBytes() >= c.lim.QueuedBytes {
+	if r.state != capOpen || c.full() {
 		return false, nil
 	}
 	ex = c.sendCall(r, p, out, &out.caps, false)
@@ -85,13 +81,6 @@ func brokenRef(ex *Exception) *Ref { return &Ref{node: &brokenCap{err: ex}} }
 
 // sendCall makes p a question and sends it. The message and its capabilities are done with then, unless they are kept.
 func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, kept bool) *Exception {
-	size := messageSize(&out.msg) + 64*(1+caps.Len())
-	if out.seg != nil {
-		size -= targetBytes // it has its target already
-	}
-	if size > co.lim.SendBytes {
-		return Failedf("the call is too large: %d bytes, the limit is %d", size, co.lim.SendBytes)
-	}
 	if ex := co.roomForExports(caps); ex != nil {
 		return ex
 	}
@@ -102,6 +91,11 @@ func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, 
 		co.questions.remove(p.q.id)
 		return Failedf("call: %v", err)
 	}
+	if ex := co.fits("the call is", out, p.q.params); ex != nil {
+		p.q.params = nil
+		co.questions.remove(p.q.id)
+		return ex
+	}
 	r.called = true
 	if r.p != nil { // an early Finish of that question might cancel it under this call
 		p.q.parent = r.p
@@ -109,10 +103,10 @@ func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, 
 	}
 	co.asked(p)
 	if kept {
-		co.emitKept(out)
+		_ = co.emitKept(out) // it fits
 	} else {
 		co.dropCaps(*caps)
-		co.emit(out)
+		_ = co.emit(out)
 	}
 	co.resolveBrokens()
 	return nil
@@ -158,21 +152,18 @@ func (co *core) asked(p *Promise) {
 
 // bootstrap asks for the peer's bootstrap interface.
 func (co *core) bootstrap() *Ref {
-	out, err := newOutMsg()
-	if err != nil {
-		return brokenRef(Failedf("bootstrap: %v", err))
-	}
-	b, err := out.root.NewBootstrap()
-	if err != nil {
-		return brokenRef(Failedf("bootstrap: %v", err))
-	}
 	p := newPromise()
 	p.q.id = co.questions.add(p)
-	b.SetQuestionId(p.q.id)
 	p.released = true // nobody but the reference asks for the answer
 	ref := co.pipe(p, nil)
 	co.asked(p)
-	co.emit(out)
+	co.say(func(m rpccp.Message) error {
+		b, err := m.NewBootstrap()
+		if err == nil {
+			b.SetQuestionId(p.q.id)
+		}
+		return err
+	})
 	return ref
 }
 
@@ -203,7 +194,7 @@ func (co *core) takeReturn(in *inMsg, said *incomingReturn) error {
 		return violation("return of question %d, which was not asked", said.id)
 	}
 	q := &p.q
-	if q.taking {
+	if q.takes != nil {
 		return violation("second return of question %d", q.id)
 	}
 	params := q.params
@@ -284,7 +275,7 @@ func (co *core) takeFrom(p *Promise, id uint32) error {
 	ans.taken = true
 	switch {
 	case !ans.returned:
-		p.q.taking = true
+		p.q.takes = ans
 		ans.takers = append(ans.takers, p)
 	case ans.ex != nil:
 		co.returnedTo(p, capnp.Ptr{}, CapTable{}, ans.ex)
@@ -313,7 +304,7 @@ func (co *core) returnedTo(p *Promise, content capnp.Ptr, caps CapTable, ex *Exc
 			co.resolveRemote(r, capAt(content, &caps, r.path))
 		}
 	}
-	q.pipes = slices.DeleteFunc(q.pipes, func(r *remoteCap) bool { return r.refs.Load() == 0 })
+	q.pipes = slices.DeleteFunc(q.pipes, func(r *remoteCap) bool { return r.gone })
 	if !q.noFinish {
 		co.sendFinish(q.id, false)
 	}
@@ -332,21 +323,19 @@ func (co *core) completed(notify []func(), drop CapTable) {
 
 // sendFinish: the question's number will not be used any more.
 func (co *core) sendFinish(id uint32, releaseCaps bool) {
-	out, err := newOutMsg()
-	if err != nil {
-		return
+	finish := func(m rpccp.Message) error {
+		f, err := m.NewFinish()
+		if err == nil {
+			f.SetQuestionId(id)
+			f.SetReleaseResultCaps(releaseCaps)
+			f.SetRequireEarlyCancellationWorkaround(false)
+		}
+		return err
 	}
-	f, err := out.root.NewFinish()
-	if err != nil {
-		return
-	}
-	f.SetQuestionId(id)
-	f.SetReleaseResultCaps(releaseCaps)
-	f.SetRequireEarlyCancellationWorkaround(false)
 	if releaseCaps {
-		co.emit(out)
+		co.say(finish)
 	} else { // the peer has answered
-		co.emitLater(out)
+		co.sayLater(finish)
 	}
 }
 
@@ -367,6 +356,7 @@ func (co *core) giveUp(p *Promise) {
 	q.finished = true
 	co.sendFinish(q.id, true)
 	co.leaveParent(p)
+	co.cancelAnswer(q.takes)
 	co.completed(p.complete(capnp.Ptr{}, CapTable{}, errCanceled))
 }
 
@@ -385,7 +375,7 @@ func (co *core) questionUnimplemented(id uint32) error {
 	if p == nil {
 		return violation("unimplemented carries question %d, which was not asked", id)
 	}
-	if p.q.taking {
+	if p.q.takes != nil {
 		return violation("unimplemented carries question %d, which is returned", id)
 	}
 	p.q.noFinish = true // it has no answer to finish

@@ -30,6 +30,9 @@ type node interface {
 	tryRef() bool // takes a count, unless the last one is gone
 	// unref gives a count up. No lock may be held. What follows for an object runs on c if given, else at once.
 	unref(c *Conn)
+	// resolution is what calls on it go to instead, if it is a promise that has resolved; else nil. No connection's lock may be
+	// held.
+	resolution() node
 }
 
 // tryInc takes a count unless the last one is gone.
@@ -103,33 +106,36 @@ func (r *Ref) releaseOn(c *Conn) {
 // Call waits only when Limits.Questions or Limits.QueuedBytes is reached, for as long as ctx allows; ctx has no other
 // effect: release the promise to cancel the call. All errors come out of the promise.
 func (r *Ref) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place func(params capnp.Struct, caps *CapTable) error) *Promise {
-	p := newPromise()
+	p, _ := r.call(ctx, m, sz, place)
+	return p
+}
+
+// call is Call, and says so if the call was not made because ctx did not allow it to wait.
+func (r *Ref) call(ctx context.Context, m Method, sz capnp.ObjectSize, place func(capnp.Struct, *CapTable) error) (p *Promise, gaveUp error) {
+	p = newPromise()
 	if r == nil {
 		p.fail(errNullCall)
-		return p
+		return p, nil
 	}
 	if r.released.Load() || !r.node.tryRef() {
 		p.fail(errReleased)
-		return p
+		return p, nil
 	}
 	defer r.node.unref(nil)
 	out, err := newCall(m, sz, place)
 	if err != nil {
-		caps := out.takeCaps()
-		caps.release(nil)
-		out.free()
 		ex, hidden := exceptionFor(err)
 		if hidden { // the caller's own error, for the caller: nothing to hide
 			ex = Failedf("parameters: %v", err)
 		}
 		p.fail(ex)
-		return p
+		return p, nil
 	}
 	var refused *Exception
 	if t, remote := r.node.(*remoteCap); remote {
 		var sent bool
 		if sent, refused = t.conn.sendNow(t, p, out); sent {
-			return p
+			return p, nil
 		}
 	}
 	call := &Call{method: m, p: p, out: out, caps: out.takeCaps()}
@@ -137,9 +143,9 @@ func (r *Ref) Call(ctx context.Context, m Method, sz capnp.ObjectSize, place fun
 	if refused != nil {
 		call.Fail(refused)
 	} else {
-		call.dispatch(ctx, r.node, r.via, false)
+		gaveUp = call.dispatch(ctx, r.node, r.via, false)
 	}
-	return p
+	return p, gaveUp
 }
 
 // Object gives the object behind the reference if it is known to be one of this vat, else nil. So a server recognises
@@ -149,25 +155,11 @@ func (r *Ref) Object() Object {
 		return nil
 	}
 	n := r.node
-	for range maxHops {
-		switch t := n.(type) {
-		case *localCap:
-			return t.object
-		case *remoteCap:
-			next := t.resolution()
-			if next == nil {
-				return nil
-			}
-			n = next
-		case *promiseCap:
-			next := t.resolution()
-			if next == nil {
-				return nil
-			}
-			n = next
-		default:
-			return nil
+	for hops := 0; n != nil && hops < maxHops; hops++ {
+		if l, ok := n.(*localCap); ok {
+			return l.object
 		}
+		n = n.resolution()
 	}
 	return nil
 }

@@ -53,7 +53,6 @@ func (r *remoteCap) unref(*Conn) {
 	r.conn.unlock()
 }
 
-// resolution is what calls on it go to, when they do not go to the peer; nil before.
 func (r *remoteCap) resolution() node {
 	r.conn.mu.Lock()
 	defer r.conn.mu.Unlock()
@@ -134,32 +133,52 @@ func (c *Conn) pipeRef(p *Promise, path []uint16) *Ref {
 	return c.pipe(p, path)
 }
 
-// dropRemote forgets a thing of the peer to which no reference is left.
+// dropRemote forgets a thing of the peer to which no reference is left, then what that has resolved to, and so on as long
+// as that is the peer's too: one after the other, not one within the other, since a peer makes such chains as it likes.
 func (co *core) dropRemote(r *remoteCap) {
-	if r.gone || r.refs.Load() != 0 || r.state == capEmbargoed {
-		return // named again in the meantime, or what waits must be delivered first
+	for r.refs.Load() == 0 { // else it was named again in the meantime
+		to := co.dropOne(r)
+		if to == nil {
+			return
+		}
+		next, ok := to.node.(*remoteCap)
+		if !ok || next.conn != co.conn {
+			co.drops = append(co.drops, to.node)
+			return
+		}
+		next.refs.Add(-1)
+		r = next
+	}
+}
+
+// dropOne is dropRemote of one, and gives what it has resolved to, if that is to be let go of now.
+func (co *core) dropOne(r *remoteCap) *Ref {
+	if r.gone || r.state == capEmbargoed {
+		return nil // what waits for an embargo to be lifted must be delivered first
 	}
 	if r.p == nil && r.state == capOpen {
 		r.gone = true
 		if co.ended == nil {
 			co.sendRelease(r)
 		}
-		return
+		return nil
 	}
 	if r.p != nil && !r.p.q.returned {
 		// It stays among the question's pipes if it was called, to be embargoed should it be asked for again.
-		r.live = false
-		r.p.q.live--
-		co.giveUp(r.p)
-		return
+		if r.live { // else it was asked for and let go of once more before this came to be
+			r.live = false
+			r.p.q.live--
+			co.giveUp(r.p)
+		}
+		return nil
 	}
 	r.gone = true
-	if r.p != nil {
+	if r.p == nil {
+		co.resolved--
+	} else {
 		r.p.q.pipes = slices.DeleteFunc(r.p.q.pipes, func(o *remoteCap) bool { return o == r })
 	}
-	if r.state == capResolved && r.target != nil {
-		co.drops = append(co.drops, r.target.node)
-	}
+	return r.target
 }
 
 // resolveRemote makes r a way to what it resolved to, taking over the reference.
@@ -170,15 +189,22 @@ func (co *core) resolveRemote(r *remoteCap, to *Ref) {
 	}
 	r.target = to
 	r.state = capResolved
-	if r.refs.Load() == 0 { // nobody will call it any more
+	held := r.refs.Load() > 0
+	if r.called && (held || r.p != nil && !r.p.q.released) { // else nobody can call it again
+		co.keepOrder(r)
+	}
+	switch {
+	case !held && r.state == capResolved:
 		r.gone = true
 		co.drops = append(co.drops, to.node)
-		return
+	case r.p == nil:
+		co.resolved++
 	}
-	if !r.called {
-		return
-	}
-	switch t := to.node.(type) {
+}
+
+// keepOrder has the calls to come on r, which has just resolved, arrive behind those that were made before.
+func (co *core) keepOrder(r *remoteCap) {
+	switch t := r.target.node.(type) {
 	case *brokenCap: // there is no order among errors
 	case *remoteCap:
 		if t.conn == co.conn { // the calls take the way they always took
@@ -197,33 +223,27 @@ func (co *core) leadsBack(n node, r *remoteCap) bool {
 		if n == node(r) {
 			return true
 		}
-		next := co.follow(n)
-		if next == nil {
+		if n = co.follow(n); n == nil {
 			return false
 		}
-		n = next
 	}
 	return true
 }
 
 // embargo holds calls on r back until those sent before have come round, which a Disembargo sent after them will show.
 func (co *core) embargo(r *remoteCap) {
-	out, err := newOutMsg()
-	if err != nil {
+	if co.embargoes.n >= co.lim.Imports {
+		co.hit(LimitImports)
+		co.endAfter(abortEnding(violation("%d disembargoes have not come back, the limit is %d", co.embargoes.n, co.lim.Imports)))
 		return
 	}
-	m, err := out.root.NewDisembargo()
-	if err != nil {
-		return
-	}
-	target, err := m.NewTarget()
-	if err != nil {
-		return
-	}
-	if r.writeTarget(target) != nil {
-		return
-	}
-	m.Context().SetSenderLoopback(co.embargoes.add(r))
 	r.state = capEmbargoed
-	co.emit(out)
+	id := co.embargoes.add(r)
+	co.say(func(m rpccp.Message) error {
+		d, err := newDisembargo(m, r)
+		if err == nil {
+			d.Context().SetSenderLoopback(id)
+		}
+		return err
+	})
 }

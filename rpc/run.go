@@ -5,7 +5,8 @@ package rpc
 
 import (
 	"context"
-	"runtime/debug"
+	"errors"
+	"sync/atomic"
 	"time"
 )
 
@@ -148,7 +149,7 @@ func (c *Conn) relieveReader() {
 	}
 }
 
-// drain delivers until nothing is left. Who calls it has set delivering.
+// drain delivers until nothing is left. The caller has set delivering.
 func (c *Conn) drain() { c.deliver(false) }
 
 // deliver is drain, in which the reader writes now and then what is answered.
@@ -179,11 +180,7 @@ func (c *Conn) deliver(reader bool) {
 }
 
 func (c *Conn) runTask(t task) {
-	defer func() {
-		if r := recover(); r != nil {
-			c.log.Error("a notification panicked", "peer", c.RemoteAddr(), "panic", r, "stack", string(debug.Stack()))
-		}
-	}()
+	defer notificationPanics(c) // objects' panics do not come so far
 	switch {
 	case t.call != nil:
 		t.call.deliver()
@@ -197,10 +194,12 @@ func (c *Conn) runTask(t task) {
 // heard notes that the peer lives.
 func (c *Conn) heard() { c.lastHeard.Store(int64(time.Since(c.start))) }
 
-// startWatch pings whenever nothing was heard for Limits.PingInterval, and ends connections that are good for nothing.
+// startWatch looks after the connection: it pings whenever nothing was heard for Limits.PingInterval, and ends connections
+// that are good for nothing.
 func (c *Conn) startWatch() *time.Timer {
 	began := time.Since(c.start)
 	var timer *time.Timer
+	var writing slowWrite
 	timer = time.AfterFunc(time.Hour, func() {
 		c.mu.Lock()
 		if c.ended != nil {
@@ -213,26 +212,71 @@ func (c *Conn) startWatch() *time.Timer {
 		}
 		c.workers++
 		c.relieveReader() // a handler that takes long is not the peer's fault
-		if time.Since(c.start)-time.Duration(c.lastRead.Load()) >= c.lim.PingInterval {
+		if c.since(&c.lastRead) >= c.lim.PingInterval {
 			c.rest()
 		}
+		busy, pieces := c.busy, c.pieces
 		c.unlock()
 		defer c.leave()
-		if last := c.lastHeard.Load(); time.Since(c.start)-time.Duration(last) >= c.lim.PingInterval {
-			ctx, cancel := context.WithTimeout(context.Background(), c.lim.PingTimeout)
-			err := c.transport.Ping(ctx)
-			cancel()
-			if err != nil && c.lastHeard.Load() == last { // else the answer comes behind a message that takes long
-				c.hit(LimitPingTimeout)
-				c.end(ending{err: Disconnectedf("the peer is silent: %v", err), code: closePolicy, reason: "no answer to a ping"})
+		switch silent := c.since(&c.lastHeard); {
+		case silent < c.lim.PingInterval:
+			writing = slowWrite{}
+		case busy && writing.goesOn(pieces):
+			c.heard()
+		case busy && silent < c.lim.PingInterval+c.lim.PingTimeout:
+			timer.Reset(max(c.lim.PingTimeout/4, time.Millisecond))
+			return
+		case busy:
+			c.endSilent(errors.New("a write made no progress"))
+			return
+		default:
+			writing = slowWrite{}
+			if !c.ping() {
 				return
 			}
-			c.heard()
 		}
 		timer.Reset(c.nextLook(began, time.Since(c.start)))
 	})
 	timer.Reset(c.nextLook(began, began))
 	return timer
+}
+
+// slowWrite watches a write that is under way while nothing is heard of the peer. A ping would wait behind what is being
+// written; but as long as that goes on, the peer takes it in.
+type slowWrite struct {
+	watched bool
+	pieces  uint64 // at the last look
+}
+
+// goesOn says that pieces were written since the last look, if there was one.
+func (w *slowWrite) goesOn(pieces uint64) bool {
+	on := w.watched && pieces != w.pieces
+	*w = slowWrite{watched: !on, pieces: pieces}
+	return on
+}
+
+// ping asks the peer for a sign of life, and ends the connection if none comes.
+func (c *Conn) ping() (alive bool) {
+	last := c.lastHeard.Load()
+	ctx, cancel := context.WithTimeout(context.Background(), c.lim.PingTimeout)
+	err := c.transport.Ping(ctx)
+	cancel()
+	if err != nil && c.lastHeard.Load() == last { // else the answer comes behind a message that takes long
+		c.endSilent(err)
+		return false
+	}
+	c.heard()
+	return true
+}
+
+func (c *Conn) endSilent(err error) {
+	c.hit(LimitPingTimeout)
+	c.end(ending{err: Disconnectedf("the peer is silent: %v", err), code: closePolicy, reason: "no answer to a ping"})
+}
+
+// since is how much time has gone by since lastHeard or lastRead.
+func (c *Conn) since(at *atomic.Int64) time.Duration {
+	return time.Since(c.start) - time.Duration(at.Load())
 }
 
 // nextLook is how long the watch may sleep from now on.

@@ -15,19 +15,14 @@ func (r *Ref) Settled(f func()) {
 }
 
 func settled(n node, via *Conn, f func(), hops int) {
-	for ; hops > 0; hops-- {
-		var next node
-		switch t := n.(type) {
-		case *promiseCap:
-			t.onResolve(via, hook{run: func() { settled(t.resolution(), via, f, hops-1) }})
+	for ; hops > 0 && n != nil; hops-- {
+		if p, ok := n.(*promiseCap); ok {
+			p.onResolve(via, hook{run: func() {
+				notify(via, func() { settled(p.resolution(), via, f, hops-1) })
+			}})
 			return
-		case *remoteCap:
-			next = t.resolution()
 		}
-		if next == nil {
-			break
-		}
-		n = next
+		n = n.resolution()
 	}
 	f()
 }

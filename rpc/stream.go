@@ -13,16 +13,16 @@ import (
 	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
-// NewStreamTransport speaks the standard two-party protocol over a byte stream. There is no ping in it: on TCP the
-// kernel's keep-alive is set to find a dead peer within 10 seconds, and other streams end with the peer's process.
+// NewStreamTransport speaks the standard two-party protocol over a byte stream. There is no ping in it. On TCP, TLS over it
+// included, the system finds a dead peer in Limits.PingInterval and PingTimeout, which are 9 seconds by default: by
+// keep-alives while nothing is on its way to the peer, and else, on Linux, macOS and Windows, by what is not acknowledged.
+// (Other systems try for minutes to send what is on its way, unless a write has to wait for it.) Streams that are not TCP end
+// with the peer's process.
 func NewStreamTransport(rwc io.ReadWriteCloser) Transport {
 	conn, _ := rwc.(net.Conn)
-	t := &streamTransport{rwc: rwc, sock: socket.New(rwc, conn), lim: DefaultLimits()}
-	if tcp, ok := rwc.(*net.TCPConn); ok {
-		// An error means a socket that is dead or no socket at all, which reading will show.
-		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 4})
-		_ = tcp.SetNoDelay(true)
-	}
+	t := &streamTransport{rwc: rwc, sock: socket.New(rwc, conn), wrote: func() {}}
+	t.sock.LimitUnsent()
+	t.setLimits(DefaultLimits())
 	return t
 }
 
@@ -34,14 +34,28 @@ type streamTransport struct {
 
 	buf        []byte // read but not handed out: buf[start:end]
 	start, end int
+	lent       *[]byte // of streamBuffers, if buf is one of them
 
-	rest []byte // to be written first
+	rest  []byte // to be written first
+	wrote func() // called when a piece was written
 }
 
-func (t *streamTransport) setLimits(lim Limits) { t.lim = lim }
+func (t *streamTransport) setLimits(lim Limits) {
+	t.lim = lim
+	if tcp := t.sock.TCP(); tcp != nil {
+		// An error means a socket that is dead, which reading will show.
+		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: lim.PingInterval, Interval: lim.PingTimeout / 4, Count: 4})
+		t.sock.LimitSilence(lim.PingInterval + lim.PingTimeout)
+	}
+}
 
-// streamBuffer is how much is read at once, and kept by an idle connection.
+func (t *streamTransport) setWrote(wrote func()) { t.wrote = wrote }
+
+// streamBuffer is how much is read at once, and kept by an idle connection that cannot wait without a buffer.
 const streamBuffer = 4 << 10
+
+// streamBuffers are for what is at hand; an idle connection has none.
+var streamBuffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
 func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
 	for {
@@ -54,15 +68,37 @@ func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
 			t.start += whole
 			return batch, nil
 		}
-		t.makeRoom(need)
-		n, err := t.sock.Read(t.buf[t.end:])
-		t.end += n
+		n, err := t.fill(need)
 		if n == 0 && err != nil {
 			if t.end > t.start && err == io.EOF {
 				return nil, frameError("the stream ends in the middle of it")
 			}
 			return nil, err
 		}
+	}
+}
+
+// fill reads what has come, up to a message of need bytes and a little more.
+func (t *streamTransport) fill(need int) (n int, err error) {
+	if t.start < t.end || !t.sock.Lends() {
+		t.makeRoom(need)
+		n, err = t.sock.Read(t.buf[t.end:])
+		t.end += n
+		return n, err
+	}
+	t.giveBack()
+	t.buf, t.start, t.end = nil, 0, 0
+	if t.lent, n, err = t.sock.ReadLent(&streamBuffers); n > 0 {
+		t.buf, t.end = *t.lent, n
+	}
+	return n, err
+}
+
+// giveBack gives back a lent buffer in which nothing is left.
+func (t *streamTransport) giveBack() {
+	if t.lent != nil {
+		streamBuffers.Put(t.lent)
+		t.lent = nil
 	}
 }
 
@@ -76,6 +112,7 @@ func (t *streamTransport) makeRoom(need int) {
 		buf := make([]byte, max(size, len(rest)+streamBuffer))
 		t.end = copy(buf, rest)
 		t.buf, t.start = buf, 0
+		t.giveBack()
 		return
 	}
 	if t.start > 0 {
@@ -103,11 +140,14 @@ func wholeFrames(b []byte, lim *Limits) (whole, need int, err error) {
 
 func (t *streamTransport) WriteBatch(_ context.Context, messages []byte) error {
 	for _, b := range [][]byte{t.rest, messages} {
-		if len(b) == 0 {
-			continue
-		}
-		if _, err := t.sock.Write(b); err != nil {
-			return err
+		for len(b) > 0 {
+			n := min(len(b), chunkBytes)
+			if _, err := t.sock.Write(b[:n]); err != nil {
+				return err
+			}
+			if b = b[n:]; len(b) > 0 {
+				t.wrote()
+			}
 		}
 	}
 	t.rest = nil

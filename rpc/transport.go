@@ -33,6 +33,10 @@ type limited interface{ setLimits(lim Limits) }
 // whom to tell.
 type pinged interface{ setHeard(heard func()) }
 
+// paced is implemented by transports that write much in pieces. NewConn tells them whom to tell when one was taken in and
+// another follows.
+type paced interface{ setWrote(wrote func()) }
+
 // tryer is implemented by transports that can write without waiting.
 type tryer interface {
 	// TryWriteBatch is WriteBatch as far as that goes without waiting. If it is not done, the rest is written by the next

@@ -115,12 +115,16 @@ func newWSTransport(c *wsock.Conn) *wsTransport {
 	return t
 }
 
-// setHeard has the peer's own pings told: who pings need not be pinged.
+// setHeard has the peer's own pings told: a peer that pings need not be pinged.
 func (t *wsTransport) setHeard(heard func()) { t.c.SetHeard(heard) }
+
+// setWrote has the pieces of a large message told.
+func (t *wsTransport) setWrote(wrote func()) { t.c.SetWrote(wrote) }
 
 // setLimits bounds a WebSocket message by one Cap'n Proto message, or by what a peer merges.
 func (t *wsTransport) setLimits(lim Limits) {
 	t.c.SetReadLimit(int64(max(lim.MessageBytes, chunkBytes)))
+	t.c.LimitSilence(lim.PingInterval + lim.PingTimeout)
 }
 
 func (t *wsTransport) ReadBatch(ctx context.Context) ([]byte, error) {

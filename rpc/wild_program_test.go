@@ -71,7 +71,8 @@ func (o *wildObject) Release() {
 
 const wildMethods = 18
 
-// Serve does what the method's number says.
+// Serve does what the method's number says. At a limit its calls do not wait: a handler must not, and where connections have no
+// goroutines nobody else would make room.
 func (o *wildObject) Serve(call *Call) {
 	p := o.p
 	if o.gone.Load() {
@@ -102,7 +103,7 @@ func (o *wildObject) Serve(call *Call) {
 	case 5:
 		panic("a handler's panic")
 	case 6: // calls back
-		back := arg.Call(context.Background(), wildMethod(number/2), testSize, fill(number/2, "", arg))
+		back := arg.Call(noWait, wildMethod(number/2), testSize, fill(number/2, "", arg))
 		back.Notify(func() {
 			defer back.Release()
 			s, caps, err := back.Wait(context.Background())
@@ -117,7 +118,7 @@ func (o *wildObject) Serve(call *Call) {
 		})
 	case 7: // a stream of calls, whose answers nobody awaits
 		for i := range number % 8 {
-			arg.Call(context.Background(), wildMethod(i), testSize, fill(i, "x", nil)).Release()
+			arg.Call(noWait, wildMethod(i), testSize, fill(i, "x", nil)).Release()
 		}
 		call.Return(capnp.ObjectSize{}, nil)
 	case 8: // keeps
@@ -147,7 +148,7 @@ func (o *wildObject) Serve(call *Call) {
 	case 12:
 		call.Return(testSize, fill(number, strings.Repeat("long ", int(number%500)), arg))
 	case 13: // a pipelined result of another
-		q := arg.Call(context.Background(), wildMethod(number/3), testSize, fill(number/3, "", arg))
+		q := arg.Call(noWait, wildMethod(number/3), testSize, fill(number/3, "", arg))
 		x := q.Cap(1)
 		q.Release()
 		call.Return(testSize, fill(number, "", x))

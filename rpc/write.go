@@ -18,7 +18,8 @@ const (
 	// chunkBytes is how much is written at once: small enough for pings to get in between, and for the write deadline to
 	// mean no progress.
 	chunkBytes = 64 << 10
-	// slowestBytes a second are enough for a single large message not to count as stalled.
+	// slowestBytes a second are enough for a single large message not to count as stalled, where the transport tells
+	// nothing of its pieces.
 	slowestBytes = 64 << 10
 	// smallBytes is how little is worth waiting for more.
 	smallBytes = 8 << 10
@@ -43,6 +44,8 @@ type outlet struct {
 	hold    bool          // the reader will write what waits as soon as it has delivered
 	stuck   bool          // somebody else wrote, and the writer has to go on
 	spare   []byte        // to gather the next in
+	paced   bool          // the transport tells of the pieces it writes
+	pieces  uint64        // pieces and chunks that were written
 
 	stalled alarm.Alarm   // ends the connection when a write makes no progress
 	guard   alarm.Alarm   // ends hold
@@ -67,11 +70,11 @@ func (c *Conn) initOutlet() {
 	c.leisure = laterTime
 }
 
-// wantsWriter says that the writer is to be woken for what waits, and has it written later if it is not urgent. The lock
-// is held.
-func (c *Conn) wantsWriter() bool {
+// handOut sees to it that what waits is written: by the writer, if the caller is to wake it; by the caller itself, if it gets
+// something to write at once; or later, since it is not urgent. The lock is held.
+func (c *Conn) handOut() (wake bool, atOnce []byte) {
 	if !(c.outlet.idle || c.away) || c.busy || (len(c.out) == 0 && !c.stuck && c.ended == nil) {
-		return false
+		return false, nil
 	}
 	if len(c.out) > chunkBytes || c.stuck {
 		c.urgent = true
@@ -80,25 +83,20 @@ func (c *Conn) wantsWriter() bool {
 		if !c.hold && !c.later.IsSet() {
 			c.later.Set(c.leisure)
 		}
-		return false
+		return false, nil
 	}
-	if c.writesAtOnce() {
-		return true
+	alone := c.questions.n+len(c.answers) <= 1 // no other call is under way, and nothing would leave with what waits
+	if alone && c.try != nil && !c.stuck && c.running && c.ended == nil && len(c.out) <= smallBytes {
+		return false, c.takeOut()
 	}
 	if c.away {
 		c.away = false
 		c.workers++
 		go c.write()
-		return false
+		return false, nil
 	}
 	c.outlet.idle = false
-	return true
-}
-
-// writesAtOnce says that whoever wants the writer may write himself: with no other call under way, nothing would leave with
-// what waits. The lock is held.
-func (c *Conn) writesAtOnce() bool {
-	return c.try != nil && !c.stuck && c.running && c.ended == nil && len(c.out) <= smallBytes && c.questions.n+len(c.answers) <= 1
+	return true, nil
 }
 
 // takeOut takes what waits, to be written. The lock is held.
@@ -198,11 +196,16 @@ func (c *Conn) writeOut() (err error) {
 	for rest := batch; (len(rest) > 0 || stuck) && err == nil; stuck = false {
 		var chunk []byte
 		chunk, rest = cutChunk(rest)
-		c.stalled.Set(c.lim.WriteTimeout + time.Duration(len(chunk)/slowestBytes)*time.Second)
+		patience := c.lim.WriteTimeout
+		if !c.paced {
+			patience += time.Duration(len(chunk)/slowestBytes) * time.Second
+		}
+		c.stalled.Set(patience)
 		c.unlock()
 		err = c.transport.WriteBatch(context.Background(), chunk)
 		c.mu.Lock()
 		c.stalled.Clear()
+		c.pieces++
 		if err != nil {
 			c.endLocked(lostEnding(err))
 		}
@@ -211,6 +214,14 @@ func (c *Conn) writeOut() (err error) {
 	}
 	c.wrote(batch) // after an error the rest of it is lost
 	return err
+}
+
+// wrotePiece notes that a piece was written of what is being written.
+func (c *Conn) wrotePiece() {
+	c.mu.Lock()
+	c.pieces++
+	c.stalled.Set(c.lim.WriteTimeout)
+	c.mu.Unlock()
 }
 
 // holdOutput leaves what is answered from now on for the reader to write, all together. The lock is held.

@@ -61,9 +61,8 @@ func encodeEvent(to wire.Event, e *session.Event) error {
 
 // Pointer fields whose JSON is copied straight from bytes into text.
 const (
-	eventPayloadPointer  = 2
-	entryPayloadPointer  = 1
-	outcomeResultPointer = 2
+	eventPayloadPointer = 2
+	entryPayloadPointer = 1
 )
 
 // setBytes writes bytes as a text field without making a string of them first.

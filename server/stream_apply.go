@@ -233,6 +233,6 @@ func encodeOutcome(to wire.Outcome, o *ledger.Outcome, duplicate bool) error {
 	w.text(to.SetOp, o.OpID)
 	w.text(to.SetMessage_, o.Message)
 	w.text(to.SetCause, o.Cause)
-	w.do(setBytes(capnp.Struct(to), outcomeResultPointer, o.Result))
+	w.do(setBytes(capnp.Struct(to), place.OutcomeResult, o.Result))
 	return w.err
 }

@@ -67,7 +67,7 @@ func TestMalformedOps(t *testing.T) {
 		"unknown argument":        {op("put", "key", "session", "payload", obj, "colour", 1), fault.BadArgument},
 		"schema 0":                {op("put", "key", "session", "payload", obj, "schema_version", 0), fault.BadArgument},
 		"schema a half":           {op("put", "key", "session", "payload", obj, "schema_version", 1.5), fault.BadArgument},
-		"schema too high":         {op("put", "key", "session", "payload", obj, "schema_version", 1<<40), fault.BadArgument},
+		"schema too high":         {op("put", "key", "session", "payload", obj, "schema_version", int64(1)<<40), fault.BadArgument},
 		"remove without key":      {op("remove"), fault.BadArgument},
 		"begin bad id":            {op("begin", "message", "a/b", "payload", obj), fault.BadKey},
 		"append to a message":     {op("appendText", "key", "message/m", "offset", 0, "text", "x"), fault.BadKey},

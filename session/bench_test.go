@@ -16,7 +16,7 @@ func BenchmarkCommit(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			w := newWorld(b)
-			w.cfg.Limits.TextBytes = 1 << 40
+			w.cfg.Limits.TextBytes = 1 << 30
 			o := w.create()
 			o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
 			o.apply(op("put", "key", "part/m/t", "payload", raw(`{}`)))

@@ -243,7 +243,7 @@ func decodeShare(r *argReader) op {
 func checkShare(m *capability.Minting) *fault.Error {
 	switch {
 	case m.Limit > 1<<31:
-		return fault.BadArgument.With("redemptions is at most %d", 1<<31)
+		return fault.BadArgument.With("redemptions is at most %d", uint64(1<<31))
 	case m.Message != "" && !validID(m.Message, false):
 		return fault.BadArgument.With("message: %q is not a message's id", fault.Clip(m.Message))
 	case m.Methods != nil && !knownMethods(m.Methods):

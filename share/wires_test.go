@@ -232,7 +232,7 @@ func TestCapnWebShares(t *testing.T) {
 	t.Parallel()
 	r := start(t, sqliteStore(t), nil)
 	for what, w := range map[string]byCapnWeb{"WebSocket": r.webSocket("/rpc/share"), "batch": r.batches()} {
-		first := []any{map[string]any{"type": "message", "data": map[string]any{"id": "msg_1", "text": "<é>\u2028", "n": 1795203727476, "left": capnweb.Undefined{},
+		first := []any{map[string]any{"type": "message", "data": map[string]any{"id": "msg_1", "text": "<é>\u2028", "n": 1795203727476.0, "left": capnweb.Undefined{},
 			"when": time.UnixMilli(0).UTC(), "f": 0.5, "list": []any{nil, true, capnweb.Undefined{}}}}}
 		got := w.must("createShare", "ses_"+what, first)
 		c := created{ID: got["id"].(string), URL: got["url"].(string), Secret: got["secret"].(string)}

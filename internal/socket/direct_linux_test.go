@@ -20,8 +20,9 @@ func TestDescriptorMadeBlocking(t *testing.T) {
 	defer f.Close()
 	fd := int(f.Fd()) // makes what both stand for block
 	const long = 20 * time.Second
+	most := syscall.NsecToTimeval(long.Nanoseconds())
 	for _, option := range []int{syscall.SO_RCVTIMEO, syscall.SO_SNDTIMEO} { // so that the test ends in any case
-		if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, option, &syscall.Timeval{Sec: int64(long / time.Second)}); err != nil {
+		if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, option, &most); err != nil {
 			t.Fatal(err)
 		}
 	}

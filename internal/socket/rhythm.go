@@ -1,4 +1,4 @@
-// Whether to ask a socket again before the reader is parked.
+// The decision whether to ask a socket again before the reader is parked.
 //
 // Waking what is parked, by way of the poller, an idle processor and the scheduler, takes longer than a call on the same
 // machine or in the same rack does: two programs that call one another by turns spend most of their time in it. So who

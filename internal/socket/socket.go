@@ -1,10 +1,10 @@
 // Package socket reads and writes connections where system calls and wake-ups are most of what a call takes:
 //
-//   - Who reads asks the socket a few times more before its goroutine is parked (rhythm.go).
+//   - A reader asks the socket a few times more before its goroutine is parked (rhythm.go).
 //   - Reads and writes of some KB are made past the scheduler (direct_linux.go): sockets do not block, so there is nothing
 //     to be told to it. Telling would wake the runtime's monitor whenever the process was idle just before, which is a
 //     quarter of what a call takes where client and server share a processor.
-//   - Who waits need not hold a buffer.
+//   - A reader that waits need not hold a buffer.
 //
 // Connections that are no plain sockets, TLS among them, are read and written as they are.
 package socket
@@ -35,10 +35,11 @@ var spinning atomic.Int32
 // Conn is a connection. One may read and one write at a time; Close may be called at any time and unblocks both.
 type Conn struct {
 	below io.ReadWriteCloser
+	tcp   *net.TCPConn    // what is at the bottom, if it is known to be one
 	plain net.Conn        // the socket itself, if it is read and written here
 	raw   syscall.RawConn // what is asked; nil if nothing is
 
-	// Of who reads.
+	// Of the reader.
 	ask      func(fd uintptr) bool // made once, so that asking allocates nothing
 	most     int32                 // of all connections that may ask at once
 	rhythm   rhythm
@@ -50,7 +51,7 @@ type Conn struct {
 	n        int        // so many bytes
 	err      error      // or not
 
-	// Of who writes.
+	// Of the writer.
 	send   func(fd uintptr) bool
 	out    []byte
 	sent   int
@@ -66,6 +67,7 @@ func New(below io.ReadWriteCloser, conn net.Conn) *Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		asked = t.NetConn()
 	}
+	c.tcp, _ = asked.(*net.TCPConn)
 	raw := rawOf(asked)
 	switch {
 	case raw == nil || !canAsk:
@@ -91,6 +93,37 @@ func rawOf(conn net.Conn) syscall.RawConn {
 		return nil
 	}
 	return raw
+}
+
+// TCP is the TCP connection at the bottom, to be read and written by nobody else; nil if there is none, or none that is known.
+func (c *Conn) TCP() *net.TCPConn { return c.tcp }
+
+// mostUnsent is how much may wait in the system for its turn to be sent.
+const mostUnsent = 128 << 10
+
+// LimitUnsent has the system take in no more than it can soon send, where it can be told so. By itself it takes in megabytes,
+// which a slow link has to carry before what is written next, be it a ping; and a write that goes on shows that the peer has
+// taken in what was written before.
+func (c *Conn) LimitUnsent() {
+	if c.tcp != nil {
+		setOption(c.tcp, limitUnsent)
+	}
+}
+
+// LimitSilence has the system end a TCP connection whose peer acknowledges nothing for so long of what is on its way to it, or
+// on Linux has no room for more. It is for Linux, macOS and Windows, which by themselves try for many minutes; others go on
+// doing so. Keep-alives are no help there: they are sent only while nothing is on its way.
+func (c *Conn) LimitSilence(longest time.Duration) {
+	if c.tcp != nil {
+		setOption(c.tcp, func(fd uintptr) error { return limitSilence(fd, longest) })
+	}
+}
+
+// setOption sets an option of a socket. An error means a socket that is dead, or a system too old to know the option.
+func setOption(tcp *net.TCPConn, set func(fd uintptr) error) {
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = set(fd) })
+	}
 }
 
 // Lends says that ReadLent waits without a buffer, and TryWrite not at all.
@@ -148,7 +181,7 @@ func (c *Conn) read() (int, error) {
 	return c.n, nil
 }
 
-// tries says whether to spin before this read. Only so many of the process do at once: who has tried must spin.
+// tries says whether to spin before this read. Only so many of the process do at once: after a yes the reader must spin.
 func (c *Conn) tries() bool {
 	if !c.rhythm.tries() {
 		return false

@@ -31,13 +31,15 @@ type line struct {
 	heard   func() // called when something has come; may be nil
 	given   frames // to the library
 
-	mu   sync.Mutex // whoever writes holds it for whole frames
-	rest []byte     // of a frame that has begun
+	mu    sync.Mutex // whoever writes holds it for whole frames
+	rest  []byte     // of a frame that has begun
+	wrote func()     // called in between when a write goes on
 }
 
 // newLine makes a line over a connection. early was read before.
 func newLine(below *socket.Conn, early []byte) *line {
-	l := &line{below: below, have: early}
+	l := &line{below: below, have: early, wrote: func() {}}
+	below.LimitUnsent()
 	if !below.Lends() {
 		l.small = make([]byte, smallBytes)
 	}

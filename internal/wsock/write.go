@@ -12,8 +12,14 @@ import (
 	"github.com/coder/websocket"
 )
 
-// writeBytes is how much is gathered before it is written.
-const writeBytes = 64 << 10
+const (
+	// pieceBytes is how much of a message goes into one frame: a large message leaves in several, one after the other, and
+	// what the library has to say (pings, and answers to the peer's) leaves in between. So does the word that the peer takes
+	// it in, which a slow one may do for minutes.
+	pieceBytes = 64 << 10
+	// writeBytes is how much is gathered before it is written: any frame.
+	writeBytes = mostHeader + pieceBytes
+)
 
 var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeBytes); return &b }}
 
@@ -46,7 +52,7 @@ func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages .
 // TryWrite sends a message as far as that goes without waiting. If it is not done, the rest leaves before what is written
 // next, be it nothing. It has not tried where waiting cannot be told from writing, and while somebody else writes.
 func (c *Conn) TryWrite(kind websocket.MessageType, message []byte) (tried, done bool, err error) {
-	if !c.line.below.Lends() || len(message) > writeBytes/2 || !c.line.mu.TryLock() {
+	if !c.line.below.Lends() || len(message) > pieceBytes/2 || !c.line.mu.TryLock() {
 		return false, false, nil
 	}
 	defer c.line.mu.Unlock()
@@ -86,17 +92,31 @@ func (w *frameWriter) flush() {
 	w.b = w.b[:0]
 }
 
-// message writes one message as one frame.
+// message writes one message, a large one as several frames.
 func (w *frameWriter) message(opcode byte, m []byte) {
-	if cap(w.b)-len(w.b) < mostHeader+min(len(m), writeBytes/2) {
-		w.flush()
+	const fin, continuation = 0x80, 0
+	for ; len(m) > pieceBytes; m = m[pieceBytes:] {
+		w.frame(opcode, m[:pieceBytes])
+		opcode = continuation
+	}
+	w.frame(fin|opcode, m)
+}
+
+// frame writes one frame. If that makes it a long write, the lock is given up before, for control frames to leave.
+func (w *frameWriter) frame(first byte, payload []byte) {
+	if cap(w.b)-len(w.b) < mostHeader+len(payload) {
+		if w.flush(); w.err == nil {
+			w.line.mu.Unlock()
+			w.line.wrote()
+			w.line.mu.Lock()
+		}
 	}
 	mask := byte(0)
 	if w.masked {
 		mask = 0x80
 	}
-	w.b = append(w.b, 0x80|opcode)
-	switch n := len(m); {
+	w.b = append(w.b, first)
+	switch n := len(payload); {
 	case n < 126:
 		w.b = append(w.b, mask|byte(n))
 	case n < 1<<16:
@@ -105,31 +125,14 @@ func (w *frameWriter) message(opcode byte, m []byte) {
 		w.b = binary.BigEndian.AppendUint64(append(w.b, mask|127), uint64(n))
 	}
 	if !w.masked {
-		if len(m) <= cap(w.b)-len(w.b) {
-			w.b = append(w.b, m...)
-			return
-		}
-		w.flush() // the header with what is before it, and then the message without a copy
-		if w.err == nil {
-			_, w.err = w.line.below.Write(m)
-		}
+		w.b = append(w.b, payload...)
 		return
 	}
-	key := rand.Uint32() // what may follow is not to be foreseen by who chose the message
+	key := rand.Uint32() // whoever chose the message must not foresee what it looks like on the wire
 	w.b = binary.LittleEndian.AppendUint32(w.b, key)
-	for len(m) > 0 && w.err == nil {
-		n := len(m)
-		if room := cap(w.b) - len(w.b); n > room {
-			if n = room &^ 3; n == 0 { // of four, so that the key starts anew
-				w.flush()
-				continue
-			}
-		}
-		from := len(w.b)
-		w.b = append(w.b, m[:n]...)
-		xor(w.b[from:], key)
-		m = m[n:]
-	}
+	at := len(w.b)
+	w.b = append(w.b, payload...)
+	xor(w.b[at:], key)
 }
 
 // xor masks b with a key that begins at its first byte.

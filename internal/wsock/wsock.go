@@ -64,7 +64,7 @@ type DialOptions struct {
 	Subprotocols []string
 }
 
-// Dial opens a WebSocket to a ws:// or wss:// (http, https) URL. It follows no redirects: who sends secrets means them
+// Dial opens a WebSocket to a ws:// or wss:// (http, https) URL. It follows no redirects: secrets that will be sent are meant
 // for the host of the URL only, and over TLS if it says so. The response, if there was one, comes with an error too.
 // Messages of any size are taken until SetReadLimit.
 func Dial(ctx context.Context, url string, opts DialOptions) (*Conn, *http.Response, error) {
@@ -178,7 +178,7 @@ func (c *Conn) SetReadLimit(bytes int64) {
 	c.ws.SetReadLimit(bytes)
 }
 
-// CutAt has messages beyond a number of bytes arrive cut to it, for who wants to say himself what is wrong with them. What
+// CutAt has messages beyond a number of bytes arrive cut to it, for callers that want to say themselves what is wrong with them. What
 // follows is not to be read then.
 func (c *Conn) CutAt(bytes int) { c.cut = bytes }
 
@@ -189,6 +189,17 @@ func (c *Conn) SetHeard(f func()) {
 	defer c.line.reading.Unlock()
 	c.line.heard = f
 }
+
+// SetWrote has f called, while Write runs, when a part of what is written has been taken in and another follows. It is to be
+// called before the first Write.
+func (c *Conn) SetWrote(f func()) {
+	c.line.mu.Lock()
+	defer c.line.mu.Unlock()
+	c.line.wrote = f
+}
+
+// LimitSilence has the system find a peer dead that acknowledges nothing for so long, where it can.
+func (c *Conn) LimitSilence(longest time.Duration) { c.line.below.LimitSilence(longest) }
 
 // Subprotocol is what was agreed on, empty for none.
 func (c *Conn) Subprotocol() string { return c.ws.Subprotocol() }
@@ -206,7 +217,7 @@ const (
 
 // Read waits for the next message. The bytes are valid until the next Read.
 func (c *Conn) Read(ctx context.Context) (websocket.MessageType, []byte, error) {
-	if c.buf != nil { // the message of before is done with
+	if c.buf != nil { // the previous message is done with
 		if cap(*c.buf) <= maxPooled {
 			readBuffers.Put(c.buf)
 		}
@@ -295,7 +306,7 @@ func (c *Conn) most() int {
 }
 
 // More says that there is a whole message to be read already: the next Read will not wait. It may miss one. It is for
-// who reads.
+// the goroutine that reads.
 func (c *Conn) More() bool {
 	if c.lost || !c.line.reading.TryLock() {
 		return false

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -366,6 +368,44 @@ func TestLargeMessagesOfClients(t *testing.T) {
 	}
 	if err := <-sent; err != nil {
 		t.Error(err)
+	}
+}
+
+// A large message leaves in several frames: whoever waits is told of each that others follow, and what the library has to say
+// leaves in between.
+func TestLargeMessagesLeaveInPieces(t *testing.T) {
+	for _, client := range []bool{false, true} {
+		s := &scripted{}
+		c := &Conn{line: newLine(socket.New(s, nil), nil), client: client}
+		ping := string(frame(0x89, client, []byte("ping")))
+		c.SetWrote(func() {
+			if _, err := c.line.Write([]byte(ping)); err != nil {
+				t.Error(err)
+			}
+		})
+		small, large := []byte("small"), bytes.Repeat([]byte("0123456789abcdef"), 3*pieceBytes/16+1)
+		if err := c.Write(t.Context(), websocket.MessageBinary, small, large, small); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, b := range s.wrote {
+			if b == ping {
+				got = append(got, "ping")
+				continue
+			}
+			for rest := []byte(b); len(rest) > 0; {
+				h, ok := parseHeader(rest)
+				if !ok || h.masked != client || len(rest) < h.size+int(h.length) {
+					t.Fatalf("%+v of %d bytes", h, len(rest))
+				}
+				got = append(got, fmt.Sprintf("%02x %d", h.first, h.length))
+				rest = rest[h.size+int(h.length):]
+			}
+		}
+		want := []string{"82 5", "ping", "02 65536", "ping", "00 65536", "ping", "00 65536", "ping", "80 16", "82 5"}
+		if !slices.Equal(got, want) {
+			t.Errorf("a client: %t: %q", client, got)
+		}
 	}
 }
 

@@ -1,0 +1,113 @@
+package e2e
+
+// Servers' disks that are full: limits of a process and file systems, as Linux has them.
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// limit is how much a process under a limited file size may write to one file.
+const limit = 2 << 20
+
+// limited runs a command with a soft limit on the size of the files it writes,
+// which a write runs into as it does into a disk that is full. It works for
+// every user, and can be lifted while the command runs.
+var limited = []string{"sh", "-c", fmt.Sprintf(`ulimit -S -f %d && exec "$0" "$@"`, limit/512)}
+
+// lift takes the limit of a running process away.
+func lift(t *testing.T, pid int) {
+	t.Helper()
+	wide := syscall.Rlimit{Cur: 1 << 40, Max: ^uint64(0)}
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), syscall.RLIMIT_FSIZE, uintptr(unsafe.Pointer(&wide)), 0, 0, 0)
+	runtime.KeepAlive(&wide)
+	if errno != 0 {
+		t.Fatalf("prlimit: %v", errno)
+	}
+}
+
+func TestServersDiskFull(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t, serverConfig{Wrap: limited})
+	srv.start("")
+	diskFull(t, srv, func() { lift(t, srv.current().cmd.Process.Pid) })
+}
+
+// The same on a file system that is really full, where this user may mount one.
+func TestServersFileSystemFull(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := mountSmall(dir, limit); err != nil {
+		// A user who may not mount gets the other kind of full disk again.
+		t.Logf("no file system of its own (%v): a limit on file sizes instead", err)
+		srv := newServer(t, serverConfig{Wrap: limited})
+		srv.start("")
+		diskFull(t, srv, func() { lift(t, srv.current().cmd.Process.Pid) })
+		return
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	srv := newServer(t, serverConfig{Data: filepath.Join(dir, "data")})
+	srv.start("")
+	diskFull(t, srv, func() {
+		if err := remount(dir, 1<<30); err != nil {
+			t.Fatal(err)
+		}
+	})
+	srv.kill() // so that the folder can be unmounted
+}
+
+func mountSmall(dir string, size int) error {
+	return syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size))
+}
+
+func remount(dir string, size int) error {
+	return syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%d", size))
+}
+
+// diskFull appends until the server's disk is full. The server must say so, stay
+// up and go on reading; what was appended waits in the outbox and arrives when
+// there is space.
+func diskFull(t *testing.T, srv *server, free func()) {
+	t.Helper()
+	owner := makeSession(t, srv)
+	ref := "@" + writeRef(t, owner)
+	h := newHome(t)
+	const n = 10
+	var lines strings.Builder
+	for i := range n {
+		fmt.Fprintf(&lines, `{"method":"put","key":"message/m%d","batch":"%d","payload":{"n":%d,"text":"%s"}}`+"\n", i, i, i, strings.Repeat("x", 400<<10))
+	}
+	h.feed(lines.String(), "session", "append", ref, "-")
+	eventually(t, "the outbox says that the disk is full", func() bool {
+		// Any command sends; this one also shows what the server last said.
+		h.try("", "outbox", "drain", "--timeout", "1s")
+		return strings.Contains(h.do("outbox", "status"), "disk_full")
+	})
+	if code, text := srv.get("/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz with a full disk: %d %s", code, text)
+	}
+	s := view(t, openClient(t), owner)
+	before := mustSnapshot(t, s, 0)
+	if len(before.Entries) == 0 || len(before.Entries) == n {
+		t.Errorf("%d entries were committed before the disk was full", len(before.Entries))
+	}
+	free()
+	h.do("outbox", "drain")
+	if got := mustSnapshot(t, s, 0); len(got.Entries) != n {
+		t.Errorf("%d entries in the end", len(got.Entries))
+	}
+	if log := readLog(t, s); len(log) != 1+n {
+		t.Errorf("%d events", len(log))
+	}
+	srv.healthy()
+}

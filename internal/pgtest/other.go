@@ -1,0 +1,39 @@
+//go:build !unix
+
+// Where there is no Unix there is no throw-away cluster: tests that want a database are skipped.
+
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+var errNoUnix = errors.New("pgtest: a throw-away PostgreSQL needs a Unix")
+
+// URL skips the test.
+func URL(tb testing.TB) string {
+	tb.Helper()
+	tb.Skip(errNoUnix)
+	return ""
+}
+
+// ServerURL gives an error.
+func ServerURL(context.Context) (string, error) { return "", errNoUnix }
+
+// Server is none.
+type Server struct{}
+
+// Start skips the test.
+func Start(tb testing.TB) *Server {
+	tb.Helper()
+	tb.Skip(errNoUnix)
+	return nil
+}
+
+func (*Server) URL() string      { return "" }
+func (*Server) Database() string { return "" }
+func (*Server) Start()           {}
+func (*Server) Stop()            {}
+func (*Server) Kill()            {}
