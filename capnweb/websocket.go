@@ -1,4 +1,4 @@
-// The WebSocket transport: a text frame a message.
+// The WebSocket transport: one text message per message.
 
 package capnweb
 
