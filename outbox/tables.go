@@ -5,6 +5,8 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -369,7 +371,24 @@ const sqlNote = `UPDATE mooring_outbox_batch SET attempts = $3, next_retry_at = 
 
 // note keeps why a row is not through yet.
 func (t *tables) note(q querier, num int64, attempts int, nextRetry int64, lastError string) {
-	q.later(sqlNote, []any{t.box, num, attempts, nextRetry, lastError}, nil)
+	q.later(sqlNote, []any{t.box, num, attempts, nextRetry, storable(lastError)}, nil)
+}
+
+// maxText bounds what a row keeps of a text, in bytes.
+const maxText = 1024
+
+// storable makes a text fit for a column, whoever wrote it: a peer's message may hold what Postgres does not take (a NUL, or
+// bytes that are no UTF-8) and may be long.
+func storable(s string) string {
+	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
+	if len(s) <= maxText {
+		return s
+	}
+	cut := maxText
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + " …"
 }
 
 // streamRow is one row of mooring_outbox_stream.
@@ -414,7 +433,7 @@ const sqlStop = `INSERT INTO mooring_outbox_stream (box, session, stopped, reaso
 
 // stop keeps why a stream was stopped; None: it runs.
 func (t *tables) stop(q querier, session string, code fault.Code, reason string) {
-	q.later(sqlStop, []any{t.box, session, int(code), reason}, nil)
+	q.later(sqlStop, []any{t.box, session, int(code), storable(reason)}, nil)
 }
 
 // The lease. holder_pid is what tells that its holder lives: the number of a

@@ -8,12 +8,14 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 func TestFullDisk(t *testing.T) {
@@ -136,6 +138,51 @@ func TestDamagedRows(t *testing.T) {
 			t.Errorf("%v, %v", rows, err)
 		}
 	})
+}
+
+// TestTextThatNoDatabaseTakes: what a server writes into its errors keeps nobody's outcomes from being stored.
+func TestTextThatNoDatabaseTakes(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		refused, stopped, good := withSession(t, b), withSession(t, b), withSession(t, b)
+		const text = "NUL \x00, no UTF-8 \xff"
+		var once sync.Once
+		srv.before = func(batch *ledger.Batch) (err error, _ bool) {
+			switch batch.Session {
+			case refused:
+				once.Do(func() { err = fault.Overloaded.With(text) })
+			case stopped:
+				err = fault.ServerBehind.With(text)
+			}
+			return err, false
+		}
+		commit(t, b, Batch{Session: refused, Ops: []Op{put("1")}})
+		x := commit(t, b, Batch{Session: stopped, Ops: []Op{put("1")}})
+		run(t, b, srv)
+		commit(t, b, Batch{Session: good, Ops: []Op{put("1")}})
+		eventually(t, "the answers are stored", func() bool {
+			st, err := b.Status(limited(t))
+			return err == nil && st.Acked == 2
+		})
+		_, err := b.Wait(limited(t), x.Batch)
+		if still, ok := errors.AsType[*Standstill](err); !ok || still.Reason != "server_behind: NUL \ufffd, no UTF-8 \ufffd" {
+			t.Errorf("%q", err)
+		}
+	})
+}
+
+func TestStorableText(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxText-1)
+	for text, want := range map[string]string{
+		"": "", "as it is": "as it is", "a\x00b\x00": "a\ufffdb\ufffd", "a\xff\xfeb": "a\ufffdb",
+		long + "y": long + "y", long + "yz": long + "y …", long + "ä": long + " …", long + "äz": long + " …",
+	} {
+		if got := storable(text); got != want {
+			t.Errorf("%.20q… became %.20q…", text, got)
+		}
+	}
 }
 
 func TestSecretsAreNowhereElse(t *testing.T) {
