@@ -226,10 +226,14 @@ func (l *loop) raise() {
 }
 
 func (l *loop) settle(a action) {
-	l.box.settleDrops(a.entries, a.drops, a.through, func(bodies map[int64]*body, fenced bool) {
+	l.box.settleDrops(a.session, a.entries, a.drops, a.through, func(bodies map[int64]*body, err error) {
 		l.hand(func(now time.Time) {
-			if fenced {
+			if errors.Is(err, errFenced) {
 				l.cancel(errFenced)
+				return
+			}
+			if err != nil {
+				l.unstorable(a.session, err, now)
 				return
 			}
 			var entries []*entry
@@ -244,6 +248,12 @@ func (l *loop) settle(a action) {
 			l.m.settled(a.session, a.conn, entries, now)
 		})
 	})
+}
+
+// unstorable says that the database does not take what was to be stored of a
+// stream, whatever it takes of others.
+func (l *loop) unstorable(session string, err error, now time.Time) {
+	l.m.unstorable(session, fault.Internal.Because(err, "the outbox's database does not store what became of its ops: mend it and start the sender anew"), now)
 }
 
 // scan looks for what other processes have committed, dropped or stored. The

@@ -94,6 +94,7 @@ type stream struct {
 	relook   bool // there was news too soon after: look when the time has come
 
 	unstored int    // answered batches whose outcomes are not stored
+	unkept   bool   // … and never will be, of one: nothing more is acknowledged or sent in this term
 	stored   uint64 // outcomes are stored through here
 	told     uint64 // … and the server knows
 	ackAt    time.Time
@@ -322,8 +323,28 @@ func (m *machine) storedThrough(session string, through uint64, now time.Time) {
 		return
 	}
 	s.unstored--
-	s.stored = max(s.stored, through)
+	if !s.unkept {
+		s.stored = max(s.stored, through)
+	}
 	m.step(s, now)
+}
+
+// unstorable says that what became of a batch cannot be stored. The server keeps
+// its answer until it is, so the stream stands still: the next term sends the batch again.
+func (m *machine) unstorable(session string, why *fault.Error, now time.Time) {
+	s := m.streams[session]
+	if m.fenced || s == nil || s.unkept {
+		return
+	}
+	s.unkept = true
+	if s.phase != closed {
+		m.closeQuietly(s)
+	}
+	if s.stopped == nil {
+		s.stopped = why
+		m.do(action{kind: actStop, session: session, err: why})
+	}
+	m.fillPlaces(now)
 }
 
 // ackable is how far the server may forget: what is stored, and nothing that an

@@ -143,6 +143,19 @@ func TestMachine(t *testing.T) {
 			wake →
 			recovered D D1 → open D rD
 			resume A → stop A no more; open A rA`},
+		"an answer that cannot be stored is not acknowledged, nor is what comes after it": {Window{Streams: 1}, `
+			recovered A A1 A2 A3 → open A rA
+			recovered B B1 →
+			opened A → send A1 acked 0; send A2 acked 0; send A3 acked 0
+			ok A1 → finish A1
+			ok A2 → finish A2
+			unstorable A1 → close A; stop A internal; open B rB
+			stored A2 →
+			unstorable A2 →
+			opened B → send B1 acked 0
+			resume A →
+			wake →
+			at 10m →`},
 		"fenced: nothing more": {Window{}, `
 			recovered A A1 → open A rA
 			recovered B B1 → open B rB

@@ -229,7 +229,7 @@ func (m *machine) wake(now time.Time) {
 
 // resume lets a stream that stopped try again.
 func (m *machine) resume(session string, now time.Time) {
-	if s := m.streams[session]; s != nil && s.stopped != nil {
+	if s := m.streams[session]; s != nil && s.stopped != nil && !s.unkept {
 		s.stopped = nil
 		s.head = nil // its route may be another one
 		m.do(action{kind: actStop, session: session})

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,6 +95,10 @@ func (d *postgresDB) prepare(ctx context.Context, allowUnsafe bool) error {
 	return nil
 }
 
+// passingStates are codes of what passes, beside their classes: the server has become one that is only read (until
+// clients find its successor), a transaction was idle for too long, or took too long, and a lock could not be had in time.
+var passingStates = []string{"25006", "25P03", "25P04", "55P03"}
+
 // postgresFailure gives an error the code that fits.
 func postgresFailure(err error) error {
 	if err == nil {
@@ -112,7 +117,7 @@ func postgresFailure(err error) error {
 			return errors.Join(errGaveWay, err)
 		case e.Code == "53100":
 			return fault.DiskFull.Because(err, "the outbox's database has no space left: nothing was committed; free some and try again")
-		case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57P"), strings.HasPrefix(e.Code, "53"):
+		case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57"), strings.HasPrefix(e.Code, "53"), slices.Contains(passingStates, e.Code):
 			return fault.Unavailable.Because(err, "the outbox's database is away (%s)", e.Code)
 		}
 		return err

@@ -487,8 +487,12 @@ func (l *loop) one(a action, now time.Time) {
 		crashpoint.Hit(crashpoint.OutboxAckBefore)
 		outs := e.body.outcomes(a.answer)
 		b.told.tell(e.id, outs, false)
-		b.store(e, outs, a.route, func() {
+		b.store(e, outs, a.route, func(err error) {
 			l.hand(func(now time.Time) {
+				if err != nil {
+					l.unstorable(e.session, err, now)
+					return
+				}
 				l.m.storedThrough(e.session, e.last(), now)
 				l.m.finished(e.id, now)
 			})
@@ -516,7 +520,7 @@ func (l *loop) one(a action, now time.Time) {
 			code, reason = a.err.Code, a.err.Error()
 			b.cfg.Logger.Error("a stream stands still until someone decides", "outbox", b.id, "session", a.session, "reason", reason)
 		}
-		b.w.submit(&job{lazy: true, done: func(error, bool) { b.told.look() }, run: func(_ context.Context, q querier) error {
+		b.w.submit(&job{lazy: true, stream: a.session, done: func(error, bool) { b.told.look() }, run: func(_ context.Context, q querier) error {
 			b.t.stop(q, a.session, code, reason)
 			return nil
 		}})

@@ -23,7 +23,7 @@ import (
 //	loaded A A1 A2 [more] [owed B1 C1] | recovered A A1 A2 [drop A2] | opened A [last N]
 //	ok A1 | refused A1 | err A CODE [at N] | fail A CODE (opening) | broken A
 //	sequenced A1 astray on (the way cannot be looked up) | routed A [astray]
-//	stored A1 | finished B1 | drop A1 | raised | settled A | wake | at DURATION
+//	stored A1 | unstorable A1 | finished B1 | drop A1 | raised | settled A | wake | at DURATION
 type script struct {
 	m     *machine
 	now   time.Time
@@ -145,6 +145,8 @@ func (s *script) line(line string) string {
 		m.broken(session, conn, now)
 	case "stored":
 		m.storedThrough(session, s.entry(w[1]).last(), now)
+	case "unstorable":
+		m.unstorable(session, fault.Internal.With("told to"), now)
 	case "finished":
 		m.finished(w[1], now)
 	case "drop":

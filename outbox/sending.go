@@ -344,8 +344,8 @@ func (b *Box) loadDone(ld *loaded) {
 
 // store keeps the outcomes of a batch, together with whatever else is written
 // soon. making is how its session is reached if this was its create and that did
-// not apply; clear says that it did.
-func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func()) {
+// not apply. then is told when they are stored, or that they never will be.
+func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func(error)) {
 	data := encodeOutcomes(outs, e.body.ops)
 	n := e.body.count(outs)
 	var slim []byte
@@ -354,7 +354,7 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func()) 
 		slim = small.encode(e.id)
 	}
 	at := b.cfg.Now().UnixMilli()
-	b.w.submit(&job{lazy: true,
+	b.w.submit(&job{lazy: true, stream: e.session,
 		run: func(ctx context.Context, q querier) error {
 			b.w.lanes.storing(e.session, e.id)
 			b.t.finish(q, e.num, at, n, e.attempts+1, data, slim)
@@ -365,25 +365,24 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func()) 
 			return nil
 		},
 		done: func(err error, _ bool) {
-			if err != nil {
-				return // closing: the next process gets the same answer again
+			if err == nil {
+				crashpoint.Hit(crashpoint.OutboxAckAfter)
+				b.w.lanes.stored(e.session, e.id)
+				b.usage.finish(len(e.body.ops), int64(e.bytes))
+				b.told.stored(e.id)
 			}
-			crashpoint.Hit(crashpoint.OutboxAckAfter)
-			b.w.lanes.stored(e.session, e.id)
-			b.usage.finish(len(e.body.ops), int64(e.bytes))
-			b.told.stored(e.id)
-			then()
+			then(err)
 		}})
 }
 
 // settleDrops decides what becomes of ops that were to be dropped after they had
 // a seq: those beyond the server's last seq become voids, durably, before
 // anything is sent; the others stand. then gets the batches as they are now.
-func (b *Box) settleDrops(entries []*entry, drops map[int64]*fault.Error, lastSeq uint64, then func(bodies map[int64]*body, fenced bool)) {
+func (b *Box) settleDrops(session string, entries []*entry, drops map[int64]*fault.Error, lastSeq uint64, then func(map[int64]*body, error)) {
 	term, _ := b.w.lanes.now()
 	var bodies map[int64]*body
 	var fenced bool
-	b.w.submit(&job{lazy: true,
+	b.w.submit(&job{lazy: true, stream: session,
 		run: func(ctx context.Context, q querier) error {
 			bodies, fenced = make(map[int64]*body), false
 			b.db.shareLease(q, b.t.box)
@@ -392,7 +391,7 @@ func (b *Box) settleDrops(entries []*entry, drops map[int64]*fault.Error, lastSe
 				return err
 			}
 			if now, leading := b.w.lanes.now(); row.holder != b.me || now != term || !leading {
-				fenced = true
+				fenced = true // no error: others' jobs are written all the same
 				return nil
 			}
 			for _, e := range entries {
@@ -414,9 +413,10 @@ func (b *Box) settleDrops(entries []*entry, drops map[int64]*fault.Error, lastSe
 			return nil
 		},
 		done: func(err error, _ bool) {
-			if err == nil {
-				then(bodies, fenced)
+			if err == nil && fenced {
+				err = errFenced
 			}
+			then(bodies, err)
 		}})
 }
 

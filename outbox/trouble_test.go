@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -172,6 +173,76 @@ func TestTextThatNoDatabaseTakes(t *testing.T) {
 	})
 }
 
+// choosyDB fails where a batch's outcomes are to be stored, as where a page of its table is damaged.
+type choosyDB struct {
+	database
+	num atomic.Int64 // the batch's row
+}
+
+type choosyQuerier struct {
+	querier
+	num int64
+	met *bool
+}
+
+func (d *choosyDB) write(ctx context.Context, f func(querier) error) (bool, error) {
+	return d.database.write(ctx, func(q querier) error {
+		met := false
+		err := f(choosyQuerier{q, d.num.Load(), &met})
+		if met {
+			return errors.New("its page is damaged")
+		}
+		return err
+	})
+}
+
+func (q choosyQuerier) later(sql string, args []any, one func(scanner) error) {
+	if sql == sqlFinish || sql == sqlFinishBody {
+		*q.met = *q.met || args[1] == q.num
+	}
+	q.querier.later(sql, args, one)
+}
+
+// TestAnAnswerThatCannotBeStored stops its stream, and the server keeps it for the next term.
+func TestAnAnswerThatCannotBeStored(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		db := &choosyDB{database: b.db}
+		srv := newFakeServer()
+		ctx := limited(t)
+		bad, good := withSession(t, b), withSession(t, b)
+		x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
+		commit(t, b, Batch{Session: bad, Ops: []Op{put("2")}})
+		commit(t, b, Batch{Session: good, Ops: []Op{put("3")}})
+		err := b.db.read(ctx, func(q querier) error {
+			r, err := b.t.batch(ctx, q, x.Batch, "")
+			db.num.Store(r.num)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.db = db
+		stop := run(t, b, srv)
+		eventually(t, "its stream stands still, and all else is stored", func() bool {
+			st, err := b.Status(ctx)
+			return err == nil && st.Acked == 2 && len(st.Streams) == 1 && st.Streams[0].Stopped == fault.Internal
+		})
+		if n := srv.ackedThrough(bad, b.ID()); n != 0 {
+			t.Errorf("acknowledged through %d", n)
+		}
+		stop()
+		db.num.Store(0)
+		run(t, b, srv)
+		if o := wait(t, b, x)[0]; o.Status != ledger.Applied || o.Cursor != 1 {
+			t.Errorf("%+v", o)
+		}
+		if err := b.Drain(ctx, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestStorableText(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", maxText-1)
@@ -314,7 +385,8 @@ func TestPostgresTrouble(t *testing.T) {
 	if !errors.Is(err, fault.Usage) || strings.Contains(err.Error(), "geheim") {
 		t.Errorf("no URL: %v", err)
 	}
-	for code, want := range map[string]error{"53100": fault.DiskFull, "23505": errUnique, "57P01": fault.Unavailable, "08006": fault.Unavailable} {
+	for code, want := range map[string]error{"53100": fault.DiskFull, "23505": errUnique, "57P01": fault.Unavailable, "08006": fault.Unavailable,
+		"57014": fault.Unavailable, "25006": fault.Unavailable, "25P03": fault.Unavailable, "55P03": fault.Unavailable} {
 		if err := postgresFailure(&pgconn.PgError{Code: code}); !errors.Is(err, want) {
 			t.Errorf("%s: %v", code, err)
 		}

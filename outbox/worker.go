@@ -28,14 +28,19 @@ type job struct {
 	// before anything else is written; it must not block. ambiguous: it may have
 	// been committed all the same.
 	done func(err error, ambiguous bool)
-	// lazy jobs wait a while for others to go with, and are tried until they
-	// succeed: done is then called once, without an error.
+	// lazy jobs wait a while for others to go with. They are tried again until they
+	// succeed; one that is at fault itself is given up after a while, and done gets
+	// its error.
 	lazy bool
+	// stream is the session whose lazy jobs are written in order: none of them goes
+	// ahead of one that has failed. "" for a job that has no place in any order.
+	stream string
 	// commit marks a caller's batch: it does not take lazy jobs along before
 	// their time, so that its caller need not wait for them.
 	commit bool
 
 	state int // guarded by worker.mu
+	tries int // in which a lazy job failed by its own fault
 }
 
 // States of a job.
@@ -50,6 +55,7 @@ const (
 	groupJobs  = 512
 	lazyJobs   = 128 // so many lazy jobs do not wait longer
 	lazyPause  = 200 * time.Millisecond
+	lazyTries  = 10 // of a lazy job, until it is given up
 	closeGrace = 5 * time.Second
 )
 
@@ -305,23 +311,46 @@ func (w *worker) process(group []*job, last bool) {
 	w.mu.Unlock()
 	// What may have been committed must not be done twice: lazy jobs can be
 	// repeated, the others fail.
+	alone := !ambiguous && fault.CodeOf(err) != fault.Unavailable && len(group) > 1
+	away := false                   // the database takes no lazy job just now
+	behind := make(map[string]bool) // streams that have a job which failed
 	var again []*job
 	for _, j := range group {
+		held := j.lazy && (away || behind[j.stream])
 		one, maybe := err, ambiguous
-		if !ambiguous && fault.CodeOf(err) != fault.Unavailable && len(group) > 1 && (!j.lazy || len(again) == 0) {
+		if alone && !held {
 			one, maybe = w.transact([]*job{j})
 		}
 		switch {
 		case one == nil || !j.lazy || last:
 			j.done(one, maybe)
+			continue
+		case held:
+		case !alone && len(group) > 1, passing(one):
+			away = true
+		case j.tries+1 < lazyTries:
+			j.tries++
 		default:
-			again = append(again, j)
+			w.box.cfg.Logger.Error("what cannot be written to the outbox is given up", "outbox", w.box.id, "session", j.stream, "error", one)
+			j.done(one, false)
+			continue
 		}
+		again = append(again, j)
+		behind[j.stream] = j.stream != ""
 	}
 	if len(again) > 0 {
 		w.box.cfg.Logger.Warn("outcomes cannot be stored yet", "outbox", w.box.id, "error", err)
 		w.giveBack(again)
 	}
+}
+
+// passing says of a job's error that it tells of the state the database is in, and not of the job.
+func passing(err error) bool {
+	switch fault.CodeOf(err) {
+	case fault.Unavailable, fault.DiskFull, fault.Usage: // Usage: the file cannot be written
+		return true
+	}
+	return errors.Is(err, errGaveWay) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // errGaveWay is in the error of a transaction that the database undid because it
