@@ -156,8 +156,8 @@ func (b *Box) oneRow(ctx context.Context, q querier, f Filter) (*batchRow, error
 	if f.Batch != "" {
 		return b.t.batch(ctx, q, f.Batch, "")
 	}
-	r, _, _, err := b.t.findOp(ctx, q, f.Op, "")
-	return r, err
+	at, err := b.t.findOp(ctx, q, f.Op, "")
+	return at.row, err
 }
 
 // statement is the one that reads no more than the states need.
@@ -189,14 +189,14 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 	}
 	base := Row{Batch: r.id, Session: r.session, Via: r.via, Attempts: r.attempts, NextRetry: timeOf(r.nextRetry),
 		LastError: r.lastError, Committed: time.UnixMilli(r.created)}
-	bd, err := decodeBody(r.id, r.body)
+	bd, err := r.decode()
 	if err != nil {
 		base.State, base.LastError = Failed, err.Error()
 		return append(list, base), nil
 	}
 	var outs []ledger.Outcome
 	if r.state == rowFinished {
-		if outs, err = decodeOutcomes(r.outcomes, bd.ops); err != nil {
+		if outs, err = r.ends(bd); err != nil {
 			base.LastError = err.Error()
 		}
 	}
@@ -242,22 +242,22 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 func (b *Box) Retry(ctx context.Context, op string) (Ticket, error) {
 	var batch Batch
 	err := b.read(ctx, "retry", func(ctx context.Context, q querier) error {
-		r, bd, place, err := b.t.findOp(ctx, q, op, "")
+		f, err := b.t.findOp(ctx, q, op, "")
 		if err != nil {
 			return err
 		}
-		if r == nil {
+		if f.row == nil {
 			return fault.NotFound.With("op %s is not in this outbox", clip(op))
 		}
-		e, err := r.earlier(bd, place)
+		e, err := f.earlier()
 		if err != nil {
 			return err
 		}
-		if e.outcome == nil || e.outcome.Status == ledger.Applied || bd.slim {
+		if e.outcome == nil || e.outcome.Status == ledger.Applied || f.body.slim {
 			return fault.Usage.With("op %s did not fail: there is nothing to retry", op)
 		}
-		old := &bd.ops[place]
-		batch = Batch{Session: r.session, Via: r.via,
+		old := &f.body.ops[f.place]
+		batch = Batch{Session: f.row.session, Via: f.row.via,
 			Ops: []Op{{Method: old.method, Args: old.args, DependsOn: old.deps, Expected: old.expected, Retries: op}}}
 		return nil
 	})
@@ -318,7 +318,8 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	)
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
 		asked, decided = nil, nil
-		r, bd, place, err := b.t.findOp(ctx, q, op, b.db.lockRows())
+		f, err := b.t.findOp(ctx, q, op, b.db.lockRows())
+		r, bd, place := f.row, f.body, f.place
 		switch {
 		case err != nil:
 			return err

@@ -248,9 +248,9 @@ func (b *Box) existing(ctx context.Context, q querier, batch *Batch, bd *body) (
 	if row == nil {
 		return Ticket{}, fault.AlreadyExists.With("an op id of the batch, or an op it retries, was used before")
 	}
-	have, err := decodeBody(row.id, row.body)
+	have, err := row.decode()
 	if err != nil {
-		return Ticket{}, fault.Internal.Because(err, "the row of batch %s is damaged", row.id)
+		return Ticket{}, err
 	}
 	if !sameOps(row, have, batch, bd) {
 		return Ticket{}, fault.AlreadyExists.With("batch id %s was used before for another batch", row.id)
@@ -301,7 +301,7 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 		if ids.has(i, bd.ops[i].id) {
 			continue
 		}
-		if row, _, _, err := b.t.findOp(ctx, q, bd.ops[i].id, ""); err != nil || row != nil && row.id != batch.ID {
+		if f, err := b.t.findOp(ctx, q, bd.ops[i].id, ""); err != nil || f.row != nil && f.row.id != batch.ID {
 			return Ticket{}, errors.Join(err, fault.AlreadyExists.With("op id %s was used before", bd.ops[i].id))
 		}
 	}
@@ -324,55 +324,4 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 	b.usage.ops.Add(int64(row.ops))
 	b.usage.bytes.Add(int64(len(row.body)))
 	return ticket(row.id, bd), nil
-}
-
-// finder looks ops up in what q sees, following those that were retried.
-func (t *tables) finder(ctx context.Context, q querier) finder {
-	return func(op string) (*earlier, error) {
-		var e *earlier
-		for range maxRetries {
-			row, bd, place, err := t.findOp(ctx, q, op, "")
-			if err != nil || row == nil {
-				return e, err
-			}
-			if e, err = row.earlier(bd, place); err != nil {
-				return nil, err
-			}
-			if e.outcome == nil || e.outcome.Status == ledger.Applied {
-				return e, nil
-			}
-			next, err := t.retryOf(ctx, q, op)
-			if err != nil || next == "" {
-				return e, err
-			}
-			op = next
-		}
-		return e, nil
-	}
-}
-
-// maxRetries bounds how far a chain of retries is followed.
-const maxRetries = 1000
-
-// earlier is the op at place as others see it.
-func (r *batchRow) earlier(bd *body, place int) (*earlier, error) {
-	e := &earlier{id: bd.ops[place].id, batch: r.id, session: r.session}
-	switch {
-	case r.state == rowFinished:
-		outs, err := decodeOutcomes(r.outcomes, bd.ops)
-		if err != nil {
-			return nil, fault.Internal.Because(err, "the row of batch %s is damaged", r.id)
-		}
-		e.outcome = &outs[place]
-	case bd.ops[place].verdict != nil:
-		e.outcome = bd.ops[place].verdict
-	case r.sequenced():
-		e.seq = uint64(*r.first)
-		for i := range place {
-			if bd.ops[i].travels() {
-				e.seq++
-			}
-		}
-	}
-	return e, nil
 }

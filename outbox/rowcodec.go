@@ -254,6 +254,24 @@ func decodeOutcomes(data []byte, ops []opRow) ([]ledger.Outcome, error) {
 	return outs, nil
 }
 
+// decode reads the row's body.
+func (r *batchRow) decode() (*body, error) {
+	b, err := decodeBody(r.id, r.body)
+	if err != nil {
+		return nil, fault.Internal.Because(err, "the row of batch %s is damaged", r.id)
+	}
+	return b, nil
+}
+
+// ends reads the outcomes of a finished row with that body.
+func (r *batchRow) ends(b *body) ([]ledger.Outcome, error) {
+	outs, err := decodeOutcomes(r.outcomes, b.ops)
+	if err != nil {
+		return nil, fault.Internal.Because(err, "the row of batch %s is damaged: its outcomes are lost", r.id)
+	}
+	return outs, nil
+}
+
 // outcome writes an outcome of the op with that id: the id itself is left out.
 func (w *writer) outcome(o *ledger.Outcome, id string) {
 	w.byte(byte(o.Status))

@@ -326,7 +326,7 @@ func (l *loop) recover(tk *taking) {
 		var entries []*entry
 		drops := make(map[int64]*fault.Error)
 		for _, r := range rows {
-			bd, err := decodeBody(r.id, r.body)
+			bd, err := r.decode()
 			if err != nil {
 				// Nothing after it can be sent either: its seqs would be missing.
 				l.box.cfg.Logger.Error("a row with seqs is damaged", "outbox", l.box.id, "batch", r.id, "error", err)
@@ -335,7 +335,7 @@ func (l *loop) recover(tk *taking) {
 			e := l.entry(r, bd, uint64(*r.first))
 			if err != nil {
 				e.damaged, e.passing = true, false
-				e.problem = fault.Internal.Because(err, "the row of batch %s is damaged", r.id)
+				_, e.problem = judge(err)
 			}
 			if e.hold, err = l.holdOf(r.session, bd); err != nil {
 				l.cancel(err)
@@ -365,20 +365,15 @@ func (l *loop) holdOf(session string, bd *body) (hold uint64, err error) {
 				if inside[id] {
 					continue
 				}
-				r, other, place, err := l.box.t.findOp(l.ctx, q, id, "")
+				f, err := l.box.t.findOp(l.ctx, q, id, "")
 				if err != nil {
 					return err
 				}
-				if r == nil || r.session != session || !r.sequenced() {
+				if f.row == nil || f.row.session != session {
 					continue
 				}
-				r.state = rowPending // its seq is wanted, finished or not
-				e, err := r.earlier(other, place)
-				if err != nil {
-					return err
-				}
-				if e.seq > 0 && (hold == 0 || e.seq < hold) {
-					hold = e.seq
+				if seq := f.seq(); seq > 0 && (hold == 0 || seq < hold) {
+					hold = seq
 				}
 			}
 			inside[bd.ops[i].id] = true

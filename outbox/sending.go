@@ -125,7 +125,7 @@ func (b *Box) learnLane(session string, rows []*batchRow, st streamRow) {
 	next := st.lastSeq + 1
 	for _, r := range rows {
 		n := r.ops
-		if bd, err := decodeBody(r.id, r.body); err == nil {
+		if bd, err := r.decode(); err == nil {
 			n = bd.travelling()
 		}
 		next = max(next, uint64(*r.first)+uint64(n))
@@ -246,7 +246,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 		return stored(op)
 	}
 	for _, r := range rows {
-		bd, err := decodeBody(r.id, r.body)
+		bd, err := r.decode()
 		if err != nil {
 			b.damaged(q, ld, r, err)
 			continue
@@ -295,7 +295,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 		r.first, r.body = new(int64), data
 		*r.first = int64(first)
 		for k := range bd.ops {
-			e, err := r.earlier(bd, k)
+			e, err := found{r, bd, k}.earlier()
 			if err != nil {
 				return err
 			}
@@ -324,7 +324,7 @@ func (b *Box) decide(ctx context.Context, q querier, ld *loaded, r *batchRow, bd
 // way of others. Its outcomes stay missing, which is what Wait will say.
 func (b *Box) damaged(q querier, ld *loaded, r *batchRow, err error) {
 	b.cfg.Logger.Error("a row of the outbox is damaged and was set aside", "outbox", b.id, "batch", r.id, "error", err)
-	b.t.note(q, r.num, r.attempts, 0, "damaged: "+err.Error())
+	b.t.note(q, r.num, r.attempts, 0, err.Error())
 	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), tally{failed: r.ops}, r.attempts, nil, nil)
 	ld.done = append(ld.done, decidedRow{r.id, nil, r.ops, r.bytes})
 }
@@ -402,7 +402,7 @@ func (b *Box) settleDrops(session string, entries []*entry, drops map[int64]*fau
 				if r == nil || r.state == rowFinished {
 					continue
 				}
-				bd, err := decodeBody(r.id, r.body)
+				bd, err := r.decode()
 				if err != nil {
 					return err
 				}

@@ -163,17 +163,7 @@ func (t *tables) nameRetry(q querier, op, next string) {
 	q.later(sqlInsertRetry, []any{t.box, op, next}, nil)
 }
 
-const (
-	sqlRetry   = `SELECT next FROM mooring_outbox_retry WHERE box = $1 AND op = $2`
-	sqlBatch   = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND batch = $2`
-	sqlBatchOf = `SELECT batch FROM mooring_outbox_op WHERE box = $1 AND op = $2`
-)
-
-// retryOf gives the op that stands for op, "" if none does.
-func (t *tables) retryOf(ctx context.Context, q querier, op string) (next string, err error) {
-	err = q.query(ctx, sqlRetry, []any{t.box, op}, func(scan scanner) error { return scan(&next) })
-	return next, err
-}
+const sqlBatch = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND batch = $2`
 
 // batch reads one row by its batch id; nil if it is not there. lock is "" or the
 // dialect's lockRows.
@@ -193,49 +183,6 @@ func (t *tables) one(ctx context.Context, q querier, sql string, args ...any) (r
 		return err
 	})
 	return r, err
-}
-
-// findOp reads the row that holds op, decoded, and op's place in it; a nil row
-// if there is none.
-func (t *tables) findOp(ctx context.Context, q querier, op, lock string) (*batchRow, *body, int, error) {
-	ids := make([]string, 0, 2)
-	if id := batchOf(op); id != "" {
-		ids = append(ids, id)
-	}
-	named := false
-	for len(ids) > 0 || !named {
-		if len(ids) == 0 {
-			named = true
-			err := q.query(ctx, sqlBatchOf, []any{t.box, op}, func(scan scanner) error {
-				var id string
-				err := scan(&id)
-				ids = append(ids, id)
-				return err
-			})
-			if err != nil {
-				return nil, nil, 0, err
-			}
-			continue
-		}
-		r, err := t.batch(ctx, q, ids[0], lock)
-		ids = ids[1:]
-		if err != nil {
-			return nil, nil, 0, err
-		}
-		if r == nil {
-			continue
-		}
-		b, err := decodeBody(r.id, r.body)
-		if err != nil {
-			return nil, nil, 0, fault.Internal.Because(err, "the row of op %s is damaged", op)
-		}
-		for i := range b.ops {
-			if b.ops[i].id == op {
-				return r, b, i, nil
-			}
-		}
-	}
-	return nil, nil, 0, nil
 }
 
 const (
@@ -480,7 +427,7 @@ func (t *tables) sweep(ctx context.Context, q querier, before int64, limit int) 
 		return 0, fmt.Errorf("sweep: %w", err)
 	}
 	for _, r := range rows {
-		if b, err := decodeBody(r.id, r.body); err == nil {
+		if b, err := r.decode(); err == nil {
 			ids := derivedFrom(r.id)
 			for i := range b.ops {
 				if op := &b.ops[i]; !ids.has(i, op.id) {

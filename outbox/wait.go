@@ -262,14 +262,11 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 			}
 			return err
 		}
-		bd, err := decodeBody(r.id, r.body)
+		bd, err := r.decode()
 		if err == nil {
-			outs, err = decodeOutcomes(r.outcomes, bd.ops)
+			outs, err = r.ends(bd)
 		}
-		if err != nil {
-			return fault.Internal.Because(err, "the row of batch %s is damaged: its outcomes are lost", r.id)
-		}
-		return nil
+		return err
 	})
 	return outs, finished, err
 }
@@ -339,7 +336,7 @@ func (b *Box) owing(ctx context.Context, q querier, session string, find finder,
 	if err != nil || r == nil {
 		return nil, err
 	}
-	bd, err := decodeBody(r.id, r.body)
+	bd, err := r.decode()
 	if err != nil {
 		return nil, nil // whoever sends it says so
 	}
