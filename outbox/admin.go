@@ -236,9 +236,11 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 }
 
 // Retry commits an op that failed, was skipped or dropped again, in a batch of
-// its own under a new op id that names the old one. References to the old op
-// that are committed, or get their seq, from then on follow the new one. NotFound, Usage (it did not fail), AlreadyExists (it was
-// retried before: retry that one).
+// its own under a new op id that names the old one. References to the old op that
+// are committed from then on follow the new one. What was committed before and
+// refers to the old op does not wait for the new one: it is skipped, unless that
+// has ended by the time its references are looked at. NotFound, Usage (it did not
+// fail), AlreadyExists (it was retried before: retry that one).
 func (b *Box) Retry(ctx context.Context, op string) (Ticket, error) {
 	var batch Batch
 	err := b.read(ctx, "retry", func(ctx context.Context, q querier) error {

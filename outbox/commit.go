@@ -92,7 +92,7 @@ func ticket(id string, bd *body) Ticket {
 
 // resolveCommit works out the references that can be, on a snapshot.
 func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *body) (resolution, error) {
-	find := b.t.finder(ctx, q)
+	find := b.t.finder(ctx, q, notYet)
 	for i := range bd.ops {
 		if old := bd.ops[i].retries; old != "" {
 			e, err := find(old)
@@ -101,10 +101,11 @@ func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *bo
 				return resolution{}, err
 			case e == nil:
 				return resolution{}, fault.NotFound.With("op %s, which is to be retried, is not in this outbox", old)
-			case e.outcome == nil || e.outcome.Status == ledger.Applied:
-				return resolution{}, fault.Usage.With("op %s did not fail: there is nothing to retry", e.id)
+			case e.id == bd.ops[i].id: // this batch is committed again
 			case e.id != old:
-				return resolution{}, fault.AlreadyExists.With("op %s was retried as %s: retry that one", old, e.id)
+				return resolution{}, fault.AlreadyExists.With("op %s was retried as %s: if that one fails, retry that one", old, e.id)
+			case e.outcome == nil || e.outcome.Status == ledger.Applied:
+				return resolution{}, fault.Usage.With("op %s did not fail: there is nothing to retry", old)
 			}
 		}
 	}

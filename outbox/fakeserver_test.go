@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -359,4 +360,26 @@ func testRef(tb testing.TB, b *Box, target string, meta RefMeta) capability.Ref 
 		tb.Fatal(err)
 	}
 	return ref
+}
+
+// awayFor is a server that one session cannot reach while it is down.
+type awayFor struct {
+	*fakeServer
+	session string
+	down    atomic.Bool
+	tries   atomic.Int64 // of opening its stream, while it was down
+}
+
+func (s *fakeServer) awayFor(session string) *awayFor {
+	a := &awayFor{fakeServer: s, session: session}
+	a.down.Store(true)
+	return a
+}
+
+func (a *awayFor) OpenStream(ctx context.Context, req StreamRequest) (Stream, error) {
+	if req.Session == a.session && a.down.Load() {
+		a.tries.Add(1)
+		return nil, fault.Overloaded.With("told to")
+	}
+	return a.fakeServer.OpenStream(ctx, req)
 }

@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"context"
+	"math"
 
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -62,13 +63,17 @@ func (t *tables) retryOf(ctx context.Context, q querier, op string) (next string
 	return next, err
 }
 
-// finder looks ops up in what q sees, following those that were retried.
-func (t *tables) finder(ctx context.Context, q querier) finder {
+// finder looks ops up in what q sees, for a batch whose row has the number reader.
+// It follows those that were retried: a retry that has ended stands for its op
+// wherever it is. One that has not is only followed by rows behind it: a row that
+// waited for one behind itself could come to wait for itself, and in one session
+// would be sent before it.
+func (t *tables) finder(ctx context.Context, q querier, reader int64) finder {
 	return func(op string) (*earlier, error) {
 		var e *earlier
 		for range maxRetries {
 			f, err := t.findOp(ctx, q, op, "")
-			if err != nil || f.row == nil {
+			if err != nil || f.row == nil || e != nil && f.row.num > reader && f.row.state != rowFinished {
 				return e, err
 			}
 			if e, err = f.earlier(); err != nil {
@@ -86,6 +91,9 @@ func (t *tables) finder(ctx context.Context, q querier) finder {
 		return e, nil
 	}
 }
+
+// notYet is the number of a row that is yet to be written: all others are before it.
+const notYet = math.MaxInt64
 
 // maxRetries bounds how far a chain of retries is followed.
 const maxRetries = 1000

@@ -238,14 +238,14 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 		return err
 	}
 	given := make(map[string]*earlier) // by op, of this transaction
-	stored := b.t.finder(ctx, q)
-	find := func(op string) (*earlier, error) {
-		if e := given[op]; e != nil {
-			return e, nil
-		}
-		return stored(op)
-	}
 	for _, r := range rows {
+		stored := b.t.finder(ctx, q, r.num)
+		find := func(op string) (*earlier, error) {
+			if e := given[op]; e != nil {
+				return e, nil
+			}
+			return stored(op)
+		}
 		bd, err := r.decode()
 		if err != nil {
 			b.damaged(q, ld, r, err)

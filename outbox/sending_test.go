@@ -6,6 +6,7 @@ package outbox
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,8 +87,12 @@ func TestRetryNamesTheOld(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Retry(ctx, x.Ops[0]); !errors.Is(err, fault.AlreadyExists) && !errors.Is(err, fault.Usage) {
+		if _, err := b.Retry(ctx, x.Ops[0]); !errors.Is(err, fault.AlreadyExists) {
 			t.Errorf("retried twice: %v", err)
+		}
+		same := Batch{ID: again.Batch, Session: session, Ops: []Op{{Method: "reject", Retries: x.Ops[0]}}}
+		if ticket, err := b.Commit(ctx, same); err != nil || !slices.Equal(ticket.Ops, again.Ops) {
+			t.Errorf("the retry committed again: %v, %v", ticket, err)
 		}
 		rows, err := b.List(ctx, Filter{Op: again.Ops[0]})
 		if err != nil || len(rows) != 1 || rows[0].Retries != x.Ops[0] || rows[0].Method != "reject" || rows[0].State != Pending {
@@ -104,6 +109,66 @@ func TestRetryNamesTheOld(t *testing.T) {
 		}
 		if o := wait(t, b, y2)[0]; o.Status != ledger.Skipped || o.Cause != again.Ops[0] {
 			t.Errorf("the one that needs it: %+v", o)
+		}
+	})
+}
+
+// TestRetryBehindItsReader: a batch that waited for something else when the op it needs was retried is not sent before
+// the retry, which is behind it.
+func TestRetryBehindItsReader(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		one, two := withSession(t, b), withSession(t, b)
+		link := srv.awayFor(two)
+		x := commit(t, b, Batch{Session: one, Ops: []Op{{Method: "deny"}}})
+		w := commit(t, b, Batch{Session: two, Ops: []Op{put("1")}})
+		commit(t, b, Batch{Session: one, Ops: []Op{depends(w)}})
+		y := commit(t, b, Batch{Session: one, Ops: []Op{depends(x)}}) // is not looked at before w is through
+		run(t, b, link)
+		failed(t, b, x)
+		if _, err := b.Retry(limited(t), x.Ops[0]); err != nil {
+			t.Fatal(err)
+		}
+		link.down.Store(false)
+		if o := wait(t, b, y)[0]; o.Status != ledger.Skipped || o.Cause != x.Ops[0] {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// failed waits until a batch's first op has failed, and that is stored.
+func failed(t *testing.T, b *Box, x Ticket) {
+	t.Helper()
+	eventually(t, "it has failed", func() bool {
+		rows, err := b.List(limited(t), Filter{Op: x.Ops[0]})
+		return err == nil && rows[0].State == Failed
+	})
+}
+
+// TestRetryMakesNoCircle: of two queues whose heads need each other's retried op, or what is behind it, none waits for ever.
+func TestRetryMakesNoCircle(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		one, two := withSession(t, b), withSession(t, b)
+		link := srv.awayFor(two)
+		x := commit(t, b, Batch{Session: one, Ops: []Op{{Method: "deny"}}})
+		commit(t, b, Batch{Session: two, Ops: []Op{put("0")}})
+		y := commit(t, b, Batch{Session: two, Ops: []Op{depends(x)}})
+		w := commit(t, b, Batch{Session: two, Ops: []Op{put("1")}})
+		z := commit(t, b, Batch{Session: one, Ops: []Op{depends(w)}})
+		run(t, b, link)
+		failed(t, b, x)
+		again, err := b.Retry(limited(t), x.Ops[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		link.down.Store(false)
+		for i, want := range []ledger.Status{ledger.Skipped, ledger.Applied, ledger.Applied, ledger.Denied} {
+			if o := wait(t, b, []Ticket{y, w, z, again}[i])[0]; o.Status != want {
+				t.Errorf("batch %d: %+v", i, o)
+			}
 		}
 	})
 }

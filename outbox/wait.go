@@ -312,7 +312,7 @@ func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Sta
 	if err != nil || !some {
 		return nil, err
 	}
-	find, seen := b.t.finder(ctx, q), make(map[string]*Standstill)
+	seen := make(map[string]*Standstill)
 	var follow func(session string) (*Standstill, error)
 	follow = func(session string) (*Standstill, error) {
 		if still, known := seen[session]; known {
@@ -321,7 +321,7 @@ func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Sta
 		seen[session] = nil // who is led back here is not held up by that
 		still, err := b.standstill(ctx, q, session)
 		if err == nil && still == nil {
-			still, err = b.owing(ctx, q, session, find, follow)
+			still, err = b.owing(ctx, q, session, follow)
 		}
 		seen[session] = still
 		return still, err
@@ -331,7 +331,7 @@ func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Sta
 
 // owing says why all streams stand still that owe the session's next batch an op; nil if
 // one does not. follow tells it of those whose op has no seq yet.
-func (b *Box) owing(ctx context.Context, q querier, session string, find finder, follow func(string) (*Standstill, error)) (*Standstill, error) {
+func (b *Box) owing(ctx context.Context, q querier, session string, follow func(string) (*Standstill, error)) (*Standstill, error) {
 	r, err := b.t.one(ctx, q, sqlNextWaiting, b.t.box, session)
 	if err != nil || r == nil {
 		return nil, err
@@ -340,7 +340,7 @@ func (b *Box) owing(ctx context.Context, q querier, session string, find finder,
 	if err != nil {
 		return nil, nil // whoever sends it says so
 	}
-	res, err := resolve(bd, session, find, false)
+	res, err := resolve(bd, session, b.t.finder(ctx, q, r.num), false)
 	if errors.Is(err, fault.Internal) {
 		return nil, nil // a row that it refers to is damaged: the same
 	}
