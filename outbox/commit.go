@@ -99,6 +99,8 @@ func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *bo
 			switch {
 			case err != nil:
 				return resolution{}, err
+			case e != nil && e.lost != nil:
+				return resolution{}, e.lost
 			case e == nil:
 				return resolution{}, fault.NotFound.With("op %s, which is to be retried, is not in this outbox", old)
 			case e.id == bd.ops[i].id: // this batch is committed again

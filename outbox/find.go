@@ -9,7 +9,8 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// found is where an op is: its row, the row's body and its place in there.
+// found is where an op is: its row, the row's body and its place in there. With an
+// error it has the row if it is that which cannot be read.
 type found struct {
 	row   *batchRow
 	body  *body
@@ -47,7 +48,7 @@ func (t *tables) opIn(ctx context.Context, q querier, op, batch, lock string) (f
 	}
 	bd, err := r.decode()
 	if err != nil {
-		return found{}, err
+		return found{row: r}, err
 	}
 	for i := range bd.ops {
 		if bd.ops[i].id == op {
@@ -73,11 +74,14 @@ func (t *tables) finder(ctx context.Context, q querier, reader int64) finder {
 		var e *earlier
 		for range maxRetries {
 			f, err := t.findOp(ctx, q, op, "")
-			if err != nil || f.row == nil || e != nil && f.row.num > reader && f.row.state != rowFinished {
+			if f.row == nil || e != nil && f.row.num > reader && f.row.state != rowFinished {
 				return e, err
 			}
-			if e, err = f.earlier(); err != nil {
-				return nil, err
+			if err == nil {
+				e, err = f.earlier()
+			}
+			if err != nil {
+				return f.lost(op, err), nil
 			}
 			if e.outcome == nil || e.outcome.Status == ledger.Applied {
 				return e, nil
@@ -117,9 +121,21 @@ func (f found) earlier() (*earlier, error) {
 	return e, nil
 }
 
-// seq is the seq of the op, 0 if it has none.
+// lost is an op of a row that cannot be read. If the row has a seq and has not
+// ended, what needs the op waits, as the row's stream does.
+func (f found) lost(op string, why error) *earlier {
+	e := &earlier{id: op, batch: f.row.id, session: f.row.session}
+	if f.row.state == rowFinished || !f.row.sequenced() {
+		e.lost = why
+	} else {
+		e.seq = f.seq()
+	}
+	return e
+}
+
+// seq is the seq of the op, 0 if it has none; of a row that cannot be read, the first.
 func (f found) seq() uint64 {
-	if !f.row.sequenced() || !f.body.ops[f.place].travels() {
+	if !f.row.sequenced() || f.body != nil && !f.body.ops[f.place].travels() {
 		return 0
 	}
 	seq := uint64(*f.row.first)

@@ -19,6 +19,7 @@ type earlier struct {
 	session string
 	seq     uint64          // 0 while it has none
 	outcome *ledger.Outcome // nil while unfinished
+	lost    error           // why nobody will know its outcome
 }
 
 // finder gives the op with an id; nil if the outbox does not have it.
@@ -38,8 +39,9 @@ type resolution struct {
 }
 
 // resolve works out references of b, a batch of session, in place. Ops that
-// cannot apply get their verdict. strict makes two things errors instead: an op
-// that find does not know, and a path that is not in a known result.
+// cannot apply get their verdict. strict makes three things errors instead: an op
+// that find does not know, one whose outcome is lost, and a path that is not in a
+// known result.
 func resolve(b *body, session string, find finder, strict bool) (resolution, error) {
 	res := resolution{}
 	inside := make(map[string]int, len(b.ops))
@@ -81,6 +83,13 @@ func resolveOp(b *body, i int, session string, inside map[string]int, find finde
 				broken = fault.BadReference.With("op %s, which op %s refers to, is not in this outbox: refer to ops that were committed before, or commit the value", id, op.id)
 			}
 			return nil, false, nil
+		case e.lost != nil && strict:
+			return nil, true, e.lost
+		case e.lost != nil:
+			o := skipped(op.id, &ledger.Outcome{OpID: e.id, Reason: fault.Internal})
+			o.Message = "what became of op " + e.id + ", which it needs, is lost: its row in the outbox is damaged"
+			settle(o)
+			return nil, true, nil
 		case e.outcome != nil && e.outcome.Status != ledger.Applied:
 			settle(skipped(op.id, e.outcome))
 			return nil, true, nil

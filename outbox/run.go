@@ -366,7 +366,7 @@ func (l *loop) holdOf(session string, bd *body) (hold uint64, err error) {
 					continue
 				}
 				f, err := l.box.t.findOp(l.ctx, q, id, "")
-				if err != nil {
+				if f.row == nil && err != nil {
 					return err
 				}
 				if f.row == nil || f.row.session != session {

@@ -105,20 +105,7 @@ func TestDamagedRows(t *testing.T) {
 		one, two := withSession(t, b), withSession(t, b)
 		x := commit(t, b, Batch{Session: one, Ops: []Op{put("1")}})
 		y := commit(t, b, Batch{Session: one, Ops: []Op{put("2")}})
-		damage := func(set, batch string) {
-			t.Helper()
-			err := b.w.do(ctx, func(ctx context.Context, q querier) error {
-				n, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET body = $1"+set+" WHERE batch = $2", []byte("junk"), batch)
-				if n != 1 {
-					t.Errorf("%d rows damaged", n)
-				}
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		damage("", x.Batch)
+		damage(t, b, "body", x, "")
 		stop := run(t, b, srv)
 		wait(t, b, y)
 		if _, err := b.Wait(ctx, x.Batch); !errors.Is(err, fault.Internal) {
@@ -129,7 +116,7 @@ func TestDamagedRows(t *testing.T) {
 		}
 		stop()
 		z := commit(t, b, Batch{Session: one, Ops: []Op{put("3")}})
-		damage(", first_seq = 2, state = 1", z.Batch)
+		damage(t, b, "body", z, ", first_seq = 2, state = 1")
 		run(t, b, srv)
 		wait(t, b, commit(t, b, Batch{Session: two, Ops: []Op{put("4")}}))
 		if err := b.Drain(ctx, nil); !errors.Is(err, fault.Internal) {
@@ -169,6 +156,87 @@ func TestTextThatNoDatabaseTakes(t *testing.T) {
 		_, err := b.Wait(limited(t), x.Batch)
 		if still, ok := errors.AsType[*Standstill](err); !ok || still.Reason != "server_behind: NUL \ufffd, no UTF-8 \ufffd" {
 			t.Errorf("%q", err)
+		}
+	})
+}
+
+// damage makes a column of a batch's row unreadable, and sets others.
+func damage(t *testing.T, b *Box, column string, x Ticket, set string) {
+	t.Helper()
+	err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+		n, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET "+column+" = $1"+set+" WHERE batch = $2", []byte("junk"), x.Batch)
+		if n != 1 {
+			t.Errorf("%d rows damaged", n)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWhatNeedsADamagedRow is skipped, and what is behind it goes on.
+func TestWhatNeedsADamagedRow(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		one, two := withSession(t, b), withSession(t, b)
+		link := srv.awayFor(two)
+		x := commit(t, b, Batch{Session: one, Ops: []Op{put("1")}})
+		y := commit(t, b, Batch{Session: one, Ops: []Op{depends(x)}})
+		z := commit(t, b, Batch{Session: one, Ops: []Op{put("2")}})
+		h := commit(t, b, Batch{Session: two, Ops: []Op{put("3")}})
+		i := commit(t, b, Batch{Session: two, Ops: []Op{depends(z)}})
+		damage(t, b, "body", x, "")
+		stop := run(t, b, link)
+		if o := wait(t, b, y)[0]; o.Status != ledger.Skipped || o.Reason != fault.Internal || o.Cause != x.Ops[0] {
+			t.Errorf("of a row that was never sent: %+v", o)
+		}
+		wait(t, b, z)
+		stop()
+		if _, err := b.Commit(limited(t), Batch{Session: one, Ops: []Op{depends(x)}}); !errors.Is(err, fault.Internal) {
+			t.Errorf("committed now: %v", err)
+		}
+
+		damage(t, b, "outcomes", z, "")
+		link.down.Store(false)
+		run(t, b, link)
+		wait(t, b, h)
+		if o := wait(t, b, i)[0]; o.Status != ledger.Skipped || o.Cause != z.Ops[0] {
+			t.Errorf("of a row that has ended: %+v", o)
+		}
+		if err := b.Drain(limited(t), nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestDamagedRowInFlight stops its stream, with what refers to it in there, and no other.
+func TestDamagedRowInFlight(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		one, two, three := withSession(t, b), withSession(t, b), withSession(t, b)
+		srv.hold.Lock()
+		stop := run(t, b, srv)
+		x := commit(t, b, Batch{Session: one, Ops: []Op{put("1")}})
+		eventually(t, "it is with the server", func() bool { return len(srv.log(one)) == 1 })
+		y := commit(t, b, Batch{Session: one, Ops: []Op{depends(x)}})
+		eventually(t, "what needs it has a seq", func() bool {
+			rows, err := b.List(limited(t), Filter{Op: y.Ops[0]})
+			return err == nil && rows[0].Seq == 2
+		})
+		stop()
+		srv.hold.Unlock()
+		z := commit(t, b, Batch{Session: two, Ops: []Op{depends(x)}})
+		damage(t, b, "body", x, "")
+		run(t, b, srv)
+		wait(t, b, commit(t, b, Batch{Session: three, Ops: []Op{put("1")}}))
+		for i, batch := range []Ticket{x, y, z} {
+			_, err := b.Wait(limited(t), batch.Batch)
+			if still, ok := errors.AsType[*Standstill](err); !ok || still.Session != one || still.Code != fault.Internal {
+				t.Errorf("batch %d: %v", i, err)
+			}
 		}
 	})
 }

@@ -341,9 +341,6 @@ func (b *Box) owing(ctx context.Context, q querier, session string, follow func(
 		return nil, nil // whoever sends it says so
 	}
 	res, err := resolve(bd, session, b.t.finder(ctx, q, r.num), false)
-	if errors.Is(err, fault.Internal) {
-		return nil, nil // a row that it refers to is damaged: the same
-	}
 	if err != nil || bd.decided() {
 		return nil, err
 	}
