@@ -191,7 +191,10 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 		LastError: r.lastError, Committed: time.UnixMilli(r.created)}
 	bd, err := r.decode()
 	if err != nil {
-		base.State, base.LastError = Failed, err.Error()
+		if base.State = Pending; r.state == rowFinished {
+			base.State = Failed
+		}
+		base.LastError = err.Error()
 		return append(list, base), nil
 	}
 	var outs []ledger.Outcome

@@ -4,8 +4,10 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"math"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -65,7 +67,8 @@ func (t *tables) retryOf(ctx context.Context, q querier, op string) (next string
 }
 
 // finder looks ops up in what q sees, for a batch whose row has the number reader.
-// It follows those that were retried: a retry that has ended stands for its op
+// What only a newer binary can read is an error, Incompatible; what is damaged is lost.
+// The finder follows those that were retried: a retry that has ended stands for its op
 // wherever it is. One that has not is only followed by rows behind it: a row that
 // waited for one behind itself could come to wait for itself, and in one session
 // would be sent before it.
@@ -79,6 +82,9 @@ func (t *tables) finder(ctx context.Context, q querier, reader int64) finder {
 			}
 			if err == nil {
 				e, err = f.earlier()
+			}
+			if errors.Is(err, fault.Incompatible) {
+				return nil, err
 			}
 			if err != nil {
 				return f.lost(op, err), nil

@@ -175,7 +175,10 @@ func (l *loop) loaded(session string, ld loaded, err error) {
 			entries = append(entries, e)
 		}
 		var head *entry
-		if ld.head != nil {
+		switch {
+		case ld.newer != nil:
+			head = l.unreadable(ld.head, ld.newer)
+		case ld.head != nil:
 			head = l.entry(ld.head, ld.hbody, 0)
 			head.marked = true // it is not sent as it is
 		}

@@ -419,7 +419,13 @@ func (m *machine) pump(s *stream, now time.Time) {
 			m.do(action{kind: actMark, entry: e})
 		}
 	}
-	if s.backlog && !s.asking && len(s.owed) == 0 {
+	blocked := s.head != nil && s.head.damaged
+	if blocked && len(s.queue) == 0 {
+		m.close(s, now)
+		m.step(s, now)
+		return
+	}
+	if s.backlog && !s.asking && len(s.owed) == 0 && !blocked {
 		batches, bytes := aheadFactor*m.win.Batches-len(s.queue), aheadFactor*m.win.Bytes-s.queued
 		if len(s.queue) == 0 || batches*2 >= aheadFactor*m.win.Batches && bytes*2 >= aheadFactor*m.win.Bytes {
 			m.ask(s, action{kind: actLoad, session: s.session, batches: batches, bytes: bytes})

@@ -156,6 +156,18 @@ func TestMachine(t *testing.T) {
 			resume A →
 			wake →
 			at 10m →`},
+		"a row that only a newer binary can read stops its stream, after what is before it": {Window{}, `
+			found A → look A
+			looked A head → open A rA
+			opened A → load A 256
+			loaded A A1 newer → send A1 acked 0
+			found A →
+			ok A1 → finish A1; close A; stop A incompatible
+			stored A1 →
+			found B → look B
+			looked B newer → stop B incompatible
+			wake →
+			resume B → stop B no more; look B`},
 		"fenced: nothing more": {Window{}, `
 			recovered A A1 → open A rA
 			recovered B B1 → open B rB

@@ -326,16 +326,13 @@ func (l *loop) recover(tk *taking) {
 		var entries []*entry
 		drops := make(map[int64]*fault.Error)
 		for _, r := range rows {
+			var e *entry
 			bd, err := r.decode()
-			if err != nil {
-				// Nothing after it can be sent either: its seqs would be missing.
-				l.box.cfg.Logger.Error("a row with seqs is damaged", "outbox", l.box.id, "batch", r.id, "error", err)
-				bd = &body{ops: []opRow{{id: r.id, method: ledger.MethodVoid}}}
-			}
-			e := l.entry(r, bd, uint64(*r.first))
-			if err != nil {
-				e.damaged, e.passing = true, false
-				_, e.problem = judge(err)
+			if err == nil {
+				e = l.entry(r, bd, uint64(*r.first))
+			} else { // nothing after it can be sent either: its seqs would be missing
+				e = l.unreadable(r, err)
+				bd, e.first = e.body, uint64(*r.first)
 			}
 			if e.hold, err = l.holdOf(r.session, bd); err != nil {
 				l.cancel(err)
@@ -394,6 +391,15 @@ func (l *loop) making(st streamRow) route {
 func (l *loop) entry(r *batchRow, bd *body, first uint64) *entry {
 	e := newEntry(r, bd, first)
 	l.find(e)
+	return e
+}
+
+// unreadable is the entry of a row that cannot be read, in the place of which
+// nothing is sent: its stream stops there.
+func (l *loop) unreadable(r *batchRow, err error) *entry {
+	e := newEntry(r, &body{ops: []opRow{{id: r.id, method: ledger.MethodVoid}}}, 0)
+	e.damaged = true
+	_, e.problem = judge(err)
 	return e
 }
 

@@ -5,6 +5,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -177,6 +178,7 @@ type loaded struct {
 	body  []*body
 	head  *batchRow // the first that has none, if nothing was to be given
 	hbody *body
+	newer error // why only a newer binary can go on: head is then the row that it is about
 	more  bool
 	owed  []string // batches of other sessions that the first one waits for
 	st    streamRow
@@ -246,13 +248,19 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 			}
 			return stored(op)
 		}
+		var res resolution
 		bd, err := r.decode()
-		if err != nil {
+		if err == nil {
+			res, err = resolve(bd, session, find, false)
+		}
+		switch {
+		case errors.Is(err, fault.Incompatible):
+			ld.head, ld.newer, ld.more = r, err, true
+			return nil
+		case bd == nil:
 			b.damaged(q, ld, r, err)
 			continue
-		}
-		res, err := resolve(bd, session, find, false)
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		if bd.decided() {

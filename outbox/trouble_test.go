@@ -211,6 +211,62 @@ func TestWhatNeedsADamagedRow(t *testing.T) {
 	})
 }
 
+// TestRowOfANewerBinary stops its stream and stays, for the newer binary to send.
+func TestRowOfANewerBinary(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		one, two := withSession(t, b), withSession(t, b)
+		w := commit(t, b, Batch{Session: one, Ops: []Op{put("1")}})
+		x := commit(t, b, Batch{Session: one, Ops: []Op{put("2")}})
+		y := commit(t, b, Batch{Session: one, Ops: []Op{put("3")}})
+		z := commit(t, b, Batch{Session: two, Ops: []Op{depends(x)}})
+		version := func(column string, v byte, x Ticket) {
+			t.Helper()
+			err := b.db.read(limited(t), func(q querier) error {
+				return q.query(t.Context(), "SELECT "+column+" FROM mooring_outbox_batch WHERE batch = $1", []any{x.Batch}, func(scan scanner) error {
+					var data []byte
+					err := scan(&data)
+					data[0] = v
+					return errors.Join(err, b.w.do(limited(t), func(ctx context.Context, q querier) error {
+						_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET "+column+" = $1 WHERE batch = $2", data, x.Batch)
+						return err
+					}))
+				})
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		version("body", codecVersion+1, x)
+		stop := run(t, b, srv)
+		wait(t, b, w)
+		for i, batch := range []Ticket{x, y, z} {
+			if _, err := b.Wait(limited(t), batch.Batch); !errors.Is(err, fault.Incompatible) {
+				t.Errorf("batch %d: %v", i, err)
+			}
+		}
+		if rows, err := b.List(limited(t), Filter{Batch: x.Batch}); err != nil || rows[0].State != Pending || rows[0].LastError == "" {
+			t.Errorf("%+v, %v", rows, err)
+		}
+		if err := b.Drop(limited(t), x.Ops[0]); !errors.Is(err, fault.Incompatible) {
+			t.Errorf("drop: %v", err)
+		}
+		stop()
+		version("body", codecVersion, x)
+		run(t, b, srv)
+		if err := b.Drain(limited(t), nil); err != nil {
+			t.Fatal(err)
+		}
+		checkLog(t, srv.log(one), []Ticket{w, x, y})
+		wait(t, b, z)
+		version("outcomes", codecVersion+1, x)
+		if _, _, err := b.outcomes(limited(t), x.Batch); !errors.Is(err, fault.Incompatible) {
+			t.Errorf("outcomes: %v", err)
+		}
+	})
+}
+
 // TestDamagedRowInFlight stops its stream, with what refers to it in there, and no other.
 func TestDamagedRowInFlight(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
