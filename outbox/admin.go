@@ -319,7 +319,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	defer leave()
 	var (
 		asked   *batchRow
-		decided *decidedRow
+		decided []decidedRow
 	)
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
 		asked, decided = nil, nil
@@ -346,9 +346,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 			b.db.notify(q, b.id)
 			return nil
 		}
-		ld := loaded{}
-		b.decide(ctx, q, &ld, r, bd)
-		decided = &ld.done[0]
+		decided = []decidedRow{b.decide(ctx, q, r, bd)}
 		return nil
 	})
 	if err != nil {
@@ -357,10 +355,6 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	if asked != nil {
 		b.dropAsked(asked.session, asked.num)
 	}
-	if decided != nil {
-		b.usage.finish(decided.ops, decided.bytes)
-		b.told.tell(decided.id, decided.outs, true)
-		b.finishedHere(decided.id)
-	}
+	b.tellDecided(decided)
 	return nil
 }

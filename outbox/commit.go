@@ -207,15 +207,16 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 
 // commitDecided keeps a batch that no server need see: every op was skipped.
 func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body) error {
-	outs := bd.outcomes(nil)
-	row.outcomes = encodeOutcomes(outs, bd.ops)
-	err := b.w.do(ctx, func(ctx context.Context, q querier) error {
-		b.t.insertFinished(q, row, bd.count(outs))
+	var decided decidedRow
+	err := b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
 		b.nameOps(q, row.id, bd)
-		return nil
+		if row.num, err = b.t.insert(ctx, q, row); err == nil {
+			decided = b.decide(ctx, q, row, bd)
+		}
+		return err
 	})
 	if err == nil {
-		b.told.tell(row.id, outs, true)
+		b.tellDecided([]decidedRow{decided})
 	}
 	return err
 }

@@ -183,9 +183,6 @@ func (l *loop) loaded(session string, ld loaded, err error) {
 			head.marked = true // it is not sent as it is
 		}
 		l.m.looked(session, entries, head, ld.more, ld.owed, l.making(ld.st), now)
-		for _, d := range ld.done {
-			l.m.finished(d.id, now)
-		}
 	})
 }
 
@@ -461,13 +458,6 @@ func (b *Box) lost(err *fault.Error) {
 func (b *Box) dropAsked(session string, num int64) {
 	b.withLoop(func(l *loop) {
 		l.hand(func(now time.Time) { l.m.dropAsked(session, num, now) })
-	})
-}
-
-// finishedHere says that a batch ended without the server.
-func (b *Box) finishedHere(batch string) {
-	b.withLoop(func(l *loop) {
-		l.hand(func(now time.Time) { l.m.finished(batch, now) })
 	})
 }
 

@@ -258,13 +258,13 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 			ld.head, ld.newer, ld.more = r, err, true
 			return nil
 		case bd == nil:
-			b.damaged(q, ld, r, err)
+			ld.done = append(ld.done, b.setAside(q, r, err))
 			continue
 		case err != nil:
 			return err
 		}
 		if bd.decided() {
-			b.decide(ctx, q, ld, r, bd)
+			ld.done = append(ld.done, b.decide(ctx, q, r, bd))
 			continue
 		}
 		if len(res.owed) > 0 {
@@ -315,8 +315,8 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 	return nil
 }
 
-// decide finishes a row all of whose ops have verdicts.
-func (b *Box) decide(ctx context.Context, q querier, ld *loaded, r *batchRow, bd *body) {
+// decide finishes a row all of whose ops have verdicts: no server need see it.
+func (b *Box) decide(ctx context.Context, q querier, r *batchRow, bd *body) decidedRow {
 	if creates(bd.ops[0].method) {
 		// Nobody makes the session; what follows still has to reach a server that says so.
 		if to, err := b.shelfOf(q).routeOf(ctx, r.session, r.via, bd); err == nil {
@@ -325,16 +325,35 @@ func (b *Box) decide(ctx context.Context, q querier, ld *loaded, r *batchRow, bd
 	}
 	outs := bd.outcomes(nil)
 	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.count(outs), r.attempts, encodeOutcomes(outs, bd.ops), bd.encode(r.id))
-	ld.done = append(ld.done, decidedRow{r.id, outs, r.ops, r.bytes})
+	return decidedRow{r.id, outs, r.ops, r.bytes}
 }
 
-// damaged finishes a row that cannot be read, so that it does not stand in the
+// setAside finishes a row that cannot be read, so that it does not stand in the
 // way of others. Its outcomes stay missing, which is what Wait will say.
-func (b *Box) damaged(q querier, ld *loaded, r *batchRow, err error) {
+func (b *Box) setAside(q querier, r *batchRow, err error) decidedRow {
 	b.cfg.Logger.Error("a row of the outbox is damaged and was set aside", "outbox", b.id, "batch", r.id, "error", err)
 	b.t.note(q, r.num, r.attempts, 0, err.Error())
 	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), tally{failed: r.ops}, r.attempts, nil, nil)
-	ld.done = append(ld.done, decidedRow{r.id, nil, r.ops, r.bytes})
+	return decidedRow{r.id, nil, r.ops, r.bytes}
+}
+
+// tellDecided tells whoever waits for rows that were decided and are stored, and
+// the sender, if there is one.
+func (b *Box) tellDecided(rows []decidedRow) {
+	if len(rows) == 0 {
+		return
+	}
+	for _, d := range rows {
+		b.usage.finish(d.ops, d.bytes)
+		b.told.tell(d.id, d.outs, true)
+	}
+	b.withLoop(func(l *loop) {
+		l.hand(func(now time.Time) {
+			for _, d := range rows {
+				l.m.finished(d.id, now)
+			}
+		})
+	})
 }
 
 func (b *Box) loadDone(ld *loaded) {
@@ -344,10 +363,7 @@ func (b *Box) loadDone(ld *loaded) {
 	if len(ld.rows) > 0 {
 		crashpoint.Hit(crashpoint.OutboxSeqAfter)
 	}
-	for _, d := range ld.done {
-		b.usage.finish(d.ops, d.bytes)
-		b.told.tell(d.id, d.outs, true)
-	}
+	b.tellDecided(ld.done)
 }
 
 // store keeps the outcomes of a batch, together with whatever else is written

@@ -465,6 +465,34 @@ func TestRetriesWithBackoffAndAtOnce(t *testing.T) {
 	})
 }
 
+// TestCreateSkippedByCommit: what follows a create that Commit itself skipped reaches a server that says so.
+func TestCreateSkippedByCommit(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		first := withSession(t, b)
+		space := testRef(t, b, newSpace(), RefMeta{Role: SpaceOwner})
+		session := newSession()
+		owner := testRef(t, b, session, RefMeta{Role: SessionOwner})
+		srv.session(session).managed = true
+		run(t, b, srv)
+		bad := commit(t, b, Batch{Session: first, Ops: []Op{{Method: "deny"}}})
+		failed(t, b, bad)
+		create := Op{Method: "create", DependsOn: bad.Ops, Args: []ledger.Arg{{Name: "ref", JSON: fmt.Appendf(nil, "%q", owner.ID)}}}
+		x := commit(t, b, Batch{Session: session, Via: space.ID, Ops: []Op{create}})
+		y := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		if o := wait(t, b, x)[0]; o.Status != ledger.Skipped || o.Cause != bad.Ops[0] {
+			t.Errorf("%+v", o)
+		}
+		if o := wait(t, b, y)[0]; o.Status != ledger.Denied || o.Reason != fault.UnknownRef {
+			t.Errorf("%+v", o)
+		}
+		if st, err := b.Status(limited(t)); err != nil || st.Skipped != 1 {
+			t.Errorf("%+v, %v", st, err)
+		}
+	})
+}
+
 // TestSessionMadeOffline makes a session, fills it and shares it before there is
 // a server: it is opened through the space until create has applied, and
 // through its own ref from then on.

@@ -119,32 +119,32 @@ const sqlInsertBatch = `INSERT INTO mooring_outbox_batch (box, batch, session, v
 // called with its num and whether it got them. An id that is there already
 // fails the transaction with errUnique.
 func (t *tables) insertBatch(q querier, r *batchRow, first uint64, holder string, got func(num int64, sequenced bool)) {
+	q.later(sqlInsertBatch, t.insertArgs(r, first, holder), func(scan scanner) error {
+		var num int64
+		var seq *int64
+		if err := scan(&num, &seq); err != nil {
+			return err
+		}
+		got(num, seq != nil)
+		return nil
+	})
+}
+
+// insert writes a new row without seqs, and gives its num.
+func (t *tables) insert(ctx context.Context, q querier, r *batchRow) (num int64, err error) {
+	var none *int64
+	err = q.query(ctx, sqlInsertBatch, t.insertArgs(r, 0, ""), func(scan scanner) error { return scan(&num, &none) })
+	return num, err
+}
+
+func (t *tables) insertArgs(r *batchRow, first uint64, holder string) []any {
 	var give *int64
 	state := rowPending
 	if first > 0 {
 		f := int64(first)
 		give, state = &f, rowInFlight
 	}
-	q.later(sqlInsertBatch, []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, state, give, holder},
-		func(scan scanner) error {
-			var num int64
-			var seq *int64
-			if err := scan(&num, &seq); err != nil {
-				return err
-			}
-			got(num, seq != nil)
-			return nil
-		})
-}
-
-const sqlInsertFinished = `INSERT INTO mooring_outbox_batch (box, batch, session, via, ops, bytes, created_at, body, state, first_seq,
-		finished_at, failed, skipped, voided, outcomes)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, $7, $10, $11, $12, $13)`
-
-// insertFinished writes a row all of whose ops were decided here already.
-func (t *tables) insertFinished(q querier, r *batchRow, n tally) {
-	q.later(sqlInsertFinished, []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, rowFinished,
-		n.failed, n.skipped, n.voided, r.outcomes}, nil)
+	return []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, state, give, holder}
 }
 
 // The caller's transaction must not be broken by a key that is there already.
