@@ -171,7 +171,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 		}
 		if la != nil {
 			b.db.shareLease(q, b.t.box)
-		} else if _, leading := b.w.lanes.now(); !leading {
+		} else if !b.w.lanes.sends() {
 			b.db.notify(q, b.id)
 		}
 		b.t.insertBatch(q, row, first, b.me, func(n int64, sequenced bool) {

@@ -226,7 +226,7 @@ func (l *loop) raise() {
 }
 
 func (l *loop) settle(a action) {
-	l.box.settleDrops(a.session, a.entries, a.drops, a.through, func(bodies map[int64]*body, err error) {
+	l.box.settleDrops(l.term, a.session, a.entries, a.drops, a.through, func(bodies map[int64]*body, err error) {
 		l.hand(func(now time.Time) {
 			if errors.Is(err, errFenced) {
 				l.cancel(errFenced)

@@ -148,6 +148,7 @@ type loop struct {
 	box         *Box
 	link        Link
 	m           *machine
+	term        int // of lanes
 	incarnation int64
 	release     func()       // gives up the mark of a living sender; nil without. housekeep's, then lead's
 	seen        atomic.Int64 // the box row's drops, as last looked at
@@ -174,7 +175,7 @@ type conn struct {
 
 // lead sends until ctx ends or the lease is lost, and says why.
 func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
-	l := &loop{box: b, link: link, m: newMachine(b.cfg.Window, b.newBackoff), incarnation: tk.incarnation,
+	l := &loop{box: b, link: link, m: newMachine(b.cfg.Window, b.newBackoff), term: tk.term, incarnation: tk.incarnation,
 		release: tk.release, conns: make(map[string]*conn), taken: true, more: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	defer l.cancel(nil)
@@ -461,9 +462,9 @@ func (l *loop) one(a action, now time.Time) {
 	b := l.box
 	switch a.kind {
 	case actLook:
-		b.load(a.session, 0, lookBytes, func(ld loaded, err error) { l.loaded(a.session, ld, err) })
+		b.load(l.term, a.session, 0, lookBytes, func(ld loaded, err error) { l.loaded(a.session, ld, err) })
 	case actLoad:
-		b.load(a.session, a.batches, a.bytes, func(ld loaded, err error) { l.loaded(a.session, ld, err) })
+		b.load(l.term, a.session, a.batches, a.bytes, func(ld loaded, err error) { l.loaded(a.session, ld, err) })
 	case actFind: // an event of its own, since it may read the database, which not every turn may
 		l.hand(func(now time.Time) {
 			for _, e := range a.entries {

@@ -16,6 +16,7 @@ import (
 // taking is what a takeover finds.
 type taking struct {
 	release     func() // gives up the mark of a living sender; nil without
+	term        int    // of lanes
 	incarnation int64
 	drops       int64
 	rows        []*batchRow
@@ -69,7 +70,7 @@ func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Du
 		return err
 	}, func(err error, _ bool) {
 		if err == nil && tk != nil {
-			b.w.lanes.lead(true)
+			tk.term = b.w.lanes.lead(true)
 			for session, rows := range bySession(tk.rows) {
 				b.learnLane(session, rows, tk.streams[session])
 			}
@@ -137,6 +138,14 @@ func (b *Box) learnLane(session string, rows []*batchRow, st streamRow) {
 	}
 }
 
+// leads says whether this Box still sends, in that term, and makes sure that it
+// does until the transaction ends.
+func (b *Box) leads(ctx context.Context, q querier, term int) (row boxRow, leads bool, err error) {
+	b.db.shareLease(q, b.t.box)
+	row, err = b.t.readBox(ctx, q, "")
+	return row, row.holder == b.me && b.w.lanes.leads(term), err
+}
+
 // renew makes the lease last from now on; held is false if it is another's.
 func (b *Box) renew(ctx context.Context) (held bool, err error) {
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
@@ -202,18 +211,16 @@ const headRows = 8
 // up to so many others get their seqs; with 0 the first is only reported. It
 // stops where a batch waits for another stream. then is called when it is
 // durable, before anything else is written.
-func (b *Box) load(session string, batches, bytes int, then func(loaded, error)) {
+func (b *Box) load(term int, session string, batches, bytes int, then func(loaded, error)) {
 	var ld loaded
-	term, _ := b.w.lanes.now()
 	run := func(ctx context.Context, q querier) error {
 		ld = loaded{}
 		b.w.keepReached(q)
-		b.db.shareLease(q, b.t.box)
-		row, err := b.t.readBox(ctx, q, "")
-		if err != nil {
+		row, leads, err := b.leads(ctx, q, term)
+		switch {
+		case err != nil:
 			return err
-		}
-		if now, leading := b.w.lanes.now(); row.holder != b.me || now != term || !leading {
+		case !leads:
 			return errFenced
 		}
 		return b.loadRows(ctx, q, &ld, row.low, session, batches, bytes)
@@ -402,20 +409,17 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func(err
 // settleDrops decides what becomes of ops that were to be dropped after they had
 // a seq: those beyond the server's last seq become voids, durably, before
 // anything is sent; the others stand. then gets the batches as they are now.
-func (b *Box) settleDrops(session string, entries []*entry, drops map[int64]*fault.Error, lastSeq uint64, then func(map[int64]*body, error)) {
-	term, _ := b.w.lanes.now()
+func (b *Box) settleDrops(term int, session string, entries []*entry, drops map[int64]*fault.Error, lastSeq uint64, then func(map[int64]*body, error)) {
 	var bodies map[int64]*body
 	var fenced bool
 	b.w.submit(&job{lazy: true, stream: session,
 		run: func(ctx context.Context, q querier) error {
 			bodies, fenced = make(map[int64]*body), false
-			b.db.shareLease(q, b.t.box)
-			row, err := b.t.readBox(ctx, q, "")
+			_, leads, err := b.leads(ctx, q, term)
 			if err != nil {
 				return err
 			}
-			if now, leading := b.w.lanes.now(); row.holder != b.me || now != term || !leading {
-				fenced = true // no error: others' jobs are written all the same
+			if fenced = !leads; fenced { // no error: others' jobs are written all the same
 				return nil
 			}
 			for _, e := range entries {

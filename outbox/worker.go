@@ -467,8 +467,9 @@ func (l *lanes) takeReached() map[string]uint64 {
 	return reached
 }
 
-// lead starts a term of sending, with nothing known of any stream, or ends it.
-func (l *lanes) lead(leading bool) {
+// lead starts a term of sending, with nothing known of any stream, or ends it. It
+// gives the number of the term.
+func (l *lanes) lead(leading bool) (term int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.term++
@@ -476,13 +477,21 @@ func (l *lanes) lead(leading bool) {
 	if leading {
 		l.by, l.open = make(map[string]*lane), make(map[string]bool)
 	}
+	return l.term
 }
 
-// now is the present term; leading says whether this Box sends.
-func (l *lanes) now() (term int, leading bool) {
+// sends says whether this Box does.
+func (l *lanes) sends() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.term, l.leading
+	return l.leading
+}
+
+// leads says whether this Box sends, in that term.
+func (l *lanes) leads(term int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leading && l.term == term
 }
 
 // learn sets up a session's lane, if it is not there.
