@@ -55,8 +55,8 @@ func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, er
 	if err != nil {
 		return nil, errors.Join(fault.Internal.Because(err, "the outbox's own row is damaged"), db.close())
 	}
-	b := &Box{cfg: cfg, name: name, id: row.id, secret: secret, me: ulid.Make().String(),
-		db: db, t: tables{db: db, box: box}}
+	me := ulid.Make().String()
+	b := &Box{cfg: cfg, name: name, id: row.id, secret: secret, me: me, db: db, t: tables{db: db, box: box, me: me}}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.w = newWorker(b)
 	return b, nil

@@ -174,7 +174,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 		} else if !b.w.lanes.sends() {
 			b.db.notify(q, b.id)
 		}
-		b.t.insertBatch(q, row, first, b.me, func(n int64, sequenced bool) {
+		b.t.insertBatch(q, row, first, func(n int64, sequenced bool) {
 			if num, got = n, sequenced; !got && la != nil {
 				b.w.lanes.takeBack(la, first)
 			}

@@ -324,13 +324,20 @@ func (l *loop) reconsider(session string, now time.Time) {
 
 // alive keeps what tells others that this process lives.
 func (l *loop) alive(pid int64) {
-	b := l.box
-	b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(ctx context.Context, q querier) error {
-		if l.ctx.Err() == nil { // else it may be another term's already
-			q.later(sqlHolderPID, []any{b.t.box, b.me, pid}, nil)
+	l.write(func(q querier) { q.later(sqlHolderPID, []any{l.box.t.box, l.box.me, pid}, nil) })
+}
+
+// write has f write something of this term's, sooner or later: not at all if the
+// term is over by then.
+func (l *loop) write(f func(q querier)) { l.box.w.submit(l.job(f)) }
+
+func (l *loop) job(f func(q querier)) *job {
+	return &job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
+		if l.box.w.lanes.leads(l.term) {
+			f(q)
 		}
 		return nil
-	}})
+	}}
 }
 
 // mark gets the mark of a living sender, should another process have kept it
@@ -360,10 +367,7 @@ func (l *loop) housekeep() {
 		case <-l.ctx.Done():
 			return
 		case <-low.C:
-			b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
-				b.t.raiseLow(q, b.me)
-				return nil
-			}})
+			l.write(b.t.raiseLow)
 		case <-sweep.C:
 			l.sweep()
 			sweep.Reset(sweepEvery)

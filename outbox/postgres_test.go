@@ -160,7 +160,7 @@ func (b *Box) raiseLowNow(t *testing.T) {
 	t.Helper()
 	eventually(t, "outcomes are stored", func() bool {
 		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			b.t.raiseLow(q, b.me)
+			b.t.raiseLow(q)
 			return nil
 		})
 		if err != nil {

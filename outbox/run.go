@@ -505,27 +505,22 @@ func (l *loop) one(a action, now time.Time) {
 		for i, e := range a.entries {
 			notes[i] = entry{num: e.num, attempts: e.attempts}
 		}
-		b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
+		l.write(func(q querier) {
 			for _, e := range notes {
 				b.t.note(q, e.num, e.attempts, at, text)
 			}
-			return nil
-		}})
+		})
 	case actMark:
-		b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
-			b.t.markSent(q, a.entry.num)
-			return nil
-		}})
+		l.write(func(q querier) { b.t.markSent(q, a.entry.num) })
 	case actStop:
 		code, reason := fault.None, ""
 		if a.err != nil {
 			code, reason = a.err.Code, a.err.Error()
 			b.cfg.Logger.Error("a stream stands still until someone decides", "outbox", b.id, "session", a.session, "reason", reason)
 		}
-		b.w.submit(&job{lazy: true, stream: a.session, done: func(error, bool) { b.told.look() }, run: func(_ context.Context, q querier) error {
-			b.t.stop(q, a.session, code, reason)
-			return nil
-		}})
+		j := l.job(func(q querier) { b.t.stop(q, a.session, code, reason) })
+		j.stream, j.done = a.session, func(error, bool) { b.told.look() }
+		b.w.submit(j)
 		if a.err != nil { // a better ref may be there already
 			b.refs.forget()
 			l.hand(func(now time.Time) { l.reconsider(a.session, now) })

@@ -30,7 +30,6 @@ type taking struct {
 func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Duration, err error) {
 	err = b.w.doThen(ctx, func(ctx context.Context, q querier) error {
 		tk, until = nil, 0
-		b.w.keepReached(q)
 		row, err := b.t.readBox(ctx, q, "")
 		if err != nil {
 			return err
@@ -58,6 +57,7 @@ func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Du
 		if err := b.db.takeLease(ctx, q, b.t.box); err != nil {
 			return err
 		}
+		b.w.keepReached(q)
 		again, err := b.t.readBox(ctx, q, b.db.lockRows())
 		if err != nil {
 			return err
@@ -173,7 +173,7 @@ func (b *Box) raise(ctx context.Context) (held bool, err error) {
 // releaseLease lets another take over at once.
 func (b *Box) releaseLease(ctx context.Context) error {
 	return b.w.do(ctx, func(ctx context.Context, q querier) error {
-		b.t.raiseLow(q, b.me)
+		b.t.raiseLow(q)
 		_, err := q.exec(ctx, sqlRelease, b.t.box, b.me)
 		return err
 	})
@@ -327,7 +327,7 @@ func (b *Box) decide(ctx context.Context, q querier, r *batchRow, bd *body) deci
 	if creates(bd.ops[0].method) {
 		// Nobody makes the session; what follows still has to reach a server that says so.
 		if to, err := b.shelfOf(q).routeOf(ctx, r.session, r.via, bd); err == nil {
-			b.t.creating(q, r.session, to.space, to.ref)
+			b.t.creating(q, r.num, to.space, to.ref)
 		}
 	}
 	outs := bd.outcomes(nil)
@@ -388,11 +388,11 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func(err
 	b.w.submit(&job{lazy: true, stream: e.session,
 		run: func(ctx context.Context, q querier) error {
 			b.w.lanes.storing(e.session, e.id)
+			if e.route.space != "" {
+				b.t.creating(q, e.num, making.space, making.ref)
+			}
 			b.t.finish(q, e.num, at, n, e.attempts+1, data, slim)
 			b.w.lanes.reach(e.session, e.last())
-			if e.route.space != "" {
-				b.t.creating(q, e.session, making.space, making.ref)
-			}
 			return nil
 		},
 		done: func(err error, _ bool) {

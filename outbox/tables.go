@@ -57,6 +57,7 @@ func scanBatch(scan scanner) (*batchRow, error) {
 type tables struct {
 	db  database
 	box int64
+	me  string // the Box, as the lease's holder
 }
 
 // boxRow is the outbox's own row.
@@ -118,8 +119,8 @@ const sqlInsertBatch = `INSERT INTO mooring_outbox_batch (box, batch, session, v
 // insertBatch writes a new row, with seqs from first if that is not 0. got is
 // called with its num and whether it got them. An id that is there already
 // fails the transaction with errUnique.
-func (t *tables) insertBatch(q querier, r *batchRow, first uint64, holder string, got func(num int64, sequenced bool)) {
-	q.later(sqlInsertBatch, t.insertArgs(r, first, holder), func(scan scanner) error {
+func (t *tables) insertBatch(q querier, r *batchRow, first uint64, got func(num int64, sequenced bool)) {
+	q.later(sqlInsertBatch, t.insertArgs(r, first), func(scan scanner) error {
 		var num int64
 		var seq *int64
 		if err := scan(&num, &seq); err != nil {
@@ -133,18 +134,18 @@ func (t *tables) insertBatch(q querier, r *batchRow, first uint64, holder string
 // insert writes a new row without seqs, and gives its num.
 func (t *tables) insert(ctx context.Context, q querier, r *batchRow) (num int64, err error) {
 	var none *int64
-	err = q.query(ctx, sqlInsertBatch, t.insertArgs(r, 0, ""), func(scan scanner) error { return scan(&num, &none) })
+	err = q.query(ctx, sqlInsertBatch, t.insertArgs(r, 0), func(scan scanner) error { return scan(&num, &none) })
 	return num, err
 }
 
-func (t *tables) insertArgs(r *batchRow, first uint64, holder string) []any {
+func (t *tables) insertArgs(r *batchRow, first uint64) []any {
 	var give *int64
 	state := rowPending
 	if first > 0 {
 		f := int64(first)
 		give, state = &f, rowInFlight
 	}
-	return []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, state, give, holder}
+	return []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, state, give, t.me}
 }
 
 // The caller's transaction must not be broken by a key that is there already.
@@ -282,9 +283,7 @@ const sqlRaiseLow = `UPDATE mooring_outbox SET low = COALESCE(
 
 // raiseLow moves the mark up to the first unfinished row. Only the sender may,
 // in the transactions that give out seqs.
-func (t *tables) raiseLow(q querier, holder string) {
-	q.later(sqlRaiseLow, []any{t.box, holder}, nil)
-}
+func (t *tables) raiseLow(q querier) { q.later(sqlRaiseLow, []any{t.box, t.me}, nil) }
 
 // tally counts how a batch's ops ended; what is left over was applied.
 type tally struct{ failed, skipped, voided int }
@@ -309,16 +308,21 @@ func (t *tables) finish(q querier, num, at int64, n tally, attempts int, outcome
 	q.later(sqlFinishBody, append(args, body), nil)
 }
 
-const sqlMarkSent = `UPDATE mooring_outbox_batch SET state = 1 WHERE box = $1 AND num = $2 AND state = 0`
+// What a former holder of the lease still has to say of rows and streams is of no
+// interest.
+const (
+	leads       = ` EXISTS (SELECT 1 FROM mooring_outbox WHERE box = $1 AND holder = $2)`
+	sqlMarkSent = `UPDATE mooring_outbox_batch SET state = 1 WHERE box = $1 AND num = $3 AND state = 0 AND` + leads
+	sqlNote     = `UPDATE mooring_outbox_batch SET attempts = $4, next_retry_at = $5, last_error = $6
+		WHERE box = $1 AND num = $3 AND state < 2 AND` + leads
+)
 
-func (t *tables) markSent(q querier, num int64) { q.later(sqlMarkSent, []any{t.box, num}, nil) }
-
-const sqlNote = `UPDATE mooring_outbox_batch SET attempts = $3, next_retry_at = $4, last_error = $5
-	WHERE box = $1 AND num = $2 AND state < 2`
+// markSent is for a row that a takeover made pending and that was sent again.
+func (t *tables) markSent(q querier, num int64) { q.later(sqlMarkSent, []any{t.box, t.me, num}, nil) }
 
 // note keeps why a row is not through yet.
 func (t *tables) note(q querier, num int64, attempts int, nextRetry int64, lastError string) {
-	q.later(sqlNote, []any{t.box, num, attempts, nextRetry, storable(lastError)}, nil)
+	q.later(sqlNote, []any{t.box, t.me, num, attempts, nextRetry, storable(lastError)}, nil)
 }
 
 // maxText bounds what a row keeps of a text, in bytes.
@@ -367,20 +371,26 @@ func (t *tables) reached(q querier, session string, seq uint64) {
 	q.later(sqlReached, []any{t.box, session, int64(seq)}, nil)
 }
 
-const sqlCreating = `INSERT INTO mooring_outbox_stream (box, session, space_ref, owner_ref) VALUES ($1, $2, $3, $4)
+const sqlCreating = `INSERT INTO mooring_outbox_stream (box, session, space_ref, owner_ref)
+	SELECT box, session, CAST($3 AS TEXT), CAST($4 AS TEXT) FROM mooring_outbox_batch WHERE box = $1 AND num = $2 AND state < 2
 	ON CONFLICT (box, session) DO UPDATE SET space_ref = excluded.space_ref, owner_ref = excluded.owner_ref`
 
-// creating keeps through which refs a session is reached whose create did not apply.
-func (t *tables) creating(q querier, session, spaceRef, ownerRef string) {
-	q.later(sqlCreating, []any{t.box, session, spaceRef, ownerRef}, nil)
+// creating keeps through which refs a session is reached whose create, which is in
+// row num, did not apply; none if it did. It goes before finish, and does nothing to
+// a row that another has finished: what follows may have made the session since.
+func (t *tables) creating(q querier, num int64, spaceRef, ownerRef string) {
+	q.later(sqlCreating, []any{t.box, num, spaceRef, ownerRef}, nil)
 }
 
-const sqlStop = `INSERT INTO mooring_outbox_stream (box, session, stopped, reason) VALUES ($1, $2, $3, $4)
+const sqlStop = `INSERT INTO mooring_outbox_stream (box, session, stopped, reason)
+	SELECT box, CAST($3 AS TEXT), CAST($4 AS INTEGER), CAST($5 AS TEXT) FROM mooring_outbox WHERE box = $1 AND holder = $2
 	ON CONFLICT (box, session) DO UPDATE SET stopped = excluded.stopped, reason = excluded.reason`
 
-// stop keeps why a stream was stopped; None: it runs.
+// stop keeps why a stream was stopped; None: it runs. It waits for a takeover to be
+// through, which has all streams run.
 func (t *tables) stop(q querier, session string, code fault.Code, reason string) {
-	q.later(sqlStop, []any{t.box, session, int(code), storable(reason)}, nil)
+	t.db.shareLease(q, t.box)
+	q.later(sqlStop, []any{t.box, t.me, session, int(code), storable(reason)}, nil)
 }
 
 // The lease. holder_pid is what tells that its holder lives: the number of a

@@ -87,8 +87,10 @@ func standStill(t *testing.T, b *Box, session string) {
 		if err != nil {
 			return err
 		}
-		b.t.stop(q, session, fault.ServerBehind, "told to")
-		_, err = q.exec(ctx, sqlTakeLease, b.t.box, "another", now+time.Hour.Milliseconds(), 1, 0)
+		another := b.t
+		another.me = "another"
+		_, err = q.exec(ctx, sqlTakeLease, b.t.box, another.me, now+time.Hour.Milliseconds(), 1, 0)
+		another.stop(q, session, fault.ServerBehind, "told to")
 		return err
 	})
 	if err != nil {
