@@ -5,6 +5,7 @@ package outbox
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,7 +48,7 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 			cfg.MaxConns = poolConns
 		}
 		pgtune.Config(cfg.ConnConfig)
-		cfg.AfterConnect = pgtune.Connection
+		cfg.AfterConnect = prepareConn
 		pool, err := pgxpool.NewWithConfig(ctx, cfg)
 		if err != nil {
 			return nil, nil, err
@@ -71,6 +72,22 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 			p.pool.Close()
 		}
 	}), nil
+}
+
+// sqlSendTimeout has the server give up a connection whose other end does not
+// acknowledge what is sent to it: a machine that is gone in the middle of an answer would
+// keep its locks for a quarter of an hour. It is asked for in this way, and not where the
+// connection is made, since poolers refuse what they do not know there, and older servers
+// have no such setting. What somebody has set stays.
+const sqlSendTimeout = `SELECT set_config(name, $1, false) FROM pg_settings WHERE name = 'tcp_user_timeout' AND setting = '0'`
+
+// prepareConn prepares a connection of ours.
+func prepareConn(ctx context.Context, conn *pgx.Conn) error {
+	if err := pgtune.Connection(ctx, conn); err != nil {
+		return err
+	}
+	_, err := conn.Exec(ctx, sqlSendTimeout, pgx.QueryExecModeExec, strconv.FormatInt(writeTimeout.Milliseconds(), 10))
+	return err
 }
 
 // listeners are those of watch, by pool.

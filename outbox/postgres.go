@@ -30,8 +30,13 @@ const leaseLocks = 0x6d6f6f72
 // outbox's id.
 const channel = "mooring_outbox"
 
-// writeTimeout bounds a transaction, so that a database which has vanished is noticed.
+// writeTimeout bounds a transaction, and a statement that reads, so that a database
+// or a connection which has vanished is noticed.
 const writeTimeout = 30 * time.Second
+
+// leastIdle is the shortest time after which a transaction in which nothing happens is
+// undone by the database. A process that was only short of time gets further by then.
+const leastIdle = 2 * time.Second
 
 // OpenPostgres opens the outbox called name in the database at url, making its
 // tables and itself if they are not there. Outboxes of different names in one
@@ -61,7 +66,7 @@ func openPostgres(ctx context.Context, pool *pgxpool.Pool, release func(), name 
 	if name == "" {
 		name = defaultName
 	}
-	db := &postgresDB{pool: pool, poll: cfg.Poll}
+	db := &postgresDB{pool: pool, poll: cfg.Poll, timeout: writeTimeout, idle: max(cfg.Lease, leastIdle)}
 	if err := db.prepare(ctx, cfg.AllowUnsafe); err != nil {
 		return nil, fmt.Errorf("open outbox: %w", postgresFailure(err))
 	}
@@ -74,6 +79,8 @@ func openPostgres(ctx context.Context, pool *pgxpool.Pool, release func(), name 
 type postgresDB struct {
 	pool    *pgxpool.Pool
 	poll    time.Duration
+	timeout time.Duration // writeTimeout
+	idle    time.Duration // after which a transaction in which nothing happens is undone
 	gather  *gatherer
 	release func()
 }
@@ -146,7 +153,7 @@ func (d *postgresDB) write(ctx context.Context, f func(querier) error) (ambiguou
 
 // attempt is write, with send for what needs no connection before it is committed.
 func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(*postgresDB, *pgx.Batch) ending) ending {
-	q := &postgresTx{ctx: ctx, pool: d.pool}
+	q := &postgresTx{ctx: ctx, db: d}
 	defer q.release()
 	if err := f(q); err != nil || q.err != nil {
 		q.rollback()
@@ -229,7 +236,7 @@ func (d *postgresDB) close() error {
 // each on its own.
 type postgresTx struct {
 	ctx   context.Context
-	pool  *pgxpool.Pool // where conn comes from with tx, if it is not given
+	db    *postgresDB // whose pool conn comes from with tx, if it is not given
 	conn  *pgx.Conn
 	tx    pgx.Tx // nil until a statement's result is waited for
 	end   func() // what begin has taken; nil for nothing
@@ -276,15 +283,20 @@ func (q *postgresTx) ready() error {
 	return q.flush()
 }
 
+// beginIdle is one round trip. A process that is stopped inside the transaction, or
+// whose machine is gone, would keep its locks, and with them a successor from the
+// lease: so the database undoes a transaction in which nothing happens.
+const beginIdle = `BEGIN; SET LOCAL idle_in_transaction_session_timeout = %d`
+
 func (q *postgresTx) begin() error {
-	ctx, cancel := context.WithTimeout(q.ctx, writeTimeout)
-	conn, err := q.pool.Acquire(ctx)
+	ctx, cancel := context.WithTimeout(q.ctx, q.db.timeout)
+	conn, err := q.db.pool.Acquire(ctx)
 	if err != nil {
 		cancel()
 		return err
 	}
 	q.end = func() { conn.Release(); cancel() }
-	tx, err := conn.Conn().Begin(ctx)
+	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(beginIdle, q.db.idle.Milliseconds())})
 	if err != nil {
 		return err
 	}

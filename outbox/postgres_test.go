@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -265,6 +266,41 @@ func TestDeadSenderIsNotWaitedOut(t *testing.T) {
 			t.Fatalf("%v: %+v", err, st)
 		}
 	})
+}
+
+// TestSenderStoppedInATransaction has a sender be stopped between two statements of a transaction that shares the lease:
+// the next one gets the lease all the same.
+func TestSenderStoppedInATransaction(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "postgres")
+	cfg := quick()
+	cfg.Lease = 200 * time.Millisecond
+	one, two := p.open(t, cfg), p.open(t, cfg)
+	session := withSession(t, one)
+	x := commit(t, two, Batch{Session: session, Ops: []Op{put("1")}})
+	tk, _, err := one.acquire(limited(t), &waiter{step: 1})
+	if err != nil || tk == nil {
+		t.Fatal(tk, err)
+	}
+	stopped, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	one.w.submit(&job{done: func(err error, ambiguous bool) { ended <- err }, run: func(ctx context.Context, q querier) error {
+		if _, leads, err := one.leads(ctx, q, tk.term); err != nil || !leads {
+			t.Errorf("it does not lead: %v", err)
+		}
+		close(stopped)
+		<-goOn
+		_, err := one.t.readBox(ctx, q, "")
+		return err
+	}})
+	<-stopped
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
+	run(t, two, newFakeServer())
+	wait(t, two, x)
+	release()
+	if err := <-ended; !errors.Is(err, fault.Unavailable) {
+		t.Errorf("the transaction that was undone: %v", err)
+	}
 }
 
 // Two transactions that wait for each other: the database undoes one, and what it
