@@ -253,10 +253,15 @@ func (f *flock) locked(t *testing.T, boxes ...int) (unlock func()) {
 // blocked waits until somebody waits for a Box's lease, and tells which backend that is.
 func (f *flock) blocked(t *testing.T, i int) (pid int32) {
 	t.Helper()
+	return blocked(t, f.pool, f.boxes[i])
+}
+
+func blocked(t *testing.T, pool *pgxpool.Pool, b *Box) (pid int32) {
+	t.Helper()
 	eventually(t, "it waits for the lease", func() bool {
-		err := f.pool.QueryRow(limited(t), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+		err := pool.QueryRow(limited(t), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND classid = $1 AND objid = $2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
-			uint32(leaseLocks), uint32(f.boxes[i].t.box)).Scan(&pid)
+			uint32(leaseLocks), uint32(b.t.box)).Scan(&pid)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			t.Fatal(err)
 		}

@@ -56,7 +56,8 @@ func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, erro
 
 // NewPostgres is OpenPostgres on a pool that stays the caller's. Beside what its
 // transactions take, all Boxes of a pool that run together take one connection
-// to listen on.
+// to listen on. Transactions of the outbox are read committed; with a pool whose
+// default is another isolation level, each takes two round trips more.
 func NewPostgres(ctx context.Context, pool *pgxpool.Pool, name string, cfg Config) (*Box, error) {
 	return openPostgres(ctx, pool, func() {}, name, cfg)
 }
@@ -81,6 +82,7 @@ type postgresDB struct {
 	poll    time.Duration
 	timeout time.Duration // writeTimeout
 	idle    time.Duration // after which a transaction in which nothing happens is undone
+	strict  bool          // the pool's transactions are by default more than read committed
 	gather  *gatherer
 	release func()
 }
@@ -92,10 +94,13 @@ func (d *postgresDB) prepare(ctx context.Context, allowUnsafe bool) error {
 	if err := migrations.Up(ctx, std, outboxsql.Postgres); err != nil {
 		return err
 	}
-	var fsync, commit string
-	if err := d.pool.QueryRow(ctx, "SELECT current_setting('fsync'), current_setting('synchronous_commit')").Scan(&fsync, &commit); err != nil {
+	var fsync, commit, isolation string
+	err := d.pool.QueryRow(ctx, "SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('default_transaction_isolation')").
+		Scan(&fsync, &commit, &isolation)
+	if err != nil {
 		return err
 	}
+	d.strict = isolation != "read committed" && isolation != "read uncommitted" // which Postgres takes for the same
 	if (fsync == "off" || commit == "off") && !allowUnsafe {
 		return fault.UnsafeStore.With("the database has fsync=%s and synchronous_commit=%s, so it can lose what it has committed: turn both on, or allow it in the Config", fsync, commit)
 	}
@@ -155,6 +160,11 @@ func (d *postgresDB) write(ctx context.Context, f func(querier) error) (ambiguou
 func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(*postgresDB, *pgx.Batch) ending) ending {
 	q := &postgresTx{ctx: ctx, db: d}
 	defer q.release()
+	if d.strict { // what is sent all at once would be what the pool says
+		if err := q.begin(); err != nil {
+			return ending{err: err}
+		}
+	}
 	if err := f(q); err != nil || q.err != nil {
 		q.rollback()
 		return ending{err: cmp.Or(err, q.err)}
@@ -283,10 +293,11 @@ func (q *postgresTx) ready() error {
 	return q.flush()
 }
 
-// beginIdle is one round trip. A process that is stopped inside the transaction, or
+// beginIdle is one round trip. A statement that has waited for a lock has to see what
+// was committed meanwhile, whatever the pool's transactions are by default. A process that is stopped inside the transaction, or
 // whose machine is gone, would keep its locks, and with them a successor from the
 // lease: so the database undoes a transaction in which nothing happens.
-const beginIdle = `BEGIN; SET LOCAL idle_in_transaction_session_timeout = %d`
+const beginIdle = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d`
 
 func (q *postgresTx) begin() error {
 	ctx, cancel := context.WithTimeout(q.ctx, q.db.timeout)

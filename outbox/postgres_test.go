@@ -268,6 +268,61 @@ func TestDeadSenderIsNotWaitedOut(t *testing.T) {
 	})
 }
 
+// TestPoolOfRepeatableReads has a former holder's commit wait while another takes the lease, on a pool whose transactions
+// see what was there when they began: it gives out no seq.
+func TestPoolOfRepeatableReads(t *testing.T) {
+	t.Parallel()
+	at := pgtest.URL(t)
+	cfg, err := pgxpool.ParseConfig(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = "repeatable read"
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	own := quick()
+	own.Lease, own.Poll = time.Hour, time.Hour
+	b, err := NewPostgres(limited(t), pool, "box", own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	session := withSession(t, b)
+	run(t, b, newFakeServer())
+	wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})) // its stream is open
+
+	conn, err := pgx.Connect(limited(t), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	tx, err := conn.Begin(limited(t)) // another's takeover
+	if err == nil {
+		_, err = tx.Exec(limited(t), "SELECT pg_advisory_xact_lock($1, $2)", leaseLocks, int32(b.t.box))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := make(chan Ticket, 1)
+	go func() { late <- commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}) }()
+	blocked(t, pool, b)
+	_, err = tx.Exec(limited(t), "UPDATE mooring_outbox SET holder = 'other', incarnation = incarnation + 1")
+	if err = errors.Join(err, tx.Commit(limited(t))); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := b.List(limited(t), Filter{Batch: (<-late).Batch})
+	if err != nil || rows[0].Seq != 0 {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
 // TestSenderStoppedInATransaction has a sender be stopped between two statements of a transaction that shares the lease:
 // the next one gets the lease all the same.
 func TestSenderStoppedInATransaction(t *testing.T) {
