@@ -34,18 +34,29 @@ type flock struct {
 // connsOf are a pool's connections; it counts what is written to them.
 type connsOf struct {
 	mu     sync.Mutex
-	all    []net.Conn
+	all    []*countedConn
 	writes atomic.Int64
 }
 
 type countedConn struct {
 	net.Conn
-	of *connsOf
+	of   *connsOf
+	gone atomic.Bool // nothing gets through any more, and neither end knows
 }
 
-func (c countedConn) Write(p []byte) (int, error) {
+func (c *countedConn) Write(p []byte) (int, error) {
 	c.of.writes.Add(1)
+	if c.gone.Load() {
+		return len(p), nil
+	}
 	return c.Conn.Write(p)
+}
+
+func (c *countedConn) Read(p []byte) (n int, err error) {
+	for n, err = c.Conn.Read(p); err == nil && c.gone.Load(); {
+		n, err = c.Conn.Read(p)
+	}
+	return n, err
 }
 
 func (c *connsOf) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -55,8 +66,18 @@ func (c *connsOf) dial(ctx context.Context, network, addr string) (net.Conn, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all = append(c.all, conn)
-	return countedConn{conn, c}, nil
+	counted := &countedConn{Conn: conn, of: c}
+	c.all = append(c.all, counted)
+	return counted, nil
+}
+
+// vanish has nothing get through over the connections there are, as when a router forgets them.
+func (c *connsOf) vanish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.all {
+		conn.gone.Store(true)
+	}
 }
 
 // cut breaks all connections.

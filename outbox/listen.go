@@ -23,6 +23,10 @@ import (
 // for transactions that wait for results.
 const poolConns = 32
 
+// pingTimeout is how long an idle connection is waited for that is tried before it is
+// used; then another one is taken.
+const pingTimeout = 3 * time.Second
+
 // pools are those of OpenPostgres, by URL.
 var pools struct {
 	sync.Mutex
@@ -49,6 +53,9 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 		}
 		pgtune.Config(cfg.ConnConfig)
 		cfg.AfterConnect = prepareConn
+		if cfg.PingTimeout == 0 {
+			cfg.PingTimeout = pingTimeout
+		}
 		pool, err := pgxpool.NewWithConfig(ctx, cfg)
 		if err != nil {
 			return nil, nil, err

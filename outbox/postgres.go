@@ -47,7 +47,7 @@ func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, erro
 	if err != nil {
 		return nil, fmt.Errorf("open outbox: %w", err)
 	}
-	box, err := openPostgres(ctx, pool, release, name, cfg)
+	box, err := openPostgres(ctx, pool, true, release, name, cfg)
 	if err != nil {
 		release()
 	}
@@ -59,15 +59,15 @@ func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, erro
 // to listen on. Transactions of the outbox are read committed; with a pool whose
 // default is another isolation level, each takes two round trips more.
 func NewPostgres(ctx context.Context, pool *pgxpool.Pool, name string, cfg Config) (*Box, error) {
-	return openPostgres(ctx, pool, func() {}, name, cfg)
+	return openPostgres(ctx, pool, false, func() {}, name, cfg)
 }
 
-func openPostgres(ctx context.Context, pool *pgxpool.Pool, release func(), name string, cfg Config) (*Box, error) {
+func openPostgres(ctx context.Context, pool *pgxpool.Pool, own bool, release func(), name string, cfg Config) (*Box, error) {
 	cfg = cfg.withDefaults(time.Second)
 	if name == "" {
 		name = defaultName
 	}
-	db := &postgresDB{pool: pool, poll: cfg.Poll, timeout: writeTimeout, idle: max(cfg.Lease, leastIdle)}
+	db := &postgresDB{pool: pool, own: own, poll: cfg.Poll, timeout: writeTimeout, idle: max(cfg.Lease, leastIdle)}
 	if err := db.prepare(ctx, cfg.AllowUnsafe); err != nil {
 		return nil, fmt.Errorf("open outbox: %w", postgresFailure(err))
 	}
@@ -79,6 +79,7 @@ func openPostgres(ctx context.Context, pool *pgxpool.Pool, release func(), name 
 // postgresDB is the Postgres dialect.
 type postgresDB struct {
 	pool    *pgxpool.Pool
+	own     bool // the pool is of this package
 	poll    time.Duration
 	timeout time.Duration // writeTimeout
 	idle    time.Duration // after which a transaction in which nothing happens is undone
@@ -153,8 +154,23 @@ func (d *postgresDB) write(ctx context.Context, f func(querier) error) (ambiguou
 	if end.spoiled {
 		end = d.attempt(ctx, f, d.gather.alone)
 	}
+	if end.err != nil && errors.Is(end.err, context.DeadlineExceeded) && ctx.Err() == nil {
+		end.err = d.silent(end.err)
+	}
 	return end.ambiguous, postgresFailure(end.err)
 }
+
+// silent is the failure of what had no answer for as long as it may take. The other
+// connections may be dead as well: those that are ours and idle are given up.
+func (d *postgresDB) silent(err error) error {
+	if d.own {
+		d.pool.Reset()
+	}
+	return fault.Unavailable.Because(errors.Join(errSilent, err), "the outbox's database has not answered for %s", d.timeout)
+}
+
+// errSilent is in the error of what the database did not answer.
+var errSilent = errors.New("outbox: no answer")
 
 // attempt is write, with send for what needs no connection before it is committed.
 func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(*postgresDB, *pgx.Batch) ending) ending {
@@ -185,19 +201,47 @@ func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send fu
 // read gives every statement a snapshot of its own: to begin a transaction and to
 // end it are round trips. What makes a Standstill is in several rows, which may
 // each be as they were at another moment. So f has to find it in one snapshot too.
+//
+// A connection that has vanished is noticed after a while, and f run again on another.
 func (d *postgresDB) read(ctx context.Context, f func(querier) error) error {
-	conn, err := d.pool.Acquire(ctx)
+	err := d.readOnce(ctx, f)
+	if errors.Is(err, errSilent) {
+		err = d.readOnce(ctx, f)
+	}
+	return postgresFailure(err)
+}
+
+func (d *postgresDB) readOnce(ctx context.Context, f func(querier) error) error {
+	q := &postgresTx{ctx: ctx, db: d, auto: true}
+	var conn *pgxpool.Conn
+	err := q.timed(func(ctx context.Context) (err error) {
+		conn, err = d.pool.Acquire(ctx)
+		return err
+	})
 	if err != nil {
-		return postgresFailure(err)
+		return err
 	}
 	defer conn.Release()
-	q := &postgresTx{ctx: ctx, conn: conn.Conn(), auto: true}
+	q.conn = conn.Conn()
 	err = f(q)
 	if _, still := errors.AsType[*Standstill](err); still {
 		one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-		err = pgx.BeginTxFunc(ctx, conn, one, func(pgx.Tx) error { return f(q) })
+		err = q.timed(func(ctx context.Context) error {
+			return pgx.BeginTxFunc(ctx, conn, one, func(pgx.Tx) error { return f(q) })
+		})
 	}
-	return postgresFailure(err)
+	return err
+}
+
+// timed runs a step of reading, which may take so long and no longer.
+func (q *postgresTx) timed(step func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(q.ctx, q.db.timeout)
+	defer cancel()
+	err := step(ctx)
+	if err != nil && ctx.Err() != nil && q.ctx.Err() == nil && !errors.Is(err, errSilent) {
+		err = q.db.silent(err)
+	}
+	return err
 }
 
 func (d *postgresDB) shareLease(q querier, box int64) {
@@ -245,8 +289,8 @@ func (d *postgresDB) close() error {
 // postgresTx runs statements on one connection: in a transaction, or (auto)
 // each on its own.
 type postgresTx struct {
-	ctx   context.Context
-	db    *postgresDB // whose pool conn comes from with tx, if it is not given
+	ctx   context.Context // of all statements: the transaction's, with its end
+	db    *postgresDB     // whose pool conn comes from with tx; nil if that is given
 	conn  *pgx.Conn
 	tx    pgx.Tx // nil until a statement's result is waited for
 	end   func() // what begin has taken; nil for nothing
@@ -358,18 +402,25 @@ func (q *postgresTx) runner() pgxRunner {
 	return q.conn
 }
 
-func (q *postgresTx) exec(ctx context.Context, sql string, args ...any) (int64, error) {
+func (q *postgresTx) exec(_ context.Context, sql string, args ...any) (int64, error) {
 	if err := q.ready(); err != nil {
 		return 0, postgresFailure(err)
 	}
-	tag, err := q.runner().Exec(ctx, sql, args...)
+	tag, err := q.runner().Exec(q.ctx, sql, args...)
 	return tag.RowsAffected(), postgresFailure(err)
 }
 
-func (q *postgresTx) query(ctx context.Context, sql string, args []any, each func(scanner) error) error {
+func (q *postgresTx) query(_ context.Context, sql string, args []any, each func(scanner) error) error {
 	if err := q.ready(); err != nil {
 		return postgresFailure(err)
 	}
+	if q.auto {
+		return q.timed(func(ctx context.Context) error { return q.rows(ctx, sql, args, each) })
+	}
+	return q.rows(q.ctx, sql, args, each)
+}
+
+func (q *postgresTx) rows(ctx context.Context, sql string, args []any, each func(scanner) error) error {
 	rows, err := q.runner().Query(ctx, sql, args...)
 	if err != nil {
 		return postgresFailure(err)

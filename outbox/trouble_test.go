@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -514,6 +515,66 @@ func TestPostgresTrouble(t *testing.T) {
 		if err := postgresFailure(&pgconn.PgError{Code: code}); !errors.Is(err, want) {
 			t.Errorf("%s: %v", code, err)
 		}
+	}
+}
+
+// TestConnectionsThatVanish has all connections of an outbox be dead, and nobody says so: what reads is told from another
+// one, and what writes is told in the end.
+func TestConnectionsThatVanish(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "postgres")
+	conns := new(connsOf)
+	cfg, err := pgxpool.ParseConfig(p.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.DialFunc = conns.dial
+	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // else only what was idle for a second is found
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	t.Cleanup(conns.cut) // the pool need not wait for them
+	b, err := NewPostgres(limited(t), pool, p.name, quick())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	db := b.db.(*postgresDB)
+	db.own, db.timeout = true, 200*time.Millisecond
+	session := withSession(t, b)
+	x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+	idle := func() {
+		t.Helper()
+		var all []*pgxpool.Conn
+		for range 3 {
+			conn, err := pool.Acquire(limited(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, conn)
+		}
+		for _, conn := range all {
+			conn.Release()
+		}
+	}
+	idle()
+	conns.vanish()
+	if _, finished, err := b.outcomes(limited(t), x.Batch); finished || err != nil {
+		t.Errorf("read: %t, %v", finished, err)
+	}
+	idle()
+	conns.vanish()
+	if err := b.Drop(limited(t), x.Ops[0]); !errors.Is(err, fault.Unavailable) {
+		t.Errorf("written: %v", err)
+	}
+	if err := b.Drop(limited(t), x.Ops[0]); err != nil {
+		t.Errorf("written again: %v", err)
 	}
 }
 
