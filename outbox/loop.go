@@ -352,15 +352,13 @@ func (l *loop) mark() {
 	}
 }
 
-// housekeep renews the lease, moves the low mark and sweeps.
+// housekeep renews the lease and moves the low mark.
 func (l *loop) housekeep() {
 	b := l.box
 	renew := time.NewTicker(max(b.cfg.Lease/3, time.Millisecond))
 	defer renew.Stop()
 	low := time.NewTicker(lowEvery)
 	defer low.Stop()
-	sweep := time.NewTimer(time.Minute)
-	defer sweep.Stop()
 	held := time.Now()
 	for {
 		select {
@@ -368,9 +366,6 @@ func (l *loop) housekeep() {
 			return
 		case <-low.C:
 			l.write(b.t.raiseLow)
-		case <-sweep.C:
-			l.sweep()
-			sweep.Reset(sweepEvery)
 		case <-renew.C:
 			began := time.Now()
 			ok, err := b.renew(l.ctx)
@@ -389,27 +384,6 @@ func (l *loop) housekeep() {
 			}
 		}
 	}
-}
-
-// sweep removes tickets that are older than they need be.
-func (l *loop) sweep() {
-	b := l.box
-	before := b.cfg.Now().Add(-b.cfg.Keep).UnixMilli()
-	for l.ctx.Err() == nil {
-		if n, err := b.sweep(l.ctx, before, sweepRows); err != nil || n < sweepRows {
-			return
-		}
-	}
-}
-
-// sweep removes up to limit finished rows from before a time and tells how many.
-func (b *Box) sweep(ctx context.Context, before int64, limit int) (n int, err error) {
-	err = b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
-		n, err = b.t.sweep(ctx, q, before, limit)
-		return err
-	})
-	b.told.swept()
-	return n, err
 }
 
 // What other parts of the Box tell the sender, if there is one.

@@ -150,6 +150,13 @@ func (d derived) at(place int) (id ulid.ULID, ok bool) {
 	return id, true
 }
 
+// last is the last id there can be.
+func (d derived) last() string {
+	id := d.base
+	id[14], id[15] = 0xff, 0xff
+	return id.String()
+}
+
 // has says whether op is the id of the op at place. Ids of one batch differ in
 // their last four characters, of five bits each.
 func (d derived) has(place int, op string) bool {

@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -12,6 +13,7 @@ import (
 // through them for each of them.
 func TestUnfinishedRowsAreReadOnce(t *testing.T) {
 	statements := map[string]string{"usage": sqlUsage, "counts": sqlPendingCounts, "streams": sqlStreams, "list": sqlListOpen}
+	more := map[string][]any{"list": {0, "''"}} // arguments beside the box
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
 		_, pool, _ := pgBox(t, quick())
@@ -43,11 +45,11 @@ func TestUnfinishedRowsAreReadOnce(t *testing.T) {
 		exec("SET plan_cache_mode = force_generic_plan")
 		for name, sql := range statements {
 			exec("PREPARE p_" + name + " AS " + sql)
-			args := "(1)"
-			if name == "list" {
-				args = "(1, 0, '')"
+			args := "1"
+			for _, arg := range more[name] {
+				args += fmt.Sprint(", ", arg)
 			}
-			plan := exec("EXPLAIN EXECUTE p_" + name + args)
+			plan := exec("EXPLAIN EXECUTE p_" + name + "(" + args + ")")
 			if strings.Contains(plan, "Semi Join") || strings.Contains(plan, "SubPlan") || !strings.Contains(plan, "Append") {
 				t.Errorf("%s:\n%s", name, plan)
 			}
@@ -58,10 +60,7 @@ func TestUnfinishedRowsAreReadOnce(t *testing.T) {
 		b := newPlace(t, "sqlite").open(t, quick())
 		for name, sql := range statements {
 			var plan []string
-			args := []any{b.t.box}
-			if name == "list" {
-				args = append(args, 0, "")
-			}
+			args := append([]any{b.t.box}, more[name]...)
 			err := b.db.read(limited(t), func(q querier) error {
 				plan = nil
 				return q.query(t.Context(), "EXPLAIN QUERY PLAN "+sql, args, func(scan scanner) error {

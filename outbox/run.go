@@ -18,14 +18,8 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// sweepEvery is how often tickets that are too old are removed, sweepRows how
-// many in one transaction; lowEvery how often the mark below which all is
-// finished moves.
-const (
-	sweepEvery = time.Hour
-	sweepRows  = 500
-	lowEvery   = 2 * time.Second
-)
+// lowEvery is how often the mark below which all is finished moves.
+const lowEvery = 2 * time.Second
 
 // Run sends what is committed, here or in other processes, until ctx ends or the
 // Box is closed; then it returns nil. It holds the outbox's lease when it can
@@ -191,6 +185,7 @@ func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 	l.tasks.Go(l.scan)
 	l.tasks.Go(func() { b.db.watch(l.ctx, b.id, l.scan, l.alive) })
 	l.tasks.Go(l.housekeep)
+	l.tasks.Go(l.sweeping)
 	l.run()
 
 	b.mu.Lock()

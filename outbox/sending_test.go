@@ -596,33 +596,3 @@ func TestManySessionsFewPlaces(t *testing.T) {
 		}
 	})
 }
-
-func TestTicketsAreSwept(t *testing.T) {
-	both(t, func(t *testing.T, p place) {
-		cfg := quick()
-		b := p.open(t, cfg)
-		srv := newFakeServer()
-		session := withSession(t, b)
-		stop := run(t, b, srv)
-		var tickets []Ticket
-		for range 3 {
-			tickets = append(tickets, commit(t, b, Batch{Session: session, Ops: []Op{{ID: NewBatchID(), Method: "put"}}}))
-		}
-		if err := b.Drain(limited(t), nil); err != nil {
-			t.Fatal(err)
-		}
-		stop()
-		ctx := limited(t)
-		if n, err := b.sweep(ctx, time.Now().Add(time.Hour).UnixMilli(), 100); n != 2 || err != nil {
-			t.Fatalf("swept %d rows, want all but the newest: %v", n, err)
-		}
-		if _, err := b.Wait(ctx, tickets[0].Batch); !errors.Is(err, fault.NotFound) {
-			t.Errorf("swept: %v", err)
-		}
-		wait(t, b, tickets[2])
-		run(t, b, srv) // the stream's seqs go on where they were
-		if o := wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))[0]; o.Cursor != 4 {
-			t.Errorf("%+v", o)
-		}
-	})
-}

@@ -4,7 +4,6 @@ package outbox
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -419,34 +418,4 @@ var sqlUsage = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(bytes), 0) FROM ` + u
 func (t *tables) usage(ctx context.Context, q querier) (ops, bytes int64, err error) {
 	err = q.query(ctx, sqlUsage, []any{t.box}, func(scan scanner) error { return scan(&ops, &bytes) })
 	return ops, bytes, err
-}
-
-// The newest row stays, so that nums only rise (SQLite gives the highest + 1).
-const (
-	sqlOld = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND state = 2 AND finished_at < $2
-		AND num < (SELECT MAX(num) FROM mooring_outbox_batch WHERE box = $1) ORDER BY num LIMIT $3`
-	sqlDeleteBatch = `DELETE FROM mooring_outbox_batch WHERE box = $1 AND num = $2`
-	sqlDeleteOps   = `DELETE FROM mooring_outbox_op WHERE box = $1 AND op = $2`
-	sqlDeleteRetry = `DELETE FROM mooring_outbox_retry WHERE box = $1 AND op = $2`
-)
-
-// sweep removes up to limit finished rows from before a time and tells how many.
-func (t *tables) sweep(ctx context.Context, q querier, before int64, limit int) (int, error) {
-	rows, err := t.many(ctx, q, sqlOld, t.box, before, limit)
-	if err != nil {
-		return 0, fmt.Errorf("sweep: %w", err)
-	}
-	for _, r := range rows {
-		if b, err := r.decode(); err == nil {
-			ids := derivedFrom(r.id)
-			for i := range b.ops {
-				if op := &b.ops[i]; !ids.has(i, op.id) {
-					q.later(sqlDeleteOps, []any{t.box, op.id}, nil)
-				}
-				q.later(sqlDeleteRetry, []any{t.box, b.ops[i].id}, nil)
-			}
-		}
-		q.later(sqlDeleteBatch, []any{t.box, r.num}, nil)
-	}
-	return len(rows), nil
 }
