@@ -12,8 +12,8 @@ import (
 // A queue is looked at while it is long: once through its rows, and not once
 // through them for each of them.
 func TestUnfinishedRowsAreReadOnce(t *testing.T) {
-	statements := map[string]string{"usage": sqlUsage, "counts": sqlPendingCounts, "streams": sqlStreams, "list": sqlListOpen}
-	more := map[string][]any{"list": {0, "''"}} // arguments beside the box
+	statements := map[string]string{"usage": sqlUsage, "counts": sqlPendingCounts, "streams": sqlStreams, "list": sqlListOpen, "old": sqlLongWaiting}
+	more := map[string][]any{"list": {0, "''"}, "old": {0}} // arguments beside the box
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
 		_, pool, _ := pgBox(t, quick())

@@ -253,6 +253,20 @@ func (o *opRow) needs() []string {
 	return ids
 }
 
+// outside lists the ops that the batch's ops need and that are not in it.
+func (b *body) outside() (ids []string) {
+	inside := make(map[string]bool)
+	for i := range b.ops {
+		for _, id := range b.ops[i].needs() {
+			if !inside[id] {
+				ids = append(ids, id)
+			}
+		}
+		inside[b.ops[i].id] = true
+	}
+	return ids
+}
+
 // decided says whether no op is left for the server.
 func (b *body) decided() bool { return b.travelling() == 0 }
 

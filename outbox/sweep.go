@@ -6,8 +6,13 @@ package outbox
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
 )
 
 const (
@@ -33,11 +38,15 @@ func (l *loop) sweeping() {
 // sweep removes finished rows from before a time and tells how many. It looks at so
 // many pages at most.
 func (b *Box) sweep(ctx context.Context, before int64, pages int) (swept int, err error) {
+	var needed map[string]bool // by batches that wait; nil while nothing was found to sweep
 	for after := int64(-1); pages > 0 && after != lastPage; pages-- {
 		var old []sweepRow
 		err := b.read(ctx, "sweep", func(ctx context.Context, q querier) (err error) {
 			var next int64
-			if old, next, err = b.t.oldRows(ctx, q, after, before); err == nil {
+			if old, next, err = b.t.oldRows(ctx, q, after, before); err == nil && len(old) > 0 && needed == nil {
+				needed, err = b.t.keptForOthers(ctx, q, before)
+			}
+			if err == nil {
 				after = next
 			}
 			return err
@@ -45,6 +54,7 @@ func (b *Box) sweep(ctx context.Context, before int64, pages int) (swept int, er
 		if err != nil {
 			return swept, err
 		}
+		old = slices.DeleteFunc(old, func(r sweepRow) bool { return needed[r.batch] })
 		for len(old) > 0 {
 			n, bytes := 1, old[0].bytes
 			for n < len(old) && bytes+old[n].bytes <= sweepBytes {
@@ -135,4 +145,69 @@ func (t *tables) remove(q querier, r sweepRow) {
 	q.later(sqlDeleteNamed, []any{t.box, r.batch}, nil)
 	q.later(sqlDeleteOps, []any{t.box, r.batch}, nil)
 	q.later(sqlDeleteBatch, []any{t.box, r.num}, nil)
+}
+
+// clocksDiffer is how far the clocks of processes may differ that commit to one outbox.
+const clocksDiffer = time.Hour
+
+var sqlLongWaiting = `SELECT num FROM ` + unfinished("num, created_at") + ` WHERE created_at < $2`
+
+// keptForOthers are the batches that an unfinished one refers to. Only one that was
+// committed before what is swept now was finished can do so: later ones have the values.
+func (t *tables) keptForOthers(ctx context.Context, q querier, before int64) (map[string]bool, error) {
+	var waiting []int64
+	err := q.query(ctx, sqlLongWaiting, []any{t.box, before + clocksDiffer.Milliseconds()}, func(scan scanner) error {
+		var num int64
+		err := scan(&num)
+		waiting = append(waiting, num)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	needed := make(map[string]bool)
+	for _, num := range waiting {
+		r, err := t.batchNum(ctx, q, num, "")
+		if err != nil {
+			return nil, err
+		}
+		if r == nil || r.state == rowFinished {
+			continue
+		}
+		bd, err := r.decode()
+		switch {
+		case errors.Is(err, fault.Incompatible):
+			return nil, fmt.Errorf("what it refers to is not known: %w", err)
+		case err != nil:
+			continue // it will be set aside
+		}
+		for _, op := range bd.outside() {
+			if err := t.need(ctx, q, op, needed); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return needed, nil
+}
+
+// need adds the batches that op is looked for in, and those of its retries.
+func (t *tables) need(ctx context.Context, q querier, op string, needed map[string]bool) error {
+	for range maxRetries {
+		needed[batchOf(op)] = true
+		err := q.query(ctx, sqlBatchOf, []any{t.box, op}, func(scan scanner) error {
+			var batch string
+			err := scan(&batch)
+			needed[batch] = true
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		next, err := t.retryOf(ctx, q, op)
+		if err != nil || next == "" {
+			return err
+		}
+		op = next
+	}
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 func TestTicketsAreSwept(t *testing.T) {
@@ -84,6 +85,47 @@ func TestOpsAreSweptWithTheirBatches(t *testing.T) {
 	})
 }
 
+// TestWhatIsReferredToIsNotSwept: an op whose value a batch still has to get, through retries or by a name of its own.
+func TestWhatIsReferredToIsNotSwept(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		one, two := withSession(t, b), withSession(t, b)
+		link := srv.awayFor(two)
+		named := put("7")
+		named.ID = NewBatchID()
+		v := commit(t, b, Batch{Session: one, Ops: []Op{put("0")}})
+		w := commit(t, b, Batch{Session: one, Ops: []Op{{Method: "reject"}}})
+		x := commit(t, b, Batch{Session: one, Ops: []Op{named}})
+		commit(t, b, Batch{Session: two, Ops: []Op{put("1")}})
+		value := Op{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: x.Ops[0], Path: "args.v"}}}}
+		y := commit(t, b, Batch{Session: two, Ops: []Op{value, depends(w)}})
+		run(t, b, link)
+		failed(t, b, w)
+		again, err := b.Retry(limited(t), w.Ops[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := commit(t, b, Batch{Session: one, Ops: []Op{put("2")}})
+		wait(t, b, last)
+		eventually(t, "all but the waiting ones have ended", func() bool {
+			st, err := b.Status(limited(t))
+			return err == nil && st.Unfinished() == 3
+		})
+		if n, err := b.sweep(limited(t), inAMonth(), 1); n != 1 || err != nil {
+			t.Fatalf("%d, %v", n, err)
+		}
+		if _, err := b.Wait(limited(t), v.Batch); !errors.Is(err, fault.NotFound) {
+			t.Errorf("what nobody refers to: %v", err)
+		}
+		wait(t, b, again)
+		link.down.Store(false)
+		if outs := wait(t, b, y); outs[0].Status != ledger.Applied || outs[1].Status != ledger.Skipped || outs[1].Cause != again.Ops[0] {
+			t.Errorf("%+v", outs)
+		}
+	})
+}
+
 // seen tells which statements a database is given.
 type seen struct {
 	database
@@ -152,7 +194,7 @@ func TestSweepingCostsLittle(t *testing.T) {
 		if !slices.Equal(db.writes, append(each, each...)) {
 			t.Errorf("written: %q", db.writes)
 		}
-		if want := []string{sqlNewest, sqlPage, sqlNewest, sqlPage}; !slices.Equal(db.reads, want) {
+		if want := []string{sqlNewest, sqlPage, sqlLongWaiting, sqlNewest, sqlPage}; !slices.Equal(db.reads, want) {
 			t.Errorf("read: %q", db.reads)
 		}
 		db.writes = nil
