@@ -59,34 +59,34 @@ func TestUnfinishedRowsAreReadOnce(t *testing.T) {
 		t.Parallel()
 		b := newPlace(t, "sqlite").open(t, quick())
 		for name, sql := range statements {
-			var plan []string
-			args := append([]any{b.t.box}, more[name]...)
-			err := b.db.read(limited(t), func(q querier) error {
-				plan = nil
-				return q.query(t.Context(), "EXPLAIN QUERY PLAN "+sql, args, func(scan scanner) error {
-					var id, parent, unused int
-					var line string
-					err := scan(&id, &parent, &unused, &line)
-					plan = append(plan, line)
-					return err
-				})
-			})
-			text := strings.ReplaceAll(strings.Join(plan, "\n"), "SCAN mooring_outbox_batch USING INDEX mooring_outbox_batch_waiting", "")
-			if err != nil || strings.Contains(text, "SCAN mooring_outbox_batch") || strings.Contains(text, "LIST SUBQUERY") {
-				t.Errorf("%s: %v\n%s", name, err, text)
+			plan := sqlitePlan(t, b, sql, append([]any{b.t.box}, more[name]...)...)
+			text := strings.ReplaceAll(plan, "SCAN mooring_outbox_batch USING INDEX mooring_outbox_batch_waiting", "")
+			if strings.Contains(text, "SCAN mooring_outbox_batch") || strings.Contains(text, "LIST SUBQUERY") {
+				t.Errorf("%s:\n%s", name, text)
 			}
 		}
 	})
 }
 
-// Streams are many, and mostly none stands still: to ask is not to read all of
-// them. (TestPlansGoByKeys has Postgres.)
+// Streams are many, and mostly none stands still: to ask, or to take over, is not to
+// read all of them. (TestPlansGoByKeys has Postgres.)
 func TestStoppedStreamsHaveAnIndex(t *testing.T) {
 	t.Parallel()
 	b := newPlace(t, "sqlite").open(t, quick())
+	for sql, args := range map[string][]any{sqlAnyStopped: {b.t.box, 1}, sqlResume: {b.t.box}} {
+		if plan := sqlitePlan(t, b, sql, args...); !strings.Contains(plan, "mooring_outbox_stream_stopped") {
+			t.Error(plan)
+		}
+	}
+}
+
+// sqlitePlan is how SQLite goes about a statement.
+func sqlitePlan(t *testing.T, b *Box, sql string, args ...any) string {
+	t.Helper()
 	var plan strings.Builder
 	err := b.db.read(limited(t), func(q querier) error {
-		return q.query(t.Context(), "EXPLAIN QUERY PLAN "+sqlAnyStopped, []any{b.t.box, 1}, func(scan scanner) error {
+		plan.Reset()
+		return q.query(t.Context(), "EXPLAIN QUERY PLAN "+sql, args, func(scan scanner) error {
 			var id, parent, unused int
 			var line string
 			err := scan(&id, &parent, &unused, &line)
@@ -94,7 +94,8 @@ func TestStoppedStreamsHaveAnIndex(t *testing.T) {
 			return err
 		})
 	})
-	if err != nil || !strings.Contains(plan.String(), "mooring_outbox_stream_stopped") {
-		t.Errorf("%v\n%s", err, plan.String())
+	if err != nil {
+		t.Fatal(err)
 	}
+	return plan.String()
 }

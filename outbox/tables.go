@@ -401,7 +401,7 @@ const (
 	sqlRaise     = `UPDATE mooring_outbox SET incarnation = incarnation + 1 WHERE box = $1 AND holder = $2`
 	sqlRelease   = `UPDATE mooring_outbox SET holder = '', lease_until = 0 WHERE box = $1 AND holder = $2`
 	sqlReset     = `UPDATE mooring_outbox_batch SET state = 0 WHERE box = $1 AND state = 1 AND num >= $2`
-	sqlResume    = `UPDATE mooring_outbox_stream SET stopped = 0, reason = '' WHERE box = $1 AND stopped <> 0`
+	sqlResume    = `UPDATE mooring_outbox_stream SET stopped = 0, reason = '' WHERE box = $1 AND stopped > 0`
 )
 
 const sqlUnfinished = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
