@@ -4,6 +4,7 @@ package outbox
 // standing still, coming back.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -409,6 +410,46 @@ func TestWhatWaitsForAStandstill(t *testing.T) {
 				t.Errorf("%+v", o)
 			}
 		}
+	})
+}
+
+// TestMarkOfWhatIsFinished: a row that gets no seq, since its server is away, does not hold the mark down below which
+// nothing unfinished is looked for, and is found all the same.
+func TestMarkOfWhatIsFinished(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		dead, good := withSession(t, b), withSession(t, b)
+		link := srv.awayFor(dead)
+		x := commit(t, b, Batch{Session: dead, Ops: []Op{put("1")}})
+		run(t, b, link)
+		for range 5 {
+			commit(t, b, Batch{Session: good, Ops: []Op{put("1")}})
+		}
+		left := func(n int) {
+			t.Helper()
+			eventually(t, "all else is stored", func() bool {
+				st, err := b.Status(limited(t))
+				return err == nil && st.Unfinished() == n
+			})
+		}
+		left(1)
+		if err := b.w.do(limited(t), func(_ context.Context, q querier) error { b.t.raiseLow(q); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		row, rows := boxRow{}, []*batchRow{}
+		err := b.db.read(limited(t), func(q querier) (err error) {
+			if row, err = b.t.readBox(limited(t), q, ""); err == nil {
+				rows, err = b.t.many(limited(t), q, sqlList, b.t.box, row.low-1, "")
+			}
+			return err
+		})
+		if err != nil || len(rows) > 0 {
+			t.Errorf("the mark is at %d, with %d rows behind it: %v", row.low, len(rows), err)
+		}
+		link.down.Store(false)
+		wait(t, b, x)
+		left(0)
 	})
 }
 

@@ -276,12 +276,13 @@ const sqlLower = `UPDATE mooring_outbox SET low = $2 WHERE box = $1 AND low > $2
 func (t *tables) lower(q querier, num int64) { q.later(sqlLower, []any{t.box, num}, nil) }
 
 const sqlRaiseLow = `UPDATE mooring_outbox SET low = COALESCE(
-		(SELECT MIN(num) FROM mooring_outbox_batch WHERE box = $1 AND num >= mooring_outbox.low AND state < 2),
+		(SELECT MIN(num) FROM mooring_outbox_batch WHERE box = $1 AND num >= mooring_outbox.low AND state < 2 AND first_seq > 0),
 		(SELECT MAX(num) + 1 FROM mooring_outbox_batch WHERE box = $1), low)
 	WHERE box = $1 AND holder = $2`
 
-// raiseLow moves the mark up to the first unfinished row. Only the sender may,
-// in the transactions that give out seqs.
+// raiseLow moves the mark up to the first unfinished row that has a seq: one that
+// has none, as for a server that is away for weeks, does not hold it down. Only the
+// sender may, in the transactions that give out seqs.
 func (t *tables) raiseLow(q querier) { q.later(sqlRaiseLow, []any{t.box, t.me}, nil) }
 
 // tally counts how a batch's ops ended; what is left over was applied.
