@@ -68,6 +68,15 @@ func TestUnfinishedRowsAreReadOnce(t *testing.T) {
 	})
 }
 
+// What is on its way is counted again and again while a rotation waits for it.
+func TestWhatIsOnItsWayIsFoundByNumber(t *testing.T) {
+	t.Parallel()
+	b := newPlace(t, "sqlite").open(t, quick())
+	if plan := sqlitePlan(t, b, sqlOnTheirWay, b.t.box, "x"); strings.Contains(plan, "SCAN mooring_outbox_batch") {
+		t.Error(plan)
+	}
+}
+
 // Streams are many, and mostly none stands still: to ask, or to take over, is not to
 // read all of them. (TestPlansGoByKeys has Postgres.)
 func TestStoppedStreamsHaveAnIndex(t *testing.T) {

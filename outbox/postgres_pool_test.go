@@ -21,6 +21,7 @@ func TestPlansGoByKeys(t *testing.T) {
 		`UPDATE mooring_outbox_batch SET state = 2 WHERE box = 1 AND num = 1 AND state < 2`: "mooring_outbox_batch_pkey",
 		`SELECT num FROM mooring_outbox_batch WHERE box = 1 AND batch = 'b'`:                "mooring_outbox_batch_id",
 		`DELETE FROM mooring_outbox_op WHERE box = 1 AND batch = 'b'`:                       "mooring_outbox_op_batch",
+		strings.NewReplacer("$1", "1", "$2", "'x'").Replace(sqlOnTheirWay):                  "mooring_outbox_batch_pkey",
 		strings.NewReplacer("$1", "1", "$2", "1").Replace(sqlAnyStopped):                    "mooring_outbox_stream_stopped",
 	} {
 		var plan string
