@@ -23,12 +23,13 @@ func unfinished(columns string) string {
 }
 
 var (
-	sqlPendingCounts = `SELECT CASE WHEN state = 1 AND first_seq > 0 THEN 1 ELSE 0 END, SUM(ops), SUM(bytes)
-		FROM ` + unfinished("state, first_seq, ops, bytes") + ` GROUP BY 1`
+	sqlPendingCounts = `SELECT CASE WHEN state = 1 AND first_seq > 0 THEN 1 ELSE 0 END, SUM(ops), SUM(bytes),
+			SUM(failed), SUM(skipped), SUM(voided)
+		FROM ` + unfinished("state, first_seq, ops, bytes, failed, skipped, voided") + ` GROUP BY 1`
 	sqlStreams = `SELECT b.session, b.ops, b.seq, b.attempts, b.next_retry_at, b.last_error, COALESCE(s.stopped, 0), COALESCE(s.reason, '')
-		FROM (SELECT session, SUM(ops) AS ops, COALESCE(MAX(first_seq), 0) AS seq,
+		FROM (SELECT session, SUM(ops - failed - skipped - voided) AS ops, COALESCE(MAX(first_seq), 0) AS seq,
 				MAX(attempts) AS attempts, MAX(next_retry_at) AS next_retry_at, MAX(last_error) AS last_error
-			FROM ` + unfinished("session, ops, first_seq, attempts, next_retry_at, last_error") + ` GROUP BY session) b
+			FROM ` + unfinished("session, ops, failed, skipped, voided, first_seq, attempts, next_retry_at, last_error") + ` GROUP BY session) b
 		LEFT JOIN mooring_outbox_stream s ON s.box = $1 AND s.session = b.session ORDER BY b.session`
 )
 
@@ -66,6 +67,7 @@ func timeOf(ms int64) time.Time {
 func (b *Box) Status(ctx context.Context) (st Status, err error) {
 	err = b.read(ctx, "outbox status", func(ctx context.Context, q querier) error {
 		st = Status{Outbox: b.id, Name: b.name}
+		var decided tally // in batches that wait
 		row, err := b.t.readBox(ctx, q, "")
 		if err != nil {
 			return err
@@ -82,14 +84,19 @@ func (b *Box) Status(ctx context.Context) (st Status, err error) {
 		err = q.query(ctx, sqlPendingCounts, []any{b.t.box}, func(scan scanner) error {
 			var flying, ops int
 			var bytes int64
-			if err := scan(&flying, &ops, &bytes); err != nil {
+			var n tally
+			if err := scan(&flying, &ops, &bytes, &n.failed, &n.skipped, &n.voided); err != nil {
 				return err
 			}
+			ops -= n.failed + n.skipped + n.voided
 			if st.Bytes += bytes; flying != 0 {
 				st.InFlight = ops
 			} else {
 				st.Pending = ops
 			}
+			decided.failed += n.failed
+			decided.skipped += n.skipped
+			decided.voided += n.voided
 			return nil
 		})
 		if err != nil {
@@ -99,6 +106,9 @@ func (b *Box) Status(ctx context.Context) (st Status, err error) {
 			var ops int
 			err := scan(&ops, &st.Failed, &st.Skipped, &st.Void)
 			st.Acked = ops - st.Failed - st.Skipped - st.Void
+			st.Failed += decided.failed
+			st.Skipped += decided.skipped
+			st.Void += decided.voided
 			return err
 		})
 		if err != nil {
@@ -114,7 +124,7 @@ var (
 	sqlList       = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
 	sqlListOpen   = `SELECT ` + batchColumns + ` FROM ` + unfinished(batchColumns) + ` WHERE num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
 	sqlListFailed = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num > $2 AND ($3 = '' OR session = $3)
-		AND state = 2 AND failed + skipped + voided > 0 ORDER BY num LIMIT 200`
+		AND failed + skipped + voided > 0 ORDER BY num LIMIT 200`
 )
 
 // List gives rows in the order they were committed.
@@ -210,15 +220,16 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 	for i := range bd.ops {
 		op := &bd.ops[i]
 		row := base
-		row.Op, row.Place, row.Method, row.Atomic, row.Retries, row.Dropping = op.id, i, op.method, bd.atomic, op.retries, op.dropAsked
-		if seq > 0 && op.travels() {
+		row.Op, row.Place, row.Method, row.Atomic, row.Retries = op.id, i, op.method, bd.atomic, op.retries
+		decided := !op.travels() // here, whatever its batch still waits for
+		if seq > 0 && !decided {
 			row.Seq = seq
 			seq++
 		}
 		switch {
 		case outs != nil:
 			row.Outcome = &outs[i]
-		case op.verdict != nil:
+		case decided:
 			row.Outcome = op.verdict
 		}
 		switch {
@@ -231,6 +242,7 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 		default:
 			row.State = Pending
 		}
+		row.Dropping = op.dropAsked && !row.State.Finished() // else it came too late
 		if (len(f.States) == 0 || slices.Contains(f.States, row.State)) && (f.Op == "" || f.Op == op.id) {
 			list = append(list, row)
 		}
@@ -334,7 +346,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 			return fault.Usage.With("op %s is finished: there is nothing to drop", op)
 		case r.sequenced():
 			bd.ops[place].dropAsked = true
-			b.t.setBody(q, r.num, bd.encode(r.id), true)
+			b.t.setBody(q, r.num, bd.encode(r.id), bd.tally(), true)
 			b.t.changed(q, b.id, oneDrop)
 			asked = r
 			return nil
@@ -342,7 +354,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 		bd.settle(place, voided(op))
 		bd.cascade()
 		if !bd.decided() {
-			b.t.setBody(q, r.num, bd.encode(r.id), false)
+			b.t.setBody(q, r.num, bd.encode(r.id), bd.tally(), false)
 			b.db.notify(q, b.id)
 			return nil
 		}

@@ -179,6 +179,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 				b.w.lanes.takeBack(la, first)
 			}
 		})
+		b.t.decided(q, row.id, bd.tally())
 		b.nameOps(q, row.id, bd)
 		crashpoint.Hit(crashpoint.OutboxCommitBefore)
 		return nil
@@ -320,6 +321,7 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 	if n == 0 {
 		return b.existing(ctx, q, batch, bd)
 	}
+	b.t.decided(q, row.id, bd.tally())
 	b.nameOps(q, row.id, bd)
 	b.db.notify(q, b.id)
 	if q.err != nil {

@@ -281,6 +281,16 @@ func (b *body) travelling() int {
 	return n
 }
 
+// tally counts the ops that are decided while others wait.
+func (b *body) tally() (n tally) {
+	for i := range b.ops {
+		if op := &b.ops[i]; !op.travels() {
+			n.add(stateOf(op, op.verdict))
+		}
+	}
+	return n
+}
+
 // judged says whether any op has a verdict.
 func (b *body) judged() bool {
 	for i := range b.ops {
@@ -333,14 +343,18 @@ func stateOf(op *opRow, o *ledger.Outcome) State {
 // count tallies final states.
 func (b *body) count(outs []ledger.Outcome) (n tally) {
 	for i := range outs {
-		switch stateOf(&b.ops[i], &outs[i]) {
-		case Failed:
-			n.failed++
-		case Skipped:
-			n.skipped++
-		case Void:
-			n.voided++
-		}
+		n.add(stateOf(&b.ops[i], &outs[i]))
 	}
 	return n
+}
+
+func (n *tally) add(s State) {
+	switch s {
+	case Failed:
+		n.failed++
+	case Skipped:
+		n.skipped++
+	case Void:
+		n.voided++
+	}
 }

@@ -288,7 +288,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 		}
 		if batches == 0 {
 			if res.changed {
-				b.t.setBody(q, r.num, data, false)
+				b.t.setBody(q, r.num, data, bd.tally(), false)
 			}
 			ld.head, ld.hbody, ld.more = r, bd, true
 			return nil
@@ -302,7 +302,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 			crashpoint.Hit(crashpoint.OutboxSeqBefore)
 		}
 		first := b.w.lanes.give(ld.lane, bd.travelling())
-		b.t.giveSeq(q, r.num, first, other)
+		b.t.giveSeq(q, r.num, first, other, bd.tally())
 		if r.num < low {
 			b.t.lower(q, r.num)
 			low = r.num
@@ -435,7 +435,7 @@ func (b *Box) settleDrops(term int, session string, entries []*entry, drops map[
 					return err
 				}
 				bd.settleDrop(e.first > lastSeq, drops[e.num])
-				b.t.setBody(q, e.num, bd.encode(r.id), false)
+				b.t.setBody(q, e.num, bd.encode(r.id), bd.tally(), false)
 				bodies[e.num] = bd
 			}
 			return nil

@@ -219,6 +219,73 @@ func TestDropBeforeSeq(t *testing.T) {
 	})
 }
 
+// TestListOfDecidedOps: an op that was dropped or skipped while the others of its batch wait counts as what it is.
+func TestListOfDecidedOps(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		if err := b.Drop(limited(t), x.Ops[0]); err != nil {
+			t.Fatal(err)
+		}
+		y := commit(t, b, Batch{Session: session, Ops: []Op{depends(x), put("2"), put("3")}})
+		check := func(left int, void ...string) {
+			t.Helper()
+			st, err := b.Status(limited(t))
+			if err != nil || st.Unfinished() != left || st.Skipped != 1 || st.Void != len(void) || left > 0 && st.Streams[0].Unfinished != left {
+				t.Errorf("%+v, %v", st, err)
+			}
+			for state, want := range map[State][]string{Skipped: y.Ops[:1], Void: void} {
+				rows, err := b.List(limited(t), Filter{States: []State{state}})
+				var got []string
+				for _, r := range rows {
+					got = append(got, r.Op)
+				}
+				if err != nil || !slices.Equal(got, want) {
+					t.Errorf("%s: %v, want %v, %v", state, got, want, err)
+				}
+			}
+		}
+		check(2, x.Ops[0])
+		if err := b.Drop(limited(t), y.Ops[1]); err != nil {
+			t.Fatal(err)
+		}
+		check(1, x.Ops[0], y.Ops[1])
+		run(t, b, newFakeServer())
+		wait(t, b, y)
+		if err := b.Drain(limited(t), nil); err != nil {
+			t.Fatal(err)
+		}
+		check(0, x.Ops[0], y.Ops[1])
+	})
+}
+
+// TestDropThatComesTooLate, between the answer and its being stored, is not asked for any more when that is stored.
+func TestDropThatComesTooLate(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		cfg := quick()
+		cfg.Lease = time.Hour
+		b := p.open(t, cfg)
+		db := &haltedDB{database: b.db}
+		b.db = db
+		session := withSession(t, b)
+		srv := newFakeServer()
+		srv.before = func(*ledger.Batch) (error, bool) { db.halt(); return nil, false }
+		run(t, b, srv)
+		x := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "reject"}}})
+		wait(t, b, x)
+		if err := p.open(t, quick()).Drop(limited(t), x.Ops[0]); err != nil {
+			t.Fatal(err)
+		}
+		db.resume()
+		failed(t, b, x)
+		rows, err := b.List(limited(t), Filter{Op: x.Ops[0]})
+		if err != nil || rows[0].Dropping {
+			t.Errorf("%+v, %v", rows, err)
+		}
+	})
+}
+
 // TestDropAfterSeq drops ops that have a seq: one whose batch the server has
 // recorded, its answer lost, and one that never reached it.
 func TestDropAfterSeq(t *testing.T) {

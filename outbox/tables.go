@@ -247,27 +247,40 @@ func (t *tables) waitingSessions(ctx context.Context, q querier) (sessions []str
 
 const (
 	sqlGiveSeq     = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4 WHERE box = $1 AND num = $2`
-	sqlGiveSeqBody = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4, body = $5, bytes = $6 WHERE box = $1 AND num = $2`
+	sqlGiveSeqBody = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4, body = $5, bytes = $6,
+		failed = $7, skipped = $8, voided = $9 WHERE box = $1 AND num = $2`
 )
 
-// giveSeq gives a row its seqs, and another body if that is not nil.
-func (t *tables) giveSeq(q querier, num int64, first uint64, body []byte) {
+// giveSeq gives a row its seqs, and another body if that is not nil, in which n ops
+// are decided.
+func (t *tables) giveSeq(q querier, num int64, first uint64, body []byte, n tally) {
 	args := []any{t.box, num, int64(first), rowInFlight}
 	if body == nil {
 		q.later(sqlGiveSeq, args, nil)
 		return
 	}
-	q.later(sqlGiveSeqBody, append(args, body, len(body)), nil)
+	q.later(sqlGiveSeqBody, append(args, body, len(body), n.failed, n.skipped, n.voided), nil)
 }
 
-const sqlSetBody = `UPDATE mooring_outbox_batch SET body = $3, bytes = $4, dropping = $5 WHERE box = $1 AND num = $2`
+const sqlSetBody = `UPDATE mooring_outbox_batch SET body = $3, bytes = $4, dropping = $5,
+	failed = $6, skipped = $7, voided = $8 WHERE box = $1 AND num = $2`
 
-func (t *tables) setBody(q querier, num int64, body []byte, dropping bool) {
+// setBody gives an unfinished row another body, in which n ops are decided.
+func (t *tables) setBody(q querier, num int64, body []byte, n tally, dropping bool) {
 	flag := 0
 	if dropping {
 		flag = 1
 	}
-	q.later(sqlSetBody, []any{t.box, num, body, len(body), flag}, nil)
+	q.later(sqlSetBody, []any{t.box, num, body, len(body), flag, n.failed, n.skipped, n.voided}, nil)
+}
+
+const sqlDecided = `UPDATE mooring_outbox_batch SET failed = $3, skipped = $4, voided = $5 WHERE box = $1 AND batch = $2`
+
+// decided says how many ops of a new batch are decided, if any is.
+func (t *tables) decided(q querier, batch string, n tally) {
+	if n != (tally{}) {
+		q.later(sqlDecided, []any{t.box, batch, n.failed, n.skipped, n.voided}, nil)
+	}
 }
 
 const sqlLower = `UPDATE mooring_outbox SET low = $2 WHERE box = $1 AND low > $2`
@@ -285,7 +298,8 @@ const sqlRaiseLow = `UPDATE mooring_outbox SET low = COALESCE(
 // sender may, in the transactions that give out seqs.
 func (t *tables) raiseLow(q querier) { q.later(sqlRaiseLow, []any{t.box, t.me}, nil) }
 
-// tally counts how a batch's ops ended; what is left over was applied.
+// tally counts how a batch's ops ended. What is left over was applied, once the row
+// is finished; till then it waits.
 type tally struct{ failed, skipped, voided int }
 
 const (

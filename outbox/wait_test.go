@@ -213,7 +213,7 @@ func TestStandstillIsSeenAtOneMoment(t *testing.T) {
 				}
 				left = true
 				err := b.w.do(limited(t), func(_ context.Context, q querier) error {
-					b.t.giveSeq(q, row.num, 1, nil)
+					b.t.giveSeq(q, row.num, 1, nil, tally{})
 					return nil
 				})
 				if err != nil {
