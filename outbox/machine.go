@@ -115,6 +115,7 @@ type stream struct {
 	inWaiting bool
 	hostEpoch int // of its host when the opening began
 	idleSince time.Time
+	alarm     alarm
 }
 
 // host is what several streams need and lose together.
@@ -126,6 +127,7 @@ type host struct {
 	retryAt time.Time
 	backoff backoff.BackOff
 	waiting []*stream
+	alarm   alarm
 }
 
 // machine is all streams of one term of sending.
@@ -194,6 +196,7 @@ func (m *machine) stream(session string) *stream {
 	s := m.streams[session]
 	if s == nil {
 		s = &stream{session: session, backoff: m.newBackoff(), room: min(firstRoom, m.win.Batches)}
+		s.alarm.s = s
 		m.streams[session] = s
 	}
 	return s
@@ -203,6 +206,7 @@ func (m *machine) host(name string) *host {
 	h := m.hosts[name]
 	if h == nil {
 		h = &host{name: name, backoff: m.newBackoff()}
+		h.alarm.h = h
 		m.hosts[name] = h
 	}
 	return h
@@ -226,7 +230,7 @@ func (m *machine) found(sessions []string, now time.Time) {
 		if len(s.owed) > 0 && now.Sub(s.lookedAt) >= owedRelook {
 			m.paid(s)
 		} else if len(s.owed) > 0 {
-			m.relook(s)
+			m.relook(s, now)
 		}
 		m.more(s, now)
 	}
@@ -234,10 +238,10 @@ func (m *machine) found(sessions []string, now time.Time) {
 
 // relook has a stream looked at, owed or not, once some time has gone by since
 // the last look.
-func (m *machine) relook(s *stream) {
+func (m *machine) relook(s *stream, now time.Time) {
 	if !s.relook {
 		s.relook = true
-		m.alarms.set(s.lookedAt.Add(owedRelook), s, nil)
+		m.arm(s, now)
 	}
 }
 
@@ -270,7 +274,7 @@ func (m *machine) looked(session string, entries []*entry, head *entry, more boo
 		m.owing[batch][session] = true
 	}
 	if s.owed = owed; len(owed) > 0 && s.again {
-		m.relook(s)
+		m.relook(s, now)
 	}
 	s.again = false
 	m.step(s, now)
@@ -374,6 +378,7 @@ func (m *machine) step(s *stream, now time.Time) {
 	case s.backlog:
 		m.ask(s, action{kind: actLook, session: s.session})
 	case s.unstored == 0:
+		m.alarms.set(&s.alarm, time.Time{})
 		delete(m.streams, s.session)
 	}
 }
@@ -437,7 +442,6 @@ func (m *machine) pump(s *stream, now time.Time) {
 	}
 	if s.idleSince.IsZero() {
 		s.idleSince = now
-		m.alarms.set(now.Add(idleClose), s, nil)
 	}
 	if len(m.ready) > 0 {
 		m.close(s, now)
@@ -445,8 +449,8 @@ func (m *machine) pump(s *stream, now time.Time) {
 	}
 	if s.ackable() > s.told && s.ackAt.IsZero() {
 		s.ackAt = now.Add(ackIdle)
-		m.alarms.set(s.ackAt, s, nil)
 	}
+	m.arm(s, now)
 }
 
 // serves says whether a stream opened this way can carry a batch that wants that one.

@@ -14,7 +14,7 @@ import (
 // over, its host is not down and there is a place.
 func (m *machine) tryOpen(s *stream, now time.Time) {
 	if now.Before(s.retryAt) {
-		m.alarms.set(s.retryAt, s, nil)
+		m.arm(s, now)
 		return
 	}
 	if s.deciding {
@@ -72,7 +72,7 @@ func (m *machine) find(s *stream, now time.Time) {
 	s.retryAt = now.Add(s.backoff.NextBackOff())
 	e := s.next()
 	m.do(action{kind: actNote, entries: []*entry{e}, at: s.retryAt, err: e.problem})
-	m.alarms.set(s.retryAt, s, nil)
+	m.arm(s, now)
 	a := action{kind: actFind, session: s.session}
 	for _, e := range s.queue {
 		if e.passing {
@@ -150,7 +150,7 @@ func (m *machine) closeQuietly(s *stream) {
 	s.idleSince, s.ackAt = time.Time{}, time.Time{}
 	if h := m.host(s.opened.host); h.probe == s {
 		h.probe = nil
-		m.alarms.set(h.retryAt, nil, h)
+		m.alarms.set(&h.alarm, h.retryAt)
 	}
 	m.do(action{kind: actClose, session: s.session, conn: s.conn})
 }
@@ -308,7 +308,7 @@ func (m *machine) fail(s *stream, err error, now time.Time) {
 			h.epoch++
 			h.down = true
 			h.retryAt = now.Add(h.backoff.NextBackOff())
-			m.alarms.set(h.retryAt, nil, h)
+			m.alarms.set(&h.alarm, h.retryAt)
 		}
 		retry = h.retryAt
 	case rewind:
