@@ -100,6 +100,7 @@ type stream struct {
 	ackAt    time.Time
 
 	drops     map[int64]*fault.Error // batches with ops to void; the error is why, nil if asked for
+	early     map[int64]bool         // batches to be dropped that were not in queue when that was asked for
 	needRaise bool                   // before it may be opened again
 	deciding  bool                   // the database is being told what becomes of drops: send nothing
 
@@ -255,6 +256,7 @@ func (m *machine) more(s *stream, now time.Time) {
 func (m *machine) sequenced(e *entry, now time.Time) {
 	s := m.stream(e.session)
 	s.add([]*entry{e})
+	m.fenceEarly(s, []*entry{e}, now)
 	m.step(s, now)
 }
 
@@ -277,6 +279,7 @@ func (m *machine) looked(session string, entries []*entry, head *entry, more boo
 		m.relook(s, now)
 	}
 	s.again = false
+	m.fenceEarly(s, entries, now)
 	m.step(s, now)
 }
 

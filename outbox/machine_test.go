@@ -261,6 +261,20 @@ func TestMachine(t *testing.T) {
 			opened A last 1 → settle A last 1: A2
 			sequenced A4 →
 			settled A A2 → send A1 acked 0; send A2 acked 0 void; send A3 acked 0; send A4 acked 0`},
+		"a drop is heard of before its batch": {Window{}, `
+			found A → look A
+			looked A head → open A rA
+			opened A → load A 256
+			drop A1 →
+			loaded A A1 A2 → close A; raise
+			raised → open A rA settle
+			opened A last 0 → settle A last 0: A1
+			settled A A1 → send A1 acked 0 void; send A2 acked 0
+			ok A1 → finish A1
+			drop A1 →
+			drop A3 →
+			sequenced A3 → close A; raise
+			raised → open A rA settle`},
 		"a drop found by a takeover needs no higher incarnation": {Window{}, `
 			recovered A A1 drop A2 → open A rA settle
 			opened A last 2 → settle A last 2: A2

@@ -5,6 +5,7 @@ package outbox
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -366,18 +367,34 @@ func (e *entry) voided() bool {
 // by a higher incarnation, and then the server's last seq tells.
 func (m *machine) dropAsked(session string, num int64, now time.Time) {
 	s := m.streams[session]
-	if s == nil {
-		return
+	switch {
+	case s == nil: // its outcome is stored
+	case slices.ContainsFunc(s.queue, func(e *entry) bool { return e.num == num }):
+		m.fence(s, num, now)
+	default: // its outcome is being stored, or it has its seq and is on its way here
+		if s.early == nil {
+			s.early = make(map[int64]bool)
+		}
+		s.early[num] = true
 	}
-	for _, e := range s.queue {
-		if e.num == num {
-			if s.phase != closed {
-				m.closeQuietly(s)
-			}
-			m.askDrop(s, num, nil)
-			m.step(s, now)
-			m.fillPlaces(now)
-			return
+}
+
+// fence closes a stream, so that a batch in its queue can be dropped.
+func (m *machine) fence(s *stream, num int64, now time.Time) {
+	if s.phase != closed {
+		m.closeQuietly(s)
+	}
+	m.askDrop(s, num, nil)
+	m.step(s, now)
+	m.fillPlaces(now)
+}
+
+// fenceEarly does what was asked of entries before they came.
+func (m *machine) fenceEarly(s *stream, entries []*entry, now time.Time) {
+	for _, e := range entries {
+		if s.early[e.num] {
+			delete(s.early, e.num)
+			m.fence(s, e.num, now)
 		}
 	}
 }
