@@ -353,9 +353,9 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 		}
 		bd.settle(place, voided(op))
 		bd.cascade()
+		b.t.changed(q, b.id, oneDrop)
 		if !bd.decided() {
 			b.t.setBody(q, r.num, bd.encode(r.id), bd.tally(), false)
-			b.db.notify(q, b.id)
 			return nil
 		}
 		decided = []decidedRow{b.decide(ctx, q, r, bd)}
@@ -364,9 +364,15 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	if err != nil {
 		return fmt.Errorf("drop: %w", err)
 	}
-	if asked != nil {
-		b.dropAsked(asked.session, asked.num)
-	}
 	b.tellDecided(decided)
+	b.withLoop(func(l *loop) {
+		l.hand(func(now time.Time) {
+			if asked != nil {
+				l.m.dropAsked(asked.session, asked.num, now)
+			} else {
+				l.m.headsDropped(now)
+			}
+		})
+	})
 	return nil
 }

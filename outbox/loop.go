@@ -262,7 +262,7 @@ func (l *loop) scan() {
 	var sessions []string
 	var row boxRow
 	var drops []drop
-	var newRefs bool
+	var dropped, newRefs bool
 	err := l.box.db.read(l.ctx, func(q querier) (err error) {
 		if row, err = l.box.t.readBox(l.ctx, q, ""); err != nil {
 			return err
@@ -271,8 +271,8 @@ func (l *loop) scan() {
 			return err
 		}
 		seen := l.seen.Load()
-		drops, err, newRefs = nil, nil, row.drops/oneRef != seen/oneRef
-		if row.drops%oneRef != seen%oneRef {
+		drops, dropped, newRefs = nil, row.drops%oneRef != seen%oneRef, row.drops/oneRef != seen/oneRef
+		if dropped {
 			drops, err = l.box.t.dropping(l.ctx, q, row.low)
 		}
 		return err
@@ -292,6 +292,9 @@ func (l *loop) scan() {
 		l.m.found(sessions, now)
 		for _, d := range drops {
 			l.m.dropAsked(d.session, d.num, now)
+		}
+		if dropped {
+			l.m.headsDropped(now)
 		}
 		if newRefs {
 			l.box.refs.forget()
@@ -430,13 +433,6 @@ func (b *Box) backlog(session string) {
 func (b *Box) lost(err *fault.Error) {
 	b.w.lanes.lead(false)
 	b.withLoop(func(l *loop) { l.cancel(err) })
-}
-
-// dropAsked says that an op of a batch with seqs is to be dropped.
-func (b *Box) dropAsked(session string, num int64) {
-	b.withLoop(func(l *loop) {
-		l.hand(func(now time.Time) { l.m.dropAsked(session, num, now) })
-	})
 }
 
 // refStored lets streams to a target go on that stood still.

@@ -275,6 +275,20 @@ func TestMachine(t *testing.T) {
 			drop A3 →
 			sequenced A3 → close A; raise
 			raised → open A rA settle`},
+		"the batch that a stream is to be opened for is dropped": {Window{}, `
+			found A → look A
+			looked A head → open A rA
+			fail A disconnected → close A; note A0/1 retry 1s
+			found B → look B
+			looked B head →
+			heads dropped → look A; look B
+			looked A →
+			looked B head →
+			at 1s → open B rB
+			fail B revoked → close B; stop B revoked; note B0/1
+			heads dropped → stop B no more; look B
+			looked B →
+			at 1h →`},
 		"a drop found by a takeover needs no higher incarnation": {Window{}, `
 			recovered A A1 drop A2 → open A rA settle
 			opened A last 2 → settle A last 2: A2

@@ -379,6 +379,21 @@ func (m *machine) dropAsked(session string, num int64, now time.Time) {
 	}
 }
 
+// headsDropped says that ops without a seq were dropped: a batch that a stream is to
+// be opened for, or was stopped for, may be gone, or be another.
+func (m *machine) headsDropped(now time.Time) {
+	for session, s := range m.streams {
+		switch {
+		case s.head == nil:
+		case s.stopped != nil:
+			m.resume(session, now)
+		default:
+			s.head = nil
+			m.more(s, now)
+		}
+	}
+}
+
 // fence closes a stream, so that a batch in its queue can be dropped.
 func (m *machine) fence(s *stream, num int64, now time.Time) {
 	if s.phase != closed {

@@ -23,7 +23,7 @@ import (
 //	loaded A A1 A2 [newer] [more] [owed B1 C1] | recovered A A1 A2 [drop A2] | opened A [last N]
 //	ok A1 | refused A1 | err A CODE [at N] | fail A CODE (opening) | broken A
 //	sequenced A1 astray on (the way cannot be looked up) | routed A [astray]
-//	stored A1 | unstorable A1 | finished B1 | drop A1 | raised | settled A | wake | at DURATION
+//	stored A1 | unstorable A1 | finished B1 | drop A1 | heads dropped | raised | settled A | wake | at DURATION
 type script struct {
 	m     *machine
 	now   time.Time
@@ -152,6 +152,8 @@ func (s *script) line(line string) string {
 		m.finished(w[1], now)
 	case "drop":
 		m.dropAsked(session, s.entry(w[1]).num, now)
+	case "heads":
+		m.headsDropped(now)
 	case "raised":
 		m.raised(now)
 	case "settled":

@@ -286,6 +286,29 @@ func TestDropThatComesTooLate(t *testing.T) {
 	})
 }
 
+// TestDropOfWhatAStreamIsOpenedFor, by the sender's own process and by another: its server is not dialled any more.
+func TestDropOfWhatAStreamIsOpenedFor(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b, other := p.open(t, quick()), p.open(t, quick())
+		session := withSession(t, b)
+		link := newFakeServer().awayFor(session)
+		run(t, b, link)
+		for _, dropper := range []*Box{b, other} {
+			x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+			tries := link.tries.Load()
+			eventually(t, "it is tried", func() bool { return link.tries.Load() > tries })
+			if err := dropper.Drop(limited(t), x.Ops[0]); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "its stream is gone", func() bool {
+				n := make(chan int, 1)
+				b.withLoop(func(l *loop) { l.post(func(time.Time) { n <- len(l.m.streams) }) })
+				return <-n == 0
+			})
+		}
+	})
+}
+
 // TestDropAfterSeq drops ops that have a seq: one whose batch the server has
 // recorded, its answer lost, and one that never reached it.
 func TestDropAfterSeq(t *testing.T) {
