@@ -179,8 +179,7 @@ func (l *loop) loaded(session string, ld loaded, err error) {
 		case ld.newer != nil:
 			head = l.unreadable(ld.head, ld.newer)
 		case ld.head != nil:
-			head = l.entry(ld.head, ld.hbody, 0)
-			head.marked = true // it is not sent as it is
+			head = l.headOf(ld.head, ld.hbody)
 		}
 		l.m.looked(session, entries, head, ld.more, ld.owed, l.making(ld.st), now)
 	})

@@ -245,6 +245,27 @@ func eventually(tb testing.TB, what string, f func() bool) {
 	}
 }
 
+// inTurn has f see what the sender has in hand; false if nobody sends just now.
+func inTurn(b *Box, f func(l *loop)) bool {
+	done, sends := make(chan struct{}), false
+	b.withLoop(func(l *loop) {
+		sends = true
+		l.post(func(time.Time) {
+			f(l)
+			close(done)
+		})
+	})
+	if !sends {
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	case <-time.After(time.Second): // its term has ended
+		return false
+	}
+}
+
 func TestCommitIsDurableAndSentOnce(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())

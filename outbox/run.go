@@ -3,6 +3,7 @@ package outbox
 // The sender: the lease, and the loop around the machine.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -386,6 +387,23 @@ func (l *loop) making(st streamRow) route {
 // entry is a row as the machine holds it.
 func (l *loop) entry(r *batchRow, bd *body, first uint64) *entry {
 	e := newEntry(r, bd, first)
+	l.find(e)
+	return e
+}
+
+// headOf is the entry of a batch that a stream is only to be opened for. It has what
+// finding its way takes, and not the batch: that is read when the stream is open, and
+// there may be very many streams whose server is away.
+func (l *loop) headOf(r *batchRow, bd *body) *entry {
+	first := opRow{id: bd.ops[0].id, method: bd.ops[0].method}
+	if creates(first.method) {
+		for _, a := range bd.ops[0].args {
+			if a.Ref == nil && (a.Name == "ref" || a.Name == "via") {
+				first.args = append(first.args, ledger.Arg{Name: a.Name, JSON: bytes.Clone(a.JSON)})
+			}
+		}
+	}
+	e := &entry{num: r.num, id: r.id, session: r.session, via: r.via, body: &body{ops: []opRow{first}}, attempts: r.attempts}
 	l.find(e)
 	return e
 }

@@ -286,6 +286,40 @@ func TestDropThatComesTooLate(t *testing.T) {
 	})
 }
 
+// TestWaitingForAServerKeepsNoPayloads: of sessions whose server is away the sender has in memory how they are reached.
+func TestWaitingForAServerKeepsNoPayloads(t *testing.T) {
+	t.Parallel()
+	b := newPlace(t, "sqlite").open(t, quick())
+	srv := newFakeServerDown()
+	space := testRef(t, b, newSpace(), RefMeta{})
+	large := ledger.Arg{Name: "v", JSON: []byte(`"` + strings.Repeat("x", 100_000) + `"`)}
+	made := newSession()
+	ref := ledger.Arg{Name: "ref", JSON: fmt.Appendf(nil, "%q", testAddress.New(made).ID)}
+	x := commit(t, b, Batch{Session: made, Via: space.ID, Ops: []Op{{Method: "create", Args: []ledger.Arg{large, ref}}, {Method: "put", Args: []ledger.Arg{large}}}})
+	y := commit(t, b, Batch{Session: withSession(t, b), Ops: []Op{{Method: "put", Args: []ledger.Arg{large}}}})
+	run(t, b, srv)
+	eventually(t, "their streams wait, and keep nothing", func() bool {
+		heads, kept := 0, ""
+		return inTurn(b, func(l *loop) {
+			for _, s := range l.m.streams {
+				if s.head == nil {
+					continue
+				}
+				heads++
+				for _, op := range s.head.body.ops {
+					for _, a := range op.args {
+						kept += string(a.JSON)
+					}
+				}
+			}
+		}) && heads == 2 && kept == string(ref.JSON)
+	})
+	srv.setDown(nil)
+	b.Wake()
+	wait(t, b, x)
+	wait(t, b, y)
+}
+
 // TestDropOfWhatAStreamIsOpenedFor, by the sender's own process and by another: its server is not dialled any more.
 func TestDropOfWhatAStreamIsOpenedFor(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
@@ -301,9 +335,8 @@ func TestDropOfWhatAStreamIsOpenedFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "its stream is gone", func() bool {
-				n := make(chan int, 1)
-				b.withLoop(func(l *loop) { l.post(func(time.Time) { n <- len(l.m.streams) }) })
-				return <-n == 0
+				n := 0
+				return inTurn(b, func(l *loop) { n = len(l.m.streams) }) && n == 0
 			})
 		}
 	})
