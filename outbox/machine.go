@@ -25,6 +25,7 @@ const (
 	ackIdle    = time.Second     // acked_through goes without a batch after so long
 	idleClose  = 5 * time.Minute // a stream with nothing to do is closed after so long
 	owedRelook = time.Second     // how often a batch that waits for another stream is looked at anyway
+	fairTurn   = time.Second     // a stream that is never idle gives up its place after so long, if others wait for one
 )
 
 // firstRoom is how many batches a stream may have in flight at first.
@@ -114,7 +115,8 @@ type stream struct {
 	stopped   *fault.Error
 	inReady   bool
 	inWaiting bool
-	hostEpoch int // of its host when the opening began
+	hostEpoch int       // of its host when the opening began
+	since     time.Time // when it was opened
 	idleSince time.Time
 	alarm     alarm
 }
@@ -402,7 +404,13 @@ func (s *stream) next() *entry {
 // pump sends what the window allows, fetches more, or finds that there is
 // nothing to do.
 func (m *machine) pump(s *stream, now time.Time) {
-	for s.sent < len(s.queue) {
+	over := len(m.ready) > 0 && now.Sub(s.since) >= fairTurn
+	if over && s.sent == 0 {
+		m.close(s, now)
+		m.step(s, now)
+		return
+	}
+	for s.sent < len(s.queue) && !over {
 		e := s.queue[s.sent]
 		if e.route.held {
 			break
@@ -433,7 +441,7 @@ func (m *machine) pump(s *stream, now time.Time) {
 		m.step(s, now)
 		return
 	}
-	if s.backlog && !s.asking && len(s.owed) == 0 && !blocked {
+	if s.backlog && !s.asking && len(s.owed) == 0 && !blocked && !over {
 		batches, bytes := aheadFactor*m.win.Batches-len(s.queue), aheadFactor*m.win.Bytes-s.queued
 		if len(s.queue) == 0 || batches*2 >= aheadFactor*m.win.Batches && bytes*2 >= aheadFactor*m.win.Bytes {
 			m.ask(s, action{kind: actLoad, session: s.session, batches: batches, bytes: bytes})

@@ -317,6 +317,26 @@ func TestMachine(t *testing.T) {
 			opened B → send B1 acked 0
 			sequenced A2 →
 			ok B1 → finish B1; close B; open A rA`},
+		"few places: who always has something to do makes room after a while": {Window{Streams: 1}, `
+			recovered A A1 A2 → open A rA
+			opened A → send A1 acked 0; send A2 acked 0
+			found B → look B
+			looked B head →
+			at 999ms →
+			sequenced A3 → send A3 acked 0
+			at 1s →
+			ok A1 → finish A1
+			sequenced A4 →
+			stored A1 →
+			ok A2 → finish A2
+			ok A3 → finish A3; ack A 1; close A; open B rB
+			opened B → load B 256
+			sequenced A5 →
+			at 2s →
+			loaded B B1 more → close B; open A rA
+			opened A → send A4 acked 1; send A5 acked 1
+			ok A4 → finish A4
+			ok A5 → finish A5; close A; open B rB`},
 		"a place that is freed by a failure goes to the next": {Window{Streams: 1}, `
 			recovered A A1 → open A rA
 			recovered B B1 →

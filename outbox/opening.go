@@ -170,7 +170,7 @@ func (m *machine) openedStream(session string, conn int, lastSeq uint64, err err
 	if h.probe == s {
 		h.probe = nil
 	}
-	s.phase = open
+	s.phase, s.since = open, now
 	if len(s.drops) > 0 {
 		s.phase = settling
 		m.settle(s, lastSeq)

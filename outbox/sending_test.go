@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -284,6 +285,51 @@ func TestDropThatComesTooLate(t *testing.T) {
 			t.Errorf("%+v, %v", rows, err)
 		}
 	})
+}
+
+// TestBusySessionsTakeTurns: with places for few, one that always has something on its way does not keep others out.
+func TestBusySessionsTakeTurns(t *testing.T) {
+	t.Parallel()
+	cfg := quick()
+	cfg.Window.Streams = 1
+	b := newPlace(t, "sqlite").open(t, cfg)
+	srv := newFakeServer()
+	busy, other := withSession(t, b), withSession(t, b)
+	ctx, stop := context.WithCancel(context.Background())
+	behind := make(chan struct{}) // a batch is answered once the next one is committed
+	srv.before = func(batch *ledger.Batch) (error, bool) {
+		if batch.Session == busy {
+			select {
+			case <-behind:
+			case <-ctx.Done():
+			}
+		}
+		return nil, false
+	}
+	last := commit(t, b, Batch{Session: busy, Ops: []Op{put("1")}})
+	run(t, b, srv)
+	eventually(t, "its stream is open", func() bool { return len(srv.openings()) == 1 })
+	var committing sync.WaitGroup
+	defer committing.Wait()
+	defer stop()
+	committing.Go(func() {
+		for ctx.Err() == nil {
+			next, err := b.Commit(context.Background(), Batch{Session: busy, Ops: []Op{put("1")}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			select {
+			case behind <- struct{}{}:
+				if _, err := b.Wait(context.Background(), last.Batch); err != nil {
+					t.Error(err)
+				}
+			case <-ctx.Done():
+			}
+			last = next
+		}
+	})
+	wait(t, b, commit(t, b, Batch{Session: other, Ops: []Op{put("1")}}))
 }
 
 // TestWaitingForAServerKeepsNoPayloads: of sessions whose server is away the sender has in memory how they are reached.
