@@ -126,19 +126,14 @@ func canceled(err error) error {
 }
 
 // usage estimates what is unfinished, against the outbox's bounds. Each process
-// adds what it commits and counts anew now and then, and always before it says
-// that the outbox is full; so the bounds are exact for one process and near
-// enough for several.
+// adds what it commits to what it counted, and counts anew now and then, and always
+// before it says that the outbox is full; so the bounds are exact for one process
+// and near enough for several. What is finished is found by the next count alone:
+// it may be what others committed since the last one.
 type usage struct {
 	ops, bytes atomic.Int64
 	since      atomic.Int64 // commits since the last count
-	finished   atomic.Int64 // ops that this process has stored the outcomes of
-}
-
-func (u *usage) finish(ops int, bytes int64) {
-	u.ops.Add(-int64(ops))
-	u.bytes.Add(-bytes)
-	u.finished.Add(int64(ops))
+	finished   atomic.Int64 // ops that this process has stored the outcomes of, in all
 }
 
 // recountAfter is how many commits may go by without a count.

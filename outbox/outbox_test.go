@@ -447,6 +447,39 @@ func TestCommitRefusals(t *testing.T) {
 	})
 }
 
+// TestBoundWhereOthersCommit: a process that has sent what others committed takes no more than the outbox's bound.
+func TestBoundWhereOthersCommit(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		cfg := quick()
+		cfg.Limits.Rows = 20
+		b, other := p.open(t, cfg), p.open(t, cfg)
+		session := withSession(t, b)
+		run(t, b, newFakeServer())
+		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})) // it has counted
+		for range 5 {
+			commit(t, other, Batch{Session: session, Ops: []Op{put("1"), put("1"), put("1"), put("1"), put("1"), put("1"), put("1"), put("1"), put("1"), put("1")}})
+			if err := other.Drain(limited(t), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		away := withSession(t, b)
+		ref, err := b.RefFor(limited(t), away)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.BeginRotation(limited(t), ref.ID, ref.New(away)); err != nil { // nothing of it is sent
+			t.Fatal(err)
+		}
+		n := 0
+		for ; n < 100 && err == nil; n++ {
+			_, err = b.Commit(limited(t), Batch{Session: away, Ops: []Op{put("1")}})
+		}
+		if n != 21 || !errors.Is(err, fault.OutboxFull) {
+			t.Errorf("the bound is 20, and batch %d: %v", n, err)
+		}
+	})
+}
+
 func TestCommittingAgainIsTheSameTicket(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())

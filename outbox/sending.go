@@ -197,10 +197,9 @@ type loaded struct {
 
 // decidedRow is a row that needs no server.
 type decidedRow struct {
-	id    string
-	outs  []ledger.Outcome
-	ops   int
-	bytes int64
+	id   string
+	outs []ledger.Outcome
+	ops  int
 }
 
 // headRows is how many rows a look reads at once: the first may all be decided.
@@ -332,7 +331,7 @@ func (b *Box) decide(ctx context.Context, q querier, r *batchRow, bd *body) deci
 	}
 	outs := bd.outcomes(nil)
 	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.count(outs), r.attempts, encodeOutcomes(outs, bd.ops), bd.encode(r.id))
-	return decidedRow{r.id, outs, r.ops, r.bytes}
+	return decidedRow{r.id, outs, r.ops}
 }
 
 // setAside finishes a row that cannot be read, so that it does not stand in the
@@ -341,7 +340,7 @@ func (b *Box) setAside(q querier, r *batchRow, err error) decidedRow {
 	b.cfg.Logger.Error("a row of the outbox is damaged and was set aside", "outbox", b.id, "batch", r.id, "error", err)
 	b.t.note(q, r.num, r.attempts, 0, err.Error())
 	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), tally{failed: r.ops}, r.attempts, nil, nil)
-	return decidedRow{r.id, nil, r.ops, r.bytes}
+	return decidedRow{r.id, nil, r.ops}
 }
 
 // tellDecided tells whoever waits for rows that were decided and are stored, and
@@ -351,7 +350,7 @@ func (b *Box) tellDecided(rows []decidedRow) {
 		return
 	}
 	for _, d := range rows {
-		b.usage.finish(d.ops, d.bytes)
+		b.usage.finished.Add(int64(d.ops))
 		b.told.tell(d.id, d.outs, true)
 	}
 	b.withLoop(func(l *loop) {
@@ -399,7 +398,7 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func(err
 			if err == nil {
 				crashpoint.Hit(crashpoint.OutboxAckAfter)
 				b.w.lanes.stored(e.session, e.id)
-				b.usage.finish(len(e.body.ops), int64(e.bytes))
+				b.usage.finished.Add(int64(len(e.body.ops)))
 				b.told.stored(e.id)
 			}
 			then(err)
