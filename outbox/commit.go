@@ -43,8 +43,11 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
 	var res resolution
-	if refersOutside(bd) {
+	if bd.named || refersOutside(bd) {
 		err := b.read(ctx, "commit", func(ctx context.Context, q querier) (err error) {
+			if err := b.checkNames(ctx, q, batch.ID, bd); err != nil {
+				return err
+			}
 			if res, err = b.resolveCommit(ctx, q, &batch, bd); err != nil {
 				return err
 			}
@@ -88,6 +91,29 @@ func ticket(id string, bd *body) Ticket {
 		t.Ops[i] = bd.ops[i].id
 	}
 	return t
+}
+
+// checkNames fails if an id that the caller gave to an op is another's. Ids that
+// lead to their batch are nobody else's.
+func (b *Box) checkNames(ctx context.Context, q querier, batch string, bd *body) error {
+	if !bd.named {
+		return nil
+	}
+	ids := derivedFrom(batch)
+	for i := range bd.ops {
+		op := bd.ops[i].id
+		if ids.has(i, op) {
+			continue
+		}
+		f, err := b.t.findOp(ctx, q, op, "")
+		if err != nil {
+			return err
+		}
+		if f.row != nil && f.row.id != batch {
+			return fault.AlreadyExists.With("op id %s was used before", op)
+		}
+	}
+	return nil
 }
 
 // resolveCommit works out the references that can be, on a snapshot.
@@ -301,14 +327,8 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 			return Ticket{}, err
 		}
 	}
-	ids := derivedFrom(batch.ID)
-	for i := range bd.ops {
-		if ids.has(i, bd.ops[i].id) {
-			continue
-		}
-		if f, err := b.t.findOp(ctx, q, bd.ops[i].id, ""); err != nil || f.row != nil && f.row.id != batch.ID {
-			return Ticket{}, errors.Join(err, fault.AlreadyExists.With("op id %s was used before", bd.ops[i].id))
-		}
+	if err := b.checkNames(ctx, q, batch.ID, bd); err != nil {
+		return Ticket{}, err
 	}
 	row := b.newRow(batch, bd)
 	if err := b.room(ctx, q, row.ops, len(row.body)); err != nil {

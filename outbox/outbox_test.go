@@ -504,6 +504,9 @@ func TestCommittingAgainIsTheSameTicket(t *testing.T) {
 		if _, err := b.Commit(limited(t), Batch{Session: session, Ops: []Op{{ID: op, Method: "put"}}}); !errors.Is(err, fault.AlreadyExists) {
 			t.Fatalf("an op id again: %v", err)
 		}
+		if _, err := b.Commit(limited(t), Batch{Session: session, Ops: []Op{{ID: first.Ops[1], Method: "put"}}}); !errors.Is(err, fault.AlreadyExists) {
+			t.Fatalf("the id of another batch's op: %v", err)
+		}
 		if err := b.Drain(limited(t), nil); err != nil {
 			t.Fatal(err)
 		}

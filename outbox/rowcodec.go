@@ -28,6 +28,7 @@ type body struct {
 	atomic bool
 	slim   bool // finished, every op applied: arguments are gone, ids and methods are left
 	ops    []opRow
+	named  bool            // while it is being committed: its author gave an op an id of another kind
 	room   []ledger.Intent // for wire, once; what is in it is of no meaning
 }
 
