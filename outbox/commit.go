@@ -37,28 +37,23 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
-	seen := b.refs.now()
-	to, err := b.shelf().routeOf(ctx, batch.Session, batch.Via, bd)
-	if err != nil {
-		return Ticket{}, fmt.Errorf("commit: %w", err)
-	}
 	var res resolution
 	if bd.named || refersOutside(bd) {
 		err := b.read(ctx, "commit", func(ctx context.Context, q querier) (err error) {
 			if err := b.checkNames(ctx, q, batch.ID, bd); err != nil {
 				return err
 			}
-			if res, err = b.resolveCommit(ctx, q, &batch, bd); err != nil {
-				return err
-			}
-			if creates(bd.ops[0].method) { // its refs may have been references
-				to, err = b.shelfOf(q).routeOf(ctx, batch.Session, batch.Via, bd)
-			}
+			res, err = b.resolveCommit(ctx, q, &batch, bd)
 			return err
 		})
 		if err != nil {
 			return Ticket{}, err
 		}
+	}
+	seen := b.refs.now()
+	to, err := b.shelf().routeOf(ctx, batch.Session, batch.Via, bd) // a create's refs may have been references
+	if err != nil {
+		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
 	to.seen = seen
 	if err := b.commit(ctx, &batch, bd, res, to); err != nil {
@@ -319,7 +314,7 @@ func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, err
 
 func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (Ticket, error) {
 	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx, given: true}
-	if _, err := b.shelfOfCaller(q).routeOf(ctx, batch.Session, batch.Via, bd); err != nil {
+	if err := b.checkNames(ctx, q, batch.ID, bd); err != nil {
 		return Ticket{}, err
 	}
 	if refersOutside(bd) {
@@ -327,7 +322,7 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 			return Ticket{}, err
 		}
 	}
-	if err := b.checkNames(ctx, q, batch.ID, bd); err != nil {
+	if _, err := b.shelfOfCaller(q).routeOf(ctx, batch.Session, batch.Via, bd); err != nil {
 		return Ticket{}, err
 	}
 	row := b.newRow(batch, bd)
@@ -341,7 +336,9 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 	if n == 0 {
 		return b.existing(ctx, q, batch, bd)
 	}
-	b.t.decided(q, row.id, bd.tally())
+	if !bd.decided() { // else the sender finishes it
+		b.t.decided(q, row.id, bd.tally())
+	}
 	b.nameOps(q, row.id, bd)
 	b.db.notify(q, b.id)
 	if q.err != nil {
