@@ -34,18 +34,6 @@ func leased(t *testing.T, b *Box, until time.Time, pid int) {
 	}
 }
 
-func boxRowOf(t *testing.T, b *Box) (row boxRow) {
-	t.Helper()
-	err := b.db.read(limited(t), func(q querier) (err error) {
-		row, err = b.t.readBox(limited(t), q, "")
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return row
-}
-
 // TestStoppedSenderLosesItsLease has a holder that keeps the mark and renews
 // nothing, as a process does that was stopped: the next one sends, and gets the
 // mark once it is free, so that its own death would show.

@@ -112,6 +112,62 @@ func TestFencedHolder(t *testing.T) {
 	})
 }
 
+func boxRowOf(t *testing.T, b *Box) (row boxRow) {
+	t.Helper()
+	err := b.db.read(limited(t), func(q querier) (err error) {
+		row, err = b.t.readBox(limited(t), q, "")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return row
+}
+
+// TestClockPutBack: of a holder that does not renew it a lease lasts no longer than it was taken for, though the clock says so.
+func TestClockPutBack(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		set := func(column string, value int64) {
+			t.Helper()
+			err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+				_, err := q.exec(ctx, "UPDATE mooring_outbox SET holder = 'other', "+column+" = $2 WHERE box = $1", b.t.box, value)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := &waiter{step: 1}
+		try := func(want bool, what string) {
+			t.Helper()
+			tk, _, err := b.acquire(limited(t), w)
+			if err != nil || (tk != nil) != want {
+				t.Errorf("%s: %+v, %v", what, tk, err)
+			}
+		}
+		minutes := time.Minute.Milliseconds()
+		set("lease_until", time.Now().Add(time.Hour).UnixMilli())
+		set("lease_for", 10*minutes)
+		try(false, "seen for the first time")
+		w.since = w.since.Add(-9 * time.Minute)
+		try(false, "not renewed for nine minutes of ten")
+		w.since = w.since.Add(-time.Minute)
+		set("lease_until", time.Now().Add(time.Hour+time.Minute).UnixMilli())
+		try(false, "renewed")
+		w.since = w.since.Add(-10 * time.Minute)
+		try(true, "not renewed for ten minutes")
+		if row := boxRowOf(t, b); row.holder != b.me || row.leaseFor != b.cfg.Lease.Milliseconds() {
+			t.Errorf("%+v", row)
+		}
+		set("lease_until", time.Now().Add(time.Hour).UnixMilli())
+		set("lease_for", 0)
+		try(false, "of an older binary")
+		w.since = w.since.Add(-b.cfg.Lease)
+		try(true, "of an older binary, not renewed")
+	})
+}
+
 // haltedDB writes nothing while it is halted, as in a process that was stopped.
 type haltedDB struct {
 	database

@@ -101,14 +101,13 @@ type waiter struct {
 	since  time.Time
 }
 
-// stuck says that a lease which has lapsed was not renewed for so long that its
-// holder must have been stopped. A living one renews it every third of a Lease,
-// but may be late by the wall clock: when the machine has slept.
-func (w *waiter) stuck(row boxRow, lease time.Duration) bool {
+// unchanged is for how long the lease has looked the same. A living holder renews it
+// every third of the time that it lasts.
+func (w *waiter) unchanged(row boxRow) time.Duration {
 	if now := time.Now(); row.holder != w.holder || row.leaseUntil != w.until {
 		w.holder, w.until, w.since = row.holder, row.leaseUntil, now
 	}
-	return time.Since(w.since) >= lease/2
+	return time.Since(w.since)
 }
 
 // awaitLease waits until this Box has the lease.

@@ -27,6 +27,11 @@ type taking struct {
 // acquire tries to get the lease: nil if another Box has it, until about until.
 // A dead holder's is taken at once, another's when it has lapsed. What tells
 // that a holder is dead is the mark it had, if it had one.
+//
+// A lease has lapsed by the clock that leases go by, and also if it was not renewed
+// for as long as it lasts: that clock may have been put back. A living holder, who has
+// the mark, may be late by that clock, when the machine has slept: it is given half a
+// Lease more.
 func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Duration, err error) {
 	err = b.w.doThen(ctx, func(ctx context.Context, q querier) error {
 		tk, until = nil, 0
@@ -45,8 +50,10 @@ func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Du
 					return err
 				}
 			}
-			spared := w.barred && row.holderPID != 0 && !w.stuck(row, b.cfg.Lease)
-			if !dead && (row.leaseUntil > now || spared) {
+			unchanged := w.unchanged(row)
+			lasts := row.leaseUntil > now && unchanged < b.lasts(row)
+			spared := w.barred && row.holderPID != 0 && unchanged < b.cfg.Lease/2
+			if !dead && (lasts || spared) {
 				if until = time.Duration(row.leaseUntil-now) * time.Millisecond; spared {
 					until = b.cfg.Lease / 2
 				}
@@ -82,6 +89,14 @@ func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Du
 	return tk, until, nil
 }
 
+// lasts is how long another's lease lasts without renewal.
+func (b *Box) lasts(row boxRow) time.Duration {
+	if row.leaseFor == 0 {
+		return b.cfg.Lease // of an older binary, which does not say
+	}
+	return time.Duration(row.leaseFor) * time.Millisecond
+}
+
 // takeOver writes the lease and reads what the former holder left.
 func (b *Box) takeOver(ctx context.Context, q querier, row boxRow, now int64, w *waiter) (*taking, error) {
 	pid := 0
@@ -89,7 +104,8 @@ func (b *Box) takeOver(ctx context.Context, q querier, row boxRow, now int64, w 
 		pid = markHeld
 	}
 	tk := &taking{incarnation: row.incarnation + w.step, drops: row.drops, streams: make(map[string]streamRow)}
-	if _, err := q.exec(ctx, sqlTakeLease, b.t.box, b.me, now+b.cfg.Lease.Milliseconds(), w.step, pid); err != nil {
+	lease := b.cfg.Lease.Milliseconds()
+	if _, err := q.exec(ctx, sqlTakeLease, b.t.box, b.me, now+lease, w.step, pid, lease); err != nil {
 		return nil, err
 	}
 	if _, err := q.exec(ctx, sqlReset, b.t.box, row.low); err != nil {

@@ -66,19 +66,20 @@ type boxRow struct {
 	incarnation int64
 	holder      string
 	leaseUntil  int64
+	leaseFor    int64 // how long it lasts without renewal, ms; 0 not known
 	holderPID   int64
 	low         int64
 	drops       int64
 }
 
-const sqlBox = `SELECT id, secret, incarnation, holder, lease_until, holder_pid, low, drops FROM mooring_outbox WHERE box = $1`
+const sqlBox = `SELECT id, secret, incarnation, holder, lease_until, lease_for, holder_pid, low, drops FROM mooring_outbox WHERE box = $1`
 
 func (t *tables) readBox(ctx context.Context, q querier, lock string) (boxRow, error) {
 	var b boxRow
 	found := false
 	err := q.query(ctx, sqlBox+lock, []any{t.box}, func(scan scanner) error {
 		found = true
-		return scan(&b.id, &b.secret, &b.incarnation, &b.holder, &b.leaseUntil, &b.holderPID, &b.low, &b.drops)
+		return scan(&b.id, &b.secret, &b.incarnation, &b.holder, &b.leaseUntil, &b.leaseFor, &b.holderPID, &b.low, &b.drops)
 	})
 	if err == nil && !found {
 		err = fault.NotFound.With("the outbox is gone from its database")
@@ -410,7 +411,8 @@ func (t *tables) stop(q querier, session string, code fault.Code, reason string)
 // The lease. holder_pid is what tells that its holder lives: the number of a
 // backend, or markHeld; 0 for nothing.
 const (
-	sqlTakeLease = `UPDATE mooring_outbox SET holder = $2, lease_until = $3, holder_pid = $5, incarnation = incarnation + $4 WHERE box = $1`
+	sqlTakeLease = `UPDATE mooring_outbox SET holder = $2, lease_until = $3, incarnation = incarnation + $4, holder_pid = $5, lease_for = $6
+		WHERE box = $1`
 	sqlRenew     = `UPDATE mooring_outbox SET lease_until = $3 WHERE box = $1 AND holder = $2`
 	sqlHolderPID = `UPDATE mooring_outbox SET holder_pid = $3 WHERE box = $1 AND holder = $2`
 	sqlRaise     = `UPDATE mooring_outbox SET incarnation = incarnation + 1 WHERE box = $1 AND holder = $2`

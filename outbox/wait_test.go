@@ -89,7 +89,7 @@ func standStill(t *testing.T, b *Box, session string) {
 		}
 		another := b.t
 		another.me = "another"
-		_, err = q.exec(ctx, sqlTakeLease, b.t.box, another.me, now+time.Hour.Milliseconds(), 1, 0)
+		_, err = q.exec(ctx, sqlTakeLease, b.t.box, another.me, now+time.Hour.Milliseconds(), 1, 0, time.Hour.Milliseconds())
 		another.stop(q, session, fault.ServerBehind, "told to")
 		return err
 	})
