@@ -268,6 +268,36 @@ func TestDeadSenderIsNotWaitedOut(t *testing.T) {
 	})
 }
 
+// renewing has a lease be renewed while another is about to take it.
+type renewing struct {
+	database
+	renew func()
+}
+
+func (d renewing) takeLease(ctx context.Context, q querier, box int64) error {
+	d.renew()
+	return d.database.takeLease(ctx, q, box)
+}
+
+// TestLeaseThatIsRenewedAfterAll: a holder that is late keeps it, if nobody has it yet.
+func TestLeaseThatIsRenewedAfterAll(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "postgres")
+	one, two := p.open(t, quick()), p.open(t, quick())
+	if tk, _, err := one.acquire(limited(t), &waiter{step: 1}); err != nil || tk == nil {
+		t.Fatal(tk, err)
+	}
+	lapse(t, one)
+	two.db = renewing{two.db, func() {
+		if held, err := one.renew(limited(t)); err != nil || !held {
+			t.Error(held, err)
+		}
+	}}
+	if tk, _, err := two.acquire(limited(t), &waiter{step: 1}); err != nil || tk != nil {
+		t.Errorf("taken from a living holder: %+v, %v", tk, err)
+	}
+}
+
 // TestPoolOfRepeatableReads has a former holder's commit wait while another takes the lease, on a pool whose transactions
 // see what was there when they began: it gives out no seq.
 func TestPoolOfRepeatableReads(t *testing.T) {

@@ -69,8 +69,8 @@ func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Du
 		if err != nil {
 			return err
 		}
-		if again.incarnation != row.incarnation || again.holder != row.holder {
-			until = b.cfg.Lease // somebody was faster
+		if again.incarnation != row.incarnation || again.holder != row.holder || again.leaseUntil != row.leaseUntil {
+			until = b.cfg.Lease // somebody was faster, or it was renewed after all
 			return nil
 		}
 		tk, err = b.takeOver(ctx, q, again, now, w)
