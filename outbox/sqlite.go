@@ -72,6 +72,10 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, withoutPath(err)
 	}
+	// The files beside it are the same by whatever name it was opened, as SQLite's are.
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, withoutPath(err)
+	}
 	pragmas := url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "journal_mode(wal)", "synchronous(full)",
 		"secure_delete(1)"}} // a ref that was forgotten takes its secret along
