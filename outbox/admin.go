@@ -63,11 +63,17 @@ func timeOf(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// Status counts rows by state and lists the streams that have unfinished ones.
-func (b *Box) Status(ctx context.Context) (st Status, err error) {
+// Status counts ops by state and lists the streams that have unfinished ones.
+func (b *Box) Status(ctx context.Context) (Status, error) { return b.status(ctx, true) }
+
+// Queue is Status without the batches that are finished, which are not counted, and
+// so costs little however many there are. Failed, Skipped and Void are the ops that
+// are decided while others of their batch wait.
+func (b *Box) Queue(ctx context.Context) (Status, error) { return b.status(ctx, false) }
+
+func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) {
 	err = b.read(ctx, "outbox status", func(ctx context.Context, q querier) error {
 		st = Status{Outbox: b.id, Name: b.name}
-		var decided tally // in batches that wait
 		row, err := b.t.readBox(ctx, q, "")
 		if err != nil {
 			return err
@@ -88,36 +94,40 @@ func (b *Box) Status(ctx context.Context) (st Status, err error) {
 			if err := scan(&flying, &ops, &bytes, &n.failed, &n.skipped, &n.voided); err != nil {
 				return err
 			}
-			ops -= n.failed + n.skipped + n.voided
 			if st.Bytes += bytes; flying != 0 {
-				st.InFlight = ops
+				st.InFlight = st.decided(ops, n)
 			} else {
-				st.Pending = ops
+				st.Pending = st.decided(ops, n)
 			}
-			decided.failed += n.failed
-			decided.skipped += n.skipped
-			decided.voided += n.voided
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		err = q.query(ctx, sqlFinishedCounts, []any{b.t.box}, func(scan scanner) error {
-			var ops int
-			err := scan(&ops, &st.Failed, &st.Skipped, &st.Void)
-			st.Acked = ops - st.Failed - st.Skipped - st.Void
-			st.Failed += decided.failed
-			st.Skipped += decided.skipped
-			st.Void += decided.voided
-			return err
-		})
-		if err != nil {
-			return err
+		if finished {
+			err = q.query(ctx, sqlFinishedCounts, []any{b.t.box}, func(scan scanner) error {
+				var ops int
+				var n tally
+				err := scan(&ops, &n.failed, &n.skipped, &n.voided)
+				st.Acked = st.decided(ops, n)
+				return err
+			})
+			if err != nil {
+				return err
+			}
 		}
 		st.Streams, err = b.t.streamStatus(ctx, q)
 		return err
 	})
 	return st, err
+}
+
+// decided adds what n counts, of so many ops, and gives how many are left.
+func (s *Status) decided(ops int, n tally) (left int) {
+	s.Failed += n.failed
+	s.Skipped += n.skipped
+	s.Void += n.voided
+	return ops - n.failed - n.skipped - n.voided
 }
 
 var (

@@ -248,6 +248,17 @@ func TestListOfDecidedOps(t *testing.T) {
 			}
 		}
 		check(2, x.Ops[0])
+		st, err := b.Status(limited(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := &seen{database: b.db} // what is finished need not be read for what is not
+		b.db = db
+		queue, err := b.Queue(limited(t))
+		b.db = db.database
+		if err != nil || slices.Contains(db.reads, sqlFinishedCounts) || queue.Unfinished() != 2 || queue.Bytes != st.Bytes || !slices.Equal(queue.Streams, st.Streams) {
+			t.Errorf("the queue: %+v, %v, read by %q", queue, err, db.reads)
+		}
 		if err := b.Drop(limited(t), y.Ops[1]); err != nil {
 			t.Fatal(err)
 		}
