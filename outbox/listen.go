@@ -191,10 +191,17 @@ func (l *listener) session(ctx context.Context) {
 		defer cancel()
 		_ = conn.Close(end)
 	}()
+	var pid int64
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+		return
+	}
+	if pid != int64(conn.PgConn().PID()) {
+		pid = 0 // there is a pooler in between, whose backends come and go: nobody must go by them
+	}
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return
 	}
-	l.pid.Store(int64(conn.PgConn().PID()))
+	l.pid.Store(pid)
 	l.tell("") // what came before the LISTEN
 	for {
 		n, err := conn.WaitForNotification(ctx)
