@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"modernc.org/sqlite"
+	_ "modernc.org/sqlite" // the driver
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -114,10 +114,24 @@ func withoutPath(err error) error {
 	return err
 }
 
+// sqliteError is a *sqlite.Error.
+type sqliteError interface {
+	error
+	Code() int
+}
+
+// unsureCommit says of an error of COMMIT that the transaction may come to be all the
+// same: it may be in the log, which could only not be synced, and be found there after
+// a crash. A full disk is told before the log has it all.
+func unsureCommit(err error) bool {
+	e, ok := errors.AsType[sqliteError](err)
+	return ok && e.Code()&0xff == sqlite3.SQLITE_IOERR && !errors.Is(err, fault.DiskFull)
+}
+
 // sqliteFailure gives an error the code that fits.
 func sqliteFailure(err error) error {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[sqliteError](err)
+	if !ok {
 		return err
 	}
 	switch code := e.Code(); {
@@ -160,13 +174,13 @@ func (d *sqliteDB) write(ctx context.Context, f func(querier) error) (ambiguous 
 	}
 	if err == nil {
 		_, err = q.exec(ctx, "COMMIT")
+		ambiguous = unsureCommit(err)
 	}
 	if err != nil {
 		// After a full disk SQLite may have rolled back by itself.
 		_, _ = q.exec(context.WithoutCancel(ctx), "ROLLBACK")
-		return false, err
 	}
-	return false, nil
+	return ambiguous, err
 }
 
 // prepared keeps the writer's statements.

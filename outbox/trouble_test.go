@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -60,6 +61,28 @@ func TestFullDisk(t *testing.T) {
 	limit("1000000")
 	if o := wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{large}}))[0]; o.Cursor != 2 {
 		t.Errorf("%+v", o)
+	}
+}
+
+// codeError is an error of SQLite's.
+type codeError int
+
+func (codeError) Error() string { return "told to" }
+func (e codeError) Code() int   { return int(e) }
+
+// TestCommitThatCouldNotBeSynced may have been one; with a full disk it was none.
+func TestCommitThatCouldNotBeSynced(t *testing.T) {
+	t.Parallel()
+	for code, unsure := range map[int]bool{
+		sqlite3.SQLITE_IOERR_FSYNC: true, sqlite3.SQLITE_IOERR_DIR_FSYNC: true, sqlite3.SQLITE_IOERR: true,
+		sqlite3.SQLITE_FULL: false, sqlite3.SQLITE_IOERR_WRITE: false, sqlite3.SQLITE_BUSY: false, sqlite3.SQLITE_CORRUPT: false,
+	} {
+		if err := sqliteFailure(codeError(code)); unsureCommit(err) != unsure {
+			t.Errorf("%d: %v", code, err)
+		}
+	}
+	if unsureCommit(nil) || unsureCommit(context.Canceled) {
+		t.Error("without an error of SQLite's")
 	}
 }
 
