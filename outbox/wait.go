@@ -244,7 +244,7 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 // outcomes reads a finished batch's outcomes.
 func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome, finished bool, err error) {
 	err = b.read(ctx, "wait", func(ctx context.Context, q querier) error {
-		r, err := b.t.batch(ctx, q, batch, "")
+		r, err := b.t.stage(ctx, q, batch)
 		if err != nil {
 			return err
 		}
@@ -262,6 +262,12 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 			}
 			return err
 		}
+		if r, err = b.t.batch(ctx, q, batch, ""); err != nil {
+			return err
+		}
+		if r == nil {
+			return fault.NotFound.With("batch %s was swept just now", batch)
+		}
 		bd, err := r.decode()
 		if err == nil {
 			outs, err = r.ends(bd)
@@ -269,6 +275,17 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 		return err
 	})
 	return outs, finished, err
+}
+
+const sqlStage = `SELECT session, state, first_seq FROM mooring_outbox_batch WHERE box = $1 AND batch = $2`
+
+// stage reads how far a batch is, and not what is in it; nil if it is not there.
+func (t *tables) stage(ctx context.Context, q querier, batch string) (r *batchRow, err error) {
+	err = q.query(ctx, sqlStage, []any{t.box, batch}, func(scan scanner) error {
+		r = new(batchRow)
+		return scan(&r.session, &r.state, &r.first)
+	})
+	return r, err
 }
 
 // What the last sender left behind does not count: the next begins with trying again.
