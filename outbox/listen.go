@@ -117,7 +117,11 @@ type attention struct {
 	news   chan struct{}
 }
 
-// listen calls changed for every notification about outbox, and every poll
+// newsPause is how long news gather after some were looked at: others may commit
+// thousands of batches a second.
+const newsPause = 5 * time.Millisecond
+
+// listen calls changed soon after every notification about outbox, and every poll
 // whether there was one or not, until ctx ends. alive gets the number of the
 // backend that is listened on, whenever it is another one. Both are called from
 // one goroutine.
@@ -141,6 +145,8 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 	pid := int64(0)
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
+	breath := time.NewTimer(time.Hour)
+	defer breath.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -152,6 +158,11 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 				alive(pid)
 			}
 			changed()
+			breath.Reset(newsPause)
+			select {
+			case <-ctx.Done():
+			case <-breath.C:
+			}
 		}
 	}
 	listeners.Lock()

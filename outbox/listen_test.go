@@ -57,7 +57,8 @@ func TestWhoListensThroughAPooler(t *testing.T) {
 }
 
 // TestListenWhileNewsCome begins to listen again and again under a hail of
-// notifications: whoever begins is never kept from hearing, or from ending.
+// notifications: whoever begins is never kept from hearing, or from ending, and does
+// not look all the time.
 func TestListenWhileNewsCome(t *testing.T) {
 	t.Parallel()
 	pool := new(pgxpool.Pool) // only a key
@@ -85,6 +86,16 @@ func TestListenWhileNewsCome(t *testing.T) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
+		began, looks := time.Now(), 0
+		ctx, cancel := context.WithCancel(context.Background())
+		listen(ctx, pool, "box", time.Hour, func() {
+			if looks++; looks == 5 {
+				cancel()
+			}
+		}, func(int64) {})
+		if took := time.Since(began); took < 4*newsPause {
+			t.Errorf("%d looks in %v", looks, took)
+		}
 		for range 5_000 {
 			ctx, cancel := context.WithCancel(context.Background())
 			listen(ctx, pool, "box", time.Hour, cancel, func(int64) {})
