@@ -66,7 +66,9 @@ func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, er
 func (b *Box) ID() string { return b.id }
 
 // Close ends Run, stores the outcomes that have arrived, gives the lease back
-// and closes the database. Calls that are waiting fail with fault.Canceled.
+// and closes the database. Calls that are waiting fail with fault.Canceled. A
+// database that does not answer is waited for a few seconds: what is not stored then
+// the next sender gets again.
 func (b *Box) Close() error {
 	b.mu.Lock()
 	if b.closed {
@@ -76,6 +78,7 @@ func (b *Box) Close() error {
 	b.closed = true
 	b.mu.Unlock()
 	b.end()
+	b.w.hurry()
 	b.running.Wait()
 	b.w.close()
 	return b.db.close()

@@ -35,6 +35,8 @@ type flock struct {
 type connsOf struct {
 	mu     sync.Mutex
 	all    []*countedConn
+	dead   bool // so are those to come
+	over   bool // there are to be no more
 	writes atomic.Int64
 }
 
@@ -66,7 +68,11 @@ func (c *connsOf) dial(ctx context.Context, network, addr string) (net.Conn, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.over {
+		return nil, errors.Join(net.ErrClosed, conn.Close())
+	}
 	counted := &countedConn{Conn: conn, of: c}
+	counted.gone.Store(c.dead)
 	c.all = append(c.all, counted)
 	return counted, nil
 }
@@ -78,6 +84,22 @@ func (c *connsOf) vanish() {
 	for _, conn := range c.all {
 		conn.gone.Store(true)
 	}
+}
+
+// end breaks all connections, those to come too.
+func (c *connsOf) end() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.cut()
+}
+
+// die has nothing get through any more, whatever connects.
+func (c *connsOf) die() {
+	c.vanish()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dead = true
 }
 
 // cut breaks all connections.
@@ -539,7 +561,7 @@ func TestBoundsOfATransaction(t *testing.T) {
 		for _, size := range c.sizes {
 			b := new(pgx.Batch)
 			b.Queue("", int64(1), make([]byte, size))
-			if g.enter(newPart(nil, b)) {
+			if g.enter(newPart(t.Context(), nil, b)) {
 				t.Fatal("there is a place too many")
 			}
 		}

@@ -76,7 +76,7 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 		}
 		pools.Unlock()
 		if last {
-			p.pool.Close()
+			p.close()
 		}
 	}), nil
 }
@@ -95,6 +95,21 @@ func prepareConn(ctx context.Context, conn *pgx.Conn) error {
 	}
 	_, err := conn.Exec(ctx, sqlSendTimeout, pgx.QueryExecModeExec, strconv.FormatInt(writeTimeout.Milliseconds(), 10))
 	return err
+}
+
+// close closes the pool, and does not wait long for connections that do not answer.
+func (p *pooled) close() {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		p.pool.Close()
+	}()
+	late := time.NewTimer(closeGrace)
+	defer late.Stop()
+	select {
+	case <-closed:
+	case <-late.C:
+	}
 }
 
 // listeners are those of watch, by pool.

@@ -54,6 +54,10 @@ func (d *awayDB) writes() (n int, least time.Duration) {
 func TestOutcomesWaitForTheDatabase(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
+		if b.w.rest != lazyPause || b.w.grace != closeGrace {
+			t.Errorf("it rests for %v, and has %v to be closed", b.w.rest, b.w.grace)
+		}
+		b.w.rest, b.w.grace = 20*time.Millisecond, 200*time.Millisecond
 		db := &awayDB{database: b.db}
 		b.db = db
 		db.leave()
@@ -74,7 +78,7 @@ func TestOutcomesWaitForTheDatabase(t *testing.T) {
 			t.Error(err)
 		}
 		ended.Wait()
-		if n, least := db.writes(); least < lazyPause*9/10 {
+		if n, least := db.writes(); least < b.w.rest*9/10 {
 			t.Errorf("%d tries, two of them %v apart", n, least)
 		}
 	})
@@ -85,6 +89,7 @@ func TestOutcomesWaitForTheDatabase(t *testing.T) {
 func TestAJobThatFailsHoldsUpItsStreamAlone(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
+		b.w.rest = 5 * time.Millisecond
 		done := make(chan string, 8)
 		tries := 0
 		submit := func(name, stream string, err error) {

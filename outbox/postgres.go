@@ -173,7 +173,7 @@ func (d *postgresDB) silent(err error) error {
 var errSilent = errors.New("outbox: no answer")
 
 // attempt is write, with send for what needs no connection before it is committed.
-func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(*postgresDB, *pgx.Batch) ending) ending {
+func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(context.Context, *postgresDB, *pgx.Batch) ending) ending {
 	q := &postgresTx{ctx: ctx, db: d}
 	defer q.release()
 	if d.strict { // what is sent all at once would be what the pool says
@@ -193,7 +193,7 @@ func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send fu
 		}
 		return end
 	case q.queue.Len() > 0:
-		return send(d, &q.queue)
+		return send(ctx, d, &q.queue)
 	}
 	return ending{}
 }

@@ -361,6 +361,11 @@ func TestSenderStoppedInATransaction(t *testing.T) {
 	cfg := quick()
 	cfg.Lease = 200 * time.Millisecond
 	one, two := p.open(t, cfg), p.open(t, cfg)
+	if db := one.db.(*postgresDB); db.idle != leastIdle {
+		t.Errorf("it may be idle for %v", db.idle)
+	} else {
+		db.idle = cfg.Lease
+	}
 	session := withSession(t, one)
 	x := commit(t, two, Batch{Session: session, Ops: []Op{put("1")}})
 	tk, _, err := one.acquire(limited(t), &waiter{step: 1})

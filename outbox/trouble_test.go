@@ -355,6 +355,7 @@ func (q choosyQuerier) later(sql string, args []any, one func(scanner) error) {
 func TestAnAnswerThatCannotBeStored(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
+		b.w.rest = 5 * time.Millisecond
 		db := &choosyDB{database: b.db}
 		srv := newFakeServer()
 		ctx := limited(t)
@@ -541,12 +542,10 @@ func TestPostgresTrouble(t *testing.T) {
 	}
 }
 
-// TestConnectionsThatVanish has all connections of an outbox be dead, and nobody says so: what reads is told from another
-// one, and what writes is told in the end.
-func TestConnectionsThatVanish(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, "postgres")
-	conns := new(connsOf)
+// overConns opens an outbox in Postgres over connections that can be made to vanish.
+func overConns(t *testing.T) (*Box, *pgxpool.Pool, *connsOf) {
+	t.Helper()
+	p, conns := newPlace(t, "postgres"), new(connsOf)
 	cfg, err := pgxpool.ParseConfig(p.at)
 	if err != nil {
 		t.Fatal(err)
@@ -558,7 +557,7 @@ func TestConnectionsThatVanish(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	t.Cleanup(conns.cut) // the pool need not wait for them
+	t.Cleanup(conns.end) // the pool need not wait for them
 	b, err := NewPostgres(limited(t), pool, p.name, quick())
 	if err != nil {
 		t.Fatal(err)
@@ -568,6 +567,39 @@ func TestConnectionsThatVanish(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return b, pool, conns
+}
+
+// TestCloseWhileTheDatabaseHangs does not take as long as a transaction may.
+func TestCloseWhileTheDatabaseHangs(t *testing.T) {
+	t.Parallel()
+	b, _, conns := overConns(t)
+	b.w.grace = 200 * time.Millisecond
+	session := withSession(t, b)
+	srv := newFakeServer()
+	srv.before = func(*ledger.Batch) (error, bool) { conns.die(); return nil, false }
+	x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+	_, told, _ := b.told.add(x.Batch)
+	run(t, b, srv)
+	select {
+	case <-told: // and the outcome cannot be stored
+	case <-limited(t).Done():
+		t.Fatal("nothing is told")
+	}
+	began := time.Now()
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > writeTimeout/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestConnectionsThatVanish has all connections of an outbox be dead, and nobody says so: what reads is told from another
+// one, and what writes is told in the end.
+func TestConnectionsThatVanish(t *testing.T) {
+	t.Parallel()
+	b, pool, conns := overConns(t)
 	db := b.db.(*postgresDB)
 	db.own, db.timeout = true, 200*time.Millisecond
 	session := withSession(t, b)

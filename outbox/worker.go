@@ -63,6 +63,10 @@ type worker struct {
 	box   *Box
 	wake  chan struct{}
 	ended chan struct{}
+	ctx   context.Context // of all transactions; ends when closing takes too long
+	stop  context.CancelFunc
+	rest  time.Duration // lazyPause
+	grace time.Duration // closeGrace
 
 	mu      sync.Mutex // guards what follows
 	jobs    []*job
@@ -74,12 +78,14 @@ type worker struct {
 	singly  bool      // it failed, and its jobs are tried one by one
 	closing bool
 	closeBy time.Time // then lazy jobs that fail are given up
+	late    *time.Timer
 
 	lanes lanes // its own lock
 }
 
 func newWorker(b *Box) *worker {
-	w := &worker{box: b, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	w := &worker{box: b, wake: make(chan struct{}, 1), ended: make(chan struct{}), rest: lazyPause, grace: closeGrace}
+	w.ctx, w.stop = context.WithCancel(context.Background())
 	go w.run()
 	return w
 }
@@ -153,13 +159,24 @@ func (w *worker) await(ctx context.Context, j *job) error {
 	return <-end
 }
 
+// hurry says that the worker is about to be closed: from now on transactions have so
+// long, all together.
+func (w *worker) hurry() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closeBy = time.Now().Add(w.grace)
+	w.late = time.AfterFunc(w.grace, w.stop)
+}
+
 // close lets what is queued go through, for a while, and ends the goroutine.
 func (w *worker) close() {
 	w.mu.Lock()
-	w.closing, w.closeBy = true, time.Now().Add(closeGrace)
+	w.closing = true
 	w.mu.Unlock()
 	w.kick()
 	<-w.ended
+	w.late.Stop()
+	w.stop()
 }
 
 func (w *worker) run() {
@@ -294,7 +311,7 @@ func (w *worker) giveBack(jobs []*job) {
 		j.state = queued
 	}
 	w.jobs = append(append([]*job(nil), jobs...), w.jobs...)
-	w.oldest = time.Now().Add(lazyPause)
+	w.oldest = time.Now().Add(w.rest)
 	w.pause = w.oldest
 }
 
@@ -372,11 +389,11 @@ func (w *worker) transact(group []*job) (err error, ambiguous bool) {
 }
 
 func (w *worker) attempt(group []*job) (err error, ambiguous bool) {
-	ctx := context.Background() // a caller that gives up must not undo what others wait for
-	ambiguous, err = w.box.db.write(ctx, func(q querier) error {
+	// No caller's context: one that gives up must not undo what others wait for.
+	ambiguous, err = w.box.db.write(w.ctx, func(q querier) error {
 		w.lanes.begin()
 		for _, j := range group {
-			if err := j.run(ctx, q); err != nil {
+			if err := j.run(w.ctx, q); err != nil {
 				return err
 			}
 		}
