@@ -216,9 +216,10 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 			b.usage.bytes.Add(int64(len(row.body)))
 			if got {
 				b.w.lanes.gave(la, first+uint64(n), row.id, len(row.body))
-				row.num = num
+				seq := int64(first)
+				row.num, row.first, row.state = num, &seq, rowInFlight
 				b.told.sent(row.id)
-				b.sequenced(row, bd, first, res.hold, to)
+				b.sequenced(row, bd, res.hold, to)
 			} else {
 				b.backlog(row.session)
 			}

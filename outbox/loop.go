@@ -168,11 +168,8 @@ func (l *loop) loaded(session string, ld loaded, err error) {
 			return
 		}
 		var entries []*entry
-		for i, r := range ld.rows {
-			r.state = rowInFlight
-			e := l.entry(r, ld.body[i], ld.first[i])
-			e.hold = ld.holds[i]
-			entries = append(entries, e)
+		for _, s := range ld.rows {
+			entries = append(entries, l.entry(s.row, s.body, s.hold))
 		}
 		var head *entry
 		switch {
@@ -402,12 +399,11 @@ func (b *Box) withLoop(f func(l *loop)) {
 // sequenced says that a batch was committed with its seqs, and how it is to be
 // sent. If the sender has nothing else to do it is sent by whoever committed it,
 // when the next transaction may run.
-func (b *Box) sequenced(r *batchRow, bd *body, first, hold uint64, to route) {
-	r.state = rowInFlight
+func (b *Box) sequenced(r *batchRow, bd *body, hold uint64, to route) {
 	b.withLoop(func(l *loop) {
 		mine := l.add(func(now time.Time) {
-			e := newEntry(r, bd, first)
-			e.hold, e.route = hold, to
+			e := newEntry(r, bd, hold)
+			e.route = to
 			if to.seen != b.refs.now() { // it may have been found before a rotation began
 				l.refind(e)
 			}

@@ -325,14 +325,14 @@ func (l *loop) recover(tk *taking) {
 			var e *entry
 			bd, err := r.decode()
 			if err == nil {
-				e = l.entry(r, bd, uint64(*r.first))
+				var hold uint64
+				if hold, err = l.holdOf(r.session, bd); err != nil {
+					l.cancel(err)
+					return
+				}
+				e = l.entry(r, bd, hold)
 			} else { // nothing after it can be sent either: its seqs would be missing
 				e = l.unreadable(r, err)
-				bd, e.first = e.body, uint64(*r.first)
-			}
-			if e.hold, err = l.holdOf(r.session, bd); err != nil {
-				l.cancel(err)
-				return
 			}
 			if r.dropping {
 				drops[r.num] = nil
@@ -348,28 +348,22 @@ func (l *loop) recover(tk *taking) {
 
 // holdOf is the lowest seq of its own stream that an unfinished batch refers to.
 func (l *loop) holdOf(session string, bd *body) (hold uint64, err error) {
-	if !refersOutside(bd) {
+	needs := bd.outside()
+	if len(needs) == 0 {
 		return 0, nil
 	}
-	inside := make(map[string]bool)
 	err = l.box.db.read(l.ctx, func(q querier) error {
-		for i := range bd.ops {
-			for _, id := range bd.ops[i].needs() {
-				if inside[id] {
-					continue
-				}
-				f, err := l.box.t.findOp(l.ctx, q, id, "")
-				if f.row == nil && err != nil {
-					return err
-				}
-				if f.row == nil || f.row.session != session {
-					continue
-				}
-				if seq := f.seq(); seq > 0 && (hold == 0 || seq < hold) {
-					hold = seq
-				}
+		for _, id := range needs {
+			f, err := l.box.t.findOp(l.ctx, q, id, "")
+			switch {
+			case f.row == nil && err != nil:
+				return err
+			case f.row == nil || f.row.session != session:
+				continue
 			}
-			inside[bd.ops[i].id] = true
+			if seq := f.seq(); seq > 0 && (hold == 0 || seq < hold) {
+				hold = seq
+			}
 		}
 		return nil
 	})
@@ -383,9 +377,9 @@ func (l *loop) making(st streamRow) route {
 	return route{ref: st.ownerRef, space: st.spaceRef}
 }
 
-// entry is a row as the machine holds it.
-func (l *loop) entry(r *batchRow, bd *body, first uint64) *entry {
-	e := newEntry(r, bd, first)
+// entry is a row with seqs as the machine holds it.
+func (l *loop) entry(r *batchRow, bd *body, hold uint64) *entry {
+	e := newEntry(r, bd, hold)
 	l.find(e)
 	return e
 }
@@ -417,9 +411,12 @@ func (l *loop) unreadable(r *batchRow, err error) *entry {
 }
 
 // newEntry is entry without the route.
-func newEntry(r *batchRow, bd *body, first uint64) *entry {
-	e := &entry{num: r.num, id: r.id, session: r.session, via: r.via, first: first, n: bd.travelling(), bytes: len(r.body),
+func newEntry(r *batchRow, bd *body, hold uint64) *entry {
+	e := &entry{num: r.num, id: r.id, session: r.session, via: r.via, n: bd.travelling(), bytes: len(r.body), hold: hold,
 		body: bd, marked: r.state == rowInFlight, attempts: r.attempts}
+	if r.sequenced() {
+		e.first = uint64(*r.first)
+	}
 	e.wire = wire(e)
 	return e
 }

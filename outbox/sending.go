@@ -197,10 +197,7 @@ func (b *Box) releaseLease(ctx context.Context) error {
 
 // loaded is what load found.
 type loaded struct {
-	rows  []*batchRow // have seqs now
-	first []uint64
-	holds []uint64
-	body  []*body
+	rows  []sequencedRow
 	head  *batchRow // the first that has none, if nothing was to be given
 	hbody *body
 	newer error // why only a newer binary can go on: head is then the row that it is about
@@ -209,6 +206,13 @@ type loaded struct {
 	st    streamRow
 	done  []decidedRow
 	lane  *lane
+}
+
+// sequencedRow is a row that has its seqs now.
+type sequencedRow struct {
+	row  *batchRow
+	body *body
+	hold uint64 // the lowest seq of its stream that it still refers to
 }
 
 // decidedRow is a row that needs no server.
@@ -316,14 +320,13 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 		if len(ld.rows) == 0 {
 			crashpoint.Hit(crashpoint.OutboxSeqBefore)
 		}
-		first := b.w.lanes.give(ld.lane, bd.travelling())
+		first := int64(b.w.lanes.give(ld.lane, bd.travelling()))
 		b.t.giveSeq(q, r.num, first, other, bd.tally())
 		if r.num < low {
 			b.t.lower(q, r.num)
 			low = r.num
 		}
-		r.first, r.body = new(int64), data
-		*r.first = int64(first)
+		r.first, r.state, r.body = &first, rowInFlight, data
 		for k := range bd.ops {
 			e, err := found{r, bd, k}.earlier()
 			if err != nil {
@@ -331,8 +334,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 			}
 			given[e.id] = e
 		}
-		ld.rows, ld.body = append(ld.rows, r), append(ld.body, bd)
-		ld.first, ld.holds = append(ld.first, first), append(ld.holds, res.hold)
+		ld.rows = append(ld.rows, sequencedRow{r, bd, res.hold})
 	}
 	return nil
 }
@@ -379,8 +381,8 @@ func (b *Box) tellDecided(rows []decidedRow) {
 }
 
 func (b *Box) loadDone(ld *loaded) {
-	for i, r := range ld.rows {
-		b.w.lanes.gave(ld.lane, ld.first[i]+uint64(ld.body[i].travelling()), r.id, len(r.body))
+	for _, s := range ld.rows {
+		b.w.lanes.gave(ld.lane, uint64(*s.row.first)+uint64(s.body.travelling()), s.row.id, len(s.row.body))
 	}
 	if len(ld.rows) > 0 {
 		crashpoint.Hit(crashpoint.OutboxSeqAfter)

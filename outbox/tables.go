@@ -254,8 +254,8 @@ const (
 
 // giveSeq gives a row its seqs, and another body if that is not nil, in which n ops
 // are decided.
-func (t *tables) giveSeq(q querier, num int64, first uint64, body []byte, n tally) {
-	args := []any{t.box, num, int64(first), rowInFlight}
+func (t *tables) giveSeq(q querier, num, first int64, body []byte, n tally) {
+	args := []any{t.box, num, first, rowInFlight}
 	if body == nil {
 		q.later(sqlGiveSeq, args, nil)
 		return
