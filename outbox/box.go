@@ -47,16 +47,16 @@ const defaultName = "default"
 
 // newBox opens the outbox called name in db, which is the Box's from then on.
 func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, error) {
-	box, row, err := openBox(ctx, db, name, "obx_"+ulid.Make().String(), capability.NewSecret().Reveal())
+	named, err := openBox(ctx, db, name)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open outbox: %w", err), db.close())
 	}
-	secret, err := capability.SecretFrom(row.secret)
+	secret, err := capability.SecretFrom(named.secret)
 	if err != nil {
 		return nil, errors.Join(fault.Internal.Because(err, "the outbox's own row is damaged"), db.close())
 	}
 	me := ulid.Make().String()
-	b := &Box{cfg: cfg, name: name, id: row.id, secret: secret, me: me, db: db, t: tables{db: db, box: box, me: me}}
+	b := &Box{cfg: cfg, name: name, id: named.id, secret: secret, me: me, db: db, t: tables{db: db, box: named.box, me: me}}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.w = newWorker(b)
 	return b, nil

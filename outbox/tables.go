@@ -7,6 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -59,10 +62,8 @@ type tables struct {
 	me  string // the Box, as the lease's holder
 }
 
-// boxRow is the outbox's own row.
+// boxRow is what changes of the outbox's own row.
 type boxRow struct {
-	id          string
-	secret      []byte
 	incarnation int64
 	holder      string
 	leaseUntil  int64
@@ -72,14 +73,14 @@ type boxRow struct {
 	drops       int64
 }
 
-const sqlBox = `SELECT id, secret, incarnation, holder, lease_until, lease_for, holder_pid, low, drops FROM mooring_outbox WHERE box = $1`
+const sqlBox = `SELECT incarnation, holder, lease_until, lease_for, holder_pid, low, drops FROM mooring_outbox WHERE box = $1`
 
 func (t *tables) readBox(ctx context.Context, q querier, lock string) (boxRow, error) {
 	var b boxRow
 	found := false
 	err := q.query(ctx, sqlBox+lock, []any{t.box}, func(scan scanner) error {
 		found = true
-		return scan(&b.id, &b.secret, &b.incarnation, &b.holder, &b.leaseUntil, &b.leaseFor, &b.holderPID, &b.low, &b.drops)
+		return scan(&b.incarnation, &b.holder, &b.leaseUntil, &b.leaseFor, &b.holderPID, &b.low, &b.drops)
 	})
 	if err == nil && !found {
 		err = fault.NotFound.With("the outbox is gone from its database")
@@ -91,21 +92,29 @@ const sqlInsertBox = `INSERT INTO mooring_outbox (name, id, secret) VALUES ($1, 
 
 const sqlBoxNamed = `SELECT box, id, secret FROM mooring_outbox WHERE name = $1`
 
-// openBox finds or makes the outbox called name.
-func openBox(ctx context.Context, db database, name, id string, secret []byte) (box int64, b boxRow, err error) {
+// namedBox is what an outbox is, for ever.
+type namedBox struct {
+	box    int64
+	id     string
+	secret []byte
+}
+
+// openBox finds the outbox called name, or makes it with a new id and secret.
+func openBox(ctx context.Context, db database, name string) (b namedBox, err error) {
 	find := func(q querier) error {
-		return q.query(ctx, sqlBoxNamed, []any{name}, func(scan scanner) error { return scan(&box, &b.id, &b.secret) })
+		return q.query(ctx, sqlBoxNamed, []any{name}, func(scan scanner) error { return scan(&b.box, &b.id, &b.secret) })
 	}
-	if err := db.read(ctx, find); err != nil || box != 0 {
-		return box, b, err
+	if err := db.read(ctx, find); err != nil || b.box != 0 {
+		return b, err
 	}
+	id, secret := "obx_"+ulid.Make().String(), capability.NewSecret().Reveal()
 	_, err = db.write(ctx, func(q querier) error {
 		if _, err := q.exec(ctx, sqlInsertBox, name, id, secret); err != nil {
 			return err
 		}
 		return find(q)
 	})
-	return box, b, err
+	return b, err
 }
 
 // The seq goes in only if the lease is still ours and no row of the session waits
