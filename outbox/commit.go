@@ -314,7 +314,7 @@ func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, err
 }
 
 func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (Ticket, error) {
-	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx, given: true}
+	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx}
 	if err := b.checkNames(ctx, q, batch.ID, bd); err != nil {
 		return Ticket{}, err
 	}
@@ -342,8 +342,8 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 	}
 	b.nameOps(q, row.id, bd)
 	b.db.notify(q, b.id)
-	if q.err != nil {
-		return Ticket{}, q.err
+	if err := q.flush(); err != nil {
+		return Ticket{}, err
 	}
 	b.usage.ops.Add(int64(row.ops))
 	b.usage.bytes.Add(int64(len(row.body)))

@@ -294,39 +294,22 @@ type postgresTx struct {
 	conn  *pgx.Conn
 	tx    pgx.Tx // nil until a statement's result is waited for
 	end   func() // what begin has taken; nil for nothing
-	given bool   // tx is the caller's: later runs at once, commit is theirs
 	auto  bool
 	queue pgx.Batch
 	err   error
 }
 
 func (q *postgresTx) later(sql string, args []any, one func(scanner) error) {
-	if q.given {
-		if q.err == nil {
-			q.err = q.flushInto(func(b *pgx.Batch) { enqueue(b, sql, args, one) })
-		}
-		return
-	}
-	enqueue(&q.queue, sql, args, one)
-}
-
-func enqueue(b *pgx.Batch, sql string, args []any, one func(scanner) error) {
-	queued := b.Queue(sql, args...)
+	queued := q.queue.Queue(sql, args...)
 	if one != nil {
 		queued.QueryRow(func(row pgx.Row) error { return one(row.Scan) })
 	}
 }
 
-func (q *postgresTx) flushInto(fill func(*pgx.Batch)) error {
-	var b pgx.Batch
-	fill(&b)
-	return q.tx.SendBatch(q.ctx, &b).Close()
-}
-
 // ready begins the transaction if need be and sends what has waited, before a
 // statement whose result is wanted now.
 func (q *postgresTx) ready() error {
-	if q.auto || q.given || q.err != nil {
+	if q.auto || q.err != nil {
 		return q.err
 	}
 	if q.tx == nil {
