@@ -285,13 +285,7 @@ func (s *fakeServer) apply(b *ledger.Batch) Reply {
 		return Reply{Err: err}
 	}
 	se := s.session(b.Session)
-	var dup []bool
-	if outs != nil {
-		dup = make([]bool, len(outs))
-		for i := range dup {
-			dup[i] = true
-		}
-	} else {
+	if outs == nil {
 		rec, err := ledger.Decide(&r.row, b, r.history.Outcome, ledger.DefaultLimits(), &fakeEffects{se: se})
 		if err != nil {
 			return Reply{Err: err}
@@ -303,7 +297,7 @@ func (s *fakeServer) apply(b *ledger.Batch) Reply {
 		return Reply{Err: err}
 	}
 	r.history.Prune(r.row.AckedThrough)
-	return Reply{Outcomes: outs, Duplicate: dup, Cursor: uint64(len(se.log))}
+	return Reply{Outcomes: outs}
 }
 
 // fakeEffects knows a few methods: put, reject, deny and create. A result has
