@@ -351,36 +351,31 @@ func (l *loop) mark() {
 	}
 }
 
-// housekeep renews the lease and moves the low mark.
-func (l *loop) housekeep() {
+// renewing renews the lease until the term ends, or ends the term when it cannot.
+func (l *loop) renewing() {
 	b := l.box
-	renew := time.NewTicker(max(b.cfg.Lease/3, time.Millisecond))
-	defer renew.Stop()
-	low := time.NewTicker(lowEvery)
-	defer low.Stop()
-	held := time.Now()
-	for {
+	tick := time.NewTicker(min(max(b.cfg.Lease/3, time.Millisecond), renewAnyway))
+	defer tick.Stop()
+	for held := time.Now(); ; {
 		select {
 		case <-l.ctx.Done():
 			return
-		case <-low.C:
-			l.write(b.t.raiseLow)
-		case <-renew.C:
-			began := time.Now()
-			ok, err := b.renew(l.ctx)
-			switch {
-			case l.ctx.Err() != nil:
-				return
-			case err == nil && ok:
-				held = began
-				l.mark()
-			case err == nil:
-				l.cancel(errFenced)
-				return
-			case time.Since(held) > b.cfg.Lease:
-				l.cancel(fault.Unavailable.Because(err, "the lease could not be renewed in time"))
-				return
-			}
+		case <-tick.C:
+		}
+		began := time.Now()
+		ok, err := b.renew(l.ctx)
+		switch {
+		case l.ctx.Err() != nil:
+			return
+		case err == nil && ok:
+			held = began
+			l.mark()
+		case err == nil:
+			l.cancel(errFenced)
+			return
+		case time.Since(held) > b.cfg.Lease:
+			l.cancel(fault.Unavailable.Because(err, "the lease could not be renewed in time"))
+			return
 		}
 	}
 }

@@ -19,8 +19,9 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// lowEvery is how often the mark below which all is finished moves.
-const lowEvery = 2 * time.Second
+// renewAnyway is how often a lease is renewed that lasts very long: the mark below
+// which all is finished moves then, too.
+const renewAnyway = 10 * time.Second
 
 // Run sends what is committed, here or in other processes, until ctx ends or the
 // Box is closed; then it returns nil. It holds the outbox's lease when it can
@@ -144,7 +145,7 @@ type loop struct {
 	m           *machine
 	term        int // of lanes
 	incarnation int64
-	release     func()       // gives up the mark of a living sender; nil without. housekeep's, then lead's
+	release     func()       // gives up the mark of a living sender; nil without. renewing's, then lead's
 	seen        atomic.Int64 // the box row's drops, as last looked at
 	conns       map[string]*conn
 	ctx         context.Context
@@ -184,7 +185,7 @@ func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 	// set told nobody, and is not in tk.
 	l.tasks.Go(l.scan)
 	l.tasks.Go(func() { b.db.watch(l.ctx, b.id, l.scan, l.alive) })
-	l.tasks.Go(l.housekeep)
+	l.tasks.Go(l.renewing)
 	l.tasks.Go(l.sweeping)
 	l.run()
 

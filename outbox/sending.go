@@ -162,7 +162,8 @@ func (b *Box) leads(ctx context.Context, q querier, term int) (row boxRow, leads
 	return row, row.holder == b.me && b.w.lanes.leads(term), err
 }
 
-// renew makes the lease last from now on; held is false if it is another's.
+// renew makes the lease last from now on; held is false if it is another's. The mark
+// below which all is finished goes up on the way.
 func (b *Box) renew(ctx context.Context) (held bool, err error) {
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
 		now, err := b.db.now(ctx, q)
@@ -171,6 +172,7 @@ func (b *Box) renew(ctx context.Context) (held bool, err error) {
 		}
 		n, err := q.exec(ctx, sqlRenew, b.t.box, b.me, now+b.cfg.Lease.Milliseconds())
 		held = n == 1
+		b.t.raiseLow(q)
 		return err
 	})
 	return held, err
