@@ -197,30 +197,6 @@ func (l *loop) failed(err error) {
 	l.box.cfg.Logger.Warn("the outbox's database fails the sender", "outbox", l.box.id, "error", err)
 }
 
-// raise makes the incarnation higher, so that what was sent under the present
-// one is fenced off once a stream is opened anew.
-func (l *loop) raise() {
-	from := l.incarnation
-	l.tasks.Go(func() {
-		for l.ctx.Err() == nil {
-			held, err := l.box.raise(l.ctx)
-			switch {
-			case err == nil && held:
-				l.post(func(now time.Time) {
-					l.incarnation = from + 1
-					l.m.raised(now)
-				})
-				return
-			case err == nil:
-				l.cancel(errFenced)
-				return
-			}
-			l.post(func(time.Time) { l.failed(err) })
-			l.box.pause(l.ctx, l.box.cfg.Backoff.Initial)
-		}
-	})
-}
-
 func (l *loop) settle(a action) {
 	l.box.settleDrops(l.term, a.session, a.entries, a.drops, a.through, func(bodies map[int64]*body, err error) {
 		l.hand(func(now time.Time) {
@@ -321,11 +297,6 @@ func (l *loop) reconsider(session string, now time.Time) {
 	}
 }
 
-// alive keeps what tells others that this process lives.
-func (l *loop) alive(pid int64) {
-	l.write(func(q querier) { q.later(sqlHolderPID, []any{l.box.t.box, l.box.me, pid}, nil) })
-}
-
 // write has f write something of this term's, sooner or later: not at all if the
 // term is over by then.
 func (l *loop) write(f func(q querier)) { l.box.w.submit(l.job(f)) }
@@ -337,47 +308,6 @@ func (l *loop) job(f func(q querier)) *job {
 		}
 		return nil
 	}}
-}
-
-// mark gets the mark of a living sender, should another process have kept it
-// when the lease was taken.
-func (l *loop) mark() {
-	if l.release != nil {
-		return
-	}
-	if release, held, _ := l.box.db.alone(l.box.t.box); held {
-		l.release = release
-		l.alive(markHeld)
-	}
-}
-
-// renewing renews the lease until the term ends, or ends the term when it cannot.
-func (l *loop) renewing() {
-	b := l.box
-	tick := time.NewTicker(min(max(b.cfg.Lease/3, time.Millisecond), renewAnyway))
-	defer tick.Stop()
-	for held := time.Now(); ; {
-		select {
-		case <-l.ctx.Done():
-			return
-		case <-tick.C:
-		}
-		began := time.Now()
-		ok, err := b.renew(l.ctx)
-		switch {
-		case l.ctx.Err() != nil:
-			return
-		case err == nil && ok:
-			held = began
-			l.mark()
-		case err == nil:
-			l.cancel(errFenced)
-			return
-		case time.Since(held) > b.cfg.Lease:
-			l.cancel(fault.Unavailable.Because(err, "the lease could not be renewed in time"))
-			return
-		}
-	}
 }
 
 // What other parts of the Box tell the sender, if there is one.

@@ -1,6 +1,6 @@
 package outbox
 
-// The sender: the lease, and the loop around the machine.
+// The sender: a term of sending, and the loop around the machine.
 
 import (
 	"bytes"
@@ -18,10 +18,6 @@ import (
 	"github.com/mooring-rpc/mooring/internal/fatal"
 	"github.com/mooring-rpc/mooring/ledger"
 )
-
-// renewAnyway is how often a lease is renewed that lasts very long: the mark below
-// which all is finished moves then, too.
-const renewAnyway = 10 * time.Second
 
 // Run sends what is committed, here or in other processes, until ctx ends or the
 // Box is closed; then it returns nil. It holds the outbox's lease when it can
@@ -89,50 +85,6 @@ func (b *Box) pause(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-}
-
-// waiter is a Box that wants the lease, and what it has seen of it.
-type waiter struct {
-	step   int64 // by how much to raise the incarnation
-	marked bool  // it has the mark of a living sender: whoever had it is dead
-	barred bool  // somebody else has that mark
-
-	holder string // the lease as it was when it last looked different
-	until  int64
-	since  time.Time
-}
-
-// unchanged is for how long the lease has looked the same. A living holder renews it
-// every third of the time that it lasts.
-func (w *waiter) unchanged(row boxRow) time.Duration {
-	if now := time.Now(); row.holder != w.holder || row.leaseUntil != w.until {
-		w.holder, w.until, w.since = row.holder, row.leaseUntil, now
-	}
-	return time.Since(w.since)
-}
-
-// awaitLease waits until this Box has the lease.
-func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff) (*taking, error) {
-	w := &waiter{step: step}
-	for ctx.Err() == nil {
-		release, held, known := b.db.alone(b.t.box)
-		w.marked, w.barred = held, known && !held
-		tk, until, err := b.acquire(ctx, w)
-		if tk != nil {
-			again.Reset()
-			tk.release = release
-			return tk, nil
-		}
-		if release != nil {
-			release()
-		}
-		if err != nil {
-			b.cfg.Logger.Warn("the lease cannot be had", "outbox", b.id, "error", err)
-			until = again.NextBackOff()
-		}
-		b.pause(ctx, min(max(until, 10*time.Millisecond), b.cfg.Lease/4, time.Second))
-	}
-	return nil, ctx.Err()
 }
 
 // loop is one term of sending: the machine, the streams it has open, and what

@@ -417,19 +417,6 @@ func (t *tables) stop(q querier, session string, code fault.Code, reason string)
 	q.later(sqlStop, []any{t.box, t.me, session, int(code), storable(reason)}, nil)
 }
 
-// The lease. holder_pid is what tells that its holder lives: the number of a
-// backend, or markHeld; 0 for nothing.
-const (
-	sqlTakeLease = `UPDATE mooring_outbox SET holder = $2, lease_until = $3, incarnation = incarnation + $4, holder_pid = $5, lease_for = $6
-		WHERE box = $1`
-	sqlRenew     = `UPDATE mooring_outbox SET lease_until = $3 WHERE box = $1 AND holder = $2`
-	sqlHolderPID = `UPDATE mooring_outbox SET holder_pid = $3 WHERE box = $1 AND holder = $2`
-	sqlRaise     = `UPDATE mooring_outbox SET incarnation = incarnation + 1 WHERE box = $1 AND holder = $2`
-	sqlRelease   = `UPDATE mooring_outbox SET holder = '', lease_until = 0 WHERE box = $1 AND holder = $2`
-	sqlReset     = `UPDATE mooring_outbox_batch SET state = 0 WHERE box = $1 AND state = 1 AND num >= $2`
-	sqlResume    = `UPDATE mooring_outbox_stream SET stopped = 0, reason = '' WHERE box = $1 AND stopped > 0`
-)
-
 const sqlUnfinished = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 	WHERE box = $1 AND num >= $2 AND state < 2 AND first_seq > 0 ORDER BY num`
 
