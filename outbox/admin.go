@@ -95,9 +95,9 @@ func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) 
 				return err
 			}
 			if st.Bytes += bytes; flying != 0 {
-				st.InFlight = st.decided(ops, n)
+				st.InFlight = st.count(ops, n)
 			} else {
-				st.Pending = st.decided(ops, n)
+				st.Pending = st.count(ops, n)
 			}
 			return nil
 		})
@@ -109,7 +109,7 @@ func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) 
 				var ops int
 				var n tally
 				err := scan(&ops, &n.failed, &n.skipped, &n.voided)
-				st.Acked = st.decided(ops, n)
+				st.Acked = st.count(ops, n)
 				return err
 			})
 			if err != nil {
@@ -122,8 +122,8 @@ func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) 
 	return st, err
 }
 
-// decided adds what n counts, of so many ops, and gives how many are left.
-func (s *Status) decided(ops int, n tally) (left int) {
+// count adds what n counts, of so many ops, and gives how many are left.
+func (s *Status) count(ops int, n tally) (left int) {
 	s.Failed += n.failed
 	s.Skipped += n.skipped
 	s.Void += n.voided

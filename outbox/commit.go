@@ -200,7 +200,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 				b.w.lanes.takeBack(la, first)
 			}
 		})
-		b.t.decided(q, row.id, bd.tally())
+		b.t.countDecided(q, row.id, bd.tally())
 		b.nameOps(q, row.id, bd)
 		crashpoint.Hit(crashpoint.OutboxCommitBefore)
 		return nil
@@ -219,7 +219,7 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 				seq := int64(first)
 				row.num, row.first, row.state = num, &seq, rowInFlight
 				b.told.sent(row.id)
-				b.sequenced(row, bd, res.hold, to)
+				b.sendCommitted(row, bd, res.hold, to)
 			} else {
 				b.backlog(row.session)
 			}
@@ -338,7 +338,7 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 		return b.existing(ctx, q, batch, bd)
 	}
 	if !bd.decided() { // else the sender finishes it
-		b.t.decided(q, row.id, bd.tally())
+		b.t.countDecided(q, row.id, bd.tally())
 	}
 	b.nameOps(q, row.id, bd)
 	b.db.notify(q, b.id)

@@ -171,7 +171,7 @@ func (b *Box) takeOver(ctx context.Context, q querier, row boxRow, now int64, w 
 		return nil, err
 	}
 	var err error
-	if tk.rows, err = b.t.unfinished(ctx, q, row.low); err != nil {
+	if tk.rows, err = b.t.flying(ctx, q, row.low); err != nil {
 		return nil, err
 	}
 	for _, r := range tk.rows {

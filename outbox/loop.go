@@ -157,8 +157,8 @@ func (l *loop) missing(session string, to route, err error) error {
 	return fault.ServerBehind.With("the server does not know session %s, whose creation it has answered: %s", session, restored)
 }
 
-// loaded hands what a transaction found to the machine.
-func (l *loop) loaded(session string, ld loaded, err error) {
+// handLoaded hands what a transaction found to the machine.
+func (l *loop) handLoaded(session string, ld loaded, err error) {
 	l.hand(func(now time.Time) {
 		if err != nil {
 			l.failed(err)
@@ -321,10 +321,10 @@ func (b *Box) withLoop(f func(l *loop)) {
 	}
 }
 
-// sequenced says that a batch was committed with its seqs, and how it is to be
+// sendCommitted says that a batch was committed with its seqs, and how it is to be
 // sent. If the sender has nothing else to do it is sent by whoever committed it,
 // when the next transaction may run.
-func (b *Box) sequenced(r *batchRow, bd *body, hold uint64, to route) {
+func (b *Box) sendCommitted(r *batchRow, bd *body, hold uint64, to route) {
 	b.withLoop(func(l *loop) {
 		mine := l.add(func(now time.Time) {
 			e := newEntry(r, bd, hold)

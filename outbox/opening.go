@@ -156,7 +156,7 @@ func (m *machine) closeQuietly(s *stream) {
 	m.do(action{kind: actClose, session: s.session, conn: s.conn})
 }
 
-// opened is the answer to actOpen. lastSeq counts if it was to settle.
+// openedStream is the answer to actOpen. lastSeq counts if it was to settle.
 func (m *machine) openedStream(session string, conn int, lastSeq uint64, err error, now time.Time) {
 	s := m.streams[session]
 	if m.fenced || s == nil || s.conn != conn || s.phase != opening {

@@ -286,8 +286,8 @@ func (t *tables) setBody(q querier, num int64, body []byte, n tally, dropping bo
 
 const sqlDecided = `UPDATE mooring_outbox_batch SET failed = $3, skipped = $4, voided = $5 WHERE box = $1 AND batch = $2`
 
-// decided says how many ops of a new batch are decided, if any is.
-func (t *tables) decided(q querier, batch string, n tally) {
+// countDecided keeps how many ops of a new batch are decided, if any is.
+func (t *tables) countDecided(q querier, batch string, n tally) {
 	if n != (tally{}) {
 		q.later(sqlDecided, []any{t.box, batch, n.failed, n.skipped, n.voided}, nil)
 	}
@@ -335,10 +335,10 @@ func (t *tables) finish(q querier, num, at int64, n tally, attempts int, outcome
 // What a former holder of the lease still has to say of rows and streams is of no
 // interest.
 const (
-	leads       = ` EXISTS (SELECT 1 FROM mooring_outbox WHERE box = $1 AND holder = $2)`
-	sqlMarkSent = `UPDATE mooring_outbox_batch SET state = 1 WHERE box = $1 AND num = $3 AND state = 0 AND` + leads
+	ifLeading   = ` EXISTS (SELECT 1 FROM mooring_outbox WHERE box = $1 AND holder = $2)`
+	sqlMarkSent = `UPDATE mooring_outbox_batch SET state = 1 WHERE box = $1 AND num = $3 AND state = 0 AND` + ifLeading
 	sqlNote     = `UPDATE mooring_outbox_batch SET attempts = $4, next_retry_at = $5, last_error = $6
-		WHERE box = $1 AND num = $3 AND state < 2 AND` + leads
+		WHERE box = $1 AND num = $3 AND state < 2 AND` + ifLeading
 )
 
 // markSent is for a row that a takeover made pending and that was sent again.
@@ -417,12 +417,12 @@ func (t *tables) stop(q querier, session string, code fault.Code, reason string)
 	q.later(sqlStop, []any{t.box, t.me, session, int(code), storable(reason)}, nil)
 }
 
-const sqlUnfinished = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
+const sqlFlying = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 	WHERE box = $1 AND num >= $2 AND state < 2 AND first_seq > 0 ORDER BY num`
 
-// unfinished reads the rows that have seqs and no outcomes, from num low on.
-func (t *tables) unfinished(ctx context.Context, q querier, low int64) ([]*batchRow, error) {
-	return t.many(ctx, q, sqlUnfinished, t.box, low)
+// flying reads the rows that have seqs and no outcomes, from num low on.
+func (t *tables) flying(ctx context.Context, q querier, low int64) ([]*batchRow, error) {
+	return t.many(ctx, q, sqlFlying, t.box, low)
 }
 
 var sqlUsage = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(bytes), 0) FROM ` + unfinished("ops, bytes")

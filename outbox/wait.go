@@ -290,10 +290,10 @@ func (t *tables) stage(ctx context.Context, q querier, batch string) (r *batchRo
 
 // What the last sender left behind does not count: the next begins with trying again.
 const (
-	stopped = ` FROM mooring_outbox_stream s JOIN mooring_outbox o ON o.box = s.box
+	fromStopped = ` FROM mooring_outbox_stream s JOIN mooring_outbox o ON o.box = s.box
 		WHERE s.box = $1 AND s.stopped > 0 AND o.holder <> '' AND o.lease_until > $2`
-	sqlStopped    = `SELECT s.stopped, s.reason` + stopped + ` AND s.session = $3`
-	sqlAnyStopped = `SELECT 1` + stopped + ` LIMIT 1`
+	sqlStopped    = `SELECT s.stopped, s.reason` + fromStopped + ` AND s.session = $3`
+	sqlAnyStopped = `SELECT 1` + fromStopped + ` LIMIT 1`
 )
 
 // standstill says why a session's stream has stopped; nil if it has not.
