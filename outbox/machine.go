@@ -42,8 +42,8 @@ type route struct {
 	held  bool   // another ref is about to take the ref's place: nothing new is sent until it has
 }
 
-// entry is a batch with seqs that has no outcome yet; as a stream's head, one
-// without seqs (first is 0).
+// entry is a batch with seqs that has no outcome yet; as a stream's head, what finding
+// the way takes of one without seqs (first is 0).
 type entry struct {
 	num      int64
 	id       string
