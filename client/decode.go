@@ -66,9 +66,7 @@ func refusalOf(r wire.Refusal) (*fault.Error, error) {
 // outcome an op.
 type reply struct {
 	refusal  *fault.Error
-	cursor   uint64
 	outcomes []ledger.Outcome
-	repeated []bool // which were recorded before; nil for none
 }
 
 // decodePlainReply is decodeReply by hand; ok is false for what is not usual in an
@@ -83,7 +81,7 @@ func decodePlainReply(m byhand.Message, ops []ledger.Intent) (out *reply, ok boo
 	if !m.Usual() || list.Len() != len(ops) {
 		return nil, false
 	}
-	out = &reply{cursor: ack.Uint64(place.AckCursor), outcomes: make([]ledger.Outcome, len(ops))}
+	out = &reply{outcomes: make([]ledger.Outcome, len(ops))}
 	results := make([]byte, 0, 24*len(out.outcomes)) // as in decodeReply
 	for i := range out.outcomes {
 		w, to := list.At(i), &out.outcomes[i]
@@ -101,12 +99,6 @@ func decodePlainReply(m byhand.Message, ops []ledger.Intent) (out *reply, ok boo
 		}
 		to.Cause = string(w.Text(place.OutcomeCause))
 		to.At = w.Uint64(place.OutcomeAt)
-		if w.Bit(place.OutcomeDuplicate) {
-			if out.repeated == nil {
-				out.repeated = make([]bool, len(out.outcomes))
-			}
-			out.repeated[i] = true
-		}
 	}
 	return out, m.Usual()
 }
@@ -145,17 +137,11 @@ func decodeReply(s capnp.Struct, ops []ledger.Intent) (*reply, error) {
 	if list.Len() != len(ops) {
 		return nil, fault.Incompatible.With("the server gave %d outcomes for %d ops", list.Len(), len(ops))
 	}
-	out := &reply{cursor: ack.Cursor(), outcomes: make([]ledger.Outcome, len(ops))}
+	out := &reply{outcomes: make([]ledger.Outcome, len(ops))}
 	results := make([]byte, 0, 24*len(out.outcomes)) // room for cursors; those that no longer fit go elsewhere
 	for i := range out.outcomes {
 		if results, err = decodeOutcome(list.At(i), ops[i].OpID, &out.outcomes[i], results); err != nil {
 			return nil, fmt.Errorf("decode outcome %d: %w", i, err)
-		}
-		if list.At(i).Duplicate() {
-			if out.repeated == nil {
-				out.repeated = make([]bool, len(out.outcomes))
-			}
-			out.repeated[i] = true
 		}
 	}
 	return out, nil

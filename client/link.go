@@ -295,7 +295,7 @@ func (s *stream) reply(a sent) outbox.Reply {
 	case r.refusal != nil:
 		return outbox.Reply{Err: r.refusal}
 	}
-	return outbox.Reply{Outcomes: r.outcomes, Duplicate: r.repeated, Cursor: r.cursor}
+	return outbox.Reply{Outcomes: r.outcomes}
 }
 
 // gone is the error of an Apply that has no answer to wait for.

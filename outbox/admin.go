@@ -23,12 +23,13 @@ func unfinished(columns string) string {
 }
 
 var (
-	sqlPendingCounts = `SELECT CASE WHEN state = 1 AND first_seq > 0 THEN 1 ELSE 0 END, SUM(ops), SUM(bytes)
-		FROM ` + unfinished("state, first_seq, ops, bytes") + ` GROUP BY 1`
+	sqlPendingCounts = `SELECT CASE WHEN state = 1 AND first_seq > 0 THEN 1 ELSE 0 END, SUM(ops), SUM(bytes),
+			SUM(failed), SUM(skipped), SUM(voided)
+		FROM ` + unfinished("state, first_seq, ops, bytes, failed, skipped, voided") + ` GROUP BY 1`
 	sqlStreams = `SELECT b.session, b.ops, b.seq, b.attempts, b.next_retry_at, b.last_error, COALESCE(s.stopped, 0), COALESCE(s.reason, '')
-		FROM (SELECT session, SUM(ops) AS ops, COALESCE(MAX(first_seq), 0) AS seq,
+		FROM (SELECT session, SUM(ops - failed - skipped - voided) AS ops, COALESCE(MAX(first_seq), 0) AS seq,
 				MAX(attempts) AS attempts, MAX(next_retry_at) AS next_retry_at, MAX(last_error) AS last_error
-			FROM ` + unfinished("session, ops, first_seq, attempts, next_retry_at, last_error") + ` GROUP BY session) b
+			FROM ` + unfinished("session, ops, failed, skipped, voided, first_seq, attempts, next_retry_at, last_error") + ` GROUP BY session) b
 		LEFT JOIN mooring_outbox_stream s ON s.box = $1 AND s.session = b.session ORDER BY b.session`
 )
 
@@ -62,8 +63,15 @@ func timeOf(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// Status counts rows by state and lists the streams that have unfinished ones.
-func (b *Box) Status(ctx context.Context) (st Status, err error) {
+// Status counts ops by state and lists the streams that have unfinished ones.
+func (b *Box) Status(ctx context.Context) (Status, error) { return b.status(ctx, true) }
+
+// Queue is Status without the batches that are finished, which are not counted, and
+// so costs little however many there are. Failed, Skipped and Void are the ops that
+// are decided while others of their batch wait.
+func (b *Box) Queue(ctx context.Context) (Status, error) { return b.status(ctx, false) }
+
+func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) {
 	err = b.read(ctx, "outbox status", func(ctx context.Context, q querier) error {
 		st = Status{Outbox: b.id, Name: b.name}
 		row, err := b.t.readBox(ctx, q, "")
@@ -82,27 +90,31 @@ func (b *Box) Status(ctx context.Context) (st Status, err error) {
 		err = q.query(ctx, sqlPendingCounts, []any{b.t.box}, func(scan scanner) error {
 			var flying, ops int
 			var bytes int64
-			if err := scan(&flying, &ops, &bytes); err != nil {
+			var n tally
+			if err := scan(&flying, &ops, &bytes, &n.failed, &n.skipped, &n.voided); err != nil {
 				return err
 			}
 			if st.Bytes += bytes; flying != 0 {
-				st.InFlight = ops
+				st.InFlight = st.count(ops, n)
 			} else {
-				st.Pending = ops
+				st.Pending = st.count(ops, n)
 			}
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		err = q.query(ctx, sqlFinishedCounts, []any{b.t.box}, func(scan scanner) error {
-			var ops int
-			err := scan(&ops, &st.Failed, &st.Skipped, &st.Void)
-			st.Acked = ops - st.Failed - st.Skipped - st.Void
-			return err
-		})
-		if err != nil {
-			return err
+		if finished {
+			err = q.query(ctx, sqlFinishedCounts, []any{b.t.box}, func(scan scanner) error {
+				var ops int
+				var n tally
+				err := scan(&ops, &n.failed, &n.skipped, &n.voided)
+				st.Acked = st.count(ops, n)
+				return err
+			})
+			if err != nil {
+				return err
+			}
 		}
 		st.Streams, err = b.t.streamStatus(ctx, q)
 		return err
@@ -110,11 +122,19 @@ func (b *Box) Status(ctx context.Context) (st Status, err error) {
 	return st, err
 }
 
+// count adds what n counts, of so many ops, and gives how many are left.
+func (s *Status) count(ops int, n tally) (left int) {
+	s.Failed += n.failed
+	s.Skipped += n.skipped
+	s.Void += n.voided
+	return ops - n.failed - n.skipped - n.voided
+}
+
 var (
 	sqlList       = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
 	sqlListOpen   = `SELECT ` + batchColumns + ` FROM ` + unfinished(batchColumns) + ` WHERE num > $2 AND ($3 = '' OR session = $3) ORDER BY num LIMIT 200`
 	sqlListFailed = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND num > $2 AND ($3 = '' OR session = $3)
-		AND state = 2 AND failed + skipped + voided > 0 ORDER BY num LIMIT 200`
+		AND failed + skipped + voided > 0 ORDER BY num LIMIT 200`
 )
 
 // List gives rows in the order they were committed.
@@ -156,8 +176,8 @@ func (b *Box) oneRow(ctx context.Context, q querier, f Filter) (*batchRow, error
 	if f.Batch != "" {
 		return b.t.batch(ctx, q, f.Batch, "")
 	}
-	r, _, _, err := b.t.findOp(ctx, q, f.Op, "")
-	return r, err
+	at, err := b.t.findOp(ctx, q, f.Op, "")
+	return at.row, err
 }
 
 // statement is the one that reads no more than the states need.
@@ -189,14 +209,17 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 	}
 	base := Row{Batch: r.id, Session: r.session, Via: r.via, Attempts: r.attempts, NextRetry: timeOf(r.nextRetry),
 		LastError: r.lastError, Committed: time.UnixMilli(r.created)}
-	bd, err := decodeBody(r.id, r.body)
+	bd, err := r.decode()
 	if err != nil {
-		base.State, base.LastError = Failed, err.Error()
+		if base.State = Pending; r.state == rowFinished {
+			base.State = Failed
+		}
+		base.LastError = err.Error()
 		return append(list, base), nil
 	}
 	var outs []ledger.Outcome
 	if r.state == rowFinished {
-		if outs, err = decodeOutcomes(r.outcomes, bd.ops); err != nil {
+		if outs, err = r.ends(bd); err != nil {
 			base.LastError = err.Error()
 		}
 	}
@@ -207,15 +230,16 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 	for i := range bd.ops {
 		op := &bd.ops[i]
 		row := base
-		row.Op, row.Place, row.Method, row.Atomic, row.Retries, row.Dropping = op.id, i, op.method, bd.atomic, op.retries, op.dropAsked
-		if seq > 0 && op.travels() {
+		row.Op, row.Place, row.Method, row.Atomic, row.Retries = op.id, i, op.method, bd.atomic, op.retries
+		decided := !op.travels() // here, whatever its batch still waits for
+		if seq > 0 && !decided {
 			row.Seq = seq
 			seq++
 		}
 		switch {
 		case outs != nil:
 			row.Outcome = &outs[i]
-		case op.verdict != nil:
+		case decided:
 			row.Outcome = op.verdict
 		}
 		switch {
@@ -228,6 +252,7 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 		default:
 			row.State = Pending
 		}
+		row.Dropping = op.dropAsked && !row.State.Finished() // else it came too late
 		if (len(f.States) == 0 || slices.Contains(f.States, row.State)) && (f.Op == "" || f.Op == op.id) {
 			list = append(list, row)
 		}
@@ -236,28 +261,30 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 }
 
 // Retry commits an op that failed, was skipped or dropped again, in a batch of
-// its own under a new op id that names the old one. References to the old op
-// that are committed, or get their seq, from then on follow the new one. NotFound, Usage (it did not fail), AlreadyExists (it was
-// retried before: retry that one).
+// its own under a new op id that names the old one. References to the old op that
+// are committed from then on follow the new one. What was committed before and
+// refers to the old op does not wait for the new one: it is skipped, unless that
+// has ended by the time its references are looked at. NotFound, Usage (it did not
+// fail), AlreadyExists (it was retried before: retry that one).
 func (b *Box) Retry(ctx context.Context, op string) (Ticket, error) {
 	var batch Batch
 	err := b.read(ctx, "retry", func(ctx context.Context, q querier) error {
-		r, bd, place, err := b.t.findOp(ctx, q, op, "")
+		f, err := b.t.findOp(ctx, q, op, "")
 		if err != nil {
 			return err
 		}
-		if r == nil {
+		if f.row == nil {
 			return fault.NotFound.With("op %s is not in this outbox", clip(op))
 		}
-		e, err := r.earlier(bd, place)
+		e, err := f.earlier()
 		if err != nil {
 			return err
 		}
-		if e.outcome == nil || e.outcome.Status == ledger.Applied || bd.slim {
+		if e.outcome == nil || e.outcome.Status == ledger.Applied || f.body.slim {
 			return fault.Usage.With("op %s did not fail: there is nothing to retry", op)
 		}
-		old := &bd.ops[place]
-		batch = Batch{Session: r.session, Via: r.via,
+		old := &f.body.ops[f.place]
+		batch = Batch{Session: f.row.session, Via: f.row.via,
 			Ops: []Op{{Method: old.method, Args: old.args, DependsOn: old.deps, Expected: old.expected, Retries: op}}}
 		return nil
 	})
@@ -314,11 +341,12 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	defer leave()
 	var (
 		asked   *batchRow
-		decided *decidedRow
+		decided []decidedRow
 	)
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
 		asked, decided = nil, nil
-		r, bd, place, err := b.t.findOp(ctx, q, op, b.db.lockRows())
+		f, err := b.t.findOp(ctx, q, op, b.db.lockRows())
+		r, bd, place := f.row, f.body, f.place
 		switch {
 		case err != nil:
 			return err
@@ -328,33 +356,33 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 			return fault.Usage.With("op %s is finished: there is nothing to drop", op)
 		case r.sequenced():
 			bd.ops[place].dropAsked = true
-			b.t.setBody(q, r.num, bd.encode(r.id), true)
+			b.t.setBody(q, r.num, bd.encode(r.id), bd.tally(), true)
 			b.t.changed(q, b.id, oneDrop)
 			asked = r
 			return nil
 		}
 		bd.settle(place, voided(op))
 		bd.cascade()
+		b.t.changed(q, b.id, oneDrop)
 		if !bd.decided() {
-			b.t.setBody(q, r.num, bd.encode(r.id), false)
-			b.db.notify(q, b.id)
+			b.t.setBody(q, r.num, bd.encode(r.id), bd.tally(), false)
 			return nil
 		}
-		ld := loaded{}
-		b.decide(ctx, q, &ld, r, bd)
-		decided = &ld.done[0]
+		decided = []decidedRow{b.decide(ctx, q, r, bd)}
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("drop: %w", err)
 	}
-	if asked != nil {
-		b.dropAsked(asked.session, asked.num)
-	}
-	if decided != nil {
-		b.usage.finish(decided.ops, decided.bytes)
-		b.told.tell(decided.id, decided.outs, true)
-		b.finishedHere(decided.id)
-	}
+	b.tellDecided(decided)
+	b.withLoop(func(l *loop) {
+		l.hand(func(now time.Time) {
+			if asked != nil {
+				l.m.dropAsked(asked.session, asked.num, now)
+			} else {
+				l.m.headsDropped(now)
+			}
+		})
+	})
 	return nil
 }

@@ -47,16 +47,16 @@ const defaultName = "default"
 
 // newBox opens the outbox called name in db, which is the Box's from then on.
 func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, error) {
-	box, row, err := openBox(ctx, db, name, "obx_"+ulid.Make().String(), capability.NewSecret().Reveal())
+	named, err := openBox(ctx, db, name)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open outbox: %w", err), db.close())
 	}
-	secret, err := capability.SecretFrom(row.secret)
+	secret, err := capability.SecretFrom(named.secret)
 	if err != nil {
 		return nil, errors.Join(fault.Internal.Because(err, "the outbox's own row is damaged"), db.close())
 	}
-	b := &Box{cfg: cfg, name: name, id: row.id, secret: secret, me: ulid.Make().String(),
-		db: db, t: tables{db: db, box: box}}
+	me := ulid.Make().String()
+	b := &Box{cfg: cfg, name: name, id: named.id, secret: secret, me: me, db: db, t: tables{db: db, box: named.box, me: me}}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.w = newWorker(b)
 	return b, nil
@@ -66,7 +66,9 @@ func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, er
 func (b *Box) ID() string { return b.id }
 
 // Close ends Run, stores the outcomes that have arrived, gives the lease back
-// and closes the database. Calls that are waiting fail with fault.Canceled.
+// and closes the database. Calls that are waiting fail with fault.Canceled. A
+// database that does not answer is waited for a few seconds: what is not stored then
+// the next sender gets again.
 func (b *Box) Close() error {
 	b.mu.Lock()
 	if b.closed {
@@ -76,6 +78,7 @@ func (b *Box) Close() error {
 	b.closed = true
 	b.mu.Unlock()
 	b.end()
+	b.w.hurry()
 	b.running.Wait()
 	b.w.close()
 	return b.db.close()
@@ -126,19 +129,14 @@ func canceled(err error) error {
 }
 
 // usage estimates what is unfinished, against the outbox's bounds. Each process
-// adds what it commits and counts anew now and then, and always before it says
-// that the outbox is full; so the bounds are exact for one process and near
-// enough for several.
+// adds what it commits to what it counted, and counts anew now and then, and always
+// before it says that the outbox is full; so the bounds are exact for one process
+// and near enough for several. What is finished is found by the next count alone:
+// it may be what others committed since the last one.
 type usage struct {
 	ops, bytes atomic.Int64
 	since      atomic.Int64 // commits since the last count
-	finished   atomic.Int64 // ops that this process has stored the outcomes of
-}
-
-func (u *usage) finish(ops int, bytes int64) {
-	u.ops.Add(-int64(ops))
-	u.bytes.Add(-bytes)
-	u.finished.Add(int64(ops))
+	finished   atomic.Int64 // ops that this process has stored the outcomes of, in all
 }
 
 // recountAfter is how many commits may go by without a count.

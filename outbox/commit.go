@@ -37,25 +37,23 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
-	seen := b.refs.now()
-	to, err := b.shelf().routeOf(ctx, batch.Session, batch.Via, bd)
-	if err != nil {
-		return Ticket{}, fmt.Errorf("commit: %w", err)
-	}
 	var res resolution
-	if refersOutside(bd) {
+	if bd.named || refersOutside(bd) {
 		err := b.read(ctx, "commit", func(ctx context.Context, q querier) (err error) {
-			if res, err = b.resolveCommit(ctx, q, &batch, bd); err != nil {
+			if err := b.checkNames(ctx, q, batch.ID, bd); err != nil {
 				return err
 			}
-			if creates(bd.ops[0].method) { // its refs may have been references
-				to, err = b.shelfOf(q).routeOf(ctx, batch.Session, batch.Via, bd)
-			}
+			res, err = b.resolveCommit(ctx, q, &batch, bd)
 			return err
 		})
 		if err != nil {
 			return Ticket{}, err
 		}
+	}
+	seen := b.refs.now()
+	to, err := b.shelf().routeOf(ctx, batch.Session, batch.Via, bd) // a create's refs may have been references
+	if err != nil {
+		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
 	to.seen = seen
 	if err := b.commit(ctx, &batch, bd, res, to); err != nil {
@@ -90,21 +88,47 @@ func ticket(id string, bd *body) Ticket {
 	return t
 }
 
+// checkNames fails if an id that the caller gave to an op is another's. Ids that
+// lead to their batch are nobody else's.
+func (b *Box) checkNames(ctx context.Context, q querier, batch string, bd *body) error {
+	if !bd.named {
+		return nil
+	}
+	ids := derivedFrom(batch)
+	for i := range bd.ops {
+		op := bd.ops[i].id
+		if ids.has(i, op) {
+			continue
+		}
+		f, err := b.t.findOp(ctx, q, op, "")
+		if err != nil {
+			return err
+		}
+		if f.row != nil && f.row.id != batch {
+			return fault.AlreadyExists.With("op id %s was used before", op)
+		}
+	}
+	return nil
+}
+
 // resolveCommit works out the references that can be, on a snapshot.
 func (b *Box) resolveCommit(ctx context.Context, q querier, batch *Batch, bd *body) (resolution, error) {
-	find := b.t.finder(ctx, q)
+	find := b.t.finder(ctx, q, notYet)
 	for i := range bd.ops {
 		if old := bd.ops[i].retries; old != "" {
 			e, err := find(old)
 			switch {
 			case err != nil:
 				return resolution{}, err
+			case e != nil && e.lost != nil:
+				return resolution{}, e.lost
 			case e == nil:
 				return resolution{}, fault.NotFound.With("op %s, which is to be retried, is not in this outbox", old)
-			case e.outcome == nil || e.outcome.Status == ledger.Applied:
-				return resolution{}, fault.Usage.With("op %s did not fail: there is nothing to retry", e.id)
+			case e.id == bd.ops[i].id: // this batch is committed again
 			case e.id != old:
-				return resolution{}, fault.AlreadyExists.With("op %s was retried as %s: retry that one", old, e.id)
+				return resolution{}, fault.AlreadyExists.With("op %s was retried as %s: if that one fails, retry that one", old, e.id)
+			case e.outcome == nil || e.outcome.Status == ledger.Applied:
+				return resolution{}, fault.Usage.With("op %s did not fail: there is nothing to retry", old)
 			}
 		}
 	}
@@ -168,14 +192,15 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 		}
 		if la != nil {
 			b.db.shareLease(q, b.t.box)
-		} else if _, leading := b.w.lanes.now(); !leading {
+		} else if !b.w.lanes.sends() {
 			b.db.notify(q, b.id)
 		}
-		b.t.insertBatch(q, row, first, b.me, func(n int64, sequenced bool) {
+		b.t.insertBatch(q, row, first, func(n int64, sequenced bool) {
 			if num, got = n, sequenced; !got && la != nil {
 				b.w.lanes.takeBack(la, first)
 			}
 		})
+		b.t.countDecided(q, row.id, bd.tally())
 		b.nameOps(q, row.id, bd)
 		crashpoint.Hit(crashpoint.OutboxCommitBefore)
 		return nil
@@ -191,9 +216,10 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 			b.usage.bytes.Add(int64(len(row.body)))
 			if got {
 				b.w.lanes.gave(la, first+uint64(n), row.id, len(row.body))
-				row.num = num
+				seq := int64(first)
+				row.num, row.first, row.state = num, &seq, rowInFlight
 				b.told.sent(row.id)
-				b.sequenced(row, bd, first, res.hold, to)
+				b.sendCommitted(row, bd, res.hold, to)
 			} else {
 				b.backlog(row.session)
 			}
@@ -204,15 +230,16 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 
 // commitDecided keeps a batch that no server need see: every op was skipped.
 func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body) error {
-	outs := bd.outcomes(nil)
-	row.outcomes = encodeOutcomes(outs, bd.ops)
-	err := b.w.do(ctx, func(ctx context.Context, q querier) error {
-		b.t.insertFinished(q, row, bd.count(outs))
+	var decided decidedRow
+	err := b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
 		b.nameOps(q, row.id, bd)
-		return nil
+		if row.num, err = b.t.insert(ctx, q, row); err == nil {
+			decided = b.decide(ctx, q, row, bd)
+		}
+		return err
 	})
 	if err == nil {
-		b.told.tell(row.id, outs, true)
+		b.tellDecided([]decidedRow{decided})
 	}
 	return err
 }
@@ -248,9 +275,9 @@ func (b *Box) existing(ctx context.Context, q querier, batch *Batch, bd *body) (
 	if row == nil {
 		return Ticket{}, fault.AlreadyExists.With("an op id of the batch, or an op it retries, was used before")
 	}
-	have, err := decodeBody(row.id, row.body)
+	have, err := row.decode()
 	if err != nil {
-		return Ticket{}, fault.Internal.Because(err, "the row of batch %s is damaged", row.id)
+		return Ticket{}, err
 	}
 	if !sameOps(row, have, batch, bd) {
 		return Ticket{}, fault.AlreadyExists.With("batch id %s was used before for another batch", row.id)
@@ -287,8 +314,8 @@ func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, err
 }
 
 func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (Ticket, error) {
-	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx, given: true}
-	if _, err := b.shelfOfCaller(q).routeOf(ctx, batch.Session, batch.Via, bd); err != nil {
+	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx}
+	if err := b.checkNames(ctx, q, batch.ID, bd); err != nil {
 		return Ticket{}, err
 	}
 	if refersOutside(bd) {
@@ -296,14 +323,8 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 			return Ticket{}, err
 		}
 	}
-	ids := derivedFrom(batch.ID)
-	for i := range bd.ops {
-		if ids.has(i, bd.ops[i].id) {
-			continue
-		}
-		if row, _, _, err := b.t.findOp(ctx, q, bd.ops[i].id, ""); err != nil || row != nil && row.id != batch.ID {
-			return Ticket{}, errors.Join(err, fault.AlreadyExists.With("op id %s was used before", bd.ops[i].id))
-		}
+	if _, err := b.shelfOfCaller(q).routeOf(ctx, batch.Session, batch.Via, bd); err != nil {
+		return Ticket{}, err
 	}
 	row := b.newRow(batch, bd)
 	if err := b.room(ctx, q, row.ops, len(row.body)); err != nil {
@@ -316,63 +337,15 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 	if n == 0 {
 		return b.existing(ctx, q, batch, bd)
 	}
+	if !bd.decided() { // else the sender finishes it
+		b.t.countDecided(q, row.id, bd.tally())
+	}
 	b.nameOps(q, row.id, bd)
 	b.db.notify(q, b.id)
-	if q.err != nil {
-		return Ticket{}, q.err
+	if err := q.flush(); err != nil {
+		return Ticket{}, err
 	}
 	b.usage.ops.Add(int64(row.ops))
 	b.usage.bytes.Add(int64(len(row.body)))
 	return ticket(row.id, bd), nil
-}
-
-// finder looks ops up in what q sees, following those that were retried.
-func (t *tables) finder(ctx context.Context, q querier) finder {
-	return func(op string) (*earlier, error) {
-		var e *earlier
-		for range maxRetries {
-			row, bd, place, err := t.findOp(ctx, q, op, "")
-			if err != nil || row == nil {
-				return e, err
-			}
-			if e, err = row.earlier(bd, place); err != nil {
-				return nil, err
-			}
-			if e.outcome == nil || e.outcome.Status == ledger.Applied {
-				return e, nil
-			}
-			next, err := t.retryOf(ctx, q, op)
-			if err != nil || next == "" {
-				return e, err
-			}
-			op = next
-		}
-		return e, nil
-	}
-}
-
-// maxRetries bounds how far a chain of retries is followed.
-const maxRetries = 1000
-
-// earlier is the op at place as others see it.
-func (r *batchRow) earlier(bd *body, place int) (*earlier, error) {
-	e := &earlier{id: bd.ops[place].id, batch: r.id, session: r.session}
-	switch {
-	case r.state == rowFinished:
-		outs, err := decodeOutcomes(r.outcomes, bd.ops)
-		if err != nil {
-			return nil, fault.Internal.Because(err, "the row of batch %s is damaged", r.id)
-		}
-		e.outcome = &outs[place]
-	case bd.ops[place].verdict != nil:
-		e.outcome = bd.ops[place].verdict
-	case r.sequenced():
-		e.seq = uint64(*r.first)
-		for i := range place {
-			if bd.ops[i].travels() {
-				e.seq++
-			}
-		}
-	}
-	return e, nil
 }

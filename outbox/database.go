@@ -34,7 +34,7 @@ type database interface {
 	// it may have been committed.
 	write(ctx context.Context, f func(querier) error) (ambiguous bool, err error)
 	// read runs f on what is committed. A Standstill that f gives was there at
-	// one moment; f may run twice for that.
+	// one moment; f may run again for that, and on another connection if one dies.
 	read(ctx context.Context, f func(querier) error) error
 
 	// shareLease keeps takeovers out until the transaction ends; takeLease

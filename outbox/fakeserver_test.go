@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -284,13 +285,7 @@ func (s *fakeServer) apply(b *ledger.Batch) Reply {
 		return Reply{Err: err}
 	}
 	se := s.session(b.Session)
-	var dup []bool
-	if outs != nil {
-		dup = make([]bool, len(outs))
-		for i := range dup {
-			dup[i] = true
-		}
-	} else {
+	if outs == nil {
 		rec, err := ledger.Decide(&r.row, b, r.history.Outcome, ledger.DefaultLimits(), &fakeEffects{se: se})
 		if err != nil {
 			return Reply{Err: err}
@@ -302,7 +297,7 @@ func (s *fakeServer) apply(b *ledger.Batch) Reply {
 		return Reply{Err: err}
 	}
 	r.history.Prune(r.row.AckedThrough)
-	return Reply{Outcomes: outs, Duplicate: dup, Cursor: uint64(len(se.log))}
+	return Reply{Outcomes: outs}
 }
 
 // fakeEffects knows a few methods: put, reject, deny and create. A result has
@@ -359,4 +354,26 @@ func testRef(tb testing.TB, b *Box, target string, meta RefMeta) capability.Ref 
 		tb.Fatal(err)
 	}
 	return ref
+}
+
+// awayFor is a server that one session cannot reach while it is down.
+type awayFor struct {
+	*fakeServer
+	session string
+	down    atomic.Bool
+	tries   atomic.Int64 // of opening its stream, while it was down
+}
+
+func (s *fakeServer) awayFor(session string) *awayFor {
+	a := &awayFor{fakeServer: s, session: session}
+	a.down.Store(true)
+	return a
+}
+
+func (a *awayFor) OpenStream(ctx context.Context, req StreamRequest) (Stream, error) {
+	if req.Session == a.session && a.down.Load() {
+		a.tries.Add(1)
+		return nil, fault.Overloaded.With("told to")
+	}
+	return a.fakeServer.OpenStream(ctx, req)
 }

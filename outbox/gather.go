@@ -72,14 +72,15 @@ type gatherer struct {
 
 // part is what one Box adds to a transaction.
 type part struct {
+	ctx   context.Context // ends what it runs by itself
 	of    *postgresDB
 	batch *pgx.Batch
 	bytes int       // that its arguments have
 	word  chan word // gets one, if it waits
 }
 
-func newPart(of *postgresDB, b *pgx.Batch) *part {
-	return &part{of: of, batch: b, bytes: pgtune.Weigh(b)}
+func newPart(ctx context.Context, of *postgresDB, b *pgx.Batch) *part {
+	return &part{ctx: ctx, of: of, batch: b, bytes: pgtune.Weigh(b)}
 }
 
 // word is what a part that waits is told: to lead these, of which it is the
@@ -128,8 +129,8 @@ func gathererOf(pool *pgxpool.Pool) (g *gatherer, release func()) {
 
 // write runs a batch as a transaction, or as a part of one, and returns when that
 // has ended. The next one is led by one of those that wait for it.
-func (g *gatherer) write(of *postgresDB, b *pgx.Batch) ending {
-	p := newPart(of, b)
+func (g *gatherer) write(ctx context.Context, of *postgresDB, b *pgx.Batch) ending {
+	p := newPart(ctx, of, b)
 	parts := []*part{p}
 	if !g.enter(p) {
 		w := <-p.word // from whoever leaves, and none stays longer than the pause
@@ -262,8 +263,11 @@ const sqlLockTimeout = `SELECT set_config('lock_timeout', $1, true)` // ends wit
 // pause ends, and its parts are run alone, each with one outbox's locks.
 func (g *gatherer) run(parts []*part) ending {
 	defer fatal.OnPanic() // the others would wait for word for ever
-	// No caller's context: it would end what is not that caller's alone.
-	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+	ctx := context.Background()
+	if len(parts) == 1 { // else it would end what is not its Box's alone
+		ctx = parts[0].ctx
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	conn, err := g.pool.Acquire(ctx)
 	if err != nil {
@@ -287,4 +291,6 @@ func (g *gatherer) run(parts []*part) ending {
 }
 
 // alone runs a batch as a transaction of its own, whatever else runs.
-func (g *gatherer) alone(of *postgresDB, b *pgx.Batch) ending { return g.run([]*part{newPart(of, b)}) }
+func (g *gatherer) alone(ctx context.Context, of *postgresDB, b *pgx.Batch) ending {
+	return g.run([]*part{newPart(ctx, of, b)})
+}

@@ -34,18 +34,31 @@ type flock struct {
 // connsOf are a pool's connections; it counts what is written to them.
 type connsOf struct {
 	mu     sync.Mutex
-	all    []net.Conn
+	all    []*countedConn
+	dead   bool // so are those to come
+	over   bool // there are to be no more
 	writes atomic.Int64
 }
 
 type countedConn struct {
 	net.Conn
-	of *connsOf
+	of   *connsOf
+	gone atomic.Bool // nothing gets through any more, and neither end knows
 }
 
-func (c countedConn) Write(p []byte) (int, error) {
+func (c *countedConn) Write(p []byte) (int, error) {
 	c.of.writes.Add(1)
+	if c.gone.Load() {
+		return len(p), nil
+	}
 	return c.Conn.Write(p)
+}
+
+func (c *countedConn) Read(p []byte) (n int, err error) {
+	for n, err = c.Conn.Read(p); err == nil && c.gone.Load(); {
+		n, err = c.Conn.Read(p)
+	}
+	return n, err
 }
 
 func (c *connsOf) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -55,8 +68,38 @@ func (c *connsOf) dial(ctx context.Context, network, addr string) (net.Conn, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all = append(c.all, conn)
-	return countedConn{conn, c}, nil
+	if c.over {
+		return nil, errors.Join(net.ErrClosed, conn.Close())
+	}
+	counted := &countedConn{Conn: conn, of: c}
+	counted.gone.Store(c.dead)
+	c.all = append(c.all, counted)
+	return counted, nil
+}
+
+// vanish has nothing get through over the connections there are, as when a router forgets them.
+func (c *connsOf) vanish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.all {
+		conn.gone.Store(true)
+	}
+}
+
+// end breaks all connections, those to come too.
+func (c *connsOf) end() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.cut()
+}
+
+// die has nothing get through any more, whatever connects.
+func (c *connsOf) die() {
+	c.vanish()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dead = true
 }
 
 // cut breaks all connections.
@@ -253,10 +296,15 @@ func (f *flock) locked(t *testing.T, boxes ...int) (unlock func()) {
 // blocked waits until somebody waits for a Box's lease, and tells which backend that is.
 func (f *flock) blocked(t *testing.T, i int) (pid int32) {
 	t.Helper()
+	return blocked(t, f.pool, f.boxes[i])
+}
+
+func blocked(t *testing.T, pool *pgxpool.Pool, b *Box) (pid int32) {
+	t.Helper()
 	eventually(t, "it waits for the lease", func() bool {
-		err := f.pool.QueryRow(limited(t), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+		err := pool.QueryRow(limited(t), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 			AND classid = $1 AND objid = $2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
-			uint32(leaseLocks), uint32(f.boxes[i].t.box)).Scan(&pid)
+			uint32(leaseLocks), uint32(b.t.box)).Scan(&pid)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			t.Fatal(err)
 		}
@@ -462,7 +510,7 @@ func TestGatheredAndCutOff(t *testing.T) {
 		if err := result(t, end); !errors.Is(err, fault.Unavailable) || !errors.Is(err, errUnsure) {
 			t.Errorf("box %d: %v", i, err)
 		}
-		if _, leading := f.boxes[i].w.lanes.now(); leading {
+		if f.boxes[i].w.lanes.sends() {
 			t.Errorf("box %d would give a seq again that it may have given", i)
 		}
 	}
@@ -513,7 +561,7 @@ func TestBoundsOfATransaction(t *testing.T) {
 		for _, size := range c.sizes {
 			b := new(pgx.Batch)
 			b.Queue("", int64(1), make([]byte, size))
-			if g.enter(newPart(nil, b)) {
+			if g.enter(newPart(t.Context(), nil, b)) {
 				t.Fatal("there is a place too many")
 			}
 		}

@@ -63,9 +63,7 @@ type Stream interface {
 type Reply struct {
 	// Outcomes has one outcome an op, in order, if Err is nil. One with Status 0
 	// and Reason Pruned says that its record is gone.
-	Outcomes  []ledger.Outcome
-	Duplicate []bool // which were recorded before; nil for none
-	Cursor    uint64 // the session's, after the batch
+	Outcomes []ledger.Outcome
 	// Err is a call-level answer (a fault) or what broke the link.
 	Err error
 }

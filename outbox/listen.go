@@ -5,6 +5,7 @@ package outbox
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,10 @@ import (
 // otherwise. What is gathered takes a few of them; the others are for reads, and
 // for transactions that wait for results.
 const poolConns = 32
+
+// pingTimeout is how long an idle connection is waited for that is tried before it is
+// used; then another one is taken.
+const pingTimeout = 3 * time.Second
 
 // pools are those of OpenPostgres, by URL.
 var pools struct {
@@ -47,7 +52,10 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 			cfg.MaxConns = poolConns
 		}
 		pgtune.Config(cfg.ConnConfig)
-		cfg.AfterConnect = pgtune.Connection
+		cfg.AfterConnect = prepareConn
+		if cfg.PingTimeout == 0 {
+			cfg.PingTimeout = pingTimeout
+		}
 		pool, err := pgxpool.NewWithConfig(ctx, cfg)
 		if err != nil {
 			return nil, nil, err
@@ -68,9 +76,40 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 		}
 		pools.Unlock()
 		if last {
-			p.pool.Close()
+			p.close()
 		}
 	}), nil
+}
+
+// sqlSendTimeout has the server give up a connection whose other end does not
+// acknowledge what is sent to it: a machine that is gone in the middle of an answer would
+// keep its locks for a quarter of an hour. It is asked for in this way, and not where the
+// connection is made, since poolers refuse what they do not know there, and older servers
+// have no such setting. What somebody has set stays.
+const sqlSendTimeout = `SELECT set_config(name, $1, false) FROM pg_settings WHERE name = 'tcp_user_timeout' AND setting = '0'`
+
+// prepareConn prepares a connection of ours.
+func prepareConn(ctx context.Context, conn *pgx.Conn) error {
+	if err := pgtune.Connection(ctx, conn); err != nil {
+		return err
+	}
+	_, err := conn.Exec(ctx, sqlSendTimeout, pgx.QueryExecModeExec, strconv.FormatInt(writeTimeout.Milliseconds(), 10))
+	return err
+}
+
+// close closes the pool, and does not wait long for connections that do not answer.
+func (p *pooled) close() {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		p.pool.Close()
+	}()
+	late := time.NewTimer(closeGrace)
+	defer late.Stop()
+	select {
+	case <-closed:
+	case <-late.C:
+	}
 }
 
 // listeners are those of watch, by pool.
@@ -93,7 +132,11 @@ type attention struct {
 	news   chan struct{}
 }
 
-// listen calls changed for every notification about outbox, and every poll
+// newsPause is how long news gather after some were looked at: others may commit
+// thousands of batches a second.
+const newsPause = 5 * time.Millisecond
+
+// listen calls changed soon after every notification about outbox, and every poll
 // whether there was one or not, until ctx ends. alive gets the number of the
 // backend that is listened on, whenever it is another one. Both are called from
 // one goroutine.
@@ -117,6 +160,8 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 	pid := int64(0)
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
+	breath := time.NewTimer(time.Hour)
+	defer breath.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -128,6 +173,11 @@ func listen(ctx context.Context, pool *pgxpool.Pool, outbox string, poll time.Du
 				alive(pid)
 			}
 			changed()
+			breath.Reset(newsPause)
+			select {
+			case <-ctx.Done():
+			case <-breath.C:
+			}
 		}
 	}
 	listeners.Lock()
@@ -167,10 +217,17 @@ func (l *listener) session(ctx context.Context) {
 		defer cancel()
 		_ = conn.Close(end)
 	}()
+	var pid int64
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+		return
+	}
+	if pid != int64(conn.PgConn().PID()) {
+		pid = 0 // there is a pooler in between, whose backends come and go: nobody must go by them
+	}
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return
 	}
-	l.pid.Store(int64(conn.PgConn().PID()))
+	l.pid.Store(pid)
 	l.tell("") // what came before the LISTEN
 	for {
 		n, err := conn.WaitForNotification(ctx)

@@ -1,15 +1,64 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// pooler is a connection to a pooler: what it says of its backend is its own.
+type pooler struct{ net.Conn }
+
+func (c pooler) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if _, key, ok := bytes.Cut(p[:n], []byte("K\x00\x00\x00\x0c")); ok && len(key) >= 8 { // BackendKeyData
+		key[0] ^= 0x40
+	}
+	return n, err
+}
+
+// TestWhoListensThroughAPooler does not say by which backend: it is not its own, and a sender that goes by another's number
+// would be taken for dead.
+func TestWhoListensThroughAPooler(t *testing.T) {
+	t.Parallel()
+	for name, through := range map[string]func(net.Conn) net.Conn{
+		"direct": func(c net.Conn) net.Conn { return c },
+		"pooler": func(c net.Conn) net.Conn { return pooler{c} },
+	} {
+		cfg, err := pgxpool.ParseConfig(shared.get(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return through(conn), err
+		}
+		pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		var pids []int64
+		looks := 0
+		ctx, cancel := context.WithCancel(limited(t))
+		listen(ctx, pool, "box", time.Hour, func() {
+			if looks++; looks == 2 { // the second is for what came before it listened
+				cancel()
+			}
+		}, func(pid int64) { pids = append(pids, pid) })
+		if told := len(pids) > 0; told != (name == "direct") || looks != 2 {
+			t.Errorf("%s: %v, after %d looks", name, pids, looks)
+		}
+	}
+}
+
 // TestListenWhileNewsCome begins to listen again and again under a hail of
-// notifications: whoever begins is never kept from hearing, or from ending.
+// notifications: whoever begins is never kept from hearing, or from ending, and does
+// not look all the time.
 func TestListenWhileNewsCome(t *testing.T) {
 	t.Parallel()
 	pool := new(pgxpool.Pool) // only a key
@@ -37,6 +86,16 @@ func TestListenWhileNewsCome(t *testing.T) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
+		began, looks := time.Now(), 0
+		ctx, cancel := context.WithCancel(context.Background())
+		listen(ctx, pool, "box", time.Hour, func() {
+			if looks++; looks == 5 {
+				cancel()
+			}
+		}, func(int64) {})
+		if took := time.Since(began); took < 4*newsPause {
+			t.Errorf("%d looks in %v", looks, took)
+		}
 		for range 5_000 {
 			ctx, cancel := context.WithCancel(context.Background())
 			listen(ctx, pool, "box", time.Hour, cancel, func(int64) {})

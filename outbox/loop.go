@@ -157,8 +157,8 @@ func (l *loop) missing(session string, to route, err error) error {
 	return fault.ServerBehind.With("the server does not know session %s, whose creation it has answered: %s", session, restored)
 }
 
-// loaded hands what a transaction found to the machine.
-func (l *loop) loaded(session string, ld loaded, err error) {
+// handLoaded hands what a transaction found to the machine.
+func (l *loop) handLoaded(session string, ld loaded, err error) {
 	l.hand(func(now time.Time) {
 		if err != nil {
 			l.failed(err)
@@ -168,21 +168,17 @@ func (l *loop) loaded(session string, ld loaded, err error) {
 			return
 		}
 		var entries []*entry
-		for i, r := range ld.rows {
-			r.state = rowInFlight
-			e := l.entry(r, ld.body[i], ld.first[i])
-			e.hold = ld.holds[i]
-			entries = append(entries, e)
+		for _, s := range ld.rows {
+			entries = append(entries, l.entry(s.row, s.body, s.hold))
 		}
 		var head *entry
-		if ld.head != nil {
-			head = l.entry(ld.head, ld.hbody, 0)
-			head.marked = true // it is not sent as it is
+		switch {
+		case ld.newer != nil:
+			head = l.unreadable(ld.head, ld.newer)
+		case ld.head != nil:
+			head = l.headOf(ld.head, ld.hbody)
 		}
 		l.m.looked(session, entries, head, ld.more, ld.owed, l.making(ld.st), now)
-		for _, d := range ld.done {
-			l.m.finished(d.id, now)
-		}
 	})
 }
 
@@ -201,35 +197,15 @@ func (l *loop) failed(err error) {
 	l.box.cfg.Logger.Warn("the outbox's database fails the sender", "outbox", l.box.id, "error", err)
 }
 
-// raise makes the incarnation higher, so that what was sent under the present
-// one is fenced off once a stream is opened anew.
-func (l *loop) raise() {
-	from := l.incarnation
-	l.tasks.Go(func() {
-		for l.ctx.Err() == nil {
-			held, err := l.box.raise(l.ctx)
-			switch {
-			case err == nil && held:
-				l.post(func(now time.Time) {
-					l.incarnation = from + 1
-					l.m.raised(now)
-				})
-				return
-			case err == nil:
+func (l *loop) settle(a action) {
+	l.box.settleDrops(l.term, a.session, a.entries, a.drops, a.through, func(bodies map[int64]*body, err error) {
+		l.hand(func(now time.Time) {
+			if errors.Is(err, errFenced) {
 				l.cancel(errFenced)
 				return
 			}
-			l.post(func(time.Time) { l.failed(err) })
-			l.box.pause(l.ctx, l.box.cfg.Backoff.Initial)
-		}
-	})
-}
-
-func (l *loop) settle(a action) {
-	l.box.settleDrops(a.entries, a.drops, a.through, func(bodies map[int64]*body, fenced bool) {
-		l.hand(func(now time.Time) {
-			if fenced {
-				l.cancel(errFenced)
+			if err != nil {
+				l.unstorable(a.session, err, now)
 				return
 			}
 			var entries []*entry
@@ -246,13 +222,19 @@ func (l *loop) settle(a action) {
 	})
 }
 
+// unstorable says that the database does not take what was to be stored of a
+// stream, whatever it takes of others.
+func (l *loop) unstorable(session string, err error, now time.Time) {
+	l.m.unstorable(session, fault.Internal.Because(err, "the outbox's database does not store what became of its ops: mend it and start the sender anew"), now)
+}
+
 // scan looks for what other processes have committed, dropped or stored. The
 // database's watch calls it.
 func (l *loop) scan() {
 	var sessions []string
 	var row boxRow
 	var drops []drop
-	var newRefs bool
+	var dropped, newRefs bool
 	err := l.box.db.read(l.ctx, func(q querier) (err error) {
 		if row, err = l.box.t.readBox(l.ctx, q, ""); err != nil {
 			return err
@@ -261,8 +243,8 @@ func (l *loop) scan() {
 			return err
 		}
 		seen := l.seen.Load()
-		drops, err, newRefs = nil, nil, row.drops/oneRef != seen/oneRef
-		if row.drops%oneRef != seen%oneRef {
+		drops, dropped, newRefs = nil, row.drops%oneRef != seen%oneRef, row.drops/oneRef != seen/oneRef
+		if dropped {
 			drops, err = l.box.t.dropping(l.ctx, q, row.low)
 		}
 		return err
@@ -282,6 +264,9 @@ func (l *loop) scan() {
 		l.m.found(sessions, now)
 		for _, d := range drops {
 			l.m.dropAsked(d.session, d.num, now)
+		}
+		if dropped {
+			l.m.headsDropped(now)
 		}
 		if newRefs {
 			l.box.refs.forget()
@@ -312,90 +297,17 @@ func (l *loop) reconsider(session string, now time.Time) {
 	}
 }
 
-// alive keeps what tells others that this process lives.
-func (l *loop) alive(pid int64) {
-	b := l.box
-	b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(ctx context.Context, q querier) error {
-		if l.ctx.Err() == nil { // else it may be another term's already
-			q.later(sqlHolderPID, []any{b.t.box, b.me, pid}, nil)
+// write has f write something of this term's, sooner or later: not at all if the
+// term is over by then.
+func (l *loop) write(f func(q querier)) { l.box.w.submit(l.job(f)) }
+
+func (l *loop) job(f func(q querier)) *job {
+	return &job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
+		if l.box.w.lanes.leads(l.term) {
+			f(q)
 		}
 		return nil
-	}})
-}
-
-// mark gets the mark of a living sender, should another process have kept it
-// when the lease was taken.
-func (l *loop) mark() {
-	if l.release != nil {
-		return
-	}
-	if release, held, _ := l.box.db.alone(l.box.t.box); held {
-		l.release = release
-		l.alive(markHeld)
-	}
-}
-
-// housekeep renews the lease, moves the low mark and sweeps.
-func (l *loop) housekeep() {
-	b := l.box
-	renew := time.NewTicker(max(b.cfg.Lease/3, time.Millisecond))
-	defer renew.Stop()
-	low := time.NewTicker(lowEvery)
-	defer low.Stop()
-	sweep := time.NewTimer(time.Minute)
-	defer sweep.Stop()
-	held := time.Now()
-	for {
-		select {
-		case <-l.ctx.Done():
-			return
-		case <-low.C:
-			b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
-				b.t.raiseLow(q, b.me)
-				return nil
-			}})
-		case <-sweep.C:
-			l.sweep()
-			sweep.Reset(sweepEvery)
-		case <-renew.C:
-			began := time.Now()
-			ok, err := b.renew(l.ctx)
-			switch {
-			case l.ctx.Err() != nil:
-				return
-			case err == nil && ok:
-				held = began
-				l.mark()
-			case err == nil:
-				l.cancel(errFenced)
-				return
-			case time.Since(held) > b.cfg.Lease:
-				l.cancel(fault.Unavailable.Because(err, "the lease could not be renewed in time"))
-				return
-			}
-		}
-	}
-}
-
-// sweep removes tickets that are older than they need be.
-func (l *loop) sweep() {
-	b := l.box
-	before := b.cfg.Now().Add(-b.cfg.Keep).UnixMilli()
-	for l.ctx.Err() == nil {
-		if n, err := b.sweep(l.ctx, before, sweepRows); err != nil || n < sweepRows {
-			return
-		}
-	}
-}
-
-// sweep removes up to limit finished rows from before a time and tells how many.
-func (b *Box) sweep(ctx context.Context, before int64, limit int) (n int, err error) {
-	err = b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
-		n, err = b.t.sweep(ctx, q, before, limit)
-		return err
-	})
-	b.told.swept()
-	return n, err
+	}}
 }
 
 // What other parts of the Box tell the sender, if there is one.
@@ -409,15 +321,14 @@ func (b *Box) withLoop(f func(l *loop)) {
 	}
 }
 
-// sequenced says that a batch was committed with its seqs, and how it is to be
+// sendCommitted says that a batch was committed with its seqs, and how it is to be
 // sent. If the sender has nothing else to do it is sent by whoever committed it,
 // when the next transaction may run.
-func (b *Box) sequenced(r *batchRow, bd *body, first, hold uint64, to route) {
-	r.state = rowInFlight
+func (b *Box) sendCommitted(r *batchRow, bd *body, hold uint64, to route) {
 	b.withLoop(func(l *loop) {
 		mine := l.add(func(now time.Time) {
-			e := newEntry(r, bd, first)
-			e.hold, e.route = hold, to
+			e := newEntry(r, bd, hold)
+			e.route = to
 			if to.seen != b.refs.now() { // it may have been found before a rotation began
 				l.refind(e)
 			}
@@ -442,20 +353,6 @@ func (b *Box) backlog(session string) {
 func (b *Box) lost(err *fault.Error) {
 	b.w.lanes.lead(false)
 	b.withLoop(func(l *loop) { l.cancel(err) })
-}
-
-// dropAsked says that an op of a batch with seqs is to be dropped.
-func (b *Box) dropAsked(session string, num int64) {
-	b.withLoop(func(l *loop) {
-		l.hand(func(now time.Time) { l.m.dropAsked(session, num, now) })
-	})
-}
-
-// finishedHere says that a batch ended without the server.
-func (b *Box) finishedHere(batch string) {
-	b.withLoop(func(l *loop) {
-		l.hand(func(now time.Time) { l.m.finished(batch, now) })
-	})
 }
 
 // refStored lets streams to a target go on that stood still.

@@ -25,6 +25,7 @@ const (
 	ackIdle    = time.Second     // acked_through goes without a batch after so long
 	idleClose  = 5 * time.Minute // a stream with nothing to do is closed after so long
 	owedRelook = time.Second     // how often a batch that waits for another stream is looked at anyway
+	fairTurn   = time.Second     // a stream that is never idle gives up its place after so long, if others wait for one
 )
 
 // firstRoom is how many batches a stream may have in flight at first.
@@ -41,8 +42,8 @@ type route struct {
 	held  bool   // another ref is about to take the ref's place: nothing new is sent until it has
 }
 
-// entry is a batch with seqs that has no outcome yet; as a stream's head, one
-// without seqs (first is 0).
+// entry is a batch with seqs that has no outcome yet; as a stream's head, what finding
+// the way takes of one without seqs (first is 0).
 type entry struct {
 	num      int64
 	id       string
@@ -94,11 +95,13 @@ type stream struct {
 	relook   bool // there was news too soon after: look when the time has come
 
 	unstored int    // answered batches whose outcomes are not stored
+	unkept   bool   // … and never will be, of one: nothing more is acknowledged or sent in this term
 	stored   uint64 // outcomes are stored through here
 	told     uint64 // … and the server knows
 	ackAt    time.Time
 
 	drops     map[int64]*fault.Error // batches with ops to void; the error is why, nil if asked for
+	early     map[int64]bool         // batches to be dropped that were not in queue when that was asked for
 	needRaise bool                   // before it may be opened again
 	deciding  bool                   // the database is being told what becomes of drops: send nothing
 
@@ -112,8 +115,10 @@ type stream struct {
 	stopped   *fault.Error
 	inReady   bool
 	inWaiting bool
-	hostEpoch int // of its host when the opening began
+	hostEpoch int       // of its host when the opening began
+	since     time.Time // when it was opened
 	idleSince time.Time
+	alarm     alarm
 }
 
 // host is what several streams need and lose together.
@@ -125,6 +130,7 @@ type host struct {
 	retryAt time.Time
 	backoff backoff.BackOff
 	waiting []*stream
+	alarm   alarm
 }
 
 // machine is all streams of one term of sending.
@@ -145,43 +151,6 @@ type machine struct {
 	out     []action
 }
 
-// action is what the loop has to do. Which fields count depends on kind.
-type action struct {
-	kind    actionKind
-	session string
-	conn    int
-	route   route
-	settle  bool
-	entry   *entry
-	entries []*entry
-	through uint64
-	batches int
-	bytes   int
-	at      time.Time
-	err     *fault.Error
-	answer  []ledger.Outcome
-	drops   map[int64]*fault.Error
-}
-
-type actionKind uint8
-
-const (
-	actLook   actionKind = iota // what is the session's first row without a seq?
-	actLoad                     // give seqs to so many batches and bytes
-	actFind                     // look again how entries are sent
-	actOpen                     // open a stream; settle: and ask for the server's last seq
-	actClose                    // let go of it
-	actSend                     // entry, with acked_through
-	actAck                      // acked_through alone
-	actFinish                   // entry has its answer: store it; route: how a session not made is reached
-	actNote                     // entries: attempts, at (next retry), err
-	actMark                     // entry was pending and is in flight now
-	actStop                     // the stream stands still, err says why
-	actRaise                    // raise the incarnation
-	actSettle                   // void what drops says, of entries
-	actFenced                   // the lease is gone
-)
-
 func newMachine(win Window, newBackoff func() backoff.BackOff) *machine {
 	return &machine{win: win, newBackoff: newBackoff, streams: make(map[string]*stream), unmade: make(map[string]route),
 		hosts: make(map[string]*host), owing: make(map[string]map[string]bool)}
@@ -193,6 +162,7 @@ func (m *machine) stream(session string) *stream {
 	s := m.streams[session]
 	if s == nil {
 		s = &stream{session: session, backoff: m.newBackoff(), room: min(firstRoom, m.win.Batches)}
+		s.alarm.s = s
 		m.streams[session] = s
 	}
 	return s
@@ -202,6 +172,7 @@ func (m *machine) host(name string) *host {
 	h := m.hosts[name]
 	if h == nil {
 		h = &host{name: name, backoff: m.newBackoff()}
+		h.alarm.h = h
 		m.hosts[name] = h
 	}
 	return h
@@ -225,7 +196,7 @@ func (m *machine) found(sessions []string, now time.Time) {
 		if len(s.owed) > 0 && now.Sub(s.lookedAt) >= owedRelook {
 			m.paid(s)
 		} else if len(s.owed) > 0 {
-			m.relook(s)
+			m.relook(s, now)
 		}
 		m.more(s, now)
 	}
@@ -233,10 +204,10 @@ func (m *machine) found(sessions []string, now time.Time) {
 
 // relook has a stream looked at, owed or not, once some time has gone by since
 // the last look.
-func (m *machine) relook(s *stream) {
+func (m *machine) relook(s *stream, now time.Time) {
 	if !s.relook {
 		s.relook = true
-		m.alarms.set(s.lookedAt.Add(owedRelook), s, nil)
+		m.arm(s, now)
 	}
 }
 
@@ -250,6 +221,7 @@ func (m *machine) more(s *stream, now time.Time) {
 func (m *machine) sequenced(e *entry, now time.Time) {
 	s := m.stream(e.session)
 	s.add([]*entry{e})
+	m.fenceEarly(s, []*entry{e}, now)
 	m.step(s, now)
 }
 
@@ -269,9 +241,10 @@ func (m *machine) looked(session string, entries []*entry, head *entry, more boo
 		m.owing[batch][session] = true
 	}
 	if s.owed = owed; len(owed) > 0 && s.again {
-		m.relook(s)
+		m.relook(s, now)
 	}
 	s.again = false
+	m.fenceEarly(s, entries, now)
 	m.step(s, now)
 }
 
@@ -322,8 +295,28 @@ func (m *machine) storedThrough(session string, through uint64, now time.Time) {
 		return
 	}
 	s.unstored--
-	s.stored = max(s.stored, through)
+	if !s.unkept {
+		s.stored = max(s.stored, through)
+	}
 	m.step(s, now)
+}
+
+// unstorable says that what became of a batch cannot be stored. The server keeps
+// its answer until it is, so the stream stands still: the next term sends the batch again.
+func (m *machine) unstorable(session string, why *fault.Error, now time.Time) {
+	s := m.streams[session]
+	if m.fenced || s == nil || s.unkept {
+		return
+	}
+	s.unkept = true
+	if s.phase != closed {
+		m.closeQuietly(s)
+	}
+	if s.stopped == nil {
+		s.stopped = why
+		m.do(action{kind: actStop, session: session, err: why})
+	}
+	m.fillPlaces(now)
 }
 
 // ackable is how far the server may forget: what is stored, and nothing that an
@@ -353,6 +346,7 @@ func (m *machine) step(s *stream, now time.Time) {
 	case s.backlog:
 		m.ask(s, action{kind: actLook, session: s.session})
 	case s.unstored == 0:
+		m.alarms.set(&s.alarm, time.Time{})
 		delete(m.streams, s.session)
 	}
 }
@@ -373,7 +367,13 @@ func (s *stream) next() *entry {
 // pump sends what the window allows, fetches more, or finds that there is
 // nothing to do.
 func (m *machine) pump(s *stream, now time.Time) {
-	for s.sent < len(s.queue) {
+	over := len(m.ready) > 0 && now.Sub(s.since) >= fairTurn
+	if over && s.sent == 0 {
+		m.close(s, now)
+		m.step(s, now)
+		return
+	}
+	for s.sent < len(s.queue) && !over {
 		e := s.queue[s.sent]
 		if e.route.held {
 			break
@@ -398,7 +398,13 @@ func (m *machine) pump(s *stream, now time.Time) {
 			m.do(action{kind: actMark, entry: e})
 		}
 	}
-	if s.backlog && !s.asking && len(s.owed) == 0 {
+	blocked := s.head != nil && s.head.damaged
+	if blocked && len(s.queue) == 0 {
+		m.close(s, now)
+		m.step(s, now)
+		return
+	}
+	if s.backlog && !s.asking && len(s.owed) == 0 && !blocked && !over {
 		batches, bytes := aheadFactor*m.win.Batches-len(s.queue), aheadFactor*m.win.Bytes-s.queued
 		if len(s.queue) == 0 || batches*2 >= aheadFactor*m.win.Batches && bytes*2 >= aheadFactor*m.win.Bytes {
 			m.ask(s, action{kind: actLoad, session: s.session, batches: batches, bytes: bytes})
@@ -410,7 +416,6 @@ func (m *machine) pump(s *stream, now time.Time) {
 	}
 	if s.idleSince.IsZero() {
 		s.idleSince = now
-		m.alarms.set(now.Add(idleClose), s, nil)
 	}
 	if len(m.ready) > 0 {
 		m.close(s, now)
@@ -418,8 +423,8 @@ func (m *machine) pump(s *stream, now time.Time) {
 	}
 	if s.ackable() > s.told && s.ackAt.IsZero() {
 		s.ackAt = now.Add(ackIdle)
-		m.alarms.set(s.ackAt, s, nil)
 	}
+	m.arm(s, now)
 }
 
 // serves says whether a stream opened this way can carry a batch that wants that one.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -143,6 +144,31 @@ func TestMachine(t *testing.T) {
 			wake →
 			recovered D D1 → open D rD
 			resume A → stop A no more; open A rA`},
+		"an answer that cannot be stored is not acknowledged, nor is what comes after it": {Window{Streams: 1}, `
+			recovered A A1 A2 A3 → open A rA
+			recovered B B1 →
+			opened A → send A1 acked 0; send A2 acked 0; send A3 acked 0
+			ok A1 → finish A1
+			ok A2 → finish A2
+			unstorable A1 → close A; stop A internal; open B rB
+			stored A2 →
+			unstorable A2 →
+			opened B → send B1 acked 0
+			resume A →
+			wake →
+			at 10m →`},
+		"a row that only a newer binary can read stops its stream, after what is before it": {Window{}, `
+			found A → look A
+			looked A head → open A rA
+			opened A → load A 256
+			loaded A A1 newer → send A1 acked 0
+			found A →
+			ok A1 → finish A1; close A; stop A incompatible
+			stored A1 →
+			found B → look B
+			looked B newer → stop B incompatible
+			wake →
+			resume B → stop B no more; look B`},
 		"fenced: nothing more": {Window{}, `
 			recovered A A1 → open A rA
 			recovered B B1 → open B rB
@@ -235,6 +261,34 @@ func TestMachine(t *testing.T) {
 			opened A last 1 → settle A last 1: A2
 			sequenced A4 →
 			settled A A2 → send A1 acked 0; send A2 acked 0 void; send A3 acked 0; send A4 acked 0`},
+		"a drop is heard of before its batch": {Window{}, `
+			found A → look A
+			looked A head → open A rA
+			opened A → load A 256
+			drop A1 →
+			loaded A A1 A2 → close A; raise
+			raised → open A rA settle
+			opened A last 0 → settle A last 0: A1
+			settled A A1 → send A1 acked 0 void; send A2 acked 0
+			ok A1 → finish A1
+			drop A1 →
+			drop A3 →
+			sequenced A3 → close A; raise
+			raised → open A rA settle`},
+		"the batch that a stream is to be opened for is dropped": {Window{}, `
+			found A → look A
+			looked A head → open A rA
+			fail A disconnected → close A; note A0/1 retry 1s
+			found B → look B
+			looked B head →
+			heads dropped → look A; look B
+			looked A →
+			looked B head →
+			at 1s → open B rB
+			fail B revoked → close B; stop B revoked; note B0/1
+			heads dropped → stop B no more; look B
+			looked B →
+			at 1h →`},
 		"a drop found by a takeover needs no higher incarnation": {Window{}, `
 			recovered A A1 drop A2 → open A rA settle
 			opened A last 2 → settle A last 2: A2
@@ -263,6 +317,26 @@ func TestMachine(t *testing.T) {
 			opened B → send B1 acked 0
 			sequenced A2 →
 			ok B1 → finish B1; close B; open A rA`},
+		"few places: who always has something to do makes room after a while": {Window{Streams: 1}, `
+			recovered A A1 A2 → open A rA
+			opened A → send A1 acked 0; send A2 acked 0
+			found B → look B
+			looked B head →
+			at 999ms →
+			sequenced A3 → send A3 acked 0
+			at 1s →
+			ok A1 → finish A1
+			sequenced A4 →
+			stored A1 →
+			ok A2 → finish A2
+			ok A3 → finish A3; ack A 1; close A; open B rB
+			opened B → load B 256
+			sequenced A5 →
+			at 2s →
+			loaded B B1 more → close B; open A rA
+			opened A → send A4 acked 1; send A5 acked 1
+			ok A4 → finish A4
+			ok A5 → finish A5; close A; open B rB`},
 		"a place that is freed by a failure goes to the next": {Window{Streams: 1}, `
 			recovered A A1 → open A rA
 			recovered B B1 →
@@ -312,5 +386,44 @@ func TestJudge(t *testing.T) {
 	}
 	if got, f := judge(fmt.Errorf("read tcp: reset")); got != tryLink || f.Code != fault.Disconnected || f.Message == "" {
 		t.Errorf("unknown: %d %v", got, f)
+	}
+}
+
+// TestAlarmsDoNotPileUp: a stream has one, however often it is idle for a moment or looked at while it waits.
+func TestAlarmsDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	s := newScript(Window{})
+	s.line("sequenced A1")
+	s.line("opened A")
+	s.line("ok A1")
+	s.line("stored A1")
+	s.line("found B")
+	s.line("looked B head")
+	s.line("fail B overloaded")
+	for i := range 1000 {
+		s.now = s.now.Add(time.Millisecond / 2)
+		s.m.tick(s.now)
+		name := fmt.Sprint("A", i+2)
+		s.line("sequenced " + name)
+		s.line("ok " + name)
+		s.line("stored " + name)
+		s.line("found B")
+	}
+	if n := len(s.m.alarms); n != 2 {
+		t.Errorf("%d alarms of two streams", n)
+	}
+	if got := s.line("at 1s"); got != "open B rB" {
+		t.Errorf("when B is to be tried again: %s", got)
+	}
+	if got := s.line("at 1500ms"); got != "ack A 1001" {
+		t.Errorf("when A has been idle for a second: %s", got)
+	}
+	s.line("opened B")
+	s.line("loaded B")
+	if got := s.line("at 10m"); !strings.Contains(got, "close A") || !strings.Contains(got, "close B") {
+		t.Errorf("after a long time: %s", got)
+	}
+	if n := len(s.m.alarms); n != 0 || len(s.m.streams) != 0 {
+		t.Errorf("%d alarms of %d streams", n, len(s.m.streams))
 	}
 }

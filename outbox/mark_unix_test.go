@@ -7,6 +7,8 @@ package outbox
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -32,18 +34,6 @@ func leased(t *testing.T, b *Box, until time.Time, pid int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func boxRowOf(t *testing.T, b *Box) (row boxRow) {
-	t.Helper()
-	err := b.db.read(limited(t), func(q querier) (err error) {
-		row, err = b.t.readBox(limited(t), q, "")
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return row
 }
 
 // TestStoppedSenderLosesItsLease has a holder that keeps the mark and renews
@@ -91,6 +81,31 @@ func TestLivingSenderIsLeftAlone(t *testing.T) {
 	try(false, "renewed meanwhile")
 	w.since = w.since.Add(-cfg.Lease)
 	try(true, "not renewed for so long")
+}
+
+// TestTwoNamesOfOneFile: processes that open it by different names know of each other's senders.
+func TestTwoNamesOfOneFile(t *testing.T) {
+	t.Parallel()
+	dir, links := t.TempDir(), t.TempDir()
+	path := filepath.Join(dir, "o.db")
+	cfg := quick()
+	cfg.Lease = time.Hour
+	one := place{kind: "sqlite", at: path}.open(t, cfg)
+	run(t, one, newFakeServer())
+	eventually(t, "the first sends", func() bool { return boxRowOf(t, one).holderPID != 0 })
+	for to, name := range map[string]string{path: filepath.Join(links, "file"), dir: filepath.Join(links, "folder")} {
+		if err := os.Symlink(to, name); err != nil {
+			t.Fatal(err)
+		}
+		if to == dir {
+			name = filepath.Join(name, "o.db")
+		}
+		two := place{kind: "sqlite", at: name}.open(t, cfg)
+		if release, held, known := two.db.alone(two.t.box); held || !known {
+			release()
+			t.Errorf("by %s it has the mark of a living sender, too", name)
+		}
+	}
 }
 
 // TestMarkIsNotTheLease has a holder without the mark, which another process

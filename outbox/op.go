@@ -87,12 +87,10 @@ func NewBatchID() string {
 // can refer to an op before it is committed, and find its batch without an
 // index. For other batch ids it is a fresh ULID.
 func OpID(batch string, i int) string {
-	id, err := ulid.ParseStrict(batch)
-	if err != nil || id[14] != 0 || id[15] != 0 || i < 0 || i+1 >= 1<<opBits {
-		return ulid.Make().String()
+	if id, ok := derivedFrom(batch).at(i); ok {
+		return id.String()
 	}
-	binary.BigEndian.PutUint16(id[14:], uint16(i+1))
-	return id.String()
+	return ulid.Make().String()
 }
 
 // OpIDs is OpID of n places from first on, at the cost of about one.
@@ -148,6 +146,13 @@ func (d derived) at(place int) (id ulid.ULID, ok bool) {
 	id = d.base
 	binary.BigEndian.PutUint16(id[14:], uint16(place+1))
 	return id, true
+}
+
+// last is the last id there can be.
+func (d derived) last() string {
+	id := d.base
+	id[14], id[15] = 0xff, 0xff
+	return id.String()
 }
 
 // has says whether op is the id of the op at place. Ids of one batch differ in

@@ -5,6 +5,7 @@ package outbox
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -14,7 +15,7 @@ import (
 // over, its host is not down and there is a place.
 func (m *machine) tryOpen(s *stream, now time.Time) {
 	if now.Before(s.retryAt) {
-		m.alarms.set(s.retryAt, s, nil)
+		m.arm(s, now)
 		return
 	}
 	if s.deciding {
@@ -72,7 +73,7 @@ func (m *machine) find(s *stream, now time.Time) {
 	s.retryAt = now.Add(s.backoff.NextBackOff())
 	e := s.next()
 	m.do(action{kind: actNote, entries: []*entry{e}, at: s.retryAt, err: e.problem})
-	m.alarms.set(s.retryAt, s, nil)
+	m.arm(s, now)
 	a := action{kind: actFind, session: s.session}
 	for _, e := range s.queue {
 		if e.passing {
@@ -150,12 +151,12 @@ func (m *machine) closeQuietly(s *stream) {
 	s.idleSince, s.ackAt = time.Time{}, time.Time{}
 	if h := m.host(s.opened.host); h.probe == s {
 		h.probe = nil
-		m.alarms.set(h.retryAt, nil, h)
+		m.alarms.set(&h.alarm, h.retryAt)
 	}
 	m.do(action{kind: actClose, session: s.session, conn: s.conn})
 }
 
-// opened is the answer to actOpen. lastSeq counts if it was to settle.
+// openedStream is the answer to actOpen. lastSeq counts if it was to settle.
 func (m *machine) openedStream(session string, conn int, lastSeq uint64, err error, now time.Time) {
 	s := m.streams[session]
 	if m.fenced || s == nil || s.conn != conn || s.phase != opening {
@@ -169,7 +170,7 @@ func (m *machine) openedStream(session string, conn int, lastSeq uint64, err err
 	if h.probe == s {
 		h.probe = nil
 	}
-	s.phase = open
+	s.phase, s.since = open, now
 	if len(s.drops) > 0 {
 		s.phase = settling
 		m.settle(s, lastSeq)
@@ -229,7 +230,7 @@ func (m *machine) wake(now time.Time) {
 
 // resume lets a stream that stopped try again.
 func (m *machine) resume(session string, now time.Time) {
-	if s := m.streams[session]; s != nil && s.stopped != nil {
+	if s := m.streams[session]; s != nil && s.stopped != nil && !s.unkept {
 		s.stopped = nil
 		s.head = nil // its route may be another one
 		m.do(action{kind: actStop, session: session})
@@ -308,7 +309,7 @@ func (m *machine) fail(s *stream, err error, now time.Time) {
 			h.epoch++
 			h.down = true
 			h.retryAt = now.Add(h.backoff.NextBackOff())
-			m.alarms.set(h.retryAt, nil, h)
+			m.alarms.set(&h.alarm, h.retryAt)
 		}
 		retry = h.retryAt
 	case rewind:
@@ -366,18 +367,49 @@ func (e *entry) voided() bool {
 // by a higher incarnation, and then the server's last seq tells.
 func (m *machine) dropAsked(session string, num int64, now time.Time) {
 	s := m.streams[session]
-	if s == nil {
-		return
+	switch {
+	case s == nil: // its outcome is stored
+	case slices.ContainsFunc(s.queue, func(e *entry) bool { return e.num == num }):
+		m.fence(s, num, now)
+	default: // its outcome is being stored, or it has its seq and is on its way here
+		if s.early == nil {
+			s.early = make(map[int64]bool)
+		}
+		s.early[num] = true
 	}
-	for _, e := range s.queue {
-		if e.num == num {
-			if s.phase != closed {
-				m.closeQuietly(s)
-			}
-			m.askDrop(s, num, nil)
-			m.step(s, now)
-			m.fillPlaces(now)
-			return
+}
+
+// headsDropped says that ops without a seq were dropped: a batch that a stream is to
+// be opened for, or was stopped for, may be gone, or be another.
+func (m *machine) headsDropped(now time.Time) {
+	for session, s := range m.streams {
+		switch {
+		case s.head == nil:
+		case s.stopped != nil:
+			m.resume(session, now)
+		default:
+			s.head = nil
+			m.more(s, now)
+		}
+	}
+}
+
+// fence closes a stream, so that a batch in its queue can be dropped.
+func (m *machine) fence(s *stream, num int64, now time.Time) {
+	if s.phase != closed {
+		m.closeQuietly(s)
+	}
+	m.askDrop(s, num, nil)
+	m.step(s, now)
+	m.fillPlaces(now)
+}
+
+// fenceEarly does what was asked of entries before they came.
+func (m *machine) fenceEarly(s *stream, entries []*entry, now time.Time) {
+	for _, e := range entries {
+		if s.early[e.num] {
+			delete(s.early, e.num)
+			m.fence(s, e.num, now)
 		}
 	}
 }

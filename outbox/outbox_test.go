@@ -245,6 +245,27 @@ func eventually(tb testing.TB, what string, f func() bool) {
 	}
 }
 
+// inTurn has f see what the sender has in hand; false if nobody sends just now.
+func inTurn(b *Box, f func(l *loop)) bool {
+	done, sends := make(chan struct{}), false
+	b.withLoop(func(l *loop) {
+		sends = true
+		l.post(func(time.Time) {
+			f(l)
+			close(done)
+		})
+	})
+	if !sends {
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	case <-time.After(time.Second): // its term has ended
+		return false
+	}
+}
+
 func TestCommitIsDurableAndSentOnce(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
@@ -426,6 +447,39 @@ func TestCommitRefusals(t *testing.T) {
 	})
 }
 
+// TestBoundWhereOthersCommit: a process that has sent what others committed takes no more than the outbox's bound.
+func TestBoundWhereOthersCommit(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		cfg := quick()
+		cfg.Limits.Rows = 20
+		b, other := p.open(t, cfg), p.open(t, cfg)
+		session := withSession(t, b)
+		run(t, b, newFakeServer())
+		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})) // it has counted
+		for range 5 {
+			commit(t, other, Batch{Session: session, Ops: []Op{put("1"), put("1"), put("1"), put("1"), put("1"), put("1"), put("1"), put("1"), put("1"), put("1")}})
+			if err := other.Drain(limited(t), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		away := withSession(t, b)
+		ref, err := b.RefFor(limited(t), away)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.BeginRotation(limited(t), ref.ID, ref.New(away)); err != nil { // nothing of it is sent
+			t.Fatal(err)
+		}
+		n := 0
+		for ; n < 100 && err == nil; n++ {
+			_, err = b.Commit(limited(t), Batch{Session: away, Ops: []Op{put("1")}})
+		}
+		if n != 21 || !errors.Is(err, fault.OutboxFull) {
+			t.Errorf("the bound is 20, and batch %d: %v", n, err)
+		}
+	})
+}
+
 func TestCommittingAgainIsTheSameTicket(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
@@ -449,6 +503,9 @@ func TestCommittingAgainIsTheSameTicket(t *testing.T) {
 		commit(t, b, Batch{Session: session, Ops: []Op{{ID: op, Method: "put"}}})
 		if _, err := b.Commit(limited(t), Batch{Session: session, Ops: []Op{{ID: op, Method: "put"}}}); !errors.Is(err, fault.AlreadyExists) {
 			t.Fatalf("an op id again: %v", err)
+		}
+		if _, err := b.Commit(limited(t), Batch{Session: session, Ops: []Op{{ID: first.Ops[1], Method: "put"}}}); !errors.Is(err, fault.AlreadyExists) {
+			t.Fatalf("the id of another batch's op: %v", err)
 		}
 		if err := b.Drain(limited(t), nil); err != nil {
 			t.Fatal(err)

@@ -2,6 +2,8 @@ package outbox
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -52,6 +54,10 @@ func (d *awayDB) writes() (n int, least time.Duration) {
 func TestOutcomesWaitForTheDatabase(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
+		if b.w.rest != lazyPause || b.w.grace != closeGrace {
+			t.Errorf("it rests for %v, and has %v to be closed", b.w.rest, b.w.grace)
+		}
+		b.w.rest, b.w.grace = 20*time.Millisecond, 200*time.Millisecond
 		db := &awayDB{database: b.db}
 		b.db = db
 		db.leave()
@@ -72,8 +78,49 @@ func TestOutcomesWaitForTheDatabase(t *testing.T) {
 			t.Error(err)
 		}
 		ended.Wait()
-		if n, least := db.writes(); least < lazyPause*9/10 {
+		if n, least := db.writes(); least < b.w.rest*9/10 {
 			t.Errorf("%d tries, two of them %v apart", n, least)
+		}
+	})
+}
+
+// TestAJobThatFailsHoldsUpItsStreamAlone: what can never be written is tried a few times and given up; meanwhile all else
+// is written, but for what comes after it in its stream.
+func TestAJobThatFailsHoldsUpItsStreamAlone(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		b.w.rest = 5 * time.Millisecond
+		done := make(chan string, 8)
+		tries := 0
+		submit := func(name, stream string, err error) {
+			b.w.submit(&job{lazy: true, stream: stream, run: func(context.Context, querier) error {
+				if err != nil {
+					tries++
+				}
+				return err
+			}, done: func(got error, ambiguous bool) {
+				if !errors.Is(got, err) || ambiguous {
+					t.Errorf("%s ended with %v, %t", name, got, ambiguous)
+				}
+				done <- name
+			}})
+		}
+		submit("A1", "A", errors.New("for good"))
+		submit("A2", "A", nil)
+		submit("B1", "B", nil)
+		submit("none", "", nil)
+		var order []string
+		for range 4 {
+			select {
+			case name := <-done:
+				order = append(order, name)
+			case <-limited(t).Done():
+				t.Fatalf("nothing is written after %v", order)
+			}
+		}
+		slices.Sort(order[:2])
+		if !slices.Equal(order, []string{"B1", "none", "A1", "A2"}) || tries < lazyTries {
+			t.Errorf("written were %v, after %d tries", order, tries)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +30,13 @@ const leaseLocks = 0x6d6f6f72
 // outbox's id.
 const channel = "mooring_outbox"
 
-// writeTimeout bounds a transaction, so that a database which has vanished is noticed.
+// writeTimeout bounds a transaction, and a statement that reads, so that a database
+// or a connection which has vanished is noticed.
 const writeTimeout = 30 * time.Second
+
+// leastIdle is the shortest time after which a transaction in which nothing happens is
+// undone by the database. A process that was only short of time gets further by then.
+const leastIdle = 2 * time.Second
 
 // OpenPostgres opens the outbox called name in the database at url, making its
 // tables and itself if they are not there. Outboxes of different names in one
@@ -41,7 +47,7 @@ func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, erro
 	if err != nil {
 		return nil, fmt.Errorf("open outbox: %w", err)
 	}
-	box, err := openPostgres(ctx, pool, release, name, cfg)
+	box, err := openPostgres(ctx, pool, true, release, name, cfg)
 	if err != nil {
 		release()
 	}
@@ -50,17 +56,18 @@ func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, erro
 
 // NewPostgres is OpenPostgres on a pool that stays the caller's. Beside what its
 // transactions take, all Boxes of a pool that run together take one connection
-// to listen on.
+// to listen on. Transactions of the outbox are read committed; with a pool whose
+// default is another isolation level, each takes two round trips more.
 func NewPostgres(ctx context.Context, pool *pgxpool.Pool, name string, cfg Config) (*Box, error) {
-	return openPostgres(ctx, pool, func() {}, name, cfg)
+	return openPostgres(ctx, pool, false, func() {}, name, cfg)
 }
 
-func openPostgres(ctx context.Context, pool *pgxpool.Pool, release func(), name string, cfg Config) (*Box, error) {
+func openPostgres(ctx context.Context, pool *pgxpool.Pool, own bool, release func(), name string, cfg Config) (*Box, error) {
 	cfg = cfg.withDefaults(time.Second)
 	if name == "" {
 		name = defaultName
 	}
-	db := &postgresDB{pool: pool, poll: cfg.Poll}
+	db := &postgresDB{pool: pool, own: own, poll: cfg.Poll, timeout: writeTimeout, idle: max(cfg.Lease, leastIdle)}
 	if err := db.prepare(ctx, cfg.AllowUnsafe); err != nil {
 		return nil, fmt.Errorf("open outbox: %w", postgresFailure(err))
 	}
@@ -72,7 +79,11 @@ func openPostgres(ctx context.Context, pool *pgxpool.Pool, release func(), name 
 // postgresDB is the Postgres dialect.
 type postgresDB struct {
 	pool    *pgxpool.Pool
+	own     bool // the pool is of this package
 	poll    time.Duration
+	timeout time.Duration // writeTimeout
+	idle    time.Duration // after which a transaction in which nothing happens is undone
+	strict  bool          // the pool's transactions are by default more than read committed
 	gather  *gatherer
 	release func()
 }
@@ -84,15 +95,22 @@ func (d *postgresDB) prepare(ctx context.Context, allowUnsafe bool) error {
 	if err := migrations.Up(ctx, std, outboxsql.Postgres); err != nil {
 		return err
 	}
-	var fsync, commit string
-	if err := d.pool.QueryRow(ctx, "SELECT current_setting('fsync'), current_setting('synchronous_commit')").Scan(&fsync, &commit); err != nil {
+	var fsync, commit, isolation string
+	err := d.pool.QueryRow(ctx, "SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('default_transaction_isolation')").
+		Scan(&fsync, &commit, &isolation)
+	if err != nil {
 		return err
 	}
+	d.strict = isolation != "read committed" && isolation != "read uncommitted" // which Postgres takes for the same
 	if (fsync == "off" || commit == "off") && !allowUnsafe {
 		return fault.UnsafeStore.With("the database has fsync=%s and synchronous_commit=%s, so it can lose what it has committed: turn both on, or allow it in the Config", fsync, commit)
 	}
 	return nil
 }
+
+// passingStates are codes of what passes, beside their classes: the server has become one that is only read (until
+// clients find its successor), a transaction was idle for too long, or took too long, and a lock could not be had in time.
+var passingStates = []string{"25006", "25P03", "25P04", "55P03"}
 
 // postgresFailure gives an error the code that fits.
 func postgresFailure(err error) error {
@@ -112,7 +130,7 @@ func postgresFailure(err error) error {
 			return errors.Join(errGaveWay, err)
 		case e.Code == "53100":
 			return fault.DiskFull.Because(err, "the outbox's database has no space left: nothing was committed; free some and try again")
-		case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57P"), strings.HasPrefix(e.Code, "53"):
+		case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57"), strings.HasPrefix(e.Code, "53"), slices.Contains(passingStates, e.Code):
 			return fault.Unavailable.Because(err, "the outbox's database is away (%s)", e.Code)
 		}
 		return err
@@ -136,13 +154,33 @@ func (d *postgresDB) write(ctx context.Context, f func(querier) error) (ambiguou
 	if end.spoiled {
 		end = d.attempt(ctx, f, d.gather.alone)
 	}
+	if end.err != nil && errors.Is(end.err, context.DeadlineExceeded) && ctx.Err() == nil {
+		end.err = d.silent(end.err)
+	}
 	return end.ambiguous, postgresFailure(end.err)
 }
 
+// silent is the failure of what had no answer for as long as it may take. The other
+// connections may be dead as well: those that are ours and idle are given up.
+func (d *postgresDB) silent(err error) error {
+	if d.own {
+		d.pool.Reset()
+	}
+	return fault.Unavailable.Because(errors.Join(errSilent, err), "the outbox's database has not answered for %s", d.timeout)
+}
+
+// errSilent is in the error of what the database did not answer.
+var errSilent = errors.New("outbox: no answer")
+
 // attempt is write, with send for what needs no connection before it is committed.
-func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(*postgresDB, *pgx.Batch) ending) ending {
-	q := &postgresTx{ctx: ctx, pool: d.pool}
+func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send func(context.Context, *postgresDB, *pgx.Batch) ending) ending {
+	q := &postgresTx{ctx: ctx, db: d}
 	defer q.release()
+	if d.strict { // what is sent all at once would be what the pool says
+		if err := q.begin(); err != nil {
+			return ending{err: err}
+		}
+	}
 	if err := f(q); err != nil || q.err != nil {
 		q.rollback()
 		return ending{err: cmp.Or(err, q.err)}
@@ -155,7 +193,7 @@ func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send fu
 		}
 		return end
 	case q.queue.Len() > 0:
-		return send(d, &q.queue)
+		return send(ctx, d, &q.queue)
 	}
 	return ending{}
 }
@@ -163,19 +201,47 @@ func (d *postgresDB) attempt(ctx context.Context, f func(querier) error, send fu
 // read gives every statement a snapshot of its own: to begin a transaction and to
 // end it are round trips. What makes a Standstill is in several rows, which may
 // each be as they were at another moment. So f has to find it in one snapshot too.
+//
+// A connection that has vanished is noticed after a while, and f run again on another.
 func (d *postgresDB) read(ctx context.Context, f func(querier) error) error {
-	conn, err := d.pool.Acquire(ctx)
+	err := d.readOnce(ctx, f)
+	if errors.Is(err, errSilent) {
+		err = d.readOnce(ctx, f)
+	}
+	return postgresFailure(err)
+}
+
+func (d *postgresDB) readOnce(ctx context.Context, f func(querier) error) error {
+	q := &postgresTx{ctx: ctx, db: d, auto: true}
+	var conn *pgxpool.Conn
+	err := q.timed(func(ctx context.Context) (err error) {
+		conn, err = d.pool.Acquire(ctx)
+		return err
+	})
 	if err != nil {
-		return postgresFailure(err)
+		return err
 	}
 	defer conn.Release()
-	q := &postgresTx{ctx: ctx, conn: conn.Conn(), auto: true}
+	q.conn = conn.Conn()
 	err = f(q)
 	if _, still := errors.AsType[*Standstill](err); still {
 		one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-		err = pgx.BeginTxFunc(ctx, conn, one, func(pgx.Tx) error { return f(q) })
+		err = q.timed(func(ctx context.Context) error {
+			return pgx.BeginTxFunc(ctx, conn, one, func(pgx.Tx) error { return f(q) })
+		})
 	}
-	return postgresFailure(err)
+	return err
+}
+
+// timed runs a step of reading, which may take so long and no longer.
+func (q *postgresTx) timed(step func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(q.ctx, q.db.timeout)
+	defer cancel()
+	err := step(ctx)
+	if err != nil && ctx.Err() != nil && q.ctx.Err() == nil && !errors.Is(err, errSilent) {
+		err = q.db.silent(err)
+	}
+	return err
 }
 
 func (d *postgresDB) shareLease(q querier, box int64) {
@@ -223,44 +289,27 @@ func (d *postgresDB) close() error {
 // postgresTx runs statements on one connection: in a transaction, or (auto)
 // each on its own.
 type postgresTx struct {
-	ctx   context.Context
-	pool  *pgxpool.Pool // where conn comes from with tx, if it is not given
+	ctx   context.Context // of all statements: the transaction's, with its end
+	db    *postgresDB     // whose pool conn comes from with tx; nil if that is given
 	conn  *pgx.Conn
 	tx    pgx.Tx // nil until a statement's result is waited for
 	end   func() // what begin has taken; nil for nothing
-	given bool   // tx is the caller's: later runs at once, commit is theirs
 	auto  bool
 	queue pgx.Batch
 	err   error
 }
 
 func (q *postgresTx) later(sql string, args []any, one func(scanner) error) {
-	if q.given {
-		if q.err == nil {
-			q.err = q.flushInto(func(b *pgx.Batch) { enqueue(b, sql, args, one) })
-		}
-		return
-	}
-	enqueue(&q.queue, sql, args, one)
-}
-
-func enqueue(b *pgx.Batch, sql string, args []any, one func(scanner) error) {
-	queued := b.Queue(sql, args...)
+	queued := q.queue.Queue(sql, args...)
 	if one != nil {
 		queued.QueryRow(func(row pgx.Row) error { return one(row.Scan) })
 	}
 }
 
-func (q *postgresTx) flushInto(fill func(*pgx.Batch)) error {
-	var b pgx.Batch
-	fill(&b)
-	return q.tx.SendBatch(q.ctx, &b).Close()
-}
-
 // ready begins the transaction if need be and sends what has waited, before a
 // statement whose result is wanted now.
 func (q *postgresTx) ready() error {
-	if q.auto || q.given || q.err != nil {
+	if q.auto || q.err != nil {
 		return q.err
 	}
 	if q.tx == nil {
@@ -271,15 +320,21 @@ func (q *postgresTx) ready() error {
 	return q.flush()
 }
 
+// beginIdle is one round trip. A statement that has waited for a lock has to see what
+// was committed meanwhile, whatever the pool's transactions are by default. A process that is stopped inside the transaction, or
+// whose machine is gone, would keep its locks, and with them a successor from the
+// lease: so the database undoes a transaction in which nothing happens.
+const beginIdle = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d`
+
 func (q *postgresTx) begin() error {
-	ctx, cancel := context.WithTimeout(q.ctx, writeTimeout)
-	conn, err := q.pool.Acquire(ctx)
+	ctx, cancel := context.WithTimeout(q.ctx, q.db.timeout)
+	conn, err := q.db.pool.Acquire(ctx)
 	if err != nil {
 		cancel()
 		return err
 	}
 	q.end = func() { conn.Release(); cancel() }
-	tx, err := conn.Conn().Begin(ctx)
+	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(beginIdle, q.db.idle.Milliseconds())})
 	if err != nil {
 		return err
 	}
@@ -330,18 +385,25 @@ func (q *postgresTx) runner() pgxRunner {
 	return q.conn
 }
 
-func (q *postgresTx) exec(ctx context.Context, sql string, args ...any) (int64, error) {
+func (q *postgresTx) exec(_ context.Context, sql string, args ...any) (int64, error) {
 	if err := q.ready(); err != nil {
 		return 0, postgresFailure(err)
 	}
-	tag, err := q.runner().Exec(ctx, sql, args...)
+	tag, err := q.runner().Exec(q.ctx, sql, args...)
 	return tag.RowsAffected(), postgresFailure(err)
 }
 
-func (q *postgresTx) query(ctx context.Context, sql string, args []any, each func(scanner) error) error {
+func (q *postgresTx) query(_ context.Context, sql string, args []any, each func(scanner) error) error {
 	if err := q.ready(); err != nil {
 		return postgresFailure(err)
 	}
+	if q.auto {
+		return q.timed(func(ctx context.Context) error { return q.rows(ctx, sql, args, each) })
+	}
+	return q.rows(q.ctx, sql, args, each)
+}
+
+func (q *postgresTx) rows(ctx context.Context, sql string, args []any, each func(scanner) error) error {
 	rows, err := q.runner().Query(ctx, sql, args...)
 	if err != nil {
 		return postgresFailure(err)

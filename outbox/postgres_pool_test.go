@@ -20,6 +20,8 @@ func TestPlansGoByKeys(t *testing.T) {
 	for query, index := range map[string]string{
 		`UPDATE mooring_outbox_batch SET state = 2 WHERE box = 1 AND num = 1 AND state < 2`: "mooring_outbox_batch_pkey",
 		`SELECT num FROM mooring_outbox_batch WHERE box = 1 AND batch = 'b'`:                "mooring_outbox_batch_id",
+		`DELETE FROM mooring_outbox_op WHERE box = 1 AND batch = 'b'`:                       "mooring_outbox_op_batch",
+		strings.NewReplacer("$1", "1", "$2", "'x'").Replace(sqlOnTheirWay):                  "mooring_outbox_batch_pkey",
 		strings.NewReplacer("$1", "1", "$2", "1").Replace(sqlAnyStopped):                    "mooring_outbox_stream_stopped",
 	} {
 		var plan string
@@ -30,14 +32,14 @@ func TestPlansGoByKeys(t *testing.T) {
 			t.Errorf("%s goes by way of %s", query, plan)
 		}
 	}
-	var seqscan string
+	var seqscan, unacknowledged string
 	err := pool.AcquireFunc(limited(t), func(c *pgxpool.Conn) error {
 		if got := fmt.Sprintf("%T", c.Conn().PgConn().Conn()); got != "*socket.dialed" {
 			t.Errorf("sockets are read as a %s", got)
 		}
-		return c.QueryRow(limited(t), "SHOW enable_seqscan").Scan(&seqscan)
+		return c.QueryRow(limited(t), "SELECT current_setting('enable_seqscan'), current_setting('tcp_user_timeout')").Scan(&seqscan, &unacknowledged)
 	})
-	if err != nil || seqscan != "off" {
-		t.Errorf("tables may be read through: %s, %v", seqscan, err)
+	if err != nil || seqscan != "off" || unacknowledged != "30000" {
+		t.Errorf("tables may be read through: %s, or what is sent is never acknowledged: %s, %v", seqscan, unacknowledged, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -160,7 +161,7 @@ func (b *Box) raiseLowNow(t *testing.T) {
 	t.Helper()
 	eventually(t, "outcomes are stored", func() bool {
 		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-			b.t.raiseLow(q, b.me)
+			b.t.raiseLow(q)
 			return nil
 		})
 		if err != nil {
@@ -265,6 +266,131 @@ func TestDeadSenderIsNotWaitedOut(t *testing.T) {
 			t.Fatalf("%v: %+v", err, st)
 		}
 	})
+}
+
+// renewing has a lease be renewed while another is about to take it.
+type renewing struct {
+	database
+	renew func()
+}
+
+func (d renewing) takeLease(ctx context.Context, q querier, box int64) error {
+	d.renew()
+	return d.database.takeLease(ctx, q, box)
+}
+
+// TestLeaseThatIsRenewedAfterAll: a holder that is late keeps it, if nobody has it yet.
+func TestLeaseThatIsRenewedAfterAll(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "postgres")
+	one, two := p.open(t, quick()), p.open(t, quick())
+	if tk, _, err := one.acquire(limited(t), &waiter{step: 1}); err != nil || tk == nil {
+		t.Fatal(tk, err)
+	}
+	lapse(t, one)
+	two.db = renewing{two.db, func() {
+		if held, err := one.renew(limited(t)); err != nil || !held {
+			t.Error(held, err)
+		}
+	}}
+	if tk, _, err := two.acquire(limited(t), &waiter{step: 1}); err != nil || tk != nil {
+		t.Errorf("taken from a living holder: %+v, %v", tk, err)
+	}
+}
+
+// TestPoolOfRepeatableReads has a former holder's commit wait while another takes the lease, on a pool whose transactions
+// see what was there when they began: it gives out no seq.
+func TestPoolOfRepeatableReads(t *testing.T) {
+	t.Parallel()
+	at := pgtest.URL(t)
+	cfg, err := pgxpool.ParseConfig(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = "repeatable read"
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	own := quick()
+	own.Lease, own.Poll = time.Hour, time.Hour
+	b, err := NewPostgres(limited(t), pool, "box", own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	session := withSession(t, b)
+	run(t, b, newFakeServer())
+	wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})) // its stream is open
+
+	conn, err := pgx.Connect(limited(t), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	tx, err := conn.Begin(limited(t)) // another's takeover
+	if err == nil {
+		_, err = tx.Exec(limited(t), "SELECT pg_advisory_xact_lock($1, $2)", leaseLocks, int32(b.t.box))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := make(chan Ticket, 1)
+	go func() { late <- commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}) }()
+	blocked(t, pool, b)
+	_, err = tx.Exec(limited(t), "UPDATE mooring_outbox SET holder = 'other', incarnation = incarnation + 1")
+	if err = errors.Join(err, tx.Commit(limited(t))); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := b.List(limited(t), Filter{Batch: (<-late).Batch})
+	if err != nil || rows[0].Seq != 0 {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// TestSenderStoppedInATransaction has a sender be stopped between two statements of a transaction that shares the lease:
+// the next one gets the lease all the same.
+func TestSenderStoppedInATransaction(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "postgres")
+	cfg := quick()
+	cfg.Lease = 200 * time.Millisecond
+	one, two := p.open(t, cfg), p.open(t, cfg)
+	if db := one.db.(*postgresDB); db.idle != leastIdle {
+		t.Errorf("it may be idle for %v", db.idle)
+	} else {
+		db.idle = cfg.Lease
+	}
+	session := withSession(t, one)
+	x := commit(t, two, Batch{Session: session, Ops: []Op{put("1")}})
+	tk, _, err := one.acquire(limited(t), &waiter{step: 1})
+	if err != nil || tk == nil {
+		t.Fatal(tk, err)
+	}
+	stopped, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	one.w.submit(&job{done: func(err error, ambiguous bool) { ended <- err }, run: func(ctx context.Context, q querier) error {
+		if _, leads, err := one.leads(ctx, q, tk.term); err != nil || !leads {
+			t.Errorf("it does not lead: %v", err)
+		}
+		close(stopped)
+		<-goOn
+		_, err := one.t.readBox(ctx, q, "")
+		return err
+	}})
+	<-stopped
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
+	run(t, two, newFakeServer())
+	wait(t, two, x)
+	release()
+	if err := <-ended; !errors.Is(err, fault.Unavailable) {
+		t.Errorf("the transaction that was undone: %v", err)
+	}
 }
 
 // Two transactions that wait for each other: the database undoes one, and what it

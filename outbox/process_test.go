@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -107,6 +108,168 @@ func TestFencedHolder(t *testing.T) {
 		end()
 		if err := <-leading; !errors.Is(err, context.Canceled) {
 			t.Errorf("the new holder ended with %v", err)
+		}
+	})
+}
+
+func boxRowOf(t *testing.T, b *Box) (row boxRow) {
+	t.Helper()
+	err := b.db.read(limited(t), func(q querier) (err error) {
+		row, err = b.t.readBox(limited(t), q, "")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return row
+}
+
+// TestClockPutBack: of a holder that does not renew it a lease lasts no longer than it was taken for, though the clock says so.
+func TestClockPutBack(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		set := func(column string, value int64) {
+			t.Helper()
+			err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+				_, err := q.exec(ctx, "UPDATE mooring_outbox SET holder = 'other', "+column+" = $2 WHERE box = $1", b.t.box, value)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := &waiter{step: 1}
+		try := func(want bool, what string) {
+			t.Helper()
+			tk, _, err := b.acquire(limited(t), w)
+			if err != nil || (tk != nil) != want {
+				t.Errorf("%s: %+v, %v", what, tk, err)
+			}
+		}
+		minutes := time.Minute.Milliseconds()
+		set("lease_until", time.Now().Add(time.Hour).UnixMilli())
+		set("lease_for", 10*minutes)
+		try(false, "seen for the first time")
+		w.since = w.since.Add(-9 * time.Minute)
+		try(false, "not renewed for nine minutes of ten")
+		w.since = w.since.Add(-time.Minute)
+		set("lease_until", time.Now().Add(time.Hour+time.Minute).UnixMilli())
+		try(false, "renewed")
+		w.since = w.since.Add(-10 * time.Minute)
+		try(true, "not renewed for ten minutes")
+		if row := boxRowOf(t, b); row.holder != b.me || row.leaseFor != b.cfg.Lease.Milliseconds() {
+			t.Errorf("%+v", row)
+		}
+		set("lease_until", time.Now().Add(time.Hour).UnixMilli())
+		set("lease_for", 0)
+		try(false, "of an older binary")
+		w.since = w.since.Add(-b.cfg.Lease)
+		try(true, "of an older binary, not renewed")
+	})
+}
+
+// haltedDB writes nothing while it is halted, as in a process that was stopped.
+type haltedDB struct {
+	database
+	mu   sync.Mutex
+	goOn chan struct{} // not nil while it is halted
+}
+
+func (d *haltedDB) halt() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.goOn = make(chan struct{})
+}
+
+func (d *haltedDB) resume() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.goOn)
+	d.goOn = nil
+}
+
+func (d *haltedDB) write(ctx context.Context, f func(querier) error) (bool, error) {
+	d.mu.Lock()
+	goOn := d.goOn
+	d.mu.Unlock()
+	if goOn != nil {
+		<-goOn
+	}
+	return d.database.write(ctx, f)
+}
+
+// TestFormerHolderStopsNoStream has a holder be stopped when it was about to write that a stream stands still. When it
+// goes on another sends, and that stream runs.
+func TestFormerHolderStopsNoStream(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		cfg := quick()
+		cfg.Poll = time.Hour
+		cfg.Lease = 300 * time.Millisecond
+		refused := make(chan struct{}, 1)
+		cfg.Logger = slog.New(heard{slog.DiscardHandler, func(message string) {
+			if message == "a stream stands still until someone decides" {
+				refused <- struct{}{}
+			}
+		}})
+		one, two, three := p.open(t, cfg), p.open(t, quick()), p.open(t, quick())
+		for _, b := range []*Box{one, two} {
+			if db, ok := b.db.(*sqliteDB); ok {
+				db.mark = t.TempDir() // no file: leases alone decide
+			}
+		}
+		db := &haltedDB{database: one.db}
+		one.db = db
+		session := withSession(t, one)
+		srv, other := newFakeServer(), newFakeServer()
+		srv.before = func(*ledger.Batch) (error, bool) { db.halt(); return fault.Revoked.With("told to"), false }
+		x := commit(t, one, Batch{Session: session, Ops: []Op{put("1")}})
+		run(t, one, srv)
+		<-refused
+		done := make(chan struct{})
+		one.withLoop(func(l *loop) { l.post(func(time.Time) { close(done) }) })
+		<-done // the loop has done what it had to
+		other.hold.Lock()
+		release := sync.OnceFunc(other.hold.Unlock)
+		defer release()
+		run(t, two, other)
+		eventually(t, "the other sends", func() bool { return len(other.log(session)) == 1 })
+		db.resume()
+		if err := one.w.do(limited(t), func(context.Context, querier) error { return nil }); err != nil { // takes along what waits
+			t.Fatal(err)
+		}
+		if _, finished, err := three.outcomes(limited(t), x.Batch); finished || err != nil {
+			t.Errorf("its sender waits for an answer, and who waits for the batch is told %t, %v", finished, err)
+		}
+		rows, err := three.List(limited(t), Filter{Batch: x.Batch})
+		if err != nil || rows[0].LastError != "" {
+			t.Errorf("%+v, %v", rows, err)
+		}
+		release()
+		wait(t, three, x)
+	})
+}
+
+// TestCreatingGoesWithItsRow: how a session is reached is kept with the outcome of its create, and not when that was stored
+// by another.
+func TestCreatingGoesWithItsRow(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		var st streamRow
+		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+			rows, _, err := b.t.waiting(ctx, q, session, 1, 1)
+			if err != nil {
+				return err
+			}
+			b.t.creating(q, rows[0].num, "space", "owner")
+			b.t.finish(q, rows[0].num, 1, tally{}, 1, nil, nil)
+			b.t.creating(q, rows[0].num, "another", "owner")
+			st, err = b.t.stream(ctx, q, session)
+			return err
+		})
+		if err != nil || st.spaceRef != "space" {
+			t.Errorf("%+v, %v", st, err)
 		}
 	})
 }

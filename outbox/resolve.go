@@ -19,6 +19,7 @@ type earlier struct {
 	session string
 	seq     uint64          // 0 while it has none
 	outcome *ledger.Outcome // nil while unfinished
+	lost    error           // why nobody will know its outcome
 }
 
 // finder gives the op with an id; nil if the outbox does not have it.
@@ -38,8 +39,9 @@ type resolution struct {
 }
 
 // resolve works out references of b, a batch of session, in place. Ops that
-// cannot apply get their verdict. strict makes two things errors instead: an op
-// that find does not know, and a path that is not in a known result.
+// cannot apply get their verdict. strict makes three things errors instead: an op
+// that find does not know, one whose outcome is lost, and a path that is not in a
+// known result.
 func resolve(b *body, session string, find finder, strict bool) (resolution, error) {
 	res := resolution{}
 	inside := make(map[string]int, len(b.ops))
@@ -81,6 +83,13 @@ func resolveOp(b *body, i int, session string, inside map[string]int, find finde
 				broken = fault.BadReference.With("op %s, which op %s refers to, is not in this outbox: refer to ops that were committed before, or commit the value", id, op.id)
 			}
 			return nil, false, nil
+		case e.lost != nil && strict:
+			return nil, true, e.lost
+		case e.lost != nil:
+			o := skipped(op.id, &ledger.Outcome{OpID: e.id, Reason: fault.Internal})
+			o.Message = "what became of op " + e.id + ", which it needs, is lost: its row in the outbox is damaged"
+			settle(o)
+			return nil, true, nil
 		case e.outcome != nil && e.outcome.Status != ledger.Applied:
 			settle(skipped(op.id, e.outcome))
 			return nil, true, nil
@@ -244,6 +253,20 @@ func (o *opRow) needs() []string {
 	return ids
 }
 
+// outside lists the ops that the batch's ops need and that are not in it.
+func (b *body) outside() (ids []string) {
+	inside := make(map[string]bool)
+	for i := range b.ops {
+		for _, id := range b.ops[i].needs() {
+			if !inside[id] {
+				ids = append(ids, id)
+			}
+		}
+		inside[b.ops[i].id] = true
+	}
+	return ids
+}
+
 // decided says whether no op is left for the server.
 func (b *body) decided() bool { return b.travelling() == 0 }
 
@@ -253,6 +276,16 @@ func (b *body) travelling() int {
 	for i := range b.ops {
 		if b.ops[i].travels() {
 			n++
+		}
+	}
+	return n
+}
+
+// tally counts the ops that are decided while others wait.
+func (b *body) tally() (n tally) {
+	for i := range b.ops {
+		if op := &b.ops[i]; !op.travels() {
+			n.add(stateOf(op, op.verdict))
 		}
 	}
 	return n
@@ -310,14 +343,18 @@ func stateOf(op *opRow, o *ledger.Outcome) State {
 // count tallies final states.
 func (b *body) count(outs []ledger.Outcome) (n tally) {
 	for i := range outs {
-		switch stateOf(&b.ops[i], &outs[i]) {
-		case Failed:
-			n.failed++
-		case Skipped:
-			n.skipped++
-		case Void:
-			n.voided++
-		}
+		n.add(stateOf(&b.ops[i], &outs[i]))
 	}
 	return n
+}
+
+func (n *tally) add(s State) {
+	switch s {
+	case Failed:
+		n.failed++
+	case Skipped:
+		n.skipped++
+	case Void:
+		n.voided++
+	}
 }

@@ -119,7 +119,8 @@ const settleIn = 5 * time.Second
 
 // sqlOnTheirWay counts what the outbox's sender, whichever process that is, has
 // given seqs under a ref and has no outcomes of yet.
-const sqlOnTheirWay = `SELECT count(*) FROM mooring_outbox_batch WHERE box = $1 AND state = 1 AND via = $2`
+const sqlOnTheirWay = `SELECT count(*) FROM mooring_outbox_batch
+	WHERE box = $1 AND num >= (SELECT low FROM mooring_outbox WHERE box = $1) AND state = 1 AND first_seq > 0 AND via = $2`
 
 // Settled waits until nothing is on its way under ref, for which a rotation was
 // begun: what a server gets after the rotation it records as denied. It gives up

@@ -16,11 +16,19 @@ import (
 
 const codecVersion = 1
 
+// laterVersions are those that a newer binary may write: a row that opens with a
+// higher one is taken for damaged.
+const laterVersions = 32
+
+// errNewer is in the error of what a newer binary wrote.
+var errNewer = errors.New("written by a newer version of this program")
+
 // body is what a row holds of its batch.
 type body struct {
 	atomic bool
 	slim   bool // finished, every op applied: arguments are gone, ids and methods are left
 	ops    []opRow
+	named  bool            // while it is being committed: its author gave an op an id of another kind
 	room   []ledger.Intent // for wire, once; what is in it is of no meaning
 }
 
@@ -151,8 +159,8 @@ func (o *opRow) encode(w *writer, derived, slim bool) {
 // decodeBody reads what encode wrote. The bytes of arguments are shared with data.
 func decodeBody(batch string, data []byte) (*body, error) {
 	r := reader{buf: data}
-	if v := r.byte(); v != codecVersion && r.err == nil {
-		return nil, fmt.Errorf("decode row: version %d is not known to this binary", v)
+	if err := r.version(); err != nil {
+		return nil, fmt.Errorf("decode row: %w", err)
 	}
 	flags := r.byte()
 	if flags&^(bodyAtomic|bodySlim) != 0 {
@@ -238,8 +246,8 @@ func encodeOutcomes(outs []ledger.Outcome, ops []opRow) []byte {
 // decodeOutcomes reads what encodeOutcomes wrote.
 func decodeOutcomes(data []byte, ops []opRow) ([]ledger.Outcome, error) {
 	r := reader{buf: data}
-	if v := r.byte(); v != codecVersion && r.err == nil {
-		return nil, fmt.Errorf("decode outcomes: version %d is not known to this binary", v)
+	if err := r.version(); err != nil {
+		return nil, fmt.Errorf("decode outcomes: %w", err)
 	}
 	if n := r.count(2); n != len(ops) {
 		r.fail("count")
@@ -252,6 +260,32 @@ func decodeOutcomes(data []byte, ops []opRow) ([]ledger.Outcome, error) {
 		return nil, fmt.Errorf("decode outcomes: %w", err)
 	}
 	return outs, nil
+}
+
+// decode reads the row's body. The error is Internal if the row is damaged, and
+// Incompatible if only a newer binary can read it.
+func (r *batchRow) decode() (*body, error) {
+	b, err := decodeBody(r.id, r.body)
+	if err != nil {
+		return nil, r.unreadable(err, "")
+	}
+	return b, nil
+}
+
+// ends reads the outcomes of a finished row with that body.
+func (r *batchRow) ends(b *body) ([]ledger.Outcome, error) {
+	outs, err := decodeOutcomes(r.outcomes, b.ops)
+	if err != nil {
+		return nil, r.unreadable(err, ": its outcomes are lost")
+	}
+	return outs, nil
+}
+
+func (r *batchRow) unreadable(err error, what string) error {
+	if errors.Is(err, errNewer) {
+		return fault.Incompatible.Because(err, "the row of batch %s was written by a newer version of this program: use that one", r.id)
+	}
+	return fault.Internal.Because(err, "the row of batch %s is damaged%s", r.id, what)
 }
 
 // outcome writes an outcome of the op with that id: the id itself is left out.
@@ -314,6 +348,18 @@ func (r *reader) byte() byte {
 	b := r.buf[0]
 	r.buf = r.buf[1:]
 	return b
+}
+
+// version reads the version and fails on any but ours.
+func (r *reader) version() error {
+	switch v := r.byte(); {
+	case r.err != nil || v == codecVersion:
+	case v > codecVersion && v < laterVersions:
+		return fmt.Errorf("version %d: %w", v, errNewer)
+	default:
+		r.fail("version")
+	}
+	return r.err
 }
 
 func (r *reader) number() uint64 {

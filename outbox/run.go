@@ -1,6 +1,6 @@
 package outbox
 
-// The sender: the lease, and the loop around the machine.
+// The sender: a term of sending, and the loop around the machine.
 
 import (
 	"context"
@@ -15,16 +15,6 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/fatal"
-	"github.com/mooring-rpc/mooring/ledger"
-)
-
-// sweepEvery is how often tickets that are too old are removed, sweepRows how
-// many in one transaction; lowEvery how often the mark below which all is
-// finished moves.
-const (
-	sweepEvery = time.Hour
-	sweepRows  = 500
-	lowEvery   = 2 * time.Second
 )
 
 // Run sends what is committed, here or in other processes, until ctx ends or the
@@ -95,51 +85,6 @@ func (b *Box) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// waiter is a Box that wants the lease, and what it has seen of it.
-type waiter struct {
-	step   int64 // by how much to raise the incarnation
-	marked bool  // it has the mark of a living sender: whoever had it is dead
-	barred bool  // somebody else has that mark
-
-	holder string // the lease as it was when it last looked different
-	until  int64
-	since  time.Time
-}
-
-// stuck says that a lease which has lapsed was not renewed for so long that its
-// holder must have been stopped. A living one renews it every third of a Lease,
-// but may be late by the wall clock: when the machine has slept.
-func (w *waiter) stuck(row boxRow, lease time.Duration) bool {
-	if now := time.Now(); row.holder != w.holder || row.leaseUntil != w.until {
-		w.holder, w.until, w.since = row.holder, row.leaseUntil, now
-	}
-	return time.Since(w.since) >= lease/2
-}
-
-// awaitLease waits until this Box has the lease.
-func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff) (*taking, error) {
-	w := &waiter{step: step}
-	for ctx.Err() == nil {
-		release, held, known := b.db.alone(b.t.box)
-		w.marked, w.barred = held, known && !held
-		tk, until, err := b.acquire(ctx, w)
-		if tk != nil {
-			again.Reset()
-			tk.release = release
-			return tk, nil
-		}
-		if release != nil {
-			release()
-		}
-		if err != nil {
-			b.cfg.Logger.Warn("the lease cannot be had", "outbox", b.id, "error", err)
-			until = again.NextBackOff()
-		}
-		b.pause(ctx, min(max(until, 10*time.Millisecond), b.cfg.Lease/4, time.Second))
-	}
-	return nil, ctx.Err()
-}
-
 // loop is one term of sending: the machine, the streams it has open, and what
 // has happened that it has not heard of. Everything but post is for whoever has
 // the turn: mostly the goroutine in which something happens, since waking another
@@ -148,8 +93,9 @@ type loop struct {
 	box         *Box
 	link        Link
 	m           *machine
+	term        int // of lanes
 	incarnation int64
-	release     func()       // gives up the mark of a living sender; nil without. housekeep's, then lead's
+	release     func()       // gives up the mark of a living sender; nil without. renewing's, then lead's
 	seen        atomic.Int64 // the box row's drops, as last looked at
 	conns       map[string]*conn
 	ctx         context.Context
@@ -174,7 +120,7 @@ type conn struct {
 
 // lead sends until ctx ends or the lease is lost, and says why.
 func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
-	l := &loop{box: b, link: link, m: newMachine(b.cfg.Window, b.newBackoff), incarnation: tk.incarnation,
+	l := &loop{box: b, link: link, m: newMachine(b.cfg.Window, b.newBackoff), term: tk.term, incarnation: tk.incarnation,
 		release: tk.release, conns: make(map[string]*conn), taken: true, more: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	defer l.cancel(nil)
@@ -189,7 +135,8 @@ func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 	// set told nobody, and is not in tk.
 	l.tasks.Go(l.scan)
 	l.tasks.Go(func() { b.db.watch(l.ctx, b.id, l.scan, l.alive) })
-	l.tasks.Go(l.housekeep)
+	l.tasks.Go(l.renewing)
+	l.tasks.Go(l.sweeping)
 	l.run()
 
 	b.mu.Lock()
@@ -326,20 +273,17 @@ func (l *loop) recover(tk *taking) {
 		var entries []*entry
 		drops := make(map[int64]*fault.Error)
 		for _, r := range rows {
-			bd, err := decodeBody(r.id, r.body)
-			if err != nil {
-				// Nothing after it can be sent either: its seqs would be missing.
-				l.box.cfg.Logger.Error("a row with seqs is damaged", "outbox", l.box.id, "batch", r.id, "error", err)
-				bd = &body{ops: []opRow{{id: r.id, method: ledger.MethodVoid}}}
-			}
-			e := l.entry(r, bd, uint64(*r.first))
-			if err != nil {
-				e.damaged, e.passing = true, false
-				e.problem = fault.Internal.Because(err, "the row of batch %s is damaged", r.id)
-			}
-			if e.hold, err = l.holdOf(r.session, bd); err != nil {
-				l.cancel(err)
-				return
+			var e *entry
+			bd, err := r.decode()
+			if err == nil {
+				var hold uint64
+				if hold, err = l.holdOf(r.session, bd); err != nil {
+					l.cancel(err)
+					return
+				}
+				e = l.entry(r, bd, hold)
+			} else { // nothing after it can be sent either: its seqs would be missing
+				e = l.unreadable(r, err)
 			}
 			if r.dropping {
 				drops[r.num] = nil
@@ -353,98 +297,11 @@ func (l *loop) recover(tk *taking) {
 	l.act(now)
 }
 
-// holdOf is the lowest seq of its own stream that an unfinished batch refers to.
-func (l *loop) holdOf(session string, bd *body) (hold uint64, err error) {
-	if !refersOutside(bd) {
-		return 0, nil
-	}
-	inside := make(map[string]bool)
-	err = l.box.db.read(l.ctx, func(q querier) error {
-		for i := range bd.ops {
-			for _, id := range bd.ops[i].needs() {
-				if inside[id] {
-					continue
-				}
-				r, other, place, err := l.box.t.findOp(l.ctx, q, id, "")
-				if err != nil {
-					return err
-				}
-				if r == nil || r.session != session || !r.sequenced() {
-					continue
-				}
-				r.state = rowPending // its seq is wanted, finished or not
-				e, err := r.earlier(other, place)
-				if err != nil {
-					return err
-				}
-				if e.seq > 0 && (hold == 0 || e.seq < hold) {
-					hold = e.seq
-				}
-			}
-			inside[bd.ops[i].id] = true
-		}
-		return nil
-	})
-	return hold, err
-}
-
 func (l *loop) making(st streamRow) route {
 	if st.spaceRef == "" {
 		return route{}
 	}
 	return route{ref: st.ownerRef, space: st.spaceRef}
-}
-
-// entry is a row as the machine holds it.
-func (l *loop) entry(r *batchRow, bd *body, first uint64) *entry {
-	e := newEntry(r, bd, first)
-	l.find(e)
-	return e
-}
-
-// newEntry is entry without the route.
-func newEntry(r *batchRow, bd *body, first uint64) *entry {
-	e := &entry{num: r.num, id: r.id, session: r.session, via: r.via, first: first, n: bd.travelling(), bytes: len(r.body),
-		body: bd, marked: r.state == rowInFlight, attempts: r.attempts}
-	e.wire = wire(e)
-	return e
-}
-
-// find sets how an entry is sent, or why it cannot be.
-func (l *loop) find(e *entry) {
-	if e.damaged {
-		return
-	}
-	to, err := l.box.shelf().routeOf(l.ctx, e.session, e.via, e.body)
-	e.route, e.problem, e.passing = to, nil, false
-	if err != nil {
-		var what verdict
-		what, e.problem = judge(err)
-		e.passing = what == tryLink || what == tryStream
-	}
-}
-
-// wire is the batch as it is sent.
-func wire(e *entry) *ledger.Batch {
-	room := e.body.room
-	if e.body.room = nil; cap(room) < e.n {
-		room = make([]ledger.Intent, 0, e.n)
-	}
-	b := &ledger.Batch{Session: e.session, BatchID: e.id, Atomic: e.body.atomic, Ops: room[:0]}
-	for i := range e.body.ops {
-		op := &e.body.ops[i]
-		if !op.travels() {
-			continue
-		}
-		in := ledger.Intent{OpID: op.id, BatchID: e.id, Seq: e.first + uint64(len(b.Ops)), Session: e.session, Atomic: e.body.atomic}
-		if op.void {
-			in.Method = ledger.MethodVoid
-		} else {
-			in.Method, in.Args, in.DependsOn, in.Expected = op.method, op.args, op.deps, op.expected
-		}
-		b.Ops = append(b.Ops, in)
-	}
-	return b
 }
 
 // act does what the machine asks for.
@@ -460,9 +317,9 @@ func (l *loop) one(a action, now time.Time) {
 	b := l.box
 	switch a.kind {
 	case actLook:
-		b.load(a.session, 0, lookBytes, func(ld loaded, err error) { l.loaded(a.session, ld, err) })
+		b.load(l.term, a.session, 0, lookBytes, func(ld loaded, err error) { l.handLoaded(a.session, ld, err) })
 	case actLoad:
-		b.load(a.session, a.batches, a.bytes, func(ld loaded, err error) { l.loaded(a.session, ld, err) })
+		b.load(l.term, a.session, a.batches, a.bytes, func(ld loaded, err error) { l.handLoaded(a.session, ld, err) })
 	case actFind: // an event of its own, since it may read the database, which not every turn may
 		l.hand(func(now time.Time) {
 			for _, e := range a.entries {
@@ -487,8 +344,12 @@ func (l *loop) one(a action, now time.Time) {
 		crashpoint.Hit(crashpoint.OutboxAckBefore)
 		outs := e.body.outcomes(a.answer)
 		b.told.tell(e.id, outs, false)
-		b.store(e, outs, a.route, func() {
+		b.store(e, outs, a.route, func(err error) {
 			l.hand(func(now time.Time) {
+				if err != nil {
+					l.unstorable(e.session, err, now)
+					return
+				}
 				l.m.storedThrough(e.session, e.last(), now)
 				l.m.finished(e.id, now)
 			})
@@ -499,27 +360,22 @@ func (l *loop) one(a action, now time.Time) {
 		for i, e := range a.entries {
 			notes[i] = entry{num: e.num, attempts: e.attempts}
 		}
-		b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
+		l.write(func(q querier) {
 			for _, e := range notes {
 				b.t.note(q, e.num, e.attempts, at, text)
 			}
-			return nil
-		}})
+		})
 	case actMark:
-		b.w.submit(&job{lazy: true, done: func(error, bool) {}, run: func(_ context.Context, q querier) error {
-			b.t.markSent(q, a.entry.num)
-			return nil
-		}})
+		l.write(func(q querier) { b.t.markSent(q, a.entry.num) })
 	case actStop:
 		code, reason := fault.None, ""
 		if a.err != nil {
 			code, reason = a.err.Code, a.err.Error()
 			b.cfg.Logger.Error("a stream stands still until someone decides", "outbox", b.id, "session", a.session, "reason", reason)
 		}
-		b.w.submit(&job{lazy: true, done: func(error, bool) { b.told.look() }, run: func(_ context.Context, q querier) error {
-			b.t.stop(q, a.session, code, reason)
-			return nil
-		}})
+		j := l.job(func(q querier) { b.t.stop(q, a.session, code, reason) })
+		j.stream, j.done = a.session, func(error, bool) { b.told.look() }
+		b.w.submit(j)
 		if a.err != nil { // a better ref may be there already
 			b.refs.forget()
 			l.hand(func(now time.Time) { l.reconsider(a.session, now) })

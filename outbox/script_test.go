@@ -19,11 +19,11 @@ import (
 // script drives a machine. Sessions are letters; batch A3 of session A has seq 3
 // (and more with +N). Words:
 //
-//	found A | sequenced A1 [hold N] [via R] | looked A [head] [more] [owed B1 C1]
-//	loaded A A1 A2 [more] [owed B1 C1] | recovered A A1 A2 [drop A2] | opened A [last N]
+//	found A | sequenced A1 [hold N] [via R] | looked A [head] [newer] [more] [owed B1 C1]
+//	loaded A A1 A2 [newer] [more] [owed B1 C1] | recovered A A1 A2 [drop A2] | opened A [last N]
 //	ok A1 | refused A1 | err A CODE [at N] | fail A CODE (opening) | broken A
 //	sequenced A1 astray on (the way cannot be looked up) | routed A [astray]
-//	stored A1 | finished B1 | drop A1 | raised | settled A | wake | at DURATION
+//	stored A1 | unstorable A1 | finished B1 | drop A1 | heads dropped | raised | settled A | wake | at DURATION
 type script struct {
 	m     *machine
 	now   time.Time
@@ -109,15 +109,16 @@ func (s *script) line(line string) string {
 		m.found(w[1:], now)
 	case "sequenced":
 		m.sequenced(s.entry(w[1], w[2:]...), now)
-	case "looked":
+	case "looked", "loaded":
 		var head *entry
-		if has("head") {
+		if has("head") || has("newer") {
 			head = s.entry(session+"0", w[2:]...)
 			delete(s.pos, session+"0")
 		}
-		m.looked(session, nil, head, has("more") || head != nil, owed(), route{}, now)
-	case "loaded":
-		m.looked(session, batches(), nil, has("more"), owed(), route{}, now)
+		if has("newer") {
+			head.damaged, head.problem = true, fault.Incompatible.With("told to")
+		}
+		m.looked(session, batches(), head, has("more") || head != nil, owed(), route{}, now)
 	case "recovered":
 		var drops map[int64]*fault.Error
 		es := batches()
@@ -145,10 +146,14 @@ func (s *script) line(line string) string {
 		m.broken(session, conn, now)
 	case "stored":
 		m.storedThrough(session, s.entry(w[1]).last(), now)
+	case "unstorable":
+		m.unstorable(session, fault.Internal.With("told to"), now)
 	case "finished":
 		m.finished(w[1], now)
 	case "drop":
 		m.dropAsked(session, s.entry(w[1]).num, now)
+	case "heads":
+		m.headsDropped(now)
 	case "raised":
 		m.raised(now)
 	case "settled":

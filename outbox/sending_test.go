@@ -1,12 +1,14 @@
 package outbox
 
-// The sender's behaviour from outside: order across streams, drops, retries,
+// The sender's behaviour from outside: order across streams, places,
 // standing still, coming back.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,159 +68,83 @@ func TestBatchWaitsForAnotherStream(t *testing.T) {
 	})
 }
 
-func TestRetryNamesTheOld(t *testing.T) {
-	both(t, func(t *testing.T, p place) {
-		b := p.open(t, quick())
-		srv := newFakeServer()
-		ctx := limited(t)
-		session := withSession(t, b)
-		stop := run(t, b, srv)
-		x := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "reject"}}})
-		y := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: x.Ops[0], Path: "cursor"}}}}, put("1")}})
-		if got := statuses(wait(t, b, y)); got[0] != ledger.Skipped || got[1] != ledger.Applied {
-			t.Fatal(got)
-		}
-		if _, err := b.Retry(ctx, y.Ops[1]); !errors.Is(err, fault.Usage) {
-			t.Errorf("retry of an acked op: %v", err)
-		}
-		stop()
-		again, err := b.Retry(ctx, x.Ops[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := b.Retry(ctx, x.Ops[0]); !errors.Is(err, fault.AlreadyExists) && !errors.Is(err, fault.Usage) {
-			t.Errorf("retried twice: %v", err)
-		}
-		rows, err := b.List(ctx, Filter{Op: again.Ops[0]})
-		if err != nil || len(rows) != 1 || rows[0].Retries != x.Ops[0] || rows[0].Method != "reject" || rows[0].State != Pending {
-			t.Fatalf("%+v, %v", rows, err)
-		}
-		// What is skipped for want of it follows the new op.
-		y2, err := b.Retry(ctx, y.Ops[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		run(t, b, srv)
-		if o := wait(t, b, again)[0]; o.Status != ledger.Rejected || o.OpID == x.Ops[0] {
-			t.Errorf("retried: %+v", o)
-		}
-		if o := wait(t, b, y2)[0]; o.Status != ledger.Skipped || o.Cause != again.Ops[0] {
-			t.Errorf("the one that needs it: %+v", o)
-		}
-	})
-}
-
-func TestDropBeforeSeq(t *testing.T) {
-	both(t, func(t *testing.T, p place) {
-		b := p.open(t, quick())
-		srv := newFakeServer()
-		ctx := limited(t)
-		session := withSession(t, b)
-		id := NewBatchID()
-		x := commit(t, b, Batch{ID: id, Session: session, Ops: []Op{put("1"), {Method: "put", DependsOn: []string{OpID(id, 0)}}, put("3")}})
-		y := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "put", DependsOn: []string{x.Ops[0]}}}})
-		whole := commit(t, b, Batch{Session: session, Atomic: true, Ops: []Op{put("5"), put("6")}})
-		if err := b.Drop(ctx, x.Ops[0]); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Drop(ctx, x.Ops[0]); !errors.Is(err, fault.Usage) {
-			t.Errorf("dropped twice: %v", err)
-		}
-		if err := b.Drop(ctx, whole.Ops[1]); err != nil {
-			t.Fatal(err)
-		}
-		if outs := wait(t, b, whole); outs[0].Status != ledger.BatchAborted || outs[0].Cause != whole.Ops[1] || outs[0].Reason != fault.Voided {
-			t.Errorf("an atomic batch: %+v", outs)
-		}
-		if err := b.Drop(ctx, NewBatchID()); !errors.Is(err, fault.NotFound) {
-			t.Errorf("unknown: %v", err)
-		}
-		run(t, b, srv)
-		if got := statuses(wait(t, b, x)); fmt.Sprint(got) != fmt.Sprint([]ledger.Status{ledger.Voided, ledger.Skipped, ledger.Applied}) {
-			t.Errorf("%v", got)
-		}
-		if o := wait(t, b, y)[0]; o.Status != ledger.Skipped || o.Cause != x.Ops[0] {
-			t.Errorf("%+v", o)
-		}
-		if err := b.Drain(ctx, nil); err != nil {
-			t.Fatal(err)
-		}
-		if log := srv.log(session); len(log) != 1 || log[0].op != x.Ops[2] {
-			t.Errorf("%+v", log)
-		}
-		st, err := b.Status(ctx)
-		if err != nil || st.Void != 2 || st.Skipped != 2 || st.Acked != 1 || st.Failed != 1 {
-			t.Errorf("%+v, %v", st, err)
-		}
-	})
-}
-
-// TestDropAfterSeq drops ops that have a seq: one whose batch the server has
-// recorded, its answer lost, and one that never reached it.
-func TestDropAfterSeq(t *testing.T) {
-	both(t, func(t *testing.T, p place) {
-		b := p.open(t, quick())
-		srv := newFakeServer()
-		ctx := limited(t)
-		session := withSession(t, b)
-		warm := commit(t, b, Batch{Session: session, Ops: []Op{put("0")}})
-		reached := make(chan struct{}, 100)
-		srv.hold.Lock()
-		srv.before = func(*ledger.Batch) (error, bool) { reached <- struct{}{}; return nil, false }
-		run(t, b, srv)
-		<-reached // the first batch is recorded, its answer is held back
-		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1"), put("2")}})
-		y := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "put", DependsOn: []string{x.Ops[1]}}}})
-		eventually(t, "they have seqs", func() bool {
-			rows, err := b.List(ctx, Filter{States: []State{InFlight}})
-			return err == nil && len(rows) == 4
-		})
-		srv.setDown(fault.Disconnected.With("away"))
-		other := p.open(t, quick()) // another process drops
-		for _, op := range []string{warm.Ops[0], x.Ops[1]} {
-			if err := other.Drop(ctx, op); err != nil {
-				t.Fatal(err)
-			}
-		}
-		rows, err := b.List(ctx, Filter{Op: x.Ops[1]})
-		if err != nil || !rows[0].Dropping || rows[0].State != InFlight {
-			t.Fatalf("%+v, %v", rows, err)
-		}
-		eventually(t, "the sender has noticed", func() bool {
-			n := make(chan int, 1)
-			b.withLoop(func(l *loop) {
-				l.post(func(time.Time) { n <- len(l.m.stream(session).drops) })
-			})
+// TestBusySessionsTakeTurns: with places for few, one that always has something on its way does not keep others out.
+func TestBusySessionsTakeTurns(t *testing.T) {
+	t.Parallel()
+	cfg := quick()
+	cfg.Window.Streams = 1
+	b := newPlace(t, "sqlite").open(t, cfg)
+	srv := newFakeServer()
+	busy, other := withSession(t, b), withSession(t, b)
+	ctx, stop := context.WithCancel(context.Background())
+	behind := make(chan struct{}) // a batch is answered once the next one is committed
+	srv.before = func(batch *ledger.Batch) (error, bool) {
+		if batch.Session == busy {
 			select {
-			case n := <-n:
-				return n == 2
+			case <-behind:
 			case <-ctx.Done():
-				return false
 			}
-		})
-		srv.hold.Unlock()
-		srv.setDown(nil)
-		if o := wait(t, b, warm)[0]; o.Status != ledger.Applied {
-			t.Errorf("recorded before the drop: %+v", o)
 		}
-		if got := statuses(wait(t, b, x)); got[0] != ledger.Applied || got[1] != ledger.Voided {
-			t.Errorf("never recorded: %v", got)
-		}
-		if o := wait(t, b, y)[0]; o.Status != ledger.Skipped || o.Cause != x.Ops[1] {
-			t.Errorf("what needs it: %+v", o)
-		}
-		if err := b.Drain(ctx, nil); err != nil {
-			t.Fatal(err)
-		}
-		st, err := b.Status(ctx)
-		if err != nil || st.Void != 1 || st.Acked != 2 || st.Skipped != 1 || st.Incarnation < 2 {
-			t.Errorf("%+v, %v", st, err)
-		}
-		rows, err = b.List(ctx, Filter{Op: x.Ops[1]})
-		if err != nil || rows[0].State != Void || rows[0].Dropping || rows[0].Seq != 3 {
-			t.Errorf("%+v, %v", rows, err)
+		return nil, false
+	}
+	last := commit(t, b, Batch{Session: busy, Ops: []Op{put("1")}})
+	run(t, b, srv)
+	eventually(t, "its stream is open", func() bool { return len(srv.openings()) == 1 })
+	var committing sync.WaitGroup
+	defer committing.Wait()
+	defer stop()
+	committing.Go(func() {
+		for ctx.Err() == nil {
+			next, err := b.Commit(context.Background(), Batch{Session: busy, Ops: []Op{put("1")}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			select {
+			case behind <- struct{}{}:
+				if _, err := b.Wait(context.Background(), last.Batch); err != nil {
+					t.Error(err)
+				}
+			case <-ctx.Done():
+			}
+			last = next
 		}
 	})
+	wait(t, b, commit(t, b, Batch{Session: other, Ops: []Op{put("1")}}))
+}
+
+// TestWaitingForAServerKeepsNoPayloads: of sessions whose server is away the sender has in memory how they are reached.
+func TestWaitingForAServerKeepsNoPayloads(t *testing.T) {
+	t.Parallel()
+	b := newPlace(t, "sqlite").open(t, quick())
+	srv := newFakeServerDown()
+	space := testRef(t, b, newSpace(), RefMeta{})
+	large := ledger.Arg{Name: "v", JSON: []byte(`"` + strings.Repeat("x", 100_000) + `"`)}
+	made := newSession()
+	ref := ledger.Arg{Name: "ref", JSON: fmt.Appendf(nil, "%q", testAddress.New(made).ID)}
+	x := commit(t, b, Batch{Session: made, Via: space.ID, Ops: []Op{{Method: "create", Args: []ledger.Arg{large, ref}}, {Method: "put", Args: []ledger.Arg{large}}}})
+	y := commit(t, b, Batch{Session: withSession(t, b), Ops: []Op{{Method: "put", Args: []ledger.Arg{large}}}})
+	run(t, b, srv)
+	eventually(t, "their streams wait, and keep nothing", func() bool {
+		heads, kept := 0, ""
+		return inTurn(b, func(l *loop) {
+			for _, s := range l.m.streams {
+				if s.head == nil {
+					continue
+				}
+				heads++
+				for _, op := range s.head.body.ops {
+					for _, a := range op.args {
+						kept += string(a.JSON)
+					}
+				}
+			}
+		}) && heads == 2 && kept == string(ref.JSON)
+	})
+	srv.setDown(nil)
+	b.Wake()
+	wait(t, b, x)
+	wait(t, b, y)
 }
 
 func TestBatchThatTheServerCannotTake(t *testing.T) {
@@ -347,6 +273,46 @@ func TestWhatWaitsForAStandstill(t *testing.T) {
 	})
 }
 
+// TestMarkOfWhatIsFinished: a row that gets no seq, since its server is away, does not hold the mark down below which
+// nothing unfinished is looked for, and is found all the same.
+func TestMarkOfWhatIsFinished(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		dead, good := withSession(t, b), withSession(t, b)
+		link := srv.awayFor(dead)
+		x := commit(t, b, Batch{Session: dead, Ops: []Op{put("1")}})
+		run(t, b, link)
+		for range 5 {
+			commit(t, b, Batch{Session: good, Ops: []Op{put("1")}})
+		}
+		left := func(n int) {
+			t.Helper()
+			eventually(t, "all else is stored", func() bool {
+				st, err := b.Status(limited(t))
+				return err == nil && st.Unfinished() == n
+			})
+		}
+		left(1)
+		if err := b.w.do(limited(t), func(_ context.Context, q querier) error { b.t.raiseLow(q); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		row, rows := boxRow{}, []*batchRow{}
+		err := b.db.read(limited(t), func(q querier) (err error) {
+			if row, err = b.t.readBox(limited(t), q, ""); err == nil {
+				rows, err = b.t.many(limited(t), q, sqlList, b.t.box, row.low-1, "")
+			}
+			return err
+		})
+		if err != nil || len(rows) > 0 {
+			t.Errorf("the mark is at %d, with %d rows behind it: %v", row.low, len(rows), err)
+		}
+		link.down.Store(false)
+		wait(t, b, x)
+		left(0)
+	})
+}
+
 func TestServerRestoredToBefore(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
@@ -396,6 +362,34 @@ func TestRetriesWithBackoffAndAtOnce(t *testing.T) {
 		b.Wake()
 		for _, ticket := range tickets {
 			wait(t, b, ticket)
+		}
+	})
+}
+
+// TestCreateSkippedByCommit: what follows a create that Commit itself skipped reaches a server that says so.
+func TestCreateSkippedByCommit(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		first := withSession(t, b)
+		space := testRef(t, b, newSpace(), RefMeta{Role: SpaceOwner})
+		session := newSession()
+		owner := testRef(t, b, session, RefMeta{Role: SessionOwner})
+		srv.session(session).managed = true
+		run(t, b, srv)
+		bad := commit(t, b, Batch{Session: first, Ops: []Op{{Method: "deny"}}})
+		failed(t, b, bad)
+		create := Op{Method: "create", DependsOn: bad.Ops, Args: []ledger.Arg{{Name: "ref", JSON: fmt.Appendf(nil, "%q", owner.ID)}}}
+		x := commit(t, b, Batch{Session: session, Via: space.ID, Ops: []Op{create}})
+		y := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		if o := wait(t, b, x)[0]; o.Status != ledger.Skipped || o.Cause != bad.Ops[0] {
+			t.Errorf("%+v", o)
+		}
+		if o := wait(t, b, y)[0]; o.Status != ledger.Denied || o.Reason != fault.UnknownRef {
+			t.Errorf("%+v", o)
+		}
+		if st, err := b.Status(limited(t)); err != nil || st.Skipped != 1 {
+			t.Errorf("%+v, %v", st, err)
 		}
 	})
 }
@@ -500,36 +494,6 @@ func TestManySessionsFewPlaces(t *testing.T) {
 		defer srv.mu.Unlock()
 		if most > 8 { // those being closed are still there for a moment
 			t.Errorf("%d streams open at once", most)
-		}
-	})
-}
-
-func TestTicketsAreSwept(t *testing.T) {
-	both(t, func(t *testing.T, p place) {
-		cfg := quick()
-		b := p.open(t, cfg)
-		srv := newFakeServer()
-		session := withSession(t, b)
-		stop := run(t, b, srv)
-		var tickets []Ticket
-		for range 3 {
-			tickets = append(tickets, commit(t, b, Batch{Session: session, Ops: []Op{{ID: NewBatchID(), Method: "put"}}}))
-		}
-		if err := b.Drain(limited(t), nil); err != nil {
-			t.Fatal(err)
-		}
-		stop()
-		ctx := limited(t)
-		if n, err := b.sweep(ctx, time.Now().Add(time.Hour).UnixMilli(), 100); n != 2 || err != nil {
-			t.Fatalf("swept %d rows, want all but the newest: %v", n, err)
-		}
-		if _, err := b.Wait(ctx, tickets[0].Batch); !errors.Is(err, fault.NotFound) {
-			t.Errorf("swept: %v", err)
-		}
-		wait(t, b, tickets[2])
-		run(t, b, srv) // the stream's seqs go on where they were
-		if o := wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))[0]; o.Cursor != 4 {
-			t.Errorf("%+v", o)
 		}
 	})
 }

@@ -45,7 +45,7 @@ func (b *Box) shape(batch *Batch) (*body, error) {
 		case !isULID(id):
 			return nil, fault.Malformed.With("the id of op %d is not a ULID: leave it empty or use OpID", i+1)
 		default:
-			named = true
+			named, bd.named = true, true
 		}
 		if op.Retries != "" && !isULID(op.Retries) {
 			return nil, fault.Malformed.With("op %d retries what is not an op id", i+1)

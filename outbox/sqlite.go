@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"modernc.org/sqlite"
+	_ "modernc.org/sqlite" // the driver
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -72,6 +72,10 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, withoutPath(err)
 	}
+	// The files beside it are the same by whatever name it was opened, as SQLite's are.
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, withoutPath(err)
+	}
 	pragmas := url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "journal_mode(wal)", "synchronous(full)",
 		"secure_delete(1)"}} // a ref that was forgotten takes its secret along
@@ -110,10 +114,24 @@ func withoutPath(err error) error {
 	return err
 }
 
+// sqliteError is a *sqlite.Error.
+type sqliteError interface {
+	error
+	Code() int
+}
+
+// unsureCommit says of an error of COMMIT that the transaction may come to be all the
+// same: it may be in the log, which could only not be synced, and be found there after
+// a crash. A full disk is told before the log has it all.
+func unsureCommit(err error) bool {
+	e, ok := errors.AsType[sqliteError](err)
+	return ok && e.Code()&0xff == sqlite3.SQLITE_IOERR && !errors.Is(err, fault.DiskFull)
+}
+
 // sqliteFailure gives an error the code that fits.
 func sqliteFailure(err error) error {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[sqliteError](err)
+	if !ok {
 		return err
 	}
 	switch code := e.Code(); {
@@ -156,13 +174,13 @@ func (d *sqliteDB) write(ctx context.Context, f func(querier) error) (ambiguous 
 	}
 	if err == nil {
 		_, err = q.exec(ctx, "COMMIT")
+		ambiguous = unsureCommit(err)
 	}
 	if err != nil {
 		// After a full disk SQLite may have rolled back by itself.
 		_, _ = q.exec(context.WithoutCancel(ctx), "ROLLBACK")
-		return false, err
 	}
-	return false, nil
+	return ambiguous, err
 }
 
 // prepared keeps the writer's statements.

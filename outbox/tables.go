@@ -4,8 +4,12 @@ package outbox
 
 import (
 	"context"
-	"fmt"
+	"strings"
+	"unicode/utf8"
 
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
 
@@ -55,28 +59,28 @@ func scanBatch(scan scanner) (*batchRow, error) {
 type tables struct {
 	db  database
 	box int64
+	me  string // the Box, as the lease's holder
 }
 
-// boxRow is the outbox's own row.
+// boxRow is what changes of the outbox's own row.
 type boxRow struct {
-	id          string
-	secret      []byte
 	incarnation int64
 	holder      string
 	leaseUntil  int64
+	leaseFor    int64 // how long it lasts without renewal, ms; 0 not known
 	holderPID   int64
 	low         int64
 	drops       int64
 }
 
-const sqlBox = `SELECT id, secret, incarnation, holder, lease_until, holder_pid, low, drops FROM mooring_outbox WHERE box = $1`
+const sqlBox = `SELECT incarnation, holder, lease_until, lease_for, holder_pid, low, drops FROM mooring_outbox WHERE box = $1`
 
 func (t *tables) readBox(ctx context.Context, q querier, lock string) (boxRow, error) {
 	var b boxRow
 	found := false
 	err := q.query(ctx, sqlBox+lock, []any{t.box}, func(scan scanner) error {
 		found = true
-		return scan(&b.id, &b.secret, &b.incarnation, &b.holder, &b.leaseUntil, &b.holderPID, &b.low, &b.drops)
+		return scan(&b.incarnation, &b.holder, &b.leaseUntil, &b.leaseFor, &b.holderPID, &b.low, &b.drops)
 	})
 	if err == nil && !found {
 		err = fault.NotFound.With("the outbox is gone from its database")
@@ -88,21 +92,29 @@ const sqlInsertBox = `INSERT INTO mooring_outbox (name, id, secret) VALUES ($1, 
 
 const sqlBoxNamed = `SELECT box, id, secret FROM mooring_outbox WHERE name = $1`
 
-// openBox finds or makes the outbox called name.
-func openBox(ctx context.Context, db database, name, id string, secret []byte) (box int64, b boxRow, err error) {
+// namedBox is what an outbox is, for ever.
+type namedBox struct {
+	box    int64
+	id     string
+	secret []byte
+}
+
+// openBox finds the outbox called name, or makes it with a new id and secret.
+func openBox(ctx context.Context, db database, name string) (b namedBox, err error) {
 	find := func(q querier) error {
-		return q.query(ctx, sqlBoxNamed, []any{name}, func(scan scanner) error { return scan(&box, &b.id, &b.secret) })
+		return q.query(ctx, sqlBoxNamed, []any{name}, func(scan scanner) error { return scan(&b.box, &b.id, &b.secret) })
 	}
-	if err := db.read(ctx, find); err != nil || box != 0 {
-		return box, b, err
+	if err := db.read(ctx, find); err != nil || b.box != 0 {
+		return b, err
 	}
+	id, secret := "obx_"+ulid.Make().String(), capability.NewSecret().Reveal()
 	_, err = db.write(ctx, func(q querier) error {
 		if _, err := q.exec(ctx, sqlInsertBox, name, id, secret); err != nil {
 			return err
 		}
 		return find(q)
 	})
-	return box, b, err
+	return b, err
 }
 
 // The seq goes in only if the lease is still ours and no row of the session waits
@@ -116,33 +128,33 @@ const sqlInsertBatch = `INSERT INTO mooring_outbox_batch (box, batch, session, v
 // insertBatch writes a new row, with seqs from first if that is not 0. got is
 // called with its num and whether it got them. An id that is there already
 // fails the transaction with errUnique.
-func (t *tables) insertBatch(q querier, r *batchRow, first uint64, holder string, got func(num int64, sequenced bool)) {
+func (t *tables) insertBatch(q querier, r *batchRow, first uint64, got func(num int64, sequenced bool)) {
+	q.later(sqlInsertBatch, t.insertArgs(r, first), func(scan scanner) error {
+		var num int64
+		var seq *int64
+		if err := scan(&num, &seq); err != nil {
+			return err
+		}
+		got(num, seq != nil)
+		return nil
+	})
+}
+
+// insert writes a new row without seqs, and gives its num.
+func (t *tables) insert(ctx context.Context, q querier, r *batchRow) (num int64, err error) {
+	var none *int64
+	err = q.query(ctx, sqlInsertBatch, t.insertArgs(r, 0), func(scan scanner) error { return scan(&num, &none) })
+	return num, err
+}
+
+func (t *tables) insertArgs(r *batchRow, first uint64) []any {
 	var give *int64
 	state := rowPending
 	if first > 0 {
 		f := int64(first)
 		give, state = &f, rowInFlight
 	}
-	q.later(sqlInsertBatch, []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, state, give, holder},
-		func(scan scanner) error {
-			var num int64
-			var seq *int64
-			if err := scan(&num, &seq); err != nil {
-				return err
-			}
-			got(num, seq != nil)
-			return nil
-		})
-}
-
-const sqlInsertFinished = `INSERT INTO mooring_outbox_batch (box, batch, session, via, ops, bytes, created_at, body, state, first_seq,
-		finished_at, failed, skipped, voided, outcomes)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, $7, $10, $11, $12, $13)`
-
-// insertFinished writes a row all of whose ops were decided here already.
-func (t *tables) insertFinished(q querier, r *batchRow, n tally) {
-	q.later(sqlInsertFinished, []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, rowFinished,
-		n.failed, n.skipped, n.voided, r.outcomes}, nil)
+	return []any{t.box, r.id, r.session, r.via, r.ops, r.bytes, r.created, r.body, state, give, t.me}
 }
 
 // The caller's transaction must not be broken by a key that is there already.
@@ -161,17 +173,7 @@ func (t *tables) nameRetry(q querier, op, next string) {
 	q.later(sqlInsertRetry, []any{t.box, op, next}, nil)
 }
 
-const (
-	sqlRetry   = `SELECT next FROM mooring_outbox_retry WHERE box = $1 AND op = $2`
-	sqlBatch   = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND batch = $2`
-	sqlBatchOf = `SELECT batch FROM mooring_outbox_op WHERE box = $1 AND op = $2`
-)
-
-// retryOf gives the op that stands for op, "" if none does.
-func (t *tables) retryOf(ctx context.Context, q querier, op string) (next string, err error) {
-	err = q.query(ctx, sqlRetry, []any{t.box, op}, func(scan scanner) error { return scan(&next) })
-	return next, err
-}
+const sqlBatch = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND batch = $2`
 
 // batch reads one row by its batch id; nil if it is not there. lock is "" or the
 // dialect's lockRows.
@@ -191,49 +193,6 @@ func (t *tables) one(ctx context.Context, q querier, sql string, args ...any) (r
 		return err
 	})
 	return r, err
-}
-
-// findOp reads the row that holds op, decoded, and op's place in it; a nil row
-// if there is none.
-func (t *tables) findOp(ctx context.Context, q querier, op, lock string) (*batchRow, *body, int, error) {
-	ids := make([]string, 0, 2)
-	if id := batchOf(op); id != "" {
-		ids = append(ids, id)
-	}
-	named := false
-	for len(ids) > 0 || !named {
-		if len(ids) == 0 {
-			named = true
-			err := q.query(ctx, sqlBatchOf, []any{t.box, op}, func(scan scanner) error {
-				var id string
-				err := scan(&id)
-				ids = append(ids, id)
-				return err
-			})
-			if err != nil {
-				return nil, nil, 0, err
-			}
-			continue
-		}
-		r, err := t.batch(ctx, q, ids[0], lock)
-		ids = ids[1:]
-		if err != nil {
-			return nil, nil, 0, err
-		}
-		if r == nil {
-			continue
-		}
-		b, err := decodeBody(r.id, r.body)
-		if err != nil {
-			return nil, nil, 0, fault.Internal.Because(err, "the row of op %s is damaged", op)
-		}
-		for i := range b.ops {
-			if b.ops[i].id == op {
-				return r, b, i, nil
-			}
-		}
-	}
-	return nil, nil, 0, nil
 }
 
 const (
@@ -298,27 +257,40 @@ func (t *tables) waitingSessions(ctx context.Context, q querier) (sessions []str
 
 const (
 	sqlGiveSeq     = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4 WHERE box = $1 AND num = $2`
-	sqlGiveSeqBody = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4, body = $5, bytes = $6 WHERE box = $1 AND num = $2`
+	sqlGiveSeqBody = `UPDATE mooring_outbox_batch SET first_seq = $3, state = $4, body = $5, bytes = $6,
+		failed = $7, skipped = $8, voided = $9 WHERE box = $1 AND num = $2`
 )
 
-// giveSeq gives a row its seqs, and another body if that is not nil.
-func (t *tables) giveSeq(q querier, num int64, first uint64, body []byte) {
-	args := []any{t.box, num, int64(first), rowInFlight}
+// giveSeq gives a row its seqs, and another body if that is not nil, in which n ops
+// are decided.
+func (t *tables) giveSeq(q querier, num, first int64, body []byte, n tally) {
+	args := []any{t.box, num, first, rowInFlight}
 	if body == nil {
 		q.later(sqlGiveSeq, args, nil)
 		return
 	}
-	q.later(sqlGiveSeqBody, append(args, body, len(body)), nil)
+	q.later(sqlGiveSeqBody, append(args, body, len(body), n.failed, n.skipped, n.voided), nil)
 }
 
-const sqlSetBody = `UPDATE mooring_outbox_batch SET body = $3, bytes = $4, dropping = $5 WHERE box = $1 AND num = $2`
+const sqlSetBody = `UPDATE mooring_outbox_batch SET body = $3, bytes = $4, dropping = $5,
+	failed = $6, skipped = $7, voided = $8 WHERE box = $1 AND num = $2`
 
-func (t *tables) setBody(q querier, num int64, body []byte, dropping bool) {
+// setBody gives an unfinished row another body, in which n ops are decided.
+func (t *tables) setBody(q querier, num int64, body []byte, n tally, dropping bool) {
 	flag := 0
 	if dropping {
 		flag = 1
 	}
-	q.later(sqlSetBody, []any{t.box, num, body, len(body), flag}, nil)
+	q.later(sqlSetBody, []any{t.box, num, body, len(body), flag, n.failed, n.skipped, n.voided}, nil)
+}
+
+const sqlDecided = `UPDATE mooring_outbox_batch SET failed = $3, skipped = $4, voided = $5 WHERE box = $1 AND batch = $2`
+
+// countDecided keeps how many ops of a new batch are decided, if any is.
+func (t *tables) countDecided(q querier, batch string, n tally) {
+	if n != (tally{}) {
+		q.later(sqlDecided, []any{t.box, batch, n.failed, n.skipped, n.voided}, nil)
+	}
 }
 
 const sqlLower = `UPDATE mooring_outbox SET low = $2 WHERE box = $1 AND low > $2`
@@ -327,17 +299,17 @@ const sqlLower = `UPDATE mooring_outbox SET low = $2 WHERE box = $1 AND low > $2
 func (t *tables) lower(q querier, num int64) { q.later(sqlLower, []any{t.box, num}, nil) }
 
 const sqlRaiseLow = `UPDATE mooring_outbox SET low = COALESCE(
-		(SELECT MIN(num) FROM mooring_outbox_batch WHERE box = $1 AND num >= mooring_outbox.low AND state < 2),
+		(SELECT MIN(num) FROM mooring_outbox_batch WHERE box = $1 AND num >= mooring_outbox.low AND state < 2 AND first_seq > 0),
 		(SELECT MAX(num) + 1 FROM mooring_outbox_batch WHERE box = $1), low)
 	WHERE box = $1 AND holder = $2`
 
-// raiseLow moves the mark up to the first unfinished row. Only the sender may,
-// in the transactions that give out seqs.
-func (t *tables) raiseLow(q querier, holder string) {
-	q.later(sqlRaiseLow, []any{t.box, holder}, nil)
-}
+// raiseLow moves the mark up to the first unfinished row that has a seq: one that
+// has none, as for a server that is away for weeks, does not hold it down. Only the
+// sender may, in the transactions that give out seqs.
+func (t *tables) raiseLow(q querier) { q.later(sqlRaiseLow, []any{t.box, t.me}, nil) }
 
-// tally counts how a batch's ops ended; what is left over was applied.
+// tally counts how a batch's ops ended. What is left over was applied, once the row
+// is finished; till then it waits.
 type tally struct{ failed, skipped, voided int }
 
 const (
@@ -360,16 +332,38 @@ func (t *tables) finish(q querier, num, at int64, n tally, attempts int, outcome
 	q.later(sqlFinishBody, append(args, body), nil)
 }
 
-const sqlMarkSent = `UPDATE mooring_outbox_batch SET state = 1 WHERE box = $1 AND num = $2 AND state = 0`
+// What a former holder of the lease still has to say of rows and streams is of no
+// interest.
+const (
+	ifLeading   = ` EXISTS (SELECT 1 FROM mooring_outbox WHERE box = $1 AND holder = $2)`
+	sqlMarkSent = `UPDATE mooring_outbox_batch SET state = 1 WHERE box = $1 AND num = $3 AND state = 0 AND` + ifLeading
+	sqlNote     = `UPDATE mooring_outbox_batch SET attempts = $4, next_retry_at = $5, last_error = $6
+		WHERE box = $1 AND num = $3 AND state < 2 AND` + ifLeading
+)
 
-func (t *tables) markSent(q querier, num int64) { q.later(sqlMarkSent, []any{t.box, num}, nil) }
-
-const sqlNote = `UPDATE mooring_outbox_batch SET attempts = $3, next_retry_at = $4, last_error = $5
-	WHERE box = $1 AND num = $2 AND state < 2`
+// markSent is for a row that a takeover made pending and that was sent again.
+func (t *tables) markSent(q querier, num int64) { q.later(sqlMarkSent, []any{t.box, t.me, num}, nil) }
 
 // note keeps why a row is not through yet.
 func (t *tables) note(q querier, num int64, attempts int, nextRetry int64, lastError string) {
-	q.later(sqlNote, []any{t.box, num, attempts, nextRetry, lastError}, nil)
+	q.later(sqlNote, []any{t.box, t.me, num, attempts, nextRetry, storable(lastError)}, nil)
+}
+
+// maxText bounds what a row keeps of a text, in bytes.
+const maxText = 1024
+
+// storable makes a text fit for a column, whoever wrote it: a peer's message may hold what Postgres does not take (a NUL, or
+// bytes that are no UTF-8) and may be long.
+func storable(s string) string {
+	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
+	if len(s) <= maxText {
+		return s
+	}
+	cut := maxText
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + " …"
 }
 
 // streamRow is one row of mooring_outbox_stream.
@@ -401,40 +395,34 @@ func (t *tables) reached(q querier, session string, seq uint64) {
 	q.later(sqlReached, []any{t.box, session, int64(seq)}, nil)
 }
 
-const sqlCreating = `INSERT INTO mooring_outbox_stream (box, session, space_ref, owner_ref) VALUES ($1, $2, $3, $4)
+const sqlCreating = `INSERT INTO mooring_outbox_stream (box, session, space_ref, owner_ref)
+	SELECT box, session, CAST($3 AS TEXT), CAST($4 AS TEXT) FROM mooring_outbox_batch WHERE box = $1 AND num = $2 AND state < 2
 	ON CONFLICT (box, session) DO UPDATE SET space_ref = excluded.space_ref, owner_ref = excluded.owner_ref`
 
-// creating keeps through which refs a session is reached whose create did not apply.
-func (t *tables) creating(q querier, session, spaceRef, ownerRef string) {
-	q.later(sqlCreating, []any{t.box, session, spaceRef, ownerRef}, nil)
+// creating keeps through which refs a session is reached whose create, which is in
+// row num, did not apply; none if it did. It goes before finish, and does nothing to
+// a row that another has finished: what follows may have made the session since.
+func (t *tables) creating(q querier, num int64, spaceRef, ownerRef string) {
+	q.later(sqlCreating, []any{t.box, num, spaceRef, ownerRef}, nil)
 }
 
-const sqlStop = `INSERT INTO mooring_outbox_stream (box, session, stopped, reason) VALUES ($1, $2, $3, $4)
+const sqlStop = `INSERT INTO mooring_outbox_stream (box, session, stopped, reason)
+	SELECT box, CAST($3 AS TEXT), CAST($4 AS INTEGER), CAST($5 AS TEXT) FROM mooring_outbox WHERE box = $1 AND holder = $2
 	ON CONFLICT (box, session) DO UPDATE SET stopped = excluded.stopped, reason = excluded.reason`
 
-// stop keeps why a stream was stopped; None: it runs.
+// stop keeps why a stream was stopped; None: it runs. It waits for a takeover to be
+// through, which has all streams run.
 func (t *tables) stop(q querier, session string, code fault.Code, reason string) {
-	q.later(sqlStop, []any{t.box, session, int(code), reason}, nil)
+	t.db.shareLease(q, t.box)
+	q.later(sqlStop, []any{t.box, t.me, session, int(code), storable(reason)}, nil)
 }
 
-// The lease. holder_pid is what tells that its holder lives: the number of a
-// backend, or markHeld; 0 for nothing.
-const (
-	sqlTakeLease = `UPDATE mooring_outbox SET holder = $2, lease_until = $3, holder_pid = $5, incarnation = incarnation + $4 WHERE box = $1`
-	sqlRenew     = `UPDATE mooring_outbox SET lease_until = $3 WHERE box = $1 AND holder = $2`
-	sqlHolderPID = `UPDATE mooring_outbox SET holder_pid = $3 WHERE box = $1 AND holder = $2`
-	sqlRaise     = `UPDATE mooring_outbox SET incarnation = incarnation + 1 WHERE box = $1 AND holder = $2`
-	sqlRelease   = `UPDATE mooring_outbox SET holder = '', lease_until = 0 WHERE box = $1 AND holder = $2`
-	sqlReset     = `UPDATE mooring_outbox_batch SET state = 0 WHERE box = $1 AND state = 1 AND num >= $2`
-	sqlResume    = `UPDATE mooring_outbox_stream SET stopped = 0, reason = '' WHERE box = $1 AND stopped <> 0`
-)
-
-const sqlUnfinished = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
+const sqlFlying = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 	WHERE box = $1 AND num >= $2 AND state < 2 AND first_seq > 0 ORDER BY num`
 
-// unfinished reads the rows that have seqs and no outcomes, from num low on.
-func (t *tables) unfinished(ctx context.Context, q querier, low int64) ([]*batchRow, error) {
-	return t.many(ctx, q, sqlUnfinished, t.box, low)
+// flying reads the rows that have seqs and no outcomes, from num low on.
+func (t *tables) flying(ctx context.Context, q querier, low int64) ([]*batchRow, error) {
+	return t.many(ctx, q, sqlFlying, t.box, low)
 }
 
 var sqlUsage = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(bytes), 0) FROM ` + unfinished("ops, bytes")
@@ -443,34 +431,4 @@ var sqlUsage = `SELECT COALESCE(SUM(ops), 0), COALESCE(SUM(bytes), 0) FROM ` + u
 func (t *tables) usage(ctx context.Context, q querier) (ops, bytes int64, err error) {
 	err = q.query(ctx, sqlUsage, []any{t.box}, func(scan scanner) error { return scan(&ops, &bytes) })
 	return ops, bytes, err
-}
-
-// The newest row stays, so that nums only rise (SQLite gives the highest + 1).
-const (
-	sqlOld = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch WHERE box = $1 AND state = 2 AND finished_at < $2
-		AND num < (SELECT MAX(num) FROM mooring_outbox_batch WHERE box = $1) ORDER BY num LIMIT $3`
-	sqlDeleteBatch = `DELETE FROM mooring_outbox_batch WHERE box = $1 AND num = $2`
-	sqlDeleteOps   = `DELETE FROM mooring_outbox_op WHERE box = $1 AND op = $2`
-	sqlDeleteRetry = `DELETE FROM mooring_outbox_retry WHERE box = $1 AND op = $2`
-)
-
-// sweep removes up to limit finished rows from before a time and tells how many.
-func (t *tables) sweep(ctx context.Context, q querier, before int64, limit int) (int, error) {
-	rows, err := t.many(ctx, q, sqlOld, t.box, before, limit)
-	if err != nil {
-		return 0, fmt.Errorf("sweep: %w", err)
-	}
-	for _, r := range rows {
-		if b, err := decodeBody(r.id, r.body); err == nil {
-			ids := derivedFrom(r.id)
-			for i := range b.ops {
-				if op := &b.ops[i]; !ids.has(i, op.id) {
-					q.later(sqlDeleteOps, []any{t.box, op.id}, nil)
-				}
-				q.later(sqlDeleteRetry, []any{t.box, b.ops[i].id}, nil)
-			}
-		}
-		q.later(sqlDeleteBatch, []any{t.box, r.num}, nil)
-	}
-	return len(rows), nil
 }

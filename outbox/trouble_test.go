@@ -9,11 +9,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 func TestFullDisk(t *testing.T) {
@@ -59,6 +62,28 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// codeError is an error of SQLite's.
+type codeError int
+
+func (codeError) Error() string { return "told to" }
+func (e codeError) Code() int   { return int(e) }
+
+// TestCommitThatCouldNotBeSynced may have been one; with a full disk it was none.
+func TestCommitThatCouldNotBeSynced(t *testing.T) {
+	t.Parallel()
+	for code, unsure := range map[int]bool{
+		sqlite3.SQLITE_IOERR_FSYNC: true, sqlite3.SQLITE_IOERR_DIR_FSYNC: true, sqlite3.SQLITE_IOERR: true,
+		sqlite3.SQLITE_FULL: false, sqlite3.SQLITE_IOERR_WRITE: false, sqlite3.SQLITE_BUSY: false, sqlite3.SQLITE_CORRUPT: false,
+	} {
+		if err := sqliteFailure(codeError(code)); unsureCommit(err) != unsure {
+			t.Errorf("%d: %v", code, err)
+		}
+	}
+	if unsureCommit(nil) || unsureCommit(context.Canceled) {
+		t.Error("without an error of SQLite's")
+	}
+}
+
 func TestFileModeAndTrouble(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "sqlite")
@@ -90,52 +115,6 @@ func TestFileModeAndTrouble(t *testing.T) {
 	if _, err := OpenSQLite(limited(t), garbage, quick()); !errors.Is(err, fault.Internal) {
 		t.Errorf("garbage: %v", err)
 	}
-}
-
-// TestDamagedRows has rows that cannot be read: one without a seq is set aside,
-// one with a seq stops its stream and no other.
-func TestDamagedRows(t *testing.T) {
-	both(t, func(t *testing.T, p place) {
-		b := p.open(t, quick())
-		srv := newFakeServer()
-		ctx := limited(t)
-		one, two := withSession(t, b), withSession(t, b)
-		x := commit(t, b, Batch{Session: one, Ops: []Op{put("1")}})
-		y := commit(t, b, Batch{Session: one, Ops: []Op{put("2")}})
-		damage := func(set, batch string) {
-			t.Helper()
-			err := b.w.do(ctx, func(ctx context.Context, q querier) error {
-				n, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET body = $1"+set+" WHERE batch = $2", []byte("junk"), batch)
-				if n != 1 {
-					t.Errorf("%d rows damaged", n)
-				}
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		damage("", x.Batch)
-		stop := run(t, b, srv)
-		wait(t, b, y)
-		if _, err := b.Wait(ctx, x.Batch); !errors.Is(err, fault.Internal) {
-			t.Errorf("the damaged one: %v", err)
-		}
-		if err := b.Drain(ctx, nil); err != nil {
-			t.Fatal(err)
-		}
-		stop()
-		z := commit(t, b, Batch{Session: one, Ops: []Op{put("3")}})
-		damage(", first_seq = 2, state = 1", z.Batch)
-		run(t, b, srv)
-		wait(t, b, commit(t, b, Batch{Session: two, Ops: []Op{put("4")}}))
-		if err := b.Drain(ctx, nil); !errors.Is(err, fault.Internal) {
-			t.Errorf("drain: %v", err)
-		}
-		if rows, err := b.List(ctx, Filter{States: []State{Failed}}); err != nil || len(rows) == 0 {
-			t.Errorf("%v, %v", rows, err)
-		}
-	})
 }
 
 func TestSecretsAreNowhereElse(t *testing.T) {
@@ -267,11 +246,102 @@ func TestPostgresTrouble(t *testing.T) {
 	if !errors.Is(err, fault.Usage) || strings.Contains(err.Error(), "geheim") {
 		t.Errorf("no URL: %v", err)
 	}
-	for code, want := range map[string]error{"53100": fault.DiskFull, "23505": errUnique, "57P01": fault.Unavailable, "08006": fault.Unavailable} {
+	for code, want := range map[string]error{"53100": fault.DiskFull, "23505": errUnique, "57P01": fault.Unavailable, "08006": fault.Unavailable,
+		"57014": fault.Unavailable, "25006": fault.Unavailable, "25P03": fault.Unavailable, "55P03": fault.Unavailable} {
 		if err := postgresFailure(&pgconn.PgError{Code: code}); !errors.Is(err, want) {
 			t.Errorf("%s: %v", code, err)
 		}
 	}
+}
+
+// overConns opens an outbox in Postgres over connections that can be made to vanish.
+func overConns(t *testing.T) (*Box, *pgxpool.Pool, *connsOf) {
+	t.Helper()
+	p, conns := newPlace(t, "postgres"), new(connsOf)
+	cfg, err := pgxpool.ParseConfig(p.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.DialFunc = conns.dial
+	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // else only what was idle for a second is found
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	t.Cleanup(conns.end) // the pool need not wait for them
+	b, err := NewPostgres(limited(t), pool, p.name, quick())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b, pool, conns
+}
+
+// TestCloseWhileTheDatabaseHangs does not take as long as a transaction may.
+func TestCloseWhileTheDatabaseHangs(t *testing.T) {
+	t.Parallel()
+	b, _, conns := overConns(t)
+	b.w.grace = 200 * time.Millisecond
+	session := withSession(t, b)
+	srv := newFakeServer()
+	srv.before = func(*ledger.Batch) (error, bool) { conns.die(); return nil, false }
+	x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+	_, told, _ := b.told.add(x.Batch)
+	run(t, b, srv)
+	select {
+	case <-told: // and the outcome cannot be stored
+	case <-limited(t).Done():
+		t.Fatal("nothing is told")
+	}
+	began := time.Now()
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > writeTimeout/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestConnectionsThatVanish has all connections of an outbox be dead, and nobody says so: what reads is told from another
+// one, and what writes is told in the end.
+func TestConnectionsThatVanish(t *testing.T) {
+	t.Parallel()
+	b, pool, conns := overConns(t)
+	db := b.db.(*postgresDB)
+	db.own, db.timeout = true, 500*time.Millisecond
+	session := withSession(t, b)
+	x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+	idle := func() {
+		t.Helper()
+		var all []*pgxpool.Conn
+		for range 3 {
+			conn, err := pool.Acquire(limited(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, conn)
+		}
+		for _, conn := range all {
+			conn.Release()
+		}
+	}
+	idle()
+	conns.vanish()
+	eventually(t, "it reads", func() bool { // at once, if connecting does not take long
+		_, finished, err := b.outcomes(limited(t), x.Batch)
+		return err == nil && !finished
+	})
+	idle()
+	conns.vanish()
+	if err := b.Drop(limited(t), x.Ops[0]); !errors.Is(err, fault.Unavailable) {
+		t.Errorf("written: %v", err)
+	}
+	eventually(t, "it writes", func() bool { return b.Drop(limited(t), x.Ops[0]) == nil })
 }
 
 // TestPostgresComesBack cuts every connection of a running outbox.

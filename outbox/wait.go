@@ -244,7 +244,7 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 // outcomes reads a finished batch's outcomes.
 func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome, finished bool, err error) {
 	err = b.read(ctx, "wait", func(ctx context.Context, q querier) error {
-		r, err := b.t.batch(ctx, q, batch, "")
+		r, err := b.t.stage(ctx, q, batch)
 		if err != nil {
 			return err
 		}
@@ -262,24 +262,38 @@ func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome
 			}
 			return err
 		}
-		bd, err := decodeBody(r.id, r.body)
+		if r, err = b.t.batch(ctx, q, batch, ""); err != nil {
+			return err
+		}
+		if r == nil {
+			return fault.NotFound.With("batch %s was swept just now", batch)
+		}
+		bd, err := r.decode()
 		if err == nil {
-			outs, err = decodeOutcomes(r.outcomes, bd.ops)
+			outs, err = r.ends(bd)
 		}
-		if err != nil {
-			return fault.Internal.Because(err, "the row of batch %s is damaged: its outcomes are lost", r.id)
-		}
-		return nil
+		return err
 	})
 	return outs, finished, err
 }
 
+const sqlStage = `SELECT session, state, first_seq FROM mooring_outbox_batch WHERE box = $1 AND batch = $2`
+
+// stage reads how far a batch is, and not what is in it; nil if it is not there.
+func (t *tables) stage(ctx context.Context, q querier, batch string) (r *batchRow, err error) {
+	err = q.query(ctx, sqlStage, []any{t.box, batch}, func(scan scanner) error {
+		r = new(batchRow)
+		return scan(&r.session, &r.state, &r.first)
+	})
+	return r, err
+}
+
 // What the last sender left behind does not count: the next begins with trying again.
 const (
-	stopped = ` FROM mooring_outbox_stream s JOIN mooring_outbox o ON o.box = s.box
+	fromStopped = ` FROM mooring_outbox_stream s JOIN mooring_outbox o ON o.box = s.box
 		WHERE s.box = $1 AND s.stopped > 0 AND o.holder <> '' AND o.lease_until > $2`
-	sqlStopped    = `SELECT s.stopped, s.reason` + stopped + ` AND s.session = $3`
-	sqlAnyStopped = `SELECT 1` + stopped + ` LIMIT 1`
+	sqlStopped    = `SELECT s.stopped, s.reason` + fromStopped + ` AND s.session = $3`
+	sqlAnyStopped = `SELECT 1` + fromStopped + ` LIMIT 1`
 )
 
 // standstill says why a session's stream has stopped; nil if it has not.
@@ -315,7 +329,7 @@ func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Sta
 	if err != nil || !some {
 		return nil, err
 	}
-	find, seen := b.t.finder(ctx, q), make(map[string]*Standstill)
+	seen := make(map[string]*Standstill)
 	var follow func(session string) (*Standstill, error)
 	follow = func(session string) (*Standstill, error) {
 		if still, known := seen[session]; known {
@@ -324,7 +338,7 @@ func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Sta
 		seen[session] = nil // who is led back here is not held up by that
 		still, err := b.standstill(ctx, q, session)
 		if err == nil && still == nil {
-			still, err = b.owing(ctx, q, session, find, follow)
+			still, err = b.owing(ctx, q, session, follow)
 		}
 		seen[session] = still
 		return still, err
@@ -334,19 +348,16 @@ func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Sta
 
 // owing says why all streams stand still that owe the session's next batch an op; nil if
 // one does not. follow tells it of those whose op has no seq yet.
-func (b *Box) owing(ctx context.Context, q querier, session string, find finder, follow func(string) (*Standstill, error)) (*Standstill, error) {
+func (b *Box) owing(ctx context.Context, q querier, session string, follow func(string) (*Standstill, error)) (*Standstill, error) {
 	r, err := b.t.one(ctx, q, sqlNextWaiting, b.t.box, session)
 	if err != nil || r == nil {
 		return nil, err
 	}
-	bd, err := decodeBody(r.id, r.body)
+	bd, err := r.decode()
 	if err != nil {
 		return nil, nil // whoever sends it says so
 	}
-	res, err := resolve(bd, session, find, false)
-	if errors.Is(err, fault.Internal) {
-		return nil, nil // a row that it refers to is damaged: the same
-	}
+	res, err := resolve(bd, session, b.t.finder(ctx, q, r.num), false)
 	if err != nil || bd.decided() {
 		return nil, err
 	}

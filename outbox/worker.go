@@ -28,14 +28,19 @@ type job struct {
 	// before anything else is written; it must not block. ambiguous: it may have
 	// been committed all the same.
 	done func(err error, ambiguous bool)
-	// lazy jobs wait a while for others to go with, and are tried until they
-	// succeed: done is then called once, without an error.
+	// lazy jobs wait a while for others to go with. They are tried again until they
+	// succeed; one that is at fault itself is given up after a while, and done gets
+	// its error.
 	lazy bool
+	// stream is the session whose lazy jobs are written in order: none of them goes
+	// ahead of one that has failed. "" for a job that has no place in any order.
+	stream string
 	// commit marks a caller's batch: it does not take lazy jobs along before
 	// their time, so that its caller need not wait for them.
 	commit bool
 
 	state int // guarded by worker.mu
+	tries int // in which a lazy job failed by its own fault
 }
 
 // States of a job.
@@ -50,6 +55,7 @@ const (
 	groupJobs  = 512
 	lazyJobs   = 128 // so many lazy jobs do not wait longer
 	lazyPause  = 200 * time.Millisecond
+	lazyTries  = 10 // of a lazy job, until it is given up
 	closeGrace = 5 * time.Second
 )
 
@@ -57,6 +63,10 @@ type worker struct {
 	box   *Box
 	wake  chan struct{}
 	ended chan struct{}
+	ctx   context.Context // of all transactions; ends when closing takes too long
+	stop  context.CancelFunc
+	rest  time.Duration // lazyPause
+	grace time.Duration // closeGrace
 
 	mu      sync.Mutex // guards what follows
 	jobs    []*job
@@ -68,12 +78,14 @@ type worker struct {
 	singly  bool      // it failed, and its jobs are tried one by one
 	closing bool
 	closeBy time.Time // then lazy jobs that fail are given up
+	late    *time.Timer
 
 	lanes lanes // its own lock
 }
 
 func newWorker(b *Box) *worker {
-	w := &worker{box: b, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	w := &worker{box: b, wake: make(chan struct{}, 1), ended: make(chan struct{}), rest: lazyPause, grace: closeGrace}
+	w.ctx, w.stop = context.WithCancel(context.Background())
 	go w.run()
 	return w
 }
@@ -147,13 +159,24 @@ func (w *worker) await(ctx context.Context, j *job) error {
 	return <-end
 }
 
+// hurry says that the worker is about to be closed: from now on transactions have so
+// long, all together.
+func (w *worker) hurry() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closeBy = time.Now().Add(w.grace)
+	w.late = time.AfterFunc(w.grace, w.stop)
+}
+
 // close lets what is queued go through, for a while, and ends the goroutine.
 func (w *worker) close() {
 	w.mu.Lock()
-	w.closing, w.closeBy = true, time.Now().Add(closeGrace)
+	w.closing = true
 	w.mu.Unlock()
 	w.kick()
 	<-w.ended
+	w.late.Stop()
+	w.stop()
 }
 
 func (w *worker) run() {
@@ -288,7 +311,7 @@ func (w *worker) giveBack(jobs []*job) {
 		j.state = queued
 	}
 	w.jobs = append(append([]*job(nil), jobs...), w.jobs...)
-	w.oldest = time.Now().Add(lazyPause)
+	w.oldest = time.Now().Add(w.rest)
 	w.pause = w.oldest
 }
 
@@ -305,23 +328,46 @@ func (w *worker) process(group []*job, last bool) {
 	w.mu.Unlock()
 	// What may have been committed must not be done twice: lazy jobs can be
 	// repeated, the others fail.
+	alone := !ambiguous && fault.CodeOf(err) != fault.Unavailable && len(group) > 1
+	away := false                   // the database takes no lazy job just now
+	behind := make(map[string]bool) // streams that have a job which failed
 	var again []*job
 	for _, j := range group {
+		held := j.lazy && (away || behind[j.stream])
 		one, maybe := err, ambiguous
-		if !ambiguous && fault.CodeOf(err) != fault.Unavailable && len(group) > 1 && (!j.lazy || len(again) == 0) {
+		if alone && !held {
 			one, maybe = w.transact([]*job{j})
 		}
 		switch {
 		case one == nil || !j.lazy || last:
 			j.done(one, maybe)
+			continue
+		case held:
+		case !alone && len(group) > 1, passing(one):
+			away = true
+		case j.tries+1 < lazyTries:
+			j.tries++
 		default:
-			again = append(again, j)
+			w.box.cfg.Logger.Error("what cannot be written to the outbox is given up", "outbox", w.box.id, "session", j.stream, "error", one)
+			j.done(one, false)
+			continue
 		}
+		again = append(again, j)
+		behind[j.stream] = j.stream != ""
 	}
 	if len(again) > 0 {
 		w.box.cfg.Logger.Warn("outcomes cannot be stored yet", "outbox", w.box.id, "error", err)
 		w.giveBack(again)
 	}
+}
+
+// passing says of a job's error that it tells of the state the database is in, and not of the job.
+func passing(err error) bool {
+	switch fault.CodeOf(err) {
+	case fault.Unavailable, fault.DiskFull, fault.Usage: // Usage: the file cannot be written
+		return true
+	}
+	return errors.Is(err, errGaveWay) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // errGaveWay is in the error of a transaction that the database undid because it
@@ -343,11 +389,11 @@ func (w *worker) transact(group []*job) (err error, ambiguous bool) {
 }
 
 func (w *worker) attempt(group []*job) (err error, ambiguous bool) {
-	ctx := context.Background() // a caller that gives up must not undo what others wait for
-	ambiguous, err = w.box.db.write(ctx, func(q querier) error {
+	// No caller's context: one that gives up must not undo what others wait for.
+	ambiguous, err = w.box.db.write(w.ctx, func(q querier) error {
 		w.lanes.begin()
 		for _, j := range group {
-			if err := j.run(ctx, q); err != nil {
+			if err := j.run(w.ctx, q); err != nil {
 				return err
 			}
 		}
@@ -368,193 +414,5 @@ var errUnsure = errors.New("outbox: perhaps committed")
 func (w *worker) keepReached(q querier) {
 	for session, seq := range w.lanes.takeReached() {
 		w.box.t.reached(q, session, seq)
-	}
-}
-
-// lanes are the streams' seqs, kept by whoever holds the lease. They are changed
-// by jobs and their ends, one at a time, and by the sender's loop.
-type lanes struct {
-	mu      sync.Mutex
-	term    int // counts the terms of sending of this Box
-	leading bool
-	by      map[string]*lane // nil unless leading; those that are open or have unfinished batches, and a few
-	open    map[string]bool  // streams that are: a new batch would be sent at once
-	closed  []string         // streams whose lanes may be of no more use
-	touched []*lane
-	reached map[string]uint64 // last seqs whose outcomes the running transaction stores
-}
-
-// lane is one stream's seqs.
-type lane struct {
-	next  uint64            // the next seq to give
-	given uint64            // the next one in the transaction that runs now
-	ahead map[string]flight // batches with seqs whose outcomes are not stored
-	bytes int               // theirs
-}
-
-// flight is a batch that has seqs.
-type flight struct {
-	bytes int
-	// storing: its outcomes may be in the transaction that runs now, and be
-	// acknowledged before the sender hears of what is committed after them.
-	storing bool
-}
-
-// begin forgets what a transaction that failed had given, and lanes that nothing
-// needs: the stream's row tells again where they were. No transaction has one in
-// hand just then.
-func (l *lanes) begin() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, lane := range l.touched {
-		lane.given = lane.next
-	}
-	l.touched = l.touched[:0]
-	clear(l.reached)
-	for _, session := range l.closed {
-		if la := l.by[session]; la != nil && !l.open[session] && len(la.ahead) == 0 {
-			delete(l.by, session)
-		}
-	}
-	l.closed = l.closed[:0]
-}
-
-// reach has the transaction keep, once for all its batches, how far a session's
-// outcomes are stored.
-func (l *lanes) reach(session string, seq uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.reached == nil {
-		l.reached = make(map[string]uint64)
-	}
-	l.reached[session] = max(l.reached[session], seq)
-}
-
-func (l *lanes) takeReached() map[string]uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	reached := l.reached
-	l.reached = nil
-	return reached
-}
-
-// lead starts a term of sending, with nothing known of any stream, or ends it.
-func (l *lanes) lead(leading bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.term++
-	l.leading, l.by, l.open, l.closed, l.touched = leading, nil, nil, nil, nil
-	if leading {
-		l.by, l.open = make(map[string]*lane), make(map[string]bool)
-	}
-}
-
-// now is the present term; leading says whether this Box sends.
-func (l *lanes) now() (term int, leading bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.term, l.leading
-}
-
-// learn sets up a session's lane, if it is not there.
-func (l *lanes) learn(session string, next uint64) *lane {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	la := l.by[session]
-	if la == nil && l.by != nil {
-		la = &lane{next: next, given: next, ahead: make(map[string]flight)}
-		l.by[session] = la
-	}
-	return la
-}
-
-// give takes n seqs of a lane for the running transaction.
-func (l *lanes) give(la *lane, n int) (first uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	first = la.given
-	la.given += uint64(n)
-	l.touched = append(l.touched, la)
-	return first
-}
-
-// giveNow is give for a batch that is being committed: only where it would be
-// sent at once, and where what it still refers to is in flight. 0: it has to wait.
-func (l *lanes) giveNow(session string, n, bytes int, near []string, win Window) (la *lane, first uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	la = l.by[session]
-	if la == nil || !l.open[session] || len(la.ahead) >= aheadFactor*win.Batches || la.bytes+bytes > aheadFactor*win.Bytes {
-		return nil, 0
-	}
-	for _, b := range near {
-		if f, in := la.ahead[b]; !in || f.storing {
-			return nil, 0
-		}
-	}
-	first = la.given
-	la.given += uint64(n)
-	l.touched = append(l.touched, la)
-	return la, first
-}
-
-// takeBack is for a batch that had to wait after all: its seqs are the next
-// ones again. Those that were to follow it in the transaction wait as well.
-func (l *lanes) takeBack(la *lane, first uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	la.given = min(la.given, first)
-}
-
-// aheadFactor is how many windows of batches may have seqs.
-const aheadFactor = 4
-
-// gave makes seqs final after their transaction committed.
-func (l *lanes) gave(la *lane, next uint64, batch string, bytes int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	la.next = next
-	la.ahead[batch] = flight{bytes: bytes}
-	la.bytes += bytes
-}
-
-// storing says that a batch's outcomes are about to be stored.
-func (l *lanes) storing(session, batch string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if la := l.by[session]; la != nil {
-		if f, in := la.ahead[batch]; in {
-			f.storing = true
-			la.ahead[batch] = f
-		}
-	}
-}
-
-// stored takes a batch whose outcomes are stored out.
-func (l *lanes) stored(session, batch string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if la := l.by[session]; la != nil {
-		if f, in := la.ahead[batch]; in {
-			delete(la.ahead, batch)
-			la.bytes -= f.bytes
-			if len(la.ahead) == 0 && !l.open[session] {
-				l.closed = append(l.closed, session)
-			}
-		}
-	}
-}
-
-// setOpen says whether the session's stream is open.
-func (l *lanes) setOpen(session string, open bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.by == nil:
-	case open:
-		l.open[session] = true
-	default:
-		delete(l.open, session)
-		l.closed = append(l.closed, session)
 	}
 }

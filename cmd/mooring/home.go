@@ -183,7 +183,7 @@ func (h *homeFlags) finishRotations(ctx context.Context, c *client.Client) {
 
 // lastMoment lets the sender finish what it can at once.
 func (h *homeFlags) lastMoment(ctx context.Context, c *client.Client) {
-	st, err := c.Status(ctx)
+	st, err := c.Outbox().Queue(ctx)
 	if err != nil || st.Unfinished() == 0 || heldUp(ctx, c) != nil {
 		return
 	}
@@ -240,7 +240,7 @@ func heldUp(ctx context.Context, c *client.Client) error {
 	if err := c.Err(); err != nil {
 		return err
 	}
-	st, err := c.Status(ctx)
+	st, err := c.Outbox().Queue(ctx)
 	if err != nil || st.Sending || st.LeasedUntil.IsZero() || len(st.Streams) == 0 {
 		return nil
 	}

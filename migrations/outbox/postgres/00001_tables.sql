@@ -29,7 +29,7 @@ CREATE TABLE mooring_outbox_batch (
     bytes         BIGINT   NOT NULL,
     box           INTEGER  NOT NULL,
     ops           INTEGER  NOT NULL,
-    failed        INTEGER  NOT NULL DEFAULT 0,    -- of the ops, once finished
+    failed        INTEGER  NOT NULL DEFAULT 0,    -- of the ops, so many ended so
     skipped       INTEGER  NOT NULL DEFAULT 0,
     voided        INTEGER  NOT NULL DEFAULT 0,
     attempts      INTEGER  NOT NULL DEFAULT 0,

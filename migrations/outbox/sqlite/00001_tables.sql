@@ -27,7 +27,7 @@ CREATE TABLE mooring_outbox_batch (
     state         INTEGER NOT NULL DEFAULT 0, -- 0 pending, 1 in flight (if it has a seq), 2 finished
     first_seq     INTEGER,                    -- NULL not given yet, 0 never sent
     ops           INTEGER NOT NULL,
-    failed        INTEGER NOT NULL DEFAULT 0, -- of the ops, once finished
+    failed        INTEGER NOT NULL DEFAULT 0, -- of the ops, so many ended so
     skipped       INTEGER NOT NULL DEFAULT 0,
     voided        INTEGER NOT NULL DEFAULT 0,
     bytes         INTEGER NOT NULL,

@@ -1,0 +1,114 @@
+package outbox
+
+// Rows as the machine holds them.
+
+import (
+	"bytes"
+
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// entry is a row with seqs as the machine holds it.
+func (l *loop) entry(r *batchRow, bd *body, hold uint64) *entry {
+	e := newEntry(r, bd, hold)
+	l.find(e)
+	return e
+}
+
+// newEntry is entry without the route.
+func newEntry(r *batchRow, bd *body, hold uint64) *entry {
+	e := &entry{num: r.num, id: r.id, session: r.session, via: r.via, n: bd.travelling(), bytes: len(r.body), hold: hold,
+		body: bd, marked: r.state == rowInFlight, attempts: r.attempts}
+	if r.sequenced() {
+		e.first = uint64(*r.first)
+	}
+	e.wire = wire(e)
+	return e
+}
+
+// headOf is the entry of a batch that a stream is only to be opened for. It has what
+// finding its way takes, and not the batch: that is read when the stream is open, and
+// there may be very many streams whose server is away.
+func (l *loop) headOf(r *batchRow, bd *body) *entry {
+	first := opRow{id: bd.ops[0].id, method: bd.ops[0].method}
+	if creates(first.method) {
+		for _, a := range bd.ops[0].args {
+			if a.Ref == nil && (a.Name == "ref" || a.Name == "via") {
+				first.args = append(first.args, ledger.Arg{Name: a.Name, JSON: bytes.Clone(a.JSON)})
+			}
+		}
+	}
+	e := &entry{num: r.num, id: r.id, session: r.session, via: r.via, body: &body{ops: []opRow{first}}, attempts: r.attempts}
+	l.find(e)
+	return e
+}
+
+// unreadable is the entry of a row that cannot be read, in the place of which
+// nothing is sent: its stream stops there.
+func (l *loop) unreadable(r *batchRow, err error) *entry {
+	e := newEntry(r, &body{ops: []opRow{{id: r.id, method: ledger.MethodVoid}}}, 0)
+	e.damaged = true
+	_, e.problem = judge(err)
+	return e
+}
+
+// find sets how an entry is sent, or why it cannot be.
+func (l *loop) find(e *entry) {
+	if e.damaged {
+		return
+	}
+	to, err := l.box.shelf().routeOf(l.ctx, e.session, e.via, e.body)
+	e.route, e.problem, e.passing = to, nil, false
+	if err != nil {
+		var what verdict
+		what, e.problem = judge(err)
+		e.passing = what == tryLink || what == tryStream
+	}
+}
+
+// holdOf is the lowest seq of its own stream that an unfinished batch refers to.
+func (l *loop) holdOf(session string, bd *body) (hold uint64, err error) {
+	needs := bd.outside()
+	if len(needs) == 0 {
+		return 0, nil
+	}
+	err = l.box.db.read(l.ctx, func(q querier) error {
+		for _, id := range needs {
+			f, err := l.box.t.findOp(l.ctx, q, id, "")
+			switch {
+			case f.row == nil && err != nil:
+				return err
+			case f.row == nil || f.row.session != session:
+				continue
+			}
+			if seq := f.seq(); seq > 0 && (hold == 0 || seq < hold) {
+				hold = seq
+			}
+		}
+		return nil
+	})
+	return hold, err
+}
+
+// wire is the batch as it is sent.
+func wire(e *entry) *ledger.Batch {
+	room := e.body.room
+	if e.body.room = nil; cap(room) < e.n {
+		room = make([]ledger.Intent, 0, e.n)
+	}
+	b := &ledger.Batch{Session: e.session, BatchID: e.id, Atomic: e.body.atomic, Ops: room[:0]}
+	for i := range e.body.ops {
+		op := &e.body.ops[i]
+		if !op.travels() {
+			continue
+		}
+		in := ledger.Intent{OpID: op.id, BatchID: e.id, Seq: e.first + uint64(len(b.Ops)), Session: e.session, Atomic: e.body.atomic}
+		if op.void {
+			in.Method = ledger.MethodVoid
+		} else {
+			in.Method, in.Args, in.DependsOn, in.Expected = op.method, op.args, op.deps, op.expected
+		}
+		b.Ops = append(b.Ops, in)
+	}
+	return b
+}

@@ -1,0 +1,328 @@
+package outbox
+
+// The lease: waiting for it, taking it over, keeping it, and giving it back. Whoever
+// has it sends.
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// holder_pid is what tells that its holder lives: the number of a
+// backend, or markHeld; 0 for nothing.
+const (
+	sqlTakeLease = `UPDATE mooring_outbox SET holder = $2, lease_until = $3, incarnation = incarnation + $4, holder_pid = $5, lease_for = $6
+		WHERE box = $1`
+	sqlRenew     = `UPDATE mooring_outbox SET lease_until = $3 WHERE box = $1 AND holder = $2`
+	sqlHolderPID = `UPDATE mooring_outbox SET holder_pid = $3 WHERE box = $1 AND holder = $2`
+	sqlRaise     = `UPDATE mooring_outbox SET incarnation = incarnation + 1 WHERE box = $1 AND holder = $2`
+	sqlRelease   = `UPDATE mooring_outbox SET holder = '', lease_until = 0 WHERE box = $1 AND holder = $2`
+	sqlReset     = `UPDATE mooring_outbox_batch SET state = 0 WHERE box = $1 AND state = 1 AND num >= $2`
+	sqlResume    = `UPDATE mooring_outbox_stream SET stopped = 0, reason = '' WHERE box = $1 AND stopped > 0`
+)
+
+// waiter is a Box that wants the lease, and what it has seen of it.
+type waiter struct {
+	step   int64 // by how much to raise the incarnation
+	marked bool  // it has the mark of a living sender: whoever had it is dead
+	barred bool  // somebody else has that mark
+
+	holder string // the lease as it was when it last looked different
+	until  int64
+	since  time.Time
+}
+
+// unchanged is for how long the lease has looked the same. A living holder renews it
+// every third of the time that it lasts.
+func (w *waiter) unchanged(row boxRow) time.Duration {
+	if now := time.Now(); row.holder != w.holder || row.leaseUntil != w.until {
+		w.holder, w.until, w.since = row.holder, row.leaseUntil, now
+	}
+	return time.Since(w.since)
+}
+
+// awaitLease waits until this Box has the lease.
+func (b *Box) awaitLease(ctx context.Context, step int64, again backoff.BackOff) (*taking, error) {
+	w := &waiter{step: step}
+	for ctx.Err() == nil {
+		release, held, known := b.db.alone(b.t.box)
+		w.marked, w.barred = held, known && !held
+		tk, until, err := b.acquire(ctx, w)
+		if tk != nil {
+			again.Reset()
+			tk.release = release
+			return tk, nil
+		}
+		if release != nil {
+			release()
+		}
+		if err != nil {
+			b.cfg.Logger.Warn("the lease cannot be had", "outbox", b.id, "error", err)
+			until = again.NextBackOff()
+		}
+		b.pause(ctx, min(max(until, 10*time.Millisecond), b.cfg.Lease/4, time.Second))
+	}
+	return nil, ctx.Err()
+}
+
+// taking is what a takeover finds.
+type taking struct {
+	release     func() // gives up the mark of a living sender; nil without
+	term        int    // of lanes
+	incarnation int64
+	drops       int64
+	rows        []*batchRow
+	streams     map[string]streamRow
+	waiting     []string
+}
+
+// acquire tries to get the lease: nil if another Box has it, until about until.
+// A dead holder's is taken at once, another's when it has lapsed. What tells
+// that a holder is dead is the mark it had, if it had one.
+//
+// A lease has lapsed by the clock that leases go by, and also if it was not renewed
+// for as long as it lasts: that clock may have been put back. A living holder, who has
+// the mark, may be late by that clock, when the machine has slept: it is given half a
+// Lease more.
+func (b *Box) acquire(ctx context.Context, w *waiter) (tk *taking, until time.Duration, err error) {
+	err = b.w.doThen(ctx, func(ctx context.Context, q querier) error {
+		tk, until = nil, 0
+		row, err := b.t.readBox(ctx, q, "")
+		if err != nil {
+			return err
+		}
+		now, err := b.db.now(ctx, q)
+		if err != nil {
+			return err
+		}
+		if row.holder != "" && row.holder != b.me {
+			dead := w.marked && row.holderPID != 0
+			if !dead {
+				if dead, err = b.db.gone(ctx, q, row.holderPID); err != nil {
+					return err
+				}
+			}
+			unchanged := w.unchanged(row)
+			lasts := row.leaseUntil > now && unchanged < b.lasts(row)
+			spared := w.barred && row.holderPID != 0 && unchanged < b.cfg.Lease/2
+			if !dead && (lasts || spared) {
+				if until = time.Duration(row.leaseUntil-now) * time.Millisecond; spared {
+					until = b.cfg.Lease / 2
+				}
+				return nil
+			}
+		}
+		// Transactions that give out seq under the present incarnation end first.
+		if err := b.db.takeLease(ctx, q, b.t.box); err != nil {
+			return err
+		}
+		b.w.keepReached(q)
+		again, err := b.t.readBox(ctx, q, b.db.lockRows())
+		if err != nil {
+			return err
+		}
+		if again.incarnation != row.incarnation || again.holder != row.holder || again.leaseUntil != row.leaseUntil {
+			until = b.cfg.Lease // somebody was faster, or it was renewed after all
+			return nil
+		}
+		tk, err = b.takeOver(ctx, q, again, now, w)
+		return err
+	}, func(err error, _ bool) {
+		if err == nil && tk != nil {
+			tk.term = b.w.lanes.lead(true)
+			for session, rows := range bySession(tk.rows) {
+				b.learnLane(session, rows, tk.streams[session])
+			}
+		}
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return tk, until, nil
+}
+
+// lasts is how long another's lease lasts without renewal.
+func (b *Box) lasts(row boxRow) time.Duration {
+	if row.leaseFor == 0 {
+		return b.cfg.Lease // of an older binary, which does not say
+	}
+	return time.Duration(row.leaseFor) * time.Millisecond
+}
+
+// takeOver writes the lease and reads what the former holder left.
+func (b *Box) takeOver(ctx context.Context, q querier, row boxRow, now int64, w *waiter) (*taking, error) {
+	pid := 0
+	if w.marked {
+		pid = markHeld
+	}
+	tk := &taking{incarnation: row.incarnation + w.step, drops: row.drops, streams: make(map[string]streamRow)}
+	lease := b.cfg.Lease.Milliseconds()
+	if _, err := q.exec(ctx, sqlTakeLease, b.t.box, b.me, now+lease, w.step, pid, lease); err != nil {
+		return nil, err
+	}
+	if _, err := q.exec(ctx, sqlReset, b.t.box, row.low); err != nil {
+		return nil, err
+	}
+	if _, err := q.exec(ctx, sqlResume, b.t.box); err != nil {
+		return nil, err
+	}
+	var err error
+	if tk.rows, err = b.t.flying(ctx, q, row.low); err != nil {
+		return nil, err
+	}
+	for _, r := range tk.rows {
+		if _, known := tk.streams[r.session]; known {
+			continue
+		}
+		if tk.streams[r.session], err = b.t.stream(ctx, q, r.session); err != nil {
+			return nil, err
+		}
+	}
+	tk.waiting, err = b.t.waitingSessions(ctx, q)
+	return tk, err
+}
+
+func bySession(rows []*batchRow) map[string][]*batchRow {
+	by := make(map[string][]*batchRow)
+	for _, r := range rows {
+		by[r.session] = append(by[r.session], r)
+	}
+	return by
+}
+
+// learnLane sets a session's next seq up from its unfinished rows.
+func (b *Box) learnLane(session string, rows []*batchRow, st streamRow) {
+	next := st.lastSeq + 1
+	for _, r := range rows {
+		n := r.ops
+		if bd, err := r.decode(); err == nil {
+			n = bd.travelling()
+		}
+		next = max(next, uint64(*r.first)+uint64(n))
+	}
+	la := b.w.lanes.learn(session, next)
+	for _, r := range rows {
+		b.w.lanes.gave(la, next, r.id, len(r.body))
+	}
+}
+
+// renewAnyway is how often a lease is renewed that lasts very long: the mark below
+// which all is finished moves then, too.
+const renewAnyway = 10 * time.Second
+
+// renewing renews the lease until the term ends, or ends the term when it cannot.
+func (l *loop) renewing() {
+	b := l.box
+	tick := time.NewTicker(min(max(b.cfg.Lease/3, time.Millisecond), renewAnyway))
+	defer tick.Stop()
+	for held := time.Now(); ; {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		began := time.Now()
+		ok, err := b.renew(l.ctx)
+		switch {
+		case l.ctx.Err() != nil:
+			return
+		case err == nil && ok:
+			held = began
+			l.mark()
+		case err == nil:
+			l.cancel(errFenced)
+			return
+		case time.Since(held) > b.cfg.Lease:
+			l.cancel(fault.Unavailable.Because(err, "the lease could not be renewed in time"))
+			return
+		}
+	}
+}
+
+// renew makes the lease last from now on; held is false if it is another's. The mark
+// below which all is finished goes up on the way.
+func (b *Box) renew(ctx context.Context) (held bool, err error) {
+	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
+		now, err := b.db.now(ctx, q)
+		if err != nil {
+			return err
+		}
+		n, err := q.exec(ctx, sqlRenew, b.t.box, b.me, now+b.cfg.Lease.Milliseconds())
+		held = n == 1
+		b.t.raiseLow(q)
+		return err
+	})
+	return held, err
+}
+
+// mark gets the mark of a living sender, should another process have kept it
+// when the lease was taken.
+func (l *loop) mark() {
+	if l.release != nil {
+		return
+	}
+	if release, held, _ := l.box.db.alone(l.box.t.box); held {
+		l.release = release
+		l.alive(markHeld)
+	}
+}
+
+// alive keeps what tells others that this process lives.
+func (l *loop) alive(pid int64) {
+	l.write(func(q querier) { q.later(sqlHolderPID, []any{l.box.t.box, l.box.me, pid}, nil) })
+}
+
+// leads says whether this Box still sends, in that term, and makes sure that it
+// does until the transaction ends.
+func (b *Box) leads(ctx context.Context, q querier, term int) (row boxRow, leads bool, err error) {
+	b.db.shareLease(q, b.t.box)
+	row, err = b.t.readBox(ctx, q, "")
+	return row, row.holder == b.me && b.w.lanes.leads(term), err
+}
+
+// raise makes the incarnation higher, so that what was sent under the present
+// one is fenced off once a stream is opened anew.
+func (l *loop) raise() {
+	from := l.incarnation
+	l.tasks.Go(func() {
+		for l.ctx.Err() == nil {
+			held, err := l.box.raise(l.ctx)
+			switch {
+			case err == nil && held:
+				l.post(func(now time.Time) {
+					l.incarnation = from + 1
+					l.m.raised(now)
+				})
+				return
+			case err == nil:
+				l.cancel(errFenced)
+				return
+			}
+			l.post(func(time.Time) { l.failed(err) })
+			l.box.pause(l.ctx, l.box.cfg.Backoff.Initial)
+		}
+	})
+}
+
+// raise makes the incarnation one higher, within the term.
+func (b *Box) raise(ctx context.Context) (held bool, err error) {
+	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
+		n, err := q.exec(ctx, sqlRaise, b.t.box, b.me)
+		held = n == 1
+		return err
+	})
+	return held, err
+}
+
+// releaseLease lets another take over at once.
+func (b *Box) releaseLease(ctx context.Context) error {
+	return b.w.do(ctx, func(ctx context.Context, q querier) error {
+		b.t.raiseLow(q)
+		_, err := q.exec(ctx, sqlRelease, b.t.box, b.me)
+		return err
+	})
+}

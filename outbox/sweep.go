@@ -1,0 +1,213 @@
+package outbox
+
+// Sweeping: a ticket that is older than it need be goes, with all that was kept of
+// its ops. What is looked at is read beside the writer, and as far as there is
+// anything old; what is removed is removed a little at a time.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+const (
+	sweepEvery = time.Hour
+	sweepFirst = 4       // pages at the beginning of a term: senders may live for a moment only
+	sweepRows  = 500     // of a page, and in one transaction
+	sweepBytes = 4 << 20 // … in which no more than these are removed, but for one batch that is larger
+)
+
+// sweeping sweeps for as long as the term lasts.
+func (l *loop) sweeping() {
+	wait := time.Minute
+	for pages := sweepFirst; l.ctx.Err() == nil; pages = math.MaxInt {
+		before := l.box.cfg.Now().Add(-l.box.cfg.Keep).UnixMilli()
+		if _, err := l.box.sweep(l.ctx, before, pages); err != nil && l.ctx.Err() == nil {
+			l.box.cfg.Logger.Warn("old tickets cannot be removed", "outbox", l.box.id, "error", err)
+		}
+		l.box.pause(l.ctx, wait)
+		wait = sweepEvery
+	}
+}
+
+// sweep removes finished rows from before a time and tells how many. It looks at so
+// many pages at most.
+func (b *Box) sweep(ctx context.Context, before int64, pages int) (swept int, err error) {
+	var needed map[string]bool // by batches that wait; nil while nothing was found to sweep
+	for after := int64(-1); pages > 0 && after != lastPage; pages-- {
+		var old []sweepRow
+		err := b.read(ctx, "sweep", func(ctx context.Context, q querier) (err error) {
+			var next int64
+			if old, next, err = b.t.oldRows(ctx, q, after, before); err == nil && len(old) > 0 && needed == nil {
+				needed, err = b.t.keptForOthers(ctx, q, before)
+			}
+			if err == nil {
+				after = next
+			}
+			return err
+		})
+		if err != nil {
+			return swept, err
+		}
+		old = slices.DeleteFunc(old, func(r sweepRow) bool { return needed[r.batch] })
+		for len(old) > 0 {
+			n, bytes := 1, old[0].bytes
+			for n < len(old) && bytes+old[n].bytes <= sweepBytes {
+				bytes += old[n].bytes
+				n++
+			}
+			if err := b.remove(ctx, old[:n]); err != nil {
+				return swept, err
+			}
+			swept += n
+			old = old[n:]
+		}
+	}
+	return swept, nil
+}
+
+// remove removes rows and what was kept of their ops, in one transaction.
+func (b *Box) remove(ctx context.Context, rows []sweepRow) error {
+	err := b.w.do(ctx, func(_ context.Context, q querier) error {
+		for _, r := range rows {
+			b.t.remove(q, r)
+		}
+		return nil
+	})
+	b.told.swept()
+	return err
+}
+
+// sweepRow is what sweeping has to know of a finished row.
+type sweepRow struct {
+	num   int64
+	batch string
+	bytes int64
+}
+
+const (
+	sqlPage = `SELECT num, batch, state, bytes, created_at, finished_at FROM mooring_outbox_batch
+		WHERE box = $1 AND num > $2 ORDER BY num LIMIT $3`
+	sqlNewest = `SELECT COALESCE(MAX(num), 0) FROM mooring_outbox_batch WHERE box = $1`
+)
+
+// lastPage is behind the last page that is worth to be looked at.
+const lastPage = -2
+
+// oldRows are those of a page of rows that were finished before a time, but for the
+// newest row: that stays, so that numbers only rise (SQLite gives the highest + 1). next
+// is where the next page begins. (A row is not finished before it was committed, and rows
+// are numbered as they are committed, but for clocks that differ: so where all of a page
+// is younger, the next one is.)
+func (t *tables) oldRows(ctx context.Context, q querier, after, before int64) (old []sweepRow, next int64, err error) {
+	newest := int64(0)
+	if err := q.query(ctx, sqlNewest, []any{t.box}, func(scan scanner) error { return scan(&newest) }); err != nil {
+		return nil, 0, err
+	}
+	n, young := 0, true
+	err = q.query(ctx, sqlPage, []any{t.box, after, sweepRows}, func(scan scanner) error {
+		var r sweepRow
+		var state int
+		var created, finished int64
+		err := scan(&r.num, &r.batch, &state, &r.bytes, &created, &finished)
+		if state == rowFinished && finished < before && r.num < newest {
+			old = append(old, r)
+		}
+		n, next, young = n+1, r.num, young && created >= before
+		return err
+	})
+	if young || n < sweepRows {
+		next = lastPage
+	}
+	return old, next, err
+}
+
+// The ops of a batch whose ids lead to it are between its own id and the last that it
+// has room for.
+const (
+	sqlDeleteBatch   = `DELETE FROM mooring_outbox_batch WHERE box = $1 AND num = $2`
+	sqlDeleteRetries = `DELETE FROM mooring_outbox_retry WHERE box = $1 AND op > $2 AND op <= $3`
+	sqlDeleteNamed   = `DELETE FROM mooring_outbox_retry WHERE box = $1
+		AND op IN (SELECT op FROM mooring_outbox_op WHERE box = $1 AND batch = $2)`
+	sqlDeleteOps = `DELETE FROM mooring_outbox_op WHERE box = $1 AND batch = $2`
+)
+
+// remove removes a row and what was kept of its ops.
+func (t *tables) remove(q querier, r sweepRow) {
+	if ids := derivedFrom(r.batch); !ids.none {
+		q.later(sqlDeleteRetries, []any{t.box, r.batch, ids.last()}, nil)
+	}
+	q.later(sqlDeleteNamed, []any{t.box, r.batch}, nil)
+	q.later(sqlDeleteOps, []any{t.box, r.batch}, nil)
+	q.later(sqlDeleteBatch, []any{t.box, r.num}, nil)
+}
+
+// clocksDiffer is how far the clocks of processes may differ that commit to one outbox.
+const clocksDiffer = time.Hour
+
+var sqlLongWaiting = `SELECT num FROM ` + unfinished("num, created_at") + ` WHERE created_at < $2`
+
+// keptForOthers are the batches that an unfinished one refers to. Only one that was
+// committed before what is swept now was finished can do so: later ones have the values.
+func (t *tables) keptForOthers(ctx context.Context, q querier, before int64) (map[string]bool, error) {
+	var waiting []int64
+	err := q.query(ctx, sqlLongWaiting, []any{t.box, before + clocksDiffer.Milliseconds()}, func(scan scanner) error {
+		var num int64
+		err := scan(&num)
+		waiting = append(waiting, num)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	needed := make(map[string]bool)
+	for _, num := range waiting {
+		r, err := t.batchNum(ctx, q, num, "")
+		if err != nil {
+			return nil, err
+		}
+		if r == nil || r.state == rowFinished {
+			continue
+		}
+		bd, err := r.decode()
+		switch {
+		case errors.Is(err, fault.Incompatible):
+			return nil, fmt.Errorf("what it refers to is not known: %w", err)
+		case err != nil:
+			continue // it will be set aside
+		}
+		for _, op := range bd.outside() {
+			if err := t.need(ctx, q, op, needed); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return needed, nil
+}
+
+// need adds the batches that op is looked for in, and those of its retries.
+func (t *tables) need(ctx context.Context, q querier, op string, needed map[string]bool) error {
+	for range maxRetries {
+		needed[batchOf(op)] = true
+		err := q.query(ctx, sqlBatchOf, []any{t.box, op}, func(scan scanner) error {
+			var batch string
+			err := scan(&batch)
+			needed[batch] = true
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		next, err := t.retryOf(ctx, q, op)
+		if err != nil || next == "" {
+			return err
+		}
+		op = next
+	}
+	return nil
+}

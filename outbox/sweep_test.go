@@ -1,0 +1,264 @@
+package outbox
+
+// What is swept, what stays, and what that costs.
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+func TestTicketsAreSwept(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		cfg := quick()
+		b := p.open(t, cfg)
+		srv := newFakeServer()
+		session := withSession(t, b)
+		stop := run(t, b, srv)
+		var tickets []Ticket
+		for range 3 {
+			tickets = append(tickets, commit(t, b, Batch{Session: session, Ops: []Op{{ID: NewBatchID(), Method: "put"}}}))
+		}
+		if err := b.Drain(limited(t), nil); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		ctx := limited(t)
+		if n, err := b.sweep(ctx, time.Now().Add(time.Hour).UnixMilli(), 100); n != 2 || err != nil {
+			t.Fatalf("swept %d rows, want all but the newest: %v", n, err)
+		}
+		if _, err := b.Wait(ctx, tickets[0].Batch); !errors.Is(err, fault.NotFound) {
+			t.Errorf("swept: %v", err)
+		}
+		wait(t, b, tickets[2])
+		run(t, b, srv) // the stream's seqs go on where they were
+		if o := wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))[0]; o.Cursor != 4 {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// inAMonth is a time before which all is old by now.
+func inAMonth() int64 { return time.Now().Add(30 * 24 * time.Hour).UnixMilli() }
+
+func count(t *testing.T, b *Box, table string) (n int) {
+	t.Helper()
+	err := b.db.read(limited(t), func(q querier) error {
+		return q.query(limited(t), "SELECT count(*) FROM "+table+" WHERE box = $1", []any{b.t.box}, func(scan scanner) error { return scan(&n) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestOpsAreSweptWithTheirBatches: what is known of ops with ids of their own, and which op stands for which.
+func TestOpsAreSweptWithTheirBatches(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		stop := run(t, b, newFakeServer())
+		x := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "reject"}, {ID: NewBatchID(), Method: "reject"}}})
+		failed(t, b, x)
+		for _, op := range x.Ops {
+			again, err := b.Retry(limited(t), op)
+			if err != nil {
+				t.Fatal(err)
+			}
+			failed(t, b, again)
+		}
+		stop()
+		if ops, retries := count(t, b, "mooring_outbox_op"), count(t, b, "mooring_outbox_retry"); ops != 1 || retries != 2 {
+			t.Fatalf("%d ops and %d retries are known by name", ops, retries)
+		}
+		if n, err := b.sweep(limited(t), inAMonth(), 1); n != 2 || err != nil {
+			t.Fatalf("%d, %v", n, err)
+		}
+		if ops, retries := count(t, b, "mooring_outbox_op"), count(t, b, "mooring_outbox_retry"); ops != 0 || retries != 0 {
+			t.Errorf("%d ops and %d retries are left", ops, retries)
+		}
+	})
+}
+
+// TestWhatIsReferredToIsNotSwept: an op whose value a batch still has to get, through retries or by a name of its own.
+func TestWhatIsReferredToIsNotSwept(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		one, two := withSession(t, b), withSession(t, b)
+		link := srv.awayFor(two)
+		named := put("7")
+		named.ID = NewBatchID()
+		v := commit(t, b, Batch{Session: one, Ops: []Op{put("0")}})
+		w := commit(t, b, Batch{Session: one, Ops: []Op{{Method: "reject"}}})
+		x := commit(t, b, Batch{Session: one, Ops: []Op{named}})
+		commit(t, b, Batch{Session: two, Ops: []Op{put("1")}})
+		value := Op{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: x.Ops[0], Path: "args.v"}}}}
+		y := commit(t, b, Batch{Session: two, Ops: []Op{value, depends(w)}})
+		run(t, b, link)
+		failed(t, b, w)
+		again, err := b.Retry(limited(t), w.Ops[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := commit(t, b, Batch{Session: one, Ops: []Op{put("2")}})
+		wait(t, b, last)
+		eventually(t, "all but the waiting ones have ended", func() bool {
+			st, err := b.Status(limited(t))
+			return err == nil && st.Unfinished() == 3
+		})
+		if n, err := b.sweep(limited(t), inAMonth(), 1); n != 1 || err != nil {
+			t.Fatalf("%d, %v", n, err)
+		}
+		if _, err := b.Wait(limited(t), v.Batch); !errors.Is(err, fault.NotFound) {
+			t.Errorf("what nobody refers to: %v", err)
+		}
+		wait(t, b, again)
+		link.down.Store(false)
+		if outs := wait(t, b, y); outs[0].Status != ledger.Applied || outs[1].Status != ledger.Skipped || outs[1].Cause != again.Ops[0] {
+			t.Errorf("%+v", outs)
+		}
+	})
+}
+
+// seen tells which statements a database is given.
+type seen struct {
+	database
+	reads, writes []string
+}
+
+type seenQuerier struct {
+	querier
+	list *[]string
+}
+
+func (s *seen) read(ctx context.Context, f func(querier) error) error {
+	return s.database.read(ctx, func(q querier) error { return f(seenQuerier{q, &s.reads}) })
+}
+
+func (s *seen) write(ctx context.Context, f func(querier) error) (bool, error) {
+	return s.database.write(ctx, func(q querier) error { return f(seenQuerier{q, &s.writes}) })
+}
+
+func (q seenQuerier) later(sql string, args []any, one func(scanner) error) {
+	*q.list = append(*q.list, sql)
+	q.querier.later(sql, args, one)
+}
+
+func (q seenQuerier) exec(ctx context.Context, sql string, args ...any) (int64, error) {
+	*q.list = append(*q.list, sql)
+	return q.querier.exec(ctx, sql, args...)
+}
+
+func (q seenQuerier) query(ctx context.Context, sql string, args []any, each func(scanner) error) error {
+	*q.list = append(*q.list, sql)
+	return q.querier.query(ctx, sql, args, each)
+}
+
+// TestSweepingCostsLittle: no more statements for a batch of many ops, no row of which all is young, and nothing is
+// looked for while the writer is held up.
+func TestSweepingCostsLittle(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		ops := make([]Op, 1000)
+		for i := range ops {
+			ops[i] = put("1")
+		}
+		commit(t, b, Batch{Session: session, Ops: ops[:1]})
+		commit(t, b, Batch{Session: session, Ops: ops})
+		now := time.Now().UnixMilli()
+		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+			if _, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, created_at = 1, finished_at = 1, first_seq = num WHERE box = $1", b.t.box); err != nil {
+				return err
+			}
+			_, err := q.exec(ctx, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $3)
+				INSERT INTO mooring_outbox_batch (box, batch, session, state, first_seq, ops, bytes, created_at, finished_at, body, outcomes)
+				SELECT $1, 'b' || i, 's', 2, i, 1, 1, CAST($2 AS BIGINT), CAST($2 AS BIGINT), '', '' FROM n`, b.t.box, now, 3*sweepRows)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := &seen{database: b.db}
+		b.db = db
+		if n, err := b.sweep(limited(t), now, 100); n != 2 || err != nil {
+			t.Fatalf("%d, %v", n, err)
+		}
+		each := []string{sqlDeleteRetries, sqlDeleteNamed, sqlDeleteOps, sqlDeleteBatch}
+		if !slices.Equal(db.writes, append(each, each...)) {
+			t.Errorf("written: %q", db.writes)
+		}
+		if want := []string{sqlNewest, sqlPage, sqlLongWaiting, sqlNewest, sqlPage}; !slices.Equal(db.reads, want) {
+			t.Errorf("read: %q", db.reads)
+		}
+		db.writes = nil
+		if n, err := b.sweep(limited(t), now, 100); n != 0 || err != nil || len(db.writes) > 0 {
+			t.Errorf("with nothing to sweep: %d, %v, %q", n, err, db.writes)
+		}
+	})
+}
+
+// TestSweptInPieces: what is removed in one transaction is bounded in bytes.
+func TestSweptInPieces(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		for range 6 {
+			commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		}
+		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+			_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, finished_at = 1, first_seq = num, bytes = $2 WHERE box = $1", b.t.box, sweepBytes/2)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		transactions := 0
+		b.db = begun{b.db, func() { transactions++ }}
+		if n, err := b.sweep(limited(t), inAMonth(), 1); n != 5 || err != nil || transactions != 3 {
+			t.Errorf("%d rows in %d transactions, %v", n, transactions, err)
+		}
+	})
+}
+
+// begun is told of every transaction that begins.
+type begun struct {
+	database
+	f func()
+}
+
+func (d begun) write(ctx context.Context, f func(querier) error) (bool, error) {
+	d.f()
+	return d.database.write(ctx, f)
+}
+
+// TestSendersThatLiveShort sweep too, as commands do.
+func TestSendersThatLiveShort(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		cfg := quick()
+		cfg.Keep = time.Millisecond
+		session, srv := "", newFakeServer()
+		for range 4 {
+			b, err := p.tryOpen(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if session == "" {
+				session = withSession(t, b)
+			}
+			stop := run(t, b, srv)
+			eventually(t, "what is older is swept", func() bool { return count(t, b, "mooring_outbox_batch") <= 1 })
+			failed(t, b, commit(t, b, Batch{Session: session, Ops: []Op{{Method: "reject"}}}))
+			stop()
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
