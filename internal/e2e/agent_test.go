@@ -51,7 +51,11 @@ func agentMain(file string) int {
 
 // run works the plan off.
 func (p *plan) run(ctx context.Context) error {
-	c, err := client.Open(ctx, client.Config{Home: p.Home, OutboxURL: p.OutboxURL, Trace: killAt(os.Getenv(killAtVar))})
+	told, kill := &acks{}, killAt(os.Getenv(killAtVar))
+	c, err := client.Open(ctx, client.Config{Home: p.Home, OutboxURL: p.OutboxURL, Trace: func(dir string, m rpccp.Message) {
+		kill(dir, m)
+		told.see(dir, m)
+	}})
 	if err != nil {
 		return err
 	}
@@ -81,9 +85,14 @@ func (p *plan) run(ctx context.Context) error {
 	if err := writeJSON(p.Out, results); err != nil {
 		return err
 	}
-	fmt.Println("answered")
+	all, repeated := told.counts()
+	fmt.Printf(answeredFormat+"\n", all, repeated)
 	return nil
 }
+
+// answeredFormat is an agent's last line: the acks it got, and those of them that
+// told of duplicates.
+const answeredFormat = "answered by %d acks, %d of them of what had been committed before"
 
 // goOn commits the last batch again and again, under new ids, with some ahead of
 // the answers, until one is denied.
@@ -121,7 +130,7 @@ func (p *plan) goOn(ctx context.Context, c *client.Client, results map[string][]
 // killAt gives a trace that ends this process at the n-th message.
 func killAt(n string) func(string, rpccp.Message) {
 	if n == "" {
-		return nil
+		return func(string, rpccp.Message) {}
 	}
 	at, err := strconv.ParseInt(n, 10, 64)
 	if err != nil {
@@ -278,6 +287,17 @@ func (a *agent) results() map[string][]ledger.Outcome {
 		a.t.Fatal(err)
 	}
 	return results
+}
+
+// repeatedAcks is how many acks told the agent's last process of duplicates.
+func (a *agent) repeatedAcks() int {
+	a.t.Helper()
+	var all, repeated int
+	if _, err := fmt.Sscanf(lastLine(a.run.out.text()), answeredFormat, &all, &repeated); err != nil {
+		a.t.Fatalf("the agent does not say how it was answered: %v\n%s", err, a.run.out.text())
+	}
+	a.t.Logf("%d acks, %d of them of what had been committed before", all, repeated)
+	return repeated
 }
 
 // parseRef reads a ref's text that the tests made.
