@@ -149,7 +149,7 @@ func (b *Box) newRow(batch *Batch, bd *body) *batchRow {
 func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution, to route) error {
 	row := b.newRow(batch, bd)
 	if bd.decided() {
-		return b.commitDecided(ctx, row, bd)
+		return b.commitDecided(ctx, row, bd, to)
 	}
 	if err := b.room(ctx, nil, row.ops, len(row.body)); err != nil {
 		return err
@@ -202,11 +202,15 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 	return b.w.await(ctx, &job{run: run, done: done, commit: true})
 }
 
-// commitDecided keeps a batch that no server need see: every op was skipped.
-func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body) error {
+// commitDecided keeps a batch that no server need see: every op was skipped. What
+// follows a create that was still has to reach a server, which says so.
+func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body, to route) error {
 	outs := bd.outcomes(nil)
 	row.outcomes = encodeOutcomes(outs, bd.ops)
 	err := b.w.do(ctx, func(ctx context.Context, q querier) error {
+		if creates(bd.ops[0].method) {
+			b.t.creating(q, row.session, to.space, to.ref)
+		}
 		b.t.insertFinished(q, row, bd.count(outs))
 		b.nameOps(q, row.id, bd)
 		return nil
