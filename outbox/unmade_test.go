@@ -4,9 +4,11 @@ package outbox
 // still answered, and the queue goes on.
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -64,6 +66,23 @@ func TestForkWhoseViaIsNoRefIsSent(t *testing.T) {
 		for _, o := range s.openings() {
 			if o.Session == session && len(o.With) > 0 {
 				t.Errorf("the stream was opened with %v", o.With)
+			}
+		}
+	})
+}
+
+// The one argument that cannot be a reference is the ref that create and fork make:
+// the outbox has to know the session's owner's ref before anything is sent.
+func TestCreateWhoseRefIsAReferenceIsRefused(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		space := testRef(t, b, newSpace(), RefMeta{Role: SpaceOwner})
+		value := commit(t, b, Batch{Session: withSession(t, b), Ops: []Op{put(`"owner"`)}})
+		for _, method := range []string{methodCreate, methodFork} {
+			_, err := b.Commit(t.Context(), Batch{Session: newSession(), Via: space.ID, Ops: []Op{{Method: method,
+				Args: []ledger.Arg{{Name: "ref", Ref: &ledger.Ref{Op: value.Ops[0], Path: "args.v"}}}}}})
+			if !errors.Is(err, fault.BadArgument) {
+				t.Errorf("%s: %v", method, err)
 			}
 		}
 	})

@@ -161,6 +161,13 @@ func (p *plan) commit(ctx context.Context, c *client.Client) ([]client.Ticket, e
 				return nil, err
 			}
 		}
+		if b.createsByReference() {
+			if err := p.commitCreation(ctx, c, b); err != nil {
+				return nil, fmt.Errorf("batch %d: %w", i, err)
+			}
+			tickets = append(tickets, c.Ticket(b.ID))
+			continue
+		}
 		to, err := p.open(ctx, c, b)
 		if err != nil {
 			return nil, err
@@ -173,6 +180,40 @@ func (p *plan) commit(ctx context.Context, c *client.Client) ([]client.Ticket, e
 		tickets = append(tickets, t)
 	}
 	return tickets, nil
+}
+
+// createsByReference says whether the op that creates needs other ops: the client's
+// own verbs take values alone, the outbox takes references.
+func (b *planBatch) createsByReference() bool { return b.Creates && len(b.Ops[0].needs()) > 0 }
+
+// commitCreation commits a batch that creates a session to the outbox itself.
+func (p *plan) commitCreation(ctx context.Context, c *client.Client, b *planBatch) error {
+	space, err := c.Space(ctx, parseRef(p.Space)) // which keeps it
+	if err != nil {
+		return err
+	}
+	owner := parseRef(b.Session)
+	if err := c.Outbox().PutRef(ctx, owner, outbox.RefMeta{Role: outbox.SessionOwner}); err != nil {
+		return err
+	}
+	to := outbox.Batch{ID: b.ID, Session: owner.Target(), Via: space.Ref().ID, Atomic: b.Atomic}
+	for _, o := range b.Ops {
+		op := outbox.Op{Method: o.Method, DependsOn: o.DependsOn}
+		for _, a := range o.Args {
+			op.Args = append(op.Args, ledger.Arg{Name: a.Name, JSON: a.JSON, Ref: a.Ref})
+		}
+		if e := o.Expected; e != nil {
+			op.Expected = ledger.Expect{Set: true, Ref: e.Ref}
+			if e.Ref == nil {
+				if err := json.Unmarshal(e.JSON, &op.Expected.Cursor); err != nil {
+					return err
+				}
+			}
+		}
+		to.Ops = append(to.Ops, op)
+	}
+	_, err = c.Outbox().Commit(ctx, to)
+	return err
 }
 
 // open begins the client's batch for b.

@@ -8,6 +8,7 @@ package e2e
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -52,13 +53,13 @@ type graphRun struct {
 // agent died, and whether the server came to its point.
 func (g graphRun) do(t *testing.T, srv *server) (agentDied, serverDied bool) {
 	t.Helper()
-	made := newGraph(g.seed, srv.owner(), g.size)
+	graph := newGraph(g.seed, srv.owner(), g.size)
 	defer func() {
 		if t.Failed() {
 			t.Logf("%+v", g)
 		}
 	}()
-	a := newAgent(t, plan{Space: srv.owner().Text(), OutboxURL: g.outboxURL, Batches: made.batches})
+	a := newAgent(t, plan{Space: srv.owner().Text(), OutboxURL: g.outboxURL, Batches: graph.batches})
 	a.env = []string{killAtVar + "=" + strconv.Itoa(g.message)}
 	srv.kill()
 	srv.start(arm(g.point, g.hit))
@@ -95,7 +96,7 @@ func (g graphRun) do(t *testing.T, srv *server) (agentDied, serverDied bool) {
 	if !serverDied {
 		srv.restart() // it is not to die of what looks at it
 	}
-	checkGraph(t, made, results)
+	checkGraph(t, graph, results)
 	checkTickets(t, a.plan, results)
 	return agentDied, serverDied
 }
@@ -104,9 +105,12 @@ func (g graphRun) do(t *testing.T, srv *server) (agentDied, serverDied bool) {
 func checkGraph(t *testing.T, g *graph, results map[string][]ledger.Outcome) {
 	t.Helper()
 	c := openClient(t)
-	w := newWorld()
+	w := newWorld().keepPast()
 	views := map[string]*client.Session{}
 	for _, owner := range g.owners {
+		if !made(g.batches, owner.Target(), results) {
+			continue // no ref to it leads anywhere
+		}
 		s := view(t, c, owner)
 		views[s.ID()] = s
 		w.logs[s.ID()] = readLog(t, s)
@@ -116,6 +120,13 @@ func checkGraph(t *testing.T, g *graph, results map[string][]ledger.Outcome) {
 	for id, s := range views {
 		checkState(t, w.session(id), mustSnapshot(t, s, 0))
 	}
+}
+
+// made says whether a session came to be.
+func made(batches []planBatch, session string, results map[string][]ledger.Outcome) bool {
+	return slices.ContainsFunc(batches, func(b planBatch) bool {
+		return b.Creates && b.target() == session && results[b.ID][0].Status == ledger.Applied
+	})
 }
 
 func batchesFor(batches []planBatch, session string) []planBatch {

@@ -135,6 +135,17 @@ func (b *planBatch) fill(to *client.Batch) {
 	}
 }
 
+// set sets an argument, in place of the one of its name if there is one.
+func (o *planOp) set(a planArg) {
+	for i := range o.Args {
+		if o.Args[i].Name == a.Name {
+			o.Args[i] = a
+			return
+		}
+	}
+	o.Args = append(o.Args, a)
+}
+
 // argument gives an argument's value, nil if it is not there or a reference.
 func (o *planOp) argument(name string) json.RawMessage {
 	for _, a := range o.Args {
