@@ -52,10 +52,12 @@ func agentMain(file string) int {
 // run works the plan off.
 func (p *plan) run(ctx context.Context) error {
 	told, kill := &acks{}, killAt(os.Getenv(killAtVar))
-	c, err := client.Open(ctx, client.Config{Home: p.Home, OutboxURL: p.OutboxURL, Trace: func(dir string, m rpccp.Message) {
-		kill(dir, m)
-		told.see(dir, m)
-	}})
+	c, err := client.Open(ctx, client.Config{Home: p.Home, OutboxURL: p.OutboxURL,
+		OutboxConfig: outbox.Config{Window: outbox.Window{Batches: p.Window}},
+		Trace: func(dir string, m rpccp.Message) {
+			kill(dir, m)
+			told.see(dir, m)
+		}})
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ package e2e
 // Every crash point, random moments, and a link that is cut fifty times.
 
 import (
-	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,13 +19,19 @@ var atStart = map[string]bool{crashpoint.ServerStartBefore: true, crashpoint.Ser
 
 func TestCrashesAtEveryPoint(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
+		r := newRand(t)
 		for _, point := range crashpoint.All() {
+			hits := []int{1, 1 + r.IntN(5)}
 			t.Run(point, func(t *testing.T) {
 				if atStart[point] {
 					crashFirstStart(t, db, point)
 					return
 				}
-				crashAt(t, startServer(t, serverConfig{URL: db.url(t)}), point, 1)
+				outboxURL := ""
+				if db.name == onPostgres.name {
+					outboxURL = pgtest.URL(t)
+				}
+				crashAt(t, startServer(t, serverConfig{URL: db.url(t)}), outboxURL, point, hits...)
 			})
 		}
 	})
@@ -48,9 +53,7 @@ func crashFirstStart(t *testing.T, db database, point string) {
 // Forty times either process is killed at a random moment of one long run.
 func TestCrashesAtRandomMoments(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
-		seed := rand.Uint64()
-		t.Logf("seed %d", seed)
-		r := rand.New(rand.NewPCG(seed, 3))
+		r := newRand(t)
 		outboxURL := ""
 		if db.name == onPostgres.name {
 			outboxURL = pgtest.URL(t)
@@ -134,9 +137,7 @@ func TestLinkCutFiftyTimes(t *testing.T) {
 func TestImportKilledAtRandomMoments(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
 		const name = "b-long-1.18.33"
-		seed := rand.Uint64()
-		t.Logf("seed %d", seed)
-		r := rand.New(rand.NewPCG(seed, 4))
+		r := newRand(t)
 		srv := startServer(t, serverConfig{URL: db.url(t)})
 		h := newHome(t)
 		line := []string{"session", "import", filepath.Join(recordings, name+".jsonl"), "--owner", "@" + filepath.Join(srv.data, "owner.ref")}

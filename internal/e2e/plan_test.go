@@ -17,6 +17,7 @@ import (
 type plan struct {
 	Home      string // of its SQLite outbox, or
 	OutboxURL string // its Postgres outbox
+	Window    int    // batches in flight; 0: as many as is usual
 	Space     string // the space's ref as text, for batches that create
 	Batches   []planBatch
 	Out       string // the file that gets the results, when all are there
