@@ -74,9 +74,10 @@ func CheckProof(seal []byte, p Proof, refID, redemption string) *fault.Error {
 // ParseSealKey takes the text of a public key: 43 characters of base64url,
 // unpadded. The error is BadArgument.
 func ParseSealKey(text string) (ed25519.PublicKey, error) {
+	length := base64.RawURLEncoding.EncodedLen(ed25519.PublicKeySize)
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) != ed25519.PublicKeySize {
-		return nil, fault.BadArgument.With("a seal key is the %d characters that mooring key prints", base64.RawURLEncoding.EncodedLen(ed25519.PublicKeySize))
+	if err != nil || len(b) != ed25519.PublicKeySize || len(text) != length { // line ends are passed over
+		return nil, fault.BadArgument.With("a seal key is the %d characters that mooring key prints", length)
 	}
 	return b, nil
 }

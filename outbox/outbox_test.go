@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	if kind := os.Getenv(childVar); kind != "" {
 		os.Exit(child(kind))
 	}
+	if args := os.Getenv(txChildVar); args != "" {
+		os.Exit(txChild(args))
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if err := shared.drop(); err != nil {
 			fmt.Fprintln(os.Stderr, "drop the tests' database:", err)

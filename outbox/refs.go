@@ -340,7 +340,9 @@ func (s shelf) routeOf(ctx context.Context, session, via string, bd *body) (rout
 		case a.Name == "ref" && a.Ref == nil:
 			to.ref = stringOf(a.JSON)
 		case a.Name == "via" && first.method == methodFork && a.Ref == nil:
-			to.with = stringOf(a.JSON)
+			if with := stringOf(a.JSON); capability.Target(with) != "" { // else the server says that it is no ref
+				to.with = with
+			}
 		}
 	}
 	if capability.Target(to.ref) != session {

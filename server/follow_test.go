@@ -315,8 +315,12 @@ func TestFailingSinkIsEnded(t *testing.T) {
 
 func TestSlowSubscriberIsBoundedAndCatchesUp(t *testing.T) {
 	t.Parallel()
+	onBoth(t, slowSubscriber)
+}
+
+func slowSubscriber(t *testing.T, st Store) {
 	const window, size = 64 << 10, 4 << 10
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, st, nil)
 	p := r.dial()
 	m := r.create(p)
 	slow, fast := newRecorder(), newRecorder()

@@ -59,6 +59,7 @@ func (o *stream) Serve(c *rpc.Call) {
 }
 
 func (o *stream) apply(c *rpc.Call) {
+	crashpoint.Hit(crashpoint.ServerApplyReceived)
 	batch, with, size, refused := o.decodeApply(c)
 	if refused != nil {
 		answerApply(c, session.Answer{Err: refused})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/place"
 	byhand "github.com/mooring-rpc/mooring/internal/words"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -141,6 +142,7 @@ func answerApply(c *rpc.Call, a session.Answer) {
 			return err
 		}
 		if a.Err == nil {
+			crashpoint.Hit(crashpoint.ServerOutcomeBefore)
 			return placeAck(reply, &a)
 		}
 		r, err := reply.NewRefusal()

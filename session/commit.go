@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -50,6 +51,7 @@ func Commit(ctx context.Context, tx Tx, subs []Submission, cfg Config) ([]Answer
 	}
 	changes, published := v.changes()
 	if changes != nil {
+		crashpoint.Hit(crashpoint.ServerDecided)
 		if err := tx.Save(ctx, changes); err != nil {
 			return nil, nil, err
 		}

@@ -21,9 +21,12 @@ const (
 	ServerStartAfter      = "server.start.after"       // both are
 	ServerRestoreAfter    = "server.restore.after"     // a redemption is counted, the answer not sent
 	ServerOpenStreamAfter = "server.open_stream.after" // a stream is registered, the answer not sent
+	ServerApplyReceived   = "server.apply.received"    // a batch has come to its stream object, nothing is read of it
 	ServerApplyQueued     = "server.apply.queued"      // a batch is decoded and waits for its transaction
+	ServerDecided         = "server.decided"           // proof, ledger and authority have decided, nothing is written
 	ServerCommitBefore    = "server.commit.before"     // everything is decided and written, not committed
 	ServerCommitAfter     = "server.commit.after"      // committed; no answer is sent, no subscriber told
+	ServerOutcomeBefore   = "server.outcome.before"    // an answer is to be written; those before it are with the link
 	ServerAckAfter        = "server.ack.after"         // answers are with the link, subscribers not told
 	ServerPublishAfter    = "server.publish.after"     // subscribers are told
 )
@@ -34,7 +37,8 @@ func All() []string {
 		OutboxCommitBefore, OutboxCommitAfter, OutboxSeqBefore, OutboxSeqAfter, OutboxSendAfter,
 		OutboxAckBefore, OutboxAckAfter,
 		ServerStartBefore, ServerStartAfter, ServerRestoreAfter, ServerOpenStreamAfter,
-		ServerApplyQueued, ServerCommitBefore, ServerCommitAfter, ServerAckAfter, ServerPublishAfter,
+		ServerApplyReceived, ServerApplyQueued, ServerDecided, ServerCommitBefore, ServerCommitAfter,
+		ServerOutcomeBefore, ServerAckAfter, ServerPublishAfter,
 	}
 }
 

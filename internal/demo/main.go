@@ -1,6 +1,6 @@
-// Command demo shows Mooring's main job on a real recording, in about half a
-// minute, with Go alone: it builds the binary, serves on embedded SQLite,
-// shares a session over a link that is cut and a server that is killed, takes
+// Command demo shows Mooring's main job on a real recording, well under a minute,
+// with Go alone: it builds the binary, serves on embedded SQLite, shares a session
+// over a link that is cut and loses answers, from a server that is killed, takes
 // the share back, and holds what arrived against what was expected.
 //
 // Every step runs the binary as a user would; what is printed is what it said.

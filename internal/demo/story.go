@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,11 +31,7 @@ func story(ctx context.Context, w *world) error {
 	}
 
 	p.step("The agent starts to share its session: the first 3 syncs of the recording")
-	head, err := firstLines(recording, 4, filepath.Join(w.dir, filepath.Base(recording)))
-	if err != nil {
-		return err
-	}
-	said, err := w.agent(ctx, "session", "import", head, "--owner", "@"+w.ownerRef())
+	said, err := w.imports(ctx, 3)
 	if err != nil {
 		return err
 	}
@@ -60,33 +57,69 @@ func story(ctx context.Context, w *world) error {
 		return err
 	}
 
-	p.step("The agent goes on, while the link is cut again and again, answers are swallowed, and the server is killed")
-	breaking, stopBreaking := context.WithCancel(ctx)
-	broken := make(chan breakage, 1)
-	go func() { broken <- w.breakThings(breaking, tail) }()
-	_, err = w.agent(ctx, "session", "import", recording, "--owner", "@"+w.ownerRef())
-	if err == nil {
-		_, err = w.agent(ctx, "outbox", "drain")
-	}
-	stopBreaking()
-	b := <-broken
+	watch := &witness{w: w, ref: strings.TrimSpace(ref)}
+	p.step("The agent goes on, 4 syncs more, while the link is cut in the middle of what it sends")
+	cuts, err := w.whileImporting(ctx, 7, func(ctx context.Context) (cuts int) {
+		for bytes := int64(2_000); bytes < 30_000; bytes += 9_000 {
+			select {
+			case <-w.proxy.CutAfter(faultproxy.ToServer, bytes):
+				cuts++
+			case <-ctx.Done():
+				return cuts
+			}
+		}
+		return cuts
+	})
 	if err != nil {
 		return err
 	}
-	if b.err != nil {
-		return b.err
+	if cuts < 3 {
+		return fmt.Errorf("the link was cut %d times only", cuts)
 	}
-	p.say("The link was cut %d times and an answer swallowed %d times; the server was killed with SIGKILL %d time and started again.", b.cuts, b.swallowed, b.kills)
-	if b.cuts < 3 || b.kills != 1 {
-		return fmt.Errorf("the import was over before enough was broken: %+v", b)
+	p.say("The link was cut %d times. What had not arrived whole was sent again.", cuts)
+
+	p.step("4 syncs more: the server commits them, its answers are swallowed on their way, and then the link is cut")
+	var lost []lostAnswer
+	var unseen error
+	_, err = w.whileImporting(ctx, 11, func(ctx context.Context) int {
+		lost, unseen = watch.loseAnswers(ctx)
+		return 1
+	})
+	if err = errors.Join(err, unseen); err != nil {
+		return err
 	}
+	if err := watch.repeated(ctx, lost); err != nil {
+		return err
+	}
+	p.say("When the link was cut, the server had %d ops in its log that were unanswered in the agent's outbox.", len(lost))
+	p.say("So they were sent again. The server knew them as duplicates and answered as it had the first time:")
+	p.say("op %s at cursor %d, op %s at cursor %d, and so on. Each is in the log once.", lost[0].op, lost[0].cursor, lost[len(lost)-1].op, lost[len(lost)-1].cursor)
+
+	p.step("The rest of the recording: the server is killed with SIGKILL in the middle, and started again")
+	kills, err := w.whileImporting(ctx, 15, func(ctx context.Context) (kills int) {
+		select {
+		case <-w.proxy.CutAfter(faultproxy.ToServer, 60_000):
+			if unseen = w.restart(ctx); unseen == nil {
+				return 1
+			}
+		case <-ctx.Done():
+		}
+		return 0
+	})
+	if err = errors.Join(err, unseen); err != nil {
+		return err
+	}
+	if kills != 1 {
+		return errors.New("the import was over before the server was killed")
+	}
+	broken := cuts + 2
 
 	p.step("Importing the same file once more changes nothing")
 	before, err := w.cursor(ctx, session)
 	if err != nil {
 		return err
 	}
-	if _, err := w.agent(ctx, "session", "import", recording, "--owner", "@"+w.ownerRef()); err != nil {
+	if _, err := w.imports(ctx, 15); err != nil {
 		return err
 	}
 	after, err := w.cursor(ctx, session)
@@ -106,7 +139,7 @@ func story(ctx context.Context, w *world) error {
 		return err
 	}
 	p.quote(tail.shown())
-	p.say("Its tail shows cursors 1 to %d: no gap, no repeat, over %d broken links.", after, b.cuts+b.kills)
+	p.say("Its tail shows cursors 1 to %d: no gap, no repeat, over %d broken links.", after, broken)
 
 	p.step("The owner takes the share back")
 	cut, err := w.agent(ctx, "revoke", "@"+refFile)
@@ -129,39 +162,33 @@ func story(ctx context.Context, w *world) error {
 	return compare(ctx, w, session)
 }
 
-// breakage counts what was broken.
-type breakage struct {
-	cuts, swallowed, kills int
-	err                    error
+// imports shares the first n syncs of the recording.
+func (w *world) imports(ctx context.Context, n int) (said string, err error) {
+	head, err := firstLines(recording, 1+n, filepath.Join(w.dir, filepath.Base(recording)))
+	if err != nil {
+		return "", err
+	}
+	return w.agent(ctx, "session", "import", head, "--owner", "@"+w.ownerRef())
 }
 
-// breakThings cuts the link again and again while the import runs, swallows
-// one answer after the server has committed, and kills the server once.
-func (w *world) breakThings(ctx context.Context, tail *tail) (b breakage) {
-	for round := range 8 {
-		lost := w.proxy.CutAfter(faultproxy.ToServer, int64(3_000+4_000*round))
-		if round == 2 || round == 5 {
-			lost = w.proxy.Blackhole(faultproxy.ToClient, 64)
-		}
-		select {
-		case <-lost:
-			if round == 2 || round == 5 {
-				b.swallowed++
-			} else {
-				b.cuts++
-			}
-		case <-ctx.Done():
-			return b
-		}
-		if round == 3 {
-			if b.err = w.restart(ctx); b.err != nil {
-				return b
-			}
-			b.kills++
-		}
+// whileImporting is imports, and what is left in the outbox is sent too, while
+// something is broken. That gives how often it was; its context ends with the import.
+func (w *world) whileImporting(ctx context.Context, n int, breaks func(context.Context) int) (times int, err error) {
+	importing, over := context.WithCancel(ctx)
+	broken := make(chan int, 1)
+	go func() { broken <- breaks(importing) }()
+	_, err = w.imports(ctx, n)
+	var left map[string]bool
+	if err == nil {
+		left, err = w.unanswered(ctx)
 	}
-	<-ctx.Done()
-	return b
+	if err == nil && len(left) > 0 {
+		_, err = w.agent(ctx, "outbox", "drain")
+	}
+	over()
+	times = <-broken
+	w.proxy.Cut() // ends a fault that did not come to anything
+	return times, err
 }
 
 // compare exports the session and holds it against the expectation, value for value.

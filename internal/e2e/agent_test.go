@@ -51,7 +51,13 @@ func agentMain(file string) int {
 
 // run works the plan off.
 func (p *plan) run(ctx context.Context) error {
-	c, err := client.Open(ctx, client.Config{Home: p.Home, OutboxURL: p.OutboxURL, Trace: killAt(os.Getenv(killAtVar))})
+	told, kill := &acks{}, killAt(os.Getenv(killAtVar))
+	c, err := client.Open(ctx, client.Config{Home: p.Home, OutboxURL: p.OutboxURL,
+		OutboxConfig: outbox.Config{Window: outbox.Window{Batches: p.Window}},
+		Trace: func(dir string, m rpccp.Message) {
+			kill(dir, m)
+			told.see(dir, m)
+		}})
 	if err != nil {
 		return err
 	}
@@ -81,9 +87,14 @@ func (p *plan) run(ctx context.Context) error {
 	if err := writeJSON(p.Out, results); err != nil {
 		return err
 	}
-	fmt.Println("answered")
+	all, repeated := told.counts()
+	fmt.Printf(answeredFormat+"\n", all, repeated)
 	return nil
 }
+
+// answeredFormat is an agent's last line: the acks it got, and those of them that
+// told of duplicates.
+const answeredFormat = "answered by %d acks, %d of them of what had been committed before"
 
 // goOn commits the last batch again and again, under new ids, with some ahead of
 // the answers, until one is denied.
@@ -121,7 +132,7 @@ func (p *plan) goOn(ctx context.Context, c *client.Client, results map[string][]
 // killAt gives a trace that ends this process at the n-th message.
 func killAt(n string) func(string, rpccp.Message) {
 	if n == "" {
-		return nil
+		return func(string, rpccp.Message) {}
 	}
 	at, err := strconv.ParseInt(n, 10, 64)
 	if err != nil {
@@ -152,6 +163,13 @@ func (p *plan) commit(ctx context.Context, c *client.Client) ([]client.Ticket, e
 				return nil, err
 			}
 		}
+		if b.createsByReference() {
+			if err := p.commitCreation(ctx, c, b); err != nil {
+				return nil, fmt.Errorf("batch %d: %w", i, err)
+			}
+			tickets = append(tickets, c.Ticket(b.ID))
+			continue
+		}
 		to, err := p.open(ctx, c, b)
 		if err != nil {
 			return nil, err
@@ -164,6 +182,40 @@ func (p *plan) commit(ctx context.Context, c *client.Client) ([]client.Ticket, e
 		tickets = append(tickets, t)
 	}
 	return tickets, nil
+}
+
+// createsByReference says whether the op that creates needs other ops: the client's
+// own verbs take values alone, the outbox takes references.
+func (b *planBatch) createsByReference() bool { return b.Creates && len(b.Ops[0].needs()) > 0 }
+
+// commitCreation commits a batch that creates a session to the outbox itself.
+func (p *plan) commitCreation(ctx context.Context, c *client.Client, b *planBatch) error {
+	space, err := c.Space(ctx, parseRef(p.Space)) // which keeps it
+	if err != nil {
+		return err
+	}
+	owner := parseRef(b.Session)
+	if err := c.Outbox().PutRef(ctx, owner, outbox.RefMeta{Role: outbox.SessionOwner}); err != nil {
+		return err
+	}
+	to := outbox.Batch{ID: b.ID, Session: owner.Target(), Via: space.Ref().ID, Atomic: b.Atomic}
+	for _, o := range b.Ops {
+		op := outbox.Op{Method: o.Method, DependsOn: o.DependsOn}
+		for _, a := range o.Args {
+			op.Args = append(op.Args, ledger.Arg{Name: a.Name, JSON: a.JSON, Ref: a.Ref})
+		}
+		if e := o.Expected; e != nil {
+			op.Expected = ledger.Expect{Set: true, Ref: e.Ref}
+			if e.Ref == nil {
+				if err := json.Unmarshal(e.JSON, &op.Expected.Cursor); err != nil {
+					return err
+				}
+			}
+		}
+		to.Ops = append(to.Ops, op)
+	}
+	_, err = c.Outbox().Commit(ctx, to)
+	return err
 }
 
 // open begins the client's batch for b.
@@ -278,6 +330,17 @@ func (a *agent) results() map[string][]ledger.Outcome {
 		a.t.Fatal(err)
 	}
 	return results
+}
+
+// repeatedAcks is how many acks told the agent's last process of duplicates.
+func (a *agent) repeatedAcks() int {
+	a.t.Helper()
+	var all, repeated int
+	if _, err := fmt.Sscanf(lastLine(a.run.out.text()), answeredFormat, &all, &repeated); err != nil {
+		a.t.Fatalf("the agent does not say how it was answered: %v\n%s", err, a.run.out.text())
+	}
+	a.t.Logf("%d acks, %d of them of what had been committed before", all, repeated)
+	return repeated
 }
 
 // parseRef reads a ref's text that the tests made.

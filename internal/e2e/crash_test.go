@@ -7,16 +7,17 @@ package e2e
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -66,40 +67,95 @@ func (c *crashed) check(results map[string][]ledger.Outcome) {
 	}
 }
 
-// crashAt runs a recording with one side armed, and both started again when the
-// armed one has died.
-func crashAt(t *testing.T, srv *server, point string, hit int) {
+// crashAt runs a recording with one side armed at a point, once for each of the
+// hits: what has died there is started again, armed for the next, at last for none.
+func crashAt(t *testing.T, srv *server, outboxURL, point string, hits ...int) {
 	t.Helper()
-	armed := arm(point, hit)
-	c := newCrashed(t, srv, "a-edit-1.18.33", "", 20)
-	if isClients(point) {
-		c.agent.start(armed)
-		if !within(2*patience, c.agent.run.done) || !c.agent.run.killed() {
-			t.Errorf("the agent did not die at %s:\n%s", armed, c.agent.run.err.text())
+	t.Logf("%s, hits %v, outbox %q", point, hits, outboxURL)
+	c := newCrashed(t, srv, "a-edit-1.18.33", outboxURL, 4)
+	if ofBacklog[point] {
+		c.crowd()
+	}
+	armed := func(i int) string {
+		if i < len(hits) {
+			return arm(point, hits[i])
 		}
-		c.agent.start("")
+		return ""
+	}
+	if isClients(point) {
+		c.agent.start(armed(0))
+		for i := range hits {
+			c.dies(c.agent.run, point, armed(i))
+			c.agent.start(armed(i + 1))
+		}
 	} else {
 		srv.kill()
-		srv.start(armed)
-		p := srv.current()
+		srv.start(armed(0))
 		c.agent.start("")
-		if !within(2*patience, p.done) || !p.killed() {
-			t.Errorf("the server did not die at %s:\n%s", armed, p.err.text())
+		for i := range hits {
+			c.dies(srv.current(), point, armed(i))
+			srv.start(armed(i + 1))
 		}
-		srv.start("")
 	}
 	c.check(c.agent.finish())
 }
 
+// perConnection are the points that are passed once or twice a connection.
+var perConnection = map[string]bool{crashpoint.ServerRestoreAfter: true, crashpoint.ServerOpenStreamAfter: true}
+
+// ofBacklog are the points that only batches pass for which there was no room in
+// the window when they were committed.
+var ofBacklog = map[string]bool{crashpoint.OutboxSeqBefore: true, crashpoint.OutboxSeqAfter: true}
+
+// crowd has the agent commit all at once, into a small window.
+func (c *crashed) crowd() {
+	c.t.Helper()
+	p := &c.agent.plan
+	p.Window = 2
+	for i := range p.Batches {
+		p.Batches[i].After = ""
+	}
+	if err := writeJSON(c.agent.file, p); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// dies waits until an armed process has died. For a point that is passed with
+// every connection it cuts the link meanwhile.
+func (c *crashed) dies(p *process, point, armed string) {
+	c.t.Helper()
+	deadline, cut := time.NewTimer(2*patience), time.NewTicker(150*time.Millisecond)
+	defer deadline.Stop()
+	defer cut.Stop()
+	for {
+		select {
+		case <-p.done:
+			if !p.killed() {
+				c.t.Errorf("nothing died at %s:\n%s", armed, p.err.text())
+			}
+			return
+		case <-deadline.C:
+			c.t.Errorf("nothing died at %s, and nothing ends:\n%s", armed, p.err.text())
+			p.kill()
+			return
+		case <-cut.C:
+			if perConnection[point] {
+				c.srv.proxy.Cut()
+			}
+		}
+	}
+}
+
 func TestCrashesAtSomePoints(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
+		r := newRand(t)
 		srv := startServer(t, serverConfig{URL: db.url(t)})
-		points := []string{crashpoint.ServerCommitAfter, crashpoint.OutboxSendAfter}
+		outboxURL, points := "", []string{crashpoint.ServerCommitAfter, crashpoint.OutboxSendAfter}
 		if db.name == onPostgres.name {
-			points = []string{crashpoint.ServerCommitBefore, crashpoint.OutboxAckBefore}
+			outboxURL, points = pgtest.URL(t), []string{crashpoint.ServerCommitBefore, crashpoint.OutboxAckBefore}
 		}
 		for _, point := range points {
-			crashAt(t, srv, point, 1+rand.IntN(3))
+			crashAt(t, srv, outboxURL, point, 1+r.IntN(3))
 		}
 	})
 }

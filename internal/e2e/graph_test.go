@@ -1,7 +1,8 @@
 package e2e
 
-// Random graphs of ops: several sessions, references in any argument, across
-// batches and sessions, to ops that apply and to ops that do not.
+// Random graphs of ops: several sessions, created and forked, references in any
+// argument, of the right kind and the wrong one, across batches and sessions, to
+// ops that apply and to ops that do not.
 
 import (
 	"fmt"
@@ -23,29 +24,34 @@ type graph struct {
 	owners  []capability.Ref
 	batches []planBatch
 	ops     []madeOp // of all batches committed so far, and of the one being made
+	batch   string   // the id of that one
 	serial  int
+	wanted  map[string]string // what was to be a session's id elsewhere → the batch that last said so
 }
 
 // madeOp is an op that later ones may refer to.
 type madeOp struct {
 	id, method, session string
+	batch               string
 	message             string // begin's and finalize's
+	key                 string // appendText's, if it is a value
 }
 
 // newGraph makes n batches from a seed.
 func newGraph(seed uint64, space capability.Ref, n int) *graph {
-	g := &graph{rand: rand.New(rand.NewPCG(seed, 1)), space: space, model: newWorld()}
+	g := &graph{rand: rand.New(rand.NewPCG(seed, 1)), space: space, model: newWorld().keepPast(), wanted: map[string]string{}}
 	for i := range n {
-		if i == 0 || len(g.owners) < 3 && g.rand.IntN(6) == 0 {
-			owner := space.New(capability.SessionPrefix + ulid.Make().String())
-			g.owners = append(g.owners, owner)
-			b := creating(owner)
-			g.add(&b, madeOp{method: "create"}, b.Ops[0], true)
-			g.fill(&b, g.rand.IntN(4))
-			g.commit(b)
+		if i == 0 || len(g.owners) < 4 && g.rand.IntN(5) == 0 {
+			g.owners = append(g.owners, space.New(capability.SessionPrefix+ulid.Make().String()))
+			g.create(g.owners[len(g.owners)-1])
 			continue
 		}
-		b := batch(g.owners[g.rand.IntN(len(g.owners))])
+		owner := g.owners[g.rand.IntN(len(g.owners))]
+		if !g.model.session(owner.Target()).exists && g.rand.IntN(2) == 0 { // it was refused the last time
+			g.create(owner)
+			continue
+		}
+		b := batch(owner)
 		b.Atomic = g.rand.IntN(5) == 0
 		g.fill(&b, 1+g.rand.IntN(6))
 		g.commit(b)
@@ -53,9 +59,141 @@ func newGraph(seed uint64, space capability.Ref, n int) *graph {
 	return g
 }
 
+// create makes a batch that creates a session, or forks another into it.
+func (g *graph) create(owner capability.Ref) {
+	b := creating(owner)
+	if g.rand.IntN(2) == 0 {
+		b = g.fork(owner, b)
+	}
+	o := &b.Ops[0]
+	if len(g.ops) > 0 {
+		if g.rand.IntN(3) == 0 {
+			g.refer(&b, o)
+		}
+		if m, ok := g.any(func(madeOp) bool { return true }); ok && g.rand.IntN(8) == 0 {
+			o.DependsOn = append(o.DependsOn, m.id)
+		}
+	}
+	for _, a := range o.Args {
+		if a.Name != "external" || a.Ref == nil {
+			continue
+		}
+		// Of two sessions that want the same id, the first in the model is to be the first.
+		if id, ok := g.model.resolve(a.Ref); ok {
+			b.After, g.wanted[string(id)] = g.wanted[string(id)], b.ID
+		}
+	}
+	b.Atomic = g.rand.IntN(5) == 0
+	g.add(&b, madeOp{}, *o, true)
+	g.fill(&b, g.rand.IntN(4))
+	g.commit(b)
+}
+
+// fork is a batch that forks a session that is there; without one it is otherwise.
+// What the source is at when the fork arrives is not known, so at is given.
+func (g *graph) fork(owner capability.Ref, otherwise planBatch) planBatch {
+	made, ok := g.any(func(m madeOp) bool { return (m.method == "create" || m.method == "fork") && g.applied(m) })
+	if !ok {
+		return otherwise
+	}
+	source := g.owners[slices.IndexFunc(g.owners, func(o capability.Ref) bool { return o.Target() == made.session })]
+	b := forking(owner, source, 1)
+	o := &b.Ops[0]
+	if g.rand.IntN(2) == 0 {
+		o.set(refArg("source", made.id, "session"))
+	}
+	if g.rand.IntN(2) == 0 {
+		o.set(refArg("via", made.id, "ref"))
+	}
+	if at, ok := g.any(func(m madeOp) bool { return m.session == made.session && g.applied(m) }); ok && g.rand.IntN(4) > 0 {
+		o.set(refArg("at", at.id, "cursor"))
+	}
+	if len(o.needs()) == 0 { // a source that did not come to be after all would be waited for
+		o.DependsOn = []string{made.id}
+	}
+	return b
+}
+
+// applied says whether an op of an earlier batch applies.
+func (g *graph) applied(m madeOp) bool {
+	d := g.model.done[m.id]
+	return d != nil && d.status == ledger.Applied
+}
+
+// refer replaces a random argument of o, or adds one, by a reference to any result,
+// half the time of the right kind.
+func (g *graph) refer(b *planBatch, o *planOp) {
+	takes := arguments[o.Method]
+	if len(takes) == 0 {
+		return
+	}
+	fitting := g.rand.IntN(2) == 0
+	for range 60 {
+		a := takes[g.rand.IntN(len(takes))]
+		m, ok := g.any(func(madeOp) bool { return true })
+		if !ok {
+			return
+		}
+		numbers, texts := fields[m.method].numbers, fields[m.method].texts
+		if n := g.rand.IntN(2 + len(numbers) + len(texts)); n < 2 {
+			if a.kind == aObject || !fitting {
+				o.set(refArg(a.name, m.id, ""))
+				return
+			}
+		} else if n -= 2; n < len(numbers) {
+			if (a.kind == aNumber || a.kind == aSchema || !fitting) && g.mayBeNumber(o, a, m, numbers[n]) {
+				o.set(refArg(a.name, m.id, numbers[n]))
+				return
+			}
+		} else if text := texts[n-len(numbers)]; (a.kind < aNumber || !fitting) && mayBeText(b, o, a, m, text) {
+			o.set(refArg(a.name, m.id, text))
+			return
+		}
+	}
+}
+
+// mayBeNumber leaves out where a fork would begin if that depends on what another
+// stream has done by then.
+func (g *graph) mayBeNumber(o *planOp, a argument, m madeOp, field string) bool {
+	if o.Method != "fork" || a.name != "at" {
+		return true
+	}
+	source, made := o.argument("source"), ""
+	if source != nil {
+		made = parseValue(source).(string)
+	} else {
+		for _, s := range o.Args {
+			if s.Name == "source" {
+				made = g.made(s.Ref.Op).session
+			}
+		}
+	}
+	return m.session == made && field != "length" && field != "at"
+}
+
+// mayBeText leaves out what would be right in the model and wrong outside: ids that
+// other graphs use too, refs that the agent has not got, and the end of all authority.
+func mayBeText(b *planBatch, o *planOp, a argument, m madeOp, field string) bool {
+	owners := m.method == "create" || m.method == "fork"
+	switch o.Method + " " + a.name {
+	case "create external", "fork external":
+		return field != "status" && field != "actor"
+	case "fork via":
+		return field != "ref" || owners
+	case "revoke ref":
+		return field != "ref" || !owners || m.session != b.target()
+	}
+	return true
+}
+
+// made is the op with an id.
+func (g *graph) made(id string) madeOp {
+	return g.ops[slices.IndexFunc(g.ops, func(m madeOp) bool { return m.id == id })]
+}
+
 // commit runs the batch through the model and keeps it.
 func (g *graph) commit(b planBatch) {
-	if len(g.batches) > 2 && g.rand.IntN(6) == 0 {
+	if b.After == "" && len(g.batches) > 2 && g.rand.IntN(6) == 0 {
 		b.After = g.batches[g.rand.IntN(len(g.batches))].ID
 	}
 	g.model.run(&b, "agent")
@@ -63,8 +201,32 @@ func (g *graph) commit(b planBatch) {
 }
 
 func (g *graph) fill(b *planBatch, n int) {
+	g.batch = b.ID
 	for range n {
-		g.one(b)
+		if g.rand.IntN(6) == 0 {
+			g.turn(b)
+		} else {
+			g.one(b)
+		}
+	}
+}
+
+// turn begins a turn and streams some text, each piece from where the one before
+// has ended.
+func (g *graph) turn(b *planBatch) {
+	g.serial++
+	m := fmt.Sprintf("t%d", g.serial)
+	key := "part/" + m + "/p0"
+	g.add(b, madeOp{message: m}, op("begin", arg("message", m), arg("payload", map[string]any{"n": g.serial})), false)
+	g.add(b, madeOp{}, put(key, map[string]any{"type": "text", "text": "¶", "time": map[string]any{"start": 1}}), false)
+	offset := arg("offset", len("¶"))
+	for range 1 + g.rand.IntN(3) {
+		text := arg("text", "δ"+fmt.Sprint(g.serial))
+		if a, ok := g.textRef("text"); ok && g.rand.IntN(3) == 0 {
+			text = a
+		}
+		g.add(b, madeOp{}, op("appendText", arg("key", key), offset, text), false)
+		offset = refArg("offset", g.ops[len(g.ops)-1].id, "length")
 	}
 }
 
@@ -75,13 +237,17 @@ func (g *graph) add(b *planBatch, m madeOp, o planOp, there bool) {
 		place++
 		b.Ops = append(b.Ops, o)
 	}
-	m.id, m.session, m.method = opID(b.ID, place), b.target(), o.Method
+	m.id, m.session, m.method, m.batch = opID(b.ID, place), b.target(), o.Method, b.ID
+	if key := o.argument("key"); key != nil {
+		m.key = parseValue(key).(string)
+	}
 	g.ops = append(g.ops, m)
 }
 
 // fields are the names and kinds of what a method's result holds.
 var fields = map[string]struct{ numbers, texts []string }{
 	"create":     {[]string{"cursor"}, []string{"session", "ref"}},
+	"fork":       {[]string{"cursor", "at"}, []string{"session", "ref", "source"}},
 	"put":        {[]string{"cursor"}, nil},
 	"remove":     {[]string{"cursor"}, nil},
 	"begin":      {[]string{"cursor"}, nil},
@@ -92,10 +258,12 @@ var fields = map[string]struct{ numbers, texts []string }{
 	"bumpEpoch":  {[]string{"cursor", "cut", "epoch"}, nil},
 }
 
-// any gives a random op made so far that has what is asked for.
+// any gives a random op made so far that has what is asked for, mostly one that
+// does not make what refers to it skipped.
 func (g *graph) any(fits func(madeOp) bool) (madeOp, bool) {
-	for range 40 {
-		if m := g.ops[g.rand.IntN(len(g.ops))]; fits(m) {
+	for range min(60, 60*len(g.ops)) {
+		m := g.ops[g.rand.IntN(len(g.ops))]
+		if fits(m) && (g.applied(m) || m.batch == g.batch || g.rand.IntN(8) == 0) {
 			return m, true
 		}
 	}
@@ -104,7 +272,7 @@ func (g *graph) any(fits func(madeOp) bool) (madeOp, bool) {
 
 // numberRef is an argument that refers to a number.
 func (g *graph) numberRef(name string) planArg {
-	m := g.ops[g.rand.IntN(len(g.ops))]
+	m, _ := g.any(func(madeOp) bool { return true })
 	names := fields[m.method].numbers
 	return refArg(name, m.id, names[g.rand.IntN(len(names))])
 }
@@ -122,7 +290,8 @@ func (g *graph) textRef(name string) (planArg, bool) {
 // object is a payload: a new one, or the whole result of an earlier op.
 func (g *graph) object(name string) planArg {
 	if g.rand.IntN(3) == 0 {
-		return refArg(name, g.ops[g.rand.IntN(len(g.ops))].id, "")
+		m, _ := g.any(func(madeOp) bool { return true })
+		return refArg(name, m.id, "")
 	}
 	g.serial++
 	v := map[string]any{"n": g.serial, "time": map[string]any{"start": g.serial}}
@@ -146,9 +315,13 @@ func (g *graph) part() string {
 // one adds a random op.
 func (g *graph) one(b *planBatch) {
 	o, m := g.op(b)
+	if g.rand.IntN(5) == 0 {
+		g.refer(b, &o)
+	}
 	switch g.rand.IntN(14) {
 	case 0:
-		o.DependsOn = append(o.DependsOn, g.ops[g.rand.IntN(len(g.ops))].id)
+		m, _ := g.any(func(madeOp) bool { return true })
+		o.DependsOn = append(o.DependsOn, m.id)
 	case 1:
 		e := g.numberRef("")
 		o.Expected = &e
@@ -219,36 +392,34 @@ func lastPut(b *planBatch) (planOp, bool) {
 
 func (g *graph) appendText(b *planBatch) planOp {
 	key := g.part()
+	if open := g.model.session(b.target()).growing(); len(open) > 0 && g.rand.IntN(4) > 0 {
+		key = open[g.rand.IntN(len(open))]
+	}
 	text := arg("text", "δ"+fmt.Sprint(g.serial))
 	g.serial++
 	if a, ok := g.textRef("text"); ok && g.rand.IntN(3) == 0 {
 		text = a
 	}
 	var offset planArg
-	at, ok := g.any(func(m madeOp) bool { return m.method == "appendText" && m.session == b.target() })
+	same := func(m madeOp) bool { return m.method == "appendText" && m.session == b.target() && m.key == key }
+	at, ok := g.any(same)
+	if g.rand.IntN(4) > 0 { // the last one: the text has no other length since
+		for _, m := range g.ops {
+			if same(m) && (g.applied(m) || m.batch == b.ID) {
+				at, ok = m, true
+			}
+		}
+	}
 	e := g.model.session(b.target()).entries[key]
 	switch {
 	case ok && g.rand.IntN(3) > 0:
 		offset = refArg("offset", at.id, "length")
-		key = g.keyOf(at.id, key)
 	case e != nil:
 		offset = arg("offset", e.length())
 	default:
 		offset = arg("offset", g.rand.IntN(3))
 	}
 	return op("appendText", arg("key", key), offset, text)
-}
-
-// keyOf is the part that an earlier appendText was about.
-func (g *graph) keyOf(id, otherwise string) string {
-	for _, b := range g.batches {
-		for i := range b.Ops {
-			if opID(b.ID, i) == id {
-				return parseValue(b.Ops[i].argument("key")).(string)
-			}
-		}
-	}
-	return otherwise
 }
 
 func (g *graph) finalize(b *planBatch) (planOp, madeOp) {
@@ -280,6 +451,12 @@ func (g *graph) share(b *planBatch) planOp {
 	o := op("share", arg("ref", ref.ID), arg("hash", hashText(ref.Secret.Hash())), arg("rights", []string{"read", "append"}))
 	if a, ok := g.textRef("label"); ok && g.rand.IntN(2) == 0 {
 		o.Args = append(o.Args, a)
+	}
+	for _, more := range []planArg{arg("methods", []string{"put", "begin"}), arg("message", g.message()),
+		arg("expires_at", int64(4e12)), arg("redemptions", 3)} {
+		if g.rand.IntN(6) == 0 {
+			o.Args = append(o.Args, more)
+		}
 	}
 	switch g.rand.IntN(4) {
 	case 0:

@@ -12,15 +12,119 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
+// kind is what an argument has to be.
+type kind int
+
+const (
+	aText    kind = iota // a string
+	aKey                 // the name of an entry
+	aPart                // … of a part
+	aMessage             // a message's id
+	aStatus              // completed, failed or aborted
+	aSession             // a session's id
+	aRef                 // a ref's id
+	aHash                // of a ref's secret
+	aSeal                // a public key: no test has one
+	aNumber              // a whole number
+	aSchema              // … from 1
+	aObject              // a JSON object
+	aList                // a JSON array
+)
+
+// argument is one that a method takes.
+type argument struct {
+	name string
+	kind kind
+}
+
+var creation = []argument{{"external", aText}, {"hash", aHash}, {"label", aText}, {"actor", aText}}
+
+// arguments are those of every method. create's and fork's ref is not among them:
+// Commit refuses one that is no value.
+var arguments = map[string][]argument{
+	"create":     creation,
+	"fork":       append([]argument{{"source", aSession}, {"via", aRef}, {"at", aNumber}}, creation...),
+	"put":        {{"key", aKey}, {"payload", aObject}, {"schema_version", aSchema}},
+	"remove":     {{"key", aKey}},
+	"begin":      {{"message", aMessage}, {"payload", aObject}, {"schema_version", aSchema}},
+	"appendText": {{"key", aPart}, {"offset", aNumber}, {"text", aText}},
+	"finalize": {{"message", aMessage}, {"status", aStatus}, {"payload", aObject}, {"schema_version", aSchema},
+		{"parts", aList}, {"usage", aObject}, {"error", aObject}, {"completed", aNumber}},
+	"share": {{"ref", aRef}, {"hash", aHash}, {"rights", aList}, {"methods", aList}, {"message", aText}, {"label", aText},
+		{"actor", aText}, {"expires_at", aNumber}, {"redemptions", aNumber}, {"from", aNumber}, {"seal", aSeal}},
+	"revoke": {{"ref", aRef}},
+}
+
+// wrong gives a reason for every argument that is not what it has to be.
+func (c *call) wrong() (reasons []fault.Code) {
+	for _, a := range arguments[c.method] {
+		raw := c.args[a.name]
+		if raw == nil {
+			continue
+		}
+		if r := a.kind.wrong(parseValue(raw)); r != fault.None {
+			reasons = append(reasons, r)
+		}
+	}
+	return reasons
+}
+
+// wrong says why a value cannot be of this kind, None if it can.
+func (k kind) wrong(v any) fault.Code {
+	text, isText := v.(string)
+	_, isObject := v.(map[string]any)
+	_, isList := v.([]any)
+	n, isNumber := v.(json.Number)
+	target, id, isRef := strings.Cut(text, ".")
+	unless := func(right bool, reason fault.Code) fault.Code {
+		if right {
+			return fault.None
+		}
+		return reason
+	}
+	switch k {
+	case aObject:
+		return unless(isObject, fault.BadPayload)
+	case aList:
+		return unless(isList, fault.BadArgument)
+	case aNumber:
+		return unless(isNumber, fault.BadArgument)
+	case aSchema:
+		return unless(isNumber && n != "0", fault.BadArgument)
+	}
+	if !isText {
+		return fault.BadArgument
+	}
+	switch k {
+	case aKey:
+		return unless(validKey(text), fault.BadKey)
+	case aPart:
+		return unless(validKey(text) && strings.HasPrefix(text, "part/"), fault.BadKey)
+	case aMessage:
+		return unless(text != "" && !strings.Contains(text, "/"), fault.BadKey)
+	case aStatus:
+		return unless(text == "completed" || text == "failed" || text == "aborted", fault.BadArgument)
+	case aSession:
+		return unless(strings.HasPrefix(target, "ses_") && !isRef, fault.BadArgument)
+	case aRef:
+		return unless(strings.HasPrefix(target, "ses_") && id != "", fault.BadArgument)
+	case aHash:
+		return unless(len(text) == 43 && !strings.ContainsAny(text, "./"), fault.BadArgument)
+	case aSeal:
+		return fault.BadArgument
+	}
+	return fault.None
+}
+
 // call is one op on its way, its arguments values.
 type call struct {
 	w      *world
 	s      *modelSession
+	op     string // its id
 	stream string
 	grant  string
 	method string
 	args   map[string]json.RawMessage
-	source string // a fork's: the ref's text
 }
 
 // text is a string argument; "" if it is absent or null.
@@ -59,12 +163,12 @@ func (c *call) unchanged() map[string]any {
 
 // apply does the op; if it is refused, nothing is changed.
 func (c *call) apply() (map[string]any, *refusal) {
+	if reasons := c.wrong(); len(reasons) > 0 {
+		return nil, &refusal{code: reasons[0], or: reasons}
+	}
 	creates := c.method == "create" || c.method == "fork"
 	if !creates && !c.s.exists {
 		return nil, refuse(fault.NotFound)
-	}
-	if _, ok := c.args["key"]; ok && !validKey(c.text("key")) || strings.Contains(c.text("message"), "/") {
-		return nil, refuse(fault.BadKey)
 	}
 	switch c.method {
 	case "create", "fork":
@@ -108,15 +212,16 @@ func (c *call) create() (map[string]any, *refusal) {
 	if c.s.exists {
 		return nil, refuse(fault.AlreadyExists)
 	}
+	external := c.text("external")
+	if external != "" && c.w.externals[external] {
+		return nil, refuse(fault.AlreadyExists)
+	}
 	copied := map[string]*modelEntry{}
 	r := map[string]any{}
 	if c.method == "fork" {
-		source := c.w.session(parseRef(c.source).Target())
-		if !source.exists {
-			return nil, refuse(fault.NotFound)
-		}
-		if at := c.number("at"); at != 0 && at != source.cursor {
-			panic("the model forks at the present cursor only")
+		source, at, refused := c.source()
+		if refused != nil {
+			return nil, refused
 		}
 		for key, e := range source.entries {
 			raw := e.raw
@@ -125,18 +230,67 @@ func (c *call) create() (map[string]any, *refusal) {
 			}
 			copied[key] = &modelEntry{raw: raw, value: e.folded(), schema: e.schema, cursor: 1}
 		}
-		r["source"], r["at"] = source.id, number(source.cursor)
+		r["source"], r["at"] = source.id, number(at)
 	}
 	actor := c.text("actor")
 	if actor == "" {
 		actor = "owner"
 	}
+	if external != "" {
+		c.w.claim(external)
+	}
 	id := c.text("ref")
 	c.s.exists, c.s.epoch, c.s.entries = true, 1, copied
 	c.s.grants[id] = &modelGrant{owner: true, actor: actor, rights: map[string]bool{"read": true, "append": true, "share": true, "revoke": true}}
 	maps.Copy(r, c.changedAt())
+	c.holds("external", "ref", "label", "source")
 	r["session"], r["ref"] = c.s.id, id
 	return r, nil
+}
+
+// holds looks whether the event that the op has just made holds these arguments:
+// the state does not show them.
+func (c *call) holds(names ...string) {
+	log := c.w.logs[c.s.id]
+	if c.s.cursor > uint64(len(log)) {
+		return
+	}
+	e := &log[c.s.cursor-1]
+	if e.Op != c.op {
+		return // the batch is yet to be aborted
+	}
+	told, _ := parseValue(e.Payload).(map[string]any)
+	for _, name := range names {
+		want := "null"
+		if raw := c.args[name]; raw != nil {
+			want = canonical(parseValue(raw))
+		}
+		if got := canonical(told[name]); got != want {
+			c.w.complaints = append(c.w.complaints, fmt.Sprintf("cursor %d of %s: %s has %s %s, not %s", e.Cursor, c.s.id, c.method, name, got, want))
+		}
+	}
+}
+
+// source is what a fork begins with: its source as it was at a cursor.
+func (c *call) source() (source *modelSession, at uint64, r *refusal) {
+	source = c.w.session(c.text("source"))
+	if target, _, _ := strings.Cut(c.text("via"), "."); target != source.id {
+		return nil, 0, refuse(fault.UnknownRef)
+	}
+	if !source.exists {
+		return nil, 0, refuse(fault.NotFound)
+	}
+	if at = c.number("at"); at == 0 || at == source.cursor {
+		return source, source.cursor, nil
+	}
+	if at > source.cursor {
+		return nil, 0, refuse(fault.BadArgument)
+	}
+	past := c.w.past[source.id][at]
+	if past == nil {
+		panic(fmt.Sprintf("the model has not kept %s at cursor %d", source.id, at))
+	}
+	return past, at, nil
 }
 
 func (c *call) put() (map[string]any, *refusal) {
@@ -190,7 +344,7 @@ func (c *call) appendText() (map[string]any, *refusal) {
 	case e == nil:
 		return nil, refuse(fault.NotFound)
 	case offset != e.length():
-		return nil, &refusal{fault.WrongOffset, e.length()}
+		return nil, &refusal{code: fault.WrongOffset, at: e.length()}
 	case text == "":
 		r := c.unchanged()
 		r["length"] = number(offset)
@@ -341,6 +495,12 @@ func (c *call) share() (map[string]any, *refusal) {
 	if c.s.grants[id] != nil {
 		return nil, refuse(fault.AlreadyExists)
 	}
+	if target, _, _ := strings.Cut(id, "."); target != c.s.id { // whether there is one is seen first
+		return nil, &refusal{code: fault.BadArgument, or: []fault.Code{fault.BadArgument, fault.AlreadyExists}}
+	}
+	if strings.Contains(c.text("message"), "/") {
+		return nil, refuse(fault.BadArgument)
+	}
 	parent := c.s.grants[c.grant]
 	g := &modelGrant{parent: c.grant, epoch: c.s.epoch, actor: c.text("actor"), rights: map[string]bool{}}
 	if g.actor == "" {
@@ -361,6 +521,7 @@ func (c *call) share() (map[string]any, *refusal) {
 	}
 	c.s.grants[id] = g
 	r := c.changedAt()
+	c.holds("ref", "rights", "methods", "message", "label", "expires_at", "redemptions", "from")
 	r["ref"], r["epoch"], r["actor"] = id, number(c.s.epoch), g.actor
 	return r, nil
 }

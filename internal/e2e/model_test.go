@@ -27,6 +27,12 @@ type world struct {
 	logs     map[string][]session.Event // as the server shows them
 	alive    bool                       // some op of the batch in hand was allowed
 
+	externals map[string]bool                     // ids of other systems that sessions have
+	claimed   []string                            // those that the batch at hand has taken
+	past      map[string]map[uint64]*modelSession // every session at every cursor; nil unless they are to be kept
+
+	complaints []string // about events that do not hold what they should
+
 	watched map[uint64]bool // cursors of one session whose state is to be kept …
 	of      string          // … and that session's id
 	seen    map[uint64]*modelSession
@@ -34,7 +40,19 @@ type world struct {
 
 func newWorld() *world {
 	return &world{sessions: map[string]*modelSession{}, done: map[string]*modelOutcome{},
-		reasons: map[string]fault.Code{}, logs: map[string][]session.Event{}}
+		reasons: map[string]fault.Code{}, logs: map[string][]session.Event{}, externals: map[string]bool{}}
+}
+
+// keepPast has the world keep what was, for forks of it.
+func (w *world) keepPast() *world {
+	w.past = map[string]map[uint64]*modelSession{}
+	return w
+}
+
+// claim takes an id of another system's for a session.
+func (w *world) claim(external string) {
+	w.externals[external] = true
+	w.claimed = append(w.claimed, external)
 }
 
 // watch keeps a session's state at these cursors, in seen.
@@ -47,6 +65,12 @@ func (w *world) watch(session string, cursors []uint64) {
 
 // look keeps a session's state if it is at a watched cursor.
 func (w *world) look(s *modelSession) {
+	if w.past != nil {
+		if w.past[s.id] == nil {
+			w.past[s.id] = map[uint64]*modelSession{}
+		}
+		w.past[s.id][s.cursor] = s.clone()
+	}
 	if s.id == w.of && w.watched[s.cursor] {
 		w.seen[s.cursor] = s.clone()
 	}
@@ -57,6 +81,7 @@ type modelOutcome struct {
 	op     string
 	status ledger.Status
 	reason fault.Code
+	or     []fault.Code // reasons that would do as well: which is found first is free
 	cause  string
 	at     uint64         // Conflict: the cursor; WrongOffset: the length
 	result map[string]any // of an applied op
@@ -125,10 +150,24 @@ func (s *modelSession) clone() *modelSession {
 	return &c
 }
 
+// growing are the parts that text can be appended to.
+func (s *modelSession) growing() (keys []string) {
+	for key := range s.entries {
+		if message, _, ok := strings.Cut(strings.TrimPrefix(key, "part/"), "/"); ok && strings.HasPrefix(key, "part/") {
+			if t := s.turns[message]; t != nil && t.ended == 0 {
+				keys = append(keys, key)
+			}
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
 // refusal is why an op does not apply.
 type refusal struct {
 	code fault.Code
 	at   uint64
+	or   []fault.Code // more reasons, any of which may be told
 }
 
 func refuse(code fault.Code) *refusal { return &refusal{code: code} }
@@ -140,6 +179,7 @@ func (w *world) run(b *planBatch, stream string) []modelOutcome {
 	if b.Atomic {
 		before = s.clone()
 	}
+	w.claimed = nil
 	base := s.cursor
 	w.alive = false
 	outs := make([]modelOutcome, len(b.Ops))
@@ -149,6 +189,9 @@ func (w *world) run(b *planBatch, stream string) []modelOutcome {
 		w.done[outs[i].op] = &outs[i]
 		if b.Atomic && outs[i].status != ledger.Applied {
 			*s = *before
+			for _, external := range w.claimed {
+				delete(w.externals, external)
+			}
 			if w.alive {
 				w.resume(s, stream)
 			}
@@ -205,10 +248,10 @@ func (w *world) decide(s *modelSession, b *planBatch, place int, stream string, 
 		out.reason = fault.BadReference
 		return out
 	}
-	c := call{w: w, s: s, stream: stream, grant: parseRef(b.Session).ID, method: o.Method, args: args, source: b.Source}
+	c := call{w: w, s: s, op: out.op, stream: stream, grant: parseRef(b.Session).ID, method: o.Method, args: args}
 	result, r := c.apply()
 	if r != nil {
-		out.reason, out.at = r.code, r.at
+		out.reason, out.at, out.or = r.code, r.at, r.or
 		if r.code.Authority() {
 			out.status = ledger.Denied
 		}
@@ -274,9 +317,9 @@ func (s *modelSession) authorize(grant, method string, args map[string]json.RawM
 	case g == nil:
 		return refuse(fault.UnknownRef)
 	case g.cut != 0:
-		return &refusal{fault.Revoked, g.cut}
+		return &refusal{code: fault.Revoked, at: g.cut}
 	case !g.owner && g.epoch != s.epoch:
-		return &refusal{fault.StaleEpoch, s.epoch}
+		return &refusal{code: fault.StaleEpoch, at: s.epoch}
 	case method == "finalize" && string(args["status"]) == `"aborted"` && g.rights["revoke"]:
 		return nil
 	case right != "" && !g.rights[right]:

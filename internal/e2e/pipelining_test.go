@@ -1,73 +1,116 @@
 package e2e
 
 // Durable promise pipelining: graphs of ops that refer to one another's results,
-// committed by a process that is killed between two wire messages, together with
-// the server, and started again. In the end every op has happened once, with the
-// results of a sequential run.
+// committed by a process that is killed between two wire messages, to a server
+// that is killed at a step of the corridor of its own, and both started again. In
+// the end every op has happened once, with the results of a sequential run.
 
 import (
 	"context"
-	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
 func TestGraphsOfReferences(t *testing.T) {
 	onBoth(t, func(t *testing.T, db database) {
+		r := newRand(t)
 		srv := startServer(t, serverConfig{URL: db.url(t)})
-		seed := rand.Uint64()
-		runGraph(t, srv, seed, "", 24, 4+rand.IntN(40))
-		outboxURL := ""
-		if db.name == onPostgres.name {
-			outboxURL = pgtest.URL(t)
+		runs := []graphRun{
+			{seed: r.Uint64(), size: 24, message: 4 + r.IntN(40), point: crashpoint.ServerCommitAfter, hit: 1 + r.IntN(3)},
+			{seed: r.Uint64(), size: 24, message: 4 + r.IntN(40), point: crashpoint.ServerApplyQueued, hit: 1 + r.IntN(5)},
 		}
-		runGraph(t, srv, seed+1, outboxURL, 24, 4+rand.IntN(40))
+		if db.name == onPostgres.name {
+			runs[1].outboxURL = pgtest.URL(t)
+		}
+		for _, run := range runs {
+			run.do(t, srv)
+		}
 	})
 }
 
-// runGraph commits a random graph with an agent that dies at a message of its
-// connection (0: it does not), its outbox in a file or at a URL, kills the server at the same time, starts both
-// again and compares everything with the model. It says whether the agent died.
-func runGraph(t *testing.T, srv *server, seed uint64, outboxURL string, size, message int) (died bool) {
+// graphRun is a random graph, committed by an agent that dies and sent to a server
+// that dies.
+type graphRun struct {
+	seed      uint64
+	size      int
+	outboxURL string // of the agent's outbox; "" for a file
+	message   int    // of the agent's connections, sent or received, at which it dies
+	point     string // of the corridor, at which the server dies …
+	hit       int    // … when it has come there so often
+}
+
+// do runs it: agent and server die where it says, in whichever order that comes,
+// and when the agent dies the server is killed with it. Whatever died is started
+// again, and in the end everything is compared with the model. It says whether the
+// agent died, and whether the server came to its point.
+func (g graphRun) do(t *testing.T, srv *server) (agentDied, serverDied bool) {
 	t.Helper()
-	g := newGraph(seed, srv.owner(), size)
+	graph := newGraph(g.seed, srv.owner(), g.size)
 	defer func() {
 		if t.Failed() {
-			t.Logf("graph of seed %d, killed at message %d", seed, message)
+			t.Logf("%+v", g)
 		}
 	}()
-	a := newAgent(t, plan{Space: srv.owner().Text(), OutboxURL: outboxURL, Batches: g.batches})
-	if message > 0 {
-		a.env = []string{killAtVar + "=" + strconv.Itoa(message)}
-	}
+	a := newAgent(t, plan{Space: srv.owner().Text(), OutboxURL: g.outboxURL, Batches: graph.batches})
+	a.env = []string{killAtVar + "=" + strconv.Itoa(g.message)}
+	srv.kill()
+	srv.start(arm(g.point, g.hit))
 	a.start("")
-	if !within(2*patience, a.run.done) {
-		t.Fatalf("the agent does not come to an end:\n%s%s", a.run.out.text(), a.run.err.text())
-	}
-	if a.run.killed() {
-		died = true
-		srv.restart()
-		a.env = nil
-		a.start("")
+	deadline := time.NewTimer(2 * patience)
+	defer deadline.Stop()
+	for running := true; running; {
+		select {
+		case <-a.run.done:
+			if !a.run.killed() {
+				running = false
+				break
+			}
+			agentDied = true
+			srv.kill()
+			if serverDied {
+				srv.start("")
+			} else {
+				srv.start(arm(g.point, g.hit))
+			}
+			a.env = nil
+			a.start("")
+		case <-srv.current().done:
+			if !srv.current().killed() {
+				t.Fatalf("the server ended by itself:\n%s", srv.current().err.text())
+			}
+			serverDied = true
+			srv.start("")
+		case <-deadline.C:
+			running = false // finish says what the agent waits for
+		}
 	}
 	results := a.finish()
-	checkGraph(t, g, results)
+	if !serverDied {
+		srv.restart() // it is not to die of what looks at it
+	}
+	checkGraph(t, graph, results)
 	checkTickets(t, a.plan, results)
-	return died
+	return agentDied, serverDied
 }
 
 // checkGraph compares a graph's outcomes, logs and states with a fresh model.
 func checkGraph(t *testing.T, g *graph, results map[string][]ledger.Outcome) {
 	t.Helper()
 	c := openClient(t)
-	w := newWorld()
+	w := newWorld().keepPast()
 	views := map[string]*client.Session{}
 	for _, owner := range g.owners {
+		if !made(g.batches, owner.Target(), results) {
+			continue // no ref to it leads anywhere
+		}
 		s := view(t, c, owner)
 		views[s.ID()] = s
 		w.logs[s.ID()] = readLog(t, s)
@@ -77,6 +120,13 @@ func checkGraph(t *testing.T, g *graph, results map[string][]ledger.Outcome) {
 	for id, s := range views {
 		checkState(t, w.session(id), mustSnapshot(t, s, 0))
 	}
+}
+
+// made says whether a session came to be.
+func made(batches []planBatch, session string, results map[string][]ledger.Outcome) bool {
+	return slices.ContainsFunc(batches, func(b planBatch) bool {
+		return b.Creates && b.target() == session && results[b.ID][0].Status == ledger.Applied
+	})
 }
 
 func batchesFor(batches []planBatch, session string) []planBatch {

@@ -17,6 +17,7 @@ import (
 type plan struct {
 	Home      string // of its SQLite outbox, or
 	OutboxURL string // its Postgres outbox
+	Window    int    // batches in flight; 0: as many as is usual
 	Space     string // the space's ref as text, for batches that create
 	Batches   []planBatch
 	Out       string // the file that gets the results, when all are there
@@ -133,6 +134,17 @@ func (b *planBatch) fill(to *client.Batch) {
 			p.Expect(o.Expected.JSON)
 		}
 	}
+}
+
+// set sets an argument, in place of the one of its name if there is one.
+func (o *planOp) set(a planArg) {
+	for i := range o.Args {
+		if o.Args[i].Name == a.Name {
+			o.Args[i] = a
+			return
+		}
+	}
+	o.Args = append(o.Args, a)
 }
 
 // argument gives an argument's value, nil if it is not there or a reference.

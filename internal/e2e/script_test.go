@@ -5,12 +5,10 @@ package e2e
 // conflict, atomic batches.
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -27,6 +25,7 @@ const deltaBatch = 20 // deltas in one batch
 type writer struct {
 	t       *testing.T
 	c       *client.Client
+	acks    *acks // that c got
 	ref     capability.Ref
 	space   capability.Ref
 	batches []planBatch
@@ -36,7 +35,9 @@ type writer struct {
 }
 
 func newWriter(t *testing.T, ref, space capability.Ref) *writer {
-	return &writer{t: t, c: openClient(t), ref: ref, space: space, results: map[string][]ledger.Outcome{}, known: new(uint64), floors: map[string]uint64{}}
+	told := &acks{}
+	c := openClientWith(t, client.Config{Home: t.TempDir(), Trace: told.see})
+	return &writer{t: t, c: c, acks: told, ref: ref, space: space, results: map[string][]ledger.Outcome{}, known: new(uint64), floors: map[string]uint64{}}
 }
 
 // beside is a writer under another ref, whose batches are told apart in time from w's.
@@ -169,6 +170,7 @@ func TestScriptedAgent(t *testing.T) {
 // many cursors, and some more.
 func scriptedAgent(t *testing.T, db database, deltas, snapshots int) {
 	t.Helper()
+	r := newRand(t)
 	url, count := db.url(t), meter(nil)
 	if url != "" {
 		url, count = throughMeter(t, url)
@@ -187,7 +189,7 @@ func scriptedAgent(t *testing.T, db database, deltas, snapshots int) {
 	}
 	b := a.beside(share)
 
-	streamLongTurn(t, srv, count, a, b, deltas)
+	streamLongTurn(t, r, srv, count, a, b, deltas)
 	endEveryWay(t, a, b)
 	refuseAndAbort(t, a)
 	lapseAndResume(t, a)
@@ -197,13 +199,7 @@ func scriptedAgent(t *testing.T, db database, deltas, snapshots int) {
 	s := view(t, openClient(t), reader)
 	log := readLog(t, s)
 	w.logs[a.ref.Target()] = log
-	seed := rand.Uint64()
-	defer func() {
-		if t.Failed() {
-			t.Logf("cursors of seed %d", seed)
-		}
-	}()
-	w.watch(a.ref.Target(), someCursors(seed, log, snapshots))
+	w.watch(a.ref.Target(), someCursors(r, log, snapshots))
 	checkLog(t, log, append(append([]planBatch(nil), a.batches...), b.batches...))
 	w.replayMixed(t, a.ref.Target(), map[string][]planBatch{"a": batchesFor(a.batches, a.ref.Target()), "b": b.batches}, a.results, a.floors)
 	checkState(t, w.session(a.ref.Target()), mustSnapshot(t, s, 0))
@@ -230,7 +226,7 @@ func shareOp(ref capability.Ref, actor string, rights ...string) planOp {
 // streamLongTurn streams the deltas while the link is cut again and again and a
 // second writer appends. What a delta costs the server is measured in quiet, at
 // the beginning and at the end.
-func streamLongTurn(t *testing.T, srv *server, count meter, a, b *writer, deltas int) {
+func streamLongTurn(t *testing.T, r *rand.Rand, srv *server, count meter, a, b *writer, deltas int) {
 	t.Helper()
 	a.must(begin("m1", nil), textPart("m1", "p1"),
 		put("part/m1/p2", map[string]any{"type": "tool", "state": map[string]any{"status": "running", "time": map[string]any{"start": 5}}}),
@@ -258,18 +254,21 @@ func streamLongTurn(t *testing.T, srv *server, count meter, a, b *writer, deltas
 	window := deltas / 10
 	first := count.cost(func() { piece(window, 0) }) // one batch a transaction, so that there are as many each time
 
-	ctx, quit := context.WithCancel(t.Context())
-	defer quit()
-	ended := make(chan int)
-	go func() { ended <- cutAtRandom(ctx, srv, 150_000) }()
+	link := cutAtRandom(t, r, srv.proxy, 150_000)
 	second := b.steadily(100, func(i int) []planOp {
 		return []planOp{put(fmt.Sprintf("message/b%d", i%7), map[string]any{"i": i}), put("session_diff", map[string]any{"diff": []any{i}})}
 	})
 	piece(deltas-2*window, 10)
 	b.wait(second()...)
-	quit()
-	if cuts := <-ended; cuts < 4 {
-		t.Errorf("the link was cut %d times only", cuts)
+	link.end()
+	_, repeatedA := a.acks.counts()
+	_, repeatedB := b.acks.counts()
+	t.Logf("%d cuts, answers swallowed before %d of them; %d and %d acks of what had been committed before", link.cuts, link.swallowed, repeatedA, repeatedB)
+	if link.cuts < 4 {
+		t.Errorf("the link was cut %d times only", link.cuts)
+	}
+	if link.swallowed == 0 || repeatedA+repeatedB == 0 {
+		t.Errorf("answers were swallowed %d times, and %d acks told of duplicates", link.swallowed, repeatedA+repeatedB)
 	}
 
 	last := count.cost(func() { piece(window, 0) })
@@ -376,40 +375,8 @@ func fork(t *testing.T, a *writer, reader capability.Ref) (forked capability.Ref
 	return forked
 }
 
-// cutAtRandom cuts the link again and again until ctx ends: after a random number
-// of bytes to the server, after some of what it answers, or after a moment in
-// which its answers were swallowed, so that it has committed what nobody knows of.
-// bytes is how many may go to the server between two cuts; it answers with fewer.
-func cutAtRandom(ctx context.Context, srv *server, bytes int64) (cuts int) {
-	for ctx.Err() == nil {
-		var cut <-chan struct{}
-		swallow := 10 * time.Minute
-		switch cuts % 3 {
-		case 0:
-			cut = srv.proxy.CutAfter(toServer, 1+rand.Int64N(bytes))
-		case 1:
-			cut = srv.proxy.CutAfter(toClient, 1+rand.Int64N(bytes/10))
-		default:
-			cut = srv.proxy.Blackhole(toClient, 0)
-			swallow = time.Duration(rand.IntN(200)) * time.Millisecond
-		}
-		timer := time.NewTimer(swallow)
-		select {
-		case <-cut:
-		case <-timer.C:
-			srv.proxy.Cut()
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		cuts++
-	}
-	srv.proxy.Cut() // ends the fault
-	return cuts - 1
-}
-
 // someCursors gives n random cursors of a log, and with them those of its rarer events.
-func someCursors(seed uint64, log []session.Event, n int) []uint64 {
-	r := rand.New(rand.NewPCG(seed, 2))
+func someCursors(r *rand.Rand, log []session.Event, n int) []uint64 {
 	var at []uint64
 	for _, i := range r.Perm(len(log))[:n] {
 		at = append(at, uint64(i)+1)

@@ -18,12 +18,8 @@ import (
 )
 
 // A subscriber that stops reading costs the server a window and no more, holds up
-// nobody, and sees everything when it goes on. What it costs is the server's alone,
-// whatever the database.
-func TestSubscriberThatStopsReading(t *testing.T) {
-	t.Parallel()
-	stopReading(t, onSQLite)
-}
+// nobody, and sees everything when it goes on.
+func TestSubscriberThatStopsReading(t *testing.T) { onBoth(t, stopReading) }
 
 func stopReading(t *testing.T, db database) {
 	// A collector that collects often, so that what is held shows.

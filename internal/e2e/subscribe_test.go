@@ -109,7 +109,8 @@ func hundredSubscribers(t *testing.T, db database) {
 			t.Errorf("subscriber %d at cursor %d: %v", i, followers[i].cursor.Load(), followers[i].err)
 		}
 	}
-	if cuts < clients {
+	t.Logf("%d links were cut", cuts)
+	if cuts < 50 {
 		t.Errorf("%d links were cut only", cuts)
 	}
 }

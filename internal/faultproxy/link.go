@@ -34,6 +34,8 @@ type link struct {
 	server *net.TCPConn // nil while dialling
 	ctx    context.Context
 	cancel context.CancelFunc // at finish and reset: ends dialling and delays
+
+	forwarded [2]int64 // bytes handed on, by Direction
 }
 
 // accept takes connections until the listener is closed.
@@ -147,11 +149,13 @@ func (p *Proxy) decide(l *link, d Direction, n int) (pass int, spent *fault) {
 	case l.state != open:
 		return 0, nil
 	case f == nil:
-		p.stats.Forwarded[d] += int64(n)
+		l.forward(d, int64(n))
 		return n, nil
 	case f.left < 0:
-		p.stats.Swallowed[d] += int64(n)
-		return 0, nil
+		k := min(int64(n), max(f.first-l.forwarded[d], 0))
+		l.forward(d, k)
+		p.stats.Swallowed[d] += int64(n) - k
+		return int(k), nil
 	case f.left == 0: // another link's last bytes are being written
 		return 0, nil
 	}
@@ -164,8 +168,14 @@ func (p *Proxy) decide(l *link, d Direction, n int) (pass int, spent *fault) {
 		p.stats.Swallowed[d] += k
 		return 0, spent
 	}
-	p.stats.Forwarded[d] += k
+	l.forward(d, k)
 	return int(k), spent
+}
+
+// forward counts bytes that are handed on. The proxy's mutex is held.
+func (l *link) forward(d Direction, n int64) {
+	l.forwarded[d] += n
+	l.proxy.stats.Forwarded[d] += n
 }
 
 // spend cuts all links, unless a cut or another fault came first.

@@ -42,7 +42,7 @@ type Stats struct {
 	Cuts      int      // links ended by a fault
 	Open      int      // links at this moment
 	Forwarded [2]int64 // bytes handed on
-	Swallowed [2]int64 // bytes read and thrown away by Blackhole
+	Swallowed [2]int64 // bytes read and thrown away by Blackhole and BlackholeAfter
 }
 
 // Proxy listens on a port of its own on 127.0.0.1. Its methods are safe together
@@ -66,6 +66,7 @@ type Proxy struct {
 type fault struct {
 	swallow bool            // throw the bytes away instead of handing them on
 	left    int64           // bytes until the cut; negative: no cut
+	first   int64           // without a cut: bytes that every link hands on before it swallows
 	waiting []chan struct{} // closed at the cut; also those of the faults it replaced
 }
 
@@ -133,6 +134,13 @@ func (p *Proxy) Blackhole(d Direction, n int64) <-chan struct{} {
 		n = -1
 	}
 	return p.setFault(d, &fault{swallow: true, left: n})
+}
+
+// BlackholeAfter swallows until Cut what comes on a link in a direction after the
+// first n bytes since it was opened. So the links to come may still get through
+// their handshakes. The channel is as CutAfter's.
+func (p *Proxy) BlackholeAfter(d Direction, n int64) <-chan struct{} {
+	return p.setFault(d, &fault{swallow: true, left: -1, first: n})
 }
 
 func (p *Proxy) setFault(d Direction, f *fault) <-chan struct{} {

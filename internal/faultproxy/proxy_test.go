@@ -278,6 +278,37 @@ func TestBlackholeSwallowsAcksThenCuts(t *testing.T) {
 	pass(t, server, client, "not swallowed any more")
 }
 
+func TestBlackholeAfterLetsEveryLinkBegin(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c1, s1 := r.connect()
+	pass(t, s1, c1, "handshake, ack")
+	cut := r.BlackholeAfter(ToClient, int64(len("handshake")))
+	c2, s2 := r.connect()
+	pass(t, c1, s1, "the other way")
+	for _, write := range []struct {
+		to   *net.TCPConn
+		text string
+	}{{s1, " lost"}, {s2, "hand"}, {s2, "shake, lost"}} {
+		if _, err := io.WriteString(write.to, write.text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := make([]byte, len("handshake"))
+	if _, err := io.ReadFull(c2, got); err != nil || string(got) != "handshake" {
+		t.Errorf("the new link handed on %q, %v", got, err)
+	}
+	r.until("the rest is swallowed", func(s Stats) bool { return s.Swallowed[ToClient] == int64(len(" lost")+len(", lost")) })
+	if n := r.Cut(); n != 2 {
+		t.Errorf("cut %d links, want 2", n)
+	}
+	closed(t, cut)
+	broken(t, "client 1", c1)
+	broken(t, "client 2", c2)
+	client, server := r.connect()
+	pass(t, server, client, "not swallowed any more")
+}
+
 func TestBlackholeHidesTheServersEndUntilCut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

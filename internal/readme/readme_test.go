@@ -3,6 +3,7 @@
 package readme
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,4 +59,87 @@ func TestLinksLead(t *testing.T) {
 			t.Errorf("the README links to %s: %v", link[1], err)
 		}
 	}
+}
+
+// Every direct dependency and every tool has its row in the table, and no row is
+// of one that is gone.
+func TestDependenciesAreInTheTable(t *testing.T) {
+	t.Parallel()
+	rows, depends := table(t), map[string]bool{}
+	for _, file := range []string{"go.mod", ".ci/tools.mod"} {
+		m := parse(t, file)
+		for _, r := range m.Require {
+			if !r.Indirect {
+				depends[r.Path] = true
+			}
+		}
+		for _, tool := range m.Tool {
+			if !m.has(tool.Path, depends) { // of a module that has its row for more
+				depends[tool.Path] = true
+			}
+		}
+	}
+	for name := range depends {
+		if len(rows[name]) < 10 {
+			t.Errorf("%s is not in the README's table of dependencies, or without a reason", name)
+		}
+	}
+	for name := range rows {
+		if !depends[name] {
+			t.Errorf("the README's table has %s, which is no dependency", name)
+		}
+	}
+}
+
+// table is the table of dependencies, without the npm packages: names and reasons.
+func table(t *testing.T) map[string]string {
+	t.Helper()
+	_, text, ok := strings.Cut(read(t), "\n## Dependencies\n")
+	if !ok {
+		t.Fatal("the README has no dependencies")
+	}
+	text, _, _ = strings.Cut(text, "\n## ")
+	rows := map[string]string{}
+	for line := range strings.Lines(text) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 4 || strings.HasPrefix(cells[1], "---") || cells[1] == " module " || strings.HasPrefix(cells[1], " npm ") {
+			continue
+		}
+		names, _, _ := strings.Cut(cells[1], "(")
+		for name := range strings.SplitSeq(names, ",") {
+			rows[strings.TrimSpace(name)] = strings.TrimSpace(cells[2])
+		}
+	}
+	return rows
+}
+
+// mod is a go.mod file.
+type mod struct {
+	Require []struct {
+		Path     string
+		Indirect bool
+	}
+	Tool []struct{ Path string }
+}
+
+func parse(t *testing.T, file string) (m mod) {
+	t.Helper()
+	text, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(root, file)).Output()
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return m
+}
+
+// has says whether a package is of one of the modules.
+func (m mod) has(path string, modules map[string]bool) bool {
+	for _, r := range m.Require {
+		if modules[r.Path] && strings.HasPrefix(path, r.Path+"/") {
+			return true
+		}
+	}
+	return false
 }
