@@ -59,7 +59,7 @@ func (c *Client) Space(ctx context.Context, ref capability.Ref) (*Space, error) 
 // SessionByID gives a session by its id, or by the external one, under the best
 // ref the outbox has for it: the owner's, else the newest. NotFound, Ambiguous.
 func (c *Client) SessionByID(ctx context.Context, id string) (*Session, error) {
-	saved, err := c.box.RefFor(ctx, id)
+	saved, err := c.box.RefFor(ctx, id, capability.Append)
 	if err != nil {
 		return nil, err
 	}

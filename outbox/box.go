@@ -27,10 +27,9 @@ type Box struct {
 	t  tables
 	w  *worker
 
-	told       notices
-	refs       refCache
-	callerRefs refCache // as callers' transactions saw them
-	usage      usage
+	told  notices
+	refs  refCache
+	usage usage
 
 	life    context.Context // ends with Close
 	end     context.CancelFunc

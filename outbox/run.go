@@ -521,8 +521,10 @@ func (l *loop) one(a action, now time.Time) {
 			return nil
 		}})
 		if a.err != nil { // a better ref may be there already
-			b.refs.forget()
-			l.hand(func(now time.Time) { l.reconsider(a.session, now) })
+			l.hand(func(now time.Time) {
+				_, _ = b.shelf().refresh(l.ctx) // else the next scan tells
+				l.reconsider(a.session, now)
+			})
 		}
 	case actRaise:
 		l.raise()

@@ -456,6 +456,7 @@ const (
 
 // sweep removes up to limit finished rows from before a time and tells how many.
 func (t *tables) sweep(ctx context.Context, q querier, before int64, limit int) (int, error) {
+	q.later(sqlSweepRefs, []any{t.box, before}, nil)
 	rows, err := t.many(ctx, q, sqlOld, t.box, before, limit)
 	if err != nil {
 		return 0, fmt.Errorf("sweep: %w", err)

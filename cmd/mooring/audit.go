@@ -76,7 +76,7 @@ func (h *homeFlags) audited(ctx context.Context, c *client.Client, arg string) (
 		}
 		return c.Space(ctx, saved.Ref)
 	case !isText && capability.IsSpace(arg):
-		saved, err := c.Outbox().RefFor(ctx, arg)
+		saved, err := c.Outbox().RefFor(ctx, arg, capability.SpaceRights)
 		if err != nil {
 			return nil, unknownHere(err, "the space")
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/share"
 )
 
@@ -70,7 +71,9 @@ func (h *homeFlags) linked(ctx context.Context, arg string) (ref capability.Ref,
 		return ref, "", err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	find, what := c.Outbox().RefFor, "the session or space"
+	find, what := func(ctx context.Context, id string) (outbox.SavedRef, error) {
+		return c.Outbox().RefFor(ctx, id, capability.List)
+	}, "the session or space"
 	if capability.Target(arg) != "" {
 		find, what = c.Outbox().Ref, "the ref"
 	} else if !capability.IsSpace(arg) {

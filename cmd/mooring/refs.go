@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
 )
 
 func refsCmd(sh *shared) *cobra.Command {
@@ -36,8 +37,9 @@ func refsCmd(sh *shared) *cobra.Command {
 	return cmd
 }
 
-// either finds the session or the space of a REF; of these one is nil.
-func (h *homeFlags) either(ctx context.Context, c *client.Client, arg string) (*client.Session, *client.Space, error) {
+// either finds the session or the space of a REF; of these one is nil. Of several
+// refs to a space it is one with the right that is wanted.
+func (h *homeFlags) either(ctx context.Context, c *client.Client, arg string, want capability.Rights) (*client.Session, *client.Space, error) {
 	ref, isText, err := parseRefArg(arg)
 	if err != nil {
 		return nil, nil, err
@@ -55,7 +57,7 @@ func (h *homeFlags) either(ctx context.Context, c *client.Client, arg string) (*
 	if !isText {
 		find := c.Outbox().Ref
 		if target == arg {
-			find = c.Outbox().RefFor
+			find = func(ctx context.Context, id string) (outbox.SavedRef, error) { return c.Outbox().RefFor(ctx, id, want) }
 		}
 		saved, err := find(ctx, arg)
 		if err != nil {
@@ -68,7 +70,7 @@ func (h *homeFlags) either(ctx context.Context, c *client.Client, arg string) (*
 }
 
 func (h *homeFlags) refs(ctx context.Context, c *client.Client, arg string) error {
-	s, sp, err := h.either(ctx, c, arg)
+	s, sp, err := h.either(ctx, c, arg, capability.Revoke)
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func (f *shareFlags) options(now time.Time) (client.ShareOptions, error) {
 }
 
 func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o client.ShareOptions, file string) error {
-	s, sp, err := h.either(ctx, c, arg)
+	s, sp, err := h.either(ctx, c, arg, capability.Share)
 	if err != nil {
 		return err
 	}
