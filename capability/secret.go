@@ -84,9 +84,18 @@ func (s Secret) IsZero() bool { return s.at == nil }
 // Hash is the secret's SHA-256: what the server keeps.
 func (s Secret) Hash() [32]byte { return sha256.Sum256(s.Reveal()) }
 
+// HashText is the hash as ops carry it: base64url, unpadded.
+func (s Secret) HashText() string {
+	h := s.Hash()
+	return base64.RawURLEncoding.EncodeToString(h[:])
+}
+
 // Equal compares in constant time.
 func (s Secret) Equal(t Secret) bool {
-	return subtle.ConstantTimeCompare(s.Reveal(), t.Reveal()) == 1
+	if s.IsZero() || t.IsZero() {
+		return s.IsZero() && t.IsZero()
+	}
+	return subtle.ConstantTimeCompare((*s.at)[:], (*t.at)[:]) == 1
 }
 
 // String is a placeholder, as are all the forms below.

@@ -308,9 +308,10 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	var (
 		asked   *batchRow
 		decided *decidedRow
+		news    []refNews
 	)
 	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
-		asked, decided = nil, nil
+		asked, decided, news = nil, nil, nil
 		r, bd, place, err := b.t.findOp(ctx, q, op, b.db.lockRows())
 		switch {
 		case err != nil:
@@ -335,7 +336,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 		}
 		ld := loaded{}
 		b.decide(ctx, q, &ld, r, bd)
-		decided = &ld.done[0]
+		decided, news = &ld.done[0], ld.news
 		return nil
 	})
 	if err != nil {
@@ -344,6 +345,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 	if asked != nil {
 		b.dropAsked(asked.session, asked.num)
 	}
+	b.refs.told(news)
 	if decided != nil {
 		b.usage.finish(decided.ops, decided.bytes)
 		b.told.tell(decided.id, decided.outs, true)

@@ -38,7 +38,7 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
 	seen := b.refs.now()
-	to, err := b.shelf().routeOf(ctx, batch.Session, batch.Via, bd)
+	to, err := b.shelf().routeFor(ctx, &batch, bd)
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
@@ -58,7 +58,11 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 		}
 	}
 	to.seen = seen
-	if err := b.commit(ctx, &batch, bd, res, to); err != nil {
+	owner, err := b.ownerRow(&batch, bd, to)
+	if err != nil {
+		return Ticket{}, fmt.Errorf("commit: %w", err)
+	}
+	if err := b.commit(ctx, &batch, bd, res, to, owner); err != nil {
 		switch {
 		case errors.Is(err, errUnique):
 			return b.recommit(ctx, &batch, bd)
@@ -145,11 +149,27 @@ func (b *Box) newRow(batch *Batch, bd *body) *batchRow {
 		created: b.cfg.Now().UnixMilli(), body: data}
 }
 
-// commit is the batch's part of a transaction.
-func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution, to route) error {
+// ownerRow is the row of the ref that is stored with a batch which creates a
+// session; nil if there is none.
+func (b *Box) ownerRow(batch *Batch, bd *body, to route) (*refRow, error) {
+	switch {
+	case batch.Owner == nil:
+		return nil, nil
+	case !creates(bd.ops[0].method) || batch.Owner.Ref.ID != to.ref:
+		return nil, fault.BadArgument.With("the owner's ref is not the one that the batch's first op mints")
+	}
+	meta := batch.Owner.Meta
+	meta.Role, meta.Told = SessionOwner, Told{}
+	row, err := b.newRef(batch.Owner.Ref, meta)
+	return &row, err
+}
+
+// commit is the batch's part of a transaction. owner is the row of its session's
+// owner's ref, nil for none.
+func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution, to route, owner *refRow) error {
 	row := b.newRow(batch, bd)
 	if bd.decided() {
-		return b.commitDecided(ctx, row, bd)
+		return b.commitDecided(ctx, row, bd, owner)
 	}
 	if err := b.room(ctx, nil, row.ops, len(row.body)); err != nil {
 		return err
@@ -159,10 +179,11 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 		first uint64
 		num   int64
 		got   bool
+		made  bool // owner was stored
 	)
 	n := bd.travelling()
 	run := func(ctx context.Context, q querier) error {
-		la, first, got = nil, 0, false
+		la, first, got, made = nil, 0, false, false
 		if len(res.owed) == 0 && !res.loose && n == len(bd.ops) {
 			la, first = b.w.lanes.giveNow(row.session, n, len(row.body), res.near, b.cfg.Window)
 		}
@@ -177,6 +198,12 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 			}
 		})
 		b.nameOps(q, row.id, bd)
+		if owner != nil {
+			var err error
+			if made, err = b.t.insertRef(ctx, q, owner); err != nil {
+				return err
+			}
+		}
 		crashpoint.Hit(crashpoint.OutboxCommitBefore)
 		return nil
 	}
@@ -189,6 +216,9 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 			crashpoint.Hit(crashpoint.OutboxCommitAfter)
 			b.usage.ops.Add(int64(row.ops))
 			b.usage.bytes.Add(int64(len(row.body)))
+			if made {
+				b.refs.put(*owner)
+			}
 			if got {
 				b.w.lanes.gave(la, first+uint64(n), row.id, len(row.body))
 				row.num = num
@@ -203,14 +233,24 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 }
 
 // commitDecided keeps a batch that no server need see: every op was skipped.
-func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body) error {
+func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body, owner *refRow) error {
 	outs := bd.outcomes(nil)
 	row.outcomes = encodeOutcomes(outs, bd.ops)
-	err := b.w.do(ctx, func(ctx context.Context, q querier) error {
+	made := false
+	if owner != nil {
+		owner.dead = refusedRef(owner.id, &outs[0]).told.Dead
+	}
+	err := b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
 		b.t.insertFinished(q, row, bd.count(outs))
 		b.nameOps(q, row.id, bd)
-		return nil
+		if owner != nil {
+			made, err = b.t.insertRef(ctx, q, owner)
+		}
+		return err
 	})
+	if err == nil && made {
+		b.refs.put(*owner)
+	}
 	if err == nil {
 		b.told.tell(row.id, outs, true)
 	}
@@ -288,7 +328,12 @@ func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, err
 
 func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (Ticket, error) {
 	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx, given: true}
-	if _, err := b.shelfOfCaller(q).routeOf(ctx, batch.Session, batch.Via, bd); err != nil {
+	to, err := b.shelfOfCaller(q).routeFor(ctx, batch, bd)
+	if err != nil {
+		return Ticket{}, err
+	}
+	owner, err := b.ownerRow(batch, bd, to)
+	if err != nil {
 		return Ticket{}, err
 	}
 	if refersOutside(bd) {
@@ -317,6 +362,11 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 		return b.existing(ctx, q, batch, bd)
 	}
 	b.nameOps(q, row.id, bd)
+	if owner != nil {
+		if _, err := b.t.insertRef(ctx, q, owner); err != nil {
+			return Ticket{}, err
+		}
+	}
 	b.db.notify(q, b.id)
 	if q.err != nil {
 		return Ticket{}, q.err

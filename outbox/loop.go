@@ -267,7 +267,7 @@ func (l *loop) scan() {
 				return err
 			}
 		}
-		found, err = l.box.t.refsSince(l.ctx, q, refs.from)
+		found, err = l.box.t.refsSince(l.ctx, q, refs.mark)
 		return err
 	})
 	if err != nil {

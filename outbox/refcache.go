@@ -20,7 +20,7 @@ type refRow struct {
 	id         string
 	text       string // the ref's whole text; "" once it is gone
 	role       Role
-	external   string
+	external   string // of a rotated one: its secret's hash as text
 	label      string
 	redemption string
 	saved      int64
@@ -58,12 +58,13 @@ func (r *refRow) tell(t Told) {
 type refCache struct {
 	mu      sync.Mutex
 	known   bool
-	from    int64  // the stamp with which the next reading begins
+	mark    string // with which the next reading begins
+	marked  uint64 // the ticket of the reading it is of
 	tickets uint64 // of readings and of writes of our own, in the order they began
 	changes uint64 // counts what may have made a route that was found old
 
 	rows map[string]*cachedRef
-	was  map[string][]string       // by a ref's id: those whose place it has taken
+	was  map[string][]formerRef    // by a ref's id: those whose place it has taken
 	next map[string]capability.Ref // by a ref's id: what is about to take its place
 	// by has the refs an id, a session, a space or an external id stands for,
 	// oldest first; "" has those of spaces.
@@ -77,10 +78,10 @@ type cachedRef struct {
 	live   *SavedRef // nil for a row that is no ref to send through
 }
 
-// reading is one look at the rows that were written since.
+// reading is one look at the rows that were written since a mark.
 type reading struct {
 	ticket uint64
-	from   int64 // rows with this stamp and later ones are read
+	mark   string
 }
 
 // begin is told to merge about what is read from now on.
@@ -88,17 +89,17 @@ func (c *refCache) begin() reading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tickets++
-	return reading{c.tickets, c.from}
+	return reading{c.tickets, c.mark}
 }
 
-// merge takes what a reading has found; seen is the stamp with which the next one
-// has to begin. It gives the targets whose refs are others now, and the rows whose
-// text cannot be read.
+// merge takes what a reading has found; mark is the one with which the next one can
+// begin. It gives the targets whose refs are others now, and the rows whose text
+// cannot be read.
 //
-// Readings overlap. A row that was read or written by one that began later is left
-// as it is; that the later one saw all of it is not certain, so then the next
-// reading begins no later than it would have.
-func (c *refCache) merge(r reading, rows []refRow, seen int64) (targets []string, damaged []string) {
+// Readings overlap, and with writes of our own. What began later stands, though it
+// may not have seen all that this one has: then the next reading begins where that
+// one has said, or where it would have without this one.
+func (c *refCache) merge(r reading, rows []refRow, mark string) (targets []string, damaged []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	whole := true
@@ -120,8 +121,8 @@ func (c *refCache) merge(r reading, rows []refRow, seen int64) (targets []string
 	} else if len(targets) > 0 {
 		c.changes++
 	}
-	if whole {
-		c.from = max(c.from, seen)
+	if whole && r.ticket >= c.marked {
+		c.mark, c.marked = mark, r.ticket
 	}
 	return targets, damaged
 }
@@ -130,6 +131,10 @@ func (c *refCache) merge(r reading, rows []refRow, seen int64) (targets []string
 func (c *refCache) put(row refRow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.putLocked(row)
+}
+
+func (c *refCache) putLocked(row refRow) {
 	c.tickets++
 	if changed, _ := c.set(row, c.tickets); changed {
 		c.changes++
@@ -158,7 +163,7 @@ func (c *refCache) set(row refRow, ticket uint64) (changed, damaged bool) {
 func (c *refCache) keep(r *cachedRef) {
 	if c.rows == nil {
 		c.rows, c.by = make(map[string]*cachedRef), make(map[string][]*SavedRef)
-		c.was, c.next = make(map[string][]string), make(map[string]capability.Ref)
+		c.was, c.next = make(map[string][]formerRef), make(map[string]capability.Ref)
 	}
 	c.rows[r.row.id] = r
 }
@@ -174,7 +179,7 @@ func (c *refCache) link(r *cachedRef) bool {
 	}
 	switch other := r.row.label; r.row.role {
 	case rotated:
-		c.was[other] = append(c.was[other], r.row.id)
+		c.was[other] = append(c.was[other], formerRef{r.row.id, r.row.external})
 		c.relink(other)
 	case rotating:
 		c.next[other] = ref
@@ -189,7 +194,7 @@ func (c *refCache) link(r *cachedRef) bool {
 func (c *refCache) unlink(r *cachedRef) {
 	switch other := r.row.label; r.row.role {
 	case rotated:
-		c.was[other] = slices.DeleteFunc(c.was[other], func(id string) bool { return id == r.row.id })
+		c.was[other] = slices.DeleteFunc(c.was[other], func(f formerRef) bool { return f.id == r.row.id })
 		c.relink(other)
 	case rotating:
 		delete(c.next, other)
@@ -242,7 +247,10 @@ func (c *refCache) hide(r *cachedRef) {
 
 // keys are what the ref can be found by.
 func (r *SavedRef) keys() []string {
-	keys := append([]string{r.ID, r.Target()}, r.was...)
+	keys := []string{r.ID, r.Target()}
+	for _, was := range r.was {
+		keys = append(keys, was.id)
+	}
 	if r.External != "" && r.External != r.Target() {
 		keys = append(keys, r.External)
 	}

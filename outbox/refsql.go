@@ -13,11 +13,14 @@ import (
 
 // refSQL are the statements about refs. $1 is the box in all of them.
 type refSQL struct {
-	since  string // rows written since a stamp, and how the next such reading begins
+	all    string // all rows, and the mark with which a later reading begins
+	since  string // those that were written since a mark, and the next mark
 	one    string
 	insert string // a new row, in the place of one that is gone
 	update string
+	told   string // what an answer has told
 	drop   string // what is left says that the ref is gone
+	refuse string // the same for an owner's of a session that was never made
 	follow string // rows that stand for a ref stand for another one
 	renew  string // stamps of another database's time, which is ahead of this one's
 }
@@ -25,18 +28,23 @@ type refSQL struct {
 const refColumns = `id, ref, role, external, label, redemption, saved_at, confirmed, rights, narrow, dead`
 
 // refStatements makes the statements. stamp is an expression for the stamp of a row
-// that is written now, and seen for that with which a later reading has to begin.
-// settled says whether what a statement sees is all that is committed, and ours
-// whether r is a row that the present transaction may have written itself.
-func refStatements(stamp, seen, settled, ours string) *refSQL {
-	put := strings.NewReplacer("{stamp}", stamp, "{seen}", seen, "{settled}", settled, "{ours}", ours, "{columns}", refColumns).Replace
-	return &refSQL{
-		since: put(`SELECT {seen}, {settled}, COALESCE({ours}, false), COALESCE(r.id, ''), COALESCE(r.ref, ''), COALESCE(r.role, ''),
+// that is written now, and mark for a text that says what is seen now; later is the
+// condition under which a row r was written since the mark $2. settled says whether
+// what a statement sees is all that is committed, and ours whether r is a row that
+// the present transaction may have written itself.
+func refStatements(stamp, mark, later, settled, ours string) *refSQL {
+	put := strings.NewReplacer("{stamp}", stamp, "{mark}", mark, "{later}", later, "{settled}", settled, "{ours}", ours, "{columns}", refColumns).Replace
+	read := func(which string) string {
+		return put(`SELECT {mark}, {settled}, COALESCE({ours}, false), COALESCE(r.id, ''), COALESCE(r.ref, ''), COALESCE(r.role, ''),
 				COALESCE(r.external, ''), COALESCE(r.label, ''), COALESCE(r.redemption, ''), COALESCE(r.saved_at, 0),
 				COALESCE(r.confirmed, 0), COALESCE(r.rights, 0), COALESCE(r.narrow, 0), COALESCE(r.dead, 0)
-			FROM (SELECT 1 AS one) AS o LEFT JOIN mooring_outbox_ref AS r ON r.box = $1 AND r.change >= $2
-			ORDER BY r.saved_at, r.id`),
-		one: put(`SELECT {columns} FROM mooring_outbox_ref WHERE box = $1 AND id = $2`),
+			FROM (SELECT 1 AS one) AS o LEFT JOIN mooring_outbox_ref AS r ON r.box = $1` + which + `
+			ORDER BY r.saved_at, r.id`)
+	}
+	return &refSQL{
+		all:   read(``),
+		since: read(` AND {later}`),
+		one:   put(`SELECT {columns} FROM mooring_outbox_ref WHERE box = $1 AND id = $2`),
 		insert: put(`INSERT INTO mooring_outbox_ref (box, {columns}, target, change)
 				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, {stamp})
 			ON CONFLICT (box, id) DO UPDATE SET ref = excluded.ref, role = excluded.role, external = excluded.external,
@@ -46,6 +54,12 @@ func refStatements(stamp, seen, settled, ours string) *refSQL {
 			WHERE mooring_outbox_ref.role = '` + string(gone) + `'`),
 		update: put(`UPDATE mooring_outbox_ref SET ref = $3, role = $4, external = $5, label = $6, confirmed = $7, rights = $8,
 				narrow = $9, dead = $10, change = {stamp} WHERE box = $1 AND id = $2`),
+		told: put(`UPDATE mooring_outbox_ref SET confirmed = CASE WHEN CAST($3 AS BIGINT) > 0 THEN CAST($3 AS BIGINT) ELSE confirmed END,
+				rights = CASE WHEN CAST($4 AS INTEGER) > 0 THEN CAST($4 AS INTEGER) ELSE rights END, dead = $5, change = {stamp}
+			WHERE box = $1 AND id = $2 AND role NOT IN ('` + string(gone) + `', '` + string(rotated) + `', '` + string(rotating) + `')`),
+		refuse: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(gone) + `', external = '', label = '', redemption = '',
+				saved_at = $3, change = {stamp}
+			WHERE box = $1 AND id = $2 AND role = '` + string(SessionOwner) + `' AND dead <> 0 AND confirmed = 0`),
 		drop: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(gone) + `', external = '', label = '', redemption = '',
 				saved_at = $3, confirmed = 0, rights = 0, narrow = 0, dead = 0, change = {stamp}
 			WHERE box = $1 AND (id = $2 OR role = '` + string(rotated) + `' AND label = $2)`),
@@ -55,15 +69,20 @@ func refStatements(stamp, seen, settled, ours string) *refSQL {
 	}
 }
 
-// The stamp in Postgres is the id of the transaction: of those that are not through
-// none is older than what seen gives, so nothing that they write can be missed. (A
-// column that counts would have writers wait for each other until they commit, and
-// some of them are callers' transactions.) A file of SQLite has one writer at a time.
+// The stamp in Postgres is the id of the transaction, and the mark the snapshot, which
+// names those that were not through: nothing that they write is missed. (A column that
+// counts would have writers wait for each other until they commit, and some of them
+// are callers' transactions.) A file of SQLite has one writer at a time.
 var (
-	postgresRefs = refStatements(`txid_current()`, `txid_snapshot_xmin(txid_current_snapshot())`,
+	postgresRefs = refStatements(`txid_current()`, `CAST(txid_current_snapshot() AS TEXT)`,
+		`r.change >= txid_snapshot_xmin(`+markParam+`) AND NOT txid_visible_in_snapshot(r.change, `+markParam+`)`,
 		`current_setting('transaction_isolation') = 'read committed'`, `r.change >= txid_current_if_assigned()`)
-	sqliteRefs = refStatements(`(SELECT COALESCE(MAX(change), 0) + 1 FROM mooring_outbox_ref WHERE box = $1)`,
-		`(SELECT COALESCE(MAX(change), 0) + 1 FROM mooring_outbox_ref WHERE box = $1)`, `true`, `false`)
+	sqliteRefs = refStatements(nextChange, `CAST(`+nextChange+` AS TEXT)`, `r.change >= CAST($2 AS INTEGER)`, `true`, `false`)
+)
+
+const (
+	markParam  = `CAST(CAST($2 AS TEXT) AS txid_snapshot)`
+	nextChange = `(SELECT COALESCE(MAX(change), 0) + 1 FROM mooring_outbox_ref WHERE box = $1)`
 )
 
 // The row that was written last stays, so that stamps only rise.
@@ -85,15 +104,19 @@ func scanRef(scan scanner, before ...any) (r refRow, err error) {
 type refsSince struct {
 	rows    []refRow
 	ours    []refRow // that the present transaction may have written, and may undo
-	seen    int64    // how a later reading begins
+	mark    string   // with which a later reading begins
 	settled bool     // all that is committed could be seen
 }
 
-// refsSince reads the rows that were written with the stamp from or a later one.
-func (t *tables) refsSince(ctx context.Context, q querier, from int64) (found refsSince, err error) {
-	err = q.query(ctx, t.db.refs().since, []any{t.box, from}, func(scan scanner) error {
+// refsSince reads the rows that were written since a mark; "" is all there are.
+func (t *tables) refsSince(ctx context.Context, q querier, mark string) (found refsSince, err error) {
+	sql, args := t.db.refs().all, []any{t.box}
+	if mark != "" {
+		sql, args = t.db.refs().since, append(args, mark)
+	}
+	err = q.query(ctx, sql, args, func(scan scanner) error {
 		var ours bool
-		r, err := scanRef(scan, &found.seen, &found.settled, &ours)
+		r, err := scanRef(scan, &found.mark, &found.settled, &ours)
 		switch {
 		case err != nil || r.id == "":
 		case ours:

@@ -72,7 +72,11 @@ func (b *Box) FinishRotation(ctx context.Context, old string) error {
 		b.t.updateRef(q, &now)
 		// Those whose place the old one had taken go along.
 		q.later(b.db.refs().follow, []any{b.t.box, old, pending.ID, pending.Text()}, nil)
-		was.id, was.role, was.external, was.label, was.text = old, rotated, "", pending.ID, pending.Text()
+		hash := ""
+		if ref, err := was.ref(); err == nil {
+			hash = ref.Secret.HashText()
+		}
+		was.id, was.role, was.external, was.label, was.text = old, rotated, hash, pending.ID, pending.Text()
 		b.t.updateRef(q, &was)
 		return nil
 	})

@@ -11,6 +11,44 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
+// routeFor is routeOf for a batch that is committed now: by one who has the refs
+// that it goes through.
+func (s shelf) routeFor(ctx context.Context, batch *Batch, bd *body) (route, error) {
+	to, err := s.routeOf(ctx, batch.Session, batch.Via, bd)
+	if err == nil {
+		err = s.holds(ctx, batch.Via, batch.ViaSecret)
+	}
+	if err == nil && to.with != "" {
+		err = s.holds(ctx, to.with, batch.WithSecret)
+	}
+	return to, err
+}
+
+// holds refuses a secret that is not the one of the ref that is stored.
+func (s shelf) holds(ctx context.Context, id string, secret capability.Secret) error {
+	if secret.IsZero() {
+		return nil
+	}
+	r, err := s.ref(ctx, id)
+	if err != nil || r.has(id, secret) {
+		return err
+	}
+	return fault.UnknownRef.With("another secret is kept here for ref %s, and nothing is committed under that one: redeem the ref you have first, and if it is the right one drop the other", clip(id))
+}
+
+// has says whether the ref, or the one with that id whose place it has taken, has a secret.
+func (r *SavedRef) has(id string, secret capability.Secret) bool {
+	if r.ID == id {
+		return r.Secret.Equal(secret)
+	}
+	for _, was := range r.was {
+		if was.id == id {
+			return was.hash == "" || was.hash == secret.HashText()
+		}
+	}
+	return false
+}
+
 // routeOf says how the session's stream is opened for a batch, or why there is
 // no ref to send it through.
 func (s shelf) routeOf(ctx context.Context, session, via string, bd *body) (route, error) {
@@ -29,7 +67,7 @@ func (s shelf) routeOf(ctx context.Context, session, via string, bd *body) (rout
 		if r.Target() != session {
 			return route{}, fault.BadArgument.With("ref %s is not for session %s", r.ID, session)
 		}
-		return route{ref: r.ID, host: r.Address(), proof: proof(r.Ref), held: r.next != nil}, nil
+		return route{ref: r.ID, host: r.Address(), proof: proof(r.Ref), sure: !r.Confirmed.IsZero(), held: r.next != nil}, nil
 	}
 	var space SavedRef
 	var err error
@@ -44,12 +82,9 @@ func (s shelf) routeOf(ctx context.Context, session, via string, bd *body) (rout
 	if !capability.IsSpace(space.Target()) {
 		return route{}, fault.BadArgument.With("%s goes through a space's ref, which %s is not", first.method, space.ID)
 	}
-	to := route{space: space.ID, host: space.Address(), proof: proof(space.Ref), held: space.next != nil}
+	to := route{ref: bd.owner(), space: space.ID, host: space.Address(), proof: proof(space.Ref), sure: !space.Confirmed.IsZero(), held: space.next != nil}
 	for _, a := range first.args {
-		switch {
-		case a.Name == "ref" && a.Ref == nil:
-			to.ref = stringOf(a.JSON)
-		case a.Name == "via" && first.method == methodFork && a.Ref == nil:
+		if a.Name == "via" && first.method == methodFork && a.Ref == nil {
 			to.with = stringOf(a.JSON)
 		}
 	}
@@ -64,6 +99,16 @@ func (s shelf) routeOf(ctx context.Context, session, via string, bd *body) (rout
 		to.proof ^= proof(with.Ref)
 	}
 	return to, nil
+}
+
+// owner is the id of the ref that a creating batch mints; "" if it is not known.
+func (b *body) owner() string {
+	for _, a := range b.ops[0].args {
+		if a.Name == "ref" && a.Ref == nil {
+			return stringOf(a.JSON)
+		}
+	}
+	return ""
 }
 
 // takes are the rights that the batch's ops need in their session.

@@ -182,6 +182,7 @@ type loaded struct {
 	owed  []string // batches of other sessions that the first one waits for
 	st    streamRow
 	done  []decidedRow
+	news  []refNews
 	lane  *lane
 }
 
@@ -310,13 +311,15 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 
 // decide finishes a row all of whose ops have verdicts.
 func (b *Box) decide(ctx context.Context, q querier, ld *loaded, r *batchRow, bd *body) {
+	outs := bd.outcomes(nil)
 	if creates(bd.ops[0].method) {
 		// Nobody makes the session; what follows still has to reach a server that says so.
 		if to, err := b.shelfOf(q).routeOf(ctx, r.session, r.via, bd); err == nil {
 			b.t.creating(q, r.session, to.space, to.ref)
+			ld.news = append(ld.news, refusedRef(to.ref, &outs[0]))
+			b.t.tellRefs(q, ld.news[len(ld.news)-1:])
 		}
 	}
-	outs := bd.outcomes(nil)
 	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.count(outs), r.attempts, encodeOutcomes(outs, bd.ops), bd.encode(r.id))
 	ld.done = append(ld.done, decidedRow{r.id, outs, r.ops, r.bytes})
 }
@@ -331,6 +334,7 @@ func (b *Box) damaged(q querier, ld *loaded, r *batchRow, err error) {
 }
 
 func (b *Box) loadDone(ld *loaded) {
+	b.refs.told(ld.news)
 	for i, r := range ld.rows {
 		b.w.lanes.gave(ld.lane, ld.first[i]+uint64(ld.body[i].travelling()), r.id, len(r.body))
 	}
@@ -354,11 +358,16 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func()) 
 		small := body{atomic: e.body.atomic, slim: true, ops: e.body.ops}
 		slim = small.encode(e.id)
 	}
+	var news []refNews
+	if !e.route.sure || n.failed > 0 || creates(e.body.ops[0].method) {
+		news = b.news(e, outs, n)
+	}
 	at := b.cfg.Now().UnixMilli()
 	b.w.submit(&job{lazy: true,
 		run: func(ctx context.Context, q querier) error {
 			b.w.lanes.storing(e.session, e.id)
 			b.t.finish(q, e.num, at, n, e.attempts+1, data, slim)
+			b.t.tellRefs(q, news)
 			b.w.lanes.reach(e.session, e.last())
 			if e.route.space != "" {
 				b.t.creating(q, e.session, making.space, making.ref)
@@ -370,6 +379,7 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func()) 
 				return // closing: the next process gets the same answer again
 			}
 			crashpoint.Hit(crashpoint.OutboxAckAfter)
+			b.refs.told(news)
 			b.w.lanes.stored(e.session, e.id)
 			b.usage.finish(len(e.body.ops), int64(e.bytes))
 			b.told.stored(e.id)

@@ -38,7 +38,7 @@ func (s shelf) refresh(ctx context.Context) (f fresh, err error) {
 	r := b.refs.begin()
 	var found refsSince
 	read := func(ctx context.Context, q querier) (err error) {
-		found, err = b.t.refsSince(ctx, q, r.from)
+		found, err = b.t.refsSince(ctx, q, r.mark)
 		return err
 	}
 	if s.q != nil {
@@ -55,7 +55,7 @@ func (s shelf) refresh(ctx context.Context) (f fresh, err error) {
 	}
 	if alone := append(found.rows, found.ours...); len(alone) > 0 {
 		f.only = new(refCache)
-		f.only.merge(reading{}, alone, 0)
+		f.only.merge(reading{}, alone, "")
 	}
 	return f, nil
 }
@@ -63,7 +63,7 @@ func (s shelf) refresh(ctx context.Context) (f fresh, err error) {
 // took remembers what a reading has found, and gives the targets whose refs are
 // others now.
 func (b *Box) took(r reading, found refsSince) (targets []string) {
-	targets, damaged := b.refs.merge(r, found.rows, found.seen)
+	targets, damaged := b.refs.merge(r, found.rows, found.mark)
 	for _, id := range damaged {
 		b.cfg.Logger.Error("a stored ref is damaged and is not used", "outbox", b.id, "ref", id)
 	}
@@ -93,7 +93,7 @@ func (s shelf) ref(ctx context.Context, id string) (SavedRef, error) {
 		return SavedRef{}, err
 	}
 	for _, r := range fits {
-		if r.ID == id || slices.Contains(r.was, id) {
+		if !r.named(id) {
 			return *r, nil
 		}
 	}
@@ -133,7 +133,7 @@ func choose(fits []*SavedRef, target string, want capability.Rights) (best *Save
 	}
 	for _, r := range fits {
 		switch {
-		case !r.named(target) || r.trust() < trust:
+		case !r.named(target) || r.trust() < trust || byName && r.unmade():
 		case byName && made && r.Role != SessionOwner: // the name was given here, and others may give theirs as they like
 		case best != nil && best.Target() != r.Target():
 			return nil, fault.Ambiguous.With("%q fits %s and %s: give the whole id", clip(target), best.Target(), r.Target())
@@ -146,7 +146,12 @@ func choose(fits []*SavedRef, target string, want capability.Rights) (best *Save
 
 // named says whether target names what the ref is for, and not the ref itself.
 func (r *SavedRef) named(target string) bool {
-	return r.ID != target && !slices.Contains(r.was, target)
+	return r.ID != target && !slices.ContainsFunc(r.was, func(was formerRef) bool { return was.id == target })
+}
+
+// unmade says that the ref is the owner's of a session whose creation was refused.
+func (r *SavedRef) unmade() bool {
+	return r.Role == SessionOwner && r.Dead != fault.None && r.Confirmed.IsZero()
 }
 
 // Steps of trust.

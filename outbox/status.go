@@ -140,6 +140,12 @@ type SavedRef struct {
 	Redemption string // the redemption id to restore it with, always
 	Saved      time.Time
 
-	was  []string        // ids of those whose place it has taken
+	was  []formerRef     // those whose place it has taken
 	next *capability.Ref // what is about to take its place
+}
+
+// formerRef is a ref whose place another has taken.
+type formerRef struct {
+	id   string
+	hash string // of its secret, as text; "" where that was not kept
 }

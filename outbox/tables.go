@@ -470,6 +470,9 @@ func (t *tables) sweep(ctx context.Context, q querier, before int64, limit int) 
 				}
 				q.later(sqlDeleteRetry, []any{t.box, b.ops[i].id}, nil)
 			}
+			if creates(b.ops[0].method) && !b.slim { // nobody will retry it
+				q.later(t.db.refs().refuse, []any{t.box, b.owner(), before}, nil)
+			}
 		}
 		q.later(sqlDeleteBatch, []any{t.box, r.num}, nil)
 	}
