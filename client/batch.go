@@ -33,7 +33,6 @@ import (
 // reference (Promise.Field), or a *Promise, which stands for its whole result.
 type Batch struct {
 	session *Session
-	owner   *ownerRef
 	batch   outbox.Batch
 	err     error // the first one wrong
 
@@ -42,12 +41,6 @@ type Batch struct {
 	promises []Promise
 	args     []ledger.Arg
 	room     []byte // for the arguments' values
-}
-
-// ownerRef is what Commit stores before a batch that creates a session.
-type ownerRef struct {
-	ref  capability.Ref
-	meta outbox.RefMeta
 }
 
 // Arg is a named argument for Do.
@@ -347,8 +340,7 @@ func (b *Batch) CommitTx(ctx context.Context, tx pgx.Tx) (Ticket, error) {
 // checking has room for the intents that prepare makes of ops.
 var checking = sync.Pool{New: func() any { return new([]ledger.Intent) }}
 
-// prepare checks every op and stores the owner's ref of a new session, which
-// must be there before its batch: a ref without a session harms nobody.
+// prepare checks every op, and takes the ref that they need if there is a choice.
 func (b *Batch) prepare(ctx context.Context) error {
 	switch {
 	case b.err != nil:
@@ -376,13 +368,28 @@ func (b *Batch) prepare(ctx context.Context) error {
 	if f := ledger.CheckSize(intents, lim.Limits); f != nil {
 		return f
 	}
-	if b.owner == nil {
-		return nil
-	}
-	if err := b.session.client.box.PutRef(ctx, b.owner.ref, b.owner.meta); err != nil {
-		return fmt.Errorf("keep the new session's ref: %w", err)
+	if want := b.takes(); b.session.byID && want != capability.Append {
+		saved := b.session.under(ctx, want)
+		b.batch.Via, b.batch.ViaSecret = saved.ID, saved.Secret
 	}
 	return nil
+}
+
+// takes are the rights that the ops need.
+func (b *Batch) takes() (want capability.Rights) {
+	for i := range b.batch.Ops {
+		switch b.batch.Ops[i].Method {
+		case session.MethodShare:
+			want |= capability.Share
+		case session.MethodRevoke, session.MethodBumpEpoch:
+			want |= capability.Revoke
+		case session.MethodPurge, session.MethodDelete:
+			want |= capability.SessionRights // only an owner's ref may
+		default:
+			want |= capability.Append
+		}
+	}
+	return want
 }
 
 func (b *Batch) fail(index int, err error) {

@@ -160,6 +160,9 @@ type Client struct {
 	closed  bool
 	servers map[string]*server // by address
 	sendErr error              // why the sender ended by itself
+
+	confirmed map[string]bool // refs as they were used, that servers have taken
+	looking   map[string]bool // … that are being tried at another address
 }
 
 // Open opens the outbox and starts sending what is in it. It needs no server.

@@ -37,7 +37,7 @@ func (c *Client) OpenStream(ctx context.Context, req outbox.StreamRequest) (outb
 	defer func() { target.Release() }()
 	if req.SpaceRef != nil {
 		space := target
-		target = p.creating(ctx, space, req.Session, req.OwnerRef)
+		target = p.creating(ctx, through, space, req.Session, req.OwnerRef)
 		space.Release()
 	}
 	var held []*rpc.Ref

@@ -11,6 +11,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -121,6 +122,9 @@ func (l *Live) Snapshot(ctx context.Context) (*State, error) {
 // Save has the server make a durable ref of it, which dies with the ref it stands
 // on (Persistent.save). at is an address of that server.
 func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref, err error) {
+	if err := named(at); err != nil {
+		return made, err
+	}
 	err = l.ask(ctx, l.cap.Call(ctx, methodSave, words(0, 1), nil), func(s capnp.Struct) error {
 		id, secret, err := readSaved(s)
 		made = at.With(id, secret)
@@ -134,6 +138,9 @@ func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref
 // server. Without the outbox: the ref works when this returns; if the answer is
 // lost, nobody has what may have been minted.
 func (l *Live) Share(ctx context.Context, at capability.Ref, o ShareOptions) (capability.Ref, error) {
+	if err := named(at); err != nil {
+		return capability.Ref{}, err
+	}
 	d, err := l.Describe(ctx)
 	if err != nil {
 		return capability.Ref{}, err
@@ -147,6 +154,14 @@ func (l *Live) Share(ctx context.Context, at capability.Ref, o ShareOptions) (ca
 		return capability.Ref{}, err
 	}
 	return ref, nil
+}
+
+// named refuses an address without a host: a ref made there could not be used.
+func named(at capability.Ref) error {
+	if len(at.Hosts) == 0 {
+		return fault.BadRefText.With("say at which server the capability lives: any ref to it will do, or capability.ParseAddress")
+	}
+	return nil
 }
 
 func (l *Live) ask(ctx context.Context, answer *rpc.Promise, read func(capnp.Struct) error) error {

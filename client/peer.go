@@ -32,7 +32,7 @@ type peer struct {
 	byHand  atomic.Uint64         // acks that were read so
 
 	mu   sync.Mutex
-	live map[string]*restored // by ref id, or "create " + session id
+	live map[string]*restored // by liveKey, or as creating says
 }
 
 // restored is a sturdy ref's live capability, perhaps a promise of it still.
@@ -106,9 +106,16 @@ func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption strin
 	if capability.Sealed(ref.ID) {
 		return p.unseal(ref, redemption)
 	}
-	return p.reuse(ref.ID, func() *rpc.Promise {
+	return p.reuse(liveKey(ref), func() *rpc.Promise {
 		return callRestore(ctx, p.gateway, ref, redemption, capability.Proof{})
 	})
+}
+
+// liveKey is what a ref's live capability is found by. Its secret is in it: whoever
+// knows the id alone must not be given what another has restored.
+func liveKey(ref capability.Ref) string {
+	hash := ref.Secret.Hash()
+	return ref.ID + "#" + string(hash[:])
 }
 
 // settled is restore that waits for the answer. What is proof of an authority
@@ -116,7 +123,7 @@ func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption strin
 func (p *peer) settled(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
 	live := p.restore(ctx, ref, redemption)
 	p.mu.Lock()
-	r := p.live[ref.ID]
+	r := p.live[liveKey(ref)]
 	p.mu.Unlock()
 	if r != nil {
 		select {
@@ -127,9 +134,10 @@ func (p *peer) settled(ctx context.Context, ref capability.Ref, redemption strin
 	return live
 }
 
-// creating gives the object of a session that a space ref is about to create.
-func (p *peer) creating(ctx context.Context, space *rpc.Ref, session, owner string) *rpc.Ref {
-	return p.reuse("create "+session, func() *rpc.Promise {
+// creating gives the object of a session that a space's ref, whose live capability
+// space is, is about to create.
+func (p *peer) creating(ctx context.Context, through capability.Ref, space *rpc.Ref, session, owner string) *rpc.Ref {
+	return p.reuse("create "+owner+" in "+session+" through "+liveKey(through), func() *rpc.Promise {
 		return callCreate(ctx, space, session, owner)
 	})
 }

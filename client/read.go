@@ -41,25 +41,28 @@ func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description,
 			return d, err
 		}
 		saved = sp.saved
-		d, err = sp.Describe(ctx)
 	} else {
 		var s *Session
 		if s, err = c.Session(ctx, ref); err != nil {
 			return d, err
 		}
 		saved = s.saved
-		d, err = s.Describe(ctx)
 	}
-	c.settle(ctx, saved, missing == nil, err)
+	d, err = c.describe(ctx, saved)
+	switch code := fault.CodeOf(err); {
+	case err == nil: // the one redeemed last goes before others
+		c.confirm(context.WithoutCancel(ctx), saved.Ref, tellOf(&d, c.cfg.Now()), d.Session.External)
+	case missing != nil && (code == fault.UnknownRef || code == fault.Sealed):
+		if err := c.box.DropRef(context.WithoutCancel(ctx), saved.ID); err != nil {
+			c.cfg.Logger.Warn("the ref could not be forgotten", "ref", saved.Ref, "error", err)
+		}
+	}
 	return d, err
 }
 
 // Describe tells of the session and of the ref it is reached by.
-func (s *Session) Describe(ctx context.Context) (d Description, err error) {
-	err = s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return live.Call(ctx, methodDescribe, words(0, 0), nil)
-	}, d.readSession)
-	return d, err
+func (s *Session) Describe(ctx context.Context) (Description, error) {
+	return s.client.describe(ctx, s.under(ctx, capability.Read))
 }
 
 func (d *Description) readSession(results capnp.Struct) error {
@@ -88,11 +91,8 @@ func (d *Description) readSpace(results capnp.Struct) error {
 }
 
 // Describe tells of the ref the space is reached by.
-func (sp *Space) Describe(ctx context.Context) (d Description, err error) {
-	err = sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return live.Call(ctx, methodSpaceInfo, words(0, 0), nil)
-	}, d.readSpace)
-	return d, err
+func (sp *Space) Describe(ctx context.Context) (Description, error) {
+	return sp.client.describe(ctx, sp.saved)
 }
 
 // listPage is how many sessions are asked for at once.
@@ -149,7 +149,7 @@ type Page struct {
 // ref may see), with cursor marks (Event.Hidden) in place of those that it does
 // not show. CursorExpired if the log no longer reaches back.
 func (s *Session) Events(ctx context.Context, after uint64, limit uint32) (page Page, err error) {
-	err = s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err = s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callEvents(ctx, live, after, limit)
 	}, func(results capnp.Struct) error { return page.read(s.id, results) })
 	return page, err
@@ -190,7 +190,7 @@ func (s *Session) Snapshot(ctx context.Context) (*State, error) { return s.Snaps
 // log was trimmed there is only the present one: CursorExpired for any other.
 func (s *Session) SnapshotAt(ctx context.Context, cursor uint64) (*State, error) {
 	var state *stateSink
-	err := s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err := s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		state = &stateSink{session: s.id}
 		sink := rpc.NewLocal(state)
 		defer sink.Release()
@@ -218,7 +218,7 @@ func (s *Session) Revoke(ctx context.Context, refID string) (Cut, error) {
 func (s *Session) BumpEpoch(ctx context.Context) (Cut, error) { return s.revoke(ctx, "", true) }
 
 func (s *Session) revoke(ctx context.Context, refID string, epoch bool) (cut Cut, err error) {
-	err = s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err = s.call(ctx, capability.Revoke, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callRevoke(ctx, live, refID, epoch)
 	}, func(results capnp.Struct) error {
 		r := wire.Session_revoke_Results(results)
@@ -286,9 +286,18 @@ func readSaved(results capnp.Struct) (id string, secret capability.Secret, err e
 	return id, secret, err
 }
 
-// call makes one call on a ref's live capability and reads its results, again
-// for as long as what it meets is transient and patience lasts.
+// call is repeat, and learns what a ref allows when it turns out to lack a right.
 func (c *Client) call(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
+	err := c.repeat(ctx, ref, ask, read)
+	if fault.CodeOf(err) == fault.MissingRight {
+		c.learn(ctx, ref)
+	}
+	return err
+}
+
+// repeat makes one call on a ref's live capability and reads its results, again
+// for as long as what it meets is transient and patience lasts.
+func (c *Client) repeat(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
 	srv, err := c.serverFor(ref.Ref)
 	if err != nil {
 		return err
@@ -314,11 +323,12 @@ func (c *Client) call(ctx context.Context, ref outbox.SavedRef, ask func(context
 }
 
 // try is one attempt of call.
-func (c *Client) try(ctx context.Context, srv *server, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
+func (c *Client) try(ctx context.Context, srv *server, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) (err error) {
 	p, err := srv.peer(ctx)
 	if err != nil {
 		return err
 	}
+	defer func() { c.took(ctx, ref, err) }()
 	live := p.restore(ctx, ref.Ref, ref.Redemption)
 	defer live.Release()
 	answer := ask(ctx, live)

@@ -221,9 +221,9 @@ func (c *Client) Trouble() error {
 }
 
 // serverFor gives the server of a ref, and starts its loop with the first use.
-// It refuses a ref whose secret would travel in clear.
+// It refuses a ref without hosts, and one whose secret would travel in clear.
 func (c *Client) serverFor(ref capability.Ref) (*server, error) {
-	if err := ref.CheckPlaintext(c.cfg.AllowPlaintext); err != nil {
+	if err := c.mayUse(ref); err != nil {
 		return nil, err
 	}
 	address := ref.Address()

@@ -8,7 +8,9 @@ import (
 	"iter"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -32,14 +34,15 @@ type SubscribeOptions struct {
 // that it is over: Revoked, StaleEpoch, Expired, MissingRight, UnknownRef,
 // CursorExpired, SessionDeleted.
 func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func(session.Event) error) error {
-	srv, err := s.client.serverFor(s.saved.Ref)
+	ref := s.under(ctx, capability.Read)
+	srv, err := s.client.serverFor(ref.Ref)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.client.ctx, cancel)()
-	sub := &subscription{session: s, handle: handle, cursor: o.After, window: o.WindowBytes}
+	sub := &subscription{session: s, ref: ref, handle: handle, cursor: o.After, window: o.WindowBytes}
 	wait := s.client.cfg.newBackOff()
 	for {
 		before := sub.cursor
@@ -48,8 +51,12 @@ func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func
 			return fault.Canceled.Because(ctx.Err(), "the subscription was given up")
 		}
 		code := fault.CodeOf(err)
-		if sub.failed != nil || !code.Transient() && code != fault.SlowConsumer {
+		if sub.failed != nil {
 			return err
+		}
+		if !code.Transient() && code != fault.SlowConsumer {
+			s.client.took(ctx, ref, err)
+			return s.which(err, ref)
 		}
 		if o.Trouble != nil {
 			o.Trouble(err)
@@ -86,6 +93,7 @@ func (s *Session) Follow(ctx context.Context, o SubscribeOptions) iter.Seq2[sess
 // subscription is one subscriber over all its connections.
 type subscription struct {
 	session *Session
+	ref     outbox.SavedRef
 	handle  func(session.Event) error
 	window  uint32
 	cursor  uint64 // of the last event handled
@@ -100,7 +108,7 @@ func (sub *subscription) follow(ctx context.Context, srv *server) error {
 		return err
 	}
 	s := sub.session
-	live := p.restore(ctx, s.saved.Ref, s.saved.Redemption)
+	live := p.restore(ctx, sub.ref.Ref, sub.ref.Redemption)
 	defer live.Release()
 	sink := newEventSink(s.id)
 	local := rpc.NewLocal(sink)
@@ -129,6 +137,9 @@ func (sub *subscription) follow(ctx context.Context, srv *server) error {
 		}
 		if d.ended != nil {
 			return d.ended
+		}
+		if !sub.seen {
+			s.client.took(ctx, sub.ref, nil)
 		}
 		err = sub.take(d.events)
 		d.done()

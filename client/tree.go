@@ -42,7 +42,7 @@ const refsPage = 500
 // but for an owner the ref must be the session's own or below it. After an error
 // it ends; TooLarge for a tree that is too big to be shown.
 func (s *Session) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, error] {
-	return s.client.refs(ctx, s.saved, methodRefs, under)
+	return s.client.refs(ctx, s.under(ctx, capability.Revoke), methodRefs, under)
 }
 
 // Refs is Session.Refs for a space's ref. The refs of the sessions that were made

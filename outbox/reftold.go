@@ -14,14 +14,16 @@ type refNews struct {
 	told Told
 }
 
-// news is what an answer tells of the refs that a batch went through. n tallies
-// its outcomes.
+// news is what an answer tells of the refs that a batch went through.
 //
 // The ref of a session whose creation was refused is dead: nothing finds it by the
 // session's names any more. It stays until the batch is swept, because a Retry of the
 // creation mints it.
-func (b *Box) news(e *entry, outs []ledger.Outcome, n tally) (news []refNews) {
-	to := e.route
+func (b *Box) news(e *entry, outs []ledger.Outcome) (news []refNews) {
+	to, dead := e.route, deadBy(outs)
+	if to.sure && dead == fault.None && !creates(e.body.ops[0].method) {
+		return nil
+	}
 	now := Told{Confirmed: b.cfg.Now()}
 	if creates(e.body.ops[0].method) {
 		switch {
@@ -41,7 +43,7 @@ func (b *Box) news(e *entry, outs []ledger.Outcome, n tally) (news []refNews) {
 	if r == nil || r.ID != through || to.with != "" || proof(r.Ref) != to.proof {
 		return news // it is another one now
 	}
-	switch dead := deadBy(outs, n); {
+	switch {
 	case dead != fault.None && to.space != "": // it may be the new session's that is meant
 	case dead != fault.None && r.Dead != dead:
 		now.Dead = dead
@@ -61,11 +63,13 @@ func refusedRef(id string, o *ledger.Outcome) refNews {
 	return refNews{id, Told{Dead: dead}}
 }
 
+// refused says that a session was not made.
+func refused(news []refNews) bool {
+	return len(news) > 0 && news[0].told.Confirmed.IsZero()
+}
+
 // deadBy is why the ref that a batch went through is dead; None if it is not.
-func deadBy(outs []ledger.Outcome, n tally) fault.Code {
-	if n.failed == 0 {
-		return fault.None
-	}
+func deadBy(outs []ledger.Outcome) fault.Code {
 	for i := range outs {
 		if o := &outs[i]; o.Status == ledger.Denied && Deadly(o.Reason) {
 			return o.Reason

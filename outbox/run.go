@@ -486,8 +486,15 @@ func (l *loop) one(a action, now time.Time) {
 		e := a.entry
 		crashpoint.Hit(crashpoint.OutboxAckBefore)
 		outs := e.body.outcomes(a.answer)
-		b.told.tell(e.id, outs, false)
-		b.store(e, outs, a.route, func() {
+		news := b.news(e, outs)
+		unmade := refused(news)
+		if !unmade {
+			b.told.tell(e.id, outs, false)
+		}
+		b.store(e, outs, news, a.route, func() {
+			if unmade { // who hears of it may look for the session by its name
+				b.told.tell(e.id, outs, true)
+			}
 			l.hand(func(now time.Time) {
 				l.m.storedThrough(e.session, e.last(), now)
 				l.m.finished(e.id, now)

@@ -350,17 +350,13 @@ func (b *Box) loadDone(ld *loaded) {
 // store keeps the outcomes of a batch, together with whatever else is written
 // soon. making is how its session is reached if this was its create and that did
 // not apply; clear says that it did.
-func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func()) {
+func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making route, then func()) {
 	data := encodeOutcomes(outs, e.body.ops)
 	n := e.body.count(outs)
 	var slim []byte
 	if n == (tally{}) && len(e.body.ops) > 0 {
 		small := body{atomic: e.body.atomic, slim: true, ops: e.body.ops}
 		slim = small.encode(e.id)
-	}
-	var news []refNews
-	if !e.route.sure || n.failed > 0 || creates(e.body.ops[0].method) {
-		news = b.news(e, outs, n)
 	}
 	at := b.cfg.Now().UnixMilli()
 	b.w.submit(&job{lazy: true,
