@@ -143,7 +143,7 @@ func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, li
 		}
 		tickets = append(tickets, t)
 	}
-	return h.report(ctx, c, a, tickets, wait)
+	return h.through(ctx, c, arg, s, capability.Append, h.report(ctx, c, a, tickets, wait))
 }
 
 // checkOutside sees, before anything is committed, that the ops the lines name

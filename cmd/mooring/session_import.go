@@ -111,7 +111,7 @@ func (im *importing) begin(ctx context.Context, owner string) error {
 		return err
 	}
 	if space == nil {
-		if space, err = im.h.owner(ctx, im.c, owner); err != nil {
+		if space, err = im.h.owner(ctx, im.c, owner, capability.Create); err != nil {
 			return err
 		}
 	}
@@ -136,12 +136,12 @@ func (im *importing) find(ctx context.Context, owner string) (ref capability.Ref
 		return ref, nil, fmt.Errorf("look up the refs: %w", err)
 	}
 	if owner != "" {
-		if space, err = im.h.owner(ctx, im.c, owner); err != nil {
+		if space, err = im.h.owner(ctx, im.c, owner, capability.Create); err != nil {
 			return ref, nil, err
 		}
 	}
 	for _, r := range refs {
-		if r.External != im.rec.External || r.Role != outbox.SessionOwner || space != nil && r.Address() != space.Ref().Address() {
+		if r.External != im.rec.External || r.Role != outbox.SessionOwner || r.Dead != fault.None || space != nil && r.Address() != space.Ref().Address() {
 			continue
 		}
 		if ref.ID != "" {
@@ -150,7 +150,7 @@ func (im *importing) find(ctx context.Context, owner string) (ref capability.Ref
 		ref = r.Ref
 	}
 	if ref.ID == "" && space == nil {
-		space, err = im.h.owner(ctx, im.c, owner)
+		space, err = im.h.owner(ctx, im.c, owner, capability.Create)
 	}
 	return ref, space, err
 }

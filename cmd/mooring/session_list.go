@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 )
 
@@ -26,7 +27,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				sp, err := h.owner(ctx, c, owner)
+				sp, err := h.owner(ctx, c, owner, capability.List)
 				if err != nil {
 					return err
 				}

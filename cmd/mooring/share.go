@@ -128,7 +128,7 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 		return err
 	}
 	if err := results.Err(); err != nil {
-		return fmt.Errorf("the share was refused: %w", err)
+		return h.through(ctx, c, arg, s, capability.Share, fmt.Errorf("the share was refused: %w", err))
 	}
 	if results == nil {
 		h.sayQueued(ctx, c, still, "the ref works as soon as it has arrived")
