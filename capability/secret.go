@@ -5,6 +5,7 @@ package capability
 // give it away.
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -76,6 +77,16 @@ func (s Secret) RevealText() string {
 		return ""
 	}
 	return base64.RawURLEncoding.EncodeToString((*s.at)[:])
+}
+
+// StreamSecret is what an outbox with this secret shows where it opens its stream of
+// a session: HMAC-SHA256 of the session's id under the outbox's secret. Whoever is
+// shown it, that is the session's server, cannot speak for the outbox anywhere else.
+func (s Secret) StreamSecret(session string) Secret {
+	mac := hmac.New(sha256.New, s.Reveal())
+	mac.Write([]byte("mooring stream secret v1\x00"))
+	mac.Write([]byte(session))
+	return secretOf((*[SecretBytes]byte)(mac.Sum(nil)))
 }
 
 // IsZero says whether there is no secret.

@@ -201,7 +201,8 @@ interface Session extends(Persistent(SturdyRef, Text)) {
 
   openStream @1 (outbox :Text, secret :Data, incarnation :UInt64) -> (stream :Stream, lastSeq :UInt64, ackedThrough :UInt64);
   # The first opening registers the secret's hash, later ones must match it.
-  # The live stream is then the right to speak for that outbox.
+  # The live stream is then the right to speak for that outbox. The secret should
+  # be good for this session alone: clients derive it from their outbox's own.
 
   snapshot @2 (at :UInt64, sink :EventSink) -> (cursor :UInt64);
   # Streams the folded state to sink.state and returns when it is through. at 0

@@ -120,7 +120,7 @@ func TestServerFencesOldFile(t *testing.T) {
 		session := withSession(t, b)
 		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 		srv.streams[session+b.ID()] = &fakeStreamRow{row: ledger.Stream{Session: session, Outbox: b.ID(), Incarnation: 100},
-			history: ledger.NewHistory(nil), hash: b.secret.Hash()}
+			history: ledger.NewHistory(nil), hash: b.secret.StreamSecret(session).Hash()}
 		run(t, b, srv)
 		if o := wait(t, b, x)[0]; o.Status != ledger.Applied {
 			t.Errorf("%+v", o)
@@ -338,7 +338,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				}
 				// What the dead server had answered and the child had stored.
 				srv.streams[session+b.ID()] = &fakeStreamRow{row: ledger.Stream{Session: session, Outbox: b.ID(), Incarnation: 1,
-					LastSeq: uint64(len(acked)), AckedThrough: uint64(len(acked))}, history: ledger.NewHistory(nil), hash: b.secret.Hash()}
+					LastSeq: uint64(len(acked)), AckedThrough: uint64(len(acked))}, history: ledger.NewHistory(nil), hash: b.secret.StreamSecret(session).Hash()}
 				run(t, b, srv)
 				if err := b.Drain(limited(t), nil); err != nil {
 					t.Fatal(err)

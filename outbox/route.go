@@ -139,7 +139,7 @@ func stringOf(text []byte) (s string) {
 
 // request turns a route into what a Link needs.
 func (b *Box) request(ctx context.Context, session string, to route, incarnation int64) (StreamRequest, error) {
-	req := StreamRequest{Session: session, Outbox: b.id, Secret: b.secret, Incarnation: uint64(incarnation),
+	req := StreamRequest{Session: session, Outbox: b.id, Secret: b.secret.StreamSecret(session), Incarnation: uint64(incarnation),
 		Redemptions: make(map[string]string)}
 	get := func(id string) (capability.Ref, error) {
 		r, err := b.shelf().ref(ctx, id)
