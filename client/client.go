@@ -44,6 +44,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/loopback"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -121,10 +122,32 @@ func (c Config) withDefaults() Config {
 		c.Reconnect.Max = 5 * time.Second
 	}
 	if c.Dial == nil {
-		opts := rpc.DialOptions{TLS: c.TLS, DialContext: c.DialContext, Timeout: 5 * time.Second}
+		opts := rpc.DialOptions{TLS: c.TLS, DialContext: here(c.DialContext), Timeout: dialIn}
 		c.Dial = func(ctx context.Context, url string) (rpc.Transport, error) { return rpc.Dial(ctx, url, opts) }
 	}
 	return c
+}
+
+// here has dial connect to this machine for the name localhost, whatever a resolver
+// says of it: secrets go there in clear. nil is the system's way.
+func here(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil || !loopback.Is(host) || loopback.IsAddress(host) {
+			return dial(ctx, network, addr)
+		}
+		conn, err := dial(ctx, network, net.JoinHostPort("127.0.0.1", port))
+		if err != nil && ctx.Err() == nil {
+			var six error
+			if conn, six = dial(ctx, network, net.JoinHostPort("::1", port)); six == nil {
+				err = nil
+			}
+		}
+		return conn, err
+	}
 }
 
 func (c *Config) limits() rpc.Limits {

@@ -25,11 +25,7 @@ func (c *Client) OpenStream(ctx context.Context, req outbox.StreamRequest) (outb
 	if req.SpaceRef != nil {
 		through = *req.SpaceRef
 	}
-	srv, err := c.serverFor(through)
-	if err != nil {
-		return nil, err
-	}
-	p, err := srv.peer(ctx)
+	p, err := c.peer(ctx, through)
 	if err != nil {
 		return nil, err
 	}

@@ -51,11 +51,7 @@ func (sp *Space) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, erro
 }
 
 func (c *Client) attenuate(ctx context.Context, ref outbox.SavedRef, method rpc.Method, o AttenuateOptions) (cap *rpc.Ref, err error) {
-	srv, err := c.serverFor(ref.Ref)
-	if err != nil {
-		return nil, err
-	}
-	err = c.try(ctx, srv, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err = c.try(ctx, ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		answer := callAttenuate(ctx, live, method, o)
 		cap = answer.Cap(0)
 		return answer

@@ -251,11 +251,7 @@ func (sp *Space) Save(ctx context.Context) (capability.Ref, error) {
 }
 
 func (c *Client) save(ctx context.Context, ref outbox.SavedRef) (made capability.Ref, err error) {
-	srv, err := c.serverFor(ref.Ref)
-	if err != nil {
-		return made, err
-	}
-	err = c.try(ctx, srv, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err = c.try(ctx, ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return live.Call(ctx, methodSave, words(0, 1), nil)
 	}, func(results capnp.Struct) error {
 		id, secret, err := readSaved(results)
@@ -298,46 +294,89 @@ func (c *Client) call(ctx context.Context, ref outbox.SavedRef, ask func(context
 // repeat makes one call on a ref's live capability and reads its results, again
 // for as long as what it meets is transient and patience lasts.
 func (c *Client) repeat(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
-	srv, err := c.serverFor(ref.Ref)
-	if err != nil {
-		return err
-	}
 	patience, giveUp := context.WithTimeout(ctx, max(c.cfg.Patience, 0))
 	defer giveUp()
-	stop := context.AfterFunc(c.ctx, giveUp)
-	defer stop()
+	defer context.AfterFunc(c.ctx, giveUp)()
 	wait := c.cfg.newBackOff()
+	var last error // of what was transient
 	for {
-		err := c.try(ctx, srv, ref, ask, read)
-		if err == nil || ctx.Err() != nil || !fault.CodeOf(err).Transient() {
+		err := c.try(ctx, patience, ref, ask, read)
+		transient := fault.CodeOf(err).Transient()
+		if transient {
+			last = err
+		}
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return givenUp(ctx, last)
+		case !transient:
 			return err
 		}
 		timer := time.NewTimer(wait.NextBackOff())
 		select {
 		case <-timer.C:
+			continue
 		case <-patience.Done():
 			timer.Stop()
-			return err
 		}
+		switch {
+		case ctx.Err() != nil:
+			return givenUp(ctx, last)
+		case c.ctx.Err() != nil:
+			return errClosed()
+		}
+		return last
 	}
 }
 
-// try is one attempt of call.
-func (c *Client) try(ctx context.Context, srv *server, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) (err error) {
-	p, err := srv.peer(ctx)
+// givenUp is the error of a call whose context has ended; last is what it met until then.
+func givenUp(ctx context.Context, last error) error {
+	if last == nil {
+		return fault.Canceled.Because(ctx.Err(), "given up before there was an answer (%v)", ctx.Err())
+	}
+	return fault.Canceled.Because(errors.Join(ctx.Err(), last), "given up (%v) after %v", ctx.Err(), last)
+}
+
+// try is one attempt of repeat. It waits for a server that answers hello until
+// patience ends, and for the answer of one that has done so for as long as it takes.
+func (c *Client) try(ctx, patience context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) (err error) {
+	looking := patience
+	if c.cfg.Patience < 0 {
+		looking = ctx // one try, which ends by itself
+	}
+	p, err := c.peer(looking, ref.Ref)
 	if err != nil {
+		return c.impatient(ctx, looking, ref, err)
+	}
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(looking, func() {
+		if !p.up.Load() {
+			stop()
+		}
+	})()
+	live := p.restore(asking, ref.Ref, ref.Redemption)
+	defer live.Release()
+	answer := ask(asking, live)
+	defer answer.Release()
+	results, _, err := answer.Wait(asking)
+	if err != nil {
+		err = c.impatient(ctx, asking, ref, p.fail(err))
+	} else {
+		err = legible(read(results))
+	}
+	c.took(ctx, ref, err)
+	return err
+}
+
+// impatient says of an attempt that ended because its own context did, and the
+// caller's has not, that no server has answered in time.
+func (c *Client) impatient(ctx, own context.Context, ref outbox.SavedRef, err error) error {
+	if own.Err() == nil || ctx.Err() != nil || c.ctx.Err() != nil {
 		return err
 	}
-	defer func() { c.took(ctx, ref, err) }()
-	live := p.restore(ctx, ref.Ref, ref.Redemption)
-	defer live.Release()
-	answer := ask(ctx, live)
-	defer answer.Release()
-	results, _, err := answer.Wait(ctx)
-	if err != nil {
-		return p.fail(err)
-	}
-	return legible(read(results))
+	return fault.Unavailable.Because(err, "no server at %s has answered in time: is it running?", ref.Address())
 }
 
 // legible is the error of reading an answer: a fault, or that there is none to be had.

@@ -35,8 +35,7 @@ type SubscribeOptions struct {
 // CursorExpired, SessionDeleted.
 func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func(session.Event) error) error {
 	ref := s.under(ctx, capability.Read)
-	srv, err := s.client.serverFor(ref.Ref)
-	if err != nil {
+	if err := s.client.mayUse(ref.Ref); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -46,7 +45,7 @@ func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func
 	wait := s.client.cfg.newBackOff()
 	for {
 		before := sub.cursor
-		err := sub.follow(ctx, srv)
+		err := sub.follow(ctx)
 		if ctx.Err() != nil && sub.failed == nil {
 			return fault.Canceled.Because(ctx.Err(), "the subscription was given up")
 		}
@@ -102,12 +101,12 @@ type subscription struct {
 }
 
 // follow subscribes over one connection until it ends.
-func (sub *subscription) follow(ctx context.Context, srv *server) error {
-	p, err := srv.peer(ctx)
+func (sub *subscription) follow(ctx context.Context) error {
+	s := sub.session
+	p, err := s.client.peer(ctx, sub.ref.Ref)
 	if err != nil {
 		return err
 	}
-	s := sub.session
 	live := p.restore(ctx, sub.ref.Ref, sub.ref.Redemption)
 	defer live.Release()
 	sink := newEventSink(s.id)

@@ -209,7 +209,6 @@ func testBatch(seq uint64) *ledger.Batch {
 
 func TestAllHostsAreTriedInTurn(t *testing.T) {
 	t.Parallel()
-	silent := &silentServer{more: make(chan struct{})}
 	var mu sync.Mutex
 	var dialed []string
 	c := linkClient(t, Config{Dial: func(ctx context.Context, url string) (rpc.Transport, error) {
@@ -217,7 +216,7 @@ func TestAllHostsAreTriedInTurn(t *testing.T) {
 		dialed = append(dialed, url)
 		mu.Unlock()
 		if strings.Contains(url, "127.0.0.2") {
-			return silent.dial(ctx, url)
+			return (&helloServer{version: 1}).dial(ctx, url)
 		}
 		return nil, fmt.Errorf("refused")
 	}})
