@@ -34,6 +34,9 @@ type SubscribeOptions struct {
 // that it is over: Revoked, StaleEpoch, Expired, MissingRight, UnknownRef,
 // CursorExpired, SessionDeleted.
 func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func(session.Event) error) error {
+	if handle == nil {
+		return fault.Usage.With("subscribe: there is no handler for the events")
+	}
 	ref := s.under(ctx, capability.Read)
 	if err := s.client.mayUse(ref.Ref); err != nil {
 		return err
@@ -46,8 +49,10 @@ func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func
 	for {
 		before := sub.cursor
 		err := sub.follow(ctx)
-		if ctx.Err() != nil && sub.failed == nil {
-			return fault.Canceled.Because(ctx.Err(), "the subscription was given up")
+		if sub.failed == nil {
+			if over := sub.over(ctx); over != nil {
+				return over
+			}
 		}
 		code := fault.CodeOf(err)
 		if sub.failed != nil {
@@ -100,6 +105,17 @@ type subscription struct {
 	failed  error  // handle's
 }
 
+// over is why nothing more is to be handled; nil while the subscription goes on.
+func (sub *subscription) over(ctx context.Context) error {
+	switch {
+	case sub.session.client.ctx.Err() != nil: // of which ctx hears a moment later
+		return errClosed()
+	case ctx.Err() != nil:
+		return fault.Canceled.Because(ctx.Err(), "the subscription was given up")
+	}
+	return nil
+}
+
 // follow subscribes over one connection until it ends.
 func (sub *subscription) follow(ctx context.Context) error {
 	s := sub.session
@@ -140,7 +156,7 @@ func (sub *subscription) follow(ctx context.Context) error {
 		if !sub.seen {
 			s.client.took(ctx, sub.ref, nil)
 		}
-		err = sub.take(d.events)
+		err = sub.take(ctx, d.events, sub.shownFrom)
 		d.done()
 		if err != nil {
 			return err
@@ -148,16 +164,33 @@ func (sub *subscription) follow(ctx context.Context) error {
 	}
 }
 
+// shownFrom is the first cursor that the ref shows.
+func (sub *subscription) shownFrom(ctx context.Context) (uint64, error) {
+	d, err := sub.session.client.describe(ctx, sub.ref)
+	return d.Grant.From, err
+}
+
 // take hands events on, each once and in order.
-func (sub *subscription) take(events []session.Event) error {
+func (sub *subscription) take(ctx context.Context, events []session.Event, shownFrom func(context.Context) (uint64, error)) error {
 	for _, e := range events {
 		if e.Cursor <= sub.cursor {
 			continue // seen over an earlier connection
 		}
-		// A ref that sees the log from a later cursor on starts there; after that there are no gaps.
 		// A mark stands for all that is not shown up to its cursor.
-		if sub.seen && e.Cursor != sub.cursor+1 && !e.Hidden {
-			return fault.Disconnected.With("the server left out events %d to %d", sub.cursor+1, e.Cursor-1)
+		if e.Cursor != sub.cursor+1 && !e.Hidden {
+			first := uint64(0)
+			if !sub.seen { // a ref that shows the log from a later cursor on starts there
+				var err error
+				if first, err = shownFrom(ctx); err != nil {
+					return err
+				}
+			}
+			if e.Cursor != first {
+				return fault.Disconnected.With("the server left out events %d to %d", sub.cursor+1, e.Cursor-1)
+			}
+		}
+		if over := sub.over(ctx); over != nil {
+			return over
 		}
 		if err := sub.handle(e); err != nil {
 			sub.failed = err
