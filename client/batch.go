@@ -8,9 +8,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
+	"errors"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -35,6 +35,7 @@ type Batch struct {
 	session *Session
 	batch   outbox.Batch
 	err     error // the first one wrong
+	frozen  bool  // it is the outbox's: what is in it must not change
 
 	// Made for many ops at once, and not in use yet.
 	ids      []string
@@ -53,11 +54,17 @@ type Arg struct {
 type Promise struct {
 	batch *Batch
 	index int
+	taken bool // its id was given out
 }
 
 // OpID is the op's id, known before the op is durable. A reference to it can be
 // made in any later process: ledger.Ref{Op: id, Path: "cursor"}.
-func (p *Promise) OpID() string { return p.batch.batch.Ops[p.index].ID }
+func (p *Promise) OpID() string {
+	if !p.batch.frozen { // else there may be others who ask
+		p.taken = true
+	}
+	return p.batch.batch.Ops[p.index].ID
+}
 
 // Field refers to a field of the result by a dot-separated path: "cursor" (which
 // every result has), "length", "ref", "session", "epoch", "cut". "" is the whole result.
@@ -65,6 +72,9 @@ func (p *Promise) Field(path string) ledger.Ref { return ledger.Ref{Op: p.OpID()
 
 // Arg sets an argument of the op, in place of the one the verb set if there is one.
 func (p *Promise) Arg(name string, value any) *Promise {
+	if p.batch.over() {
+		return p
+	}
 	arg, err := p.batch.encodeValue(name, value)
 	if err != nil {
 		p.batch.fail(p.index, err)
@@ -96,6 +106,10 @@ func (p *Promise) text(name, value string) *Promise {
 // DependsOn makes the op skipped if one of these did not apply.
 func (p *Promise) DependsOn(ops ...*Promise) *Promise {
 	for _, o := range ops {
+		if o == nil {
+			p.batch.fail(p.index, fault.Usage.With("it depends on a nil *Promise"))
+			return p
+		}
 		p.DependsOnID(o.OpID())
 	}
 	return p
@@ -103,6 +117,9 @@ func (p *Promise) DependsOn(ops ...*Promise) *Promise {
 
 // DependsOnID is DependsOn by op ids.
 func (p *Promise) DependsOnID(ids ...string) *Promise {
+	if p.batch.over() {
+		return p
+	}
 	op := &p.batch.batch.Ops[p.index]
 	op.DependsOn = append(op.DependsOn, ids...)
 	return p
@@ -111,6 +128,9 @@ func (p *Promise) DependsOnID(ids ...string) *Promise {
 // Expect makes the op a conflict unless the session is at this cursor: a number
 // or a reference. It is compared once, before the batch's first op.
 func (p *Promise) Expect(cursor any) *Promise {
+	if p.batch.over() {
+		return p
+	}
 	op := &p.batch.batch.Ops[p.index]
 	arg, err := p.batch.encodeValue("expected_cursor", cursor)
 	if err != nil {
@@ -118,16 +138,27 @@ func (p *Promise) Expect(cursor any) *Promise {
 		return p
 	}
 	op.Expected = ledger.Expect{Set: true, Ref: arg.Ref}
-	if arg.Ref == nil {
-		if err := json.Unmarshal(arg.JSON, &op.Expected.Cursor); err != nil {
-			p.batch.fail(p.index, fault.BadArgument.With("the expected cursor is not a whole number"))
-		}
+	if arg.Ref != nil {
+		return p
 	}
+	var at *uint64 // null is none
+	if err := json.Unmarshal(arg.JSON, &at); err != nil || at == nil {
+		p.batch.fail(p.index, fault.BadArgument.With("the expected cursor is not a whole number"))
+		return p
+	}
+	op.Expected.Cursor = *at
 	return p
 }
 
-// Named gives the op an id of the caller's, a ULID, instead of its batch's.
+// Named gives the op an id of the caller's, a ULID, instead of its batch's: before
+// anything refers to it.
 func (p *Promise) Named(opID string) *Promise {
+	if p.batch.over() {
+		return p
+	}
+	if p.taken {
+		p.batch.fail(p.index, fault.Usage.With("something refers to the op by the id it had: name it first"))
+	}
 	if _, err := ulid.ParseStrict(opID); err != nil {
 		p.batch.fail(p.index, fault.BadArgument.With("the op id is not a ULID"))
 	}
@@ -142,6 +173,9 @@ func (b *Batch) ID() string { return b.batch.ID }
 // first op. Committing an equal batch under one id again changes nothing, so who
 // keeps the id may repeat the Commit after a crash.
 func (b *Batch) SetID(id string) *Batch {
+	if b.over() {
+		return b
+	}
 	if _, err := ulid.ParseStrict(id); err != nil && b.err == nil {
 		b.err = fault.BadArgument.With("the batch id is not a ULID")
 	}
@@ -153,7 +187,12 @@ func (b *Batch) SetID(id string) *Batch {
 }
 
 // Atomic makes the ops apply all or not at all.
-func (b *Batch) Atomic() *Batch { b.batch.Atomic = true; return b }
+func (b *Batch) Atomic() *Batch {
+	if !b.over() {
+		b.batch.Atomic = true
+	}
+	return b
+}
 
 // Len is the number of ops so far.
 func (b *Batch) Len() int { return len(b.batch.Ops) }
@@ -167,9 +206,21 @@ func (b *Batch) Do(method string, args ...Arg) *Promise {
 	return p
 }
 
+// over says that the batch was committed, and that nothing can be changed in it any
+// more; a verb that was called all the same is told by the next Commit.
+func (b *Batch) over() bool {
+	if b.frozen && b.err == nil {
+		b.err = fault.Usage.With("the batch was committed and is what it was: begin another one for more")
+	}
+	return b.frozen
+}
+
 // do adds an op that is about to get so many arguments.
 func (b *Batch) do(method string, args int) *Promise {
 	n := len(b.batch.Ops)
+	if b.over() { // it is nowhere
+		return &Promise{batch: &Batch{session: b.session, err: b.err, batch: outbox.Batch{Ops: make([]outbox.Op, 1)}}}
+	}
 	if len(b.promises) == 0 {
 		more := 1 // most batches have one op
 		if n > 0 {
@@ -239,7 +290,7 @@ func (b *Batch) Finalize(message, status string) *Promise {
 // ShareOptions say what a new ref allows: at most what the ref it is made from does.
 type ShareOptions struct {
 	Rights      capability.Rights // at least one
-	Methods     []string          // append only these; nil all
+	Methods     []string          // append only these; nil all, and an empty list is refused
 	Expires     time.Time         // zero never; the database's clock decides
 	From        uint64            // first visible cursor; 0 all
 	Message     string            // one message alone, with its parts and turn; "" all
@@ -247,8 +298,30 @@ type ShareOptions struct {
 	Label       string
 	Actor       string // a path under that of the ref it is made from
 	// Seal binds the ref to a key: redeeming it takes the private one too, and one
-	// round trip more, so its text alone is worth nothing. nil binds it to none.
+	// round trip more, so its text alone is worth nothing. nil binds it to none, and
+	// what is no key is refused.
 	Seal ed25519.PublicKey
+}
+
+// check refuses what would be taken for the widest there is, and texts that would
+// be altered on their way.
+func (o *ShareOptions) check() error {
+	if o.Seal != nil && len(o.Seal) != ed25519.PublicKeySize {
+		return fault.BadArgument.With("the seal is no Ed25519 public key, which has %d bytes: leave it nil for a ref that is not sealed", ed25519.PublicKeySize)
+	}
+	return checkLimits(o.Methods, o.Message, o.Label, o.Actor)
+}
+
+func checkLimits(methods []string, message, label, actor string) error {
+	if methods != nil && len(methods) == 0 {
+		return fault.BadArgument.With("the list of methods is empty: leave it nil for all, or leave the right to append away for none")
+	}
+	for _, t := range append([]string{message, label, actor}, methods...) {
+		if err := checkText("a text", t); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newRef makes a ref for target at an address, sealed if it is to be.
@@ -263,7 +336,8 @@ func (o *ShareOptions) newRef(at capability.Ref, target string) capability.Ref {
 // as soon as the op has arrived.
 func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	ref := o.newRef(b.session.saved.Ref, b.session.id)
-	p := b.Do(session.MethodShare, Arg{"ref", ref.ID}, Arg{"hash", HashText(ref.Secret)}, Arg{"rights", o.Rights})
+	err := o.check()
+	p := b.Do(session.MethodShare, Arg{"ref", ref.ID}, Arg{"hash", ref.Secret.HashText()}, Arg{"rights", o.Rights})
 	if o.Methods != nil {
 		p.Arg("methods", o.Methods)
 	}
@@ -287,6 +361,9 @@ func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	}
 	if len(o.Seal) > 0 {
 		p.Arg("seal", capability.SealKeyText(o.Seal))
+	}
+	if err != nil {
+		p.batch.fail(p.index, err)
 	}
 	return ref, p
 }
@@ -319,7 +396,7 @@ func (b *Batch) Commit(ctx context.Context) (Ticket, error) {
 	}
 	t, err := b.session.client.box.Commit(ctx, b.batch)
 	if err != nil {
-		return Ticket{}, fmt.Errorf("commit the batch: %w", err)
+		return Ticket{}, err // says what it is of
 	}
 	return Ticket{client: b.session.client, Session: b.session.id, Batch: t.Batch, Ops: t.Ops}, nil
 }
@@ -327,12 +404,15 @@ func (b *Batch) Commit(ctx context.Context) (Ticket, error) {
 // CommitTx is Commit inside the caller's transaction, on the Postgres database
 // that has the outbox: the batch is sent if, and as soon as, tx commits.
 func (b *Batch) CommitTx(ctx context.Context, tx pgx.Tx) (Ticket, error) {
+	if tx == nil {
+		return Ticket{}, fault.Usage.With("commit: there is no transaction")
+	}
 	if err := b.prepare(ctx); err != nil {
 		return Ticket{}, err
 	}
 	t, err := b.session.client.box.CommitTx(ctx, tx, b.batch)
 	if err != nil {
-		return Ticket{}, fmt.Errorf("commit the batch in a transaction: %w", err)
+		return Ticket{}, err // says what it is of
 	}
 	return Ticket{client: b.session.client, Session: b.session.id, Batch: t.Batch, Ops: t.Ops}, nil
 }
@@ -343,6 +423,8 @@ var checking = sync.Pool{New: func() any { return new([]ledger.Intent) }}
 // prepare checks every op, and takes the ref that they need if there is a choice.
 func (b *Batch) prepare(ctx context.Context) error {
 	switch {
+	case b.session == nil:
+		return fault.Usage.With("the batch is for no session: begin it with Session.Batch, Space.Create or Space.Fork")
 	case b.err != nil:
 		return b.err
 	case len(b.batch.Ops) == 0:
@@ -368,9 +450,12 @@ func (b *Batch) prepare(ctx context.Context) error {
 	if f := ledger.CheckSize(intents, lim.Limits); f != nil {
 		return f
 	}
-	if want := b.takes(); b.session.byID && want != capability.Append {
+	if want := b.takes(); b.session.byID && want != capability.Append && !b.frozen {
 		saved := b.session.under(ctx, want)
 		b.batch.Via, b.batch.ViaSecret = saved.ID, saved.Secret
+	}
+	if !b.frozen {
+		b.frozen = true
 	}
 	return nil
 }
@@ -394,8 +479,17 @@ func (b *Batch) takes() (want capability.Rights) {
 
 func (b *Batch) fail(index int, err error) {
 	if b.err == nil {
-		b.err = fault.CodeOf(err).Because(err, "op %d (%s): %v", index+1, b.batch.Ops[index].Method, err)
+		b.err = fault.CodeOf(err).Because(err, "op %d (%s): %s", index+1, b.batch.Ops[index].Method, saying(err))
 	}
+}
+
+// saying is what an error says beside its code.
+func saying(err error) string {
+	var f *fault.Error
+	if errors.As(err, &f) && f.Message != "" {
+		return f.Message
+	}
+	return err.Error()
 }
 
 // plain says whether a string is its own JSON text between quotes.
@@ -419,8 +513,14 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 	case ledger.Ref:
 		return ledger.Arg{Name: name, Ref: &v}, nil
 	case *ledger.Ref:
+		if v == nil {
+			return ledger.Arg{}, fault.Usage.With("%s is a nil *ledger.Ref", name)
+		}
 		return ledger.Arg{Name: name, Ref: v}, nil
 	case *Promise:
+		if v == nil {
+			return ledger.Arg{}, fault.Usage.With("%s is a nil *Promise", name)
+		}
 		ref := v.Field("")
 		return ledger.Arg{Name: name, Ref: &ref}, nil
 	case json.RawMessage:
@@ -428,8 +528,13 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 	case []byte:
 		return ledger.Arg{Name: name, JSON: append(b.take(len(v)), v...)}, nil
 	}
-	if s, is := value.(string); is && plain(s) {
-		return ledger.Arg{Name: name, JSON: b.quote(s)}, nil
+	if s, is := value.(string); is {
+		if plain(s) {
+			return ledger.Arg{Name: name, JSON: b.quote(s)}, nil
+		}
+		if err := checkText(name, s); err != nil {
+			return ledger.Arg{}, err
+		}
 	}
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
@@ -437,11 +542,10 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 	if err := enc.Encode(value); err != nil {
 		return ledger.Arg{}, fault.BadArgument.Because(err, "%s cannot be written as JSON: %v", name, err)
 	}
+	if bytes.Contains(text.Bytes(), replacement) {
+		if s := brokenText(reflect.ValueOf(value)); s != nil {
+			return ledger.Arg{}, checkText(name, *s)
+		}
+	}
 	return ledger.Arg{Name: name, JSON: bytes.TrimSuffix(text.Bytes(), []byte("\n"))}, nil
-}
-
-// HashText is a secret's hash as the ops create, fork and share carry it.
-func HashText(s capability.Secret) string {
-	h := s.Hash()
-	return base64.RawURLEncoding.EncodeToString(h[:])
 }

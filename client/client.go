@@ -206,7 +206,15 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 func openBox(ctx context.Context, cfg Config) (box *outbox.Box, own bool, err error) {
+	named := 0
+	for _, is := range []bool{cfg.Outbox != nil, cfg.OutboxURL != "", cfg.Home != ""} {
+		if is {
+			named++
+		}
+	}
 	switch {
+	case named > 1:
+		return nil, false, fault.Usage.With("client.Config names more than one outbox: set one of Home, OutboxURL and Outbox")
 	case cfg.Outbox != nil:
 		return cfg.Outbox, false, nil
 	case cfg.OutboxURL != "":

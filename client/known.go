@@ -7,7 +7,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -49,10 +48,7 @@ func (c *Client) keep(ctx context.Context, ref capability.Ref, role outbox.Role)
 	if err == nil {
 		saved, err = c.box.Ref(ctx, ref.ID)
 	}
-	if err != nil {
-		return outbox.SavedRef{}, fmt.Errorf("keep the ref: %w", err)
-	}
-	return saved, nil
+	return saved, err
 }
 
 // mayUse refuses a ref that there is no way to a server with, or whose secret would

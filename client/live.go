@@ -20,12 +20,17 @@ import (
 // there is, and nothing can be wider.
 type AttenuateOptions struct {
 	Rights  capability.Rights // 0: all there are
-	Methods []string          // append only these; nil all
+	Methods []string          // append only these; nil all there are, and an empty list is refused
 	Expires time.Time         // zero as before; the database's clock decides
 	From    uint64            // first visible cursor; 0 as before
 	Message string            // one message alone, with its parts and turn; "" all
 	Label   string
 	Actor   string // a path under the present one
+}
+
+// check refuses what would be taken for more than is meant.
+func (o *AttenuateOptions) check() error {
+	return checkLimits(o.Methods, o.Message, o.Label, o.Actor)
 }
 
 // Live is a live capability of a session or space. Its methods may be called
@@ -41,16 +46,25 @@ type Live struct {
 // allow more. The caller releases it.
 func (s *Session) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
 	cap, err := s.client.attenuate(ctx, s.saved, methodAttenuate, o)
-	return &Live{cap: cap, session: s.id}, err
+	if err != nil {
+		return nil, err
+	}
+	return &Live{cap: cap, session: s.id}, nil
 }
 
 // Attenuate is Session.Attenuate for a space.
 func (sp *Space) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
 	cap, err := sp.client.attenuate(ctx, sp.saved, methodNarrowSpace, o)
-	return &Live{cap: cap, space: true}, err
+	if err != nil {
+		return nil, err
+	}
+	return &Live{cap: cap, space: true}, nil
 }
 
 func (c *Client) attenuate(ctx context.Context, ref outbox.SavedRef, method rpc.Method, o AttenuateOptions) (cap *rpc.Ref, err error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	err = c.try(ctx, ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		answer := callAttenuate(ctx, live, method, o)
 		cap = answer.Cap(0)
@@ -75,6 +89,9 @@ func (l *Live) Release() { l.cap.Release() }
 
 // Attenuate makes a narrower one still.
 func (l *Live) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	method := methodAttenuate
 	if l.space {
 		method = methodNarrowSpace
@@ -134,7 +151,11 @@ func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref
 // server. Without the outbox: the ref works when this returns; if the answer is
 // lost, nobody has what may have been minted.
 func (l *Live) Share(ctx context.Context, at capability.Ref, o ShareOptions) (capability.Ref, error) {
-	if err := named(at); err != nil {
+	err := named(at)
+	if err == nil {
+		err = o.check()
+	}
+	if err != nil {
 		return capability.Ref{}, err
 	}
 	d, err := l.Describe(ctx)

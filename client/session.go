@@ -151,6 +151,10 @@ func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 // state of a session whose log was trimmed is gone: the op is then rejected.
 func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *Batch) {
 	s, b := sp.newSession(o)
+	if source == nil {
+		b.err = fault.Usage.With("fork: there is no session to fork")
+		return s, b
+	}
 	b.batch.WithSecret = source.saved.Secret
 	args := []Arg{{"source", source.id}, {"via", source.saved.ID}}
 	if at != 0 {
@@ -179,7 +183,7 @@ func (sp *Space) newSession(o CreateOptions) (*Session, *Batch) {
 
 // creation is the arguments that create and fork share.
 func (s *Session) creation(o CreateOptions) []Arg {
-	args := []Arg{{"ref", s.saved.ID}, {"hash", HashText(s.saved.Secret)}}
+	args := []Arg{{"ref", s.saved.ID}, {"hash", s.saved.Secret.HashText()}}
 	for _, a := range []struct{ name, value string }{{"external", o.External}, {"label", o.Label}, {"actor", o.Actor}} {
 		if a.value != "" {
 			args = append(args, Arg{a.name, a.value})

@@ -4,8 +4,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -32,14 +30,14 @@ type Results []ledger.Outcome
 // session, or of one whose ops the batch needs, is sent until someone decides):
 // that an op was refused is in the results.
 func (t Ticket) Wait(ctx context.Context) (Results, error) {
-	outcomes, err := t.client.box.Wait(ctx, t.Batch)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, fault.Canceled.Because(ctx.Err(), "stopped waiting for batch %s: it stays in the outbox", t.Batch)
-		}
-		return nil, fmt.Errorf("wait for batch %s: %w", t.Batch, err)
+	if t.client == nil {
+		return nil, fault.Usage.With("the ticket is of no client: Commit gives tickets, and Client.Ticket")
 	}
-	return outcomes, nil
+	outcomes, err := t.client.box.Wait(ctx, t.Batch)
+	if err != nil && ctx.Err() != nil {
+		return nil, fault.Canceled.Because(ctx.Err(), "stopped waiting for batch %s (%v): it stays in the outbox", t.Batch, ctx.Err())
+	}
+	return outcomes, err
 }
 
 // Err is the first refusal among the results, nil if every op applied. It
@@ -55,26 +53,31 @@ func (r Results) Err() error {
 
 // Of is the outcome of one op; NotFound if it is not of this batch.
 func (r Results) Of(p *Promise) (*ledger.Outcome, error) {
-	id := p.OpID()
+	if p == nil {
+		return nil, fault.Usage.With("the outcome of a nil *Promise was asked for")
+	}
+	return r.ByID(p.OpID())
+}
+
+// ByID is the outcome of the op with an id, for a later process than the one that
+// has the promise; NotFound if it is not of this batch.
+func (r Results) ByID(opID string) (*ledger.Outcome, error) {
 	for i := range r {
-		if r[i].OpID == id {
+		if r[i].OpID == opID {
 			return &r[i], nil
 		}
 	}
-	return nil, fault.NotFound.With("op %s is not of this batch", id)
+	return nil, fault.NotFound.With("op %s is not of this batch", opID)
 }
 
 // Decode reads one op's result, a JSON object, into v. If the op did not apply,
 // the error says why.
 func (r Results) Decode(p *Promise, v any) error {
 	o, err := r.Of(p)
-	if err == nil {
-		err = o.Err()
-	}
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(o.Result, v)
+	return o.Decode(v)
 }
 
 // Drain waits until nothing is left to send. progress, if not nil, is told how

@@ -113,6 +113,9 @@ func decodeRefInfo(w wire.RefInfo) (RefInfo, error) {
 // dies with it. Unlike a session's it goes to the server at once, without the
 // outbox: the ref works when this returns.
 func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, error) {
+	if err := o.check(); err != nil {
+		return capability.Ref{}, err
+	}
 	ref := o.newRef(sp.saved.Ref, sp.id)
 	err := sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callShare(ctx, live, methodSpaceShare, ref, o)
@@ -162,7 +165,8 @@ func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
 // Revoke revokes a ref that was made under this one, or this one itself, with all
 // below it: another ref of the space, or one of a session that was made under it.
 // Sessions whose owner's ref dies with it stay as they are, out of reach. It gives
-// how many refs died; the same again gives 0.
+// how many refs died by this call. They are dead when it returns, whatever the number
+// is: the same again gives 0, and so may a call whose first answer was lost on the way.
 func (sp *Space) Revoke(ctx context.Context, refID string) (refs uint64, err error) {
 	err = sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return live.Call(ctx, methodSpaceRevoke, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {

@@ -112,6 +112,9 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 	if cfg.OutboxURL == "" {
 		cfg.OutboxURL = os.Getenv("MOORING_OUTBOX_URL")
 	}
+	if cfg.OutboxURL != "" {
+		cfg.Home = ""
+	}
 	return client.Open(ctx, cfg)
 }
 

@@ -269,8 +269,8 @@ func (a *appending) intent(l *opLine, opID string) (*ledger.Intent, error) {
 func (a *appending) mint(in *ledger.Intent) {
 	ref := a.session.Ref().New(a.session.ID())
 	a.made[in.OpID] = ref
-	id, _ := json.Marshal(ref.ID)                        // texts always marshal
-	hash, _ := json.Marshal(client.HashText(ref.Secret)) // …
+	id, _ := json.Marshal(ref.ID)                  // texts always marshal
+	hash, _ := json.Marshal(ref.Secret.HashText()) // …
 	in.Args = append(in.Args, ledger.Arg{Name: "ref", JSON: id}, ledger.Arg{Name: "hash", JSON: hash})
 }
 
