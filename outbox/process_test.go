@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -128,20 +127,31 @@ func TestServerFencesOldFile(t *testing.T) {
 	})
 }
 
-func TestRunTwiceIsRefused(t *testing.T) {
+// TestRunTwice: the second Run waits for the first to end, and then sends over its
+// own link.
+func TestRunTwice(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		srv := newFakeServer()
-		run(t, b, srv)
-		eventually(t, "the first runs", func() bool {
-			st, err := b.Status(t.Context())
-			return err == nil && st.Sending
-		})
-		eventually(t, "the second is refused", func() bool {
-			ctx, cancel := context.WithCancel(context.Background())
-			cancel()
-			return errors.Is(b.Run(ctx, srv), fault.Usage)
-		})
+		session := withSession(t, b)
+		one, two := newFakeServer(), newFakeServer()
+		stop := run(t, b, one)
+		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
+		run(t, b, two)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := b.Run(ctx, two); err != nil {
+			t.Errorf("one that is given up: %v", err)
+		}
+		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}))
+		stop()
+		if n := len(one.log(session)); n != 2 {
+			t.Errorf("%d batches went out over the first link", n)
+		}
+		other := withSession(t, b)
+		wait(t, b, commit(t, b, Batch{Session: other, Ops: []Op{put("3")}}))
+		if n := len(two.log(other)); n != 1 {
+			t.Errorf("%d batches went out over the second link", n)
+		}
 	})
 }
 
