@@ -78,7 +78,7 @@ interface Space extends(Persistent(SturdyRef, Text)) {
   # nothing by itself, it may be called again after any crash.
 
   list @1 (after :Text, limit :UInt32) -> (sessions :List(SessionInfo), more :Bool);
-  describe @2 () -> (info :GrantInfo);
+  describe @2 () -> (info :GrantInfo, now :Int64);
 
   attenuate @3 (limits :Attenuation) -> (space :Space);
   # A live capability that allows at most this. It takes no right, since whoever

@@ -26,7 +26,7 @@ import (
 type Description struct {
 	Session SessionInfo // zero for a space
 	Grant   GrantInfo
-	Now     int64 // Unix ms
+	Now     time.Time
 }
 
 // Redeem restores a ref and describes it, keeping it in the outbox if a server
@@ -67,7 +67,7 @@ func (s *Session) Describe(ctx context.Context) (Description, error) {
 
 func (d *Description) readSession(results capnp.Struct) error {
 	r := wire.Session_describe_Results(results)
-	d.Now = r.Now()
+	d.Now = timeOf(r.Now())
 	info, err := r.Info()
 	if err == nil {
 		d.Session, err = decodeSessionInfo(info)
@@ -83,7 +83,9 @@ func (d *Description) readSession(results capnp.Struct) error {
 }
 
 func (d *Description) readSpace(results capnp.Struct) error {
-	grant, err := wire.Space_describe_Results(results).Info()
+	r := wire.Space_describe_Results(results)
+	d.Now = timeOf(r.Now())
+	grant, err := r.Info()
 	if err == nil {
 		d.Grant, err = decodeGrantInfo(grant)
 	}

@@ -6,6 +6,7 @@ package client
 import (
 	"context"
 	"iter"
+	"time"
 
 	"capnproto.org/go/capnp/v3"
 
@@ -27,11 +28,11 @@ var (
 type RefInfo struct {
 	GrantInfo
 	Parent    string // the ref it was minted from
-	Created   int64  // Unix ms
-	LastUsed  int64  // Unix ms; 0 never
-	Uses      uint64 // calls and ops under it
-	Revoked   int64  // Unix ms; 0 not
-	RevokedBy string // the ref it was revoked under, or the one that took its place
+	Created   time.Time
+	LastUsed  time.Time // zero never
+	Uses      uint64    // calls and ops under it
+	Revoked   time.Time // zero not
+	RevokedBy string    // the ref it was revoked under, or the one that took its place
 }
 
 // refsPage is how many refs are asked for at once.
@@ -97,8 +98,8 @@ func (c *Client) refs(ctx context.Context, ref outbox.SavedRef, method rpc.Metho
 
 func decodeRefInfo(w wire.RefInfo) (RefInfo, error) {
 	t := texts{}
-	info := RefInfo{Parent: t.get(w.Parent()), Created: w.Created(), LastUsed: w.LastUsed(), Uses: w.Uses(),
-		Revoked: w.Revoked(), RevokedBy: t.get(w.RevokedBy())}
+	info := RefInfo{Parent: t.get(w.Parent()), Created: timeOf(w.Created()), LastUsed: timeOf(w.LastUsed()), Uses: w.Uses(),
+		Revoked: timeOf(w.Revoked()), RevokedBy: t.get(w.RevokedBy())}
 	grant, err := w.Grant()
 	if err == nil {
 		info.GrantInfo, err = decodeGrantInfo(grant)

@@ -78,3 +78,13 @@ func TestAFailedCommandChangesNothing(t *testing.T) {
 	r.refusedAs(home, "", []string{"unavailable"}, "session", "show", "@"+copied)
 	r.okAs(home, "", "session", "show", id)
 }
+
+// TestASpacesRefExpiresByItsServersClock: redeem says in how long.
+func TestASpacesRefExpiresByItsServersClock(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	out := r.okAs(r.otherHome("agent"), "", "redeem", r.shareTo("team", r.owner(), "--rights", "list", "--expires", "24h"))
+	if !strings.Contains(out, "(in 24h0m0s)") && !strings.Contains(out, "(in 23h59m") {
+		t.Errorf("it says %s", out)
+	}
+}
