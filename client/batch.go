@@ -25,8 +25,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Batch gathers ops for one session. It belongs to one goroutine. What is wrong
-// with an op is told by Commit, with its place.
+// Batch gathers ops for one session. It belongs to one goroutine, and is frozen by
+// Commit. What is wrong with an op is told by Commit, with its place.
 //
 // Wherever an argument is of type any it may be a value that encoding/json
 // marshals, JSON text (json.RawMessage or []byte, kept byte for byte), a
@@ -281,7 +281,14 @@ func (b *Batch) AppendText(key string, offset any, text string) *Promise {
 	return b.do(session.MethodAppendText, 3).text("key", key).Arg("offset", offset).text("text", text)
 }
 
-// Finalize ends a message's turn as completed, failed or aborted. More can be
+// How a turn ends: the status of Finalize.
+const (
+	Completed = "completed"
+	Failed    = "failed"
+	Aborted   = "aborted"
+)
+
+// Finalize ends a message's turn as Completed, Failed or Aborted. More can be
 // set with Arg: payload, parts, usage, error, completed.
 func (b *Batch) Finalize(message, status string) *Promise {
 	return b.do(session.MethodFinalize, 2).text("message", message).text("status", status)
@@ -389,7 +396,12 @@ func (b *Batch) Delete() *Promise { return b.Do(session.MethodDelete) }
 
 // Commit makes the batch durable, with or without a server, and names it by a
 // ticket. What could never apply is refused here: BadArgument, BadKey,
-// BadPayload, UnknownMethod, TooLarge; OutboxFull and DiskFull are the outbox's.
+// BadPayload, UnknownMethod, TooLarge, BadReference, Usage; UnknownRef if another
+// secret is kept for the session's ref than the one it was got with. OutboxFull and
+// DiskFull are the outbox's, Unavailable its database's: the error then says whether
+// the batch may be there all the same. The same batch may be committed again, which
+// changes nothing and gives the same ticket; it is frozen from the first Commit that
+// gets as far as the outbox.
 func (b *Batch) Commit(ctx context.Context) (Ticket, error) {
 	if err := b.prepare(ctx); err != nil {
 		return Ticket{}, err
@@ -399,6 +411,20 @@ func (b *Batch) Commit(ctx context.Context) (Ticket, error) {
 		return Ticket{}, err // says what it is of
 	}
 	return Ticket{client: b.session.client, Session: b.session.id, Batch: t.Batch, Ops: t.Ops}, nil
+}
+
+// CommitWait is Commit, and Ticket.Wait for the outcomes. The error is also that an op
+// was refused: the first refusal, with the results beside it.
+func (b *Batch) CommitWait(ctx context.Context) (Results, error) {
+	ticket, err := b.Commit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results, err := ticket.Wait(ctx)
+	if err == nil {
+		err = results.Err()
+	}
+	return results, err
 }
 
 // CommitTx is Commit inside the caller's transaction, on the Postgres database

@@ -197,3 +197,20 @@ func (c *Client) sure(ref capability.Ref) {
 
 // maxConfirmed bounds what is remembered of refs that were used.
 const maxConfirmed = 10_000
+
+// Refs lists the refs that the outbox keeps, oldest first, with their secrets and what
+// servers have told of them.
+func (c *Client) Refs(ctx context.Context) ([]outbox.SavedRef, error) { return c.box.Refs(ctx) }
+
+// Forget drops a ref from the outbox, and its secret with it; no error if it is not
+// there. What waits to go out under it stands still until it is kept again. To end the
+// ref for everyone is Revoke's. InUse while it is being rotated.
+func (c *Client) Forget(ctx context.Context, refID string) error {
+	if err := c.box.DropRef(ctx, refID); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.confirmed)
+	return nil
+}

@@ -17,10 +17,13 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-var _ outbox.Link = (*Client)(nil)
+// link is a client as its own sender sees it.
+type link struct{ *Client }
 
-// OpenStream implements outbox.Link for the client's own sender.
-func (c *Client) OpenStream(ctx context.Context, req outbox.StreamRequest) (outbox.Stream, error) {
+var _ outbox.Link = link{}
+
+// OpenStream implements outbox.Link.
+func (c link) OpenStream(ctx context.Context, req outbox.StreamRequest) (outbox.Stream, error) {
 	through := req.Ref
 	if req.SpaceRef != nil {
 		through = *req.SpaceRef

@@ -29,9 +29,12 @@ type Description struct {
 	Now     time.Time
 }
 
-// Redeem restores a ref and describes it, keeping it in the outbox if a server
-// knows it. A ref that is revoked or otherwise dead is described too: Grant.Dead.
-// UnknownRef if there is none such.
+// Redeem restores a ref and describes it. The ref is kept in the outbox as by Session,
+// and goes before others to the same session or space from then on; one that its
+// server does not know (UnknownRef), or that is bound to another key (Sealed), is
+// forgotten again if it was not kept before. A ref that is revoked or otherwise dead is
+// described too: Grant.Dead. NotYetKnown for a ref whose share has yet to arrive, which
+// is kept.
 func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description, err error) {
 	_, missing := c.box.Ref(ctx, ref.ID)
 	var saved outbox.SavedRef

@@ -35,7 +35,8 @@ type Space struct {
 
 // Session gives the session of a ref and keeps the ref in the outbox. It works
 // offline; whether the ref is good shows when it is used. BadRefText if the ref
-// is a space's, Plaintext if its secret would go out in clear.
+// is a space's or names no host, UnknownRef if it can be told here that its secret is
+// another one's, Plaintext if the secret would go out in clear.
 func (c *Client) Session(ctx context.Context, ref capability.Ref) (*Session, error) {
 	if !capability.IsSession(ref.Target()) {
 		return nil, fault.BadRefText.With("this is not a session's ref: its id does not begin with %s", capability.SessionPrefix)
@@ -47,7 +48,7 @@ func (c *Client) Session(ctx context.Context, ref capability.Ref) (*Session, err
 	return &Session{client: c, id: ref.Target(), saved: saved}, nil
 }
 
-// Space gives the space of a ref and keeps the ref in the outbox.
+// Space gives the space of a ref and keeps the ref in the outbox, as Session does.
 func (c *Client) Space(ctx context.Context, ref capability.Ref) (*Space, error) {
 	if !capability.IsSpace(ref.Target()) {
 		return nil, fault.BadRefText.With("this is not a space's ref: its id does not begin with %s", capability.SpacePrefix)

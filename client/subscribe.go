@@ -22,17 +22,26 @@ type SubscribeOptions struct {
 	After uint64
 	// WindowBytes is how much the server sends ahead of the handler; 0 is the server's default.
 	WindowBytes uint32
-	// Trouble, if not nil, is told each time the link is lost or not there yet.
+	// Trouble, if not nil, is told of whatever is waited for and tried again: the link,
+	// a server that is busy, a ref that is not known yet.
 	Trouble func(error)
 }
 
 // Subscribe gives handle every event after a cursor, once and in order, on the
-// calling goroutine. In place of events that the ref does not show there are
-// cursor marks (Event.Hidden), which say how far the log is. While handle works, no more than the window is sent ahead.
-// It goes on over lost connections for ever, and returns when ctx ends
-// (Canceled), when handle returns an error (that error), or when the server says
-// that it is over: Revoked, StaleEpoch, Expired, MissingRight, UnknownRef,
-// CursorExpired, SessionDeleted.
+// calling goroutine. In place of events that the ref does not show there are cursor
+// marks (Event.Hidden), which say how far the log is. While handle works, no more than
+// the window is sent ahead.
+//
+// It goes on for ever over lost connections and servers that are away or busy, and
+// waits without end for a ref that is not known yet; SubscribeOptions.Trouble tells of
+// each. It returns when ctx ends or the client is closed (Canceled), when handle
+// returns an error (that error), or when it is over: the ref is of no use (UnknownRef,
+// Revoked, StaleEpoch, Expired, Exhausted, Sealed, MissingRight), the session was
+// deleted (SessionDeleted, after its last event), the log no longer reaches back to the
+// cursor (CursorExpired: take a snapshot and go on from there) or ends before it
+// (ServerBehind), or client and server do not understand each other (Incompatible). A
+// ref without hosts is BadRefText, one whose secret would go out in clear Plaintext,
+// and a nil handle Usage. Nothing is handled after any of these.
 func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func(session.Event) error) error {
 	if handle == nil {
 		return fault.Usage.With("subscribe: there is no handler for the events")

@@ -25,8 +25,9 @@ func (c *Client) Ticket(batchID string) Ticket { return Ticket{client: c, Batch:
 // Results are what became of a batch's ops, in order.
 type Results []ledger.Outcome
 
-// Wait blocks until every op of the batch has its outcome. The error is about
-// waiting (Canceled, NotFound, or an *outbox.Standstill if nothing more of the
+// Wait blocks until every op of the batch has its outcome: until ctx ends if nobody
+// sends the outbox, that is if every client that has it open is Offline. The error is
+// about waiting (Canceled, NotFound, or an *outbox.Standstill if nothing more of the
 // session, or of one whose ops the batch needs, is sent until someone decides):
 // that an op was refused is in the results.
 func (t Ticket) Wait(ctx context.Context) (Results, error) {
@@ -80,7 +81,8 @@ func (r Results) Decode(p *Promise, v any) error {
 	return o.Decode(v)
 }
 
-// Drain waits until nothing is left to send. progress, if not nil, is told how
+// Drain waits until nothing is left to send; as Wait does, until ctx ends if nobody
+// sends. progress, if not nil, is told how
 // many of how many ops are finished.
 func (c *Client) Drain(ctx context.Context, progress func(done, total int)) error {
 	return c.box.Drain(ctx, progress)

@@ -132,7 +132,7 @@ func TestEverythingLeavesBeforeTheFirstReply(t *testing.T) {
 	silent := &silentServer{more: make(chan struct{})}
 	c := linkClient(t, Config{Dial: silent.dial})
 	ref := testAddress().New(testSession)
-	st, err := c.OpenStream(t.Context(), outbox.StreamRequest{Session: testSession, Ref: ref, Outbox: "obx_1", Secret: capability.NewSecret(), Incarnation: 1})
+	st, err := link{c}.OpenStream(t.Context(), outbox.StreamRequest{Session: testSession, Ref: ref, Outbox: "obx_1", Secret: capability.NewSecret(), Incarnation: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestCreatingASessionIsOneRoundTripToo(t *testing.T) {
 	silent := &silentServer{more: make(chan struct{})}
 	c := linkClient(t, Config{Dial: silent.dial})
 	space, owner := testAddress().New(testSpace), testAddress().New(testSession)
-	st, err := c.OpenStream(t.Context(), outbox.StreamRequest{
+	st, err := link{c}.OpenStream(t.Context(), outbox.StreamRequest{
 		Session: testSession, Ref: owner, SpaceRef: &space, OwnerRef: owner.ID, Outbox: "obx_1", Secret: capability.NewSecret(), Incarnation: 1,
 	})
 	if err != nil {

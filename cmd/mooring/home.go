@@ -227,17 +227,14 @@ func heldUp(ctx context.Context, c *client.Client) error {
 // parseRefArg reads REF where it is a ref's text or @FILE; ok is false if it is
 // neither. No error repeats the text.
 func parseRefArg(arg string) (ref capability.Ref, ok bool, err error) {
-	text := arg
 	if name, isFile := strings.CutPrefix(arg, "@"); isFile {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			return ref, true, fault.BadRefText.Because(err, "cannot read the ref's file: %v", err)
-		}
-		text = strings.TrimSpace(string(data))
-	} else if !strings.Contains(arg, "://") {
+		ref, err = capability.ReadRefFile(name)
+		return ref, true, err
+	}
+	if !strings.Contains(arg, "://") {
 		return ref, false, nil
 	}
-	ref, err = capability.ParseRef(text)
+	ref, err = capability.ParseRef(arg)
 	return ref, true, err
 }
 

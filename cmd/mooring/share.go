@@ -175,7 +175,10 @@ func refFile(name string) (write func(capability.Ref) error, err error) {
 			return nil
 		}
 		if plain {
-			err = f.Truncate(0)
+			if err := capability.WriteRefFile(name, ref); err == nil {
+				return nil
+			}
+			err = f.Truncate(0) // its folder takes no other file; the ref must not be lost
 		}
 		if err == nil {
 			_, err = f.WriteString(ref.Text() + "\n")
