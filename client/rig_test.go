@@ -61,11 +61,7 @@ func (r *rig) start() error {
 	if _, err := server.Bootstrap(ctx, st, filepath.Join(r.dir, "data"), address, true); err != nil {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
-	text, err := os.ReadFile(filepath.Join(r.dir, "data", server.OwnerFile))
-	if err != nil {
-		return errors.Join(err, ln.Close(), st.Close())
-	}
-	if r.owner, err = capability.ParseRef(strings.TrimSpace(string(text))); err != nil {
+	if r.owner, err = capability.ReadRefFile(filepath.Join(r.dir, "data", server.OwnerFile)); err != nil {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
 	cfg := server.DefaultConfig()

@@ -61,7 +61,9 @@ func ExampleBatch_CommitTx() {
 		log.Fatal(err)
 	}
 	s, create := space.Create(client.CreateOptions{})
-	commit(ctx, create)
+	if _, err := create.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 
 	db, err := pgx.Connect(ctx, dsn)
 	if err != nil {
