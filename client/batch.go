@@ -476,9 +476,11 @@ func (b *Batch) prepare(ctx context.Context) error {
 	if f := ledger.CheckSize(intents, lim.Limits); f != nil {
 		return f
 	}
-	if want := b.takes(); b.session.byID && want != capability.Append && !b.frozen {
-		saved := b.session.under(ctx, want)
-		b.batch.Via, b.batch.ViaSecret = saved.ID, saved.Secret
+	if b.session.byID && !b.frozen {
+		if want := b.takes(); want != capability.Append {
+			saved := b.session.under(ctx, want)
+			b.batch.Via, b.batch.ViaSecret = saved.ID, saved.Secret
+		}
 	}
 	if !b.frozen {
 		b.frozen = true

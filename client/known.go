@@ -140,6 +140,8 @@ func (c *Client) took(ctx context.Context, ref outbox.SavedRef, err error) {
 	switch {
 	case code == fault.UnknownRef && (!there || kept.Confirmed.IsZero()), outbox.Deadly(code) && !there:
 		return // not about what is kept
+	case code != fault.None && kept.Dead == code:
+		return // known
 	case code == fault.UnknownRef:
 		told = outbox.Told{Dead: code}
 	case outbox.Deadly(code):
@@ -159,7 +161,8 @@ func (c *Client) told(ctx context.Context, ref outbox.SavedRef, d *Description) 
 	told := tellOf(d, c.cfg.Now())
 	ctx = context.WithoutCancel(ctx)
 	if kept, err := c.box.Ref(ctx, ref.ID); err == nil && kept.ID == ref.ID {
-		same := kept.Secret.Equal(ref.Secret) && kept.Address() == ref.Address() && kept.External == d.Session.External
+		same := kept.Secret.Equal(ref.Secret) && kept.Address() == ref.Address() &&
+			(d.Session.External == "" || kept.External == d.Session.External)
 		known := kept.Told
 		known.Confirmed = told.Confirmed
 		if same && !kept.Confirmed.IsZero() && known == told {

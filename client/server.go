@@ -98,7 +98,7 @@ func (s *server) await(ctx context.Context) error {
 const (
 	lasting   = 5 * time.Second        // how long a connection must have held for the next wait to be short again
 	dialIn    = 5 * time.Second        // how long a host may take for the handshake
-	answerIn  = 5 * time.Second        // … and then for the answer to hello
+	answerIn  = 10 * time.Second       // … and then for the answer to hello
 	stagger   = 250 * time.Millisecond // how long a host is tried alone (RFC 8305, section 8)
 	unusedFor = time.Minute            // how long a lost connection is wanted by nobody before it is given up
 )

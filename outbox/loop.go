@@ -142,7 +142,7 @@ func (l *loop) missing(session string, to route, err error) error {
 	if fault.CodeOf(err) != fault.NotYetKnown || to.space != "" {
 		return err
 	}
-	ref, unread := l.box.Ref(l.ctx, to.ref)
+	ref, unread := l.box.shelf().ref(l.ctx, to.ref)
 	if unread != nil || ref.Role != SessionOwner {
 		return err
 	}
@@ -267,7 +267,9 @@ func (l *loop) scan() {
 				return err
 			}
 		}
-		found, err = l.box.t.refsSince(l.ctx, q, refs.mark)
+		if refs.known { // else nothing was found through refs that could be old
+			found, err = l.box.t.refsSince(l.ctx, q, refs.mark)
+		}
 		return err
 	})
 	if err != nil {
@@ -277,7 +279,10 @@ func (l *loop) scan() {
 		return
 	}
 	l.seen.Store(row.drops)
-	targets := l.box.took(refs, found)
+	var targets []string
+	if refs.known {
+		targets = l.box.took(refs, found)
+	}
 	l.post(func(now time.Time) {
 		if row.holder != l.box.me {
 			l.cancel(errFenced)

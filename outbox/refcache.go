@@ -82,6 +82,7 @@ type cachedRef struct {
 type reading struct {
 	ticket uint64
 	mark   string
+	known  bool // something was read before
 }
 
 // begin is told to merge about what is read from now on.
@@ -89,7 +90,7 @@ func (c *refCache) begin() reading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tickets++
-	return reading{c.tickets, c.mark}
+	return reading{c.tickets, c.mark, c.known}
 }
 
 // merge takes what a reading has found; mark is the one with which the next one can

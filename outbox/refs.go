@@ -157,7 +157,9 @@ func (b *Box) changeRef(ctx context.Context, what, id string, change func(old re
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	b.refs.put(row)
+	if row.id != "" {
+		b.refs.put(row)
+	}
 	b.refStored(capability.Target(id))
 	return nil
 }

@@ -3,6 +3,8 @@ package outbox
 // What the sender learns of refs by the answers to batches that went through them.
 
 import (
+	"slices"
+
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -48,7 +50,7 @@ func (b *Box) news(e *entry, outs []ledger.Outcome) (news []refNews) {
 	case dead != fault.None && r.Dead != dead:
 		now.Dead = dead
 		news = append(news, refNews{through, now})
-	case dead == fault.None && r.Confirmed.IsZero():
+	case dead == fault.None && (r.Confirmed.IsZero() || r.Dead != fault.None && appliedOne(outs)):
 		news = append(news, refNews{through, now})
 	}
 	return news
@@ -66,6 +68,11 @@ func refusedRef(id string, o *ledger.Outcome) refNews {
 // refused says that a session was not made.
 func refused(news []refNews) bool {
 	return len(news) > 0 && news[0].told.Confirmed.IsZero()
+}
+
+// appliedOne says whether an op applied.
+func appliedOne(outs []ledger.Outcome) bool {
+	return slices.ContainsFunc(outs, func(o ledger.Outcome) bool { return o.Status == ledger.Applied })
 }
 
 // deadBy is why the ref that a batch went through is dead; None if it is not.

@@ -67,7 +67,7 @@ func (s shelf) routeOf(ctx context.Context, session, via string, bd *body) (rout
 		if r.Target() != session {
 			return route{}, fault.BadArgument.With("ref %s is not for session %s", r.ID, session)
 		}
-		return route{ref: r.ID, host: r.Address(), proof: proof(r.Ref), sure: !r.Confirmed.IsZero(), held: r.next != nil}, nil
+		return route{ref: r.ID, host: r.Address(), proof: proof(r.Ref), sure: r.trust() == isConfirmed && !r.Confirmed.IsZero(), held: r.next != nil}, nil
 	}
 	var space SavedRef
 	var err error
@@ -82,7 +82,7 @@ func (s shelf) routeOf(ctx context.Context, session, via string, bd *body) (rout
 	if !capability.IsSpace(space.Target()) {
 		return route{}, fault.BadArgument.With("%s goes through a space's ref, which %s is not", first.method, space.ID)
 	}
-	to := route{ref: bd.owner(), space: space.ID, host: space.Address(), proof: proof(space.Ref), sure: !space.Confirmed.IsZero(), held: space.next != nil}
+	to := route{ref: bd.owner(), space: space.ID, host: space.Address(), proof: proof(space.Ref), sure: space.trust() == isConfirmed && !space.Confirmed.IsZero(), held: space.next != nil}
 	for _, a := range first.args {
 		if a.Name == "via" && first.method == methodFork && a.Ref == nil {
 			to.with = stringOf(a.JSON)
