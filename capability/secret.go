@@ -80,8 +80,8 @@ func (s Secret) RevealText() string {
 }
 
 // StreamSecret is what an outbox with this secret shows where it opens its stream of
-// a session: HMAC-SHA256 of the session's id under the outbox's secret. Whoever is
-// shown it, that is the session's server, cannot speak for the outbox anywhere else.
+// a session: HMAC-SHA256 of the session's id under the outbox's secret. The session's
+// server, which is shown it, cannot speak for the outbox anywhere else.
 func (s Secret) StreamSecret(session string) Secret {
 	mac := hmac.New(sha256.New, s.Reveal())
 	mac.Write([]byte("mooring stream secret v1\x00"))

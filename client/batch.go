@@ -26,7 +26,7 @@ import (
 )
 
 // Batch gathers ops for one session. It belongs to one goroutine, and is frozen by
-// Commit. What is wrong with an op is told by Commit, with its place.
+// Commit. Commit also tells what is wrong with an op, and which op it is.
 //
 // Wherever an argument is of type any it may be a value that encoding/json
 // marshals, JSON text (json.RawMessage or []byte, kept byte for byte), a
@@ -35,7 +35,7 @@ type Batch struct {
 	session *Session
 	batch   outbox.Batch
 	err     error // the first one wrong
-	frozen  bool  // it is the outbox's: what is in it must not change
+	frozen  bool  // it is the outbox's, and must not change any more
 
 	// Made for many ops at once, and not in use yet.
 	ids      []string
@@ -206,8 +206,8 @@ func (b *Batch) Do(method string, args ...Arg) *Promise {
 	return p
 }
 
-// over says that the batch was committed, and that nothing can be changed in it any
-// more; a verb that was called all the same is told by the next Commit.
+// over says that the batch was committed, and that nothing in it can be changed any
+// more. If a verb is called all the same, the next Commit says so.
 func (b *Batch) over() bool {
 	if b.frozen && b.err == nil {
 		b.err = fault.Usage.With("the batch was committed and is what it was: begin another one for more")
@@ -305,13 +305,13 @@ type ShareOptions struct {
 	Label       string
 	Actor       string // a path under that of the ref it is made from
 	// Seal binds the ref to a key: redeeming it takes the private one too, and one
-	// round trip more, so its text alone is worth nothing. nil binds it to none, and
-	// what is no key is refused.
+	// round trip more, so its text alone is worth nothing. nil binds it to none; any
+	// other value that is no key is refused.
 	Seal ed25519.PublicKey
 }
 
-// check refuses what would be taken for the widest there is, and texts that would
-// be altered on their way.
+// check refuses options that would be taken for the widest there are, and texts that
+// would be altered on their way.
 func (o *ShareOptions) check() error {
 	if o.Seal != nil && len(o.Seal) != ed25519.PublicKeySize {
 		return fault.BadArgument.With("the seal is no Ed25519 public key, which has %d bytes: leave it nil for a ref that is not sealed", ed25519.PublicKeySize)

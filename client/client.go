@@ -32,14 +32,14 @@ type Config struct {
 	OutboxURL  string
 	OutboxName string
 	// Outbox is an outbox the caller has opened. Close leaves it open. Several clients
-	// may have the same one: what is committed through any of them is sent by the first
-	// that was opened, and by another when that is closed.
+	// may have the same one: the first that was opened sends for all of them, and when
+	// it is closed another one does.
 	Outbox *outbox.Box
 	// OutboxConfig is for an outbox that Open opens. Its Logger and Now are set from below if nil.
 	OutboxConfig outbox.Config
 
 	// Offline starts no sender: ops become durable and another process sends them. It
-	// concerns nothing else: what reads, and the direct verbs, go to servers all the same.
+	// concerns sending only: reading and the direct verbs go to servers all the same.
 	Offline bool
 	// AllowPlaintext lets secrets go in clear to hosts that are not loopback.
 	AllowPlaintext bool

@@ -19,13 +19,13 @@
 // broken connections and other hosts of the ref for Config.Patience, Subscribe for as
 // long as it runs.
 //
-// A ref that is used is kept in the outbox, with what servers tell of it. A secret or
-// an address that differs from a kept one which a server has confirmed is tried, and
-// takes its place when a server has taken it: a mistyped copy of a ref displaces
-// nothing, and nothing is committed under a ref by whoever has only its id.
+// A ref that is used is kept in the outbox, together with what servers tell of it. If
+// the same ref comes with another secret or another address than a server has confirmed,
+// the new one is tried, and replaces the kept one only when a server has accepted it. So
+// a mistyped copy of a ref displaces nothing, and a caller that knows no more than the
+// ref's id can commit nothing under it.
 //
 // All methods of Client, Space, Session, Live, Ticket and Results are safe for
-// concurrent use. A Batch and its Promises are for one goroutine, and frozen by
-// Commit: what is done to them afterwards changes nothing, and the next Commit says
-// so.
+// concurrent use. A Batch and its Promises are for one goroutine and frozen by Commit:
+// a verb that is called afterwards changes nothing, and the next Commit says so.
 package client

@@ -35,7 +35,7 @@ func ExampleBatch_AppendText() {
 		}
 		at += len(piece)
 	}
-	// What is cut within a character is refused, and not altered.
+	// A piece that is cut within a character is refused, and not altered.
 	b = s.Batch()
 	b.AppendText("part/msg_1/prt_1", at, "ü"[:1])
 	_, err := b.Commit(ctx)
@@ -165,8 +165,8 @@ func ExamplePromise_DependsOn() {
 	// true
 }
 
-// Op ids are known before anything is durable: what a later process commits can refer
-// to an op, or need it, by its id alone.
+// Op ids are known before anything is durable: a batch of a later process can refer to
+// an op, or depend on it, by its id alone.
 func ExamplePromise_OpID() {
 	ctx := context.Background()
 	_, s, stop := exampleSession(ctx)
@@ -201,7 +201,7 @@ func ExamplePromise_Named() {
 	// Output: true true true
 }
 
-// What became of an op: by its promise, or by its id where there is none any more.
+// The outcome of an op is found by its promise, or by its id where the promise is gone.
 func ExampleResults_Of() {
 	ctx := context.Background()
 	c, s, stop := exampleSession(ctx)

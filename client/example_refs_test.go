@@ -34,7 +34,7 @@ func ExampleClient_SessionByID() {
 	// Output: true true
 }
 
-// What the outbox keeps of refs, and forgets when it is told to.
+// The outbox keeps the refs that were used, and forgets one when it is told to.
 func ExampleClient_Refs() {
 	ctx := context.Background()
 	c, s, stop := exampleSession(ctx)
@@ -62,7 +62,7 @@ func ExampleClient_Refs() {
 	// session
 }
 
-// Nothing fails while a server is away; what is wrong can be asked for.
+// Committing does not fail while a server is away; Trouble says what is wrong with it.
 func ExampleClient_Trouble() {
 	ctx := context.Background()
 	owner, home, stop := exampleServer()

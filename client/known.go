@@ -1,7 +1,7 @@
-// What the outbox keeps of the refs that are used here. A ref is stored before it is
-// used for the first time, because what is committed under it may be sent by a later
-// process; but only a server's word makes one that is stored give way: to another
-// secret, to another address.
+// The refs that are used here, as the outbox keeps them. A ref is stored before it is
+// used for the first time, because a later process may have to send what is committed
+// under it. Once a server has confirmed a stored ref, its secret and its address change
+// only when a server has accepted others.
 
 package client
 
@@ -18,8 +18,8 @@ import (
 )
 
 // keep stores a ref unless it is known, and gives it as it is to be used. A secret
-// that cannot be right is refused (UnknownRef). What differs from a stored ref that
-// was confirmed is used for this caller alone, until a server has taken it.
+// that cannot be right is refused (UnknownRef). If the ref differs from a stored one
+// that was confirmed, it is used for this caller alone until a server has accepted it.
 func (c *Client) keep(ctx context.Context, ref capability.Ref, role outbox.Role) (outbox.SavedRef, error) {
 	if err := c.mayUse(ref); err != nil {
 		return outbox.SavedRef{}, err
@@ -30,7 +30,7 @@ func (c *Client) keep(ctx context.Context, ref capability.Ref, role outbox.Role)
 	saved, err := c.box.Ref(ctx, ref.ID)
 	same := err == nil && saved.Secret.Equal(ref.Secret)
 	switch {
-	case err == nil && saved.ID != ref.ID: // rotated here: who shows the old one's text means that
+	case err == nil && saved.ID != ref.ID: // rotated here: the old one's text means the new one
 		return outbox.SavedRef{Ref: ref, RefMeta: outbox.RefMeta{Role: role}}, nil
 	case same && saved.Address() == ref.Address():
 		return saved, nil
@@ -60,8 +60,8 @@ func (c *Client) mayUse(ref capability.Ref) error {
 	return ref.CheckPlaintext(c.cfg.AllowPlaintext)
 }
 
-// lookThere asks in the background whether a stored ref's server is at another
-// address now: what was committed under the ref goes on there, then.
+// lookThere asks in the background whether the server of a stored ref is at another
+// address now. If it is, that address is kept, and queued batches go there.
 func (c *Client) lookThere(ref outbox.SavedRef) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,15 +105,15 @@ func (c *Client) learn(ctx context.Context, ref outbox.SavedRef) {
 		return
 	}
 	if kept, err := c.box.Ref(ctx, ref.ID); err == nil && kept.ID == ref.ID && kept.Rights == 0 {
-		_, _ = c.describe(ctx, ref) // what it does not tell stays unknown
+		_, _ = c.describe(ctx, ref) // if it fails, the rights stay unknown
 	}
 }
 
 // used names a ref as it was used: its secret, at its address.
 func used(ref capability.Ref) string { return liveKey(ref) + ref.Address() }
 
-// took notes, with the first call that a server has answered, that it has taken the
-// ref; err is what the call came to.
+// took notes, by the first call that a server has answered, that the server has
+// accepted the ref; err is the error of the call.
 func (c *Client) took(ctx context.Context, ref outbox.SavedRef, err error) {
 	code := fault.CodeOf(err)
 	switch {
@@ -153,7 +153,7 @@ func (c *Client) took(ctx context.Context, ref outbox.SavedRef, err error) {
 	c.confirm(ctx, ref.Ref, told, "")
 }
 
-// told keeps what a description has shown of a ref.
+// told keeps what a description says of a ref.
 func (c *Client) told(ctx context.Context, ref outbox.SavedRef, d *Description) {
 	if c.box == nil {
 		return
@@ -188,7 +188,7 @@ func (c *Client) confirm(ctx context.Context, ref capability.Ref, told outbox.To
 	}
 }
 
-// sure has took ask no more about a ref.
+// sure makes took skip a ref from now on: everything about it is kept already.
 func (c *Client) sure(ref capability.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,8 +206,9 @@ const maxConfirmed = 10_000
 func (c *Client) Refs(ctx context.Context) ([]outbox.SavedRef, error) { return c.box.Refs(ctx) }
 
 // Forget drops a ref from the outbox, and its secret with it; no error if it is not
-// there. What waits to go out under it stands still until it is kept again. To end the
-// ref for everyone is Revoke's. InUse while it is being rotated.
+// there. Batches that wait to go out under it stand still until the ref is kept again.
+// The ref itself stays what it is: Revoke ends it for everyone. InUse while the ref is
+// being rotated.
 func (c *Client) Forget(ctx context.Context, refID string) error {
 	if err := c.box.DropRef(ctx, refID); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// What a home keeps of refs, and which of them it uses.
+// The refs that a home keeps, and which of them it uses.
 
 package client_test
 
@@ -63,7 +63,7 @@ func TestARefsIDAloneOpensNothing(t *testing.T) {
 	}
 	b := s.Batch()
 	b.Put(message(1), object{})
-	applied(t, b) // who has it goes on
+	applied(t, b) // the one who has the ref goes on
 }
 
 // TestAMistypedRefDisplacesNothing: it is refused, and the right one stays.

@@ -28,7 +28,7 @@ type AttenuateOptions struct {
 	Actor   string // a path under the present one
 }
 
-// check refuses what would be taken for more than is meant.
+// check refuses options that would be taken for more than is meant.
 func (o *AttenuateOptions) check() error {
 	return checkLimits(o.Methods, o.Message, o.Label, o.Actor)
 }

@@ -27,7 +27,7 @@ type peer struct {
 	key     ed25519.PrivateKey // for sealed refs; nil if there is none
 	proofs  proofs
 
-	ended chan error // what the connection ended with
+	ended chan error // gets the error that the connection ended with
 
 	greeted chan struct{}         // closed when hello has come to something
 	up      atomic.Bool           // it was answered
@@ -159,8 +159,9 @@ func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption strin
 	})
 }
 
-// liveKey is what a ref's live capability is found by. Its secret is in it: whoever
-// knows the id alone must not be given what another has restored.
+// liveKey is the key that a ref's live capability is found by. The secret is in it: a
+// caller that knows the id alone must not be given the capability that another has
+// restored.
 func liveKey(ref capability.Ref) string {
 	hash := ref.Secret.Hash()
 	return ref.ID + "#" + string(hash[:])

@@ -1,4 +1,4 @@
-// What is refused to its caller's face, and in which words.
+// Mistakes that are refused to their caller's face, and in which words.
 
 package client_test
 
@@ -15,7 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
-// TestABatchIsFrozenByCommit: what is done to it afterwards is neither sent nor kept.
+// TestABatchIsFrozenByCommit: a later change is neither sent nor kept.
 func TestABatchIsFrozenByCommit(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
@@ -105,8 +105,8 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 	}
 }
 
-// TestAnEmptyListIsNotAll: who computes which methods a ref allows, or the key it is
-// bound to, and comes to nothing, must not hand on the widest there is.
+// TestAnEmptyListIsNotAll: a program that computes which methods a ref allows, or the
+// key it is bound to, and comes to nothing, must not hand on the widest ref there is.
 func TestAnEmptyListIsNotAll(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)

@@ -151,8 +151,9 @@ func (s *server) unused() bool {
 	return s.waiting == 0 && time.Since(s.used) >= unusedFor
 }
 
-// pause waits; who asks for a connection makes it shorter, but many who do cannot
-// have a server that is down dialled without a pause.
+// pause waits. A caller that wants a connection makes the pause shorter, but not
+// shorter than least: however many callers there are, a server that is down is dialled
+// at that pace.
 func (s *server) pause(ctx context.Context, d time.Duration) {
 	least := min(s.least, d)
 	timer := time.NewTimer(least)

@@ -12,8 +12,9 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 )
 
-// TestAServerIsShownNothingOfUseElsewhere: what an outbox shows a server for one
-// session is good for no other, there or at another server, and stays the same.
+// TestAServerIsShownNothingOfUseElsewhere: the secret that an outbox shows a server for
+// one session is good for no other session, there or at another server, and stays the
+// same over connections.
 func TestAServerIsShownNothingOfUseElsewhere(t *testing.T) {
 	t.Parallel()
 	one, two := testRig(t), testRig(t)

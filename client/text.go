@@ -1,5 +1,5 @@
-// Texts that are not UTF-8: encoding/json replaces what it cannot write, so they
-// would arrive as others than they were.
+// Texts that are not UTF-8: encoding/json replaces the bytes that it cannot write, so
+// such a text would arrive as another one.
 
 package client
 
@@ -27,7 +27,7 @@ func checkText(name, s string) error {
 	if !utf8.RuneStart(s[0]) {
 		return fault.BadArgument.With("%s begins within a character: the text before it should have ended before that character", name)
 	}
-	return fault.BadArgument.With("%s is not UTF-8: what is no text goes in as base64, say", name)
+	return fault.BadArgument.With("%s is not UTF-8: put bytes that are no text in as base64, say", name)
 }
 
 // brokenText finds a text that is not UTF-8 in a value that encoding/json has

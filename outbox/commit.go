@@ -28,8 +28,8 @@ import (
 // went away so that it is not known whether the batch was committed, the error is
 // Unavailable and names the id to commit it again under.
 //
-// What a batch points to (its Ops and their arguments) is the Box's from then on: it
-// is sent from there, and must not be changed.
+// The memory that a batch points to (its Ops and their arguments) is the Box's from
+// then on: the batch is sent from there, so the caller must not change it.
 func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	leave, err := b.enter()
 	if err != nil {

@@ -44,9 +44,9 @@ type Batch struct {
 	// names the space's ref here; "" is the only space ref there is.
 	Via string
 	// ViaSecret is the secret that the caller has for Via, and WithSecret the one for
-	// the ref that a fork names (via): Commit refuses, as UnknownRef, one that is not
-	// what is stored, so that nothing goes out under a ref whose id alone was known.
-	// The zero Secret is not looked at.
+	// the ref that a fork names (via). If another one is stored, Commit refuses the batch
+	// as UnknownRef, so that nothing goes out under a ref of which the caller knew the id
+	// alone. The zero Secret is not compared.
 	ViaSecret, WithSecret capability.Secret
 
 	// Owner is the ref of its session that a batch which begins with create or fork

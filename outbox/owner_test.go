@@ -130,7 +130,7 @@ func TestCreatingInTransactions(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	ctx := limited(t)
 	space := testRef(t, b, newSpace(), RefMeta{})
-	b.refs.forget() // who comes first has to read them, and has a transaction's connection for it
+	b.refs.forget() // the first caller has to read them, on its transaction's connection
 	var all, ready sync.WaitGroup
 	ready.Add(conns)
 	for i := range conns {
@@ -172,8 +172,8 @@ func TestCreatingInTransactions(t *testing.T) {
 	}
 }
 
-// TestTransactionsThatSeeThePast: what a transaction with a snapshot of its own reads
-// is not taken for all there is.
+// TestTransactionsThatSeeThePast: a transaction with a snapshot of its own reads less
+// than there is, and that is not taken for everything.
 func TestTransactionsThatSeeThePast(t *testing.T) {
 	t.Parallel()
 	b, pool, _ := pgBox(t, quick())

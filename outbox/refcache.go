@@ -1,9 +1,9 @@
 package outbox
 
-// What this process remembers of the stored refs. Looking one up costs no
-// statement, and reading what others have stored reads no more than that: every
-// row has the stamp of its last change, and a reading begins where those before
-// it may have missed something.
+// The stored refs as this process remembers them. Looking one up costs no statement,
+// and a reading fetches no more than the rows that others have written: every row has
+// the stamp of its last change, and a reading begins where the ones before it may have
+// missed something.
 
 import (
 	"slices"
@@ -65,7 +65,7 @@ type refCache struct {
 
 	rows map[string]*cachedRef
 	was  map[string][]formerRef    // by a ref's id: those whose place it has taken
-	next map[string]capability.Ref // by a ref's id: what is about to take its place
+	next map[string]capability.Ref // by a ref's id: the one that is about to take its place
 	// by has the refs an id, a session, a space or an external id stands for,
 	// oldest first; "" has those of spaces.
 	by map[string][]*SavedRef
@@ -97,9 +97,10 @@ func (c *refCache) begin() reading {
 // begin. It gives the targets whose refs are others now, and the rows whose text
 // cannot be read.
 //
-// Readings overlap, and with writes of our own. What began later stands, though it
-// may not have seen all that this one has: then the next reading begins where that
-// one has said, or where it would have without this one.
+// Readings overlap with each other, and with writes of our own. If another reading or
+// write of a row began later, its row stands. It may not have seen everything that this
+// reading has seen; so then this one does not move the mark, and the next reading begins
+// where it would have begun without this one.
 func (c *refCache) merge(r reading, rows []refRow, mark string) (targets []string, damaged []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,7 +226,7 @@ func (c *refCache) show(r *cachedRef, ref capability.Ref) {
 	for _, k := range s.keys() {
 		list := c.by[k]
 		if n := len(list); n == 0 || older(list[n-1], s) < 0 {
-			c.by[k] = append(list, s) // who has the list does not look beyond its end
+			c.by[k] = append(list, s) // callers that have the list do not look beyond its end
 			continue
 		}
 		at, _ := slices.BinarySearchFunc(list, s, older)

@@ -16,10 +16,10 @@ import (
 // PutRef stores a ref to send through, or changes what is remembered of it. A
 // stream that stood still for want of it, or because another was refused, goes
 // on, whoever sends. One whose place another has taken (FinishRotation) stays
-// what it is. What a server has told of the ref stays too, unless meta says
-// something else or the secret is another one. BadRefText for a ref without target,
-// secret or hosts, or whose text could not be read again; AlreadyExists if the secret
-// is not the stored one, which a server has taken (ConfirmRef may replace it).
+// what it is. A server's word about the ref (Told) is kept too, unless meta has another
+// or the secret is another one. BadRefText for a ref without target, secret or hosts, or
+// whose text could not be read again; AlreadyExists if a server has confirmed the stored
+// secret and this one is another (ConfirmRef may replace it).
 func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) error {
 	row, err := b.newRef(ref, meta)
 	if err != nil {
@@ -77,14 +77,14 @@ func sameSecret(a, b refRow) bool {
 	return errX == nil && errY == nil && x.Secret.Equal(y.Secret)
 }
 
-// ConfirmRef keeps what a server has told of a stored ref: with a time in
-// Told.Confirmed, that it took ref's secret at ref's address. Both are kept then, in
-// the place of others. What is not told (Rights, external) stays as it was. It does
-// nothing if the ref is not stored, or stands for another one.
+// ConfirmRef keeps a server's word about a stored ref. A time in Told.Confirmed says
+// that the server has accepted ref's secret at ref's address; both are kept then, in the
+// place of others. Rights and external, if they are empty, stay as they were. ConfirmRef
+// does nothing if the ref is not stored, or stands for another one.
 //
-// A secret other than the stored one, if that was confirmed, takes its place only
-// where it was taken by the same server: any other may take whatever it is shown.
-// Else AlreadyExists.
+// If the stored secret was confirmed and ref's is another one, it replaces the stored
+// one only if it was accepted at the same address: any other server may accept whatever
+// it is shown. Otherwise the error is AlreadyExists.
 func (b *Box) ConfirmRef(ctx context.Context, ref capability.Ref, told Told, external string) error {
 	row, err := b.newRef(ref, RefMeta{External: external, Told: told})
 	if err != nil {

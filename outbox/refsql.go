@@ -1,7 +1,7 @@
 package outbox
 
-// The SQL of the refs. What differs between the databases is how they tell what
-// was written since, so each has its own statements.
+// The SQL of the refs. The databases differ in how they tell which rows were written
+// since a reading, so each has its own statements.
 
 import (
 	"context"
@@ -18,8 +18,8 @@ type refSQL struct {
 	one    string
 	insert string // a new row, in the place of one that is gone
 	update string
-	told   string // what an answer has told
-	drop   string // what is left says that the ref is gone
+	told   string // the news of an answer
+	drop   string // leaves a row that says that the ref is gone
 	refuse string // the same for an owner's of a session that was never made
 	follow string // rows that stand for a ref stand for another one
 	renew  string // stamps of another database's time, which is ahead of this one's
@@ -29,9 +29,9 @@ const refColumns = `id, ref, role, external, label, redemption, saved_at, confir
 
 // refStatements makes the statements. stamp is an expression for the stamp of a row
 // that is written now, and mark for a text that says what is seen now; later is the
-// condition under which a row r was written since the mark $2. settled says whether
-// what a statement sees is all that is committed, and ours whether r is a row that
-// the present transaction may have written itself.
+// condition under which a row r was written since the mark $2. settled says whether a
+// statement sees everything that is committed, and ours whether the present transaction
+// may have written r itself.
 func refStatements(stamp, mark, later, settled, ours string) *refSQL {
 	put := strings.NewReplacer("{stamp}", stamp, "{mark}", mark, "{later}", later, "{settled}", settled, "{ours}", ours, "{columns}", refColumns).Replace
 	read := func(which string) string {
@@ -163,8 +163,9 @@ func flag(b bool) int {
 	return 0
 }
 
-// changeRef writes what change makes of a row: one that is not there() if there is
-// none, or none any more. What change leaves as it was is not written.
+// changeRef reads the row of an id and writes the one that change makes of it, unless
+// they are equal. change gets a row that is not there() if there is none, or none any
+// more.
 func (t *tables) changeRef(ctx context.Context, q querier, id string, change func(old refRow) (refRow, error)) (now refRow, err error) {
 	for {
 		old, err := t.ref(ctx, q, id, t.db.lockRows())

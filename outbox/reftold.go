@@ -1,6 +1,7 @@
 package outbox
 
-// What the sender learns of refs by the answers to batches that went through them.
+// News of refs: the sender learns by the answers to batches which refs are good, and
+// which are dead.
 
 import (
 	"slices"
@@ -10,13 +11,13 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// refNews is what is to be kept of a ref.
+// refNews is one piece of news, to be kept with a ref.
 type refNews struct {
 	id   string
 	told Told
 }
 
-// news is what an answer tells of the refs that a batch went through.
+// news gives the news that an answer has of the refs that its batch went through.
 //
 // The ref of a session whose creation was refused is dead: nothing finds it by the
 // session's names any more. It stays until the batch is swept, because a Retry of the
@@ -56,7 +57,7 @@ func (b *Box) news(e *entry, outs []ledger.Outcome) (news []refNews) {
 	return news
 }
 
-// refusedRef is what is kept of the owner's ref of a session that was not made.
+// refusedRef is the news of the owner's ref of a session that was not made.
 func refusedRef(id string, o *ledger.Outcome) refNews {
 	dead := o.Reason
 	if dead == fault.None {

@@ -510,7 +510,7 @@ func (l *loop) one(a action, now time.Time) {
 			b.told.tell(e.id, outs, false)
 		}
 		b.store(e, outs, news, a.route, func() {
-			if unmade { // who hears of it may look for the session by its name
+			if unmade { // the caller may look for the session by its name next
 				b.told.tell(e.id, outs, true)
 			}
 			l.hand(func(now time.Time) {

@@ -1,7 +1,7 @@
 package outbox
 
-// Looking refs up: in what is remembered of them, and in the database if that does
-// not know; and which ref it is, where several are for the same.
+// Looking refs up: in memory first, and in the database if none is remembered. Where
+// several refs are for the same session or space, choose picks the one to use.
 
 import (
 	"cmp"
@@ -18,7 +18,8 @@ type shelf struct {
 	// q is the transaction that asks, nil for none. It may hold the last connection
 	// there is, so it is what reads; and it may see what others do not, and never will.
 	q querier
-	// caller says that q is a caller's: what is committed is remembered.
+	// caller says that q is a caller's transaction: rows that it can see and that are
+	// committed are remembered.
 	caller bool
 }
 
@@ -29,7 +30,7 @@ func (b *Box) shelfOfCaller(q querier) shelf { return shelf{box: b, q: q, caller
 // fresh is what a reading adds to what is remembered.
 type fresh struct {
 	targets []string  // whose refs are others now
-	only    *refCache // what the asking transaction alone can see; nil for nothing
+	only    *refCache // the refs that the asking transaction alone can see; nil for none
 }
 
 // refresh reads what was written since the last reading.
@@ -70,8 +71,8 @@ func (b *Box) took(r reading, found refsSince) (targets []string) {
 	return targets
 }
 
-// find gives the refs that key stands for, oldest first. What is not remembered may
-// have been stored by another process.
+// find gives the refs that key stands for, oldest first. If none is remembered, it looks
+// whether another process has stored one.
 func (s shelf) find(ctx context.Context, key string) ([]*SavedRef, error) {
 	if fits := s.box.refs.get(key); len(fits) > 0 {
 		return fits, nil
@@ -165,7 +166,7 @@ func (r *SavedRef) trust() int {
 	switch {
 	case r.Dead != fault.None:
 		return isDead
-	case r.Confirmed.IsZero() && r.Role != SessionOwner: // what was made here cannot be mistyped
+	case r.Confirmed.IsZero() && r.Role != SessionOwner: // a ref that was made here cannot be mistyped
 		return isUnconfirmed
 	}
 	return isConfirmed

@@ -112,7 +112,7 @@ const (
 
 	rotating Role = "rotating" // a new one that is to take another's place: that one's id is its label
 	rotated  Role = "rotated"  // an old one's id, whose place the one with the id in label has taken
-	gone     Role = "gone"     // one that was dropped: its id alone is left, for those who remember the ref
+	gone     Role = "gone"     // one that was dropped: its id alone is left, for processes that remember the ref
 )
 
 // RefMeta is what an outbox remembers of a ref beside its text.
@@ -123,12 +123,12 @@ type RefMeta struct {
 	Told
 }
 
-// Told is what a server has told of a ref. A ref is confirmed once a server has
-// taken its secret, or if its session was made here: of any other nobody knows
-// whether it was mistyped, or is one for which its server has yet to be told.
+// Told is a server's word about a ref. A ref is confirmed once a server has accepted its
+// secret. Until then nobody knows whether it was mistyped, or whether its server has yet
+// to hear of it; only the owner's ref of a session that was made here needs no word.
 type Told struct {
-	Confirmed time.Time         // when a server last took the secret; zero if none has
-	Rights    capability.Rights // what the ref allows; 0 if that is not known
+	Confirmed time.Time         // when a server last accepted the secret; zero if none has
+	Rights    capability.Rights // the rights it has; 0 if they are not known
 	Narrow    bool              // it is for some methods, one message, or a part of the log alone
 	Dead      fault.Code        // why it is of no use any more; None while it is, as far as is known
 }

@@ -1,5 +1,5 @@
-// What a home folder remembers of the refs it was shown, and what a command that
-// failed leaves as it was.
+// The refs that a home folder remembers, and commands that fail and must leave them as
+// they were.
 
 package main
 

@@ -128,7 +128,7 @@ export class Batch {
   readonly #session: string;
   readonly #via: Ref;
   readonly #at: Ref;
-  /** What a fork's source is read by. */
+  /** The ref that a fork reads its source by. */
   source: Ref | undefined;
   readonly #owner: OwnerRef | undefined;
   readonly #ops: Op[] = [];

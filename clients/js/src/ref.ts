@@ -52,8 +52,8 @@ export function deriveID(target: string, secret: Uint8Array, mark: "o" | "k" = "
 }
 
 /**
- * What an outbox shows where it opens its stream of a session, as text: derived from its own secret, so that the session's
- * server cannot speak for the outbox anywhere else.
+ * The secret that an outbox shows where it opens its stream of a session, as text. It is derived from the outbox's own, so
+ * that the session's server cannot speak for the outbox anywhere else.
  */
 export function streamSecret(outbox: string, session: string): string {
   return toBase64url(hmac(fromBase64url(outbox)!, bytesOf(`mooring stream secret v1\0${session}`)));

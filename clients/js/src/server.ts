@@ -149,8 +149,8 @@ export class Server {
 }
 
 /**
- * What a ref's live capability is found by. Its secret is in it: whoever knows the id alone must not be given what another
- * has restored.
+ * The name that a ref's live capability is found by. The secret is in it: a caller that knows the id alone must not be given
+ * the capability that another has restored.
  */
 const liveName = (ref: Ref): string => `${ref.id}#${ref.secretText}`;
 

@@ -1,6 +1,7 @@
--- What a server has told of a ref, and when its row was written: who has read the
--- refs reads only what was written since. A ref that was dropped leaves its id and
--- that it is gone, for those who have read it before.
+-- Columns for the things that a server has told of a ref, and for when its row was
+-- written: a process that has read the refs later reads only the rows written since. A
+-- ref that was dropped leaves a row with its id and nothing else, so that processes
+-- which have read the ref before hear that it is gone.
 
 -- +goose Up
 
