@@ -247,3 +247,18 @@ func TestLocalhostIsThisMachine(t *testing.T) {
 		}
 	}
 }
+
+// A ref that names no host is refused; it ended the process.
+func TestARefWithoutHostsIsRefused(t *testing.T) {
+	t.Parallel()
+	s := sessionAt(linkClient(t, Config{Patience: -1}))
+	if _, err := s.Describe(t.Context()); !errors.Is(err, fault.BadRefText) {
+		t.Errorf("described: %v", err)
+	}
+	if err := s.Subscribe(t.Context(), SubscribeOptions{}, func(session.Event) error { return nil }); !errors.Is(err, fault.BadRefText) {
+		t.Errorf("subscribed: %v", err)
+	}
+	if _, err := (link{s.client}).OpenStream(t.Context(), outbox.StreamRequest{Session: testSession, Ref: s.saved.Ref}); !errors.Is(err, fault.BadRefText) {
+		t.Errorf("a stream: %v", err)
+	}
+}
