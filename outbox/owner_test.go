@@ -198,3 +198,36 @@ func TestTransactionsThatSeeThePast(t *testing.T) {
 		t.Errorf("the newer one: %v", err)
 	}
 }
+
+// TestRefsThatATransactionHasReadBeside: one that looks refs up, and stores one, while
+// later transactions come and go. Its own ref must not be taken for one that was seen.
+func TestRefsThatATransactionHasReadBeside(t *testing.T) {
+	t.Parallel()
+	b, pool, _ := pgBox(t, quick())
+	ctx := limited(t)
+	space := testRef(t, b, newSpace(), RefMeta{})
+	b.refs.forget()
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	batch, owner := creating(space, "mine")
+	if _, err := b.CommitTx(ctx, tx, batch); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(ctx, "SELECT txid_current()"); err != nil { // a later one, which is through
+		t.Fatal(err)
+	}
+	for range 2 { // it asks for its own ref, which is remembered by nobody
+		if _, err := b.CommitTx(ctx, tx, Batch{Session: owner.Target(), Via: owner.ID, Ops: []Op{put("1")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.RefFor(ctx, "mine", 0); err != nil || got.ID != owner.ID {
+		t.Errorf("after it: %v", err)
+	}
+}

@@ -94,7 +94,7 @@ func (c *refCache) begin() reading {
 }
 
 // merge takes what a reading has found; mark is the one with which the next one can
-// begin. It gives the targets whose refs are others now, and the rows whose text
+// begin, "" for none. It gives the targets whose refs are others now, and the rows whose text
 // cannot be read.
 //
 // Readings overlap with each other, and with writes of our own. If another reading or
@@ -123,7 +123,7 @@ func (c *refCache) merge(r reading, rows []refRow, mark string) (targets []strin
 	} else if len(targets) > 0 {
 		c.changes++
 	}
-	if whole && r.ticket >= c.marked {
+	if whole && mark != "" && r.ticket >= c.marked {
 		c.mark, c.marked = mark, r.ticket
 	}
 	return targets, damaged

@@ -72,9 +72,12 @@ func refStatements(stamp, mark, later, settled, ours string) *refSQL {
 // The stamp in Postgres is the id of the transaction, and the mark the snapshot, which
 // names those that were not through: nothing that they write is missed. (A column that
 // counts would have writers wait for each other until they commit, and some of them
-// are callers' transactions.) A file of SQLite has one writer at a time.
+// are callers' transactions.) A snapshot never names the transaction it is of; so one
+// that has an id, and may write refs under it, gives no mark. A file of SQLite has one
+// writer at a time.
 var (
-	postgresRefs = refStatements(`txid_current()`, `CAST(txid_current_snapshot() AS TEXT)`,
+	postgresRefs = refStatements(`txid_current()`,
+		`CASE WHEN txid_current_if_assigned() IS NULL THEN CAST(txid_current_snapshot() AS TEXT) ELSE '' END`,
 		`r.change >= txid_snapshot_xmin(`+markParam+`) AND NOT txid_visible_in_snapshot(r.change, `+markParam+`)`,
 		`current_setting('transaction_isolation') = 'read committed'`, `r.change >= txid_current_if_assigned()`)
 	sqliteRefs = refStatements(nextChange, `CAST(`+nextChange+` AS TEXT)`, `r.change >= CAST($2 AS INTEGER)`, `true`, `false`)
@@ -104,7 +107,7 @@ func scanRef(scan scanner, before ...any) (r refRow, err error) {
 type refsSince struct {
 	rows    []refRow
 	ours    []refRow // that the present transaction may have written, and may undo
-	mark    string   // with which a later reading begins
+	mark    string   // with which a later reading can begin; "" if that is not known
 	settled bool     // all that is committed could be seen
 }
 
