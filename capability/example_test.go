@@ -5,6 +5,9 @@ package capability_test
 import (
 	"errors"
 	"fmt"
+	"log"
+	"os"
+	"path/filepath"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -47,4 +50,27 @@ func ExampleMint() {
 	// Output:
 	// missing_right: this takes append, the ref carries read,share: ask for a ref that has it
 	// stale_epoch: the ref was shared under epoch 1, the session is at epoch 2: ask its owner for a new one
+}
+
+// A ref goes from one program to another in a file that nobody else can read.
+func ExampleWriteRefFile() {
+	dir, err := os.MkdirTemp("", "mooring-example-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	at, err := capability.ParseAddress("moorings://mooring.example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	name := filepath.Join(dir, "helper.ref")
+	if err := capability.WriteRefFile(name, at.New(session1)); err != nil {
+		log.Fatal(err)
+	}
+	ref, err := capability.ReadRefFile(name)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(ref.Address(), ref.Target() == session1)
+	// Output: moorings://mooring.example true
 }

@@ -5,6 +5,7 @@ package capability
 // give it away.
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -78,15 +79,34 @@ func (s Secret) RevealText() string {
 	return base64.RawURLEncoding.EncodeToString((*s.at)[:])
 }
 
+// StreamSecret is what an outbox with this secret shows where it opens its stream of
+// a session: HMAC-SHA256 of the session's id under the outbox's secret. The session's
+// server, which is shown it, cannot speak for the outbox anywhere else.
+func (s Secret) StreamSecret(session string) Secret {
+	mac := hmac.New(sha256.New, s.Reveal())
+	mac.Write([]byte("mooring stream secret v1\x00"))
+	mac.Write([]byte(session))
+	return secretOf((*[SecretBytes]byte)(mac.Sum(nil)))
+}
+
 // IsZero says whether there is no secret.
 func (s Secret) IsZero() bool { return s.at == nil }
 
 // Hash is the secret's SHA-256: what the server keeps.
 func (s Secret) Hash() [32]byte { return sha256.Sum256(s.Reveal()) }
 
+// HashText is the hash as ops carry it: base64url, unpadded.
+func (s Secret) HashText() string {
+	h := s.Hash()
+	return base64.RawURLEncoding.EncodeToString(h[:])
+}
+
 // Equal compares in constant time.
 func (s Secret) Equal(t Secret) bool {
-	return subtle.ConstantTimeCompare(s.Reveal(), t.Reveal()) == 1
+	if s.IsZero() || t.IsZero() {
+		return s.IsZero() && t.IsZero()
+	}
+	return subtle.ConstantTimeCompare((*s.at)[:], (*t.at)[:]) == 1
 }
 
 // String is a placeholder, as are all the forms below.

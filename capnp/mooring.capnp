@@ -78,7 +78,7 @@ interface Space extends(Persistent(SturdyRef, Text)) {
   # nothing by itself, it may be called again after any crash.
 
   list @1 (after :Text, limit :UInt32) -> (sessions :List(SessionInfo), more :Bool);
-  describe @2 () -> (info :GrantInfo);
+  describe @2 () -> (info :GrantInfo, now :Int64);
 
   attenuate @3 (limits :Attenuation) -> (space :Space);
   # A live capability that allows at most this. It takes no right, since whoever
@@ -201,7 +201,8 @@ interface Session extends(Persistent(SturdyRef, Text)) {
 
   openStream @1 (outbox :Text, secret :Data, incarnation :UInt64) -> (stream :Stream, lastSeq :UInt64, ackedThrough :UInt64);
   # The first opening registers the secret's hash, later ones must match it.
-  # The live stream is then the right to speak for that outbox.
+  # The live stream is then the right to speak for that outbox. The secret should
+  # be good for this session alone: clients derive it from their outbox's own.
 
   snapshot @2 (at :UInt64, sink :EventSink) -> (cursor :UInt64);
   # Streams the folded state to sink.state and returns when it is through. at 0

@@ -30,7 +30,7 @@ type AuditPage struct {
 // Audit gives up to limit rows (0: as many as come at once) of the session's
 // audit after a row. NotAnOwner for a ref that is not an owner's.
 func (s *Session) Audit(ctx context.Context, after uint64, limit uint32) (AuditPage, error) {
-	return s.client.audit(ctx, s.saved, methodAudit, after, limit)
+	return s.client.audit(ctx, s.under(ctx, capability.SessionRights), methodAudit, after, limit)
 }
 
 // Audit is Session.Audit for a space. MissingRight for any but its root ref.

@@ -8,9 +8,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
+	"errors"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -25,29 +25,23 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Batch gathers ops for one session. It belongs to one goroutine. What is wrong
-// with an op is told by Commit, with its place.
+// Batch gathers ops for one session. It belongs to one goroutine, and is frozen by
+// Commit. Commit also tells what is wrong with an op, and which op it is.
 //
 // Wherever an argument is of type any it may be a value that encoding/json
 // marshals, JSON text (json.RawMessage or []byte, kept byte for byte), a
 // reference (Promise.Field), or a *Promise, which stands for its whole result.
 type Batch struct {
 	session *Session
-	owner   *ownerRef
 	batch   outbox.Batch
 	err     error // the first one wrong
+	frozen  bool  // it is the outbox's, and must not change any more
 
 	// Made for many ops at once, and not in use yet.
 	ids      []string
 	promises []Promise
 	args     []ledger.Arg
 	room     []byte // for the arguments' values
-}
-
-// ownerRef is what Commit stores before a batch that creates a session.
-type ownerRef struct {
-	ref  capability.Ref
-	meta outbox.RefMeta
 }
 
 // Arg is a named argument for Do.
@@ -60,11 +54,17 @@ type Arg struct {
 type Promise struct {
 	batch *Batch
 	index int
+	taken bool // its id was given out
 }
 
 // OpID is the op's id, known before the op is durable. A reference to it can be
 // made in any later process: ledger.Ref{Op: id, Path: "cursor"}.
-func (p *Promise) OpID() string { return p.batch.batch.Ops[p.index].ID }
+func (p *Promise) OpID() string {
+	if !p.batch.frozen { // else there may be others who ask
+		p.taken = true
+	}
+	return p.batch.batch.Ops[p.index].ID
+}
 
 // Field refers to a field of the result by a dot-separated path: "cursor" (which
 // every result has), "length", "ref", "session", "epoch", "cut". "" is the whole result.
@@ -72,6 +72,9 @@ func (p *Promise) Field(path string) ledger.Ref { return ledger.Ref{Op: p.OpID()
 
 // Arg sets an argument of the op, in place of the one the verb set if there is one.
 func (p *Promise) Arg(name string, value any) *Promise {
+	if p.batch.over() {
+		return p
+	}
 	arg, err := p.batch.encodeValue(name, value)
 	if err != nil {
 		p.batch.fail(p.index, err)
@@ -103,6 +106,10 @@ func (p *Promise) text(name, value string) *Promise {
 // DependsOn makes the op skipped if one of these did not apply.
 func (p *Promise) DependsOn(ops ...*Promise) *Promise {
 	for _, o := range ops {
+		if o == nil {
+			p.batch.fail(p.index, fault.Usage.With("it depends on a nil *Promise"))
+			return p
+		}
 		p.DependsOnID(o.OpID())
 	}
 	return p
@@ -110,6 +117,9 @@ func (p *Promise) DependsOn(ops ...*Promise) *Promise {
 
 // DependsOnID is DependsOn by op ids.
 func (p *Promise) DependsOnID(ids ...string) *Promise {
+	if p.batch.over() {
+		return p
+	}
 	op := &p.batch.batch.Ops[p.index]
 	op.DependsOn = append(op.DependsOn, ids...)
 	return p
@@ -118,6 +128,9 @@ func (p *Promise) DependsOnID(ids ...string) *Promise {
 // Expect makes the op a conflict unless the session is at this cursor: a number
 // or a reference. It is compared once, before the batch's first op.
 func (p *Promise) Expect(cursor any) *Promise {
+	if p.batch.over() {
+		return p
+	}
 	op := &p.batch.batch.Ops[p.index]
 	arg, err := p.batch.encodeValue("expected_cursor", cursor)
 	if err != nil {
@@ -125,16 +138,27 @@ func (p *Promise) Expect(cursor any) *Promise {
 		return p
 	}
 	op.Expected = ledger.Expect{Set: true, Ref: arg.Ref}
-	if arg.Ref == nil {
-		if err := json.Unmarshal(arg.JSON, &op.Expected.Cursor); err != nil {
-			p.batch.fail(p.index, fault.BadArgument.With("the expected cursor is not a whole number"))
-		}
+	if arg.Ref != nil {
+		return p
 	}
+	var at *uint64 // null is none
+	if err := json.Unmarshal(arg.JSON, &at); err != nil || at == nil {
+		p.batch.fail(p.index, fault.BadArgument.With("the expected cursor is not a whole number"))
+		return p
+	}
+	op.Expected.Cursor = *at
 	return p
 }
 
-// Named gives the op an id of the caller's, a ULID, instead of its batch's.
+// Named gives the op an id of the caller's, a ULID, instead of its batch's: before
+// anything refers to it.
 func (p *Promise) Named(opID string) *Promise {
+	if p.batch.over() {
+		return p
+	}
+	if p.taken {
+		p.batch.fail(p.index, fault.Usage.With("something refers to the op by the id it had: name it first"))
+	}
 	if _, err := ulid.ParseStrict(opID); err != nil {
 		p.batch.fail(p.index, fault.BadArgument.With("the op id is not a ULID"))
 	}
@@ -149,6 +173,9 @@ func (b *Batch) ID() string { return b.batch.ID }
 // first op. Committing an equal batch under one id again changes nothing, so who
 // keeps the id may repeat the Commit after a crash.
 func (b *Batch) SetID(id string) *Batch {
+	if b.over() {
+		return b
+	}
 	if _, err := ulid.ParseStrict(id); err != nil && b.err == nil {
 		b.err = fault.BadArgument.With("the batch id is not a ULID")
 	}
@@ -160,7 +187,12 @@ func (b *Batch) SetID(id string) *Batch {
 }
 
 // Atomic makes the ops apply all or not at all.
-func (b *Batch) Atomic() *Batch { b.batch.Atomic = true; return b }
+func (b *Batch) Atomic() *Batch {
+	if !b.over() {
+		b.batch.Atomic = true
+	}
+	return b
+}
 
 // Len is the number of ops so far.
 func (b *Batch) Len() int { return len(b.batch.Ops) }
@@ -174,9 +206,21 @@ func (b *Batch) Do(method string, args ...Arg) *Promise {
 	return p
 }
 
+// over says that the batch was committed, and that nothing in it can be changed any
+// more. If a verb is called all the same, the next Commit says so.
+func (b *Batch) over() bool {
+	if b.frozen && b.err == nil {
+		b.err = fault.Usage.With("the batch was committed and is what it was: begin another one for more")
+	}
+	return b.frozen
+}
+
 // do adds an op that is about to get so many arguments.
 func (b *Batch) do(method string, args int) *Promise {
 	n := len(b.batch.Ops)
+	if b.over() { // it is nowhere
+		return &Promise{batch: &Batch{session: b.session, err: b.err, batch: outbox.Batch{Ops: make([]outbox.Op, 1)}}}
+	}
 	if len(b.promises) == 0 {
 		more := 1 // most batches have one op
 		if n > 0 {
@@ -237,7 +281,14 @@ func (b *Batch) AppendText(key string, offset any, text string) *Promise {
 	return b.do(session.MethodAppendText, 3).text("key", key).Arg("offset", offset).text("text", text)
 }
 
-// Finalize ends a message's turn as completed, failed or aborted. More can be
+// How a turn ends: the status of Finalize.
+const (
+	Completed = "completed"
+	Failed    = "failed"
+	Aborted   = "aborted"
+)
+
+// Finalize ends a message's turn as Completed, Failed or Aborted. More can be
 // set with Arg: payload, parts, usage, error, completed.
 func (b *Batch) Finalize(message, status string) *Promise {
 	return b.do(session.MethodFinalize, 2).text("message", message).text("status", status)
@@ -246,7 +297,7 @@ func (b *Batch) Finalize(message, status string) *Promise {
 // ShareOptions say what a new ref allows: at most what the ref it is made from does.
 type ShareOptions struct {
 	Rights      capability.Rights // at least one
-	Methods     []string          // append only these; nil all
+	Methods     []string          // append only these; nil all, and an empty list is refused
 	Expires     time.Time         // zero never; the database's clock decides
 	From        uint64            // first visible cursor; 0 all
 	Message     string            // one message alone, with its parts and turn; "" all
@@ -254,8 +305,30 @@ type ShareOptions struct {
 	Label       string
 	Actor       string // a path under that of the ref it is made from
 	// Seal binds the ref to a key: redeeming it takes the private one too, and one
-	// round trip more, so its text alone is worth nothing. nil binds it to none.
+	// round trip more, so its text alone is worth nothing. nil binds it to none; any
+	// other value that is no key is refused.
 	Seal ed25519.PublicKey
+}
+
+// check refuses options that would be taken for the widest there are, and texts that
+// would be altered on their way.
+func (o *ShareOptions) check() error {
+	if o.Seal != nil && len(o.Seal) != ed25519.PublicKeySize {
+		return fault.BadArgument.With("the seal is no Ed25519 public key, which has %d bytes: leave it nil for a ref that is not sealed", ed25519.PublicKeySize)
+	}
+	return checkLimits(o.Methods, o.Message, o.Label, o.Actor)
+}
+
+func checkLimits(methods []string, message, label, actor string) error {
+	if methods != nil && len(methods) == 0 {
+		return fault.BadArgument.With("the list of methods is empty: leave it nil for all, or leave the right to append away for none")
+	}
+	for _, t := range append([]string{message, label, actor}, methods...) {
+		if err := checkText("a text", t); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newRef makes a ref for target at an address, sealed if it is to be.
@@ -270,7 +343,8 @@ func (o *ShareOptions) newRef(at capability.Ref, target string) capability.Ref {
 // as soon as the op has arrived.
 func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	ref := o.newRef(b.session.saved.Ref, b.session.id)
-	p := b.Do(session.MethodShare, Arg{"ref", ref.ID}, Arg{"hash", HashText(ref.Secret)}, Arg{"rights", o.Rights})
+	err := o.check()
+	p := b.Do(session.MethodShare, Arg{"ref", ref.ID}, Arg{"hash", ref.Secret.HashText()}, Arg{"rights", o.Rights})
 	if o.Methods != nil {
 		p.Arg("methods", o.Methods)
 	}
@@ -294,6 +368,9 @@ func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	}
 	if len(o.Seal) > 0 {
 		p.Arg("seal", capability.SealKeyText(o.Seal))
+	}
+	if err != nil {
+		p.batch.fail(p.index, err)
 	}
 	return ref, p
 }
@@ -319,27 +396,49 @@ func (b *Batch) Delete() *Promise { return b.Do(session.MethodDelete) }
 
 // Commit makes the batch durable, with or without a server, and names it by a
 // ticket. What could never apply is refused here: BadArgument, BadKey,
-// BadPayload, UnknownMethod, TooLarge; OutboxFull and DiskFull are the outbox's.
+// BadPayload, UnknownMethod, TooLarge, BadReference, Usage; UnknownRef if another
+// secret is kept for the session's ref than the one it was got with. OutboxFull and
+// DiskFull are the outbox's, Unavailable its database's: the error then says whether
+// the batch may be there all the same. The same batch may be committed again, which
+// changes nothing and gives the same ticket; it is frozen from the first Commit that
+// gets as far as the outbox.
 func (b *Batch) Commit(ctx context.Context) (Ticket, error) {
 	if err := b.prepare(ctx); err != nil {
 		return Ticket{}, err
 	}
 	t, err := b.session.client.box.Commit(ctx, b.batch)
 	if err != nil {
-		return Ticket{}, fmt.Errorf("commit the batch: %w", err)
+		return Ticket{}, err // says what it is of
 	}
 	return Ticket{client: b.session.client, Session: b.session.id, Batch: t.Batch, Ops: t.Ops}, nil
+}
+
+// CommitWait is Commit, and Ticket.Wait for the outcomes. The error is also that an op
+// was refused: the first refusal, with the results beside it.
+func (b *Batch) CommitWait(ctx context.Context) (Results, error) {
+	ticket, err := b.Commit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results, err := ticket.Wait(ctx)
+	if err == nil {
+		err = results.Err()
+	}
+	return results, err
 }
 
 // CommitTx is Commit inside the caller's transaction, on the Postgres database
 // that has the outbox: the batch is sent if, and as soon as, tx commits.
 func (b *Batch) CommitTx(ctx context.Context, tx pgx.Tx) (Ticket, error) {
+	if tx == nil {
+		return Ticket{}, fault.Usage.With("commit: there is no transaction")
+	}
 	if err := b.prepare(ctx); err != nil {
 		return Ticket{}, err
 	}
 	t, err := b.session.client.box.CommitTx(ctx, tx, b.batch)
 	if err != nil {
-		return Ticket{}, fmt.Errorf("commit the batch in a transaction: %w", err)
+		return Ticket{}, err // says what it is of
 	}
 	return Ticket{client: b.session.client, Session: b.session.id, Batch: t.Batch, Ops: t.Ops}, nil
 }
@@ -347,10 +446,11 @@ func (b *Batch) CommitTx(ctx context.Context, tx pgx.Tx) (Ticket, error) {
 // checking has room for the intents that prepare makes of ops.
 var checking = sync.Pool{New: func() any { return new([]ledger.Intent) }}
 
-// prepare checks every op and stores the owner's ref of a new session, which
-// must be there before its batch: a ref without a session harms nobody.
+// prepare checks every op, and takes the ref that they need if there is a choice.
 func (b *Batch) prepare(ctx context.Context) error {
 	switch {
+	case b.session == nil:
+		return fault.Usage.With("the batch is for no session: begin it with Session.Batch, Space.Create or Space.Fork")
 	case b.err != nil:
 		return b.err
 	case len(b.batch.Ops) == 0:
@@ -376,19 +476,48 @@ func (b *Batch) prepare(ctx context.Context) error {
 	if f := ledger.CheckSize(intents, lim.Limits); f != nil {
 		return f
 	}
-	if b.owner == nil {
-		return nil
+	if b.session.byID && !b.frozen {
+		if want := b.takes(); want != capability.Append {
+			saved := b.session.under(ctx, want)
+			b.batch.Via, b.batch.ViaSecret = saved.ID, saved.Secret
+		}
 	}
-	if err := b.session.client.box.PutRef(ctx, b.owner.ref, b.owner.meta); err != nil {
-		return fmt.Errorf("keep the new session's ref: %w", err)
+	if !b.frozen {
+		b.frozen = true
 	}
 	return nil
 }
 
+// takes are the rights that the ops need.
+func (b *Batch) takes() (want capability.Rights) {
+	for i := range b.batch.Ops {
+		switch b.batch.Ops[i].Method {
+		case session.MethodShare:
+			want |= capability.Share
+		case session.MethodRevoke, session.MethodBumpEpoch:
+			want |= capability.Revoke
+		case session.MethodPurge, session.MethodDelete:
+			want |= capability.SessionRights // only an owner's ref may
+		default:
+			want |= capability.Append
+		}
+	}
+	return want
+}
+
 func (b *Batch) fail(index int, err error) {
 	if b.err == nil {
-		b.err = fault.CodeOf(err).Because(err, "op %d (%s): %v", index+1, b.batch.Ops[index].Method, err)
+		b.err = fault.CodeOf(err).Because(err, "op %d (%s): %s", index+1, b.batch.Ops[index].Method, saying(err))
 	}
+}
+
+// saying is what an error says beside its code.
+func saying(err error) string {
+	var f *fault.Error
+	if errors.As(err, &f) && f.Message != "" {
+		return f.Message
+	}
+	return err.Error()
 }
 
 // plain says whether a string is its own JSON text between quotes.
@@ -412,8 +541,14 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 	case ledger.Ref:
 		return ledger.Arg{Name: name, Ref: &v}, nil
 	case *ledger.Ref:
+		if v == nil {
+			return ledger.Arg{}, fault.Usage.With("%s is a nil *ledger.Ref", name)
+		}
 		return ledger.Arg{Name: name, Ref: v}, nil
 	case *Promise:
+		if v == nil {
+			return ledger.Arg{}, fault.Usage.With("%s is a nil *Promise", name)
+		}
 		ref := v.Field("")
 		return ledger.Arg{Name: name, Ref: &ref}, nil
 	case json.RawMessage:
@@ -421,8 +556,13 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 	case []byte:
 		return ledger.Arg{Name: name, JSON: append(b.take(len(v)), v...)}, nil
 	}
-	if s, is := value.(string); is && plain(s) {
-		return ledger.Arg{Name: name, JSON: b.quote(s)}, nil
+	if s, is := value.(string); is {
+		if plain(s) {
+			return ledger.Arg{Name: name, JSON: b.quote(s)}, nil
+		}
+		if err := checkText(name, s); err != nil {
+			return ledger.Arg{}, err
+		}
 	}
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
@@ -430,11 +570,10 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 	if err := enc.Encode(value); err != nil {
 		return ledger.Arg{}, fault.BadArgument.Because(err, "%s cannot be written as JSON: %v", name, err)
 	}
+	if bytes.Contains(text.Bytes(), replacement) {
+		if s := brokenText(reflect.ValueOf(value)); s != nil {
+			return ledger.Arg{}, checkText(name, *s)
+		}
+	}
 	return ledger.Arg{Name: name, JSON: bytes.TrimSuffix(text.Bytes(), []byte("\n"))}, nil
-}
-
-// HashText is a secret's hash as the ops create, fork and share carry it.
-func HashText(s capability.Secret) string {
-	h := s.Hash()
-	return base64.RawURLEncoding.EncodeToString(h[:])
 }

@@ -1,29 +1,3 @@
-// Package client is what an agent's author imports to keep a session on a
-// Mooring server: Open a Client, get a Session from a sturdy ref, put ops into
-// a Batch and Commit it. Commit returns when the batch is durable in the outbox,
-// with or without a server; what waits there is sent in the background for as
-// long as a Client is open, in this process or in any later one, and each op
-// takes effect exactly once.
-//
-//	c, err := client.Open(ctx, client.Config{Home: dir})
-//	s, err := c.Session(ctx, ref)
-//	b := s.Batch()
-//	first := b.Put("message/msg_1", map[string]any{"role": "user"})
-//	b.Put("session", info).Expect(first.Field("cursor"))
-//	ticket, err := b.Commit(ctx)      // durable now
-//	results, err := ticket.Wait(ctx)  // answered by the server
-//
-// What goes through the outbox (Batch, Space.Create, Session.Share) works
-// offline. Reading (Snapshot, Events, Subscribe, Describe, Refs) and the direct
-// verbs (Revoke, BumpEpoch, Rotate, Space.Share) need the server: they go on over broken connections and
-// other hosts of the ref for Config.Patience, Subscribe for as long as it runs.
-//
-// All methods of Client, Space, Session and Ticket are safe for concurrent use;
-// a Batch belongs to one goroutine.
-//
-// calls.go and decode.go are the wire, peer.go one connection
-// (seal.go its proofs for sealed refs), server.go the
-// keeping of it, link.go what the outbox's sender needs; all else is the verbs.
 package client
 
 import (
@@ -44,24 +18,28 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/loopback"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // Config says where the outbox is and how to reach servers. One of Home, Outbox
-// and OutboxURL is needed; all else may be left zero.
+// and OutboxURL is needed, and no more than one; all else may be left zero.
 type Config struct {
 	// Home is the folder whose outbox.db is the outbox; it is made if it is not there.
 	Home string
 	// OutboxURL is a Postgres database that has the outbox instead, under OutboxName ("default").
 	OutboxURL  string
 	OutboxName string
-	// Outbox is an outbox the caller has opened. Close leaves it open.
+	// Outbox is an outbox the caller has opened. Close leaves it open. Several clients
+	// may have the same one: the first that was opened sends for all of them, and when
+	// it is closed another one does.
 	Outbox *outbox.Box
 	// OutboxConfig is for an outbox that Open opens. Its Logger and Now are set from below if nil.
 	OutboxConfig outbox.Config
 
-	// Offline starts no sender: ops become durable and another process sends them.
+	// Offline starts no sender: ops become durable and another process sends them. It
+	// concerns sending only: reading and the direct verbs go to servers all the same.
 	Offline bool
 	// AllowPlaintext lets secrets go in clear to hosts that are not loopback.
 	AllowPlaintext bool
@@ -70,7 +48,10 @@ type Config struct {
 	SealKey ed25519.PrivateKey
 	// TLS is for moorings:// refs; nil is the system's trust.
 	TLS *tls.Config
-	// Patience is how long reading and direct verbs go on over links that break; 0 is 10 s, negative is one try.
+	// Patience is how long reading and direct verbs look for a server that answers: over
+	// links that break, hosts that are away, and answers that say to come again
+	// (overloaded, not_yet_known). A server that is at work on a call is waited for until
+	// the call's context ends. 0 is 10 s, negative is one try.
 	Patience time.Duration
 	// Agent names this program to servers' logs.
 	Agent string
@@ -82,11 +63,19 @@ type Config struct {
 	// DialContext makes the connections below the WebSocket, for proxies.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Dial replaces the WebSocket: it opens a transport to a ref's ws:// or wss:// URL.
+	// ctx is for the opening only, and ends when that takes too long.
 	Dial func(ctx context.Context, url string) (rpc.Transport, error)
 	// Trace, for tests, sees every message of every connection (rpc.Config).
 	Trace func(dir string, msg rpccp.Message)
-	// Reconnect bounds the wait between attempts to connect; zero fields are 100 ms and 5 s.
-	Reconnect struct{ Initial, Max time.Duration }
+	// Reconnect bounds the wait between attempts to connect.
+	Reconnect Reconnect
+}
+
+// Reconnect bounds the wait between attempts to connect to a server, which grows from
+// one to the other. Zero fields take the default.
+type Reconnect struct {
+	Initial time.Duration // default 100 ms; also the shortest there is, however many calls wait
+	Max     time.Duration // default 5 s
 }
 
 // messageBytes is the largest message a client takes: a whole state's entry with its event.
@@ -121,10 +110,32 @@ func (c Config) withDefaults() Config {
 		c.Reconnect.Max = 5 * time.Second
 	}
 	if c.Dial == nil {
-		opts := rpc.DialOptions{TLS: c.TLS, DialContext: c.DialContext, Timeout: 5 * time.Second}
+		opts := rpc.DialOptions{TLS: c.TLS, DialContext: here(c.DialContext), Timeout: dialIn}
 		c.Dial = func(ctx context.Context, url string) (rpc.Transport, error) { return rpc.Dial(ctx, url, opts) }
 	}
 	return c
+}
+
+// here has dial connect to this machine for the name localhost, whatever a resolver
+// says of it: secrets go there in clear. nil is the system's way.
+func here(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil || !loopback.Is(host) || loopback.IsAddress(host) {
+			return dial(ctx, network, addr)
+		}
+		conn, err := dial(ctx, network, net.JoinHostPort("127.0.0.1", port))
+		if err != nil && ctx.Err() == nil {
+			var six error
+			if conn, six = dial(ctx, network, net.JoinHostPort("::1", port)); six == nil {
+				err = nil
+			}
+		}
+		return conn, err
+	}
 }
 
 func (c *Config) limits() rpc.Limits {
@@ -160,6 +171,9 @@ type Client struct {
 	closed  bool
 	servers map[string]*server // by address
 	sendErr error              // why the sender ended by itself
+
+	confirmed map[string]bool // refs as they were used, that servers have taken
+	looking   map[string]bool // … that are being tried at another address
 }
 
 // Open opens the outbox and starts sending what is in it. It needs no server.
@@ -180,7 +194,15 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 func openBox(ctx context.Context, cfg Config) (box *outbox.Box, own bool, err error) {
+	named := 0
+	for _, is := range []bool{cfg.Outbox != nil, cfg.OutboxURL != "", cfg.Home != ""} {
+		if is {
+			named++
+		}
+	}
 	switch {
+	case named > 1:
+		return nil, false, fault.Usage.With("client.Config names more than one outbox: set one of Home, OutboxURL and Outbox")
 	case cfg.Outbox != nil:
 		return cfg.Outbox, false, nil
 	case cfg.OutboxURL != "":
@@ -201,7 +223,7 @@ func openBox(ctx context.Context, cfg Config) (box *outbox.Box, own bool, err er
 
 // send runs the outbox's sender until Close.
 func (c *Client) send() {
-	err := c.box.Run(c.ctx, c)
+	err := c.box.Run(c.ctx, link{c})
 	if err == nil || c.ctx.Err() != nil {
 		return
 	}
@@ -211,7 +233,7 @@ func (c *Client) send() {
 	c.mu.Unlock()
 }
 
-// Outbox is the client's outbox: its status, its rows and its refs.
+// Outbox is the client's outbox: its rows, and what can be done about them.
 func (c *Client) Outbox() *outbox.Box { return c.box }
 
 // Err says why the sender has ended by itself; nil while it runs.

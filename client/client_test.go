@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -597,5 +599,38 @@ func TestAcksAreReadByHand(t *testing.T) {
 	}
 	if n := c.AcksByHand(); n < batches-1 {
 		t.Errorf("of %d acks %d", batches, n)
+	}
+}
+
+// TestTwoClientsOfOneOutbox: one of them sends for both, and when it is closed the
+// other one does.
+func TestTwoClientsOfOneOutbox(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	cfg := r.config("a")
+	box, err := outbox.OpenSQLite(t.Context(), filepath.Join(r.dir, "x.db"), cfg.OutboxConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	on := func(c *client.Config) { c.Home, c.Outbox = "", box }
+	first, err := client.Open(t.Context(), r.config("a", on))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := r.open(t, "a", on)
+	s := r.newSession(t, second)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := s.Batch()
+	b.Put(message(1), object{})
+	applied(t, b)
+	if err := second.Err(); err != nil {
+		t.Error(err)
 	}
 }

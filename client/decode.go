@@ -10,6 +10,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"time"
 
 	"capnproto.org/go/capnp/v3"
 
@@ -289,7 +290,7 @@ type GrantInfo struct {
 	Epoch   uint64            // it was minted under; 0 for an owner's
 	Rights  capability.Rights // what it may do
 	Methods []string          // append only these; nil means all
-	Expires int64             // Unix ms; 0 never
+	Expires time.Time         // zero never
 	From    uint64            // first visible cursor; 0 all
 	Message string            // one message alone, with its parts and turn; "" all
 	Limit   uint32            // redemptions allowed; 0 any number
@@ -301,11 +302,19 @@ type GrantInfo struct {
 	Cut     uint64            // the session's cursor when it was revoked
 }
 
+// timeOf is a time that travels as Unix milliseconds; 0 is none.
+func timeOf(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
 func decodeGrantInfo(w wire.GrantInfo) (GrantInfo, error) {
 	t := texts{}
 	g := GrantInfo{
 		Ref: t.get(w.Id()), Target: t.get(w.Target()), Owner: w.Owner(), Epoch: w.Epoch(), Rights: capability.Rights(w.Rights()),
-		Expires: w.Expires(), From: w.From(), Limit: w.Limit(), Used: w.Used(), Label: t.get(w.Label()), Actor: t.get(w.Actor()),
+		Expires: timeOf(w.Expires()), From: w.From(), Limit: w.Limit(), Used: w.Used(), Label: t.get(w.Label()), Actor: t.get(w.Actor()),
 		Message: t.get(w.Message_()), Dead: fault.Code(w.Dead()), Cut: w.Cut(),
 	}
 	seal, err := w.Seal()

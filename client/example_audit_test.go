@@ -17,7 +17,9 @@ func ExampleSession_Audit() {
 	b := s.Batch()
 	b.Share(client.ShareOptions{Rights: capability.Read, Actor: "owner/reviewer"})
 	b.BumpEpoch()
-	commit(ctx, b)
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 	page, err := s.Audit(ctx, 0, 0)
 	if err != nil {
 		log.Fatal(err)

@@ -19,11 +19,17 @@ func ExampleBatch_Purge() {
 	b := s.Batch()
 	b.Put("message/msg_1", map[string]string{"text": "the key is sk-4711"})
 	b.Put("message/msg_1", map[string]string{"text": "the key is …"})
-	commit(ctx, b)
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 
 	b = s.Batch()
 	b.Purge("message/msg_1")
-	fmt.Println(string(commit(ctx, b)[0].Result))
+	results, err := b.CommitWait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(results[0].Result))
 	page, err := s.Events(ctx, 1, 0)
 	if err != nil {
 		log.Fatal(err)
@@ -46,8 +52,10 @@ func ExampleSession_Verify() {
 	b := s.Batch()
 	b.Put("message/msg_1", map[string]string{"role": "user"})
 	b.Begin("msg_2", map[string]string{"role": "assistant"})
-	b.Finalize("msg_2", "completed")
-	commit(ctx, b)
+	b.Finalize("msg_2", client.Completed)
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 
 	v, err := s.Verify(ctx, nil)
 	if err != nil {
@@ -65,7 +73,9 @@ func ExampleBatch_Delete_followed() {
 	b := s.Batch()
 	b.Put("session", map[string]string{"title": "short-lived"})
 	b.Delete()
-	commit(ctx, b)
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 	for e, err := range s.Follow(ctx, client.SubscribeOptions{After: 1}) {
 		if err != nil {
 			fmt.Println(errors.Is(err, fault.SessionDeleted))

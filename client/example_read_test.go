@@ -39,7 +39,9 @@ func ExampleSession_Attenuate() {
 	b := s.Batch()
 	b.Put("message/msg_1", map[string]string{"role": "user"})
 	b.Put("message/msg_2", map[string]string{"role": "user"})
-	commit(ctx, b)
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 	live, err := s.Attenuate(ctx, client.AttenuateOptions{Rights: capability.Read, Message: "msg_2"})
 	if err != nil {
 		log.Fatal(err)
@@ -134,7 +136,10 @@ func ExampleBatch_Revoke() {
 	_, share := b.Share(client.ShareOptions{Rights: capability.Read})
 	revoke := b.Revoke(share.Field("ref"))
 	b.BumpEpoch()
-	results := commit(ctx, b)
+	results, err := b.CommitWait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
 	var r struct{ Cut uint64 }
 	if err := results.Decode(revoke, &r); err != nil {
 		log.Fatal(err)
@@ -151,7 +156,9 @@ func ExampleSession_SnapshotAt() {
 	b := s.Batch()
 	b.Put("session", map[string]string{"title": "before"})
 	b.Put("session", map[string]string{"title": "after"})
-	commit(ctx, b)
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 	for _, cursor := range []uint64{2, 3} {
 		state, err := s.SnapshotAt(ctx, cursor)
 		if err != nil {
@@ -201,7 +208,9 @@ func ExampleSession_Events() {
 	defer stop()
 	b := s.Batch()
 	b.Put("message/msg_1", map[string]string{"role": "user"})
-	commit(ctx, b)
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 	page, err := s.Events(ctx, 0, 100)
 	if err != nil {
 		log.Fatal(err)
@@ -270,10 +279,14 @@ func ExampleSpace_Fork() {
 	}
 	source, create := space.Create(client.CreateOptions{})
 	create.Put("session", map[string]string{"title": "the first"})
-	commit(ctx, create)
+	if _, err := create.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 	fork, batch := space.Fork(source, 0, client.CreateOptions{Label: "try it another way"})
 	batch.Put("message/msg_1", map[string]string{"role": "user"})
-	commit(ctx, batch)
+	if _, err := batch.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 	state, err := fork.Snapshot(ctx)
 	if err != nil {
 		log.Fatal(err)

@@ -41,29 +41,15 @@ func exampleSession(ctx context.Context) (c *client.Client, s *client.Session, s
 		log.Fatal(err)
 	}
 	s, create := space.Create(client.CreateOptions{})
-	commit(ctx, create)
+	if _, err := create.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 	return c, s, func() {
 		if err := c.Close(); err != nil {
 			log.Fatal(err)
 		}
 		stopServer()
 	}
-}
-
-// commit commits a batch and waits until it has applied.
-func commit(ctx context.Context, b *client.Batch) client.Results {
-	ticket, err := b.Commit(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	results, err := ticket.Wait(ctx)
-	if err == nil {
-		err = results.Err()
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
-	return results
 }
 
 // An agent makes a session, appends to it and shares it. Everything before Wait
@@ -203,7 +189,10 @@ func ExamplePromise_Field() {
 	b.Put("part/msg_1/prt_1", map[string]string{"type": "text", "text": ""})
 	one := b.AppendText("part/msg_1/prt_1", 0, "Hello, ")
 	two := b.AppendText("part/msg_1/prt_1", one.Field("length"), "world")
-	results := commit(ctx, b)
+	results, err := b.CommitWait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
 	var grown struct{ Length int }
 	if err := results.Decode(two, &grown); err != nil {
 		log.Fatal(err)
@@ -219,19 +208,14 @@ func ExamplePromise_Expect() {
 	defer stop()
 	first := s.Batch()
 	first.Put("session", map[string]string{"title": "one"})
-	commit(ctx, first)
+	if _, err := first.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 
 	second := s.Batch()
 	second.Put("session", map[string]string{"title": "two"}).Expect(1)
-	ticket, err := second.Commit(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	results, err := ticket.Wait(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(errors.Is(results.Err(), fault.Conflict), "the session is at", results[0].Cursor)
+	results, err := second.CommitWait(ctx)
+	fmt.Println(errors.Is(err, fault.Conflict), "the session is at", results[0].Cursor)
 	// Output: true the session is at 2
 }
 
@@ -244,8 +228,10 @@ func ExampleBatch_Begin() {
 	b.Begin("msg_1", map[string]any{"role": "assistant"})
 	b.Put("part/msg_1/prt_1", map[string]string{"type": "text", "text": ""})
 	b.AppendText("part/msg_1/prt_1", 0, "Done.")
-	b.Finalize("msg_1", "completed").Arg("usage", map[string]int{"output": 2}).Arg("completed", int64(1795203727476))
-	commit(ctx, b)
+	b.Finalize("msg_1", client.Completed).Arg("usage", map[string]int{"output": 2}).Arg("completed", int64(1795203727476))
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 	state, err := s.Snapshot(ctx)
 	if err != nil {
 		log.Fatal(err)
@@ -264,7 +250,7 @@ func ExampleBatch_Atomic() {
 	defer stop()
 	b := s.Batch().Atomic()
 	b.Put("message/msg_1", map[string]string{"role": "user"})
-	b.Finalize("msg_2", "completed") // was never begun
+	b.Finalize("msg_2", client.Completed) // was never begun
 	ticket, err := b.Commit(ctx)
 	if err != nil {
 		log.Fatal(err)
@@ -286,7 +272,9 @@ func ExampleBatch_Put() {
 	b.Put("model/fake-1", json.RawMessage(`{"id": "fake-1", "limit": 1e6}`)) // kept byte for byte
 	b.Put("message/msg_1", map[string]string{"role": "user"})
 	b.Remove("message/msg_1")
-	commit(ctx, b)
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 	state, err := s.Snapshot(ctx)
 	if err != nil {
 		log.Fatal(err)
@@ -297,7 +285,6 @@ func ExampleBatch_Put() {
 	// Output: model/fake-1 {"id": "fake-1", "limit": 1e6}
 }
 
-// A share is made offline and can be handed on at once.
 // A ref that is worth nothing without its receiver's key.
 func ExampleShareOptions_seal() {
 	ctx := context.Background()
@@ -333,6 +320,7 @@ func ExampleShareOptions_seal() {
 	// none read
 }
 
+// A share is made offline and can be handed on at once.
 func ExampleSession_Share() {
 	ctx := context.Background()
 	c, s, stop := exampleSession(ctx)

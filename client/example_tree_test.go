@@ -36,7 +36,9 @@ func ExampleSession_Refs() {
 	defer stop()
 	b := s.Batch()
 	b.Share(client.ShareOptions{Rights: capability.Read, Label: "reviewer", Actor: "owner/reviewer"})
-	commit(ctx, b)
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 
 	for ref, err := range s.Refs(ctx, "") {
 		if err != nil {
@@ -55,7 +57,9 @@ func ExampleSpace_Refs() {
 	_, sp, stop := exampleSpace(ctx)
 	defer stop()
 	_, create := sp.Create(client.CreateOptions{Label: "the session's"})
-	commit(ctx, create)
+	if _, err := create.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 
 	for ref, err := range sp.Refs(ctx, "") {
 		if err != nil {
@@ -104,7 +108,9 @@ func ExampleSpace_Revoke() {
 		log.Fatal(err)
 	}
 	s, create := theirs.Create(client.CreateOptions{})
-	commit(ctx, create)
+	if _, err := create.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 
 	died, err := sp.Revoke(ctx, team.ID)
 	fmt.Println(died, err)
@@ -143,7 +149,9 @@ func ExampleSpace_Rotate() {
 	_, sp, stop := exampleSpace(ctx)
 	defer stop()
 	s, create := sp.Create(client.CreateOptions{})
-	commit(ctx, create)
+	if _, err := create.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 
 	fresh, err := sp.Rotate(ctx)
 	if err != nil {

@@ -17,19 +17,18 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-var _ outbox.Link = (*Client)(nil)
+// link is a client as its own sender sees it.
+type link struct{ *Client }
 
-// OpenStream implements outbox.Link for the client's own sender.
-func (c *Client) OpenStream(ctx context.Context, req outbox.StreamRequest) (outbox.Stream, error) {
+var _ outbox.Link = link{}
+
+// OpenStream implements outbox.Link.
+func (c link) OpenStream(ctx context.Context, req outbox.StreamRequest) (outbox.Stream, error) {
 	through := req.Ref
 	if req.SpaceRef != nil {
 		through = *req.SpaceRef
 	}
-	srv, err := c.serverFor(through)
-	if err != nil {
-		return nil, err
-	}
-	p, err := srv.peer(ctx)
+	p, err := c.peer(ctx, through)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +36,7 @@ func (c *Client) OpenStream(ctx context.Context, req outbox.StreamRequest) (outb
 	defer func() { target.Release() }()
 	if req.SpaceRef != nil {
 		space := target
-		target = p.creating(ctx, space, req.Session, req.OwnerRef)
+		target = p.creating(ctx, through, space, req.Session, req.OwnerRef)
 		space.Release()
 	}
 	var held []*rpc.Ref

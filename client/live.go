@@ -11,6 +11,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -19,12 +20,17 @@ import (
 // there is, and nothing can be wider.
 type AttenuateOptions struct {
 	Rights  capability.Rights // 0: all there are
-	Methods []string          // append only these; nil all
+	Methods []string          // append only these; nil all there are, and an empty list is refused
 	Expires time.Time         // zero as before; the database's clock decides
 	From    uint64            // first visible cursor; 0 as before
 	Message string            // one message alone, with its parts and turn; "" all
 	Label   string
 	Actor   string // a path under the present one
+}
+
+// check refuses options that would be taken for more than is meant.
+func (o *AttenuateOptions) check() error {
+	return checkLimits(o.Methods, o.Message, o.Label, o.Actor)
 }
 
 // Live is a live capability of a session or space. Its methods may be called
@@ -40,21 +46,26 @@ type Live struct {
 // allow more. The caller releases it.
 func (s *Session) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
 	cap, err := s.client.attenuate(ctx, s.saved, methodAttenuate, o)
-	return &Live{cap: cap, session: s.id}, err
+	if err != nil {
+		return nil, err
+	}
+	return &Live{cap: cap, session: s.id}, nil
 }
 
 // Attenuate is Session.Attenuate for a space.
 func (sp *Space) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
 	cap, err := sp.client.attenuate(ctx, sp.saved, methodNarrowSpace, o)
-	return &Live{cap: cap, space: true}, err
-}
-
-func (c *Client) attenuate(ctx context.Context, ref outbox.SavedRef, method rpc.Method, o AttenuateOptions) (cap *rpc.Ref, err error) {
-	srv, err := c.serverFor(ref.Ref)
 	if err != nil {
 		return nil, err
 	}
-	err = c.try(ctx, srv, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	return &Live{cap: cap, space: true}, nil
+}
+
+func (c *Client) attenuate(ctx context.Context, ref outbox.SavedRef, method rpc.Method, o AttenuateOptions) (cap *rpc.Ref, err error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	err = c.try(ctx, ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		answer := callAttenuate(ctx, live, method, o)
 		cap = answer.Cap(0)
 		return answer
@@ -78,6 +89,9 @@ func (l *Live) Release() { l.cap.Release() }
 
 // Attenuate makes a narrower one still.
 func (l *Live) Attenuate(ctx context.Context, o AttenuateOptions) (*Live, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	method := methodAttenuate
 	if l.space {
 		method = methodNarrowSpace
@@ -121,6 +135,9 @@ func (l *Live) Snapshot(ctx context.Context) (*State, error) {
 // Save has the server make a durable ref of it, which dies with the ref it stands
 // on (Persistent.save). at is an address of that server.
 func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref, err error) {
+	if err := named(at); err != nil {
+		return made, err
+	}
 	err = l.ask(ctx, l.cap.Call(ctx, methodSave, words(0, 1), nil), func(s capnp.Struct) error {
 		id, secret, err := readSaved(s)
 		made = at.With(id, secret)
@@ -134,6 +151,13 @@ func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref
 // server. Without the outbox: the ref works when this returns; if the answer is
 // lost, nobody has what may have been minted.
 func (l *Live) Share(ctx context.Context, at capability.Ref, o ShareOptions) (capability.Ref, error) {
+	err := named(at)
+	if err == nil {
+		err = o.check()
+	}
+	if err != nil {
+		return capability.Ref{}, err
+	}
 	d, err := l.Describe(ctx)
 	if err != nil {
 		return capability.Ref{}, err
@@ -147,6 +171,14 @@ func (l *Live) Share(ctx context.Context, at capability.Ref, o ShareOptions) (ca
 		return capability.Ref{}, err
 	}
 	return ref, nil
+}
+
+// named refuses an address without a host: a ref made there could not be used.
+func named(at capability.Ref) error {
+	if len(at.Hosts) == 0 {
+		return fault.BadRefText.With("say at which server the capability lives: any ref to it will do, or capability.ParseAddress")
+	}
+	return nil
 }
 
 func (l *Live) ask(ctx context.Context, answer *rpc.Promise, read func(capnp.Struct) error) error {

@@ -9,6 +9,7 @@ import (
 	"crypto/ed25519"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
@@ -26,13 +27,18 @@ type peer struct {
 	key     ed25519.PrivateKey // for sealed refs; nil if there is none
 	proofs  proofs
 
+	ended chan error // gets the error that the connection ended with
+
+	greeted chan struct{}         // closed when hello has come to something
+	up      atomic.Bool           // it was answered
+	bad     atomic.Pointer[error] // why this server is of no use
+
 	// sending is held while a batch is sent, so that one that found room has it.
 	sending sync.Mutex
-	bad     atomic.Pointer[error] // why this server is of no use; from hello
-	byHand  atomic.Uint64         // acks that were read so
+	byHand  atomic.Uint64 // acks that were read so
 
 	mu   sync.Mutex
-	live map[string]*restored // by ref id, or "create " + session id
+	live map[string]*restored // by liveKey, or as creating says
 }
 
 // restored is a sturdy ref's live capability, perhaps a promise of it still.
@@ -43,14 +49,21 @@ type restored struct {
 }
 
 func newPeer(conn *rpc.Conn, gateway *rpc.Ref, at string, key ed25519.PrivateKey) *peer {
-	return &peer{conn: conn, gateway: gateway, at: at, key: key, live: map[string]*restored{}}
+	return &peer{conn: conn, gateway: gateway, at: at, key: key, live: map[string]*restored{},
+		ended: make(chan error, 1), greeted: make(chan struct{})}
 }
 
 // greet sends hello and looks at the answer when it comes: limits is told what
-// the server takes. A server that speaks no version we do is of no use.
+// the server takes. A server that speaks no version we do, or does not answer,
+// is of no use.
 func (p *peer) greet(ctx context.Context, agent string, limits func(ledger.Limits)) {
+	late := time.AfterFunc(answerIn, func() {
+		p.refuse(fault.Unavailable.With("the server at %s takes connections and does not answer", p.at))
+	})
 	answer := callHello(ctx, p.gateway, agent)
 	answer.Notify(func() {
+		late.Stop()
+		defer close(p.greeted)
 		defer answer.Release()
 		results, _, err := answer.Wait(ctx)
 		if err == nil {
@@ -61,18 +74,53 @@ func (p *peer) greet(ctx context.Context, agent string, limits func(ledger.Limit
 				limits(ledger.Limits{BatchOps: int(l.BatchOps()), BatchBytes: int(l.BatchBytes()), PayloadBytes: int(l.PayloadBytes())})
 			}
 		}
-		if f := faultOf(err); fault.CodeOf(f) == fault.Incompatible {
-			p.bad.Store(&f)
-			p.conn.Close("incompatible")
+		if err != nil {
+			p.refuse(faultOf(err))
+			return
 		}
+		p.up.Store(true)
 	})
+}
+
+// refuse ends a connection that is of no use, and says why.
+func (p *peer) refuse(why error) {
+	p.bad.CompareAndSwap(nil, &why)
+	p.conn.Close("of no use")
+}
+
+// wait waits for the answer to hello: nil if the server is of use.
+func (p *peer) wait(ctx context.Context) error {
+	select {
+	case <-p.greeted:
+		return p.useless()
+	case <-ctx.Done():
+		return fault.Canceled.Because(ctx.Err(), "another host was faster")
+	}
+}
+
+// useless is why the server was of no use; nil if it was.
+func (p *peer) useless() error {
+	if bad := p.bad.Load(); bad != nil {
+		return *bad
+	}
+	return nil
+}
+
+// discard ends a connection that nobody has got. p may be nil.
+func (p *peer) discard() {
+	if p == nil {
+		return
+	}
+	p.conn.Close("not needed")
+	<-p.ended
+	p.release()
 }
 
 // fail says what a call's error means: if this server turned out to be of no
 // use, that, else the error as a fault.
 func (p *peer) fail(err error) error {
-	if bad := p.bad.Load(); bad != nil {
-		return *bad
+	if bad := p.useless(); bad != nil {
+		return bad
 	}
 	return faultOf(err)
 }
@@ -106,9 +154,17 @@ func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption strin
 	if capability.Sealed(ref.ID) {
 		return p.unseal(ref, redemption)
 	}
-	return p.reuse(ref.ID, func() *rpc.Promise {
+	return p.reuse(liveKey(ref), func() *rpc.Promise {
 		return callRestore(ctx, p.gateway, ref, redemption, capability.Proof{})
 	})
+}
+
+// liveKey is the key that a ref's live capability is found by. The secret is in it: a
+// caller that knows the id alone must not be given the capability that another has
+// restored.
+func liveKey(ref capability.Ref) string {
+	hash := ref.Secret.Hash()
+	return ref.ID + "#" + string(hash[:])
 }
 
 // settled is restore that waits for the answer. What is proof of an authority
@@ -116,7 +172,7 @@ func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption strin
 func (p *peer) settled(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
 	live := p.restore(ctx, ref, redemption)
 	p.mu.Lock()
-	r := p.live[ref.ID]
+	r := p.live[liveKey(ref)]
 	p.mu.Unlock()
 	if r != nil {
 		select {
@@ -127,9 +183,10 @@ func (p *peer) settled(ctx context.Context, ref capability.Ref, redemption strin
 	return live
 }
 
-// creating gives the object of a session that a space ref is about to create.
-func (p *peer) creating(ctx context.Context, space *rpc.Ref, session, owner string) *rpc.Ref {
-	return p.reuse("create "+session, func() *rpc.Promise {
+// creating gives the object of a session that a space's ref, whose live capability
+// space is, is about to create.
+func (p *peer) creating(ctx context.Context, through capability.Ref, space *rpc.Ref, session, owner string) *rpc.Ref {
+	return p.reuse("create "+owner+" in "+session+" through "+liveKey(through), func() *rpc.Promise {
 		return callCreate(ctx, space, session, owner)
 	})
 }

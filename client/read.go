@@ -26,12 +26,15 @@ import (
 type Description struct {
 	Session SessionInfo // zero for a space
 	Grant   GrantInfo
-	Now     int64 // Unix ms
+	Now     time.Time
 }
 
-// Redeem restores a ref and describes it, keeping it in the outbox if a server
-// knows it. A ref that is revoked or otherwise dead is described too: Grant.Dead.
-// UnknownRef if there is none such.
+// Redeem restores a ref and describes it. The ref is kept in the outbox as by Session,
+// and goes before others to the same session or space from then on; one that its
+// server does not know (UnknownRef), or that is bound to another key (Sealed), is
+// forgotten again if it was not kept before. A ref that is revoked or otherwise dead is
+// described too: Grant.Dead. NotYetKnown for a ref whose share has yet to arrive, which
+// is kept.
 func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description, err error) {
 	_, missing := c.box.Ref(ctx, ref.ID)
 	var saved outbox.SavedRef
@@ -41,30 +44,33 @@ func (c *Client) Redeem(ctx context.Context, ref capability.Ref) (d Description,
 			return d, err
 		}
 		saved = sp.saved
-		d, err = sp.Describe(ctx)
 	} else {
 		var s *Session
 		if s, err = c.Session(ctx, ref); err != nil {
 			return d, err
 		}
 		saved = s.saved
-		d, err = s.Describe(ctx)
 	}
-	c.settle(ctx, saved, missing == nil, err)
+	d, err = c.describe(ctx, saved)
+	switch code := fault.CodeOf(err); {
+	case err == nil: // the one redeemed last goes before others
+		c.confirm(context.WithoutCancel(ctx), saved.Ref, tellOf(&d, c.cfg.Now()), d.Session.External)
+	case missing != nil && (code == fault.UnknownRef || code == fault.Sealed):
+		if err := c.box.DropRef(context.WithoutCancel(ctx), saved.ID); err != nil {
+			c.cfg.Logger.Warn("the ref could not be forgotten", "ref", saved.Ref, "error", err)
+		}
+	}
 	return d, err
 }
 
 // Describe tells of the session and of the ref it is reached by.
-func (s *Session) Describe(ctx context.Context) (d Description, err error) {
-	err = s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return live.Call(ctx, methodDescribe, words(0, 0), nil)
-	}, d.readSession)
-	return d, err
+func (s *Session) Describe(ctx context.Context) (Description, error) {
+	return s.client.describe(ctx, s.under(ctx, capability.Read))
 }
 
 func (d *Description) readSession(results capnp.Struct) error {
 	r := wire.Session_describe_Results(results)
-	d.Now = r.Now()
+	d.Now = timeOf(r.Now())
 	info, err := r.Info()
 	if err == nil {
 		d.Session, err = decodeSessionInfo(info)
@@ -80,7 +86,9 @@ func (d *Description) readSession(results capnp.Struct) error {
 }
 
 func (d *Description) readSpace(results capnp.Struct) error {
-	grant, err := wire.Space_describe_Results(results).Info()
+	r := wire.Space_describe_Results(results)
+	d.Now = timeOf(r.Now())
+	grant, err := r.Info()
 	if err == nil {
 		d.Grant, err = decodeGrantInfo(grant)
 	}
@@ -88,11 +96,8 @@ func (d *Description) readSpace(results capnp.Struct) error {
 }
 
 // Describe tells of the ref the space is reached by.
-func (sp *Space) Describe(ctx context.Context) (d Description, err error) {
-	err = sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-		return live.Call(ctx, methodSpaceInfo, words(0, 0), nil)
-	}, d.readSpace)
-	return d, err
+func (sp *Space) Describe(ctx context.Context) (Description, error) {
+	return sp.client.describe(ctx, sp.saved)
 }
 
 // listPage is how many sessions are asked for at once.
@@ -149,7 +154,7 @@ type Page struct {
 // ref may see), with cursor marks (Event.Hidden) in place of those that it does
 // not show. CursorExpired if the log no longer reaches back.
 func (s *Session) Events(ctx context.Context, after uint64, limit uint32) (page Page, err error) {
-	err = s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err = s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callEvents(ctx, live, after, limit)
 	}, func(results capnp.Struct) error { return page.read(s.id, results) })
 	return page, err
@@ -190,7 +195,7 @@ func (s *Session) Snapshot(ctx context.Context) (*State, error) { return s.Snaps
 // log was trimmed there is only the present one: CursorExpired for any other.
 func (s *Session) SnapshotAt(ctx context.Context, cursor uint64) (*State, error) {
 	var state *stateSink
-	err := s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err := s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		state = &stateSink{session: s.id}
 		sink := rpc.NewLocal(state)
 		defer sink.Release()
@@ -218,7 +223,7 @@ func (s *Session) Revoke(ctx context.Context, refID string) (Cut, error) {
 func (s *Session) BumpEpoch(ctx context.Context) (Cut, error) { return s.revoke(ctx, "", true) }
 
 func (s *Session) revoke(ctx context.Context, refID string, epoch bool) (cut Cut, err error) {
-	err = s.client.call(ctx, s.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err = s.call(ctx, capability.Revoke, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callRevoke(ctx, live, refID, epoch)
 	}, func(results capnp.Struct) error {
 		r := wire.Session_revoke_Results(results)
@@ -251,11 +256,7 @@ func (sp *Space) Save(ctx context.Context) (capability.Ref, error) {
 }
 
 func (c *Client) save(ctx context.Context, ref outbox.SavedRef) (made capability.Ref, err error) {
-	srv, err := c.serverFor(ref.Ref)
-	if err != nil {
-		return made, err
-	}
-	err = c.try(ctx, srv, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err = c.try(ctx, ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return live.Call(ctx, methodSave, words(0, 1), nil)
 	}, func(results capnp.Struct) error {
 		id, secret, err := readSaved(results)
@@ -286,48 +287,101 @@ func readSaved(results capnp.Struct) (id string, secret capability.Secret, err e
 	return id, secret, err
 }
 
-// call makes one call on a ref's live capability and reads its results, again
-// for as long as what it meets is transient and patience lasts.
+// call is repeat, and learns what a ref allows when it turns out to lack a right.
 func (c *Client) call(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
-	srv, err := c.serverFor(ref.Ref)
-	if err != nil {
-		return err
+	err := c.repeat(ctx, ref, ask, read)
+	if fault.CodeOf(err) == fault.MissingRight {
+		c.learn(ctx, ref)
 	}
+	return err
+}
+
+// repeat makes one call on a ref's live capability and reads its results, again
+// for as long as what it meets is transient and patience lasts.
+func (c *Client) repeat(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
 	patience, giveUp := context.WithTimeout(ctx, max(c.cfg.Patience, 0))
 	defer giveUp()
-	stop := context.AfterFunc(c.ctx, giveUp)
-	defer stop()
+	defer context.AfterFunc(c.ctx, giveUp)()
 	wait := c.cfg.newBackOff()
+	var last error // of what was transient
 	for {
-		err := c.try(ctx, srv, ref, ask, read)
-		if err == nil || ctx.Err() != nil || !fault.CodeOf(err).Transient() {
+		err := c.try(ctx, patience, ref, ask, read)
+		transient := fault.CodeOf(err).Transient()
+		if transient {
+			last = err
+		}
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return givenUp(ctx, last)
+		case !transient:
 			return err
 		}
 		timer := time.NewTimer(wait.NextBackOff())
 		select {
 		case <-timer.C:
+			continue
 		case <-patience.Done():
 			timer.Stop()
-			return err
 		}
+		switch {
+		case ctx.Err() != nil:
+			return givenUp(ctx, last)
+		case c.ctx.Err() != nil:
+			return errClosed()
+		}
+		return last
 	}
 }
 
-// try is one attempt of call.
-func (c *Client) try(ctx context.Context, srv *server, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
-	p, err := srv.peer(ctx)
+// givenUp is the error of a call whose context has ended; last is what it met until then.
+func givenUp(ctx context.Context, last error) error {
+	if last == nil {
+		return fault.Canceled.Because(ctx.Err(), "given up before there was an answer (%v)", ctx.Err())
+	}
+	return fault.Canceled.Because(errors.Join(ctx.Err(), last), "given up (%v) after %v", ctx.Err(), last)
+}
+
+// try is one attempt of repeat. It waits for a server that answers hello until
+// patience ends, and for the answer of one that has done so for as long as it takes.
+func (c *Client) try(ctx, patience context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) (err error) {
+	looking := patience
+	if c.cfg.Patience < 0 {
+		looking = ctx // one try, which ends by itself
+	}
+	p, err := c.peer(looking, ref.Ref)
 	if err != nil {
+		return c.impatient(ctx, looking, ref, err)
+	}
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(looking, func() {
+		if !p.up.Load() {
+			stop()
+		}
+	})()
+	live := p.restore(asking, ref.Ref, ref.Redemption)
+	defer live.Release()
+	answer := ask(asking, live)
+	defer answer.Release()
+	results, _, err := answer.Wait(asking)
+	if err != nil {
+		err = c.impatient(ctx, asking, ref, p.fail(err))
+	} else {
+		err = legible(read(results))
+	}
+	c.took(ctx, ref, err)
+	return err
+}
+
+// impatient says of an attempt that ended because its own context did, and the
+// caller's has not, that no server has answered in time.
+func (c *Client) impatient(ctx, own context.Context, ref outbox.SavedRef, err error) error {
+	if own.Err() == nil || ctx.Err() != nil || c.ctx.Err() != nil {
 		return err
 	}
-	live := p.restore(ctx, ref.Ref, ref.Redemption)
-	defer live.Release()
-	answer := ask(ctx, live)
-	defer answer.Release()
-	results, _, err := answer.Wait(ctx)
-	if err != nil {
-		return p.fail(err)
-	}
-	return legible(read(results))
+	return fault.Unavailable.Because(err, "no server at %s has answered in time: is it running?", ref.Address())
 }
 
 // legible is the error of reading an answer: a fault, or that there is none to be had.

@@ -61,11 +61,7 @@ func (r *rig) start() error {
 	if _, err := server.Bootstrap(ctx, st, filepath.Join(r.dir, "data"), address, true); err != nil {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
-	text, err := os.ReadFile(filepath.Join(r.dir, "data", server.OwnerFile))
-	if err != nil {
-		return errors.Join(err, ln.Close(), st.Close())
-	}
-	if r.owner, err = capability.ParseRef(strings.TrimSpace(string(text))); err != nil {
+	if r.owner, err = capability.ReadRefFile(filepath.Join(r.dir, "data", server.OwnerFile)); err != nil {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
 	cfg := server.DefaultConfig()
@@ -193,6 +189,18 @@ func brief(results client.Results) string {
 		words = append(words, s)
 	}
 	return strings.Join(words, " ")
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !so(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
 }
 
 // text of a message's number.

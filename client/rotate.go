@@ -35,7 +35,7 @@ var (
 // whose ref was rotated here before, it gives what has taken that one's place,
 // with that one's cut.
 func (s *Session) Rotate(ctx context.Context) (*Session, Cut, error) {
-	saved, cut, err := s.client.rotate(ctx, s.saved)
+	saved, cut, err := s.client.rotate(ctx, s.under(ctx, capability.SessionRights))
 	if err != nil {
 		return nil, cut, err
 	}
@@ -86,12 +86,7 @@ func (c *Client) rotatedBefore(ctx context.Context, old outbox.SavedRef, notFoun
 	if err != nil || saved.ID == old.ID {
 		return saved, cut, notFound
 	}
-	var d Description
-	if capability.IsSpace(old.Target()) {
-		d, err = (&Space{client: c, id: old.Target(), saved: old}).Describe(ctx)
-	} else {
-		d, err = (&Session{client: c, id: old.Target(), saved: old}).Describe(ctx)
-	}
+	d, err := c.describe(ctx, old)
 	if err == nil && d.Grant.Dead == fault.None {
 		err = notFound
 	}

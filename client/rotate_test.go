@@ -112,7 +112,7 @@ func TestRotateThatNobodyAnswered(t *testing.T) {
 	if err := waited(t, ticket).Err(); err != nil {
 		t.Fatal(err)
 	}
-	saved, err := later.Outbox().RefFor(t.Context(), s.ID())
+	saved, err := later.Outbox().RefFor(t.Context(), s.ID(), 0)
 	if err != nil || saved.ID == s.Ref().ID {
 		t.Errorf("the ref that is kept: %v, %v", saved.Ref, err)
 	}

@@ -64,7 +64,7 @@ func (p *peer) unseal(ref capability.Ref, redemption string) *rpc.Ref {
 	if p.key == nil {
 		return rpc.NewBroken(broken(fault.Sealed.With("the ref is bound to a key, and there is none here: redeem it where its key is, or give its sharer the public key of this place (mooring key prints it; in Go, client.Config.SealKey has the private one) and ask for a new ref")))
 	}
-	return p.find(ref.ID, func(r *restored) func() {
+	return p.find(liveKey(ref), func(r *restored) func() {
 		var resolve func(*rpc.Ref, error)
 		r.cap, resolve = rpc.NewPromise()
 		return func() {
@@ -75,20 +75,21 @@ func (p *peer) unseal(ref capability.Ref, redemption string) *rpc.Ref {
 
 // challenge asks for a nonce, and with the answer for the capability.
 func (p *peer) challenge(ref capability.Ref, redemption string, r *restored, resolve func(*rpc.Ref, error)) {
+	key := liveKey(ref)
 	challenge := callChallenge(atOnce, p.gateway)
 	challenge.Notify(func() {
 		defer challenge.Release()
 		nonce, err := nonceOf(challenge)
 		if err != nil {
 			resolve(nil, err)
-			p.settle(ref.ID, r, err)
+			p.settle(key, r, err)
 			p.proofs.over()
 			return
 		}
 		answer := callRestore(atOnce, p.gateway, ref, redemption, capability.Prove(p.key, nonce, p.at, ref.ID, redemption))
 		live := answer.Cap(0)
 		p.mu.Lock()
-		held := p.live[ref.ID] == r // else the connection has ended, and r been released
+		held := p.live[key] == r // else the connection has ended, and r been released
 		if held {
 			r.answer = answer
 		}
@@ -97,7 +98,7 @@ func (p *peer) challenge(ref capability.Ref, redemption string, r *restored, res
 		live.Release()
 		answer.Notify(func() {
 			_, _, err := answer.Wait(context.Background())
-			p.settle(ref.ID, r, err)
+			p.settle(key, r, err)
 			if !held {
 				answer.Release()
 			}

@@ -82,7 +82,7 @@ func TestASealedRefCostsOneRoundTripAndOnlyItself(t *testing.T) {
 	replies := make(chan outbox.Reply, 3)
 	for _, req := range []outbox.StreamRequest{{Ref: sealed}, {Ref: plain, SpaceRef: &space, OwnerRef: plain.ID}, {Ref: plain}} {
 		req.Session, req.Outbox, req.Secret, req.Incarnation = testSession, "obx_1", capability.NewSecret(), 1
-		st, err := c.OpenStream(t.Context(), req)
+		st, err := link{c}.OpenStream(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,7 @@
 // A server as this client knows it: the hosts of a ref, tried in turn, and the
 // one connection to whichever of them answers. A loop keeps the connection: it
-// dials again with jittered backoff when it is lost, at once when someone asks
-// for it, and says so when it is back.
+// dials again with jittered backoff when it is lost, sooner when someone asks
+// for it, and says so when it is back. It ends when nobody has asked for long.
 
 package client
 
@@ -34,63 +34,87 @@ type server struct {
 	agent   string
 	logger  *slog.Logger
 	newWait func() backoff.BackOff
-	back    func() // called when a connection is there
+	least   time.Duration      // between two rounds through the hosts, whoever asks
+	back    func()             // called when a connection is there
+	retire  func(*server) bool // ends a server that nobody uses; false if somebody does
 
-	ask chan struct{} // someone wants a connection now
+	ask    chan struct{}  // someone wants a connection now
+	strays sync.WaitGroup // attempts that another was faster than
 
 	mu      sync.Mutex
 	current *peer
 	failed  uint64        // rounds through all hosts that got no connection
 	lastErr error         // of the last of them
 	closed  error         // the loop has ended
+	waiting int           // callers of peer
+	used    time.Time     // when the last of them came or went
 	limits  ledger.Limits // the last that hello told; zero fields: not known
 	changed chan struct{} // closed when one of these changes
 }
 
 // peer gives the present connection, or waits for one attempt at every host.
-// The error is Unavailable, Incompatible, or Canceled when ctx ends first.
+// The error is Unavailable, Incompatible, or Canceled when ctx ends first;
+// errRetired if the server has ended for want of use.
 func (s *server) peer(ctx context.Context) (*peer, error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting++
+	s.used = time.Now()
+	defer func() { s.waiting--; s.used = time.Now() }()
 	before := s.failed
 	for {
-		var err error
 		p := s.current
 		switch {
 		case s.closed != nil:
-			p, err = nil, s.closed
+			return nil, s.closed
 		case s.failed > before:
-			p, err = nil, s.lastErr
-		case p != nil && p.over():
-			p = nil // the loop is about to find out
+			return nil, s.lastErr
+		case p != nil && !p.over(): // else the loop is about to find out
+			return p, nil
 		}
-		if p != nil || err != nil {
-			s.mu.Unlock()
-			return p, err
+		if err := s.await(ctx); err != nil {
+			return nil, err
 		}
-		changed := s.changed
-		s.mu.Unlock()
-		select {
-		case s.ask <- struct{}{}:
-		default: // it has been asked already
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, fault.Canceled.Because(ctx.Err(), "stopped waiting for a connection to %s", s.address)
-		}
-		s.mu.Lock()
 	}
 }
 
-// lasting is how long a connection must have held for the next wait to be short again.
-const lasting = 5 * time.Second
+// await asks for a connection and waits for a change. mu is held, but not meanwhile.
+func (s *server) await(ctx context.Context) error {
+	changed := s.changed
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	select {
+	case s.ask <- struct{}{}:
+	default: // it has been asked already
+	}
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return fault.Canceled.Because(ctx.Err(), "stopped waiting for a connection to %s", s.address)
+	}
+}
 
-// run keeps the connection until ctx ends. It returns when everything that
-// belongs to the last one is released.
+// Waiting times that nobody needs to set.
+const (
+	lasting   = 5 * time.Second        // how long a connection must have held for the next wait to be short again
+	dialIn    = 5 * time.Second        // how long a host may take for the handshake
+	answerIn  = 10 * time.Second       // … and then for the answer to hello
+	stagger   = 250 * time.Millisecond // how long a host is tried alone (RFC 8305, section 8)
+	unusedFor = time.Minute            // how long a lost connection is wanted by nobody before it is given up
+)
+
+// run keeps the connection until ctx ends, or nobody has wanted it for long. It
+// returns when everything that belongs to the last one is released.
 func (s *server) run(ctx context.Context) {
+	defer s.strays.Wait()
 	wait := s.newWait()
 	for host := 0; ctx.Err() == nil; host++ {
-		p, end, err := s.connect(ctx, host)
+		if s.unused() && s.retire(s) {
+			s.logger.Debug("a server is not used any more", "server", s.address)
+			return
+		}
+		p, err := s.connect(ctx, host)
 		if err != nil {
 			s.note(nil, err)
 			s.logger.Debug("no connection", "server", s.address, "error", err)
@@ -100,8 +124,8 @@ func (s *server) run(ctx context.Context) {
 		began := time.Now()
 		s.note(p, nil)
 		s.back()
-		err = <-end
-		s.note(nil, nil)
+		err = <-p.ended
+		s.note(nil, p.useless())
 		p.release()
 		s.logger.Debug("connection ended", "server", s.address, "error", err)
 		if time.Since(began) < lasting {
@@ -110,17 +134,37 @@ func (s *server) run(ctx context.Context) {
 			wait.Reset()
 		}
 	}
-	s.mu.Lock()
-	s.closed = errClosed()
-	close(s.changed)
-	s.changed = make(chan struct{})
-	s.mu.Unlock()
+	s.end(errClosed())
 }
 
-// pause waits, unless someone asks for a connection.
+// end tells all who wait in peer that the loop has ended.
+func (s *server) end(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = why
+	s.tell()
+}
+
+// unused says whether nobody has asked for the server for long.
+func (s *server) unused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting == 0 && time.Since(s.used) >= unusedFor
+}
+
+// pause waits. A caller that wants a connection makes the pause shorter, but not
+// shorter than least: however many callers there are, a server that is down is dialled
+// at that pace.
 func (s *server) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
+	least := min(s.least, d)
+	timer := time.NewTimer(least)
 	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return
+	}
+	timer.Reset(d - least)
 	select {
 	case <-timer.C:
 	case <-s.ask:
@@ -130,25 +174,89 @@ func (s *server) pause(ctx context.Context, d time.Duration) {
 
 func errClosed() error { return fault.Canceled.With("the client was closed") }
 
-// connect tries every host once, beginning with the one after the last.
-func (s *server) connect(ctx context.Context, first int) (*peer, <-chan error, error) {
-	var errs []error
-	for i := range s.urls {
-		host := (first + i) % len(s.urls)
-		transport, err := s.dial(ctx, s.urls[host])
+// errRetired is for those who have a server that has ended: there may be another.
+var errRetired = errors.New("client: the server has ended for want of use")
+
+// connect tries every host once, beginning with the one after the last. Where there
+// is one, it is taken when the handshake is through, so that calls leave at once;
+// where there are several, the first one that answers hello: the next is tried when
+// one has failed, or has not answered for a moment.
+func (s *server) connect(ctx context.Context, first int) (*peer, error) {
+	if len(s.urls) == 1 {
+		p, err := s.attempt(ctx, ctx, 0)
 		if err != nil {
-			errs = append(errs, err)
-			continue
+			return nil, s.nobody([]error{err})
 		}
-		conn := rpc.NewConn(transport, s.config)
-		end := make(chan error, 1)
-		go func() { end <- conn.Run(ctx) }()
-		p := newPeer(conn, conn.Bootstrap(ctx), s.hosts[host], s.key)
-		p.greet(ctx, s.agent, s.learn)
-		return p, end, nil
+		return p, nil
 	}
-	err := errors.Join(errs...)
-	return nil, nil, fault.Unavailable.Because(err, "%s", unreached.Text(s.address, errs[0]))
+	trying, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		p   *peer
+		err error
+	}
+	results := make(chan result)
+	begun, pending := 0, 0
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var errs []error
+	for begun < len(s.urls) || pending > 0 {
+		select {
+		case <-next.C:
+			if begun == len(s.urls) {
+				continue
+			}
+			host := (first + begun) % len(s.urls)
+			begun, pending = begun+1, pending+1
+			next.Reset(stagger)
+			s.strays.Go(func() {
+				p, err := s.attempt(ctx, trying, host)
+				if err == nil {
+					err = p.wait(trying)
+				}
+				select {
+				case results <- result{p, err}:
+				case <-trying.Done():
+					p.discard()
+				}
+			})
+		case <-ctx.Done():
+			return nil, errClosed()
+		case r := <-results:
+			if pending--; r.err == nil {
+				return r.p, nil
+			}
+			r.p.discard()
+			errs = append(errs, r.err)
+			next.Reset(0)
+		}
+	}
+	return nil, s.nobody(errs)
+}
+
+// attempt dials a host, in trying, for a connection that lasts as long as ctx.
+func (s *server) attempt(ctx, trying context.Context, host int) (*peer, error) {
+	dialing, cancel := context.WithTimeout(trying, dialIn)
+	defer cancel()
+	transport, err := s.dial(dialing, s.urls[host])
+	if err != nil {
+		return nil, err
+	}
+	conn := rpc.NewConn(transport, s.config)
+	p := newPeer(conn, conn.Bootstrap(ctx), s.hosts[host], s.key)
+	go func() { p.ended <- conn.Run(ctx) }()
+	p.greet(ctx, s.agent, s.learn)
+	return p, nil
+}
+
+// nobody is the error of a round through all hosts: Incompatible if each of them is.
+func (s *server) nobody(errs []error) error {
+	for _, err := range errs {
+		if fault.CodeOf(err) != fault.Incompatible {
+			return fault.Unavailable.Because(errors.Join(errs...), "%s", unreached.Text(s.address, err))
+		}
+	}
+	return errs[0]
 }
 
 // note makes a change known to all who wait in peer.
@@ -160,6 +268,11 @@ func (s *server) note(p *peer, err error) {
 		s.failed++
 		s.lastErr = err
 	}
+	s.tell()
+}
+
+// tell wakes all who wait for a change. mu is held.
+func (s *server) tell() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -172,7 +285,7 @@ func (s *server) learn(l ledger.Limits) {
 }
 
 // limitsFor is what the server of a ref takes, as far as it has told; a server
-// that was not heard of in this client's time takes the default.
+// that is not in use here takes the default.
 func (c *Client) limitsFor(ref capability.Ref) session.Limits {
 	lim := session.DefaultLimits()
 	c.mu.Lock()
@@ -208,8 +321,34 @@ func (s *server) trouble() error {
 	return s.lastErr
 }
 
+// peer gives a connection to the server of a ref.
+func (c *Client) peer(ctx context.Context, ref capability.Ref) (*peer, error) {
+	for {
+		srv, err := c.serverFor(ref)
+		if err != nil {
+			return nil, err
+		}
+		if p, err := srv.peer(ctx); !errors.Is(err, errRetired) {
+			return p, err
+		}
+	}
+}
+
+// retire ends a server that nobody has used for long.
+func (c *Client) retire(s *server) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !s.unused() {
+		return false
+	}
+	delete(c.servers, s.address)
+	s.end(errRetired)
+	return true
+}
+
 // Trouble says why one of the servers in use cannot be reached at present; nil
-// if all can, as far as is known.
+// if all can, as far as is known. A server that nothing has used for a minute is
+// not dialled any more, and no trouble.
 func (c *Client) Trouble() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,9 +361,9 @@ func (c *Client) Trouble() error {
 }
 
 // serverFor gives the server of a ref, and starts its loop with the first use.
-// It refuses a ref whose secret would travel in clear.
+// It refuses a ref without hosts, and one whose secret would travel in clear.
 func (c *Client) serverFor(ref capability.Ref) (*server, error) {
-	if err := ref.CheckPlaintext(c.cfg.AllowPlaintext); err != nil {
+	if err := c.mayUse(ref); err != nil {
 		return nil, err
 	}
 	address := ref.Address()
@@ -246,8 +385,11 @@ func (c *Client) serverFor(ref capability.Ref) (*server, error) {
 		agent:   c.cfg.Agent,
 		logger:  c.cfg.Logger,
 		newWait: c.cfg.newBackOff,
+		least:   c.cfg.Reconnect.Initial,
 		back:    c.wake,
+		retire:  c.retire,
 		ask:     make(chan struct{}, 1),
+		used:    time.Now(),
 		changed: make(chan struct{}),
 	}
 	c.servers[address] = s

@@ -6,13 +6,15 @@ package client
 
 import (
 	"context"
-	"fmt"
+	"errors"
 
+	"capnproto.org/go/capnp/v3"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -21,6 +23,7 @@ type Session struct {
 	client *Client
 	id     string
 	saved  outbox.SavedRef
+	byID   bool // saved is one of the refs kept for it, for appending: other rights may take another
 }
 
 // Space is a space under one ref.
@@ -32,7 +35,8 @@ type Space struct {
 
 // Session gives the session of a ref and keeps the ref in the outbox. It works
 // offline; whether the ref is good shows when it is used. BadRefText if the ref
-// is a space's, Plaintext if its secret would go out in clear.
+// is a space's or names no host, UnknownRef if it can be told here that its secret is
+// another one's, Plaintext if the secret would go out in clear.
 func (c *Client) Session(ctx context.Context, ref capability.Ref) (*Session, error) {
 	if !capability.IsSession(ref.Target()) {
 		return nil, fault.BadRefText.With("this is not a session's ref: its id does not begin with %s", capability.SessionPrefix)
@@ -44,7 +48,7 @@ func (c *Client) Session(ctx context.Context, ref capability.Ref) (*Session, err
 	return &Session{client: c, id: ref.Target(), saved: saved}, nil
 }
 
-// Space gives the space of a ref and keeps the ref in the outbox.
+// Space gives the space of a ref and keeps the ref in the outbox, as Session does.
 func (c *Client) Space(ctx context.Context, ref capability.Ref) (*Space, error) {
 	if !capability.IsSpace(ref.Target()) {
 		return nil, fault.BadRefText.With("this is not a space's ref: its id does not begin with %s", capability.SpacePrefix)
@@ -56,74 +60,47 @@ func (c *Client) Space(ctx context.Context, ref capability.Ref) (*Space, error) 
 	return &Space{client: c, id: ref.Target(), saved: saved}, nil
 }
 
-// SessionByID gives a session by its id, or by the external one, under the best
-// ref the outbox has for it: the owner's, else the newest. NotFound, Ambiguous.
+// SessionByID gives a session by its id, or by the external one. Each verb then uses
+// that ref, of those the outbox has for the session, which has the right it takes
+// (outbox.Box.RefFor); Session.Ref is the one for appending. NotFound, Ambiguous.
 func (c *Client) SessionByID(ctx context.Context, id string) (*Session, error) {
-	saved, err := c.box.RefFor(ctx, id)
+	saved, err := c.box.RefFor(ctx, id, capability.Append)
 	if err != nil {
 		return nil, err
 	}
 	if !capability.IsSession(saved.Target()) {
 		return nil, fault.NotFound.With("the ref kept for %s is not a session's", id)
 	}
-	if err := saved.CheckPlaintext(c.cfg.AllowPlaintext); err != nil {
+	if err := c.mayUse(saved.Ref); err != nil {
 		return nil, err
 	}
-	return &Session{client: c, id: saved.Target(), saved: saved}, nil
+	return &Session{client: c, id: saved.Target(), saved: saved, byID: true}, nil
 }
 
-// keep stores a ref unless it is known, and gives what is kept of it. A ref that
-// comes with other hosts than before replaces them. A secret that cannot be
-// right, or is not the one that is kept, displaces nothing: the first is refused
-// here (UnknownRef), the second is tried, and kept when a server has taken it.
-func (c *Client) keep(ctx context.Context, ref capability.Ref, role outbox.Role) (outbox.SavedRef, error) {
-	if err := ref.CheckPlaintext(c.cfg.AllowPlaintext); err != nil {
-		return outbox.SavedRef{}, err
-	}
-	if capability.Offline(ref.ID) && !capability.Fits(ref.ID, ref.Secret) {
-		return outbox.SavedRef{}, fault.UnknownRef.With("the ref's secret does not belong to its id: was it mistyped or cut off?")
-	}
-	saved, err := c.box.Ref(ctx, ref.ID)
-	switch {
-	case err == nil && saved.ID != ref.ID: // rotated here: who shows the old one's text means that
-		return outbox.SavedRef{Ref: ref, RefMeta: outbox.RefMeta{Role: role}}, nil
-	case err == nil && !saved.Secret.Equal(ref.Secret):
-		saved.Ref = ref
-		return saved, nil
-	case err == nil && saved.Address() == ref.Address():
-		return saved, nil
-	case err == nil:
-		err = c.box.PutRef(ctx, ref, saved.RefMeta)
-	case fault.CodeOf(err) == fault.NotFound:
-		err = c.box.PutRef(ctx, ref, outbox.RefMeta{Role: role})
-	}
-	if err == nil {
-		saved, err = c.box.Ref(ctx, ref.ID)
-	}
-	if err != nil {
-		return outbox.SavedRef{}, fmt.Errorf("keep the ref: %w", err)
-	}
-	return saved, nil
-}
-
-// settle keeps what a description has shown of a ref: one that a server does not
-// know, or that is bound to another key, is forgotten again, if the outbox had
-// not known it before.
-func (c *Client) settle(ctx context.Context, saved outbox.SavedRef, before bool, err error) {
-	ctx = context.WithoutCancel(ctx)
-	switch {
-	case err == nil:
-		if kept, e := c.box.Ref(ctx, saved.ID); e == nil && kept.ID == saved.ID && !kept.Secret.Equal(saved.Secret) {
-			err = c.box.PutRef(ctx, saved.Ref, saved.RefMeta)
+// under is the ref to use for something that takes a right.
+func (s *Session) under(ctx context.Context, want capability.Rights) outbox.SavedRef {
+	if s.byID && s.client.box != nil {
+		if saved, err := s.client.box.RefFor(ctx, s.id, want); err == nil {
+			return saved
 		}
-	case !before && (fault.CodeOf(err) == fault.UnknownRef || fault.CodeOf(err) == fault.Sealed):
-		err = c.box.DropRef(ctx, saved.ID)
-	default:
-		return
 	}
-	if err != nil {
-		c.cfg.Logger.Warn("the ref could not be kept", "ref", saved.Ref, "error", err)
+	return s.saved
+}
+
+// call is Client.call under the ref for a right.
+func (s *Session) call(ctx context.Context, want capability.Rights, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
+	ref := s.under(ctx, want)
+	return s.which(s.client.call(ctx, ref, ask, read), ref)
+}
+
+// which says in a refusal for want of a right which ref that is about, if it was
+// chosen here.
+func (s *Session) which(err error, ref outbox.SavedRef) error {
+	var f *fault.Error
+	if !s.byID || !errors.As(err, &f) || f.Code != fault.MissingRight && f.Code != fault.NotAnOwner {
+		return err
 	}
+	return f.Code.Because(err, "%s (it went through ref %s, of those kept for %s here the one that fits best)", f.Message, ref.ID, s.id)
 }
 
 // ID is the session's id.
@@ -140,7 +117,7 @@ func (sp *Space) Ref() capability.Ref { return sp.saved.Ref }
 
 // Batch begins a batch of ops for the session.
 func (s *Session) Batch() *Batch {
-	return &Batch{session: s, batch: outbox.Batch{ID: outbox.NewBatchID(), Session: s.id, Via: s.saved.ID}}
+	return &Batch{session: s, batch: outbox.Batch{ID: outbox.NewBatchID(), Session: s.id, Via: s.saved.ID, ViaSecret: s.saved.Secret}}
 }
 
 // CreateOptions are about a new session.
@@ -175,6 +152,11 @@ func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 // state of a session whose log was trimmed is gone: the op is then rejected.
 func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *Batch) {
 	s, b := sp.newSession(o)
+	if source == nil {
+		b.err = fault.Usage.With("fork: there is no session to fork")
+		return s, b
+	}
+	b.batch.WithSecret = source.saved.Secret
 	args := []Arg{{"source", source.id}, {"via", source.saved.ID}}
 	if at != 0 {
 		args = append(args, Arg{"at", at})
@@ -192,8 +174,8 @@ func (sp *Space) newSession(o CreateOptions) (*Session, *Batch) {
 		Ref: owner, RefMeta: outbox.RefMeta{Role: outbox.SessionOwner, External: o.External, Label: o.Label},
 	}}
 	b := s.Batch()
-	b.batch.Via = sp.saved.ID
-	b.owner = &ownerRef{ref: owner, meta: s.saved.RefMeta}
+	b.batch.Via, b.batch.ViaSecret = sp.saved.ID, sp.saved.Secret
+	b.batch.Owner = &outbox.OwnerRef{Ref: owner, Meta: s.saved.RefMeta}
 	if o.BatchID != "" {
 		b.SetID(o.BatchID)
 	}
@@ -202,7 +184,7 @@ func (sp *Space) newSession(o CreateOptions) (*Session, *Batch) {
 
 // creation is the arguments that create and fork share.
 func (s *Session) creation(o CreateOptions) []Arg {
-	args := []Arg{{"ref", s.saved.ID}, {"hash", HashText(s.saved.Secret)}}
+	args := []Arg{{"ref", s.saved.ID}, {"hash", s.saved.Secret.HashText()}}
 	for _, a := range []struct{ name, value string }{{"external", o.External}, {"label", o.Label}, {"actor", o.Actor}} {
 		if a.value != "" {
 			args = append(args, Arg{a.name, a.value})

@@ -120,6 +120,9 @@ type delivery struct {
 // out. The error is Disconnected after lost or refused, or Canceled.
 func (k *eventSink) next(ctx context.Context, lost, refused <-chan struct{}) (delivery, error) {
 	for {
+		if ctx.Err() != nil {
+			return delivery{}, fault.Canceled.Because(ctx.Err(), "the subscription was given up")
+		}
 		k.mu.Lock()
 		var call *rpc.Call
 		if len(k.queue) > 0 {

@@ -2,11 +2,14 @@ package client
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 func TestASinkThatWasDroppedAnswersAtOnce(t *testing.T) {
@@ -35,4 +38,84 @@ func TestASinkThatWasDroppedAnswersAtOnce(t *testing.T) {
 		}
 		call.Release()
 	}
+}
+
+// TestNoEventIsLeftOut: neither before the first one that comes nor after it; but a
+// ref that shows the log from a later cursor on begins there.
+func TestNoEventIsLeftOut(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		after, from uint64
+		cursors     []uint64
+		whole       bool
+	}{
+		"from the start":               {0, 0, []uint64{1, 2, 3}, true},
+		"after a cursor":               {4, 0, []uint64{5, 6}, true},
+		"the first one missing":        {0, 0, []uint64{2, 3}, false},
+		"one after the cursor missing": {4, 0, []uint64{6, 7}, false},
+		"one in the middle missing":    {0, 0, []uint64{1, 3}, false},
+		"from where the ref shows":     {0, 7, []uint64{7, 8}, true},
+		"after that":                   {9, 7, []uint64{10, 11}, true},
+		"from later than that":         {0, 7, []uint64{8}, false},
+		"seen before":                  {4, 0, []uint64{3, 4, 5}, true},
+	} {
+		sub := &subscription{session: &Session{client: linkClient(t, Config{})}, cursor: tc.after}
+		var got []uint64
+		sub.handle = func(e session.Event) error { got = append(got, e.Cursor); return nil }
+		var events []session.Event
+		for _, c := range tc.cursors {
+			events = append(events, session.Event{Cursor: c})
+		}
+		err := sub.take(t.Context(), events, func(context.Context) (uint64, error) { return tc.from, nil })
+		if (err == nil) != tc.whole || err != nil && fault.CodeOf(err) != fault.Disconnected {
+			t.Errorf("%s: %v", name, err)
+		}
+		for i, c := range got {
+			if i > 0 && c != got[i-1]+1 {
+				t.Errorf("%s: handled %v", name, got)
+			}
+		}
+	}
+	sub := &subscription{session: &Session{client: linkClient(t, Config{})}}
+	sub.handle = func(session.Event) error { return nil }
+	if err := sub.take(t.Context(), []session.Event{*session.Mark(testSession, 9), {Cursor: 10}}, nil); err != nil {
+		t.Errorf("a mark stands for what is not shown: %v", err)
+	}
+}
+
+// TestNothingIsHandledAfterTheEnd: neither what has come already, when ctx ends, nor
+// after Close.
+func TestNothingIsHandledAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, closing := range []bool{false, true} {
+		c := linkClient(t, Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		sub := &subscription{session: &Session{client: c}}
+		n := 0
+		sub.handle = func(e session.Event) error {
+			if n++; e.Cursor == 2 && closing {
+				c.stop() // ctx hears of it a moment later
+			} else if e.Cursor == 2 {
+				cancel()
+			}
+			return nil
+		}
+		err := sub.take(ctx, []session.Event{{Cursor: 1}, {Cursor: 2}, {Cursor: 3}}, nil)
+		if n != 2 || !errors.Is(err, fault.Canceled) {
+			t.Errorf("handled %d events, %v", n, err)
+		}
+		cancel()
+	}
+	sink := newEventSink(testSession)
+	ref := rpc.NewLocal(sink)
+	defer ref.Release()
+	call := ref.Call(t.Context(), rpc.Method{Interface: wire.EventSink_TypeID, ID: sinkEvents}, words(0, 1), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := sink.next(ctx, nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("a delivery that was there: %v", err)
+	}
+	sink.drop()
+	<-call.Done()
+	call.Release()
 }

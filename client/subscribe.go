@@ -8,7 +8,9 @@ import (
 	"iter"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -20,36 +22,54 @@ type SubscribeOptions struct {
 	After uint64
 	// WindowBytes is how much the server sends ahead of the handler; 0 is the server's default.
 	WindowBytes uint32
-	// Trouble, if not nil, is told each time the link is lost or not there yet.
+	// Trouble, if not nil, is told of whatever is waited for and tried again: the link,
+	// a server that is busy, a ref that is not known yet.
 	Trouble func(error)
 }
 
 // Subscribe gives handle every event after a cursor, once and in order, on the
-// calling goroutine. In place of events that the ref does not show there are
-// cursor marks (Event.Hidden), which say how far the log is. While handle works, no more than the window is sent ahead.
-// It goes on over lost connections for ever, and returns when ctx ends
-// (Canceled), when handle returns an error (that error), or when the server says
-// that it is over: Revoked, StaleEpoch, Expired, MissingRight, UnknownRef,
-// CursorExpired, SessionDeleted.
+// calling goroutine. In place of events that the ref does not show there are cursor
+// marks (Event.Hidden), which say how far the log is. While handle works, no more than
+// the window is sent ahead.
+//
+// It goes on for ever over lost connections and servers that are away or busy, and
+// waits without end for a ref that is not known yet; SubscribeOptions.Trouble tells of
+// each. It returns when ctx ends or the client is closed (Canceled), when handle
+// returns an error (that error), or when it is over: the ref is of no use (UnknownRef,
+// Revoked, StaleEpoch, Expired, Exhausted, Sealed, MissingRight), the session was
+// deleted (SessionDeleted, after its last event), the log no longer reaches back to the
+// cursor (CursorExpired: take a snapshot and go on from there) or ends before it
+// (ServerBehind), or client and server do not understand each other (Incompatible). A
+// ref without hosts is BadRefText, one whose secret would go out in clear Plaintext,
+// and a nil handle Usage. Nothing is handled after any of these.
 func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func(session.Event) error) error {
-	srv, err := s.client.serverFor(s.saved.Ref)
-	if err != nil {
+	if handle == nil {
+		return fault.Usage.With("subscribe: there is no handler for the events")
+	}
+	ref := s.under(ctx, capability.Read)
+	if err := s.client.mayUse(ref.Ref); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.client.ctx, cancel)()
-	sub := &subscription{session: s, handle: handle, cursor: o.After, window: o.WindowBytes}
+	sub := &subscription{session: s, ref: ref, handle: handle, cursor: o.After, window: o.WindowBytes}
 	wait := s.client.cfg.newBackOff()
 	for {
 		before := sub.cursor
-		err := sub.follow(ctx, srv)
-		if ctx.Err() != nil && sub.failed == nil {
-			return fault.Canceled.Because(ctx.Err(), "the subscription was given up")
+		err := sub.follow(ctx)
+		if sub.failed == nil {
+			if over := sub.over(ctx); over != nil {
+				return over
+			}
 		}
 		code := fault.CodeOf(err)
-		if sub.failed != nil || !code.Transient() && code != fault.SlowConsumer {
+		if sub.failed != nil {
 			return err
+		}
+		if !code.Transient() && code != fault.SlowConsumer {
+			s.client.took(ctx, ref, err)
+			return s.which(err, ref)
 		}
 		if o.Trouble != nil {
 			o.Trouble(err)
@@ -86,6 +106,7 @@ func (s *Session) Follow(ctx context.Context, o SubscribeOptions) iter.Seq2[sess
 // subscription is one subscriber over all its connections.
 type subscription struct {
 	session *Session
+	ref     outbox.SavedRef
 	handle  func(session.Event) error
 	window  uint32
 	cursor  uint64 // of the last event handled
@@ -93,14 +114,25 @@ type subscription struct {
 	failed  error  // handle's
 }
 
+// over is why nothing more is to be handled; nil while the subscription goes on.
+func (sub *subscription) over(ctx context.Context) error {
+	switch {
+	case sub.session.client.ctx.Err() != nil: // of which ctx hears a moment later
+		return errClosed()
+	case ctx.Err() != nil:
+		return fault.Canceled.Because(ctx.Err(), "the subscription was given up")
+	}
+	return nil
+}
+
 // follow subscribes over one connection until it ends.
-func (sub *subscription) follow(ctx context.Context, srv *server) error {
-	p, err := srv.peer(ctx)
+func (sub *subscription) follow(ctx context.Context) error {
+	s := sub.session
+	p, err := s.client.peer(ctx, sub.ref.Ref)
 	if err != nil {
 		return err
 	}
-	s := sub.session
-	live := p.restore(ctx, s.saved.Ref, s.saved.Redemption)
+	live := p.restore(ctx, sub.ref.Ref, sub.ref.Redemption)
 	defer live.Release()
 	sink := newEventSink(s.id)
 	local := rpc.NewLocal(sink)
@@ -130,7 +162,10 @@ func (sub *subscription) follow(ctx context.Context, srv *server) error {
 		if d.ended != nil {
 			return d.ended
 		}
-		err = sub.take(d.events)
+		if !sub.seen {
+			s.client.took(ctx, sub.ref, nil)
+		}
+		err = sub.take(ctx, d.events, sub.shownFrom)
 		d.done()
 		if err != nil {
 			return err
@@ -138,16 +173,33 @@ func (sub *subscription) follow(ctx context.Context, srv *server) error {
 	}
 }
 
+// shownFrom is the first cursor that the ref shows.
+func (sub *subscription) shownFrom(ctx context.Context) (uint64, error) {
+	d, err := sub.session.client.describe(ctx, sub.ref)
+	return d.Grant.From, err
+}
+
 // take hands events on, each once and in order.
-func (sub *subscription) take(events []session.Event) error {
+func (sub *subscription) take(ctx context.Context, events []session.Event, shownFrom func(context.Context) (uint64, error)) error {
 	for _, e := range events {
 		if e.Cursor <= sub.cursor {
 			continue // seen over an earlier connection
 		}
-		// A ref that sees the log from a later cursor on starts there; after that there are no gaps.
 		// A mark stands for all that is not shown up to its cursor.
-		if sub.seen && e.Cursor != sub.cursor+1 && !e.Hidden {
-			return fault.Disconnected.With("the server left out events %d to %d", sub.cursor+1, e.Cursor-1)
+		if e.Cursor != sub.cursor+1 && !e.Hidden {
+			first := uint64(0)
+			if !sub.seen { // a ref that shows the log from a later cursor on starts there
+				var err error
+				if first, err = shownFrom(ctx); err != nil {
+					return err
+				}
+			}
+			if e.Cursor != first {
+				return fault.Disconnected.With("the server left out events %d to %d", sub.cursor+1, e.Cursor-1)
+			}
+		}
+		if over := sub.over(ctx); over != nil {
+			return over
 		}
 		if err := sub.handle(e); err != nil {
 			sub.failed = err

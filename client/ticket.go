@@ -4,8 +4,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -27,19 +25,20 @@ func (c *Client) Ticket(batchID string) Ticket { return Ticket{client: c, Batch:
 // Results are what became of a batch's ops, in order.
 type Results []ledger.Outcome
 
-// Wait blocks until every op of the batch has its outcome. The error is about
-// waiting (Canceled, NotFound, or an *outbox.Standstill if nothing more of the
+// Wait blocks until every op of the batch has its outcome: until ctx ends if nobody
+// sends the outbox, that is if every client that has it open is Offline. The error is
+// about waiting (Canceled, NotFound, or an *outbox.Standstill if nothing more of the
 // session, or of one whose ops the batch needs, is sent until someone decides):
 // that an op was refused is in the results.
 func (t Ticket) Wait(ctx context.Context) (Results, error) {
-	outcomes, err := t.client.box.Wait(ctx, t.Batch)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, fault.Canceled.Because(ctx.Err(), "stopped waiting for batch %s: it stays in the outbox", t.Batch)
-		}
-		return nil, fmt.Errorf("wait for batch %s: %w", t.Batch, err)
+	if t.client == nil {
+		return nil, fault.Usage.With("the ticket is of no client: Commit gives tickets, and Client.Ticket")
 	}
-	return outcomes, nil
+	outcomes, err := t.client.box.Wait(ctx, t.Batch)
+	if err != nil && ctx.Err() != nil {
+		return nil, fault.Canceled.Because(ctx.Err(), "stopped waiting for batch %s (%v): it stays in the outbox", t.Batch, ctx.Err())
+	}
+	return outcomes, err
 }
 
 // Err is the first refusal among the results, nil if every op applied. It
@@ -55,29 +54,35 @@ func (r Results) Err() error {
 
 // Of is the outcome of one op; NotFound if it is not of this batch.
 func (r Results) Of(p *Promise) (*ledger.Outcome, error) {
-	id := p.OpID()
+	if p == nil {
+		return nil, fault.Usage.With("the outcome of a nil *Promise was asked for")
+	}
+	return r.ByID(p.OpID())
+}
+
+// ByID is the outcome of the op with an id, for a later process than the one that
+// has the promise; NotFound if it is not of this batch.
+func (r Results) ByID(opID string) (*ledger.Outcome, error) {
 	for i := range r {
-		if r[i].OpID == id {
+		if r[i].OpID == opID {
 			return &r[i], nil
 		}
 	}
-	return nil, fault.NotFound.With("op %s is not of this batch", id)
+	return nil, fault.NotFound.With("op %s is not of this batch", opID)
 }
 
 // Decode reads one op's result, a JSON object, into v. If the op did not apply,
 // the error says why.
 func (r Results) Decode(p *Promise, v any) error {
 	o, err := r.Of(p)
-	if err == nil {
-		err = o.Err()
-	}
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(o.Result, v)
+	return o.Decode(v)
 }
 
-// Drain waits until nothing is left to send. progress, if not nil, is told how
+// Drain waits until nothing is left to send; as Wait does, until ctx ends if nobody
+// sends. progress, if not nil, is told how
 // many of how many ops are finished.
 func (c *Client) Drain(ctx context.Context, progress func(done, total int)) error {
 	return c.box.Drain(ctx, progress)

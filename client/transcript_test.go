@@ -132,7 +132,7 @@ func TestEverythingLeavesBeforeTheFirstReply(t *testing.T) {
 	silent := &silentServer{more: make(chan struct{})}
 	c := linkClient(t, Config{Dial: silent.dial})
 	ref := testAddress().New(testSession)
-	st, err := c.OpenStream(t.Context(), outbox.StreamRequest{Session: testSession, Ref: ref, Outbox: "obx_1", Secret: capability.NewSecret(), Incarnation: 1})
+	st, err := link{c}.OpenStream(t.Context(), outbox.StreamRequest{Session: testSession, Ref: ref, Outbox: "obx_1", Secret: capability.NewSecret(), Incarnation: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestCreatingASessionIsOneRoundTripToo(t *testing.T) {
 	silent := &silentServer{more: make(chan struct{})}
 	c := linkClient(t, Config{Dial: silent.dial})
 	space, owner := testAddress().New(testSpace), testAddress().New(testSession)
-	st, err := c.OpenStream(t.Context(), outbox.StreamRequest{
+	st, err := link{c}.OpenStream(t.Context(), outbox.StreamRequest{
 		Session: testSession, Ref: owner, SpaceRef: &space, OwnerRef: owner.ID, Outbox: "obx_1", Secret: capability.NewSecret(), Incarnation: 1,
 	})
 	if err != nil {
@@ -209,7 +209,6 @@ func testBatch(seq uint64) *ledger.Batch {
 
 func TestAllHostsAreTriedInTurn(t *testing.T) {
 	t.Parallel()
-	silent := &silentServer{more: make(chan struct{})}
 	var mu sync.Mutex
 	var dialed []string
 	c := linkClient(t, Config{Dial: func(ctx context.Context, url string) (rpc.Transport, error) {
@@ -217,7 +216,7 @@ func TestAllHostsAreTriedInTurn(t *testing.T) {
 		dialed = append(dialed, url)
 		mu.Unlock()
 		if strings.Contains(url, "127.0.0.2") {
-			return silent.dial(ctx, url)
+			return (&helloServer{version: 1}).dial(ctx, url)
 		}
 		return nil, fmt.Errorf("refused")
 	}})

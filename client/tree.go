@@ -6,6 +6,7 @@ package client
 import (
 	"context"
 	"iter"
+	"time"
 
 	"capnproto.org/go/capnp/v3"
 
@@ -27,11 +28,11 @@ var (
 type RefInfo struct {
 	GrantInfo
 	Parent    string // the ref it was minted from
-	Created   int64  // Unix ms
-	LastUsed  int64  // Unix ms; 0 never
-	Uses      uint64 // calls and ops under it
-	Revoked   int64  // Unix ms; 0 not
-	RevokedBy string // the ref it was revoked under, or the one that took its place
+	Created   time.Time
+	LastUsed  time.Time // zero never
+	Uses      uint64    // calls and ops under it
+	Revoked   time.Time // zero not
+	RevokedBy string    // the ref it was revoked under, or the one that took its place
 }
 
 // refsPage is how many refs are asked for at once.
@@ -42,7 +43,7 @@ const refsPage = 500
 // but for an owner the ref must be the session's own or below it. After an error
 // it ends; TooLarge for a tree that is too big to be shown.
 func (s *Session) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, error] {
-	return s.client.refs(ctx, s.saved, methodRefs, under)
+	return s.client.refs(ctx, s.under(ctx, capability.Revoke), methodRefs, under)
 }
 
 // Refs is Session.Refs for a space's ref. The refs of the sessions that were made
@@ -97,8 +98,8 @@ func (c *Client) refs(ctx context.Context, ref outbox.SavedRef, method rpc.Metho
 
 func decodeRefInfo(w wire.RefInfo) (RefInfo, error) {
 	t := texts{}
-	info := RefInfo{Parent: t.get(w.Parent()), Created: w.Created(), LastUsed: w.LastUsed(), Uses: w.Uses(),
-		Revoked: w.Revoked(), RevokedBy: t.get(w.RevokedBy())}
+	info := RefInfo{Parent: t.get(w.Parent()), Created: timeOf(w.Created()), LastUsed: timeOf(w.LastUsed()), Uses: w.Uses(),
+		Revoked: timeOf(w.Revoked()), RevokedBy: t.get(w.RevokedBy())}
 	grant, err := w.Grant()
 	if err == nil {
 		info.GrantInfo, err = decodeGrantInfo(grant)
@@ -113,6 +114,9 @@ func decodeRefInfo(w wire.RefInfo) (RefInfo, error) {
 // dies with it. Unlike a session's it goes to the server at once, without the
 // outbox: the ref works when this returns.
 func (sp *Space) Share(ctx context.Context, o ShareOptions) (capability.Ref, error) {
+	if err := o.check(); err != nil {
+		return capability.Ref{}, err
+	}
 	ref := o.newRef(sp.saved.Ref, sp.id)
 	err := sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callShare(ctx, live, methodSpaceShare, ref, o)
@@ -162,7 +166,8 @@ func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
 // Revoke revokes a ref that was made under this one, or this one itself, with all
 // below it: another ref of the space, or one of a session that was made under it.
 // Sessions whose owner's ref dies with it stay as they are, out of reach. It gives
-// how many refs died; the same again gives 0.
+// how many refs died by this call. They are dead when it returns, whatever the number
+// is: the same again gives 0, and so may a call whose first answer was lost on the way.
 func (sp *Space) Revoke(ctx context.Context, refID string) (refs uint64, err error) {
 	err = sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return live.Call(ctx, methodSpaceRevoke, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {

@@ -61,7 +61,9 @@ func ExampleBatch_CommitTx() {
 		log.Fatal(err)
 	}
 	s, create := space.Create(client.CreateOptions{})
-	commit(ctx, create)
+	if _, err := create.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
 
 	db, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -143,5 +145,52 @@ func TestRollbackSendsNothingAndOrderIsKept(t *testing.T) {
 	want := []string{message(0), message(1), message(20), message(21), message(40), message(41)}
 	if fmt.Sprint(keys) != fmt.Sprint(want) {
 		t.Errorf("the log has %v, want %v", keys, want)
+	}
+}
+
+// TestSessionsMadeInATransactionOrNotAtAll: a creation that is rolled back leaves no
+// ref, whose name would be in the way of the next one's.
+func TestSessionsMadeInATransactionOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	dsn := pgtest.URL(t)
+	c := r.open(t, "a", func(cfg *client.Config) { cfg.Home, cfg.OutboxURL = "", dsn })
+	sp, err := c.Space(t.Context(), r.owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(t.Context())
+	var last *client.Session
+	var ticket client.Ticket
+	for i := range 3 {
+		var b *client.Batch
+		last, b = sp.Create(client.CreateOptions{External: "mine"})
+		tx, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ticket, err = b.CommitTx(t.Context(), tx); err != nil {
+			t.Fatal(err)
+		}
+		end := tx.Rollback
+		if i == 2 {
+			end = tx.Commit
+		}
+		if err := end(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := waited(t, ticket).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.SessionByID(t.Context(), "mine"); err != nil || got.ID() != last.ID() {
+		t.Errorf("by its name: %v", err)
+	}
+	if refs, err := c.Outbox().Refs(t.Context()); err != nil || len(refs) != 2 {
+		t.Errorf("%d refs are kept, %v", len(refs), err)
 	}
 }

@@ -6,7 +6,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"slices"
 
@@ -215,6 +214,3 @@ func (r *verifying) compare() {
 		r.v.Differs = []string{"the order of its entries"}
 	}
 }
-
-// HashHex is a hash as commands print it.
-func HashHex(h session.Hash) string { return hex.EncodeToString(h[:]) }

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"crypto/subtle"
+	"encoding/json"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -114,4 +115,16 @@ func (o *Outcome) Err() error {
 		return e
 	}
 	return kind.Because(e, "%s", e.Error())
+}
+
+// Decode reads the result, a JSON object, into v. If the op did not apply, the error
+// says why.
+func (o *Outcome) Decode(v any) error {
+	if err := o.Err(); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(o.Result, v); err != nil {
+		return fault.BadArgument.Because(err, "the result of op %s does not fit: %v", o.OpID, err)
+	}
+	return nil
 }

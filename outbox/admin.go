@@ -313,18 +313,11 @@ func (t *tables) dropping(ctx context.Context, q querier, low int64) (drops []dr
 	return drops, err
 }
 
-// What the sender has to see beside new rows is counted in one column: drops in
-// its lower half, refs in its upper half.
-const (
-	oneDrop = 1
-	oneRef  = 1 << 32
-)
+const sqlDropped = `UPDATE mooring_outbox SET drops = drops + 1 WHERE box = $1`
 
-const sqlChanged = `UPDATE mooring_outbox SET drops = drops + $2 WHERE box = $1`
-
-// changed tells the sender, in whatever process, of a drop or of a ref.
-func (t *tables) changed(q querier, outbox string, what int64) {
-	q.later(sqlChanged, []any{t.box, what}, nil)
+// dropped tells the sender, in whatever process, of a drop.
+func (t *tables) dropped(q querier, outbox string) {
+	q.later(sqlDropped, []any{t.box}, nil)
 	t.db.notify(q, outbox)
 }
 
@@ -357,13 +350,13 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 		case r.sequenced():
 			bd.ops[place].dropAsked = true
 			b.t.setBody(q, r.num, bd.encode(r.id), bd.tally(), true)
-			b.t.changed(q, b.id, oneDrop)
+			b.t.dropped(q, b.id)
 			asked = r
 			return nil
 		}
 		bd.settle(place, voided(op))
 		bd.cascade()
-		b.t.changed(q, b.id, oneDrop)
+		b.t.dropped(q, b.id)
 		if !bd.decided() {
 			b.t.setBody(q, r.num, bd.encode(r.id), bd.tally(), false)
 			return nil

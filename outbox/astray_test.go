@@ -24,7 +24,7 @@ type astrayQuerier struct {
 }
 
 func (q astrayQuerier) query(ctx context.Context, sql string, args []any, each func(scanner) error) error {
-	if sql == sqlRefs && q.db.fail.Add(-1) >= 0 {
+	if (sql == q.db.refs().all || sql == q.db.refs().since) && q.db.fail.Add(-1) >= 0 {
 		return fault.Unavailable.With("too many connections")
 	}
 	return q.querier.query(ctx, sql, args, each)

@@ -27,10 +27,9 @@ type Box struct {
 	t  tables
 	w  *worker
 
-	told       notices
-	refs       refCache
-	callerRefs refCache // as callers' transactions saw them
-	usage      usage
+	told  notices
+	refs  refCache
+	usage usage
 
 	life    context.Context // ends with Close
 	end     context.CancelFunc
@@ -38,8 +37,8 @@ type Box struct {
 
 	mu     sync.Mutex // guards what follows
 	closed bool
-	loop   *loop // the sender, while this Box has the lease
-	runs   bool  // Run is running
+	loop   *loop         // the sender, while this Box has the lease
+	runs   chan struct{} // not nil while Run is running, and closed when it ends
 }
 
 // defaultName is what an outbox is called that was not given a name.

@@ -27,6 +27,9 @@ import (
 // id, or an op id that is taken, is refused with AlreadyExists. If the database
 // went away so that it is not known whether the batch was committed, the error is
 // Unavailable and names the id to commit it again under.
+//
+// The memory that a batch points to (its Ops and their arguments) is the Box's from
+// then on: the batch is sent from there, so the caller must not change it.
 func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 	leave, err := b.enter()
 	if err != nil {
@@ -51,12 +54,16 @@ func (b *Box) Commit(ctx context.Context, batch Batch) (Ticket, error) {
 		}
 	}
 	seen := b.refs.now()
-	to, err := b.shelf().routeOf(ctx, batch.Session, batch.Via, bd) // a create's refs may have been references
+	to, err := b.shelf().routeFor(ctx, &batch, bd) // a create's refs may have been references
 	if err != nil {
 		return Ticket{}, fmt.Errorf("commit: %w", err)
 	}
 	to.seen = seen
-	if err := b.commit(ctx, &batch, bd, res, to); err != nil {
+	owner, err := b.ownerRow(&batch, bd, to)
+	if err != nil {
+		return Ticket{}, fmt.Errorf("commit: %w", err)
+	}
+	if err := b.commit(ctx, &batch, bd, res, to, owner); err != nil {
 		switch {
 		case errors.Is(err, errUnique):
 			return b.recommit(ctx, &batch, bd)
@@ -169,11 +176,27 @@ func (b *Box) newRow(batch *Batch, bd *body) *batchRow {
 		created: b.cfg.Now().UnixMilli(), body: data}
 }
 
-// commit is the batch's part of a transaction.
-func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution, to route) error {
+// ownerRow is the row of the ref that is stored with a batch which creates a
+// session; nil if there is none.
+func (b *Box) ownerRow(batch *Batch, bd *body, to route) (*refRow, error) {
+	switch {
+	case batch.Owner == nil:
+		return nil, nil
+	case !creates(bd.ops[0].method) || batch.Owner.Ref.ID != to.ref:
+		return nil, fault.BadArgument.With("the owner's ref is not the one that the batch's first op mints")
+	}
+	meta := batch.Owner.Meta
+	meta.Role, meta.Told = SessionOwner, Told{}
+	row, err := b.newRef(batch.Owner.Ref, meta)
+	return &row, err
+}
+
+// commit is the batch's part of a transaction. owner is the row of its session's
+// owner's ref, nil for none.
+func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution, to route, owner *refRow) error {
 	row := b.newRow(batch, bd)
 	if bd.decided() {
-		return b.commitDecided(ctx, row, bd)
+		return b.commitDecided(ctx, row, bd, owner)
 	}
 	if err := b.room(ctx, nil, row.ops, len(row.body)); err != nil {
 		return err
@@ -183,10 +206,11 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 		first uint64
 		num   int64
 		got   bool
+		made  bool // owner was stored
 	)
 	n := bd.travelling()
 	run := func(ctx context.Context, q querier) error {
-		la, first, got = nil, 0, false
+		la, first, got, made = nil, 0, false, false
 		if len(res.owed) == 0 && !res.loose && n == len(bd.ops) {
 			la, first = b.w.lanes.giveNow(row.session, n, len(row.body), res.near, b.cfg.Window)
 		}
@@ -202,6 +226,12 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 		})
 		b.t.countDecided(q, row.id, bd.tally())
 		b.nameOps(q, row.id, bd)
+		if owner != nil {
+			var err error
+			if made, err = b.t.insertRef(ctx, q, owner); err != nil {
+				return err
+			}
+		}
 		crashpoint.Hit(crashpoint.OutboxCommitBefore)
 		return nil
 	}
@@ -214,6 +244,9 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 			crashpoint.Hit(crashpoint.OutboxCommitAfter)
 			b.usage.ops.Add(int64(row.ops))
 			b.usage.bytes.Add(int64(len(row.body)))
+			if made {
+				b.refs.put(*owner)
+			}
 			if got {
 				b.w.lanes.gave(la, first+uint64(n), row.id, len(row.body))
 				seq := int64(first)
@@ -229,19 +262,29 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 }
 
 // commitDecided keeps a batch that no server need see: every op was skipped.
-func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body) error {
+func (b *Box) commitDecided(ctx context.Context, row *batchRow, bd *body, owner *refRow) error {
 	var decided decidedRow
+	made := false
 	err := b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
 		b.nameOps(q, row.id, bd)
+		if owner != nil {
+			if made, err = b.t.insertRef(ctx, q, owner); err != nil {
+				return err
+			}
+		}
 		if row.num, err = b.t.insert(ctx, q, row); err == nil {
 			decided = b.decide(ctx, q, row, bd)
 		}
 		return err
 	})
-	if err == nil {
-		b.tellDecided([]decidedRow{decided})
+	if err != nil {
+		return err
 	}
-	return err
+	if made {
+		b.refs.put(*owner)
+	}
+	b.tellDecided([]decidedRow{decided})
+	return nil
 }
 
 // nameOps makes ops findable that their ids do not lead to, and retries known.
@@ -315,6 +358,14 @@ func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, err
 
 func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (Ticket, error) {
 	q := &postgresTx{ctx: ctx, conn: tx.Conn(), tx: tx}
+	to, err := b.shelfOfCaller(q).routeFor(ctx, batch, bd)
+	if err != nil {
+		return Ticket{}, err
+	}
+	owner, err := b.ownerRow(batch, bd, to)
+	if err != nil {
+		return Ticket{}, err
+	}
 	if err := b.checkNames(ctx, q, batch.ID, bd); err != nil {
 		return Ticket{}, err
 	}
@@ -341,6 +392,11 @@ func (b *Box) commitTx(ctx context.Context, tx pgx.Tx, batch *Batch, bd *body) (
 		b.t.countDecided(q, row.id, bd.tally())
 	}
 	b.nameOps(q, row.id, bd)
+	if owner != nil {
+		if _, err := b.t.insertRef(ctx, q, owner); err != nil {
+			return Ticket{}, err
+		}
+	}
 	b.db.notify(q, b.id)
 	if err := q.flush(); err != nil {
 		return Ticket{}, err

@@ -56,6 +56,8 @@ type database interface {
 	gone(ctx context.Context, q querier, pid int64) (bool, error)
 	// lockRows is the clause that locks what a SELECT reads.
 	lockRows() string
+	// refs are the dialect's statements about refs.
+	refs() *refSQL
 	// alone tries to get the mark that a living sender holds, so that a dead
 	// one's lease need not be waited out. held: nobody living has it, and we do
 	// now, until release. Where there is no such mark, known is false. The mark

@@ -170,6 +170,7 @@ func (b *Box) takeOver(ctx context.Context, q querier, row boxRow, now int64, w 
 	if _, err := q.exec(ctx, sqlResume, b.t.box); err != nil {
 		return nil, err
 	}
+	q.later(b.db.refs().renew, []any{b.t.box}, nil) // the database may have been restored to another server
 	var err error
 	if tk.rows, err = b.t.flying(ctx, q, row.low); err != nil {
 		return nil, err

@@ -35,8 +35,8 @@ type StreamRequest struct {
 	// kept, so that coming back is free.
 	Redemptions map[string]string
 
-	Outbox      string // obx_ + ULID
-	Secret      capability.Secret
+	Outbox      string            // obx_ + ULID
+	Secret      capability.Secret // to show for the outbox in this session, and of no use in any other
 	Incarnation uint64
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 )
@@ -53,7 +54,6 @@ func (b *Box) openStream(ctx context.Context, link Link, a action, incarnation i
 		return nil, 0, err
 	}
 	if s, err = link.OpenStream(ctx, req); err != nil {
-		b.refs.forget() // another process may have stored where it is now
 		return nil, 0, err
 	}
 	if a.settle {
@@ -142,7 +142,7 @@ func (l *loop) missing(session string, to route, err error) error {
 	if fault.CodeOf(err) != fault.NotYetKnown || to.space != "" {
 		return err
 	}
-	ref, unread := l.box.Ref(l.ctx, to.ref)
+	ref, unread := l.box.shelf().ref(l.ctx, to.ref)
 	if unread != nil || ref.Role != SessionOwner {
 		return err
 	}
@@ -234,7 +234,9 @@ func (l *loop) scan() {
 	var sessions []string
 	var row boxRow
 	var drops []drop
-	var dropped, newRefs bool
+	var dropped bool
+	var found refsSince
+	refs := l.box.refs.begin()
 	err := l.box.db.read(l.ctx, func(q querier) (err error) {
 		if row, err = l.box.t.readBox(l.ctx, q, ""); err != nil {
 			return err
@@ -242,10 +244,14 @@ func (l *loop) scan() {
 		if sessions, err = l.box.t.waitingSessions(l.ctx, q); err != nil {
 			return err
 		}
-		seen := l.seen.Load()
-		drops, dropped, newRefs = nil, row.drops%oneRef != seen%oneRef, row.drops/oneRef != seen/oneRef
+		drops, dropped = nil, row.drops != l.seen.Load()
 		if dropped {
-			drops, err = l.box.t.dropping(l.ctx, q, row.low)
+			if drops, err = l.box.t.dropping(l.ctx, q, row.low); err != nil {
+				return err
+			}
+		}
+		if refs.known { // else nothing was found through refs that could be old
+			found, err = l.box.t.refsSince(l.ctx, q, refs.mark)
 		}
 		return err
 	})
@@ -256,6 +262,10 @@ func (l *loop) scan() {
 		return
 	}
 	l.seen.Store(row.drops)
+	var targets []string
+	if refs.known {
+		targets = l.box.took(refs, found)
+	}
 	l.post(func(now time.Time) {
 		if row.holder != l.box.me {
 			l.cancel(errFenced)
@@ -268,14 +278,23 @@ func (l *loop) scan() {
 		if dropped {
 			l.m.headsDropped(now)
 		}
-		if newRefs {
-			l.box.refs.forget()
-			l.reroute(now)
-			for session := range l.m.streams {
+		for session, s := range l.m.streams {
+			if s.concerns(targets) {
+				l.rerouteStream(s, now)
 				l.reconsider(session, now)
 			}
 		}
 	})
+}
+
+// concerns says whether the stream may be opened with refs for one of these targets.
+func (s *stream) concerns(targets []string) bool {
+	for _, t := range targets {
+		if t == s.session || capability.IsSpace(t) {
+			return true
+		}
+	}
+	return false
 }
 
 // reconsider lets a stream that stands still go on if it would be opened with
@@ -355,18 +374,22 @@ func (b *Box) lost(err *fault.Error) {
 	b.withLoop(func(l *loop) { l.cancel(err) })
 }
 
-// refStored lets streams to a target go on that stood still.
+// refStored has streams to a target look again how they are sent, and lets those
+// go on that stood still.
 func (b *Box) refStored(target string) {
 	b.withLoop(func(l *loop) {
 		l.hand(func(now time.Time) {
 			for session, s := range l.m.streams {
-				if s.stopped == nil || session != target && s.next() != nil && s.next().route.space == "" {
-					continue
+				switch {
+				case !s.concerns([]string{target}):
+				case s.stopped == nil:
+					l.rerouteStream(s, now)
+				case session == target || s.next() == nil || s.next().route.space != "":
+					for _, e := range s.queue {
+						l.find(e)
+					}
+					l.m.resume(session, now)
 				}
-				for _, e := range s.queue {
-					l.find(e)
-				}
-				l.m.resume(session, now)
 			}
 		})
 	})

@@ -39,6 +39,7 @@ type route struct {
 	host  string // what fails together: the ref's address
 	proof uint64 // differs if any of the refs does, in its secret too
 	seen  uint64 // how often the refs had changed when it was found, if it was found beside the loop
+	sure  bool   // the ref is known to be good
 	held  bool   // another ref is about to take the ref's place: nothing new is sent until it has
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -41,12 +42,29 @@ type Batch struct {
 	// Via is the id of the ref to send through, one that PutRef has stored. ""
 	// is the session's own (RefFor). A batch that begins with create or fork
 	// names the space's ref here; "" is the only space ref there is.
-	Via    string
+	Via string
+	// ViaSecret is the secret that the caller has for Via, and WithSecret the one for
+	// the ref that a fork names (via). If another one is stored, Commit refuses the batch
+	// as UnknownRef, so that nothing goes out under a ref of which the caller knew the id
+	// alone. The zero Secret is not compared.
+	ViaSecret, WithSecret capability.Secret
+
+	// Owner is the ref of its session that a batch which begins with create or fork
+	// mints: it is stored with the batch, or not at all, as PutRef would. nil if it is
+	// stored otherwise, or kept elsewhere.
+	Owner *OwnerRef
+
 	Atomic bool
 	Ops    []Op
 	// Sound says that its caller has found all arguments to be JSON text in UTF-8:
 	// Commit does not look again. The server does.
 	Sound bool
+}
+
+// OwnerRef is a ref and what is to be remembered of it; its role is SessionOwner.
+type OwnerRef struct {
+	Ref  capability.Ref
+	Meta RefMeta
 }
 
 // Ticket names a committed batch and its ops, in order. Any later process can

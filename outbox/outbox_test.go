@@ -466,7 +466,7 @@ func TestBoundWhereOthersCommit(t *testing.T) {
 			}
 		}
 		away := withSession(t, b)
-		ref, err := b.RefFor(limited(t), away)
+		ref, err := b.RefFor(limited(t), away, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -528,7 +528,7 @@ func TestRefs(t *testing.T) {
 		owner := testRef(t, b, session, RefMeta{Role: SessionOwner, External: "ses_outside"})
 		root := testRef(t, b, space, RefMeta{})
 		for target, want := range map[string]capability.Ref{session: owner, "ses_outside": owner, space: root, "": root} {
-			got, err := other.RefFor(ctx, target)
+			got, err := other.RefFor(ctx, target, 0)
 			if err != nil || got.ID != want.ID || !got.Secret.Equal(want.Secret) || got.Redemption == "" {
 				t.Errorf("for %q: %v, %v", target, got.ID, err)
 			}
@@ -543,8 +543,12 @@ func TestRefs(t *testing.T) {
 		if again, _ := b.Ref(ctx, share.ID); again.Label != "new" || again.Redemption != saved.Redemption {
 			t.Errorf("put again: %+v", again.RefMeta)
 		}
-		testRef(t, b, newSession(), RefMeta{External: "ses_outside"})
-		if _, err := b.RefFor(ctx, "ses_outside"); !errors.Is(err, fault.Ambiguous) {
+		testRef(t, b, newSession(), RefMeta{External: "ses_outside"}) // told by others, who may call theirs as they like
+		if got, err := b.RefFor(ctx, "ses_outside", 0); err != nil || got.ID != owner.ID {
+			t.Errorf("another's session of that name: %v, %v", got.Ref, err)
+		}
+		testRef(t, b, newSession(), RefMeta{Role: SessionOwner, External: "ses_outside"})
+		if _, err := b.RefFor(ctx, "ses_outside", 0); !errors.Is(err, fault.Ambiguous) {
 			t.Errorf("two sessions with one external id: %v", err)
 		}
 		if err := b.DropRef(ctx, share.ID); err != nil {
@@ -553,7 +557,7 @@ func TestRefs(t *testing.T) {
 		if _, err := b.Ref(ctx, share.ID); !errors.Is(err, fault.NotFound) {
 			t.Errorf("dropped: %v", err)
 		}
-		if all, err := other.Refs(ctx); err != nil || len(all) != 3 {
+		if all, err := other.Refs(ctx); err != nil || len(all) != 4 {
 			t.Errorf("%d refs, %v", len(all), err)
 		}
 		if err := b.PutRef(ctx, capability.Ref{Hosts: []string{"h:1"}}, RefMeta{}); !errors.Is(err, fault.BadRefText) {

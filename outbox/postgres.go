@@ -279,6 +279,7 @@ func (d *postgresDB) gone(ctx context.Context, q querier, pid int64) (gone bool,
 }
 
 func (d *postgresDB) lockRows() string                               { return " FOR UPDATE" }
+func (d *postgresDB) refs() *refSQL                                  { return postgresRefs }
 func (d *postgresDB) alone(int64) (release func(), held, known bool) { return nil, false, false }
 
 func (d *postgresDB) close() error {

@@ -259,7 +259,7 @@ func TestDeadSenderIsNotWaitedOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		srv.streams[session+b.ID()] = &fakeStreamRow{row: ledger.Stream{Session: session, Outbox: b.ID(), Incarnation: 1,
-			LastSeq: uint64(len(acked)), AckedThrough: uint64(len(acked))}, history: ledger.NewHistory(nil), hash: b.secret.Hash()}
+			LastSeq: uint64(len(acked)), AckedThrough: uint64(len(acked))}, history: ledger.NewHistory(nil), hash: b.secret.StreamSecret(session).Hash()}
 		run(t, b, srv)
 		if _, err := b.Wait(limited(t), committed[len(committed)-1]); err != nil {
 			st, _ := b.Status(limited(t))

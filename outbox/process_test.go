@@ -283,7 +283,7 @@ func TestServerFencesOldFile(t *testing.T) {
 		session := withSession(t, b)
 		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 		srv.streams[session+b.ID()] = &fakeStreamRow{row: ledger.Stream{Session: session, Outbox: b.ID(), Incarnation: 100},
-			history: ledger.NewHistory(nil), hash: b.secret.Hash()}
+			history: ledger.NewHistory(nil), hash: b.secret.StreamSecret(session).Hash()}
 		run(t, b, srv)
 		if o := wait(t, b, x)[0]; o.Status != ledger.Applied {
 			t.Errorf("%+v", o)
@@ -291,20 +291,31 @@ func TestServerFencesOldFile(t *testing.T) {
 	})
 }
 
-func TestRunTwiceIsRefused(t *testing.T) {
+// TestRunTwice: the second Run waits for the first to end, and then sends over its
+// own link.
+func TestRunTwice(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		srv := newFakeServer()
-		run(t, b, srv)
-		eventually(t, "the first runs", func() bool {
-			st, err := b.Status(t.Context())
-			return err == nil && st.Sending
-		})
-		eventually(t, "the second is refused", func() bool {
-			ctx, cancel := context.WithCancel(context.Background())
-			cancel()
-			return errors.Is(b.Run(ctx, srv), fault.Usage)
-		})
+		session := withSession(t, b)
+		one, two := newFakeServer(), newFakeServer()
+		stop := run(t, b, one)
+		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
+		run(t, b, two)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := b.Run(ctx, two); err != nil {
+			t.Errorf("one that is given up: %v", err)
+		}
+		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}))
+		stop()
+		if n := len(one.log(session)); n != 2 {
+			t.Errorf("%d batches went out over the first link", n)
+		}
+		other := withSession(t, b)
+		wait(t, b, commit(t, b, Batch{Session: other, Ops: []Op{put("3")}}))
+		if n := len(two.log(other)); n != 1 {
+			t.Errorf("%d batches went out over the second link", n)
+		}
 	})
 }
 
@@ -501,7 +512,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				}
 				// What the dead server had answered and the child had stored.
 				srv.streams[session+b.ID()] = &fakeStreamRow{row: ledger.Stream{Session: session, Outbox: b.ID(), Incarnation: 1,
-					LastSeq: uint64(len(acked)), AckedThrough: uint64(len(acked))}, history: ledger.NewHistory(nil), hash: b.secret.Hash()}
+					LastSeq: uint64(len(acked)), AckedThrough: uint64(len(acked))}, history: ledger.NewHistory(nil), hash: b.secret.StreamSecret(session).Hash()}
 				run(t, b, srv)
 				if err := b.Drain(limited(t), nil); err != nil {
 					t.Fatal(err)

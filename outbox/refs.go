@@ -5,12 +5,7 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"hash/maphash"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -18,80 +13,120 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// refCache is what this process has read of the refs.
-type refCache struct {
-	mu      sync.Mutex
-	known   bool
-	changes uint64 // counts what may have made a reading under way old
-	// by has the refs an id, a session, a space or an external id stands for,
-	// oldest first; "" has those of spaces.
-	by map[string][]SavedRef
-}
-
-const (
-	sqlRefs = `SELECT id, ref, role, external, label, redemption, saved_at FROM mooring_outbox_ref WHERE box = $1 ORDER BY saved_at, id`
-	// What is remembered of a ref may change; its redemption id never does.
-	sqlPutRef = `INSERT INTO mooring_outbox_ref (box, id, target, ref, role, external, label, redemption, saved_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-		ON CONFLICT (box, id) DO UPDATE SET ref = excluded.ref, role = excluded.role, external = excluded.external, label = excluded.label
-			WHERE mooring_outbox_ref.role NOT IN ('` + string(rotated) + `', '` + string(rotating) + `')
-		RETURNING redemption, saved_at`
-	sqlDropRef = `DELETE FROM mooring_outbox_ref WHERE box = $1 AND id = $2`
-	// Those whose place it has taken have its secret too.
-	sqlDropFormer = `DELETE FROM mooring_outbox_ref WHERE box = $1 AND role = $2 AND label = $3`
-)
-
 // PutRef stores a ref to send through, or changes what is remembered of it. A
 // stream that stood still for want of it, or because another was refused, goes
 // on, whoever sends. One whose place another has taken (FinishRotation) stays
-// what it is. BadRefText for a ref without target or secret.
+// what it is. A server's word about the ref (Told) is kept too, unless meta has another
+// or the secret is another one. BadRefText for a ref without target, secret or hosts, or
+// whose text could not be read again; AlreadyExists if a server has confirmed the stored
+// secret and this one is another (ConfirmRef may replace it).
 func (b *Box) PutRef(ctx context.Context, ref capability.Ref, meta RefMeta) error {
-	leave, err := b.enter()
+	row, err := b.newRef(ref, meta)
 	if err != nil {
-		return err
+		return fmt.Errorf("put ref: %w", err)
 	}
-	defer leave()
+	return b.changeRef(ctx, "put ref", ref.ID, func(old refRow) (refRow, error) { return putOver(old, row) })
+}
+
+// newRef is the row of a ref that is stored now.
+func (b *Box) newRef(ref capability.Ref, meta RefMeta) (refRow, error) {
 	switch {
 	case ref.Target() == "" || ref.Secret.IsZero():
-		return fault.BadRefText.With("put ref: an address alone, or a ref without a secret, cannot be sent through")
+		return refRow{}, fault.BadRefText.With("an address alone, or a ref without a secret, cannot be sent through")
+	case len(ref.Hosts) == 0:
+		return refRow{}, fault.BadRefText.With("the ref names no host, so there is nowhere to send to")
 	case meta.Role == "" && capability.IsSpace(ref.Target()):
 		meta.Role = SpaceOwner
 	case meta.Role == "":
 		meta.Role = Shared
 	}
-	at := b.cfg.Now().UnixMilli()
-	redemption := ulid.Make().String()
-	saved := SavedRef{Ref: ref, RefMeta: meta}
-	var savedAt int64
-	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
-		b.t.changed(q, b.id, oneRef)
-		return q.query(ctx, sqlPutRef, []any{b.t.box, ref.ID, ref.Target(), ref.Text(), string(meta.Role), meta.External, meta.Label, redemption, at},
-			func(scan scanner) error { return scan(&saved.Redemption, &savedAt) })
-	})
+	text := ref.Text()
+	if again, err := capability.ParseRef(text); err != nil || again.Text() != text {
+		return refRow{}, fault.BadRefText.Because(err, "the ref's address cannot be read again, so it cannot be kept: make refs with ParseRef or ParseAddress")
+	}
+	row := refRow{id: ref.ID, text: text, role: meta.Role, external: meta.External, label: meta.Label,
+		redemption: ulid.Make().String(), saved: b.cfg.Now().UnixMilli()}
+	row.tell(meta.Told)
+	return row, nil
+}
+
+// putOver is what becomes of a row when a ref is put.
+func putOver(old, put refRow) (refRow, error) {
+	if !old.there() {
+		return put, nil
+	}
+	if old.role == rotated || old.role == rotating {
+		return old, nil
+	}
+	put.redemption, put.saved = old.redemption, old.saved
+	if sameSecret(old, put) {
+		if put.told() == (Told{}) {
+			put.tell(old.told())
+		}
+	} else if old.confirmed != 0 {
+		return old, fault.AlreadyExists.With("another secret is stored for ref %s, and a server has taken that one: drop it first", clip(put.id))
+	}
+	return put, nil
+}
+
+// sameSecret says whether two rows of one ref have the same secret; a row that
+// cannot be read has none.
+func sameSecret(a, b refRow) bool {
+	x, errX := a.ref()
+	y, errY := b.ref()
+	return errX == nil && errY == nil && x.Secret.Equal(y.Secret)
+}
+
+// ConfirmRef keeps a server's word about a stored ref. A time in Told.Confirmed says
+// that the server has accepted ref's secret at ref's address; both are kept then, in the
+// place of others. Rights and external, if they are empty, stay as they were. ConfirmRef
+// does nothing if the ref is not stored, or stands for another one.
+//
+// If the stored secret was confirmed and ref's is another one, it replaces the stored
+// one only if it was accepted at the same address: any other server may accept whatever
+// it is shown. Otherwise the error is AlreadyExists.
+func (b *Box) ConfirmRef(ctx context.Context, ref capability.Ref, told Told, external string) error {
+	row, err := b.newRef(ref, RefMeta{External: external, Told: told})
 	if err != nil {
-		return fmt.Errorf("put ref: %w", err)
+		return fmt.Errorf("confirm ref: %w", err)
 	}
-	saved.Saved = time.UnixMilli(savedAt)
-	if saved.Redemption == "" { // another has its place
-		b.refs.forget()
-	} else {
-		b.refs.put(saved)
+	return b.changeRef(ctx, "confirm ref", ref.ID, func(old refRow) (refRow, error) { return confirmOver(old, row, ref.Address()) })
+}
+
+// confirmOver is what becomes of a row when a server has told of its ref.
+func confirmOver(old, told refRow, address string) (refRow, error) {
+	if !old.there() || old.role == rotated || old.role == rotating {
+		return old, nil
 	}
-	b.callerRefs.forget()
-	b.refStored(ref.Target())
-	return nil
+	now := old
+	same := sameSecret(old, told)
+	switch {
+	case told.confirmed == 0 && !same:
+		return old, nil // it is about another secret
+	case told.confirmed == 0:
+		now.dead = told.dead
+		return now, nil
+	case !same && old.confirmed != 0:
+		if was, err := old.ref(); err != nil || was.Address() != address {
+			return old, fault.AlreadyExists.With("another secret is stored for ref %s, and its server has taken that one: drop it first, if it is the wrong one", clip(old.id))
+		}
+	}
+	now.text, now.confirmed, now.dead = told.text, told.confirmed, told.dead
+	if told.rights != 0 || !same {
+		now.rights, now.narrow = told.rights, told.narrow
+	}
+	if told.external != "" {
+		now.external = told.external
+	}
+	return now, nil
 }
 
 // DropRef forgets a ref; no error if it is not there. InUse if another is about to
 // take its place, which may be the only one a server knows: AbandonRotation gives
 // that up.
 func (b *Box) DropRef(ctx context.Context, id string) error {
-	leave, err := b.enter()
-	if err != nil {
-		return err
-	}
-	defer leave()
-	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
+	at := b.cfg.Now().UnixMilli()
+	return b.changeRefs(ctx, "drop ref", func(ctx context.Context, q querier) error {
 		pending, err := b.t.rotating(ctx, q, id)
 		if err != nil {
 			return err
@@ -99,306 +134,104 @@ func (b *Box) DropRef(ctx context.Context, id string) error {
 		if pending != nil {
 			return fault.InUse.With("ref %s is being rotated: another is about to take its place", clip(id))
 		}
-		if _, err := q.exec(ctx, sqlDropFormer, b.t.box, string(rotated), id); err != nil {
-			return err
+		b.t.dropRef(q, id, at)
+		return nil
+	})
+}
+
+// changeRef changes one ref, which the sender hears of, whatever process that is.
+func (b *Box) changeRef(ctx context.Context, what, id string, change func(old refRow) (refRow, error)) error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	var row refRow
+	err = b.w.do(ctx, func(ctx context.Context, q querier) (err error) {
+		row, err = b.t.changeRef(ctx, q, id, change)
+		if err == nil {
+			b.db.notify(q, b.id)
 		}
-		_, err = q.exec(ctx, sqlDropRef, b.t.box, id)
 		return err
 	})
-	b.refs.forget()
-	b.callerRefs.forget()
 	if err != nil {
-		return fmt.Errorf("drop ref: %w", err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
+	if row.id != "" {
+		b.refs.put(row)
+	}
+	b.refStored(capability.Target(id))
+	return nil
+}
+
+// changeRefs changes several refs, which the sender hears of, whatever process that is.
+func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx context.Context, q querier) error) error {
+	leave, err := b.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
+		if err := change(ctx, q); err != nil {
+			return err
+		}
+		b.db.notify(q, b.id)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if _, err := b.shelf().refresh(ctx); err != nil { // another reading will tell
+		b.cfg.Logger.Warn("the stored refs could not be read again", "outbox", b.id, "error", err)
+	}
+	b.withLoop(func(l *loop) { l.hand(l.reroute) })
 	return nil
 }
 
 // Refs lists the stored refs, oldest first.
-func (b *Box) Refs(ctx context.Context) ([]SavedRef, error) { return b.shelf().read(ctx) }
-
-// shelf is where refs are looked up: in what is known of them, and in the
-// database if that does not know.
-type shelf struct {
-	box   *Box
-	known *refCache
-	// q is the transaction that asks. It may hold the last connection there is,
-	// and see what others do not: so it has a cache of its own. nil: a snapshot.
-	q querier
-}
-
-func (b *Box) shelf() shelf                  { return shelf{box: b, known: &b.refs} }
-func (b *Box) shelfOf(q querier) shelf       { return shelf{b, new(refCache), q} }
-func (b *Box) shelfOfCaller(q querier) shelf { return shelf{b, &b.callerRefs, q} }
-
-// read lists the stored refs, and keeps them in mind.
-func (s shelf) read(ctx context.Context) (refs []SavedRef, err error) {
-	before := s.known.now()
-	read := func(ctx context.Context, q querier) (err error) {
-		refs, err = s.box.t.refs(ctx, q)
-		return err
+func (b *Box) Refs(ctx context.Context) ([]SavedRef, error) {
+	if _, err := b.shelf().refresh(ctx); err != nil {
+		return nil, err
 	}
-	if s.q != nil {
-		err = read(ctx, s.q)
-	} else {
-		err = s.box.read(ctx, "read refs", read)
-	}
-	if err == nil {
-		s.known.set(refs, before)
-	}
-	return refs, err
-}
-
-func (t *tables) refs(ctx context.Context, q querier) (refs []SavedRef, err error) {
-	was, next := map[string][]string{}, map[string]*capability.Ref{}
-	err = q.query(ctx, sqlRefs, []any{t.box}, func(scan scanner) error {
-		var r SavedRef
-		var id, text, role string
-		var saved int64
-		if err := scan(&id, &text, &role, &r.External, &r.Label, &r.Redemption, &saved); err != nil {
-			return err
-		}
-		var err error
-		if r.Ref, err = capability.ParseRef(text); err != nil {
-			return fault.Internal.Because(err, "a stored ref is damaged")
-		}
-		r.Role, r.Saved = Role(role), time.UnixMilli(saved)
-		switch r.Role {
-		case rotated:
-			was[r.Label] = append(was[r.Label], id)
-		case rotating:
-			next[r.Label] = &r.Ref
-		default:
-			refs = append(refs, r)
-		}
-		return nil
-	})
-	for i := range refs {
-		refs[i].was, refs[i].next = was[refs[i].ID], next[refs[i].ID]
-	}
-	return refs, err
+	return b.refs.all(), nil
 }
 
 // Ref gives a stored ref by its id, or the one that has taken its place since;
 // NotFound.
-func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) { return b.shelf().ref(ctx, id) }
-
-func (s shelf) ref(ctx context.Context, id string) (SavedRef, error) {
-	return s.pick(ctx, id, func(fits []SavedRef) (SavedRef, error) {
-		for _, r := range fits {
-			if r.ID == id || slices.Contains(r.was, id) {
-				return r, nil
-			}
-		}
-		return SavedRef{}, fault.NotFound.With("ref %s is not stored here", clip(id))
-	})
-}
-
-// RefFor gives the ref for a session or space id, or an external id: the owner's
-// if there is one, else the newest. "" stands for the one space there is a ref
-// to. NotFound, Ambiguous.
-func (b *Box) RefFor(ctx context.Context, target string) (SavedRef, error) {
-	return b.shelf().refFor(ctx, target)
-}
-
-func (s shelf) refFor(ctx context.Context, target string) (SavedRef, error) {
-	return s.pick(ctx, target, func(fits []SavedRef) (SavedRef, error) {
-		best := SavedRef{}
-		for _, r := range fits {
-			switch {
-			case r.ID == target, slices.Contains(r.was, target):
-			case best.ID != "" && best.Target() != r.Target():
-				return SavedRef{}, fault.Ambiguous.With("%q fits %s and %s: give the whole id", clip(target), best.Target(), r.Target())
-			case best.ID == "" || best.Role != SessionOwner || r.Role == SessionOwner:
-				best = r
-			}
-		}
-		if best.ID == "" {
-			what := "session or space " + clip(target)
-			if target == "" {
-				what = "any space"
-			}
-			return SavedRef{}, fault.NotFound.With("no ref for %s is stored here: add one first", what)
-		}
-		return best, nil
-	})
-}
-
-// pick asks the cache, and the database if that does not know: another process
-// may have stored it.
-func (s shelf) pick(ctx context.Context, key string, pick func([]SavedRef) (SavedRef, error)) (SavedRef, error) {
-	if fits := s.known.get(key); len(fits) > 0 {
-		return pick(fits)
-	}
-	refs, err := s.read(ctx)
-	if err != nil {
+func (b *Box) Ref(ctx context.Context, id string) (SavedRef, error) {
+	if _, err := b.shelf().refresh(ctx); err != nil {
 		return SavedRef{}, err
 	}
-	var read refCache // what is known may be forgotten again meanwhile
-	read.set(refs, 0)
-	return pick(read.get(key))
+	return b.shelf().ref(ctx, id)
 }
 
-// get gives the refs that key stands for; the slice is not to be changed.
-func (c *refCache) get(key string) []SavedRef {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.by[key]
+// RefFor gives the ref to use for a session's or space's id, or for an external id;
+// "" stands for the one space there is a ref to. want is the right that it should
+// have, 0 for none in particular. NotFound, Ambiguous.
+//
+// A ref that was confirmed goes before one that was not, and one that a server said
+// is dead comes last. Among those it is one with the right, if there is any; then
+// the owner's of a session that was made here; then the one confirmed last.
+func (b *Box) RefFor(ctx context.Context, target string, want capability.Rights) (SavedRef, error) {
+	if _, err := b.shelf().refresh(ctx); err != nil {
+		return SavedRef{}, err
+	}
+	return b.shelf().refFor(ctx, target, want)
 }
 
-// now is told to set about what is read from now on.
-func (c *refCache) now() (changes uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.changes
-}
-
-// set takes all refs there were when now gave changes, unless there may have
-// been others since.
-func (c *refCache) set(all []SavedRef, changes uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.changes != changes {
-		return
-	}
-	c.by, c.known = make(map[string][]SavedRef), true
-	for _, r := range all {
-		c.add(r)
-	}
-}
-
-// put takes one that was stored now.
-func (c *refCache) put(r SavedRef) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.changes++
-	if !c.known {
-		return
-	}
-	if len(c.by[r.ID]) > 0 {
-		c.by, c.known = nil, false // what is remembered of it may have changed
-		return
-	}
-	c.add(r)
-}
-
-func (c *refCache) add(r SavedRef) {
-	keys := append([]string{r.ID, r.Target()}, r.was...)
-	if r.External != "" {
-		keys = append(keys, r.External)
-	}
-	if r.Role == SpaceOwner {
-		keys = append(keys, "")
-	}
-	for _, k := range keys {
-		c.by[k] = append(c.by[k][:len(c.by[k]):len(c.by[k])], r)
-	}
-}
-
-func (c *refCache) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.changes++
-	c.by, c.known = nil, false
-}
-
-// routeOf says how the session's stream is opened for a batch, or why there is
-// no ref to send it through.
-func (s shelf) routeOf(ctx context.Context, session, via string, bd *body) (route, error) {
-	first := &bd.ops[0]
-	if !creates(first.method) {
-		var r SavedRef
-		var err error
-		if via != "" && !capability.IsSpace(capability.Target(via)) {
-			r, err = s.ref(ctx, via)
-		} else {
-			r, err = s.refFor(ctx, session)
-		}
+// rotating is the ref that is to take the place of old; nil if there is none.
+func (t *tables) rotating(ctx context.Context, q querier, old string) (ref *capability.Ref, err error) {
+	err = q.query(ctx, sqlRotating, []any{t.box, old}, func(scan scanner) error {
+		row, err := scanRef(scan)
 		if err != nil {
-			return route{}, err
+			return err
 		}
-		if r.Target() != session {
-			return route{}, fault.BadArgument.With("ref %s is not for session %s", r.ID, session)
-		}
-		return route{ref: r.ID, host: r.Address(), proof: proof(r.Ref), held: r.next != nil}, nil
-	}
-	var space SavedRef
-	var err error
-	if via == "" {
-		space, err = s.refFor(ctx, "")
-	} else {
-		space, err = s.ref(ctx, via)
-	}
-	if err != nil {
-		return route{}, err
-	}
-	if !capability.IsSpace(space.Target()) {
-		return route{}, fault.BadArgument.With("%s goes through a space's ref, which %s is not", first.method, space.ID)
-	}
-	to := route{space: space.ID, host: space.Address(), proof: proof(space.Ref), held: space.next != nil}
-	for _, a := range first.args {
-		switch {
-		case a.Name == "ref" && a.Ref == nil:
-			to.ref = stringOf(a.JSON)
-		case a.Name == "via" && first.method == methodFork && a.Ref == nil:
-			if with := stringOf(a.JSON); capability.Target(with) != "" { // else the server says that it is no ref
-				to.with = with
-			}
-		}
-	}
-	if capability.Target(to.ref) != session {
-		return route{}, fault.BadArgument.With("%s needs an argument ref: the id of the session's owner ref", first.method)
-	}
-	if to.with != "" {
-		with, err := s.ref(ctx, to.with)
+		r, err := row.ref()
 		if err != nil {
-			return route{}, err
+			return fault.Internal.Because(err, "a stored ref is damaged")
 		}
-		to.proof ^= proof(with.Ref)
-	}
-	return to, nil
-}
-
-var proofSeed = maphash.MakeSeed()
-
-// proof tells refs apart within the process, without keeping what is in them.
-func proof(r capability.Ref) uint64 { return maphash.String(proofSeed, r.Text()) }
-
-// stringOf is a JSON string's text; "" for anything else.
-func stringOf(text []byte) (s string) {
-	_ = json.Unmarshal(text, &s)
-	return s
-}
-
-// request turns a route into what a Link needs.
-func (b *Box) request(ctx context.Context, session string, to route, incarnation int64) (StreamRequest, error) {
-	req := StreamRequest{Session: session, Outbox: b.id, Secret: b.secret, Incarnation: uint64(incarnation),
-		Redemptions: make(map[string]string)}
-	get := func(id string) (capability.Ref, error) {
-		r, err := b.Ref(ctx, id)
-		if err == nil {
-			req.Redemptions[id] = r.Redemption
-		}
-		return r.Ref, err
-	}
-	own, err := get(to.ref)
-	if to.space == "" {
-		req.Ref = own
-		return req, err
-	}
-	space, err2 := get(to.space)
-	if err2 != nil {
-		return req, err2
-	}
-	if err != nil {
-		own = space.With(to.ref, capability.Secret{}) // it is minted, whoever keeps its secret
-	}
-	req.Ref, req.SpaceRef, req.OwnerRef = own, &space, to.ref
-	if to.with != "" {
-		with, err := get(to.with)
-		if err != nil {
-			return req, err
-		}
-		req.With = []capability.Ref{with}
-	}
-	return req, nil
+		ref = &r
+		return nil
+	})
+	return ref, err
 }

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -104,38 +103,4 @@ func (r *refusing) OpenStream(ctx context.Context, req StreamRequest) (Stream, e
 		return nil, fault.UnknownRef.With("told to")
 	}
 	return r.fakeServer.OpenStream(ctx, req)
-}
-
-// What is known of the refs may be forgotten at any moment; they are there all the same.
-func TestRefsAreFoundWhileTheyAreForgotten(t *testing.T) {
-	both(t, func(t *testing.T, p place) {
-		b := p.open(t, quick())
-		session := withSession(t, b)
-		var forgetter sync.WaitGroup
-		stop := make(chan struct{})
-		forgetter.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					b.refs.forget()
-				}
-			}
-		})
-		var seekers sync.WaitGroup
-		for range 4 {
-			seekers.Go(func() {
-				for range 300 {
-					if _, err := b.RefFor(limited(t), session); err != nil {
-						t.Error(err)
-						break
-					}
-				}
-			})
-		}
-		seekers.Wait()
-		close(stop)
-		forgetter.Wait()
-	})
 }

@@ -11,19 +11,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
-)
-
-const (
-	sqlRotating = `SELECT id, ref FROM mooring_outbox_ref WHERE box = $1 AND role = $2 AND label = $3`
-	sqlOneRef   = `SELECT role, external, label FROM mooring_outbox_ref WHERE box = $1 AND id = $2`
-	sqlSetRef   = `UPDATE mooring_outbox_ref SET role = $3, external = $4, label = $5 WHERE box = $1 AND id = $2`
-	// Those whose place the old one had taken go along.
-	sqlFollowRef = `UPDATE mooring_outbox_ref SET label = $4, ref = $5 WHERE box = $1 AND role = $2 AND label = $3`
-	sqlGiveWay   = `UPDATE mooring_outbox_ref SET role = $3, external = '', label = $4, ref = $5 WHERE box = $1 AND id = $2`
 )
 
 // BeginRotation stores ref, which is new, as what is to take the place of the
@@ -34,13 +23,16 @@ func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref)
 	if ref.Target() != capability.Target(old) || ref.Secret.IsZero() {
 		return ref, fault.BadRefText.With("rotate: the new ref is not one for what the old one is for")
 	}
-	at := b.cfg.Now().UnixMilli()
-	err := b.changeRefs(ctx, "begin the rotation", func(ctx context.Context, q querier) error {
-		was, err := b.t.ref(ctx, q, old)
+	row, err := b.newRef(ref, RefMeta{Role: rotating, Label: old})
+	if err != nil {
+		return ref, fmt.Errorf("rotate: %w", err)
+	}
+	err = b.changeRefs(ctx, "begin the rotation", func(ctx context.Context, q querier) error {
+		was, err := b.t.ref(ctx, q, old, b.db.lockRows())
 		if err != nil {
 			return err
 		}
-		if was.Role == "" || was.Role == rotated || was.Role == rotating {
+		if !was.there() || was.role == rotated || was.role == rotating {
 			return fault.NotFound.With("ref %s is not stored here", clip(old))
 		}
 		pending, err := b.t.rotating(ctx, q, old)
@@ -51,14 +43,11 @@ func (b *Box) BeginRotation(ctx context.Context, old string, ref capability.Ref)
 			ref = *pending
 			return nil
 		}
-		_, err = q.exec(ctx, sqlInsertRef, b.t.box, ref.ID, ref.Target(), ref.Text(), string(rotating), "", old, ulid.Make().String(), at)
+		_, err = b.t.insertRef(ctx, q, &row)
 		return err
 	})
 	return ref, err
 }
-
-const sqlInsertRef = `INSERT INTO mooring_outbox_ref (box, id, target, ref, role, external, label, redemption, saved_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 
 // FinishRotation puts the ref that BeginRotation stored in the place of old. It
 // does nothing if there is none.
@@ -68,21 +57,28 @@ func (b *Box) FinishRotation(ctx context.Context, old string) error {
 		if err != nil || pending == nil {
 			return err
 		}
-		was, err := b.t.ref(ctx, q, old)
+		was, err := b.t.ref(ctx, q, old, b.db.lockRows())
 		if err != nil {
 			return err
 		}
-		if was.Role == "" { // forgotten meanwhile
-			was.Role = Shared
-		}
-		if _, err := q.exec(ctx, sqlSetRef, b.t.box, pending.ID, string(was.Role), was.External, was.Label); err != nil {
+		now, err := b.t.ref(ctx, q, pending.ID, b.db.lockRows())
+		if err != nil {
 			return err
 		}
-		if _, err := q.exec(ctx, sqlFollowRef, b.t.box, string(rotated), old, pending.ID, pending.Text()); err != nil {
-			return err
+		if now.role, now.external, now.label = was.role, was.external, was.label; !was.there() { // forgotten meanwhile
+			now.role = Shared
 		}
-		_, err = q.exec(ctx, sqlGiveWay, b.t.box, old, string(rotated), pending.ID, pending.Text())
-		return err
+		now.rights, now.narrow, now.confirmed = was.rights, was.narrow, b.cfg.Now().UnixMilli() // a server has put it in place
+		b.t.updateRef(q, &now)
+		// Those whose place the old one had taken go along.
+		q.later(b.db.refs().follow, []any{b.t.box, old, pending.ID, pending.Text()}, nil)
+		hash := ""
+		if ref, err := was.ref(); err == nil {
+			hash = ref.Secret.HashText()
+		}
+		was.id, was.role, was.external, was.label, was.text = old, rotated, hash, pending.ID, pending.Text()
+		b.t.updateRef(q, &was)
+		return nil
 	})
 }
 
@@ -92,7 +88,7 @@ func (b *Box) AbandonRotation(ctx context.Context, old string) error {
 	return b.changeRefs(ctx, "abandon the rotation", func(ctx context.Context, q querier) error {
 		pending, err := b.t.rotating(ctx, q, old)
 		if err == nil && pending != nil {
-			_, err = q.exec(ctx, sqlDropRef, b.t.box, pending.ID)
+			b.t.dropRef(q, pending.ID, b.cfg.Now().UnixMilli())
 		}
 		return err
 	})
@@ -165,57 +161,6 @@ func (b *Box) onTheirWay(ctx context.Context, ref string) (n int) {
 	return n
 }
 
-// changeRefs is a change of the stored refs, which the sender hears of.
-func (b *Box) changeRefs(ctx context.Context, what string, change func(ctx context.Context, q querier) error) error {
-	leave, err := b.enter()
-	if err != nil {
-		return err
-	}
-	defer leave()
-	err = b.w.do(ctx, func(ctx context.Context, q querier) error {
-		if err := change(ctx, q); err != nil {
-			return err
-		}
-		b.t.changed(q, b.id, oneRef)
-		return nil
-	})
-	b.refs.forget()
-	b.callerRefs.forget()
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	b.withLoop(func(l *loop) { l.hand(l.reroute) })
-	return nil
-}
-
-// ref is what is remembered of a stored ref; no role if it is not there.
-func (t *tables) ref(ctx context.Context, q querier, id string) (m RefMeta, err error) {
-	err = q.query(ctx, sqlOneRef, []any{t.box, id}, func(scan scanner) error {
-		var role string
-		err := scan(&role, &m.External, &m.Label)
-		m.Role = Role(role)
-		return err
-	})
-	return m, err
-}
-
-// rotating is the ref that is to take the place of old; nil if there is none.
-func (t *tables) rotating(ctx context.Context, q querier, old string) (ref *capability.Ref, err error) {
-	err = q.query(ctx, sqlRotating, []any{t.box, string(rotating), old}, func(scan scanner) error {
-		var id, text string
-		if err := scan(&id, &text); err != nil {
-			return err
-		}
-		r, err := capability.ParseRef(text)
-		if err != nil {
-			return fault.Internal.Because(err, "a stored ref is damaged")
-		}
-		ref = &r
-		return nil
-	})
-	return ref, err
-}
-
 // refind holds an entry until it was looked at again how it is sent, in an event
 // of its own.
 func (l *loop) refind(e *entry) {
@@ -232,12 +177,16 @@ func (l *loop) refind(e *entry) {
 // already keeps its way until it is answered, or sent again.
 func (l *loop) reroute(now time.Time) {
 	for _, s := range l.m.streams {
-		for _, e := range s.queue {
-			l.find(e)
-		}
-		if s.head != nil {
-			l.find(s.head)
-		}
-		l.m.step(s, now)
+		l.rerouteStream(s, now)
 	}
+}
+
+func (l *loop) rerouteStream(s *stream, now time.Time) {
+	for _, e := range s.queue {
+		l.find(e)
+	}
+	if s.head != nil {
+		l.find(s.head)
+	}
+	l.m.step(s, now)
 }

@@ -74,7 +74,7 @@ func TestRotationKeepsTheQueue(t *testing.T) {
 		if last.Ref.ID != next.ID || !last.Ref.Secret.Equal(next.Secret) || last.Redemptions[next.ID] == "" {
 			t.Errorf("opened with %v", last.Ref)
 		}
-		saved, err := b.RefFor(ctx, "ext")
+		saved, err := b.RefFor(ctx, "ext", 0)
 		if err != nil || saved.ID != next.ID || saved.Role != SessionOwner || saved.Label != "mine" {
 			t.Errorf("the ref that is kept: %v %+v, %v", saved.Ref, saved.RefMeta, err)
 		}
@@ -193,7 +193,7 @@ func TestRotationOfASpace(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait(t, b, ticket)
-		if got, err := b.RefFor(context.Background(), ""); err != nil || got.ID != next.ID || got.Role != SpaceOwner {
+		if got, err := b.RefFor(context.Background(), "", 0); err != nil || got.ID != next.ID || got.Role != SpaceOwner {
 			t.Errorf("the space's ref: %v, %v", got.Ref, err)
 		}
 		for _, req := range srv.openings() {

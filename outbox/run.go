@@ -19,28 +19,22 @@ import (
 
 // Run sends what is committed, here or in other processes, until ctx ends or the
 // Box is closed; then it returns nil. It holds the outbox's lease when it can
-// get it and waits otherwise. Trouble with the database or the link is logged
-// and tried again for ever. It fails only if it is running already (Usage).
+// get it and waits otherwise: also for another Run of the same Box, over whose link
+// everything is sent until that one ends. Trouble with the database or the link is
+// logged and tried again for ever.
 func (b *Box) Run(ctx context.Context, link Link) error {
 	leave, err := b.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	b.mu.Lock()
-	if b.runs {
-		b.mu.Unlock()
-		return fault.Usage.With("run: this outbox is running already")
-	}
-	b.runs = true
-	b.mu.Unlock()
-	defer func() {
-		b.mu.Lock()
-		b.runs = false
-		b.mu.Unlock()
-	}()
 	ctx, cancel := b.during(ctx)
 	defer cancel()
+	end := b.beginRun(ctx)
+	if end == nil {
+		return nil
+	}
+	defer end()
 
 	again := b.newBackoff()
 	step := int64(1)
@@ -65,6 +59,30 @@ func (b *Box) Run(ctx context.Context, link Link) error {
 		}
 	}
 	return nil
+}
+
+// beginRun waits until no other Run is running; nil if ctx ends first.
+func (b *Box) beginRun(ctx context.Context) (end func()) {
+	for {
+		b.mu.Lock()
+		other := b.runs
+		if other == nil {
+			b.runs = make(chan struct{})
+			b.mu.Unlock()
+			return func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				close(b.runs)
+				b.runs = nil
+			}
+		}
+		b.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // errServerFenced is the server's word that another incarnation sends.
@@ -343,8 +361,15 @@ func (l *loop) one(a action, now time.Time) {
 		e := a.entry
 		crashpoint.Hit(crashpoint.OutboxAckBefore)
 		outs := e.body.outcomes(a.answer)
-		b.told.tell(e.id, outs, false)
-		b.store(e, outs, a.route, func(err error) {
+		news := b.news(e, outs)
+		unmade := refused(news)
+		if !unmade {
+			b.told.tell(e.id, outs, false)
+		}
+		b.store(e, outs, news, a.route, func(err error) {
+			if unmade { // the caller may look for the session by its name next
+				b.told.tell(e.id, outs, err == nil)
+			}
 			l.hand(func(now time.Time) {
 				if err != nil {
 					l.unstorable(e.session, err, now)
@@ -377,8 +402,10 @@ func (l *loop) one(a action, now time.Time) {
 		j.stream, j.done = a.session, func(error, bool) { b.told.look() }
 		b.w.submit(j)
 		if a.err != nil { // a better ref may be there already
-			b.refs.forget()
-			l.hand(func(now time.Time) { l.reconsider(a.session, now) })
+			l.hand(func(now time.Time) {
+				_, _ = b.shelf().refresh(l.ctx) // else the next scan tells
+				l.reconsider(a.session, now)
+			})
 		}
 	case actRaise:
 		l.raise()

@@ -38,6 +38,7 @@ type decidedRow struct {
 	id   string
 	outs []ledger.Outcome
 	ops  int
+	news []refNews
 }
 
 // headRows is how many rows a look reads at once: the first may all be decided.
@@ -159,15 +160,17 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 
 // decide finishes a row all of whose ops have verdicts: no server need see it.
 func (b *Box) decide(ctx context.Context, q querier, r *batchRow, bd *body) decidedRow {
+	d := decidedRow{id: r.id, outs: bd.outcomes(nil), ops: r.ops}
 	if creates(bd.ops[0].method) {
 		// Nobody makes the session; what follows still has to reach a server that says so.
 		if to, err := b.shelfOf(q).routeOf(ctx, r.session, r.via, bd); err == nil {
 			b.t.creating(q, r.num, to.space, to.ref)
+			d.news = []refNews{refusedRef(to.ref, &d.outs[0])}
+			b.t.tellRefs(q, d.news)
 		}
 	}
-	outs := bd.outcomes(nil)
-	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.count(outs), r.attempts, encodeOutcomes(outs, bd.ops), bd.encode(r.id))
-	return decidedRow{r.id, outs, r.ops}
+	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.count(d.outs), r.attempts, encodeOutcomes(d.outs, bd.ops), bd.encode(r.id))
+	return d
 }
 
 // setAside finishes a row that cannot be read, so that it does not stand in the
@@ -176,7 +179,7 @@ func (b *Box) setAside(q querier, r *batchRow, err error) decidedRow {
 	b.cfg.Logger.Error("a row of the outbox is damaged and was set aside", "outbox", b.id, "batch", r.id, "error", err)
 	b.t.note(q, r.num, r.attempts, 0, err.Error())
 	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), tally{failed: r.ops}, r.attempts, nil, nil)
-	return decidedRow{r.id, nil, r.ops}
+	return decidedRow{id: r.id, ops: r.ops}
 }
 
 // tellDecided tells whoever waits for rows that were decided and are stored, and
@@ -186,6 +189,7 @@ func (b *Box) tellDecided(rows []decidedRow) {
 		return
 	}
 	for _, d := range rows {
+		b.refs.told(d.news)
 		b.usage.finished.Add(int64(d.ops))
 		b.told.tell(d.id, d.outs, true)
 	}
@@ -210,8 +214,9 @@ func (b *Box) loadDone(ld *loaded) {
 
 // store keeps the outcomes of a batch, together with whatever else is written
 // soon. making is how its session is reached if this was its create and that did
-// not apply. then is told when they are stored, or that they never will be.
-func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func(error)) {
+// not apply, and news is what its answer tells of refs. then is told when they are
+// stored, or that they never will be.
+func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making route, then func(error)) {
 	data := encodeOutcomes(outs, e.body.ops)
 	n := e.body.count(outs)
 	var slim []byte
@@ -227,12 +232,14 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, making route, then func(err
 				b.t.creating(q, e.num, making.space, making.ref)
 			}
 			b.t.finish(q, e.num, at, n, e.attempts+1, data, slim)
+			b.t.tellRefs(q, news)
 			b.w.lanes.reach(e.session, e.last())
 			return nil
 		},
 		done: func(err error, _ bool) {
 			if err == nil {
 				crashpoint.Hit(crashpoint.OutboxAckAfter)
+				b.refs.told(news)
 				b.w.lanes.stored(e.session, e.id)
 				b.usage.finished.Add(int64(len(e.body.ops)))
 				b.told.stored(e.id)

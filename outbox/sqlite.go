@@ -210,6 +210,7 @@ func (d *sqliteDB) now(context.Context, querier) (int64, error)        { return 
 func (d *sqliteDB) notify(querier, string)                             {}
 func (d *sqliteDB) gone(context.Context, querier, int64) (bool, error) { return false, nil }
 func (d *sqliteDB) lockRows() string                                   { return "" }
+func (d *sqliteDB) refs() *refSQL                                      { return sqliteRefs }
 func (d *sqliteDB) alone(int64) (release func(), held, known bool)     { return lockFile(d.mark) }
 
 // watch asks SQLite whether the file has changed, which costs next to nothing.

@@ -112,6 +112,7 @@ const (
 
 	rotating Role = "rotating" // a new one that is to take another's place: that one's id is its label
 	rotated  Role = "rotated"  // an old one's id, whose place the one with the id in label has taken
+	gone     Role = "gone"     // one that was dropped: its id alone is left, for processes that remember the ref
 )
 
 // RefMeta is what an outbox remembers of a ref beside its text.
@@ -119,6 +120,17 @@ type RefMeta struct {
 	Role     Role
 	External string // the id another system knows the session by
 	Label    string
+	Told
+}
+
+// Told is a server's word about a ref. A ref is confirmed once a server has accepted its
+// secret. Until then nobody knows whether it was mistyped, or whether its server has yet
+// to hear of it; only the owner's ref of a session that was made here needs no word.
+type Told struct {
+	Confirmed time.Time         // when a server last accepted the secret; zero if none has
+	Rights    capability.Rights // the rights it has; 0 if they are not known
+	Narrow    bool              // it is for some methods, one message, or a part of the log alone
+	Dead      fault.Code        // why it is of no use any more; None while it is, as far as is known
 }
 
 // SavedRef is a stored ref, with its secret.
@@ -128,6 +140,12 @@ type SavedRef struct {
 	Redemption string // the redemption id to restore it with, always
 	Saved      time.Time
 
-	was  []string        // ids of those whose place it has taken
+	was  []formerRef     // those whose place it has taken
 	next *capability.Ref // what is about to take its place
+}
+
+// formerRef is a ref whose place another has taken.
+type formerRef struct {
+	id   string
+	hash string // of its secret, as text; "" where that was not kept
 }

@@ -68,7 +68,36 @@ func (b *Box) sweep(ctx context.Context, before int64, pages int) (swept int, er
 			old = old[n:]
 		}
 	}
-	return swept, nil
+	return swept, b.sweepRefs(ctx, before)
+}
+
+// sweepRefs removes what is left of refs that were dropped before a time, and the
+// owner's refs of sessions that were never made and whose batches are all gone: nobody
+// can retry their creation any more.
+func (b *Box) sweepRefs(ctx context.Context, before int64) error {
+	var unmade []string
+	var dropped bool
+	err := b.read(ctx, "sweep", func(ctx context.Context, q querier) error {
+		unmade, dropped = nil, false
+		return q.query(ctx, sqlOldRefs, []any{b.t.box, before}, func(scan scanner) error {
+			var id, role string
+			err := scan(&id, &role)
+			if dropped = dropped || Role(role) == gone; Role(role) != gone {
+				unmade = append(unmade, id)
+			}
+			return err
+		})
+	})
+	if err != nil || len(unmade) == 0 && !dropped {
+		return err
+	}
+	return b.w.do(ctx, func(_ context.Context, q querier) error {
+		for _, id := range unmade {
+			q.later(b.t.db.refs().refuse, []any{b.t.box, id, before}, nil)
+		}
+		q.later(sqlSweepRefs, []any{b.t.box, before}, nil)
+		return nil
+	})
 }
 
 // remove removes rows and what was kept of their ops, in one transaction.

@@ -194,7 +194,7 @@ func TestSweepingCostsLittle(t *testing.T) {
 		if !slices.Equal(db.writes, append(each, each...)) {
 			t.Errorf("written: %q", db.writes)
 		}
-		if want := []string{sqlNewest, sqlPage, sqlLongWaiting, sqlNewest, sqlPage}; !slices.Equal(db.reads, want) {
+		if want := []string{sqlNewest, sqlPage, sqlLongWaiting, sqlNewest, sqlPage, sqlOldRefs}; !slices.Equal(db.reads, want) {
 			t.Errorf("read: %q", db.reads)
 		}
 		db.writes = nil

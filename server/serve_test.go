@@ -164,6 +164,9 @@ func TestSpaceListsAndDescribes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if now := wire.Space_describe_Results(s).Now(); now == 0 {
+		t.Error("described without the server's clock")
+	}
 	info, _ := wire.Space_describe_Results(s).Info()
 	if id, _ := info.Id(); id != r.owner.ID || capability.Rights(info.Rights()) != capability.SpaceRights || info.Dead() != 0 {
 		t.Errorf("described as %v", info)

@@ -183,8 +183,10 @@ func (o *space) describe(ctx context.Context, c *rpc.Call) {
 	if refused == nil {
 		o.server.used(o.link.peer, grant, "describe", 0)
 	}
-	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-		info, err := wire.Space_describe_Results(s).NewInfo()
+	c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		res := wire.Space_describe_Results(s)
+		res.SetNow(sight.Now)
+		info, err := res.NewInfo()
 		if err != nil {
 			return err
 		}

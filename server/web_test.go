@@ -86,7 +86,11 @@ func webMainMethods(t *testing.T, r *rig, w *webClient) {
 
 func webSpaceMethods(t *testing.T, r *rig, w *webClient) {
 	sp := w.give(w.main, "restore", r.owner.Text()).(*capnweb.Stub)
-	info := fields(t, "info", w.give(sp, "info"), grantFields)
+	described := fields(t, "info", w.give(sp, "info"), "info now")
+	if number(described["now"]) == 0 {
+		t.Error("the server's clock stands still")
+	}
+	info := fields(t, "the grant", described["info"], grantFields)
 	same(t, "rights", info["rights"], []any{"share", "revoke", "create", "list"})
 	same(t, "alive", info["dead"], nil)
 	m := r.createWeb(w)
@@ -99,7 +103,7 @@ func webSpaceMethods(t *testing.T, r *rig, w *webClient) {
 	same(t, "after the last", w.give(sp, "list", "ses_z", 1), any(object{"sessions": []any{}, "more": false}))
 
 	narrow := w.give(sp, "attenuate", object{"rights": []any{"list"}}).(*capnweb.Stub)
-	same(t, "narrowed", w.give(narrow, "info").(object)["rights"], []any{"list"})
+	same(t, "narrowed", w.give(narrow, "info").(object)["info"].(object)["rights"], []any{"list"})
 	ref := r.owner.New(r.owner.Target())
 	hash := ref.Secret.Hash()
 	made := object{"id": ref.ID, "hash": hash[:], "limits": object{"rights": []any{"create", "list"}, "actor": "team"}}
@@ -107,7 +111,7 @@ func webSpaceMethods(t *testing.T, r *rig, w *webClient) {
 		same(t, "share", w.give(sp, "share", made), capnweb.Undefined{})
 	}
 	team := w.give(w.main, "restore", ref.Text())
-	same(t, "the team's actor", w.give(team.(*capnweb.Stub), "info").(object)["actor"], "team")
+	same(t, "the team's actor", w.give(team.(*capnweb.Stub), "info").(object)["info"].(object)["actor"], "team")
 	tree := fields(t, "refs", w.give(sp, "refs", object{"under": ref.ID}), "refs more")
 	row := fields(t, "a ref", tree["refs"].([]any)[0], "grant parent created lastUsed uses revoked revokedBy")
 	same(t, "its id", fields(t, "its grant", row["grant"], grantFields)["id"], ref.ID)

@@ -7,7 +7,6 @@ package session
 // verified (verify.go). A turn stays as it is.
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -28,8 +27,6 @@ type purgedNote struct {
 	Cursor uint64 `json:"cursor"`
 	Sum    string `json:"sum,omitempty"`
 }
-
-func hexOf(h Hash) string { return hex.EncodeToString(h[:]) }
 
 // purgeResult is what purge answers.
 type purgeResult struct {
@@ -79,7 +76,7 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	for _, cursor := range slices.Sorted(maps.Keys(touched)) {
 		note := purgedNote{Cursor: cursor}
 		if left := touched[cursor]; left != nil {
-			note.Sum = hexOf(SumOf(left))
+			note.Sum = SumOf(left).String()
 		}
 		payload.Events = append(payload.Events, note)
 	}

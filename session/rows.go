@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/hex"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -37,6 +38,9 @@ const (
 
 // Hash is a SHA-256.
 type Hash [32]byte
+
+// String is the hash in hexadecimal, as commands print it.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
 // Event is one row of a session's log.
 type Event struct {

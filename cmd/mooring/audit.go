@@ -64,7 +64,7 @@ type audited interface {
 
 // audited finds the session or space of a REF.
 func (h *homeFlags) audited(ctx context.Context, c *client.Client, arg string) (audited, error) {
-	s, sp, err := h.either(ctx, c, arg)
+	s, sp, err := h.either(ctx, c, arg, capability.SpaceRights)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ type homeFlags struct {
 	outboxURL string
 	plaintext bool
 	tlsCA     string
+	used      string // id of the owner's ref in use, to be remembered when the command has succeeded
 
 	args map[string]refArg // that were read
 	on   string            // the session or space that was last found for one
@@ -124,6 +125,9 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 	if cfg.OutboxURL == "" {
 		cfg.OutboxURL = os.Getenv("MOORING_OUTBOX_URL")
 	}
+	if cfg.OutboxURL != "" {
+		cfg.Home = ""
+	}
 	if err := checkDatabaseURL(outboxURLFlag, cfg.OutboxURL); err != nil {
 		return nil, err
 	}
@@ -148,6 +152,7 @@ func (h *homeFlags) work(ctx context.Context, body func(ctx context.Context, c *
 	err = body(ctx, c)
 	if err == nil {
 		h.lastMoment(ctx, c)
+		err = h.rememberOwner(h.used)
 	} else {
 		err = h.neverMade(ctx, c, err)
 	}
@@ -260,18 +265,19 @@ func (h *homeFlags) ownerArg(flag string) (arg, from string) {
 	return os.Getenv("MOORING_OWNER"), "MOORING_OWNER"
 }
 
-// owner finds the space ref that new sessions are made under.
-func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string) (*client.Space, error) {
+// owner finds the space ref that a command uses, with the right that it takes. The
+// one that is named is remembered when the command has succeeded.
+func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string, want capability.Rights) (*client.Space, error) {
 	arg, from := h.ownerArg(flag)
 	if arg == "" {
-		return h.rememberedOwner(ctx, c)
+		return h.rememberedOwner(ctx, c, want)
 	}
 	ref, id, err := h.ref(ctx, arg)
 	switch {
 	case err != nil:
 		return nil, err
 	case capability.IsSpace(id) || capability.IsSpace(capability.Target(id)):
-		saved, err := h.kept(ctx, c.Outbox(), id)
+		saved, err := h.kept(ctx, c.Outbox(), id, want)
 		if err != nil {
 			return nil, err
 		}
@@ -279,45 +285,43 @@ func (h *homeFlags) owner(ctx context.Context, c *client.Client, flag string) (*
 	case id != "":
 		return nil, fault.Usage.With("%s must be a space's ref: its text, @FILE such as @DATA/owner.ref, or the id of one that the home folder knows", from)
 	}
-	sp, err := c.Space(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	return sp, h.rememberOwner(ref.ID)
+	h.used = ref.ID
+	return c.Space(ctx, ref)
 }
 
-// rememberedOwner is the space ref last used, or the only one there is.
-func (h *homeFlags) rememberedOwner(ctx context.Context, c *client.Client) (*client.Space, error) {
-	refs, err := c.Outbox().Refs(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("look up the owner's ref: %w", err)
-	}
+// rememberedOwner is the space ref last used, or another one for the same space if
+// that lacks the right; without one the one that fits best, if all are for one space.
+func (h *homeFlags) rememberedOwner(ctx context.Context, c *client.Client, want capability.Rights) (*client.Space, error) {
 	name, err := h.ownerFile()
 	if err != nil {
 		return nil, err
 	}
+	space := ""
 	last, _ := os.ReadFile(name) // not there: none was remembered
 	if saved, err := c.Outbox().Ref(ctx, strings.TrimSpace(string(last))); err == nil && saved.Role == outbox.SpaceOwner {
-		return c.Space(ctx, saved.Ref) // or what has taken its place since
-	}
-	var only *outbox.SavedRef
-	for i := range refs {
-		if refs[i].Role != outbox.SpaceOwner {
-			continue
+		if saved.Rights == 0 || saved.Rights.Has(want) {
+			return c.Space(ctx, saved.Ref) // or what has taken its place since
 		}
-		if only != nil {
-			return nil, fault.Ambiguous.With("the home folder knows more than one owner's ref: say which with --owner @FILE")
-		}
-		only = &refs[i]
+		space = saved.Target()
 	}
-	if only == nil {
+	saved, err := c.Outbox().RefFor(ctx, space, want)
+	switch fault.CodeOf(err) {
+	case fault.None:
+		return c.Space(ctx, saved.Ref)
+	case fault.Ambiguous:
+		return nil, fault.Ambiguous.With("the home folder knows owner's refs of more than one space: say which with --owner @FILE")
+	case fault.NotFound:
 		return nil, fault.Usage.With("whose sessions? Give the owner's ref once with --owner @FILE or MOORING_OWNER; mooring serve says where it wrote it")
 	}
-	return c.Space(ctx, only.Ref)
+	return nil, fmt.Errorf("look up the owner's ref: %w", err)
 }
 
 // rememberOwner notes which owner's ref was used last: its id, never its secret.
+// "" is none.
 func (h *homeFlags) rememberOwner(id string) error {
+	if id == "" {
+		return nil
+	}
 	name, err := h.ownerFile()
 	if err != nil {
 		return err

@@ -72,7 +72,11 @@ func (h *homeFlags) linked(ctx context.Context, arg string) (ref capability.Ref,
 		return ref, "", err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	saved, err := h.kept(ctx, c.Outbox(), id)
+	want := capability.Append
+	if capability.IsSpace(id) {
+		want = capability.List
+	}
+	saved, err := h.kept(ctx, c.Outbox(), id, want)
 	return saved.Ref, saved.Redemption, err
 }
 

@@ -80,7 +80,7 @@ func (h *homeFlags) listRows(ctx context.Context, box *outbox.Box, f outbox.Filt
 		return err
 	}
 	if f.Session = strings.TrimSpace(f.Session); f.Session != "" && !capability.IsSession(f.Session) {
-		saved, err := h.kept(ctx, box, f.Session)
+		saved, err := h.kept(ctx, box, f.Session, 0)
 		if err != nil {
 			return nil, unknown(err)
 		}
@@ -99,7 +99,7 @@ func (h *homeFlags) listRows(ctx context.Context, box *outbox.Box, f outbox.Filt
 		if all, err := box.List(ctx, outbox.Filter{Session: f.Session, Limit: 1}); err != nil || len(all) > 0 {
 			return nil, err
 		}
-		_, err = h.kept(ctx, box, f.Session)
+		_, err = h.kept(ctx, box, f.Session, 0)
 	}
 	return nil, unknown(err)
 }

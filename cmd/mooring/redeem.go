@@ -33,7 +33,7 @@ func redeemCmd(sh *shared) *cobra.Command {
 			ref, id, err := h.ref(ctx, args[0])
 			if id != "" {
 				var saved outbox.SavedRef
-				saved, err = h.kept(ctx, c.Outbox(), id)
+				saved, err = h.kept(ctx, c.Outbox(), id, 0)
 				ref = saved.Ref
 			}
 			if err != nil {
@@ -74,7 +74,7 @@ func showGrant(d client.Description) shownGrant {
 	g := d.Grant
 	s := shownGrant{
 		Ref: g.Ref, Target: g.Target, Owner: g.Owner, Rights: g.Rights.Names(), Methods: g.Methods, Epoch: g.Epoch,
-		Expires: g.Expires, From: g.From, Message: g.Message, Limit: g.Limit, Used: g.Used, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
+		Expires: unixMs(g.Expires), From: g.From, Message: g.Message, Limit: g.Limit, Used: g.Used, Label: g.Label, Actor: g.Actor, Cut: g.Cut,
 	}
 	if g.Seal != nil {
 		s.Seal = capability.SealKeyText(g.Seal)
@@ -108,7 +108,7 @@ type shownRedeem struct {
 func (h *homeFlags) printRedeemed(d client.Description) error {
 	g := showGrant(d)
 	if h.sh.json {
-		if err := h.sh.printJSON(shownRedeem{g, d.Session.Epoch, d.Session.Cursor, d.Now}); err != nil {
+		if err := h.sh.printJSON(shownRedeem{g, d.Session.Epoch, d.Session.Cursor, unixMs(d.Now)}); err != nil {
 			return err
 		}
 		return deadError(d)
@@ -125,7 +125,7 @@ func (h *homeFlags) printRedeemed(d client.Description) error {
 	if len(g.Methods) > 0 {
 		add("methods", strings.Join(g.Methods, ","))
 	}
-	add("expires", expiry(g.Expires, d.Now))
+	add("expires", expiry(d.Grant.Expires, d.Now))
 	switch {
 	case g.Owner:
 		add("epoch", "none: an owner's ref")
@@ -170,13 +170,13 @@ func deadError(d client.Description) error {
 }
 
 // expiry says when and in how long, by the server's clock.
-func expiry(at, now int64) string {
-	if at == 0 {
+func expiry(at, now time.Time) string {
+	if at.IsZero() {
 		return "never"
 	}
-	left := time.Duration(at-now) * time.Millisecond
+	left := at.Sub(now)
 	if left <= 0 {
-		return when(at) + " (past)"
+		return when(unixMs(at)) + " (past)"
 	}
-	return fmt.Sprintf("%s (in %s)", when(at), left.Round(time.Second))
+	return fmt.Sprintf("%s (in %s)", when(unixMs(at)), left.Round(time.Second))
 }

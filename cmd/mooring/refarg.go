@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 
@@ -147,33 +148,53 @@ func parsePageAddress(text string) (ref capability.Ref, err error) {
 	return capability.ParseRef(ref.Address() + "/" + id + "#" + secret)
 }
 
-// kept finds what the home folder knows by an id: a ref's own, or that of what it is for.
-func (h *homeFlags) kept(ctx context.Context, box *outbox.Box, id string) (outbox.SavedRef, error) {
-	find, what := box.RefFor, "no ref for this session"
+// kept finds what the home folder knows by an id: a ref's own, or that of what it is
+// for. Of several refs for that it is one with the right that is wanted.
+func (h *homeFlags) kept(ctx context.Context, box *outbox.Box, id string, want capability.Rights) (saved outbox.SavedRef, err error) {
+	if capability.Target(id) != "" {
+		saved, err = box.Ref(ctx, id)
+	} else {
+		saved, err = box.RefFor(ctx, id, want)
+	}
+	return saved, notKept(id, err)
+}
+
+// notKept says of an error that the home folder knows nothing by an id, and what to do.
+func notKept(id string, err error) error {
+	if fault.CodeOf(err) != fault.NotFound {
+		return err
+	}
+	what := "no ref for this session"
 	switch {
 	case capability.Target(id) != "":
-		find, what = box.Ref, "no such ref"
+		what = "no such ref"
 	case capability.IsSpace(id):
 		what = "no ref for this space"
 	}
-	saved, err := find(ctx, id)
-	if fault.CodeOf(err) != fault.NotFound {
-		return saved, err
-	}
 	if info, e := os.Stat(id); e == nil && !info.IsDir() {
-		return saved, fault.NotFound.With("the home folder knows %s, but %s is a file: @%s stands for a ref in it", what, id, id)
+		return fault.NotFound.With("the home folder knows %s, but %s is a file: @%s stands for a ref in it", what, id, id)
 	}
-	return saved, fault.NotFound.With("the home folder knows %s: give the ref's text or @FILE, or another --home", what)
+	return fault.NotFound.With("the home folder knows %s: give the ref's text or @FILE, or another --home", what)
 }
 
-// session finds the session of a REF.
+// session finds the session of a REF. For a session's id each verb uses the ref that has
+// the right it takes, of those that the home folder knows.
 func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (*client.Session, error) {
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil {
 		return nil, err
 	}
-	if id != "" {
-		saved, err := h.kept(ctx, c.Outbox(), id)
+	switch {
+	case id == "":
+	case capability.Target(id) == "":
+		s, err := c.SessionByID(ctx, id)
+		if err != nil {
+			return nil, notKept(id, err)
+		}
+		h.on = s.ID()
+		return s, nil
+	default:
+		saved, err := h.kept(ctx, c.Outbox(), id, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -183,26 +204,41 @@ func (h *homeFlags) session(ctx context.Context, c *client.Client, arg string) (
 	return c.Session(ctx, ref)
 }
 
-// either finds the session or the space of a REF; of these one is nil.
-func (h *homeFlags) either(ctx context.Context, c *client.Client, arg string) (*client.Session, *client.Space, error) {
+// either finds the session or the space of a REF; of these one is nil. Of several
+// refs to a space it is one with the right that is wanted.
+func (h *homeFlags) either(ctx context.Context, c *client.Client, arg string, want capability.Rights) (*client.Session, *client.Space, error) {
 	ref, id, err := h.ref(ctx, arg)
 	if err != nil {
 		return nil, nil, err
 	}
+	if id == "" && !capability.IsSpace(ref.Target()) || id != "" && !capability.IsSpace(id) && !capability.IsSpace(capability.Target(id)) {
+		s, err := h.session(ctx, c, arg)
+		return s, nil, err
+	}
 	if id != "" {
-		saved, err := h.kept(ctx, c.Outbox(), id)
+		saved, err := h.kept(ctx, c.Outbox(), id, want)
 		if err != nil {
 			return nil, nil, err
 		}
 		ref = saved.Ref
 	}
 	h.on = ref.Target()
-	if capability.IsSpace(ref.Target()) {
-		sp, err := c.Space(ctx, ref)
-		return nil, sp, err
+	sp, err := c.Space(ctx, ref)
+	return nil, sp, err
+}
+
+// through says in a refusal for want of a right which of the home's refs was used,
+// if the home chose it: where REF was a session's id.
+func (h *homeFlags) through(ctx context.Context, c *client.Client, arg string, s *client.Session, want capability.Rights, err error) error {
+	_, id, _ := h.ref(ctx, arg)
+	if !errors.Is(err, fault.MissingRight) || id == "" || capability.Target(id) != "" {
+		return err
 	}
-	s, err := c.Session(ctx, ref)
-	return s, nil, err
+	saved, e := c.Outbox().RefFor(ctx, s.ID(), want)
+	if e != nil {
+		return err
+	}
+	return fmt.Errorf("%w (it went through ref %s, of those the home folder has for the session the one that fits best)", err, saved.ID)
 }
 
 // neverMade says of an error why the session that it is about is not there, if its

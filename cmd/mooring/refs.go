@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -37,7 +37,7 @@ func refsCmd(sh *shared) *cobra.Command {
 }
 
 func (h *homeFlags) refs(ctx context.Context, c *client.Client, arg string) error {
-	s, sp, err := h.either(ctx, c, arg)
+	s, sp, err := h.either(ctx, c, arg, capability.Revoke)
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ type shownRef struct {
 }
 
 func showRef(r *client.RefInfo) shownRef {
-	return shownRef{shownGrant: showGrant(client.Description{Grant: r.GrantInfo}), Parent: r.Parent, Created: r.Created,
-		LastUsed: r.LastUsed, Uses: r.Uses, State: stateOf(r), Revoked: r.Revoked, RevokedBy: r.RevokedBy}
+	return shownRef{shownGrant: showGrant(client.Description{Grant: r.GrantInfo}), Parent: r.Parent, Created: unixMs(r.Created),
+		LastUsed: unixMs(r.LastUsed), Uses: r.Uses, State: stateOf(r), Revoked: unixMs(r.Revoked), RevokedBy: r.RevokedBy}
 }
 
 // stateOf says whether a ref lives, or what killed it.
@@ -113,8 +113,8 @@ func limitsOf(r *client.RefInfo) string {
 	if len(r.Seal) > 0 {
 		add("sealed")
 	}
-	if r.Expires != 0 {
-		add("until %s", when(r.Expires))
+	if !r.Expires.IsZero() {
+		add("until %s", when(unixMs(r.Expires)))
 	}
 	if r.Limit != 0 {
 		add("%d of %d redeemed", r.Used, r.Limit)
@@ -136,9 +136,9 @@ func drawTree(list []client.RefInfo) [][]string {
 			rights += " (owner)"
 		}
 		rows = append(rows, []string{lead + r.Ref, orDash(oneLine(r.Label)), orDash(oneLine(r.Actor)), rights, limitsOf(r),
-			when(r.Created), when(r.LastUsed), fmt.Sprint(r.Uses), stateOf(r)})
+			when(unixMs(r.Created)), when(unixMs(r.LastUsed)), fmt.Sprint(r.Uses), stateOf(r)})
 		children := below[r.Ref]
-		slices.SortStableFunc(children, func(a, b *client.RefInfo) int { return cmp.Compare(a.Created, b.Created) })
+		slices.SortStableFunc(children, func(a, b *client.RefInfo) int { return a.Created.Compare(b.Created) })
 		for i, child := range children {
 			branch, further := "├─ ", "│  "
 			if i == len(children)-1 {

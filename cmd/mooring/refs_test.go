@@ -202,7 +202,7 @@ func TestRotateKilledBeforeItsAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, target := range []string{id, mustRef(t, r.owner()).Target()} {
-		old, err := offline.Outbox().RefFor(t.Context(), target)
+		old, err := offline.Outbox().RefFor(t.Context(), target, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

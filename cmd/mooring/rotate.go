@@ -42,7 +42,7 @@ func rotateCmd(sh *shared) *cobra.Command {
 }
 
 func (h *homeFlags) rotate(ctx context.Context, c *client.Client, arg, name string) error {
-	s, sp, err := h.either(ctx, c, arg)
+	s, sp, err := h.either(ctx, c, arg, capability.SpaceRights)
 	if err != nil {
 		return err
 	}

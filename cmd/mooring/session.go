@@ -57,6 +57,14 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
+// unixMs is a time as it is printed with --json: Unix milliseconds, 0 for none.
+func unixMs(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
 // when prints a time of Unix milliseconds, in UTC; "-" for none.
 func when(ms int64) string {
 	if ms == 0 {

@@ -146,7 +146,7 @@ func (h *homeFlags) checkAppended(ctx context.Context, c *client.Client, args []
 	if id == "" {
 		return ref.CheckPlaintext(h.plaintext)
 	}
-	_, err = h.kept(ctx, c.Outbox(), id)
+	_, err = h.kept(ctx, c.Outbox(), id, capability.Append)
 	if info, e := os.Stat(id); fault.CodeOf(err) == fault.NotFound && len(args) == 1 && e == nil && !info.IsDir() {
 		return fault.NotFound.With("the home folder knows no session %s, but there is a file of that name: REF comes before it, mooring session append REF %s", id, id)
 	}
@@ -198,7 +198,7 @@ func (h *homeFlags) append(ctx context.Context, c *client.Client, arg string, li
 		}
 		tickets = append(tickets, t)
 	}
-	return h.report(ctx, c, a, tickets, wait)
+	return h.through(ctx, c, arg, s, capability.Append, h.report(ctx, c, a, tickets, wait))
 }
 
 // checkOutside sees, before anything is committed, that the ops the lines name
@@ -345,8 +345,8 @@ func (a *appending) mint(in *ledger.Intent, sealed bool) {
 		ref = a.session.Ref().NewSealed(a.session.ID())
 	}
 	a.made[in.OpID] = ref
-	id, _ := json.Marshal(ref.ID)                        // texts always marshal
-	hash, _ := json.Marshal(client.HashText(ref.Secret)) // …
+	id, _ := json.Marshal(ref.ID)                  // texts always marshal
+	hash, _ := json.Marshal(ref.Secret.HashText()) // …
 	in.Args = append(in.Args, ledger.Arg{Name: "ref", JSON: id}, ledger.Arg{Name: "hash", JSON: hash})
 }
 

@@ -132,7 +132,7 @@ func (im *importing) begin(ctx context.Context, owner string) error {
 		return err
 	}
 	if space == nil {
-		if space, err = im.h.owner(ctx, im.c, owner); err != nil {
+		if space, err = im.h.owner(ctx, im.c, owner, capability.Create); err != nil {
 			return err
 		}
 	}
@@ -157,12 +157,13 @@ func (im *importing) find(ctx context.Context, owner string) (ref capability.Ref
 		return ref, nil, fmt.Errorf("look up the refs: %w", err)
 	}
 	if owner != "" {
-		if space, err = im.h.owner(ctx, im.c, owner); err != nil {
+		if space, err = im.h.owner(ctx, im.c, owner, capability.Create); err != nil {
 			return ref, nil, err
 		}
 	}
 	for _, r := range refs {
-		if r.External != im.rec.External || r.Role != outbox.SessionOwner || space != nil && r.Address() != space.Ref().Address() {
+		unmade := r.Dead != fault.None && r.Confirmed.IsZero() // its creation was refused
+		if r.External != im.rec.External || r.Role != outbox.SessionOwner || unmade || space != nil && r.Address() != space.Ref().Address() {
 			continue
 		}
 		if ref.ID != "" {
@@ -171,7 +172,7 @@ func (im *importing) find(ctx context.Context, owner string) (ref capability.Ref
 		ref = r.Ref
 	}
 	if ref.ID == "" && space == nil {
-		space, err = im.h.owner(ctx, im.c, owner)
+		space, err = im.h.owner(ctx, im.c, owner, capability.Create)
 	}
 	return ref, space, err
 }

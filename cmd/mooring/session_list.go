@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 )
 
@@ -27,7 +28,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				sp, err := h.owner(ctx, c, owner)
+				sp, err := h.owner(ctx, c, owner, capability.List)
 				if err != nil {
 					return err
 				}

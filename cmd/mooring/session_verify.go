@@ -77,9 +77,9 @@ func (h *homeFlags) verify(ctx context.Context, s *client.Session) error {
 		return err
 	}
 	shown := shownVerification{Session: s.ID(), Verified: v.Err() == nil, Events: v.Events, Purged: v.Purged, From: v.From,
-		Cursor: v.Cursor, Head: client.HashHex(v.Head), StateAt: v.StateAt, Differs: v.Differs, Open: v.Open}
+		Cursor: v.Cursor, Head: v.Head.String(), StateAt: v.StateAt, Differs: v.Differs, Open: v.Open}
 	if v.State != (session.Hash{}) {
-		shown.State = client.HashHex(v.State)
+		shown.State = v.State.String()
 	}
 	for _, f := range v.Findings {
 		shown.Findings = append(shown.Findings, shownFinding(f))

@@ -127,7 +127,7 @@ func (f *shareFlags) check() error {
 }
 
 func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o client.ShareOptions, name string) error {
-	s, sp, err := h.either(ctx, c, arg)
+	s, sp, err := h.either(ctx, c, arg, capability.Share)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 	results, still, err := await(wait, ticket)
 	if err == nil && results.Err() != nil {
 		file.discard()
-		return fmt.Errorf("the share was refused: %w", results.Err())
+		return h.through(ctx, c, arg, s, capability.Share, fmt.Errorf("the share was refused: %w", results.Err()))
 	}
 	// Without an answer the share is durable all the same, and is sent later.
 	if err = errors.Join(err, file.place()); err != nil {

@@ -48,7 +48,7 @@ func (s *secrecy) learn(home string) {
 		s.t.Fatal(err)
 	}
 	s.secrets["the outbox in "+filepath.Base(home)] = secret
-	rows, err := db.Query("SELECT ref FROM mooring_outbox_ref")
+	rows, err := db.Query("SELECT ref FROM mooring_outbox_ref WHERE role <> 'gone'")
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -126,14 +126,16 @@ export interface OwnerRef {
 export class Batch {
   readonly #home: BatchHome;
   readonly #session: string;
-  readonly #via: string;
+  readonly #via: Ref;
   readonly #at: Ref;
+  /** The ref that a fork reads its source by. */
+  source: Ref | undefined;
   readonly #owner: OwnerRef | undefined;
   readonly #ops: Op[] = [];
   #id: string;
   #atomic = false;
 
-  constructor(home: BatchHome, session: string, via: string, at: Ref, owner?: OwnerRef, id?: string) {
+  constructor(home: BatchHome, session: string, via: Ref, at: Ref, owner?: OwnerRef, id?: string) {
     this.#home = home;
     this.#session = session;
     this.#via = via;
@@ -233,7 +235,7 @@ export class Batch {
    * with nothing kept. Committing it again changes nothing.
    */
   async commit(): Promise<Ticket> {
-    const batch: NewBatch = { id: this.#id, session: this.#session, via: this.#via, atomic: this.#atomic, ops: [...this.#ops] };
+    const batch: NewBatch = { id: this.#id, session: this.#session, via: this.#via.id, held: this.source ? [this.#via, this.source] : [this.#via], atomic: this.#atomic, ops: [...this.#ops] };
     if (batch.ops.length === 0) throw fault("usage", "the batch has no ops");
     const lim = this.#home.limits();
     for (const [i, op] of batch.ops.entries()) {

@@ -290,6 +290,7 @@ export class Space {
   /** Makes a new session that begins as a copy of another as it was at a cursor (left out: as it is when the op applies). */
   fork(source: Session, options: CreateOptions & { at?: number } = {}): { session: Session; batch: Batch } {
     const { session, batch, creation } = this.#newSession(options);
+    batch.source = source.ref;
     batch.do("fork", { source: source.id, via: source.ref.id, at: options.at, ...creation });
     return { session, batch };
   }
@@ -298,7 +299,7 @@ export class Space {
     const owner = o.owner ?? this.newOwner();
     const meta: OwnerRef["meta"] = { role: "owner" as Role, ...(o.external && { external: o.external }), ...(o.label && { label: o.label }) };
     const session = new Session(this.#client, { ref: owner, redemption: "" });
-    const batch = new Batch(homeOf(this.#client, owner), owner.target, this.#held.ref.id, owner, { ref: owner, meta }, o.batchID);
+    const batch = new Batch(homeOf(this.#client, owner), owner.target, this.#held.ref, owner, { ref: owner, meta }, o.batchID);
     const creation = { ref: owner.id, hash: owner.hashText, external: o.external, label: o.label, actor: o.actor };
     return { session, batch, creation };
   }
@@ -370,7 +371,7 @@ export class Session {
   /** Begins a batch of ops for the session. id: of the batch, if it is to be repeatable after a crash (newBatchID). */
   batch(id?: string): Batch {
     const { ref } = this.#held;
-    return new Batch(homeOf(this.#client, ref), ref.target, ref.id, ref, undefined, id);
+    return new Batch(homeOf(this.#client, ref), ref.target, ref, ref, undefined, id);
   }
 
   /** Commits one put. */

@@ -22,7 +22,7 @@ export interface StreamRequest {
   /** Refs that the batches speak of and that must be held live: fork's via. */
   readonly with: readonly Held[];
   readonly outbox: string;
-  readonly secret: string;
+  readonly secret: string; // of the outbox in this session alone (streamSecret)
   readonly incarnation: number;
 }
 

@@ -135,6 +135,12 @@ export class Outbox {
     const id = batch.id ?? newBatchID();
     const ops = this.#shape(id, batch);
     this.routeOf(batch.session, batch.via ?? "", ops);
+    for (const ref of batch.held ?? []) {
+      const row = this.refRow(ref.id);
+      if (row && Ref.parse(row.text).secretText !== ref.secretText) {
+        throw fault("unknown_ref", `another secret is kept here for ref ${ref.id}, and nothing is committed under that one: if the ref you have is the right one, drop the other first`);
+      }
+    }
     const row: Omit<BatchRow, "num" | "ops" | "bytes"> = {
       id, session: batch.session, via: batch.via ?? "", atomic: batch.atomic ?? false, created: Date.now(), state: "pending", first: 0,
       attempts: 0, nextRetryAt: 0, lastError: "", finishedAt: 0, outcomes: null, dropping: false,

@@ -3,6 +3,7 @@
 import { MooringError } from "./fault.js";
 import type { Arg, Expect, Limits, Outcome } from "./intent.js";
 import type { Window } from "./machine.js";
+import type { Ref } from "./ref.js";
 import type { OpState } from "./rows.js";
 
 /** One op intent as its author states it. */
@@ -26,6 +27,8 @@ export interface NewBatch {
   session: string;
   /** The id of the ref to send through; "" is the session's own, or of a session to be made the only space there is. */
   via?: string | undefined;
+  /** Refs that the batch names, as its maker has them: unknown_ref if another secret is stored for one of them. */
+  held?: readonly Ref[] | undefined;
   atomic?: boolean | undefined;
   ops: readonly Op[];
 }

@@ -6,7 +6,7 @@
 // the secret out, and no error repeats any part of what was read.
 
 import { fault } from "./fault.js";
-import { bytesOf, concat, fromBase64url, isBase32, randomBytes, sha256, toBase32, toBase64url } from "./text.js";
+import { bytesOf, concat, fromBase64url, hmac, isBase32, randomBytes, sha256, toBase32, toBase64url } from "./text.js";
 import { isULID } from "./ulid.js";
 
 /** A server's port where a ref names none. */
@@ -49,6 +49,14 @@ export function deriveID(target: string, secret: Uint8Array, mark: "o" | "k" = "
   const sealed = mark === "k" ? [bytesOf("k\0")] : [];
   const hash = sha256(concat(bytesOf("mooring ref id v1\0"), ...sealed, bytesOf(target), secret));
   return `${target}.${mark}${toBase32(hash.subarray(0, 16))}`;
+}
+
+/**
+ * The secret that an outbox shows where it opens its stream of a session, as text. It is derived from the outbox's own, so
+ * that the session's server cannot speak for the outbox anywhere else.
+ */
+export function streamSecret(outbox: string, session: string): string {
+  return toBase64url(hmac(fromBase64url(outbox)!, bytesOf(`mooring stream secret v1\0${session}`)));
 }
 
 /** What a Ref is made of but for its secret. */

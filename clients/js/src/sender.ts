@@ -10,7 +10,7 @@ import { broken, dropAsked, nextOf, openedStream, restored, wake } from "./machi
 import { creates } from "./methods.js";
 import { earlierOf, finderOf, holdOf, sizeOf, streamChange, wireOf } from "./lookup.js";
 import type { Outbox } from "./outbox.js";
-import { Ref } from "./ref.js";
+import { Ref, streamSecret } from "./ref.js";
 import { type Earlier, resolve } from "./resolve.js";
 import { type BatchRow, mergeOutcomes, noStream, type OpRow, rejectedOutcome, stateOf, type StreamRow, travelling, travels } from "./rows.js";
 import type { Change, Plan, Store, Tables } from "./store.js";
@@ -309,7 +309,7 @@ export class Sender {
     const box = this.#store.tables.box!;
     return {
       session, through: to.space === "" ? held(to.ref) : undefined, space: to.space === "" ? undefined : held(to.space), ownerRef: to.ref,
-      with: to.space !== "" && to.with !== "" ? [held(to.with)] : [], outbox: box.id, secret: box.secret, incarnation: this.#incarnation,
+      with: to.space !== "" && to.with !== "" ? [held(to.with)] : [], outbox: box.id, secret: streamSecret(box.secret, session), incarnation: this.#incarnation,
     };
   }
 

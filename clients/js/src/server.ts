@@ -8,7 +8,7 @@ import { fault, faultOf, MooringError } from "./fault.js";
 import { outcomeOf, type Limits } from "./intent.js";
 import type { Held, LinkStream, StreamRequest, WireBatch } from "./link.js";
 import type { Reply } from "./machine.js";
-import { isSealed } from "./ref.js";
+import { isSealed, type Ref } from "./ref.js";
 import { prove, Turns } from "./seal.js";
 import { Transport, type WebSocketConstructor } from "./transport.js";
 import { dispose, type Struct, type Stub, type StubPromise } from "./wire.js";
@@ -149,6 +149,12 @@ export class Server {
 }
 
 /**
+ * The name that a ref's live capability is found by. The secret is in it: a caller that knows the id alone must not be given
+ * the capability that another has restored.
+ */
+const liveName = (ref: Ref): string => `${ref.id}#${ref.secretText}`;
+
+/**
  * One live connection. When it ends, everything got through it is dead and one starts over from sturdy refs at another.
  * Nothing here waits for an answer before it goes on: restore, open and apply leave at once.
  */
@@ -163,7 +169,7 @@ export class Peer {
   readonly #at: string;
   readonly #sealKey: CryptoKey | undefined;
   readonly #proofs = new Turns(32); // a server forgets the oldest of 64 challenges
-  readonly #live = new Map<string, StubPromise>(); // by ref id, or "create " + session id; the last used is last
+  readonly #live = new Map<string, StubPromise>(); // by liveName, or "create " and of what; the last used is last
   readonly #got = new Map<string, unknown>(); // what those have come to
   #bad: MooringError | undefined; // why this server is of no use
 
@@ -232,13 +238,14 @@ export class Peer {
   /** The live capability of a ref, for as long as the connection lasts; the same one, so that calls keep their order. */
   restore(held: Held): StubPromise {
     const { ref, redemption } = held, wire = { id: ref.id, secret: ref.secretText };
-    if (!isSealed(ref.id)) return this.#reuse(ref.id, () => this.#main["restore"]!(wire, redemption));
+    const name = liveName(ref);
+    if (!isSealed(ref.id)) return this.#reuse(name, () => this.#main["restore"]!(wire, redemption));
     const key = this.#sealKey;
     if (key === undefined) {
       throw fault("sealed", "the ref is bound to a key, and there is none here: redeem it where its key is, or give its sharer the public key of this place (newSealKey) and ask for a new ref");
     }
     // What is called on it meanwhile waits; nothing else does.
-    return this.#reuse(ref.id, () => new RpcPromise(this.#proofs.take(async () => {
+    return this.#reuse(name, () => new RpcPromise(this.#proofs.take(async () => {
       const proof = await prove(key, await this.#main["challenge"]!(), this.#at, held);
       return (await this.#main["restore"]!(wire, redemption, proof)) as never;
     })) as unknown as StubPromise);
@@ -277,7 +284,7 @@ export class Peer {
   /** Opens a stream, without waiting for the server. */
   async openStream(req: StreamRequest): Promise<LinkStream> {
     const target = req.space
-      ? this.#reuse(`create ${req.session}`, () => this.restore(req.space!)["create"]!(req.session, req.ownerRef))
+      ? this.#reuse(`create ${req.session} ${req.ownerRef} ${liveName(req.space.ref)}`, () => this.restore(req.space!)["create"]!(req.session, req.ownerRef))
       : this.restore(req.through!);
     const stub = target["openStream"]!(req.outbox, req.secret, req.incarnation);
     // What is proof of an authority beside a batch must be settled when the batch arrives: its outcome is recorded. What

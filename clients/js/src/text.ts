@@ -125,6 +125,13 @@ export function sha256(data: Uint8Array): Uint8Array {
   return out;
 }
 
+/** HMAC-SHA256 (RFC 2104) under a key of at most 64 bytes. */
+export function hmac(key: Uint8Array, data: Uint8Array): Uint8Array {
+  const padded = new Uint8Array(64);
+  padded.set(key);
+  return sha256(concat(padded.map((b) => b ^ 0x5c), sha256(concat(padded.map((b) => b ^ 0x36), data))));
+}
+
 /** Joins byte strings. */
 export function concat(...parts: Uint8Array[]): Uint8Array {
   const out = new Uint8Array(parts.reduce((n, p) => n + p.length, 0));

@@ -5,9 +5,11 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test, type TestContext } from "node:test";
 import { inspect } from "node:util";
-import { type Client, type CodeName, jsonText, MooringError, newBatchID, newULID, open, type OpenOptions, reference, type SessionEvent, Standstill } from "../src/index.js";
+import { newHttpBatchRpcSession } from "capnweb";
+import { type Client, type CodeName, jsonText, MooringError, newBatchID, newULID, open, type OpenOptions, Ref, reference, type SessionEvent, Standstill } from "../src/index.js";
 import { repo } from "./paths.js";
 import { folder, logOf, Proxy, putKeys, TestServer } from "./rig.js";
+import { toBase64url } from "../src/text.js";
 
 const refused = (codeName: CodeName) => (err: unknown): boolean => {
   assert.ok(err instanceof MooringError, inspect(err));
@@ -424,6 +426,23 @@ function recording(file: string): { key: string; payload: string }[][] {
   }
   return out;
 }
+
+test("a ref's id alone opens nothing, on a connection that the ref was restored on", async (t) => {
+  const server = await TestServer.start(t);
+  const c = await client(t), { session, batch: creation } = (await c.space(server.ref)).create();
+  (await (await creation.commit()).wait()).check();
+  interface Saving { restore(ref: string): { save(): Promise<{ id: string; secret: Uint8Array }> } }
+  const saved = await newHttpBatchRpcSession<Saving>(`http://127.0.0.1:${server.port}/rpc`).restore(session.ref.text).save();
+  const right = Ref.parse(session.ref.text.replace(/[^/]*$/, `${saved.id}#${toBase64url(saved.secret)}`)); // the server made it: its id tells nothing of its secret
+  const wrong = Ref.parse(right.text.replace(/#.*/, `#${"A".repeat(43)}`));
+  await (await c.session(right)).info();
+  const guessed = await c.session(wrong);
+  await assert.rejects(guessed.info(), refused("unknown_ref"));
+  await assert.rejects(guessed.put("message/x", {}), refused("unknown_ref"));
+  const { batch } = (await c.space(server.ref)).fork(guessed);
+  await assert.rejects(batch.commit(), refused("unknown_ref"));
+  (await (await (await c.session(right)).put("message/x", {})).wait()).check();
+});
 
 test("nothing that is printed of a client shows a secret", async (t) => {
   const server = await TestServer.start(t), said: string[] = [];

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { inspect } from "node:util";
 import { MooringError } from "../src/fault.js";
-import { deriveID, isOffline, isSealed, Ref } from "../src/ref.js";
+import { deriveID, isOffline, isSealed, Ref, streamSecret } from "../src/ref.js";
 import { byteLength, fromBase64url, sha256, toBase64url } from "../src/text.js";
 import { batchOf, isULID, newBatchID, newULID, opID } from "../src/ulid.js";
 import { repo } from "./paths.js";
@@ -35,6 +35,12 @@ test("refs read as the Go package reads them", () => {
     assert.deepEqual(got, { tls: false, prefix: "", clear: "", offline: false, sealed: false, ...rest }, want.text);
     assert.equal(r.fits, fits || !isOffline(r.id), want.text); // a server's id says nothing of the secret
   }
+});
+
+test("an outbox shows each session's server something else, as the Go client does", () => {
+  const secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
+  assert.equal(streamSecret(secret, "ses_01JABCDEFGHJKMNPQRSTVWXYZ0"), "89n1WR80OoOkv0oM--78Dr5gGFVJfjnqQ-M8yxWRT5A");
+  assert.notEqual(streamSecret(secret, "ses_01JABCDEFGHJKMNPQRSTVWXYZ1"), streamSecret(secret, "ses_01JABCDEFGHJKMNPQRSTVWXYZ0"));
 });
 
 test("a new ref fits its own secret and reads back", () => {

@@ -14,7 +14,7 @@ CREATE TABLE mooring_outbox (
     lease_until BIGINT NOT NULL DEFAULT 0,
     holder_pid  BIGINT NOT NULL DEFAULT 0,       -- the backend that a living holder listens on; 0 not known
     low         BIGINT NOT NULL DEFAULT 0,       -- rows with a seq and a lower num are finished
-    drops       BIGINT NOT NULL DEFAULT 0        -- counts what the sender has to see: drops, and from 2^32 on refs
+    drops       BIGINT NOT NULL DEFAULT 0        -- counts the drops that the sender has to see
 ) WITH (fillfactor = 50);
 
 -- One row a batch: its ops are one thing from commit to outcome. No column that

@@ -14,7 +14,7 @@ CREATE TABLE mooring_outbox (
     lease_until INTEGER NOT NULL DEFAULT 0,
     holder_pid  INTEGER NOT NULL DEFAULT 0, -- 1: the holder has the mark of a living sender
     low         INTEGER NOT NULL DEFAULT 0, -- rows with a seq and a lower num are finished
-    drops       INTEGER NOT NULL DEFAULT 0  -- counts what the sender has to see: drops, and from 2^32 on refs
+    drops       INTEGER NOT NULL DEFAULT 0  -- counts the drops that the sender has to see
 );
 
 -- One row a batch: its ops are one thing from commit to outcome. No row with the

@@ -1,0 +1,69 @@
+// Texts that are not UTF-8: encoding/json replaces the bytes that it cannot write, so
+// such a text would arrive as another one.
+
+package client
+
+import (
+	"reflect"
+	"unicode/utf8"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// replacement is what encoding/json writes for bytes that are not UTF-8. A U+FFFD
+// of the text's own it writes as it is.
+var replacement = []byte(`\ufffd`)
+
+// checkText refuses a text that is not UTF-8.
+func checkText(name, s string) error {
+	if utf8.ValidString(s) {
+		return nil
+	}
+	for n := 1; n < utf8.UTFMax && n <= len(s); n++ {
+		if head, tail := s[:len(s)-n], s[len(s)-n:]; utf8.RuneStart(tail[0]) && !utf8.FullRuneInString(tail) && utf8.ValidString(head) {
+			return fault.BadArgument.With("%s ends within a character: keep its last %d bytes for the next call", name, n)
+		}
+	}
+	if !utf8.RuneStart(s[0]) {
+		return fault.BadArgument.With("%s begins within a character: the text before it should have ended before that character", name)
+	}
+	return fault.BadArgument.With("%s is not UTF-8: put bytes that are no text in as base64, say", name)
+}
+
+// brokenText finds a text that is not UTF-8 in a value that encoding/json has
+// written; nil if there is none.
+func brokenText(v reflect.Value) *string {
+	switch v.Kind() {
+	case reflect.String:
+		if s := v.String(); !utf8.ValidString(s) {
+			return &s
+		}
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			return brokenText(v.Elem())
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			if s := brokenText(v.Index(i)); s != nil {
+				return s
+			}
+		}
+	case reflect.Map:
+		for _, k := range v.MapKeys() {
+			for _, part := range []reflect.Value{k, v.MapIndex(k)} {
+				if s := brokenText(part); s != nil {
+					return s
+				}
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() || f.Anonymous {
+				if s := brokenText(v.Field(i)); s != nil {
+					return s
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package outbox
+
+// The SQL of the refs. The databases differ in how they tell which rows were written
+// since a reading, so each has its own statements.
+
+import (
+	"context"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// refSQL are the statements about refs. $1 is the box in all of them.
+type refSQL struct {
+	all    string // all rows, and the mark with which a later reading begins
+	since  string // those that were written since a mark, and the next mark
+	one    string
+	insert string // a new row, in the place of one that is gone
+	update string
+	told   string // the news of an answer
+	drop   string // leaves a row that says that the ref is gone
+	refuse string // the same for an owner's of a session that was never made
+	follow string // rows that stand for a ref stand for another one
+	renew  string // stamps of another database's time, which is ahead of this one's
+}
+
+const refColumns = `id, ref, role, external, label, redemption, saved_at, confirmed, rights, narrow, dead`
+
+// refStatements makes the statements. stamp is an expression for the stamp of a row
+// that is written now, and mark for a text that says what is seen now; later is the
+// condition under which a row r was written since the mark $2. settled says whether a
+// statement sees everything that is committed, and ours whether the present transaction
+// may have written r itself.
+func refStatements(stamp, mark, later, settled, ours string) *refSQL {
+	put := strings.NewReplacer("{stamp}", stamp, "{mark}", mark, "{later}", later, "{settled}", settled, "{ours}", ours, "{columns}", refColumns).Replace
+	read := func(which string) string {
+		return put(`SELECT {mark}, {settled}, COALESCE({ours}, false), COALESCE(r.id, ''), COALESCE(r.ref, ''), COALESCE(r.role, ''),
+				COALESCE(r.external, ''), COALESCE(r.label, ''), COALESCE(r.redemption, ''), COALESCE(r.saved_at, 0),
+				COALESCE(r.confirmed, 0), COALESCE(r.rights, 0), COALESCE(r.narrow, 0), COALESCE(r.dead, 0)
+			FROM (SELECT 1 AS one) AS o LEFT JOIN mooring_outbox_ref AS r ON r.box = $1` + which + `
+			ORDER BY r.saved_at, r.id`)
+	}
+	return &refSQL{
+		all:   read(``),
+		since: read(` AND {later}`),
+		one:   put(`SELECT {columns} FROM mooring_outbox_ref WHERE box = $1 AND id = $2`),
+		insert: put(`INSERT INTO mooring_outbox_ref (box, {columns}, target, change)
+				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, {stamp})
+			ON CONFLICT (box, id) DO UPDATE SET ref = excluded.ref, role = excluded.role, external = excluded.external,
+				label = excluded.label, redemption = excluded.redemption, saved_at = excluded.saved_at,
+				confirmed = excluded.confirmed, rights = excluded.rights, narrow = excluded.narrow, dead = excluded.dead,
+				change = excluded.change
+			WHERE mooring_outbox_ref.role = '` + string(gone) + `'`),
+		update: put(`UPDATE mooring_outbox_ref SET ref = $3, role = $4, external = $5, label = $6, confirmed = $7, rights = $8,
+				narrow = $9, dead = $10, change = {stamp} WHERE box = $1 AND id = $2`),
+		told: put(`UPDATE mooring_outbox_ref SET confirmed = CASE WHEN CAST($3 AS BIGINT) > 0 THEN CAST($3 AS BIGINT) ELSE confirmed END,
+				rights = CASE WHEN CAST($4 AS INTEGER) > 0 THEN CAST($4 AS INTEGER) ELSE rights END, dead = $5, change = {stamp}
+			WHERE box = $1 AND id = $2 AND role NOT IN ('` + string(gone) + `', '` + string(rotated) + `', '` + string(rotating) + `')`),
+		refuse: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(gone) + `', external = '', label = '', redemption = '',
+				saved_at = $3, change = {stamp}
+			WHERE box = $1 AND id = $2 AND role = '` + string(SessionOwner) + `' AND dead <> 0 AND confirmed = 0`),
+		drop: put(`UPDATE mooring_outbox_ref SET ref = '', role = '` + string(gone) + `', external = '', label = '', redemption = '',
+				saved_at = $3, confirmed = 0, rights = 0, narrow = 0, dead = 0, change = {stamp}
+			WHERE box = $1 AND (id = $2 OR role = '` + string(rotated) + `' AND label = $2)`),
+		follow: put(`UPDATE mooring_outbox_ref SET label = $3, ref = $4, change = {stamp}
+			WHERE box = $1 AND role = '` + string(rotated) + `' AND label = $2`),
+		renew: put(`UPDATE mooring_outbox_ref SET change = {stamp} WHERE box = $1 AND change > (SELECT {stamp})`),
+	}
+}
+
+// The stamp in Postgres is the id of the transaction, and the mark the snapshot, which
+// names those that were not through: nothing that they write is missed. (A column that
+// counts would have writers wait for each other until they commit, and some of them
+// are callers' transactions.) A snapshot never names the transaction it is of; so one
+// that has an id, and may write refs under it, gives no mark. A file of SQLite has one
+// writer at a time.
+var (
+	postgresRefs = refStatements(`txid_current()`,
+		`CASE WHEN txid_current_if_assigned() IS NULL THEN CAST(txid_current_snapshot() AS TEXT) ELSE '' END`,
+		`r.change >= txid_snapshot_xmin(`+markParam+`) AND NOT txid_visible_in_snapshot(r.change, `+markParam+`)`,
+		`current_setting('transaction_isolation') = 'read committed'`, `r.change >= txid_current_if_assigned()`)
+	sqliteRefs = refStatements(nextChange, `CAST(`+nextChange+` AS TEXT)`, `r.change >= CAST($2 AS INTEGER)`, `true`, `false`)
+)
+
+const (
+	markParam  = `CAST(CAST($2 AS TEXT) AS txid_snapshot)`
+	nextChange = `(SELECT COALESCE(MAX(change), 0) + 1 FROM mooring_outbox_ref WHERE box = $1)`
+)
+
+// sqlOldRefs are the refs that sweeping removes. The row that was written last stays, so
+// that stamps only rise.
+const (
+	oldGone    = `role = '` + string(gone) + `' AND saved_at < $2 AND change < (SELECT MAX(change) FROM mooring_outbox_ref WHERE box = $1)`
+	sqlOldRefs = `SELECT id, role FROM mooring_outbox_ref WHERE box = $1 AND ` + oldGone + `
+		UNION ALL SELECT id, role FROM mooring_outbox_ref AS r WHERE box = $1 AND role = '` + string(SessionOwner) + `' AND dead <> 0
+			AND confirmed = 0 AND saved_at < $2
+			AND NOT EXISTS (SELECT 1 FROM mooring_outbox_batch AS b WHERE b.box = $1 AND b.session = r.target)`
+	sqlSweepRefs = `DELETE FROM mooring_outbox_ref WHERE box = $1 AND ` + oldGone
+)
+
+const sqlRotating = `SELECT ` + refColumns + ` FROM mooring_outbox_ref WHERE box = $1 AND role = '` + string(rotating) + `' AND label = $2`
+
+func scanRef(scan scanner, before ...any) (r refRow, err error) {
+	var role string
+	var rights, dead int64
+	var narrow int
+	err = scan(append(before, &r.id, &r.text, &role, &r.external, &r.label, &r.redemption, &r.saved, &r.confirmed, &rights, &narrow, &dead)...)
+	r.role, r.rights, r.narrow, r.dead = Role(role), capability.Rights(rights), narrow != 0, fault.Code(dead)
+	return r, err
+}
+
+// refsSince is what a reading of the refs has found.
+type refsSince struct {
+	rows    []refRow
+	ours    []refRow // that the present transaction may have written, and may undo
+	mark    string   // with which a later reading can begin; "" if that is not known
+	settled bool     // all that is committed could be seen
+}
+
+// refsSince reads the rows that were written since a mark; "" is all there are.
+func (t *tables) refsSince(ctx context.Context, q querier, mark string) (found refsSince, err error) {
+	sql, args := t.db.refs().all, []any{t.box}
+	if mark != "" {
+		sql, args = t.db.refs().since, append(args, mark)
+	}
+	err = q.query(ctx, sql, args, func(scan scanner) error {
+		var ours bool
+		r, err := scanRef(scan, &found.mark, &found.settled, &ours)
+		switch {
+		case err != nil || r.id == "":
+		case ours:
+			found.ours = append(found.ours, r)
+		default:
+			found.rows = append(found.rows, r)
+		}
+		return err
+	})
+	return found, err
+}
+
+// ref is a row as it is; one that is not there() if there is none. lock is "" or
+// the dialect's lockRows.
+func (t *tables) ref(ctx context.Context, q querier, id, lock string) (r refRow, err error) {
+	err = q.query(ctx, t.db.refs().one+lock, []any{t.box, id}, func(scan scanner) (err error) {
+		r, err = scanRef(scan)
+		return err
+	})
+	return r, err
+}
+
+// insertRef writes a new row; false if there is one already.
+func (t *tables) insertRef(ctx context.Context, q querier, r *refRow) (bool, error) {
+	n, err := q.exec(ctx, t.db.refs().insert, t.box, r.id, r.text, string(r.role), r.external, r.label, r.redemption, r.saved,
+		r.confirmed, int64(r.rights), flag(r.narrow), int64(r.dead), capability.Target(r.id))
+	return n > 0, err
+}
+
+func (t *tables) updateRef(q querier, r *refRow) {
+	q.later(t.db.refs().update, []any{t.box, r.id, r.text, string(r.role), r.external, r.label, r.confirmed, int64(r.rights),
+		flag(r.narrow), int64(r.dead)}, nil)
+}
+
+// dropRef has a ref gone, and those whose place it has taken: they have its secret too.
+func (t *tables) dropRef(q querier, id string, at int64) {
+	q.later(t.db.refs().drop, []any{t.box, id, at}, nil)
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// changeRef reads the row of an id and writes the one that change makes of it, unless
+// they are equal. change gets a row that is not there() if there is none, or none any
+// more.
+func (t *tables) changeRef(ctx context.Context, q querier, id string, change func(old refRow) (refRow, error)) (now refRow, err error) {
+	for {
+		old, err := t.ref(ctx, q, id, t.db.lockRows())
+		if err != nil {
+			return old, err
+		}
+		now, err := change(old)
+		if err != nil || now == old {
+			return old, err
+		}
+		if old.there() {
+			t.updateRef(q, &now)
+			return now, nil
+		}
+		now.id = id
+		if made, err := t.insertRef(ctx, q, &now); err != nil || made {
+			return now, err
+		}
+	}
+}
