@@ -1,3 +1,5 @@
+//go:build unix
+
 // The refs that a home folder remembers, and commands that fail and must leave them as
 // they were.
 
