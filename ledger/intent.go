@@ -4,7 +4,7 @@
 // no wire and no session content.
 //
 // The words (op intent, batch, outbox, stream, seq, incarnation) are those of
-// the README's design section.
+// docs/design.md.
 package ledger
 
 import (

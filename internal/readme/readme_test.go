@@ -1,5 +1,6 @@
 // Package readme holds the README to its word: the Go program in it compiles
-// against the client as it is, and every file it links to is there.
+// against the client as it is, every dependency has its row, and every file that it
+// and the other documents link to is there.
 package readme
 
 import (
@@ -48,15 +49,30 @@ func TestGoProgramCompiles(t *testing.T) {
 	}
 }
 
+// Every file that the documents link to is there, and every document is linked to
+// from the README.
 func TestLinksLead(t *testing.T) {
 	t.Parallel()
-	links := regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(read(t), -1)
-	if len(links) == 0 {
-		t.Fatal("no links found")
+	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil || len(docs) == 0 {
+		t.Fatalf("no documents found: %v", err)
 	}
-	for _, link := range links {
-		if _, err := os.Stat(filepath.Join(root, link[1])); err != nil {
-			t.Errorf("the README links to %s: %v", link[1], err)
+	text := read(t)
+	for _, doc := range docs {
+		if name := "docs/" + filepath.Base(doc); !strings.Contains(text, "("+name+")") {
+			t.Errorf("the README does not link to %s", name)
+		}
+	}
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	for _, doc := range append(docs, filepath.Join(root, "README.md"), filepath.Join(root, "CHANGELOG.md"), filepath.Join(root, "clients/js/README.md")) {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range link.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(doc), to[1])); err != nil {
+				t.Errorf("%s links to %s: %v", doc, to[1], err)
+			}
 		}
 	}
 }

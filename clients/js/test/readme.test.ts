@@ -1,4 +1,4 @@
-// The programs of the READMEs, as they stand there.
+// The programs of the package's README and of docs/javascript.md, as they stand there.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -28,26 +28,24 @@ async function program(t: TestContext, text: string, cwd: string): Promise<strin
   return (await run(process.execPath, [path.join(dir, "main.mjs")], { cwd, timeout: 20_000 })).stdout;
 }
 
-for (const file of ["README.md", "clients/js/README.md"]) {
-  test(`the client's program in ${file}`, async (t) => {
-    const server = await TestServer.start(t), cwd = await folder(t, "agent");
-    const text = blocks(file, "ts").find((b) => b.includes("mooring-client"))!;
-    assert.ok(text.trim().split("\n").length <= 30);
-    await fs.mkdir(path.join(cwd, "srv"));
-    await fs.writeFile(path.join(cwd, "srv/owner.ref"), `${server.ref.text}\n`);
-    const said = await program(t, text, cwd);
-    assert.deepEqual(said.trim().split("\n").map((l) => l.split(" ")[1]), ["create", "begin", "put", "appendText", "appendText", "finalize", "share", "with"]);
-  });
-}
+test("the client's program in clients/js/README.md", async (t) => {
+  const server = await TestServer.start(t), cwd = await folder(t, "agent");
+  const text = blocks("clients/js/README.md", "ts").find((b) => b.includes("mooring-client"))!;
+  assert.ok(text.trim().split("\n").length <= 30);
+  await fs.mkdir(path.join(cwd, "srv"));
+  await fs.writeFile(path.join(cwd, "srv/owner.ref"), `${server.ref.text}\n`);
+  const said = await program(t, text, cwd);
+  assert.deepEqual(said.trim().split("\n").map((l) => l.split(" ")[1]), ["create", "begin", "put", "appendText", "appendText", "finalize", "share", "with"]);
+});
 
-test("the program for capnweb alone in README.md", async (t) => {
+test("the program for capnweb alone in docs/javascript.md", async (t) => {
   const server = await TestServer.start(t);
   const client = await open({ home: await folder(t, "home") });
   t.after(() => client.close());
   const { session, batch } = (await client.space(server.ref)).create();
   batch.put("session", { title: "x" });
   (await (await batch.commit()).wait()).check();
-  const text = blocks("README.md", "js").find((b) => b.includes('"capnweb"'))!;
+  const text = blocks("docs/javascript.md", "js").find((b) => b.includes('"capnweb"'))!;
   assert.ok(text.trim().split("\n").length <= 6);
   const here = repo("clients/js"), dir = await fs.mkdtemp(path.join(here, "dist/readme-"));
   t.after(() => fs.rm(dir, { recursive: true, force: true }));
