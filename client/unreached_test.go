@@ -38,21 +38,27 @@ func TestWhatAnswersInAServersPlace(t *testing.T) {
 			w.WriteHeader(code)
 		}
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() { // speaks what nobody knows
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(c, "\x15\x03\x01\x00\x02\x02\x16")
-			_ = c.Close()
+	babble := func(first bool) string { // speaks what nobody knows, before it is asked or after
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
+		t.Cleanup(func() { _ = ln.Close() })
+		go func() {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				if !first {
+					_, _ = c.Read(make([]byte, 1<<10))
+				}
+				_, _ = io.WriteString(c, "\x15\x03\x01\x00\x02\x02\x16")
+				_ = c.Close()
+			}
+		}()
+		return ln.Addr().String()
+	}
 	none, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +75,8 @@ func TestWhatAnswersInAServersPlace(t *testing.T) {
 		{"another web server that is well", "mooring://", quiet(status(200), false), "is no Mooring server (HTTP status 200)"},
 		{"a proxy without its server", "mooring://", quiet(status(502), false), "is away or takes nobody now (HTTP status 502)"},
 		{"a redirection", "mooring://", quiet(status(302, "Location", "https://u:p4ss@other.example/x"), false), "is elsewhere: the server redirects to https://u:xxxxx@other.example/x, which is not followed"},
-		{"no HTTP", "mooring://", ln.Addr().String(), "speaks no HTTP"},
+		{"no HTTP", "mooring://", babble(false), "speaks no HTTP"},
+		{"speaks first", "mooring://", babble(true), "speaks no HTTP"},
 		{"nobody", "mooring://", closed, "(connection refused): is it running?"},
 	} {
 		cl, err := client.Open(t.Context(), client.Config{Home: t.TempDir(), Patience: -1})

@@ -31,6 +31,9 @@ func (s *Status) Error() string {
 // tlsWanted is how Go's servers answer who speaks no TLS to them.
 const tlsWanted = "HTTP request to an HTTPS server"
 
+// spokeFirst is what net/http makes of bytes that arrive before it has sent its request.
+const spokeFirst = "readLoopPeekFailLocked: %!w(<nil>)"
+
 // Text says it of an attempt to reach address, mooring://HOST or moorings://HOST,
 // that failed with err.
 func Text(address string, err error) string {
@@ -55,7 +58,7 @@ func Text(address string, err error) string {
 		return fmt.Sprintf("the server at %s speaks no TLS: a ref to it begins with mooring://, or is this another server?", address)
 	case errors.As(err, &status):
 		return ofStatus(address, status)
-	case strings.Contains(err.Error(), "malformed HTTP"):
+	case strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), spokeFirst):
 		return fmt.Sprintf("what answers at %s speaks no HTTP: if it speaks TLS a ref to it begins with moorings://, else it is no Mooring server", address)
 	case errors.As(err, &name):
 		return fmt.Sprintf("the host of %s is not found (%s): is the ref right, and is there a network?", address, name.Err)
