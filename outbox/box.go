@@ -20,8 +20,9 @@ type Box struct {
 	cfg    Config
 	name   string
 	id     string
-	secret capability.Secret
-	me     string // this Box, as the lease's holder
+	secret capability.Secret // from which those are derived that servers are shown
+	old    capability.Secret // that servers were shown before; zero for none
+	me     string            // this Box, as the lease's holder
 
 	db database
 	t  tables
@@ -54,8 +55,14 @@ func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, er
 	if err != nil {
 		return nil, errors.Join(fault.Internal.Because(err, "the outbox's own row is damaged"), db.close())
 	}
+	var old capability.Secret
+	if named.old != nil {
+		if old, err = capability.SecretFrom(named.old); err != nil {
+			return nil, errors.Join(fault.Internal.Because(err, "the outbox's own row is damaged"), db.close())
+		}
+	}
 	me := ulid.Make().String()
-	b := &Box{cfg: cfg, name: name, id: named.id, secret: secret, me: me, db: db, t: tables{db: db, box: named.box, me: me}}
+	b := &Box{cfg: cfg, name: name, id: named.id, secret: secret, old: old, me: me, db: db, t: tables{db: db, box: named.box, me: me}}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.w = newWorker(b)
 	return b, nil

@@ -141,7 +141,11 @@ func stringOf(text []byte) (s string) {
 
 // request turns a route into what a Link needs.
 func (b *Box) request(ctx context.Context, session string, to route, incarnation int64) (StreamRequest, error) {
-	req := StreamRequest{Session: session, Outbox: b.id, Secret: b.secret.StreamSecret(session), Incarnation: uint64(incarnation),
+	secret, err := b.streamSecret(ctx, session)
+	if err != nil {
+		return StreamRequest{}, err
+	}
+	req := StreamRequest{Session: session, Outbox: b.id, Secret: secret, Incarnation: uint64(incarnation),
 		Redemptions: make(map[string]string)}
 	get := func(id string) (capability.Ref, error) {
 		r, err := b.shelf().ref(ctx, id)
@@ -171,4 +175,20 @@ func (b *Box) request(ctx context.Context, session string, to route, incarnation
 		req.With = []capability.Ref{with}
 	}
 	return req, nil
+}
+
+// streamSecret is the secret by which the session's server knows the outbox.
+func (b *Box) streamSecret(ctx context.Context, session string) (capability.Secret, error) {
+	if b.old.IsZero() {
+		return b.secret.StreamSecret(session), nil
+	}
+	var old bool
+	err := b.read(ctx, "open the stream", func(ctx context.Context, q querier) (err error) {
+		old, err = b.t.oldSecret(ctx, q, session)
+		return err
+	})
+	if old {
+		return b.old, err
+	}
+	return b.secret.StreamSecret(session), err
 }

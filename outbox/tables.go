@@ -90,19 +90,20 @@ func (t *tables) readBox(ctx context.Context, q querier, lock string) (boxRow, e
 
 const sqlInsertBox = `INSERT INTO mooring_outbox (name, id, secret) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING`
 
-const sqlBoxNamed = `SELECT box, id, secret FROM mooring_outbox WHERE name = $1`
+const sqlBoxNamed = `SELECT box, id, secret, old_secret FROM mooring_outbox WHERE name = $1`
 
 // namedBox is what an outbox is, for ever.
 type namedBox struct {
 	box    int64
 	id     string
 	secret []byte
+	old    []byte // the secret that was shown to servers itself; nil if none was
 }
 
 // openBox finds the outbox called name, or makes it with a new id and secret.
 func openBox(ctx context.Context, db database, name string) (b namedBox, err error) {
 	find := func(q querier) error {
-		return q.query(ctx, sqlBoxNamed, []any{name}, func(scan scanner) error { return scan(&b.box, &b.id, &b.secret) })
+		return q.query(ctx, sqlBoxNamed, []any{name}, func(scan scanner) error { return scan(&b.box, &b.id, &b.secret, &b.old) })
 	}
 	if err := db.read(ctx, find); err != nil || b.box != 0 {
 		return b, err
@@ -384,6 +385,19 @@ func (t *tables) stream(ctx context.Context, q querier, session string) (s strea
 		return err
 	})
 	return s, err
+}
+
+const sqlOldSecret = `SELECT old_secret FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
+
+// oldSecret says whether the session's server knows the outbox by its old secret.
+func (t *tables) oldSecret(ctx context.Context, q querier, session string) (old bool, err error) {
+	err = q.query(ctx, sqlOldSecret, []any{t.box, session}, func(scan scanner) error {
+		var n int
+		err := scan(&n)
+		old = n != 0
+		return err
+	})
+	return old, err
 }
 
 const sqlReached = `INSERT INTO mooring_outbox_stream (box, session, last_seq) VALUES ($1, $2, $3)

@@ -13,7 +13,7 @@ import { type Committed, type NewBatch, type OutboxOptions, type OutboxRow, type
 import { isSession, isSpace, Ref, targetOf } from "./ref.js";
 import { refersOutside, resolve, type Resolution } from "./resolve.js";
 import {
-  type BatchRow, type BoxRow, cascade, mergeOutcomes, type OpRow, type OpState, type RefRow, type Role, settle,
+  type BatchRow, cascade, mergeOutcomes, type OpRow, type OpState, type RefRow, type Role, settle,
   travelling, voidedOutcome,
 } from "./rows.js";
 import { Sender } from "./sender.js";
@@ -55,10 +55,7 @@ export class Outbox {
   /** Opens the outbox that a store holds, making it if there is none. The outbox closes the store. */
   static async open(store: Store, options: OutboxOptions = {}): Promise<Outbox> {
     const box = new Outbox(store, options);
-    if (store.tables.box === undefined) {
-      const fresh: BoxRow = { id: `obx_${newULID()}`, secret: toBase64url(randomBytes(32)), incarnation: 0, nextNum: 1 };
-      await store.update((t) => ({ changes: t.box ? [] : [{ t: "box", k: "box", v: fresh }], value: undefined }));
-    }
+    if (store.tables.box?.old === undefined) await store.update((t) => ({ changes: begun(t), value: undefined }));
     return box;
   }
 
@@ -503,4 +500,14 @@ export class Outbox {
     if (!row) throw fault("not_found", `ref ${clip(id)} is not stored here`);
     return row;
   }
+}
+
+/** Makes the outbox's own row, or brings one up to date of before each session had a secret of its own. */
+function begun(t: Tables): Change[] {
+  const secret = toBase64url(randomBytes(32));
+  if (t.box === undefined) return [{ t: "box", k: "box", v: { id: `obx_${newULID()}`, secret, old: "", incarnation: 0, nextNum: 1 } }];
+  if (t.box.old !== undefined) return [];
+  const opened = new Set(t.streams.keys());
+  for (const row of t.batches.values()) if (row.first > 0) opened.add(row.session);
+  return [{ t: "box", k: "box", v: { ...t.box, secret, old: t.box.secret } }, ...[...opened].map((s) => streamChange(t, s, { old: true }))];
 }

@@ -51,6 +51,7 @@ export interface StreamRow {
   readonly ownerRef: string;
   readonly stopped: CodeName; // "none": it runs
   readonly reason: string;
+  readonly old?: boolean; // its server knows the outbox by its old secret
 }
 
 /** How a ref came to be here. */
@@ -70,7 +71,8 @@ export interface RefRow {
 /** The outbox itself. */
 export interface BoxRow {
   readonly id: string; // obx_ + ULID
-  readonly secret: string; // base64url
+  readonly secret: string; // base64url; those that servers are shown are derived from it
+  readonly old?: string; // what servers were shown before; "" for nothing, and missing in a row of then
   readonly incarnation: number;
   readonly nextNum: number;
 }

@@ -307,9 +307,11 @@ export class Sender {
       return { ref: Ref.parse(row.text), redemption: row.redemption };
     };
     const box = this.#store.tables.box!;
+    const known = this.#store.tables.streams.get(session)?.old === true;
     return {
       session, through: to.space === "" ? held(to.ref) : undefined, space: to.space === "" ? undefined : held(to.space), ownerRef: to.ref,
-      with: to.space !== "" && to.with !== "" ? [held(to.with)] : [], outbox: box.id, secret: streamSecret(box.secret, session), incarnation: this.#incarnation,
+      with: to.space !== "" && to.with !== "" ? [held(to.with)] : [], outbox: box.id, secret: known ? box.old! : streamSecret(box.secret, session),
+      incarnation: this.#incarnation,
     };
   }
 

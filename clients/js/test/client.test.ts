@@ -9,6 +9,8 @@ import { newHttpBatchRpcSession } from "capnweb";
 import { type Client, type CodeName, jsonText, MooringError, newBatchID, newULID, open, type OpenOptions, Ref, reference, type SessionEvent, Standstill } from "../src/index.js";
 import { repo } from "./paths.js";
 import { folder, logOf, Proxy, putKeys, TestServer } from "./rig.js";
+import { JournalStore } from "../src/journal.js";
+import { streamSecret } from "../src/ref.js";
 import { toBase64url } from "../src/text.js";
 
 const refused = (codeName: CodeName) => (err: unknown): boolean => {
@@ -442,6 +444,30 @@ test("a ref's id alone opens nothing, on a connection that the ref was restored 
   const { batch } = (await c.space(server.ref)).fork(guessed);
   await assert.rejects(batch.commit(), refused("unknown_ref"));
   (await (await (await c.session(right)).put("message/x", {})).wait()).check();
+});
+
+test("sessions that know an outbox by its old secret go on, and new ones are shown nothing that leads to it", async (t) => {
+  const server = await TestServer.start(t), home = await folder(t, "home");
+  const one = await client(t, { home });
+  const { session, batch } = (await one.space(server.ref)).create();
+  (await (await batch.commit()).wait()).check();
+  await one.close();
+  // What the server was shown, as the outbox's own secret: so it was once.
+  const store = await JournalStore.open(home);
+  const box = store.tables.box!, secret = streamSecret(box.secret, session.id);
+  await store.update(() => ({ changes: [{ t: "box", k: "box", v: { id: box.id, secret, incarnation: box.incarnation, nextNum: box.nextNum } }], value: undefined }));
+  await store.close();
+
+  const two = await client(t, { home });
+  (await (await (await two.session(session.ref)).put("message/x", {})).wait()).check();
+  const other = (await two.space(server.ref)).create();
+  (await (await other.batch.commit()).wait()).check();
+  await two.close();
+  const after = await JournalStore.open(home);
+  assert.equal(after.tables.box!.old, secret);
+  assert.notEqual(after.tables.box!.secret, secret);
+  assert.deepEqual([after.tables.streams.get(session.id)!.old, after.tables.streams.get(other.session.id)!.old], [true, undefined]);
+  await after.close();
 });
 
 test("nothing that is printed of a client shows a secret", async (t) => {
