@@ -45,7 +45,12 @@ func TestReopeningTakesNoLock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stream := p.open(m.sess, m.box)
+		opened := p.opening(m.sess, m.box)
+		defer opened.Release()
+		if _, _, err := opened.Wait(within(t)); err != nil { // openings overtake each other
+			t.Fatal(err)
+		}
+		stream := opened.Cap(0)
 		m.box.incarnation = 2
 		lastSeq(t, p, m)
 		wantRefusal(t, "a stream that was taken over", p.apply(stream, m.batch(put(1))), fault.Fenced, 0)
