@@ -183,7 +183,7 @@ func TestBatchLimits(t *testing.T) {
 	}
 	status, answer := post(t, url, body.String())
 	if len(answer) > 5000 || status == 200 && !strings.Contains(answer, "overloaded") {
-		t.Errorf("answers beyond the limit: %d, %d bytes", status, len(answer))
+		t.Errorf("answers beyond the limit: %d, %d bytes\n%s", status, len(answer), strings.ReplaceAll(answer, strings.Repeat("x", 900), "x…"))
 	}
 }
 

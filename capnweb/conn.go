@@ -122,7 +122,7 @@ func (c *Conn) Drain(ctx context.Context, reason string) error {
 	var err error
 	c.mu.Lock()
 	c.draining = true
-	for err == nil && c.calls > 0 && c.ended == nil {
+	for err == nil && c.calls+c.batch.asked > 0 && c.ended == nil { // a call is done before its answer is sent
 		err = c.waitForRoom(ctx)
 	}
 	c.endLocked(ending{code: closeAway, reason: reason, flush: true})
@@ -273,9 +273,11 @@ func (c *Conn) emit(msg []byte, urgent bool) {
 	if n := c.out.size(); n > 4*c.lim.QueuedBytes && !c.flooded {
 		c.flooded = true
 		c.hit(LimitQueuedBytes)
-		c.after = append(c.after, func() {
-			c.end(ending{err: &BrokenError{Reason: "the peer does not read what is sent"}, code: closePolicy})
-		})
+		e := ending{err: &BrokenError{Reason: "the peer does not read what is sent"}, code: closePolicy}
+		if c.batch.deaf { // it is more than the transport takes, which says so instead of the part that fits
+			e = ending{err: errAnswersTooLarge, code: closePolicy, flush: true}
+		}
+		c.after = append(c.after, func() { c.end(e) })
 	}
 }
 

@@ -171,6 +171,9 @@ func (c *Conn) answered(e *export) {
 	if e.pulled && !e.over {
 		c.batch.asked--
 		e.settled()
+		if c.draining {
+			c.roomMade()
+		}
 	}
 }
 
