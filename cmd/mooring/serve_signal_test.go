@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -171,6 +172,9 @@ func TestSIGTERMDrains(t *testing.T) {
 // The end of its terminal is as SIGTERM.
 func TestSIGHUP(t *testing.T) {
 	t.Parallel()
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // if the tests run under nohup, the server is not to inherit that
+	defer signal.Stop(hup)
 	s := startSignalled(t, t.TempDir())
 	s.signal(syscall.SIGHUP)
 	if code := s.code(); code != exitOK || !strings.Contains(s.log.String(), `"msg":"draining"`) {
