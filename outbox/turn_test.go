@@ -55,20 +55,10 @@ func TestLoggerThatCommits(t *testing.T) {
 	})
 }
 
-// slowReads is a database whose reads take long when asked to, and whose refs
-// have to be read again after every write.
+// slowReads is a database whose reads take long when asked to.
 type slowReads struct {
 	database
-	box  *Box
 	slow atomic.Bool
-}
-
-func (d *slowReads) write(ctx context.Context, f func(querier) error) (bool, error) {
-	ambiguous, err := d.database.write(ctx, f)
-	if d.slow.Load() {
-		d.box.refs.forget()
-	}
-	return ambiguous, err
 }
 
 func (d *slowReads) read(ctx context.Context, f func(querier) error) error {
@@ -87,7 +77,7 @@ func (d *slowReads) read(ctx context.Context, f func(querier) error) error {
 func TestCommitDoesNotWaitForReads(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		db := &slowReads{database: b.db, box: b}
+		db := &slowReads{database: b.db}
 		b.db = db
 		session := withSession(t, b)
 		stop := run(t, b, newFakeServer())
@@ -134,7 +124,7 @@ func (s *watchedStream) Apply(b *ledger.Batch, done func(Reply)) {
 func TestAnswersAreNotHeldUp(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		b := p.open(t, quick())
-		db := &slowReads{database: b.db, box: b}
+		db := &slowReads{database: b.db}
 		b.db = db
 		session := withSession(t, b)
 		other := testRef(t, b, session, RefMeta{})
