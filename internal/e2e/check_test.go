@@ -119,24 +119,28 @@ func checkLog(t testing.TB, log []session.Event, batches []planBatch) {
 	}
 }
 
-// base is the cursor a session was at just before a batch, as the log and the
-// outcomes tell; ok is false if they do not.
-func base(log []session.Event, b *planBatch, got []ledger.Outcome) (cursor uint64, ok bool) {
-	for _, e := range log {
-		if e.Batch == b.ID {
-			return e.Cursor - 1, true
+// begins is the cursor a session was at when a batch began, as its outcomes and its
+// first event, 0 for none, tell; ok is false if they do not.
+func (s *modelSession) begins(log []session.Event, first uint64, stream string, got []ledger.Outcome) (cursor uint64, ok bool) {
+	for _, o := range got {
+		if o.Status == ledger.Conflict {
+			return o.Cursor, true
 		}
 	}
+	if first > 0 {
+		return s.before(log, first-1, stream), true
+	}
 	for _, o := range got {
-		if o.Status == ledger.Conflict || o.Status == ledger.Applied {
-			return o.Cursor, true
+		if o.Status == ledger.Applied {
+			return s.before(log, o.Cursor, stream), true
 		}
 	}
 	return 0, false
 }
 
 // before is where a session was before a stream's batch resumed its turns, if it
-// did: at, or some events earlier.
+// did: at, or some events earlier. (One before it may have: any op that is allowed
+// resumes turns, and need leave nothing else.)
 func (s *modelSession) before(log []session.Event, at uint64, stream string) uint64 {
 	for at > s.cursor && at <= uint64(len(log)) && s.resumes(&log[at-1], stream) {
 		at--
@@ -178,9 +182,9 @@ func (w *world) replay(t testing.TB, batches []planBatch, stream string, results
 func (w *world) replayMixed(t testing.TB, id string, streams map[string][]planBatch, results map[string][]ledger.Outcome, floors map[string]uint64) {
 	t.Helper()
 	s, log := w.session(id), w.logs[id]
-	first := map[string]uint64{} // batch → cursor before its first event
+	first := map[string]uint64{} // batch → cursor of its first event
 	for _, e := range slices.Backward(log) {
-		first[e.Batch] = e.Cursor - 1
+		first[e.Batch] = e.Cursor
 	}
 	queues := map[string][]planBatch{}
 	for name, batches := range streams {
@@ -191,11 +195,8 @@ func (w *world) replayMixed(t testing.TB, id string, streams map[string][]planBa
 		for name, queue := range queues {
 			for len(queue) > 0 {
 				b := &queue[0]
-				at, ok := first[b.ID]
-				if !ok {
-					at, ok = base(nil, b, results[b.ID])
-				}
-				if ok && s.before(log, at, name) != s.cursor || s.cursor < floors[b.ID] {
+				at, ok := s.begins(log, first[b.ID], name, results[b.ID])
+				if ok && at != s.cursor || s.cursor < floors[b.ID] {
 					break
 				}
 				w.step(t, b, name, results[b.ID])
@@ -221,8 +222,12 @@ func (w *world) step(t testing.TB, b *planBatch, stream string, got []ledger.Out
 	t.Helper()
 	s := w.session(b.target())
 	log := w.logs[s.id]
-	if at, ok := base(log, b, got); ok {
-		w.advance(t, s, s.before(log, at, stream))
+	first := uint64(0)
+	if i := slices.IndexFunc(log, func(e session.Event) bool { return e.Batch == b.ID }); i >= 0 {
+		first = log[i].Cursor
+	}
+	if at, ok := s.begins(log, first, stream, got); ok {
+		w.advance(t, s, at)
 	}
 	before := s.cursor
 	want := w.run(b, stream)
