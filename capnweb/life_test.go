@@ -208,35 +208,6 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A call is done before its answer is on its way: Drain waits for that too.
-func TestDrainSendsTheLastAnswer(t *testing.T) {
-	for range 200 {
-		release := make(chan struct{})
-		p := serve(t, capnweb.NewMethods(map[string]any{
-			"wait": func(ctx context.Context) string { <-release; return "done" },
-			"sync": func() {},
-		}))
-		m := p.client.Main()
-		w := m.Call(bg, "wait")
-		got := make(chan any, 1)
-		w.Then(func(v any, err error) { got <- fmt.Sprint(v, err) })
-		if _, err := m.Call(bg, "sync").Await(bg); err != nil { // it comes behind what asks for the answer
-			t.Fatal(err)
-		}
-		drained := make(chan error)
-		go func() { drained <- p.server.Drain(bg, "going") }()
-		close(release)
-		if err := <-drained; err != nil {
-			t.Fatal(err)
-		}
-		if v := <-got; v != "done <nil>" && v != "done<nil>" {
-			t.Fatal(v)
-		}
-		w.Release()
-		m.Release()
-	}
-}
-
 // recorder is a transport that remembers how it was closed.
 type recorder struct {
 	capnweb.Transport

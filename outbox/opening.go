@@ -5,7 +5,9 @@ package outbox
 
 import (
 	"errors"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -220,12 +222,18 @@ func (m *machine) wake(now time.Time) {
 		h.backoff.Reset()
 		m.tryHost(h, now)
 	}
-	for _, s := range m.streams {
+	for _, s := range m.inOrder() {
 		s.retryAt = time.Time{}
 		if s.phase == closed {
 			m.step(s, now)
 		}
 	}
+}
+
+// inOrder gives all streams in an order of their own, so that the same events have
+// the same actions.
+func (m *machine) inOrder() []*stream {
+	return slices.SortedFunc(maps.Values(m.streams), func(a, b *stream) int { return strings.Compare(a.session, b.session) })
 }
 
 // resume lets a stream that stopped try again.
@@ -382,11 +390,11 @@ func (m *machine) dropAsked(session string, num int64, now time.Time) {
 // headsDropped says that ops without a seq were dropped: a batch that a stream is to
 // be opened for, or was stopped for, may be gone, or be another.
 func (m *machine) headsDropped(now time.Time) {
-	for session, s := range m.streams {
+	for _, s := range m.inOrder() {
 		switch {
 		case s.head == nil:
 		case s.stopped != nil:
-			m.resume(session, now)
+			m.resume(s.session, now)
 		default:
 			s.head = nil
 			m.more(s, now)
@@ -425,7 +433,7 @@ func (m *machine) askDrop(s *stream, num int64, why *fault.Error) {
 // raised says that the incarnation is higher now.
 func (m *machine) raised(now time.Time) {
 	m.raising = false
-	for _, s := range m.streams {
+	for _, s := range m.inOrder() {
 		if s.needRaise {
 			s.needRaise = false
 			m.step(s, now)
