@@ -8,12 +8,13 @@
 
 import { fault, type MooringError } from "./fault.js";
 import type { Outcome } from "./intent.js";
-import { fail, type MachineHost, tryHost, tryOpen, closeQuietly } from "./machine_open.js";
+import { closeQuietly, fail, fenceEarly, type MachineHost, tryHost, tryOpen } from "./machine_open.js";
 import { type OpRow, travels } from "./rows.js";
 
 /** Waiting times that nobody needs to set, in milliseconds. */
 export const ackIdle = 1000; // acked_through goes without a batch after so long
 export const idleClose = 5 * 60_000; // a stream with nothing to do is closed after so long
+const fairTurn = 1000; // a stream that is never idle gives up its place after so long, if others wait for one
 const owedRelook = 1000; // how often a batch that waits for another stream is looked at anyway
 const firstRoom = 16; // how many batches a stream may have in flight at first
 
@@ -98,6 +99,7 @@ export interface Stream {
   told: number; // … and the server knows
   ackAt: number;
   drops: Map<number, MooringError | null>; // batches with ops to void; the error is why, null if asked for
+  early: Set<number>; // batches to be dropped that were not in queue when that was asked for
   needRaise: boolean; // before it may be opened again
   deciding: boolean; // the storage is being told what becomes of drops: send nothing
   room: number; // batches that may be in flight, as far as is known
@@ -111,6 +113,7 @@ export interface Stream {
   inReady: boolean;
   inWaiting: boolean;
   hostEpoch: number;
+  since: number; // when it was opened
   idleSince: number;
 }
 
@@ -163,9 +166,9 @@ export class Machine {
       s = {
         session, phase: "closed", conn: 0, opened: noRoute, queue: [], sent: 0, inflight: 0, queued: 0, holds: 0, head: undefined,
         backlog: false, asking: false, again: false, owed: [], lookedAt: -Infinity, relook: false, unstored: [], stored: 0, storedTo: 0, told: 0,
-        ackAt: 0, drops: new Map(), needRaise: false, deciding: false, room: Math.min(firstRoom, this.win.batches), roomFor: 0,
+        ackAt: 0, drops: new Map(), early: new Set(), needRaise: false, deciding: false, room: Math.min(firstRoom, this.win.batches), roomFor: 0,
         crowded: false, heard: false, gaps: 0, backoff: this.newBackoff(), retryAt: 0, stopped: undefined, inReady: false,
-        inWaiting: false, hostEpoch: 0, idleSince: 0,
+        inWaiting: false, hostEpoch: 0, since: 0, idleSince: 0,
       };
       this.streams.set(session, s);
     }
@@ -207,6 +210,7 @@ export class Machine {
   sequenced(e: Entry, now: number): void {
     const s = this.stream(e.session);
     this.#add(s, [e]);
+    fenceEarly(this, s, [e], now);
     this.step(s, now);
   }
 
@@ -226,6 +230,7 @@ export class Machine {
     }
     if (owed.length > 0 && s.again) this.#relook(s);
     s.again = false;
+    fenceEarly(this, s, entries, now);
     this.step(s, now);
   }
 
@@ -301,7 +306,13 @@ export class Machine {
 
   /** Sends what the window allows, fetches more, or finds that there is nothing to do. */
   #pump(s: Stream, now: number): void {
-    while (s.sent < s.queue.length) {
+    const over = this.ready.length > 0 && now - s.since >= fairTurn;
+    if (over && s.sent === 0) {
+      this.close(s, now);
+      this.step(s, now);
+      return;
+    }
+    while (s.sent < s.queue.length && !over) {
       const e = s.queue[s.sent]!;
       if (!serves(s.opened, e.route)) {
         if (s.sent === 0) {
@@ -321,7 +332,7 @@ export class Machine {
         this.out.push({ do: "mark", entry: e });
       }
     }
-    if (s.backlog && !s.asking && s.owed.length === 0) {
+    if (s.backlog && !s.asking && s.owed.length === 0 && !over) {
       const batches = aheadFactor * this.win.batches - s.queue.length, bytes = aheadFactor * this.win.bytes - s.queued;
       if (s.queue.length === 0 || (batches * 2 >= aheadFactor * this.win.batches && bytes * 2 >= aheadFactor * this.win.bytes)) {
         this.#ask(s, { do: "load", session: s.session, batches, bytes });
@@ -383,7 +394,7 @@ export class Machine {
   /** The incarnation is higher now. */
   raised(now: number): void {
     this.raising = false;
-    for (const s of [...this.streams.values()]) {
+    for (const s of this.inOrder()) {
       if (!s.needRaise) continue;
       s.needRaise = false;
       this.step(s, now);
@@ -408,6 +419,26 @@ export class Machine {
     s.head = undefined; // its route may be another one
     this.out.push({ do: "stop", session, err: undefined });
     this.#more(s, now);
+  }
+
+  /** All streams in an order of their own, so that the same events have the same actions. */
+  inOrder(): Stream[] {
+    return [...this.streams.values()].sort((a, b) => (a.session < b.session ? -1 : 1));
+  }
+
+  /**
+   * Ops without a seq were dropped: a batch that a stream is to be opened for, or was stopped for, may be gone, or be
+   * another.
+   */
+  headsDropped(now: number): void {
+    for (const s of this.inOrder()) {
+      if (!s.head) continue;
+      if (s.stopped) this.resume(s.session, now);
+      else {
+        s.head = undefined;
+        this.#more(s, now);
+      }
+    }
   }
 
   /** Lets go of a stream and gives its place to the next that waits. */

@@ -114,6 +114,7 @@ export function openedStream(m: Machine, session: string, conn: number, lastSeq:
   const h = hostOf(m, s.opened.host);
   if (h.probe === s) h.probe = undefined;
   s.phase = "open";
+  s.since = now;
   if (s.drops.size > 0) {
     s.phase = "settling";
     startSettling(m, s, lastSeq);
@@ -158,7 +159,7 @@ export function wake(m: Machine, now: number): void {
     h.backoff.reset();
     tryHost(m, h, now);
   }
-  for (const s of [...m.streams.values()]) {
+  for (const s of m.inOrder()) {
     s.retryAt = 0;
     if (s.phase === "closed") m.step(s, now);
   }
@@ -260,11 +261,22 @@ const allVoid = (e: Entry): boolean => e.ops.every((o) => !travels(o) || o.void 
  */
 export function dropAsked(m: Machine, session: string, num: number, now: number): void {
   const s = m.streams.get(session);
-  if (!s?.queue.some((e) => e.num === num)) return;
+  if (!s) return; // its outcome is stored
+  if (s.queue.some((e) => e.num === num)) fence(m, s, num, now);
+  else s.early.add(num); // its outcome is being stored, or it has its seq and is on its way here
+}
+
+/** Closes a stream, so that a batch in its queue can be dropped. */
+function fence(m: Machine, s: Stream, num: number, now: number): void {
   if (s.phase !== "closed") closeQuietly(m, s);
   askDrop(s, num, null);
   m.step(s, now);
   m.fillPlaces(now);
+}
+
+/** Does what was asked of entries before they came. */
+export function fenceEarly(m: Machine, s: Stream, entries: readonly Entry[], now: number): void {
+  for (const e of entries) if (s.early.delete(e.num)) fence(m, s, e.num, now);
 }
 
 function askDrop(s: Stream, num: number, why: MooringError | null): void {

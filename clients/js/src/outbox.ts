@@ -372,6 +372,7 @@ export class Outbox {
       return { changes, value: { decided: { ...row, ops, outcomes: mergeOutcomes(ops, []) }, row } };
     }, ({ asked, decided, row }) => {
       if (asked) this.#sender?.dropAsked(asked.session, asked.num);
+      else this.#sender?.headsDropped();
       if (decided) this.tell(decided.id, decided.outcomes!, true);
       this.#sender?.finished(row.id);
       this.#sender?.found([row.session]);

@@ -125,6 +125,11 @@ export class Sender {
     this.#post((now) => dropAsked(this.#m, session, num, now));
   }
 
+  /** Ops of batches without seqs were dropped. */
+  headsDropped(): void {
+    this.#post((now) => this.#m.headsDropped(now));
+  }
+
   /** Links are back. */
   wake(): void {
     this.#post((now) => wake(this.#m, now));
@@ -135,6 +140,7 @@ export class Sender {
     this.#post((now) => {
       const t = this.#store.tables;
       this.#m.found(t.waitingSessions(), now);
+      if ([...this.#m.streams.values()].some((s) => s.head && t.batches.get(s.head.id)?.state !== "pending")) this.#m.headsDropped(now);
       for (const s of [...this.#m.streams.values()]) {
         for (const r of t.sequenced(s.session)) {
           if (r.dropping && !s.drops.has(r.num) && !s.deciding) dropAsked(this.#m, s.session, r.num, now);

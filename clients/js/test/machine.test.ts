@@ -48,16 +48,15 @@ class Script {
     switch (w[0]) {
       case "found": m.found(w.slice(1), now); break;
       case "sequenced": m.sequenced(this.entry(w[1]!, w.slice(2)), now); break;
-      case "looked": {
+      case "looked": case "loaded": {
         let head: Entry | undefined;
         if (has("head")) {
           head = this.entry(`${session}0`, w.slice(2));
           this.pos.delete(`${session}0`);
         }
-        m.looked(session, [], head, has("more") || head !== undefined, owed(), noRoute, now);
+        m.looked(session, batches(), head, has("more") || head !== undefined, owed(), noRoute, now);
         break;
       }
-      case "loaded": m.looked(session, batches(), undefined, has("more"), owed(), noRoute, now); break;
       case "recovered": {
         const es = batches(), d = after("drop"), drops = new Map<number, null>();
         if (d) {
@@ -78,6 +77,7 @@ class Script {
       case "stored": m.storedThrough(session, lastSeqOf(this.entry(w[1]!)), now); break;
       case "finished": m.finished(w[1]!, now); break;
       case "drop": dropAsked(m, session, this.entry(w[1]!).num, now); break;
+      case "heads": m.headsDropped(now); break;
       case "raised": m.raised(now); break;
       case "settled":
         m.settled(session, conn, w.slice(2).map((name) => {
@@ -89,8 +89,8 @@ class Script {
       case "wake": wake(m, now); break;
       case "resume": m.resume(session, now); break;
       case "at": {
-        const [, n, unit] = /^(\d+)(ms|s|m)$/.exec(w[1]!)!;
-        this.now = begin + Number(n) * { ms: 1, s: 1000, m: 60_000 }[unit as "ms" | "s" | "m"];
+        const [, n, unit] = /^(\d+)(ms|s|m|h)$/.exec(w[1]!)!;
+        this.now = begin + Number(n) * { ms: 1, s: 1000, m: 60_000, h: 3_600_000 }[unit as "ms" | "s" | "m" | "h"];
         m.tick(this.now);
         break;
       }
@@ -155,6 +155,7 @@ test("the Go outbox's transcripts are read", () => {
 
 for (const [, name, win, text] of stories) {
   if (text!.includes("astray")) continue; // refs are always at hand here
+  if (text!.includes("unstorable") || text!.includes("newer")) continue; // storing is tried for ever here, and rows are of one version
   test(name!, () => {
     const own = Object.fromEntries([...win!.matchAll(/(\w+): (\d+)/g)].map(([, k, v]) => [k!.toLowerCase(), Number(v)]));
     const s = new Script({ ...defaultWindow, ...own });
