@@ -169,7 +169,7 @@ func TestBatchDoesEverything(t *testing.T) {
 }
 
 func TestBatchLimits(t *testing.T) {
-	url := serveHTTP(t, capnweb.NewMethods(map[string]any{"echo": func(v any) any { return v }, "blow": func() string { return strings.Repeat("x", 900) }}),
+	url := serveHTTP(t, capnweb.NewMethods(map[string]any{"echo": func(v any) any { return v }, "blow": func() string { return strings.Repeat("x", 900) }, "flood": func() string { return strings.Repeat("x", 4500) }}),
 		capnweb.Config{Limits: capnweb.Limits{QueuedBytes: 1000}}, capnweb.AcceptOptions{})
 	if status, _ := post(t, url, strings.Repeat("\n", 1000)); status != 200 {
 		t.Errorf("at the limit: %d", status)
@@ -184,6 +184,9 @@ func TestBatchLimits(t *testing.T) {
 	status, answer := post(t, url, body.String())
 	if len(answer) > 5000 || status == 200 && !strings.Contains(answer, "overloaded") {
 		t.Errorf("answers beyond the limit: %d, %d bytes\n%s", status, len(answer), strings.ReplaceAll(answer, strings.Repeat("x", 900), "x…"))
+	}
+	if status, answer := post(t, url, `["push",["pipeline",0,["flood"],[]]]`+"\n"+`["pull",1]`); status == 200 {
+		t.Errorf("one answer beyond the limit: %d, %d bytes", status, len(answer))
 	}
 }
 

@@ -21,7 +21,7 @@ func TestDrainSendsTheLastAnswer(t *testing.T) {
 		if err := far.Write(ctx, [][]byte{[]byte(`["push",["pipeline",0,["wait"],[]]]`), []byte(`["pull",1]`)}); err != nil {
 			t.Fatal(err)
 		}
-		for asked := 0; asked == 0; time.Sleep(10 * time.Microsecond) {
+		for asked := 0; asked == 0 && ctx.Err() == nil; time.Sleep(10 * time.Microsecond) {
 			c.mu.Lock()
 			asked = c.batch.asked
 			c.mu.Unlock()

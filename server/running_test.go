@@ -366,27 +366,10 @@ func (l limited) Save(_ context.Context, c *session.Changes) error { return l.Tx
 // holdSession keeps a session's row until release.
 func holdSession(t *testing.T, st Store, id string) (release func()) {
 	t.Helper()
-	held, let, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	go func() {
-		done <- st.Update(context.Background(), func(tx session.Tx) error {
-			_, err := tx.Load(context.Background(), &session.Want{Sessions: []string{id}})
-			close(held)
-			<-let
-			return err
-		})
-	}()
-	<-held
-	var once sync.Once
-	release = func() {
-		once.Do(func() {
-			close(let)
-			if err := <-done; err != nil {
-				t.Errorf("hold the session: %v", err)
-			}
-		})
-	}
-	t.Cleanup(release)
-	return release
+	return holdTx(t, st, func(tx session.Tx) error {
+		_, err := tx.Load(context.Background(), &session.Want{Sessions: []string{id}})
+		return err
+	})
 }
 
 // Nobody has given up but us: the same may be asked for again.

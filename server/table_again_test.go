@@ -9,9 +9,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/rpc"
 )
 
 func TestRowsOfTheTableAgain(t *testing.T) {
@@ -116,44 +114,4 @@ func appliedAgainUnderADeadRef(t *testing.T, r *rig, p *peer, m *made) {
 	if row := rowOf(t, r.server.cfg.Store, m.id); row.Cursor != 5 { // create, share, two puts, revoke
 		t.Errorf("the session is at cursor %d", row.Cursor)
 	}
-}
-
-// TestRowOverloaded on the other database: there one session's row is held, and
-// with it the only transaction there may be.
-func TestRowOverloadedOnPostgres(t *testing.T) {
-	t.Parallel()
-	st := postgresStore(t, pgtest.URL(t))
-	r := start(t, st, func(c *Config) { c.QueueOps, c.BatchesInFlight, c.Transactions = 67, 10, 1 }) // 51 of one session
-	p := r.dial()
-	m, b := r.create(p), newBox()
-	second := p.open(p.restore(m.owner), b)
-	p.must(second, b.batch(m.id, put(0)))
-
-	release := holdSession(t, st, m.id)
-	var waiting []*rpc.Promise
-	for n := range 10 {
-		waiting = append(waiting, applying(t, m.stream, m.batch(put(n))))
-	}
-	eleventh := m.batch(put(10))
-	wantRefusal(t, "an eleventh in flight", p.apply(m.stream, eleventh), fault.Overloaded, 0)
-	large := func() *ledger.Batch {
-		ops := make([]ledger.Intent, 20)
-		for i := range ops {
-			ops[i] = put(i)
-		}
-		return b.batch(m.id, ops...)
-	}
-	waiting = append(waiting, applying(t, second, large()), applying(t, second, large()))
-	third := large()
-	wantRefusal(t, "beyond the queue", p.apply(second, third), fault.Overloaded, 0)
-	release()
-	for i, w := range waiting {
-		if r := readReply(t, w); r.refusal != nil || r.applied == 0 {
-			t.Errorf("batch %d, which was queued: %+v", i, r)
-		}
-	}
-	if again := p.must(m.stream, eleventh); again.applied != 1 || again.duplicates != 0 {
-		t.Errorf("what was refused and comes again: %+v", again)
-	}
-	p.must(second, third)
 }

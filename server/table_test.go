@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
@@ -344,12 +345,19 @@ func rowApplied(t *testing.T, _ *rig, p *peer, m *made) {
 // holdWriter keeps the only writer of an SQLite store until release.
 func holdWriter(t *testing.T, st Store) (release func()) {
 	t.Helper()
+	return holdTx(t, st, func(session.Tx) error { return nil })
+}
+
+// holdTx keeps what take takes in a transaction until release.
+func holdTx(t *testing.T, st Store, take func(session.Tx) error) (release func()) {
+	t.Helper()
 	held, let, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		done <- st.Update(context.Background(), func(session.Tx) error {
+		done <- st.Update(context.Background(), func(tx session.Tx) error {
+			err := take(tx)
 			close(held)
 			<-let
-			return nil
+			return err
 		})
 	}()
 	<-held
@@ -358,7 +366,7 @@ func holdWriter(t *testing.T, st Store) (release func()) {
 		once.Do(func() {
 			close(let)
 			if err := <-done; err != nil {
-				t.Errorf("hold the writer: %v", err)
+				t.Errorf("hold the database: %v", err)
 			}
 		})
 	}
@@ -366,15 +374,28 @@ func holdWriter(t *testing.T, st Store) (release func()) {
 	return release
 }
 
+// On SQLite the only writer is held; on Postgres one session's row, and with it the only
+// transaction there may be.
 func TestRowOverloaded(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *Config) { c.QueueOps, c.BatchesInFlight = 67, 10 }) // 51 of one session
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		overloaded(t, sqliteStore(t), func(st Store, _ string) func() { return holdWriter(t, st) })
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		overloaded(t, postgresStore(t, pgtest.URL(t)), func(st Store, id string) func() { return holdSession(t, st, id) })
+	})
+}
+
+func overloaded(t *testing.T, st Store, hold func(st Store, session string) (release func())) {
+	r := start(t, st, func(c *Config) { c.QueueOps, c.BatchesInFlight, c.Transactions = 67, 10, 1 }) // 51 of one session
 	p := r.dial()
 	m, b := r.create(p), newBox()
 	second := p.open(p.restore(m.owner), b)
 	p.must(second, b.batch(m.id, put(0)))
 
-	release := holdWriter(t, r.server.cfg.Store)
+	release := hold(st, m.id)
 	var waiting []*rpc.Promise
 	for n := range 10 {
 		waiting = append(waiting, applying(t, m.stream, m.batch(put(n))))
@@ -393,11 +414,13 @@ func TestRowOverloaded(t *testing.T) {
 	wantRefusal(t, "beyond the queue", p.apply(second, third), fault.Overloaded, 0)
 	release()
 	for i, w := range waiting {
-		if r := readReply(t, w); r.refusal != nil {
-			t.Errorf("batch %d, which was queued: %v", i, r.refusal)
+		if r := readReply(t, w); r.refusal != nil || r.applied == 0 {
+			t.Errorf("batch %d, which was queued: %+v", i, r)
 		}
 	}
-	p.must(m.stream, eleventh)
+	if again := p.must(m.stream, eleventh); again.applied != 1 || again.duplicates != 0 {
+		t.Errorf("what was refused and comes again: %+v", again)
+	}
 	p.must(second, third)
 }
 
