@@ -231,6 +231,51 @@ func TestWrongNewsMakesNobodyDeaf(t *testing.T) {
 	})
 }
 
+// midway is a log at which something happens once, when a read has found what it found.
+type midway struct {
+	*logged
+	then func()
+}
+
+func (m *midway) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
+	page, err := m.logged.ReadLog(ctx, id, after, maxBytes, maxEvents, refs)
+	if then := m.then; then != nil {
+		m.then = nil
+		then()
+	}
+	return page, err
+}
+
+// Nor does wrong news make deaf to what comes while it is looked into.
+func TestNewsWhileWrongNewsIsLookedInto(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, n, revoked := &midway{logged: newLogged()}, &noting{}, &noting{}
+		h := newHub(log, time.Minute, DefaultConfig().Log)
+		defer h.close()
+		owner, other := log.grant("owner", ""), log.grant("other", "")
+		h.follow(t, owner, 0, n, wideLink())
+		h.follow(t, other, 0, revoked, wideLink())
+		synctest.Wait()
+		var last uint64
+		log.then = func() {
+			last = log.append(100)
+			dead := *log.grants[other.ref]
+			dead.Revoked, dead.Cut = 1, last
+			log.grants = map[string]*capability.Grant{owner.ref: log.grants[owner.ref], other.ref: &dead}
+			log.row.AuthGen++
+			h.heard(log.row.ID, last, log.row.AuthGen)
+		}
+		h.heard(log.row.ID, 1000, 1000)
+		synctest.Wait()
+		if n.at() != last {
+			t.Errorf("event %d is not delivered", last)
+		}
+		if revoked.why == nil || revoked.why.Code != fault.Revoked {
+			t.Errorf("who is revoked is told %v", revoked.why)
+		}
+	})
+}
+
 // Who catches up with a long log is served page after page. What comes meanwhile
 // reaches the others between two of them.
 func TestCatchingUpKeepsNobodyWaiting(t *testing.T) {

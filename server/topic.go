@@ -45,6 +45,9 @@ type topic struct {
 
 	cursor uint64 // the highest heard of, since the log was read
 	gen    uint64 // the highest AuthGen heard of, since then
+	// during is the same while the log is being read: what the read finds may be
+	// older than it. All that was heard before is in it, or was wrong.
+	during struct{ cursor, gen uint64 }
 
 	// tail is what was published here while the runner was at work: consecutive
 	// events, all committed at AuthGen tailGen.
@@ -80,11 +83,18 @@ func (t *topic) start() {
 func (t *topic) heard(cursor, gen uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if cursor <= t.cursor && gen <= t.gen {
-		return
+	if t.hears(cursor, gen) {
+		t.wakeAll()
 	}
+}
+
+// hears notes a cursor and an AuthGen; news is whether either is higher than what was
+// known. mu is held.
+func (t *topic) hears(cursor, gen uint64) (news bool) {
+	t.during.cursor, t.during.gen = max(t.during.cursor, cursor), max(t.during.gen, gen)
+	news = cursor > t.cursor || gen > t.gen
 	t.cursor, t.gen = max(t.cursor, cursor), max(t.gen, gen)
-	t.wakeAll()
+	return news
 }
 
 // expire has those checked again whose refs may have expired by now.
@@ -152,7 +162,7 @@ func (t *topic) published(p *session.PublishedSession) {
 	default:
 		t.tail, t.tailGen, t.tailBytes = append([]*session.Event(nil), p.Events...), p.Row.AuthGen, bytes
 	}
-	t.cursor, t.gen = max(t.cursor, p.Row.Cursor), max(t.gen, p.Row.AuthGen)
+	t.hears(p.Row.Cursor, p.Row.AuthGen)
 	t.wakeAll()
 }
 
@@ -255,14 +265,14 @@ func (t *topic) read(readers []*subscription) bool {
 	t.mu.Lock()
 	first := readers[max(slices.IndexFunc(readers, func(s *subscription) bool { return s.passed }), 0)]
 	from, window := first.cursor, first.window
-	cursor, gen := t.cursor, t.gen
+	t.during.cursor, t.during.gen = 0, 0
 	t.mu.Unlock()
 	page, err := t.hub.readLog(t.session, from, window, refs)
 	if err != nil {
 		t.unread(readers, err)
 		return false
 	}
-	begun, out, over := t.share(page, readers, from, cursor, gen)
+	begun, out, over := t.share(page, readers, from)
 	for _, f := range begun {
 		f()
 	}
@@ -275,14 +285,16 @@ func (t *topic) read(readers []*subscription) bool {
 	return true
 }
 
-// share gives readers what a page has for each. It was read from a cursor on, when
-// the session was thought to be at cursor and gen.
-func (t *topic) share(page *session.Page, readers []*subscription, from, cursor, gen uint64) (begun []func(), out []delivery, over []func()) {
+// share gives readers what a page has for each. It was read from a cursor on.
+func (t *topic) share(page *session.Page, readers []*subscription, from uint64) (begun []func(), out []delivery, over []func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.failed = 0
-	if page.Row != nil { // what was heard before the read is in it, or was wrong
-		t.cursor, t.gen = believed(t.cursor, cursor, page.Row.Cursor), believed(t.gen, gen, page.Row.AuthGen)
+	if page.Row != nil {
+		t.cursor, t.gen = page.Row.Cursor, page.Row.AuthGen
+		if t.hears(t.during.cursor, t.during.gen) {
+			t.wakeAll() // who may have been thought to know of something still higher, which was wrong
+		}
 	}
 	for _, s := range readers {
 		if s.finished {
@@ -313,15 +325,6 @@ func (t *topic) share(page *session.Page, readers []*subscription, from, cursor,
 		}
 	}
 	return begun, out, over
-}
-
-// believed is what counts after a read that found found: heard has been heard till
-// now, before had been when it began.
-func believed(heard, before, found uint64) uint64 {
-	if heard == before {
-		return found
-	}
-	return max(heard, found)
 }
 
 // admit checks s against what a page found and notes until when that holds.
