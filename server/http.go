@@ -32,7 +32,23 @@ func (s *Server) Handler() http.Handler {
 			mux.Handle(prefix+path, http.StripPrefix(prefix, face))
 		}
 	}
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mux.ServeHTTP(w, r)
+		readOut(w, r)
+	})
+}
+
+// leftOver is how much of a body net/http reads that nobody has asked for.
+const leftOver = 256 << 10
+
+// readOut reads what is left of a body whose sender wants the connection closed after
+// the answer. net/http does it for those who keep theirs: to these it would be closed
+// at once, and who still sends, a proxy, say, then loses the answer with it.
+func readOut(w http.ResponseWriter, r *http.Request) {
+	if r.Close && r.ContentLength != 0 && r.Header.Get("Expect") == "" {
+		// Where there is more, the reader has net/http wait a while before it closes.
+		_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, leftOver))
+	}
 }
 
 func (s *Server) prefixes() []string {

@@ -5,6 +5,8 @@
 package server
 
 import (
+	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -135,5 +137,34 @@ func TestGarbageOverWebSocketEndsThatConnectionOnly(t *testing.T) {
 	}
 	if ack := good.must(m.stream, m.batch(put(1))); ack.applied != 1 {
 		t.Errorf("another connection: %+v", ack)
+	}
+}
+
+// Who wants the connection closed after the answer gets one, whatever it still sends:
+// proxies ask in this way.
+func TestAnswerBeforeTheBody(t *testing.T) {
+	t.Parallel()
+	web := strings.TrimPrefix(httpOf(t, start(t, sqliteStore(t), nil)), "http://")
+	for _, size := range []int{64 << 10, 2 * leftOver} {
+		c, err := net.Dial("tcp", web)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		half := strings.Repeat(" ", size/2)
+		fmt.Fprintf(c, "POST /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", size, half)
+		time.Sleep(50 * time.Millisecond) // in which a server might close
+		if _, err := io.WriteString(c, half); err != nil {
+			t.Errorf("%d bytes: sending: %v", size, err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+			continue
+		}
+		if resp.StatusCode != http.StatusNotFound || !resp.Close {
+			t.Errorf("%d bytes: %d, close %v", size, resp.StatusCode, resp.Close)
+		}
 	}
 }
