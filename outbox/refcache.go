@@ -6,6 +6,7 @@ package outbox
 // missed something.
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -262,12 +263,10 @@ func (r *SavedRef) keys() []string {
 	return keys
 }
 
-// older orders refs by when they were stored.
+// older orders refs by when they were stored: those that one process stored within a
+// millisecond by their redemption ids, which rise.
 func older(a, b *SavedRef) int {
-	if d := a.Saved.Compare(b.Saved); d != 0 {
-		return d
-	}
-	return strings.Compare(a.ID, b.ID)
+	return cmp.Or(a.Saved.Compare(b.Saved), strings.Compare(a.Redemption, b.Redemption), strings.Compare(a.ID, b.ID))
 }
 
 // get gives the refs that key stands for, oldest first; the slice is not to be changed.
