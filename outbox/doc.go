@@ -17,7 +17,8 @@
 //     never past an op that an unfinished one refers to.
 //   - One process sends. A takeover raises the incarnation, which fences the
 //     former holder here (its transactions find another incarnation) and on the
-//     server.
+//     server. So does a Drop of what was sent: only then is the server's last seq
+//     final, and tells what becomes a void and what stands.
 //
 // # Order
 //

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -330,4 +331,71 @@ func TestDropAfterSeq(t *testing.T) {
 			t.Errorf("%+v, %v", rows, err)
 		}
 	})
+}
+
+// TestDropOfWhatIsOnItsWay drops an op that a server has been sent and has not come to. It comes to it once it has said how
+// far it is, before the void arrives: too late. What it came to before that stands.
+func TestDropOfWhatIsOnItsWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		next    bool // another sender settles the drop, not the one that sent the op
+		earlier bool // the server comes to the op before it is asked how far it is
+	}{
+		"one sender":           {},
+		"the next sender":      {next: true},
+		"one sender, earlier":  {earlier: true},
+		"next sender, earlier": {next: true, earlier: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, p place) {
+				b := p.open(t, quick())
+				session := withSession(t, b)
+				srv := newFakeServer()
+				sent, arrive, arrived := make(chan struct{}), make(chan struct{}), make(chan struct{})
+				isSent, comesTo := sync.OnceFunc(func() { close(sent) }), sync.OnceFunc(func() { close(arrive) })
+				void := func(b *ledger.Batch) bool { return b.Ops[0].Method == ledger.MethodVoid }
+				srv.before = func(b *ledger.Batch) (error, bool) {
+					if void(b) {
+						comesTo()
+						<-arrived
+					} else {
+						isSent()
+						<-arrive
+					}
+					return nil, false
+				}
+				var come sync.Once
+				srv.after = func(b *ledger.Batch) (lost bool) {
+					if !void(b) {
+						come.Do(func() { close(arrived); lost = true })
+					}
+					return lost
+				}
+				stop := run(t, b, srv)
+				x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+				<-sent
+				srv.setDown(fault.Disconnected.With("away"))
+				if c.next {
+					stop()
+				}
+				if c.earlier {
+					comesTo()
+					<-arrived
+				}
+				if err := b.Drop(limited(t), x.Ops[0]); err != nil {
+					t.Fatal(err)
+				}
+				srv.setDown(nil)
+				if c.next {
+					run(t, b, srv)
+				}
+				want, events := ledger.Voided, 0
+				if c.earlier {
+					want, events = ledger.Applied, 1
+				}
+				if o := wait(t, b, x)[0]; o.Status != want || len(srv.log(session)) != events {
+					t.Errorf("%+v, and the session has %+v", o, srv.log(session))
+				}
+			})
+		})
+	}
 }

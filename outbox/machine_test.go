@@ -261,6 +261,29 @@ func TestMachine(t *testing.T) {
 			opened A last 1 → settle A last 1: A2
 			sequenced A4 →
 			settled A A2 → send A1 acked 0; send A2 acked 0 void; send A3 acked 0; send A4 acked 0`},
+		"what is sent before the incarnation is higher is fenced with the rest, what is sent after it needs another": {Window{}, `
+			recovered A A1 → open A rA
+			recovered B B1 B2 → open B rB
+			opened A → send A1 acked 0
+			opened B → send B1 acked 0; send B2 acked 0
+			drop A1 → close A; raise
+			drop B1 → close B
+			raised → open A rA settle; open B rB settle
+			opened B last 1 → settle B last 1: B1
+			settled B → send B1 acked 0; send B2 acked 0
+			drop B2 → close B; raise
+			opened A last 0 → settle A last 0: A1
+			settled A A1 → send A1 acked 0 void
+			raised → open B rB settle`},
+		"a drop waits for a higher incarnation, whatever its stream's link does": {Window{}, `
+			recovered A A1 → open A rA
+			opened A → send A1 acked 0
+			drop A1 → close A; raise
+			wake →
+			raised → open A rA settle
+			fail A disconnected → close A; note A1/1 retry 1s
+			at 1s → open A rA settle
+			opened A last 1 → settle A last 1: A1`},
 		"a drop is heard of before its batch": {Window{}, `
 			found A → look A
 			looked A head → open A rA

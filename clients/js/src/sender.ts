@@ -266,7 +266,7 @@ export class Sender {
 
   /** Writes until it succeeds or the term is over. */
   async #insist<T>(plan: (t: Tables) => Plan<T>, done: (value: T) => void): Promise<void> {
-    for (;;) {
+    while (!this.#over) {
       try {
         await this.#store.update(plan, done);
         return;

@@ -333,6 +333,37 @@ test("an op that nothing was sent of is dropped at once; one that may have been,
   assert.deepEqual(putKeys(await logOf(s)), ["message/1", "message/4", "message/5", "message/6", ...(seventh === "applied" ? ["message/7"] : [])]);
 });
 
+for (const earlier of [false, true]) {
+  test(`an op that hangs on its way and is dropped ${earlier ? "stands, if it arrived before the drop was settled" : "is not applied when it arrives after all"}`, async (t) => {
+    const server = await TestServer.start(t), proxy = await Proxy.start(t, server), c = await client(t);
+    const { session, batch } = (await c.space(proxy.ref(server.ref))).create();
+    (await (await batch.commit()).wait()).check();
+    const isBatch = (bytes: number): boolean => bytes > 100; // and not what gives objects back
+    let kept = proxy.kept();
+    proxy.keeps = isBatch;
+    const ticket = await session.put("message/1", {});
+    const arrive = await kept;
+    proxy.refusing = true;
+    await proxy.leave();
+    if (earlier) await arrive();
+    await c.outbox.drop(ticket.ops[0]!);
+
+    // Late is after the server has told how far the stream is, and before the void comes.
+    kept = proxy.kept();
+    proxy.keeps = (bytes) => !earlier && isBatch(bytes) && c.outbox.tables.batches.get(ticket.batch)!.ops[0]!.void === true;
+    proxy.refusing = false;
+    c.hurry();
+    if (!earlier) {
+      const takeItsPlace = await kept;
+      proxy.keeps = () => false;
+      await arrive();
+      await takeItsPlace();
+    }
+    assert.equal((await ticket.wait()).outcomes[0]!.status, earlier ? "applied" : "voided");
+    assert.deepEqual(putKeys(await logOf(session)), earlier ? ["message/1"] : []);
+  });
+}
+
 test("following goes on over cut links and restarts, without a gap or a repeat, and in a later process from its cursor", async (t) => {
   const server = await TestServer.start(t), proxy = await Proxy.start(t, server);
   const writer = await client(t), reader = await client(t);

@@ -92,6 +92,14 @@ export class TestServer {
   }
 }
 
+/** One link through a proxy. kept is what is kept back of what goes to the server, once anything is. */
+interface Pair {
+  readonly near: net.Socket;
+  readonly far: net.Socket;
+  deaf: boolean;
+  kept: Buffer[] | undefined;
+}
+
 /** A TCP proxy whose links break when told to. */
 export class Proxy {
   /** How many connections there were. */
@@ -100,12 +108,15 @@ export class Proxy {
   received = 0;
   /** Links are refused while this is set. */
   refusing = false;
+  /** Asked of every so many bytes that come for the server: whether they are kept back, with all that follows on their link. */
+  keeps: (bytes: number) => boolean = () => false;
   readonly #server: net.Server;
-  readonly #pairs = new Set<{ near: net.Socket; far: net.Socket; deaf: boolean }>();
+  readonly #pairs = new Set<Pair>();
   readonly #target: () => number;
   #cutAfter = Infinity; // bytes from the server
   #swallow = false;
   #onCut: () => void = () => {};
+  #onKept: (pair: Pair) => void = () => {};
 
   private constructor(target: () => number) {
     this.#target = target;
@@ -140,7 +151,7 @@ export class Proxy {
     }
     this.links++;
     const far = net.connect(this.#target(), "127.0.0.1");
-    const pair = { near, far, deaf: false };
+    const pair: Pair = { near, far, deaf: false, kept: undefined };
     this.#pairs.add(pair);
     far.on("error", () => {});
     const end = (): void => {
@@ -148,9 +159,18 @@ export class Proxy {
       near.destroy();
       far.destroy();
     };
-    near.on("close", end);
+    near.on("close", () => {
+      if (!pair.kept) end();
+    });
     far.on("close", end);
-    near.on("data", (d) => far.write(d));
+    near.on("data", (d) => {
+      if (!pair.kept && !this.keeps(d.length)) {
+        far.write(d);
+        return;
+      }
+      (pair.kept ??= []).push(d);
+      this.#onKept(pair);
+    });
     far.on("data", (d) => {
       this.received += d.length;
       if (pair.deaf) return;
@@ -174,6 +194,26 @@ export class Proxy {
       near.resetAndDestroy();
       far.resetAndDestroy();
     }
+  }
+
+  /**
+   * Waits until something is kept back. What it gives lets that through to the server, which does not know if the client
+   * has gone meanwhile, and waits for an answer.
+   */
+  kept(): Promise<() => Promise<void>> {
+    return new Promise((resolve) => {
+      this.#onKept = (pair) => resolve(async () => {
+        const kept = pair.kept!;
+        pair.kept = undefined;
+        for (const d of kept) pair.far.write(d);
+        await once(pair.far, "data");
+      });
+    });
+  }
+
+  /** Breaks all links now, of which the server does not hear where something is kept back. */
+  async leave(): Promise<void> {
+    await Promise.all([...this.#pairs].map(({ near }) => once(near.resetAndDestroy(), "close")));
   }
 
   /** Lets nothing through any more on the links there are, without ending them. */
