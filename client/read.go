@@ -307,7 +307,7 @@ func (c *Client) repeat(ctx context.Context, ref outbox.SavedRef, ask func(conte
 	for {
 		err := c.try(ctx, patience, ref, ask, read)
 		transient := fault.CodeOf(err).Transient()
-		if transient {
+		if transient && (last == nil || patience.Err() == nil) { // else the time was up, and nothing more was met
 			last = err
 		}
 		switch {

@@ -137,6 +137,24 @@ func TestPatienceIsForFindingAServer(t *testing.T) {
 	})
 }
 
+// What a server said is told, not that the next attempt had no time left.
+func TestWhatWasMetIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dialled atomic.Int32
+		c := linkClient(t, Config{Patience: time.Second, Dial: func(ctx context.Context, _ string) (rpc.Transport, error) {
+			if dialled.Add(1) == 1 {
+				return nil, errors.New("the certificate is of another server")
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		defer func() { _ = c.Close() }()
+		if _, err := sessionAt(c, "127.0.0.1:1").Describe(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
+			t.Errorf("after %d attempts: %v", dialled.Load(), err)
+		}
+	})
+}
+
 // A call that its caller has given up says so, and what it met until then.
 func TestACallThatWasGivenUpSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
