@@ -176,7 +176,12 @@ func TestABatchHasItsOwnTime(t *testing.T) {
 			t.Parallel()
 			st := sqliteStore(t)
 			const handshake = time.Second
-			r := start(t, st, func(cfg *Config) { cfg.RPC.HandshakeTimeout, cfg.BatchTimeout = handshake, c.time })
+			r := start(t, st, func(cfg *Config) {
+				cfg.BatchTimeout = c.time
+				if c.want == http.StatusOK {
+					cfg.RPC.HandshakeTimeout = handshake
+				}
+			})
 			p := r.dial()
 			m := r.create(p)
 			url := httpOf(t, r) + "/rpc"
