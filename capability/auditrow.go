@@ -33,6 +33,13 @@ type Uses struct {
 	Last  int64 // Unix ms
 }
 
+// Page names rows that are written together, of uses or of an audit. Whoever does not
+// hear whether they were writes them again under the same name, and they are there once.
+type Page struct {
+	Writer string // whose pages come one after the other
+	Number uint64 // that grows
+}
+
 // AuditAct numbers what an audit row is about; the list is append-only.
 type AuditAct uint8
 

@@ -7,7 +7,6 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"math"
 	"sync"
 	"time"
@@ -26,8 +25,7 @@ const denialsSingly = 32
 
 // auditor gathers audit rows. Safe for concurrent use.
 type auditor struct {
-	store  Store
-	log    *slog.Logger
+	out    *pages[*capability.AuditRow]
 	clock  func() time.Time
 	window time.Duration
 
@@ -46,7 +44,7 @@ type tally struct {
 }
 
 func newAuditor(cfg Config) *auditor {
-	a := &auditor{store: cfg.Store, log: cfg.Log, clock: cfg.Now, window: cfg.AuditWindow}
+	a := &auditor{out: newPages("audit", cfg.Log, cfg.Store.Audit), clock: cfg.Now, window: cfg.AuditWindow}
 	a.turn(a.number(a.clock()))
 	return a
 }
@@ -75,11 +73,6 @@ func (a *auditor) denied(row capability.AuditRow) {
 		a.singly = append(a.singly, &row)
 		return
 	}
-	a.count(row, tally{1, now})
-}
-
-// count adds to a row's count. mu is held.
-func (a *auditor) count(row capability.AuditRow, t tally) {
 	if a.rows == nil {
 		a.rows = map[capability.AuditRow]tally{}
 	}
@@ -87,50 +80,25 @@ func (a *auditor) count(row capability.AuditRow, t tally) {
 		row = capability.AuditRow{Act: row.Act, Reason: row.Reason}
 	}
 	sum := a.rows[row]
-	a.rows[row] = tally{sum.n + min(t.n, math.MaxUint32-sum.n), max(sum.last, t.last)}
+	a.rows[row] = tally{sum.n + min(1, math.MaxUint32-sum.n), max(sum.last, now)}
 }
 
 // flush writes what was gathered, and what was counted in a window that is over;
 // all of it if all is set. What cannot be written is kept.
 func (a *auditor) flush(ctx context.Context, all bool) {
-	a.mu.Lock()
-	singly := a.singly
-	a.singly = nil
-	var counted map[capability.AuditRow]tally
-	if now := a.number(a.clock()); all || now != a.at {
-		counted = a.turn(now)
-	}
-	a.mu.Unlock()
-	if len(singly)+len(counted) == 0 {
-		return
-	}
-	rows := singly
-	for row, t := range counted {
-		row.At, row.Count = t.last, t.n
-		rows = append(rows, &row)
-	}
-	err := a.store.Audit(ctx, rows)
-	if err == nil {
-		return
-	}
-	a.log.Warn("audit not written", "rows", len(rows), "error", err)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for row, t := range counted {
-		a.count(row, t)
-	}
-	kept := min(len(singly), auditKinds-len(a.singly))
-	for _, row := range singly[kept:] { // more came in the meantime
-		a.count(counting(row), tally{row.Count, row.At})
-	}
-	a.singly = append(singly[:kept:kept], a.singly...)
-}
-
-// counting is a row as it is counted.
-func counting(row *capability.AuditRow) capability.AuditRow {
-	key := *row
-	key.At, key.Count, key.Op = 0, 0, ""
-	return key
+	a.out.write(ctx, func() []*capability.AuditRow {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		rows := a.singly
+		a.singly = nil
+		if now := a.number(a.clock()); all || now != a.at {
+			for row, t := range a.turn(now) {
+				row.At, row.Count = t.last, t.n
+				rows = append(rows, &row)
+			}
+		}
+		return rows
+	})
 }
 
 // denied audits a call from peer, under ref, that was refused for want of

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,7 +162,7 @@ type clerk struct {
 	tries int
 }
 
-func (c *clerk) Audit(_ context.Context, rows []*capability.AuditRow) error {
+func (c *clerk) Audit(_ context.Context, _ capability.Page, rows []*capability.AuditRow) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.away {
@@ -171,7 +172,7 @@ func (c *clerk) Audit(_ context.Context, rows []*capability.AuditRow) error {
 	return nil
 }
 
-func (c *clerk) Used(_ context.Context, uses []capability.Uses) error {
+func (c *clerk) Used(_ context.Context, _ capability.Page, uses []capability.Uses) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.tries++; c.away {
@@ -181,6 +182,58 @@ func (c *clerk) Used(_ context.Context, uses []capability.Uses) error {
 		c.uses[u.Ref] += u.Count
 	}
 	return nil
+}
+
+// deaf writes, and does not hear that it has: its link breaks in the commit.
+type deaf struct {
+	Store
+	times atomic.Int32 // more, that it hears nothing
+}
+
+func (d *deaf) heard(err error) error {
+	if err == nil && d.times.Add(-1) >= 0 {
+		return fault.Unavailable.With("the link broke in the commit")
+	}
+	return err
+}
+
+func (d *deaf) Audit(ctx context.Context, page capability.Page, rows []*capability.AuditRow) error {
+	return d.heard(d.Store.Audit(ctx, page, rows))
+}
+
+func (d *deaf) Used(ctx context.Context, page capability.Page, uses []capability.Uses) error {
+	return d.heard(d.Store.Used(ctx, page, uses))
+}
+
+// What has been written and may not have been is written again, and there once.
+func TestNothingIsCountedTwice(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		d := &deaf{Store: st}
+		r := start(t, d, oneWindow)
+		p := r.dial()
+		m := r.create(p)
+		blind := p.share(m, "rights", []string{"append"})
+		p.must(m.stream, m.batch(put(1), put(2), put(3)))
+		_, _, err := call(t, p.restore(blind), sessionEvents, words(2, 0), nil)
+		wantCode(t, "events", err, fault.MissingRight)
+		for range 4 {
+			d.times.Store(3) // each of those who write
+			r.server.writeAudit(true)
+		}
+		p.must(m.stream, m.batch(put(4)))
+		r.stop()
+		got := map[string]uint32{}
+		for _, row := range auditOf(t, st, m.id) {
+			got[row.Act.String()+" "+row.Subject] += row.Count
+		}
+		if got["use put"] != 4 || got["use share"] != 1 || got["denial events"] != 1 {
+			t.Errorf("audited is %v", got)
+		}
+		if count, _ := usesOf(t, st, m.owner.ID); count != 5 {
+			t.Errorf("%d uses are counted, want 5", count)
+		}
+	})
 }
 
 // One row a window; the table of uses earlier; a database that is away costs
@@ -251,7 +304,7 @@ func TestUsesAreBoundedAndNoneIsLost(t *testing.T) {
 			u.flush(t.Context(), false)
 		}
 	}
-	if held := len(u.now) + len(u.over) + len(u.owed); held > 8*usesKept {
+	if held := len(u.now) + len(u.over) + len(u.owed) + len(u.counts.rows) + len(u.rows.rows); held > 8*usesKept {
 		t.Errorf("%d things are held", held)
 	}
 	select {

@@ -69,6 +69,8 @@ func TestRefsThatCannotCreateLeaveFewSessions(t *testing.T) {
 				if n < 2 { // who has made some offline is told of each what became of it
 					wantRecorded(t, "create", p.must(p.open(sess, b), create).outcomes[0], ledger.Denied, want)
 					wantRecorded(t, "create again", p.must(p.open(sess, b), create).outcomes[0], ledger.Denied, want)
+					// Its writer has been told, and may have done something else: under no ref does it apply any more.
+					wantRecorded(t, "create by who may", p.must(p.open(naming(t, root, id, owner.ID), b), create).outcomes[0], ledger.Denied, want)
 					continue
 				}
 				_, _, err := p.opening(sess, b).Wait(within(t))

@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/owned"
 )
 
 // OwnerFile is the name of the file with the owner's sturdy ref.
@@ -100,7 +101,7 @@ func readOwner(path string) (capability.Ref, error) {
 
 // createOwner writes ref to path unless a file is there; then it gives that one's ref.
 func createOwner(path string, ref capability.Ref) (got capability.Ref, written bool, err error) {
-	tmp, err := writeTemp(path, ref)
+	tmp, err := writeTemp(path, ref, nil)
 	if err != nil {
 		return ref, false, err
 	}
@@ -118,8 +119,17 @@ func createOwner(path string, ref capability.Ref) (got capability.Ref, written b
 	return ref, true, syncDir(filepath.Dir(path))
 }
 
+// replaceOwner writes ref to path for whom the folder's owner.ref belongs to, or the
+// folder, if that is lost: a rescue may be root's, and the server reads the file.
 func replaceOwner(path string, ref capability.Ref) error {
-	tmp, err := writeTemp(path, ref)
+	was, err := os.Stat(filepath.Join(filepath.Dir(path), OwnerFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		was, err = os.Stat(filepath.Dir(path))
+	}
+	if err != nil {
+		return fmt.Errorf("write the owner's ref: %w", err)
+	}
+	tmp, err := writeTemp(path, ref, was)
 	if err != nil {
 		return err
 	}
@@ -130,11 +140,15 @@ func replaceOwner(path string, ref capability.Ref) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// writeTemp writes ref to a new file of mode 0600 beside path, durably.
-func writeTemp(path string, ref capability.Ref) (name string, err error) {
+// writeTemp writes ref to a new file of mode 0600 beside path, durably. It belongs to
+// whom was does, if that is not nil.
+func writeTemp(path string, ref capability.Ref, was fs.FileInfo) (name string, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+OwnerFile+"-*")
 	if err != nil {
 		return "", fmt.Errorf("write the owner's ref: %w", err)
+	}
+	if was != nil {
+		owned.Like(f, was)
 	}
 	_, err = f.WriteString(ref.Text() + "\n")
 	if err == nil {

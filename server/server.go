@@ -13,7 +13,7 @@
 // the objects around it, and decode.go and encode.go what they are told and tell;
 // authority.go is the check of what a reader may see; attenuate.go, save.go, rotate.go,
 // refs.go and the files that begin with space_ and sess_ change and show authority;
-// audit.go and uses.go keep what was refused and used.
+// audit.go and uses.go keep what was refused and used, pages.go writes it.
 //
 // config.go says what a server is told, listen.go, http.go and address.go let
 // connections in, bounds.go, metrics.go and log.go count and tell; sweeper.go and

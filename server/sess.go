@@ -258,6 +258,11 @@ func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) (actor string
 // mayMake refuses the stream of a session that is not there to a space's ref that cannot
 // make it, if that has opened many of the kind: each leaves rows, so that the session's
 // ops can be recorded as denied.
+//
+// Nothing sweeps these rows, however old: a late copy of a create that was refused would be
+// decided anew, perhaps under a better ref, beside what its writer did in its place. And the
+// outbox that has acknowledged the refusal would be told that the server is behind, while
+// its stream's secret and incarnation were anybody's to set.
 func (o *sess) mayMake(at *session.Sight) *fault.Error {
 	grant, refused := capability.CheckLive(at.Grants[o.auth.space], o.auth.spaceNarrow, 0, at.Now, capability.Create, "")
 	if refused == nil || o.server.idle.take(o.auth.space, o.server.now()) {

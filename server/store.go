@@ -45,16 +45,16 @@ type Store interface {
 	// gives the first space's id and whether this call made it.
 	Init(ctx context.Context, root *capability.Grant) (space string, created bool, err error)
 
-	// Audit writes audit rows that no transaction of theirs carries.
-	Audit(ctx context.Context, rows []*capability.AuditRow) error
+	// Audit writes a page of audit rows that no transaction of theirs carries.
+	Audit(ctx context.Context, page capability.Page, rows []*capability.AuditRow) error
 
 	// ReadAudit gives the rows of a session's or space's audit after the row seq,
 	// with the end of its chain.
 	ReadAudit(ctx context.Context, target string, seq uint64, limit int, refs []string) (*session.AuditPage, error)
 
-	// Used adds to the uses of refs, each named once. Expire notes in the audit
+	// Used adds a page to the uses of refs, each named once. Expire notes in the audit
 	// refs that have expired, at most limit; more says that there may be others.
-	Used(ctx context.Context, uses []capability.Uses) error
+	Used(ctx context.Context, page capability.Page, uses []capability.Uses) error
 	Expire(ctx context.Context, limit int) (more bool, err error)
 
 	// Look gives a session's row and those of refs that are known, Describe the

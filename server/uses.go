@@ -6,7 +6,6 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"math"
 	"slices"
@@ -43,8 +42,8 @@ func (u *use) row() *capability.AuditRow {
 // usage counts uses. Safe for concurrent use; counting is a lock and a look
 // into a map.
 type usage struct {
-	store  Store
-	log    *slog.Logger
+	counts *pages[capability.Uses] // into the table of uses
+	rows   *pages[*use]            // into the audit
 	clock  func() time.Time
 	window time.Duration
 	full   chan struct{} // a window ended early: what is over is to be written
@@ -53,12 +52,20 @@ type usage struct {
 	sent int64 // when the last flush began, Unix ms
 	at   int64 // the number of the window that is counted
 	now  map[useKey]*use
-	over []*use                     // of windows that are over, not in the audit yet
-	owed map[string]capability.Uses // taken out of use.fresh, and could not be written
+	over []*use                     // of windows that are over, on no page of the audit yet
+	owed map[string]capability.Uses // taken out of use.fresh, on no page of the table of uses yet
 }
 
 func newUsage(cfg Config) *usage {
-	return &usage{store: cfg.Store, log: cfg.Log, clock: cfg.Now, window: cfg.AuditWindow, full: make(chan struct{}, 1), now: map[useKey]*use{}}
+	audit := func(ctx context.Context, page capability.Page, uses []*use) error {
+		rows := make([]*capability.AuditRow, len(uses))
+		for i, e := range uses {
+			rows[i] = e.row()
+		}
+		return cfg.Store.Audit(ctx, page, rows)
+	}
+	return &usage{counts: newPages("uses", cfg.Log, cfg.Store.Used), rows: newPages("audit of uses", cfg.Log, audit),
+		clock: cfg.Now, window: cfg.AuditWindow, full: make(chan struct{}, 1), now: map[useKey]*use{}}
 }
 
 // used counts what was done by one call from peer. cursor is the session's, 0
@@ -122,9 +129,6 @@ func (u *usage) rest() {
 	clear(u.now)
 }
 
-// usesAtOnce is how many rows are written in one transaction.
-const usesAtOnce = 500
-
 // flush writes what is new into the table of uses, and windows that are over into
 // the audit; all of it if all is set. What cannot be written is kept.
 func (u *usage) flush(ctx context.Context, all bool) {
@@ -134,49 +138,31 @@ func (u *usage) flush(ctx context.Context, all bool) {
 	if all {
 		u.rest()
 	}
-	fresh := u.owed
-	if fresh == nil {
-		fresh = map[string]capability.Uses{}
-	}
-	u.owed = nil
 	for _, e := range u.now {
-		e.pour(fresh)
+		u.pour(e)
 	}
 	for _, e := range u.over {
-		e.pour(fresh)
+		u.pour(e)
 	}
-	over := u.over
-	u.over = nil
 	u.mu.Unlock()
-	slices.SortFunc(over, func(a, b *use) int { return int(a.last - b.last) })
-
-	for uses := range slices.Chunk(slices.Collect(maps.Values(fresh)), usesAtOnce) {
-		if err := u.store.Used(ctx, uses); err != nil {
-			u.log.Warn("uses not written", "refs", len(fresh), "error", err)
-			break
+	u.counts.write(ctx, func() []capability.Uses {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		counts := slices.Collect(maps.Values(u.owed))
+		u.owed = nil
+		return counts
+	})
+	u.rows.write(ctx, func() []*use {
+		u.mu.Lock()
+		for _, e := range u.over { // of a window that ended meanwhile
+			u.pour(e)
 		}
-		for _, one := range uses {
-			delete(fresh, one.Ref)
-		}
-	}
-	for len(over) > 0 {
-		n := min(len(over), usesAtOnce)
-		rows := make([]*capability.AuditRow, n)
-		for i, e := range over[:n] {
-			rows[i] = e.row()
-		}
-		if err := u.store.Audit(ctx, rows); err != nil {
-			u.log.Warn("uses not audited", "rows", len(over), "error", err)
-			break
-		}
-		over = over[n:]
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.over = append(over, u.over...)
-	for ref, one := range fresh {
-		u.owe(ref, one)
-	}
+		over := u.over
+		u.over = nil
+		u.mu.Unlock()
+		slices.SortFunc(over, func(a, b *use) int { return int(a.last - b.last) })
+		return over
+	})
 }
 
 // shownAfter is how old what is shown of uses may be, but for what other replicas
@@ -194,26 +180,21 @@ func (u *usage) show(ctx context.Context) {
 	}
 }
 
-// pour takes what is fresh of e.
-func (u *use) pour(into map[string]capability.Uses) {
-	if u.fresh == 0 {
+// pour takes what is fresh of e, to be written. mu is held.
+func (u *usage) pour(e *use) {
+	if e.fresh == 0 {
 		return
 	}
-	sum := into[u.ref]
-	into[u.ref] = capability.Uses{Ref: u.ref, Count: sum.Count + u.fresh, Last: max(sum.Last, u.last)}
-	u.fresh = 0
-}
-
-// owe keeps what could not be written. mu is held.
-func (u *usage) owe(ref string, one capability.Uses) {
 	if u.owed == nil {
 		u.owed = map[string]capability.Uses{}
 	}
-	if _, known := u.owed[ref]; !known && len(u.owed) >= 2*usesKept {
+	ref := e.ref
+	if _, known := u.owed[ref]; !known && len(u.owed) >= 3*usesKept {
 		ref = ""
 	}
 	sum := u.owed[ref]
-	u.owed[ref] = capability.Uses{Ref: ref, Count: sum.Count + one.Count, Last: max(sum.Last, one.Last)}
+	u.owed[ref] = capability.Uses{Ref: ref, Count: sum.Count + e.fresh, Last: max(sum.Last, e.last)}
+	e.fresh = 0
 }
 
 // used counts a call under a ref.

@@ -216,18 +216,13 @@ func sound(texts ...string) error {
 	return nil
 }
 
-// Audit writes audit rows that no transaction of theirs carries: denials of
+// Audit writes a page of audit rows that no transaction of theirs carries: denials of
 // calls, and strangers' in numbers.
-func (s *Store) Audit(ctx context.Context, rows []*capability.AuditRow) error {
+func (s *Store) Audit(ctx context.Context, page capability.Page, rows []*capability.AuditRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	err := s.update(ctx, func(t *tx) error {
-		t.run.QueueNow(clock(&t.now))
-		if err := t.run.Flush(ctx); err != nil {
-			return err
-		}
+	return naming("audit", s.once(ctx, page, func(t *tx) error {
 		return t.Save(ctx, &session.Changes{Audit: rows})
-	})
-	return naming("audit", err)
+	}))
 }

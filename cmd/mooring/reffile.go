@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/owned"
 )
 
 // refFile is a file that is to hold a ref. The ref is written beside it, durably
@@ -112,7 +113,7 @@ func (r *refFile) place() error {
 	}
 	tmp := r.f.Name()
 	if r.was != nil {
-		keepOwner(r.f, r.was)
+		owned.Like(r.f, r.was)
 	}
 	err := r.f.Close()
 	switch {

@@ -3,6 +3,7 @@ package storetest
 // Refs that expire, and how often they are used.
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -154,13 +155,13 @@ func testUses(t *testing.T, fresh Fresh) {
 			slices.Reverse(uses)
 		}
 		all.Go(func() {
-			if err := f.Used(f.ctx, uses); err != nil {
+			if err := f.Used(f.ctx, page(), uses); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	f.must("nothing", f.Used(f.ctx, nil))
+	f.must("nothing", f.Used(f.ctx, page(), nil))
 	for j, ref := range refs {
 		page, err := f.ReadTree(f.ctx, "", ref, "", 1, nil)
 		f.must("read tree", err)
@@ -169,5 +170,56 @@ func testUses(t *testing.T, fresh Fresh) {
 			want.Count, want.Last = uint64(24*(j+1)), 1023
 		}
 		same(f, "uses", capability.Uses{Ref: page.Rows[0].Grant.ID, Count: page.Rows[0].Uses, Last: page.Rows[0].Last}, want)
+	}
+}
+
+// page is the first of a new writer.
+func page() capability.Page { return capability.Page{Writer: newOp(), Number: 1} }
+
+// testPageOnce: a page is there once, however often and by how many at once it is written;
+// a writer's next one is another, and so is another writer's.
+func testPageOnce(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	ref := newRef(id)
+	f.save(&session.Changes{Grants: []*capability.Grant{grant(ref, "")}}, id)
+	one, other := page(), page()
+	next := one
+	next.Number++
+	for _, p := range []capability.Page{one, one, next, next, one, other} {
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				// Audits and uses are written under names of their own.
+				for _, err := range []error{
+					f.Used(f.ctx, p, []capability.Uses{{Ref: ref, Count: 1, Last: 5}}),
+					f.Audit(f.ctx, capability.Page{Writer: p.Writer + "a", Number: p.Number}, []*capability.AuditRow{{Target: id, Act: capability.AuditUse}}),
+				} {
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	tree, err := f.ReadTree(f.ctx, "", ref, "", 1, nil)
+	f.must("read tree", err)
+	if uses, rows := tree.Rows[0].Uses, f.audit(id); uses != 3 || len(rows) != 3 {
+		t.Errorf("three pages have %d uses and %d rows", uses, len(rows))
+	}
+
+	// One that failed was not written, and may be yet.
+	gone, cancel := context.WithCancel(f.ctx)
+	cancel()
+	failed := page()
+	if err := f.Used(gone, failed, []capability.Uses{{Ref: ref, Count: 1}}); err == nil {
+		t.Error("who has given up has written")
+	}
+	f.must("again", f.Used(f.ctx, failed, []capability.Uses{{Ref: ref, Count: 1}}))
+	tree, err = f.ReadTree(f.ctx, "", ref, "", 1, nil)
+	f.must("read tree", err)
+	if uses := tree.Rows[0].Uses; uses != 4 {
+		t.Errorf("%d uses, with the one that failed first", uses)
 	}
 }

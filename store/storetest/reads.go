@@ -353,8 +353,8 @@ func testAudit(t *testing.T, fresh Fresh) {
 	id := newSession()
 	full := &capability.AuditRow{Target: id, At: 7, Act: capability.AuditDenial, Ref: newRef(id), Actor: "a", Subject: "put",
 		Reason: fault.StaleEpoch, Op: newOp(), Cursor: 9, Count: 3}
-	f.must("audit", f.Audit(f.ctx, []*capability.AuditRow{full}))
-	f.must("audit nothing", f.Audit(f.ctx, nil))
+	f.must("audit", f.Audit(f.ctx, page(), []*capability.AuditRow{full}))
+	f.must("audit nothing", f.Audit(f.ctx, page(), nil))
 	f.save(&session.Changes{Audit: []*capability.AuditRow{{Target: id, Act: capability.AuditShare}, {Target: newSession(), Act: capability.AuditBump}}}, id)
 	rows := f.audit(id)
 	if len(rows) != 2 || rows[1].Act != capability.AuditShare || rows[1].At == 0 || rows[1].Count != 1 {
@@ -395,7 +395,7 @@ func testAuditAtOnce(t *testing.T, fresh Fresh) {
 			slices.Reverse(rows[:2])
 		}
 		wg.Go(func() {
-			if err := f.Audit(f.ctx, rows); err != nil {
+			if err := f.Audit(f.ctx, page(), rows); err != nil {
 				t.Error(err)
 			}
 		})

@@ -107,6 +107,7 @@ var together = []test{
 	{"Audit", testAudit},
 	{"AuditAtOnce", testAuditAtOnce},
 	{"Uses", testUses},
+	{"PageOnce", testPageOnce},
 	{"OpenStream", testOpenStream},
 	{"FindStream", testFindStream},
 	{"Redeem", testRedeem},

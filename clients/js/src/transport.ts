@@ -1,6 +1,7 @@
 // A WebSocket under a Cap'n Web session: connecting with a time limit, and knowing when it was last heard.
 
 import { fault, MooringError } from "./fault.js";
+import { type Attempt, unopened, unreached } from "./unreached.js";
 
 /** What is used of a WebSocket: that of browsers, of newer Nodes, of the package ws. */
 export interface WebSocketLike {
@@ -14,17 +15,6 @@ export interface WebSocketLike {
 
 /** Makes WebSockets. */
 export type WebSocketConstructor = new (url: string) => WebSocketLike;
-
-/** What a page is told, which cannot see why it gets no connection. */
-const pageHint = typeof document === "undefined" ? "" : " And does it let in this page's origin (serve --allow-origin)?";
-
-/** What an answer means that is no WebSocket. */
-function refusedAs(host: string, status: string): string {
-  const what = `${host} answers, but with HTTP status ${status} and no WebSocket`;
-  if (status === "403") return `${what}: it does not let in this origin, see serve --allow-origin`;
-  if (status === "429" || status === "503") return `${what}: it is busy`;
-  return `${what}: is it a Mooring server that offers Cap'n Web, and is the ref's path right?`;
-}
 
 const closed = 3; // a readyState
 const farewell = 500; // how long the other side has to say that it closes, too
@@ -63,38 +53,40 @@ export class Transport {
   static connect(url: string, WebSocket: WebSocketConstructor, timeout: number, signal: AbortSignal): Promise<Transport> {
     return new Promise((resolve, reject) => {
       let socket: WebSocketLike;
-      const host = new URL(url).host;
-      const failed = (why: string, reason?: string): void => {
+      let over = false; // one way or the other
+      const end = (): boolean => {
         clearTimeout(timer);
         signal.removeEventListener("abort", gone);
-        reject(fault("unavailable", reason ?? `no server answers at ${host} (${why}): is it running?${pageHint}`));
+        return !over && (over = true);
+      };
+      const failed = (attempt: Attempt): void => {
+        if (end()) void unreached(url, attempt, signal).then((text) => reject(fault("unavailable", text)));
       };
       const gone = (): void => {
-        failed("given up");
+        end();
+        reject(fault("canceled", "the client was closed"));
         socket.close();
       };
       const timer = setTimeout(() => {
-        failed("no answer in time");
+        failed({ code: "ETIMEDOUT", message: "no answer in time" });
         socket.close();
       }, timeout);
       try {
         socket = new WebSocket(url);
       } catch (err) {
-        failed(err instanceof Error ? err.message : String(err));
+        end();
+        reject(fault("unavailable", unopened(url, err)));
         return;
       }
       signal.addEventListener("abort", gone);
       socket.addEventListener("open", () => {
-        clearTimeout(timer);
-        signal.removeEventListener("abort", gone);
-        resolve(new Transport(socket));
+        if (end()) resolve(new Transport(socket));
       });
       socket.addEventListener("error", (event: { error?: { code?: string }; message?: string }) => {
-        const why = event.error?.code ?? (event.message || "it cannot be reached");
-        const status = /Unexpected server response: (\d+)/.exec(event.message ?? "")?.[1]; // what ws tells
-        failed(why, status === undefined ? undefined : refusedAs(host, status));
+        const { error, message = "" } = event, status = /Unexpected server response: (\d+)/.exec(message)?.[1]; // what ws tells
+        failed({ code: error?.code, status: status === undefined ? undefined : Number(status), message });
       });
-      socket.addEventListener("close", (event: { code: number }) => failed(`closed with ${event.code}`));
+      socket.addEventListener("close", (event: { code: number }) => failed({ message: `closed with ${event.code}` }));
     });
   }
 

@@ -11,7 +11,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
 import { open, type Ref, type Session } from "../src/index.js";
-import { folder, logOf, Proxy, putKeys, TestServer } from "./rig.js";
+import { folder, freePort, logOf, Proxy, putKeys, TestServer } from "./rig.js";
 import { seeded } from "./seed.js";
 
 const executablePath = process.env["CHROMIUM_BIN"] ?? ["/usr/bin/chromium", "/usr/bin/chromium-browser"].find((f) => existsSync(f)) ?? "";
@@ -61,7 +61,7 @@ async function tabs(t: TestContext): Promise<BrowserContext> {
 async function tab(context: BrowserContext): Promise<Page> {
   const p = await context.newPage();
   p.on("pageerror", (err) => console.error("page:", err.message));
-  p.on("console", (m) => { if (m.type() === "error" && !m.text().includes("WebSocket connection")) console.error("page:", m.text()); });
+  p.on("console", (m) => { if (m.type() === "error" && !/WebSocket connection|Failed to load resource/.test(m.text())) console.error("page:", m.text()); });
   await load(p);
   return p;
 }
@@ -88,6 +88,7 @@ interface Agent {
   statuses(batch: string): Promise<string[]>;
   follow(owner: string, until: number): Promise<number[]>;
   text(owner: string): Promise<string>;
+  unreached(ref: string): Promise<string>;
 }
 declare const agent: Agent;
 
@@ -187,4 +188,18 @@ test("what was removed long ago is forgotten when the outbox is opened again", {
   await load(p);
   assert.equal(await removed([], []), 2);
   assert.equal((await p.evaluate(() => agent.status())).incarnation > 0, true);
+});
+
+test("a page learns whether anybody answers, and what to look at", { timeout: 40_000 }, async (t) => {
+  const server = await TestServer.start(t), p = await tab(await tabs(t)); // which lets in no page of another origin
+  const other = http.createServer((_, res) => res.writeHead(404).end()).listen(0, "127.0.0.1");
+  t.after(() => other.close());
+  await once(other, "listening");
+  const at = (address: string): Promise<string> => p.evaluate((ref) => agent.unreached(ref), server.ref.text.replace(server.ref.address, address));
+  const web = `mooring://127.0.0.1:${(other.address() as { port: number }).port}`, nobody = `127.0.0.1:${await freePort()}`;
+  for (const address of [server.ref.address, web]) {
+    assert.match(await at(address), new RegExp(`^unavailable: what answers at ${address} opens no WebSocket to this page: .*serve --allow-origin.*begins with moorings://`));
+  }
+  assert.match(await at(`mooring://${nobody}`), /^unavailable: no server answers at .*is it running, and does it speak plain HTTP .* http:\/\/127/);
+  assert.match(await at(`moorings://${nobody}`), /is it running, does it speak TLS, and does the browser trust its certificate\? Opened in a tab, https:\/\/127/);
 });

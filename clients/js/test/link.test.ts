@@ -41,7 +41,7 @@ test("a server that refuses the link says what is wrong, and waiting is not sile
   await once(other, "listening");
   const wrong = Ref.parse(server.ref.text.replace(/:\d+/, `:${(other.address() as AddressInfo).port}`));
   const d = await client(t, { patience: 200 });
-  await assert.rejects((await d.space(wrong)).info(), { codeName: "unavailable", message: /HTTP status 404.*is it a Mooring server/ });
+  await assert.rejects((await d.space(wrong)).info(), { codeName: "unavailable", message: /is no Mooring server.*HTTP status 404/ });
 });
 
 test("a server that has fallen silent does not keep a closed client's process alive", { timeout: 10_000 }, async (t) => {

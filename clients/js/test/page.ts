@@ -45,6 +45,11 @@ function batchID(place: number): string {
     }
     return seen;
   },
+  /** What is said of a space's server that cannot be reached. */
+  async unreached(ref: string): Promise<string> {
+    await using other = await open({ name: "unreached", patience: 0 });
+    return await (await other.space(ref)).info().then(() => "reached", (err: Error) => err.message);
+  },
   async text(owner: string): Promise<string> {
     const state = await (await client.session(owner)).snapshot();
     return (JSON.parse(state.entries.get("part/m/p")!.payload) as { text: string }).text;
