@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -267,7 +268,7 @@ func TestAnAddressIsKeptWhenAServerAnsweredThere(t *testing.T) {
 		}
 		return got
 	}
-	eventually(t, "the ref is confirmed", func() bool { return !kept().Confirmed.IsZero() })
+	until.True(t, "the ref is confirmed", func() bool { return !kept().Confirmed.IsZero() })
 
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -299,7 +300,7 @@ func TestAnAddressIsKeptWhenAServerAnsweredThere(t *testing.T) {
 	b = there.Batch()
 	b.Put(message(2), object{})
 	applied(t, b)
-	eventually(t, "the new address is kept", func() bool { return kept().Hosts[0] == moved.Hosts[0] })
+	until.True(t, "the new address is kept", func() bool { return kept().Hosts[0] == moved.Hosts[0] })
 }
 
 // TestExternalIDsWorkWhereARefWasRedeemed: the name that another system has for a

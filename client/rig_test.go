@@ -191,17 +191,5 @@ func brief(results client.Results) string {
 	return strings.Join(words, " ")
 }
 
-// eventually waits until something is so.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !so(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
 // text of a message's number.
 func message(n int) string { return fmt.Sprintf("message/msg_%04d", n) }

@@ -17,19 +17,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-)
 
-// until polls for a condition that another goroutine brings about.
-func until(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(testDeadline); !cond(); {
-		if time.Now().After(end) {
-			t.Fatalf("%s: never", what)
-		}
-		wait := time.NewTimer(time.Millisecond)
-		<-wait.C
-	}
-}
+	"github.com/mooring-rpc/mooring/internal/until"
+)
 
 func TestReleaseCancels(t *testing.T) {
 	t.Parallel()
@@ -48,7 +38,7 @@ func TestReleaseCancels(t *testing.T) {
 			}
 			call.Fail(errors.New("anything"))
 		}
-		until(t, "answers are gone", func() bool { return v.b.Stats().Answers == 0 })
+		until.True(t, "answers are gone", func() bool { return v.b.Stats().Answers == 0 })
 	})
 }
 
@@ -299,7 +289,7 @@ func TestDrain(t *testing.T) {
 		call := <-v.bObj.holding
 		drained := make(chan error, 1)
 		go func() { drained <- v.b.Drain(ctx, "restart") }()
-		until(t, "new calls are refused", func() bool {
+		until.True(t, "new calls are refused", func() bool {
 			_, p, err := ask(t, boot, mEcho, 1, "", nil)
 			p.Release()
 			return IsDisconnected(err)

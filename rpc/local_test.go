@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 func TestLocalCalls(t *testing.T) {
@@ -362,7 +364,7 @@ func TestProxyBetweenConnections(t *testing.T) {
 	p.Release()
 	// Cancelled through both.
 	p = k.Call(ctx, mHold, testSize, nil)
-	until(t, "the child holds the call", func() bool { return len(left.bObj.madeHolding()) > 0 })
+	until.True(t, "the child holds the call", func() bool { return len(left.bObj.madeHolding()) > 0 })
 	call := <-left.bObj.made[0].holding
 	p.Release()
 	<-call.Context().Done()

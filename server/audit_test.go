@@ -24,6 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
@@ -428,7 +429,7 @@ func TestAuditIsWrittenWhileTheServerRuns(t *testing.T) {
 	_, _, err := call(t, p.restore(blind), sessionEvents, words(2, 0), nil)
 	wantCode(t, "events", err, fault.MissingRight)
 	wantCode(t, "a stranger", p.restoreErr(m.owner.With(m.owner.ID, capability.NewSecret()), ""), fault.UnknownRef)
-	until(t, "all of it is there", func() bool {
+	until.True(t, "all of it is there", func() bool {
 		uses, _ := usesOf(t, st, m.owner.ID)
 		found := map[string]bool{}
 		for _, row := range auditOf(t, st, m.id) {
@@ -651,7 +652,7 @@ func TestExpiryIsAuditedOnce(t *testing.T) {
 		slices.Sort(ids)
 		return ids
 	}
-	until(t, "all are noted", func() bool { return len(expired()) >= len(refs) })
+	until.True(t, "all are noted", func() bool { return len(expired()) >= len(refs) })
 	one.stop()
 	slices.Sort(refs)
 	if got := expired(); !slices.Equal(got, refs) {

@@ -24,6 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
@@ -174,7 +175,7 @@ func untilBegun(t *testing.T, s *Server, n int) {
 // be still.
 func untilRest(t *testing.T, s *Server) {
 	t.Helper()
-	until(t, "the committers rest", func() bool {
+	until.True(t, "the committers rest", func() bool {
 		s.commit.mu.Lock()
 		defer s.commit.mu.Unlock()
 		return s.commit.running == 0
