@@ -18,11 +18,8 @@ import (
 // At Limits.Questions a call waits for an answer, as long as its context allows.
 func TestBackpressureByQuestions(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{Questions: 4})
+	v, boot := overPipe(t, Limits{Questions: 4})
 	ctx := testContext(t)
-	boot := v.a.Bootstrap(ctx)
-	defer boot.Release()
 	if _, p, err := ask(t, boot, mEcho, 0, "", nil); err != nil {
 		t.Fatal(err)
 	} else {

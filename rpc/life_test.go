@@ -46,10 +46,7 @@ func TestReleaseCancels(t *testing.T) {
 // and let go of that: it is one that is gone then, not two, and a third that is asked for keeps the call going.
 func TestLettingGoLateCountsOnce(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{})
-	boot := v.a.Bootstrap(testContext(t))
-	defer boot.Release()
+	v, boot := overPipe(t, Limits{})
 	p := boot.Call(testContext(t), mHold, testSize, nil)
 	call := <-v.bObj.holding
 	x := p.Cap(1)
@@ -89,10 +86,7 @@ func TestNotificationPanics(t *testing.T) {
 		p.Release()
 	}
 	t.Run("of a peer's answer", func(t *testing.T) {
-		a, b := Pipe()
-		v := startVats(t, a, b, Limits{})
-		boot := v.a.Bootstrap(testContext(t))
-		defer boot.Release()
+		v, boot := overPipe(t, Limits{})
 		p := boot.Call(testContext(t), mHold, testSize, nil)
 		check(t, p, func() { (<-v.bObj.holding).Return(testSize, nil) })
 	})
@@ -121,10 +115,7 @@ func TestNotificationPanics(t *testing.T) {
 
 func TestWaitGivesUpWithoutCancelling(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{})
-	boot := v.a.Bootstrap(testContext(t))
-	defer boot.Release()
+	v, boot := overPipe(t, Limits{})
 	p := boot.Call(context.Background(), mHold, testSize, nil)
 	defer p.Release()
 	call := <-v.bObj.holding
@@ -311,10 +302,7 @@ func TestDrain(t *testing.T) {
 
 func TestDrainGivesUp(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{})
-	boot := v.a.Bootstrap(testContext(t))
-	defer boot.Release()
+	v, boot := overPipe(t, Limits{})
 	p := boot.Call(context.Background(), mHold, testSize, nil)
 	defer p.Release()
 	<-v.bObj.holding
