@@ -29,10 +29,7 @@ func TestOfflineWorkArrivesWhenTheServerComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := r.open(t, "a")
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	s, create := sp.Create(client.CreateOptions{External: "outside"})
 	create.Put("session", object{"title": "offline"})
 	first, err := create.Commit(t.Context())
@@ -335,10 +332,7 @@ func TestForkCopiesWhatItMayRead(t *testing.T) {
 	late := source.Batch()
 	late.Put(message(2), object{"text": "two"})
 	applied(t, late)
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	fork, batch := sp.Fork(source, o.Cursor, client.CreateOptions{Label: "fork"})
 	batch.Put(message(3), object{"text": "three"})
 	applied(t, batch)

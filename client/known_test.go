@@ -51,10 +51,7 @@ func TestARefsIDAloneOpensNothing(t *testing.T) {
 	if _, err := s.Put(t.Context(), message(1), object{}); !errors.Is(err, fault.UnknownRef) {
 		t.Errorf("a put: %v", err)
 	}
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	_, fork := sp.Fork(s, 0, client.CreateOptions{})
 	if _, err := fork.Commit(t.Context()); !errors.Is(err, fault.UnknownRef) {
 		t.Errorf("a fork: %v", err)
@@ -221,10 +218,7 @@ func TestWhatARefLacksIsLearned(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	owner := r.open(t, "owner")
-	sp, err := owner.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, owner)
 	maker, err := sp.Share(t.Context(), client.ShareOptions{Rights: capability.Create})
 	if err != nil {
 		t.Fatal(err)
@@ -309,10 +303,7 @@ func TestExternalIDsWorkWhereARefWasRedeemed(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	owner := r.open(t, "owner")
-	sp, err := owner.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, owner)
 	s, b := sp.Create(client.CreateOptions{External: "their-name"})
 	ref, _ := b.Share(client.ShareOptions{Rights: capability.Read})
 	applied(t, b)
@@ -325,11 +316,7 @@ func TestExternalIDsWorkWhereARefWasRedeemed(t *testing.T) {
 	}
 
 	other := testRig(t)
-	sp, err = c.Space(t.Context(), other.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, b := sp.Create(client.CreateOptions{External: "their-name"})
+	own, b := other.space(t, c).Create(client.CreateOptions{External: "their-name"})
 	applied(t, b)
 	if got, err := c.SessionByID(t.Context(), "their-name"); err != nil || got.ID() != own.ID() {
 		t.Errorf("a name that was given here: %v", err)
@@ -342,10 +329,7 @@ func TestARefusedCreationLeavesNoName(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	c := r.open(t, "a")
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	s, b := sp.Create(client.CreateOptions{External: "my-id"})
 	applied(t, b)
 	again, b := sp.Create(client.CreateOptions{External: "my-id"})

@@ -134,14 +134,20 @@ func (r *rig) config(name string, change ...func(*client.Config)) client.Config 
 	return cfg
 }
 
-// newSession creates a session and waits until it is real.
-func (r *rig) newSession(t *testing.T, c *client.Client) *client.Session {
+// space is the server's space, under its owner's ref.
+func (r *rig) space(t *testing.T, c *client.Client) *client.Space {
 	t.Helper()
 	sp, err := c.Space(t.Context(), r.owner)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, b := sp.Create(client.CreateOptions{})
+	return sp
+}
+
+// newSession creates a session and waits until it is real.
+func (r *rig) newSession(t *testing.T, c *client.Client) *client.Session {
+	t.Helper()
+	s, b := r.space(t, c).Create(client.CreateOptions{})
 	applied(t, b)
 	return s
 }
