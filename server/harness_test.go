@@ -98,6 +98,16 @@ func startOn(t testing.TB, st Store, change func(*Config), streams ...net.Listen
 	return r
 }
 
+// stopping has the server stop, and gives what is closed when it has.
+func (r *rig) stopping() (stopped <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.stop()
+	}()
+	return done
+}
+
 // peer is a connection to a server.
 type peer struct {
 	t       testing.TB
@@ -389,6 +399,15 @@ func (k *recorder) untilCursor(t testing.TB, cursor uint64) {
 	k.until(t, fmt.Sprintf("cursor %d", cursor), func() bool {
 		return len(k.cursors) > 0 && k.cursors[len(k.cursors)-1] >= cursor
 	})
+}
+
+// untilDraining waits until it is told that the server stops.
+func (k *recorder) untilDraining(t testing.TB) {
+	t.Helper()
+	k.until(t, "word of the end", func() bool { return k.ended != nil })
+	if k.ended.Code != fault.Draining {
+		t.Errorf("the subscriber was told %v", k.ended)
+	}
 }
 
 // consecutive checks that what came is from+1, from+2, … without a gap or repeat.

@@ -49,15 +49,8 @@ func TestDrainFinishesWhatRuns(t *testing.T) {
 	running := applying(t, m.stream, m.batch(put(1)))
 	queued := applying(t, m.stream, m.batch(put(2)))
 	untilQueued(t, r.server, 2)
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		r.stop()
-	}()
-	k.until(t, "word of the end", func() bool { return k.ended != nil })
-	if k.ended.Code != fault.Draining {
-		t.Errorf("the subscriber was told %v", k.ended)
-	}
+	stopped := r.stopping()
+	k.untilDraining(t)
 	<-idle.conn.Done() // has nothing running
 	near, far := rpc.Pipe()
 	wantCode(t, "a new connection", r.server.ServeConn(far), fault.Draining)
@@ -90,15 +83,8 @@ func TestSlowSnapshotDelaysNoDraining(t *testing.T) {
 	release := holdWriter(t, st)
 	running := applying(t, m.stream, m.batch(put(1)))
 	untilQueued(t, r.server, 1)
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		r.stop()
-	}()
-	k.until(t, "word of the end", func() bool { return k.ended != nil })
-	if k.ended.Code != fault.Draining {
-		t.Errorf("the subscriber was told %v", k.ended)
-	}
+	stopped := r.stopping()
+	k.untilDraining(t)
 	<-idle.conn.Done() // has nothing running
 	release()
 	if ack := readReply(t, running); ack.refusal != nil || ack.applied != 1 {

@@ -426,15 +426,8 @@ func TestDrainOverTheWeb(t *testing.T) {
 		p.Then(func(_ any, err error) { answers <- err })
 	}
 	untilQueued(t, r.server, 2)
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		r.stop()
-	}()
-	k.until(t, "word of the end", func() bool { return k.ended != nil })
-	if k.ended.Code != fault.Draining {
-		t.Errorf("the subscriber was told %v", k.ended)
-	}
+	stopped := r.stopping()
+	k.untilDraining(t)
 	<-idle.conn.Done() // has nothing running
 	near, far := capnweb.Pipe()
 	wantCode(t, "a new connection", r.server.ServeWeb(far), fault.Draining)
