@@ -186,9 +186,6 @@ func overlapping(t *testing.T, s *store.Store, id string) (stop func()) {
 	}
 }
 
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
-
 // TestErasedUnderReaders: what was purged leaves the files also where others read and write
 // without a pause.
 func TestErasedUnderReaders(t *testing.T) {
