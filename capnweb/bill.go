@@ -69,15 +69,9 @@ func (b bill) attach(n node) {
 		return
 	}
 	for n != nil {
-		var f *future
-		switch n := n.(type) {
-		case *future:
-			f = n
-		case *importNode:
-			f = &n.future
-		default:
-			b.pay()
-			return
+		f := futureOf(n)
+		if f == nil {
+			break
 		}
 		f.mu.Lock()
 		if !f.is(known) {

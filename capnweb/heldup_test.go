@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // What belongs to nobody's value cannot stop a connection.
@@ -92,10 +93,10 @@ func TestSharedPromise(t *testing.T) {
 	defer s2.Release()
 	w1 := s1.Call(bg, "hang")
 	defer w1.Release()
-	until(t, "the first waits", func() bool { return one.server.Stats().Calls > 0 })
+	until.True(t, "the first waits", func() bool { return one.server.Stats().Calls > 0 })
 	w2 := s2.Call(bg, "ok")
 	defer w2.Release()
-	until(t, "the second waits", func() bool { return two.server.Stats().Calls > 0 })
+	until.True(t, "the second waits", func() bool { return two.server.Stats().Calls > 0 })
 	resolve(main, nil)
 	ctx, cancel := context.WithTimeout(bg, patience)
 	defer cancel()

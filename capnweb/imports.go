@@ -151,6 +151,11 @@ func (c *Conn) sendPush(head string, id int64, path []string, args *payload, cal
 		}
 	}
 	c.enc.b = append(c.enc.b, ']', ']')
+	return c.pushed()
+}
+
+// pushed sends the push that was encoded and gives what will be its result. The lock is held.
+func (c *Conn) pushed() (*importNode, error) {
 	if err := c.enc.send(); err != nil {
 		c.enc.undo()
 		return nil, err

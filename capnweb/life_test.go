@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // A stub of one connection is handed to another: calls go through, both ways, and are released on both.
@@ -60,7 +61,7 @@ func TestThreeParties(t *testing.T) {
 	near.settle(0, 0)
 	far.settle(0, 0)
 	farMain.Release()
-	until(t, "the counter is released", func() bool { return released.Load() > 0 }) // on a goroutine of its own
+	until.True(t, "the counter is released", func() bool { return released.Load() > 0 }) // on a goroutine of its own
 	if released.Load() != 1 {
 		t.Fatal("the counter was released", released.Load(), "times")
 	}
@@ -69,7 +70,7 @@ func TestThreeParties(t *testing.T) {
 // settleAtLeast waits until the server has that many exports.
 func (p *pair) settleAtLeast(n int) {
 	p.t.Helper()
-	until(p.t, "the server has enough exports", func() bool { return p.server.Stats().Exports >= n })
+	until.True(p.t, "the server has enough exports", func() bool { return p.server.Stats().Exports >= n })
 }
 
 // One connection breaks: what was passed on to another is broken there too, and nothing hangs.
@@ -378,7 +379,7 @@ func TestReleaserIsToldOnce(t *testing.T) {
 	}
 	one.settle(0, 0)
 	two.settle(0, 0)
-	until(t, "it is released", func() bool { return released.Load() > 0 })
+	until.True(t, "it is released", func() bool { return released.Load() > 0 })
 	if released.Load() != 1 {
 		t.Fatal(released.Load())
 	}
@@ -388,7 +389,7 @@ func TestReleaserIsToldOnce(t *testing.T) {
 	}
 	s.Release()
 	s.Release()
-	until(t, "it is released again", func() bool { return released.Load() > 1 })
+	until.True(t, "it is released again", func() bool { return released.Load() > 1 })
 	if released.Load() != 2 {
 		t.Fatal(released.Load())
 	}

@@ -23,22 +23,34 @@ func linkOf(p *payload, next node) node {
 	return nil
 }
 
-// step is what a node leads to next, or waits for; nil at the end.
-func step(n node) node {
-	var f *future
+// futureOf is the future that a node is; nil if it is none.
+func futureOf(n node) *future {
 	switch t := n.(type) {
 	case *future:
-		f = t
+		return t
 	case *importNode:
-		f = &t.future
+		return &t.future
+	}
+	return nil
+}
+
+// askedOf is the node whose path or method a node is; nil if it is neither.
+func askedOf(n node) node {
+	switch t := n.(type) {
 	case *pathNode:
 		return t.on
 	case *methodNode:
 		return t.on
-	default:
-		return nil
 	}
+	return nil
+}
+
+// step is what a node leads to next, or waits for; nil at the end.
+func step(n node) node {
+	f := futureOf(n)
 	switch {
+	case f == nil:
+		return askedOf(n)
 	case !f.is(bound):
 		if on := f.waits.Load(); on != nil {
 			return on
@@ -56,15 +68,8 @@ func leadsTo(n node, f *future) bool {
 		if far++; far > mostEntangled {
 			return true
 		}
-		switch t := n.(type) {
-		case *future:
-			if t == f {
-				return true
-			}
-		case *importNode:
-			if &t.future == f {
-				return true
-			}
+		if futureOf(n) == f {
+			return true
 		}
 	}
 	return false
@@ -98,24 +103,14 @@ func holds(p *payload, next node, f *future) bool {
 		if seen[n] = true; len(seen) > mostEntangled {
 			return true
 		}
-		var g *future
-		switch t := n.(type) {
-		case *future:
-			g = t
-		case *importNode:
-			g = &t.future
-		case *pathNode:
-			todo = append(todo, t.on)
-			continue
-		case *methodNode:
-			todo = append(todo, t.on)
-			continue
-		default:
-			continue
-		}
+		g := futureOf(n)
 		switch {
 		case g == f:
 			return true
+		case g == nil:
+			if on := askedOf(n); on != nil {
+				todo = append(todo, on)
+			}
 		case !g.is(bound) || g.err != nil:
 		case g.next != nil:
 			todo = append(todo, g.next)
@@ -144,13 +139,8 @@ func (p *payload) nodes(to []node, left *int) []node {
 // capture notes that a value refers to n while it is not known what that is.
 func capture(n node) {
 	for n = follows(n, bound); ; {
-		var f *future
-		switch t := n.(type) {
-		case *future:
-			f = t
-		case *importNode:
-			f = &t.future
-		default:
+		f := futureOf(n)
+		if f == nil {
 			return
 		}
 		if f.captured.Store(true); !f.is(bound) {

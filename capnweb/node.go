@@ -85,16 +85,8 @@ func shorten(n node) node { return follows(n, known) }
 // follows goes on from futures that have come as far as that.
 func follows(n node, state uint32) node {
 	for range 100 {
-		var f *future
-		switch t := n.(type) {
-		case *future:
-			f = t
-		case *importNode:
-			f = &t.future
-		default:
-			return n
-		}
-		if !f.is(state) {
+		f := futureOf(n)
+		if f == nil || !f.is(state) {
 			return n
 		}
 		switch {

@@ -3,7 +3,6 @@
 package capnweb_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // pair is a client and a server, connected.
@@ -24,24 +25,7 @@ type pair struct {
 	client, server *capnweb.Conn
 	errs           [2]error
 	wg             sync.WaitGroup
-	log            lockedBuffer
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
+	log            lockbuf.Buffer
 }
 
 // connect runs two connections over a pipe until the test ends. Their tables must be empty then.
@@ -87,16 +71,6 @@ func (p *pair) settle(exports, imports int) {
 			p.t.Fatalf("the client holds %+v and the server %+v; wanted %d and %d", c, s, exports, imports)
 		}
 		runtime.Gosched()
-	}
-}
-
-// until waits for what comes about on other goroutines.
-func until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !so(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatal("never so:", what)
-		}
 	}
 }
 
@@ -249,7 +223,7 @@ func TestCalls(t *testing.T) {
 		pr.Release()
 	}
 	p.settle(0, 0)
-	until(t, "the counter is released", func() bool { return released.Load() > 0 }) // on a goroutine of its own
+	until.True(t, "the counter is released", func() bool { return released.Load() > 0 }) // on a goroutine of its own
 	if released.Load() != 1 {
 		t.Fatalf("released %d times", released.Load())
 	}

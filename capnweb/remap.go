@@ -245,11 +245,5 @@ func (c *Conn) sendRemap(id int64, path []string, captures []node, m *mapProgram
 	}
 	c.enc.b = append(c.enc.b, ']', ',')
 	c.enc.b = append(appendJSON(c.enc.b, m.instructions), ']', ']')
-	if err := c.enc.send(); err != nil {
-		c.enc.undo()
-		return nil, err
-	}
-	r := c.newImport(c.nextID, true)
-	c.nextID++
-	return r, nil
+	return c.pushed()
 }

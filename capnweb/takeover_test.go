@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // Another reader takes over while a handler does not return, and not while a message is still being taken in.
@@ -12,7 +13,7 @@ func TestAnotherReaderTakesOverInOrder(t *testing.T) {
 	p := serve(t, capnweb.NewMethods(map[string]any{
 		"slow": func(c *capnweb.Call) int { // it keeps the reader until somebody else has read on
 			read := c.Conn().Stats().MessagesIn
-			until(t, "another reads", func() bool { return c.Conn().Stats().MessagesIn > read })
+			until.True(t, "another reads", func() bool { return c.Conn().Stats().MessagesIn > read })
 			return 1
 		},
 		"size": func(b []byte) int { return len(b) },

@@ -1,3 +1,5 @@
+// Client: what it is configured with, and how it is opened and closed.
+
 package client
 
 import (

@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -50,10 +51,7 @@ func TestARefsIDAloneOpensNothing(t *testing.T) {
 	if _, err := s.Put(t.Context(), message(1), object{}); !errors.Is(err, fault.UnknownRef) {
 		t.Errorf("a put: %v", err)
 	}
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	_, fork := sp.Fork(s, 0, client.CreateOptions{})
 	if _, err := fork.Commit(t.Context()); !errors.Is(err, fault.UnknownRef) {
 		t.Errorf("a fork: %v", err)
@@ -220,10 +218,7 @@ func TestWhatARefLacksIsLearned(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	owner := r.open(t, "owner")
-	sp, err := owner.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, owner)
 	maker, err := sp.Share(t.Context(), client.ShareOptions{Rights: capability.Create})
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +262,7 @@ func TestAnAddressIsKeptWhenAServerAnsweredThere(t *testing.T) {
 		}
 		return got
 	}
-	eventually(t, "the ref is confirmed", func() bool { return !kept().Confirmed.IsZero() })
+	until.True(t, "the ref is confirmed", func() bool { return !kept().Confirmed.IsZero() })
 
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -299,7 +294,7 @@ func TestAnAddressIsKeptWhenAServerAnsweredThere(t *testing.T) {
 	b = there.Batch()
 	b.Put(message(2), object{})
 	applied(t, b)
-	eventually(t, "the new address is kept", func() bool { return kept().Hosts[0] == moved.Hosts[0] })
+	until.True(t, "the new address is kept", func() bool { return kept().Hosts[0] == moved.Hosts[0] })
 }
 
 // TestExternalIDsWorkWhereARefWasRedeemed: the name that another system has for a
@@ -308,10 +303,7 @@ func TestExternalIDsWorkWhereARefWasRedeemed(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	owner := r.open(t, "owner")
-	sp, err := owner.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, owner)
 	s, b := sp.Create(client.CreateOptions{External: "their-name"})
 	ref, _ := b.Share(client.ShareOptions{Rights: capability.Read})
 	applied(t, b)
@@ -324,11 +316,7 @@ func TestExternalIDsWorkWhereARefWasRedeemed(t *testing.T) {
 	}
 
 	other := testRig(t)
-	sp, err = c.Space(t.Context(), other.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, b := sp.Create(client.CreateOptions{External: "their-name"})
+	own, b := other.space(t, c).Create(client.CreateOptions{External: "their-name"})
 	applied(t, b)
 	if got, err := c.SessionByID(t.Context(), "their-name"); err != nil || got.ID() != own.ID() {
 		t.Errorf("a name that was given here: %v", err)
@@ -341,10 +329,7 @@ func TestARefusedCreationLeavesNoName(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	c := r.open(t, "a")
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	s, b := sp.Create(client.CreateOptions{External: "my-id"})
 	applied(t, b)
 	again, b := sp.Create(client.CreateOptions{External: "my-id"})

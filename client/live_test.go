@@ -126,10 +126,7 @@ func TestASpaceIsNarrowed(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	c := r.open(t, "owner")
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	live, err := sp.Attenuate(t.Context(), client.AttenuateOptions{Rights: capability.List, Label: "clerk"})
 	if err != nil {
 		t.Fatal(err)

@@ -112,10 +112,7 @@ func TestAnEmptyListIsNotAll(t *testing.T) {
 	r := testRig(t)
 	c := r.open(t, "a")
 	s := r.newSession(t, c)
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	live, err := s.Attenuate(t.Context(), client.AttenuateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -157,10 +154,7 @@ func TestNothingPanics(t *testing.T) {
 	r := testRig(t)
 	c := r.open(t, "a")
 	s := r.newSession(t, c)
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	commit := func(add func(b *client.Batch)) error {
 		b := s.Batch()
 		add(b)

@@ -134,14 +134,20 @@ func (r *rig) config(name string, change ...func(*client.Config)) client.Config 
 	return cfg
 }
 
-// newSession creates a session and waits until it is real.
-func (r *rig) newSession(t *testing.T, c *client.Client) *client.Session {
+// space is the server's space, under its owner's ref.
+func (r *rig) space(t *testing.T, c *client.Client) *client.Space {
 	t.Helper()
 	sp, err := c.Space(t.Context(), r.owner)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, b := sp.Create(client.CreateOptions{})
+	return sp
+}
+
+// newSession creates a session and waits until it is real.
+func (r *rig) newSession(t *testing.T, c *client.Client) *client.Session {
+	t.Helper()
+	s, b := r.space(t, c).Create(client.CreateOptions{})
 	applied(t, b)
 	return s
 }
@@ -189,18 +195,6 @@ func brief(results client.Results) string {
 		words = append(words, s)
 	}
 	return strings.Join(words, " ")
-}
-
-// eventually waits until something is so.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !so(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
 }
 
 // text of a message's number.

@@ -84,10 +84,7 @@ func TestRotateThatNobodyAnswered(t *testing.T) {
 	r := testRig(t)
 	c := r.open(t, "a", func(cfg *client.Config) { cfg.Patience = -1 })
 	s := r.newSession(t, c)
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -166,10 +163,7 @@ func TestRotateAgain(t *testing.T) {
 	if err != nil || again.Ref().ID != first.Ref().ID || same.Cursor != cut.Cursor {
 		t.Errorf("rotated again: %v %v, it was %v %v; %v", again, same, first.Ref(), cut, err)
 	}
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	root, err := sp.Rotate(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -213,10 +207,7 @@ func TestCreationRepeatedAfterARotation(t *testing.T) {
 	t.Parallel()
 	r := testRig(t)
 	c := r.open(t, "a")
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	same := client.CreateOptions{Owner: sp.NewOwner(), BatchID: outbox.NewBatchID()}
 	s, b := sp.Create(same)
 	applied(t, b)

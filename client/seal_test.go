@@ -77,10 +77,7 @@ func TestSealedRefWorksWhereItsKeyIs(t *testing.T) {
 		}
 	}
 	// What is passed along with a batch as proof of an authority may be sealed as well.
-	sp, err := agent.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, agent)
 	_, b := sp.Fork(shared, 0, client.CreateOptions{})
 	applied(t, b)
 	if _, err := shared.Save(t.Context()); fault.CodeOf(err) != fault.Widening {

@@ -155,10 +155,7 @@ func TestSessionsMadeInATransactionOrNotAtAll(t *testing.T) {
 	r := testRig(t)
 	dsn := pgtest.URL(t)
 	c := r.open(t, "a", func(cfg *client.Config) { cfg.Home, cfg.OutboxURL = "", dsn })
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	db, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)

@@ -104,10 +104,7 @@ func TestWhatAPurgeLeavesToReaders(t *testing.T) {
 	if earlier.Entry(message(1)) != nil || earlier.Entry(message(2)) == nil {
 		t.Errorf("the earlier state has %+v", earlier.Entries)
 	}
-	sp, err := c.Space(t.Context(), r.owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sp := r.space(t, c)
 	f, fork := sp.Fork(s, before, client.CreateOptions{})
 	applied(t, fork)
 	copied, err := f.Snapshot(t.Context())

@@ -12,18 +12,20 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/server"
 )
 
 // A body is bounded, and so are all bodies together; what was held is given back.
 func TestBodiesAreBounded(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.BodyBytes, c.BodiesBytes = 1<<20, 3*bodyChunk })
+	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.BodyBytes, c.BodiesBytes = 1<<20, 3*bodyChunk })
 	m := r.create()
 	path := "/sessions/" + m.id + "/batches"
 	long := `{"outbox":"` + strings.Repeat("x", 1<<20) + `"}`
@@ -40,18 +42,18 @@ func TestBodiesAreBounded(t *testing.T) {
 		b := newBox()
 		return r.ask("POST", path, m.owner.Text(), b.json(b.batch(m.id, op("put", "key", "message/x", "payload", obj{}))))
 	}
-	eventually(t, "it is being read", func() bool { return r.api.room.left.Load() == bodyChunk })
+	until.True(t, "it is being read", func() bool { return r.api.room.left.Load() == bodyChunk })
 	if got := small(); got.status != 429 || got.code() != "overloaded" || got.header.Get("Retry-After") != "1" {
 		t.Errorf("without room: %d %s", got.status, got.text)
 	}
 	_ = c.Close()
-	eventually(t, "there is room again", func() bool { return small().status == 200 })
+	until.True(t, "there is room again", func() bool { return small().status == 200 })
 }
 
 // Chunked bodies have no length to be told by.
 func TestALongBodyOfNoLength(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.BodyBytes = 1 << 20 })
+	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.BodyBytes = 1 << 20 })
 	m := r.create()
 	req := r.request("POST", "/sessions/"+m.id+"/batches", m.owner.Text(), "")
 	req.Body, req.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader(`{"outbox":"`), strings.NewReader(strings.Repeat("x", 2<<20)))), -1
@@ -68,7 +70,7 @@ func TestALongBodyOfNoLength(t *testing.T) {
 // A body that does not come is not waited for long, and one that breaks off is none.
 func TestBodiesThatDoNotCome(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.Timeout = 3 * time.Second })
+	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.Timeout = 3 * time.Second })
 	m := r.create()
 	for _, cut := range []bool{false, true} {
 		c, err := net.Dial("tcp", r.host)
@@ -96,7 +98,7 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 // Who guesses waits, and nobody else does.
 func TestGuessing(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(s *server.Config, _ *Config) { s.WrongTries, s.WrongTryInterval = 1, time.Hour })
+	r := start(t, teststore.SQLite(t), func(s *server.Config, _ *Config) { s.WrongTries, s.WrongTryInterval = 1, time.Hour })
 	m := r.create()
 	forged := m.owner.With(m.owner.ID, capability.NewSecret()).Text()
 	if got := r.ask("GET", "/sessions/"+m.id, forged, nil); got.status != 401 || got.code() != "unknown_ref" {
@@ -116,7 +118,7 @@ func TestGuessing(t *testing.T) {
 // A wait that is longer than a request's time ends with the answer that it is.
 func TestGuessingTakesNoLongerThanARequest(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(s *server.Config, c *Config) {
+	r := start(t, teststore.SQLite(t), func(s *server.Config, c *Config) {
 		s.WrongTries, s.WrongTryInterval, c.Timeout = 1, time.Hour, 2*time.Second
 	})
 	forged := r.owner.With(r.owner.ID, capability.NewSecret()).Text()
@@ -130,7 +132,7 @@ func TestGuessingTakesNoLongerThanARequest(t *testing.T) {
 // A request that outlives its server's patience ends with an answer.
 func TestDrainingServerAnswers(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	api := New(Config{Server: r.server})
 	r.stop()
@@ -156,29 +158,11 @@ func (w *answered) Header() http.Header         { return w.header }
 func (w *answered) WriteHeader(status int)      { w.status = status }
 func (w *answered) Write(b []byte) (int, error) { return w.text.Write(b) }
 
-// lockedBuffer is a log to look at.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // Secrets are in no log and in no error, wherever they were put by mistake.
 func TestSecretsStayAway(t *testing.T) {
 	t.Parallel()
-	var log lockedBuffer
-	r := start(t, sqliteStore(t), func(s *server.Config, c *Config) {
+	var log lockbuf.Buffer
+	r := start(t, teststore.SQLite(t), func(s *server.Config, c *Config) {
 		s.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		c.Log = s.Log
 	})

@@ -12,7 +12,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -24,11 +23,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store"
-	"github.com/mooring-rpc/mooring/store/postgres"
-	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
 func TestMain(m *testing.M) {
@@ -43,33 +39,6 @@ func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-func sqliteStore(t testing.TB) *store.Store {
-	t.Helper()
-	st, err := sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = st.Close() })
-	return st
-}
-
-// onBoth runs f on each kind of database.
-func onBoth(t *testing.T, f func(t *testing.T, st *store.Store)) {
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		f(t, sqliteStore(t))
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		st, err := postgres.Open(t.Context(), postgres.Config{URL: pgtest.URL(t), AllowUnsafe: true, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = st.Close() })
-		f(t, st)
-	})
 }
 
 // rig is a running server with the API, and its owner's ref.

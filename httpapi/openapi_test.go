@@ -24,6 +24,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/teststore"
 )
 
 // described is the description and the way to find an operation in it.
@@ -178,7 +179,7 @@ func TestTheDescriptionIsSound(t *testing.T) {
 
 func TestTheDescriptionIsServed(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	got := r.ask("GET", "/openapi.json", "", nil) // without a ref
 	if got.status != 200 || !bytes.Equal(got.text, Description()) || got.json["openapi"] != "3.1.0" {
 		t.Errorf("%d %.100s", got.status, got.text)

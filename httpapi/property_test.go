@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -70,7 +71,7 @@ func anyBatch(rt *rapid.T, b *box, session string, done []string) *ledger.Batch 
 // argument. Another batch of the same seqs is told from it over each, too.
 func TestARetryOverAnotherWireIsADuplicate(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st *store.Store) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		rapid.Check(t, func(rt *rapid.T) {
 			m := r.create()

@@ -15,6 +15,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -22,7 +24,7 @@ import (
 // Every refusal that HTTP can bring about, with the status of its code.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st *store.Store) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, func(c *server.Config, _ *Config) { c.IdleStreams, c.WrongTries = 1, 1000 })
 		m, other := r.create(), r.create()
 		r.put(m, 2)
@@ -154,10 +156,10 @@ func TestRefusals(t *testing.T) {
 // What a trimmed log no longer has.
 func TestCursorExpired(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *server.Config, _ *Config) { c.KeepLog, c.SweepInterval = time.Millisecond, 10*time.Millisecond })
+	r := start(t, teststore.SQLite(t), func(c *server.Config, _ *Config) { c.KeepLog, c.SweepInterval = time.Millisecond, 10*time.Millisecond })
 	m := r.create()
 	r.put(m, 3)
-	eventually(t, "the log is trimmed", func() bool {
+	until.True(t, "the log is trimmed", func() bool {
 		got := r.ask("GET", "/sessions/"+m.id+"/events", m.owner.Text(), nil)
 		return got.status == 410 && got.code() == "cursor_expired" && got.json["error"].(obj)["at"] != nil
 	})
@@ -166,19 +168,10 @@ func TestCursorExpired(t *testing.T) {
 	}
 }
 
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for until := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("it never came about that %s", what)
-		}
-	}
-}
-
 // Bodies that are not what they should be: what is told names the place.
 func TestHostileJSON(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	b := newBox()
 	good := string(b.json(b.batch(m.id, op("put", "key", "message/x", "payload", obj{}))))
@@ -264,7 +257,7 @@ func manyMembers(n int) string {
 
 func TestPathsAndMethods(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	for _, c := range []struct {
 		method, path string
 		status       int
@@ -286,7 +279,7 @@ func TestPathsAndMethods(t *testing.T) {
 // Pages of other origins are refused, but for those that are let in.
 func TestOrigins(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.Origins = []string{"app.example"} })
+	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.Origins = []string{"app.example"} })
 	m := r.create()
 	for from, status := range map[string]int{"https://app.example": 200, "https://evil.example": 403, "http://" + r.host: 200, "null": 403} {
 		for _, path := range []string{"/sessions/" + m.id, "/sessions/" + m.id + "/snapshot"} {

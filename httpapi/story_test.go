@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -19,7 +20,7 @@ import (
 // Everything there is, as somebody with curl alone does it.
 func TestTheStory(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st *store.Store) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		space := "/spaces/" + r.owner.Target() + "/sessions"
 		made := r.must(201, "POST", space, r.owner.Text(), obj{"external": "mine", "label": "a label"})
@@ -123,7 +124,7 @@ func TestTheStory(t *testing.T) {
 // A client that makes names and refs itself loses nothing with an answer.
 func TestMadeByTheClient(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	space := "/spaces/" + r.owner.Target() + "/sessions"
 	id := capability.SessionPrefix + ulid.Make().String()
 	owner := r.owner.New(id)
@@ -174,7 +175,7 @@ func TestMadeByTheClient(t *testing.T) {
 // Turns are in the snapshot, and what was purged is nowhere.
 func TestTurnsAndPurges(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	at, owner := "/sessions/"+m.id, m.owner.Text()
 	begun := op("appendText", "key", "part/m/p", "text", "Hello, ", "offset", 0)
@@ -212,7 +213,7 @@ func TestTurnsAndPurges(t *testing.T) {
 // A fork takes its source's ref along.
 func TestFork(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	r.put(m, 1)
 	for _, holds := range []bool{false, true} {
@@ -235,7 +236,7 @@ func TestFork(t *testing.T) {
 // A ref for one redemption is one client's: that of an address, or of a header.
 func TestRedemptions(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	text := r.share(m, obj{"rights": []string{"read"}, "redemptions": 2})
 	ask := func(redemption string) *reply {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/store"
@@ -25,7 +27,7 @@ import (
 // saw, gets every event once and in order.
 func TestResumedExactlyOnce(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st *store.Store) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		m := r.create()
 		const puts = 60
@@ -86,7 +88,7 @@ func TestLinesOfAnEvent(t *testing.T) {
 // and just ends when the server stops: the client is to come again.
 func TestHeartbeatsAndDraining(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(s *server.Config, c *Config) { c.Heartbeat, s.Connections = 5*time.Millisecond, 2 })
+	r := start(t, teststore.SQLite(t), func(s *server.Config, c *Config) { c.Heartbeat, s.Connections = 5*time.Millisecond, 2 })
 	m := r.create()
 	first, second := r.follow(m, m.owner.Text(), 0), r.follow(m, m.owner.Text(), 1)
 	if e, ok := first.next(); !ok || e.name != "create" {
@@ -102,7 +104,7 @@ func TestHeartbeatsAndDraining(t *testing.T) {
 		}
 	}
 	_ = second.body.Close()
-	eventually(t, "the one who left is not counted", func() bool { return r.ask("GET", "/sessions/"+m.id, m.owner.Text(), nil).status == 200 })
+	until.True(t, "the one who left is not counted", func() bool { return r.ask("GET", "/sessions/"+m.id, m.owner.Text(), nil).status == 200 })
 	ended := make(chan event, 1)
 	go func() {
 		e, _ := first.next()
@@ -130,7 +132,7 @@ func (s *away) ReadLog(ctx context.Context, id string, after uint64, maxBytes, m
 // What passes by itself is no end that a client is told of: it is to come again.
 func TestStreamThatMayGoOnJustEnds(t *testing.T) {
 	t.Parallel()
-	st := &away{Store: sqliteStore(t)}
+	st := &away{Store: teststore.SQLite(t)}
 	r := start(t, st.Store, func(s *server.Config, _ *Config) { s.Store = st })
 	m := r.create()
 	if e, ok := r.follow(m, m.owner.Text(), 0).next(); ok {
@@ -145,7 +147,7 @@ func TestStreamThatMayGoOnJustEnds(t *testing.T) {
 // is not taken for a whole one.
 func TestSlowReaders(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(s *server.Config, c *Config) { c.WriteStall, s.Connections = time.Second, 3 })
+	r := start(t, teststore.SQLite(t), func(s *server.Config, c *Config) { c.WriteStall, s.Connections = time.Second, 3 })
 	m := r.create()
 	large := obj{"text": strings.Repeat("x", 3<<20)}
 	for i := range 5 {
@@ -166,7 +168,7 @@ func TestSlowReaders(t *testing.T) {
 		rest = append(rest, c)
 	}
 	// They count as two of the three that may be.
-	eventually(t, "they are left", func() bool {
+	until.True(t, "they are left", func() bool {
 		for range 3 {
 			one, refused := r.open(r.request("GET", "/sessions/"+m.id+"/events?after=5", m.owner.Text(), nil))
 			if refused != nil {

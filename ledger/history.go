@@ -1,3 +1,5 @@
+// A stream's records, to be looked up by seq and by op.
+
 package ledger
 
 import "sort"

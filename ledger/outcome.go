@@ -1,3 +1,5 @@
+// What is recorded of an op.
+
 package ledger
 
 import (

@@ -1,5 +1,7 @@
 //go:build !unix
 
+// Turns between processes, where files have no such locks.
+
 package outbox
 
 import "context"

@@ -11,16 +11,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // At Limits.Questions a call waits for an answer, as long as its context allows.
 func TestBackpressureByQuestions(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{Questions: 4})
+	v, boot := overPipe(t, Limits{Questions: 4})
 	ctx := testContext(t)
-	boot := v.a.Bootstrap(ctx)
-	defer boot.Release()
 	if _, p, err := ask(t, boot, mEcho, 0, "", nil); err != nil {
 		t.Fatal(err)
 	} else {
@@ -112,7 +111,7 @@ func TestBackpressureInHandler(t *testing.T) {
 		} else {
 			p.Release()
 		}
-		until(t, "all calls are answered", func() bool { return o.calls.Load() == 100 })
+		until.True(t, "all calls are answered", func() bool { return o.calls.Load() == 100 })
 		inOrder(t, sink.order(), 100)
 	})
 }
@@ -342,7 +341,7 @@ func TestPipelinesDoNotLeak(t *testing.T) {
 		}
 		s.Release()
 	}
-	until(t, "all is released", func() bool {
+	until.True(t, "all is released", func() bool {
 		x, y := v.a.Stats(), v.b.Stats()
 		return x.Questions+x.Imports == 0+1 && y.Answers == 0 && y.Exports == 1
 	})

@@ -88,11 +88,8 @@ func TestFlowStopsAtItsWindow(t *testing.T) {
 // A caller that gives up waiting at a limit of the connection has made no call, and the flow goes on.
 func TestFlowWaitsForTheConnection(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{Questions: 1})
+	v, boot := overPipe(t, Limits{Questions: 1})
 	ctx := testContext(t)
-	boot := v.a.Bootstrap(ctx)
-	defer boot.Release()
 	hold := boot.Call(ctx, mHold, testSize, nil) // when the bootstrap interface has come
 	call := <-v.bObj.holding
 	f := NewFlow(boot, 0)

@@ -17,19 +17,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-)
 
-// until polls for a condition that another goroutine brings about.
-func until(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(testDeadline); !cond(); {
-		if time.Now().After(end) {
-			t.Fatalf("%s: never", what)
-		}
-		wait := time.NewTimer(time.Millisecond)
-		<-wait.C
-	}
-}
+	"github.com/mooring-rpc/mooring/internal/until"
+)
 
 func TestReleaseCancels(t *testing.T) {
 	t.Parallel()
@@ -48,7 +38,7 @@ func TestReleaseCancels(t *testing.T) {
 			}
 			call.Fail(errors.New("anything"))
 		}
-		until(t, "answers are gone", func() bool { return v.b.Stats().Answers == 0 })
+		until.True(t, "answers are gone", func() bool { return v.b.Stats().Answers == 0 })
 	})
 }
 
@@ -56,10 +46,7 @@ func TestReleaseCancels(t *testing.T) {
 // and let go of that: it is one that is gone then, not two, and a third that is asked for keeps the call going.
 func TestLettingGoLateCountsOnce(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{})
-	boot := v.a.Bootstrap(testContext(t))
-	defer boot.Release()
+	v, boot := overPipe(t, Limits{})
 	p := boot.Call(testContext(t), mHold, testSize, nil)
 	call := <-v.bObj.holding
 	x := p.Cap(1)
@@ -99,10 +86,7 @@ func TestNotificationPanics(t *testing.T) {
 		p.Release()
 	}
 	t.Run("of a peer's answer", func(t *testing.T) {
-		a, b := Pipe()
-		v := startVats(t, a, b, Limits{})
-		boot := v.a.Bootstrap(testContext(t))
-		defer boot.Release()
+		v, boot := overPipe(t, Limits{})
 		p := boot.Call(testContext(t), mHold, testSize, nil)
 		check(t, p, func() { (<-v.bObj.holding).Return(testSize, nil) })
 	})
@@ -131,10 +115,7 @@ func TestNotificationPanics(t *testing.T) {
 
 func TestWaitGivesUpWithoutCancelling(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{})
-	boot := v.a.Bootstrap(testContext(t))
-	defer boot.Release()
+	v, boot := overPipe(t, Limits{})
 	p := boot.Call(context.Background(), mHold, testSize, nil)
 	defer p.Release()
 	call := <-v.bObj.holding
@@ -299,7 +280,7 @@ func TestDrain(t *testing.T) {
 		call := <-v.bObj.holding
 		drained := make(chan error, 1)
 		go func() { drained <- v.b.Drain(ctx, "restart") }()
-		until(t, "new calls are refused", func() bool {
+		until.True(t, "new calls are refused", func() bool {
 			_, p, err := ask(t, boot, mEcho, 1, "", nil)
 			p.Release()
 			return IsDisconnected(err)
@@ -321,10 +302,7 @@ func TestDrain(t *testing.T) {
 
 func TestDrainGivesUp(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{})
-	boot := v.a.Bootstrap(testContext(t))
-	defer boot.Release()
+	v, boot := overPipe(t, Limits{})
 	p := boot.Call(context.Background(), mHold, testSize, nil)
 	defer p.Release()
 	<-v.bObj.holding

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 func TestLocalCalls(t *testing.T) {
@@ -362,7 +364,7 @@ func TestProxyBetweenConnections(t *testing.T) {
 	p.Release()
 	// Cancelled through both.
 	p = k.Call(ctx, mHold, testSize, nil)
-	until(t, "the child holds the call", func() bool { return len(left.bObj.madeHolding()) > 0 })
+	until.True(t, "the child holds the call", func() bool { return len(left.bObj.madeHolding()) > 0 })
 	call := <-left.bObj.made[0].holding
 	p.Release()
 	<-call.Context().Done()
@@ -411,11 +413,8 @@ func TestOwnCapabilityIsRecognised(t *testing.T) {
 
 func TestPlaceErrors(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{})
+	v, boot := overPipe(t, Limits{})
 	ctx := testContext(t)
-	boot := v.a.Bootstrap(ctx)
-	defer boot.Release()
 	_, _, err := boot.Call(ctx, mEcho, testSize, func(capnp.Struct, *CapTable) error { return io.ErrShortWrite }).Wait(ctx)
 	if !IsFailed(err) {
 		t.Errorf("parameters: %v", err)
@@ -467,11 +466,8 @@ func (codedError) RPCException() (ExceptionType, string) { return Overloaded, "c
 
 func TestFailHidesForeignErrors(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{})
+	v, boot := overPipe(t, Limits{})
 	ctx := testContext(t)
-	boot := v.a.Bootstrap(ctx)
-	defer boot.Release()
 	for want, err := range map[string]error{
 		"rpc: remote: failed: internal error":                  errors.New("open /etc/secret"),
 		"rpc: remote: overloaded: code 7":                      codedError{},
@@ -490,11 +486,8 @@ func TestFailHidesForeignErrors(t *testing.T) {
 
 func TestNotify(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{})
+	v, boot := overPipe(t, Limits{})
 	ctx := testContext(t)
-	boot := v.a.Bootstrap(ctx)
-	defer boot.Release()
 	got := make(chan int, 10)
 	p := boot.Call(ctx, mHold, testSize, nil)
 	for i := range 3 {

@@ -231,6 +231,15 @@ func startVats(t testing.TB, ta, tb Transport, lim Limits) *vats {
 	return v
 }
 
+// overPipe starts vats over a pipe, and gives what b offers as a has it.
+func overPipe(t testing.TB, lim Limits) (v *vats, boot *Ref) {
+	a, b := Pipe()
+	v = startVats(t, a, b, lim)
+	boot = v.a.Bootstrap(testContext(t))
+	t.Cleanup(boot.Release)
+	return v, boot
+}
+
 func (o *testObject) checkReleased(t testing.TB) {
 	t.Helper()
 	o.mu.Lock()

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // inOrder checks that numbers arrived as 0, 1, 2 ...
@@ -92,7 +94,7 @@ func TestOrderOverResolve(t *testing.T) {
 			}
 			hand.Release()
 			resolve := func() {
-				until(t, "the promise is made", func() bool {
+				until.True(t, "the promise is made", func() bool {
 					v.bObj.mu.Lock()
 					defer v.bObj.mu.Unlock()
 					return len(v.bObj.resolve) > 0
@@ -218,7 +220,7 @@ func TestOrderOfWhoIsGivenAResult(t *testing.T) {
 				}
 				p.Release()
 			}
-			until(t, "all have arrived", func() bool { return len(target.order()) == 3 })
+			until.True(t, "all have arrived", func() bool { return len(target.order()) == 3 })
 			inOrder(t, target.order(), 3)
 		})
 	}

@@ -34,11 +34,8 @@ func TestKeptPlaceIsPoison(t *testing.T) {
 // Parameters and results are no pooled memory: they stay, whatever comes after them.
 func TestKeptMessagesStay(t *testing.T) {
 	t.Parallel()
-	a, b := Pipe()
-	v := startVats(t, a, b, Limits{})
+	v, boot := overPipe(t, Limits{})
 	ctx := testContext(t)
-	boot := v.a.Bootstrap(ctx)
-	defer boot.Release()
 	p := boot.Call(ctx, mHold, testSize, fill(5, "kept parameters", nil))
 	defer p.Release()
 	call := <-v.bObj.holding

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // trying is a transport that can write without waiting, when it likes to.
@@ -77,7 +79,7 @@ func TestCallersWriteWhatIsAlone(t *testing.T) {
 		}
 		p.Release()
 		if i == 0 { // the bootstrap and what was pipelined on it left in other ways
-			until(t, "the writer rests", func() bool {
+			until.True(t, "the writer rests", func() bool {
 				v.a.mu.Lock()
 				defer v.a.mu.Unlock()
 				return v.a.outlet.idle && !v.a.busy && !v.a.later.IsSet() && len(v.a.out) == 0
@@ -146,7 +148,7 @@ func TestAttemptsAndTheEnd(t *testing.T) {
 		defer boot.Release()
 		p := boot.Call(testContext(t), mHold, testSize, nil)
 		call := <-v.bObj.holding
-		until(t, "nothing else is under way", func() bool { s := v.b.Stats(); return s.Answers == 1 && s.QueuedBytes == 0 })
+		until.True(t, "nothing else is under way", func() bool { s := v.b.Stats(); return s.Answers == 1 && s.QueuedBytes == 0 })
 		now.Store(int32(m))
 		call.Return(testSize, nil)
 		v.b.Close("enough")

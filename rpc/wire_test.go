@@ -19,6 +19,8 @@ import (
 	"github.com/coder/websocket"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // rawPeer dials a vat with a WebSocket client that sends what it likes.
@@ -373,7 +375,7 @@ func TestPingIsHeard(t *testing.T) {
 	} else {
 		p.Release()
 	}
-	until(t, "all is said", func() bool { return v.b.Stats().Answers == 0 })
+	until.True(t, "all is said", func() bool { return v.b.Stats().Answers == 0 })
 	for _, side := range []struct {
 		from Transport
 		to   *Conn

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // tap is a transport that counts writes and can hold them up.
@@ -41,7 +43,7 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 		p.Release()
 	}
 	leisure := func(d time.Duration) {
-		until(t, "no timer runs and all is written", func() bool {
+		until.True(t, "no timer runs and all is written", func() bool {
 			v.a.mu.Lock()
 			defer v.a.mu.Unlock()
 			v.a.leisure = d
@@ -65,7 +67,7 @@ func TestFinishLeavesWithTheNextCall(t *testing.T) {
 	v.a.mu.Unlock()
 	leisure(laterTime)
 	call(calls)
-	until(t, "the last Finish arrives", func() bool { return v.b.Stats().Answers == 0 })
+	until.True(t, "the last Finish arrives", func() bool { return v.b.Stats().Answers == 0 })
 }
 
 // Who writes an answer where a call was read, and finds that the peer does not take it, keeps nobody from reading on.
@@ -86,7 +88,7 @@ func TestReaderThatWritesIsRelieved(t *testing.T) {
 	b.hold.Store(&stuck)
 	before := b.writes.Load()
 	first := boot.Call(ctx, mEcho, testSize, fill(1, "", nil))
-	until(t, "the answer is being written", func() bool { return b.writes.Load() > before })
+	until.True(t, "the answer is being written", func() bool { return b.writes.Load() > before })
 	second := boot.Call(ctx, mHold, testSize, fill(2, "", nil))
 	select {
 	case call := <-v.bObj.holding:
@@ -128,7 +130,7 @@ func answersInPieces(t *testing.T) {
 	a.hold.Store(&stuck)
 	before := a.writes.Load()
 	calls := []*Promise{echo()}
-	until(t, "a call is being written", func() bool { return a.writes.Load() > before })
+	until.True(t, "a call is being written", func() bool { return a.writes.Load() > before })
 	for range 80 {
 		calls = append(calls, echo())
 	}
@@ -179,7 +181,7 @@ func TestReleaseBesideAWriteLeaves(t *testing.T) {
 	v.a.holdOutput() // for the writer, which takes over after holdTime
 	v.a.mu.Unlock()
 	calls := []*Promise{boot.Call(ctx, mHold, testSize, nil), boot.Call(ctx, mHold, testSize, nil)}
-	until(t, "the writer writes", func() bool { return a.writes.Load() > before })
+	until.True(t, "the writer writes", func() bool { return a.writes.Load() > before })
 	child.Release()
 	a.hold.Store(nil)
 	close(stuck)
@@ -232,7 +234,7 @@ func TestIdleConnectionRests(t *testing.T) {
 				}
 				p.Release()
 			}
-			until(t, "both sides rest", rested)
+			until.True(t, "both sides rest", rested)
 		}
 	})
 }
@@ -244,7 +246,7 @@ func TestMuchOfNoUrgencyLeaves(t *testing.T) {
 	c := NewConn(near, Config{})
 	ran := make(chan error, 1)
 	go func() { ran <- c.Run(context.Background()) }()
-	until(t, "the writer waits", func() bool {
+	until.True(t, "the writer waits", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.outlet.idle

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // lasting serves a face whose answers last until their clients leave, and gives
@@ -70,14 +72,14 @@ func TestLastingAnswersAreConnections(t *testing.T) {
 		t.Errorf("%s connections and %s handshakes", n, m)
 	}
 	begun := time.Now()
-	until(t, "the time of a handshake has passed", func() bool { return time.Since(begun) > 1500*time.Millisecond })
+	until.True(t, "the time of a handshake has passed", func() bool { return time.Since(begun) > 1500*time.Millisecond })
 	if n := r.metric("mooring_connections"); n != "4" {
 		t.Errorf("%s of 4 outlive the handshakes' time", n)
 	}
 	for _, l := range leave {
 		l()
 	}
-	until(t, "they have left", func() bool { return r.metric("mooring_connections") == "0" })
+	until.True(t, "they have left", func() bool { return r.metric("mooring_connections") == "0" })
 }
 
 func TestLastingAnswersAreBounded(t *testing.T) {
@@ -90,7 +92,7 @@ func TestLastingAnswersAreBounded(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	leave()
-	until(t, "one has left", func() bool { return r.metric("mooring_connections") == "1" })
+	until.True(t, "one has left", func() bool { return r.metric("mooring_connections") == "1" })
 	follow(t, url)
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -163,7 +164,7 @@ func TestTheDoor(t *testing.T) {
 			t.Errorf("the taker's error came back as %v", err)
 		}
 		go func() { over <- held.Follow(t.Context(), 6, nil) }()
-		until(t, "it follows", func() bool {
+		until.True(t, "it follows", func() bool {
 			r.server.hub.mu.Lock()
 			defer r.server.hub.mu.Unlock()
 			return len(r.server.hub.topics) == 1
@@ -185,7 +186,7 @@ func TestGuessingAtTheDoor(t *testing.T) {
 	}
 	wait := func(address string, n int) {
 		t.Helper()
-		until(t, fmt.Sprintf("%d wait", n), func() bool {
+		until.True(t, fmt.Sprintf("%d wait", n), func() bool {
 			r.server.tries.mu.Lock()
 			defer r.server.tries.mu.Unlock()
 			a := r.server.tries.from[address]

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 func TestLeavingGivesBackWhatWasUnderWay(t *testing.T) {
@@ -67,7 +68,7 @@ func leaveUnanswered(t *testing.T, snapshot bool) {
 	if _, _, err := again.Wait(within(t)); err != nil { // comes behind the late answers
 		t.Fatal(err)
 	}
-	until(t, "nothing is under way to subscribers that have taken all or left", func() bool {
+	until.True(t, "nothing is under way to subscribers that have taken all or left", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.underway == 0

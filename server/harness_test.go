@@ -10,7 +10,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
 	"testing"
@@ -23,13 +22,11 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/store"
-	"github.com/mooring-rpc/mooring/store/postgres"
-	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
 func TestMain(m *testing.M) {
@@ -40,40 +37,12 @@ func TestMain(m *testing.M) {
 // patience is how long a test waits for what must come.
 const patience = 20 * time.Second
 
-func sqliteStore(t testing.TB) *store.Store {
-	t.Helper()
-	st, err := sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Errorf("close the store: %v", err)
-		}
-	})
-	return st
-}
+// Stores that last until the test ends.
+var sqliteStore, postgresStore = teststore.SQLite, teststore.Postgres
 
-func postgresStore(t testing.TB, url string) *store.Store {
-	t.Helper()
-	st, err := postgres.Open(t.Context(), postgres.Config{URL: url, AllowUnsafe: true, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = st.Close() })
-	return st
-}
-
-// onBoth runs f on each kind of database.
+// onBoth is teststore.OnBoth for tests of what any Store may stand behind.
 func onBoth(t *testing.T, f func(t *testing.T, st Store)) {
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		f(t, sqliteStore(t))
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		f(t, postgresStore(t, pgtest.URL(t)))
-	})
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) { f(t, st) })
 }
 
 // rig is a running server and its owner's ref.
@@ -127,6 +96,16 @@ func startOn(t testing.TB, st Store, change func(*Config), streams ...net.Listen
 	}
 	t.Cleanup(r.stop)
 	return r
+}
+
+// stopping has the server stop, and gives what is closed when it has.
+func (r *rig) stopping() (stopped <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.stop()
+	}()
+	return done
 }
 
 // peer is a connection to a server.
@@ -420,6 +399,15 @@ func (k *recorder) untilCursor(t testing.TB, cursor uint64) {
 	k.until(t, fmt.Sprintf("cursor %d", cursor), func() bool {
 		return len(k.cursors) > 0 && k.cursors[len(k.cursors)-1] >= cursor
 	})
+}
+
+// untilDraining waits until it is told that the server stops.
+func (k *recorder) untilDraining(t testing.TB) {
+	t.Helper()
+	k.until(t, "word of the end", func() bool { return k.ended != nil })
+	if k.ended.Code != fault.Draining {
+		t.Errorf("the subscriber was told %v", k.ended)
+	}
 }
 
 // consecutive checks that what came is from+1, from+2, … without a gap or repeat.

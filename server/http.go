@@ -83,17 +83,24 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	plain(w, http.StatusOK, "ready\n")
 }
 
-// serveWebSocket turns a request into a connection of the vat, which is served
-// by a goroutine of its own: what the request needed is given back at once, and
-// an idle connection costs little. Browsers of other origins are refused by the
-// handshake.
+// serveWebSocket turns a request into a connection of the vat.
 func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
+	s.serveAccepted(w, r, func() (serve func(), err error) {
+		t, err := rpc.Accept(w, r, rpc.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns})
+		return func() { s.serve(t) }, err
+	})
+}
+
+// serveAccepted turns a request into a connection, which is served by a goroutine
+// of its own: what the request needed is given back at once, and an idle
+// connection costs little. Browsers of other origins are refused by the handshake.
+func (s *Server) serveAccepted(w http.ResponseWriter, r *http.Request, accept func() (serve func(), err error)) {
 	done, refused := s.admit(r.RemoteAddr)
 	if refused != nil {
 		unavailable(w, refused)
 		return
 	}
-	t, err := rpc.Accept(w, r, rpc.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns})
+	serve, err := accept()
 	if err != nil {
 		done()
 		s.log.Info("handshake refused", "peer", r.RemoteAddr, "error", err)
@@ -101,7 +108,7 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	}
 	go func() {
 		defer done()
-		s.serve(t)
+		serve()
 	}()
 }
 

@@ -19,6 +19,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -38,16 +39,6 @@ func (r *rig) metric(series string) string {
 
 func (r *rig) hits(limit string) string {
 	return r.metric(fmt.Sprintf("mooring_limit_hits_total{limit=%q}", limit))
-}
-
-// until waits for a condition.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
 }
 
 // overloaded expects some of the questions from first on to be refused for load, saying so.
@@ -152,7 +143,7 @@ func TestLimitsFromOutside(t *testing.T) {
 			p.flush()
 			_ = p.c.(*net.UnixConn).SetReadBuffer(4096)
 			q := uint32(0)
-			until(p.t, "the server gives up", func() bool { // calls, and reads nothing
+			until.True(p.t, "the server gives up", func() bool { // calls, and reads nothing
 				q++
 				p.hello(q)
 				_ = p.c.SetWriteDeadline(time.Now().Add(patience))
@@ -167,7 +158,7 @@ func TestLimitsFromOutside(t *testing.T) {
 				p.hello(q + 1)
 			}
 			_, _ = p.c.Write(p.out) // the server may give up before it has all
-			until(p.t, "the server gives up", func() bool { return r.connections() == 0 })
+			until.True(p.t, "the server gives up", func() bool { return r.connections() == 0 })
 		}},
 		{"handshake_timeout", func(l *rpc.Limits) { l.HandshakeTimeout = 20 * time.Millisecond }, func(_ *rig, p *rawPeer) {
 			p.wantEnd()
@@ -194,7 +185,7 @@ func TestLimitsFromOutside(t *testing.T) {
 				t.Errorf("the metrics know of no hit")
 			}
 			// Whatever that one did, others are served.
-			until(t, "another connection is served", func() bool { // where the limit is a time, this machine may be slow
+			until.True(t, "another connection is served", func() bool { // where the limit is a time, this machine may be slow
 				q := dialRaw(t, ln)
 				q.bootstrap(0)
 				_, _ = q.c.Write(q.out)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -35,7 +36,7 @@ func TestConnectionsAnAddress(t *testing.T) {
 		t.Errorf("from another address: %v", err)
 	}
 	_ = first.c.Close()
-	until(t, "the first has left", func() bool { return r.connections() == 2 })
+	until.True(t, "the first has left", func() bool { return r.connections() == 2 })
 	third := dialRaw(t, ln)
 	third.bootstrap(0)
 	third.flush()
@@ -78,7 +79,7 @@ func TestHandshakes(t *testing.T) {
 		_ = c.SetDeadline(time.Now().Add(patience))
 		silent = append(silent, c)
 	}
-	until(t, "all are counted", func() bool { return r.metric("mooring_handshakes") == "3" })
+	until.True(t, "all are counted", func() bool { return r.metric("mooring_handshakes") == "3" })
 	if transport, err := rpc.Dial(within(t), web+"/capnp", rpc.DialOptions{}); err == nil {
 		_ = transport.Close(1000, "")
 		t.Error("a fourth was let in")
@@ -91,7 +92,7 @@ func TestHandshakes(t *testing.T) {
 			t.Errorf("a silent one is not closed: %v", err)
 		}
 	}
-	until(t, "their places are free", func() bool { return r.metric("mooring_handshakes") == "0" })
+	until.True(t, "their places are free", func() bool { return r.metric("mooring_handshakes") == "0" })
 	transport, err := rpc.Dial(within(t), web+"/capnp", rpc.DialOptions{})
 	if err != nil {
 		t.Fatalf("after them: %v", err)
@@ -132,7 +133,7 @@ func TestByteStream(t *testing.T) {
 			}
 			k.untilCursor(t, 21)
 			p.leave()
-			until(t, "the connection has ended", func() bool { return r.connections() == 0 })
+			until.True(t, "the connection has ended", func() bool { return r.connections() == 0 })
 			for _, direction := range []string{"in", "out"} { // what ended connections carried is counted still
 				for _, unit := range []string{"messages", "bytes"} {
 					if n := r.metric("mooring_vat_" + unit + `_total{direction="` + direction + `"}`); n == "0" {
@@ -205,5 +206,5 @@ func TestRequestsThatDoNotEnd(t *testing.T) {
 			t.Errorf("%q: not closed: %v", request, err)
 		}
 	}
-	until(t, "their places are free", func() bool { return r.metric("mooring_handshakes") == "0" })
+	until.True(t, "their places are free", func() bool { return r.metric("mooring_handshakes") == "0" })
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -92,7 +93,7 @@ func TestReopeningTellsWhatWasOnItsWay(t *testing.T) {
 	st.found.Store(false)
 	opened := make(chan uint64, 1)
 	go func() { opened <- lastSeq(t, p, m) }()
-	until(t, "the opening waits", func() bool {
+	until.True(t, "the opening waits", func() bool {
 		r.server.commit.mu.Lock()
 		defer r.server.commit.mu.Unlock()
 		return st.found.Load() || r.server.commit.lines[m.id].ended != nil

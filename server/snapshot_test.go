@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -117,8 +118,8 @@ func TestWaitingForASnapshotEndsWithTheConnection(t *testing.T) {
 	w.give(web, "info")
 	q.leave()
 	w.leave()
-	until(t, "the connections are gone", func() bool { return r.connections() == 1 })
-	until(t, "what they waited for is", func() bool {
+	until.True(t, "the connections are gone", func() bool { return r.connections() == 1 })
+	until.True(t, "what they waited for is", func() bool {
 		topic := r.server.hub.topic(m.id)
 		topic.mu.Lock()
 		defer topic.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // subscribe has a session's events sent to k; the stub is the subscription.
@@ -179,13 +180,13 @@ func TestWebSubscriptionsLeaveNothing(t *testing.T) {
 	_, err := w.ask(sess, "subscribe", 0, newWebRecorder())
 	wantCode(t, "a fourth on one connection", err, fault.Overloaded)
 	subs[0].Release() // disposing of it cancels
-	until(t, "room for another", func() bool {
+	until.True(t, "room for another", func() bool {
 		_, err := w.ask(sess, "subscribe", 0, newWebRecorder())
 		return err == nil
 	})
 	w.leave()
 	<-w.conn.Done()
-	until(t, "nothing to be left", func() bool { return r.subscriptions() == 0 && r.connections() == 1 })
+	until.True(t, "nothing to be left", func() bool { return r.subscriptions() == 0 && r.connections() == 1 })
 	if open, sum, _, _ := r.server.web.stats(); open != 0 || sum != (capnweb.Stats{}) {
 		t.Errorf("%d connections with %+v are left", open, sum)
 	}
@@ -274,7 +275,7 @@ func TestAWebSocketThatIsNotReadIsBounded(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the subscriptions", func() bool { return r.subscriptions() == 2 })
+	until.True(t, "the subscriptions", func() bool { return r.subscriptions() == 2 })
 	fast := newRecorder()
 	defer p.subscribe(m.sess, fast, 0).Release()
 	filler := strings.Repeat("x", 64<<10)
@@ -287,5 +288,5 @@ func TestAWebSocketThatIsNotReadIsBounded(t *testing.T) {
 		t.Errorf("%d bytes are queued, %d were written", sum.QueueBytes, total.bytesOut)
 	}
 	_ = deaf.Close(1000, "")
-	until(t, "its end", func() bool { return r.subscriptions() == 1 && r.connections() == 1 })
+	until.True(t, "its end", func() bool { return r.subscriptions() == 1 && r.connections() == 1 })
 }

@@ -34,21 +34,10 @@ func unavailable(w http.ResponseWriter, refused *fault.Error) {
 
 // serveWebSocketRPC is serveWebSocket for the other wire.
 func (s *Server) serveWebSocketRPC(w http.ResponseWriter, r *http.Request) {
-	done, refused := s.admit(r.RemoteAddr)
-	if refused != nil {
-		unavailable(w, refused)
-		return
-	}
-	t, err := capnweb.Accept(w, r, s.webOrigins(r))
-	if err != nil {
-		done()
-		s.log.Info("handshake refused", "peer", r.RemoteAddr, "error", err)
-		return
-	}
-	go func() {
-		defer done()
-		s.serveWebConn(t)
-	}()
+	s.serveAccepted(w, r, func() (serve func(), err error) {
+		t, err := capnweb.Accept(w, r, s.webOrigins(r))
+		return func() { s.serveWebConn(t) }, err
+	})
 }
 
 // ServeWeb serves one connection of Cap'n Web over t, which it owns from now on,

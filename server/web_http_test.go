@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -86,7 +87,7 @@ func TestWebSocketsAtTheEndpoint(t *testing.T) {
 	for _, w := range peers {
 		w.leave()
 	}
-	until(t, "their end", func() bool { return r.connections() == 0 })
+	until.True(t, "their end", func() bool { return r.connections() == 0 })
 	if status, _ := get(t, web+"/rpc"); status != 426 {
 		t.Errorf("a request that asks for no WebSocket: %d", status)
 	}
@@ -157,7 +158,7 @@ func TestBatchesByPost(t *testing.T) {
 		if status != 200 || !strings.HasPrefix(answer, `["re`) {
 			t.Errorf("subscribing in a batch: %d %s", status, answer)
 		}
-		until(t, "nothing to be left", func() bool { return r.subscriptions() == 0 && r.connections() == 1 })
+		until.True(t, "nothing to be left", func() bool { return r.subscriptions() == 0 && r.connections() == 1 })
 	})
 }
 
@@ -273,7 +274,7 @@ func TestGuessingIsSlowOverTheWeb(t *testing.T) {
 		}
 	}
 	// Restores are answered in no order: the last guesses may still be looked up.
-	until(t, "eleven answers wait", func() bool { return r.server.met.of(boundWrongTries) == 11 })
+	until.True(t, "eleven answers wait", func() bool { return r.server.met.of(boundWrongTries) == 11 })
 	for range 100 {
 		guesses = append(guesses, guesser.main.Call(within(t), "restore", forged.Text()))
 	}
@@ -294,7 +295,7 @@ func TestGuessingIsSlowOverTheWeb(t *testing.T) {
 	if _, err := other.ask(other.main, "restore", r.owner.Text(), "again"); err != nil {
 		t.Errorf("the right secret, after it: %v", err)
 	}
-	until(t, "their end", func() bool { return r.connections() == 1 })
+	until.True(t, "their end", func() bool { return r.connections() == 1 })
 }
 
 // Garbage ends the connection that it came over, and nothing else.
@@ -425,15 +426,8 @@ func TestDrainOverTheWeb(t *testing.T) {
 		p.Then(func(_ any, err error) { answers <- err })
 	}
 	untilQueued(t, r.server, 2)
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		r.stop()
-	}()
-	k.until(t, "word of the end", func() bool { return k.ended != nil })
-	if k.ended.Code != fault.Draining {
-		t.Errorf("the subscriber was told %v", k.ended)
-	}
+	stopped := r.stopping()
+	k.untilDraining(t)
 	<-idle.conn.Done() // has nothing running
 	near, far := capnweb.Pipe()
 	wantCode(t, "a new connection", r.server.ServeWeb(far), fault.Draining)
@@ -512,5 +506,5 @@ func TestGuessersLeaveNothingOverTheWeb(t *testing.T) {
 		}
 		w.leave()
 	}
-	until(t, "their end", func() bool { return r.connections() == 0 })
+	until.True(t, "their end", func() bool { return r.connections() == 0 })
 }

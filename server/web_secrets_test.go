@@ -3,42 +3,23 @@
 package server
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
-
-// loud is a log that keeps everything.
-type loud struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *loud) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *loud) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // Whatever is done with a secret over Cap'n Web, rightly or wrongly, it is in no
 // log and no error.
 func TestSecretsStayOutOfLogsOverTheWeb(t *testing.T) {
 	t.Parallel()
-	log := new(loud)
+	log := new(lockbuf.Buffer)
 	r := start(t, sqliteStore(t), func(c *Config) {
 		c.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})

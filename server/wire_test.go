@@ -6,7 +6,6 @@ package server
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/ledger/ledgertest"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -25,26 +25,9 @@ func hashText(s capability.Secret) string {
 	return base64.RawURLEncoding.EncodeToString(h[:])
 }
 
-// op makes an intent without its place in a batch. A ledger.Ref is a reference.
+// op makes an intent without its place in a batch, of arguments as ledgertest.Args has them.
 func op(method string, args ...any) ledger.Intent {
-	in := ledger.Intent{OpID: ulid.Make().String(), Method: method}
-	for i := 0; i < len(args); i += 2 {
-		a := ledger.Arg{Name: args[i].(string)}
-		switch v := args[i+1].(type) {
-		case ledger.Ref:
-			a.Ref = &v
-		case json.RawMessage:
-			a.JSON = v
-		default:
-			text, err := json.Marshal(v)
-			if err != nil {
-				panic(err)
-			}
-			a.JSON = text
-		}
-		in.Args = append(in.Args, a)
-	}
-	return in
+	return ledger.Intent{OpID: ulid.Make().String(), Method: method, Args: ledgertest.Args(args...)}
 }
 
 // put is the op most tests append with.

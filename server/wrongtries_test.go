@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -192,7 +193,7 @@ func TestGuessingIsSlow(t *testing.T) {
 		}
 	}
 	// Restores are answered in no order: the last guesses may still be looked up.
-	until(t, "ten answers wait", func() bool { return r.server.met.of(boundWrongTries) == 10 })
+	until.True(t, "ten answers wait", func() bool { return r.server.met.of(boundWrongTries) == 10 })
 	for i, p := range guesses {
 		select {
 		case <-p.Done():

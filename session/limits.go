@@ -1,3 +1,5 @@
+// The bounds of a commit and of a session, and what the rules are configured with.
+
 package session
 
 import (

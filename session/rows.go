@@ -1,3 +1,5 @@
+// What a session is in a database: the rows that its rules read and change.
+
 package session
 
 import (

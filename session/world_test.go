@@ -16,6 +16,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/ledger/ledgertest"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/session/memtx"
 )
@@ -113,27 +114,9 @@ type anOp struct {
 	expect  ledger.Expect
 }
 
-// op makes one of names and values in turn. A value is a ledger.Ref, JSON text
-// as json.RawMessage, or something to encode.
+// op makes one, of arguments as ledgertest.Args has them.
 func op(method string, args ...any) anOp {
-	o := anOp{method: method}
-	for i := 0; i < len(args); i += 2 {
-		a := ledger.Arg{Name: args[i].(string)}
-		switch v := args[i+1].(type) {
-		case ledger.Ref:
-			a.Ref = &v
-		case json.RawMessage:
-			a.JSON = v
-		default:
-			text, err := json.Marshal(v)
-			if err != nil {
-				panic(err)
-			}
-			a.JSON = text
-		}
-		o.args = append(o.args, a)
-	}
-	return o
+	return anOp{method: method, args: ledgertest.Args(args...)}
 }
 
 func (o anOp) expecting(cursor uint64) anOp {

@@ -12,16 +12,18 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/store"
 )
 
 // However many create at once, there is one session and one share, and every secret
 // that was given out is good.
 func TestConcurrentCreates(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st fullStore) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		got := make([]created, 12)
 		var all sync.WaitGroup
@@ -49,7 +51,7 @@ func TestConcurrentCreates(t *testing.T) {
 // After a DELETE a create makes another share of the same session.
 func TestSharingAgain(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	first, twin := r.create("ses_again"), r.create("ses_again")
 	r.want(200, r.sync(first, message("msg_1", "kept")))
 	byHTTP{r}.delete(first)
@@ -98,7 +100,7 @@ func shared(t *testing.T, r *rig, c created) *capability.PublicShare {
 // A share that was planned and never made is none.
 func TestAPlannedShare(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	id := capability.SessionPrefix + ulid.Make().String()
 	p, err := r.store.PublishShare(t.Context(), plan(id, capability.ServerID(id, ulid.Make())))
 	if err != nil {
@@ -125,7 +127,7 @@ func TestAPlannedShare(t *testing.T) {
 // Only the newest secrets of a share are good, as many as are allowed.
 func TestOldSecretsEnd(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *settings) { c.share.Writers = 2 })
+	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.Writers = 2 })
 	var all []created
 	for range 4 {
 		all = append(all, r.create("ses_many"))
@@ -148,7 +150,7 @@ func TestOldSecretsEnd(t *testing.T) {
 // A session that came about in another way is not shared by a create.
 func TestForeignSessions(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	create := func(space *server.Held, external string) {
 		t.Helper()
 		id := capability.SessionPrefix + ulid.Make().String()
@@ -177,7 +179,7 @@ func TestForeignSessions(t *testing.T) {
 // The server's own ref is the owner's to revoke; replicas agree on which it is.
 func TestTheOwnerRevokesCreating(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st fullStore) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		c := r.create("ses_before")
 		own := capability.FixedID(r.owner.Target(), ownRef)
@@ -219,7 +221,7 @@ func revoke(t *testing.T, st fullStore, ref string) {
 // A session's owner that was rotated goes on owning the session's shares.
 func TestARotatedOwner(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	first := r.create("ses_rotated")
 	id := shared(t, r, first).Session
 	old, err := r.store.OwnerOf(t.Context(), id)
@@ -314,7 +316,7 @@ func (f *faulty) Guess(ctx context.Context, fn func(session.Tx) error) error {
 // A crash between any two steps of a create leaves what the next create finishes.
 func TestCreatesThatAreCutShort(t *testing.T) {
 	t.Parallel()
-	st := &faulty{fullStore: sqliteStore(t)}
+	st := &faulty{fullStore: teststore.SQLite(t)}
 	r := start(t, st, func(c *settings) { c.server.AuditWindow = 1 << 40 })
 	for _, after := range []bool{false, true} {
 		for step := 1; ; step++ {

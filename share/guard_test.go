@@ -16,13 +16,16 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/store"
 )
 
 // On this machine everybody creates, but no page of somebody else's in a browser:
 // neither by a "simple" POST nor under a name of its own that leads here.
 func TestWhoCreatesOnThisMachine(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	port := r.addr[strings.LastIndex(r.addr, ":"):]
 	for i, c := range []struct {
 		what    string
@@ -70,7 +73,7 @@ func TestWhoCreatesOnThisMachine(t *testing.T) {
 // connection which counts.
 func TestWhoCreatesOverCapnWeb(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *settings) { c.share.OriginPatterns = []string{"friend.example"} })
+	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.OriginPatterns = []string{"friend.example"} })
 	friend := []string{"Origin", "https://friend.example"}
 	for what, w := range map[string]byCapnWeb{"a batch": r.batches(friend...), "a WebSocket": r.webSocket("/rpc/share", friend...)} {
 		if _, err := w.call("createShare", "ses_by_page"); err == nil || !strings.Contains(err.Error(), "share key") {
@@ -95,7 +98,7 @@ func TestWhoCreatesOverCapnWeb(t *testing.T) {
 
 func TestLoopbackMayBeSwitchedOff(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *settings) { c.share.NoLoopback, c.share.Key = true, "" })
+	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.NoLoopback, c.share.Key = true, "" })
 	for what, headers := range map[string][]string{"nothing": nil, "no key": {keyHeader, ""}, "some key": {keyHeader, testKey}} {
 		if got := r.request("POST", "/api/share", `{"sessionID":"ses_1"}`, headers...); got.status == 200 {
 			t.Errorf("with %s: %s", what, got.body)
@@ -109,7 +112,7 @@ func TestLoopbackMayBeSwitchedOff(t *testing.T) {
 // A ref in the path may create, and must be able to do nothing else.
 func TestRefsInThePath(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *settings) { c.share.NoLoopback = true; c.server.WrongTries = 100 })
+	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.NoLoopback = true; c.server.WrongTries = 100 })
 	only := r.spaceRef(capability.Create)
 	at := CreatorPath(only)
 	got := r.want(200, r.request("POST", at+"/api/share", `{"sessionID":"ses_1"}`))
@@ -157,7 +160,7 @@ func TestRefsInThePath(t *testing.T) {
 // No reply but a create's has a secret, and no log has one, or a public id.
 func TestSecretsStayWhereTheyWere(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *settings) { c.server.WrongTries = 1000 })
+	r := start(t, teststore.SQLite(t), func(c *settings) { c.server.WrongTries = 1000 })
 	only := r.spaceRef(capability.Create)
 	c, twin := r.create("ses_1"), r.create("ses_1")
 	secrets := []string{c.Secret, twin.Secret, strings.SplitN(c.Secret, ".", 2)[1], strings.SplitN(twin.Secret, ".", 2)[1], testKey, only.Secret.RevealText(), r.owner.Secret.RevealText()}
@@ -194,7 +197,7 @@ func TestSecretsStayWhereTheyWere(t *testing.T) {
 // Who guesses ids and secrets waits; who is right does not.
 func TestGuessing(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *settings) { c.server.WrongTries, c.server.WrongTryInterval = 1, time.Hour })
+	r := start(t, teststore.SQLite(t), func(c *settings) { c.server.WrongTries, c.server.WrongTryInterval = 1, time.Hour })
 	c := r.create("ses_1")
 	if got := r.request("GET", "/api/share/"+newPublicID()+"/data", ""); got.status != 404 {
 		t.Errorf("the first guess: %d", got.status)
@@ -233,7 +236,7 @@ func TestGuessing(t *testing.T) {
 // Creating has a rate, for each address.
 func TestCreatesHaveARate(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *settings) { c.share.Creates, c.share.CreatesPerHour = 3, 1 })
+	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.Creates, c.share.CreatesPerHour = 3, 1 })
 	c := r.create("ses_1")
 	r.create("ses_1")
 	r.batches().create("ses_2")
@@ -335,7 +338,7 @@ func TestRoom(t *testing.T) {
 // Who announces a body and does not send it takes no room from those who do.
 func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *settings) {
+	r := start(t, teststore.SQLite(t), func(c *settings) {
 		c.share.BodyBytes, c.share.QueuedBytes, c.share.SyncTimeout = 1<<16, 1<<16, 2*time.Second
 	})
 	c := r.create("ses_room")
@@ -349,7 +352,7 @@ func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", path, r.addr, 1<<16, strings.Repeat(" ", 2*peekBytes))
 		}
 	}
-	until(t, "all of them are in", func() bool {
+	until.True(t, "all of them are in", func() bool {
 		r.service.room.mu.Lock()
 		defer r.service.room.mu.Unlock()
 		calls, batches := r.service.room.from["127.0.0.1"], r.service.room.from[batchPlace+"127.0.0.1"]
@@ -368,7 +371,7 @@ func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 // The list of shares is for who shows the key; being on this machine is not enough.
 func TestTheListOfShares(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st fullStore) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		if got := r.want(200, r.request("GET", "/api/sessions", "", keyHeader, testKey)); got.body != "[]" {
 			t.Errorf("the empty list is %s", got.body)

@@ -4,7 +4,6 @@ package share
 // the API on it, and clients that talk to it as opencode does.
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,11 +21,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store"
-	"github.com/mooring-rpc/mooring/store/postgres"
-	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
 func TestMain(m *testing.M) {
@@ -44,42 +41,6 @@ type fullStore interface {
 	Store
 }
 
-func sqliteStore(t testing.TB) fullStore {
-	t.Helper()
-	st, err := sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Errorf("close the store: %v", err)
-		}
-	})
-	return st
-}
-
-func postgresStore(t testing.TB, url string) fullStore {
-	t.Helper()
-	st, err := postgres.Open(t.Context(), postgres.Config{URL: url, AllowUnsafe: true, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = st.Close() })
-	return st
-}
-
-// onBoth runs f on each kind of database.
-func onBoth(t *testing.T, f func(t *testing.T, st fullStore)) {
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		f(t, sqliteStore(t))
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		f(t, postgresStore(t, pgtest.URL(t)))
-	})
-}
-
 // rig is a running server with the API.
 type rig struct {
 	t       *testing.T
@@ -88,7 +49,7 @@ type rig struct {
 	service *Service
 	owner   capability.Ref
 	addr    string // HOST:PORT
-	log     *lockedBuffer
+	log     *lockbuf.Buffer
 	stop    func() // drains; further calls do nothing
 }
 
@@ -107,7 +68,7 @@ func start(t *testing.T, st fullStore, change func(*settings)) *rig {
 	if _, err := server.Bootstrap(t.Context(), st, dir, capability.Ref{Hosts: []string{"127.0.0.1:7600"}}, false); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, store: st, log: &lockedBuffer{}}
+	r := &rig{t: t, store: st, log: &lockbuf.Buffer{}}
 	if text, err := os.ReadFile(filepath.Join(dir, server.OwnerFile)); err == nil { // a second replica has none
 		if r.owner, err = capability.ParseRef(strings.TrimSpace(string(text))); err != nil {
 			t.Fatal(err)
@@ -290,34 +251,4 @@ func (r *rig) spaceRef(rights capability.Rights) capability.Ref {
 		r.t.Fatal(err)
 	}
 	return ref
-}
-
-// until waits for what must come about.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
-
-// lockedBuffer is a buffer for more than one goroutine.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

@@ -13,8 +13,10 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/opencode"
 	"github.com/mooring-rpc/mooring/opencode/opencodetest"
+	"github.com/mooring-rpc/mooring/store"
 )
 
 // recorded is one request of a recording.
@@ -174,7 +176,7 @@ func (w byHTTP) delete(c created) {
 
 func TestRecordingsOverHTTP(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st fullStore) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		for _, name := range opencodetest.Names {
 			replay(t, name, byHTTP{r}, r, func(c created) { r.checkShare(name, c) })
@@ -293,12 +295,12 @@ func TestRecordingsOverCapnWeb(t *testing.T) {
 	}
 	t.Run("batches", func(t *testing.T) {
 		t.Parallel()
-		r := start(t, sqliteStore(t), nil)
+		r := start(t, teststore.SQLite(t), nil)
 		play(r, r.batches())
 	})
 	t.Run("websocket", func(t *testing.T) {
 		t.Parallel()
-		r := start(t, postgresStore(t, pgtest.URL(t)), nil)
+		r := start(t, teststore.Postgres(t, pgtest.URL(t)), nil)
 		play(r, r.webSocket("/rpc/share"))
 	})
 }
@@ -306,7 +308,7 @@ func TestRecordingsOverCapnWeb(t *testing.T) {
 // A recording that is played twice makes no event the second time, whatever the wire.
 func TestRepeatsChangeNothing(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	for _, w := range []wire{byHTTP{r}, r.webSocket("/rpc/share")} {
 		requests := readRecorded(t, "a-edit-1.18.33")
 		c := w.create(requests[0].sessionID())

@@ -16,6 +16,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/opencode"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -37,7 +39,7 @@ func (r *rig) rawSync(c created, length int, body string) net.Conn {
 // A request that is torn anywhere changes nothing.
 func TestTornRequests(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	c := r.create("ses_torn")
 	r.want(200, r.sync(c, message("msg_1", "whole")))
 	before := r.cursor(c)
@@ -102,7 +104,7 @@ func TestTornRequests(t *testing.T) {
 // Within one request the last of a key wins; types that are not known are passed over.
 func TestFolding(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	c := r.create("ses_fold")
 	got := r.want(200, r.sync(c, message("msg_1", "a"), `{"type":"hologram","data":{}}`, message("msg_1", "b"), message("msg_2", "c"), message("msg_1", "d"),
 		`{"type":"model","data":[{"id":"Qwen 2.5 (local)"},{"id":"a/b"}]}`, `{"type":"session_diff","data":[{"file":"x"}]}`,
@@ -124,7 +126,7 @@ func TestFolding(t *testing.T) {
 // What is large goes in pieces; what is too large is refused, and keeps nothing else out.
 func TestSizes(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *settings) {
+	r := start(t, teststore.SQLite(t), func(c *settings) {
 		c.share.BodyBytes, c.share.Pieces = 1<<20, opencode.Limits{Ops: 10, Bytes: 1 << 16, Payload: 1 << 15}
 	})
 	c := r.create("ses_large")
@@ -166,12 +168,12 @@ func TestSizes(t *testing.T) {
 // A sync that began earlier is committed earlier, however long its body takes.
 func TestSyncsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	c := r.create("ses_order")
 	slow := syncBody(c.Secret, message("msg_1", "first"), message("msg_2", strings.Repeat("x", 5000)))
 	conn := r.rawSync(c, len(slow), slow[:3000])
 	defer conn.Close()
-	until(t, "the first has begun", func() bool {
+	until.True(t, "the first has begun", func() bool {
 		r.service.turns.mu.Lock()
 		defer r.service.turns.mu.Unlock()
 		return len(r.service.turns.last) == 1
@@ -182,7 +184,7 @@ func TestSyncsKeepTheirOrder(t *testing.T) {
 			t.Errorf("the later one: %d %s", got.status, got.body)
 		}
 	})
-	until(t, "the second waits", func() bool {
+	until.True(t, "the second waits", func() bool {
 		r.service.room.mu.Lock()
 		defer r.service.room.mu.Unlock()
 		return r.service.room.from["127.0.0.1"].n == 2
@@ -208,7 +210,7 @@ func TestSyncsKeepTheirOrder(t *testing.T) {
 // order of the calls, however long it takes to read each.
 func TestCapnWebSyncsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	c := r.create("ses_order")
 	item := func(id, text string) any {
 		return map[string]any{"type": "message", "data": map[string]any{"id": id, "text": text}}
@@ -261,7 +263,7 @@ func TestTurns(t *testing.T) {
 	<-c.before
 	c.leave()
 	other.leave()
-	until(t, "all lines are empty", func() bool {
+	until.True(t, "all lines are empty", func() bool {
 		line.mu.Lock()
 		defer line.mu.Unlock()
 		return len(line.last) == 0
@@ -271,7 +273,7 @@ func TestTurns(t *testing.T) {
 // A database that is away for a while loses nothing that was sent.
 func TestSyncsOutlastTheDatabase(t *testing.T) {
 	t.Parallel()
-	st := &away{fullStore: sqliteStore(t)}
+	st := &away{fullStore: teststore.SQLite(t)}
 	r := start(t, st, nil)
 	c := r.create("ses_away")
 	st.set(5)
@@ -335,7 +337,7 @@ func FuzzSecrets(f *testing.F) {
 // A body costs a server little more than its bytes before it is known whose it is,
 // and one of too many items is refused.
 func TestManyItems(t *testing.T) { // alone: it counts what is allocated
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	c := r.create("ses_items")
 	body := func(items int, secret string) string {
 		return fmt.Sprintf(`{"data":[%s1],"secret":%q}`, strings.Repeat("1,", items), secret)

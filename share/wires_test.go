@@ -21,7 +21,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/store"
 )
 
 // watch follows a share; each array that comes goes to the channel, which is closed
@@ -68,7 +70,7 @@ func next(t *testing.T, arrays chan string) string {
 // Each sync is broadcast to who follows, once, until the share is over.
 func TestFollowing(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st fullStore) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		c := r.create("ses_live")
 		r.want(200, r.sync(c, message("msg_0", "before")))
@@ -107,7 +109,7 @@ func TestFollowing(t *testing.T) {
 // What a session's owner does in other ways than opencode is broadcast as well.
 func TestFollowingTheOwner(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	c := r.create("ses_owned")
 	arrays, _ := r.watch(c)
 	p := shared(t, r, c)
@@ -159,7 +161,7 @@ func TestFollowingTheOwner(t *testing.T) {
 // Draining ends what is open, and says so.
 func TestDraining(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	c := r.create("ses_drained")
 	_, end := r.watch(c)
 	link, err := capnweb.Dial(t.Context(), "ws://"+r.addr+"/rpc/share", capnweb.DialOptions{})
@@ -190,7 +192,7 @@ func TestDraining(t *testing.T) {
 // Pages of other origins do not follow.
 func TestOriginsOfFollowers(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *settings) { c.share.OriginPatterns = []string{"friend.example"} })
+	r := start(t, teststore.SQLite(t), func(c *settings) { c.share.OriginPatterns = []string{"friend.example"} })
 	c := r.create("ses_origin")
 	r.watch(c, "Origin", "https://friend.example")
 	r.watch(c, "Origin", "http://"+r.addr)
@@ -202,7 +204,7 @@ func TestOriginsOfFollowers(t *testing.T) {
 // The probes of the fork's contract, over both transports.
 func TestProbes(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	when := time.Date(2026, 3, 4, 5, 6, 7, 89_000_000, time.UTC)
 	ws, batch := r.webSocket("/rpc/share"), r.batches()
 	for what, w := range map[string]byCapnWeb{"WebSocket": ws, "batch": batch} {
@@ -230,7 +232,7 @@ func TestProbes(t *testing.T) {
 // createShare takes what there is to begin with; errors are those of HTTP.
 func TestCapnWebShares(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	for what, w := range map[string]byCapnWeb{"WebSocket": r.webSocket("/rpc/share"), "batch": r.batches()} {
 		first := []any{map[string]any{"type": "message", "data": map[string]any{"id": "msg_1", "text": "<é>\u2028", "n": 1795203727476.0, "left": capnweb.Undefined{},
 			"when": time.UnixMilli(0).UTC(), "f": 0.5, "list": []any{nil, true, capnweb.Undefined{}}}}}
@@ -268,7 +270,7 @@ func TestCapnWebShares(t *testing.T) {
 		}
 	}
 	// A message beyond the bounds ends the connection, not the server.
-	small := start(t, sqliteStore(t), func(c *settings) { c.share.BodyBytes = 1 << 16 })
+	small := start(t, teststore.SQLite(t), func(c *settings) { c.share.BodyBytes = 1 << 16 })
 	c := small.create("ses_small")
 	large := []any{map[string]any{"type": "message", "data": map[string]any{"id": "m", "text": strings.Repeat("x", 1<<17)}}}
 	for what, w := range map[string]byCapnWeb{"WebSocket": small.webSocket("/rpc/share"), "batch": small.batches()} {
@@ -282,7 +284,7 @@ func TestCapnWebShares(t *testing.T) {
 // Other methods and paths are told what there is.
 func TestPaths(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *settings) { c.server.Prefix = "below" })
+	r := start(t, teststore.SQLite(t), func(c *settings) { c.server.Prefix = "below" })
 	c := r.create("ses_paths")
 	for _, q := range []struct {
 		method, path string
@@ -307,7 +309,7 @@ func TestPaths(t *testing.T) {
 // A reader that is cut off in the middle does not take what it has for the whole.
 func TestDataIsWholeOrCut(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	c := r.create("ses_cut")
 	var items []string
 	for i := range 80 { // more pages than sockets hold
@@ -337,7 +339,7 @@ func TestDataIsWholeOrCut(t *testing.T) {
 func TestDataTakesItsTime(t *testing.T) {
 	t.Parallel()
 	const stall = time.Second
-	st := sqliteStore(t)
+	st := teststore.SQLite(t)
 	before := start(t, st, nil) // what makes it is not under the short timeout
 	c := before.create("ses_long")
 	var items []string
@@ -383,7 +385,7 @@ func TestDataTakesItsTime(t *testing.T) {
 // A reader's body that does not come holds nothing.
 func TestBodiesOfReaders(t *testing.T) {
 	t.Parallel()
-	st := sqliteStore(t)
+	st := teststore.SQLite(t)
 	before := start(t, st, nil) // what makes it is not under the short timeout
 	c := before.create("ses_body")
 	before.stop()

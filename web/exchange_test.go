@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -34,7 +36,7 @@ func (a *answer) codeOf() string {
 // session until its ref ends.
 func TestTheExchange(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st *store.Store) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		m, other := r.create(), r.create()
 		m.do(put("session", `{"title":"Shown to the holder"}`))
@@ -101,7 +103,7 @@ func TestTheExchange(t *testing.T) {
 // A cookie lasts no longer than its ref, and what is refused gives none.
 func TestWhatIsRefusedACookie(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	b := newBrowser(t)
 	open := func(ref capability.Ref) *answer { return b.post(r.url("/s/"+ref.ID+"/open"), secretOf(ref)) }
@@ -116,7 +118,7 @@ func TestWhatIsRefusedACookie(t *testing.T) {
 		t.Fatal(opened.StatusCode, opened.body)
 	}
 	late := newBrowser(t) // one that keeps the cookie longer than it should
-	until(t, "it has expired", func() bool {
+	until.True(t, "it has expired", func() bool {
 		got := late.send(http.MethodGet, r.url("/s/"+soon.ID), "", "Cookie: mooring="+opened.Cookies()[0].Value)
 		return got.StatusCode == http.StatusForbidden && got.codeOf() == "expired"
 	})
@@ -160,7 +162,7 @@ func TestWhatIsRefusedACookie(t *testing.T) {
 // told to nobody whose ref shows less, or who could not share the session otherwise.
 func TestWhoIsToldOfThePublicShare(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	cut := m.do(put("message/one", `{"role":"user"}`), put("message/two", `{"role":"user"}`))
 	public := m.publish()
@@ -189,7 +191,7 @@ func TestWhoIsToldOfThePublicShare(t *testing.T) {
 // Other sites' pages get nothing done with a person's browser.
 func TestForgedRequests(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	ref := m.share(capability.Minting{})
 	const kind, ours = "Content-Type: application/json", "X-Mooring: 1"
@@ -237,7 +239,7 @@ func TestForgedRequests(t *testing.T) {
 // they are of the page as the browser sees it.
 func TestBehindAProxy(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *server.Config, w *Config) {
+	r := start(t, teststore.SQLite(t), func(c *server.Config, w *Config) {
 		c.Prefix, w.Prefix, w.TLS, w.Hosts = "tools/mooring", "tools/mooring", true, []string{"pages.example:443"}
 	})
 	m := r.create()
@@ -274,7 +276,7 @@ func TestBehindAProxy(t *testing.T) {
 // Over TLS of the server's own, cookies are for TLS alone.
 func TestOverTLS(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	ref := m.share(capability.Minting{})
 	over := httptest.NewTLSServer(r.server.Handler())

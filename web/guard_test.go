@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/server"
 )
 
@@ -59,7 +60,7 @@ func (m *made) tour(ref capability.Ref, public capability.PublicShare) map[strin
 // Every answer, errors too, keeps browsers to the policy.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	m.do(put("message/m", `{"role":"user"}`))
 	ref, public := m.share(capability.Minting{}), m.publish()
@@ -110,7 +111,7 @@ func TestHeaders(t *testing.T) {
 // No address sends a browser anywhere else.
 func TestNoRedirects(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	for _, target := range []string{"//evil.example/share/x", "/share//evil.example", "/share/../../evil", "/s/..//evil.example", "/sessions//evil.example/..",
 		"/share/x?next=//evil.example", "/sessions?next=https://evil.example", `/share/\evil.example`, "/%2f%2fevil.example", "/s/%2e%2e/%2f/evil.example", "http://evil.example/sessions"} {
 		c, err := net.Dial("tcp", r.host)
@@ -137,7 +138,7 @@ func TestNoRedirects(t *testing.T) {
 // A server of this machine alone answers to this machine's names, and to its own.
 func TestHostNames(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.Hosts = []string{"pages.example:443", "[2001:db8::1]:7600"} })
+	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.Hosts = []string{"pages.example:443", "[2001:db8::1]:7600"} })
 	_, port, _ := net.SplitHostPort(r.host)
 	for host, want := range map[string]int{
 		r.host: 200, "localhost": 200, "localhost:" + port: 200, "LOCALHOST:1": 200, "127.0.0.2": 200, "[::1]:" + port: 200, "[::1]": 200,
@@ -148,7 +149,7 @@ func TestHostNames(t *testing.T) {
 			t.Errorf("%s: %d, want %d", host, got.StatusCode, want)
 		}
 	}
-	open := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.LocalOnly = false })
+	open := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.LocalOnly = false })
 	if got := newBrowser(t).send(http.MethodGet, open.url("/sessions"), "", "Host: any.example"); got.StatusCode != http.StatusOK {
 		t.Errorf("a server for all: %d", got.StatusCode)
 	}
@@ -157,7 +158,7 @@ func TestHostNames(t *testing.T) {
 // Nothing that opens a page gets into the log, whatever is asked and at whatever level.
 func TestTheLogHasNoSecrets(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	m.do(put("message/m", `{"role":"user"}`), put("session", `{"title":"A private title"}`))
 	ref, public := m.share(capability.Minting{}), m.publish()
@@ -194,7 +195,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 		}
 	}
 	r.stop()
-	log := r.log.text()
+	log := r.log.String()
 	if !strings.Contains(log, "draining") || !strings.Contains(log, "level=DEBUG") {
 		t.Errorf("the log is no whole one: %s", log)
 	}
@@ -210,7 +211,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 // holds no connection beyond the time of a request.
 func TestBodiesOfReaders(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *server.Config, _ *Config) { c.RPC.HandshakeTimeout = 2 * time.Second })
+	r := start(t, teststore.SQLite(t), func(c *server.Config, _ *Config) { c.RPC.HandshakeTimeout = 2 * time.Second })
 	m := r.create()
 	m.do(put("message/m", `{"role":"user"}`))
 	page := "/share/" + m.publish().ID

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -181,7 +183,7 @@ func (s *source) frames(to uint64, into map[uint64][]message) error {
 // whole, and in order: from each cursor, and over links that are cut at random.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st *store.Store) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		m := r.create()
 		end := m.script()
@@ -271,7 +273,7 @@ func (c *cutting) browser(t testing.TB) *browser {
 // at the cut, with its reason. Nothing is to come back to then.
 func TestFollowToTheEnd(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st *store.Store) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, func(_ *server.Config, c *Config) { c.Heartbeat = 20 * time.Millisecond })
 		m := r.create()
 		public := m.publish()
@@ -335,7 +337,7 @@ func TestFollowToTheEnd(t *testing.T) {
 // Other ends: the session's, the ref's time, and a page of another life of the server.
 func TestOtherEnds(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	at := m.do(put("message/m", `{"role":"user"}`))
 	b := newBrowser(t)
@@ -380,14 +382,14 @@ func TestOtherEnds(t *testing.T) {
 // A log that was trimmed has the page read anew.
 func TestTrimmed(t *testing.T) {
 	t.Parallel()
-	st := sqliteStore(t)
+	st := teststore.SQLite(t)
 	r := start(t, st, nil)
 	m := r.create()
 	for i := range 5 {
 		m.do(put("message/m", fmt.Sprintf(`{"role":"user","i":%d}`, i)))
 	}
 	live := r.url("/share/" + m.publish().ID + "/live")
-	until(t, "the log is trimmed", func() bool {
+	until.True(t, "the log is trimmed", func() bool {
 		_, err := st.Trim(t.Context(), m.id, time.Nanosecond, 1000, 1<<20)
 		if err != nil {
 			t.Fatal(err)
@@ -404,7 +406,7 @@ func TestTrimmed(t *testing.T) {
 // whoever comes back to it after the restart misses nothing.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st *store.Store) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		m := r.create()
 		at := m.do(put("message/m", `{"role":"user"}`))
@@ -441,7 +443,7 @@ func TestRestart(t *testing.T) {
 // Who does not read is ended, costs the others nothing, and comes back to where it was.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.WriteTimeout = time.Second })
+	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.WriteTimeout = time.Second })
 	m := r.create()
 	live := "/share/" + m.publish().ID + "/live?after=0"
 	c, err := net.Dial("tcp", r.host)
@@ -455,7 +457,7 @@ func TestSlowReader(t *testing.T) {
 	b := newBrowser(t)
 	quick := listen(t, b, r.url(live), "")
 	quick.until("caught")
-	until(t, "both follow", func() bool { return r.metric("mooring_connections") == "2" })
+	until.True(t, "both follow", func() bool { return r.metric("mooring_connections") == "2" })
 	text := strings.Repeat("words and words ", 12<<10)
 	var at uint64
 	for i := range 45 { // more than sockets hold
@@ -465,7 +467,7 @@ func TestSlowReader(t *testing.T) {
 		quick = listen(t, b, r.url(live), quick.last)
 	}
 	quick.stop()
-	until(t, "the slow one is ended", func() bool { return r.metric("mooring_connections") == "0" })
+	until.True(t, "the slow one is ended", func() bool { return r.metric("mooring_connections") == "0" })
 	_ = c.SetReadDeadline(time.Now().Add(patience))
 	slow := &source{t: t, in: bufio.NewReader(c)}
 	for last := ""; ; {
@@ -494,7 +496,7 @@ func TestSlowReader(t *testing.T) {
 // Streams are connections, and bounded as such.
 func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(c *server.Config, _ *Config) {
+	r := start(t, teststore.SQLite(t), func(c *server.Config, _ *Config) {
 		c.ConnectionsPerAddress, c.RPC.HandshakeTimeout = 3, 2*time.Second
 	})
 	m := r.create()
@@ -510,20 +512,20 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Errorf("%d %s", got.StatusCode, got.body)
 	}
 	begun := time.Now()
-	until(t, "a handshake's time has passed", func() bool { return time.Since(begun) > 2500*time.Millisecond })
+	until.True(t, "a handshake's time has passed", func() bool { return time.Since(begun) > 2500*time.Millisecond })
 	at := m.do(put("message/m", `{"role":"user"}`))
 	for _, s := range all {
 		s.caughtUp(at)
 	}
 	all[0].stop()
-	until(t, "one has left", func() bool { return r.metric("mooring_connections") == "2" })
+	until.True(t, "one has left", func() bool { return r.metric("mooring_connections") == "2" })
 	listen(t, newBrowser(t), live, "").caughtUp(at)
 }
 
 // What a ref does not show is in no frame, and its reader is caught up all the same.
 func TestNarrowRefs(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	m.do(put("message/one", `{"role":"user"}`), put("part/one/p", `{"type":"text","text":"shown"}`), put("message/two", `{"role":"user"}`), put("part/two/p", `{"type":"text","text":"kept"}`))
 	ref := m.share(capability.Minting{Message: "one"})
@@ -557,7 +559,7 @@ func TestNarrowRefs(t *testing.T) {
 // was sent the event before.
 func TestPurgedEntries(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	w := m.write()
 	w.do(op("begin", arg("message", `"m"`), arg("payload", `{"role":"assistant"}`)))

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/opencode"
 	"github.com/mooring-rpc/mooring/server"
@@ -92,7 +94,7 @@ func (m *made) record(name string) (messages, parts []string) {
 // ids, each part within its message.
 func TestFirstPaint(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st *store.Store) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, func(_ *server.Config, c *Config) { c.PageBytes = 4 << 10 }) // many pieces
 		for _, name := range []string{"a-edit-1.18.33", "b-long-1.18.33"} {
 			m := r.create()
@@ -124,7 +126,7 @@ func TestFirstPaint(t *testing.T) {
 // messages, and parts of no message are shown too.
 func TestPartsFindTheirMessages(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.PageBytes = 1 })
+	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.PageBytes = 1 })
 	m := r.create()
 	var ops []ledger.Intent
 	want := map[string][]string{}
@@ -209,7 +211,7 @@ func held() uint64 {
 // A long session begins at once, and is never held whole. It runs beside no other
 // test, whose memory it would measure.
 func TestALongSessionStreams(t *testing.T) {
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	m.long(500, 20, 60)
 	wide := r.create()
@@ -262,7 +264,7 @@ func TestALongSessionStreams(t *testing.T) {
 // A share that is revoked while its page is on its way ends the page, and it says why.
 func TestRevokedInTheMiddleOfAPaint(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	m.long(60, 1, 200<<10) // more than sockets hold
 	public := m.publish()
@@ -292,7 +294,7 @@ func TestRevokedInTheMiddleOfAPaint(t *testing.T) {
 // Who takes nothing of a page is cut off, and keeps nobody else from it for longer.
 func TestASlowPaint(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.PaintsPerAddr, c.WriteTimeout = 1, 4*time.Second })
+	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.PaintsPerAddr, c.WriteTimeout = 1, 4*time.Second })
 	m := r.create()
 	m.long(60, 1, 200<<10) // more than sockets hold
 	page := r.url("/share/" + m.publish().ID)
@@ -304,7 +306,7 @@ func TestASlowPaint(t *testing.T) {
 	if got := b.send(http.MethodHead, page, ""); got.StatusCode != http.StatusTooManyRequests || got.Header.Get("Retry-After") == "" {
 		t.Errorf("a second at once: %d", got.StatusCode)
 	}
-	until(t, "its place is free", func() bool { return b.send(http.MethodHead, page, "").StatusCode == http.StatusOK })
+	until.True(t, "its place is free", func() bool { return b.send(http.MethodHead, page, "").StatusCode == http.StatusOK })
 	if text, err := io.ReadAll(slow); err == nil || strings.Contains(string(text), "</html>") {
 		t.Errorf("the slow one got all %d bytes: %v", len(text), err)
 	}
@@ -313,7 +315,7 @@ func TestASlowPaint(t *testing.T) {
 // What is answered to HEAD is what GET answers, without a body.
 func TestHead(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), nil)
+	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	m.do(put("session", `{"title":"Head"}`), put("message/m", `{"role":"user"}`))
 	id := m.publish().ID
@@ -337,7 +339,7 @@ func TestHead(t *testing.T) {
 // One block at a time, and no other's.
 func TestBlock(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st *store.Store) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		m := r.create()
 		m.do(op("put", arg("key", `"session"`), arg("payload", `{"title":"T"}`)), put("message/m", `{"role":"user"}`), put("message/m-1", `{"role":"user"}`),

@@ -6,7 +6,6 @@
 package web
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -16,7 +15,6 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,14 +22,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mooring-rpc/mooring/capability"
-	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/share"
 	"github.com/mooring-rpc/mooring/store"
-	"github.com/mooring-rpc/mooring/store/postgres"
-	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
 func TestMain(m *testing.M) {
@@ -44,62 +40,13 @@ var highlightersClock = goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.
 // patience is how long a test waits for what must come.
 const patience = 30 * time.Second
 
-// onBoth runs f on each kind of database.
-func onBoth(t *testing.T, f func(t *testing.T, st *store.Store)) {
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		f(t, sqliteStore(t))
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		st, err := postgres.Open(t.Context(), postgres.Config{URL: pgtest.URL(t), AllowUnsafe: true, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = st.Close() })
-		f(t, st)
-	})
-}
-
-func sqliteStore(t testing.TB) *store.Store {
-	t.Helper()
-	st, err := sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Errorf("close the store: %v", err)
-		}
-	})
-	return st
-}
-
-// logged is what a server logs, at every level.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 // rig is a server that comes and goes, at one address.
 type rig struct {
 	t      testing.TB
 	st     *store.Store
 	dir    string
 	config func(*server.Config, *Config)
-	log    logged
+	log    lockbuf.Buffer
 
 	host   string // HOST:PORT
 	owner  capability.Ref
@@ -365,17 +312,6 @@ func (b *browser) post(url, body string, headers ...string) *answer {
 
 // recordings is where opencode's traffic is.
 var recordings = filepath.Join("..", "testdata", "opencode")
-
-// until polls for a condition that must come true.
-func until(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
 
 // within is a context that ends when the test's patience does.
 func within(t testing.TB) context.Context {

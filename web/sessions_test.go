@@ -16,6 +16,8 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -85,7 +87,7 @@ func (r *rig) pages(b *browser, path string) (all []string, notes string) {
 
 func TestSessions(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, st *store.Store) {
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
 		const n = 60
 		now := time.Now()
@@ -155,7 +157,7 @@ func TestSessions(t *testing.T) {
 // page says so, and the way through all of them is there still.
 func TestManySessions(t *testing.T) {
 	t.Parallel()
-	r := start(t, sqliteStore(t), func(_ *server.Config, c *Config) { c.SessionsLimit = 20 })
+	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.SessionsLimit = 20 })
 	now := time.Now()
 	var all []string
 	for i := range 45 { // the older half over months, the newer in the last hour
@@ -187,7 +189,7 @@ func TestManySessions(t *testing.T) {
 // A ref that has ended is told once, and gives way to another.
 func TestAListThatEnds(t *testing.T) {
 	t.Parallel()
-	st := sqliteStore(t)
+	st := teststore.SQLite(t)
 	r := start(t, st, nil)
 	ref := r.owner.New(r.owner.Target())
 	if _, err := st.MintUnderRoot(t.Context(), capability.Minting{ID: ref.ID, Hash: ref.Secret.Hash(), Rights: capability.List,
@@ -204,7 +206,7 @@ func TestAListThatEnds(t *testing.T) {
 		t.Errorf("a bad search: %d %v", got.StatusCode, got.Cookies())
 	}
 	late := newBrowser(t) // one that keeps the cookie longer than it should
-	until(t, "the ref has ended", func() bool {
+	until.True(t, "the ref has ended", func() bool {
 		got := late.send(http.MethodGet, r.url("/sessions"), "", "Cookie: mooring="+cookie.Value)
 		return got.StatusCode == http.StatusForbidden && got.codeOf() == "expired" && len(got.Cookies()) == 1 && got.Cookies()[0].MaxAge < 0
 	})

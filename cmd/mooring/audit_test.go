@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
 // auditRows is the audit of ref, as --json has it.
@@ -133,7 +135,7 @@ func TestAuditFollows(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	ended := make(chan result, 1)
-	var errOut syncBuffer
+	var errOut lockbuf.Buffer
 	go func() {
 		code := runContext(ctx, []string{"audit", id, "--follow", "--home", r.home()}, strings.NewReader(""), in, &errOut)
 		ended <- result{code: code, err: errOut.String()}

@@ -6,7 +6,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,11 +13,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/opencode/opencodetest"
 )
@@ -66,7 +65,7 @@ func (r *cliRig) start() {
 	if r.database != "" {
 		args = append(args, "--database-url", r.database)
 	}
-	var log syncBuffer
+	var log lockbuf.Buffer
 	code := make(chan int, 1)
 	go func() {
 		code <- runContext(ctx, args, strings.NewReader(""), in, &log)
@@ -113,7 +112,7 @@ func (r *cliRig) runAs(home, in string, args ...string) result {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	var out, errOut syncBuffer
+	var out, errOut lockbuf.Buffer
 	code := runContext(ctx, append(args, "--home", home), strings.NewReader(in), &out, &errOut)
 	return result{code, out.String(), errOut.String()}
 }
@@ -148,24 +147,6 @@ func (r *cliRig) failsIn(in string, code int, words string, args ...string) {
 	if n := strings.Count(strings.TrimSpace(got.err), "\n"); n > 0 {
 		r.t.Errorf("mooring %s: an error of %d lines: %q", strings.Join(args, " "), n+1, got.err)
 	}
-}
-
-// syncBuffer is a buffer for more than one goroutine.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // onSQLite runs a test of what the packages below show on both databases.
@@ -397,7 +378,7 @@ func TestShareRedeemTailRevoke(t *testing.T) {
 		lines, in := io.Pipe()
 		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
-		var errOut syncBuffer
+		var errOut lockbuf.Buffer
 		go func() {
 			code := runContext(ctx, []string{"session", "tail", id, "--follow", "--from", "1", "--home", other}, strings.NewReader(""), in, &errOut)
 			follow <- result{code: code, err: errOut.String()}

@@ -22,6 +22,8 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
+
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
 const leakedKey = "sk-leaked-4711"
@@ -329,7 +331,7 @@ func holds(t *testing.T, dir, text string) bool {
 type follower struct {
 	lines  *bufio.Scanner
 	cancel context.CancelFunc
-	errOut syncBuffer
+	errOut lockbuf.Buffer
 	code   chan int
 }
 

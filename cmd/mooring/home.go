@@ -167,6 +167,17 @@ func (h *homeFlags) workOn(ctx context.Context, arg string, body func(ctx contex
 	return h.work(ctx, body)
 }
 
+// onSession is workOn for what needs nothing but the session of a REF.
+func (h *homeFlags) onSession(ctx context.Context, arg string, body func(ctx context.Context, s *client.Session) error) error {
+	return h.workOn(ctx, arg, func(ctx context.Context, c *client.Client) error {
+		s, err := h.session(ctx, c, arg)
+		if err != nil {
+			return err
+		}
+		return body(ctx, s)
+	})
+}
+
 // finishRotations waits a moment for rotations that were begun and not answered:
 // until they are done the home knows a ref that may be dead.
 func (h *homeFlags) finishRotations(ctx context.Context, c *client.Client) {

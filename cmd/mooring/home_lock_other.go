@@ -1,5 +1,7 @@
 //go:build !unix
 
+// Where there are no such locks, imports do not wait for one another.
+
 package main
 
 import "context"

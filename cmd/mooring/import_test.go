@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/opencode/opencodetest"
 )
 
@@ -108,7 +109,7 @@ func TestProgress(t *testing.T) {
 	file := opencodetest.Path(t, "a-edit-1.18.33.jsonl")
 	term := newPTY(t)
 	args := []string{"session", "import", file, "--owner", r.owner(), "--home", r.home()}
-	var out syncBuffer
+	var out lockbuf.Buffer
 	if code := runContext(t.Context(), args, strings.NewReader(""), &out, term.tty); code != exitOK {
 		t.Fatalf("exit %d, %s", code, term.shown.String())
 	}

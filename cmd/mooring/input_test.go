@@ -18,6 +18,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
 // waited is an input that nobody types into.
@@ -64,7 +65,7 @@ func TestASignalEndsReading(t *testing.T) {
 	} {
 		ctx, stop := context.WithCancel(t.Context())
 		in := newWaited(t)
-		var out, errOut syncBuffer
+		var out, errOut lockbuf.Buffer
 		code := make(chan int, 1)
 		go func() { code <- runContext(ctx, append(c.args, "--home", r.home()), in, &out, &errOut) }()
 		if c.words != "" { // of what cannot be opened nothing shows when it is waited for
@@ -278,7 +279,7 @@ func TestAppendWithoutItsRef(t *testing.T) {
 		ops: "REF comes before it, mooring session append REF " + ops, "ses_unknown": "knows no ref for this session",
 		"ses_01JABCDEFGHJKMNPQRSTVWXYZ0.s01JABCDEFGHJKMNPQRSTVWXYZ0": "knows no such ref",
 	} {
-		var out, errOut syncBuffer
+		var out, errOut lockbuf.Buffer
 		in := newWaited(t)
 		if code := runContext(t.Context(), []string{"session", "append", arg, "--home", filepath.Join(dir, "home")}, in, &out, &errOut); code != exitRefused || !strings.Contains(errOut.String(), words) {
 			t.Errorf("%s: exit %d, %q", arg, code, errOut.String())

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
 // The address that link prints is that of a page which serves what the ref allows,
@@ -83,7 +85,7 @@ func TestLink(t *testing.T) {
 		if database == "" {
 			r.stop()
 		}
-		var out, errOut syncBuffer
+		var out, errOut lockbuf.Buffer
 		args := []string{"admin", "rotate-owner", "--data", r.data(), "--session", "ses_shared", "--to", mine}
 		if database != "" {
 			args = append(args, "--database-url", database)
@@ -113,7 +115,7 @@ func TestLinkSpellings(t *testing.T) {
 		"moorings://pages.example/a/b/": "https://pages.example:7600/a/b/s/", "mooring://[::1]:80/": "http://[::1]/s/",
 		"mooring://one,two/": "http://one:7600/s/",
 	} {
-		var out, errOut syncBuffer
+		var out, errOut lockbuf.Buffer
 		code := runContext(t.Context(), []string{"link", at + ref}, strings.NewReader(""), &out, &errOut)
 		if want += ref + "\n"; code != exitOK || out.String() != want {
 			t.Errorf("%s: exit %d, %s%s, want %s", at, code, out.String(), errOut.String(), want)
@@ -127,7 +129,7 @@ func TestLinkSpellings(t *testing.T) {
 // help is what mooring says of itself.
 func help(t *testing.T) string {
 	t.Helper()
-	var out, errOut syncBuffer
+	var out, errOut lockbuf.Buffer
 	if code := runContext(t.Context(), []string{"--help"}, strings.NewReader(""), &out, &errOut); code != exitOK {
 		t.Fatal(code, errOut.String())
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
 func TestRevokeAsksForAnOwnersRef(t *testing.T) {
@@ -87,7 +89,7 @@ func plainServe(t *testing.T, args ...string) (printed, log string) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	out, in := io.Pipe()
-	var errOut syncBuffer
+	var errOut lockbuf.Buffer
 	code := make(chan int, 1)
 	go func() {
 		code <- runContext(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--verbose"}, args...), strings.NewReader(""), in, &errOut)

@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
 // pty is a terminal, with what somebody sits before.
 type pty struct {
 	t     *testing.T
 	tty   *os.File // the program's end
-	shown syncBuffer
+	shown lockbuf.Buffer
 	keys  *os.File // the person's
 	done  chan struct{}
 }

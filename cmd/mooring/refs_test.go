@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -322,7 +323,7 @@ func TestAdminRotateOwner(t *testing.T) {
 			if database != "" {
 				args = append(args, "--database-url", database)
 			}
-			var out, errOut syncBuffer
+			var out, errOut lockbuf.Buffer
 			code := runContext(t.Context(), args, strings.NewReader(""), &out, &errOut)
 			return result{code, out.String(), errOut.String()}
 		}

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/opencode/opencodetest"
 )
 
@@ -197,7 +198,7 @@ func TestTheOwnerOfASharedSession(t *testing.T) {
 		}
 		admin := func(want int, args ...string) string {
 			t.Helper()
-			var out, errText syncBuffer
+			var out, errText lockbuf.Buffer
 			args = append([]string{"admin", "rotate-owner", "--data", r.data()}, args...)
 			if database != "" {
 				args = append(args, "--database-url", database)
@@ -321,7 +322,7 @@ func TestSharingBehindAProxy(t *testing.T) {
 		if flag != "" {
 			args = append(args, flag)
 		}
-		var out, errOut syncBuffer
+		var out, errOut lockbuf.Buffer
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan int, 1)
 		go func() { done <- runContext(ctx, args, strings.NewReader(""), &out, &errOut) }()

@@ -21,13 +21,14 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
 // signalled is a server that is sent signals.
 type signalled struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	log    syncBuffer
+	log    lockbuf.Buffer
 	banner struct {
 		Listening, Metrics, Database string
 		OwnerRef                     string `json:"owner_ref"`
@@ -106,7 +107,7 @@ func TestSIGTERMDrains(t *testing.T) {
 	mooring := func(home, in string, args ...string) result {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*servePatience)
 		defer cancel()
-		var out, errOut syncBuffer
+		var out, errOut lockbuf.Buffer
 		code := runContext(ctx, append(args, "--home", home), strings.NewReader(in), &out, &errOut)
 		return result{code, out.String(), errOut.String()}
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -56,7 +57,7 @@ func startServe(t *testing.T, dir string, args ...string) *serving {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	outR, outW := io.Pipe()
-	var errText syncBuffer
+	var errText lockbuf.Buffer
 	done := make(chan int, 1)
 	go func() {
 		all := append([]string{"serve", "--json", "--listen", "127.0.0.1:0", "--data", dir}, args...)

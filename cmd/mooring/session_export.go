@@ -24,18 +24,12 @@ func sessionExportCmd(h *homeFlags) *cobra.Command {
 			"  mooring session export @reader.ref",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-				return h.export(ctx, c, args[0])
-			})
+			return h.onSession(cmd.Context(), args[0], h.export)
 		},
 	}
 }
 
-func (h *homeFlags) export(ctx context.Context, c *client.Client, arg string) error {
-	s, err := h.session(ctx, c, arg)
-	if err != nil {
-		return err
-	}
+func (h *homeFlags) export(ctx context.Context, s *client.Session) error {
 	info, err := s.Describe(ctx)
 	if err != nil {
 		return err

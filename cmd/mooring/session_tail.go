@@ -32,11 +32,7 @@ func sessionTailCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session tail ses_01J…\n  mooring session tail @reader.ref --from 120 --follow",
 		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-				s, err := h.session(ctx, c, args[0])
-				if err != nil {
-					return err
-				}
+			return h.onSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
 				if follow {
 					return pastStart(h.follow(ctx, s, from))
 				}

@@ -29,13 +29,7 @@ func sessionVerifyCmd(h *homeFlags) *cobra.Command {
 		Example: "  mooring session verify ses_01J…\n  mooring session verify @owner-of-session.ref --json",
 		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.workOn(cmd.Context(), args[0], func(ctx context.Context, c *client.Client) error {
-				s, err := h.session(ctx, c, args[0])
-				if err != nil {
-					return err
-				}
-				return h.verify(ctx, s)
-			})
+			return h.onSession(cmd.Context(), args[0], h.verify)
 		},
 	}
 }

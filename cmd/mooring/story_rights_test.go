@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
 func TestAReadersAppendIsRefusedAndTheRestGoesOn(t *testing.T) {
@@ -96,7 +98,7 @@ func TestALiveTailEndsWhenItsRefExpires(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	lines, in := io.Pipe()
-	var errText syncBuffer
+	var errText lockbuf.Buffer
 	code := make(chan int, 1)
 	go func() {
 		code <- runContext(ctx, []string{"session", "tail", ref, "--follow", "--home", r.otherHome("reader")}, strings.NewReader(""), in, &errText)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/opencode/opencodetest"
 )
@@ -206,7 +207,7 @@ func TestNoSecretIsShown(t *testing.T) {
 				t.Helper()
 				n++
 				args = append(args, "--home", home)
-				var out, errOut syncBuffer
+				var out, errOut lockbuf.Buffer
 				ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 				defer cancel()
 				code := runContext(ctx, args, strings.NewReader(in), &out, &errOut)
@@ -302,7 +303,7 @@ func TestNoSecretIsShown(t *testing.T) {
 // client does with a program, which logs everything, what a dead ref allows.
 func (s *secrecy) client(dir, file string) {
 	s.t.Helper()
-	var log syncBuffer
+	var log lockbuf.Buffer
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	text, err := os.ReadFile(file)

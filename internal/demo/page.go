@@ -1,3 +1,5 @@
+// What the demo prints, and how.
+
 package main
 
 import (

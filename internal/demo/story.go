@@ -1,3 +1,5 @@
+// The demo's steps, in order.
+
 package main
 
 import (

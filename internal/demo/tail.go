@@ -1,3 +1,5 @@
+// The second agent, which follows the session live.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// The proof that answers were lost: what is known at each end of the broken link.
+
 package main
 
 import (

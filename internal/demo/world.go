@@ -1,3 +1,5 @@
+// The processes that the demo runs.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// While much is allocated: how seldom garbage is collected.
+
 package heap
 
 import "runtime/debug"

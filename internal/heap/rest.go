@@ -1,3 +1,5 @@
+// While little is allocated: garbage is collected once more, and memory given back.
+
 package heap
 
 import "runtime/debug"

@@ -12,6 +12,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	wire "github.com/mooring-rpc/mooring/capnp/wire/interop"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -83,16 +84,7 @@ func checkEmpty(t *testing.T, c *rpc.Conn) {
 // eventually waits until something holds.
 func (c *client) eventually(what string, holds func() bool) {
 	c.t.Helper()
-	eventually(c.t, what, holds)
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came to be that %s", what)
-		}
-	}
+	until.True(c.t, what, holds)
 }
 
 // answer waits for an answer that must be a result.

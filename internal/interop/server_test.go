@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -146,7 +147,7 @@ func asServer(t *testing.T, start func(t *testing.T, address string) *process, l
 			}
 			h.house.settle(nil) // an answer nobody waits for any more
 			h.house.hold(nil)
-			eventually(t, "our objects are gone", func() bool { alive, running, _ := h.house.counts(); return alive+running == 0 })
+			until.True(t, "our objects are gone", func() bool { alive, running, _ := h.house.counts(); return alive+running == 0 })
 			if _, _, cancelled := h.house.counts(); cancelled != 2 {
 				t.Errorf("%d calls were cancelled, want 2", cancelled)
 			}
@@ -157,8 +158,8 @@ func asServer(t *testing.T, start func(t *testing.T, address string) *process, l
 // checkLeft waits until neither side holds anything of the other, while the connection stands.
 func (h *host) checkLeft(t *testing.T, s *served) {
 	t.Helper()
-	eventually(t, "our objects are gone", func() bool { alive, running, _ := h.house.counts(); return alive+running == 0 })
-	eventually(t, "the tables are empty", func() bool { return empty(s.conn) })
+	until.True(t, "our objects are gone", func() bool { alive, running, _ := h.house.counts(); return alive+running == 0 })
+	until.True(t, "the tables are empty", func() bool { return empty(s.conn) })
 	if err := s.conn.Err(); err != nil {
 		t.Errorf("the connection has ended: %v", err)
 	}

@@ -1,3 +1,5 @@
+// Long bytes among a statement's arguments.
+
 package pgtune
 
 import (

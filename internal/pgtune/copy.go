@@ -1,3 +1,5 @@
+// Rows that are copied into a table.
+
 package pgtune
 
 import (

@@ -1,3 +1,5 @@
+// Batches, and the memory that they are sent from.
+
 package pgtune
 
 import (

@@ -1,3 +1,5 @@
+// Connections that are dialed by somebody else's code, as pgx's are.
+
 package socket
 
 import (

@@ -1,5 +1,7 @@
 //go:build linux && !race && !386 && !s390x
 
+// Reading and writing by system calls that the scheduler is not told of.
+
 package socket
 
 import (

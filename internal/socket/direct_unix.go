@@ -1,5 +1,7 @@
 //go:build unix && (!linux || race || 386 || s390x)
 
+// Reading and writing by the system calls of package syscall.
+
 package socket
 
 import "syscall"

@@ -1,3 +1,5 @@
+// What a TCP socket is told of its limits on macOS.
+
 package socket
 
 import (

@@ -1,5 +1,7 @@
 //go:build !linux && !darwin && !windows
 
+// Elsewhere a TCP socket is told of no limits.
+
 package socket
 
 import "time"

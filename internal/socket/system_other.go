@@ -1,5 +1,7 @@
 //go:build !unix
 
+// No system calls of our own: the net package reads and writes.
+
 package socket
 
 import "syscall"

@@ -1,5 +1,7 @@
 //go:build unix
 
+// Asking a socket, and reading and writing it without waiting.
+
 package socket
 
 import (

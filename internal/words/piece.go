@@ -1,3 +1,5 @@
+// Laying out by hand: memory at the end of a segment, and pointers in it.
+
 package words
 
 import (

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/store"
 	"github.com/mooring-rpc/mooring/store/storetest"
@@ -76,7 +77,7 @@ func TestUnsafe(t *testing.T) {
 		t.Errorf("synchronous_commit off: %v", err)
 	}
 	terminate(t, conn) // so that the store that is open needs new connections
-	eventually(t, "the open store refuses", func() bool {
+	until.True(t, "the open store refuses", func() bool {
 		_, err := running.Look(t.Context(), "", nil)
 		return fault.CodeOf(err) == fault.UnsafeStore
 	})
@@ -88,7 +89,7 @@ func TestUnsafe(t *testing.T) {
 	}
 	set("local")
 	openOn(t, url)
-	eventually(t, "the open store goes on", func() bool {
+	until.True(t, "the open store goes on", func() bool {
 		_, err := running.Look(t.Context(), "", nil)
 		return err == nil
 	})
@@ -201,21 +202,6 @@ func TestTurnedOff(t *testing.T) {
 	}
 }
 
-// eventually polls until ok, or fails the test.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(testTimeout)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 // terminate ends all other connections to the database.
 func terminate(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
@@ -273,7 +259,7 @@ func TestLostLink(t *testing.T) {
 		if fault.CodeOf(err) != fault.Unavailable {
 			t.Errorf("a lost link: %v", err)
 		}
-		eventually(t, "the store works again", func() bool {
+		until.True(t, "the store works again", func() bool {
 			sight, err := s.Look(t.Context(), id, nil)
 			if err == nil && sight.Row != nil {
 				t.Errorf("the lost transaction left a row: %+v", sight.Row)

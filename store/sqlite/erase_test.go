@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/store"
 	"github.com/mooring-rpc/mooring/store/storetest"
@@ -116,13 +117,13 @@ func TestErasedAfterReader(t *testing.T) {
 	gone := func(dir string) func() bool {
 		return func() bool { return stands(t, dir, "sk-leaked-4711") == nil }
 	}
-	eventually(t, "the secret leaves the files", gone(dir))
+	until.True(t, "the secret leaves the files", gone(dir))
 	// A server that was killed before it came to that does so when it is back.
 	if stands(t, crashed, "sk-leaked-4711") == nil {
 		t.Error("the copy does not have it: this test shows nothing")
 	}
 	openIn(t, crashed)
-	eventually(t, "after a crash it leaves the files", gone(crashed))
+	until.True(t, "after a crash it leaves the files", gone(crashed))
 }
 
 // overlapping has someone read and someone commit all the time, so that there is no moment
@@ -185,18 +186,6 @@ func overlapping(t *testing.T, s *store.Store, id string) (stop func()) {
 	}
 }
 
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // TestErasedUnderReaders: what was purged leaves the files also where others read and write
 // without a pause.
 func TestErasedUnderReaders(t *testing.T) {
@@ -207,7 +196,7 @@ func TestErasedUnderReaders(t *testing.T) {
 	defer overlapping(t, s, a.Session)()
 	a.Do("put", "key", "message/a", "payload", json.RawMessage(`{"text":"sk-leaked-4711"}`))
 	a.Do("purge", "key", "message/a")
-	eventually(t, "the secret leaves the files", func() bool { return stands(t, dir, "sk-leaked-4711") == nil })
+	until.True(t, "the secret leaves the files", func() bool { return stands(t, dir, "sk-leaked-4711") == nil })
 }
 
 // TestLogIsCut: so does a log that has become large.
@@ -234,7 +223,7 @@ func TestLogIsCut(t *testing.T) {
 		return info.Size()
 	}
 	for range 2 {
-		eventually(t, "the log is large", func() bool { return size() > most })
-		eventually(t, "the log is cut", func() bool { return size() < most })
+		until.True(t, "the log is large", func() bool { return size() > most })
+		until.True(t, "the log is cut", func() bool { return size() < most })
 	}
 }

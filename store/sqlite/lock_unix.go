@@ -1,41 +1,22 @@
 //go:build unix
 
-// The data folder's lock, held by the kernel for as long as the process lives.
+// How the data folder is locked on Unix.
 
 package sqlite
 
 import (
-	"errors"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/mooring-rpc/mooring/fault"
 )
 
-// lockFile makes and locks a file; closing it lets go. The file stays, since
-// removing it would race with whoever waits for it.
-func lockFile(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock data folder: %w", err)
-	}
+// errLocked is what tryLock gives when somebody else has the lock.
+const errLocked = unix.EWOULDBLOCK
+
+func tryLock(f *os.File) error {
 	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EINTR) {
-			break
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != unix.EINTR {
+			return err
 		}
 	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, errors.Join(inUse(), f.Close())
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock data folder: %w", err), f.Close())
-	}
-	return f, nil
-}
-
-func inUse() error {
-	return fault.InUse.With("another server has the data folder open: stop it, or give this one a folder of its own with --data")
 }

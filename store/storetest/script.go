@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/ledger/ledgertest"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -40,24 +41,7 @@ func (o *author) beside() *author {
 }
 
 func newIntent(method string, args ...any) ledger.Intent {
-	in := ledger.Intent{OpID: newOp(), Method: method}
-	for i := 0; i < len(args); i += 2 {
-		a := ledger.Arg{Name: args[i].(string)}
-		switch v := args[i+1].(type) {
-		case ledger.Ref:
-			a.Ref = &v
-		case json.RawMessage:
-			a.JSON = v
-		default:
-			text, err := json.Marshal(v)
-			if err != nil {
-				panic(err) // the scripts' values all marshal
-			}
-			a.JSON = text
-		}
-		in.Args = append(in.Args, a)
-	}
-	return in
+	return ledger.Intent{OpID: newOp(), Method: method, Args: ledgertest.Args(args...)}
 }
 
 func hashText() string {

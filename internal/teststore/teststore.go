@@ -1,0 +1,52 @@
+// Package teststore opens empty stores, on each kind of database, for the tests of what stands on them. What a store itself
+// promises is tested in store/storetest.
+package teststore
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/store"
+	"github.com/mooring-rpc/mooring/store/postgres"
+	"github.com/mooring-rpc/mooring/store/sqlite"
+)
+
+// OnBoth runs f on each kind of database.
+func OnBoth(t *testing.T, f func(t *testing.T, st *store.Store)) {
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		f(t, SQLite(t))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		f(t, Postgres(t, pgtest.URL(t)))
+	})
+}
+
+// SQLite opens a store in a folder of its own, until the test ends.
+func SQLite(t testing.TB) *store.Store {
+	t.Helper()
+	st, err := sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir()})
+	return open(t, st, err)
+}
+
+// Postgres opens the store at url until the test ends.
+func Postgres(t testing.TB, url string) *store.Store {
+	t.Helper()
+	st, err := postgres.Open(t.Context(), postgres.Config{URL: url, AllowUnsafe: true, Log: slog.New(slog.DiscardHandler)})
+	return open(t, st, err)
+}
+
+func open(t testing.TB, st *store.Store, err error) *store.Store {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Errorf("close the store: %v", err)
+		}
+	})
+	return st
+}

@@ -1,0 +1,30 @@
+// Package ledgertest writes down for tests what a client would send.
+package ledgertest
+
+import (
+	"encoding/json"
+
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Args makes an op's arguments of names and values in turn. A value is a ledger.Ref, JSON text as json.RawMessage, or
+// something to encode, which must be possible.
+func Args(namesAndValues ...any) (args []ledger.Arg) {
+	for i := 0; i < len(namesAndValues); i += 2 {
+		a := ledger.Arg{Name: namesAndValues[i].(string)}
+		switch v := namesAndValues[i+1].(type) {
+		case ledger.Ref:
+			a.Ref = &v
+		case json.RawMessage:
+			a.JSON = v
+		default:
+			text, err := json.Marshal(v)
+			if err != nil {
+				panic(err)
+			}
+			a.JSON = text
+		}
+		args = append(args, a)
+	}
+	return args
+}

@@ -1,0 +1,28 @@
+// The data folder's lock, held by the kernel for as long as the process lives.
+
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// lockFile makes and locks a file; closing it lets go. The file stays, since
+// removing it would race with whoever waits for it.
+func lockFile(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock data folder: %w", err)
+	}
+	switch err := tryLock(f); {
+	case errors.Is(err, errLocked):
+		inUse := fault.InUse.With("another server has the data folder open: stop it, or give this one a folder of its own with --data")
+		return nil, errors.Join(inUse, f.Close())
+	case err != nil:
+		return nil, errors.Join(fmt.Errorf("lock data folder: %w", err), f.Close())
+	}
+	return f, nil
+}
