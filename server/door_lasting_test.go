@@ -99,18 +99,25 @@ func TestLastingAnswersAreBounded(t *testing.T) {
 // A body that does not come must not hold the connection once its time is lifted.
 func TestLastingAnswersTakeNoBody(t *testing.T) {
 	t.Parallel()
-	r, url := lasting(t, func(c *Config) { c.RPC.HandshakeTimeout = time.Second })
+	r, url := lasting(t, func(c *Config) { c.RPC.HandshakeTimeout = 2 * patience })
 	host, path, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
-	c, err := net.Dial("tcp", host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
-	fmt.Fprintf(c, "GET /%s HTTP/1.1\r\nHost: %s\r\nContent-Length: 5\r\n\r\n", path, host)
-	answer, err := io.ReadAll(c)
-	if err != nil || !strings.Contains(string(answer), "has no body") {
-		t.Errorf("%q, %v", answer, err)
+	for _, header := range []string{"", "Connection: close\r\n"} {
+		c, err := net.Dial("tcp", host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		fmt.Fprintf(c, "GET /%s HTTP/1.1\r\nHost: %s\r\nContent-Length: 5\r\n%s\r\n", path, host, header)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Errorf("%q: %v", header, err)
+			continue
+		}
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil || !strings.Contains(string(answer), "has no body") {
+			t.Errorf("%q: %q, %v", header, answer, err)
+		}
 	}
 	if n := r.metric("mooring_connections"); n != "0" {
 		t.Errorf("%s connections are left", n)

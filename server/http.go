@@ -43,9 +43,12 @@ const leftOver = 256 << 10
 
 // readOut reads what is left of a body whose sender wants the connection closed after
 // the answer. net/http does it for those who keep theirs: to these it would be closed
-// at once, and who still sends, a proxy, say, then loses the answer with it.
+// at once, and who still sends, a proxy, say, then loses the answer with it. What is
+// read takes no body, so none is waited for, and what began as a GET may be a WebSocket
+// by now, which others read.
 func readOut(w http.ResponseWriter, r *http.Request) {
-	if r.Close && r.ContentLength != 0 && r.Header.Get("Expect") == "" {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if r.Close && !reads && r.ContentLength != 0 && r.Header.Get("Expect") == "" {
 		// Where there is more, the reader has net/http wait a while before it closes.
 		_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, leftOver))
 	}
