@@ -291,9 +291,10 @@ func (t *topic) share(page *session.Page, readers []*subscription, from uint64) 
 	defer t.mu.Unlock()
 	t.failed = 0
 	if page.Row != nil {
+		found := t.hears(page.Row.Cursor, page.Row.AuthGen) // and nobody will tell the others of it: it is known now
 		t.cursor, t.gen = page.Row.Cursor, page.Row.AuthGen
-		if t.hears(t.during.cursor, t.during.gen) {
-			t.wakeAll() // who may have been thought to know of something still higher, which was wrong
+		if t.hears(t.during.cursor, t.during.gen) || found {
+			t.wakeAll() // also who may have been thought to know of something still higher, which was wrong
 		}
 	}
 	for _, s := range readers {
