@@ -418,6 +418,31 @@ func TestLastEventOfADeletedSessionIsSent(t *testing.T) {
 	})
 }
 
+// So is who can be sent nothing just then: first the last event, then the end.
+func TestLastEventOfADeletedSessionIsSentToTheBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, n := newLogged(), &noting{}
+		h := hubOn(t, log)
+		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
+		synctest.Wait()
+		last := log.append(100)
+		log.row.Life = session.Deleted
+		busy := 2
+		n.err = func() error {
+			if busy--; busy >= 0 {
+				return errBusy
+			}
+			return nil
+		}
+		h.heard(log.row.ID, last, 2)
+		time.Sleep(3 * busyPause)
+		synctest.Wait()
+		if n.at() != last || n.why == nil || n.why.Code != fault.SessionDeleted {
+			t.Errorf("the sink was called: %v, up to %d of %d, with %v", n.calls, n.at(), last, n.why)
+		}
+	})
+}
+
 // stuck is a log that cannot be read, once it says so.
 type stuck struct {
 	*logged

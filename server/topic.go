@@ -322,7 +322,7 @@ func (t *topic) share(page *session.Page, readers []*subscription, from uint64) 
 				t.wake(s)
 			}
 		case page.Row.Life == session.Deleted:
-			over = append(over, func() { s.over(sessionDeleted()) }) // when it has been sent the last of it
+			over = append(over, func() { s.overAt(page.Row.Cursor, sessionDeleted()) }) // when it has been sent the last of it
 		}
 	}
 	return begun, out, over
