@@ -223,12 +223,13 @@ func (t *topic) next() (r round, more bool) {
 		if s.link.called(&s.waiter) {
 			r.turns = append(r.turns, s)
 		}
+		read := false
 		switch {
 		case s.finished || s.holding || s.resting:
 		case t.ending != nil:
 			r.over = append(r.over, t.finish(s, t.ending))
 		case !s.checked || s.gen != t.gen:
-			r.readers = append(r.readers, s)
+			read = true
 		case s.cursor >= t.cursor:
 		case s.link.waits(&s.waiter): // it is woken when there is room
 		case t.covers(s.cursor+1) && t.tailGen == s.gen && !t.tailExpired(s):
@@ -237,7 +238,12 @@ func (t *topic) next() (r round, more bool) {
 				t.wake(s)
 			}
 		case s.room(s.window / 2): // else the sink's next return wakes it
+			read = true
+		}
+		if read {
 			r.readers = append(r.readers, s)
+		} else {
+			s.passed = false // its turn, if it has one, is not kept for a page
 		}
 	}
 	return r, true
