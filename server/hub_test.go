@@ -276,6 +276,35 @@ func TestNewsWhileWrongNewsIsLookedInto(t *testing.T) {
 	})
 }
 
+// What a read for one finds is news to all: who knew nothing of it would not know later
+// either, since the hub knows it by then.
+func TestWhatIsReadForOneIsNewsToAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, n, revoked := newLogged(), &noting{}, &noting{}
+		owner, other, h := log.grant("owner", ""), log.grant("other", ""), hubOn(t, log)
+		h.follow(t, owner, 0, n, wideLink())
+		h.follow(t, other, 0, revoked, wideLink())
+		synctest.Wait()
+		last := log.append(100) // elsewhere
+		h.follow(t, owner, last, &noting{}, wideLink())
+		synctest.Wait()
+		h.heard(log.row.ID, last, 1)
+		synctest.Wait()
+		if n.at() != last {
+			t.Errorf("event %d is not delivered", last)
+		}
+		log.grants[other.ref].Revoked, log.grants[other.ref].Cut = 1, last
+		log.row.AuthGen++
+		h.follow(t, owner, last, &noting{}, wideLink())
+		synctest.Wait()
+		h.heard(log.row.ID, last, log.row.AuthGen)
+		synctest.Wait()
+		if revoked.why == nil || revoked.why.Code != fault.Revoked {
+			t.Errorf("who is revoked is told %v", revoked.why)
+		}
+	})
+}
+
 // Who catches up with a long log is served page after page. What comes meanwhile
 // reaches the others between two of them.
 func TestCatchingUpKeepsNobodyWaiting(t *testing.T) {
@@ -385,6 +414,31 @@ func TestLastEventOfADeletedSessionIsSent(t *testing.T) {
 		synctest.Wait()
 		if !slices.Equal(n.calls, []string{"events", "events", "ended"}) || n.at() != last || n.why.Code != fault.SessionDeleted {
 			t.Errorf("the sink was called: %v, up to %d, with %v", n.calls, n.at(), n.why)
+		}
+	})
+}
+
+// So is who can be sent nothing just then: first the last event, then the end.
+func TestLastEventOfADeletedSessionIsSentToTheBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, n := newLogged(), &noting{}
+		h := hubOn(t, log)
+		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
+		synctest.Wait()
+		last := log.append(100)
+		log.row.Life = session.Deleted
+		busy := 2
+		n.err = func() error {
+			if busy--; busy >= 0 {
+				return errBusy
+			}
+			return nil
+		}
+		h.heard(log.row.ID, last, 2)
+		time.Sleep(3 * busyPause)
+		synctest.Wait()
+		if n.at() != last || n.why == nil || n.why.Code != fault.SessionDeleted {
+			t.Errorf("the sink was called: %v, up to %d of %d, with %v", n.calls, n.at(), last, n.why)
 		}
 	})
 }

@@ -126,6 +126,45 @@ func TestEverybodyOnAConnectionIsServed(t *testing.T) {
 	})
 }
 
+// A turn is not kept by who needed it for a page of the log, once, and was then sent
+// what was published.
+func TestTurnEndsWithWhatWasPublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, behind, n := newLogged(), &noting{}, &noting{}
+		owner, hurried := log.grant("owner", ""), log.grant("hurried", "")
+		log.grants[hurried.ref].Expires = 1 // the database's clock is at 0
+		for range 5 {
+			log.append(100)
+		}
+		h, narrow := hubOn(t, log), &link{limit: 1, max: 10}
+		h.pageBytes = 1 // a page for each event
+		h.follow(t, hurried, log.row.Cursor, n, narrow)
+		synctest.Wait()
+		var last, served uint64
+		var first, next waiter
+		narrow.reserve(1, &first, func() {})
+		behind.err = func() error { // while the runner is at work for who is behind
+			switch len(behind.calls) {
+			case 1: // n finds no room, and is the first in line
+				last = log.append(100)
+				h.committing([]string{log.row.ID})
+				h.committed([]string{log.row.ID}, &session.Published{Sessions: []session.PublishedSession{{Row: log.row, Events: log.events[last-1:]}}})
+			case 2: // it is read for, and the page is of another place
+				narrow.reserve(1, &next, func() { served = last })
+				h.expire(1)
+			case 4: // its turn
+				narrow.taken(1)()
+			}
+			return nil
+		}
+		h.follow(t, owner, 0, behind, wideLink())
+		synctest.Wait()
+		if n.at() != last || served != last {
+			t.Errorf("the first in line is at %d of %d, the second was served: %v", n.at(), last, served == last)
+		}
+	})
+}
+
 // A subscriber whose connection takes no more is left alone for a while, however
 // many deliveries it was to get.
 func TestBusySubscriberIsLeftAlone(t *testing.T) {

@@ -148,13 +148,16 @@ func (s *subscription) begin(cursor uint64) {
 }
 
 // over ends s, telling why (nil: the subscriber knows). Further calls do nothing.
-func (s *subscription) over(why *fault.Error) {
+func (s *subscription) over(why *fault.Error) { s.overAt(0, why) }
+
+// overAt is over, but for who has not been given the log up to cursor: it was busy.
+func (s *subscription) overAt(cursor uint64, why *fault.Error) {
 	if s.topic == nil {
 		return // it was never in one
 	}
 	s.topic.mu.Lock()
 	var tell func()
-	if !s.finished {
+	if !s.finished && s.cursor >= cursor {
 		tell = s.topic.finish(s, why)
 	}
 	s.topic.mu.Unlock()

@@ -223,12 +223,13 @@ func (t *topic) next() (r round, more bool) {
 		if s.link.called(&s.waiter) {
 			r.turns = append(r.turns, s)
 		}
+		read := false
 		switch {
 		case s.finished || s.holding || s.resting:
 		case t.ending != nil:
 			r.over = append(r.over, t.finish(s, t.ending))
 		case !s.checked || s.gen != t.gen:
-			r.readers = append(r.readers, s)
+			read = true
 		case s.cursor >= t.cursor:
 		case s.link.waits(&s.waiter): // it is woken when there is room
 		case t.covers(s.cursor+1) && t.tailGen == s.gen && !t.tailExpired(s):
@@ -237,7 +238,12 @@ func (t *topic) next() (r round, more bool) {
 				t.wake(s)
 			}
 		case s.room(s.window / 2): // else the sink's next return wakes it
+			read = true
+		}
+		if read {
 			r.readers = append(r.readers, s)
+		} else {
+			s.passed = false // its turn, if it has one, is not kept for a page
 		}
 	}
 	return r, true
@@ -291,9 +297,10 @@ func (t *topic) share(page *session.Page, readers []*subscription, from uint64) 
 	defer t.mu.Unlock()
 	t.failed = 0
 	if page.Row != nil {
+		found := t.hears(page.Row.Cursor, page.Row.AuthGen) // and nobody will tell the others of it: it is known now
 		t.cursor, t.gen = page.Row.Cursor, page.Row.AuthGen
-		if t.hears(t.during.cursor, t.during.gen) {
-			t.wakeAll() // who may have been thought to know of something still higher, which was wrong
+		if t.hears(t.during.cursor, t.during.gen) || found {
+			t.wakeAll() // also who may have been thought to know of something still higher, which was wrong
 		}
 	}
 	for _, s := range readers {
@@ -321,7 +328,7 @@ func (t *topic) share(page *session.Page, readers []*subscription, from uint64) 
 				t.wake(s)
 			}
 		case page.Row.Life == session.Deleted:
-			over = append(over, func() { s.over(sessionDeleted()) }) // when it has been sent the last of it
+			over = append(over, func() { s.overAt(page.Row.Cursor, sessionDeleted()) }) // when it has been sent the last of it
 		}
 	}
 	return begun, out, over
