@@ -42,12 +42,12 @@ func oneOf[T any](d *dice, of ...T) T { return of[d.n(len(of))] }
 
 // quirks are what a story is full of, in percent of the times that it could happen.
 type quirks struct {
-	large, narrow, authority                    int // events, grants, writes that change authority
-	slow, down                                  int // reads of the log
-	held, late, busy, failing, deaf             int // answers of followers
-	amid                                        int // something happens within a read, or a delivery
-	lost, wrong                                 int // news
-	trims, snapshots, hurried, skewed, overload int
+	large, narrow, authority          int // events, grants, writes that change authority
+	slow, down                        int // reads of the log
+	held, late, busy, failing, deaf   int // answers of followers
+	amid                              int // something happens within a read, or a delivery
+	lost, wrong                       int // news
+	trims, snapshots, hurried, skewed int
 }
 
 // story is one hub and all that happens to it.
