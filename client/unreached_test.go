@@ -38,7 +38,7 @@ func TestWhatAnswersInAServersPlace(t *testing.T) {
 			w.WriteHeader(code)
 		}
 	}
-	babble := func(first bool) string { // speaks what nobody knows, before it is asked or after
+	babble := func(first bool, words string) string { // says that, before it is asked or after, and hangs up
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -53,12 +53,13 @@ func TestWhatAnswersInAServersPlace(t *testing.T) {
 				if !first {
 					_, _ = c.Read(make([]byte, 1<<10))
 				}
-				_, _ = io.WriteString(c, "\x15\x03\x01\x00\x02\x02\x16")
+				_, _ = io.WriteString(c, words)
 				_ = c.Close()
 			}
 		}()
 		return ln.Addr().String()
 	}
+	const alert = "\x15\x03\x01\x00\x02\x02\x16" // TLS's
 	none, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -75,8 +76,11 @@ func TestWhatAnswersInAServersPlace(t *testing.T) {
 		{"another web server that is well", "mooring://", quiet(status(200), false), "is no Mooring server (HTTP status 200)"},
 		{"a proxy without its server", "mooring://", quiet(status(502), false), "is away or takes nobody now (HTTP status 502)"},
 		{"a redirection", "mooring://", quiet(status(302, "Location", "https://u:p4ss@other.example/x"), false), "is elsewhere: the server redirects to https://u:xxxxx@other.example/x, which is not followed"},
-		{"no HTTP", "mooring://", babble(false), "speaks no HTTP"},
-		{"speaks first", "mooring://", babble(true), "speaks no HTTP"},
+		{"no HTTP", "mooring://", babble(false, alert), "speaks no HTTP"},
+		{"speaks first", "mooring://", babble(true, alert), "speaks no HTTP"},
+		{"hangs up", "mooring://", babble(false, ""), "hangs up without an answer: is it a Mooring server, and well? If it speaks TLS a ref to it begins with moorings://"},
+		{"hangs up at once", "mooring://", babble(true, ""), "hangs up without an answer"},
+		{"hangs up on TLS", "moorings://", babble(false, ""), "hangs up without an answer: is it a Mooring server, with TLS, and well?"},
 		{"nobody", "mooring://", closed, "(connection refused): is it running?"},
 	} {
 		cl, err := client.Open(t.Context(), client.Config{Home: t.TempDir(), Patience: -1})

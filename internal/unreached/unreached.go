@@ -8,9 +8,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 )
 
 // Status is an HTTP answer in place of the connection that was asked for.
@@ -66,8 +68,17 @@ func Text(address string, err error) string {
 		return fmt.Sprintf("nothing answers at %s in time: is the server running, and reachable from here?", address)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return fmt.Sprintf("what listens at %s does not answer in time: is it a Mooring server, and well?", address)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return hungUp(address)
 	}
 	return fmt.Sprintf("no server answers at %s (%s): is it running?", address, innermost(err))
+}
+
+func hungUp(address string) string {
+	if strings.HasPrefix(address, "moorings:") {
+		return fmt.Sprintf("what listens at %s hangs up without an answer: is it a Mooring server, with TLS, and well?", address)
+	}
+	return fmt.Sprintf("what listens at %s hangs up without an answer: is it a Mooring server, and well? If it speaks TLS a ref to it begins with moorings://", address)
 }
 
 func ofStatus(address string, s *Status) string {

@@ -111,8 +111,8 @@ function ofError(at: string, code: string, message: string): string {
     case "ETIMEDOUT": case "UND_ERR_CONNECT_TIMEOUT": case "UND_ERR_HEADERS_TIMEOUT":
       return `nothing answers at ${at} in time: is the server running, reachable from here, and well?`;
     case "ECONNRESET": case "EPIPE": case "UND_ERR_SOCKET":
-      return `what listens at ${at} hangs up without an answer: ${at.startsWith("moorings:") ? "is it a Mooring server, with TLS?" :
-        "if it speaks TLS a ref to it begins with moorings://, else it is no Mooring server"}`;
+      return `what listens at ${at} hangs up without an answer: ${at.startsWith("moorings:") ? "is it a Mooring server, with TLS, and well?" :
+        "is it a Mooring server, and well? If it speaks TLS a ref to it begins with moorings://"}`;
   }
   if (/CERT|SIGNATURE/.test(code)) {
     return `the certificate of the server at ${at} is not trusted (${why}): if it is the right server, trust its issuer with NODE_EXTRA_CA_CERTS=FILE in Node's environment`;
