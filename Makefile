@@ -4,6 +4,7 @@ PKG     ?= ./...
 FUZZ    ?= 10m
 FOR     ?= 10m
 SHORT   ?= 5s
+NODES   ?= 22 24 26
 # Packages tested at once. Many of their tests wait for databases and clocks: one more than there are cores.
 JOBS    ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 TOOL    := go tool -modfile=.ci/tools.mod
@@ -22,7 +23,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-slow bench bench-rpc generate web verify lint interop e2e e2e-opencode screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
+.PHONY: help demo build test test-slow bench bench-rpc generate web verify lint interop e2e e2e-nodes e2e-opencode screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +86,11 @@ e2e: build ## the JavaScript client and the page for people, in Node and Chromiu
 	cd e2e && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
 	@.ci/need curl
 	go test -count=1 -tags curl -run '^TestCurl$$' ./httpapi
+
+e2e-nodes: build ## the JavaScript client's tests on newer Nodes, from npm (NODES="22 24 26")
+	@.ci/need node npm
+	cd clients/js && npm ci --silent && npm run build --silent
+	MOORING_BIN=$(CURDIR)/bin/mooring .ci/nodes $(NODES)
 
 # npm install and not ci: the lock file has the binaries of Linux on x64 alone, and ci wants every platform's. The package's
 # own script puts the right one of them in its place; npm may be set not to run such, so it is run here.

@@ -27,7 +27,10 @@ export interface ClientOptions {
   allowPlaintext?: boolean;
   /** The private key of sealed refs, which are refused without it (newSealKey). */
   sealKey?: CryptoKey;
-  /** What makes WebSockets; default globalThis.WebSocket, and in Node the package ws where there is none. */
+  /**
+   * What makes WebSockets; default that of the package ws in Node, else globalThis.WebSocket. Node's own has no terminate:
+   * a server that falls silent keeps the process of a closed client alive with it.
+   */
   WebSocket?: unknown;
   /** How long, in milliseconds, reading and direct verbs go on over links that break; default 10,000. */
   patience?: number;

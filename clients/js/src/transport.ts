@@ -3,7 +3,7 @@
 import { fault, MooringError } from "./fault.js";
 import { type Attempt, unopened, unreached } from "./unreached.js";
 
-/** What is used of a WebSocket: that of browsers, of newer Nodes, of the package ws. */
+/** What is used of a WebSocket: that of browsers, of the package ws, of newer Nodes. */
 export interface WebSocketLike {
   readonly readyState: number;
   binaryType: string;

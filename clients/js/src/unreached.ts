@@ -56,8 +56,9 @@ async function ask(url: string, signal: AbortSignal): Promise<Attempt> {
       body: new TextDecoder().decode(start?.subarray(0, most)), message: "",
     };
   } catch (err) {
-    const { name, message, cause } = err as Error & { cause?: { code?: string; message?: string } };
-    return { code: cause?.code ?? (name === "TimeoutError" ? "ETIMEDOUT" : undefined), message: cause?.message ?? message };
+    const { name, message, cause } = err as Error & { cause?: { code?: string; name?: string; message?: string } };
+    const unnamed = name === "TimeoutError" ? "ETIMEDOUT" : cause?.name === "HTTPParserError" ? "HPE_" : undefined; // Node 24 gives that no code
+    return { code: cause?.code ?? unnamed, message: cause?.message ?? message };
   }
 }
 
