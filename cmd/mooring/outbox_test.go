@@ -42,19 +42,19 @@ func TestOutboxShowsAttempts(t *testing.T) {
 	id := r.create("ses_away")
 	r.stop()
 	op := strings.Fields(r.okIn(putLine("a"), "session", "append", id))[0]
-	// A drain says what held it up.
+	// A drain says what held it up: a proxy without its server.
 	got := r.runIn("", "outbox", "drain", "--timeout", "300ms")
-	if got.code != exitRefused || !strings.Contains(got.err, "in the outbox still: unavailable: no server answers at mooring://") || !strings.Contains(got.err, "is it running?") {
+	if got.code != exitRefused || !strings.Contains(got.err, "in the outbox still: unavailable: what listens at mooring://") || !strings.Contains(got.err, "is it a Mooring server, and well?") {
 		t.Errorf("drain: %+v", got)
 	}
 	rows := r.listed("--state", "pending,in_flight")
-	if len(rows) != 1 || rows[0].Op != op || rows[0].Attempts < 1 || !strings.HasPrefix(rows[0].LastError, "unavailable: no server answers") {
+	if len(rows) != 1 || rows[0].Op != op || rows[0].Attempts < 1 || !strings.HasPrefix(rows[0].LastError, "unavailable: what listens at mooring://") {
 		t.Fatalf("the list has %+v", rows)
 	}
 	if at, err := time.Parse(time.RFC3339, rows[0].NextRetry); err != nil || time.Until(at) > time.Minute || time.Since(at) > time.Minute {
 		t.Errorf("the next retry is at %s, %v", rows[0].NextRetry, err)
 	}
-	const waits = ` +[1-9]\d* +20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ  unavailable: no server answers at mooring://`
+	const waits = ` +[1-9]\d* +20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ  unavailable: what listens at mooring://`
 	for what, c := range map[string]struct {
 		args []string
 		line string

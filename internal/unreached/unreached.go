@@ -36,6 +36,9 @@ const tlsWanted = "HTTP request to an HTTPS server"
 // spokeFirst is what net/http makes of bytes that arrive before it has sent its request.
 const spokeFirst = "readLoopPeekFailLocked: %!w(<nil>)"
 
+// hungUpAtOnce is what net/http makes of a connection that ends before it has sent its request.
+const hungUpAtOnce = "server closed idle connection"
+
 // Text says it of an attempt to reach address, mooring://HOST or moorings://HOST,
 // that failed with err.
 func Text(address string, err error) string {
@@ -68,7 +71,8 @@ func Text(address string, err error) string {
 		return fmt.Sprintf("nothing answers at %s in time: is the server running, and reachable from here?", address)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return fmt.Sprintf("what listens at %s does not answer in time: is it a Mooring server, and well?", address)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+		strings.Contains(err.Error(), hungUpAtOnce):
 		return hungUp(address)
 	}
 	return fmt.Sprintf("no server answers at %s (%s): is it running?", address, innermost(err))
