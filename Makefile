@@ -69,10 +69,10 @@ bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, capnweb
 
 # vet compiles, tests included: so what does not compile where there are 32 bits, or no Unix, is found here.
 lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
-	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl $$(go list $(PKG) | grep -v /capnp/wire) # generated: unkeyed fields
+	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx $$(go list $(PKG) | grep -v /capnp/wire) # generated: unkeyed fields
 	GOOS=linux GOARCH=386 go vet -composites=false $(PKG)
 	GOOS=windows GOARCH=amd64 go vet -composites=false $(PKG)
-	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap,curl $(PKG)
+	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx $(PKG)
 	cd internal/benchrpc && go vet ./... && go tool -modfile=../../.ci/tools.mod staticcheck ./...
 
 interop: ## speak with the C++ implementation, go-capnp and the npm package capnweb, both ways (docs/interop.md)
@@ -80,12 +80,13 @@ interop: ## speak with the C++ implementation, go-capnp and the npm package capn
 	$(RACE) -count=1 -timeout 15m -tags interop ./internal/interop ./internal/interop/npm
 
 # A failure prints what to run again: a seed (SEED=N, clients/js/test/seed.ts), or a test alone (e2e/run.js).
-e2e: build ## the JavaScript client and the page for people, in Node and Chromium, and the curl lines of docs/http.md
+e2e: build ## the JavaScript client and the page for people, in Node and Chromium, the curl lines of docs/http.md, and nginx
 	@.ci/need node npm chromium
 	cd clients/js && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
 	cd e2e && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
-	@.ci/need curl
+	@PATH="$$PATH:/usr/sbin" .ci/need curl nginx
 	go test -count=1 -tags curl -run '^TestCurl$$' ./httpapi
+	PATH="$$PATH:/usr/sbin" go test -count=1 -tags nginx -run '^TestNginx$$' ./internal/e2e
 
 e2e-nodes: build ## the JavaScript client's tests on newer Nodes, from npm (NODES="22 24 26")
 	@.ci/need node npm
