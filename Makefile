@@ -54,7 +54,7 @@ endif
 SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go server/*_slow_test.go store/*/*_slow_test.go | paste -sd '|' -)
 
 test-slow: ## run the crash and soak tests, minutes long, and those of the benchmarks' own module
-	@.ci/need cc
+	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
 	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./server ./store/postgres
 	cd internal/benchrpc && go test ./...

@@ -86,7 +86,7 @@ const (
 	OutboxFull                     // the outbox is at its bound
 	DiskFull                       // no space left where it must be durable
 	InUse                          // another process holds the data folder, or something waits that needs it
-	UnsafeStore                    // the database is set to lose commits
+	UnsafeStore                    // the database is set to lose commits, or a pooler before it to lose locks
 	Canceled                       // the caller gave up
 	Internal                       // a defect of ours; details are in the server's log
 	SlowConsumer                   // a subscriber did not keep up and was ended

@@ -56,6 +56,9 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 		if cfg.PingTimeout == 0 {
 			cfg.PingTimeout = pingTimeout
 		}
+		if err := pgtune.CheckPooler(ctx, cfg.ConnConfig); err != nil {
+			return nil, nil, postgresFailure(err)
+		}
 		pool, err := pgxpool.NewWithConfig(ctx, cfg)
 		if err != nil {
 			return nil, nil, err

@@ -66,6 +66,9 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := pgtune.CheckPooler(ctx, pc.ConnConfig); err != nil {
+		return nil, translate(ctx, err)
+	}
 	if err := migrate(ctx, pc.ConnConfig, cfg.AllowUnsafe); err != nil {
 		return nil, translate(ctx, err)
 	}
