@@ -138,6 +138,7 @@ func TestMint(t *testing.T) {
 		}, fault.BadArgument},
 		{"a label too long", ownerRef(), func(m *capability.Minting) { m.Label = strings.Repeat("x", 257) }, fault.BadArgument},
 		{"a label with an escape", ownerRef(), func(m *capability.Minting) { m.Label = "a\x1b[2J" }, fault.BadArgument},
+		{"a label with a delete", ownerRef(), func(m *capability.Minting) { m.Label = "a\x7f" }, fault.BadArgument},
 		{"a label that is not UTF-8", ownerRef(), func(m *capability.Minting) { m.Label = "\xff" }, fault.BadArgument},
 		{"an actor with a blank", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/a b" }, fault.BadArgument},
 		{"an actor going up", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/../x" }, fault.BadArgument},
