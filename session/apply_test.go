@@ -233,10 +233,33 @@ func TestCreate(t *testing.T) {
 		p := o.under(o.ref)
 		p.refuse(ledger.Denied, fault.MissingRight, op("create", "ref", o.ref, "hash", sha(o.ref)))
 	})
+	t.Run("external taken in the same group", func(t *testing.T) {
+		making := func(p *writer, more ...anOp) session.Submission {
+			return p.batch(true, append([]anOp{op("create", "ref", p.ref, "hash", sha(p.ref), "external", "oc-3")}, more...)...)
+		}
+		answers, _ := w.commit(making(w.newWriter(), put("nonsense")), making(w.newWriter()), making(w.newWriter()))
+		for i, want := range []fault.Code{fault.BadKey, fault.None, fault.AlreadyExists} {
+			mustEqual(t, "reason", answers[i].Outcomes[0].Reason, want)
+		}
+	})
 	t.Run("another owner ref than was asked for", func(t *testing.T) {
 		p := w.newWriter()
 		id, _ := newRef(p.session)
 		p.refuse(ledger.Rejected, fault.BadArgument, op("create", "ref", id, "hash", sha(id)))
+	})
+	t.Run("another session's owner ref", func(t *testing.T) {
+		p := w.newWriter()
+		p.ref, _ = newRef(o.session)
+		p.refuse(ledger.Rejected, fault.BadArgument, op("create", "ref", p.ref, "hash", sha(p.ref)))
+	})
+	t.Run("an owner ref that is there", func(t *testing.T) {
+		p := w.newWriter()
+		w.store.AddGrant(capability.Grant{ID: p.ref, Target: p.session, Rights: capability.Read})
+		p.refuse(ledger.Rejected, fault.AlreadyExists, op("create", "ref", p.ref, "hash", sha(p.ref)))
+	})
+	t.Run("under another session's ref", func(t *testing.T) {
+		p := o.under(w.create().ref)
+		p.refuse(ledger.Denied, fault.UnknownRef, put("message/a"))
 	})
 	t.Run("under a space ref that may only list", func(t *testing.T) {
 		id, hash := newRef(capability.Target(w.space))
@@ -359,6 +382,7 @@ func TestFork(t *testing.T) {
 	reader := o.share([]string{"read"})
 	late := o.share([]string{"read"}, "from", 4)
 	mute := o.share([]string{"append"})
+	one := o.share([]string{"read"}, "message", "b")
 
 	fork := func(via string, args ...any) (*writer, anOp) {
 		p := w.newWriter()
@@ -368,9 +392,15 @@ func TestFork(t *testing.T) {
 	t.Run("now", func(t *testing.T) {
 		p, x := fork(reader)
 		r := p.apply(x)
-		if r["session"] != p.session || r["source"] != o.session || r["at"].(float64) != 9 || r["cursor"].(float64) != 1 {
+		if r["session"] != p.session || r["source"] != o.session || r["at"].(float64) != 10 || r["cursor"].(float64) != 1 {
 			t.Fatalf("result %v", r)
 		}
+		ev := p.last()
+		mustEqual(t, "event", string(ev.Payload), `{"ref":"`+p.ref+`","actor":"owner","source":"`+o.session+`","at":10,"entries":[`+
+			`{"key":"message/a","schema_version":1,"payload":"{\"n\":2}"},{"key":"message/b","schema_version":1,"payload":"{}"},`+
+			`{"key":"part/b/p","schema_version":3,"payload":"{\"text\":\"xyz\"}"}]}`)
+		p.refuse(ledger.Rejected, fault.AlreadyExists, x)
+		mustEqual(t, "ref", r["ref"], any(p.ref))
 		mustEqual(t, "message", p.payload("message/a"), `{"n":2}`)
 		mustEqual(t, "text", p.payload("part/b/p"), `{"text":"xyz"}`)
 		mustEqual(t, "turn", p.turn("b"), 0)
@@ -390,6 +420,69 @@ func TestFork(t *testing.T) {
 		p.apply(x)
 		mustEqual(t, "hidden", p.payload("message/b"), "")
 		mustEqual(t, "shown", p.payload("message/a"), `{"n":2}`)
+		mustEqual(t, "shown, as the first", p.payload("part/b/p"), `{"text":"xyz"}`)
+	})
+	t.Run("through a ref that is for one message", func(t *testing.T) {
+		p, x := fork(one)
+		p.apply(x)
+		mustEqual(t, "hidden", p.payload("message/a"), "")
+		mustEqual(t, "shown", p.payload("part/b/p"), `{"text":"xyz"}`)
+	})
+	t.Run("at its very cursor", func(t *testing.T) {
+		at := w.store.Session(o.session).Cursor
+		p, x := fork(reader, "at", at+1)
+		p.refuse(ledger.Rejected, fault.BadArgument, x)
+		p, x = fork(reader, "at", at)
+		p.apply(x)
+	})
+	t.Run("of one that is not there, or no more", func(t *testing.T) {
+		absent, gone := w.newWriter(), w.create()
+		w.store.AddGrant(capability.Grant{ID: absent.ref, Target: absent.session, Owner: true, Rights: capability.Read})
+		gone.apply(op("delete"))
+		for source, code := range map[*writer]fault.Code{absent: fault.NotFound, gone: fault.SessionDeleted} {
+			p := w.newWriter()
+			p.with = []string{source.ref}
+			p.refuse(ledger.Rejected, code, op("fork", "source", source.session, "via", source.ref, "ref", p.ref, "hash", sha(p.ref)))
+		}
+	})
+	t.Run("of one that the op does not name", func(t *testing.T) {
+		other := w.create()
+		p := w.newWriter()
+		p.with = []string{reader, other.ref}
+		p.refuse(ledger.Denied, fault.UnknownRef, op("fork", "source", o.session, "via", other.ref, "ref", p.ref, "hash", sha(p.ref)))
+		p.refuse(ledger.Rejected, fault.BadReference, op("fork", "source", unseen(o.session), "via", reader, "ref", p.ref, "hash", sha(p.ref)))
+	})
+	t.Run("of a trimmed log", func(t *testing.T) {
+		source := w.create()
+		source.apply(put("message/a"))
+		source.apply(put("message/b"))
+		row := w.store.Session(source.session)
+		row.Base = 1
+		err := w.store.Update(t.Context(), func(tx session.Tx) error {
+			return tx.Save(t.Context(), &session.Changes{Sessions: []*session.Row{row}})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := w.newWriter()
+		p.with = []string{source.ref}
+		x := op("fork", "source", source.session, "via", source.ref, "ref", p.ref, "hash", sha(p.ref), "at", 2)
+		if out := p.refuse(ledger.Rejected, fault.CursorExpired, x); !strings.Contains(out.Message, "after cursor 1") {
+			t.Errorf("says %s", out.Message)
+		}
+		x = op("fork", "source", source.session, "via", source.ref, "ref", p.ref, "hash", sha(p.ref), "at", 3)
+		p.apply(x)
+	})
+	t.Run("no larger than an event may be", func(t *testing.T) {
+		limit := w.cfg.Limits.EventBytes
+		defer func() { w.cfg.Limits.EventBytes = limit }()
+		copied := len(`{"ref":"","source":"` + o.session + `","at":10,"entries":[{"key":"message/b","schema_version":1,"payload":"{}"},` +
+			`{"key":"part/b/p","schema_version":3,"payload":"{\"text\":\"xyz\"}"}]}`)
+		for less, want := range []fault.Code{fault.None, fault.TooLarge} {
+			w.cfg.Limits.EventBytes = copied - less
+			p, x := fork(one)
+			mustEqual(t, "reason", p.try(x)[0].Reason, want)
+		}
 	})
 	t.Run("refusals", func(t *testing.T) {
 		p, x := fork(reader, "at", 100)
