@@ -55,6 +55,7 @@ func TestMalformedOps(t *testing.T) {
 		"system method":           {op("interrupted", "key", "message/m"), fault.UnknownMethod},
 		"no key":                  {op("put", "payload", obj), fault.BadArgument},
 		"key not text":            {op("put", "key", 5, "payload", obj), fault.BadArgument},
+		"key a long number":       {op("put", "key", 12345, "payload", obj), fault.BadArgument},
 		"bad key":                 {op("put", "key", "messages/x", "payload", obj), fault.BadKey},
 		"ref key":                 {op("put", "key", "ref/x", "payload", obj), fault.BadKey},
 		"no payload":              {op("put", "key", "session"), fault.BadArgument},
@@ -69,10 +70,12 @@ func TestMalformedOps(t *testing.T) {
 		"schema a half":           {op("put", "key", "session", "payload", obj, "schema_version", 1.5), fault.BadArgument},
 		"schema too high":         {op("put", "key", "session", "payload", obj, "schema_version", int64(1)<<40), fault.BadArgument},
 		"remove without key":      {op("remove"), fault.BadArgument},
+		"begin no id":             {op("begin", "message", "", "payload", obj), fault.BadArgument},
 		"begin bad id":            {op("begin", "message", "a/b", "payload", obj), fault.BadKey},
 		"append to a message":     {op("appendText", "key", "message/m", "offset", 0, "text", "x"), fault.BadKey},
 		"append without offset":   {op("appendText", "key", "part/m/p", "text", "x"), fault.BadArgument},
 		"append negative offset":  {op("appendText", "key", "part/m/p", "offset", -1, "text", "x"), fault.BadArgument},
+		"append a number":         {op("appendText", "key", "part/m/p", "offset", 0, "text", 55), fault.BadArgument},
 		"append without text":     {op("appendText", "key", "part/m/p", "offset", 0), fault.BadArgument},
 		"append half a character": {op("appendText", "key", "part/m/p", "offset", 0, "text", raw(`"\ud83d"`)), fault.BadArgument},
 		"append the other half":   {op("appendText", "key", "part/m/p", "offset", 0, "text", raw(`"a\\\ude00"`)), fault.BadArgument},
@@ -89,6 +92,7 @@ func TestMalformedOps(t *testing.T) {
 		"share rights text":       {op("share", "ref", id, "hash", sha(id), "rights", "read"), fault.BadArgument},
 		"share short hash":        {op("share", "ref", id, "hash", "abc", "rights", []string{"read"}), fault.BadArgument},
 		"share odd ref":           {op("share", "ref", "abc", "hash", sha(id), "rights", []string{"read"}), fault.BadArgument},
+		"share methods text":      {op("share", "ref", id, "hash", sha(id), "rights", []string{"append"}, "methods", "put"), fault.BadArgument},
 		"share odd methods":       {op("share", "ref", id, "hash", sha(id), "rights", []string{"append"}, "methods", []string{"share"}), fault.BadArgument},
 		"share control label":     {op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}, "label", "a\x00b"), fault.BadArgument},
 		"share long label":        {op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}, "label", strings.Repeat("x", 300)), fault.TooLarge},
@@ -104,6 +108,14 @@ func TestMalformedOps(t *testing.T) {
 		})
 	}
 	mustEqual(t, "cursor", o.w.store.Session(o.session).Cursor, 1)
+	for takes, x := range map[string]anOp{
+		"it takes key, payload, schema_version": op("put", "payload", obj, "key", "session", "colour", 1),
+		"it takes nothing":                      op("bumpEpoch", "to", 5),
+	} {
+		if out := o.try(x)[0]; !strings.HasSuffix(out.Message, takes) {
+			t.Errorf("%s with too much: %s", x.method, out.Message)
+		}
+	}
 }
 
 func TestCheckOps(t *testing.T) {
@@ -134,6 +146,24 @@ func TestCheckOps(t *testing.T) {
 		"delta of references":            {op("appendText", "key", ref, "offset", ref, "text", ref), fault.None},
 		"share of references":            {op("share", "ref", ref, "hash", ref, "rights", ref), fault.None},
 		"finalize of references":         {op("finalize", "message", ref, "status", ref), fault.None},
+		"a number at its limit":          {op("appendText", "key", ref, "offset", int64(1)<<53, "text", ref), fault.None},
+		"a number above it":              {op("appendText", "key", ref, "offset", int64(1)<<53+1, "text", ref), fault.BadArgument},
+		"a schema at its limit":          {op("put", "key", ref, "payload", ref, "schema_version", 1<<31-1), fault.None},
+		"a schema above it":              {op("put", "key", ref, "payload", ref, "schema_version", 1<<31), fault.BadArgument},
+		"a payload at its limit":         {op("put", "key", ref, "payload", raw(`{"a":%q}`, strings.Repeat("x", lim.PayloadBytes-8))), fault.None},
+		"a payload above it":             {op("put", "key", ref, "payload", raw(`{"a":%q}`, strings.Repeat("x", lim.PayloadBytes-7))), fault.TooLarge},
+		"a label at its limit":           {op("create", "ref", ref, "hash", ref, "label", strings.Repeat("x", lim.LabelBytes)), fault.None},
+		"a label above it":               {op("create", "ref", ref, "hash", ref, "label", strings.Repeat("x", lim.LabelBytes+1)), fault.TooLarge},
+		"a label that is empty":          {op("create", "ref", ref, "hash", ref, "label", ""), fault.None},
+		"as many methods as may be":      {op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", slices.Repeat([]string{"put"}, 64)), fault.None},
+		"one method more":                {op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", slices.Repeat([]string{"put"}, 65)), fault.BadArgument},
+		"as many redemptions":            {op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "redemptions", int64(1)<<31), fault.None},
+		"one redemption more":            {op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "redemptions", int64(1)<<31+1), fault.BadArgument},
+		"redemptions beyond counting":    {op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "redemptions", int64(1)<<32), fault.BadArgument},
+		"no message's id":                {op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "message", "a/b"), fault.BadArgument},
+		"a short hash":                   {op("share", "ref", ref, "hash", sha("x")[1:], "rights", ref), fault.BadArgument},
+		"a short seal":                   {op("share", "ref", ref, "hash", ref, "rights", ref, "seal", sha("x")[1:]), fault.BadArgument},
+		"a source that is none":          {op("fork", "source", "x", "via", ref, "ref", ref, "hash", ref), fault.BadArgument},
 		"a reference and a bad value":    {op("put", "key", "nonsense", "payload", ref), fault.BadKey},
 		"a reference to no argument":     {op("put", "key", "session", "payload", raw(`{}`), "x", ref), fault.BadArgument},
 		"a reference, something missing": {op("put", "key", ref), fault.BadArgument},
@@ -141,6 +171,32 @@ func TestCheckOps(t *testing.T) {
 	} {
 		if got := check(c.op); got != c.code {
 			t.Errorf("%s: %s, want %s", name, got, c.code)
+		}
+	}
+}
+
+// What encoding/json cannot read of an escape is half a character, and nothing else is.
+func TestHalfCharacters(t *testing.T) {
+	t.Parallel()
+	units := []string{`x`, `ud800`, `udc00`, `\\`, `\"`, `\n`, `\u0041`, `\ud7ff`, `\ud800`, `\udbff`, `\udc00`, `\udfff`, `\ue000`, `\uD83D`, `\uDE00`}
+	texts := slices.Clone(units)
+	for _, a := range units {
+		for _, b := range units {
+			texts = append(texts, a+b)
+			for _, c := range units {
+				texts = append(texts, a+b+c)
+			}
+		}
+	}
+	for _, text := range texts {
+		var s string
+		if err := json.Unmarshal([]byte(`"`+text+`"`), &s); err != nil {
+			t.Fatal(err)
+		}
+		x := op("appendText", "key", "part/m/p", "offset", 0, "text", raw(`"%s"`, text))
+		_, err := session.CheckOps([]ledger.Intent{{Method: x.method, Args: x.args}}, session.DefaultLimits())
+		if half := strings.ContainsRune(s, utf8.RuneError); half != (err != nil) {
+			t.Errorf("%s reads as %q: %v", text, s, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/oklog/ulid/v2"
 
@@ -208,7 +209,7 @@ func TestExternalIsNoText(t *testing.T) {
 		p := w.newWriter()
 		answers, _ := w.commit(p.batch(false, op("create", "ref", p.ref, "hash", sha(p.ref), "external", raw("%s", external))), o.batch(false, put("message/m")))
 		out := answers[0].Outcomes[0]
-		if out.Status != ledger.Rejected {
+		if want := fault.BadArgument; out.Status != ledger.Rejected || out.Reason != want && utf8.ValidString(external) {
 			t.Errorf("%q: %+v", external, out)
 		}
 		mustEqual(t, "its neighbour", answers[1].Outcomes[0].Status, ledger.Applied)

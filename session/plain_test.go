@@ -65,6 +65,12 @@ func TestPlainOpsApplyWhollyOrNotAtAll(t *testing.T) {
 	}
 	mustEqual(t, "the cursor", w.store.Session(o.session).Cursor, cursor)
 	w.check(o.session)
+
+	// It is no sign of life of anybody's stream.
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	w.lapse(true, o.session)
+	w.commit(o.plain(o.ref, put("message/z")))
+	mustEqual(t, "the turn", o.turn("m"), session.Interrupted)
 }
 
 func TestPlainCreate(t *testing.T) {

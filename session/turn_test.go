@@ -183,6 +183,36 @@ func TestFinalizeGivenValues(t *testing.T) {
 	o.apply(op("finalize", "message", "big", "status", "completed"))
 }
 
+// The end of a turn is one event with all that it changes: the message, then parts by
+// key, each once; given ones as they are given, and at the time that is given.
+func TestWhatFinalizeWrites(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{"b":1}`)))
+	for _, part := range []string{`b","time":{"start":5},"text":"t`, `c`, `d`, `e`} {
+		o.apply(op("put", "key", "part/m/"+part[:1], "payload", raw(`{"id":"%s"}`, part)))
+	}
+	o.apply(op("appendText", "key", "part/m/b", "offset", 1, "text", "x"))
+	end := op("finalize", "message", "m", "status", "completed", "completed", 77, "payload", raw(`{"p":2}`), "schema_version", 4,
+		"parts", raw(`[{"id":"e","payload":{"id":"e"},"schema_version":3},{"id":"a","payload":{"id":"a"},"schema_version":2},{"id":"d","payload":{"id":"d"}}]`))
+	want := `{"status":"completed","entries":[{"key":"message/m","schema_version":4,"payload":"{\"p\":2,\"time\":{\"completed\":77}}"},` +
+		`{"key":"part/m/a","schema_version":2,"payload":"{\"id\":\"a\"}"},` +
+		`{"key":"part/m/b","schema_version":1,"payload":"{\"id\":\"b\",\"time\":{\"start\":5,\"end\":77},\"text\":\"tx\"}"},` +
+		`{"key":"part/m/e","schema_version":3,"payload":"{\"id\":\"e\"}"}]}`
+	w.cfg.Limits.EventBytes = len(want) - 1
+	o.refuse(ledger.Rejected, fault.TooLarge, end)
+	w.cfg.Limits.EventBytes++
+	o.apply(end)
+	mustEqual(t, "event", string(o.last().Payload), want)
+	entries, _ := w.store.State(o.session)
+	for _, e := range entries { // as whoever puts the same again finds
+		r := o.apply(op("put", "key", e.Key, "payload", json.RawMessage(e.Payload), "schema_version", e.Schema))
+		mustEqual(t, e.Key+" as it is", r["unchanged"], any(true))
+	}
+	mustEqual(t, "entries", len(entries), 6)
+}
+
 func TestWhoMayFinalize(t *testing.T) {
 	t.Parallel()
 	o := newWorld(t).create()
@@ -196,6 +226,7 @@ func TestWhoMayFinalize(t *testing.T) {
 	writer.refuse(ledger.Rejected, fault.NotYourTurn, end("a", "aborted"))
 	moderator.refuse(ledger.Denied, fault.MissingRight, end("a", "failed"))
 	moderator.refuse(ledger.Denied, fault.MissingRight, op("put", "key", "session", "payload", raw(`{}`)))
+	moderator.refuse(ledger.Denied, fault.MissingRight, op("put", "key", "session", "payload", raw(`{}`), "status", "aborted"))
 
 	// Who may only revoke ends the turn and writes nothing of its own into it.
 	o.apply(op("put", "key", "part/a/tool", "payload", raw(`{"state":{"status":"running"}}`)))
@@ -214,6 +245,13 @@ func TestWhoMayFinalize(t *testing.T) {
 	mustEqual(t, "message", o.payload("message/a"), fmt.Sprintf(`{"time":{"completed":%d}}`, o.w.store.Now))
 	mustEqual(t, "tool", o.payload("part/a/tool"), `{"state":{"status":"error","error":"turn aborted"}}`)
 	mustEqual(t, "forged part", o.payload("part/a/new"), "")
+
+	// Revoke and append are rights of their own: neither takes read.
+	begin("c")
+	o.under(o.share([]string{"revoke"})).apply(end("c", "aborted"))
+	mute := o.under(o.share([]string{"append"}))
+	mute.apply(op("begin", "message", "d", "payload", raw(`{}`)))
+	mute.apply(op("finalize", "message", "d", "status", "completed", "payload", raw(`{"mine":1}`)))
 
 	// The owner too ends another's turn only as aborted.
 	writer.apply(op("begin", "message", "b", "payload", raw(`{}`)))
@@ -295,6 +333,51 @@ func TestLease(t *testing.T) {
 	o.apply(op("finalize", "message", "m", "status", "completed"))
 	mustEqual(t, "state", o.turn("m"), session.Completed)
 	mustEqual(t, "state of the other", o.turn("n"), session.Streaming)
+}
+
+// A lease is there from begin on, ends at its very moment, and is written anew once a
+// tenth of it is over.
+func TestLeaseBounds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	lease := func() int64 {
+		_, turns := w.store.State(o.session)
+		return turns[0].Lease - w.store.Now
+	}
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	mustEqual(t, "lease", lease(), 30_000)
+	for _, step := range []struct{ later, left int64 }{{2999, 30_000 - 2999}, {1, 30_000}, {3001, 30_000}} {
+		w.store.Now += step.later
+		o.apply(put("message/other"))
+		mustEqual(t, "lease", lease(), step.left)
+	}
+	w.store.Now += 29_999
+	w.lapse(false, o.session)
+	mustEqual(t, "a moment before its end", o.turn("m"), session.Streaming)
+	w.store.Now++
+	p := w.lapse(false, o.session)
+	mustEqual(t, "at its end", o.turn("m"), session.Interrupted)
+	mustEqual(t, "why", string(p.Sessions[0].Events[0].Payload), `{"reason":"its lease lapsed"}`)
+	mustEqual(t, "schema", p.Sessions[0].Events[0].Schema, 1)
+	o.apply(put("message/other"))
+	events := w.store.Events(o.session)
+	resumed := events[len(events)-1]
+	mustEqual(t, "resumed", fmt.Sprint(resumed.Method, string(resumed.Payload), resumed.Schema), "resumed{}1")
+	mustEqual(t, "lease", lease(), 30_000)
+	p = w.lapse(true, o.session)
+	mustEqual(t, "why, on a start", string(p.Sessions[0].Events[0].Payload), `{"reason":"the server started"}`)
+
+	// What was taken back has changed the row's time no more than its cursor.
+	before := w.store.Session(o.session)
+	w.store.Now += 7
+	w.commit(o.batch(true, op("put", "key", "message/x", "payload", raw(`{}`)), put("nonsense")))
+	after := w.store.Session(o.session)
+	mustEqual(t, "events", after.Cursor, before.Cursor+1) // resumed
+	mustEqual(t, "updated", after.Updated, w.store.Now)
+	w.store.Now += 7
+	w.commit(o.batch(true, op("put", "key", "message/x", "payload", raw(`{}`)), put("nonsense")))
+	mustEqual(t, "updated by nothing", *w.store.Session(o.session), *after)
 }
 
 // Whoever sees a turn sees that it goes on, whatever its stream goes on with.
