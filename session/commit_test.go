@@ -207,6 +207,96 @@ func TestStoreFails(t *testing.T) {
 	mustEqual(t, "state", o.turn("m"), session.Completed)
 }
 
+// Wherever the store fails, whatever was asked for, the group fails with it and
+// nothing of it holds. Arguments that are too long to be looked at beforehand make
+// ops read what they need one by one.
+func TestStoreFailsWhateverIsAskedFor(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(w *world, o *writer) session.Submission{
+		"create": func(w *world, _ *writer) session.Submission {
+			p := w.newWriter()
+			return p.batch(false, op("create", "ref", unseen(p.ref), "hash", sha(p.ref), "external", "x-1"))
+		},
+		"create refused": func(w *world, _ *writer) session.Submission {
+			p := w.newWriter()
+			p.space, _ = newRef(capability.Target(w.space))
+			return p.batch(false, put("message/a"))
+		},
+		"fork":         func(_ *world, o *writer) session.Submission { return o.fork() },
+		"fork earlier": func(_ *world, o *writer) session.Submission { return o.fork("at", 3) },
+		"put": func(_ *world, o *writer) session.Submission {
+			return o.batch(false, op("put", "key", unseen("part/m/p"), "payload", raw(`{"text":"x"}`)))
+		},
+		"remove": func(_ *world, o *writer) session.Submission {
+			return o.batch(false, op("remove", "key", unseen("message/x")))
+		},
+		"begin": func(_ *world, o *writer) session.Submission {
+			return o.batch(false, op("begin", "message", unseen("n"), "payload", raw(`{}`)))
+		},
+		"append": func(_ *world, o *writer) session.Submission {
+			return o.batch(false, op("appendText", "key", unseen("part/m/p"), "offset", 1, "text", "y"))
+		},
+		"finalize": func(_ *world, o *writer) session.Submission {
+			return o.batch(false, op("finalize", "message", unseen("m"), "status", "completed"))
+		},
+		"share": func(_ *world, o *writer) session.Submission {
+			id, _ := newRef(o.session)
+			return o.batch(false, op("share", "ref", unseen(id), "hash", sha(id), "rights", []string{"read"}))
+		},
+		"revoke": func(_ *world, o *writer) session.Submission {
+			a := o.under(o.share(all))
+			return a.batch(false, op("revoke", "ref", unseen(a.under(a.share(all)).share(all))))
+		},
+		"purge": func(_ *world, o *writer) session.Submission {
+			return o.batch(false, op("purge", "key", unseen("message/x")))
+		},
+		"repeat": func(w *world, o *writer) session.Submission {
+			sub := o.batch(false, put("message/y"))
+			w.commit(sub)
+			return sub
+		},
+		"plain": func(_ *world, o *writer) session.Submission {
+			return o.plain(o.ref, op("put", "key", unseen("message/x"), "payload", raw(`{"y":1}`)))
+		},
+		"rotate": func(_ *world, o *writer) session.Submission {
+			next, _ := newRef(o.session)
+			return rotate(o.ref, next)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			o := w.create()
+			o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+			o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":""}`)))
+			o.apply(op("appendText", "key", "part/m/p", "offset", 0, "text", "x"))
+			o.apply(put("message/x"))
+			sub := ask(w, o)
+			rows, audit := len(w.store.Events(o.session)), len(w.store.Audit())
+			for n := 0; ; n++ {
+				calls := n
+				var answers []session.Answer
+				err := w.store.Update(t.Context(), func(tx session.Tx) (err error) {
+					answers, _, err = session.Commit(t.Context(), failing{tx, &calls}, []session.Submission{sub}, w.cfg)
+					return err
+				})
+				if err == nil {
+					if a := answers[0]; a.Err != nil || len(a.Outcomes) > 0 && a.Outcomes[0].Status != ledger.Applied && name != "create refused" {
+						t.Errorf("in the end: %+v", a)
+					}
+					break
+				}
+				if !errors.Is(err, errAway) || answers != nil || n > 20 {
+					t.Fatalf("call %d: %+v, %v", n+1, answers, err)
+				}
+				mustEqual(t, "events", len(w.store.Events(o.session)), rows)
+				mustEqual(t, "audit", len(w.store.Audit()), audit)
+			}
+			w.check(sub.Batch.Session)
+		})
+	}
+}
+
 func TestLapseFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
