@@ -98,6 +98,8 @@ func TestAcknowledge(t *testing.T) {
 	if st.AckedThrough != 2 || st.AckedOp != two.Batch.Ops[0].OpID || st.AckedDigest != two.Batch.Ops[0].Digest() {
 		t.Fatalf("%+v", st)
 	}
+	answers, _ := w.commit(session.Submission{Ack: true, Ref: o.ref, Batch: ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: 2}})
+	mustEqual(t, "the cursor that an acknowledgement is told", answers[0].Cursor, 0)
 	if err := ack(7, 1); err == nil || err.Code != fault.ServerBehind {
 		t.Fatal(err)
 	}
@@ -108,7 +110,16 @@ func TestAcknowledge(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustEqual(t, "records", w.store.Records(o.session, o.outbox), 0)
-	answers, _ := w.commit(two)
+
+	// What is made and acknowledged in one group leaves no record.
+	at := session.Submission{Ack: true, Ref: o.ref, Batch: ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: 4}}
+	answers, _ = w.commit(o.batch(false, put("message/z")), at)
+	if answers[0].Err != nil || answers[1].Err != nil {
+		t.Fatalf("%+v", answers)
+	}
+	mustEqual(t, "records", w.store.Records(o.session, o.outbox), 0)
+
+	answers, _ = w.commit(two)
 	for _, out := range answers[0].Outcomes {
 		if out.Status != 0 || out.Reason != fault.Pruned {
 			t.Fatalf("%+v", out)
@@ -168,6 +179,36 @@ func (f failing) Save(ctx context.Context, c *session.Changes) error {
 		return errAway
 	}
 	return f.Tx.Save(ctx, c)
+}
+
+// saving counts what is saved.
+type saving struct {
+	session.Tx
+	saves *int
+}
+
+func (s saving) Save(ctx context.Context, c *session.Changes) error {
+	*s.saves++
+	return s.Tx.Save(ctx, c)
+}
+
+func TestNothingIsSavedWhereNothingChanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	first := o.batch(false, put("message/a"))
+	w.commit(first)
+	gap := o.batch(false, put("message/b"))
+	gap.Batch.Ops[0].Seq += 7
+	saves := 0
+	err := w.store.Update(t.Context(), func(tx session.Tx) error {
+		_, published, err := session.Commit(t.Context(), saving{tx, &saves}, []session.Submission{first, gap, o.plain(o.ref, put("message/a"))}, w.cfg)
+		mustEqual(t, "sessions published", len(published.Sessions), 0)
+		return err
+	})
+	if err != nil || saves != 0 {
+		t.Errorf("%d saves, %v", saves, err)
+	}
 }
 
 func TestStoreFails(t *testing.T) {

@@ -286,4 +286,10 @@ func TestPurgeIsBounded(t *testing.T) {
 	if outs[0].Status != ledger.Applied || outs[1].Reason != fault.TooLarge || !strings.Contains(outs[1].Message, "in a batch of its own") {
 		t.Errorf("twice in a batch: %+v", outs)
 	}
+	answers, _ := w.commit(o.batch(false, none), o.batch(false, none))
+	for i, a := range answers {
+		if a.Err != nil || a.Outcomes[0].Status != ledger.Applied {
+			t.Errorf("submission %d of a group: %+v", i+1, a)
+		}
+	}
 }

@@ -213,6 +213,9 @@ func TestDirect(t *testing.T) {
 	reader := a.share([]string{"read"})
 	direct := func(ref string, d session.Direct) session.Answer {
 		answers, _ := w.commit(session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: ref, Direct: &d})
+		if a := answers[0]; (a.Err == nil) != (a.Cursor != 0) || (a.Err == nil) != (len(a.Uses) == 1) {
+			t.Errorf("%+v", a)
+		}
 		return answers[0]
 	}
 	if ans := direct(reader, session.Direct{Ref: reader}); ans.Err == nil || ans.Err.Code != fault.MissingRight {
@@ -243,6 +246,7 @@ func TestDirect(t *testing.T) {
 	if answers[0].Err != nil || answers[0].Epoch != 3 {
 		t.Fatalf("%+v", answers[0])
 	}
+	mustEqual(t, "its use", answers[0].Uses[0], session.Use{Ref: o.ref, Actor: "owner", Method: "bumpEpoch", Count: 1})
 	acts := map[capability.AuditAct]int{}
 	for _, row := range w.store.Audit() {
 		acts[row.Act]++

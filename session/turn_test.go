@@ -176,6 +176,9 @@ func TestFinalizeGivenValues(t *testing.T) {
 	o.apply(op("begin", "message", "k", "payload", raw(`{}`)))
 	o.apply(op("finalize", "message", "k", "status", "failed", "completed", 77))
 	mustEqual(t, "a time that was given", o.payload("message/k"), `{"time":{"completed":77}}`)
+	r := o.apply(op("finalize", "completed", 77, "status", "failed", "message", "k"))
+	mustEqual(t, "the same in another order", r["unchanged"], any(true))
+	o.refuse(ledger.Rejected, fault.TurnEnded, op("finalize", "message", "k", "status", "failed", "completed", 78))
 
 	w.cfg.Limits.EventBytes = 200
 	o.apply(op("begin", "message", "big", "payload", raw(`{}`)))

@@ -5,6 +5,7 @@
 package memtx
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -225,7 +226,17 @@ func (s *Store) save(c *session.Changes) error {
 		}
 		e.Payload = p.Payload
 	}
+	for _, list := range [][]*session.Entry{c.Entries, c.Grown} {
+		if !slices.IsSortedFunc(list, func(a, b *session.Entry) int {
+			return cmp.Or(strings.Compare(a.Session, b.Session), strings.Compare(a.Key, b.Key))
+		}) {
+			return fmt.Errorf("memtx: entries are not sorted")
+		}
+	}
 	for id, keys := range c.DropEntries {
+		if !slices.IsSorted(keys) {
+			return fmt.Errorf("memtx: dropped entries of %s are not sorted", id)
+		}
 		for _, key := range keys {
 			delete(s.entries[id], key)
 		}
@@ -233,6 +244,9 @@ func (s *Store) save(c *session.Changes) error {
 	for _, e := range c.Entries {
 		if e.Payload == nil && session.SumOf(s.events[e.Session][e.Cursor-1].Payload) != e.Sum {
 			return fmt.Errorf("memtx: entry %s is not the payload of its event %d", e.Key, e.Cursor)
+		}
+		if e.Payload != nil && e.Key == s.events[e.Session][e.Cursor-1].Key && session.SumOf(s.events[e.Session][e.Cursor-1].Payload) == e.Sum {
+			return fmt.Errorf("memtx: entry %s is written twice, here and as the payload of its event %d", e.Key, e.Cursor)
 		}
 		s.Written += len(e.Payload)
 		put(s.entries, e.Session, e.Key, clone(e))
