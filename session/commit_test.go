@@ -113,8 +113,9 @@ func TestAcknowledge(t *testing.T) {
 
 	// What is made and acknowledged in one group leaves no record.
 	at := session.Submission{Ack: true, Ref: o.ref, Batch: ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: 4}}
-	answers, _ = w.commit(o.batch(false, put("message/z")), at)
-	if answers[0].Err != nil || answers[1].Err != nil {
+	made := o.batch(false, put("message/z"))
+	answers, _ = w.commit(made, at, made)
+	if answers[0].Err != nil || answers[1].Err != nil || !answers[2].Duplicate || answers[2].Outcomes[0].Reason != fault.Pruned {
 		t.Fatalf("%+v", answers)
 	}
 	mustEqual(t, "records", w.store.Records(o.session, o.outbox), 0)

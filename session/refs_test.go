@@ -243,8 +243,8 @@ func TestDirect(t *testing.T) {
 	// The one who made the session acts through its space object, once it has proven its outbox.
 	sub := session.Submission{Batch: ledger.Batch{Session: o.session, Outbox: o.outbox}, Ref: o.ref, Space: w.space, Direct: &session.Direct{Epoch: true}}
 	answers, _ := w.commit(sub)
-	if answers[0].Err != nil || answers[0].Epoch != 3 {
-		t.Fatalf("%+v", answers[0])
+	if answers[0].Err != nil || answers[0].Epoch != 3 || o.last().Outbox != "" {
+		t.Fatalf("%+v, %+v", answers[0], o.last())
 	}
 	mustEqual(t, "its use", answers[0].Uses[0], session.Use{Ref: o.ref, Actor: "owner", Method: "bumpEpoch", Count: 1})
 	acts := map[capability.AuditAct]int{}
@@ -253,6 +253,55 @@ func TestDirect(t *testing.T) {
 	}
 	if acts[capability.AuditDenial] != 3 || acts[capability.AuditRevoke] != 1 || acts[capability.AuditBump] != 2 || acts[capability.AuditShare] != 3 {
 		t.Fatalf("audit %v", acts)
+	}
+}
+
+// Session.share is the op, but that the same again changes nothing.
+func TestDirectShare(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	one := o.share(all, "message", "m")
+	id, hash := newRef(o.session)
+	share := func(ref string, change func(m *capability.Minting)) session.Answer {
+		m := capability.Minting{ID: id, Hash: hash, Rights: capability.Append, Methods: []string{"put"}, Label: "x"}
+		if change != nil {
+			change(&m)
+		}
+		answers, _ := w.commit(session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: ref, Direct: &session.Direct{Share: &m}})
+		return answers[0]
+	}
+	foreign, _ := newRef(w.create().session)
+	for name, c := range map[string]struct {
+		ref    string
+		change func(m *capability.Minting)
+		code   fault.Code
+	}{
+		"for another session":        {o.ref, func(m *capability.Minting) { m.ID = foreign }, fault.BadArgument},
+		"with a method that is none": {o.ref, func(m *capability.Minting) { m.Methods = []string{"share"} }, fault.BadArgument},
+		"for more than one message":  {one, func(m *capability.Minting) { m.Message = "n" }, fault.Widening},
+	} {
+		if a := share(c.ref, c.change); a.Err == nil || a.Err.Code != c.code {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+	a := share(o.ref, nil)
+	ev := o.last()
+	if a.Err != nil || a.Epoch != 1 || a.Cut != 0 || ev.Key != "ref/"+id || ev.Op != "" || w.store.Grant(id).Label != "x" {
+		t.Fatalf("%+v, %+v", a, ev)
+	}
+	if a := share(o.ref, nil); a.Err != nil || a.Cursor != ev.Cursor {
+		t.Errorf("again: %+v", a)
+	}
+	if a := share(o.ref, func(m *capability.Minting) { m.Label = "y" }); a.Err == nil || a.Err.Code != fault.AlreadyExists {
+		t.Errorf("again, with another label: %+v", a)
+	}
+	// A ref for one message may hand on and revoke what it covers, and nothing of the session.
+	for _, d := range []session.Direct{{Epoch: true}, {Ref: o.ref}} {
+		answers, _ := w.commit(session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: one, Direct: &d})
+		if err := answers[0].Err; err == nil || err.Code != fault.MissingRight {
+			t.Errorf("%+v: %+v", d, answers[0])
+		}
 	}
 }
 

@@ -173,6 +173,27 @@ func TestFinalizeGivenValues(t *testing.T) {
 	o.apply(op("finalize", "message", "n", "status", "completed", "completed", 77, "payload", raw(` {"v":2, "time": 3} `), "schema_version", 2))
 	mustEqual(t, "a time of another shape stays", o.payload("message/n"), `{"v":2, "time": 3}`)
 
+	o.apply(op("begin", "message", "l", "payload", raw(`{"time":{"completed":4}}`)))
+	for part, payload := range map[string]string{
+		"as/it/is": `{"text":"a","time":{"start":5}}`, "grown": `{"text":"a","time":{}}`, "grown/closed": `{"text":"a","time":{"start":5,"end":6}}`,
+		"call": `{"state":{"status":"running","time":{"start":5,"end":6}}}`, "waiting": `{"state":{"status":"pending","time":{}}}`,
+	} {
+		key := "part/l/" + strings.ReplaceAll(part, "/", ".")
+		o.apply(op("put", "key", key, "payload", json.RawMessage(payload)))
+		if strings.HasPrefix(part, "grown") {
+			o.apply(op("appendText", "key", key, "offset", 1, "text", "b"))
+		}
+	}
+	o.apply(op("finalize", "message", "l", "status", "completed", "completed", 5))
+	for key, want := range map[string]string{
+		"message/l": `{"time":{"completed":5}}`, "part/l/as.it.is": `{"text":"a","time":{"start":5}}`, "part/l/grown": `{"text":"ab","time":{}}`,
+		"part/l/grown.closed": `{"text":"ab","time":{"start":5,"end":6}}`,
+		"part/l/call":         `{"state":{"status":"error","time":{"start":5,"end":6},"error":"turn completed"}}`,
+		"part/l/waiting":      `{"state":{"status":"error","time":{},"error":"turn completed"}}`,
+	} {
+		mustEqual(t, key, o.payload(key), want)
+	}
+
 	o.apply(op("begin", "message", "k", "payload", raw(`{}`)))
 	o.apply(op("finalize", "message", "k", "status", "failed", "completed", 77))
 	mustEqual(t, "a time that was given", o.payload("message/k"), `{"time":{"completed":77}}`)

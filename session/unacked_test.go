@@ -75,6 +75,18 @@ func TestUnacknowledgedOutcomesAreBounded(t *testing.T) {
 	}
 }
 
+func TestUnacknowledgedOutcomesUpToTheLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Limits.UnackedOps = 3
+	o := w.create()
+	guest := o.under(o.share(all))
+	answers, _ := w.commit(guest.batch(false, puts(2)...), guest.batch(false, puts(1)...), guest.batch(false, puts(1)...))
+	if answers[0].Err != nil || answers[1].Err != nil || answers[2].Err == nil || !strings.Contains(answers[2].Err.Message, "3 outcomes") {
+		t.Errorf("%+v", answers)
+	}
+}
+
 // An outbox does not acknowledge what an op that has no answer yet refers to. It
 // has seqs for 4 windows of 64 batches ahead; the last of them may need the first.
 func TestReferencesNeverMeetTheLimit(t *testing.T) {
