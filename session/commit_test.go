@@ -357,6 +357,53 @@ func TestLapseFails(t *testing.T) {
 	mustEqual(t, "state", o.turn("m"), session.Streaming)
 }
 
+// Sessions are locked in order, each once, however they were found.
+func TestLapseOfSeveral(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.create(), w.create()
+	for _, o := range []*writer{a, b} {
+		o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	}
+	gone := w.create()
+	gone.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	gone.apply(op("delete"))
+	p := w.lapse(true, gone.session, b.session, a.session, b.session)
+	if len(p.Sessions) != 2 || p.Sessions[0].Row.ID != a.session || p.Sessions[1].Row.ID != b.session || a.turn("m")+b.turn("m") != 2*session.Interrupted {
+		t.Errorf("published %+v", p)
+	}
+}
+
+// A ref that has expired is audited as such at its time, unless something had ended it before.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	grant := capability.Grant{ID: "ref", Target: "ses", Epoch: 2, Actor: "ann", Expires: 1000}
+	row := session.Row{Life: session.Live, Epoch: 2, Cursor: 41}
+	audited := capability.AuditRow{Target: "ses", At: 1000, Act: capability.AuditExpiry, Ref: "ref", Actor: "ann", Cursor: 41}
+	for name, c := range map[string]struct {
+		change func(g *capability.Grant, row *session.Row)
+		now    int64
+		want   bool
+	}{
+		"at its time":            {func(*capability.Grant, *session.Row) {}, 1000, true},
+		"long after":             {func(*capability.Grant, *session.Row) {}, 5000, true},
+		"before its time":        {func(*capability.Grant, *session.Row) {}, 999, false},
+		"revoked before":         {func(g *capability.Grant, _ *session.Row) { g.Revoked = 1 }, 1000, false},
+		"of an epoch that ended": {func(_ *capability.Grant, row *session.Row) { row.Epoch++ }, 1000, false},
+		"of a deleted session":   {func(_ *capability.Grant, row *session.Row) { row.Life = session.Deleted }, 1000, false},
+	} {
+		g, r := grant, row
+		c.change(&g, &r)
+		if got := session.Expiry(&g, &r, c.now); (got != nil) != c.want || got != nil && *got != audited {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	grant.Epoch, audited.Cursor = 0, 0
+	if got := session.Expiry(&grant, nil, 1000); got == nil || *got != audited {
+		t.Errorf("of a space: %+v", got)
+	}
+}
+
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 200)
@@ -367,7 +414,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "x", "Session", "session/", "session_diff/x", "message", "message/", "message/a/b", "message/ä", "message/a b", "message/" + long + "x",
-		"part/m", "part/m/", "part//p", "part/m/p/q", "model", "model/", "ref/x", "message/\x00", "message/..\n"} {
+		"model/a b", "model/ä", "model/" + long + "x", "part/m", "part/m/", "part//p", "part/m/p/q", "model", "model/", "ref/x", "message/\x00", "message/..\n"} {
 		if k, err := session.ParseKey(bad); err == nil {
 			t.Errorf("%q was taken as %v", bad, k)
 		} else if err.Code != fault.BadKey {

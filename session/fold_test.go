@@ -47,6 +47,9 @@ func TestStoryHasEveryEvent(t *testing.T) {
 	for _, e := range o.w.store.Events(o.session) {
 		seen[e.Method] = true
 	}
+	if got := strings.Join(session.Methods(), " "); got != "appendText begin bumpEpoch create delete finalize fork purge put remove revoke share" {
+		t.Errorf("the methods are %s", got)
+	}
 	for _, m := range append(session.Methods(), session.MethodInterrupted, session.MethodResumed) {
 		if m != session.MethodFork && m != session.MethodDelete && !seen[m] {
 			t.Errorf("no %s", m)
