@@ -2,6 +2,8 @@ package session_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -303,6 +305,88 @@ func TestDirectShare(t *testing.T) {
 			t.Errorf("%+v: %+v", d, answers[0])
 		}
 	}
+}
+
+// A space's ref dies with all below it: sessions that lose a ref get an event of it,
+// deleted ones a row in their audit, and what is beside it stays.
+func TestRevokeTree(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root := w.store.Grant(w.space)
+	clerk, hash := newRef(root.Target)
+	w.store.AddGrant(capability.Grant{ID: clerk, Target: root.Target, Parent: root.ID, Hash: hash, Rights: capability.Create, Actor: "clerk"})
+	var made []*writer
+	for range 3 {
+		o := w.newWriter()
+		o.space = clerk
+		o.apply(op("create", "ref", o.ref, "hash", sha(o.ref)))
+		made = append(made, o)
+	}
+	guest := made[0].share([]string{"read"})
+	made[2].apply(op("delete"))
+	beside := w.create()
+	by := &capability.Grant{ID: root.ID, Target: root.Target, Actor: "ann"}
+	revoke := func(ref string) (refs uint64, published *session.Published, audit []string) {
+		before := len(w.store.Audit())
+		err := w.store.Update(t.Context(), func(tx session.Tx) error {
+			rows, err := tx.Load(t.Context(), &session.Want{Claims: []string{root.Target}, Trees: []string{ref}})
+			if err == nil {
+				refs, published, err = session.RevokeTree(t.Context(), tx, by, ref, rows.Trees[ref], "192.0.2.7")
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range w.store.Audit()[before:] {
+			audit = append(audit, fmt.Sprintf("%s %d", a.Target, a.Cursor))
+			if a.Act != capability.AuditRevoke || a.Ref != by.ID || a.Actor != "ann" || a.Subject != ref || a.Peer != "192.0.2.7" || a.At != w.store.Now {
+				t.Errorf("audited: %+v", a)
+			}
+		}
+		return refs, published, audit
+	}
+
+	refs, published, audit := revoke(guest)
+	g := w.store.Grant(guest)
+	if refs != 1 || len(published.Sessions) != 1 || !slices.Equal(audit, []string{made[0].session + " 3"}) || g.Revoked != w.store.Now || g.Cut != 3 || g.RevokeBy != by.ID {
+		t.Errorf("a session's ref: %d, %+v, %q, %+v", refs, published, audit, g)
+	}
+	if refs, published, audit := revoke(guest); refs != 0 || len(published.Sessions) != 0 || audit != nil {
+		t.Errorf("again: %d, %+v, %q", refs, published, audit)
+	}
+
+	w.store.Now += 5
+	refs, published, audit = revoke(clerk)
+	want := []string{made[0].session + " 4", made[1].session + " 2", made[2].session + " 2", root.Target + " 0"}
+	if refs != 4 || len(published.Sessions) != 2 || !slices.Equal(audit, want) {
+		t.Errorf("a space's ref: %d, %+v, %q, want %q", refs, published, audit, want)
+	}
+	for i, p := range published.Sessions {
+		ev := p.Events[0]
+		if p.Row.ID != made[i].session || !p.AuthChanged || len(p.Events) != 1 || ev.Method != session.MethodRevoke || ev.Key != "ref/"+clerk || ev.Schema != 1 ||
+			string(ev.Payload) != `{"ref":"`+clerk+`"}` || ev.Ref != by.ID || ev.Actor != "ann" || ev.At != w.store.Now {
+			t.Errorf("published %+v", ev)
+		}
+		made[i].refuse(ledger.Denied, fault.Revoked, put("message/m"))
+		mustEqual(t, "its cut", w.store.Grant(made[i].ref).Cut, ev.Cursor)
+	}
+	if g := w.store.Grant(clerk); g.Revoked != w.store.Now || g.Cut != 0 {
+		t.Errorf("the ref itself: %+v", g)
+	}
+	beside.apply(put("message/m"))
+
+	for n := range 2 {
+		calls := n
+		err := w.store.Update(t.Context(), func(tx session.Tx) error {
+			_, _, err := session.RevokeTree(t.Context(), failing{tx, &calls}, by, beside.ref, map[string]uint64{beside.session: 1}, "")
+			return err
+		})
+		if !errors.Is(err, errAway) {
+			t.Errorf("call %d fails: %v", n+1, err)
+		}
+	}
+	beside.apply(put("message/n"))
 }
 
 // A space's root ref names nobody; what is done under it names its owner.

@@ -520,6 +520,9 @@ func TestTheEndOfATurnShowsNothingFromBeforeTheFirstCursor(t *testing.T) {
 	guest.apply(begin("b"))
 	guest.refuse(ledger.Denied, fault.MissingRight, delta("part/b/p", 6))
 	guest.refuse(ledger.Denied, fault.MissingRight, end("b", "completed"))
+	first := o.under(o.share([]string{"append"}, "from", o.apply(set("part/f/p", `{"text":""}`))["cursor"]))
+	first.apply(begin("f"))
+	first.apply(delta("part/f/p", 0)) // what is at the first cursor is shown
 	guest.apply(set("part/b/r", `{"text":""}`))
 	guest.apply(delta("part/b/r", 0))
 	guest.apply(end("b", "completed", "parts", raw(`[{"id":"q","payload":{"state":{"status":"completed"}}}]`)))
