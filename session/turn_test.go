@@ -1,5 +1,7 @@
 package session_test
 
+// Turns: their states, their text, their lease and their end.
+
 import (
 	"context"
 	"encoding/json"
@@ -40,6 +42,15 @@ func TestTurnLifecycle(t *testing.T) {
 			} else if err != nil || to != want.to {
 				t.Errorf("%s, step %d: %s, %v; want %s", from, i, to, err, want.to)
 			}
+		}
+	}
+}
+
+func TestTurnStatusNames(t *testing.T) {
+	t.Parallel()
+	for i, want := range []string{"none", "streaming", "interrupted", "completed", "failed", "aborted", "none"} {
+		if got := session.TurnStatus(i).String(); got != want {
+			t.Errorf("state %d is %s, want %s", i, got, want)
 		}
 	}
 }
