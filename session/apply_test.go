@@ -415,6 +415,85 @@ func TestAtomic(t *testing.T) {
 	mustEqual(t, "text", o.payload("part/m/p"), `{"text":"ac"}`)
 }
 
+// What is undone gives back what the same group had done before it, and leaves nothing
+// that it alone was the first to know.
+func TestUndoGivesBackTheGroupsOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	a := func(n int) anOp { return op("put", "key", "message/a", "payload", raw(`{"n":%d}`, n)) }
+	answers, _ := w.commit(o.batch(false, a(1)), o.batch(true, a(2), op("remove", "key", "message/a"), put("nonsense")), o.batch(false, a(1)))
+	mustEqual(t, "put again", string(answers[2].Outcomes[0].Result), `{"cursor":2,"unchanged":true}`)
+	mustEqual(t, "left", o.payload("message/a"), `{"n":1}`)
+
+	f := w.newWriter()
+	f.with = []string{o.ref}
+	fork := op("fork", "source", o.session, "via", o.ref, "ref", f.ref, "hash", sha(f.ref))
+	answers, _ = w.commit(f.batch(true, fork, op("begin", "message", "m", "payload", raw(`{}`)), put("nonsense")),
+		f.batch(false, op("create", "ref", f.ref, "hash", sha(f.ref)), op("begin", "message", "m", "payload", raw(`{}`))))
+	mustEqual(t, "undone", answers[0].Outcomes[0].Status, ledger.BatchAborted)
+	mustEqual(t, "begun", string(answers[1].Outcomes[1].Result), `{"cursor":2}`)
+	mustEqual(t, "left of the fork", f.payload("message/a"), "")
+
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	answers, _ = w.commit(o.batch(true, op("delete"), put("nonsense")), o.batch(false, a(1), op("finalize", "message", "m", "status", "completed")))
+	mustEqual(t, "there as before", string(answers[1].Outcomes[0].Result), `{"cursor":3,"unchanged":true}`)
+	mustEqual(t, "ended", string(answers[1].Outcomes[1].Result), `{"cursor":4,"status":"completed"}`)
+}
+
+// Text grows within a group as it does over many: on what the database has of it, on
+// what the group has put, and on what it has added.
+func TestTextGrowsWithinAGroup(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	delta := func(key string, offset int, text string) anOp {
+		return op("appendText", "key", key, "offset", offset, "text", text)
+	}
+	end := func(m string) anOp { return op("finalize", "message", m, "status", "completed") }
+	for _, m := range []string{"m", "n"} {
+		o.apply(op("begin", "message", m, "payload", raw(`{}`)))
+	}
+	o.apply(op("put", "key", "part/m/old", "payload", raw(`{"text":"a"}`)))
+	o.apply(delta("part/m/old", 1, "b"))
+	w.commit(o.batch(false, op("put", "key", "part/m/new", "payload", raw(`{"text":"x"}`)), delta("part/m/new", 1, "y"), delta("part/m/new", 2, "z"),
+		op("put", "key", "part/n/p", "payload", raw(`{"text":"1"}`))), o.batch(false, delta("part/n/p", 1, "2")))
+	mustEqual(t, "before the end", o.payload("part/m/new")+o.payload("part/n/p"), `{"text":"xyz"}{"text":"12"}`)
+	w.commit(o.batch(false, delta("part/m/old", 2, "c"), delta("part/m/old", 3, "d"), end("m")), o.batch(false, delta("part/n/p", 2, "3"), end("n")))
+	for key, want := range map[string]string{"part/m/old": "abcd", "part/m/new": "xyz", "part/n/p": "123"} {
+		mustEqual(t, key, o.payload(key), `{"text":"`+want+`"}`)
+	}
+}
+
+// What one op has read is no answer for what another asks, in one batch.
+func TestWhatIsReadForOneOp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	running := raw(`{"state":{"status":"running"}}`)
+	for _, m := range []string{"m", "n"} {
+		o.apply(op("begin", "message", m, "payload", raw(`{}`)))
+		o.apply(op("put", "key", "part/"+m+"/tool", "payload", running))
+	}
+	o.apply(op("put", "key", "message/x", "payload", raw(`{"x":1}`)))
+	end := func(m string) anOp { return op("finalize", "message", m, "status", "completed") }
+	outs := o.try(op("put", "key", "part/n/late", "payload", running), end("m"), op("put", "key", unseen("message/x"), "payload", raw(`{"x":1}`)), end("n"))
+	mustEqual(t, "the same again", string(outs[2].Result), `{"cursor":8,"unchanged":true}`)
+	for i, want := range map[uint64][]string{8: {"message/m", "part/m/tool"}, 9: {"message/n", "part/n/late", "part/n/tool"}} {
+		var p struct{ Entries []struct{ Key string } }
+		if err := json.Unmarshal(w.store.Events(o.session)[i-1].Payload, &p); err != nil {
+			t.Fatal(err)
+		}
+		var keys []string
+		for _, e := range p.Entries {
+			keys = append(keys, e.Key)
+		}
+		if !slices.Equal(keys, want) {
+			t.Errorf("event %d writes %q, want %q", i, keys, want)
+		}
+	}
+}
+
 func TestNotAtomicKeepsSiblings(t *testing.T) {
 	t.Parallel()
 	o := newWorld(t).create()
@@ -476,6 +555,13 @@ func TestFork(t *testing.T) {
 		p.apply(x)
 		mustEqual(t, "message", p.payload("message/a"), `{ "n": 1 }`)
 		mustEqual(t, "text", p.payload("part/b/p"), `{"text":"x"}`)
+	})
+	t.Run("at a cursor of its own group", func(t *testing.T) {
+		at := w.store.Session(o.session).Cursor + 1
+		p, x := fork(o.ref, "at", at)
+		n := func(n int) anOp { return op("put", "key", "message/group", "payload", raw(`{"n":%d}`, n)) }
+		w.commit(o.batch(false, n(1), n(2), op("remove", "key", "message/group")), p.batch(false, x))
+		mustEqual(t, "message", p.payload("message/group"), `{"n":1}`)
 	})
 	t.Run("through a ref that sees the late part only", func(t *testing.T) {
 		p, x := fork(late)

@@ -321,6 +321,13 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
 		}
 	}
+	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf, w.External} {
+		for id, list := range m {
+			if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
+				return nil, fmt.Errorf("memtx: %q of %s is not sorted or repeats", list, id)
+			}
+		}
+	}
 	if err := sound(w); err != nil {
 		return nil, err
 	}
