@@ -295,6 +295,10 @@ func TestCreate(t *testing.T) {
 		p := o.under(o.ref)
 		p.refuse(ledger.Denied, fault.MissingRight, op("create", "ref", o.ref, "hash", sha(o.ref)))
 	})
+	t.Run("external that was not looked for", func(t *testing.T) {
+		p := w.newWriter()
+		p.refuse(ledger.Rejected, fault.BadReference, op("create", "ref", p.ref, "hash", sha(p.ref), "external", unseen("oc-4")))
+	})
 	t.Run("external taken in the same group", func(t *testing.T) {
 		making := func(p *writer, more ...anOp) session.Submission {
 			return p.batch(true, append([]anOp{op("create", "ref", p.ref, "hash", sha(p.ref), "external", "oc-3")}, more...)...)
@@ -459,7 +463,7 @@ func TestTextGrowsWithinAGroup(t *testing.T) {
 	w.commit(o.batch(false, op("put", "key", "part/m/new", "payload", raw(`{"text":"x"}`)), delta("part/m/new", 1, "y"), delta("part/m/new", 2, "z"),
 		op("put", "key", "part/n/p", "payload", raw(`{"text":"1"}`))), o.batch(false, delta("part/n/p", 1, "2")))
 	mustEqual(t, "before the end", o.payload("part/m/new")+o.payload("part/n/p"), `{"text":"xyz"}{"text":"12"}`)
-	w.commit(o.batch(false, delta("part/m/old", 2, "c"), delta("part/m/old", 3, "d"), end("m")), o.batch(false, delta("part/n/p", 2, "3"), end("n")))
+	w.commit(o.batch(false, op("put", "key", "part/m/old", "payload", raw(`{"text":"ab"}`)), delta("part/m/old", 2, "c"), delta("part/m/old", 3, "d"), end("m")), o.batch(false, delta("part/n/p", 2, "3"), end("n")))
 	for key, want := range map[string]string{"part/m/old": "abcd", "part/m/new": "xyz", "part/n/p": "123"} {
 		mustEqual(t, key, o.payload(key), `{"text":"`+want+`"}`)
 	}
