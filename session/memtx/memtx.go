@@ -321,6 +321,11 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
 		}
 	}
+	for space := range w.External {
+		if !slices.Contains(w.Spaces, space) {
+			return nil, fmt.Errorf("memtx: external ids of %s are asked for without its lock", space)
+		}
+	}
 	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf, w.External} {
 		for id, list := range m {
 			if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
