@@ -549,6 +549,9 @@ func TestFork(t *testing.T) {
 		mustEqual(t, "message", p.payload("message/a"), `{"n":2}`)
 		mustEqual(t, "text", p.payload("part/b/p"), `{"text":"xyz"}`)
 		mustEqual(t, "turn", p.turn("b"), 0)
+		for _, key := range []string{"message/a", "message/b"} {
+			mustEqual(t, key+" as it is", p.apply(op("put", "key", key, "payload", raw("%s", p.payload(key))))["unchanged"], any(true))
+		}
 		p.apply(op("begin", "message", "b", "payload", raw(`{}`)))
 		p.apply(op("appendText", "key", "part/b/p", "offset", 3, "text", "!"))
 		mustEqual(t, "text", p.payload("part/b/p"), `{"text":"xyz!"}`)

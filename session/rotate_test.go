@@ -72,7 +72,8 @@ func TestRotatePutsANewOwnerInTheOldOnesPlace(t *testing.T) {
 	answers, _ = w.commit(stolen)
 	mustEqual(t, "the same id with another secret", answers[0].Err.Code, fault.Revoked)
 
-	// What the new owner revokes is what it was given.
+	// What the new owner revokes is what it was given; the old one it may name.
+	mustEqual(t, "the old one is dead", owner.apply(op("revoke", "ref", o.ref))["unchanged"], any(true))
 	owner.apply(op("revoke", "ref", helper))
 	o.under(helper).refuse(ledger.Denied, fault.Revoked, op("put", "key", "message/m", "payload", raw(`{}`)))
 }

@@ -77,18 +77,19 @@ func TestWhatARefForOneMessageMayDo(t *testing.T) {
 
 	live := o.under(ref)
 	below := live.share([]string{"read"}, "message", "m")
-	revoke := func(narrow capability.Minting) fault.Code {
-		g, err := capability.Attenuate(w.store.Grant(ref), narrow, 1, w.store.Now)
+	revoke := func(narrow capability.Minting, ref string) fault.Code {
+		g, err := capability.Attenuate(w.store.Grant(live.ref), narrow, 1, w.store.Now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		sub := live.batch(false, op("revoke", "ref", below))
+		sub := live.batch(false, op("revoke", "ref", ref))
 		sub.Narrow = g
 		answers, _ := w.commit(sub)
 		return answers[0].Outcomes[0].Reason
 	}
-	mustEqual(t, "narrowed to a message", revoke(capability.Minting{Message: "m"}), fault.MissingRight)
-	mustEqual(t, "narrowed to less time", revoke(capability.Minting{Expires: w.store.Now + 9}), fault.None)
+	mustEqual(t, "narrowed to a message", revoke(capability.Minting{Message: "m"}, below), fault.MissingRight)
+	mustEqual(t, "narrowed to less time", revoke(capability.Minting{Expires: w.store.Now + 9}, below), fault.None)
+	mustEqual(t, "narrowed to less time, the ref it stands on", revoke(capability.Minting{Expires: w.store.Now + 9}, ref), fault.MissingRight)
 	for name, c := range map[string]struct {
 		g, narrow *capability.Grant
 		want      bool

@@ -88,6 +88,10 @@ func TestAppendText(t *testing.T) {
 	o.refuse(ledger.Rejected, fault.WrongOffset, delta(9, "c"))
 	o.apply(delta(2, "c"))
 	mustEqual(t, "part", o.payload("part/m/p"), `{"text":"abc"}`)
+	r = o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"abd"}`)))
+	mustEqual(t, "a put that is as long", r["unchanged"], nil)
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"ab"}`)))
+	o.apply(delta(2, "c"))
 
 	other := o.under(o.share([]string{"read", "append"}))
 	other.refuse(ledger.Rejected, fault.NotYourTurn, delta(3, "d"))
