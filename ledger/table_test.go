@@ -107,6 +107,11 @@ func TestTableRowsThatRefuseTheCall(t *testing.T) {
 	}{
 		{"an older incarnation", with(next(), func(b *ledger.Batch) { b.Incarnation = 0 }), fault.Fenced, 0},
 		{"an older incarnation, even of a duplicate", with(old()[2], func(b *ledger.Batch) { b.Incarnation = 0 }), fault.Fenced, 0},
+		{"an older incarnation, and acked_through above last_seq", with(next(), func(b *ledger.Batch) { b.Incarnation, b.AckedThrough = 0, 8 }), fault.Fenced, 0},
+		{"an older incarnation of what cannot be keyed", with(next(), func(b *ledger.Batch) { b.Incarnation, b.Ops = 0, nil }), fault.Malformed, 0},
+		{"a newer incarnation, and acked_through above last_seq", with(next(), func(b *ledger.Batch) { b.Incarnation, b.AckedThrough = 5, 8 }), fault.ServerBehind, 7},
+		{"a newer incarnation, and a gap", with(batch(201, 9, op(81, "same")), func(b *ledger.Batch) { b.Incarnation = 5 }), fault.Gap, 8},
+		{"a newer incarnation, and an old seq with another op id", with(batch(104, 5, op(55, "add", val("n", "9"))), func(b *ledger.Batch) { b.Incarnation = 5 }), fault.OutboxDiverged, 5},
 		{"acked_through above last_seq", with(next(), func(b *ledger.Batch) { b.AckedThrough = 8 }), fault.ServerBehind, 7},
 		{"acked_through above last_seq, and a gap", with(batch(201, 30, op(81, "same")), func(b *ledger.Batch) { b.AckedThrough = 29 }), fault.ServerBehind, 7},
 		{"an old seq with another op id", batch(103, 3, op(33, "add", val("n", "2")), op(4, "add", val("n", `"two"`))), fault.OutboxDiverged, 3},
@@ -171,6 +176,18 @@ func TestTableDuplicates(t *testing.T) {
 	}
 	if len(s.calls) != 0 {
 		t.Errorf("a duplicate was tried again: %v", s.calls)
+	}
+	// The answer is the caller's, and so is what it makes of it.
+	h := ledger.NewHistory(s.records)
+	for range 2 {
+		outcomes, err := ledger.Admit(s.stream, old()[3], h.Record)
+		if err != nil || outcomes[0].Status != ledger.Denied {
+			t.Errorf("%+v, %v", outcomes, err)
+		}
+		outcomes[0] = ledger.Outcome{}
+	}
+	if _, err := s.handle(with(old()[3], func(b *ledger.Batch) { b.Incarnation = 5 })); err != nil || s.stream.Incarnation != 5 {
+		t.Errorf("a duplicate by the next incarnation: %v, stream %+v", err, s.stream)
 	}
 }
 
