@@ -524,8 +524,11 @@ func TestTheFirstBadReferenceIsTold(t *testing.T) {
 		after(op(81, "same"), 98, 99),
 		op(81, "same", ref("n", 3, id(98)), ref("m", 3, id(99))),
 		expectRef(op(81, "same", ref("n", 3, id(98))), 3, id(99)),
+		expectRef(op(81, "same", ref("n", 3, id(98))), 7, "got.id"),  // which is no cursor
+		op(81, "same", ref("n", 3, id(98)), ref("m", 7, "got.list")), // which is too large
 	} {
 		s := prepared(t)
+		s.lim.PayloadBytes = 5
 		ack, err := s.handle(batch(201, 8, o))
 		if err != nil || !strings.Contains(ack.Outcomes[0].Message, id(98)) || strings.Contains(ack.Outcomes[0].Message, id(99)) {
 			t.Errorf("%+v: %+v, %v", o, ack, err)
