@@ -110,7 +110,8 @@ func TestRevoke(t *testing.T) {
 	a.apply(put("message/a"))
 	sibling.apply(put("message/s"))
 
-	r = o.apply(op("revoke", "ref", c.ref)) // dead already: its old cut, no event
+	sibling.refuse(ledger.Denied, fault.MissingRight, op("revoke", "ref", c.ref)) // dead or not
+	r = o.apply(op("revoke", "ref", c.ref))                                       // dead already: its old cut, no event
 	if r["unchanged"] != true || r["cut"].(float64) != cut {
 		t.Fatalf("a second revoke gave %v", r)
 	}
@@ -137,6 +138,15 @@ func TestBumpEpoch(t *testing.T) {
 	mustEqual(t, "epoch of a new share", w.store.Grant(b.ref).Epoch, 2)
 	b.apply(put("message/b"))
 	o.apply(put("message/o"))
+
+	// In one group too: what comes before it is of the old epoch, and what comes after it of the new one.
+	before, _ := newRef(o.session)
+	after, _ := newRef(o.session)
+	share := func(id string) anOp { return op("share", "ref", id, "hash", sha(id), "rights", []string{"append"}) }
+	old, late := o.under(before), o.under(after)
+	answers, _ := w.commit(o.batch(false, share(before), op("bumpEpoch"), share(after)), old.batch(false, put("message/b")), late.batch(false, put("message/b")))
+	mustEqual(t, "shared before it", answers[1].Outcomes[0].Reason, fault.StaleEpoch)
+	mustEqual(t, "shared after it", answers[2].Outcomes[0].Status, ledger.Applied)
 }
 
 // All in one transaction: what one submission revokes the next one lacks, down

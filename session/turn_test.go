@@ -71,6 +71,8 @@ func TestAppendText(t *testing.T) {
 	mustEqual(t, "length in bytes", r["length"].(float64), 9)
 	out := o.refuse(ledger.Rejected, fault.WrongOffset, delta(7, "x"))
 	mustEqual(t, "present length", out.At, 9)
+	out = o.refuse(ledger.Rejected, fault.WrongOffset, delta(10, ""))
+	mustEqual(t, "present length, for an empty delta", out.At, 9)
 	r = o.apply(delta(9, ""))
 	mustEqual(t, "an empty delta", r["unchanged"], any(true))
 	o.apply(op("appendText", "key", "part/m/p", "offset", 9, "text", raw(`"\ud83d\ude00<&>\u0000\u2028"`)))
@@ -101,6 +103,7 @@ func TestAppendText(t *testing.T) {
 
 	o.apply(op("finalize", "message", "m", "status", "completed"))
 	o.refuse(ledger.Rejected, fault.TurnEnded, delta(4, "e"))
+	other.refuse(ledger.Rejected, fault.TurnEnded, delta(4, "e"))
 	o.refuse(ledger.Rejected, fault.TurnEnded, op("begin", "message", "m", "payload", raw(`{}`)))
 	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"late"}`)))
 }
