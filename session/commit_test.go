@@ -42,19 +42,24 @@ func TestCallLevelAnswers(t *testing.T) {
 		code fault.Code
 		at   uint64
 	}{
-		"older incarnation": {change(ahead, func(b *ledger.Batch) { b.Incarnation = 1 }), fault.Fenced, 0},
-		"older, repeated":   {change(first, func(b *ledger.Batch) { b.Incarnation = 1 }), fault.Fenced, 0},
-		"acked too much":    {change(ahead, func(b *ledger.Batch) { b.Incarnation, b.AckedThrough = 3, 9 }), fault.ServerBehind, 3},
-		"gap":               {change(far, func(b *ledger.Batch) { b.Incarnation = 3 }), fault.Gap, 4},
-		"another op":        {change(first, func(b *ledger.Batch) { b.Incarnation, b.Ops[0].OpID = 3, ulid.Make().String() }), fault.OutboxDiverged, 2},
-		"other arguments":   {change(first, func(b *ledger.Batch) { b.Incarnation, b.Ops[1].Args = 3, nil }), fault.OutboxDiverged, 3},
-		"no ops":            {change(ahead, func(b *ledger.Batch) { b.Ops = nil }), fault.Malformed, 0},
-		"no stream":         {change(ahead, func(b *ledger.Batch) { b.Outbox = "obx_other" }), fault.WrongOutbox, 0},
+		"older incarnation":  {change(ahead, func(b *ledger.Batch) { b.Incarnation = 1 }), fault.Fenced, 0},
+		"older, repeated":    {change(first, func(b *ledger.Batch) { b.Incarnation = 1 }), fault.Fenced, 0},
+		"acked too much":     {change(ahead, func(b *ledger.Batch) { b.Incarnation, b.AckedThrough = 3, 9 }), fault.ServerBehind, 3},
+		"gap":                {change(far, func(b *ledger.Batch) { b.Incarnation = 3 }), fault.Gap, 4},
+		"gap, acknowledging": {change(far, func(b *ledger.Batch) { b.Incarnation, b.AckedThrough = 3, 1 }), fault.Gap, 4},
+		"another op":         {change(first, func(b *ledger.Batch) { b.Incarnation, b.Ops[0].OpID = 3, ulid.Make().String() }), fault.OutboxDiverged, 2},
+		"other arguments":    {change(first, func(b *ledger.Batch) { b.Incarnation, b.Ops[1].Args = 3, nil }), fault.OutboxDiverged, 3},
+		"no ops":             {change(ahead, func(b *ledger.Batch) { b.Ops = nil }), fault.Malformed, 0},
+		"no stream":          {change(ahead, func(b *ledger.Batch) { b.Outbox = "obx_other" }), fault.WrongOutbox, 0},
 	} {
 		answers, published := w.commit(c.sub)
 		if err := answers[0].Err; err == nil || err.Code != c.code || err.At != c.at || len(answers[0].Outcomes) != 0 || len(published.Sessions) != 0 {
 			t.Errorf("%s: %+v, want %s at %d", name, answers[0], c.code, c.at)
 		}
+	}
+
+	if st := w.store.Stream(o.session, o.outbox); st.AckedThrough != 0 || st.LastSeq != 3 || st.Incarnation != 3 {
+		t.Errorf("what was refused has left %+v", st)
 	}
 
 	// One bad submission does not disturb the others of its group.
@@ -71,6 +76,8 @@ func TestCallLevelAnswers(t *testing.T) {
 	if _, duplicates, _ := answers[1].Counts(); duplicates != 2 {
 		t.Fatalf("%d duplicates", duplicates)
 	}
+	mustEqual(t, "the cursor that a repeated one is told", answers[1].Cursor, 2)
+	mustEqual(t, "the cursor that a refused one is told", answers[0].Cursor, 2)
 	mustEqual(t, "events", len(w.store.Events(o.session)), 3)
 }
 
