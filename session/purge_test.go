@@ -1,6 +1,8 @@
 package session_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -55,6 +57,11 @@ func TestPurgePart(t *testing.T) {
 		t.Errorf("purged: %v", r)
 	}
 	o.clean(t, "after the purge")
+	var note struct{ Events []struct{ Cursor int } }
+	if err := json.Unmarshal(o.last().Payload, &note); err != nil {
+		t.Fatal(err)
+	}
+	mustEqual(t, "events named", fmt.Sprint(note.Events), "[{3} {5} {6} {7}]")
 	if o.payload("part/m/p") != "" || o.payload("part/m/q") != `{"text":"stays"}` || o.payload("message/m") == "" || o.turn("m") != session.Completed {
 		t.Errorf("the purge left %q, %q, %q and a turn %s", o.payload("part/m/p"), o.payload("part/m/q"), o.payload("message/m"), o.turn("m"))
 	}
