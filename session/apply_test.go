@@ -335,6 +335,25 @@ func TestCreate(t *testing.T) {
 		p.refuse(ledger.Denied, fault.MissingRight, op("create", "ref", p.ref, "hash", sha(p.ref)))
 		p.refuse(ledger.Denied, fault.MissingRight, op("put", "key", "session", "payload", raw(`{}`)))
 	})
+	t.Run("under a space ref that was narrowed", func(t *testing.T) {
+		root := w.store.Grant(w.space)
+		for _, rights := range []capability.Rights{capability.List, capability.Create} {
+			narrow, err := capability.Attenuate(root, capability.Minting{Rights: rights, Actor: "clerk"}, 0, w.store.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := w.newWriter()
+			sub := p.batch(false, op("create", "ref", p.ref, "hash", sha(p.ref)))
+			sub.SpaceNarrow = narrow
+			answers, _ := w.commit(sub)
+			switch out := answers[0].Outcomes[0]; {
+			case rights == capability.List:
+				mustEqual(t, "to listing", out.Reason, fault.MissingRight)
+			case out.Status != ledger.Applied || w.store.Grant(p.ref).Actor != "clerk/owner" || p.last().Actor != "clerk":
+				t.Errorf("to making sessions: %+v, by %s", out, p.last().Actor)
+			}
+		}
+	})
 	t.Run("under an unknown space ref", func(t *testing.T) {
 		p := w.newWriter()
 		p.space, _ = newRef(capability.Target(w.space))
