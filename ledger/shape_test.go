@@ -23,9 +23,9 @@ func TestCheckBatch(t *testing.T) {
 	}{
 		"no ops": {func(b *ledger.Batch) { b.Ops = nil }, fault.Malformed},
 		"as many ops as may be": {func(b *ledger.Batch) {
-			b.Ops = make([]ledger.Intent, ledger.MaxFrameOps)
+			b.Ops = make([]ledger.Intent, 10_000)
 			for i := range b.Ops {
-				b.Ops[i].OpID = id(uint64(ledger.MaxFrameOps - i))
+				b.Ops[i].OpID = id(uint64(10_000 - i))
 			}
 			seal(b, 1)
 		}, fault.None},
