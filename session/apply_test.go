@@ -459,9 +459,10 @@ func TestUndoGivesBackTheGroupsOwn(t *testing.T) {
 	mustEqual(t, "left of the fork", f.payload("message/a"), "")
 
 	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
-	answers, _ = w.commit(o.batch(true, op("delete"), put("nonsense")), o.batch(false, a(1), op("finalize", "message", "m", "status", "completed")))
-	mustEqual(t, "there as before", string(answers[1].Outcomes[0].Result), `{"cursor":3,"unchanged":true}`)
-	mustEqual(t, "ended", string(answers[1].Outcomes[1].Result), `{"cursor":4,"status":"completed"}`)
+	answers, _ = w.commit(o.batch(false, a(3)), o.batch(true, op("delete"), put("nonsense")), o.batch(false, a(3), op("finalize", "message", "m", "status", "completed")))
+	mustEqual(t, "there as before", string(answers[2].Outcomes[0].Result), `{"cursor":4,"unchanged":true}`)
+	mustEqual(t, "ended", string(answers[2].Outcomes[1].Result), `{"cursor":5,"status":"completed"}`)
+	mustEqual(t, "left", o.payload("message/a"), `{"n":3}`)
 }
 
 // Text grows within a group as it does over many: on what the database has of it, on

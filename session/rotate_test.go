@@ -72,6 +72,11 @@ func TestRotatePutsANewOwnerInTheOldOnesPlace(t *testing.T) {
 	answers, _ = w.commit(stolen)
 	mustEqual(t, "the same id with another secret", answers[0].Err.Code, fault.Revoked)
 
+	strange := rotate(o.ref, next)
+	strange.Batch.Session = w.create().session
+	answers, _ = w.commit(strange)
+	mustEqual(t, "the same, asked of another session", answers[0].Err.Code, fault.UnknownRef)
+
 	// What the new owner revokes is what it was given; the old one it may name.
 	mustEqual(t, "the old one is dead", owner.apply(op("revoke", "ref", o.ref))["unchanged"], any(true))
 	owner.apply(op("revoke", "ref", helper))
@@ -127,6 +132,26 @@ func TestOperator(t *testing.T) {
 	if c, err := session.MintUnderRoot([]*capability.Grant{alive}, m, 777); c != nil || fault.CodeOf(err) != fault.BadArgument {
 		t.Errorf("minted what is none: %+v, %v", c, err)
 	}
+}
+
+// Whoever made the session may, through its space's object: it speaks for no stream
+// then, and for nobody after that.
+func TestItsMakerRotates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	next, _ := newRef(o.session)
+	sub := rotate(o.ref, next)
+	sub.Space, sub.Batch.Outbox = w.space, o.outbox
+	answers, _ := w.commit(sub)
+	if ev := o.last(); answers[0].Err != nil || ev.Method != session.MethodRotate || ev.Outbox != "" {
+		t.Fatalf("%+v, %+v", answers[0], ev)
+	}
+	mustEqual(t, "its maker", w.store.Session(o.session).Creator, "")
+	other, _ := newRef(o.session)
+	sub.Direct.Rotate = &session.Rotation{ID: other, Hash: session.SumOf([]byte(other))}
+	answers, _ = w.commit(sub)
+	mustEqual(t, "once more", answers[0].Err.Code, fault.UnknownRef)
 }
 
 func TestRotateTakesAnOwner(t *testing.T) {
