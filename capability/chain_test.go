@@ -1,6 +1,9 @@
 package capability_test
 
+// What is wrong with a chain, and with its end.
+
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -126,6 +129,24 @@ func TestChainEnd(t *testing.T) {
 	if got := chain(4, rows[3].Hash); got != fmt.Sprint([]capability.Flaw{{Kind: capability.RowBeyond, Seq: 5, As: 4}}) {
 		t.Errorf("an earlier end: %s", got)
 	}
+	if got := capability.NewChain(3).End(3, rows[2].Hash); got != nil {
+		t.Errorf("nothing after a row that is not known: %v", got)
+	}
+	// Another end is told beside what is wrong elsewhere, but not again of the row itself.
+	for at, want := range map[int][]capability.Flaw{
+		2: {{Kind: capability.RowChanged, Seq: 3}, {Kind: capability.EndChanged, Seq: 5}},
+		4: {{Kind: capability.RowChanged, Seq: 5}},
+	} {
+		c := capability.NewChain(0)
+		for i, r := range rows {
+			l := r.Link()
+			l.Spoilt = i == at
+			c.Add(l)
+		}
+		if got := c.End(5, rows[3].Hash); !slices.Equal(got, want) {
+			t.Errorf("row %d spoilt, and another end: %v, want %v", at+1, got, want)
+		}
+	}
 	// A log that begins later is taken at its word where it begins, and no further.
 	late := capability.NewChain(2)
 	rows[3].Actor = "somebody"
@@ -134,5 +155,79 @@ func TestChainEnd(t *testing.T) {
 	}
 	if got := fmt.Sprint(late.End(5, rows[4].Hash)); got != fmt.Sprint([]capability.Flaw{{Kind: capability.RowChanged, Seq: 4}}) {
 		t.Errorf("from row 3 on: %s", got)
+	}
+	from := capability.NewChainFrom(2, rows[1].Hash)
+	if from.Seq() != 2 || from.Head() != rows[1].Hash {
+		t.Errorf("it goes on from %d, %x", from.Seq(), from.Head())
+	}
+	from.Add(rows[2].Link())
+	if got := from.End(3, rows[2].Hash); got != nil || from.Seq() != 3 || from.Head() != rows[2].Hash {
+		t.Errorf("one row on: %v, at %d, %x", got, from.Seq(), from.Head())
+	}
+	if got := capability.NewChainFrom(1, rows[1].Hash).End(1, rows[0].Hash); !slices.Equal(got, []capability.Flaw{{Kind: capability.EndChanged, Seq: 1}}) {
+		t.Errorf("nothing after another row than there was: %v", got)
+	}
+}
+
+// The end may be asked for while rows come: each time it is as if for the first time.
+func TestChainEndIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	rows := chained(6)
+	c := capability.NewChain(0)
+	rows[1].Actor = "somebody"
+	for _, r := range rows[:4] {
+		c.Add(r.Link())
+	}
+	for _, r := range rows[1:4] { // behind what came later, or again
+		c.Add(r.Link())
+	}
+	first := c.End(6, rows[5].Hash)
+	c.Add(rows[5].Link())
+	var got []string
+	for _, f := range append(first, c.End(6, rows[5].Hash)...) {
+		got = append(got, f.Text("row"))
+	}
+	again := []string{"row 2 is out of order", "row 3 is out of order", "row 4 is out of order"}
+	want := slices.Concat(again, []string{"rows 5 to 6 are missing", "row 2 was changed after it was written"},
+		again, []string{"row 5 is missing", "row 2 was changed after it was written"})
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := (capability.Flaw{Kind: capability.EndChanged, Seq: 6}).Text("row"); got != "the end was changed: it is not the hash of row 6" {
+		t.Error(got)
+	}
+}
+
+// However much is wrong, it is all told, and found without going through what is not there.
+func TestChainOfManyFlaws(t *testing.T) {
+	t.Parallel()
+	const n = 50
+	rows := chained(n)
+	c := capability.NewChain(0)
+	for _, r := range rows {
+		r.Actor = "somebody"
+		c.Add(r.Link())
+	}
+	got := c.End(1<<62, [32]byte{})
+	slices.SortFunc(got, func(a, b capability.Flaw) int { return cmp.Compare(a.Seq, b.Seq) })
+	for i, f := range got {
+		if i == n && f != (capability.Flaw{Kind: capability.RowMissing, Seq: n + 1, Through: 1 << 62}) ||
+			i < n && f != (capability.Flaw{Kind: capability.RowChanged, Seq: uint64(i + 1)}) {
+			t.Errorf("flaw %d: %s", i+1, f.Text("row"))
+		}
+	}
+	if len(got) != n+1 {
+		t.Errorf("%d flaws", len(got))
+	}
+	late := capability.NewChain(0)
+	for i, r := range chained(2 * n) {
+		if i%2 == 1 {
+			late.Add(r.Link()) // nothing speaks against it
+		}
+	}
+	for _, f := range late.End(2*n, late.Head()) {
+		if f.Kind != capability.RowMissing {
+			t.Errorf("of every other row: %s", f.Text("row"))
+		}
 	}
 }

@@ -55,6 +55,7 @@ func TestCheck(t *testing.T) {
 		{"with one of two rights", share(nil), capability.Read | capability.Revoke, "", fault.MissingRight, 0},
 		{"append of another method", share(puts), capability.Append, "begin", fault.MissingRight, 0},
 		{"append of a named method", share(puts), capability.Append, "remove", fault.None, 0},
+		{"append of another than the one method", share(func(g *capability.Grant) { g.Methods = []string{"put"} }), capability.Append, "begin", fault.MissingRight, 0},
 		{"append as such, with named methods", share(puts), capability.Append, "", fault.None, 0},
 		{"read, with named methods", share(puts), capability.Read, "begin", fault.None, 0},
 		{"append of any method", share(nil), capability.Append, "begin", fault.None, 0},
@@ -71,6 +72,9 @@ func TestCheck(t *testing.T) {
 			}
 			if err != nil && (err.At != row.at || err.Message == "") {
 				t.Errorf("at %d, want %d; message %q", err.At, row.at, err.Message)
+			}
+			if row.answer == fault.Revoked && strings.Contains(err.Message, "cursor") != (row.at != 0) {
+				t.Errorf("names no cut, or one that there is not: %s", err.Message)
 			}
 			if row.answer == fault.StaleEpoch && !(strings.Contains(err.Message, "epoch 3") && strings.Contains(err.Message, "under epoch ")) {
 				t.Errorf("does not name both epochs: %s", err.Message)
@@ -107,6 +111,7 @@ func TestOpen(t *testing.T) {
 		{"a wrong secret", row(offline), offline, wrong, fault.UnknownRef},
 		{"no secret", row(offline), offline, capability.Secret{}, fault.UnknownRef},
 		{"no secret, and a row without a hash", &capability.Grant{ID: offline}, offline, capability.Secret{}, fault.UnknownRef},
+		{"no secret, and a row with the hash of none", &capability.Grant{ID: offline, Hash: capability.Secret{}.Hash()}, offline, capability.Secret{}, fault.UnknownRef},
 		{"another ref's row", row(server), offline, right, fault.UnknownRef},
 		{"an unseen offline ref", nil, offline, right, fault.NotYetKnown},
 		{"an unseen offline ref, with a secret that does not fit", nil, offline, wrong, fault.UnknownRef},
@@ -141,8 +146,43 @@ func TestCheckRedemption(t *testing.T) {
 		{3, 4, false, fault.Exhausted},
 		{3, 3, true, fault.None},
 	} {
-		if err := capability.CheckRedemption(&capability.Grant{Limit: row.limit, Used: row.used}, nil, row.known); codeOf(err) != row.answer {
+		g, free := &capability.Grant{Limit: row.limit, Used: row.used}, &capability.Grant{Used: 99}
+		if err := capability.CheckRedemption(g, nil, row.known); codeOf(err) != row.answer {
 			t.Errorf("%+v: %v", row, err)
+		}
+		if err := capability.CheckRedemption(free, []*capability.Grant{free, g}, row.known); codeOf(err) != row.answer {
+			t.Errorf("%+v of one that it was made from: %v", row, err)
+		}
+	}
+}
+
+func TestPublicShareStands(t *testing.T) {
+	t.Parallel()
+	const epoch, now = 3, 1000
+	p := &capability.PublicShare{Share: "share", Reader: "reader"}
+	alive := &capability.Grant{Epoch: epoch}
+	for name, row := range map[string]struct {
+		share, reader *capability.Grant
+		stands, lives bool
+	}{
+		"made":               {alive, alive, true, true},
+		"about to be made":   {nil, nil, true, false},
+		"half made":          {alive, nil, true, false},
+		"the other half":     {nil, alive, true, false},
+		"its share revoked":  {&capability.Grant{Epoch: epoch, Revoked: 1}, alive, false, false},
+		"half made, and so":  {&capability.Grant{Epoch: epoch, Revoked: 1}, nil, false, false},
+		"its reader expired": {alive, &capability.Grant{Epoch: epoch, Expires: now}, false, false},
+		"of another epoch":   {&capability.Grant{Epoch: 2}, &capability.Grant{Epoch: 2}, false, false},
+	} {
+		grants := map[string]*capability.Grant{"other": {Revoked: 1}}
+		if row.share != nil {
+			grants[p.Share] = row.share
+		}
+		if row.reader != nil {
+			grants[p.Reader] = row.reader
+		}
+		if stands, lives := p.Stands(grants, epoch, now), p.Lives(grants, epoch, now); stands != row.stands || lives != row.lives {
+			t.Errorf("%s: stands %v, lives %v", name, stands, lives)
 		}
 	}
 }
@@ -182,7 +222,7 @@ func TestRights(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", ",", "read,", "write", "Read", "read append", strings.Repeat("x", 500)} {
-		if r, err := capability.ParseRights(bad); fault.CodeOf(err) != fault.BadArgument || len(err.Error()) > 250 {
+		if r, err := capability.ParseRights(bad); r != 0 || fault.CodeOf(err) != fault.BadArgument || len(err.Error()) > 250 {
 			t.Errorf("%.20q reads as %s, %v", bad, r, err)
 		}
 	}

@@ -4,8 +4,10 @@ package capability_test
 // ever wider than it.
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,10 +22,28 @@ const (
 	childID  = session1 + ".s01J00000000000000000000008"
 )
 
-// narrowParent is limited in every dimension.
-func narrowParent() *capability.Grant {
+// sealedID is that of a child which is bound to a key.
+var sealedID = capability.DeriveSealedID(session1, capability.NewSecret())
+
+// narrowParent is limited in every dimension but that of messages; to put and begin,
+// unless to other methods.
+func narrowParent(methods ...string) *capability.Grant {
+	if methods == nil {
+		methods = []string{"put", "begin"}
+	}
 	return &capability.Grant{ID: parentID, Target: session1, Epoch: 3, Rights: capability.Read | capability.Append | capability.Share,
-		Methods: []string{"put", "begin"}, Expires: 5000, From: 10, Limit: 4, Actor: "team/a"}
+		Methods: methods, Expires: 5000, From: 10, Limit: 4, Actor: "team/a"}
+}
+
+// messageParent is for one message.
+func messageParent() *capability.Grant {
+	g := narrowParent()
+	g.Message = "msg"
+	return g
+}
+
+func spaceRef() *capability.Grant {
+	return &capability.Grant{ID: space1 + ".s01J00000000000000000000004", Target: space1, Rights: capability.SpaceRights}
 }
 
 func ownerRef() *capability.Grant {
@@ -40,12 +60,15 @@ func wish(change func(*capability.Minting)) capability.Minting {
 
 func TestMintTakesTheParentsLimits(t *testing.T) {
 	t.Parallel()
-	g, err := capability.Mint(narrowParent(), wish(func(m *capability.Minting) { m.Rights |= capability.Append; m.Label = "for b" }), 3, 777)
+	seal := bytes.Repeat([]byte{7}, 32)
+	g, err := capability.Mint(messageParent(), wish(func(m *capability.Minting) {
+		m.ID, m.Rights, m.Seal, m.Label = sealedID, capability.Append, seal, "for b"
+	}), 3, 777)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &capability.Grant{ID: childID, Target: session1, Parent: parentID, Hash: [32]byte{1}, Epoch: 3, Rights: capability.Read | capability.Append,
-		Methods: []string{"put", "begin"}, Expires: 5000, From: 10, Limit: 4, Label: "for b", Actor: "team/a", Created: 777}
+	want := &capability.Grant{ID: sealedID, Target: session1, Parent: parentID, Hash: [32]byte{1}, Epoch: 3, Rights: capability.Append,
+		Methods: []string{"put", "begin"}, Expires: 5000, From: 10, Limit: 4, Message: "msg", Seal: seal, Label: "for b", Actor: "team/a", Created: 777}
 	if !reflect.DeepEqual(g, want) {
 		t.Errorf("minted\n%+v, want\n%+v", g, want)
 	}
@@ -55,6 +78,10 @@ func TestMintTakesTheParentsLimits(t *testing.T) {
 	}
 	if g.Owner || g.Epoch != 3 || g.Actor != "owner" || g.Expires != 0 || g.Limit != 0 {
 		t.Errorf("from an owner ref: %+v", g)
+	}
+	g, err = capability.Mint(spaceRef(), wish(func(m *capability.Minting) { m.ID, m.Rights = space1+childID[len(session1):], capability.List }), 3, 777)
+	if err != nil || g.Epoch != 0 {
+		t.Errorf("from a space's ref, which is of no epoch: %+v, %v", g, err)
 	}
 }
 
@@ -87,6 +114,16 @@ func TestMint(t *testing.T) {
 		{"an actor above", narrowParent(), func(m *capability.Minting) { m.Actor = "team" }, fault.Widening},
 		{"an actor that only begins alike", narrowParent(), func(m *capability.Minting) { m.Actor = "team/ab" }, fault.Widening},
 
+		{"more than its one method", narrowParent("put"), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{"begin"} }, fault.Widening},
+		{"the message of its parent", messageParent(), func(m *capability.Minting) { m.Message = "msg" }, fault.None},
+		{"another message", messageParent(), func(m *capability.Minting) { m.Message = "other" }, fault.Widening},
+		{"one message of all", ownerRef(), func(m *capability.Minting) { m.Message = strings.Repeat("x", 200) }, fault.None},
+		{"as much as there may be", ownerRef(), func(m *capability.Minting) {
+			m.Rights, m.Methods = capability.Append, slices.Repeat([]string{strings.Repeat("x", 64)}, 64)
+			m.Label, m.Actor = strings.Repeat("x", 256), "owner/"+strings.Repeat("x", 64)+strings.Repeat("/"+strings.Repeat("x", 30), 6)
+		}, fault.None},
+		{"a seal", ownerRef(), func(m *capability.Minting) { m.ID, m.Seal = sealedID, make([]byte, 32) }, fault.None},
+
 		{"no rights", ownerRef(), func(m *capability.Minting) { m.Rights = 0 }, fault.BadArgument},
 		{"a space's right", ownerRef(), func(m *capability.Minting) { m.Rights = capability.Read | capability.Create }, fault.BadArgument},
 		{"an id of another session", ownerRef(), func(m *capability.Minting) { m.ID = session2 + ".s01J00000000000000000000008" }, fault.BadArgument},
@@ -96,14 +133,36 @@ func TestMint(t *testing.T) {
 		{"methods without append", ownerRef(), func(m *capability.Minting) { m.Methods = []string{"put"} }, fault.BadArgument},
 		{"an empty list of methods", ownerRef(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{} }, fault.BadArgument},
 		{"an empty method", ownerRef(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{""} }, fault.BadArgument},
-		{"too many methods", ownerRef(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, make([]string, 65) }, fault.BadArgument},
+		{"too many methods", ownerRef(), func(m *capability.Minting) {
+			m.Rights, m.Methods = capability.Append, slices.Repeat([]string{"put"}, 65)
+		}, fault.BadArgument},
 		{"a label too long", ownerRef(), func(m *capability.Minting) { m.Label = strings.Repeat("x", 257) }, fault.BadArgument},
 		{"a label with an escape", ownerRef(), func(m *capability.Minting) { m.Label = "a\x1b[2J" }, fault.BadArgument},
+		{"a label with a delete", ownerRef(), func(m *capability.Minting) { m.Label = "a\x7f" }, fault.BadArgument},
 		{"a label that is not UTF-8", ownerRef(), func(m *capability.Minting) { m.Label = "\xff" }, fault.BadArgument},
 		{"an actor with a blank", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/a b" }, fault.BadArgument},
 		{"an actor going up", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/../x" }, fault.BadArgument},
 		{"an actor with an empty segment", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/" }, fault.BadArgument},
-		{"an actor too long", ownerRef(), func(m *capability.Minting) { m.Actor = "owner" + strings.Repeat("/abc", 64) }, fault.BadArgument},
+		{"an actor too long", ownerRef(), func(m *capability.Minting) {
+			m.Actor = "owner/" + strings.Repeat("x", 64) + strings.Repeat("/"+strings.Repeat("x", 30), 6) + "x"
+		}, fault.BadArgument},
+		{"an actor with a segment too long", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/" + strings.Repeat("x", 65) }, fault.BadArgument},
+		{"an actor that stays where it is", ownerRef(), func(m *capability.Minting) { m.Actor = "owner/./x" }, fault.BadArgument},
+		{"a method too long", ownerRef(), func(m *capability.Minting) {
+			m.Rights, m.Methods = capability.Append, []string{strings.Repeat("x", 65)}
+		}, fault.BadArgument},
+		{"a method with an escape", ownerRef(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{"\x1b"} }, fault.BadArgument},
+		{"a message too long", ownerRef(), func(m *capability.Minting) { m.Message = strings.Repeat("x", 201) }, fault.BadArgument},
+		{"a message with an escape", ownerRef(), func(m *capability.Minting) { m.Message = "\x1b" }, fault.BadArgument},
+		{"a message of a space", spaceRef(), func(m *capability.Minting) {
+			m.ID, m.Rights, m.Message = space1+childID[len(session1):], capability.List, "msg"
+		}, fault.BadArgument},
+		{"a session's right of a space", spaceRef(), func(m *capability.Minting) {
+			m.ID, m.Rights = space1+childID[len(session1):], capability.List|capability.Read
+		}, fault.BadArgument},
+		{"half a seal", ownerRef(), func(m *capability.Minting) { m.ID, m.Seal = sealedID, make([]byte, 31) }, fault.BadArgument},
+		{"a seal that its id does not tell of", ownerRef(), func(m *capability.Minting) { m.Seal = make([]byte, 32) }, fault.BadArgument},
+		{"an id that tells of a seal it has not", ownerRef(), func(m *capability.Minting) { m.ID = sealedID }, fault.BadArgument},
 	} {
 		t.Run(row.asks, func(t *testing.T) {
 			t.Parallel()
@@ -142,6 +201,9 @@ func TestNarrow(t *testing.T) {
 		"any redemptions":      {narrowParent(), func(c *capability.Grant) { c.Limit = 0 }, fault.Widening},
 		"no actor":             {narrowParent(), func(c *capability.Grant) { c.Actor = "" }, fault.Widening},
 		"an owner's own epoch": {ownerRef(), func(c *capability.Grant) { c.Epoch = 9 }, fault.None},
+		"any message":          {messageParent(), func(c *capability.Grant) { c.Message = "" }, fault.Widening},
+		"from 1, which is all": {&capability.Grant{ID: parentID, From: 1}, func(c *capability.Grant) { c.From, c.Epoch = 0, 0 }, fault.None},
+		"more than one method": {narrowParent("put"), func(c *capability.Grant) { c.Methods = nil }, fault.Widening},
 	} {
 		if err := capability.Narrow(row.parent, child(row.parent, row.change)); codeOf(err) != row.answer {
 			t.Errorf("%s: %v, want %s", name, err, row.answer)
@@ -151,12 +213,14 @@ func TestNarrow(t *testing.T) {
 
 func TestMintOwner(t *testing.T) {
 	t.Parallel()
-	space := &capability.Grant{ID: space1 + ".s01J00000000000000000000004", Target: space1, Rights: capability.SpaceRights}
-	g, err := capability.MintOwner(space, wish(nil), 777)
+	space := spaceRef()
+	seal := bytes.Repeat([]byte{7}, 32)
+	g, err := capability.MintOwner(space, wish(func(m *capability.Minting) { m.ID, m.Seal, m.Label = sealedID, seal, "mine" }), 777)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &capability.Grant{ID: childID, Target: session1, Parent: space.ID, Hash: [32]byte{1}, Owner: true, Rights: capability.SessionRights, Actor: "owner", Created: 777}
+	want := &capability.Grant{ID: sealedID, Target: session1, Parent: space.ID, Hash: [32]byte{1}, Owner: true, Rights: capability.SessionRights,
+		Seal: seal, Label: "mine", Actor: "owner", Created: 777}
 	if !reflect.DeepEqual(g, want) {
 		t.Errorf("minted\n%+v, want\n%+v", g, want)
 	}
@@ -177,19 +241,51 @@ func TestMintOwner(t *testing.T) {
 	}
 	lister := *space
 	lister.Rights = capability.List
+	creator := ownerRef()
+	creator.Rights |= capability.Create // which no session's ref can have
 	for name, row := range map[string]struct {
 		space  *capability.Grant
 		change func(*capability.Minting)
 		answer fault.Code
 	}{
-		"a longer life":      {&lent, func(m *capability.Minting) { m.Expires = 5001 }, fault.Widening},
-		"another actor":      {&lent, func(m *capability.Minting) { m.Actor = "owner" }, fault.Widening},
-		"no right to create": {&lister, nil, fault.MissingRight},
-		"from a session ref": {ownerRef(), nil, fault.MissingRight},
-		"a space's id":       {space, func(m *capability.Minting) { m.ID = space1 + ".s01J00000000000000000000008" }, fault.BadArgument},
-		"no hash":            {space, func(m *capability.Minting) { m.Hash = [32]byte{} }, fault.BadArgument},
+		"a longer life":       {&lent, func(m *capability.Minting) { m.Expires = 5001 }, fault.Widening},
+		"another actor":       {&lent, func(m *capability.Minting) { m.Actor = "owner" }, fault.Widening},
+		"no right to create":  {&lister, nil, fault.MissingRight},
+		"from a session ref":  {ownerRef(), nil, fault.MissingRight},
+		"a space's id":        {space, func(m *capability.Minting) { m.ID = space1 + ".s01J00000000000000000000008" }, fault.BadArgument},
+		"from such a creator": {creator, nil, fault.MissingRight},
+		"no id":               {space, func(m *capability.Minting) { m.ID = "" }, fault.BadArgument},
+		"no hash":             {space, func(m *capability.Minting) { m.Hash = [32]byte{} }, fault.BadArgument},
 	} {
 		if _, err := capability.MintOwner(row.space, wish(row.change), 1); codeOf(err) != row.answer {
+			t.Errorf("%s: %v, want %s", name, err, row.answer)
+		}
+	}
+}
+
+// Minting the same again changes nothing, whatever has become of the ref since.
+func TestReminted(t *testing.T) {
+	t.Parallel()
+	g, err := capability.Mint(narrowParent(), wish(nil), 3, 777)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		change func(*capability.Grant)
+		answer fault.Code
+	}{
+		"as it was":         {func(*capability.Grant) {}, fault.None},
+		"used and dead":     {func(g *capability.Grant) { g.Used, g.Revoked, g.Cut, g.RevokeBy = 2, 800, 41, "by" }, fault.None},
+		"made earlier":      {func(g *capability.Grant) { g.Created, g.Epoch = 1, 2 }, fault.None},
+		"of another secret": {func(g *capability.Grant) { g.Hash[0]++ }, fault.AlreadyExists},
+		"of more rights":    {func(g *capability.Grant) { g.Rights |= capability.Share }, fault.AlreadyExists},
+		"of another parent": {func(g *capability.Grant) { g.Parent = "x" }, fault.AlreadyExists},
+		"of another label":  {func(g *capability.Grant) { g.Label = "x" }, fault.AlreadyExists},
+	} {
+		there := *g
+		row.change(&there)
+		was := there
+		if err := capability.Reminted(&there, g); codeOf(err) != row.answer || !reflect.DeepEqual(there, was) {
 			t.Errorf("%s: %v, want %s", name, err, row.answer)
 		}
 	}

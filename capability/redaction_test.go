@@ -68,6 +68,12 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 			t.Errorf("%s gives %s, want %s", how, got, want)
 		}
 	}
+	text, err := secret.MarshalText()
+	for how, got := range map[string]string{"%v": fmt.Sprintf("%v", secret), "String": secret.String(), "GoString": secret.GoString(), "LogValue": secret.LogValue().String(), "MarshalText": string(text)} {
+		if got != "…" || err != nil {
+			t.Errorf("a secret's %s gives %s, %v", how, got, err)
+		}
+	}
 	if text, err := ref.MarshalText(); err != nil || string(text) != ref.String() {
 		t.Errorf("MarshalText gives %s, %v", text, err)
 	}
@@ -94,6 +100,9 @@ func TestSecrets(t *testing.T) {
 	}
 	if hash := s.Hash(); hex.EncodeToString(hash[:]) != "630dcd2966c4336691125448bbb25b4ff412a49c732db2c8abc1b8581bd710dd" {
 		t.Errorf("hash %x", hash)
+	}
+	if text := s.HashText(); text != "Yw3NKWbEM2aRElRIu7JbT_QSpJxzLbLIq8G4WBvXEN0" {
+		t.Errorf("hash %s", text)
 	}
 	var none capability.Secret
 	if !none.IsZero() || s.IsZero() || none.Reveal() != nil || none.RevealText() != "" || none.Equal(s) || s.Equal(none) {

@@ -74,12 +74,8 @@ func (r Ref) Address() string {
 	return b.String()
 }
 
-func (r Ref) public() string {
-	if r.ID == "" {
-		return r.Address()
-	}
-	return r.Address() + "/" + r.ID
-}
+// public is the text but for the secret.
+func (r Ref) public() string { return r.Address() + "/" + r.ID }
 
 // URLs are the WebSocket endpoints to dial, one a host, in order.
 func (r Ref) URLs() []string {

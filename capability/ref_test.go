@@ -33,6 +33,7 @@ func TestParseRef(t *testing.T) {
 		"moorings://a.example:443" + tail:                 {capability.Ref{TLS: true, Hosts: []string{"a.example:443"}}, []string{"wss://a.example:443/capnp"}, ""},
 		"mooring://A.Example:7600" + tail:                 {capability.Ref{Hosts: []string{"a.example:7600"}}, []string{"ws://a.example:7600/capnp"}, "mooring://a.example" + tail},
 		"moorings://a,b:1,[::1],[2001:DB8::0:5]:9" + tail: {capability.Ref{TLS: true, Hosts: []string{"a:7600", "b:1", "[::1]:7600", "[2001:db8::5]:9"}}, []string{"wss://a:7600/capnp", "wss://b:1/capnp", "wss://[::1]:7600/capnp", "wss://[2001:db8::5]:9/capnp"}, "moorings://a,b:1,[::1],[2001:db8::5]:9" + tail},
+		"mooring://a/Z0z9A" + tail:                        {capability.Ref{Hosts: []string{"a:7600"}, Prefix: "Z0z9A"}, []string{"ws://a:7600/Z0z9A/capnp"}, ""},
 		"mooring://a/x/y.z~" + tail:                       {capability.Ref{Hosts: []string{"a:7600"}, Prefix: "x/y.z~"}, []string{"ws://a:7600/x/y.z~/capnp"}, ""},
 	} {
 		r, err := capability.ParseRef(text)
@@ -56,6 +57,16 @@ func TestParseRef(t *testing.T) {
 	}
 }
 
+func TestRefsAtOneAddressShareNothing(t *testing.T) {
+	t.Parallel()
+	at := capability.Ref{Hosts: []string{"a:7600"}}
+	ref := at.With(derivedID, mustSecret(t, secretText))
+	at.Hosts[0] = "b:7600"
+	if ref.Hosts[0] != "a:7600" {
+		t.Errorf("the ref has gone to %s", ref.Hosts[0])
+	}
+}
+
 func badRefs() []string {
 	tail := "/" + serverID + "#" + secretText
 	return []string{
@@ -66,6 +77,7 @@ func badRefs() []string {
 		"mooring://a/" + serverID + "#" + secretText[:42] + "+", "mooring://a/" + serverID + "#" + secretText[:42] + "9", // trailing bits
 		"mooring://a/" + serverID + "#" + secretText[:21] + "#" + secretText[:21],
 		"mooring://a/" + serverID + "#" + secretText[:20] + "\n\n" + secretText[:21],
+		"mooring://a/" + serverID + "#" + strings.Repeat("A", 42) + "\n",
 		"mooring://a,/" + serverID + "#" + secretText, "mooring://,a" + tail, "mooring://a:" + tail, "mooring://a:0" + tail,
 		"mooring://a:65536" + tail, "mooring://a:+80" + tail, "mooring://a:080" + tail, "mooring://a:b" + tail, "mooring://a:1:2" + tail,
 		"mooring://" + secretText + "@a" + tail, "mooring://a b" + tail, "mooring://é" + tail, "mooring://a..b" + tail, "mooring://.a" + tail,
@@ -197,6 +209,7 @@ func TestParseAddress(t *testing.T) {
 		"wss://a,b":                "moorings://a:443,b:443",
 		"http://[::1]/":            "mooring://[::1]:80",
 		"ws://a:7600":              "mooring://a",
+		"ws://a":                   "mooring://a:80",
 	} {
 		r, err := capability.ParseAddress(text)
 		if err != nil || r.Address() != want || r.String() != want || r.ID != "" || !r.Secret.IsZero() {
@@ -208,7 +221,40 @@ func TestParseAddress(t *testing.T) {
 			t.Errorf("%.30q reads as %s, %v", text, r, err)
 		}
 	}
+	for text, says := range map[string]string{"ftp://a": "mooring://", "https://a?b": "query"} {
+		if _, err := capability.ParseAddress(text); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s is refused with %v", text, err)
+		}
+	}
 }
+
+// The bounds of a text and of its pieces are taken, and nothing beyond them.
+func TestRefTextBounds(t *testing.T) {
+	t.Parallel()
+	host := strings.Repeat(strings.Repeat("a", 63)+".", 3) + strings.Repeat("a", 61)
+	all := func(n int) string { return "mooring://" + strings.Repeat(host+",", n-1) + host + "/" }
+	tail := derivedID + "#" + secretText
+	fill := func(begin, end string, n int) string { return begin + strings.Repeat("x", n-len(begin)-len(end)) + end }
+	for what, parse := range map[string]struct {
+		ok  bool
+		err error
+	}{
+		"an address":                 {true, second(capability.ParseAddress(fill(all(16), "", 4096)))},
+		"an address too long":        {false, second(capability.ParseAddress(fill(all(16), "", 4097)))},
+		"a ref":                      {true, second(capability.ParseRef(fill(all(15), "/"+tail, 4096)))},
+		"a ref too long":             {false, second(capability.ParseRef(fill(all(15), "/"+tail, 4097)))},
+		"a path":                     {true, second(capability.ParseRef("mooring://a/" + strings.Repeat("x", 256) + "/" + tail))},
+		"a path too long":            {false, second(capability.ParseRef("mooring://a/" + strings.Repeat("x", 257) + "/" + tail))},
+		"a name too long":            {false, second(capability.ParseRef("mooring://" + host + "a/" + tail))},
+		"a piece of a name too long": {false, second(capability.ParseRef("mooring://a." + strings.Repeat("a", 64) + "/" + tail))},
+	} {
+		if (parse.err == nil) != parse.ok {
+			t.Errorf("%s: %v", what, parse.err)
+		}
+	}
+}
+
+func second(_ capability.Ref, err error) error { return err }
 
 func TestClearText(t *testing.T) {
 	t.Parallel()
@@ -282,10 +328,14 @@ func TestRefIDs(t *testing.T) {
 			t.Errorf("%q: offline %v, fits %v", id, capability.Offline(id), capability.Fits(id, secret))
 		}
 	}
-	if capability.Fits(derivedID, capability.Secret{}) {
+	if capability.Fits(derivedID, capability.Secret{}) || capability.Fits(capability.DeriveID(session1, capability.Secret{}), capability.Secret{}) {
 		t.Error("no secret fits")
 	}
-	if !capability.IsSession(session1) || capability.IsSession(space1) || capability.IsSession(session1+"0") || !capability.IsSpace(space1) || capability.IsSpace(session1) {
+	if capability.CheckOffline(derivedID) != nil || codeOf(capability.CheckOffline(serverID)) != fault.BadArgument || codeOf(capability.CheckOffline("")) != fault.BadArgument {
+		t.Error("who may make an id is mixed up")
+	}
+	if capability.IsSession(session1[len(capability.SessionPrefix):]) || capability.IsSpace(space1[len(capability.SpacePrefix):]) ||
+		!capability.IsSession(session1) || capability.IsSession(space1) || capability.IsSession(session1+"0") || !capability.IsSpace(space1) || capability.IsSpace(session1) {
 		t.Error("the kinds of ids are mixed up")
 	}
 }

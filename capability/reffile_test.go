@@ -1,6 +1,7 @@
 package capability
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,15 +41,20 @@ func TestRefFiles(t *testing.T) {
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link was replaced: %v", err)
 	}
-	for _, ref := range []Ref{{}, at} {
+	for _, ref := range []Ref{{}, at, {Secret: NewSecret()}, {ID: at.New("ses_01JABCDEFGHJKMNPQRSTVWXYZ0").ID}} {
 		if err := WriteRefFile(name, ref); fault.CodeOf(err) != fault.BadRefText {
 			t.Errorf("%v: %v", ref, err)
 		}
 	}
-	if err := WriteRefFile(filepath.Join(dir, "none", "x.ref"), at.New("ses_01JABCDEFGHJKMNPQRSTVWXYZ0")); err == nil {
-		t.Error("written to a folder that is not there")
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := ReadRefFile(filepath.Join(dir, "none")); fault.CodeOf(err) != fault.BadRefText {
+	for _, to := range []string{filepath.Join(dir, "none", "x.ref"), filepath.Join(dir, "folder")} {
+		if err := WriteRefFile(to, at.New("ses_01JABCDEFGHJKMNPQRSTVWXYZ0")); err == nil || !strings.HasPrefix(err.Error(), "write the ref: ") {
+			t.Errorf("written to a folder, or to one that is not there: %v", err)
+		}
+	}
+	if _, err := ReadRefFile(filepath.Join(dir, "none")); fault.CodeOf(err) != fault.BadRefText || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("read from nowhere: %v", err)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(left) > 0 {

@@ -71,8 +71,8 @@ func FixedID(target, end string) string {
 
 // Target is the session or space a ref id is for; "" if the id is not well formed.
 func Target(id string) string {
-	target, tail, ok := strings.Cut(id, ".")
-	if !ok || tail == "" || !IsSession(target) && !IsSpace(target) {
+	target, tail, _ := strings.Cut(id, ".")
+	if tail == "" || !IsSession(target) && !IsSpace(target) {
 		return ""
 	}
 	switch tail[0] {

@@ -156,7 +156,7 @@ func parseHost(text, port string) (string, bool) {
 
 // hostName says whether s can be a DNS name or an IPv4 address.
 func hostName(s string) bool {
-	if s == "" || len(s) > 253 {
+	if len(s) > 253 {
 		return false
 	}
 	for _, label := range strings.Split(s, ".") {

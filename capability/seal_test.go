@@ -52,6 +52,10 @@ func TestProofIsForOneRedeeming(t *testing.T) {
 			t.Errorf("%s: %v", name, refused)
 		}
 	}
+	none, bent := capability.CheckProof(public, capability.Proof{}, "ref", "redemption"), capability.CheckProof(other, made, "ref", "redemption")
+	if none.Message == bent.Message {
+		t.Errorf("who has shown no proof is told of another key: %v", none)
+	}
 	// Another implementation must be able to make it: the text is part of the protocol.
 	want := "\x00\x00\x00\x15mooring sealed ref v1" + "\x00\x00\x00\x20" + string(nonce) + "\x00\x00\x00\x09host:7600" +
 		"\x00\x00\x00\x03ref" + "\x00\x00\x00\x0aredemption"
@@ -70,7 +74,7 @@ func TestSealKeyText(t *testing.T) {
 	if back, err := capability.ParseSealKey(text); err != nil || !back.Equal(public) || len(text) != 43 {
 		t.Errorf("%q gives %v, %v", text, back, err)
 	}
-	for _, bad := range []string{"", text[1:], text + "A", text + "=", strings.Repeat("+", 43), text[:42] + "\n", "mooring://h/x#y"} {
+	for _, bad := range []string{"", text[1:], text + "A", text + "=", strings.Repeat("+", 43), text[:42] + "\n", strings.Repeat("A", 42) + "\n", "mooring://h/x#y"} {
 		if _, err := capability.ParseSealKey(bad); fault.CodeOf(err) != fault.BadArgument {
 			t.Errorf("%q: %v", bad, err)
 		}

@@ -18,8 +18,8 @@ import "github.com/mooring-rpc/mooring/fault"
 //	otherwise                                nil, nil: it is new, go on to Decide
 //
 // An error is for the whole call and nothing is recorded. st is the stream's
-// row under lock; Admit raises its Incarnation to the batch's and changes
-// nothing else. at gives the unpruned record that holds a seq and must know all
+// row under lock; of a batch that it lets pass or repeats Admit raises its
+// Incarnation to the batch's, and changes nothing else. at gives the unpruned record that holds a seq and must know all
 // records from the batch's first seq to its last. The outcomes returned are the
 // caller's; their Result is shared with the record and must not be changed.
 func Admit(st *Stream, b *Batch, at func(seq uint64) *Record) ([]Outcome, *fault.Error) {
@@ -36,11 +36,15 @@ func Admit(st *Stream, b *Batch, at func(seq uint64) *Record) ([]Outcome, *fault
 	if first > st.LastSeq+1 {
 		return nil, fault.Gap.With("seq %d arrived where %d is next: send from there", first, st.LastSeq+1).Pos(st.LastSeq + 1)
 	}
-	st.Incarnation = b.Incarnation
-	if first == st.LastSeq+1 {
-		return nil, nil
+	var outcomes []Outcome
+	if first <= st.LastSeq {
+		var err *fault.Error
+		if outcomes, err = repeat(st, b, first, last, at); err != nil {
+			return nil, err
+		}
 	}
-	return repeat(st, b, first, last, at)
+	st.Incarnation = b.Incarnation
+	return outcomes, nil
 }
 
 // repeat answers a batch whose first seq was recorded before.

@@ -3,6 +3,7 @@ package ledger
 // The quick way of reading records gives what the other gives, or nothing.
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 	"slices"
@@ -37,11 +38,12 @@ func TestAppliedRecord(t *testing.T) {
 	}
 	for i := range text { // each way in which it could be cut off, or differ by a byte
 		sameRecord(t, text[:i])
-		for _, c := range []byte("\"}{,\\0x ") {
+		for _, c := range []byte("\"}{,\\0x \x1f\xff") {
 			sameRecord(t, slices.Concat(text[:i], []byte{c}, text[i+1:]))
 			sameRecord(t, slices.Concat(text[:i], []byte{c}, text[i:]))
 		}
 	}
+	sameRecord(t, bytes.Replace(text, []byte(`"f":7`), []byte(`"f":18446744073709551615`), 1)) // whose seqs run over
 	for _, result := range []string{`{"cursor":1,"of":{}}`, `{"of":"}"}`} {
 		if _, text := appliedText(result); appliedRecord(text) != nil {
 			t.Errorf("%s is for the other way", text)

@@ -181,7 +181,7 @@ func (d *decision) dependencies(op *Intent) (cause *Outcome, unknown *fault.Erro
 			cause = o
 			return false
 		}
-		if !ok && unknown == nil && validID(id) {
+		if !ok && unknown == nil {
 			unknown = fault.BadReference.With("op %s is not known here: it was not sent before this one on this stream, or its outcome was acknowledged and is gone; commit its value instead of a reference", id)
 		}
 		return true

@@ -27,7 +27,8 @@ func id(n uint64) string {
 }
 
 // fakeSession knows the methods add (n), show (echoes its arguments), fail
-// (with a code), and same (changes nothing).
+// (with a code), same (changes nothing), and broken (whose result is its argument,
+// without its end if there is another).
 type fakeSession struct {
 	cursor  uint64
 	sum     uint64
@@ -82,7 +83,7 @@ func (s *fakeSession) Apply(op *ledger.Intent) (uint64, []byte, *fault.Error) {
 		code, _ := fault.Named(args["code"][1 : len(args["code"])-1])
 		return 0, nil, code.With("as told").Pos(17)
 	case "broken":
-		return s.cursor, []byte(`[1]`), nil
+		return s.cursor, []byte(args["v"][:len(args["v"])-len(args["cut"])]), nil
 	}
 	return 0, nil, fault.UnknownMethod.With("there is no method %s", op.Method)
 }

@@ -1,5 +1,7 @@
 package ledger
 
+// JSON text is what encoding/json says it is, and so are its members.
+
 import (
 	"encoding/json"
 	"slices"
@@ -22,6 +24,15 @@ func TestIsJSONAsEncodingJSON(t *testing.T) {
 	texts := append([]string(nil), jsonTexts...)
 	for _, n := range []int{maxNesting - 1, maxNesting, maxNesting + 1} {
 		texts = append(texts, strings.Repeat("[", n)+strings.Repeat("]", n), strings.Repeat(`{"a":`, n)+"1"+strings.Repeat("}", n))
+	}
+	for c := range 256 { // any byte, anywhere in a string, in a short one, and in an escape
+		for i := range 20 {
+			texts = append(texts, `"`+strings.Repeat("x", i)+string([]byte{byte(c)})+strings.Repeat("x", 19-i)+`"`)
+		}
+		for i := range 4 {
+			texts = append(texts, `"\u`+"0000"[:i]+string([]byte{byte(c)})+"0000"[i+1:]+`"`)
+		}
+		texts = append(texts, `"`+string([]byte{byte(c)})+`"`)
 	}
 	for _, text := range texts {
 		if got, want := IsJSON([]byte(text)), json.Valid([]byte(text)); got != want {
@@ -50,6 +61,7 @@ var objects = []string{
 	`{}`, ` { } `, `[]`, `"text"`, ``, `{"text":1}`, "\n{ \"text\" : 1 , \"a\" : 2 }\t", `{"a":{"text":1},"b":["text",{"text":2}],"text" : [ 3 , "}" ] }`,
 	`{"text":"a\"b","text":"second"}`, `{"te\u0078t":"named in another way"}`, `{"te\\xt":1,"text":2}`, `{"tex":1,"texts":2,"ext":3,"":4}`,
 	`{"a":"}","b":"\\","c":"\"text\":1","text":null}`, `{"a":-1.5e3,"b":true,"text":{"x":{}}}`, `{"text":""}`, `{"a":"","text":[]}`,
+	`{"a":"\\","text":1}`, `{"a":"\\\"","text":1}`, `{"a":"\\\\","text":1}`, `{"a":"\\\\\"","text":1}`,
 	`{"text":`, `{"text":"`, `{"text":"\`, `{"text":"cut o`, `{"text":{"a":["`, `{"a":"`, `{"text`, `{"text":1`,
 }
 

@@ -120,7 +120,7 @@ func anyRecord(data []byte) (*Record, error) {
 	switch {
 	case f.bad != "":
 		return nil, fmt.Errorf("decode outcome record: %s", f.bad)
-	case r.FirstSeq == 0 || len(r.Outcomes) == 0 || r.FirstSeq > r.LastSeq():
+	case r.FirstSeq == 0 || r.FirstSeq > r.LastSeq(): // also of none
 		return nil, fmt.Errorf("decode outcome record: no outcomes or no first seq")
 	}
 	return r, nil

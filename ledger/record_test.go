@@ -56,6 +56,12 @@ func TestRecordText(t *testing.T) {
 	if got := string(r.Marshal()); got != want {
 		t.Errorf("text\n%s, want\n%s", got, want)
 	}
+	for _, message := range []string{`\`, `"`, "\n", "\x1f", "\x7f", " ", "é", "\u2028", "<", "/"} {
+		r.Outcomes[1].Message = message
+		if got, err := ledger.UnmarshalRecord(r.Marshal()); err != nil || got.Outcomes[1].Message != message {
+			t.Errorf("the message %q comes back as %+v, %v", message, got, err)
+		}
+	}
 	later := strings.Replace(want, `"s":1`, `"s":1,"new field":{"v":2}`, 1)
 	if got, err := ledger.UnmarshalRecord([]byte(later)); err != nil || string(got.Outcomes[0].Result) != `{"cursor":4}` {
 		t.Errorf("a later version's record: %+v, %v", got, err)
@@ -64,7 +70,7 @@ func TestRecordText(t *testing.T) {
 
 func TestRecordRefusesWhatCannotBeAnsweredFrom(t *testing.T) {
 	t.Parallel()
-	good := string(records()[0].Marshal())
+	good, other := string(records()[0].Marshal()), string(records()[1].Marshal())
 	for name, text := range map[string]string{
 		"nothing":              "",
 		"not JSON":             good[:len(good)-1],
@@ -76,8 +82,17 @@ func TestRecordRefusesWhatCannotBeAnsweredFrom(t *testing.T) {
 		"status too large":     strings.Replace(good, `"s":1`, `"s":257`, 1),
 		"short digest":         strings.Replace(good, `"d":"`, `"d":"A`, 1),
 		"no digest":            strings.Replace(good, `"d":`, `"dd":`, 1),
+		"outcomes no list":     strings.Replace(strings.Replace(good, `"o":[`, `"o":{"x":`, 1), `]}`, `}}`, 1),
+		"not UTF-8":            strings.Replace(other, `"m":"m"`, "\"m\":\"\xff\"", 1),
+		"id not a text":        strings.Replace(other, `"x":"`+id(2)+`"`, `"x":5`, 1),
+		"reason not a number":  strings.Replace(other, `"r":3`, `"r":"3"`, 1),
+		"reason too large":     strings.Replace(other, `"r":3`, `"r":65536`, 1),
+		"position not whole":   strings.Replace(other, `"a":77`, `"a":7.5`, 1),
 		"result not an object": strings.Replace(good, `"v":{`, `"v":[],"vv":{`, 1),
 	} {
+		if text == good || text == other {
+			t.Errorf("%s: nothing was spoilt", name)
+		}
 		if r, err := ledger.UnmarshalRecord([]byte(text)); err == nil {
 			t.Errorf("%s: read %+v", name, r)
 		}
@@ -109,26 +124,38 @@ func FuzzRecord(f *testing.F) {
 // a record can repeat word for word.
 func TestMessagesAreBounded(t *testing.T) {
 	t.Parallel()
-	s := newServer()
-	rec, err := ledger.Decide(s.stream, batch(1, 1, op(2, "\x7f")), ledger.NewHistory(nil).Outcome, s.lim, loud{s})
-	if err != nil {
-		t.Fatal(err)
+	x, é := strings.Repeat("x", 1024), strings.Repeat("é", 5000)
+	for said, want := range map[string]string{
+		"\xff\xfe":      "\uFFFD",
+		"\xff\xfe" + é:  "\uFFFD" + é[:1020] + " …",
+		"x\xff\xfe" + é: "x\uFFFD" + é[:1020] + " …",
+		x:               x,
+		x + "x":         x + " …",
+	} {
+		s := newServer()
+		rec, err := ledger.Decide(s.stream, batch(1, 1, op(2, "\x7f")), ledger.NewHistory(nil).Outcome, s.lim, loud{s, said})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := rec.Outcomes[0].Message; m != want {
+			t.Errorf("%.20q of %d bytes becomes %.20q of %d", said, len(said), m, len(m))
+		}
+		stored, derr := ledger.UnmarshalRecord(rec.Marshal())
+		if derr != nil {
+			t.Fatal(derr)
+		}
+		sameOutcomes(t, stored.Outcomes, rec.Outcomes)
 	}
-	m := rec.Outcomes[0].Message
-	if len(m) > 1100 || strings.ToValidUTF8(m, "") != m {
-		t.Errorf("a message of %d bytes, UTF-8 %v", len(m), strings.ToValidUTF8(m, "") == m)
-	}
-	stored, derr := ledger.UnmarshalRecord(rec.Marshal())
-	if derr != nil {
-		t.Fatal(derr)
-	}
-	sameOutcomes(t, stored.Outcomes, rec.Outcomes)
 }
 
-type loud struct{ *fakeServer }
+// loud refuses everything, and says this.
+type loud struct {
+	*fakeServer
+	says string
+}
 
-func (loud) Apply(*ledger.Intent) (uint64, []byte, *fault.Error) {
-	return 0, nil, fault.BadKey.With("%s", "\xff\xfe"+strings.Repeat("é", 5000))
+func (l loud) Apply(*ledger.Intent) (uint64, []byte, *fault.Error) {
+	return 0, nil, fault.BadKey.With("%s", l.says)
 }
 
 func TestStatusesAreCodes(t *testing.T) {
@@ -157,8 +184,12 @@ func TestOutcomeErr(t *testing.T) {
 		{ledger.Outcome{Status: ledger.BatchAborted, Reason: fault.TurnEnded}, []fault.Code{fault.BatchAborted, fault.TurnEnded}, 0},
 		{ledger.Outcome{Status: ledger.Voided, Reason: fault.Voided}, []fault.Code{fault.Voided}, 0},
 		{ledger.Outcome{Reason: fault.Pruned}, []fault.Code{fault.Pruned}, 0},
+		{ledger.Outcome{Status: ledger.BatchAborted + 1, Reason: fault.TooLarge, Message: "of a later version"}, []fault.Code{fault.TooLarge}, 0},
 	} {
 		err := row.o.Err()
+		if !strings.Contains(err.Error(), row.o.Message) || errors.Is(err, fault.None) {
+			t.Errorf("%+v is the error %v", row.o, err)
+		}
 		for _, c := range row.is {
 			if !errors.Is(err, c) {
 				t.Errorf("%v is not %s", err, c)
@@ -177,6 +208,22 @@ func TestOutcomeErr(t *testing.T) {
 	}
 	if err := (&ledger.Outcome{Status: ledger.Applied}).Err(); err != nil {
 		t.Errorf("applied is the error %v", err)
+	}
+}
+
+func TestOutcomeDecode(t *testing.T) {
+	t.Parallel()
+	var got struct{ Cursor uint64 }
+	o := ledger.Outcome{Status: ledger.Applied, Result: []byte(`{"cursor":4}`)}
+	if err := o.Decode(&got); err != nil || got.Cursor != 4 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := o.Decode(new([]string)); !errors.Is(err, fault.BadArgument) {
+		t.Errorf("into a list: %v", err)
+	}
+	o.Status, o.Reason = ledger.Denied, fault.Revoked
+	if err := o.Decode(&got); !errors.Is(err, fault.Revoked) {
+		t.Errorf("of a denial: %v", err)
 	}
 }
 
@@ -224,12 +271,21 @@ func TestHistoryKeepsWhatIsNotPruned(t *testing.T) {
 		if g := ledger.NewHistory(all); len(all) > 0 && g.Record(seq) != byOp[id(seq)] {
 			t.Fatal("order of the records given matters")
 		}
+		late := ledger.NewHistory(nil)
+		for _, r := range append(all, all...) { // the last first, and again
+			late.Add(r)
+		}
+		for s := uint64(1); s <= seq; s++ {
+			if late.Record(s) != byOp[id(s)] {
+				t.Fatalf("seq %d is not found where records came in another order", s)
+			}
+		}
 	})
 }
 
 func TestResolve(t *testing.T) {
 	t.Parallel()
-	const result = `{"cursor":7,"ref":{"id":"a.b","list":[{"x":[ 1,2 ]},"s"]},"a.b":1,"":{"":5},"nul":null,"@this":8,"é":"\u00e9","2":"two"}`
+	const result = `{"many":[0,1,2,3,4,5,6,7,8,9,"ten",11],"cursor":7,"ref":{"id":"a.b","list":[{"x":[ 1,2 ]},"s"]},"a.b":1,"":{"":5},"nul":null,"@this":8,"é":"\u00e9","2":"two"}`
 	for _, row := range []struct {
 		path, want string
 		ok         bool
@@ -240,6 +296,9 @@ func TestResolve(t *testing.T) {
 		{"ref.list.0.x", "[ 1,2 ]", true},
 		{"ref.list.0.x.1", "2", true},
 		{"ref.list.1", `"s"`, true},
+		{"many.10", `"ten"`, true},
+		{"many.12", "", false},
+		{"many.a", "", false},
 		{"nul", "null", true},
 		{"é", `"\u00e9"`, true},
 		{"2", `"two"`, true},

@@ -3,6 +3,7 @@ package ledger_test
 // Shapes: what refuses a call, and what one op is rejected for.
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,11 +21,18 @@ func TestCheckBatch(t *testing.T) {
 		spoil func(*ledger.Batch)
 		code  fault.Code
 	}{
-		"no ops":               {func(b *ledger.Batch) { b.Ops = nil }, fault.Malformed},
+		"no ops": {func(b *ledger.Batch) { b.Ops = nil }, fault.Malformed},
+		"as many ops as may be": {func(b *ledger.Batch) {
+			b.Ops = make([]ledger.Intent, 10_000)
+			for i := range b.Ops {
+				b.Ops[i].OpID = id(uint64(10_000 - i))
+			}
+			seal(b, 1)
+		}, fault.None},
 		"far too many ops":     {func(b *ledger.Batch) { b.Ops = make([]ledger.Intent, 10_001) }, fault.TooLarge},
-		"no session":           {func(b *ledger.Batch) { b.Session = "" }, fault.Malformed},
+		"no session":           {func(b *ledger.Batch) { b.Session = ""; seal(b, 5) }, fault.Malformed},
 		"no outbox":            {func(b *ledger.Batch) { b.Outbox = "" }, fault.Malformed},
-		"bad batch id":         {func(b *ledger.Batch) { b.BatchID = "x" }, fault.Malformed},
+		"bad batch id":         {func(b *ledger.Batch) { b.BatchID = "x"; seal(b, 5) }, fault.Malformed},
 		"bad op id":            {func(b *ledger.Batch) { b.Ops[1].OpID = strings.Repeat("U", 26) }, fault.Malformed},
 		"lower case op id":     {func(b *ledger.Batch) { b.Ops[1].OpID = "01j00000000000000000000001" }, fault.Malformed},
 		"op id out of range":   {func(b *ledger.Batch) { b.Ops[1].OpID = "81J00000000000000000000001" }, fault.Malformed},
@@ -35,6 +43,7 @@ func TestCheckBatch(t *testing.T) {
 		"another batch's op":   {func(b *ledger.Batch) { b.Ops[1].BatchID = id(99) }, fault.Malformed},
 		"another session's op": {func(b *ledger.Batch) { b.Ops[1].Session = "ses_01J0000000000000000000000C" }, fault.Malformed},
 		"atomic in part":       {func(b *ledger.Batch) { b.Ops[1].Atomic = true }, fault.Malformed},
+		"an op twice in a row": {func(b *ledger.Batch) { b.Ops[2].OpID = b.Ops[1].OpID }, fault.Malformed},
 		"an op twice":          {func(b *ledger.Batch) { b.Ops[2].OpID = b.Ops[0].OpID }, fault.Malformed},
 	} {
 		b := good()
@@ -63,6 +72,9 @@ func TestCheckIntent(t *testing.T) {
 		"as many args as may be":     {op(1, "put", many(64)...), fault.None},
 		"expects":                    {expect(op(1, "put"), 0), fault.None},
 		"expects by reference":       {expectRef(op(1, "put"), 2, "cursor"), fault.None},
+		"names at their limit":       {op(1, strings.Repeat("x", 64), val(strings.Repeat("x", 64), "1"), ref("a", 2, strings.Repeat("x", 256))), fault.None},
+		"as many depends_on":         {ledger.Intent{Method: "put", DependsOn: slices.Repeat([]string{id(2)}, 1000)}, fault.None},
+		"name too long":              {op(1, "put", val(strings.Repeat("x", 65), "1")), fault.Malformed},
 		"payload at the limit":       {op(1, "put", val("a", `"`+strings.Repeat("x", 18)+`"`)), fault.None},
 		"no method":                  {op(1, ""), fault.Malformed},
 		"method too long":            {op(1, strings.Repeat("x", 65)), fault.Malformed},
@@ -101,9 +113,11 @@ func TestCheckSize(t *testing.T) {
 	t.Parallel()
 	refers := func(n uint64) []ledger.Intent {
 		ops := []ledger.Intent{op(1, "a"), op(2, "a")}
-		for i := range n {
+		for i := range n - 2 {
 			ops[i%2] = after(ops[i%2], 3+i, 3+i) // each twice: the same is looked for once
 		}
+		ops[0].Args = []ledger.Arg{ref("a", 1+n, "")}
+		ops[1] = expectRef(ops[1], 2+n, "cursor")
 		ops[1] = after(ops[1], 1) // its own are not looked for
 		ops[1].DependsOn = append(ops[1].DependsOn, "x")
 		return ops

@@ -81,6 +81,14 @@ func both(o ledger.Intent, opID uint64, path string) ledger.Intent {
 	return o
 }
 
+// upto are the numbers from from to to.
+func upto(from, to uint64) (all []uint64) {
+	for ; from <= to; from++ {
+		all = append(all, from)
+	}
+	return all
+}
+
 func after(o ledger.Intent, opIDs ...uint64) ledger.Intent {
 	for _, n := range opIDs {
 		o.DependsOn = append(o.DependsOn, id(n))
@@ -99,6 +107,11 @@ func TestTableRowsThatRefuseTheCall(t *testing.T) {
 	}{
 		{"an older incarnation", with(next(), func(b *ledger.Batch) { b.Incarnation = 0 }), fault.Fenced, 0},
 		{"an older incarnation, even of a duplicate", with(old()[2], func(b *ledger.Batch) { b.Incarnation = 0 }), fault.Fenced, 0},
+		{"an older incarnation, and acked_through above last_seq", with(next(), func(b *ledger.Batch) { b.Incarnation, b.AckedThrough = 0, 8 }), fault.Fenced, 0},
+		{"an older incarnation of what cannot be keyed", with(next(), func(b *ledger.Batch) { b.Incarnation, b.Ops = 0, nil }), fault.Malformed, 0},
+		{"a newer incarnation, and acked_through above last_seq", with(next(), func(b *ledger.Batch) { b.Incarnation, b.AckedThrough = 5, 8 }), fault.ServerBehind, 7},
+		{"a newer incarnation, and a gap", with(batch(201, 9, op(81, "same")), func(b *ledger.Batch) { b.Incarnation = 5 }), fault.Gap, 8},
+		{"a newer incarnation, and an old seq with another op id", with(batch(104, 5, op(55, "add", val("n", "9"))), func(b *ledger.Batch) { b.Incarnation = 5 }), fault.OutboxDiverged, 5},
 		{"acked_through above last_seq", with(next(), func(b *ledger.Batch) { b.AckedThrough = 8 }), fault.ServerBehind, 7},
 		{"acked_through above last_seq, and a gap", with(batch(201, 30, op(81, "same")), func(b *ledger.Batch) { b.AckedThrough = 29 }), fault.ServerBehind, 7},
 		{"an old seq with another op id", batch(103, 3, op(33, "add", val("n", "2")), op(4, "add", val("n", `"two"`))), fault.OutboxDiverged, 3},
@@ -116,7 +129,9 @@ func TestTableRowsThatRefuseTheCall(t *testing.T) {
 		{"a batch that cannot be keyed", with(next(), func(b *ledger.Batch) { b.Ops[0].OpID = "x" }), fault.Malformed, 0},
 		{"a ref not known yet", batch(201, 8, op(81, "fail", val("code", `"not_yet_known"`))), fault.NotYetKnown, 17},
 		{"a server busy half way", batch(201, 8, op(81, "add", val("n", "1")), op(82, "fail", val("code", `"overloaded"`))), fault.Overloaded, 17},
-		{"a defect of ours", batch(201, 8, op(81, "add", val("n", "1")), op(82, "broken")), fault.Internal, 0},
+		{"a result that is a list", batch(201, 8, op(81, "add", val("n", "1")), op(82, "broken", val("v", "[1]"))), fault.Internal, 0},
+		{"a result that is cut off", batch(201, 8, op(81, "add", val("n", "1")), op(82, "broken", val("v", "{}"), val("cut", "1"))), fault.Internal, 0},
+		{"a result that is nothing", batch(201, 8, op(81, "add", val("n", "1")), op(82, "broken")), fault.Internal, 0},
 	}
 	for _, row := range rows {
 		t.Run(row.arrives, func(t *testing.T) {
@@ -161,6 +176,18 @@ func TestTableDuplicates(t *testing.T) {
 	}
 	if len(s.calls) != 0 {
 		t.Errorf("a duplicate was tried again: %v", s.calls)
+	}
+	// The answer is the caller's, and so is what it makes of it.
+	h := ledger.NewHistory(s.records)
+	for range 2 {
+		outcomes, err := ledger.Admit(s.stream, old()[3], h.Record)
+		if err != nil || outcomes[0].Status != ledger.Denied {
+			t.Errorf("%+v, %v", outcomes, err)
+		}
+		outcomes[0] = ledger.Outcome{}
+	}
+	if _, err := s.handle(with(old()[3], func(b *ledger.Batch) { b.Incarnation = 5 })); err != nil || s.stream.Incarnation != 5 {
+		t.Errorf("a duplicate by the next incarnation: %v, stream %+v", err, s.stream)
 	}
 }
 
@@ -216,6 +243,8 @@ func TestTableRowsThatAreRecorded(t *testing.T) {
 			[]recorded{{status: ledger.Skipped, reason: fault.BadArgument, cause: 4}}},
 		{"skipped comes before rejected", 0, batch(201, 8, op(81, "add", ref("n", 4, "sum"), ref("m", 99, "x"), val("o", "{"))),
 			[]recorded{{status: ledger.Skipped, reason: fault.BadArgument, cause: 4}}},
+		{"depends_on one that did not apply, and as many others as may be", 0, batch(201, 8, after(op(81, "same"), append(upto(501, 999), 5)...), after(op(82, "same"), upto(1000, 1499)...)),
+			[]recorded{{status: ledger.Skipped, reason: fault.Revoked, cause: 5}, {status: ledger.Rejected, reason: fault.BadReference}}},
 		{"a void that needs what did not apply", 0, batch(201, 8, after(op(81, "void"), 4)),
 			[]recorded{{status: ledger.Skipped, reason: fault.BadArgument, cause: 4}}},
 
@@ -249,6 +278,10 @@ func TestTableRowsThatAreRecorded(t *testing.T) {
 		{"an argument too large", 0, batch(201, 8, op(81, "show", val("v", big))), []recorded{{status: ledger.Rejected, reason: fault.TooLarge}}},
 		{"a batch too large", 0, batch(201, 8, op(81, "same"), op(82, "same"), op(83, "same"), op(84, "same"), op(85, "same")),
 			[]recorded{{status: ledger.Rejected, reason: fault.TooLarge}, {status: ledger.Rejected, reason: fault.TooLarge}, {status: ledger.Rejected, reason: fault.TooLarge}, {status: ledger.Rejected, reason: fault.TooLarge}, {status: ledger.Rejected, reason: fault.TooLarge}}},
+		{"depends_on one that did not apply, and more others than are looked for", 0, batch(201, 8, after(op(81, "same"), append(upto(501, 999), 5)...), after(op(82, "same"), upto(1000, 1500)...)),
+			[]recorded{{status: ledger.Rejected, reason: fault.TooLarge}, {status: ledger.Rejected, reason: fault.TooLarge}}},
+		{"a reference to nothing in a result, and a good one behind it", 0, batch(201, 8, op(81, "same", ref("n", 3, "total"), ref("m", 3, "sum"))), []recorded{{status: ledger.Rejected, reason: fault.BadReference}}},
+		{"expected_cursor refers to an op never seen", 0, batch(201, 8, expectRef(op(81, "same"), 99, "cursor")), []recorded{{status: ledger.Rejected, reason: fault.BadReference}}},
 		{"a reference to nothing in a result", 0, batch(201, 8, op(81, "add", ref("n", 3, "total"))), []recorded{{status: ledger.Rejected, reason: fault.BadReference}}},
 		{"a reference to an op that is pruned", 0, batch(201, 8, op(81, "add", ref("n", 2, "sum"))), []recorded{{status: ledger.Rejected, reason: fault.BadReference}}},
 		{"depends_on an op never seen", 0, batch(201, 8, after(op(81, "same"), 99)), []recorded{{status: ledger.Rejected, reason: fault.BadReference}}},
@@ -335,6 +368,9 @@ func TestTableRowsThatAreRecorded(t *testing.T) {
 				if (o.Message == "") != (o.Status == ledger.Applied) {
 					t.Errorf("op %d: %s with message %q", i+1, o.Status, o.Message)
 				}
+				if of := "op " + o.Cause + " of the same atomic batch"; o.Status == ledger.BatchAborted && strings.HasPrefix(o.Message, of) != (o.Cause != o.OpID) {
+					t.Errorf("op %d: aborted for %s with message %q", i+1, o.Cause, o.Message)
+				}
 				if o.Status == ledger.Applied {
 					applied++
 				} else {
@@ -399,8 +435,104 @@ func TestAckThrough(t *testing.T) {
 	if s.stream.AckedOp != last.OpID || s.stream.AckedDigest != last.Digest() {
 		t.Errorf("the boundary is %s", s.stream.AckedOp)
 	}
-	if _, err := ledger.AckThrough(&ledger.Stream{LastSeq: 9}, 9, h.Record); codeOf(err) != fault.Internal {
-		t.Errorf("a record that was not loaded: %v", err)
+	if raised, err := ledger.AckThrough(&ledger.Stream{LastSeq: 9}, 9, h.Record); raised || codeOf(err) != fault.Internal {
+		t.Errorf("a record that was not loaded: raised %v, %v", raised, err)
+	}
+	none := ledger.NewHistory(nil).Record
+	if outcomes, err := ledger.Admit(&ledger.Stream{LastSeq: 9}, batch(201, 9, op(81, "same")), none); outcomes != nil || codeOf(err) != fault.Internal {
+		t.Errorf("a batch whose record was not loaded: %+v, %v", outcomes, err)
+	}
+}
+
+func TestAcknowledge(t *testing.T) {
+	t.Parallel()
+	s := prepared(t)
+	s.stream.Incarnation = 3
+	h := ledger.NewHistory(s.records)
+	for _, row := range []struct {
+		incarnation, through uint64
+		raised               bool
+		err                  fault.Code
+		acked, now           uint64
+	}{
+		{2, 7, false, fault.Fenced, 2, 3},
+		{3, 4, true, fault.None, 4, 3},
+		{5, 4, false, fault.None, 4, 5},
+		{3, 7, false, fault.Fenced, 4, 5},
+		{6, 8, false, fault.ServerBehind, 4, 6},
+	} {
+		raised, err := ledger.Acknowledge(s.stream, row.incarnation, row.through, h.Record)
+		if raised != row.raised || codeOf(err) != row.err || s.stream.AckedThrough != row.acked || s.stream.Incarnation != row.now {
+			t.Errorf("%+v: raised %v, %v, stream %+v", row, raised, err, s.stream)
+		}
+	}
+}
+
+func TestOpenFor(t *testing.T) {
+	t.Parallel()
+	st := &ledger.Stream{SecretHash: [32]byte{1}, Incarnation: 3}
+	if !st.OpenFor([32]byte{1}, 3) || st.OpenFor([32]byte{2}, 3) || st.OpenFor([32]byte{1}, 2) || st.OpenFor([32]byte{1}, 4) {
+		t.Error("opened for another secret or incarnation, or not for its own")
+	}
+}
+
+// Whatever a session refuses with is recorded, or answers the call: by its block.
+func TestCodesThatAnswerTheCall(t *testing.T) {
+	t.Parallel()
+	for code := fault.Skipped; code <= fault.Ambiguous; code++ {
+		if name, known := fault.Named(code.String()); !known || name != code {
+			continue
+		}
+		want := ledger.Rejected
+		switch {
+		case code.Authority():
+			want = ledger.Denied
+		case code >= fault.Fenced && code <= fault.Draining, code == fault.Internal, code == fault.DiskFull, code == fault.Canceled:
+			want = 0
+		}
+		for what, change := range map[string]func(*fakeServer) *ledger.Batch{
+			"applying": func(*fakeServer) *ledger.Batch {
+				return batch(201, 8, op(81, "fail", val("code", `"`+code.String()+`"`)))
+			},
+			"authorizing": func(s *fakeServer) *ledger.Batch {
+				s.deny["same"] = code
+				return batch(201, 8, op(81, "same"))
+			},
+		} {
+			s := prepared(t)
+			ack, err := s.handle(change(s))
+			switch {
+			case want == 0:
+				if codeOf(err) != code || s.stream.LastSeq != 7 {
+					t.Errorf("%s fails with %s: %+v, %v", what, code, ack, err)
+				}
+			case what == "authorizing":
+				if err != nil || ack.Outcomes[0].Status != ledger.Denied || ack.Outcomes[0].Reason != code {
+					t.Errorf("%s fails with %s: %+v, %v", what, code, ack, err)
+				}
+			case err != nil || ack.Outcomes[0].Status != want || ack.Outcomes[0].Reason != code:
+				t.Errorf("%s fails with %s: %+v, %v", what, code, ack, err)
+			}
+		}
+	}
+}
+
+// Of several things that are wrong with an op the first is told.
+func TestTheFirstBadReferenceIsTold(t *testing.T) {
+	t.Parallel()
+	for _, o := range []ledger.Intent{
+		after(op(81, "same"), 98, 99),
+		op(81, "same", ref("n", 3, id(98)), ref("m", 3, id(99))),
+		expectRef(op(81, "same", ref("n", 3, id(98))), 3, id(99)),
+		expectRef(op(81, "same", ref("n", 3, id(98))), 7, "got.id"),  // which is no cursor
+		op(81, "same", ref("n", 3, id(98)), ref("m", 7, "got.list")), // which is too large
+	} {
+		s := prepared(t)
+		s.lim.PayloadBytes = 5
+		ack, err := s.handle(batch(201, 8, o))
+		if err != nil || !strings.Contains(ack.Outcomes[0].Message, id(98)) || strings.Contains(ack.Outcomes[0].Message, id(99)) {
+			t.Errorf("%+v: %+v, %v", o, ack, err)
+		}
 	}
 }
 

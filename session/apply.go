@@ -121,12 +121,8 @@ func (a *applier) under(m method, name string, aborts bool) *fault.Error {
 	if g != nil && (g.Target != a.s.row.ID || a.sub.Space != "" && !g.Owner) {
 		g = nil // of another session, or named by its creator and not held
 	}
-	limited := name
-	if m.need != capability.Append {
-		limited = ""
-	}
-	acting, err := capability.CheckLive(g, a.sub.Narrow, a.s.row.Epoch, a.v.now, m.need, limited)
-	if err != nil && err.Code == fault.MissingRight && aborts {
+	acting, err := capability.CheckLive(g, a.sub.Narrow, a.s.row.Epoch, a.v.now, m.need, name)
+	if err != nil && aborts {
 		acting, err = capability.CheckLive(g, a.sub.Narrow, a.s.row.Epoch, a.v.now, capability.Revoke, "")
 	}
 	switch {
@@ -152,7 +148,7 @@ func Acting(row *Row, ref, space, outbox string) (id string, ok bool) {
 
 // abortsTurn says whether op is a finalize as aborted, which revoke allows too, if it is no more than that.
 func abortsTurn(op *ledger.Intent) bool {
-	return op != nil && op.Method == MethodFinalize && argText(op, "status") == "aborted"
+	return op.Method == MethodFinalize && argText(op, "status") == "aborted"
 }
 
 // Apply does op, whose arguments are all values.

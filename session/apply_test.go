@@ -55,6 +55,7 @@ func TestMalformedOps(t *testing.T) {
 		"system method":           {op("interrupted", "key", "message/m"), fault.UnknownMethod},
 		"no key":                  {op("put", "payload", obj), fault.BadArgument},
 		"key not text":            {op("put", "key", 5, "payload", obj), fault.BadArgument},
+		"key a long number":       {op("put", "key", 12345, "payload", obj), fault.BadArgument},
 		"bad key":                 {op("put", "key", "messages/x", "payload", obj), fault.BadKey},
 		"ref key":                 {op("put", "key", "ref/x", "payload", obj), fault.BadKey},
 		"no payload":              {op("put", "key", "session"), fault.BadArgument},
@@ -69,10 +70,12 @@ func TestMalformedOps(t *testing.T) {
 		"schema a half":           {op("put", "key", "session", "payload", obj, "schema_version", 1.5), fault.BadArgument},
 		"schema too high":         {op("put", "key", "session", "payload", obj, "schema_version", int64(1)<<40), fault.BadArgument},
 		"remove without key":      {op("remove"), fault.BadArgument},
+		"begin no id":             {op("begin", "message", "", "payload", obj), fault.BadArgument},
 		"begin bad id":            {op("begin", "message", "a/b", "payload", obj), fault.BadKey},
 		"append to a message":     {op("appendText", "key", "message/m", "offset", 0, "text", "x"), fault.BadKey},
 		"append without offset":   {op("appendText", "key", "part/m/p", "text", "x"), fault.BadArgument},
 		"append negative offset":  {op("appendText", "key", "part/m/p", "offset", -1, "text", "x"), fault.BadArgument},
+		"append a number":         {op("appendText", "key", "part/m/p", "offset", 0, "text", 55), fault.BadArgument},
 		"append without text":     {op("appendText", "key", "part/m/p", "offset", 0), fault.BadArgument},
 		"append half a character": {op("appendText", "key", "part/m/p", "offset", 0, "text", raw(`"\ud83d"`)), fault.BadArgument},
 		"append the other half":   {op("appendText", "key", "part/m/p", "offset", 0, "text", raw(`"a\\\ude00"`)), fault.BadArgument},
@@ -81,6 +84,9 @@ func TestMalformedOps(t *testing.T) {
 		"finalize odd parts":      {op("finalize", "message", "m", "status", "failed", "parts", raw(`{}`)), fault.BadArgument},
 		"finalize part twice":     {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a","payload":{}},{"id":"a","payload":{}}]`)), fault.BadArgument},
 		"finalize part extra":     {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a","payload":{},"x":1}]`)), fault.BadArgument},
+		"finalize part schema 0":  {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a","payload":{},"schema_version":0}]`)), fault.BadArgument},
+		"finalize part schema":    {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"schema_version":2147483648,"id":"a","payload":{}}]`)), fault.BadArgument},
+		"finalize part a text":    {op("finalize", "message", "m", "status", "failed", "parts", raw(`["a"]`)), fault.BadArgument},
 		"finalize part id":        {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a b","payload":{}}]`)), fault.BadKey},
 		"finalize part payload":   {op("finalize", "message", "m", "status", "failed", "parts", raw(`[{"id":"a","payload":[]}]`)), fault.BadPayload},
 		"finalize usage":          {op("finalize", "message", "m", "status", "failed", "usage", 7), fault.BadPayload},
@@ -89,6 +95,7 @@ func TestMalformedOps(t *testing.T) {
 		"share rights text":       {op("share", "ref", id, "hash", sha(id), "rights", "read"), fault.BadArgument},
 		"share short hash":        {op("share", "ref", id, "hash", "abc", "rights", []string{"read"}), fault.BadArgument},
 		"share odd ref":           {op("share", "ref", "abc", "hash", sha(id), "rights", []string{"read"}), fault.BadArgument},
+		"share methods text":      {op("share", "ref", id, "hash", sha(id), "rights", []string{"append"}, "methods", "put"), fault.BadArgument},
 		"share odd methods":       {op("share", "ref", id, "hash", sha(id), "rights", []string{"append"}, "methods", []string{"share"}), fault.BadArgument},
 		"share control label":     {op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}, "label", "a\x00b"), fault.BadArgument},
 		"share long label":        {op("share", "ref", id, "hash", sha(id), "rights", []string{"read"}, "label", strings.Repeat("x", 300)), fault.TooLarge},
@@ -104,6 +111,14 @@ func TestMalformedOps(t *testing.T) {
 		})
 	}
 	mustEqual(t, "cursor", o.w.store.Session(o.session).Cursor, 1)
+	for takes, x := range map[string]anOp{
+		"it takes key, payload, schema_version": op("put", "payload", obj, "key", "session", "colour", 1),
+		"it takes nothing":                      op("bumpEpoch", "to", 5),
+	} {
+		if out := o.try(x)[0]; !strings.HasSuffix(out.Message, takes) {
+			t.Errorf("%s with too much: %s", x.method, out.Message)
+		}
+	}
 }
 
 func TestCheckOps(t *testing.T) {
@@ -134,6 +149,27 @@ func TestCheckOps(t *testing.T) {
 		"delta of references":            {op("appendText", "key", ref, "offset", ref, "text", ref), fault.None},
 		"share of references":            {op("share", "ref", ref, "hash", ref, "rights", ref), fault.None},
 		"finalize of references":         {op("finalize", "message", ref, "status", ref), fault.None},
+		"a number at its limit":          {op("appendText", "key", ref, "offset", int64(1)<<53, "text", ref), fault.None},
+		"a number above it":              {op("appendText", "key", ref, "offset", int64(1)<<53+1, "text", ref), fault.BadArgument},
+		"a schema at its limit":          {op("put", "key", ref, "payload", ref, "schema_version", 1<<31-1), fault.None},
+		"a schema above it":              {op("put", "key", ref, "payload", ref, "schema_version", 1<<31), fault.BadArgument},
+		"a payload at its limit":         {op("put", "key", ref, "payload", raw(`{"a":%q}`, strings.Repeat("x", lim.PayloadBytes-8))), fault.None},
+		"a payload above it":             {op("put", "key", ref, "payload", raw(`{"a":%q}`, strings.Repeat("x", lim.PayloadBytes-7))), fault.TooLarge},
+		"a label at its limit":           {op("create", "ref", ref, "hash", ref, "label", strings.Repeat("x", lim.LabelBytes)), fault.None},
+		"a label above it":               {op("create", "ref", ref, "hash", ref, "label", strings.Repeat("x", lim.LabelBytes+1)), fault.TooLarge},
+		"a label that is empty":          {op("create", "ref", ref, "hash", ref, "label", ""), fault.None},
+		"as many methods as may be":      {op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", slices.Repeat([]string{"put"}, 64)), fault.None},
+		"one method more":                {op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", slices.Repeat([]string{"put"}, 65)), fault.BadArgument},
+		"as many redemptions":            {op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "redemptions", int64(1)<<31), fault.None},
+		"one redemption more":            {op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "redemptions", int64(1)<<31+1), fault.BadArgument},
+		"redemptions beyond counting":    {op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "redemptions", int64(1)<<32), fault.BadArgument},
+		"no message's id":                {op("share", "ref", ref, "hash", ref, "rights", []string{"read"}, "message", "a/b"), fault.BadArgument},
+		"a short hash":                   {op("share", "ref", ref, "hash", sha("x")[1:], "rights", ref), fault.BadArgument},
+		"a short seal":                   {op("share", "ref", ref, "hash", ref, "rights", ref, "seal", sha("x")[1:]), fault.BadArgument},
+		"a right that is none":           {op("share", "ref", ref, "hash", ref, "rights", []string{"fly"}), fault.BadArgument},
+		"no rights":                      {op("share", "ref", ref, "hash", ref, "rights", []string{}), fault.BadArgument},
+		"no methods":                     {op("share", "ref", ref, "hash", ref, "rights", []string{"append"}, "methods", []string{}), fault.BadArgument},
+		"a source that is none":          {op("fork", "source", "x", "via", ref, "ref", ref, "hash", ref), fault.BadArgument},
 		"a reference and a bad value":    {op("put", "key", "nonsense", "payload", ref), fault.BadKey},
 		"a reference to no argument":     {op("put", "key", "session", "payload", raw(`{}`), "x", ref), fault.BadArgument},
 		"a reference, something missing": {op("put", "key", ref), fault.BadArgument},
@@ -141,6 +177,32 @@ func TestCheckOps(t *testing.T) {
 	} {
 		if got := check(c.op); got != c.code {
 			t.Errorf("%s: %s, want %s", name, got, c.code)
+		}
+	}
+}
+
+// What encoding/json cannot read of an escape is half a character, and nothing else is.
+func TestHalfCharacters(t *testing.T) {
+	t.Parallel()
+	units := []string{`x`, `d800`, `ud800`, `udc00`, `\\`, `\"`, `\n`, `\u0041`, `\ud7ff`, `\ud800`, `\udbff`, `\udc00`, `\udfff`, `\ue000`, `\uD83D`, `\uDE00`}
+	texts := slices.Clone(units)
+	for _, a := range units {
+		for _, b := range units {
+			texts = append(texts, a+b)
+			for _, c := range units {
+				texts = append(texts, a+b+c)
+			}
+		}
+	}
+	for _, text := range texts {
+		var s string
+		if err := json.Unmarshal([]byte(`"`+text+`"`), &s); err != nil {
+			t.Fatal(err)
+		}
+		x := op("appendText", "key", "part/m/p", "offset", 0, "text", raw(`"%s"`, text))
+		_, err := session.CheckOps([]ledger.Intent{{Method: x.method, Args: x.args}}, session.DefaultLimits())
+		if half := strings.ContainsRune(s, utf8.RuneError); half != (err != nil) {
+			t.Errorf("%s reads as %q: %v", text, s, err)
 		}
 	}
 }
@@ -233,10 +295,37 @@ func TestCreate(t *testing.T) {
 		p := o.under(o.ref)
 		p.refuse(ledger.Denied, fault.MissingRight, op("create", "ref", o.ref, "hash", sha(o.ref)))
 	})
+	t.Run("external that was not looked for", func(t *testing.T) {
+		p := w.newWriter()
+		p.refuse(ledger.Rejected, fault.BadReference, op("create", "ref", p.ref, "hash", sha(p.ref), "external", unseen("oc-4")))
+	})
+	t.Run("external taken in the same group", func(t *testing.T) {
+		making := func(p *writer, more ...anOp) session.Submission {
+			return p.batch(true, append([]anOp{op("create", "ref", p.ref, "hash", sha(p.ref), "external", "oc-3")}, more...)...)
+		}
+		answers, _ := w.commit(making(w.newWriter(), put("nonsense")), making(w.newWriter()), making(w.newWriter()))
+		for i, want := range []fault.Code{fault.BadKey, fault.None, fault.AlreadyExists} {
+			mustEqual(t, "reason", answers[i].Outcomes[0].Reason, want)
+		}
+	})
 	t.Run("another owner ref than was asked for", func(t *testing.T) {
 		p := w.newWriter()
 		id, _ := newRef(p.session)
 		p.refuse(ledger.Rejected, fault.BadArgument, op("create", "ref", id, "hash", sha(id)))
+	})
+	t.Run("another session's owner ref", func(t *testing.T) {
+		p := w.newWriter()
+		p.ref, _ = newRef(o.session)
+		p.refuse(ledger.Rejected, fault.BadArgument, op("create", "ref", p.ref, "hash", sha(p.ref)))
+	})
+	t.Run("an owner ref that is there", func(t *testing.T) {
+		p := w.newWriter()
+		w.store.AddGrant(capability.Grant{ID: p.ref, Target: p.session, Rights: capability.Read})
+		p.refuse(ledger.Rejected, fault.AlreadyExists, op("create", "ref", p.ref, "hash", sha(p.ref)))
+	})
+	t.Run("under another session's ref", func(t *testing.T) {
+		p := o.under(w.create().ref)
+		p.refuse(ledger.Denied, fault.UnknownRef, put("message/a"))
 	})
 	t.Run("under a space ref that may only list", func(t *testing.T) {
 		id, hash := newRef(capability.Target(w.space))
@@ -245,6 +334,25 @@ func TestCreate(t *testing.T) {
 		p.space = id
 		p.refuse(ledger.Denied, fault.MissingRight, op("create", "ref", p.ref, "hash", sha(p.ref)))
 		p.refuse(ledger.Denied, fault.MissingRight, op("put", "key", "session", "payload", raw(`{}`)))
+	})
+	t.Run("under a space ref that was narrowed", func(t *testing.T) {
+		root := w.store.Grant(w.space)
+		for _, rights := range []capability.Rights{capability.List, capability.Create} {
+			narrow, err := capability.Attenuate(root, capability.Minting{Rights: rights, Actor: "clerk"}, 0, w.store.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := w.newWriter()
+			sub := p.batch(false, op("create", "ref", p.ref, "hash", sha(p.ref)))
+			sub.SpaceNarrow = narrow
+			answers, _ := w.commit(sub)
+			switch out := answers[0].Outcomes[0]; {
+			case rights == capability.List:
+				mustEqual(t, "to listing", out.Reason, fault.MissingRight)
+			case out.Status != ledger.Applied || w.store.Grant(p.ref).Actor != "clerk/owner" || p.last().Actor != "clerk":
+				t.Errorf("to making sessions: %+v, by %s", out, p.last().Actor)
+			}
+		}
 	})
 	t.Run("under an unknown space ref", func(t *testing.T) {
 		p := w.newWriter()
@@ -330,6 +438,86 @@ func TestAtomic(t *testing.T) {
 	mustEqual(t, "text", o.payload("part/m/p"), `{"text":"ac"}`)
 }
 
+// What is undone gives back what the same group had done before it, and leaves nothing
+// that it alone was the first to know.
+func TestUndoGivesBackTheGroupsOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	a := func(n int) anOp { return op("put", "key", "message/a", "payload", raw(`{"n":%d}`, n)) }
+	answers, _ := w.commit(o.batch(false, a(1)), o.batch(true, a(2), op("remove", "key", "message/a"), put("nonsense")), o.batch(false, a(1)))
+	mustEqual(t, "put again", string(answers[2].Outcomes[0].Result), `{"cursor":2,"unchanged":true}`)
+	mustEqual(t, "left", o.payload("message/a"), `{"n":1}`)
+
+	f := w.newWriter()
+	f.with = []string{o.ref}
+	fork := op("fork", "source", o.session, "via", o.ref, "ref", f.ref, "hash", sha(f.ref))
+	answers, _ = w.commit(f.batch(true, fork, op("begin", "message", "m", "payload", raw(`{}`)), put("nonsense")),
+		f.batch(false, op("create", "ref", f.ref, "hash", sha(f.ref)), op("begin", "message", "m", "payload", raw(`{}`))))
+	mustEqual(t, "undone", answers[0].Outcomes[0].Status, ledger.BatchAborted)
+	mustEqual(t, "begun", string(answers[1].Outcomes[1].Result), `{"cursor":2}`)
+	mustEqual(t, "left of the fork", f.payload("message/a"), "")
+
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	answers, _ = w.commit(o.batch(false, a(3)), o.batch(true, op("delete"), put("nonsense")), o.batch(false, a(3), op("finalize", "message", "m", "status", "completed")))
+	mustEqual(t, "there as before", string(answers[2].Outcomes[0].Result), `{"cursor":4,"unchanged":true}`)
+	mustEqual(t, "ended", string(answers[2].Outcomes[1].Result), `{"cursor":5,"status":"completed"}`)
+	mustEqual(t, "left", o.payload("message/a"), `{"n":3}`)
+}
+
+// Text grows within a group as it does over many: on what the database has of it, on
+// what the group has put, and on what it has added.
+func TestTextGrowsWithinAGroup(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	delta := func(key string, offset int, text string) anOp {
+		return op("appendText", "key", key, "offset", offset, "text", text)
+	}
+	end := func(m string) anOp { return op("finalize", "message", m, "status", "completed") }
+	for _, m := range []string{"m", "n"} {
+		o.apply(op("begin", "message", m, "payload", raw(`{}`)))
+	}
+	o.apply(op("put", "key", "part/m/old", "payload", raw(`{"text":"a"}`)))
+	o.apply(delta("part/m/old", 1, "b"))
+	w.commit(o.batch(false, op("put", "key", "part/m/new", "payload", raw(`{"text":"x"}`)), delta("part/m/new", 1, "y"), delta("part/m/new", 2, "z"),
+		op("put", "key", "part/n/p", "payload", raw(`{"text":"1"}`))), o.batch(false, delta("part/n/p", 1, "2")))
+	mustEqual(t, "before the end", o.payload("part/m/new")+o.payload("part/n/p"), `{"text":"xyz"}{"text":"12"}`)
+	w.commit(o.batch(false, op("put", "key", "part/m/old", "payload", raw(`{"text":"ab"}`)), delta("part/m/old", 2, "c"), delta("part/m/old", 3, "d"), end("m")), o.batch(false, delta("part/n/p", 2, "3"), end("n")))
+	for key, want := range map[string]string{"part/m/old": "abcd", "part/m/new": "xyz", "part/n/p": "123"} {
+		mustEqual(t, key, o.payload(key), `{"text":"`+want+`"}`)
+	}
+}
+
+// What one op has read is no answer for what another asks, in one batch.
+func TestWhatIsReadForOneOp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	running := raw(`{"state":{"status":"running"}}`)
+	for _, m := range []string{"m", "n"} {
+		o.apply(op("begin", "message", m, "payload", raw(`{}`)))
+		o.apply(op("put", "key", "part/"+m+"/tool", "payload", running))
+	}
+	o.apply(op("put", "key", "message/x", "payload", raw(`{"x":1}`)))
+	end := func(m string) anOp { return op("finalize", "message", m, "status", "completed") }
+	outs := o.try(op("put", "key", "part/n/late", "payload", running), end("m"), op("put", "key", unseen("message/x"), "payload", raw(`{"x":1}`)), end("n"))
+	mustEqual(t, "the same again", string(outs[2].Result), `{"cursor":8,"unchanged":true}`)
+	for i, want := range map[uint64][]string{8: {"message/m", "part/m/tool"}, 9: {"message/n", "part/n/late", "part/n/tool"}} {
+		var p struct{ Entries []struct{ Key string } }
+		if err := json.Unmarshal(w.store.Events(o.session)[i-1].Payload, &p); err != nil {
+			t.Fatal(err)
+		}
+		var keys []string
+		for _, e := range p.Entries {
+			keys = append(keys, e.Key)
+		}
+		if !slices.Equal(keys, want) {
+			t.Errorf("event %d writes %q, want %q", i, keys, want)
+		}
+	}
+}
+
 func TestNotAtomicKeepsSiblings(t *testing.T) {
 	t.Parallel()
 	o := newWorld(t).create()
@@ -359,6 +547,7 @@ func TestFork(t *testing.T) {
 	reader := o.share([]string{"read"})
 	late := o.share([]string{"read"}, "from", 4)
 	mute := o.share([]string{"append"})
+	one := o.share([]string{"read"}, "message", "b")
 
 	fork := func(via string, args ...any) (*writer, anOp) {
 		p := w.newWriter()
@@ -368,12 +557,21 @@ func TestFork(t *testing.T) {
 	t.Run("now", func(t *testing.T) {
 		p, x := fork(reader)
 		r := p.apply(x)
-		if r["session"] != p.session || r["source"] != o.session || r["at"].(float64) != 9 || r["cursor"].(float64) != 1 {
+		if r["session"] != p.session || r["source"] != o.session || r["at"].(float64) != 10 || r["cursor"].(float64) != 1 {
 			t.Fatalf("result %v", r)
 		}
+		ev := p.last()
+		mustEqual(t, "event", string(ev.Payload), `{"ref":"`+p.ref+`","actor":"owner","source":"`+o.session+`","at":10,"entries":[`+
+			`{"key":"message/a","schema_version":1,"payload":"{\"n\":2}"},{"key":"message/b","schema_version":1,"payload":"{}"},`+
+			`{"key":"part/b/p","schema_version":3,"payload":"{\"text\":\"xyz\"}"}]}`)
+		p.refuse(ledger.Rejected, fault.AlreadyExists, x)
+		mustEqual(t, "ref", r["ref"], any(p.ref))
 		mustEqual(t, "message", p.payload("message/a"), `{"n":2}`)
 		mustEqual(t, "text", p.payload("part/b/p"), `{"text":"xyz"}`)
 		mustEqual(t, "turn", p.turn("b"), 0)
+		for _, key := range []string{"message/a", "message/b"} {
+			mustEqual(t, key+" as it is", p.apply(op("put", "key", key, "payload", raw("%s", p.payload(key))))["unchanged"], any(true))
+		}
 		p.apply(op("begin", "message", "b", "payload", raw(`{}`)))
 		p.apply(op("appendText", "key", "part/b/p", "offset", 3, "text", "!"))
 		mustEqual(t, "text", p.payload("part/b/p"), `{"text":"xyz!"}`)
@@ -385,11 +583,81 @@ func TestFork(t *testing.T) {
 		mustEqual(t, "message", p.payload("message/a"), `{ "n": 1 }`)
 		mustEqual(t, "text", p.payload("part/b/p"), `{"text":"x"}`)
 	})
+	t.Run("at a cursor of its own group", func(t *testing.T) {
+		at := w.store.Session(o.session).Cursor + 1
+		p, x := fork(o.ref, "at", at)
+		n := func(n int) anOp { return op("put", "key", "message/group", "payload", raw(`{"n":%d}`, n)) }
+		w.commit(o.batch(false, n(1), n(2), op("remove", "key", "message/group")), p.batch(false, x))
+		mustEqual(t, "message", p.payload("message/group"), `{"n":1}`)
+	})
 	t.Run("through a ref that sees the late part only", func(t *testing.T) {
 		p, x := fork(late)
 		p.apply(x)
 		mustEqual(t, "hidden", p.payload("message/b"), "")
 		mustEqual(t, "shown", p.payload("message/a"), `{"n":2}`)
+		mustEqual(t, "shown, as the first", p.payload("part/b/p"), `{"text":"xyz"}`)
+	})
+	t.Run("through a ref that is for one message", func(t *testing.T) {
+		p, x := fork(one)
+		p.apply(x)
+		mustEqual(t, "hidden", p.payload("message/a"), "")
+		mustEqual(t, "shown", p.payload("part/b/p"), `{"text":"xyz"}`)
+	})
+	t.Run("at its very cursor", func(t *testing.T) {
+		at := w.store.Session(o.session).Cursor
+		p, x := fork(reader, "at", at+1)
+		p.refuse(ledger.Rejected, fault.BadArgument, x)
+		p, x = fork(reader, "at", at)
+		p.apply(x)
+	})
+	t.Run("of one that is not there, or no more", func(t *testing.T) {
+		absent, gone := w.newWriter(), w.create()
+		w.store.AddGrant(capability.Grant{ID: absent.ref, Target: absent.session, Owner: true, Rights: capability.Read})
+		gone.apply(op("delete"))
+		for source, code := range map[*writer]fault.Code{absent: fault.NotFound, gone: fault.SessionDeleted} {
+			p := w.newWriter()
+			p.with = []string{source.ref}
+			p.refuse(ledger.Rejected, code, op("fork", "source", source.session, "via", source.ref, "ref", p.ref, "hash", sha(p.ref)))
+		}
+	})
+	t.Run("of one that the op does not name", func(t *testing.T) {
+		other := w.create()
+		p := w.newWriter()
+		p.with = []string{reader, other.ref}
+		p.refuse(ledger.Denied, fault.UnknownRef, op("fork", "source", o.session, "via", other.ref, "ref", p.ref, "hash", sha(p.ref)))
+		p.refuse(ledger.Rejected, fault.BadReference, op("fork", "source", unseen(o.session), "via", reader, "ref", p.ref, "hash", sha(p.ref)))
+	})
+	t.Run("of a trimmed log", func(t *testing.T) {
+		source := w.create()
+		source.apply(put("message/a"))
+		source.apply(put("message/b"))
+		row := w.store.Session(source.session)
+		row.Base = 1
+		err := w.store.Update(t.Context(), func(tx session.Tx) error {
+			return tx.Save(t.Context(), &session.Changes{Sessions: []*session.Row{row}})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := w.newWriter()
+		p.with = []string{source.ref}
+		x := op("fork", "source", source.session, "via", source.ref, "ref", p.ref, "hash", sha(p.ref), "at", 2)
+		if out := p.refuse(ledger.Rejected, fault.CursorExpired, x); !strings.Contains(out.Message, "after cursor 1") {
+			t.Errorf("says %s", out.Message)
+		}
+		x = op("fork", "source", source.session, "via", source.ref, "ref", p.ref, "hash", sha(p.ref), "at", 3)
+		p.apply(x)
+	})
+	t.Run("no larger than an event may be", func(t *testing.T) {
+		limit := w.cfg.Limits.EventBytes
+		defer func() { w.cfg.Limits.EventBytes = limit }()
+		copied := len(`{"ref":"","source":"` + o.session + `","at":10,"entries":[{"key":"message/b","schema_version":1,"payload":"{}"},` +
+			`{"key":"part/b/p","schema_version":3,"payload":"{\"text\":\"xyz\"}"}]}`)
+		for less, want := range []fault.Code{fault.None, fault.TooLarge} {
+			w.cfg.Limits.EventBytes = copied - less
+			p, x := fork(one)
+			mustEqual(t, "reason", p.try(x)[0].Reason, want)
+		}
 	})
 	t.Run("refusals", func(t *testing.T) {
 		p, x := fork(reader, "at", 100)

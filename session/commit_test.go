@@ -42,19 +42,24 @@ func TestCallLevelAnswers(t *testing.T) {
 		code fault.Code
 		at   uint64
 	}{
-		"older incarnation": {change(ahead, func(b *ledger.Batch) { b.Incarnation = 1 }), fault.Fenced, 0},
-		"older, repeated":   {change(first, func(b *ledger.Batch) { b.Incarnation = 1 }), fault.Fenced, 0},
-		"acked too much":    {change(ahead, func(b *ledger.Batch) { b.Incarnation, b.AckedThrough = 3, 9 }), fault.ServerBehind, 3},
-		"gap":               {change(far, func(b *ledger.Batch) { b.Incarnation = 3 }), fault.Gap, 4},
-		"another op":        {change(first, func(b *ledger.Batch) { b.Incarnation, b.Ops[0].OpID = 3, ulid.Make().String() }), fault.OutboxDiverged, 2},
-		"other arguments":   {change(first, func(b *ledger.Batch) { b.Incarnation, b.Ops[1].Args = 3, nil }), fault.OutboxDiverged, 3},
-		"no ops":            {change(ahead, func(b *ledger.Batch) { b.Ops = nil }), fault.Malformed, 0},
-		"no stream":         {change(ahead, func(b *ledger.Batch) { b.Outbox = "obx_other" }), fault.WrongOutbox, 0},
+		"older incarnation":  {change(ahead, func(b *ledger.Batch) { b.Incarnation = 1 }), fault.Fenced, 0},
+		"older, repeated":    {change(first, func(b *ledger.Batch) { b.Incarnation = 1 }), fault.Fenced, 0},
+		"acked too much":     {change(ahead, func(b *ledger.Batch) { b.Incarnation, b.AckedThrough = 3, 9 }), fault.ServerBehind, 3},
+		"gap":                {change(far, func(b *ledger.Batch) { b.Incarnation = 3 }), fault.Gap, 4},
+		"gap, acknowledging": {change(far, func(b *ledger.Batch) { b.Incarnation, b.AckedThrough = 3, 1 }), fault.Gap, 4},
+		"another op":         {change(first, func(b *ledger.Batch) { b.Incarnation, b.Ops[0].OpID = 3, ulid.Make().String() }), fault.OutboxDiverged, 2},
+		"other arguments":    {change(first, func(b *ledger.Batch) { b.Incarnation, b.Ops[1].Args = 3, nil }), fault.OutboxDiverged, 3},
+		"no ops":             {change(ahead, func(b *ledger.Batch) { b.Ops = nil }), fault.Malformed, 0},
+		"no stream":          {change(ahead, func(b *ledger.Batch) { b.Outbox = "obx_other" }), fault.WrongOutbox, 0},
 	} {
 		answers, published := w.commit(c.sub)
 		if err := answers[0].Err; err == nil || err.Code != c.code || err.At != c.at || len(answers[0].Outcomes) != 0 || len(published.Sessions) != 0 {
 			t.Errorf("%s: %+v, want %s at %d", name, answers[0], c.code, c.at)
 		}
+	}
+
+	if st := w.store.Stream(o.session, o.outbox); st.AckedThrough != 0 || st.LastSeq != 3 || st.Incarnation != 3 {
+		t.Errorf("what was refused has left %+v", st)
 	}
 
 	// One bad submission does not disturb the others of its group.
@@ -71,6 +76,8 @@ func TestCallLevelAnswers(t *testing.T) {
 	if _, duplicates, _ := answers[1].Counts(); duplicates != 2 {
 		t.Fatalf("%d duplicates", duplicates)
 	}
+	mustEqual(t, "the cursor that a repeated one is told", answers[1].Cursor, 2)
+	mustEqual(t, "the cursor that a refused one is told", answers[0].Cursor, 2)
 	mustEqual(t, "events", len(w.store.Events(o.session)), 3)
 }
 
@@ -98,6 +105,8 @@ func TestAcknowledge(t *testing.T) {
 	if st.AckedThrough != 2 || st.AckedOp != two.Batch.Ops[0].OpID || st.AckedDigest != two.Batch.Ops[0].Digest() {
 		t.Fatalf("%+v", st)
 	}
+	answers, _ := w.commit(session.Submission{Ack: true, Ref: o.ref, Batch: ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: 2}})
+	mustEqual(t, "the cursor that an acknowledgement is told", answers[0].Cursor, 0)
 	if err := ack(7, 1); err == nil || err.Code != fault.ServerBehind {
 		t.Fatal(err)
 	}
@@ -108,7 +117,17 @@ func TestAcknowledge(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustEqual(t, "records", w.store.Records(o.session, o.outbox), 0)
-	answers, _ := w.commit(two)
+
+	// What is made and acknowledged in one group leaves no record.
+	at := session.Submission{Ack: true, Ref: o.ref, Batch: ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: 4}}
+	made := o.batch(false, put("message/z"))
+	answers, _ = w.commit(made, at, made)
+	if answers[0].Err != nil || answers[1].Err != nil || !answers[2].Duplicate || answers[2].Outcomes[0].Reason != fault.Pruned {
+		t.Fatalf("%+v", answers)
+	}
+	mustEqual(t, "records", w.store.Records(o.session, o.outbox), 0)
+
+	answers, _ = w.commit(two)
 	for _, out := range answers[0].Outcomes {
 		if out.Status != 0 || out.Reason != fault.Pruned {
 			t.Fatalf("%+v", out)
@@ -170,6 +189,36 @@ func (f failing) Save(ctx context.Context, c *session.Changes) error {
 	return f.Tx.Save(ctx, c)
 }
 
+// saving counts what is saved.
+type saving struct {
+	session.Tx
+	saves *int
+}
+
+func (s saving) Save(ctx context.Context, c *session.Changes) error {
+	*s.saves++
+	return s.Tx.Save(ctx, c)
+}
+
+func TestNothingIsSavedWhereNothingChanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	first := o.batch(false, put("message/a"))
+	w.commit(first)
+	gap := o.batch(false, put("message/b"))
+	gap.Batch.Ops[0].Seq += 7
+	saves := 0
+	err := w.store.Update(t.Context(), func(tx session.Tx) error {
+		_, published, err := session.Commit(t.Context(), saving{tx, &saves}, []session.Submission{first, gap, o.plain(o.ref, put("message/a"))}, w.cfg)
+		mustEqual(t, "sessions published", len(published.Sessions), 0)
+		return err
+	})
+	if err != nil || saves != 0 {
+		t.Errorf("%d saves, %v", saves, err)
+	}
+}
+
 func TestStoreFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -207,6 +256,96 @@ func TestStoreFails(t *testing.T) {
 	mustEqual(t, "state", o.turn("m"), session.Completed)
 }
 
+// Wherever the store fails, whatever was asked for, the group fails with it and
+// nothing of it holds. Arguments that are too long to be looked at beforehand make
+// ops read what they need one by one.
+func TestStoreFailsWhateverIsAskedFor(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(w *world, o *writer) session.Submission{
+		"create": func(w *world, _ *writer) session.Submission {
+			p := w.newWriter()
+			return p.batch(false, op("create", "ref", unseen(p.ref), "hash", sha(p.ref), "external", "x-1"))
+		},
+		"create refused": func(w *world, _ *writer) session.Submission {
+			p := w.newWriter()
+			p.space, _ = newRef(capability.Target(w.space))
+			return p.batch(false, put("message/a"))
+		},
+		"fork":         func(_ *world, o *writer) session.Submission { return o.fork() },
+		"fork earlier": func(_ *world, o *writer) session.Submission { return o.fork("at", 3) },
+		"put": func(_ *world, o *writer) session.Submission {
+			return o.batch(false, op("put", "key", unseen("part/m/p"), "payload", raw(`{"text":"x"}`)))
+		},
+		"remove": func(_ *world, o *writer) session.Submission {
+			return o.batch(false, op("remove", "key", unseen("message/x")))
+		},
+		"begin": func(_ *world, o *writer) session.Submission {
+			return o.batch(false, op("begin", "message", unseen("n"), "payload", raw(`{}`)))
+		},
+		"append": func(_ *world, o *writer) session.Submission {
+			return o.batch(false, op("appendText", "key", unseen("part/m/p"), "offset", 1, "text", "y"))
+		},
+		"finalize": func(_ *world, o *writer) session.Submission {
+			return o.batch(false, op("finalize", "message", unseen("m"), "status", "completed"))
+		},
+		"share": func(_ *world, o *writer) session.Submission {
+			id, _ := newRef(o.session)
+			return o.batch(false, op("share", "ref", unseen(id), "hash", sha(id), "rights", []string{"read"}))
+		},
+		"revoke": func(_ *world, o *writer) session.Submission {
+			a := o.under(o.share(all))
+			return a.batch(false, op("revoke", "ref", unseen(a.under(a.share(all)).share(all))))
+		},
+		"purge": func(_ *world, o *writer) session.Submission {
+			return o.batch(false, op("purge", "key", unseen("message/x")))
+		},
+		"repeat": func(w *world, o *writer) session.Submission {
+			sub := o.batch(false, put("message/y"))
+			w.commit(sub)
+			return sub
+		},
+		"plain": func(_ *world, o *writer) session.Submission {
+			return o.plain(o.ref, op("put", "key", unseen("message/x"), "payload", raw(`{"y":1}`)))
+		},
+		"rotate": func(_ *world, o *writer) session.Submission {
+			next, _ := newRef(o.session)
+			return rotate(o.ref, next)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			o := w.create()
+			o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+			o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":""}`)))
+			o.apply(op("appendText", "key", "part/m/p", "offset", 0, "text", "x"))
+			o.apply(put("message/x"))
+			sub := ask(w, o)
+			rows, audit := len(w.store.Events(o.session)), len(w.store.Audit())
+			for n := 0; ; n++ {
+				calls := n
+				var answers []session.Answer
+				err := w.store.Update(t.Context(), func(tx session.Tx) (err error) {
+					answers, _, err = session.Commit(t.Context(), failing{tx, &calls}, []session.Submission{sub}, w.cfg)
+					return err
+				})
+				if err == nil {
+					if a := answers[0]; a.Err != nil || len(a.Outcomes) > 0 && a.Outcomes[0].Status != ledger.Applied && name != "create refused" {
+						t.Errorf("in the end: %+v", a)
+					}
+					break
+				}
+				if !errors.Is(err, errAway) || answers != nil || n > 20 {
+					t.Fatalf("call %d: %+v, %v", n+1, answers, err)
+				}
+				mustEqual(t, "events", len(w.store.Events(o.session)), rows)
+				mustEqual(t, "audit", len(w.store.Audit()), audit)
+			}
+			w.check(sub.Batch.Session)
+		})
+	}
+}
+
 func TestLapseFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -225,6 +364,53 @@ func TestLapseFails(t *testing.T) {
 	mustEqual(t, "state", o.turn("m"), session.Streaming)
 }
 
+// Sessions are locked in order, each once, however they were found.
+func TestLapseOfSeveral(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.create(), w.create()
+	for _, o := range []*writer{a, b} {
+		o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	}
+	gone := w.create()
+	gone.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	gone.apply(op("delete"))
+	p := w.lapse(true, gone.session, b.session, a.session, b.session)
+	if len(p.Sessions) != 2 || p.Sessions[0].Row.ID != a.session || p.Sessions[1].Row.ID != b.session || a.turn("m")+b.turn("m") != 2*session.Interrupted {
+		t.Errorf("published %+v", p)
+	}
+}
+
+// A ref that has expired is audited as such at its time, unless something had ended it before.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	grant := capability.Grant{ID: "ref", Target: "ses", Epoch: 2, Actor: "ann", Expires: 1000}
+	row := session.Row{Life: session.Live, Epoch: 2, Cursor: 41}
+	audited := capability.AuditRow{Target: "ses", At: 1000, Act: capability.AuditExpiry, Ref: "ref", Actor: "ann", Cursor: 41}
+	for name, c := range map[string]struct {
+		change func(g *capability.Grant, row *session.Row)
+		now    int64
+		want   bool
+	}{
+		"at its time":            {func(*capability.Grant, *session.Row) {}, 1000, true},
+		"long after":             {func(*capability.Grant, *session.Row) {}, 5000, true},
+		"before its time":        {func(*capability.Grant, *session.Row) {}, 999, false},
+		"revoked before":         {func(g *capability.Grant, _ *session.Row) { g.Revoked = 1 }, 1000, false},
+		"of an epoch that ended": {func(_ *capability.Grant, row *session.Row) { row.Epoch++ }, 1000, false},
+		"of a deleted session":   {func(_ *capability.Grant, row *session.Row) { row.Life = session.Deleted }, 1000, false},
+	} {
+		g, r := grant, row
+		c.change(&g, &r)
+		if got := session.Expiry(&g, &r, c.now); (got != nil) != c.want || got != nil && *got != audited {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	grant.Epoch, audited.Cursor = 0, 0
+	if got := session.Expiry(&grant, nil, 1000); got == nil || *got != audited {
+		t.Errorf("of a space: %+v", got)
+	}
+}
+
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 200)
@@ -235,7 +421,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "x", "Session", "session/", "session_diff/x", "message", "message/", "message/a/b", "message/ä", "message/a b", "message/" + long + "x",
-		"part/m", "part/m/", "part//p", "part/m/p/q", "model", "model/", "ref/x", "message/\x00", "message/..\n"} {
+		"model/a b", "model/ä", "model/" + long + "x", "part/m", "part/m/", "part//p", "part/m/p/q", "model", "model/", "ref/x", "message/\x00", "message/..\n"} {
 		if k, err := session.ParseKey(bad); err == nil {
 			t.Errorf("%q was taken as %v", bad, k)
 		} else if err.Code != fault.BadKey {

@@ -1,9 +1,13 @@
 package session_test
 
+// The fold: from any cursor, of any log, and of what is no log.
+
 import (
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -43,6 +47,9 @@ func TestStoryHasEveryEvent(t *testing.T) {
 	for _, e := range o.w.store.Events(o.session) {
 		seen[e.Method] = true
 	}
+	if got := strings.Join(session.Methods(), " "); got != "appendText begin bumpEpoch create delete finalize fork purge put remove revoke share" {
+		t.Errorf("the methods are %s", got)
+	}
 	for _, m := range append(session.Methods(), session.MethodInterrupted, session.MethodResumed) {
 		if m != session.MethodFork && m != session.MethodDelete && !seen[m] {
 			t.Errorf("no %s", m)
@@ -78,12 +85,44 @@ func TestResumeAtEveryCursor(t *testing.T) {
 	}
 }
 
+// A log of what is gone folds as well: a deleted session's, with no payload left, and
+// what a reader of one message is shown, with marks for all the rest.
+func TestFoldOfWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	o := story(t)
+	f := o.w.newWriter()
+	f.with = []string{o.ref}
+	f.apply(op("fork", "source", o.session, "via", o.ref, "ref", f.ref, "hash", sha(f.ref)))
+	f.apply(op("begin", "message", "late", "payload", raw(`{}`)))
+	one := &capability.Grant{Message: "m"}
+	shown := session.NewFold(o.session)
+	for _, e := range session.View(one, o.w.store.Events(o.session)) {
+		if err := shown.Apply(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustEqual(t, "cursor", shown.Cursor, o.last().Cursor)
+	mustEqual(t, "entries", len(shown.Entries()), 2)
+	for _, d := range []*writer{o, f} {
+		d.apply(op("delete"))
+		gone := session.NewFold(d.session)
+		for _, e := range d.w.store.Events(d.session) {
+			if err := gone.Apply(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if gone.Life != session.Deleted || len(gone.Entries())+len(gone.Turns()) > 0 {
+			t.Errorf("left of it: %v, %v", gone.Entries(), gone.Turns())
+		}
+	}
+}
+
 func TestFoldRefusesGapsAndRepeats(t *testing.T) {
 	t.Parallel()
 	o := story(t)
 	events := o.w.store.Events(o.session)
 	f := session.NewFold(o.session)
-	if err := f.Apply(events[1]); fault.CodeOf(err) != fault.Internal {
+	if err := f.Apply(events[1]); fault.CodeOf(err) != fault.Internal || err.(*fault.Error).At != 1 {
 		t.Fatalf("a gap: %v", err)
 	}
 	if err := f.Apply(events[0]); err != nil {
@@ -102,10 +141,23 @@ func TestFoldRefusesGapsAndRepeats(t *testing.T) {
 	if err := f.Apply(&unknown); err != nil || len(f.Entries()) != before {
 		t.Fatalf("a method of a later version: %v", err)
 	}
-	broken := *events[4]
-	broken.Method, broken.Payload = session.MethodFinalize, []byte(`{"status":"odd"}`)
-	if err := f.Apply(&broken); fault.CodeOf(err) != fault.Internal {
-		t.Fatalf("a broken event: %v", err)
+	for _, broken := range []session.Event{
+		{Method: session.MethodFinalize, Payload: []byte(`{"status":"odd"}`)},
+		{Method: session.MethodFinalize, Payload: []byte(`[]`)},
+		{Method: session.MethodFinalize, Payload: []byte(`{"status":"failed","entries":[{"key":"nonsense"}]}`)},
+		{Method: session.MethodFork, Payload: []byte(`[]`)},
+		{Method: session.MethodFork, Payload: []byte(`{"entries":[{"key":"nonsense"}]}`)},
+		{Method: session.MethodPut, Key: "nonsense", Payload: []byte(`{}`)},
+		{Method: session.MethodBegin, Key: "nonsense", Payload: []byte(`{}`)},
+	} {
+		broken.Cursor = f.Cursor + 1
+		if err := f.Apply(&broken); fault.CodeOf(err) != fault.Internal || !strings.Contains(err.Error(), broken.Method) {
+			t.Errorf("%s of %s%s: %v", broken.Method, broken.Key, broken.Payload, err)
+		}
+	}
+	late := session.Event{Method: session.MethodAppendText, Cursor: f.Cursor + 1, Key: "part/never/seen", Payload: []byte(`{"offset":0,"text":"x"}`)}
+	if err := f.Apply(&late); err != nil || f.Entry(late.Key) != nil {
+		t.Errorf("a delta of what is not there: %v, %v", err, f.Entry(late.Key))
 	}
 }
 

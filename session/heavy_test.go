@@ -156,7 +156,11 @@ func TestTooMuchIsCheapToRepeat(t *testing.T) {
 		}
 	}
 	// What it read counts for the group, as what is read within the limit does.
-	answers, _ := w.commit(o.batch(false, again[0]), o.batch(false, put("message/m2")))
+	ack := session.Submission{Batch: ledger.Batch{Session: o.session, Outbox: o.outbox, Incarnation: 1, AckedThrough: 1}, Ack: true}
+	answers, _ := w.commit(o.batch(false, again[0]), o.batch(false, put("message/m2")), ack)
+	if answers[2].Err != nil {
+		t.Errorf("an acknowledgement, which moves nothing: %+v", answers[2])
+	}
 	if err := answers[1].Err; err == nil || err.Code != fault.Overloaded {
 		t.Errorf("behind it: %+v", answers[1])
 	}

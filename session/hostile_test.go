@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/oklog/ulid/v2"
 
@@ -68,7 +69,16 @@ func TestARevokedRefThatIsReadLaterIsDead(t *testing.T) {
 	x := o.share(all)
 	z := o.under(x).share(all)
 	y := o.under(z).share(all)
-	out := o.try(op("revoke", "ref", x), op("revoke", "ref", unseen(y)), op("revoke", "ref", unseen(z)))
+	gone := o.under(x).share(all)
+	cut := o.apply(op("revoke", "ref", gone))["cut"]
+	beside := o.share(all)
+	out := o.try(op("revoke", "ref", x), op("revoke", "ref", unseen(y)), op("revoke", "ref", unseen(z)), op("revoke", "ref", unseen(gone)), op("revoke", "ref", unseen(beside)))
+	mustEqual(t, "dead before", string(out[3].Result), fmt.Sprintf(`{"cursor":%d,"unchanged":true,"cut":%v}`, out[0].Cursor, cut))
+	p := o.share(all)
+	c := o.under(p).share(all)
+	again := o.try(op("revoke", "ref", c), op("revoke", "ref", p), op("revoke", "ref", c))
+	mustEqual(t, "dead before the one above", string(again[2].Result), fmt.Sprintf(`{"cursor":%d,"unchanged":true,"cut":%d}`, again[1].Cursor, again[0].Cursor))
+	mustEqual(t, "alive till now", string(out[4].Result), fmt.Sprintf(`{"cursor":%d,"cut":%d}`, out[0].Cursor+1, out[0].Cursor+1))
 	for i, ref := range []string{x, y, z} {
 		cut := w.store.Grant(ref).Cut
 		mustEqual(t, "the cut of all", cut, out[0].Cursor)
@@ -208,7 +218,7 @@ func TestExternalIsNoText(t *testing.T) {
 		p := w.newWriter()
 		answers, _ := w.commit(p.batch(false, op("create", "ref", p.ref, "hash", sha(p.ref), "external", raw("%s", external))), o.batch(false, put("message/m")))
 		out := answers[0].Outcomes[0]
-		if out.Status != ledger.Rejected {
+		if want := fault.BadArgument; out.Status != ledger.Rejected || out.Reason != want && utf8.ValidString(external) {
 			t.Errorf("%q: %+v", external, out)
 		}
 		mustEqual(t, "its neighbour", answers[1].Outcomes[0].Status, ledger.Applied)

@@ -129,7 +129,6 @@ type opPut struct {
 
 func decodePut(r *argReader) op {
 	o := &r.put
-	*o = opPut{}
 	o.key, o.text = r.keyText("key")
 	o.payload, o.schema = r.object("payload", required), r.schema("schema_version")
 	return o

@@ -39,6 +39,7 @@ func TestWhatComesBehindADivergedBatchIsRefused(t *testing.T) {
 		t.Fatalf("the original's first: %+v; %d events, were %d", answers[2], len(w.store.Events(o.session)), events)
 	}
 	// Another opening is none of its business, and other refusals decide over nothing.
+	w.commit(later)
 	answers, _ = w.commit(later, next, later)
 	if answers[0].Err == nil || answers[0].Err.Code != fault.Gap || answers[1].Err != nil || answers[2].Err != nil {
 		t.Errorf("the original goes on: %+v", answers)

@@ -1,6 +1,9 @@
 package session_test
 
+// Ops without an outbox: all or none, and only such as may be said again.
+
 import (
+	"strings"
 	"testing"
 
 	"github.com/oklog/ulid/v2"
@@ -46,14 +49,25 @@ func TestPlainOpsApplyWhollyOrNotAtAll(t *testing.T) {
 	reader := o.share([]string{"read"})
 	cursor++
 	good := op("put", "key", "message/z", "payload", raw(`{}`))
+	dependent := good
+	dependent.depends = []string{ulid.Make().String()}
+	limits := w.cfg.Limits
+	w.cfg.Limits.BatchOps, w.cfg.Limits.BatchBytes = 3, 151
 	for name, c := range map[string]struct {
 		sub  session.Submission
 		code fault.Code
 	}{
-		"a bad key":      {o.plain(o.ref, good, op("put", "key", "nothing/z", "payload", raw(`{}`))), fault.BadKey},
-		"no object":      {o.plain(o.ref, good, op("put", "key", "message/y", "payload", raw(`[]`))), fault.BadPayload},
-		"a turn":         {o.plain(o.ref, good, op("begin", "message", "m", "payload", raw(`{}`))), fault.UnknownMethod},
-		"a share":        {o.plain(o.ref, good, op("share", "ref", "x")), fault.UnknownMethod},
+		"a bad key":    {o.plain(o.ref, good, op("put", "key", "nothing/z", "payload", raw(`{}`))), fault.BadKey},
+		"no object":    {o.plain(o.ref, good, op("put", "key", "message/y", "payload", raw(`[]`))), fault.BadPayload},
+		"a turn":       {o.plain(o.ref, good, op("begin", "message", "m", "payload", raw(`{}`))), fault.UnknownMethod},
+		"a share":      {o.plain(o.ref, good, op("share", "ref", "x")), fault.UnknownMethod},
+		"one too many": {o.plain(o.ref, puts(4)...), fault.TooLarge},
+		"too large": {o.plain(o.ref, good, op("put", "key", "message/y", "payload", raw(`{"x":%q}`, strings.Repeat("x", 50))),
+			op("put", "key", "message/y", "payload", raw(`{"x":%q}`, strings.Repeat("x", 51)))), fault.TooLarge},
+		"not JSON":       {o.plain(o.ref, good, op("put", "key", "message/y", "payload", raw(`{`))), fault.Malformed},
+		"a cursor":       {o.plain(o.ref, good.expecting(0)), fault.BadArgument},
+		"a reference":    {o.plain(o.ref, good, op("put", "key", "message/y", "payload", ledger.Ref{Op: ulid.Make().String()})), fault.BadArgument},
+		"a dependency":   {o.plain(o.ref, dependent), fault.BadArgument},
 		"without append": {o.plain(reader, good), fault.MissingRight},
 		"an unknown ref": {o.plain(capability.ServerID(o.session, ulid.Make()), good), fault.UnknownRef},
 		"nothing":        {o.plain(o.ref), fault.TooLarge},
@@ -65,6 +79,18 @@ func TestPlainOpsApplyWhollyOrNotAtAll(t *testing.T) {
 	}
 	mustEqual(t, "the cursor", w.store.Session(o.session).Cursor, cursor)
 	w.check(o.session)
+	answers, _ = w.commit(o.plain(o.ref, puts(3)...), o.plain(o.ref, good, op("put", "key", "message/y", "payload", raw(`{"x":%q}`, strings.Repeat("x", 50))),
+		op("put", "key", "message/y", "payload", raw(`{"x":%q}`, strings.Repeat("x", 50)))))
+	if answers[0].Err != nil || answers[1].Err != nil {
+		t.Errorf("as many and as much as may be: %+v", answers)
+	}
+	w.cfg.Limits = limits
+
+	// It is no sign of life of anybody's stream.
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	w.lapse(true, o.session)
+	w.commit(o.plain(o.ref, put("message/z")))
+	mustEqual(t, "the turn", o.turn("m"), session.Interrupted)
 }
 
 func TestPlainCreate(t *testing.T) {
@@ -82,11 +108,14 @@ func TestPlainCreate(t *testing.T) {
 	}
 	sub := making()
 	sub.Batch.Ops = sub.Batch.Ops[:1]
+	sub.Batch.Outbox = o.outbox
 	answers, _ = w.commit(sub)
 	if answers[0].Err != nil || answers[0].Epoch != 1 {
 		t.Fatalf("%+v", answers[0])
 	}
 	mustEqual(t, "its use", answers[0].Uses[0].Ref, w.space)
+	mustEqual(t, "its event's outbox, and who made it", o.last().Outbox+w.store.Session(o.session).Creator, "")
+	sub.Batch.Outbox = ""
 	answers, _ = w.commit(o.plain(o.ref, op("put", "key", "session", "payload", raw(`{"title":"x"}`))))
 	if answers[0].Err != nil {
 		t.Errorf("under its owner's ref: %+v", answers[0])

@@ -1,6 +1,8 @@
 package session_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -55,6 +57,11 @@ func TestPurgePart(t *testing.T) {
 		t.Errorf("purged: %v", r)
 	}
 	o.clean(t, "after the purge")
+	var note struct{ Events []struct{ Cursor int } }
+	if err := json.Unmarshal(o.last().Payload, &note); err != nil {
+		t.Fatal(err)
+	}
+	mustEqual(t, "events named", fmt.Sprint(note.Events), "[{3} {5} {6} {7}]")
 	if o.payload("part/m/p") != "" || o.payload("part/m/q") != `{"text":"stays"}` || o.payload("message/m") == "" || o.turn("m") != session.Completed {
 		t.Errorf("the purge left %q, %q, %q and a turn %s", o.payload("part/m/p"), o.payload("part/m/q"), o.payload("message/m"), o.turn("m"))
 	}
@@ -114,6 +121,7 @@ func TestPurgeInOneGroup(t *testing.T) {
 	_, published := w.commit(o.batch(false,
 		op("put", "key", "message/a", "payload", raw(`{"a":"%s"}`, leaked)),
 		op("purge", "key", "message/a"),
+		op("purge", "key", "message/a"),
 		op("purge", "key", "message/b"),
 		op("purge", "key", "message/b"),
 		op("put", "key", "message/a", "payload", raw(`{"a":2}`)),
@@ -136,6 +144,71 @@ func TestPurgeInOneGroup(t *testing.T) {
 	if o.payload("message/a") != `{"a":2}` || w.store.Session(o.session).Cursor != before {
 		t.Error("a purge that was taken back has purged")
 	}
+}
+
+// One event that holds several values loses each to its own purge, also where these
+// are of one group, and keeps those whose purge was taken back.
+func TestPurgesOfOneEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{"m":"%s"}`, leaked)))
+	o.apply(op("finalize", "message", "m", "status", "completed", "completed", 9,
+		"parts", raw(`[{"id":"a","payload":{"a":"%s"}},{"id":"b","payload":{"b":1}},{"id":"c","payload":{"c":1}}]`, leaked)))
+	at := w.store.Session(o.session).Cursor
+	purge := func(keys ...string) (ops []anOp) {
+		for _, key := range keys {
+			ops = append(ops, op("purge", "key", key))
+		}
+		return ops
+	}
+	answers, _ := w.commit(
+		o.batch(true, append(purge("part/m/b"), put("nonsense"))...),
+		o.batch(false, purge("part/m/a")...),
+		o.batch(true, append(purge("part/m/c", "part/m/b"), put("nonsense"))...),
+		o.batch(false, purge("message/m", "part/m/a")...),
+	)
+	for i, want := range []string{"", `{"cursor":4,"events":1}`, "", `{"cursor":5,"events":2}`} {
+		mustEqual(t, "purged", string(answers[i].Outcomes[0].Result), want)
+	}
+	mustEqual(t, "purged again", string(answers[3].Outcomes[1].Result), `{"cursor":5,"unchanged":true,"events":0}`)
+	mustEqual(t, "left", string(w.store.Events(o.session)[at-1].Payload),
+		`{"status":"completed","entries":[{"key":"part/m/b","schema_version":1,"payload":"{\"b\":1}"},{"key":"part/m/c","schema_version":1,"payload":"{\"c\":1}"}]}`)
+	o.clean(t, "after the purges")
+
+	// An event of this very group has all of it back.
+	_, published := w.commit(o.batch(false, op("put", "key", "message/n", "payload", raw(`{"n":1}`))), o.batch(true, append(purge("message/n"), put("nonsense"))...))
+	mustEqual(t, "published", string(published.Sessions[0].Events[0].Payload), `{"n":1}`)
+	mustEqual(t, "there", o.payload("message/n"), `{"n":1}`)
+}
+
+// What is in the log alone is purged, and so is what is in the state alone, as after
+// its event was trimmed.
+func TestPurgeOfWhatIsInOnePlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("put", "key", "message/a", "payload", raw(`{"a":"%s"}`, leaked)))
+	o.apply(op("remove", "key", "message/a"))
+	mustEqual(t, "events", o.apply(op("purge", "key", "message/a"))["events"], any(1.0))
+	o.clean(t, "after the purge")
+
+	text := []byte(`{"a":"` + leaked + `"}`)
+	rows := &session.Changes{Entries: []*session.Entry{{Session: o.session, Key: "message/b", Cursor: 1, Schema: 1, Sum: session.SumOf(text), Payload: text}}}
+	sub := o.batch(false, op("purge", "key", "message/b"))
+	for _, do := range []func(tx session.Tx) error{
+		func(tx session.Tx) error { return tx.Save(t.Context(), rows) },
+		func(tx session.Tx) error {
+			answers, _, err := session.Commit(t.Context(), tx, []session.Submission{sub}, w.cfg)
+			mustEqual(t, "purged", string(answers[0].Outcomes[0].Result), `{"cursor":5,"events":0}`)
+			return err
+		},
+	} {
+		if err := w.store.Update(t.Context(), do); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.clean(t, "after the purge of what was trimmed")
 }
 
 // A fork is a log of its own: what it copied is purged there, and a fork of an
@@ -171,6 +244,10 @@ func TestPurgeAndForks(t *testing.T) {
 		t.Errorf("purged in the fork: %v", r)
 	}
 	f.clean(t, "in the fork")
+	mustEqual(t, "left of the fork", string(w.store.Events(f.session)[0].Payload), `{"ref":"`+f.ref+`","actor":"owner","source":"`+o.session+
+		`","at":3,"entries":[{"key":"message/b","schema_version":1,"payload":"{\"b\":1}"}]}`)
+	f.apply(op("put", "key", "message/c", "payload", raw(`{}`)))
+	mustEqual(t, "events that held what was not forked", f.apply(op("purge", "key", "message/c"))["events"], any(1.0))
 	if f.payload("message/b") != `{"b":1}` {
 		t.Errorf("the purge took %q too", f.payload("message/b"))
 	}
@@ -207,5 +284,19 @@ func TestPurgeIsBounded(t *testing.T) {
 	}
 	if len(o.holds(leaked)) != 1 {
 		t.Error("a refused purge has purged")
+	}
+
+	// To go through the log is not free, though nothing is found there.
+	none := op("purge", "key", "message/never")
+	mustEqual(t, "once", o.try(none)[0].Status, ledger.Applied)
+	outs := o.try(none, none)
+	if outs[0].Status != ledger.Applied || outs[1].Reason != fault.TooLarge || !strings.Contains(outs[1].Message, "in a batch of its own") {
+		t.Errorf("twice in a batch: %+v", outs)
+	}
+	answers, _ := w.commit(o.batch(false, none), o.batch(false, none))
+	for i, a := range answers {
+		if a.Err != nil || a.Outcomes[0].Status != ledger.Applied {
+			t.Errorf("submission %d of a group: %+v", i+1, a)
+		}
 	}
 }

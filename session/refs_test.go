@@ -2,6 +2,8 @@ package session_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -108,7 +110,8 @@ func TestRevoke(t *testing.T) {
 	a.apply(put("message/a"))
 	sibling.apply(put("message/s"))
 
-	r = o.apply(op("revoke", "ref", c.ref)) // dead already: its old cut, no event
+	sibling.refuse(ledger.Denied, fault.MissingRight, op("revoke", "ref", c.ref)) // dead or not
+	r = o.apply(op("revoke", "ref", c.ref))                                       // dead already: its old cut, no event
 	if r["unchanged"] != true || r["cut"].(float64) != cut {
 		t.Fatalf("a second revoke gave %v", r)
 	}
@@ -135,6 +138,15 @@ func TestBumpEpoch(t *testing.T) {
 	mustEqual(t, "epoch of a new share", w.store.Grant(b.ref).Epoch, 2)
 	b.apply(put("message/b"))
 	o.apply(put("message/o"))
+
+	// In one group too: what comes before it is of the old epoch, and what comes after it of the new one.
+	before, _ := newRef(o.session)
+	after, _ := newRef(o.session)
+	share := func(id string) anOp { return op("share", "ref", id, "hash", sha(id), "rights", []string{"append"}) }
+	old, late := o.under(before), o.under(after)
+	answers, _ := w.commit(o.batch(false, share(before), op("bumpEpoch"), share(after)), old.batch(false, put("message/b")), late.batch(false, put("message/b")))
+	mustEqual(t, "shared before it", answers[1].Outcomes[0].Reason, fault.StaleEpoch)
+	mustEqual(t, "shared after it", answers[2].Outcomes[0].Status, ledger.Applied)
 }
 
 // All in one transaction: what one submission revokes the next one lacks, down
@@ -213,6 +225,9 @@ func TestDirect(t *testing.T) {
 	reader := a.share([]string{"read"})
 	direct := func(ref string, d session.Direct) session.Answer {
 		answers, _ := w.commit(session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: ref, Direct: &d})
+		if a := answers[0]; (a.Err == nil) != (a.Cursor != 0) || (a.Err == nil) != (len(a.Uses) == 1) {
+			t.Errorf("%+v", a)
+		}
 		return answers[0]
 	}
 	if ans := direct(reader, session.Direct{Ref: reader}); ans.Err == nil || ans.Err.Code != fault.MissingRight {
@@ -240,9 +255,10 @@ func TestDirect(t *testing.T) {
 	// The one who made the session acts through its space object, once it has proven its outbox.
 	sub := session.Submission{Batch: ledger.Batch{Session: o.session, Outbox: o.outbox}, Ref: o.ref, Space: w.space, Direct: &session.Direct{Epoch: true}}
 	answers, _ := w.commit(sub)
-	if answers[0].Err != nil || answers[0].Epoch != 3 {
-		t.Fatalf("%+v", answers[0])
+	if answers[0].Err != nil || answers[0].Epoch != 3 || o.last().Outbox != "" {
+		t.Fatalf("%+v, %+v", answers[0], o.last())
 	}
+	mustEqual(t, "its use", answers[0].Uses[0], session.Use{Ref: o.ref, Actor: "owner", Method: "bumpEpoch", Count: 1})
 	acts := map[capability.AuditAct]int{}
 	for _, row := range w.store.Audit() {
 		acts[row.Act]++
@@ -250,6 +266,137 @@ func TestDirect(t *testing.T) {
 	if acts[capability.AuditDenial] != 3 || acts[capability.AuditRevoke] != 1 || acts[capability.AuditBump] != 2 || acts[capability.AuditShare] != 3 {
 		t.Fatalf("audit %v", acts)
 	}
+}
+
+// Session.share is the op, but that the same again changes nothing.
+func TestDirectShare(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	one := o.share(all, "message", "m")
+	id, hash := newRef(o.session)
+	share := func(ref string, change func(m *capability.Minting)) session.Answer {
+		m := capability.Minting{ID: id, Hash: hash, Rights: capability.Append, Methods: []string{"put"}, Label: "x"}
+		if change != nil {
+			change(&m)
+		}
+		answers, _ := w.commit(session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: ref, Direct: &session.Direct{Share: &m}})
+		return answers[0]
+	}
+	foreign, _ := newRef(w.create().session)
+	for name, c := range map[string]struct {
+		ref    string
+		change func(m *capability.Minting)
+		code   fault.Code
+	}{
+		"for another session":        {o.ref, func(m *capability.Minting) { m.ID = foreign }, fault.BadArgument},
+		"with a method that is none": {o.ref, func(m *capability.Minting) { m.Methods = []string{"share"} }, fault.BadArgument},
+		"for more than one message":  {one, func(m *capability.Minting) { m.Message = "n" }, fault.Widening},
+	} {
+		if a := share(c.ref, c.change); a.Err == nil || a.Err.Code != c.code {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+	a := share(o.ref, nil)
+	ev := o.last()
+	if a.Err != nil || a.Epoch != 1 || a.Cut != 0 || ev.Key != "ref/"+id || ev.Op != "" || w.store.Grant(id).Label != "x" {
+		t.Fatalf("%+v, %+v", a, ev)
+	}
+	if a := share(o.ref, nil); a.Err != nil || a.Cursor != ev.Cursor {
+		t.Errorf("again: %+v", a)
+	}
+	if a := share(o.ref, func(m *capability.Minting) { m.Label = "y" }); a.Err == nil || a.Err.Code != fault.AlreadyExists {
+		t.Errorf("again, with another label: %+v", a)
+	}
+	// A ref for one message may hand on and revoke what it covers, and nothing of the session.
+	for _, d := range []session.Direct{{Epoch: true}, {Ref: o.ref}} {
+		answers, _ := w.commit(session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: one, Direct: &d})
+		if err := answers[0].Err; err == nil || err.Code != fault.MissingRight {
+			t.Errorf("%+v: %+v", d, answers[0])
+		}
+	}
+}
+
+// A space's ref dies with all below it: sessions that lose a ref get an event of it,
+// deleted ones a row in their audit, and what is beside it stays.
+func TestRevokeTree(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root := w.store.Grant(w.space)
+	clerk, hash := newRef(root.Target)
+	w.store.AddGrant(capability.Grant{ID: clerk, Target: root.Target, Parent: root.ID, Hash: hash, Rights: capability.Create, Actor: "clerk"})
+	var made []*writer
+	for range 3 {
+		o := w.newWriter()
+		o.space = clerk
+		o.apply(op("create", "ref", o.ref, "hash", sha(o.ref)))
+		made = append(made, o)
+	}
+	guest := made[0].share([]string{"read"})
+	made[2].apply(op("delete"))
+	beside := w.create()
+	by := &capability.Grant{ID: root.ID, Target: root.Target, Actor: "ann"}
+	revoke := func(ref string) (refs uint64, published *session.Published, audit []string) {
+		before := len(w.store.Audit())
+		err := w.store.Update(t.Context(), func(tx session.Tx) error {
+			rows, err := tx.Load(t.Context(), &session.Want{Claims: []string{root.Target}, Trees: []string{ref}})
+			if err == nil {
+				refs, published, err = session.RevokeTree(t.Context(), tx, by, ref, rows.Trees[ref], "192.0.2.7")
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range w.store.Audit()[before:] {
+			audit = append(audit, fmt.Sprintf("%s %d", a.Target, a.Cursor))
+			if a.Act != capability.AuditRevoke || a.Ref != by.ID || a.Actor != "ann" || a.Subject != ref || a.Peer != "192.0.2.7" || a.At != w.store.Now {
+				t.Errorf("audited: %+v", a)
+			}
+		}
+		return refs, published, audit
+	}
+
+	refs, published, audit := revoke(guest)
+	g := w.store.Grant(guest)
+	if refs != 1 || len(published.Sessions) != 1 || !slices.Equal(audit, []string{made[0].session + " 3"}) || g.Revoked != w.store.Now || g.Cut != 3 || g.RevokeBy != by.ID {
+		t.Errorf("a session's ref: %d, %+v, %q, %+v", refs, published, audit, g)
+	}
+	if refs, published, audit := revoke(guest); refs != 0 || len(published.Sessions) != 0 || audit != nil {
+		t.Errorf("again: %d, %+v, %q", refs, published, audit)
+	}
+
+	w.store.Now += 5
+	refs, published, audit = revoke(clerk)
+	want := []string{made[0].session + " 4", made[1].session + " 2", made[2].session + " 2", root.Target + " 0"}
+	if refs != 4 || len(published.Sessions) != 2 || !slices.Equal(audit, want) {
+		t.Errorf("a space's ref: %d, %+v, %q, want %q", refs, published, audit, want)
+	}
+	for i, p := range published.Sessions {
+		ev := p.Events[0]
+		if p.Row.ID != made[i].session || !p.AuthChanged || len(p.Events) != 1 || ev.Method != session.MethodRevoke || ev.Key != "ref/"+clerk || ev.Schema != 1 ||
+			string(ev.Payload) != `{"ref":"`+clerk+`"}` || ev.Ref != by.ID || ev.Actor != "ann" || ev.At != w.store.Now {
+			t.Errorf("published %+v", ev)
+		}
+		made[i].refuse(ledger.Denied, fault.Revoked, put("message/m"))
+		mustEqual(t, "its cut", w.store.Grant(made[i].ref).Cut, ev.Cursor)
+	}
+	if g := w.store.Grant(clerk); g.Revoked != w.store.Now || g.Cut != 0 {
+		t.Errorf("the ref itself: %+v", g)
+	}
+	beside.apply(put("message/m"))
+
+	for n := range 2 {
+		calls := n
+		err := w.store.Update(t.Context(), func(tx session.Tx) error {
+			_, _, err := session.RevokeTree(t.Context(), failing{tx, &calls}, by, beside.ref, map[string]uint64{beside.session: 1}, "")
+			return err
+		})
+		if !errors.Is(err, errAway) {
+			t.Errorf("call %d fails: %v", n+1, err)
+		}
+	}
+	beside.apply(put("message/n"))
 }
 
 // A space's root ref names nobody; what is done under it names its owner.

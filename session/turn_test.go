@@ -1,5 +1,7 @@
 package session_test
 
+// Turns: their states, their text, their lease and their end.
+
 import (
 	"context"
 	"encoding/json"
@@ -44,6 +46,15 @@ func TestTurnLifecycle(t *testing.T) {
 	}
 }
 
+func TestTurnStatusNames(t *testing.T) {
+	t.Parallel()
+	for i, want := range []string{"none", "streaming", "interrupted", "completed", "failed", "aborted", "none"} {
+		if got := session.TurnStatus(i).String(); got != want {
+			t.Errorf("state %d is %s, want %s", i, got, want)
+		}
+	}
+}
+
 func TestAppendText(t *testing.T) {
 	t.Parallel()
 	o := newWorld(t).create()
@@ -60,6 +71,8 @@ func TestAppendText(t *testing.T) {
 	mustEqual(t, "length in bytes", r["length"].(float64), 9)
 	out := o.refuse(ledger.Rejected, fault.WrongOffset, delta(7, "x"))
 	mustEqual(t, "present length", out.At, 9)
+	out = o.refuse(ledger.Rejected, fault.WrongOffset, delta(10, ""))
+	mustEqual(t, "present length, for an empty delta", out.At, 9)
 	r = o.apply(delta(9, ""))
 	mustEqual(t, "an empty delta", r["unchanged"], any(true))
 	o.apply(op("appendText", "key", "part/m/p", "offset", 9, "text", raw(`"\ud83d\ude00<&>\u0000\u2028"`)))
@@ -77,6 +90,10 @@ func TestAppendText(t *testing.T) {
 	o.refuse(ledger.Rejected, fault.WrongOffset, delta(9, "c"))
 	o.apply(delta(2, "c"))
 	mustEqual(t, "part", o.payload("part/m/p"), `{"text":"abc"}`)
+	r = o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"abd"}`)))
+	mustEqual(t, "a put that is as long", r["unchanged"], nil)
+	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"ab"}`)))
+	o.apply(delta(2, "c"))
 
 	other := o.under(o.share([]string{"read", "append"}))
 	other.refuse(ledger.Rejected, fault.NotYourTurn, delta(3, "d"))
@@ -86,6 +103,7 @@ func TestAppendText(t *testing.T) {
 
 	o.apply(op("finalize", "message", "m", "status", "completed"))
 	o.refuse(ledger.Rejected, fault.TurnEnded, delta(4, "e"))
+	other.refuse(ledger.Rejected, fault.TurnEnded, delta(4, "e"))
 	o.refuse(ledger.Rejected, fault.TurnEnded, op("begin", "message", "m", "payload", raw(`{}`)))
 	o.apply(op("put", "key", "part/m/p", "payload", raw(`{"text":"late"}`)))
 }
@@ -173,14 +191,68 @@ func TestFinalizeGivenValues(t *testing.T) {
 	o.apply(op("finalize", "message", "n", "status", "completed", "completed", 77, "payload", raw(` {"v":2, "time": 3} `), "schema_version", 2))
 	mustEqual(t, "a time of another shape stays", o.payload("message/n"), `{"v":2, "time": 3}`)
 
+	o.apply(op("begin", "message", "l", "payload", raw(`{"time":{"completed":4}}`)))
+	for part, payload := range map[string]string{
+		"as/it/is": `{"text":"a","time":{"start":5}}`, "grown": `{"text":"a","time":{}}`, "grown/closed": `{"text":"a","time":{"start":5,"end":6}}`,
+		"call": `{"state":{"status":"running","time":{"start":5,"end":6}}}`, "waiting": `{"state":{"status":"pending","time":{}}}`,
+	} {
+		key := "part/l/" + strings.ReplaceAll(part, "/", ".")
+		o.apply(op("put", "key", key, "payload", json.RawMessage(payload)))
+		if strings.HasPrefix(part, "grown") {
+			o.apply(op("appendText", "key", key, "offset", 1, "text", "b"))
+		}
+	}
+	o.apply(op("finalize", "message", "l", "status", "completed", "completed", 5))
+	for key, want := range map[string]string{
+		"message/l": `{"time":{"completed":5}}`, "part/l/as.it.is": `{"text":"a","time":{"start":5}}`, "part/l/grown": `{"text":"ab","time":{}}`,
+		"part/l/grown.closed": `{"text":"ab","time":{"start":5,"end":6}}`,
+		"part/l/call":         `{"state":{"status":"error","time":{"start":5,"end":6},"error":"turn completed"}}`,
+		"part/l/waiting":      `{"state":{"status":"error","time":{},"error":"turn completed"}}`,
+	} {
+		mustEqual(t, key, o.payload(key), want)
+	}
+
 	o.apply(op("begin", "message", "k", "payload", raw(`{}`)))
 	o.apply(op("finalize", "message", "k", "status", "failed", "completed", 77))
 	mustEqual(t, "a time that was given", o.payload("message/k"), `{"time":{"completed":77}}`)
+	r := o.apply(op("finalize", "completed", 77, "status", "failed", "message", "k"))
+	mustEqual(t, "the same in another order", r["unchanged"], any(true))
+	o.refuse(ledger.Rejected, fault.TurnEnded, op("finalize", "message", "k", "status", "failed", "completed", 78))
 
 	w.cfg.Limits.EventBytes = 200
 	o.apply(op("begin", "message", "big", "payload", raw(`{}`)))
 	o.refuse(ledger.Rejected, fault.TooLarge, op("finalize", "message", "big", "status", "completed", "payload", raw(`{"x":"%0200d"}`, 0)))
 	o.apply(op("finalize", "message", "big", "status", "completed"))
+}
+
+// The end of a turn is one event with all that it changes: the message, then parts by
+// key, each once; given ones as they are given, and at the time that is given.
+func TestWhatFinalizeWrites(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{"b":1}`)))
+	for _, part := range []string{`b","time":{"start":5},"text":"t`, `c`, `d`, `e`} {
+		o.apply(op("put", "key", "part/m/"+part[:1], "payload", raw(`{"id":"%s"}`, part)))
+	}
+	o.apply(op("appendText", "key", "part/m/b", "offset", 1, "text", "x"))
+	end := op("finalize", "message", "m", "status", "completed", "completed", 77, "payload", raw(`{"p":2}`), "schema_version", 4,
+		"parts", raw(`[{"id":"e","payload":{"id":"e"},"schema_version":3},{"id":"a","payload":{"id":"a"},"schema_version":2},{"id":"d","payload":{"id":"d"}}]`))
+	want := `{"status":"completed","entries":[{"key":"message/m","schema_version":4,"payload":"{\"p\":2,\"time\":{\"completed\":77}}"},` +
+		`{"key":"part/m/a","schema_version":2,"payload":"{\"id\":\"a\"}"},` +
+		`{"key":"part/m/b","schema_version":1,"payload":"{\"id\":\"b\",\"time\":{\"start\":5,\"end\":77},\"text\":\"tx\"}"},` +
+		`{"key":"part/m/e","schema_version":3,"payload":"{\"id\":\"e\"}"}]}`
+	w.cfg.Limits.EventBytes = len(want) - 1
+	o.refuse(ledger.Rejected, fault.TooLarge, end)
+	w.cfg.Limits.EventBytes++
+	o.apply(end)
+	mustEqual(t, "event", string(o.last().Payload), want)
+	entries, _ := w.store.State(o.session)
+	for _, e := range entries { // as whoever puts the same again finds
+		r := o.apply(op("put", "key", e.Key, "payload", json.RawMessage(e.Payload), "schema_version", e.Schema))
+		mustEqual(t, e.Key+" as it is", r["unchanged"], any(true))
+	}
+	mustEqual(t, "entries", len(entries), 6)
 }
 
 func TestWhoMayFinalize(t *testing.T) {
@@ -196,6 +268,7 @@ func TestWhoMayFinalize(t *testing.T) {
 	writer.refuse(ledger.Rejected, fault.NotYourTurn, end("a", "aborted"))
 	moderator.refuse(ledger.Denied, fault.MissingRight, end("a", "failed"))
 	moderator.refuse(ledger.Denied, fault.MissingRight, op("put", "key", "session", "payload", raw(`{}`)))
+	moderator.refuse(ledger.Denied, fault.MissingRight, op("put", "key", "session", "payload", raw(`{}`), "status", "aborted"))
 
 	// Who may only revoke ends the turn and writes nothing of its own into it.
 	o.apply(op("put", "key", "part/a/tool", "payload", raw(`{"state":{"status":"running"}}`)))
@@ -214,6 +287,13 @@ func TestWhoMayFinalize(t *testing.T) {
 	mustEqual(t, "message", o.payload("message/a"), fmt.Sprintf(`{"time":{"completed":%d}}`, o.w.store.Now))
 	mustEqual(t, "tool", o.payload("part/a/tool"), `{"state":{"status":"error","error":"turn aborted"}}`)
 	mustEqual(t, "forged part", o.payload("part/a/new"), "")
+
+	// Revoke and append are rights of their own: neither takes read.
+	begin("c")
+	o.under(o.share([]string{"revoke"})).apply(end("c", "aborted"))
+	mute := o.under(o.share([]string{"append"}))
+	mute.apply(op("begin", "message", "d", "payload", raw(`{}`)))
+	mute.apply(op("finalize", "message", "d", "status", "completed", "payload", raw(`{"mine":1}`)))
 
 	// The owner too ends another's turn only as aborted.
 	writer.apply(op("begin", "message", "b", "payload", raw(`{}`)))
@@ -295,6 +375,51 @@ func TestLease(t *testing.T) {
 	o.apply(op("finalize", "message", "m", "status", "completed"))
 	mustEqual(t, "state", o.turn("m"), session.Completed)
 	mustEqual(t, "state of the other", o.turn("n"), session.Streaming)
+}
+
+// A lease is there from begin on, ends at its very moment, and is written anew once a
+// tenth of it is over.
+func TestLeaseBounds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	lease := func() int64 {
+		_, turns := w.store.State(o.session)
+		return turns[0].Lease - w.store.Now
+	}
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	mustEqual(t, "lease", lease(), 30_000)
+	for _, step := range []struct{ later, left int64 }{{2999, 30_000 - 2999}, {1, 30_000}, {3001, 30_000}} {
+		w.store.Now += step.later
+		o.apply(put("message/other"))
+		mustEqual(t, "lease", lease(), step.left)
+	}
+	w.store.Now += 29_999
+	w.lapse(false, o.session)
+	mustEqual(t, "a moment before its end", o.turn("m"), session.Streaming)
+	w.store.Now++
+	p := w.lapse(false, o.session)
+	mustEqual(t, "at its end", o.turn("m"), session.Interrupted)
+	mustEqual(t, "why", string(p.Sessions[0].Events[0].Payload), `{"reason":"its lease lapsed"}`)
+	mustEqual(t, "schema", p.Sessions[0].Events[0].Schema, 1)
+	o.apply(put("message/other"))
+	events := w.store.Events(o.session)
+	resumed := events[len(events)-1]
+	mustEqual(t, "resumed", fmt.Sprint(resumed.Method, string(resumed.Payload), resumed.Schema), "resumed{}1")
+	mustEqual(t, "lease", lease(), 30_000)
+	p = w.lapse(true, o.session)
+	mustEqual(t, "why, on a start", string(p.Sessions[0].Events[0].Payload), `{"reason":"the server started"}`)
+
+	// What was taken back has changed the row's time no more than its cursor.
+	before := w.store.Session(o.session)
+	w.store.Now += 7
+	w.commit(o.batch(true, op("put", "key", "message/x", "payload", raw(`{}`)), put("nonsense")))
+	after := w.store.Session(o.session)
+	mustEqual(t, "events", after.Cursor, before.Cursor+1) // resumed
+	mustEqual(t, "updated", after.Updated, w.store.Now)
+	w.store.Now += 7
+	w.commit(o.batch(true, op("put", "key", "message/x", "payload", raw(`{}`)), put("nonsense")))
+	mustEqual(t, "updated by nothing", *w.store.Session(o.session), *after)
 }
 
 // Whoever sees a turn sees that it goes on, whatever its stream goes on with.
@@ -413,6 +538,9 @@ func TestTheEndOfATurnShowsNothingFromBeforeTheFirstCursor(t *testing.T) {
 	guest.apply(begin("b"))
 	guest.refuse(ledger.Denied, fault.MissingRight, delta("part/b/p", 6))
 	guest.refuse(ledger.Denied, fault.MissingRight, end("b", "completed"))
+	first := o.under(o.share([]string{"append"}, "from", o.apply(set("part/f/p", `{"text":""}`))["cursor"]))
+	first.apply(begin("f"))
+	first.apply(delta("part/f/p", 0)) // what is at the first cursor is shown
 	guest.apply(set("part/b/r", `{"text":""}`))
 	guest.apply(delta("part/b/r", 0))
 	guest.apply(end("b", "completed", "parts", raw(`[{"id":"q","payload":{"state":{"status":"completed"}}}]`)))

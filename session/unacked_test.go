@@ -75,6 +75,18 @@ func TestUnacknowledgedOutcomesAreBounded(t *testing.T) {
 	}
 }
 
+func TestUnacknowledgedOutcomesUpToTheLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cfg.Limits.UnackedOps = 3
+	o := w.create()
+	guest := o.under(o.share(all))
+	answers, _ := w.commit(guest.batch(false, puts(2)...), guest.batch(false, puts(1)...), guest.batch(false, puts(1)...))
+	if answers[0].Err != nil || answers[1].Err != nil || answers[2].Err == nil || !strings.Contains(answers[2].Err.Message, "3 outcomes") {
+		t.Errorf("%+v", answers)
+	}
+}
+
 // An outbox does not acknowledge what an op that has no answer yet refers to. It
 // has seqs for 4 windows of 64 batches ahead; the last of them may need the first.
 func TestReferencesNeverMeetTheLimit(t *testing.T) {
@@ -132,6 +144,55 @@ func TestDenialsHaveARowEachUpToABound(t *testing.T) {
 	}
 	mustEqual(t, "refusals in them", counted, 50)
 	mustEqual(t, "op of the last row", rows[32].Op, many.Batch.Ops[32].OpID)
+	mustEqual(t, "method of the last row, which is for many", rows[32].Subject, "")
+	mustEqual(t, "method of the one before", rows[31].Subject, session.MethodPut)
+}
+
+// A denial names the ref that was shown and, where that is the session's, its actor;
+// and only what was refused for want of authority is one.
+func TestWhomADenialNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create("actor", "ann")
+	ref := o.share(all, "actor", "ann/bob")
+	bob, stranger := o.under(ref), o.under(w.create("actor", "eve").ref)
+	lister, hash := newRef(capability.Target(w.space))
+	w.store.AddGrant(capability.Grant{ID: lister, Target: capability.Target(w.space), Hash: hash, Rights: capability.List, Actor: "clerk"})
+	made := w.newWriter()
+	made.space = lister
+	unborn := rotate(ref, ref)
+	unborn.Batch.Session, unborn.Ref = made.session, made.ref
+	own := session.Submission{Batch: ledger.Batch{Session: o.session}, Ref: ref, Peer: "192.0.2.7", Direct: &session.Direct{Ref: o.ref}}
+	w.commit(o.batch(false, op("revoke", "ref", o.share([]string{"read"}))))
+	for _, c := range []struct {
+		sub  session.Submission
+		want string
+	}{
+		{bob.batch(true, put("message/a"), op("delete")), "delete not_an_owner " + ref + " ann/bob 1"},
+		{bob.batch(true, put("message/a"), put("nonsense")), ""},
+		{stranger.batch(false, put("message/a")), "put unknown_ref " + stranger.ref + "  1"},
+		{made.batch(false, op("create", "ref", made.ref, "hash", sha(made.ref))), "create missing_right " + lister + "  1"},
+		{own, "revoke missing_right " + ref + " ann/bob 0"},
+		{rotate(ref, ref), "rotate not_an_owner " + ref + " ann/bob 0"},
+		{unborn, "rotate unknown_ref " + made.ref + "  0"},
+		{rotate(o.ref, ref), ""},
+		{o.batch(false, op("revoke", "ref", o.ref)), "revoke none " + o.ref + " ann 0"},
+		{o.batch(false, op("void")), "void revoked " + o.ref + " ann 1"}, // by who made it, through the space
+	} {
+		before := len(w.store.Audit())
+		w.commit(c.sub)
+		got := ""
+		for _, a := range w.store.Audit()[before:] {
+			got += fmt.Sprintf("%s %s %s %s %d", a.Subject, a.Reason, a.Ref, a.Actor, a.Count)
+			if a.Target != c.sub.Batch.Session || a.At != w.store.Now || a.Peer != c.sub.Peer {
+				t.Errorf("%+v", a)
+			}
+			if a.Act == capability.AuditRevoke {
+				got = "revoke none " + a.Ref + " " + a.Actor + " 0"
+			}
+		}
+		mustEqual(t, "audit", got, c.want)
+	}
 }
 
 // What is done is told by ref and method, and nothing else: no refused op, no
@@ -147,4 +208,14 @@ func TestUsesAreWhatApplied(t *testing.T) {
 	mustEqual(t, "uses of a repeated batch", len(answers[1].Uses), 0)
 	answers, _ = w.commit(guest.batch(true, put("message/d"), op("delete")))
 	mustEqual(t, "uses of a batch that was taken back", len(answers[0].Uses), 0)
+
+	// What makes a session is done under its space's ref, and what follows under its own.
+	clerk, hash := newRef(capability.Target(w.space))
+	w.store.AddGrant(capability.Grant{ID: clerk, Target: capability.Target(w.space), Hash: hash, Rights: capability.Create, Actor: "clerk"})
+	p, f := w.newWriter(), w.newWriter()
+	p.space, f.space, f.with = clerk, clerk, []string{o.ref}
+	answers, _ = w.commit(p.batch(false, op("create", "ref", p.ref, "hash", sha(p.ref)), put("message/a"), op("bumpEpoch")),
+		f.batch(false, op("fork", "source", o.session, "via", o.ref, "ref", f.ref, "hash", sha(f.ref))))
+	mustEqual(t, "uses of making one", fmt.Sprint(answers[0].Uses), fmt.Sprintf("[{%s clerk create 1} {%s clerk/owner put 1} {%s clerk/owner bumpEpoch 1}]", clerk, p.ref, p.ref))
+	mustEqual(t, "uses of a fork", fmt.Sprint(answers[1].Uses), fmt.Sprintf("[{%s clerk fork 1}]", clerk))
 }

@@ -1,12 +1,16 @@
 package session_test
 
+// What a verifier says of a log that is not what was written.
+
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -122,12 +126,100 @@ func TestVerifierFromTheMiddle(t *testing.T) {
 			}
 		}
 	}
-	// The row's head is another one.
+	for what, known := range map[string]func(v *session.Verifier){
+		"10 is not the one that the session ends with":              func(v *session.Verifier) { v.End(row.Cursor, session.Hash{}) },
+		"9 is there, although the session has come to event 8 only": func(v *session.Verifier) { v.End(8, log[7].Hash) },
+		"11 is missing, and all up to event 12":                     func(v *session.Verifier) { v.End(12, session.Hash{}) },
+		"5 is not the one that the session was at":                  func(v *session.Verifier) { v.Expect(4, log[3].Hash); v.Expect(5, log[3].Hash) },
+	} {
+		v := session.NewVerifier(session.Hash{}, 0)
+		if !strings.HasPrefix(what, "5") {
+			v.Add(log)
+		}
+		known(v)
+		if strings.HasPrefix(what, "5") {
+			v.Add(log)
+		}
+		if found := v.Findings(); len(found) != 1 || finding(found[0]) != what {
+			t.Errorf("%v, want %s", found, what)
+		}
+	}
+	// What comes again, or behind what came later, is none of the log.
 	v := session.NewVerifier(session.Hash{}, 0)
 	v.Add(log)
-	v.End(row.Cursor, session.Hash{})
-	if found := v.Findings(); len(found) != 1 || found[0].Cursor != row.Cursor {
-		t.Errorf("with another end: %v", found)
+	again := *log[3]
+	again.Payload = []byte("x")
+	v.Add([]*session.Event{&again})
+	if found := v.Findings(); len(found) != 1 || finding(found[0]) != "4 is out of order" || v.Cursor() != row.Cursor || v.Head() != row.Head {
+		t.Errorf("one again: %v", found)
+	}
+}
+
+// A purge explains what is gone before it, as far as it can be read, and nothing else.
+func TestVerifierOfOddPurges(t *testing.T) {
+	t.Parallel()
+	left := `{"left":1}`
+	sum := session.SumOf([]byte(left)).String()
+	for _, c := range []struct {
+		second *string // what is left of the second event; nil for nothing
+		gone   int     // an event that is missing
+		purge  string
+		want   []string
+	}{
+		{nil, 0, `{"events":[{"cursor":2}]}`, nil},
+		{nil, 0, `{"events":[{"cursor":2},{"cursor":4},{"cursor":9}]}`, nil},
+		{nil, 0, `[]`, []string{"2 has lost its payload, and no purge took it", "4 is a purge that cannot be read"}},
+		{nil, 0, `{"events":[{"cursor":2,"sum":"` + sum + `"}]}`, []string{"2 has lost its payload, and no purge took it"}},
+		{nil, 0, `{"events":[{"cursor":2},{"cursor":1},{"cursor":3}]}`, []string{"1 has its payload, which event 4 purged", "3 has its payload, which event 4 purged"}},
+		{&left, 0, `{"events":[{"cursor":2,"sum":"` + sum + `"}]}`, nil},
+		{&left, 0, `{"events":[{"cursor":2,"sum":"` + sum + `x"}]}`, []string{"2 has another payload than was written"}},
+		{&left, 0, `{"events":[{"cursor":2}]}`, []string{"2 has another payload than was written"}},
+		{nil, 2, `{"events":[{"cursor":2}]}`, []string{"2 is missing"}},
+		{nil, 2, `{"events":[{"cursor":1},{"cursor":2}]}`, []string{"1 has its payload, which event 4 purged", "2 is missing"}},
+		{nil, 1, `{"events":[{"cursor":1},{"cursor":2},{"cursor":3}]}`, []string{"1 is missing", "3 has its payload, which event 4 purged"}},
+	} {
+		var prev session.Hash
+		v := session.NewVerifier(session.Hash{}, 0)
+		for i, payload := range []string{`{}`, `{"secret":1}`, `{}`, c.purge} {
+			e := &session.Event{Session: "ses", Cursor: uint64(i + 1), Method: session.MethodPut, Payload: []byte(payload), Sum: session.SumOf([]byte(payload))}
+			if i == 3 {
+				e.Method = session.MethodPurge
+			}
+			e.Hash = session.Chain(prev, e)
+			prev = e.Hash
+			if i == 1 {
+				e.Payload = nil
+				if c.second != nil {
+					e.Payload = []byte(*c.second)
+				}
+			}
+			if c.gone != i+1 {
+				v.Add([]*session.Event{e})
+			}
+		}
+		var got []string
+		for _, f := range v.Findings() {
+			got = append(got, finding(f))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.purge, got, c.want)
+		}
+	}
+}
+
+func TestFindingsErrorNamesSome(t *testing.T) {
+	t.Parallel()
+	var found []session.Finding
+	for i := range 21 {
+		if err := session.FindingsError(found); i > 0 && (fault.CodeOf(err) != fault.Internal || strings.Count(err.Error(), "event ") != i || strings.Contains(err.Error(), "more")) || (err == nil) != (i == 0) {
+			t.Errorf("%d: %v", i, err)
+		}
+		found = append(found, session.Finding{Cursor: uint64(7 + i), What: "is odd"})
+	}
+	err := session.FindingsError(found)
+	var f *fault.Error
+	if !errors.As(err, &f) || f.At != 7 || !strings.HasSuffix(f.Message, "; event 26 is odd; and 1 more") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -377,14 +377,8 @@ func (v *view) turn(s *sessionView, message string) (*Turn, *fault.Error) {
 }
 
 func (v *view) setTurn(s *sessionView, t Turn) {
-	old, known := s.turns[t.Message]
-	v.log(func() {
-		if known {
-			s.turns[t.Message] = old
-		} else {
-			delete(s.turns, t.Message)
-		}
-	})
+	old := s.turns[t.Message] // read before it was decided over
+	v.log(func() { s.turns[t.Message] = old })
 	s.turns[t.Message] = &turnSlot{turn: &t, dirty: true}
 }
 

@@ -1,10 +1,96 @@
 package session
 
+// What a group asks the store for before anything is decided: every lock that it
+// takes, and the rows that its ops are seen to need.
+
 import (
+	"reflect"
+	"strings"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/ledger/ledgertest"
 )
+
+func TestFirstWant(t *testing.T) {
+	t.Parallel()
+	const ses, other, spc = "ses_01J00000000000000000000001", "ses_01J00000000000000000000002", "spc_01J00000000000000000000003"
+	const own, via, clerk, ref = ses + ".s01J00000000000000000000004", other + ".s01J00000000000000000000005", spc + ".s01J00000000000000000000006", ses + ".s01J00000000000000000000007"
+	blanks := strings.Repeat(" ", maxPeek)
+	op := func(method string, args ...any) ledger.Intent {
+		return ledger.Intent{Method: method, Args: ledgertest.Args(args...)}
+	}
+	raw := func(name, text string) ledger.Intent {
+		return ledger.Intent{Method: MethodPut, Args: []ledger.Arg{{Name: name, JSON: []byte(text)}}}
+	}
+	streams := []StreamKey{{ses, "obx"}}
+	acked := []RecordRange{{Stream: streams[0], From: 7, To: 7}}
+	heads := func(keys ...string) map[string][]string { return map[string][]string{ses: keys} }
+	// stream is what any batch wants, with more.
+	stream := func(change func(w *Want)) Want {
+		w := Want{Sessions: []string{ses}, Streams: streams, Records: acked, Turns: []string{ses}, Grants: []string{own}}
+		change(&w)
+		return w
+	}
+	none := func(*Want) {}
+	for name, c := range map[string]struct {
+		sub  Submission
+		ops  []ledger.Intent
+		want Want
+	}{
+		"void": {Submission{}, []ledger.Intent{op("void")}, stream(none)},
+		"put": {Submission{}, []ledger.Intent{op("put", "key", "part/m/p"), op("put", "key", "message/a"), op("put", "key", "part/m/p")},
+			stream(func(w *Want) { w.Heads = heads("message/a", "part/m/p") })},
+		"put, key too long to be looked at": {Submission{}, []ledger.Intent{raw("key", blanks+`"session"`), raw("key", blanks[9:]+`"session"`)}, stream(func(w *Want) { w.Heads = heads("session") })},
+		"put, no key":                       {Submission{}, []ledger.Intent{raw("key", "\"\xff\""), raw("key", `"session" x`), op("put", "key", "x"), op("put", "key", ledger.Ref{Op: "x"})}, stream(none)},
+		"remove": {Submission{}, []ledger.Intent{op("remove", "key", "message/a"), op("remove", "key", "part/m/p")},
+			stream(func(w *Want) { w.Heads, w.TurnsOf = heads("message/a", "part/m/p"), heads("a") })},
+		"purge":      {Submission{}, []ledger.Intent{op("purge", "key", "message/a")}, stream(func(w *Want) { w.Heads = heads("message/a") })},
+		"appendText": {Submission{}, []ledger.Intent{op("appendText", "key", "part/m/p")}, stream(func(w *Want) { w.Heads, w.TurnsOf = heads("part/m/p"), heads("m") })},
+		"begin":      {Submission{}, []ledger.Intent{op("begin", "message", "m"), op("begin", "message", "a b")}, stream(func(w *Want) { w.TurnsOf = heads("m") })},
+		"finalize":   {Submission{}, []ledger.Intent{op("finalize", "message", "m")}, stream(func(w *Want) { w.TurnsOf = heads("m") })},
+		"share":      {Submission{}, []ledger.Intent{op("share", "ref", ref)}, stream(func(w *Want) { w.Grants = []string{own, ref} })},
+		"revoke":     {Submission{}, []ledger.Intent{op("revoke", "ref", ref)}, stream(func(w *Want) { w.Grants, w.Lineages = nil, []string{own, ref} })},
+		"create": {Submission{Space: clerk}, []ledger.Intent{op("create", "ref", own, "external", "x"), op("put", "key", "session")},
+			stream(func(w *Want) {
+				w.Spaces, w.Grants, w.External, w.Heads = []string{spc}, []string{own, clerk}, map[string][]string{spc: {"x"}}, heads("session")
+			})},
+		"create, external no text": {Submission{Space: clerk}, []ledger.Intent{op("create", "ref", own, "external", "\x00")},
+			stream(func(w *Want) { w.Spaces, w.Grants = []string{spc}, []string{own, clerk} })},
+		"create, no space": {Submission{}, []ledger.Intent{op("create", "ref", own, "external", "x")}, stream(none)},
+		"after a create":   {Submission{Space: clerk}, []ledger.Intent{op("put", "key", "session")}, stream(func(w *Want) { w.Heads = heads("session") })},
+		"fork": {Submission{Space: clerk, With: []string{via}}, []ledger.Intent{op("fork", "ref", own, "source", other, "via", via)},
+			stream(func(w *Want) {
+				w.Spaces, w.Sessions, w.Grants = []string{spc}, []string{ses, other}, []string{own, via, clerk}
+			})},
+		"fork of what did not come along": {Submission{Space: clerk}, []ledger.Intent{op("fork", "ref", own, "source", other, "via", via)},
+			stream(func(w *Want) { w.Spaces, w.Grants = []string{spc}, []string{own, via, clerk} })},
+		"what comes along": {Submission{With: []string{via, "x"}}, []ledger.Intent{op("void")}, stream(func(w *Want) { w.Grants = []string{own, via} })},
+		"acknowledge":      {Submission{Ack: true}, nil, Want{Sessions: []string{ses}, Streams: streams, Records: acked}},
+		"direct revoke":    {Submission{Direct: &Direct{Ref: ref}}, nil, Want{Sessions: []string{ses}, Lineages: []string{own, ref}}},
+		"direct bump":      {Submission{Direct: &Direct{Epoch: true}}, nil, Want{Sessions: []string{ses}, Grants: []string{own}}},
+		"direct share":     {Submission{Direct: &Direct{Share: &capability.Minting{ID: ref}}}, nil, Want{Sessions: []string{ses}, Grants: []string{own, ref}}},
+		"direct rotation":  {Submission{Direct: &Direct{Rotate: &Rotation{ID: ref}}}, nil, Want{Sessions: []string{ses}, Lineages: []string{own, ref}}},
+		"direct ops":       {Submission{Direct: &Direct{Ops: true}}, []ledger.Intent{op("remove", "key", "message/a")}, Want{Sessions: []string{ses}, Grants: []string{own}, Heads: heads("message/a"), TurnsOf: heads("a")}},
+	} {
+		c.sub.Ref = own
+		c.sub.Batch = ledger.Batch{Session: ses, Outbox: "obx", AckedThrough: 7, Ops: c.ops}
+		got := *firstWant([]Submission{c.sub, c.sub}) // what is wanted twice is asked for once
+		for _, m := range []*map[string][]string{&got.Heads, &got.TurnsOf, &got.External} {
+			if len(*m) == 0 {
+				*m = nil
+			}
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", name, got, c.want)
+		}
+	}
+	two := firstWant([]Submission{{Batch: ledger.Batch{Session: other, Outbox: "a"}}, {Batch: ledger.Batch{Session: ses, Outbox: "b"}}, {Batch: ledger.Batch{Session: ses, Outbox: "a"}}})
+	if want := []StreamKey{{ses, "a"}, {ses, "b"}, {other, "a"}}; !reflect.DeepEqual(two.Streams, want) || !reflect.DeepEqual(two.Sessions, []string{ses, other}) {
+		t.Errorf("in no order: %+v", two)
+	}
+}
 
 // However far apart the seqs are that a group names, what lies between them is not
 // read: a stream may have 300,000 records.

@@ -210,9 +210,35 @@ func (w *world) check(id string) {
 		w.afresh(id, f)
 	}
 	if f.Hash() == session.StateHash(row.Cursor, row.Epoch, row.Life, entries, turns) {
+		w.same(f, entries, turns)
 		return
 	}
 	w.Fatalf("fold and rows differ:\n%s\n%s", describe(f.Epoch, f.Life, f.Entries(), f.Turns()), describe(row.Epoch, row.Life, entries, turns))
+}
+
+// same holds what no state hash covers of a fold against the rows, and against a fold
+// that goes on from them.
+func (w *world) same(f *session.Fold, entries []*session.Entry, turns []*session.Turn) {
+	w.Helper()
+	var bare []*session.Entry // as a reader gets them
+	for _, e := range entries {
+		bare = append(bare, &session.Entry{Session: e.Session, Key: e.Key, Cursor: e.Cursor, Schema: e.Schema, Payload: e.Payload})
+	}
+	after := session.Resume(f.Session, f.Cursor, f.Epoch, bare, turns)
+	for i, e := range f.Entries() {
+		row, again := entries[i], after.Entry(e.Key)
+		if e.Session != row.Session || e.TextLen != row.TextLen || e.Grown != row.Grown || e.Sum != session.SumOf(e.Payload) {
+			w.Fatalf("folded entry %+v, row %+v", e, row)
+		}
+		if again.TextLen != e.TextLen || again.Sum != e.Sum || again.Grown != 0 {
+			w.Fatalf("folded entry %+v, from a snapshot %+v", e, again)
+		}
+	}
+	for i, t := range f.Turns() {
+		if row := turns[i]; t.Session != row.Session || t.Outbox != row.Outbox {
+			w.Fatalf("folded turn %+v, row %+v", t, row)
+		}
+	}
 }
 
 // chained is the last hash of events that go on from the one at cursor, whose hash

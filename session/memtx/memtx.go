@@ -5,6 +5,7 @@
 package memtx
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -225,7 +226,17 @@ func (s *Store) save(c *session.Changes) error {
 		}
 		e.Payload = p.Payload
 	}
+	for _, list := range [][]*session.Entry{c.Entries, c.Grown} {
+		if !slices.IsSortedFunc(list, func(a, b *session.Entry) int {
+			return cmp.Or(strings.Compare(a.Session, b.Session), strings.Compare(a.Key, b.Key))
+		}) {
+			return fmt.Errorf("memtx: entries are not sorted")
+		}
+	}
 	for id, keys := range c.DropEntries {
+		if !slices.IsSorted(keys) {
+			return fmt.Errorf("memtx: dropped entries of %s are not sorted", id)
+		}
 		for _, key := range keys {
 			delete(s.entries[id], key)
 		}
@@ -233,6 +244,9 @@ func (s *Store) save(c *session.Changes) error {
 	for _, e := range c.Entries {
 		if e.Payload == nil && session.SumOf(s.events[e.Session][e.Cursor-1].Payload) != e.Sum {
 			return fmt.Errorf("memtx: entry %s is not the payload of its event %d", e.Key, e.Cursor)
+		}
+		if e.Payload != nil && e.Key == s.events[e.Session][e.Cursor-1].Key && session.SumOf(s.events[e.Session][e.Cursor-1].Payload) == e.Sum {
+			return fmt.Errorf("memtx: entry %s is written twice, here and as the payload of its event %d", e.Key, e.Cursor)
 		}
 		s.Written += len(e.Payload)
 		put(s.entries, e.Session, e.Key, clone(e))
@@ -305,6 +319,18 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 	for _, list := range [][]string{w.Sessions, w.Spaces, w.Claims, w.Grants, w.Lineages, w.Trees, w.Turns} {
 		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
 			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
+		}
+	}
+	for space := range w.External {
+		if !slices.Contains(w.Spaces, space) {
+			return nil, fmt.Errorf("memtx: external ids of %s are asked for without its lock", space)
+		}
+	}
+	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf, w.External} {
+		for id, list := range m {
+			if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
+				return nil, fmt.Errorf("memtx: %q of %s is not sorted or repeats", list, id)
+			}
 		}
 	}
 	if err := sound(w); err != nil {
