@@ -169,7 +169,7 @@ func (co *core) takeCall(in *inMsg, said *incomingCall) error {
 	case co.queuedBytes() > co.lim.QueuedBytes:
 		co.hit(LimitQueuedBytes)
 		refuse = Overloadedf("%d bytes wait for this peer to read them", co.queuedBytes())
-	case dst.wait != nil && (len(dst.wait.queue) >= co.lim.QueuedCalls || co.queuedCalls >= co.lim.Answers):
+	case dst.wait != nil && len(dst.wait.queue) >= co.lim.QueuedCalls:
 		co.hit(LimitQueuedCalls)
 		refuse = Overloadedf("%d calls wait for question %d", len(dst.wait.queue), dst.wait.id)
 	}
