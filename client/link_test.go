@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,28 +34,37 @@ func (c *counting) Serve(call *rpc.Call) {
 	}
 }
 
-// pairedStream is a stream to a server in this process, and what ends both.
-func pairedStream(t *testing.T) (*stream, *peer) {
+// pairedPeer is a connection to a server in this process, which both end with the test.
+func pairedPeer(t *testing.T, boot rpc.Object) (p *peer, server *rpc.Conn) {
 	near, far := rpc.Pipe()
-	conn, server := rpc.NewConn(near, rpc.Config{}), rpc.NewConn(far, rpc.Config{Bootstrap: &counting{}})
+	conn, server := rpc.NewConn(near, rpc.Config{}), rpc.NewConn(far, rpc.Config{Bootstrap: boot})
 	ended := make(chan error, 2)
 	for _, c := range []*rpc.Conn{conn, server} {
 		go func() { ended <- c.Run(context.Background()) }()
 	}
-	p := newPeer(conn, conn.Bootstrap(t.Context()), "", nil)
-	s := newStream(context.Background(), p, callOpenStream(t.Context(), p.gateway, "obx", nil, 1), nil)
-	over := make(chan struct{})
-	go func() { s.run(); close(over) }()
+	p = newPeer(conn, conn.Bootstrap(t.Context()), "", nil)
 	t.Cleanup(func() {
-		s.Close()
-		<-over
 		p.release()
 		conn.Close("done")
 		<-ended
 		server.Close("done")
 		<-ended
 	})
-	return s, p
+	return p, server
+}
+
+// pairedStream is a stream over such a connection; begin has it send what waits.
+func pairedStream(t *testing.T) (s *stream, p *peer, begin func()) {
+	p, _ = pairedPeer(t, &counting{})
+	s = newStream(context.Background(), p, callOpenStream(t.Context(), p.gateway, "obx", nil, 1), nil)
+	over := make(chan struct{})
+	begin = sync.OnceFunc(func() { go func() { s.run(); close(over) }() })
+	t.Cleanup(func() {
+		s.Close()
+		begin()
+		<-over
+	})
+	return s, p, begin
 }
 
 // applyAll sends n batches and tells the answers as they come.
@@ -80,7 +90,8 @@ func next(t *testing.T, answers chan string) string {
 
 func TestBatchesWaitForRoom(t *testing.T) {
 	t.Parallel()
-	s, p := pairedStream(t)
+	s, p, begin := pairedStream(t)
+	begin()
 	p.sending.Lock() // somebody else sends, and waits for room
 	answers := applyAll(s, 20)
 	select {
@@ -100,7 +111,8 @@ func TestBatchesWaitForRoom(t *testing.T) {
 // answered once, in order, with the stream's end.
 func TestBatchesThatNeverHadRoom(t *testing.T) {
 	t.Parallel()
-	s, p := pairedStream(t)
+	s, p, begin := pairedStream(t)
+	begin()
 	p.sending.Lock()
 	answers := applyAll(s, 20)
 	s.Close()
@@ -111,8 +123,29 @@ func TestBatchesThatNeverHadRoom(t *testing.T) {
 		}
 	}
 	<-s.Done()
+	s.Acknowledge(1)
 	s.Apply(&ledger.Batch{}, func(r outbox.Reply) { answers <- fmt.Sprint("late: ", r.Err) })
 	if a := next(t, answers); !strings.HasPrefix(a, "late: ") || strings.HasSuffix(a, "<nil>") {
 		t.Error(a)
+	}
+}
+
+// TestABatchComesBehindThoseThatWait, though there is room again before they leave.
+func TestABatchComesBehindThoseThatWait(t *testing.T) {
+	t.Parallel()
+	s, p, begin := pairedStream(t)
+	p.sending.Lock()
+	answers := make(chan string, 2)
+	apply := func(name string) {
+		s.Apply(&ledger.Batch{BatchID: name}, func(r outbox.Reply) { answers <- fmt.Sprintf("%s: %v", name, r.Err) })
+	}
+	apply("first")
+	p.sending.Unlock()
+	apply("second")
+	begin()
+	for i, name := range []string{"first", "second"} {
+		if a := next(t, answers); !strings.HasPrefix(a, name) || !strings.HasSuffix(a, fmt.Sprintf("batch %d", i+1)) {
+			t.Errorf("answer %d is %q", i, a)
+		}
 	}
 }

@@ -3,7 +3,6 @@
 package client
 
 import (
-	"context"
 	"testing"
 
 	"capnproto.org/go/capnp/v3"
@@ -40,14 +39,8 @@ func (o restoring) Serve(call *rpc.Call) {
 // one connection. One that is used all the time is restored once.
 func TestRefsThatAreNotUsedAreLetGoOf(t *testing.T) {
 	t.Parallel()
-	near, far := rpc.Pipe()
 	restored := restoring{}
-	conn, server := rpc.NewConn(near, rpc.Config{}), rpc.NewConn(far, rpc.Config{Bootstrap: restored})
-	ended := make(chan error, 2)
-	for _, c := range []*rpc.Conn{conn, server} {
-		go func() { ended <- c.Run(context.Background()) }()
-	}
-	p := newPeer(conn, conn.Bootstrap(t.Context()), "", nil)
+	p, server := pairedPeer(t, restored)
 	often := testAddress().New(testSession)
 	for i := range 4 * liveAtOnce {
 		if i%(liveAtOnce/2) == 0 {
@@ -58,10 +51,6 @@ func TestRefsThatAreNotUsedAreLetGoOf(t *testing.T) {
 	until.True(t, "what is not used is let go of", func() bool { return server.Stats().Exports <= 2*liveAtOnce+1 })
 	p.release()
 	until.True(t, "all is let go of", func() bool { return server.Stats().Exports == 0 })
-	for _, c := range []*rpc.Conn{conn, server} {
-		c.Close("done")
-		<-ended
-	}
 	if n := restored[often.ID]; n != 1 {
 		t.Errorf("a ref in use was restored %d times", n)
 	}
