@@ -242,7 +242,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		err     error
 	)
 	plain := out.seg != nil && caps.Len() == 0
-	if !plain || ans.finished || ans.yourself || len(ans.queue)+len(ans.pipes)+len(ans.takers) > 0 {
+	if !plain || ans.yourself || len(ans.queue)+len(ans.pipes)+len(ans.takers) > 0 {
 		if ret, payload, err = out.results(); err == nil {
 			content, err = payload.Content()
 		}
