@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"capnproto.org/go/capnp/v3"
+	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
@@ -39,9 +40,9 @@ func (c *counting) Serve(call *rpc.Call) {
 }
 
 // pairedPeer is a connection to a server in this process, which both end with the test.
-func pairedPeer(t *testing.T, boot rpc.Object) (p *peer, server *rpc.Conn) {
+func pairedPeer(t *testing.T, boot rpc.Object, cfg rpc.Config) (p *peer, server *rpc.Conn) {
 	near, far := rpc.Pipe()
-	conn, server := rpc.NewConn(near, rpc.Config{}), rpc.NewConn(far, rpc.Config{Bootstrap: boot})
+	conn, server := rpc.NewConn(near, cfg), rpc.NewConn(far, rpc.Config{Bootstrap: boot})
 	ended := make(chan error, 2)
 	for _, c := range []*rpc.Conn{conn, server} {
 		go func() { ended <- c.Run(context.Background()) }()
@@ -58,8 +59,8 @@ func pairedPeer(t *testing.T, boot rpc.Object) (p *peer, server *rpc.Conn) {
 }
 
 // pairedStream is a stream over such a connection; begin has it send what waits.
-func pairedStream(t *testing.T) (s *stream, p *peer, begin func()) {
-	p, _ = pairedPeer(t, &counting{})
+func pairedStream(t *testing.T, cfg rpc.Config) (s *stream, p *peer, begin func()) {
+	p, _ = pairedPeer(t, &counting{}, cfg)
 	s = newStream(context.Background(), p, callOpenStream(t.Context(), p.gateway, "obx", nil, 1), nil)
 	over := make(chan struct{})
 	begin = sync.OnceFunc(func() { go func() { s.run(); close(over) }() })
@@ -94,28 +95,31 @@ func next(t *testing.T, answers chan string) string {
 
 func TestBatchesWaitForRoom(t *testing.T) {
 	t.Parallel()
-	s, p, begin := pairedStream(t)
-	begin()
-	p.sending.Lock() // somebody else sends, and waits for room
-	answers := applyAll(s, 20)
-	select {
-	case a := <-answers:
-		t.Fatalf("answered before there was room: %s", a)
-	default:
-	}
-	p.sending.Unlock()
-	for i := range 20 {
-		if a := next(t, answers); !strings.HasPrefix(a, fmt.Sprintf("%d: ", i)) || !strings.HasSuffix(a, fmt.Sprintf("batch %d", i+1)) {
-			t.Fatalf("answer %d is %q", i, a)
+	synctest.Test(t, func(t *testing.T) {
+		s, p, begin := pairedStream(t, rpc.Config{})
+		begin()
+		synctest.Wait()
+		p.sending.Lock() // somebody else sends, and waits for room
+		answers := applyAll(s, 20)
+		select {
+		case a := <-answers:
+			t.Fatalf("answered before there was room: %s", a)
+		default:
 		}
-	}
+		p.sending.Unlock()
+		for i := range 20 {
+			if a := next(t, answers); !strings.HasPrefix(a, fmt.Sprintf("%d: ", i)) || !strings.HasSuffix(a, fmt.Sprintf("batch %d", i+1)) {
+				t.Fatalf("answer %d is %q", i, a)
+			}
+		}
+	})
 }
 
 // TestBatchesThatNeverHadRoom closes a stream while batches wait: each is
 // answered once, in order, with the stream's end.
 func TestBatchesThatNeverHadRoom(t *testing.T) {
 	t.Parallel()
-	s, p, begin := pairedStream(t)
+	s, p, begin := pairedStream(t, rpc.Config{})
 	begin()
 	p.sending.Lock()
 	answers := applyAll(s, 20)
@@ -137,7 +141,7 @@ func TestBatchesThatNeverHadRoom(t *testing.T) {
 // TestABatchComesBehindThoseThatWait, though there is room again before they leave.
 func TestABatchComesBehindThoseThatWait(t *testing.T) {
 	t.Parallel()
-	s, p, begin := pairedStream(t)
+	s, p, begin := pairedStream(t, rpc.Config{})
 	p.sending.Lock()
 	answers := make(chan string, 2)
 	apply := func(name string) {
@@ -151,6 +155,51 @@ func TestABatchComesBehindThoseThatWait(t *testing.T) {
 		if a := next(t, answers); !strings.HasPrefix(a, name) || !strings.HasSuffix(a, fmt.Sprintf("batch %d", i+1)) {
 			t.Errorf("answer %d is %q", i, a)
 		}
+	}
+}
+
+// TestABatchThatIsJustLeaving holds nothing up for good: neither one that comes
+// meanwhile, which leaves behind it, nor the end of the stream.
+func TestABatchThatIsJustLeaving(t *testing.T) {
+	t.Parallel()
+	for _, ends := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			leaving, gone := make(chan struct{}), make(chan struct{})
+			leave := sync.OnceFunc(func() { close(leaving); <-gone })
+			s, _, begin := pairedStream(t, rpc.Config{Trace: func(dir string, m rpccp.Message) {
+				if dir == "out" && strings.Contains(describe(m), methodApply.Name) {
+					leave()
+				}
+			}})
+			begin()
+			synctest.Wait()
+			answers := make(chan string, 2)
+			apply := func(name string) {
+				s.Apply(&ledger.Batch{BatchID: name}, func(r outbox.Reply) { answers <- fmt.Sprintf("%s: %v", name, r.Err) })
+			}
+			go apply("first")
+			<-leaving
+			if ends {
+				s.Close()
+			} else {
+				apply("second")
+			}
+			synctest.Wait() // run has seen that somebody sends
+			close(gone)
+			if a := next(t, answers); !strings.HasPrefix(a, "first") {
+				t.Errorf("the first answer is %q", a)
+			}
+			if ends {
+				<-s.Done()
+				synctest.Wait()
+				apply("late")
+				if a := next(t, answers); !strings.HasPrefix(a, "late") {
+					t.Errorf("the answer to one that came too late is %q", a)
+				}
+			} else if a := next(t, answers); a != "second: internal: the server failed: batch 2" {
+				t.Errorf("the second answer is %q", a)
+			}
+		})
 	}
 }
 

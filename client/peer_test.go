@@ -40,7 +40,7 @@ func (o restoring) Serve(call *rpc.Call) {
 func TestRefsThatAreNotUsedAreLetGoOf(t *testing.T) {
 	t.Parallel()
 	restored := restoring{}
-	p, server := pairedPeer(t, restored)
+	p, server := pairedPeer(t, restored, rpc.Config{})
 	often := testAddress().New(testSession)
 	for i := range 4 * liveAtOnce {
 		if i%(liveAtOnce/2) == 0 {
