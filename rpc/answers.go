@@ -30,7 +30,7 @@ type answer struct {
 
 	queue   []queuedCall // calls pipelined on it before the return
 	pipes   []localPipe  // promises of its results that the peer passed back (receiverAnswer)
-	takers  []*Promise   // questions of ours whose answer it will be
+	takers  []*Promise   // if yourself: questions of ours whose answer it will be
 	waitsOn *answer      // in whose queue this call is
 }
 
@@ -242,7 +242,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		err     error
 	)
 	plain := out.seg != nil && caps.Len() == 0
-	if !plain || ans.yourself || len(ans.queue)+len(ans.pipes)+len(ans.takers) > 0 {
+	if !plain || ans.yourself || len(ans.queue)+len(ans.pipes) > 0 {
 		if ret, payload, err = out.results(); err == nil {
 			content, err = payload.Content()
 		}
@@ -366,7 +366,7 @@ func (co *core) returned(ans *answer, out *outMsg, content capnp.Ptr, caps CapTa
 	}
 	switch {
 	case ex != nil:
-	case ans.yourself || caps.Len() > 0 || len(takers) > 0:
+	case ans.yourself || caps.Len() > 0:
 		ans.bytes = messageSize(&out.msg)
 		co.answerBytes += ans.bytes
 	default:
