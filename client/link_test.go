@@ -204,6 +204,19 @@ func TestABatchThatIsJustLeaving(t *testing.T) {
 	}
 }
 
+// TestAStreamEndsWithItsConnection, though nothing was sent over it that could fail.
+func TestAStreamEndsWithItsConnection(t *testing.T) {
+	t.Parallel()
+	s, p, begin := pairedStream(t, rpc.Config{})
+	begin()
+	p.conn.Close("lost")
+	select {
+	case <-s.Done():
+	case <-time.After(30 * time.Second):
+		t.Error("it goes on")
+	}
+}
+
 // recording serves streams and what leads to them, and writes down what it is asked for.
 // A restore of the ref with the id held waits for wait.
 type recording struct {
