@@ -92,7 +92,6 @@ func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, 
 		return Failedf("call: %v", err)
 	}
 	if ex := co.fits("the call is", out, p.q.params); ex != nil {
-		p.q.params = nil
 		co.questions.remove(p.q.id)
 		return ex
 	}
