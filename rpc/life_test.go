@@ -69,6 +69,24 @@ func TestLettingGoLateCountsOnce(t *testing.T) {
 	y.Release()
 }
 
+// Who lets go of the last reference to a promise may likewise come to say so only when another has asked for one more.
+func TestLettingGoLateOfAPromise(t *testing.T) {
+	t.Parallel()
+	o := newTestObject("o")
+	to := NewLocal(o)
+	r, resolve := NewPromise()
+	resolve(to, nil)
+	to.Release()
+	r.node.(*promiseCap).releaseTarget(nil)
+	if _, p, err := ask(t, r, mEcho, 1, "", nil); err != nil {
+		t.Errorf("what is referenced was let go of: %v", err)
+	} else {
+		p.Release()
+	}
+	r.Release()
+	<-o.gone
+}
+
 // A notification that panics is logged, and others of the same promise are told nevertheless: of a call to a peer, of one
 // within the vat, and of a reference that settles.
 func TestNotificationPanics(t *testing.T) {
@@ -198,6 +216,33 @@ func TestNothingRunsOnceTheConnectionHasEnded(t *testing.T) {
 	}
 	for _, call := range late {
 		call.cancel()
+	}
+}
+
+// A call that is given up while the one before it is served is not run, though both have waited for one promise.
+func TestGivenUpWhileTheOneBeforeIsServed(t *testing.T) {
+	promise, resolve := NewPromise()
+	defer promise.Release()
+	h := newHostile(t, objectFunc(func(call *Call) { call.Return(testSize, fill(0, "", promise)) }), Limits{})
+	served := 0
+	object := NewLocal(objectFunc(func(call *Call) {
+		served++
+		h.c.mu.Lock()
+		if err := h.c.handle(frameOf(t, "finish q=3")); err != nil {
+			t.Error(err)
+		}
+		h.c.unlock()
+		call.Return(testSize, nil)
+	}))
+	defer object.Release()
+	h.say("bootstrap q=0")
+	h.say("call q=1 to=answer:0 echo")
+	h.say("call q=2 to=answer:1.1 echo")
+	h.say("call q=3 to=answer:1.1 echo")
+	resolve(object, nil)
+	h.deliver()
+	if served != 1 {
+		t.Errorf("%d calls were served", served)
 	}
 }
 
