@@ -244,6 +244,29 @@ func TestASubscriptionTellsOfADeadRef(t *testing.T) {
 	}
 }
 
+// TestARefThatWasForgottenIsConfirmedAnew when it is kept and used again.
+func TestARefThatWasForgottenIsConfirmedAnew(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	ref := savedRef(t, r)
+	c := r.open(t, "a", func(c *client.Config) { c.Offline = true })
+	for range 2 {
+		s, err := c.Session(t.Context(), ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Events(t.Context(), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if kept, err := c.Outbox().Ref(t.Context(), ref.ID); err != nil || kept.Confirmed.IsZero() {
+			t.Errorf("the ref that was used is kept as %+v, %v", kept.RefMeta, err)
+		}
+		if err := c.Forget(t.Context(), ref.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestWhatARefLacksIsLearned: one that was never described, and is refused something.
 func TestWhatARefLacksIsLearned(t *testing.T) {
 	t.Parallel()
