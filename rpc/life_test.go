@@ -520,6 +520,59 @@ func TestQuietPeerIsKept(t *testing.T) {
 	})
 }
 
+// A peer that says nothing is cut off, and so is one that has nothing to wait for and holds nothing; no other.
+func TestUselessConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	call := func(m Method, with *Ref) func(boot *Ref) {
+		return func(boot *Ref) { boot.Call(context.Background(), m, testSize, fill(0, "x", with)) }
+	}
+	for name, c := range map[string]struct {
+		says func(boot *Ref)
+		ends time.Duration // 0 does not
+	}{
+		"says nothing":              {nil, 10 * time.Second},
+		"was answered":              {call(mEcho, nil), time.Minute + time.Second},
+		"waits for an answer":       {call(mHold, nil), 0},
+		"holds an object":           {call(mMake, nil), 0},
+		"gave an object":            {call(mKeep, NewLocal(newTestObject("given"))), 0},
+		"is asked and says nothing": {call(mEcho, nil), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				near, far := Pipe()
+				obj := newTestObject("a")
+				a := NewConn(near, Config{Bootstrap: obj, Limits: Limits{HandshakeTimeout: 10 * time.Second, IdleTimeout: time.Minute}})
+				b := NewConn(far, Config{Bootstrap: newTestObject("b")})
+				ran := make(chan error, 2)
+				for _, c := range []*Conn{a, b} {
+					go func() { ran <- c.Run(context.Background()) }()
+				}
+				time.Sleep(time.Second)
+				if c.says != nil {
+					c.says(b.Bootstrap(context.Background()))
+				}
+				if name == "is asked and says nothing" {
+					theirs := a.Bootstrap(context.Background())
+					theirs.Call(context.Background(), mHold, testSize, nil)
+					theirs.Release()
+				}
+				select {
+				case <-a.Done():
+					t.Logf("it ended with %v", a.Err())
+				case <-time.After(time.Hour):
+				}
+				if c.ends == 0 && a.Err() != nil || c.ends > 0 && (a.Err() == nil || time.Since(a.start).Round(time.Second) != c.ends) {
+					t.Errorf("after %v: %v", time.Since(a.start), a.Err())
+				}
+				a.Close("over")
+				<-ran
+				<-ran
+			})
+		})
+	}
+}
+
 func TestCloseWithoutRun(t *testing.T) {
 	t.Parallel()
 	a, _ := Pipe()
