@@ -7,6 +7,7 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -44,7 +45,13 @@ func TestRefsThatAreNotUsedAreLetGoOf(t *testing.T) {
 	often := testAddress().New(testSession)
 	for i := range 4 * liveAtOnce {
 		if i%(liveAtOnce/2) == 0 {
-			p.restore(t.Context(), often, "").Release()
+			live := p.restore(t.Context(), often, "")
+			answer := callRestore(t.Context(), live, often, "", capability.Proof{}) // any call will do
+			if _, _, err := answer.Wait(t.Context()); err != nil {
+				t.Fatalf("a ref in use: %v", err)
+			}
+			answer.Release()
+			live.Release()
 		}
 		p.settled(t.Context(), testAddress().New(testSession), "").Release()
 	}
