@@ -202,9 +202,6 @@ func decodeEvents(sessionID string, list wire.Event_List) ([]session.Event, erro
 			e.Payload = []byte(t.get(w.Payload()))
 			e.Sum = session.SumOf(e.Payload)
 		}
-		if sum, err := w.Sum(); err == nil && len(sum) == len(e.Sum) {
-			copy(e.Sum[:], sum)
-		}
 		hash, err := w.Hash()
 		if err == nil {
 			err = t.err

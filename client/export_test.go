@@ -21,6 +21,22 @@ func (c *Client) ConnStats() []rpc.Stats {
 	return all
 }
 
+// LetGo has the present connections let go of what they keep to be used again, but
+// for the bootstrap object.
+func (c *Client) LetGo() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.servers {
+		s.mu.Lock()
+		if p := s.current; p != nil {
+			gateway := p.gateway.AddRef()
+			p.release()
+			p.gateway = gateway
+		}
+		s.mu.Unlock()
+	}
+}
+
 // AcksByHand is how many acks of the present connections were read by hand.
 func (c *Client) AcksByHand() (n uint64) {
 	c.mu.Lock()

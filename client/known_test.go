@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // savedRef is a ref that a server minted: its id does not tell whether a secret fits.
@@ -210,6 +211,59 @@ func TestTheRefWithTheRightIsUsed(t *testing.T) {
 	}
 	if _, err := mine.Snapshot(t.Context()); err != nil {
 		t.Errorf("through the other one: %v", err)
+	}
+}
+
+// TestASubscriptionTellsOfADeadRef as any other verb does: the next one takes another.
+func TestASubscriptionTellsOfADeadRef(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	s := r.newSession(t, r.open(t, "owner"))
+	b := s.Batch()
+	first, _ := b.Share(client.ShareOptions{Rights: capability.Read, Actor: "owner/first"})
+	second, _ := b.Share(client.ShareOptions{Rights: capability.Read, Actor: "owner/second"})
+	applied(t, b)
+	c := r.open(t, "a")
+	for _, ref := range []capability.Ref{first, second} {
+		if _, err := c.Redeem(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine, err := c.SessionByID(t.Context(), s.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Revoke(t.Context(), second.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := mine.Subscribe(t.Context(), client.SubscribeOptions{}, func(session.Event) error { return nil }); !errors.Is(err, fault.Revoked) {
+		t.Errorf("through the revoked one: %v", err)
+	}
+	if _, err := mine.Snapshot(t.Context()); err != nil {
+		t.Errorf("through the other one: %v", err)
+	}
+}
+
+// TestARefThatWasForgottenIsConfirmedAnew when it is kept and used again.
+func TestARefThatWasForgottenIsConfirmedAnew(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	ref := savedRef(t, r)
+	c := r.open(t, "a", func(c *client.Config) { c.Offline = true })
+	for range 2 {
+		s, err := c.Session(t.Context(), ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Events(t.Context(), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if kept, err := c.Outbox().Ref(t.Context(), ref.ID); err != nil || kept.Confirmed.IsZero() {
+			t.Errorf("the ref that was used is kept as %+v, %v", kept.RefMeta, err)
+		}
+		if err := c.Forget(t.Context(), ref.ID); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -37,9 +37,15 @@ type peer struct {
 	sending sync.Mutex
 	byHand  atomic.Uint64 // acks that were read so
 
-	mu   sync.Mutex
-	live map[string]*restored // by liveKey, or as creating says
+	mu    sync.Mutex
+	live  map[string]*restored // by liveKey, or as creating says
+	older map[string]*restored // likewise: those not used since live was begun
 }
+
+// liveAtOnce is how many capabilities are used before those are let go of that were
+// not used meanwhile: a program that lasts may come to know any number of sessions,
+// and a server lets a connection hold only so many.
+const liveAtOnce = 1024
 
 // restored is a sturdy ref's live capability, perhaps a promise of it still.
 type restored struct {
@@ -148,8 +154,9 @@ func (p *peer) over() bool {
 }
 
 // restore gives the live capability of a ref, for the caller to release. The
-// same one is used for as long as the connection lasts, so that calls through
-// one ref keep their order. redemption is the id the outbox keeps for the ref.
+// same one is used for as long as the connection lasts, unless many others are
+// meanwhile, so that calls through one ref keep their order. redemption is the id
+// the outbox keeps for the ref.
 func (p *peer) restore(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
 	if capability.Sealed(ref.ID) {
 		return p.unseal(ref, redemption)
@@ -171,8 +178,12 @@ func liveKey(ref capability.Ref) string {
 // beside a batch must be settled when the batch arrives: its outcome is recorded.
 func (p *peer) settled(ctx context.Context, ref capability.Ref, redemption string) *rpc.Ref {
 	live := p.restore(ctx, ref, redemption)
+	key := liveKey(ref)
 	p.mu.Lock()
-	r := p.live[liveKey(ref)]
+	r := p.live[key]
+	if r == nil {
+		r = p.older[key]
+	}
 	p.mu.Unlock()
 	if r != nil {
 		select {
@@ -208,13 +219,29 @@ func (p *peer) find(key string, begin func(r *restored) (after func())) *rpc.Ref
 		defer p.mu.Unlock()
 		return r.cap.AddRef()
 	}
-	r := &restored{known: make(chan struct{})}
-	after := begin(r)
+	r, after := p.older[key], func() {}
+	if r == nil {
+		r = &restored{known: make(chan struct{})}
+		after = begin(r)
+	}
+	delete(p.older, key)
+	var unused map[string]*restored
+	if len(p.live) == liveAtOnce {
+		unused, p.older, p.live = p.older, p.live, map[string]*restored{}
+	}
 	p.live[key] = r
 	out := r.cap.AddRef()
 	p.mu.Unlock()
 	after()
+	for _, r := range unused {
+		r.release()
+	}
 	return out
+}
+
+// holds says whether r is what is known under a key. mu is held.
+func (p *peer) holds(key string, r *restored) bool {
+	return p.live[key] == r || p.older[key] == r
 }
 
 // watch says what has become of r when its answer is there.
@@ -233,9 +260,10 @@ func (p *peer) settle(key string, r *restored, err error) {
 		return
 	}
 	p.mu.Lock()
-	held := p.live[key] == r
+	held := p.holds(key, r)
 	if held {
 		delete(p.live, key)
+		delete(p.older, key)
 	}
 	p.mu.Unlock()
 	if held {
@@ -253,11 +281,13 @@ func (r *restored) release() {
 // release gives everything back, after the connection has ended.
 func (p *peer) release() {
 	p.mu.Lock()
-	live := p.live
-	p.live = map[string]*restored{}
+	live, older := p.live, p.older
+	p.live, p.older = map[string]*restored{}, nil
 	p.mu.Unlock()
-	for _, r := range live {
-		r.release()
+	for _, known := range []map[string]*restored{live, older} {
+		for _, r := range known {
+			r.release()
+		}
 	}
 	p.gateway.Release()
 }

@@ -89,7 +89,7 @@ func (p *peer) challenge(ref capability.Ref, redemption string, r *restored, res
 		answer := callRestore(atOnce, p.gateway, ref, redemption, capability.Prove(p.key, nonce, p.at, ref.ID, redemption))
 		live := answer.Cap(0)
 		p.mu.Lock()
-		held := p.live[key] == r // else the connection has ended, and r been released
+		held := p.holds(key, r) // else r was released: the connection has ended, say
 		if held {
 			r.answer = answer
 		}

@@ -2,15 +2,26 @@ package client
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"testing"
 	"time"
+
+	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
 )
+
+// malformed has the first pointer of parameters, which have nothing behind them yet, lead out of the message.
+func malformed(s capnp.Struct, _ *rpc.CapTable) error {
+	b := s.Segment().Data()
+	pointers := b[len(b)-8*int(s.Size().PointerCount):]
+	binary.LittleEndian.PutUint64(pointers, 1<<35|1<<20|1) // a list far behind
+	return nil
+}
 
 func TestASinkThatWasDroppedAnswersAtOnce(t *testing.T) {
 	t.Parallel()
@@ -22,12 +33,18 @@ func TestASinkThatWasDroppedAnswersAtOnce(t *testing.T) {
 	deliver := func(method uint16) *rpc.Promise {
 		return ref.Call(ctx, rpc.Method{Interface: wire.EventSink_TypeID, ID: method}, words(0, 1), nil)
 	}
-	calls := []*rpc.Promise{deliver(sinkEvents), deliver(sinkEvents)}
+	calls := []*rpc.Promise{deliver(sinkEvents), deliver(sinkEnded), ref.Call(ctx, rpc.Method{Interface: wire.EventSink_TypeID, ID: sinkEvents}, words(0, 1), malformed), deliver(sinkEvents)}
 	d, err := sink.next(ctx, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.done()
+	if d, err := sink.next(ctx, nil, nil); err != nil || !errors.Is(d.ended, fault.Draining) {
+		t.Errorf("an end without a reason: %v, %v", d.ended, err)
+	}
+	if _, err := sink.next(ctx, nil, nil); !errors.Is(err, fault.Incompatible) {
+		t.Errorf("events that cannot be read: %v", err)
+	}
 	sink.drop()
 	calls = append(calls, deliver(sinkEvents), deliver(sinkEnded))
 	for i, call := range calls {
@@ -37,6 +54,49 @@ func TestASinkThatWasDroppedAnswersAtOnce(t *testing.T) {
 			t.Errorf("call %d is not answered", i+1)
 		}
 		call.Release()
+	}
+}
+
+// TestASnapshotIsWhole: its last piece has come, is of the cursor that was answered, and
+// all of it could be read.
+func TestASnapshotIsWhole(t *testing.T) {
+	t.Parallel()
+	type piece struct {
+		cursor    uint64
+		last, bad bool
+	}
+	for name, tc := range map[string]struct {
+		pieces []piece
+		want   error
+	}{
+		"whole":               {[]piece{{7, false, false}, {7, true, false}}, nil},
+		"pieces out of order": {[]piece{{7, true, false}, {7, false, false}}, nil},
+		"nothing":             {nil, fault.Disconnected},
+		"without the last":    {[]piece{{7, false, false}}, fault.Disconnected},
+		"of another cursor":   {[]piece{{8, true, false}}, fault.Disconnected},
+		"one cannot be read":  {[]piece{{7, false, true}, {7, true, false}}, fault.Incompatible},
+	} {
+		sink := &stateSink{session: testSession}
+		ref := rpc.NewLocal(sink)
+		for _, piece := range tc.pieces {
+			p := ref.Call(t.Context(), rpc.Method{Interface: wire.EventSink_TypeID, ID: sinkState}, words(2, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+				state := wire.EventSink_state_Params(s)
+				state.SetCursor(piece.cursor)
+				state.SetLast(piece.last)
+				if piece.bad {
+					return malformed(s, nil)
+				}
+				return nil
+			})
+			if _, _, err := p.Wait(t.Context()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			p.Release()
+		}
+		ref.Release()
+		if err := legible(sink.finish(7)); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -130,3 +130,16 @@ func TestGivenUpSubscriptionsLeaveTheOthersTheirShare(t *testing.T) {
 		}
 	}
 }
+
+// TestAHandlersErrorIsTheReason that a subscription ends with, also if its context ended meanwhile.
+func TestAHandlersErrorIsTheReason(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	s := r.newSession(t, r.open(t, "a"))
+	ctx, cancel := context.WithCancel(t.Context())
+	enough := errors.New("enough")
+	err := s.Subscribe(ctx, client.SubscribeOptions{}, func(session.Event) error { cancel(); return enough })
+	if !errors.Is(err, enough) {
+		t.Errorf("it ended with %v", err)
+	}
+}

@@ -30,7 +30,7 @@ type answer struct {
 
 	queue   []queuedCall // calls pipelined on it before the return
 	pipes   []localPipe  // promises of its results that the peer passed back (receiverAnswer)
-	takers  []*Promise   // questions of ours whose answer it will be
+	takers  []*Promise   // if yourself: questions of ours whose answer it will be
 	waitsOn *answer      // in whose queue this call is
 }
 
@@ -169,7 +169,7 @@ func (co *core) takeCall(in *inMsg, said *incomingCall) error {
 	case co.queuedBytes() > co.lim.QueuedBytes:
 		co.hit(LimitQueuedBytes)
 		refuse = Overloadedf("%d bytes wait for this peer to read them", co.queuedBytes())
-	case dst.wait != nil && (len(dst.wait.queue) >= co.lim.QueuedCalls || co.queuedCalls >= co.lim.Answers):
+	case dst.wait != nil && len(dst.wait.queue) >= co.lim.QueuedCalls:
 		co.hit(LimitQueuedCalls)
 		refuse = Overloadedf("%d calls wait for question %d", len(dst.wait.queue), dst.wait.id)
 	}
@@ -242,7 +242,7 @@ func (co *core) returnResults(ans *answer, out *outMsg, caps CapTable) {
 		err     error
 	)
 	plain := out.seg != nil && caps.Len() == 0
-	if !plain || ans.finished || ans.yourself || len(ans.queue)+len(ans.pipes)+len(ans.takers) > 0 {
+	if !plain || ans.yourself || len(ans.queue)+len(ans.pipes) > 0 {
 		if ret, payload, err = out.results(); err == nil {
 			content, err = payload.Content()
 		}
@@ -366,7 +366,7 @@ func (co *core) returned(ans *answer, out *outMsg, content capnp.Ptr, caps CapTa
 	}
 	switch {
 	case ex != nil:
-	case ans.yourself || caps.Len() > 0 || len(takers) > 0:
+	case ans.yourself || caps.Len() > 0:
 		ans.bytes = messageSize(&out.msg)
 		co.answerBytes += ans.bytes
 	default:

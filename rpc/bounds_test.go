@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -60,6 +61,63 @@ func TestBackpressureByQuestions(t *testing.T) {
 			t.Error(err)
 		}
 		p.Release()
+	}
+}
+
+// A call that waits goes on when a number is free again, whatever has freed it.
+func TestEveryEndMakesRoom(t *testing.T) {
+	t.Parallel()
+	for name, story := range map[string]struct {
+		giveUp bool
+		says   []string
+	}{
+		"an answer":                                {false, []string{"return a=1 results"}},
+		"an answer to what was given up":           {true, []string{"return a=1 canceled"}},
+		"a call that is not implemented":           {false, []string{"unimplemented call q=1 hold"}},
+		"one that was given up":                    {true, []string{"unimplemented call q=1 hold"}},
+		"an answer that is taken from another":     {false, []string{"return a=1 take=1", "call q=2 to=answer:0 go"}},
+		"the same, of what was given up meanwhile": {true, []string{"return a=1 take=1", "call q=2 to=answer:0 go"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var kept *Call
+				h := newHostile(t, objectFunc(func(call *Call) {
+					if call.Method().ID == mHold.ID {
+						kept = call
+					} else {
+						kept.Return(testSize, nil)
+					}
+				}), Limits{Questions: 2})
+				h.say("bootstrap q=0")
+				h.say("call q=1 to=answer:0 hold yourself")
+				boot := h.c.Bootstrap(t.Context())
+				defer boot.Release()
+				first := boot.Call(t.Context(), mHold, testSize, nil)
+				called := make(chan *Promise, 1)
+				go func() { called <- boot.Call(t.Context(), mEcho, testSize, nil) }()
+				synctest.Wait()
+				for i, line := range story.says {
+					if last := i == len(story.says)-1; last && story.giveUp {
+						first.Release()
+					}
+					select {
+					case <-called:
+						t.Fatal("there was no room yet")
+					default:
+					}
+					h.say("%s", line)
+				}
+				synctest.Wait()
+				select {
+				case p := <-called:
+					p.Release()
+				default:
+					t.Error("a call waits still")
+				}
+				first.Release()
+			})
+		})
 	}
 }
 

@@ -72,7 +72,7 @@ func (co *core) writeNode(d rpccp.CapDescriptor, n node) (id uint32, exported bo
 		id = co.export(t, true)
 		d.SetSenderPromise(id)
 	case *brokenCap:
-		id = co.export(t, true)
+		id = co.export(t, false)
 		d.SetSenderPromise(id)
 		co.brokens = append(co.brokens, broken{id, t.err})
 	}
@@ -262,9 +262,6 @@ func (c *Conn) resolveExport(exp *export, p *promiseCap) {
 // resolveBrokens follows a message that named errors as capabilities: each was announced as a promise.
 func (co *core) resolveBrokens() {
 	for _, b := range co.brokens {
-		if exp := co.exports.get(b.id); exp != nil {
-			exp.promise = false
-		}
 		co.sendResolveException(b.id, b.ex)
 	}
 	co.brokens = nil

@@ -42,10 +42,7 @@ func (co *core) forward(call *Call) (*Promise, *outMsg, *Exception) {
 	if !call.sentOnAs(p) {
 		return nil, nil, errCanceled
 	}
-	p.Notify(func() {
-		call.passOn(p)
-		p.Release()
-	})
+	p.Notify(func() { call.passOn(p) }) // the call is p's owner now: it lets go of it when it is answered, or given up
 	return p, out, nil
 }
 

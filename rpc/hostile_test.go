@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -410,5 +411,43 @@ func TestLongestPipeline(t *testing.T) {
 		if s := h.c.Stats(); len(h.said) != n || s.QueuedCalls != 0 || len(obj.calls) != 1 {
 			t.Errorf("%s: %d returns, %d calls wait, %d served", end, len(h.said), s.QueuedCalls, len(obj.calls))
 		}
+	}
+}
+
+// How often one thing is named is counted in numbers that do not overflow: of what the peer gives us most is given back in time,
+// and a peer that never gives anything back is cut off.
+func TestCountsDoNotOverflow(t *testing.T) {
+	obj := &holdingObject{}
+	h := newHostile(t, obj, Limits{})
+	h.say("bootstrap q=0")
+	h.say("call q=1 to=answer:0 hold cap=hosted:5")
+	h.c.imports[5].wire = maxWire
+	h.say("call q=2 to=answer:0 hold cap=hosted:5")
+	if !h.heard(fmt.Sprintf("release id=5 n=%d", maxWire)) {
+		t.Error("most references are not given back")
+	}
+	h.say("call q=3 to=answer:0 hold cap=hosted:5")
+	for _, call := range obj.calls {
+		call.Fail(errCanceled)
+	}
+	if !h.heard("release id=5 n=2") {
+		t.Error("the last are not given back")
+	}
+
+	again := NewLocal(obj)
+	defer again.Release()
+	give := func(q int) {
+		h.say("call q=%d to=answer:0 hold", q)
+		obj.calls[len(obj.calls)-1].Return(testSize, fill(0, "", again))
+	}
+	give(4)
+	h.c.exports.get(1).wire = math.MaxUint32 - 2
+	give(5)
+	if h.c.ended != nil {
+		t.Fatal("ended before the count is full")
+	}
+	give(6)
+	if h.c.ended == nil || !strings.Contains(h.c.ended.Reason, "export 1 was never released") {
+		t.Errorf("ended with %v", h.c.ended)
 	}
 }

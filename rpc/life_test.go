@@ -69,6 +69,24 @@ func TestLettingGoLateCountsOnce(t *testing.T) {
 	y.Release()
 }
 
+// Who lets go of the last reference to a promise may likewise come to say so only when another has asked for one more.
+func TestLettingGoLateOfAPromise(t *testing.T) {
+	t.Parallel()
+	o := newTestObject("o")
+	to := NewLocal(o)
+	r, resolve := NewPromise()
+	resolve(to, nil)
+	to.Release()
+	r.node.(*promiseCap).releaseTarget(nil)
+	if _, p, err := ask(t, r, mEcho, 1, "", nil); err != nil {
+		t.Errorf("what is referenced was let go of: %v", err)
+	} else {
+		p.Release()
+	}
+	r.Release()
+	<-o.gone
+}
+
 // A notification that panics is logged, and others of the same promise are told nevertheless: of a call to a peer, of one
 // within the vat, and of a reference that settles.
 func TestNotificationPanics(t *testing.T) {
@@ -198,6 +216,33 @@ func TestNothingRunsOnceTheConnectionHasEnded(t *testing.T) {
 	}
 	for _, call := range late {
 		call.cancel()
+	}
+}
+
+// A call that is given up while the one before it is served is not run, though both have waited for one promise.
+func TestGivenUpWhileTheOneBeforeIsServed(t *testing.T) {
+	promise, resolve := NewPromise()
+	defer promise.Release()
+	h := newHostile(t, objectFunc(func(call *Call) { call.Return(testSize, fill(0, "", promise)) }), Limits{})
+	served := 0
+	object := NewLocal(objectFunc(func(call *Call) {
+		served++
+		h.c.mu.Lock()
+		if err := h.c.handle(frameOf(t, "finish q=3")); err != nil {
+			t.Error(err)
+		}
+		h.c.unlock()
+		call.Return(testSize, nil)
+	}))
+	defer object.Release()
+	h.say("bootstrap q=0")
+	h.say("call q=1 to=answer:0 echo")
+	h.say("call q=2 to=answer:1.1 echo")
+	h.say("call q=3 to=answer:1.1 echo")
+	resolve(object, nil)
+	h.deliver()
+	if served != 1 {
+		t.Errorf("%d calls were served", served)
 	}
 }
 
@@ -473,6 +518,59 @@ func TestQuietPeerIsKept(t *testing.T) {
 		<-done
 		<-done
 	})
+}
+
+// A peer that says nothing is cut off, and so is one that has nothing to wait for and holds nothing; no other.
+func TestUselessConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	call := func(m Method, with *Ref) func(boot *Ref) {
+		return func(boot *Ref) { boot.Call(context.Background(), m, testSize, fill(0, "x", with)) }
+	}
+	for name, c := range map[string]struct {
+		says func(boot *Ref)
+		ends time.Duration // 0 does not
+	}{
+		"says nothing":              {nil, 10 * time.Second},
+		"was answered":              {call(mEcho, nil), time.Minute + time.Second},
+		"waits for an answer":       {call(mHold, nil), 0},
+		"holds an object":           {call(mMake, nil), 0},
+		"gave an object":            {call(mKeep, NewLocal(newTestObject("given"))), 0},
+		"is asked and says nothing": {call(mEcho, nil), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				near, far := Pipe()
+				obj := newTestObject("a")
+				a := NewConn(near, Config{Bootstrap: obj, Limits: Limits{HandshakeTimeout: 10 * time.Second, IdleTimeout: time.Minute}})
+				b := NewConn(far, Config{Bootstrap: newTestObject("b")})
+				ran := make(chan error, 2)
+				for _, c := range []*Conn{a, b} {
+					go func() { ran <- c.Run(context.Background()) }()
+				}
+				time.Sleep(time.Second)
+				if c.says != nil {
+					c.says(b.Bootstrap(context.Background()))
+				}
+				if name == "is asked and says nothing" {
+					theirs := a.Bootstrap(context.Background())
+					theirs.Call(context.Background(), mHold, testSize, nil)
+					theirs.Release()
+				}
+				select {
+				case <-a.Done():
+					t.Logf("it ended with %v", a.Err())
+				case <-time.After(time.Hour):
+				}
+				if c.ends == 0 && a.Err() != nil || c.ends > 0 && (a.Err() == nil || time.Since(a.start).Round(time.Second) != c.ends) {
+					t.Errorf("after %v: %v", time.Since(a.start), a.Err())
+				}
+				a.Close("over")
+				<-ran
+				<-ran
+			})
+		})
+	}
 }
 
 func TestCloseWithoutRun(t *testing.T) {

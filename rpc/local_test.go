@@ -358,6 +358,11 @@ func TestProxyBetweenConnections(t *testing.T) {
 	}
 	back.Release()
 	ref.Release()
+	select {
+	case <-own.gone:
+	case <-time.After(10 * time.Second):
+		t.Error("what was passed on is held still by those who did so")
+	}
 	if _, p, err = ask(t, k, mFail, uint64(Overloaded), "busy", nil); !IsOverloaded(err) {
 		t.Errorf("got %v", err)
 	}

@@ -92,7 +92,6 @@ func (co *core) sendCall(r *remoteCap, p *Promise, out *outMsg, caps *CapTable, 
 		return Failedf("call: %v", err)
 	}
 	if ex := co.fits("the call is", out, p.q.params); ex != nil {
-		p.q.params = nil
 		co.questions.remove(p.q.id)
 		return ex
 	}
@@ -197,12 +196,10 @@ func (co *core) takeReturn(in *inMsg, said *incomingReturn) error {
 	if q.takes != nil {
 		return violation("second return of question %d", q.id)
 	}
-	params := q.params
-	q.params = nil
 	if err := co.answerTo(p, in, said); err != nil || !said.releaseParams {
 		return err
 	}
-	return co.releaseExports(params) // now: what is returned may name one of them
+	return co.releaseExports(q.params) // now: what is returned may name one of them
 }
 
 // answerTo takes in what is returned to a question.
@@ -379,9 +376,7 @@ func (co *core) questionUnimplemented(id uint32) error {
 		return violation("unimplemented carries question %d, which is returned", id)
 	}
 	p.q.noFinish = true // it has no answer to finish
-	params := p.q.params
-	p.q.params = nil
-	if err := co.releaseExports(params); err != nil {
+	if err := co.releaseExports(p.q.params); err != nil {
 		return err
 	}
 	if p.q.finished {

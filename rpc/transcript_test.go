@@ -13,6 +13,7 @@
 //	take x = N              x is the capability in the parameters of the held call
 //	pause, resume           stops and goes on delivering
 //	unread                  from here on nothing is written to the peer
+//	drain                   from here on nothing new of the peer is served
 //	limit NAME=N ...        sets limits, first in a file
 //	stats                   sizes of the tables
 package rpc
@@ -305,6 +306,11 @@ func (s *story) command(line string) error {
 		s.unread = true
 	case "resume":
 		s.paused = false
+	case "drain":
+		c := s.vat()
+		c.mu.Lock()
+		c.draining = true
+		c.unlock()
 	case "close":
 		s.vat().Close("closed")
 	case "stats":
