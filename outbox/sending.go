@@ -39,6 +39,8 @@ type decidedRow struct {
 	outs []ledger.Outcome
 	ops  int
 	news []refNews
+	// making is how its session is reached, if this was its create.
+	making route
 }
 
 // headRows is how many rows a look reads at once: the first may all be decided.
@@ -109,7 +111,11 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 			return err
 		}
 		if bd.decided() {
-			ld.done = append(ld.done, b.decide(ctx, q, r, bd))
+			d := b.decide(ctx, q, r, bd)
+			if d.making.space != "" {
+				ld.st.spaceRef, ld.st.ownerRef = d.making.space, d.making.ref
+			}
+			ld.done = append(ld.done, d)
 			continue
 		}
 		if len(res.owed) > 0 {
@@ -165,6 +171,7 @@ func (b *Box) decide(ctx context.Context, q querier, r *batchRow, bd *body) deci
 		// Nobody makes the session; what follows still has to reach a server that says so.
 		if to, err := b.shelfOf(q).routeOf(ctx, r.session, r.via, bd); err == nil {
 			b.t.creating(q, r.num, to.space, to.ref)
+			d.making = to
 			d.news = []refNews{refusedRef(to.ref, &d.outs[0])}
 			b.t.tellRefs(q, d.news)
 		}
