@@ -12,6 +12,8 @@ package outbox
 // what it has seen as duplicates.
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -271,7 +273,7 @@ func (s *stream) add(entries []*entry) {
 
 // finished says that a batch has its outcomes stored, here or elsewhere.
 func (m *machine) finished(batch string, now time.Time) {
-	for session := range m.owing[batch] {
+	for _, session := range slices.Sorted(maps.Keys(m.owing[batch])) {
 		s := m.streams[session]
 		m.paid(s)
 		m.more(s, now)
