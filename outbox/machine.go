@@ -422,6 +422,7 @@ func (m *machine) pump(s *stream, now time.Time) {
 	}
 	if len(m.ready) > 0 {
 		m.close(s, now)
+		m.step(s, now)
 		return
 	}
 	if s.ackable() > s.told && s.ackAt.IsZero() {

@@ -450,3 +450,21 @@ func TestAlarmsDoNotPileUp(t *testing.T) {
 		t.Errorf("%d alarms of %d streams", n, len(s.m.streams))
 	}
 }
+
+// TestStreamThatMadeRoomIsForgotten: also if its outcomes were stored before.
+func TestStreamThatMadeRoomIsForgotten(t *testing.T) {
+	t.Parallel()
+	s := newScript(Window{Streams: 1})
+	s.line("recovered A A1")
+	s.line("opened A")
+	s.line("ok A1")
+	s.line("stored A1")
+	s.line("found A")
+	s.line("recovered B B1")
+	if got := s.line("loaded A"); got != "ack A 1; close A; open B rB" {
+		t.Errorf("when A has nothing left to do: %s", got)
+	}
+	if s.m.streams["A"] != nil {
+		t.Error("A is remembered")
+	}
+}
