@@ -466,12 +466,12 @@ func (m *machine) replied(session string, conn int, r Reply, now time.Time) {
 	delete(s.drops, e.num)
 	s.unstored++
 	act := action{kind: actFinish, entry: e, answer: r.Outcomes}
-	if e.route.space != "" {
-		if first := &e.body.ops[0]; first.travels() && r.Outcomes[0].Status == ledger.Applied {
+	if first := &e.body.ops[0]; creates(first.method) {
+		if first.travels() && r.Outcomes[0].Status == ledger.Applied {
 			delete(m.unmade, session)
-		} else {
-			m.unmade[session] = e.route
-			act.route = e.route
+		} else { // e's own route may be another one since it was sent
+			m.unmade[session] = s.opened
+			act.route = s.opened
 		}
 	}
 	m.do(act)

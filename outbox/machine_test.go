@@ -252,6 +252,14 @@ func TestMachine(t *testing.T) {
 			stored A1 →
 			broken A → close A
 			sequenced A2 → open A rA in S`},
+		"… also if the way it was to be made by is not found meanwhile": {Window{}, `
+			sequenced A1 space S → open A rA in S
+			opened A → send A1 acked 0
+			lost A1 →
+			refused A1 → finish A1
+			stored A1 →
+			broken A → close A
+			sequenced A2 → open A rA in S`},
 		"a drop fences what is on its way and asks": {Window{}, `
 			recovered A A1 A2 A3 → open A rA
 			opened A → send A1 acked 0; send A2 acked 0; send A3 acked 0

@@ -235,7 +235,7 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making rout
 	b.w.submit(&job{lazy: true, stream: e.session,
 		run: func(ctx context.Context, q querier) error {
 			b.w.lanes.storing(e.session, e.id)
-			if e.route.space != "" {
+			if creates(e.body.ops[0].method) {
 				b.t.creating(q, e.num, making.space, making.ref)
 			}
 			b.t.finish(q, e.num, at, n, e.attempts+1, data, slim)
