@@ -59,9 +59,6 @@ func (t *tale) done(session string, from, to uint64) bool {
 
 // acknowledged holds what is acknowledged against what is stored and what is needed still.
 func (t *tale) acknowledged(s *sender, session string, through uint64) {
-	if t.holder != s.p {
-		return // the server does not listen, or the holder has sent nothing yet
-	}
 	for _, r := range t.rows {
 		if through == 0 || r.session != session || !r.sequenced() || r.state == rowFinished {
 			continue

@@ -250,9 +250,10 @@ func (p *process) decided(rows []decidedRow) {
 // store keeps the outcomes of a batch.
 func (s *sender) store(e *entry, answer []ledger.Outcome, reach route) {
 	p, t := s.p, s.p.t
-	outs := e.body.outcomes(answer)
+	outs, held := e.body.outcomes(answer), false
 	p.queue(&chore{lazy: true,
 		run: func() error {
+			held = t.holder == p
 			p.lanes.storing(e.session, e.id)
 			r := t.row(e.num)
 			st := t.streams[e.session]
@@ -269,6 +270,10 @@ func (s *sender) store(e *entry, answer []ledger.Outcome, reach route) {
 				p.lanes.stored(e.session, e.id)
 			}
 			s.hand(func() {
+				if err == nil && !held {
+					s.end(errFenced)
+					return
+				}
 				if err != nil {
 					s.m.unstorable(e.session, fault.Internal.With("told to"), t.now)
 					return

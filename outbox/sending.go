@@ -222,7 +222,8 @@ func (b *Box) loadDone(ld *loaded) {
 // store keeps the outcomes of a batch, together with whatever else is written
 // soon. making is how its session is reached if this was its create and that did
 // not apply, and news is what its answer tells of refs. then is told when they are
-// stored, or that they never will be.
+// stored, or that they never will be. errFenced says that they are, and that they are
+// not this Box's to acknowledge: who has the lease may have sent what refers to them.
 func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making route, then func(error)) {
 	data := encodeOutcomes(outs, e.body.ops)
 	n := e.body.count(outs)
@@ -232,8 +233,10 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making rout
 		slim = small.encode(e.id)
 	}
 	at := b.cfg.Now().UnixMilli()
+	var held *bool
 	b.w.submit(&job{lazy: true, stream: e.session,
 		run: func(ctx context.Context, q querier) error {
+			held = b.holds(q)
 			b.w.lanes.storing(e.session, e.id)
 			if creates(e.body.ops[0].method) {
 				b.t.creating(q, e.num, making.space, making.ref)
@@ -250,6 +253,9 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making rout
 				b.w.lanes.stored(e.session, e.id)
 				b.usage.finished.Add(int64(len(e.body.ops)))
 				b.told.stored(e.id)
+				if !*held {
+					err = errFenced
+				}
 			}
 			then(err)
 		}})
