@@ -146,7 +146,7 @@ func (s *sender) send(a action) {
 	if l.last > 0 && e.first != l.last+1 && !t.done(a.session, l.last+1, e.first) {
 		t.fault("seq %d is sent after %d", e.first, l.last)
 	}
-	if !l.to.serves(e.route) {
+	if e.route.held || !l.to.serves(e.route) {
 		t.fault("%s goes out through %v and wants %v", t.called(e), l.to, e.route)
 	}
 	l.last = e.last()

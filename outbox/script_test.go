@@ -22,7 +22,9 @@ import (
 //	found A | sequenced A1 [hold N] [via R] | looked A [head] [newer] [more] [owed B1 C1]
 //	loaded A A1 A2 [newer] [more] [owed B1 C1] | recovered A A1 A2 [drop A2] | opened A [last N]
 //	ok A1 | refused A1 | err A CODE [at N] | fail A CODE (opening) | broken A
-//	sequenced A1 astray on (the way cannot be looked up) | routed A [astray] | lost A1 (its way)
+//	stale A CODE, late A CODE (err and fail, of the opening before)
+//	sequenced A1 pending again (its row says so) | sequenced A1 astray on (the way cannot be looked up)
+//	routed A [astray] | lost A1 (its way)
 //	stored A1 | unstorable A1 | finished B1 | drop A1 | heads dropped | raised | settled A | wake | at DURATION
 type script struct {
 	m     *machine
@@ -49,6 +51,8 @@ func (s *script) entry(name string, args ...string) *entry {
 			e.route.space, e.body.ops[0].method = args[i+1], methodCreate
 		case "astray":
 			e.route, e.problem, e.passing = route{}, fault.Unavailable.With("told to"), true
+		case "pending":
+			e.marked = false
 		case "bytes":
 			e.bytes, _ = strconv.Atoi(args[i+1])
 		}
@@ -138,6 +142,8 @@ func (s *script) line(line string) string {
 			id = "?"
 		}
 		m.replied(session, conn, Reply{Outcomes: []ledger.Outcome{{OpID: id, Status: status}}}, now)
+	case "late":
+		m.openedStream(session, conn-1, 0, code(w[2]), now)
 	case "err":
 		m.replied(session, conn, Reply{Err: code(w[2])}, now)
 	case "stale":
