@@ -15,6 +15,7 @@ type lanes struct {
 	closed  []string         // streams whose lanes may be of no more use
 	touched []*lane
 	reached map[string]uint64 // last seqs whose outcomes the running transaction stores
+	held    *bool             // whether it has found the lease to be this Box's; nil if it was not asked
 }
 
 // lane is one stream's seqs.
@@ -44,6 +45,7 @@ func (l *lanes) begin() {
 	}
 	l.touched = l.touched[:0]
 	clear(l.reached)
+	l.held = nil
 	for _, session := range l.closed {
 		if la := l.by[session]; la != nil && !l.open[session] && len(la.ahead) == 0 {
 			delete(l.by, session)
@@ -69,6 +71,17 @@ func (l *lanes) takeReached() map[string]uint64 {
 	reached := l.reached
 	l.reached = nil
 	return reached
+}
+
+// holding is where the running transaction keeps whether the lease is this Box's; first
+// says that nobody has asked for it yet.
+func (l *lanes) holding() (held *bool, first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if first = l.held == nil; first {
+		l.held = new(bool)
+	}
+	return l.held, first
 }
 
 // lead starts a term of sending, with nothing known of any stream, or ends it. It

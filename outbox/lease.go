@@ -285,6 +285,24 @@ func (b *Box) leads(ctx context.Context, q querier, term int) (row boxRow, leads
 	return row, row.holder == b.me && b.w.lanes.leads(term), err
 }
 
+const sqlHolder = `SELECT holder FROM mooring_outbox WHERE box = $1`
+
+// holds has the running transaction find out, once for all its jobs, whether the lease
+// is this Box's, and keeps it so until the transaction ends, which is when held tells.
+func (b *Box) holds(q querier) (held *bool) {
+	held, first := b.w.lanes.holding()
+	if first {
+		b.db.shareLease(q, b.t.box)
+		q.later(sqlHolder, []any{b.t.box}, func(scan scanner) error {
+			holder := ""
+			err := scan(&holder)
+			*held = holder == b.me
+			return err
+		})
+	}
+	return held
+}
+
 // raise makes the incarnation higher, so that what was sent under the present
 // one is fenced off once a stream is opened anew.
 func (l *loop) raise() {

@@ -12,6 +12,8 @@ package outbox
 // what it has seen as duplicates.
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -271,7 +273,7 @@ func (s *stream) add(entries []*entry) {
 
 // finished says that a batch has its outcomes stored, here or elsewhere.
 func (m *machine) finished(batch string, now time.Time) {
-	for session := range m.owing[batch] {
+	for _, session := range slices.Sorted(maps.Keys(m.owing[batch])) {
 		s := m.streams[session]
 		m.paid(s)
 		m.more(s, now)
@@ -420,6 +422,7 @@ func (m *machine) pump(s *stream, now time.Time) {
 	}
 	if len(m.ready) > 0 {
 		m.close(s, now)
+		m.step(s, now)
 		return
 	}
 	if s.ackable() > s.told && s.ackAt.IsZero() {
@@ -463,12 +466,12 @@ func (m *machine) replied(session string, conn int, r Reply, now time.Time) {
 	delete(s.drops, e.num)
 	s.unstored++
 	act := action{kind: actFinish, entry: e, answer: r.Outcomes}
-	if e.route.space != "" {
-		if first := &e.body.ops[0]; first.travels() && r.Outcomes[0].Status == ledger.Applied {
+	if first := &e.body.ops[0]; creates(first.method) {
+		if first.travels() && r.Outcomes[0].Status == ledger.Applied {
 			delete(m.unmade, session)
-		} else {
-			m.unmade[session] = e.route
-			act.route = e.route
+		} else { // e's own route may be another one since it was sent
+			m.unmade[session] = s.opened
+			act.route = s.opened
 		}
 	}
 	m.do(act)

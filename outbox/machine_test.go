@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -52,6 +51,33 @@ func TestMachine(t *testing.T) {
 			recovered A A1 A2 → open A rA
 			opened A → send A1 acked 0
 			ok A1 → finish A1; send A2 acked 0`},
+		"… and what is answered makes room in it": {Window{Bytes: 25}, `
+			recovered A A1 A2 A3 A4 → open A rA
+			opened A → send A1 acked 0; send A2 acked 0
+			ok A1 → finish A1; send A3 acked 0
+			ok A2 → finish A2; send A4 acked 0`},
+		"what a takeover made pending is in flight once it is sent": {Window{}, `
+			sequenced A1 pending again → open A rA
+			opened A → send A1 acked 0; mark A1
+			sequenced A2 → send A2 acked 0
+			broken A → close A; note A1/1 A2/1 retry 1s
+			at 1s → open A rA
+			opened A → send A1 acked 0; send A2 acked 0`},
+		"answers of an earlier opening are not believed": {Window{}, `
+			recovered A A1 A2 → open A rA
+			opened A → send A1 acked 0; send A2 acked 0
+			err A overloaded → close A; note A1/1 A2/1 retry 1s
+			at 1s → open A rA
+			opened A → send A1 acked 0
+			stale A gap →
+			stale A fenced →
+			ok A1 → finish A1; send A2 acked 0`},
+		"… nor is what became of it": {Window{}, `
+			recovered A A1 → open A rA
+			drop A1 → close A; raise
+			raised → open A rA settle
+			late A revoked →
+			opened A last 0 → settle A last 0: A1`},
 		"nothing is acknowledged that is still referred to": {Window{}, `
 			recovered A A1 → open A rA
 			opened A → send A1 acked 0
@@ -88,6 +114,14 @@ func TestMachine(t *testing.T) {
 			fail A unavailable → close A; note A1/2 retry 3s
 			at 3s → open B rB
 			opened B → open A rA; send B1 acked 0`},
+		"… and when it has to stop trying the next one does": {Window{}, `
+			recovered A A1 → open A rA
+			recovered B B1 → open B rB
+			fail A disconnected → close A; note A1/1 retry 1s
+			fail B disconnected → close B; note B1/1 retry 1s
+			at 1s → open A rA
+			drop A1 → close A; raise
+			at 1s → open B rB`},
 		"an answer that is not about the link frees the host": {Window{}, `
 			recovered A A1 → open A rA
 			recovered B B1 → open B rB
@@ -252,6 +286,22 @@ func TestMachine(t *testing.T) {
 			stored A1 →
 			broken A → close A
 			sequenced A2 → open A rA in S`},
+		"… until it is made": {Window{}, `
+			sequenced A1 space S → open A rA in S
+			opened A → send A1 acked 0
+			refused A1 → finish A1
+			sequenced A2 space S → send A2 acked 0
+			ok A2 → finish A2
+			broken A → close A
+			sequenced A3 → open A rA`},
+		"… also if the way it was to be made by is not found meanwhile": {Window{}, `
+			sequenced A1 space S → open A rA in S
+			opened A → send A1 acked 0
+			lost A1 →
+			refused A1 → finish A1
+			stored A1 →
+			broken A → close A
+			sequenced A2 → open A rA in S`},
 		"a drop fences what is on its way and asks": {Window{}, `
 			recovered A A1 A2 A3 → open A rA
 			opened A → send A1 acked 0; send A2 acked 0; send A3 acked 0
@@ -409,44 +459,5 @@ func TestJudge(t *testing.T) {
 	}
 	if got, f := judge(fmt.Errorf("read tcp: reset")); got != tryLink || f.Code != fault.Disconnected || f.Message == "" {
 		t.Errorf("unknown: %d %v", got, f)
-	}
-}
-
-// TestAlarmsDoNotPileUp: a stream has one, however often it is idle for a moment or looked at while it waits.
-func TestAlarmsDoNotPileUp(t *testing.T) {
-	t.Parallel()
-	s := newScript(Window{})
-	s.line("sequenced A1")
-	s.line("opened A")
-	s.line("ok A1")
-	s.line("stored A1")
-	s.line("found B")
-	s.line("looked B head")
-	s.line("fail B overloaded")
-	for i := range 1000 {
-		s.now = s.now.Add(time.Millisecond / 2)
-		s.m.tick(s.now)
-		name := fmt.Sprint("A", i+2)
-		s.line("sequenced " + name)
-		s.line("ok " + name)
-		s.line("stored " + name)
-		s.line("found B")
-	}
-	if n := len(s.m.alarms); n != 2 {
-		t.Errorf("%d alarms of two streams", n)
-	}
-	if got := s.line("at 1s"); got != "open B rB" {
-		t.Errorf("when B is to be tried again: %s", got)
-	}
-	if got := s.line("at 1500ms"); got != "ack A 1001" {
-		t.Errorf("when A has been idle for a second: %s", got)
-	}
-	s.line("opened B")
-	s.line("loaded B")
-	if got := s.line("at 10m"); !strings.Contains(got, "close A") || !strings.Contains(got, "close B") {
-		t.Errorf("after a long time: %s", got)
-	}
-	if n := len(s.m.alarms); n != 0 || len(s.m.streams) != 0 {
-		t.Errorf("%d alarms of %d streams", n, len(s.m.streams))
 	}
 }

@@ -114,7 +114,7 @@ func (m *machine) through(ref string) (n int) {
 func (m *machine) makePlace(now time.Time) bool {
 	var oldest *stream
 	for _, s := range m.streams {
-		if s.phase == open && !s.idleSince.IsZero() && (oldest == nil || s.idleSince.Before(oldest.idleSince)) {
+		if s.phase == open && !s.idleSince.IsZero() && (oldest == nil || s.idlerThan(oldest)) {
 			oldest = s
 		}
 	}
@@ -125,6 +125,11 @@ func (m *machine) makePlace(now time.Time) bool {
 	m.closeQuietly(oldest)
 	m.step(oldest, now)
 	return true
+}
+
+// idlerThan says whether s has had nothing to do for longer than o.
+func (s *stream) idlerThan(o *stream) bool {
+	return s.idleSince.Before(o.idleSince) || s.idleSince.Equal(o.idleSince) && s.session < o.session
 }
 
 // close lets go of a stream and gives its place to the next that waits.
@@ -217,7 +222,8 @@ func (m *machine) broken(session string, conn int, now time.Time) {
 
 // wake says that links are back: nobody waits any longer.
 func (m *machine) wake(now time.Time) {
-	for _, h := range m.hosts {
+	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
+		h := m.hosts[name]
 		h.retryAt = now
 		h.backoff.Reset()
 		m.tryHost(h, now)

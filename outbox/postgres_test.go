@@ -156,6 +156,32 @@ func TestOverlappingTransactions(t *testing.T) {
 	checkLog(t, srv.log(session), []Ticket{f1, f2, own, s1, s2, next, last, s3})
 }
 
+// TestOverlappingTransactionsOnTheirWay has a batch with a lower number be sent after another,
+// and the sender go before either is answered: the next one sends them in the order of their seqs.
+func TestOverlappingTransactionsOnTheirWay(t *testing.T) {
+	t.Parallel()
+	b, pool, _ := pgBox(t, quick())
+	srv := newFakeServer()
+	session := withSession(t, b)
+	stop := run(t, b, srv)
+	slow := begin(t, pool)
+	late := commitTx(t, b, slow, Batch{Session: session, Ops: []Op{put(`"late"`)}})
+	srv.hold.Lock()
+	soon := commit(t, b, Batch{Session: session, Ops: []Op{put(`"soon"`)}})
+	eventually(t, "it is with the server", func() bool { return len(srv.log(session)) == 1 })
+	end(t, slow)
+	eventually(t, "the late one has its seq", func() bool {
+		rows, err := b.List(limited(t), Filter{Batch: late.Batch})
+		return err == nil && rows[0].Seq == 2
+	})
+	stop()
+	srv.hold.Unlock()
+	run(t, b, srv)
+	wait(t, b, soon)
+	wait(t, b, late)
+	checkLog(t, srv.log(session), []Ticket{soon, late})
+}
+
 // raiseLowNow moves the mark below which all is finished as far as it goes.
 func (b *Box) raiseLowNow(t *testing.T) {
 	t.Helper()

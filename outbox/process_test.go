@@ -249,6 +249,98 @@ func TestFormerHolderStopsNoStream(t *testing.T) {
 	})
 }
 
+// lateLink is a server that hears of nothing before the gate is open.
+type lateLink struct {
+	*fakeServer
+	gate chan struct{}
+}
+
+func (l lateLink) OpenStream(ctx context.Context, req StreamRequest) (Stream, error) {
+	s := &lateStream{calls: make(chan func(Stream), 10), end: make(chan struct{})}
+	go func() {
+		select {
+		case <-l.gate:
+		case <-s.end:
+			return
+		}
+		inner, err := l.fakeServer.OpenStream(context.WithoutCancel(ctx), req)
+		if err != nil {
+			panic(err)
+		}
+		defer inner.Close()
+		for {
+			select {
+			case call := <-s.calls:
+				call(inner)
+			case <-s.end:
+				return
+			}
+		}
+	}()
+	return s, nil
+}
+
+type lateStream struct {
+	calls chan func(Stream)
+	end   chan struct{}
+}
+
+func (s *lateStream) Apply(b *ledger.Batch, done func(Reply)) {
+	s.calls <- func(inner Stream) { inner.Apply(b, done) }
+}
+func (s *lateStream) Acknowledge(through uint64) {
+	s.calls <- func(inner Stream) { inner.Acknowledge(through) }
+}
+func (s *lateStream) Opened(context.Context) (uint64, error) { return 0, nil }
+func (s *lateStream) Done() <-chan struct{}                  { return nil }
+func (s *lateStream) Close()                                 { close(s.end) }
+
+// TestFormerHolderAcknowledgesNothing has a holder that does not know that it is one no more store an outcome. A batch that
+// the new one has given its seqs refers to it still, and the server has not heard of the new one: so it must not forget it.
+func TestFormerHolderAcknowledgesNothing(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		cfg := quick()
+		cfg.Poll, cfg.Lease = time.Hour, time.Hour
+		one := p.open(t, cfg)
+		cfg.Poll, cfg.Lease = time.Hour, 50*time.Millisecond
+		two := p.open(t, cfg)
+		for _, b := range []*Box{one, two} {
+			if db, ok := b.db.(*sqliteDB); ok {
+				db.mark = t.TempDir() // no file: leases alone decide
+			}
+		}
+		session := withSession(t, one)
+		srv := newFakeServer()
+		srv.hold.Lock()
+		release := sync.OnceFunc(srv.hold.Unlock)
+		defer release()
+		run(t, one, srv)
+		x := commit(t, one, Batch{Session: session, Ops: []Op{put("1")}})
+		eventually(t, "it is with the server", func() bool { return len(srv.log(session)) == 1 })
+		lapse(t, two)
+		late := lateLink{srv, make(chan struct{})}
+		run(t, two, late)
+		eventually(t, "the other sends", func() bool { return two.w.lanes.sends() })
+		y := commit(t, two, Batch{Session: session, Ops: []Op{{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: x.Ops[0], Path: "cursor"}}}}}})
+		eventually(t, "what refers to it has its seq", func() bool {
+			rows, err := two.List(limited(t), Filter{Batch: y.Batch})
+			return err == nil && rows[0].Seq == 2
+		})
+		release()
+		eventually(t, "its outcome is stored", func() bool {
+			_, finished, err := two.outcomes(limited(t), x.Batch)
+			return finished && err == nil
+		})
+		eventually(t, "the former holder has noticed, or told the server", func() bool {
+			return !one.w.lanes.sends() || srv.ackedThrough(session, one.id) > 0
+		})
+		close(late.gate)
+		if o := wait(t, two, y)[0]; o.Status != ledger.Applied {
+			t.Errorf("what refers to it: %+v", o)
+		}
+	})
+}
+
 // TestCreatingGoesWithItsRow: how a session is reached is kept with the outcome of its create, and not when that was stored
 // by another.
 func TestCreatingGoesWithItsRow(t *testing.T) {

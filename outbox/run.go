@@ -368,9 +368,13 @@ func (l *loop) one(a action, now time.Time) {
 		}
 		b.store(e, outs, news, a.route, func(err error) {
 			if unmade { // the caller may look for the session by its name next
-				b.told.tell(e.id, outs, err == nil)
+				b.told.tell(e.id, outs, err == nil || errors.Is(err, errFenced))
 			}
 			l.hand(func(now time.Time) {
+				if errors.Is(err, errFenced) {
+					l.cancel(errFenced)
+					return
+				}
 				if err != nil {
 					l.unstorable(e.session, err, now)
 					return

@@ -39,6 +39,8 @@ type decidedRow struct {
 	outs []ledger.Outcome
 	ops  int
 	news []refNews
+	// making is how its session is reached, if this was its create.
+	making route
 }
 
 // headRows is how many rows a look reads at once: the first may all be decided.
@@ -109,7 +111,11 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 			return err
 		}
 		if bd.decided() {
-			ld.done = append(ld.done, b.decide(ctx, q, r, bd))
+			d := b.decide(ctx, q, r, bd)
+			if d.making.space != "" {
+				ld.st.spaceRef, ld.st.ownerRef = d.making.space, d.making.ref
+			}
+			ld.done = append(ld.done, d)
 			continue
 		}
 		if len(res.owed) > 0 {
@@ -165,6 +171,7 @@ func (b *Box) decide(ctx context.Context, q querier, r *batchRow, bd *body) deci
 		// Nobody makes the session; what follows still has to reach a server that says so.
 		if to, err := b.shelfOf(q).routeOf(ctx, r.session, r.via, bd); err == nil {
 			b.t.creating(q, r.num, to.space, to.ref)
+			d.making = to
 			d.news = []refNews{refusedRef(to.ref, &d.outs[0])}
 			b.t.tellRefs(q, d.news)
 		}
@@ -215,7 +222,8 @@ func (b *Box) loadDone(ld *loaded) {
 // store keeps the outcomes of a batch, together with whatever else is written
 // soon. making is how its session is reached if this was its create and that did
 // not apply, and news is what its answer tells of refs. then is told when they are
-// stored, or that they never will be.
+// stored, or that they never will be. errFenced says that they are, and that they are
+// not this Box's to acknowledge: who has the lease may have sent what refers to them.
 func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making route, then func(error)) {
 	data := encodeOutcomes(outs, e.body.ops)
 	n := e.body.count(outs)
@@ -225,10 +233,12 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making rout
 		slim = small.encode(e.id)
 	}
 	at := b.cfg.Now().UnixMilli()
+	var held *bool
 	b.w.submit(&job{lazy: true, stream: e.session,
 		run: func(ctx context.Context, q querier) error {
+			held = b.holds(q)
 			b.w.lanes.storing(e.session, e.id)
-			if e.route.space != "" {
+			if creates(e.body.ops[0].method) {
 				b.t.creating(q, e.num, making.space, making.ref)
 			}
 			b.t.finish(q, e.num, at, n, e.attempts+1, data, slim)
@@ -243,6 +253,9 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making rout
 				b.w.lanes.stored(e.session, e.id)
 				b.usage.finished.Add(int64(len(e.body.ops)))
 				b.told.stored(e.id)
+				if !*held {
+					err = errFenced
+				}
 			}
 			then(err)
 		}})

@@ -432,9 +432,10 @@ func (t *tables) stop(q querier, session string, code fault.Code, reason string)
 }
 
 const sqlFlying = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
-	WHERE box = $1 AND num >= $2 AND state < 2 AND first_seq > 0 ORDER BY num`
+	WHERE box = $1 AND num >= $2 AND state < 2 AND first_seq > 0 ORDER BY first_seq`
 
-// flying reads the rows that have seqs and no outcomes, from num low on.
+// flying reads the rows that have seqs and no outcomes, from num low on, in the order
+// of their seqs: a row that became visible late has a lower num than others before it.
 func (t *tables) flying(ctx context.Context, q querier, low int64) ([]*batchRow, error) {
 	return t.many(ctx, q, sqlFlying, t.box, low)
 }

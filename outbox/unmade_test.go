@@ -44,6 +44,28 @@ func TestCreateSkippedInCommitLeavesTheSessionWithinReach(t *testing.T) {
 	})
 }
 
+// … and so when it becomes known only later, with what follows it queued already.
+func TestCreateSkippedInItsTurnLeavesTheSessionWithinReach(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b, s := p.open(t, quick()), newFakeServer()
+		space := testRef(t, b, newSpace(), RefMeta{Role: SpaceOwner})
+		session := newSession()
+		owner := testRef(t, b, session, RefMeta{Role: SessionOwner})
+		s.session(session).managed = true
+		fails := commit(t, b, Batch{Session: withSession(t, b), Ops: []Op{{Method: "reject"}}})
+		create := commit(t, b, Batch{Session: session, Via: space.ID, Ops: []Op{{Method: "create", DependsOn: fails.Ops,
+			Args: []ledger.Arg{{Name: "ref", JSON: fmt.Appendf(nil, "%q", owner.ID)}}}}})
+		after := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		defer run(t, b, s)()
+		if o := wait(t, b, create)[0]; o.Status != ledger.Skipped {
+			t.Fatalf("the create: %+v", o)
+		}
+		if o := wait(t, b, after)[0]; o.Status != ledger.Denied {
+			t.Errorf("a put after it: %+v", o)
+		}
+	})
+}
+
 // A reference in place of a fork's via may turn out to be no ref at all. That is
 // for the server to reject: no ref will ever be stored under such an id.
 func TestForkWhoseViaIsNoRefIsSent(t *testing.T) {

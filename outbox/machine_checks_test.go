@@ -1,0 +1,415 @@
+package outbox
+
+// What a machine's random story (machine_property_test.go) is held against: at each step,
+// when everything has become good, and in the end.
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+func (t *tale) told(batch string) *told {
+	return t.batches[slices.IndexFunc(t.batches, func(b *told) bool { return b.row.id == batch })]
+}
+
+func (t *tale) called(e *entry) string { return t.names[e.id] }
+
+// plain is what a batch is, for notes.
+func plain(b *told) (text string) {
+	for _, op := range b.ops {
+		text += fmt.Sprintf(" %s %v", op.method, op.needs())
+	}
+	return fmt.Sprintf("atomic %v, seq %v, retries %q:%s", b.atomic, b.row.first != nil, b.ops[0].retries, text)
+}
+
+// durable holds what the holder of the lease sends against the row.
+func (t *tale) durable(s *sender, e *entry) {
+	if t.holder != s.p {
+		return
+	}
+	r := t.row(e.num)
+	if !r.sequenced() || *r.first != int64(e.first) {
+		t.fault("%s is sent with seq %d, which its row does not have", t.called(e), e.first)
+		return
+	}
+	if r.state == rowFinished {
+		return // a former holder has stored its outcome
+	}
+	want := newEntry(r, bodyOf(r), 0).wire.Ops
+	if !slices.EqualFunc(e.wire.Ops, want, func(a, b ledger.Intent) bool { return a.Digest() == b.Digest() }) {
+		t.fault("%s is sent as %v, its row has %v", t.called(e), e.wire.Ops, want)
+	}
+}
+
+// done says whether all seqs of a session from one to before another have stored outcomes,
+// as those behind a batch whose own could not be stored.
+func (t *tale) done(session string, from, to uint64) bool {
+	for _, r := range t.rows {
+		if r.session == session && r.sequenced() && r.state != rowFinished && uint64(*r.first) >= from && uint64(*r.first) < to {
+			return false
+		}
+	}
+	return from < to
+}
+
+// acknowledged holds what is acknowledged against what is stored and what is needed still.
+func (t *tale) acknowledged(s *sender, session string, through uint64) {
+	for _, r := range t.rows {
+		if through == 0 || r.session != session || !r.sequenced() || r.state == rowFinished {
+			continue
+		}
+		if uint64(*r.first) <= through {
+			t.fault("process %d acknowledges %d of %s, and the outcome of %d is not stored", s.p.name, through, session, *r.first)
+		}
+		bd := bodyOf(r)
+		for i := range bd.ops {
+			op := &bd.ops[i]
+			if _, known := t.ends[op.id]; known || op.void || !op.travels() {
+				continue
+			}
+			for _, id := range op.needs() {
+				f := t.opAt(id)
+				if seq := f.seq(); f.row.id != r.id && f.row.session == session && seq > 0 && seq <= through {
+					t.fault("process %d acknowledges %d of %s, and the op of seq %d refers to %d", s.p.name, through, session, *r.first, seq)
+				}
+			}
+		}
+	}
+}
+
+// sound holds the machine's own accounts against each other.
+func (s *sender) sound() {
+	if wrong := s.m.unsound(); wrong != "" {
+		s.p.t.fault("process %d: %s", s.p.name, wrong)
+	}
+	if s.m.places != len(s.conns) {
+		s.p.t.fault("process %d: %d places are taken, %d streams are open", s.p.name, s.m.places, len(s.conns))
+	}
+}
+
+// settle has everything become good, and holds what has come of it against the promises.
+func (t *tale) settle() {
+	t.note("all becomes good")
+	t.calm = true
+	clear(t.down)
+	for _, session := range t.sessions {
+		t.reway(session, "")
+	}
+	t.drain()
+	t.scan() // who leads no more hears of it
+	t.drain()
+	if t.leader() == nil {
+		t.procs[t.dice.IntN(len(t.procs))].acquire(true)
+		t.drain()
+	}
+	if t.dice.IntN(2) == 0 { // else time is all that it takes
+		t.pass(owedRelook)
+		t.scan()
+		t.drain()
+		t.reported()
+		t.wake()
+		t.drain()
+		for n := 0; n < 3 && t.unfinished(); n++ { // what ended in its own session tells nobody who waits for others as well
+			t.pass(owedRelook)
+			t.scan()
+			t.drain()
+		}
+		t.over("when links were back")
+	}
+	for n := 0; t.unfinished() && len(t.faults) == 0; n++ {
+		if n > 100 {
+			t.over("after a long time")
+			break
+		}
+		t.reported()
+		t.passOn()
+	}
+	t.reported()
+	if len(t.stopped) > 0 && len(t.faults) == 0 {
+		t.note("somebody decides")
+		if s := t.leader(); s != nil {
+			s.end(fault.Canceled)
+			s.p.step = 1
+		}
+		t.drain()
+		t.procs[t.dice.IntN(len(t.procs))].acquire(true)
+		for n := 0; n < 100 && (n == 0 || t.unfinished()) && len(t.faults) == 0; n++ {
+			t.passOn()
+		}
+	}
+	if len(t.faults) == 0 {
+		t.rest()
+	}
+	if len(t.faults) == 0 {
+		t.verify()
+	}
+	t.calm = false
+}
+
+// leader is the sender that has the lease.
+func (t *tale) leader() *sender {
+	for _, p := range t.procs {
+		if p.s != nil && t.holder == p {
+			return p.s
+		}
+	}
+	return nil
+}
+
+// drain has all come that is under way.
+func (t *tale) drain() {
+	for n := 0; t.move() && len(t.faults) == 0; n++ {
+		if n > 20000 {
+			t.fault("it goes on and on")
+		}
+	}
+}
+
+func (t *tale) scan() {
+	for _, p := range t.procs {
+		if p.s != nil {
+			p.s.scan()
+		}
+	}
+}
+
+// passOn has the time pass until the leader wants to be looked at.
+func (t *tale) passOn() {
+	d := owedRelook
+	if s := t.leader(); s != nil {
+		if at := s.m.wakeAt(); at.After(t.now) {
+			d = min(d, at.Sub(t.now))
+		}
+	}
+	t.pass(d)
+	t.scan()
+	t.drain()
+}
+
+// unfinished says whether there are rows that are not finished and do not have to wait for
+// somebody's decision.
+func (t *tale) unfinished() bool {
+	for _, r := range t.rows {
+		if r.state != rowFinished && !t.stands(r.session, nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// stands says whether a session stands still, or waits for none but such.
+func (t *tale) stands(session string, seen []string) bool {
+	if t.stopped[session] != fault.None {
+		return true
+	}
+	if slices.Contains(seen, session) {
+		return false
+	}
+	for _, r := range t.rows {
+		if r.session != session || r.state == rowFinished {
+			continue
+		}
+		if r.first != nil {
+			return false
+		}
+		bd := bodyOf(r)
+		res, err := resolve(bd, session, t.finder(r.num), false)
+		if err != nil || bd.decided() || len(res.owed) == 0 {
+			return false
+		}
+		for _, e := range res.owed {
+			if e.seq > 0 && t.stopped[e.session] == fault.None || e.seq == 0 && !t.stands(e.session, append(seen, session)) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// over says what is not over.
+func (t *tale) over(when string) {
+	for _, r := range t.rows {
+		if r.state != rowFinished && !t.stands(r.session, nil) {
+			t.fault("%s %s of %s is not finished", when, t.names[r.id], r.session)
+		}
+	}
+	if s := t.leader(); s != nil && len(t.faults) > 0 {
+		for _, st := range s.m.inOrder() {
+			t.note("%s: %+v", st.session, *st)
+		}
+		for name, h := range s.m.hosts {
+			t.note("%s: %+v", name, *h)
+		}
+	}
+}
+
+// reported holds what rows and streams say against what the leader is about. Nothing is
+// under way.
+func (t *tale) reported() {
+	s := t.leader()
+	if s == nil {
+		t.fault("nobody leads")
+		return
+	}
+	for _, session := range t.sessions {
+		st := s.m.streams[session]
+		code := fault.None
+		if st != nil && st.stopped != nil {
+			code = st.stopped.Code
+		}
+		if t.stopped[session] != code {
+			t.fault("%s is said to stand still: %s, it does: %s", session, t.stopped[session], code)
+		}
+		if st == nil {
+			if slices.ContainsFunc(t.rows, func(r *batchRow) bool { return r.session == session && r.state != rowFinished }) {
+				t.fault("%s has rows and no stream", session)
+			}
+			continue
+		}
+		if e := st.next(); e != nil && e.first > 0 && st.phase == closed && st.stopped == nil && st.retryAt.After(t.now) {
+			if r := t.row(e.num); r.state != rowFinished && r.nextRetry > t.now.UnixNano() && r.nextRetry != st.retryAt.UnixNano() {
+				t.fault("%s is tried again at %s, its row says %s", t.called(e), st.retryAt.Sub(t.begun), time.Unix(0, r.nextRetry).Sub(t.begun))
+			}
+		}
+		for _, e := range st.queue[:st.sent] {
+			if r := t.row(e.num); r.state == rowPending {
+				t.fault("%s is in flight, its row does not say so", t.called(e))
+			}
+		}
+	}
+}
+
+// rest holds what is left when all is finished against nothing.
+func (t *tale) rest() {
+	s := t.leader()
+	m := s.m
+	for n := 0; n < 40 && slices.ContainsFunc(m.inOrder(), func(st *stream) bool { return st.next() != nil || st.asking }); n++ {
+		t.passOn() // what a former holder has stored is answered again
+	}
+	t.over("in the end")
+	for range 2 { // it may have had something to look at still
+		t.pass(ackIdle)
+		t.drain()
+	}
+	for _, l := range s.conns {
+		if r, st := t.server.streams[l.session+taleOutbox], m.streams[l.session]; r.row.AckedThrough < st.stored {
+			t.fault("%d of %d outcomes of %s are acknowledged", r.row.AckedThrough, st.stored, l.session)
+		}
+	}
+	t.pass(idleClose)
+	t.drain()
+	if len(s.conns)+len(m.streams)+len(m.alarms)+len(m.owing)+len(m.ready)+m.places > 0 {
+		t.fault("there is something left: %d open, %d streams, %d alarms, %d owing, %d ready, %d places", len(s.conns), len(m.streams), len(m.alarms), len(m.owing), len(m.ready), m.places)
+	}
+}
+
+// verify holds all outcomes against what had to become of the batches.
+func (t *tale) verify() {
+	for _, session := range t.sessions {
+		t.verifyOrder(session)
+		for i, e := range t.server.session(session).log {
+			o, op := t.outcome(e.op), t.ops[e.op]
+			if o.Status != ledger.Applied || o.Cursor != uint64(i+1) {
+				t.fault("op %s is event %d, its outcome is %v", e.op, i+1, o)
+			}
+			for k, a := range e.args {
+				if want := op.args[k]; want.Ref == nil && string(want.JSON) != string(a.JSON) || want.Ref != nil && !t.gives(want.Ref, a.JSON) {
+					t.fault("op %s: argument %s is %s, not %v", e.op, a.Name, a.JSON, want)
+				}
+			}
+		}
+	}
+	for _, b := range t.batches {
+		bd := bodyOf(b.row)
+		excused := slices.ContainsFunc(b.ops, t.excused)
+		for i, op := range b.ops {
+			o := t.outcome(op.id)
+			rec, known := t.ends[op.id]
+			switch row := &bd.ops[i]; {
+			case known != row.travels():
+				t.fault("op %s ended as %v, recorded %v", op.id, o, known)
+			case known && row.verdict == nil && (o.Status != rec.Status || o.Reason != rec.Reason || o.Cursor != rec.Cursor || string(o.Result) != string(rec.Result) || o.Cause != rec.Cause):
+				t.fault("op %s ended as %v, recorded is %v", op.id, o, rec)
+			}
+			if o.Status == ledger.Applied && slices.ContainsFunc(op.needs(), func(id string) bool { return !t.applied(id) }) {
+				t.fault("op %s applied, and not what it needs: %v", op.id, op.needs())
+			}
+			if o.Status != ledger.Applied && !t.excused(op) && !(b.atomic && excused) {
+				t.fault("op %s ended as %v, for no reason", op.id, o)
+			}
+			if o.Status == ledger.Skipped && t.outcome(o.Cause).Status == ledger.Applied {
+				t.fault("op %s was skipped for the sake of %s, which applied", op.id, o.Cause)
+			}
+			if o.Status == ledger.Voided && !op.dropped {
+				t.fault("op %s is void, and nobody dropped it", op.id)
+			}
+		}
+	}
+}
+
+// verifyOrder holds seqs against the order in which batches were committed.
+func (t *tale) verifyOrder(session string) {
+	var rows []*batchRow
+	for _, r := range t.rows {
+		if r.session == session && r.sequenced() {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortFunc(rows, func(a, b *batchRow) int { return cmp.Compare(*a.first, *b.first) })
+	next := int64(1)
+	for i, r := range rows {
+		if *r.first != next {
+			t.fault("%s: seq %d where %d is next", session, *r.first, next)
+		}
+		next = *r.first + int64(bodyOf(r).travelling())
+		for _, before := range rows[:i] {
+			if a, b := t.told(before.id), t.told(r.id); b.durable > 0 && b.durable < a.began {
+				t.fault("%s overtook %s", t.names[before.id], t.names[r.id])
+			}
+		}
+	}
+}
+
+func (t *tale) outcome(op string) ledger.Outcome {
+	f := t.opAt(op)
+	e, err := f.earlier()
+	if err != nil || e.outcome == nil {
+		t.fault("op %s has no outcome: %v", op, err)
+		return ledger.Outcome{}
+	}
+	return *e.outcome
+}
+
+// applied says whether an op did, or one that stands for it.
+func (t *tale) applied(op string) bool {
+	for ; op != ""; op = t.retries[op] {
+		if t.ops[op] != nil && t.outcome(op).Status == ledger.Applied {
+			return true
+		}
+	}
+	return false
+}
+
+// gives says whether a reference may stand for a value.
+func (t *tale) gives(r *ledger.Ref, value []byte) bool {
+	for op := r.Op; op != ""; op = t.retries[op] {
+		if v, ok := ledger.Resolve(t.outcome(op).Result, r.Path); ok && string(v) == string(value) {
+			return true
+		}
+	}
+	return false
+}
+
+// excused says whether there is a reason for an op not to apply.
+func (t *tale) excused(op *toldOp) bool {
+	se := t.server.session(op.of.row.session)
+	return op.method != "put" && op.method != methodCreate || op.dropped || op.of.spoiled || se.managed && t.outcome(op.id).Reason == fault.UnknownRef ||
+		slices.ContainsFunc(op.args, func(a ledger.Arg) bool { return a.Name == "refuse" }) ||
+		slices.ContainsFunc(op.needs(), func(id string) bool { return t.outcome(id).Status != ledger.Applied })
+}

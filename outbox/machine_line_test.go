@@ -1,0 +1,358 @@
+package outbox
+
+// The refs, the lines and the server of a machine's random story (machine_property_test.go).
+// Lines lose and delay, and what was on one may still come when another has long been opened.
+
+import (
+	"slices"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+const taleOutbox = "obx_01J00000000000000000000000"
+
+// line is one opening of a stream.
+type line struct {
+	t           *tale
+	s           *sender
+	session     string
+	conn        int
+	incarnation uint64
+	to          route
+	forth, back []func() // on their way
+	untold      bool     // the sender does not know how the opening went
+	live        bool     // … and sends
+	broken      bool
+	closed      bool // by the sender
+	refused     error
+	failed      bool // the server has answered a batch with an error
+	dones       []func(Reply)
+	out         []*entry // sent, and not answered
+	last        uint64   // seq sent
+}
+
+func (s *sender) open(a action) {
+	t := s.p.t
+	if s.conns[a.session] != nil {
+		t.fault("process %d opens %s twice", s.p.name, a.session)
+	}
+	l := &line{t: t, s: s, session: a.session, conn: a.conn, incarnation: uint64(s.incarnation), to: a.route, untold: true}
+	s.conns[a.session] = l
+	t.lines = append(t.lines, l)
+	t.note("process %d opens %s through %s%s, line %d, settle %v", s.p.name, a.session, a.route.space, a.route.ref, a.conn, a.settle)
+	if len(s.conns) > t.win.Streams {
+		t.fault("process %d has %d streams open, of %d", s.p.name, len(s.conns), t.win.Streams)
+	}
+	eager := !a.settle && t.vice(t.vices.eager)
+	if eager {
+		l.back = append(l.back, func() { l.told(0, nil) })
+	}
+	l.forth = append(l.forth, func() {
+		last, err := t.opens(l)
+		l.refused = err
+		if !eager && !l.broken {
+			l.back = append(l.back, func() { l.told(last, err) })
+		}
+	})
+}
+
+// told tells the sender how the opening went.
+func (l *line) told(last uint64, err error) {
+	s := l.s
+	l.untold = false
+	s.hand(func() {
+		if err == nil && s.conns[l.session] != l {
+			return
+		}
+		if err == nil {
+			l.live = true
+			s.p.lanes.setOpen(l.session, true)
+		}
+		s.m.openedStream(l.session, l.conn, last, err, l.t.now)
+	})
+}
+
+// drop lets go of a line.
+func (s *sender) drop(l *line) {
+	delete(s.conns, l.session)
+	s.p.lanes.setOpen(l.session, false)
+	l.closed = true
+	if s.p.t.dice.IntN(2) == 0 {
+		l.cut()
+	}
+}
+
+// cut breaks a line. Some of what is on its way comes still, and the sender hears of it.
+func (l *line) cut() {
+	if l.broken {
+		return
+	}
+	t, s := l.t, l.s
+	t.note("line %d of %s breaks", l.conn, l.session)
+	for n := t.dice.IntN(len(l.back) + 1); n > 0; n-- {
+		l.deliver(&l.back)
+	}
+	l.broken, l.back = true, nil
+	l.forth = l.forth[:t.dice.IntN(len(l.forth)+1)]
+	gone := fault.Disconnected.With("the link broke")
+	early := t.dice.IntN(2) == 0
+	hear := func() { s.hand(func() { s.m.broken(l.session, l.conn, t.now) }) }
+	if l.untold {
+		l.told(0, gone)
+		return
+	}
+	if early {
+		hear()
+	}
+	for _, done := range l.dones {
+		done(Reply{Err: gone})
+	}
+	if l.dones = nil; !early {
+		hear()
+	}
+}
+
+func (l *line) deliver(way *[]func()) {
+	f := (*way)[0]
+	*way = (*way)[1:]
+	f()
+}
+
+// arrive has the first on its way to the server arrive.
+func (l *line) arrive() {
+	if l.t.down[l.to.host] && !l.broken {
+		l.cut()
+		return
+	}
+	l.deliver(&l.forth)
+}
+
+func (s *sender) send(a action) {
+	t, e := s.p.t, a.entry
+	l := s.conns[a.session]
+	if l == nil || l.conn != a.conn || !l.live {
+		t.fault("process %d sends %s on line %d, which is not open", s.p.name, t.called(e), a.conn)
+		return
+	}
+	t.note("process %d sends %s, seq %d, acknowledges %d", s.p.name, t.called(e), e.first, a.through)
+	bytes := e.bytes
+	for _, o := range l.out {
+		bytes += o.bytes
+	}
+	if n := len(l.out); n > 0 && (n+1 > t.win.Batches || bytes > t.win.Bytes) {
+		t.fault("%d batches of %d bytes are in flight, the window is %d, %d", n+1, bytes, t.win.Batches, t.win.Bytes)
+	}
+	if l.last > 0 && e.first != l.last+1 && !t.done(a.session, l.last+1, e.first) {
+		t.fault("seq %d is sent after %d", e.first, l.last)
+	}
+	if e.route.held || !l.to.serves(e.route) {
+		t.fault("%s goes out through %v and wants %v", t.called(e), l.to, e.route)
+	}
+	l.last = e.last()
+	l.out = append(l.out, e)
+	t.durable(s, e)
+	t.acknowledged(s, a.session, a.through)
+	b := *e.wire
+	b.Outbox, b.Incarnation, b.AckedThrough = taleOutbox, l.incarnation, a.through
+	done := func(r Reply) {
+		s.hand(func() {
+			l.out = l.out[1:]
+			s.m.replied(a.session, a.conn, s.checked(e, r), t.now)
+		})
+	}
+	if l.broken {
+		done(Reply{Err: fault.Disconnected.With("the link broke")})
+		return
+	}
+	l.dones = append(l.dones, done)
+	l.forth = append(l.forth, func() {
+		r := t.applies(l, &b)
+		if l.failed = l.failed || r.Err != nil; r.Err == nil && t.vice(t.vices.deaf) {
+			t.note("… and its answer is lost")
+			if t.chance(30) {
+				r.Err = fault.Unavailable.With("told to")
+			} else if !l.broken {
+				l.cut()
+			}
+		}
+		if !l.broken {
+			l.back = append(l.back, func() {
+				done := l.dones[0]
+				l.dones = l.dones[1:]
+				done(r)
+			})
+		}
+	})
+}
+
+// checked is that of the loop.
+func (s *sender) checked(e *entry, r Reply) Reply {
+	if !pruned(r) {
+		return r
+	}
+	row := s.p.t.row(e.num)
+	if row.state != rowFinished {
+		s.p.t.fault("seq %d of %s is pruned at the server, and its outcome is not stored", e.first, e.session)
+		return r
+	}
+	outs, _ := decodeOutcomes(row.outcomes, e.body.ops)
+	r.Outcomes = nil
+	for i := range outs {
+		if e.body.ops[i].travels() {
+			r.Outcomes = append(r.Outcomes, outs[i])
+		}
+	}
+	return r
+}
+
+// opens is the server's answer to an opening.
+func (t *tale) opens(l *line) (last uint64, err error) {
+	if t.vice(t.vices.refusing) {
+		return 0, refusals[t.dice.IntN(len(refusals)-4)].With("told to")
+	}
+	key := l.session + taleOutbox
+	r := t.server.streams[key]
+	if r == nil {
+		r = &fakeStreamRow{row: ledger.Stream{Session: l.session, Outbox: taleOutbox}, history: ledger.NewHistory(nil)}
+		t.server.streams[key] = r
+	}
+	if l.incarnation < r.row.Incarnation {
+		return 0, fault.Fenced.With("incarnation %d, the server knows %d", l.incarnation, r.row.Incarnation)
+	}
+	if se := t.server.session(l.session); se.managed && !se.made && l.to.space == "" {
+		return 0, fault.NotYetKnown.With("the session is not there yet")
+	}
+	r.row.Incarnation = l.incarnation
+	return r.row.LastSeq, nil
+}
+
+// refusals are call-level answers; the last of them are not those of an opening, and of
+// these, all but the first have the stream stand still or give the batch up.
+var refusals = []fault.Code{fault.Overloaded, fault.NotYetKnown, fault.Unavailable, fault.Internal, fault.Draining, fault.DiskFull,
+	fault.UnknownRef, fault.Revoked, fault.Gap, fault.ServerBehind, fault.OutboxDiverged, fault.TooLarge}
+
+// applies is the server's answer to a batch.
+func (t *tale) applies(l *line, b *ledger.Batch) (r Reply) {
+	defer func() {
+		t.note("the server, on line %d of incarnation %d: %s %d: %v %v", l.conn, l.incarnation, b.BatchID, b.Ops[0].Seq, r.Err, statuses(r.Outcomes))
+	}()
+	if l.refused != nil {
+		return Reply{Err: l.refused}
+	}
+	row := t.server.streams[b.Session+taleOutbox]
+	if t.vice(t.vices.refusing) && b.Incarnation >= row.row.Incarnation {
+		code := refusals[t.dice.IntN(len(refusals))]
+		if t.chance(70) && code.Transient() == false {
+			code = fault.Overloaded
+		}
+		if code == fault.TooLarge {
+			t.told(b.BatchID).spoiled = true
+		}
+		return Reply{Err: code.With("told to").Pos(max(row.row.LastSeq+1, b.Ops[0].Seq))}
+	}
+	last := row.row.LastSeq
+	r = t.server.apply(b)
+	switch code := fault.CodeOf(r.Err); {
+	case code == fault.Gap && l.failed, code == fault.Fenced:
+	case r.Err != nil:
+		t.fault("the server answers batch %s, seq %d: %v", t.names[b.BatchID], b.Ops[0].Seq, r.Err)
+	case row.row.LastSeq > last:
+		t.recorded(b, r.Outcomes)
+	}
+	return r
+}
+
+// acks is acked_through without a batch.
+func (t *tale) acks(l *line, through uint64) {
+	row := t.server.streams[l.session+taleOutbox]
+	if l.refused != nil {
+		return
+	}
+	switch _, err := ledger.Acknowledge(&row.row, l.incarnation, through, row.history.Record); {
+	case err == nil:
+		row.history.Prune(row.row.AckedThrough)
+	case err.Code != fault.Fenced:
+		t.fault("the server is told that %d is stored: %v", through, err)
+	}
+}
+
+// recorded holds a batch that the server has recorded against the one that was committed.
+func (t *tale) recorded(b *ledger.Batch, outs []ledger.Outcome) {
+	bd := bodyOf(t.told(b.BatchID).row)
+	var ids []string
+	for i := range bd.ops {
+		if op := &bd.ops[i]; op.travels() {
+			ids = append(ids, op.id)
+		}
+	}
+	if !slices.EqualFunc(ids, b.Ops, func(id string, in ledger.Intent) bool { return id == in.OpID }) {
+		t.fault("batch %s came with ops %v, it has %v", t.names[b.BatchID], b.Ops, ids)
+	}
+	for _, o := range outs {
+		if was, twice := t.ends[o.OpID]; twice {
+			t.fault("op %s is recorded again: %v after %v", o.OpID, o, was)
+		}
+		if o.Reason == fault.BadReference {
+			t.fault("op %s refers to what the server does not know: %s", o.OpID, o.Message)
+		}
+		t.ends[o.OpID] = o
+	}
+}
+
+// rewayed has a session's stream look again how it is sent, for there was news of its refs.
+func (s *sender) rewayed(session string) {
+	st := s.m.streams[session]
+	if st == nil {
+		return
+	}
+	for _, e := range st.queue {
+		s.p.t.find(e)
+	}
+	if st.head != nil {
+		s.p.t.find(st.head)
+	}
+	if st.stopped != nil {
+		s.reconsider(session)
+		return
+	}
+	s.m.step(st, s.p.t.now)
+}
+
+// reconsider lets a stream that stands still go on if its way is there now.
+func (s *sender) reconsider(session string) {
+	st := s.m.streams[session]
+	if st == nil || st.stopped == nil || st.stopped.Code != fault.UnknownRef {
+		return
+	}
+	for _, e := range st.queue {
+		s.p.t.find(e)
+	}
+	if st.head != nil {
+		s.p.t.find(st.head)
+	}
+	if e := st.next(); e == nil || e.problem == nil || e.passing {
+		s.m.resume(session, s.p.t.now)
+	}
+}
+
+// way is a ref, by its session and id.
+type way struct {
+	host  string
+	state string // "", held, astray or lost
+}
+
+// find sets how an entry is sent, or why it cannot be.
+func (t *tale) find(e *entry) {
+	w := t.ways[e.session+e.via]
+	e.route, e.problem, e.passing = route{ref: e.via + "own", host: w.host, held: w.state == "held"}, nil, false
+	if creates(e.body.ops[0].method) {
+		e.route.space = "space"
+	}
+	switch w.state {
+	case "astray":
+		e.route, e.problem, e.passing = route{}, fault.Unavailable.With("told to"), true
+	case "lost":
+		e.route, e.problem = route{}, fault.UnknownRef.With("told to")
+	}
+}

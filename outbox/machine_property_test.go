@@ -1,0 +1,327 @@
+package outbox
+
+// Whatever links, servers, databases and other processes do to a machine, each op has its
+// effect once or its recorded refusal, in its batch and its order; what is acknowledged is
+// stored; the bounds hold. And when everything becomes good, everything ends. The world of
+// this is in machine_story_test.go, machine_rows_test.go and machine_line_test.go.
+
+import (
+	flags "flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+var (
+	machineStories = flags.Int("stories", 500, "how many random stories of a machine are told")
+	machineSeed    = flags.Uint64("seed", 0, "seed of the first story; 0 takes the time")
+)
+
+func TestMachineStories(t *testing.T) {
+	t.Parallel()
+	seed := *machineSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	for i := range *machineStories {
+		if story := tell(seed+uint64(i), false); len(story.faults) > 0 {
+			again := tell(seed+uint64(i), true)
+			t.Fatalf("%s\n\n%s\nrun again with -run MachineStories -stories 1 -seed %d", strings.Join(again.notes, "\n"), strings.Join(story.faults, "\n"), seed+uint64(i))
+		}
+	}
+}
+
+// tell tells one story, until something is wrong in it.
+func tell(seed uint64, aloud bool) *tale {
+	t := newTale(seed, aloud)
+	defer func() {
+		if r := recover(); r != nil && !aloud {
+			t.fault("%v", r)
+		} else if r != nil {
+			panic(fmt.Sprint(r, "\n", strings.Join(t.notes, "\n")))
+		}
+	}()
+	for range 1 + t.dice.IntN(2) {
+		for n := 50 + t.dice.IntN(300); n > 0 && len(t.faults) == 0; n-- {
+			t.happen()
+		}
+		if len(t.faults) == 0 {
+			t.settle()
+		}
+	}
+	return t
+}
+
+// happen has one thing happen.
+func (t *tale) happen() {
+	p := t.procs[t.dice.IntN(len(t.procs))]
+	switch n := t.dice.IntN(200); {
+	case n < 140:
+		t.move()
+	case n < 165:
+		t.commit(p)
+	case n < 175:
+		t.pass([]time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second, 5 * time.Second, 10 * time.Minute}[t.dice.IntN(5)])
+	case n < 181:
+		if p.s != nil {
+			p.s.scan()
+		}
+	case n < 186:
+		p.acquire(t.chance(30))
+	case n < 187:
+		if t.vice(4 * t.vices.stalled) {
+			t.crash(p)
+		}
+	case n < 190:
+		if len(t.lines) > 0 && t.vice(4*t.vices.down) {
+			t.lines[t.dice.IntN(len(t.lines))].cut()
+		}
+	case n < 192:
+		host := fmt.Sprint("host", t.dice.IntN(2))
+		t.down[host] = t.vice(4*t.vices.down) && !t.down[host]
+		t.note("%s is down: %v", host, t.down[host])
+	case n < 194:
+		t.wake()
+	case n < 197:
+		session := t.sessions[t.dice.IntN(len(t.sessions))]
+		state := ""
+		if t.vice(4 * t.vices.astray) {
+			state = []string{"held", "astray", "lost"}[t.dice.IntN(3)]
+		}
+		t.reway(session, state)
+	default:
+		if len(t.batches) > 0 && t.vice(8*t.vices.drops) {
+			b := t.batches[len(t.batches)-1-t.dice.IntN(min(len(t.batches), 6))]
+			op := b.ops[t.dice.IntN(len(b.ops))]
+			if b.durable > 0 && t.chance(70) {
+				t.note("op %d of %s is to be dropped", slices.Index(b.ops, op)+1, b.row.id)
+				p.drop(op.id)
+			} else if b.durable > 0 {
+				t.retry(p, op)
+			}
+		}
+	}
+}
+
+// move has one thing go on that is under way; false if nothing is.
+func (t *tale) move() bool {
+	t.moves++
+	var can []func()
+	for _, p := range t.procs {
+		if len(p.chores) > 0 {
+			can = append(can, p.write)
+		}
+		if p.begins != nil {
+			can = append(can, func() { f := p.begins; p.begins = nil; f() })
+		}
+		if p.s != nil && p.s.due() {
+			can = append(can, p.s.turn)
+		}
+	}
+	t.lines = slices.DeleteFunc(t.lines, func(l *line) bool { return (l.broken || l.closed) && len(l.forth)+len(l.back) == 0 })
+	for _, l := range t.lines {
+		if len(l.forth) > 0 {
+			can = append(can, l.arrive)
+		}
+		if len(l.back) > 0 {
+			can = append(can, func() { l.deliver(&l.back) })
+		}
+	}
+	for i, f := range t.unseen {
+		can = append(can, func() { t.unseen = slices.Delete(t.unseen, i, i+1); f() })
+	}
+	if len(can) == 0 {
+		return false
+	}
+	can[t.dice.IntN(len(can))]()
+	return true
+}
+
+func (t *tale) pass(d time.Duration) {
+	t.now = t.now.Add(d)
+	for _, p := range t.procs {
+		if s := p.s; s != nil {
+			for _, f := range s.later {
+				s.hand(f)
+			}
+			s.later = nil
+		}
+	}
+}
+
+func (t *tale) wake() {
+	t.note("links are back")
+	for _, p := range t.procs {
+		if s := p.s; s != nil {
+			s.hand(func() { s.m.wake(t.now) })
+		}
+	}
+}
+
+// reway changes the refs of a session.
+func (t *tale) reway(session, state string) {
+	t.note("the refs of %s: %s", session, state)
+	t.ways[session].state, t.ways[session+"v"].state = state, state
+	for _, p := range t.procs {
+		if s := p.s; s != nil {
+			s.hand(func() { s.rewayed(session) })
+		}
+	}
+}
+
+// commit has a process commit a batch.
+func (t *tale) commit(p *process) {
+	session := t.sessions[t.dice.IntN(len(t.sessions))]
+	bd := &body{atomic: t.dice.IntN(5) == 0}
+	id := t.id()
+	first := !slices.ContainsFunc(t.batches, func(b *told) bool { return b.row.session == session })
+	for i := range 1 + t.dice.IntN(3) {
+		op := opRow{id: OpID(id, i), method: "put"}
+		switch n := t.dice.IntN(40); {
+		case first && i == 0 && t.server.session(session).managed:
+			op.method = methodCreate
+			if n == 0 {
+				op.args = append(op.args, ledger.Arg{Name: "refuse", JSON: []byte("1")})
+			}
+		case n < 3:
+			op.method = []string{"reject", "deny", "deny"}[n]
+		}
+		op.args = append(op.args, ledger.Arg{Name: "a", JSON: fmt.Appendf(nil, "[%d,  %q]", t.dice.IntN(100), strings.Repeat("x", t.dice.IntN(60)))})
+		for k := range t.dice.IntN(3) {
+			to := ""
+			if n := len(t.batches); n > 0 {
+				if b := t.batches[n-1-t.dice.IntN(min(n, 6))]; b.durable > 0 {
+					to = b.ops[t.dice.IntN(len(b.ops))].id
+				}
+			}
+			if i > 0 && t.dice.IntN(3) == 0 {
+				to = bd.ops[t.dice.IntN(i)].id
+			}
+			switch n := t.dice.IntN(3); {
+			case to == "":
+			case n == 0:
+				op.deps = append(op.deps, to)
+			default:
+				op.args = append(op.args, ledger.Arg{Name: fmt.Sprint("r", k), Ref: &ledger.Ref{Op: to, Path: []string{"cursor", "args.a.0"}[n-1]}})
+			}
+		}
+		bd.ops = append(bd.ops, op)
+	}
+	via := ""
+	if t.dice.IntN(8) == 0 && !t.server.session(session).managed {
+		via = "v"
+	}
+	t.take(p, &batchRow{id: id, session: session, via: via}, bd)
+}
+
+// retry has a process commit an op again that did not apply.
+func (t *tale) retry(p *process, op *toldOp) {
+	f := t.opAt(op.id)
+	if e, err := f.earlier(); err != nil || e.outcome == nil || e.outcome.Status == ledger.Applied || t.retries[op.id] != "" || f.body.slim || creates(op.method) {
+		return
+	}
+	old := f.body.ops[f.place]
+	id := t.id()
+	t.note("%s is to be retried", op.id)
+	t.take(p, &batchRow{id: id, session: f.row.session, via: f.row.via},
+		&body{ops: []opRow{{id: OpID(id, 0), method: "put", args: old.args, deps: old.deps, retries: op.id}}})
+}
+
+// take is Box.commit, of a batch whose refs are found and whose references are looked up.
+func (t *tale) take(p *process, r *batchRow, bd *body) {
+	b := &told{row: r, began: t.moves, atomic: bd.atomic}
+	for i := range bd.ops {
+		b.ops = append(b.ops, &toldOp{opRow: bd.ops[i], of: b})
+	}
+	res, err := resolve(bd, r.session, t.finder(notYet), true)
+	if err != nil {
+		t.fault("batch %s cannot be committed: %v", r.id, err)
+		return
+	}
+	t.setBody(r, bd)
+	keep := func() bool {
+		for _, op := range b.ops {
+			if op.retries != "" && t.retries[op.retries] != "" {
+				return false // somebody was faster
+			}
+		}
+		t.insert(r, bd)
+		t.batches = append(t.batches, b)
+		t.names[r.id] = fmt.Sprint("batch", len(t.batches))
+		for _, op := range b.ops {
+			t.ops[op.id] = op
+		}
+		return true
+	}
+	durable := func() {
+		t.moves++
+		b.durable = t.moves
+		t.note("%s of %s is committed: %s", r.id, r.session, plain(b))
+	}
+	e := &entry{session: r.session, via: r.via, body: bd}
+	if t.find(e); e.problem != nil {
+		return // the caller is told
+	}
+	if t.vice(t.vices.stalled) && bd.ops[0].method != methodCreate && bd.ops[0].retries == "" && !bd.decided() {
+		t.nums++
+		r.num = t.nums
+		t.unseen = append(t.unseen, func() { keep(); durable() })
+		return
+	}
+	var la *lane
+	var first uint64
+	n, stays, got := bd.travelling(), false, false
+	p.queue(&chore{
+		run: func() error {
+			la, first = nil, 0
+			if len(res.owed) == 0 && !res.loose && n == len(bd.ops) && !bd.decided() {
+				la, first = p.lanes.giveNow(r.session, n, len(r.body), res.near, t.win)
+			}
+			behind := t.waits(r.session)
+			if stays = keep(); la != nil && stays && t.holder == p && !behind {
+				at := int64(first)
+				r.first, r.state, got = &at, rowInFlight, true
+			} else if la != nil {
+				p.lanes.takeBack(la, first)
+			}
+			if stays && bd.decided() {
+				t.decide(r, bd)
+			}
+			return nil
+		},
+		done: func(err error) {
+			switch {
+			case err != nil || !stays:
+				return
+			case bd.decided():
+				p.decided([]decidedRow{{id: r.id}})
+			case got:
+				p.lanes.gave(la, first+uint64(n), r.id, len(r.body))
+				s, copied := p.s, *r
+				if s == nil {
+					break
+				}
+				s.hand(func() {
+					e := newEntry(&copied, bd, res.hold)
+					if t.find(e); t.vice(20) {
+						e.route.held = true
+						s.hand(func() {
+							t.find(e)
+							if st := s.m.streams[e.session]; st != nil {
+								s.m.step(st, t.now)
+							}
+						})
+					}
+					s.m.sequenced(e, t.now)
+				})
+			case p.s != nil:
+				s := p.s
+				s.hand(func() { s.m.found([]string{r.session}, t.now) })
+			}
+			durable()
+		}})
+}
