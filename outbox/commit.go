@@ -214,12 +214,13 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 		if len(res.owed) == 0 && !res.loose && n == len(bd.ops) {
 			la, first = b.w.lanes.giveNow(row.session, n, len(row.body), res.near, b.cfg.Window)
 		}
+		var held *bool
 		if la != nil {
-			b.db.shareLease(q, b.t.box)
+			held = b.share(q, true)
 		} else if !b.w.lanes.sends() {
 			b.db.notify(q, b.id)
 		}
-		b.t.insertBatch(q, row, first, func(n int64, sequenced bool) {
+		b.t.insertBatch(q, row, first, held, func(n int64, sequenced bool) {
 			if num, got = n, sequenced; !got && la != nil {
 				b.w.lanes.takeBack(la, first)
 			}

@@ -15,7 +15,14 @@ type lanes struct {
 	closed  []string         // streams whose lanes may be of no more use
 	touched []*lane
 	reached map[string]uint64 // last seqs whose outcomes the running transaction stores
-	held    *bool             // whether it has found the lease to be this Box's; nil if it was not asked
+	lease   leaseCheck        // of the running transaction
+}
+
+// leaseCheck is what a transaction does to find out whether the lease is this Box's.
+type leaseCheck struct {
+	held   *bool // what it finds; nil until it keeps takeovers out, for which see share
+	told   bool  // a statement of it will tell
+	wanted bool  // somebody needs to know
 }
 
 // lane is one stream's seqs.
@@ -45,7 +52,7 @@ func (l *lanes) begin() {
 	}
 	l.touched = l.touched[:0]
 	clear(l.reached)
-	l.held = nil
+	l.lease = leaseCheck{}
 	for _, session := range l.closed {
 		if la := l.by[session]; la != nil && !l.open[session] && len(la.ahead) == 0 {
 			delete(l.by, session)
@@ -73,15 +80,29 @@ func (l *lanes) takeReached() map[string]uint64 {
 	return reached
 }
 
-// holding is where the running transaction keeps whether the lease is this Box's; first
-// says that nobody has asked for it yet.
-func (l *lanes) holding() (held *bool, first bool) {
+// sharing is where the running transaction keeps whether the lease is this Box's; first
+// says that it does not keep takeovers out yet. Who asks says whether a statement of his
+// tells, or he wants to be told.
+func (l *lanes) sharing(tells bool) (held *bool, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if first = l.held == nil; first {
-		l.held = new(bool)
+	if first = l.lease.held == nil; first {
+		l.lease.held = new(bool)
 	}
-	return l.held, first
+	l.lease.told = l.lease.told || tells
+	l.lease.wanted = l.lease.wanted || !tells
+	return l.lease.held, first
+}
+
+// untold is where to put whether the lease is this Box's; nil if nobody needs to know, or a
+// statement tells already.
+func (l *lanes) untold() (held *bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lease.wanted && !l.lease.told {
+		return l.lease.held
+	}
+	return nil
 }
 
 // lead starts a term of sending, with nothing known of any stream, or ends it. It

@@ -285,22 +285,32 @@ func (b *Box) leads(ctx context.Context, q querier, term int) (row boxRow, leads
 	return row, row.holder == b.me && b.w.lanes.leads(term), err
 }
 
-const sqlHolder = `SELECT holder FROM mooring_outbox WHERE box = $1`
-
-// holds has the running transaction find out, once for all its jobs, whether the lease
-// is this Box's, and keeps it so until the transaction ends, which is when held tells.
-func (b *Box) holds(q querier) (held *bool) {
-	held, first := b.w.lanes.holding()
+// share keeps takeovers out until the transaction ends, once for all its jobs. held is
+// where it has then found whether the lease is this Box's: tells says that a statement of
+// the caller's, after this, puts it there.
+func (b *Box) share(q querier, tells bool) (held *bool) {
+	held, first := b.w.lanes.sharing(tells)
 	if first {
 		b.db.shareLease(q, b.t.box)
-		q.later(sqlHolder, []any{b.t.box}, func(scan scanner) error {
-			holder := ""
-			err := scan(&holder)
-			*held = holder == b.me
-			return err
-		})
 	}
 	return held
+}
+
+const sqlHolder = `SELECT holder FROM mooring_outbox WHERE box = $1`
+
+// findHolder has the transaction tell whether the lease is this Box's, if somebody needs to
+// know and nothing else in it tells.
+func (b *Box) findHolder(q querier) {
+	held := b.w.lanes.untold()
+	if held == nil {
+		return
+	}
+	q.later(sqlHolder, []any{b.t.box}, func(scan scanner) error {
+		holder := ""
+		err := scan(&holder)
+		*held = holder == b.me
+		return err
+	})
 }
 
 // raise makes the incarnation higher, so that what was sent under the present

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -337,6 +339,32 @@ func TestFormerHolderAcknowledgesNothing(t *testing.T) {
 		close(late.gate)
 		if o := wait(t, two, y)[0]; o.Status != ledger.Applied {
 			t.Errorf("what refers to it: %+v", o)
+		}
+	})
+}
+
+// TestTransactionsFindTheHolder: one that needs to know is told whether the lease is its Box's, with a commit in it or without.
+func TestTransactionsFindTheHolder(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		one, two := p.open(t, quick()), p.open(t, quick())
+		session := withSession(t, one)
+		run(t, two, newFakeServer())
+		eventually(t, "the second one has the lease", func() bool { return two.w.lanes.sends() })
+		for _, b := range []*Box{one, two} {
+			for _, committing := range []bool{false, true, false} {
+				var held *bool
+				err := b.w.do(limited(t), func(_ context.Context, q querier) error {
+					held = b.share(q, false)
+					if committing {
+						row := &batchRow{id: ulid.Make().String(), session: session, ops: 1, body: []byte("{}")}
+						b.t.insertBatch(q, row, 0, b.share(q, true), func(int64, bool) {})
+					}
+					return nil
+				})
+				if err != nil || *held != (b == two) {
+					t.Errorf("held by the second: %v; committing: %v: %v, %v", b == two, committing, *held, err)
+				}
+			}
 		}
 	})
 }

@@ -236,7 +236,7 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making rout
 	var held *bool
 	b.w.submit(&job{lazy: true, stream: e.session,
 		run: func(ctx context.Context, q querier) error {
-			held = b.holds(q)
+			held = b.share(q, false)
 			b.w.lanes.storing(e.session, e.id)
 			if creates(e.body.ops[0].method) {
 				b.t.creating(q, e.num, making.space, making.ref)

@@ -124,17 +124,21 @@ const sqlInsertBatch = `INSERT INTO mooring_outbox_batch (box, batch, session, v
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, (
 		SELECT CAST($10 AS BIGINT) FROM mooring_outbox WHERE box = $1 AND holder = $11 AND NOT EXISTS (
 			SELECT 1 FROM mooring_outbox_batch WHERE box = $1 AND session = $3 AND first_seq IS NULL)))
-	RETURNING num, first_seq`
+	RETURNING num, first_seq, (SELECT count(*) FROM mooring_outbox WHERE box = $1 AND holder = $11)`
 
 // insertBatch writes a new row, with seqs from first if that is not 0. got is
-// called with its num and whether it got them. An id that is there already
-// fails the transaction with errUnique.
-func (t *tables) insertBatch(q querier, r *batchRow, first uint64, got func(num int64, sequenced bool)) {
+// called with its num and whether it got them; held, unless it is nil, becomes whether
+// the lease is this Box's. An id that is there already fails the transaction with
+// errUnique.
+func (t *tables) insertBatch(q querier, r *batchRow, first uint64, held *bool, got func(num int64, sequenced bool)) {
 	q.later(sqlInsertBatch, t.insertArgs(r, first), func(scan scanner) error {
-		var num int64
+		var num, leases int64
 		var seq *int64
-		if err := scan(&num, &seq); err != nil {
+		if err := scan(&num, &seq, &leases); err != nil {
 			return err
+		}
+		if held != nil {
+			*held = leases > 0
 		}
 		got(num, seq != nil)
 		return nil
@@ -143,8 +147,9 @@ func (t *tables) insertBatch(q querier, r *batchRow, first uint64, got func(num 
 
 // insert writes a new row without seqs, and gives its num.
 func (t *tables) insert(ctx context.Context, q querier, r *batchRow) (num int64, err error) {
-	var none *int64
-	err = q.query(ctx, sqlInsertBatch, t.insertArgs(r, 0), func(scan scanner) error { return scan(&num, &none) })
+	var seq *int64
+	var leases int64 // neither matters here
+	err = q.query(ctx, sqlInsertBatch, t.insertArgs(r, 0), func(scan scanner) error { return scan(&num, &seq, &leases) })
 	return num, err
 }
 

@@ -398,6 +398,7 @@ func (w *worker) attempt(group []*job) (err error, ambiguous bool) {
 			}
 		}
 		w.keepReached(q)
+		w.box.findHolder(q)
 		return nil
 	})
 	if ambiguous {
