@@ -348,6 +348,7 @@ export class Machine {
     }
     if (this.ready.length > 0) {
       this.close(s, now);
+      this.step(s, now);
       return;
     }
     if (this.ackable(s) > s.told && s.ackAt === 0) {
