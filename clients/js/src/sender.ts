@@ -410,7 +410,10 @@ export class Sender {
       const res = resolve(row.ops, row.atomic, session, (op) => given.get(op) ?? stored(op), false);
       if (travelling(res.ops) === 0) {
         row = { ...row, ops: res.ops };
-        changes.push(...this.#box.decide(t, row));
+        for (const c of this.#box.decide(t, row)) {
+          changes.push(c);
+          if (c.t === "stream" && "v" in c && c.v) ld.stream = c.v; // how a session is reached that nobody makes
+        }
         row = { ...row, outcomes: mergeOutcomes(row.ops, []) };
         for (const k of row.ops.keys()) given.set(row.ops[k]!.id, earlierOf(row, k));
         ld.done.push(row);

@@ -65,3 +65,26 @@ for (const [what, atomic, want] of [
     assert.deepEqual((await told).map((o) => o.status), want);
   });
 }
+
+test("what follows a create that is skipped in its turn is sent by the way it was to be made", { timeout: 10_000 }, async (t) => {
+  const { box, late, admit } = await scene(t);
+  const space = await box.putRef(base), owner = base.for(`ses_${newULID()}`);
+  await box.putRef(owner, { role: "owner" });
+  const bad = await box.commit({ session: late, ops: [{ method: "reject", args: [] }] });
+  const create = await box.commit({
+    session: owner.target, via: space.id, ops: [{ method: "create", args: [{ name: "ref", json: JSON.stringify(owner.id) }], dependsOn: bad.ops }],
+  });
+  const after = await box.commit({ session: owner.target, ops: [put()] });
+  const asked: [string, string | undefined][] = [];
+  const server = new LedgerServer({ open: () => undefined, before: () => undefined, after: () => false, delay: () => 0 });
+  box.run({
+    openStream: async (req) => {
+      if (req.session === owner.target) asked.push([req.ownerRef, req.space?.ref.id]);
+      return server.openStream(req);
+    },
+  });
+  admit();
+  assert.deepEqual((await box.wait(create.batch)).map((o) => o.status), ["skipped"]);
+  await box.wait(after.batch);
+  assert.deepEqual(asked, [[owner.id, space.id]]);
+});
