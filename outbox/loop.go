@@ -208,18 +208,22 @@ func (l *loop) settle(a action) {
 				l.unstorable(a.session, err, now)
 				return
 			}
-			var entries []*entry
-			for _, e := range a.entries {
-				if bd := bodies[e.num]; bd != nil {
-					n := *e
-					n.body = bd
-					n.wire = wire(&n)
-					entries = append(entries, &n)
-				}
-			}
-			l.m.settled(a.session, a.conn, entries, now)
+			l.m.settled(a.session, a.conn, withBodies(a.entries, bodies), now)
 		})
 	})
+}
+
+// withBodies are those of entries that have a body in bodies, by num, with that.
+func withBodies(entries []*entry, bodies map[int64]*body) (changed []*entry) {
+	for _, e := range entries {
+		if bd := bodies[e.num]; bd != nil {
+			n := *e
+			n.body = bd
+			n.wire = wire(&n)
+			changed = append(changed, &n)
+		}
+	}
+	return changed
 }
 
 // unstorable says that the database does not take what was to be stored of a

@@ -314,16 +314,7 @@ func (s *sender) settle(a action) {
 					s.m.unstorable(a.session, fault.Internal.With("told to"), t.now)
 					return
 				}
-				var entries []*entry
-				for _, e := range a.entries {
-					if bd := bodies[e.num]; bd != nil {
-						n := *e
-						n.body = bd
-						n.wire = wire(&n)
-						entries = append(entries, &n)
-					}
-				}
-				s.m.settled(a.session, a.conn, entries, t.now)
+				s.m.settled(a.session, a.conn, withBodies(a.entries, bodies), t.now)
 			})
 		}})
 }
