@@ -35,6 +35,15 @@ func TestMachineStories(t *testing.T) {
 	}
 }
 
+// A stream that waited for a host, and was forgotten, is not stepped when the host is back: its session has another one, which
+// would be forgotten with its place.
+func TestStoryOfAForgottenStreamThatWaited(t *testing.T) {
+	t.Parallel()
+	if story := tell(1795604484888200788, false); len(story.faults) > 0 {
+		t.Error(story.faults)
+	}
+}
+
 // tell tells one story, until something is wrong in it.
 func tell(seed uint64, aloud bool) *tale {
 	t := newTale(seed, aloud)

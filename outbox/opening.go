@@ -195,7 +195,9 @@ func (m *machine) release(h *host, now time.Time) {
 	h.waiting = nil
 	for _, s := range waiting {
 		s.inWaiting = false
-		m.step(s, now)
+		if m.streams[s.session] == s { // else it was forgotten meanwhile, and its session may have another
+			m.step(s, now)
+		}
 	}
 }
 

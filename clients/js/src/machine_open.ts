@@ -132,7 +132,7 @@ function release(m: Machine, h: MachineHost, now: number): void {
   h.waiting = [];
   for (const s of waiting) {
     s.inWaiting = false;
-    m.step(s, now);
+    if (m.streams.get(s.session) === s) m.step(s, now);
   }
 }
 
