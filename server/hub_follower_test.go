@@ -69,14 +69,14 @@ func (s *story) follow(c *chronicle, d *dice) {
 		f.ahead, f.holding, first = false, true, f.first
 	}
 	s.note("%s comes to %s after %d under %s, snapshot %v, window %d", f.name, c.name, f.start, auth.ref, first != nil, f.sub.window)
+	refused := s.h.subscribe(c.row.ID, f.sub, first)
 	s.mu.Lock()
-	s.followers = append(s.followers, f)
+	ended := s.ended
+	if refused == nil {
+		s.followers = append(s.followers, f) // not before: who is being subscribed cannot leave
+	}
 	s.mu.Unlock()
-	if refused := s.h.subscribe(c.row.ID, f.sub, first); refused != nil {
-		s.mu.Lock()
-		s.followers = slices.DeleteFunc(s.followers, func(other *follower) bool { return other == f })
-		ended := s.ended
-		s.mu.Unlock()
+	if refused != nil {
 		if s.note("%s may not: %v", f.name, refused); refused.Code != fault.Overloaded && (refused.Code != fault.Draining || !ended) {
 			s.fault("%s is refused with %v", f.name, refused)
 		}
