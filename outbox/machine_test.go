@@ -362,6 +362,17 @@ func TestMachine(t *testing.T) {
 			heads dropped → stop B no more; look B
 			looked B →
 			at 1h →`},
+		"who was forgotten while it waited for a host is not stepped when the host is back": {Window{}, `
+			recovered C C1 → open C rC
+			fail C disconnected → close C; note C1/1 retry 1s
+			found A → look A
+			looked A head →
+			heads dropped → look A
+			looked A →
+			sequenced A1 →
+			at 1s → open C rC
+			opened C → open A rA; send C1 acked 0
+			opened A → send A1 acked 0`},
 		"a drop found by a takeover needs no higher incarnation": {Window{}, `
 			recovered A A1 drop A2 → open A rA settle
 			opened A last 2 → settle A last 2: A2
