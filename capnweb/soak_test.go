@@ -14,12 +14,13 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/seed"
 )
 
 var (
 	soakMessages = flag.Int("messages", 5_000_000, "how many messages the soak says at least")
 	soakTime     = flag.Duration("for", 0, "how long the soak runs; 0 is until all messages are said")
-	soakSeed     = flag.Uint64("seed", 0, "where the soak begins; 0 is somewhere")
 )
 
 // soakHeap is how much the memory in use may grow over a soak.
@@ -37,10 +38,7 @@ func heapInUse() uint64 {
 // and fails with the seed of the first that goes wrong: a panic, a hang, a table that is not empty, an object that is not
 // released, a goroutine left or memory that grows.
 func TestSoakPeers(t *testing.T) {
-	seed := *soakSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
+	seed := seed.Of(t)
 	run := func(n uint64) int {
 		messages := 200
 		switch {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/server"
@@ -31,9 +32,7 @@ func TestResumedExactlyOnce(t *testing.T) {
 		r := start(t, st, nil)
 		m := r.create()
 		const puts = 60
-		seed := rand.Uint64()
-		t.Logf("seed %d", seed)
-		rnd := rand.New(rand.NewPCG(seed, 0))
+		rnd := rand.New(rand.NewPCG(seed.Of(t), 0))
 		wrote := make(chan struct{})
 		go func() {
 			defer close(wrote)

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/mooring-rpc/mooring/internal/seed"
 )
 
 // txChildVar makes the test binary a process that writes its state and commits
@@ -73,9 +75,7 @@ func commitAndDie(ctx context.Context, url, name, session, table string, last in
 
 func TestKilledRightAfterTheCallersCommit(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := rand.New(rand.NewPCG(seed.Of(t), 1))
 	p := newPlace(t, "postgres")
 	p.name = strings.ReplaceAll(p.name, " ", "_")
 	b, ctx := p.open(t, quick()), limited(t)

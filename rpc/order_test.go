@@ -10,8 +10,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -71,9 +71,7 @@ func TestOrderOverLoopback(t *testing.T) {
 // A promise of the peer that resolves at a random moment: to an object of the peer's, of ours, or to a result of ours.
 func TestOrderOverResolve(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
+	rnd := rand.New(rand.NewPCG(seed.Of(t), 0))
 	for round := range 40 {
 		a, b := Pipe()
 		t.Run(fmt.Sprint(round), func(t *testing.T) {

@@ -13,24 +13,22 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/seed"
 )
 
 var (
 	randomPeers = flag.Int("peers", 150, "how many random peers to try")
 	randomSteps = flag.Int("steps", 120, "how much a random peer does")
-	randomSeed  = flag.Uint64("seed", 0, "seed of the first random peer; 0 takes the time")
 )
 
 func TestRandomPeers(t *testing.T) {
 	t.Parallel()
-	seed := *randomSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
+	seed := seed.Of(t)
 	for i := range *randomPeers {
 		s := seed + uint64(i)
 		if !runRandomPeer(t, s) {
-			t.Fatalf("run again with -run RandomPeers -peers 1 -seed %d", s)
+			t.Fatalf("SEED=%d -run RandomPeers -peers 1 is the same again", s)
 		}
 	}
 }

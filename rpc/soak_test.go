@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/seed"
 )
 
 var (
@@ -33,11 +35,7 @@ type soakTotals struct {
 // TestHostilePeers runs connections of wild peers, one in 16 with goroutines and a transport, half of them as servers,
 // and fails with the seed of the first that goes wrong.
 func TestHostilePeers(t *testing.T) {
-	seed := *randomSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d", seed)
+	seed := seed.Of(t)
 	for i := range uint64(200) { // pools, tables of the runtime
 		if _, err := runWild(seed-1-i, i%16 == 15); err != nil {
 			t.Fatalf("seed %d: %v", seed-1-i, err)
@@ -67,7 +65,7 @@ func TestHostilePeers(t *testing.T) {
 				threads := i%16 == 15
 				w, err := runWild(seed+i, threads)
 				if err != nil {
-					t.Errorf("%v\nrun again with -run WildPeers -peers 1 -seed %d -threads=%v", err, seed+i, threads)
+					t.Errorf("%v\nSEED=%d -run WildPeers -peers 1 -threads=%v is the same again", err, seed+i, threads)
 					return
 				}
 				s.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -98,10 +99,8 @@ func TestCallersWriteWhatIsAlone(t *testing.T) {
 // Whatever becomes of an attempt to write, all arrives, once and in order, by turns and at the same time.
 func TestWhatCannotBeWrittenAtOnce(t *testing.T) {
 	t.Parallel()
-	seed := time.Now().UnixNano()
-	t.Logf("seed %d", seed)
 	var mu sync.Mutex
-	rnd := rand.New(rand.NewPCG(uint64(seed), 0))
+	rnd := rand.New(rand.NewPCG(seed.Of(t), 0))
 	moody := func() mood {
 		mu.Lock()
 		defer mu.Unlock()

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/seed"
 )
 
 // runWild runs the connection of one seed. Most have no goroutines; one in 64 runs over a transport, with all of them.
@@ -110,14 +112,11 @@ var wildThreads = flag.Bool("threads", false, "run wild peers with goroutines an
 
 func TestWildPeers(t *testing.T) {
 	t.Parallel()
-	seed := *randomSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
+	seed := seed.Of(t)
 	for i := range 10 * *randomPeers {
 		s, threads := seed+uint64(i), i%16 == 15 || *wildThreads
 		if _, err := runWild(s, threads); err != nil {
-			t.Fatalf("%v\nrun again with -run WildPeers -peers 1 -seed %d -threads=%v", err, s, threads)
+			t.Fatalf("%v\nSEED=%d -run WildPeers -peers 1 -threads=%v is the same again", err, s, threads)
 		}
 	}
 }

@@ -16,21 +16,18 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/seed"
 )
 
 var (
 	hubStories = flag.Int("stories", 3000, "how many random stories of a hub are told")
-	hubSeed    = flag.Uint64("seed", 0, "seed of the first story; 0 takes the time")
 )
 
 func TestHubStories(t *testing.T) {
-	seed := *hubSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
+	first := seed.Of(t)
 	for i := range *hubStories {
-		if faults := hubStory(t, seed+uint64(i)); faults != "" {
-			t.Fatalf("%s\nrun again with -run HubStories -stories 1 -seed %d", faults, seed+uint64(i))
+		if faults := hubStory(t, first+uint64(i)); faults != "" {
+			t.Fatalf("%s\nSEED=%d -run HubStories -stories 1 tells it again", faults, first+uint64(i))
 		}
 	}
 }

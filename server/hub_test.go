@@ -22,13 +22,13 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/session"
 )
 
 func TestHubDeliversOnceAndInOrderWhateverItHears(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.Of(t)
 	st := sqliteStore(t)
 	r := start(t, st, nil)
 	p := r.dial()

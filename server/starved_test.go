@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -91,8 +92,7 @@ func (a *answering) events(events []*session.Event, done func(error)) {
 // Whatever the sizes of their events, and whoever leaves, nobody on a connection waits
 // for ever.
 func TestEverybodyOnAConnectionIsServed(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.Of(t)
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		l := &link{limit: 64 << 10, max: 100}

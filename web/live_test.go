@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/server"
@@ -214,9 +215,7 @@ func TestResume(t *testing.T) {
 				}
 			}
 		}
-		seed := uint64(time.Now().UnixNano())
-		t.Logf("seed %d", seed)
-		random := rand.New(rand.NewPCG(seed, 1))
+		random := rand.New(rand.NewPCG(seed.Of(t), 1))
 		for range 5 {
 			got, last := map[uint64][]message{}, "0"
 			for len(got) < int(end) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
+	"github.com/mooring-rpc/mooring/internal/seed"
 )
 
 // handshake is more bytes than the server's answer to a WebSocket handshake has.
@@ -22,9 +23,7 @@ const handshake = 400
 // newRand is a random source whose seed is printed at once, whatever becomes of the test.
 func newRand(t testing.TB) *rand.Rand {
 	t.Helper()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 5))
+	return rand.New(rand.NewPCG(seed.Of(t), 5))
 }
 
 // cutting breaks a link again and again, in the background.

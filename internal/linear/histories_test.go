@@ -22,12 +22,12 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
 var (
 	runTime  = flag.Duration("for", 10*time.Second, "how long histories are made, in all parts together")
-	runSeed  = flag.Uint64("seed", 0, "the first plan's seed; the next plan's is one more. 0 takes the clock's")
 	runPlans = flag.Uint64("plans", 0, "how many plans there are, to be played again and again; 0 is always another")
 )
 
@@ -65,7 +65,7 @@ func TestHistories(t *testing.T) {
 func linearizable(t *testing.T, s servers, d time.Duration) {
 	t.Helper()
 	began := time.Now()
-	totals, bad := s.histories(t.Context(), false, func(*totals) bool { return time.Since(began) > d })
+	totals, bad := s.histories(t.Context(), seed.Of(t), false, func(*totals) bool { return time.Since(began) > d })
 	totals.show(t, time.Since(began))
 	if bad != nil {
 		bad.report(t)
@@ -83,12 +83,8 @@ type verdict struct {
 	h      history
 }
 
-// histories plays plans, some at a time, until enough, or one of them is bad.
-func (s servers) histories(ctx context.Context, stern bool, enough func(*totals) bool) (*totals, *verdict) {
-	seed := *runSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
+// histories plays plans of a seed and those after it, some at a time, until enough, or one of them is bad.
+func (s servers) histories(ctx context.Context, seed uint64, stern bool, enough func(*totals) bool) (*totals, *verdict) {
 	all := &totals{seed: seed, counts: map[string]map[string]int{}}
 	var mu sync.Mutex
 	var bad *verdict
@@ -148,8 +144,8 @@ func (v *verdict) report(t *testing.T) {
 		t.Logf("Porcupine's page: %s", v.page(t))
 	}
 	t.Logf("to play this plan again and again (what meets is up to the machine):\n"+
-		"go run ./internal/pgtest/cmd/pgtest -- go test -tags linear -run '^%s$' -count 1 -v -timeout 0 ./internal/linear -seed %d -plans 1 -for 1m",
-		strings.ReplaceAll(t.Name(), "/", "$/^"), v.seed)
+		"SEED=%d go run ./internal/pgtest/cmd/pgtest -- go test -tags linear -run '^%s$' -count 1 -v -timeout 0 ./internal/linear -plans 1 -for 1m",
+		v.seed, strings.ReplaceAll(t.Name(), "/", "$/^"))
 }
 
 // oddities says which calls are to be looked at first.

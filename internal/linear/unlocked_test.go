@@ -29,6 +29,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/seed"
 )
 
 const (
@@ -40,7 +41,7 @@ func TestWithoutTheLock(t *testing.T) {
 	t.Run("locked", func(t *testing.T) {
 		s := serve(t, build(t, "lockgap"), replicas, pgtest.URL(t))
 		for _, stern := range []bool{false, true} {
-			totals, bad := s.histories(t.Context(), stern, func(a *totals) bool { return a.histories >= enoughLocked/2 })
+			totals, bad := s.histories(t.Context(), seed.Of(t), stern, func(a *totals) bool { return a.histories >= enoughLocked/2 })
 			if bad != nil {
 				bad.report(t)
 			}
@@ -59,7 +60,7 @@ func TestWithoutTheLock(t *testing.T) {
 func refused(t *testing.T, s servers, stern bool) {
 	t.Helper()
 	began := time.Now()
-	totals, bad := s.histories(t.Context(), stern, func(a *totals) bool { return a.histories >= enoughUnlocked })
+	totals, bad := s.histories(t.Context(), seed.Of(t), stern, func(a *totals) bool { return a.histories >= enoughUnlocked })
 	switch {
 	case bad == nil:
 		t.Fatalf("seed %d: %d histories without the session row's lock, and none is refused: what is checked is not enough", totals.seed, totals.histories)

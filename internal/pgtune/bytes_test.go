@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/seed"
 )
 
 // TestBytes: arguments of all sizes arrive as they are, among others and in lists, in every mode, one statement after the other
@@ -22,7 +23,7 @@ func TestBytes(t *testing.T) {
 		pgx.QueryExecModeExec} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			seed := rand.Uint64()
+			seed := seed.Of(t)
 			rnd := rand.New(rand.NewPCG(seed, 0))
 			ctx, conn := connectIn(t, url, mode)
 			if err := Connection(ctx, conn); err != nil {

@@ -12,9 +12,14 @@ export function numbers(seed: number): () => number {
   };
 }
 
-/** The same by the seed in SEED, or by a new one; it is told in the test's output. */
+/** The seed in SEED, or a new one if there is none or it is 0. */
+export function firstSeed(): number {
+  return Number(process.env["SEED"]) || Math.floor(Math.random() * 2 ** 31);
+}
+
+/** Numbers by that seed; it is told in the test's output. */
 export function seeded(t: TestContext): () => number {
-  const seed = Number(process.env["SEED"] ?? Math.floor(Math.random() * 2 ** 31));
+  const seed = firstSeed();
   t.diagnostic(`SEED=${seed}`);
   return numbers(seed);
 }

@@ -1,0 +1,31 @@
+// Package seed has random tests be the same each time where this is wanted: what is raised by chance is looked for on
+// purpose, and does not stop somebody else's change.
+package seed
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+)
+
+// Variable is the environment's: a number, which make test sets to 1. 0 is none.
+const Variable = "SEED"
+
+// Of gives the seed in SEED, or a new one if there is none, and logs it at once, whatever becomes of
+// the test.
+func Of(t testing.TB) uint64 {
+	t.Helper()
+	seed := uint64(0)
+	if text := os.Getenv(Variable); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("%s is to be a number: %v", Variable, err)
+		}
+	}
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("%s=%d", Variable, seed)
+	return seed
+}
