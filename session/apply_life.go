@@ -23,7 +23,7 @@ func (o *opCreate) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	o.make(a, MethodCreate, owner, createPayload{})
+	o.make(a, MethodCreate, owner, encode(o.payload(owner)))
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref}, nil
 }
 
@@ -53,8 +53,13 @@ func (o *opCreate) owner(a *applier) (*capability.Grant, *fault.Error) {
 	return capability.MintOwner(a.grant, capability.Minting{ID: o.ref, Hash: o.hash, Label: o.label, Actor: o.actor}, a.v.now)
 }
 
+// payload is the first event's, but for what a fork adds.
+func (o *opCreate) payload(owner *capability.Grant) createPayload {
+	return createPayload{External: o.external, Ref: owner.ID, Label: owner.Label, Actor: owner.Actor}
+}
+
 // make brings the session to life with its first event.
-func (o *opCreate) make(a *applier, method string, owner *capability.Grant, p createPayload) *Event {
+func (o *opCreate) make(a *applier, method string, owner *capability.Grant, payload []byte) *Event {
 	row := a.v.changeRow(a.s)
 	row.Life, row.Space, row.External = Live, a.grant.Target, o.external
 	row.Epoch, row.Created, row.Creator = 1, a.v.now, a.outbox
@@ -62,8 +67,7 @@ func (o *opCreate) make(a *applier, method string, owner *capability.Grant, p cr
 		a.v.claimExternal(row.Space, o.external, row.ID)
 	}
 	a.v.mint(owner)
-	p.External, p.Ref, p.Label, p.Actor = o.external, owner.ID, owner.Label, owner.Actor
-	ev := a.emit(method, refKey(owner.ID), 1, encode(p))
+	ev := a.emit(method, refKey(owner.ID), 1, payload)
 	a.audit(capability.AuditShare, owner.ID)
 	return ev
 }
@@ -88,7 +92,8 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	p := createPayload{Source: o.source, At: at}
+	p := o.payload(owner)
+	p.Source, p.At = o.source, at
 	kept := entries[:0]
 	for _, e := range entries {
 		if e.Cursor >= via.From && InScope(via, e.Key) {
@@ -96,10 +101,11 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 			p.Entries = append(p.Entries, entryPayload{e.Key, e.Schema, string(e.Payload)})
 		}
 	}
-	if n := len(encode(p)); n > a.cfg.Limits.EventBytes {
-		return nil, fault.TooLarge.With("the fork would have %d bytes, the limit is %d", n, a.cfg.Limits.EventBytes)
+	text := encode(p)
+	if len(text) > a.cfg.Limits.EventBytes {
+		return nil, fault.TooLarge.With("the fork would have %d bytes, the limit is %d", len(text), a.cfg.Limits.EventBytes)
 	}
-	ev := o.make(a, MethodFork, owner, p)
+	ev := o.make(a, MethodFork, owner, text)
 	for _, e := range kept {
 		k, err := ParseKey(e.Key)
 		if err != nil {

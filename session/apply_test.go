@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -284,11 +285,12 @@ func TestFork(t *testing.T) {
 	t.Run("no larger than an event may be", func(t *testing.T) {
 		limit := w.cfg.Limits.EventBytes
 		defer func() { w.cfg.Limits.EventBytes = limit }()
-		copied := len(`{"ref":"","source":"` + o.session + `","at":10,"entries":[{"key":"message/b","schema_version":1,"payload":"{}"},` +
+		id, _ := newRef(o.session)
+		copied := len(`{"external":"oc-0","ref":"` + id + `","label":"mine","actor":"ann","source":"` + o.session + `","at":10,"entries":[{"key":"message/b","schema_version":1,"payload":"{}"},` +
 			`{"key":"part/b/p","schema_version":3,"payload":"{\"text\":\"xyz\"}"}]}`)
 		for less, want := range []fault.Code{fault.None, fault.TooLarge} {
 			w.cfg.Limits.EventBytes = copied - less
-			p, x := fork(one)
+			p, x := fork(one, "external", fmt.Sprintf("oc-%d", 2+less), "label", "mine", "actor", "ann")
 			mustEqual(t, "reason", p.try(x)[0].Reason, want)
 		}
 	})
