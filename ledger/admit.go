@@ -19,9 +19,10 @@ import "github.com/mooring-rpc/mooring/fault"
 //
 // An error is for the whole call and nothing is recorded. st is the stream's
 // row under lock; of a batch that it lets pass or repeats Admit raises its
-// Incarnation to the batch's, and changes nothing else. at gives the unpruned record that holds a seq and must know all
-// records from the batch's first seq to its last. The outcomes returned are the
-// caller's; their Result is shared with the record and must not be changed.
+// Incarnation to the batch's, and changes nothing else. at gives the unpruned
+// record that holds a seq and must know all records from the batch's first seq
+// to its last. The outcomes returned are the caller's; their Result is shared
+// with the record and must not be changed.
 func Admit(st *Stream, b *Batch, at func(seq uint64) *Record) ([]Outcome, *fault.Error) {
 	if err := CheckBatch(b); err != nil {
 		return nil, err
