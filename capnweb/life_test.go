@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -420,5 +421,27 @@ func TestCallsWithinTheProcess(t *testing.T) {
 	gone := s.Call(bg, "square", 1)
 	if err := awaitErr(t, gone); !strings.Contains(err.Error(), "released") {
 		t.Fatal(err)
+	}
+}
+
+// Who writes to a peer that has closed its end is told by reading alone: first what the peer said before.
+func TestWritingToAClosedPipe(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	a, b := capnweb.Pipe()
+	if err := b.Write(ctx, [][]byte{[]byte("why")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(1000, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Write(ctx, [][]byte{[]byte("something")}); err != nil {
+		t.Error(err)
+	}
+	if said, err := a.Read(ctx); string(said) != "why" || err != nil {
+		t.Errorf("%q, %v", said, err)
+	}
+	if _, err := a.Read(ctx); err != io.EOF {
+		t.Error(err)
 	}
 }

@@ -1,7 +1,9 @@
 package rpc
 
 import (
+	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 )
@@ -30,5 +32,27 @@ func TestAbortTellsWhy(t *testing.T) {
 			}
 			v.b.Abort(errors.New("too late"))
 		})
+	}
+}
+
+// Who writes to a peer that has closed its end is told by reading alone: first what the peer said before.
+func TestWritingToAClosedPipe(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	a, b := Pipe()
+	if err := b.WriteBatch(ctx, []byte("why")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(closeNormal, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.WriteBatch(ctx, []byte("something")); err != nil {
+		t.Error(err)
+	}
+	if said, err := a.ReadBatch(ctx); string(said) != "why" || err != nil {
+		t.Errorf("%q, %v", said, err)
+	}
+	if _, err := a.ReadBatch(ctx); err != io.EOF {
+		t.Error(err)
 	}
 }
