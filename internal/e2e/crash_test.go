@@ -107,7 +107,7 @@ var perConnection = map[string]bool{crashpoint.ServerRestoreAfter: true, crashpo
 // the window when they were committed.
 var ofBacklog = map[string]bool{crashpoint.OutboxSeqBefore: true, crashpoint.OutboxSeqAfter: true}
 
-// crowd has the agent commit all at once, into a small window.
+// crowd has the agent commit all before any is sent, for a small window.
 func (c *crashed) crowd() {
 	c.t.Helper()
 	p := &c.agent.plan
@@ -118,6 +118,14 @@ func (c *crashed) crowd() {
 	if err := writeJSON(c.agent.file, p); err != nil {
 		c.t.Fatal(err)
 	}
+	c.srv.proxy.Refuse(true)
+	c.agent.start("")
+	run := c.agent.run
+	if _, ok := run.out.await(run.done, func(line string) bool { return line == "committed" }); !ok {
+		c.t.Fatalf("the agent has not committed all:\n%s", run.err.text())
+	}
+	run.kill()
+	c.srv.proxy.Refuse(false)
 }
 
 // dies waits until an armed process has died. For a point that is passed with
