@@ -5,7 +5,12 @@ package outbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // TestAStandstillIsFoundInOneSnapshot: what a reading looks at again, before it says that
@@ -99,5 +104,65 @@ func TestTimeGoesOnInATransaction(t *testing.T) {
 	})
 	if err != nil || ended <= began {
 		t.Errorf("from %d to %d, %v", began, ended, err)
+	}
+}
+
+// TestAgainInATransaction: a batch that is there is not committed again, and no other one
+// under its id.
+func TestAgainInATransaction(t *testing.T) {
+	t.Parallel()
+	b, pool, _ := pgBox(t, quick())
+	tx := begin(t, pool)
+	batch := Batch{ID: NewBatchID(), Session: withSession(t, b), Ops: []Op{put("1"), put("2")}}
+	first := commitTx(t, b, tx, batch)
+	if again := commitTx(t, b, tx, batch); fmt.Sprint(again) != fmt.Sprint(first) {
+		t.Errorf("%v, want %v", again, first)
+	}
+	batch.Ops = batch.Ops[:1]
+	if ticket, err := b.CommitTx(limited(t), tx, batch); !errors.Is(err, fault.AlreadyExists) {
+		t.Errorf("another batch under the id: %v, %v", ticket, err)
+	}
+	end(t, tx)
+}
+
+// TestDecidedInATransaction: a batch all of whose ops are skipped when it is committed is
+// unfinished until the sender has finished it.
+func TestDecidedInATransaction(t *testing.T) {
+	t.Parallel()
+	b, pool, _ := pgBox(t, quick())
+	session := withSession(t, b)
+	stop := run(t, b, newFakeServer())
+	x := commit(t, b, Batch{Session: session, Ops: []Op{{Method: "reject"}}})
+	if err := b.Drain(limited(t), nil); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	tx := begin(t, pool)
+	y := commitTx(t, b, tx, Batch{Session: session, Ops: []Op{depends(x)}})
+	end(t, tx)
+	if st, err := b.Status(limited(t)); err != nil || st.Unfinished() != 1 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	run(t, b, newFakeServer())
+	if o := wait(t, b, y)[0]; o.Status != ledger.Skipped || o.Cause != x.Ops[0] {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestATransactionInWhichNothingHappens is undone by the database when a lease would have
+// lapsed, and not at once.
+func TestATransactionInWhichNothingHappens(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "postgres")
+	for lease, want := range map[time.Duration]string{time.Second: "2s", 7 * time.Second: "7s"} {
+		cfg := quick()
+		cfg.Lease = lease
+		b, got := p.open(t, cfg), ""
+		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+			return q.query(ctx, "SELECT current_setting('idle_in_transaction_session_timeout')", nil, func(scan scanner) error { return scan(&got) })
+		})
+		if err != nil || got != want {
+			t.Errorf("with a lease of %v: after %s, %v", lease, got, err)
+		}
 	}
 }
