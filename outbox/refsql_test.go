@@ -148,6 +148,37 @@ func TestOnlyOwnersRefsOfUnmadeSessionsAreRefused(t *testing.T) {
 	})
 }
 
+// TestStampsOfAnotherDatabase: a database that was restored to another server counts from
+// where that one is. A takeover brings down what is ahead, else nobody would find it.
+func TestStampsOfAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	b := newPlace(t, "postgres").open(t, quick())
+	ref := testRef(t, b, newSession(), RefMeta{})
+	ahead := func(add int) (ahead bool) {
+		t.Helper()
+		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+			if _, err := q.exec(ctx, "UPDATE mooring_outbox_ref SET change = change + $2 WHERE box = $1", b.t.box, add); err != nil {
+				return err
+			}
+			return q.query(ctx, "SELECT change > txid_current() FROM mooring_outbox_ref WHERE box = $1 AND id = $2", []any{b.t.box, ref.ID},
+				func(scan scanner) error { return scan(&ahead) })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ahead
+	}
+	if !ahead(100_000) {
+		t.Error("it is not ahead")
+	}
+	if tk, _, err := b.acquire(limited(t), &waiter{step: 1}); err != nil || tk == nil {
+		t.Fatal(tk, err)
+	}
+	if ahead(0) {
+		t.Error("it is still ahead")
+	}
+}
+
 // TestWhatStaysOfAPutRef, and of one that a server has told of.
 func TestWhatStaysOfAPutRef(t *testing.T) {
 	t.Parallel()
