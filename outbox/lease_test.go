@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // setBox sets columns of the outbox's own row.
@@ -187,6 +188,30 @@ func TestWhatATakeoverFinds(t *testing.T) {
 	})
 }
 
+// TestDecidedOpsTakeNoSeqs: a takeover counts those of a batch that travel, if it can be
+// read, else all.
+func TestDecidedOpsTakeNoSeqs(t *testing.T) {
+	t.Parallel()
+	b := newPlace(t, "sqlite").open(t, quick())
+	b.w.lanes.lead(true)
+	id, first := NewBatchID(), int64(5)
+	bd := &body{ops: make([]opRow, 3)}
+	for i := range bd.ops {
+		bd.ops[i] = opRow{id: OpID(id, i), method: "put"}
+	}
+	bd.ops[1].verdict = &ledger.Outcome{OpID: bd.ops[1].id, Status: ledger.Skipped}
+	for i, c := range []struct {
+		body []byte
+		next uint64
+	}{{bd.encode(id), 7}, {[]byte("junk"), 8}} {
+		session := fmt.Sprint(i)
+		b.learnLane(session, []*batchRow{{id: id, session: session, first: &first, ops: 3, body: c.body}}, streamRow{lastSeq: 2})
+		if la := b.w.lanes.learn(session, 0); la.next != c.next {
+			t.Errorf("the next seq is %d, want %d", la.next, c.next)
+		}
+	}
+}
+
 // TestOnlyTheHolderChanges what is the sender's to change.
 func TestOnlyTheHolderChanges(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
@@ -264,6 +289,79 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 					t.Errorf("%s, the holder (%t): %t, %v, from\n%sto\n%s", c.name, b == holder, held, err, last, now)
 				}
 				last = now
+			}
+		}
+	})
+}
+
+// TestWhereTheMarkGoes: up to the first row that has a seq and no end, past those without
+// a seq, and down to what gets a seq behind it.
+func TestWhereTheMarkGoes(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		var batches []string
+		for range 4 {
+			batches = append(batches, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}).Batch)
+		}
+		if tk, _, err := b.acquire(limited(t), &waiter{step: 1}); err != nil || tk == nil {
+			t.Fatal(tk, err)
+		}
+		for i, c := range []struct {
+			row    int // that is changed
+			change func(q querier, num int64)
+			mark   int // the row that it is at then; 4 is the one that comes next
+		}{
+			{1, func(q querier, num int64) { b.t.giveSeq(q, num, 1, nil, tally{}); b.t.raiseLow(q) }, 1},
+			{2, func(q querier, num int64) { b.t.giveSeq(q, num, 2, nil, tally{}); b.t.raiseLow(q) }, 1},
+			{1, func(q querier, num int64) { b.t.finish(q, num, 1, tally{}, 0, nil, nil); b.t.raiseLow(q) }, 2},
+			{2, func(q querier, num int64) { // a takeover makes it pending
+				q.later(sqlReset, []any{b.t.box, num}, nil)
+				b.t.raiseLow(q)
+			}, 2},
+			{2, func(q querier, num int64) { b.t.finish(q, num, 1, tally{}, 0, nil, nil); b.t.raiseLow(q) }, 4},
+			{0, func(q querier, num int64) { b.t.lower(q, num); b.t.giveSeq(q, num, 3, nil, tally{}) }, 0},
+			{3, func(q querier, num int64) { b.t.lower(q, num) }, 0},
+			{0, func(q querier, num int64) { b.t.raiseLow(q) }, 0},
+		} {
+			var nums [5]int64
+			err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+				for i, id := range batches {
+					r, err := b.t.batch(ctx, q, id, "")
+					if err != nil {
+						return err
+					}
+					nums[i], nums[4] = r.num, r.num+1
+				}
+				c.change(q, nums[c.row])
+				return nil
+			})
+			if low := boxOf(t, b).low; err != nil || low != nums[c.mark] {
+				t.Errorf("step %d: the mark is at %d of %v, %v", i, low, nums, err)
+			}
+		}
+	})
+}
+
+// TestAnEndStays: what is finished is not finished again in another way.
+func TestAnEndStays(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		x := commit(t, b, Batch{Session: withSession(t, b), Ops: []Op{put("1")}})
+		var got string
+		for _, body := range [][]byte{[]byte("a body"), nil, []byte("another")} {
+			err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+				r, err := b.t.batch(ctx, q, x.Batch, "")
+				if err != nil {
+					return err
+				}
+				b.t.finish(q, r.num, 100+int64(len(body)), tally{failed: 1}, len(body), fmt.Append(nil, len(body)), body)
+				r, err = b.t.batch(ctx, q, x.Batch, "")
+				got = fmt.Sprintf("%d %d %d %s %s", r.state, r.finished, r.attempts, r.outcomes, r.body)
+				return err
+			})
+			if err != nil || got != "2 106 6 6 a body" {
+				t.Errorf("%s, %v", got, err)
 			}
 		}
 	})
