@@ -6,9 +6,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -79,6 +82,25 @@ func TestAReadingThatIsCutOff(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// TestAmbiguousEnds: only what the server says itself is certain.
+func TestAmbiguousEnds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err       error
+		ambiguous bool
+	}{
+		{nil, false},
+		{fmt.Errorf("commit: %w", &pgconn.PgError{Code: "40001"}), false},
+		{errUnique, false},
+		{io.ErrUnexpectedEOF, true},
+		{context.DeadlineExceeded, true},
+	} {
+		if end := ended(c.err); end.ambiguous != c.ambiguous || end.spoiled || !errors.Is(end.err, c.err) {
+			t.Errorf("%v: %+v", c.err, end)
+		}
+	}
 }
 
 // TestAPoolThatIsTheCallersStays: when the database has not answered, connections that
