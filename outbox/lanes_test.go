@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"fmt"
 	"testing"
 )
@@ -84,6 +85,39 @@ func TestLaneInUseIsKept(t *testing.T) {
 	l.setOpen("A", true)
 	l.begin()
 	has(true, "it is open again")
+}
+
+// TestLaneOfALookInVain: a look for a stream that was closed meanwhile, and which finds
+// nothing, leaves no lane behind for ever.
+func TestLaneOfALookInVain(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		tk, _, err := b.acquire(limited(t), &waiter{step: 1})
+		if err != nil || tk == nil {
+			t.Fatal(tk, err)
+		}
+		b.w.lanes.setOpen(session, true)
+		b.w.lanes.setOpen(session, false)
+		looked := make(chan error, 1)
+		b.load(tk.term, session, 8, 1000, func(ld loaded, err error) {
+			if ld.lane == nil || len(ld.rows) > 0 {
+				t.Errorf("%+v", ld)
+			}
+			looked <- err
+		})
+		if err := <-looked; err != nil {
+			t.Fatal(err)
+		}
+		if err := b.w.do(limited(t), func(context.Context, querier) error { return nil }); err != nil { // a transaction begins
+			t.Fatal(err)
+		}
+		b.w.lanes.mu.Lock()
+		defer b.w.lanes.mu.Unlock()
+		if n := len(b.w.lanes.by); n > 0 {
+			t.Errorf("%d lanes are left", n)
+		}
+	})
 }
 
 // opened is a lane of an open stream, whose next seq is 5.
