@@ -166,3 +166,26 @@ func TestATransactionInWhichNothingHappens(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatWaitsForAnotherSessionGetsNoSeq when it is committed, though its own stream is
+// open.
+func TestWhatWaitsForAnotherSessionGetsNoSeq(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		away, near := withSession(t, b), withSession(t, b)
+		link := srv.awayFor(away)
+		run(t, b, link)
+		wait(t, b, commit(t, b, Batch{Session: near, Ops: []Op{put("1")}})) // its stream is open
+		x := commit(t, b, Batch{Session: away, Ops: []Op{put("2")}})
+		y := commit(t, b, Batch{Session: near, Ops: []Op{depends(x)}})
+		rows, err := b.List(limited(t), Filter{Batch: y.Batch})
+		if err != nil || rows[0].Seq != 0 {
+			t.Errorf("%+v, %v", rows, err)
+		}
+		link.down.Store(false)
+		if o := wait(t, b, y)[0]; o.Status != ledger.Applied {
+			t.Errorf("%+v", o)
+		}
+	})
+}
