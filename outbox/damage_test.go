@@ -76,6 +76,9 @@ func TestWhatNeedsADamagedRow(t *testing.T) {
 		h := commit(t, b, Batch{Session: two, Ops: []Op{put("3")}})
 		i := commit(t, b, Batch{Session: two, Ops: []Op{depends(z)}})
 		damage(t, b, "body", x, "")
+		if _, err := b.Commit(limited(t), Batch{Session: one, Ops: []Op{depends(x)}}); !errors.Is(err, fault.Internal) {
+			t.Errorf("committed before it is set aside: %v", err)
+		}
 		stop := run(t, b, link)
 		if o := wait(t, b, y)[0]; o.Status != ledger.Skipped || o.Reason != fault.Internal || o.Cause != x.Ops[0] {
 			t.Errorf("of a row that was never sent: %+v", o)
@@ -166,6 +169,9 @@ func TestRowOfANewerBinary(t *testing.T) {
 		}
 		if rows, err := b.List(limited(t), Filter{Batch: x.Batch}); err != nil || rows[0].State != Pending || rows[0].LastError == "" {
 			t.Errorf("%+v, %v", rows, err)
+		}
+		if n, err := b.sweep(limited(t), inAMonth(), 10); n != 0 || !errors.Is(err, fault.Incompatible) {
+			t.Errorf("%d swept, and one of them may be what it refers to: %v", n, err)
 		}
 		if err := b.Drop(limited(t), x.Ops[0]); !errors.Is(err, fault.Incompatible) {
 			t.Errorf("drop: %v", err)

@@ -29,7 +29,18 @@ func TestRetryNamesTheOld(t *testing.T) {
 		if _, err := b.Retry(ctx, y.Ops[1]); !errors.Is(err, fault.Usage) {
 			t.Errorf("retry of an acked op: %v", err)
 		}
+		if err := b.Drain(ctx, nil); err != nil { // its outcome is stored
+			t.Fatal(err)
+		}
+		retries := func(op string) Batch { return Batch{Session: session, Ops: []Op{{Method: "put", Retries: op}}} }
+		if _, err := b.Commit(ctx, retries(y.Ops[1])); !errors.Is(err, fault.Usage) {
+			t.Errorf("one that retries an acked op: %v", err)
+		}
 		stop()
+		late := commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
+		if _, err := b.Commit(ctx, retries(late.Ops[0])); !errors.Is(err, fault.Usage) {
+			t.Errorf("one that retries an op which waits: %v", err)
+		}
 		again, err := b.Retry(ctx, x.Ops[0])
 		if err != nil {
 			t.Fatal(err)

@@ -132,7 +132,8 @@ func (l *lanes) leads(term int) bool {
 	return l.leading && l.term == term
 }
 
-// learn sets up a session's lane, if it is not there.
+// learn sets up a session's lane, if it is not there. It is let go if its stream is not
+// open and the transaction gives nothing.
 func (l *lanes) learn(session string, next uint64) *lane {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,6 +141,7 @@ func (l *lanes) learn(session string, next uint64) *lane {
 	if la == nil && l.by != nil {
 		la = &lane{next: next, given: next, ahead: make(map[string]flight)}
 		l.by[session] = la
+		l.closed = append(l.closed, session)
 	}
 	return la
 }

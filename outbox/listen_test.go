@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/url"
 	"testing"
 	"time"
 
@@ -108,4 +109,82 @@ func TestListenWhileNewsCome(t *testing.T) {
 	}
 	stop()
 	<-stopped
+}
+
+// TestWhoIsTold: those who wait for the outbox, however often, and nobody else.
+func TestWhoIsTold(t *testing.T) {
+	t.Parallel()
+	var waits []*attention
+	l := &listener{waits: make(map[*attention]struct{})}
+	for _, outbox := range []string{"a", "b", "a"} {
+		w := &attention{outbox, make(chan struct{}, 1)}
+		waits = append(waits, w)
+		l.waits[w] = struct{}{}
+	}
+	told := func() (n [3]int) {
+		for i, w := range waits {
+			n[i] = len(w.news)
+		}
+		return n
+	}
+	l.tell("c")
+	if got := told(); got != [3]int{} {
+		t.Errorf("of another: %v", got)
+	}
+	l.tell("a")
+	l.tell("a")
+	if got := told(); got != [3]int{1, 0, 1} {
+		t.Errorf("of one: %v", got)
+	}
+	l.tell("")
+	if got := told(); got != [3]int{1, 1, 1} {
+		t.Errorf("of all: %v", got)
+	}
+}
+
+// TestPoolsOfAProcess: one for each URL, for as long as somebody uses it, of as many
+// connections as the URL says.
+func TestPoolsOfAProcess(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(shared.get(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(param, value string) (*pgxpool.Pool, func()) {
+		t.Helper()
+		query := u.Query()
+		query.Set("application_name", t.Name())
+		query.Set(param, value)
+		of := *u
+		of.RawQuery = query.Encode()
+		pool, release, err := sharedPool(limited(t), of.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pool, release
+	}
+	one, releaseOne := get("connect_timeout", "20")
+	two, releaseTwo := get("connect_timeout", "20")
+	few, releaseFew := get("pool_max_conns", "3")
+	if one != two || one == few {
+		t.Error("the pools are not those of their URLs")
+	}
+	if all, some := one.Config().MaxConns, few.Config().MaxConns; all != poolConns || some != 3 {
+		t.Errorf("pools of %d and %d connections", all, some)
+	}
+	releaseFew()
+	releaseOne()
+	releaseOne()
+	if err := two.Ping(limited(t)); err != nil {
+		t.Errorf("closed while it is used: %v", err)
+	}
+	releaseTwo()
+	if err := two.Ping(limited(t)); err == nil {
+		t.Error("it is open, and nobody uses it")
+	}
+	again, release := get("connect_timeout", "20")
+	defer release()
+	if err := again.Ping(limited(t)); err != nil {
+		t.Errorf("one that was closed is used again: %v", err)
+	}
 }

@@ -122,3 +122,26 @@ func TestMarkIsNotTheLease(t *testing.T) {
 		t.Fatalf("a dead holder kept its lease: %v", err)
 	}
 }
+
+// TestMarks are had by one at a time, and where their file cannot be had nobody knows.
+func TestMarks(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "mark")
+	release, held, known := lockFile(path)
+	if !held || !known {
+		t.Fatal(held, known)
+	}
+	if again, held, known := lockFile(path); again != nil || held || !known {
+		t.Errorf("a second time: %t, %t", held, known)
+	}
+	release()
+	release, held, known = lockFile(path)
+	if !held || !known {
+		t.Errorf("after it was given back: %t, %t", held, known)
+	} else {
+		release()
+	}
+	if release, held, known := lockFile(filepath.Join(path, "mark")); release != nil || held || known {
+		t.Errorf("in no folder: %t, %t", held, known)
+	}
+}

@@ -503,7 +503,10 @@ func TestCommittingAgainIsTheSameTicket(t *testing.T) {
 			t.Fatalf("another batch under the id: %v", err)
 		}
 		op := ulid.Make().String()
-		commit(t, b, Batch{Session: session, Ops: []Op{{ID: op, Method: "put"}}})
+		named := Batch{ID: NewBatchID(), Session: session, Ops: []Op{{ID: op, Method: "put"}}}
+		if ticket, again := commit(t, b, named), commit(t, b, named); fmt.Sprint(again) != fmt.Sprint(ticket) {
+			t.Fatalf("with an op id: %v, want %v", again, ticket)
+		}
 		if _, err := b.Commit(limited(t), Batch{Session: session, Ops: []Op{{ID: op, Method: "put"}}}); !errors.Is(err, fault.AlreadyExists) {
 			t.Fatalf("an op id again: %v", err)
 		}
@@ -515,6 +518,9 @@ func TestCommittingAgainIsTheSameTicket(t *testing.T) {
 		}
 		if n := len(srv.log(session)); n != 3 {
 			t.Fatalf("%d events, want 3", n)
+		}
+		if st, err := b.Status(limited(t)); err != nil || st.Incarnation != 1 {
+			t.Errorf("a commit that was refused made the sender begin anew: %+v, %v", st, err)
 		}
 	})
 }

@@ -56,6 +56,26 @@ func TestOwnersRefGoesWithItsBatch(t *testing.T) {
 			t.Errorf("the space's: %+v, %v", got.RefMeta, err)
 		}
 
+		// One that is there already stays, in what this process knows as well.
+		batch, stored := creating(space, "new")
+		skipped, stored2 := creating(space, "new2")
+		skipped.Ops[0].DependsOn = refused.Ops
+		for _, ref := range []capability.Ref{stored, stored2} {
+			if err := b.PutRef(ctx, ref, RefMeta{Role: SessionOwner, Label: "old"}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Ref(ctx, ref.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		commit(t, b, batch)
+		commit(t, b, skipped)
+		for _, ref := range []capability.Ref{stored, stored2} {
+			if got, err := b.Ref(ctx, ref.ID); err != nil || got.Label != "old" {
+				t.Errorf("one that was stored before: %+v, %v", got.RefMeta, err)
+			}
+		}
+
 		batch, third := creating(space, "third")
 		batch.Ops = append(batch.Ops, Op{Method: "put", Expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: newBatchOp()}}})
 		if _, err := b.Commit(ctx, batch); fault.CodeOf(err) != fault.BadReference {
@@ -68,6 +88,9 @@ func TestOwnersRefGoesWithItsBatch(t *testing.T) {
 		batch.Owner.Ref = made
 		if _, err := b.Commit(ctx, batch); fault.CodeOf(err) != fault.BadArgument {
 			t.Errorf("another ref than is minted: %v", err)
+		}
+		if _, err := b.Commit(ctx, Batch{Session: made.Target(), Owner: &OwnerRef{Ref: made}, Ops: []Op{put("1")}}); fault.CodeOf(err) != fault.BadArgument {
+			t.Errorf("nothing is minted: %v", err)
 		}
 		batch, _ = creating(space, "stolen")
 		batch.ViaSecret = capability.NewSecret()

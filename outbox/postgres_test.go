@@ -314,13 +314,17 @@ func TestLeaseThatIsRenewedAfterAll(t *testing.T) {
 		t.Fatal(tk, err)
 	}
 	lapse(t, one)
-	two.db = renewing{two.db, func() {
-		if held, err := one.renew(limited(t)); err != nil || !held {
-			t.Error(held, err)
+	db := two.db
+	for what, change := range map[string]func(context.Context) (bool, error){"raised": one.raise, "renewed": one.renew} {
+		two.db = renewing{db, func() {
+			if held, err := change(limited(t)); err != nil || !held {
+				t.Error(held, err)
+			}
+		}}
+		if tk, _, err := two.acquire(limited(t), &waiter{step: 1}); err != nil || tk != nil {
+			t.Errorf("taken from a living holder, which has %s: %+v, %v", what, tk, err)
 		}
-	}}
-	if tk, _, err := two.acquire(limited(t), &waiter{step: 1}); err != nil || tk != nil {
-		t.Errorf("taken from a living holder: %+v, %v", tk, err)
+		lapse(t, one)
 	}
 }
 

@@ -262,14 +262,118 @@ func TestARefIsNotDroppedInARotation(t *testing.T) {
 		if err := b.DropRef(ctx, old.ID); fault.CodeOf(err) != fault.InUse {
 			t.Errorf("dropped in the middle: %v", err)
 		}
+		if err := b.PutRef(ctx, next, RefMeta{}); err != nil {
+			t.Fatal(err)
+		}
 		if pending, err := b.Rotations(ctx); err != nil || pending[old.ID].ID != next.ID {
 			t.Errorf("the rotation that was begun: %v, %v", pending, err)
+		}
+		for what, id := range map[string]string{"one that is to take another's place": next.ID, "one that is not there": old.New(session).ID} {
+			if _, err := b.BeginRotation(ctx, id, old.New(session)); fault.CodeOf(err) != fault.NotFound {
+				t.Errorf("%s: %v", what, err)
+			}
 		}
 		if err := b.AbandonRotation(ctx, old.ID); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.DropRef(ctx, old.ID); err != nil {
 			t.Error(err)
+		}
+		if _, err := b.BeginRotation(ctx, old.ID, old.New(session)); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("one that was dropped: %v", err)
+		}
+	})
+}
+
+// TestSecretOfTheOneBefore: who names a ref by the id that it had is still to have the
+// secret that it had.
+func TestSecretOfTheOneBefore(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		session := newSession()
+		old := testRef(t, b, session, RefMeta{Role: SessionOwner})
+		next, err := b.BeginRotation(ctx, old.ID, old.New(session))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.FinishRotation(ctx, old.ID); err != nil {
+			t.Fatal(err)
+		}
+		batch := Batch{Session: session, Via: old.ID, Ops: []Op{put("1")}}
+		for _, secret := range []capability.Secret{next.Secret, capability.NewSecret()} {
+			batch.ViaSecret = secret
+			if _, err := b.Commit(ctx, batch); fault.CodeOf(err) != fault.UnknownRef {
+				t.Errorf("another secret: %v", err)
+			}
+		}
+		batch.ViaSecret = old.Secret
+		commit(t, b, batch)
+	})
+}
+
+// TestRotationOfOneThatIsGone: sweeping may forget a ref while another is about to take
+// its place. That one, which a server has, is found under its own id.
+func TestRotationOfOneThatIsGone(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		session := newSession()
+		old := testRef(t, b, session, RefMeta{Role: SessionOwner})
+		next, err := b.BeginRotation(ctx, old.ID, old.New(session))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = b.w.do(ctx, func(_ context.Context, q querier) error {
+			b.t.dropRef(q, old.ID, 1)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.FinishRotation(ctx, old.ID); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.Ref(ctx, next.ID); err != nil || got.ID != next.ID || got.Role != Shared {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
+// TestWhatIsOnItsWay has been sent under the ref, and not been answered.
+func TestWhatIsOnItsWay(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		session := newSession()
+		ref, other := testRef(t, b, session, RefMeta{}), testRef(t, b, session, RefMeta{})
+		for i, c := range []struct {
+			via   string
+			set   string
+			count int
+		}{
+			{ref.ID, "state = 1, first_seq = 1", 1},
+			{ref.ID, "state = 1, first_seq = 2", 2},
+			{other.ID, "state = 1, first_seq = 3", 2},
+			{ref.ID, "state = 0, first_seq = 4", 2}, // a takeover will send it again
+			{ref.ID, "state = 0, first_seq = NULL", 2},
+			{ref.ID, "state = 1, first_seq = NULL", 2},
+			{ref.ID, "state = 2, first_seq = 5", 2},
+		} {
+			x := commit(t, b, Batch{Session: session, Via: c.via, Ops: []Op{put("1")}})
+			err := b.w.do(ctx, func(ctx context.Context, q querier) error {
+				_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET "+c.set+" WHERE batch = $1", x.Batch)
+				if err == nil && i == 0 {
+					_, err = q.exec(ctx, "UPDATE mooring_outbox SET low = (SELECT num FROM mooring_outbox_batch WHERE batch = $1) WHERE box = $2", x.Batch, b.t.box)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := b.onTheirWay(ctx, ref.ID); n != c.count {
+				t.Errorf("with %q: %d, want %d", c.set, n, c.count)
+			}
 		}
 	})
 }

@@ -197,9 +197,12 @@ func TestSweepingCostsLittle(t *testing.T) {
 		if want := []string{sqlNewest, sqlPage, sqlLongWaiting, sqlNewest, sqlPage, sqlOldRefs}; !slices.Equal(db.reads, want) {
 			t.Errorf("read: %q", db.reads)
 		}
-		db.writes = nil
+		db.writes, db.reads = nil, nil
 		if n, err := b.sweep(limited(t), now, 100); n != 0 || err != nil || len(db.writes) > 0 {
 			t.Errorf("with nothing to sweep: %d, %v, %q", n, err, db.writes)
+		}
+		if want := []string{sqlNewest, sqlPage, sqlOldRefs}; !slices.Equal(db.reads, want) {
+			t.Errorf("with nothing to sweep, read: %q", db.reads)
 		}
 	})
 }
@@ -259,6 +262,82 @@ func TestSendersThatLiveShort(t *testing.T) {
 			if err := b.Close(); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// TestDroppedRefsAreSwept, but for the row that was written last.
+func TestDroppedRefsAreSwept(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		for range 3 {
+			ref := testRef(t, b, newSession(), RefMeta{})
+			if err := b.DropRef(limited(t), ref.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := b.sweep(limited(t), inAMonth(), 1); err != nil {
+			t.Fatal(err)
+		}
+		if n := count(t, b, "mooring_outbox_ref"); n != 1 {
+			t.Errorf("%d rows are left", n)
+		}
+	})
+}
+
+// TestWhatClocksOfTwoProcessesAllow: by the clock of who committed it, what refers to a
+// batch may be younger than that batch's end.
+func TestWhatClocksOfTwoProcessesAllow(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		one, two := withSession(t, b), withSession(t, b)
+		x := commit(t, b, Batch{Session: one, Ops: []Op{put("1")}})
+		commit(t, b, Batch{Session: two, Ops: []Op{depends(x)}})
+		before := time.Now().UnixMilli()
+		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+			if _, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, first_seq = 1, finished_at = $2 WHERE batch = $1", x.Batch, before-1); err != nil {
+				return err
+			}
+			_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET created_at = $2 WHERE box = $1", b.t.box, before+clocksDiffer.Milliseconds()-1)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := b.sweep(limited(t), before, 1); n != 0 || err != nil {
+			t.Errorf("%d swept, %v", n, err)
+		}
+	})
+}
+
+// TestTheLastOpOfABatchIsSwept: a retry of the last op that a batch has room for goes
+// with it, and none of the next batch's.
+func TestTheLastOpOfABatchIsSwept(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		id := NewBatchID()
+		last := derivedFrom(id).last()
+		next := last[:len(last)-1] + "~" // greater than all that the batch has
+		err := b.w.do(limited(t), func(_ context.Context, q querier) error {
+			for _, op := range []string{OpID(id, 0), last, next} {
+				b.t.nameRetry(q, op, "another")
+			}
+			b.t.remove(q, sweepRow{num: 1, batch: id})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = b.db.read(limited(t), func(q querier) error {
+			for op, want := range map[string]string{OpID(id, 0): "", last: "", next: "another"} {
+				if got, err := b.t.retryOf(limited(t), q, op); err != nil || got != want {
+					t.Errorf("what stands for %s: %q, %v", op, got, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	})
 }

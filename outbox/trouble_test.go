@@ -247,7 +247,8 @@ func TestPostgresTrouble(t *testing.T) {
 		t.Errorf("no URL: %v", err)
 	}
 	for code, want := range map[string]error{"53100": fault.DiskFull, "23505": errUnique, "57P01": fault.Unavailable, "08006": fault.Unavailable,
-		"57014": fault.Unavailable, "25006": fault.Unavailable, "25P03": fault.Unavailable, "55P03": fault.Unavailable} {
+		"57014": fault.Unavailable, "25006": fault.Unavailable, "25P03": fault.Unavailable, "25P04": fault.Unavailable, "55P03": fault.Unavailable,
+		"53300": fault.Unavailable, "40P01": errGaveWay, "40001": errGaveWay} {
 		if err := postgresFailure(&pgconn.PgError{Code: code}); !errors.Is(err, want) {
 			t.Errorf("%s: %v", code, err)
 		}

@@ -63,6 +63,11 @@ func TestTurnWaitedForInVain(t *testing.T) {
 		t.Fatal("both have the turn")
 	}
 	leave()
+	eventually(t, "who has given up gets it", func() bool {
+		two.mu.Lock()
+		defer two.mu.Unlock()
+		return two.waiting == nil
+	})
 	for range 2 { // also for who had given up
 		for _, turn := range []*turnstile{one, two} {
 			leave, err := turn.enter(limited(t))
@@ -72,6 +77,50 @@ func TestTurnWaitedForInVain(t *testing.T) {
 			leave()
 		}
 	}
+}
+
+// TestTurnThatIsWaitedFor is had by who waited for it, also once in vain, until that one
+// leaves.
+func TestTurnThatIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "turn")
+	one, two, three := openTurnstile(path), openTurnstile(path), openTurnstile(path)
+	defer one.close()
+	defer two.close()
+	leave, err := one.enter(limited(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := two.enter(over); err == nil {
+		t.Fatal("both have the turn")
+	}
+	got := make(chan error, 1)
+	var leaveTwo func()
+	go func() {
+		var err error
+		leaveTwo, err = two.enter(limited(t))
+		got <- err
+	}()
+	eventually(t, "it waits again", func() bool {
+		two.mu.Lock()
+		defer two.mu.Unlock()
+		return two.wanted
+	})
+	leave()
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := three.enter(over); err == nil {
+		t.Error("one that did not wait has it, too")
+	}
+	leaveTwo()
+	three.close() // when it has had its turn
+	if leave, err = one.enter(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+	leave()
 }
 
 // TestTurnOfAStoppedProcess commits while a process that waits for its turn to

@@ -389,7 +389,7 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 		}
 		total += max(now-left, 0) // committed meanwhile
 		left = now
-		if done := total - left; progress != nil && (done != shown || left == 0) {
+		if done := total - left; progress != nil && done != shown {
 			progress(done, total)
 			shown = done
 		}

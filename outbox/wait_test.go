@@ -46,6 +46,10 @@ func TestOutcomesAreKeptAMoment(t *testing.T) {
 	if here("large") || here("99") || !here("unstored") {
 		t.Error("the bound is not kept, or what is not stored is forgotten")
 	}
+	n.tell("another's", make([]ledger.Outcome, 1), true)
+	if here("another's") {
+		t.Error("what is stored already, whoever did, is kept and never forgotten")
+	}
 	for range 2 { // told of more than is kept, and told again of what is stored
 		n.tell("twice", make([]ledger.Outcome, keepOutcomes+1), false)
 		n.tell("twice", make([]ledger.Outcome, keepOutcomes+1), false)
@@ -296,6 +300,85 @@ func TestSkippedOpNeedsNothing(t *testing.T) {
 		run(t, b, srv)
 		if got := statuses(wait(t, b, z)); got[0] != ledger.Skipped || got[1] != ledger.Applied {
 			t.Error(got)
+		}
+	})
+}
+
+// TestWhoIsMadeToLook is told so once.
+func TestWhoIsMadeToLook(t *testing.T) {
+	t.Parallel()
+	var n notices
+	_, first, _ := n.add("a")
+	_, second, _ := n.add("a")
+	n.look()
+	if len(first) != 1 || len(second) != 1 || len(n.waiting) != 0 {
+		t.Fatalf("%d and %d words, and %d batches are waited for", len(first), len(second), len(n.waiting))
+	}
+	n.tell("a", make([]ledger.Outcome, 1), false)
+	if outs := <-first; outs != nil {
+		t.Errorf("told %v", outs)
+	}
+}
+
+// TestWhatIsOnItsWayIsNotHeldUp by what is behind it in its session, nor is what waits for
+// it.
+func TestWhatIsOnItsWayIsNotHeldUp(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		bad, two, three := withSession(t, b), withSession(t, b), withSession(t, b)
+		x := commit(t, b, Batch{Session: bad, Ops: []Op{put("1")}})
+		y := commit(t, b, Batch{Session: two, Ops: []Op{put("2")}})
+		behind := commit(t, b, Batch{Session: two, Ops: []Op{depends(x)}})
+		z := commit(t, b, Batch{Session: three, Ops: []Op{depends(y)}})
+		standStill(t, b, bad)
+		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+			r, err := b.t.batch(ctx, q, y.Batch, "")
+			if err == nil {
+				b.t.giveSeq(q, r.num, 1, nil, tally{})
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		goesOn(t, b, y)
+		goesOn(t, b, z)
+		if _, _, err := b.outcomes(limited(t), behind.Batch); !errors.Is(err, fault.ServerBehind) {
+			t.Errorf("the one behind: %v", err)
+		}
+	})
+}
+
+// TestDrainTellsHowFarItIs, from nothing to all there was, and counts what is committed
+// meanwhile.
+func TestDrainTellsHowFarItIs(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		for range 3 {
+			commit(t, b, Batch{Session: session, Ops: []Op{put("1"), put("2")}})
+		}
+		var told [][2]int
+		err := b.Drain(limited(t), func(done, total int) {
+			if told = append(told, [2]int{done, total}); len(told) == 1 {
+				commit(t, b, Batch{Session: session, Ops: []Op{put("3")}})
+				run(t, b, newFakeServer())
+			}
+		})
+		if err != nil || told[0] != [2]int{0, 6} {
+			t.Fatalf("%v, %v", told, err)
+		}
+		for i, one := range told[1:] {
+			if last := told[i]; one[0] <= last[0] || one[1] < last[1] || one[0] > one[1] {
+				t.Errorf("%v after %v", one, last)
+			}
+		}
+		if last := told[len(told)-1]; last[0] != last[1] || last[0] < 6 || last[0] > 7 {
+			t.Errorf("in the end %v", last)
+		}
+		told = nil
+		if err := b.Drain(limited(t), func(done, total int) { told = append(told, [2]int{done, total}) }); err != nil || !slices.Equal(told, [][2]int{{0, 0}}) {
+			t.Errorf("of nothing: %v, %v", told, err)
 		}
 	})
 }

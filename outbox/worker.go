@@ -343,7 +343,7 @@ func (w *worker) process(group []*job, last bool) {
 			j.done(one, maybe)
 			continue
 		case held:
-		case !alone && len(group) > 1, passing(one):
+		case passing(one):
 			away = true
 		case j.tries+1 < lazyTries:
 			j.tries++

@@ -1,0 +1,181 @@
+package outbox
+
+// Errors of the databases: what they are taken for, and what is done with them.
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+func TestWhatAnErrorOfSQLiteMeans(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]error{
+		sqlite3.SQLITE_CONSTRAINT_UNIQUE: errUnique, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: errUnique,
+		sqlite3.SQLITE_FULL: fault.DiskFull, sqlite3.SQLITE_IOERR_WRITE: fault.DiskFull, sqlite3.SQLITE_IOERR_SHMSIZE: fault.DiskFull,
+		sqlite3.SQLITE_BUSY: fault.Unavailable, sqlite3.SQLITE_BUSY_SNAPSHOT: fault.Unavailable, sqlite3.SQLITE_LOCKED: fault.Unavailable,
+		sqlite3.SQLITE_CORRUPT: fault.Internal, sqlite3.SQLITE_CORRUPT_INDEX: fault.Internal, sqlite3.SQLITE_NOTADB: fault.Internal,
+		sqlite3.SQLITE_READONLY: fault.Usage, sqlite3.SQLITE_READONLY_DBMOVED: fault.Usage, sqlite3.SQLITE_CANTOPEN: fault.Usage, sqlite3.SQLITE_PERM: fault.Usage,
+		sqlite3.SQLITE_CONSTRAINT_NOTNULL: codeError(sqlite3.SQLITE_CONSTRAINT_NOTNULL), sqlite3.SQLITE_IOERR_READ: codeError(sqlite3.SQLITE_IOERR_READ),
+	} {
+		if err := sqliteFailure(codeError(code)); !errors.Is(err, want) {
+			t.Errorf("%d: %v", code, err)
+		}
+	}
+}
+
+// TestAStatementThatFails undoes its transaction, whatever follows it.
+func TestAStatementThatFails(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		ctx := limited(t)
+		name := func(op, batch string) func(context.Context, querier) error {
+			return func(_ context.Context, q querier) error {
+				b.t.nameOp(q, op, batch)
+				b.t.nameOp(q, "another of "+batch, batch)
+				return nil
+			}
+		}
+		if err := b.w.do(ctx, name("x", "first")); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.w.do(ctx, func(ctx context.Context, q querier) error {
+			b.t.nameOp(q, "y", "second")
+			return name("x", "second")(ctx, q)
+		}); !errors.Is(err, errUnique) {
+			t.Errorf("an op that is there: %v", err)
+		}
+		for op, want := range map[string]string{"x": "first", "another of first": "first", "y": "", "another of second": ""} {
+			got := ""
+			err := b.read(ctx, "look", func(ctx context.Context, q querier) error {
+				return q.query(ctx, sqlBatchOf, []any{b.t.box, op}, func(scan scanner) error { return scan(&got) })
+			})
+			if err != nil || got != want {
+				t.Errorf("op %s is in batch %q, want %q: %v", op, got, want, err)
+			}
+		}
+	})
+}
+
+// TestAReadingThatIsCutOff is an error, and not what had been read by then.
+func TestAReadingThatIsCutOff(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		ctx, cancel := context.WithCancel(limited(t))
+		err := b.db.read(ctx, func(q querier) error {
+			return q.query(ctx, "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n", nil, func(scanner) error {
+				cancel()
+				return nil
+			})
+		})
+		if !errors.Is(err, context.Canceled) || errors.Is(err, errSilent) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestAmbiguousEnds: only what the server says itself is certain.
+func TestAmbiguousEnds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err       error
+		ambiguous bool
+	}{
+		{nil, false},
+		{fmt.Errorf("commit: %w", &pgconn.PgError{Code: "40001"}), false},
+		{errUnique, false},
+		{io.ErrUnexpectedEOF, true},
+		{context.DeadlineExceeded, true},
+	} {
+		if end := ended(c.err); end.ambiguous != c.ambiguous || end.spoiled || !errors.Is(end.err, c.err) {
+			t.Errorf("%v: %+v", c.err, end)
+		}
+	}
+}
+
+// TestAPoolThatIsTheCallersStays: when the database has not answered, connections that
+// are ours are given up, and no others.
+func TestAPoolThatIsTheCallersStays(t *testing.T) {
+	t.Parallel()
+	b, pool, _ := pgBox(t, quick())
+	db := b.db.(*postgresDB)
+	for _, own := range []bool{false, true} {
+		var pids [2]uint32
+		for i := range pids {
+			conn, err := pool.Acquire(limited(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids[i] = conn.Conn().PgConn().PID()
+			if i == 0 {
+				db.own = own
+				err = db.silent(context.DeadlineExceeded)
+				db.own = false
+				if !errors.Is(err, fault.Unavailable) || !errors.Is(err, errSilent) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%v", err)
+				}
+			}
+			conn.Release()
+		}
+		if given := pids[0] != pids[1]; given != own {
+			t.Errorf("ours (%t): given up (%t)", own, given)
+		}
+	}
+}
+
+// TestWhatAFileIsOpenedFor: a commit is on the disk when it returns, and nobody but the
+// owner reads the secrets, of which none stays behind.
+func TestWhatAFileIsOpenedFor(t *testing.T) {
+	t.Parallel()
+	p, ctx := newPlace(t, "sqlite"), limited(t)
+	if err := os.WriteFile(p.at, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(p.at, 0o620); err != nil {
+		t.Fatal(err)
+	}
+	b, err := p.tryOpen(quick())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(p.at); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	for pragma, want := range map[string]string{"synchronous": "2", "journal_mode": "wal"} {
+		got := ""
+		if err := b.db.(*sqliteDB).writer.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %s, %v", pragma, got, err)
+		}
+	}
+	var refs []capability.Ref
+	for range 20 {
+		refs = append(refs, testRef(t, b, newSession(), RefMeta{Role: SessionOwner}))
+	}
+	for _, ref := range refs {
+		if err := b.DropRef(ctx, ref.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Close(); err != nil { // there is no log any more
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(p.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range refs {
+		if bytes.Contains(data, []byte(ref.Secret.RevealText())) {
+			t.Errorf("the file still has the secret of %s", ref.ID)
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package outbox
+
+import (
+	"testing"
+
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// TestSeqOfAnOp: those before it that were decided without a server have none.
+func TestSeqOfAnOp(t *testing.T) {
+	t.Parallel()
+	skipped := &ledger.Outcome{Status: ledger.Skipped}
+	first := int64(7)
+	bd := &body{ops: []opRow{{}, {verdict: skipped}, {verdict: skipped, void: true}, {}, {verdict: skipped}, {}}}
+	row := &batchRow{first: &first}
+	for place, want := range []uint64{7, 0, 8, 9, 0, 10} {
+		if got := (found{row, bd, place}).seq(); got != want {
+			t.Errorf("op %d has seq %d, want %d", place, got, want)
+		}
+	}
+	if got := (found{row: row}).seq(); got != 7 {
+		t.Errorf("of a row that cannot be read: %d", got)
+	}
+	if got := (found{row: &batchRow{}, body: bd}).seq(); got != 0 {
+		t.Errorf("of a row that waits: %d", got)
+	}
+}

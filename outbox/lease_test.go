@@ -1,0 +1,368 @@
+package outbox
+
+// Who may take the lease, what a takeover finds, and what only who has the lease changes.
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// setBox sets columns of the outbox's own row.
+func setBox(t *testing.T, b *Box, set string, args ...any) {
+	t.Helper()
+	err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+		_, err := q.exec(ctx, "UPDATE mooring_outbox SET "+set+" WHERE box = $1", append([]any{b.t.box}, args...)...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// boxOf is the outbox's own row.
+func boxOf(t *testing.T, b *Box) (row boxRow) {
+	t.Helper()
+	err := b.db.read(limited(t), func(q querier) (err error) {
+		row, err = b.t.readBox(limited(t), q, "")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return row
+}
+
+func TestWhoMayTakeTheLease(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		cfg := quick()
+		cfg.Lease = time.Hour
+		b := p.open(t, cfg)
+		const minute, day = int64(time.Minute / time.Millisecond), int64(24 * time.Hour / time.Millisecond)
+		for name, c := range map[string]struct {
+			holder string
+			until  int64 // from now on
+			lasts  int64 // as its holder said
+			pid    int64
+			seen   time.Duration // the lease has looked so for this long
+			waiter waiter
+			taken  bool
+			again  time.Duration // when to try again, about
+			mark   bool          // it is for a database with marks
+		}{
+			"nobody's":                               {holder: "", taken: true},
+			"our own":                                {holder: b.me, until: minute, taken: true},
+			"another's":                              {holder: "x", until: minute, again: time.Minute},
+			"lapsed":                                 {holder: "x", until: -1, taken: true},
+			"not renewed for as long as ours last":   {holder: "x", until: day, seen: time.Hour, taken: true},
+			"seen for less than that":                {holder: "x", until: day, seen: time.Hour - time.Minute, again: 24 * time.Hour},
+			"not renewed for as long as it lasts":    {holder: "x", until: day, lasts: 2 * minute, seen: 2 * time.Minute, taken: true},
+			"renewed more seldom than ours":          {holder: "x", until: day, lasts: day, seen: 2 * time.Hour, again: 24 * time.Hour},
+			"of a dead one":                          {holder: "x", until: minute, pid: markHeld, waiter: waiter{marked: true}, taken: true, mark: true},
+			"of one that never had the mark":         {holder: "x", until: minute, waiter: waiter{marked: true}, again: time.Minute, mark: true},
+			"of one that lives and is late":          {holder: "x", until: -1, pid: markHeld, waiter: waiter{barred: true}, again: time.Hour / 2, mark: true},
+			"late for half a lease":                  {holder: "x", until: -1, pid: markHeld, seen: time.Hour / 2, waiter: waiter{barred: true}, taken: true, mark: true},
+			"late, and another has the mark":         {holder: "x", until: -1, waiter: waiter{barred: true}, taken: true, mark: true},
+			"living, by a clock that was put back":   {holder: "x", until: day, pid: markHeld, seen: time.Hour, waiter: waiter{barred: true}, taken: true, mark: true},
+			"living, with a lease that looks lapsed": {holder: "x", until: day, pid: markHeld, lasts: minute, seen: time.Minute, waiter: waiter{barred: true}, again: time.Hour / 2, mark: true},
+		} {
+			if c.mark && p.kind == "postgres" {
+				continue
+			}
+			now := time.Now()
+			setBox(t, b, "incarnation = 7, holder = $2, lease_until = $3, lease_for = $4, holder_pid = $5", c.holder, now.UnixMilli()+c.until, c.lasts, c.pid)
+			w := c.waiter
+			w.step, w.holder, w.until, w.since = 3, c.holder, now.UnixMilli()+c.until, now.Add(-c.seen)
+			tk, until, err := b.acquire(limited(t), &w)
+			if err != nil || (tk != nil) != c.taken {
+				t.Errorf("%s: %v, %v", name, tk, err)
+				continue
+			}
+			row := boxOf(t, b)
+			if !c.taken {
+				if until > c.again || until < c.again-10*time.Second || row.holder != c.holder || row.incarnation != 7 {
+					t.Errorf("%s: again in %v, %+v", name, until, row)
+				}
+				continue
+			}
+			pid := int64(0)
+			if c.waiter.marked {
+				pid = markHeld
+			}
+			left := time.Until(time.UnixMilli(row.leaseUntil))
+			if tk.incarnation != 10 || row.incarnation != 10 || row.holder != b.me || row.holderPID != pid || row.leaseFor != cfg.Lease.Milliseconds() ||
+				left > cfg.Lease+time.Minute || left < cfg.Lease-time.Minute {
+				t.Errorf("%s: %+v, left behind %+v", name, tk, row)
+			}
+		}
+	})
+}
+
+// TestALeaseThatLooksDifferent was renewed, whatever changed of it.
+func TestALeaseThatLooksDifferent(t *testing.T) {
+	t.Parallel()
+	ago := time.Now().Add(-time.Hour)
+	for i, row := range []boxRow{{holder: "x", leaseUntil: 5}, {holder: "y", leaseUntil: 5}, {holder: "x", leaseUntil: 6}} {
+		w := &waiter{holder: "x", until: 5, since: ago}
+		if same := w.unchanged(row) >= time.Hour; same != (i == 0) {
+			t.Errorf("%+v looks the same (%t)", row, same)
+		}
+		if w.holder != row.holder || w.until != row.leaseUntil {
+			t.Errorf("%+v was seen as %+v", row, w)
+		}
+	}
+}
+
+// TestWhatATakeoverFinds: all that the former holder gave seqs and had no answer to, in
+// their order, from the mark on; each is to be sent again.
+func TestWhatATakeoverFinds(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		one, two := withSession(t, b), withSession(t, b)
+		var batches []string
+		for _, session := range []string{one, one, one, two, one, two} {
+			batches = append(batches, commit(t, b, Batch{Session: session, Ops: []Op{put("1"), put("2")}}).Batch)
+		}
+		low := int64(0)
+		err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+			for i, set := range []string{"state = 2, first_seq = 1", "state = 1, first_seq = 5", "state = 1, first_seq = 3", "state = 0, first_seq = 1"} {
+				if _, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET "+set+" WHERE batch = $1", batches[i]); err != nil {
+					return err
+				}
+			}
+			row, err := b.t.batch(ctx, q, batches[1], "")
+			b.t.reached(q, one, 9)
+			b.t.reached(q, one, 8)
+			low = row.num
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		setBox(t, b, "low = $2", low)
+		tk, _, err := b.acquire(limited(t), &waiter{step: 1})
+		if err != nil || tk == nil {
+			t.Fatal(tk, err)
+		}
+		var found []string
+		for _, r := range tk.rows {
+			found = append(found, r.id)
+		}
+		if want := []string{batches[3], batches[2], batches[1]}; fmt.Sprint(found) != fmt.Sprint(want) {
+			t.Errorf("%v, want %v", found, want)
+		}
+		if len(tk.waiting) != 2 || tk.streams[one].lastSeq != 9 || len(tk.streams) != 2 {
+			t.Errorf("%v wait, of %+v", tk.waiting, tk.streams)
+		}
+		for session, next := range map[string]uint64{one: 10, two: 3} {
+			if la := b.w.lanes.learn(session, 0); la.next != next || la.given != next {
+				t.Errorf("the next seq is %d, want %d", la.next, next)
+			}
+		}
+		if la := b.w.lanes.learn(one, 0); len(la.ahead) != 2 || la.bytes != len(tk.rows[1].body)+len(tk.rows[2].body) {
+			t.Errorf("on their way: %+v", la)
+		}
+		states := make(map[string]int)
+		err = b.db.read(limited(t), func(q querier) error {
+			for _, id := range batches {
+				r, err := b.t.batch(limited(t), q, id, "")
+				if err != nil {
+					return err
+				}
+				states[id] = r.state
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, id := range batches {
+			if want := map[bool]int{true: rowFinished, false: rowPending}[i == 0]; states[id] != want {
+				t.Errorf("row %d has state %d", i, states[id])
+			}
+		}
+	})
+}
+
+// TestDecidedOpsTakeNoSeqs: a takeover counts those of a batch that travel, if it can be
+// read, else all.
+func TestDecidedOpsTakeNoSeqs(t *testing.T) {
+	t.Parallel()
+	b := newPlace(t, "sqlite").open(t, quick())
+	b.w.lanes.lead(true)
+	id, first := NewBatchID(), int64(5)
+	bd := &body{ops: make([]opRow, 3)}
+	for i := range bd.ops {
+		bd.ops[i] = opRow{id: OpID(id, i), method: "put"}
+	}
+	bd.ops[1].verdict = &ledger.Outcome{OpID: bd.ops[1].id, Status: ledger.Skipped}
+	for i, c := range []struct {
+		body []byte
+		next uint64
+	}{{bd.encode(id), 7}, {[]byte("junk"), 8}} {
+		session := fmt.Sprint(i)
+		b.learnLane(session, []*batchRow{{id: id, session: session, first: &first, ops: 3, body: c.body}}, streamRow{lastSeq: 2})
+		if la := b.w.lanes.learn(session, 0); la.next != c.next {
+			t.Errorf("the next seq is %d, want %d", la.next, c.next)
+		}
+	}
+}
+
+// TestOnlyTheHolderChanges what is the sender's to change.
+func TestOnlyTheHolderChanges(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		former, holder := p.open(t, quick()), p.open(t, quick())
+		session := withSession(t, holder)
+		sent := commit(t, holder, Batch{Session: session, Ops: []Op{put("1")}})
+		fresh := commit(t, holder, Batch{Session: session, Ops: []Op{put("2")}})
+		if tk, _, err := holder.acquire(limited(t), &waiter{step: 1}); err != nil || tk == nil {
+			t.Fatal(tk, err)
+		}
+		num := int64(0)
+		look := func() (text string) {
+			t.Helper()
+			ctx := limited(t)
+			err := holder.db.read(ctx, func(q querier) error {
+				for _, x := range []Ticket{sent, fresh} {
+					r, err := holder.t.batch(ctx, q, x.Batch, "")
+					if err != nil {
+						return err
+					}
+					num = r.num
+					text += fmt.Sprintln(r.state, r.attempts, r.nextRetry, r.lastError)
+				}
+				stopped := 0
+				err := q.query(ctx, "SELECT stopped FROM mooring_outbox_stream WHERE box = $1", []any{holder.t.box}, func(scan scanner) error { return scan(&stopped) })
+				text += fmt.Sprintln(boxOf(t, holder), stopped)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+		err := holder.w.do(limited(t), func(ctx context.Context, q querier) error {
+			_, err := q.exec(ctx, "UPDATE mooring_outbox_batch SET state = 2, first_seq = 1 WHERE batch = $1", sent.Batch)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		setBox(t, holder, "lease_until = lease_until - 1, holder_pid = 77")
+		last := look()
+		err = holder.w.do(limited(t), func(_ context.Context, q querier) error {
+			for n := range num { // it has ended
+				holder.t.markSent(q, n)
+				holder.t.note(q, n, 5, 6, "why")
+			}
+			return nil
+		})
+		if now := look(); err != nil || now != last {
+			t.Errorf("%v, from\n%sto\n%s", err, last, now)
+		}
+		later := func(f func(b *Box, q querier)) func(*Box) (bool, error) {
+			return func(b *Box) (bool, error) {
+				return b == holder, b.w.do(limited(t), func(_ context.Context, q querier) error { f(b, q); return nil })
+			}
+		}
+		for _, c := range []struct {
+			name   string
+			change func(*Box) (held bool, err error)
+		}{
+			{"mark sent", later(func(b *Box, q querier) { b.t.markSent(q, num) })},
+			{"note", later(func(b *Box, q querier) { b.t.note(q, num, 3, 4, "why") })},
+			{"stop", later(func(b *Box, q querier) { b.t.stop(q, session, fault.Revoked, "why") })},
+			{"raise the mark", later(func(b *Box, q querier) { b.t.raiseLow(q) })},
+			{"keep what is alive", later(func(b *Box, q querier) { q.later(sqlHolderPID, []any{b.t.box, b.me, 78}, nil) })},
+			{"raise the incarnation", func(b *Box) (bool, error) { return b.raise(limited(t)) }},
+			{"renew", func(b *Box) (bool, error) { return b.renew(limited(t)) }},
+			{"release", func(b *Box) (bool, error) { return b == holder, b.releaseLease(limited(t)) }},
+		} {
+			for _, b := range []*Box{former, holder} {
+				held, err := c.change(b)
+				now := look()
+				if err != nil || held != (b == holder) || (now != last) != (b == holder) {
+					t.Errorf("%s, the holder (%t): %t, %v, from\n%sto\n%s", c.name, b == holder, held, err, last, now)
+				}
+				last = now
+			}
+		}
+	})
+}
+
+// TestWhereTheMarkGoes: up to the first row that has a seq and no end, past those without
+// a seq, and down to what gets a seq behind it.
+func TestWhereTheMarkGoes(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		var batches []string
+		for range 4 {
+			batches = append(batches, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}).Batch)
+		}
+		if tk, _, err := b.acquire(limited(t), &waiter{step: 1}); err != nil || tk == nil {
+			t.Fatal(tk, err)
+		}
+		for i, c := range []struct {
+			row    int // that is changed
+			change func(q querier, num int64)
+			mark   int // the row that it is at then; 4 is the one that comes next
+		}{
+			{1, func(q querier, num int64) { b.t.giveSeq(q, num, 1, nil, tally{}); b.t.raiseLow(q) }, 1},
+			{2, func(q querier, num int64) { b.t.giveSeq(q, num, 2, nil, tally{}); b.t.raiseLow(q) }, 1},
+			{1, func(q querier, num int64) { b.t.finish(q, num, 1, tally{}, 0, nil, nil); b.t.raiseLow(q) }, 2},
+			{2, func(q querier, num int64) { // a takeover makes it pending
+				q.later(sqlReset, []any{b.t.box, num}, nil)
+				b.t.raiseLow(q)
+			}, 2},
+			{2, func(q querier, num int64) { b.t.finish(q, num, 1, tally{}, 0, nil, nil); b.t.raiseLow(q) }, 4},
+			{0, func(q querier, num int64) { b.t.lower(q, num); b.t.giveSeq(q, num, 3, nil, tally{}) }, 0},
+			{3, func(q querier, num int64) { b.t.lower(q, num) }, 0},
+			{0, func(q querier, num int64) { b.t.raiseLow(q) }, 0},
+		} {
+			var nums [5]int64
+			err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+				for i, id := range batches {
+					r, err := b.t.batch(ctx, q, id, "")
+					if err != nil {
+						return err
+					}
+					nums[i], nums[4] = r.num, r.num+1
+				}
+				c.change(q, nums[c.row])
+				return nil
+			})
+			if low := boxOf(t, b).low; err != nil || low != nums[c.mark] {
+				t.Errorf("step %d: the mark is at %d of %v, %v", i, low, nums, err)
+			}
+		}
+	})
+}
+
+// TestAnEndStays: what is finished is not finished again in another way.
+func TestAnEndStays(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		x := commit(t, b, Batch{Session: withSession(t, b), Ops: []Op{put("1")}})
+		var got string
+		for _, body := range [][]byte{[]byte("a body"), nil, []byte("another")} {
+			err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
+				r, err := b.t.batch(ctx, q, x.Batch, "")
+				if err != nil {
+					return err
+				}
+				b.t.finish(q, r.num, 100+int64(len(body)), tally{failed: 1}, len(body), fmt.Append(nil, len(body)), body)
+				r, err = b.t.batch(ctx, q, x.Batch, "")
+				got = fmt.Sprintf("%d %d %d %s %s", r.state, r.finished, r.attempts, r.outcomes, r.body)
+				return err
+			})
+			if err != nil || got != "2 106 6 6 a body" {
+				t.Errorf("%s, %v", got, err)
+			}
+		}
+	})
+}
