@@ -298,8 +298,14 @@ func (t *tale) rest() {
 		t.drain()
 	}
 	for _, l := range s.conns {
-		if r, st := t.server.streams[l.session+taleOutbox], m.streams[l.session]; r.row.AckedThrough < st.stored {
-			t.fault("%d of %d outcomes of %s are acknowledged", r.row.AckedThrough, st.stored, l.session)
+		acked := uint64(0) // by a server that was sent nothing
+		if r := t.server.streams[l.session+taleOutbox]; r != nil {
+			acked = r.row.AckedThrough
+		}
+		if st := m.streams[l.session]; st == nil {
+			t.fault("%s has a line and no stream", l.session)
+		} else if acked < st.stored {
+			t.fault("%d of %d outcomes of %s are acknowledged", acked, st.stored, l.session)
 		}
 	}
 	t.pass(idleClose)

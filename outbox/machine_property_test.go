@@ -33,8 +33,8 @@ func TestMachineStories(t *testing.T) {
 }
 
 // tell tells one story, until something is wrong in it.
-func tell(seed uint64, aloud bool) *tale {
-	t := newTale(seed, aloud)
+func tell(seed uint64, aloud bool) (t *tale) {
+	t = newTale(seed, aloud)
 	defer func() {
 		if r := recover(); r != nil && !aloud {
 			t.fault("%v", r)
