@@ -6,6 +6,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -24,7 +25,7 @@ func (l *loop) open(a action) {
 		defer cancel()
 		s, last, err := l.box.openStream(ctx, l.link, a, incarnation)
 		if err != nil {
-			err = l.missing(a.session, a.route, err)
+			err = l.missing(a.session, a.conn, a.route, err)
 			l.post(func(now time.Time) { l.m.openedStream(a.session, a.conn, 0, err, now) })
 			return
 		}
@@ -84,7 +85,7 @@ func (l *loop) send(a action) {
 	to := a.entry.route // a later turn may change it
 	c.stream.Apply(&out, func(r Reply) {
 		answered := func(now time.Time) {
-			r.Err = l.missing(a.session, to, r.Err)
+			r.Err = l.missing(a.session, a.conn, to, r.Err)
 			l.m.replied(a.session, a.conn, l.checked(a.entry, r), now)
 		}
 		switch {
@@ -137,8 +138,10 @@ func pruned(r Reply) bool {
 
 // missing looks twice at an answer that a ref is not known yet. If the ref is the
 // one that the session's create made, and that create was answered, then the
-// server has forgotten it, and waiting would be in vain.
-func (l *loop) missing(session string, to route, err error) error {
+// server has forgotten it, and waiting would be in vain. But the create may have been
+// answered after this was said, and a server that was started while another's last
+// commit ran may be late to see it: so it is to be said of doubtful openings in turn.
+func (l *loop) missing(session string, conn int, to route, err error) error {
 	if fault.CodeOf(err) != fault.NotYetKnown || to.space != "" {
 		return err
 	}
@@ -151,10 +154,24 @@ func (l *loop) missing(session string, to route, err error) error {
 		st, err = l.box.t.stream(l.ctx, q, session)
 		return err
 	})
-	if unread != nil || st.lastSeq == 0 || st.spaceRef != "" {
+	if unread != nil || st.lastSeq == 0 || st.spaceRef != "" || !l.doubt(session, conn) {
 		return err
 	}
 	return fault.ServerBehind.With("the server does not know session %s, whose creation it has answered: %s", session, restored)
+}
+
+// doubtful is of how many openings of a stream a server has to say that it does not
+// know a session that it has made.
+const doubtful = 3
+
+// doubt notes that a server said so on an opening, and says whether that is enough.
+func (l *loop) doubt(session string, conn int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if of := l.doubts[session]; !slices.Contains(of, conn) {
+		l.doubts[session] = append(of, conn)
+	}
+	return len(l.doubts[session]) >= doubtful
 }
 
 // handLoaded hands what a transaction found to the machine.

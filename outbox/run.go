@@ -122,7 +122,8 @@ type loop struct {
 
 	alarm *time.Timer // when the machine wants to be looked at again
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex       // guards what follows
+	doubts map[string][]int // openings of a session that its server did not know, though it has made it
 	events []func(now time.Time)
 	taken  bool          // somebody has the turn
 	over   chan struct{} // not nil: the term has ended, and whoever has the turn closes it
@@ -139,7 +140,7 @@ type conn struct {
 // lead sends until ctx ends or the lease is lost, and says why.
 func (b *Box) lead(ctx context.Context, link Link, tk *taking) error {
 	l := &loop{box: b, link: link, m: newMachine(b.cfg.Window, b.newBackoff), term: tk.term, incarnation: tk.incarnation,
-		release: tk.release, conns: make(map[string]*conn), taken: true, more: make(chan struct{}, 1)}
+		release: tk.release, conns: make(map[string]*conn), doubts: make(map[string][]int), taken: true, more: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	defer l.cancel(nil)
 	l.seen.Store(tk.drops)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -494,6 +495,31 @@ func TestManySessionsFewPlaces(t *testing.T) {
 		defer srv.mu.Unlock()
 		if most > 8 { // those being closed are still there for a moment
 			t.Errorf("%d streams open at once", most)
+		}
+	})
+}
+
+// A server may be late to see a session that it has made, and is given a few tries; what it does not know then, it has forgotten.
+func TestASessionThatTheServerDoesNotKnow(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		for times, want := range map[int]fault.Code{doubtful - 1: fault.None, math.MaxInt: fault.ServerBehind} {
+			b := p.open(t, quick())
+			session := withSession(t, b)
+			srv, left := newFakeServer(), times
+			srv.before = func(batch *ledger.Batch) (error, bool) {
+				if batch.Ops[0].Seq > 1 && left > 0 {
+					left--
+					return fault.NotYetKnown.With("told to"), false
+				}
+				return nil, false
+			}
+			stop := run(t, b, srv)
+			wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
+			x := commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
+			if _, err := b.Wait(limited(t), x.Batch); fault.CodeOf(err) != want {
+				t.Errorf("not known %d times: %v", times, err)
+			}
+			stop()
 		}
 	})
 }

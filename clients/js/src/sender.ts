@@ -18,6 +18,7 @@ import type { Change, Plan, Store, Tables } from "./store.js";
 const lookBytes = 256 << 10; // bounds what one look reads
 const headRows = 8; // how many rows a look reads at once: the first may all be decided
 const storePause = 200; // before a write that failed is tried again
+const doubtful = 3; // of so many openings a server has to say that it does not know a session that it has made
 
 interface Conn {
   number: number;
@@ -44,6 +45,7 @@ export class Sender {
   readonly #link: Link;
   readonly #m: Machine;
   readonly #conns = new Map<string, Conn>();
+  readonly #doubts = new Map<string, Set<number>>(); // openings of a session that its server did not know, though it has made it
   readonly #events: ((now: number) => void)[] = [];
   #incarnation: number;
   #said = ""; // what the log was last told of a link
@@ -294,7 +296,7 @@ export class Sender {
       const last = a.settle ? await stream.lastSeq() : 0;
       this.#post((now) => openedStream(this.#m, a.session, a.conn, last, undefined, now));
     } catch (err) {
-      const f = this.#missing(a.session, a.route, faultOf(err));
+      const f = this.#missing(a.session, a.conn, a.route, faultOf(err));
       this.#post((now) => openedStream(this.#m, a.session, a.conn, 0, f, now));
     }
   }
@@ -327,7 +329,7 @@ export class Sender {
     const to = a.entry.route; // a later turn may change it
     void c.stream.apply(wireOf(a.entry, a.through)).then((r) => {
       if (c.over) return;
-      if (r.err) r = { err: this.#missing(a.session, to, r.err) };
+      if (r.err) r = { err: this.#missing(a.session, a.conn, to, r.err) };
       this.#post((now) => this.#m.replied(a.session, a.conn, this.#checked(a.entry, r), now));
     });
   }
@@ -347,12 +349,17 @@ export class Sender {
 
   /**
    * Looks twice at an answer that a ref is not known yet. If the ref is the one that the session's create made, and that
-   * create was answered, then the server has forgotten it, and waiting would be in vain.
+   * create was answered, then the server has forgotten it, and waiting would be in vain. But the create may have been
+   * answered after this was said, and a server that was started while another's last commit ran may be late to see it: so
+   * it is to be said of doubtful openings in turn.
    */
-  #missing(session: string, to: Route, err: MooringError): MooringError {
+  #missing(session: string, conn: number, to: Route, err: MooringError): MooringError {
     if (err.codeName !== "not_yet_known" || to.space !== "" || this.#box.refRow(to.ref)?.role !== "owner") return err;
     const st = this.#store.tables.streams.get(session);
     if (!st || st.lastSeq === 0 || st.spaceRef !== "") return err;
+    const doubts = this.#doubts.get(session) ?? new Set();
+    this.#doubts.set(session, doubts.add(conn));
+    if (doubts.size < doubtful) return err;
     return fault("server_behind", `the server does not know session ${session}, whose creation it has answered: ${restored}`);
   }
 
