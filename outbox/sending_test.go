@@ -515,6 +515,8 @@ func TestASessionThatTheServerDoesNotKnow(t *testing.T) {
 			}
 			stop := run(t, b, srv)
 			wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
+			stop() // when all is stored
+			stop = run(t, b, srv)
 			x := commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
 			if _, err := b.Wait(limited(t), x.Batch); fault.CodeOf(err) != want {
 				t.Errorf("not known %d times: %v", times, err)
