@@ -44,7 +44,8 @@ verify: ## fail if generated code, page/dist, formatting or go.mod is stale
 	.ci/verify
 
 # What a random test does is the same each time, so that a rare defect fails nobody else's change: SEED=N has other things
-# happen, SEED=0 each time. RAPID_SEED is the library rapid's. What is there to find defects (linearize, fuzz) has none.
+# happen, SEED=0 each time. RAPID_SEED is the library rapid's. What is there to find defects (linearize, the fuzz targets) has
+# a new one each time.
 test test-slow e2e e2e-nodes: export SEED := $(or $(SEED),1)
 test test-slow: export RAPID_SEED = $(SEED)
 

@@ -24,19 +24,6 @@ func setBox(t *testing.T, b *Box, set string, args ...any) {
 	}
 }
 
-// boxOf is the outbox's own row.
-func boxOf(t *testing.T, b *Box) (row boxRow) {
-	t.Helper()
-	err := b.db.read(limited(t), func(q querier) (err error) {
-		row, err = b.t.readBox(limited(t), q, "")
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return row
-}
-
 func TestWhoMayTakeTheLease(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		cfg := quick()
@@ -82,7 +69,7 @@ func TestWhoMayTakeTheLease(t *testing.T) {
 				t.Errorf("%s: %v, %v", name, tk, err)
 				continue
 			}
-			row := boxOf(t, b)
+			row := boxRowOf(t, b)
 			if !c.taken {
 				if until > c.again || until < c.again-10*time.Second || row.holder != c.holder || row.incarnation != 7 {
 					t.Errorf("%s: again in %v, %+v", name, until, row)
@@ -237,7 +224,7 @@ func TestOnlyTheHolderChanges(t *testing.T) {
 				}
 				stopped := 0
 				err := q.query(ctx, "SELECT stopped FROM mooring_outbox_stream WHERE box = $1", []any{holder.t.box}, func(scan scanner) error { return scan(&stopped) })
-				text += fmt.Sprintln(boxOf(t, holder), stopped)
+				text += fmt.Sprintln(boxRowOf(t, holder), stopped)
 				return err
 			})
 			if err != nil {
@@ -336,7 +323,7 @@ func TestWhereTheMarkGoes(t *testing.T) {
 				c.change(q, nums[c.row])
 				return nil
 			})
-			if low := boxOf(t, b).low; err != nil || low != nums[c.mark] {
+			if low := boxRowOf(t, b).low; err != nil || low != nums[c.mark] {
 				t.Errorf("step %d: the mark is at %d of %v, %v", i, low, nums, err)
 			}
 		}

@@ -140,7 +140,7 @@ func pruned(r Reply) bool {
 // one that the session's create made, and that create was answered, then the
 // server has forgotten it, and waiting would be in vain. But the create may have been
 // answered after this was said, and a server that was started while another's last
-// commit ran may be late to see it: so it is to be said of doubtful openings in turn.
+// commit ran may be late to see it: so it is to be said on doubtful openings.
 func (l *loop) missing(session string, conn int, to route, err error) error {
 	if fault.CodeOf(err) != fault.NotYetKnown || to.space != "" {
 		return err
@@ -160,7 +160,7 @@ func (l *loop) missing(session string, conn int, to route, err error) error {
 	return fault.ServerBehind.With("the server does not know session %s, whose creation it has answered: %s", session, restored)
 }
 
-// doubtful is of how many openings of a stream a server has to say that it does not
+// doubtful is on how many openings of a stream a server has to say that it does not
 // know a session that it has made.
 const doubtful = 3
 

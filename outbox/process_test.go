@@ -128,13 +128,7 @@ func TestClockPutBack(t *testing.T) {
 		b := p.open(t, quick())
 		set := func(column string, value int64) {
 			t.Helper()
-			err := b.w.do(limited(t), func(ctx context.Context, q querier) error {
-				_, err := q.exec(ctx, "UPDATE mooring_outbox SET holder = 'other', "+column+" = $2 WHERE box = $1", b.t.box, value)
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			setBox(t, b, "holder = 'other', "+column+" = $2", value)
 		}
 		w := &waiter{step: 1}
 		try := func(want bool, what string) {

@@ -84,18 +84,25 @@ func TestRotationKeepsTheQueue(t *testing.T) {
 	})
 }
 
+// beginRotation has another ref begin to take the place of a session's owner's.
+func beginRotation(t *testing.T, b *Box) (session string, old, next capability.Ref) {
+	t.Helper()
+	session = newSession()
+	old = testRef(t, b, session, RefMeta{Role: SessionOwner})
+	next, err := b.BeginRotation(limited(t), old.ID, old.New(session))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session, old, next
+}
+
 // TestRotationSurvivesACrash: what was begun is there for the next process, with
 // the same new ref, and each rotation after another leads every old id to the last.
 func TestRotationSurvivesACrash(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		ctx := limited(t)
 		one := p.open(t, quick())
-		session := newSession()
-		old := testRef(t, one, session, RefMeta{Role: SessionOwner})
-		first, err := one.BeginRotation(ctx, old.ID, old.New(session))
-		if err != nil {
-			t.Fatal(err)
-		}
+		session, old, first := beginRotation(t, one)
 		two := p.open(t, quick())
 		if pending, err := two.Rotations(ctx); err != nil || len(pending) != 1 || pending[old.ID].Text() != first.Text() {
 			t.Fatalf("pending: %v, %v", pending, err)
@@ -253,12 +260,7 @@ func TestARefIsNotDroppedInARotation(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		ctx := limited(t)
 		b := p.open(t, quick())
-		session := newSession()
-		old := testRef(t, b, session, RefMeta{Role: SessionOwner})
-		next, err := b.BeginRotation(ctx, old.ID, old.New(session))
-		if err != nil {
-			t.Fatal(err)
-		}
+		session, old, next := beginRotation(t, b)
 		if err := b.DropRef(ctx, old.ID); fault.CodeOf(err) != fault.InUse {
 			t.Errorf("dropped in the middle: %v", err)
 		}
@@ -291,12 +293,7 @@ func TestSecretOfTheOneBefore(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		ctx := limited(t)
 		b := p.open(t, quick())
-		session := newSession()
-		old := testRef(t, b, session, RefMeta{Role: SessionOwner})
-		next, err := b.BeginRotation(ctx, old.ID, old.New(session))
-		if err != nil {
-			t.Fatal(err)
-		}
+		session, old, next := beginRotation(t, b)
 		if err := b.FinishRotation(ctx, old.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -318,13 +315,8 @@ func TestRotationOfOneThatIsGone(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		ctx := limited(t)
 		b := p.open(t, quick())
-		session := newSession()
-		old := testRef(t, b, session, RefMeta{Role: SessionOwner})
-		next, err := b.BeginRotation(ctx, old.ID, old.New(session))
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = b.w.do(ctx, func(_ context.Context, q querier) error {
+		_, old, next := beginRotation(t, b)
+		err := b.w.do(ctx, func(_ context.Context, q querier) error {
 			b.t.dropRef(q, old.ID, 1)
 			return nil
 		})

@@ -123,7 +123,7 @@ type loop struct {
 	alarm *time.Timer // when the machine wants to be looked at again
 
 	mu     sync.Mutex       // guards what follows
-	doubts map[string][]int // openings of a session that its server did not know, though it has made it
+	doubts map[string][]int // by session: the openings on which its server did not know it, though it has made it
 	events []func(now time.Time)
 	taken  bool          // somebody has the turn
 	over   chan struct{} // not nil: the term has ended, and whoever has the turn closes it

@@ -1,5 +1,5 @@
-// Package seed has random tests be the same each time where this is wanted: what is raised by chance is looked for on
-// purpose, and does not stop somebody else's change.
+// Package seed has random tests do the same each time where that is wanted: what only one seed in thousands shows is looked
+// for on purpose, and does not stop somebody else's change.
 package seed
 
 import (
@@ -12,8 +12,7 @@ import (
 // Variable is the environment's: a number, which make test sets to 1. 0 is none.
 const Variable = "SEED"
 
-// Of gives the seed in SEED, or a new one if there is none, and logs it at once, whatever becomes of
-// the test.
+// Of gives the seed in SEED, or a new one if there is none, and logs it at once, whatever becomes of the test.
 func Of(t testing.TB) uint64 {
 	t.Helper()
 	seed := uint64(0)

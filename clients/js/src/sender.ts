@@ -18,7 +18,7 @@ import type { Change, Plan, Store, Tables } from "./store.js";
 const lookBytes = 256 << 10; // bounds what one look reads
 const headRows = 8; // how many rows a look reads at once: the first may all be decided
 const storePause = 200; // before a write that failed is tried again
-const doubtful = 3; // of so many openings a server has to say that it does not know a session that it has made
+const doubtful = 3; // on so many openings a server has to say that it does not know a session that it has made
 
 interface Conn {
   number: number;
@@ -45,7 +45,7 @@ export class Sender {
   readonly #link: Link;
   readonly #m: Machine;
   readonly #conns = new Map<string, Conn>();
-  readonly #doubts = new Map<string, Set<number>>(); // openings of a session that its server did not know, though it has made it
+  readonly #doubts = new Map<string, Set<number>>(); // by session: the openings on which its server did not know it, though it has made it
   readonly #events: ((now: number) => void)[] = [];
   #incarnation: number;
   #said = ""; // what the log was last told of a link
@@ -351,7 +351,7 @@ export class Sender {
    * Looks twice at an answer that a ref is not known yet. If the ref is the one that the session's create made, and that
    * create was answered, then the server has forgotten it, and waiting would be in vain. But the create may have been
    * answered after this was said, and a server that was started while another's last commit ran may be late to see it: so
-   * it is to be said of doubtful openings in turn.
+   * it is to be said on doubtful openings.
    */
   #missing(session: string, conn: number, to: Route, err: MooringError): MooringError {
     if (err.codeName !== "not_yet_known" || to.space !== "" || this.#box.refRow(to.ref)?.role !== "owner") return err;

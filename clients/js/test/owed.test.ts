@@ -88,3 +88,22 @@ test("what follows a create that is skipped in its turn is sent by the way it wa
   await box.wait(after.batch);
   assert.deepEqual(asked, [[owner.id, space.id]]);
 });
+
+for (const [what, times, want] of [["is late to see", 2, "applied"], ["has forgotten", Infinity, "server_behind"]] as const) {
+  test(`a server ${what} a session that it has made`, { timeout: 10_000 }, async (t) => {
+    let left = 0;
+    const server = new LedgerServer({
+      open: () => undefined, before: () => (left-- > 0 ? fault("not_yet_known", "told to") : undefined), after: () => false, delay: () => 0,
+    });
+    const box = await Outbox.open(await JournalStore.open(await folder(t)));
+    t.after(() => box.close());
+    const owner = base.for(`ses_${newULID()}`);
+    await box.putRef(owner, { role: "owner" });
+    box.run(server);
+    await box.wait((await box.commit({ session: owner.target, ops: [put()] })).batch);
+    left = times;
+    const told = box.wait((await box.commit({ session: owner.target, ops: [put()] })).batch);
+    const came = await told.then((o) => o[0]!.status, (err: Standstill) => err.codeName);
+    assert.equal(came, want);
+  });
+}
