@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait")) // half a second
 }
 
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+// patience is how long a test waits for what must come: also where a database's disk stands still for a while.
+const patience = time.Minute
 
 // Stores that last until the test ends.
 var sqliteStore, postgresStore = teststore.SQLite, teststore.Postgres

@@ -93,9 +93,6 @@ func cutAtOnce(t *testing.T, refs int) {
 	ended := time.Since(began)
 	t.Logf("%d refs under one, %d of them held over 3 servers: revoked in %d ms, every subscription ended after %d ms",
 		refs, len(all), answered.Milliseconds(), ended.Milliseconds())
-	if ended > 10*time.Second {
-		t.Errorf("that took %s", ended)
-	}
 
 	p.must(m.stream, m.batch(put(1))) // something above the cut
 	for _, h := range all {
