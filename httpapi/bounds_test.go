@@ -37,7 +37,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(c, "POST %s%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", Path, path[1:], m.owner.Text())
+	fmt.Fprintf(c, "POST %s%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", Path, path[1:], m.owner.Text())
 	small := func() *reply {
 		b := newBox()
 		return r.ask("POST", path, m.owner.Text(), b.json(b.batch(m.id, op("put", "key", "message/x", "payload", obj{}))))
@@ -79,7 +79,7 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 		}
 		defer c.Close()
 		_ = c.SetReadDeadline(time.Now().Add(patience))
-		fmt.Fprintf(c, "POST %ssessions/%s/batches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\n{}", Path, m.id, m.owner.Text())
+		fmt.Fprintf(c, "POST %ssessions/%s/batches HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\n{}", Path, m.id, m.owner.Text())
 		if cut {
 			_ = c.(*net.TCPConn).CloseWrite()
 		}

@@ -48,7 +48,7 @@ func TestResumedExactlyOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = c.SetDeadline(time.Now().Add(patience))
-			fmt.Fprintf(c, "GET %ssessions/%s/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nAccept: text/event-stream\r\nLast-Event-ID: %d\r\n\r\n",
+			fmt.Fprintf(c, "GET %ssessions/%s/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nAccept: text/event-stream\r\nLast-Event-ID: %d\r\n\r\n",
 				Path, m.id, m.owner.Text(), last)
 			resp, err := http.ReadResponse(bufio.NewReader(io.LimitReader(c, int64(300+rnd.IntN(10_000)))), nil)
 			if err != nil { // cut in the head
@@ -160,7 +160,7 @@ func TestSlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		fmt.Fprintf(c, "GET %ssessions/%s%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nAccept: text/event-stream\r\n\r\n", Path, m.id, path, m.owner.Text())
+		fmt.Fprintf(c, "GET %ssessions/%s%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nAccept: text/event-stream\r\n\r\n", Path, m.id, path, m.owner.Text())
 		if _, err := io.ReadFull(c, make([]byte, 1000)); err != nil { // it has begun
 			t.Fatal(path, err)
 		}

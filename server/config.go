@@ -22,6 +22,7 @@ type Config struct {
 
 	Prefix         string   // path below which /capnp and /rpc are served as well, without slashes at its ends; "" for none
 	OriginPatterns []string // browser origins let in besides the server's own host
+	Hosts          []string // HOST[:PORT]s by which the server is called over loopback, besides localhost and loopback's addresses; beyond: 421
 
 	// PollInterval is how often the rows of followed sessions are looked at for
 	// what other replicas commit. 0 switches polling off: then notifications,

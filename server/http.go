@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -18,7 +19,8 @@ import (
 // WebSocket, POST for a batch), /healthz (the process
 // lives) and /readyz (it takes connections and its database answers), at the
 // root and, where Config names a prefix, below it too, and what was mounted. It may
-// itself be mounted in a server of one's own, together with Run.
+// itself be mounted in a server of one's own, together with Run. Whatever is asked
+// for: over loopback it has to be asked of a host of the server's own.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, prefix := range s.prefixes() {
@@ -32,8 +34,9 @@ func (s *Server) Handler() http.Handler {
 			mux.Handle(prefix+path, http.StripPrefix(prefix, face))
 		}
 	}
+	own := hostguard.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}.Guard(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, r)
+		own.ServeHTTP(w, r)
 		readOut(w, r)
 	})
 }

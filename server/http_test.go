@@ -153,7 +153,7 @@ func TestAnswerBeforeTheBody(t *testing.T) {
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(patience))
 		half := strings.Repeat(" ", size/2)
-		fmt.Fprintf(c, "POST /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", size, half)
+		fmt.Fprintf(c, "POST /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", size, half)
 		time.Sleep(50 * time.Millisecond) // in which a server might close
 		if _, err := io.WriteString(c, half); err != nil {
 			t.Errorf("%d bytes: sending: %v", size, err)

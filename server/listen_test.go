@@ -189,9 +189,9 @@ func TestRequestsThatDoNotEnd(t *testing.T) {
 	r := start(t, sqliteStore(t), func(c *Config) { c.RPC.HandshakeTimeout = time.Second })
 	web := strings.TrimPrefix(httpOf(t, r), "http://")
 	for _, request := range []string{
-		"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n",
-		"GET /capnp HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n",
-		"GET /healthz HTTP/1.1\r\nHost: x\r\n",
+		"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n",
+		"GET /capnp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n",
+		"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
 	} {
 		c, err := net.Dial("tcp", web)
 		if err != nil {

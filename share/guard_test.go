@@ -25,7 +25,7 @@ import (
 // neither by a "simple" POST nor under a name of its own that leads here.
 func TestWhoCreatesOnThisMachine(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), nil)
+	r := start(t, teststore.SQLite(t), func(c *settings) { c.server.Hosts = []string{"share.example"} })
 	port := r.addr[strings.LastIndex(r.addr, ":"):]
 	for i, c := range []struct {
 		what    string
@@ -45,10 +45,11 @@ func TestWhoCreatesOnThisMachine(t *testing.T) {
 		{"a page of another site, without Origin", []string{"Sec-Fetch-Site", "cross-site"}, 403},
 		{"a page of another port, without Origin", []string{"Sec-Fetch-Site", "same-site"}, 403},
 		{"an origin that is let in elsewhere", []string{"Origin", "https://friend.example"}, 403},
-		{"a name that was made to lead here", []string{"Host", "evil.example" + port}, 403},
-		{"the same, from a page of it", []string{"Host", "evil.example" + port, "Origin", "http://evil.example" + port, "Sec-Fetch-Site", "same-origin"}, 403},
-		{"a name that begins well", []string{"Host", "localhost.evil.example" + port}, 403},
-		{"a name that ends well", []string{"Host", "notlocalhost" + port}, 403},
+		{"a name that was made to lead here", []string{"Host", "evil.example" + port}, 421},
+		{"the same, from a page of it", []string{"Host", "evil.example" + port, "Origin", "http://evil.example" + port, "Sec-Fetch-Site", "same-origin"}, 421},
+		{"a name that begins well", []string{"Host", "localhost.evil.example" + port}, 421},
+		{"a name that ends well", []string{"Host", "notlocalhost" + port}, 421},
+		{"a name of the server's own that is not this machine", []string{"Host", "share.example" + port}, 403},
 		{"through a proxy", []string{"X-Forwarded-For", "203.0.113.7"}, 403},
 		{"through another proxy", []string{"Forwarded", "for=203.0.113.7"}, 403},
 		{"the key", []string{keyHeader, testKey, "Host", "share.example", "X-Forwarded-For", "203.0.113.7"}, 200},

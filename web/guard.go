@@ -4,13 +4,11 @@ package web
 
 import (
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/fault"
-	"github.com/mooring-rpc/mooring/internal/loopback"
 )
 
 // contentPolicy is the pages' Content-Security-Policy: nothing inline, nothing
@@ -40,30 +38,6 @@ func (s *Site) protect(w http.ResponseWriter, r *http.Request) {
 
 // secure says whether the browser came over TLS, here or up to a proxy.
 func (s *Site) secure(r *http.Request) bool { return r.TLS != nil || s.cfg.TLS }
-
-// knows says whether the server answers to a Host header.
-func (s *Site) knows(host string) bool {
-	return !s.cfg.LocalOnly || loopback.Is(host) || s.named(host)
-}
-
-// named says whether a Host header names the host, with any port, of one of Hosts.
-func (s *Site) named(host string) bool {
-	name := hostOf(host)
-	for _, h := range s.cfg.Hosts {
-		if strings.EqualFold(hostOf(h), name) {
-			return true
-		}
-	}
-	return false
-}
-
-// hostOf is HOST[:PORT] without its port.
-func hostOf(hostport string) string {
-	if host, _, err := net.SplitHostPort(hostport); err == nil {
-		return host
-	}
-	return strings.Trim(hostport, "[]")
-}
 
 // ownPage refuses a POST that is not our own page's script's: browsers say whose
 // it is, and send neither the header nor the content type for another site's

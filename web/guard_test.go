@@ -135,26 +135,6 @@ func TestNoRedirects(t *testing.T) {
 	}
 }
 
-// A server of this machine alone answers to this machine's names, and to its own.
-func TestHostNames(t *testing.T) {
-	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.Hosts = []string{"pages.example:443", "[2001:db8::1]:7600"} })
-	_, port, _ := net.SplitHostPort(r.host)
-	for host, want := range map[string]int{
-		r.host: 200, "localhost": 200, "localhost:" + port: 200, "LOCALHOST:1": 200, "127.0.0.2": 200, "[::1]:" + port: 200, "[::1]": 200,
-		"pages.example": 200, "PAGES.example:8443": 200, "[2001:db8::1]": 200,
-		"evil.example": 421, "evil.example:" + port: 421, "127.0.0.1.evil.example": 421, "localhost.evil.example": 421, "192.168.1.1:" + port: 421, "0.0.0.0": 421,
-	} {
-		if got := newBrowser(t).send(http.MethodGet, r.url("/sessions"), "", "Host: "+host, "Accept: text/html"); got.StatusCode != want {
-			t.Errorf("%s: %d, want %d", host, got.StatusCode, want)
-		}
-	}
-	open := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.LocalOnly = false })
-	if got := newBrowser(t).send(http.MethodGet, open.url("/sessions"), "", "Host: any.example"); got.StatusCode != http.StatusOK {
-		t.Errorf("a server for all: %d", got.StatusCode)
-	}
-}
-
 // Nothing that opens a page gets into the log, whatever is asked and at whatever level.
 func TestTheLogHasNoSecrets(t *testing.T) {
 	t.Parallel()

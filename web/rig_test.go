@@ -81,13 +81,13 @@ func (r *rig) run() {
 		r.t.Fatal(err)
 	}
 	r.owner = readRef(r.t, owner.Path)
-	cfg, pages := server.DefaultConfig(), Config{LocalOnly: true, Hosts: []string{r.host}}
+	cfg, pages := server.DefaultConfig(), Config{Hosts: []string{r.host}}
 	cfg.Store, cfg.PollInterval = r.st, 0
 	cfg.Log = slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if r.config != nil {
 		r.config(&cfg, &pages)
 	}
-	pages.Log = cfg.Log
+	pages.Log, cfg.Hosts = cfg.Log, append(cfg.Hosts, pages.Hosts...)
 	r.server = server.New(cfg)
 	r.shares = share.New(share.Config{Store: r.st, Server: r.server, Log: cfg.Log})
 	New(pages, r.server, r.shares).Mount()

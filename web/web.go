@@ -25,6 +25,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/gate"
+	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/page"
 	"github.com/mooring-rpc/mooring/server"
 )
@@ -45,10 +46,6 @@ type Config struct {
 	Prefix string       // server.Config's: the path below which a proxy may serve everything
 	Hosts  []string     // HOST:PORTs at which people reach the server, where they are known (--advertise)
 	TLS    bool         // they do so over TLS
-	// LocalOnly says that the server listens on loopback alone: then a request for
-	// another host than this machine or one of Hosts is a browser's that was led
-	// here by a name of somebody else's (DNS rebinding), and refused.
-	LocalOnly bool
 
 	PageBytes     int           // state that is read and rendered at a time (256 KiB)
 	Paints        int           // sessions' pages on their way at once (256); beyond: 429
@@ -114,11 +111,6 @@ func (s *Site) Mount() {
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.protect(w, r)
 	q := &request{site: s, w: w, r: r, base: s.base(r)}
-	if !s.knows(r.Host) {
-		q.fail(http.StatusMisdirectedRequest, fault.BadArgument.With(
-			"this server listens on this machine alone and does not know the name it was called by: open it as localhost, or start it with --advertise"))
-		return
-	}
 	q.route()
 }
 
@@ -260,7 +252,7 @@ func (s *Site) base(r *http.Request) string {
 		return ""
 	}
 	prefix := "/" + s.cfg.Prefix
-	if strings.HasPrefix(r.RequestURI, prefix+"/") || s.named(r.Host) {
+	if strings.HasPrefix(r.RequestURI, prefix+"/") || hostguard.Named(r.Host, s.cfg.Hosts) {
 		return prefix
 	}
 	return ""

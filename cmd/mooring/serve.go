@@ -23,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/heap"
+	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store"
 	"github.com/mooring-rpc/mooring/store/postgres"
@@ -165,8 +166,9 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	}
 	cfg := o.config(st, log, kind, address)
 	cfg.Audiences = audiences(address.Hosts, o.listen, ln, streams)
+	cfg.Hosts = ownHosts(cfg.Audiences)
 	srv := server.New(cfg)
-	mountWeb(srv, log, address, ln, o.mountShare(srv, st, log, address, ln))
+	mountWeb(srv, log, address, o.mountShare(srv, st, log, address, ln))
 	mountAPI(srv, cfg, log, address)
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var beside sync.WaitGroup
@@ -175,7 +177,7 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	beside.Go(func() { heap.Tend(running) })
 	if metrics != nil {
 		beside.Go(func() {
-			if err := serveMetrics(running, metrics, srv.Metrics()); err != nil {
+			if err := serveMetrics(running, metrics, hostguard.Hosts{Names: cfg.Hosts}.Guard(srv.Metrics())); err != nil {
 				log.Error("metrics are not served any more", "error", err)
 			}
 		})

@@ -136,6 +136,16 @@ func audiences(advertised []string, listen string, web net.Listener, streams []n
 	return own
 }
 
+// ownHosts are the hosts by which this machine's own clients call the server: where
+// they reach it, and this machine's name, which may lead to loopback.
+func ownHosts(audiences []string) []string {
+	own := slices.Clone(audiences)
+	if name, err := os.Hostname(); err == nil && name != "" {
+		own = append(own, name)
+	}
+	return own
+}
+
 // streamName is how a listener is told to people: as its flag would name it.
 func streamName(ln net.Listener) string {
 	if ln.Addr().Network() == "unix" {

@@ -12,9 +12,9 @@ import (
 	"github.com/mooring-rpc/mooring/web"
 )
 
-// mountWeb puts the pages into srv, which listens at ln and is reached at address.
-func mountWeb(srv *server.Server, log *slog.Logger, address capability.Ref, ln net.Listener, shares web.Shares) {
-	web.New(web.Config{Log: log, Prefix: address.Prefix, Hosts: address.Hosts, TLS: address.TLS, LocalOnly: localOnly(ln.Addr())}, srv, shares).Mount()
+// mountWeb puts the pages into srv, which is reached at address.
+func mountWeb(srv *server.Server, log *slog.Logger, address capability.Ref, shares web.Shares) {
+	web.New(web.Config{Log: log, Prefix: address.Prefix, Hosts: address.Hosts, TLS: address.TLS}, srv, shares).Mount()
 }
 
 // localOnly says whether a listener takes connections from this machine alone.

@@ -1,0 +1,83 @@
+// Package hostguard keeps a server from being called by names of somebody else's that lead to this machine (DNS rebinding).
+package hostguard
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/internal/loopback"
+)
+
+// Hosts are the names by which a server is called besides those of loopback.
+type Hosts struct {
+	Names    []string // HOST or HOST:PORT; any port will do
+	Patterns []string // of browser origins that are let in, which a proxy may serve with the server under one name
+}
+
+// unknownHost is what a request for another's host is told.
+const unknownHost = "this server does not know the name it was called by, and a page of somebody else's could have made that name lead here:\n" +
+	"call the server localhost, or start it with --advertise and the name that people use\n"
+
+// Guard refuses what was sent over loopback to a host that is none of the server's, before next sees anything of it. A
+// browser sends that for a page of somebody else's whose name was made to lead here (DNS rebinding): to the browser that page
+// is of the server's own origin, so no other check holds it. What came from another machine is let through: a server on a
+// network cannot know all its names, and who reaches it there needs no browser's help.
+func (h Hosts) Guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !h.Own(r) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			w.Header().Set("Cache-Control", "no-store")
+			w.WriteHeader(http.StatusMisdirectedRequest)
+			_, _ = io.WriteString(w, unknownHost) // the asker may have gone
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Own says whether a request may have been meant for the server. Browsers always name a host.
+func (h Hosts) Own(r *http.Request) bool {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if local == nil || !loopback.Is(local.String()) || r.Host == "" || loopback.Is(r.Host) || Named(r.Host, h.Names) {
+		return true
+	}
+	for _, pattern := range h.Patterns {
+		_, host, schemed := strings.Cut(pattern, "://")
+		if !schemed {
+			host = pattern
+		}
+		if fits(host, r.Host) || fits(host, HostOf(r.Host)) {
+			return true
+		}
+	}
+	return false
+}
+
+func fits(pattern, host string) bool {
+	ok, err := path.Match(strings.ToLower(pattern), strings.ToLower(host))
+	return ok && err == nil
+}
+
+// Named says whether HOST or HOST:PORT names the host, with any port, of one of names.
+func Named(host string, names []string) bool {
+	host = HostOf(host)
+	for _, name := range names {
+		if strings.EqualFold(HostOf(name), host) {
+			return true
+		}
+	}
+	return false
+}
+
+// HostOf is HOST or HOST:PORT without its port, an address's brackets, or a dot at a name's end.
+func HostOf(hostport string) string {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
+	}
+	return strings.TrimSuffix(host, ".")
+}
