@@ -30,7 +30,8 @@ import (
 //
 // Wherever an argument is of type any it may be a value that encoding/json
 // marshals, JSON text (json.RawMessage or []byte, kept byte for byte), a
-// reference (Promise.Field), or a *Promise, which stands for its whole result.
+// reference (Promise.Field), or a *Promise, which stands for its whole result. A
+// reference inside such a value is refused with bad_reference, by Commit.
 type Batch struct {
 	session *Session
 	batch   outbox.Batch
@@ -69,6 +70,10 @@ func (p *Promise) OpID() string {
 // Field refers to a field of the result by a dot-separated path: "cursor" (which
 // every result has), "length", "ref", "session", "epoch", "cut". "" is the whole result.
 func (p *Promise) Field(path string) ledger.Ref { return ledger.Ref{Op: p.OpID(), Path: path} }
+
+// MarshalJSON fails with [ledger.ErrRefInValue], as a reference does: a promise
+// has no value yet.
+func (p Promise) MarshalJSON() ([]byte, error) { return nil, ledger.ErrRefInValue }
 
 // Arg sets an argument of the op, in place of the one the verb set if there is one.
 func (p *Promise) Arg(name string, value any) *Promise {
@@ -568,6 +573,9 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(value); err != nil {
+		if errors.Is(err, ledger.ErrRefInValue) {
+			return ledger.Arg{}, misplacedRef(name, value)
+		}
 		return ledger.Arg{}, fault.BadArgument.Because(err, "%s cannot be written as JSON: %v", name, err)
 	}
 	if bytes.Contains(text.Bytes(), replacement) {
@@ -576,4 +584,18 @@ func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
 		}
 	}
 	return ledger.Arg{Name: name, JSON: bytes.TrimSuffix(text.Bytes(), []byte("\n"))}, nil
+}
+
+// misplacedRef is the error for a reference inside a value, and names its place.
+func misplacedRef(name string, value any) error {
+	place := "within " + name
+	within(reflect.ValueOf(value), name, func(v reflect.Value, path string) bool {
+		switch v.Type() {
+		case reflect.TypeFor[ledger.Ref](), reflect.TypeFor[Promise]():
+			place = path
+			return true
+		}
+		return false
+	})
+	return fault.BadReference.With("%s refers to another op's result: a reference can only be a whole argument, not a part of its value", place)
 }

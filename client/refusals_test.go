@@ -105,6 +105,39 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 	}
 }
 
+// TestReferenceInsideAValue: it would be stored as the reference's own fields.
+func TestReferenceInsideAValue(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	s := r.newSession(t, r.open(t, "a"))
+	type tagged struct {
+		Length any `json:"length"`
+		Next   *tagged
+	}
+	for says, payload := range map[string]func(*client.Promise) any{
+		"payload.l refers":               func(p *client.Promise) any { return object{"l": p.Field("length")} },
+		"payload.parts[1].cursor refers": func(p *client.Promise) any { return object{"parts": []any{1, object{"cursor": p}}} },
+		"payload.Next.length refers":     func(p *client.Promise) any { return tagged{Next: &tagged{Length: *p}} },
+		"payload.Next.Next.length refers": func(p *client.Promise) any {
+			ref := p.Field("")
+			return tagged{Next: &tagged{Next: &tagged{Length: &ref}}}
+		},
+		"payload.m.cursor refers":          func(p *client.Promise) any { return object{"m": map[string]ledger.Ref{"cursor": p.Field("cursor")}} },
+		"within payload refers to another": func(p *client.Promise) any { return hiding{p} },
+	} {
+		b := s.Batch()
+		b.Put("session", payload(b.Remove("model/m")))
+		if _, err := b.Commit(t.Context()); !errors.Is(err, fault.BadReference) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+}
+
+// hiding marshals what it does not export.
+type hiding struct{ p *client.Promise }
+
+func (h hiding) MarshalJSON() ([]byte, error) { return json.Marshal([]any{h.p}) }
+
 // TestAnEmptyListIsNotAll: a program that computes which methods a ref allows, or the
 // key it is bound to, and comes to nothing, must not hand on the widest ref there is.
 func TestAnEmptyListIsNotAll(t *testing.T) {

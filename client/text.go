@@ -33,37 +33,14 @@ func checkText(name, s string) error {
 // brokenText finds a text that is not UTF-8 in a value that encoding/json has
 // written; nil if there is none.
 func brokenText(v reflect.Value) *string {
-	switch v.Kind() {
-	case reflect.String:
-		if s := v.String(); !utf8.ValidString(s) {
-			return &s
-		}
-	case reflect.Pointer, reflect.Interface:
-		if !v.IsNil() {
-			return brokenText(v.Elem())
-		}
-	case reflect.Slice, reflect.Array:
-		for i := range v.Len() {
-			if s := brokenText(v.Index(i)); s != nil {
-				return s
+	var broken *string
+	within(v, "", func(v reflect.Value, _ string) bool {
+		if v.Kind() == reflect.String {
+			if s := v.String(); !utf8.ValidString(s) {
+				broken = &s
 			}
 		}
-	case reflect.Map:
-		for _, k := range v.MapKeys() {
-			for _, part := range []reflect.Value{k, v.MapIndex(k)} {
-				if s := brokenText(part); s != nil {
-					return s
-				}
-			}
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() || f.Anonymous {
-				if s := brokenText(v.Field(i)); s != nil {
-					return s
-				}
-			}
-		}
-	}
-	return nil
+		return broken != nil
+	})
+	return broken
 }

@@ -10,6 +10,7 @@ package ledger
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 )
 
 // Ref names the result of an earlier op: durable promise pipelining. Path is
@@ -19,6 +20,13 @@ type Ref struct {
 	Op   string
 	Path string
 }
+
+// ErrRefInValue is what a Ref is marshaled to.
+var ErrRefInValue = errors.New("a reference to an op's result stands inside a value")
+
+// MarshalJSON fails with ErrRefInValue. A Ref stands for a whole argument; inside
+// one it would be stored as its own two fields, and never be resolved.
+func (r Ref) MarshalJSON() ([]byte, error) { return nil, ErrRefInValue }
 
 // Arg is one named argument of a method: JSON text kept byte for byte, or a
 // reference to an earlier result.

@@ -221,17 +221,39 @@ export class JSONText {
 /** Marks a text as JSON text: it is sent byte for byte, and not as a string. */
 export const jsonText = (text: string): JSONText => new JSONText(text);
 
-/** Makes an argument of a value, JSON text or a reference. Throws bad_argument for what JSON cannot hold. */
+const isReference = (value: unknown): value is { opRef: OpRef } => typeof value === "object" && value !== null && "opRef" in value;
+
+/** What can only be a whole argument and not a part of one, in words; undefined for all else. */
+function wholeOnly(value: unknown): string | undefined {
+  if (isReference(value) && typeof (value.opRef as OpRef | undefined)?.op === "string") return "refers to another op's result: a reference";
+  if (value instanceof JSONText) return "is JSON text: a jsonText";
+  if (value instanceof Promise) return "is a promise: await it; one";
+  return undefined;
+}
+
+/** The JSON text of a value. Throws bad_reference, with the place, for a reference or a promise inside it, which JSON.stringify would take for a plain object. */
+function stringify(name: string, value: unknown): string | undefined {
+  const places = new Map<unknown, string>();
+  return JSON.stringify(value, function (this: unknown, key: string, v: unknown) {
+    if (typeof v !== "object" || v === null) return v;
+    const parent = places.get(this);
+    const place = parent === undefined ? name : Array.isArray(this) ? `${parent}[${key}]` : `${parent}.${key}`;
+    const wrong = wholeOnly(v);
+    if (wrong) throw fault("bad_reference", `${clip(place)} ${wrong} can only be a whole argument, not a part of its value`);
+    places.set(v, place);
+    return v;
+  });
+}
+
+/** Makes an argument of a value, JSON text or a reference. Throws bad_argument for what JSON cannot hold, and bad_reference for a reference inside a value. */
 export function argOf(name: string, value: unknown): Arg {
   if (value instanceof JSONText) return { name, json: value.text };
-  if (value && typeof value === "object" && "opRef" in value) {
-    const ref = (value as { opRef: OpRef }).opRef;
-    return { name, ref: { op: ref.op, path: ref.path } };
-  }
+  if (isReference(value)) return { name, ref: { op: value.opRef.op, path: value.opRef.path } };
   let json: string | undefined;
   try {
-    json = JSON.stringify(value);
+    json = stringify(name, value);
   } catch (err) {
+    if (err instanceof MooringError) throw err;
     throw fault("bad_argument", `${clip(name)} cannot be written as JSON: ${err instanceof Error ? err.message : String(err)}`);
   }
   if (json === undefined) throw fault("bad_argument", `${clip(name)} cannot be written as JSON`);

@@ -160,12 +160,12 @@ test("what can never apply is refused at once, with nothing kept", async (t) => 
   const { session, batch } = (await c.space(server.ref)).create();
   await batch.commit();
   const kept = c.status().pending;
-  const no = async (code: CodeName, fill: (b: ReturnType<typeof session.batch>) => unknown): Promise<void> => {
+  const no = async (code: CodeName, fill: (b: ReturnType<typeof session.batch>) => unknown, says = ""): Promise<void> => {
     await assert.rejects(async () => {
       const b = session.batch();
       fill(b);
       await b.commit();
-    }, refused(code), fill.toString());
+    }, (err: unknown) => refused(code)(err) && String(err).includes(says), fill.toString());
     assert.equal(c.status().pending, kept);
   };
   await no("usage", () => {});
@@ -180,6 +180,10 @@ test("what can never apply is refused at once, with nothing kept", async (t) => 
   await no("bad_argument", (b) => b.put("session", undefined as unknown as object));
   await no("bad_argument", (b) => b.put("session", (() => 1) as unknown as object).arg("payload", () => 1));
   await no("bad_argument", (b) => b.put("session", { n: 1n } as unknown as object));
+  await no("bad_reference", (b) => b.put("session", { parts: [{ length: b.remove("model/m") }] }), "payload.parts[0].length refers");
+  await no("bad_reference", (b) => b.put("session", { cursor: b.remove("model/m").field("cursor") }), "payload.cursor refers");
+  await no("bad_reference", (b) => b.put("session", { text: jsonText("1") }), "payload.text is JSON text");
+  await no("bad_reference", (b) => b.put("session", { text: Promise.resolve(1) }), "await it");
   await no("bad_argument", (b) => b.do("put", { key: "session", payload: {}, more: 1 }));
   await no("bad_argument", (b) => b.appendText("part/m/p", -1, "x"));
   await no("bad_argument", (b) => b.appendText("part/m/p", 0, "\ud800"));
