@@ -39,7 +39,7 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 		}
 	}
 	parse(false, func(f *ast.FuncDecl) {
-		if f.Recv == nil || !f.Name.IsExported() {
+		if f.Recv == nil || !f.Name.IsExported() || f.Name.Name == "MarshalJSON" { // encoding/json calls it
 			return
 		}
 		of := f.Recv.List[0].Type
