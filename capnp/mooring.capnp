@@ -200,9 +200,11 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   describe @0 () -> (info :SessionInfo, grant :GrantInfo, now :Int64);
 
   openStream @1 (outbox :Text, secret :Data, incarnation :UInt64) -> (stream :Stream, lastSeq :UInt64, ackedThrough :UInt64);
-  # The first opening registers the secret's hash, later ones must match it.
-  # The live stream is then the right to speak for that outbox. The secret should
-  # be good for this session alone: clients derive it from their outbox's own.
+  # The first opening registers the secret's hash, and later ones with that secret
+  # open the same stream. Another secret under the same outbox id has a stream of its
+  # own: outbox ids stand in events and prove nothing. The live stream is then the
+  # right to speak for that outbox. The secret should be good for this session alone:
+  # clients derive it from their outbox's own. A new outbox id has no "~" in it.
 
   snapshot @2 (at :UInt64, sink :EventSink) -> (cursor :UInt64);
   # Streams the folded state to sink.state and returns when it is through. at 0

@@ -50,7 +50,12 @@ func TestRefusals(t *testing.T) {
 		behind := strings.Replace(string(put(newBox())), `"acked_through":0`, `"acked_through":9`, 1)
 		gap := newBox()
 		gap.seq = 5
-		thief := &box{id: m.box.id, secret: make([]byte, 32), seq: m.box.seq}
+		older := newBox()
+		own, _ := capability.SecretFrom(older.secret)
+		older.secret = own.StreamSecret(m.id).Reveal()
+		r.must(200, "POST", at+"/batches", owner, put(older))
+		older.secret = own.Reveal()
+		stranger := &box{id: m.box.id, secret: make([]byte, 32), seq: m.box.seq}
 		diverged := &box{id: m.box.id, secret: m.box.secret, seq: 1}
 		stale := r.share(other, obj{"rights": []string{"read"}})
 		r.must(200, "POST", "/sessions/"+other.id+"/batches", other.owner.Text(), other.box.json(other.box.batch(other.id, op("bumpEpoch"))))
@@ -112,8 +117,10 @@ func TestRefusals(t *testing.T) {
 			{"POST", at + "/batches", owner, put(fenced), fault.Fenced},
 			{"POST", at + "/batches", owner, behind, fault.ServerBehind},
 			{"POST", at + "/batches", owner, put(gap), fault.Gap},
-			{"POST", at + "/batches", owner, put(thief), fault.WrongOutbox},
+			{"POST", at + "/batches", owner, put(older), fault.WrongOutbox},
 			{"POST", at + "/batches", owner, put(diverged), fault.OutboxDiverged},
+			{"POST", at + "/batches", owner, put(stranger), fault.Gap},
+			{"POST", at + "/batches", owner, put(&box{id: "a~b", secret: make([]byte, 32)}), fault.BadArgument},
 			{"POST", at + "/batches", reader, put(newBox()), fault.MissingRight},
 			{"POST", at + "/batches", owner, strings.Replace(string(put(newBox())), `"incarnation":1`, `"incarnation":0`, 1), fault.BadArgument},
 			{"POST", at + "/batches", owner, strings.Replace(string(put(newBox())), `"outbox":"`, `"outbox":"`+strings.Repeat("x", 70), 1), fault.BadArgument},

@@ -83,7 +83,7 @@ func (s *snapshotWriter) piece(p *session.StatePiece) error {
 		if s.turns++; s.turns > 1 {
 			b = append(b, ',')
 		}
-		b = append(b, encode(shownTurn{Message: t.Message, Status: t.Status.String(), Begun: t.Begun, Ended: t.Ended, Outbox: t.Outbox})...)
+		b = append(b, encode(shownTurn{Message: t.Message, Status: t.Status.String(), Begun: t.Begun, Ended: t.Ended, Outbox: session.OutboxOf(t.Outbox)})...)
 	}
 	for _, e := range p.Entries {
 		if s.entries++; s.entries == 1 {

@@ -26,29 +26,29 @@ type authority struct {
 	// What an attenuated object may at most; nil for all that the ref allows.
 	narrow, spaceNarrow *capability.Grant
 
-	mu       sync.Mutex
-	outboxes []string // Space.create: of the streams opened through the object
+	mu      sync.Mutex
+	streams []string // Space.create: ids of those opened through the object
 }
 
 // refs are the ids of the grants that check wants to see.
 func (a *authority) refs() []string { return []string{a.ref} }
 
-// opened notes that a stream of this outbox was opened, with its secret.
-func (a *authority) opened(outbox string) {
+// opened notes that the stream of this id was opened, with its outbox's secret.
+func (a *authority) opened(stream string) {
 	if a.space == "" {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !slices.Contains(a.outboxes, outbox) {
-		a.outboxes = append(a.outboxes, outbox)
+	if !slices.Contains(a.streams, stream) {
+		a.streams = append(a.streams, stream)
 	}
 }
 
-func (a *authority) proven(outbox string) bool {
+func (a *authority) has(stream string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Contains(a.outboxes, outbox)
+	return slices.Contains(a.streams, stream)
 }
 
 // sign puts a submission from peer under a.
@@ -67,10 +67,10 @@ func (a *authority) direct(do *session.Direct, peer string) (session.Submission,
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.outboxes) == 0 {
+	if len(a.streams) == 0 {
 		return sub, fault.UnknownRef.With("session %s is not known to be made by you: open a stream first, or restore its own ref", a.session)
 	}
-	sub.Batch.Outbox = a.outboxes[len(a.outboxes)-1]
+	sub.Batch.Outbox = a.streams[len(a.streams)-1]
 	return sub, nil
 }
 
@@ -81,11 +81,11 @@ func (a *authority) check(at *session.Sight, need capability.Rights) (*capabilit
 	if at.Row == nil || at.Row.Life == session.Absent {
 		return nil, fault.NotFound.With("session %s is not there: its create op has not been applied", a.session)
 	}
-	outbox := ""
-	if a.proven(at.Row.Creator) {
-		outbox = at.Row.Creator
+	stream := ""
+	if a.has(at.Row.Creator) {
+		stream = at.Row.Creator
 	}
-	id, ok := session.Acting(at.Row, a.ref, a.space, outbox)
+	id, ok := session.Acting(at.Row, a.ref, a.space, stream)
 	if !ok {
 		return nil, fault.UnknownRef.With("session %s was made by another: restore a ref to it", a.session)
 	}

@@ -21,8 +21,8 @@ type Stream struct {
 }
 
 // OpenStream opens the stream of an outbox in the session. The first opening
-// registers the outbox's secret (32 bytes), later ones must show it (WrongOutbox);
-// an incarnation below the last one's is Fenced. A dead ref opens a stream too: it
+// registers the outbox's secret (32 bytes); under another secret the same id has a stream
+// of its own. An incarnation below the last one's is Fenced. A dead ref opens a stream too: it
 // repeats recorded outcomes and records denials.
 func (h *Held) OpenStream(_ context.Context, outbox string, secret []byte, incarnation uint64) (*Stream, error) {
 	o, refused := h.session()
@@ -62,7 +62,7 @@ func (o *sess) opened(outbox string, secret []byte, incarnation uint64) (*Stream
 // again as it is.
 func (s *Stream) Apply(ctx context.Context, b ledger.Batch, with ...*Held) (session.Answer, error) {
 	o := s.stream
-	b.Session, b.Outbox, b.Incarnation = o.auth.session, o.outbox, o.incarnation
+	b.Session, b.Outbox, b.Incarnation = o.auth.session, o.id, o.incarnation
 	if len(with) > maxWith {
 		return session.Answer{}, fault.TooLarge.With("%d sessions came with the batch, the limit is %d", len(with), maxWith)
 	}

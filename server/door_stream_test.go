@@ -116,7 +116,7 @@ func TestRefusedAtTheDoor(t *testing.T) {
 		{open(held, "", make([]byte, 32), 1), fault.BadArgument},
 		{open(held, "o", make([]byte, 31), 1), fault.BadArgument},
 		{open(held, "o", make([]byte, 32), 0), fault.BadArgument},
-		{open(held, m.box.id, make([]byte, 32), 1), fault.WrongOutbox},
+		{open(held, "o~", make([]byte, 32), 1), fault.BadArgument},
 		{create(held, m.id, m.owner.ID), fault.BadArgument},
 		{create(space, "x", m.owner.ID), fault.BadArgument},
 		{create(space, m.id, r.owner.ID), fault.BadArgument},

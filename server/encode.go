@@ -110,7 +110,7 @@ func encodeTurn(to wire.Turn, t *session.Turn) error {
 	to.SetStatus(uint8(t.Status))
 	to.SetBegun(t.Begun)
 	to.SetEnded(t.Ended)
-	if err := to.SetOutbox(t.Outbox); err != nil {
+	if err := to.SetOutbox(session.OutboxOf(t.Outbox)); err != nil {
 		return err
 	}
 	return to.SetMessage_(t.Message)

@@ -300,6 +300,7 @@ type recorder struct {
 	bytes   int
 	keys    map[string]string // of state
 	turns   []string          // of state: their messages
+	turnsOf []string          // of state: their outboxes
 	pieces  []int             // of state: what each has of both
 	stateAt uint64
 	last    bool
@@ -337,7 +338,8 @@ func (k *recorder) Serve(c *rpc.Call) {
 		turns, _ := p.Turns()
 		for i := range turns.Len() {
 			message, _ := turns.At(i).Message_()
-			k.turns = append(k.turns, message)
+			outbox, _ := turns.At(i).Outbox()
+			k.turns, k.turnsOf = append(k.turns, message), append(k.turnsOf, outbox)
 		}
 		k.pieces = append(k.pieces, list.Len()+turns.Len())
 		k.stateAt, k.last = p.Cursor(), p.Last()

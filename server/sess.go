@@ -5,7 +5,7 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
+	"strings"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
@@ -184,15 +184,16 @@ func (o *sess) openStream(c *rpc.Call) {
 // by op, and a dead ref's ops are recorded as denied. But who can change nothing
 // cannot fill the database with streams either.
 func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream, *ledger.Stream, *fault.Error) {
+	shown, err := capability.SecretFrom(secret)
 	switch {
 	case outbox == "" || len(outbox) > maxOutbox:
 		return nil, nil, fault.BadArgument.With("an outbox's id has 1 to %d bytes", maxOutbox)
-	case len(secret) != capability.SecretBytes:
+	case err != nil:
 		return nil, nil, fault.BadArgument.With("an outbox's secret has %d bytes", capability.SecretBytes)
 	case incarnation == 0 || incarnation > 1<<62:
 		return nil, nil, fault.BadArgument.With("an outbox's incarnation counts from 1")
 	}
-	key := session.StreamKey{Session: o.auth.session, Outbox: outbox}
+	key, hash := session.StreamKey{Session: o.auth.session, Outbox: outbox}, shown.Hash()
 	// Once begun it is finished: whether the connection lives makes no difference to it.
 	ctx, cancel := o.server.writing()
 	defer cancel()
@@ -201,35 +202,33 @@ func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream
 	if err := o.server.commit.settled(ctx, key.Session); err != nil {
 		return nil, nil, toFault(o.server.log, err, "open the stream")
 	}
-	actor, row, refused := o.mayOpen(ctx, key)
-	if refused != nil {
-		return nil, nil, refused
-	}
-	var err error
-	if hash := sha256.Sum256(secret); row == nil || !row.OpenFor(hash, incarnation) { // else it changes nothing, and takes no lock
+	actor, row, refused := o.mayOpen(ctx, key, shown)
+	if refused == nil && (row == nil || !row.OpenFor(hash, incarnation)) { // else it changes nothing, and takes no lock
+		var err error
 		row, err = o.server.cfg.Store.OpenStream(ctx, key, hash, incarnation)
-	}
-	if err != nil {
 		refused = toFault(o.server.log, err, "open the stream")
+	}
+	if refused != nil {
 		if refused.Code == fault.WrongOutbox {
 			o.server.audit.denied(capability.AuditRow{Target: o.auth.session, Act: capability.AuditDenial, Ref: o.auth.ref, Actor: actor, Subject: "openStream", Reason: refused.Code, Peer: o.link.peer})
 		}
 		return nil, nil, refused
 	}
 	crashpoint.Hit(crashpoint.ServerOpenStreamAfter)
-	o.auth.opened(outbox)
-	return &stream{server: o.server, peer: o.link.peer, auth: o.auth, outbox: outbox, incarnation: incarnation}, row, nil
+	o.auth.opened(row.Outbox)
+	return &stream{server: o.server, peer: o.link.peer, auth: o.auth, id: row.Outbox, incarnation: incarnation}, row, nil
 }
 
 // mayOpen refuses one more stream to a ref that can change nothing, where the
 // session has many. What opens at the same moment may go above the limit. actor is
 // the ref's, if there is such a ref; row is the stream as it is, nil if it is new.
-func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) (actor string, row *ledger.Stream, refused *fault.Error) {
+func (o *sess) mayOpen(ctx context.Context, key session.StreamKey, secret capability.Secret) (actor string, row *ledger.Stream, refused *fault.Error) {
+	hash := secret.Hash()
 	most, refs := o.server.cfg.IdleStreams, o.auth.refs()
 	if o.auth.space != "" {
 		refs = append(refs, o.auth.space)
 	}
-	sight, row, full, err := o.server.cfg.Store.FindStream(ctx, key, most, refs)
+	sight, streams, full, err := o.server.cfg.Store.FindStreams(ctx, session.StreamKeys(key, hash), most, refs)
 	if err != nil {
 		return "", nil, toFault(o.server.log, err, "open the stream")
 	}
@@ -237,9 +236,16 @@ func (o *sess) mayOpen(ctx context.Context, key session.StreamKey) (actor string
 	if grant != nil {
 		actor = grant.Actor
 	}
-	switch {
+	_, row, _ = session.StreamFor(key, hash, streams)
+	switch first := streams[key]; {
 	case row != nil:
 		return actor, row, nil
+	case first != nil && first.SecretHash == secret.StreamSecret(key.Session).Hash():
+		// An older client goes on with a newer one's outbox. A stream of its own would take what
+		// the newer one has sent for new, and do it twice.
+		return actor, nil, fault.WrongOutbox.With("the session knows this outbox by a secret that newer clients derive from the one that was shown: use the client that wrote to the outbox last")
+	case first == nil && strings.Contains(key.Outbox, session.OwnMark):
+		return actor, nil, fault.BadArgument.With("a new outbox's id has no %s in it", session.OwnMark)
 	case !full && (sight.Row == nil || sight.Row.Life == session.Absent):
 		return actor, nil, o.mayMake(sight)
 	case !full:

@@ -29,13 +29,13 @@ type Store interface {
 	// were not because they were others.
 	Guesses() (right, wrong uint64)
 
-	// OpenStream registers a stream, or matches its secret (WrongOutbox) and
-	// raises its incarnation (Fenced).
+	// OpenStream opens the stream that a secret opens (session.StreamFor), or makes it,
+	// and raises its incarnation (WrongOutbox, Fenced).
 	OpenStream(ctx context.Context, key session.StreamKey, secretHash [32]byte, incarnation uint64) (*ledger.Stream, error)
 
-	// FindStream gives a session's stream of key, nil if there is none, and says
+	// FindStreams gives those of a session's streams of keys that are there, and says
 	// whether it has most streams or more.
-	FindStream(ctx context.Context, key session.StreamKey, most int, refs []string) (sight *session.Sight, stream *ledger.Stream, full bool, err error)
+	FindStreams(ctx context.Context, keys []session.StreamKey, most int, refs []string) (sight *session.Sight, streams map[session.StreamKey]*ledger.Stream, full bool, err error)
 
 	// Redeem has admit decide on a ref; if it returns nil, a redemption id not
 	// counted before is counted, and audited with the address of peer.

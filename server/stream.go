@@ -21,7 +21,7 @@ type stream struct {
 	server      *Server
 	peer        string
 	auth        *authority
-	outbox      string // proven by its secret when the stream was opened
+	id          string // the stream's (session.StreamKey), opened by the outbox's secret
 	incarnation uint64
 	opening     session.Opening
 
@@ -75,7 +75,7 @@ func (o *stream) acknowledge(c *rpc.Call) {
 	s, _ := c.Params()
 	through := wire.Stream_acknowledge_Params(s).Through()
 	o.submit(&parked{work: &work{
-		sub: session.Submission{Ack: true, Batch: ledger.Batch{Session: o.auth.session, Outbox: o.outbox,
+		sub: session.Submission{Ack: true, Batch: ledger.Batch{Session: o.auth.session, Outbox: o.id,
 			Incarnation: o.incarnation, AckedThrough: through}},
 		ops: 1, bytes: 64, caller: c.Context(),
 		done: func(a session.Answer) { answerAcknowledge(c, a.Err) },

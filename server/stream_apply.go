@@ -24,7 +24,7 @@ import (
 func (o *stream) decodeApply(c *rpc.Call) (b ledger.Batch, with []*rpc.Ref, size int, refused *fault.Error) {
 	limit := o.server.cfg.RPC.MessageBytes
 	if params, ok := c.PlainParams(); ok {
-		if b, size, ok = decodePlain(params, o.auth.session, o.outbox, o.incarnation, limit); ok {
+		if b, size, ok = decodePlain(params, o.auth.session, o.id, o.incarnation, limit); ok {
 			o.server.byHand.Add(1)
 			return b, nil, size, nil
 		}
@@ -35,7 +35,7 @@ func (o *stream) decodeApply(c *rpc.Call) (b ledger.Batch, with []*rpc.Ref, size
 	if err != nil {
 		return b, nil, 0, fault.Malformed.Because(err, "the batch cannot be decoded")
 	}
-	if b, size, refused = decodeBatch(from, o.auth.session, o.outbox, o.incarnation, limit); refused != nil {
+	if b, size, refused = decodeBatch(from, o.auth.session, o.id, o.incarnation, limit); refused != nil {
 		return b, nil, 0, refused
 	}
 	with, refused = decodeWith(s, caps)

@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // plainFault is what a call over Cap'n Proto ends with, as the server's fault.
@@ -136,12 +137,17 @@ func TestRefusalsAreTheSameOverBothWires(t *testing.T) {
 		gap.Ops[0].Seq = 5
 		behind := &ledger.Batch{Session: m.id, BatchID: ulid.Make().String(), AckedThrough: 40, Ops: []ledger.Intent{put(3)}}
 		behind.Ops[0].Seq = 2
-		thief, zero, newer := *used, *used, newBox()
-		thief.secret, zero.incarnation = newBox().secret, 0
+		zero, newer := *used, newBox()
+		older, marked := newBox(), newBox()
+		own, _ := capability.SecretFrom(older.secret)
+		older.secret = own.StreamSecret(m.id).Reveal()
+		p.must(p.open(p.restore(m.owner), older), older.batch(m.id, put(10)))
+		older.secret, zero.incarnation = own.Reveal(), 0
+		marked.id += session.OwnMark
 		newer.incarnation = 9
 		p.must(p.open(p.restore(m.owner), newer), newer.batch(m.id, put(11)))
-		older := *newer
-		older.incarnation = 3
+		former := *newer
+		former.incarnation = 3
 		short := *used
 		short.secret = []byte("short")
 
@@ -158,10 +164,11 @@ func TestRefusalsAreTheSameOverBothWires(t *testing.T) {
 			"stale epoch":           {fault.StaleEpoch, events(stale)},
 			"expired":               {fault.Expired, events(expired)},
 			"without read":          {fault.MissingRight, events(blind)},
-			"a stolen outbox":       {fault.WrongOutbox, opening(m.owner, &thief)},
+			"an older client":       {fault.WrongOutbox, opening(m.owner, older)},
+			"a mark in a new id":    {fault.BadArgument, opening(m.owner, marked)},
 			"no incarnation":        {fault.BadArgument, opening(m.owner, &zero)},
 			"a short secret":        {fault.BadArgument, opening(m.owner, &short)},
-			"fenced":                {fault.Fenced, opening(m.owner, &older)},
+			"fenced":                {fault.Fenced, opening(m.owner, &former)},
 			"gap":                   {fault.Gap, applyingTo(m.owner, used, &gap)},
 			"diverged":              {fault.OutboxDiverged, applyingTo(m.owner, used, &diverged)},
 			"server behind":         {fault.ServerBehind, applyingTo(m.owner, used, behind)},

@@ -20,7 +20,7 @@ type applier struct {
 	s      *sessionView
 	cfg    *Config
 	sub    *Submission
-	outbox string            // the proven outbox; "" for a direct call
+	outbox string            // the proven outbox's stream; "" for a direct call
 	op     *ledger.Intent    // the op in hand; nil for a direct call
 	grant  *capability.Grant // what it acts under, once authorized
 	alive  bool              // some op was authorized: a sign of the stream's life
@@ -137,10 +137,10 @@ func (a *applier) under(m method, name string, aborts bool) *fault.Error {
 
 // Acting is the ref that an object acts under in a session: its own (ref), for
 // one that was restored. One that a space ref's create gave (space not "") acts
-// as the owner ref it names only for the outbox whose create made the session:
-// naming an owner ref is not holding it. outbox is one the object has proven.
-func Acting(row *Row, ref, space, outbox string) (id string, ok bool) {
-	if space != "" && (outbox == "" || row.Creator != outbox) {
+// as the owner ref it names only for the stream whose create made the session:
+// naming an owner ref is not holding it. stream is one the object has opened.
+func Acting(row *Row, ref, space, stream string) (id string, ok bool) {
+	if space != "" && (stream == "" || row.Creator != stream) {
 		return "", false
 	}
 	return ref, true
@@ -187,7 +187,7 @@ func (a *applier) emit(name, key string, schema uint32, payload []byte) *Event {
 // emitSummed is emit where the payload's hash is known.
 func (a *applier) emitSummed(name, key string, schema uint32, payload []byte, sum Hash) *Event {
 	e := anew(&a.s.logged)
-	*e = Event{Method: name, Key: key, Schema: schema, Payload: payload, Sum: sum, Ref: a.grant.ID, Outbox: a.outbox,
+	*e = Event{Method: name, Key: key, Schema: schema, Payload: payload, Sum: sum, Ref: a.grant.ID, Outbox: OutboxOf(a.outbox),
 		Actor: cmp.Or(a.grant.Actor, capability.DefaultOwnerActor)} // a space's root ref names nobody
 	if a.op != nil {
 		e.Op, e.Batch = a.op.OpID, a.op.BatchID

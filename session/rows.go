@@ -25,7 +25,7 @@ type Row struct {
 	AuthGen  uint64 // raised by every revoke, bump, purge and delete; a change means: read and check authority again
 	Created  int64  // Unix ms
 	Updated  int64  // Unix ms
-	Creator  string // the outbox whose create or fork made it: an object of Space.create acts as the owner only for that one
+	Creator  string // the stream whose create or fork made it: an object of Space.create acts as the owner only for that one
 }
 
 // Life is what stage a session is in.
@@ -101,9 +101,6 @@ const (
 	Failed
 	Aborted
 )
-
-// StreamKey names a stream.
-type StreamKey struct{ Session, Outbox string }
 
 // Want is what a group of batches needs from the store before it is decided.
 // Slices are sorted and free of repeats; the store locks in their order:

@@ -21,7 +21,7 @@ import (
 type Submission struct {
 	// Batch is what a stream's apply carries. Its Session and Outbox are those
 	// of the live stream object, whose opening has proven the outbox's secret,
-	// and not what the peer wrote. For an Ack only Session, Outbox, Incarnation
+	// and not what the peer wrote: Outbox is the stream's id (StreamKey). For an Ack only Session, Outbox, Incarnation
 	// and AckedThrough are read; for a Direct only Session, and Outbox if the
 	// object has proven one.
 	Batch ledger.Batch

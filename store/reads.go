@@ -242,17 +242,23 @@ func grow(e *session.Entry, deltas []delta) {
 var nthStream = statement("", `
 	SELECT m.outbox FROM streams m WHERE m.session = {1} ORDER BY m.outbox LIMIT 1 OFFSET {2}`)
 
-// FindStream gives a session's stream of key, nil if there is none, and says whether
+// FindStreams gives those of a session's streams of keys that are there, and says whether
 // the session has most streams or more. The sight is of the session and the refs.
-func (s *Store) FindStream(ctx context.Context, key session.StreamKey, most int, refIDs []string) (sight *session.Sight, stream *ledger.Stream, full bool, err error) {
-	if err := sound(key.Session, key.Outbox); err != nil {
-		return nil, nil, false, err
+func (s *Store) FindStreams(ctx context.Context, keys []session.StreamKey, most int, refIDs []string) (sight *session.Sight, streams map[session.StreamKey]*ledger.Stream, full bool, err error) {
+	for _, key := range keys {
+		if err := sound(key.Session, key.Outbox); err != nil {
+			return nil, nil, false, err
+		}
 	}
-	sight = &session.Sight{}
+	key := keys[0]
+	sight, streams = &session.Sight{}, make(map[session.StreamKey]*ledger.Stream, len(keys))
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, sight, key.Session, refIDs)
-		run.Queue(readStreams, streamKeys([]session.StreamKey{key}), nil, func(row Scanner) (err error) {
-			stream, err = scanStream(row, new(int64))
+		run.Queue(readStreams, streamKeys(keys), nil, func(row Scanner) error {
+			m, err := scanStream(row, new(int64))
+			if err == nil {
+				streams[session.StreamKey{Session: m.Session, Outbox: m.Outbox}] = m
+			}
 			return err
 		})
 		run.Queue(nthStream, nil, []any{key.Session, int64(most) - 1}, func(Scanner) error {
@@ -262,9 +268,9 @@ func (s *Store) FindStream(ctx context.Context, key session.StreamKey, most int,
 		return nil
 	})
 	if err != nil {
-		return nil, nil, false, naming("find stream", err)
+		return nil, nil, false, naming("find streams", err)
 	}
-	return sight, stream, full, nil
+	return sight, streams, full, nil
 }
 
 // ReadRows gives the rows of those sessions that are there: for polling.

@@ -5,7 +5,6 @@ package store
 
 import (
 	"context"
-	"crypto/subtle"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -55,8 +54,9 @@ func (s *Store) Init(ctx context.Context, root *capability.Grant) (space string,
 	return space, created, nil
 }
 
-// OpenStream opens a stream: the first opening registers the outbox's secret,
-// by its hash, later ones must match it (else WrongOutbox). An incarnation
+// OpenStream opens the stream that an outbox's secret opens (session.StreamFor), by the
+// secret's hash, or makes it: key is of the outbox's id, the stream's own Outbox its
+// internal id. WrongOutbox if it can open none. An incarnation
 // above the stored one fences whoever had that; one below is Fenced. The
 // caller has checked that whoever asks holds the session's capability; a
 // session that is not there yet gets an Absent row.
@@ -71,17 +71,18 @@ func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHas
 	defer leave()
 	var refused *fault.Error
 	err = s.update(ctx, func(t *tx) error {
-		rows, err := t.Load(ctx, &session.Want{Sessions: []string{key.Session}, Streams: []session.StreamKey{key}})
+		rows, err := t.Load(ctx, &session.Want{Sessions: []string{key.Session}, Streams: session.StreamKeys(key, secretHash)})
 		if err != nil {
 			return err
 		}
-		stream = rows.Streams[key]
+		at, found, taken := session.StreamFor(key, secretHash, rows.Streams)
+		stream = found
 		switch {
-		case stream == nil:
-			stream = &ledger.Stream{Session: key.Session, Outbox: key.Outbox, SecretHash: secretHash, Incarnation: incarnation}
-		case subtle.ConstantTimeCompare(stream.SecretHash[:], secretHash[:]) != 1:
-			refused = fault.WrongOutbox.With("the outbox's secret is not the one it was opened with first; use the outbox that made the stream")
+		case taken:
+			refused = fault.WrongOutbox.With("the outbox's id is another outbox's in this session: use the outbox that made the stream, or one with another id")
 			return refused
+		case stream == nil:
+			stream = &ledger.Stream{Session: at.Session, Outbox: at.Outbox, SecretHash: secretHash, Incarnation: incarnation}
 		case incarnation < stream.Incarnation:
 			refused = fault.Fenced.With("incarnation %d of the outbox was taken over by incarnation %d", incarnation, stream.Incarnation)
 			return refused

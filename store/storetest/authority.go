@@ -24,16 +24,24 @@ func testOpenStream(t *testing.T, fresh Fresh) {
 		f.must("open stream", err)
 		same(f, "stream", stream, want)
 	}
-	_, err := f.OpenStream(f.ctx, key, hash(), 3)
-	f.code("a wrong secret", err, fault.WrongOutbox)
-	_, err = f.OpenStream(f.ctx, key, hash(), 9)
-	f.code("a wrong secret with a higher incarnation", err, fault.WrongOutbox)
+	another := hash()
+	for incarnation := uint64(1); incarnation < 3; incarnation++ { // another secret has a stream of its own
+		stream, err := f.OpenStream(f.ctx, key, another, incarnation)
+		f.must("open a stream under an id that is taken", err)
+		same(f, "its own stream", stream, &ledger.Stream{Session: key.Session, Outbox: session.OwnStream(key, another).Outbox, SecretHash: another, Incarnation: incarnation})
+	}
+	own := session.OwnStream(key, another)
+	stream, err := f.OpenStream(f.ctx, own, another, 2)
+	f.must("open it by the id of the stream", err)
+	same(f, "its own stream by id", stream, &ledger.Stream{Session: key.Session, Outbox: own.Outbox, SecretHash: another, Incarnation: 2})
+	_, err = f.OpenStream(f.ctx, own, hash(), 2)
+	f.code("a third secret under an id with a mark", err, fault.WrongOutbox)
 	_, err = f.OpenStream(f.ctx, key, secret, 2)
 	f.code("an older incarnation", err, fault.Fenced)
 
 	want.LastSeq, want.AckedThrough = 12, 10
 	f.save(&session.Changes{Streams: []*ledger.Stream{want}}, key.Session)
-	stream, err := f.OpenStream(f.ctx, key, secret, 4)
+	stream, err = f.OpenStream(f.ctx, key, secret, 4)
 	f.must("take over", err)
 	want.Incarnation = 4
 	same(f, "stream after the takeover", stream, want)
@@ -41,27 +49,29 @@ func testOpenStream(t *testing.T, fresh Fresh) {
 	f.code("the one before", err, fault.Fenced)
 	same(f, "stored", f.load(&session.Want{Streams: []session.StreamKey{key}}).Streams[key], want)
 
-	// Many at once: one secret is registered, the others are refused.
+	// Many at once: one secret has the outbox's id, the others streams of their own.
 	race := session.StreamKey{Session: newSession(), Outbox: newOutbox()}
 	secrets := make([][32]byte, 8)
-	errs := make([]error, len(secrets))
+	opened, errs := make([]*ledger.Stream, len(secrets)), make([]error, len(secrets))
 	var all sync.WaitGroup
 	for i := range secrets {
 		secrets[i] = hash()
-		all.Go(func() { _, errs[i] = f.OpenStream(f.ctx, race, secrets[i], 1) })
+		all.Go(func() { opened[i], errs[i] = f.OpenStream(f.ctx, race, secrets[i], 1) })
 	}
 	all.Wait()
 	stored := f.load(&session.Want{Streams: []session.StreamKey{race}}).Streams[race]
 	for i, err := range errs {
-		if mine := stored.SecretHash == secrets[i]; mine != (err == nil) {
-			t.Errorf("opener %d: its secret stored %v, error %v", i, mine, err)
-		} else if err != nil {
-			f.code("a later opener", err, fault.WrongOutbox)
+		want := session.OwnStream(race, secrets[i])
+		if stored.SecretHash == secrets[i] {
+			want = race
+		}
+		if err != nil || opened[i].Outbox != want.Outbox || opened[i].SecretHash != secrets[i] {
+			t.Errorf("opener %d: %+v, error %v, want the stream %s", i, opened[i], err, want.Outbox)
 		}
 	}
 }
 
-func testFindStream(t *testing.T, fresh Fresh) {
+func testFindStreams(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	id := newSession()
 	g := grant(newRef(id), "")
@@ -73,8 +83,9 @@ func testFindStream(t *testing.T, fresh Fresh) {
 		key := session.StreamKey{Session: id, Outbox: newOutbox()}
 		for incarnation := range uint64(3) { // 0: it is not open yet
 			there := incarnation > 0
-			sight, stream, full, err := f.FindStream(f.ctx, key, 3, []string{g.ID})
-			f.must("find stream", err)
+			sight, streams, full, err := f.FindStreams(f.ctx, session.StreamKeys(key, secret), 3, []string{g.ID})
+			f.must("find streams", err)
+			stream := streams[key]
 			if (stream != nil) != there || full != (opened+b2i(there) >= 3) || sight.Row == nil || sight.Grants[g.ID] == nil {
 				t.Errorf("of %d and, %v, one more: found %+v, full %v, %+v", opened, there, stream, full, sight)
 			}

@@ -109,7 +109,7 @@ var together = []test{
 	{"Uses", testUses},
 	{"PageOnce", testPageOnce},
 	{"OpenStream", testOpenStream},
-	{"FindStream", testFindStream},
+	{"FindStreams", testFindStreams},
 	{"Redeem", testRedeem},
 	{"RedeemLimit", testRedeemLimit},
 	{"RedeemLimitAbove", testRedeemLimitAbove},

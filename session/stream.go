@@ -1,0 +1,79 @@
+package session
+
+// A stream's id: which stream of a session an outbox's secret opens.
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base32"
+	"encoding/binary"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// StreamKey names a stream. Outbox is the stream's id: the outbox's own, or OwnStream's.
+type StreamKey struct{ Session, Outbox string }
+
+// OwnMark stands in a stream's id between the outbox's id and what tells its secret.
+// New outbox ids have none.
+const OwnMark = "~"
+
+// ownDigits is how many digits of base32 follow the mark.
+const ownDigits = 26
+
+// OwnStream is the stream of an outbox whose id another has taken in the session: outbox
+// ids stand in events, so whoever comes first under one proves nothing. Streams, records,
+// turns and the session's creator go by this id, and events show the outbox's alone.
+//
+// The session is in the hash so that the id says nothing about another session's.
+func OwnStream(key StreamKey, secretHash [32]byte) StreamKey {
+	h := sha256.New()
+	for _, s := range []string{"mooring own stream v1", key.Session, key.Outbox} {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(s))))
+		h.Write([]byte(s))
+	}
+	h.Write(secretHash[:])
+	own := base32.StdEncoding.EncodeToString(h.Sum(nil))[:ownDigits]
+	return StreamKey{key.Session, key.Outbox + OwnMark + own}
+}
+
+// OutboxOf is the outbox's id of a stream's id, as events and turns show it.
+func OutboxOf(stream string) string {
+	outbox, own, marked := cutLast(stream, OwnMark)
+	if !marked || len(own) != ownDigits || strings.Trim(own, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
+		return stream
+	}
+	return outbox
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// StreamKeys are those that an opening of key may be of: the outbox's id and its own stream.
+func StreamKeys(key StreamKey, secretHash [32]byte) []StreamKey {
+	return []StreamKey{key, OwnStream(key, secretHash)}
+}
+
+// StreamFor is the stream that a secret opens, of those of StreamKeys that are there; nil
+// with the key of a new one if it opens none. taken says that it can open none, since an id
+// with a mark, which only outboxes of before have, is another's.
+func StreamFor(key StreamKey, secretHash [32]byte, rows map[StreamKey]*ledger.Stream) (at StreamKey, stream *ledger.Stream, taken bool) {
+	if first := rows[key]; first == nil || opens(first, secretHash) {
+		return key, first, false
+	}
+	own := OwnStream(key, secretHash)
+	mine := rows[own]
+	if strings.Contains(key.Outbox, OwnMark) || mine != nil && !opens(mine, secretHash) {
+		return key, nil, true
+	}
+	return own, mine, false
+}
+
+func opens(st *ledger.Stream, secretHash [32]byte) bool {
+	return subtle.ConstantTimeCompare(st.SecretHash[:], secretHash[:]) == 1
+}
