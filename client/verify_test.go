@@ -171,3 +171,26 @@ func TestVerifyThroughOtherRefs(t *testing.T) {
 		t.Errorf("through a dead one: %v", err)
 	}
 }
+
+// Through a ref that shows the log from a cursor on, the end of a turn that began
+// before verifies as far as it is shown.
+func TestVerifyOfATurnThatBeganBefore(t *testing.T) {
+	t.Parallel()
+	r := testRig(t)
+	c := r.open(t, "a")
+	s := r.newSession(t, c)
+	b := s.Batch()
+	b.Begin("m", object{"old": "value"})
+	b.Put("part/m/p", object{"text": "old"})
+	late, _ := b.Share(client.ShareOptions{Rights: capability.Read, From: 4})
+	b.AppendText("part/m/p", 3, " new")
+	b.Finalize("m", "completed")
+	applied(t, b)
+	other, err := c.Session(t.Context(), late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := other.Verify(t.Context(), nil); err != nil || v.Err() != nil || v.From != 4 || len(v.Open) != 2 {
+		t.Errorf("%+v, %v", v, err)
+	}
+}

@@ -168,15 +168,10 @@ func (h *Held) Describe(ctx context.Context) (*Description, error) {
 		return nil, refused
 	}
 	h.caller.server.used(h.caller.link.peer, grant, "describe", sight.Row.Cursor)
-	if info != nil && !shows(grant, info) {
+	if info != nil && !session.Shows(grant, info) {
 		info = nil
 	}
 	return &Description{Now: sight.Now, Grant: grant, Row: sight.Row, Info: info}, nil
-}
-
-// shows says whether a ref shows an entry of the state.
-func shows(g *capability.Grant, e *session.Entry) bool {
-	return e.Cursor >= g.From && session.InScope(g, e.Key)
 }
 
 // Range gives the folded state of the keys above after and below below, in order
@@ -206,14 +201,14 @@ func (h *Held) Range(ctx context.Context, after, below string, maxBytes, maxEntr
 	}
 	shown := page.Entries[:0]
 	for _, e := range page.Entries {
-		if shows(grant, e) {
+		if session.Shows(grant, e) {
 			shown = append(shown, e)
 		}
 	}
 	page.Entries = shown
 	turns := page.Turns[:0]
 	for _, t := range page.Turns {
-		if t.Begun >= grant.From && session.InScope(grant, session.MessageKey(t.Message)) {
+		if session.ShowsTurn(grant, t) {
 			turns = append(turns, t)
 		}
 	}

@@ -113,7 +113,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	}
 	switch {
 	case refused == nil:
-		if info != nil && info.Cursor >= grant.From && session.InScope(grant, info.Key) {
+		if info != nil && session.Shows(grant, info) {
 			title = gjson.GetBytes(info.Payload, "title").String()
 		}
 	case refused.Code == fault.MissingRight:

@@ -192,15 +192,14 @@ func (h *shot) piece(ctx context.Context, p *session.StatePiece, last bool) erro
 		return err
 	}
 	out, bytes := session.StatePiece{Sight: h.sight}, 256
-	from := h.grant.From
 	for _, e := range p.Entries {
-		if e.Cursor >= from && session.InScope(h.grant, e.Key) {
+		if session.Shows(h.grant, e) {
 			out.Entries = append(out.Entries, e)
 			bytes += e.Bytes()
 		}
 	}
 	for _, t := range p.Turns {
-		if t.Begun >= from && session.InScope(h.grant, session.MessageKey(t.Message)) {
+		if session.ShowsTurn(h.grant, t) {
 			out.Turns = append(out.Turns, t)
 			bytes += t.Bytes()
 		}

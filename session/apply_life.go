@@ -96,9 +96,9 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	p.Source, p.At = o.source, at
 	kept := entries[:0]
 	for _, e := range entries {
-		if e.Cursor >= via.From && InScope(via, e.Key) {
+		if Shows(via, &e) {
 			kept = append(kept, e)
-			p.Entries = append(p.Entries, entryPayload{e.Key, e.Schema, string(e.Payload)})
+			p.Entries = append(p.Entries, entryPayload{Key: e.Key, Schema: e.Schema, JSON: string(e.Payload)})
 		}
 	}
 	text := encode(p)
@@ -111,7 +111,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 		if err != nil {
 			return nil, err
 		}
-		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, false)
+		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, false)
 	}
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref, Source: o.source, At: at}, nil
 }

@@ -19,6 +19,7 @@ import (
 type purgePayload struct {
 	Key    string       `json:"key"`
 	Events []purgedNote `json:"events,omitempty"`
+	Hidden int          `json:"hidden,omitempty"` // events that the reader's ref does not show (scope.go); never in the log
 }
 
 // purgedNote is one event that a purge touched: Sum, in hex, is that of what is

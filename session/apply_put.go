@@ -23,6 +23,7 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 		return a.unchanged(), nil
 	}
 	e.Cursor = a.emitSummed(MethodPut, key, o.schema, o.payload, e.Sum).Cursor
+	e.Since = e.Cursor
 	a.v.put(a.s, e, true)
 	return a.changed(), nil
 }

@@ -32,7 +32,7 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 	}
 	key := MessageKey(o.message)
 	ev := a.emit(MethodBegin, key, o.schema, o.payload)
-	a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, true)
+	a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, true)
 	a.v.setTurn(a.s, Turn{Session: a.s.row.ID, Message: o.message, Status: status, Outbox: a.outbox, Lease: a.leaseEnd(), Begun: ev.Cursor})
 	return a.changed(), nil
 }
@@ -122,7 +122,7 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	}
 	payload := finalizePayload{Status: o.status}
 	for _, e := range entries {
-		payload.Entries = append(payload.Entries, entryPayload{e.Key, e.Schema, string(e.Payload)})
+		payload.Entries = append(payload.Entries, entryPayload{e.Key, e.Schema, string(e.Payload), e.Since})
 	}
 	text := encode(payload)
 	if len(text) > a.cfg.Limits.EventBytes {
@@ -146,9 +146,11 @@ func (o *opFinalize) bare() bool {
 }
 
 // entries are the message and those of its parts that the end of the turn
-// changes, as they will be, the message first, then by key.
+// changes, as they will be, the message first, then by key. Each says since when
+// its value stands: what it goes on from, or this event if it was given whole.
 func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
-	message := Entry{Session: a.s.row.ID, Key: MessageKey(o.message), Schema: o.schema, Payload: o.payload}
+	now := a.s.row.Cursor + 1
+	message := Entry{Session: a.s.row.ID, Key: MessageKey(o.message), Since: now, Schema: o.schema, Payload: o.payload}
 	if o.payload == nil {
 		old, err := a.v.value(a.s, message.Key)
 		if err != nil {
@@ -160,7 +162,7 @@ func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 		if a.unseen(old) {
 			return nil, a.notShown(message.Key)
 		}
-		message.Payload, message.Schema = old.Payload, old.Schema
+		message.Payload, message.Schema, message.Since = old.Payload, old.Schema, old.Since
 	}
 	message.Payload = finishMessage(message.Payload, o, a.v.now)
 	message.Sum = SumOf(message.Payload)
@@ -191,7 +193,9 @@ func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 			if given[key] == nil && a.unseen(olds[i]) {
 				return nil, a.notShown(key)
 			}
-			e.Session = a.s.row.ID
+			if e.Session = a.s.row.ID; given[key] != nil {
+				e.Since = now
+			}
 			entries = append(entries, e)
 		}
 	}
@@ -205,7 +209,7 @@ func (o *opFinalize) part(key string, old *Entry, given *terminalPart, at uint64
 	if given != nil {
 		e = Entry{Key: key, Schema: given.schema, Payload: closePart(given.payload, false, o.status, at)}
 	} else {
-		e = Entry{Key: key, Schema: old.Schema, Payload: closePart(old.Payload, grew, o.status, at)}
+		e = Entry{Key: key, Since: old.Since, Schema: old.Schema, Payload: closePart(old.Payload, grew, o.status, at)}
 	}
 	e.Sum, e.TextLen = SumOf(e.Payload), textLen(e.Payload)
 	return e, old == nil || grew || old.Sum != e.Sum || old.Schema != e.Schema

@@ -72,6 +72,7 @@ type entryPayload struct {
 	Key    string `json:"key,omitempty"`
 	Schema uint32 `json:"schema_version"`
 	JSON   string `json:"payload"`
+	Since  uint64 `json:"since,omitempty"` // in finalize: the Entry's; 0 in events of servers that did not say
 }
 
 // createPayload is what a create event holds, and a fork event the rest too.
@@ -90,6 +91,7 @@ type createPayload struct {
 type finalizePayload struct {
 	Status  string         `json:"status"`
 	Entries []entryPayload `json:"entries"`
+	Hidden  int            `json:"hidden,omitempty"` // entries that the reader's ref does not show (scope.go); never in the log
 }
 
 // encode is JSON without HTML escapes; v is one of this package's own types,

@@ -93,11 +93,11 @@ func (f *Fold) apply(e *Event) error {
 			return f.setAll(e, p.Entries)
 		}
 	case MethodPut:
-		return f.set(e, e.Key, e.Schema, e.Payload)
+		return f.set(e, entryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
 	case MethodBegin:
 		message := strings.TrimPrefix(e.Key, MessageKey(""))
 		f.turns[message] = &Turn{Session: f.Session, Message: message, Status: Streaming, Outbox: e.Outbox, Begun: e.Cursor}
-		return f.set(e, e.Key, e.Schema, e.Payload)
+		return f.set(e, entryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
 	case MethodRemove:
 		delete(f.entries, e.Key)
 	case MethodAppendText:
@@ -125,23 +125,31 @@ func (f *Fold) apply(e *Event) error {
 	return nil
 }
 
-func (f *Fold) set(e *Event, key string, schema uint32, payload []byte) error {
+// set has a key hold payload, nil for nothing. p says the rest.
+func (f *Fold) set(e *Event, p entryPayload, payload []byte) error {
 	if payload == nil {
-		delete(f.entries, key)
+		delete(f.entries, p.Key)
 		return nil
 	}
-	k, err := ParseKey(key)
+	k, err := ParseKey(p.Key)
 	if err != nil {
 		return err
 	}
-	f.entries[key] = &foldEntry{Entry: Entry{Session: f.Session, Key: key, Cursor: e.Cursor, Schema: schema,
+	f.entries[p.Key] = &foldEntry{Entry: Entry{Session: f.Session, Key: p.Key, Cursor: e.Cursor, Since: p.Since, Schema: p.Schema,
 		Sum: SumOf(payload), Payload: payload, TextLen: entryTextLen(k, payload)}}
 	return nil
 }
 
+// setAll sets the values that an event embeds. Of one of a server that did not say
+// since when each stands, that is what stood before, if anything did.
 func (f *Fold) setAll(e *Event, entries []entryPayload) error {
 	for _, p := range entries {
-		if err := f.set(e, p.Key, p.Schema, []byte(p.JSON)); err != nil {
+		if old := f.entries[p.Key]; p.Since == 0 && old != nil {
+			p.Since = old.Since
+		} else if p.Since == 0 {
+			p.Since = e.Cursor
+		}
+		if err := f.set(e, p, []byte(p.JSON)); err != nil {
 			return err
 		}
 	}

@@ -173,7 +173,7 @@ func TestPurgesOfOneEvent(t *testing.T) {
 	}
 	mustEqual(t, "purged again", string(answers[3].Outcomes[1].Result), `{"cursor":5,"unchanged":true,"events":0}`)
 	mustEqual(t, "left", string(w.store.Events(o.session)[at-1].Payload),
-		`{"status":"completed","entries":[{"key":"part/m/b","schema_version":1,"payload":"{\"b\":1}"},{"key":"part/m/c","schema_version":1,"payload":"{\"c\":1}"}]}`)
+		`{"status":"completed","entries":[{"key":"part/m/b","schema_version":1,"payload":"{\"b\":1}","since":3},{"key":"part/m/c","schema_version":1,"payload":"{\"c\":1}","since":3}]}`)
 	o.clean(t, "after the purges")
 
 	// An event of this very group has all of it back.

@@ -36,11 +36,11 @@ func TestResultsEventsAndAudit(t *testing.T) {
 		{op("appendText", "key", "part/m/p", "offset", 2, "text", "<b>"), "part/m/p", `{"cursor":4,"length":5}`, `{"offset":2,"text":"<b>"}`, ""},
 		{op("appendText", "key", "part/m/p", "offset", 5, "text", ""), "", `{"cursor":4,"unchanged":true,"length":5}`, "", ""},
 		{op("finalize", "message", "m", "status", "failed", "completed", 9), "message/m", `{"cursor":5,"status":"failed"}`,
-			`{"status":"failed","entries":[{"key":"message/m","schema_version":8,"payload":"{\"b\":1,\"time\":{\"completed\":9}}"},` +
-				`{"key":"part/m/p","schema_version":7,"payload":" {\"text\":\"é<b>\"}"}]}`, ""},
+			`{"status":"failed","entries":[{"key":"message/m","schema_version":8,"payload":"{\"b\":1,\"time\":{\"completed\":9}}","since":3},` +
+				`{"key":"part/m/p","schema_version":7,"payload":" {\"text\":\"é<b>\"}","since":2}]}`, ""},
 		{op("finalize", "message", "m", "status", "failed", "completed", 9), "", `{"cursor":5,"unchanged":true,"status":"failed"}`, "", ""},
 		{op("purge", "key", "message/m"), "message/m", `{"cursor":6,"events":2}`, `{"key":"message/m","events":[{"cursor":3},{"cursor":5,"sum":"` +
-			session.SumOf([]byte(`{"status":"failed","entries":[{"key":"part/m/p","schema_version":7,"payload":" {\"text\":\"é<b>\"}"}]}`)).String() + `"}]}`, "purge OWN ann message/m 6"},
+			session.SumOf([]byte(`{"status":"failed","entries":[{"key":"part/m/p","schema_version":7,"payload":" {\"text\":\"é<b>\"}","since":2}]}`)).String() + `"}]}`, "purge OWN ann message/m 6"},
 		{op("purge", "key", "message/m"), "", `{"cursor":6,"unchanged":true,"events":0}`, "", ""},
 		{op("remove", "key", "part/m/p"), "part/m/p", `{"cursor":7}`, `{}`, ""},
 		{op("remove", "key", "part/m/p"), "", `{"cursor":7,"unchanged":true}`, "", ""},

@@ -60,6 +60,7 @@ type Event struct {
 	Op      string // op id; "" for system events
 	Batch   string // batch id; "" for system events
 	At      int64  // database clock, Unix ms
+	Cut     bool   // no row is so: its payload is without what is older than the reader's ref shows (scope.go)
 	Hidden  bool   // no row: a cursor mark for a reader whom the events up to Cursor are not shown to (scope.go)
 }
 
@@ -68,6 +69,7 @@ type Entry struct {
 	Session string
 	Key     string
 	Cursor  uint64 // of the event that last changed it (a put, begin, finalize; not a delta)
+	Since   uint64 // of the put or begin that the value goes on from: before Cursor where a turn's end took it over; 0 where no row says, so it may be from any time
 	Schema  uint32
 	Sum     Hash   // of the payload
 	Payload []byte // as loaded: the value (nil if only the head was wanted). As saved: nil when it is the payload of the event at Cursor

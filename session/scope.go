@@ -1,11 +1,15 @@
 package session
 
-// What a ref that is for one message covers of a session: that message, its
-// parts and its turn. What it does not cover it cannot write, and is not shown:
-// in an event's place stands a cursor mark, so that its holder knows how far the
-// log is and nothing else.
+// What a ref shows of a session. One for a message covers that message, its parts
+// and its turn. What it does not cover it cannot write, and is not shown: in an
+// event's place stands a cursor mark, so that its holder knows how far the log is
+// and nothing else. One from a cursor on shows what was written from there on. An
+// event that is newer may embed what is older (the end of a turn does, and a purge
+// has hashes of it): it is shown without that.
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -31,17 +35,30 @@ func Mark(session string, cursor uint64) *Event {
 	return &Event{Session: session, Cursor: cursor, Hidden: true}
 }
 
-// View is what a ref shows of consecutive events: those it covers, and a mark for
-// each run of others. The events themselves are shared.
+// Shows says whether a ref shows an entry: it covers the key, and all of the value
+// was written since the first cursor that it shows. A part that a later turn's end
+// or deltas have made longer is not shown until it is put whole.
+func Shows(g *capability.Grant, e *Entry) bool {
+	return InScope(g, e.Key) && (g.From <= 1 || e.Since >= g.From)
+}
+
+// ShowsTurn says whether a ref shows a turn.
+func ShowsTurn(g *capability.Grant, t *Turn) bool {
+	return InScope(g, MessageKey(t.Message)) && t.Begun >= g.From
+}
+
+// View is what a ref shows of consecutive events, none of them before its first
+// cursor: those it covers, and a mark for each run of others. The events are shared,
+// but for those that embed what is older.
 func View(g *capability.Grant, events []*Event) []*Event {
-	if g.Message == "" {
+	if g.Message == "" && g.From <= 1 {
 		return events
 	}
-	var shown []*Event
+	shown := make([]*Event, 0, len(events))
 	for _, e := range events {
 		switch last := len(shown) - 1; {
 		case InScope(g, e.Key):
-			shown = append(shown, e)
+			shown = append(shown, e.within(g))
 		case last >= 0 && shown[last].Hidden:
 			shown[last].Cursor = e.Cursor
 		default:
@@ -49,6 +66,47 @@ func View(g *capability.Grant, events []*Event) []*Event {
 		}
 	}
 	return shown
+}
+
+// within is the event without what it embeds that a ref does not show: of a turn's
+// end, values from before the ref's first cursor; of a purge, hashes of what is left
+// of such events or, where the ref is for one message, of a fork's, which holds all
+// messages. The event's Sum stays that of what was written.
+func (e *Event) within(g *capability.Grant) *Event {
+	if e.Payload == nil {
+		return e
+	}
+	var left []byte
+	switch e.Method {
+	case MethodFinalize:
+		var p finalizePayload
+		err := json.Unmarshal(e.Payload, &p)
+		p.Entries, p.Hidden = seen(p.Entries, func(in entryPayload) bool { return g.From <= 1 || in.Since >= g.From })
+		if err == nil && p.Hidden == 0 {
+			return e
+		}
+		left = encode(p)
+	case MethodPurge:
+		var p purgePayload
+		err := json.Unmarshal(e.Payload, &p)
+		p.Events, p.Hidden = seen(p.Events, func(note purgedNote) bool { return note.Cursor >= g.From && g.Message == "" })
+		if err == nil && p.Hidden == 0 {
+			return e
+		}
+		left = encode(p)
+	default:
+		return e
+	}
+	cut := *e
+	cut.Payload, cut.Cut = left, true
+	return &cut
+}
+
+// seen is what of a list is shown, and how many are not.
+func seen[T any](list []T, shows func(T) bool) (shown []T, hidden int) {
+	n := len(list)
+	shown = slices.DeleteFunc(list, func(v T) bool { return !shows(v) })
+	return shown, n - len(shown)
 }
 
 // Beside says whether a live capability is for one message, and the refs below the
@@ -91,7 +149,7 @@ func (a *applier) inScope(do op) *fault.Error {
 // unseen says that what a key holds is from before the first cursor that the
 // grant in hand shows. An op must not have it written into an event, which the
 // ref's holder would be shown.
-func (a *applier) unseen(e *Entry) bool { return e.Cursor < a.grant.From }
+func (a *applier) unseen(e *Entry) bool { return a.grant.From > 1 && e.Since < a.grant.From }
 
 func (a *applier) notShown(key string) *fault.Error {
 	return fault.MissingRight.With("%s is from before cursor %d, the first that the ref shows: give its value whole, or ask for a ref that shows it", key, a.grant.From)

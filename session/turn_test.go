@@ -238,10 +238,10 @@ func TestWhatFinalizeWrites(t *testing.T) {
 	o.apply(op("appendText", "key", "part/m/b", "offset", 1, "text", "x"))
 	end := op("finalize", "message", "m", "status", "completed", "completed", 77, "payload", raw(`{"p":2}`), "schema_version", 4,
 		"parts", raw(`[{"id":"e","payload":{"id":"e"},"schema_version":3},{"id":"a","payload":{"id":"a"},"schema_version":2},{"id":"d","payload":{"id":"d"}}]`))
-	want := `{"status":"completed","entries":[{"key":"message/m","schema_version":4,"payload":"{\"p\":2,\"time\":{\"completed\":77}}"},` +
-		`{"key":"part/m/a","schema_version":2,"payload":"{\"id\":\"a\"}"},` +
-		`{"key":"part/m/b","schema_version":1,"payload":"{\"id\":\"b\",\"time\":{\"start\":5,\"end\":77},\"text\":\"tx\"}"},` +
-		`{"key":"part/m/e","schema_version":3,"payload":"{\"id\":\"e\"}"}]}`
+	want := `{"status":"completed","entries":[{"key":"message/m","schema_version":4,"payload":"{\"p\":2,\"time\":{\"completed\":77}}","since":8},` +
+		`{"key":"part/m/a","schema_version":2,"payload":"{\"id\":\"a\"}","since":8},` +
+		`{"key":"part/m/b","schema_version":1,"payload":"{\"id\":\"b\",\"time\":{\"start\":5,\"end\":77},\"text\":\"tx\"}","since":3},` +
+		`{"key":"part/m/e","schema_version":3,"payload":"{\"id\":\"e\"}","since":8}]}`
 	w.cfg.Limits.EventBytes = len(want) - 1
 	o.refuse(ledger.Rejected, fault.TooLarge, end)
 	w.cfg.Limits.EventBytes++

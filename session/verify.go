@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -31,6 +33,9 @@ type Verifier struct {
 	found map[uint64]string
 	gaps  [][2]uint64 // first and last cursor of what is missing
 	known map[uint64]Hash
+
+	limited bool // by a first cursor that is shown
+	partly  int  // events that are not shown whole
 
 	odd     map[uint64]*oddPayload
 	whole   uint64 // the last event whose payload is as it was written
@@ -64,6 +69,14 @@ func NewVerifierAfter(cursor uint64) *Verifier { return newVerifier(capability.N
 func newVerifier(chain *capability.Chain) *Verifier {
 	return &Verifier{first: chain.Seq(), chain: chain, found: map[uint64]string{}, known: map[uint64]Hash{}, odd: map[uint64]*oddPayload{}}
 }
+
+// Limited says that the log comes through a ref that shows it from a cursor on: what
+// events embed of before that is left out (scope.go), and they say so.
+func (v *Verifier) Limited() { v.limited = true }
+
+// Partly is how many of the events added were not shown whole: of their payloads
+// nothing is known but that something is left out.
+func (v *Verifier) Partly() int { return v.partly }
 
 // Cursor is that of the last event added.
 func (v *Verifier) Cursor() uint64 { return v.chain.Seq() }
@@ -120,6 +133,8 @@ func (v *Verifier) payload(e *Event) {
 	switch {
 	case e.Payload == nil:
 		v.odd[e.Cursor] = &oddPayload{gone: true}
+	case v.limited && (e.Method == MethodFinalize || e.Method == MethodPurge) && SumOf(e.Payload) != e.Sum && gjson.GetBytes(e.Payload, "hidden").Int() > 0:
+		v.partly++
 	case SumOf(e.Payload) != e.Sum:
 		v.odd[e.Cursor] = &oddPayload{sum: SumOf(e.Payload)}
 		return

@@ -227,7 +227,7 @@ func (w *world) same(f *session.Fold, entries []*session.Entry, turns []*session
 	after := session.Resume(f.Session, f.Cursor, f.Epoch, bare, turns)
 	for i, e := range f.Entries() {
 		row, again := entries[i], after.Entry(e.Key)
-		if e.Session != row.Session || e.TextLen != row.TextLen || e.Grown != row.Grown || e.Sum != session.SumOf(e.Payload) {
+		if e.Session != row.Session || e.TextLen != row.TextLen || e.Grown != row.Grown || e.Since != row.Since || e.Sum != session.SumOf(e.Payload) {
 			w.Fatalf("folded entry %+v, row %+v", e, row)
 		}
 		if again.TextLen != e.TextLen || again.Sum != e.Sum || again.Grown != 0 {

@@ -33,7 +33,7 @@ func TestWhatAGuessCompares(t *testing.T) {
 		Scan(&stream); err != nil {
 		t.Fatal(err)
 	}
-	for _, there := range []string{`INSERT INTO entries VALUES ($1, 'message/a', 1, 1, 0, 0, '', NULL)`, `INSERT INTO turns VALUES ($1, 'a', 1, 0, 1, 0, 'obx_A', '')`} {
+	for _, there := range []string{`INSERT INTO entries (session, key, cursor, schema, text_len, grown, sum) VALUES ($1, 'message/a', 1, 1, 0, 0, '')`, `INSERT INTO turns VALUES ($1, 'a', 1, 0, 1, 0, 'obx_A', '')`} {
 		if _, err := conn.Exec(t.Context(), there, id); err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestHeldStatements(t *testing.T) {
 		}
 	}
 	hash := make([]byte, 32)
-	entry := []any{id, int64(1), int64(0), nil, "message/a", int64(1), int64(0), hash}
+	entry := []any{id, int64(1), int64(0), nil, "message/a", int64(1), int64(0), hash, int64(1)}
 	for _, c := range []struct {
 		name string
 		s    *Statement

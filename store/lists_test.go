@@ -58,7 +58,7 @@ func TestListsReadBeginnings(t *testing.T) {
 				args []any
 			}{
 				{`INSERT INTO sessions (id, space) VALUES ($1, 'spc_A')`, []any{id}},
-				{`INSERT INTO entries VALUES ($1, 'session', 1, 1, 0, 0, $2, $3)`, []any{id, make([]byte, 32), make([]byte, size)}},
+				{`INSERT INTO entries (session, key, cursor, schema, text_len, grown, sum, payload) VALUES ($1, 'session', 1, 1, 0, 0, $2, $3)`, []any{id, make([]byte, 32), make([]byte, size)}},
 				{`INSERT INTO public_shares VALUES ($1, $1, '', '', '', 1)`, []any{id}},
 			} {
 				if _, err := db.ExecContext(t.Context(), there.text, there.args...); err != nil {

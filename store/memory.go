@@ -66,9 +66,9 @@ type latest struct{ young, old map[string]head }
 // head is an entry without its session, its key and its payload: so many of them are
 // remembered that nothing in them is to be followed.
 type head struct {
-	cursor, textLen, grown uint64
-	schema                 uint32
-	sum                    session.Hash
+	cursor, since, textLen, grown uint64
+	schema                        uint32
+	sum                           session.Hash
 }
 
 func (l *latest) get(key string) (h head, known bool) {
@@ -283,7 +283,7 @@ func (r *recollection) isGrant(g *capability.Grant) {
 
 func (r *recollection) isHead(e *session.Entry) {
 	if r != nil {
-		r.heads.set(e.Key, head{e.Cursor, e.TextLen, e.Grown, e.Schema, e.Sum})
+		r.heads.set(e.Key, head{e.Cursor, e.Since, e.TextLen, e.Grown, e.Schema, e.Sum})
 	}
 }
 

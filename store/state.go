@@ -9,7 +9,11 @@ import (
 )
 
 const (
-	headColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum`
+	headNames = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since`
+
+	// A value that stands in its event is as old as that, whoever wrote the row.
+	headColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum,
+		CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END AS since`
 
 	// An entry's value stands in its own row or, mostly, in its event's. It is looked up and not
 	// joined: Postgres, as long as it knows nothing of the tables, would go through the whole log
@@ -24,12 +28,12 @@ var (
 	readHeads = statement("Tt", `
 		SELECT `+headColumns+` FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`)
 
-	readEntries = weighed("tt", headColumns+`, payload`, `
+	readEntries = weighed("tt", headNames+`, payload`, `
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key = w.b`)
 
 	// readRanges gets the keys from b to below c.
-	readRanges = weighed("ttt", headColumns+`, payload`, `
+	readRanges = weighed("ttt", headNames+`, payload`, `
 		SELECT `+entryColumns+` FROM {w} CROSS JOIN entries e
 		WHERE e.session = w.a AND e.key >= w.b AND e.key < w.c`)
 
@@ -37,14 +41,14 @@ var (
 	readRange = page(entryColumns, `FROM entries e WHERE e.session = {1} AND e.key > {2}`, "e.key", "{3}",
 		fmt.Sprintf("COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END", entryValue, entryWeight), "{4}", "{5}")
 
-	saveEntries = statement("TIIBtiib", `
-		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum)
+	saveEntries = statement("TIIBtiibi", `
+		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum, since)
 		{values} ON CONFLICT (session, key) DO UPDATE SET
 			cursor = excluded.cursor, schema = excluded.schema, text_len = excluded.text_len, grown = excluded.grown,
-			sum = excluded.sum, payload = excluded.payload`)
+			sum = excluded.sum, payload = excluded.payload, since = excluded.since`)
 
 	// insertEntries is saveEntries for keys that are known not to be there.
-	insertEntries = insertion("TIIBtiib", `entries (session, schema, grown, payload, key, cursor, text_len, sum)`)
+	insertEntries = insertion("TIIBtiibi", `entries (session, schema, grown, payload, key, cursor, text_len, sum, since)`)
 
 	dropEntries = statement("tt", `
 		DELETE FROM entries WHERE (session, key) IN (SELECT a, b FROM {w})`)
@@ -100,15 +104,15 @@ const (
 // scanEntryHead reads an entry without its payload.
 func scanEntryHead(row Scanner, more ...any) (*session.Entry, error) {
 	var (
-		e                              session.Entry
-		cursor, schema, textLen, grown int64
-		sum                            []byte
+		e                                     session.Entry
+		cursor, schema, textLen, grown, since int64
+		sum                                   []byte
 	)
-	dest := []any{&e.Session, &e.Key, &cursor, &schema, &textLen, &grown, &sum}
+	dest := []any{&e.Session, &e.Key, &cursor, &schema, &textLen, &grown, &sum, &since}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
-	e.Cursor, e.Schema, e.TextLen, e.Grown = uint64(cursor), uint32(schema), uint64(textLen), uint64(grown)
+	e.Cursor, e.Schema, e.TextLen, e.Grown, e.Since = uint64(cursor), uint32(schema), uint64(textLen), uint64(grown), uint64(since)
 	copy(e.Sum[:], sum)
 	return &e, nil
 }
@@ -136,7 +140,7 @@ func entryBytes(e *session.Entry) int {
 }
 
 func entryValues(to []any, e *session.Entry) []any {
-	return append(to, &e.Session, int64(e.Schema), &e.Grown, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum)
+	return append(to, &e.Session, int64(e.Schema), &e.Grown, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum, &e.Since)
 }
 
 func scanTurn(row Scanner) (*session.Turn, error) {

@@ -25,7 +25,7 @@ var (
 	// keepValues moves into their entries the values that events after {2}, up to
 	// and with {3}, hold for them.
 	keepValues = statement("", `
-		UPDATE entries SET payload = v.payload FROM events v
+		UPDATE entries SET payload = v.payload, since = v.cursor FROM events v
 		WHERE v.session = {1} AND v.cursor > {2} AND v.cursor <= {3}
 		AND entries.session = v.session AND entries.key = v.key AND entries.cursor = v.cursor AND entries.payload IS NULL`)
 

@@ -43,7 +43,7 @@ func newRenderedEvents(limit int) *renderedEvents {
 
 // of is an event as it is sent; not to be changed.
 func (c *renderedEvents) of(e *session.Event) []byte {
-	if e.Hidden || e.Method == session.MethodAppendText || e.Payload == nil { // made faster than found
+	if e.Hidden || e.Cut || e.Method == session.MethodAppendText || e.Payload == nil { // made faster than found, or another for another reader
 		return appendEvent(nil, e)
 	}
 	r := c.entry(eventKey{e.Session, e.Cursor, e.Sum, len(e.Payload)})

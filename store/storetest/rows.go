@@ -50,7 +50,7 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	third := event(id, 3, "model/x/y", `{}`)
 	third.Method, third.Outbox, third.Op, third.Batch, third.Ref, third.Actor = session.MethodInterrupted, "", "", "", "", ""
 	inEvent, own := entryOf(first), entryOf(second)
-	own.Payload, own.TextLen, own.Grown = []byte(`{"text":"own value"}`), session.NoText, 3
+	own.Payload, own.TextLen, own.Grown, own.Since = []byte(`{"text":"own value"}`), session.NoText, 3, 1
 	turn := &session.Turn{Session: id, Message: "msg_1", Status: session.Interrupted, Outbox: outbox, Lease: 123, Begun: 1, Ended: 2, Final: hash()}
 	ended := &session.Turn{Session: id, Message: "msg_0", Status: session.Failed, Outbox: outbox, Lease: 1, Begun: 1, Ended: 2, Final: hash()}
 	g := &capability.Grant{ID: newRef(id), Target: id, Parent: newRef(space), Hash: hash(), Owner: true, Epoch: 3,
