@@ -1,5 +1,6 @@
-// The live stream: what changes after a cursor, as server-sent events. The id of
-// an event is its cursor, so a browser that comes back says where it was.
+// The live stream: what changes after a cursor, as server-sent events, or the same
+// over a WebSocket (socket.go). The id of an event is its cursor, so a browser that
+// comes back says where it was.
 
 package web
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/page"
+	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -19,20 +21,22 @@ import (
 const comeBack = "1000"
 
 // live follows a session until one of both ends, or the reader does not keep up.
-// A session that is over is told in the stream: any other answer than 200 would
-// leave the page without a reason. What passes is not: then the page comes back.
 func (q *request) live(held holding) {
+	from, err := follows(q.r)
+	if err != nil {
+		q.refuse(err)
+		return
+	}
+	if asksForSocket(q.r) {
+		q.liveSocket(held, from)
+		return
+	}
 	done, err := q.site.server.AdmitStream(q.w, q.r)
 	if err != nil {
 		q.refuse(err)
 		return
 	}
 	defer done()
-	from, err := follows(q.r)
-	if err != nil {
-		q.refuse(err)
-		return
-	}
 	h, about, err := q.describe(held)
 	if err != nil && q.faultOf(err).Code.Transient() {
 		q.refuse(err)
@@ -47,15 +51,23 @@ func (q *request) live(held holding) {
 	}
 	ctx, cancel := context.WithCancelCause(q.r.Context())
 	defer cancel(nil)
-	s := &stream{to: q.pacer(false), gone: cancel, at: from}
+	q.follow(ctx, &stream{to: q.pacer(false), gone: cancel, at: from}, h, about, err)
+}
+
+// follow sends a stream what happens until ctx ends, or the session does: for its
+// reader, or because it could not be described. That is told in the stream: any
+// other answer would leave the page without a reason. What passes is not: then the
+// page comes back.
+func (q *request) follow(ctx context.Context, s *stream, h *server.Held, about *server.Description, err error) {
 	switch {
 	case err != nil:
 		s.over(q.faultOf(err))
 		return
-	case from > about.Row.Cursor: // the server was restored to before what the page has
+	case s.at > about.Row.Cursor: // the server was restored to before what the page has
 		_ = s.frame("reload", []byte("{}")) // the reader may have gone
 		return
 	}
+	from := s.at
 	s.goal = about.Row.Cursor
 	hello := []byte("retry: " + comeBack + "\n\n")
 	if from == s.goal {
@@ -64,13 +76,13 @@ func (q *request) live(held holding) {
 	if s.write(hello, from) != nil {
 		return
 	}
+	beating, still := context.WithCancel(ctx)
 	var beats sync.WaitGroup
-	beats.Go(func() { s.beat(ctx, q.site.cfg.Heartbeat) })
+	beats.Go(func() { s.beat(beating, q.site.cfg.Heartbeat) })
 	err = h.Follow(ctx, from, func(events []*session.Event) error { return s.events(ctx, q.site, events) })
-	over := ctx.Err() == nil
-	cancel(nil)
+	still()
 	beats.Wait()
-	if !over { // the reader has gone, or was too slow
+	if ctx.Err() != nil { // the reader has gone, or was too slow
 		return
 	}
 	switch f := q.faultOf(err); {
@@ -108,13 +120,16 @@ func parseCursor(text string) (uint64, error) {
 	return n, err
 }
 
+// sender writes to a reader, as fast as that must be able to take it.
+type sender interface{ send(b []byte) error }
+
 // stream is what is written to one reader who follows.
 type stream struct {
 	gone context.CancelCauseFunc // the reader has
 	goal uint64                  // what was there at the start
 
 	mu sync.Mutex
-	to *pacer
+	to sender
 	at uint64 // what was sent is of this cursor
 }
 

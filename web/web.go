@@ -4,7 +4,7 @@
 // package page's; what may be seen is decided by package server at every read.
 //
 //	GET  …/          the page, as far as it is there (paint.go)
-//	GET  …/live      what changes, as server-sent events (live.go)
+//	GET  …/live      what changes, as server-sent events (live.go) or over a WebSocket (socket.go)
 //	GET  …/block     one block's HTML (block.go)
 //	POST …/open      a secret for a cookie (exchange.go, cookie.go)
 //	POST …/close     the cookie's end

@@ -31,6 +31,15 @@ export class Visit {
   static async begin(t, browser, { size = desktop, ...options } = {}) {
     const context = await browser.newContext({ viewport: size, ...options });
     t.after(() => context.close());
+    return Visit.#of(context);
+  }
+
+  /** Opens another tab beside this one. */
+  async tab() {
+    return Visit.#of(this.page.context());
+  }
+
+  static async #of(context) {
     const v = new Visit();
     v.page = await context.newPage();
     v.page.on("request", (r) => v.requests.push(r.url()));

@@ -4,7 +4,7 @@ import { once } from "node:events";
 import * as http from "node:http";
 
 /** Starts one for a server that ends with the test; gives its port. What is not below /prefix is not found. */
-export async function front(t, target, prefix) {
+export async function front(t, target, prefix, { sockets = "passed" } = {}) {
   const below = ({ url }) => (url.startsWith(`/${prefix}/`) ? url.slice(prefix.length + 1) : undefined);
   const ask = (req) => http.request({ host: "127.0.0.1", port: target.port, method: req.method, path: below(req), headers: req.headers, agent: false });
   const server = http.createServer((req, res) => {
@@ -22,8 +22,12 @@ export async function front(t, target, prefix) {
     res.on("close", () => far.destroy());
     req.pipe(far);
   });
-  // The agents' WebSockets.
+  // WebSockets.
   server.on("upgrade", (req, near, head) => {
+    near.on("error", () => {});
+    t.after(() => near.destroy());
+    if (sockets === "refused") return near.end("HTTP/1.1 501 Not Implemented\r\nConnection: close\r\n\r\n");
+    if (sockets === "hung") return;
     const far = ask(req);
     near.on("error", () => far.destroy());
     far.on("error", () => near.destroy());

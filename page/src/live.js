@@ -1,97 +1,121 @@
-// The live stream: server-sent events from a cursor on. The browser connects again
-// by itself, with the last id; where it gives up (an HTTP error), or where nothing
-// comes any more, this does.
+// The live stream from a cursor on, over link after link: a WebSocket first, of which browsers allow hundreds; where a proxy
+// lets none through, server-sent events, of which they allow six over all tabs.
 
-const silence = 50_000; // ms without any event after which a link counts as dead
+import { serverSent, webSocket } from "./link.js";
+
+const silence = 50_000; // ms without anything after which a link counts as dead
+const opening = 10_000; // ms in which a WebSocket has to say something
 
 // frames are handlers by event; state(name, text) is told how it goes.
 export function follow({ url, cursor, frames, state, reached }) {
-  let source;
+  let close = () => {}; // the present link
   let attempt = 0;
-  let timer;
+  let timer; // until the next link
   let watch;
   let over = false;
+  let sockets = true; // none has hung yet
 
-  const heard = () => {
-    clearTimeout(watch);
-    watch = setTimeout(() => {
-      source?.close();
-      state("reconnecting", "Reconnecting…");
-      connect();
-    }, silence);
-  };
-  const seen = (event) => {
-    heard();
-    const id = Number(event.lastEventId);
-    if (event.lastEventId && id > cursor) {
-      cursor = id;
-      reached(cursor);
-    }
+  const seen = (at) => {
+    if (at > cursor) reached((cursor = at));
   };
   const stop = () => {
     over = true;
     clearTimeout(timer);
     clearTimeout(watch);
-    source?.close();
+    close();
   };
+  const later = (ms, name, text) => {
+    clearTimeout(watch);
+    close();
+    close = () => {};
+    state(name, text);
+    timer = setTimeout(connect, ms);
+  };
+  const reconnect = () => later(jitter(1000), "reconnecting", "Reconnecting…");
 
-  function connect() {
-    clearTimeout(timer);
+  function told({ id, event, data }) {
     if (over) return;
-    source?.close();
-    const at = new URL(url, location.href);
-    at.searchParams.set("after", String(cursor));
-    source = new EventSource(at);
-    heard();
-    source.onopen = () => {
-      attempt = 0;
-      heard();
-      state("connecting", "Catching up…");
-    };
-    source.onerror = () => {
-      if (over) return;
-      if (source.readyState === EventSource.CONNECTING) {
-        state("reconnecting", "Reconnecting…");
-        return;
-      }
-      clearTimeout(watch);
-      const wait = Math.min(1000 * 2 ** attempt++, 30_000) * (0.75 + Math.random() / 2);
-      state("waiting", `No answer; trying again in ${Math.max(1, Math.round(wait / 1000))} s`);
-      timer = setTimeout(connect, wait);
-    };
-    for (const [name, handle] of Object.entries(frames)) {
-      source.addEventListener(name, (event) => {
-        handle(JSON.parse(event.data));
-        seen(event);
-      });
+    try {
+      (own[event] ?? frames[event])?.(JSON.parse(data));
+    } catch (err) {
+      reportError(err); // what comes after it is shown all the same
     }
-    source.addEventListener("caught", (event) => {
-      seen(event);
-      const at = Number(JSON.parse(event.data).cursor);
-      if (at > cursor) reached((cursor = at));
+    if (id) seen(Number(id));
+  }
+  const own = {
+    caught(at) {
+      seen(Number(at.cursor));
       state("live", "Live, caught up");
-    });
-    source.addEventListener("reload", () => {
+    },
+    reload() {
       // What is here cannot be gone on from: the page is painted anew, not too often.
       stop();
       state("reconnecting", "Loading the page anew…");
       setTimeout(() => location.reload(), again());
-    });
-    source.addEventListener("over", (event) => {
+    },
+    over({ title, code, message }) {
       stop();
-      const { title, code, message } = JSON.parse(event.data);
       state("over", [title ?? words(code), message].filter(Boolean).join(": "));
+    },
+  };
+
+  // Opens a link; `failed` is called instead of coming again if it ends before anything has come.
+  function openLink(link, within, failed) {
+    let first = true;
+    const dead = () => {
+      close();
+      if (first) failed("hung");
+      else reconnect();
+    };
+    watch = setTimeout(dead, within);
+    const at = new URL(url, location.href);
+    at.searchParams.set("after", String(cursor));
+    close = link(at, {
+      told,
+      heard() {
+        if (over) return;
+        clearTimeout(watch);
+        watch = setTimeout(dead, silence);
+        if (!first) return;
+        first = false;
+        attempt = 0;
+        state("connecting", "Catching up…");
+      },
+      ended(how, status) {
+        if (over) return;
+        clearTimeout(watch);
+        if (first) failed(how, status);
+        else reconnect();
+      },
     });
   }
 
-  const soon = () => {
-    if (!over && source.readyState === EventSource.CLOSED) connect();
-  };
+  function connect() {
+    clearTimeout(timer);
+    timer = undefined;
+    if (over) return;
+    if (!sockets) return events();
+    openLink(webSocket, opening, (how) => {
+      sockets = how !== "hung";
+      events();
+    });
+  }
+  function events() {
+    openLink(serverSent, silence, (how, status) => {
+      if (how !== "refused") return reconnect();
+      const wait = jitter(Math.min(1000 * 2 ** attempt++, 30_000));
+      later(wait, "waiting", `No answer (${status}); trying again in ${Math.max(1, Math.round(wait / 1000))} s`);
+    });
+  }
+
+  const soon = () => timer !== undefined && connect();
   window.addEventListener("online", soon);
   document.addEventListener("visibilitychange", () => document.hidden || soon());
   state("connecting", "Connecting…");
   connect();
 }
+
+const jitter = (ms) => ms * (0.75 + Math.random() / 2);
 
 // How long to wait before the page is loaded anew: nothing, or a while if that was
 // done just now.

@@ -1,0 +1,70 @@
+// One link to a live stream, over a WebSocket or as server-sent events: the bytes are the same. `told` is called with every
+// event, `heard` when anything comes, and `ended` once, with how it ended: "cut", or "refused" with the HTTP status.
+// What is returned closes the link, of which nothing is heard any more.
+
+export function webSocket(url, { told, heard, ended }) {
+  const at = new URL(url);
+  at.protocol = at.protocol === "https:" ? "wss:" : "ws:";
+  let socket;
+  try {
+    socket = new WebSocket(at);
+  } catch {
+    queueMicrotask(() => ended("cut"));
+    return () => {};
+  }
+  const events = reader(told);
+  socket.binaryType = "arraybuffer";
+  socket.onmessage = ({ data }) => {
+    heard();
+    events(new Uint8Array(data));
+  };
+  socket.onclose = () => ended("cut");
+  return () => {
+    socket.onmessage = socket.onclose = null;
+    socket.close();
+  };
+}
+
+export function serverSent(url, { told, heard, ended }) {
+  const gone = new AbortController();
+  (async () => {
+    const reply = await fetch(url, { headers: { Accept: "text/event-stream" }, credentials: "same-origin", cache: "no-store", signal: gone.signal });
+    if (!reply.ok) {
+      reply.body?.cancel();
+      return ["refused", reply.status];
+    }
+    const events = reader(told);
+    for (const pieces = reply.body.getReader(); ; ) {
+      const { value, done } = await pieces.read();
+      if (done || gone.signal.aborted) return ["cut"];
+      heard();
+      events(value);
+    }
+  })()
+    .catch(() => ["cut"])
+    .then((how) => gone.signal.aborted || ended(...how));
+  return () => gone.abort();
+}
+
+// Reads events ({ id, event, data }, strings) out of pieces of bytes. The server writes one line of data an event, and line
+// feeds alone. An event that only moves the id on has no name.
+function reader(told) {
+  const decoder = new TextDecoder();
+  let open = ""; // what came of the line that has not ended
+  let event = {};
+  const line = (text) => {
+    if (text === "") {
+      if (event.event || event.id) told(event);
+      event = {};
+      return;
+    }
+    const colon = text.indexOf(": ");
+    if (colon > 0) event[text.slice(0, colon)] = text.slice(colon + 2);
+  };
+  return (bytes) => {
+    const lines = decoder.decode(bytes, { stream: true }).split("\n");
+    lines[0] = open + lines[0];
+    open = lines.pop();
+    for (const text of lines) line(text);
+  };
+}

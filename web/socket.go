@@ -1,0 +1,81 @@
+// The live stream over a WebSocket: browsers open six connections to a server for
+// everything else, over all their tabs, and hundreds of these. What is sent is what
+// server-sent events are, byte by byte, in messages that end wherever it suits.
+
+package web
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/mooring-rpc/mooring/internal/wsock"
+)
+
+// maxHello bounds what a page says over a WebSocket.
+const maxHello = 1 << 10
+
+// asksForSocket says whether a request wants to become a WebSocket.
+func asksForSocket(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
+}
+
+// liveSocket is live over a WebSocket, for this server's own pages.
+func (q *request) liveSocket(held holding, from uint64) {
+	done, err := q.site.server.Admit(q.r.RemoteAddr)
+	if err != nil {
+		q.refuse(err)
+		return
+	}
+	defer done()
+	conn, err := wsock.Accept(q.w, q.r, wsock.AcceptOptions{})
+	if err != nil {
+		return // it has been answered
+	}
+	defer func() { _ = conn.CloseNow() }() // after a Close it is closed
+	conn.SetReadLimit(maxHello)
+	ctx, cancel := context.WithCancelCause(q.r.Context())
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer func() { _ = conn.CloseNow() }()
+	defer cancel(nil)
+	reading.Go(func() { // pings and the end, mostly: nothing is said any more
+		_, _, err := conn.Read(context.WithoutCancel(ctx))
+		cancel(err)
+	})
+	h, about, err := q.describe(held)
+	if err == nil || !q.faultOf(err).Code.Transient() {
+		q.follow(ctx, &stream{to: &socketPacer{ctx: ctx, conn: conn, limit: q.site.cfg.WriteTimeout}, gone: cancel, at: from}, h, about, err)
+	}
+	if ctx.Err() == nil || q.r.Context().Err() != nil { // else the page has gone
+		_ = conn.Close(int(websocket.StatusNormalClosure), "")
+	}
+}
+
+// socketPacer sends over a WebSocket to a reader who has a time limit for every
+// piece.
+type socketPacer struct {
+	ctx   context.Context
+	conn  *wsock.Conn
+	limit time.Duration
+}
+
+// send implements sender.
+func (p *socketPacer) send(b []byte) error {
+	for len(b) > 0 {
+		n := min(len(b), pieceBytes)
+		ctx, cancel := context.WithTimeout(p.ctx, p.limit)
+		// A message has to be text by itself, so none ends within a character.
+		err := p.conn.Write(ctx, websocket.MessageBinary, b[:n])
+		cancel()
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
