@@ -207,7 +207,7 @@ func ExampleLive_Cap() {
 	ctx := context.Background()
 	c, s, stop := exampleSession(ctx)
 	defer stop()
-	live, err := s.Attenuate(ctx, client.AttenuateOptions{Rights: capability.Read})
+	live, err := s.Attenuate(ctx, client.AttenuateOptions{Rights: capability.Read | capability.Share})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -245,5 +245,5 @@ func ExampleLive_Cap() {
 		conn.Close("done")
 		<-ended
 	}
-	// Output: 1 1 read
+	// Output: 1 1 read,share
 }

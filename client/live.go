@@ -133,7 +133,7 @@ func (l *Live) Snapshot(ctx context.Context) (*State, error) {
 }
 
 // Save has the server make a durable ref of it, which dies with the ref it stands
-// on (Persistent.save). at is an address of that server.
+// on (Persistent.save). It takes share. at is an address of that server.
 func (l *Live) Save(ctx context.Context, at capability.Ref) (made capability.Ref, err error) {
 	if err := named(at); err != nil {
 		return made, err

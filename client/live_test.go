@@ -48,14 +48,14 @@ func TestACapabilityIsHandedOnInACall(t *testing.T) {
 	b := s.Batch()
 	b.Put(message(1), map[string]int{"n": 1})
 	b.Put(message(2), map[string]int{"n": 2})
-	hers, _ := b.Share(client.ShareOptions{Rights: capability.Read | capability.Append, Actor: "owner/alice"})
+	hers, _ := b.Share(client.ShareOptions{Rights: capability.Read | capability.Append | capability.Share, Actor: "owner/alice"})
 	applied(t, b)
 
 	hersSession, err := alice.Session(t.Context(), hers)
 	if err != nil {
 		t.Fatal(err)
 	}
-	given, err := hersSession.Attenuate(t.Context(), client.AttenuateOptions{Rights: capability.Read, Message: "msg_0002", Actor: "owner/alice/bob"})
+	given, err := hersSession.Attenuate(t.Context(), client.AttenuateOptions{Rights: capability.Read | capability.Share, Message: "msg_0002", Actor: "owner/alice/bob"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestACapabilityIsHandedOnInACall(t *testing.T) {
 	defer his.Release()
 
 	d, err := his.Describe(t.Context())
-	if err != nil || d.Session.ID != s.ID() || d.Grant.Rights != capability.Read || d.Grant.Message != "msg_0002" || d.Grant.Actor != "owner/alice/bob" {
+	if err != nil || d.Session.ID != s.ID() || d.Grant.Rights != capability.Read|capability.Share || d.Grant.Message != "msg_0002" || d.Grant.Actor != "owner/alice/bob" {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	state, err := his.Snapshot(t.Context())
@@ -90,8 +90,16 @@ func TestACapabilityIsHandedOnInACall(t *testing.T) {
 	}
 
 	// What takes the right to share it cannot; what has that right shares live too.
-	if _, err := his.Share(t.Context(), r.owner, client.ShareOptions{Rights: capability.Read}); !errors.Is(err, fault.MissingRight) {
+	reading, err := s.Attenuate(t.Context(), client.AttenuateOptions{Rights: capability.Read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reading.Release()
+	if _, err := reading.Share(t.Context(), r.owner, client.ShareOptions{Rights: capability.Read}); !errors.Is(err, fault.MissingRight) {
 		t.Errorf("sharing without the right: %v", err)
+	}
+	if _, err := reading.Save(t.Context(), r.owner); !errors.Is(err, fault.MissingRight) {
+		t.Errorf("saving without the right: %v", err)
 	}
 	whole, err := s.Attenuate(t.Context(), client.AttenuateOptions{})
 	if err != nil {

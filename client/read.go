@@ -243,9 +243,9 @@ func (s *Session) revoke(ctx context.Context, refID string, epoch bool) (cut Cut
 }
 
 // Save has the server make a new ref that allows what this one does and dies
-// with it (Persistent.save). Unlike Share it needs the server and no right but a
-// living ref. It is tried once: if the link breaks, a ref that nobody has may
-// have been made.
+// with it (Persistent.save). It takes share, as Share does, and unlike that the
+// server. Over one connection the same ref is given again. It is tried once: if the
+// link breaks, a ref that nobody has may have been made.
 func (s *Session) Save(ctx context.Context) (capability.Ref, error) {
 	return s.client.save(ctx, s.saved)
 }

@@ -36,7 +36,7 @@ func TestSealedRefWorksWhereItsKeyIs(t *testing.T) {
 	public, withKey := sealKey(t)
 	_, withOther := sealKey(t)
 	ref, ticket, err := s.Share(t.Context(), client.ShareOptions{
-		Rights: capability.Read | capability.Append, Actor: "owner/agent", Seal: public, Redemptions: 1})
+		Rights: capability.Read | capability.Append | capability.Share, Actor: "owner/agent", Seal: public, Redemptions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

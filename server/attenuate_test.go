@@ -391,7 +391,7 @@ func TestNothingOutlivesItsRef(t *testing.T) {
 				above := owner.share(m, "rights", []string{"read", "append", "share"})
 				am := &made{id: m.id, owner: m.owner, box: newBox()}
 				am.stream = guest.open(guest.restore(above), am.box)
-				args := []any{"rights", []string{"read", "append"}}
+				args := []any{"rights", []string{"read", "append", "share"}}
 				if how == "its time" {
 					args = append(args, "expires_at", r.server.now().UnixMilli()+5000)
 				}
@@ -402,7 +402,7 @@ func TestNothingOutlivesItsRef(t *testing.T) {
 				live := map[string]*rpc.Ref{
 					"restored":          sess,
 					"narrowed":          once,
-					"narrowed twice":    attenuating(t, once, func(a wire.Attenuation) { a.SetRights(uint16(capability.Read | capability.Append)) }).Cap(0),
+					"narrowed twice":    attenuating(t, once, func(a wire.Attenuation) { a.SetRights(uint16(capability.Read | capability.Append | capability.Share)) }).Cap(0),
 					"passed on":         passedOn(t, sess),
 					"passed on, narrow": passedOn(t, once),
 				}

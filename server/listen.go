@@ -153,7 +153,7 @@ func (s *Server) ServeConn(t rpc.Transport) error {
 
 // newLink is what a connection's objects share; who makes it says where from.
 func (s *Server) newLink(remote string) *link {
-	return &link{peer: peerName(remote), address: addressOf(remote), limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions, met: &s.met,
+	return &link{peer: peerName(remote), address: addressOf(remote), limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions, met: &s.met, saved: newSavedRefs(),
 		shot: make(chan struct{}, max(s.cfg.Snapshots/2, 1))}
 }
 

@@ -1,11 +1,14 @@
 // Persistent.save: a durable name for a live capability. It is a ref minted
 // from the one the object stands on, with the same rights and limits, which dies
-// with it. The server makes its secret, gives it out once, and keeps the hash.
+// with it: so it takes share, as minting any other does. The server makes its
+// secret, and keeps the hash; a connection that asks again for the same capability
+// is given the same ref.
 
 package server
 
 import (
 	"context"
+	"slices"
 
 	"capnproto.org/go/capnp/v3"
 	"capnproto.org/go/capnp/v3/std/capnp/persistent"
@@ -23,16 +26,51 @@ var persistentSave = rpc.Method{Interface: persistent.Persistent_TypeID, ID: 0}
 // savedLabel is the label of refs that save made.
 const savedLabel = "saved"
 
+// savedRefs are those that a connection was given. Its calls of save go one by one:
+// turn holds something while none is running, which alone uses the rest.
+type savedRefs struct {
+	turn chan struct{}
+	refs []savedRef
+}
+
+// maxSaved bounds what is kept of a connection.
+const maxSaved = 1024
+
+type savedRef struct {
+	grant  *capability.Grant // as it was minted
+	secret capability.Secret
+}
+
+func newSavedRefs() *savedRefs { return &savedRefs{turn: make(chan struct{}, 1)} }
+
+// like gives what was saved of the capability that minted is minted from.
+func (s *savedRefs) like(minted *capability.Grant) (savedRef, bool) {
+	for _, r := range s.refs {
+		same := *minted
+		same.ID, same.Hash = r.grant.ID, r.grant.Hash
+		if r.grant.Epoch == minted.Epoch && capability.Reminted(r.grant, &same) == nil {
+			return r, true
+		}
+	}
+	return savedRef{}, false
+}
+
+// drop forgets a ref that is dead.
+func (s *savedRefs) drop(id string) {
+	s.refs = slices.DeleteFunc(s.refs, func(r savedRef) bool { return r.grant.ID == id })
+}
+
 // save answers Persistent.save for an object that stands on auth.
 func (s *Server) save(c *rpc.Call, l *link, auth *authority) {
-	secret := capability.NewSecret()
-	id := capability.ServerID(capability.Target(auth.ref), ulid.Make())
 	ctx, cancel := s.writing()
 	defer cancel()
+	l.saved.turn <- struct{}{}
+	defer func() { <-l.saved.turn }()
 	var parent *capability.Grant
+	var saved savedRef
 	err := s.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
 		defer recovered(&err)
-		parent, err = mintSaved(ctx, tx, auth, l.peer, capability.Minting{ID: id, Hash: secret.Hash(), Label: savedLabel})
+		parent, saved, err = mintSaved(ctx, tx, auth, l)
 		return err
 	})
 	if refused := toFault(s.log, err, "save the capability"); refused != nil {
@@ -40,26 +78,29 @@ func (s *Server) save(c *rpc.Call, l *link, auth *authority) {
 		fail(c, refused)
 		return
 	}
+	if _, again := l.saved.like(saved.grant); !again {
+		l.saved.refs = append(l.saved.refs, saved)
+	}
 	s.used(l.peer, parent, "save", 0)
 	c.Return(words(0, 1), func(res capnp.Struct, _ *rpc.CapTable) error {
 		ref, err := wire.NewSturdyRef(res.Segment())
 		if err != nil {
 			return err
 		}
-		if err := ref.SetId(id); err != nil {
+		if err := ref.SetId(saved.grant.ID); err != nil {
 			return err
 		}
-		if err := ref.SetSecret(secret.Reveal()); err != nil {
+		if err := ref.SetSecret(saved.secret.Reveal()); err != nil {
 			return err
 		}
 		return res.SetPtr(0, ref.ToPtr())
 	})
 }
 
-// mintSaved mints, inside tx, a ref from the one auth stands on. A refusal is an
-// error like any other: nothing is left of the transaction. What auth stands on is
-// given in any case, if it is there.
-func mintSaved(ctx context.Context, tx session.Tx, auth *authority, peer string, m capability.Minting) (parent *capability.Grant, err error) {
+// mintSaved mints, inside tx, a ref from the one auth stands on, or gives the one that
+// was minted before over l, if that lives. A refusal is an error like any other: nothing
+// is left of the transaction. What auth stands on is given in any case, if it is there.
+func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *link) (parent *capability.Grant, saved savedRef, err error) {
 	want := &session.Want{Grants: auth.refs()}
 	if auth.session != "" {
 		want.Sessions = []string{auth.session}
@@ -68,28 +109,43 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, peer string,
 	}
 	rows, err := tx.Load(ctx, want)
 	if err != nil {
-		return nil, err
+		return nil, saved, err
 	}
 	at := &session.Sight{Now: rows.Now, Row: rows.Sessions[auth.session], Grants: rows.Grants}
 	var refused *fault.Error
 	if auth.session != "" {
-		parent, refused = auth.check(at, 0)
+		parent, refused = auth.check(at, capability.Share)
 	} else {
-		parent, refused = capability.CheckLive(at.Grants[auth.ref], auth.narrow, 0, at.Now, 0, "")
+		parent, refused = capability.CheckLive(at.Grants[auth.ref], auth.narrow, 0, at.Now, capability.Share, "")
 	}
 	if refused == nil && len(parent.Seal) > 0 {
 		// A server's own ids carry no mark of a seal, and it has nobody's key to bind them to.
 		refused = fault.Widening.With("this ref is bound to a key, and a saved one would be to none: keep the ref, or share one that is bound to the key of whoever it is for")
 	}
 	if refused != nil {
-		return parent, refused
+		return parent, saved, refused
 	}
-	m.Rights = parent.Rights
+	saved.secret = capability.NewSecret()
+	m := capability.Minting{ID: capability.ServerID(parent.Target, ulid.Make()), Hash: saved.secret.Hash(), Rights: parent.Rights, Label: savedLabel}
 	grant, refused := capability.Mint(parent, m, epochOf(at), at.Now)
 	if refused != nil {
-		return parent, refused
+		return parent, saved, refused
 	}
+	if before, ok := l.saved.like(grant); ok {
+		rows, err := tx.Load(ctx, &session.Want{Grants: []string{before.grant.ID}})
+		if err != nil {
+			return parent, saved, err
+		}
+		if capability.Check(rows.Grants[before.grant.ID], epochOf(at), at.Now, 0, "") == nil {
+			return parent, before, nil
+		}
+		l.saved.drop(before.grant.ID)
+	}
+	if len(l.saved.refs) >= maxSaved {
+		return parent, saved, fault.Overloaded.With("%d capabilities were saved over this connection, the most that may be: use another", len(l.saved.refs))
+	}
+	saved.grant = grant
 	audit := &capability.AuditRow{Target: parent.Target, At: at.Now, Act: capability.AuditSave, Ref: parent.ID, Actor: parent.Actor, Subject: grant.ID,
-		Cursor: cursorOf(at), Peer: peer}
-	return parent, tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{grant}, Audit: []*capability.AuditRow{audit}})
+		Cursor: cursorOf(at), Peer: l.peer}
+	return parent, saved, tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{grant}, Audit: []*capability.AuditRow{audit}})
 }

@@ -220,7 +220,7 @@ func TestSaveGivesARefThatDiesWithItsParent(t *testing.T) {
 		r := start(t, st, nil)
 		p := r.dial()
 		m := r.create(p)
-		shared := p.share(m, "rights", []string{"read", "append"}, "label", "peer", "actor", "owner/peer", "from", 1)
+		shared := p.share(m, "rights", []string{"read", "append", "share"}, "label", "peer", "actor", "owner/peer", "from", 1)
 		save := func(sess *rpc.Ref) (capability.Ref, error) {
 			s, _, err := call(t, sess, persistentSave, words(0, 1), nil)
 			if err != nil {
@@ -245,7 +245,7 @@ func TestSaveGivesARefThatDiesWithItsParent(t *testing.T) {
 		}
 		_, grant := describe(t, p.restore(saved))
 		actor, _ := grant.Actor()
-		if capability.Rights(grant.Rights()) != capability.Read|capability.Append || actor != "owner/peer" || grant.Dead() != 0 || grant.Owner() {
+		if capability.Rights(grant.Rights()) != capability.Read|capability.Append|capability.Share || actor != "owner/peer" || grant.Dead() != 0 || grant.Owner() {
 			t.Errorf("saved as %v", grant)
 		}
 		if _, err := save(m.sess); err != nil {
@@ -254,12 +254,47 @@ func TestSaveGivesARefThatDiesWithItsParent(t *testing.T) {
 		if _, err := save(p.restore(r.owner)); err != nil {
 			t.Errorf("save the space: %v", err)
 		}
-		limited := p.share(m, "rights", []string{"read"}, "redemptions", 1)
+		limited := p.share(m, "rights", []string{"read", "share"}, "redemptions", 1)
 		once, err := save(p.restore(limited))
 		if err != nil {
 			t.Errorf("save a ref of one redemption: %v", err)
 		}
 		wantCode(t, "redeem what was saved of a ref that is used up", p.restoreErr(once, "another"), fault.Exhausted)
+
+		// The same capability over the same connection is saved once, another one by itself.
+		sess := p.restore(shared)
+		narrow := attenuating(t, sess, func(a wire.Attenuation) { a.SetRights(uint16(capability.Read | capability.Share)) }).Cap(0)
+		all := map[string]bool{}
+		for i := range 12 {
+			again, err := save([]*rpc.Ref{sess, p.restore(shared), narrow}[i%3])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all[again.ID] = true; (again.ID == saved.ID && again.Secret.Equal(saved.Secret)) != (i%3 != 2) {
+				t.Errorf("save number %d gives %s, the first was %s", i, again.ID, saved.ID)
+			}
+		}
+		other, err := save(r.dial().restore(shared))
+		if err != nil || all[other.ID] || len(all) != 2 {
+			t.Errorf("saved over another connection: %v, %v; before %v", other.ID, err, all)
+		}
+		page, err := st.ReadTree(t.Context(), m.id, shared.ID, "", 100, nil)
+		if err != nil || len(page.Rows) != 1+3 {
+			t.Errorf("%d refs below the one that was saved, %v", len(page.Rows)-1, err)
+		}
+		if _, _, err := call(t, m.sess, sessionRevoke, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+			return wire.Session_revoke_Params(s).SetRef(saved.ID)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := save(sess); err != nil || again.ID == saved.ID || p.restoreErr(again, "x") != nil {
+			t.Errorf("saved again after the first was revoked: %s, %v", again.ID, err)
+		}
+		reader := p.share(m, "rights", []string{"read", "append", "revoke"})
+		_, err = save(p.restore(reader))
+		wantCode(t, "save without share", err, fault.MissingRight)
+		_, err = save(attenuating(t, m.sess, func(a wire.Attenuation) { a.SetRights(uint16(capability.Read)) }).Cap(0))
+		wantCode(t, "save what was narrowed to read", err, fault.MissingRight)
 
 		p.must(m.stream, m.batch(op("revoke", "ref", shared.ID)))
 		_, grant = describe(t, p.restore(saved))

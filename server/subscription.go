@@ -187,6 +187,7 @@ type link struct {
 	limit   int           // bytes
 	max     int           // subscriptions
 	met     *boundHits
+	saved   *savedRefs
 
 	mu       sync.Mutex
 	underway int

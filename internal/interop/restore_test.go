@@ -127,7 +127,7 @@ func saves(t *testing.T, p *process, owner capability.Ref) {
 		t.Fatal(err)
 	}
 	id := mooring("session", "import", "../../testdata/opencode/a-edit-1.18.33.jsonl", "--owner", "@"+ownerFile)
-	mooring("share", id, "--rights", "read,append", "--actor", "owner/foreign", "--to", refFile)
+	mooring("share", id, "--rights", "read,append,share", "--actor", "owner/foreign", "--to", refFile)
 	text, err := os.ReadFile(refFile)
 	if err != nil {
 		t.Fatal(err)
