@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/loopback"
+	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -210,8 +210,8 @@ func openBox(ctx context.Context, cfg Config) (box *outbox.Box, own bool, err er
 	case cfg.OutboxURL != "":
 		box, err = outbox.OpenPostgres(ctx, cfg.OutboxURL, cfg.OutboxName, cfg.OutboxConfig)
 	case cfg.Home != "":
-		if err := os.MkdirAll(cfg.Home, 0o700); err != nil {
-			return nil, false, fmt.Errorf("make the home folder: %w", err)
+		if err := privatedir.Make(cfg.Home, "the home folder"); err != nil {
+			return nil, false, err
 		}
 		box, err = outbox.OpenSQLite(ctx, filepath.Join(cfg.Home, "outbox.db"), cfg.OutboxConfig)
 	default:

@@ -114,7 +114,7 @@ func (w *pacedWriter) Write(b []byte) (n int, err error) {
 		w.extend()
 		m, err := w.ResponseWriter.Write(piece)
 		if n += m; err != nil || n == len(b) {
-			return n, err
+			return n, fault.ReaderGone(err)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func (w *pacedWriter) Write(b []byte) (n int, err error) {
 // flush sends what was written.
 func (w *pacedWriter) flush() error {
 	w.extend()
-	return http.NewResponseController(w.ResponseWriter).Flush()
+	return fault.ReaderGone(http.NewResponseController(w.ResponseWriter).Flush())
 }
 
 func (w *pacedWriter) extend() {

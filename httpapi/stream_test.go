@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -146,7 +148,12 @@ func TestStreamThatMayGoOnJustEnds(t *testing.T) {
 // is not taken for a whole one.
 func TestSlowReaders(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(s *server.Config, c *Config) { c.WriteStall, s.Connections = time.Second, 3 })
+	var log lockbuf.Buffer
+	r := start(t, teststore.SQLite(t), func(s *server.Config, c *Config) {
+		c.WriteStall, s.Connections = time.Second, 3
+		s.Log = slog.New(slog.NewTextHandler(&log, nil))
+		c.Log = s.Log
+	})
 	m := r.create()
 	large := obj{"text": strings.Repeat("x", 3<<20)}
 	for i := range 5 {
@@ -183,5 +190,9 @@ func TestSlowReaders(t *testing.T) {
 		if len(text) > 15<<20 || strings.HasSuffix(string(text), "0\r\n\r\n") {
 			t.Errorf("%d: %d bytes came, and an end", i, len(text))
 		}
+	}
+	r.stop()
+	if text := log.String(); strings.Contains(text, "ERROR") {
+		t.Errorf("readers who went away are errors in the log:\n%s", text)
 	}
 }

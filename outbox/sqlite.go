@@ -18,6 +18,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/migrations"
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
 )
@@ -56,21 +57,12 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 	if err != nil {
 		return nil, err
 	}
-	// SQLite gives the -wal and -shm files the mode of the database.
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	if err := privatedir.Database(path); err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {
 			err = pe.Err
 		}
 		return nil, fmt.Errorf("its file cannot be opened for writing: %w", err)
-	}
-	info, err := f.Stat()
-	if err == nil && info.Mode().Perm()&0o077 != 0 {
-		err = f.Chmod(0o600)
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, withoutPath(err)
 	}
 	// The files beside it are the same by whatever name it was opened, as SQLite's are.
 	if path, err = filepath.EvalSymlinks(path); err != nil {

@@ -5,6 +5,8 @@ package web
 import (
 	"net/http"
 	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
 )
 
 // pieceBytes is what is written at a time, and leastRate how many bytes a second a
@@ -41,13 +43,13 @@ func (p *pacer) send(b []byte) error {
 		n := min(len(b), pieceBytes)
 		p.wait()
 		if _, err := p.w.Write(b[:n]); err != nil {
-			return err
+			return fault.ReaderGone(err)
 		}
 		b = b[n:]
 		p.taken += n
 	}
 	p.wait()
-	return p.timer.Flush()
+	return fault.ReaderGone(p.timer.Flush())
 }
 
 // wait sets the time limit of the next piece.

@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -96,10 +97,7 @@ func (h *homeFlags) folder() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make the home folder: %w", err)
-	}
-	return dir, nil
+	return dir, privatedir.Make(dir, "the home folder")
 }
 
 // open opens the client on the home's outbox.

@@ -75,7 +75,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 
 // runContext is run with a context that stands for the signals.
 func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	sh := &shared{in: in, out: out, err: errOut}
+	sh := &shared{in: in, out: forTerminal(out), err: errOut}
 	root := newRoot(sh)
 	root.SetArgs(args)
 	root.SetIn(in)
@@ -161,7 +161,7 @@ func (sh *shared) report(err error) {
 		body.Error.At = f.At
 	}
 	line, _ := json.Marshal(body) // strings and a number: cannot fail
-	fmt.Fprintf(sh.err, "%s\n", line)
+	fmt.Fprintf(&escapingWriter{w: sh.err}, "%s\n", line)
 }
 
 // printJSON writes v as one line to the results.

@@ -24,6 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/heap"
 	"github.com/mooring-rpc/mooring/internal/hostguard"
+	"github.com/mooring-rpc/mooring/internal/logdedup"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store"
 	"github.com/mooring-rpc/mooring/store/postgres"
@@ -121,7 +122,9 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 			return err
 		}
 	}
-	log := o.logger(sh)
+	thinned := o.logger(sh)
+	defer thinned.Close()
+	log := slog.New(thinned)
 	ln, err := listenTCP(ctx, "--listen", o.listen)
 	if err != nil {
 		return err
@@ -285,15 +288,19 @@ func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, ad
 	return cfg
 }
 
-func (o *serveOptions) logger(sh *shared) *slog.Logger {
+// logRepeats is how much of one message's repetition is written.
+var logRepeats = logdedup.Config{Window: time.Minute, Burst: 10}
+
+// logger gives the handler of the server's log.
+func (o *serveOptions) logger(sh *shared) *logdedup.Handler {
 	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if o.verbose {
 		opts.Level = slog.LevelDebug
 	}
 	if sh.json {
-		return slog.New(slog.NewJSONHandler(sh.err, opts))
+		return logdedup.New(slog.NewJSONHandler(sh.err, opts), logRepeats)
 	}
-	return slog.New(slog.NewTextHandler(sh.err, opts))
+	return logdedup.New(slog.NewTextHandler(sh.err, opts), logRepeats)
 }
 
 // announce tells where the server is, in one line, and where the owner's ref

@@ -188,12 +188,10 @@ func plainLine(s string) string { return strings.ReplaceAll(plainText(s), "\n", 
 func plainText(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
-		case r == '\n', r == '\u200d', r == '\u200c': // joiners belong to letters and pictures
-			return r
-		case unicode.Is(unicode.Cf, r):
-			return -1
-		case unicode.IsControl(r), r == '\u2028', r == '\u2029':
+		case r == '\t', unseen(r) && !unicode.Is(unicode.Cf, r):
 			return ' '
+		case unseen(r):
+			return -1
 		}
 		return r
 	}, s)

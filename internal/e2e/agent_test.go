@@ -202,10 +202,10 @@ func (p *plan) commitCreation(ctx context.Context, c *client.Client, b *planBatc
 	for _, o := range b.Ops {
 		op := outbox.Op{Method: o.Method, DependsOn: o.DependsOn}
 		for _, a := range o.Args {
-			op.Args = append(op.Args, ledger.Arg{Name: a.Name, JSON: a.JSON, Ref: a.Ref})
+			op.Args = append(op.Args, ledger.Arg{Name: a.Name, JSON: a.JSON, Ref: (*ledger.Ref)(a.Ref)})
 		}
 		if e := o.Expected; e != nil {
-			op.Expected = ledger.Expect{Set: true, Ref: e.Ref}
+			op.Expected = ledger.Expect{Set: true, Ref: (*ledger.Ref)(e.Ref)}
 			if e.Ref == nil {
 				if err := json.Unmarshal(e.JSON, &op.Expected.Cursor); err != nil {
 					return err

@@ -331,7 +331,7 @@ func (g *graph) one(b *planBatch) {
 	case 3: // a path to nothing: of an op of the same batch, since Commit refuses one in a result it knows
 		for i, a := range o.Args {
 			if a.Ref != nil && len(b.Ops) > 0 {
-				o.Args[i].Ref = &ledger.Ref{Op: opID(b.ID, g.rand.IntN(len(b.Ops))), Path: "nothing.there"}
+				o.Args[i].Ref = &planRef{Op: opID(b.ID, g.rand.IntN(len(b.Ops))), Path: "nothing.there"}
 				break
 			}
 		}

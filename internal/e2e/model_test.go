@@ -280,7 +280,7 @@ func deref(a *planArg) planArg {
 }
 
 // resolve gives the JSON text that a reference stands for.
-func (w *world) resolve(r *ledger.Ref) (json.RawMessage, bool) {
+func (w *world) resolve(r *planRef) (json.RawMessage, bool) {
 	d := w.done[r.Op]
 	if d == nil {
 		return nil, false

@@ -49,8 +49,11 @@ type planOp struct {
 type planArg struct {
 	Name string
 	JSON json.RawMessage `json:",omitempty"`
-	Ref  *ledger.Ref     `json:",omitempty"`
+	Ref  *planRef        `json:",omitempty"`
 }
+
+// planRef is a ledger.Ref that can be written into the file with the plan.
+type planRef ledger.Ref
 
 // opID is the id of the op at a place of a batch.
 func opID(batch string, place int) string { return outbox.OpID(batch, place) }
@@ -66,7 +69,7 @@ func arg(name string, value any) planArg {
 
 // refArg is an argument that refers to an earlier op's result.
 func refArg(name, op, path string) planArg {
-	return planArg{Name: name, Ref: &ledger.Ref{Op: op, Path: path}}
+	return planArg{Name: name, Ref: &planRef{Op: op, Path: path}}
 }
 
 func op(method string, args ...planArg) planOp { return planOp{Method: method, Args: args} }

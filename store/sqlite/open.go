@@ -22,6 +22,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/migrations"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -75,12 +76,7 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 
 func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	file := filepath.Join(cfg.Dir, fileName)
-	// The file is made here, so that nobody else can read it from its first moment.
-	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("database file: %w", err)
-	}
-	if err := f.Close(); err != nil {
+	if err := privatedir.Database(file); err != nil {
 		return nil, fmt.Errorf("database file: %w", err)
 	}
 	writer := source(file, false)

@@ -44,6 +44,7 @@ export class JournalStore extends Store {
       const made = await fs.mkdir(folder, { recursive: true, mode: 0o700 });
       // Every folder that was made is an entry in the one above it.
       for (let up = path.resolve(folder); made !== undefined && up.length >= path.resolve(made).length; ) await syncFolder(up = path.dirname(up));
+      await checkOwners(folder);
       unlock = await lockFolder(folder);
       await fs.rm(path.join(folder, newName), { force: true });
       const name = path.join(folder, fileName);
@@ -229,4 +230,19 @@ async function readAll(file: fs.FileHandle): Promise<Buffer> {
     at += bytesRead;
   }
   return data.subarray(0, at);
+}
+
+/** Throws usage for a folder of another user's, one that all may write to, or one that has a file or link of another user's: secrets go into it. */
+async function checkOwners(folder: string): Promise<void> {
+  const user = process.geteuid?.();
+  if (user === undefined) return; // a system whose files have no such owners
+  const info = await fs.stat(folder);
+  if (info.uid !== user) throw fault("usage", `the home folder belongs to another user (id ${info.uid}, yours is ${user}): name a folder of your own`);
+  if (info.mode & 0o002) throw fault("usage", "every user may write to the home folder: say chmod go-w for it, or name another");
+  for (const name of [fileName, newName]) {
+    const of = await fs.lstat(path.join(folder, name)).catch(() => undefined);
+    if (of && of.uid !== user && of.uid !== 0) {
+      throw fault("usage", `${name} in the home folder belongs to another user (id ${of.uid}, yours is ${user}), who may have planted it: look at it, and remove it`);
+    }
+  }
 }

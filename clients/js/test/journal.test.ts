@@ -46,6 +46,16 @@ test("what was written is there again", async (t) => {
   assert.deepEqual(await fs.readdir(dir), ["outbox.journal"]);
 });
 
+test("a folder of another user's, or one that all may write to, is not used", async (t) => {
+  const dir = await folder(t);
+  await fs.chmod(dir, 0o777);
+  await assert.rejects(JournalStore.open(dir), /usage.*every user may write/s);
+  await fs.chmod(dir, 0o700);
+  const user = process.geteuid!();
+  t.mock.method(process as { geteuid(): number }, "geteuid", () => user + 1);
+  await assert.rejects(JournalStore.open(dir), /usage.*belongs to another user/s);
+});
+
 test("cut at every byte, the file has the groups before the cut, whole, and goes on", async (t) => {
   const dir = await folder(t), file = path.join(dir, "outbox.journal");
   const a = await JournalStore.open(dir);

@@ -1,0 +1,74 @@
+// What others wrote, on a terminal: JSON leaves characters in its strings that a
+// terminal obeys (U+009B begins a control sequence) or that order text otherwise
+// (U+202E). Text for people is cleaned where it is made (plainLine); JSON is not, since
+// programs are to get what is there. So what goes to a terminal passes through here.
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// forTerminal is w, or an escapingWriter to it where it is a terminal.
+func forTerminal(w io.Writer) io.Writer {
+	if f, isFile := w.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
+		return &escapingWriter{w: w}
+	}
+	return w
+}
+
+// escapingWriter writes UTF-8 text with every character that a terminal does not show
+// as JSON's \uXXXX. JSON means the same with it.
+type escapingWriter struct {
+	w       io.Writer
+	partial []byte // of a character that the last Write ended within
+}
+
+// Write implements io.Writer.
+func (e *escapingWriter) Write(p []byte) (int, error) {
+	text := append(e.partial, p...)
+	out := make([]byte, 0, len(text)+16)
+	for len(text) > 0 && utf8.FullRune(text) {
+		r, size := utf8.DecodeRune(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			out = utf8.AppendRune(out, utf8.RuneError)
+		case unseen(r):
+			out = appendEscaped(out, r)
+		default:
+			out = append(out, text[:size]...)
+		}
+		text = text[size:]
+	}
+	e.partial = append([]byte(nil), text...)
+	if _, err := e.w.Write(out); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// unseen reports whether a terminal would obey r, or show nothing of it. Joiners belong
+// to letters and pictures.
+func unseen(r rune) bool {
+	switch r {
+	case '\n', '\t', '\u200c', '\u200d':
+		return false
+	case '\u2028', '\u2029':
+		return true
+	}
+	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
+}
+
+func appendEscaped(b []byte, r rune) []byte {
+	for _, unit := range utf16.AppendRune(nil, r) {
+		b = fmt.Appendf(b, `\u%04x`, unit)
+	}
+	return b
+}
