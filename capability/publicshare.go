@@ -3,6 +3,8 @@ package capability
 // Public shares: a session that anybody who has an id may see. The id is no ref's:
 // it stands in URLs, and says which ref it is good for.
 
+import "time"
+
 // PublicShare is the row of a public share. Nobody holds its refs' secrets: whoever
 // has found the row acts under Reader, and whoever has shown the secret of a ref
 // minted from Share writes.
@@ -13,6 +15,15 @@ type PublicShare struct {
 	Share   string // the ref id that everything under the share is minted from: revoked, the share is over
 	Reader  string // the ref id of its readers
 	Created int64  // Unix ms
+}
+
+// ShareRequest says who asks for a public share. A client that did not hear the
+// answer asks again: the same request, within a short time, is for the same share.
+// Any other is for a share of its own.
+type ShareRequest struct {
+	Space  string        // in which its session is, or will be
+	Asker  [32]byte      // digest of all that makes it the same request
+	Within time.Duration // since the first of them, by the database's clock
 }
 
 // Stands says whether the share is there, or can still be made: neither of its refs

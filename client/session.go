@@ -122,7 +122,7 @@ func (s *Session) Batch() *Batch {
 
 // CreateOptions are about a new session.
 type CreateOptions struct {
-	External string // the id another system knows it by; unique in the space
+	External string // the id another system knows it by; once among the sessions made under one ref
 	Label    string // of the owner's ref
 	Actor    string // of the owner's ref; "owner" if empty
 	// Owner is the owner's ref, if it was made before (Space.NewOwner): who keeps

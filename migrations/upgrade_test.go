@@ -83,6 +83,36 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
+// TestUpgradeToLimits: sessions may bear one external id, and what the binary before
+// writes still goes in, for which there is but one session of that name.
+func TestUpgradeToLimits(t *testing.T) {
+	t.Parallel()
+	for _, d := range databases {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			db := d.open(t)()
+			exec := func(text string) {
+				t.Helper()
+				if _, err := db.Exec(text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, set := range []Set{upTo(t, d.set, 3), upTo(t, d.set, 4), upTo(t, d.set, 3)} {
+				if err := Up(t.Context(), db, set); err != nil {
+					t.Fatal(err)
+				}
+			}
+			exec("INSERT INTO public_shares (id, session, owner_tail, share_tail, reader_tail, created) VALUES ('a', 'ses_1', 'o', 's', 'r', 1)")
+			exec("INSERT INTO sessions (id, space, external) VALUES ('ses_1', 'spc_1', 'x'), ('ses_2', 'spc_1', 'x')")
+			exec("INSERT INTO externals (space, external, session) VALUES ('spc_1', 'x', 'ses_1')")
+			var n int
+			if err := db.QueryRow("SELECT count(*) FROM public_shares WHERE length(asked) = 0").Scan(&n); err != nil || n != 1 {
+				t.Errorf("%d shares of nobody, %v", n, err)
+			}
+		})
+	}
+}
+
 // TestUpgradeToPublicShares: what was there stays, and the binary before still starts.
 func TestUpgradeToPublicShares(t *testing.T) {
 	t.Parallel()

@@ -244,6 +244,16 @@ func (h *Held) Do(ctx context.Context, ops ...ledger.Intent) (cursor uint64, err
 // Create makes a session of a space that the ref may make sessions in. args are
 // those of the op create; owner is the id of the owner's ref that they name.
 func (h *Held) Create(ctx context.Context, id, owner string, args ...ledger.Arg) error {
+	return h.create(ctx, id, owner, args, &session.Direct{Ops: true})
+}
+
+// CreateNamesake is Create of a session whose external id other sessions that were
+// made under the ref may have too.
+func (h *Held) CreateNamesake(ctx context.Context, id, owner string, args ...ledger.Arg) error {
+	return h.create(ctx, id, owner, args, &session.Direct{Ops: true, Namesake: true})
+}
+
+func (h *Held) create(ctx context.Context, id, owner string, args []ledger.Arg, do *session.Direct) error {
 	if h.space == nil {
 		return fault.BadArgument.With("sessions are made in a space: name a space's ref")
 	}
@@ -255,7 +265,7 @@ func (h *Held) Create(ctx context.Context, id, owner string, args ...ledger.Arg)
 		return refused
 	}
 	op := ledger.Intent{OpID: ulid.Make().String(), BatchID: ulid.Make().String(), Session: id, Method: session.MethodCreate, Args: args}
-	return failed(o.commit(ctx, ledger.Batch{Session: id, Ops: []ledger.Intent{op}}, &session.Direct{Ops: true}).Err)
+	return failed(o.commit(ctx, ledger.Batch{Session: id, Ops: []ledger.Intent{op}}, do).Err)
 }
 
 // Share mints a ref of the session below the one it stands on.

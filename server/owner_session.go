@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -15,33 +16,39 @@ import (
 // SessionRescueStore is what RotateSessionOwner needs of a store.
 type SessionRescueStore interface {
 	// FirstSpace is the id of the space that the first start made, FindExternal the
-	// session that an external id names there, "" if none.
+	// living sessions that an external id names there, the newest first.
 	FirstSpace(ctx context.Context) (string, error)
-	FindExternal(ctx context.Context, space, external string) (string, error)
+	FindExternal(ctx context.Context, space, external string, limit int) ([]string, error)
 	// OwnerOf is the living ref of a session's owner; nil if there is none.
 	OwnerOf(ctx context.Context, session string) (*capability.Grant, error)
 	Update(ctx context.Context, fn func(session.Tx) error) error
 }
 
+// namesakes is how many sessions of one name an error lists.
+const namesakes = 10
+
 // RotateSessionOwner makes a new owner's ref for a session of the first space, given
 // by its id or external id, and kills the old one alone: what was made under it goes
 // on. keep is called with the new ref before the database knows of it. It gives the
-// old ref's id. Errors: NotFound, Revoked if its owner's ref was revoked and not
-// rotated, keep's.
+// old ref's id. Errors: NotFound; Ambiguous, with the newest ids, if several living
+// sessions have the external id; Revoked if its owner's ref was revoked and not
+// rotated; keep's.
 func RotateSessionOwner(ctx context.Context, st SessionRescueStore, id string, address capability.Ref, keep func(capability.Ref) error) (old string, err error) {
 	if !capability.IsSession(id) {
 		space, err := st.FirstSpace(ctx)
 		if err != nil {
 			return "", err
 		}
-		found, err := st.FindExternal(ctx, space, id)
-		if err != nil {
+		found, err := st.FindExternal(ctx, space, id, namesakes)
+		switch {
+		case err != nil:
 			return "", err
-		}
-		if found == "" {
+		case len(found) == 0:
 			return "", fault.NotFound.With("the server has no session of this name")
+		case len(found) > 1:
+			return "", fault.Ambiguous.With("several sessions have this name, the newest first: %s: give an id", strings.Join(found, ", "))
 		}
-		id = found
+		id = found[0]
 	}
 	owner, err := st.OwnerOf(ctx, id)
 	switch {

@@ -43,14 +43,19 @@ func (o *opCreate) owner(a *applier) (*capability.Grant, *fault.Error) {
 	} else if there != nil {
 		return nil, fault.AlreadyExists.With("there is a ref with this id already")
 	}
-	if o.external != "" {
-		if taken, err := a.v.externalOf(a.grant.Target, o.external); err != nil {
+	if o.external != "" && !a.sub.namesake() {
+		if taken, err := a.v.externalOf(o.externalID(a)); err != nil {
 			return nil, err
 		} else if taken != "" {
-			return nil, fault.AlreadyExists.With("another session of this space has this external id")
+			return nil, fault.AlreadyExists.With("another session that was made under this ref has this external id: go on with that one, or give another id")
 		}
 	}
 	return capability.MintOwner(a.grant, capability.Minting{ID: o.ref, Hash: o.hash, Label: o.label, Actor: o.actor}, a.v.now)
+}
+
+// externalID is what the session would have to itself.
+func (o *opCreate) externalID(a *applier) ExternalID {
+	return ExternalID{Space: a.grant.Target, Maker: a.grant.ID, ID: o.external}
 }
 
 // payload is the first event's, but for what a fork adds.
@@ -64,7 +69,7 @@ func (o *opCreate) make(a *applier, method string, owner *capability.Grant, payl
 	row.Life, row.Space, row.External = Live, a.grant.Target, o.external
 	row.Epoch, row.Created, row.Creator = 1, a.v.now, a.outbox
 	if o.external != "" {
-		a.v.claimExternal(row.Space, o.external, row.ID)
+		a.v.claimExternal(o.externalID(a), row.ID)
 	}
 	a.v.mint(owner)
 	ev := a.emit(method, refKey(owner.ID), 1, payload)

@@ -69,6 +69,16 @@ func TestCreate(t *testing.T) {
 		p.refuse(ledger.Rejected, fault.NotFound, op("put", "key", "session", "payload", raw(`{}`)))
 		p.apply(op("create", "ref", p.ref, "hash", sha(p.ref), "external", "oc-2"))
 	})
+	t.Run("external taken by another maker", func(t *testing.T) {
+		p := w.newWriter()
+		id, hash := newRef(capability.Target(w.space))
+		w.store.AddGrant(capability.Grant{ID: id, Target: capability.Target(id), Parent: w.space, Hash: hash, Rights: capability.Create})
+		p.space = id
+		p.apply(op("create", "ref", p.ref, "hash", sha(p.ref), "external", "oc-1"))
+		again := w.newWriter()
+		again.space = id
+		again.refuse(ledger.Rejected, fault.AlreadyExists, op("create", "ref", again.ref, "hash", sha(again.ref), "external", "oc-1"))
+	})
 	t.Run("external taken in another space", func(t *testing.T) {
 		p := w.newWriter()
 		p.space = w.newSpace()

@@ -122,5 +122,16 @@ func TestPlainCreate(t *testing.T) {
 	}
 	answers, _ = w.commit(sub)
 	mustEqual(t, "the same again", answers[0].Err.Code, fault.AlreadyExists)
+	for namesake, want := range map[bool]fault.Code{false: fault.AlreadyExists, true: fault.None} {
+		p := w.newWriter()
+		sub := p.plain(p.ref, op("create", "ref", p.ref, "hash", sha(p.ref), "external", "ext-1"))
+		sub.Space, sub.Direct.Namesake = w.space, namesake
+		answers, _ = w.commit(sub, o.plain(o.ref)) // which is decided on what the one before has made
+		got := fault.None
+		if answers[0].Err != nil {
+			got = answers[0].Err.Code
+		}
+		mustEqual(t, "the same external id", got, want)
+	}
 	w.check(o.session)
 }

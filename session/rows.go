@@ -16,7 +16,7 @@ import (
 type Row struct {
 	ID       string
 	Space    string // "" while Absent
-	External string // the id another system knows it by; unique in the space
+	External string // the id another system knows it by
 	Life     Life
 	Cursor   uint64 // of the last event; 0 before the first
 	Base     uint64 // the log starts after this cursor; 0 unless trimmed (trim.go)
@@ -107,7 +107,7 @@ const (
 // Want is what a group of batches needs from the store before it is decided.
 // Slices are sorted and free of repeats; the store locks in their order:
 // spaces shared (exclusively those that External names, since nothing else
-// guards the uniqueness of external ids), then session rows exclusively (an
+// keeps a maker from giving one external id twice), then session rows exclusively (an
 // Absent row is made for an id that has none), then reads everything else
 // unlocked, since it is only ever changed under its session's row.
 // A later Load of the same transaction names no Spaces and no Claims, and
@@ -129,7 +129,7 @@ type Want struct {
 	Deltas   map[string]map[string]uint64 // session → part key → texts of its appendText events after this cursor, joined
 	Logs     map[string]uint64            // session → its events up to and with this cursor (fork at an earlier cursor; of untrimmed logs)
 	Holders  map[string]string            // session → key: the events that hold that key's payload, or may (Holder)
-	External map[string][]string          // space → external ids: which session has each
+	External []ExternalID                 // which living session has each
 
 	// Until is when the first of the narrowed capabilities ends that the group acts
 	// under and that no row tells of, Unix ms; 0: none does.
@@ -138,6 +138,15 @@ type Want struct {
 	// MaxBytes bounds what Entries, Prefixes, Deltas, Logs and Holders read in all; 0 is no
 	// bound. Above it reading stops, and Rows.Bytes says so.
 	MaxBytes int
+}
+
+// ExternalID is an external id among the sessions that were made under one ref of
+// the space. Of those a living one has it, but for sessions that were made with
+// Direct.Namesake; whoever made others is not asked.
+type ExternalID struct {
+	Space string
+	Maker string // the space's ref; after a rotation the one in its place
+	ID    string
 }
 
 // RecordRange asks for the unpruned records of a stream: those that hold any
@@ -160,7 +169,7 @@ type Rows struct {
 	Deltas   map[string]map[string][]byte // the text after the base value, in order (DeltaText of each event's payload)
 	Logs     map[string][]*Event          // session → events in cursor order
 	Holders  map[string][]*Event          // session → events in cursor order: Cursor and Method, and Payload of those that only may hold the key's
-	External map[string]map[string]string // space → external id → session
+	External map[ExternalID]string        // → session
 	Trees    map[string]map[string]uint64 // ref id → session or space → living refs
 
 	// Bytes are those of all payloads that were read, with a little for each row.

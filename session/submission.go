@@ -93,7 +93,14 @@ type Direct struct {
 	Share  *capability.Minting
 	Epoch  bool
 	Ref    string
+
+	// Namesake, of a create, says that other living sessions that were made under the
+	// same ref may have its external id too.
+	Namesake bool
 }
+
+// namesake says whether s makes a session whose external id others may have.
+func (s *Submission) namesake() bool { return s.Direct != nil && s.Direct.Namesake }
 
 // Rotation is the new ref, made by a client, that is to take the place of the one
 // that is asked through.

@@ -35,7 +35,7 @@ type view struct {
 	sessions map[string]*sessionView
 	streams  map[StreamKey]*streamView
 	grants   map[string]*grantSlot
-	external map[string]map[string]string // space → external id → session, "" if free
+	external map[ExternalID]string // → session, "" if free
 	revoked  []RevokedGrant
 	rotated  []RotatedGrant
 	audit    []*capability.AuditRow
@@ -147,7 +147,7 @@ func newView(ctx context.Context, tx Tx, limit int) *view {
 		sessions: map[string]*sessionView{},
 		streams:  map[StreamKey]*streamView{},
 		grants:   map[string]*grantSlot{},
-		external: map[string]map[string]string{},
+		external: map[ExternalID]string{},
 	}
 }
 

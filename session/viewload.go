@@ -96,14 +96,9 @@ func (v *view) take(w *Want, rows *Rows) {
 	}
 	v.moved(rows.Grants)
 	v.takeGrants(slices.Concat(w.Grants, w.Lineages, slices.Collect(maps.Keys(rows.Grants))), rows.Grants) // ancestors come too
-	for space, ids := range w.External {
-		if v.external[space] == nil {
-			v.external[space] = map[string]string{}
-		}
-		for _, x := range ids {
-			if _, known := v.external[space][x]; !known {
-				v.external[space][x] = rows.External[space][x]
-			}
+	for _, x := range w.External {
+		if _, known := v.external[x]; !known {
+			v.external[x] = rows.External[x]
 		}
 	}
 	for id, s := range v.sessions {

@@ -134,17 +134,22 @@ func (v *view) kill(r RevokedGrant) *fault.Error {
 	return nil
 }
 
-// externalOf is the session that has an external id in a space, "" if it is free.
-func (v *view) externalOf(space, external string) (string, *fault.Error) {
-	if _, known := v.external[space][external]; !known {
+// externalOf is the living session that has an external id, "" if it is free.
+func (v *view) externalOf(x ExternalID) (string, *fault.Error) {
+	if _, known := v.external[x]; !known {
 		return "", fault.BadReference.With("external must be a value and not a reference") // see wants: the space must be locked for it
 	}
-	return v.external[space][external], nil
+	return v.external[x], nil
 }
 
-func (v *view) claimExternal(space, external, session string) {
-	v.log(func() { v.external[space][external] = "" })
-	v.external[space][external] = session
+func (v *view) claimExternal(x ExternalID, session string) {
+	before, known := v.external[x]
+	v.log(func() {
+		if delete(v.external, x); known {
+			v.external[x] = before
+		}
+	})
+	v.external[x] = session
 }
 
 // rotate marks a ref dead, alone, and makes what was minted from it that of the

@@ -23,7 +23,7 @@ type wants struct {
 	grants           map[string]struct{}
 	heads            map[string][]string // with repeats
 	turnsOf          map[string]map[string]struct{}
-	external         map[string]map[string]struct{}
+	external         map[ExternalID]struct{}
 	turns            map[string]struct{}
 	until            int64
 	revokes          bool // some op revokes: how refs descend from one another matters
@@ -34,7 +34,7 @@ func newWants() *wants {
 		spaces: map[string]struct{}{}, sessions: map[string]struct{}{}, streams: map[StreamKey]struct{}{},
 		records: recordRanges{}, grants: map[string]struct{}{},
 		heads: map[string][]string{}, turnsOf: map[string]map[string]struct{}{},
-		external: map[string]map[string]struct{}{}, turns: map[string]struct{}{},
+		external: map[ExternalID]struct{}{}, turns: map[string]struct{}{},
 	}
 }
 
@@ -176,9 +176,9 @@ func (w *wants) op(sub *Submission, op *ledger.Intent) {
 		w.revokes = true
 	case MethodCreate, MethodFork:
 		w.ref(argText(op, "ref"))
-		if x := argText(op, "external"); x != "" && !strings.ContainsFunc(x, noText) {
+		if x := argText(op, "external"); x != "" && !strings.ContainsFunc(x, noText) && !sub.namesake() {
 			if space := capability.Target(sub.Space); space != "" {
-				add(w.external, space, x)
+				w.external[ExternalID{Space: space, Maker: sub.Space, ID: x}] = struct{}{}
 			}
 		}
 		if op.Method == MethodCreate {
@@ -201,7 +201,7 @@ func (w *wants) want() *Want {
 		Sessions: sorted(w.sessions),
 		Heads:    w.heads,
 		TurnsOf:  sortedMap(w.turnsOf),
-		External: sortedMap(w.external),
+		External: slices.SortedFunc(maps.Keys(w.external), compareExternals),
 		Turns:    sorted(w.turns),
 		Until:    w.until,
 	}
@@ -276,6 +276,10 @@ func argText(op *ledger.Intent, name string) string {
 
 func compareStreams(a, b StreamKey) int {
 	return cmp.Or(strings.Compare(a.Session, b.Session), strings.Compare(a.Outbox, b.Outbox))
+}
+
+func compareExternals(a, b ExternalID) int {
+	return cmp.Or(strings.Compare(a.Space, b.Space), strings.Compare(a.ID, b.ID), strings.Compare(a.Maker, b.Maker))
 }
 
 func sorted(set map[string]struct{}) []string { return slices.Sorted(maps.Keys(set)) }

@@ -54,8 +54,10 @@ func TestFirstWant(t *testing.T) {
 		"revoke":     {Submission{}, []ledger.Intent{op("revoke", "ref", ref)}, stream(func(w *Want) { w.Grants, w.Lineages = nil, []string{own, ref} })},
 		"create": {Submission{Space: clerk}, []ledger.Intent{op("create", "ref", own, "external", "x"), op("put", "key", "session")},
 			stream(func(w *Want) {
-				w.Spaces, w.Grants, w.External, w.Heads = []string{spc}, []string{own, clerk}, map[string][]string{spc: {"x"}}, heads("session")
+				w.Spaces, w.Grants, w.External, w.Heads = []string{spc}, []string{own, clerk}, []ExternalID{{Space: spc, Maker: clerk, ID: "x"}}, heads("session")
 			})},
+		"create, a namesake": {Submission{Space: clerk, Direct: &Direct{Ops: true, Namesake: true}}, []ledger.Intent{op("create", "ref", own, "external", "x")},
+			Want{Sessions: []string{ses}, Spaces: []string{spc}, Grants: []string{own, clerk}}},
 		"create, external no text": {Submission{Space: clerk}, []ledger.Intent{op("create", "ref", own, "external", "\x00")},
 			stream(func(w *Want) { w.Spaces, w.Grants = []string{spc}, []string{own, clerk} })},
 		"create, no space": {Submission{}, []ledger.Intent{op("create", "ref", own, "external", "x")}, stream(none)},
@@ -77,7 +79,7 @@ func TestFirstWant(t *testing.T) {
 		c.sub.Ref = own
 		c.sub.Batch = ledger.Batch{Session: ses, Outbox: "obx", AckedThrough: 7, Ops: c.ops}
 		got := *firstWant([]Submission{c.sub, c.sub}) // what is wanted twice is asked for once
-		for _, m := range []*map[string][]string{&got.Heads, &got.TurnsOf, &got.External} {
+		for _, m := range []*map[string][]string{&got.Heads, &got.TurnsOf} {
 			if len(*m) == 0 {
 				*m = nil
 			}

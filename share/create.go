@@ -2,13 +2,14 @@
 //
 //	row of the public share → session with its owner's ref → share → reader → writer
 //
-// The row is decided on under the session's lock, so that all who create for one
-// session at once go on with the same one.
+// The row is decided on under the space's lock, so that a request that comes twice
+// at once goes on with the same one.
 
 package share
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -39,12 +40,15 @@ type Created struct {
 // errAgain is for a step that somebody else was faster with, or took back.
 var errAgain = errors.New("another was faster")
 
-// Create gives the share of the session that opencode calls external, under the
-// space ref by, making what is missing of it, and a secret of its own. Secrets given
-// before stay good, up to Config.Writers of them. Errors: Revoked and the like of
-// the ref by; AlreadyExists if the session is there and was not made by such a create
-// under this ref; BadArgument; Overloaded at the caller's rate.
-func (s *Service) Create(ctx context.Context, c *server.Caller, by, external string) (*Created, error) {
+// Create makes a share of the session that opencode calls external, under the space
+// ref by: a session of its own, a public id and a secret. Whoever else shares a
+// session of that name, has shared it before or will, makes another. The same create
+// again, from the same address under the same ref within Config.Repeat, gives the same
+// share, unless that is over, with another secret; those given before stay good, up to
+// Config.Writers of them. via is what proxies say of the address, "" without one.
+// Errors: Revoked and the like of the ref by; BadArgument;
+// Overloaded at the caller's rate.
+func (s *Service) Create(ctx context.Context, c *server.Caller, by, via, external string) (*Created, error) {
 	if external == "" || len(external) > maxSessionID || !utf8.ValidString(external) || strings.ContainsFunc(external, unicode.IsControl) {
 		return nil, fault.BadArgument.With("sessionID is the session's id: 1 to %d bytes of text", maxSessionID)
 	}
@@ -58,7 +62,7 @@ func (s *Service) Create(ctx context.Context, c *server.Caller, by, external str
 	for range createTries {
 		var p *capability.PublicShare
 		var secret string
-		if p, err = s.made(ctx, c, d.Grant, external); err == nil {
+		if p, err = s.made(ctx, c, d.Grant, asker(by, c.Address(), via, external), external); err == nil {
 			secret, err = s.newWriter(ctx, c, p)
 		}
 		if err == nil {
@@ -71,50 +75,40 @@ func (s *Service) Create(ctx context.Context, c *server.Caller, by, external str
 	return nil, fault.Unavailable.Because(err, "the share is made and ended by others again and again: try later")
 }
 
-// made is the living share of a session, which is made where it is not there.
-func (s *Service) made(ctx context.Context, c *server.Caller, by *capability.Grant, external string) (*capability.PublicShare, error) {
-	id, err := s.cfg.Store.FindExternal(ctx, by.Target, external)
+// made is the share that a create is for, with all of its refs.
+func (s *Service) made(ctx context.Context, c *server.Caller, by *capability.Grant, asker [32]byte, external string) (*capability.PublicShare, error) {
+	p, err := s.cfg.Store.PublishShare(ctx, plan(), capability.ShareRequest{Space: by.Target, Asker: asker, Within: s.cfg.Repeat})
 	if err != nil {
 		return nil, err
 	}
-	if id == "" {
-		return s.fresh(ctx, c, by, external)
-	}
-	shared, err := s.cfg.Store.HasShare(ctx, id)
+	sight, err := s.cfg.Store.Look(ctx, p.Session, []string{p.Share, p.Reader})
 	if err != nil {
 		return nil, err
 	}
-	owner, err := s.cfg.Store.OwnerOf(ctx, id)
-	switch {
-	case err != nil:
-		return nil, err
-	case !shared:
-		return nil, fault.AlreadyExists.With("this server has the session already, and not by a share: ask its owner for a ref")
-	case owner == nil:
-		return nil, fault.Revoked.With("the session's own ref was revoked: ask the server's owner")
-	case owner.Parent != by.ID:
-		return nil, fault.AlreadyExists.With("this server has the session already, shared by another who may create: unshare it there, or share another")
+	if sight.Row == nil || sight.Row.Life == session.Absent {
+		if err := s.makeSession(ctx, c, by, p, external); err != nil {
+			return nil, err
+		}
 	}
-	p, err := s.cfg.Store.PublishShare(ctx, plan(id, owner.ID))
-	if err != nil {
-		return nil, err
-	}
-	return p, s.finish(ctx, c, p, owner.ID)
+	return p, s.finish(ctx, c, p, sight.Grants)
 }
 
 // plan gives everything of a share its name.
-func plan(id, owner string) capability.PublicShare {
-	return capability.PublicShare{ID: newPublicID(), Session: id, Owner: owner,
+func plan() capability.PublicShare {
+	id := capability.SessionPrefix + ulid.Make().String()
+	return capability.PublicShare{ID: newPublicID(), Session: id, Owner: capability.ServerID(id, ulid.Make()),
 		Share: capability.ServerID(id, ulid.Make()), Reader: capability.ServerID(id, ulid.Make())}
 }
 
-// fresh makes a session with its share.
-func (s *Service) fresh(ctx context.Context, c *server.Caller, by *capability.Grant, external string) (*capability.PublicShare, error) {
-	id := capability.SessionPrefix + ulid.Make().String()
-	p, err := s.cfg.Store.PublishShare(ctx, plan(id, capability.ServerID(id, ulid.Make())))
-	if err != nil {
-		return nil, err
-	}
+// asker is the digest of what makes a create the same as another. Behind one proxy
+// all have its address, and are told apart by what it says of theirs.
+func asker(by, address, via, external string) [32]byte {
+	text, _ := json.Marshal([]string{by, address, via, external}) // texts always marshal
+	return sha256.Sum256(text)
+}
+
+// makeSession makes a share's session, unless another has by now.
+func (s *Service) makeSession(ctx context.Context, c *server.Caller, by *capability.Grant, p *capability.PublicShare, external string) error {
 	args := []ledger.Arg{
 		{Name: "ref", JSON: jsonText(p.Owner)}, {Name: "hash", JSON: jsonText(nobodys())},
 		{Name: "external", JSON: jsonText(external)}, {Name: "label", JSON: jsonText("opencode session")},
@@ -122,29 +116,23 @@ func (s *Service) fresh(ctx context.Context, c *server.Caller, by *capability.Gr
 	if by.Actor != "" {
 		args = append(args, ledger.Arg{Name: "actor", JSON: jsonText(by.Actor)})
 	}
-	switch err := c.Acting(by.ID).Create(ctx, id, p.Owner, args...); {
-	case errors.Is(err, fault.AlreadyExists): // by another create, of the same session
-		return nil, errAgain
-	case err != nil:
-		return nil, err
+	err := c.Acting(by.ID).CreateNamesake(ctx, p.Session, p.Owner, args...)
+	if errors.Is(err, fault.AlreadyExists) {
+		return nil
 	}
-	return p, s.finish(ctx, c, p, p.Owner)
+	return err
 }
 
-// finish mints what is not there of a share's refs.
-func (s *Service) finish(ctx context.Context, c *server.Caller, p *capability.PublicShare, owner string) error {
-	sight, err := s.cfg.Store.Look(ctx, p.Session, []string{p.Share, p.Reader})
-	if err != nil {
-		return err
-	}
+// finish mints those of a share's refs that are not among grants.
+func (s *Service) finish(ctx context.Context, c *server.Caller, p *capability.PublicShare, grants map[string]*capability.Grant) error {
 	for _, m := range []struct {
 		from, id, label string
 		rights          capability.Rights
 	}{
-		{owner, p.Share, "opencode share", capability.SessionRights},
+		{p.Owner, p.Share, "opencode share", capability.SessionRights},
 		{p.Share, p.Reader, "opencode readers", capability.Read},
 	} {
-		if sight.Grants[m.id] != nil {
+		if grants[m.id] != nil {
 			continue
 		}
 		err := c.Acting(m.from).Share(ctx, capability.Minting{ID: m.id, Hash: capability.NewSecret().Hash(), Rights: m.rights, Label: m.label})

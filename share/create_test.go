@@ -2,11 +2,15 @@ package share
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -48,44 +52,138 @@ func TestConcurrentCreates(t *testing.T) {
 	})
 }
 
-// After a DELETE a create makes another share of the same session.
+// After a DELETE a create makes another share, of a session of its own: what was
+// synced before comes back nowhere, and is there for the space's owner.
 func TestSharingAgain(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), nil)
-	first, twin := r.create("ses_again"), r.create("ses_again")
-	r.want(200, r.sync(first, message("msg_1", "kept")))
-	byHTTP{r}.delete(first)
-	byHTTP{r}.delete(first) // a client that did not hear of it
-	second := r.create("ses_again")
-	if second.ID == first.ID {
-		t.Fatal("the id of a share that was ended is given again")
-	}
-	if items := r.data(second); len(items) != 1 || !strings.Contains(items[0], "kept") {
-		t.Errorf("the session has %v", items)
-	}
-	for what, c := range map[string]created{"the old share": first, "the old share, by another secret": twin} {
-		if got := r.sync(c, message("msg_2", "lost")); got.status != 404 {
-			t.Errorf("%s: %d %s", what, got.status, got.body)
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		for what, w := range map[string]sharer{"HTTP": byHTTP{r}, "a batch": r.batches(), "a WebSocket": r.webSocket("/rpc/share")} {
+			external := "ses_again_over_" + strings.ReplaceAll(what, " ", "_")
+			first, twin := w.create(external), w.create(external)
+			old := []json.RawMessage{json.RawMessage(message("msg_1", "OLDTEXT")), json.RawMessage(`{"type":"session","data":{"id":"` + external + `","title":"OLDTITLE"}}`),
+				json.RawMessage(`{"type":"part","data":{"id":"prt_1","messageID":"msg_1","type":"text","text":"OLDPART"}}`)}
+			w.sync(first, old)
+			w.delete(first)
+			w.delete(first) // a client that did not hear of it
+			second := w.create(external)
+			if second.ID == first.ID {
+				t.Fatalf("%s: the id of a share that was ended is given again", what)
+			}
+			arrays, _ := r.watch(second)
+			w.sync(second, []json.RawMessage{json.RawMessage(message("msg_1", "kept"))})
+			if got := next(t, arrays); strings.Contains(got, "OLD") {
+				t.Errorf("%s: who follows is sent %s", what, got)
+			}
+			for _, path := range []string{"", "/data", "/metadata"} {
+				got := r.want(200, r.request("GET", "/api/share/"+second.ID+path, ""))
+				if strings.Contains(got.body, "OLD") || path != "/metadata" && !strings.Contains(got.body, "kept") {
+					t.Errorf("%s: %s is %s", what, path, got.body)
+				}
+				if old := r.request("GET", "/api/share/"+first.ID+path, ""); old.status != 404 {
+					t.Errorf("%s: the old %s is %d %s", what, path, old.status, old.body)
+				}
+			}
+			for what, c := range map[string]created{"the old share": first, "the old share, by another secret": twin} {
+				if got := r.sync(c, message("msg_2", "lost")); got.status != 404 {
+					t.Errorf("%s: %d %s", what, got.status, got.body)
+				}
+			}
+			for what, c := range map[string]created{
+				"the new share with an old secret": {ID: second.ID, Secret: first.Secret}, "the old share with a new secret": {ID: first.ID, Secret: second.Secret},
+			} {
+				if got := r.sync(c, message("msg_2", "lost")); got.status != 403 || !strings.Contains(got.body, `"error":"Invalid secret"`) {
+					t.Errorf("%s: %d %s", what, got.status, got.body)
+				}
+				if got := r.request("DELETE", "/api/share/"+c.ID, `{"secret":"`+c.Secret+`"}`); got.status != 403 {
+					t.Errorf("%s, deleting: %d %s", what, got.status, got.body)
+				}
+			}
+			if made := r.sessions(); made[external] != 2 {
+				t.Errorf("%s: the sessions are %v", what, made)
+			}
+			was, is := shared(t, r, first).Session, shared(t, r, second).Session
+			ids, err := r.service.PublicIDs(t.Context(), []string{was, is})
+			if err != nil || len(ids) != 1 || ids[is] != second.ID {
+				t.Errorf("%s: the living shares are %v, %v", what, ids, err)
+			}
+			page, _, err := r.server.Caller(t.Context(), "127.0.0.1:1").Acting(shared(t, r, first).Owner).Range(t.Context(), "", "z", 1<<20, 10)
+			if err != nil || len(page.Entries) != len(old) {
+				t.Errorf("%s: the owner sees %v, %v", what, page, err)
+			}
 		}
-	}
-	for what, c := range map[string]created{
-		"the new share with an old secret": {ID: second.ID, Secret: first.Secret}, "the old share with a new secret": {ID: first.ID, Secret: second.Secret},
-	} {
-		if got := r.sync(c, message("msg_2", "lost")); got.status != 403 || !strings.Contains(got.body, `"error":"Invalid secret"`) {
-			t.Errorf("%s: %d %s", what, got.status, got.body)
+	})
+}
+
+// sharer is what shares over one of the wires.
+type sharer interface {
+	create(external string) created
+	sync(c created, items []json.RawMessage)
+	delete(c created)
+}
+
+// A create is the same as another if all that tells callers apart is, for a while:
+// nobody else's share is given to who knows the session's id, and nobody is refused.
+func TestWhoIsGivenAShareAgain(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		later := start(t, st, func(c *settings) { c.share.Repeat = time.Nanosecond }) // when that while is over
+		one, two := CreatorPath(r.spaceRef(capability.Create)), CreatorPath(r.spaceRef(capability.Create))
+		ask := func(r *rig, from, path string, headers ...string) created {
+			t.Helper()
+			req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+r.addr+path+"/api/share", strings.NewReader(`{"sessionID":"ses_known"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := 0; i < len(headers); i += 2 {
+				req.Header.Set(headers[i], headers[i+1])
+			}
+			res, err := clientFrom(from).Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			var c created
+			if err := json.NewDecoder(res.Body).Decode(&c); err != nil || res.StatusCode != 200 {
+				t.Fatalf("from %s at %s: %d %v", from, path, res.StatusCode, err)
+			}
+			return c
 		}
-		if got := r.request("DELETE", "/api/share/"+c.ID, `{"secret":"`+c.Secret+`"}`); got.status != 403 {
-			t.Errorf("%s, deleting: %d %s", what, got.status, got.body)
+		mine := ask(r, "127.0.0.1", one)
+		r.want(200, r.sync(mine, message("msg_1", "mine")))
+		if again := ask(r, "127.0.0.1", one); again.ID != mine.ID || again.Secret == mine.Secret {
+			t.Errorf("the same again is given %+v, it was %+v", again, mine)
 		}
-	}
-	r.want(200, r.sync(second, message("msg_1", "kept, and changed")))
-	if made := r.sessions(); made["ses_again"] != 1 || len(made) != 1 {
-		t.Errorf("the sessions are %v", made)
-	}
-	ids, err := r.service.PublicIDs(t.Context(), []string{shared(t, r, second).Session})
-	if err != nil || len(ids) != 1 || ids[shared(t, r, second).Session] != second.ID {
-		t.Errorf("the living shares are %v, %v", ids, err)
-	}
+		seen := map[string]string{mine.ID: "mine"}
+		for what, ask := range map[string]func() created{
+			"another address":           func() created { return ask(r, "127.0.0.2", one) },
+			"another ref":               func() created { return ask(r, "127.0.0.1", two) },
+			"no ref":                    func() created { return ask(r, "127.0.0.1", "") },
+			"another, behind a proxy":   func() created { return ask(r, "127.0.0.1", one, "X-Forwarded-For", "203.0.113.7") },
+			"a third, behind the proxy": func() created { return ask(r, "127.0.0.1", one, "X-Forwarded-For", "203.0.113.8") },
+			"much later":                func() created { return ask(later, "127.0.0.1", one) },
+		} {
+			c := ask()
+			if other, there := seen[c.ID]; there {
+				t.Errorf("%s is given the share of %s", what, other)
+			}
+			seen[c.ID] = what
+			if items := r.data(c); len(items) != 0 {
+				t.Errorf("%s sees %v", what, items)
+			}
+			r.want(200, r.sync(c, message("msg_1", what)))
+		}
+		if items := r.data(mine); len(items) != 1 || !strings.Contains(items[0], "mine") {
+			t.Errorf("it has %v", items)
+		}
+	})
+}
+
+// clientFrom is one at an address of this machine.
+func clientFrom(address string) *http.Client {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	return &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialer.DialContext}}
 }
 
 func shared(t *testing.T, r *rig, c created) *capability.PublicShare {
@@ -101,8 +199,7 @@ func shared(t *testing.T, r *rig, c created) *capability.PublicShare {
 func TestAPlannedShare(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
-	id := capability.SessionPrefix + ulid.Make().String()
-	p, err := r.store.PublishShare(t.Context(), plan(id, capability.ServerID(id, ulid.Make())))
+	p, err := r.store.PublishShare(t.Context(), plan(), capability.ShareRequest{Space: r.owner.Target(), Asker: asker("", "", "", "planned")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +208,7 @@ func TestAPlannedShare(t *testing.T) {
 			t.Errorf("%s: %d %s", path, got.status, got.body)
 		}
 	}
-	ids, err := r.service.PublicIDs(t.Context(), []string{id})
+	ids, err := r.service.PublicIDs(t.Context(), []string{p.Session})
 	if err != nil || len(ids) != 0 {
 		t.Errorf("its session has %v, %v", ids, err)
 	}
@@ -147,11 +244,12 @@ func TestOldSecretsEnd(t *testing.T) {
 	r.data(all[3])
 }
 
-// A session that came about in another way is not shared by a create.
+// A session that came about in another way is not shared by a create, under its ref
+// or another: that makes one beside it.
 func TestForeignSessions(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
-	create := func(space *server.Held, external string) {
+	create := func(space *server.Held, external string) string {
 		t.Helper()
 		id := capability.SessionPrefix + ulid.Make().String()
 		owner := capability.ServerID(id, ulid.Make())
@@ -159,20 +257,24 @@ func TestForeignSessions(t *testing.T) {
 		if err := space.Create(t.Context(), id, owner, args...); err != nil {
 			t.Fatal(err)
 		}
+		return id
 	}
-	create(r.held(r.owner), "ses_imported")
+	imported := create(r.held(r.owner), "ses_imported")
 	only := r.spaceRef(capability.Create)
-	create(r.held(only), "ses_by_client")
-	theirs := CreatorPath(only)
-	got := r.want(200, r.request("POST", theirs+"/api/share", `{"sessionID":"ses_theirs"}`))
-	for what, path := range map[string]string{"ses_imported": "", "ses_by_client": theirs, "ses_theirs": ""} {
-		got := r.request("POST", path+"/api/share", fmt.Sprintf(`{"sessionID":%q}`, what))
-		if got.status != 409 || !strings.Contains(got.body, "already") {
-			t.Errorf("%s: %d %s", what, got.status, got.body)
+	own := create(r.held(only), "ses_by_client")
+	for what, of := range map[string]struct{ path, id string }{"ses_imported": {"", imported}, "ses_by_client": {CreatorPath(only), own}} {
+		got := r.want(200, r.request("POST", of.path+"/api/share", fmt.Sprintf(`{"sessionID":%q}`, what)))
+		var c created
+		if err := json.Unmarshal([]byte(got.body), &c); err != nil || shared(t, r, c).Session == of.id {
+			t.Errorf("%s: %s, %v", what, got.body, err)
 		}
 	}
-	if again := r.want(200, r.request("POST", theirs+"/api/share", `{"sessionID":"ses_theirs"}`)); again.body[:30] != got.body[:30] {
-		t.Errorf("the same ref got %s, and then %s", got.body, again.body)
+	id := capability.SessionPrefix + ulid.Make().String()
+	owner := capability.ServerID(id, ulid.Make())
+	err := r.held(only).Create(t.Context(), id, owner, ledger.Arg{Name: "ref", JSON: jsonText(owner)},
+		ledger.Arg{Name: "hash", JSON: jsonText(nobodys())}, ledger.Arg{Name: "external", JSON: jsonText("ses_by_client")})
+	if !errors.Is(err, fault.AlreadyExists) {
+		t.Errorf("a plain create that is said again: %v", err)
 	}
 }
 
@@ -243,14 +345,14 @@ func TestARotatedOwner(t *testing.T) {
 	if again := r.create("ses_rotated"); again.ID != first.ID {
 		t.Errorf("share %s, it was %s", again.ID, first.ID)
 	}
-	byHTTP{r}.delete(first)
-	second := r.create("ses_rotated")
-	r.want(200, r.sync(second, message("msg_1", "x")))
-	if _, err := r.held(ref).Revoke(t.Context(), shared(t, r, second).Share); err != nil {
+	if _, err := r.held(ref).Revoke(t.Context(), shared(t, r, first).Share); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.request("GET", "/api/share/"+second.ID+"/data", ""); got.status != 404 {
+	if got := r.request("GET", "/api/share/"+first.ID+"/data", ""); got.status != 404 {
 		t.Errorf("its owner revoked it: %d %s", got.status, got.body)
+	}
+	if second := r.create("ses_rotated"); second.ID == first.ID {
+		t.Error("what its owner revoked is shared again")
 	}
 }
 
@@ -295,8 +397,8 @@ func (f *faulty) disarm() (met bool) {
 	return f.left <= 0
 }
 
-func (f *faulty) PublishShare(ctx context.Context, p capability.PublicShare) (got *capability.PublicShare, err error) {
-	err = f.write(func() error { got, err = f.fullStore.PublishShare(ctx, p); return err })
+func (f *faulty) PublishShare(ctx context.Context, p capability.PublicShare, ask capability.ShareRequest) (got *capability.PublicShare, err error) {
+	err = f.write(func() error { got, err = f.fullStore.PublishShare(ctx, p, ask); return err })
 	return got, err
 }
 

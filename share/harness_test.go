@@ -38,6 +38,7 @@ const patience = time.Minute
 // fullStore is what both the server and the API need.
 type fullStore interface {
 	server.Store
+	server.SessionRescueStore
 	Store
 }
 

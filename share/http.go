@@ -151,7 +151,7 @@ func (s *Service) create(ctx context.Context, v *visitor, external string) (*cre
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.Create(ctx, v.caller, by, external)
+	made, err := s.Create(ctx, v.caller, by, via(v.Request), external)
 	if err != nil {
 		return nil, err
 	}

@@ -154,6 +154,15 @@ func isLocal(r *http.Request) bool {
 	return true
 }
 
+// via is all that proxies say of where a request comes from.
+func via(r *http.Request) string {
+	var said []string
+	for _, name := range proxied {
+		said = append(said, r.Header.Values(name)...)
+	}
+	return strings.Join(said, "\n")
+}
+
 // errNoHost is for a request from which no URL can be made.
 var errNoHost = errors.New("the request names no host")
 

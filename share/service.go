@@ -12,9 +12,10 @@
 //
 // The public id is random and names none of them; the table of public shares does.
 // Its row is written before the session is made, so that a crash at any step leaves
-// what the next create finishes (create.go). A sync (sync.go) becomes puts, and is
-// answered when they are committed. A DELETE revokes the share's ref: one cut for
-// readers and writers. A create after that makes another share of the same session.
+// what the same create, said again, finishes (create.go). A sync (sync.go) becomes
+// puts, and is answered when they are committed. A DELETE revokes the share's ref: one
+// cut for readers and writers. A create after that makes another session with a share:
+// what was synced before is in the old one, which is the space's owner's alone.
 package share
 
 import (
@@ -33,21 +34,16 @@ import (
 
 // Store keeps the rows of public shares. The package store has one.
 type Store interface {
-	// PublishShare writes a share's row unless its session has one that stands,
-	// which is given then; FindShare gives one by id (NotFound); SharesOf the living
-	// ones of sessions, ListShares all that live, a page at a time; HasShare says
-	// whether a session ever had one.
-	PublishShare(ctx context.Context, share capability.PublicShare) (standing *capability.PublicShare, err error)
+	// PublishShare writes a share's row unless the same was asked for a moment ago
+	// and stands: that is given then; FindShare gives one by id (NotFound); SharesOf
+	// the living ones of sessions, ListShares all that live, a page at a time.
+	PublishShare(ctx context.Context, share capability.PublicShare, ask capability.ShareRequest) (standing *capability.PublicShare, err error)
 	FindShare(ctx context.Context, id string) (*capability.PublicShare, error)
 	SharesOf(ctx context.Context, sessions []string) (map[string]*capability.PublicShare, error)
 	ListShares(ctx context.Context, after string, limit int) (list []session.SharedListing, next string, err error)
-	HasShare(ctx context.Context, session string) (bool, error)
 
-	// FindExternal gives the session of an external id, "" if none; OwnerOf the
-	// living ref of a session's owner, nil if none; MintedFrom the living refs that
-	// were minted from one, the oldest first; Look the rows of a session and refs.
-	FindExternal(ctx context.Context, space, external string) (session string, err error)
-	OwnerOf(ctx context.Context, session string) (*capability.Grant, error)
+	// MintedFrom gives the living refs that were minted from one, the oldest first;
+	// Look the rows of a session and refs.
 	MintedFrom(ctx context.Context, ref string, limit int) ([]*capability.Grant, error)
 	Look(ctx context.Context, session string, refs []string) (*session.Sight, error)
 
@@ -83,6 +79,7 @@ type Config struct {
 	CreatesPerHour int             // of one address; beyond: refused
 	Creates        int             // of one address at once, before that rate begins to count
 	Writers        int             // secrets of a share that are good at once; beyond: the oldest ends
+	Repeat         time.Duration   // a create that is said again within it gives the same share
 
 	BodyTimeout  time.Duration // for a body to arrive
 	SyncTimeout  time.Duration // for what has arrived to be committed, and for room for it
@@ -97,7 +94,7 @@ func DefaultConfig() Config {
 		Log:       slog.New(slog.DiscardHandler),
 		Pieces:    opencode.Limits{Ops: 1000, Bytes: 8 << 20, Payload: 4 << 20},
 		BodyBytes: 32 << 20, QueuedBytes: 256 << 20, Requests: 32,
-		CreatesPerHour: 3600, Creates: 120, Writers: 16,
+		CreatesPerHour: 3600, Creates: 120, Writers: 16, Repeat: 10 * time.Minute,
 		BodyTimeout: 2 * time.Minute, SyncTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		PingInterval: 20 * time.Second, RPCTimeout: 2 * time.Minute,
 	}
@@ -126,7 +123,7 @@ func (c Config) withDefaults() Config {
 		have *time.Duration
 		want time.Duration
 	}{
-		{&c.BodyTimeout, d.BodyTimeout}, {&c.SyncTimeout, d.SyncTimeout}, {&c.StallTimeout, d.StallTimeout},
+		{&c.Repeat, d.Repeat}, {&c.BodyTimeout, d.BodyTimeout}, {&c.SyncTimeout, d.SyncTimeout}, {&c.StallTimeout, d.StallTimeout},
 		{&c.PingInterval, d.PingInterval}, {&c.RPCTimeout, d.RPCTimeout},
 	} {
 		if *f.have <= 0 {

@@ -59,7 +59,7 @@ func TestListsReadBeginnings(t *testing.T) {
 			}{
 				{`INSERT INTO sessions (id, space) VALUES ($1, 'spc_A')`, []any{id}},
 				{`INSERT INTO entries (session, key, cursor, schema, text_len, grown, sum, payload) VALUES ($1, 'session', 1, 1, 0, 0, $2, $3)`, []any{id, make([]byte, 32), make([]byte, size)}},
-				{`INSERT INTO public_shares VALUES ($1, $1, '', '', '', 1)`, []any{id}},
+				{`INSERT INTO public_shares (id, session, owner_tail, share_tail, reader_tail, created) VALUES ($1, $1, '', '', '', 1)`, []any{id}},
 			} {
 				if _, err := db.ExecContext(t.Context(), there.text, there.args...); err != nil {
 					t.Fatal(err)

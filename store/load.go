@@ -65,7 +65,7 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 		Deltas:   map[string]map[string][]byte{},
 		Logs:     map[string][]*session.Event{},
 		Holders:  map[string][]*session.Event{},
-		External: map[string]map[string]string{},
+		External: map[session.ExternalID]string{},
 		Trees:    map[string]map[string]uint64{},
 	}
 	t.takeOut(w)
@@ -133,14 +133,15 @@ func (t *tx) Load(ctx context.Context, w *session.Want) (*session.Rows, error) {
 // lock queues the locks: spaces in id order, then sessions in id order, which it
 // returns.
 func (t *tx) lock(w *session.Want, out *session.Rows) (sessions []string) {
-	spaces := slices.Concat(w.Spaces, w.Claims)
-	for space := range w.External {
-		spaces = append(spaces, space)
+	exclusive := slices.Clone(w.Claims)
+	for _, x := range w.External {
+		exclusive = append(exclusive, x.Space)
 	}
+	spaces := slices.Concat(w.Spaces, exclusive)
 	slices.Sort(spaces)
 	for _, space := range slices.Compact(spaces) {
 		how := shareSpace
-		if _, claims := w.External[space]; claims || slices.Contains(w.Claims, space) {
+		if slices.Contains(exclusive, space) {
 			how = lockSpace
 		}
 		t.run.Queue(how, nil, []any{space}, nil)
@@ -256,18 +257,17 @@ func (t *tx) readAuthority(w *session.Want, out *session.Rows) {
 		})
 	}
 	var externals [][]any
-	for space, ids := range w.External {
-		for _, id := range ids {
-			externals = append(externals, []any{space, id})
-		}
+	for _, x := range w.External {
+		_, tail := split(x.Maker)
+		externals = append(externals, []any{x.Space, tail, x.ID})
 	}
 	t.list(readExternals, externals, func(row Scanner) error {
-		var space, external, id string
-		if err := row.Scan(&space, &external, &id); err != nil {
-			return err
+		var space, tail, external, id string
+		err := row.Scan(&space, &tail, &external, &id)
+		if id != "" {
+			out.External[session.ExternalID{Space: space, Maker: join(space, tail), ID: external}] = id
 		}
-		put(out.External, space, external, id)
-		return nil
+		return err
 	})
 }
 

@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -15,8 +16,13 @@ const shareColumns = `p.id, p.session, p.owner_tail, p.share_tail, p.reader_tail
 
 var (
 	insertShare = statement("", `
-		INSERT INTO public_shares (id, session, owner_tail, share_tail, reader_tail, created) VALUES ({1}, {2}, {3}, {4}, {5}, {6})`)
+		INSERT INTO public_shares (id, session, owner_tail, share_tail, reader_tail, created, asked) VALUES ({1}, {2}, {3}, {4}, {5}, {6}, {7})`)
 	readShare = statement("", `SELECT `+shareColumns+` FROM public_shares p WHERE p.id = {1}`)
+
+	// readAsked gets the shares that one asked for since a time, the newest first.
+	readAsked = statement("", `
+		SELECT `+shareColumns+` FROM public_shares p
+		WHERE p.asked = {1} AND length(p.asked) > 0 AND p.created > {2} ORDER BY p.created DESC, p.id`)
 
 	// readShares gets sessions' shares, the oldest of each first.
 	readShares = statement("t", `
@@ -59,46 +65,60 @@ func shareRefs(shares []*capability.PublicShare) [][]any {
 	return refs(ids)
 }
 
-// PublishShare writes the row of a share, unless its session has one that stands:
-// that one is given then. It is written before its refs are minted, and before its
-// session is there if that is new, so that whoever comes next, after a crash or at
-// the same time, finishes this one and makes no second. Created is the database's.
-func (s *Store) PublishShare(ctx context.Context, share capability.PublicShare) (standing *capability.PublicShare, err error) {
-	leave, err := s.doors.enter(ctx, share.Session)
+// PublishShare writes the row of a share, unless the same request was made shortly
+// before and its share stands: that one is given then. It is written before its
+// session is there and its refs are minted, so that whoever asks the same again, after
+// a crash or at the same time, finishes this one and makes no second. Created is the
+// database's.
+func (s *Store) PublishShare(ctx context.Context, share capability.PublicShare, ask capability.ShareRequest) (standing *capability.PublicShare, err error) {
+	leave, err := s.doors.enter(ctx, ask.Space)
 	if err != nil {
 		return nil, naming("publish a share", err)
 	}
 	defer leave()
 	err = s.update(ctx, func(t *tx) error {
-		rows, err := t.Load(ctx, &session.Want{Sessions: []string{share.Session}})
+		rows, err := t.Load(ctx, &session.Want{Claims: []string{ask.Space}})
 		if err != nil {
 			return err
 		}
 		var there []*capability.PublicShare
-		t.run.Queue(readShares, texts([]string{share.Session}), nil, collect(&there, scanShare))
+		t.run.Queue(readAsked, nil, []any{ask.Asker[:], rows.Now - ask.Within.Milliseconds()}, collect(&there, scanShare))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
-		grants := map[string]*capability.Grant{}
+		sessions, grants := map[string]*session.Row{}, map[string]*capability.Grant{}
+		t.list(readSessions, texts(sessionsOf(there)), rowsByID(sessions))
 		t.list(readGrants, shareRefs(there), byID(grants))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}
 		for _, p := range there {
-			if p.Stands(grants, rows.Sessions[share.Session].Epoch, rows.Now) {
+			of := sessions[p.Session]
+			if of == nil {
+				of = &session.Row{}
+			}
+			if of.Life != session.Deleted && p.Stands(grants, of.Epoch, rows.Now) {
 				standing = p
 				return nil
 			}
 		}
 		share.Created = rows.Now
 		standing = &share
-		t.run.Queue(insertShare, nil, shareValues(&share), nil)
+		t.run.Queue(insertShare, nil, append(shareValues(&share), ask.Asker[:]), nil)
 		return nil
 	})
 	if err != nil {
 		return nil, naming("publish a share", err)
 	}
 	return standing, nil
+}
+
+func sessionsOf(shares []*capability.PublicShare) (ids []string) {
+	for _, p := range shares {
+		ids = append(ids, p.Session)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // FindShare gives a share by its id, whatever has become of it; NotFound if there
@@ -121,21 +141,6 @@ func (s *Store) FindShare(ctx context.Context, id string) (share *capability.Pub
 		return nil, naming("find a share", err)
 	}
 	return share, nil
-}
-
-// HasShare says whether a session was ever shared, or was about to be made for it.
-func (s *Store) HasShare(ctx context.Context, id string) (has bool, err error) {
-	if err := sound(id); err != nil {
-		return false, err
-	}
-	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(readShares, texts([]string{id}), nil, func(Scanner) error {
-			has = true
-			return ErrEnough
-		})
-		return nil
-	})
-	return has, naming("find shares", err)
 }
 
 // SharesOf gives the living shares of sessions, by session: of each the oldest.
@@ -224,18 +229,22 @@ func (s *Store) ListShares(ctx context.Context, after string, limit int) (list [
 	return list, next, nil
 }
 
-// FindExternal gives the session that an external id names in a space; "" if none.
-func (s *Store) FindExternal(ctx context.Context, space, external string) (id string, err error) {
+// FindExternal gives the living sessions that an external id names in a space, the
+// newest first, at most limit.
+func (s *Store) FindExternal(ctx context.Context, space, external string, limit int) (ids []string, err error) {
 	if err := sound(space, external); err != nil {
-		return "", err
+		return nil, err
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(readExternals, [][]any{{space, external}}, nil, func(row Scanner) error {
-			return row.Scan(&space, &external, &id)
+		run.Queue(findNamed, nil, []any{space, external, int64(limit)}, func(row Scanner) error {
+			var id string
+			err := row.Scan(&id)
+			ids = append(ids, id)
+			return err
 		})
 		return nil
 	})
-	return id, naming("find an external id", err)
+	return ids, naming("find an external id", err)
 }
 
 // OwnerOf gives the living ref of a session's owner; nil if there is none.

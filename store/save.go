@@ -4,6 +4,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -82,6 +83,9 @@ func (t *tx) saveSessions(c *session.Changes) {
 	} else {
 		t.list(saveSessions, each(c.Sessions, sessionValues), nil)
 	}
+	slices.SortFunc(claims, func(a, b []any) int { // or two transactions wait for one another
+		return cmp.Or(cmp.Compare(a[0].(string), b[0].(string)), cmp.Compare(a[1].(string), b[1].(string)))
+	})
 	t.list(claimExternals, claims, nil)
 	for _, e := range c.Events {
 		if t.moved == nil {

@@ -54,12 +54,27 @@ var (
 		SELECT `+sessionColumns+`, `+infoStart+` FROM sessions s
 		WHERE s.space = {1} AND s.space <> '' AND s.id > {2} ORDER BY s.id LIMIT {3}`)
 
-	readExternals = statement("tt", `
-		SELECT x.space, x.external, x.session FROM {w} CROSS JOIN externals x
-		WHERE x.space = w.a AND x.external = w.b`)
-	claimExternals = statement("ttt", `INSERT INTO externals (space, external, session) {values}`)
+	// readExternals gets the first living session that bears an external id, of those
+	// made under one ref of the space; '' where there is none.
+	readExternals = statement("ttt", `
+		SELECT w.a, w.b, w.c, coalesce((
+			SELECT s.id FROM sessions s
+			WHERE s.space = w.a AND s.external = w.c AND s.external <> '' AND s.life = 1 AND w.b = (
+				SELECT g.parent_tail FROM grants g WHERE g.target = s.id AND g.owner = 1 ORDER BY g.revoked LIMIT 1)
+			ORDER BY s.id LIMIT 1), '')
+		FROM {w}`)
 
-	// dropExternals frees the external ids of sessions, whose rows keep them.
+	// findNamed gets the living sessions that bear an external id, the newest first.
+	findNamed = statement("", `
+		SELECT s.id FROM sessions s
+		WHERE s.space = {1} AND s.external = {2} AND s.external <> '' AND s.life = 1 ORDER BY s.id DESC LIMIT {3}`)
+
+	// The table externals has one session for each external id, the first. Servers of
+	// the version before, for which there is but one, look into it.
+	claimExternals = statement("ttt", `
+		INSERT INTO externals (space, external, session) {values} ON CONFLICT (space, external) DO NOTHING`)
+
+	// dropExternals takes sessions out of it, whose rows keep their external ids.
 	dropExternals = statement("t", `
 		DELETE FROM externals WHERE (space, external) IN (
 			SELECT s.space, s.external FROM {w} CROSS JOIN sessions s CROSS JOIN externals x

@@ -7,6 +7,7 @@ package web
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"log/slog"
@@ -233,7 +234,7 @@ func (m *made) publish() capability.PublicShare {
 		Reader: m.owner.New(m.id).ID, Created: time.Now().UnixMilli()}
 	reader := m.shareUnder(top.ID, capability.Minting{})
 	p.Reader = reader.ID
-	if standing, err := m.r.st.PublishShare(m.r.t.Context(), p); err != nil || standing != nil && standing.ID != p.ID {
+	if standing, err := m.r.st.PublishShare(m.r.t.Context(), p, capability.ShareRequest{Space: capability.Target(m.r.owner.ID), Asker: sha256.Sum256([]byte(p.ID))}); err != nil || standing != nil && standing.ID != p.ID {
 		m.r.t.Fatal(standing, err)
 	}
 	return p

@@ -206,6 +206,9 @@ func TestTheOwnerOfASharedSession(t *testing.T) {
 			if code := runContext(t.Context(), args, strings.NewReader(""), &out, &errText); code != want {
 				t.Fatalf("%v: exit %d: %s%s", args, code, out.String(), errText.String())
 			}
+			if want != exitOK {
+				return errText.String()
+			}
 			return out.String()
 		}
 		file := filepath.Join(r.dir, "session.ref")
@@ -229,8 +232,22 @@ func TestTheOwnerOfASharedSession(t *testing.T) {
 		}
 		r.fails(exitRefused, "revoked", "session", "export", "@"+file)
 		opencodetest.CheckExport(t, name, []byte(r.ok("session", "export", again)))
-		if second := createShare(t, at, rec.External); second.ID == share.ID {
+		second := createShare(t, at, rec.External)
+		if second.ID == share.ID {
 			t.Error("the share that was ended is there again")
+		}
+		if status, answer := ask(t, "POST", at+"/api/share/"+second.ID+"/sync", fmt.Sprintf(
+			`{"secret":%q,"data":[{"type":"session","data":{"id":%q,"title":"shared again"}}]}`, second.Secret, rec.External)); status != 200 {
+			t.Fatalf("%d %s", status, answer)
+		}
+		if status, page := ask(t, "GET", at+"/share/"+second.ID, ""); status != 200 || !strings.Contains(page, "shared again") || strings.Contains(page, "msg_") {
+			t.Errorf("its page: %d %s", status, page)
+		}
+		if database == "" {
+			r.stop()
+		}
+		if told := admin(exitRefused, "--session", rec.External); !strings.Contains(told, ref.Target()) || !strings.Contains(told, "ambiguous") {
+			t.Errorf("of two sessions of that name it says %s", told)
 		}
 	})
 }

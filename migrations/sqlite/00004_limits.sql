@@ -6,3 +6,12 @@
 -- may be before that of the turn's end which took it over. 0: nobody has said so, and the
 -- value may be from any time. A value that is its event's is as old as that.
 ALTER TABLE entries ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
+
+-- Sessions that bear one external id are told apart by who made them. The table
+-- externals has the first of them alone, for servers of the version before.
+CREATE INDEX sessions_external ON sessions (space, external, id) WHERE external <> '';
+
+-- Who asked for a public share, as a digest: the same, asking again soon, is given
+-- the same share. Shares of before have none, and are given to nobody again.
+ALTER TABLE public_shares ADD COLUMN asked BLOB NOT NULL DEFAULT x'';
+CREATE INDEX public_shares_asked ON public_shares (asked, created) WHERE length(asked) > 0;

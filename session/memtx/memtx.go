@@ -38,7 +38,6 @@ type rows struct {
 	entries  map[string]map[string]*session.Entry
 	turns    map[string]map[string]*session.Turn
 	grants   map[string]*capability.Grant
-	external map[string]map[string]string
 	audit    []*capability.AuditRow
 }
 
@@ -52,7 +51,6 @@ func New() *Store {
 		entries:  map[string]map[string]*session.Entry{},
 		turns:    map[string]map[string]*session.Turn{},
 		grants:   map[string]*capability.Grant{},
-		external: map[string]map[string]string{},
 	}}
 }
 
@@ -186,9 +184,6 @@ func (r *rows) descends(id, ancestor string) bool {
 
 func (s *Store) save(c *session.Changes) error {
 	for _, row := range c.Sessions {
-		if row.External != "" && row.Life == session.Live {
-			put(s.external, row.Space, row.External, row.ID)
-		}
 		s.sessions[row.ID] = clone(row)
 	}
 	for _, st := range c.Streams {
@@ -294,9 +289,6 @@ func (s *Store) save(c *session.Changes) error {
 		for _, e := range s.events[id] {
 			e.Payload = nil
 		}
-		for _, ids := range s.external {
-			maps.DeleteFunc(ids, func(_, has string) bool { return has == id })
-		}
 	}
 	s.audit = append(s.audit, cloneAll(c.Audit)...)
 	return nil
@@ -321,12 +313,12 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
 		}
 	}
-	for space := range w.External {
-		if !slices.Contains(w.Spaces, space) {
-			return nil, fmt.Errorf("memtx: external ids of %s are asked for without its lock", space)
+	for _, x := range w.External {
+		if !slices.Contains(w.Spaces, x.Space) {
+			return nil, fmt.Errorf("memtx: external ids of %s are asked for without its lock", x.Space)
 		}
 	}
-	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf, w.External} {
+	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf} {
 		for id, list := range m {
 			if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
 				return nil, fmt.Errorf("memtx: %q of %s is not sorted or repeats", list, id)
@@ -342,7 +334,7 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 		Sessions: map[string]*session.Row{}, Streams: map[session.StreamKey]*ledger.Stream{},
 		Records: map[session.StreamKey][]*ledger.Record{}, Grants: map[string]*capability.Grant{},
 		Entries: map[string]map[string]*session.Entry{}, Turns: map[string]map[string]*session.Turn{},
-		Deltas: map[string]map[string][]byte{}, Logs: map[string][]*session.Event{}, External: map[string]map[string]string{},
+		Deltas: map[string]map[string][]byte{}, Logs: map[string][]*session.Event{}, External: map[session.ExternalID]string{},
 		Holders: map[string][]*session.Event{},
 		Trees:   map[string]map[string]uint64{},
 	}
@@ -405,25 +397,37 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 		s.Read = before
 		return &session.Rows{Bytes: out.Bytes}, nil
 	}
-	for space, ids := range w.External {
-		for _, x := range ids {
-			if id, taken := s.external[space][x]; taken {
-				put(out.External, space, x, id)
-			}
+	for _, x := range w.External {
+		if id := s.named(x); id != "" {
+			out.External[x] = id
 		}
 	}
 	return out, nil
 }
 
+// named is the living session that has an external id, "" if none has.
+func (s *Store) named(x session.ExternalID) string {
+	for _, g := range s.grants {
+		row := s.sessions[g.Target]
+		if g.Owner && g.Parent == x.Maker && row != nil && row.Life == session.Live && row.Space == x.Space && row.External == x.ID {
+			return row.ID
+		}
+	}
+	return ""
+}
+
 // sound says whether every text of w is one that a database takes.
 func sound(w *session.Want) error {
 	lists := [][]string{w.Spaces, w.Claims, w.Sessions, w.Grants, w.Lineages, w.Trees, w.Turns}
-	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf, w.External} {
+	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf} {
 		lists = slices.AppendSeq(lists, maps.Values(m))
 	}
 	lists = append(lists, slices.Collect(maps.Values(w.Holders)))
 	for _, r := range w.Records {
 		lists = append(lists, r.Ops)
+	}
+	for _, x := range w.External {
+		lists = append(lists, []string{x.Space, x.Maker, x.ID})
 	}
 	for _, text := range slices.Concat(lists...) {
 		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {

@@ -154,7 +154,7 @@ func (f *fixture) untouched(id string, c *session.Changes) {
 	rows := f.load(&session.Want{Sessions: []string{id}, Streams: []session.StreamKey{c.Records[0].Stream},
 		Records: []session.RecordRange{{Stream: c.Records[0].Stream, From: 1, To: 9}}, Grants: []string{c.Grants[0].ID},
 		Prefixes: map[string][]string{id: {""}}, Turns: []string{id}, Logs: map[string]uint64{id: 9},
-		External: map[string][]string{c.Sessions[0].Space: {c.Sessions[0].External}}})
+		External: []session.ExternalID{{Space: c.Sessions[0].Space, Maker: newRef(c.Sessions[0].Space), ID: c.Sessions[0].External}}})
 	audit := f.audit(id)
 	if rows.Sessions[id].Life != session.Absent ||
 		len(rows.Streams)+len(rows.Records)+len(rows.Grants)+len(rows.Entries)+len(rows.Turns)+len(rows.Logs)+len(rows.External)+len(audit) != 0 {

@@ -5,6 +5,7 @@ package storetest
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -15,18 +16,24 @@ func newPublicShare(id string) capability.PublicShare {
 	return capability.PublicShare{ID: "pub-" + newOp(), Session: id, Owner: newRef(id), Share: newRef(id), Reader: newRef(id)}
 }
 
+// asking is a request for a share that nobody has made before.
+func asking() capability.ShareRequest {
+	return capability.ShareRequest{Space: newSpace(), Asker: hash(), Within: time.Minute}
+}
+
 // sharedRefs are the refs of a share that has been made.
 func sharedRefs(p *capability.PublicShare) []*capability.Grant {
 	return []*capability.Grant{grant(p.Share, p.Owner), grant(p.Reader, p.Share)}
 }
 
-// testPublicShares: a share stands until one of its refs is dead; then another does.
+// testPublicShares: who asks again gets the share that stands, whoever asks for
+// another gets another; a session's living share is its oldest.
 func testPublicShares(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
-	id := newSession()
-	publish := func(p capability.PublicShare) *capability.PublicShare {
+	id, ask := newSession(), asking()
+	publish := func(ask capability.ShareRequest) *capability.PublicShare {
 		t.Helper()
-		standing, err := f.PublishShare(f.ctx, p)
+		standing, err := f.PublishShare(f.ctx, newPublicShare(id), ask)
 		f.must("publish", err)
 		return standing
 	}
@@ -42,61 +49,67 @@ func testPublicShares(t *testing.T, fresh Fresh) {
 			t.Errorf("the living share is %q, want %q of %v", got, want, shares)
 		}
 	}
-	if has, err := f.HasShare(f.ctx, id); err != nil || has {
-		t.Errorf("before there is one: %v, %v", has, err)
-	}
 
-	first := newPublicShare(id)
-	first = *publish(first)
+	first := *publish(ask)
 	if first.Created == 0 {
 		t.Error("it does not say when it was made")
 	}
 	got, err := f.FindShare(f.ctx, first.ID)
 	f.must("find", err)
 	same(f, "the share", got, &first)
-	if has, err := f.HasShare(f.ctx, id); err != nil || !has {
-		t.Errorf("when there is one: %v, %v", has, err)
-	}
-	same(f, "one that is planned", publish(newPublicShare(id)), &first)
+	same(f, "one that is planned", publish(ask), &first)
 	living("")
 	row := liveRow(id, newSpace(), 1)
 	f.save(&session.Changes{Sessions: []*session.Row{row}, Grants: sharedRefs(&first)[:1]}, id)
-	same(f, "one that is half made", publish(newPublicShare(id)), &first)
+	same(f, "one that is half made", publish(ask), &first)
 	living("")
 	f.save(&session.Changes{Grants: sharedRefs(&first)[1:]}, id)
-	same(f, "one that is made", publish(newPublicShare(id)), &first)
+	same(f, "one that is made", publish(ask), &first)
+	living(first.ID)
+	other, late := ask, ask
+	other.Asker, late.Within = hash(), -time.Minute
+	for what, ask := range map[string]capability.ShareRequest{"another asker": other, "too late": late} {
+		if p := publish(ask); p.ID == first.ID {
+			t.Errorf("%s is given the share", what)
+		}
+	}
 	living(first.ID)
 
 	f.save(&session.Changes{Revoke: []session.RevokedGrant{{ID: first.Share, By: first.Owner, At: 7, Cut: 1}}}, id)
 	living("")
-	second := *publish(newPublicShare(id))
-	if second.ID == first.ID {
-		t.Error("a revoked share stands")
-	}
+	ask = asking()
+	second := *publish(ask)
 	f.save(&session.Changes{Grants: sharedRefs(&second)}, id)
-	same(f, "the next one", publish(newPublicShare(id)), &second)
+	same(f, "the next one", publish(ask), &second)
 	living(second.ID)
 	if _, err := f.FindShare(f.ctx, first.ID); err != nil {
 		t.Errorf("the dead one: %v", err)
 	}
 	f.save(&session.Changes{Revoke: []session.RevokedGrant{{ID: second.Reader, By: second.Owner, At: 7, Cut: 1}}}, id)
 	living("")
-
-	third := *publish(newPublicShare(id))
+	third := *publish(ask)
+	if third.ID == second.ID {
+		t.Error("a share whose readers were revoked is given again")
+	}
 	f.save(&session.Changes{Grants: sharedRefs(&third)}, id)
 	living(third.ID)
 	row.Epoch = 2
 	f.save(&session.Changes{Sessions: []*session.Row{row}}, id)
 	living("")
-	fourth := newPublicShare(id)
+	fourth := *publish(ask)
+	if fourth.ID == third.ID {
+		t.Error("a share of before the bump of the epoch is given again")
+	}
 	refs := sharedRefs(&fourth)
 	refs[0].Epoch, refs[1].Epoch = 2, 2
-	same(f, "after a bump of the epoch", publish(fourth).ID, fourth.ID)
 	f.save(&session.Changes{Grants: refs}, id)
 	living(fourth.ID)
 	row.Life = session.Deleted
 	f.save(&session.Changes{Sessions: []*session.Row{row}}, id)
 	living("")
+	if p := publish(ask); p.ID == fourth.ID {
+		t.Error("the share of a deleted session is given again")
+	}
 
 	_, err = f.FindShare(f.ctx, "none")
 	f.code("an unknown id", err, fault.NotFound)
@@ -107,15 +120,19 @@ func testPublicShares(t *testing.T, fresh Fresh) {
 	}
 }
 
-// testPublishRace: all who publish at once go on with the same share.
+// testPublishRace: all who ask the same at once go on with the same share.
 func testPublishRace(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
-	id := newSession()
+	root := grant(newRef(newSpace()), "")
+	space, _, err := f.Init(f.ctx, root)
+	f.must("init", err)
+	ask := asking()
+	ask.Space = space
 	var all sync.WaitGroup
 	got := make([]string, 8)
 	for i := range got {
 		all.Go(func() {
-			p, err := f.PublishShare(f.ctx, newPublicShare(id))
+			p, err := f.PublishShare(f.ctx, newPublicShare(newSession()), ask)
 			if err != nil {
 				t.Error(err)
 				return
@@ -139,7 +156,7 @@ func testListShares(t *testing.T, fresh Fresh) {
 	for i := range 7 {
 		id := newSession()
 		row, put := liveRow(id, space, 1), event(id, 1, "session", `{"title":"`+id+`"}`)
-		p, err := f.PublishShare(f.ctx, newPublicShare(id))
+		p, err := f.PublishShare(f.ctx, newPublicShare(id), asking())
 		f.must("publish", err)
 		grants := sharedRefs(p)
 		switch i {
@@ -232,14 +249,22 @@ func testLookups(t *testing.T, fresh Fresh) {
 	below.Parent = first.ID
 	f.save(&session.Changes{Sessions: []*session.Row{row}, Grants: []*capability.Grant{old, owner, second, first, dead, below}}, id)
 
-	found, err := f.FindExternal(f.ctx, space, row.External)
-	if err != nil || found != id {
-		t.Errorf("the external id names %q, %v", found, err)
-	}
-	for _, q := range [][2]string{{space, "another"}, {newSpace(), row.External}} {
-		if found, err := f.FindExternal(f.ctx, q[0], q[1]); err != nil || found != "" {
-			t.Errorf("%v names %q, %v", q, found, err)
-		}
+	younger := liveRow(newSession(), space, 1)
+	younger.External = row.External
+	gone := *younger
+	gone.ID, gone.Life = newSession(), session.Deleted
+	f.save(&session.Changes{Sessions: []*session.Row{younger, &gone}}, younger.ID, gone.ID)
+	for _, q := range []struct {
+		space, external string
+		limit           int
+		want            []string
+	}{
+		{space, row.External, 9, []string{younger.ID, id}}, {space, row.External, 1, []string{younger.ID}},
+		{space, "another", 9, nil}, {newSpace(), row.External, 9, nil},
+	} {
+		found, err := f.FindExternal(f.ctx, q.space, q.external, q.limit)
+		f.must("find", err)
+		same(f, "the sessions of an external id", found, q.want)
 	}
 	got, err := f.OwnerOf(f.ctx, id)
 	f.must("owner", err)

@@ -226,7 +226,8 @@ func testOppositeOrder(t *testing.T, fresh Fresh) {
 	}
 }
 
-// testExternalRace: of many sessions that claim one external id at once, one has it.
+// testExternalRace: of many sessions that one maker gives one external id at once,
+// one has it; another maker's goes in beside it.
 func testExternalRace(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	space, _, err := f.Init(f.ctx, grant(newRef(newSpace()), ""))
@@ -234,24 +235,25 @@ func testExternalRace(t *testing.T, fresh Fresh) {
 	for range 5 {
 		const many = 6
 		external := "ext-" + newOp()
+		makers := [2]string{newRef(space), newRef(space)}
 		var winners [many]string
 		var all sync.WaitGroup
 		for i := range many {
-			id := newSession()
+			id, maker := newSession(), makers[i%2]
 			all.Go(func() {
 				err := f.Update(f.ctx, func(tx session.Tx) error {
-					rows, err := tx.Load(f.ctx, &session.Want{Spaces: []string{space}, Sessions: []string{id},
-						External: map[string][]string{space: {external}}})
+					x := session.ExternalID{Space: space, Maker: maker, ID: external}
+					rows, err := tx.Load(f.ctx, &session.Want{Spaces: []string{space}, Sessions: []string{id}, External: []session.ExternalID{x}})
 					if err != nil {
 						return err
 					}
-					if winners[i] = rows.External[space][external]; winners[i] != "" {
+					if winners[i] = rows.External[x]; winners[i] != "" {
 						return nil
 					}
-					row := rows.Sessions[id]
+					row, owner := rows.Sessions[id], grant(newRef(id), maker)
 					row.Space, row.External, row.Life = space, external, session.Live
-					winners[i] = id
-					return tx.Save(f.ctx, &session.Changes{Sessions: []*session.Row{row}})
+					owner.Owner, winners[i] = true, id
+					return tx.Save(f.ctx, &session.Changes{Sessions: []*session.Row{row}, Grants: []*capability.Grant{owner}})
 				})
 				if err != nil {
 					t.Errorf("claim: %v", err)
@@ -259,9 +261,9 @@ func testExternalRace(t *testing.T, fresh Fresh) {
 			})
 		}
 		all.Wait()
-		for _, w := range winners {
-			if w != winners[0] || w == "" {
-				t.Fatalf("two sessions have one external id: %v", winners)
+		for i, w := range winners {
+			if w != winners[i%2] || w == "" || winners[0] == winners[1] {
+				t.Fatalf("two sessions have one external id, or one is not let in: %v", winners)
 			}
 		}
 	}

@@ -66,12 +66,13 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	}, id)
 
 	key := session.StreamKey{Session: id, Outbox: outbox}
+	named, other := session.ExternalID{Space: space, Maker: g.Parent, ID: "ses-outside"}, session.ExternalID{Space: space, Maker: g.Parent, ID: "other"}
 	rows := f.load(&session.Want{
 		Sessions: []string{id}, Spaces: []string{space}, Streams: []session.StreamKey{key},
 		Records: []session.RecordRange{{Stream: key, From: 11, To: 11}}, Grants: []string{g.ID, none.ID, newRef(id)},
 		Entries: map[string][]string{id: {inEvent.Key, own.Key, "message/none"}},
 		TurnsOf: map[string][]string{id: {"msg_1", "msg_0", "msg_none"}},
-		Logs:    map[string]uint64{id: 2}, External: map[string][]string{space: {"ses-outside", "other"}},
+		Logs:    map[string]uint64{id: 2}, External: []session.ExternalID{named, other},
 	})
 	same(f, "session", rows.Sessions[id], row)
 	same(f, "stream", rows.Streams[key], stream)
@@ -83,7 +84,7 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	same(f, "entry of its own", rows.Entries[id][own.Key], own)
 	same(f, "turns", rows.Turns[id], map[string]*session.Turn{"msg_1": turn, "msg_0": ended})
 	same(f, "log", rows.Logs[id], []*session.Event{first, second})
-	same(f, "externals", rows.External, map[string]map[string]string{space: {"ses-outside": id}})
+	same(f, "externals", rows.External, map[session.ExternalID]string{named: id})
 	if len(rows.Grants) != 2 || len(rows.Entries[id]) != 2 {
 		f.Errorf("found what is not there: %v %v", rows.Grants, rows.Entries)
 	}
@@ -313,6 +314,8 @@ func testDeltas(t *testing.T, fresh Fresh) {
 func testDropState(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	id, alive, space := newSession(), newSession(), newSpace()
+	maker := newRef(space)
+	var grants []*capability.Grant
 	var rows []*session.Row
 	var events []*session.Event
 	var entries []*session.Entry
@@ -323,9 +326,12 @@ func testDropState(t *testing.T, fresh Fresh) {
 		e := event(s, 1, "message/m", `{"v":1}`)
 		rows, events, entries = append(rows, row), append(events, e), append(entries, entryOf(e))
 		turns = append(turns, &session.Turn{Session: s, Message: "m", Status: session.Streaming, Begun: 1})
+		owner := grant(newRef(s), maker)
+		owner.Owner = true
+		grants = append(grants, owner)
 	}
-	g := grant(newRef(id), "")
-	f.save(&session.Changes{Sessions: rows, Events: events, Entries: entries, Turns: turns, Grants: []*capability.Grant{g}}, id, alive)
+	g := grants[0]
+	f.save(&session.Changes{Sessions: rows, Events: events, Entries: entries, Turns: turns, Grants: grants}, id, alive)
 
 	// In the same group as a last put: that goes too.
 	late := event(id, 2, "message/late", `{"v":2}`)
@@ -337,10 +343,10 @@ func testDropState(t *testing.T, fresh Fresh) {
 
 	got := f.load(&session.Want{Sessions: []string{id, alive}, Prefixes: map[string][]string{id: {""}, alive: {""}}, Turns: []string{alive, id},
 		TurnsOf: map[string][]string{id: {"m"}}, Logs: map[string]uint64{id: 9, alive: 9}, Grants: []string{g.ID},
-		External: map[string][]string{space: {"ext-" + id, "ext-" + alive}}})
+		External: []session.ExternalID{{Space: space, Maker: maker, ID: "ext-" + alive}, {Space: space, Maker: maker, ID: "ext-" + id}}})
 	same(f, "row", got.Sessions[id], rows[0])
 	same(f, "grant", got.Grants[g.ID], g)
-	same(f, "externals", got.External, map[string]map[string]string{space: {"ext-" + alive: alive}})
+	same(f, "externals", got.External, map[session.ExternalID]string{{Space: space, Maker: maker, ID: "ext-" + alive}: alive})
 	if len(got.Entries[id]) != 0 || len(got.Turns[id]) != 0 {
 		t.Errorf("state of a deleted session: %v %v", got.Entries[id], got.Turns[id])
 	}
@@ -354,43 +360,46 @@ func testDropState(t *testing.T, fresh Fresh) {
 	}
 }
 
-// testExternals: an id is claimed when its session comes to life, once.
+// testExternals: who looks for an external id finds the living session that it was
+// given to under its own ref, after a rotation of that too, whatever others have made.
 func testExternals(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
-	id, space := newSession(), newSpace()
-	want := &session.Want{Sessions: []string{id}, External: map[string][]string{space: {"ext"}}}
-	if rows := f.load(want); len(rows.External[space]) != 0 {
-		t.Errorf("an external id that nobody has: %v", rows.External)
+	space := newSpace()
+	mine, others, nobody := newRef(space), newRef(space), newRef(space)
+	made := func(maker, external string) *session.Row {
+		t.Helper()
+		row := liveRow(newSession(), space, 1)
+		row.External = external
+		owner, below := grant(newRef(row.ID), maker), grant(newRef(row.ID), nobody)
+		owner.Owner = true
+		f.save(&session.Changes{Sessions: []*session.Row{row}, Grants: []*capability.Grant{owner, below}}, row.ID)
+		return row
 	}
-	row := liveRow(id, space, 1)
-	row.External = "ext"
-	f.save(&session.Changes{Sessions: []*session.Row{row}}, id)
-	row.Cursor = 2
-	f.save(&session.Changes{Sessions: []*session.Row{row}}, id) // claims nothing again
-	same(f, "externals", f.load(want).External[space], map[string]string{"ext": id})
-	// Two saves in one transaction.
-	second, two := newSession(), newSpace()
-	err := f.Update(f.ctx, func(tx session.Tx) error {
-		rows, err := tx.Load(f.ctx, &session.Want{Sessions: []string{second}})
-		if err != nil {
-			return err
+	ids := func(makers ...string) (list []session.ExternalID) {
+		for _, m := range makers {
+			list = append(list, session.ExternalID{Space: space, Maker: m, ID: "ext"})
 		}
-		row := rows.Sessions[second]
-		row.Space, row.External, row.Life = two, "ext", session.Live
-		for range 2 {
-			row.Cursor++
-			if err := tx.Save(f.ctx, &session.Changes{Sessions: []*session.Row{row}}); err != nil {
-				return err
-			}
-			if _, err := tx.Load(f.ctx, &session.Want{Turns: []string{second}}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	f.must("two saves", err)
-	got := f.load(&session.Want{External: map[string][]string{two: {"ext"}}}).External
-	same(f, "externals of another space", got, map[string]map[string]string{two: {"ext": second}})
+		return list
+	}
+	check := func(what string, want map[session.ExternalID]string) {
+		t.Helper()
+		list := append(ids(mine, others, nobody), session.ExternalID{Space: newSpace(), Maker: mine, ID: "ext"})
+		same(f, what, f.load(&session.Want{External: list}).External, want)
+	}
+	check("nobody has it", map[session.ExternalID]string{})
+	theirs := made(others, "ext")
+	made(mine, "another")
+	check("another has it", map[session.ExternalID]string{ids(others)[0]: theirs.ID})
+	first := made(mine, "ext")
+	made(mine, "ext")
+	both := map[session.ExternalID]string{ids(others)[0]: theirs.ID, ids(mine)[0]: first.ID}
+	check("both have it", both)
+	theirs.Life = session.Deleted
+	f.save(&session.Changes{Sessions: []*session.Row{theirs}, DropState: []string{theirs.ID}}, theirs.ID)
+	delete(both, ids(others)[0])
+	check("the other's is deleted", both)
+	f.save(&session.Changes{Rotate: []session.RotatedGrant{{ID: mine, By: others, At: 1}}}, first.ID)
+	check("rotated", map[session.ExternalID]string{ids(others)[0]: first.ID})
 }
 
 // testLargePayload: 4 MiB, byte for byte.

@@ -51,7 +51,7 @@ export interface Waiting {
 
 /** About a new session. */
 export interface CreateOptions {
-  /** The id another system knows it by; unique in the space. */
+  /** The id another system knows it by; once among the sessions made under one ref. */
   external?: string;
   /** Of the owner's ref. */
   label?: string;
