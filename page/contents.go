@@ -35,23 +35,28 @@ func (c *contents) message(id string, p fields, user bool) {
 	c.open = true
 }
 
-// part gives the open entry its text.
+// part gives the open entry its text: the first that somebody says.
 func (c *contents) part(message string, p fields) {
-	if !c.open || p.at("synthetic").Raw == "true" {
+	if !c.open {
 		return
 	}
 	last := &c.entries[len(c.entries)-1]
-	switch p.at("type").text() {
-	case "text":
-	case "compaction":
-		last.text = "Context compacted"
-		return
-	default:
+	if last.id != message {
 		return
 	}
-	if text := oneLine(unmarked(p.at("text").text()), 80); text != "" && last.id == message {
+	if text := says(p); text != "" {
 		last.text, c.open = text, false
+	} else if p.at("type").text() == "compaction" {
+		last.text = "Context compacted"
 	}
+}
+
+// says is the line by which a part of text names its turn; "" if it does not.
+func says(p fields) string {
+	if p.at("type").text() != "text" || p.at("synthetic").Raw == "true" {
+		return ""
+	}
+	return oneLine(unmarked(p.at("text").text()), saysBytes)
 }
 
 var marks = regexp.MustCompile("`+|\\*\\*+|__+|(?m:^[#>]+ )")
@@ -76,12 +81,12 @@ func (c *contents) write(o *out, t *totals, closes string) {
 		o.text(h.text)
 		o.lit(`</a></li>`)
 	}
-	o.lit(`</ol>`)
+	o.lit(`</ol><p class="clip" id="more-turns">`)
 	if c.more > 0 {
-		o.lit(`<p class="clip">and `)
+		o.lit(`and `)
 		o.text(plural(c.more, "more turn"))
-		o.lit(`</p>`)
 	}
+	o.lit(`</p>`)
 	t.write(o)
 	if closes != "" {
 		o.lit(`<p class="leave"><button type="button" class="button script" data-do="close"`)
@@ -104,9 +109,9 @@ func (t *totals) write(o *out) {
 	fact("Turns", itoa(t.turns))
 	fact("Messages", itoa(t.messages))
 	fact("Tool calls", itoa(t.tools))
-	if t.tokens.any() {
-		fact("Tokens in", countText(t.tokens.in+t.tokens.read))
-		fact("Tokens out", countText(t.tokens.out+t.tokens.reasoning))
+	if in, made := t.tokens.in+t.tokens.read, t.tokens.out+t.tokens.reasoning; in != 0 || made != 0 {
+		fact("Tokens in", countText(in))
+		fact("Tokens out", countText(made))
 	}
 	fact("Cost", costText(t.cost))
 	fact("From first to last", spanText(t.first, t.last))

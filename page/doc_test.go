@@ -123,7 +123,7 @@ func TestOddOrders(t *testing.T) {
 		t.Fatal(err)
 	}
 	soundPage(t, "odd", b.String())
-	for _, want := range []string{`<article class="msg orphan" id="m-lost"`, "orphan one", "orphan two", `<article class="msg orphan" id="m-other"`, "orphan three", `data-key="later/kind"`} {
+	for _, want := range []string{`<article class="msg orphan" id="m-lost"`, "<p>orphan one", "<p>orphan two", `<article class="msg orphan" id="m-other"`, "<p>orphan three", `data-key="later/kind"`} {
 		if strings.Count(b.String(), want) != 1 {
 			t.Errorf("%d of %q", strings.Count(b.String(), want), want)
 		}

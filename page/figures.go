@@ -58,7 +58,8 @@ func spanText(from, to int64) string {
 	case d < time.Second:
 		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
 	case d < time.Minute:
-		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+		tenths := (d.Milliseconds() + 50) / 100
+		return strconv.FormatInt(tenths/10, 10) + "." + strconv.FormatInt(tenths%10, 10) + " s"
 	case d < time.Hour:
 		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
 	}
@@ -148,4 +149,4 @@ func (t *totals) part(p fields) {
 }
 
 // plainNumber is a number for the script.
-func plainNumber(n float64) string { return strconv.FormatFloat(n, 'g', 12, 64) }
+func plainNumber(n float64) string { return strconv.FormatFloat(n, 'g', 15, 64) }

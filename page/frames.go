@@ -80,11 +80,7 @@ func put(e *session.Event, key string, schema uint32, payload []byte) Frame {
 	entry := &session.Entry{Session: e.Session, Key: key, Cursor: e.Cursor, Schema: schema, Payload: payload}
 	html := string(Block(entry, nil))
 	if key == "session" {
-		title := oneLine(read(payload).at("title").text(), labelBytes)
-		return frame("info", struct {
-			Title string `json:"title"`
-			HTML  string `json:"html"`
-		}{title, html})
+		return infoFrame(titleOf(entry), html)
 	}
 	return frame("block", struct {
 		Key  string `json:"key"`
@@ -92,10 +88,23 @@ func put(e *session.Event, key string, schema uint32, payload []byte) Frame {
 	}{key, html})
 }
 
+// gone takes a block away. The session's own stays, empty.
 func gone(key string) Frame {
+	if key == "session" {
+		var o out
+		info(&o, nil)
+		return infoFrame(untitled, string(o.b))
+	}
 	return frame("gone", struct {
 		Key string `json:"key"`
 	}{key})
+}
+
+func infoFrame(title, html string) Frame {
+	return frame("info", struct {
+		Title string `json:"title"`
+		HTML  string `json:"html"`
+	}{title, html})
 }
 
 func turnFrame(e *session.Event, status string) Frame {

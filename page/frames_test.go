@@ -54,6 +54,9 @@ func TestFrames(t *testing.T) {
 		{"put of a model", session.Event{Method: session.MethodPut, Key: "model/a/b", Payload: []byte(`{"name":"Name"}`)}, []string{"block model/a/b Name"}},
 		{"put of the info", session.Event{Method: session.MethodPut, Key: "session", Payload: []byte(`{"title":" A\n title ","directory":"/x"}`)}, []string{"info  /x"}},
 		{"put that was purged", session.Event{Method: session.MethodPut, Key: "part/m/p"}, []string{"gone part/m/p "}},
+		{"put of an info without a title", session.Event{Method: session.MethodPut, Key: "session", Payload: []byte(`{"directory":"/y"}`)}, []string{"info  /y"}},
+		{"remove of the info", session.Event{Method: session.MethodRemove, Key: "session", Payload: []byte(`{}`)}, []string{`info  aria-label="About this session"></section>`}},
+		{"purge of the info", session.Event{Method: session.MethodPurge, Key: "session", Payload: []byte(`{"key":"session"}`)}, []string{`info  aria-label="About this session"></section>`}},
 		{"remove", session.Event{Method: session.MethodRemove, Key: "part/m/p", Payload: []byte(`{}`)}, []string{"gone part/m/p "}},
 		{"purge", session.Event{Method: session.MethodPurge, Key: "message/m", Payload: []byte(`{"key":"message/m"}`)}, []string{"gone message/m "}},
 		{"begin", session.Event{Method: session.MethodBegin, Key: "message/m", Payload: []byte(`{"role":"assistant"}`)}, []string{"block message/m Assistant", "turn  writing"}},
@@ -92,7 +95,11 @@ func TestFrames(t *testing.T) {
 						t.Errorf("turn %+v", f)
 					}
 				case "info":
-					if f.Title != "A" {
+					want := "Untitled session"
+					if c.name == "put of the info" {
+						want = "A"
+					}
+					if f.Title != want {
 						t.Errorf("title %q", f.Title)
 					}
 				}

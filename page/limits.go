@@ -14,7 +14,8 @@ const (
 	diffBytes     = 512 << 10        // of a text that is compared with another
 	listItems     = 200              // files, todos, models' traits: of one list
 	labelBytes    = 160              // of a title, name or path within a line
-	contentsMax   = 2000             // entries of the contents
+	contentsMax   = 2000             // entries of the contents; the script has it too
+	saysBytes     = 80               // of the text of one of them
 	imageBytes    = 192 << 10        // of an image within the page
 	jsonDepth     = 24               // from which on JSON is not indented further
 )

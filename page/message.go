@@ -6,21 +6,23 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// messageOpen writes a message up to where its parts stand. Its numbers stand in
-// attributes too, for the script's totals.
+// messageOpen writes a message up to where its parts stand. What the totals are
+// made of stands in attributes too: the script sums it up anew when it changes.
 func messageOpen(o *out, id string, p fields, t *session.Turn) {
 	self := messageID(id)
 	who, class := speaker(p)
 	o.lit(`<article class="msg `, class, `"`)
 	o.attr("id", self)
 	o.attr("data-key", session.MessageKey(id))
-	used := tokensOf(p)
-	if used.any() {
-		o.attr("data-in", plainNumber(used.in+used.read))
-		o.attr("data-out", plainNumber(used.out))
-	}
-	if cost := p.at("cost").number(); cost != 0 {
-		o.attr("data-cost", plainNumber(cost))
+	used, began, ended := tokensOf(p), p.at("time", "created").millis(), p.at("time", "completed").millis()
+	for _, sum := range []struct {
+		name markup
+		n    float64
+	}{{"data-in", used.in + used.read}, {"data-out", used.out}, {"data-reasoning", used.reasoning}, {"data-cost", p.at("cost").number()},
+		{"data-began", float64(began)}, {"data-ended", float64(ended)}} {
+		if sum.n != 0 {
+			o.attr(sum.name, plainNumber(sum.n))
+		}
 	}
 	o.lit(`><header class="head"><h2>`)
 	o.text(who)
@@ -38,9 +40,8 @@ func messageOpen(o *out, id string, p fields, t *session.Turn) {
 	if class != "user" { // it is whom the user asks; the answer says it
 		o.element("span", "model", modelName(p))
 	}
-	began := p.at("time", "created").millis()
 	o.clock(began)
-	o.element("span", "took", spanText(began, p.at("time", "completed").millis()))
+	o.element("span", "took", spanText(began, ended))
 	if used.any() {
 		o.lit(`<span class="tokens"`)
 		o.attr("title", used.detail())

@@ -65,11 +65,8 @@ const (
 // Start writes the document's head and what stands above the first message to w.
 // The writes are one a call, so w may be flushed between calls.
 func Start(w io.Writer, h Head) *Doc {
-	if h.Title == "" && h.Info != nil {
-		h.Title = read(h.Info.Payload).at("title").text()
-	}
 	if h.Title = oneLine(h.Title, labelBytes); h.Title == "" {
-		h.Title = untitled
+		h.Title = titleOf(h.Info)
 	}
 	d := &Doc{w: w}
 	s := shell{title: h.Title, base: h.Base, kind: "session"}
@@ -229,5 +226,15 @@ func partID(message, part string) string { return "p-" + message + "/" + part }
 
 // untitled stands for the title of a session that has none.
 const untitled = "Untitled session"
+
+// titleOf is the title that a session's info tells, which may be nil.
+func titleOf(info *session.Entry) string {
+	if info != nil {
+		if title := oneLine(read(info.Payload).at("title").text(), labelBytes); title != "" {
+			return title
+		}
+	}
+	return untitled
+}
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -63,8 +63,13 @@ func partOpen(o *out, e *session.Entry, class markup, p fields) {
 	o.lit(`<section class="part `, class, `"`)
 	o.attr("id", self)
 	o.attr("data-key", e.Key)
-	if text := p.at("text"); text.Type.String() == "String" || !text.Exists() {
-		o.attr("data-len", itoa(len(text.text())))
+	if class == "text" || class == "text aside" || class == "reasoning" || class == "unknown" { // they show their text
+		if text := p.at("text"); text.Type.String() == "String" || !text.Exists() {
+			o.attr("data-len", itoa(len(text.text())))
+		}
+	}
+	if line := says(p); line != "" {
+		o.attr("data-says", line) // for the contents
 	}
 	o.lit(`>`)
 	if class != "step-start" && class != "step" {

@@ -17,7 +17,7 @@ func TestFigures(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{countText(0), "0"}, {countText(999), "999"}, {countText(1000), "1,000"}, {countText(1234567.4), "1,234,567"}, {countText(-5), "-5"}, {countText(1e300), "1e+300"},
 		{costText(0), ""}, {costText(0.00001), "<$0.0001"}, {costText(0.001386), "$0.0014"}, {costText(0.5), "$0.50"}, {costText(12.345), "$12.35"}, {costText(1e12), "$1e+12"},
-		{spanText(0, 5), ""}, {spanText(5, 4), ""}, {spanText(1000, 1020), "20 ms"}, {spanText(1000, 2250), "1.2 s"}, {spanText(1, 62001), "1 min 2 s"}, {spanText(1, 3720001), "1 h 2 min"}, {spanText(1, math.MaxInt64), "305419 h 53 min"},
+		{spanText(0, 5), ""}, {spanText(5, 4), ""}, {spanText(1000, 1020), "20 ms"}, {spanText(1000, 2250), "1.3 s"}, {spanText(1, 62001), "1 min 2 s"}, {spanText(1, 3720001), "1 h 2 min"}, {spanText(1, math.MaxInt64), "305419 h 53 min"},
 		{bytesText(12), "12 bytes"}, {bytesText(1536), "1.5 KiB"}, {bytesText(4 << 20), "4 MiB"},
 		{plural(1, "file"), "1 file"}, {plural(0, "file"), "0 files"},
 		{plainNumber(0.027652999999999997), "0.027653"},

@@ -19,6 +19,7 @@ export class Blocks {
   #elements = new Map(); // key → element
   #parts = new Map(); // message id → Order of its parts
   #others = new Order();
+  #turns = new Map(); // message id → HTML of its turn's state; also of a message that is not there now
   #log = document.getElementById("log");
   #rest = document.getElementById("rest");
 
@@ -27,6 +28,7 @@ export class Blocks {
       const { message } = parseKey(article.dataset.key);
       this.#elements.set(article.dataset.key, article);
       this.messages.add(message);
+      this.#keepTurn(message, article);
       const parts = new Order();
       this.#parts.set(message, parts);
       for (const part of article.querySelector(".parts").children) {
@@ -58,6 +60,7 @@ export class Blocks {
     localTimes(fresh);
     const old = this.#elements.get(key);
     const k = parseKey(key);
+    if (k.kind === "message") this.#keepTurn(k.message, fresh);
     if (old && k.kind === "message") {
       renew(old, fresh);
       return { element: old, isNew: false };
@@ -80,19 +83,36 @@ export class Blocks {
     if (k.kind === "message") {
       if (this.#parts.get(k.message).ids.length > 0) {
         // Its parts are still there: they stand without a head.
-        old.className = "msg orphan";
-        for (const part of [...old.children]) if (!part.classList.contains("parts")) part.remove();
+        renew(old, orphan(k.message));
         return;
       }
       this.messages.remove(k.message);
       this.#parts.delete(k.message);
     } else if (k.kind === "part") {
-      this.#parts.get(k.message)?.remove(k.part);
+      this.#parts.get(k.message).remove(k.part);
     } else {
       this.#others.remove(key);
     }
     this.#elements.delete(key);
     old.remove();
+    // What was there for its parts alone goes with the last of them.
+    const article = this.article(k.message);
+    if (k.kind === "part" && article.classList.contains("orphan") && this.#parts.get(k.message).ids.length === 0) this.remove(article.dataset.key);
+  }
+
+  // The state of a message's turn has changed.
+  turn(message, html) {
+    this.#turns.set(message, html);
+    const place = this.article(message)?.querySelector(turnPlace);
+    if (place) place.innerHTML = html;
+  }
+
+  // A message's block that tells nothing of its turn has the state that is known.
+  #keepTurn(message, article) {
+    const place = article.querySelector(turnPlace);
+    if (!place) return;
+    if (place.childElementCount > 0) this.#turns.set(message, place.innerHTML);
+    else place.innerHTML = this.#turns.get(message) ?? "";
   }
 
   #insertMessage(message, article) {
@@ -103,30 +123,31 @@ export class Blocks {
   }
 
   #insertPart({ message, part }, element) {
-    if (!this.article(message)) {
-      const article = document.createElement("article");
-      article.className = "msg orphan";
-      article.id = `m-${message}`;
-      article.dataset.key = `message/${message}`;
-      article.append(Object.assign(document.createElement("div"), { className: "parts" }));
-      this.#insertMessage(message, article);
-    }
+    if (!this.article(message)) this.#insertMessage(message, orphan(message));
     const next = this.#parts.get(message).add(part);
     const before = next === undefined ? null : this.#elements.get(`part/${message}/${next}`);
     this.article(message).querySelector(":scope > .parts").insertBefore(element, before);
   }
 }
 
-// A message's new head and foot around the parts that are there. Its turn's state
-// stays unless the new one tells it.
+const turnPlace = ":scope > .head > .turn";
+
+// A message of which only parts are known.
+function orphan(message) {
+  const article = document.createElement("article");
+  article.className = "msg orphan";
+  article.id = `m-${message}`;
+  article.dataset.key = `message/${message}`;
+  article.append(Object.assign(document.createElement("div"), { className: "parts" }));
+  return article;
+}
+
+// A message's new head and foot around the parts that are there.
 function renew(article, fresh) {
-  const turn = article.querySelector(":scope > .head > .turn");
-  const newTurn = fresh.querySelector(":scope > .head > .turn");
-  if (turn && newTurn && newTurn.childElementCount === 0) newTurn.replaceWith(turn);
   const parts = article.querySelector(":scope > .parts");
   const opened = openOnes(article.querySelector(":scope > .foot"));
   for (const child of [...article.children]) if (child !== parts) child.remove();
-  for (const { name } of [...article.attributes]) if (!fresh.hasAttribute(name)) article.removeAttribute(name);
+  for (const { name } of [...article.attributes]) article.removeAttribute(name);
   for (const { name, value } of fresh.attributes) article.setAttribute(name, value);
   const head = fresh.querySelector(":scope > .head");
   const foot = fresh.querySelector(":scope > .foot");

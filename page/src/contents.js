@@ -1,21 +1,24 @@
-// The contents: one entry a turn, with the one in view marked.
+// The contents: one entry a turn, with the one in view marked. They say what the log
+// shows and nothing else: an entry changes, comes and goes with its message.
 
-import { Order } from "./order.js";
+const most = 2000; // entries; contentsMax of the first paint
+const unnamed = "(no text)";
 
 export class Contents {
+  turns = []; // ids of messages, in the log's order
   #nav = document.getElementById("contents");
   #list = document.getElementById("turns");
-  #order = new Order();
-  #items = new Map(); // message id → { link, named }
+  #more = document.getElementById("more-turns");
+  #log = document.getElementById("log");
+  #links = new Map(); // message id → its entry's link; of the first turns alone
+  #first; // id of the first message, which is a turn whoever says it
   #current;
   #asked = false;
 
   constructor() {
-    for (const link of this.#list.querySelectorAll("a")) {
-      const id = decodeURIComponent(link.hash.slice("#m-".length));
-      this.#order.add(id);
-      this.#items.set(id, { link, named: link.textContent !== unnamed });
-    }
+    for (const link of this.#list.querySelectorAll("a")) this.#links.set(decodeURIComponent(link.hash.slice("#m-".length)), link);
+    this.#first = idOf(this.#firstMessage());
+    for (const article of this.#log.children) if (this.#isTurn(article)) this.turns.push(idOf(article));
     addEventListener("scroll", () => this.mark(), { passive: true });
     document.querySelector(".to-contents").addEventListener("click", (e) => {
       e.preventDefault();
@@ -42,53 +45,87 @@ export class Contents {
     if (location.hash === "#contents") history.replaceState(null, "", location.pathname + location.search);
   }
 
-  get turns() {
-    return this.#order.ids;
+  // Whether a part's text may stand in the contents.
+  shows(message) {
+    return this.#links.has(message);
   }
 
-  // A message has come: somebody's is a turn, and so is the first of all.
-  message(id, article) {
-    const turn = article.classList.contains("user") || this.#order.ids.length === 0;
-    if (!turn || this.#items.has(id)) return;
-    const item = document.createElement("li");
-    const link = document.createElement("a");
-    link.href = `#m-${id}`;
-    link.dir = "auto";
-    link.textContent = unnamed;
-    item.append(link);
-    const next = this.#order.add(id);
-    this.#list.insertBefore(item, next === undefined ? null : this.#items.get(next).link.parentElement);
-    this.#items.set(id, { link, named: false });
+  // A message has come, changed or gone.
+  message(id) {
+    const first = idOf(this.#firstMessage());
+    const before = this.#first;
+    this.#first = first;
+    for (const each of new Set([before, first, id])) if (each !== undefined) this.#settle(each);
     this.mark();
   }
 
-  // A part has come: the first text of a turn names it.
-  part(id, element) {
-    const item = this.#items.get(id);
-    if (!item || item.named || !element.classList.contains("text") || element.classList.contains("aside")) return;
-    const text = (element.querySelector(".md")?.textContent ?? "").slice(0, 400).trim().replace(/\s+/g, " ");
-    if (!text) return;
-    item.link.textContent = text.length > 80 ? `${text.slice(0, 80)}…` : text;
-    item.named = true;
+  // A part of a message has come, changed or gone: the first text of a turn names it.
+  part(message) {
+    const link = this.#links.get(message);
+    if (link) name(link, article(message));
   }
 
-  gone(id) {
-    const item = this.#items.get(id);
-    if (!item) return;
-    item.link.parentElement.remove();
-    this.#items.delete(id);
-    this.#order.remove(id);
+  // Nothing is left to show.
+  clear() {
+    this.turns = [];
+    this.#links.clear();
+    this.#nav.remove();
+  }
+
+  // Has a turn, and only a turn, in the list.
+  #settle(id) {
+    const place = article(id);
+    const at = this.turns.indexOf(id);
+    if (!place || !this.#isTurn(place)) {
+      if (at < 0) return;
+      this.turns.splice(at, 1);
+      this.#drop(id);
+      if (this.turns.length >= most && at < most) this.#insert(most - 1);
+    } else if (at < 0) {
+      let next = place.nextElementSibling;
+      while (next && !this.#isTurn(next)) next = next.nextElementSibling;
+      const to = next ? this.turns.indexOf(idOf(next)) : this.turns.length;
+      this.turns.splice(to, 0, id);
+      if (to < most) this.#insert(to);
+      if (this.turns.length > most) this.#drop(this.turns[most]);
+    } else this.part(id);
+    const more = this.turns.length - most;
+    this.#more.textContent = more > 0 ? `and ${more} more ${more === 1 ? "turn" : "turns"}` : "";
+  }
+
+  #insert(at) {
+    const id = this.turns[at];
+    const link = document.createElement("a");
+    link.href = `#m-${id}`;
+    link.dir = "auto";
+    name(link, article(id));
+    const item = document.createElement("li");
+    item.append(link);
+    this.#list.insertBefore(item, this.#list.children[at] ?? null);
+    this.#links.set(id, link);
+  }
+
+  #drop(id) {
+    this.#links.get(id)?.parentElement.remove();
+    this.#links.delete(id);
+  }
+
+  #firstMessage() {
+    return this.#log.querySelector(":scope > :not(.orphan)");
+  }
+
+  #isTurn(place) {
+    return !place.classList.contains("orphan") && (place.classList.contains("user") || idOf(place) === this.#first);
   }
 
   // The number of the turn in view: found by halves, so that it costs little.
   inView() {
-    const { ids } = this.#order;
     let low = 0;
-    let high = ids.length;
+    let high = this.turns.length;
     while (low < high) {
       const middle = (low + high) >> 1;
-      const article = document.getElementById(`m-${ids[middle]}`);
-      if (article && article.getBoundingClientRect().top > 120) high = middle;
+      const place = article(this.turns[middle]);
+      if (place && place.getBoundingClientRect().top > 120) high = middle;
       else low = middle + 1;
     }
     return Math.max(low - 1, 0);
@@ -99,7 +136,7 @@ export class Contents {
     this.#asked = true;
     requestAnimationFrame(() => {
       this.#asked = false;
-      const link = this.#items.get(this.#order.ids[this.inView()])?.link;
+      const link = this.#links.get(this.turns[this.inView()]);
       if (link === this.#current) return;
       this.#current?.removeAttribute("aria-current");
       link?.setAttribute("aria-current", "true");
@@ -109,7 +146,22 @@ export class Contents {
   }
 }
 
-const unnamed = "(no text)";
+const article = (id) => document.getElementById(`m-${id}`);
+const idOf = (place) => place?.id.slice("m-".length);
+
+// Names an entry as the first paint does: parts say in data-says what they would be
+// called.
+function name(link, place) {
+  let text = unnamed;
+  for (const part of place.querySelector(":scope > .parts").children) {
+    if (part.dataset.says) {
+      text = part.dataset.says;
+      break;
+    }
+    if (part.classList.contains("compaction")) text = "Context compacted";
+  }
+  if (link.textContent !== text) link.textContent = text;
+}
 
 // Scrolls a box, and nothing around it, so that something in it is seen.
 function within(box, element) {

@@ -6,8 +6,8 @@ import { serverSent, webSocket } from "./link.js";
 const silence = 50_000; // ms without anything after which a link counts as dead
 const opening = 10_000; // ms in which a WebSocket has to say something
 
-// frames are handlers by event; state(name, text) is told how it goes.
-export function follow({ url, cursor, frames, state, reached }) {
+// frames are handlers by event; state(name, text) is told how it goes, and over(title, message) that it is over for good, and why.
+export function follow({ url, cursor, frames, state, over: ended, reached }) {
   let close = () => {}; // the present link
   let attempt = 0;
   let timer; // until the next link
@@ -55,7 +55,7 @@ export function follow({ url, cursor, frames, state, reached }) {
     },
     over({ title, code, message }) {
       stop();
-      state("over", [title ?? words(code), message].filter(Boolean).join(": "));
+      ended(title ?? words(code), message ?? "");
     },
   };
 

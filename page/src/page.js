@@ -2,10 +2,12 @@
 
 import { closeButton } from "./close.js";
 import { another, gate, shown } from "./gate.js";
+import { leaving } from "./leaving.js";
 import { session } from "./session.js";
 import { themeButton } from "./theme-button.js";
 import { localTimes } from "./times.js";
 
+leaving();
 themeButton();
 closeButton();
 localTimes(document.body);

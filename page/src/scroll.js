@@ -41,7 +41,7 @@ export class Follower {
 
   toEnd() {
     this.#sticks = true;
-    this.#clear();
+    this.clear();
     this.changed();
   }
 
@@ -74,14 +74,14 @@ export class Follower {
     // What grows below moves the end away but does not scroll: only going up lets go.
     if (this.#atEnd()) {
       this.#sticks = true;
-      this.#clear();
+      this.clear();
     } else if (scrollY < this.#last - 1) {
       this.#sticks = false;
     }
     this.#last = scrollY;
   }
 
-  #clear() {
+  clear() {
     this.#count = 0;
     this.#button.hidden = true;
   }

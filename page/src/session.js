@@ -17,69 +17,88 @@ export function session() {
   const { live, cursor } = document.body.dataset;
   const blocks = new Blocks();
   const contents = new Contents();
-  const totals = new Totals(document.getElementById("log").children);
+  const totals = new Totals(document.getElementById("log"));
   const follower = new Follower();
   const { unfolds } = keys(contents, follower, blocks);
   const line = document.getElementById("line");
   const words = document.getElementById("state");
+  // What may not be seen any more is not left to be seen: there is the reason alone, as
+  // after loading the page again.
+  const over = (title, message) => {
+    contents.clear();
+    totals.clear();
+    follower.clear();
+    document.querySelector(".to-contents").remove();
+    document.querySelector("[data-do=fold]").remove();
+    document.getElementById("title").textContent = title;
+    document.title = `${title} · Mooring`;
+    const notice = Object.assign(document.createElement("div"), { className: "error ended", id: "ended" });
+    notice.append(Object.assign(document.createElement("strong"), { textContent: title }), Object.assign(document.createElement("p"), { textContent: message }));
+    document.getElementById("session").replaceChildren(notice);
+    line.dataset.state = words.dataset.state = "over";
+    words.textContent = [title, message].filter(Boolean).join(": ");
+  };
   const ended = document.getElementById("ended"); // while the page was painted
-  if (ended) {
-    line.dataset.state = "over";
-    words.textContent = [...ended.children].map((e) => e.textContent).filter(Boolean).join(": ");
-  }
+  if (ended) over(...["strong", "p"].map((name) => ended.querySelector(name)?.textContent ?? ""));
   if (!live || ended) return;
 
   const folder = new URL(live, location.href);
-  const growing = new Growing(
-    blocks,
-    async (key) => {
-      const at = new URL("block", folder);
-      at.searchParams.set("key", key);
-      const reply = await fetch(at, { credentials: "same-origin", cache: "no-store" });
-      if (reply.status === 404 || reply.status === 410) return null;
-      if (!reply.ok) throw new Error(String(reply.status));
-      return reply.text();
-    },
-    () => follower.changed(),
-  );
+  const fetchBlock = async (key) => {
+    const at = new URL("block", folder);
+    at.searchParams.set("key", key);
+    const reply = await fetch(at, { credentials: "same-origin", cache: "no-store" });
+    if (reply.status === 404 || reply.status === 410) return null;
+    if (!reply.ok) throw new Error(String(reply.status));
+    return reply.text();
+  };
 
-  const put = ({ key, html }) => {
-    growing.replaced(key);
-    const { element, isNew } = blocks.put(key, html);
-    if (!element) return;
+  // Everything that is made of a block follows it.
+  const changed = (key) => {
     const { kind, message } = parseKey(key);
     if (kind === "message") {
-      contents.message(message, element);
-      totals.message(element);
+      totals.message(message, blocks.article(message));
+      contents.message(message);
+      if (contents.shows(message)) for (const part of blocks.article(message).querySelectorAll(".part.text")) growing.named(part.dataset.key, part);
+    } else if (kind === "part") {
+      totals.part(key, blocks.element(key));
+      contents.part(message);
     }
-    if (kind === "part") contents.part(message, element);
+    follower.changed();
+  };
+
+  const put = ({ key, html }) => {
+    const { element, isNew } = blocks.put(key, html);
+    if (!element) return;
+    changed(key);
     if (isNew) {
       if (unfolds()) for (const d of element.querySelectorAll("details")) d.open = true;
       if (!element.classList.contains("step-start")) follower.added();
     }
-    follower.changed();
   };
+
+  const growing = new Growing(blocks, {
+    fetchBlock,
+    put,
+    named: (key) => contents.shows(parseKey(key).message),
+    changed: () => follower.changed(),
+  });
 
   const place = document.getElementById("cursor");
   follow({
     url: live,
     cursor: Number(cursor),
     frames: {
-      block: put,
+      block: (block) => {
+        growing.replaced(block.key);
+        put(block);
+      },
       text: (delta) => growing.append(delta),
       gone: ({ key }) => {
         growing.replaced(key);
         blocks.remove(key);
-        const { kind, message } = parseKey(key);
-        if (kind === "message") {
-          totals.gone(`m-${message}`);
-          contents.gone(message);
-        }
+        changed(key);
       },
-      turn: ({ message, html }) => {
-        const place = blocks.article(message)?.querySelector(":scope > .head > .turn");
-        if (place) place.innerHTML = html;
-      },
+      turn: ({ message, html }) => blocks.turn(message, html),
       info: ({ title, html }) => {
         if (title) {
           document.getElementById("title").textContent = title;
@@ -92,6 +111,7 @@ export function session() {
       line.dataset.state = words.dataset.state = name;
       if (words.textContent !== text) words.textContent = text;
     },
+    over,
     reached: (at) => (place.textContent = `at cursor ${at}`),
   });
 }

@@ -6,18 +6,23 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 const pieceLength = 4096; // a text node longer than this is left alone: appending copies it
 const shownLength = 256 * 1024;
+const namesLength = 1024; // what names a turn is at the beginning of its text
 
 export class Growing {
   #blocks;
   #fetchBlock; // key → html, null if it is gone
-  #changed; // called when a block was replaced or text was added
+  #put; // puts a block that was fetched where it belongs
+  #named; // whether a block's text names its turn
+  #changed; // called when text was added
   #pending = new Map(); // element → text to be added with the next frame
   #fetching = new Map(); // key → deltas that came meanwhile
-  #state = new WeakMap(); // element → { length, shown, node, since, made }
+  #state = new WeakMap(); // element → how far it is, and whether it is to be made anew
 
-  constructor(blocks, fetchBlock, changed) {
+  constructor(blocks, { fetchBlock, put, named, changed }) {
     this.#blocks = blocks;
     this.#fetchBlock = fetchBlock;
+    this.#put = put;
+    this.#named = named;
     this.#changed = changed;
   }
 
@@ -37,10 +42,11 @@ export class Growing {
       return;
     }
     const element = this.#blocks.element(delta.key);
-    if (!element || element.dataset.len === undefined) {
+    if (!element) {
       this.#reload(delta.key, delta);
       return;
     }
+    if (element.dataset.len === undefined) return; // it does not show its text
     const s = this.#of(element);
     const bytes = encoder.encode(delta.text);
     if (delta.offset > s.length) {
@@ -48,21 +54,43 @@ export class Growing {
       return;
     }
     if (delta.offset + bytes.length <= s.length) return;
+    // What is there is whole paragraphs: it may go on in the last of them. A part of an
+    // unknown kind shows its text twice.
+    s.whole ||= (s.length > 0 && !element.querySelector(tailPlace)) || element.classList.contains("unknown");
     const text = delta.offset === s.length ? delta.text : decoder.decode(bytes.subarray(s.length - delta.offset));
     s.length = delta.offset + bytes.length;
     if (s.length <= shownLength) this.#later(element, text);
     s.since += text.length;
-    s.whole ||= text.includes("\n\n") || (text.startsWith("\n") && s.ended);
+    s.whole ||= text.includes("\n\n") || (text.startsWith("\n") && s.ended) || s.since > 4000;
+    s.names ||= s.length - bytes.length < namesLength;
     s.ended = text.endsWith("\n");
-    // The longer the text, the more it costs to make it anew.
-    const pause = 1500 + s.length / 64;
-    if ((s.whole || s.since > 4000) && performance.now() - s.made > pause && !document.hidden && s.length <= shownLength) this.#reload(delta.key);
+    if ((s.whole || (s.names && this.#named(delta.key))) && s.length <= shownLength) this.#renew(delta.key, element);
+  }
+
+  // A block's text names its turn now: what it has grown by is in the name, too.
+  named(key, element) {
+    if (this.#state.get(element)?.names) this.#renew(key, element);
+  }
+
+  // Has a block made anew, now or when it is time: the longer its text, the more it
+  // costs.
+  #renew(key, element) {
+    const s = this.#of(element);
+    if (s.due) return;
+    const wait = s.made + 1500 + s.length / 64 - performance.now();
+    const now = () => {
+      s.due = false;
+      if (this.#blocks.element(key) === element && !this.#fetching.has(key)) this.#reload(key);
+    };
+    s.due = true;
+    if (wait > 0) setTimeout(() => whenSeen(now), wait);
+    else whenSeen(now);
   }
 
   #of(element) {
     let s = this.#state.get(element);
     if (!s) {
-      s = { length: Number(element.dataset.len), node: null, since: 0, whole: false, ended: false, made: performance.now() };
+      s = { length: Number(element.dataset.len), node: null, since: 0, whole: false, names: false, ended: false, due: false, made: performance.now() };
       this.#state.set(element, s);
     }
     return s;
@@ -108,8 +136,7 @@ export class Growing {
     } else if (html) {
       const before = this.#blocks.element(key);
       if (before) this.#pending.delete(before);
-      this.#blocks.put(key, html);
-      this.#changed();
+      this.#put({ key, html });
       for (const d of waiting) this.#again(d);
     } // else it is gone, or the server is: a later frame or connection brings it
   }
@@ -121,9 +148,17 @@ export class Growing {
   }
 }
 
+// Does something when the page is looked at.
+function whenSeen(act) {
+  if (document.hidden) document.addEventListener("visibilitychange", () => whenSeen(act), { once: true });
+  else act();
+}
+
+const tailPlace = ".md > .tail:last-child";
+
 // Where a part's text goes on.
 function tail(part) {
-  let last = part.querySelector(".md > .tail:last-child");
+  let last = part.querySelector(tailPlace);
   if (!last) {
     last = document.createElement("div");
     last.className = "tail";
