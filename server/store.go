@@ -57,6 +57,9 @@ type Store interface {
 	Used(ctx context.Context, page capability.Page, uses []capability.Uses) error
 	Expire(ctx context.Context, limit int) (more bool, err error)
 
+	// CollectPageTokens removes tokens of pages whose time is over, as Expire does.
+	CollectPageTokens(ctx context.Context, limit int) (more bool, err error)
+
 	// Look gives a session's row and those of refs that are known, Describe the
 	// session's info too (nil if there is none).
 	Look(ctx context.Context, session string, refs []string) (*session.Sight, error)

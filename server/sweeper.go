@@ -33,25 +33,36 @@ func spread(interval time.Duration) time.Duration {
 // sweep marks turns as interrupted whose leases lapsed. The only server of a
 // database does so with all streaming turns when it starts, since nobody can
 // hold their streams; of several, each takes what has lapsed. Refs that have
-// expired are noted in the audit.
+// expired are noted in the audit, and tokens of pages that have are removed.
 func (s *Server) sweep(ctx context.Context) {
 	s.lapse(ctx, s.cfg.Sole)
 	s.noteExpired(ctx)
 	every(ctx, s.cfg.SweepInterval, func() {
 		s.lapse(ctx, false)
 		s.noteExpired(ctx)
+		s.collectTokens(ctx)
 	})
 }
 
-// expiryChunk is how many refs are noted at once.
+// expiryChunk is how many refs are noted, or tokens collected, at once.
 const expiryChunk = 100
 
 func (s *Server) noteExpired(ctx context.Context) {
+	s.pieces(ctx, s.cfg.Store.Expire, "expired refs were not noted")
+}
+
+// collectTokens removes the tokens of pages whose time is over.
+func (s *Server) collectTokens(ctx context.Context) {
+	s.pieces(ctx, s.cfg.Store.CollectPageTokens, "tokens of pages were not collected")
+}
+
+// pieces does a part of what is due after the other; failed says in the log that one was not done.
+func (s *Server) pieces(ctx context.Context, do func(context.Context, int) (more bool, err error), failed string) {
 	for more := true; more && ctx.Err() == nil; {
 		once, cancel := s.writing()
 		var err error
-		if more, err = s.cfg.Store.Expire(once, expiryChunk); err != nil {
-			s.log.Warn("expired refs were not noted", "error", err)
+		if more, err = do(once, expiryChunk); err != nil {
+			s.log.Warn(failed, "error", err)
 			more = false
 		}
 		cancel()

@@ -44,6 +44,8 @@ var statements = map[string]*Statement{
 	"addUses": addUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": noteExpired,
 	"insertShare": insertShare, "readShare": readShare, "readAsked": readAsked, "findNamed": findNamed, "readShares": readShares, "listShares": listShares,
 	"readOwners": readOwners, "readChildren": readChildren,
+	"insertPageToken": insertPageToken, "crowdPageTokens": crowdPageTokens, "readPageToken": readPageToken, "dropPageToken": dropPageToken,
+	"findPageTokens": findPageTokens,
 }
 
 // stopping are the statements of which no more is read than there is room for.

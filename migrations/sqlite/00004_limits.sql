@@ -15,3 +15,15 @@ CREATE INDEX sessions_external ON sessions (space, external, id) WHERE external 
 -- the same share. Shares of before have none, and are given to nobody again.
 ALTER TABLE public_shares ADD COLUMN asked BLOB NOT NULL DEFAULT x'';
 CREATE INDEX public_shares_asked ON public_shares (asked, created) WHERE length(asked) > 0;
+
+-- What browsers show for pages in place of a ref's secret: hashes of random tokens, each of
+-- one page's origin, and for a while.
+CREATE TABLE page_tokens (
+    target  TEXT NOT NULL,
+    tail    TEXT NOT NULL,
+    hash    BLOB NOT NULL,
+    origin  TEXT NOT NULL,
+    expires INTEGER NOT NULL,
+    PRIMARY KEY (target, tail, hash)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX page_tokens_expires ON page_tokens (expires);

@@ -79,6 +79,7 @@ var alone = []test{
 	{"Listen", testListen},
 	{"ListShares", testListShares},
 	{"MintUnderRoot", testMintUnderRoot},
+	{"CollectPageTokens", testCollectPageTokens},
 }
 
 // together are the tests that may share one.
@@ -146,6 +147,7 @@ var together = []test{
 	{"TrimRace", testTrimRace},
 	{"Purge", testPurge},
 	{"PublicShares", testPublicShares},
+	{"PageTokens", testPageTokens},
 	{"PublishRace", testPublishRace},
 	{"Lookups", testLookups},
 }
