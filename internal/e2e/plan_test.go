@@ -125,14 +125,14 @@ func (b *planBatch) fill(to *client.Batch) {
 		p := to.Do(o.Method)
 		for _, a := range o.Args {
 			if a.Ref != nil {
-				p.Arg(a.Name, *a.Ref)
+				p.Arg(a.Name, ledger.Ref(*a.Ref))
 			} else {
 				p.Arg(a.Name, a.JSON)
 			}
 		}
 		p.DependsOnID(o.DependsOn...)
 		if o.Expected != nil && o.Expected.Ref != nil {
-			p.Expect(*o.Expected.Ref)
+			p.Expect(ledger.Ref(*o.Expected.Ref))
 		} else if o.Expected != nil {
 			p.Expect(o.Expected.JSON)
 		}
