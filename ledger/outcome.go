@@ -57,6 +57,7 @@ type Stream struct {
 	AckedThrough uint64 // the client has stored every outcome up to here; they are pruned
 	AckedOp      string // op id at AckedThrough
 	AckedDigest  Digest // and its digest: what is left to tell a copied outbox by
+	Idle         string // the ref it was made under, if that could change nothing; "" once it is opened under another
 }
 
 // OpenFor says whether the outbox with the secret of this hash has opened st under

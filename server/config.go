@@ -49,10 +49,9 @@ type Config struct {
 
 	BatchesInFlight int // unanswered applies on one stream; beyond: overloaded
 
-	// IdleStreams is how many streams a session may have before a ref that can
-	// change nothing in it (dead, or with read alone) opens no new one; and how many
-	// sessions that are not there a space's ref that can make none may open streams of,
-	// before it may so once a minute.
+	// IdleStreams is how many streams may be made under a ref that can change nothing in
+	// the session (dead, or with read alone), of a space's ref in all sessions: beyond
+	// that the ref's own code answers. Their outcomes are session.MaxIdleUnacked each.
 	IdleStreams int
 
 	// Audiences are the HOST:PORTs at which clients reach this server: a proof for
@@ -99,7 +98,7 @@ func DefaultConfig() Config {
 		Session: session.DefaultConfig(), RPC: limits,
 		PollInterval: time.Second,
 		Transactions: 2, GroupOps: 4000, GroupBytes: 8 << 20, QueueOps: 50_000, QueueBytes: 64 << 20,
-		BatchesInFlight: 64, IdleStreams: 1000,
+		BatchesInFlight: 64, IdleStreams: 16,
 		WrongTries: 10, WrongTryInterval: time.Second,
 		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
 		BatchTimeout: time.Minute, CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,

@@ -159,10 +159,10 @@ func (s *overdue) Guess(ctx context.Context, fn func(session.Tx) error) error {
 	return s.Store.Guess(ctx, func(tx session.Tx) error { return fn(limited{tx, ctx}) })
 }
 
-func (s *overdue) OpenStream(ctx context.Context, key session.StreamKey, hash [32]byte, incarnation uint64) (*ledger.Stream, error) {
+func (s *overdue) OpenStream(ctx context.Context, o session.StreamOpening) (*ledger.Stream, error) {
 	ctx, cancel := s.limit(ctx)
 	defer cancel()
-	return s.Store.OpenStream(ctx, key, hash, incarnation)
+	return s.Store.OpenStream(ctx, o)
 }
 
 func (s *overdue) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {

@@ -88,9 +88,9 @@ type opening struct {
 	begun chan struct{}
 }
 
-func (s *opening) OpenStream(ctx context.Context, key session.StreamKey, hash [32]byte, incarnation uint64) (*ledger.Stream, error) {
+func (s *opening) OpenStream(ctx context.Context, o session.StreamOpening) (*ledger.Stream, error) {
 	s.begun <- struct{}{}
-	return s.Store.OpenStream(ctx, key, hash, incarnation)
+	return s.Store.OpenStream(ctx, o)
 }
 
 // Stopping takes no longer than it may, whatever the database does: calls that are

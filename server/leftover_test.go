@@ -5,9 +5,7 @@
 package server
 
 import (
-	"fmt"
 	"testing"
-	"time"
 
 	"capnproto.org/go/capnp/v3"
 	"github.com/oklog/ulid/v2"
@@ -17,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 func TestSaveOfASessionThatIsNotThereLeavesNothing(t *testing.T) {
@@ -60,6 +59,7 @@ func TestRefsThatCannotCreateLeaveFewSessions(t *testing.T) {
 			}
 			space := p.restore(ref)
 			var ids []string
+			var last func()
 			for n := range 5 {
 				id, b := capability.SessionPrefix+ulid.Make().String(), newBox()
 				ids = append(ids, id)
@@ -69,15 +69,18 @@ func TestRefsThatCannotCreateLeaveFewSessions(t *testing.T) {
 				if n < 2 { // who has made some offline is told of each what became of it
 					wantRecorded(t, "create", p.must(p.open(sess, b), create).outcomes[0], ledger.Denied, want)
 					wantRecorded(t, "create again", p.must(p.open(sess, b), create).outcomes[0], ledger.Denied, want)
-					// Its writer has been told, and may have done something else: under no ref does it apply any more.
-					wantRecorded(t, "create by who may", p.must(p.open(naming(t, root, id, owner.ID), b), create).outcomes[0], ledger.Denied, want)
+					last = func() {
+						// Its writer has been told, and may have done something else: under no ref does it apply any more.
+						wantRecorded(t, "create by who may", p.must(p.open(naming(t, root, id, owner.ID), b), create).outcomes[0], ledger.Denied, want)
+					}
 					continue
 				}
 				_, _, err := p.opening(sess, b).Wait(within(t))
-				if f, ok := fault.ParseReason(reasonOf(err)); !ok || f.Code != fault.Overloaded {
-					t.Errorf("one too many: %v, want overloaded", err)
+				if f, ok := fault.ParseReason(reasonOf(err)); !ok || f.Code != want {
+					t.Errorf("one too many: %v, want %s", err, want)
 				}
 			}
+			last()
 			// Without an outbox nothing is recorded.
 			held, err := r.server.Caller(within(t), "192.0.2.1:1").Restore(ref, "")
 			if err != nil {
@@ -97,74 +100,79 @@ func TestRefsThatCannotCreateLeaveFewSessions(t *testing.T) {
 	})
 }
 
-func TestAllowanceFillsUp(t *testing.T) {
-	t.Parallel()
-	a := newAllowance(3, time.Minute)
-	now := time.UnixMilli(0)
-	takes := func(key string, want ...bool) {
-		t.Helper()
-		for i := range want {
-			if got := a.take(key, now); got != want[i] {
-				t.Errorf("at %v %s takes the %d. time: %v", now.UTC(), key, i+1, got)
-			}
-		}
-	}
-	takes("a", true, true, true, false)
-	takes("b", true)
-	now = now.Add(time.Minute)
-	takes("a", true, false)
-	now = now.Add(time.Hour)
-	takes("a", true, true, true, false)
-	for i := range 2 * allowances {
-		a.take(fmt.Sprint(i), now)
-	}
-	if n := len(a.full); n > allowances+1 {
-		t.Errorf("%d are kept", n)
-	}
-	now = now.Add(time.Hour)
-	takes("c", true, true, true, false)
-	if n := len(a.full); n != 1 {
-		t.Errorf("%d are kept that are full again", n-1)
-	}
-}
-
-func TestRefsThatCanDoNothingOpenFewStreams(t *testing.T) {
+// Who can do nothing makes few streams, and leaves few outcomes in each; what is there goes on.
+func TestRefsThatCanDoNothingMakeFewStreams(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
-		r := start(t, st, func(c *Config) { c.IdleStreams = 4 })
+		const most = 3
+		r := start(t, st, func(c *Config) { c.IdleStreams = most })
 		p := r.dial()
-		m := r.create(p) // with the first stream
-		idle := map[fault.Code]*rpc.Ref{
-			fault.Revoked:      p.restore(p.share(m, "rights", []string{"append"})),
-			fault.MissingRight: p.restore(p.share(m, "rights", []string{"read"})),
-		}
-		_, grant := describe(t, idle[fault.Revoked])
-		id, _ := grant.Id()
-		p.must(m.stream, m.batch(op("revoke", "ref", id)))
+		m := r.create(p)
+		writer := p.share(m, "rights", []string{"append"})
+		lasting := newBox()
+		p.must(p.open(p.restore(writer), lasting), lasting.batch(m.id, put(1)))
+		gone := p.share(m, "rights", []string{"append"})
+		p.must(m.stream, m.batch(op("revoke", "ref", gone.ID), op("revoke", "ref", writer.ID)))
 		opens := func(sess *rpc.Ref, b *box) error {
 			t.Helper()
 			promise := p.opening(sess, b)
 			defer promise.Release()
-			_, _, err := promise.Wait(within(t))
-			if f, ok := fault.ParseReason(reasonOf(err)); ok {
-				return f
-			}
-			return err
+			return plainFault(t, promise)
 		}
-		boxes := []*box{newBox(), newBox(), newBox()}
-		for i, b := range boxes {
-			if err := opens(idle[[]fault.Code{fault.Revoked, fault.MissingRight}[i%2]], b); err != nil {
-				t.Errorf("stream %d: %v", i+2, err)
+		remove := func() ledger.Intent { return op("remove", "key", "message/none") }
+		for code, sess := range map[fault.Code]*rpc.Ref{
+			fault.Revoked:      p.restore(gone),
+			fault.MissingRight: p.restore(p.share(m, "rights", []string{"read"})),
+		} {
+			var first *box
+			for range most {
+				b := newBox()
+				if first == nil {
+					first = b
+				}
+				ack := p.must(p.open(sess, b), b.batch(m.id, remove(), remove()))
+				wantRecorded(t, "a stream of few", ack.outcomes[0], ledger.Denied, code)
 			}
-		}
-		for code, sess := range idle {
-			wantCode(t, "one too many", opens(sess, newBox()), code)
-			if err := opens(sess, boxes[0]); err != nil {
-				t.Errorf("%s, coming back: %v", code, err)
+			for range 3 {
+				wantCode(t, "one too many", opens(sess, newBox()), code)
 			}
+			// What is there goes on, up to a bound for what is not acknowledged.
+			stream := p.open(sess, first)
+			many := make([]ledger.Intent, session.MaxIdleUnacked-2)
+			for i := range many {
+				many[i] = remove()
+			}
+			if ack := p.must(stream, first.batch(m.id, many...)); len(ack.outcomes) != len(many) {
+				t.Fatalf("%d outcomes", len(ack.outcomes))
+			}
+			next := first.batch(m.id, remove())
+			wantRefusal(t, "beyond the bound", p.apply(stream, next), fault.Overloaded, 0)
+			next.AckedThrough = first.seq - 1
+			wantRecorded(t, "acknowledged", p.must(stream, next).outcomes[0], ledger.Denied, code)
+
+			// Under a ref that may, the stream is like any other, and counts no more.
+			first.incarnation++
+			if ack := p.must(p.open(p.restore(m.owner), first), first.batch(m.id, put(2))); ack.applied != 1 {
+				t.Errorf("%+v", ack.outcomes)
+			}
+			if err := opens(sess, newBox()); err != nil {
+				t.Errorf("in the place of one that counts no more: %v", err)
+			}
+			wantCode(t, "one too many again", opens(sess, newBox()), code)
 		}
-		if err := opens(m.sess, newBox()); err != nil {
+		// A stream that was made while its ref was alive goes on recording, and is not counted.
+		wantRecorded(t, "a stream of before", p.must(p.open(p.restore(writer), lasting), lasting.batch(m.id, put(3))).outcomes[0], ledger.Denied, fault.Revoked)
+		if err := opens(p.restore(m.owner), newBox()); err != nil {
 			t.Errorf("the owner: %v", err)
 		}
+		// Of a deleted session too.
+		p.must(m.stream, m.batch(op("delete")))
+		sess := p.restore(m.owner)
+		for range most {
+			if err := opens(sess, newBox()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantCode(t, "of a deleted session", opens(sess, newBox()), fault.SessionDeleted)
 	})
 }

@@ -75,9 +75,9 @@ func (h *heldCommits) Guess(ctx context.Context, fn func(session.Tx) error) erro
 	return h.Store.Guess(ctx, fn)
 }
 
-func (h *heldCommits) FindStreams(ctx context.Context, keys []session.StreamKey, most int, refs []string) (*session.Sight, map[session.StreamKey]*ledger.Stream, bool, error) {
+func (h *heldCommits) FindStreams(ctx context.Context, keys []session.StreamKey, refs []string) (*session.Sight, map[session.StreamKey]*ledger.Stream, error) {
 	h.found.Store(true)
-	return h.Store.FindStreams(ctx, keys, most, refs)
+	return h.Store.FindStreams(ctx, keys, refs)
 }
 
 // A client that drops an op opens its stream anew to learn whether it is too late for that.

@@ -65,7 +65,6 @@ type Server struct {
 	connections *gate.Gate
 	handshakes  *handshakes
 	tries       *wrongTries
-	idle        *allowance    // of spaces' refs, for streams of sessions that they cannot make
 	telling     chan struct{} // bounds those who are told why they are turned away
 	hits        rpc.Hits
 	met         boundHits
@@ -97,7 +96,6 @@ func New(cfg Config) *Server {
 	s.audit, s.uses = newAuditor(cfg), newUsage(cfg)
 	s.commit = newCommitter(s.work, cfg, s.hub, s.uses, &s.met)
 	s.shots = newPlaces(cfg.Snapshots, cfg.StallTimeout, &s.met)
-	s.idle = newAllowance(cfg.IdleStreams, idleInterval)
 	s.tries = newWrongTries(cfg.WrongTries, cfg.WrongTryInterval, &s.met)
 	return s
 }

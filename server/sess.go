@@ -5,8 +5,8 @@ package server
 
 import (
 	"context"
+	"errors"
 	"strings"
-	"time"
 
 	"capnproto.org/go/capnp/v3"
 	"github.com/tidwall/gjson"
@@ -182,7 +182,7 @@ func (o *sess) openStream(c *rpc.Call) {
 // stream opens an outbox's stream, and proves that the caller is the outbox it
 // names. It takes no right on the session: what the stream is sent is decided op
 // by op, and a dead ref's ops are recorded as denied. But who can change nothing
-// cannot fill the database with streams either.
+// makes few streams, so that it cannot fill the database with them either.
 func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream, *ledger.Stream, *fault.Error) {
 	shown, err := capability.SecretFrom(secret)
 	switch {
@@ -193,24 +193,28 @@ func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream
 	case incarnation == 0 || incarnation > 1<<62:
 		return nil, nil, fault.BadArgument.With("an outbox's incarnation counts from 1")
 	}
-	key, hash := session.StreamKey{Session: o.auth.session, Outbox: outbox}, shown.Hash()
+	opening := session.StreamOpening{Key: session.StreamKey{Session: o.auth.session, Outbox: outbox}, SecretHash: shown.Hash(),
+		Incarnation: incarnation, MostIdle: o.server.cfg.IdleStreams}
 	// Once begun it is finished: whether the connection lives makes no difference to it.
 	ctx, cancel := o.server.writing()
 	defer cancel()
 	// The answer says how far the stream is, and a client that drops ops goes by that: so what is being
 	// committed, which may be the stream's, comes first.
-	if err := o.server.commit.settled(ctx, key.Session); err != nil {
+	if err := o.server.commit.settled(ctx, opening.Key.Session); err != nil {
 		return nil, nil, toFault(o.server.log, err, "open the stream")
 	}
-	actor, row, refused := o.mayOpen(ctx, key, shown)
-	if refused == nil && (row == nil || !row.OpenFor(hash, incarnation)) { // else it changes nothing, and takes no lock
-		var err error
-		row, err = o.server.cfg.Store.OpenStream(ctx, key, hash, incarnation)
+	row, grant, idle, refused := o.find(ctx, &opening, shown)
+	if refused == nil && (row == nil || !opening.Done(row)) { // else it changes nothing, and takes no lock
+		row, err = o.server.cfg.Store.OpenStream(ctx, opening)
+		if errors.Is(err, session.ErrIdle) {
+			o.server.denied(o.link.peer, opening.Idle, grant, "openStream", idle)
+			return nil, nil, idle.Code.Because(idle, "%s; %d streams were made under the ref, which can change nothing: no new one is", idle.Message, opening.MostIdle).Pos(idle.At)
+		}
 		refused = toFault(o.server.log, err, "open the stream")
 	}
 	if refused != nil {
 		if refused.Code == fault.WrongOutbox {
-			o.server.audit.denied(capability.AuditRow{Target: o.auth.session, Act: capability.AuditDenial, Ref: o.auth.ref, Actor: actor, Subject: "openStream", Reason: refused.Code, Peer: o.link.peer})
+			o.server.denied(o.link.peer, o.auth.ref, grant, "openStream", refused)
 		}
 		return nil, nil, refused
 	}
@@ -219,68 +223,59 @@ func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream
 	return &stream{server: o.server, peer: o.link.peer, auth: o.auth, id: row.Outbox, incarnation: incarnation}, row, nil
 }
 
-// mayOpen refuses one more stream to a ref that can change nothing, where the
-// session has many. What opens at the same moment may go above the limit. actor is
-// the ref's, if there is such a ref; row is the stream as it is, nil if it is new.
-func (o *sess) mayOpen(ctx context.Context, key session.StreamKey, secret capability.Secret) (actor string, row *ledger.Stream, refused *fault.Error) {
-	hash := secret.Hash()
-	most, refs := o.server.cfg.IdleStreams, o.auth.refs()
+// find gives the stream as it is, nil if it is new, and the ref's grant, if there is such a
+// ref. idle is why that ref can change nothing in the session, if it cannot: the opening is
+// marked as its then.
+//
+// Nothing sweeps what such a ref has made, however old, nor sessions that are not there: a
+// late copy of a create that was refused would be decided anew, perhaps under a better ref,
+// beside what its writer did in its place. And the outbox that has acknowledged the refusal
+// would be told that the server is behind, while its stream's secret and incarnation were
+// anybody's to set.
+func (o *sess) find(ctx context.Context, opening *session.StreamOpening, secret capability.Secret) (row *ledger.Stream, grant *capability.Grant, idle, refused *fault.Error) {
+	refs := o.auth.refs()
 	if o.auth.space != "" {
 		refs = append(refs, o.auth.space)
 	}
-	sight, streams, full, err := o.server.cfg.Store.FindStreams(ctx, session.StreamKeys(key, hash), most, refs)
+	key := opening.Key
+	sight, streams, err := o.server.cfg.Store.FindStreams(ctx, session.StreamKeys(key, opening.SecretHash), refs)
 	if err != nil {
-		return "", nil, toFault(o.server.log, err, "open the stream")
+		return nil, nil, nil, toFault(o.server.log, err, "open the stream")
 	}
-	grant, refused := o.auth.check(sight, 0)
-	if grant != nil {
-		actor = grant.Actor
-	}
-	_, row, _ = session.StreamFor(key, hash, streams)
+	grant, opening.Idle, idle = o.idle(sight)
+	_, row, _ = session.StreamFor(key, opening.SecretHash, streams)
 	switch first := streams[key]; {
 	case row != nil:
-		return actor, row, nil
 	case first != nil && first.SecretHash == secret.StreamSecret(key.Session).Hash():
 		// An older client goes on with a newer one's outbox. A stream of its own would take what
 		// the newer one has sent for new, and do it twice.
-		return actor, nil, fault.WrongOutbox.With("the session knows this outbox by a secret that newer clients derive from the one that was shown: use the client that wrote to the outbox last")
+		refused = fault.WrongOutbox.With("the session knows this outbox by a secret that newer clients derive from the one that was shown: use the client that wrote to the outbox last")
 	case first == nil && strings.Contains(key.Outbox, session.OwnMark):
-		return actor, nil, fault.BadArgument.With("a new outbox's id has no %s in it", session.OwnMark)
-	case !full && (sight.Row == nil || sight.Row.Life == session.Absent):
-		return actor, nil, o.mayMake(sight)
-	case !full:
-		return actor, nil, nil
+		refused = fault.BadArgument.With("a new outbox's id has no %s in it", session.OwnMark)
 	}
-	if refused == nil && grant.Rights&^capability.Read == 0 {
-		refused = fault.MissingRight.With("the ref carries %s", grant.Rights)
-	}
-	if refused == nil {
-		return actor, nil, nil
-	}
-	o.server.denied(o.link.peer, o.auth.ref, grant, "openStream", refused)
-	return actor, nil, refused.Code.Because(refused, "%s, and the session has %d streams or more: no new one is opened for it", refused.Message, most).Pos(refused.At)
+	return row, grant, idle, refused
 }
 
-// mayMake refuses the stream of a session that is not there to a space's ref that cannot
-// make it, if that has opened many of the kind: each leaves rows, so that the session's
-// ops can be recorded as denied.
-//
-// Nothing sweeps these rows, however old: a late copy of a create that was refused would be
-// decided anew, perhaps under a better ref, beside what its writer did in its place. And the
-// outbox that has acknowledged the refusal would be told that the server is behind, while
-// its stream's secret and incarnation were anybody's to set.
-func (o *sess) mayMake(at *session.Sight) *fault.Error {
-	grant, refused := capability.CheckLive(at.Grants[o.auth.space], o.auth.spaceNarrow, 0, at.Now, capability.Create, "")
-	if refused == nil || o.server.idle.take(o.auth.space, o.server.now()) {
-		return nil
+// idle gives the ref that acts, which may be dead, and if it can change nothing in the
+// session its id and why.
+func (o *sess) idle(at *session.Sight) (grant *capability.Grant, ref string, why *fault.Error) {
+	ref = o.auth.ref
+	if at.Row == nil || at.Row.Life == session.Absent {
+		if ref = o.auth.space; ref == "" {
+			return nil, "", nil // a ref is for a session that is there
+		}
+		grant, why = capability.CheckLive(at.Grants[ref], o.auth.spaceNarrow, 0, at.Now, capability.Create, "")
+	} else if grant, why = o.auth.check(at, 0); why == nil && grant.Rights&^capability.Read == 0 {
+		why = fault.MissingRight.With("the ref carries %s", grant.Rights)
 	}
-	o.server.denied(o.link.peer, o.auth.space, grant, "openStream", refused)
-	return fault.Overloaded.Because(refused, "many sessions were asked for under a ref that can make none (%s): try again later", refused.Code)
+	switch {
+	case why == nil:
+		return grant, "", nil
+	case grant == nil && o.auth.space != "": // the session is another's
+		ref = o.auth.space
+	}
+	return grant, ref, why
 }
-
-// idleInterval is how often a ref of a space that can make no session may open the
-// stream of another one, when it has done so as often as Config.IdleStreams says.
-const idleInterval = time.Minute
 
 // events gives a page of the log.
 func (o *sess) events(ctx context.Context, c *rpc.Call) {

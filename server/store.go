@@ -30,12 +30,11 @@ type Store interface {
 	Guesses() (right, wrong uint64)
 
 	// OpenStream opens the stream that a secret opens (session.StreamFor), or makes it,
-	// and raises its incarnation (WrongOutbox, Fenced).
-	OpenStream(ctx context.Context, key session.StreamKey, secretHash [32]byte, incarnation uint64) (*ledger.Stream, error)
+	// and raises its incarnation (WrongOutbox, Fenced, session.ErrIdle).
+	OpenStream(ctx context.Context, o session.StreamOpening) (*ledger.Stream, error)
 
-	// FindStreams gives those of a session's streams of keys that are there, and says
-	// whether it has most streams or more.
-	FindStreams(ctx context.Context, keys []session.StreamKey, most int, refs []string) (sight *session.Sight, streams map[session.StreamKey]*ledger.Stream, full bool, err error)
+	// FindStreams gives those of a session's streams of keys that are there.
+	FindStreams(ctx context.Context, keys []session.StreamKey, refs []string) (*session.Sight, map[session.StreamKey]*ledger.Stream, error)
 
 	// Redeem has admit decide on a ref; if it returns nil, a redemption id not
 	// counted before is counted, and audited with the address of peer.

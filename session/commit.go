@@ -104,7 +104,7 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		return err
 	case outcomes != nil:
 		out.Outcomes, out.Duplicate = outcomes, true
-	case st.unacked(b) >= uint64(a.cfg.Limits.UnackedOps):
+	case st.full(b, a.cfg.Limits.UnackedOps):
 		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the most that are kept: acknowledge what you have stored, then send this again", st.unacked(b))
 	default:
 		rec, err := a.decide(st, b)
@@ -114,6 +114,15 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		out.Outcomes, out.Uses = rec.Outcomes, a.uses(b.Ops, func(i int) bool { return rec.Outcomes[i].Status == ledger.Applied })
 	}
 	return st.acked(ledger.AckThrough(&st.row, b.AckedThrough, st.history.Record))
+}
+
+// full says whether there is no room for the outcomes of b.
+func (st *streamView) full(b *ledger.Batch, most int) bool {
+	unacked := st.unacked(b)
+	if st.row.Idle != "" && unacked > 0 && unacked+uint64(len(b.Ops)) > MaxIdleUnacked {
+		return true
+	}
+	return unacked >= uint64(most)
 }
 
 // unacked is how many outcomes are not acknowledged, by b either.

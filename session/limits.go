@@ -30,6 +30,10 @@ const (
 	MaxSessionTurns = 4096
 )
 
+// MaxIdleUnacked is how many outcomes of a stream that was made under a ref which could
+// change nothing its client may leave unacknowledged: UnackedOps of the others.
+const MaxIdleUnacked = 1000
+
 // MaxTerminalParts is how many parts one finalize may give.
 const MaxTerminalParts = 10_000
 

@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"encoding/base32"
 	"encoding/binary"
+	"errors"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/ledger"
@@ -72,6 +73,28 @@ func StreamFor(key StreamKey, secretHash [32]byte, rows map[StreamKey]*ledger.St
 		return key, nil, true
 	}
 	return own, mine, false
+}
+
+// StreamOpening is what a stream is opened with.
+type StreamOpening struct {
+	Key         StreamKey // of the outbox's own id
+	SecretHash  [32]byte  // of the secret that it shows the session
+	Incarnation uint64
+
+	// Idle is the ref that it is opened under, if that can change nothing in the session;
+	// MostIdle is how many streams such a ref may make. What is recorded on those that are
+	// there goes on: else acknowledgements would turn into server_behind, later seqs into gap.
+	Idle     string
+	MostIdle int
+}
+
+// ErrIdle is for a stream that is not made, since its ref has made as many as one may that
+// can change nothing.
+var ErrIdle = errors.New("session: the ref has made as many streams as it may")
+
+// Done says whether opening st changes nothing.
+func (o *StreamOpening) Done(st *ledger.Stream) bool {
+	return st.OpenFor(o.SecretHash, o.Incarnation) && (st.Idle == "" || o.Idle != "")
 }
 
 func opens(st *ledger.Stream, secretHash [32]byte) bool {

@@ -34,7 +34,7 @@ var statements = map[string]*Statement{
 	"lapsedTurns":   lapsedTurns,
 	"pageTrimmable": pageTrimmable, "readLogMarks": readLogMarks, "keepValues": keepValues, "dropEvents": dropEvents,
 	"setBase":     setBase,
-	"readStreams": readStreams, "nthStream": nthStream, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
+	"readStreams": readStreams, "nthIdle": nthIdle, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
 	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
 	"revokeSubtree": revokeSubtree, "revokeAcross": revokeAcross, "countTree": countTree, "readTree": readTree, "readLine": readLine, "readRoots": readRoots,

@@ -238,22 +238,17 @@ func grow(e *session.Entry, deltas []delta) {
 	}
 }
 
-// nthStream gives a row if a session has more than so many streams.
-var nthStream = statement("", `
-	SELECT m.outbox FROM streams m WHERE m.session = {1} ORDER BY m.outbox LIMIT 1 OFFSET {2}`)
-
-// FindStreams gives those of a session's streams of keys that are there, and says whether
-// the session has most streams or more. The sight is of the session and the refs.
-func (s *Store) FindStreams(ctx context.Context, keys []session.StreamKey, most int, refIDs []string) (sight *session.Sight, streams map[session.StreamKey]*ledger.Stream, full bool, err error) {
+// FindStreams gives those of a session's streams of keys that are there. The sight is of the
+// session and the refs.
+func (s *Store) FindStreams(ctx context.Context, keys []session.StreamKey, refIDs []string) (sight *session.Sight, streams map[session.StreamKey]*ledger.Stream, err error) {
 	for _, key := range keys {
 		if err := sound(key.Session, key.Outbox); err != nil {
-			return nil, nil, false, err
+			return nil, nil, err
 		}
 	}
-	key := keys[0]
 	sight, streams = &session.Sight{}, make(map[session.StreamKey]*ledger.Stream, len(keys))
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		look(run, sight, key.Session, refIDs)
+		look(run, sight, keys[0].Session, refIDs)
 		run.Queue(readStreams, streamKeys(keys), nil, func(row Scanner) error {
 			m, err := scanStream(row, new(int64))
 			if err == nil {
@@ -261,16 +256,12 @@ func (s *Store) FindStreams(ctx context.Context, keys []session.StreamKey, most 
 			}
 			return err
 		})
-		run.Queue(nthStream, nil, []any{key.Session, int64(most) - 1}, func(Scanner) error {
-			full = true
-			return nil
-		})
 		return nil
 	})
 	if err != nil {
-		return nil, nil, false, naming("find streams", err)
+		return nil, nil, naming("find streams", err)
 	}
-	return sight, streams, full, nil
+	return sight, streams, nil
 }
 
 // ReadRows gives the rows of those sessions that are there: for polling.

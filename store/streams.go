@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	streamColumns = `m.session, m.outbox, m.incarnation, m.last_seq, m.acked_through, m.acked_op, m.acked_digest, m.secret_hash`
+	streamColumns = `m.session, m.outbox, m.incarnation, m.last_seq, m.acked_through, m.acked_op, m.acked_digest, m.secret_hash, m.idle_ref`
 	recordColumns = `r.session, r.outbox, r.outcomes`
 )
 
@@ -16,11 +16,17 @@ var (
 	readStreams = statement("tt", `
 		SELECT `+streamColumns+`, {version m} FROM {w} CROSS JOIN streams m WHERE m.session = w.a AND m.outbox = w.b`)
 
-	saveStreams = statement("ttiiitbb", `
-		INSERT INTO streams (session, outbox, incarnation, last_seq, acked_through, acked_op, acked_digest, secret_hash)
+	saveStreams = statement("ttiiitbbt", `
+		INSERT INTO streams (session, outbox, incarnation, last_seq, acked_through, acked_op, acked_digest, secret_hash, idle_ref)
 		{values} ON CONFLICT (session, outbox) DO UPDATE SET
 			incarnation = excluded.incarnation, last_seq = excluded.last_seq, acked_through = excluded.acked_through,
-			acked_op = excluded.acked_op, acked_digest = excluded.acked_digest, secret_hash = excluded.secret_hash`)
+			acked_op = excluded.acked_op, acked_digest = excluded.acked_digest, secret_hash = excluded.secret_hash,
+			idle_ref = excluded.idle_ref`)
+
+	// nthIdle gives a row if more than so many streams were made under a ref that could
+	// change nothing.
+	nthIdle = statement("", `
+		SELECT m.outbox FROM streams m WHERE m.idle_ref = {1} AND m.idle_ref <> '' LIMIT 1 OFFSET {2}`)
 
 	// moveStreams is saveStreams of rows that are there, for which there were
 	// batches and acknowledgements alone.
@@ -54,7 +60,7 @@ func scanStream(row Scanner, more ...any) (*ledger.Stream, error) {
 		incarnation, lastSeq, ackThrough int64
 		digest, secret                   []byte
 	)
-	dest := []any{&m.Session, &m.Outbox, &incarnation, &lastSeq, &ackThrough, &m.AckedOp, &digest, &secret}
+	dest := []any{&m.Session, &m.Outbox, &incarnation, &lastSeq, &ackThrough, &m.AckedOp, &digest, &secret, &m.Idle}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
@@ -65,7 +71,7 @@ func scanStream(row Scanner, more ...any) (*ledger.Stream, error) {
 }
 
 func streamValues(m *ledger.Stream) []any {
-	return []any{m.Session, m.Outbox, int64(m.Incarnation), int64(m.LastSeq), int64(m.AckedThrough), m.AckedOp, m.AckedDigest[:], m.SecretHash[:]}
+	return []any{m.Session, m.Outbox, int64(m.Incarnation), int64(m.LastSeq), int64(m.AckedThrough), m.AckedOp, m.AckedDigest[:], m.SecretHash[:], m.Idle}
 }
 
 func scanRecord(row Scanner) (key session.StreamKey, r *ledger.Record, err error) {

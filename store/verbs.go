@@ -54,42 +54,53 @@ func (s *Store) Init(ctx context.Context, root *capability.Grant) (space string,
 	return space, created, nil
 }
 
-// OpenStream opens the stream that an outbox's secret opens (session.StreamFor), by the
-// secret's hash, or makes it: key is of the outbox's id, the stream's own Outbox its
-// internal id. WrongOutbox if it can open none. An incarnation
-// above the stored one fences whoever had that; one below is Fenced. The
-// caller has checked that whoever asks holds the session's capability; a
-// session that is not there yet gets an Absent row.
-func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHash [32]byte, incarnation uint64) (stream *ledger.Stream, err error) {
-	if err := sound(key.Session, key.Outbox); err != nil {
+// OpenStream opens the stream that an outbox's secret opens (session.StreamFor), or makes
+// it. WrongOutbox if it can open none, Fenced below the stored incarnation; one above it
+// fences whoever had that. One of a ref that can change nothing is not made
+// (session.ErrIdle) where that ref has made as many as it may. The caller has checked that
+// whoever asks holds the session's capability; a session that is not there yet gets an
+// Absent row.
+func (s *Store) OpenStream(ctx context.Context, o session.StreamOpening) (stream *ledger.Stream, err error) {
+	if err := sound(o.Key.Session, o.Key.Outbox, o.Idle); err != nil {
 		return nil, err
 	}
-	leave, err := s.doors.enter(ctx, key.Session)
+	leave, err := s.doors.enter(ctx, o.Key.Session)
 	if err != nil {
 		return nil, naming("open stream", err)
 	}
 	defer leave()
-	var refused *fault.Error
+	var refused error
 	err = s.update(ctx, func(t *tx) error {
-		rows, err := t.Load(ctx, &session.Want{Sessions: []string{key.Session}, Streams: session.StreamKeys(key, secretHash)})
+		rows, err := t.Load(ctx, &session.Want{Sessions: []string{o.Key.Session}, Streams: session.StreamKeys(o.Key, o.SecretHash)})
 		if err != nil {
 			return err
 		}
-		at, found, taken := session.StreamFor(key, secretHash, rows.Streams)
+		at, found, taken := session.StreamFor(o.Key, o.SecretHash, rows.Streams)
 		stream = found
 		switch {
 		case taken:
 			refused = fault.WrongOutbox.With("the outbox's id is another outbox's in this session: use the outbox that made the stream, or one with another id")
 			return refused
 		case stream == nil:
-			stream = &ledger.Stream{Session: at.Session, Outbox: at.Outbox, SecretHash: secretHash, Incarnation: incarnation}
-		case incarnation < stream.Incarnation:
-			refused = fault.Fenced.With("incarnation %d of the outbox was taken over by incarnation %d", incarnation, stream.Incarnation)
+			full, err := t.fullOfIdle(ctx, &o)
+			if err != nil {
+				return err
+			}
+			if full {
+				refused = session.ErrIdle
+				return refused
+			}
+			stream = &ledger.Stream{Session: at.Session, Outbox: at.Outbox, SecretHash: o.SecretHash, Incarnation: o.Incarnation, Idle: o.Idle}
+		case o.Incarnation < stream.Incarnation:
+			refused = fault.Fenced.With("incarnation %d of the outbox was taken over by incarnation %d", o.Incarnation, stream.Incarnation)
 			return refused
-		case stream.OpenFor(secretHash, incarnation):
+		case o.Done(stream):
 			return nil
 		default:
-			stream.Incarnation = incarnation
+			stream.Incarnation = o.Incarnation
+			if o.Idle == "" {
+				stream.Idle = ""
+			}
 		}
 		return t.Save(ctx, &session.Changes{Streams: []*ledger.Stream{stream}})
 	})
@@ -100,6 +111,18 @@ func (s *Store) OpenStream(ctx context.Context, key session.StreamKey, secretHas
 		return nil, naming("open stream", err)
 	}
 	return stream, nil
+}
+
+// fullOfIdle says whether a ref that can change nothing has made as many streams as it may.
+func (t *tx) fullOfIdle(ctx context.Context, o *session.StreamOpening) (full bool, err error) {
+	if o.Idle == "" {
+		return false, nil
+	}
+	t.run.Queue(nthIdle, nil, []any{o.Idle, int64(o.MostIdle) - 1}, func(Scanner) error {
+		full = true
+		return nil
+	})
+	return full, t.run.Flush(ctx)
 }
 
 // Redeem has admit decide on a ref and a redemption id. If admit returns nil

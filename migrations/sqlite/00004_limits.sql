@@ -27,3 +27,8 @@ CREATE TABLE page_tokens (
     PRIMARY KEY (target, tail, hash)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX page_tokens_expires ON page_tokens (expires);
+
+-- Of a stream that was made under a ref which could change nothing: that ref, which may
+-- make few of them.
+ALTER TABLE streams ADD COLUMN idle_ref TEXT NOT NULL DEFAULT '';
+CREATE INDEX streams_idle ON streams (idle_ref) WHERE idle_ref <> '';

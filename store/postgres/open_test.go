@@ -310,7 +310,7 @@ func TestASessionInUseTakesOneConnection(t *testing.T) {
 		for i := range 9 { // more than there are connections
 			opening.Go(func() {
 				key := session.StreamKey{Session: "ses_1", Outbox: fmt.Sprint("obx_", i)}
-				if _, err := s.OpenStream(t.Context(), key, [32]byte{1}, 1); err != nil {
+				if _, err := s.OpenStream(t.Context(), session.StreamOpening{Key: key, SecretHash: [32]byte{1}, Incarnation: 1}); err != nil {
 					t.Errorf("open stream %d: %v", i, err)
 				}
 			})

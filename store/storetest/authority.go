@@ -78,25 +78,72 @@ func testFindStreams(t *testing.T, fresh Fresh) {
 	f.save(&session.Changes{Sessions: []*session.Row{liveRow(id, newSpace(), 0)}, Grants: []*capability.Grant{g}}, id)
 	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: newSession(), Outbox: newOutbox()}, hash(), 1) // a neighbour's
 	f.must("open stream", err)
+	secret, key := hash(), session.StreamKey{Session: id, Outbox: newOutbox()}
+	for incarnation := range uint64(3) { // 0: it is not open yet
+		sight, streams, err := f.FindStreams(f.ctx, session.StreamKeys(key, secret), []string{g.ID})
+		f.must("find streams", err)
+		stream := streams[key]
+		if (stream != nil) != (incarnation > 0) || sight.Row == nil || sight.Grants[g.ID] == nil {
+			t.Errorf("found %+v, %+v", stream, sight)
+		}
+		if stream != nil && (!stream.OpenFor(secret, incarnation) || stream.OpenFor(secret, incarnation+1) || stream.OpenFor(hash(), incarnation)) {
+			t.Errorf("it was opened under incarnation %d, and found as %+v", incarnation, stream)
+		}
+		opened, err := f.OpenStream(f.ctx, key, secret, incarnation+1)
+		f.must("open stream", err)
+		same(f, "the stream as opened", opened, &ledger.Stream{Session: id, Outbox: key.Outbox, SecretHash: secret, Incarnation: incarnation + 1})
+	}
+}
+
+// testIdleStreams: a ref that can change nothing makes so many streams and no more, until
+// some of them are opened under another.
+func testIdleStreams(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	ref, other, most := newRef(newSession()), newRef(newSession()), 3
+	open := func(idle string, key session.StreamKey, secret [32]byte) (*ledger.Stream, error) {
+		return f.Store.OpenStream(f.ctx, session.StreamOpening{Key: key, SecretHash: secret, Incarnation: 1, Idle: idle, MostIdle: most})
+	}
+	fresher := func() session.StreamKey { return session.StreamKey{Session: newSession(), Outbox: newOutbox()} }
 	secret := hash()
-	for opened := range 4 {
-		key := session.StreamKey{Session: id, Outbox: newOutbox()}
-		for incarnation := range uint64(3) { // 0: it is not open yet
-			there := incarnation > 0
-			sight, streams, full, err := f.FindStreams(f.ctx, session.StreamKeys(key, secret), 3, []string{g.ID})
-			f.must("find streams", err)
-			stream := streams[key]
-			if (stream != nil) != there || full != (opened+b2i(there) >= 3) || sight.Row == nil || sight.Grants[g.ID] == nil {
-				t.Errorf("of %d and, %v, one more: found %+v, full %v, %+v", opened, there, stream, full, sight)
-			}
-			if there && (!stream.OpenFor(secret, incarnation) || stream.OpenFor(secret, incarnation+1) || stream.OpenFor(hash(), incarnation)) {
-				t.Errorf("it was opened under incarnation %d, and found as %+v", incarnation, stream)
-			}
-			opened, err := f.OpenStream(f.ctx, key, secret, incarnation+1)
-			f.must("open stream", err)
-			same(f, "the stream as opened", opened, &ledger.Stream{Session: id, Outbox: key.Outbox, SecretHash: secret, Incarnation: incarnation + 1})
+	var keys []session.StreamKey
+	for range most { // in whatever session
+		keys = append(keys, fresher())
+		stream, err := open(ref, keys[len(keys)-1], secret)
+		f.must("open", err)
+		if stream.Idle != ref {
+			t.Errorf("%+v", stream)
 		}
 	}
+	full := func(what string) {
+		t.Helper()
+		key := fresher()
+		if _, err := open(ref, key, secret); !errors.Is(err, session.ErrIdle) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if st := f.load(&session.Want{Streams: []session.StreamKey{key}}).Streams[key]; st != nil {
+			t.Errorf("%s: made %+v", what, st)
+		}
+	}
+	full("one too many")
+	_, err := open(ref, keys[0], hash())
+	if !errors.Is(err, session.ErrIdle) {
+		t.Errorf("one too many, under an id that is taken: %v", err)
+	}
+	_, err = open(ref, keys[0], secret)
+	f.must("what is there", err)
+	_, err = open(other, fresher(), secret)
+	f.must("another ref's", err)
+	_, err = open("", fresher(), secret)
+	f.must("one that may", err)
+	stream, err := open("", keys[0], secret)
+	f.must("one of them under a ref that may", err)
+	same(f, "the stream then", stream, &ledger.Stream{Session: keys[0].Session, Outbox: keys[0].Outbox, SecretHash: secret, Incarnation: 1})
+	stream, err = open(ref, keys[0], secret)
+	f.must("and under the first again", err)
+	same(f, "the stream again", stream, &ledger.Stream{Session: keys[0].Session, Outbox: keys[0].Outbox, SecretHash: secret, Incarnation: 1})
+	_, err = open(ref, fresher(), secret)
+	f.must("in its place", err)
+	full("one too many again")
 }
 
 func testRedeem(t *testing.T, fresh Fresh) {

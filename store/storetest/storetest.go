@@ -111,6 +111,7 @@ var together = []test{
 	{"PageOnce", testPageOnce},
 	{"OpenStream", testOpenStream},
 	{"FindStreams", testFindStreams},
+	{"IdleStreams", testIdleStreams},
 	{"Redeem", testRedeem},
 	{"RedeemLimit", testRedeemLimit},
 	{"RedeemLimitAbove", testRedeemLimitAbove},
@@ -158,6 +159,11 @@ type fixture struct {
 	ctx context.Context
 	*store.Store
 	decides time.Duration // how long a commit is decided on
+}
+
+// OpenStream is the store's for a ref that may do something.
+func (f *fixture) OpenStream(ctx context.Context, key session.StreamKey, secretHash [32]byte, incarnation uint64) (*ledger.Stream, error) {
+	return f.Store.OpenStream(ctx, session.StreamOpening{Key: key, SecretHash: secretHash, Incarnation: incarnation})
 }
 
 // begin opens a store on an empty database for the time of a test.
