@@ -58,14 +58,17 @@ func (t *CapTable) Len() int {
 	return len(t.refs)
 }
 
-// share gives a table with references of its own to the same capabilities.
+// share gives a table with references of its own to the same capabilities, for another message.
 func (t *CapTable) share() CapTable {
 	if len(t.refs) == 0 {
 		return CapTable{}
 	}
 	refs := make([]*Ref, len(t.refs))
 	for i, r := range t.refs {
-		refs[i] = r.AddRef()
+		if r != nil {
+			refs[i] = r.AddRef()
+			refs[i].hosted = false
+		}
 	}
 	return CapTable{refs: refs}
 }

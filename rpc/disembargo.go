@@ -46,54 +46,96 @@ func (co *core) handleDisembargo(in *inMsg, msg rpccp.Message) error {
 	return co.unimplemented(in) // accept, of level 3
 }
 
-// liftEmbargo delivers what waited, in order, to what the promise resolved to.
+// liftEmbargo has what waited handed over, behind what has come round.
 func (co *core) liftEmbargo(id uint32) error {
 	r := co.embargoes.get(id)
 	if r == nil {
 		return violation("disembargo answers %d, which was not sent", id)
 	}
 	co.embargoes.remove(id)
-	r.state = capResolved
-	queue := r.queue
-	r.queue = nil
-	for _, t := range queue {
-		if t.call != nil {
-			co.queuedCalls--
-			if !r.target.node.tryRef() {
-				call := t.call
-				co.after = append(co.after, func() { call.Fail(errReleased) })
-				continue
-			}
-			t.call.bind(r.target.node, co.conn)
+	co.todo = append(co.todo, task{run: func() { co.conn.handOver(r) }})
+	return nil
+}
+
+// handOver sends on what waited for an embargo that is lifted, and what comes meanwhile, in order, to what r has resolved to.
+// Only when nothing is left has r resolved for anybody else: a call of another connection, or of the program, that went
+// straight on before would overtake what is handed over here. It runs on the delivery goroutine.
+func (c *Conn) handOver(r *remoteCap) {
+	for {
+		c.mu.Lock()
+		queue := r.queue
+		r.queue = nil
+		if len(queue) == 0 {
+			c.handedOver(r)
+			c.unlock()
+			return
 		}
-		co.todo = append(co.todo, t)
+		if c.ended == nil {
+			for _, t := range queue {
+				if t.call != nil {
+					c.queuedCalls--
+				}
+			}
+		}
+		to := r.target.node
+		held := to.tryRef()
+		c.unlock()
+		for _, t := range queue {
+			switch {
+			case t.echo != nil:
+				c.passEcho(t.echo, to, r)
+			case !held:
+				t.call.Fail(errReleased)
+			case t.call.isCanceled():
+				t.call.Fail(errCanceled)
+			default:
+				t.call.dispatch(noWait, to, c, true)
+			}
+		}
+		if held {
+			to.unref(c)
+		}
+	}
+}
+
+// handedOver: nothing waits for r any more. Who was given it meanwhile is told what it is.
+func (co *core) handedOver(r *remoteCap) {
+	if r.state != capEmbargoed { // broken meanwhile
+		return
+	}
+	r.state = capResolved
+	if exp := co.exportOf(r); exp != nil {
+		co.resolveExport(exp, r.target)
 	}
 	if r.refs.Load() == 0 {
 		co.dropRemote(r)
 	}
-	return nil
 }
 
-// sendEcho sends a peer's Disembargo back, after all calls of the peer before it have been sent on. What it is
-// targeted at must lead back to the peer, as we have told it.
-func (c *Conn) sendEcho(e *echo) {
+// sendEcho sends a peer's Disembargo back, after all calls of the peer before it have been sent on. What it is targeted at is
+// a promise that led back to the peer when we told it so. It may have gone further since: to what the peer's thing turned
+// out to be, even an object of this vat, which the calls before it have gone to as well, and the peer's next calls will.
+func (c *Conn) sendEcho(e *echo) { c.passEcho(e, e.to, nil) }
+
+// passEcho sends a peer's Disembargo back that has come as far as n, back being the thing of the peer's by way of which it has.
+func (c *Conn) passEcho(e *echo, n node, back *remoteCap) {
 	defer e.to.unref(c)
 	c.mu.Lock()
 	defer c.unlock()
 	if c.ended != nil {
 		return
 	}
-	n := e.to
 	for range maxHops {
 		if r, ok := n.(*remoteCap); ok && r.conn == c {
+			if back == nil {
+				back = r
+			}
 			if r.state == capEmbargoed { // the calls before it wait: so does it
 				if r.tryRef() {
 					r.queue = append(r.queue, task{echo: &echo{e.id, r}})
 				}
 				return
 			}
-			c.sendLoopback(e.id, r)
-			return
 		}
 		next := c.follow(n)
 		if next == nil {
@@ -101,7 +143,20 @@ func (c *Conn) sendEcho(e *echo) {
 		}
 		n = next
 	}
-	c.endLocked(abortEnding(violation("disembargo of something that does not lead back to the sender")))
+	if p, ok := n.(*promiseCap); ok && back != nil && p.ans != nil && p.ans.call.conn == c && p.tryRef() {
+		// The calls before it wait there, and what the peer calls next may wait for the answer itself, before which these
+		// must be sent on.
+		on := &echo{e.id, p}
+		c.after = append(c.after, func() {
+			p.onResolve(c, hook{run: func() { c.passEcho(on, p.target.Load().node, back) }})
+		})
+		return
+	}
+	if back == nil {
+		c.endLocked(abortEnding(violation("disembargo of something that does not lead back to the sender")))
+		return
+	}
+	c.sendLoopback(e.id, back)
 }
 
 // sendLoopback answers a Disembargo. The target is for reading only: the number says it all.

@@ -10,8 +10,9 @@ import "context"
 // allows; then it is answered overloaded, having gone nowhere, and the error is ctx's.
 //
 // Order is kept thus: a promise of this vat holds calls back in its lanes until all before them have been sent on, so
-// behind it the object may be called at once. A thing of a peer that has turned out to be one of this vat has put what
-// waited for that at the end of the connection's delivery queue, so what comes later goes there too.
+// behind it the object may be called at once. So does a thing of a peer that has turned out to be something else, until what
+// waited for that is handed over on the connection's delivery goroutine. If it is an object of this vat, that is where all
+// that comes later is delivered too; if it is a thing of another peer, what comes later leaves behind what was handed over.
 func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) (gaveUp error) {
 	for c.hops < maxHops {
 		c.hops++
@@ -35,14 +36,13 @@ func (c *Call) dispatch(ctx context.Context, n node, via *Conn, inline bool) (ga
 			if next == nil {
 				return nil
 			}
-			// If it has resolved to a thing of the same peer, nothing has waited, and the wire keeps the order.
-			n, via, inline = next.node, t.conn, false
-			if _, broken := n.(*brokenCap); broken {
-				continue
-			}
-			if _, remote := n.(*remoteCap); !remote {
-				c.post(n, via)
-				return nil
+			n, via, inline = next.node, t.conn, inline && via == t.conn
+			switch n.(type) {
+			case *localCap, *promiseCap:
+				if !inline {
+					c.post(n, via)
+					return nil
+				}
 			}
 		case *promiseCap:
 			next := t.send(c, via)

@@ -67,8 +67,11 @@
 // Each connection has one delivery goroutine at a time, and what it delivers (calls, notifications, disembargoes going
 // back) is in one queue. Order follows from that queue, from the wire, and from three rules: a promise of this vat lets
 // go of what waits on it on the delivery goroutine it came on, and only then tells the peer what it is (promisecap.go); a
-// thing of the peer that turns out to be ours holds calls back until a Disembargo has gone round behind the earlier
-// ones (remotecap.go); what is targeted at a promise goes where the promise went, step by step, never by a short cut.
+// thing of the peer that turns out to be ours, or is named as ours though it is the peer's, holds calls back until a
+// Disembargo has gone round behind the earlier ones and what it has held is handed over (remotecap.go, disembargo.go); what
+// is targeted at a promise goes where the promise went, step by step, never by a short cut. Until a promise has let go of
+// all, nobody learns what it is: not the calls of other connections, and not a peer that is given it meanwhile, to which it
+// is a promise still. So the order holds through vats in between (hops_test.go).
 //
 // # Dead peers and slow ones
 //
@@ -80,7 +83,7 @@
 //
 // # Lock order
 //
-//	Conn.mu, then Promise.mu or Call.mu; Promise.mu, then promiseCap.mu; loop.mu alone
+//	Conn.mu, then Promise.mu or Call.mu; Conn.mu or Promise.mu, then promiseCap.mu; loop.mu alone
 //
 // Nothing is locked under Call.mu or promiseCap.mu, and two connections' locks are never held together: what a promise has
 // resolved to, and counts, are atomic. What a step needs of another lock, of a program's code or of a context it leaves in

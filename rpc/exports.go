@@ -52,6 +52,11 @@ func (co *core) writeCap(d rpccp.CapDescriptor, r *Ref) (id uint32, exported boo
 func (co *core) writeNode(d rpccp.CapDescriptor, n node) (id uint32, exported bool, err error) {
 	switch t := n.(type) {
 	case *remoteCap:
+		if t.conn == co.conn && t.state == capEmbargoed {
+			id = co.export(t, true) // what waits for it comes before what the peer calls
+			d.SetSenderPromise(id)
+			break
+		}
 		if t.conn == co.conn {
 			if t.p == nil {
 				d.SetReceiverHosted(t.id)
@@ -92,14 +97,16 @@ func (co *core) settled(r *Ref) node {
 	return &brokenCap{err: errTooManyHops}
 }
 
-// follow gives what a promise has resolved to, or nil. Promises of other connections are left alone: their state is
-// behind another lock.
+// follow gives what a promise has resolved to, or nil. As long as something waits that calls of this peer might overtake, it
+// has not resolved. Promises of other connections are left alone: their state is behind another lock.
 func (co *core) follow(n node) node {
 	switch t := n.(type) {
 	case *promiseCap:
-		return t.resolution()
+		if to := t.resolvedFor(co.conn); to != nil {
+			return to.node
+		}
 	case *remoteCap:
-		if t.conn == co.conn && t.target != nil {
+		if t.conn == co.conn && t.state == capResolved {
 			return t.target.node
 		}
 	}
@@ -127,7 +134,7 @@ func (co *core) roomForExports(caps *CapTable) *Exception {
 
 // needsExport says that n cannot be described to the peer without a new export.
 func (co *core) needsExport(n node) bool {
-	if r, ok := n.(*remoteCap); ok && r.conn == co.conn {
+	if r, ok := n.(*remoteCap); ok && r.conn == co.conn && r.state != capEmbargoed {
 		return false
 	}
 	_, known := co.exported[n]
@@ -153,6 +160,15 @@ func (co *core) export(n node, promise bool) uint32 {
 		co.after = append(co.after, func() { co.conn.watchExport(exp, p) })
 	}
 	return exp.id
+}
+
+// exportOf gives the export that stands for n, if the peer knows it.
+func (co *core) exportOf(n node) *export {
+	id, ok := co.exported[n]
+	if !ok {
+		return nil
+	}
+	return co.exports.get(id)
 }
 
 // releaseExport takes back references that the peer held.
@@ -216,7 +232,11 @@ func (co *core) handleRelease(msg rpccp.Message) error {
 
 // watchExport has the peer told what the promise behind an export resolves to.
 func (c *Conn) watchExport(exp *export, p *promiseCap) {
-	p.onResolve(c, hook{run: func() { c.resolveExport(exp, p) }, export: exp})
+	p.onResolve(c, hook{export: exp, run: func() {
+		c.mu.Lock()
+		defer c.unlock()
+		c.resolveExport(exp, p.target.Load())
+	}})
 	c.mu.Lock()
 	gone := c.ended != nil || c.exports.get(exp.id) != exp
 	c.mu.Unlock()
@@ -226,25 +246,23 @@ func (c *Conn) watchExport(exp *export, p *promiseCap) {
 }
 
 // resolveExport tells the peer what a promise it holds has resolved to. What waited for that has been sent on.
-func (c *Conn) resolveExport(exp *export, p *promiseCap) {
-	c.mu.Lock()
-	defer c.unlock()
-	if c.ended != nil || c.exports.get(exp.id) != exp || !exp.promise {
+func (co *core) resolveExport(exp *export, target *Ref) {
+	if co.ended != nil || co.exports.get(exp.id) != exp || !exp.promise {
 		return
 	}
 	exp.promise = false
-	remove(&c.exported, exp.ref.node, &c.most.exported) // from now on what it resolved to is exported in its place
-	to := c.settled(p.target.Load())                    // once: it may settle further at any moment
+	remove(&co.exported, exp.ref.node, &co.most.exported) // from now on what it resolved to is exported in its place
+	to := co.settled(target)                              // once: it may settle further at any moment
 	if b, ok := to.(*brokenCap); ok {
-		c.sendResolveException(exp.id, b.err)
+		co.sendResolveException(exp.id, b.err)
 		return
 	}
-	if c.exports.n >= c.lim.Exports && c.needsExport(to) {
-		c.hit(LimitExports)
-		c.sendResolveException(exp.id, Overloadedf("the peer holds %d capabilities", c.exports.n))
+	if co.exports.n >= co.lim.Exports && co.needsExport(to) {
+		co.hit(LimitExports)
+		co.sendResolveException(exp.id, Overloadedf("the peer holds %d capabilities", co.exports.n))
 		return
 	}
-	c.say(func(m rpccp.Message) error {
+	co.say(func(m rpccp.Message) error {
 		r, err := m.NewResolve()
 		if err != nil {
 			return err
@@ -254,7 +272,7 @@ func (c *Conn) resolveExport(exp *export, p *promiseCap) {
 		if err != nil {
 			return err
 		}
-		_, _, err = c.writeNode(d, to)
+		_, _, err = co.writeNode(d, to)
 		return err
 	})
 }

@@ -67,7 +67,7 @@ func (co *core) receiveCap(d rpccp.CapDescriptor) (*Ref, error) {
 			return co.promiseOf(dst.wait, dst.path)
 		}
 		r := dst.ref.AddRef()
-		r.via = co.conn
+		r.via, r.hosted = co.conn, false
 		return r, nil
 	case rpccp.CapDescriptor_Which_thirdPartyHosted:
 		tp, err := d.ThirdPartyHosted()
@@ -94,7 +94,7 @@ func (co *core) importCap(id uint32, promise bool) (*Ref, error) {
 		r.wire = 1
 	}
 	r.refs.Add(1)
-	return &Ref{node: r, via: co.conn}, nil
+	return &Ref{node: r, via: co.conn, hosted: true}, nil
 }
 
 // maxWire is how many references to one import are let run up before all but one are given back.

@@ -91,6 +91,20 @@ func (p *promiseCap) resolution() node {
 	return nil
 }
 
+// resolvedFor gives what the promise has resolved to once nothing waits for that on a connection any more, else nil.
+func (p *promiseCap) resolvedFor(via *Conn) *Ref {
+	to := p.target.Load()
+	if to == nil || p.clear.Load() {
+		return to
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.lanes[via]; l != nil && !l.flushed {
+		return nil
+	}
+	return to
+}
+
 // send queues a call while the promise holds it back; else it gives where the call must go.
 func (p *promiseCap) send(call *Call, via *Conn) (next *Ref) {
 	if p.clear.Load() {

@@ -23,6 +23,7 @@ type Ref struct {
 	node     node
 	via      *Conn // the connection on whose delivery goroutine a local object is called; nil for the object's own
 	released atomic.Bool
+	hosted   bool // the message it came in names it as the peer's own
 }
 
 // node is what references point at: localCap, remoteCap, promiseCap or brokenCap.
@@ -85,7 +86,7 @@ func (r *Ref) AddRef() *Ref {
 	if r.released.Load() || !r.node.tryRef() {
 		return NewBroken(errReleased)
 	}
-	return &Ref{node: r.node, via: r.via}
+	return &Ref{node: r.node, via: r.via, hosted: r.hosted}
 }
 
 var errReleased = Failedf("the reference has been released")

@@ -14,7 +14,8 @@ import (
 //
 // Calls go to the peer while it is open. When it resolves to something of the peer's, or nothing was called on it, it
 // is resolved at once. When it resolves to something of ours and calls are under way to the peer, which will send them
-// back, it is embargoed: new calls wait in queue until a Disembargo has followed the old ones all the way round.
+// back, it is embargoed: new calls wait in queue until a Disembargo has followed the old ones all the way round, and
+// until those that wait before them have been handed over.
 type remoteCap struct {
 	conn *Conn
 	refs atomic.Int64
@@ -207,11 +208,11 @@ func (co *core) keepOrder(r *remoteCap) {
 	switch t := r.target.node.(type) {
 	case *brokenCap: // there is no order among errors
 	case *remoteCap:
-		if t.conn == co.conn { // the calls take the way they always took
+		if t.conn == co.conn && r.target.hosted { // the calls take the way they always took
 			t.called = true
 			return
 		}
-		co.embargo(r)
+		co.embargo(r) // also where it is the peer's, but named as ours: earlier calls go round by us
 	default:
 		co.embargo(r)
 	}
@@ -223,7 +224,9 @@ func (co *core) leadsBack(n node, r *remoteCap) bool {
 		if n == node(r) {
 			return true
 		}
-		if n = co.follow(n); n == nil {
+		if t, ok := n.(*remoteCap); ok && t.state == capEmbargoed && t.conn == co.conn {
+			n = t.target.node
+		} else if n = co.follow(n); n == nil {
 			return false
 		}
 	}
