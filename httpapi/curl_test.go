@@ -65,7 +65,7 @@ func TestCurl(t *testing.T) {
 			answers = answers[i+len(want):]
 		}
 	}
-	run(scriptIn(t, "../docs/http.md", "# Mooring over HTTP"), `"external":"my-id"`, `"applied":1,"duplicates":0`, `"applied":0,"duplicates":1`,
+	run(scriptIn(t, "../docs/http.md", "# Mooring over HTTP"), `"external":"from-http"`, `"applied":1,"duplicates":0`, `"applied":0,"duplicates":1`,
 		`"payload":{"role": "user", "text": "hello"}`, `{"cut":4}`, "event: create", "event: put", "event: share", "event: ended", `{"code":"revoked","number":41,`, `{"error":{"code":"revoked","number":41,`)
 	// The README's last line follows until it is stopped.
 	lines := strings.Replace(scriptIn(t, "../README.md", "## HTTP for the rest"), "curl -sSN", "! curl --max-time 2 -sSN", 1)

@@ -232,6 +232,10 @@ func Last(puts []Put) []Put {
 // with what comes along with each put, and the bytes of one payload.
 type Limits struct {
 	Ops, Bytes, Payload int
+
+	// SkipTooLarge has ReadRecording leave out, with a notice, values with more bytes
+	// than a payload may have, which are TooLarge else.
+	SkipTooLarge bool
 }
 
 // Cut gives puts in pieces within the limits, in order, without those that are too

@@ -27,7 +27,7 @@ type Recording struct {
 	External string // opencode's id of the session
 	Created  int64  // Unix ms, from the session's own info; 0 if it has none
 	Batches  []Batch
-	Notices  []string // what was left out, for people
+	Notices  []string // what was left out or stood twice, for people
 
 	reader Reader
 }
@@ -156,8 +156,10 @@ func (rec *Recording) read(lines *lineReader) error {
 	switch kind {
 	case "export":
 		err = rec.readExport(data)
+		rec.noteRepeated()
 	case "items":
 		err = rec.readItems(data)
+		rec.noteRepeated()
 	case "requests":
 		err = rec.request(lines.n, first)
 	}
@@ -316,6 +318,21 @@ func (rec *Recording) addBatch(line int, at int64, fill func(*Reader) error) err
 	return nil
 }
 
+// noteRepeated notices the keys that stand more than once, with other values, where a
+// file shows a state: of these the last value stays.
+func (rec *Recording) noteRepeated() {
+	last, noted := map[string][]byte{}, map[string]bool{}
+	for _, b := range rec.Batches {
+		for _, p := range b.Puts {
+			if was, is := last[p.Key]; is && !noted[p.Key] && !bytes.Equal(was, p.Payload) {
+				noted[p.Key] = true
+				rec.notice("%s stands more than once in the file: the last one is kept", p.Key)
+			}
+			last[p.Key] = p.Payload
+		}
+	}
+}
+
 func (rec *Recording) notice(format string, args ...any) {
 	rec.Notices = append(rec.Notices, fmt.Sprintf(format, args...))
 }
@@ -325,8 +342,11 @@ func (rec *Recording) split(limits Limits) error {
 	var out []Batch
 	for _, b := range rec.Batches {
 		pieces, tooLarge := Cut(b.Puts, limits)
-		if len(tooLarge) > 0 {
-			return fault.TooLarge.With("line %d: %s has %d bytes and a payload may have %d", b.Line, tooLarge[0].Key, len(tooLarge[0].Payload), limits.Payload)
+		for _, p := range tooLarge {
+			if !limits.SkipTooLarge {
+				return fault.TooLarge.With("line %d: %s has %d bytes and a payload may have %d", b.Line, p.Key, len(p.Payload), limits.Payload)
+			}
+			rec.notice("line %d: left out %s, which has %d bytes where a payload may have %d", b.Line, p.Key, len(p.Payload), limits.Payload)
 		}
 		for _, puts := range pieces {
 			out = append(out, Batch{Line: b.Line, At: b.At, Puts: puts})

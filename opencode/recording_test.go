@@ -186,6 +186,32 @@ func TestBadRecordingsNameTheirLine(t *testing.T) {
 	}
 }
 
+// TestLeftOutAndRepeated: what does not fit can be left out, and what a state has twice
+// is said.
+func TestLeftOutAndRepeated(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("x", 200)
+	export := `{"info":{"id":"ses_x"},"messages":[{"info":{"id":"msg_1","v":1},"parts":[{"id":"prt_1","messageID":"msg_1","text":"` + large + `"}]},` +
+		`{"info":{"id":"msg_1","v":2},"parts":[{"id":"prt_2","messageID":"msg_1"}]},{"info":{"id":"msg_2"},"parts":[]}]}`
+	rec, err := opencode.ReadRecording(strings.NewReader(export), opencode.Limits{Ops: 100, Bytes: 1000, Payload: 100, SkipTooLarge: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, b := range rec.Batches {
+		for _, p := range b.Puts {
+			keys = append(keys, p.Key)
+		}
+	}
+	if got := strings.Join(keys, " "); got != "session message/msg_1 message/msg_1 part/msg_1/prt_2 message/msg_2" {
+		t.Errorf("read: %s", got)
+	}
+	notices := strings.Join(rec.Notices, "\n")
+	if len(rec.Notices) != 2 || !strings.Contains(notices, "message/msg_1 stands more than once") || !strings.Contains(notices, "left out part/msg_1/prt_1") {
+		t.Errorf("notices: %q", rec.Notices)
+	}
+}
+
 func TestUnknownItemsAreSkippedWithANotice(t *testing.T) {
 	t.Parallel()
 	text := `{"method":"POST","path":"/api/share/x/sync","body":{"data":[{"type":"session","data":{"id":"ses_x"}},{"type":"hologram","data":{}},` +

@@ -114,8 +114,8 @@ func (o *serveOptions) openForAdmin(ctx context.Context) (st *store.Store, addre
 		}
 	}
 	if o.advertise != "" {
-		if address, err = capability.ParseAddress(o.advertise); err != nil {
-			return nil, address, fault.Usage.Because(err, "--advertise: %v", err)
+		if address, err = parseAdvertise(o.advertise); err != nil {
+			return nil, address, err
 		}
 	}
 	o.unsafe = true // it is the server's to refuse such a database

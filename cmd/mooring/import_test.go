@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -146,5 +147,24 @@ func TestProgress(t *testing.T) {
 	r.start()
 	if got := r.runIn("", "session", "import", grown); !regexp.MustCompile(before + `ops sent: 1 of 1\n`).MatchString(got.err) {
 		t.Errorf("gone on: %q", got.err)
+	}
+}
+
+// TestImportWithoutWhatIsTooLarge: one part that is too large need not keep a session out.
+func TestImportWithoutWhatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	file := filepath.Join(r.dir, "large.json")
+	export := `{"info":{"id":"ses_large"},"messages":[{"info":{"id":"msg_1"},"parts":[{"id":"prt_1","messageID":"msg_1","text":"` + strings.Repeat("x", 5<<20) + `"}]}]}`
+	if err := os.WriteFile(file, []byte(export), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.fails(exitRefused, "--skip-too-large", "session", "import", file, "--owner", r.owner())
+	got := r.runIn("", "session", "import", file, "--owner", r.owner(), "--skip-too-large")
+	if got.code != exitOK || !strings.Contains(got.err, "left out part/msg_1/prt_1") {
+		t.Fatalf("exit %d: %s", got.code, got.err)
+	}
+	if text := r.ok("session", "export", "ses_large"); !strings.Contains(text, "msg_1") || strings.Contains(text, "prt_1") {
+		t.Errorf("the export is %.200s", text)
 	}
 }

@@ -4,12 +4,16 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+
+	"golang.org/x/text/encoding/unicode"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -21,13 +25,13 @@ var errStopped = fault.Canceled.With("stopped while reading")
 // ctx.
 func (sh *shared) input(ctx context.Context, args []string) (in io.Reader, closeIn func(), err error) {
 	if len(args) == 0 || args[0] == "-" {
-		return &untilDone{ctx: ctx, r: sh.in}, func() {}, nil
+		return utf8Of(&untilDone{ctx: ctx, r: sh.in}), func() {}, nil
 	}
 	f, err := openFile(ctx, args[0])
 	if err != nil {
 		return nil, nil, err
 	}
-	return &untilDone{ctx: ctx, r: f}, func() { _ = f.Close() }, nil // read only: nothing is lost
+	return utf8Of(&untilDone{ctx: ctx, r: f}), func() { _ = f.Close() }, nil // read only: nothing is lost
 }
 
 // sizeOf is how long an input is, for progress; -1 if that is not known.
@@ -84,7 +88,7 @@ func readWhole(ctx context.Context, name string, most int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(&untilDone{ctx: ctx, r: f}, int64(most)+1))
+	data, err := io.ReadAll(io.LimitReader(utf8Of(&untilDone{ctx: ctx, r: f}), int64(most)+1))
 	switch {
 	case errors.Is(err, errStopped):
 		return nil, err
@@ -151,4 +155,30 @@ func (u *untilDone) Read(p []byte) (int, error) {
 	n := copy(p, u.piece)
 	u.piece = u.piece[n:]
 	return n, nil
+}
+
+// utf8Of is r's text in UTF-8: what begins with the byte order mark of UTF-16, as what
+// PowerShell's > writes does, is converted. Everything else stays byte for byte, a
+// mark of UTF-8 left out.
+func utf8Of(r io.Reader) io.Reader { return &markedReader{r: bufio.NewReaderSize(r, readPiece)} }
+
+// markedReader looks at a text's first bytes when it is first read.
+type markedReader struct {
+	r    *bufio.Reader
+	text io.Reader // nil: not looked at yet
+}
+
+// Read implements io.Reader.
+func (m *markedReader) Read(p []byte) (int, error) {
+	if m.text == nil {
+		m.text = m.r
+		mark, _ := m.r.Peek(3) // fewer, and an error that Read gives again
+		switch {
+		case bytes.HasPrefix(mark, []byte("\xff\xfe")), bytes.HasPrefix(mark, []byte("\xfe\xff")):
+			m.text = unicode.UTF16(unicode.LittleEndian, unicode.ExpectBOM).NewDecoder().Reader(m.r)
+		case string(mark) == "\ufeff":
+			_, _ = m.r.Discard(len(mark))
+		}
+	}
+	return m.text.Read(p)
 }

@@ -7,6 +7,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf16"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -224,7 +226,7 @@ func TestRefArguments(t *testing.T) {
 		{"", "REF is empty", "", false}, {" \n", "REF is empty", "", false},
 		{file(""), "is empty", "", false}, {file("\ufeff\n"), "is empty", "", false},
 		{file(ref + "\n" + ref + "\n"), "more than one ref", "", false}, {file(ref[:40] + "\n" + ref[40:]), "white space within", "cut off", false},
-		{file("\xff\xfem\x00o\x00"), "UTF-16", "", false}, {file("hello"), "does not start with mooring://", "cut off", false},
+		{file("\xff\xfem\x00o\x00"), "does not start with mooring://", "", false}, {file("hello"), "does not start with mooring://", "cut off", false},
 		{ref[:len(ref)-1], "cut off", "", true}, {ref + "A", "44 characters", "cut off", true}, {ref[:len(ref)-1] + "*", "mistyped", "cut off", true},
 		{"http://127.0.0.1/s/" + id, "without the secret", secret, true}, {"http://127.0.0.1/" + id + "#" + secret, "mooring://", secret, true},
 		{"https://share.example/sessions", "without the secret", "", true}, {"mooring://h o/" + id + "#" + secret, "white space", secret, true},
@@ -287,5 +289,35 @@ func TestAppendWithoutItsRef(t *testing.T) {
 	}
 	if code, _, said := command(t, "session", "show", ops, "--home", filepath.Join(dir, "home")); code != exitRefused || !strings.Contains(said, "@"+ops+" stands for a ref in it") {
 		t.Errorf("exit %d, %q", code, said)
+	}
+}
+
+// TestUTF16IsRead: PowerShell's > writes what a program printed in UTF-16.
+func TestUTF16IsRead(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_utf16")
+	const line = `{"method":"put","key":"message/m","payload":{"text":"Grüße 😀"}}` + "\n"
+	in := func(order binary.AppendByteOrder, text string) string {
+		var b []byte
+		for _, unit := range utf16.Encode([]rune("\ufeff" + text)) {
+			b = order.AppendUint16(b, unit)
+		}
+		return string(b)
+	}
+	for _, text := range []string{in(binary.LittleEndian, line), in(binary.BigEndian, line), "\ufeff" + line, line} {
+		if got := r.okIn(text, "session", "append", id, "--wait"); !strings.Contains(got, "applied") {
+			t.Errorf("%q: %s", text[:4], got)
+		}
+	}
+	if got := r.ok("session", "export", id); !strings.Contains(got, "Grüße 😀") {
+		t.Errorf("the export is %s", got)
+	}
+	file := filepath.Join(r.dir, "ref")
+	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+		if err := os.WriteFile(file, []byte(in(order, mustRef(t, r.owner()).Text()+"\r\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.ok("session", "list", "--owner", "@"+file)
 	}
 }

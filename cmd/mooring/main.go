@@ -174,10 +174,13 @@ func (sh *shared) printJSON(v any) error {
 	return err
 }
 
-// version is the module's version as built, "devel" from a working tree.
+// unversioned is the version of a binary that was built without version control data.
+const unversioned = "unversioned"
+
+// version is the module's version as built from a checkout or a module, else unversioned.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version
 	}
-	return "devel"
+	return unversioned
 }

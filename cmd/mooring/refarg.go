@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -62,10 +61,6 @@ func readRefArg(ctx context.Context, arg string) (a refArg) {
 		}
 		if err != nil {
 			a.err = fault.BadRefText.Because(err, "%v", err)
-			return a
-		}
-		if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
-			a.err = fault.BadRefText.With("%s is in UTF-16: save it as UTF-8, or as plain text", name)
 			return a
 		}
 		text = trimRef(string(data))

@@ -226,8 +226,8 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 	if err := o.share.readKey(ctx); err != nil {
 		return address, err
 	}
-	if _, _, err := net.SplitHostPort(o.listen); err != nil {
-		return address, fault.Usage.With("--listen %q is not HOST:PORT", o.listen)
+	if err := checkListen("--listen", o.listen); err != nil {
+		return address, err
 	}
 	for _, s := range o.streams {
 		if _, _, err := streamAddress(s); err != nil {
@@ -235,14 +235,26 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 		}
 	}
 	if o.metrics != "" {
-		if _, _, err := net.SplitHostPort(o.metrics); err != nil {
-			return address, fault.Usage.With("--metrics-listen %q is not HOST:PORT", o.metrics)
+		if err := checkListen("--metrics-listen", o.metrics); err != nil {
+			return address, err
 		}
 	}
 	if o.advertise == "" {
 		return address, nil
 	}
-	address, err = capability.ParseAddress(o.advertise)
+	return parseAdvertise(o.advertise)
+}
+
+// parseAdvertise reads --advertise. An https:// address means the port that a proxy with
+// TLS has; an http:// one would mean port 80, at which hardly any server listens.
+func parseAdvertise(text string) (capability.Ref, error) {
+	for _, scheme := range []string{"http", "ws"} {
+		if rest, is := strings.CutPrefix(text, scheme+"://"); is {
+			return capability.Ref{}, fault.Usage.With("--advertise begins with %s://, which leaves open whether port 80 or %s is meant: give mooring://%s with the port",
+				scheme, capability.DefaultPort, fault.Clip(rest))
+		}
+	}
+	address, err := capability.ParseAddress(text)
 	if err != nil {
 		return address, fault.Usage.Because(err, "--advertise: %v", err)
 	}
@@ -311,6 +323,10 @@ func (o *serveOptions) announce(sh *shared, log *slog.Logger, listening string, 
 		log.Warn("the owner's ref in the data folder is for another database", "file", owner.Path)
 		owner.Path = ""
 	}
+	if o.tlsCert == "" && !address.TLS && listensBeyondLoopback(listening) {
+		log.Warn("without TLS, other machines reach this server in clear text, and so do the secrets they send: "+
+			"give --tls-cert and --tls-key, or listen on 127.0.0.1", "listening", listening)
+	}
 	if host := address.ClearTextHost(); host != "" {
 		log.Warn("refs name a host without TLS: clients will refuse to send secrets there", "host", host)
 	}
@@ -349,6 +365,12 @@ func (o *serveOptions) announce(sh *shared, log *slog.Logger, listening string, 
 	}
 	_, err := fmt.Fprintln(sh.out, line)
 	return err
+}
+
+// listensBeyondLoopback reports whether others than this machine reach a listener.
+func listensBeyondLoopback(listening string) bool {
+	at, err := netip.ParseAddrPort(listening)
+	return err == nil && !at.Addr().Unmap().IsLoopback()
 }
 
 // reachableAt is a HOST:PORT at which this machine reaches a listener.

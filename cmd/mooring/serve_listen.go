@@ -28,11 +28,29 @@ func streamAddress(text string) (network, address string, err error) {
 		return "unix", path, nil
 	}
 	if host, ok := strings.CutPrefix(text, "tcp://"); ok {
-		if _, _, err := net.SplitHostPort(host); err == nil {
+		if _, port, err := net.SplitHostPort(host); err == nil && isPort(port) {
 			return "tcp", host, nil
 		}
 	}
 	return "", "", fault.Usage.With("--capnp-listen %q is neither tcp://HOST:PORT nor unix:PATH", text)
+}
+
+// checkListen refuses what can be no address to listen at. A port may have a service's
+// name.
+func checkListen(flag, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fault.Usage.With("%s %q is not HOST:PORT", flag, address)
+	}
+	if !isPort(port) {
+		return fault.Usage.With("%s %q: %q is no port: give a number from 0 to 65535", flag, address, port)
+	}
+	return nil
+}
+
+func isPort(text string) bool {
+	_, err := net.LookupPort("tcp", text)
+	return err == nil
 }
 
 // listenStreams opens every listener, or none.

@@ -225,6 +225,8 @@ func TestServeUsage(t *testing.T) {
 		{"--max-connections", "0"}, {"--max-queued-bytes", "0"}, {"--max-message-bytes", "1KiB"}, {"--max-traversal-bytes", "1MiB"},
 		{"--max-exports", "-1"}, {"--idle-timeout", "0s"}, {"--max-answer-bytes", "lots"}, {"--ping-interval", "-1s"},
 		{"--capnp-listen", "127.0.0.1:1"}, {"--capnp-listen", "unix:"}, {"--capnp-listen", "tcp://nowhere"}, {"--metrics-listen", "nowhere"},
+		{"--listen", "localhost:99999"}, {"--listen", "localhost:-1"}, {"--capnp-listen", "tcp://localhost:99999"}, {"--metrics-listen", ":99999"},
+		{"--advertise", "http://x"}, {"--advertise", "ws://x:7600"},
 		{"--keep-log", "-1s"}, {"--nosuch"}, {"extra"}, {"--database-url", "postgres://u:p@h:x/secret-name"},
 	} {
 		// Flags are looked at before anything is tried: the port is somebody else's.
@@ -367,4 +369,19 @@ func selfSigned(t *testing.T, dir string) (cert, key string, trust *x509.CertPoo
 	trust = x509.NewCertPool()
 	trust.AppendCertsFromPEM(certPEM)
 	return cert, key, trust
+}
+
+// TestClearTextIsSaid: whoever opens a server without TLS to other machines is told.
+func TestClearTextIsSaid(t *testing.T) {
+	t.Parallel()
+	for listen, said := range map[string]bool{":0": true, "0.0.0.0:0": true, "127.0.0.1:0": false, "localhost:0": false} {
+		s := startServe(t, t.TempDir(), "--listen", listen)
+		if _, log := s.stop(); strings.Contains(log, "clear text") != said {
+			t.Errorf("--listen %s: %q", listen, log)
+		}
+	}
+	proxied := startServe(t, t.TempDir(), "--listen", ":0", "--advertise", "moorings://mooring.example")
+	if _, log := proxied.stop(); strings.Contains(log, "clear text") {
+		t.Errorf("behind a proxy with TLS: %q", log)
+	}
 }

@@ -21,6 +21,7 @@ import (
 
 func sessionImportCmd(h *homeFlags) *cobra.Command {
 	var owner string
+	var skipTooLarge bool
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Import an opencode export or a recording of its share traffic",
@@ -37,7 +38,7 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 					return err
 				}
 			}
-			rec, err := h.recording(cmd.Context(), args)
+			rec, err := h.recording(cmd.Context(), args, skipTooLarge)
 			if err != nil {
 				return err
 			}
@@ -52,18 +53,22 @@ func sessionImportCmd(h *homeFlags) *cobra.Command {
 		},
 	}
 	ownerFlag(cmd, &owner)
+	cmd.Flags().BoolVar(&skipTooLarge, "skip-too-large", false, "leave out, and name, what is larger than a payload may be, instead of refusing the file")
 	return cmd
 }
 
 // recording reads FILE, or standard input.
-func (h *homeFlags) recording(ctx context.Context, args []string) (rec *opencode.Recording, err error) {
+func (h *homeFlags) recording(ctx context.Context, args []string, skipTooLarge bool) (rec *opencode.Recording, err error) {
 	in, closeIn, err := h.sh.input(ctx, args)
 	if err == nil {
 		defer closeIn()
 		reading := newReadProgress(h.sh, in, sizeOf(args))
 		defer reading.bar.clear()
 		lim := session.DefaultLimits()
-		rec, err = opencode.ReadRecording(reading, opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes})
+		rec, err = opencode.ReadRecording(reading, opencode.Limits{Ops: lim.BatchOps, Bytes: lim.BatchBytes, Payload: lim.PayloadBytes, SkipTooLarge: skipTooLarge})
+		if errors.Is(err, fault.TooLarge) && !skipTooLarge {
+			err = fault.TooLarge.Because(err, "%s; --skip-too-large leaves out values that are larger than a payload may be", messageOf(err))
+		}
 	}
 	if errors.Is(err, errStopped) {
 		err = fault.Canceled.With("stopped while the file was read: nothing was imported")
@@ -317,7 +322,7 @@ func (im *importing) say(ctx context.Context, answered bool) error {
 	if sh.json {
 		return sh.printJSON(map[string]any{
 			"session": im.session.ID(), "external": im.rec.External, "batches": len(im.rec.Batches),
-			"new_ops": im.fresh, "queued": !answered,
+			"new_ops": im.fresh, "queued": !answered, "notices": append([]string{}, im.rec.Notices...),
 		})
 	}
 	switch {

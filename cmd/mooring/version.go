@@ -19,7 +19,11 @@ func versionCmd(sh *shared) *cobra.Command {
 			if sh.json {
 				return sh.printJSON(map[string]string{"version": version(), "go": runtime.Version()})
 			}
-			_, err := fmt.Fprintf(sh.out, "mooring %s (%s)\n", version(), runtime.Version())
+			note := ""
+			if version() == unversioned {
+				note = "; built without version control data: build from a git checkout to have a version"
+			}
+			_, err := fmt.Fprintf(sh.out, "mooring %s (%s%s)\n", version(), runtime.Version(), note)
 			return err
 		},
 	}
