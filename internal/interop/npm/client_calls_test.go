@@ -58,6 +58,15 @@ var callScenarios = []scenario{
 		t.send()
 		t.fails(p, "TypeError", "")
 	}},
+	{name: "calls/more arguments than there are", batch: true, run: func(t *trial) {
+		p := t.call("square", 3, 4)
+		t.send()
+		if t.version == ours {
+			t.fails(p, "TypeError", "square takes 1 argument, got 2")
+		} else { // the package leaves them unread
+			t.is(p, 9.0)
+		}
+	}},
 	{name: "calls/method as a stub", run: func(t *trial) {
 		square, ok := t.await(own(t, t.main().Get("square"))).(*capnweb.Stub)
 		if !ok {

@@ -41,6 +41,7 @@ export default [
     await t.rejects(t.main().square(), 'TypeError');
     await t.rejects(t.main().square(1, 2), 'TypeError');
   } },
+  { name: 'calls/more arguments than there are', on: both, server: 'node', async run(t) { t.equal(await t.main().square(3, 4), 9); } },
   { name: 'calls/large', async run(t) {
     const text = 'x'.repeat(3_000_000);
     t.equal((await t.main().echo([text, text])).map((s) => s.length), [3_000_000, 3_000_000]);

@@ -4,16 +4,31 @@ import { values, describe, describeAll, describeBody } from '../values.mjs';
 import { both } from '../trial.mjs';
 
 const blobs = (name) => /blob/.test(name);
+
+// From Node 24 on a blob's stream gives its end only after the package's client has sent the batch, which goes without it.
+const late = Number(process.versions.node.split('.')[0]) >= 24;
+
+// whole runs a scenario that sends a blob with something in it: in a batch that goes without its end our server has to say so.
+// (npm's waits for it for ever.)
+function whole(scenario) {
+  if (!late) return scenario;
+  const { on, run } = scenario;
+  return { ...scenario, on: on?.filter((transport) => transport !== 'batch'), batch: 'ours', async run(t) {
+    if (t.transport !== 'batch') return run(t);
+    await t.rejects(run(t), 'Error', 'the batch ended before this was resolved or closed');
+  } };
+}
 const all = [];
 for (const [name, since, make, says, theirs = name] of values) {
   // In a batch npm's client sends what a stream gives at once, and its server sends no streams at all.
   const sent = name === 'large blob' ? ['ws'] : both;
   const on = blobs(name) ? ['ws'] : both, batch = name === 'large blob' ? undefined : 'ours';
-  all.push({ name: `values/sent/${name}`, since, on: sent, async run(t) { t.equal(await t.main().describe(make()), says); } });
+  const blob = name === 'blob' ? whole : (scenario) => scenario;
+  all.push(blob({ name: `values/sent/${name}`, since, on: sent, async run(t) { t.equal(await t.main().describe(make()), says); } }));
   if (theirs === name) {
     all.push({ name: `values/received/${name}`, since, on, batch: 'ours', async run(t) { t.equal(await describeAll(await t.main().make(name)), says); } });
   }
-  all.push({ name: `values/echoed/${name}`, since, on, batch, async run(t) { t.equal(await describeAll(await t.main().echo(make())), says); } });
+  all.push(blob({ name: `values/echoed/${name}`, since, on, batch, async run(t) { t.equal(await describeAll(await t.main().echo(make())), says); } }));
 }
 
 all.push(
@@ -44,18 +59,18 @@ all.push(
   { name: 'values/what cannot be sent', on: both, async run(t) {
     await t.rejects((async () => t.main().echo(Object.create({ proto: 1 })))(), 'TypeError');
   } },
-  { name: 'values/blobs/echoBlob', since: '0.8.0', batch: 'ours', async run(t) {
+  whole({ name: 'values/blobs/echoBlob', since: '0.8.0', batch: 'ours', async run(t) {
     const blob = await t.main().echoBlob(new Blob(['a', 'bc'], { type: 'x/y' }));
     t.equal([blob.type, await blob.text()], ['x/y', 'abc']);
-  } },
-  { name: 'values/blobs/every byte', since: '0.8.0', batch: 'ours', async run(t) {
+  } }),
+  whole({ name: 'values/blobs/every byte', since: '0.8.0', batch: 'ours', async run(t) {
     const bytes = Uint8Array.from({ length: 256 }, (_, i) => i);
     t.equal(new Uint8Array(await (await t.main().echoBlob(new Blob([bytes]))).arrayBuffer()), bytes);
-  } },
-  { name: 'values/blobs/several in one value', since: '0.8.0', batch: 'ours', async run(t) {
+  } }),
+  whole({ name: 'values/blobs/several in one value', since: '0.8.0', batch: 'ours', async run(t) {
     const got = await t.main().echo({ a: new Blob(['1']), list: [new Blob(['22']), new Blob(['333'])] });
     t.equal(await Promise.all([got.a, ...got.list].map((b) => b.text())), ['1', '22', '333']);
-  } },
+  } }),
 
   { name: 'fetch/request with a body', since: '0.5.0', on: both, async run(t) {
     const r = new Request('https://example.com/a?b=c', { method: 'PUT', headers: { 'x-a': '1' }, body: 'some body' });
