@@ -43,8 +43,11 @@ struct Limits {
 
 interface Gateway {
   # The bootstrap object: what a stranger gets. It holds no authority.
-  hello @0 (version :UInt32, agent :Text) -> (version :UInt32, limits :Limits, now :Int64, server :Text);
+  hello @0 (version :UInt32, agent :Text) -> (version :UInt32, limits :Limits, now :Int64, server :Text, features :List(Text));
   # Tells protocol version and limits; fails with incompatible if there is no common version.
+  # features names what the server understands that came after the first version
+  # and that Cap'n Web, which refuses what it does not know, must not be sent unasked:
+  # resume (the hash beside a cursor), hints (Batch.hints) and lifetime (Attenuation.lifetime).
 
   restore @1 (ref :SturdyRef, redemption :Text, proof :Proof) -> (cap :Capability);
   # A sturdy ref becomes a live Session or Space (the id's prefix tells which).
@@ -106,11 +109,13 @@ struct Attenuation {
   # there is; nothing can be wider.
   rights @0 :UInt16;            # capability.Rights bits; 0: all there are
   methods @1 :List(Text);       # append only these
-  expires @2 :Int64;            # Unix ms
+  expires @2 :Int64;            # Unix ms; 0: never
   from @3 :UInt64;              # first visible cursor
   message @4 :Text;             # one message alone, with its parts and turn
   label @5 :Text;
   actor @6 :Text;               # a path under the present one
+  lifetime @7 :UInt64;          # ms from when this is carried out: goes before expires, by
+                                # which a server goes that does not know it; 0: none
 }
 
 struct NewRef {
@@ -206,9 +211,10 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # right to speak for that outbox. The secret should be good for this session alone:
   # clients derive it from their outbox's own. A new outbox id has no "~" in it.
 
-  snapshot @2 (at :UInt64, sink :EventSink) -> (cursor :UInt64);
+  snapshot @2 (at :UInt64, sink :EventSink, hash :Data) -> (cursor :UInt64);
   # Streams the folded state to sink.state and returns when it is through. at 0
-  # is now; another cursor is folded from the log.
+  # is now; another cursor is folded from the log. hash is that of the event at
+  # the cursor: fails with server_behind where another is given.
 
   subscribe @3 (options :SubscribeOptions, sink :EventSink) -> (subscription :Subscription);
   # Every event after options.from, once, in order, in windows of bytes: the
@@ -219,8 +225,9 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # share of the session. cut is the cursor after which nothing under that
   # authority commits. The same rules as the ops revoke and bumpEpoch.
 
-  events @5 (from :UInt64, limit :UInt32) -> (events :List(Event), cursor :UInt64);
-  # A page of the log after cursor from; cursor is the session's.
+  events @5 (from :UInt64, limit :UInt32, hash :Data) -> (events :List(Event), cursor :UInt64);
+  # A page of the log after cursor from; cursor is the session's. hash is that of
+  # the event at from, as in SubscribeOptions.
 
   attenuate @6 (limits :Attenuation) -> (session :Session);
   # A live capability that allows at most this, to be passed in a call. It dies
@@ -248,6 +255,8 @@ struct SubscribeOptions {
   from @0 :UInt64;              # the last cursor one has; 0 for all
   snapshot @1 :Bool;            # start with the folded state instead of the log
   windowBytes @2 :UInt32;       # unacknowledged bytes; 0 for the server's default
+  hash @3 :Data;                # Event.hash at from: refused with server_behind if the log has
+                                # another there, since it is not the one that one has; empty: not compared
 }
 
 struct Event {
@@ -262,9 +271,9 @@ struct Event {
   batch @8 :Text;
   at @9 :Int64;
   outbox @10 :Text;
-  hash @11 :Data;
+  hash @11 :Data;               # what a resume names beside the cursor: the chain's, but for a ref of one message
   purged @12 :Bool;
-  hidden @13 :Bool;             # a cursor mark: what is between the last event and cursor is not shown; all else is empty
+  hidden @13 :Bool;             # a cursor mark: what is between the last event and cursor is not shown; all else but hash is empty
   sum @14 :Data;                # the payload's hash as the chain has it; in pages alone (Session.events)
 }
 
@@ -288,8 +297,8 @@ interface EventSink {
   events @0 (events :List(Event));
   # Consecutive cursors, but where one stands for others that are hidden.
 
-  state @1 (entries :List(Entry), turns :List(Turn), cursor :UInt64, last :Bool);
-  # A piece of the folded state as of cursor.
+  state @1 (entries :List(Entry), turns :List(Turn), cursor :UInt64, last :Bool, hash :Data);
+  # A piece of the folded state as of cursor. hash is that of the event there, in the last piece.
 
   ended @2 (refusal :Refusal);
   # The subscription is over: revoked, expired, stale_epoch, cursor_expired, slow_consumer, draining.
@@ -322,6 +331,7 @@ struct Batch {
   atomic @1 :Bool;
   ackedThrough @2 :UInt64;
   ops @3 :List(Op);
+  hints @4 :List(Hints);
 }
 
 struct OpRef {
@@ -341,6 +351,13 @@ struct Op {
     cursor @6 :UInt64;
     ref @7 :OpRef;
   }
+}
+
+struct Hints {
+  # Arguments of an op that a server may leave out which does not know them: it
+  # then does what it did before there were any. They are in no digest.
+  op @0 :UInt32;                # its place in the batch
+  args @1 :List(Arg);
 }
 
 struct Arg {

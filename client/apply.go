@@ -68,7 +68,7 @@ func plainSize(b *ledger.Batch) (size int, ok bool) {
 	size = byhand.TextSize(len(b.BatchID)) + byhand.ListSize(len(b.Ops), place.Op)
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		if len(op.DependsOn) > 0 || op.Expected.Set && op.Expected.Ref != nil {
+		if len(op.DependsOn) > 0 || op.Expected.Set && op.Expected.Ref != nil || op.Hints() > 0 {
 			return 0, false
 		}
 		size += byhand.TextSize(len(op.OpID)) + byhand.TextSize(len(op.Method))
@@ -125,10 +125,54 @@ func encodeBatch(to wire.Batch, b *ledger.Batch) error {
 	if err != nil {
 		return err
 	}
+	hinted := 0
 	for i := range b.Ops {
+		if b.Ops[i].Hints() > 0 {
+			hinted++
+		}
 		if err := encodeOp(ops.At(i), &b.Ops[i]); err != nil {
 			return err
 		}
+	}
+	if hinted == 0 {
+		return nil
+	}
+	hints, err := to.NewHints(int32(hinted))
+	if err != nil {
+		return err
+	}
+	next := 0
+	for i := range b.Ops {
+		if n := b.Ops[i].Hints(); n > 0 {
+			of := hints.At(next)
+			of.SetOp(uint32(i))
+			if err := encodeArgs(&b.Ops[i], n, of.NewArgs, true); err != nil {
+				return err
+			}
+			next++
+		}
+	}
+	return nil
+}
+
+// encodeArgs writes those n arguments of an op that are hints, or are not.
+func encodeArgs(in *ledger.Intent, n int, list func(int32) (wire.Arg_List, error), hints bool) error {
+	if n == 0 {
+		return nil
+	}
+	args, err := list(int32(n))
+	if err != nil {
+		return err
+	}
+	next := 0
+	for i := range in.Args {
+		if in.Hint(i) != hints {
+			continue
+		}
+		if err := encodeArg(args.At(next), &in.Args[i]); err != nil {
+			return err
+		}
+		next++
 	}
 	return nil
 }
@@ -152,16 +196,8 @@ func encodeOp(to wire.Op, in *ledger.Intent) error {
 			}
 		}
 	}
-	if len(in.Args) > 0 {
-		args, err := to.NewArgs(int32(len(in.Args)))
-		if err != nil {
-			return err
-		}
-		for i := range in.Args {
-			if err := encodeArg(args.At(i), &in.Args[i]); err != nil {
-				return err
-			}
-		}
+	if err := encodeArgs(in, len(in.Args)-in.Hints(), to.NewArgs, false); err != nil {
+		return err
 	}
 	switch expected := to.Expected(); {
 	case !in.Expected.Set:

@@ -120,21 +120,28 @@ func callOpenStream(ctx context.Context, session *rpc.Ref, outbox string, secret
 	})
 }
 
-func callSnapshot(ctx context.Context, session *rpc.Ref, at uint64, sink *rpc.Ref) *rpc.Promise {
-	return session.Call(ctx, methodSnapshot, words(1, 1), func(s capnp.Struct, caps *rpc.CapTable) error {
-		wire.Session_snapshot_Params(s).SetAt(at)
+func callSnapshot(ctx context.Context, session *rpc.Ref, at Position, sink *rpc.Ref) *rpc.Promise {
+	return session.Call(ctx, methodSnapshot, words(1, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
+		p := wire.Session_snapshot_Params(s)
+		p.SetAt(at.Cursor)
+		if err := at.encode(p.SetHash); err != nil {
+			return err
+		}
 		return caps.Set(s, 0, sink)
 	})
 }
 
-func callSubscribe(ctx context.Context, session *rpc.Ref, from uint64, window uint32, sink *rpc.Ref) *rpc.Promise {
+func callSubscribe(ctx context.Context, session *rpc.Ref, from Position, window uint32, sink *rpc.Ref) *rpc.Promise {
 	return session.Call(ctx, methodSubscribe, words(0, 2), func(s capnp.Struct, caps *rpc.CapTable) error {
 		opts, err := wire.Session_subscribe_Params(s).NewOptions()
 		if err != nil {
 			return err
 		}
-		opts.SetFrom(from)
+		opts.SetFrom(from.Cursor)
 		opts.SetWindowBytes(window)
+		if err := from.encode(opts.SetHash); err != nil {
+			return err
+		}
 		return caps.Set(s, 1, sink)
 	})
 }
@@ -147,12 +154,12 @@ func callRevoke(ctx context.Context, session *rpc.Ref, refID string, epoch bool)
 	})
 }
 
-func callEvents(ctx context.Context, session *rpc.Ref, from uint64, limit uint32) *rpc.Promise {
-	return session.Call(ctx, methodEvents, words(2, 0), func(s capnp.Struct, _ *rpc.CapTable) error {
+func callEvents(ctx context.Context, session *rpc.Ref, from Position, limit uint32) *rpc.Promise {
+	return session.Call(ctx, methodEvents, words(2, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Session_events_Params(s)
-		p.SetFrom(from)
+		p.SetFrom(from.Cursor)
 		p.SetLimit(limit)
-		return nil
+		return from.encode(p.SetHash)
 	})
 }
 

@@ -185,38 +185,45 @@ func (t *texts) bytes(b []byte, err error) []byte {
 	return b
 }
 
+// hashFrom is a hash as it travels, or zero.
+func hashFrom(b []byte) (h session.Hash) {
+	if len(b) == len(h) {
+		copy(h[:], b)
+	}
+	return h
+}
+
 func decodeEvents(sessionID string, list wire.Event_List) ([]session.Event, error) {
 	out := make([]session.Event, list.Len())
 	for i := range out {
 		w, t := list.At(i), texts{}
+		hash, err := w.Hash()
+		if err != nil {
+			return nil, fmt.Errorf("decode event: %w", err)
+		}
 		if w.Hidden() {
-			out[i] = *session.Mark(sessionID, w.Cursor())
+			out[i] = *session.Mark(sessionID, w.Cursor(), hashFrom(hash))
 			continue
 		}
 		e := session.Event{
 			Session: sessionID, Cursor: w.Cursor(), Method: t.get(w.Method()), Key: t.get(w.Key()),
 			Schema: w.Schema(), Ref: t.get(w.Ref()), Actor: t.get(w.Actor()), Op: t.get(w.Op()),
-			Batch: t.get(w.Batch()), Outbox: t.get(w.Outbox()), At: w.At(),
+			Batch: t.get(w.Batch()), Outbox: t.get(w.Outbox()), At: w.At(), Hash: hashFrom(hash),
 		}
 		if !w.Purged() {
 			e.Payload = []byte(t.get(w.Payload()))
 			e.Sum = session.SumOf(e.Payload)
 		}
-		hash, err := w.Hash()
+		sum, err := w.Sum()
 		if err == nil {
 			err = t.err
 		}
 		if err != nil {
 			return nil, fmt.Errorf("decode event: %w", err)
 		}
-		sum, err := w.Sum()
-		if err != nil {
-			return nil, fmt.Errorf("decode event: %w", err)
-		}
 		if len(sum) > 0 {
 			copy(e.Sum[:], sum)
 		}
-		copy(e.Hash[:], hash)
 		out[i] = e
 	}
 	return out, nil

@@ -116,7 +116,7 @@ func (l *Live) Describe(ctx context.Context) (d Description, err error) {
 
 // Events is Session.Events.
 func (l *Live) Events(ctx context.Context, after uint64, limit uint32) (page Page, err error) {
-	err = l.ask(ctx, callEvents(ctx, l.cap, after, limit), func(s capnp.Struct) error { return page.read(l.session, s) })
+	err = l.ask(ctx, callEvents(ctx, l.cap, Position{Cursor: after}, limit), func(s capnp.Struct) error { return page.read(l.session, s) })
 	return page, err
 }
 
@@ -125,7 +125,7 @@ func (l *Live) Snapshot(ctx context.Context) (*State, error) {
 	state := &stateSink{session: l.session}
 	sink := rpc.NewLocal(state)
 	defer sink.Release()
-	err := l.ask(ctx, callSnapshot(ctx, l.cap, 0, sink), state.read)
+	err := l.ask(ctx, callSnapshot(ctx, l.cap, Position{}, sink), state.read)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,10 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"strconv"
+	"strings"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
@@ -144,6 +147,43 @@ func (sp *Space) List(ctx context.Context) iter.Seq2[SessionInfo, error] {
 	}
 }
 
+// Position is a place in a session's log: after the event at Cursor (0: at the log's
+// start). Hash is that event's (Event.Hash, State.Hash), or zero. Where it is given, the
+// server compares it, since one that was restored from a backup may have gone on
+// otherwise: ServerBehind.
+type Position struct {
+	Cursor uint64
+	Hash   session.Hash
+}
+
+// String is the position as commands print and take it: CURSOR:HASH, or CURSOR.
+func (p Position) String() string {
+	if p.Hash == (session.Hash{}) {
+		return strconv.FormatUint(p.Cursor, 10)
+	}
+	return fmt.Sprintf("%d:%s", p.Cursor, p.Hash)
+}
+
+// ParsePosition reads CURSOR or CURSOR:HASH.
+func ParsePosition(text string) (p Position, err error) {
+	cursor, hash, named := strings.Cut(text, ":")
+	if p.Cursor, err = strconv.ParseUint(cursor, 10, 64); err == nil && named {
+		p.Hash, err = session.ParseHash(hash)
+	}
+	if err != nil {
+		return Position{}, fault.BadArgument.With("a position is CURSOR or CURSOR:HASH, a number and 64 hexadecimal digits")
+	}
+	return p, nil
+}
+
+// encode sets the hash, if there is one.
+func (p Position) encode(set func([]byte) error) error {
+	if p.Hash == (session.Hash{}) {
+		return nil
+	}
+	return set(p.Hash[:])
+}
+
 // Page is a piece of a session's log.
 type Page struct {
 	Events []session.Event
@@ -152,8 +192,15 @@ type Page struct {
 
 // Events gives up to limit events after a cursor (0: from the first one that the
 // ref may see), with cursor marks (Event.Hidden) in place of those that it does
-// not show. CursorExpired if the log no longer reaches back.
+// not show. CursorExpired if the log no longer reaches back, ServerBehind if it ends
+// before the cursor.
 func (s *Session) Events(ctx context.Context, after uint64, limit uint32) (page Page, err error) {
+	return s.EventsFrom(ctx, Position{Cursor: after}, limit)
+}
+
+// EventsFrom is Events after a position: ServerBehind, too, if the log has another
+// event there than the one of its hash.
+func (s *Session) EventsFrom(ctx context.Context, after Position, limit uint32) (page Page, err error) {
 	err = s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return callEvents(ctx, live, after, limit)
 	}, func(results capnp.Struct) error { return page.read(s.id, results) })
@@ -174,9 +221,13 @@ func (page *Page) read(session string, results capnp.Struct) error {
 // State is a session's folded state as of a cursor.
 type State struct {
 	Cursor  uint64
+	Hash    session.Hash    // of the event there; zero if the server does not tell
 	Entries []session.Entry // by key
 	Turns   []session.Turn
 }
+
+// Position is where to go on from to follow the state.
+func (s *State) Position() Position { return Position{s.Cursor, s.Hash} }
 
 // Entry is the entry of a key; nil if there is none.
 func (s *State) Entry(key string) *session.Entry {
@@ -194,12 +245,18 @@ func (s *Session) Snapshot(ctx context.Context) (*State, error) { return s.Snaps
 // SnapshotAt gives the folded state as of a cursor; 0 is now. Of a session whose
 // log was trimmed there is only the present one: CursorExpired for any other.
 func (s *Session) SnapshotAt(ctx context.Context, cursor uint64) (*State, error) {
+	return s.SnapshotOf(ctx, Position{Cursor: cursor})
+}
+
+// SnapshotOf is SnapshotAt for a position: ServerBehind if the log has another event
+// there than the one of its hash.
+func (s *Session) SnapshotOf(ctx context.Context, at Position) (*State, error) {
 	var state *stateSink
 	err := s.call(ctx, capability.Read, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		state = &stateSink{session: s.id}
 		sink := rpc.NewLocal(state)
 		defer sink.Release()
-		return callSnapshot(ctx, live, cursor, sink)
+		return callSnapshot(ctx, live, at, sink)
 	}, func(results capnp.Struct) error { return state.read(results) })
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,13 +19,17 @@ import (
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/store"
+	"github.com/mooring-rpc/mooring/store/postgres"
 	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
 // rig is a server that can be stopped and started again on its data.
 type rig struct {
 	dir   string
+	url   string            // of its Postgres; "": it keeps SQLite in dir
 	proxy *faultproxy.Proxy // where the server is, whatever port it got
+	here  string            // HOST:PORT of the server itself
 	owner capability.Ref
 	stop  func() error // drains; nil while it does not run
 
@@ -52,8 +57,9 @@ func (r *rig) start() error {
 	if err != nil {
 		return err
 	}
-	r.proxy.SetTarget(ln.Addr().String())
-	st, err := sqlite.Open(ctx, sqlite.Config{Dir: filepath.Join(r.dir, "data")})
+	r.here = ln.Addr().String()
+	r.proxy.SetTarget(r.here)
+	st, err := r.store(ctx)
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
@@ -65,7 +71,7 @@ func (r *rig) start() error {
 		return errors.Join(err, ln.Close(), st.Close())
 	}
 	cfg := server.DefaultConfig()
-	cfg.Store, cfg.Sole, cfg.PollInterval, cfg.Transactions = st, true, 0, 1
+	cfg.Store, cfg.Sole, cfg.PollInterval, cfg.Transactions = st, r.url == "", 0, 1
 	cfg.Audiences = address.Hosts
 	for _, f := range r.change {
 		f(&cfg)
@@ -79,6 +85,13 @@ func (r *rig) start() error {
 		return errors.Join(<-ended, st.Close())
 	}
 	return nil
+}
+
+func (r *rig) store(ctx context.Context) (*store.Store, error) {
+	if r.url != "" {
+		return postgres.Open(ctx, postgres.Config{URL: r.url, AllowUnsafe: true, Log: slog.New(slog.DiscardHandler)})
+	}
+	return sqlite.Open(ctx, sqlite.Config{Dir: filepath.Join(r.dir, "data")})
 }
 
 // close stops the server and removes its data.

@@ -130,6 +130,9 @@ type CreateOptions struct {
 	Owner capability.Ref
 	// BatchID is the id of the creating batch, if it is to be repeatable.
 	BatchID string
+	// AtHash, of a fork at a cursor, is the hash of the source's event there (Event.Hash):
+	// the op is rejected (BadArgument) if the source has another one.
+	AtHash session.Hash
 }
 
 // NewOwner makes an id for a new session and its owner's ref. Nothing is created.
@@ -160,6 +163,9 @@ func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *B
 	args := []Arg{{"source", source.id}, {"via", source.saved.ID}}
 	if at != 0 {
 		args = append(args, Arg{"at", at})
+	}
+	if o.AtHash != (session.Hash{}) {
+		args = append(args, Arg{"at_hash", o.AtHash.String()})
 	}
 	b.Do(session.MethodFork, append(args, s.creation(o)...)...)
 	return s, b

@@ -41,10 +41,14 @@ func (k *stateSink) Serve(call *rpc.Call) {
 	params, _ := call.Params()
 	p := wire.EventSink_state_Params(params)
 	entries, turns, err := decodeState(k.session, p)
+	hash, unread := p.Hash()
+	if err == nil {
+		err = unread
+	}
 	k.mu.Lock()
 	k.state.Entries = append(k.state.Entries, entries...)
 	k.state.Turns = append(k.state.Turns, turns...)
-	k.state.Cursor = p.Cursor()
+	k.state.Cursor, k.state.Hash = p.Cursor(), hashFrom(hash) // the last piece has it
 	k.last = k.last || p.Last()
 	if k.err == nil {
 		k.err = err

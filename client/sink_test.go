@@ -119,7 +119,7 @@ func TestNoEventIsLeftOut(t *testing.T) {
 		"from later than that":         {0, 7, []uint64{8}, false},
 		"seen before":                  {4, 0, []uint64{3, 4, 5}, true},
 	} {
-		sub := &subscription{session: &Session{client: linkClient(t, Config{})}, cursor: tc.after}
+		sub := &subscription{session: &Session{client: linkClient(t, Config{})}, at: Position{Cursor: tc.after}}
 		var got []uint64
 		sub.handle = func(e session.Event) error { got = append(got, e.Cursor); return nil }
 		var events []session.Event
@@ -138,7 +138,7 @@ func TestNoEventIsLeftOut(t *testing.T) {
 	}
 	sub := &subscription{session: &Session{client: linkClient(t, Config{})}}
 	sub.handle = func(session.Event) error { return nil }
-	if err := sub.take(t.Context(), []session.Event{*session.Mark(testSession, 9), {Cursor: 10}}, nil); err != nil {
+	if err := sub.take(t.Context(), []session.Event{*session.Mark(testSession, 9, session.Hash{}), {Cursor: 10}}, nil); err != nil {
 		t.Errorf("a mark stands for what is not shown: %v", err)
 	}
 }

@@ -20,6 +20,14 @@ type SubscribeOptions struct {
 	// After is the last cursor the subscriber has; 0 is from the start. Snapshot's
 	// cursor goes here to follow a state.
 	After uint64
+	// Hash is that of the event at After (Event.Hash, State.Hash). It is compared, so that
+	// what a server has gone on with that was restored from a backup does not pass for what
+	// comes next. Zero compares nothing; the hashes of what was handled are compared always.
+	Hash session.Hash
+	// StartOver, if not nil, is called in place of ending with ServerBehind or CursorExpired,
+	// with the session's present state: it takes the place of all that was handled, and what
+	// is handled next comes after it. It may be called again. Its error ends the subscription.
+	StartOver func(*State) error
 	// WindowBytes is how much the server sends ahead of the handler; 0 is the server's default.
 	WindowBytes uint32
 	// Trouble, if not nil, is told of whatever is waited for and tried again: the link,
@@ -38,8 +46,8 @@ type SubscribeOptions struct {
 // returns an error (that error), or when it is over: the ref is of no use (UnknownRef,
 // Revoked, StaleEpoch, Expired, Exhausted, Sealed, MissingRight), the session was
 // deleted (SessionDeleted, after its last event), the log no longer reaches back to the
-// cursor (CursorExpired: take a snapshot and go on from there) or ends before it
-// (ServerBehind), or client and server do not understand each other (Incompatible). A
+// cursor (CursorExpired: take a snapshot and go on from there, or have StartOver do that),
+// ends before it or is not the one that was followed (ServerBehind), or client and server do not understand each other (Incompatible). A
 // ref without hosts is BadRefText, one whose secret would go out in clear Plaintext,
 // and a nil handle Usage. Nothing is handled after any of these.
 func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func(session.Event) error) error {
@@ -53,28 +61,33 @@ func (s *Session) Subscribe(ctx context.Context, o SubscribeOptions, handle func
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.client.ctx, cancel)()
-	sub := &subscription{session: s, ref: ref, handle: handle, cursor: o.After, window: o.WindowBytes}
+	sub := &subscription{session: s, ref: ref, handle: handle, at: Position{o.After, o.Hash}, window: o.WindowBytes}
 	wait := s.client.cfg.newBackOff()
 	for {
-		before := sub.cursor
+		before := sub.at.Cursor
 		err := sub.follow(ctx)
-		if sub.failed == nil {
-			if over := sub.over(ctx); over != nil {
-				return over
-			}
-		}
 		code := fault.CodeOf(err)
+		if sub.failed == nil && o.StartOver != nil && (code == fault.ServerBehind || code == fault.CursorExpired) {
+			if o.Trouble != nil {
+				o.Trouble(err)
+			}
+			err = sub.startOver(ctx, o.StartOver)
+			code = fault.CodeOf(err)
+		}
 		if sub.failed != nil {
 			return err
 		}
-		if !code.Transient() && code != fault.SlowConsumer {
+		if over := sub.over(ctx); over != nil {
+			return over
+		}
+		if err != nil && !code.Transient() && code != fault.SlowConsumer {
 			s.client.took(ctx, ref, err)
 			return s.which(err, ref)
 		}
-		if o.Trouble != nil {
+		if err != nil && o.Trouble != nil {
 			o.Trouble(err)
 		}
-		if sub.cursor > before {
+		if sub.at.Cursor > before {
 			wait.Reset()
 		}
 		timer := time.NewTimer(wait.NextBackOff())
@@ -109,9 +122,25 @@ type subscription struct {
 	ref     outbox.SavedRef
 	handle  func(session.Event) error
 	window  uint32
-	cursor  uint64 // of the last event handled
-	seen    bool   // an event was handled
-	failed  error  // handle's
+	at      Position // the last event handled
+	seen    bool     // an event was handled
+	failed  error    // handle's
+}
+
+// startOver goes on from the present state.
+func (sub *subscription) startOver(ctx context.Context, handle func(*State) error) error {
+	state, err := sub.session.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	if over := sub.over(ctx); over != nil {
+		return over
+	}
+	if sub.failed = handle(state); sub.failed != nil {
+		return sub.failed
+	}
+	sub.at, sub.seen = state.Position(), false
+	return nil
 }
 
 // over is why nothing more is to be handled; nil while the subscription goes on.
@@ -136,7 +165,7 @@ func (sub *subscription) follow(ctx context.Context) error {
 	defer live.Release()
 	sink := newEventSink(s.id)
 	local := rpc.NewLocal(sink)
-	answer := callSubscribe(ctx, live, sub.cursor, sub.window, local)
+	answer := callSubscribe(ctx, live, sub.at, sub.window, local)
 	local.Release()
 	// Releasing the answer releases the subscription, which ends it at the server: before the
 	// sink's calls fail, so that the server does not take the failure for the reason.
@@ -182,11 +211,11 @@ func (sub *subscription) shownFrom(ctx context.Context) (uint64, error) {
 // take hands events on, each once and in order.
 func (sub *subscription) take(ctx context.Context, events []session.Event, shownFrom func(context.Context) (uint64, error)) error {
 	for _, e := range events {
-		if e.Cursor <= sub.cursor {
+		if e.Cursor <= sub.at.Cursor {
 			continue // seen over an earlier connection
 		}
 		// A mark stands for all that is not shown up to its cursor.
-		if e.Cursor != sub.cursor+1 && !e.Hidden {
+		if e.Cursor != sub.at.Cursor+1 && !e.Hidden {
 			first := uint64(0)
 			if !sub.seen { // a ref that shows the log from a later cursor on starts there
 				var err error
@@ -195,7 +224,7 @@ func (sub *subscription) take(ctx context.Context, events []session.Event, shown
 				}
 			}
 			if e.Cursor != first {
-				return fault.Disconnected.With("the server left out events %d to %d", sub.cursor+1, e.Cursor-1)
+				return fault.Disconnected.With("the server left out events %d to %d", sub.at.Cursor+1, e.Cursor-1)
 			}
 		}
 		if over := sub.over(ctx); over != nil {
@@ -205,7 +234,7 @@ func (sub *subscription) take(ctx context.Context, events []session.Event, shown
 			sub.failed = err
 			return err
 		}
-		sub.cursor, sub.seen = e.Cursor, true
+		sub.at, sub.seen = Position{e.Cursor, e.Hash}, true
 	}
 	return nil
 }

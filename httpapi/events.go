@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -28,35 +29,48 @@ type shownEvent struct {
 	Batch  string `json:"batch,omitempty"`
 	Outbox string `json:"outbox,omitempty"`
 	At     int64  `json:"at"`
+	Hash   string `json:"hash"` // to be named beside the cursor
 	Purged bool   `json:"purged,omitempty"`
 }
 
 // shownMark stands for events that the ref does not show.
 type shownMark struct {
 	Cursor uint64 `json:"cursor"` // of the last of them
+	Hash   string `json:"hash"`
 	Hidden bool   `json:"hidden"`
+}
+
+// shownHash is a hash as it is shown, and taken: "" before the first event.
+func shownHash(h session.Hash) string {
+	if h == (session.Hash{}) {
+		return ""
+	}
+	return h.String()
 }
 
 // showEvent is an event as JSON text, with the payload as it was written.
 func showEvent(e *session.Event) []byte {
 	if e.Hidden {
-		return encode(shownMark{e.Cursor, true})
+		return encode(shownMark{e.Cursor, shownHash(e.Hash), true})
 	}
 	return with(encode(shownEvent{Cursor: e.Cursor, Method: e.Method, Key: e.Key, Schema: e.Schema, Actor: e.Actor,
-		Ref: e.Ref, Op: e.Op, Batch: e.Batch, Outbox: e.Outbox, At: e.At, Purged: e.Payload == nil}), "payload", e.Payload)
+		Ref: e.Ref, Op: e.Op, Batch: e.Batch, Outbox: e.Outbox, At: e.At, Hash: shownHash(e.Hash), Purged: e.Payload == nil}), "payload", e.Payload)
 }
 
 // serveEvents serves GET /sessions/{id}/events.
 func serveEvents(q *request) *fault.Error {
-	params, refused := q.query("after", "limit")
+	params, refused := q.query("after", "hash", "limit")
 	if refused != nil {
 		return refused
 	}
-	after, refused := whole("after", params["after"], 0)
+	after, refused := position("after", params["after"], params["hash"])
 	if refused != nil {
 		return refused
 	}
 	if acceptsEvents(q.Header) {
+		if after, refused = lastSeen(q.Header, params["after"], after); refused != nil {
+			return refused
+		}
 		return q.follow(after)
 	}
 	most, refused := limit(params["limit"])
@@ -78,14 +92,15 @@ func serveEvents(q *request) *fault.Error {
 			events.WriteByte(',')
 		}
 		events.Write(showEvent(e))
-		after = e.Cursor
+		after = server.Position{Cursor: e.Cursor, Hash: e.Hash}
 	}
 	events.WriteByte(']')
 	answer(q.w, http.StatusOK, with(encode(struct {
 		Cursor uint64 `json:"cursor"`
 		After  uint64 `json:"after"`
+		Hash   string `json:"hash,omitempty"` // to go on after, if it is known
 		More   bool   `json:"more"`
-	}{page.Row.Cursor, after, page.More}), "events", events.Bytes()))
+	}{page.Row.Cursor, after.Cursor, shownHash(after.Hash), page.More}), "events", events.Bytes()))
 	return nil
 }
 
@@ -99,16 +114,25 @@ func acceptsEvents(h http.Header) bool {
 	return false
 }
 
-// follow sends every event after a cursor until the client goes, the ref dies or
+// lastSeen is where a stream goes on: at Last-Event-ID, which browsers send when they come
+// back by themselves, with the address as it was. So hash is of after, if that is there,
+// and else of Last-Event-ID.
+func lastSeen(h http.Header, after string, named server.Position) (server.Position, *fault.Error) {
+	last := h.Get("Last-Event-ID")
+	if last == "" {
+		return named, nil
+	}
+	cursor, refused := whole("Last-Event-ID", last, 0)
+	if after != "" && cursor != named.Cursor {
+		named.Hash = session.Hash{}
+	}
+	return server.Position{Cursor: cursor, Hash: named.Hash}, refused
+}
+
+// follow sends every event after a position until the client goes, the ref dies or
 // the server stops. What is refused at once is an answer like any other, so that
 // browsers do not come again.
-func (q *request) follow(after uint64) *fault.Error {
-	if last := q.Header.Get("Last-Event-ID"); last != "" {
-		var refused *fault.Error
-		if after, refused = whole("Last-Event-ID", last, 0); refused != nil {
-			return refused
-		}
-	}
+func (q *request) follow(after server.Position) *fault.Error {
 	ctx, leave := context.WithCancelCause(q.lasting)
 	defer leave(nil)
 	held, refused := q.session(ctx)

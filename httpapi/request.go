@@ -14,6 +14,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // request is one request that was let in. Its context ends with its time; lasting
@@ -177,6 +178,18 @@ func whole(name, text string, absent uint64) (uint64, *fault.Error) {
 		return 0, fault.BadArgument.With("%s is a whole number", name)
 	}
 	return n, nil
+}
+
+// position reads a place in a log out of two parameters.
+func position(name, cursor, hash string) (p server.Position, refused *fault.Error) {
+	if p.Cursor, refused = whole(name, cursor, 0); refused != nil || hash == "" {
+		return p, refused
+	}
+	var err error
+	if p.Hash, err = session.ParseHash(hash); err != nil {
+		return p, fault.BadArgument.With("hash is an event's, as it was shown: 64 hexadecimal digits")
+	}
+	return p, nil
 }
 
 // wholeNumber reads decimal digits.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -28,11 +29,11 @@ type shownTurn struct {
 // serveSnapshot serves GET /sessions/{id}/snapshot. Its time is bounded by the pace at
 // which it is taken.
 func serveSnapshot(q *request) *fault.Error {
-	params, refused := q.query("at")
+	params, refused := q.query("at", "hash")
 	if refused != nil {
 		return refused
 	}
-	at, refused := whole("at", params["at"], 0)
+	at, refused := position("at", params["at"], params["hash"])
 	if refused != nil {
 		return refused
 	}
@@ -44,9 +45,9 @@ func serveSnapshot(q *request) *fault.Error {
 		return refused
 	}
 	s := &snapshotWriter{w: q.w}
-	cursor, err := held.Snapshot(q.lasting, at, s.piece)
+	of, err := held.Snapshot(q.lasting, at, s.piece)
 	if err == nil {
-		err = s.end(cursor)
+		err = s.end(of)
 	}
 	if err != nil {
 		return q.api.asFault(err)
@@ -54,7 +55,7 @@ func serveSnapshot(q *request) *fault.Error {
 	return nil
 }
 
-// snapshotWriter writes {"cursor":N,"turns":[…],"entries":[…]}. All turns come before
+// snapshotWriter writes {"cursor":N,"hash":"…","turns":[…],"entries":[…]}. All turns come before
 // the first entry.
 type snapshotWriter struct {
 	w       *pacedWriter
@@ -63,19 +64,19 @@ type snapshotWriter struct {
 	turns   int
 }
 
-func (s *snapshotWriter) begin(cursor uint64) error {
+func (s *snapshotWriter) begin(of server.Position) error {
 	if s.begun {
 		return nil
 	}
 	s.begun = true
 	s.w.Header().Set("Content-Type", "application/json")
 	s.w.WriteHeader(http.StatusOK)
-	_, err := fmt.Fprintf(s.w, `{"cursor":%d,"turns":[`, cursor)
+	_, err := fmt.Fprintf(s.w, `{"cursor":%d,"hash":%q,"turns":[`, of.Cursor, shownHash(of.Hash))
 	return err
 }
 
 func (s *snapshotWriter) piece(p *session.StatePiece) error {
-	if err := s.begin(p.Row.Cursor); err != nil {
+	if err := s.begin(server.Position{Cursor: p.Row.Cursor, Hash: p.Hash}); err != nil {
 		return err
 	}
 	var b []byte
@@ -100,8 +101,8 @@ func (s *snapshotWriter) piece(p *session.StatePiece) error {
 	return err
 }
 
-func (s *snapshotWriter) end(cursor uint64) error {
-	if err := s.begin(cursor); err != nil {
+func (s *snapshotWriter) end(of server.Position) error {
+	if err := s.begin(of); err != nil {
 		return err
 	}
 	last := `]}`

@@ -123,11 +123,11 @@ type away struct {
 	reads atomic.Int32
 }
 
-func (s *away) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
+func (s *away) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
 	if s.reads.Add(1) == 2 { // the first says whether there is something to follow
 		return nil, fault.Unavailable.With("away")
 	}
-	return s.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs)
+	return s.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs, hashesAt...)
 }
 
 // What passes by itself is no end that a client is told of: it is to come again.

@@ -133,3 +133,29 @@ func TestReferences(t *testing.T) {
 		t.Errorf("references %v, want %v", got, want)
 	}
 }
+
+// A server that does not know a hint has the op without it, and the same digest.
+func TestHintsAreInNoDigest(t *testing.T) {
+	t.Parallel()
+	share := func(args ...ledger.Arg) ledger.Intent { return ledger.Intent{OpID: "o", Method: "share", Args: args} }
+	at, in, hash := ledger.Arg{Name: "expires_at", JSON: []byte("5")}, ledger.Arg{Name: "expires_in", JSON: []byte("6")}, ledger.Arg{Name: "at_hash", JSON: []byte(`"00"`)}
+	later := ledger.Arg{Name: "at_hash", Ref: &ledger.Ref{Op: "o"}}
+	for name, c := range map[string]struct {
+		with, without ledger.Intent
+		hints         int
+	}{
+		"a lifetime beside a time": {share(at, in), share(at), 1},
+		"before it":                {share(in, at), share(at), 1},
+		"a lifetime alone":         {share(in), share(), 0},
+		"a hash":                   {share(hash), share(), 1},
+		"a hash yet to come":       {share(later), share(), 0},
+		"all":                      {share(hash, at, in), share(at), 2},
+	} {
+		if n := c.with.Hints(); n != c.hints {
+			t.Errorf("%s: %d hints, want %d", name, n, c.hints)
+		}
+		if same := c.with.Digest() == c.without.Digest(); same != (c.hints > 0) {
+			t.Errorf("%s: the digest is the same: %t", name, same)
+		}
+	}
+}

@@ -64,7 +64,7 @@ const MethodVoid = "void"
 // Digest is SHA-256 over the intent's length-prefixed fields.
 type Digest [32]byte
 
-// Digest computes the intent's digest: every field in declaration order, each
+// Digest computes the intent's digest: every field but hints in declaration order, each
 // preceded by its length (or count) as a big-endian uint64, so that no two
 // different intents share an encoding.
 func (in *Intent) Digest() Digest {
@@ -102,8 +102,11 @@ func (in *Intent) Digest() Digest {
 	ref(in.Expected.Ref)
 	text(in.Session)
 	text(in.Method)
-	num(uint64(len(in.Args)))
-	for _, a := range in.Args {
+	num(uint64(len(in.Args) - in.Hints()))
+	for i, a := range in.Args {
+		if in.Hint(i) {
+			continue
+		}
 		text(a.Name)
 		ref(a.Ref)
 		num(uint64(len(a.JSON)))

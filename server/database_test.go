@@ -165,13 +165,13 @@ func (s *overdue) OpenStream(ctx context.Context, o session.StreamOpening) (*led
 	return s.Store.OpenStream(ctx, o)
 }
 
-func (s *overdue) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
+func (s *overdue) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
 	ctx, cancel := s.limit(ctx)
 	defer cancel()
 	if s.late.CompareAndSwap(true, false) { // the next read is in time
 		<-ctx.Done()
 	}
-	return s.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs)
+	return s.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs, hashesAt...)
 }
 
 // limited is a transaction within ctx.

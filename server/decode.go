@@ -164,6 +164,13 @@ func decodeBatch(from wire.Batch, session, outbox string, incarnation uint64, li
 			break
 		}
 	}
+	hints, err := from.Hints()
+	r.failed(err)
+	for i := range hints.Len() {
+		if r.hints(hints.At(i), b.Ops); r.err != nil {
+			break
+		}
+	}
 	return b, r.size + opBytes*len(b.Ops), r.fault("the batch")
 }
 
@@ -204,6 +211,31 @@ func (r *reader) op(from wire.Op, to *ledger.Intent) {
 		to.Expected = ledger.Expect{Set: true, Ref: r.opRef(ref)}
 	default:
 		r.failed(fault.Malformed.With("op %s expects a cursor in a way this version does not know", to.OpID))
+	}
+}
+
+// hints puts the hints of one of ops among its arguments. What is no hint would be in
+// no digest, and what is one already is not said twice.
+func (r *reader) hints(from wire.Hints, ops []ledger.Intent) {
+	args, err := from.Args()
+	r.failed(err)
+	if !r.listed(args.Len(), argBytes, listedArgs) {
+		return
+	}
+	if uint64(from.Op()) >= uint64(len(ops)) {
+		r.failed(fault.Malformed.With("hints are for op %d of %d", from.Op(), len(ops)))
+		return
+	}
+	op := &ops[from.Op()]
+	for i := range args.Len() {
+		var a ledger.Arg
+		if r.arg(args.At(i), &a); r.err != nil {
+			return
+		}
+		op.Args = append(op.Args[:len(op.Args):len(op.Args)], a)
+		if !op.Hint(len(op.Args) - 1) { // of a later version: left out
+			op.Args = op.Args[:len(op.Args)-1]
+		}
 	}
 }
 

@@ -142,7 +142,7 @@ func failed(refused *fault.Error) error {
 type Description struct {
 	Now   int64 // database clock, Unix ms
 	Grant *capability.Grant
-	Row   *session.Row // nil for a space
+	Row   *session.Row // nil for a space; Head is as the ref is shown it
 	Info  *session.Entry
 }
 
@@ -171,13 +171,14 @@ func (h *Held) Describe(ctx context.Context) (*Description, error) {
 	if info != nil && !session.Shows(grant, info) {
 		info = nil
 	}
+	sight.Row.Head = sight.Key.Shown(grant, sight.Row.Head)
 	return &Description{Now: sight.Now, Grant: grant, Row: sight.Row, Info: info}, nil
 }
 
 // Range gives the folded state of the keys above after and below below, in order
 // and in a snapshot of its own: at most maxEntries and about maxBytes. What the
 // ref does not show is left out, so there may be more after a page of nothing:
-// next is the key to go on after, "" at the end.
+// next is the key to go on after, "" at the end. page.Row.Head is as the ref is shown it.
 func (h *Held) Range(ctx context.Context, after, below string, maxBytes, maxEntries int) (page *session.Range, next string, err error) {
 	o, refused := h.session()
 	if refused != nil {
@@ -213,19 +214,28 @@ func (h *Held) Range(ctx context.Context, after, below string, maxBytes, maxEntr
 		}
 	}
 	page.Turns = turns
+	page.Row.Head = page.Key.Shown(grant, page.Row.Head)
 	return page, next, nil
 }
 
-// Events gives a page of the log after a cursor: at most limit events, and at most
+// Position is a place in a log: after the event at Cursor. Hash is that event's as it
+// was shown, or zero: it is compared, since a server that was restored has others at
+// the same cursors.
+type Position struct {
+	Cursor uint64
+	Hash   session.Hash
+}
+
+// Events gives a page of the log after a position: at most limit events, and at most
 // as many as one answer may have.
-func (h *Held) Events(ctx context.Context, after uint64, limit int) (*session.Page, error) {
+func (h *Held) Events(ctx context.Context, after Position, limit int) (*session.Page, error) {
 	o, refused := h.session()
 	if refused != nil {
 		return nil, refused
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
 	defer cancel()
-	page, refused := o.page(ctx, after, min(max(limit, 1), eventsMax))
+	page, refused := o.page(ctx, after.Cursor, after.Hash, min(max(limit, 1), eventsMax))
 	return page, failed(refused)
 }
 

@@ -12,16 +12,16 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Follow calls take for every event after a cursor, once each and in order, a few
+// Follow calls take for every event after a position, once each and in order, a few
 // at a time, until ctx ends (its error), take fails (that error) or the
 // subscription ends (a fault: Revoked and the like, CursorExpired, Draining).
-func (h *Held) Follow(ctx context.Context, after uint64, take func([]*session.Event) error) error {
+func (h *Held) Follow(ctx context.Context, after Position, take func([]*session.Event) error) error {
 	o, refused := h.session()
 	if refused != nil {
 		return refused
 	}
 	box := newInbox()
-	sub := &subscription{auth: o.auth, link: o.link, window: o.server.cfg.WindowBytes, sink: box, cursor: after}
+	sub := &subscription{auth: o.auth, link: o.link, window: o.server.cfg.WindowBytes, sink: box, cursor: after.Cursor, resume: after.Hash}
 	sub.started = func(refused *fault.Error) {
 		if refused != nil {
 			o.server.denied(o.link.peer, o.auth.ref, &capability.Grant{Actor: sub.actor}, "subscribe", refused)
@@ -51,12 +51,12 @@ func (h *Held) Follow(ctx context.Context, after uint64, take func([]*session.Ev
 	}
 }
 
-// Snapshot calls take with the folded state as of a cursor (0: now), piece by
-// piece, all of one cursor, which it returns. Who takes too long is given up.
-func (h *Held) Snapshot(ctx context.Context, at uint64, take func(*session.StatePiece) error) (cursor uint64, err error) {
+// Snapshot calls take with the folded state as of a position (cursor 0: now), piece by
+// piece, all of one position, which it returns. Who takes too long is given up.
+func (h *Held) Snapshot(ctx context.Context, at Position, take func(*session.StatePiece) error) (of Position, err error) {
 	o, refused := h.session()
 	if refused != nil {
-		return 0, refused
+		return of, refused
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -86,11 +86,11 @@ func (h *Held) Snapshot(ctx context.Context, at uint64, take func(*session.State
 	<-sent
 	switch {
 	case err != nil:
-		return 0, err
+		return of, err
 	case refused != nil:
-		return 0, refused
+		return of, refused
 	}
-	return shot.sight.Row.Cursor, nil
+	return shot.position(), nil
 }
 
 // delivered is one call of a sink that waits to be taken.

@@ -89,20 +89,20 @@ func TestTheDoor(t *testing.T) {
 			t.Errorf("%+v, %q, %v", page, next, err)
 		}
 		var keys []string
-		at, err := held.Snapshot(t.Context(), 0, func(p *session.StatePiece) error {
+		at, err := held.Snapshot(t.Context(), Position{}, func(p *session.StatePiece) error {
 			for _, e := range p.Entries {
 				keys = append(keys, e.Key)
 			}
 			return nil
 		})
-		if err != nil || at != 3 || fmt.Sprint(keys) != "[message/m session]" {
-			t.Errorf("%v at %d, %v", keys, at, err)
+		if err != nil || at.Cursor != 3 || fmt.Sprint(keys) != "[message/m session]" {
+			t.Errorf("%v at %v, %v", keys, at, err)
 		}
 		stop := errors.New("enough")
-		if _, err := held.Snapshot(t.Context(), 0, func(*session.StatePiece) error { return stop }); err != stop {
+		if _, err := held.Snapshot(t.Context(), Position{}, func(*session.StatePiece) error { return stop }); err != stop {
 			t.Errorf("the taker's error came back as %v", err)
 		}
-		if log, err := held.Events(t.Context(), 1, 10); err != nil || len(log.Events) != 2 {
+		if log, err := held.Events(t.Context(), Position{Cursor: 1}, 10); err != nil || len(log.Events) != 2 {
 			t.Errorf("%+v, %v", log, err)
 		}
 
@@ -120,7 +120,7 @@ func TestTheDoor(t *testing.T) {
 		}
 		seen, over := make(chan uint64, 100), make(chan error, 1)
 		go func() {
-			over <- looking.Follow(t.Context(), 0, func(events []*session.Event) error {
+			over <- looking.Follow(t.Context(), Position{}, func(events []*session.Event) error {
 				for _, e := range events {
 					seen <- e.Cursor
 				}
@@ -145,25 +145,25 @@ func TestTheDoor(t *testing.T) {
 		if _, _, err := looking.Range(t.Context(), "", "z", 1, 1); !errors.Is(err, fault.Revoked) {
 			t.Errorf("a dead ref reads: %v", err)
 		}
-		if err := looking.Follow(t.Context(), 0, nil); !errors.Is(err, fault.Revoked) {
+		if err := looking.Follow(t.Context(), Position{}, nil); !errors.Is(err, fault.Revoked) {
 			t.Errorf("a dead ref follows: %v", err)
 		}
-		if err := me.Acting(reader).Follow(t.Context(), 0, nil); !errors.Is(err, fault.Revoked) {
+		if err := me.Acting(reader).Follow(t.Context(), Position{}, nil); !errors.Is(err, fault.Revoked) {
 			t.Errorf("a dead ref follows without its secret: %v", err)
 		}
 
 		// Who leaves stops following.
 		ctx, leave := context.WithCancel(t.Context())
 		go func() {
-			over <- held.Follow(ctx, 5, func([]*session.Event) error { leave(); return nil })
+			over <- held.Follow(ctx, Position{Cursor: 5}, func([]*session.Event) error { leave(); return nil })
 		}()
 		if err := <-over; !errors.Is(err, context.Canceled) {
 			t.Errorf("it ends with %v", err)
 		}
-		if err := held.Follow(t.Context(), 0, func([]*session.Event) error { return stop }); err != stop {
+		if err := held.Follow(t.Context(), Position{}, func([]*session.Event) error { return stop }); err != stop {
 			t.Errorf("the taker's error came back as %v", err)
 		}
-		go func() { over <- held.Follow(t.Context(), 6, nil) }()
+		go func() { over <- held.Follow(t.Context(), Position{Cursor: 6}, nil) }()
 		until.True(t, "it follows", func() bool {
 			r.server.hub.mu.Lock()
 			defer r.server.hub.mu.Unlock()

@@ -44,7 +44,7 @@ func encodeEvent(to wire.Event, e *session.Event) error {
 	to.SetSchema(e.Schema)
 	to.SetAt(e.At)
 	if to.SetHidden(e.Hidden); e.Hidden {
-		return nil
+		return to.SetHash(e.Hash[:])
 	}
 	to.SetPurged(e.Payload == nil)
 	w.text(to.SetMethod, e.Method)

@@ -54,7 +54,7 @@ func (g *gateway) hello(c *rpc.Call) {
 		return
 	}
 	limits := g.server.cfg.Session.Limits
-	c.Return(words(2, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(words(2, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Gateway_hello_Results(s)
 		r.SetVersion(min(version, wire.ProtocolVersion))
 		r.SetNow(g.server.now().UnixMilli())
@@ -67,9 +67,21 @@ func (g *gateway) hello(c *rpc.Call) {
 		l.SetBatchBytes(uint64(limits.BatchBytes))
 		l.SetPayloadBytes(uint64(limits.PayloadBytes))
 		l.SetBatchesInFlight(uint32(g.server.cfg.BatchesInFlight))
+		named, err := r.NewFeatures(int32(len(features)))
+		if err != nil {
+			return err
+		}
+		for i, name := range features {
+			if err := named.Set(i, name); err != nil {
+				return err
+			}
+		}
 		return r.SetServer(g.server.cfg.Name)
 	})
 }
+
+// features are what this server understands that the first version did not.
+var features = []string{"resume", "hints", "lifetime"}
 
 func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()

@@ -269,7 +269,7 @@ func (h *hub) after(delay time.Duration, f func()) {
 
 // readLog reads a page after cursor from, no larger than a subscriber's window
 // needs, with the grants of refs in the same snapshot.
-func (h *hub) readLog(id string, from uint64, window int, refs []string) (*session.Page, error) {
+func (h *hub) readLog(id string, from uint64, window int, refs []string, hashesAt ...uint64) (*session.Page, error) {
 	select {
 	case h.reads <- struct{}{}:
 		defer func() { <-h.reads }()
@@ -278,5 +278,5 @@ func (h *hub) readLog(id string, from uint64, window int, refs []string) (*sessi
 	}
 	ctx, cancel := context.WithTimeout(h.ctx, h.timeout)
 	defer cancel()
-	return h.store.ReadLog(ctx, id, from, min(window, h.pageBytes), hubPageMax, refs)
+	return h.store.ReadLog(ctx, id, from, min(window, h.pageBytes), hubPageMax, refs, hashesAt...)
 }

@@ -258,27 +258,27 @@ func (f *follower) state(_ *session.StatePiece, bytes int, done func(error)) {
 // first sends a state as sess.first does: at its pace, over the link.
 func (f *follower) first(ctx context.Context) {
 	p := pace{window: f.sub.window, link: f.sub.link, stall: time.Minute, kick: make(chan struct{}, 1)}
-	cursor, refused := f.send(ctx, &p)
+	row, refused := f.send(ctx, &p)
 	if refused != nil {
 		f.sub.over(refused)
 		return
 	}
-	f.s.note("%s has the state of %d", f.name, cursor)
+	f.s.note("%s has the state of %d", f.name, row.Cursor)
 	f.s.mu.Lock()
-	f.at, f.holding = max(cursor, f.from-1), false
+	f.at, f.holding = max(row.Cursor, f.from-1), false
 	f.s.mu.Unlock()
-	f.sub.begin(cursor)
+	f.sub.begin(row)
 }
 
-func (f *follower) send(ctx context.Context, p *pace) (cursor uint64, refused *fault.Error) {
+func (f *follower) send(ctx context.Context, p *pace) (of *session.Row, refused *fault.Error) {
 	defer p.end()
 	row, _ := f.of.now("")
 	page, err := f.s.ReadLog(ctx, row.ID, row.Cursor, 1, 1, nil)
 	if err != nil {
-		return 0, toFault(f.s.h.log, err, "read the state")
+		return nil, toFault(f.s.h.log, err, "read the state")
 	}
 	if _, refused := f.sub.auth.check(&page.Sight, capability.Read); refused != nil {
-		return 0, refused
+		return nil, refused
 	}
 	if started := f.sub.starts(); started != nil {
 		started(nil)
@@ -286,10 +286,10 @@ func (f *follower) send(ctx context.Context, p *pace) (cursor uint64, refused *f
 	for range 1 + f.dice.n(4) {
 		bytes := 256 + f.dice.n(2000)
 		if err := p.send(ctx, bytes, func(done func(error)) { f.state(nil, bytes, done) }); err != nil {
-			return 0, toFault(f.s.h.log, err, "send the state")
+			return nil, toFault(f.s.h.log, err, "send the state")
 		}
 	}
-	return page.Row.Cursor, toFault(f.s.h.log, p.finish(ctx), "send the state")
+	return page.Row, toFault(f.s.h.log, p.finish(ctx), "send the state")
 }
 
 // ended implements sink.

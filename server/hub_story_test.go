@@ -238,7 +238,7 @@ func (c *chronicle) isDown() bool {
 }
 
 // ReadLog is logged's, of a log that may be trimmed, away or slow.
-func (s *story) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
+func (s *story) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
 	c := s.of(id)
 	s.mu.Lock()
 	s.reads++
@@ -268,7 +268,7 @@ func (s *story) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 		return nil, errAway
 	}
 	row, _ := c.now("")
-	page, err := c.logged.ReadLog(ctx, id, max(after, row.Base), maxBytes, maxEvents, refs)
+	page, err := c.logged.ReadLog(ctx, id, max(after, row.Base), maxBytes, maxEvents, refs, hashesAt...)
 	page.Now = clock()
 	s.note("%s is read from %d: %d events of %d", c.name, after, len(page.Events), page.Row.Cursor)
 	for c.quirkAmid(c.dice) {

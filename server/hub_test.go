@@ -125,7 +125,7 @@ func (l *logged) append(bytes int) uint64 {
 	return l.row.Cursor
 }
 
-func (l *logged) ReadLog(_ context.Context, _ string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
+func (l *logged) ReadLog(_ context.Context, _ string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reads++
@@ -237,8 +237,8 @@ type midway struct {
 	then func()
 }
 
-func (m *midway) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
-	page, err := m.logged.ReadLog(ctx, id, after, maxBytes, maxEvents, refs)
+func (m *midway) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
+	page, err := m.logged.ReadLog(ctx, id, after, maxBytes, maxEvents, refs, hashesAt...)
 	if then := m.then; then != nil {
 		m.then = nil
 		then()
@@ -449,12 +449,12 @@ type stuck struct {
 	on atomic.Bool
 }
 
-func (s *stuck) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
+func (s *stuck) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
 	if s.on.Load() {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
-	return s.logged.ReadLog(ctx, id, after, maxBytes, maxEvents, refs)
+	return s.logged.ReadLog(ctx, id, after, maxBytes, maxEvents, refs, hashesAt...)
 }
 
 // The end is told to everybody, also where the log cannot be read at that time.

@@ -287,7 +287,12 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
 	defer cancel()
-	page, refused := o.page(ctx, p.From(), limit)
+	hash, refused := hashOf(p.Hash())
+	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	page, refused := o.page(ctx, p.From(), hash, limit)
 	if refused != nil {
 		fail(c, refused)
 		return
@@ -306,10 +311,15 @@ func (o *sess) events(ctx context.Context, c *rpc.Call) {
 	})
 }
 
-// page reads the log after from, or after what the ref does not show.
-func (o *sess) page(ctx context.Context, from uint64, limit int) (*session.Page, *fault.Error) {
+// page reads the log after from, or after what the ref does not show. hash is that of
+// the event at from, zero if it is not named.
+func (o *sess) page(ctx context.Context, from uint64, hash session.Hash, limit int) (*session.Page, *fault.Error) {
 	for {
-		page, err := o.server.cfg.Store.ReadLog(ctx, o.auth.session, from, eventsMaxBytes, limit, o.auth.refs())
+		var hashesAt []uint64
+		if hash != (session.Hash{}) {
+			hashesAt = []uint64{from}
+		}
+		page, err := o.server.cfg.Store.ReadLog(ctx, o.auth.session, from, eventsMaxBytes, limit, o.auth.refs(), hashesAt...)
 		if err != nil {
 			return nil, toFault(o.server.log, err, "read the log")
 		}
@@ -318,12 +328,15 @@ func (o *sess) page(ctx context.Context, from uint64, limit int) (*session.Page,
 			return nil, refused
 		}
 		if grant.From > 0 && from < grant.From-1 {
-			from = grant.From - 1 // what it found does not leave the process
+			from, hash = grant.From-1, session.Hash{} // what it found does not leave the process
 			continue
 		}
-		page.Events = session.View(grant, page.Events)
-		if from <= page.Row.Cursor { // else nothing is there yet
+		page.Events = session.View(grant, page.Events, &page.Key)
+		if from <= page.Row.Cursor || from >= grant.From { // else nothing is there yet
 			refused = reachable(page.Row, from)
+		}
+		if refused == nil && hash != (session.Hash{}) && !sameLog(page, grant, from, hash) {
+			refused = otherLog(from)
 		}
 		if refused == nil {
 			o.server.used(o.link.peer, grant, "events", page.Row.Cursor)

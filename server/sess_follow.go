@@ -11,6 +11,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // subscribe answers when the first look at the log has shown that the ref may
@@ -29,6 +30,11 @@ func (o *sess) subscribe(c *rpc.Call) {
 		return
 	}
 	sub.cursor = options.From()
+	if sub.resume, refused = hashOf(options.Hash()); refused != nil {
+		sub.sink.ended(nil)
+		fail(c, refused)
+		return
+	}
 	handle := rpc.NewLocal(&subscriptionObject{sub: sub})
 	sub.started = func(refused *fault.Error) {
 		if refused != nil {
@@ -66,6 +72,19 @@ func (o *sess) newSubscription(s capnp.Struct, caps *rpc.CapTable, pointer uint1
 	}
 	window = min(max(window, windowMin), o.server.cfg.WindowMax)
 	return &subscription{auth: o.auth, link: o.link, window: window, sink: &peerSink{ref: ref}}, nil
+}
+
+// hashOf is a hash that a call may name; zero if it names none.
+func hashOf(b []byte, err error) (h session.Hash, refused *fault.Error) {
+	switch {
+	case err != nil:
+		return h, fault.Malformed.Because(err, "the call cannot be decoded")
+	case len(b) == 0:
+		return h, nil
+	case len(b) != len(h):
+		return h, fault.BadArgument.With("hash is what an event has: %d bytes", len(h))
+	}
+	return session.Hash(b), nil
 }
 
 // windowMin is the least window, in bytes: below it every event would wait for

@@ -62,20 +62,20 @@ func TestARefFromACursorShowsNothingOlder(t *testing.T) {
 				return entries(page.Entries), err
 			},
 			"a snapshot": func() (b strings.Builder, err error) {
-				_, err = held.Snapshot(t.Context(), 0, func(p *session.StatePiece) error { b = entries(p.Entries); return nil })
+				_, err = held.Snapshot(t.Context(), Position{}, func(p *session.StatePiece) error { b = entries(p.Entries); return nil })
 				return b, err
 			},
 			"an earlier snapshot": func() (b strings.Builder, err error) {
-				_, err = held.Snapshot(t.Context(), end-1, func(p *session.StatePiece) error { b = entries(p.Entries); return nil })
+				_, err = held.Snapshot(t.Context(), Position{Cursor: end - 1}, func(p *session.StatePiece) error { b = entries(p.Entries); return nil })
 				return b, err
 			},
 			"a page of events": func() (strings.Builder, error) {
-				page, err := held.Events(t.Context(), 0, 100)
+				page, err := held.Events(t.Context(), Position{}, 100)
 				return log(page.Events), err
 			},
 			"following": func() (b strings.Builder, err error) {
 				var all []*session.Event
-				err = held.Follow(t.Context(), 0, func(events []*session.Event) error {
+				err = held.Follow(t.Context(), Position{}, func(events []*session.Event) error {
 					if all = append(all, events...); all[len(all)-1].Cursor == end {
 						return stop
 					}

@@ -49,10 +49,15 @@ func (p *peerSink) events(events []*session.Event, done func(error)) {
 
 // state sends a piece of the folded state.
 func (p *peerSink) state(piece *session.StatePiece, last bool, done func(error)) {
-	call := p.ref.Call(atOnce, sinkState, words(2, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+	call := p.ref.Call(atOnce, sinkState, words(2, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
 		to := wire.EventSink_state_Params(s)
 		to.SetCursor(piece.Row.Cursor)
 		to.SetLast(last)
+		if last {
+			if err := to.SetHash(piece.Hash[:]); err != nil {
+				return err
+			}
+		}
 		entries, err := to.NewEntries(int32(len(piece.Entries)))
 		if err != nil {
 			return err

@@ -34,9 +34,15 @@ const snapshotStalls = 4
 // snapshot serves Session.snapshot: it answers when the sink has taken all.
 func (o *sess) snapshot(c *rpc.Call) {
 	s, caps := c.Params()
-	at := wire.Session_snapshot_Params(s).At()
+	p := wire.Session_snapshot_Params(s)
 	sub, refused := o.newSubscription(s, caps, 0, 0)
 	if refused != nil {
+		fail(c, refused)
+		return
+	}
+	at := Position{Cursor: p.At()}
+	if at.Hash, refused = hashOf(p.Hash()); refused != nil {
+		sub.sink.ended(nil)
 		fail(c, refused)
 		return
 	}
@@ -64,9 +70,9 @@ func (o *sess) first(ctx context.Context, sub *subscription) {
 			started(nil)
 		}
 	}
-	refused := shot.send(ctx, 0)
+	refused := shot.send(ctx, Position{})
 	if refused == nil {
-		sub.begin(shot.sight.Row.Cursor)
+		sub.begin(shot.sight.Row)
 		return
 	}
 	sub.over(refused)
@@ -88,9 +94,14 @@ func (o *sess) newShot(sub *subscription) *shot {
 		pace: pace{window: sub.window, link: sub.link, stall: o.server.cfg.StallTimeout, kick: make(chan struct{}, 1)}}
 }
 
-// send sends the state as of cursor at (0: now) and waits until the sink has
+// position is what the state is of, as the ref is shown it.
+func (h *shot) position() Position {
+	return Position{h.sight.Row.Cursor, h.sight.Key.Shown(h.grant, h.sight.Row.Head)}
+}
+
+// send sends the state as of a position (cursor 0: now) and waits until the sink has
 // taken all of it.
-func (h *shot) send(ctx context.Context, at uint64) *fault.Error {
+func (h *shot) send(ctx context.Context, at Position) *fault.Error {
 	s := h.o.server
 	if refused := s.shots.take(ctx, h.pace.link); refused != nil {
 		return refused
@@ -105,7 +116,7 @@ func (h *shot) send(ctx context.Context, at uint64) *fault.Error {
 				return err
 			}
 		}
-		if at != 0 && at != p.Row.Cursor {
+		if at.Cursor != 0 && at.Cursor != p.Row.Cursor {
 			return errEarlier
 		}
 		return h.piece(ctx, p, p.Last)
@@ -133,17 +144,20 @@ var (
 func (h *shot) pieceBytes() int { return max(h.pace.window/4, windowMin) }
 
 // admit checks the ref in the first piece's snapshot.
-func (h *shot) admit(p *session.StatePiece, at uint64) error {
+func (h *shot) admit(p *session.StatePiece, at Position) error {
 	grant, refused := h.o.check(&p.Sight, capability.Read, "snapshot")
 	if refused != nil {
 		return refused
 	}
 	h.grant, h.sure = grant, h.o.server.now()
-	if at != 0 {
-		if refused := reachable(p.Row, at); refused != nil {
+	if at.Cursor != 0 {
+		if refused := reachable(p.Row, at.Cursor); refused != nil {
 			return refused
 		}
-		if p.Row.Base > 0 && at != p.Row.Cursor {
+		if at.Cursor == p.Row.Cursor && !h.same(p.Key, p.Row.Head, at.Hash) {
+			return otherLog(at.Cursor)
+		}
+		if p.Row.Base > 0 && at.Cursor != p.Row.Cursor {
 			return fault.CursorExpired.With("the log starts after cursor %d, so earlier states are gone: ask for the present one", p.Row.Base).Pos(p.Row.Base + 1)
 		}
 	}
@@ -151,6 +165,11 @@ func (h *shot) admit(p *session.StatePiece, at uint64) error {
 	h.o.server.used(h.o.link.peer, grant, "snapshot", p.Row.Cursor)
 	h.begun()
 	return nil
+}
+
+// same says whether hash, if one was named, is what the ref is shown of an event's.
+func (h *shot) same(key session.HashKey, event, hash session.Hash) bool {
+	return hash == (session.Hash{}) || hash == key.Shown(h.grant, event)
 }
 
 // sureFor is for how long a ref that was found alive is not looked at again while
@@ -191,7 +210,7 @@ func (h *shot) piece(ctx context.Context, p *session.StatePiece, last bool) erro
 	if err := h.alive(ctx); err != nil {
 		return err
 	}
-	out, bytes := session.StatePiece{Sight: h.sight}, 256
+	out, bytes := session.StatePiece{Sight: h.sight, Hash: h.position().Hash}, 256
 	for _, e := range p.Entries {
 		if session.Shows(h.grant, e) {
 			out.Entries = append(out.Entries, e)
@@ -207,11 +226,12 @@ func (h *shot) piece(ctx context.Context, p *session.StatePiece, last bool) erro
 	return h.pace.send(ctx, bytes, func(done func(error)) { h.sink.state(&out, last, done) })
 }
 
-// earlier folds the log up to cursor at and sends that state. What it holds is
+// earlier folds the log up to a position and sends that state. What it holds is
 // bounded: by all it has read, or, where that is too much, by what is left of
 // it in the state, so that a long log of a small state can be folded.
-func (h *shot) earlier(ctx context.Context, at uint64) error {
-	fold := session.NewFold(h.o.auth.session)
+func (h *shot) earlier(ctx context.Context, pos Position) error {
+	fold, at := session.NewFold(h.o.auth.session), pos.Cursor
+	var head session.Hash // of the event at fold.Cursor
 	held, limit := 0, h.o.server.cfg.FoldBytes
 	for fold.Cursor < at {
 		page, err := h.o.server.cfg.Store.ReadLog(ctx, h.o.auth.session, fold.Cursor, hubPageBytes, hubPageMax, h.o.auth.refs())
@@ -234,7 +254,7 @@ func (h *shot) earlier(ctx context.Context, at uint64) error {
 			if err := fold.Apply(e); err != nil {
 				return err
 			}
-			held += eventBytes(e)
+			held, head = held+eventBytes(e), e.Hash
 		}
 		if held <= limit {
 			continue
@@ -244,8 +264,11 @@ func (h *shot) earlier(ctx context.Context, at uint64) error {
 			return fault.TooLarge.With("the state at cursor %d is too large to be folded here: ask for the present one, or read the events", at)
 		}
 	}
+	if !h.same(h.sight.Key, head, pos.Hash) {
+		return otherLog(at)
+	}
 	row := *h.sight.Row
-	row.Cursor = at
+	row.Cursor, row.Head = at, head
 	h.sight.Row = &row
 	piece, size := &session.StatePiece{}, 0
 	room := func(bytes int) error { // for a row in piece

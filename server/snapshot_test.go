@@ -153,7 +153,7 @@ func TestDefectInASnapshotEndsThatAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = held.Snapshot(within(t), 0, func(*session.StatePiece) error { return nil })
+	_, err = held.Snapshot(within(t), Position{}, func(*session.StatePiece) error { return nil })
 	wantCode(t, "a face's", err, fault.Internal)
 	following.untilCursor(t, p.must(m.stream, m.batch(put(1))).cursor)
 }

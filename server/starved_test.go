@@ -24,9 +24,9 @@ type countedReads struct {
 	reads atomic.Int64
 }
 
-func (c *countedReads) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error) {
+func (c *countedReads) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error) {
 	c.reads.Add(1)
-	return c.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs)
+	return c.Store.ReadLog(ctx, id, after, maxBytes, maxEvents, refs, hashesAt...)
 }
 
 // linkOf is the connection's share of a session's only subscriber.

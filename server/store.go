@@ -67,8 +67,8 @@ type Store interface {
 	// ReadLog gives events after a cursor, ReadState the folded state in pieces
 	// (piece must not wait without bound: it is called inside the snapshot),
 	// ReadRange that of the keys between two, ReadRows the rows of those sessions
-	// that are there.
-	ReadLog(ctx context.Context, session string, after uint64, maxBytes, maxEvents int, refs []string) (*session.Page, error)
+	// that are there. hashesAt are cursors whose events' hashes are wanted too.
+	ReadLog(ctx context.Context, session string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error)
 	ReadState(ctx context.Context, session string, refs []string, pieceBytes int, piece func(*session.StatePiece) error) error
 	ReadRange(ctx context.Context, session, after, below string, maxBytes, maxEntries int, refs []string) (*session.Range, error)
 	ReadRows(ctx context.Context, sessions []string) (map[string]*session.Row, error)

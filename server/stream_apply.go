@@ -49,7 +49,7 @@ func decodePlain(m byhand.Message, session, outbox string, incarnation uint64, l
 	params := m.Root()
 	from := params.Struct(place.ParamsBatch)
 	ops := from.List(place.BatchOps)
-	if !m.Usual() || !params.Null(place.ParamsWith) || ops.Len() > ledger.MaxFrameOps {
+	if !m.Usual() || !params.Null(place.ParamsWith) || !from.Null(place.BatchHints) || ops.Len() > ledger.MaxFrameOps {
 		return b, 0, false
 	}
 	r := reader{limit: limit, most: m.Size()}

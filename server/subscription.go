@@ -42,11 +42,14 @@ type subscription struct {
 	started func(*fault.Error)
 
 	cursor   uint64            // the last event given to the sink
+	head     session.Hash      // that event's hash in the chain; zero while it is not known
+	resume   session.Hash      // what the subscriber says that it is, until that was compared; zero if it says nothing
 	underway int               // bytes given to the sink and not taken yet; 0 once finished
 	checked  bool              // auth was found alive, at gen, and nothing has put that in doubt
 	gen      uint64            // the session's AuthGen at that look
 	expires  int64             // of the ref; 0 never
 	grant    *capability.Grant // found at that look: says what is hidden
+	key      session.HashKey   // read then: of the hashes that are shown
 
 	takes    int                // raised when deliveries that are on their way are void
 	queued   bool               // in its topic's ready list
@@ -73,8 +76,9 @@ func eventBytes(e *session.Event) int { return len(e.Payload) + len(e.Key) + len
 // delivery is one call of a sink.
 type delivery struct {
 	sub    *subscription
-	takes  int    // the subscription's, when it was taken
-	after  uint64 // the cursor it goes on from
+	takes  int          // the subscription's, when it was taken
+	after  uint64       // the cursor it goes on from
+	head   session.Hash // the subscription's, there
 	events []*session.Event
 	bytes  int
 }
@@ -109,8 +113,8 @@ func (s *subscription) take(events []*session.Event) (d delivery, ok bool) {
 	if !s.link.reserve(bytes, &s.waiter, s.again) {
 		return d, false
 	}
-	d = delivery{sub: s, takes: s.takes, after: s.cursor, events: session.View(s.grant, rest[:n:n]), bytes: bytes}
-	s.cursor = rest[n-1].Cursor
+	d = delivery{sub: s, takes: s.takes, after: s.cursor, head: s.head, events: session.View(s.grant, rest[:n:n], &s.key), bytes: bytes}
+	s.cursor, s.head = rest[n-1].Cursor, rest[n-1].Hash
 	s.underway += bytes
 	return d, true
 }
@@ -139,11 +143,11 @@ func (s *subscription) starts() func(*fault.Error) {
 	return started
 }
 
-// begin lets the events after cursor go, now that the state has been sent.
-func (s *subscription) begin(cursor uint64) {
+// begin lets the events go after the state that row is of, now that it has been sent.
+func (s *subscription) begin(row *session.Row) {
 	s.topic.mu.Lock()
 	defer s.topic.mu.Unlock()
-	s.holding, s.cursor = false, cursor
+	s.holding, s.cursor, s.head = false, row.Cursor, row.Head
 	s.topic.wake(s)
 }
 

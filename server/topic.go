@@ -16,6 +16,12 @@
 //     has not expired by the database clock of the event;
 //   - a subscriber gets only the event after the last one it has. A hole, for
 //     whatever reason, means reading the log.
+//
+// That an event comes after the last one is not its cursor's word alone: a
+// database may have been put back and gone on otherwise, under a subscriber or
+// while it was away. So a subscriber that names the hash at its cursor gets nothing
+// before that was compared, and each delivery goes on from the hash of the one
+// before (fits).
 
 package server
 
@@ -54,6 +60,13 @@ type topic struct {
 	tail      []*session.Event
 	tailGen   uint64
 	tailBytes int
+
+	// joined is the last event that was found to go on from a hash, so that it is
+	// found once for all who follow.
+	joined struct {
+		head session.Hash
+		next *session.Event
+	}
 }
 
 // wake puts s on the ready list and starts a runner if there is none. mu is held.
@@ -233,6 +246,10 @@ func (t *topic) next() (r round, more bool) {
 		case s.cursor >= t.cursor:
 		case s.link.waits(&s.waiter): // it is woken when there is room
 		case t.covers(s.cursor+1) && t.tailGen == s.gen && !t.tailExpired(s):
+			if !t.fits(s, t.tail) {
+				r.over = append(r.over, t.finish(s, otherLog(s.cursor)))
+				continue
+			}
 			r.out = s.takeAll(r.out, t.tail)
 			if s.cursor < t.cursor && !t.covers(s.cursor+1) {
 				t.wake(s)
@@ -271,9 +288,15 @@ func (t *topic) read(readers []*subscription) bool {
 	t.mu.Lock()
 	first := readers[max(slices.IndexFunc(readers, func(s *subscription) bool { return s.passed }), 0)]
 	from, window := first.cursor, first.window
+	var resumed []uint64
+	for _, s := range readers {
+		if s.resume != (session.Hash{}) {
+			resumed = append(resumed, s.cursor)
+		}
+	}
 	t.during.cursor, t.during.gen = 0, 0
 	t.mu.Unlock()
-	page, err := t.hub.readLog(t.session, from, window, refs)
+	page, err := t.hub.readLog(t.session, from, window, refs, resumed...)
 	if err != nil {
 		t.unread(readers, err)
 		return false
@@ -308,6 +331,9 @@ func (t *topic) share(page *session.Page, readers []*subscription, from uint64) 
 			continue
 		}
 		why := t.admit(s, page)
+		if why == nil && !t.fits(s, page.Events) {
+			why = otherLog(s.cursor)
+		}
 		if why != nil {
 			over = append(over, t.finish(s, why))
 			continue
@@ -343,15 +369,60 @@ func (t *topic) admit(s *subscription, page *session.Page) *fault.Error {
 	if why != nil && why.Code != fault.SessionDeleted { // that it is told after the log's last event
 		return why
 	}
-	s.checked, s.gen, s.expires, s.grant = true, page.Row.AuthGen, grant.Expires, grant
+	s.checked, s.gen, s.expires, s.grant, s.key = true, page.Row.AuthGen, grant.Expires, grant, page.Key
 	before := max(grant.From, 1) - 1 // the first event that the ref shows comes after it
 	if s.cursor < before && s.cursor <= page.Row.Cursor {
-		s.cursor = before
+		s.cursor, s.head, s.resume = before, session.Hash{}, session.Hash{} // nothing that it has is next to what it is shown
 	}
 	if s.cursor == before && s.cursor > page.Row.Cursor {
 		return nil // it is still to come
 	}
-	return reachable(page.Row, s.cursor)
+	if why := reachable(page.Row, s.cursor); why != nil {
+		return why
+	}
+	if s.resume != (session.Hash{}) {
+		s.head = page.Hashes[s.cursor]
+		if !sameLog(page, grant, s.cursor, s.resume) {
+			return otherLog(s.cursor)
+		}
+		s.resume = session.Hash{}
+	}
+	if s.cursor == page.Row.Cursor && s.head != (session.Hash{}) && s.head != page.Row.Head {
+		return otherLog(s.cursor)
+	}
+	return nil
+}
+
+// fits says whether events go on from the last one that s has, as far as that can be
+// said: its hash is known, and they have the next. mu is held.
+func (t *topic) fits(s *subscription, events []*session.Event) bool {
+	next := s.cursor + 1
+	if s.head == (session.Hash{}) || len(events) == 0 || events[0].Cursor > next || events[len(events)-1].Cursor < next {
+		return true
+	}
+	i := next - events[0].Cursor
+	e := events[i]
+	switch {
+	case i > 0:
+		return events[i-1].Hash == s.head
+	case t.joined.next == e && t.joined.head == s.head:
+		return true
+	case session.Chain(s.head, e) != e.Hash:
+		return false
+	}
+	t.joined.next, t.joined.head = e, s.head
+	return true
+}
+
+// sameLog says whether the event at a cursor is the one of which somebody was shown
+// hash. The page has been asked for it.
+func sameLog(page *session.Page, g *capability.Grant, cursor uint64, hash session.Hash) bool {
+	return cursor == 0 || page.Key.Shown(g, page.Hashes[cursor]) == hash
+}
+
+// otherLog is for who has events up to a cursor that the log does not have.
+func otherLog(cursor uint64) *fault.Error {
+	return fault.ServerBehind.With("event %d is not the one you have: the server was restored to an earlier state and went on from there; take a snapshot and go on from that", cursor)
 }
 
 // reachable says whether the log can be followed from cursor.
@@ -431,7 +502,7 @@ func (t *topic) taken(d delivery, err error) {
 	case errors.Is(err, errVoid): // who made it void is woken for that
 	case errors.Is(err, errBusy): // it was not sent, and what follows it must not be
 		s.takes++
-		s.cursor, s.resting = d.after, true
+		s.cursor, s.head, s.resting = d.after, d.head, true
 		then = func() { t.hub.after(busyPause, s.rested) }
 	case err != nil:
 		then = t.finish(s, fault.Canceled.With("the subscriber's sink failed: %v", err))

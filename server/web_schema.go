@@ -201,6 +201,7 @@ const gatherBytes = 8 << 20
 // gathered is a state that is being put together. Its pieces come one by one.
 type gathered struct {
 	entries, turns []any
+	hash           any // the last piece's
 	bytes          int
 	full           bool
 }
@@ -218,7 +219,7 @@ func (g *gathered) take(call any) (any, error) {
 		g.full = true
 		return nil, fault.TooLarge
 	}
-	g.entries, g.turns = append(g.entries, entries...), append(g.turns, turns...)
+	g.entries, g.turns, g.hash = append(g.entries, entries...), append(g.turns, turns...), piece["hash"]
 	return nil, nil
 }
 
@@ -229,5 +230,5 @@ func (g *gathered) done(cursor any, err error) (any, error) {
 	case err != nil:
 		return nil, err
 	}
-	return map[string]any{"cursor": cursor, "entries": g.entries, "turns": g.turns}, nil
+	return map[string]any{"cursor": cursor, "hash": g.hash, "entries": g.entries, "turns": g.turns}, nil
 }

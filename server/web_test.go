@@ -54,7 +54,7 @@ func TestEveryMethodOverTheWeb(t *testing.T) {
 }
 
 func webMainMethods(t *testing.T, r *rig, w *webClient) {
-	hello := fields(t, "hello", w.give(w.main, "hello", object{"version": 1, "agent": "test"}), "version limits now server")
+	hello := fields(t, "hello", w.give(w.main, "hello", object{"version": 1, "agent": "test"}), "version limits now server features")
 	same(t, "the version", hello["version"], 1.0)
 	limits := fields(t, "limits", hello["limits"], "messageBytes batchOps batchBytes payloadBytes batchesInFlight")
 	same(t, "batchesInFlight", limits["batchesInFlight"], float64(r.server.cfg.BatchesInFlight))
@@ -152,7 +152,7 @@ func webSessionMethods(t *testing.T, r *rig, w *webClient) {
 	same(t, "the event", []any{e["cursor"], e["method"], e["payload"], e["purged"]}, []any{2.0, "begin", `{"role":"assistant"}`, false})
 	same(t, "all events", len(w.give(sess, "events").(object)["events"].([]any)), 3)
 
-	state := fields(t, "snapshot", w.give(sess, "snapshot"), "cursor entries turns")
+	state := fields(t, "snapshot", w.give(sess, "snapshot"), "cursor hash entries turns")
 	same(t, "its cursor", state["cursor"], 3.0)
 	entry := fields(t, "an entry", state["entries"].([]any)[1], "key cursor schema payload")
 	same(t, "the entry", []any{entry["key"], entry["payload"]}, []any{"message/msg_2", `{"n":2}`})

@@ -3,6 +3,7 @@ package session
 // create, fork and delete: a session's beginning and end.
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -93,9 +94,12 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	if o.atSet {
 		at = o.at
 	}
-	entries, err := o.copied(a, source, at)
+	entries, head, err := o.copied(a, source, at)
 	if err != nil {
 		return nil, err
+	}
+	if o.atHash != nil && via.Message == "" && !bytes.Equal(o.atHash, head[:]) {
+		return nil, fault.BadArgument.With("at_hash: the source's event %d is not the one whose hash is given: its server was restored to an earlier state and went on from there", at)
 	}
 	p := o.payload(owner)
 	p.Source, p.At = o.source, at
@@ -148,29 +152,30 @@ func (o *opFork) held(a *applier) (*sessionView, *capability.Grant, *fault.Error
 	return source, via, nil
 }
 
-// copied are the source's entries as of cursor at, by key.
-func (o *opFork) copied(a *applier, source *sessionView, at uint64) ([]Entry, *fault.Error) {
+// copied are the source's entries as of cursor at, by key, and the hash of the event there.
+func (o *opFork) copied(a *applier, source *sessionView, at uint64) (entries []Entry, head Hash, err *fault.Error) {
 	if at == source.row.Cursor {
-		return a.v.whole(source)
+		entries, err = a.v.whole(source)
+		return entries, source.row.Head, err
 	}
 	if base := source.row.Base; base > 0 { // the state there is not kept
-		return nil, fault.CursorExpired.With("the source's log starts after cursor %d, so earlier states are gone: fork the present one", base).Pos(base + 1)
+		return nil, head, fault.CursorExpired.With("the source's log starts after cursor %d, so earlier states are gone: fork the present one", base).Pos(base + 1)
 	}
 	events, err := a.v.eventsUpTo(source, at)
 	if err != nil {
-		return nil, err
+		return nil, head, err
 	}
 	f := NewFold(source.row.ID)
 	for _, e := range events {
+		head = e.Hash
 		if err := f.Apply(e); err != nil {
-			return nil, fault.Internal.Because(err, "the source's log could not be folded")
+			return nil, head, fault.Internal.Because(err, "the source's log could not be folded")
 		}
 	}
-	var entries []Entry
 	for _, e := range f.Entries() {
 		entries = append(entries, *e)
 	}
-	return entries, nil
+	return entries, head, nil
 }
 
 // emptyPayload is that of events that say all in their method and key.

@@ -254,6 +254,19 @@ func TestFork(t *testing.T) {
 		p, x = fork(reader, "at", at)
 		p.apply(x)
 	})
+	t.Run("at a cursor with its event's hash", func(t *testing.T) {
+		events := w.store.Events(o.session)
+		for _, e := range []*session.Event{events[3], events[len(events)-1]} { // of the log, and of the present state
+			p, x := fork(reader, "at", e.Cursor, "at_hash", session.Hash{1}.String())
+			p.refuse(ledger.Rejected, fault.BadArgument, x)
+			p, x = fork(reader, "at", e.Cursor, "at_hash", e.Hash.String()[1:])
+			p.refuse(ledger.Rejected, fault.BadArgument, x)
+			p, x = fork(reader, "at", e.Cursor, "at_hash", e.Hash.String())
+			p.apply(x)
+		}
+		p, x := fork(one, "at", 4, "at_hash", session.Hash{1}.String()) // which is shown hashes of its own
+		p.apply(x)
+	})
 	t.Run("of one that is not there, or no more", func(t *testing.T) {
 		absent, gone := w.newWriter(), w.create()
 		w.store.AddGrant(capability.Grant{ID: absent.ref, Target: absent.session, Owner: true, Rights: capability.Read})

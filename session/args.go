@@ -286,6 +286,19 @@ func (r *argReader) hash(name string) (h Hash) {
 	return Hash(b)
 }
 
+// eventHash is an event's hash, in hexadecimal as events are shown; nil if it is not there.
+func (r *argReader) eventHash(name string) []byte {
+	text := r.text(name, optional)
+	if text == "" {
+		return nil
+	}
+	h, err := ParseHash(text)
+	if err != nil {
+		r.fail(fault.BadArgument.With("%s is an event's hash: 64 hexadecimal digits", name))
+	}
+	return h[:]
+}
+
 // sealKey is an optional public key.
 func (r *argReader) sealKey(name string) []byte {
 	text := r.text(name, optional)

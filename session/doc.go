@@ -31,7 +31,8 @@
 // result has "cursor", and "unchanged": true where no event was made.
 //
 //	create      ref, hash, external?, label?, actor?       the first op of a session's stream; mints the owner ref
-//	fork        source, via, at?, and those of create      begins with the source's entries; a live object of via must come along
+//	fork        source, via, at?, at_hash?, and those of create
+//	                                                       begins with the source's entries; a live object of via must come along
 //	put         key, payload, schema_version?              replaces; equal to the present value: unchanged
 //	remove      key                                        absent: unchanged; not a message whose turn is open
 //	begin       message, payload, schema_version?          puts the message and opens its turn; a stream has at most MaxOpenTurns open, a session MaxSessionTurns

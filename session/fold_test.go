@@ -96,7 +96,7 @@ func TestFoldOfWhatIsLeft(t *testing.T) {
 	f.apply(op("begin", "message", "late", "payload", raw(`{}`)))
 	one := &capability.Grant{Message: "m"}
 	shown := session.NewFold(o.session)
-	for _, e := range session.View(one, o.w.store.Events(o.session)) {
+	for _, e := range session.View(one, o.w.store.Events(o.session), new(session.HashKey)) {
 		if err := shown.Apply(e); err != nil {
 			t.Fatal(err)
 		}

@@ -107,6 +107,7 @@ type opFork struct {
 	source, via string
 	at          uint64
 	atSet       bool
+	atHash      []byte // of the event at at; nil: not compared
 }
 
 func decodeFork(r *argReader) op {
@@ -114,6 +115,7 @@ func decodeFork(r *argReader) op {
 	o.source = r.text("source", required)
 	o.via = r.refID("via")
 	o.at, o.atSet = r.number("at", optional)
+	o.atHash = r.eventHash("at_hash")
 	if r.err == nil && !r.deferred("source") && !capability.IsSession(o.source) {
 		r.fail(fault.BadArgument.With("source is not a session id"))
 	}

@@ -11,6 +11,7 @@ type Sight struct {
 	Now    int64                        // database clock, Unix ms
 	Row    *Row                         // nil if there is none (or for a space); may be Absent or Deleted
 	Grants map[string]*capability.Grant // by ref id; a ref that is not known is not in it
+	Key    HashKey                      // of the hashes that are shown; of pages, states, ranges and descriptions
 }
 
 // Page is a piece of a session's log in one snapshot.
@@ -21,6 +22,9 @@ type Page struct {
 	Checkpoint *Event
 	Events     []*Event // consecutive cursors, from the one after that asked for (or Row.Base)
 	More       bool     // the log went on beyond Events when it was read
+	// Hashes are those of the events at the cursors that were asked for beside, as far
+	// as their rows are there: of the end of what was trimmed, too.
+	Hashes map[uint64]Hash
 }
 
 // AuditPage is a piece of a target's audit in one snapshot.
@@ -39,6 +43,7 @@ type StatePiece struct {
 	Turns   []*Turn  // by message over all pieces, before the first entry
 	Entries []*Entry // in key order over all pieces
 	Last    bool
+	Hash    Hash // of the event at Row.Cursor, as the ref is shown it: set by who shows the state
 }
 
 // Range is a piece of the folded state by keys, in one snapshot. Deltas of open

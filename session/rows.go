@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -44,6 +45,15 @@ type Hash [32]byte
 // String is the hash in hexadecimal, as commands print it.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
+// ParseHash reads what String gives.
+func ParseHash(text string) (h Hash, err error) {
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(h) {
+		return h, fault.BadArgument.With("a hash is 64 hexadecimal digits")
+	}
+	return Hash(b), nil
+}
+
 // Event is one row of a session's log.
 type Event struct {
 	Session string
@@ -61,7 +71,7 @@ type Event struct {
 	Batch   string // batch id; "" for system events
 	At      int64  // database clock, Unix ms
 	Cut     bool   // no row is so: its payload is without what is older than the reader's ref shows (scope.go)
-	Hidden  bool   // no row: a cursor mark for a reader whom the events up to Cursor are not shown to (scope.go)
+	Hidden  bool   // no row: a cursor mark for a reader whom the events up to Cursor are not shown to (scope.go), with the last one's Hash
 }
 
 // Entry is one key of the folded state.

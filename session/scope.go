@@ -8,6 +8,8 @@ package session
 // has hashes of it): it is shown without that.
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -30,9 +32,29 @@ func InScope(g *capability.Grant, key string) bool {
 	return ok && id == g.Message
 }
 
-// Mark is the event that stands for hidden ones up to and with cursor.
-func Mark(session string, cursor uint64) *Event {
-	return &Event{Session: session, Cursor: cursor, Hidden: true}
+// HashKey is a database's own key of the hashes that a ref of one message is shown.
+//
+// A follower names the hash at its cursor when it goes on, so cursor marks have one
+// too. The chain's own would tell of what is hidden: its neighbours are shown, ids
+// are counted up within a batch, and so who guesses a short payload could see that
+// the guess is right. Under a key that only the server has, a hash says that two
+// logs are the same and nothing else.
+type HashKey [32]byte
+
+// Shown is what a ref is shown of an event's hash.
+func (k *HashKey) Shown(g *capability.Grant, h Hash) Hash {
+	if g.Message == "" || h == (Hash{}) {
+		return h
+	}
+	mac := hmac.New(sha256.New, k[:])
+	mac.Write(h[:])
+	return Hash(mac.Sum(nil))
+}
+
+// Mark is the event that stands for hidden ones up to and with cursor, of which the
+// last has hash, as far as it is shown.
+func Mark(session string, cursor uint64, hash Hash) *Event {
+	return &Event{Session: session, Cursor: cursor, Hash: hash, Hidden: true}
 }
 
 // Shows says whether a ref shows an entry: it covers the key, and all of the value
@@ -49,23 +71,34 @@ func ShowsTurn(g *capability.Grant, t *Turn) bool {
 
 // View is what a ref shows of consecutive events, none of them before its first
 // cursor: those it covers, and a mark for each run of others. The events are shared,
-// but for those that embed what is older.
-func View(g *capability.Grant, events []*Event) []*Event {
+// but for those that embed what is older or whose hash is shown under key.
+func View(g *capability.Grant, events []*Event, key *HashKey) []*Event {
 	if g.Message == "" && g.From <= 1 {
 		return events
 	}
 	shown := make([]*Event, 0, len(events))
 	for _, e := range events {
+		hash := key.Shown(g, e.Hash)
 		switch last := len(shown) - 1; {
 		case InScope(g, e.Key):
-			shown = append(shown, e.within(g))
+			shown = append(shown, e.within(g).hashed(hash))
 		case last >= 0 && shown[last].Hidden:
-			shown[last].Cursor = e.Cursor
+			shown[last].Cursor, shown[last].Hash = e.Cursor, hash
 		default:
-			shown = append(shown, Mark(e.Session, e.Cursor))
+			shown = append(shown, Mark(e.Session, e.Cursor, hash))
 		}
 	}
 	return shown
+}
+
+// hashed is the event with the hash that is shown of it.
+func (e *Event) hashed(hash Hash) *Event {
+	if e.Hash == hash {
+		return e
+	}
+	shown := *e
+	shown.Hash = hash
+	return &shown
 }
 
 // within is the event without what it embeds that a ref does not show: of a turn's

@@ -4,6 +4,7 @@ package session_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -33,11 +34,17 @@ func TestView(t *testing.T) {
 	t.Parallel()
 	var log []*session.Event
 	for i, key := range []string{"ref/x", "session", "message/m", "model/a", "message/n", "epoch", "part/m/p", "message/m", "part/n/m"} {
-		log = append(log, &session.Event{Session: "ses", Cursor: uint64(i + 1), Key: key, Payload: []byte(`{}`)})
+		log = append(log, &session.Event{Session: "ses", Cursor: uint64(i + 1), Key: key, Payload: []byte(`{}`), Hash: session.Hash{byte(i)}})
 	}
 	var got []string
-	for _, e := range session.View(&capability.Grant{Message: "m"}, log) {
-		if !e.Hidden && e != log[e.Cursor-1] || e.Hidden && (e.Session != "ses" || e.Key != "" || e.Payload != nil) {
+	one, key := &capability.Grant{Message: "m"}, &session.HashKey{1}
+	for _, e := range session.View(one, log, key) {
+		whole := *log[e.Cursor-1]
+		whole.Hash = key.Shown(one, whole.Hash)
+		if e.Hash == log[e.Cursor-1].Hash || e.Hash != whole.Hash || e.Hash == new(session.HashKey).Shown(one, log[e.Cursor-1].Hash) {
+			t.Errorf("event %d has the hash %s", e.Cursor, e.Hash)
+		}
+		if !e.Hidden && !reflect.DeepEqual(e, &whole) || e.Hidden && (e.Session != "ses" || e.Key != "" || e.Payload != nil) {
 			t.Errorf("event %+v", e)
 		}
 		got = append(got, fmt.Sprintf("%d%s", e.Cursor, e.Key))
@@ -45,7 +52,7 @@ func TestView(t *testing.T) {
 	if want := []string{"2", "3message/m", "6", "7part/m/p", "8message/m", "9"}; !slices.Equal(got, want) {
 		t.Errorf("shown are %q, want %q", got, want)
 	}
-	if got := session.View(&capability.Grant{}, log); !slices.Equal(got, log) {
+	if got := session.View(&capability.Grant{}, log, new(session.HashKey)); !slices.Equal(got, log) {
 		t.Errorf("to who sees all %d of %d are shown", len(got), len(log))
 	}
 }

@@ -91,7 +91,7 @@ func (s *stamped) sights(t *testing.T) {
 				at, messages := s.oldest(text)
 				return from > 1 && at != 0 && at < from || message != "" && slices.ContainsFunc(messages, func(m string) bool { return m != message })
 			}
-			for _, e := range session.View(g, events[max(from, 1)-1:]) {
+			for _, e := range session.View(g, events[max(from, 1)-1:], new(session.HashKey)) {
 				if !e.Hidden && hides(string(e.Payload)) {
 					t.Errorf("from %d, message %q: event %d (%s) shows %s", from, message, e.Cursor, e.Method, e.Payload)
 				}
@@ -220,7 +220,7 @@ func TestAnEndThatSaysNoSince(t *testing.T) {
 	t.Parallel()
 	end := &session.Event{Session: "ses", Cursor: 4, Method: session.MethodFinalize, Key: "message/m", Schema: 1,
 		Payload: []byte(`{"status":"completed","entries":[{"key":"message/m","schema_version":1,"payload":"{}"},{"key":"part/m/p","schema_version":1,"payload":"{}"}]}`)}
-	if got, want := string(session.View(&capability.Grant{From: 2}, []*session.Event{end})[0].Payload), `{"status":"completed","entries":[],"hidden":2}`; got != want {
+	if got, want := string(session.View(&capability.Grant{From: 2}, []*session.Event{end}, new(session.HashKey))[0].Payload), `{"status":"completed","entries":[],"hidden":2}`; got != want {
 		t.Errorf("shown is %s, want %s", got, want)
 	}
 	f := session.NewFold("ses")

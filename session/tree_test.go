@@ -360,7 +360,7 @@ func (w *tree) shown(h *held) {
 	}
 	events := w.store.Events(h.session)
 	next := 0
-	for _, e := range session.View(g, events) {
+	for _, e := range session.View(g, events, new(session.HashKey)) {
 		for !e.Hidden && next < len(events) && events[next].Cursor < e.Cursor {
 			w.Fatalf("event %d is neither shown nor marked", events[next].Cursor)
 		}

@@ -432,7 +432,7 @@ func TestAReaderOfOneMessageSeesItResumed(t *testing.T) {
 	w.lapse(true, o.session)
 	o.apply(op("put", "key", "session", "payload", raw(`{"a":1}`)))
 	f := session.NewFold(o.session)
-	for _, e := range session.View(w.store.Grant(reader), w.store.Events(o.session)) {
+	for _, e := range session.View(w.store.Grant(reader), w.store.Events(o.session), new(session.HashKey)) {
 		if err := f.Apply(e); err != nil {
 			t.Fatal(err)
 		}

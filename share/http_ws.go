@@ -54,7 +54,7 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 		cancel()
 		<-alive
 	}()
-	err = held.Follow(ctx, d.Row.Cursor, func(events []*session.Event) error { return s.broadcast(ctx, conn, held, events) })
+	err = held.Follow(ctx, server.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.broadcast(ctx, conn, held, events) })
 	code, why := websocket.StatusInternalError, ""
 	var f *fault.Error
 	if errors.As(err, &f) {

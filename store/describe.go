@@ -16,6 +16,9 @@ var infoKey = session.Key{Kind: session.KeySession}.String()
 // if it was never put.
 func (s *Store) Describe(ctx context.Context, id string, refIDs []string) (sight *session.Sight, info *session.Entry, err error) {
 	sight = &session.Sight{}
+	if sight.Key, err = s.hashKey(ctx); err != nil {
+		return nil, nil, naming("describe", err)
+	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, sight, id, refIDs)
 		run.Queue(readEntries, [][]any{{id, infoKey}}, []any{int64(math.MaxInt64)}, func(row Scanner) (err error) {

@@ -22,6 +22,11 @@ var (
 	readEvents = page(eventColumns, `FROM events v WHERE v.session = {1} AND v.cursor > {2}`,
 		"v.cursor", strconv.FormatInt(math.MaxInt64, 10), fmt.Sprintf("COALESCE(octet_length(v.payload), 0) + %d", eventWeight), "{3}", "{4}")
 
+	// readHashes gets the hashes of events, which stay when their payloads go.
+	readHashes = statement("ti", `
+		SELECT v.cursor, v.hash FROM {w} CROSS JOIN events v
+		WHERE v.session = w.a AND v.cursor = w.b`)
+
 	// readLogs gets whole logs up to a cursor each.
 	readLogs = weighed("ti", eventColumns, `
 		SELECT `+eventColumns+` FROM {w} CROSS JOIN events v

@@ -5,6 +5,8 @@ package store
 
 import (
 	"context"
+	"encoding/hex"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -49,12 +51,29 @@ func (s *Store) Look(ctx context.Context, id string, refIDs []string) (*session.
 // ReadLog gives a session's events after cursor after, in order and without a
 // gap: at most maxEvents and, but for the first, at most about maxBytes. With
 // after below Row.Base the page starts where the log does, and has the
-// checkpoint before it; who reads compares.
-func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refIDs []string) (*session.Page, error) {
+// checkpoint before it; who reads compares. hashesAt are cursors whose events'
+// hashes are wanted too.
+func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, maxEvents int, refIDs []string, hashesAt ...uint64) (*session.Page, error) {
 	page := &session.Page{}
 	size := 0
-	err := s.backend.Snapshot(ctx, func(run Runner) error {
+	var err error
+	if page.Key, err = s.hashKey(ctx); err != nil {
+		return nil, naming("read log", err)
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, &page.Sight, id, refIDs)
+		if len(hashesAt) > 0 {
+			page.Hashes = make(map[uint64]session.Hash, len(hashesAt))
+			run.Queue(readHashes, eventKeys(id, hashesAt), nil, func(row Scanner) error {
+				var cursor int64
+				var hash []byte
+				err := row.Scan(&cursor, &hash)
+				var h session.Hash
+				copy(h[:], hash)
+				page.Hashes[uint64(cursor)] = h
+				return err
+			})
+		}
 		run.Queue(readEvents, nil, []any{id, clamp(after), int64(max(maxEvents, 1)) + 2, int64(max(maxBytes, eventWeight))}, func(row Scanner) error {
 			e, err := scanEvent(row)
 			if err != nil {
@@ -80,6 +99,40 @@ func (s *Store) ReadLog(ctx context.Context, id string, after uint64, maxBytes, 
 	return page, nil
 }
 
+// eventKeys is a list of a session's events.
+func eventKeys(id string, cursors []uint64) [][]any {
+	list := make([][]any, len(cursors))
+	for i, cursor := range cursors {
+		list[i] = []any{id, clamp(cursor)}
+	}
+	return list
+}
+
+// hashKeyName is the name in meta of the key of the hashes that are shown.
+const hashKeyName = "hash_key"
+
+// hashKey is the database's session.HashKey, which a migration has made.
+func (s *Store) hashKey(ctx context.Context) (key session.HashKey, err error) {
+	if known := s.shownKey.Load(); known != nil {
+		return *known, nil
+	}
+	var text string
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(readMeta, nil, []any{hashKeyName}, func(row Scanner) error { return row.Scan(&text) })
+		return nil
+	})
+	if err != nil {
+		return key, err
+	}
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(key) {
+		return key, fmt.Errorf("the database's %s is not %d bytes in hexadecimal", hashKeyName, len(key))
+	}
+	key = session.HashKey(b)
+	s.shownKey.Store(&key)
+	return key, nil
+}
+
 // statePage is how much of a state is read at once, in bytes.
 const statePage = 1 << 20
 
@@ -90,8 +143,12 @@ const statePage = 1 << 20
 // and comes back as it is.
 func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, piece func(*session.StatePiece) error) error {
 	var own error
-	err := s.backend.Snapshot(ctx, func(run Runner) error {
-		var sight session.Sight
+	key, err := s.hashKey(ctx)
+	if err != nil {
+		return naming("read state", err)
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		sight := session.Sight{Key: key}
 		next := &session.StatePiece{}
 		size := 0
 		give := func(last bool) error {
@@ -149,7 +206,11 @@ func (s *Store) ReadRange(ctx context.Context, id, after, below string, maxBytes
 		return nil, err
 	}
 	page := &session.Range{}
-	err := s.backend.Snapshot(ctx, func(run Runner) (err error) {
+	var err error
+	if page.Key, err = s.hashKey(ctx); err != nil {
+		return nil, naming("read range", err)
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) (err error) {
 		look(run, &page.Sight, id, refIDs)
 		page.Entries, page.More, err = entryPage(ctx, run, id, after, below, maxBytes, maxEntries)
 		if err != nil {

@@ -26,6 +26,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/session"
@@ -114,6 +115,7 @@ type Store struct {
 	sessions known
 	doors    doors
 	memory   *memory // nil where rows have no versions
+	shownKey atomic.Pointer[session.HashKey]
 }
 
 // New makes a Store on an open and migrated backend, which it then owns.

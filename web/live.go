@@ -79,7 +79,7 @@ func (q *request) follow(ctx context.Context, s *stream, h *server.Held, about *
 	beating, still := context.WithCancel(ctx)
 	var beats sync.WaitGroup
 	beats.Go(func() { s.beat(beating, q.site.cfg.Heartbeat) })
-	err = h.Follow(ctx, from, func(events []*session.Event) error { return s.events(ctx, q.site, events) })
+	err = h.Follow(ctx, server.Position{Cursor: from}, func(events []*session.Event) error { return s.events(ctx, q.site, events) })
 	still()
 	beats.Wait()
 	if ctx.Err() != nil { // the reader has gone, or was too slow

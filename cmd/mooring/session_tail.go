@@ -19,30 +19,62 @@ import (
 // tailPage is how many events are asked for at once without --follow.
 const tailPage = 1000
 
+// tailFlags are where tail begins and how it goes on.
+type tailFlags struct {
+	from      client.Position
+	follow    bool
+	startOver bool
+}
+
 func sessionTailCmd(h *homeFlags) *cobra.Command {
-	var from uint64
-	var follow bool
+	var f tailFlags
 	cmd := &cobra.Command{
 		Use:   "tail REF",
 		Short: "Print events, one a line, and with --follow go on",
 		Long: "Print a session's events, one a line: cursor, method, key, actor. With --json each line\n" +
-			"is an object that has the payload too. --from N begins after cursor N, so the last cursor\n" +
-			"seen is what to give. --follow goes on until it is stopped, over disconnects, without a gap\n" +
-			"or a repeat; it ends with the reason when the ref is revoked.\n\n" + refHelp,
-		Example: "  mooring session tail ses_01J…\n  mooring session tail @reader.ref --from 120 --follow",
-		Args:    arguments(1, 1),
+			"is an object that has the payload and the event's hash too. --from N begins after cursor N,\n" +
+			"so the last cursor seen is what to give. --follow goes on until it is stopped, over\n" +
+			"disconnects, without a gap or a repeat; it ends with the reason when the ref is revoked.\n\n" +
+			"A server that was restored from a backup may have gone on with other events at the same\n" +
+			"cursors. --follow notices that by the events' hashes, and so does --from N:HASH, with the\n" +
+			"hash that --json has printed for event N: then tail ends with server_behind. With\n" +
+			"--start-over it prints the session's state anew instead, a line that says so (method\n" +
+			"startOver) and one for each key (method state), and goes on from there; so it does where the\n" +
+			"log no longer reaches back to N.\n\n" + refHelp,
+		Example: "  mooring session tail ses_01J…\n  mooring session tail @reader.ref --from 120 --follow\n" +
+			"  mooring session tail @reader.ref --from 120:5f0c… --follow --start-over --json",
+		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return h.onSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
-				if follow {
-					return pastStart(h.follow(ctx, s, from))
+				if f.follow {
+					return pastStart(h.follow(ctx, s, &f))
 				}
-				return pastStart(h.tail(ctx, s, from))
+				return pastStart(h.tail(ctx, s, &f))
 			})
 		},
 	}
-	cmd.Flags().Uint64Var(&from, "from", 0, "the last cursor one has: events after it are printed")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	cmd.Flags().Var((*positionFlag)(&f.from), "from", "the last cursor one has, and its event's hash: events after it are printed")
+	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "go on with what comes")
+	cmd.Flags().BoolVar(&f.startOver, "start-over", false, "where the log is not the one that was seen, print the state anew and go on")
 	return cmd
+}
+
+// positionFlag is a flag's client.Position.
+type positionFlag client.Position
+
+func (f *positionFlag) String() string {
+	if *f == (positionFlag{}) {
+		return ""
+	}
+	return client.Position(*f).String()
+}
+
+func (f *positionFlag) Type() string { return "CURSOR[:HASH]" }
+
+func (f *positionFlag) Set(text string) error {
+	p, err := client.ParsePosition(text)
+	*f = positionFlag(p)
+	return err
 }
 
 // pastStart says in this command's words that the log was trimmed (mooring serve
@@ -57,17 +89,26 @@ func pastStart(err error) error {
 }
 
 // tail prints what there is now.
-func (h *homeFlags) tail(ctx context.Context, s *client.Session, after uint64) error {
+func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) error {
 	out := bufio.NewWriter(h.sh.out)
-	end := uint64(0)
+	at, end, over := f.from, uint64(0), false
 	for {
-		page, err := s.Events(ctx, after, tailPage)
+		page, err := s.EventsFrom(ctx, at, tailPage)
+		if code := fault.CodeOf(err); f.startOver && !over && (code == fault.ServerBehind || code == fault.CursorExpired) {
+			over = true
+			var state *client.State
+			if state, err = s.Snapshot(ctx); err == nil {
+				if err = h.printState(out, state); err == nil {
+					at, end = state.Position(), 0
+					continue
+				}
+			}
+		}
 		if err != nil {
-			return errors.Join(err, out.Flush())
+			return errors.Join(behind(err, at), out.Flush())
 		}
 		if end == 0 {
 			end = page.Cursor
-			h.noteEnd("log", after, end)
 		}
 		for _, e := range page.Events {
 			if e.Cursor > end {
@@ -76,12 +117,21 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, after uint64) e
 			if err := h.printEvent(out, &e); err != nil {
 				return err
 			}
-			after = e.Cursor
+			at = client.Position{Cursor: e.Cursor, Hash: e.Hash}
 		}
-		if len(page.Events) == 0 || after >= end {
+		if len(page.Events) == 0 || at.Cursor >= end {
 			return out.Flush()
 		}
 	}
+}
+
+// behind says in this command's words that the log is not the one that was seen.
+func behind(err error, from client.Position) error {
+	var f *fault.Error
+	if errors.As(err, &f) && f.Code == fault.ServerBehind && f.At != 0 {
+		return beyondEnd("log", from.Cursor, f.At)
+	}
+	return err
 }
 
 // noteEnd says to people that what they have asked for lies beyond the end.
@@ -98,16 +148,27 @@ func beyondEnd(what string, from, end uint64) error {
 }
 
 // follow prints what there is and what comes. Being stopped is its ordinary end.
-func (h *homeFlags) follow(ctx context.Context, s *client.Session, after uint64) error {
+func (h *homeFlags) follow(ctx context.Context, s *client.Session, f *tailFlags) error {
 	out := bufio.NewWriter(h.sh.out)
-	troubled, seen := false, false
-	err := s.Subscribe(ctx, client.SubscribeOptions{After: after, Trouble: func(err error) {
-		if !troubled && !h.sh.json {
+	troubled, last := false, f.from
+	o := client.SubscribeOptions{After: f.from.Cursor, Hash: f.from.Hash, Trouble: func(err error) {
+		switch code := fault.CodeOf(err); {
+		case h.sh.json:
+		case code == fault.ServerBehind || code == fault.CursorExpired:
+			fmt.Fprintf(h.sh.err, "starting over: %v\n", err)
+		case !troubled:
 			fmt.Fprintf(h.sh.err, "no connection (%v); going on when there is one\n", err)
 		}
 		troubled = true
-	}}, func(e session.Event) error {
-		troubled, seen = false, true
+	}}
+	if f.startOver {
+		o.StartOver = func(state *client.State) error {
+			troubled, last = false, state.Position()
+			return errors.Join(h.printState(out, state), out.Flush())
+		}
+	}
+	err := s.Subscribe(ctx, o, func(e session.Event) error {
+		troubled, last = false, client.Position{Cursor: e.Cursor, Hash: e.Hash}
 		if err := h.printEvent(out, &e); err != nil {
 			return err
 		}
@@ -116,11 +177,53 @@ func (h *homeFlags) follow(ctx context.Context, s *client.Session, after uint64)
 	if ctx.Err() != nil && fault.CodeOf(err) == fault.Canceled {
 		return nil
 	}
-	var f *fault.Error
-	if errors.As(err, &f) && f.Code == fault.ServerBehind && !seen {
-		return beyondEnd("log", after, f.At)
+	return behind(err, last)
+}
+
+// shownState is a state's beginning as --json prints it; its keys follow.
+type shownState struct {
+	Cursor  uint64 `json:"cursor"`
+	Method  string `json:"method"` // startOver
+	Hash    string `json:"hash,omitempty"`
+	Entries int    `json:"entries"`
+}
+
+// shownKey is a key of a state as --json prints it.
+type shownKey struct {
+	Cursor  uint64          `json:"cursor"` // at which it was put
+	Method  string          `json:"method"` // state
+	Key     string          `json:"key"`
+	Schema  uint32          `json:"schema_version"`
+	Payload json.RawMessage `json:"payload"`
+}
+
+// printState prints what takes the place of all that was printed before.
+func (h *homeFlags) printState(out *bufio.Writer, state *client.State) error {
+	if !h.sh.json {
+		fmt.Fprintf(out, "%d\tstartOver\t-\t-\n", state.Cursor) // a writer's error stays
+		for i := range state.Entries {
+			fmt.Fprintf(out, "%d\tstate\t%s\t-\n", state.Entries[i].Cursor, state.Entries[i].Key)
+		}
+		return nil
+	}
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(shownState{Cursor: state.Cursor, Method: "startOver", Hash: hashText(state.Hash), Entries: len(state.Entries)})
+	for i := range state.Entries {
+		e := &state.Entries[i]
+		if err == nil {
+			err = enc.Encode(shownKey{Cursor: e.Cursor, Method: "state", Key: e.Key, Schema: e.Schema, Payload: e.Payload})
+		}
 	}
 	return err
+}
+
+// hashText is a hash as it is printed; "" for none.
+func hashText(h session.Hash) string {
+	if h == (session.Hash{}) {
+		return ""
+	}
+	return h.String()
 }
 
 // shownEvent is an event as --json prints it.
@@ -134,6 +237,7 @@ type shownEvent struct {
 	Batch   string          `json:"batch,omitempty"`
 	Outbox  string          `json:"outbox,omitempty"`
 	At      int64           `json:"at"`
+	Hash    string          `json:"hash,omitempty"` // for --from CURSOR:HASH
 	Schema  uint32          `json:"schema_version"`
 	Payload json.RawMessage `json:"payload,omitempty"` // not there once purged
 }
@@ -142,12 +246,13 @@ type shownEvent struct {
 type shownMark struct {
 	Cursor uint64 `json:"cursor"` // of the last of them
 	Hidden bool   `json:"hidden"`
+	Hash   string `json:"hash,omitempty"`
 }
 
 func (h *homeFlags) printEvent(out *bufio.Writer, e *session.Event) error {
 	if e.Hidden {
 		if h.sh.json {
-			return json.NewEncoder(out).Encode(shownMark{e.Cursor, true})
+			return json.NewEncoder(out).Encode(shownMark{e.Cursor, true, hashText(e.Hash)})
 		}
 		_, err := fmt.Fprintf(out, "%d\t(not shown)\n", e.Cursor)
 		return err
@@ -160,7 +265,7 @@ func (h *homeFlags) printEvent(out *bufio.Writer, e *session.Event) error {
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(shownEvent{
 		Cursor: e.Cursor, Method: e.Method, Key: e.Key, Actor: e.Actor, Ref: e.Ref, Op: e.Op, Batch: e.Batch,
-		Outbox: e.Outbox, At: e.At, Schema: e.Schema, Payload: e.Payload,
+		Outbox: e.Outbox, At: e.At, Hash: hashText(e.Hash), Schema: e.Schema, Payload: e.Payload,
 	})
 	if err != nil {
 		return fmt.Errorf("print event %d: %w", e.Cursor, err)

@@ -81,7 +81,7 @@ func TestARefForOneMessage(t *testing.T) {
 		t.Errorf("tail shows\n%s", got)
 	}
 	got = r.okAs(home, "", "session", "tail", ref, "--json")
-	if !strings.Contains(got, `"hidden":true}`) || strings.Contains(got, "message/a") {
+	if !strings.Contains(got, `"hidden":true,"hash":"`) || strings.Contains(got, "message/a") {
 		t.Errorf("tail --json shows\n%s", got)
 	}
 	got = r.okAs(home, "", "session", "export", ref)

@@ -16,8 +16,8 @@ func TestUsageIsInWords(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	for _, c := range []struct{ words, line string }{
-		{"--from takes a whole number (see mooring session tail --help)", "session tail x --from abc"},
-		{"--from takes a whole number", "session tail x --from -1"}, {"--redemptions takes a whole number", "share x --redemptions 1.5"},
+		{"--from takes a cursor, or CURSOR:HASH as --json prints them (see mooring session tail --help)", "session tail x --from abc"},
+		{"--from takes a cursor", "session tail x --from -1"}, {"--redemptions takes a whole number", "share x --redemptions 1.5"},
 		{"--limit takes a whole number, and none was given", "outbox list --limit"},
 		{"--expires takes a time such as 10s, 5m, 24h, 7d or 2w", "share x --expires tomorrow"}, {"--expires takes a time", "share x --expires 7"},
 		{"--max-message-bytes takes a size such as 64KiB or 16MiB", "serve --max-message-bytes lots"}, {"--follow takes true or false", "session tail x --follow=maybe"},

@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -96,10 +97,30 @@ func ServerURL(ctx context.Context) (string, error) {
 // databaseFor creates a database on the server at serverURL and has tb drop it.
 func databaseFor(tb testing.TB, serverURL string) string {
 	tb.Helper()
-	name := fmt.Sprintf("mooring_test_%d_%s", os.Getpid(), randomHex(6))
 	// template0 takes no connections, so that creating from it is never refused
 	// because somebody is connected to it.
-	if err := execute(serverURL, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
+	return databaseFrom(tb, serverURL, "template0")
+}
+
+// Copy creates a database as another of this package's is now and returns its URL, as
+// URL does. Nobody may be connected to the other one.
+func Copy(tb testing.TB, databaseURL string) string {
+	tb.Helper()
+	server, err := ServerURL(context.Background())
+	if err != nil {
+		tb.Fatalf("pgtest: no Postgres for this test: %v", err)
+	}
+	of, err := url.Parse(databaseURL)
+	if err != nil {
+		tb.Fatal("pgtest: not a database's URL")
+	}
+	return databaseFrom(tb, server, strings.TrimPrefix(of.Path, "/"))
+}
+
+func databaseFrom(tb testing.TB, serverURL, template string) string {
+	tb.Helper()
+	name := fmt.Sprintf("mooring_test_%d_%s", os.Getpid(), randomHex(6))
+	if err := execute(serverURL, "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
 		tb.Fatalf("pgtest: create database: %v", err)
 	}
 	tb.Cleanup(func() {

@@ -12,7 +12,7 @@ const (
 )
 
 // Batch is the size of a batch.
-var Batch = words.Size{Data: 2, Pointers: 2}
+var Batch = words.Size{Data: 2, Pointers: 3}
 
 // Fields of a batch.
 const (
@@ -20,6 +20,7 @@ const (
 	BatchAckedThrough = 8
 	BatchID           = 0
 	BatchOps          = 1
+	BatchHints        = 2
 )
 
 // Op is the size of an op.

@@ -32,3 +32,6 @@ CREATE INDEX page_tokens_expires ON page_tokens (expires);
 -- make few of them.
 ALTER TABLE streams ADD COLUMN idle_ref text NOT NULL DEFAULT '';
 CREATE INDEX streams_idle ON streams (idle_ref) WHERE idle_ref <> '';
+
+-- The key of the hashes that a ref of one message is shown (session.HashKey).
+INSERT INTO meta (name, value) VALUES ('hash_key', replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''));

@@ -4,6 +4,7 @@ package storetest
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -113,6 +114,15 @@ func testReadLog(t *testing.T, fresh Fresh) {
 	f.must("read log", err)
 	if n := len(page.Events); n < 2 || n > 10 || !page.More {
 		t.Errorf("2000 bytes gave %d events, more %v", n, page.More)
+	}
+	// Hashes at cursors, whether or not their events are on the page.
+	page, err = f.ReadLog(f.ctx, id, 20, 1<<20, 100, nil, 3, 21, 99, math.MaxUint64)
+	f.must("read hashes", err)
+	if want := map[uint64]session.Hash{3: events[2].Hash, 21: events[20].Hash}; !maps.Equal(page.Hashes, want) {
+		t.Errorf("the hashes of 3 and 21 are %v, want %v", page.Hashes, want)
+	}
+	if again, err := f.ReadLog(f.ctx, id, 0, 1, 1, nil); err != nil || again.Key == (session.HashKey{}) || again.Key != page.Key {
+		t.Errorf("the key is %x and then %x: %v", page.Key, again.Key, err)
 	}
 	page, err = f.ReadLog(f.ctx, newSession(), 0, 100, 100, nil)
 	f.must("read log of nobody", err)

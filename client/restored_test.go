@@ -1,0 +1,238 @@
+// A server whose database is put back to a backup, and goes on otherwise from there.
+
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// backup keeps the stopped server's database; what it returns puts it back.
+func (r *rig) backup(t *testing.T) (restore func()) {
+	t.Helper()
+	if r.url != "" {
+		kept := pgtest.Copy(t, r.url)
+		return func() { r.url = kept }
+	}
+	data, kept := filepath.Join(r.dir, "data"), filepath.Join(r.dir, "kept")
+	if err := os.CopyFS(kept, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(kept)), os.Chmod(data, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// follower follows a session and keeps what it is given: a line for each event, or for
+// each key of a state in place of all before.
+type follower struct {
+	mu    sync.Mutex
+	seen  []string
+	last  client.Position
+	overs int // how often it started over
+	done  chan struct{}
+	err   error
+}
+
+func line(cursor uint64, hash session.Hash) string {
+	return client.Position{Cursor: cursor, Hash: hash}.String()
+}
+
+func follow(ctx context.Context, s *client.Session, from client.Position, startOver bool) *follower {
+	f := &follower{done: make(chan struct{})}
+	o := client.SubscribeOptions{After: from.Cursor, Hash: from.Hash}
+	if startOver {
+		o.StartOver = func(state *client.State) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.seen, f.last = nil, state.Position()
+			f.overs++
+			return nil
+		}
+	}
+	go func() {
+		defer close(f.done)
+		f.err = s.Subscribe(ctx, o, func(e session.Event) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.seen, f.last = append(f.seen, line(e.Cursor, e.Hash)), client.Position{Cursor: e.Cursor, Hash: e.Hash}
+			return nil
+		})
+	}()
+	return f
+}
+
+// until waits until the follower has what ok wants.
+func (f *follower) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		f.mu.Lock()
+		is := ok()
+		f.mu.Unlock()
+		if is {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("the follower has no %s: %d events, up to %v", what, len(f.seen), f.last)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// refused waits for the follower's end.
+func (f *follower) refused(t *testing.T, what string) {
+	t.Helper()
+	select {
+	case <-f.done:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s: it goes on", what)
+	}
+	if !errors.Is(f.err, fault.ServerBehind) {
+		t.Errorf("%s: it ended with %v", what, f.err)
+	}
+}
+
+// Who followed the log that is gone is told so, however far the new one has come: the same
+// subscription that was cut off, and another process that begins where it was. Where it is
+// to start over, it has what the log has now, and nothing else.
+func TestWhoFollowedALogThatIsGoneIsTold(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]func(*testing.T) string{
+		"sqlite": func(*testing.T) string { return "" }, "postgres": func(t *testing.T) string { return pgtest.URL(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := testRig(t)
+			if r.url = url(t); r.url != "" { // begin anew, there
+				data := filepath.Join(r.dir, "data")
+				if err := errors.Join(r.stop(), os.RemoveAll(data), os.Mkdir(data, 0o700), r.start()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			testLogThatIsGone(t, r)
+		})
+	}
+}
+
+func testLogThatIsGone(t *testing.T, r *rig) {
+	ctx := t.Context()
+	puts := func(s *client.Session, by string, n int) {
+		b := s.Batch()
+		for i := range n {
+			b.Put(fmt.Sprintf("message/%s_%d", by, i), object{"by": by})
+		}
+		applied(t, b)
+	}
+	a := r.newSession(t, r.open(t, "a"))
+	puts(a, "a", 10)
+	ref, ticket, err := a.Share(ctx, client.ShareOptions{Rights: capability.Read | capability.Append})
+	if err == nil {
+		_, err = ticket.Wait(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := func(home string, change ...func(*client.Config)) *client.Session {
+		t.Helper()
+		s, err := r.open(t, home, change...).Session(ctx, ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	restore := r.backup(t)
+	if err := r.start(); err != nil {
+		t.Fatal(err)
+	}
+
+	follows := session("follower")
+	told, again := follow(ctx, follows, client.Position{}, false), follow(ctx, follows, client.Position{}, true)
+	puts(a, "more", 10)
+	for _, f := range []*follower{told, again} {
+		f.until(t, "events up to 22", func() bool { return f.last.Cursor == 22 })
+	}
+	kept := told.last
+
+	// The backup is back, and another writer has passed the cursor before anybody comes again.
+	r.proxy.Refuse(true)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	restore()
+	if err := r.start(); err != nil {
+		t.Fatal(err)
+	}
+	b := session("b", func(c *client.Config) {
+		c.Dial = func(ctx context.Context, url string) (rpc.Transport, error) {
+			return rpc.Dial(ctx, strings.Replace(url, r.proxy.Addr(), r.here, 1), rpc.DialOptions{})
+		}
+	})
+	puts(b, "b", 20)
+	page, err := b.Events(ctx, 0, 100)
+	if err != nil || page.Cursor != 32 {
+		t.Fatalf("the log has come to %d: %v", page.Cursor, err)
+	}
+	r.proxy.Refuse(false)
+
+	told.refused(t, "the subscription that was cut off")
+	if n := len(told.seen); n != 22 {
+		t.Errorf("it was given %d events, 22 of them before", n)
+	}
+	later := session("later")
+	for what, at := range map[string]client.Position{"in the log": kept, "beyond its end": {Cursor: 33}} {
+		follow(ctx, later, at, false).refused(t, "another process, "+what)
+		if _, err := later.EventsFrom(ctx, at, 10); !errors.Is(err, fault.ServerBehind) {
+			t.Errorf("a page from %s: %v", what, err)
+		}
+		if _, err := later.SnapshotOf(ctx, at); !errors.Is(err, fault.ServerBehind) {
+			t.Errorf("the state of what was %s: %v", what, err)
+		}
+	}
+	if page, err := later.Events(ctx, kept.Cursor, 1); err != nil || page.Events[0].Cursor != kept.Cursor+1 {
+		t.Errorf("who names no hash: %v", err)
+	}
+
+	// Those that start over have the log as it is.
+	fresh := follow(ctx, later, kept, true)
+	for _, f := range []*follower{again, fresh} {
+		f.until(t, "new start", func() bool { return f.overs == 1 && f.last.Cursor >= 32 })
+	}
+	puts(b, "after", 3)
+	page, err = b.Events(ctx, 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := page.Events[len(page.Events)-1]
+	var log []string
+	for _, e := range page.Events {
+		log = append(log, line(e.Cursor, e.Hash))
+	}
+	for _, f := range []*follower{again, fresh} {
+		f.until(t, "the log's end", func() bool { return f.last.Cursor == end.Cursor })
+		if tail := log[len(log)-len(f.seen):]; f.last.Hash != end.Hash || f.overs != 1 || !slices.Equal(f.seen, tail) {
+			t.Errorf("after %d new starts it has %q, the log ends with %q", f.overs, f.seen, tail)
+		}
+	}
+}
