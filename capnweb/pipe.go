@@ -15,11 +15,12 @@ type pipe struct {
 	hits func() // counts the limit
 	conn *Conn  // that it came over, which ends it with itself; nil for the program's own
 	free bool   // chunks are answered as they come: in a batch all there will be is there
+	far  bool   // it is read for another reader, who has taken all when finished is called, not when it is read
 
 	mu     sync.Mutex
 	chunks []chunk
 	bytes  int
-	ends   []*Call // close calls to answer when everything is read
+	ends   []*Call // close calls to answer when everything is read, or taken by the other reader
 	err    error   // what comes behind the chunks
 	over   bool    // nobody reads any more
 	why    error   // what writers are told then
@@ -155,7 +156,7 @@ func (p *pipe) finish(c *Call) {
 	p.err = io.EOF
 	done := p.done
 	p.done = nil
-	wait := len(p.chunks) > 0 && !p.free
+	wait := (len(p.chunks) > 0 || p.far) && !p.free
 	if wait {
 		p.ends = append(p.ends, c)
 	}
@@ -205,7 +206,34 @@ func (p *pipe) signal() {
 	}
 }
 
+// read gives the next chunk, which is answered.
 func (p *pipe) read(ctx context.Context) (any, error) {
+	k, ends, err := p.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	args := k.args
+	if args == nil {
+		args = k.call.detach()
+	}
+	p.mu.Lock()
+	over := p.over
+	if !over {
+		p.last = args
+	}
+	p.mu.Unlock()
+	if over { // given up meanwhile
+		args.release()
+	}
+	k.call.Return(Undefined{})
+	for _, c := range ends {
+		c.Return(Undefined{})
+	}
+	return k.v, nil
+}
+
+// take gives the next chunk, and the close calls to be answered with it.
+func (p *pipe) take(ctx context.Context) (chunk, []*Call, error) {
 	p.mu.Lock()
 	last := p.last
 	p.last = nil
@@ -221,7 +249,7 @@ func (p *pipe) read(ctx context.Context) (any, error) {
 		case <-wake:
 			p.mu.Lock()
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return chunk{}, nil, ctx.Err()
 		}
 	}
 	if p.over || len(p.chunks) == 0 {
@@ -231,27 +259,41 @@ func (p *pipe) read(ctx context.Context) (any, error) {
 		}
 		p.mu.Unlock()
 		last.release()
-		return nil, err
+		return chunk{}, nil, err
 	}
 	k := p.chunks[0]
 	p.chunks[0] = chunk{}
 	p.chunks = p.chunks[1:]
 	p.bytes -= k.size
-	if p.last = k.args; p.last == nil {
-		p.last = k.call.detach()
-	}
 	var ends []*Call
 	if len(p.chunks) == 0 {
 		p.chunks = nil
-		ends, p.ends = p.ends, nil
+		if !p.far {
+			ends, p.ends = p.ends, nil
+		}
 	}
 	p.mu.Unlock()
 	last.release()
-	k.call.Return(Undefined{})
+	return k, ends, nil
+}
+
+// readFar says that chunks are passed on to another reader.
+func (p *pipe) readFar() {
+	p.mu.Lock()
+	p.far = true
+	p.mu.Unlock()
+}
+
+// finished says that the other reader has taken everything.
+func (p *pipe) finished() {
+	p.mu.Lock()
+	ends := p.ends
+	p.ends = nil
+	p.mu.Unlock()
 	for _, c := range ends {
 		c.Return(Undefined{})
 	}
-	return k.v, nil
+	p.cancel(nil)
 }
 
 // cancel is the reader's giving up.

@@ -175,15 +175,26 @@ func (e *encoder) readable(r *Readable) error {
 	return nil
 }
 
-// pump moves chunks until either end is over.
+// pump moves chunks until either end is over. A chunk is answered when the reader has taken it, or when the next is there,
+// which is not: so as long as the reader has something to take, the source waits for an answer, and is told at once if the
+// reader gives up.
 func (c *Conn) pump(from *Readable, to *Writable) {
 	ctx, cancel := c.context()
 	defer cancel()
+	p := from.pipe
+	p.readFar()
+	var before *Call
 	for {
-		v, err := from.Read(ctx)
+		k, _, err := p.take(ctx)
+		if before != nil {
+			before.Return(Undefined{})
+		}
 		if err == io.EOF {
-			_ = to.Close(ctx) // the reader knows
-			from.Cancel(nil)
+			if err := to.Close(ctx); err != nil {
+				from.Cancel(err)
+			} else {
+				p.finished()
+			}
 			return
 		}
 		if err != nil {
@@ -191,7 +202,17 @@ func (c *Conn) pump(from *Readable, to *Writable) {
 			from.Cancel(err)
 			return
 		}
-		if err := to.Write(ctx, v); err != nil {
+		err = to.write(ctx, k.v, func(err error) {
+			if err == nil {
+				k.call.Return(Undefined{})
+			} else {
+				k.call.Fail(err)
+				from.Cancel(err)
+			}
+		})
+		k.args.release()
+		if before = k.call; err != nil {
+			k.call.Fail(err)
 			from.Cancel(err)
 			to.Abort(err)
 			return

@@ -106,6 +106,11 @@ var (
 // Write sends a chunk, waiting while the window is full. An error of an earlier chunk comes out here. What the chunk
 // holds is copied as Stub.Call copies it.
 func (w *Writable) Write(ctx context.Context, chunk any) error {
+	return w.write(ctx, chunk, func(error) {})
+}
+
+// write is Write, and calls answered with what becomes of the chunk, if it is sent.
+func (w *Writable) write(ctx context.Context, chunk any, answered func(error)) error {
 	select {
 	case <-w.turn:
 	case <-ctx.Done():
@@ -139,6 +144,7 @@ func (w *Writable) Write(ctx context.Context, chunk any) error {
 		}
 		w.signal()
 		w.mu.Unlock()
+		answered(err)
 	})
 	return nil
 }

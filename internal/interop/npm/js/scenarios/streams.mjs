@@ -61,6 +61,14 @@ export default [
     t.equal((await t.main().readSome(stream, 2)).length, 2);
     await t.until('cancelled', () => cancelled === 1);
   } },
+  { name: 'streams/passed on, given up while the source is idle', since, server: 'ours', async run(t) {
+    let cancelled = 0;
+    const stream = new ReadableStream({ start(c) { c.enqueue('one'); }, cancel() { cancelled++; } });
+    const back = await t.main().echo({ stream });
+    await back.stream.cancel(new Error('enough'));
+    await t.until('cancelled', () => cancelled === 1);
+    dispose(back);
+  } },
   { name: 'streams/sent, never read', since, on: both, async run(t) {
     let cancelled = 0;
     const stream = new ReadableStream({ pull(c) { c.enqueue(new Uint8Array(100_000)); }, cancel() { cancelled++; } }, { highWaterMark: 0 });
