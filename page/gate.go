@@ -21,9 +21,10 @@ func plainBar(o *out, title markup, closes string) {
 	o.lit(themeButton, `</div></header>`)
 }
 
-// Unlock writes the page of /s/ID before there is a cookie: its script sends the
-// secret, which stands in the fragment and which no server has seen, to ID/open
-// below /s/, and loads the page again. id is the ref's.
+// Unlock writes the page of /s/ID as whoever asks for it without a token gets it: its
+// script sends the secret, which stands in the fragment and which no server has seen,
+// to ID/open below /s/, and puts the page that it gets for the token in this one's
+// place. id is the ref's.
 func Unlock(w io.Writer, base, id string) error {
 	var o out
 	s := shell{title: "Open a session", base: base, kind: "unlock"}
@@ -32,7 +33,7 @@ func Unlock(w io.Writer, base, id string) error {
 	o.lit(`<main id="session" class="gate" tabindex="-1"><div class="panel" id="gate"`)
 	o.attr("data-open", base+"/s/"+url.PathEscape(id)+"/open")
 	o.lit(`><p id="state" role="status" aria-live="polite">Opening the session&hellip;</p>`,
-		`<p class="hint">The link's secret stands behind its # sign. It stays in your browser until this page exchanges it for a cookie; then it is gone from the address.</p>`,
+		`<p class="hint">The link's secret stands behind its # sign. This page exchanges it for a token, which this tab keeps for some hours; then it is gone from the address.</p>`,
 		`<button type="button" class="button primary" data-do="again" hidden>Try again</button>`, needsScript, `</div></main>`)
 	shellClose(&o)
 	_, err := w.Write(o.b)
@@ -41,8 +42,8 @@ func Unlock(w io.Writer, base, id string) error {
 
 const needsScript markup = `<noscript><p class="error">This takes JavaScript: a fragment is never sent to a server, so a script has to hand the secret over.</p></noscript>`
 
-// SignIn writes the page of /sessions before there is a cookie: its script sends
-// a ref, from the fragment or from the form, to /sessions/open.
+// SignIn is Unlock for /sessions: its script sends a ref, from the fragment or from
+// the form, to /sessions/open.
 func SignIn(w io.Writer, base string) error {
 	var o out
 	s := shell{title: "Sessions", base: base, kind: "signin"}
@@ -53,7 +54,7 @@ func SignIn(w io.Writer, base string) error {
 	o.lit(`><p>Show the sessions that a ref lets you see: the owner's, or any with the right to list.</p>`,
 		`<label>Ref<input type="password" id="ref" autocomplete="off" spellcheck="false" placeholder="mooring://host/id#secret" required></label>`,
 		`<button class="button primary">Show the sessions</button><p id="state" role="status" aria-live="polite"></p>`,
-		`<p class="hint">It is exchanged for a cookie and kept nowhere else.</p>`, needsScript, `</form></main>`)
+		`<p class="hint">It is exchanged for a token, which this tab keeps for some hours, and kept nowhere itself.</p>`, needsScript, `</form></main>`)
 	shellClose(&o)
 	_, err := w.Write(o.b)
 	return err

@@ -48,7 +48,7 @@ type Doc struct {
 	id       string         // its message id
 	user     bool           // it is somebody's turn
 	spent    time.Duration  // on highlighting
-	closes   string         // path of giving up the cookie; "" for none
+	closes   string         // path of giving up the token; "" for none
 	contents contents
 	totals   totals
 }

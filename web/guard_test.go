@@ -148,12 +148,12 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 			b.send(method, r.url(path), secretOf(ref))
 		}
 	}
-	got := b.post(r.url("/s/"+ref.ID+"/open"), secretOf(ref))
-	cookie := got.Cookies()[0].Value
+	got := b.open(r.url("/s/"+ref.ID), secretOf(ref))
+	token := got.body
 	b.get(r.url("/s/" + ref.ID))
-	b.post(r.url("/sessions/open"), fmt.Sprintf(`{"ref":%q}`, r.owner.Text()))
+	b.open(r.url("/sessions"), fmt.Sprintf(`{"ref":%q}`, r.owner.Text()))
 	b.get(r.url("/sessions?q=private"))
-	newBrowser(t).send(http.MethodGet, r.url("/s/"+ref.ID), "", "Cookie: mooring="+ticket{id: ref.ID, secret: capability.NewSecret(), redemption: newRedemption()}.text())
+	newBrowser(t).send(http.MethodGet, r.url("/s/"+ref.ID), "", tokenHeader+": "+ref.ID+"."+capability.NewSecret().RevealText())
 	s := listen(t, b, r.url("/share/"+public.ID+"/live?after=0"), "")
 	s.until("caught")
 	m.revoke(public.Share)
@@ -180,7 +180,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 		t.Errorf("the log is no whole one: %s", log)
 	}
 	for what, text := range map[string]string{"the ref's secret": ref.Secret.RevealText(), "the owner's": r.owner.Secret.RevealText(), "the public id": public.ID,
-		"the cookie": cookie, "the title": "private title", "a path": "/share/", "a ref's page": "/s/ses_"} {
+		"the token": strings.Split(token, `"`)[3], "the title": "private title", "a path": "/share/", "a ref's page": "/s/ses_"} {
 		if strings.Contains(log, text) {
 			t.Errorf("the log has %s", what)
 		}

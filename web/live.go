@@ -6,6 +6,8 @@ package web
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -54,11 +56,11 @@ func (q *request) live(held holding) {
 	q.follow(ctx, &stream{to: q.pacer(false), gone: cancel, at: from}, h, about, err)
 }
 
-// follow sends a stream what happens until ctx ends, or the session does: for its
-// reader, or because it could not be described. That is told in the stream: any
+// follow sends a stream what happens until its link ends, or the session does: for
+// its reader, or because it could not be described. That is told in the stream: any
 // other answer would leave the page without a reason. What passes is not: then the
 // page comes back.
-func (q *request) follow(ctx context.Context, s *stream, h *server.Held, about *server.Description, err error) {
+func (q *request) follow(link context.Context, s *stream, h *server.Held, about *server.Description, err error) {
 	switch {
 	case err != nil:
 		s.over(q.faultOf(err))
@@ -76,13 +78,20 @@ func (q *request) follow(ctx context.Context, s *stream, h *server.Held, about *
 	if s.write(hello, from) != nil {
 		return
 	}
-	beating, still := context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(link)
+	if !q.until.IsZero() {
+		defer time.AfterFunc(time.Until(q.until), func() { end(q.site.timeIsOver()) }).Stop()
+	}
 	var beats sync.WaitGroup
-	beats.Go(func() { s.beat(beating, q.site.cfg.Heartbeat) })
+	beats.Go(func() { s.beat(ctx, q.site.cfg.Heartbeat, func() { q.stillOpen(ctx, end) }) })
 	err = h.Follow(ctx, server.Position{Cursor: from}, func(events []*session.Event) error { return s.events(ctx, q.site, events) })
-	still()
+	end(nil)
 	beats.Wait()
-	if ctx.Err() != nil { // the reader has gone, or was too slow
+	if link.Err() != nil { // the reader has gone, or was too slow
+		return
+	}
+	if why := new(fault.Error); errors.As(context.Cause(ctx), &why) {
+		s.over(why)
 		return
 	}
 	switch f := q.faultOf(err); {
@@ -93,6 +102,33 @@ func (q *request) follow(ctx context.Context, s *stream, h *server.Held, about *
 	default:
 		s.over(f)
 	}
+}
+
+// stillOpen ends a stream whose token is there no more: its browser ended it, at any
+// server.
+func (q *request) stillOpen(ctx context.Context, end context.CancelCauseFunc) {
+	if q.until.IsZero() {
+		return
+	}
+	if err := q.lookUp(ctx); err == errNoToken {
+		if time.Until(q.until) < time.Second { // the database's clock came first
+			err = q.site.timeIsOver()
+		}
+		end(err)
+	}
+}
+
+// timeIsOver is why a page ends whose token's time is over.
+func (s *Site) timeIsOver() error {
+	return fault.Expired.With("a page stays open for %s: open it by its whole link again, with what stands behind the #", human(s.cfg.TokenLife))
+}
+
+// human is a time as people say it.
+func human(d time.Duration) string {
+	if d >= time.Hour && d%time.Hour == 0 {
+		return fmt.Sprintf("%d hours", d/time.Hour)
+	}
+	return d.String()
 }
 
 // follows says which cursor a stream goes on from: the browser's own word wins.
@@ -174,7 +210,8 @@ func (s *stream) events(ctx context.Context, site *Site, events []*session.Event
 
 // beat shows the page, and proxies, that a silent stream lives, and us whether the
 // reader does. The page sees no comments, and is told again that it has everything.
-func (s *stream) beat(ctx context.Context, every time.Duration) {
+// check is called each time.
+func (s *stream) beat(ctx context.Context, every time.Duration, check func()) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -185,6 +222,7 @@ func (s *stream) beat(ctx context.Context, every time.Duration) {
 			if s.heartbeat() != nil {
 				return
 			}
+			check()
 		}
 	}
 }

@@ -52,6 +52,9 @@ func listen(t testing.TB, b *browser, url, last string) *source {
 	if last != "" {
 		req.Header.Set("Last-Event-ID", last)
 	}
+	if token := b.token(url); token != "" {
+		req.Header.Set(tokenHeader, token)
+	}
 	res, err := b.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +281,7 @@ func TestFollowToTheEnd(t *testing.T) {
 		public := m.publish()
 		reader := m.share(capability.Minting{})
 		b := newBrowser(t)
-		if got := b.post(r.url("/s/"+reader.ID+"/open"), fmt.Sprintf(`{"secret":%q}`, reader.Secret.RevealText())); got.StatusCode != http.StatusNoContent {
+		if got := b.open(r.url("/s/"+reader.ID), fmt.Sprintf(`{"secret":%q}`, reader.Secret.RevealText())); got.StatusCode != http.StatusOK {
 			t.Fatal(got.StatusCode, got.body)
 		}
 		for path, revoked := range map[string]string{"/share/" + public.ID: public.Share, "/s/" + reader.ID: reader.ID} {
@@ -341,7 +344,7 @@ func TestOtherEnds(t *testing.T) {
 	at := m.do(put("message/m", `{"role":"user"}`))
 	b := newBrowser(t)
 	open := func(ref capability.Ref) string {
-		if got := b.post(r.url("/s/"+ref.ID+"/open"), fmt.Sprintf(`{"secret":%q}`, ref.Secret.RevealText())); got.StatusCode != http.StatusNoContent {
+		if got := b.open(r.url("/s/"+ref.ID), fmt.Sprintf(`{"secret":%q}`, ref.Secret.RevealText())); got.StatusCode != http.StatusOK {
 			t.Fatal(got.StatusCode, got.body)
 		}
 		return r.url("/s/" + ref.ID + "/live")
@@ -374,7 +377,7 @@ func TestOtherEnds(t *testing.T) {
 	}
 	stranger := newBrowser(t)
 	if got := listen(t, stranger, live+"?after=0", "").ends(); len(got) != 1 || !strings.HasPrefix(got[0], `over {"code":"unknown_ref"`) {
-		t.Errorf("without a cookie: %q", got)
+		t.Errorf("without a token: %q", got)
 	}
 }
 
@@ -529,7 +532,7 @@ func TestNarrowRefs(t *testing.T) {
 	m.do(put("message/one", `{"role":"user"}`), put("part/one/p", `{"type":"text","text":"shown"}`), put("message/two", `{"role":"user"}`), put("part/two/p", `{"type":"text","text":"kept"}`))
 	ref := m.share(capability.Minting{Message: "one"})
 	b := newBrowser(t)
-	if got := b.post(r.url("/s/"+ref.ID+"/open"), fmt.Sprintf(`{"secret":%q}`, ref.Secret.RevealText())); got.StatusCode != http.StatusNoContent {
+	if got := b.open(r.url("/s/"+ref.ID), fmt.Sprintf(`{"secret":%q}`, ref.Secret.RevealText())); got.StatusCode != http.StatusOK {
 		t.Fatal(got.StatusCode, got.body)
 	}
 	at := m.do(put("part/two/q", `{"type":"text","text":"kept too"}`))

@@ -39,10 +39,6 @@ func (q *request) paint(held holding) {
 	}
 	defer q.site.paints.Leave(address)
 	h, about, err := q.describe(held)
-	if err == errNoCookie {
-		q.unlock()
-		return
-	}
 	if err != nil {
 		q.refuse(err)
 		return

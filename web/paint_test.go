@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/cookiejar"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,14 +28,6 @@ import (
 )
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
-
-func newJar(t testing.TB) http.CookieJar {
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return jar
-}
 
 func readRef(t testing.TB, file string) capability.Ref {
 	t.Helper()

@@ -8,6 +8,7 @@ package web
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -77,11 +78,13 @@ func (r *rig) run() {
 		r.t.Fatal(err)
 	}
 	r.host = ln.Addr().String()
-	owner, err := server.Bootstrap(r.t.Context(), r.st, r.dir, capability.Ref{Hosts: []string{r.host}}, false)
-	if err != nil {
-		r.t.Fatal(err)
+	if r.owner.ID == "" {
+		owner, err := server.Bootstrap(r.t.Context(), r.st, r.dir, capability.Ref{Hosts: []string{r.host}}, false)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.owner = readRef(r.t, owner.Path)
 	}
-	r.owner = readRef(r.t, owner.Path)
 	cfg, pages := server.DefaultConfig(), Config{Hosts: []string{r.host}}
 	cfg.Store, cfg.PollInterval = r.st, 0
 	cfg.Log = slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -91,7 +94,7 @@ func (r *rig) run() {
 	pages.Log, cfg.Hosts = cfg.Log, append(cfg.Hosts, pages.Hosts...)
 	r.server = server.New(cfg)
 	r.shares = share.New(share.Config{Store: r.st, Server: r.server, Log: cfg.Log})
-	New(pages, r.server, r.shares).Mount()
+	New(pages, r.server, r.st, r.shares).Mount()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.server.Run(ctx, ln) }()
@@ -230,7 +233,7 @@ func (m *made) shareUnder(parent string, mint capability.Minting) capability.Ref
 func (m *made) publish() capability.PublicShare {
 	m.r.t.Helper()
 	top := m.share(capability.Minting{Rights: capability.SessionRights})
-	p := capability.PublicShare{ID: newRedemption(), Session: m.id, Owner: m.owner.ID, Share: top.ID,
+	p := capability.PublicShare{ID: b64(capability.NewSecret().Reveal()[:16]), Session: m.id, Owner: m.owner.ID, Share: top.ID,
 		Reader: m.owner.New(m.id).ID, Created: time.Now().UnixMilli()}
 	reader := m.shareUnder(top.ID, capability.Minting{})
 	p.Reader = reader.ID
@@ -257,17 +260,31 @@ type answer struct {
 	body string
 }
 
-// browser sends requests as a browser would, of one person.
+// browser sends requests as a browser would, of one person: what it was given a token
+// for it shows it for.
 type browser struct {
 	t      testing.TB
 	client *http.Client
+	id     string            // its redemption id
+	tokens map[string]string // by the page's URL
 }
 
 func newBrowser(t testing.TB) *browser {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &browser{t: t, client: &http.Client{Transport: transport, Jar: newJar(t),
+	return &browser{t: t, id: capability.NewSecret().RevealText(), tokens: map[string]string{}, client: &http.Client{Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+// token is what it shows to a URL; "" for nothing.
+func (b *browser) token(url string) string {
+	url, _, _ = strings.Cut(url, "?")
+	for page, token := range b.tokens {
+		if url == page || strings.HasPrefix(url, page+"/") {
+			return token
+		}
+	}
+	return ""
 }
 
 // send sends a request with header lines "Name: value".
@@ -278,6 +295,9 @@ func (b *browser) send(method, url, body string, headers ...string) *answer {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		b.t.Fatal(err)
+	}
+	if token := b.token(url); token != "" {
+		req.Header.Set(tokenHeader, token)
 	}
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
@@ -296,6 +316,9 @@ func (b *browser) send(method, url, body string, headers ...string) *answer {
 	if err != nil {
 		b.t.Fatalf("%s: %v", method, err)
 	}
+	if len(res.Header.Values("Set-Cookie")) > 0 && req.Header.Get("Cookie") == "" {
+		b.t.Errorf("%s %s sets a cookie", method, url)
+	}
 	return &answer{res, string(text)}
 }
 
@@ -303,6 +326,26 @@ func (b *browser) send(method, url, body string, headers ...string) *answer {
 func (b *browser) get(url string) *answer {
 	b.t.Helper()
 	return b.send(http.MethodGet, url, "", "Accept: text/html,*/*;q=0.8")
+}
+
+// open opens a page by what its script would send, with this browser's redemption id.
+func (b *browser) open(page, body string, headers ...string) *answer {
+	b.t.Helper()
+	var sent, given map[string]string
+	if json.Unmarshal([]byte(body), &sent) == nil {
+		sent["redemption"] = b.id
+		if with, err := json.Marshal(sent); err == nil {
+			body = string(with)
+		}
+	}
+	got := b.post(page+"/open", body, headers...)
+	if got.StatusCode == http.StatusOK {
+		if err := json.Unmarshal([]byte(got.body), &given); err != nil || given["token"] == "" {
+			b.t.Fatal(got.body, err)
+		}
+		b.tokens[page] = given["token"]
+	}
+	return got
 }
 
 // post sends what a page's own script would.

@@ -87,32 +87,20 @@ func (l *wanted) link(name, value string) string {
 
 // sessions answers with the list, or asks for a ref that may see one.
 func (q *request) sessions() {
-	held, err := q.restore(q.caller(), "")
-	if err == errNoCookie {
+	if q.token == "" {
 		q.html(func(w io.Writer) error { return page.SignIn(w, q.base) })
 		return
 	}
+	held, err := q.acting(q.caller(), "")
 	var list page.List
 	if err == nil {
 		list, err = q.list(held)
 	}
 	if err != nil {
-		if dead(err) { // else the browser could not sign in by another ref
-			q.clearCookie()
-		}
 		q.refuse(err)
 		return
 	}
 	q.html(func(w io.Writer) error { return page.Sessions(w, list) })
-}
-
-// dead says that a ref will not show its list again.
-func dead(err error) bool {
-	switch fault.CodeOf(err) {
-	case fault.UnknownRef, fault.Revoked, fault.StaleEpoch, fault.Expired, fault.MissingRight, fault.Exhausted:
-		return true
-	}
-	return false
 }
 
 // list reads and arranges what is asked for.

@@ -13,11 +13,16 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/wsock"
 )
 
-// maxHello bounds what a page says over a WebSocket.
-const maxHello = 1 << 10
+// What a page of a ref says first over a WebSocket is its token: so long it may be,
+// and so long it may take.
+const (
+	maxHello  = 1 << 10
+	helloTime = 10 * time.Second
+)
 
 // asksForSocket says whether a request wants to become a WebSocket.
 func asksForSocket(r *http.Request) bool {
@@ -38,6 +43,15 @@ func (q *request) liveSocket(held holding, from uint64) {
 	}
 	defer func() { _ = conn.CloseNow() }() // after a Close it is closed
 	conn.SetReadLimit(maxHello)
+	if strings.HasPrefix(q.path, "/s/") {
+		hello, cancel := context.WithTimeout(q.r.Context(), helloTime)
+		_, token, err := conn.Read(hello)
+		cancel()
+		if err != nil {
+			return
+		}
+		q.token = string(token)
+	}
 	ctx, cancel := context.WithCancelCause(q.r.Context())
 	var reading sync.WaitGroup
 	defer reading.Wait()
@@ -73,7 +87,7 @@ func (p *socketPacer) send(b []byte) error {
 		err := p.conn.Write(ctx, websocket.MessageBinary, b[:n])
 		cancel()
 		if err != nil {
-			return err
+			return fault.ReaderGone(err)
 		}
 		b = b[n:]
 	}

@@ -40,9 +40,15 @@ func dialSocket(t testing.TB, r *rig, path string, headers ...string) (*websocke
 }
 
 // listenSocket is listen over a WebSocket.
-func listenSocket(t testing.TB, r *rig, path string) *source {
+func listenSocket(t testing.TB, r *rig, path string) *source { return listenSocketAs(t, r, path, "") }
+
+// listenSocketAs shows a token first, if it is not "".
+func listenSocketAs(t testing.TB, r *rig, path, token string) *source {
 	t.Helper()
 	conn, res, err := dialSocket(t, r, path)
+	if err == nil && token != "" {
+		err = conn.Write(within(t), websocket.MessageText, []byte(token))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

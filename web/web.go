@@ -1,14 +1,17 @@
 // Package web serves people's pages over HTTP: /share/ID (a public share),
-// /s/REF (a session under a ref whose secret a cookie holds), /sessions (what a
-// space's ref may list) and what belongs to them. What stands in the pages is
+// /s/REF (a session under a ref), /sessions (what a space's ref may list) and what
+// belongs to them. What stands in the pages is
 // package page's; what may be seen is decided by package server at every read.
 //
 //	GET  …/          the page, as far as it is there (paint.go)
 //	GET  …/live      what changes, as server-sent events (live.go) or over a WebSocket (socket.go)
 //	GET  …/block     one block's HTML (block.go)
-//	POST …/open      a secret for a cookie (exchange.go, cookie.go)
-//	POST …/close     the cookie's end
+//	POST …/open      a token for a ref's secret (open.go, token.go)
+//	POST …/close     the token's end
 //	POST …/public    which public share a ref's session has
+//
+// The latter two are the same empty pages for everybody; who asks for them again with
+// a token gets what the ref shows.
 //
 // Pages are for strangers: their time, their size and how many are made at once
 // are bounded, their headers let nothing in from outside (guard.go), and neither
@@ -55,6 +58,8 @@ type Config struct {
 	Heartbeat     time.Duration // of a silent stream (15 s)
 	WriteTimeout  time.Duration // a reader's time to take a piece of 32 KiB (30 s)
 	SessionsLimit int           // how many sessions one list looks at (5000)
+	TokenLife     time.Duration // how long a page of a ref stays open in a browser (12 h)
+	TokensPerRef  int           // how often at once; beyond: the oldest is ended (1000)
 }
 
 func (c Config) withDefaults() Config {
@@ -64,7 +69,7 @@ func (c Config) withDefaults() Config {
 	for _, f := range []struct {
 		have *int
 		want int
-	}{{&c.PageBytes, 256 << 10}, {&c.Paints, 256}, {&c.PaintsPerAddr, 64}, {&c.Renders, 8}, {&c.EventBytes, 16 << 20}, {&c.SessionsLimit, 5000}} {
+	}{{&c.PageBytes, 256 << 10}, {&c.Paints, 256}, {&c.PaintsPerAddr, 64}, {&c.Renders, 8}, {&c.EventBytes, 16 << 20}, {&c.SessionsLimit, 5000}, {&c.TokensPerRef, 1000}} {
 		if *f.have <= 0 {
 			*f.have = f.want
 		}
@@ -72,7 +77,7 @@ func (c Config) withDefaults() Config {
 	for _, f := range []struct {
 		have *time.Duration
 		want time.Duration
-	}{{&c.Heartbeat, 15 * time.Second}, {&c.WriteTimeout, 30 * time.Second}} {
+	}{{&c.Heartbeat, 15 * time.Second}, {&c.WriteTimeout, 30 * time.Second}, {&c.TokenLife, 12 * time.Hour}} {
 		if *f.have <= 0 {
 			*f.have = f.want
 		}
@@ -84,6 +89,7 @@ func (c Config) withDefaults() Config {
 type Site struct {
 	cfg     Config
 	server  *server.Server
+	tokens  Tokens
 	shares  Shares
 	assets  http.Handler
 	paints  *gate.Gate
@@ -93,9 +99,9 @@ type Site struct {
 
 // New makes the pages of a server; Mount puts them there. shares may be nil: then
 // there are none.
-func New(cfg Config, srv *server.Server, shares Shares) *Site {
+func New(cfg Config, srv *server.Server, tokens Tokens, shares Shares) *Site {
 	cfg = cfg.withDefaults()
-	return &Site{cfg: cfg, server: srv, shares: shares, assets: page.Assets(), renders: make(chan struct{}, cfg.Renders),
+	return &Site{cfg: cfg, server: srv, tokens: tokens, shares: shares, assets: page.Assets(), renders: make(chan struct{}, cfg.Renders),
 		paints: gate.New(cfg.Paints, cfg.PaintsPerAddr),
 		events: newRenderedEvents(cfg.EventBytes)}
 }
@@ -110,7 +116,7 @@ func (s *Site) Mount() {
 // ServeHTTP implements http.Handler. The path is without the server's prefix.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.protect(w, r)
-	q := &request{site: s, w: w, r: r, base: s.base(r)}
+	q := &request{site: s, w: w, r: r, base: s.base(r), token: r.Header.Get(tokenHeader)}
 	q.route()
 }
 
@@ -121,6 +127,9 @@ type request struct {
 	r    *http.Request
 	base string // the prefix below which the browser sees the server, "" or "/prefix"
 	path string // of the page, below base: /share/ID, /s/REF or /sessions
+
+	token string    // that is shown
+	until time.Time // when it ends, once it was looked up
 }
 
 // route finds what is asked for.
@@ -133,6 +142,7 @@ func (q *request) route() {
 		}
 	case "sessions":
 		q.path = "/sessions"
+		q.endCookies()
 		if q.r.URL.Path == "/sessions" {
 			q.reading(q.sessions)
 			return
@@ -153,7 +163,12 @@ func (q *request) route() {
 			return
 		}
 		q.path = "/s/" + id
-		q.view(below, deeper, func() { q.openSession(id) }, func(c *server.Caller) (*server.Held, error) { return q.restore(c, id) })
+		q.endCookies()
+		if !deeper && q.token == "" {
+			q.reading(q.unlock)
+			return
+		}
+		q.view(below, deeper, func() { q.openSession(id) }, func(c *server.Caller) (*server.Held, error) { return q.acting(c, id) })
 	default:
 		q.missing()
 	}

@@ -53,6 +53,7 @@ type serveOptions struct {
 	drain       time.Duration
 	lease       time.Duration
 	keepLog     time.Duration
+	pageLife    time.Duration
 	unsafe      bool
 	verbose     bool
 
@@ -98,6 +99,7 @@ func serveCmd(sh *shared) *cobra.Command {
 	spanVar(f, &o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
 	spanVar(f, &o.keepLog, "keep-log", 0, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
 		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
+	spanVar(f, &o.pageLife, "page-life", 12*time.Hour, "how long a page that was opened by a ref's link stays open in a browser, which then needs the whole link again")
 	f.BoolVar(&o.unsafe, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end")
 	o.share.addFlags(f)
@@ -171,7 +173,7 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	cfg.Audiences = audiences(address.Hosts, o.listen, ln, streams)
 	cfg.Hosts = ownHosts(cfg.Audiences)
 	srv := server.New(cfg)
-	mountWeb(srv, log, address, o.mountShare(srv, st, log, address, ln))
+	o.mountWeb(srv, log, address, st, o.mountShare(srv, st, log, address, ln))
 	mountAPI(srv, cfg, log, address)
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var beside sync.WaitGroup
@@ -210,8 +212,8 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 	switch {
 	case (o.tlsCert == "") != (o.tlsKey == ""):
 		return address, fault.Usage.With("--tls-cert and --tls-key go together")
-	case o.poll < 0 || o.drain <= 0 || o.lease <= 0:
-		return address, fault.Usage.With("--poll-interval, --drain-timeout and --turn-lease are durations such as 1s")
+	case o.poll < 0 || o.drain <= 0 || o.lease <= 0 || o.pageLife <= 0:
+		return address, fault.Usage.With("--poll-interval, --drain-timeout, --turn-lease and --page-life are durations such as 1s")
 	case o.keepLog < 0:
 		return address, fault.Usage.With("--keep-log is a duration such as 720h, or 0 to keep everything")
 	}

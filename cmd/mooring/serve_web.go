@@ -13,8 +13,9 @@ import (
 )
 
 // mountWeb puts the pages into srv, which is reached at address.
-func mountWeb(srv *server.Server, log *slog.Logger, address capability.Ref, shares web.Shares) {
-	web.New(web.Config{Log: log, Prefix: address.Prefix, Hosts: address.Hosts, TLS: address.TLS}, srv, shares).Mount()
+func (o *serveOptions) mountWeb(srv *server.Server, log *slog.Logger, address capability.Ref, tokens web.Tokens, shares web.Shares) {
+	cfg := web.Config{Log: log, Prefix: address.Prefix, Hosts: address.Hosts, TLS: address.TLS, TokenLife: o.pageLife}
+	web.New(cfg, srv, tokens, shares).Mount()
 }
 
 // localOnly says whether a listener takes connections from this machine alone.

@@ -28,9 +28,17 @@ export class Agent {
     return a;
   }
 
+  /** Makes another ref that reads the session. */
+  async share(limits) {
+    const batch = this.session.batch();
+    const { ref } = batch.share({ rights: ["read"], label: "page", ...limits });
+    await this.#applied(batch);
+    return ref;
+  }
+
   /** The link for people, below an origin: the secret is behind the #. */
-  link(origin) {
-    const { pathname, hash } = new URL(this.reader.text.replace(/^moorings?:/, "http:"));
+  link(origin, ref = this.reader) {
+    const { pathname, hash } = new URL(ref.text.replace(/^moorings?:/, "http:"));
     return `${origin}/s${pathname}${hash}`;
   }
 

@@ -1,136 +1,160 @@
-// Exchanging a secret, which stands in the fragment or is typed, for a cookie. The
-// secret goes into one POST to our own server, and out of the address.
+// The page of a ref before it is shown. What stands in the fragment, or is typed, goes out of the address and into one POST to
+// our own server, which gives a token; with that the page itself is asked for.
 
 import { isAnchor } from "./anchors.js";
+import { paint } from "./paint.js";
+import { askTabs, browserId, drop, headers, keep, token } from "./token.js";
 
-export function gate(kind) {
+// start is called once the page itself is there.
+export function gate(start) {
   const panel = document.getElementById("gate");
   const state = document.getElementById("state");
+  const again = panel.querySelector("[data-do=again]"); // of a session alone
+  const field = document.getElementById("ref"); // of the list alone
+  const what = field ? "the list" : "the session";
+  let body; // what opens it
+  let asked = false;
+
   const tell = (text, failed) => {
     state.textContent = text;
     panel.dataset.state = failed ? "failed" : "";
+    if (failed) panel.hidden = false;
   };
-  const open = async (body) => {
-    tell(kind === "unlock" ? "Opening the session…" : "Opening the list…", false);
-    try {
-      const reply = await fetch(panel.dataset.open, {
-        method: "POST",
-        headers: { "Content-Type": "application/json", "X-Mooring": "1" },
-        body: JSON.stringify(body),
-        credentials: "same-origin",
-        cache: "no-store",
-        redirect: "error",
-      });
-      if (!reply.ok) {
-        tell(await reason(reply), true);
-        return reply.status === 429 || reply.status >= 500;
-      }
-    } catch {
-      tell("The server does not answer. Is it there, and are you online?", true);
-      return true;
-    }
-    location.replace(location.pathname + location.search); // the fragment is gone by now
-    return false;
+  const failed = (text, passes) => {
+    tell(text, true);
+    if (again) again.hidden = !passes;
   };
+  const away = "The server does not answer. Is it there, and are you online?";
 
-  if (kind === "unlock") {
-    const again = panel.querySelector("[data-do=again]");
-    let secret = "";
-    const unlock = async () => {
-      again.hidden = true;
-      again.hidden = !(await open({ secret }));
-    };
-    again.addEventListener("click", unlock);
-    const take = () => {
-      const found = fragment();
-      if (!found && onceMore()) return undefined;
-      if (!found) return tell("This link has no secret: the part from the # sign on is missing. Ask for the whole link.", true);
-      if (isAnchor(found)) return tell("This link names a place in a session but carries no secret. Open the session with its whole link first.", true);
-      secret = found;
-      unlock();
-    };
-    window.addEventListener("hashchange", () => location.hash.length > 1 && take());
-    take();
-    return;
+  async function open() {
+    if (again) again.hidden = true;
+    tell(`Opening ${what}…`, false);
+    let opened;
+    try {
+      opened = await post(panel.dataset.open, body);
+    } catch {
+      return failed(away, true);
+    }
+    if (opened.refused) return failed(opened.refused, opened.passes);
+    keep(opened.token);
+    body = undefined;
+    await show();
   }
 
-  const field = document.getElementById("ref");
+  async function show() {
+    tell(`Opening ${what}…`, false);
+    let reply;
+    try {
+      reply = await fetch(location.pathname + location.search, { headers: headers(), credentials: "same-origin", cache: "no-store", redirect: "error" });
+      if (reply.ok) {
+        await paint(reply);
+        window.removeEventListener("hashchange", changed);
+        return start();
+      }
+    } catch {
+      return failed(away, true);
+    }
+    if (reply.status === 401 && !asked) return fromTabs(token()); // it ended here; another tab may have opened it since
+    if ([401, 403, 404, 410].includes(reply.status)) drop();
+    failed(await reason(reply), reply.status === 429 || reply.status >= 500);
+  }
+
+  // Another tab of this browser may have the page open.
+  async function fromTabs(dead) {
+    asked = true;
+    const found = await askTabs();
+    if (body !== undefined || field?.value) return; // opened otherwise meanwhile
+    if (found !== undefined && found !== dead) keep(found);
+    else if (dead !== undefined) drop();
+    if (token() !== undefined) return show();
+    panel.hidden = false;
+    if (field) {
+      tell(dead === undefined ? "" : "The list is not open in this browser any more: show the ref again.", dead !== undefined);
+      field.focus();
+    } else {
+      failed("This link has no secret, and the session is open in no tab of this browser: open the whole link, with what stands behind its # sign.", false);
+    }
+  }
+
+  const take = () => {
+    const found = fragment();
+    if (found) {
+      body = field ? { ref: found } : { secret: found };
+      open();
+    } else if (token() === undefined) fromTabs();
+    else {
+      panel.hidden = true; // it will be there at once
+      show();
+    }
+  };
+  again?.addEventListener("click", () => (body === undefined ? show() : open()));
   panel.addEventListener("submit", (e) => {
     e.preventDefault();
     const ref = field.value.trim();
-    if (ref) open({ ref });
+    if (!ref) return;
+    body = { ref };
+    open();
   });
-  const take = () => {
-    const ref = fragment();
-    if (ref) open({ ref });
-    else if (!onceMore()) field.focus();
-  };
-  window.addEventListener("hashchange", () => location.hash.length > 1 && take());
+  const changed = () => secretIn(location.href) && take();
+  window.addEventListener("hashchange", changed);
   take();
 }
 
-// The list of a browser that is signed in, opened by the link of another ref: that
-// one takes the place of the one before.
-export async function another() {
-  const ref = fragment();
-  if (!ref) return;
-  const note = document.createElement("p");
-  note.className = "hint note";
-  note.setAttribute("role", "alert");
-  document.querySelector("main").prepend(note);
-  const open = document.querySelector("[data-do=close]").dataset.close.replace(/close$/, "open");
-  try {
-    const reply = await fetch(open, {
-      method: "POST",
-      headers: { "Content-Type": "application/json", "X-Mooring": "1" },
-      body: JSON.stringify({ ref }),
-      credentials: "same-origin",
-      cache: "no-store",
-      redirect: "error",
-    });
-    if (reply.ok) return location.replace(location.pathname);
-    note.textContent = `This is the list from before. The link's own: ${await reason(reply)}`;
-  } catch {
-    note.textContent = "This is the list from before. The link's own did not open: the server does not answer.";
-  }
+// A page that is open, and the link of another ref for the same address, or of the same one again: that takes its place.
+export function another(opens, what) {
+  const take = async () => {
+    const secret = fragment();
+    if (!secret) return;
+    const note = document.createElement("p");
+    note.className = "hint note";
+    note.setAttribute("role", "alert");
+    document.querySelector("main").prepend(note);
+    try {
+      const opened = await post(opens, what === "list" ? { ref: secret } : { secret });
+      if (!opened.refused) {
+        keep(opened.token);
+        return location.replace(location.pathname);
+      }
+      note.textContent = `This is the ${what} from before. The link's own: ${opened.refused}`;
+    } catch {
+      note.textContent = `This is the ${what} from before. The link's own did not open: the server does not answer.`;
+    }
+  };
+  window.addEventListener("hashchange", take);
+  take();
 }
 
-// Who comes by another site's link brings no cookie with that first request, though
-// there may be one: loading once more brings it. Not twice: then there is none.
-function onceMore() {
-  const name = onceName();
-  try {
-    const last = Number(sessionStorage.getItem(name) ?? 0);
-    if (Date.now() - last < 10_000) return false;
-    sessionStorage.setItem(name, String(Date.now()));
-  } catch {
-    return false;
-  }
-  location.replace(location.pathname + location.search);
-  return true;
+// Gives { token }, or { refused, passes }: why not, and whether it may go later.
+async function post(url, body) {
+  const reply = await fetch(url, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Mooring": "1" },
+    body: JSON.stringify({ ...body, redemption: browserId() }),
+    credentials: "same-origin",
+    cache: "no-store",
+    redirect: "error",
+  });
+  if (reply.ok) return reply.json();
+  return { refused: await reason(reply), passes: reply.status === 429 || reply.status >= 500 };
 }
 
-// The page itself was shown: whoever comes by such a link again, however soon, is
-// let in again.
-export function shown() {
+// The secret behind the # sign of an address; none if that names a place in a page.
+function secretIn(href) {
+  const raw = href.split("#").slice(1).join("#");
+  let text = raw;
   try {
-    sessionStorage.removeItem(onceName());
+    text = decodeURIComponent(raw);
   } catch {
-    // Then nothing was kept.
+    // As it stands, then.
   }
+  return isAnchor(text) ? "" : text;
 }
 
-const onceName = () => `mooring-again:${location.pathname}`;
-
-// What stands behind the # sign, which it is taken from.
+// The secret, which is taken out of the address.
 function fragment() {
-  const raw = location.href.split("#").slice(1).join("#");
-  if (raw) history.replaceState(null, "", location.pathname + location.search);
-  try {
-    return decodeURIComponent(raw);
-  } catch {
-    return raw;
-  }
+  const found = secretIn(location.href);
+  if (found) history.replaceState(null, "", location.pathname + location.search);
+  return found;
 }
 
 // Why a server refuses, in words.

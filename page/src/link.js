@@ -2,6 +2,8 @@
 // event, `heard` when anything comes, and `ended` once, with how it ended: "cut", or "refused" with the HTTP status.
 // What is returned closes the link, of which nothing is heard any more.
 
+import { headers, token } from "./token.js";
+
 export function webSocket(url, { told, heard, ended }) {
   const at = new URL(url);
   at.protocol = at.protocol === "https:" ? "wss:" : "ws:";
@@ -14,13 +16,15 @@ export function webSocket(url, { told, heard, ended }) {
   }
   const events = reader(told);
   socket.binaryType = "arraybuffer";
+  socket.onopen = () => token() !== undefined && socket.send(token());
   socket.onmessage = ({ data }) => {
     heard();
     events(new Uint8Array(data));
   };
   socket.onclose = () => ended("cut");
   return () => {
-    socket.onmessage = socket.onclose = null;
+    socket.onopen = () => token() !== undefined && socket.send(token());
+  socket.onopen = socket.onmessage = socket.onclose = null;
     socket.close();
   };
 }
@@ -28,7 +32,7 @@ export function webSocket(url, { told, heard, ended }) {
 export function serverSent(url, { told, heard, ended }) {
   const gone = new AbortController();
   (async () => {
-    const reply = await fetch(url, { headers: { Accept: "text/event-stream" }, credentials: "same-origin", cache: "no-store", signal: gone.signal });
+    const reply = await fetch(url, { headers: headers({ Accept: "text/event-stream" }), credentials: "same-origin", cache: "no-store", signal: gone.signal });
     if (!reply.ok) {
       reply.body?.cancel();
       return ["refused", reply.status];

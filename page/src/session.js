@@ -7,10 +7,11 @@ import { keys } from "./keys.js";
 import { follow } from "./live.js";
 import { Follower } from "./scroll.js";
 import { Growing } from "./text.js";
+import { headers } from "./token.js";
 import { Totals } from "./totals.js";
 
 export function session() {
-  // A link with its secret, opened again: the cookie is there, so the secret goes.
+  // What names no place in the page is none of a page's that needs no secret.
   const fragment = location.hash.slice(1);
   if (fragment && !isAnchor(decode(fragment))) history.replaceState(null, "", location.pathname + location.search);
 
@@ -46,7 +47,7 @@ export function session() {
   const fetchBlock = async (key) => {
     const at = new URL("block", folder);
     at.searchParams.set("key", key);
-    const reply = await fetch(at, { credentials: "same-origin", cache: "no-store" });
+    const reply = await fetch(at, { headers: headers(), credentials: "same-origin", cache: "no-store" });
     if (reply.status === 404 || reply.status === 410) return null;
     if (!reply.ok) throw new Error(String(reply.status));
     return reply.text();

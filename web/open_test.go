@@ -32,9 +32,9 @@ func (a *answer) codeOf() string {
 	return told.Code
 }
 
-// The secret of a fragment becomes a cookie of that page alone, which shows the
-// session until its ref ends.
-func TestTheExchange(t *testing.T) {
+// The secret of a fragment becomes a token of that page alone, which shows the
+// session until its ref ends, at every server of the database.
+func TestOpening(t *testing.T) {
 	t.Parallel()
 	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
 		r := start(t, st, nil)
@@ -43,83 +43,166 @@ func TestTheExchange(t *testing.T) {
 		ref := m.share(capability.Minting{Limit: 1})
 		page := r.url("/s/" + ref.ID)
 		b := newBrowser(t)
-		if got := b.get(page); got.StatusCode != http.StatusOK || strings.Contains(got.body, "Shown") || !strings.Contains(got.body, "/s/"+ref.ID+"/open") {
-			t.Errorf("before: %d %s", got.StatusCode, got.body)
+		shell := b.get(page)
+		if shell.StatusCode != http.StatusOK || strings.Contains(shell.body, "Shown") || !strings.Contains(shell.body, "/s/"+ref.ID+"/open") {
+			t.Errorf("before: %d %s", shell.StatusCode, shell.body)
 		}
-		got := b.post(page+"/open", secretOf(ref))
-		if got.StatusCode != http.StatusNoContent || len(got.Cookies()) != 1 {
+		if got := b.open(page, secretOf(ref)); got.StatusCode != http.StatusOK || strings.Contains(got.body, ref.Secret.RevealText()) {
 			t.Fatal(got.StatusCode, got.body, got.Header)
 		}
-		c := got.Cookies()[0]
-		if c.Name != "mooring" || !c.HttpOnly || c.Secure || c.SameSite != http.SameSiteStrictMode || c.Path != "/s/"+ref.ID || c.Domain != "" || c.MaxAge != 30*24*3600 {
-			t.Errorf("the cookie is %+v", c)
-		}
+		token := b.tokens[page]
 		for range 3 { // one browser is one redemption
 			if got := b.get(page); got.StatusCode != http.StatusOK || !strings.Contains(got.body, "Shown to the holder") {
-				t.Fatalf("with the cookie: %d %s", got.StatusCode, got.body)
+				t.Fatalf("with the token: %d %s", got.StatusCode, got.body)
 			}
-			if got := b.post(page+"/open", secretOf(ref)); got.StatusCode != http.StatusNoContent {
+			if got := b.open(page, secretOf(ref)); got.StatusCode != http.StatusOK || b.tokens[page] == token {
 				t.Fatalf("opened again: %d %s", got.StatusCode, got.body)
 			}
 		}
-		if got := newBrowser(t).post(page+"/open", secretOf(ref)); got.StatusCode != http.StatusForbidden || got.codeOf() != "exhausted" || len(got.Cookies()) != 0 {
+		if got := newBrowser(t).open(page, secretOf(ref)); got.StatusCode != http.StatusForbidden || got.codeOf() != "exhausted" {
 			t.Errorf("a second browser: %d %s", got.StatusCode, got.body)
 		}
-
-		// Elsewhere it is worth nothing.
-		elsewhere := other.share(capability.Minting{})
-		got = newBrowser(t).send(http.MethodGet, r.url("/s/"+elsewhere.ID), "", "Cookie: mooring="+c.Value)
-		if got.StatusCode != http.StatusOK || !strings.Contains(got.body, "/open") {
-			t.Errorf("another page's cookie: %d %s", got.StatusCode, got.body)
-		}
-		if got := newBrowser(t).send(http.MethodGet, r.url("/sessions"), "", "Cookie: mooring="+c.Value); got.StatusCode == http.StatusOK {
-			t.Errorf("a session's cookie at /sessions: %d %s", got.StatusCode, got.body)
+		if got := newBrowser(t).get(page); got.body != shell.body {
+			t.Errorf("who shows nothing gets another page than before: %s", got.body)
 		}
 
-		// Signing out takes it back; a forged one is taken back too.
-		if got := b.post(page+"/close", ""); got.StatusCode != http.StatusNoContent || len(got.Cookies()) != 1 || got.Cookies()[0].MaxAge >= 0 || got.Cookies()[0].Path != c.Path {
-			t.Errorf("close: %d %v", got.StatusCode, got.Cookies())
+		shows := func(page, token string, headers ...string) *answer {
+			return newBrowser(t).send(http.MethodGet, page, "", append(headers, tokenHeader+": "+token)...)
 		}
-		if got := b.get(page); strings.Contains(got.body, "Shown") {
-			t.Errorf("after closing: %d", got.StatusCode)
-		}
-		forged := ticket{id: ref.ID, secret: capability.NewSecret(), redemption: newRedemption()}.text()
-		got = newBrowser(t).send(http.MethodGet, page, "", "Cookie: mooring="+forged)
-		if got.StatusCode != http.StatusUnauthorized || got.codeOf() != "unknown_ref" || len(got.Cookies()) != 1 || got.Cookies()[0].MaxAge >= 0 {
-			t.Errorf("a forged cookie: %d %s %v", got.StatusCode, got.body, got.Cookies())
-		}
-		for _, value := range []string{"", "1", "1...", c.Value + "x", "2" + c.Value[1:], strings.Repeat("x", 4000), strings.Replace(c.Value, ".", "..", 1)} {
-			if got := newBrowser(t).send(http.MethodGet, page, "", "Cookie: mooring="+value); got.StatusCode != http.StatusOK || strings.Contains(got.body, "Shown") {
-				t.Errorf("cookie %.20q: %d", value, got.StatusCode)
+		for _, replica := range []*rig{r, replicaOf(t, r)} {
+			at := "Host: " + r.host // as a proxy before both would hand it on
+			if got := shows(replica.url("/s/"+ref.ID), token, at); !strings.Contains(got.body, "Shown to the holder") {
+				t.Fatalf("another tab, at %s: %d %s", replica.host, got.StatusCode, got.body)
+			}
+			// Elsewhere it is worth nothing.
+			elsewhere := other.share(capability.Minting{})
+			for what, got := range map[string]*answer{
+				"another page":       shows(replica.url("/s/"+elsewhere.ID), token, at),
+				"the list":           shows(replica.url("/sessions"), token, at),
+				"another port":       shows(replica.url("/s/"+ref.ID), token, "Host: 127.0.0.1:1"),
+				"another host":       shows(replica.url("/s/"+ref.ID), token, "Host: localhost"),
+				"another ref's name": shows(replica.url("/s/"+elsewhere.ID), elsewhere.ID+token[strings.LastIndexByte(token, '.'):], at),
+				"one made up":        shows(replica.url("/s/"+ref.ID), ref.ID+"."+capability.NewSecret().RevealText(), at),
+				"the ref's secret":   shows(replica.url("/s/"+ref.ID), ref.ID+"."+ref.Secret.RevealText(), at),
+				"no token":           shows(replica.url("/s/"+ref.ID), "rubbish", at),
+				"half of one":        shows(replica.url("/s/"+ref.ID), token[:len(token)-1], at),
+				"a cookie of before": newBrowser(t).send(http.MethodGet, replica.url("/s/"+ref.ID+"/block?key=session"), "", at, "Cookie: mooring=1."+ref.Secret.RevealText()+".AAAAAAAAAAAAAAAAAAAAAA."+ref.ID),
+			} {
+				if got.StatusCode != http.StatusUnauthorized || got.codeOf() != "unknown_ref" || strings.Contains(got.body, "Shown") {
+					t.Errorf("%s: %d %s", what, got.StatusCode, got.body)
+				}
+			}
+			if got := newBrowser(t).send(http.MethodGet, replica.url("/s/"+ref.ID), "", at, "Cookie: mooring=x; __Secure-mooring=y"); len(got.Cookies()) != 2 ||
+				got.Cookies()[0].MaxAge >= 0 || got.Cookies()[1].MaxAge >= 0 || got.Cookies()[0].Path != "/s/"+ref.ID || !got.Cookies()[1].Secure {
+				t.Errorf("cookies of before are not taken back: %v", got.Cookies())
 			}
 		}
-		// The right one among others counts.
-		if got := newBrowser(t).send(http.MethodGet, page, "", "Cookie: mooring=rubbish; other=1; mooring="+c.Value); !strings.Contains(got.body, "Shown") {
-			t.Errorf("the right cookie behind a wrong one: %d", got.StatusCode)
+
+		// Signing out ends that token and no other one.
+		if got := newBrowser(t).post(page+"/close", "", tokenHeader+": "+token); got.StatusCode != http.StatusNoContent {
+			t.Errorf("close: %d %s", got.StatusCode, got.body)
+		}
+		if got := shows(page, token); got.StatusCode != http.StatusUnauthorized {
+			t.Errorf("after closing: %d", got.StatusCode)
+		}
+		if got := b.get(page); !strings.Contains(got.body, "Shown to the holder") {
+			t.Errorf("another tab that was opened by the link: %d", got.StatusCode)
+		}
+		m.revoke(ref.ID)
+		if got := b.send(http.MethodGet, page, ""); got.StatusCode < 400 || got.codeOf() != "revoked" {
+			t.Errorf("after the revoke: %d %s", got.StatusCode, got.body)
 		}
 	})
 }
 
-// A cookie lasts no longer than its ref, and what is refused gives none.
-func TestWhatIsRefusedACookie(t *testing.T) {
+// replicaOf is another server on the store of a rig.
+func replicaOf(t *testing.T, r *rig) *rig {
+	t.Helper()
+	other := &rig{t: t, st: r.st, config: r.config, host: "127.0.0.1:0", owner: r.owner}
+	other.run()
+	t.Cleanup(func() { other.stop() })
+	return other
+}
+
+// An open page ends when its token does: where it was ended, or after its time.
+func TestTokensEnd(t *testing.T) {
+	t.Parallel()
+	st := teststore.SQLite(t)
+	r := start(t, st, func(_ *server.Config, c *Config) { c.Heartbeat, c.TokensPerRef = 20*time.Millisecond, 3 })
+	m := r.create()
+	ref := m.share(capability.Minting{})
+	page, live := r.url("/s/"+ref.ID), "/s/"+ref.ID+"/live?after=0"
+	first := newBrowser(t)
+	if got := first.open(page, secretOf(ref)); got.StatusCode != http.StatusOK {
+		t.Fatal(got.StatusCode, got.body)
+	}
+	socket, events := listenSocketAs(t, r, live, first.tokens[page]), listen(t, first, r.url(live), "")
+	socket.until("caught")
+	events.until("caught")
+	if got := first.post(page+"/close", ""); got.StatusCode != http.StatusNoContent {
+		t.Fatal(got.StatusCode, got.body)
+	}
+	for _, s := range []*source{socket, events} {
+		if got := s.until("over"); !strings.Contains(got.data, `"code":"unknown_ref"`) || !strings.Contains(got.data, "whole link") {
+			t.Errorf("when it was ended: %v", got)
+		}
+	}
+
+	// The time is long enough for a page to be open before it is over, however slow the machine is.
+	for life := 200 * time.Millisecond; ; life *= 2 {
+		secret := capability.NewSecret()
+		if _, err := st.AddPageToken(t.Context(), capability.PageToken{Ref: ref.ID, Hash: secret.Hash(), Origin: "http://" + r.host}, life, 100); err != nil {
+			t.Fatal(err)
+		}
+		token := ref.ID + "." + secret.RevealText()
+		got := listenSocketAs(t, r, live, token).ends()
+		if len(got) == 1 && life < patience {
+			continue
+		}
+		if end := got[len(got)-1]; !strings.HasPrefix(end, `over {"code":"expired"`) || !strings.Contains(end, "12 hours") {
+			t.Errorf("when its time is over: %q", got)
+		}
+		if got := newBrowser(t).send(http.MethodGet, page, "", tokenHeader+": "+token); got.StatusCode != http.StatusUnauthorized || got.codeOf() != "unknown_ref" {
+			t.Errorf("coming back with it: %d %s", got.StatusCode, got.body)
+		}
+		if got := listenSocketAs(t, r, live, token).ends(); len(got) != 1 || !strings.HasPrefix(got[0], `over {"code":"unknown_ref"`) {
+			t.Errorf("following with it: %q", got)
+		}
+		break
+	}
+
+	// However often a ref is opened, it has so many tokens: the newest.
+	var tokens []string
+	for range 4 {
+		if got := first.open(page, secretOf(ref)); got.StatusCode != http.StatusOK {
+			t.Fatal(got.StatusCode, got.body)
+		}
+		tokens = append(tokens, first.tokens[page])
+	}
+	for i, token := range tokens { // those that were given in one millisecond are of one age
+		if got := newBrowser(t).send(http.MethodGet, page, "", tokenHeader+": "+token); (got.StatusCode == http.StatusOK) != (i > 0) {
+			t.Errorf("token %d of four, of which three stay: %d", i+1, got.StatusCode)
+		}
+	}
+	var life Config
+	if got := life.withDefaults().TokenLife; got != 12*time.Hour {
+		t.Errorf("a token lasts %v", got)
+	}
+}
+
+// A token shows nothing that its ref does not, and what is refused gives none.
+func TestWhatIsRefusedAToken(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	b := newBrowser(t)
-	open := func(ref capability.Ref) *answer { return b.post(r.url("/s/"+ref.ID+"/open"), secretOf(ref)) }
-
 	hour := m.share(capability.Minting{Expires: time.Now().Add(time.Hour).UnixMilli()})
-	if got := open(hour); got.StatusCode != http.StatusNoContent || got.Cookies()[0].MaxAge > 3600 || got.Cookies()[0].MaxAge < 3500 {
-		t.Errorf("of a ref of an hour: %d %v", got.StatusCode, got.Cookies())
-	}
 	soon := m.share(capability.Minting{Expires: time.Now().Add(5 * time.Second).UnixMilli()})
-	opened := open(soon)
-	if opened.StatusCode != http.StatusNoContent {
-		t.Fatal(opened.StatusCode, opened.body)
+	if got := b.open(r.url("/s/"+soon.ID), secretOf(soon)); got.StatusCode != http.StatusOK {
+		t.Fatal(got.StatusCode, got.body)
 	}
-	late := newBrowser(t) // one that keeps the cookie longer than it should
 	until.True(t, "it has expired", func() bool {
-		got := late.send(http.MethodGet, r.url("/s/"+soon.ID), "", "Cookie: mooring="+opened.Cookies()[0].Value)
+		got := b.send(http.MethodGet, r.url("/s/"+soon.ID), "")
 		return got.StatusCode == http.StatusForbidden && got.codeOf() == "expired"
 	})
 	writer, dead := m.share(capability.Minting{Rights: capability.Append}), m.share(capability.Minting{})
@@ -129,14 +212,14 @@ func TestWhatIsRefusedACookie(t *testing.T) {
 	sealed := m.owner.With(capability.DeriveSealedID(m.id, secret), secret)
 	for code, ref := range map[string]capability.Ref{"expired": soon, "missing_right": writer, "revoked": dead, "not_yet_known": unseen, "sealed": sealed,
 		"unknown_ref": hour.With(hour.ID, capability.NewSecret())} {
-		if got := newBrowser(t).post(r.url("/s/"+ref.ID+"/open"), secretOf(ref)); got.StatusCode < 400 || got.codeOf() != code || len(got.Cookies()) != 0 {
+		if got := newBrowser(t).post(r.url("/s/"+ref.ID+"/open"), secretOf(ref)); got.StatusCode < 400 || got.codeOf() != code {
 			t.Errorf("%s: %d %s", code, got.StatusCode, got.body)
 		}
 	}
 	if got := b.get(r.url("/s/" + sealed.ID)); got.StatusCode != http.StatusForbidden || !strings.Contains(got.body, "bound to a key") {
 		t.Errorf("a sealed ref's page: %d %s", got.StatusCode, got.body)
 	}
-	for _, body := range []string{"", "x", "[]", `{"secret":1}`, `{}`, `{"secret":"short"}`, `{"secret":"` + strings.Repeat("A", 9<<10) + `"}`, "\xff\xfe"} {
+	for _, body := range []string{"", "x", "[]", `{"secret":1}`, fmt.Sprintf(`{"secret":%q,"redemption":%q}`, hour.Secret.RevealText(), strings.Repeat("x", 65)), `{}`, `{"secret":"short"}`, `{"secret":"` + strings.Repeat("A", 9<<10) + `"}`, "\xff\xfe"} {
 		if got := b.post(r.url("/s/"+hour.ID+"/open"), body); got.StatusCode != http.StatusBadRequest && got.StatusCode != http.StatusUnauthorized || strings.Contains(got.codeOf(), "no clear line") {
 			t.Errorf("%.20q: %d %s", body, got.StatusCode, got.body)
 		}
@@ -152,7 +235,7 @@ func TestWhatIsRefusedACookie(t *testing.T) {
 		}
 	}
 	for _, text := range []string{r.owner.Text(), r.owner.ID + "#" + r.owner.Secret.RevealText()} {
-		if got := space(text); got.StatusCode != http.StatusNoContent || got.Cookies()[0].Path != "/sessions" {
+		if got := space(text); got.StatusCode != http.StatusOK || !strings.Contains(got.body, `"token":"`+r.owner.ID+`.`) {
 			t.Errorf("the owner's ref: %d %s", got.StatusCode, got.body)
 		}
 	}
@@ -221,7 +304,11 @@ func TestForgedRequests(t *testing.T) {
 	} {
 		for _, path := range []string{"/s/" + ref.ID + "/open", "/s/" + ref.ID + "/close", "/sessions/close"} {
 			got := newBrowser(t).send(http.MethodPost, r.url(path), secretOf(ref), c.headers...)
-			if got.StatusCode != c.want || c.want != 204 && len(got.Cookies()) != 0 {
+			want := c.want
+			if want == 204 && strings.HasSuffix(path, "/open") {
+				want = 200
+			}
+			if got.StatusCode != want || want != 200 && strings.Contains(got.body, "token") {
 				t.Errorf("%v at %s: %d %s", c.headers, path, got.StatusCode, got.body)
 			}
 			if h := got.Header.Get("Access-Control-Allow-Origin"); h != "" {
@@ -235,8 +322,8 @@ func TestForgedRequests(t *testing.T) {
 	}
 }
 
-// Over TLS, or where a proxy speaks it, cookies are for TLS alone; below a prefix
-// they are of the page as the browser sees it.
+// Below a prefix pages are as the browser sees them, and tokens of the origin that it
+// sees.
 func TestBehindAProxy(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *server.Config, w *Config) {
@@ -252,18 +339,15 @@ func TestBehindAProxy(t *testing.T) {
 		{"", r.host, ""}, // not through the proxy
 		{"/tools/mooring", r.host, "/tools/mooring"},
 	} {
-		got := newBrowser(t).post(r.url(c.path+"/s/"+ref.ID+"/open"), secretOf(ref), "Host: "+c.host)
-		if got.StatusCode != http.StatusNoContent {
+		b := newBrowser(t)
+		got := b.open(r.url(c.path+"/s/"+ref.ID), secretOf(ref), "Host: "+c.host)
+		if got.StatusCode != http.StatusOK {
 			t.Fatalf("%v: %d %s", c, got.StatusCode, got.body)
-		}
-		k := got.Cookies()[0]
-		if k.Name != "__Secure-mooring" || !k.Secure || k.Path != c.base+"/s/"+ref.ID {
-			t.Errorf("%v: the cookie is %+v", c, k)
 		}
 		if h := got.Header.Get("Strict-Transport-Security"); !strings.HasPrefix(h, "max-age=") {
 			t.Errorf("%v: HSTS %q", c, h)
 		}
-		page := newBrowser(t).send(http.MethodGet, r.url(c.path+"/s/"+ref.ID), "", "Host: "+c.host, "Cookie: "+k.Name+"="+k.Value, "Accept: text/html")
+		page := b.send(http.MethodGet, r.url(c.path+"/s/"+ref.ID), "", "Host: "+c.host, "Accept: text/html")
 		if page.StatusCode != http.StatusOK || !strings.Contains(page.body, "Proxied") || !strings.Contains(page.body, `"`+c.base+"/s/"+ref.ID+"/live") || !strings.Contains(page.body, `"`+c.base+"/assets/") {
 			t.Errorf("%v: %d %.3000s", c, page.StatusCode, page.body)
 		}
@@ -273,7 +357,7 @@ func TestBehindAProxy(t *testing.T) {
 	}
 }
 
-// Over TLS of the server's own, cookies are for TLS alone.
+// Over TLS of the server's own, tokens are of that origin alone.
 func TestOverTLS(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), nil)
@@ -283,30 +367,28 @@ func TestOverTLS(t *testing.T) {
 	t.Cleanup(over.Close)
 	b := newBrowser(t)
 	b.client.Transport = over.Client().Transport
-	got := b.post(over.URL+"/s/"+ref.ID+"/open", secretOf(ref))
-	if got.StatusCode != http.StatusNoContent {
-		t.Fatal(got.StatusCode, got.body)
+	got := b.open(over.URL+"/s/"+ref.ID, secretOf(ref))
+	if got.StatusCode != http.StatusOK || got.Header.Get("Strict-Transport-Security") == "" {
+		t.Fatal(got.StatusCode, got.body, got.Header)
 	}
-	if c := got.Cookies()[0]; c.Name != "__Secure-mooring" || !c.Secure || got.Header.Get("Strict-Transport-Security") == "" {
-		t.Errorf("%+v, %v", c, got.Header)
+	host := "Host: " + strings.TrimPrefix(over.URL, "https://")
+	if got := newBrowser(t).send(http.MethodGet, r.url("/s/"+ref.ID), "", host, tokenHeader+": "+b.tokens[over.URL+"/s/"+ref.ID]); got.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without TLS: %d %s", got.StatusCode, got.body)
 	}
 	at := m.do(put("message/m", `{"role":"user"}`))
 	listen(t, b, over.URL+"/s/"+ref.ID+"/live?after=0", "").caughtUp(at)
 }
 
-func FuzzTicket(f *testing.F) {
+func FuzzToken(f *testing.F) {
 	s := capability.NewSecret()
 	id := capability.DeriveID(capability.SessionPrefix+"01JABCDEFGHJKMNPQRSTVWXYZ0", s)
-	f.Add(ticket{id: id, secret: s, redemption: newRedemption()}.text())
-	for _, text := range []string{"", "1...", "1.a.b.c", "2.x.y.z", strings.Repeat(".", 600)} {
+	f.Add(id + "." + s.RevealText())
+	for _, text := range []string{"", ".", "x.y", id, id + ".", strings.Repeat(".", 600)} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		got, ok := parseTicket(text)
-		switch {
-		case !ok && got != (ticket{}) && got.redemption != "":
-			t.Errorf("half a ticket of %q", text)
-		case ok && (got.text() != text || capability.Target(got.id) == "" || got.secret.IsZero()):
+		ref, secret, ok := parseToken(text)
+		if ok && (ref+"."+secret.RevealText() != text || capability.Target(ref) == "" || secret.IsZero()) {
 			t.Errorf("%q reads as another", text)
 		}
 	})

@@ -1,5 +1,5 @@
-// The exchange: a page's script sends the secret that stands in its fragment, which
-// no server ever gets to see, and the browser gets a cookie for it.
+// Opening: a page's script sends the secret that stands in its fragment, which no
+// server ever gets to see otherwise, and is given a token for the page.
 
 package web
 
@@ -14,17 +14,17 @@ import (
 	"github.com/mooring-rpc/mooring/page"
 )
 
-// maxExchange bounds what is sent for a cookie: a ref's text.
-const maxExchange = 8 << 10
+// maxOpening bounds what is sent to open a page: a ref's text.
+const maxOpening = 8 << 10
 
-// exchange is what a page's script sends. A session's page knows its ref's id.
-type exchange struct {
+// opening is what a page's script sends. A session's page knows its ref's id.
+type opening struct {
 	Secret     string `json:"secret"`     // /s/ID: what stands behind the #
 	Ref        string `json:"ref"`        // /sessions: a ref's text, or ID#SECRET
-	Redemption string `json:"redemption"` // /s/ID/public: what the asker redeems the ref by
+	Redemption string `json:"redemption"` // what the asker redeems the ref by: of a browser always the same
 }
 
-// unlock is the page before there is a cookie.
+// unlock is the page of a ref for who has shown nothing yet: the same for any ref.
 func (q *request) unlock() {
 	id := strings.TrimPrefix(q.path, "/s/")
 	if capability.Sealed(id) {
@@ -47,9 +47,9 @@ func (q *request) html(write func(io.Writer) error) {
 	}
 }
 
-// openSession exchanges the secret of a session's ref.
+// openSession takes the secret of a session's ref.
 func (q *request) openSession(id string) {
-	sent, err := q.exchanged()
+	sent, err := q.sent()
 	if err != nil {
 		q.refuse(err)
 		return
@@ -59,17 +59,17 @@ func (q *request) openSession(id string) {
 		q.refuse(err)
 		return
 	}
-	q.open(id, secret)
+	q.open(id, secret, sent.Redemption)
 }
 
-// openSpace exchanges a space's ref.
+// openSpace takes a space's ref.
 func (q *request) openSpace() {
-	sent, err := q.exchanged()
+	sent, err := q.sent()
 	if err != nil {
 		q.refuse(err)
 		return
 	}
-	ref, err := parseExchanged(sent.Ref)
+	ref, err := parseSent(sent.Ref)
 	if err != nil {
 		q.refuse(err)
 		return
@@ -78,20 +78,26 @@ func (q *request) openSpace() {
 		q.refuse(fault.BadArgument.With("this ref is one of a session: mooring link prints the address of its page"))
 		return
 	}
-	q.open(ref.ID, ref.Secret)
+	q.open(ref.ID, ref.Secret, sent.Redemption)
 }
 
-// exchanged reads what was sent.
-func (q *request) exchanged() (sent exchange, err error) {
-	body := json.NewDecoder(http.MaxBytesReader(q.w, q.r.Body, maxExchange))
+// sent reads what was sent.
+func (q *request) sent() (sent opening, err error) {
+	body := json.NewDecoder(http.MaxBytesReader(q.w, q.r.Body, maxOpening))
 	if err := body.Decode(&sent); err != nil {
-		return sent, fault.Malformed.With("the request is no JSON object of strings, or longer than %d bytes", maxExchange)
+		return sent, fault.Malformed.With("the request is no JSON object of strings, or longer than %d bytes", maxOpening)
+	}
+	if len(sent.Redemption) > maxRedemption {
+		return sent, fault.BadArgument.With("a redemption id has at most %d bytes", maxRedemption)
 	}
 	return sent, nil
 }
 
-// parseExchanged reads a ref's text, or that part of it which says nothing of where.
-func parseExchanged(text string) (capability.Ref, error) {
+// maxRedemption bounds a redemption's id, in bytes.
+const maxRedemption = 64
+
+// parseSent reads a ref's text, or that part of it which says nothing of where.
+func parseSent(text string) (capability.Ref, error) {
 	text = strings.TrimSpace(text)
 	if strings.Contains(text, "://") {
 		return capability.ParseRef(text)
@@ -99,18 +105,14 @@ func parseExchanged(text string) (capability.Ref, error) {
 	return capability.ParseRef("mooring://localhost/" + text)
 }
 
-// open sees that a ref shows something, and gives its cookie. A browser that has
-// one for it already goes on with that one's redemption.
-func (q *request) open(id string, secret capability.Secret) {
+// open sees that a ref shows something, and gives a token for its page. A browser
+// that says the same redemption each time counts once.
+func (q *request) open(id string, secret capability.Secret, redemption string) {
 	if capability.Sealed(id) {
 		q.refuse(sealed())
 		return
 	}
-	t, ok := q.ticket(id)
-	if !ok || !t.secret.Equal(secret) {
-		t = ticket{id: id, secret: secret, redemption: newRedemption()}
-	}
-	held, err := q.caller().Restore(capability.Ref{}.With(t.id, t.secret), t.redemption)
+	held, err := q.caller().Restore(capability.Ref{}.With(id, secret), redemption)
 	if err != nil {
 		q.refuse(err)
 		return
@@ -119,21 +121,27 @@ func (q *request) open(id string, secret capability.Secret) {
 	if err == nil && held.IsSpace() && !about.Grant.Rights.Has(capability.List) {
 		err = fault.MissingRight.With("the ref does not allow to list sessions")
 	}
+	var token string
+	if err == nil {
+		token, err = q.give(id)
+	}
 	if err != nil {
 		q.refuse(err)
 		return
 	}
-	q.setCookie(t, about)
-	q.w.WriteHeader(http.StatusNoContent)
+	q.json(map[string]string{"token": token})
+}
+
+// json answers with an object.
+func (q *request) json(v map[string]string) {
+	q.w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(q.w).Encode(v) // the asker may have gone
 }
 
 // publicOf tells whoever shows a ref that may share the session which public share
 // it has.
 func (q *request) publicOf() {
-	sent, err := q.exchanged()
-	if err == nil && len(sent.Redemption) > 64 {
-		err = fault.BadArgument.With("a redemption id has at most 64 bytes")
-	}
+	sent, err := q.sent()
 	var secret capability.Secret
 	if err == nil {
 		secret, err = capability.ParseSecret(sent.Secret)
@@ -146,8 +154,7 @@ func (q *request) publicOf() {
 		q.refuse(err)
 		return
 	}
-	q.w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(q.w).Encode(map[string]string{"public": "/share/" + id}) // the asker may have gone
+	q.json(map[string]string{"public": "/share/" + id})
 }
 
 // publicShare is the id of the living public share of a ref's session.
@@ -175,10 +182,4 @@ func (q *request) publicShare(ref capability.Ref, redemption string) (id string,
 		return "", fault.NotFound.With("the session has no public share: share it in opencode, or link a ref of it")
 	}
 	return id, nil
-}
-
-// close ends what open began, in this browser.
-func (q *request) close() {
-	q.clearCookie()
-	q.w.WriteHeader(http.StatusNoContent)
 }

@@ -1,0 +1,97 @@
+// The token of this page: what it shows in place of the ref's secret. It lies in sessionStorage, which is of this tab and of
+// this server with its port; nothing of it is sent by the browser itself. Other tabs of the same server are given it when they
+// ask: pages of other ports and sites hear nothing of that.
+
+const prefix = "mooring-token:";
+const name = prefix + location.pathname;
+const tabs = new BroadcastChannel("mooring-pages");
+let unkept; // where there is no storage
+
+export function token() {
+  try {
+    return sessionStorage.getItem(name) ?? unkept;
+  } catch {
+    return unkept;
+  }
+}
+
+export function keep(text) {
+  unkept = text;
+  try {
+    sessionStorage.setItem(name, text);
+  } catch {
+    // Then it lasts as long as the page.
+  }
+}
+
+export function drop() {
+  unkept = undefined;
+  try {
+    sessionStorage.removeItem(name);
+  } catch {
+    // Nothing was kept.
+  }
+}
+
+// What a request has to say to be shown what the token allows.
+export function headers(more = {}) {
+  const shown = token();
+  return shown === undefined ? more : { ...more, "Mooring-Token": shown };
+}
+
+// Answers tabs that ask, and leaves when another tab ends this one's token.
+export function shareToken() {
+  tabs.onmessage = ({ data }) => {
+    if (typeof data?.ask === "string" && data.ask.startsWith(prefix)) {
+      const kept = data.ask === name ? token() : stored(data.ask);
+      if (kept) tabs.postMessage({ name: data.ask, token: kept });
+    }
+    if (data?.end === name && data.token === token()) leave();
+    answered?.(data);
+  };
+}
+let answered;
+
+// Asks the other tabs for this page's token, for a moment.
+export function askTabs() {
+  return new Promise((resolve) => {
+    const end = setTimeout(() => resolve(undefined), 400);
+    answered = (data) => {
+      if (data?.name !== name || typeof data.token !== "string") return;
+      clearTimeout(end);
+      resolve(data.token);
+    };
+    tabs.postMessage({ ask: name });
+  }).finally(() => (answered = undefined));
+}
+
+// Ends the token in all tabs; the server has ended it.
+export function endToken() {
+  tabs.postMessage({ end: name, token: token() });
+  leave();
+}
+
+function leave() {
+  drop();
+  location.replace(location.pathname);
+}
+
+function stored(key) {
+  try {
+    return sessionStorage.getItem(key);
+  } catch {
+    return undefined;
+  }
+}
+
+// This browser's name for its uses of refs: one that may be used so often counts a browser once. It opens nothing by itself.
+export function browserId() {
+  const key = "mooring-browser";
+  try {
+    let id = localStorage.getItem(key);
+    if (!id) localStorage.setItem(key, (id = [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, "0")).join("")));
+    return id;
+  } catch {
+    return "";
+  }
+}
