@@ -26,6 +26,13 @@ type ShareRequest struct {
 	Within time.Duration // since the first of them, by the database's clock
 }
 
+// ShareRefusal is something that a share lacks: it was synced and could not be stored.
+type ShareRefusal struct {
+	Key string // "" where it is not known what was lost
+	Why string
+	At  int64 // Unix ms
+}
+
 // Stands says whether the share is there, or can still be made: neither of its refs
 // is dead. A ref that grants does not have is one that is about to be minted, or was
 // when its maker crashed. epoch and now are as for Check.

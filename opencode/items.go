@@ -21,6 +21,8 @@ type Reader struct {
 	Created int64    // Unix ms, from the first session's info that says; else 0
 	Puts    []Put    // in the order of the items
 	Skipped []string // types of items that are not known here, as often as they came
+
+	items int // that were read by Items
 }
 
 // Items reads a sync's items {type, data}. The error is Malformed, names the item,
@@ -30,12 +32,13 @@ func (r *Reader) Items(items []json.RawMessage) error {
 		kind, ok := text(raw, "type")
 		data, found := ledger.Member(raw, "data")
 		if kind == "" || !ok || !found {
-			return malformed("item %d is not {type, data}", i+1)
+			return malformed("item %d is not {type, data}", r.items+i+1)
 		}
 		if err := r.Item(kind, data); err != nil {
 			return err
 		}
 	}
+	r.items += len(items)
 	return nil
 }
 

@@ -142,7 +142,20 @@ func (b *body) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (b *body) Close() error { return nil }
 
-func (b *body) free() { b.sem.Release(b.held) }
+func (b *body) free() {
+	b.sem.Release(b.held)
+	b.held = 0
+}
+
+// own says that it was proven by now whose the body is.
+func (b *body) own() error {
+	if err := b.room.take(b.ctx, b.room.known, b.held); err != nil {
+		return err
+	}
+	b.sem.Release(b.held)
+	b.sem = b.room.known
+	return nil
+}
 
 func (r *room) take(ctx context.Context, sem *semaphore.Weighted, n int64) error {
 	if sem.TryAcquire(n) {

@@ -350,7 +350,7 @@ func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", path, r.addr, 1<<16, strings.Repeat(" ", 2*peekBytes))
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", path, r.addr, 1<<16, strings.Repeat(" ", 2048))
 		}
 	}
 	until.True(t, "all of them are in", func() bool {
@@ -363,7 +363,7 @@ func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 		t.Errorf("a batch: %v", err)
 	}
 	// Its secret comes last, so that it is a stranger's until all of it has been read.
-	body := fmt.Sprintf(`{"data":[%s],"secret":%q}`, message("m", strings.Repeat("x", 2*peekBytes)), c.Secret)
+	body := fmt.Sprintf(`{"data":[%s],"secret":%q}`, message("m", strings.Repeat("x", 2048)), c.Secret)
 	if got := r.request("POST", "/api/share/"+c.ID+"/sync", body); got.status != 200 {
 		t.Errorf("a sync: %d %s", got.status, got.body)
 	}

@@ -7,10 +7,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -164,13 +164,6 @@ type synced struct {
 	SyncCount int  `json:"syncCount"`
 }
 
-// secretFirst is how opencode's bodies begin: so strangers are turned away before
-// their bodies are read.
-var secretFirst = regexp.MustCompile(`^\s*\{\s*"secret"\s*:\s*"([A-Za-z0-9._-]{1,200})"`)
-
-// peekBytes is where a secret must have come by.
-const peekBytes = 1024
-
 func (s *Service) serveSync(w http.ResponseWriter, v *visitor, id string) {
 	deadlines(w, s.cfg.BodyTimeout, 2*(s.cfg.BodyTimeout+s.cfg.SyncTimeout))
 	n, err := s.sync(w, v, id)
@@ -181,54 +174,59 @@ func (s *Service) serveSync(w http.ResponseWriter, v *visitor, id string) {
 	answer(w, http.StatusOK, synced{true, n})
 }
 
-// sync takes a body in and commits it. A client that goes away when all of it has
-// come has its sync committed: it does not send it again.
-func (s *Service) sync(w http.ResponseWriter, v *visitor, id string) (int, error) {
+// sync takes a body in and commits it, piece by piece as it comes: one that is no
+// larger than a piece is applied whole or not at all. A client that goes away when all
+// of it has come has its sync committed: it does not send it again.
+func (s *Service) sync(w http.ResponseWriter, v *visitor, id string) (n int, err error) {
 	ctx := v.Context()
 	leave, err := s.room.enter(ctx, v.caller.Address())
 	if err != nil {
 		return 0, err
 	}
 	defer leave()
-	if v.ContentLength > int64(s.cfg.BodyBytes) {
-		return 0, s.tooLarge()
-	}
-	in := bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(s.cfg.BodyBytes)), peekBytes)
-	early, secret := (*Writer)(nil), ""
-	head, err := in.Peek(peekBytes)
-	if m := secretFirst.FindSubmatch(head); m != nil && (err == nil || errors.Is(err, io.EOF)) {
-		secret = string(m[1])
-		if early, err = s.Writer(ctx, v.caller, id, secret); err != nil {
-			return 0, err
-		}
-		defer func() { early.Close() }()
-	}
-	held := s.room.body(ctx, in, early != nil)
+	held := s.room.body(ctx, http.MaxBytesReader(w, v.Body, int64(s.cfg.BodyBytes)), false)
 	defer held.free()
-	var body struct {
-		Secret string          `json:"secret"`
-		Data   json.RawMessage `json:"data"` // taken apart once it is known whose it is
-	}
-	if err := readJSON(held, &body); err != nil {
-		return 0, err
-	}
-	ctx = context.WithoutCancel(ctx)
-	writer := early
-	switch {
-	case early != nil && body.Secret != secret:
-		return 0, fault.Malformed.With("the body has two secrets")
-	case early == nil:
-		if writer, err = s.Writer(v.Context(), v.caller, id, body.Secret); err != nil {
-			return 0, err
+	var writer *Writer
+	var sync *syncing
+	defer func() {
+		if writer != nil {
+			err = sync.end(err)
+			writer.Close()
 		}
-		defer writer.Close()
-	}
-	items, err := itemsOf(body.Data)
-	if err != nil {
+	}()
+	body := bodyReader{in: bufio.NewReaderSize(held, peekBytes),
+		secret: func(secret string) (err error) {
+			if writer, err = s.Writer(ctx, v.caller, id, secret); err != nil {
+				return err
+			}
+			sync = writer.begin()
+			if v.ContentLength > int64(s.cfg.BodyBytes) {
+				return s.tooLarge()
+			}
+			return held.own()
+		},
+		item: func(item json.RawMessage) error {
+			n++
+			if !sync.add(item) {
+				return nil
+			}
+			err := sync.flush(context.WithoutCancel(ctx))
+			held.free()
+			deadlines(w, s.cfg.BodyTimeout, 2*(s.cfg.BodyTimeout+s.cfg.SyncTimeout))
+			return err
+		},
+		large: func(bytes int64, most int) {
+			n++
+			sync.leaveOut("", fmt.Sprintf("an item has %d bytes, the limit is %d", bytes, most))
+		}}
+	if err := body.read(); err != nil {
 		return 0, err
 	}
-	return len(items), writer.Sync(ctx, items)
+	return n, sync.flush(context.WithoutCancel(ctx))
 }
+
+// peekBytes is how much of a body is read at once.
+const peekBytes = 32 << 10
 
 func (s *Service) tooLarge() *fault.Error {
 	return fault.TooLarge.With("a body has at most %d bytes", s.cfg.BodyBytes)

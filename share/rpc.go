@@ -100,7 +100,7 @@ func (s *Service) rpcSync(ctx context.Context, v *visitor, id, secret string, it
 // rpcLimits are those of one connection: clients make a call at a time.
 func (s *Service) rpcLimits() capnweb.Limits {
 	l := capnweb.DefaultLimits()
-	l.MessageBytes, l.QueuedBytes, l.CallBytes = s.cfg.BodyBytes, s.cfg.BodyBytes, 4*s.cfg.BodyBytes
+	l.MessageBytes, l.QueuedBytes, l.CallBytes = s.cfg.MessageBytes, s.cfg.MessageBytes, 4*s.cfg.MessageBytes
 	l.Calls, l.Exports, l.Imports = 256, 1024, 1024
 	l.HandshakeTimeout, l.IdleTimeout = s.cfg.StallTimeout, 10*time.Minute
 	return l

@@ -42,6 +42,11 @@ type Store interface {
 	SharesOf(ctx context.Context, sessions []string) (map[string]*capability.PublicShare, error)
 	ListShares(ctx context.Context, after string, limit int) (list []session.SharedListing, next string, err error)
 
+	// Refusals gives what a session lacks of what was synced to it, by key;
+	// ChangeRefusals adds to that and takes away from it.
+	Refusals(ctx context.Context, session string) ([]Refusal, error)
+	ChangeRefusals(ctx context.Context, session string, add []Refusal, drop []string) error
+
 	// MintedFrom gives the living refs that were minted from one, the oldest first;
 	// Look the rows of a session and refs.
 	MintedFrom(ctx context.Context, ref string, limit int) ([]*capability.Grant, error)
@@ -73,7 +78,8 @@ type Config struct {
 	OriginPatterns []string
 
 	Pieces         opencode.Limits // what the session takes in one commit
-	BodyBytes      int             // of one request; beyond: refused
+	BodyBytes      int             // of one sync, which is read as it comes; beyond: refused
+	MessageBytes   int             // of one message of Cap'n Web, which is held whole; beyond: refused
 	QueuedBytes    int             // of all bodies that are being taken in; beyond: they wait, then are refused
 	Requests       int             // syncs and reads of one address at once; beyond: they wait, then are refused
 	CreatesPerHour int             // of one address; beyond: refused
@@ -93,7 +99,7 @@ func DefaultConfig() Config {
 	return Config{
 		Log:       slog.New(slog.DiscardHandler),
 		Pieces:    opencode.Limits{Ops: 1000, Bytes: 8 << 20, Payload: 4 << 20},
-		BodyBytes: 32 << 20, QueuedBytes: 256 << 20, Requests: 32,
+		BodyBytes: 512 << 20, MessageBytes: 32 << 20, QueuedBytes: 256 << 20, Requests: 32,
 		CreatesPerHour: 3600, Creates: 120, Writers: 16, Repeat: 10 * time.Minute,
 		BodyTimeout: 2 * time.Minute, SyncTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		PingInterval: 20 * time.Second, RPCTimeout: 2 * time.Minute,
@@ -112,7 +118,7 @@ func (c Config) withDefaults() Config {
 		have *int
 		want int
 	}{
-		{&c.BodyBytes, d.BodyBytes}, {&c.QueuedBytes, d.QueuedBytes}, {&c.Requests, d.Requests},
+		{&c.BodyBytes, d.BodyBytes}, {&c.MessageBytes, d.MessageBytes}, {&c.QueuedBytes, d.QueuedBytes}, {&c.Requests, d.Requests},
 		{&c.CreatesPerHour, d.CreatesPerHour}, {&c.Creates, d.Creates}, {&c.Writers, d.Writers},
 	} {
 		if *f.have <= 0 {
@@ -130,7 +136,8 @@ func (c Config) withDefaults() Config {
 			*f.have = f.want
 		}
 	}
-	c.QueuedBytes = max(c.QueuedBytes, c.BodyBytes)
+	c.MessageBytes = min(c.MessageBytes, c.BodyBytes)
+	c.QueuedBytes = max(c.QueuedBytes, c.MessageBytes)
 	return c
 }
 
@@ -150,7 +157,7 @@ type Service struct {
 func New(cfg Config) *Service {
 	cfg = cfg.withDefaults()
 	return &Service{cfg: cfg, creates: newRates(cfg.Creates, cfg.CreatesPerHour),
-		room: newRoom(cfg.Requests, cfg.QueuedBytes, cfg.BodyBytes, cfg.SyncTimeout)}
+		room: newRoom(cfg.Requests, cfg.QueuedBytes, cfg.MessageBytes, cfg.SyncTimeout)}
 }
 
 // Public is the session that a public share id shows, as its read-only ref does.

@@ -3,10 +3,10 @@
 package share
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -27,6 +27,7 @@ type Writer struct {
 	held     *server.Held
 	share    *capability.PublicShare
 	external string // opencode's id of the session
+	since    int64  // Unix ms: when the secret was made
 	turn     turn
 }
 
@@ -41,7 +42,8 @@ func (s *Service) Writer(ctx context.Context, c *server.Caller, id, secret strin
 	if why := over(sight, held.Ref()); why != nil {
 		return nil, why
 	}
-	return &Writer{service: s, held: held, share: p, external: sight.Row.External, turn: s.turns.enter(p.ID)}, nil
+	return &Writer{service: s, held: held, share: p, external: sight.Row.External,
+		since: sight.Grants[held.Ref()].Created, turn: s.turns.enter(p.ID)}, nil
 }
 
 // holder is whoever has a share's secret, dead or alive.
@@ -87,57 +89,96 @@ func over(sight *session.Sight, ref string) error {
 func (w *Writer) Close() { w.turn.leave() }
 
 // Sync puts items, in the order of the writers' beginnings. When it returns nil, all
-// of them are committed. What cannot be read changes nothing (Malformed); items that
-// are too large for the session are left out, all others are committed, and the
-// error is TooLarge. A database that is away or busy is waited for, within
-// Config.SyncTimeout.
+// of them are committed. Items that are too large for the session are left out, all
+// others are committed, and the error is TooLarge. What cannot be read ends the sync
+// (Malformed), and a piece that it is in changes nothing. A database that is away or
+// busy is waited for, within Config.SyncTimeout.
 func (w *Writer) Sync(ctx context.Context, items []json.RawMessage) error {
-	r := opencode.Reader{Session: w.external}
-	if err := r.Items(items); err != nil {
-		return err
-	}
-	puts := opencode.Last(r.Puts)
-	pieces, tooLarge := opencode.Cut(puts, w.service.cfg.Pieces)
-	if err := w.wait(ctx); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, w.service.cfg.SyncTimeout)
-	defer cancel()
-	for _, piece := range pieces {
-		if err := w.commit(ctx, piece); err != nil {
-			return err
+	s := w.begin()
+	for _, item := range items {
+		if s.add(item) {
+			if err := s.flush(ctx); err != nil {
+				return s.end(err)
+			}
 		}
 	}
-	if len(tooLarge) > 0 {
-		return fault.TooLarge.With("%d of %d items are larger than %d bytes and were left out; all others are stored", len(tooLarge), len(puts), w.service.cfg.Pieces.Payload)
-	}
-	return nil
+	return s.end(s.flush(ctx))
 }
 
-// maxItems bounds a sync's items: small ones cost a server many times their bytes.
+// maxItems bounds a sync's items over Cap'n Web, which come as one message: small ones
+// cost a server many times their bytes.
 const maxItems = 1 << 17
 
 func tooMany() error {
 	return fault.TooLarge.With("a sync has at most %d items: send them in pieces", maxItems)
 }
 
-// itemsOf takes a sync's array apart, which is JSON text.
-func itemsOf(data json.RawMessage) (items []json.RawMessage, err error) {
-	in := json.NewDecoder(bytes.NewReader(data))
-	if open, err := in.Token(); err != nil || open != json.Delim('[') {
-		return nil, fault.Malformed.With("the body has no data: an array of {type, data}")
+// syncing is a sync on its way. A piece of it is gathered, and committed when it is as
+// large as the session takes at once: pieces are applied in order, each whole or not at
+// all, and putting one again changes nothing.
+type syncing struct {
+	w      *Writer
+	reader opencode.Reader
+	items  []json.RawMessage // of the piece that is being gathered
+	bytes  int
+	stored []string  // keys that were put
+	lost   []Refusal // what was left out
+	most   int       // bytes of one value
+	turn   bool      // it has come
+}
+
+func (w *Writer) begin() *syncing {
+	return &syncing{w: w, reader: opencode.Reader{Session: w.external}, most: w.service.cfg.Pieces.Payload}
+}
+
+// add takes an item in, and says whether there is a whole piece by now.
+func (s *syncing) add(item json.RawMessage) (full bool) {
+	s.items, s.bytes = append(s.items, item), s.bytes+len(item)
+	limits := s.w.service.cfg.Pieces
+	return len(s.items) >= limits.Ops || s.bytes >= limits.Bytes
+}
+
+// leaveOut notes that something is not stored, under its key, "" where that is not known.
+func (s *syncing) leaveOut(key, why string) { s.lost = append(s.lost, Refusal{Key: key, Why: why}) }
+
+// flush commits what was gathered.
+func (s *syncing) flush(ctx context.Context) error {
+	if err := s.reader.Items(s.items); err != nil {
+		return err
 	}
-	for in.More() {
-		if len(items) == maxItems {
-			return nil, tooMany()
-		}
-		var item json.RawMessage
-		if err := in.Decode(&item); err != nil {
-			return nil, fault.Malformed.Because(err, "the body's data cannot be read")
-		}
-		items = append(items, item)
+	puts := opencode.Last(s.reader.Puts)
+	s.items, s.bytes, s.reader.Puts = nil, 0, nil
+	pieces, tooLarge := opencode.Cut(puts, s.w.service.cfg.Pieces)
+	for _, p := range tooLarge {
+		s.leaveOut(p.Key, fmt.Sprintf("it has %d bytes, the limit is %d", len(p.Payload), s.most))
 	}
-	return items, nil
+	if !s.turn {
+		if err := s.w.wait(ctx); err != nil {
+			return err
+		}
+		s.turn = true
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.w.service.cfg.SyncTimeout)
+	defer cancel()
+	for _, piece := range pieces {
+		if err := s.w.commit(ctx, piece); err != nil {
+			return err
+		}
+		for _, p := range piece {
+			s.stored = append(s.stored, p.Key)
+		}
+	}
+	return nil
+}
+
+// end is what becomes of a sync that err has ended, nil if it has come to its end.
+func (s *syncing) end(err error) error {
+	whole := err == nil
+	if whole && len(s.lost) > 0 {
+		err = fault.TooLarge.With("left out of the sync, for a value has at most %d bytes: %d; all else is stored", s.most, len(s.lost))
+	}
+	s.w.service.remember(s, whole, err)
+	return err
 }
 
 // wait is for those who were there before, one of whom may be sending its body still.

@@ -42,7 +42,7 @@ var statements = map[string]*Statement{
 	"readRedemption": readRedemption, "insertAudit": insertAudit, "readAudit": readAudit,
 	"ensureHeads": ensureHeads, "lockHeads": lockHeads, "readHead": readHead, "saveHeads": saveHeads,
 	"addUses": addUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": noteExpired,
-	"insertShare": insertShare, "readShare": readShare, "readAsked": readAsked, "findNamed": findNamed, "readShares": readShares, "listShares": listShares,
+	"insertShare": insertShare, "readShare": readShare, "readAsked": readAsked, "readRefusals": readRefusals, "saveRefusals": saveRefusals, "dropRefusals": dropRefusals, "dropAllRefusals": dropAllRefusals, "findNamed": findNamed, "readShares": readShares, "listShares": listShares,
 	"readOwners": readOwners, "readChildren": readChildren,
 	"insertPageToken": insertPageToken, "crowdPageTokens": crowdPageTokens, "readPageToken": readPageToken, "dropPageToken": dropPageToken,
 	"findPageTokens": findPageTokens,

@@ -41,6 +41,17 @@ var (
 		WHERE g.parent_target = {1} AND g.parent_tail = {2} AND g.revoked = 0 ORDER BY g.created, g.tail LIMIT {3}`)
 )
 
+// What sessions lack of what was synced to them; key ” stands for what is not known.
+var (
+	readRefusals = statement("", `
+		SELECT f.key, f.why, f.at FROM share_refusals f WHERE f.session = {1} ORDER BY f.key`)
+	saveRefusals = statement("ttti", `
+		INSERT INTO share_refusals (session, key, why, at) {values} ON CONFLICT (session, key) DO NOTHING`)
+	dropRefusals = statement("tt", `
+		DELETE FROM share_refusals WHERE (session, key) IN (SELECT a, b FROM {w})`)
+	dropAllRefusals = statement("t", `DELETE FROM share_refusals WHERE session IN (SELECT a FROM {w})`)
+)
+
 func scanShare(row Scanner) (*capability.PublicShare, error) {
 	var p capability.PublicShare
 	var owner, share, reader string
@@ -277,4 +288,39 @@ func (s *Store) grants(ctx context.Context, what *Statement, args ...any) (list 
 		return nil
 	})
 	return list, err
+}
+
+// Refusals gives what a session lacks of what was synced to it, by key.
+func (s *Store) Refusals(ctx context.Context, id string) (list []capability.ShareRefusal, err error) {
+	if err := sound(id); err != nil {
+		return nil, err
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(readRefusals, nil, []any{id}, func(row Scanner) error {
+			var r capability.ShareRefusal
+			err := row.Scan(&r.Key, &r.Why, &r.At)
+			list = append(list, r)
+			return err
+		})
+		return nil
+	})
+	return list, naming("read what a share lacks", err)
+}
+
+// ChangeRefusals adds to that, each key once, and takes keys away. At is the database's.
+func (s *Store) ChangeRefusals(ctx context.Context, id string, add []capability.ShareRefusal, drop []string) error {
+	for _, r := range add {
+		if err := sound(r.Key, r.Why); err != nil {
+			return err
+		}
+	}
+	return naming("note what a share lacks", s.update(ctx, func(t *tx) error {
+		rows, err := t.Load(ctx, &session.Want{})
+		if err != nil {
+			return err
+		}
+		t.list(dropRefusals, each(drop, func(key string) []any { return []any{id, key} }), nil)
+		t.list(saveRefusals, each(add, func(r capability.ShareRefusal) []any { return []any{id, r.Key, r.Why, rows.Now} }), nil)
+		return nil
+	}))
 }

@@ -193,6 +193,7 @@ func (t *tx) dropState(ids []string) {
 	t.list(dropTurns, texts(ids), nil)
 	t.list(dropAllPayloads, texts(ids), nil)
 	t.list(dropExternals, texts(ids), nil)
+	t.list(dropAllRefusals, texts(ids), nil)
 }
 
 // each makes the list of items' values.

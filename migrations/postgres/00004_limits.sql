@@ -35,3 +35,13 @@ CREATE INDEX streams_idle ON streams (idle_ref) WHERE idle_ref <> '';
 
 -- The key of the hashes that a ref of one message is shown (session.HashKey).
 INSERT INTO meta (name, value) VALUES ('hash_key', replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''));
+
+-- What a session lacks of what was synced to it and could not be stored; key '' is
+-- what is not known.
+CREATE TABLE share_refusals (
+    session text COLLATE "C" NOT NULL,
+    key     text COLLATE "C" NOT NULL,
+    why     text COLLATE "C" NOT NULL,
+    at      bigint NOT NULL,
+    PRIMARY KEY (session, key)
+);

@@ -192,6 +192,44 @@ func testListShares(t *testing.T, fresh Fresh) {
 	same(f, "the list", got, want)
 }
 
+// testRefusals: what a session lacks is noted once for each key, until it is taken away
+// or the session is deleted.
+func testRefusals(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	row := liveRow(newSession(), newSpace(), 1)
+	f.save(&session.Changes{Sessions: []*session.Row{row}}, row.ID)
+	change := func(add []capability.ShareRefusal, drop ...string) {
+		t.Helper()
+		f.must("change", f.ChangeRefusals(f.ctx, row.ID, add, drop))
+	}
+	lacks := func(want ...capability.ShareRefusal) {
+		t.Helper()
+		list, err := f.Refusals(f.ctx, row.ID)
+		f.must("read", err)
+		for i := range list {
+			if list[i].At == 0 {
+				t.Errorf("%+v does not say when", list[i])
+			}
+			list[i].At = 0
+		}
+		same(f, "what it lacks", list, want)
+	}
+	one, two, other := capability.ShareRefusal{Why: "x"}, capability.ShareRefusal{Key: "message/m", Why: "y"}, capability.ShareRefusal{Key: "message/m", Why: "z"}
+	change([]capability.ShareRefusal{two, one})
+	change([]capability.ShareRefusal{other})
+	lacks(one, two)
+	change([]capability.ShareRefusal{other}, "message/m", "message/n")
+	lacks(one, other)
+	change(nil, "")
+	lacks(other)
+	if list, err := f.Refusals(f.ctx, newSession()); err != nil || len(list) != 0 {
+		t.Errorf("another lacks %v, %v", list, err)
+	}
+	row.Life = session.Deleted
+	f.save(&session.Changes{Sessions: []*session.Row{row}, DropState: []string{row.ID}}, row.ID)
+	lacks()
+}
+
 // testMintUnderRoot: whoever is first makes the ref, and nobody makes it again.
 func testMintUnderRoot(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)

@@ -97,6 +97,7 @@ var together = []test{
 	{"StrangeTexts", testStrangeTexts},
 	{"DropState", testDropState},
 	{"Externals", testExternals},
+	{"Refusals", testRefusals},
 	{"LargePayload", testLargePayload},
 	{"LargeGroup", testLargeGroup},
 	{"Look", testLook},

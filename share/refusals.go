@@ -1,0 +1,79 @@
+// What a share lacks: what was synced and could not be stored. opencode does not send
+// it again, so people who look at the share are told.
+
+package share
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Refusal is something that a share lacks.
+type Refusal = capability.ShareRefusal
+
+// mostRefusals is how many a share has; of more, only that there are more is known.
+const mostRefusals = 64
+
+// rememberTime is for the note of a refusal to be written. Whoever was refused waits.
+const rememberTime = 5 * time.Second
+
+// remember notes what a sync has left out, or that it could not be taken in whole, once
+// for each key, and forgets what has been stored by now. A sync under a secret that was
+// made after a sync was refused is one of all that there is: opencode shares again so.
+func (s *Service) remember(sync *syncing, whole bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), rememberTime)
+	defer cancel()
+	of := sync.w.share.Session
+	known, failed := s.cfg.Store.Refusals(ctx, of)
+	if failed != nil {
+		s.cfg.Log.Warn("what a share lacks is not known", "session", of, "error", failed)
+		return
+	}
+	add := sync.lost
+	if !whole && !ended(err) && !errors.Is(err, fault.SessionDeleted) {
+		var f *fault.Error
+		why := "the server failed"
+		if errors.As(err, &f) {
+			why = f.Message
+		}
+		add = append(add, Refusal{Why: why})
+	}
+	var drop []string
+	for _, r := range known {
+		if r.Key == "" && whole && sync.w.since > r.At || r.Key != "" && slices.Contains(sync.stored, r.Key) {
+			drop = append(drop, r.Key)
+		}
+	}
+	seen := map[string]bool{}
+	for _, r := range known {
+		seen[r.Key] = !slices.Contains(drop, r.Key)
+	}
+	add = slices.DeleteFunc(add, func(r Refusal) bool {
+		before := seen[r.Key]
+		seen[r.Key] = true
+		return before
+	})
+	if room := mostRefusals - len(known); len(add) > room {
+		add = append(add[:max(room, 0)], Refusal{Why: "more than is listed"})
+	}
+	if len(add)+len(drop) == 0 {
+		return
+	}
+	if err := s.cfg.Store.ChangeRefusals(ctx, of, add, drop); err != nil {
+		s.cfg.Log.Warn("what a share lacks could not be noted", "session", of, "error", err)
+	}
+	for _, r := range add {
+		s.cfg.Log.Warn("a share is incomplete: something that was synced is not stored", "session", of, "key", r.Key, "why", r.Why)
+	}
+}
+
+// Lacks says what was synced to a session and is not in it.
+func (s *Service) Lacks(ctx context.Context, session string) ([]Refusal, error) {
+	list, err := s.cfg.Store.Refusals(ctx, session)
+	return list, s.fault(err, "look what the share lacks")
+}
