@@ -139,6 +139,7 @@ fuzz: ## fuzz every target for long (FUZZ=10m each), then 5,000,000 messages of 
 	go test $(SOAK) -messages 5000000 -connections 200000
 	go test $(SOAKWEB) -messages 5000000
 	go test -run '^TestOrderThroughOtherVats$$' -timeout 0 -count 1 ./rpc -worlds 1000000
+	go test -run '^TestOrderOverBothProtocols$$' -timeout 0 -count 1 ./bridge -chains 100000
 	go test -run '^TestMachineStories$$' -timeout 0 -count 1 ./outbox -stories 1000000
 	go test -run '^TestHubStories$$' -timeout 0 -count 1 ./server -stories 200000
 
