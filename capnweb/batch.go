@@ -38,25 +38,28 @@ func serveBatch(w http.ResponseWriter, r *http.Request, config func() Config, op
 	}
 	cfg := config()
 	most := cfg.Limits.withDefaults().QueuedBytes
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(most)))
-	if err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			http.Error(w, "the batch is too large", http.StatusRequestEntityTooLarge)
-			return
-		}
-		http.Error(w, "the batch could not be read", http.StatusBadRequest)
+	if r.ContentLength > int64(most) {
+		batchTooLarge(w)
 		return
 	}
-	t := newBatchTransport(body, 4*most, opts.RemoteAddr)
+	t := newBatchTransport(http.MaxBytesReader(w, r.Body, int64(most)), 4*most, opts.RemoteAddr)
 	if t.remote == "" {
 		t.remote = r.RemoteAddr
 	}
 	c := NewConn(t, cfg)
+	// What is not large comes whole or not at all; the rest of what is comes in as it is taken in.
+	if err := t.body.fill(wholeBatch); err != nil {
+		c.endUnread()
+		c.batchUnread(w, err)
+		return
+	}
 	c.batch.deaf, t.all = true, c.batchTaken
 	_ = c.Run(r.Context()) // it is logged, and the client told
 	answer, err := t.finish()
 	switch {
 	case r.Context().Err() != nil:
+	case t.body.failed():
+		c.batchUnread(w, t.body.err)
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
@@ -66,6 +69,37 @@ func serveBatch(w http.ResponseWriter, r *http.Request, config func() Config, op
 		h.Set("Cache-Control", "no-store")
 		_, _ = w.Write(answer)
 	}
+}
+
+// wholeBatch is how large a batch may be that comes whole or not at all.
+const wholeBatch = 1 << 20
+
+func batchTooLarge(w http.ResponseWriter) {
+	http.Error(w, "the batch is too large", http.StatusRequestEntityTooLarge)
+}
+
+// batchUnread answers a batch that could not be read.
+func (c *Conn) batchUnread(w http.ResponseWriter, err error) {
+	if refused, ok := asRefusal(err); ok {
+		status := http.StatusServiceUnavailable
+		if refused == c.cfg.Intake.TooLarge() {
+			status = http.StatusRequestEntityTooLarge
+		}
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, c.redact(refused).Message, status)
+		return
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		batchTooLarge(w)
+		return
+	}
+	http.Error(w, "the batch could not be read", http.StatusBadRequest)
+}
+
+// endUnread ends a connection that is not run.
+func (c *Conn) endUnread() {
+	c.end(ending{code: closeNormal, quiet: true})
+	_ = c.Run(context.Background()) // which only gives up what there is
 }
 
 // batchTransport reads from one body and writes into another.
@@ -86,14 +120,19 @@ type batchTransport struct {
 
 var errAnswersTooLarge = errors.New("the answers of the batch are too large")
 
-func newBatchTransport(body []byte, most int, remote string) *batchTransport {
-	return &batchTransport{body: lines{body}, most: most, remote: remote, closed: make(chan struct{})}
+func newBatchTransport(body io.Reader, most int, remote string) *batchTransport {
+	return &batchTransport{body: lines{from: body}, most: most, remote: remote, closed: make(chan struct{})}
 }
+
+func (t *batchTransport) setReading(reading func(int, []byte) error) { t.body.reading = reading }
 
 // Read gives the next line. Behind the last one there is silence: the client waits.
 func (t *batchTransport) Read(context.Context) ([]byte, error) {
 	if m, ok := t.body.next(); ok {
 		return m, nil
+	}
+	if t.body.err != nil && t.body.err != io.EOF {
+		return nil, t.body.err
 	}
 	if !t.told {
 		t.told = true
@@ -125,7 +164,7 @@ func (t *batchTransport) finish() ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := t.out
-	t.out, t.body = nil, lines{}
+	t.out, t.body = nil, lines{err: t.body.err}
 	if t.full {
 		return nil, errAnswersTooLarge
 	}
@@ -141,17 +180,79 @@ func (t *batchTransport) Close(int, string) error {
 
 func (t *batchTransport) RemoteAddr() string { return t.remote }
 
-// lines cuts a body into its messages. Empty lines are none.
-type lines struct{ rest []byte }
+// lines cuts a body into its messages, as it comes. Empty lines are none.
+type lines struct {
+	from    io.Reader
+	reading func(int, []byte) error // asked before buf holds so many bytes
+	buf     []byte
+	rest    []byte // of buf: read, and not yet cut
+	err     error  // why no more comes: io.EOF at the end
+}
 
+// failed says that the body cannot be read: that no more of it is taken in the client is told among the answers.
+func (l *lines) failed() bool {
+	_, refused := asRefusal(l.err)
+	return l.err != nil && l.err != io.EOF && !refused
+}
+
+// fill reads until so many bytes are there, or no more comes. The error is err, but for the end.
+func (l *lines) fill(n int) error {
+	for len(l.rest) < n && l.more() {
+	}
+	if l.err == io.EOF {
+		return nil
+	}
+	return l.err
+}
+
+// more reads some more; false if no more comes.
+func (l *lines) more() bool {
+	if l.err != nil || l.from == nil {
+		return false
+	}
+	if used := len(l.buf) - len(l.rest); len(l.buf) == cap(l.buf) {
+		if size := max(2*len(l.rest), firstLines); size > cap(l.buf) || used == 0 {
+			if l.err = l.reading(size, l.rest); l.err != nil {
+				return false
+			}
+			l.buf = append(make([]byte, 0, size), l.rest...)
+		} else {
+			l.buf = l.buf[:copy(l.buf[:cap(l.buf)], l.rest)]
+		}
+	}
+	have := len(l.rest)
+	k, err := l.from.Read(l.buf[len(l.buf):cap(l.buf)])
+	l.buf = l.buf[:len(l.buf)+k]
+	l.rest, l.err = l.buf[len(l.buf)-have-k:], err
+	return k > 0 || err == nil
+}
+
+// firstLines is how much is read at first.
+const firstLines = 4 << 10
+
+// next gives the next message; it is good until the next call.
 func (l *lines) next() (line []byte, ok bool) {
-	for len(l.rest) > 0 {
-		line, l.rest, _ = bytes.Cut(l.rest, []byte{'\n'})
+	for searched := 0; ; {
+		at := bytes.IndexByte(l.rest[searched:], '\n')
+		if at < 0 {
+			if searched = len(l.rest); l.more() {
+				continue
+			}
+			if l.err != nil && l.err != io.EOF {
+				return nil, false
+			}
+			line, l.rest = l.rest, nil
+		} else {
+			line, l.rest = l.rest[:searched+at], l.rest[searched+at+1:]
+			searched = 0
+		}
 		if line = bytes.TrimSuffix(line, []byte{'\r'}); len(line) > 0 {
 			return line, true
 		}
+		if at < 0 {
+			return nil, false
+		}
 	}
-	return nil, false
 }
 
 // batchState is what a connection knows of the batch that it is. Conn.mu guards it.

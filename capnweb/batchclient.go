@@ -61,7 +61,7 @@ func (b *Batch) send(ctx context.Context) error {
 		_ = b.conn.Run(context.WithoutCancel(ctx))
 		return err
 	}
-	b.t.body = lines{body}
+	b.t.body = lines{rest: body, err: io.EOF}
 	if err := b.conn.Run(ctx); err != errBatchOver {
 		return err
 	}

@@ -2,6 +2,8 @@
 
 package capnweb
 
+import "github.com/mooring-rpc/mooring/internal/intake"
+
 // charge counts a call of the peer's as unanswered. An error that is no broken rule is its answer.
 func (e *evaluator) charge() (bill, error) {
 	c := e.c
@@ -28,16 +30,21 @@ func (e *evaluator) charge() (bill, error) {
 		c.hit(LimitQueuedBytes)
 		return bill{}, errOverloaded("too much waits to be read")
 	}
+	b := bill{c: c, size: e.size, charged: e.cost + intake.CallBytes}
+	if !c.cfg.Intake.TryGrow(b.charged) {
+		return bill{}, c.cfg.Intake.Overloaded()
+	}
 	c.calls++
 	c.callBytes += e.size
-	return bill{c: c, size: e.size}, nil
+	return b, nil
 }
 
 // bill is what a connection's peer is charged for a call that has no answer.
 type bill struct {
-	c    *Conn
-	size int
-	left bool // the peer has given the call up
+	c       *Conn
+	size    int
+	charged int  // to the connection's intake
+	left    bool // the peer has given the call up
 }
 
 func (b bill) pay() {
@@ -45,6 +52,7 @@ func (b bill) pay() {
 		return
 	}
 	b.c.mu.Lock()
+	b.c.cfg.Intake.Shrink(b.charged)
 	if b.c.ended != nil { // the account is closed
 		b.c.unlock()
 		return
@@ -57,7 +65,7 @@ func (b bill) pay() {
 	if b.c.calls < b.c.lim.Calls {
 		b.c.refused = 0
 	}
-	if b.c.draining {
+	if b.c.draining || !b.c.cfg.Intake.Trusted() {
 		b.c.roomMade()
 	}
 	b.c.unlock()
@@ -103,15 +111,16 @@ func (p *payload) cost() int {
 
 // hold charges the peer for a value that was made for it, for as long as it is held; what is too much becomes an error.
 func (v via) hold(f *future) *future {
-	if err := v.holdOf(f, f.val.cost()); err != nil {
+	size := f.val.cost()
+	if err := v.holdOf(f, size, size); err != nil {
 		f.unref()
 		return newError(err)
 	}
 	return f
 }
 
-// holdOf adds to what the peer is charged for as long as f is held.
-func (v via) holdOf(f *future, size int) error {
+// holdOf adds to what the peer is charged for as long as f is held: size bytes, which take cost.
+func (v via) holdOf(f *future, size, cost int) error {
 	c := v.c
 	if c == nil || size == 0 {
 		return nil
@@ -125,13 +134,17 @@ func (v via) holdOf(f *future, size int) error {
 		c.hit(LimitCallBytes)
 		c.mu.Unlock()
 		return errOverloaded("results hold too much")
+	case !c.cfg.Intake.TryGrow(cost):
+		c.mu.Unlock()
+		return c.cfg.Intake.Overloaded()
 	}
 	c.callBytes += size
 	c.mu.Unlock()
-	b := bill{c: c, size: size}
+	b := bill{c: c, size: size, charged: cost}
 	f.mu.Lock()
 	if f.refs.Load() > 0 && (f.held.c == nil || f.held.c == c) {
 		b.size += f.held.size
+		b.charged += f.held.charged
 		f.held, b = b, bill{}
 	}
 	f.mu.Unlock()
@@ -144,6 +157,7 @@ func (b bill) payHeld() {
 		return
 	}
 	b.c.mu.Lock()
+	b.c.cfg.Intake.Shrink(b.charged)
 	if b.c.ended == nil {
 		b.c.callBytes -= b.size
 	}

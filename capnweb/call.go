@@ -113,7 +113,7 @@ func (c *Call) answer(p *payload, err error) {
 	}
 	c.endContext()
 	if p != nil {
-		if over := (via{c: c.via}).holdOf(c.res, p.cost()); over != nil {
+		if over := (via{c: c.via}).holdOf(c.res, p.cost(), p.cost()); over != nil {
 			p.release()
 			p, err = nil, over
 		}

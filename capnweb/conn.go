@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/mooring-rpc/mooring/internal/intake"
 )
 
 // Config is what a connection is made of.
@@ -18,6 +20,9 @@ type Config struct {
 	Limits Limits
 	Logger *slog.Logger // nil: none
 	Hits   *Hits        // counts limits that were met; may be shared; nil: not counted
+	// Intake decides what is taken in of a peer that has not shown who it is, and how much memory there is for what it sends;
+	// nil takes in all that Limits allow. Who made it closes it after Run.
+	Intake *intake.Peer
 	// Redact says what the peer is told of an error that is no *Error. nil tells "internal error" alone, and logs it.
 	Redact func(error) *Error
 	// Trace, if set, is called with every message sent and received, in order. It runs with the connection locked: it must
@@ -36,6 +41,7 @@ type Conn struct {
 	start     time.Time
 	lastHeard atomic.Int64 // when the peer last gave a sign of life, nanoseconds since start
 	taking    atomic.Bool  // a message is taken in: nobody listens, and what the peer answers to a ping waits
+	paused    atomic.Bool  // the reader waits, and nobody listens
 	lastRead  atomic.Int64 // when its last message came
 	owed      atomic.Int64 // bytes written since it was last heard
 	over      atomic.Bool  // ended is set
@@ -87,7 +93,11 @@ func NewConn(t Transport, cfg Config) *Conn {
 	if p, ok := t.(pinged); ok {
 		p.setHeard(c.heard)
 	}
+	if r, ok := t.(reader); ok {
+		r.setReading(func(n int, have []byte) error { return refusedRead(cfg.Intake.Reading(n, have)) })
+	}
 	c.eager, _ = t.(eager)
+	c.meet()
 	return c
 }
 

@@ -43,6 +43,7 @@ type core struct {
 	waitsIn map[*future]struct{} // where calls of the peer wait
 	parts   Stats
 	batch   batchState
+	cost    int                 // of the present message, decoded; the reader's alone
 	paths   map[string][]string // names of methods that were called; the reader's alone
 }
 

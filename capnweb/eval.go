@@ -11,6 +11,7 @@ type evaluator struct {
 	c     *Conn
 	on    via
 	size  int        // of the message: what calls in it are charged
+	cost  int        // and what it takes when it is decoded
 	inert bool       // stubs are not to be used: of an error
 	vars  *variables // what ids mean inside of a map; nil outside
 }
@@ -23,6 +24,14 @@ func (e *evaluator) limits() *Limits {
 		return &defaultLimits
 	}
 	return &e.c.lim
+}
+
+// steps is how many a map may take.
+func (e *evaluator) steps() int {
+	if e.c == nil {
+		return defaultLimits.MapSteps
+	}
+	return e.c.steps()
 }
 
 func (e *evaluator) hit(l Limit) {

@@ -83,7 +83,7 @@ func (c *Conn) receivePush(expr any, size int, on via, stream bool) error {
 	if c.tooManyPushes() {
 		return violation("too much is held: results have to be released")
 	}
-	n, err := (&evaluator{c: c, on: on, size: size}).node(expr)
+	n, err := (&evaluator{c: c, on: on, size: size, cost: c.cost}).node(expr)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (c *Conn) receiveCall(id int64, path []string, list []any, size int, on via
 	if c.tooManyPushes() {
 		return violation("too much is held: results have to be released")
 	}
-	e := evaluator{c: c, on: on, size: size}
+	e := evaluator{c: c, on: on, size: size, cost: c.cost}
 	target := c.lookup(id)
 	if target == nil {
 		return violation("no export %d", id)
@@ -113,7 +113,7 @@ func (c *Conn) receiveCall(id int64, path []string, list []any, size int, on via
 // enterPush enters what was pushed.
 func (c *Conn) enterPush(n node, size int, stream bool) {
 	if f, ok := n.(*future); ok && f.is(known) && f.err == nil && f.refs.Load() == 1 { // it was made of the message
-		if err := (via{c: c}).holdOf(f, size+nodeBytes); err != nil {
+		if err := (via{c: c}).holdOf(f, size+nodeBytes, c.cost+nodeBytes); err != nil {
 			f.unref()
 			n = newError(err)
 		}

@@ -286,7 +286,7 @@ func (c *Conn) receiveAnswer(id int64, expr any, failed bool, size int, on via) 
 	c.unlock()
 	var over error
 	if id < 0 { // what a promise of the peer's comes to is held for it, or for us, until nobody refers to it
-		over = on.holdOf(&in.future, size+nodeBytes)
+		over = on.holdOf(&in.future, size+nodeBytes, c.cost+nodeBytes)
 	}
 	if over != nil {
 		p.release()

@@ -202,7 +202,7 @@ func TestWhatIsOverIsNotKept(t *testing.T) {
 ["pull",1]
 ["push",["pipeline",0,["echo"],["%s"]]]
 ["pull",2]`, text(i))
-			tr := newBatchTransport([]byte(body), 8*size, "")
+			tr := newBatchTransport(strings.NewReader(body), 8*size, "")
 			c := NewConn(tr, Config{Main: main})
 			c.batch.deaf, tr.all = true, func() { c.batchTaken(); goAway() }
 			_ = c.Run(ctx)

@@ -120,7 +120,7 @@ func (e *evaluator) blob(a []any, p *payload) (any, error) {
 			c.hit(LimitBlobBytes)
 			return &Error{Name: "RangeError", Message: "the blob is too large"}
 		}
-		if err := (via{c: c}).holdOf(f, len(b)); err != nil {
+		if err := (via{c: c}).holdOf(f, len(b), len(b)); err != nil {
 			return err
 		}
 		data = append(data, b...)

@@ -9,7 +9,7 @@ type mapProgram struct {
 	c            *Conn // whose limits hold, nil for the program's own
 	instructions []any
 	left         *atomic.Int64
-	size         int
+	size, cost   int
 }
 
 // variables are what ids mean inside of a map: captures below zero, the input at zero, results above.
@@ -76,12 +76,12 @@ func (e *evaluator) remap(a []any, depth int) (node, error) {
 		}
 		captures = append(captures, capture)
 	}
-	m := &mapProgram{c: e.c, instructions: instructions, size: e.size}
+	m := &mapProgram{c: e.c, instructions: instructions, size: e.size, cost: e.cost}
 	if e.vars != nil {
 		m.left = e.vars.m.left // one budget for all that is nested
 	} else {
 		m.left = new(atomic.Int64)
-		m.left.Store(int64(e.limits().MapSteps))
+		m.left.Store(int64(e.steps()))
 	}
 	b, err := e.charge()
 	if err != nil {
@@ -198,7 +198,7 @@ func (m *mapProgram) run(on via, x any, owner *payload, captures []node) (*paylo
 	vars := &variables{captures: captures, m: m}
 	vars.values = append(make([]node, 0, len(m.instructions)), newValue(owner.part(x)))
 	defer func() { releaseNodes(vars.values) }()
-	e := &evaluator{c: m.c, on: on, size: m.size, vars: vars}
+	e := &evaluator{c: m.c, on: on, size: m.size, cost: m.cost, vars: vars}
 	for i, instruction := range m.instructions {
 		if err := m.spend(1); err != nil {
 			return nil, err

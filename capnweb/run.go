@@ -94,9 +94,14 @@ func (c *Conn) read() {
 	var found batch
 	for {
 		msg, err := c.transport.Read(context.Background())
+		if err == nil {
+			err = refusedRead(c.admitMessage(msg))
+		}
 		c.taking.Store(true)
 		c.mu.Lock()
-		if err != nil {
+		if refused, ok := asRefusal(err); ok {
+			c.endLocked(c.refusedEnding(refused))
+		} else if err != nil {
 			c.endLocked(lostEnding(err))
 		}
 		if c.ended != nil {
@@ -173,8 +178,20 @@ func (c *Conn) take(msg []byte, on via) (err error) {
 			err = violation("internal error")
 		}
 	}()
+	if c.cfg.Intake != nil {
+		if c.cost = decodedBytes(msg); c.cost > smallCost {
+			if err := c.cfg.Intake.Grow(c.cost); err != nil {
+				c.end(c.refusedEnding(err))
+				return nil
+			}
+			defer c.cfg.Intake.Shrink(c.cost)
+		}
+	}
 	return c.receive(msg, on)
 }
+
+// smallCost is what is not worth charging for as long as a message is taken in: what comes of it is charged.
+const smallCost = 64 << 10
 
 // relieveReader starts another reader if the present one is delivering, which may take long. The lock is held.
 func (c *Conn) relieveReader() {
@@ -232,6 +249,9 @@ func (c *Conn) startWatch() *time.Timer {
 		if c.endUseless(began) {
 			c.unlock()
 			return
+		}
+		if c.paused.Load() {
+			c.heard()
 		}
 		writes := c.busy // as long as that takes, pings would not get through: the write has a time of its own
 		c.workers++

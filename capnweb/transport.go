@@ -31,6 +31,12 @@ type limited interface{ setLimits(lim Limits) }
 // whom to tell.
 type pinged interface{ setHeard(heard func()) }
 
+// reader is implemented by transports that keep what has come of a message. NewConn tells them whom to ask before they keep
+// so many bytes of one, with what is there of it, which may have them wait or refuse it; 0 says that it is let go of.
+type reader interface {
+	setReading(reading func(bytes int, have []byte) error)
+}
+
 // eager is implemented by transports that know whether there is another message to be read already. The reader asks.
 type eager interface{ more() bool }
 

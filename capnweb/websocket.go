@@ -90,6 +90,8 @@ func (t *wsTransport) setLimits(lim Limits) { t.c.CutAt(lim.MessageBytes + 1) }
 // setHeard has the peer's own pings told: who pings need not be pinged.
 func (t *wsTransport) setHeard(heard func()) { t.c.SetHeard(heard) }
 
+func (t *wsTransport) setReading(reading func(int, []byte) error) { t.c.SetReading(reading) }
+
 func (t *wsTransport) Read(ctx context.Context) ([]byte, error) {
 	kind, b, err := t.c.Read(ctx)
 	if err != nil {

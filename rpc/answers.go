@@ -27,6 +27,8 @@ type answer struct {
 	caps    CapTable   // with these
 	exports []uint32   // exports named in the results: one reference each goes with the Finish, if it says so
 	bytes   int        // counted in core.answerBytes
+	charged int        // to core.in, while it is not returned
+	intro   bool       // counted in core.intros
 
 	queue   []queuedCall // calls pipelined on it before the return
 	pipes   []localPipe  // promises of its results that the peer passed back (receiverAnswer)
@@ -146,6 +148,7 @@ func (co *core) takeCall(in *inMsg, said *incomingCall) error {
 	ans.yourself = said.yourself
 	ans.bytes = in.size + refBytes*said.caps.Len()
 	co.answerBytes += ans.bytes
+	co.introduce(ans, &said.dst)
 	call := &ans.call
 	call.in.Store(in)
 	call.method = said.method
@@ -166,6 +169,8 @@ func (co *core) takeCall(in *inMsg, said *incomingCall) error {
 	case co.answerBytes > co.lim.AnswerBytes:
 		co.hit(LimitAnswerBytes)
 		refuse = Overloadedf("calls and results of this connection hold %d bytes", co.answerBytes)
+	case !co.charge(ans):
+		refuse, _ = exceptionFor(co.in.Overloaded())
 	case co.queuedBytes() > co.lim.QueuedBytes:
 		co.hit(LimitQueuedBytes)
 		refuse = Overloadedf("%d bytes wait for this peer to read them", co.queuedBytes())
@@ -335,6 +340,9 @@ func (co *core) returned(ans *answer, out *outMsg, content capnp.Ptr, caps CapTa
 	co.unanswered--
 	co.answerBytes -= ans.bytes
 	ans.bytes = 0
+	co.in.Shrink(ans.charged)
+	ans.charged = 0
+	co.introduced(ans)
 	ans.call.in.Store(nil)
 	ans.ex, ans.content, ans.caps = ex, content, caps
 	co.promised -= len(ans.pipes)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+
+	"github.com/mooring-rpc/mooring/internal/intake"
 )
 
 // Config is what a connection needs to know.
@@ -23,6 +25,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Hits counts the limits that the connection meets; nil if nobody wants to know.
 	Hits *Hits
+	// Intake decides what is taken in of a peer that has not shown who it is, and how much memory there is for what it sends;
+	// nil takes in all that Limits allow. Who made it closes it after Run.
+	Intake *intake.Peer
 	// Trace, for tests, sees every message before it is handled ("in") or when it is queued for sending ("out"), in
 	// order. It runs with the connection locked: it must not call into this package or keep the message.
 	Trace func(dir string, msg rpccp.Message)
@@ -78,7 +83,11 @@ func NewConn(t Transport, cfg Config) *Conn {
 		c.paced = true
 		p.setWrote(c.wrotePiece)
 	}
+	if r, ok := t.(reader); ok {
+		r.setReading(func(n int, have []byte) error { return refused(cfg.Intake.Reading(n, have)) })
+	}
 	c.try, _ = t.(tryer)
+	c.meet(cfg.Intake)
 	return c
 }
 
@@ -140,8 +149,8 @@ func (c *Conn) end(e ending) {
 func (c *Conn) Drain(ctx context.Context, reason string) error {
 	var err error
 	c.mu.Lock()
-	c.draining = true
-	for err == nil && c.unanswered > 0 && c.ended == nil {
+	c.draining, c.early = true, len(c.raw)-c.at
+	for err == nil && c.unanswered+c.early > 0 && c.ended == nil {
 		err = c.waitForRoom(ctx)
 	}
 	c.endLocked(ending{code: closeAway, reason: reason, flush: true})
@@ -194,7 +203,7 @@ func (c *Conn) RemoteAddr() string { return c.transport.RemoteAddr() }
 // Stats are the sizes of a connection's tables, all zero after Run, and counters.
 type Stats struct {
 	Questions, Answers, Exports, Imports, Embargoes int
-	QueuedCalls                                     int // waiting on promises of this connection
+	QueuedCalls                                     int // waiting on promises of this connection, or for a stranger to be none
 	QueuedBytes                                     int // waiting to be written
 	MessagesIn, MessagesOut                         uint64
 	BytesIn, BytesOut                               uint64
@@ -206,7 +215,7 @@ func (c *Conn) Stats() Stats {
 	defer c.mu.Unlock()
 	s := c.parts
 	s.Questions, s.Answers, s.Exports = c.questions.n, len(c.answers), c.exports.n
-	s.Imports, s.Embargoes, s.QueuedCalls = len(c.imports), c.embargoes.n, c.queuedCalls
+	s.Imports, s.Embargoes, s.QueuedCalls = len(c.imports), c.embargoes.n, c.queuedCalls+c.keptCalls()
 	s.QueuedBytes = c.queuedBytes()
 	return s
 }

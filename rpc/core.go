@@ -46,6 +46,7 @@ type core struct {
 	brokens []broken // exports to resolve to errors right after the present message
 	parts   Stats    // counters
 	hits    *Hits
+	stranger
 
 	ended   *Exception    // set when nothing goes in or out any more: what promises break with
 	orphans []*answer     // answers that were open then
@@ -161,6 +162,7 @@ func (co *core) queuedBytes() int { return len(co.out) + co.writing }
 
 // roomMade wakes those who wait at a limit.
 func (co *core) roomMade() {
+	co.keptWaits()
 	if co.room != nil {
 		close(co.room)
 		co.room = nil

@@ -93,5 +93,5 @@
 // # Bounds
 //
 // [Limits] names every bound and what happens at it: our calls wait, the peer's are answered overloaded, and a peer that goes
-// on regardless is cut off. A call that waits at a bound waits in [Ref.Call]; deliveries never wait.
+// on regardless is cut off. Of a stranger much less is taken in (intake.go). A call that waits at a bound waits in [Ref.Call]; deliveries never wait.
 package rpc

@@ -52,6 +52,9 @@ func (e closedError) Error() string {
 
 // lostEnding ends a connection whose transport failed.
 func lostEnding(err error) ending {
+	if refused, ok := errors.AsType[refusal](err); ok {
+		return refusedEnding(refused.error)
+	}
 	if _, ok := errors.AsType[frameError](err); ok {
 		return abortEnding(err)
 	}
@@ -175,6 +178,7 @@ func (co *core) breakAll(ex *Exception) {
 		}
 	}
 	co.answers = nil
+	co.raw, co.at, co.early = nil, 0, 0
 	co.unanswered, co.answerBytes, co.queuedCalls, co.promised, co.echoes = 0, 0, 0, 0, 0
 	if co.boot != nil {
 		co.drops = append(co.drops, co.boot)

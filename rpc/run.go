@@ -102,18 +102,8 @@ func (c *Conn) read() {
 			c.heard()
 			c.lastRead.Store(c.lastHeard.Load())
 		}
-		read := batch
-		for len(batch) > 0 && c.ended == nil {
-			var frame []byte
-			if frame, batch, err = cutFrame(batch, &c.lim); err == nil {
-				err = c.handle(frame)
-			}
-			if err != nil {
-				c.hitBy(err)
-				c.endLocked(abortEnding(err))
-			}
-		}
-		poison(read)
+		c.takeBatch(batch)
+		poison(batch)
 		if !c.delivering && len(c.todo) > 0 {
 			c.delivering, c.readerAway = true, true
 			c.holdOutput()
@@ -216,6 +206,9 @@ func (c *Conn) startWatch() *time.Timer {
 			c.rest()
 		}
 		busy, pieces := c.busy, c.pieces
+		if c.paused { // nobody reads, so nobody would hear the answer to a ping
+			c.heard()
+		}
 		c.unlock()
 		defer c.leave()
 		switch silent := c.since(&c.lastHeard); {

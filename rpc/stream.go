@@ -20,7 +20,7 @@ import (
 // with the peer's process.
 func NewStreamTransport(rwc io.ReadWriteCloser) Transport {
 	conn, _ := rwc.(net.Conn)
-	t := &streamTransport{rwc: rwc, sock: socket.New(rwc, conn), wrote: func() {}}
+	t := &streamTransport{rwc: rwc, sock: socket.New(rwc, conn), wrote: func() {}, reading: func(int, []byte) error { return nil }}
 	t.sock.LimitUnsent()
 	t.setLimits(DefaultLimits())
 	return t
@@ -36,6 +36,9 @@ type streamTransport struct {
 	start, end int
 	lent       *[]byte // of streamBuffers, if buf is one of them
 
+	reading func(int, []byte) error // asked before buf holds so many bytes
+	asked   int                     // how many it was asked for
+
 	rest  []byte // to be written first
 	wrote func() // called when a piece was written
 }
@@ -47,6 +50,17 @@ func (t *streamTransport) setLimits(lim Limits) {
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: lim.PingInterval, Interval: lim.PingTimeout / 4, Count: 4})
 		t.sock.LimitSilence(lim.PingInterval + lim.PingTimeout)
 	}
+}
+
+func (t *streamTransport) setReading(reading func(int, []byte) error) { t.reading = reading }
+
+// ask asks whether the buffer may hold so many bytes.
+func (t *streamTransport) ask(n int) error {
+	if n == t.asked {
+		return nil
+	}
+	t.asked = n
+	return t.reading(n, t.buf[t.start:t.end])
 }
 
 func (t *streamTransport) setWrote(wrote func()) { t.wrote = wrote }
@@ -81,13 +95,18 @@ func (t *streamTransport) ReadBatch(context.Context) ([]byte, error) {
 // fill reads what has come, up to a message of need bytes and a little more.
 func (t *streamTransport) fill(need int) (n int, err error) {
 	if t.start < t.end || !t.sock.Lends() {
-		t.makeRoom(need)
+		if err := t.makeRoom(need); err != nil {
+			return 0, err
+		}
 		n, err = t.sock.Read(t.buf[t.end:])
 		t.end += n
 		return n, err
 	}
 	t.giveBack()
 	t.buf, t.start, t.end = nil, 0, 0
+	if err := t.ask(0); err != nil {
+		return 0, err
+	}
 	if t.lent, n, err = t.sock.ReadLent(&streamBuffers); n > 0 {
 		t.buf, t.end = *t.lent, n
 	}
@@ -103,25 +122,34 @@ func (t *streamTransport) giveBack() {
 }
 
 // makeRoom makes place for the rest of a message of need bytes, and a little more.
-func (t *streamTransport) makeRoom(need int) {
+func (t *streamTransport) makeRoom(need int) error {
 	rest := t.buf[t.start:t.end]
 	size := max(need, streamBuffer)
 	if cap(t.buf) < size || (cap(t.buf) > 16*streamBuffer && size <= streamBuffer) {
 		// Grow as bytes arrive, not by what a header promises.
 		size = min(size, max(2*len(rest), 16*streamBuffer))
-		buf := make([]byte, max(size, len(rest)+streamBuffer))
-		t.end = copy(buf, rest)
-		t.buf, t.start = buf, 0
-		t.giveBack()
-		return
+		return t.move(max(size, len(rest)+streamBuffer))
 	}
 	if t.start > 0 {
 		t.end = copy(t.buf, rest)
 		t.start = 0
 	}
 	if t.end == len(t.buf) {
-		t.buf = append(t.buf, make([]byte, len(t.buf))...)
+		return t.move(2 * len(t.buf))
 	}
+	return nil
+}
+
+// move has the buffer be one of so many bytes.
+func (t *streamTransport) move(size int) error {
+	if err := t.ask(size); err != nil {
+		return err
+	}
+	buf := make([]byte, size)
+	t.end = copy(buf, t.buf[t.start:t.end])
+	t.buf, t.start = buf, 0
+	t.giveBack()
+	return nil
 }
 
 // wholeFrames tells how many bytes at the start of b are whole messages, and how many the first needs if none is.

@@ -33,6 +33,12 @@ type limited interface{ setLimits(lim Limits) }
 // whom to tell.
 type pinged interface{ setHeard(heard func()) }
 
+// reader is implemented by transports that keep what has come of a message. NewConn tells them whom to ask before they keep
+// so many bytes of one, with what is there of it, which may have them wait or refuse it; 0 says that it is let go of.
+type reader interface {
+	setReading(reading func(bytes int, have []byte) error)
+}
+
 // paced is implemented by transports that write much in pieces. NewConn tells them whom to tell when one was taken in and
 // another follows.
 type paced interface{ setWrote(wrote func()) }

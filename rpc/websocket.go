@@ -127,6 +127,8 @@ func (t *wsTransport) setLimits(lim Limits) {
 	t.c.LimitSilence(lim.PingInterval + lim.PingTimeout)
 }
 
+func (t *wsTransport) setReading(reading func(int, []byte) error) { t.c.SetReading(reading) }
+
 func (t *wsTransport) ReadBatch(ctx context.Context) ([]byte, error) {
 	kind, b, err := t.c.Read(ctx)
 	if err != nil {

@@ -161,15 +161,17 @@ func readAhead(body io.Reader, conn net.Conn) ([]byte, error) {
 // Conn is a WebSocket. One goroutine reads and one writes at a time; Ping and Close may be called at any time, and Close
 // unblocks all others.
 type Conn struct {
-	ws     *websocket.Conn
-	line   *line
-	client bool
-	remote string
-	buf    *[]byte // the present message
-	cut    int
-	limit  int64
-	lost   bool // reading has failed
-	once   sync.Once
+	ws      *websocket.Conn
+	line    *line
+	client  bool
+	remote  string
+	buf     *[]byte // the present message
+	cut     int
+	limit   int64
+	asked   bool                    // reading was asked for the present message
+	reading func(int, []byte) error // nil: nobody is asked
+	lost    bool                    // reading has failed
+	once    sync.Once
 }
 
 // SetReadLimit bounds the messages read; beyond it the error wraps websocket.ErrMessageTooBig.
@@ -181,6 +183,10 @@ func (c *Conn) SetReadLimit(bytes int64) {
 // CutAt has messages beyond a number of bytes arrive cut to it, for callers that want to say themselves what is wrong with them. What
 // follows is not to be read then.
 func (c *Conn) CutAt(bytes int) { c.cut = bytes }
+
+// SetReading has f asked before the buffer of a message that does not come in one small piece holds so many bytes, with
+// what has come of it, and told 0 when it is let go of. An error is Read's. It is to be called before the first Read.
+func (c *Conn) SetReading(f func(bytes int, have []byte) error) { c.reading = f }
 
 // SetHeard has f called, while Read runs, when anything comes of the peer, be it a ping or a part of a message: it need
 // not be pinged then. It is to be called before the first Read.
@@ -213,6 +219,7 @@ var readBuffers = sync.Pool{New: func() any { return new([]byte) }}
 const (
 	firstBytes = 4 << 10  // the size a buffer begins with
 	maxPooled  = 64 << 10 // the largest that is kept
+	slowGrowth = 4 << 20  // from here on it is not doubled any more
 )
 
 // Read waits for the next message. The bytes are valid until the next Read.
@@ -222,6 +229,10 @@ func (c *Conn) Read(ctx context.Context) (websocket.MessageType, []byte, error) 
 			readBuffers.Put(c.buf)
 		}
 		c.buf = nil
+		if c.asked {
+			c.asked = false
+			_ = c.reading(0, nil) // what is let go of is not refused
+		}
 	}
 	if !c.lost && ctx.Err() == nil {
 		if kind, b, ok := c.next(ctx.Done() == nil); ok {
@@ -265,9 +276,28 @@ func (c *Conn) read(ctx context.Context) (websocket.MessageType, []byte, error) 
 			return 0, nil, err
 		}
 		if len(b) == cap(b) {
-			b = append(b, 0)[:len(b)]
+			if b, err = c.grow(b); err != nil {
+				return 0, nil, err
+			}
 		}
 	}
+}
+
+// grow gives a larger buffer with the same bytes.
+func (c *Conn) grow(b []byte) ([]byte, error) {
+	size := max(2*len(b), firstBytes)
+	if len(b) >= slowGrowth {
+		size = len(b) + len(b)/2
+	}
+	if c.reading != nil {
+		c.asked = true
+		if err := c.reading(size, b); err != nil {
+			return nil, err
+		}
+	}
+	grown := make([]byte, len(b), size)
+	copy(grown, b)
+	return grown, nil
 }
 
 // next takes a message past the library: one that is here already, or if it may wait the next that comes, unless that is
