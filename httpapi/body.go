@@ -1,4 +1,5 @@
-// Bodies: JSON text within the bounds for one and for all.
+// Bodies: JSON text within the bounds for one, and for all of a ref. None is read before
+// its ref was restored.
 
 package httpapi
 
@@ -7,7 +8,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
@@ -15,17 +15,6 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
-
-// room is what all bodies that are being read and worked on may hold.
-type room struct{ left atomic.Int64 }
-
-func (r *room) take(bytes int64) bool {
-	if r.left.Add(-bytes) >= 0 {
-		return true
-	}
-	r.left.Add(bytes)
-	return false
-}
 
 // bodyChunk is how much room a body takes at first.
 const bodyChunk = 64 << 10
@@ -39,6 +28,8 @@ func (q *request) body() (gjson.Result, *fault.Error) {
 	if q.Header.Get("Content-Encoding") != "" {
 		return gjson.Result{}, fault.Malformed.With("the body is sent as it is, without a Content-Encoding")
 	}
+	_, known := q.api.cfg.Server.Memory()
+	q.memory = known.Open(q.ref)
 	text, refused := q.read()
 	if refused != nil {
 		return gjson.Result{}, refused
@@ -61,10 +52,9 @@ func (q *request) read() ([]byte, *fault.Error) {
 		if len(text) == cap(text) {
 			// Twice: the text is held once more while it is taken apart.
 			grown := max(2*cap(text), bodyChunk)
-			if !q.api.room.take(int64(2 * (grown - cap(text)))) {
-				return nil, fault.Overloaded.With("the server is reading as much as it can: try again later")
+			if !q.memory.TryGrow(int64(2 * (grown - cap(text)))) {
+				return nil, fault.Overloaded.With("the server holds as much of this ref, or of all, as it can: try again later")
 			}
-			q.taken += int64(2 * (grown - cap(text)))
 			text = append(make([]byte, 0, grown), text...)
 		}
 		n, err := from.Read(text[len(text):cap(text)])

@@ -25,7 +25,7 @@ import (
 // A body is bounded, and so are all bodies together; what was held is given back.
 func TestBodiesAreBounded(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.BodyBytes, c.BodiesBytes = 1<<20, 3*bodyChunk })
+	r := start(t, teststore.SQLite(t), func(s *server.Config, c *Config) { c.BodyBytes, s.RefBytes = 1<<20, 3*bodyChunk })
 	m := r.create()
 	path := "/sessions/" + m.id + "/batches"
 	long := `{"outbox":"` + strings.Repeat("x", 1<<20) + `"}`
@@ -42,7 +42,10 @@ func TestBodiesAreBounded(t *testing.T) {
 		b := newBox()
 		return r.ask("POST", path, m.owner.Text(), b.json(b.batch(m.id, op("put", "key", "message/x", "payload", obj{}))))
 	}
-	until.True(t, "it is being read", func() bool { return r.api.room.left.Load() == bodyChunk })
+	until.True(t, "it is being read", func() bool {
+		_, known := r.server.Memory()
+		return known.Stats().Held == 2*bodyChunk
+	})
 	if got := small(); got.status != 429 || got.code() != "overloaded" || got.header.Get("Retry-After") != "1" {
 		t.Errorf("without room: %d %s", got.status, got.text)
 	}

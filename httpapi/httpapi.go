@@ -36,21 +36,15 @@ type Config struct {
 	Origins []string       // of pages let in besides those of the server's own host, as for /rpc
 	Log     *slog.Logger   // nil discards; never gets a secret
 
-	BodyBytes   int           // of one request's body; 32 MiB
-	BodiesBytes int           // of all bodies that are being read and worked on; 256 MiB
-	Timeout     time.Duration // a request's time, from its head to its answer, but for streams; a minute
-	WriteStall  time.Duration // a client that takes nothing for so long is left; 10 s
-	Heartbeat   time.Duration // a stream that says nothing says so this often; 15 s
+	BodyBytes  int           // of one request's body; 32 MiB
+	Timeout    time.Duration // a request's time, from its head to its answer, but for streams; a minute
+	WriteStall time.Duration // a client that takes nothing for so long is left; 10 s
+	Heartbeat  time.Duration // a stream that says nothing says so this often; 15 s
 }
 
 func (c Config) withDefaults() Config {
-	for _, f := range []struct {
-		have *int
-		want int
-	}{{&c.BodyBytes, 32 << 20}, {&c.BodiesBytes, 256 << 20}} {
-		if *f.have <= 0 {
-			*f.have = f.want
-		}
+	if c.BodyBytes <= 0 {
+		c.BodyBytes = 32 << 20
 	}
 	for _, f := range []struct {
 		have *time.Duration
@@ -74,15 +68,13 @@ func Description() []byte { return slices.Clone(description) }
 
 // API serves everything below Path. It is safe for concurrent use.
 type API struct {
-	cfg  Config
-	room room
-	mux  *http.ServeMux
+	cfg Config
+	mux *http.ServeMux
 }
 
 // New makes an API, to be mounted at Path.
 func New(cfg Config) *API {
 	a := &API{cfg: cfg.withDefaults(), mux: http.NewServeMux()}
-	a.room.left.Store(int64(a.cfg.BodiesBytes))
 	for pattern, methods := range a.routes() {
 		a.mux.Handle(pattern, a.among(methods))
 	}

@@ -3,6 +3,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/membudget"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -24,13 +26,16 @@ type request struct {
 	api     *API
 	w       *pacedWriter
 	lasting context.Context
-	done    func() // it counts as a connection until then
-	taken   int64  // bytes of its body, of the room for all
+	done    func()             // it counts as a connection until then
+	ref     string             // that was restored first
+	memory  *membudget.Account // for its body; nil if none was read
 }
 
 // release gives back what the request holds.
 func (q *request) release() {
-	q.api.room.left.Add(q.taken)
+	if q.memory != nil {
+		q.memory.Close()
+	}
 	q.done()
 }
 
@@ -96,6 +101,7 @@ func (q *request) restore(ctx context.Context, ref capability.Ref) (*server.Held
 	}
 	held, err := caller.Restore(ref, redemption)
 	if err == nil {
+		q.ref = cmp.Or(q.ref, held.Ref())
 		return held, nil
 	}
 	f := q.api.asFault(err)

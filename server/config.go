@@ -64,6 +64,14 @@ type Config struct {
 	WrongTries       int
 	WrongTryInterval time.Duration
 
+	// StrangerBytes is what all peers that have shown no ref yet may have the server
+	// hold, an address half of it. KnownBytes is what the others may, and RefBytes
+	// those under one ref: what is being read of them, decoded, and not answered.
+	// Beyond: they wait a while, and are refused as overloaded then.
+	StrangerBytes int
+	KnownBytes    int
+	RefBytes      int
+
 	Connections           int // at once; beyond: 503, or an abort on a byte stream
 	ConnectionsPerAddress int // at once from one address (an IPv6 /64, a Unix socket); beyond: as above
 	Handshakes            int // HTTP connections that are no WebSocket yet; beyond: closed
@@ -99,6 +107,7 @@ func DefaultConfig() Config {
 		PollInterval: time.Second,
 		Transactions: 2, GroupOps: 4000, GroupBytes: 8 << 20, QueueOps: 50_000, QueueBytes: 64 << 20,
 		BatchesInFlight: 64, IdleStreams: 16,
+		StrangerBytes: 256 << 20, KnownBytes: 1 << 30, RefBytes: 256 << 20,
 		WrongTries: 10, WrongTryInterval: time.Second,
 		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
 		BatchTimeout: time.Minute, CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
@@ -129,6 +138,7 @@ func (c Config) withDefaults() Config {
 		{&c.Transactions, d.Transactions}, {&c.GroupOps, d.GroupOps}, {&c.GroupBytes, d.GroupBytes},
 		{&c.QueueOps, d.QueueOps}, {&c.QueueBytes, d.QueueBytes}, {&c.BatchesInFlight, d.BatchesInFlight},
 		{&c.IdleStreams, d.IdleStreams}, {&c.WrongTries, d.WrongTries},
+		{&c.StrangerBytes, d.StrangerBytes}, {&c.KnownBytes, d.KnownBytes}, {&c.RefBytes, d.RefBytes},
 		{&c.Connections, d.Connections}, {&c.ConnectionsPerAddress, d.ConnectionsPerAddress}, {&c.Handshakes, d.Handshakes},
 		{&c.Subscriptions, d.Subscriptions},
 		{&c.WindowBytes, d.WindowBytes}, {&c.WindowMax, d.WindowMax}, {&c.Snapshots, d.Snapshots}, {&c.FoldBytes, d.FoldBytes},

@@ -93,7 +93,11 @@ func (g *gateway) restore(ctx context.Context, c *rpc.Call) {
 	switch {
 	case refused == nil:
 	case refused.Code == fault.UnknownRef:
-		g.server.tries.answer(g.link.from, func() { fail(c, refused) })
+		g.link.in.Delay()
+		g.server.tries.answer(g.link.from, func() {
+			fail(c, refused)
+			g.link.in.Given()
+		})
 		return
 	default:
 		fail(c, refused)
@@ -144,6 +148,7 @@ func (g *gateway) redeem(ctx context.Context, a showing) (rpc.Object, *fault.Err
 	if err != nil {
 		return nil, toFault(g.server.log, err, "redeem the ref")
 	}
+	g.link.in.Trust(grant.ID)
 	if capability.IsSpace(grant.Target) {
 		return &space{server: g.server, link: g.link, id: grant.Target, ref: grant.ID}, nil
 	}

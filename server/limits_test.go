@@ -154,8 +154,11 @@ func TestLimitsFromOutside(t *testing.T) {
 		}},
 		{"write_timeout", func(l *rpc.Limits) { l.WriteTimeout = 20 * time.Millisecond }, func(r *rig, p *rawPeer) {
 			p.bootstrap(0)
+			p.restore(1, r.owner.ID, r.owner)
+			p.flush()
+			p.answer(1)
 			for q := range uint32(8000) {
-				p.hello(q + 1)
+				p.hello(q + 2)
 			}
 			_, _ = p.c.Write(p.out) // the server may give up before it has all
 			until.True(p.t, "the server gives up", func() bool { return r.connections() == 0 })

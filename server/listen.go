@@ -159,8 +159,10 @@ func (s *Server) newLink(remote string) *link {
 
 func (s *Server) serve(t rpc.Transport) {
 	l := s.newLink(t.RemoteAddr())
+	l.in = s.intake.Open(l.address)
+	defer l.in.Close()
 	conn := rpc.NewConn(t, rpc.Config{Bootstrap: &gateway{server: s, link: l}, Limits: s.cfg.RPC,
-		Logger: s.connLog, Hits: &s.hits})
+		Logger: s.connLog, Hits: &s.hits, Intake: l.in})
 	l.from = conn
 	s.mu.Lock()
 	late := s.stopping // drain has not seen it

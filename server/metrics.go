@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/membudget"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -43,6 +44,8 @@ var (
 	descConnections = desc("connections", "Connections that are open, of both wires.")
 	descHandshakes  = desc("handshakes", "HTTP connections that are no WebSocket, or not yet.")
 	descHits        = desc("limit_hits_total", "How often a limit was met, by its name.", "limit")
+	descHeld        = desc("peer_bytes", "Bytes held for what peers sent that is not answered, by who they are: known have shown a ref.", "peers")
+	descRefused     = desc("peer_bytes_refused_total", "How often there was no room for what peers sent.", "peers")
 	descTables      = desc("vat_objects", "Entries of the connections' tables, and calls queued on promises.", "table")
 	descQueued      = desc("vat_queued_bytes", "Bytes that peers have not read yet.")
 	descMessages    = desc("vat_messages_total", "Cap'n Proto messages.", "direction")
@@ -62,7 +65,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (m metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descTables, descQueued,
+	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descHeld, descRefused, descTables, descQueued,
 		descMessages, descBytes, descWebOpen, descWebBatches, descWebTables, descWebQueued, descWebMessages, descWebBytes, descPending, descCommits, descCommitted,
 		descGuesses, descReadBatches} {
 		ch <- d
@@ -94,6 +97,12 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, l := range rpc.AllLimits() {
 		counter(descHits, s.hits.Of(l), l.String())
+	}
+	strangers, known := s.Memory()
+	for peers, budget := range map[string]*membudget.Budget{"strangers": strangers, "known": known} {
+		is := budget.Stats()
+		gauge(descHeld, int(is.Held), peers)
+		counter(descRefused, is.Refused, peers)
 	}
 	sum, total := s.traffic()
 	gauge(descTables, sum.Questions, "questions")

@@ -16,7 +16,7 @@
 // audit.go and uses.go keep what was refused and used, pages.go writes it.
 //
 // config.go says what a server is told, listen.go, http.go and address.go let
-// connections in, bounds.go, metrics.go and log.go count and tell; sweeper.go and
+// connections in, intake.go says how much is taken in of them, bounds.go, metrics.go and log.go count and tell; sweeper.go and
 // trim.go do what is done without a call, owner.go is the first start, owner_rotate.go
 // and owner_session.go the rescue of a lost owner's ref. web.go and the files beside it
 // are the same objects over Cap'n Web, door.go and those beside it the same for faces
@@ -41,6 +41,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/gate"
+	"github.com/mooring-rpc/mooring/internal/intake"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -62,6 +63,7 @@ type Server struct {
 	work   context.Context // of what is finished whatever becomes of its caller; ended when stopping takes too long
 	giveUp context.CancelCauseFunc
 
+	intake      *intake.Config // of what peers send
 	connections *gate.Gate
 	handshakes  *handshakes
 	tries       *wrongTries
@@ -87,6 +89,7 @@ func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Log, stopped: make(chan struct{}), conns: map[*rpc.Conn]*link{},
 		connections: gate.New(cfg.Connections, cfg.ConnectionsPerAddress), telling: make(chan struct{}, tellingAtOnce)}
+	s.intake = newIntake(&cfg)
 	s.web.open, s.faces = map[*capnweb.Conn]*webPeer{}, map[string]http.Handler{}
 	s.handshakes = &handshakes{server: s, gate: gate.New(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]string{}}
 	s.base, s.cutOff = context.WithCancel(context.Background())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/intake"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -187,6 +188,7 @@ type link struct {
 	peer    string        // the other end's address, for the audit
 	address string        // and for limits
 	from    origin        // the connection
+	in      *intake.Peer  // what it may send; nil: of a face within the process
 	shot    chan struct{} // holds one for each snapshot that has a place, or waits in line for one
 	limit   int           // bytes
 	max     int           // subscriptions

@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/bridge"
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/intake"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -24,6 +25,7 @@ type webPeer struct {
 	remote string
 	side   *bridge.Side
 	main   *bridge.Object
+	in     *intake.Peer
 	conn   atomic.Pointer[capnweb.Conn] // nil before there is one, or nothing has been called over it
 }
 
@@ -31,7 +33,8 @@ type webPeer struct {
 func (s *Server) newWebPeer(remote string) *webPeer {
 	p := &webPeer{server: s, remote: remote, side: webBridge().Side(s.cfg.RPC.MessageBytes)}
 	l := s.newLink(remote)
-	l.from = p
+	l.from, l.in = p, s.intake.Open(l.address)
+	p.in = l.in
 	p.main = p.side.Object(rpc.NewLocal(&gateway{server: s, link: l}), wire.Gateway_TypeID)
 	return p
 }
@@ -68,6 +71,7 @@ func (p *webPeer) ended() {
 	}
 	p.main.Release()
 	p.side.Wait()
+	p.in.Close()
 	p.server.web.ended(p.conn.Load())
 }
 
@@ -81,7 +85,7 @@ func (p *webPeer) drain(ctx, told context.Context) {
 // config is what the connection is served with.
 func (p *webPeer) config() capnweb.Config {
 	s := p.server
-	return capnweb.Config{Main: p, Limits: s.webLimits(), Logger: s.connLog, Hits: &s.web.hits, Redact: s.redacted}
+	return capnweb.Config{Main: p, Limits: s.webLimits(), Logger: s.connLog, Hits: &s.web.hits, Intake: p.in, Redact: s.redacted}
 }
 
 // webLimits are the vat's limits of a connection in Cap'n Web's terms. JSON takes

@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"time"
 
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/intake"
 )
 
 // probed is what probeValue gives back: what has become of a value on its way.
@@ -106,8 +108,37 @@ func (s *Service) rpcLimits() capnweb.Limits {
 	return l
 }
 
-func (s *Service) rpcConfig(v *visitor) capnweb.Config {
-	return capnweb.Config{Main: s.rpcMain(v), Limits: s.rpcLimits(), Logger: slog.New(warnings{s.cfg.Log.Handler()}), Redact: func(err error) *capnweb.Error {
+// rpcIntake is what a visitor may send. It has to be closed.
+func (s *Service) rpcIntake(ctx context.Context, v *visitor) *intake.Peer {
+	return s.cfg.Server.Showing(v.RemoteAddr, func(have []byte) (string, error) { return s.shown(ctx, v, have) })
+}
+
+// syncBegins is how a large message begins: so strangers are turned away before it
+// is decoded.
+var syncBegins = regexp.MustCompile(`^\["push",\["pipeline",0,\["syncShare"\],\["([A-Za-z0-9._-]{1,200})","([A-Za-z0-9._-]{1,200})",`)
+
+// shown is what a message shows of which this has come: the secret of the share it
+// syncs, unless the request that opened the connection has shown who may create.
+func (s *Service) shown(ctx context.Context, v *visitor, have []byte) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.SyncTimeout)
+	defer cancel()
+	if m := syncBegins.FindSubmatch(have[:min(len(have), peekBytes)]); m != nil {
+		writer, err := s.Writer(ctx, v.caller, string(m[1]), string(m[2]))
+		if err != nil {
+			return "", s.rejection(err, aboutShare)
+		}
+		writer.Close()
+		return "share " + string(m[1]), nil
+	}
+	if v.creator == "" && len(v.Header.Values(keyHeader)) == 0 {
+		return "", nil
+	}
+	by, err := s.maker(ctx, v)
+	return by, s.rejection(err, aboutCreate)
+}
+
+func (s *Service) rpcConfig(v *visitor, in *intake.Peer) capnweb.Config {
+	return capnweb.Config{Main: s.rpcMain(v), Limits: s.rpcLimits(), Intake: in, Logger: slog.New(warnings{s.cfg.Log.Handler()}), Redact: func(err error) *capnweb.Error {
 		told, _ := s.rejection(err, aboutShare).(*capnweb.Error)
 		return told
 	}}
@@ -151,7 +182,9 @@ func (s *Service) serveRPC(w http.ResponseWriter, v *visitor) {
 	ctx, cancel := context.WithCancel(v.Context()) // what is called ends with the connection, or when draining took too long
 	defer cancel()
 	live := &visitor{Request: v.Request, caller: s.cfg.Server.Caller(ctx, v.RemoteAddr), creator: v.creator}
-	conn := capnweb.NewConn(t, s.rpcConfig(live))
+	in := s.rpcIntake(ctx, live)
+	defer in.Close()
+	conn := capnweb.NewConn(t, s.rpcConfig(live, in))
 	go func() {
 		select {
 		case <-s.cfg.Server.Draining():
@@ -174,11 +207,9 @@ func (s *Service) serveRPCBatch(w http.ResponseWriter, v *visitor, opts capnweb.
 	defer leave()
 	ctx, cancel := context.WithTimeout(v.Context(), s.cfg.RPCTimeout)
 	defer cancel()
-	held := s.room.body(ctx, v.Body, false)
-	defer held.free()
-	r := v.Request.WithContext(ctx)
-	r.Body = held
-	capnweb.ServeBatch(w, r, s.rpcConfig(v), opts)
+	in := s.rpcIntake(ctx, v)
+	defer in.Close()
+	capnweb.ServeBatch(w, v.Request.WithContext(ctx), s.rpcConfig(v, in), opts)
 	if ctx.Err() != nil && v.Context().Err() == nil {
 		s.refuse(w, fault.Unavailable.With("the batch was not answered in time"), aboutShare)
 	}

@@ -45,6 +45,9 @@ func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
 	count(&cfg.RPC.Imports, "max-imports", "capabilities the server holds of a connection; beyond: aborted")
 	count(&cfg.RPC.QueuedCalls, "max-queued-calls", "calls waiting on one unresolved promise; beyond: overloaded")
 	size(&cfg.RPC.QueuedBytes, "max-queued-bytes", "what waits for a peer to read it; beyond: overloaded, and closed at four times as much")
+	size(&cfg.StrangerBytes, "max-stranger-bytes", "what all peers that have shown no ref hold, an address half of it; beyond: they wait 10s, then overloaded")
+	size(&cfg.KnownBytes, "max-peer-bytes", "what all others hold by what they send and is not answered; beyond: as above")
+	size(&cfg.RefBytes, "max-ref-bytes", "of that those under one ref; beyond: as above")
 	count(&cfg.Subscriptions, "max-subscriptions", "subscriptions of one connection; beyond: overloaded")
 	count(&cfg.BatchesInFlight, "max-batches-in-flight", "unanswered batches of one stream; beyond: overloaded")
 	count(&cfg.WrongTries, "max-wrong-tries", "unknown or wrong refs one address may try at once; beyond: their answers wait, and 64 later it is aborted")
@@ -95,9 +98,16 @@ func checkLimits(flags *pflag.FlagSet, cfg *server.Config) error {
 		return fault.Usage.With("--max-message-bytes must hold a batch: at least %s", humanize.IBytes(uint64(least)))
 	case cfg.RPC.Traversal < cfg.RPC.MessageBytes:
 		return fault.Usage.With("--max-traversal-bytes must be at least --max-message-bytes")
+	case cfg.StrangerBytes < leastStrangers:
+		return fault.Usage.With("--max-stranger-bytes must be at least %s", humanize.IBytes(leastStrangers))
+	case min(cfg.RefBytes, cfg.KnownBytes) < 4*cfg.RPC.MessageBytes:
+		return fault.Usage.With("--max-ref-bytes and --max-peer-bytes must be at least four times --max-message-bytes")
 	}
 	return nil
 }
+
+// leastStrangers is what a few strangers' first messages take.
+const leastStrangers = 8 << 20
 
 // envelope is what a batch's message may hold besides its arguments.
 const envelope = 1 << 20

@@ -140,6 +140,7 @@ func TestServeKeepsFilesThatAreNoSockets(t *testing.T) {
 func limitFields(c *server.Config, sharing *share.Config) map[string]any {
 	return map[string]any{
 		"max-connections": &c.Connections, "max-connections-per-address": &c.ConnectionsPerAddress, "max-handshakes": &c.Handshakes,
+		"max-stranger-bytes": &c.StrangerBytes, "max-peer-bytes": &c.KnownBytes, "max-ref-bytes": &c.RefBytes,
 		"max-subscriptions": &c.Subscriptions, "max-batches-in-flight": &c.BatchesInFlight, "max-commit-queue": &c.QueueOps,
 		"batch-timeout": &c.BatchTimeout, "max-wrong-tries": &c.WrongTries, "wrong-try-interval": &c.WrongTryInterval,
 		"handshake-timeout": &c.RPC.HandshakeTimeout, "idle-timeout": &c.RPC.IdleTimeout, "ping-interval": &c.RPC.PingInterval,

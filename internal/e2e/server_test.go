@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,6 +58,7 @@ type serverConfig struct {
 	URL  string   // of its Postgres; "" for SQLite
 	Data string   // its data folder; "" makes one
 	Args []string // further flags
+	Path string   // of the binary, if it is another
 	Wrap []string // a command that runs the server's command line, its last arguments
 }
 
@@ -128,7 +130,7 @@ func (s *server) tryStart(point string) error {
 	if s.cfg.URL != "" {
 		args = append(args, "--database-url", s.cfg.URL)
 	}
-	line := slices.Concat(s.cfg.Wrap, []string{mooring}, args, s.cfg.Args)
+	line := slices.Concat(s.cfg.Wrap, []string{cmp.Or(s.cfg.Path, mooring)}, args, s.cfg.Args)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = environment(point)
 	p, err := launch(cmd)
