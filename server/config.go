@@ -74,7 +74,7 @@ type Config struct {
 
 	Connections           int // at once; beyond: 503, or an abort on a byte stream
 	ConnectionsPerAddress int // at once from one address (an IPv6 /64, a Unix socket); beyond: as above
-	Handshakes            int // HTTP connections that are no WebSocket yet; beyond: closed
+	Handshakes            int // HTTP connections that are no WebSocket yet; beyond: the address with most of them loses its oldest
 	Subscriptions         int // on one connection; beyond: overloaded
 	WindowBytes           int // of a subscription that does not say
 	WindowMax             int // of one that does

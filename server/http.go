@@ -36,6 +36,7 @@ func (s *Server) Handler() http.Handler {
 	}
 	own := hostguard.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}.Guard(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.handshakes.asks(r.Context())
 		own.ServeHTTP(w, r)
 		readOut(w, r)
 	})

@@ -4,6 +4,8 @@
 package server
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -44,42 +46,69 @@ func (s *Server) admit(remote string) (done func(), refused *fault.Error) {
 }
 
 // handshakes bounds what is connected over HTTP and is no WebSocket, and no answer
-// that lasts (door_lasting.go), yet.
+// that lasts (door_lasting.go), yet. Where they are scarce the address with most of
+// them loses its oldest: who sends half of many requests shuts nobody out.
 type handshakes struct {
 	server *Server
-	gate   *gate.Gate
+	gate   *gate.Evicting
 
 	mu   sync.Mutex
-	open map[net.Conn]string // the address it counts for
+	open map[net.Conn]*gate.Entry
 }
 
 // track is the http.Server's ConnState.
 func (h *handshakes) track(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
-		address := addressOf(c.RemoteAddr().String())
-		if met := boundOf(h.gate.Enter(address), boundHandshakes); met != boundNone {
-			h.server.met.add(met)
-			h.server.log.Debug("connection refused", "peer", c.RemoteAddr(), "limit", met.String())
-			_ = c.Close()
-			return
+		entry, met := h.gate.Enter(addressOf(c.RemoteAddr().String()), func() { h.cut(c) })
+		if bound := boundOf(met, boundHandshakes); bound != boundNone {
+			h.server.met.add(bound)
+			h.server.log.Debug("a connection took the place of an older one", "peer", c.RemoteAddr(), "limit", bound.String())
 		}
 		h.mu.Lock()
-		h.open[c] = address
+		h.open[c] = entry
 		h.mu.Unlock()
+	case http.StateIdle:
+		h.busy(c, false)
 	case http.StateHijacked, http.StateClosed:
 		h.forget(c)
+	}
+}
+
+// cut closes a connection that has to go, without a word that it might have to be
+// waited for to take.
+func (h *handshakes) cut(c net.Conn) {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	_ = c.Close()
+}
+
+// asks notes that a request of a connection has come as a whole, and is answered:
+// others go before it.
+func (h *handshakes) asks(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(net.Conn); ok {
+		h.busy(c, true)
+	}
+}
+
+func (h *handshakes) busy(c net.Conn, busy bool) {
+	h.mu.Lock()
+	entry := h.open[c]
+	h.mu.Unlock()
+	if entry != nil {
+		h.gate.Busy(entry, busy)
 	}
 }
 
 // forget counts a connection out; one that is not counted changes nothing.
 func (h *handshakes) forget(c net.Conn) {
 	h.mu.Lock()
-	address, ok := h.open[c]
+	entry := h.open[c]
 	delete(h.open, c)
 	h.mu.Unlock()
-	if ok {
-		h.gate.Leave(address)
+	if entry != nil {
+		h.gate.Leave(entry)
 	}
 }
 

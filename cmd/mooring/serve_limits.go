@@ -27,7 +27,7 @@ func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
 	count(&cfg.Connections, "max-connections", "connections at once; beyond: refused")
 	count(&cfg.ConnectionsPerAddress, "max-connections-per-address",
 		"of those from one address (an IPv6 /64); behind a proxy all clients have the proxy's")
-	count(&cfg.Handshakes, "max-handshakes", "HTTP connections that are no WebSocket yet; beyond: closed")
+	count(&cfg.Handshakes, "max-handshakes", "HTTP connections that are no WebSocket yet; beyond: the address with most loses its oldest")
 	span(&cfg.RPC.HandshakeTimeout, "handshake-timeout", "a connection's time to become a WebSocket, and to send its first message")
 	span(&cfg.BatchTimeout, "batch-timeout", "the time of an HTTP batch of Cap'n Web, or of a request to the API, from its head to the last answer; beyond: cut off")
 	span(&cfg.RPC.IdleTimeout, "idle-timeout", "a silent connection is closed after so long if nothing is held over it")

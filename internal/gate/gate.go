@@ -1,4 +1,5 @@
-// Package gate bounds how many of something there may be at once, in all and from one address.
+// Package gate bounds how many of something there may be at once, in all and from one address: a Gate turns away who is too
+// many, an Evicting makes room for them.
 package gate
 
 import "sync"
