@@ -91,6 +91,7 @@ const (
 	Internal                       // a defect of ours; details are in the server's log
 	SlowConsumer                   // a subscriber did not keep up and was ended
 	Ambiguous                      // a short name fits more than one
+	OutboxDamaged                  // a stored op, or the outbox's file, is not what was written
 )
 
 var names = map[Code]string{
@@ -115,7 +116,7 @@ var names = map[Code]string{
 	CursorExpired: "cursor_expired", Pruned: "pruned", BadRefText: "bad_ref_text", Plaintext: "plaintext",
 	Incompatible: "incompatible", Usage: "usage", OutboxFull: "outbox_full", DiskFull: "disk_full",
 	InUse: "in_use", UnsafeStore: "unsafe_store", Canceled: "canceled", Internal: "internal",
-	SlowConsumer: "slow_consumer", Ambiguous: "ambiguous",
+	SlowConsumer: "slow_consumer", Ambiguous: "ambiguous", OutboxDamaged: "outbox_damaged",
 }
 
 // String is the code's name as it stands on every wire.

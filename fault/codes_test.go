@@ -67,6 +67,7 @@ const released = `
 101 internal
 102 slow_consumer
 103 ambiguous
+104 outbox_damaged
 `
 
 func TestReleasedCodesKeepTheirMeaning(t *testing.T) {

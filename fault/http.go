@@ -28,7 +28,7 @@ var statuses = map[Code]int{
 	CursorExpired: http.StatusGone, Pruned: http.StatusGone, BadRefText: http.StatusUnauthorized, Plaintext: http.StatusForbidden,
 	Incompatible: http.StatusBadRequest, Usage: http.StatusBadRequest, OutboxFull: http.StatusInsufficientStorage,
 	DiskFull: http.StatusInsufficientStorage, InUse: http.StatusConflict, UnsafeStore: http.StatusInternalServerError,
-	Canceled: http.StatusServiceUnavailable, Internal: http.StatusInternalServerError, SlowConsumer: http.StatusServiceUnavailable,
+	Canceled: http.StatusServiceUnavailable, Internal: http.StatusInternalServerError, OutboxDamaged: http.StatusInternalServerError, SlowConsumer: http.StatusServiceUnavailable,
 	Ambiguous: http.StatusConflict,
 }
 

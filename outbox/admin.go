@@ -230,7 +230,7 @@ func (f *Filter) appendRows(list []Row, r *batchRow) ([]Row, error) {
 	for i := range bd.ops {
 		op := &bd.ops[i]
 		row := base
-		row.Op, row.Place, row.Method, row.Atomic, row.Retries = op.id, i, op.method, bd.atomic, op.retries
+		row.Op, row.Place, row.Method, row.Atomic, row.Retries, row.Unproven = op.id, i, op.method, bd.atomic, op.retries, bd.unproven
 		decided := !op.travels() // here, whatever its batch still waits for
 		if seq > 0 && !decided {
 			row.Seq = seq
@@ -349,7 +349,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 			return fault.Usage.With("op %s is finished: there is nothing to drop", op)
 		case r.sequenced():
 			bd.ops[place].dropAsked = true
-			b.t.setBody(q, r.num, bd.encode(r.id), bd.tally(), true)
+			b.t.setBody(q, r.num, bd.encode(r.session, r.id), bd.tally(), true)
 			b.t.dropped(q, b.id)
 			asked = r
 			return nil
@@ -358,7 +358,7 @@ func (b *Box) Drop(ctx context.Context, op string) error {
 		bd.cascade()
 		b.t.dropped(q, b.id)
 		if !bd.decided() {
-			b.t.setBody(q, r.num, bd.encode(r.id), bd.tally(), false)
+			b.t.setBody(q, r.num, bd.encode(r.session, r.id), bd.tally(), false)
 			return nil
 		}
 		decided = []decidedRow{b.decide(ctx, q, r, bd)}

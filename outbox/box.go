@@ -28,9 +28,10 @@ type Box struct {
 	t  tables
 	w  *worker
 
-	told  notices
-	refs  refCache
-	usage usage
+	told   notices
+	refs   refCache
+	usage  usage
+	damage damageLog
 
 	life    context.Context // ends with Close
 	end     context.CancelFunc
@@ -53,12 +54,12 @@ func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, er
 	}
 	secret, err := capability.SecretFrom(named.secret)
 	if err != nil {
-		return nil, errors.Join(fault.Internal.Because(err, "the outbox's own row is damaged"), db.close())
+		return nil, errors.Join(fault.OutboxDamaged.Because(err, "the outbox's own row is damaged"), db.close())
 	}
 	var old capability.Secret
 	if named.old != nil {
 		if old, err = capability.SecretFrom(named.old); err != nil {
-			return nil, errors.Join(fault.Internal.Because(err, "the outbox's own row is damaged"), db.close())
+			return nil, errors.Join(fault.OutboxDamaged.Because(err, "the outbox's own row is damaged"), db.close())
 		}
 	}
 	me := ulid.Make().String()
@@ -121,6 +122,7 @@ func (b *Box) read(ctx context.Context, what string, f func(ctx context.Context,
 	ctx, cancel := b.during(ctx)
 	defer cancel()
 	if err := b.db.read(ctx, func(q querier) error { return f(ctx, q) }); err != nil {
+		b.damage.met(err)
 		return fmt.Errorf("%s: %w", what, canceled(err))
 	}
 	return nil

@@ -171,7 +171,7 @@ func refersOutside(bd *body) bool {
 
 // newRow is the row of a batch that is committed now.
 func (b *Box) newRow(batch *Batch, bd *body) *batchRow {
-	data := bd.encode(batch.ID)
+	data := bd.encode(batch.Session, batch.ID)
 	return &batchRow{id: batch.ID, session: batch.Session, via: batch.Via, ops: len(bd.ops), bytes: int64(len(data)),
 		created: b.cfg.Now().UnixMilli(), body: data}
 }

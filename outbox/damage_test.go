@@ -28,18 +28,18 @@ func TestDamagedRows(t *testing.T) {
 		damage(t, b, "body", x, "")
 		stop := run(t, b, srv)
 		wait(t, b, y)
-		if _, err := b.Wait(ctx, x.Batch); !errors.Is(err, fault.Internal) {
+		if _, err := b.Wait(ctx, x.Batch); !errors.Is(err, fault.OutboxDamaged) {
 			t.Errorf("the damaged one: %v", err)
 		}
-		if err := b.Drain(ctx, nil); err != nil {
-			t.Fatal(err)
+		if err := b.Drain(ctx, nil); !errors.Is(err, fault.OutboxDamaged) || !strings.Contains(err.Error(), x.Batch) {
+			t.Fatalf("drain, with a row set aside: %v", err)
 		}
 		stop()
 		z := commit(t, b, Batch{Session: one, Ops: []Op{put("3")}})
 		damage(t, b, "body", z, ", first_seq = 2, state = 1")
 		run(t, b, srv)
 		wait(t, b, commit(t, b, Batch{Session: two, Ops: []Op{put("4")}}))
-		if err := b.Drain(ctx, nil); !errors.Is(err, fault.Internal) {
+		if err := b.Drain(ctx, nil); !errors.Is(err, fault.OutboxDamaged) {
 			t.Errorf("drain: %v", err)
 		}
 		if rows, err := b.List(ctx, Filter{States: []State{Failed}}); err != nil || len(rows) == 0 {
@@ -76,16 +76,16 @@ func TestWhatNeedsADamagedRow(t *testing.T) {
 		h := commit(t, b, Batch{Session: two, Ops: []Op{put("3")}})
 		i := commit(t, b, Batch{Session: two, Ops: []Op{depends(z)}})
 		damage(t, b, "body", x, "")
-		if _, err := b.Commit(limited(t), Batch{Session: one, Ops: []Op{depends(x)}}); !errors.Is(err, fault.Internal) {
+		if _, err := b.Commit(limited(t), Batch{Session: one, Ops: []Op{depends(x)}}); !errors.Is(err, fault.OutboxDamaged) {
 			t.Errorf("committed before it is set aside: %v", err)
 		}
 		stop := run(t, b, link)
-		if o := wait(t, b, y)[0]; o.Status != ledger.Skipped || o.Reason != fault.Internal || o.Cause != x.Ops[0] {
+		if o := wait(t, b, y)[0]; o.Status != ledger.Skipped || o.Reason != fault.OutboxDamaged || o.Cause != x.Ops[0] {
 			t.Errorf("of a row that was never sent: %+v", o)
 		}
 		wait(t, b, z)
 		stop()
-		if _, err := b.Commit(limited(t), Batch{Session: one, Ops: []Op{depends(x)}}); !errors.Is(err, fault.Internal) {
+		if _, err := b.Commit(limited(t), Batch{Session: one, Ops: []Op{depends(x)}}); !errors.Is(err, fault.OutboxDamaged) {
 			t.Errorf("committed now: %v", err)
 		}
 
@@ -96,8 +96,8 @@ func TestWhatNeedsADamagedRow(t *testing.T) {
 		if o := wait(t, b, i)[0]; o.Status != ledger.Skipped || o.Cause != z.Ops[0] {
 			t.Errorf("of a row that has ended: %+v", o)
 		}
-		if err := b.Drain(limited(t), nil); err != nil {
-			t.Error(err)
+		if err := b.Drain(limited(t), nil); !errors.Is(err, fault.OutboxDamaged) || !strings.Contains(err.Error(), x.Batch) {
+			t.Errorf("drain: %v", err)
 		}
 	})
 }
@@ -125,7 +125,7 @@ func TestDamagedRowInFlight(t *testing.T) {
 		wait(t, b, commit(t, b, Batch{Session: three, Ops: []Op{put("1")}}))
 		for i, batch := range []Ticket{x, y, z} {
 			_, err := b.Wait(limited(t), batch.Batch)
-			if still, ok := errors.AsType[*Standstill](err); !ok || still.Session != one || still.Code != fault.Internal {
+			if still, ok := errors.AsType[*Standstill](err); !ok || still.Session != one || still.Code != fault.OutboxDamaged {
 				t.Errorf("batch %d: %v", i, err)
 			}
 		}
@@ -159,7 +159,7 @@ func TestRowOfANewerBinary(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		version("body", codecVersion+1, x)
+		version("body", opsVersion+1, x)
 		stop := run(t, b, srv)
 		wait(t, b, w)
 		for i, batch := range []Ticket{x, y, z} {
@@ -177,14 +177,14 @@ func TestRowOfANewerBinary(t *testing.T) {
 			t.Errorf("drop: %v", err)
 		}
 		stop()
-		version("body", codecVersion, x)
+		version("body", opsVersion, x)
 		run(t, b, srv)
 		if err := b.Drain(limited(t), nil); err != nil {
 			t.Fatal(err)
 		}
 		checkLog(t, srv.log(one), []Ticket{w, x, y})
 		wait(t, b, z)
-		version("outcomes", codecVersion+1, x)
+		version("outcomes", opsVersion+1, x)
 		if _, _, err := b.outcomes(limited(t), x.Batch); !errors.Is(err, fault.Incompatible) {
 			t.Errorf("outcomes: %v", err)
 		}

@@ -24,7 +24,8 @@ func TestWhatAnErrorOfSQLiteMeans(t *testing.T) {
 		sqlite3.SQLITE_CONSTRAINT_UNIQUE: errUnique, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: errUnique,
 		sqlite3.SQLITE_FULL: fault.DiskFull, sqlite3.SQLITE_IOERR_WRITE: fault.DiskFull, sqlite3.SQLITE_IOERR_SHMSIZE: fault.DiskFull,
 		sqlite3.SQLITE_BUSY: fault.Unavailable, sqlite3.SQLITE_BUSY_SNAPSHOT: fault.Unavailable, sqlite3.SQLITE_LOCKED: fault.Unavailable,
-		sqlite3.SQLITE_CORRUPT: fault.Internal, sqlite3.SQLITE_CORRUPT_INDEX: fault.Internal, sqlite3.SQLITE_NOTADB: fault.Internal,
+		sqlite3.SQLITE_CORRUPT: fault.OutboxDamaged, sqlite3.SQLITE_CORRUPT_INDEX: fault.OutboxDamaged, sqlite3.SQLITE_NOTADB: fault.OutboxDamaged,
+		sqlite3.SQLITE_ERROR: fault.OutboxDamaged, sqlite3.SQLITE_MISMATCH: fault.OutboxDamaged,
 		sqlite3.SQLITE_READONLY: fault.Usage, sqlite3.SQLITE_READONLY_DBMOVED: fault.Usage, sqlite3.SQLITE_CANTOPEN: fault.Usage, sqlite3.SQLITE_PERM: fault.Usage,
 		sqlite3.SQLITE_CONSTRAINT_NOTNULL: codeError(sqlite3.SQLITE_CONSTRAINT_NOTNULL), sqlite3.SQLITE_IOERR_READ: codeError(sqlite3.SQLITE_IOERR_READ),
 	} {

@@ -190,7 +190,7 @@ func TestDecidedOpsTakeNoSeqs(t *testing.T) {
 	for i, c := range []struct {
 		body []byte
 		next uint64
-	}{{bd.encode(id), 7}, {[]byte("junk"), 8}} {
+	}{{bd.encode("0", id), 7}, {[]byte("junk"), 8}} {
 		session := fmt.Sprint(i)
 		b.learnLane(session, []*batchRow{{id: id, session: session, first: &first, ops: 3, body: c.body}}, streamRow{lastSeq: 2})
 		if la := b.w.lanes.learn(session, 0); la.next != c.next {

@@ -109,7 +109,7 @@ func (b *book) flying() (rows []*batchRow) {
 }
 
 func (b *book) setBody(r *batchRow, bd *body) {
-	r.body = bd.encode(r.id)
+	r.body = bd.encode(r.session, r.id)
 	r.bytes = int64(len(r.body))
 }
 
@@ -122,7 +122,7 @@ func (b *book) finish(r *batchRow, outs []ledger.Outcome, ops []opRow, slim bool
 		r.first = new(int64)
 	}
 	if slim {
-		r.body = (&body{atomic: bodyOf(r).atomic, slim: true, ops: ops}).encode(r.id)
+		r.body = (&body{atomic: bodyOf(r).atomic, slim: true, ops: ops}).encode(r.session, r.id)
 	}
 }
 
@@ -180,7 +180,7 @@ func (s *sender) load(session string, batches, bytes int) (ld loaded, err error)
 			ld.head, ld.hbody, ld.more = r, bd, true
 			return ld, nil
 		}
-		data := bd.encode(r.id)
+		data := bd.encode(r.session, r.id)
 		if n := len(ld.rows); n > 0 && (n >= batches || len(data) > bytes) {
 			ld.more = true
 			return ld, nil

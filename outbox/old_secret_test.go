@@ -78,7 +78,7 @@ func TestOldStreamsGoOn(t *testing.T) {
 				exec("INSERT INTO mooring_outbox_stream (box, session, last_seq) VALUES (1, $1, 1)", finished)
 				bd := &body{ops: []opRow{{id: OpID("01KT0000000000000000000001", 0), method: "put", args: put("1").Args}}}
 				exec(`INSERT INTO mooring_outbox_batch (box, batch, session, state, first_seq, ops, bytes, created_at, body)
-					VALUES (1, '01KT0000000000000000000001', $1, 1, 1, 1, 10, $2, $3)`, flying, time.Now().UnixMilli(), bd.encode("01KT0000000000000000000001"))
+					VALUES (1, '01KT0000000000000000000001', $1, 1, 1, 1, 10, $2, $3)`, flying, time.Now().UnixMilli(), bd.encode(flying, "01KT0000000000000000000001"))
 			}()
 
 			b, srv := p.open(t, quick()), newFakeServer()

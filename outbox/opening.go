@@ -285,7 +285,7 @@ func judge(err error) (verdict, *fault.Error) {
 		return rewind, f
 	case c == fault.Disconnected, c == fault.Unavailable, c == fault.Draining, c == fault.Canceled:
 		return tryLink, f
-	case c.Transient(), c == fault.Internal, c == fault.DiskFull, c == fault.None:
+	case c.Transient(), c == fault.Internal, c == fault.OutboxDamaged, c == fault.DiskFull, c == fault.None:
 		return tryStream, f
 	case c == fault.TooLarge, c == fault.Malformed:
 		return unsendable, f

@@ -39,7 +39,7 @@ func TestFormerHolderStoredTheAnswer(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				bd, err := decodeBody(row.id, row.body)
+				bd, err := decodeBody(row.session, row.id, row.body)
 				if err == nil {
 					b.t.finish(q, row.num, 1, bd.count(want), 1, encodeOutcomes(want, bd.ops), nil)
 				}

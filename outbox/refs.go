@@ -228,7 +228,7 @@ func (t *tables) rotating(ctx context.Context, q querier, old string) (ref *capa
 		}
 		r, err := row.ref()
 		if err != nil {
-			return fault.Internal.Because(err, "a stored ref is damaged")
+			return fault.OutboxDamaged.Because(err, "a stored ref is damaged")
 		}
 		ref = &r
 		return nil

@@ -86,7 +86,7 @@ func resolveOp(b *body, i int, session string, inside map[string]int, find finde
 		case e.lost != nil && strict:
 			return nil, true, e.lost
 		case e.lost != nil:
-			o := skipped(op.id, &ledger.Outcome{OpID: e.id, Reason: fault.Internal})
+			o := skipped(op.id, &ledger.Outcome{OpID: e.id, Reason: fault.OutboxDamaged})
 			o.Message = "what became of op " + e.id + ", which it needs, is lost: its row in the outbox is damaged"
 			settle(o)
 			return nil, true, nil

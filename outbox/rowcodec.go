@@ -2,9 +2,13 @@ package outbox
 
 // How ops and outcomes are kept in a row: a compact binary form of our own,
 // since payloads must come back byte for byte. It opens with a version, and a
-// reader fails on what it does not know rather than guess.
+// reader fails on what it does not know rather than guess. A batch's ops end with
+// a digest of them and of whose they are: a disk that has changed a bit of an op
+// that was not sent yet must not have it sent.
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,7 +18,13 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-const codecVersion = 1
+// Versions: of what holds outcomes, of ops without a digest, as binaries wrote them
+// once, and of ops.
+const (
+	outcomesVersion = 1
+	unprovenVersion = 1
+	opsVersion      = 2
+)
 
 // laterVersions are those that a newer binary may write: a row that opens with a
 // higher one is taken for damaged.
@@ -27,9 +37,11 @@ var errNewer = errors.New("written by a newer version of this program")
 type body struct {
 	atomic bool
 	slim   bool // finished, every op applied: arguments are gone, ids and methods are left
-	ops    []opRow
-	named  bool            // while it is being committed: its author gave an op an id of another kind
-	room   []ledger.Intent // for wire, once; what is in it is of no meaning
+	// unproven: the ops were stored without a digest, so damage to them may go unseen.
+	unproven bool
+	ops      []opRow
+	named    bool            // while it is being committed: its author gave an op an id of another kind
+	room     []ledger.Intent // for wire, once; what is in it is of no meaning
 }
 
 // opRow is one op in a row.
@@ -66,10 +78,12 @@ const (
 const (
 	bodyAtomic = 1 << iota
 	bodySlim
+	bodyUnproven
 )
 
-func (b *body) encode(batch string) []byte {
-	w := writer{buf: make([]byte, 0, b.size())}
+// encode writes what a row of that batch and session holds.
+func (b *body) encode(session, batch string) []byte {
+	w := writer{buf: make([]byte, 0, b.size()+sha256.Size)}
 	flags := byte(0)
 	if b.atomic {
 		flags |= bodyAtomic
@@ -77,7 +91,10 @@ func (b *body) encode(batch string) []byte {
 	if b.slim {
 		flags |= bodySlim
 	}
-	w.byte(codecVersion)
+	if b.unproven {
+		flags |= bodyUnproven
+	}
+	w.byte(opsVersion)
 	w.byte(flags)
 	w.number(uint64(len(b.ops)))
 	ids := derivedFrom(batch)
@@ -85,7 +102,19 @@ func (b *body) encode(batch string) []byte {
 		o := &b.ops[i]
 		o.encode(&w, ids.has(i, o.id), b.slim)
 	}
-	return w.buf
+	return append(w.buf, digestOf(session, batch, w.buf)...)
+}
+
+// digestOf is the SHA-256 that ends a row's ops: over the session's and the batch's id,
+// each behind its length, and the bytes before it.
+func digestOf(session, batch string, ops []byte) []byte {
+	w := writer{buf: make([]byte, 0, 80)}
+	w.text(session)
+	w.text(batch)
+	h := sha256.New()
+	h.Write(w.buf)
+	h.Write(ops)
+	return h.Sum(nil)
 }
 
 // size is about what encode takes; for plain ops a little more.
@@ -157,16 +186,24 @@ func (o *opRow) encode(w *writer, derived, slim bool) {
 }
 
 // decodeBody reads what encode wrote. The bytes of arguments are shared with data.
-func decodeBody(batch string, data []byte) (*body, error) {
+func decodeBody(session, batch string, data []byte) (*body, error) {
 	r := reader{buf: data}
-	if err := r.version(); err != nil {
+	version, err := r.version(opsVersion)
+	if err == nil && version == opsVersion {
+		if n := len(data) - sha256.Size; n < 1 || !bytes.Equal(data[n:], digestOf(session, batch, data[:n])) {
+			r.fail("its digest is of other ops")
+		} else {
+			r.buf = data[1:n:n]
+		}
+	}
+	if err = errors.Join(err, r.err); err != nil {
 		return nil, fmt.Errorf("decode row: %w", err)
 	}
 	flags := r.byte()
-	if flags&^(bodyAtomic|bodySlim) != 0 {
+	if flags&^(bodyAtomic|bodySlim|bodyUnproven) != 0 {
 		r.fail("flags")
 	}
-	b := &body{atomic: flags&bodyAtomic != 0, slim: flags&bodySlim != 0}
+	b := &body{atomic: flags&bodyAtomic != 0, slim: flags&bodySlim != 0, unproven: version == unprovenVersion || flags&bodyUnproven != 0}
 	n := r.count(2)
 	if r.err == nil && n == 0 {
 		r.fail("no ops")
@@ -235,7 +272,7 @@ func (r *reader) op(ids derived, place int, slim bool) opRow {
 // encodeOutcomes keeps a batch's outcomes, without digests.
 func encodeOutcomes(outs []ledger.Outcome, ops []opRow) []byte {
 	w := writer{buf: make([]byte, 0, 8+48*len(outs))}
-	w.byte(codecVersion)
+	w.byte(outcomesVersion)
 	w.number(uint64(len(outs)))
 	for i := range outs {
 		w.outcome(&outs[i], ops[i].id)
@@ -246,7 +283,7 @@ func encodeOutcomes(outs []ledger.Outcome, ops []opRow) []byte {
 // decodeOutcomes reads what encodeOutcomes wrote.
 func decodeOutcomes(data []byte, ops []opRow) ([]ledger.Outcome, error) {
 	r := reader{buf: data}
-	if err := r.version(); err != nil {
+	if _, err := r.version(outcomesVersion); err != nil {
 		return nil, fmt.Errorf("decode outcomes: %w", err)
 	}
 	if n := r.count(2); n != len(ops) {
@@ -262,10 +299,10 @@ func decodeOutcomes(data []byte, ops []opRow) ([]ledger.Outcome, error) {
 	return outs, nil
 }
 
-// decode reads the row's body. The error is Internal if the row is damaged, and
+// decode reads the row's body. The error is OutboxDamaged if the row is damaged, and
 // Incompatible if only a newer binary can read it.
 func (r *batchRow) decode() (*body, error) {
-	b, err := decodeBody(r.id, r.body)
+	b, err := decodeBody(r.session, r.id, r.body)
 	if err != nil {
 		return nil, r.unreadable(err, "")
 	}
@@ -285,7 +322,7 @@ func (r *batchRow) unreadable(err error, what string) error {
 	if errors.Is(err, errNewer) {
 		return fault.Incompatible.Because(err, "the row of batch %s was written by a newer version of this program: use that one", r.id)
 	}
-	return fault.Internal.Because(err, "the row of batch %s is damaged%s", r.id, what)
+	return fault.OutboxDamaged.Because(err, "the row of batch %s is damaged%s", r.id, what)
 }
 
 // outcome writes an outcome of the op with that id: the id itself is left out.
@@ -350,16 +387,17 @@ func (r *reader) byte() byte {
 	return b
 }
 
-// version reads the version and fails on any but ours.
-func (r *reader) version() error {
-	switch v := r.byte(); {
-	case r.err != nil || v == codecVersion:
-	case v > codecVersion && v < laterVersions:
-		return fmt.Errorf("version %d: %w", v, errNewer)
+// version reads the version, and fails on one that is later than newest.
+func (r *reader) version(newest byte) (byte, error) {
+	v := r.byte()
+	switch {
+	case r.err != nil || 0 < v && v <= newest:
+	case v > newest && v < laterVersions:
+		return v, fmt.Errorf("version %d: %w", v, errNewer)
 	default:
 		r.fail("version")
 	}
-	return r.err
+	return v, r.err
 }
 
 func (r *reader) number() uint64 {

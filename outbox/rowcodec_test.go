@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
 	"reflect"
 	"strings"
@@ -74,7 +75,7 @@ func TestRowsComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		batch := NewBatchID()
 		b := drawBody(t, batch)
-		got, err := decodeBody(batch, b.encode(batch))
+		got, err := decodeBody("ses_1", batch, b.encode("ses_1", batch))
 		if err != nil || !reflect.DeepEqual(got, b) {
 			t.Fatalf("%v\n got %+v\nwant %+v", err, got, b)
 		}
@@ -87,7 +88,7 @@ func TestRowsComeBack(t *testing.T) {
 			t.Fatalf("%v\n got %+v\nwant %+v", err, again, outs)
 		}
 		slim := body{atomic: b.atomic, slim: true, ops: b.ops}
-		got, err = decodeBody(batch, slim.encode(batch))
+		got, err = decodeBody("ses_1", batch, slim.encode("ses_1", batch))
 		if err != nil || !got.slim || len(got.ops) != len(b.ops) || got.ops[0].id != b.ops[0].id || got.ops[0].method != b.ops[0].method || got.ops[0].args != nil {
 			t.Fatalf("slim: %v, %+v", err, got)
 		}
@@ -104,19 +105,71 @@ func TestRowFormatStays(t *testing.T) {
 		{id: "01M7XHJRC423DKMC0KKDH3ZZZZ", method: "void", void: true, retries: OpID(batch, 9),
 			verdict: &ledger.Outcome{OpID: "01M7XHJRC423DKMC0KKDH3ZZZZ", Status: ledger.Rejected, Reason: fault.TooLarge, Message: "m"}},
 	}}
-	data := b.encode(batch)
-	got, err := decodeBody(batch, data)
+	data := b.encode("ses_1", batch)
+	got, err := decodeBody("ses_1", batch, data)
 	if err != nil || !reflect.DeepEqual(got, b) {
 		t.Fatalf("%v, %+v", err, got)
 	}
 	if h := hex.EncodeToString(data); h != pinnedRow {
-		t.Fatalf("the form of rows has changed: raise codecVersion and keep reading the old one\n got %s\nwant %s", h, pinnedRow)
+		t.Fatalf("the form of rows has changed: raise opsVersion and keep reading the old one\n got %s\nwant %s", h, pinnedRow)
 	}
 }
 
-const pinnedRow = "0101022103707574ac02011a30314d3758484a5243343233444b4d43304b4b4448333030303902036b65790003226b220176011a30314d3758484a52" +
+const pinnedRow = "02" + pinnedOps + "1025e4c7b228e63792893c90f49dfcb18642aef49dd5bae9cac13ea98c4376e8"
+
+// pinnedUnproven is the same ops as they were stored without a digest.
+const pinnedUnproven = "01" + pinnedOps
+
+const pinnedOps = "01022103707574ac02011a30314d3758484a5243343233444b4d43304b4b4448333030303902036b65790003226b220176011a30314d3758484a52" +
 	"43343233444b4d43304b4b4448333030303803612e62161a30314d3758484a5243343233444b4d43304b4b4448335a5a5a5a04766f69641a30314d37" +
 	"58484a5243343233444b4d43304b4b444833303030410540016d000000000000"
+
+// withoutDigest is an encoded body without its digest.
+func withoutDigest(data []byte) []byte { return data[:len(data)-sha256.Size] }
+
+// TestRowsOfBefore are read, and shown as unproven for as long as they are kept.
+func TestRowsOfBefore(t *testing.T) {
+	t.Parallel()
+	const batch = "01M7XHJRC423DKMC0KKDH30000"
+	data, err := hex.DecodeString(pinnedUnproven)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := decodeBody("ses_1", batch, data)
+	if err != nil || !b.unproven || len(b.ops) != 2 || string(b.ops[0].args[0].JSON) != `"k"` {
+		t.Fatalf("%v, %+v", err, b)
+	}
+	if b, err = decodeBody("ses_1", batch, b.encode("ses_1", batch)); err != nil || !b.unproven {
+		t.Errorf("written again: %v, %+v", err, b)
+	}
+}
+
+// TestEveryBitCounts: no bit of a row's ops, and neither its session nor its batch, can
+// change unnoticed.
+func TestEveryBitCounts(t *testing.T) {
+	t.Parallel()
+	batch := NewBatchID()
+	b := &body{ops: []opRow{{id: OpID(batch, 0), method: "put", args: []ledger.Arg{{Name: "payload", JSON: []byte(`{"n":1}`)}}}}}
+	data := b.encode("ses_1", batch)
+	for bit := range 8 * len(data) {
+		data[bit/8] ^= 1 << (bit % 8)
+		if got, err := decodeBody("ses_1", batch, data); err == nil && !got.unproven {
+			t.Errorf("bit %d is another, and %+v is read", bit, got)
+		}
+		data[bit/8] ^= 1 << (bit % 8)
+	}
+	if _, err := decodeBody("ses_2", batch, data); err == nil {
+		t.Error("the ops were another session's")
+	}
+	if _, err := decodeBody("ses_1", NewBatchID(), data); err == nil {
+		t.Error("the ops were another batch's")
+	}
+	for n := range data {
+		if _, err := decodeBody("ses_1", batch, data[:n]); err == nil {
+			t.Errorf("cut after %d bytes, it is read", n)
+		}
+	}
+}
 
 // FuzzRecover reads rows that anything may have happened to: never a panic,
 // and what is read is written the same again.
@@ -128,21 +181,24 @@ func FuzzRecover(f *testing.F) {
 		{ops: []opRow{{id: OpID(batch, 0), method: "m", void: true, verdict: &ledger.Outcome{Status: ledger.Skipped, Result: []byte("{}")},
 			deps: []string{"x"}, expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: "o", Path: "p"}}, args: []ledger.Arg{{Name: "a", Ref: &ledger.Ref{Op: "o"}}}}}},
 	} {
-		f.Add(true, b.encode(batch), encodeOutcomes(make([]ledger.Outcome, len(b.ops)), b.ops))
-		f.Add(false, b.encode(""), []byte{codecVersion, 1})
+		f.Add(true, withoutDigest(b.encode("ses_1", batch)), encodeOutcomes(make([]ledger.Outcome, len(b.ops)), b.ops))
+		f.Add(false, withoutDigest(b.encode("ses_1", "")), []byte{outcomesVersion, 1})
 	}
-	f.Add(true, []byte{codecVersion, 0, 0xff, 0xff, 0xff, 0xff, 0x0f}, []byte{codecVersion, 0xff, 0xff, 0x0f})
+	f.Add(true, []byte{unprovenVersion, 0, 0xff, 0xff, 0xff, 0xff, 0x0f}, []byte{outcomesVersion, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, derived bool, data, outcomes []byte) {
 		id := ""
 		if derived {
 			id = batch
 		}
-		b, err := decodeBody(id, data)
+		if len(data) > 0 && data[0] == opsVersion { // what has the right digest and is damaged all the same
+			data = append(bytes.Clone(data), digestOf("ses_1", id, data)...)
+		}
+		b, err := decodeBody("ses_1", id, data)
 		if err != nil {
 			return
 		}
-		again, err := decodeBody(id, b.encode(id))
-		if err != nil || !bytes.Equal(b.encode(id), again.encode(id)) {
+		again, err := decodeBody("ses_1", id, b.encode("ses_1", id))
+		if err != nil || !bytes.Equal(b.encode("ses_1", id), again.encode("ses_1", id)) {
 			t.Fatalf("not the same again: %v", err)
 		}
 		if outs, err := decodeOutcomes(outcomes, b.ops); err == nil {

@@ -39,6 +39,8 @@ type decidedRow struct {
 	outs []ledger.Outcome
 	ops  int
 	news []refNews
+	// damaged: the row could not be read and was set aside.
+	damaged bool
 	// making is how its session is reached, if this was its create.
 	making route
 }
@@ -127,7 +129,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 		}
 		data, other := r.body, []byte(nil)
 		if res.changed {
-			other = bd.encode(r.id)
+			other = bd.encode(r.session, r.id)
 			data = other
 		}
 		if batches == 0 {
@@ -176,7 +178,7 @@ func (b *Box) decide(ctx context.Context, q querier, r *batchRow, bd *body) deci
 			b.t.tellRefs(q, d.news)
 		}
 	}
-	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.count(d.outs), r.attempts, encodeOutcomes(d.outs, bd.ops), bd.encode(r.id))
+	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), bd.count(d.outs), r.attempts, encodeOutcomes(d.outs, bd.ops), bd.encode(r.session, r.id))
 	return d
 }
 
@@ -186,7 +188,7 @@ func (b *Box) setAside(q querier, r *batchRow, err error) decidedRow {
 	b.cfg.Logger.Error("a row of the outbox is damaged and was set aside", "outbox", b.id, "batch", r.id, "error", err)
 	b.t.note(q, r.num, r.attempts, 0, err.Error())
 	b.t.finish(q, r.num, b.cfg.Now().UnixMilli(), tally{failed: r.ops}, r.attempts, nil, nil)
-	return decidedRow{id: r.id, ops: r.ops}
+	return decidedRow{id: r.id, ops: r.ops, damaged: true}
 }
 
 // tellDecided tells whoever waits for rows that were decided and are stored, and
@@ -198,6 +200,9 @@ func (b *Box) tellDecided(rows []decidedRow) {
 	for _, d := range rows {
 		b.refs.told(d.news)
 		b.usage.finished.Add(int64(d.ops))
+		if d.damaged {
+			b.damage.setAside(d.id)
+		}
 		b.told.tell(d.id, d.outs, true)
 	}
 	b.withLoop(func(l *loop) {
@@ -229,8 +234,8 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making rout
 	n := e.body.count(outs)
 	var slim []byte
 	if n == (tally{}) && len(e.body.ops) > 0 {
-		small := body{atomic: e.body.atomic, slim: true, ops: e.body.ops}
-		slim = small.encode(e.id)
+		small := body{atomic: e.body.atomic, slim: true, unproven: e.body.unproven, ops: e.body.ops}
+		slim = small.encode(e.session, e.id)
 	}
 	at := b.cfg.Now().UnixMilli()
 	var held *bool
@@ -290,7 +295,7 @@ func (b *Box) settleDrops(term int, session string, entries []*entry, drops map[
 					return err
 				}
 				bd.settleDrop(e.first > lastSeq, drops[e.num])
-				b.t.setBody(q, e.num, bd.encode(r.id), bd.tally(), false)
+				b.t.setBody(q, e.num, bd.encode(r.session, r.id), bd.tally(), false)
 				bodies[e.num] = bd
 			}
 			return nil

@@ -120,6 +120,9 @@ func unsureCommit(err error) bool {
 	return ok && e.Code()&0xff == sqlite3.SQLITE_IOERR && !errors.Is(err, fault.DiskFull)
 }
 
+// errFileDamaged is in the error of what found the database itself damaged.
+var errFileDamaged = errors.New("outbox: the database is damaged")
+
 // sqliteFailure gives an error the code that fits.
 func sqliteFailure(err error) error {
 	e, ok := errors.AsType[sqliteError](err)
@@ -134,8 +137,10 @@ func sqliteFailure(err error) error {
 		return fault.DiskFull.Because(err, "no space left where the outbox is, or a quota is used up: nothing was committed; free some and try again")
 	case code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED:
 		return fault.Unavailable.Because(err, "another process kept the outbox locked for %s", busyTimeout)
-	case code&0xff == sqlite3.SQLITE_CORRUPT || code&0xff == sqlite3.SQLITE_NOTADB:
-		return fault.Internal.Because(err, "the outbox's file is damaged or is none")
+	// The statements are the program's own and the schema is at its newest version: where
+	// SQLite does not understand one (ERROR), the schema's text was damaged.
+	case code&0xff == sqlite3.SQLITE_CORRUPT, code&0xff == sqlite3.SQLITE_NOTADB, code == sqlite3.SQLITE_ERROR, code&0xff == sqlite3.SQLITE_MISMATCH:
+		return fault.OutboxDamaged.Because(errors.Join(errFileDamaged, err), "the outbox's file is damaged or is none: keep a copy of it, and begin a new outbox")
 	case code&0xff == sqlite3.SQLITE_READONLY || code&0xff == sqlite3.SQLITE_CANTOPEN || code&0xff == sqlite3.SQLITE_PERM:
 		return fault.Usage.Because(err, "the outbox's file cannot be written: check its folder and who owns it")
 	}
@@ -314,8 +319,14 @@ func eachRow(rows *sql.Rows, err error, each func(scanner) error) error {
 	if err != nil {
 		return sqliteFailure(err)
 	}
+	scan := func(into ...any) error {
+		if err := rows.Scan(into...); err != nil { // a value of another type than the schema's
+			return fault.OutboxDamaged.Because(errors.Join(errFileDamaged, err), "a row of the outbox is damaged: keep a copy of its file, and begin a new outbox")
+		}
+		return nil
+	}
 	for err == nil && rows.Next() {
-		err = each(rows.Scan)
+		err = each(scan)
 	}
 	return sqliteFailure(errors.Join(err, rows.Err(), rows.Close()))
 }

@@ -62,6 +62,7 @@ type Row struct {
 	Retries                 string    // the op this one stands for
 	Committed               time.Time
 	Outcome                 *ledger.Outcome // nil unless finished
+	Unproven                bool            // stored by a former version, without a digest: damage may go unseen
 }
 
 // Filter selects rows for List; zero fields select all.

@@ -112,7 +112,7 @@ func TestFileModeAndTrouble(t *testing.T) {
 	if err := os.WriteFile(garbage, []byte(strings.Repeat("this is no database ", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenSQLite(limited(t), garbage, quick()); !errors.Is(err, fault.Internal) {
+	if _, err := OpenSQLite(limited(t), garbage, quick()); !errors.Is(err, fault.OutboxDamaged) {
 		t.Errorf("garbage: %v", err)
 	}
 }

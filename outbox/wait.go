@@ -5,6 +5,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -212,6 +213,9 @@ func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) 
 		if !again {
 			return outs, err
 		}
+		if err := b.damage.ofFile(); err != nil && pause == pollMost {
+			return nil, fmt.Errorf("wait: %w", err)
+		}
 		pause = min(2*pause, pollMost)
 	}
 }
@@ -379,9 +383,10 @@ func (b *Box) owing(ctx context.Context, q querier, session string, follow func(
 // is called with the ops finished since the call and those there were in all,
 // at first and as it goes on. If all that is left belongs to streams that stand
 // still until someone decides, or waits for ops of such alone, Drain fails with the
-// *Standstill of one.
+// *Standstill of one. It fails with OutboxDamaged, once all else is finished, if this
+// process has set damaged rows aside, and at once if the database itself is damaged.
 func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
-	total, left, shown := 0, 0, -1
+	total, left, shown, was := 0, 0, -1, -1
 	for {
 		now, why, err := b.remaining(ctx)
 		if err != nil {
@@ -393,9 +398,16 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 			progress(done, total)
 			shown = done
 		}
-		if left == 0 || why != nil {
-			return why
+		if left == 0 && why == nil {
+			return b.damage.ofRows()
 		}
+		if why != nil {
+			return errors.Join(why, b.damage.ofRows())
+		}
+		if err := b.damage.ofFile(); err != nil && left == was {
+			return fmt.Errorf("drain: %w", err)
+		}
+		was = left
 		if err := b.awaitLess(ctx, left); err != nil {
 			return err
 		}

@@ -24,7 +24,8 @@ func outboxListCmd(h *homeFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List ops with state, attempts, next retry and last error",
-		Long: "List ops in the order they were committed. With --json one object a line, with the outcome.\n\n" +
+		Long: "List ops in the order they were committed. With --json one object a line, with the outcome.\n" +
+			"Unproven ops were stored by a former version, without a digest that would show damage.\n\n" +
 			finishedHelp,
 		Example: "  mooring outbox list --state pending,in_flight\n  mooring outbox list --state failed --json",
 		Args:    arguments(0, 0),
@@ -124,12 +125,13 @@ type shownRow struct {
 	Cursor    uint64          `json:"cursor,omitempty"`
 	Result    json.RawMessage `json:"result,omitempty"`
 	Cause     string          `json:"cause,omitempty"`
+	Unproven  bool            `json:"unproven,omitempty"`
 }
 
 func showRow(r *outbox.Row) shownRow {
 	s := shownRow{
 		Op: r.Op, Batch: r.Batch, Session: r.Session, Seq: r.Seq, Method: r.Method, State: r.State.String(), Attempts: r.Attempts,
-		LastError: r.LastError, Dropping: r.Dropping, Retries: r.Retries, Committed: when(r.Committed.UnixMilli()),
+		LastError: r.LastError, Dropping: r.Dropping, Retries: r.Retries, Committed: when(r.Committed.UnixMilli()), Unproven: r.Unproven,
 	}
 	if !r.NextRetry.IsZero() {
 		s.NextRetry = when(r.NextRetry.UnixMilli())
@@ -158,8 +160,12 @@ func (h *homeFlags) printRows(rows []outbox.Row) error {
 		if s.Reason != "" {
 			trouble = s.Reason + ": " + s.Message
 		}
+		state := s.State
+		if s.Unproven {
+			state += ", unproven"
+		}
 		lines = append(lines, []string{
-			s.Op, s.Session, s.Method, s.State, strconv.Itoa(s.Attempts), orDash(s.NextRetry), orDash(oneLine(trouble)),
+			s.Op, s.Session, s.Method, state, strconv.Itoa(s.Attempts), orDash(s.NextRetry), orDash(oneLine(trouble)),
 		})
 	}
 	if h.sh.json || len(lines) == 1 {

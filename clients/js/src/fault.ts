@@ -18,7 +18,7 @@ export const codes = {
   widening: 73, bad_argument: 74,
   // Reading and use.
   cursor_expired: 90, pruned: 91, bad_ref_text: 92, plaintext: 93, incompatible: 94, usage: 95, outbox_full: 96,
-  disk_full: 97, in_use: 98, unsafe_store: 99, canceled: 100, internal: 101, slow_consumer: 102, ambiguous: 103,
+  disk_full: 97, in_use: 98, unsafe_store: 99, canceled: 100, internal: 101, slow_consumer: 102, ambiguous: 103, outbox_damaged: 104,
 } as const;
 
 /** The name of a code. */

@@ -1,0 +1,67 @@
+package outbox
+
+// Damage that was met: rows that cannot be read, and a file that is not what was
+// written. What waits is told of it, where it would wait for ever in silence.
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// damageLog is what this process has met. Its methods may be called concurrently.
+type damageLog struct {
+	mu      sync.Mutex
+	file    error    // the last transaction or look that found the file damaged; nil once one succeeded
+	batches []string // whose rows were set aside
+}
+
+// met notes what a transaction or a look came to.
+func (d *damageLog) met(err error) {
+	damaged := errors.Is(err, errFileDamaged)
+	if err != nil && !damaged || errors.Is(err, context.Canceled) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.file = err
+}
+
+// setAside notes a batch whose row was set aside.
+func (d *damageLog) setAside(batch string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Contains(d.batches, batch) {
+		d.batches = append(d.batches, batch)
+	}
+}
+
+// ofFile is why the file takes and gives nothing; nil if it does.
+func (d *damageLog) ofFile() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.file
+}
+
+// namedBatches is how many damaged batches an error names.
+const namedBatches = 10
+
+// ofRows is OutboxDamaged with the batches whose rows were set aside; nil if there are
+// none.
+func (d *damageLog) ofRows() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := len(d.batches)
+	if n == 0 {
+		return nil
+	}
+	ids, more := d.batches, ""
+	if n > namedBatches {
+		ids, more = ids[:namedBatches], " …"
+	}
+	return fault.OutboxDamaged.With("%d damaged batches were set aside and not sent: %s%s. Their ops are lost here: commit them anew if you have them", n, strings.Join(ids, ", "), more)
+}
