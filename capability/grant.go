@@ -31,4 +31,6 @@ type Grant struct {
 	Revoked  int64    `json:"revoked,omitempty"` // Unix ms; 0 while alive
 	Cut      uint64   `json:"cut,omitempty"`     // the session's cursor at the revocation
 	RevokeBy string   `json:"revoke_by,omitempty"`
+	Bytes    int64    `json:"-"` // held of what was written under it
+	Spared   int64    `json:"-"` // of them, that were there before there was a quota
 }

@@ -81,6 +81,7 @@ func Mint(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Err
 func Reminted(there, g *Grant) *fault.Error {
 	was := *there
 	was.Created, was.Epoch, was.Used, was.Revoked, was.Cut, was.RevokeBy = g.Created, g.Epoch, 0, 0, 0, ""
+	was.Bytes, was.Spared = 0, 0
 	if reflect.DeepEqual(&was, g) {
 		return nil
 	}

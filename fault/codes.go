@@ -41,6 +41,7 @@ const (
 	Unavailable                     // the database or server is away; retry later
 	Disconnected                    // the link broke before the answer
 	Draining                        // the server is stopping; go to another or retry
+	QuotaExceeded                   // the session, or the ref, holds as many bytes as it may; goes on when some are purged
 )
 
 // Authority: reasons for Denied, and what a dead capability answers.
@@ -102,7 +103,7 @@ var names = map[Code]string{
 
 	Fenced: "fenced", ServerBehind: "server_behind", OutboxDiverged: "outbox_diverged", Gap: "gap",
 	Overloaded: "overloaded", NotYetKnown: "not_yet_known", Unavailable: "unavailable",
-	Disconnected: "disconnected", Draining: "draining",
+	Disconnected: "disconnected", Draining: "draining", QuotaExceeded: "quota_exceeded",
 
 	UnknownRef: "unknown_ref", Revoked: "revoked", StaleEpoch: "stale_epoch", Expired: "expired",
 	MissingRight: "missing_right", Exhausted: "exhausted", WrongOutbox: "wrong_outbox", NotAnOwner: "not_an_owner",
@@ -148,7 +149,7 @@ func (c Code) Authority() bool { return c >= UnknownRef && c < Malformed }
 // changing it: such answers are retried for ever.
 func (c Code) Transient() bool {
 	switch c {
-	case Gap, Overloaded, NotYetKnown, Unavailable, Disconnected, Draining:
+	case Gap, Overloaded, NotYetKnown, Unavailable, Disconnected, Draining, QuotaExceeded:
 		return true
 	}
 	return false

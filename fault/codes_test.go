@@ -29,6 +29,7 @@ const released = `
 26 unavailable
 27 disconnected
 28 draining
+29 quota_exceeded
 40 unknown_ref
 41 revoked
 42 stale_epoch
@@ -151,7 +152,7 @@ func TestTransientCodesAreCallLevel(t *testing.T) {
 			}
 		}
 	}
-	if transient != 6 {
+	if transient != 7 {
 		t.Errorf("%d codes are transient", transient)
 	}
 	for _, c := range []Code{Fenced, ServerBehind, OutboxDiverged} {

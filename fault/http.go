@@ -15,6 +15,7 @@ var statuses = map[Code]int{
 	Fenced: http.StatusConflict, ServerBehind: http.StatusConflict, OutboxDiverged: http.StatusConflict, Gap: http.StatusConflict,
 	Overloaded: http.StatusTooManyRequests, NotYetKnown: http.StatusNotFound, Unavailable: http.StatusServiceUnavailable,
 	Disconnected: http.StatusServiceUnavailable, Draining: http.StatusServiceUnavailable,
+	QuotaExceeded: http.StatusInsufficientStorage,
 
 	UnknownRef: http.StatusUnauthorized, Revoked: http.StatusForbidden, StaleEpoch: http.StatusForbidden, Expired: http.StatusForbidden,
 	MissingRight: http.StatusForbidden, Exhausted: http.StatusForbidden, WrongOutbox: http.StatusForbidden, NotAnOwner: http.StatusForbidden,
@@ -45,7 +46,10 @@ func (c Code) HTTPStatus() int {
 // answer which says that the same request may be tried again; "" for all others. A
 // gap is transient too, but what is missing comes from the same client.
 func (c Code) RetryAfter() string {
-	if c.Transient() && c != Gap {
+	switch {
+	case c == QuotaExceeded: // until somebody purges, or raises it
+		return "60"
+	case c.Transient() && c != Gap:
 		return "1"
 	}
 	return ""

@@ -61,6 +61,7 @@ func TestRefusals(t *testing.T) {
 		r.must(200, "POST", "/sessions/"+other.id+"/batches", other.owner.Text(), other.box.json(other.box.batch(other.id, op("bumpEpoch"))))
 		gone := r.create()
 		r.must(200, "POST", "/sessions/"+gone.id+"/batches", gone.owner.Text(), gone.box.json(gone.box.batch(gone.id, op("delete"))))
+		r.must(200, "POST", at+"/batches", reader, put(newBox())) // it may make one stream, and change nothing
 		unborn := capability.SessionPrefix + ulid.Make().String()
 
 		for i, c := range []struct {

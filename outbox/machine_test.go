@@ -459,7 +459,7 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[fault.Code]verdict{
 		fault.Fenced: leaseLost, fault.Gap: rewind, fault.ServerBehind: giveUp, fault.OutboxDiverged: giveUp,
-		fault.Overloaded: tryStream, fault.NotYetKnown: tryStream, fault.Internal: tryStream, fault.DiskFull: tryStream,
+		fault.Overloaded: tryStream, fault.QuotaExceeded: tryStream, fault.NotYetKnown: tryStream, fault.Internal: tryStream, fault.DiskFull: tryStream,
 		fault.Unavailable: tryLink, fault.Disconnected: tryLink, fault.Draining: tryLink, fault.Canceled: tryLink,
 		fault.UnknownRef: giveUp, fault.WrongOutbox: giveUp, fault.Plaintext: giveUp, fault.Incompatible: giveUp, fault.Revoked: giveUp,
 		fault.TooLarge: unsendable, fault.Malformed: unsendable,

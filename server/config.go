@@ -88,6 +88,9 @@ type Config struct {
 	SweepInterval time.Duration // how often lapsed turns are looked for
 	DrainTimeout  time.Duration // stopping may take so long, and what runs then three quarters of it
 
+	// MeasureInterval is how often what a session holds is measured anew while it meets its quota.
+	MeasureInterval time.Duration
+
 	// AuditWindow is how long uses of a ref, and strangers' tries, are counted for
 	// one row of the audit.
 	AuditWindow time.Duration
@@ -111,7 +114,7 @@ func DefaultConfig() Config {
 		WrongTries: 10, WrongTryInterval: time.Second,
 		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
 		BatchTimeout: time.Minute, CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
-		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second, AuditWindow: time.Minute,
+		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second, AuditWindow: time.Minute, MeasureInterval: 10 * time.Minute,
 		Now: time.Now,
 	}
 }
@@ -153,7 +156,7 @@ func (c Config) withDefaults() Config {
 		want time.Duration
 	}{
 		{&c.BatchTimeout, d.BatchTimeout}, {&c.CommitTimeout, d.CommitTimeout}, {&c.ReadTimeout, d.ReadTimeout}, {&c.StallTimeout, d.StallTimeout},
-		{&c.SweepInterval, d.SweepInterval}, {&c.WrongTryInterval, d.WrongTryInterval}, {&c.DrainTimeout, d.DrainTimeout}, {&c.AuditWindow, d.AuditWindow},
+		{&c.SweepInterval, d.SweepInterval}, {&c.WrongTryInterval, d.WrongTryInterval}, {&c.DrainTimeout, d.DrainTimeout}, {&c.AuditWindow, d.AuditWindow}, {&c.MeasureInterval, d.MeasureInterval},
 		{&c.RPC.HandshakeTimeout, d.RPC.HandshakeTimeout}, {&c.RPC.IdleTimeout, d.RPC.IdleTimeout},
 		{&c.RPC.PingInterval, d.RPC.PingInterval}, {&c.RPC.PingTimeout, d.RPC.PingTimeout}, {&c.Session.Lease, d.Session.Lease},
 	} {

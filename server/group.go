@@ -66,6 +66,7 @@ type committer struct {
 	hub  *hub
 	uses *usage
 	met  *boundHits
+	full *quotas
 
 	mu     sync.Mutex
 	wake   *sync.Cond
@@ -85,8 +86,8 @@ type committer struct {
 	transactions, committed uint64 // counters: transactions committed, ops in them
 }
 
-func newCommitter(ctx context.Context, cfg Config, h *hub, uses *usage, met *boundHits) *committer {
-	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, lines: map[string]*line{},
+func newCommitter(ctx context.Context, cfg Config, h *hub, uses *usage, met *boundHits, full *quotas) *committer {
+	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, full: full, lines: map[string]*line{},
 		replies: make(chan func(), repliesAhead), answered: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	return c
@@ -391,6 +392,9 @@ func (c *committer) transact(group []*work) error {
 	c.mu.Unlock()
 	for i, w := range group {
 		w.sub.Opening.Note(&answers[i])
+		if err := answers[i].Err; err != nil && err.Code == fault.QuotaExceeded {
+			c.full.met(w.sub.Batch.Session)
+		}
 		c.uses.used(w.sub.Peer, answers[i].Cursor, answers[i].Uses...)
 	}
 	c.answer(func() {

@@ -70,7 +70,7 @@ func (s *Server) save(c *rpc.Call, l *link, auth *authority) {
 	var saved savedRef
 	err := s.cfg.Store.Update(ctx, func(tx session.Tx) (err error) {
 		defer recovered(&err)
-		parent, saved, err = mintSaved(ctx, tx, auth, l)
+		parent, saved, err = mintSaved(ctx, tx, auth, l, &s.cfg.Session.Limits)
 		return err
 	})
 	if refused := toFault(s.log, err, "save the capability"); refused != nil {
@@ -100,7 +100,7 @@ func (s *Server) save(c *rpc.Call, l *link, auth *authority) {
 // mintSaved mints, inside tx, a ref from the one auth stands on, or gives the one that
 // was minted before over l, if that lives. A refusal is an error like any other: nothing
 // is left of the transaction. What auth stands on is given in any case, if it is there.
-func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *link) (parent *capability.Grant, saved savedRef, err error) {
+func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *link, lim *session.Limits) (parent *capability.Grant, saved savedRef, err error) {
 	want := &session.Want{Grants: auth.refs()}
 	if auth.session != "" {
 		want.Sessions = []string{auth.session}
@@ -144,8 +144,16 @@ func mintSaved(ctx context.Context, tx session.Tx, auth *authority, l *link) (pa
 	if len(l.saved.refs) >= maxSaved {
 		return parent, saved, fault.Overloaded.With("%d capabilities were saved over this connection, the most that may be: use another", len(l.saved.refs))
 	}
+	stands := rows.Grants[parent.ID]
+	if refused := session.CheckRefQuota(stands, session.EventCost, lim); refused != nil {
+		return parent, saved, refused
+	}
+	var charges []session.Charge
+	if stands != nil && !stands.Owner && auth.session != "" {
+		charges = append(charges, session.Charge{Ref: parent.ID, Bytes: session.EventCost})
+	}
 	saved.grant = grant
 	audit := &capability.AuditRow{Target: parent.Target, At: at.Now, Act: capability.AuditSave, Ref: parent.ID, Actor: parent.Actor, Subject: grant.ID,
 		Cursor: cursorOf(at), Peer: l.peer}
-	return parent, saved, tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{grant}, Audit: []*capability.AuditRow{audit}})
+	return parent, saved, tx.Save(ctx, &session.Changes{Grants: []*capability.Grant{grant}, Charges: charges, Audit: []*capability.AuditRow{audit}})
 }

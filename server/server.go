@@ -56,6 +56,7 @@ type Server struct {
 	commit  *committer
 	audit   *auditor
 	uses    *usage
+	quotas  *quotas
 	shots   *places // of the snapshots that are being sent
 
 	base   context.Context // of every connection; ended when draining takes too long
@@ -96,8 +97,8 @@ func New(cfg Config) *Server {
 	s.work, s.giveUp = context.WithCancelCause(context.Background())
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})
 	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
-	s.audit, s.uses = newAuditor(cfg), newUsage(cfg)
-	s.commit = newCommitter(s.work, cfg, s.hub, s.uses, &s.met)
+	s.audit, s.uses, s.quotas = newAuditor(cfg), newUsage(cfg), newQuotas()
+	s.commit = newCommitter(s.work, cfg, s.hub, s.uses, &s.met, s.quotas)
 	s.shots = newPlaces(cfg.Snapshots, cfg.StallTimeout, &s.met)
 	s.tries = newWrongTries(cfg.WrongTries, cfg.WrongTryInterval, &s.met)
 	return s
@@ -112,7 +113,7 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.account} {
+	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.measure, s.account} {
 		loops.Go(func() { s.keep(looping, loop) })
 	}
 	s.commit.start()

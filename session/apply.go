@@ -209,6 +209,7 @@ func (v *view) emit(s *sessionView, e *Event) {
 	}
 	e.Hash = Chain(row.Head, e)
 	row.Head = e.Hash
+	row.Bytes += e.cost()
 	v.heavy += len(e.Payload)
 	s.events = append(s.events, e)
 }

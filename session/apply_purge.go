@@ -174,7 +174,12 @@ func (v *view) purge(s *sessionView, cursor uint64, left []byte) {
 	if cursor > s.before.Cursor {
 		i := cursor - s.before.Cursor - 1
 		old := s.events[i]
-		v.log(func() { s.events[i] = old })
+		freed := int64(len(old.Payload) - len(left))
+		v.log(func() {
+			s.events[i] = old
+			s.row.Bytes += freed
+		})
+		s.row.Bytes -= freed
 		next := *old
 		next.Payload = left
 		s.events[i] = &next

@@ -13,7 +13,7 @@ import (
 
 // changes gathers everything that was decided; nil if there is nothing to write.
 func (v *view) changes() (*Changes, *Published) {
-	c := &Changes{Rotate: v.rotated, Revoke: v.revoked, Audit: v.audit}
+	c := &Changes{Charges: v.charges(), Rotate: v.rotated, Revoke: v.revoked, Audit: v.audit}
 	p := &Published{}
 	for _, id := range slices.Sorted(maps.Keys(v.sessions)) {
 		s := v.sessions[id]

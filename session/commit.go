@@ -107,6 +107,9 @@ func (a *applier) submit(out *Answer) *fault.Error {
 	case st.full(b, a.cfg.Limits.UnackedOps):
 		return fault.Overloaded.With("%d outcomes of this stream are not acknowledged, the most that are kept: acknowledge what you have stored, then send this again", st.unacked(b))
 	default:
+		if err := a.withinQuota(growth(b.Ops)); err != nil {
+			return err
+		}
 		rec, err := a.decide(st, b)
 		if err != nil {
 			return err
@@ -183,6 +186,9 @@ func (a *applier) direct(out *Answer) *fault.Error {
 		err = fault.BadArgument.With("the new ref's id is not one for %s", a.s.row.ID)
 	case d.Share != nil:
 		err = checkShare(d.Share)
+	}
+	if err == nil && d.Share != nil {
+		err = a.withinQuota(EventCost)
 	}
 	var r result
 	if err == nil {

@@ -11,6 +11,10 @@ import (
 // Limits bound what one commit takes; hello tells them to clients.
 type Limits struct {
 	ledger.Limits
+	// What a session may hold, and what may be held of what was written under one ref:
+	// beyond it QuotaExceeded, but for what takes something away. 0: any.
+	SessionBytes, RefBytes int
+
 	EventBytes int // payload of one event: what fork copies and finalize writes
 	TextBytes  int // a part's text with all its deltas
 	LabelBytes int // label, actor, external id: each
@@ -45,6 +49,7 @@ func (l *Limits) readBytes() int { return 4 * l.EventBytes }
 func DefaultLimits() Limits {
 	l := ledger.DefaultLimits()
 	return Limits{Limits: l, EventBytes: 32 << 20, TextBytes: l.PayloadBytes, LabelBytes: 256,
+		SessionBytes: 1 << 30, RefBytes: 1 << 30,
 		UnackedOps: 300 * l.BatchOps} // the Go client's: 256 batches
 }
 

@@ -22,6 +22,9 @@ func (a *applier) plain(out *Answer) *fault.Error {
 		return err
 	}
 	a.outbox = "" // it speaks for no stream
+	if err := a.withinQuota(growth(ops)); err != nil {
+		return err
+	}
 	before := a.v.mark()
 	for i := range ops {
 		op := &ops[i]

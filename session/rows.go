@@ -26,6 +26,8 @@ type Row struct {
 	AuthGen  uint64 // raised by every revoke, bump, purge and delete; a change means: read and check authority again
 	Created  int64  // Unix ms
 	Updated  int64  // Unix ms
+	Bytes    int64  // that it holds (quota.go)
+	Spared   int64  // of them, that were there before there was a quota; -1: Bytes are not measured
 	Creator  string // the stream whose create or fork made it: an object of Space.create acts as the owner only for that one
 }
 
@@ -203,10 +205,17 @@ type Changes struct {
 	Grown       []*Entry            // like Entries, of others: only TextLen and Grown changed, whatever holds the payload stays
 	Turns       []*Turn             // by session and message
 	Grants      []*capability.Grant // minted
+	Charges     []Charge            // by ref
 	Rotate      []RotatedGrant      // each alone dies, and what was minted from it is the new one's
 	Revoke      []RevokedGrant      // with their whole living subtrees, in one statement
 	DropState   []string            // sessions deleted: entries, turns, external key and all event payloads go, rows and hashes stay
 	Audit       []*capability.AuditRow
+}
+
+// Charge adds to the bytes that are held of what was written under a ref.
+type Charge struct {
+	Ref   string
+	Bytes int64
 }
 
 // PurgedEvent is an event of which a payload goes: Payload is what is left of

@@ -69,6 +69,7 @@ func (j *step) takeBack() {
 	case j.event:
 		row := &j.s.row
 		row.Cursor, row.Updated, row.Head = row.Cursor-1, j.updated, j.head
+		row.Bytes -= j.s.events[len(j.s.events)-1].cost()
 		j.s.events = j.s.events[:len(j.s.events)-1]
 	case j.slot != nil:
 		j.s.entries[j.key] = j.slot

@@ -11,7 +11,8 @@ import (
 )
 
 const grantColumns = `g.target, g.tail, g.parent_target, g.parent_tail, g.owner, g.epoch, g.rights, g.methods, g.expires, g.visible_from,
-	g.redeemable, g.redeemed, g.created, g.revoked, g.cut, g.revoked_by, g.label, g.actor, g.hash, g.message, g.message_rights, g.seal`
+	g.redeemable, g.redeemed, g.created, g.revoked, g.cut, g.revoked_by, g.label, g.actor, g.hash, g.message, g.message_rights, g.seal,
+	g.bytes, g.spared`
 
 var (
 	readGrants = statement("tt", `
@@ -35,6 +36,10 @@ var (
 			redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash, message, message_rights, seal)
 		{values}`)
 
+	// chargeGrants adds to what is held of what was written under refs.
+	chargeGrants = statement("tti", `
+		UPDATE grants SET bytes = bytes + w.c FROM {w} WHERE grants.target = w.a AND grants.tail = w.b`)
+
 	// revokeSubtree marks a ref and every living one below it.
 	revokeSubtree = statement("", `
 		WITH RECURSIVE `+below+`
@@ -57,7 +62,7 @@ func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {
 		hash, seal                                          []byte
 	)
 	dest := []any{&g.Target, &tail, &parentTarget, &parentTail, &owner, &epoch, &rights, &methods, &g.Expires, &from,
-		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokeBy, &g.Label, &g.Actor, &hash, &g.Message, &within, &seal}
+		&redeemable, &used, &g.Created, &g.Revoked, &cutAt, &g.RevokeBy, &g.Label, &g.Actor, &hash, &g.Message, &within, &seal, &g.Bytes, &g.Spared}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}

@@ -170,6 +170,13 @@ func TestHeldStatements(t *testing.T) {
 		}
 	}
 	hash := make([]byte, 32)
+	grant, err := grantValues(&capability.Grant{ID: id + ".a", Target: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), insertGrants.Postgres.One, grant...); err != nil {
+		t.Fatal(err)
+	}
 	entry := []any{id, int64(1), int64(0), nil, "message/a", int64(1), int64(0), hash, int64(1)}
 	for _, c := range []struct {
 		name string
@@ -177,7 +184,7 @@ func TestHeldStatements(t *testing.T) {
 		row  []any
 	}{
 		{"new sessions", saveSessions, sessionValues(&session.Row{ID: id, Cursor: 7})},
-		{"sessions", moveSessions, []any{id, int64(7), hash, int64(8)}},
+		{"sessions", moveSessions, []any{id, int64(7), hash, int64(8), int64(9)}},
 		{"new streams", saveStreams, streamValues(&ledger.Stream{Session: id, Outbox: "obx_A"})},
 		{"records", insertRecords, []any{id, "obx_A", int64(1), int64(1), hash}},
 		{"events", insertEvents, []any{id, int64(1), int64(1), "put", "ref", "actor", "obx_A", "batch", int64(1), "message/a", "op", hash, hash, hash}},
@@ -188,6 +195,7 @@ func TestHeldStatements(t *testing.T) {
 		{"removals", dropEntries, []any{id, "message/a"}},
 		{"touches", touchSessions, []any{id}},
 		{"streams", moveStreams, []any{id, "obx_B", int64(2), int64(1), "op", hash}},
+		{"charges", chargeGrants, []any{id, "a", int64(1)}},
 		{"prunes", pruneRecords, []any{id, "obx_A", int64(1)}},
 	} {
 		for form, text := range map[string]string{"one": c.s.held.Postgres.One, "many": c.s.held.Postgres.Many} {

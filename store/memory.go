@@ -351,6 +351,14 @@ func (t *tx) changed(c *session.Changes) bool {
 	for _, rec := range c.Records {
 		t.own[rec.Stream.Session].isRecord(rec.Stream.Outbox, rec.Record)
 	}
+	for _, ch := range c.Charges {
+		if r := t.own[capability.Target(ch.Ref)]; r != nil {
+			if g, known := r.grants[ch.Ref]; known {
+				g.Bytes += ch.Bytes
+				r.grants[ch.Ref] = g
+			}
+		}
+	}
 	for id, keys := range c.DropEntries {
 		for _, key := range keys {
 			if r := t.own[id]; r != nil {

@@ -39,7 +39,9 @@ var statements = map[string]*Statement{
 	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
 	"revokeSubtree": revokeSubtree, "revokeAcross": revokeAcross, "countTree": countTree, "readTree": readTree, "readLine": readLine, "readRoots": readRoots,
 	"touchBelow": touchBelow, "moveChildren": moveChildren, "retireRef": retireRef, "countRedemption": countRedemption, "insertRedemption": insertRedemption,
-	"readRedemption": readRedemption, "insertAudit": insertAudit, "readAudit": readAudit,
+	"readRedemption": readRedemption, "chargeGrants": chargeGrants, "freeSessions": freeSessions, "freeGrants": freeGrants,
+	"trimSessions": trimSessions, "trimGrants": trimGrants, "measureLog": measureLog, "measureState": measureState, "setMeasured": setMeasured,
+	"clearGrants": clearGrants, "measureRefs": measureRefs, "spareGrants": spareGrants, "listUnmeasured": listUnmeasured, "insertAudit": insertAudit, "readAudit": readAudit,
 	"ensureHeads": ensureHeads, "lockHeads": lockHeads, "readHead": readHead, "saveHeads": saveHeads,
 	"addUses": addUses, "findExpired": findExpired, "lockExpired": lockExpired, "noteExpired": noteExpired,
 	"insertShare": insertShare, "readShare": readShare, "readAsked": readAsked, "readRefusals": readRefusals, "saveRefusals": saveRefusals, "dropRefusals": dropRefusals, "dropAllRefusals": dropAllRefusals, "findNamed": findNamed, "readShares": readShares, "listShares": listShares,
@@ -119,12 +121,13 @@ func TestPlansSQLite(t *testing.T) {
 
 // passing says whether what is scanned is a list or an intermediate result.
 func passing(table string) bool {
-	for _, list := range []string{"w", "json_each", "line", "below", "looked", "page", "CONSTANT ROW", "16-ROW VALUES", "(subquery", "1 CONSTANT"} {
+	for _, list := range []string{"w", "json_each", "line", "below", "looked", "page", "f", "CONSTANT ROW", "16-ROW VALUES", "(subquery", "1 CONSTANT"} {
 		if strings.HasPrefix(table, list) {
 			return true
 		}
 	}
-	return strings.HasSuffix(table, " INDEX turns_open") // of open turns alone
+	// Of open turns alone, and of what is not measured.
+	return strings.HasSuffix(table, " INDEX turns_open") || strings.HasSuffix(table, " INDEX sessions_unmeasured")
 }
 
 // allPairs is a join that looks at each pair of rows, although there are keys.

@@ -55,6 +55,10 @@ func (t *tx) Save(ctx context.Context, c *session.Changes) error {
 	}), nil)
 	t.list(saveTurns, each(c.Turns, turnValues), nil)
 	t.list(insertGrants, grants, nil)
+	t.list(chargeGrants, each(c.Charges, func(ch session.Charge) []any {
+		target, tail := split(ch.Ref)
+		return []any{target, tail, ch.Bytes}
+	}), nil)
 	t.saveRotations(c.Rotate)
 	for _, r := range c.Revoke {
 		target, tail := split(r.ID)
@@ -78,7 +82,7 @@ func (t *tx) saveSessions(c *session.Changes) {
 	}
 	if t.guess != nil {
 		t.list(moveSessions, each(c.Sessions, func(s *session.Row) []any {
-			return []any{s.ID, int64(s.Cursor), s.Head[:], s.Updated}
+			return []any{s.ID, int64(s.Cursor), s.Head[:], s.Updated, s.Bytes}
 		}), nil)
 	} else {
 		t.list(saveSessions, each(c.Sessions, sessionValues), nil)
@@ -114,7 +118,7 @@ func (t *tx) touch(c *session.Changes) {
 func (t *tx) onlyMoved(rows []*session.Row) bool {
 	for _, s := range rows {
 		was := t.own[s.ID].row
-		if was.Cursor, was.Head, was.Updated = s.Cursor, s.Head, s.Updated; was != *s {
+		if was.Cursor, was.Head, was.Updated, was.Bytes = s.Cursor, s.Head, s.Updated, s.Bytes; was != *s {
 			return false
 		}
 	}
@@ -171,6 +175,9 @@ func (t *tx) purge(c *session.Changes) {
 	if slices.ContainsFunc(c.Events, func(e *session.Event) bool { return e.Method == session.MethodPurge }) {
 		t.run.Erase()
 	}
+	t.free(each(c.Purge, func(p session.PurgedEvent) []any {
+		return []any{p.Session, int64(p.Cursor), int64(len(p.Payload))}
+	}))
 	var whole [][]any
 	for _, p := range c.Purge {
 		if p.Payload == nil {

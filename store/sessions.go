@@ -9,7 +9,8 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator`
+const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator,
+	s.bytes, s.spared`
 
 // infoStart is the beginning of the value of the info of a session s, which mostly is all of
 // it: whoever lists sessions wants their titles, and an info may be as large as anything.
@@ -25,7 +26,7 @@ var (
 	// ensureSessions makes the Absent rows, in id order as the list is: two who
 	// make the same ones meet at the first.
 	ensureSessions = statement("t", `
-		INSERT INTO sessions (id) SELECT a FROM {w} WHERE true ON CONFLICT (id) DO NOTHING`)
+		INSERT INTO sessions (id, spared) SELECT a, 0 FROM {w} WHERE true ON CONFLICT (id) DO NOTHING`)
 
 	lockSessions = statement("t", `
 		SELECT `+sessionColumns+`, {version s} FROM sessions s
@@ -34,20 +35,21 @@ var (
 	readSessions = statement("t", `
 		SELECT `+sessionColumns+` FROM {w} CROSS JOIN sessions s WHERE s.id = w.a`)
 
-	saveSessions = statement("tttiiibiiiit", `
-		INSERT INTO sessions (id, space, external, life, cursor, base, head, epoch, auth_gen, created, updated, creator)
+	saveSessions = statement("tttiiibiiiitii", `
+		INSERT INTO sessions (id, space, external, life, cursor, base, head, epoch, auth_gen, created, updated, creator, bytes, spared)
 		{values} ON CONFLICT (id) DO UPDATE SET
 			space = excluded.space, external = excluded.external, life = excluded.life, cursor = excluded.cursor,
 			base = excluded.base, head = excluded.head, epoch = excluded.epoch, auth_gen = excluded.auth_gen,
-			created = excluded.created, updated = excluded.updated, creator = excluded.creator`)
+			created = excluded.created, updated = excluded.updated, creator = excluded.creator,
+			bytes = excluded.bytes, spared = excluded.spared`)
 
 	// touchSessions gives rows another version, and changes nothing.
 	touchSessions = onPostgres("t", `UPDATE sessions SET cursor = cursor WHERE id IN (SELECT a FROM {w})`)
 
 	// moveSessions is saveSessions of rows that are there, of which nothing but
 	// events has changed.
-	moveSessions = onPostgres("tibi", `
-		UPDATE sessions SET cursor = w.b, head = w.c, updated = w.d FROM {w} WHERE sessions.id = w.a`)
+	moveSessions = onPostgres("tibii", `
+		UPDATE sessions SET cursor = w.b, head = w.c, updated = w.d, bytes = w.e FROM {w} WHERE sessions.id = w.a`)
 
 	// listSessions also gets what the title is in.
 	listSessions = statement("", `
@@ -92,7 +94,7 @@ func scanSession(row Scanner, more ...any) (*session.Row, error) {
 		cursor, base, epoch, authGen int64
 		head                         []byte
 	)
-	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator}
+	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.Spared}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
@@ -103,7 +105,7 @@ func scanSession(row Scanner, more ...any) (*session.Row, error) {
 
 func sessionValues(s *session.Row) []any {
 	return []any{s.ID, s.Space, s.External, int64(s.Life), int64(s.Cursor), int64(s.Base), s.Head[:],
-		int64(s.Epoch), int64(s.AuthGen), s.Created, s.Updated, s.Creator}
+		int64(s.Epoch), int64(s.AuthGen), s.Created, s.Updated, s.Creator, s.Bytes, s.Spared}
 }
 
 // texts is a list of one column.

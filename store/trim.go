@@ -98,6 +98,8 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 		if base == row.Base {
 			return nil
 		}
+		t.run.Queue(trimSessions, nil, []any{id, int64(row.Base), int64(base)}, nil)
+		t.run.Queue(trimGrants, nil, []any{id, int64(row.Base), int64(base)}, nil)
 		t.run.Queue(keepValues, nil, []any{id, int64(row.Base), int64(base)}, nil)
 		t.run.Queue(dropEvents, nil, []any{id, int64(base)}, nil)
 		t.list(dropPayloads, [][]any{{id, int64(base)}}, nil)

@@ -246,7 +246,8 @@ func whileReachable(ctx context.Context, c *client.Client, limit time.Duration) 
 }
 
 // heldUp says why nothing can be sent at present, by this process or by the one
-// that is the outbox's sender; nil if nothing is known to be in the way.
+// that is the outbox's sender; nil if nothing is known to be in the way. A quota
+// is in the way until somebody does something about it.
 func heldUp(ctx context.Context, c *client.Client) error {
 	if err := c.Trouble(); err != nil {
 		return err
@@ -255,11 +256,11 @@ func heldUp(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	st, err := c.Outbox().Queue(ctx)
-	if err != nil || st.Sending || st.LeasedUntil.IsZero() || len(st.Streams) == 0 {
+	if err != nil || st.LeasedUntil.IsZero() || len(st.Streams) == 0 {
 		return nil
 	}
 	for _, s := range st.Streams {
-		if s.LastError == "" {
+		if s.LastError == "" || st.Sending && !strings.HasPrefix(s.LastError, fault.QuotaExceeded.String()) {
 			return nil
 		}
 	}

@@ -53,6 +53,8 @@ func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
 	count(&cfg.WrongTries, "max-wrong-tries", "unknown or wrong refs one address may try at once; beyond: their answers wait, and 64 later it is aborted")
 	span(&cfg.WrongTryInterval, "wrong-try-interval", "how long each of those waits for the one before; refs that are right never wait")
 	count(&cfg.QueueOps, "max-commit-queue", "op intents that wait for a transaction, of all connections; beyond: overloaded")
+	size(&cfg.Session.Limits.SessionBytes, "session-quota", "what one session may hold in log and state; beyond: quota_exceeded, but for what takes something away")
+	size(&cfg.Session.Limits.RefBytes, "ref-quota", "of that, what was written under one ref that is no owner's; beyond: quota_exceeded")
 	size(&sharing.BodyBytes, "max-share-bytes", "one sync of opencode's share API, which is read item by item; beyond: 413")
 	size(&sharing.MessageBytes, "max-share-message", "one message of the same over Cap'n Web, which is held whole; beyond: closed")
 	size(&sharing.QueuedBytes, "max-share-queue", "what is held of such requests, in all; beyond: they wait, then 429")

@@ -45,3 +45,12 @@ CREATE TABLE share_refusals (
     at      bigint NOT NULL,
     PRIMARY KEY (session, key)
 );
+
+-- How much sessions hold, and what is held of what was written under a ref that is no
+-- owner's; spared is what was there when that was first measured, beyond which all of the
+-- quota is left. -1: not measured yet, as of what servers of the version before make.
+ALTER TABLE sessions ADD COLUMN bytes bigint NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN spared bigint NOT NULL DEFAULT -1;
+CREATE INDEX sessions_unmeasured ON sessions (id) WHERE spared < 0;
+ALTER TABLE grants ADD COLUMN bytes bigint NOT NULL DEFAULT 0;
+ALTER TABLE grants ADD COLUMN spared bigint NOT NULL DEFAULT 0;

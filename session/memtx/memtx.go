@@ -91,6 +91,13 @@ func (s *Store) OpenStream(sessionID, outbox string, incarnation uint64) {
 	s.streams[k].Incarnation = max(s.streams[k].Incarnation, incarnation)
 }
 
+// Spare sets what a session held before there was a quota; -1: nobody has measured it.
+func (s *Store) Spare(id string, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions[id].Spared = bytes
+}
+
 // Session is a session's row; nil if there is none.
 func (s *Store) Session(id string) *session.Row {
 	s.mu.Lock()
@@ -219,6 +226,11 @@ func (s *Store) save(c *session.Changes) error {
 		if e.Payload == nil || p.Payload != nil && len(p.Payload) >= len(e.Payload) {
 			return fmt.Errorf("memtx: event %d of %s has nothing to purge", p.Cursor, p.Session)
 		}
+		freed := int64(len(e.Payload) - len(p.Payload))
+		s.sessions[p.Session].Bytes -= freed
+		if g := s.grants[e.Ref]; g != nil && g.Target == e.Session {
+			g.Bytes = max(g.Bytes-freed, 0)
+		}
 		e.Payload = p.Payload
 	}
 	for _, list := range [][]*session.Entry{c.Entries, c.Grown} {
@@ -261,6 +273,9 @@ func (s *Store) save(c *session.Changes) error {
 			return fmt.Errorf("memtx: ref %s is there already", g.ID)
 		}
 		s.grants[g.ID] = clone(g)
+	}
+	for _, ch := range c.Charges {
+		s.grants[ch.Ref].Bytes += ch.Bytes
 	}
 	for _, r := range c.Rotate {
 		for _, g := range s.grants {

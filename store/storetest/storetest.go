@@ -113,6 +113,7 @@ var together = []test{
 	{"OpenStream", testOpenStream},
 	{"FindStreams", testFindStreams},
 	{"IdleStreams", testIdleStreams},
+	{"Measure", testMeasure},
 	{"Redeem", testRedeem},
 	{"RedeemLimit", testRedeemLimit},
 	{"RedeemLimitAbove", testRedeemLimitAbove},

@@ -177,7 +177,7 @@ test("a stream that made room is forgotten, also if its outcomes were stored bef
 
 test("what an error means", () => {
   const want: Partial<Record<CodeName, Verdict>> = {
-    fenced: "leaseLost", gap: "rewind", server_behind: "giveUp", outbox_diverged: "giveUp", overloaded: "tryStream", not_yet_known: "tryStream",
+    fenced: "leaseLost", gap: "rewind", server_behind: "giveUp", outbox_diverged: "giveUp", overloaded: "tryStream", quota_exceeded: "tryStream", not_yet_known: "tryStream",
     internal: "tryStream", disk_full: "tryStream", unavailable: "tryLink", disconnected: "tryLink", draining: "tryLink", canceled: "tryLink",
     unknown_ref: "giveUp", wrong_outbox: "giveUp", plaintext: "giveUp", incompatible: "giveUp", revoked: "giveUp", too_large: "unsendable",
     malformed: "unsendable",

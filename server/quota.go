@@ -1,0 +1,110 @@
+// Quotas: what the commits themselves do not count exactly is measured here.
+
+package server
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+const (
+	measureChunk = 100  // sessions found at once that were never measured
+	quotaKept    = 1000 // sessions that are known to have met their quota
+)
+
+// quotas are the sessions that have met one. What they hold is counted a little high where
+// values were replaced whose events had gone, so it is measured before they wait for long.
+// Safe for concurrent use.
+type quotas struct {
+	mu       sync.Mutex
+	due      map[string]struct{}
+	measured map[string]time.Time
+}
+
+func newQuotas() *quotas {
+	return &quotas{due: map[string]struct{}{}, measured: map[string]time.Time{}}
+}
+
+// met notes that a session, or one of its refs, has met its quota.
+func (q *quotas) met(session string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.due) < quotaKept {
+		q.due[session] = struct{}{}
+	}
+}
+
+// take gives the sessions that are to be measured: each once in the interval.
+func (q *quotas) take(now time.Time, interval time.Duration) (ids []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	maps.DeleteFunc(q.measured, func(_ string, at time.Time) bool { return now.Sub(at) >= interval })
+	for id := range q.due {
+		if _, lately := q.measured[id]; !lately {
+			ids = append(ids, id)
+			q.measured[id] = now
+		}
+	}
+	clear(q.due)
+	return ids
+}
+
+// measure finds out what sessions hold that have met their quota, and those of before there
+// was one. It is a loop of its own: a large session takes a second.
+func (s *Server) measure(ctx context.Context) {
+	s.measureAll(ctx)
+	every(ctx, s.cfg.SweepInterval, func() { s.measureAll(ctx) })
+}
+
+// measureAll is one round.
+func (s *Server) measureAll(ctx context.Context) {
+	for _, id := range s.quotas.take(s.now(), s.cfg.MeasureInterval) {
+		if _, ok := s.measureOne(ctx, id); !ok {
+			return
+		}
+	}
+	for ctx.Err() == nil {
+		ids, err := s.cfg.Store.Unmeasured(ctx, measureChunk)
+		if err != nil {
+			s.notMeasured(ctx, err)
+			return
+		}
+		for _, id := range ids {
+			bytes, ok := s.measureOne(ctx, id)
+			if !ok {
+				return
+			}
+			if quota := int64(s.cfg.Session.Limits.SessionBytes); quota > 0 && bytes > quota {
+				s.log.Warn("a session of before there were quotas holds more than its quota: what it holds is spared, and it may hold as much again as the quota",
+					"session", id, "bytes", bytes, "quota", quota)
+			}
+		}
+		if len(ids) < measureChunk {
+			return
+		}
+	}
+}
+
+// measureOne says false if the round is over: the server stops, or the database is away.
+func (s *Server) measureOne(ctx context.Context, id string) (bytes int64, ok bool) {
+	if ctx.Err() != nil {
+		return 0, false
+	}
+	once, cancel := s.writing()
+	defer cancel()
+	bytes, err := s.cfg.Store.Measure(once, id)
+	if err != nil {
+		s.notMeasured(ctx, err)
+	}
+	return bytes, err == nil
+}
+
+func (s *Server) notMeasured(ctx context.Context, err error) {
+	if ctx.Err() == nil && fault.CodeOf(err) != fault.Canceled {
+		s.log.Warn("sessions were not measured", "error", err)
+	}
+}

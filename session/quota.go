@@ -1,0 +1,99 @@
+package session
+
+// How much a session holds, and the quotas on it. What is counted are the log's
+// payloads, with a little for each event, and values that stand in the state alone
+// since their events are gone. Counting is in the session's row, which every event
+// writes anyway; what is written under a ref that is no owner's counts for that ref
+// too. A value that is replaced after its event has gone is still counted, so the
+// store measures exactly when a quota was met (Store.Measure), and once for sessions
+// of before there were quotas: what those held then is spared.
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// EventCost is what an event counts besides its payload, and a ref that is minted
+// without one.
+const EventCost = 256
+
+// cost is what an event counts.
+func (e *Event) cost() int64 { return int64(len(e.Payload)) + EventCost }
+
+// freeing are the methods that a quota lets through: they take something away, or make
+// an end.
+var freeing = []string{MethodRemove, MethodPurge, MethodRevoke, MethodBumpEpoch, MethodDelete, ledger.MethodVoid}
+
+// growth is about what ops add to a session.
+func growth(ops []ledger.Intent) (bytes int64) {
+	for i := range ops {
+		op := &ops[i]
+		if slices.Contains(freeing, op.Method) || abortsTurn(op) && len(op.Args) == 2 {
+			continue
+		}
+		bytes += EventCost
+		for _, arg := range op.Args {
+			bytes += int64(len(arg.JSON))
+		}
+	}
+	return bytes
+}
+
+// withinQuota says why the submission may not add so many bytes. It concerns who may
+// change something alone: what others ask for is denied, and recorded so.
+func (a *applier) withinQuota(bytes int64) *fault.Error {
+	if bytes == 0 || a.s.row.Life != Live || a.under(method{}, "", false) != nil || a.grant.Rights&^capability.Read == 0 {
+		return nil
+	}
+	row, lim := &a.s.row, &a.cfg.Limits
+	if over(row.Bytes, bytes, row.Spared, lim.SessionBytes) {
+		return fault.QuotaExceeded.With("the session holds %s, and may hold %s: purge some of it, or have its server's operator raise --session-quota", ibytes(row.Bytes), ibytes(int64(lim.SessionBytes)+row.Spared))
+	}
+	var ref *capability.Grant
+	if slot := a.v.grants[a.sub.Ref]; slot != nil {
+		ref = slot.grant
+	}
+	return CheckRefQuota(ref, bytes, lim)
+}
+
+// CheckRefQuota says why so many bytes may not be added under a ref.
+func CheckRefQuota(g *capability.Grant, bytes int64, lim *Limits) *fault.Error {
+	if charged(g) && over(g.Bytes, bytes, g.Spared, lim.RefBytes) {
+		return fault.QuotaExceeded.With("%s are held of what was written under this ref, and %s may be: purge some of it, write under another ref, or have the server's operator raise --ref-quota", ibytes(g.Bytes), ibytes(int64(lim.RefBytes)+g.Spared))
+	}
+	return nil
+}
+
+func over(held, more, spared int64, quota int) bool {
+	return quota > 0 && spared >= 0 && held+more > int64(quota)+spared
+}
+
+func ibytes(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
+
+// charged says whether what is written under a ref counts for it: a session's owner has
+// all of the session's quota.
+func charged(g *capability.Grant) bool {
+	return g != nil && !g.Owner && capability.IsSession(g.Target)
+}
+
+// charges are what events were written under refs.
+func (v *view) charges() (list []Charge) {
+	sums := map[string]int64{}
+	for _, s := range v.sessions {
+		for _, e := range s.events {
+			if slot := v.grants[e.Ref]; slot != nil && charged(slot.grant) {
+				sums[e.Ref] += e.cost()
+			}
+		}
+	}
+	for _, ref := range slices.Sorted(maps.Keys(sums)) {
+		list = append(list, Charge{Ref: ref, Bytes: sums[ref]})
+	}
+	return list
+}

@@ -1,0 +1,75 @@
+// What sessions hold, where it was not counted as it was written.
+
+package storetest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// testMeasure: a session of before there was a quota is found and measured, with its refs,
+// and what it held then is spared.
+func testMeasure(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	o := newAuthor(f.space().ID)
+	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
+	f.must("open stream", err)
+	f.applied(o.batch(false, o.create(), putOp("message/a", `{"n":1}`)))
+	guest := grant(newRef(o.session), o.ref)
+	guest.Epoch = 1
+	f.save(&session.Changes{Grants: []*capability.Grant{guest}}, o.session)
+	other := newAuthor(o.space)
+	other.session, other.ref, other.space = o.session, guest.ID, ""
+	_, err = f.OpenStream(f.ctx, session.StreamKey{Session: other.session, Outbox: other.outbox}, hash(), 1)
+	f.must("open stream", err)
+	f.applied(other.batch(false, putOp("message/b", `{"n":2}`)))
+	if ids, err := f.Unmeasured(f.ctx, 10); err != nil || len(ids) != 0 {
+		t.Fatalf("not measured: %v, %v", ids, err)
+	}
+	read := func() (*session.Row, *capability.Grant) {
+		rows := f.load(&session.Want{Sessions: []string{o.session}, Grants: []string{guest.ID}})
+		return rows.Sessions[o.session], rows.Grants[guest.ID]
+	}
+	row, ref := read()
+	if row.Bytes <= ref.Bytes || ref.Bytes != int64(len(`{"n":2}`)+session.EventCost) || row.Spared != 0 || ref.Spared != 0 {
+		t.Fatalf("counted: %+v, %+v", row, ref)
+	}
+
+	// As a server of the version before would have left it.
+	old := *row
+	old.Bytes, old.Spared = 0, -1
+	f.save(&session.Changes{Sessions: []*session.Row{&old}, Charges: []session.Charge{{Ref: guest.ID, Bytes: 12345}}}, o.session)
+	f.applied(other.batch(false, putOp("message/c", `{"n":3}`)))
+	ids, err := f.Unmeasured(f.ctx, 10)
+	f.must("find what is not measured", err)
+	if !slices.Equal(ids, []string{o.session}) {
+		t.Fatalf("not measured: %v", ids)
+	}
+	for range 2 { // spared is what was there the first time
+		bytes, err := f.Measure(f.ctx, o.session)
+		f.must("measure", err)
+		got, gotRef := read()
+		if want := row.Bytes + int64(len(`{"n":3}`)+session.EventCost); bytes != want || got.Bytes != want || got.Spared != want {
+			t.Errorf("measured as %d, want %d: %+v", bytes, want, got)
+		}
+		if want := 2 * ref.Bytes; gotRef.Bytes != want || gotRef.Spared != want {
+			t.Errorf("measured: %+v, want %d", gotRef, want)
+		}
+	}
+	f.applied(other.batch(false, putOp("message/d", `{"n":4}`)))
+	bytes, err := f.Measure(f.ctx, o.session)
+	f.must("measure", err)
+	got, gotRef := read()
+	if got.Bytes != bytes || got.Spared >= bytes || gotRef.Bytes != 3*ref.Bytes || gotRef.Spared != 2*ref.Bytes {
+		t.Errorf("measured again: %d, %+v, %+v", bytes, got, gotRef)
+	}
+	if ids, err := f.Unmeasured(f.ctx, 10); err != nil || len(ids) != 0 {
+		t.Errorf("not measured: %v, %v", ids, err)
+	}
+	if bytes, err := f.Measure(f.ctx, newSession()); err != nil || bytes != 0 {
+		t.Errorf("a session that is not there: %d, %v", bytes, err)
+	}
+}
