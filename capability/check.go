@@ -5,8 +5,10 @@ package capability
 import (
 	"crypto/subtle"
 	"slices"
+	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/timetext"
 )
 
 // Check says whether g allows need at this moment, nil if it does. epoch is the
@@ -34,7 +36,7 @@ func Check(g *Grant, epoch uint64, now int64, need Rights, method string) *fault
 	case !g.Owner && g.Epoch != epoch:
 		return fault.StaleEpoch.With("the ref was shared under epoch %d, the session is at epoch %d: ask its owner for a new one", g.Epoch, epoch).Pos(epoch)
 	case g.Expires != 0 && now >= g.Expires:
-		return fault.Expired.With("the ref expired %d ms ago: ask whoever shared it for a new one", now-g.Expires).Pos(uint64(g.Expires))
+		return fault.Expired.With("the ref expired %s ago: ask whoever shared it for a new one", timetext.Long(time.Duration(now-g.Expires)*time.Millisecond)).Pos(uint64(g.Expires))
 	case !g.Rights.Has(need):
 		return fault.MissingRight.With("this takes %s, the ref carries %s: ask for a ref that has it", need, g.Rights)
 	case need.Has(Append) && method != "" && len(g.Methods) > 0 && !slices.Contains(g.Methods, method):

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/timetext"
 )
 
 // Bounds of what a minted ref carries.
@@ -34,17 +35,19 @@ type Minting struct {
 	Hash    [32]byte
 	Rights  Rights   // required by Mint
 	Methods []string // not an empty list
-	Expires int64    // Unix ms
-	From    uint64
-	Limit   uint32
-	Message string // one message alone
-	Seal    []byte // Ed25519 public key, with an id that says so; what is shared from a sealed ref has one
-	Label   string
-	Actor   string
+	Expires int64    // Unix ms; not past, by the database's clock
+	// Lifetime goes before Expires: ms from when the ref is minted.
+	Lifetime uint64
+	From     uint64
+	Limit    uint32
+	Message  string // one message alone
+	Seal     []byte // Ed25519 public key, with an id that says so; what is shared from a sealed ref has one
+	Label    string
+	Actor    string
 }
 
 // Mint makes the grant that m asks for, from parent and within it. epoch is the
-// session's present one, now the database's clock. Whether parent may share at
+// session's present one, now the database's clock, or, of a ref that is there, when it was made. Whether parent may share at
 // all is Check's to say. Errors: BadArgument for a malformed wish, Widening for
 // one beyond the parent.
 func Mint(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Error) {
@@ -57,8 +60,12 @@ func Mint(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Err
 	if m.Rights == 0 {
 		return nil, fault.BadArgument.With("a ref needs rights: name at least one of %s", parent.Rights)
 	}
+	expires, err := m.expiry(now)
+	if err != nil {
+		return nil, err
+	}
 	g := &Grant{ID: m.ID, Target: parent.Target, Parent: parent.ID, Hash: m.Hash, Epoch: epoch, Rights: m.Rights, Methods: slices.Clone(m.Methods),
-		Expires: cmp.Or(m.Expires, parent.Expires), From: cmp.Or(m.From, parent.From), Limit: cmp.Or(m.Limit, parent.Limit),
+		Expires: cmp.Or(expires, parent.Expires), From: cmp.Or(m.From, parent.From), Limit: cmp.Or(m.Limit, parent.Limit),
 		Message: cmp.Or(m.Message, parent.Message), Seal: slices.Clone(m.Seal), Label: m.Label, Actor: cmp.Or(m.Actor, parent.Actor), Created: now}
 	if !IsSession(g.Target) {
 		g.Epoch = 0
@@ -73,6 +80,23 @@ func Mint(parent *Grant, m Minting, epoch uint64, now int64) (*Grant, *fault.Err
 		return nil, err
 	}
 	return g, nil
+}
+
+// maxLifetime bounds what a ref may live, in ms.
+const maxLifetime = 1 << 53
+
+// expiry is when a ref is to expire that is minted now; 0 if nothing is said.
+func (m *Minting) expiry(now int64) (int64, *fault.Error) {
+	switch {
+	case m.Lifetime > maxLifetime:
+		return 0, fault.BadArgument.With("a lifetime is at most 2^53 ms")
+	case m.Lifetime > 0:
+		return now + int64(m.Lifetime), nil
+	case m.Expires > 0 && m.Expires <= now:
+		return 0, fault.BadArgument.With("the ref would have expired %s ago, by the server's clock: it is %s there", timetext.Long(time.Duration(now-m.Expires)*time.Millisecond),
+			time.UnixMilli(now).UTC().Format(time.RFC3339))
+	}
+	return m.Expires, nil
 }
 
 // Reminted is nil if there, the row of a ref, is what minting g makes, whatever

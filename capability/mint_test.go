@@ -79,6 +79,10 @@ func TestMintTakesTheParentsLimits(t *testing.T) {
 	if g.Owner || g.Epoch != 3 || g.Actor != "owner" || g.Expires != 0 || g.Limit != 0 {
 		t.Errorf("from an owner ref: %+v", g)
 	}
+	g, err = capability.Mint(ownerRef(), wish(func(m *capability.Minting) { m.Lifetime = 1000 }), 3, 777)
+	if err != nil || g.Expires != 1777 {
+		t.Errorf("for 1000 ms from 777 on: %+v, %v", g, err)
+	}
 	g, err = capability.Mint(spaceRef(), wish(func(m *capability.Minting) { m.ID, m.Rights = space1+childID[len(session1):], capability.List }), 3, 777)
 	if err != nil || g.Epoch != 0 {
 		t.Errorf("from a space's ref, which is of no epoch: %+v, %v", g, err)
@@ -107,6 +111,10 @@ func TestMint(t *testing.T) {
 		{"a right more", narrowParent(), func(m *capability.Minting) { m.Rights = capability.Revoke }, fault.Widening},
 		{"a method more", narrowParent(), func(m *capability.Minting) { m.Rights, m.Methods = capability.Append, []string{"put", "remove"} }, fault.Widening},
 		{"a later expiry", narrowParent(), func(m *capability.Minting) { m.Expires = 5001 }, fault.Widening},
+		{"a lifetime", narrowParent(), func(m *capability.Minting) { m.Expires, m.Lifetime = 1, 4000 }, fault.None},
+		{"a lifetime beyond its parent's", narrowParent(), func(m *capability.Minting) { m.Lifetime = 4999 }, fault.Widening},
+		{"a lifetime without end", ownerRef(), func(m *capability.Minting) { m.Lifetime = 1<<53 + 1 }, fault.BadArgument},
+		{"an expiry that is past", ownerRef(), func(m *capability.Minting) { m.Expires = 777 }, fault.BadArgument},
 		{"earlier events", narrowParent(), func(m *capability.Minting) { m.From = 9 }, fault.Widening},
 		{"all events", narrowParent(), func(m *capability.Minting) { m.From = 1 }, fault.Widening},
 		{"more redemptions", narrowParent(), func(m *capability.Minting) { m.Limit = 5 }, fault.Widening},

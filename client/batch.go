@@ -303,7 +303,8 @@ func (b *Batch) Finalize(message, status string) *Promise {
 type ShareOptions struct {
 	Rights      capability.Rights // at least one
 	Methods     []string          // append only these; nil all, and an empty list is refused
-	Expires     time.Time         // zero never; the database's clock decides
+	Lifetime    time.Duration     // how long it lasts, from when the op applies, by the server's clock; 0 for ever
+	Expires     time.Time         // in place of Lifetime: when it ends, by the server's clock, which must not be past it
 	From        uint64            // first visible cursor; 0 all
 	Message     string            // one message alone, with its parts and turn; "" all
 	Redemptions uint32            // how often it may be redeemed; 0 any number
@@ -321,8 +322,25 @@ func (o *ShareOptions) check() error {
 	if o.Seal != nil && len(o.Seal) != ed25519.PublicKeySize {
 		return fault.BadArgument.With("the seal is no Ed25519 public key, which has %d bytes: leave it nil for a ref that is not sealed", ed25519.PublicKeySize)
 	}
+	if err := checkLifetime(o.Lifetime, o.Expires); err != nil {
+		return err
+	}
 	return checkLimits(o.Methods, o.Message, o.Label, o.Actor)
 }
+
+func checkLifetime(lifetime time.Duration, expires time.Time) error {
+	switch {
+	case lifetime != 0 && !expires.IsZero():
+		return fault.BadArgument.With("a ref lasts for a lifetime or until a time, and not both")
+	case lifetime < 0 || lifetime > 0 && lifetime < time.Millisecond:
+		return fault.BadArgument.With("a lifetime is at least a millisecond")
+	}
+	return nil
+}
+
+// ends is when a lifetime from now ends by this machine's clock: what a server of before
+// goes by, which does not know lifetimes.
+func ends(lifetime time.Duration) int64 { return time.Now().Add(lifetime).UnixMilli() }
 
 func checkLimits(methods []string, message, label, actor string) error {
 	if methods != nil && len(methods) == 0 {
@@ -355,6 +373,9 @@ func (b *Batch) Share(o ShareOptions) (capability.Ref, *Promise) {
 	}
 	if !o.Expires.IsZero() {
 		p.Arg("expires_at", o.Expires.UnixMilli())
+	}
+	if o.Lifetime > 0 {
+		p.Arg("expires_at", ends(o.Lifetime)).Arg(ledger.HintLifetime, o.Lifetime.Milliseconds())
 	}
 	if o.From != 0 {
 		p.Arg("from", o.From)

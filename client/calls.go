@@ -180,6 +180,10 @@ func encodeAttenuation(to wire.Attenuation, o AttenuateOptions) error {
 	if !o.Expires.IsZero() {
 		to.SetExpires(o.Expires.UnixMilli())
 	}
+	if o.Lifetime > 0 {
+		to.SetExpires(ends(o.Lifetime))
+		to.SetLifetime(uint64(o.Lifetime.Milliseconds()))
+	}
 	to.SetFrom(o.From)
 	if o.Methods != nil {
 		list, err := to.NewMethods(int32(len(o.Methods)))

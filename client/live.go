@@ -19,17 +19,21 @@ import (
 // AttenuateOptions say what a live capability is to allow; zero fields keep what
 // there is, and nothing can be wider.
 type AttenuateOptions struct {
-	Rights  capability.Rights // 0: all there are
-	Methods []string          // append only these; nil all there are, and an empty list is refused
-	Expires time.Time         // zero as before; the database's clock decides
-	From    uint64            // first visible cursor; 0 as before
-	Message string            // one message alone, with its parts and turn; "" all
-	Label   string
-	Actor   string // a path under the present one
+	Rights   capability.Rights // 0: all there are
+	Methods  []string          // append only these; nil all there are, and an empty list is refused
+	Lifetime time.Duration     // how long it lasts, from when it is made, by the server's clock; 0 as before
+	Expires  time.Time         // in place of Lifetime: when it ends, by the server's clock, which must not be past it
+	From     uint64            // first visible cursor; 0 as before
+	Message  string            // one message alone, with its parts and turn; "" all
+	Label    string
+	Actor    string // a path under the present one
 }
 
 // check refuses options that would be taken for more than is meant.
 func (o *AttenuateOptions) check() error {
+	if err := checkLifetime(o.Lifetime, o.Expires); err != nil {
+		return err
+	}
 	return checkLimits(o.Methods, o.Message, o.Label, o.Actor)
 }
 

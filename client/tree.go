@@ -159,7 +159,7 @@ func encodeNewRef(to wire.NewRef, ref capability.Ref, o ShareOptions) error {
 	if err != nil {
 		return err
 	}
-	return encodeAttenuation(limits, AttenuateOptions{Rights: o.Rights, Methods: o.Methods, Expires: o.Expires,
+	return encodeAttenuation(limits, AttenuateOptions{Rights: o.Rights, Methods: o.Methods, Lifetime: o.Lifetime, Expires: o.Expires,
 		From: o.From, Message: o.Message, Label: o.Label, Actor: o.Actor})
 }
 

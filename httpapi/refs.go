@@ -48,7 +48,7 @@ func mintingOf(body gjson.Result) (m capability.Minting, refused *fault.Error) {
 	var hash []byte
 	var expires, redemptions uint64
 	refused = object(nil, body, text("ref", &m.ID), bytes32("hash", &hash), texts("rights", maxListed, &rights), texts("methods", maxListed, &m.Methods),
-		number("expires_at", &expires), number("from", &m.From), number("redemptions", &redemptions),
+		number("expires_at", &expires), number("expires_in", &m.Lifetime), number("from", &m.From), number("redemptions", &redemptions),
 		text("message", &m.Message), text("label", &m.Label), text("actor", &m.Actor), bytes32("seal", &m.Seal))
 	switch {
 	case refused != nil:

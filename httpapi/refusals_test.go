@@ -38,7 +38,7 @@ func TestRefusals(t *testing.T) {
 		sharer := r.share(m, obj{"rights": []string{"read", "share"}})
 		revoked := r.share(m, obj{"rights": []string{"read", "append"}})
 		r.must(200, "DELETE", at+"/refs/"+refOf(revoked), owner, nil)
-		expired := r.share(m, obj{"rights": []string{"read"}, "expires_at": "1"})
+		expired := r.share(m, obj{"rights": []string{"read"}, "expires_in": 1, "expires_at": 1}) // which goes for servers of before
 		sealed := r.share(m, obj{"rights": []string{"read"}, "seal": base64.RawURLEncoding.EncodeToString(make([]byte, 32))})
 		exhausted := r.share(m, obj{"rights": []string{"read"}, "redemptions": 1})
 		req := r.request("GET", at, exhausted, nil)
@@ -92,6 +92,12 @@ func TestRefusals(t *testing.T) {
 			{"POST", at + "/refs", owner, obj{}, fault.BadArgument},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "ref": reader}, fault.Malformed},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "expires_at": "18446744073709551615"}, fault.BadArgument},
+			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "expires_at": time.Now().UnixMilli() - 1000}, fault.BadArgument},
+			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "expires_in": 1 << 60}, fault.BadArgument},
+			{"GET", at + "/events?after=99", reader, nil, fault.ServerBehind},
+			{"GET", at + "/events?after=1&hash=" + strings.Repeat("0", 63) + "1", reader, nil, fault.ServerBehind},
+			{"GET", at + "/events?after=1&hash=xyz", reader, nil, fault.BadArgument},
+			{"GET", at + "/snapshot?at=1&hash=" + strings.Repeat("0", 63) + "1", reader, nil, fault.ServerBehind},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "ref": refOf(reader), "hash": hashText(m.owner.Secret)}, fault.AlreadyExists},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"append"}, "methods": []string{}}, fault.BadArgument},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "ref": capability.FixedID(m.id, "x"), "hash": hashText(m.owner.Secret)}, fault.BadArgument},

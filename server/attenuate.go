@@ -77,7 +77,7 @@ const maxMethods = 256
 func decodeAttenuation(from wire.Attenuation, err error) (m capability.Minting, refused *fault.Error) {
 	var r reader
 	r.failed(err)
-	m.Expires, m.From = from.Expires(), from.From()
+	m.Expires, m.Lifetime, m.From = from.Expires(), from.Lifetime(), from.From()
 	m.Message, m.Label, m.Actor = r.text(from.Message_()), r.text(from.Label()), r.text(from.Actor())
 	if bits := from.Rights(); bits > 0xff {
 		return m, fault.BadArgument.With("there are no rights of the bits %#x", bits)

@@ -57,11 +57,15 @@ func (o *space) share(c *rpc.Call) {
 				if refused != nil {
 					return refused
 				}
-				g, refused := capability.Mint(parent, m, 0, at.Now)
+				now, there := at.Now, rows.Grants[m.ID]
+				if there != nil {
+					now = there.Created
+				}
+				g, refused := capability.Mint(parent, m, 0, now)
 				if refused != nil {
 					return refused
 				}
-				if there := rows.Grants[g.ID]; there != nil {
+				if there != nil {
 					if refused := capability.Reminted(there, g); refused != nil {
 						return refused
 					}

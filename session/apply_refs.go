@@ -43,7 +43,11 @@ func (o *opShare) apply(a *applier) (result, *fault.Error) {
 	if there != nil && !o.again {
 		return nil, fault.AlreadyExists.With("there is a ref with this id already")
 	}
-	g, err := capability.Mint(a.grant, o.m, a.s.row.Epoch, a.v.now)
+	now := a.v.now
+	if there != nil {
+		now = there.Created
+	}
+	g, err := capability.Mint(a.grant, o.m, a.s.row.Epoch, now)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@
 //	begin       message, payload, schema_version?          puts the message and opens its turn; a stream has at most MaxOpenTurns open, a session MaxSessionTurns
 //	appendText  key, offset, text                          continues a part's text at its byte offset
 //	finalize    message, status, payload?, schema_version?, parts?, usage?, error?, completed?; at most MaxTerminalParts parts
-//	share       ref, hash, rights, methods?, expires_at?, from?, message?, redemptions?, seal?, label?, actor?
+//	share       ref, hash, rights, methods?, expires_at?, expires_in?, from?, message?, redemptions?, seal?, label?, actor?
 //	revoke      ref                                        it and all minted below it
 //	bumpEpoch                                              every share of the session
 //	purge       key                                        owner refs only; takes every payload of it out of log and state

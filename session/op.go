@@ -115,7 +115,7 @@ func decodeFork(r *argReader) op {
 	o.source = r.text("source", required)
 	o.via = r.refID("via")
 	o.at, o.atSet = r.number("at", optional)
-	o.atHash = r.eventHash("at_hash")
+	o.atHash = r.eventHash(ledger.HintAtHash)
 	if r.err == nil && !r.deferred("source") && !capability.IsSession(o.source) {
 		r.fail(fault.BadArgument.With("source is not a session id"))
 	}
@@ -223,6 +223,7 @@ func decodeShare(r *argReader) op {
 	names := r.texts("rights", required)
 	o.m.Seal = r.sealKey("seal")
 	expires, _ := r.number("expires_at", optional)
+	o.m.Lifetime, _ = r.number(ledger.HintLifetime, optional)
 	redemptions, _ := r.number("redemptions", optional)
 	o.m.From, _ = r.number("from", optional)
 	o.m.Expires, o.m.Limit = int64(expires), uint32(min(redemptions, math.MaxUint32))

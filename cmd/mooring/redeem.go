@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/timetext"
 	"github.com/mooring-rpc/mooring/outbox"
 )
 
@@ -178,5 +179,5 @@ func expiry(at, now time.Time) string {
 	if left <= 0 {
 		return when(unixMs(at)) + " (past)"
 	}
-	return fmt.Sprintf("%s (in %s)", when(unixMs(at)), left.Round(time.Second))
+	return fmt.Sprintf("%s (in %s)", when(unixMs(at)), timetext.Long(left))
 }

@@ -53,7 +53,7 @@ func shareCmd(sh *shared) *cobra.Command {
 	h := withHome(sh, cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.rights, "rights", "", "read, append, share, revoke; of a space create, list, share, revoke; with commas (required)")
-	spanVar(flags, &f.expires, "expires", 0, "how long it lasts, such as 30m, 24h, 7d or 2w (default: for ever)")
+	spanVar(flags, &f.expires, "expires", 0, "how long it lasts from when the server makes it, such as 30m, 24h, 7d or 2w (default: for ever)")
 	flags.StringVar(&f.label, "label", "", "a name for people")
 	flags.StringVar(&f.actor, "actor", "", "who acts under it: a path below REF's actor")
 	flags.StringSliceVar(&f.methods, "methods", nil, "append only these methods")
@@ -68,7 +68,7 @@ func shareCmd(sh *shared) *cobra.Command {
 		if err := checkLimiting(flags, "expires", "redemptions", "from"); err != nil {
 			return err
 		}
-		o, err := f.options(time.Now())
+		o, err := f.options()
 		if err != nil {
 			return err
 		}
@@ -80,8 +80,8 @@ func shareCmd(sh *shared) *cobra.Command {
 	return cmd
 }
 
-// options checks the flags. now is this machine's clock; the server's decides.
-func (f *shareFlags) options(now time.Time) (client.ShareOptions, error) {
+// options checks the flags.
+func (f *shareFlags) options() (client.ShareOptions, error) {
 	if f.rights == "" {
 		return client.ShareOptions{}, fault.Usage.With("say what the new ref allows: --rights read[,append,share,revoke]")
 	}
@@ -100,9 +100,7 @@ func (f *shareFlags) options(now time.Time) (client.ShareOptions, error) {
 			return o, fault.Usage.Because(err, "--seal: %v", err)
 		}
 	}
-	if f.expires > 0 {
-		o.Expires = now.Add(f.expires)
-	}
+	o.Lifetime = f.expires
 	return o, nil
 }
 
