@@ -35,6 +35,7 @@ type Head struct {
 	Info   *session.Entry // session info or nil
 	Base   string         // path prefix of the server ("" or "/prefix"): for assets and links
 	Over   *fault.Error   // why it is over, if it is
+	Share  *Share         // of one that an agent syncs to a public share; else nil
 }
 
 // Doc is a session's page while it is written.
@@ -51,6 +52,9 @@ type Doc struct {
 	closes   string         // path of giving up the token; "" for none
 	contents contents
 	totals   totals
+	share    *Share
+	open     bool // the last message is an answer without an end
+	running  bool // a tool call was written that has none
 }
 
 // place is how far the document is.
@@ -68,7 +72,7 @@ func Start(w io.Writer, h Head) *Doc {
 	if h.Title = oneLine(h.Title, labelBytes); h.Title == "" {
 		h.Title = titleOf(h.Info)
 	}
-	d := &Doc{w: w}
+	d := &Doc{w: w, share: h.Share}
 	s := shell{title: h.Title, base: h.Base, kind: "session"}
 	if h.Live != "" && h.Over == nil {
 		s.live = h.Base + h.Live
@@ -81,6 +85,7 @@ func Start(w io.Writer, h Head) *Doc {
 	sessionBar(&d.o, h)
 	d.o.lit(`<div class="frame"><main id="session" tabindex="-1">`)
 	info(&d.o, h.Info)
+	lacks(&d.o, h.Share)
 	d.o.lit(`<div id="log">`)
 	d.flush()
 	return d
@@ -92,6 +97,7 @@ func (d *Doc) Message(m *session.Entry, t *session.Turn) {
 	d.at, d.message, d.id = inMessage, m, strings.TrimPrefix(m.Key, session.MessageKey(""))
 	p := read(m.Payload)
 	d.user = role(p) == "user"
+	d.open = unfinished(p)
 	messageOpen(&d.o, d.id, p, t)
 	d.totals.message(p)
 	d.contents.message(d.id, p, d.user)
@@ -108,6 +114,7 @@ func (d *Doc) Part(p *session.Entry) {
 		orphanOpen(&d.o, id)
 	}
 	fields := read(p.Payload)
+	d.running = d.running || running(fields)
 	part(&d.o, p, fields)
 	d.totals.part(fields)
 	d.contents.part(d.id, fields)
@@ -167,7 +174,9 @@ func (d *Doc) close() {
 func (d *Doc) rest() {
 	if d.at != inRest {
 		d.close()
-		d.o.lit(`</div><section id="rest" aria-label="Changes and models">`)
+		d.o.lit(`</div>`)
+		silence(&d.o, d.share, d.open || d.running)
+		d.o.lit(`<section id="rest" aria-label="Changes and models">`)
 		d.at = inRest
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/gate"
@@ -53,7 +55,7 @@ func (q *request) paint(held holding) {
 	}
 	defer q.site.rendered()
 	p := &painting{q: q, held: h, to: q.pacer(true)}
-	p.doc = page.Start(&p.made, page.Head{ID: name(about), Live: q.path + "/live", Cursor: about.Row.Cursor, Info: about.Info, Base: q.base})
+	p.doc = page.Start(&p.made, page.Head{ID: name(about), Live: q.path + "/live", Cursor: about.Row.Cursor, Info: about.Info, Base: q.base, Share: q.share(about)})
 	if err := p.send(); err != nil {
 		return // the reader has gone
 	}
@@ -76,6 +78,22 @@ func (q *request) describe(held holding) (*server.Held, *server.Description, err
 		return nil, nil, fault.BadArgument.With("this is no session's page")
 	}
 	return h, about, nil
+}
+
+// share is what is known of a public share beside its session; nil of another page.
+func (q *request) share(about *server.Description) *page.Share {
+	if !strings.HasPrefix(q.path, "/share/") {
+		return nil
+	}
+	s := &page.Share{Changed: about.Row.Updated, Silence: time.Duration(about.Now-about.Row.Updated) * time.Millisecond, Lease: q.site.cfg.Lease}
+	lacks, err := q.site.shares.Lacks(q.r.Context(), about.Row.ID)
+	if err != nil {
+		return s // which goes to the log there
+	}
+	for _, l := range lacks {
+		s.Lacks = append(s.Lacks, page.Lack{Key: l.Key, Why: l.Why})
+	}
+	return s
 }
 
 // name is what a session is called: the id that its agent knows it by, or ours.

@@ -40,6 +40,8 @@ type Shares interface {
 	Public(ctx context.Context, c *server.Caller, id string) (*server.Held, error)
 	// PublicIDs gives the ids of the living public shares of sessions, by session.
 	PublicIDs(ctx context.Context, sessions []string) (map[string]string, error)
+	// Lacks says what was synced to a session and is not in it.
+	Lacks(ctx context.Context, session string) ([]capability.ShareRefusal, error)
 }
 
 // Config says what the pages are told from outside. Zero times and counts take
@@ -57,6 +59,7 @@ type Config struct {
 	EventBytes    int           // rendered events that are kept for others who follow (16 MiB)
 	Heartbeat     time.Duration // of a silent stream (15 s)
 	WriteTimeout  time.Duration // a reader's time to take a piece of 32 KiB (30 s)
+	Lease         time.Duration // so long may an agent that is at work be silent (30 s)
 	SessionsLimit int           // how many sessions one list looks at (5000)
 	TokenLife     time.Duration // how long a page of a ref stays open in a browser (12 h)
 	TokensPerRef  int           // how often at once; beyond: the oldest is ended (1000)
@@ -77,7 +80,7 @@ func (c Config) withDefaults() Config {
 	for _, f := range []struct {
 		have *time.Duration
 		want time.Duration
-	}{{&c.Heartbeat, 15 * time.Second}, {&c.WriteTimeout, 30 * time.Second}, {&c.TokenLife, 12 * time.Hour}} {
+	}{{&c.Lease, 30 * time.Second}, {&c.Heartbeat, 15 * time.Second}, {&c.WriteTimeout, 30 * time.Second}, {&c.TokenLife, 12 * time.Hour}} {
 		if *f.have <= 0 {
 			*f.have = f.want
 		}

@@ -14,7 +14,7 @@ import (
 
 // mountWeb puts the pages into srv, which is reached at address.
 func (o *serveOptions) mountWeb(srv *server.Server, log *slog.Logger, address capability.Ref, tokens web.Tokens, shares web.Shares) {
-	cfg := web.Config{Log: log, Prefix: address.Prefix, Hosts: address.Hosts, TLS: address.TLS, TokenLife: o.pageLife}
+	cfg := web.Config{Log: log, Prefix: address.Prefix, Hosts: address.Hosts, TLS: address.TLS, TokenLife: o.pageLife, Lease: o.lease}
 	web.New(cfg, srv, tokens, shares).Mount()
 }
 

@@ -6,6 +6,7 @@ import { Contents } from "./contents.js";
 import { keys } from "./keys.js";
 import { follow } from "./live.js";
 import { Follower } from "./scroll.js";
+import { Silence } from "./silence.js";
 import { Growing } from "./text.js";
 import { headers } from "./token.js";
 import { Totals } from "./totals.js";
@@ -85,6 +86,7 @@ export function session() {
   });
 
   const place = document.getElementById("cursor");
+  const silence = new Silence();
   follow({
     url: live,
     cursor: Number(cursor),
@@ -113,7 +115,10 @@ export function session() {
       if (words.textContent !== text) words.textContent = text;
     },
     over,
-    reached: (at) => (place.textContent = `at cursor ${at}`),
+    reached: (at) => {
+      place.textContent = `at cursor ${at}`;
+      silence.heard();
+    },
   });
 }
 
