@@ -8,8 +8,9 @@ import (
 
 // echo is a Disembargo of the peer on its way through this vat: it goes through the same queues as the calls before it.
 type echo struct {
-	id uint32
-	to node // counted: what it is targeted at
+	id    uint32
+	to    node // counted: what it is targeted at
+	stops int  // where it has waited
 }
 
 // handleDisembargo: the peer wants to know when its calls on a promise have come back to it, or we did.
@@ -38,7 +39,7 @@ func (co *core) handleDisembargo(in *inMsg, msg rpccp.Message) error {
 			return violation("disembargo of something that is gone")
 		}
 		co.echoes++
-		co.todo = append(co.todo, task{echo: &echo{ctx.SenderLoopback(), dst.ref.node}})
+		co.todo = append(co.todo, task{echo: &echo{id: ctx.SenderLoopback(), to: dst.ref.node}})
 		return nil
 	case rpccp.Disembargo_context_Which_receiverLoopback:
 		return co.liftEmbargo(ctx.ReceiverLoopback())
@@ -130,9 +131,9 @@ func (c *Conn) passEcho(e *echo, n node, back *remoteCap) {
 			if back == nil {
 				back = r
 			}
-			if r.state == capEmbargoed { // the calls before it wait: so does it
+			if r.state == capEmbargoed && e.stops < maxHops { // the calls before it wait: so does it
 				if r.tryRef() {
-					r.queue = append(r.queue, task{echo: &echo{e.id, r}})
+					r.queue = append(r.queue, task{echo: &echo{e.id, r, e.stops + 1}})
 				}
 				return
 			}
@@ -143,10 +144,10 @@ func (c *Conn) passEcho(e *echo, n node, back *remoteCap) {
 		}
 		n = next
 	}
-	if p, ok := n.(*promiseCap); ok && back != nil && p.ans != nil && p.ans.call.conn == c && p.tryRef() {
+	if p, ok := n.(*promiseCap); ok && back != nil && p.ans != nil && p.ans.call.conn == c && e.stops < maxHops && p.tryRef() {
 		// The calls before it wait there, and what the peer calls next may wait for the answer itself, before which these
 		// must be sent on.
-		on := &echo{e.id, p}
+		on := &echo{e.id, p, e.stops + 1}
 		c.after = append(c.after, func() {
 			p.onResolve(c, hook{run: func() { c.passEcho(on, p.target.Load().node, back) }})
 		})

@@ -377,7 +377,12 @@ func leadsTo(from node, p *promiseCap) bool {
 		if from == node(p) {
 			return true
 		}
-		if from = from.resolution(); from == nil {
+		if r, ok := from.(*remoteCap); ok {
+			from = r.bound()
+		} else {
+			from = from.resolution()
+		}
+		if from == nil {
 			return false
 		}
 	}

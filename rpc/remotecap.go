@@ -63,6 +63,16 @@ func (r *remoteCap) resolution() node {
 	return r.target.node
 }
 
+// bound is resolution, also while calls wait for an embargo.
+func (r *remoteCap) bound() node {
+	r.conn.mu.Lock()
+	defer r.conn.mu.Unlock()
+	if r.target == nil {
+		return nil
+	}
+	return r.target.node
+}
+
 // writeTarget addresses a message to it.
 func (r *remoteCap) writeTarget(t rpccp.MessageTarget) error {
 	if r.p == nil {
