@@ -78,7 +78,7 @@ type Config struct {
 	Subscriptions         int // on one connection; beyond: overloaded
 	WindowBytes           int // of a subscription that does not say
 	WindowMax             int // of one that does
-	Snapshots             int // sent at once, half of them of a connection and not all of an address; beyond: they wait, for StallTimeout, and then: overloaded
+	Snapshots             int // sent at once, half of them of a connection and not all of an address or a ref; beyond: they wait, for StallTimeout, and then: overloaded
 	FoldBytes             int // of a log that a snapshot of an earlier cursor holds in memory; beyond: too_large
 
 	BatchTimeout  time.Duration // a batch of Cap'n Web, from its request's head to the last answer

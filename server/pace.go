@@ -18,6 +18,8 @@ type pace struct {
 	stall  time.Duration
 	kick   chan struct{} // something was taken
 	waiter waiter        // for room in link
+	sends  func(int)     // told what is sent,
+	took   func()        // and when the first of it has been taken
 
 	mu       sync.Mutex
 	underway int
@@ -37,6 +39,7 @@ func (p *pace) send(ctx context.Context, bytes int, out func(done func(error))) 
 		p.mu.Lock()
 		p.underway += bytes
 		p.mu.Unlock()
+		p.sends(bytes)
 		busy := make(chan struct{}, 1)
 		out(func(err error) {
 			p.mu.Lock()
@@ -44,6 +47,7 @@ func (p *pace) send(ctx context.Context, bytes int, out func(done func(error))) 
 				p.mu.Unlock()
 				return
 			}
+			p.took()
 			wake := p.link.taken(bytes)
 			p.underway -= bytes
 			switch {

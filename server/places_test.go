@@ -6,6 +6,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,7 +19,10 @@ import (
 type asker struct {
 	*places
 	link *link
+	ref  string
 	gone chan struct{}
+	slow chan struct{} // closed when it has to go
+	has  *shotPlace
 }
 
 func (a *asker) RemoteAddr() string    { return a.link.address }
@@ -26,8 +30,8 @@ func (a *asker) Abort(error)           {}
 func (a *asker) Done() <-chan struct{} { return a.gone }
 
 func (p *places) asker(address string) *asker {
-	a := &asker{places: p, link: &link{address: address, shot: make(chan struct{}, 1)}, gone: make(chan struct{})}
-	a.link.from = a
+	a := &asker{places: p, link: &link{address: address, shot: make(chan struct{}, 1)}, gone: make(chan struct{}), slow: make(chan struct{})}
+	a.link.from, a.ref = a, fmt.Sprintf("%p", a)
 	return a
 }
 
@@ -35,7 +39,10 @@ func (p *places) asker(address string) *asker {
 func (a *asker) asks(ctx context.Context) (ok func() (bool, *fault.Error)) {
 	var end atomic.Pointer[*fault.Error]
 	go func() {
-		refused := a.take(ctx, a.link)
+		got, refused := a.take(ctx, a.link, a.ref, func() { close(a.slow) })
+		if refused == nil {
+			a.has = got
+		}
 		end.Store(&refused)
 	}()
 	return func() (bool, *fault.Error) {
@@ -68,13 +75,13 @@ func TestPlacesAreSharedByConnectionAndAddress(t *testing.T) {
 		has("another address", other.asks(ctx), true)
 		last := p.asker("b").asks(ctx)
 		has("one more of that", last, false)
-		one.leave(one.link)
+		one.leave(one.has)
 		has("the third, who came first", third, true)
 		has("the first connection's second", second, false)
 		has("who came last", last, false)
-		three.leave(three.link)
+		three.leave(three.has)
 		has("who came last, whose address had fewer", last, true)
-		two.leave(two.link)
+		two.leave(two.has)
 		has("the first connection's second, at last", second, true)
 		if len(p.line) != 0 {
 			t.Errorf("%d are in line", len(p.line))
@@ -120,12 +127,101 @@ func TestWaitingForAPlaceEnds(t *testing.T) {
 		if met.of(boundSnapshots) != 2 || len(p.line) != 0 {
 			t.Errorf("the bound was met %d times, %d are in line", met.of(boundSnapshots), len(p.line))
 		}
-		hog.leave(hog.link)
+		hog.leave(hog.has)
 		for _, a := range []*asker{left, late, patient} {
 			if got, refused := a.asks(t.Context())(); !got {
 				t.Errorf("afterwards: %v", refused)
 			}
-			a.leave(a.link)
+			a.leave(a.has)
+		}
+	})
+}
+
+// A ref leaves a place to all others, and of those in line who has fewest comes first.
+func TestPlacesAreSharedByRef(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlaces(3, time.Minute, new(boundHits))
+		ask := func(address, ref string) (*asker, func() (bool, *fault.Error)) {
+			a := p.asker(address)
+			a.ref = ref
+			return a, a.asks(t.Context())
+		}
+		has := func(what string, ok func() (bool, *fault.Error), want bool) {
+			t.Helper()
+			if got, refused := ok(); got != want || refused != nil {
+				t.Fatalf("%s has a place: %v, %v", what, got, refused)
+			}
+		}
+		one, first := ask("a", "link")
+		has("the first", first, true)
+		two, second := ask("b", "link")
+		has("the second", second, true)
+		_, third := ask("c", "link")
+		has("a third of the same ref", third, false)
+		other, own := ask("d", "own")
+		has("another's", own, true)
+		_, more := ask("d", "own")
+		has("one more of that", more, false)
+		_, late := ask("e", "third")
+		has("who came last", late, false)
+		two.leave(two.has)
+		has("who came last, and has none", late, true)
+		one.leave(one.has)
+		has("who came first", third, true)
+		other.leave(other.has)
+		has("the other's", more, true)
+	})
+}
+
+// While others wait, who takes less than the least rate has to go, the slowest first; who takes enough, and who hinders
+// nobody, stays.
+func TestSlowTakersLeaveTheirPlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlaces(3, time.Minute, new(boundHits))
+		fast, slow, slower := p.asker("a"), p.asker("b"), p.asker("c")
+		for _, a := range []*asker{fast, slow, slower} {
+			if ok, refused := a.asks(t.Context())(); !ok {
+				t.Fatal(refused)
+			}
+		}
+		ended := func(a *asker) bool {
+			select {
+			case <-a.slow:
+				return true
+			default:
+				return false
+			}
+		}
+		takes := func(seconds int) {
+			for range seconds {
+				for a, bytes := range map[*asker]int{fast: leastRate + 1, slow: leastRate / 2, slower: leastRate / 8} {
+					p.sends(a.has, bytes)
+					p.took(a.has)
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+			}
+		}
+		takes(30)
+		if ended(fast) || ended(slow) || ended(slower) {
+			t.Error("one had to go though nobody waits")
+		}
+		waits := p.asker("d")
+		got := waits.asks(t.Context())
+		got()
+		takes(1)
+		if ended(fast) || ended(slow) || !ended(slower) {
+			t.Errorf("had to go: %v %v %v", ended(fast), ended(slow), ended(slower))
+		}
+		slower.leave(slower.has)
+		if ok, refused := got(); !ok {
+			t.Errorf("who waited has no place: %v", refused)
+		}
+		takes(10)
+		if ended(fast) || ended(slow) || ended(waits) {
+			t.Error("one had to go though nobody waits any more")
 		}
 	})
 }

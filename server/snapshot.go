@@ -103,11 +103,17 @@ func (h *shot) position() Position {
 // taken all of it.
 func (h *shot) send(ctx context.Context, at Position) *fault.Error {
 	s := h.o.server
-	if refused := s.shots.take(ctx, h.pace.link); refused != nil {
+	waiting := ctx
+	ctx, slow := context.WithCancelCause(ctx)
+	defer slow(nil)
+	place, refused := s.shots.take(waiting, h.pace.link, h.o.auth.ref, func() { slow(errStalled) })
+	if refused != nil {
 		return refused
 	}
-	defer s.shots.leave(h.pace.link)
+	defer s.shots.leave(place)
 	defer h.pace.end()
+	h.pace.sends = func(bytes int) { s.shots.sends(place, bytes) }
+	h.pace.took = func() { s.shots.took(place) }
 	ctx, cancel := context.WithTimeoutCause(ctx, snapshotStalls*s.cfg.StallTimeout, errStalled)
 	defer cancel()
 	err := s.cfg.Store.ReadState(ctx, h.o.auth.session, h.o.auth.refs(), h.pieceBytes(), func(p *session.StatePiece) error {
@@ -141,7 +147,8 @@ var (
 	errEarlier = errors.New("an earlier state is wanted")
 )
 
-func (h *shot) pieceBytes() int { return max(h.pace.window/4, windowMin) }
+// pieceBytes is small enough for the rate at which it is taken to be told.
+func (h *shot) pieceBytes() int { return max(min(h.pace.window/4, slowPiece), windowMin) }
 
 // admit checks the ref in the first piece's snapshot.
 func (h *shot) admit(p *session.StatePiece, at Position) error {

@@ -100,6 +100,20 @@ func TestSlowReaderLeavesOthersTheirSnapshots(t *testing.T) {
 	}
 }
 
+// Who takes nothing has to leave its place while another waits for it, and is told so.
+func TestSlowReaderLeavesItsPlace(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), func(c *Config) { c.Snapshots = 1 })
+	r.server.shots.rate = 1 << 30
+	slow, p := r.dial(), r.dial()
+	m := r.create(slow)
+	k := stalledSnapshot(slow, m)
+	if _, err := snapshotOf(t, p.restore(m.owner), 0); err != nil {
+		t.Errorf("another's: %v", err)
+	}
+	k.until(t, "the slow one's end", func() bool { return k.ended != nil && k.ended.Code == fault.SlowConsumer })
+}
+
 // Who waits for a snapshot waits no longer than its connection lasts, of either wire,
 // and the connection counts no longer than that.
 func TestWaitingForASnapshotEndsWithTheConnection(t *testing.T) {
