@@ -35,6 +35,9 @@ type auditor struct {
 	kept   map[capability.AuditRow]int   // how many of a kind were kept one by one in this window
 	left   int                           // how many more may be
 	rows   map[capability.AuditRow]tally // At and Count are 0 in the key
+
+	roomAt int64          // the window of
+	rooms  map[string]int // rows given to denials in transactions, by ref
 }
 
 // tally is how often something was refused, and when last.
@@ -73,6 +76,39 @@ func (a *auditor) denied(row capability.AuditRow) {
 		a.singly = append(a.singly, &row)
 		return
 	}
+	a.count(row, 1, now)
+}
+
+// room gives so many rows of what the denials of a ref's batch want, in the transaction that
+// records them: auditKinds a window. They may have been given for one that came to nothing.
+func (a *auditor) room(ref string, want int) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now := a.number(a.clock()); now != a.roomAt || a.rooms == nil {
+		a.roomAt, a.rooms = now, map[string]int{}
+	}
+	if _, known := a.rooms[ref]; !known && len(a.rooms) >= auditKinds {
+		ref = "" // more refs share one
+	}
+	given := max(min(want, auditKinds-a.rooms[ref]), 0)
+	a.rooms[ref] += given
+	return given
+}
+
+// counted takes denials that had no room.
+func (a *auditor) counted(rows []*capability.AuditRow) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock().UnixMilli()
+	for _, row := range rows {
+		kind := *row
+		kind.At, kind.Count = 0, 0
+		a.count(kind, row.Count, now)
+	}
+}
+
+// count adds to a row of counts. mu is held.
+func (a *auditor) count(row capability.AuditRow, n uint32, now int64) {
 	if a.rows == nil {
 		a.rows = map[capability.AuditRow]tally{}
 	}
@@ -80,7 +116,7 @@ func (a *auditor) denied(row capability.AuditRow) {
 		row = capability.AuditRow{Act: row.Act, Reason: row.Reason}
 	}
 	sum := a.rows[row]
-	a.rows[row] = tally{sum.n + min(1, math.MaxUint32-sum.n), max(sum.last, now)}
+	a.rows[row] = tally{sum.n + min(n, math.MaxUint32-sum.n), max(sum.last, now)}
 }
 
 // flush writes what was gathered, and what was counted in a window that is over;

@@ -257,3 +257,46 @@ func TestAuditHasDenialsAndCountsOfStrangers(t *testing.T) {
 		t.Errorf("no redeem or share among %d rows", len(page.Rows))
 	}
 }
+
+// A dead ref's holder may send for ever on a stream that is there. Each denial is in the audit,
+// with a row of its own as long as they are not too many.
+func TestDenialsOfAStreamLeaveFewRows(t *testing.T) {
+	t.Parallel()
+	st := sqliteStore(t)
+	r := start(t, st, func(c *Config) { c.AuditWindow = time.Hour })
+	p := r.dial()
+	m := r.create(p)
+	ref, b := p.share(m, "rights", []string{"append"}), newBox()
+	stream := p.open(p.restore(ref), b)
+	p.must(m.stream, m.batch(op("revoke", "ref", ref.ID)))
+	const batches, ops = 40, 40
+	for range batches {
+		all := make([]ledger.Intent, ops)
+		for i := range all {
+			all[i] = op("remove", "key", "message/none")
+		}
+		batch := b.batch(m.id, all...)
+		batch.AckedThrough = b.seq - ops
+		p.must(stream, batch)
+	}
+	r.stop()
+	rows, denials := 0, 0
+	for seq := uint64(0); ; {
+		page, err := st.ReadAudit(t.Context(), m.id, seq, 500, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range page.Rows {
+			if row.Act == capability.AuditDenial && row.Reason == fault.Revoked && row.Subject != "restore" {
+				rows, denials = rows+1, denials+int(max(row.Count, 1))
+			}
+			seq = row.Seq
+		}
+		if len(page.Rows) == 0 {
+			break
+		}
+	}
+	if rows > auditKinds+1 || denials != batches*ops {
+		t.Errorf("%d rows of %d denials, of which there were %d", rows, denials, batches*ops)
+	}
+}

@@ -22,6 +22,7 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/session"
@@ -68,6 +69,8 @@ type committer struct {
 	met  *boundHits
 	full *quotas
 
+	denied func([]*capability.AuditRow) // counts them
+
 	mu     sync.Mutex
 	wake   *sync.Cond
 	lines  map[string]*line
@@ -87,7 +90,7 @@ type committer struct {
 }
 
 func newCommitter(ctx context.Context, cfg Config, h *hub, uses *usage, met *boundHits, full *quotas) *committer {
-	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, full: full, lines: map[string]*line{},
+	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, full: full, denied: func([]*capability.AuditRow) {}, lines: map[string]*line{},
 		replies: make(chan func(), repliesAhead), answered: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	return c
@@ -395,6 +398,7 @@ func (c *committer) transact(group []*work) error {
 		if err := answers[i].Err; err != nil && err.Code == fault.QuotaExceeded {
 			c.full.met(w.sub.Batch.Session)
 		}
+		c.denied(answers[i].Denied)
 		c.uses.used(w.sub.Peer, answers[i].Cursor, answers[i].Uses...)
 	}
 	c.answer(func() {

@@ -98,7 +98,9 @@ func New(cfg Config) *Server {
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})
 	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
 	s.audit, s.uses, s.quotas = newAuditor(cfg), newUsage(cfg), newQuotas()
+	cfg.Session.DenialRows = s.audit.room
 	s.commit = newCommitter(s.work, cfg, s.hub, s.uses, &s.met, s.quotas)
+	s.commit.denied = s.audit.counted
 	s.shots = newPlaces(cfg.Snapshots, cfg.StallTimeout, &s.met)
 	s.tries = newWrongTries(cfg.WrongTries, cfg.WrongTryInterval, &s.met)
 	return s

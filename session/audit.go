@@ -35,12 +35,14 @@ func (a *applier) auditRow(act capability.AuditAct, under *capability.Grant) *ca
 
 // denials notes a batch's refusals for want of authority: a row each, and when
 // they are many, one for each reason with the first op it was for and how many
-// there were.
-func (a *applier) denials(b *ledger.Batch, rec *ledger.Record) {
+// there were. It gives those that are counted alone, since their ref has had so
+// many rows already.
+func (a *applier) denials(b *ledger.Batch, rec *ledger.Record) (counted []*capability.AuditRow) {
 	var under *capability.Grant
 	if slot := a.v.grants[a.sub.Ref]; slot != nil && slot.grant != nil && slot.grant.Target == a.s.row.ID {
 		under = slot.grant
 	}
+	room := -1 // how many rows there may be; not asked yet
 	rows := 0
 	var rest map[fault.Code]*capability.AuditRow
 	for i := range rec.Outcomes {
@@ -57,15 +59,27 @@ func (a *applier) denials(b *ledger.Batch, rec *ledger.Record) {
 			row.Ref = a.sub.Space
 		}
 		row.Subject, row.Reason, row.Op, row.Count = methodName(b.Ops[i].Method), o.Reason, o.OpID, 1
-		a.v.audit = append(a.v.audit, row)
-		if rows++; rows > denialsSingly {
+		if room < 0 {
+			if room = min(len(b.Ops), denialsSingly+1); a.cfg.DenialRows != nil {
+				room = a.cfg.DenialRows(row.Ref, room)
+			}
+		}
+		rows++
+		if rows > min(room, denialsSingly) {
 			if rest == nil {
 				rest = map[fault.Code]*capability.AuditRow{}
 			}
 			rest[o.Reason] = row
 			row.Subject = "" // of many methods, perhaps
 		}
+		if rows <= room || room > denialsSingly {
+			a.v.audit = append(a.v.audit, row)
+			continue
+		}
+		row.Op, row.Cursor, row.At = "", 0, 0 // of many
+		counted = append(counted, row)
 	}
+	return counted
 }
 
 // methodName is a method's name where there is such a method: what a peer wrote

@@ -110,10 +110,11 @@ func (a *applier) submit(out *Answer) *fault.Error {
 		if err := a.withinQuota(growth(b.Ops)); err != nil {
 			return err
 		}
-		rec, err := a.decide(st, b)
+		rec, denied, err := a.decide(st, b)
 		if err != nil {
 			return err
 		}
+		out.Denied = denied
 		out.Outcomes, out.Uses = rec.Outcomes, a.uses(b.Ops, func(i int) bool { return rec.Outcomes[i].Status == ledger.Applied })
 	}
 	return st.acked(ledger.AckThrough(&st.row, b.AckedThrough, st.history.Record))
@@ -134,22 +135,22 @@ func (st *streamView) unacked(b *ledger.Batch) uint64 {
 }
 
 // decide runs a new batch.
-func (a *applier) decide(st *streamView, b *ledger.Batch) (*ledger.Record, *fault.Error) {
+func (a *applier) decide(st *streamView, b *ledger.Batch) (rec *ledger.Record, denied []*capability.AuditRow, _ *fault.Error) {
 	before := a.v.mark()
 	rec, err := ledger.Decide(&st.row, b, st.history.Outcome, a.cfg.Limits.Limits, a)
 	if err != nil {
 		a.v.undo(before)
-		return nil, err
+		return nil, nil, err
 	}
 	st.history.Add(rec)
 	st.records = append(st.records, rec)
-	a.denials(b, rec)
+	denied = a.denials(b, rec)
 	if a.alive { // what was undone has renewed nothing
 		if err := a.renew(); err != nil {
-			return nil, err // of the store: the group ends
+			return nil, nil, err // of the store: the group ends
 		}
 	}
-	return rec, nil
+	return rec, denied, nil
 }
 
 // acked forgets what the client has stored, if it has acknowledged more.

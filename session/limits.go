@@ -57,6 +57,11 @@ func DefaultLimits() Limits {
 type Config struct {
 	Limits Limits
 	Lease  time.Duration // how long a streaming turn counts as such without a sign of its stream
+
+	// DenialRows says how many rows of the audit the denials of a ref's batch may have, of
+	// those that they want; the caller counts the others (Answer.Denied). It may be called
+	// for the same batch again. nil: all that they want.
+	DenialRows func(ref string, want int) int
 }
 
 // DefaultConfig is DefaultLimits with a lease of 30 s.

@@ -115,12 +115,13 @@ type Answer struct {
 	// a batch may come again as it is. For a Direct it is also the refusal.
 	Err *fault.Error
 
-	Outcomes  []ledger.Outcome // one an op, in order; not to be changed
-	Duplicate bool             // they are from before: a batch is recorded and repeated whole
-	Cursor    uint64           // the session's after the submission; 0 for a ref that may do nothing there
-	Cut       uint64           // Direct: the cursor after which nothing under that authority commits
-	Epoch     uint64           // Direct: the session's epoch now
-	Uses      []Use            // what was done now, by ref and method: to be counted when the transaction has committed
+	Outcomes  []ledger.Outcome       // one an op, in order; not to be changed
+	Duplicate bool                   // they are from before: a batch is recorded and repeated whole
+	Cursor    uint64                 // the session's after the submission; 0 for a ref that may do nothing there
+	Cut       uint64                 // Direct: the cursor after which nothing under that authority commits
+	Epoch     uint64                 // Direct: the session's epoch now
+	Denied    []*capability.AuditRow // denials without a row of their own, by reason: to be counted when the transaction has committed
+	Uses      []Use                  // what was done now, by ref and method: to be counted when the transaction has committed
 }
 
 // Use is how often a ref was used for a method.

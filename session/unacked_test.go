@@ -219,3 +219,37 @@ func TestUsesAreWhatApplied(t *testing.T) {
 	mustEqual(t, "uses of making one", fmt.Sprint(answers[0].Uses), fmt.Sprintf("[{%s clerk create 1} {%s clerk/owner put 1} {%s clerk/owner bumpEpoch 1}]", clerk, p.ref, p.ref))
 	mustEqual(t, "uses of a fork", fmt.Sprint(answers[1].Uses), fmt.Sprintf("[{%s clerk fork 1}]", clerk))
 }
+
+// TestDenialsAreCountedWhereTheyHaveNoRoom: rows of the audit are the caller's to give.
+func TestDenialsAreCountedWhereTheyHaveNoRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	guest := o.under(o.share(all))
+	o.apply(op("revoke", "ref", guest.ref))
+	for _, c := range []struct{ ops, room, rows, counted int }{
+		{20, 20, 20, 0}, {20, 3, 3, 17}, {20, 0, 0, 20}, {100, 33, 33, 0}, {100, 32, 32, 68}, {100, 5, 5, 95},
+	} {
+		asked := 0
+		w.cfg.DenialRows = func(ref string, want int) int {
+			asked++
+			if ref != guest.ref || want != min(c.ops, 33) {
+				t.Errorf("%d rows are wanted for %s", want, ref)
+			}
+			return c.room
+		}
+		before := len(w.store.Audit())
+		answers, _ := w.commit(guest.batch(false, puts(c.ops)...))
+		guest.acked = guest.seq
+		counted := 0
+		for _, row := range answers[0].Denied {
+			counted += int(row.Count)
+			if row.Ref != guest.ref || row.Reason != fault.Revoked || row.Op != "" || row.At != 0 {
+				t.Errorf("counted: %+v", row)
+			}
+		}
+		if rows := len(w.store.Audit()) - before; rows != c.rows || counted != c.counted || asked != 1 {
+			t.Errorf("%+v: %d rows, %d counted, asked %d times", c, rows, counted, asked)
+		}
+	}
+}
