@@ -32,7 +32,9 @@ export interface ShareOptions {
   rights: readonly Right[];
   /** Append only these; left out, all. */
   methods?: readonly string[];
-  /** Until when; the server's clock decides. */
+  /** How long it lasts, in ms, from when the server makes it and by its clock; left out, for ever. */
+  lifetime?: number;
+  /** In place of lifetime: until when, by the server's clock, which must not be past it. */
   expires?: Date | number;
   /** The first visible cursor. */
   from?: number;
@@ -45,6 +47,14 @@ export interface ShareOptions {
   actor?: string;
   /** The public key that the ref is bound to (newSealKey's publicText, or what mooring key prints). */
   seal?: string;
+}
+
+/** When a ref ends, in Unix ms: of a lifetime by this machine's clock, for servers that do not know lifetimes. */
+export function endOf({ expires, lifetime }: ShareOptions): number | undefined {
+  if (lifetime === undefined) return expires === undefined ? undefined : Number(expires);
+  if (expires !== undefined) throw fault("bad_argument", "a ref lasts for a lifetime or until a time, and not both");
+  if (!Number.isSafeInteger(lifetime) || lifetime < 1) throw fault("bad_argument", "a lifetime is a whole number of milliseconds, and at least one");
+  return Date.now() + lifetime;
 }
 
 /** The result of an op that has not happened yet. As an argument it stands for its whole result. */
@@ -205,8 +215,10 @@ export class Batch {
   /** Makes a new ref, here and offline: it can be handed on at once and works as soon as the op has arrived. */
   share(options: ShareOptions): { ref: Ref; op: Promised } {
     const ref = this.#at.for(this.#session, Boolean(options.seal));
-    const { expires, ...rest } = options;
-    const op = this.do("share", { ref: ref.id, hash: ref.hashText, ...rest, ...(expires !== undefined && { expires_at: Number(expires) }) });
+    const { expires, lifetime, ...rest } = options, ends = endOf(options);
+    const op = this.do("share", {
+      ref: ref.id, hash: ref.hashText, ...rest, ...(ends !== undefined && { expires_at: ends }), ...(lifetime !== undefined && { expires_in: lifetime }),
+    });
     return { ref, op };
   }
 

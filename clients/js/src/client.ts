@@ -2,7 +2,7 @@
 // server; a ref that is used is kept in the outbox, because what is committed under it may be sent by a later process.
 
 import { newBackoff } from "./backoff.js";
-import { Batch, type BatchHome, type OwnerRef, type Payload, type ShareOptions, Ticket } from "./batch.js";
+import { Batch, endOf, type BatchHome, type OwnerRef, type Payload, type ShareOptions, Ticket } from "./batch.js";
 import { fault, faultOf, MooringError } from "./fault.js";
 import { defaultLimits, type Limits } from "./intent.js";
 import type { Held, Link, LinkStream, StreamRequest } from "./link.js";
@@ -11,7 +11,7 @@ import type { OutboxOptions, OutboxStatus } from "./outbox_types.js";
 import { isSession, isSpace, Ref } from "./ref.js";
 import type { Role } from "./rows.js";
 import { type Peer, Server } from "./server.js";
-import { type Cut, type Description, type Events, follow, readEvents, readInfo, readSnapshot, type SessionEvent, type SessionInfo, type State, subscribe, type SubscribeOptions } from "./session.js";
+import { type Cut, type Description, type Events, follow, hashFor, readEvents, readInfo, readSnapshot, type SessionEvent, type SessionInfo, type State, subscribe, type SubscribeOptions } from "./session.js";
 import type { Store } from "./store.js";
 import type { WebSocketConstructor } from "./transport.js";
 import { newULID } from "./ulid.js";
@@ -255,6 +255,8 @@ function homeOf(client: Client, at: Ref): BatchHome {
   };
 }
 
+const hex = (bytes: Uint8Array): string => Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
+
 /** A space under one ref. */
 export class Space {
   readonly #client: Client;
@@ -290,11 +292,11 @@ export class Space {
     return { session, batch };
   }
 
-  /** Makes a new session that begins as a copy of another as it was at a cursor (left out: as it is when the op applies). */
-  fork(source: Session, options: CreateOptions & { at?: number } = {}): { session: Session; batch: Batch } {
+  /** Makes a new session that begins as a copy of another as it was at a cursor (left out: as it is when the op applies), where the event has that hash. */
+  fork(source: Session, options: CreateOptions & { at?: number; atHash?: Uint8Array } = {}): { session: Session; batch: Batch } {
     const { session, batch, creation } = this.#newSession(options);
     batch.source = source.ref;
-    batch.do("fork", { source: source.id, via: source.ref.id, at: options.at, ...creation });
+    batch.do("fork", { source: source.id, via: source.ref.id, at: options.at, ...(options.atHash && { at_hash: hex(options.atHash) }), ...creation });
     return { session, batch };
   }
 
@@ -312,9 +314,12 @@ export class Space {
    * the ref is good when the promise is fulfilled.
    */
   async share(options: ShareOptions, waiting?: Waiting): Promise<Ref> {
-    const { rights, methods, expires = 0, from = 0, message = "", redemptions = 0, label = "", actor = "", seal = "" } = options;
-    const ref = this.#held.ref.for(this.id, seal !== ""), limits = { rights, ...(methods && { methods }), expires: Number(expires), from, message, label, actor };
-    await this.#client.call(this.#held, async (live) => { await live["share"]!({ id: ref.id, hash: ref.hashText, limits, redemptions, seal }); }, waiting);
+    const { rights, methods, lifetime, from = 0, message = "", redemptions = 0, label = "", actor = "", seal = "" } = options;
+    const ref = this.#held.ref.for(this.id, seal !== ""), limits = { rights, ...(methods && { methods }), expires: endOf(options) ?? 0, from, message, label, actor };
+    await this.#client.call(this.#held, async (live, peer) => {
+      const known = lifetime !== undefined && (await peer.features).has("lifetime");
+      await live["share"]!({ id: ref.id, hash: ref.hashText, limits: { ...limits, ...(known && { lifetime }) }, redemptions, seal });
+    }, waiting);
     return ref;
   }
 
@@ -395,21 +400,30 @@ export class Session {
     return this.#client.call(this.#now(), async (live) => readInfo(await live["info"]!()), options);
   }
 
-  /** The folded state as of a cursor; left out, as of now. */
-  snapshot(options: Waiting & { at?: number } = {}): Promise<State> {
-    return this.#client.call(this.#now(), (live) => readSnapshot(live, options.at ?? 0), options);
+  /**
+   * The folded state as of a cursor; left out, as of now. hash is that of the event there (SessionEvent.hash, State.hash):
+   * server_behind if the log has another one.
+   */
+  snapshot(options: Waiting & { at?: number; hash?: Uint8Array } = {}): Promise<State> {
+    return this.#client.call(this.#now(), async (live, peer) => readSnapshot(live, options.at ?? 0, await hashFor(peer, options.hash)), options);
   }
 
-  /** Up to limit events after a cursor, and the session's cursor. cursor_expired if the log no longer reaches back. */
-  events(after = 0, limit = 0, options?: Waiting): Promise<Events> {
-    return this.#client.call(this.#now(), async (live) => readEvents(await live["events"]!(after, limit)), options);
+  /**
+   * Up to limit events after a cursor, and the session's cursor. cursor_expired if the log no longer reaches back,
+   * server_behind if it ends before the cursor, or has another event there than the one of hash (SessionEvent.hash).
+   */
+  events(after = 0, limit = 0, options: Waiting & { hash?: Uint8Array } = {}): Promise<Events> {
+    return this.#client.call(this.#now(), async (live, peer) => {
+      const hash = await hashFor(peer, options.hash);
+      return readEvents(await live["events"]!(after, limit, ...(hash ? [hash] : [])));
+    }, options);
   }
 
   /**
    * Gives handle every event after a cursor, once and in order, over any number of connections; while handle works, no
    * more than a window is sent ahead. The promise is fulfilled when the signal ends it, and rejected with what handle
    * throws, or with why the server ended it: revoked, stale_epoch, expired, missing_right, unknown_ref, cursor_expired,
-   * session_deleted.
+   * server_behind (the log is not the one that was followed: the server was restored from a backup), session_deleted.
    */
   subscribe(options: SubscribeOptions, handle: (event: SessionEvent) => void | Promise<void>): Promise<void> {
     return subscribe(this.#client, this.#now(), options, handle);

@@ -42,6 +42,8 @@ export interface WireBatch {
   readonly atomic: boolean;
   readonly ackedThrough: number;
   readonly ops: readonly WireOp[];
+  /** Arguments that a server may leave out, by the place of their op: for one that knows of them. */
+  readonly hints?: readonly { readonly op: number; readonly args: readonly Arg[] }[];
 }
 
 /** One opened stream. */

@@ -138,7 +138,7 @@ const creation = { external: may(text), ref: must(newRef), hash: must(hash), lab
 
 const methods: Record<string, Record<string, Param>> = {
   create: creation,
-  fork: { ...creation, source: must(session), via: must(refID), at: may(number) },
+  fork: { ...creation, source: must(session), via: must(refID), at: may(number), at_hash: may(text) },
   put: { key: must(key), payload: must(object), schema_version: may(schema) },
   remove: { key: must(key) },
   begin: { message: must(id), payload: must(object), schema_version: may(schema) },
@@ -149,7 +149,7 @@ const methods: Record<string, Record<string, Param>> = {
   },
   share: {
     ref: must(newRef), hash: must(hash), rights: must(rights), methods: may(methodNames), message: may(text), label: may(text),
-    actor: may(text), seal: may(sealKey), expires_at: may(number), from: may(number), redemptions: may(redemptions),
+    actor: may(text), seal: may(sealKey), expires_at: may(number), expires_in: may(number), from: may(number), redemptions: may(redemptions),
   },
   revoke: { ref: must(refID) },
   bumpEpoch: {},

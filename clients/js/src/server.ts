@@ -5,7 +5,7 @@
 import { RpcPromise, RpcSession } from "capnweb";
 import { newBackoff } from "./backoff.js";
 import { fault, faultOf, MooringError } from "./fault.js";
-import { outcomeOf, type Limits } from "./intent.js";
+import { type Arg, hintsOf, outcomeOf, type Limits } from "./intent.js";
 import type { Held, LinkStream, StreamRequest, WireBatch } from "./link.js";
 import type { Reply } from "./machine.js";
 import { isSealed, type Ref } from "./ref.js";
@@ -172,6 +172,9 @@ export class Peer {
   readonly #live = new Map<string, StubPromise>(); // by liveName, or "create " and of what; the last used is last
   readonly #got = new Map<string, unknown>(); // what those have come to
   #bad: MooringError | undefined; // why this server is of no use
+  #told!: (features: ReadonlySet<string>) => void;
+  /** What the server understands that the first version did not: Cap'n Web refuses what a server does not know. */
+  readonly features = new Promise<ReadonlySet<string>>((told) => { this.#told = told; });
 
   /** at: HOST:PORT as it was dialled. */
   constructor(transport: Transport, at: string, { agent, quiet, sealKey }: ServerOptions, limits: (l: Partial<Limits>) => void) {
@@ -186,6 +189,7 @@ export class Peer {
     this.ended = transport.ended.then((why) => {
       this.over = true;
       clearInterval(watch);
+      this.#told(new Set()); // if it has not said
       why = this.#bad ?? why;
       for (const f of this.onEnd) f(why);
       return why;
@@ -207,7 +211,7 @@ export class Peer {
 
   async #hello(agent: string, limits: (l: Partial<Limits>) => void): Promise<void> {
     try {
-      const answer = (await this.#main["hello"]!({ version: protocolVersion, agent })) as { version: number; limits?: Struct };
+      const answer = (await this.#main["hello"]!({ version: protocolVersion, agent })) as { version: number; limits?: Struct; features?: string[] };
       if (!(answer.version >= 1 && answer.version <= protocolVersion)) {
         throw fault("incompatible", `the server speaks version ${answer.version} of the protocol and this client ${protocolVersion}: update the older one`);
       }
@@ -217,6 +221,7 @@ export class Peer {
         if (n > 0) l[name] = n;
       }
       limits(l);
+      this.#told(new Set(answer.features ?? []));
       dispose(answer);
     } catch (err) {
       const f = faultOf(err);
@@ -296,12 +301,25 @@ export class Peer {
   }
 }
 
+/** A batch with its ops' hints beside them. */
+function withoutHints(batch: WireBatch): WireBatch {
+  const hints: { op: number; args: readonly Arg[] }[] = [];
+  const ops = batch.ops.map((op, i) => {
+    const { args, hints: of } = hintsOf(op.args ?? []);
+    if (of.length === 0) return op;
+    hints.push({ op: i, args: of });
+    return { ...op, args };
+  });
+  return hints.length === 0 ? batch : { ...batch, ops, hints };
+}
+
 class PeerStream implements LinkStream {
   onGone: (err: MooringError) => void = () => {};
   readonly #peer: Peer;
   readonly #stub: StubPromise;
   readonly #held: readonly unknown[];
   #before: Promise<unknown> = Promise.resolve();
+  #features: Promise<ReadonlySet<string>> | undefined; // waited for since a batch had hints, by all, so that they keep their order
   #closed = false;
   readonly #gone = (err: MooringError): void => { if (!this.#closed) this.onGone(err); };
 
@@ -325,7 +343,12 @@ class PeerStream implements LinkStream {
 
   async #ask(batch: WireBatch): Promise<Reply> {
     try {
-      const args = this.#held.length > 0 ? [batch, this.#held] : [batch];
+      const bare = withoutHints(batch);
+      if (bare !== batch) this.#features ??= this.#peer.features;
+      if (this.#features && !(await this.#features).has("hints")) batch = { ...bare, hints: [] };
+      else batch = bare;
+      const { hints, ...plain } = batch, sent = hints === undefined || hints.length === 0 ? plain : batch;
+      const args = this.#held.length > 0 ? [sent, this.#held] : [sent];
       const answer = (await this.#stub["apply"]!(...args)) as Struct;
       try {
         if (!Array.isArray(answer["outcomes"])) throw fault("incompatible", "the server's answer to a batch cannot be read");

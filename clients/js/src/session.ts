@@ -5,6 +5,7 @@ import { sleep, type Client } from "./client.js";
 import { codeNameOf, fault, faultOf, MooringError, refusalOf, type CodeName } from "./fault.js";
 import type { Held } from "./link.js";
 import type { Right } from "./batch.js";
+import type { Peer } from "./server.js";
 import { dispose, type Struct, type StubPromise } from "./wire.js";
 
 /** An event of a session's log; hidden ones are marks, which say only how far the log is. */
@@ -54,6 +55,8 @@ export interface Turn {
 /** A session's folded state. */
 export interface State {
   cursor: number;
+  /** Of the event there, to follow the state; empty if the server does not tell. */
+  hash: Uint8Array;
   entries: Map<string, Entry>;
   turns: Turn[];
 }
@@ -150,10 +153,11 @@ export function readEvents(answer: Struct): Events {
 }
 
 /** Asks for the state piece by piece, so that it may be larger than a message. */
-export async function readSnapshot(live: StubPromise, at: number): Promise<State> {
-  const state: State = { cursor: 0, entries: new Map(), turns: [] };
+export async function readSnapshot(live: StubPromise, at: number, hash?: Uint8Array): Promise<State> {
+  const state: State = { cursor: 0, hash: new Uint8Array(), entries: new Map(), turns: [] };
   const answer = (await live["snapshot"]!(at, (piece: Struct) => {
     const s = (piece["state"] ?? {}) as Struct;
+    if (s["hash"] instanceof Uint8Array) state.hash = s["hash"]; // the last piece's
     for (const e of (s["entries"] ?? []) as Struct[]) {
       const entry = { key: str(e["key"]), cursor: num(e["cursor"]), schema: num(e["schema"]), payload: str(e["payload"]) };
       state.entries.set(entry.key, entry);
@@ -161,16 +165,32 @@ export async function readSnapshot(live: StubPromise, at: number): Promise<State
     for (const t of (s["turns"] ?? []) as Struct[]) {
       state.turns.push({ message: str(t["message"]), status: str(t["status"]), begun: num(t["begun"]), ended: num(t["ended"]), outbox: str(t["outbox"]) });
     }
-  })) as Struct | number;
+  }, ...(hash ? [hash] : []))) as Struct | number;
   state.cursor = typeof answer === "number" ? answer : num(answer["cursor"]);
   dispose(answer);
   return state;
+}
+
+/** A hash as it is sent: not to a server that would refuse it, as it refuses all that it does not know. */
+export async function hashFor(peer: Peer, hash: Uint8Array | undefined): Promise<Uint8Array | undefined> {
+  if (hash === undefined || hash.length === 0) return undefined;
+  return (await peer.features).has("resume") ? hash : undefined;
 }
 
 /** Where a subscription starts. */
 export interface SubscribeOptions {
   /** The last cursor that the subscriber has; left out, from the start. A snapshot's cursor goes here to follow a state. */
   after?: number;
+  /**
+   * The hash of the event there (SessionEvent.hash, State.hash), so that what a server has gone on with that was restored
+   * from a backup does not pass for what comes next. The hashes of what was handled are compared always.
+   */
+  hash?: Uint8Array;
+  /**
+   * Called in place of ending with server_behind or cursor_expired, with the session's present state: it takes the place
+   * of all that was handled, and what is handled next comes after it. What it throws ends the subscription.
+   */
+  startOver?: (state: State) => void | Promise<void>;
   /** How much the server sends ahead of the handler; left out, the server's default. */
   windowBytes?: number;
   /** Told each time the link is lost or not there yet. */
@@ -187,7 +207,7 @@ export async function subscribe(client: Client, held: Held, options: SubscribeOp
   const wait = newBackoff({ initial: 100, max: 5000, factor: 1.5, jitter: 0.5 });
   for (;;) {
     const before = sub.cursor;
-    let err: MooringError;
+    let err: MooringError | undefined;
     try {
       err = await sub.once();
     } catch (e) {
@@ -196,8 +216,18 @@ export async function subscribe(client: Client, held: Held, options: SubscribeOp
     }
     if (options.signal?.aborted) return;
     if (client.life.aborted) throw fault("canceled", "the client was closed");
-    if (!err.transient && err.codeName !== "slow_consumer") throw err;
-    options.trouble?.(err);
+    if (options.startOver && (err.codeName === "server_behind" || err.codeName === "cursor_expired")) {
+      options.trouble?.(err);
+      try {
+        await sub.startOver(options.startOver);
+        err = undefined;
+      } catch (e) {
+        if (sub.failed) throw e;
+        err = faultOf(e);
+      }
+    }
+    if (err && !err.transient && err.codeName !== "slow_consumer") throw err;
+    if (err) options.trouble?.(err);
     if (sub.cursor > before) wait.reset();
     await sleep(wait.next(), client.outbox, options.signal);
     if (options.signal?.aborted) return;
@@ -206,6 +236,7 @@ export async function subscribe(client: Client, held: Held, options: SubscribeOp
 
 class Subscription {
   cursor: number; // of the last event handled
+  #hash: Uint8Array | undefined; // that event's
   failed = false; // handle threw
   #seen = false; // an event was handled
   readonly #client: Client;
@@ -219,6 +250,22 @@ class Subscription {
     this.#options = options;
     this.#handle = handle;
     this.cursor = options.after ?? 0;
+    this.#hash = options.hash;
+  }
+
+  /** Goes on from the present state. */
+  async startOver(handle: (state: State) => void | Promise<void>): Promise<void> {
+    const { signal } = this.#options;
+    const state = await this.#client.call(this.#held, (live) => readSnapshot(live, 0), signal && { signal });
+    try {
+      await handle(state);
+    } catch (err) {
+      this.failed = true;
+      throw err;
+    }
+    this.cursor = state.cursor;
+    this.#hash = state.hash;
+    this.#seen = false;
   }
 
   /** Subscribes over one connection, until it ends, and gives why it did. */
@@ -251,9 +298,10 @@ class Subscription {
       return turn;
     };
     const { signal } = this.#options, stop = (): void => end(fault("canceled", "the subscription was given up"));
+    const hash = await hashFor(peer, this.#hash);
     const live = peer.restore(this.#held);
     signal?.addEventListener("abort", stop);
-    const sub = live["subscribe"]!({ from: this.cursor, snapshot: false, windowBytes: this.#options.windowBytes ?? 0 }, receive);
+    const sub = live["subscribe"]!({ from: this.cursor, ...(hash && { hash }), snapshot: false, windowBytes: this.#options.windowBytes ?? 0 }, receive);
     sub.then(() => {}, (err: unknown) => end(peer.fail(err)));
     peer.onEnd.add(end);
     try {
@@ -284,6 +332,7 @@ class Subscription {
     }
     await this.#handle(e);
     this.cursor = e.cursor;
+    this.#hash = e.hash;
     this.#seen = true;
   }
 }

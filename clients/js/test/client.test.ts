@@ -220,7 +220,7 @@ test("refs: bad ones are refused here, unknown and dead ones by the server", asy
   const c = await client(t);
   const { session, batch } = (await c.space(server.ref)).create();
   const helper = batch.share({ rights: ["read", "append"], label: "helper" }), reader = batch.share({ rights: ["read"] });
-  const narrow = batch.share({ rights: ["append"], methods: ["put"] }), late = batch.share({ rights: ["read"], expires: new Date(1000) });
+  const narrow = batch.share({ rights: ["append"], methods: ["put"] }), late = batch.share({ rights: ["read"], lifetime: 1 });
   (await (await batch.commit()).wait()).check();
 
   await assert.rejects(c.session("mooring://x"), refused("bad_ref_text"));
