@@ -128,6 +128,16 @@ test("a session is shared, streamed, continued, reverted, imported and unshared,
   const exported = JSON.parse(await commands.run(["session", "export", ref]));
   assert.deepEqual(exported, before, "the owner's export is what opencode held when it was unshared");
   assert.deepEqual(shared({ ...exported, messages: exported.messages.filter((m) => !removed.some((r) => r.info.id === m.info.id)) }), shared({ ...(await one.export(id)), messages }));
+
+  // Shared again: another link, to what opencode has by now, without what was removed.
+  const { share: { url: again } } = await one.ask("POST", `/session/${id}/share`);
+  assert.notEqual(again, url);
+  await synced(one, id, again);
+  const ids = (await held(again)).messages.map((m) => m.info.id);
+  assert.deepEqual(removed.filter((r) => ids.includes(r.info.id)), [], "what was removed is there again");
+  const three = await Machine.with(t, "three", { share: "http://127.0.0.1:9", model });
+  assert.match(await three.run(["import", again]), new RegExp(`Imported session: ${id}`));
+  assert.deepEqual((await three.export(id)).messages.map((m) => m.info.id), ids);
 });
 
 test("with a create-only ref in its config's URL, opencode shares by itself where nobody else may", async (t) => {
