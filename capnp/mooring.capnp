@@ -80,7 +80,14 @@ interface Space extends(Persistent(SturdyRef, Text)) {
   # From then on the object is what restoring that ref would give. Creating
   # nothing by itself, it may be called again after any crash.
 
-  list @1 (after :Text, limit :UInt32) -> (sessions :List(SessionInfo), more :Bool);
+  list @1 (after :Text, limit :UInt32, order :Text, search :Text, deleted :Bool)
+      -> (sessions :List(SessionInfo), more :Bool, next :Text);
+  # A page of the sessions. order is oldest (the default), newest or changed (last
+  # changed first); search is a part of the title or of an id; deleted says that
+  # those are listed too. The next page is after next, in the same order and with
+  # the same search: where more is set there is one, though this one may be empty,
+  # since only so many sessions are looked at for a page.
+
   describe @2 () -> (info :GrantInfo, now :Int64);
 
   attenuate @3 (limits :Attenuation) -> (space :Space);

@@ -6,6 +6,7 @@ package client
 
 import (
 	"context"
+	"errors"
 
 	"capnproto.org/go/capnp/v3"
 	"capnproto.org/go/capnp/v3/std/capnp/persistent"
@@ -101,11 +102,12 @@ func callCreate(ctx context.Context, space *rpc.Ref, session, owner string) *rpc
 	})
 }
 
-func callList(ctx context.Context, space *rpc.Ref, after string, limit uint32) *rpc.Promise {
-	return space.Call(ctx, methodList, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+func callList(ctx context.Context, space *rpc.Ref, after string, o ListOptions, limit uint32) *rpc.Promise {
+	return space.Call(ctx, methodList, words(1, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
 		p := wire.Space_list_Params(s)
 		p.SetLimit(limit)
-		return p.SetAfter(after)
+		p.SetDeleted(o.Deleted)
+		return errors.Join(p.SetAfter(after), p.SetOrder(o.Order.String()), p.SetSearch(o.Search))
 	})
 }
 

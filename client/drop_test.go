@@ -187,7 +187,7 @@ func dropped(t *testing.T, db string, making, earlier bool) {
 			t.Errorf("an op that was dropped is %s (%s), want %s", o.Status, o.Message, want)
 		}
 	}
-	for info, err := range space.List(t.Context()) {
+	for info, err := range space.List(t.Context(), client.ListOptions{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -253,7 +253,7 @@ func ExampleSpace_List() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		for info, err := range space.List(ctx) {
+		for info, err := range space.List(ctx, client.ListOptions{}) {
 			if err != nil {
 				log.Fatal(err)
 			}

@@ -99,7 +99,7 @@ func ExampleSpace_NewOwner() {
 		}
 	}
 	n := 0
-	for _, err := range sp.List(ctx) {
+	for _, err := range sp.List(ctx, client.ListOptions{}) {
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -159,7 +159,7 @@ func ExampleSpace_Rotate() {
 	}
 	_, err = sp.Share(ctx, client.ShareOptions{Rights: capability.List})
 	fmt.Println(errors.Is(err, fault.Revoked))
-	for info, err := range fresh.List(ctx) {
+	for info, err := range fresh.List(ctx, client.ListOptions{}) {
 		fmt.Println(info.ID == s.ID(), err)
 	}
 	// Output:

@@ -282,7 +282,7 @@ func TestWhatARefLacksIsLearned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range weak.List(t.Context()) {
+	for _, err := range weak.List(t.Context(), client.ListOptions{}) {
 		if !errors.Is(err, fault.MissingRight) {
 			t.Errorf("listed: %v", err)
 		}

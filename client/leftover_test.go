@@ -59,7 +59,7 @@ func TestDirectVerbsLeaveNothing(t *testing.T) {
 			return nil
 		},
 		"List": func() error {
-			for _, err := range sp.List(t.Context()) {
+			for _, err := range sp.List(t.Context(), client.ListOptions{}) {
 				if err != nil {
 					return err
 				}

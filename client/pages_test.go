@@ -86,7 +86,7 @@ func TestPagesFollowOnOneAnother(t *testing.T) {
 		}
 		var got []string
 		var failed error
-		for s, err := range sp.List(t.Context()) {
+		for s, err := range sp.List(t.Context(), ListOptions{}) {
 			if failed = err; err != nil || len(got) > len("abcde") {
 				break
 			}

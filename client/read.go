@@ -106,15 +106,28 @@ func (sp *Space) Describe(ctx context.Context) (Description, error) {
 // listPage is how many sessions are asked for at once.
 const listPage = 200
 
-// List gives the space's sessions in the order of their ids, oldest first. After
-// an error it ends.
-func (sp *Space) List(ctx context.Context) iter.Seq2[SessionInfo, error] {
+// ListOptions say which sessions are listed, and in what order.
+type ListOptions struct {
+	Order   session.ListOrder // OldestFirst (the zero value), NewestFirst or ChangedFirst
+	Search  string            // a part of the title, or of an id, in either case
+	Deleted bool              // deleted sessions, too
+}
+
+// List gives the space's sessions, however many there are: the server sorts and
+// searches them. In ChangedFirst a session that changes meanwhile may be left out, for
+// it has gone to where the list began. After an error it ends.
+func (sp *Space) List(ctx context.Context, o ListOptions) iter.Seq2[SessionInfo, error] {
 	return func(yield func(SessionInfo, error) bool) {
+		if q := (session.ListQuery{Search: o.Search}); q.Check() != nil {
+			yield(SessionInfo{}, q.Check())
+			return
+		}
 		after := ""
 		for more := true; more; {
+			next := ""
 			var page []SessionInfo
 			err := sp.client.call(ctx, sp.saved, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-				return callList(ctx, live, after, listPage)
+				return callList(ctx, live, after, o, listPage)
 			}, func(results capnp.Struct) error {
 				r := wire.Space_list_Results(results)
 				list, err := r.Sessions()
@@ -130,7 +143,8 @@ func (sp *Space) List(ctx context.Context) iter.Seq2[SessionInfo, error] {
 					page = append(page, info)
 				}
 				more = r.More()
-				return nil
+				next, err = r.Next()
+				return err
 			})
 			if err != nil {
 				yield(SessionInfo{}, err)
@@ -142,7 +156,11 @@ func (sp *Space) List(ctx context.Context) iter.Seq2[SessionInfo, error] {
 				}
 				after = info.ID
 			}
-			more = more && len(page) > 0
+			if next != "" {
+				after = next
+			} else if len(page) == 0 {
+				return // a server of before, which lists by id alone
+			}
 		}
 	}
 }

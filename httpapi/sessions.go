@@ -79,30 +79,40 @@ func describeSession(q *request) *fault.Error {
 
 // listSessions serves GET /spaces/{id}/sessions.
 func listSessions(q *request) *fault.Error {
-	params, refused := q.query("after", "limit")
+	params, refused := q.query("after", "limit", "order", "search", "deleted")
 	if refused != nil {
 		return refused
 	}
-	most, refused := limit(params["limit"])
-	if refused != nil {
+	list := session.ListQuery{After: params["after"], Search: params["search"], Deleted: params["deleted"] == "true"}
+	if d := params["deleted"]; d != "" && d != "true" && d != "false" {
+		return fault.BadArgument.With("deleted is true or false")
+	}
+	if list.Limit, refused = limit(params["limit"]); refused != nil {
 		return refused
 	}
-	if after := params["after"]; after != "" && !capability.IsSession(after) {
-		return fault.BadArgument.With("after is the id of a session: the last one of the page before")
+	if list.Order, refused = session.ParseListOrder(params["order"]); refused != nil {
+		return refused
+	}
+	if refused = list.Check(); refused != nil {
+		return refused
 	}
 	held, refused := q.space()
 	if refused != nil {
 		return refused
 	}
-	found, more, err := held.List(q.Context(), params["after"], most)
+	page, err := held.List(q.Context(), list)
 	if err != nil {
 		return q.api.asFault(err)
 	}
-	shown := make([]shownSession, len(found))
-	for i, one := range found {
+	shown := make([]shownSession, len(page.Sessions))
+	for i, one := range page.Sessions {
 		shown[i] = showSession(&one.Row, one.Title)
 	}
-	answer(q.w, http.StatusOK, encode(map[string]any{"sessions": shown, "more": more}))
+	answer(q.w, http.StatusOK, encode(struct {
+		Sessions []shownSession `json:"sessions"`
+		More     bool           `json:"more"`
+		Next     string         `json:"next,omitempty"`
+	}{shown, page.Next != "", page.Next}))
 	return nil
 }
 

@@ -12,11 +12,12 @@ type List struct {
 	Base  string // path prefix of the server
 	Rows  []Row
 	Query string // what was searched for
-	Sort  string // "updated" (the default), "created" or "title"
-	Order string // "desc" or "asc"; "" is the sort's own
-	Prev  string // path with query of the page before, below Base; "" for none
-	Next  string // likewise of the next one
+	Order string // "changed", "newest" or "oldest"
+	First string // path with query of the first page, below Base; "" where this is it
+	Next  string // likewise of the next one; "" for none
 	Note  string // a remark above the rows; "" for none
+
+	Deleted bool // deleted sessions are shown, too
 }
 
 // Row is a session in the list.
@@ -27,11 +28,12 @@ type Row struct {
 	Created  int64  // Unix ms
 	Updated  int64  // Unix ms
 	Cursor   uint64
+	Deleted  bool
 	Link     string // path of its page below Base; "" for none
 }
 
 // Sessions writes the list of sessions, with a form for searching and sorting: GET
-// of the page itself with q, sort and order.
+// of the page itself with q, order and deleted.
 func Sessions(w io.Writer, l List) error {
 	var o out
 	shell{title: "Sessions", base: l.Base, kind: "sessions"}.open(&o)
@@ -41,11 +43,15 @@ func Sessions(w io.Writer, l List) error {
 	o.lit(` role="search"><label>Search<input type="search" name="q"`)
 	o.attr("value", l.Query)
 	o.lit(` placeholder="Title or id" autocomplete="off"></label>`)
-	choice(&o, "Sort by", "sort", l.Sort, [][2]markup{{"updated", "last change"}, {"created", "start"}, {"title", "title"}})
-	choice(&o, "Order", "order", l.Order, [][2]markup{{"desc", "down"}, {"asc", "up"}})
-	o.lit(`<button class="button primary">Show</button></form>`)
+	choice(&o, "Order", "order", l.Order, [][2]markup{{"changed", "last changed first"}, {"newest", "newest first"}, {"oldest", "oldest first"}})
+	o.lit(`<label class="tick"><input type="checkbox" name="deleted" value="1"`)
+	if l.Deleted {
+		o.lit(` checked`)
+	}
+	o.lit(`>Deleted, too</label><button class="button primary">Show</button></form>`)
 	o.element("p", "hint remark", l.Note)
 	switch {
+	case len(l.Rows) == 0 && l.Next != "": // the note says it
 	case len(l.Rows) == 0 && l.Query != "":
 		o.lit(`<p class="none">No session matches.</p>`)
 	case len(l.Rows) == 0:
@@ -57,9 +63,9 @@ func Sessions(w io.Writer, l List) error {
 		}
 		o.lit(`</ul>`)
 	}
-	if l.Prev != "" || l.Next != "" {
+	if l.First != "" || l.Next != "" {
 		o.lit(`<nav class="pages" aria-label="Pages">`)
-		pageLink(&o, l.Base, l.Prev, "prev", "Back")
+		pageLink(&o, l.Base, l.First, "first", "From the start")
 		pageLink(&o, l.Base, l.Next, "next", "More")
 		o.lit(`</nav>`)
 	}
@@ -91,6 +97,9 @@ func row(o *out, base string, r *Row) {
 		o.text(r.ID)
 	}
 	o.lit(`</code>`)
+	if r.Deleted {
+		o.lit(`<span class="tag">deleted</span>`)
+	}
 	if r.Updated != 0 {
 		o.lit(`<span>changed `)
 		o.time(r.Updated)

@@ -11,24 +11,24 @@ import (
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	l := page.List{Base: "/at", Query: `"a" <b>`, Sort: "title", Order: "asc", Prev: "/sessions?q=x", Next: "/sessions?q=x&after=y", Rows: []page.Row{
-		{Title: "One <1>", ID: "ses_1", External: "ses_ext", Created: 1795203823442, Updated: 1795203835373, Cursor: 7, Link: "/s/ses_1.abc"}, {ID: "ses_2"}}, Note: "only <some>"}
+	l := page.List{Base: "/at", Query: `"a" <b>`, Order: "oldest", Deleted: true, First: "/sessions?q=x", Next: "/sessions?q=x&after=y", Rows: []page.Row{
+		{Title: "One <1>", ID: "ses_1", External: "ses_ext", Created: 1795203823442, Updated: 1795203835373, Cursor: 7, Link: "/s/ses_1.abc"}, {ID: "ses_2", Deleted: true}}, Note: "only <some>"}
 	if err := page.Sessions(&b, l); err != nil {
 		t.Fatal(err)
 	}
 	soundPage(t, "sessions", b.String())
-	for _, want := range []string{`action="/at/sessions"`, `method="get"`, `value="&#34;a&#34; &lt;b&gt;"`, `<option value="title" selected>`, `<option value="asc" selected>`, `href="/at/s/ses_1.abc">One &lt;1&gt;</a>`,
-		`data-close="/at/sessions/close"`, "only &lt;some&gt;", "ses_ext", "20 Nov 2026, 19:43 UTC", "cursor 7", "Untitled session", "ses_2", `rel="prev" href="/at/sessions?q=x"`, `rel="next" href="/at/sessions?q=x&amp;after=y"`} {
+	for _, want := range []string{`action="/at/sessions"`, `method="get"`, `value="&#34;a&#34; &lt;b&gt;"`, `<option value="oldest" selected>`, `name="deleted" value="1" checked>`, `<span class="tag">deleted</span>`, `href="/at/s/ses_1.abc">One &lt;1&gt;</a>`,
+		`data-close="/at/sessions/close"`, "only &lt;some&gt;", "ses_ext", "20 Nov 2026, 19:43 UTC", "cursor 7", "Untitled session", "ses_2", `rel="first" href="/at/sessions?q=x"`, `rel="next" href="/at/sessions?q=x&amp;after=y"`} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %s in %s", want, b.String())
 		}
 	}
-	for want, l := range map[string]page.List{"There are no sessions yet.": {}, "No session matches.": {Query: "x"}} {
+	for want, l := range map[string]page.List{"There are no sessions yet.": {}, "No session matches.": {Query: "x"}, "goes on": {Query: "x", Next: "/sessions?after=y", Note: "It goes on."}} {
 		b.Reset()
 		if err := page.Sessions(&b, l); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(b.String(), want) || strings.Contains(b.String(), `rel="next"`) {
+		if !strings.Contains(b.String(), want) || strings.Contains(b.String(), `rel="next"`) != (l.Next != "") {
 			t.Errorf("no %q in %s", want, b.String())
 		}
 	}

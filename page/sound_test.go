@@ -25,7 +25,7 @@ var allowed = map[string][]string{
 	"ul": nil, "ol": {"start"}, "li": nil, "dl": nil, "dt": nil, "dd": nil, "details": {"open"}, "summary": nil, "figure": nil, "figcaption": nil, "time": {"datetime"},
 	"table": nil, "caption": nil, "thead": nil, "tbody": nil, "tr": nil, "th": {"align"}, "td": {"align", "data-n"},
 	"a": {"href", "rel", "target"}, "img": {"src", "alt", "loading", "decoding"}, "button": {"type", "data-do", "data-close"},
-	"form": {"method", "action", "data-open"}, "label": nil, "input": {"type", "name", "value", "placeholder", "autocomplete", "spellcheck", "required"}, "select": {"name"}, "option": {"value", "selected"},
+	"form": {"method", "action", "data-open"}, "label": nil, "input": {"type", "name", "value", "placeholder", "autocomplete", "spellcheck", "required", "checked"}, "select": {"name"}, "option": {"value", "selected"},
 	"svg": {"viewbox", "width", "height"}, "path": {"d", "fill", "stroke", "stroke-width", "stroke-linecap"}, "circle": {"cx", "cy", "r", "fill", "stroke", "stroke-width"},
 }
 
@@ -113,7 +113,7 @@ func element(t html.Token, whole bool, ids map[string]bool) error {
 			if !blocks.MatchString(a.Val) && (!whole || !slices.Contains(own, a.Val)) {
 				return fmt.Errorf("an id %q", a.Val)
 			}
-		case a.Key == "name" && t.Data != "meta" && !slices.Contains([]string{"q", "sort", "order"}, a.Val):
+		case a.Key == "name" && t.Data != "meta" && !slices.Contains([]string{"q", "order", "deleted"}, a.Val):
 			return fmt.Errorf("a name %q", a.Val)
 		case t.Data == "link" && a.Key == "href", t.Data == "script" && a.Key == "src":
 			if !asset.MatchString(a.Val) {

@@ -310,25 +310,13 @@ func (o *sess) commit(ctx context.Context, batch ledger.Batch, do *session.Direc
 	return <-done // what has begun is finished; else ctx drops it
 }
 
-// List gives a space's sessions with ids above after, in order; it needs the right
-// to list. more says that there are others.
-func (h *Held) List(ctx context.Context, after string, limit int) (sessions []*session.Listing, more bool, err error) {
-	o := h.space
-	if o == nil {
-		return nil, false, fault.BadArgument.With("sessions are listed by their space: name a space's ref")
+// List gives a page of a space's sessions; it needs the right to list.
+func (h *Held) List(ctx context.Context, q session.ListQuery) (*session.ListPage, error) {
+	if h.space == nil {
+		return nil, fault.BadArgument.With("sessions are listed by their space: name a space's ref")
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
-	defer cancel()
-	sight, sessions, more, err := o.server.cfg.Store.ListSessions(ctx, o.id, after, min(max(limit, 1), listMax), []string{o.ref})
-	if err != nil {
-		return nil, false, toFault(o.server.log, err, "list the sessions")
-	}
-	grant, refused := o.check(sight, capability.List, "list")
-	if refused != nil {
-		return nil, false, refused
-	}
-	o.server.used(o.link.peer, grant, "list", 0)
-	return sessions, more, nil
+	page, refused := h.space.listed(ctx, q)
+	return page, failed(refused)
 }
 
 // Mount has a face served at path, and below it if it ends in a slash, at the root

@@ -75,7 +75,7 @@ func TestTheDoor(t *testing.T) {
 		if d, err := held.Describe(t.Context()); err != nil || d.Row.Cursor != 3 || !strings.Contains(string(d.Info.Payload), "Hi") {
 			t.Errorf("%+v, %v", d, err)
 		}
-		if list, more, err := space.List(t.Context(), "", 10); err != nil || more || len(list) != 1 || list[0].Title != "Hi" {
+		if list, err := space.List(t.Context(), session.ListQuery{Limit: 10}); err != nil || list.Next != "" || len(list.Sessions) != 1 || list.Sessions[0].Title != "Hi" {
 			t.Errorf("%+v, %v", list, err)
 		}
 

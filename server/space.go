@@ -129,42 +129,57 @@ func (o *space) list(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	p := wire.Space_list_Params(s)
 	var r reader
-	after := r.text(p.After())
-	limit := int(min(p.Limit(), listMax))
-	if limit == 0 {
-		limit = listMax
+	q := session.ListQuery{After: r.text(p.After()), Search: r.text(p.Search()), Deleted: p.Deleted(), Limit: int(p.Limit())}
+	order := r.text(p.Order())
+	refused := r.fault("the call")
+	if refused == nil {
+		q.Order, refused = session.ParseListOrder(order)
 	}
-	if refused := r.fault("the call"); refused != nil {
-		fail(c, refused)
-		return
+	var page *session.ListPage
+	if refused == nil {
+		page, refused = o.listed(ctx, q)
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
-	defer cancel()
-	sight, sessions, more, err := o.server.cfg.Store.ListSessions(ctx, o.id, after, limit, []string{o.ref})
-	if err != nil {
-		fail(c, toFault(o.server.log, err, "list the sessions"))
-		return
-	}
-	grant, refused := o.check(sight, capability.List, "list")
 	if refused != nil {
 		fail(c, refused)
 		return
 	}
-	o.server.used(o.link.peer, grant, "list", 0)
-	c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		res := wire.Space_list_Results(s)
-		res.SetMore(more)
-		list, err := res.NewSessions(int32(len(sessions)))
+		res.SetMore(page.Next != "")
+		if err := res.SetNext(page.Next); err != nil {
+			return err
+		}
+		list, err := res.NewSessions(int32(len(page.Sessions)))
 		if err != nil {
 			return err
 		}
-		for i, one := range sessions {
+		for i, one := range page.Sessions {
 			if err := encodeSessionInfo(list.At(i), &one.Row, one.Title); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// listed gives a page of the space's sessions, with as many as one answer may list where
+// no other limit is said.
+func (o *space) listed(ctx context.Context, q session.ListQuery) (*session.ListPage, *fault.Error) {
+	if q.Limit <= 0 || q.Limit > listMax {
+		q.Limit = listMax
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
+	defer cancel()
+	page, err := o.server.cfg.Store.ListSessions(ctx, o.id, q, []string{o.ref})
+	if err != nil {
+		return nil, toFault(o.server.log, err, "list the sessions")
+	}
+	grant, refused := o.check(&page.Sight, capability.List, "list")
+	if refused != nil {
+		return nil, refused
+	}
+	o.server.used(o.link.peer, grant, "list", 0)
+	return page, nil
 }
 
 func (o *space) describe(ctx context.Context, c *rpc.Call) {

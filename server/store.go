@@ -73,8 +73,8 @@ type Store interface {
 	ReadRange(ctx context.Context, session, after, below string, maxBytes, maxEntries int, refs []string) (*session.Range, error)
 	ReadRows(ctx context.Context, sessions []string) (map[string]*session.Row, error)
 
-	// ListSessions gives a space's sessions with ids above after, in order.
-	ListSessions(ctx context.Context, space, after string, limit int, refs []string) (*session.Sight, []*session.Listing, bool, error)
+	// ListSessions gives a page of a space's sessions.
+	ListSessions(ctx context.Context, space string, q session.ListQuery, refs []string) (*session.ListPage, error)
 
 	// ReadTree gives the refs below one, by depth and id after a ref, with the
 	// rows of a session and of refs.

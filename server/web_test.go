@@ -94,13 +94,15 @@ func webSpaceMethods(t *testing.T, r *rig, w *webClient) {
 	same(t, "rights", info["rights"], []any{"share", "revoke", "create", "list"})
 	same(t, "alive", info["dead"], nil)
 	m := r.createWeb(w)
-	list := fields(t, "list", w.give(sp, "list"), "sessions more")
+	list := fields(t, "list", w.give(sp, "list"), "sessions more next")
 	same(t, "more", list["more"], false)
 	one := fields(t, "a session", list["sessions"].([]any)[0], "id external cursor created updated title epoch base deleted head")
 	if one["id"].(string) > m.id || number(one["cursor"]) == 0 {
 		t.Errorf("listed: %v", one)
 	}
-	same(t, "after the last", w.give(sp, "list", "ses_z", 1), any(object{"sessions": []any{}, "more": false}))
+	none := any(object{"sessions": []any{}, "more": false, "next": ""})
+	same(t, "after the last", w.give(sp, "list", "ses_7ZZZZZZZZZZZZZZZZZZZZZZZZZ", 1), none)
+	same(t, "a search", w.give(sp, "list", object{"order": "changed", "search": "nothing", "deleted": true}), none)
 
 	narrow := w.give(sp, "attenuate", object{"rights": []any{"list"}}).(*capnweb.Stub)
 	same(t, "narrowed", w.give(narrow, "info").(object)["info"].(object)["rights"], []any{"list"})

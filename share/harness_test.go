@@ -23,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/store"
 )
 
@@ -222,12 +223,12 @@ func (r *rig) cursor(c created) uint64 {
 // sessions are those of the space that were made, by their external ids.
 func (r *rig) sessions() map[string]int {
 	r.t.Helper()
-	_, list, _, err := r.store.ListSessions(r.t.Context(), r.owner.Target(), "", 1000, nil)
+	list, err := r.store.ListSessions(r.t.Context(), r.owner.Target(), session.ListQuery{Limit: 1000, Deleted: true}, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	made := map[string]int{}
-	for _, l := range list {
+	for _, l := range list.Sessions {
 		made[l.External]++
 	}
 	return made

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,7 +70,7 @@ func TestListsReadBeginnings(t *testing.T) {
 		for name, c := range map[string]struct {
 			s    *Statement
 			args []any
-		}{"sessions": {listSessions, []any{"spc_A", "", 10}}, "shares": {listShares, []any{"", 10}}} {
+		}{"oldest": {listOldest, []any{"spc_A", "", 10}}, "newest": {listNewest, []any{"spc_A", "~", 10}}, "changed": {listChanged, []any{"spc_A", 0, 1, "~", 10}}, "shares": {listShares, []any{"", 10}}} {
 			rows, err := db.QueryContext(t.Context(), text(c.s), c.args...)
 			if err != nil {
 				t.Fatal(err)
@@ -91,6 +92,7 @@ func TestListsReadBeginnings(t *testing.T) {
 				}
 				sizes = append(sizes, len(info))
 			}
+			slices.Sort(sizes)
 			if rows.Err() != nil || fmt.Sprint(sizes) != fmt.Sprint([]int{100, infoBytes}) {
 				t.Errorf("of %s are read infos of %d bytes, %v", name, sizes, rows.Err())
 			}

@@ -341,35 +341,93 @@ func (s *Store) ReadRows(ctx context.Context, ids []string) (map[string]*session
 	return rows, nil
 }
 
-// ListSessions gives a space's sessions with ids above after, in id order
-// (which is that of their making), deleted ones too, at most limit, with at most
-// titleBytes of each title; more says that there are others. The sight has the refs' rows and no session's.
-func (s *Store) ListSessions(ctx context.Context, space, after string, limit int, refIDs []string) (sight *session.Sight, list []*session.Listing, more bool, err error) {
-	if err := sound(space, after); err != nil {
-		return nil, nil, false, err
+// What looking for sessions may cost: a page looks at no more of them, and at so many at a
+// time while most do not match.
+const (
+	listLooks = 2000
+	listPiece = 250
+)
+
+// ListSessions gives a page of a space's sessions, with at most titleBytes of each
+// title. The sight has the refs' rows and no session's.
+func (s *Store) ListSessions(ctx context.Context, space string, q session.ListQuery, refIDs []string) (*session.ListPage, error) {
+	if err := sound(space, q.After, q.Search); err != nil {
+		return nil, err
 	}
-	sight = &session.Sight{}
-	limit = max(limit, 1)
-	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		look(run, sight, "", refIDs)
-		run.Queue(listSessions, nil, []any{space, after, int64(limit) + 1}, func(row Scanner) error {
-			if len(list) == limit {
-				more = true
+	if refused := q.Check(); refused != nil {
+		return nil, refused
+	}
+	page := &session.ListPage{}
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		look(run, &page.Sight, "", refIDs)
+		return listPage(ctx, run, space, &q, page)
+	})
+	if err != nil {
+		return nil, naming("list sessions", err)
+	}
+	return page, nil
+}
+
+// listPage fills a page, a piece at a time.
+func listPage(ctx context.Context, run Runner, space string, q *session.ListQuery, page *session.ListPage) error {
+	limit := max(q.Limit, 1)
+	at, refused := q.Place()
+	if refused != nil {
+		return refused
+	}
+	for looked := 0; ; {
+		piece, left, full := limit-len(page.Sessions), false, false
+		if q.Search != "" || looked > 0 {
+			piece = max(piece, listPiece)
+		}
+		n, read := listFrom(q.Order, space, at, int64(piece)+1)
+		seen := 0
+		run.Queue(n, nil, read, func(row Scanner) error {
+			if seen == piece || full {
+				left = true
 				return nil
 			}
 			var info []byte
 			r, err := scanSession(row, &info)
-			if err == nil {
-				list = append(list, &session.Listing{Row: *r, Title: titleIn(info)})
+			if err != nil {
+				return err
 			}
-			return err
+			seen++
+			at = session.ListPlace{ID: r.ID, Updated: r.Updated}
+			if l := (&session.Listing{Row: *r, Title: titleIn(info)}); q.Shows(l) {
+				page.Sessions = append(page.Sessions, l)
+				full = len(page.Sessions) == limit
+			}
+			return nil
 		})
-		return nil
-	})
-	if err != nil {
-		return nil, nil, false, naming("list sessions", err)
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		looked += seen
+		switch {
+		case !left:
+			return nil
+		case full, looked >= listLooks && (q.Search != "" || len(page.Sessions) > 0): // clients of before end at an empty page
+			page.Next = at.Text(q.Order)
+			return nil
+		}
 	}
-	return sight, list, more, nil
+}
+
+// listFrom is the statement, with its values, that reads at most n sessions after a place.
+func listFrom(order session.ListOrder, space string, at session.ListPlace, n int64) (*Statement, []any) {
+	const behind = capability.SessionPrefix + "~" // every id
+	switch {
+	case order == session.OldestFirst:
+		return listOldest, []any{space, at.ID, n}
+	case order == session.NewestFirst && at.ID == "":
+		return listNewest, []any{space, behind, n}
+	case order == session.NewestFirst:
+		return listNewest, []any{space, at.ID, n}
+	case at.ID == "":
+		return listChanged, []any{space, int64(math.MaxInt64), int64(math.MaxInt64), behind, n}
+	}
+	return listChanged, []any{space, at.Updated / 60_000, at.Updated, at.ID, n}
 }
 
 // titleBytes is how much of a title a list shows: the info is whatever a writer put.

@@ -19,6 +19,12 @@ var infoStart = fmt.Sprintf(`(SELECT substr(%s, 1, %d) FROM entries e WHERE e.se
 // infoBytes is how much of an info is read for a list.
 const infoBytes = 64 << 10
 
+// listed reads a space's sessions; which, and in what order, is the end of the inner select.
+func listed(end string) string {
+	return `SELECT ` + sessionColumns + `, ` + infoStart + ` FROM (
+			SELECT ` + sessionColumns + ` FROM sessions s WHERE s.space = {1} AND s.space <> '' AND ` + end + `) AS s`
+}
+
 var (
 	shareSpace = onPostgres("", `SELECT id FROM spaces WHERE id = {1} FOR SHARE`)
 	lockSpace  = onPostgres("", `SELECT id FROM spaces WHERE id = {1} FOR UPDATE`)
@@ -51,10 +57,14 @@ var (
 	moveSessions = onPostgres("tibii", `
 		UPDATE sessions SET cursor = w.b, head = w.c, updated = w.d, bytes = w.e FROM {w} WHERE sessions.id = w.a`)
 
-	// listSessions also gets what the title is in.
-	listSessions = statement("", `
-		SELECT `+sessionColumns+`, `+infoStart+` FROM sessions s
-		WHERE s.space = {1} AND s.space <> '' AND s.id > {2} ORDER BY s.id LIMIT {3}`)
+	// The lists also get what the title is in, of no more sessions than they list: so that
+	// is looked for outside.
+	listOldest = statement("", listed(`s.id > {2} ORDER BY s.id LIMIT {3}`))
+	listNewest = statement("", listed(`s.id < {2} ORDER BY s.id DESC LIMIT {3}`))
+
+	// listChanged goes through the minutes, and sorts what changed in one.
+	listChanged = statement("", listed(`s.minute <= {2} AND (s.updated, s.id) < ({3}, {4})
+			ORDER BY s.minute DESC, s.updated DESC, s.id DESC LIMIT {5}`))
 
 	// readExternals gets the first living session that bears an external id, of those
 	// made under one ref of the space; '' where there is none.

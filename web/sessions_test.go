@@ -18,7 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
-	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/store"
 )
 
@@ -75,7 +75,7 @@ func (r *rig) pages(b *browser, path string) (all []string, notes string) {
 		if got.StatusCode != http.StatusOK || n > 100 {
 			r.t.Fatalf("%s: %d %s", path, got.StatusCode, got.body)
 		}
-		if strings.Contains(got.body, "sessions: these are of the newest") || strings.Contains(got.body, "were searched on this page") {
+		if strings.Contains(got.body, "More goes on with it") {
 			notes += "noted "
 		}
 		var page []string
@@ -100,37 +100,39 @@ func TestSessions(t *testing.T) {
 				public, first = m.publish(), m
 			}
 		}
-		first.do(put("message/late", `{"role":"user"}`))
 		b := r.signedIn(t)
 		inIDs := make([]string, n)
 		for i, title := range order {
 			inIDs[i] = fmt.Sprintf("title-%03d", title)
 		}
-		sorted := slices.Sorted(slices.Values(inIDs))
-		reversed := func(s []string) []string { s = slices.Clone(s); slices.Reverse(s); return s }
+		for again, last := 0, ""; last != inIDs[0]; again++ { // in a later millisecond than the others
+			first.do(put("message/late", fmt.Sprintf(`{"role":"user","n":%d}`, again)))
+			list, _ := titles(b.get(r.url("/sessions")).body)
+			last = list[0]
+		}
+		var tens, all []string // the last of a title that was made comes first
+		for _, title := range slices.Backward(inIDs) {
+			if all = append(all, title); title >= "title-010" && title < "title-020" {
+				tens = append(tens, title)
+			}
+		}
+		changed := append([]string{inIDs[0]}, all[:n-1]...)
 		for path, want := range map[string][]string{
-			"/sessions?sort=created&order=asc":         inIDs,
-			"/sessions?sort=title&order=asc":           sorted,
-			"/sessions?sort=title":                     sorted,
-			"/sessions?sort=title&order=desc":          reversed(sorted),
-			"/sessions?q=TITLE-01&sort=title":          sorted[10:20],
-			"/sessions?q=ext_title-01&sort=title":      sorted[10:20],
-			"/sessions?q=nothing":                      nil,
-			"/sessions?q=%22%3E%3Cscript%3E":           nil,
-			"/sessions?sort=title&page=-1":             sorted,
-			"/sessions?sort=title&page=99999999999999": sorted,
+			"/sessions?order=oldest":                           inIDs,
+			"/sessions?order=newest":                           all,
+			"/sessions?order=changed":                          changed,
+			"/sessions":                                        changed,
+			"/sessions?order=upside-down&sort=title":           changed,
+			"/sessions?q=TITLE-01&order=newest":                tens,
+			"/sessions?q=ext_title-01&order=newest":            tens,
+			"/sessions?q=nothing":                              nil,
+			"/sessions?q=%22%3E%3Cscript%3E":                   nil,
+			"/sessions?q=" + strings.ToUpper(first.id[5:]):     {inIDs[0]},
+			"/sessions?order=newest&deleted=1&q=title-0&page=": all,
 		} {
 			if got, notes := r.pages(b, path); !slices.Equal(got, want) || notes != "" {
 				t.Errorf("%s: %s\n%v\nwant\n%v", path, notes, got, want)
 			}
-		}
-		got, _ := r.pages(b, "/sessions?sort=created")
-		if !slices.Equal(got, reversed(inIDs)) {
-			t.Errorf("the newest first: %v", got)
-		}
-		got, _ = r.pages(b, "/sessions") // the last changed first
-		if len(got) != n || got[0] != inIDs[0] {
-			t.Errorf("by the last change: %v", got)
 		}
 		body := b.get(r.url("/sessions?q=" + inIDs[0])).body
 		if !strings.Contains(body, `"/share/`+public.ID+`"`) {
@@ -139,7 +141,7 @@ func TestSessions(t *testing.T) {
 		if strings.Contains(body, "<script>alert") {
 			t.Error("the search is echoed")
 		}
-		for path, want := range map[string]int{"/sessions?q=" + strings.Repeat("x", 300): 400, "/sessions?q=%ff": 400, "/sessions?sort=created&order=asc&after=x": 400} {
+		for path, want := range map[string]int{"/sessions?q=" + strings.Repeat("x", 300): 400, "/sessions?q=%ff": 400, "/sessions?order=oldest&after=x": 400, "/sessions?after=" + first.id: 400} {
 			if got := b.get(r.url(path)); got.StatusCode != want {
 				t.Errorf("%s: %d", path, got.StatusCode)
 			}
@@ -153,37 +155,56 @@ func TestSessions(t *testing.T) {
 	})
 }
 
-// Where there are more sessions than a list looks at, the newest are looked at, the
-// page says so, and the way through all of them is there still.
+// A session that changed last comes first, however old it is and however many there are;
+// a search goes through all of them; deleted ones are shown when they are asked for.
 func TestManySessions(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.SessionsLimit = 20 })
-	now := time.Now()
-	var all []string
-	for i := range 45 { // the older half over months, the newer in the last hour
-		at := now.Add(-time.Duration(45-i) * 24 * time.Hour)
-		if i >= 30 {
-			at = now.Add(-time.Duration(45-i) * time.Minute)
-		}
-		r.titled(fmt.Sprintf("title-%03d", i), at)
-		all = append(all, fmt.Sprintf("title-%03d", i))
-	}
+	st := teststore.SQLite(t)
+	r := start(t, st, nil)
+	const many = 12_000
+	now := time.Now().UnixMilli()
+	old := r.titled("title-001", time.Now().AddDate(-1, 0, 0))
+	gone := r.crowd(many, now)
+	old.do(put("message/late", `{"role":"user"}`))
 	b := r.signedIn(t)
-	got, notes := r.pages(b, "/sessions?sort=created")
-	if len(got) != 20 || notes == "" {
-		t.Errorf("%d sessions, %q: %v", len(got), notes, got)
+	if got, _ := titles(b.get(r.url("/sessions")).body); !slices.Equal(got, []string{"title-001"}) {
+		t.Errorf("the last change is of %v", got)
 	}
-	for _, newest := range all[30:] {
-		if !slices.Contains(got, newest) {
-			t.Errorf("%s is not among the newest", newest)
+	if got, notes := r.pages(b, "/sessions?order=newest&q=title-0"); !slices.Equal(got, []string{"title-001"}) || notes == "" {
+		t.Errorf("searched: %v %q", got, notes)
+	}
+	for path, shown := range map[string]bool{"/sessions?q=" + gone: false, "/sessions?deleted=1&order=newest&q=" + gone: true} {
+		found := false
+		for n := 0; path != "" && n < 10; n++ {
+			body := b.get(r.url(path)).body
+			found = found || strings.Contains(body, `<span class="tag">deleted</span>`) && strings.Contains(body, `<code class="id">`+gone)
+			_, path = titles(body)
+		}
+		if found != shown {
+			t.Errorf("deleted and shown: %v, not %v", found, shown)
 		}
 	}
-	if got, notes := r.pages(b, "/sessions?sort=created&order=asc"); !slices.Equal(got, all) || notes != "" {
-		t.Errorf("all: %d sessions %s", len(got), notes)
+}
+
+// crowd fills the space with sessions that changed before now and have no title, and
+// gives the id of the one that is deleted.
+func (r *rig) crowd(n int, now int64) string {
+	r.t.Helper()
+	rows, ids := make([]*session.Row, n), make([]string, n)
+	for i := range rows {
+		ids[i] = capability.SessionPrefix + ulid.Make().String()
+		rows[i] = &session.Row{ID: ids[i], Space: r.owner.Target(), Life: session.Live, Cursor: 1, Epoch: 1, AuthGen: 1, Created: now, Updated: now - int64(i)*10}
 	}
-	if got, notes := r.pages(b, "/sessions?sort=created&order=asc&q=title-04"); !slices.Equal(got, all[40:45]) || notes == "" {
-		t.Errorf("searched: %v %s", got, notes)
+	rows[n/2].Life = session.Deleted
+	if err := r.st.Update(r.t.Context(), func(tx session.Tx) error {
+		if _, err := tx.Load(r.t.Context(), &session.Want{Sessions: slices.Sorted(slices.Values(ids))}); err != nil {
+			return err
+		}
+		return tx.Save(r.t.Context(), &session.Changes{Sessions: rows})
+	}); err != nil {
+		r.t.Fatal(err)
 	}
+	return ids[n/2]
 }
 
 // A ref that has ended shows no list.

@@ -60,7 +60,6 @@ type Config struct {
 	Heartbeat     time.Duration // of a silent stream (15 s)
 	WriteTimeout  time.Duration // a reader's time to take a piece of 32 KiB (30 s)
 	Lease         time.Duration // so long may an agent that is at work be silent (30 s)
-	SessionsLimit int           // how many sessions one list looks at (5000)
 	TokenLife     time.Duration // how long a page of a ref stays open in a browser (12 h)
 	TokensPerRef  int           // how often at once; beyond: the oldest is ended (1000)
 }
@@ -72,7 +71,7 @@ func (c Config) withDefaults() Config {
 	for _, f := range []struct {
 		have *int
 		want int
-	}{{&c.PageBytes, 256 << 10}, {&c.Paints, 256}, {&c.PaintsPerAddr, 64}, {&c.Renders, 8}, {&c.EventBytes, 16 << 20}, {&c.SessionsLimit, 5000}, {&c.TokensPerRef, 1000}} {
+	}{{&c.PageBytes, 256 << 10}, {&c.Paints, 256}, {&c.PaintsPerAddr, 64}, {&c.Renders, 8}, {&c.EventBytes, 16 << 20}, {&c.TokensPerRef, 1000}} {
 		if *f.have <= 0 {
 			*f.have = f.want
 		}

@@ -189,6 +189,13 @@ func TestRecordingsImportAndExport(t *testing.T) {
 		if n := strings.Count(list, "ses_01"); n != len(opencodetest.Names) || !strings.Contains(list, "Revert and unshare") {
 			t.Errorf("the list has %d sessions:\n%s", n, list)
 		}
+		first := r.ok("session", "list", "--order", "oldest", "--limit", "1")
+		if n := strings.Count(first, "ses_01"); n != 1 || strings.Count(r.ok("session", "list", "--json", "--limit", "2"), "\n") != 2 {
+			t.Errorf("the first of the list are %d sessions:\n%s", n, first)
+		}
+		if found := r.ok("session", "list", "--search", "REVERT and"); strings.Count(found, "ses_01") != 1 || !strings.Contains(found, "Revert and unshare") {
+			t.Errorf("searched:\n%s", found)
+		}
 	})
 }
 

@@ -188,8 +188,11 @@ func TestADeletedSessionIsOverForEveryRef(t *testing.T) {
 		if said := r.ok("audit", id); !strings.Contains(said, "\tdelete\t") {
 			t.Errorf("the audit of what was: %s", said)
 		}
-		if list := r.ok("session", "list"); !strings.Contains(list, id) || !strings.Contains(list, "(deleted)") {
+		if list := r.ok("session", "list"); strings.Contains(list, id) {
 			t.Errorf("the list: %s", list)
+		}
+		if list := r.ok("session", "list", "--deleted"); !strings.Contains(list, id) || !strings.Contains(list, "(deleted)") {
+			t.Errorf("the list with what is deleted: %s", list)
 		}
 	})
 }

@@ -16,27 +16,43 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 func sessionListCmd(h *homeFlags) *cobra.Command {
-	var owner string
+	var owner, order string
+	var limit int
+	var o client.ListOptions
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the owner's sessions",
-		Long:    "List the sessions of an owner's space, oldest first. With --json one object a line.",
-		Example: "  mooring session list --owner @data/owner.ref\n  mooring session list --json",
+		Use:   "list",
+		Short: "List the owner's sessions",
+		Long: "List the sessions of an owner's space, last changed first. The server sorts and searches\n" +
+			"them, however many there are. With --json one object a line.",
+		Example: "  mooring session list --owner @data/owner.ref\n  mooring session list --search parser --limit 20\n  mooring session list --json",
 		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			var refused *fault.Error
+			if o.Order, refused = session.ParseListOrder(order); refused != nil {
+				return fault.Usage.With("--order is changed, newest or oldest")
+			}
+			if limit < 0 {
+				return fault.Usage.With("--limit is how many sessions to list; 0 is all")
+			}
 			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				sp, err := h.owner(ctx, c, owner, capability.List)
 				if err != nil {
 					return err
 				}
-				return h.list(ctx, sp)
+				return h.list(ctx, sp, o, limit)
 			})
 		},
 	}
 	ownerFlag(cmd, &owner)
+	cmd.Flags().StringVar(&o.Search, "search", "", "only those with this text in their title or an id, in either case")
+	cmd.Flags().StringVar(&order, "order", session.ChangedFirst.String(), "changed (last changed first), newest or oldest")
+	cmd.Flags().BoolVar(&o.Deleted, "deleted", false, "deleted sessions, too")
+	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many; 0 is all")
 	return cmd
 }
 
@@ -44,15 +60,20 @@ func ownerFlag(cmd *cobra.Command, owner *string) {
 	cmd.Flags().StringVar(owner, "owner", "", "the owner's ref: its text or @FILE (MOORING_OWNER; default: the one used last)")
 }
 
-func (h *homeFlags) list(ctx context.Context, sp *client.Space) error {
+func (h *homeFlags) list(ctx context.Context, sp *client.Space, o client.ListOptions, limit int) error {
 	rows := [][]string{{"ID", "EXTERNAL", "CURSOR", "EPOCH", "UPDATED", "TITLE"}}
-	for info, err := range sp.List(ctx) {
+	listed := 0
+	for info, err := range sp.List(ctx, o) {
 		if err != nil {
 			return err
 		}
+		listed++
 		if h.sh.json {
 			if err := h.sh.printJSON(info); err != nil {
 				return err
+			}
+			if listed == limit {
+				break
 			}
 			continue
 		}
@@ -64,12 +85,19 @@ func (h *homeFlags) list(ctx context.Context, sp *client.Space) error {
 			info.ID, orDash(oneLine(info.External)), strconv.FormatUint(info.Cursor, 10), strconv.FormatUint(info.Epoch, 10),
 			when(info.Updated), oneLine(title),
 		})
+		if listed == limit {
+			break
+		}
 	}
 	if h.sh.json {
 		return nil
 	}
 	if len(rows) == 1 {
-		fmt.Fprintln(h.sh.err, "there are no sessions yet")
+		none := "there are no sessions yet"
+		if o.Search != "" {
+			none = "no session matches"
+		}
+		fmt.Fprintln(h.sh.err, none)
 		return nil
 	}
 	return table(h.sh.out, rows)

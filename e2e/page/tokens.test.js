@@ -132,7 +132,7 @@ test("reload, back, and a place in the page: the tab has its token", async (t) =
   await until("the place is in view", () => page.evaluate(() => document.querySelector("#m-msg_259:target")?.getBoundingClientRect().top < innerHeight));
   assert.equal(page.url(), `${address}#m-msg_259`);
   await list(page, server);
-  await page.goto(`${server.origin}/sessions?q=Still&sort=title`);
+  await page.goto(`${server.origin}/sessions?q=Still&order=newest`);
   for (const load of [() => page.reload(), () => page.goto("about:blank").then(() => page.goBack())]) {
     await load();
     await page.locator("ul.sessions").getByText("Still here.").waitFor();
@@ -213,7 +213,7 @@ test("signing out of the list: the page asks for a ref, also on the way back", a
   const { page } = visit;
   await visit.open(link);
   await list(page, server);
-  await page.goto(`${server.origin}/sessions?q=List&sort=title`);
+  await page.goto(`${server.origin}/sessions?q=List&order=newest`);
   await page.getByRole("button", { name: "Sign out" }).click();
   await page.getByLabel("Ref").waitFor();
   for (const load of [() => page.reload(), () => page.goBack()]) {

@@ -122,7 +122,7 @@ func testStrangeTexts(t *testing.T, fresh Fresh) {
 		if err := f.Redeem(f.ctx, root.ID, bad, "192.0.2.1", func(*session.Redemption) error { return nil }); !errors.Is(err, fault.BadArgument) {
 			t.Errorf("redemption %q: %v", bad, err)
 		}
-		if _, _, _, err := f.ListSessions(f.ctx, root.Target, bad, 1, nil); !errors.Is(err, fault.BadArgument) {
+		if _, err := f.ListSessions(f.ctx, root.Target, session.ListQuery{After: bad, Limit: 1}, nil); !errors.Is(err, fault.BadArgument) {
 			t.Errorf("after %q: %v", bad, err)
 		}
 		for _, ref := range []string{bad, root.ID + bad, bad + root.ID, strings.Repeat("x", 1<<20)} {

@@ -270,29 +270,28 @@ func testListSessions(t *testing.T, fresh Fresh) {
 
 	var got []string
 	after := ""
-	for page := 0; ; page++ {
-		sight, list, more, err := f.ListSessions(f.ctx, space, after, 2, []string{root.ID})
+	for n := 0; ; n++ {
+		page, err := f.ListSessions(f.ctx, space, session.ListQuery{After: after, Deleted: true, Limit: 2}, []string{root.ID})
 		f.must("list", err)
-		if sight.Grants[root.ID] == nil {
+		if page.Grants[root.ID] == nil {
 			t.Fatal("the sight lacks the ref")
 		}
-		for _, l := range list {
+		for _, l := range page.Sessions {
 			got = append(got, l.ID)
-			after = l.ID
 		}
-		if more != (page < 2) {
-			t.Errorf("page %d: more is %v", page, more)
+		if (page.Next != "") != (n < 2) {
+			t.Errorf("page %d: the next one is %q", n, page.Next)
 		}
-		if !more {
+		if after = page.Next; after == "" {
 			break
 		}
 	}
 	same(f, "sessions", got, ids)
-	_, list, _, err := f.ListSessions(f.ctx, space, "", 100, nil)
+	list, err := f.ListSessions(f.ctx, space, session.ListQuery{Deleted: true, Limit: 100}, nil)
 	f.must("list", err)
 	titles := map[string]int{}
 	deleted := 0
-	for _, l := range list {
+	for _, l := range list.Sessions {
 		titles[l.Title]++
 		deleted += b2i(l.Life == session.Deleted)
 	}
@@ -300,7 +299,7 @@ func testListSessions(t *testing.T, fresh Fresh) {
 	if deleted != 1 {
 		t.Errorf("%d deleted sessions", deleted)
 	}
-	if _, list, _, err := f.ListSessions(f.ctx, "", "", 100, nil); err != nil || len(list) != 0 {
+	if list, err := f.ListSessions(f.ctx, "", session.ListQuery{Deleted: true, Limit: 100}, nil); err != nil || len(list.Sessions) != 0 {
 		t.Errorf("sessions of no space: %v, %v", list, err)
 	}
 }
@@ -315,9 +314,9 @@ func testListTitles(t *testing.T, fresh Fresh) {
 		id := newSession()
 		e := event(id, 1, "session", fmt.Sprintf(`{"title":%q%s}`, title, strings.Repeat(much, i/3)))
 		f.save(&session.Changes{Sessions: []*session.Row{liveRow(id, space, 1)}, Events: []*session.Event{e}, Entries: []*session.Entry{entryOf(e)}}, id)
-		_, list, _, err := f.ListSessions(f.ctx, space, "", 100, nil)
+		list, err := f.ListSessions(f.ctx, space, session.ListQuery{Limit: 100}, nil)
 		f.must("list", err)
-		got := list[slices.IndexFunc(list, func(l *session.Listing) bool { return l.ID == id })].Title
+		got := list.Sessions[slices.IndexFunc(list.Sessions, func(l *session.Listing) bool { return l.ID == id })].Title
 		if !strings.HasPrefix(title, got) || !utf8.ValidString(got) || len(got) > 256 || len(got) < min(len(title), 250) {
 			t.Errorf("a title of %d bytes is listed with %d: %.10q", len(title), len(got), got)
 		}

@@ -105,6 +105,7 @@ var together = []test{
 	{"Pages", testPages},
 	{"ReadState", testReadState},
 	{"ListSessions", testListSessions},
+	{"SessionLists", testSessionLists},
 	{"ListTitles", testListTitles},
 	{"Audit", testAudit},
 	{"AuditAtOnce", testAuditAtOnce},

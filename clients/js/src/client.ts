@@ -49,6 +49,16 @@ export interface Waiting {
   signal?: AbortSignal;
 }
 
+/** Which sessions are listed, and in what order. */
+export interface ListOptions extends Waiting {
+  /** oldest first (left out), newest first, or those first that changed last. */
+  order?: "oldest" | "newest" | "changed";
+  /** Only those with this text in their title or an id, in either case. */
+  search?: string;
+  /** Deleted sessions, too. */
+  deleted?: boolean;
+}
+
 /** About a new session. */
 export interface CreateOptions {
   /** The id another system knows it by; once among the sessions made under one ref. */
@@ -338,14 +348,15 @@ export class Space {
     return this.#client.call(this.#held, async (live) => readInfo(await live["info"]!()), options);
   }
 
-  /** The space's sessions in the order of their ids, oldest first. */
-  async *list(options?: Waiting): AsyncGenerator<SessionInfo> {
+  /** The space's sessions, however many there are: the server sorts and searches them. */
+  async *list({ order = "oldest", search = "", deleted = false, ...waiting }: ListOptions = {}): AsyncGenerator<SessionInfo> {
     for (let after = "", more = true; more; ) {
-      const page = await this.#client.call(this.#held, async (live) => (await live["list"]!(after, 200)) as Struct, options);
+      const page = await this.#client.call(this.#held, async (live) => (await live["list"]!(after, 200, order, search, deleted)) as Struct, waiting);
       const sessions = page["sessions"] as SessionInfo[];
       yield* sessions;
-      after = sessions.at(-1)?.id ?? "";
-      more = page["more"] === true && sessions.length > 0;
+      // A server of before knows one order alone, that of ids, and does not say where it goes on.
+      after = (page["next"] as string | undefined) || (sessions.at(-1)?.id ?? "");
+      more = page["more"] === true && after !== "";
     }
   }
 }

@@ -1,7 +1,7 @@
 // What the package gives wherever it runs.
 
 export { Batch, type Now, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket } from "./batch.js";
-export { Client, type ClientOptions, type CreateOptions, Session, Space, type Waiting } from "./client.js";
+export { Client, type ClientOptions, type CreateOptions, type ListOptions, Session, Space, type Waiting } from "./client.js";
 export { type CodeName, codes, MooringError } from "./fault.js";
 export { JSONText, jsonText, type Limits, type Outcome, type Status } from "./intent.js";
 export type { JournalOptions, OpenOptions } from "./options.js";

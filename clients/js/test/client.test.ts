@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { test, type TestContext } from "node:test";
 import { inspect } from "node:util";
 import { newHttpBatchRpcSession } from "capnweb";
-import { type Client, type CodeName, jsonText, MooringError, newBatchID, newULID, open, type OpenOptions, Ref, reference, type SessionEvent, Standstill } from "../src/index.js";
+import { type Client, type CodeName, jsonText, type ListOptions, MooringError, newBatchID, newULID, open, type OpenOptions, Ref, reference, type SessionEvent, Standstill } from "../src/index.js";
 import { repo } from "./paths.js";
 import { folder, logOf, Proxy, putKeys, TestServer } from "./rig.js";
 import { JournalStore } from "../src/journal.js";
@@ -59,6 +59,23 @@ test("the program of the README", async (t) => {
   const listed = [];
   for await (const s of space.list()) listed.push(s.id);
   assert.deepEqual(listed, [session.id]);
+
+  const titled = space.create();
+  titled.batch.put("session", { title: "A Needle" });
+  (await (await titled.batch.commit()).wait()).check();
+  const found = async (options: ListOptions): Promise<string[]> => {
+    const ids = [];
+    for await (const s of space.list(options)) ids.push(s.id);
+    return ids;
+  };
+  assert.deepEqual(await found({ order: "changed" }), [titled.session.id, session.id]);
+  assert.deepEqual(await found({ order: "newest", search: "needle" }), [titled.session.id]);
+  assert.deepEqual(await found({ search: "MY-ID" }), [session.id]);
+  const end = titled.session.batch();
+  end.delete();
+  (await (await end.commit()).wait()).check();
+  assert.deepEqual(await found({}), [session.id]);
+  assert.deepEqual((await found({ deleted: true })).length, 2);
 });
 
 test("a later process waits on a ticket, and finds sessions by the ids they are known by", async (t) => {

@@ -82,7 +82,7 @@ func render(folder string) error {
 }
 
 func rows() page.List {
-	l := page.List{Query: "", Sort: "updated", Next: "/sessions?page=2"}
+	l := page.List{Query: "", Order: "changed", Next: "/sessions?after=x"}
 	for i, title := range []string{"Long session", "Edit session", "Revert and unshare", "", "A session with a title that is rather long, so that one sees how it breaks on the screen of a phone"} {
 		l.Rows = append(l.Rows, page.Row{Title: title, ID: "ses_01M7XHZXQMGNPZVGCRHFRZXZNV", External: "ses_e058388aeffeU4xCgg4CR1bkbw",
 			Created: 1795203823442 - int64(i)*86400000, Updated: 1795203835373 - int64(i)*80000000, Cursor: uint64(237 * (i + 1)), Link: "/s/ses_01"})

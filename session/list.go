@@ -1,0 +1,126 @@
+package session
+
+// Lists of a space's sessions: in which order, which of them, and from where on. A list is
+// read a page at a time, for any number of sessions: what one page costs is bounded, so a
+// page of a search may have found nothing yet and have a next one.
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// ListOrder is the order of a list of sessions.
+type ListOrder uint8
+
+// By the time of their making, which their ids have, or of their last change.
+const (
+	OldestFirst ListOrder = iota
+	NewestFirst
+	ChangedFirst
+)
+
+var listOrders = [...]string{OldestFirst: "oldest", NewestFirst: "newest", ChangedFirst: "changed"}
+
+// String is the order's name, on the wires too.
+func (o ListOrder) String() string {
+	if int(o) < len(listOrders) {
+		return listOrders[o]
+	}
+	return "unknown"
+}
+
+// ParseListOrder reads an order's name; "" is oldest, which is what there was before
+// there were others.
+func ParseListOrder(name string) (ListOrder, *fault.Error) {
+	for o, known := range listOrders {
+		if name == known || name == "" {
+			return ListOrder(o), nil
+		}
+	}
+	return 0, fault.BadArgument.With("a list's order is oldest, newest or changed")
+}
+
+// MaxSearch bounds what a list is searched for, in bytes.
+const MaxSearch = 200
+
+// ListQuery is what a list is asked for.
+type ListQuery struct {
+	Order   ListOrder
+	After   string // the page before this one's ListPage.Next; "": from the start
+	Search  string // a part of the title or an id, in either case; "": all
+	Deleted bool   // deleted sessions as well
+	Limit   int    // at most so many
+}
+
+// ListPage is a page of a list.
+type ListPage struct {
+	Sight
+	Sessions []*Listing
+	Next     string // where the next page goes on; "": nothing is left
+}
+
+// ListPlace is where a list goes on: after the session of this id, which was last
+// changed then.
+type ListPlace struct {
+	ID      string
+	Updated int64 // Unix ms; of ChangedFirst alone
+}
+
+// Text is a place as ListQuery.After has it.
+func (p ListPlace) Text(order ListOrder) string {
+	if order == ChangedFirst {
+		return strconv.FormatInt(p.Updated, 10) + "." + p.ID
+	}
+	return p.ID
+}
+
+// Place is where a query's page begins.
+func (q *ListQuery) Place() (p ListPlace, refused *fault.Error) {
+	if q.After == "" {
+		return p, nil
+	}
+	p.ID = q.After
+	if q.Order == ChangedFirst {
+		updated, id, _ := strings.Cut(q.After, ".")
+		n, err := strconv.ParseInt(updated, 10, 64)
+		if err != nil || n < 0 {
+			return p, errPlace
+		}
+		p = ListPlace{id, n}
+	}
+	if !capability.IsSession(p.ID) {
+		return p, errPlace
+	}
+	return p, nil
+}
+
+var errPlace = fault.BadArgument.With("a list goes on after what the page before said is next, in the same order")
+
+// Check refuses a query that cannot be answered.
+func (q *ListQuery) Check() *fault.Error {
+	if len(q.Search) > MaxSearch || strings.ContainsRune(q.Search, 0) {
+		return fault.BadArgument.With("a search is text of at most %d bytes", MaxSearch)
+	}
+	_, refused := q.Place()
+	return refused
+}
+
+// Shows says whether a session is one that was asked for.
+func (q *ListQuery) Shows(l *Listing) bool {
+	if l.Life == Deleted && !q.Deleted {
+		return false
+	}
+	if q.Search == "" {
+		return true
+	}
+	search := strings.ToLower(q.Search)
+	for _, text := range []string{l.Title, l.External, l.ID} {
+		if strings.Contains(strings.ToLower(text), search) {
+			return true
+		}
+	}
+	return false
+}

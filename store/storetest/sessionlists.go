@@ -1,0 +1,104 @@
+package storetest
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// testSessionLists: a list of many sessions is in its order, whole and once each, however it is
+// cut into pages, and a search goes through all of them.
+func testSessionLists(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	space := newSpace()
+	const many, pageSize = 5500, 500
+	rows := make([]*session.Row, many)
+	ids := make([]string, many)
+	for i := range rows {
+		id := newSession()
+		row := liveRow(id, space, 1)
+		row.Created = int64(1_795_000_000_000 + i)
+		// Some minutes have one change, some have hundreds, at equal times too.
+		row.Updated = 1_795_000_000_000 + int64(rand.IntN(3))*40_000_000_000 + int64(rand.IntN(40))*60_000*int64(rand.IntN(2)) + int64(rand.IntN(500))
+		if i%7 == 0 {
+			row.Life = session.Deleted
+		}
+		rows[i], ids[i] = row, id
+	}
+	// Most of a long way is deleted.
+	for _, row := range rows[1000:4000] {
+		row.Life = session.Deleted
+	}
+	rows[2000].Life, rows[many-1].Life, rows[500].Life = session.Live, session.Live, session.Live
+	rows[500].External = "ext_Needle"
+	title := event(rows[many-1].ID, 1, "session", `{"title":"A NEEDLE in the stack"}`)
+	f.save(&session.Changes{Sessions: rows, Events: []*session.Event{title}, Entries: []*session.Entry{entryOf(title)}}, ids...)
+	stranger := newSession()
+	f.save(&session.Changes{Sessions: []*session.Row{liveRow(stranger, newSpace(), 1)}}, stranger)
+
+	read := func(q session.ListQuery) (got []string, pages int) {
+		t.Helper()
+		for {
+			page, err := f.ListSessions(f.ctx, space, q, nil)
+			f.must("list", err)
+			if len(page.Sessions) > q.Limit {
+				t.Fatalf("%d sessions on a page of %d", len(page.Sessions), q.Limit)
+			}
+			for _, l := range page.Sessions {
+				got = append(got, l.ID)
+			}
+			if pages++; page.Next == "" {
+				return got, pages
+			}
+			if q.After == page.Next {
+				t.Fatalf("a page goes on where it began: %s", page.Next)
+			}
+			q.After = page.Next
+		}
+	}
+	orders := map[session.ListOrder]func(a, b *session.Row) int{
+		session.OldestFirst: func(a, b *session.Row) int { return cmp.Compare(a.ID, b.ID) },
+		session.NewestFirst: func(a, b *session.Row) int { return cmp.Compare(b.ID, a.ID) },
+		session.ChangedFirst: func(a, b *session.Row) int {
+			return cmp.Or(cmp.Compare(b.Updated, a.Updated), cmp.Compare(b.ID, a.ID))
+		},
+	}
+	for order, by := range orders {
+		sorted := slices.SortedFunc(slices.Values(rows), by)
+		for _, deleted := range []bool{false, true} {
+			var want []string
+			for _, row := range sorted {
+				if deleted || row.Life != session.Deleted {
+					want = append(want, row.ID)
+				}
+			}
+			got, _ := read(session.ListQuery{Order: order, Deleted: deleted, Limit: pageSize})
+			same(f, fmt.Sprintf("%s first, deleted %v", order, deleted), got, want)
+		}
+		var found []string
+		for _, row := range sorted {
+			if row == rows[500] || row == rows[many-1] {
+				found = append(found, row.ID)
+			}
+		}
+		got, pages := read(session.ListQuery{Order: order, Search: "nEEdle", Limit: pageSize})
+		same(f, order.String()+" first, searched", got, found)
+		if pages < 2 || pages > many/1000 {
+			t.Errorf("a search of %d sessions takes %d pages", many, pages)
+		}
+		got, _ = read(session.ListQuery{Order: order, Search: strings.ToLower(rows[2000].ID[8:]), Limit: 1})
+		same(f, order.String()+" first, by id", got, []string{rows[2000].ID})
+		for _, bad := range []session.ListQuery{{After: "x"}, {After: "1." + ids[0][1:]}, {After: "-1." + ids[0]}, {Search: strings.Repeat("x", session.MaxSearch+1)}} {
+			bad.Order = order
+			if _, err := f.ListSessions(f.ctx, space, bad, nil); fault.CodeOf(err) != fault.BadArgument {
+				t.Errorf("%+v: %v", bad, err)
+			}
+		}
+	}
+}
