@@ -8,6 +8,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -40,7 +41,9 @@ func newNginx(t *testing.T) *nginx {
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	lent := httptest.NewTLSServer(nil)
+	lent := httptest.NewUnstartedServer(nil)
+	lent.EnableHTTP2 = true
+	lent.StartTLS()
 	lent.Close()
 	pair := lent.TLS.Certificates[0]
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
@@ -74,8 +77,9 @@ func (n *nginx) start(t *testing.T, target string) *process {
 		t.Fatal("the document has no settings of nginx")
 	}
 	for _, c := range [][2]string{
-		{"listen 443 ssl", fmt.Sprintf("listen 127.0.0.1:%d ssl", n.port)}, {"server_name mooring.example", "server_name 127.0.0.1"},
+		{"listen 443 ssl http2;", fmt.Sprintf("listen 127.0.0.1:%d ssl http2;", n.port)}, {"server_name mooring.example", "server_name 127.0.0.1"},
 		{"/etc/ssl/mooring.example.pem", n.cert}, {"/etc/ssl/mooring.example.key", filepath.Join(n.dir, "key.pem")}, {"127.0.0.1:7600", target},
+		{"/var/log/nginx/", n.dir + "/"},
 	} {
 		if !strings.Contains(settings, c[0]) {
 			t.Fatalf("the document's settings have no %s", c[0])
@@ -133,6 +137,9 @@ func (n *nginx) ask(t *testing.T, method, path, token string, body []byte) (code
 	got, err := io.ReadAll(w.Body)
 	if err != nil {
 		t.Error(err)
+	}
+	if w.ProtoMajor != 2 {
+		t.Errorf("%s speaks %s", path, w.Proto)
 	}
 	return w.StatusCode, string(got)
 }
@@ -213,6 +220,8 @@ func TestNginx(t *testing.T) {
 		t.Errorf("events end with %.300s", last)
 	}
 
+	n.keepsSecrets(t, srv, owner, full)
+
 	// nginx goes, with every connection, and comes back.
 	n.stop(t, running)
 	owner.feed(`{"method":"put","key":"message/a","payload":{"n":1}}`+"\n", "session", "append", id)
@@ -224,4 +233,45 @@ func TestNginx(t *testing.T) {
 		t.Errorf("the tail ends with %d\n%s", tail.cmd.ProcessState.ExitCode(), tail.err.text())
 	}
 	gapless(t, "tail", tailedLines(t, tail.out.list()), 0, 242)
+}
+
+// keepsSecrets has opencode share by way of a create ref, whose secret stands in the path, and looks for it, and for what else
+// opens something, in nginx's logs: while the server is there, and while it is not.
+func (n *nginx) keepsSecrets(t *testing.T, srv *server, owner *home, reader string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "creator.ref")
+	owner.do("share", "@"+filepath.Join(srv.data, "owner.ref"), "--rights", "create", "--to", file)
+	creator := strings.TrimPrefix(strings.TrimSpace(owner.do("link", "@"+file, "--opencode")), "https://"+n.address())
+	code, said := n.ask(t, "POST", creator+"/api/share", "", []byte(`{"sessionID":"ses_logged"}`))
+	var share struct{ ID string }
+	if err := json.Unmarshal([]byte(said), &share); code != http.StatusOK || err != nil || share.ID == "" {
+		t.Fatalf("a create by its ref: %d %s", code, said)
+	}
+	page := "/s/" + strings.TrimPrefix(strings.SplitN(reader, "#", 2)[0], "moorings://"+n.address()+"/")
+	for _, path := range []string{"/share/" + share.ID, "/share/" + share.ID + "/block?key=session", page, "/T/" + creator, "/%74" + creator[2:]} {
+		n.ask(t, "GET", path, "", nil)
+	}
+	srv.kill()
+	if code, _ := n.ask(t, "POST", creator+"/api/share", "", []byte(`{"sessionID":"ses_logged"}`)); code != http.StatusBadGateway {
+		t.Errorf("without a server: %d", code)
+	}
+	srv.start("")
+	var logs string
+	for _, name := range []string{"mooring.log", "mooring-error.log"} {
+		text, err := os.ReadFile(filepath.Join(n.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs += string(text)
+	}
+	for _, line := range []string{`"POST /agents/t HTTP/2.0" 200 `, `"POST /agents/t HTTP/2.0" 502 `, `"GET /agents/share HTTP/2.0" 200 `, `"GET /agents/s HTTP/2.0" 200 `, `"POST /agents/api/v1 `} {
+		if !strings.Contains(logs, line) {
+			t.Errorf("no line has %s:\n%s", line, logs)
+		}
+	}
+	for what, text := range map[string]string{"a create ref": strings.TrimPrefix(creator, "/t/"), "a public id": share.ID, "a ref's id": strings.TrimPrefix(page, "/s/")} {
+		if strings.Contains(logs, text) {
+			t.Errorf("the logs have %s", what)
+		}
+	}
 }
