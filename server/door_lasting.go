@@ -23,7 +23,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 // connection out of the count of handshakes and lifts the time limits of requests
 // that are answered at once, so the face must set a write deadline of its own for
 // everything it writes (http.ResponseController). Before the answer's head is
-// written; the connection serves no request after it. A request with a body is
+// written; over HTTP/1.1 the connection serves no request after it. A request with a body is
 // refused (BadArgument): once its time limit is lifted, net/http would wait for what
 // is left of that without an end.
 func (s *Server) AdmitStream(w http.ResponseWriter, r *http.Request) (done func(), err error) {
@@ -35,9 +35,17 @@ func (s *Server) AdmitStream(w http.ResponseWriter, r *http.Request) (done func(
 	if err != nil {
 		return nil, err
 	}
-	w.Header().Set("Connection", "close")
-	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+	c, _ := r.Context().Value(connKey{}).(net.Conn)
+	switch {
+	case r.ProtoMajor == 1:
+		w.Header().Set("Connection", "close")
 		s.handshakes.forget(c)
+	case c != nil: // the connection goes on with others
+		admitted, over := done, s.handshakes.lasts(c)
+		done = func() {
+			over()
+			admitted()
+		}
 	}
 	timer := http.NewResponseController(w) // a server that has no deadlines needs none lifted
 	_ = timer.SetReadDeadline(time.Time{})

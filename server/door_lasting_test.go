@@ -5,15 +5,18 @@ package server
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // lasting serves a face whose answers last until their clients leave, and gives
@@ -122,4 +125,90 @@ func TestLastingAnswersTakeNoBody(t *testing.T) {
 	if n := r.metric("mooring_connections"); n != "0" {
 		t.Errorf("%s connections are left", n)
 	}
+}
+
+// Over HTTP/2 any number of answers that last share a connection with what is answered at once, under the same bounds: the
+// connection counts as one that has yet to become something whenever nothing lasts.
+func TestLastingAnswersShareAConnection(t *testing.T) {
+	t.Parallel()
+	r, _ := lasting(t, func(c *Config) { c.Handshakes, c.ConnectionsPerAddress, c.RPC.HandshakeTimeout = 1, 30, time.Second })
+	lent := httptest.NewUnstartedServer(nil)
+	lent.EnableHTTP2 = true
+	lent.StartTLS()
+	lent.Close()
+	client := lent.Client()
+	defer client.CloseIdleConnections()
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: lent.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := r.server.newHTTP()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = web.Serve(ln)
+	}()
+	defer func() {
+		_ = web.Close()
+		<-served
+	}()
+	url := "https://" + ln.Addr().String()
+	ask := func(path string) (*http.Response, func()) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		t.Cleanup(cancel)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { res.Body.Close() })
+		if res.ProtoMajor != 2 {
+			t.Fatalf("%s is answered by %s", path, res.Proto)
+		}
+		return res, cancel
+	}
+	counts := func(connections, handshakes string) {
+		t.Helper()
+		until.True(t, connections+" connections and "+handshakes+" handshakes", func() bool {
+			return r.metric("mooring_connections") == connections && r.metric("mooring_handshakes") == handshakes
+		})
+	}
+	for round := range 2 { // it goes on after answers that have ended
+		var leave []func()
+		for range 30 {
+			res, cancel := ask("/lasting")
+			if line, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil || line != "here\n" {
+				t.Fatalf("%q, %v", line, err)
+			}
+			leave = append(leave, cancel)
+		}
+		counts("30", "0")
+		if res, _ := ask("/lasting"); res.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("one more than there may be: %d", res.StatusCode)
+		}
+		if res, _ := ask("/healthz"); res.StatusCode != http.StatusOK {
+			t.Errorf("beside them: %d", res.StatusCode)
+		}
+		if round == 0 {
+			begun := time.Now()
+			until.True(t, "the time of a handshake has passed", func() bool { return time.Since(begun) > 1500*time.Millisecond })
+			counts("30", "0")
+		}
+		for _, l := range leave {
+			l()
+		}
+		counts("0", "1")
+	}
+	// A WebSocket takes a connection of its own, of HTTP/1.1.
+	client.CloseIdleConnections()
+	counts("0", "0")
+	transport, err := rpc.Dial(within(t), url+"/capnp", rpc.DialOptions{TLS: client.Transport.(*http.Transport).TLSClientConfig})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = transport.Close(1000, "")
 }

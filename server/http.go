@@ -4,7 +4,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"io"
 	"log"
 	"net"
@@ -131,8 +130,22 @@ func (s *Server) newHTTP() *http.Server {
 		WriteTimeout:      s.cfg.RPC.HandshakeTimeout + readyTimeout,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){}, // WebSockets are HTTP/1.1's
+		HTTP2:             h2Limits(s.cfg.RPC.WriteTimeout),
 		ErrorLog:          log.New(logWriter{s.log}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return s.base },
+	}
+}
+
+// h2Limits bound what one connection of HTTP/2 may hold, which is as much as several
+// of HTTP/1.1 do. Clients that want a WebSocket make one of HTTP/1.1 for it.
+func h2Limits(stall time.Duration) *http.HTTP2Config {
+	return &http.HTTP2Config{
+		MaxConcurrentStreams:          100,
+		MaxReceiveBufferPerConnection: 256 << 10,
+		MaxReceiveBufferPerStream:     64 << 10,
+		MaxReadFrameSize:              16 << 10,
+		MaxDecoderHeaderTableSize:     4 << 10,
+		MaxEncoderHeaderTableSize:     4 << 10,
+		WriteByteTimeout:              stall,
 	}
 }

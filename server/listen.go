@@ -53,26 +53,39 @@ type handshakes struct {
 	gate   *gate.Evicting
 
 	mu   sync.Mutex
-	open map[net.Conn]*gate.Entry
+	open map[net.Conn]*httpConn
+}
+
+// httpConn is a connection over HTTP. Over HTTP/2 it may have several answers that
+// last at once, and others after them.
+type httpConn struct {
+	entry   *gate.Entry // nil while something lasts
+	lasting int
 }
 
 // track is the http.Server's ConnState.
 func (h *handshakes) track(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
-		entry, met := h.gate.Enter(addressOf(c.RemoteAddr().String()), func() { h.cut(c) })
-		if bound := boundOf(met, boundHandshakes); bound != boundNone {
-			h.server.met.add(bound)
-			h.server.log.Debug("a connection took the place of an older one", "peer", c.RemoteAddr(), "limit", bound.String())
-		}
+		entry := h.enter(c)
 		h.mu.Lock()
-		h.open[c] = entry
+		h.open[c] = &httpConn{entry: entry}
 		h.mu.Unlock()
 	case http.StateIdle:
 		h.busy(c, false)
 	case http.StateHijacked, http.StateClosed:
 		h.forget(c)
 	}
+}
+
+// enter counts a connection in, in the place of an older one if it has to be.
+func (h *handshakes) enter(c net.Conn) *gate.Entry {
+	entry, met := h.gate.Enter(addressOf(c.RemoteAddr().String()), func() { h.cut(c) })
+	if bound := boundOf(met, boundHandshakes); bound != boundNone {
+		h.server.met.add(bound)
+		h.server.log.Debug("a connection took the place of an older one", "peer", c.RemoteAddr(), "limit", bound.String())
+	}
+	return entry
 }
 
 // cut closes a connection that has to go, without a word that it might have to be
@@ -94,21 +107,45 @@ func (h *handshakes) asks(ctx context.Context) {
 
 func (h *handshakes) busy(c net.Conn, busy bool) {
 	h.mu.Lock()
-	entry := h.open[c]
+	var entry *gate.Entry
+	if is := h.open[c]; is != nil {
+		entry = is.entry
+	}
 	h.mu.Unlock()
 	if entry != nil {
 		h.gate.Busy(entry, busy)
 	}
 }
 
-// forget counts a connection out; one that is not counted changes nothing.
+// forget counts a connection out for good; one that is not counted changes nothing.
 func (h *handshakes) forget(c net.Conn) {
 	h.mu.Lock()
-	entry := h.open[c]
+	is := h.open[c]
 	delete(h.open, c)
 	h.mu.Unlock()
-	if entry != nil {
-		h.gate.Leave(entry)
+	if is != nil && is.entry != nil {
+		h.gate.Leave(is.entry)
+	}
+}
+
+// lasts counts a connection out for as long as an answer of it lasts: until done.
+func (h *handshakes) lasts(c net.Conn) (done func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	is := h.open[c]
+	if is == nil {
+		return func() {}
+	}
+	if is.lasting++; is.entry != nil {
+		h.gate.Leave(is.entry)
+		is.entry = nil
+	}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if is.lasting--; is.lasting == 0 && h.open[c] == is {
+			is.entry = h.enter(c)
+		}
 	}
 }
 

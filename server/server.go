@@ -92,7 +92,7 @@ func New(cfg Config) *Server {
 		connections: gate.New(cfg.Connections, cfg.ConnectionsPerAddress), telling: make(chan struct{}, tellingAtOnce)}
 	s.intake = newIntake(&cfg)
 	s.web.open, s.faces = map[*capnweb.Conn]*webPeer{}, map[string]http.Handler{}
-	s.handshakes = &handshakes{server: s, gate: gate.NewEvicting(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]*gate.Entry{}}
+	s.handshakes = &handshakes{server: s, gate: gate.NewEvicting(cfg.Handshakes, cfg.ConnectionsPerAddress), open: map[net.Conn]*httpConn{}}
 	s.base, s.cutOff = context.WithCancel(context.Background())
 	s.work, s.giveUp = context.WithCancelCause(context.Background())
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})

@@ -138,7 +138,7 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 		address.TLS = o.tlsCert != ""
 	}
 	if o.tlsCert != "" {
-		ln = tls.NewListener(ln, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
+		ln = tls.NewListener(ln, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}})
 	}
 	streams, err := listenStreams(ctx, log, o.streams)
 	if err != nil {

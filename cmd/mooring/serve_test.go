@@ -208,6 +208,16 @@ func TestServeOverTLSAsAdvertised(t *testing.T) {
 		t.Errorf("the owner's ref is at %s", plain.owner.Address())
 	}
 	reaches(t, plain.owner, trust)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Timeout: servePatience, Transport: transport}).Get("https://" + plain.banner.Listening + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
+		t.Errorf("over TLS: %s %s", resp.Proto, resp.Status)
+	}
 
 	named := startServe(t, filepath.Join(dir, "named"), "--advertise", "https://a.example/agents", "--tls-cert", cert, "--tls-key", key)
 	if got := named.owner.Address(); got != "moorings://a.example:443/agents" {

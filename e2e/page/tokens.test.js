@@ -287,7 +287,7 @@ test("when its time is over, the page ends and asks for the whole link", async (
   visit.clean();
 });
 
-test("over TLS: the page is live, and its requests share one connection", async (t) => {
+test("over TLS: the page is live, beside requests that share one connection", async (t) => {
   process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // the agent takes the certificate as the browser does
   t.after(() => delete process.env.NODE_TLS_REJECT_UNAUTHORIZED);
   const server = await Server.start(t, await certificate(t));
@@ -306,6 +306,7 @@ test("over TLS: the page is live, and its requests share one connection", async 
   await agent.put({ "message/msg_2": { role: "user" }, "part/msg_2/prt_1": { type: "text", text: "As it comes." } });
   await visit.shows("As it comes.");
   const answer = await page.reload();
+  assert.equal(await page.evaluate(() => performance.getEntriesByType("navigation")[0].nextHopProtocol), "h2");
   assert.match(answer.headers()["strict-transport-security"], /^max-age=\d{7,}/);
   await visit.live();
   await visit.shows("As it comes.");
