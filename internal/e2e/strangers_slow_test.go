@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestManyStrangers has sixty-four strangers at each attack alone, with a small and the usual budget.
+// TestManyStrangers has sixty-four strangers at each attack alone with a small budget, and hundreds at all of them at once
+// with the usual one.
 func TestManyStrangers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "mooring")
@@ -19,11 +20,12 @@ func TestManyStrangers(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, budget := range []int{16 << 20, 256 << 20} {
-		b := newBesieged(t, path, budget, 16<<20)
-		for _, a := range attacks {
-			b.under(a.name, []attack{a}, 64, time.Second)
-		}
-		b.healthy()
+	b := newBesieged(t, path, 16<<20, 8<<20)
+	for _, a := range attacks {
+		b.under(a.name, []attack{a}, 64, 300*time.Millisecond)
 	}
+	b.healthy()
+	b = newBesieged(t, path, 256<<20, 16<<20)
+	b.under("all at once", attacks, 16, 10*time.Second)
+	b.healthy()
 }
