@@ -32,6 +32,7 @@ type Head struct {
 	ID     string         // what it is called in the page: opencode's id, or ours
 	Live   string         // path of the live stream (SSE) below Base; "" for none
 	Cursor uint64         // the first paint is at least of this cursor: the live stream goes on from here
+	Hash   session.Hash   // of the event there; zero if it is not to be compared
 	Info   *session.Entry // session info or nil
 	Base   string         // path prefix of the server ("" or "/prefix"): for assets and links
 	Over   *fault.Error   // why it is over, if it is
@@ -80,7 +81,7 @@ func Start(w io.Writer, h Head) *Doc {
 	if strings.HasPrefix(h.Live, "/s/") {
 		d.closes = h.Base + h.Live[:strings.LastIndexByte(h.Live, '/')] + "/close"
 	}
-	s.cursor = h.Cursor
+	s.cursor, s.hash = h.Cursor, h.Hash
 	s.open(&d.o)
 	sessionBar(&d.o, h)
 	d.o.lit(`<div class="frame"><main id="session" tabindex="-1">`)

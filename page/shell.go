@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // shell is a document around a page's own content.
@@ -15,6 +16,7 @@ type shell struct {
 	kind   string // for the script: which page it is
 	live   string // where the stream is; "" for none
 	cursor uint64
+	hash   session.Hash
 }
 
 // open writes a document up to its first own element.
@@ -38,6 +40,9 @@ func (s shell) open(o *out) {
 	}
 	if s.kind == "session" {
 		o.attr("data-cursor", strconv.FormatUint(s.cursor, 10))
+		if s.hash != (session.Hash{}) {
+			o.attr("data-hash", s.hash.String())
+		}
 	}
 	o.lit(`><a class="skip" href="#session">Skip to the content</a>`)
 }

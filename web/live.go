@@ -65,14 +65,14 @@ func (q *request) follow(link context.Context, s *stream, h *server.Held, about 
 	case err != nil:
 		s.over(q.faultOf(err))
 		return
-	case s.at > about.Row.Cursor: // the server was restored to before what the page has
+	case s.at.Cursor > about.Row.Cursor: // the server was restored to before what the page has
 		_ = s.frame("reload", []byte("{}")) // the reader may have gone
 		return
 	}
 	from := s.at
 	s.goal = about.Row.Cursor
 	hello := []byte("retry: " + comeBack + "\n\n")
-	if from == s.goal {
+	if from.Cursor == s.goal && (from.Hash == session.Hash{} || from.Hash == about.Row.Head) {
 		hello = appendCaught(hello, from)
 	}
 	if s.write(hello, from) != nil {
@@ -84,7 +84,7 @@ func (q *request) follow(link context.Context, s *stream, h *server.Held, about 
 	}
 	var beats sync.WaitGroup
 	beats.Go(func() { s.beat(ctx, q.site.cfg.Heartbeat, func() { q.stillOpen(ctx, end) }) })
-	err = h.Follow(ctx, server.Position{Cursor: from}, func(events []*session.Event) error { return s.events(ctx, q.site, events) })
+	err = h.Follow(ctx, from, func(events []*session.Event) error { return s.events(ctx, q.site, events) })
 	end(nil)
 	beats.Wait()
 	if link.Err() != nil { // the reader has gone, or was too slow
@@ -95,7 +95,7 @@ func (q *request) follow(link context.Context, s *stream, h *server.Held, about 
 		return
 	}
 	switch f := q.faultOf(err); {
-	case f.Code == fault.CursorExpired:
+	case f.Code == fault.CursorExpired, f.Code == fault.ServerBehind: // what the page has is not what is there
 		_ = s.frame("reload", []byte("{}")) // the reader may have gone
 	case f.Code.Transient(), f.Code == fault.SlowConsumer, f.Code == fault.Internal, f.Code == fault.Canceled:
 		// the page comes back, and goes on where it was
@@ -131,17 +131,21 @@ func human(d time.Duration) string {
 	return d.String()
 }
 
-// follows says which cursor a stream goes on from: the browser's own word wins.
-func follows(r *http.Request) (uint64, error) {
+// follows says where a stream goes on: the browser's own word wins, which names no hash.
+func follows(r *http.Request) (from server.Position, err error) {
 	text := r.Header.Get("Last-Event-ID")
+	if hash := r.URL.Query().Get("hash"); hash != "" && text == "" {
+		if from.Hash, err = session.ParseHash(hash); err != nil {
+			return from, err
+		}
+	}
 	for _, name := range []string{"after", "from"} {
 		if text == "" {
 			text = r.URL.Query().Get(name)
 		}
 	}
-	from, err := parseCursor(text)
-	if err != nil {
-		return 0, fault.BadArgument.With("a stream goes on from a cursor: say ?after=CURSOR, or Last-Event-ID, with a number")
+	if from.Cursor, err = parseCursor(text); err != nil {
+		return from, fault.BadArgument.With("a stream goes on from a cursor: say ?after=CURSOR, or Last-Event-ID, with a number")
 	}
 	return from, nil
 }
@@ -166,11 +170,11 @@ type stream struct {
 
 	mu sync.Mutex
 	to sender
-	at uint64 // what was sent is of this cursor
+	at server.Position // what was sent brings the page here
 }
 
 // write sends what brings the reader to a cursor.
-func (s *stream) write(b []byte, at uint64) error {
+func (s *stream) write(b []byte, at server.Position) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at = at
@@ -192,13 +196,13 @@ func (s *stream) events(ctx context.Context, site *Site, events []*session.Event
 			return err
 		}
 		var made []byte
-		var at uint64
+		var at server.Position
 		for len(events) > 0 && len(made) < pieceBytes {
 			made = append(made, site.events.of(events[0])...)
-			at, events = events[0].Cursor, events[1:]
+			at, events = server.Position{Cursor: events[0].Cursor, Hash: events[0].Hash}, events[1:]
 		}
 		site.rendered()
-		if at >= s.goal && len(events) == 0 {
+		if at.Cursor >= s.goal && len(events) == 0 {
 			made = appendCaught(made, at)
 		}
 		if err := s.write(made, at); err != nil {
@@ -231,7 +235,7 @@ func (s *stream) heartbeat() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := []byte(": hb\n\n")
-	if s.at >= s.goal {
+	if s.at.Cursor >= s.goal {
 		b = appendCaught(b, s.at)
 	}
 	return s.sendLocked(b)
@@ -239,8 +243,12 @@ func (s *stream) heartbeat() error {
 
 // appendCaught tells that the page has all that was there at the start, or as much
 // more as has come since.
-func appendCaught(b []byte, at uint64) []byte {
-	data := append(strconv.AppendUint([]byte(`{"cursor":`), at, 10), '}')
+func appendCaught(b []byte, at server.Position) []byte {
+	data := strconv.AppendUint([]byte(`{"cursor":`), at.Cursor, 10)
+	if at.Hash != (session.Hash{}) {
+		data = fmt.Appendf(data, `,"hash":"%s"`, at.Hash)
+	}
+	data = append(data, '}')
 	return appendFrame(b, page.Frame{Event: "caught", Data: data}, 0)
 }
 

@@ -55,7 +55,7 @@ func (q *request) paint(held holding) {
 	}
 	defer q.site.rendered()
 	p := &painting{q: q, held: h, to: q.pacer(true)}
-	p.doc = page.Start(&p.made, page.Head{ID: name(about), Live: q.path + "/live", Cursor: about.Row.Cursor, Info: about.Info, Base: q.base, Share: q.share(about)})
+	p.doc = page.Start(&p.made, page.Head{ID: name(about), Live: q.path + "/live", Cursor: about.Row.Cursor, Hash: about.Row.Head, Info: about.Info, Base: q.base, Share: q.share(about)})
 	if err := p.send(); err != nil {
 		return // the reader has gone
 	}

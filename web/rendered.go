@@ -26,6 +26,7 @@ type renderedEvents struct {
 type eventKey struct {
 	session string
 	cursor  uint64
+	hash    session.Hash // another, where the database was put back and has gone on
 	sum     session.Hash
 	payload int // bytes
 }
@@ -46,7 +47,7 @@ func (c *renderedEvents) of(e *session.Event) []byte {
 	if e.Hidden || e.Cut || e.Method == session.MethodAppendText || e.Payload == nil { // made faster than found, or another for another reader
 		return appendEvent(nil, e)
 	}
-	r := c.entry(eventKey{e.Session, e.Cursor, e.Sum, len(e.Payload)})
+	r := c.entry(eventKey{e.Session, e.Cursor, e.Hash, e.Sum, len(e.Payload)})
 	r.once.Do(func() {
 		r.made = appendEvent(nil, e)
 		c.count(r)

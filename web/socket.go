@@ -15,6 +15,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/wsock"
+	"github.com/mooring-rpc/mooring/server"
 )
 
 // What a page of a ref says first over a WebSocket is its token: so long it may be,
@@ -30,7 +31,7 @@ func asksForSocket(r *http.Request) bool {
 }
 
 // liveSocket is live over a WebSocket, for this server's own pages.
-func (q *request) liveSocket(held holding, from uint64) {
+func (q *request) liveSocket(held holding, from server.Position) {
 	done, err := q.site.server.Admit(q.r.RemoteAddr)
 	if err != nil {
 		q.refuse(err)

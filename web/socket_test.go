@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -70,13 +71,13 @@ func TestSocketSaysWhatEventsDo(t *testing.T) {
 		end := m.do(put("message/z", `{"role":"user"}`))
 		said := func(s *source) string {
 			var all bytes.Buffer
-			caught := fmt.Sprintf(`{"cursor":%d}`, end)
+			caught := fmt.Sprintf(`data: {"cursor":%d,"hash":`, end)
 			for {
 				line, err := s.in.ReadString('\n')
 				if err != nil {
 					t.Fatal(err)
 				}
-				if all.WriteString(line); line == "data: "+caught+"\n" {
+				if all.WriteString(line); strings.HasPrefix(line, caught) {
 					s.stop()
 					return strings.ReplaceAll(all.String(), "event: caught\n", "") // how often that is said is nobody's promise
 				}
@@ -90,6 +91,19 @@ func TestSocketSaysWhatEventsDo(t *testing.T) {
 		}
 		if got := listenSocket(t, r, fmt.Sprintf("%s?after=%d", path, end+1)).ends(); len(got) != 1 || got[0] != "reload {}" {
 			t.Errorf("from a cursor that there is not: %q", got)
+		}
+		// Of a server that was restored the page has other events: it is painted anew.
+		page := newBrowser(t).get(r.url("/share/" + public.ID)).body
+		painted := regexp.MustCompile(`data-cursor="(\d+)" data-hash="([0-9a-f]{64})"`).FindStringSubmatch(page)
+		if painted == nil {
+			t.Fatalf("the page does not say where it is: %.500s", page)
+		}
+		listenSocket(t, r, fmt.Sprintf("%s?after=%s&hash=%s", path, painted[1], painted[2])).caughtUp(end)
+		other := fmt.Sprintf("%s?after=%s&hash=%064d", path, painted[1], 1)
+		for what, s := range map[string]*source{"a WebSocket": listenSocket(t, r, other), "server-sent events": listen(t, newBrowser(t), r.url(other), "")} {
+			if got := s.ends(); len(got) != 1 || got[0] != "reload {}" {
+				t.Errorf("from another event, over %s: %q", what, got)
+			}
 		}
 		s := listenSocket(t, r, path+"?after=0")
 		s.caughtUp(end)

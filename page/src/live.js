@@ -7,7 +7,7 @@ const silence = 50_000; // ms without anything after which a link counts as dead
 const opening = 10_000; // ms in which a WebSocket has to say something
 
 // frames are handlers by event; state(name, text) is told how it goes, and over(title, message) that it is over for good, and why.
-export function follow({ url, cursor, frames, state, over: ended, reached }) {
+export function follow({ url, cursor, hash, frames, state, over: ended, reached }) {
   let close = () => {}; // the present link
   let attempt = 0;
   let timer; // until the next link
@@ -16,7 +16,9 @@ export function follow({ url, cursor, frames, state, over: ended, reached }) {
   let sockets = true; // none has hung yet
 
   const seen = (at) => {
-    if (at > cursor) reached((cursor = at));
+    if (at <= cursor) return;
+    hash = ""; // of what is at the new cursor: until it is told
+    reached((cursor = at));
   };
   const stop = () => {
     over = true;
@@ -45,6 +47,7 @@ export function follow({ url, cursor, frames, state, over: ended, reached }) {
   const own = {
     caught(at) {
       seen(Number(at.cursor));
+      if (Number(at.cursor) === cursor) hash = at.hash ?? "";
       state("live", "Live, caught up");
     },
     reload() {
@@ -70,6 +73,7 @@ export function follow({ url, cursor, frames, state, over: ended, reached }) {
     watch = setTimeout(dead, within);
     const at = new URL(url, location.href);
     at.searchParams.set("after", String(cursor));
+    if (hash) at.searchParams.set("hash", hash); // a server that was restored has other events there
     close = link(at, {
       told,
       heard() {

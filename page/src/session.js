@@ -16,7 +16,7 @@ export function session() {
   const fragment = location.hash.slice(1);
   if (fragment && !isAnchor(decode(fragment))) history.replaceState(null, "", location.pathname + location.search);
 
-  const { live, cursor } = document.body.dataset;
+  const { live, cursor, hash } = document.body.dataset;
   const blocks = new Blocks();
   const contents = new Contents();
   const totals = new Totals(document.getElementById("log"));
@@ -90,6 +90,7 @@ export function session() {
   follow({
     url: live,
     cursor: Number(cursor),
+    hash,
     frames: {
       block: (block) => {
         growing.replaced(block.key);
