@@ -131,7 +131,7 @@ func TestLastingAnswersTakeNoBody(t *testing.T) {
 // connection counts as one that has yet to become something whenever nothing lasts.
 func TestLastingAnswersShareAConnection(t *testing.T) {
 	t.Parallel()
-	r, _ := lasting(t, func(c *Config) { c.Handshakes, c.ConnectionsPerAddress, c.RPC.HandshakeTimeout = 1, 30, time.Second })
+	r, _ := lasting(t, func(c *Config) { c.Handshakes, c.ConnectionsPerAddress, c.RPC.HandshakeTimeout = 1, 30, 2*time.Second })
 	lent := httptest.NewUnstartedServer(nil)
 	lent.EnableHTTP2 = true
 	lent.StartTLS()
@@ -151,6 +151,11 @@ func TestLastingAnswersShareAConnection(t *testing.T) {
 	defer func() {
 		_ = web.Close()
 		<-served
+	}()
+	defer func() {
+		if t.Failed() {
+			t.Logf("in the end there are %s connections and %s handshakes", r.metric("mooring_connections"), r.metric("mooring_handshakes"))
+		}
 	}()
 	url := "https://" + ln.Addr().String()
 	ask := func(path string) (*http.Response, func()) {
@@ -195,7 +200,7 @@ func TestLastingAnswersShareAConnection(t *testing.T) {
 		}
 		if round == 0 {
 			begun := time.Now()
-			until.True(t, "the time of a handshake has passed", func() bool { return time.Since(begun) > 1500*time.Millisecond })
+			until.True(t, "the time of a handshake has passed", func() bool { return time.Since(begun) > 2500*time.Millisecond })
 			counts("30", "0")
 		}
 		for _, l := range leave {
