@@ -5,9 +5,54 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 )
+
+// TestWhoFollowedTheOldLogIsTold also when the new one has passed the cursor.
+func TestWhoFollowedTheOldLogIsTold(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_followed")
+	writer := r.shareTo("writer", id, "--rights", "read,append")
+	r.stop()
+	backup := r.otherHome("backup")
+	copyFolder(t, backup, r.data())
+	r.start()
+	r.okIn(putLine("old_1")+"\n"+putLine("old_2"), "session", "append", id, "--wait")
+	var last struct {
+		Cursor uint64
+		Hash   string
+	}
+	lines := strings.Split(strings.TrimSpace(r.ok("session", "tail", id, "--json")), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
+		t.Fatal(err)
+	}
+	at := fmt.Sprintf("%d:%s", last.Cursor, last.Hash)
+	if got := r.ok("session", "tail", id, "--from", at); got != "" {
+		t.Errorf("after the last event there is %q", got)
+	}
+	r.stop()
+	putBack(t, r.data(), backup)
+	r.start()
+	other := r.otherHome("other")
+	for _, n := range []string{"new_1", "new_2", "new_3", "new_4"} {
+		r.okAs(other, putLine(n), "session", "append", writer, "--wait")
+	}
+
+	for _, follow := range [][]string{nil, {"--follow"}} {
+		r.refusedAs(other, "", []string{"server_behind", "restored"}, append([]string{"session", "tail", writer, "--from", at}, follow...)...)
+	}
+	got := r.okAs(other, "", "session", "tail", writer, "--from", at, "--start-over")
+	if !strings.Contains(got, "\tstartOver\t") || !strings.Contains(got, "\tstate\tmessage/new_4\t") || strings.Contains(got, "old") {
+		t.Errorf("starting over prints\n%s", got)
+	}
+	if got := r.okAs(other, "", "session", "tail", writer, "--from", fmt.Sprint(last.Cursor)); strings.Contains(got, "startOver") {
+		t.Errorf("without a hash it prints\n%s", got)
+	}
+}
 
 func TestARestoredServerIsNoticedAndNothingIsLost(t *testing.T) {
 	t.Parallel()
