@@ -34,7 +34,7 @@ func changeSet(o *out, list fields) {
 // after} with counts, as session_diff and messages' summaries have them.
 func changes(o *out, list fields) {
 	if !list.IsArray() {
-		rawCard(o, "Changes", list)
+		rawCard(o, "Changes", "", list)
 		return
 	}
 	more := list.each(func(_ string, c fields) {

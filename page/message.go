@@ -77,7 +77,7 @@ func messageClose(o *out, p fields) {
 		o.element("p", "gist", oneLine(p.at("summary", "body").text(), 4*labelBytes))
 		changeSet(o, changed)
 		if unknown && !p.empty() {
-			rawCard(o, "Message", p)
+			rawCard(o, "Message", "", p)
 		}
 		o.lit(`</footer>`)
 	}
@@ -182,11 +182,16 @@ func errorBox(o *out, e fields) {
 	o.lit(`</div>`)
 }
 
-// rawCard writes JSON, folded.
-func rawCard(o *out, name string, p fields) {
+// rawCard writes JSON, folded; what says which it is.
+func rawCard(o *out, name, what string, p fields) {
 	o.lit(`<details class="card raw"><summary><span class="name">`)
 	o.text(name)
-	o.lit(`</span><span class="what">JSON</span></summary><div class="body">`)
+	o.lit(`</span><span class="what" dir="auto">`)
+	if what == "" {
+		what = "JSON"
+	}
+	o.text(what)
+	o.lit(`</span></summary><div class="body">`)
 	rawJSON(o, p)
 	o.lit(`</div></details>`)
 }

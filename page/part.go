@@ -211,14 +211,21 @@ func unknownPart(o *out, e *session.Entry, p fields, kind string) {
 	if text.Type.String() == "String" {
 		prose(o, text.text(), e.Grown != 0)
 	}
-	rawCard(o, kind, p)
+	what := oneLine(e.Key, labelBytes)
+	for _, name := range []fields{p.at("title"), p.at("name"), p.at("description")} {
+		if label := name.label(); label != "" {
+			what = label
+			break
+		}
+	}
+	rawCard(o, kind, what, p)
 	partClose(o)
 }
 
 // other writes an entry whose key this version does not know.
 func other(o *out, e *session.Entry, p fields) {
 	restOpen(o, e)
-	rawCard(o, oneLine(e.Key, labelBytes), p)
+	rawCard(o, oneLine(e.Key, labelBytes), "", p)
 	o.lit(`</section>`)
 }
 

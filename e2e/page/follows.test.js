@@ -243,3 +243,21 @@ test("a page that is left and shown again is loaded anew, and has nothing to see
   await visit.shows("What is left");
   visit.clean();
 });
+
+test("a session of parts alone opens at its beginning, and its parts say which they are", async (t) => {
+  const server = await Server.start(t);
+  const agent = await Agent.start(t, server, { title: "Parts alone" });
+  const parts = Array.from({ length: 40 }, (_, i) => [`part/msg_1/prt_${String(i).padStart(2, "0")}`, i === 7 ? { name: "The seventh" } : { note: i }]);
+  await agent.put(Object.fromEntries(parts));
+  const visit = await Visit.begin(t, browser);
+  await visit.open(agent.link(server.origin));
+  const said = await visit.page.locator("#log summary .what").allTextContents();
+  assert.deepEqual(said, parts.map(([key], i) => (i === 7 ? "The seventh" : key)));
+  await visit.page.evaluate(() => new Promise((done) => {
+    let frames = 0;
+    const step = () => (++frames < 60 ? requestAnimationFrame(step) : done());
+    step();
+  }));
+  assert.equal(await visit.page.evaluate(() => scrollY), 0, "the page has gone to its end");
+  visit.clean();
+});

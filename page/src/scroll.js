@@ -13,7 +13,7 @@ export class Follower {
   #asked = false;
 
   constructor() {
-    this.#sticks = this.#atEnd();
+    this.#open();
     addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.#button.addEventListener("click", () => this.toEnd());
     addEventListener("hashchange", () => this.goTo(document.querySelector(":target")));
@@ -64,6 +64,22 @@ export class Follower {
       else begun.abort();
     };
     step();
+  }
+
+  // A page is read from where it opens, and kept at its end if all of it is in view. What
+  // is in view is rendered only now and takes another height than was reserved for it.
+  #open() {
+    let frames = 0;
+    let stood = 0;
+    let height = 0;
+    const step = () => {
+      const now = document.documentElement.scrollHeight;
+      stood = now === height ? stood + 1 : 0;
+      height = now;
+      if (stood < 3 && ++frames < settles) requestAnimationFrame(step);
+      else if (this.#atEnd()) this.#sticks = true;
+    };
+    requestAnimationFrame(step);
   }
 
   #atEnd() {
