@@ -34,12 +34,22 @@ const shown = (page) =>
 /** Opens a page anew and gives what it shows, and the facts of its first paint, which the server has summed up. */
 async function fresh(t, url) {
   const visit = await Visit.begin(t, browser);
-  await visit.page.addInitScript(() => document.addEventListener("DOMContentLoaded", () => (globalThis.painted = document.getElementById("facts")?.innerHTML)));
+  await visit.page.addInitScript(() => {
+    const ask = globalThis.fetch;
+    globalThis.fetch = async (...args) => {
+      const reply = await ask(...args);
+      if (reply.headers.get("content-type")?.startsWith("text/html")) {
+        const text = reply.clone().text();
+        text.then((html) => (globalThis.painted ??= new DOMParser().parseFromString(html, "text/html").getElementById("facts")?.innerHTML));
+      }
+      return reply;
+    };
+  });
   await visit.open(url);
+  const painted = await (await visit.page.waitForFunction(() => globalThis.painted)).jsonValue();
   const now = await shown(visit.page);
-  const painted = await visit.page.evaluate(() => globalThis.painted);
   await visit.page.context().close();
-  return { now, painted: painted?.replaceAll("><", ">\n<").split("\n") };
+  return { now, painted: painted.replaceAll("><", ">\n<").split("\n") };
 }
 
 /** What a random writer does next: a batch of ops, some of which the server refuses. */
