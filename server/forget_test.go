@@ -77,7 +77,7 @@ func TestEveryRefToADeletedSessionSaysSo(t *testing.T) {
 		r := start(t, st, nil)
 		p := r.dial()
 		m := r.create(p)
-		ref := p.share(m, "rights", []string{"read", "append"})
+		ref := p.share(m, "rights", []string{"read", "append", "share"})
 		p.must(m.stream, m.batch(put(1)))
 		live := p.restore(ref)
 		defer live.Release()
