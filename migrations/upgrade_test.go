@@ -137,3 +137,33 @@ func TestUpgradeToPublicShares(t *testing.T) {
 		})
 	}
 }
+
+// TestUpgradeToOrder: rows of before, and those that the binary before writes from then
+// on, have no place in an order and no time since when they stand.
+func TestUpgradeToOrder(t *testing.T) {
+	t.Parallel()
+	for _, d := range databases {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			db := d.open(t)()
+			for i, set := range []Set{upTo(t, d.set, 3), upTo(t, d.set, 4), upTo(t, d.set, 3)} {
+				if err := Up(t.Context(), db, set); err != nil {
+					t.Fatal(err)
+				}
+				for _, insert := range []string{
+					"INSERT INTO sessions (id, space, external, life, cursor, base, head, epoch, auth_gen, created, updated, creator) VALUES ($1, 's', '', 1, 1, 0, $2, 1, 1, 1, 1, '')",
+					"INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum) VALUES ($1, 1, 0, NULL, 'message/m', 1, 0, $2)",
+				} {
+					if _, err := db.Exec(insert, string(rune('a'+i)), []byte{1}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			var without int
+			if err := db.QueryRow(`SELECT count(*) FROM entries e CROSS JOIN sessions s WHERE e.session = s.id
+				AND e.ord = 0 AND e.ord_index = 0 AND e.since = 0 AND s.ordered_by = 0`).Scan(&without); err != nil || without != 3 {
+				t.Errorf("%d rows of 3 are without, %v", without, err)
+			}
+		})
+	}
+}

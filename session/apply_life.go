@@ -61,14 +61,14 @@ func (o *opCreate) externalID(a *applier) ExternalID {
 
 // payload is the first event's, but for what a fork adds.
 func (o *opCreate) payload(owner *capability.Grant) createPayload {
-	return createPayload{External: o.external, Ref: owner.ID, Label: owner.Label, Actor: owner.Actor}
+	return createPayload{External: o.external, Ref: owner.ID, Label: owner.Label, Actor: owner.Actor, Order: o.order.String()}
 }
 
 // make brings the session to life with its first event.
 func (o *opCreate) make(a *applier, method string, owner *capability.Grant, payload []byte) *Event {
 	row := a.v.changeRow(a.s)
 	row.Life, row.Space, row.External = Live, a.grant.Target, o.external
-	row.Epoch, row.Created, row.Creator = 1, a.v.now, a.outbox
+	row.Epoch, row.Created, row.Creator, row.Order = 1, a.v.now, a.outbox, o.order
 	if o.external != "" {
 		a.v.claimExternal(o.externalID(a), row.ID)
 	}
@@ -103,6 +103,7 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 	}
 	p := o.payload(owner)
 	p.Source, p.At = o.source, at
+	slices.SortFunc(entries, func(a, b Entry) int { return CompareEntries(&a, &b) }) // which is that of the fork's event
 	kept := entries[:0]
 	for _, e := range entries {
 		if Shows(via, &e) {
@@ -115,12 +116,12 @@ func (o *opFork) apply(a *applier) (result, *fault.Error) {
 		return nil, fault.TooLarge.With("the fork would have %d bytes, the limit is %d", len(text), a.cfg.Limits.EventBytes)
 	}
 	ev := o.make(a, MethodFork, owner, text)
-	for _, e := range kept {
+	for i, e := range kept {
 		k, err := ParseKey(e.Key)
 		if err != nil {
 			return nil, err
 		}
-		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, false)
+		a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: e.Key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: e.Schema, Sum: e.Sum, Payload: e.Payload, TextLen: entryTextLen(k, e.Payload)}, ev, i, false)
 	}
 	return createResult{changeResult: a.changed(), Session: a.s.row.ID, Ref: o.ref, Source: o.source, At: at}, nil
 }
@@ -152,7 +153,7 @@ func (o *opFork) held(a *applier) (*sessionView, *capability.Grant, *fault.Error
 	return source, via, nil
 }
 
-// copied are the source's entries as of cursor at, by key, and the hash of the event there.
+// copied are the source's entries as of cursor at, and the hash of the event there.
 func (o *opFork) copied(a *applier, source *sessionView, at uint64) (entries []Entry, head Hash, err *fault.Error) {
 	if at == source.row.Cursor {
 		entries, err = a.v.whole(source)

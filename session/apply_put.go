@@ -22,9 +22,9 @@ func (o *opPut) apply(a *applier) (result, *fault.Error) {
 	if equal {
 		return a.unchanged(), nil
 	}
-	e.Cursor = a.emitSummed(MethodPut, key, o.schema, o.payload, e.Sum).Cursor
-	e.Since = e.Cursor
-	a.v.put(a.s, e, true)
+	ev := a.emitSummed(MethodPut, key, o.schema, o.payload, e.Sum)
+	e.Cursor, e.Since = ev.Cursor, ev.Cursor
+	a.v.put(a.s, e, ev, 0, true)
 	return a.changed(), nil
 }
 

@@ -31,8 +31,11 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 		return nil, fault.TooLarge.With("%d turns of this session are open, the most that may be: finalize some, others' as aborted", all)
 	}
 	key := MessageKey(o.message)
+	if _, err := a.v.head(a.s, key); err != nil {
+		return nil, err
+	}
 	ev := a.emit(MethodBegin, key, o.schema, o.payload)
-	a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, true)
+	a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, ev, 0, true)
 	a.v.setTurn(a.s, Turn{Session: a.s.row.ID, Message: o.message, Status: status, Outbox: a.outbox, Lease: a.leaseEnd(), Begun: ev.Cursor})
 	return a.changed(), nil
 }
@@ -132,7 +135,7 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	for i := range entries {
 		e := &entries[i]
 		e.Cursor = ev.Cursor
-		a.v.put(a.s, e, false)
+		a.v.put(a.s, e, ev, i, false)
 	}
 	end := *t
 	end.Status, end.Ended, end.Final = status, ev.Cursor, o.digest
@@ -151,6 +154,9 @@ func (o *opFinalize) bare() bool {
 func (o *opFinalize) entries(a *applier) ([]Entry, *fault.Error) {
 	now := a.s.row.Cursor + 1
 	message := Entry{Session: a.s.row.ID, Key: MessageKey(o.message), Since: now, Schema: o.schema, Payload: o.payload}
+	if _, err := a.v.head(a.s, message.Key); err != nil {
+		return nil, err
+	}
 	if o.payload == nil {
 		old, err := a.v.value(a.s, message.Key)
 		if err != nil {

@@ -19,7 +19,7 @@
 // viewload.go and viewrefs.go (rows with changes over them), apply.go
 // (authority, events, leases), op.go and args.go (methods and their
 // arguments), apply_*.go with finish.go and text.go (what each method does),
-// turn.go (a turn's lifecycle), audit.go (what is noted and counted), changes.go
+// order.go (the state's order), turn.go (a turn's lifecycle), audit.go (what is noted and counted), changes.go
 // (what is written). Beside it stand rotate.go (a new ref in the place of an
 // owner's), tree.go (trees of refs), lapse.go (leases that run out), event.go (the
 // hash chain), verify.go (whether a log is what was written), fold.go (state from
@@ -30,7 +30,7 @@
 // Arguments are named; each may be a reference to an earlier op's result. Every
 // result has "cursor", and "unchanged": true where no event was made.
 //
-//	create      ref, hash, external?, label?, actor?       the first op of a session's stream; mints the owner ref
+//	create      ref, hash, external?, label?, actor?, order?  the first op of a session's stream; mints the owner ref; order "time" is opencode's
 //	fork        source, via, at?, at_hash?, and those of create
 //	                                                       begins with the source's entries; a live object of via must come along
 //	put         key, payload, schema_version?              replaces; equal to the present value: unchanged

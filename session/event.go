@@ -81,9 +81,22 @@ type createPayload struct {
 	Ref      string         `json:"ref"`
 	Label    string         `json:"label,omitempty"`
 	Actor    string         `json:"actor,omitempty"`
+	Order    string         `json:"order,omitempty"` // Order.String
 	Source   string         `json:"source,omitempty"`
 	At       uint64         `json:"at,omitempty"` // the source's cursor that was forked
 	Entries  []entryPayload `json:"entries,omitempty"`
+}
+
+// embedded are the entries inside a finalize's or fork's payload; none if it cannot
+// be read.
+func embedded(e *Event) []entryPayload {
+	var p struct {
+		Entries []entryPayload `json:"entries"`
+	}
+	if e.Payload == nil || json.Unmarshal(e.Payload, &p) != nil {
+		return nil
+	}
+	return p.Entries
 }
 
 // finalizePayload is what a finalize event holds: the values that the message

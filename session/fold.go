@@ -22,6 +22,7 @@ type Fold struct {
 	Cursor  uint64
 	Epoch   uint64
 	Life    Life
+	Order   Order // as the first event says; for who goes on from a snapshot to set
 
 	entries map[string]*foldEntry
 	turns   map[string]*Turn
@@ -84,7 +85,7 @@ func (f *Fold) Skip(cursor uint64) { f.Cursor = max(f.Cursor, cursor) }
 func (f *Fold) apply(e *Event) error {
 	switch e.Method {
 	case MethodCreate, MethodFork:
-		f.Life, f.Epoch = Live, 1
+		f.Life, f.Epoch, f.Order = Live, 1, OrderOf(e)
 		if e.Method == MethodFork && e.Payload != nil {
 			var p createPayload
 			if err := json.Unmarshal(e.Payload, &p); err != nil {
@@ -93,11 +94,11 @@ func (f *Fold) apply(e *Event) error {
 			return f.setAll(e, p.Entries)
 		}
 	case MethodPut:
-		return f.set(e, entryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
+		return f.set(e, 0, entryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
 	case MethodBegin:
 		message := strings.TrimPrefix(e.Key, MessageKey(""))
 		f.turns[message] = &Turn{Session: f.Session, Message: message, Status: Streaming, Outbox: e.Outbox, Begun: e.Cursor}
-		return f.set(e, entryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
+		return f.set(e, 0, entryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
 	case MethodRemove:
 		delete(f.entries, e.Key)
 	case MethodAppendText:
@@ -125,8 +126,8 @@ func (f *Fold) apply(e *Event) error {
 	return nil
 }
 
-// set has a key hold payload, nil for nothing. p says the rest.
-func (f *Fold) set(e *Event, p entryPayload, payload []byte) error {
+// set has a key hold payload, nil for nothing: value i of the event. p says the rest.
+func (f *Fold) set(e *Event, i int, p entryPayload, payload []byte) error {
 	if payload == nil {
 		delete(f.entries, p.Key)
 		return nil
@@ -135,21 +136,20 @@ func (f *Fold) set(e *Event, p entryPayload, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	f.entries[p.Key] = &foldEntry{Entry: Entry{Session: f.Session, Key: p.Key, Cursor: e.Cursor, Since: p.Since, Schema: p.Schema,
+	var old *Entry
+	if known := f.entries[p.Key]; known != nil {
+		old = &known.Entry
+	}
+	ord, since := old.next(f.Order, e, i, p, payload)
+	f.entries[p.Key] = &foldEntry{Entry: Entry{Session: f.Session, Key: p.Key, Cursor: e.Cursor, Ord: ord, Since: since, Schema: p.Schema,
 		Sum: SumOf(payload), Payload: payload, TextLen: entryTextLen(k, payload)}}
 	return nil
 }
 
-// setAll sets the values that an event embeds. Of one of a server that did not say
-// since when each stands, that is what stood before, if anything did.
+// setAll sets the values that an event embeds.
 func (f *Fold) setAll(e *Event, entries []entryPayload) error {
-	for _, p := range entries {
-		if old := f.entries[p.Key]; p.Since == 0 && old != nil {
-			p.Since = old.Since
-		} else if p.Since == 0 {
-			p.Since = e.Cursor
-		}
-		if err := f.set(e, p, []byte(p.JSON)); err != nil {
+	for i, p := range entries {
+		if err := f.set(e, i, p, []byte(p.JSON)); err != nil {
 			return err
 		}
 	}
@@ -186,12 +186,13 @@ func (f *Fold) turn(e *Event, step TurnStep) *Turn {
 	return t
 }
 
-// Entries are the state's entries by key, with all their text.
+// Entries are the state's entries in the session's order, with all their text.
 func (f *Fold) Entries() []*Entry {
 	out := make([]*Entry, 0, len(f.entries))
-	for _, key := range slices.Sorted(maps.Keys(f.entries)) {
-		out = append(out, f.entries[key].whole())
+	for _, e := range f.entries {
+		out = append(out, e.whole())
 	}
+	slices.SortFunc(out, CompareEntries)
 	return out
 }
 
@@ -225,9 +226,10 @@ func (f *Fold) Turns() []*Turn {
 // values, and the same turns in the same states, at the same cursor and epoch.
 func (f *Fold) Hash() Hash { return StateHash(f.Cursor, f.Epoch, f.Life, f.Entries(), f.Turns()) }
 
-// StateHash is the state hash of a session's rows: entries by key with their
-// whole values, turns by message.
+// StateHash is the state hash of a session's rows: entries with their whole values,
+// in any order, and turns by message. It says nothing of the order.
 func StateHash(cursor, epoch uint64, life Life, entries []*Entry, turns []*Turn) Hash {
+	entries = slices.SortedFunc(slices.Values(entries), func(a, b *Entry) int { return strings.Compare(a.Key, b.Key) })
 	w := digest.New("mooring state v1")
 	w.Num(cursor)
 	w.Num(epoch)

@@ -90,9 +90,22 @@ type opCreate struct {
 	ref          string
 	hash         Hash
 	label, actor string
+	order        Order
 }
 
 func decodeCreate(r *argReader) op {
+	o := creation(r)
+	switch order := r.text("order", optional); order {
+	case "", orderTime:
+		o.order = ParseOrder(order)
+	default:
+		r.fail(fault.BadArgument.With("order is %q for a session in the order of its messages' times, or nothing for that of its log", orderTime))
+	}
+	return o
+}
+
+// creation reads what a create and a fork have in common.
+func creation(r *argReader) *opCreate {
 	return &opCreate{
 		external: r.text("external", optional),
 		ref:      r.newRef("ref"),
@@ -111,7 +124,7 @@ type opFork struct {
 }
 
 func decodeFork(r *argReader) op {
-	o := &opFork{opCreate: *decodeCreate(r).(*opCreate)}
+	o := &opFork{opCreate: *creation(r)}
 	o.source = r.text("source", required)
 	o.via = r.refID("via")
 	o.at, o.atSet = r.number("at", optional)

@@ -41,7 +41,7 @@ type AuditPage struct {
 type StatePiece struct {
 	Sight
 	Turns   []*Turn  // by message over all pieces, before the first entry
-	Entries []*Entry // in key order over all pieces
+	Entries []*Entry // in no order of their own: their Ord says it (CompareEntries, Document)
 	Last    bool
 	Hash    Hash // of the event at Row.Cursor, as the ref is shown it: set by who shows the state
 }

@@ -28,6 +28,7 @@ type Row struct {
 	Updated  int64  // Unix ms
 	Bytes    int64  // that it holds (quota.go)
 	Spared   int64  // of them, that were there before there was a quota; -1: Bytes are not measured
+	Order    Order  // of its state, as its first event says (order.go)
 	Creator  string // the stream whose create or fork made it: an object of Space.create acts as the owner only for that one
 }
 
@@ -81,6 +82,7 @@ type Entry struct {
 	Session string
 	Key     string
 	Cursor  uint64 // of the event that last changed it (a put, begin, finalize; not a delta)
+	Ord     Ord    // its place among the others (order.go)
 	Since   uint64 // of the put or begin that the value goes on from: before Cursor where a turn's end took it over; 0 where no row says, so it may be from any time
 	Schema  uint32
 	Sum     Hash   // of the payload

@@ -339,8 +339,14 @@ func (v *view) setEntry(s *sessionView, key string, slot *entrySlot) {
 	s.entries[key] = slot
 }
 
-// put sets a key's value, and keeps e. inEvent says that the payload is that of the event at e.Cursor.
-func (v *view) put(s *sessionView, e *Entry, inEvent bool) {
+// put sets a key's value, which is that of ev at i, and keeps e. What the key held before, if anything, is
+// known. inEvent says that the payload is the event's.
+func (v *view) put(s *sessionView, e *Entry, ev *Event, i int, inEvent bool) {
+	if old := s.entries[e.Key]; old != nil && old.entry != nil {
+		e.Ord = old.entry.Ord
+	} else {
+		e.Ord = s.row.Order.Place(ev, i, e.Key, e.Payload)
+	}
 	slot := anew(&v.slots)
 	if *slot = (entrySlot{entry: e, full: true, write: writeWhole}); inEvent {
 		slot.write = writeByEvent

@@ -167,6 +167,7 @@ func (w *wants) op(sub *Submission, op *ledger.Intent) {
 		}
 	case MethodBegin, MethodFinalize:
 		if m := argText(op, "message"); validID(m, false) {
+			w.heads[session] = append(w.heads[session], MessageKey(m))
 			add(w.turnsOf, session, m)
 		}
 	case MethodShare:

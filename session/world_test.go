@@ -225,9 +225,13 @@ func (w *world) same(f *session.Fold, entries []*session.Entry, turns []*session
 		bare = append(bare, &session.Entry{Session: e.Session, Key: e.Key, Cursor: e.Cursor, Schema: e.Schema, Payload: e.Payload})
 	}
 	after := session.Resume(f.Session, f.Cursor, f.Epoch, bare, turns)
-	for i, e := range f.Entries() {
-		row, again := entries[i], after.Entry(e.Key)
-		if e.Session != row.Session || e.TextLen != row.TextLen || e.Grown != row.Grown || e.Since != row.Since || e.Sum != session.SumOf(e.Payload) {
+	rows := map[string]*session.Entry{}
+	for _, e := range entries {
+		rows[e.Key] = e
+	}
+	for _, e := range f.Entries() {
+		row, again := rows[e.Key], after.Entry(e.Key)
+		if e.Session != row.Session || e.TextLen != row.TextLen || e.Grown != row.Grown || e.Since != row.Since || e.Ord != row.Ord || e.Sum != session.SumOf(e.Payload) {
 			w.Fatalf("folded entry %+v, row %+v", e, row)
 		}
 		if again.TextLen != e.TextLen || again.Sum != e.Sum || again.Grown != 0 {

@@ -260,7 +260,7 @@ func (t *tx) recallHeads(w *session.Want, out *session.Rows) {
 		out.Entries[id] = map[string]*session.Entry{}
 		for _, key := range keys {
 			if h, known := t.own[id].heads.get(key); known {
-				out.Entries[id][key] = &session.Entry{Session: id, Key: key, Cursor: h.cursor, Since: h.since, Schema: h.schema, Sum: h.sum,
+				out.Entries[id][key] = &session.Entry{Session: id, Key: key, Cursor: h.cursor, Since: h.since, Ord: h.ord, Schema: h.schema, Sum: h.sum,
 					TextLen: h.textLen, Grown: h.grown}
 			} else {
 				absent = append(absent, key)

@@ -177,7 +177,7 @@ func TestHeldStatements(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), insertGrants.Postgres.One, grant...); err != nil {
 		t.Fatal(err)
 	}
-	entry := []any{id, int64(1), int64(0), nil, "message/a", int64(1), int64(0), hash, int64(1)}
+	entry := []any{id, int64(1), int64(0), nil, "message/a", int64(1), int64(0), hash, int64(1), int64(1), int64(0)}
 	for _, c := range []struct {
 		name string
 		s    *Statement

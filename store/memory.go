@@ -68,6 +68,7 @@ type latest struct{ young, old map[string]head }
 type head struct {
 	cursor, since, textLen, grown uint64
 	schema                        uint32
+	ord                           session.Ord
 	sum                           session.Hash
 }
 
@@ -283,7 +284,7 @@ func (r *recollection) isGrant(g *capability.Grant) {
 
 func (r *recollection) isHead(e *session.Entry) {
 	if r != nil {
-		r.heads.set(e.Key, head{e.Cursor, e.Since, e.TextLen, e.Grown, e.Schema, e.Sum})
+		r.heads.set(e.Key, head{e.Cursor, e.Since, e.TextLen, e.Grown, e.Schema, e.Ord, e.Sum})
 	}
 }
 

@@ -27,7 +27,7 @@ var statements = map[string]*Statement{
 	"claimExternals": claimExternals, "dropExternals": dropExternals,
 	"insertEvents": insertEvents, "readEvents": readEvents, "readLogs": readLogs, "readDeltas": readDeltas, "readGrowth": readGrowth,
 	"dropAllPayloads": dropAllPayloads, "readHolders": readHolders, "dropPayloads": dropPayloads, "cutPayload": cutPayload,
-	"readHeads": readHeads, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "saveEntries": saveEntries,
+	"readUnordered": readUnordered, "readOutline": readOutline, "readSizes": readSizes, "placeEntries": placeEntries, "readHeads": readHeads, "readEntries": readEntries, "readRanges": readRanges, "readRange": readRange, "saveEntries": saveEntries,
 	"insertEntries": insertEntries,
 	"dropEntries":   dropEntries, "growEntries": growEntries, "dropState": dropState,
 	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readAllTurns": readAllTurns, "saveTurns": saveTurns, "dropTurns": dropTurns,

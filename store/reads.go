@@ -142,6 +142,9 @@ const statePage = 1 << 20
 // snapshot: it must not wait for a peer without bound. Its error ends the read
 // and comes back as it is.
 func (s *Store) ReadState(ctx context.Context, id string, refIDs []string, pieceBytes int, piece func(*session.StatePiece) error) error {
+	if err := s.order(ctx, id); err != nil {
+		return err
+	}
 	var own error
 	key, err := s.hashKey(ctx)
 	if err != nil {
@@ -255,22 +258,33 @@ func entryPage(ctx context.Context, run Runner, id, after, below string, maxByte
 	if err := run.Flush(ctx); err != nil {
 		return nil, false, err
 	}
+	if err := growEntriesOf(ctx, run, id, entries); err != nil {
+		return nil, false, err
+	}
+	return entries, more, nil
+}
+
+// growEntriesOf gives those of a session's entries that have grown their texts.
+func growEntriesOf(ctx context.Context, run Runner, id string, entries []*session.Entry) error {
 	var grown []*session.Entry
 	from, to := uint64(math.MaxInt64), uint64(0)
+	var first, last string
 	for _, e := range entries {
 		if e.Grown > 0 {
-			grown = append(grown, e)
-			from, to = min(from, e.Cursor), max(to, e.Grown)
+			if grown = append(grown, e); len(grown) == 1 {
+				first, last = e.Key, e.Key
+			}
+			from, to, first, last = min(from, e.Cursor), max(to, e.Grown), min(first, e.Key), max(last, e.Key)
 		}
 	}
 	if len(grown) == 0 {
-		return entries, more, nil
+		return nil
 	}
 	texts := make(map[string][]delta, len(grown))
 	for _, e := range grown {
 		texts[e.Key] = nil
 	}
-	run.Queue(readGrowth, nil, []any{id, int64(from), int64(to), grown[0].Key, grown[len(grown)-1].Key}, func(row Scanner) error {
+	run.Queue(readGrowth, nil, []any{id, int64(from), int64(to), first, last}, func(row Scanner) error {
 		d, err := scanDelta(row)
 		if deltas, wanted := texts[d.key]; wanted {
 			texts[d.key] = append(deltas, d)
@@ -278,12 +292,12 @@ func entryPage(ctx context.Context, run Runner, id, after, below string, maxByte
 		return err
 	})
 	if err := run.Flush(ctx); err != nil {
-		return nil, false, err
+		return err
 	}
 	for _, e := range grown {
 		grow(e, texts[e.Key])
 	}
-	return entries, more, nil
+	return nil
 }
 
 // grow folds a part's deltas into its payload.

@@ -10,7 +10,7 @@ import (
 )
 
 const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator,
-	s.bytes, s.spared`
+	s.bytes, s.spared, s.ordered_by`
 
 // infoStart is the beginning of the value of the info of a session s, which mostly is all of
 // it: whoever lists sessions wants their titles, and an info may be as large as anything.
@@ -41,13 +41,13 @@ var (
 	readSessions = statement("t", `
 		SELECT `+sessionColumns+` FROM {w} CROSS JOIN sessions s WHERE s.id = w.a`)
 
-	saveSessions = statement("tttiiibiiiitii", `
-		INSERT INTO sessions (id, space, external, life, cursor, base, head, epoch, auth_gen, created, updated, creator, bytes, spared)
+	saveSessions = statement("tttiiibiiiitiii", `
+		INSERT INTO sessions (id, space, external, life, cursor, base, head, epoch, auth_gen, created, updated, creator, bytes, spared, ordered_by)
 		{values} ON CONFLICT (id) DO UPDATE SET
 			space = excluded.space, external = excluded.external, life = excluded.life, cursor = excluded.cursor,
 			base = excluded.base, head = excluded.head, epoch = excluded.epoch, auth_gen = excluded.auth_gen,
 			created = excluded.created, updated = excluded.updated, creator = excluded.creator,
-			bytes = excluded.bytes, spared = excluded.spared`)
+			bytes = excluded.bytes, spared = excluded.spared, ordered_by = excluded.ordered_by`)
 
 	// touchSessions gives rows another version, and changes nothing.
 	touchSessions = onPostgres("t", `UPDATE sessions SET cursor = cursor WHERE id IN (SELECT a FROM {w})`)
@@ -100,22 +100,23 @@ var (
 func scanSession(row Scanner, more ...any) (*session.Row, error) {
 	var (
 		s                            session.Row
-		life                         uint8
+		life, order                  uint8
 		cursor, base, epoch, authGen int64
 		head                         []byte
 	)
-	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.Spared}
+	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.Spared, &order}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	s.Life, s.Cursor, s.Base, s.Epoch, s.AuthGen = session.Life(life), uint64(cursor), uint64(base), uint64(epoch), uint64(authGen)
 	copy(s.Head[:], head)
+	s.Order = session.Order(order)
 	return &s, nil
 }
 
 func sessionValues(s *session.Row) []any {
 	return []any{s.ID, s.Space, s.External, int64(s.Life), int64(s.Cursor), int64(s.Base), s.Head[:],
-		int64(s.Epoch), int64(s.AuthGen), s.Created, s.Updated, s.Creator, s.Bytes, s.Spared}
+		int64(s.Epoch), int64(s.AuthGen), s.Created, s.Updated, s.Creator, s.Bytes, s.Spared, int64(s.Order)}
 }
 
 // texts is a list of one column.

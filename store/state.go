@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	headNames = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since`
+	headNames = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum, e.since, e.ord, e.ord_index`
 
 	// A value that stands in its event is as old as that, whoever wrote the row.
 	headColumns = `e.session, e.key, e.cursor, e.schema, e.text_len, e.grown, e.sum,
-		CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END AS since`
+		CASE WHEN e.payload IS NULL THEN e.cursor ELSE e.since END AS since, e.ord, e.ord_index`
 
 	// An entry's value stands in its own row or, mostly, in its event's. It is looked up and not
 	// joined: Postgres, as long as it knows nothing of the tables, would go through the whole log
@@ -41,14 +41,17 @@ var (
 	readRange = page(entryColumns, `FROM entries e WHERE e.session = {1} AND e.key > {2}`, "e.key", "{3}",
 		fmt.Sprintf("COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END", entryValue, entryWeight), "{4}", "{5}")
 
-	saveEntries = statement("TIIBtiibi", `
-		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum, since)
+	// An entry that is there keeps its place, but for one that was removed before in the same group.
+	saveEntries = statement("TIIBtiibiii", `
+		INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum, since, ord, ord_index)
 		{values} ON CONFLICT (session, key) DO UPDATE SET
 			cursor = excluded.cursor, schema = excluded.schema, text_len = excluded.text_len, grown = excluded.grown,
-			sum = excluded.sum, payload = excluded.payload, since = excluded.since`)
+			sum = excluded.sum, payload = excluded.payload, since = excluded.since,
+			ord = CASE WHEN excluded.ord > 0 THEN excluded.ord ELSE entries.ord END,
+			ord_index = CASE WHEN excluded.ord > 0 THEN excluded.ord_index ELSE entries.ord_index END`)
 
 	// insertEntries is saveEntries for keys that are known not to be there.
-	insertEntries = insertion("TIIBtiibi", `entries (session, schema, grown, payload, key, cursor, text_len, sum, since)`)
+	insertEntries = insertion("TIIBtiibiii", `entries (session, schema, grown, payload, key, cursor, text_len, sum, since, ord, ord_index)`)
 
 	dropEntries = statement("tt", `
 		DELETE FROM entries WHERE (session, key) IN (SELECT a, b FROM {w})`)
@@ -106,13 +109,15 @@ func scanEntryHead(row Scanner, more ...any) (*session.Entry, error) {
 	var (
 		e                                     session.Entry
 		cursor, schema, textLen, grown, since int64
+		ord, index                            int64
 		sum                                   []byte
 	)
-	dest := []any{&e.Session, &e.Key, &cursor, &schema, &textLen, &grown, &sum, &since}
+	dest := []any{&e.Session, &e.Key, &cursor, &schema, &textLen, &grown, &sum, &since, &ord, &index}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	e.Cursor, e.Schema, e.TextLen, e.Grown, e.Since = uint64(cursor), uint32(schema), uint64(textLen), uint64(grown), uint64(since)
+	e.Ord = session.Ord{At: uint64(ord), Index: uint64(index)}
 	copy(e.Sum[:], sum)
 	return &e, nil
 }
@@ -140,7 +145,7 @@ func entryBytes(e *session.Entry) int {
 }
 
 func entryValues(to []any, e *session.Entry) []any {
-	return append(to, &e.Session, int64(e.Schema), &e.Grown, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum, &e.Since)
+	return append(to, &e.Session, int64(e.Schema), &e.Grown, &e.Payload, &e.Key, &e.Cursor, &e.TextLen, &e.Sum, &e.Since, &e.Ord.At, &e.Ord.Index)
 }
 
 func scanTurn(row Scanner) (*session.Turn, error) {

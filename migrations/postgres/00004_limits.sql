@@ -60,3 +60,11 @@ ALTER TABLE grants ADD COLUMN spared bigint NOT NULL DEFAULT 0;
 -- minute changes once a minute.
 ALTER TABLE sessions ADD COLUMN minute bigint GENERATED ALWAYS AS (updated / 60000) STORED;
 CREATE INDEX sessions_changed ON sessions (space, minute) WHERE space <> '';
+
+-- An entry's place in its session's order, fixed when its key is first put. 0: nobody has
+-- given it one, as a server of the version before does not; whoever reads does.
+ALTER TABLE entries ADD COLUMN ord bigint NOT NULL DEFAULT 0;
+ALTER TABLE entries ADD COLUMN ord_index bigint NOT NULL DEFAULT 0;
+CREATE INDEX entries_unordered ON entries (session, key) WHERE ord = 0;
+-- What a session's order goes by: 0 its log, 1 the times at which things were created.
+ALTER TABLE sessions ADD COLUMN ordered_by bigint NOT NULL DEFAULT 0;

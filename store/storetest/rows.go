@@ -37,7 +37,7 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	id, space, outbox := newSession(), newSpace(), newOutbox()
 	row := &session.Row{ID: id, Space: space, External: "ses-outside", Life: session.Live, Cursor: 3, Base: 1, Head: hash(),
-		Epoch: 4, AuthGen: 5, Created: 6, Updated: 7, Creator: outbox}
+		Epoch: 4, AuthGen: 5, Created: 6, Updated: 7, Creator: outbox, Order: session.ByTime}
 	stream := &ledger.Stream{Session: id, Outbox: outbox, SecretHash: hash(), Incarnation: 1 << 63, LastSeq: 9, AckedThrough: 8,
 		AckedOp: newOp(), AckedDigest: hash()}
 	full := &ledger.Record{BatchID: newOp(), FirstSeq: 9, Outcomes: []ledger.Outcome{
@@ -51,6 +51,7 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	third.Method, third.Outbox, third.Op, third.Batch, third.Ref, third.Actor = session.MethodInterrupted, "", "", "", "", ""
 	inEvent, own := entryOf(first), entryOf(second)
 	own.Payload, own.TextLen, own.Grown, own.Since = []byte(`{"text":"own value"}`), session.NoText, 3, 1
+	own.Ord.Index = 7
 	turn := &session.Turn{Session: id, Message: "msg_1", Status: session.Interrupted, Outbox: outbox, Lease: 123, Begun: 1, Ended: 2, Final: hash()}
 	ended := &session.Turn{Session: id, Message: "msg_0", Status: session.Failed, Outbox: outbox, Lease: 1, Begun: 1, Ended: 2, Final: hash()}
 	g := &capability.Grant{ID: newRef(id), Target: id, Parent: newRef(space), Hash: hash(), Owner: true, Epoch: 3,

@@ -104,6 +104,7 @@ var together = []test{
 	{"ReadLog", testReadLog},
 	{"Pages", testPages},
 	{"ReadState", testReadState},
+	{"Order", testOrder},
 	{"ListSessions", testListSessions},
 	{"SessionLists", testSessionLists},
 	{"ListTitles", testListTitles},
@@ -277,7 +278,7 @@ func deltaEvent(id string, cursor uint64, key, text string) *session.Event {
 
 // entryOf is the entry that an event puts.
 func entryOf(e *session.Event) *session.Entry {
-	return &session.Entry{Session: e.Session, Key: e.Key, Cursor: e.Cursor, Since: e.Cursor, Schema: e.Schema, Sum: e.Sum}
+	return &session.Entry{Session: e.Session, Key: e.Key, Cursor: e.Cursor, Since: e.Cursor, Ord: session.Ord{At: e.Cursor}, Schema: e.Schema, Sum: e.Sum}
 }
 
 func grant(id, parent string) *capability.Grant {

@@ -1,0 +1,245 @@
+// Places for entries that have none: those of a database of before there was an order,
+// and those that a server of that version writes beside this one.
+
+package store
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+var (
+	readUnordered = statement("", `
+		SELECT e.key, e.cursor FROM entries e WHERE e.session = {1} AND e.ord = 0 ORDER BY e.key`)
+
+	// placeEntries is for entries that are still as they were when they were looked at. That they
+	// have no place is no condition, or Postgres would go by the index of all that have none.
+	placeEntries = &Statement{
+		Postgres: Forms{
+			Many: `UPDATE entries SET ord = CASE WHEN ord = 0 THEN w.d ELSE ord END, ord_index = CASE WHEN ord = 0 THEN w.e ELSE ord_index END,
+				since = CASE WHEN since = 0 THEN w.f ELSE since END FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS w(a, b, c, d, e, f)
+				WHERE entries.session = w.a AND entries.key = w.b AND entries.cursor = w.c`,
+			One: placeEntry,
+		},
+		SQLite:  Forms{One: placeEntry},
+		Columns: []Column{Text, Text, Int, Int, Int, Int},
+	}
+)
+
+const placeEntry = `UPDATE entries SET ord = CASE WHEN ord = 0 THEN $4 ELSE ord END, ord_index = CASE WHEN ord = 0 THEN $5 ELSE ord_index END,
+	since = CASE WHEN since = 0 THEN $6 ELSE since END WHERE session = $1 AND key = $2 AND cursor = $3`
+
+// orderPage is how much of a log or a state is read at once to give entries their places.
+const orderPage = 1 << 20
+
+// order gives all entries of a session a place, those that have none: where the log
+// is whole, what it makes of them, as a Fold does; else before all that the log still
+// has, by the time that their values say they were created, then by key.
+func (s *Store) order(ctx context.Context, id string) error {
+	var (
+		row  *session.Row
+		rows []*session.Entry
+	)
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		sight := &session.Sight{}
+		look(run, sight, id, nil)
+		run.Queue(readUnordered, nil, []any{id}, func(found Scanner) error {
+			e := &session.Entry{Session: id}
+			var cursor int64
+			err := found.Scan(&e.Key, &cursor)
+			e.Cursor = uint64(cursor)
+			rows = append(rows, e)
+			return err
+		})
+		err := run.Flush(ctx)
+		row = sight.Row
+		return err
+	})
+	if err != nil || len(rows) == 0 || row == nil {
+		return naming("find entries without a place", err)
+	}
+	if row.Base == 0 {
+		err = s.placeByLog(ctx, row, rows)
+	} else {
+		err = s.placeByTime(ctx, row, rows)
+	}
+	if err != nil {
+		return err
+	}
+	err = s.update(ctx, func(t *tx) error {
+		t.run.Queue(lockSessions, texts([]string{id}), nil, func(found Scanner) error {
+			_, err := scanSession(found, new(int64))
+			return err
+		})
+		t.list(placeEntries, each(rows, func(e *session.Entry) []any {
+			return []any{e.Session, e.Key, int64(e.Cursor), int64(e.Ord.At), int64(e.Ord.Index), int64(e.Since)}
+		}), nil)
+		return t.run.Flush(ctx)
+	})
+	return naming("place entries", err)
+}
+
+func (s *Store) placeByLog(ctx context.Context, row *session.Row, rows []*session.Entry) error {
+	places := session.NewPlaces()
+	for after := uint64(0); after < row.Cursor; {
+		page, err := s.ReadLog(ctx, row.ID, after, orderPage, 1000, nil)
+		if err != nil {
+			return err
+		}
+		if page.Row.Base > after || len(page.Events) == 0 { // it was trimmed meanwhile
+			return s.placeByTime(ctx, row, rows)
+		}
+		for _, e := range page.Events {
+			if after = e.Cursor; after <= row.Cursor {
+				places.Add(e)
+			}
+		}
+	}
+	for _, e := range rows {
+		if e.Ord, e.Since = places.Of(e.Key); e.Ord.At == 0 {
+			e.Ord.At = e.Cursor // a log from which more is gone than it says
+		}
+	}
+	return nil
+}
+
+func (s *Store) placeByTime(ctx context.Context, row *session.Row, rows []*session.Entry) error {
+	by := make(map[string]*session.Entry, len(rows))
+	for _, e := range rows {
+		by[e.Key] = e
+	}
+	for after, more := "", true; more; {
+		var page []*session.Entry
+		err := s.backend.Snapshot(ctx, func(run Runner) (err error) {
+			page, more, err = entryPage(ctx, run, row.ID, after, aboveAll, orderPage, orderPage/entryWeight)
+			return err
+		})
+		if err != nil {
+			return naming("read the state", err)
+		}
+		for _, e := range page {
+			after = e.Key
+			if old := by[e.Key]; old != nil {
+				old.Ord = session.ByTime.Place(&session.Event{At: row.Created}, 0, e.Key, e.Payload)
+			}
+		}
+	}
+	if row.Order == session.ByTime {
+		return nil
+	}
+	slices.SortFunc(rows, session.CompareEntries)
+	for i, e := range rows {
+		e.Ord = session.Ord{At: max(row.Base, 1), Index: uint64(i)}
+	}
+	slices.SortFunc(rows, func(a, b *session.Entry) int { return strings.Compare(a.Key, b.Key) })
+	return nil
+}
+
+var (
+	readOutline = statement("", `
+		SELECT `+headColumns+` FROM entries e WHERE e.session = {1} AND e.key > {2} AND e.key < {3} LIMIT {4}`)
+
+	readSizes = statement("tt", fmt.Sprintf(`
+		SELECT e.key, COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END
+		FROM {w} CROSS JOIN entries e WHERE e.session = w.a AND e.key = w.b`, entryValue, entryWeight))
+)
+
+// ReadOutline gives the entries of the keys above after and below below without their
+// values, in no order: TooLarge if there are more than most.
+func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most int, refIDs []string) (*session.Range, error) {
+	if err := sound(after, below); err != nil {
+		return nil, err
+	}
+	if err := s.order(ctx, id); err != nil {
+		return nil, err
+	}
+	page := &session.Range{}
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		look(run, &page.Sight, id, refIDs)
+		run.Queue(readOutline, nil, []any{id, after, below, int64(most) + 1}, func(row Scanner) error {
+			e, err := scanEntryHead(row)
+			page.Entries = append(page.Entries, e)
+			return err
+		})
+		return run.Flush(ctx)
+	})
+	if err != nil {
+		return nil, naming("read outline", err)
+	}
+	if len(page.Entries) > most {
+		return nil, fault.TooLarge.With("the session has more than %d messages and parts, the most that are put in order at once: read its events", most)
+	}
+	return page, nil
+}
+
+// ReadValues gives the entries of keys, in their order, as many as weigh about maxBytes
+// and the first that is there in any case, with the turns of the messages among them.
+// More says that others are left: next is how many keys it has gone over.
+func (s *Store) ReadValues(ctx context.Context, id string, keys []string, maxBytes int, refIDs []string) (page *session.Range, next int, err error) {
+	if err := sound(keys...); err != nil {
+		return nil, 0, err
+	}
+	page = &session.Range{}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		look(run, &page.Sight, id, refIDs)
+		sizes := map[string]int64{}
+		run.Queue(readSizes, pairs(map[string][]string{id: keys}), nil, func(row Scanner) error {
+			var key string
+			var size int64
+			err := row.Scan(&key, &size)
+			sizes[key] = size
+			return err
+		})
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		var fit []string
+		for bytes := int64(0); next < len(keys); next++ {
+			size, there := sizes[keys[next]]
+			if bytes += size; len(fit) > 0 && bytes > int64(maxBytes) {
+				break
+			}
+			if there {
+				fit = append(fit, keys[next])
+			}
+		}
+		page.More = next < len(keys)
+		if len(fit) == 0 {
+			return nil
+		}
+		found := map[string]*session.Entry{}
+		var messages [][]any
+		run.Queue(readEntries, pairs(map[string][]string{id: fit}), []any{int64(math.MaxInt64)}, func(row Scanner) error {
+			e, err := scanEntry(row)
+			if err == nil {
+				found[e.Key] = e
+			}
+			return err
+		})
+		for _, key := range fit {
+			if k, err := session.ParseKey(key); err == nil && k.Kind == session.KeyMessage {
+				messages = append(messages, []any{id, k.Message})
+			}
+		}
+		if len(messages) > 0 {
+			run.Queue(readTurns, messages, nil, collect(&page.Turns, scanTurn))
+		}
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		for _, key := range fit {
+			page.Entries = append(page.Entries, found[key])
+		}
+		return growEntriesOf(ctx, run, id, page.Entries)
+	})
+	if err != nil {
+		return nil, 0, naming("read values", err)
+	}
+	return page, next, nil
+}
