@@ -184,6 +184,7 @@ struct SessionInfo {
   base @7 :UInt64;      # the log starts after this cursor
   deleted @8 :Bool;
   head @9 :Data;        # hash of the event at cursor: the end of the log's chain
+  order @10 :Text;      # what ord goes by: "" the log (cursor, and which of the event's values), "time" when it was created, Unix ms
 }
 
 struct GrantInfo {
@@ -289,6 +290,8 @@ struct Entry {
   cursor @1 :UInt64;
   schema @2 :UInt32;
   payload @3 :Text;
+  ord @4 :UInt64;               # the entry's place in the session's order: ord, then ordIndex, then key;
+  ordIndex @5 :UInt64;          # both 0 from a server that keeps none
 }
 
 struct Turn {

@@ -241,7 +241,8 @@ func decodeState(sessionID string, p wire.EventSink_state_Params) (entries []ses
 	t := texts{}
 	for i := range es.Len() {
 		w := es.At(i)
-		e := session.Entry{Session: sessionID, Key: t.get(w.Key()), Cursor: w.Cursor(), Schema: w.Schema(), Payload: []byte(t.get(w.Payload()))}
+		e := session.Entry{Session: sessionID, Key: t.get(w.Key()), Cursor: w.Cursor(), Schema: w.Schema(), Payload: []byte(t.get(w.Payload())),
+			Ord: session.Ord{At: w.Ord(), Index: w.OrdIndex()}}
 		e.Sum = session.SumOf(e.Payload)
 		entries = append(entries, e)
 	}
@@ -266,6 +267,7 @@ type SessionInfo struct {
 	Created  int64  `json:"created"` // Unix ms
 	Updated  int64  `json:"updated"` // Unix ms
 	Deleted  bool   `json:"deleted,omitempty"`
+	Order    string `json:"order,omitempty"` // "time": it is ordered by when things were created, and not by its log (session.ParseOrder)
 
 	// Head is the hash of the event at Cursor, the end of the log's chain; zero for a
 	// ref that does not show all of the log, and in lists.
@@ -276,7 +278,7 @@ func decodeSessionInfo(w wire.SessionInfo) (SessionInfo, error) {
 	t := texts{}
 	info := SessionInfo{
 		ID: t.get(w.Id()), External: t.get(w.External()), Title: t.get(w.Title()), Cursor: w.Cursor(), Base: w.Base(),
-		Epoch: w.Epoch(), Created: w.Created(), Updated: w.Updated(), Deleted: w.Deleted(),
+		Epoch: w.Epoch(), Created: w.Created(), Updated: w.Updated(), Deleted: w.Deleted(), Order: t.get(w.Order()),
 	}
 	head, err := w.Head()
 	if t.err == nil {

@@ -295,8 +295,8 @@ func ExampleSpace_Fork() {
 		fmt.Println(e.Key, string(e.Payload))
 	}
 	// Output:
-	// message/msg_1 {"role":"user"}
 	// session {"title":"the first"}
+	// message/msg_1 {"role":"user"}
 }
 
 // A deleted session takes no more ops.

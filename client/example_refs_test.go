@@ -170,8 +170,8 @@ func ExampleSession_Snapshot() {
 	}
 	fmt.Println(state.Turns[0].Message, "is", state.Turns[0].Status)
 	// Output:
-	// message/msg_1 3
 	// session 2
+	// message/msg_1 3
 	// msg_1 is streaming
 }
 

@@ -240,7 +240,7 @@ func (page *Page) read(session string, results capnp.Struct) error {
 type State struct {
 	Cursor  uint64
 	Hash    session.Hash    // of the event there; zero if the server does not tell
-	Entries []session.Entry // by key
+	Entries []session.Entry // in the session's order: as they were first put, or, of a session that is ordered by time, created
 	Turns   []session.Turn
 }
 

@@ -122,9 +122,10 @@ func (s *Session) Batch() *Batch {
 
 // CreateOptions are about a new session.
 type CreateOptions struct {
-	External string // the id another system knows it by; once among the sessions made under one ref
-	Label    string // of the owner's ref
-	Actor    string // of the owner's ref; "owner" if empty
+	External string        // the id another system knows it by; once among the sessions made under one ref
+	Label    string        // of the owner's ref
+	Actor    string        // of the owner's ref; "owner" if empty
+	Order    session.Order // of its state: ByTime for opencode's sessions; of a fork it is its source's
 	// Owner is the owner's ref, if it was made before (Space.NewOwner): who keeps
 	// it, and the batch's id, may repeat the creation after a crash.
 	Owner capability.Ref
@@ -154,6 +155,7 @@ func (sp *Space) Create(o CreateOptions) (*Session, *Batch) {
 // (0: as it is when the op applies), under a ref that may read it. An earlier
 // state of a session whose log was trimmed is gone: the op is then rejected.
 func (sp *Space) Fork(source *Session, at uint64, o CreateOptions) (*Session, *Batch) {
+	o.Order = session.ByLog
 	s, b := sp.newSession(o)
 	if source == nil {
 		b.err = fault.Usage.With("fork: there is no session to fork")
@@ -191,7 +193,7 @@ func (sp *Space) newSession(o CreateOptions) (*Session, *Batch) {
 // creation is the arguments that create and fork share.
 func (s *Session) creation(o CreateOptions) []Arg {
 	args := []Arg{{"ref", s.saved.ID}, {"hash", s.saved.Secret.HashText()}}
-	for _, a := range []struct{ name, value string }{{"external", o.External}, {"label", o.Label}, {"actor", o.Actor}} {
+	for _, a := range []struct{ name, value string }{{"external", o.External}, {"label", o.Label}, {"actor", o.Actor}, {"order", o.Order.String()}} {
 		if a.value != "" {
 			args = append(args, Arg{a.name, a.value})
 		}

@@ -5,6 +5,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"capnproto.org/go/capnp/v3"
@@ -72,6 +73,7 @@ func (k *stateSink) finish(cursor uint64) error {
 	if !k.last || k.state.Cursor != cursor {
 		return fault.Disconnected.With("the snapshot is not whole")
 	}
+	slices.SortFunc(k.state.Entries, func(a, b session.Entry) int { return session.CompareEntries(&a, &b) })
 	return nil
 }
 

@@ -186,7 +186,12 @@ func (r *verifying) compare() {
 		turns[i] = &r.state.Turns[i]
 	}
 	r.v.State = r.fold.Hash()
-	if r.v.State == session.StateHash(r.state.Cursor, r.fold.Epoch, r.fold.Life, entries, turns) {
+	for _, e := range entries {
+		if want := r.fold.Entry(e.Key); want != nil && e.Ord != (session.Ord{}) && e.Ord != want.Ord { // a server of before says none
+			r.v.Differs = append(r.v.Differs, "the place of "+e.Key)
+		}
+	}
+	if len(r.v.Differs) == 0 && r.v.State == session.StateHash(r.state.Cursor, r.fold.Epoch, r.fold.Life, entries, turns) {
 		return
 	}
 	has := map[string]*session.Entry{}
@@ -217,6 +222,6 @@ func (r *verifying) compare() {
 	}
 	slices.Sort(r.v.Differs)
 	if len(r.v.Differs) == 0 {
-		r.v.Differs = []string{"the order of its entries"}
+		r.v.Differs = []string{"its hash"}
 	}
 }

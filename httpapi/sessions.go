@@ -27,11 +27,12 @@ type shownSession struct {
 	Created  int64  `json:"created"`
 	Updated  int64  `json:"updated"`
 	Deleted  bool   `json:"deleted,omitempty"`
+	Order    string `json:"order,omitempty"`
 }
 
 func showSession(row *session.Row, title string) shownSession {
 	return shownSession{ID: row.ID, External: row.External, Title: title, Cursor: row.Cursor, Base: row.Base, Epoch: row.Epoch,
-		Created: row.Created, Updated: row.Updated, Deleted: row.Life == session.Deleted}
+		Created: row.Created, Updated: row.Updated, Deleted: row.Life == session.Deleted, Order: row.Order.String()}
 }
 
 // shownGrant is what a ref allows.
@@ -121,6 +122,7 @@ type creation struct {
 	session, ref           string // made by the client; "": here
 	hash                   []byte // of the ref's secret
 	external, label, actor string
+	order                  string
 	batch                  *sent // the create op's, with all of these in it
 }
 
@@ -140,7 +142,7 @@ func createSession(q *request) *fault.Error {
 	}
 	var c creation
 	refused = object(nil, body, text("session", &c.session), text("ref", &c.ref), bytes32("hash", &c.hash),
-		text("external", &c.external), text("label", &c.label), text("actor", &c.actor),
+		text("external", &c.external), text("label", &c.label), text("actor", &c.actor), text("order", &c.order),
 		member{name: "batch", take: func(at *place, v gjson.Result) *fault.Error {
 			c.batch = &sent{}
 			return batchOf(at, v, c.batch)
@@ -154,7 +156,7 @@ func createSession(q *request) *fault.Error {
 			return fault.Malformed.With("session, ref and hash go together: the client makes all of them, or none")
 		}
 		return q.create(held, &c)
-	case !named || c.hash != nil || c.external != "" || c.label != "" || c.actor != "":
+	case !named || c.hash != nil || c.external != "" || c.label != "" || c.actor != "" || c.order != "":
 		return fault.Malformed.With("beside batch stand session and ref, and no others: the batch's create op says the rest")
 	}
 	stream, err := held.CreateStream(q.Context(), c.session, c.ref, c.batch.outbox, c.batch.secret, c.batch.incarnation)
@@ -177,7 +179,7 @@ func (q *request) create(held *server.Held, c *creation) *fault.Error {
 		return refused
 	}
 	args := []ledger.Arg{stringArg("ref", c.ref), stringArg("hash", base64.RawURLEncoding.EncodeToString(c.hash))}
-	for _, a := range []struct{ name, text string }{{"external", c.external}, {"label", c.label}, {"actor", c.actor}} {
+	for _, a := range []struct{ name, text string }{{"external", c.external}, {"label", c.label}, {"actor", c.actor}, {"order", c.order}} {
 		if a.text != "" {
 			args = append(args, stringArg(a.name, a.text))
 		}

@@ -16,6 +16,10 @@ type shownEntry struct {
 	Key    string `json:"key"`
 	Cursor uint64 `json:"cursor"`
 	Schema uint32 `json:"schema_version"`
+
+	// Ord is its place in the session's order: by the first number, then by the
+	// second, then by key.
+	Ord [2]uint64 `json:"ord"`
 }
 
 type shownTurn struct {
@@ -92,7 +96,7 @@ func (s *snapshotWriter) piece(p *session.StatePiece) error {
 		} else {
 			b = append(b, ',')
 		}
-		b = append(b, with(encode(shownEntry{Key: e.Key, Cursor: e.Cursor, Schema: e.Schema}), "payload", e.Payload)...)
+		b = append(b, with(encode(shownEntry{Key: e.Key, Cursor: e.Cursor, Schema: e.Schema, Ord: [2]uint64{e.Ord.At, e.Ord.Index}}), "payload", e.Payload)...)
 	}
 	if len(b) == 0 {
 		return nil

@@ -64,7 +64,7 @@ func TestTheStory(t *testing.T) {
 
 		// Read: whole, by pages, and as it was.
 		shot := r.ask("GET", at+"/snapshot", owner, nil)
-		if want := `{"key":"message/m","cursor":3,"schema_version":3,"payload":` + payload + `}`; shot.status != 200 || !strings.Contains(string(shot.text), want) || shot.json["cursor"] != json.Number("3") || len(shot.json["entries"].([]any)) != 2 {
+		if want := `{"key":"message/m","cursor":3,"schema_version":3,"ord":[3,0],"payload":` + payload + `}`; shot.status != 200 || !strings.Contains(string(shot.text), want) || shot.json["cursor"] != json.Number("3") || len(shot.json["entries"].([]any)) != 2 {
 			t.Errorf("the snapshot is %d %s", shot.status, shot.text)
 		}
 		if earlier := r.must(200, "GET", at+"/snapshot?at=2", owner, nil); len(earlier["entries"].([]any)) != 1 || earlier["cursor"] != json.Number("2") {

@@ -1,5 +1,5 @@
-// The opencode export of a folded session: info, messages by id, each with its
-// parts by id. Values stand byte for byte as they were put; only the object
+// The opencode export of a folded session: info, then the messages with their parts,
+// in the session's order. Values stand byte for byte as they were put; only the object
 // around them is laid out.
 
 package opencode
@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"slices"
 	"strings"
 )
 
@@ -26,11 +25,12 @@ type Export struct {
 	Orphans  int // parts whose message is not there
 }
 
-// NewExport sorts a session's state into an export. name is the id to give
-// a session that has no info of its own.
+// NewExport makes an export of a session's state, whose entries come in the session's
+// order. name is the id to give a session that has no info of its own.
 func NewExport(entries []Put, name string) *Export {
 	doc := &Export{}
 	byID := map[string]*exportMessage{}
+	var order []string
 	message := func(id string) *exportMessage {
 		m := byID[id]
 		if m == nil {
@@ -46,6 +46,7 @@ func NewExport(entries []Put, name string) *Export {
 			doc.info = e.Payload
 		case "message":
 			message(rest).info = e.Payload
+			order = append(order, rest)
 		case "part":
 			mid, pid, _ := strings.Cut(rest, "/")
 			m := message(mid)
@@ -59,12 +60,11 @@ func NewExport(entries []Put, name string) *Export {
 	for _, m := range byID {
 		if m.info == nil {
 			doc.Orphans += len(m.parts)
-			continue
 		}
-		slices.SortFunc(m.parts, func(a, b Put) int { return strings.Compare(a.Key, b.Key) })
-		doc.messages = append(doc.messages, *m)
 	}
-	slices.SortFunc(doc.messages, func(a, b exportMessage) int { return strings.Compare(a.id, b.id) })
+	for _, id := range order {
+		doc.messages = append(doc.messages, *byID[id])
+	}
 	return doc
 }
 

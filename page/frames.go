@@ -23,16 +23,16 @@ type Frame struct {
 }
 
 // Frames are what a followed event changes on the page: none, one or several, in
-// the order in which they are to be made.
-func Frames(e *session.Event) []Frame {
+// the order in which they are to be made. order is the session's.
+func Frames(e *session.Event, order session.Order) []Frame {
 	if e.Hidden {
 		return nil
 	}
 	switch e.Method {
 	case session.MethodPut:
-		return []Frame{put(e, e.Key, e.Schema, e.Payload)}
+		return []Frame{put(e, order.Place(e, 0, e.Key, e.Payload), e.Key, e.Schema, e.Payload)}
 	case session.MethodBegin:
-		return []Frame{put(e, e.Key, e.Schema, e.Payload), turnFrame(e, session.Streaming.String())}
+		return []Frame{put(e, order.Place(e, 0, e.Key, e.Payload), e.Key, e.Schema, e.Payload), turnFrame(e, session.Streaming.String())}
 	case session.MethodRemove, session.MethodPurge:
 		return []Frame{gone(e.Key)}
 	case session.MethodAppendText:
@@ -46,13 +46,13 @@ func Frames(e *session.Event) []Frame {
 			Text   string `json:"text"`
 		}{e.Key, p.at("offset").Uint(), p.at("text").text()})}
 	case session.MethodFinalize:
-		frames := entries(e)
+		frames := entries(e, order)
 		if status := read(e.Payload).at("status").text(); status != "" {
 			frames = append(frames, turnFrame(e, status))
 		}
 		return frames
 	case session.MethodFork:
-		return entries(e)
+		return entries(e, order)
 	case session.MethodInterrupted:
 		return []Frame{turnFrame(e, session.Interrupted.String())}
 	case session.MethodResumed:
@@ -62,22 +62,24 @@ func Frames(e *session.Event) []Frame {
 }
 
 // entries are the puts within another event's payload.
-func entries(e *session.Event) []Frame {
+func entries(e *session.Event, order session.Order) []Frame {
 	var frames []Frame
 	read(e.Payload).at("entries").ForEach(func(_, v result) bool {
 		entry := value(v)
-		frames = append(frames, put(e, entry.at("key").text(), uint32(entry.at("schema_version").Uint()), []byte(entry.at("payload").text())))
+		key, payload := entry.at("key").text(), []byte(entry.at("payload").text())
+		frames = append(frames, put(e, order.Place(e, len(frames), key, payload), key, uint32(entry.at("schema_version").Uint()), payload))
 		return true
 	})
 	return frames
 }
 
-// put is what a key's new value changes. One without a payload was purged.
-func put(e *session.Event, key string, schema uint32, payload []byte) Frame {
+// put is what a key's new value changes: ord is its place if the page has none of it.
+// One without a payload was purged.
+func put(e *session.Event, ord session.Ord, key string, schema uint32, payload []byte) Frame {
 	if len(payload) == 0 {
 		return gone(key)
 	}
-	entry := &session.Entry{Session: e.Session, Key: key, Cursor: e.Cursor, Schema: schema, Payload: payload}
+	entry := &session.Entry{Session: e.Session, Key: key, Cursor: e.Cursor, Ord: ord, Schema: schema, Payload: payload}
 	html := string(Block(entry, nil))
 	if key == "session" {
 		return infoFrame(titleOf(entry), html)

@@ -3,17 +3,20 @@ package page
 // A message: its head, its parts, and a foot for errors and what it changed.
 
 import (
+	"strconv"
+
 	"github.com/mooring-rpc/mooring/session"
 )
 
 // messageOpen writes a message up to where its parts stand. What the totals are
 // made of stands in attributes too: the script sums it up anew when it changes.
-func messageOpen(o *out, id string, p fields, t *session.Turn) {
+func messageOpen(o *out, id string, ord session.Ord, p fields, t *session.Turn) {
 	self := messageID(id)
 	who, class := speaker(p)
 	o.lit(`<article class="msg `, class, `"`)
 	o.attr("id", self)
 	o.attr("data-key", session.MessageKey(id))
+	o.ord(ord)
 	used, began, ended := tokensOf(p), p.at("time", "created").millis(), p.at("time", "completed").millis()
 	for _, sum := range []struct {
 		name markup
@@ -58,11 +61,19 @@ func messageOpen(o *out, id string, p fields, t *session.Turn) {
 	o.lit(`</header><div class="parts">`)
 }
 
-// orphanOpen writes a message of which only parts are known.
-func orphanOpen(o *out, id string) {
+// ord writes the place of a block in the session's order, which the script keeps.
+func (o *out) ord(ord session.Ord) {
+	if ord != (session.Ord{}) {
+		o.attr("data-ord", strconv.FormatUint(ord.At, 10)+"."+strconv.FormatUint(ord.Index, 10))
+	}
+}
+
+// orphanOpen writes a message of which only parts are known; the first has the place ord.
+func orphanOpen(o *out, id string, ord session.Ord) {
 	o.lit(`<article class="msg orphan"`)
 	o.attr("id", messageID(id))
 	o.attr("data-key", session.MessageKey(id))
+	o.ord(ord)
 	o.lit(`><div class="parts">`)
 }
 

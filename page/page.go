@@ -1,8 +1,8 @@
 // Package page is what people see of sessions: HTML, its styles and its script.
 //
 // A session's page is written message by message while the state is read, so it
-// is never held whole: Start, then Message and its Parts in byte order of their
-// ids, then Rest and End. It reads without JavaScript. What happens afterwards
+// is never held whole: Start, then Message and its Parts in the session's order
+// (session.Document), then Rest and End. It reads without JavaScript. What happens afterwards
 // comes as Frames over server-sent events, each of them HTML of one block, or
 // text to append to one; the script (src/) puts them where their keys belong.
 //
@@ -99,7 +99,7 @@ func (d *Doc) Message(m *session.Entry, t *session.Turn) {
 	p := read(m.Payload)
 	d.user = role(p) == "user"
 	d.open = unfinished(p)
-	messageOpen(&d.o, d.id, p, t)
+	messageOpen(&d.o, d.id, m.Ord, p, t)
 	d.totals.message(p)
 	d.contents.message(d.id, p, d.user)
 	d.flush()
@@ -112,7 +112,7 @@ func (d *Doc) Part(p *session.Entry) {
 	if d.at != inMessage || d.id != id {
 		d.close()
 		d.at, d.message, d.id, d.user = inMessage, nil, id, false
-		orphanOpen(&d.o, id)
+		orphanOpen(&d.o, id, p.Ord)
 	}
 	fields := read(p.Payload)
 	d.running = d.running || running(fields)
@@ -218,7 +218,7 @@ func block(o *out, e *session.Entry, t *session.Turn) {
 	case k.Kind == session.KeySession:
 		info(o, e)
 	case k.Kind == session.KeyMessage:
-		messageOpen(o, k.Message, p, t)
+		messageOpen(o, k.Message, e.Ord, p, t)
 		messageClose(o, p)
 	case k.Kind == session.KeyPart:
 		part(o, e, p)

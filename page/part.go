@@ -63,6 +63,7 @@ func partOpen(o *out, e *session.Entry, class markup, p fields) {
 	o.lit(`<section class="part `, class, `"`)
 	o.attr("id", self)
 	o.attr("data-key", e.Key)
+	o.ord(e.Ord)
 	if class == "text" || class == "text aside" || class == "reasoning" || class == "unknown" { // they show their text
 		if text := p.at("text"); text.Type.String() == "String" || !text.Exists() {
 			o.attr("data-len", itoa(len(text.text())))

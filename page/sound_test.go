@@ -20,7 +20,7 @@ import (
 var allowed = map[string][]string{
 	"":     {"id", "class", "hidden", "title", "dir", "data-key", "tabindex", "role", "aria-label", "aria-live", "aria-labelledby", "aria-hidden", "aria-pressed"},
 	"html": {"lang"}, "head": nil, "title": nil, "meta": {"charset", "name", "content"}, "link": {"rel", "type", "href"}, "script": {"src", "type"}, "body": {"data-page", "data-base", "data-live", "data-cursor", "data-hash"},
-	"main": nil, "header": nil, "footer": nil, "nav": nil, "section": {"data-len", "data-says"}, "article": {"data-in", "data-out", "data-reasoning", "data-cost", "data-began", "data-ended"}, "div": {"data-open"}, "noscript": nil, "dialog": nil,
+	"main": nil, "header": nil, "footer": nil, "nav": nil, "section": {"data-len", "data-ord", "data-says"}, "article": {"data-ord", "data-in", "data-out", "data-reasoning", "data-cost", "data-began", "data-ended"}, "div": {"data-open"}, "noscript": nil, "dialog": nil,
 	"h1": nil, "h2": nil, "h3": nil, "h4": nil, "h5": nil, "h6": nil, "p": {"data-state"}, "pre": nil, "code": nil, "span": nil, "strong": nil, "em": nil, "del": nil, "ins": nil, "kbd": nil, "br": nil, "hr": nil, "blockquote": nil,
 	"ul": nil, "ol": {"start"}, "li": nil, "dl": nil, "dt": nil, "dd": nil, "details": {"open"}, "summary": nil, "figure": nil, "figcaption": nil, "time": {"datetime"},
 	"table": nil, "caption": nil, "thead": nil, "tbody": nil, "tr": nil, "th": {"align"}, "td": {"align", "data-n"},

@@ -7,6 +7,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/oklog/ulid/v2"
 
@@ -180,42 +181,70 @@ func (h *Held) Describe(ctx context.Context) (*Description, error) {
 // ref does not show is left out, so there may be more after a page of nothing:
 // next is the key to go on after, "" at the end. page.Row.Head is as the ref is shown it.
 func (h *Held) Range(ctx context.Context, after, below string, maxBytes, maxEntries int) (page *session.Range, next string, err error) {
+	used := ""
+	if after == "" {
+		used = "snapshot"
+	}
+	page, err = h.shown(ctx, used, func(ctx context.Context, o *sess) (*session.Range, error) {
+		page, err := o.server.cfg.Store.ReadRange(ctx, h.Target(), after, below, maxBytes, maxEntries, []string{h.ref})
+		if err == nil && page.More {
+			next = page.Entries[len(page.Entries)-1].Key
+		}
+		return page, err
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return page, next, nil
+}
+
+// Outline gives what there is of the keys above after and below below, without values
+// and in no order: at most most (TooLarge). What the ref does not show is left out.
+func (h *Held) Outline(ctx context.Context, after, below string, most int) ([]*session.Entry, error) {
+	page, err := h.shown(ctx, "snapshot", func(ctx context.Context, o *sess) (*session.Range, error) {
+		return o.server.cfg.Store.ReadOutline(ctx, h.Target(), after, below, most, []string{h.ref})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return page.Entries, nil
+}
+
+// Values gives the entries of keys, in their order and in a snapshot of its own, as
+// many as weigh about maxBytes, and of next keys in all: what is gone, or not shown by
+// the ref, is left out.
+func (h *Held) Values(ctx context.Context, keys []string, maxBytes int) (page *session.Range, next int, err error) {
+	page, err = h.shown(ctx, "", func(ctx context.Context, o *sess) (page *session.Range, err error) {
+		page, next, err = o.server.cfg.Store.ReadValues(ctx, h.Target(), keys, maxBytes, []string{h.ref})
+		return page, err
+	})
+	return page, next, err
+}
+
+// shown reads a part of the state and leaves out what the ref does not show. used is
+// the use that is counted, "" for none.
+func (h *Held) shown(ctx context.Context, used string, read func(context.Context, *sess) (*session.Range, error)) (*session.Range, error) {
 	o, refused := h.session()
 	if refused != nil {
-		return nil, "", refused
+		return nil, refused
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.server.cfg.ReadTimeout)
 	defer cancel()
-	page, err = o.server.cfg.Store.ReadRange(ctx, h.Target(), after, below, maxBytes, maxEntries, []string{h.ref})
+	page, err := read(ctx, o)
 	if err != nil {
-		return nil, "", toFault(o.server.log, err, "read the state")
+		return nil, toFault(o.server.log, err, "read the state")
 	}
 	grant, refused := o.check(&page.Sight, capability.Read, "snapshot")
 	if refused != nil {
-		return nil, "", refused
+		return nil, refused
 	}
-	if after == "" {
-		o.server.used(o.link.peer, grant, "snapshot", page.Row.Cursor)
+	if used != "" {
+		o.server.used(o.link.peer, grant, used, page.Row.Cursor)
 	}
-	if page.More {
-		next = page.Entries[len(page.Entries)-1].Key
-	}
-	shown := page.Entries[:0]
-	for _, e := range page.Entries {
-		if session.Shows(grant, e) {
-			shown = append(shown, e)
-		}
-	}
-	page.Entries = shown
-	turns := page.Turns[:0]
-	for _, t := range page.Turns {
-		if session.ShowsTurn(grant, t) {
-			turns = append(turns, t)
-		}
-	}
-	page.Turns = turns
+	page.Entries = slices.DeleteFunc(page.Entries, func(e *session.Entry) bool { return !session.Shows(grant, e) })
+	page.Turns = slices.DeleteFunc(page.Turns, func(t *session.Turn) bool { return !session.ShowsTurn(grant, t) })
 	page.Row.Head = page.Key.Shown(grant, page.Row.Head)
-	return page, next, nil
+	return page, nil
 }
 
 // Position is a place in a log: after the event at Cursor. Hash is that event's as it

@@ -100,6 +100,8 @@ func encodeSums(to wire.Event_List, events []*session.Event) error {
 func encodeEntry(to wire.Entry, e *session.Entry) error {
 	to.SetCursor(e.Cursor)
 	to.SetSchema(e.Schema)
+	to.SetOrd(e.Ord.At)
+	to.SetOrdIndex(e.Ord.Index)
 	if err := to.SetKey(e.Key); err != nil {
 		return err
 	}
@@ -127,6 +129,7 @@ func encodeSessionInfo(to wire.SessionInfo, row *session.Row, title string) erro
 	w.text(to.SetId, row.ID)
 	w.text(to.SetExternal, row.External)
 	w.text(to.SetTitle, title)
+	w.text(to.SetOrder, row.Order.String())
 	return w.err
 }
 

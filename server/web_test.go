@@ -96,7 +96,7 @@ func webSpaceMethods(t *testing.T, r *rig, w *webClient) {
 	m := r.createWeb(w)
 	list := fields(t, "list", w.give(sp, "list"), "sessions more next")
 	same(t, "more", list["more"], false)
-	one := fields(t, "a session", list["sessions"].([]any)[0], "id external cursor created updated title epoch base deleted head")
+	one := fields(t, "a session", list["sessions"].([]any)[0], "id external cursor created updated title epoch base deleted head order")
 	if one["id"].(string) > m.id || number(one["cursor"]) == 0 {
 		t.Errorf("listed: %v", one)
 	}
@@ -143,7 +143,7 @@ func webSessionMethods(t *testing.T, r *rig, w *webClient) {
 
 	info := fields(t, "info", w.give(sess, "info"), "info grant now")
 	fields(t, "its grant", info["grant"], grantFields)
-	at := fields(t, "its session", info["info"], "id external cursor created updated title epoch base deleted head")
+	at := fields(t, "its session", info["info"], "id external cursor created updated title epoch base deleted head order")
 	same(t, "the cursor", at["cursor"], 3.0)
 	if head := at["head"].([]byte); len(head) != 32 {
 		t.Errorf("the head has %d bytes", len(head))
@@ -156,7 +156,7 @@ func webSessionMethods(t *testing.T, r *rig, w *webClient) {
 
 	state := fields(t, "snapshot", w.give(sess, "snapshot"), "cursor hash entries turns")
 	same(t, "its cursor", state["cursor"], 3.0)
-	entry := fields(t, "an entry", state["entries"].([]any)[1], "key cursor schema payload")
+	entry := fields(t, "an entry", state["entries"].([]any)[1], "key cursor schema payload ord ordIndex")
 	same(t, "the entry", []any{entry["key"], entry["payload"]}, []any{"message/msg_2", `{"n":2}`})
 	turn := fields(t, "a turn", state["turns"].([]any)[0], "message status begun ended outbox")
 	same(t, "the turn", []any{turn["message"], turn["status"]}, []any{"msg_1", "streaming"})

@@ -112,6 +112,7 @@ func (s *Service) makeSession(ctx context.Context, c *server.Caller, by *capabil
 	args := []ledger.Arg{
 		{Name: "ref", JSON: jsonText(p.Owner)}, {Name: "hash", JSON: jsonText(nobodys())},
 		{Name: "external", JSON: jsonText(external)}, {Name: "label", JSON: jsonText("opencode session")},
+		{Name: "order", JSON: jsonText(session.ByTime.String())},
 	}
 	if by.Actor != "" {
 		args = append(args, ledger.Arg{Name: "actor", JSON: jsonText(by.Actor)})

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,9 +35,15 @@ var kinds = []struct{ name, after, below string }{
 	{"part", "part/", "part0"},
 }
 
-// walk gives a share's entries of a kind, in key order, a page at a time. What
-// changes meanwhile is seen as it is when its page is read.
+// mostOrdered is how many messages, or parts, of a share are put in order.
+const mostOrdered = 1 << 18
+
+// walk gives a share's entries of a kind a page at a time, messages and parts in the
+// session's order. What changes meanwhile is seen as it is when its page is read.
 func walk(ctx context.Context, h *server.Held, kind int, page func([]*session.Entry) error) error {
+	if name := kinds[kind].name; name == "message" || name == "part" {
+		return walkInOrder(ctx, h, kind, page)
+	}
 	for after, below := kinds[kind].after, kinds[kind].below; ; {
 		got, next, err := h.Range(ctx, after, below, pageBytes, pageKeys)
 		if err != nil {
@@ -47,6 +54,29 @@ func walk(ctx context.Context, h *server.Held, kind int, page func([]*session.En
 		}
 		after = next
 	}
+}
+
+func walkInOrder(ctx context.Context, h *server.Held, kind int, page func([]*session.Entry) error) error {
+	all, err := h.Outline(ctx, kinds[kind].after, kinds[kind].below, mostOrdered)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all, session.CompareEntries)
+	keys := make([]string, len(all))
+	for i, e := range all {
+		keys[i] = e.Key
+	}
+	for len(keys) > 0 {
+		got, next, err := h.Values(ctx, keys[:min(len(keys), pageKeys)], pageBytes)
+		if err != nil {
+			return err
+		}
+		if err := page(got.Entries); err != nil {
+			return err
+		}
+		keys = keys[next:]
+	}
+	return nil
 }
 
 // stream is a reply that is written as it is read. A client must take each piece

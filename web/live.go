@@ -70,7 +70,7 @@ func (q *request) follow(link context.Context, s *stream, h *server.Held, about 
 		return
 	}
 	from := s.at
-	s.goal = about.Row.Cursor
+	s.goal, s.order = about.Row.Cursor, about.Row.Order
 	hello := []byte("retry: " + comeBack + "\n\n")
 	if from.Cursor == s.goal && (from.Hash == session.Hash{} || from.Hash == about.Row.Head) {
 		hello = appendCaught(hello, from)
@@ -165,8 +165,9 @@ type sender interface{ send(b []byte) error }
 
 // stream is what is written to one reader who follows.
 type stream struct {
-	gone context.CancelCauseFunc // the reader has
-	goal uint64                  // what was there at the start
+	gone  context.CancelCauseFunc // the reader has
+	goal  uint64                  // what was there at the start
+	order session.Order           // of the session
 
 	mu sync.Mutex
 	to sender
@@ -198,7 +199,7 @@ func (s *stream) events(ctx context.Context, site *Site, events []*session.Event
 		var made []byte
 		var at server.Position
 		for len(events) > 0 && len(made) < pieceBytes {
-			made = append(made, site.events.of(events[0])...)
+			made = append(made, site.events.of(events[0], s.order)...)
 			at, events = server.Position{Cursor: events[0].Cursor, Hash: events[0].Hash}, events[1:]
 		}
 		site.rendered()
@@ -264,8 +265,8 @@ func (s *stream) frame(event string, data []byte) error {
 // appendEvent writes an event's frames, the last one with the event's cursor as its
 // id. Of one that changes nothing there is the id alone: a browser keeps it, and
 // tells the page nothing.
-func appendEvent(b []byte, e *session.Event) []byte {
-	frames := page.Frames(e)
+func appendEvent(b []byte, e *session.Event, order session.Order) []byte {
+	frames := page.Frames(e, order)
 	if len(frames) == 0 {
 		return append(appendID(b, e.Cursor), '\n')
 	}

@@ -106,27 +106,7 @@ func name(about *server.Description) string {
 
 // state writes all there is.
 func (p *painting) state() error {
-	parts := &partReader{p: p}
-	err := p.walk("message/", "message0", func(r *session.Range) error {
-		turns := make(map[string]*session.Turn, len(r.Turns))
-		for _, t := range r.Turns {
-			turns[t.Message] = t
-		}
-		for _, m := range r.Entries {
-			id := m.Key[len("message/"):]
-			if err := parts.before(id); err != nil {
-				return err
-			}
-			p.doc.Message(m, turns[id])
-			if err := parts.of(id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err == nil {
-		err = parts.rest()
-	}
+	err := p.log()
 	for _, keys := range [][2]string{{"model/", "model0"}, {"session", "session_diff\x01"}} {
 		if err == nil {
 			err = p.walk(keys[0], keys[1], func(r *session.Range) error {
@@ -142,6 +122,50 @@ func (p *painting) state() error {
 		return err
 	}
 	return p.send()
+}
+
+// mostBlocks is how many messages and parts a page has at most: they are put in order
+// without their values, and these are read as they are written.
+const mostBlocks = 1 << 18
+
+// log writes the messages with their parts, in the session's order.
+func (p *painting) log() error {
+	var all []*session.Entry
+	for _, keys := range [][2]string{{"message/", "message0"}, {"part/", "part0"}} {
+		some, err := p.held.Outline(p.q.r.Context(), keys[0], keys[1], mostBlocks-len(all))
+		if err != nil {
+			return err
+		}
+		all = append(all, some...)
+	}
+	session.Document(all, func(e *session.Entry) *session.Entry { return e })
+	keys := make([]string, len(all))
+	for i, e := range all {
+		keys[i] = e.Key
+	}
+	all = nil
+	for len(keys) > 0 {
+		page, next, err := p.held.Values(p.q.r.Context(), keys[:min(len(keys), entriesAtOnce)], p.q.site.cfg.PageBytes)
+		if err != nil {
+			return err
+		}
+		keys = keys[next:]
+		turns := make(map[string]*session.Turn, len(page.Turns))
+		for _, t := range page.Turns {
+			turns[t.Message] = t
+		}
+		for _, e := range page.Entries {
+			if id, ok := strings.CutPrefix(e.Key, session.MessageKey("")); ok {
+				p.doc.Message(e, turns[id])
+			} else {
+				p.doc.Part(e)
+			}
+		}
+		if err := p.send(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // walk has each take the entries of keys between two, a piece at a time, and sends

@@ -113,6 +113,28 @@ func TestFirstPaint(t *testing.T) {
 	})
 }
 
+// Ids say nothing of the order: a page has that of the first puts, of parts too.
+func TestPaintInTheOrderOfTheLog(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.PageBytes = 300 }) // many pieces
+	m := r.create()
+	var want []string
+	for _, message := range []string{"msg_1", "msg_2", "msg_3", "msg_9", "msg_10", "msg_11"} {
+		want = append(want, "message/"+message)
+		m.do(put("message/"+message, `{"role":"user"}`))
+		for _, part := range []string{"prt_2", "prt_10", "prt_1"} {
+			want = append(want, "part/"+message+"/"+part)
+			m.do(put("part/"+message+"/"+part, `{"type":"text","text":"x"}`))
+		}
+	}
+	m.do(put("message/msg_1", `{"role":"user","again":1}`))
+	got := keysOf(newBrowser(t).get(r.url("/share/" + m.publish().ID)).body)
+	got = slices.DeleteFunc(got, func(k string) bool { return !strings.Contains(k, "/") })
+	if !slices.Equal(got, want) {
+		t.Errorf("painted are %v, want %v", got, want)
+	}
+}
+
 // Parts find their messages also where the order of keys is another than that of
 // messages, and parts of no message are shown too.
 func TestPartsFindTheirMessages(t *testing.T) {

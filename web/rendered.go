@@ -43,13 +43,13 @@ func newRenderedEvents(limit int) *renderedEvents {
 }
 
 // of is an event as it is sent; not to be changed.
-func (c *renderedEvents) of(e *session.Event) []byte {
+func (c *renderedEvents) of(e *session.Event, order session.Order) []byte {
 	if e.Hidden || e.Cut || e.Method == session.MethodAppendText || e.Payload == nil { // made faster than found, or another for another reader
-		return appendEvent(nil, e)
+		return appendEvent(nil, e, order)
 	}
 	r := c.entry(eventKey{e.Session, e.Cursor, e.Hash, e.Sum, len(e.Payload)})
 	r.once.Do(func() {
-		r.made = appendEvent(nil, e)
+		r.made = appendEvent(nil, e, order)
 		c.count(r)
 	})
 	return r.made

@@ -28,7 +28,7 @@ func TestRenderedEvents(t *testing.T) {
 		readers.Go(func() {
 			for i := range uint64(200) {
 				e := putEvent(i+1, strings.Repeat("x", int(i)*10))
-				if got := c.of(e); !bytes.Equal(got, appendEvent(nil, e)) {
+				if got := c.of(e, session.ByLog); !bytes.Equal(got, appendEvent(nil, e, session.ByLog)) {
 					t.Errorf("event %d is sent as %s", e.Cursor, got)
 				}
 			}
@@ -43,16 +43,16 @@ func TestRenderedEvents(t *testing.T) {
 		t.Errorf("%d bytes are kept of %d events, counted as %d", sum, len(c.by), c.bytes)
 	}
 	e := putEvent(300, "to be purged")
-	first := c.of(e)
-	if &first[0] != &c.of(e)[0] {
+	first := c.of(e, session.ByLog)
+	if &first[0] != &c.of(e, session.ByLog)[0] {
 		t.Error("it is made twice")
 	}
 	e.Payload, e.Sum = nil, session.Hash{}
-	if got := c.of(e); strings.Contains(string(got), "purged") {
+	if got := c.of(e, session.ByLog); strings.Contains(string(got), "purged") {
 		t.Errorf("after the purge: %s", got)
 	}
 	huge := putEvent(301, strings.Repeat("y", 4*limit))
-	if got := c.of(huge); len(got) < limit || c.bytes > limit {
+	if got := c.of(huge, session.ByLog); len(got) < limit || c.bytes > limit {
 		t.Errorf("one of %d bytes leaves %d kept", len(got), c.bytes)
 	}
 }

@@ -82,7 +82,10 @@ export class Agent {
   /** The session's parts in their order, as the server holds them: [key, text] each. */
   async texts() {
     const { entries } = await this.session.snapshot();
-    const parts = [...entries.keys()].filter((key) => key.startsWith("part/")).sort();
+    const keys = [...entries.keys()];
+    const place = new Map(keys.map((key, i) => [key, i]));
+    const message = (part) => place.get(`message/${part.split("/")[1]}`);
+    const parts = keys.filter((key) => key.startsWith("part/")).sort((a, b) => message(a) - message(b) || place.get(a) - place.get(b));
     return parts.map((key) => [key, JSON.parse(entries.get(key).payload).text]);
   }
 

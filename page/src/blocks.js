@@ -2,7 +2,7 @@
 // from then on an event costs its own block, wherever that belongs.
 
 import { parseKey } from "./anchors.js";
-import { Order } from "./order.js";
+import { Order, placeOf } from "./order.js";
 import { localTimes } from "./times.js";
 
 const scratch = document.createElement("template");
@@ -27,13 +27,13 @@ export class Blocks {
     for (const article of this.#log.children) {
       const { message } = parseKey(article.dataset.key);
       this.#elements.set(article.dataset.key, article);
-      this.messages.add(message);
+      this.messages.add(message, placeOf(article));
       this.#keepTurn(message, article);
       const parts = new Order();
       this.#parts.set(message, parts);
       for (const part of article.querySelector(".parts").children) {
         this.#elements.set(part.dataset.key, part);
-        parts.add(parseKey(part.dataset.key).part);
+        parts.add(parseKey(part.dataset.key).part, placeOf(part));
       }
     }
     for (const extra of this.#rest.children) {
@@ -62,11 +62,16 @@ export class Blocks {
     const k = parseKey(key);
     if (k.kind === "message") this.#keepTurn(k.message, fresh);
     if (old && k.kind === "message") {
+      // A key keeps its place, whatever is put there; one that only had parts is new.
+      const known = !old.classList.contains("orphan");
+      if (known && old.dataset.ord) fresh.dataset.ord = old.dataset.ord;
       renew(old, fresh);
+      if (!known) this.#settle(k.message);
       return { element: old, isNew: false };
     }
     this.#elements.set(key, fresh);
     if (old) {
+      if (old.dataset.ord) fresh.dataset.ord = old.dataset.ord;
       keep(old, fresh);
       return { element: fresh, isNew: false };
     }
@@ -81,9 +86,10 @@ export class Blocks {
     if (!old || key === "session") return;
     const k = parseKey(key);
     if (k.kind === "message") {
-      if (this.#parts.get(k.message).ids.length > 0) {
-        // Its parts are still there: they stand without a head.
+      if (this.#parts.get(k.message).size > 0) {
+        // Its parts are still there: they stand without a head, where the first of them does.
         renew(old, orphan(k.message));
+        this.#settle(k.message);
         return;
       }
       this.messages.remove(k.message);
@@ -97,7 +103,10 @@ export class Blocks {
     old.remove();
     // What was there for its parts alone goes with the last of them.
     const article = this.article(k.message);
-    if (k.kind === "part" && article.classList.contains("orphan") && this.#parts.get(k.message).ids.length === 0) this.remove(article.dataset.key);
+    if (k.kind === "part" && article.classList.contains("orphan")) {
+      if (this.#parts.get(k.message).size === 0) this.remove(article.dataset.key);
+      else this.#settle(k.message);
+    }
   }
 
   // The state of a message's turn has changed.
@@ -116,7 +125,7 @@ export class Blocks {
   }
 
   #insertMessage(message, article) {
-    const next = this.messages.add(message);
+    const next = this.messages.add(message, placeOf(article));
     this.#parts.set(message, new Order());
     this.#elements.set(`message/${message}`, article);
     this.#log.insertBefore(article, next === undefined ? null : this.article(next));
@@ -124,9 +133,21 @@ export class Blocks {
 
   #insertPart({ message, part }, element) {
     if (!this.article(message)) this.#insertMessage(message, orphan(message));
-    const next = this.#parts.get(message).add(part);
+    const next = this.#parts.get(message).add(part, placeOf(element));
     const before = next === undefined ? null : this.#elements.get(`part/${message}/${next}`);
-    this.article(message).querySelector(":scope > .parts").insertBefore(element, before);
+    const article = this.article(message);
+    article.querySelector(":scope > .parts").insertBefore(element, before);
+    if (article.classList.contains("orphan")) this.#settle(message);
+  }
+
+  // Puts a message where it belongs: at its own place, or at its first part's if it has
+  // no other.
+  #settle(message) {
+    const article = this.article(message);
+    if (article.classList.contains("orphan")) article.dataset.ord = this.#parts.get(message).first.join(".");
+    const next = this.messages.add(message, placeOf(article));
+    const before = next === undefined ? null : this.article(next);
+    if (article.nextElementSibling !== before) this.#log.insertBefore(article, before);
   }
 }
 

@@ -1,35 +1,54 @@
-// A list of ids in byte order. Ids are of ASCII, so that strings compare as bytes do.
+// A list of ids in the order of their places: numbers that a block says in data-ord
+// ("12.0"), fixed when its key was first put. Equal places go by their ids, which are
+// of ASCII, so that strings compare as bytes do.
+
+const none = [0, 0];
+
+export const placeOf = (element) => element?.dataset.ord?.split(".").map(Number) ?? none;
+
+const compare = (a, b) => a.ord[0] - b.ord[0] || a.ord[1] - b.ord[1] || (a.id < b.id ? -1 : Number(a.id > b.id));
 
 export class Order {
-  ids = [];
+  #list = []; // {id, ord}
+  #by = new Map(); // id → the same
 
-  // The place of an id: where it is, or where it would go.
-  place(id) {
-    const { ids } = this;
+  get size() {
+    return this.#list.length;
+  }
+
+  // The place of the first; undefined if there is none.
+  get first() {
+    return this.#list[0]?.ord;
+  }
+
+  #place(item) {
+    const list = this.#list;
     let low = 0;
-    let high = ids.length;
-    if (high > 0 && ids[high - 1] < id) return high; // what is new mostly goes to the end
+    let high = list.length;
+    if (high > 0 && compare(list[high - 1], item) < 0) return high; // what is new mostly goes to the end
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (ids[middle] < id) low = middle + 1;
+      if (compare(list[middle], item) < 0) low = middle + 1;
       else high = middle;
     }
     return low;
   }
 
-  has(id) {
-    return this.ids[this.place(id)] === id;
-  }
-
-  // Puts an id in and gives the one that it now stands before; undefined at the end.
-  add(id) {
-    const at = this.place(id);
-    if (this.ids[at] !== id) this.ids.splice(at, 0, id);
-    return this.ids[at + 1];
+  // Puts an id in, or elsewhere, and gives the one that it now stands before; undefined
+  // at the end.
+  add(id, ord = none) {
+    this.remove(id);
+    const item = { id, ord };
+    const at = this.#place(item);
+    this.#list.splice(at, 0, item);
+    this.#by.set(id, item);
+    return this.#list[at + 1]?.id;
   }
 
   remove(id) {
-    const at = this.place(id);
-    if (this.ids[at] === id) this.ids.splice(at, 1);
+    const item = this.#by.get(id);
+    if (!item) return;
+    this.#list.splice(this.#place(item), 1);
+    this.#by.delete(id);
   }
 }

@@ -67,6 +67,8 @@ export interface CreateOptions {
   label?: string;
   /** Of the owner's ref; default "owner". */
   actor?: string;
+  /** "time": messages are in the order of their time.created, as opencode has them, and not of the log. A fork has its source's order. */
+  order?: "time";
   /** The owner's ref, if it was made before (newOwner): who keeps it, and the batch's id, may repeat the creation after a crash. */
   owner?: Ref;
   /** The id of the creating batch, if it is to be repeatable. */
@@ -298,7 +300,7 @@ export class Space {
    */
   create(options: CreateOptions = {}): { session: Session; batch: Batch } {
     const { session, batch, creation } = this.#newSession(options);
-    batch.do("create", creation);
+    batch.do("create", { ...creation, order: options.order });
     return { session, batch };
   }
 

@@ -134,10 +134,15 @@ const parts: Check = (name, v) => {
 const must = (check: Check): Param => ({ must: true, check });
 const may = (check: Check): Param => ({ must: false, check });
 
+const order: Check = (name, v, json) => {
+  text(name, v, json);
+  if (v !== "" && v !== "time") bad(`order is "time" for a session in the order of its messages' times, or nothing for that of its log`);
+};
+
 const creation = { external: may(text), ref: must(newRef), hash: must(hash), label: may(text), actor: may(text) };
 
 const methods: Record<string, Record<string, Param>> = {
-  create: creation,
+  create: { ...creation, order: may(order) },
   fork: { ...creation, source: must(session), via: must(refID), at: may(number), at_hash: may(text) },
   put: { key: must(key), payload: must(object), schema_version: may(schema) },
   remove: { key: must(key) },

@@ -40,6 +40,8 @@ export interface Entry {
   readonly cursor: number;
   readonly schema: number;
   readonly payload: string;
+  /** Its place in the session's order: by the first number, then by the second, then by key. Both are 0 from a server that keeps none. */
+  readonly ord: readonly [number, number];
 }
 
 /** A turn of a session. */
@@ -57,6 +59,10 @@ export interface State {
   cursor: number;
   /** Of the event there, to follow the state; empty if the server does not tell. */
   hash: Uint8Array;
+  /**
+   * In the session's order, which iterating gives: as the keys were first put or, of a session that is ordered by time
+   * (SessionInfo.order), as what they hold was created.
+   */
   entries: Map<string, Entry>;
   turns: Turn[];
 }
@@ -72,6 +78,8 @@ export interface SessionInfo {
   readonly epoch: number;
   readonly base: number;
   readonly deleted: boolean;
+  /** "time": the session is ordered by when things were created; "" by its log. */
+  readonly order: string;
 }
 
 /** What a ref allows. */
@@ -135,6 +143,7 @@ function readSessionInfo(s: Struct): SessionInfo {
   return {
     id: str(s["id"]), external: str(s["external"]), cursor: num(s["cursor"]), created: num(s["created"]), updated: num(s["updated"]),
     title: str(s["title"]), epoch: num(s["epoch"]), base: num(s["base"]), deleted: s["deleted"] === true,
+    order: str(s["order"]),
   };
 }
 
@@ -154,13 +163,14 @@ export function readEvents(answer: Struct): Events {
 
 /** Asks for the state piece by piece, so that it may be larger than a message. */
 export async function readSnapshot(live: StubPromise, at: number, hash?: Uint8Array): Promise<State> {
+  const entries: Entry[] = [];
   const state: State = { cursor: 0, hash: new Uint8Array(), entries: new Map(), turns: [] };
   const answer = (await live["snapshot"]!(at, (piece: Struct) => {
     const s = (piece["state"] ?? {}) as Struct;
     if (s["hash"] instanceof Uint8Array) state.hash = s["hash"]; // the last piece's
     for (const e of (s["entries"] ?? []) as Struct[]) {
-      const entry = { key: str(e["key"]), cursor: num(e["cursor"]), schema: num(e["schema"]), payload: str(e["payload"]) };
-      state.entries.set(entry.key, entry);
+      const ord = [num(e["ord"]), num(e["ordIndex"])] as const;
+      entries.push({ key: str(e["key"]), cursor: num(e["cursor"]), schema: num(e["schema"]), payload: str(e["payload"]), ord });
     }
     for (const t of (s["turns"] ?? []) as Struct[]) {
       state.turns.push({ message: str(t["message"]), status: str(t["status"]), begun: num(t["begun"]), ended: num(t["ended"]), outbox: str(t["outbox"]) });
@@ -168,7 +178,13 @@ export async function readSnapshot(live: StubPromise, at: number, hash?: Uint8Ar
   }, ...(hash ? [hash] : []))) as Struct | number;
   state.cursor = typeof answer === "number" ? answer : num(answer["cursor"]);
   dispose(answer);
+  for (const e of entries.sort(compareEntries)) state.entries.set(e.key, e);
   return state;
+}
+
+/** The order of a session's entries: negative where a stands before b. Of a server that keeps none, by key. */
+export function compareEntries(a: Entry, b: Entry): number {
+  return a.ord[0] - b.ord[0] || a.ord[1] - b.ord[1] || (a.key < b.key ? -1 : Number(a.key > b.key));
 }
 
 /** A hash as it is sent: not to a server that would refuse it, as it refuses all that it does not know. */
