@@ -588,3 +588,19 @@ test("a client that cannot be opened says why", async (t) => {
   Object.defineProperty(process.versions, "node", { value: "18.20.8" });
   await assert.rejects(open({ home: await folder(t, "home") }), { codeName: "incompatible", message: /Node 18\.20\.8: install Node 20\.3/ });
 });
+
+test("a snapshot is in the session's order, whatever ids are", async (t) => {
+  const server = await TestServer.start(t);
+  const c = await client(t);
+  const space = await c.space(server.ref.text);
+  for (const order of [undefined, "time"] as const) {
+    const { session, batch } = space.create(order ? { order } : {});
+    const times = [30, 10, 20];
+    for (const [i, id] of ["msg_2", "msg_10", "msg_1"].entries()) batch.put(`message/${id}`, { time: { created: times[i] } });
+    batch.put("message/msg_2", { again: true });
+    (await (await batch.commit()).wait()).check();
+    const want = order === "time" ? ["msg_10", "msg_1", "msg_2"] : ["msg_2", "msg_10", "msg_1"];
+    assert.deepEqual([...(await session.snapshot()).entries.keys()], want.map((id) => `message/${id}`));
+    assert.equal((await session.info()).session!.order, order ?? "");
+  }
+});
