@@ -214,7 +214,6 @@ type lastVat struct {
 	own   *rpc.Ref
 	third *rpc.Ref // relays to the node
 
-	mu   sync.Mutex
 	held *rpc.Ref
 }
 

@@ -1,3 +1,5 @@
+//go:build unix
+
 // A server whose database is put back to a backup, and goes on otherwise from there.
 
 package client_test

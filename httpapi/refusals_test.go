@@ -93,7 +93,7 @@ func TestRefusals(t *testing.T) {
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "ref": reader}, fault.Malformed},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "expires_at": "18446744073709551615"}, fault.BadArgument},
 			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "expires_at": time.Now().UnixMilli() - 1000}, fault.BadArgument},
-			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "expires_in": 1 << 60}, fault.BadArgument},
+			{"POST", at + "/refs", owner, obj{"rights": []string{"read"}, "expires_in": int64(1) << 60}, fault.BadArgument},
 			{"GET", at + "/events?after=99", reader, nil, fault.ServerBehind},
 			{"GET", at + "/events?after=1&hash=" + strings.Repeat("0", 63) + "1", reader, nil, fault.ServerBehind},
 			{"GET", at + "/events?after=1&hash=xyz", reader, nil, fault.BadArgument},

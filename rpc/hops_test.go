@@ -50,9 +50,8 @@ type world struct {
 	due   []func() // deliveries within the vats
 	rank  uint64   // the last that was given
 	story *[]string
-	log   [][]string // what was called and how it went, by the reference
-	next  []uint64   // the number of the hit that is to arrive next, by the reference
-	made  []uint64   // how many were made
+	next  []uint64 // the number of the hit that is to arrive next, by the reference
+	made  []uint64 // how many were made
 	bad   error
 }
 

@@ -16,17 +16,17 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// enough ends a test's subscription.
-var enough = errors.New("enough")
+// errEnough ends a test's subscription.
+var errEnough = errors.New("enough")
 
 // followed is the first event after a position, or why there is none.
 func followed(ctx context.Context, h *Held, at Position) (*session.Event, error) {
 	var first *session.Event
 	err := h.Follow(ctx, at, func(events []*session.Event) error {
 		first = events[0]
-		return enough
+		return errEnough
 	})
-	if errors.Is(err, enough) {
+	if errors.Is(err, errEnough) {
 		err = nil
 	}
 	return first, err

@@ -1,3 +1,5 @@
+//go:build unix
+
 package server
 
 // What was written before the first cursor that a ref shows is shown by no way of

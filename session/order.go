@@ -178,20 +178,20 @@ func Document[T any](list []T, entry func(T) *Entry) {
 	})
 }
 
-// next is the Ord of a key's next value and since when that stands: value i of event e,
-// after old, nil if there is none.
-func (old *Entry) next(o Order, e *Event, i int, in entryPayload, payload []byte) (ord Ord, since uint64) {
+// next is the Ord of a key's next value and since when that stands: value i of event ev,
+// after e, nil if there is none.
+func (e *Entry) next(o Order, ev *Event, i int, in entryPayload, payload []byte) (ord Ord, since uint64) {
 	since = in.Since
 	if since == 0 { // of a server that did not say: it is what stood before, if anything did
-		since = e.Cursor
-		if old != nil {
-			since = old.Since
+		since = ev.Cursor
+		if e != nil {
+			since = e.Since
 		}
 	}
-	if old != nil {
-		return old.Ord, since
+	if e != nil {
+		return e.Ord, since
 	}
-	return o.Place(e, i, in.Key, payload), since
+	return o.Place(ev, i, in.Key, payload), since
 }
 
 // Places are the Ords of a log's keys, and since when each one's value stands, as the

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 // The order in which messages and parts are exported.

@@ -41,7 +41,6 @@ type door struct {
 type siege struct {
 	web, stream string // addresses
 	size        int
-	share       string // a share's path
 }
 
 // A thing of JavaScript's that takes much more memory than its text.

@@ -23,7 +23,7 @@ func testSessionLists(t *testing.T, fresh Fresh) {
 	for i := range rows {
 		id := newSession()
 		row := liveRow(id, space, 1)
-		row.Created = int64(1_795_000_000_000 + i)
+		row.Created = int64(1_795_000_000_000) + int64(i)
 		// Some minutes have one change, some have hundreds, at equal times too.
 		row.Updated = 1_795_000_000_000 + int64(rand.IntN(3))*40_000_000_000 + int64(rand.IntN(40))*60_000*int64(rand.IntN(2)) + int64(rand.IntN(500))
 		if i%7 == 0 {
