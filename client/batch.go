@@ -5,12 +5,10 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -544,79 +542,4 @@ func saying(err error) string {
 		return f.Message
 	}
 	return err.Error()
-}
-
-// plain says whether a string is its own JSON text between quotes.
-func plain(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c > '~' {
-			return false
-		}
-	}
-	return true
-}
-
-// quote is the JSON text of a plain string.
-func (b *Batch) quote(s string) []byte {
-	return append(append(append(b.take(len(s)+2), '"'), s...), '"')
-}
-
-// encodeValue makes an argument of a value, JSON text or a reference.
-func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
-	switch v := value.(type) {
-	case ledger.Ref:
-		return ledger.Arg{Name: name, Ref: &v}, nil
-	case *ledger.Ref:
-		if v == nil {
-			return ledger.Arg{}, fault.Usage.With("%s is a nil *ledger.Ref", name)
-		}
-		return ledger.Arg{Name: name, Ref: v}, nil
-	case *Promise:
-		if v == nil {
-			return ledger.Arg{}, fault.Usage.With("%s is a nil *Promise", name)
-		}
-		ref := v.Field("")
-		return ledger.Arg{Name: name, Ref: &ref}, nil
-	case json.RawMessage:
-		return ledger.Arg{Name: name, JSON: append(b.take(len(v)), v...)}, nil
-	case []byte:
-		return ledger.Arg{Name: name, JSON: append(b.take(len(v)), v...)}, nil
-	}
-	if s, is := value.(string); is {
-		if plain(s) {
-			return ledger.Arg{Name: name, JSON: b.quote(s)}, nil
-		}
-		if err := checkText(name, s); err != nil {
-			return ledger.Arg{}, err
-		}
-	}
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(value); err != nil {
-		if errors.Is(err, ledger.ErrRefInValue) {
-			return ledger.Arg{}, misplacedRef(name, value)
-		}
-		return ledger.Arg{}, fault.BadArgument.Because(err, "%s cannot be written as JSON: %v", name, err)
-	}
-	if bytes.Contains(text.Bytes(), replacement) {
-		if s := brokenText(reflect.ValueOf(value)); s != nil {
-			return ledger.Arg{}, checkText(name, *s)
-		}
-	}
-	return ledger.Arg{Name: name, JSON: bytes.TrimSuffix(text.Bytes(), []byte("\n"))}, nil
-}
-
-// misplacedRef is the error for a reference inside a value, and names its place.
-func misplacedRef(name string, value any) error {
-	place := "within " + name
-	within(reflect.ValueOf(value), name, func(v reflect.Value, path string) bool {
-		switch v.Type() {
-		case reflect.TypeFor[ledger.Ref](), reflect.TypeFor[Promise]():
-			place = path
-			return true
-		}
-		return false
-	})
-	return fault.BadReference.With("%s refers to another op's result: a reference can only be a whole argument, not a part of its value", place)
 }

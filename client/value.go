@@ -1,0 +1,150 @@
+// Arguments' values: JSON text, references, and what encoding/json makes of the rest,
+// with the place in a value of what it cannot carry, as in payload.parts[1].text.
+
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// plain says whether a string is its own JSON text between quotes.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// quote is the JSON text of a plain string.
+func (b *Batch) quote(s string) []byte {
+	return append(append(append(b.take(len(s)+2), '"'), s...), '"')
+}
+
+// encodeValue makes an argument of a value, JSON text or a reference.
+func (b *Batch) encodeValue(name string, value any) (ledger.Arg, error) {
+	switch v := value.(type) {
+	case ledger.Ref:
+		return ledger.Arg{Name: name, Ref: &v}, nil
+	case *ledger.Ref:
+		if v == nil {
+			return ledger.Arg{}, fault.Usage.With("%s is a nil *ledger.Ref", name)
+		}
+		return ledger.Arg{Name: name, Ref: v}, nil
+	case *Promise:
+		if v == nil {
+			return ledger.Arg{}, fault.Usage.With("%s is a nil *Promise", name)
+		}
+		ref := v.Field("")
+		return ledger.Arg{Name: name, Ref: &ref}, nil
+	case json.RawMessage:
+		return ledger.Arg{Name: name, JSON: append(b.take(len(v)), v...)}, nil
+	case []byte:
+		return ledger.Arg{Name: name, JSON: append(b.take(len(v)), v...)}, nil
+	}
+	if s, is := value.(string); is {
+		if plain(s) {
+			return ledger.Arg{Name: name, JSON: b.quote(s)}, nil
+		}
+		if err := checkText(name, s); err != nil {
+			return ledger.Arg{}, err
+		}
+	}
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(value); err != nil {
+		if errors.Is(err, ledger.ErrRefInValue) {
+			return ledger.Arg{}, misplacedRef(name, value)
+		}
+		return ledger.Arg{}, fault.BadArgument.Because(err, "%s cannot be written as JSON: %v", name, err)
+	}
+	if bytes.Contains(text.Bytes(), replacement) {
+		if s := brokenText(reflect.ValueOf(value)); s != nil {
+			return ledger.Arg{}, checkText(name, *s)
+		}
+	}
+	return ledger.Arg{Name: name, JSON: bytes.TrimSuffix(text.Bytes(), []byte("\n"))}, nil
+}
+
+// misplacedRef is the error for a reference inside a value, and names its place.
+func misplacedRef(name string, value any) error {
+	place := "within " + name
+	within(reflect.ValueOf(value), name, func(v reflect.Value, path string) bool {
+		switch v.Type() {
+		case reflect.TypeFor[ledger.Ref](), reflect.TypeFor[Promise]():
+			place = path
+			return true
+		}
+		return false
+	})
+	return fault.BadReference.With("%s refers to another op's result: a reference can only be a whole argument, not a part of its value", place)
+}
+
+// maxDepth bounds the walk through a value: one that holds itself is walked this
+// deep. encoding/json refuses such a value, but may find another fault first.
+const maxDepth = 100
+
+// within calls visit for v and every value in it that encoding/json would write,
+// with its path, until visit returns true. It reports whether visit did.
+func within(v reflect.Value, path string, visit func(v reflect.Value, path string) bool) bool {
+	return withinDepth(v, path, visit, maxDepth)
+}
+
+func withinDepth(v reflect.Value, path string, visit func(reflect.Value, string) bool, depth int) bool {
+	if depth == 0 || !v.IsValid() {
+		return false
+	}
+	if visit(v, path) {
+		return true
+	}
+	into := func(v reflect.Value, path string) bool { return withinDepth(v, path, visit, depth-1) }
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		return !v.IsNil() && into(v.Elem(), path)
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return false
+		}
+		for i := range v.Len() {
+			if into(v.Index(i), fmt.Sprintf("%s[%d]", path, i)) {
+				return true
+			}
+		}
+	case reflect.Map:
+		for _, k := range v.MapKeys() {
+			if into(k, path) || into(v.MapIndex(k), fmt.Sprintf("%s.%v", path, k)) {
+				return true
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			if !f.IsExported() && !f.Anonymous {
+				continue
+			}
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case name == "-":
+				continue
+			case name != "":
+				name = "." + name
+			case !f.Anonymous:
+				name = "." + f.Name
+			}
+			if into(v.Field(i), path+name) {
+				return true
+			}
+		}
+	}
+	return false
+}
