@@ -479,7 +479,7 @@ func TestOpenFor(t *testing.T) {
 // Whatever a session refuses with is recorded, or answers the call: by its block.
 func TestCodesThatAnswerTheCall(t *testing.T) {
 	t.Parallel()
-	for code := fault.Skipped; code <= fault.Ambiguous; code++ {
+	for code := fault.Skipped; code <= fault.OutboxDamaged; code++ {
 		if name, known := fault.Named(code.String()); !known || name != code {
 			continue
 		}
@@ -487,7 +487,7 @@ func TestCodesThatAnswerTheCall(t *testing.T) {
 		switch {
 		case code.Authority():
 			want = ledger.Denied
-		case code >= fault.Fenced && code <= fault.Draining, code == fault.Internal, code == fault.DiskFull, code == fault.Canceled:
+		case code >= fault.Fenced && code <= fault.QuotaExceeded, code == fault.Internal, code == fault.DiskFull, code == fault.Canceled:
 			want = 0
 		}
 		for what, change := range map[string]func(*fakeServer) *ledger.Batch{

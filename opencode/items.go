@@ -216,17 +216,18 @@ func (r *Reader) take() []Put {
 	return puts
 }
 
-// Last drops of puts all but the last of each key, in place; those stay in order.
+// Last keeps the last of each key's puts, in place: where the first one stood, since that is
+// where a key's place in its session begins.
 func Last(puts []Put) []Put {
 	at := make(map[string]int, len(puts))
-	for i, p := range puts {
-		at[p.Key] = i
-	}
 	kept := puts[:0]
-	for i, p := range puts {
-		if at[p.Key] == i {
-			kept = append(kept, p)
+	for _, p := range puts {
+		if i, repeated := at[p.Key]; repeated {
+			kept[i] = p
+			continue
 		}
+		at[p.Key] = len(kept)
+		kept = append(kept, p)
 	}
 	return kept
 }

@@ -133,12 +133,12 @@ func TestLastAndCut(t *testing.T) {
 		return s
 	}
 	last := opencode.Last(puts)
-	if got := text(last); got != "c1 b2 a3 " {
+	if got := text(last); got != "a3 b2 c1 " {
 		t.Errorf("the last ones are %s", got)
 	}
 	last[1].Payload = []byte("too long")
 	pieces, tooLarge := opencode.Cut(last, opencode.Limits{Ops: 1, Bytes: 1000, Payload: 3})
-	if len(pieces) != 2 || text(pieces[0]) != "c1 " || text(pieces[1]) != "a3 " || text(tooLarge) != "btoo long " {
+	if len(pieces) != 2 || text(pieces[0]) != "a3 " || text(pieces[1]) != "c1 " || text(tooLarge) != "btoo long " {
 		t.Errorf("%q, %q", pieces, tooLarge)
 	}
 	if pieces, tooLarge := opencode.Cut(nil, opencodetest.Limits); len(pieces)+len(tooLarge) != 0 {

@@ -257,7 +257,7 @@ func (f *follower) state(_ *session.StatePiece, bytes int, done func(error)) {
 
 // first sends a state as sess.first does: at its pace, over the link.
 func (f *follower) first(ctx context.Context) {
-	p := pace{window: f.sub.window, link: f.sub.link, stall: time.Minute, kick: make(chan struct{}, 1)}
+	p := pace{window: f.sub.window, link: f.sub.link, stall: time.Minute, kick: make(chan struct{}, 1), sends: func(int) {}, took: func() {}}
 	row, refused := f.send(ctx, &p)
 	if refused != nil {
 		f.sub.over(refused)

@@ -15,6 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
@@ -59,7 +60,9 @@ func TestRefusalsAreTheSameOverBothWires(t *testing.T) {
 		fresh, again := m.owner.New(m.id), share([]string{"read"})
 		reader, blind, sharer := share([]string{"read"}), share([]string{"append"}), share([]string{"read", "share", "revoke"}, "actor", "owner/sharer")
 		limited, sealed := share([]string{"read"}, "redemptions", 1), p.shareSealed(m, newKey(t), "rights", []string{"read"})
-		expired := share([]string{"read"}, "expires_at", r.server.now().UnixMilli()+1)
+		expires := r.server.now().UnixMilli() + 300 // one that is past when it is made is refused
+		expired := share([]string{"read"}, "expires_at", expires)
+		until.True(t, "it has expired", func() bool { return r.server.now().UnixMilli() > expires })
 		if err := p.restoreErr(limited, "one"); err != nil {
 			t.Fatal(err)
 		}

@@ -102,7 +102,10 @@ func TestMessagesAreBounded(t *testing.T) {
 		if n := len(out.lines()); n != maxMessages+1 {
 			t.Errorf("%d lines, want %d", n, maxMessages+1)
 		}
-		if n := len(h.counts.seen); n > maxMessages+1 {
+		h.counts.mu.Lock()
+		n := len(h.counts.seen)
+		h.counts.mu.Unlock()
+		if n > maxMessages+1 {
 			t.Errorf("%d messages are counted apart", n)
 		}
 		time.Sleep(3 * time.Minute)
