@@ -81,16 +81,16 @@ test("what is written appears as it is written: in order, once, without a reload
   await agent.finalize("msg_2");
   await visit.page.locator("[data-key='message/msg_2'] .state.streaming").waitFor({ state: "detached" });
 
-  // What comes late goes to its place, what is replaced stays in its place, what is removed goes.
-  await agent.put({ "message/msg_0": { id: "msg_0", role: "user" }, "part/msg_0/prt_1": { type: "text", text: "Earlier." }, "part/msg_1/prt_1": { type: "text", text: "Write **more**, please." } });
+  // What comes later stands behind, whatever its id; what is replaced stays in its place, what is removed goes.
+  await agent.put({ "message/msg_0": { id: "msg_0", role: "user" }, "part/msg_0/prt_1": { type: "text", text: "Later." }, "part/msg_1/prt_1": { type: "text", text: "Write **more**, please." } });
   const removal = agent.session.batch();
   removal.remove("part/msg_0/prt_1");
-  removal.put("part/msg_0/prt_2", { type: "text", text: "Earlier still." });
+  removal.put("part/msg_0/prt_2", { type: "text", text: "Later still." });
   await (await removal.commit()).wait();
-  await visit.shows("Earlier still.");
+  await visit.shows("Later still.");
   await until("both pages hold what the session does", async () => {
     const [one, two] = await Promise.all([visit.texts(), other.texts()]);
-    assert.deepEqual(one, [["part/msg_0/prt_2", "Earlier still."], ["part/msg_1/prt_1", "Write more, please."], ["part/msg_2/prt_1", whole]]);
+    assert.deepEqual(one, [["part/msg_1/prt_1", "Write more, please."], ["part/msg_2/prt_1", whole], ["part/msg_0/prt_2", "Later still."]]);
     assert.deepEqual(two, one);
     return true;
   });
