@@ -6,7 +6,6 @@ package outbox
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 
@@ -16,8 +15,9 @@ import (
 // damageLog is what this process has met. Its methods may be called concurrently.
 type damageLog struct {
 	mu      sync.Mutex
-	file    error    // the last transaction or look that found the file damaged; nil once one succeeded
-	batches []string // whose rows were set aside
+	file    error    // what last found the file damaged; nil once a transaction has succeeded
+	rows    int      // that were set aside
+	batches []string // of these, the first few
 }
 
 // met notes what a transaction or a look came to.
@@ -35,7 +35,7 @@ func (d *damageLog) met(err error) {
 func (d *damageLog) setAside(batch string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !slices.Contains(d.batches, batch) {
+	if d.rows++; len(d.batches) < namedBatches {
 		d.batches = append(d.batches, batch)
 	}
 }
@@ -55,13 +55,12 @@ const namedBatches = 10
 func (d *damageLog) ofRows() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := len(d.batches)
-	if n == 0 {
+	if d.rows == 0 {
 		return nil
 	}
-	ids, more := d.batches, ""
-	if n > namedBatches {
-		ids, more = ids[:namedBatches], " …"
+	more := ""
+	if d.rows > len(d.batches) {
+		more = " …"
 	}
-	return fault.OutboxDamaged.With("%d damaged batches were set aside and not sent: %s%s. Their ops are lost here: commit them anew if you have them", n, strings.Join(ids, ", "), more)
+	return fault.OutboxDamaged.With("%d damaged batches were set aside and not sent: %s%s. Their ops are lost here: commit them anew if you have them", d.rows, strings.Join(d.batches, ", "), more)
 }

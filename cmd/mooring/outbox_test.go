@@ -5,8 +5,12 @@
 package main
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"database/sql"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,10 +21,10 @@ import (
 
 // listed is a line of outbox list --json.
 type listed struct {
-	Op, State string
-	Attempts  int
-	NextRetry string `json:"next_retry"`
-	LastError string `json:"last_error"`
+	Op, Batch, State string
+	Attempts         int
+	NextRetry        string `json:"next_retry"`
+	LastError        string `json:"last_error"`
 }
 
 func (r *cliRig) listed(args ...string) (rows []listed) {
@@ -174,5 +178,65 @@ func TestOutboxURL(t *testing.T) {
 	}
 	if code, said := env("", "session", "show", "ses_pg"); code != exitRefused || !strings.Contains(said, "not_found") {
 		t.Errorf("by an empty variable: exit %d, %s", code, said)
+	}
+}
+
+// TestDamagedOps: an op that the disk has changed is not sent, drain says so, and an op of
+// a former version, which has nothing to show damage by, is listed as that.
+func TestDamagedOps(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.create("ses_damaged")
+	r.stop()
+	for _, key := range []string{"a", "b", "c"} {
+		r.okIn(putLine(key), "session", "append", id)
+	}
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(r.home(), "outbox.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	rows := r.listed("--state", "pending,in_flight")
+	if len(rows) != 3 {
+		t.Fatalf("%+v", rows)
+	}
+	change := func(row listed, to func(body []byte) []byte) {
+		var body []byte
+		if err := db.QueryRow("SELECT body FROM mooring_outbox_batch WHERE batch = $1", row.Batch).Scan(&body); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Exec("UPDATE mooring_outbox_batch SET body = $1 WHERE batch = $2", to(body), row.Batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(rows[1], func(body []byte) []byte { return bytes.Replace(body, []byte("message/"), []byte("massage/"), 1) })
+	change(rows[2], func(body []byte) []byte { // as it was written before there were digests
+		body[0] = 1
+		return body[:len(body)-sha256.Size]
+	})
+	if list := r.ok("outbox", "list"); strings.Count(list, ", unproven") != 1 {
+		t.Errorf("the list is %s", list)
+	}
+	r.start()
+	r.fails(exitRefused, "outbox_damaged", "outbox", "drain", "--timeout", "20s")
+	if failed := r.listed("--state", "failed"); len(failed) != 1 || failed[0].Batch != rows[1].Batch || !strings.Contains(failed[0].LastError, "damaged") {
+		t.Errorf("failed: %+v", failed)
+	}
+	if keys := r.ok("session", "tail", id); strings.Count(keys, "message/") != 2 || strings.Contains(keys, "massage") {
+		t.Errorf("the session has %s", keys)
+	}
+}
+
+// TestAHomeThatOthersMayWriteTo is used by no command.
+func TestAHomeThatOthersMayWriteTo(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	if err := os.Chmod(home, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"outbox", "status"}, {"key"}, {"session", "list"}} {
+		if code, _, text := command(t, append(args, "--home", home)...); code != exitUsage || !strings.Contains(text, "every user may write to the home folder") {
+			t.Errorf("mooring %s: exit %d, %q", args, code, text)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"capnproto.org/go/capnp/v3"
+	"github.com/coder/websocket"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -220,5 +221,30 @@ func TestServeLimitIsMet(t *testing.T) {
 	}
 	if said, err := io.ReadAll(c); err != nil || !strings.Contains(string(said), "4 segments, the limit is 3") {
 		t.Errorf("said %q, %v", said, err)
+	}
+}
+
+// TestAbortedConnectionsAreSummedUp: peers that break the protocol, one after another, fill
+// no log.
+func TestAbortedConnectionsAreSummedUp(t *testing.T) {
+	t.Parallel()
+	s := startServe(t, t.TempDir())
+	const peers = 60
+	for range peers {
+		c, _, err := websocket.Dial(t.Context(), "ws://"+s.banner.Listening+"/rpc", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Write(t.Context(), websocket.MessageText, []byte(`["release",0,7]`)); err != nil {
+			t.Fatal(err)
+		}
+		for err == nil { // until it is told off, and closed
+			_, _, err = c.Read(t.Context())
+		}
+		_ = c.CloseNow()
+	}
+	_, log := s.stop()
+	if n := strings.Count(log, "connection aborted"); n == 0 || n > logRepeats.Burst+2 || !strings.Contains(log, "more_like_it") {
+		t.Errorf("%d lines of %d peers:\n%s", n, peers, log)
 	}
 }

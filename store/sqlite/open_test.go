@@ -16,6 +16,27 @@ import (
 	"github.com/mooring-rpc/mooring/store"
 )
 
+// TestOpenTightens: a database that others could read is the server's alone once it is open.
+func TestOpenTightens(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := Open(t.Context(), Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, fileName)
+	if err := errors.Join(s.Close(), os.Chmod(file, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(t.Context(), Config{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
 func openIn(t *testing.T, dir string) *store.Store {
 	t.Helper()
 	s, err := Open(t.Context(), Config{Dir: dir})
