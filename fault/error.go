@@ -64,15 +64,6 @@ func GivenUp(why, err error) *Error {
 	return Canceled.Because(cause, "the caller gave up")
 }
 
-// ReaderGone is what writing to a peer failed with: nil for nil, else Canceled, since
-// nobody is there to be answered. It is no defect, and nothing for the log.
-func ReaderGone(err error) error {
-	if err == nil {
-		return nil
-	}
-	return Canceled.Because(err, "the reader has gone, or took nothing for too long")
-}
-
 // Pos sets At and returns e.
 func (e *Error) Pos(at uint64) *Error { e.At = at; return e }
 

@@ -114,15 +114,24 @@ func (w *pacedWriter) Write(b []byte) (n int, err error) {
 		w.extend()
 		m, err := w.ResponseWriter.Write(piece)
 		if n += m; err != nil || n == len(b) {
-			return n, fault.ReaderGone(err)
+			return n, readerGone(err)
 		}
 	}
+}
+
+// readerGone is what a write to a client that has gone, or takes nothing, failed with: it
+// is no defect of ours.
+func readerGone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fault.GivenUp(err, nil)
 }
 
 // flush sends what was written.
 func (w *pacedWriter) flush() error {
 	w.extend()
-	return fault.ReaderGone(http.NewResponseController(w.ResponseWriter).Flush())
+	return readerGone(http.NewResponseController(w.ResponseWriter).Flush())
 }
 
 func (w *pacedWriter) extend() {

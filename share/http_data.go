@@ -106,7 +106,7 @@ func (t *stream) flush() error {
 	_ = control.SetWriteDeadline(time.Now().Add(t.stall)) // a server that cannot has none
 	_, err := t.w.Write(t.buf)
 	t.buf = t.buf[:0]
-	return fault.ReaderGone(err)
+	return err
 }
 
 // list writes values with commas between.

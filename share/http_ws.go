@@ -124,7 +124,7 @@ func (s *Service) broadcast(ctx context.Context, conn *websocket.Conn, held *ser
 		err := conn.Write(limit, websocket.MessageText, append(items, ']'))
 		cancel()
 		if err != nil {
-			return fault.ReaderGone(err)
+			return err
 		}
 	}
 	return nil

@@ -493,6 +493,9 @@ func TestSlowReader(t *testing.T) {
 	if err := listen(t, b, r.url(live), slow.last).frames(at, rest); err != nil || len(rest) != int(at-from) {
 		t.Errorf("coming back from %d it gets %d events of %d, %v", from, len(rest), at-from, err)
 	}
+	if log := r.log.String(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("readers who went away are errors in the log:\n%s", log)
+	}
 }
 
 // Streams are connections, and bounded as such.

@@ -5,8 +5,6 @@ package web
 import (
 	"net/http"
 	"time"
-
-	"github.com/mooring-rpc/mooring/fault"
 )
 
 // pieceBytes is what is written at a time, and leastRate how many bytes a second a
@@ -43,13 +41,13 @@ func (p *pacer) send(b []byte) error {
 		n := min(len(b), pieceBytes)
 		p.wait()
 		if _, err := p.w.Write(b[:n]); err != nil {
-			return fault.ReaderGone(err)
+			return err
 		}
 		b = b[n:]
 		p.taken += n
 	}
 	p.wait()
-	return fault.ReaderGone(p.timer.Flush())
+	return p.timer.Flush()
 }
 
 // wait sets the time limit of the next piece.

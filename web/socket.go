@@ -13,7 +13,6 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/wsock"
 	"github.com/mooring-rpc/mooring/server"
 )
@@ -88,7 +87,7 @@ func (p *socketPacer) send(b []byte) error {
 		err := p.conn.Write(ctx, websocket.MessageBinary, b[:n])
 		cancel()
 		if err != nil {
-			return fault.ReaderGone(err)
+			return err
 		}
 		b = b[n:]
 	}

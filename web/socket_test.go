@@ -205,4 +205,7 @@ func TestSlowSocket(t *testing.T) {
 	}
 	until.True(t, "it is ended", func() bool { return r.metric("mooring_connections") == "0" })
 	listenSocket(t, r, live).caughtUp(at)
+	if log := r.log.String(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("readers who went away are errors in the log:\n%s", log)
+	}
 }
