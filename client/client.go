@@ -52,8 +52,10 @@ type Config struct {
 	TLS *tls.Config
 	// Patience is how long reading and direct verbs look for a server that answers: over
 	// links that break, hosts that are away, and answers that say to come again
-	// (overloaded, not_yet_known). A server that is at work on a call is waited for until
-	// the call's context ends. 0 is 10 s, negative is one try.
+	// (overloaded, not_yet_known). It is time to begin another try in: one that is under
+	// way ends by itself, after 5 s without a connection or 10 s more without an answer to
+	// hello. A server that is at work on a call is waited for until the call's context
+	// ends. 0 is 10 s, negative is one try.
 	Patience time.Duration
 	// Agent names this program to servers' logs.
 	Agent string

@@ -69,7 +69,7 @@ func (c *Client) attenuate(ctx context.Context, ref outbox.SavedRef, method rpc.
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	err = c.try(ctx, ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err = c.try(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		answer := callAttenuate(ctx, live, method, o)
 		cap = answer.Cap(0)
 		return answer

@@ -331,7 +331,7 @@ func (sp *Space) Save(ctx context.Context) (capability.Ref, error) {
 }
 
 func (c *Client) save(ctx context.Context, ref outbox.SavedRef) (made capability.Ref, err error) {
-	err = c.try(ctx, ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+	err = c.try(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
 		return live.Call(ctx, methodSave, words(0, 1), nil)
 	}, func(results capnp.Struct) error {
 		id, secret, err := readSaved(results)
@@ -380,7 +380,7 @@ func (c *Client) repeat(ctx context.Context, ref outbox.SavedRef, ask func(conte
 	wait := c.cfg.newBackOff()
 	var last error // of what was transient
 	for {
-		err := c.try(ctx, patience, ref, ask, read)
+		err := c.try(ctx, ref, ask, read)
 		transient := fault.CodeOf(err).Transient()
 		if transient && (last == nil || patience.Err() == nil) { // else the time was up, and nothing more was met
 			last = err
@@ -418,45 +418,26 @@ func givenUp(ctx context.Context, last error) error {
 	return fault.Canceled.Because(errors.Join(ctx.Err(), last), "given up (%v) after %v", ctx.Err(), last)
 }
 
-// try is one attempt of repeat. It waits for a server that answers hello until
-// patience ends, and for the answer of one that has done so for as long as it takes.
-func (c *Client) try(ctx, patience context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) (err error) {
-	looking := patience
-	if c.cfg.Patience < 0 {
-		looking = ctx // one try, which ends by itself
-	}
-	p, err := c.peer(looking, ref.Ref)
+// try is one attempt of repeat. It ends by itself where no server can be reached, or one
+// does not answer hello in time (dialIn, answerIn); the answer of a server that has said
+// hello is waited for, for as long as it takes.
+func (c *Client) try(ctx context.Context, ref outbox.SavedRef, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
+	p, err := c.peer(ctx, ref.Ref)
 	if err != nil {
-		return c.impatient(ctx, looking, ref, err)
+		return err
 	}
-	asking, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(looking, func() {
-		if !p.up.Load() {
-			stop()
-		}
-	})()
-	live := p.restore(asking, ref.Ref, ref.Redemption)
+	live := p.restore(ctx, ref.Ref, ref.Redemption)
 	defer live.Release()
-	answer := ask(asking, live)
+	answer := ask(ctx, live)
 	defer answer.Release()
-	results, _, err := answer.Wait(asking)
+	results, _, err := answer.Wait(ctx)
 	if err != nil {
-		err = c.impatient(ctx, asking, ref, p.fail(err))
+		err = p.fail(err)
 	} else {
 		err = legible(read(results))
 	}
 	c.took(ctx, ref, err)
 	return err
-}
-
-// impatient says of an attempt that ended because its own context did, and the
-// caller's has not, that no server has answered in time.
-func (c *Client) impatient(ctx, own context.Context, ref outbox.SavedRef, err error) error {
-	if own.Err() == nil || ctx.Err() != nil || c.ctx.Err() != nil {
-		return err
-	}
-	return fault.Unavailable.Because(err, "no server at %s has answered in time: is it running?", ref.Address())
 }
 
 // legible is the error of reading an answer: a fault, or that there is none to be had.

@@ -99,22 +99,36 @@ func TestAGoodHostIsFoundBehindOthers(t *testing.T) {
 	}
 }
 
-// A call looks for a server for as long as patience lasts, and one that answers is
-// waited for.
+// A call looks for a server for as long as patience lasts, or its last try, and one that
+// answers is waited for.
 func TestPatienceIsForFindingAServer(t *testing.T) {
-	for name, o := range map[string]rpc.Object{"it refuses": nil, "it is mute": mute{}} {
+	for name, tc := range map[string]struct {
+		o      rpc.Object
+		within time.Duration
+	}{"it refuses": {nil, time.Second}, "it is mute": {mute{}, answerIn}} {
 		synctest.Test(t, func(t *testing.T) {
-			c := linkClient(t, Config{Patience: time.Second, Dial: hosts{"127.0.0.1:1": o}.dial})
+			c := linkClient(t, Config{Patience: time.Second, Dial: hosts{"127.0.0.1:1": tc.o}.dial})
 			defer func() { _ = c.Close() }()
 			for range 3 {
 				began := time.Now()
 				_, err := sessionAt(c, "127.0.0.1:1").Describe(t.Context())
-				if took := time.Since(began); !errors.Is(err, fault.Unavailable) || took > 1001*time.Millisecond {
+				if took := time.Since(began); !errors.Is(err, fault.Unavailable) || took > tc.within+time.Millisecond {
 					t.Errorf("%s: %v after %s", name, err, took)
 				}
 			}
 		})
 	}
+	synctest.Test(t, func(t *testing.T) { // a slow one is not one that is not there
+		h := hosts{"127.0.0.1:1": revoking{}}
+		c := linkClient(t, Config{Patience: time.Second, Dial: func(ctx context.Context, url string) (rpc.Transport, error) {
+			time.Sleep(dialIn - time.Second)
+			return h.dial(ctx, url)
+		}})
+		defer func() { _ = c.Close() }()
+		if _, err := sessionAt(c, "127.0.0.1:1").Describe(t.Context()); !errors.Is(err, fault.Revoked) {
+			t.Errorf("a slow link: %v", err)
+		}
+	})
 	synctest.Test(t, func(t *testing.T) {
 		c := linkClient(t, Config{Patience: time.Second, Dial: hosts{"127.0.0.1:1": &helloServer{version: 1}}.dial})
 		defer func() { _ = c.Close() }()
