@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/timetext"
 	"github.com/mooring-rpc/mooring/page"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
@@ -120,15 +121,7 @@ func (q *request) stillOpen(ctx context.Context, end context.CancelCauseFunc) {
 
 // timeIsOver is why a page ends whose token's time is over.
 func (s *Site) timeIsOver() error {
-	return fault.Expired.With("a page stays open for %s: open it by its whole link again, with what stands behind the #", human(s.cfg.TokenLife))
-}
-
-// human is a time as people say it.
-func human(d time.Duration) string {
-	if d >= time.Hour && d%time.Hour == 0 {
-		return fmt.Sprintf("%d hours", d/time.Hour)
-	}
-	return d.String()
+	return fault.Expired.With("a page stays open for %s: open it by its whole link again, with what stands behind the #", timetext.Long(s.cfg.TokenLife))
 }
 
 // follows says where a stream goes on: the browser's own word wins, which names no hash.

@@ -88,7 +88,9 @@ func (q *request) lookUp(ctx context.Context) error {
 	if errors.Is(err, fault.NotFound) || err == nil && token.Origin != q.origin() {
 		return errNoToken
 	}
-	q.until = time.Now().Add(time.Duration(token.Expires-now) * time.Millisecond)
+	if err == nil {
+		q.until = time.Now().Add(time.Duration(token.Expires-now) * time.Millisecond)
+	}
 	return err
 }
 

@@ -10,7 +10,7 @@
 //	POST …/close     the token's end
 //	POST …/public    which public share a ref's session has
 //
-// The latter two are the same empty pages for everybody; who asks for them again with
+// /s/REF and /sessions are the same empty pages for everybody; who asks for them again with
 // a token gets what the ref shows.
 //
 // Pages are for strangers: their time, their size and how many are made at once

@@ -23,8 +23,7 @@ export function webSocket(url, { told, heard, ended }) {
   };
   socket.onclose = () => ended("cut");
   return () => {
-    socket.onopen = () => token() !== undefined && socket.send(token());
-  socket.onopen = socket.onmessage = socket.onclose = null;
+    socket.onopen = socket.onmessage = socket.onclose = null;
     socket.close();
   };
 }

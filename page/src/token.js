@@ -5,18 +5,14 @@
 const prefix = "mooring-token:";
 const name = prefix + location.pathname;
 const tabs = new BroadcastChannel("mooring-pages");
-let unkept; // where there is no storage
+let inMemory; // where there is no storage
 
 export function token() {
-  try {
-    return sessionStorage.getItem(name) ?? unkept;
-  } catch {
-    return unkept;
-  }
+  return stored(name) ?? inMemory;
 }
 
 export function keep(text) {
-  unkept = text;
+  inMemory = text;
   try {
     sessionStorage.setItem(name, text);
   } catch {
@@ -25,7 +21,7 @@ export function keep(text) {
 }
 
 export function drop() {
-  unkept = undefined;
+  inMemory = undefined;
   try {
     sessionStorage.removeItem(name);
   } catch {
