@@ -187,7 +187,10 @@ func (c chained) publish(h *hub, n int) {
 // A database that is put back under a server takes nobody along who follows: neither by
 // what the server reads, nor by what it has just committed itself.
 func TestALogThatIsPutBackIsNotGoneOnWith(t *testing.T) {
-	for what, n := range map[string]int{"read": 0, "published": 1} {
+	for what, c := range map[string]struct {
+		since   int // events, after 3
+		publish int // of these
+	}{"read": {3, 0}, "published": {3, 1}, "as long as it was": {2, 0}} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log := chained{newLogged()}
@@ -208,13 +211,13 @@ func TestALogThatIsPutBackIsNotGoneOnWith(t *testing.T) {
 					t.Fatalf("they have events up to %d and %d", took.at(), loses.at())
 				}
 				log.restore(3)
-				for range 3 { // 4 and 5 are others now
+				for range c.since { // 4 and 5 are others now
 					log.append("message/b")
 				}
-				if n > 0 {
-					log.publish(h, n)
+				if c.publish > 0 {
+					log.publish(h, c.publish)
 				} else {
-					h.heard(log.row.ID, log.row.Cursor, 1)
+					h.heard(log.row.ID, log.row.Cursor, 2)
 				}
 				synctest.Wait()
 				for _, s := range []*noting{took, loses} {
@@ -225,10 +228,39 @@ func TestALogThatIsPutBackIsNotGoneOnWith(t *testing.T) {
 				fresh := &noting{}
 				follow(fresh, 3)
 				synctest.Wait()
-				if fresh.at() != 6 || fresh.why != nil {
+				if fresh.at() != log.row.Cursor || fresh.why != nil {
 					t.Errorf("who follows from before has events up to %d: %v", fresh.at(), fresh.why)
 				}
 			})
 		})
 	}
+}
+
+// Who was busy goes on from what it has, and from the hash of that.
+func TestWhoWasBusyGoesOnWithItsLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := chained{newLogged()}
+		log.events[0].Session = log.row.ID
+		log.events[0].Hash = session.Chain(session.Hash{}, log.events[0])
+		log.row.Head = log.events[0].Hash
+		h, n, busy := hubOn(t, log.logged), &noting{}, 0
+		n.err = func() error {
+			if busy--; busy >= 0 {
+				return errBusy
+			}
+			return nil
+		}
+		h.follow(t, log.grant("owner", ""), 0, n, wideLink())
+		synctest.Wait()
+		for range 4 {
+			log.append("message/a")
+		}
+		busy = 2
+		log.publish(h, 4)
+		time.Sleep(3 * busyPause)
+		synctest.Wait()
+		if n.at() != 5 || n.why != nil {
+			t.Errorf("it has events up to %d: %v", n.at(), n.why)
+		}
+	})
 }

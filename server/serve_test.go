@@ -295,6 +295,12 @@ func TestSaveGivesARefThatDiesWithItsParent(t *testing.T) {
 		wantCode(t, "save without share", err, fault.MissingRight)
 		_, err = save(attenuating(t, m.sess, func(a wire.Attenuation) { a.SetRights(uint16(capability.Read)) }).Cap(0))
 		wantCode(t, "save what was narrowed to read", err, fault.MissingRight)
+		lister := r.owner.New(r.owner.Target())
+		if refused := sharing(t, p.restore(r.owner), lister, capability.List|capability.Create, ""); refused != nil {
+			t.Fatal(refused)
+		}
+		_, err = save(p.restore(lister))
+		wantCode(t, "save a space's without share", err, fault.MissingRight)
 
 		p.must(m.stream, m.batch(op("revoke", "ref", shared.ID)))
 		_, grant = describe(t, p.restore(saved))

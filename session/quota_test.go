@@ -86,6 +86,31 @@ func TestASessionHoldsNoMoreThanItsQuota(t *testing.T) {
 	wantQuota(t, "ops without an outbox", answers[0].Err, "--session-quota")
 }
 
+// What takes something away, or makes an end, passes where nothing else does.
+func TestWhatTakesAwayPassesAnyQuota(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	ref := o.share(all)
+	guest := o.under(ref)
+	guest.apply(put("message/a"))
+	guest.apply(put("message/b"))
+	guest.apply(op("begin", "message", "t", "payload", raw(`{}`)))
+	w.cfg.Limits.SessionBytes, w.cfg.Limits.RefBytes = 1, 1
+	wantQuota(t, "a put", o.refused(put("message/c")), "--session-quota")
+	guest.apply(op("finalize", "message", "t", "status", "aborted"))
+	guest.apply(op("remove", "key", "message/a"))
+	o.apply(op("purge", "key", "message/b"))
+	if out := guest.try(op("void"))[0]; out.Status != ledger.Voided {
+		t.Errorf("a dropped op: %+v", out)
+	}
+	wantQuota(t, "a turn's end with a value", o.refused(op("finalize", "message", "t", "status", "aborted", "payload", raw(`{}`))), "--session-quota")
+	wantQuota(t, "what takes away, with a put behind it", o.refused(op("remove", "key", "message/b"), put("message/c")), "--session-quota")
+	o.apply(op("revoke", "ref", ref))
+	o.apply(op("bumpEpoch"))
+	o.apply(op("delete"))
+}
+
 func TestARefHasAQuotaOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -69,6 +69,30 @@ func testMeasure(t *testing.T, fresh Fresh) {
 	if ids, err := f.Unmeasured(f.ctx, 10); err != nil || len(ids) != 0 {
 		t.Errorf("not measured: %v, %v", ids, err)
 	}
+
+	// What is purged, and what goes with the log's beginning, is counted off as exactly.
+	counted := func(what string) {
+		t.Helper()
+		row, ref := read()
+		bytes, err := f.Measure(f.ctx, o.session)
+		f.must("measure", err)
+		if _, measured := read(); row.Bytes != bytes || ref.Bytes != measured.Bytes {
+			t.Errorf("%s: %d bytes are counted, %d measured; %d and %d of the ref", what, row.Bytes, bytes, ref.Bytes, measured.Bytes)
+		}
+	}
+	f.applied(other.batch(false, putOp("message/d", `{"n":5}`), putOp("message/e", `{"much":"of it"}`), newIntent(session.MethodRemove, "key", "message/b")))
+	counted("replaced and removed")
+	f.applied(o.batch(false, newIntent(session.MethodPurge, "key", "message/e")))
+	counted("purged")
+	if more, err := f.Trim(f.ctx, o.session, everything, 3, 1<<20); err != nil || !more {
+		t.Fatalf("trim: %v, %v", more, err)
+	}
+	counted("trimmed in part")
+	f.trim(o.session, everything, 10)
+	counted("trimmed")
+	if row, ref := read(); row.Bytes == 0 || row.Bytes > bytes-4*session.EventCost || ref.Bytes != 0 {
+		t.Errorf("after the log is gone %d bytes are counted, %d of the ref", row.Bytes, ref.Bytes)
+	}
 	if bytes, err := f.Measure(f.ctx, newSession()); err != nil || bytes != 0 {
 		t.Errorf("a session that is not there: %d, %v", bytes, err)
 	}
