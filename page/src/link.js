@@ -1,34 +1,34 @@
-// One link to a live stream, over a WebSocket or as server-sent events: the bytes are the same. `told` is called with every
-// event, `heard` when anything comes, and `ended` once, with how it ended: "cut", or "refused" with the HTTP status.
+// One link to a live stream, over a WebSocket or as server-sent events: the bytes are the same. onEvent is called with every
+// event, onBytes when anything comes, and onEnd once, with how it ended: "cut", or "refused" with the HTTP status.
 // What is returned closes the link, of which nothing is heard any more.
 
 import { headers, token } from "./token.js";
 
-export function webSocket(url, { told, heard, ended }) {
+export function webSocket(url, { onEvent, onBytes, onEnd }) {
   const at = new URL(url);
   at.protocol = at.protocol === "https:" ? "wss:" : "ws:";
   let socket;
   try {
     socket = new WebSocket(at);
   } catch {
-    queueMicrotask(() => ended("cut"));
+    queueMicrotask(() => onEnd("cut"));
     return () => {};
   }
-  const events = reader(told);
+  const events = reader(onEvent);
   socket.binaryType = "arraybuffer";
   socket.onopen = () => token() !== undefined && socket.send(token());
   socket.onmessage = ({ data }) => {
-    heard();
+    onBytes();
     events(new Uint8Array(data));
   };
-  socket.onclose = () => ended("cut");
+  socket.onclose = () => onEnd("cut");
   return () => {
     socket.onopen = socket.onmessage = socket.onclose = null;
     socket.close();
   };
 }
 
-export function serverSent(url, { told, heard, ended }) {
+export function serverSent(url, { onEvent, onBytes, onEnd }) {
   const gone = new AbortController();
   (async () => {
     const reply = await fetch(url, { headers: headers({ Accept: "text/event-stream" }), credentials: "same-origin", cache: "no-store", signal: gone.signal });
@@ -36,28 +36,28 @@ export function serverSent(url, { told, heard, ended }) {
       reply.body?.cancel();
       return ["refused", reply.status];
     }
-    const events = reader(told);
+    const events = reader(onEvent);
     for (const pieces = reply.body.getReader(); ; ) {
       const { value, done } = await pieces.read();
       if (done || gone.signal.aborted) return ["cut"];
-      heard();
+      onBytes();
       events(value);
     }
   })()
     .catch(() => ["cut"])
-    .then((how) => gone.signal.aborted || ended(...how));
+    .then((how) => gone.signal.aborted || onEnd(...how));
   return () => gone.abort();
 }
 
 // Reads events ({ id, event, data }, strings) out of pieces of bytes. The server writes one line of data an event, and line
 // feeds alone. An event that only moves the id on has no name.
-function reader(told) {
+function reader(onEvent) {
   const decoder = new TextDecoder();
   let open = ""; // what came of the line that has not ended
   let event = {};
   const line = (text) => {
     if (text === "") {
-      if (event.event || event.id) told(event);
+      if (event.event || event.id) onEvent(event);
       event = {};
       return;
     }

@@ -35,7 +35,7 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
   };
   const reconnect = () => later(jitter(1000), "reconnecting", "Reconnecting…");
 
-  function told({ id, event, data }) {
+  function onEvent({ id, event, data }) {
     if (over) return;
     try {
       (own[event] ?? frames[event])?.(JSON.parse(data));
@@ -75,8 +75,8 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
     at.searchParams.set("after", String(cursor));
     if (hash) at.searchParams.set("hash", hash); // a server that was restored has other events there
     close = link(at, {
-      told,
-      heard() {
+      onEvent,
+      onBytes() {
         if (over) return;
         clearTimeout(watch);
         watch = setTimeout(dead, silence);
@@ -85,7 +85,7 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
         attempt = 0;
         state("connecting", "Catching up…");
       },
-      ended(how, status) {
+      onEnd(how, status) {
         if (over) return;
         clearTimeout(watch);
         if (first) failed(how, status);
