@@ -1,7 +1,8 @@
 // The body of a sync, read as it comes: {"secret": …, "data": [item, …]}. An item is
 // held until the piece that it is in is committed, and nothing else is, so a body may
 // be far larger than what is held of it. opencode's secret stands first. Where it does
-// not, the data before it is held whole, and so is smaller.
+// not, the data before it is held whole, and so is smaller. All that is held is charged
+// before.
 
 package share
 
@@ -23,8 +24,9 @@ const maxHeld = 32 << 20
 // bodyReader reads a body. Its callbacks' errors end the reading and are given back.
 type bodyReader struct {
 	in     *bufio.Reader
+	memory *memory                     // is charged for values
 	secret func(string) error          // once, before any item
-	item   func(json.RawMessage) error // of valid JSON, the callee's to keep
+	item   func(json.RawMessage) error // of valid JSON, the callee's to keep, and its capacity to give back
 	large  func(bytes int64, most int) // an item that is larger than most was passed over
 	known  string                      // the secret, once it was read
 }
@@ -175,6 +177,7 @@ const shortBytes = 1024
 // short reads a value that has to be small.
 func (b *bodyReader) short() ([]byte, error) {
 	text, n, err := b.value(shortBytes)
+	b.memory.shrink(cap(text))
 	if err == nil && (n > shortBytes || !utf8.Valid(text)) {
 		err = fault.Malformed.With("a name or secret in the body is too long, or is not UTF-8")
 	}
@@ -193,10 +196,16 @@ func (b *bodyReader) value(most int) (text []byte, n int64, err error) {
 	}
 	depth, quoted, escaped := 0, false, false
 	for {
-		if n++; n <= int64(most) {
-			text = append(text, c)
-		} else {
+		if n++; n > int64(most) {
+			b.memory.shrink(cap(text))
 			text = nil
+		} else {
+			if len(text) == cap(text) {
+				if text, err = b.grown(text, most); err != nil {
+					return nil, 0, err
+				}
+			}
+			text = append(text, c)
 		}
 		switch {
 		case escaped:
@@ -224,6 +233,17 @@ func (b *bodyReader) value(most int) (text []byte, n int64, err error) {
 			return text, n, b.in.UnreadByte()
 		}
 	}
+}
+
+// grown is text with twice the room, within most.
+func (b *bodyReader) grown(text []byte, most int) ([]byte, error) {
+	room := min(max(2*cap(text), 64), most)
+	if err := b.memory.grow(room); err != nil {
+		return nil, err
+	}
+	wider := append(make([]byte, 0, room), text...)
+	b.memory.shrink(cap(text))
+	return wider, nil
 }
 
 // orMalformed is why a body could not be read: err if there is one, and what is said

@@ -1,11 +1,10 @@
-// Bounds: how often an address may create, how much it may do at once, and how many
-// bytes of bodies are held in all.
+// Bounds: how often an address may create, and how much it may do at once. What bodies
+// hold is memory.go's.
 
 package share
 
 import (
 	"context"
-	"io"
 	"sync"
 	"time"
 
@@ -58,13 +57,11 @@ func (r *rates) take(address string) bool {
 	return true
 }
 
-// room is what requests take up: places for each address, and bytes of all. Who
-// finds none waits a while. Safe for concurrent use.
+// room is the places for requests of each address. Who finds none waits a while. Safe
+// for concurrent use.
 type room struct {
 	places int
 	wait   time.Duration
-	known  *semaphore.Weighted // bytes of those who have shown a secret
-	others *semaphore.Weighted // bytes of those who have not yet
 
 	mu   sync.Mutex
 	from map[string]*place
@@ -76,9 +73,8 @@ type place struct {
 	n   int // how many have or want one
 }
 
-func newRoom(places, bytes, one int, wait time.Duration) *room {
-	return &room{places: places, wait: wait, known: semaphore.NewWeighted(int64(bytes)),
-		others: semaphore.NewWeighted(int64(max(bytes/4, one))), from: map[string]*place{}}
+func newRoom(places int, wait time.Duration) *room {
+	return &room{places: places, wait: wait, from: map[string]*place{}}
 }
 
 // enter takes one of an address's places. Who gets no error calls leave.
@@ -98,7 +94,7 @@ func (r *room) enter(ctx context.Context, address string) (leave func(), err err
 			delete(r.from, address)
 		}
 	}
-	if err := r.take(ctx, p.sem, 1); err != nil {
+	if err := r.take(ctx, p.sem); err != nil {
 		gone()
 		return nil, err
 	}
@@ -108,62 +104,14 @@ func (r *room) enter(ctx context.Context, address string) (leave func(), err err
 	}, nil
 }
 
-// body is a request's body, for whose bytes room is taken as they come and held until
-// it is freed: bytes that are only announced take none. known says that whose it is
-// was proven. Reading it fails with Overloaded where there is no room.
-func (r *room) body(ctx context.Context, from io.Reader, known bool) *body {
-	b := &body{ctx: ctx, from: from, room: r, sem: r.others}
-	if known {
-		b.sem = r.known
-	}
-	return b
-}
-
-type body struct {
-	ctx  context.Context
-	from io.Reader
-	room *room
-	sem  *semaphore.Weighted
-	held int64
-}
-
-// Read implements io.Reader.
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.from.Read(p)
-	if n > 0 {
-		if refused := b.room.take(b.ctx, b.sem, int64(n)); refused != nil {
-			return 0, refused
-		}
-		b.held += int64(n)
-	}
-	return n, err
-}
-
-// Close implements io.Closer.
-func (b *body) Close() error { return nil }
-
-func (b *body) free() {
-	b.sem.Release(b.held)
-	b.held = 0
-}
-
-// own says that it was proven by now whose the body is.
-func (b *body) own() error {
-	if err := b.room.take(b.ctx, b.room.known, b.held); err != nil {
-		return err
-	}
-	b.sem.Release(b.held)
-	b.sem = b.room.known
-	return nil
-}
-
-func (r *room) take(ctx context.Context, sem *semaphore.Weighted, n int64) error {
-	if sem.TryAcquire(n) {
+// take takes one of a line of places.
+func (r *room) take(ctx context.Context, places *semaphore.Weighted) error {
+	if places.TryAcquire(1) {
 		return nil
 	}
 	limit, cancel := context.WithTimeout(ctx, r.wait)
 	defer cancel()
-	if sem.Acquire(limit, n) != nil {
+	if places.Acquire(limit, 1) != nil {
 		if ctx.Err() != nil {
 			return fault.GivenUp(context.Cause(ctx), nil)
 		}

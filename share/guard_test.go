@@ -3,10 +3,10 @@ package share
 // Who may create, who may list, and what nobody gets to see.
 
 import (
+	"bufio"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/membudget"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/store"
@@ -283,10 +284,10 @@ func TestCreatesHaveARate(t *testing.T) {
 	}
 }
 
-// One address has so many places at once, and all have so much room.
+// One address has so many places at once.
 func TestRoom(t *testing.T) {
 	t.Parallel()
-	m := newRoom(2, 100, 10, 20*time.Millisecond)
+	m := newRoom(2, 20*time.Millisecond)
 	ctx := t.Context()
 	enter := func(address string) func() {
 		t.Helper()
@@ -309,38 +310,100 @@ func TestRoom(t *testing.T) {
 	if len(m.from) != 0 {
 		t.Errorf("%d addresses are left", len(m.from))
 	}
-	read := func(n int, known bool) (*body, error) {
-		b := m.body(ctx, strings.NewReader(strings.Repeat("x", n)), known)
-		_, err := io.ReadAll(b)
-		return b, err
+}
+
+// What a request holds is charged to the strangers' budget before its secret is known,
+// and to the share's afterwards, decoded or not, on both wires; and it is given back.
+func TestRequestsAreCharged(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), func(c *settings) {
+		c.server.WrongTries, c.server.WrongTryInterval = 1, time.Hour // so that who is wrong waits, with all that it holds
+	})
+	c := r.create("ses_charged")
+	strangers, known := r.server.Memory()
+	r.request("GET", "/api/share/x/data", "") // the one wrong try that is answered at once
+	idle := func() {
+		t.Helper()
+		until.True(t, "all is given back", func() bool { return strangers.Stats().Held == 0 && known.Stats().Held == 0 })
 	}
-	all, err := read(100, true)
-	if err != nil {
-		t.Fatal(err)
+	idle()
+	const size = 1 << 19
+	text := strings.Repeat("x", size)
+	sync, create := "/api/share/"+c.ID+"/sync", "/api/share"
+	for _, q := range []struct {
+		what, path, body string
+		strangers, known int64
+	}{
+		{"data before its secret", sync, `{"data":[` + message("m", text), size, 0},
+		{"data behind its secret", sync, `{"secret":"` + c.Secret + `","data":[` + message("m", text), 0, size},
+		{"items behind its secret", sync, `{"secret":"` + c.Secret + `","data":[` + message("m", text) + "," + message("n", text) + ",", 0, 2 * 2 * size},
+		{"a create", create, `{"sessionID":"` + strings.Repeat("x", smallBody/2), smallBody / 2, 0},
+		{"Cap'n Web, with a wrong secret", "/rpc/share", `["push",["pipeline",0,["syncShare"],["` + newPublicID() + `","x",[[{"type":"` + text + `"}]]]]]` + "\n[\"pull\",1]", 4 * size, 0}, // as it came, its values, and their text
+	} {
+		conn, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", q.path, r.addr, len(q.body), q.body)
+		if q.path == "/rpc/share" {
+			fmt.Fprint(conn, "0\r\n\r\n")
+		}
+		until.True(t, q.what+" is charged", func() bool {
+			return strangers.Stats().Held >= q.strangers && known.Stats().Held >= q.known && (q.strangers > 0 || strangers.Stats().Held == 0) && (q.known > 0 || known.Stats().Held == 0)
+		})
+		_ = conn.Close()
+		idle()
 	}
-	if more, err := read(1, true); fault.CodeOf(err) != fault.Overloaded {
-		t.Errorf("beyond the room: %v", err)
-	} else {
-		more.free()
+	if most := strangers.Stats().Peak; most > 8*size {
+		t.Errorf("strangers held %d", most)
 	}
-	if other, err := read(25, false); err != nil {
-		t.Errorf("the others' room: %v", err)
-	} else {
-		other.free()
+}
+
+// Who has shown no secret is refused where there is no memory for strangers; who shows
+// it first is served.
+func TestStrangersTakeNoMemoryOfOthers(t *testing.T) {
+	t.Parallel()
+	strangers := membudget.New(membudget.Config{Total: 1 << 20})
+	known := membudget.New(membudget.Config{Total: 8 << 20})
+	read := func(body string, others int64) error {
+		other := strangers.Open("another")
+		defer other.Close()
+		if !other.TryGrow(others) {
+			t.Fatal("the other one is refused")
+		}
+		held := &memory{ctx: t.Context(), known: known, account: strangers.Open("one")}
+		defer held.close()
+		b := bodyReader{in: bufio.NewReader(strings.NewReader(body)), memory: held,
+			secret: func(string) error { held.own("x"); return nil },
+			item:   func(json.RawMessage) error { return nil }}
+		return b.read()
 	}
-	all.free()
-	again, err := read(100, true)
-	if err != nil {
-		t.Errorf("it is not given back: %v", err)
+	data := `"data":[` + message("m", strings.Repeat("x", 200<<10)) + `]`
+	first, last := `{"secret":"x",`+data+`}`, `{`+data+`,"secret":"x"}`
+	for _, q := range []struct {
+		what, body string
+		others     int64
+		want       fault.Code
+	}{
+		{"its secret first", first, 1<<20 - 2<<10, 0},
+		{"its secret last, and room", last, 1 << 18, 0},
+		{"its secret last, and no room", last, 3 << 18, fault.Overloaded},
+		{"more than there ever is", `{"data":["` + strings.Repeat("x", 1<<20) + `"]`, 0, fault.Overloaded},
+	} {
+		if err := read(q.body, q.others); fault.CodeOf(err) != q.want {
+			t.Errorf("%s: %v", q.what, err)
+		}
 	}
-	again.free()
+	if s, k := strangers.Stats().Held, known.Stats().Held; s != 0 || k != 0 {
+		t.Errorf("%d and %d bytes are not given back", s, k)
+	}
 }
 
 // Who announces a body and does not send it takes no room from those who do.
 func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) {
-		c.share.BodyBytes, c.share.QueuedBytes, c.share.SyncTimeout = 1<<16, 1<<16, 2*time.Second
+		c.share.BodyBytes, c.server.StrangerBytes = 1<<16, 8*peekBytes
 	})
 	c := r.create("ses_room")
 	for _, path := range []string{"/rpc/share", "/api/share/" + c.ID + "/sync"} {

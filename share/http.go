@@ -125,7 +125,7 @@ func (s *Service) serveCreate(w http.ResponseWriter, v *visitor, _ string) {
 	var body struct {
 		SessionID string `json:"sessionID"`
 	}
-	err := readJSON(http.MaxBytesReader(w, v.Body, smallBody), &body)
+	err := s.readJSON(w, v, &body)
 	if err == nil {
 		var got *created
 		if got, err = s.create(v.Context(), v, body.SessionID); err == nil {
@@ -184,8 +184,11 @@ func (s *Service) sync(w http.ResponseWriter, v *visitor, id string) (n int, err
 		return 0, err
 	}
 	defer leave()
-	held := s.room.body(ctx, http.MaxBytesReader(w, v.Body, int64(s.cfg.BodyBytes)), false)
-	defer held.free()
+	held := s.memory(ctx, v.caller)
+	defer held.close()
+	if err := held.grow(peekBytes); err != nil {
+		return 0, err
+	}
 	var writer *Writer
 	var sync *syncing
 	defer func() {
@@ -194,24 +197,31 @@ func (s *Service) sync(w http.ResponseWriter, v *visitor, id string) (n int, err
 			writer.Close()
 		}
 	}()
-	body := bodyReader{in: bufio.NewReaderSize(held, peekBytes),
+	piece := 0 // what is charged for the one that is being gathered
+	body := bodyReader{in: bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(s.cfg.BodyBytes)), peekBytes), memory: held,
 		secret: func(secret string) (err error) {
 			if writer, err = s.Writer(ctx, v.caller, id, secret); err != nil {
 				return err
 			}
 			sync = writer.begin()
+			held.own(writer.share.ID)
 			if v.ContentLength > int64(s.cfg.BodyBytes) {
 				return s.tooLarge()
 			}
-			return held.own()
+			return nil
 		},
 		item: func(item json.RawMessage) error {
 			n++
+			if err := held.grow(len(item)); err != nil { // it is held once more while it is taken apart
+				return err
+			}
+			piece += cap(item) + len(item)
 			if !sync.add(item) {
 				return nil
 			}
 			err := sync.flush(context.WithoutCancel(ctx))
-			held.free()
+			held.shrink(piece)
+			piece = 0
 			deadlines(w, s.cfg.BodyTimeout, 2*(s.cfg.BodyTimeout+s.cfg.SyncTimeout))
 			return err
 		},
@@ -236,7 +246,7 @@ func (s *Service) serveDelete(w http.ResponseWriter, v *visitor, id string) {
 	var body struct {
 		Secret string `json:"secret"`
 	}
-	err := readJSON(http.MaxBytesReader(w, v.Body, smallBody), &body)
+	err := s.readJSON(w, v, &body)
 	if err == nil {
 		err = s.delete(context.WithoutCancel(v.Context()), v, id, body.Secret)
 	}
@@ -265,8 +275,13 @@ func (s *Service) delete(ctx context.Context, v *visitor, id, secret string) err
 }
 
 // readJSON reads a body that is one JSON value, whole, before anything is done.
-func readJSON(from io.Reader, to any) error {
-	data, err := io.ReadAll(from)
+func (s *Service) readJSON(w http.ResponseWriter, v *visitor, to any) error {
+	held := s.memory(v.Context(), v.caller)
+	defer held.close()
+	data, err := io.ReadAll(held.reader(http.MaxBytesReader(w, v.Body, smallBody)))
+	if err == nil {
+		err = held.grow(len(data)) // it is held once more while it is taken apart
+	}
 	var long *http.MaxBytesError
 	var refused *fault.Error
 	switch {

@@ -15,22 +15,6 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// jsonItems is a sync's array, an item each.
-func jsonItems(data []any) ([]json.RawMessage, error) {
-	if len(data) > maxItems {
-		return nil, tooMany()
-	}
-	items := make([]json.RawMessage, len(data))
-	for i, v := range data {
-		text, err := appendJSON(nil, v)
-		if err != nil {
-			return nil, err
-		}
-		items[i] = text
-	}
-	return items, nil
-}
-
 // appendJSON appends a value. The package capnweb bounds how deep it nests.
 func appendJSON(dst []byte, v any) ([]byte, error) {
 	var err error

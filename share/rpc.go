@@ -28,16 +28,18 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 	var calls turns // of syncShare: they arrive in order, and may be sent without waiting
 	return capnweb.NewMethods(map[string]any{
 		"createShare": func(ctx context.Context, external string, initial *[]any) (*created, error) {
+			held := s.memory(ctx, v.caller)
+			defer held.close()
 			var items []json.RawMessage
 			var err error
 			if initial != nil { // before anything is made of it
-				if items, err = jsonItems(*initial); err != nil {
+				if items, err = held.items(*initial); err != nil {
 					return nil, s.rejection(err, aboutCreate)
 				}
 			}
 			got, err := s.create(ctx, v, external)
 			if err == nil && initial != nil {
-				_, err = s.rpcSync(ctx, v, got.ID, got.Secret, items)
+				_, err = s.rpcSync(ctx, v, held, got.ID, got.Secret, items)
 			}
 			return got, s.rejection(err, aboutCreate)
 		},
@@ -49,10 +51,12 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 				case <-turn.before:
 				case <-ctx.Done():
 				}
-				items, err := jsonItems(data)
+				held := s.memory(ctx, v.caller)
+				defer held.close()
+				items, err := held.items(data)
 				var n int
 				if err == nil {
-					n, err = s.rpcSync(ctx, v, id, secret, items)
+					n, err = s.rpcSync(ctx, v, held, id, secret, items)
 				}
 				if err != nil {
 					c.Fail(s.rejection(err, aboutShare))
@@ -84,8 +88,8 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 	})
 }
 
-// rpcSync is a sync that came whole.
-func (s *Service) rpcSync(ctx context.Context, v *visitor, id, secret string, items []json.RawMessage) (int, error) {
+// rpcSync is a sync that came whole, whose items are charged to held.
+func (s *Service) rpcSync(ctx context.Context, v *visitor, held *memory, id, secret string, items []json.RawMessage) (int, error) {
 	leave, err := s.room.enter(ctx, v.caller.Address())
 	if err != nil {
 		return 0, err
@@ -96,6 +100,7 @@ func (s *Service) rpcSync(ctx context.Context, v *visitor, id, secret string, it
 		return 0, err
 	}
 	defer writer.Close()
+	held.own(writer.share.ID)
 	return len(items), writer.Sync(context.WithoutCancel(ctx), items)
 }
 
@@ -128,7 +133,7 @@ func (s *Service) shown(ctx context.Context, v *visitor, have []byte) (string, e
 			return "", s.rejection(err, aboutShare)
 		}
 		writer.Close()
-		return "share " + string(m[1]), nil
+		return knownAs(string(m[1])), nil
 	}
 	if v.creator == "" && len(v.Header.Values(keyHeader)) == 0 {
 		return "", nil

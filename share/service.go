@@ -80,7 +80,6 @@ type Config struct {
 	Pieces         opencode.Limits // what the session takes in one commit
 	BodyBytes      int             // of one sync, which is read as it comes; beyond: refused
 	MessageBytes   int             // of one message of Cap'n Web, which is held whole; beyond: refused
-	QueuedBytes    int             // of all bodies that are being taken in; beyond: they wait, then are refused
 	Requests       int             // syncs and reads of one address at once; beyond: they wait, then are refused
 	CreatesPerHour int             // of one address; beyond: refused
 	Creates        int             // of one address at once, before that rate begins to count
@@ -99,7 +98,7 @@ func DefaultConfig() Config {
 	return Config{
 		Log:       slog.New(slog.DiscardHandler),
 		Pieces:    opencode.Limits{Ops: 1000, Bytes: 8 << 20, Payload: 4 << 20},
-		BodyBytes: 512 << 20, MessageBytes: 32 << 20, QueuedBytes: 256 << 20, Requests: 32,
+		BodyBytes: 512 << 20, MessageBytes: 32 << 20, Requests: 32,
 		CreatesPerHour: 3600, Creates: 120, Writers: 16, Repeat: 10 * time.Minute,
 		BodyTimeout: 2 * time.Minute, SyncTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		PingInterval: 20 * time.Second, RPCTimeout: 2 * time.Minute,
@@ -118,7 +117,7 @@ func (c Config) withDefaults() Config {
 		have *int
 		want int
 	}{
-		{&c.BodyBytes, d.BodyBytes}, {&c.MessageBytes, d.MessageBytes}, {&c.QueuedBytes, d.QueuedBytes}, {&c.Requests, d.Requests},
+		{&c.BodyBytes, d.BodyBytes}, {&c.MessageBytes, d.MessageBytes}, {&c.Requests, d.Requests},
 		{&c.CreatesPerHour, d.CreatesPerHour}, {&c.Creates, d.Creates}, {&c.Writers, d.Writers},
 	} {
 		if *f.have <= 0 {
@@ -137,7 +136,6 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	c.MessageBytes = min(c.MessageBytes, c.BodyBytes)
-	c.QueuedBytes = max(c.QueuedBytes, c.MessageBytes)
 	return c
 }
 
@@ -157,7 +155,7 @@ type Service struct {
 func New(cfg Config) *Service {
 	cfg = cfg.withDefaults()
 	return &Service{cfg: cfg, creates: newRates(cfg.Creates, cfg.CreatesPerHour),
-		room: newRoom(cfg.Requests, cfg.QueuedBytes, cfg.MessageBytes, cfg.SyncTimeout)}
+		room: newRoom(cfg.Requests, cfg.SyncTimeout)}
 }
 
 // Public is the session that a public share id shows, as its read-only ref does.

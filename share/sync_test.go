@@ -356,7 +356,7 @@ func FuzzBodies(f *testing.F) {
 func TestLargeSyncs(t *testing.T) {
 	t.Parallel()
 	r := start(t, teststore.SQLite(t), func(c *settings) {
-		c.share.QueuedBytes, c.share.MessageBytes, c.share.Pieces = 3<<20, 1<<20, opencode.Limits{Ops: 1000, Bytes: 1 << 20, Payload: 1 << 20}
+		c.server.RefBytes, c.share.MessageBytes, c.share.Pieces = 4<<20, 1<<20, opencode.Limits{Ops: 1000, Bytes: 1 << 20, Payload: 1 << 20}
 	})
 	c := r.create("ses_vast")
 	const messages, each = 100, 60 << 10

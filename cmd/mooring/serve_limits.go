@@ -57,7 +57,6 @@ func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
 	size(&cfg.Session.Limits.RefBytes, "ref-quota", "of that, what was written under one ref that is no owner's; beyond: quota_exceeded")
 	size(&sharing.BodyBytes, "max-share-bytes", "one sync of opencode's share API, which is read item by item; beyond: 413")
 	size(&sharing.MessageBytes, "max-share-message", "one message of the same over Cap'n Web, which is held whole; beyond: closed")
-	size(&sharing.QueuedBytes, "max-share-queue", "what is held of such requests, in all; beyond: they wait, then 429")
 	count(&sharing.Requests, "max-share-requests", "such requests of one address at once; beyond: they wait, then 429")
 	count(&sharing.CreatesPerHour, "max-share-creates", "shares that one address creates an hour, repeats counted; beyond: 429")
 	count(&sharing.Writers, "max-share-secrets", "secrets of one share that are good at once; beyond: the oldest ends")

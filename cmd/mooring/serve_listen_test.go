@@ -149,7 +149,7 @@ func limitFields(c *server.Config, sharing *share.Config) map[string]any {
 		"max-message-bytes": &c.RPC.MessageBytes, "max-segments": &c.RPC.Segments, "max-nesting": &c.RPC.Nesting,
 		"max-traversal-bytes": &c.RPC.Traversal, "max-questions": &c.RPC.Questions, "max-answers": &c.RPC.Answers,
 		"max-answer-bytes": &c.RPC.AnswerBytes, "max-exports": &c.RPC.Exports, "max-imports": &c.RPC.Imports,
-		"max-share-bytes": &sharing.BodyBytes, "max-share-message": &sharing.MessageBytes, "max-share-queue": &sharing.QueuedBytes, "max-share-requests": &sharing.Requests,
+		"max-share-bytes": &sharing.BodyBytes, "max-share-message": &sharing.MessageBytes, "max-share-requests": &sharing.Requests,
 		"max-share-creates": &sharing.CreatesPerHour, "max-share-secrets": &sharing.Writers,
 		"share-body-timeout": &sharing.BodyTimeout, "share-sync-timeout": &sharing.SyncTimeout,
 		"session-quota": &c.Session.Limits.SessionBytes, "ref-quota": &c.Session.Limits.RefBytes,

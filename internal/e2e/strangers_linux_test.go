@@ -99,6 +99,8 @@ var attacks = []attack{
 	{"a share's callback", ws("/rpc/share"), jsonOf(`["push",["pipeline",0,["probeValue"],[{"nested":[[`, `[[]],`, `0]]}]]]`)},
 	{"a batch of the API", post("/api/v1/sessions/ses_00000000000000000000000000/batches"), bodyOf(`{"ops":[`, `{"":{}},`, `0]}`)},
 	{"a sync with a wrong secret", post("/api/share/x/sync"), bodyOf(`{"secret":"wrong","data":[`, `{"":{}},`, `0]}`)},
+	{"a sync", post("/api/share/x/sync"), bodyOf(`{"data":[`, `{"type":"message"},`, `0]}`)},
+	{"a sync whose secret comes last", post("/api/share/x/sync"), bodyOf(`{"data":[`, `{"":{}},`, `0],"secret":"wrong"}`)},
 	{"a create", post("/api/share"), bodyOf(`{"sessionID":"`, `x`, `"}`)},
 	{"headers", plainHTTP, func(w *bytes.Buffer, s *siege) {
 		fmt.Fprintf(w, "GET /healthz HTTP/1.1\r\nHost: %s\r\nX-Long: %s", s.web, strings.Repeat("x", s.size))
