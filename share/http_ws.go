@@ -1,4 +1,6 @@
-// WS /ws/ID: what changes in a share, as the arrays that were synced.
+// WS /ws/ID: what changes in a share, as the arrays that were synced. There is no item
+// for what goes: a removal or purge ends the stream behind an array, at which pages
+// load the share again.
 
 package share
 
@@ -20,7 +22,11 @@ import (
 // closeReason bounds what a close frame says.
 const closeReason = 120
 
-// serveWS follows a share from where it is until it is over. What the client sends
+// errRemoved ends a stream whose reader goes on showing what is gone, if it does not
+// load the share again.
+var errRemoved = errors.New("something was removed: load the share again")
+
+// serveWS follows a share from where it is until it is over, or less. What the client sends
 // is not listened to.
 func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 	held, err := s.Public(v.Context(), v.caller, id)
@@ -57,7 +63,10 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 	err = held.Follow(ctx, server.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.broadcast(ctx, conn, held, events) })
 	code, why := websocket.StatusInternalError, ""
 	var f *fault.Error
-	if errors.As(err, &f) {
+	switch {
+	case errors.Is(err, errRemoved):
+		code, why = websocket.StatusServiceRestart, err.Error()
+	case errors.As(err, &f):
 		why = f.Error()
 		switch f.Code {
 		case fault.Draining:
@@ -92,15 +101,18 @@ func (s *Service) ping(ctx context.Context, conn *websocket.Conn, gone func()) {
 	}
 }
 
-// broadcast sends the events of each sync as one array of items.
+// broadcast sends the events of each sync as one array of items, up to the first that
+// takes something away (errRemoved). The array before that end may be empty: there is
+// a page that loads the share again at whatever comes.
 func (s *Service) broadcast(ctx context.Context, conn *websocket.Conn, held *server.Held, events []*session.Event) error {
 	for len(events) > 0 {
 		n := 1
 		for n < len(events) && events[n].Batch == events[0].Batch {
 			n++
 		}
-		items := []byte{'['}
+		items, removed := []byte{'['}, false
 		for _, e := range events[:n] {
+			removed = removed || e.Method == session.MethodRemove || e.Method == session.MethodPurge
 			changed, err := changedBy(ctx, held, e)
 			if err != nil {
 				return err
@@ -117,7 +129,7 @@ func (s *Service) broadcast(ctx context.Context, conn *websocket.Conn, held *ser
 			}
 		}
 		events = events[n:]
-		if len(items) == 1 {
+		if len(items) == 1 && !removed {
 			continue
 		}
 		limit, cancel := context.WithTimeout(ctx, s.cfg.StallTimeout)
@@ -126,13 +138,15 @@ func (s *Service) broadcast(ctx context.Context, conn *websocket.Conn, held *ser
 		if err != nil {
 			return err
 		}
+		if removed {
+			return errRemoved
+		}
 	}
 	return nil
 }
 
 // changedBy gives the keys that an event has changed, with their values. opencode
-// only puts; but a session's owner may write it in all ways there are. What was
-// removed has no item.
+// only puts; but a session's owner may write it in all ways there are.
 func changedBy(ctx context.Context, held *server.Held, e *session.Event) ([]opencode.Put, error) {
 	switch e.Method {
 	case session.MethodPut, session.MethodBegin:

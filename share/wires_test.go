@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store"
 )
 
@@ -114,13 +116,7 @@ func TestFollowingTheOwner(t *testing.T) {
 	arrays, _ := r.watch(c)
 	p := shared(t, r, c)
 	held := r.server.Caller(t.Context(), "127.0.0.1:1").Acting(p.Owner)
-	batch := func(method string, args ...string) ledger.Intent {
-		op := ledger.Intent{OpID: ulid.Make().String(), BatchID: ulid.Make().String(), Method: method}
-		for i := 0; i < len(args); i += 2 {
-			op.Args = append(op.Args, ledger.Arg{Name: args[i], JSON: []byte(args[i+1])})
-		}
-		return op
-	}
+	batch := intent
 	if _, err := held.Do(t.Context(), batch("put", "key", `"message/m"`, "payload", `{"id":"m"}`), batch("put", "key", `"message/n"`, "payload", `{"id":"n"}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -129,24 +125,7 @@ func TestFollowingTheOwner(t *testing.T) {
 			t.Errorf("came as %s", got)
 		}
 	}
-	if _, err := held.Do(t.Context(), batch("remove", "key", `"message/m"`)); err != nil { // no item says that
-		t.Fatal(err)
-	}
-	stream, err := held.OpenStream(t.Context(), "obx_"+ulid.Make().String(), capability.NewSecret().Reveal(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seq := uint64(0)
-	do := func(method string, args ...string) {
-		t.Helper()
-		seq++
-		op := batch(method, args...)
-		op.Seq = seq
-		answer, err := stream.Apply(t.Context(), ledger.Batch{BatchID: op.BatchID, Ops: []ledger.Intent{op}})
-		if err != nil || answer.Outcomes[0].Status != ledger.Applied {
-			t.Fatalf("%s: %+v, %v", method, answer, err)
-		}
-	}
+	do := r.writer(held)
 	do("begin", "message", `"t"`, "payload", `{"id":"t"}`)
 	do("put", "key", `"part/t/p"`, "payload", `{"id":"p","messageID":"t","text":""}`)
 	do("appendText", "key", `"part/t/p"`, "offset", "0", "text", `"Hello"`)
@@ -156,6 +135,83 @@ func TestFollowingTheOwner(t *testing.T) {
 			t.Errorf("came as %s, want %s in it", got, want)
 		}
 	}
+}
+
+// intent is an op of a batch of its own, with names and JSON texts of arguments in turn.
+func intent(method string, args ...string) ledger.Intent {
+	op := ledger.Intent{OpID: ulid.Make().String(), BatchID: ulid.Make().String(), Method: method}
+	for i := 0; i < len(args); i += 2 {
+		op.Args = append(op.Args, ledger.Arg{Name: args[i], JSON: []byte(args[i+1])})
+	}
+	return op
+}
+
+// writer applies ops over a stream, one after the other.
+func (r *rig) writer(held *server.Held) func(method string, args ...string) {
+	r.t.Helper()
+	stream, err := held.OpenStream(r.t.Context(), "obx_"+ulid.Make().String(), capability.NewSecret().Reveal(), 1)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	seq := uint64(0)
+	return func(method string, args ...string) {
+		r.t.Helper()
+		seq++
+		op := intent(method, args...)
+		op.Seq = seq
+		answer, err := stream.Apply(r.t.Context(), ledger.Batch{BatchID: op.BatchID, Ops: []ledger.Intent{op}})
+		if err != nil || answer.Outcomes[0].Status != ledger.Applied {
+			r.t.Fatalf("%s: %+v, %v", method, answer, err)
+		}
+	}
+}
+
+// What is taken away has no item: the stream ends, so that readers load what is left.
+// What was put before it in the same batch comes first.
+func TestRemovalsEndTheStream(t *testing.T) {
+	t.Parallel()
+	teststore.OnBoth(t, func(t *testing.T, st *store.Store) {
+		r := start(t, st, nil)
+		c := r.create("ses_removed")
+		held := r.server.Caller(t.Context(), "127.0.0.1:1").Acting(shared(t, r, c).Owner)
+		do := r.writer(held)
+		for _, q := range []struct{ method, key, put, item string }{
+			{"remove", "message/a", `{"id":"a"}`, `{"type":"message","data":{"id":"a"}}`},
+			{"purge", "part/a/p", `{"id":"p","messageID":"a"}`, `{"type":"part","data":{"id":"p","messageID":"a"}}`},
+			{"purge", "session_diff", `{"diff":[1]}`, `{"type":"session_diff","data":[1]}`},
+		} {
+			key := strconv.Quote(q.key)
+			arrays, end := r.watch(c)
+			do("put", "key", key, "payload", q.put)
+			if got := next(t, arrays); got != "["+q.item+"]" {
+				t.Errorf("%s: came as %s", q.key, got)
+			}
+			do(q.method, "key", key)
+			if got := next(t, arrays); got != "[]" {
+				t.Errorf("%s of %s: came as %s", q.method, q.key, got)
+			}
+			var closed websocket.CloseError
+			if err := end(); !errors.As(err, &closed) || closed.Code != websocket.StatusServiceRestart || closed.Reason != errRemoved.Error() {
+				t.Errorf("%s of %s: it ended with %v", q.method, q.key, err)
+			}
+			if data := strings.Join(r.data(c), ""); strings.Contains(data, q.item) {
+				t.Errorf("%s of %s: the share has %s", q.method, q.key, data)
+			}
+		}
+
+		arrays, end := r.watch(c)
+		ops := []ledger.Intent{intent("put", "key", `"message/b"`, "payload", `{"id":"b"}`), intent("remove", "key", `"message/b"`)}
+		ops[1].BatchID = ops[0].BatchID
+		if _, err := held.Do(t.Context(), ops...); err != nil {
+			t.Fatal(err)
+		}
+		if got := next(t, arrays); got != `[{"type":"message","data":{"id":"b"}}]` {
+			t.Errorf("what was put before it came as %s", got)
+		}
+		if err := end(); websocket.CloseStatus(err) != websocket.StatusServiceRestart {
+			t.Errorf("it ended with %v", err)
+		}
+	})
 }
 
 // Draining ends what is open, and says so.
