@@ -1,6 +1,8 @@
 # What one does with Mooring's sources. "make" alone lists it.
 
 PKG     ?= ./...
+# A commit of before: what it wrote, and its processes, go on beside those of now.
+OLD     ?= 3361347
 FUZZ    ?= 10m
 FOR     ?= 10m
 SHORT   ?= 5s
@@ -23,7 +25,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-slow bench bench-rpc generate web verify lint interop e2e e2e-nodes e2e-opencode screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
+.PHONY: help demo build test test-slow upgrade bench bench-rpc generate web verify lint interop e2e e2e-nodes e2e-opencode screenshots linearize fuzz-short fuzz-peers fuzz vulncheck
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +67,10 @@ test-slow: ## run the crash and soak tests, minutes long, and those of the bench
 	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./server ./store/postgres
 	cd internal/benchrpc && go test ./...
 
+upgrade: build ## an older binary (OLD=COMMIT) and this one at work on one Postgres, with clients of either
+	.ci/old $(OLD) bin/mooring-old
+	MOORING_OLD_BINARY=$(CURDIR)/bin/mooring-old $(PGTEST) go test -count=1 -tags upgrade -run '^TestReplicasOfTwoVersions$$' ./internal/e2e
+
 bench: ## measure against a bare program on the same databases (docs/benchmarks.md)
 	$(PGTEST) go run ./internal/bench
 
@@ -75,10 +81,10 @@ bench-rpc: ## measure package rpc against go-capnp, gRPC and a raw echo, capnweb
 
 # vet compiles, tests included: so what does not compile where there are 32 bits, or no Unix, is found here.
 lint: ## go vet and staticcheck (what is off, and why: staticcheck.conf)
-	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx $$(go list $(PKG) | grep -v /capnp/wire) # generated: unkeyed fields
+	go vet -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,upgrade $$(go list $(PKG) | grep -v /capnp/wire) # generated: unkeyed fields
 	GOOS=linux GOARCH=386 go vet -composites=false $(PKG)
 	GOOS=windows GOARCH=amd64 go vet -composites=false $(PKG)
-	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx $(PKG)
+	$(TOOL) staticcheck -tags crash,interop,soak,linear,unlocked,lockgap,curl,nginx,upgrade $(PKG)
 	cd internal/benchrpc && go vet ./... && go tool -modfile=../../.ci/tools.mod staticcheck ./...
 
 interop: ## speak with the C++ implementation, go-capnp and the npm package capnweb, both ways (docs/interop.md)

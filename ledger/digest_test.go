@@ -139,6 +139,8 @@ func TestHintsAreInNoDigest(t *testing.T) {
 	t.Parallel()
 	share := func(args ...ledger.Arg) ledger.Intent { return ledger.Intent{OpID: "o", Method: "share", Args: args} }
 	at, in, hash := ledger.Arg{Name: "expires_at", JSON: []byte("5")}, ledger.Arg{Name: "expires_in", JSON: []byte("6")}, ledger.Arg{Name: "at_hash", JSON: []byte(`"00"`)}
+	create := func(args ...ledger.Arg) ledger.Intent { return ledger.Intent{OpID: "o", Method: "create", Args: args} }
+	order := ledger.Arg{Name: "order", JSON: []byte(`"time"`)}
 	later := ledger.Arg{Name: "at_hash", Ref: &ledger.Ref{Op: "o"}}
 	for name, c := range map[string]struct {
 		with, without ledger.Intent
@@ -149,6 +151,8 @@ func TestHintsAreInNoDigest(t *testing.T) {
 		"a lifetime alone":         {share(in), share(), 0},
 		"a hash":                   {share(hash), share(), 1},
 		"a hash yet to come":       {share(later), share(), 0},
+		"a session's order":        {create(at, order), create(at), 1},
+		"another op's order":       {share(at, order), share(at), 0},
 		"all":                      {share(hash, at, in), share(at), 2},
 	} {
 		if n := c.with.Hints(); n != c.hints {

@@ -8,6 +8,7 @@ package ledger
 const (
 	HintLifetime = "expires_in" // of share: ms from when it applies; beside expires_at, by which it goes without
 	HintAtHash   = "at_hash"    // of fork: of the source's event at its cursor
+	HintOrder    = "order"      // of create: without it messages are in the log's order
 )
 
 // Hint says whether the intent's argument i is one. One that is to be resolved is not,
@@ -20,6 +21,8 @@ func (in *Intent) Hint(i int) bool {
 	switch a.Name {
 	case HintAtHash:
 		return true
+	case HintOrder:
+		return in.Method == "create"
 	case HintLifetime:
 		for j := range in.Args {
 			if in.Args[j].Name == "expires_at" {

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ type home struct {
 	env []string
 
 	wrap []string // a command that runs the home's commands, its last arguments
+	path string   // of the binary, if it is another
 }
 
 func newHome(t testing.TB) *home {
@@ -36,7 +38,7 @@ type said struct {
 
 // command prepares a command of the home's.
 func (h *home) command(ctx context.Context, args ...string) *exec.Cmd {
-	line := slices.Concat(h.wrap, []string{mooring}, args)
+	line := slices.Concat(h.wrap, []string{cmp.Or(h.path, mooring)}, args)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Env = append(environment(""), "MOORING_HOME="+h.dir)
 	cmd.Env = append(cmd.Env, h.env...)

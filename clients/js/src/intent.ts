@@ -30,9 +30,10 @@ export interface Intent {
  * Takes the hints out of an op's arguments: those that a server of before is to do without, and that travel beside the
  * others. A lifetime is one only beside a time: left out alone, the ref would live for ever.
  */
-export function hintsOf(args: readonly Arg[]): { args: readonly Arg[]; hints: readonly Arg[] } {
+export function hintsOf(method: string, args: readonly Arg[]): { args: readonly Arg[]; hints: readonly Arg[] } {
   const timed = args.some((a) => a.name === "expires_at");
-  const hint = (a: Arg): boolean => a.ref === undefined && (a.name === "at_hash" || (a.name === "expires_in" && timed));
+  const hint = (a: Arg): boolean =>
+    a.ref === undefined && (a.name === "at_hash" || (a.name === "expires_in" && timed) || (a.name === "order" && method === "create"));
   const hints = args.filter(hint);
   return hints.length === 0 ? { args, hints } : { args: args.filter((a) => !hint(a)), hints };
 }

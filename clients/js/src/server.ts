@@ -305,7 +305,7 @@ export class Peer {
 function withoutHints(batch: WireBatch): WireBatch {
   const hints: { op: number; args: readonly Arg[] }[] = [];
   const ops = batch.ops.map((op, i) => {
-    const { args, hints: of } = hintsOf(op.args ?? []);
+    const { args, hints: of } = hintsOf(op.method, op.args ?? []);
     if (of.length === 0) return op;
     hints.push({ op: i, args: of });
     return { ...op, args };

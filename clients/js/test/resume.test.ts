@@ -87,7 +87,9 @@ test("a lifetime begins where it applies", async (t) => {
 
 test("hints travel beside the arguments that do without them", () => {
   const at = { name: "expires_at", json: "5" }, lasts = { name: "expires_in", json: "6" }, hash = { name: "at_hash", json: '"00"' };
-  assert.deepEqual(hintsOf([at, lasts, hash]), { args: [at], hints: [lasts, hash] });
-  assert.deepEqual(hintsOf([lasts]), { args: [lasts], hints: [] }); // without it the ref would live for ever
-  assert.deepEqual(hintsOf([{ name: "at_hash", ref: { op: "o", path: "" } }]).hints, []);
+  assert.deepEqual(hintsOf("share", [at, lasts, hash]), { args: [at], hints: [lasts, hash] });
+  assert.deepEqual(hintsOf("share", [lasts]), { args: [lasts], hints: [] }); // without it the ref would live for ever
+  const order = { name: "order", json: '"time"' };
+  assert.deepEqual([hintsOf("create", [order]).hints, hintsOf("share", [order]).hints], [[order], []]);
+  assert.deepEqual(hintsOf("fork", [{ name: "at_hash", ref: { op: "o", path: "" } }]).hints, []);
 });

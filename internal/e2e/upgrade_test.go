@@ -1,0 +1,248 @@
+//go:build upgrade
+
+package e2e
+
+// An older binary (MOORING_OLD_BINARY) and this one at work on one Postgres, each with
+// clients of either: 10,000 ops, of which none may be lost, doubled or misread.
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+)
+
+// writing is a client of one version at a server of one.
+type writing struct {
+	*home
+	name string
+	ref  string // a file with the session's ref at that server
+	ops  []string
+}
+
+// round appends what one round consists of: 125 ops of every kind.
+func (w *writing) round(round int) {
+	w.t.Helper()
+	var lines bytes.Buffer
+	n := 0
+	add := func(line map[string]any) {
+		if value, ok := line["payload"].(map[string]any); ok { // by which an export's messages and parts are known
+			id, _ := line["message"].(string)
+			if key, ok := line["key"].(string); ok {
+				id = path.Base(key)
+			}
+			value["id"] = id
+		}
+		line["op_id"] = ulid.Make().String()
+		line["batch"] = fmt.Sprint(n / 5)
+		n++
+		w.ops = append(w.ops, line["op_id"].(string))
+		text, err := json.Marshal(line)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		lines.Write(append(text, '\n'))
+	}
+	for i := range 25 {
+		id := fmt.Sprintf("%s_%d_%d", w.name, round, i)
+		switch i % 5 {
+		case 0: // values that stay
+			for _, key := range []string{"message/" + id, "part/" + id + "/a", "part/" + id + "/b", "session", "message/of_all"} {
+				add(map[string]any{"method": "put", "key": key, "payload": map[string]any{"by": w.name, "n": n}})
+			}
+		case 1: // a turn that streams
+			add(map[string]any{"method": "begin", "message": id, "payload": map[string]any{"role": "assistant"}})
+			add(map[string]any{"method": "put", "key": "part/" + id + "/t", "payload": map[string]any{"type": "text"}})
+			add(map[string]any{"method": "appendText", "key": "part/" + id + "/t", "offset": 0, "text": "as it "})
+			add(map[string]any{"method": "appendText", "key": "part/" + id + "/t", "offset": 6, "text": "comes"})
+			add(map[string]any{"method": "finalize", "message": id, "status": "completed"})
+		case 2: // what is taken away, and put anew
+			add(map[string]any{"method": "put", "key": "message/" + id, "payload": map[string]any{"n": 1}})
+			add(map[string]any{"method": "put", "key": "part/" + id + "/a", "payload": map[string]any{"n": 2}})
+			add(map[string]any{"method": "remove", "key": "part/" + id + "/a"})
+			add(map[string]any{"method": "remove", "key": "message/" + id})
+			add(map[string]any{"method": "put", "key": "message/" + id, "payload": map[string]any{"n": 3}})
+		case 3: // what is purged
+			add(map[string]any{"method": "put", "key": "message/" + id, "payload": map[string]any{"secret": id}})
+			add(map[string]any{"method": "put", "key": "model/" + id, "payload": map[string]any{"n": 1}})
+			add(map[string]any{"method": "purge", "key": "message/" + id})
+			add(map[string]any{"method": "put", "key": "session_diff", "payload": map[string]any{"by": id}})
+			add(map[string]any{"method": "put", "key": "message/of_all", "payload": map[string]any{"by": id}})
+		case 4: // refs, and a turn that is ended as failed
+			share := map[string]any{"method": "share", "rights": []string{"read", "append"}, "label": id, "as": "s" + id}
+			add(share)
+			add(map[string]any{"method": "revoke", "refs": map[string]any{"ref": map[string]any{"op": "s" + id, "path": "ref"}}})
+			add(map[string]any{"method": "begin", "message": id, "payload": map[string]any{"role": "assistant"}})
+			add(map[string]any{"method": "finalize", "message": id, "status": "failed", "error": map[string]any{"message": "as it happens"}})
+			add(map[string]any{"method": "put", "key": "part/" + id + "/a", "payload": map[string]any{"after": "the end"}})
+		}
+	}
+	if s := w.try(lines.String(), "session", "append", w.ref, "--wait", "--json"); s.code != 0 && !strings.Contains(s.err+s.out, "unavailable") {
+		w.t.Errorf("%s, round %d: exit code %d\n%s", w.name, round, s.code, s.err)
+	}
+}
+
+func TestReplicasOfTwoVersions(t *testing.T) {
+	const rounds = 20
+	old := os.Getenv("MOORING_OLD_BINARY")
+	if old == "" {
+		t.Fatal("MOORING_OLD_BINARY is not set: make upgrade OLD=COMMIT sets it")
+	}
+	database := pgtest.URL(t)
+	servers := []*server{newServer(t, serverConfig{URL: database, Path: old}), newServer(t, serverConfig{URL: database})}
+	servers[0].start("")
+	ref := makeSession(t, servers[0])
+	var writers []*writing
+	var tails []*process
+	for i, srv := range []string{"old", "new"} {
+		for _, binary := range []string{"old", "new"} {
+			h := newHome(t)
+			if binary == "old" {
+				h.path = old
+			}
+			w := &writing{home: h, name: binary + "_at_" + srv, ref: "@" + writeRef(t, at(ref, servers, i))}
+			writers = append(writers, w)
+		}
+	}
+	work := func(from, to int, writers ...*writing) *sync.WaitGroup {
+		var all sync.WaitGroup
+		for _, w := range writers {
+			all.Go(func() {
+				for round := from; round < to; round++ {
+					w.round(round)
+				}
+			})
+		}
+		return &all
+	}
+	follow := func(writers ...*writing) {
+		for _, w := range writers {
+			tails = append(tails, w.follow("session", "tail", w.ref, "--follow", "--json"))
+		}
+	}
+	// The newer one comes, and migrates the database, while the older one is at work.
+	follow(writers[:2]...)
+	first := work(0, 5, writers[:2]...)
+	servers[1].start("")
+	follow(writers[2:]...)
+	second := work(0, rounds, writers[2:]...)
+	first.Wait()
+	third := work(5, rounds-5, writers[:2]...)
+	servers[1].restart() // while all of them write
+	third.Wait()
+	second.Wait()
+	work(rounds-5, rounds, writers[:2]...).Wait()
+
+	var want []string
+	for _, w := range writers {
+		w.do("outbox", "drain")
+		want = append(want, w.ops...)
+	}
+	if len(want) != 4*rounds*125 {
+		t.Fatalf("%d ops were made", len(want))
+	}
+	var logs [][]tailed
+	for i, w := range writers {
+		lines := splitLines(w.do("session", "tail", w.ref, "--json"))
+		log := tailedLines(t, lines)
+		logs = append(logs, log)
+		gapless(t, w.name, log, 0, uint64(len(log)))
+		if !reflect.DeepEqual(log, logs[0]) {
+			t.Errorf("%s has another log than %s", w.name, writers[0].name)
+		}
+		last := fmt.Sprintf(`{"cursor":%d,`, len(log))
+		if _, ok := tails[i].out.await(tails[i].done, func(l string) bool { return strings.HasPrefix(l, last) }); !ok {
+			t.Errorf("%s, following, does not come to the end:\n%s", w.name, tails[i].err.text())
+		}
+		if followed := tailedLines(t, tails[i].out.list()); !reflect.DeepEqual(followed, log) {
+			t.Errorf("%s has followed %d events, and the log has %d", w.name, len(followed), len(log))
+		}
+		w.do("session", "verify", w.ref)
+	}
+	at, count := map[string]int{}, map[string]int{}
+	for i, e := range logs[0] {
+		at[e.Op] = i
+		count[e.Op]++
+	}
+	for _, w := range writers {
+		last := -1
+		for _, op := range w.ops {
+			switch i, ok := at[op]; {
+			case !ok:
+				t.Errorf("%s: op %s is lost", w.name, op)
+			case count[op] != 1:
+				t.Errorf("%s: op %s is there %d times", w.name, op, count[op])
+			case i < last:
+				t.Errorf("%s: op %s is out of order", w.name, op)
+			default:
+				last = i
+			}
+		}
+	}
+	if extra := len(logs[0]) - len(want); extra != 1 { // the session's creation
+		t.Errorf("%d events for %d ops", len(logs[0]), len(want))
+	}
+	var exports []map[string]any
+	for _, w := range writers {
+		export := exported(t, w.do("session", "export", w.ref))
+		exports = append(exports, export)
+		if !reflect.DeepEqual(export, exports[0]) {
+			t.Errorf("%s exports another state than %s", w.name, writers[0].name)
+		}
+	}
+	imports(t, servers, old)
+}
+
+// exported reads an export, with its messages and their parts by id: the order is
+// another for an older client.
+func exported(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var export map[string]any
+	if err := json.Unmarshal([]byte(text), &export); err != nil {
+		t.Fatal(err)
+	}
+	byID := map[string]any{}
+	for _, m := range export["messages"].([]any) {
+		m := m.(map[string]any)
+		parts := map[string]any{}
+		for _, p := range m["parts"].([]any) {
+			parts[p.(map[string]any)["id"].(string)] = p
+		}
+		m["parts"] = parts
+		byID[m["info"].(map[string]any)["id"].(string)] = m
+	}
+	export["messages"] = byID
+	return export
+}
+
+// imports has a client of either version import a recording at a server of either.
+func imports(t *testing.T, servers []*server, old string) {
+	names := []string{"a-edit-1.18.33", "b-long-1.18.33", "f-streamlong-1.1.65", "d-revert-unshare-1.18.33"}
+	for i, srv := range []string{"old", "new"} {
+		for j, binary := range []string{old, mooring} {
+			name, h := names[2*i+j], newHome(t)
+			h.path = binary
+			owner := "@" + writeRef(t, at(servers[0].owner(), servers, i))
+			s := h.try("", "session", "import", filepath.Join(recordings, name+".jsonl"), "--owner", owner)
+			if s.code != 0 {
+				t.Errorf("%s imports at the %s server: exit code %d\n%s%s", binary, srv, s.code, s.out, s.err)
+				continue
+			}
+			h.do("outbox", "drain")
+			got, want := h.do("session", "export", strings.TrimSpace(lastLine(s.out))), string(expectedExport(t, name))
+			if !reflect.DeepEqual(exported(t, got), exported(t, want)) {
+				t.Errorf("%s imports at the %s server, and the export is another:\n got %s\nwant %s", binary, srv, clipped(got), clipped(want))
+			}
+		}
+	}
+}
