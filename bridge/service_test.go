@@ -152,7 +152,7 @@ type rig struct {
 	leave  func()
 }
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()

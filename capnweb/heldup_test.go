@@ -46,7 +46,7 @@ type slowObject struct{}
 func (slowObject) Serve(c *capnweb.Call) {
 	back := c.Args()[0].(*capnweb.Stub).Call(bg, "")
 	defer back.Release()
-	ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+	ctx, cancel := context.WithTimeout(bg, time.Minute)
 	defer cancel()
 	v, err := back.Await(ctx)
 	if err != nil {

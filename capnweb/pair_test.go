@@ -56,7 +56,7 @@ func serve(t *testing.T, main any) *pair {
 }
 
 // patience is how long a test waits for what must come.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // settle waits until neither side has more than what is given.
 func (p *pair) settle(exports, imports int) {

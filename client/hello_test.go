@@ -70,7 +70,7 @@ func TestCommitKeepsToTheServersLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	lim := c.limitsFor(ref)
-	for deadline := time.Now().Add(10 * time.Second); lim.PayloadBytes != 10 && time.Now().Before(deadline); runtime.Gosched() {
+	for deadline := time.Now().Add(time.Minute); lim.PayloadBytes != 10 && time.Now().Before(deadline); runtime.Gosched() {
 		lim = c.limitsFor(ref) // hello is answered when it is
 	}
 	if lim.PayloadBytes != 10 || lim.BatchOps != 1000 {

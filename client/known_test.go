@@ -409,7 +409,7 @@ func TestARefusedCreationLeavesNoName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	results, err := c.Ticket(retried.Batch).Wait(ctx)
 	if err != nil {

@@ -87,7 +87,7 @@ func next(t *testing.T, answers chan string) string {
 	select {
 	case a := <-answers:
 		return a
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no answer")
 		return ""
 	}
@@ -212,7 +212,7 @@ func TestAStreamEndsWithItsConnection(t *testing.T) {
 	p.conn.Close("lost")
 	select {
 	case <-s.Done():
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("it goes on")
 	}
 }

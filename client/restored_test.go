@@ -84,7 +84,7 @@ func follow(ctx context.Context, s *client.Session, from client.Position, startO
 // until waits until the follower has what ok wants.
 func (f *follower) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		f.mu.Lock()
 		is := ok()
@@ -105,7 +105,7 @@ func (f *follower) refused(t *testing.T, what string) {
 	t.Helper()
 	select {
 	case <-f.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s: it goes on", what)
 	}
 	if !errors.Is(f.err, fault.ServerBehind) {

@@ -187,7 +187,7 @@ func outcomes(t *testing.T, b *client.Batch) client.Results {
 
 func waited(t *testing.T, ticket client.Ticket) client.Results {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	results, err := ticket.Wait(ctx)
 	if err != nil {

@@ -141,7 +141,7 @@ func TestSealedOutboxStandsStillWithoutTheKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, err = ticket.Wait(ctx)
 			var still *outbox.Standstill
@@ -150,7 +150,7 @@ func TestSealedOutboxStandsStillWithoutTheKey(t *testing.T) {
 			}
 		}()
 		c := r.open(t, name, withKey)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := c.Drain(ctx, nil); err != nil {
 			t.Errorf("%s: with the key: %v", name, err)

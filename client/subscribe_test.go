@@ -89,7 +89,7 @@ func TestGivenUpSubscriptionsLeaveTheOthersTheirShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	options := client.SubscribeOptions{WindowBytes: window}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for i := range 10 {
 		briefly, giveUp := context.WithCancel(ctx)

@@ -94,7 +94,7 @@ func describe(m rpccp.Message) string {
 // waitFor waits until there are n lines and gives them.
 func (s *silentServer) waitFor(t *testing.T, n int) string {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		s.mu.Lock()
 		lines, more := strings.Join(s.lines, "\n"), s.more

@@ -158,7 +158,7 @@ func both(t *testing.T, f func(t *testing.T, p place)) {
 
 // limited is a context that a test which hangs runs into.
 func limited(tb testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	tb.Cleanup(cancel)
 	return ctx
 }

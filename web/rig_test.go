@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 var highlightersClock = goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock")
 
 // patience is how long a test waits for what must come.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // rig is a server that comes and goes, at one address.
 type rig struct {

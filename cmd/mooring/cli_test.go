@@ -283,7 +283,7 @@ func TestAppendOfflineDrainsByItself(t *testing.T) {
 
 // soon polls for a condition that must come true.
 func (r *cliRig) soon(cond func() bool) bool {
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if cond() {
 			return true
 		}

@@ -111,7 +111,7 @@ func TestCtrlCAtAQuestion(t *testing.T) {
 	// Whoever answers otherwise has it left as it is; yes is yes.
 	for answer, args := range map[string][]string{"no\r": {"session", "purge", id, "session"}, "\x04": {"session", "delete", id}} {
 		term := newPTY(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		term.typed(answer)
 		code := runContext(ctx, append(args, "--home", r.home()), term.tty, io.Discard, term.tty)
 		cancel()

@@ -63,7 +63,7 @@ func newPTY(t *testing.T) *pty {
 // until waits for words on the screen.
 func (p *pty) until(words string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.shown.String(), words); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(p.shown.String(), words); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("the terminal shows %q, never %q", p.shown.String(), words)
 		}

@@ -37,7 +37,7 @@ import (
 )
 
 // servePatience is how long a test waits for a server.
-const servePatience = 20 * time.Second
+const servePatience = time.Minute
 
 // serving is a running serve command.
 type serving struct {

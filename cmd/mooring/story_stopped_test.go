@@ -87,7 +87,7 @@ func (p *process) until(what string, cond func(faultproxy.Stats) bool) {
 	p.r.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !cond(p.r.proxy.Stats()); <-tick.C {
+	for deadline := time.Now().Add(time.Minute); !cond(p.r.proxy.Stats()); <-tick.C {
 		if time.Now().After(deadline) {
 			p.r.t.Fatalf("mooring %s never %s", p.args, what)
 		}

@@ -210,7 +210,7 @@ func (s *server) healthy() {
 
 // get asks the process itself, without the proxy; the code is 0 if it does not answer.
 func (s *server) get(path string) (code int, text string) {
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	r, err := client.Get("http://" + s.address() + path)
 	if err != nil {
 		return 0, err.Error()

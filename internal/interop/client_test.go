@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long anything may take.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // client is one connection of ours to a foreign server.
 type client struct {

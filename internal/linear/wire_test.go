@@ -31,7 +31,7 @@ var (
 )
 
 // patience is how long one answer may take. Nothing here waits for long.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // peer is a connection to one server.
 type peer struct {

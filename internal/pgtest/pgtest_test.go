@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 // query returns the one value that sql selects.
 func query[T any](t *testing.T, serverURL, sql string, args ...any) T {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, serverURL)
 	if err != nil {

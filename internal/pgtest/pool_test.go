@@ -104,7 +104,7 @@ func startHolder(t *testing.T, base string) *holder {
 // eventually fails the test if cond does not become true in time.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for !cond() {
 		if ctx.Err() != nil {

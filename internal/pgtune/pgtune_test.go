@@ -15,7 +15,7 @@ import (
 
 func connect(t *testing.T, url string) (context.Context, *pgx.Conn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/store/storetest"
 )
 
-const testTimeout = 30 * time.Second
+const testTimeout = time.Minute
 
 func openOn(t *testing.T, url string) *store.Store {
 	t.Helper()

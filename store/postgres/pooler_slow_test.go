@@ -85,7 +85,7 @@ func pooled(t testing.TB, database, mode string) string {
 	})
 	through := *direct
 	through.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := net.Dial("tcp", through.Host)
 		if err == nil {
 			_ = conn.Close()

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 var atExit []func()
 
 // patience is how long anything may take.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // ours is the version of our own server, which has every feature.
 const ours = "ours"
