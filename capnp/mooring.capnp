@@ -300,6 +300,7 @@ struct Turn {
   begun @2 :UInt64;
   ended @3 :UInt64;
   outbox @4 :Text;              # whose stream it is: that stream's next op resumes it
+  ref @5 :Text;                 # it was begun under; empty if no row says so any more
 }
 
 interface EventSink {

@@ -248,7 +248,7 @@ func decodeState(sessionID string, p wire.EventSink_state_Params) (entries []ses
 	}
 	for i := range ts.Len() {
 		w := ts.At(i)
-		turns = append(turns, session.Turn{Session: sessionID, Message: t.get(w.Message_()), Status: session.TurnStatus(w.Status()), Begun: w.Begun(), Ended: w.Ended(), Outbox: t.get(w.Outbox())})
+		turns = append(turns, session.Turn{Session: sessionID, Message: t.get(w.Message_()), Status: session.TurnStatus(w.Status()), Begun: w.Begun(), Ended: w.Ended(), Outbox: t.get(w.Outbox()), Ref: t.get(w.Ref())})
 	}
 	if t.err != nil {
 		return nil, nil, fmt.Errorf("decode state: %w", t.err)

@@ -28,6 +28,7 @@ type shownTurn struct {
 	Begun   uint64 `json:"begun"`
 	Ended   uint64 `json:"ended,omitempty"`
 	Outbox  string `json:"outbox"`
+	Ref     string `json:"ref,omitempty"` // it was begun under
 }
 
 // serveSnapshot serves GET /sessions/{id}/snapshot. Its time is bounded by the pace at
@@ -88,7 +89,7 @@ func (s *snapshotWriter) piece(p *session.StatePiece) error {
 		if s.turns++; s.turns > 1 {
 			b = append(b, ',')
 		}
-		b = append(b, encode(shownTurn{Message: t.Message, Status: t.Status.String(), Begun: t.Begun, Ended: t.Ended, Outbox: session.OutboxOf(t.Outbox)})...)
+		b = append(b, encode(shownTurn{Message: t.Message, Status: t.Status.String(), Begun: t.Begun, Ended: t.Ended, Outbox: session.OutboxOf(t.Outbox), Ref: t.Ref})...)
 	}
 	for _, e := range p.Entries {
 		if s.entries++; s.entries == 1 {

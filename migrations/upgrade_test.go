@@ -105,6 +105,13 @@ func TestUpgradeToLimits(t *testing.T) {
 			exec("INSERT INTO public_shares (id, session, owner_tail, share_tail, reader_tail, created) VALUES ('a', 'ses_1', 'o', 's', 'r', 1)")
 			exec("INSERT INTO sessions (id, space, external) VALUES ('ses_1', 'spc_1', 'x'), ('ses_2', 'spc_1', 'x')")
 			exec("INSERT INTO externals (space, external, session) VALUES ('spc_1', 'x', 'ses_1')")
+			const turn = `INSERT INTO turns (session, message, status, lease, begun, ended, outbox, final) VALUES ('ses_1', 'm', $1, 1, 1, 0, 'obx_1', $2)
+				ON CONFLICT (session, message) DO UPDATE SET status = excluded.status`
+			for _, status := range []int{1, 2} {
+				if _, err := db.Exec(turn, status, []byte{}); err != nil {
+					t.Fatal(err)
+				}
+			}
 			var n int
 			if err := db.QueryRow("SELECT count(*) FROM public_shares WHERE length(asked) = 0").Scan(&n); err != nil || n != 1 {
 				t.Errorf("%d shares of nobody, %v", n, err)

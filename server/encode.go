@@ -115,6 +115,9 @@ func encodeTurn(to wire.Turn, t *session.Turn) error {
 	if err := to.SetOutbox(session.OutboxOf(t.Outbox)); err != nil {
 		return err
 	}
+	if err := to.SetRef(t.Ref); err != nil {
+		return err
+	}
 	return to.SetMessage_(t.Message)
 }
 

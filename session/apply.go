@@ -227,17 +227,23 @@ func (a *applier) renew() *fault.Error {
 	if err != nil {
 		return err
 	}
-	end := a.leaseEnd()
 	for _, t := range turns {
-		next := *t
-		if t.Status == Interrupted {
-			next.Status, _ = t.Status.Next(StepResume)
-			a.v.emit(a.s, &Event{Method: MethodResumed, Key: MessageKey(t.Message), Schema: 1, Payload: emptyPayload})
-		} else if end-t.Lease < a.cfg.Lease.Milliseconds()/10 {
-			continue // not worth a row: the lease is nearly new
+		if !t.Orphan {
+			a.goOn(t)
 		}
-		next.Lease = end
-		a.v.setTurn(a.s, next)
 	}
 	return nil
+}
+
+// goOn gives one open turn of the stream a new lease.
+func (a *applier) goOn(t *Turn) {
+	next, end := *t, a.leaseEnd()
+	if t.Status == Interrupted {
+		next.Status, _ = t.Status.Next(StepResume)
+		a.v.emit(a.s, &Event{Method: MethodResumed, Key: MessageKey(t.Message), Schema: 1, Payload: emptyPayload})
+	} else if end-t.Lease < a.cfg.Lease.Milliseconds()/10 {
+		return // not worth a row: the lease is nearly new
+	}
+	next.Lease = end
+	a.v.setTurn(a.s, next)
 }

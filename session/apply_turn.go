@@ -21,14 +21,8 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	mine, all, err := a.v.countOpen(a.s, a.outbox)
-	switch {
-	case err != nil:
+	if err := a.roomForTurn(); err != nil {
 		return nil, err
-	case mine >= MaxOpenTurns:
-		return nil, fault.TooLarge.With("%d turns of this stream are open, the most that may be: finalize some", mine)
-	case all >= MaxSessionTurns:
-		return nil, fault.TooLarge.With("%d turns of this session are open, the most that may be: finalize some, others' as aborted", all)
 	}
 	key := MessageKey(o.message)
 	if _, err := a.v.head(a.s, key); err != nil {
@@ -36,7 +30,8 @@ func (o *opBegin) apply(a *applier) (result, *fault.Error) {
 	}
 	ev := a.emit(MethodBegin, key, o.schema, o.payload)
 	a.v.put(a.s, &Entry{Session: a.s.row.ID, Key: key, Cursor: ev.Cursor, Since: ev.Cursor, Schema: o.schema, Sum: ev.Sum, Payload: o.payload}, ev, 0, true)
-	a.v.setTurn(a.s, Turn{Session: a.s.row.ID, Message: o.message, Status: status, Outbox: a.outbox, Lease: a.leaseEnd(), Begun: ev.Cursor})
+	a.v.setTurn(a.s, Turn{Session: a.s.row.ID, Message: o.message, Status: status, Outbox: a.outbox, Ref: a.grant.ID, Lease: a.leaseEnd(), Begun: ev.Cursor})
+	a.v.orphans(a.s)
 	return a.changed(), nil
 }
 
@@ -88,6 +83,9 @@ func (o *opAppendText) apply(a *applier) (result, *fault.Error) {
 		return textResult{a.unchanged(), e.TextLen}, nil
 	case e.TextLen+uint64(len(o.text)) > uint64(a.cfg.Limits.TextBytes):
 		return nil, fault.TooLarge.With("the text of part %s would have %d bytes, the limit is %d: go on in another part", key, e.TextLen+uint64(len(o.text)), a.cfg.Limits.TextBytes)
+	}
+	if t.Orphan { // the stream's other ops did not
+		a.goOn(t)
 	}
 	ev := a.emit(MethodAppendText, key, slot.entry.Schema, encode(deltaPayload{o.offset, o.text}))
 	a.v.grow(a.s, key, slot, o.text, ev.Cursor)

@@ -19,7 +19,7 @@
 // viewload.go and viewrefs.go (rows with changes over them), apply.go
 // (authority, events, leases), op.go and args.go (methods and their
 // arguments), apply_*.go with finish.go and text.go (what each method does),
-// order.go (the state's order), turn.go (a turn's lifecycle), audit.go (what is noted and counted), changes.go
+// order.go (the state's order), turn.go (a turn's lifecycle), turncount.go (how many are open), audit.go (what is noted and counted), changes.go
 // (what is written). Beside it stand rotate.go (a new ref in the place of an
 // owner's), tree.go (trees of refs), lapse.go (leases that run out), event.go (the
 // hash chain), verify.go (whether a log is what was written), fold.go (state from
@@ -35,7 +35,7 @@
 //	                                                       begins with the source's entries; a live object of via must come along
 //	put         key, payload, schema_version?              replaces; equal to the present value: unchanged
 //	remove      key                                        absent: unchanged; not a message whose turn is open
-//	begin       message, payload, schema_version?          puts the message and opens its turn; a stream has at most MaxOpenTurns open, a session MaxSessionTurns
+//	begin       message, payload, schema_version?          puts the message and opens its turn; how many may be open: turncount.go
 //	appendText  key, offset, text                          continues a part's text at its byte offset
 //	finalize    message, status, payload?, schema_version?, parts?, usage?, error?, completed?; at most MaxTerminalParts parts
 //	share       ref, hash, rights, methods?, expires_at?, expires_in?, from?, message?, redemptions?, seal?, label?, actor?

@@ -97,7 +97,7 @@ func (f *Fold) apply(e *Event) error {
 		return f.set(e, 0, entryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
 	case MethodBegin:
 		message := strings.TrimPrefix(e.Key, MessageKey(""))
-		f.turns[message] = &Turn{Session: f.Session, Message: message, Status: Streaming, Outbox: e.Outbox, Begun: e.Cursor}
+		f.turns[message] = &Turn{Session: f.Session, Message: message, Status: Streaming, Outbox: e.Outbox, Ref: e.Ref, Begun: e.Cursor}
 		return f.set(e, 0, entryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
 	case MethodRemove:
 		delete(f.entries, e.Key)

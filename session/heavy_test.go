@@ -4,7 +4,6 @@ package session_test
 // what is there, and that is bounded for one submission and for a group.
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -214,57 +213,4 @@ func TestForksInAGroup(t *testing.T) {
 	if len(subs) > 0 || rounds < 3 {
 		t.Fatalf("%d left after %d rounds", len(subs), rounds)
 	}
-}
-
-// Every batch looks at the open turns, and renews its stream's: so there may only
-// be so many.
-func TestOpenTurnsAreBounded(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	o := w.create()
-	begin := func(i int) anOp { return op("begin", "message", fmt.Sprintf("m%d", i), "payload", raw(`{}`)) }
-	var ops []anOp
-	for i := range session.MaxOpenTurns {
-		ops = append(ops, begin(i))
-	}
-	for _, out := range o.try(ops...) {
-		mustEqual(t, "begun", out.Status, ledger.Applied)
-	}
-	o.refuse(ledger.Rejected, fault.TooLarge, begin(session.MaxOpenTurns))
-	other := o.under(o.share(all))
-	other.apply(begin(session.MaxOpenTurns)) // its own are counted, and no other's
-	o.apply(op("finalize", "message", "m0", "status", "completed"))
-	o.apply(begin(session.MaxOpenTurns + 1))
-}
-
-// Nor do the streams of a session have more than so many together. Most of these are
-// rows alone, which no event tells of.
-func TestOpenTurnsOfASessionAreBounded(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	o := w.create()
-	rows := &session.Changes{}
-	for i := range session.MaxSessionTurns - 1 {
-		rows.Turns = append(rows.Turns, &session.Turn{Session: o.session, Message: fmt.Sprintf("m%d", i), Status: session.Interrupted, Outbox: "obx_gone", Begun: 1})
-	}
-	begin := func(m string) anOp { return op("begin", "message", m, "payload", raw(`{}`)) }
-	sub := o.batch(false, begin("last"), begin("next"), op("finalize", "message", "last", "status", "completed"), begin("next"))
-	update := func(do func(tx session.Tx) error) {
-		if err := w.store.Update(context.Background(), do); err != nil {
-			t.Fatal(err)
-		}
-	}
-	update(func(tx session.Tx) error { return tx.Save(context.Background(), rows) })
-	update(func(tx session.Tx) error {
-		answers, _, err := session.Commit(context.Background(), tx, []session.Submission{sub}, w.cfg)
-		if err != nil {
-			return err
-		}
-		for i, want := range []fault.Code{fault.None, fault.TooLarge, fault.None, fault.None} {
-			if out := answers[0].Outcomes[i]; out.Reason != want {
-				t.Errorf("op %d: %s %s, want %s", i+1, out.Reason, out.Message, want)
-			}
-		}
-		return nil
-	})
 }

@@ -20,7 +20,7 @@ func Lapse(ctx context.Context, tx Tx, sessions []string, all bool) (*Published,
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	v := newView(ctx, tx, 0)
-	if err := v.load(&Want{Sessions: ids, Turns: ids}, true); err != nil {
+	if err := v.load(&Want{Sessions: ids, Lapsing: ids}, true); err != nil {
 		return nil, err
 	}
 	reason := lapsePayload{"its lease lapsed"}

@@ -27,8 +27,9 @@ type Limits struct {
 	UnackedOps int
 }
 
-// How many turns one stream may have open in a session, and all together: every
-// batch looks at them.
+// How many turns may be open: of one stream in a session, and of a ref that is no owner's
+// with all that descend from it; and of the session, for every batch looks at them. Those
+// of refs that are dead do not count (turncount.go).
 const (
 	MaxOpenTurns    = 256
 	MaxSessionTurns = 4096

@@ -100,10 +100,12 @@ type Turn struct {
 	Message string // message id
 	Status  TurnStatus
 	Outbox  string // the stream that began it and has its lease
+	Ref     string // it was begun under; "" if no row says so any more
 	Lease   int64  // Unix ms until which it counts as streaming without renewal
 	Begun   uint64 // cursor of begin
 	Ended   uint64 // cursor of finalize; 0 while open
 	Final   Hash   // digest of finalize's arguments: tells an equal second one
+	Orphan  bool   // while it was open its ref was found dead: it counts for nobody, and is renewed by nothing but text of its own (turncount.go)
 }
 
 // TurnStatus is a turn's state. Interrupted is not terminal.
@@ -138,7 +140,9 @@ type Want struct {
 	Heads    map[string][]string          // session → keys: entries without their payload
 	Entries  map[string][]string          // session → keys: entries with their payload
 	Prefixes map[string][]string          // session → key prefixes ("" for all): every entry below each, with its payload
-	Turns    []string                     // sessions whose open turns (Streaming, Interrupted) are wanted, and …
+	Turns    []string                     // sessions whose open turns (Streaming, Interrupted) are wanted, but for orphans, and …
+	Counted  []string                     // those of them whose open turns are to be counted: the refs that they were begun under, and those of Grants, come with their ancestors in the session, and …
+	Lapsing  []string                     // sessions whose Streaming turns are wanted, orphans too, and …
 	TurnsOf  map[string][]string          // session → message ids whose turn is wanted, open or ended
 	Deltas   map[string]map[string]uint64 // session → part key → texts of its appendText events after this cursor, joined
 	Logs     map[string]uint64            // session → its events up to and with this cursor (fork at an earlier cursor; of untrimmed logs)

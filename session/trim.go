@@ -18,7 +18,8 @@ type LogMark struct {
 
 // TrimTo is the Base that a session's log can be trimmed to: the last of log
 // (its events after row.Base, in order) that is older than before and above
-// which all deltas of open turns are, since these stand in the log alone. It
+// which all deltas of open turns are, since these stand in the log alone (of open, the
+// first is enough). It
 // stops after about maxBytes, but for the first event; row.Base says that
 // nothing may go. more says that there may be others to go after that.
 func TrimTo(row *Row, open []*Turn, log []LogMark, before int64, maxBytes int) (base uint64, more bool) {

@@ -100,7 +100,8 @@ type sessionView struct {
 	entries  map[string]*entrySlot
 	turns    map[string]*turnSlot
 	prefixes []string // key prefixes of which every entry is in entries
-	open     bool     // every open turn is in turns
+	open     bool     // every open turn is in turns, but for orphans
+	count    *turnCount
 }
 
 // streamView is one stream's rows. It is not journaled: the ledger changes it
@@ -385,11 +386,16 @@ func (v *view) turn(s *sessionView, message string) (*Turn, *fault.Error) {
 
 func (v *view) setTurn(s *sessionView, t Turn) {
 	old := s.turns[t.Message] // read before it was decided over
-	v.log(func() { s.turns[t.Message] = old })
+	v.log(func() { s.turns[t.Message], s.count = old, nil })
 	s.turns[t.Message] = &turnSlot{turn: &t, dirty: true}
+	if s.count != nil {
+		v.countTurn(s, old.turn, -1)
+		v.countTurn(s, &t, 1)
+	}
 }
 
 // openTurns are the turns of an outbox that have not ended, by message; of all outboxes if it is "".
+// Of orphans there are those that were read for something else.
 func (v *view) openTurns(s *sessionView, outbox string) ([]*Turn, *fault.Error) {
 	if !s.open {
 		if err := v.need(&Want{Turns: []string{s.row.ID}}); err != nil {
@@ -397,24 +403,6 @@ func (v *view) openTurns(s *sessionView, outbox string) ([]*Turn, *fault.Error) 
 		}
 	}
 	return v.knownTurns(s, outbox), nil
-}
-
-// countOpen is how many turns have not ended: of an outbox, and in all.
-func (v *view) countOpen(s *sessionView, outbox string) (mine, all int, err *fault.Error) {
-	if !s.open {
-		if err := v.need(&Want{Turns: []string{s.row.ID}}); err != nil {
-			return 0, 0, err
-		}
-	}
-	for _, slot := range s.turns {
-		if t := slot.turn; t != nil && t.Status.Open() {
-			all++
-			if t.Outbox == outbox {
-				mine++
-			}
-		}
-	}
-	return mine, all, nil
 }
 
 // knownTurns is openTurns of a session whose open turns were loaded.
@@ -432,6 +420,6 @@ func (v *view) knownTurns(s *sessionView, outbox string) []*Turn {
 // forget drops a deleted session's entries and turns from the view.
 func (v *view) forget(s *sessionView) {
 	entries, turns := s.entries, s.turns
-	v.log(func() { s.entries, s.turns = entries, turns })
-	s.entries, s.turns = map[string]*entrySlot{}, map[string]*turnSlot{}
+	v.log(func() { s.entries, s.turns, s.count = entries, turns, nil })
+	s.entries, s.turns, s.count = map[string]*entrySlot{}, map[string]*turnSlot{}, nil
 }

@@ -139,16 +139,13 @@ func (s *sessionView) take(w *Want, id string, rows *Rows) {
 			s.turns[m] = &turnSlot{turn: turns[m]}
 		}
 	}
-	for _, t := range w.Turns {
-		if t != id {
-			continue
-		}
+	if open := slices.Contains(w.Turns, id); open || slices.Contains(w.Lapsing, id) {
 		for m, turn := range turns {
 			if s.turns[m] == nil {
 				s.turns[m] = &turnSlot{turn: turn}
 			}
 		}
-		s.open = true
+		s.open = s.open || open
 	}
 }
 

@@ -24,7 +24,7 @@ type wants struct {
 	heads            map[string][]string // with repeats
 	turnsOf          map[string]map[string]struct{}
 	external         map[ExternalID]struct{}
-	turns            map[string]struct{}
+	turns, counted   map[string]struct{}
 	until            int64
 	revokes          bool // some op revokes: how refs descend from one another matters
 }
@@ -34,7 +34,7 @@ func newWants() *wants {
 		spaces: map[string]struct{}{}, sessions: map[string]struct{}{}, streams: map[StreamKey]struct{}{},
 		records: recordRanges{}, grants: map[string]struct{}{},
 		heads: map[string][]string{}, turnsOf: map[string]map[string]struct{}{},
-		external: map[ExternalID]struct{}{}, turns: map[string]struct{}{},
+		external: map[ExternalID]struct{}{}, turns: map[string]struct{}{}, counted: map[string]struct{}{},
 	}
 }
 
@@ -166,6 +166,9 @@ func (w *wants) op(sub *Submission, op *ledger.Intent) {
 			add(w.turnsOf, session, k.Message)
 		}
 	case MethodBegin, MethodFinalize:
+		if op.Method == MethodBegin {
+			w.counted[session] = struct{}{}
+		}
 		if m := argText(op, "message"); validID(m, false) {
 			w.heads[session] = append(w.heads[session], MessageKey(m))
 			add(w.turnsOf, session, m)
@@ -204,6 +207,7 @@ func (w *wants) want() *Want {
 		TurnsOf:  sortedMap(w.turnsOf),
 		External: slices.SortedFunc(maps.Keys(w.external), compareExternals),
 		Turns:    sorted(w.turns),
+		Counted:  sorted(w.counted),
 		Until:    w.until,
 	}
 	for session, keys := range w.heads {

@@ -48,7 +48,7 @@ func TestFirstWant(t *testing.T) {
 			stream(func(w *Want) { w.Heads, w.TurnsOf = heads("message/a", "part/m/p"), heads("a") })},
 		"purge":      {Submission{}, []ledger.Intent{op("purge", "key", "message/a")}, stream(func(w *Want) { w.Heads = heads("message/a") })},
 		"appendText": {Submission{}, []ledger.Intent{op("appendText", "key", "part/m/p")}, stream(func(w *Want) { w.Heads, w.TurnsOf = heads("part/m/p"), heads("m") })},
-		"begin":      {Submission{}, []ledger.Intent{op("begin", "message", "m"), op("begin", "message", "a b")}, stream(func(w *Want) { w.TurnsOf, w.Heads = heads("m"), heads("message/m") })},
+		"begin":      {Submission{}, []ledger.Intent{op("begin", "message", "m"), op("begin", "message", "a b")}, stream(func(w *Want) { w.TurnsOf, w.Heads, w.Counted = heads("m"), heads("message/m"), w.Turns })},
 		"finalize":   {Submission{}, []ledger.Intent{op("finalize", "message", "m")}, stream(func(w *Want) { w.TurnsOf, w.Heads = heads("m"), heads("message/m") })},
 		"share":      {Submission{}, []ledger.Intent{op("share", "ref", ref)}, stream(func(w *Want) { w.Grants = []string{own, ref} })},
 		"revoke":     {Submission{}, []ledger.Intent{op("revoke", "ref", ref)}, stream(func(w *Want) { w.Grants, w.Lineages = nil, []string{own, ref} })},

@@ -42,6 +42,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -160,7 +161,7 @@ func (t *tx) recall(w *session.Want) *session.Rows {
 	if g.now = now; w.Until != 0 {
 		g.until = w.Until
 	}
-	if !t.recallLedger(w, g, out) || !t.recallGrants(w, g, out) || !t.recallTurns(w, g, out) {
+	if !t.recallLedger(w, g, out) || !t.recallGrants(w, g, out) || !t.recallTurns(w, g, out) || !t.recallCounted(w, g, out) {
 		return nil
 	}
 	t.recallHeads(w, out)
@@ -173,7 +174,7 @@ func (t *tx) recall(w *session.Want) *session.Rows {
 // recallable says whether w wants only such rows as are remembered.
 func recallable(w *session.Want) bool {
 	return len(w.Sessions) > 0 && len(w.Spaces)+len(w.Claims)+len(w.Lineages)+len(w.Trees)+len(w.Entries)+len(w.Prefixes)+
-		len(w.Deltas)+len(w.Logs)+len(w.Holders)+len(w.External) == 0
+		len(w.Deltas)+len(w.Logs)+len(w.Holders)+len(w.External)+len(w.Lapsing) == 0
 }
 
 func (t *tx) recallLedger(w *session.Want, g *guess, out *session.Rows) bool {
@@ -207,18 +208,46 @@ func (t *tx) recallLedger(w *session.Want, g *guess, out *session.Rows) bool {
 
 func (t *tx) recallGrants(w *session.Want, g *guess, out *session.Rows) bool {
 	for _, id := range w.Grants {
-		r := t.own[capability.Target(id)]
-		if r == nil {
+		if t.recallGrant(id, g, out) == nil {
 			return false
 		}
-		ref, known := r.grants[id]
-		if !known {
-			return false
+	}
+	return true
+}
+
+// recallGrant is one ref; nil if it is not remembered.
+func (t *tx) recallGrant(id string, g *guess, out *session.Rows) *capability.Grant {
+	r := t.own[capability.Target(id)]
+	if r == nil {
+		return nil
+	}
+	ref, known := r.grants[id]
+	if !known {
+		return nil
+	}
+	if ref.Expires > g.now {
+		g.until = min(g.until, ref.Expires)
+	}
+	out.Grants[id] = &ref
+	return &ref
+}
+
+// recallCounted gives the refs that a session's open turns are counted by.
+func (t *tx) recallCounted(w *session.Want, g *guess, out *session.Rows) bool {
+	for _, id := range w.Counted {
+		refs, seen := slices.Clone(w.Grants), map[string]bool{}
+		for _, u := range out.Turns[id] {
+			refs = append(refs, u.Ref)
 		}
-		if ref.Expires > g.now {
-			g.until = min(g.until, ref.Expires)
+		for _, ref := range refs {
+			for target, _ := split(ref); target == id && !seen[ref]; target, _ = split(ref) {
+				found := t.recallGrant(ref, g, out)
+				if found == nil {
+					return false
+				}
+				seen[ref], ref = true, found.Parent
+			}
 		}
-		out.Grants[id] = &ref
 	}
 	return true
 }
@@ -230,7 +259,7 @@ func (t *tx) recallTurns(w *session.Want, g *guess, out *session.Rows) bool {
 			return false
 		}
 		for _, u := range r.turns {
-			if u.Status.Open() {
+			if u.Status.Open() && !u.Orphan {
 				put(out.Turns, id, u.Message, &u)
 			}
 		}

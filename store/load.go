@@ -231,21 +231,18 @@ func (t *tx) readAuthority(w *session.Want, out *session.Rows) {
 			out.Grants[g.ID] = g
 		}
 	}
-	t.list(readGrants, refs(w.Grants), func(row Scanner) error {
+	grant := func(row Scanner) error {
 		g, err := scanGrant(row)
 		if err == nil {
 			keep(g)
 			t.own[g.Target].isGrant(g)
 		}
 		return err
-	})
-	t.list(readLineages, refs(w.Lineages), func(row Scanner) error {
-		g, err := scanGrant(row)
-		if err == nil {
-			keep(g)
-		}
-		return err
-	})
+	}
+	t.list(readGrants, refs(w.Grants), grant)
+	t.list(readLineages, refs(w.Lineages), grant)
+	t.list(readTurnRefs, texts(w.Counted), grant)
+	t.list(readLineages, refs(countedGrants(w)), grant)
 	for _, root := range w.Trees {
 		target, tail := split(root)
 		t.run.Queue(countTree, nil, []any{target, tail}, func(row Scanner) error {
@@ -307,6 +304,7 @@ func (t *tx) readState(w *session.Want, out *session.Rows) {
 		return err
 	}
 	t.list(readOpenTurns, texts(w.Turns), turn)
+	t.list(readLapsing, texts(w.Lapsing), turn)
 	t.list(readTurns, pairs(w.TurnsOf), turn)
 }
 
@@ -398,6 +396,19 @@ func (t *tx) list(s *Statement, list [][]any, each func(Scanner) error) {
 	default:
 		t.run.Queue(s, list, nil, each)
 	}
+}
+
+// countedGrants are the refs of Grants that are wanted with what they descend from.
+func countedGrants(w *session.Want) (ids []string) {
+	if len(w.Counted) == 0 {
+		return nil
+	}
+	for _, id := range w.Grants {
+		if target, _ := split(id); slices.Contains(w.Counted, target) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // inOrder sorts records by their first seq and drops repeats.

@@ -53,7 +53,7 @@ type recollection struct {
 	grants   map[string]capability.Grant // by id
 	heads    latest                      // of its entries
 	turns    map[string]session.Turn     // by message
-	open     bool                        // all open turns are in turns
+	open     bool                        // all open turns are in turns, but for orphans
 	outcomes int                         // in records
 
 	wrong int // guesses in a row that were

@@ -21,7 +21,11 @@ const (
 	entryValue   = `COALESCE(e.payload, (SELECT v.payload FROM events v WHERE v.session = e.session AND v.cursor = e.cursor))`
 	entryColumns = headColumns + `, ` + entryValue + ` AS payload`
 
-	turnColumns = `t.session, t.message, t.status, t.lease, t.begun, t.ended, t.outbox, t.final`
+	// A server of the version before notes no ref: that of the turn's event is there as long as
+	// the turn is open.
+	turnTail = `COALESCE(NULLIF(t.ref, ''), (SELECT substr(v.ref, length(t.session) + 2) FROM events v
+		WHERE v.session = t.session AND v.cursor = t.begun), '')`
+	turnColumns = `t.session, t.message, t.status, t.lease, t.begun, t.ended, t.outbox, t.final, t.orphan, ` + turnTail + ` AS tail`
 )
 
 var (
@@ -56,9 +60,26 @@ var (
 	dropEntries = statement("tt", `
 		DELETE FROM entries WHERE (session, key) IN (SELECT a, b FROM {w})`)
 
-	// turns_open is the index of open turns, status Streaming and Interrupted.
+	// turns_counted is the index of open turns, status Streaming and Interrupted, but for orphans.
 	readOpenTurns = statement("t", `
-		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.status <= 2`)
+		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.status <= 2 AND t.orphan = 0`)
+
+	// readTurnRefs gets the refs that those were begun under, and all above them in their session.
+	readTurnRefs = statement("t", `
+		WITH RECURSIVE line(target, tail) AS (
+			SELECT t.session, `+turnTail+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.status <= 2 AND t.orphan = 0
+			UNION
+			SELECT g.parent_target, g.parent_tail FROM line CROSS JOIN grants g
+			WHERE g.target = line.target AND g.tail = line.tail AND g.parent_target = g.target)
+		SELECT `+grantColumns+` FROM line CROSS JOIN grants g WHERE g.target = line.target AND g.tail = line.tail`)
+
+	// readLapsing goes by turns_streaming, the index of turns of status Streaming.
+	readLapsing = statement("t", `
+		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.status = 1`)
+
+	// readFirstOpen goes by turns_open, the index of open turns by where they began.
+	readFirstOpen = statement("", `
+		SELECT `+turnColumns+` FROM turns t WHERE t.session = {1} AND t.status <= 2 ORDER BY t.begun LIMIT 1`)
 
 	readTurns = statement("tt", `
 		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.message = w.b`)
@@ -66,17 +87,19 @@ var (
 	readAllTurns = statement("", `
 		SELECT `+turnColumns+` FROM turns t WHERE t.session = {1} ORDER BY t.message`)
 
-	// lapsedTurns looks only at open turns, few at any time. Status 1 is Streaming.
+	// lapsedTurns looks only at streaming turns, few at any time.
 	lapsedTurns = statement("", `
 		SELECT DISTINCT t.session FROM turns t
-		WHERE t.status <= 2 AND t.status = 1 AND t.lease < {1} AND t.session > {2}
+		WHERE t.status = 1 AND t.lease < {1} AND t.session > {2}
 		ORDER BY t.session LIMIT {3}`)
 
-	saveTurns = statement("ttiiiitb", `
-		INSERT INTO turns (session, message, status, lease, begun, ended, outbox, final)
+	// An orphan stays one, whatever was remembered of it.
+	saveTurns = statement("ttiiiitbit", `
+		INSERT INTO turns (session, message, status, lease, begun, ended, outbox, final, orphan, ref)
 		{values} ON CONFLICT (session, message) DO UPDATE SET
 			status = excluded.status, lease = excluded.lease, begun = excluded.begun, ended = excluded.ended,
-			outbox = excluded.outbox, final = excluded.final`)
+			outbox = excluded.outbox, final = excluded.final, ref = excluded.ref,
+			orphan = CASE WHEN turns.orphan > excluded.orphan THEN turns.orphan ELSE excluded.orphan END`)
 
 	dropState = statement("t", `DELETE FROM entries WHERE session IN (SELECT a FROM {w})`)
 	dropTurns = statement("t", `DELETE FROM turns WHERE session IN (SELECT a FROM {w})`)
@@ -154,9 +177,14 @@ func scanTurn(row Scanner) (*session.Turn, error) {
 		status       uint8
 		begun, ended int64
 		final        []byte
+		orphan       int64
+		tail         string
 	)
-	if err := row.Scan(&t.Session, &t.Message, &status, &t.Lease, &begun, &ended, &t.Outbox, &final); err != nil {
+	if err := row.Scan(&t.Session, &t.Message, &status, &t.Lease, &begun, &ended, &t.Outbox, &final, &orphan, &tail); err != nil {
 		return nil, err
+	}
+	if t.Orphan = orphan != 0; tail != "" {
+		t.Ref = join(t.Session, tail)
 	}
 	t.Status, t.Begun, t.Ended = session.TurnStatus(status), uint64(begun), uint64(ended)
 	copy(t.Final[:], final)
@@ -164,7 +192,12 @@ func scanTurn(row Scanner) (*session.Turn, error) {
 }
 
 func turnValues(t *session.Turn) []any {
-	return []any{t.Session, t.Message, int64(t.Status), t.Lease, int64(t.Begun), int64(t.Ended), t.Outbox, t.Final[:]}
+	orphan := int64(0)
+	if t.Orphan {
+		orphan = 1
+	}
+	_, tail := split(t.Ref)
+	return []any{t.Session, t.Message, int64(t.Status), t.Lease, int64(t.Begun), int64(t.Ended), t.Outbox, t.Final[:], orphan, tail}
 }
 
 // aboveAll is above all keys there are.

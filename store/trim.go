@@ -77,7 +77,7 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 			return err
 		})
 		t.run.QueueNow(clock(&t.now))
-		t.run.Queue(readOpenTurns, texts([]string{id}), nil, collect(&open, scanTurn))
+		t.run.Queue(readFirstOpen, nil, []any{id}, collect(&open, scanTurn))
 		if err := t.run.Flush(ctx); err != nil {
 			return err
 		}

@@ -68,3 +68,14 @@ ALTER TABLE entries ADD COLUMN ord_index bigint NOT NULL DEFAULT 0;
 CREATE INDEX entries_unordered ON entries (session, key) WHERE ord = 0;
 -- What a session's order goes by: 0 its log, 1 the times at which things were created.
 ALTER TABLE sessions ADD COLUMN ordered_by bigint NOT NULL DEFAULT 0;
+
+-- Of a turn: the rest of the ref that it was begun under, '' where a server of the version
+-- before has not said so (its event does), and whether that ref was found dead while the turn
+-- was open. Open turns are gone through by where they began, those that stream, and those that
+-- count, each by an index of its own: of those that do not count there may be very many.
+ALTER TABLE turns ADD COLUMN ref text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE turns ADD COLUMN orphan bigint NOT NULL DEFAULT 0;
+DROP INDEX turns_open;
+CREATE INDEX turns_open ON turns (session, begun) WHERE status <= 2;
+CREATE INDEX turns_streaming ON turns (session, message) WHERE status = 1;
+CREATE INDEX turns_counted ON turns (session, message) WHERE status <= 2 AND orphan = 0;

@@ -323,7 +323,7 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 	if t.loaded && len(w.Spaces)+len(w.Claims) > 0 || t.locked && len(w.Sessions) > 0 {
 		return nil, fmt.Errorf("memtx: a later load locks")
 	}
-	for _, list := range [][]string{w.Sessions, w.Spaces, w.Claims, w.Grants, w.Lineages, w.Trees, w.Turns} {
+	for _, list := range [][]string{w.Sessions, w.Spaces, w.Claims, w.Grants, w.Lineages, w.Trees, w.Turns, w.Counted, w.Lapsing} {
 		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
 			return nil, fmt.Errorf("memtx: %q is not sorted or repeats", list)
 		}
@@ -377,6 +377,19 @@ func (t *tx) Load(_ context.Context, w *session.Want) (*session.Rows, error) {
 	for _, id := range w.Lineages {
 		for g := s.grants[id]; g != nil; g = s.grants[g.Parent] {
 			out.Grants[g.ID] = clone(g)
+		}
+	}
+	for _, id := range w.Counted {
+		refs := slices.Clone(w.Grants)
+		for _, t := range s.turns[id] {
+			if t.Status.Open() && !t.Orphan {
+				refs = append(refs, t.Ref)
+			}
+		}
+		for _, ref := range refs {
+			for g := s.grants[ref]; g != nil && g.Target == id; g = s.grants[g.Parent] {
+				out.Grants[g.ID] = clone(g)
+			}
 		}
 	}
 	for _, root := range w.Trees {
@@ -433,7 +446,7 @@ func (s *Store) named(x session.ExternalID) string {
 
 // sound says whether every text of w is one that a database takes.
 func sound(w *session.Want) error {
-	lists := [][]string{w.Spaces, w.Claims, w.Sessions, w.Grants, w.Lineages, w.Trees, w.Turns}
+	lists := [][]string{w.Spaces, w.Claims, w.Sessions, w.Grants, w.Lineages, w.Trees, w.Turns, w.Counted, w.Lapsing}
 	for _, m := range []map[string][]string{w.Heads, w.Entries, w.Prefixes, w.TurnsOf} {
 		lists = slices.AppendSeq(lists, maps.Values(m))
 	}
@@ -499,7 +512,14 @@ func (s *Store) loadState(out *session.Rows, w *session.Want) {
 	}
 	for _, id := range w.Turns {
 		for m, t := range s.turns[id] {
-			if t.Status.Open() {
+			if t.Status.Open() && !t.Orphan {
+				put(out.Turns, id, m, clone(t))
+			}
+		}
+	}
+	for _, id := range w.Lapsing {
+		for m, t := range s.turns[id] {
+			if t.Status == session.Streaming {
 				put(out.Turns, id, m, clone(t))
 			}
 		}

@@ -140,6 +140,8 @@ func byVisitor(o *author) session.Submission {
 	return o.visitor.batch(false, putOp("message/next", `{}`))
 }
 
+func visitorBegins(s *servers, o *author) { s.commit(o.visitor.batch(false, beginOp("visit")())) }
+
 var stale = []staleRows{
 	{name: "nothing", meanwhile: func(*servers, *author) {}},
 	{name: "nothing, and the next is decided on slowly", meanwhile: func(s *servers, _ *author) { s.decides = 150 * time.Millisecond }},
@@ -184,6 +186,13 @@ var stale = []staleRows{
 				return err
 			})
 		}},
+	{name: "nothing, and a turn is begun", meanwhile: func(*servers, *author) {}, before: visitorBegins,
+		next: func(o *author) session.Submission { return o.batch(false, beginOp("next")()) }},
+	{name: "nothing, and a turn is begun by somebody else", meanwhile: func(*servers, *author) {}, before: visitorBegins,
+		next: func(o *author) session.Submission { return o.visitor.batch(false, beginOp("next")()) }},
+	{name: "a ref revoked whose turn is open", wrong: true, before: visitorBegins,
+		meanwhile: directly(func(o *author) *session.Direct { return &session.Direct{Ref: o.visitor.ref} }),
+		next:      func(o *author) session.Submission { return o.batch(false, beginOp("next")()) }},
 	{name: "a ref revoked", wrong: true, next: byVisitor,
 		meanwhile: directly(func(o *author) *session.Direct { return &session.Direct{Ref: o.visitor.ref} })},
 	{name: "a new epoch", wrong: true, next: byVisitor, meanwhile: directly(func(*author) *session.Direct { return &session.Direct{Epoch: true} })},

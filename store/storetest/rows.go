@@ -52,8 +52,8 @@ func testRoundTrip(t *testing.T, fresh Fresh) {
 	inEvent, own := entryOf(first), entryOf(second)
 	own.Payload, own.TextLen, own.Grown, own.Since = []byte(`{"text":"own value"}`), session.NoText, 3, 1
 	own.Ord.Index = 7
-	turn := &session.Turn{Session: id, Message: "msg_1", Status: session.Interrupted, Outbox: outbox, Lease: 123, Begun: 1, Ended: 2, Final: hash()}
-	ended := &session.Turn{Session: id, Message: "msg_0", Status: session.Failed, Outbox: outbox, Lease: 1, Begun: 1, Ended: 2, Final: hash()}
+	turn := &session.Turn{Session: id, Message: "msg_1", Status: session.Interrupted, Outbox: outbox, Ref: newRef(id), Lease: 123, Begun: 1, Ended: 2, Final: hash()}
+	ended := &session.Turn{Session: id, Message: "msg_0", Status: session.Failed, Outbox: outbox, Ref: newRef(id), Lease: 1, Begun: 1, Ended: 2, Final: hash(), Orphan: true}
 	g := &capability.Grant{ID: newRef(id), Target: id, Parent: newRef(space), Hash: hash(), Owner: true, Epoch: 3,
 		Rights: capability.SessionRights, Methods: []string{"put", "remove"}, Expires: 10, From: 11, Limit: 12, Used: 13,
 		Message: "msg_1", Seal: []byte("a key"), Label: "lábel", Actor: "owner/x", Created: 14, Revoked: 15, Cut: 16, RevokeBy: newRef(id)}
@@ -107,7 +107,7 @@ func testReplace(t *testing.T, fresh Fresh) {
 	row := liveRow(id, newSpace(), 1)
 	e := event(id, 1, "message/m", `{"v":1}`)
 	stream := &ledger.Stream{Session: id, Outbox: outbox, SecretHash: hash(), Incarnation: 1}
-	turn := &session.Turn{Session: id, Message: "m", Status: session.Streaming, Outbox: outbox, Lease: 1, Begun: 1}
+	turn := &session.Turn{Session: id, Message: "m", Status: session.Streaming, Outbox: outbox, Ref: newRef(id), Lease: 1, Begun: 1}
 	own := entryOf(e)
 	own.Payload = []byte(`{"own":true}`)
 	gone := &session.Entry{Session: id, Key: "message/gone", Cursor: 1, Payload: []byte(`{}`)}

@@ -122,6 +122,8 @@ var together = []test{
 	{"RedeemCost", testRedeemCost},
 	{"Revoke", testRevoke},
 	{"Lineages", testLineages},
+	{"Turns", testTurns},
+	{"OrphansKeepTheLog", testOrphansKeepTheLog},
 	{"ReadTree", testReadTree},
 	{"ReadTreeBound", testReadTreeBound},
 	{"RevokeTree", testRevokeTree},

@@ -52,6 +52,8 @@ export interface Turn {
   readonly begun: number;
   readonly ended: number;
   readonly outbox: string;
+  /** The id of the ref it was begun under; empty if no row says so any more, or from an older server. */
+  readonly ref: string;
 }
 
 /** A session's folded state. */
@@ -173,7 +175,7 @@ export async function readSnapshot(live: StubPromise, at: number, hash?: Uint8Ar
       entries.push({ key: str(e["key"]), cursor: num(e["cursor"]), schema: num(e["schema"]), payload: str(e["payload"]), ord });
     }
     for (const t of (s["turns"] ?? []) as Struct[]) {
-      state.turns.push({ message: str(t["message"]), status: str(t["status"]), begun: num(t["begun"]), ended: num(t["ended"]), outbox: str(t["outbox"]) });
+      state.turns.push({ message: str(t["message"]), status: str(t["status"]), begun: num(t["begun"]), ended: num(t["ended"]), outbox: str(t["outbox"]), ref: str(t["ref"]) });
     }
   }, ...(hash ? [hash] : []))) as Struct | number;
   state.cursor = typeof answer === "number" ? answer : num(answer["cursor"]);
