@@ -27,6 +27,22 @@ type AuditPage struct {
 	Head session.Hash          // its hash
 }
 
+// Follows says whether the page is of the audit in which one has a row: after is that
+// row's number, and hash, zero for one that is not known. ServerBehind if it is of
+// another: one that ends before, or goes on from another row there.
+func (p *AuditPage) Follows(after Position) error {
+	known := after.Hash != session.Hash{}
+	switch {
+	case p.Seq < after.Cursor:
+		return fault.ServerBehind.With("the audit ends at row %d: the server was restored to before row %d", p.Seq, after.Cursor).Pos(p.Seq)
+	case !known:
+	case p.Seq == after.Cursor && p.Head != after.Hash,
+		len(p.Rows) > 0 && p.Rows[0].Hash != capability.ChainAudit(after.Hash, &p.Rows[0]):
+		return fault.ServerBehind.With("the audit does not go on from the row %d that was seen: the server was restored to before it, or rows were changed by hand (mooring audit verify)", after.Cursor)
+	}
+	return nil
+}
+
 // Audit gives up to limit rows (0: as many as come at once) of the session's
 // audit after a row. NotAnOwner for a ref that is not an owner's.
 func (s *Session) Audit(ctx context.Context, after uint64, limit uint32) (AuditPage, error) {
@@ -41,12 +57,15 @@ func (sp *Space) Audit(ctx context.Context, after uint64, limit uint32) (AuditPa
 // AuditOptions are about following an audit.
 type AuditOptions struct {
 	After    uint64        // the last row one has
+	Hash     session.Hash  // its hash; zero: not compared
 	Interval time.Duration // how often it is asked for; 0 is a second
 	Trouble  func(error)   // told of what is tried again; may be nil
 }
 
 // FollowAudit gives the rows of the session's audit after a row, and goes on with
-// what comes, over disconnects, until ctx ends or it is refused.
+// what comes, over disconnects, until ctx ends or it is refused. ServerBehind if the
+// server has another audit than the one of the rows that it gave before
+// (AuditPage.Follows): it was restored to a backup.
 func (s *Session) FollowAudit(ctx context.Context, o AuditOptions) iter.Seq2[capability.AuditRow, error] {
 	return followAudit(ctx, o, s.Audit)
 }
@@ -61,8 +80,11 @@ func followAudit(ctx context.Context, o AuditOptions, read func(context.Context,
 		o.Interval = time.Second
 	}
 	return func(yield func(capability.AuditRow, error) bool) {
-		for after := o.After; ; {
-			page, err := read(ctx, after, 0)
+		for at := (Position{o.After, o.Hash}); ; {
+			page, err := read(ctx, at.Cursor, 0)
+			if err == nil {
+				err = page.Follows(at)
+			}
 			switch {
 			case err == nil:
 			case ctx.Err() == nil && fault.CodeOf(err).Transient():
@@ -77,9 +99,9 @@ func followAudit(ctx context.Context, o AuditOptions, read func(context.Context,
 				if !yield(row, nil) {
 					return
 				}
-				after = row.Seq
+				at = Position{row.Seq, row.Hash}
 			}
-			if len(page.Rows) > 0 && after < page.Seq {
+			if len(page.Rows) > 0 && at.Cursor < page.Seq {
 				continue
 			}
 			timer := time.NewTimer(o.Interval)

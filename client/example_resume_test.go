@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/session"
@@ -58,6 +59,33 @@ func ExampleSession_SnapshotOf() {
 	state, err := s.SnapshotOf(ctx, before.Position())
 	fmt.Println(state.Cursor, len(state.Entries), err)
 	// Output: 1 0 <nil>
+}
+
+// A live capability is read by position as a session is.
+func ExampleLive_EventsFrom() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	live, err := s.Attenuate(ctx, client.AttenuateOptions{Rights: capability.Read})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer live.Release()
+	state, err := live.Snapshot(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	at := state.Position()
+	page, err := live.EventsFrom(ctx, at, 100)
+	fmt.Println(len(page.Events), "events after", at.Cursor, err)
+	_, err = live.EventsFrom(ctx, client.Position{Cursor: at.Cursor, Hash: session.Hash{1}}, 100)
+	fmt.Println(fault.CodeOf(err))
+	_, err = live.SnapshotOf(ctx, client.Position{Cursor: at.Cursor, Hash: session.Hash{1}})
+	fmt.Println(fault.CodeOf(err))
+	// Output:
+	// 0 events after 1 <nil>
+	// server_behind
+	// server_behind
 }
 
 // A subscriber that is to go on whatever has become of the server starts over from the

@@ -119,17 +119,25 @@ func (l *Live) Describe(ctx context.Context) (d Description, err error) {
 }
 
 // Events is Session.Events.
-func (l *Live) Events(ctx context.Context, after uint64, limit uint32) (page Page, err error) {
-	err = l.ask(ctx, callEvents(ctx, l.cap, Position{Cursor: after}, limit), func(s capnp.Struct) error { return page.read(l.session, s) })
+func (l *Live) Events(ctx context.Context, after uint64, limit uint32) (Page, error) {
+	return l.EventsFrom(ctx, Position{Cursor: after}, limit)
+}
+
+// EventsFrom is Session.EventsFrom.
+func (l *Live) EventsFrom(ctx context.Context, after Position, limit uint32) (page Page, err error) {
+	err = l.ask(ctx, callEvents(ctx, l.cap, after, limit), func(s capnp.Struct) error { return page.read(l.session, s) })
 	return page, err
 }
 
 // Snapshot is Session.Snapshot.
-func (l *Live) Snapshot(ctx context.Context) (*State, error) {
+func (l *Live) Snapshot(ctx context.Context) (*State, error) { return l.SnapshotOf(ctx, Position{}) }
+
+// SnapshotOf is Session.SnapshotOf.
+func (l *Live) SnapshotOf(ctx context.Context, at Position) (*State, error) {
 	state := &stateSink{session: l.session}
 	sink := rpc.NewLocal(state)
 	defer sink.Release()
-	err := l.ask(ctx, callSnapshot(ctx, l.cap, Position{}, sink), state.read)
+	err := l.ask(ctx, callSnapshot(ctx, l.cap, at, sink), state.read)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,6 +40,13 @@ func (r *rig) backup(t *testing.T) (restore func()) {
 		if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(kept)), os.Chmod(data, 0o700)); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// past has a client go to the server past the proxy.
+func (r *rig) past(c *client.Config) {
+	c.Dial = func(ctx context.Context, url string) (rpc.Transport, error) {
+		return rpc.Dial(ctx, strings.Replace(url, r.proxy.Addr(), r.here, 1), rpc.DialOptions{})
 	}
 }
 
@@ -118,6 +126,11 @@ func (f *follower) refused(t *testing.T, what string) {
 // to start over, it has what the log has now, and nothing else.
 func TestWhoFollowedALogThatIsGoneIsTold(t *testing.T) {
 	t.Parallel()
+	onBothRigs(t, testLogThatIsGone)
+}
+
+// onBothRigs runs a test with a server on SQLite, and with one on Postgres.
+func onBothRigs(t *testing.T, test func(*testing.T, *rig)) {
 	for name, url := range map[string]func(*testing.T) string{
 		"sqlite": func(*testing.T) string { return "" }, "postgres": func(t *testing.T) string { return pgtest.URL(t) },
 	} {
@@ -130,7 +143,7 @@ func TestWhoFollowedALogThatIsGoneIsTold(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			testLogThatIsGone(t, r)
+			test(t, r)
 		})
 	}
 }
@@ -186,11 +199,7 @@ func testLogThatIsGone(t *testing.T, r *rig) {
 	if err := r.start(); err != nil {
 		t.Fatal(err)
 	}
-	b := session("b", func(c *client.Config) {
-		c.Dial = func(ctx context.Context, url string) (rpc.Transport, error) {
-			return rpc.Dial(ctx, strings.Replace(url, r.proxy.Addr(), r.here, 1), rpc.DialOptions{})
-		}
-	})
+	b := session("b", r.past)
 	puts(b, "b", 20)
 	page, err := b.Events(ctx, 0, 100)
 	if err != nil || page.Cursor != 32 {
@@ -235,6 +244,148 @@ func testLogThatIsGone(t *testing.T, r *rig) {
 		f.until(t, "the log's end", func() bool { return f.last.Cursor == end.Cursor })
 		if tail := log[len(log)-len(f.seen):]; f.last.Hash != end.Hash || f.overs != 1 || !slices.Equal(f.seen, tail) {
 			t.Errorf("after %d new starts it has %q, the log ends with %q", f.overs, f.seen, tail)
+		}
+	}
+}
+
+// audited is what has an audit.
+type audited interface {
+	Audit(ctx context.Context, after uint64, limit uint32) (client.AuditPage, error)
+	FollowAudit(ctx context.Context, o client.AuditOptions) iter.Seq2[capability.AuditRow, error]
+}
+
+// Who followed an audit that is gone is told so as well, of a session and of a space: the
+// follower that was cut off, and another process that begins where it was.
+func TestWhoFollowedAnAuditThatIsGoneIsTold(t *testing.T) {
+	t.Parallel()
+	onBothRigs(t, testAuditThatIsGone)
+}
+
+func testAuditThatIsGone(t *testing.T, r *rig) {
+	ctx := t.Context()
+	owner := r.newSession(t, r.open(t, "owner")).Ref()
+	open := func(home string, change ...func(*client.Config)) (all map[string]audited, act func(n int)) {
+		t.Helper()
+		c := r.open(t, home, change...)
+		space := r.space(t, c)
+		s, err := c.Session(ctx, owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return map[string]audited{"a session's": s, "a space's": space}, func(n int) {
+			t.Helper()
+			for range n {
+				_, bumped := s.BumpEpoch(ctx)
+				_, shared := space.Share(ctx, client.ShareOptions{Rights: capability.Create})
+				if err := errors.Join(bumped, shared); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	restore := r.backup(t)
+	if err := r.start(); err != nil {
+		t.Fatal(err)
+	}
+
+	all, act := open("follower")
+	act(3)
+	type following struct {
+		last  client.Position
+		ended chan error
+	}
+	follows := map[string]*following{}
+	for name, of := range all {
+		page, err := of.Audit(ctx, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &following{client.Position{Cursor: page.Seq, Hash: page.Head}, make(chan error, 1)}
+		follows[name] = f
+		there := make(chan struct{})
+		go func() {
+			for row, err := range of.FollowAudit(ctx, client.AuditOptions{Interval: time.Millisecond}) {
+				if err != nil {
+					f.ended <- err
+					return
+				}
+				if row.Seq == page.Seq {
+					close(there)
+				}
+			}
+		}()
+		<-there
+	}
+
+	r.proxy.Refuse(true)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	restore()
+	if err := r.start(); err != nil {
+		t.Fatal(err)
+	}
+	_, act = open("other", r.past)
+	act(20) // further than any has seen
+	r.proxy.Refuse(false)
+
+	later, _ := open("later")
+	for name, f := range follows {
+		select {
+		case err := <-f.ended:
+			if !errors.Is(err, fault.ServerBehind) {
+				t.Errorf("%s follower that was cut off ended with %v", name, err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s follower that was cut off goes on", name)
+		}
+		for what, o := range map[string]client.AuditOptions{"in it": {After: f.last.Cursor, Hash: f.last.Hash}, "beyond its end": {After: 1000}} {
+			for _, err := range later[name].FollowAudit(ctx, o) {
+				if !errors.Is(err, fault.ServerBehind) {
+					t.Errorf("another process in %s audit, %s: %v", name, what, err)
+				}
+				break
+			}
+		}
+		for _, err := range later[name].FollowAudit(ctx, client.AuditOptions{After: f.last.Cursor}) {
+			if err != nil {
+				t.Errorf("who names no hash in %s audit: %v", name, err)
+			}
+			break
+		}
+	}
+}
+
+// A page goes on from a row, or it does not, however far the audit has come.
+func TestAuditPagesFollow(t *testing.T) {
+	t.Parallel()
+	var chain, other client.AuditPage
+	for i, page := range []*client.AuditPage{&chain, &other} {
+		for n := range uint64(3) {
+			row := capability.AuditRow{Target: "ses_1", Seq: n + 1, Act: capability.AuditShare, At: int64(i)}
+			row.Hash = capability.ChainAudit(page.Head, &row)
+			page.Rows, page.Seq, page.Head = append(page.Rows, row), row.Seq, row.Hash
+		}
+	}
+	for after := range uint64(5) {
+		for _, known := range []bool{true, false} {
+			for _, same := range []bool{true, false} {
+				page, at := chain, client.Position{Cursor: after}
+				if !same {
+					page = other
+				}
+				page.Rows = page.Rows[min(after, 3):]
+				if known && after > 0 {
+					at.Hash = chain.Rows[min(after, 3)-1].Hash
+				}
+				want := after > 3 || known && after > 0 && !same
+				if err := page.Follows(at); (err != nil) != want || want && !errors.Is(err, fault.ServerBehind) {
+					t.Errorf("after row %d, its hash known: %v, the same audit: %v: %v", after, known, same, err)
+				}
+			}
 		}
 	}
 }

@@ -17,10 +17,11 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 func auditCmd(sh *shared) *cobra.Command {
-	var from uint64
+	var from client.Position
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "audit REF",
@@ -31,6 +32,9 @@ func auditCmd(sh *shared) *cobra.Command {
 			"was refused to a ref has a row each; tries with a wrong secret are counted by address.\n" +
 			"--from N begins after row N; --follow goes on until it is stopped. With --json each line is\n" +
 			"an object that has the row's number and hash too.\n\n" +
+			"A server that was restored from a backup may have gone on with other rows of the same\n" +
+			"numbers. --follow notices that by the rows' hashes, and so does --from N:HASH, with the hash\n" +
+			"that --json has printed for row N: then audit ends with server_behind.\n\n" +
 			"It takes an owner's ref, or the root ref of a space.\n\n" + refHelp,
 		Example: "  mooring audit ses_01J…\n  mooring audit @srv/owner.ref --follow\n  mooring audit verify ses_01J…",
 		Args:    arguments(1, 1),
@@ -48,12 +52,21 @@ func auditCmd(sh *shared) *cobra.Command {
 			return h.printAudit(ctx, of, from)
 		})
 	}
-	cmd.Flags().Uint64Var(&from, "from", 0, "the number of the last row one has: rows after it are printed")
+	cmd.Flags().Var((*rowFlag)(&from), "from", "the number of the last row one has, and its hash: rows after it are printed")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
 	cmd.AddCommand(auditVerifyCmd(h))
 	h.completeRefs(cmd)
 	return cmd
 }
+
+// rowFlag is a flag's client.Position in an audit.
+type rowFlag client.Position
+
+func (f *rowFlag) String() string { return (*positionFlag)(f).String() }
+
+func (f *rowFlag) Set(text string) error { return (*positionFlag)(f).Set(text) }
+
+func (f *rowFlag) Type() string { return "ROW[:HASH]" }
 
 // audited is what an audit is of: a session, or a space.
 type audited interface {
@@ -75,11 +88,14 @@ func (h *homeFlags) audited(ctx context.Context, c *client.Client, arg string) (
 }
 
 // printAudit prints what there is now.
-func (h *homeFlags) printAudit(ctx context.Context, of audited, after uint64) error {
+func (h *homeFlags) printAudit(ctx context.Context, of audited, from client.Position) error {
 	out := bufio.NewWriter(h.sh.out)
-	end := uint64(0)
+	after, end := from.Cursor, uint64(0)
 	for {
 		page, err := of.Audit(ctx, after, 0)
+		if err == nil && end == 0 && from.Hash != (session.Hash{}) {
+			err = behind("audit", page.Follows(from), from)
+		}
 		if err != nil {
 			return errors.Join(err, out.Flush())
 		}
@@ -103,21 +119,10 @@ func (h *homeFlags) printAudit(ctx context.Context, of audited, after uint64) er
 }
 
 // followAudit prints what there is and what comes. Being stopped is its ordinary end.
-func (h *homeFlags) followAudit(ctx context.Context, of audited, after uint64) error {
-	if after > 0 {
-		page, err := of.Audit(ctx, after, 1)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil && !fault.CodeOf(err).Transient():
-			return err
-		case err == nil && page.Seq < after:
-			return beyondEnd("audit", after, page.Seq)
-		}
-	}
+func (h *homeFlags) followAudit(ctx context.Context, of audited, from client.Position) error {
 	out := bufio.NewWriter(h.sh.out)
-	troubled := false
-	rows := of.FollowAudit(ctx, client.AuditOptions{After: after, Trouble: func(err error) {
+	troubled, last := false, from
+	rows := of.FollowAudit(ctx, client.AuditOptions{After: from.Cursor, Hash: from.Hash, Trouble: func(err error) {
 		if !troubled && !h.sh.json {
 			fmt.Fprintf(h.sh.err, "no connection (%v); going on when there is one\n", err)
 		}
@@ -128,9 +133,9 @@ func (h *homeFlags) followAudit(ctx context.Context, of audited, after uint64) e
 			return nil
 		}
 		if err != nil {
-			return err
+			return behind("audit", err, last)
 		}
-		troubled = false
+		troubled, last = false, client.Position{Cursor: row.Seq, Hash: row.Hash}
 		if err := h.printAuditRow(out, &row); err != nil {
 			return err
 		}

@@ -105,7 +105,7 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) e
 			}
 		}
 		if err != nil {
-			return errors.Join(behind(err, at), out.Flush())
+			return errors.Join(behind("log", err, at), out.Flush())
 		}
 		if end == 0 {
 			end = page.Cursor
@@ -125,11 +125,11 @@ func (h *homeFlags) tail(ctx context.Context, s *client.Session, f *tailFlags) e
 	}
 }
 
-// behind says in this command's words that the log is not the one that was seen.
-func behind(err error, from client.Position) error {
+// behind says in this command's words that the log, or the audit, is not the one that was seen.
+func behind(what string, err error, from client.Position) error {
 	var f *fault.Error
 	if errors.As(err, &f) && f.Code == fault.ServerBehind && f.At != 0 {
-		return beyondEnd("log", from.Cursor, f.At)
+		return beyondEnd(what, from.Cursor, f.At)
 	}
 	return err
 }
@@ -177,7 +177,7 @@ func (h *homeFlags) follow(ctx context.Context, s *client.Session, f *tailFlags)
 	if ctx.Err() != nil && fault.CodeOf(err) == fault.Canceled {
 		return nil
 	}
-	return behind(err, last)
+	return behind("log", err, last)
 }
 
 // shownState is a state's beginning as --json prints it; its keys follow.

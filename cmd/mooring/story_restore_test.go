@@ -7,16 +7,18 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// TestWhoFollowedTheOldLogIsTold also when the new one has passed the cursor.
+// TestWhoFollowedTheOldLogIsTold also when the new one has passed the cursor, and who
+// followed the audit.
 func TestWhoFollowedTheOldLogIsTold(t *testing.T) {
 	t.Parallel()
 	r := newCLI(t, "")
 	id := r.create("ses_followed")
-	writer := r.shareTo("writer", id, "--rights", "read,append")
+	writer := r.shareTo("writer", id, "--rights", "read,append,share")
 	r.stop()
 	backup := r.otherHome("backup")
 	copyFolder(t, backup, r.data())
@@ -34,6 +36,13 @@ func TestWhoFollowedTheOldLogIsTold(t *testing.T) {
 	if got := r.ok("session", "tail", id, "--from", at); got != "" {
 		t.Errorf("after the last event there is %q", got)
 	}
+	r.ok("share", id, "--rights", "read", "--to", filepath.Join(r.dir, "old.ref"))
+	rows := r.auditRows(id)
+	row := rows[len(rows)-1]
+	rowAt := fmt.Sprintf("%d:%s", row.Seq, row.Hash)
+	if more := r.auditRows(id, "--from", rowAt); len(more) > 0 && more[0].Seq != row.Seq+1 {
+		t.Errorf("after the last row there is %+v", more)
+	}
 	r.stop()
 	putBack(t, r.data(), backup)
 	r.start()
@@ -42,8 +51,17 @@ func TestWhoFollowedTheOldLogIsTold(t *testing.T) {
 		r.okAs(other, putLine(n), "session", "append", writer, "--wait")
 	}
 
+	for i := range 2 * len(rows) {
+		r.okAs(other, "", "share", writer, "--rights", "read", "--to", filepath.Join(r.dir, fmt.Sprintf("new%d.ref", i)))
+	}
+
 	for _, follow := range [][]string{nil, {"--follow"}} {
+		r.refusedAs(r.home(), "", []string{"server_behind", "restored"}, append([]string{"audit", id, "--from", rowAt}, follow...)...)
 		r.refusedAs(other, "", []string{"server_behind", "restored"}, append([]string{"session", "tail", writer, "--from", at}, follow...)...)
+	}
+	r.refusedAs(r.home(), "", []string{"server_behind", "before --from 1000", "restored"}, "audit", id, "--from", "1000", "--follow")
+	if more := r.auditRows(id, "--from", fmt.Sprint(row.Seq)); len(more) == 0 || more[0].Seq != row.Seq+1 {
+		t.Errorf("without a hash there is %+v", more)
 	}
 	got := r.okAs(other, "", "session", "tail", writer, "--from", at, "--start-over")
 	if !strings.Contains(got, "\tstartOver\t") || !strings.Contains(got, "\tstate\tmessage/new_4\t") || strings.Contains(got, "old") {
