@@ -1,6 +1,6 @@
 // The live stream: what changes after a cursor, as server-sent events, or the same
-// over a WebSocket (socket.go). The id of an event is its cursor, so a browser that
-// comes back says where it was.
+// over a WebSocket (socket.go). The id of an event is its cursor. Each piece ends with
+// the position that it brings the page to, from where that goes on when it comes back.
 
 package web
 
@@ -198,6 +198,8 @@ func (s *stream) events(ctx context.Context, site *Site, events []*session.Event
 		site.rendered()
 		if at.Cursor >= s.goal && len(events) == 0 {
 			made = appendCaught(made, at)
+		} else {
+			made = appendPosition(made, "at", at)
 		}
 		if err := s.write(made, at); err != nil {
 			return err
@@ -237,13 +239,17 @@ func (s *stream) heartbeat() error {
 
 // appendCaught tells that the page has all that was there at the start, or as much
 // more as has come since.
-func appendCaught(b []byte, at server.Position) []byte {
+func appendCaught(b []byte, at server.Position) []byte { return appendPosition(b, "caught", at) }
+
+// appendPosition tells where the page is, by cursor and hash: from there it goes on when
+// it comes back. What it has seen since is told again, which changes nothing.
+func appendPosition(b []byte, event string, at server.Position) []byte {
 	data := strconv.AppendUint([]byte(`{"cursor":`), at.Cursor, 10)
 	if at.Hash != (session.Hash{}) {
 		data = fmt.Appendf(data, `,"hash":"%s"`, at.Hash)
 	}
 	data = append(data, '}')
-	return appendFrame(b, page.Frame{Event: "caught", Data: data}, 0)
+	return appendFrame(b, page.Frame{Event: event, Data: data}, 0)
 }
 
 // over tells why the session cannot be followed: for good.

@@ -160,7 +160,7 @@ func (s *source) frames(to uint64, into map[uint64][]message) error {
 		if err != nil {
 			return err
 		}
-		if m.event == "caught" {
+		if m.event == "caught" || m.event == "at" {
 			continue
 		}
 		if m.event != "" {
@@ -179,6 +179,56 @@ func (s *source) frames(to uint64, into map[uint64][]message) error {
 		into[id], open = open, nil
 		if id == to {
 			return nil
+		}
+	}
+}
+
+// Each piece of a stream ends with a position, from which the log's next reader goes on if
+// it is the same log.
+func TestPositions(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	m := r.create()
+	for i := range 6 {
+		m.do(put(fmt.Sprintf("part/m/%d", i), fmt.Sprintf(`{"type":"text","text":%q}`, strings.Repeat("x", pieceBytes))))
+	}
+	live := r.url("/share/" + m.publish().ID + "/live")
+	b := newBrowser(t)
+	s := listen(t, b, live+"?after=0", "")
+	var positions []string
+	last := "0"
+	for got := (message{}); got.event != "caught"; {
+		var err error
+		if got, err = s.next(); err != nil {
+			t.Fatal(err)
+		}
+		if got.id != "" {
+			last = got.id
+		}
+		if got.event == "at" || got.event == "caught" {
+			var at struct {
+				Cursor json.Number
+				Hash   string
+			}
+			if err := json.Unmarshal([]byte(got.data), &at); err != nil || at.Cursor.String() != last || len(at.Hash) != 64 {
+				t.Errorf("behind event %s stands %+v", last, got)
+			}
+			positions = append(positions, fmt.Sprintf("after=%s&hash=%s", at.Cursor, at.Hash))
+		}
+	}
+	if len(positions) < 6 {
+		t.Errorf("there are %d positions", len(positions))
+	}
+	for i, at := range positions {
+		s := listen(t, b, live+"?"+at, "")
+		s.until("caught")
+		s.stop()
+		if i > 0 {
+			_, hash, _ := strings.Cut(positions[0], "&")
+			cursor, _, _ := strings.Cut(at, "&")
+			if got := listen(t, b, live+"?"+cursor+"&"+hash, "").ends(); len(got) != 1 || got[0] != "reload {}" {
+				t.Errorf("%s of another log: %q", cursor, got)
+			}
 		}
 	}
 }

@@ -1,4 +1,5 @@
-// The live stream from a cursor on, over link after link: a WebSocket first, of which browsers allow hundreds; where a proxy
+// The live stream from an event on, over link after link. Each goes on from the last event whose hash was told, so what came
+// after that is told again, which changes nothing. It is a WebSocket first, of which browsers allow hundreds; where a proxy
 // lets none through, server-sent events, of which they allow six over all tabs.
 
 import { serverSent, webSocket } from "./link.js";
@@ -15,10 +16,9 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
   let over = false;
   let sockets = true; // none has hung yet
 
+  let from = { cursor, hash }; // the last event whose hash was told: a server that was restored has other events there
   const seen = (at) => {
-    if (at <= cursor) return;
-    hash = ""; // of what is at the new cursor: until it is told
-    reached((cursor = at));
+    if (at > cursor) reached((cursor = at));
   };
   const stop = () => {
     over = true;
@@ -45,9 +45,12 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
     if (id) seen(Number(id));
   }
   const own = {
-    caught(at) {
-      seen(Number(at.cursor));
-      if (Number(at.cursor) === cursor) hash = at.hash ?? "";
+    at(position) {
+      from = position;
+      seen(Number(position.cursor));
+    },
+    caught(position) {
+      own.at(position);
       state("live", "Live, caught up");
     },
     reload() {
@@ -72,8 +75,8 @@ export function follow({ url, cursor, hash, frames, state, over: ended, reached 
     };
     watch = setTimeout(dead, within);
     const at = new URL(url, location.href);
-    at.searchParams.set("after", String(cursor));
-    if (hash) at.searchParams.set("hash", hash); // a server that was restored has other events there
+    at.searchParams.set("after", String(from.cursor));
+    if (from.hash) at.searchParams.set("hash", from.hash);
     close = link(at, {
       onEvent,
       onBytes() {
