@@ -103,7 +103,7 @@ interface Space extends(Persistent(SturdyRef, Text)) {
   # all below it: sessions created under it are without an owner from then on.
   # refs is how many died.
 
-  refs @6 (query :RefsQuery) -> (refs :List(RefInfo), more :Bool);
+  refs @6 (query :RefsQuery) -> (refs :List(RefInfo), more :Bool, next :Text);
   audit @7 (after :UInt64, limit :UInt32) -> (page :AuditPage);
   rotate @8 (ref :Text, hash :Data) -> (refusal :Refusal);
   # Puts a new ref in this one's place: it takes over rights, limits and
@@ -136,7 +136,7 @@ struct NewRef {
 
 struct RefsQuery {
   under @0 :Text;               # a ref's id; empty: the one that is asked through
-  after @1 :Text;               # the last id one has; empty: from the start
+  after @1 :Text;               # next of the page before, or the last id one has; empty: from the start
   limit @2 :UInt32;             # 0: as many as the server gives at once
 }
 
@@ -242,10 +242,12 @@ interface Session extends(Persistent(SturdyRef, Text)) {
   # with this one's ref. It takes no right, since whoever has one could stand in
   # between anyway; a durable ref is made by the op share.
 
-  refs @7 (query :RefsQuery) -> (refs :List(RefInfo), more :Bool);
-  # The tree of refs below one, its root first, each after the one it was minted
-  # from. It takes revoke, and the ref asked for must be this one or below it, but
-  # for an owner.
+  refs @7 (query :RefsQuery) -> (refs :List(RefInfo), more :Bool, next :Text);
+  # A page of the tree of refs below one: depth first, children in the order of their
+  # making, so each after the one it was minted from. Where more is set, the next page is
+  # after next. What is minted or revoked between two pages moves nothing. What is
+  # below a ref that was rotated has moved: then next fails with conflict. It takes
+  # revoke, and the ref asked for must be this one or below it, but for an owner.
 
   audit @8 (after :UInt64, limit :UInt32) -> (page :AuditPage);
   # The session's audit after a row. Only for an owner's ref.

@@ -3,6 +3,7 @@
 package client
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,7 +15,9 @@ import (
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
-// paging has the pages of one list, by what the last entry of the one before is called.
+// paging has the pages of one list, by what the last entry of the one before is called or,
+// of a server that says where a list goes on, by that: "after" and what it is called. A ref
+// may say which it was made from, as child/parent.
 type paging map[string][]string
 
 func (o paging) Serve(call *rpc.Call) {
@@ -47,8 +50,10 @@ func (o paging) Serve(call *rpc.Call) {
 		call.Fail(rpc.Failedf("no page is after %q: %v", after, err))
 		return
 	}
-	call.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-		_, more := o[page[len(page)-1]]
+	call.Return(words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
+		last, _, _ := strings.Cut(page[len(page)-1], "/")
+		_, more := o[last]
+		_, says := o["after "+last]
 		if is(methodList) {
 			r := wire.Space_list_Results(s)
 			r.SetMore(more)
@@ -59,12 +64,18 @@ func (o paging) Serve(call *rpc.Call) {
 			return err
 		}
 		r := wire.Session_refs_Results(s)
-		r.SetMore(more)
+		r.SetMore(more || says)
+		if says {
+			if err := r.SetNext("after " + last); err != nil {
+				return err
+			}
+		}
 		list, err := r.NewRefs(int32(len(page)))
 		for i := 0; err == nil && i < len(page); i++ {
+			ref, parent, _ := strings.Cut(page[i], "/")
 			var grant wire.GrantInfo
 			if grant, err = list.At(i).NewGrant(); err == nil {
-				err = grant.SetId(page[i])
+				err = cmp.Or(grant.SetId(ref), list.At(i).SetParent(parent))
 			}
 		}
 		return err
@@ -103,4 +114,35 @@ func TestPagesFollowOnOneAnother(t *testing.T) {
 		check("refs", got, failed)
 		_ = c.Close()
 	})
+}
+
+// A tree is given depth first. A server of before gives it by depth, and is asked for what
+// comes after an id; one that says where its list goes on gives it in its order.
+func TestTreesAreGivenDepthFirst(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		pages paging
+		want  string
+	}{
+		"by depth, in one page":     {paging{"": {"a/up", "b/a", "c/a", "d/b", "e/c", "f/d"}}, "abdfce"},
+		"by depth, in pages":        {paging{"": {"a/up", "b/a"}, "b": {"c/a"}, "c": {"d/b", "e/c"}, "e": {"f/d"}}, "abdfce"},
+		"depth first":               {paging{"": {"a/up", "b/a"}, "after b": {"d/b", "f/d"}, "after f": {"c/a", "e/c"}}, "abdfce"},
+		"as the server says":        {paging{"": {"a/up", "z/a"}, "after z": {"b/a", "c/z"}}, "azbc"},
+		"nothing is left out of it": {paging{"": {"a/up", "b/a"}, "b": {"c/x", "d/c"}}, "abcd"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client := linkClient(t, Config{Dial: hosts{"127.0.0.1:1": c.pages}.dial, Patience: -1})
+			got := ""
+			for ref, err := range sessionAt(client, testAddress().Hosts...).Refs(t.Context(), "") {
+				if got += ref.Ref; err != nil || len(got) > len("abcdef") {
+					t.Errorf("%s: %v", name, err)
+					break
+				}
+			}
+			if got != c.want {
+				t.Errorf("%s: %s, not %s", name, got, c.want)
+			}
+			_ = client.Close()
+		})
+	}
 }

@@ -4,8 +4,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	"capnproto.org/go/capnp/v3"
@@ -38,10 +40,14 @@ type RefInfo struct {
 // refsPage is how many refs are asked for at once.
 const refsPage = 500
 
-// Refs gives the tree of refs below one ("": the session's own ref here): that one
-// first, each after the one it was minted from. It takes the right to revoke, and
-// but for an owner the ref must be the session's own or below it. After an error
-// it ends; TooLarge for a tree that is too big to be shown.
+// Refs gives the tree of refs below one ("": the session's own ref here), depth first:
+// that one, then what was minted from it in the order of its making, each with all that
+// is below it. It takes the right to revoke, and but for an owner the ref must be the
+// session's own or below it.
+//
+// The server gives a page at a time, however many there are. What is minted meanwhile is
+// there if its place has not been passed; what is revoked stays in its place. After an
+// error it ends: Conflict if a rotation has moved the refs among which the list stood.
 func (s *Session) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, error] {
 	return s.client.refs(ctx, s.under(ctx, capability.Revoke), methodRefs, under)
 }
@@ -54,24 +60,17 @@ func (sp *Space) Refs(ctx context.Context, under string) iter.Seq2[RefInfo, erro
 
 func (c *Client) refs(ctx context.Context, ref outbox.SavedRef, method rpc.Method, under string) iter.Seq2[RefInfo, error] {
 	return func(yield func(RefInfo, error) bool) {
-		after := ""
-		for more := true; more; {
+		var level []RefInfo // what a server of before gives, by depth and as many as it takes
+		for after, more := "", true; more; {
 			var page []RefInfo
+			next := ""
 			err := c.call(ctx, ref, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
-				return live.Call(ctx, method, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-					q, err := wire.Session_refs_Params(s).NewQuery()
-					if err != nil {
-						return err
-					}
-					q.SetLimit(refsPage)
-					if err := q.SetUnder(under); err != nil {
-						return err
-					}
-					return q.SetAfter(after)
-				})
+				return callRefs(ctx, live, method, under, after)
 			}, func(results capnp.Struct) (err error) {
 				r := wire.Session_refs_Results(results)
 				more = r.More()
+				t := texts{}
+				next = t.get(r.Next())
 				list, err := r.Refs()
 				page = page[:0]
 				for i := 0; err == nil && i < list.Len(); i++ {
@@ -79,21 +78,70 @@ func (c *Client) refs(ctx context.Context, ref outbox.SavedRef, method rpc.Metho
 					info, err = decodeRefInfo(list.At(i))
 					page = append(page, info)
 				}
+				if err == nil {
+					err = t.err
+				}
 				return err
 			})
 			if err != nil {
 				yield(RefInfo{}, err)
 				return
 			}
+			more = more && len(page) > 0
+			switch {
+			case more && next == "":
+				level, after = append(level, page...), page[len(page)-1].Ref
+				continue
+			case level != nil || after == "" && !more:
+				page = depthFirst(append(level, page...))
+			}
 			for _, info := range page {
 				if !yield(info, nil) {
 					return
 				}
-				after = info.Ref
 			}
-			more = more && len(page) > 0
+			after = next
 		}
 	}
+}
+
+func callRefs(ctx context.Context, live *rpc.Ref, method rpc.Method, under, after string) *rpc.Promise {
+	return live.Call(ctx, method, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		q, err := wire.Session_refs_Params(s).NewQuery()
+		if err != nil {
+			return err
+		}
+		q.SetLimit(refsPage)
+		if err := q.SetUnder(under); err != nil {
+			return err
+		}
+		return q.SetAfter(after)
+	})
+}
+
+// depthFirst puts a whole tree, whose first ref is its root, in the order of Refs.
+func depthFirst(tree []RefInfo) []RefInfo {
+	below := map[string][]RefInfo{}
+	for _, r := range tree {
+		below[r.Ref] = nil
+	}
+	var pending []RefInfo // its last is the next
+	for i, r := range slices.Backward(tree) {
+		if _, known := below[r.Parent]; known && i > 0 {
+			below[r.Parent] = append(below[r.Parent], r)
+		} else {
+			pending = append(pending, r)
+		}
+	}
+	ordered := make([]RefInfo, 0, len(tree))
+	for len(pending) > 0 {
+		r := pending[len(pending)-1]
+		children := below[r.Ref]
+		slices.SortFunc(children, func(a, b RefInfo) int { return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(b.Ref, a.Ref)) })
+		ordered, pending = append(ordered, r), append(pending[:len(pending)-1], children...)
+		delete(below, r.Ref)
+	}
+	return ordered
 }
 
 func decodeRefInfo(w wire.RefInfo) (RefInfo, error) {

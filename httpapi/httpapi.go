@@ -90,11 +90,12 @@ func (a *API) routes() map[string]map[string]handler {
 	return map[string]map[string]handler{
 		Path + "openapi.json":                {http.MethodGet: serveDescription},
 		Path + "spaces/{id}/sessions":        {http.MethodGet: listSessions, http.MethodPost: createSession},
+		Path + "spaces/{id}/refs":            {http.MethodGet: listSpaceRefs},
 		Path + "sessions/{id}":               {http.MethodGet: describeSession},
 		Path + "sessions/{id}/events":        {http.MethodGet: serveEvents},
 		Path + "sessions/{id}/snapshot":      {http.MethodGet: serveSnapshot},
 		Path + "sessions/{id}/batches":       {http.MethodPost: applyBatch},
-		Path + "sessions/{id}/refs":          {http.MethodPost: shareSession},
+		Path + "sessions/{id}/refs":          {http.MethodGet: listRefs, http.MethodPost: shareSession},
 		Path + "sessions/{id}/refs/{ref_id}": {http.MethodDelete: revokeRef},
 	}
 }

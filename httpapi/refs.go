@@ -1,4 +1,4 @@
-// Refs: minted from the one that a request comes under, and revoked.
+// Refs: listed below the one that a request comes under, minted from it, and revoked.
 
 package httpapi
 
@@ -10,7 +10,75 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
 )
+
+// shownRef is a ref of a tree.
+type shownRef struct {
+	shownGrant
+	Parent    string `json:"parent,omitempty"`
+	Created   int64  `json:"created"`
+	LastUsed  int64  `json:"last_used,omitempty"`
+	Uses      uint64 `json:"uses"`
+	Sealed    bool   `json:"sealed,omitempty"`
+	Dead      string `json:"dead,omitempty"` // the code that it fails with
+	Cut       uint64 `json:"cut,omitempty"`
+	Revoked   int64  `json:"revoked,omitempty"`
+	RevokedBy string `json:"revoked_by,omitempty"`
+}
+
+func showRef(r *session.TreeRow, now int64) shownRef {
+	shown := shownRef{shownGrant: showGrant(r.Grant), Parent: r.Grant.Parent, Created: r.Grant.Created, LastUsed: r.Last, Uses: r.Uses,
+		Sealed: len(r.Grant.Seal) > 0, Cut: r.Grant.Cut, Revoked: r.Grant.Revoked, RevokedBy: r.Grant.RevokeBy}
+	if dead := capability.Check(r.Grant, r.Epoch, now, 0, ""); dead != nil {
+		shown.Dead = dead.Code.String()
+	}
+	return shown
+}
+
+// listRefs serves GET /sessions/{id}/refs.
+func listRefs(q *request) *fault.Error {
+	held, refused := q.session(q.Context())
+	if refused != nil {
+		return refused
+	}
+	return q.refs(held)
+}
+
+// listSpaceRefs serves GET /spaces/{id}/refs.
+func listSpaceRefs(q *request) *fault.Error {
+	held, refused := q.space()
+	if refused != nil {
+		return refused
+	}
+	return q.refs(held)
+}
+
+func (q *request) refs(held *server.Held) *fault.Error {
+	params, refused := q.query("under", "after", "limit")
+	if refused != nil {
+		return refused
+	}
+	tree := session.TreeQuery{Under: params["under"], After: params["after"]}
+	if tree.Limit, refused = limit(params["limit"]); refused != nil {
+		return refused
+	}
+	page, err := held.Refs(q.Context(), tree)
+	if err != nil {
+		return q.api.asFault(err)
+	}
+	shown := make([]shownRef, len(page.Rows))
+	for i := range page.Rows {
+		shown[i] = showRef(&page.Rows[i], page.Now)
+	}
+	answer(q.w, http.StatusOK, encode(struct {
+		Refs []shownRef `json:"refs"`
+		More bool       `json:"more"`
+		Next string     `json:"next,omitempty"`
+	}{shown, page.Next != "", page.Next}))
+	return nil
+}
 
 // shareSession serves POST /sessions/{id}/refs.
 func shareSession(q *request) *fault.Error {

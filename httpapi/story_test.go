@@ -111,6 +111,13 @@ func TestTheStory(t *testing.T) {
 		if _, refused := r.open(r.request("GET", at+"/events", text, nil)); refused == nil || refused.status != 403 {
 			t.Errorf("a dead ref follows: %+v", refused)
 		}
+		refs := r.must(200, "GET", at+"/refs", owner, nil)["refs"].([]any)
+		if len(refs) != 2 || refs[1].(obj)["ref"] != reader["ref"] || refs[1].(obj)["dead"] != "revoked" {
+			t.Errorf("the refs are %v", refs)
+		}
+		if all := r.must(200, "GET", "/spaces/"+r.owner.Target()+"/refs", r.owner.Text(), nil)["refs"].([]any); len(all) != 1+len(refs) {
+			t.Errorf("the space's refs are %v", all)
+		}
 		for _, item := range openAPI(t).doc.Paths.Map() {
 			for _, op := range item.Operations() {
 				if r.seen.count(op.OperationID+" 200")+r.seen.count(op.OperationID+" 201") == 0 && op.OperationID != "description" {

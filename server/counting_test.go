@@ -90,7 +90,7 @@ func TestUsesAreCountedByRefActorAndMethod(t *testing.T) {
 // usesOf is what is counted of a ref.
 func usesOf(t *testing.T, st Store, ref string) (count uint64, last int64) {
 	t.Helper()
-	page, err := st.ReadTree(t.Context(), "", ref, "", 1, nil)
+	page, err := st.ReadTree(t.Context(), "", session.TreeQuery{Under: ref, Limit: 1}, nil)
 	if err != nil || len(page.Rows) == 0 {
 		t.Fatalf("the tree below %s: %+v, %v", ref, page, err)
 	}

@@ -348,6 +348,16 @@ func (h *Held) List(ctx context.Context, q session.ListQuery) (*session.ListPage
 	return page, failed(refused)
 }
 
+// Refs gives a page of a tree of refs; it needs the right to revoke.
+func (h *Held) Refs(ctx context.Context, q session.TreeQuery) (*session.TreePage, error) {
+	if h.space != nil {
+		page, refused := h.space.tree(ctx, q)
+		return page, failed(refused)
+	}
+	page, refused := h.sess.tree(ctx, q)
+	return page, failed(refused)
+}
+
 // Mount has a face served at path, and below it if it ends in a slash, at the root
 // and below Config.Prefix, which the face does not see. Before Run and Handler.
 func (s *Server) Mount(path string, face http.Handler) { s.faces[path] = face }

@@ -19,50 +19,50 @@ import (
 // refsMax is the most refs one answer lists.
 const refsMax = 500
 
-// refsQuery is what is asked of a tree.
-type refsQuery struct {
-	under, after string
-	limit        int
-}
-
-// decodeRefsQuery reads a query. under is own's id where it names none.
-func decodeRefsQuery(w wire.RefsQuery, err error, own string) (q refsQuery, refused *fault.Error) {
+// decodeRefsQuery reads a query.
+func decodeRefsQuery(w wire.RefsQuery, err error) (q session.TreeQuery, refused *fault.Error) {
 	var r reader
 	r.failed(err)
-	q.under, q.after = r.text(w.Under()), r.text(w.After())
-	q.under = cmp.Or(q.under, own)
-	q.limit = int(min(w.Limit(), refsMax))
-	if q.limit == 0 {
-		q.limit = refsMax
-	}
+	q.Under, q.After = r.text(w.Under()), r.text(w.After())
+	q.Limit = int(min(w.Limit(), refsMax))
 	return q, r.fault("the call")
 }
 
-// refs gives the tree below the ref itself or one below that; to an owner, below
-// any of the session's.
+// refs answers with a page of a tree.
 func (o *sess) refs(ctx context.Context, c *rpc.Call) {
 	s, _ := c.Params()
 	w, err := wire.Session_refs_Params(s).Query()
-	q, refused := decodeRefsQuery(w, err, o.auth.ref)
-	if refused == nil && capability.Target(q.under) != o.auth.session {
-		refused = fault.NotFound.With("this session has no such ref")
+	returnTree(c, w, err, func(q session.TreeQuery) (*session.TreePage, *fault.Error) { return o.tree(ctx, q) })
+}
+
+// refs answers with a page of a tree.
+func (o *space) refs(ctx context.Context, c *rpc.Call) {
+	s, _ := c.Params()
+	w, err := wire.Space_refs_Params(s).Query()
+	returnTree(c, w, err, func(q session.TreeQuery) (*session.TreePage, *fault.Error) { return o.tree(ctx, q) })
+}
+
+// tree gives a page of the tree below the ref itself or one below that; to an owner,
+// below any of the session's.
+func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage, *fault.Error) {
+	q.Under = cmp.Or(q.Under, o.auth.ref)
+	if capability.Target(q.Under) != o.auth.session {
+		return nil, fault.NotFound.With("this session has no such ref")
 	}
-	o.server.giveTree(ctx, c, o.link.peer, o.auth.session, q, refused, o.auth.refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+	return o.server.readTree(ctx, o.link.peer, o.auth.session, q, o.auth.refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
 		grant, refused := o.check(&page.Sight, capability.Revoke, "refs")
 		return grant, refused == nil && (grant.Owner || slices.Contains(page.Line, grant.ID)) && !session.Beside(page.Grants[o.auth.ref], o.auth.narrow), refused
 	})
 }
 
-// refs gives the tree below the space's ref or one below that, the sessions' refs
-// among them.
-func (o *space) refs(ctx context.Context, c *rpc.Call) {
-	s, _ := c.Params()
-	w, err := wire.Space_refs_Params(s).Query()
-	q, refused := decodeRefsQuery(w, err, o.ref)
-	if refused == nil && capability.Target(q.under) == "" {
-		refused = fault.NotFound.With("there is no such ref here")
+// tree gives a page of the tree below the space's ref or one below that, the sessions'
+// refs among them.
+func (o *space) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage, *fault.Error) {
+	q.Under = cmp.Or(q.Under, o.ref)
+	if capability.Target(q.Under) == "" {
+		return nil, fault.NotFound.With("there is no such ref here")
 	}
-	o.server.giveTree(ctx, c, o.link.peer, "", q, refused, []string{o.ref}, func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+	return o.server.readTree(ctx, o.link.peer, "", q, []string{o.ref}, func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
 		grant, refused := o.check(&page.Sight, capability.Revoke, "refs")
 		return grant, slices.Contains(page.Line, o.ref), refused
 	})
@@ -73,27 +73,24 @@ func shown(page *session.TreePage) *fault.Error {
 	switch {
 	case len(page.Line) == 0:
 		return fault.NotFound.With("there is no such ref here")
-	case page.Cut:
-		return fault.TooLarge.With("there are more than %d refs below this one: ask for those below one of them, which the log and its maker know, or cut it whole", session.TreeMax)
+	case page.Moved:
+		return fault.Conflict.With("the ref that the list was to go on after is not where it was: a rotation has moved it since; or it is none of these. List them from the start")
 	}
 	return nil
 }
 
-// giveTree answers refs, which has the same results for sessions and spaces, unless it
-// is refused already. admit gives the ref that asks, and says whether that shows the page.
-func (s *Server) giveTree(ctx context.Context, c *rpc.Call, peer, id string, q refsQuery, refused *fault.Error, refs []string,
-	admit func(*session.TreePage) (grant *capability.Grant, shows bool, refused *fault.Error)) {
-	if refused != nil {
-		fail(c, refused)
-		return
+// readTree reads a page. admit gives the ref that asks, and says whether that shows the page.
+func (s *Server) readTree(ctx context.Context, peer, id string, q session.TreeQuery, refs []string,
+	admit func(*session.TreePage) (grant *capability.Grant, shows bool, refused *fault.Error)) (*session.TreePage, *fault.Error) {
+	if q.Limit <= 0 || q.Limit > refsMax {
+		q.Limit = refsMax
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
 	s.uses.show(ctx)
-	page, err := s.cfg.Store.ReadTree(ctx, id, q.under, q.after, q.limit, refs)
+	page, err := s.cfg.Store.ReadTree(ctx, id, q, refs)
 	if err != nil {
-		fail(c, toFault(s.log, err, "read the refs"))
-		return
+		return nil, toFault(s.log, err, "read the refs")
 	}
 	grant, shows, refused := admit(page)
 	if refused == nil && !shows {
@@ -103,13 +100,26 @@ func (s *Server) giveTree(ctx context.Context, c *rpc.Call, peer, id string, q r
 		s.used(peer, grant, "refs", cursorOf(&page.Sight))
 		refused = shown(page)
 	}
+	return page, refused
+}
+
+// returnTree answers refs, which has the same results for sessions and spaces.
+func returnTree(c *rpc.Call, w wire.RefsQuery, err error, read func(session.TreeQuery) (*session.TreePage, *fault.Error)) {
+	q, refused := decodeRefsQuery(w, err)
+	var page *session.TreePage
+	if refused == nil {
+		page, refused = read(q)
+	}
 	if refused != nil {
 		fail(c, refused)
 		return
 	}
-	c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(words(1, 2), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Session_refs_Results(s)
-		r.SetMore(page.More)
+		r.SetMore(page.Next != "")
+		if err := r.SetNext(page.Next); err != nil {
+			return err
+		}
 		list, err := r.NewRefs(int32(len(page.Rows)))
 		if err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 func TestHelloAgreesOnAVersion(t *testing.T) {
@@ -278,7 +279,7 @@ func TestSaveGivesARefThatDiesWithItsParent(t *testing.T) {
 		if err != nil || all[other.ID] || len(all) != 2 {
 			t.Errorf("saved over another connection: %v, %v; before %v", other.ID, err, all)
 		}
-		page, err := st.ReadTree(t.Context(), m.id, shared.ID, "", 100, nil)
+		page, err := st.ReadTree(t.Context(), m.id, session.TreeQuery{Under: shared.ID, Limit: 100}, nil)
 		if err != nil || len(page.Rows) != 1+3 {
 			t.Errorf("%d refs below the one that was saved, %v", len(page.Rows)-1, err)
 		}

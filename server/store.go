@@ -80,9 +80,9 @@ type Store interface {
 	// ListSessions gives a page of a space's sessions.
 	ListSessions(ctx context.Context, space string, q session.ListQuery, refs []string) (*session.ListPage, error)
 
-	// ReadTree gives the refs below one, by depth and id after a ref, with the
-	// rows of a session and of refs.
-	ReadTree(ctx context.Context, session, under, after string, limit int, refs []string) (*session.TreePage, error)
+	// ReadTree gives a page of the refs below one, with the sight of the session
+	// ("" for none) and refs.
+	ReadTree(ctx context.Context, id string, q session.TreeQuery, refs []string) (*session.TreePage, error)
 
 	// Lapsed gives sessions with a streaming turn whose lease ran out before a
 	// time (0: the database's now), by id from the one after after.

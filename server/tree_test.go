@@ -27,37 +27,52 @@ type node struct {
 	cut        uint64
 }
 
-// refsOf gives the tree below under ("": the ref itself) by pages of so many.
+// refsOf gives the tree below under ("": the ref itself) by pages of so many, which go on
+// after the last id, as clients of before ask.
 func refsOf(t testing.TB, live *rpc.Ref, m rpc.Method, under string, limit uint32) (nodes []node, err error) {
 	t.Helper()
-	after := ""
-	for more := true; more; {
-		s, _, err := call(t, live, m, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-			q, err := wire.Session_refs_Params(s).NewQuery()
-			if err != nil {
-				return err
-			}
-			q.SetLimit(limit)
-			if err := q.SetUnder(under); err != nil {
-				return err
-			}
-			return q.SetAfter(after)
-		})
-		if err != nil {
+	for after, next := "", " "; next != ""; {
+		var page []node
+		if page, next, err = refsAfter(t, live, m, under, after, limit); err != nil {
 			return nodes, err
 		}
-		r := wire.Session_refs_Results(s)
-		list, _ := r.Refs()
-		for i := range list.Len() {
-			g, _ := list.At(i).Grant()
-			n := node{dead: fault.Code(g.Dead()), cut: g.Cut()}
-			n.id, _ = g.Id()
-			n.parent, _ = list.At(i).Parent()
-			nodes, after = append(nodes, n), n.id
-		}
-		more = r.More()
+		nodes = append(nodes, page...)
+		after = nodes[len(nodes)-1].id
 	}
 	return nodes, nil
+}
+
+// refsAfter gives a page of a tree, and where the next one goes on.
+func refsAfter(t testing.TB, live *rpc.Ref, m rpc.Method, under, after string, limit uint32) (nodes []node, next string, err error) {
+	t.Helper()
+	s, _, err := call(t, live, m, words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+		q, err := wire.Session_refs_Params(s).NewQuery()
+		if err != nil {
+			return err
+		}
+		q.SetLimit(limit)
+		if err := q.SetUnder(under); err != nil {
+			return err
+		}
+		return q.SetAfter(after)
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	r := wire.Session_refs_Results(s)
+	next, _ = r.Next()
+	if r.More() != (next != "") {
+		t.Errorf("more is %v, and next %q", r.More(), next)
+	}
+	list, _ := r.Refs()
+	for i := range list.Len() {
+		g, _ := list.At(i).Grant()
+		n := node{dead: fault.Code(g.Dead()), cut: g.Cut()}
+		n.id, _ = g.Id()
+		n.parent, _ = list.At(i).Parent()
+		nodes = append(nodes, n)
+	}
+	return nodes, next, nil
 }
 
 // tree is refsOf, which is given, and in which each comes after its parent.
@@ -167,6 +182,59 @@ func refusedWith(t testing.TB, what string, got *fault.Error, want fault.Code) {
 	case want != fault.None && (got == nil || got.Code != want):
 		t.Errorf("%s: %v, want %s", what, got, want)
 	}
+}
+
+// A list of refs goes on through whatever is minted and revoked meanwhile, and says so
+// where a rotation has moved the refs among which it stood.
+func TestRefsChangeWhileTheyAreListed(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, nil)
+		p := r.dial()
+		m := r.create(p)
+		one := p.share(m, "rights", []string{"read"})
+		space := p.restore(r.owner)
+		first, next, err := refsAfter(t, space, spaceRefs, "", "", 3)
+		if err != nil || len(first) != 3 || first[2].id != one.ID || next != "" {
+			t.Fatalf("the tree: %v, next %q, %v", first, next, err)
+		}
+		two := p.share(m, "rights", []string{"read"})
+		if first, next, err = refsAfter(t, space, spaceRefs, "", "", 2); err != nil || first[1].id != m.owner.ID {
+			t.Fatalf("the first page: %v, %v", first, err)
+		}
+		cut, _ := revoking(t, m.sess, one.ID)
+		three := p.share(m, "rights", []string{"read"})
+		rest, end, err := refsAfter(t, space, spaceRefs, "", next, 10)
+		if err != nil || end != "" || len(rest) != 3 {
+			t.Fatalf("the rest: %v, next %q, %v", rest, end, err)
+		}
+		ids := []string{rest[0].id, rest[1].id, rest[2].id}
+		for _, want := range []string{one.ID, two.ID, three.ID} {
+			if !slices.Contains(ids, want) {
+				t.Errorf("%s is not in %v", want, ids)
+			}
+		}
+		for _, n := range rest {
+			if n.id == one.ID && (n.dead != fault.Revoked || n.cut != cut) {
+				t.Errorf("what was revoked between two pages: %+v, at %d", n, cut)
+			}
+		}
+		_, next, err = refsAfter(t, space, spaceRefs, "", "", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner := m.owner.New(m.id)
+		if _, refused := rotating(t, m.sess, sessionRotate, owner); refused != nil {
+			t.Fatal(refused)
+		}
+		_, _, err = refsAfter(t, space, spaceRefs, "", next, 10)
+		wantCode(t, "after a rotation above the place", err, fault.Conflict)
+		_, _, err = refsAfter(t, space, spaceRefs, m.owner.ID, one.ID, 10)
+		wantCode(t, "after a ref that is not there any more", err, fault.Conflict)
+		if got := tree(t, space, spaceRefs, "", 2); len(got) != 6 {
+			t.Errorf("from the start: %v", got)
+		}
+	})
 }
 
 func TestRefsShowATreeToWhoMayCutIt(t *testing.T) {

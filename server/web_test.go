@@ -114,7 +114,7 @@ func webSpaceMethods(t *testing.T, r *rig, w *webClient) {
 	}
 	team := w.give(w.main, "restore", ref.Text())
 	same(t, "the team's actor", w.give(team.(*capnweb.Stub), "info").(object)["info"].(object)["actor"], "team")
-	tree := fields(t, "refs", w.give(sp, "refs", object{"under": ref.ID}), "refs more")
+	tree := fields(t, "refs", w.give(sp, "refs", object{"under": ref.ID}), "refs more next")
 	row := fields(t, "a ref", tree["refs"].([]any)[0], "grant parent created lastUsed uses revoked revokedBy")
 	same(t, "its id", fields(t, "its grant", row["grant"], grantFields)["id"], ref.ID)
 	same(t, "revoke", w.give(sp, "revoke", ref.ID), any(object{"refs": 1.0}))

@@ -6,8 +6,11 @@ package session
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
 )
@@ -20,21 +23,54 @@ type TreeRow struct {
 	Last  int64  // when it was used last, Unix ms; 0 never
 }
 
+// TreeQuery is what is asked of a tree.
+type TreeQuery struct {
+	Under string // the ref it is below; "": the one that is asked through
+	After string // the page before this one's TreePage.Next; "": from the start
+	Limit int    // at most so many
+}
+
 // TreePage is a piece of the tree below a ref in one snapshot.
 type TreePage struct {
 	Sight
 	// Line are the ids of the refs from the one asked for up to the one that all
 	// of them descend from; none if there is no such ref.
 	Line []string
-	Rows []TreeRow // by depth, then by id: so each after the one it was minted from
-	More bool      // the tree went on beyond Rows
-	// Cut says that the tree has more refs than one look takes, TreeMax; Rows is
-	// then no part of the order.
-	Cut bool
+	// Rows are in depth-first order, children in that of their making: each stands after
+	// the one it was minted from, and all that is below it right after it.
+	Rows []TreeRow
+	Next string // where the next page goes on; "": nothing is left
+	// Moved says that there is no place to go on after, as it was given: Rows is empty.
+	Moved bool
 }
 
-// TreeMax is how many refs of a tree are looked at.
-const TreeMax = 20_000
+// TreePlace is where a list of refs goes on: after the first of line, which is the way from
+// it up to the ref whose tree it is. Refs are never taken out of a tree, but a rotation puts
+// what was minted from one ref under another, elsewhere in the order. So a place names the
+// whole line.
+func TreePlace(line []string) string {
+	return line[0] + treePlaceMark + lineSum(line)
+}
+
+const treePlaceMark = "~"
+
+func lineSum(line []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(line, " ")))
+	return hex.EncodeToString(sum[:8])
+}
+
+// TreePlaceRef is the ref that a place is after.
+func TreePlaceRef(place string) string {
+	ref, _, _ := strings.Cut(place, treePlaceMark)
+	return ref
+}
+
+// IsTreePlace says whether a place is after the first of line. One that is a ref's id
+// alone, as clients of before name it, is wherever that ref is.
+func IsTreePlace(place string, line []string) bool {
+	ref, sum, whole := strings.Cut(place, treePlaceMark)
+	return len(line) > 0 && line[0] == ref && (!whole || sum == lineSum(line))
+}
 
 // RevokeTree revokes, inside tx, a ref of a space or of one of its sessions with
 // everything below it, in one statement. The caller's first Load of tx has

@@ -70,54 +70,27 @@ func arguments(text string) int {
 // TestPlansSQLite: every statement goes by keys; none reads a table through.
 func TestPlansSQLite(t *testing.T) {
 	t.Parallel()
-	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "x.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if err := migrations.Up(t.Context(), db, migrations.SQLite); err != nil {
-		t.Fatal(err)
-	}
+	db := sqliteDB(t)
 	for name, s := range statements {
 		for form, text := range map[string]string{"one": s.SQLite.One, "many": s.SQLite.Many, "bulk": s.SQLite.Bulk, "alike": s.SQLite.Alike} {
 			if text == "" {
 				continue
 			}
-			args := make([]any, arguments(text))
+			values := arguments(text)
 			if form == "bulk" || form == "alike" { // its parameters are not all numbered
-				args = make([]any, BulkRows*len(s.Columns))
-			}
-			rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
-			if err != nil {
-				t.Errorf("%s (%s): %v", name, form, err)
-				continue
+				values = BulkRows * len(s.Columns)
 			}
 			inner := map[string]bool{} // selects within it
-			for rows.Next() {
-				var id, parent, unused int
-				var detail string
-				if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
-					t.Fatal(err)
+			for _, step := range sqlitePlan(t, db, text, values) {
+				if strings.Contains(step, "TEMP B-TREE FOR ORDER BY") && stopping[s] {
+					t.Errorf("%s (%s) reads all to sort it, although its caller may stop: %s", name, form, step)
 				}
-				if strings.Contains(detail, "TEMP B-TREE FOR ORDER BY") && stopping[s] {
-					t.Errorf("%s (%s) reads all to sort it, although its caller may stop: %s", name, form, detail)
-				}
-				if name, ok := strings.CutPrefix(detail, "CO-ROUTINE "); ok {
+				if name, ok := strings.CutPrefix(step, "CO-ROUTINE "); ok {
 					inner[name] = true
 				}
-				if table, scans := strings.CutPrefix(detail, "SCAN "); scans && !passing(table) && !inner[table] {
-					t.Errorf("%s (%s) reads a table through: %s", name, form, detail)
+				if table, scans := strings.CutPrefix(step, "SCAN "); scans && !passing(table) && !inner[table] {
+					t.Errorf("%s (%s) reads a table through: %s", name, form, step)
 				}
-			}
-			if err := rows.Err(); err != nil {
-				t.Errorf("%s (%s): %v", name, form, err)
-			}
-			if err := rows.Close(); err != nil {
-				t.Error(err)
 			}
 		}
 	}
@@ -125,7 +98,7 @@ func TestPlansSQLite(t *testing.T) {
 
 // passing says whether what is scanned is a list or an intermediate result.
 func passing(table string) bool {
-	for _, list := range []string{"w", "json_each", "line", "below", "looked", "page", "f", "CONSTANT ROW", "16-ROW VALUES", "(subquery", "1 CONSTANT"} {
+	for _, list := range []string{"w", "json_each", "line", "below", "walk", "w", "y", "page", "f", "CONSTANT ROW", "16-ROW VALUES", "(subquery", "1 CONSTANT"} {
 		if strings.HasPrefix(table, list) {
 			return true
 		}
@@ -267,4 +240,79 @@ func TestListPlanPostgres(t *testing.T) {
 			t.Errorf("after %s:\n%s", known, plan)
 		}
 	}
+}
+
+// TestTreePlans: what is next in a tree of refs is looked up in the index, whole places of
+// siblings too, whatever the planner knows of the tables.
+func TestTreePlans(t *testing.T) {
+	t.Parallel()
+	conn := postgresConn(t)
+	if _, err := conn.Exec(t.Context(), `INSERT INTO grants (target, tail, parent_target, parent_tail, owner, epoch, rights, methods, expires,
+			visible_from, redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash)
+		SELECT 'ses_A', 'o' || i, 'ses_A', 'o' || i % 2 * (i - 1), 0, 1, 1, 'null', 0, 0, 0, 0, i, 0, 0, '', '', '', '' FROM generate_series(1, 20000) AS i`); err != nil {
+		t.Fatal(err)
+	}
+	for _, known := range []string{"SELECT", "ANALYZE grants"} {
+		if _, err := conn.Exec(t.Context(), known); err != nil {
+			t.Fatal(err)
+		}
+		plan, err := explain(t, conn, "tree_"+strings.Fields(known)[0], readTree.Postgres.One)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(plan, "using grants_parent") != 2 || strings.Contains(plan, "Sort Key: g") ||
+			!strings.Contains(plan, "(parent_tail = w.parent_tail) AND (ROW(created, target, tail) > ROW(") {
+			t.Errorf("after %s:\n%s", known, plan)
+		}
+	}
+	plan := ""
+	for _, step := range sqlitePlan(t, sqliteDB(t), readTree.SQLite.One, 6) {
+		plan += step + "\n"
+	}
+	if !strings.Contains(plan, "grants_parent (parent_target=? AND parent_tail=? AND (created,target,tail)>(?,?,?))") {
+		t.Error(plan)
+	}
+}
+
+// sqliteDB is an empty SQLite database with the tables.
+func sqliteDB(t *testing.T) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "x.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := migrations.Up(t.Context(), db, migrations.SQLite); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// sqlitePlan are the steps of a statement with so many values.
+func sqlitePlan(t *testing.T, db *sql.DB, text string, values int) (steps []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, make([]any, values)...)
+	if err != nil {
+		t.Errorf("%s: %v", text, err)
+		return nil
+	}
+	for rows.Next() {
+		var n int
+		var step string
+		if err := rows.Scan(&n, &n, &n, &step); err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, step)
+	}
+	if err := rows.Err(); err != nil {
+		t.Errorf("%s: %v", text, err)
+	}
+	if err := rows.Close(); err != nil {
+		t.Error(err)
+	}
+	return steps
 }

@@ -20,23 +20,23 @@ func TestTreeShowsUses(t *testing.T) {
 		if _, err := db.Exec(`INSERT INTO uses (target, tail, uses, last) VALUES ('ses_1', 'o2', 3, 1234), ('ses_2', 'o1', 9, 9)`); err != nil {
 			t.Fatal(err)
 		}
-		rows, err := db.Query(text(readTree), "ses_1", "o1", -1, "", "", 10, 10)
+		rows, err := db.Query(text(readTree), "ses_1", "o1", "ses_1", "o1", 1, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got [][3]int64
+		var got [][2]int64
 		for rows.Next() {
-			var epoch, uses, last, seen int64
-			if _, err := scanGrant(rows, &epoch, &uses, &last, &seen); err != nil {
+			var epoch, uses, last int64
+			if _, err := scanGrant(rows, &epoch, &uses, &last); err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, [3]int64{uses, last, seen})
+			got = append(got, [2]int64{uses, last})
 		}
 		if err := rows.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if len(got) != 2 || got[0] != [3]int64{0, 0, 2} || got[1] != [3]int64{3, 1234, 2} {
-			t.Errorf("uses, last used and refs looked at are %v", got)
+		if len(got) != 2 || got[0] != [2]int64{0, 0} || got[1] != [2]int64{3, 1234} {
+			t.Errorf("uses and last used are %v", got)
 		}
 	})
 }

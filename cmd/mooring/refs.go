@@ -3,10 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -45,20 +48,20 @@ func (h *homeFlags) refs(ctx context.Context, c *client.Client, arg string) erro
 	if s != nil {
 		tree = s.Refs
 	}
-	var list []client.RefInfo
+	d := drawing{out: h.sh.out}
 	for info, err := range tree(ctx, "") {
-		if err == nil && h.sh.json {
+		switch {
+		case err != nil:
+		case h.sh.json:
 			err = h.sh.printJSON(showRef(&info))
+		default:
+			err = d.add(info)
 		}
 		if err != nil {
-			return err
+			return cmp.Or(d.flush(true), err)
 		}
-		list = append(list, info)
 	}
-	if h.sh.json {
-		return nil
-	}
-	return table(h.sh.out, drawTree(list))
+	return d.flush(true)
 }
 
 // shownRef is a ref of a tree, as printed.
@@ -122,33 +125,92 @@ func limitsOf(r *client.RefInfo) string {
 	return orDash(strings.Join(limits, ", "))
 }
 
-// drawTree is the tree as rows of a table, each ref below the one it was made from.
-func drawTree(list []client.RefInfo) [][]string {
-	rows := [][]string{{"REF", "LABEL", "ACTOR", "RIGHTS", "LIMITS", "MADE", "LAST USED", "USES", "STATE"}}
-	below := map[string][]*client.RefInfo{}
-	for i := 1; i < len(list); i++ {
-		below[list[i].Parent] = append(below[list[i].Parent], &list[i])
+// drawing is a tree that is printed as it comes, depth first: a table in pieces, in which
+// each ref stands below the one it was made from.
+type drawing struct {
+	out    io.Writer
+	piece  []client.RefInfo  // not printed yet
+	indent map[string]string // before what is below a ref that is printed, of those that more may be below
+	widths []int             // of the columns so far
+}
+
+// drawnAtOnce is how many refs are printed at once.
+const drawnAtOnce = 500
+
+func (d *drawing) add(r client.RefInfo) error {
+	if d.piece = append(d.piece, r); len(d.piece) < drawnAtOnce {
+		return nil
 	}
-	var draw func(r *client.RefInfo, lead, indent string)
-	draw = func(r *client.RefInfo, lead, indent string) {
-		rights := r.Rights.String()
-		if r.Owner {
-			rights += " (owner)"
+	return d.flush(false)
+}
+
+// flush prints what is there. Whether a ref is the last of its parent's is not known yet of
+// the last one and those above it, unless that is all; they are drawn as if it were not.
+func (d *drawing) flush(all bool) error {
+	if len(d.piece) == 0 {
+		return nil
+	}
+	var rows [][]string
+	if d.indent == nil {
+		d.indent = map[string]string{}
+		rows = append(rows, []string{"REF", "LABEL", "ACTOR", "RIGHTS", "LIMITS", "MADE", "LAST USED", "USES", "STATE"})
+	}
+	open := map[string]bool{} // the last one and those above it
+	parents := map[string]string{}
+	for _, r := range d.piece {
+		parents[r.Ref] = r.Parent
+	}
+	for id, ok := d.piece[len(d.piece)-1].Ref, true; ok; id, ok = parents[id], parents[id] != "" {
+		open[id] = true
+	}
+	further := make([]bool, len(d.piece)) // others of the same parent come
+	seen := map[string]bool{}
+	for i, r := range slices.Backward(d.piece) {
+		further[i] = seen[r.Parent] || !all && open[r.Ref]
+		seen[r.Parent] = true
+	}
+	for i := range d.piece {
+		r := &d.piece[i]
+		lead, below := "", "" // the root's
+		if at, ok := d.indent[r.Parent]; ok && further[i] {
+			lead, below = at+"├─ ", at+"│  "
+		} else if ok {
+			lead, below = at+"└─ ", at+"   "
 		}
-		rows = append(rows, []string{lead + r.Ref, orDash(oneLine(r.Label)), orDash(oneLine(r.Actor)), rights, limitsOf(r),
-			when(unixMs(r.Created)), when(unixMs(r.LastUsed)), fmt.Sprint(r.Uses), stateOf(r)})
-		children := below[r.Ref]
-		slices.SortStableFunc(children, func(a, b *client.RefInfo) int { return a.Created.Compare(b.Created) })
-		for i, child := range children {
-			branch, further := "├─ ", "│  "
-			if i == len(children)-1 {
-				branch, further = "└─ ", "   "
-			}
-			draw(child, indent+branch, indent+further)
+		d.indent[r.Ref] = below
+		rows = append(rows, drawnRef(r, lead))
+	}
+	for id := range parents {
+		if !open[id] {
+			delete(d.indent, id)
 		}
 	}
-	if len(list) > 0 {
-		draw(&list[0], "", "")
+	d.piece = d.piece[:0]
+	return table(d.out, d.widen(rows))
+}
+
+// widen has the columns of rows at least as wide as those before were.
+func (d *drawing) widen(rows [][]string) [][]string {
+	if d.widths == nil {
+		d.widths = make([]int, len(rows[0])-1) // of the last nothing depends
+	}
+	for _, row := range rows {
+		for i := range d.widths {
+			d.widths[i] = max(d.widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	for i, width := range d.widths {
+		rows[0][i] += strings.Repeat(" ", width-utf8.RuneCountInString(rows[0][i]))
 	}
 	return rows
+}
+
+// drawnRef is a ref's row of the table.
+func drawnRef(r *client.RefInfo, lead string) []string {
+	rights := r.Rights.String()
+	if r.Owner {
+		rights += " (owner)"
+	}
+	return []string{lead + r.Ref, orDash(oneLine(r.Label)), orDash(oneLine(r.Actor)), rights, limitsOf(r),
+		when(unixMs(r.Created)), when(unixMs(r.LastUsed)), fmt.Sprint(r.Uses), stateOf(r)}
 }

@@ -79,3 +79,7 @@ DROP INDEX turns_open;
 CREATE INDEX turns_open ON turns (session, begun) WHERE status <= 2;
 CREATE INDEX turns_streaming ON turns (session, message) WHERE status = 1;
 CREATE INDEX turns_counted ON turns (session, message) WHERE status <= 2 AND orphan = 0;
+
+-- The refs that were made from one are listed in the order of their making.
+DROP INDEX grants_parent;
+CREATE INDEX grants_parent ON grants (parent_target, parent_tail, created, target, tail);

@@ -163,7 +163,7 @@ func testUses(t *testing.T, fresh Fresh) {
 	all.Wait()
 	f.must("nothing", f.Used(f.ctx, page(), nil))
 	for j, ref := range refs {
-		page, err := f.ReadTree(f.ctx, "", ref, "", 1, nil)
+		page, err := f.ReadTree(f.ctx, "", session.TreeQuery{Under: ref, Limit: 1}, nil)
 		f.must("read tree", err)
 		want := capability.Uses{Ref: ref}
 		if j < 3 {
@@ -203,7 +203,7 @@ func testPageOnce(t *testing.T, fresh Fresh) {
 		}
 		all.Wait()
 	}
-	tree, err := f.ReadTree(f.ctx, "", ref, "", 1, nil)
+	tree, err := f.ReadTree(f.ctx, "", session.TreeQuery{Under: ref, Limit: 1}, nil)
 	f.must("read tree", err)
 	if uses, rows := tree.Rows[0].Uses, f.audit(id); uses != 3 || len(rows) != 3 {
 		t.Errorf("three pages have %d uses and %d rows", uses, len(rows))
@@ -217,7 +217,7 @@ func testPageOnce(t *testing.T, fresh Fresh) {
 		t.Error("who has given up has written")
 	}
 	f.must("again", f.Used(f.ctx, failed, []capability.Uses{{Ref: ref, Count: 1}}))
-	tree, err = f.ReadTree(f.ctx, "", ref, "", 1, nil)
+	tree, err = f.ReadTree(f.ctx, "", session.TreeQuery{Under: ref, Limit: 1}, nil)
 	f.must("read tree", err)
 	if uses := tree.Rows[0].Uses; uses != 4 {
 		t.Errorf("%d uses, with the one that failed first", uses)

@@ -79,7 +79,7 @@ func testRotateRootRace(t *testing.T, fresh Fresh) {
 	})
 	all.Wait()
 	for i, owner := range owners {
-		page, err := f.ReadTree(f.ctx, "", owner, "", 1, nil)
+		page, err := f.ReadTree(f.ctx, "", session.TreeQuery{Under: owner, Limit: 1}, nil)
 		f.must("read the way up", err)
 		if !slices.Contains(page.Line, last) {
 			t.Errorf("the owner's ref of session %d is not below the root that lives", i)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -16,6 +17,7 @@ import (
 // cut into pages, and a search goes through all of them.
 func testSessionLists(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
+	d := rand.New(rand.NewPCG(seed.Of(t), 0))
 	space := newSpace()
 	const many, pageSize = 5500, 500
 	rows := make([]*session.Row, many)
@@ -25,7 +27,7 @@ func testSessionLists(t *testing.T, fresh Fresh) {
 		row := liveRow(id, space, 1)
 		row.Created = int64(1_795_000_000_000) + int64(i)
 		// Some minutes have one change, some have hundreds, at equal times too.
-		row.Updated = 1_795_000_000_000 + int64(rand.IntN(3))*40_000_000_000 + int64(rand.IntN(40))*60_000*int64(rand.IntN(2)) + int64(rand.IntN(500))
+		row.Updated = 1_795_000_000_000 + int64(d.IntN(3))*40_000_000_000 + int64(d.IntN(40))*60_000*int64(d.IntN(2)) + int64(d.IntN(500))
 		if i%7 == 0 {
 			row.Life = session.Deleted
 		}

@@ -3,13 +3,16 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -39,28 +42,78 @@ func plant(t *testing.T, fresh Fresh) *grove {
 // all are the ids of a tree, read by pages of so many.
 func (g *grove) all(under string, limit int) (ids []string) {
 	g.Helper()
-	after := ""
-	for more := true; more; {
-		page, err := g.ReadTree(g.ctx, "", under, after, limit, nil)
-		g.must("read tree", err)
-		if len(page.Rows) > limit || page.Cut {
-			g.Fatalf("a page of %d has %d rows, cut %v", limit, len(page.Rows), page.Cut)
+	return g.list(under, limit, nil)
+}
+
+// list reads a tree by pages of so many; between is called with the last ref of each page
+// that has a next one.
+func (f *fixture) list(under string, limit int, between func(last string)) (ids []string) {
+	f.Helper()
+	for after := ""; ; {
+		page, err := f.ReadTree(f.ctx, "", session.TreeQuery{Under: under, After: after, Limit: limit}, nil)
+		f.must("read tree", err)
+		if len(page.Rows) > limit || page.Moved || page.Next != "" && len(page.Rows) < limit {
+			f.Fatalf("a page of %d has %d rows, moved %v, next %q", limit, len(page.Rows), page.Moved, page.Next)
 		}
 		for _, r := range page.Rows {
 			ids = append(ids, r.Grant.ID)
-			after = r.Grant.ID
 		}
-		more = page.More
+		if after = page.Next; after == "" {
+			return ids
+		}
+		if between != nil {
+			between(ids[len(ids)-1])
+		}
 	}
+}
+
+// forest is what there is in refs, as a model of them.
+type forest struct {
+	refs   []*capability.Grant
+	parent map[string]string
+}
+
+// add mints below one of the forest's.
+func (m *forest) add(g *capability.Grant) *capability.Grant {
+	if m.parent == nil {
+		m.parent = map[string]string{}
+	}
+	m.refs, m.parent[g.ID] = append(m.refs, g), g.Parent
+	return g
+}
+
+// below are the ids from under on, depth first, children by their making.
+func (m *forest) below(under string) []string {
+	children := map[string][]*capability.Grant{}
+	for _, g := range m.refs {
+		children[m.parent[g.ID]] = append(children[m.parent[g.ID]], g)
+	}
+	var ids []string
+	var walk func(id string)
+	walk = func(id string) {
+		ids = append(ids, id)
+		slices.SortFunc(children[id], func(a, b *capability.Grant) int {
+			return cmp.Or(cmp.Compare(a.Created, b.Created), cmp.Compare(a.ID, b.ID))
+		})
+		for _, c := range children[id] {
+			walk(c.ID)
+		}
+	}
+	walk(under)
 	return ids
 }
 
 func testReadTree(t *testing.T, fresh Fresh) {
 	g := plant(t, fresh)
-	var want []string // by depth, then by id
-	for _, level := range [][]string{{g.root}, {g.ownerA, g.ownerB}, {g.helper, g.tb}, {g.helpers}} {
-		slices.Sort(level)
-		want = append(want, level...)
+	siblings := []string{g.ownerA, g.ownerB} // made at once
+	slices.Sort(siblings)
+	want := []string{g.root}
+	for _, owner := range siblings {
+		if want = append(want, owner); owner == g.ownerA {
+			want = append(want, g.helper, g.helpers)
+		} else {
+			want = append(want, g.tb)
+		}
 	}
 	for limit := 1; limit <= len(want)+1; limit++ {
 		same(g.fixture, fmt.Sprintf("the tree by %d", limit), g.all(g.root, limit), want)
@@ -69,7 +122,7 @@ func testReadTree(t *testing.T, fresh Fresh) {
 	same(g.fixture, "a leaf's", g.all(g.helpers, 2), []string{g.helpers})
 	same(g.fixture, "nobody's", g.all(newRef(g.a), 2), nil)
 
-	page, err := g.ReadTree(g.ctx, g.a, g.helper, "", 10, []string{g.ownerA})
+	page, err := g.ReadTree(g.ctx, g.a, session.TreeQuery{Under: g.helper, Limit: 10}, []string{g.ownerA})
 	g.must("read tree", err)
 	same(g.fixture, "the way up", page.Line, []string{g.helper, g.ownerA, g.root})
 	if page.Row == nil || page.Grants[g.ownerA] == nil || page.Now == 0 {
@@ -78,37 +131,127 @@ func testReadTree(t *testing.T, fresh Fresh) {
 	if r := page.Rows[0]; r.Uses != 0 || r.Last != 0 || r.Epoch != page.Row.Epoch || r.Grant.Parent != g.ownerA {
 		t.Errorf("the helper's row, which nobody used: %+v of %+v", r, r.Grant)
 	}
-	// What is not in the tree is no place to go on from.
-	page, err = g.ReadTree(g.ctx, "", g.ownerA, g.tb, 10, nil)
-	g.must("read on from a stranger", err)
-	if len(page.Rows) != 0 {
-		t.Errorf("after a ref of another tree: %d rows", len(page.Rows))
+	// Clients of before go on after an id. What is not in the tree is no place to go on from,
+	// nor is a place in another tree.
+	first, err := g.ReadTree(g.ctx, "", session.TreeQuery{Under: g.helper, Limit: 1}, nil)
+	g.must("read tree", err)
+	for after, moved := range map[string]bool{g.helper: false, first.Next: true, g.tb: true, "x": true, "~": true, g.helper + "~": true} {
+		page, err = g.ReadTree(g.ctx, "", session.TreeQuery{Under: g.ownerA, After: after, Limit: 10}, nil)
+		g.must("read on", err)
+		if page.Moved != moved || (len(page.Rows) != 0) == moved || len(page.Line) != 2 {
+			t.Errorf("after %q: moved %v, %d rows, line %v", after, page.Moved, len(page.Rows), page.Line)
+		}
 	}
-	_, err = g.ReadTree(g.ctx, "", "a\x00", "", 10, nil)
+	_, err = g.ReadTree(g.ctx, "", session.TreeQuery{Under: "a\x00", Limit: 10}, nil)
 	g.code("no text at all", err, fault.BadArgument)
 }
 
-// testReadTreeBound: one look goes through so many refs and no further.
-func testReadTreeBound(t *testing.T, fresh Fresh) {
+// testReadTrees: whatever the tree is like, and however it is cut into pages, it is listed
+// depth first, whole and once; so is what was there at the start while refs are minted and
+// revoked; and a rotation is noticed where it moves the place at which a list stands.
+func testReadTrees(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	d := rand.New(rand.NewPCG(seed.Of(t), 0))
+	space := newSpace()
+	a, b := newSession(), newSession()
+	f.save(&session.Changes{Sessions: []*session.Row{liveRow(a, space, 1), liveRow(b, space, 1)}}, a, b)
+	for round := range 6 {
+		m := &forest{}
+		mint := func(now int64) *capability.Grant {
+			parent, target := "", space
+			if n := len(m.refs); n > 0 {
+				near := min(n, []int{n, 3, 1}[d.IntN(3)]) // wide trees, narrow ones and chains
+				parent = m.refs[n-1-d.IntN(near)].ID
+				if target = capability.Target(parent); target == space {
+					target = []string{space, a, b}[d.IntN(3)]
+				}
+			}
+			g := grant(newRef(target), parent)
+			g.Created = now
+			return m.add(g)
+		}
+		var grants []*capability.Grant
+		for range 2 + d.IntN(60) {
+			grants = append(grants, mint(int64(1+d.IntN(9))))
+		}
+		f.save(&session.Changes{Grants: grants}, a, b)
+		for range 4 {
+			under, limit := grants[d.IntN(len(grants))].ID, 1+d.IntN(8)
+			same(f, fmt.Sprintf("round %d, the tree by %d", round, limit), f.list(under, limit, nil), m.below(under))
+		}
+
+		root, now := grants[0].ID, int64(10)
+		before := m.below(root)
+		got := f.list(root, 1+d.IntN(4), func(string) {
+			now++
+			c := &session.Changes{Grants: []*capability.Grant{mint(now)}}
+			if d.IntN(3) == 0 {
+				ref := m.refs[d.IntN(len(m.refs))].ID
+				c.Revoke = []session.RevokedGrant{{ID: ref, By: root, At: now}}
+			}
+			f.save(c, a, b)
+		})
+		shown := map[string]int{}
+		for _, id := range got {
+			shown[id]++
+		}
+		for _, id := range before {
+			if shown[id] != 1 {
+				t.Errorf("round %d: %s, which was there, is listed %d times", round, id, shown[id])
+			}
+		}
+		after := m.below(root)
+		after = slices.DeleteFunc(after, func(id string) bool { return shown[id] == 0 })
+		same(f, fmt.Sprintf("round %d, with what was minted", round), got, after)
+
+		// A ref is put in the place of another one.
+		old := m.refs[1+d.IntN(len(m.refs)-1)]
+		under := m.below(root)
+		last := under[d.IntN(len(under)-1)]
+		page, err := f.ReadTree(f.ctx, "", session.TreeQuery{Under: root, After: last, Limit: 1}, nil)
+		f.must("read tree", err)
+		if page.Next == "" { // the one after it was the last
+			continue
+		}
+		stands := page.Rows[0].Grant.ID
+		inside := slices.Contains(lineIn(m, stands)[1:], old.ID)
+		next := grant(newRef(old.Target), old.Parent)
+		next.Created = now + 1
+		f.save(&session.Changes{Grants: []*capability.Grant{m.add(next)}, Rotate: []session.RotatedGrant{{ID: old.ID, By: next.ID, At: now + 1}}}, a, b)
+		on, err := f.ReadTree(f.ctx, "", session.TreeQuery{Under: root, After: page.Next, Limit: 1}, nil)
+		f.must("read on", err)
+		if on.Moved != inside {
+			t.Errorf("round %d: after a rotation of %s the list that stands at %s has moved: %v", round, old.ID, stands, on.Moved)
+		}
+	}
+}
+
+// lineIn is the way up from a ref of a model.
+func lineIn(m *forest, id string) (line []string) {
+	for ; id != ""; id = m.parent[id] {
+		line = append(line, id)
+	}
+	return line
+}
+
+// testReadLargeTree: a tree is listed a page at a time, however many refs it has.
+func testReadLargeTree(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	id := newSession()
-	root := newRef(id)
-	grants := []*capability.Grant{grant(root, "")}
-	for range session.TreeMax {
-		grants = append(grants, grant(newRef(id), root))
+	m := &forest{}
+	root := m.add(grant(newRef(id), ""))
+	const wide, deep = 20_000, 600
+	last := root
+	for i := range wide + deep {
+		g := grant(newRef(id), root.ID)
+		if i >= wide {
+			g.Parent = last.ID
+		}
+		g.Created = int64(i / (wide / 4)) // many at once
+		last = m.add(g)
 	}
-	f.save(&session.Changes{Grants: grants[:session.TreeMax]})
-	page, err := f.ReadTree(f.ctx, "", root, "", 5, nil)
-	f.must("read tree", err)
-	if page.Cut || !page.More || len(page.Rows) != 5 {
-		t.Errorf("as many as may be: cut %v, more %v, %d rows", page.Cut, page.More, len(page.Rows))
-	}
-	f.save(&session.Changes{Grants: grants[session.TreeMax:]})
-	page, err = f.ReadTree(f.ctx, "", root, "", 5, nil)
-	f.must("read tree", err)
-	if !page.Cut {
-		t.Error("one more than may be is not told")
-	}
+	f.save(&session.Changes{Grants: m.refs})
+	same(f, "a large tree", f.list(root.ID, 500, nil), m.below(root.ID))
 }
 
 // revoked gives the cuts of those of refs that are dead, by id.

@@ -11,7 +11,7 @@ import type { OutboxOptions, OutboxStatus } from "./outbox_types.js";
 import { isSession, isSpace, Ref } from "./ref.js";
 import type { Role } from "./rows.js";
 import { type Peer, Server } from "./server.js";
-import { type Cut, type Description, type Events, follow, hashFor, readEvents, readInfo, readSnapshot, type SessionEvent, type SessionInfo, type State, subscribe, type SubscribeOptions } from "./session.js";
+import { type Cut, type Description, type Events, follow, hashFor, readEvents, readInfo, readRefs, readSnapshot, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type State, subscribe, type SubscribeOptions } from "./session.js";
 import type { Store } from "./store.js";
 import type { WebSocketConstructor } from "./transport.js";
 import { newULID } from "./ulid.js";
@@ -345,6 +345,15 @@ export class Space {
     }, waiting);
   }
 
+  /**
+   * The tree of refs below the space's ref, or one below that: depth first, those made from one ref in the order of their
+   * making. The refs of sessions that were made under it are there, too. It takes the right to revoke. What is minted or
+   * revoked meanwhile moves nothing; conflict, if a rotation has moved the refs among which the list stood.
+   */
+  refs(options: RefsOptions = {}): AsyncGenerator<RefInfo, void, void> {
+    return readRefs(this.#client, this.#held, options);
+  }
+
   /** What the ref allows. */
   info(options?: Waiting): Promise<Description> {
     return this.#client.call(this.#held, async (live) => readInfo(await live["info"]!()), options);
@@ -455,6 +464,11 @@ export class Session {
   /** Revokes every share of the session, at once and without the outbox. */
   bumpEpoch(options?: Waiting): Promise<Cut> {
     return this.#revoke(null, true, options);
+  }
+
+  /** The tree of refs below the session's ref, or one below that (an owner's: any of the session's), as Space.refs gives it. */
+  refs(options: RefsOptions = {}): AsyncGenerator<RefInfo, void, void> {
+    return readRefs(this.#client, this.#now(), options);
   }
 
   #revoke(ref: string | null, epoch: boolean, options: Waiting | undefined): Promise<Cut> {

@@ -9,6 +9,6 @@ export { Outbox } from "./outbox.js";
 export { type Committed, type NewBatch, type Op, type OutboxOptions, type OutboxRow, type OutboxStatus, Standstill, type StreamStatus } from "./outbox_types.js";
 export { Ref } from "./ref.js";
 export type { OpState } from "./rows.js";
-export type { Cut, Description, Entry, Events, Grant, SessionEvent, SessionInfo, State, SubscribeOptions, Turn } from "./session.js";
+export type { Cut, Description, Entry, Events, Grant, RefInfo, RefsOptions, SessionEvent, SessionInfo, State, SubscribeOptions, Turn } from "./session.js";
 export { newSealKey, type SealKey } from "./seal.js";
 export { newBatchID, newULID, opID } from "./ulid.js";

@@ -1,10 +1,11 @@
 // Reading a session: its state, its log, and subscriptions that resume by cursor.
 
 import { newBackoff } from "./backoff.js";
-import { sleep, type Client } from "./client.js";
+import { sleep, type Client, type Waiting } from "./client.js";
 import { codeNameOf, fault, faultOf, MooringError, refusalOf, type CodeName } from "./fault.js";
 import type { Held } from "./link.js";
 import type { Right } from "./batch.js";
+import type { Ref } from "./ref.js";
 import type { Peer } from "./server.js";
 import { dispose, type Struct, type StubPromise } from "./wire.js";
 
@@ -104,6 +105,22 @@ export interface Grant {
   readonly message: string;
 }
 
+/** A ref of a tree. */
+export interface RefInfo {
+  readonly grant: Grant;
+  /** The id of the ref it was made from. */
+  readonly parent: string;
+  readonly created: number;
+  /** 0: never. */
+  readonly lastUsed: number;
+  /** Calls and ops under it. */
+  readonly uses: number;
+  /** When; 0: it was not. */
+  readonly revoked: number;
+  /** The ref under which it was revoked, or that took its place. */
+  readonly revokedBy: string;
+}
+
 /** What a ref's holder may know. */
 export interface Description {
   /** undefined for a space. */
@@ -128,17 +145,49 @@ export function readInfo(answer: Struct): Description {
   // A space's info is the grant itself.
   const grant = ((answer["grant"] ?? answer["info"] ?? answer) ?? {}) as Struct;
   const session = answer["grant"] === undefined ? undefined : readSessionInfo(answer["info"] as Struct);
-  const out: Description = {
-    session, now: num(answer["now"]),
-    grant: {
-      id: str(grant["id"]), target: str(grant["target"]), owner: grant["owner"] === true, epoch: num(grant["epoch"]),
-      rights: (grant["rights"] ?? []) as Right[], methods: (grant["methods"] ?? []) as string[], expires: num(grant["expires"]),
-      from: num(grant["from"]), limit: num(grant["limit"]), used: num(grant["used"]), label: str(grant["label"]), actor: str(grant["actor"]),
-      dead: codeNameOf(grant["dead"]), cut: num(grant["cut"]), message: str(grant["message"]),
-    },
-  };
+  const out: Description = { session, now: num(answer["now"]), grant: readGrant(grant) };
   dispose(answer);
   return out;
+}
+
+function readGrant(grant: Struct): Grant {
+  return {
+    id: str(grant["id"]), target: str(grant["target"]), owner: grant["owner"] === true, epoch: num(grant["epoch"]),
+    rights: (grant["rights"] ?? []) as Right[], methods: (grant["methods"] ?? []) as string[], expires: num(grant["expires"]),
+    from: num(grant["from"]), limit: num(grant["limit"]), used: num(grant["used"]), label: str(grant["label"]), actor: str(grant["actor"]),
+    dead: codeNameOf(grant["dead"]), cut: num(grant["cut"]), message: str(grant["message"]),
+  };
+}
+
+function readRefInfo(r: Struct): RefInfo {
+  return {
+    grant: readGrant((r["grant"] ?? {}) as Struct), parent: str(r["parent"]), created: num(r["created"]), lastUsed: num(r["lastUsed"]),
+    uses: num(r["uses"]), revoked: num(r["revoked"]), revokedBy: str(r["revokedBy"]),
+  };
+}
+
+/** Which tree of refs is listed. */
+export interface RefsOptions extends Waiting {
+  /** The ref whose tree it is; left out, the one that is asked through. */
+  under?: Ref | string;
+}
+
+/** A tree of refs, a page at a time. */
+export async function* readRefs(client: Client, held: Held, { under = "", ...waiting }: RefsOptions): AsyncGenerator<RefInfo, void, void> {
+  for (let after = "", more = true; more; ) {
+    const query = { under: typeof under === "string" ? under : under.id, after, limit: 500 };
+    const page = await client.call(held, async (live) => {
+      const answer = (await live["refs"]!(query)) as Struct;
+      const refs = ((answer["refs"] ?? []) as Struct[]).map(readRefInfo);
+      // A server of before goes on after an id.
+      const read = { refs, next: str(answer["next"]) || (refs.at(-1)?.grant.id ?? ""), more: answer["more"] === true };
+      dispose(answer);
+      return read;
+    }, waiting);
+    yield* page.refs;
+    after = page.next;
+    more = page.more && after !== "";
+  }
 }
 
 function readSessionInfo(s: Struct): SessionInfo {

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
 import { test, type TestContext } from "node:test";
-import { type Client, type CodeName, MooringError, newBatchID, newSealKey, newULID, open, type OpenOptions, Standstill } from "../src/index.js";
+import { type Client, type CodeName, MooringError, newBatchID, newSealKey, newULID, open, type OpenOptions, type RefInfo, Standstill } from "../src/index.js";
 import { folder, freePort, logOf, Proxy, putKeys, TestServer } from "./rig.js";
 
 const still = (codeName: CodeName, session: string) => (err: unknown): boolean => {
@@ -98,6 +98,37 @@ test("refs of a space are shared and revoked, with what was made under them", as
   await assert.rejects(theirs.info().then((i) => { if (i.grant.dead !== "none") throw new MooringError(i.grant.dead, "dead"); }), (err) => err instanceof MooringError && err.codeName === "revoked");
   const denied = await (await session.put("message/late", {})).wait();
   assert.equal(denied.error!.codeName, "revoked");
+});
+
+test("trees of refs come depth first, in pages", async (t) => {
+  const server = await TestServer.start(t), c = await client(t, await folder(t, "owner"));
+  const space = await c.space(server.ref), { session, batch } = space.create();
+  const helper = batch.share({ rights: ["read", "share", "revoke"], label: "helper" }).ref;
+  const many = Array.from({ length: 600 }, () => batch.share({ rights: ["read"] }).ref.id); // more than a page
+  (await (await batch.commit()).wait()).check();
+  const theirs = await c.session(helper);
+  const { ref: below, ticket } = await theirs.share({ rights: ["read"] });
+  (await ticket.wait()).check();
+  await session.revoke(many[0]!);
+
+  const tree = async (of: AsyncIterable<RefInfo>): Promise<RefInfo[]> => {
+    const all = [];
+    for await (const r of of) all.push(r);
+    return all;
+  };
+  const ids = (all: RefInfo[]): string[] => all.map((r) => r.grant.id);
+  const whole = await tree(session.refs()), mine = ids(whole);
+  assert.equal(mine[0], session.ref.id);
+  assert.deepEqual([...mine].sort(), [session.ref.id, helper.id, below.id, ...many].sort());
+  assert.equal(mine.indexOf(below.id), mine.indexOf(helper.id) + 1);
+  const dead = whole.find((r) => r.grant.id === many[0])!;
+  assert.deepEqual([dead.grant.dead, dead.parent, dead.revokedBy, dead.revoked >= dead.created], ["revoked", session.ref.id, session.ref.id, true]);
+  const living = whole.find((r) => r.grant.id === helper.id)!;
+  assert.deepEqual([living.grant.dead, living.grant.label, living.revoked, living.uses > 0, living.lastUsed > 0], ["none", "helper", 0, true, true]);
+  assert.deepEqual(ids(await tree(theirs.refs())), [helper.id, below.id]);
+  assert.deepEqual(ids(await tree(session.refs({ under: helper }))), [helper.id, below.id]);
+  assert.deepEqual(ids(await tree(space.refs())), [server.ref.id, ...mine]);
+  await assert.rejects(tree(theirs.refs({ under: many[1]! })), (err) => err instanceof MooringError && err.codeName === "missing_right");
 });
 
 test("a sealed ref takes its key, to read, to follow and to append", async (t) => {
