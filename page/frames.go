@@ -22,17 +22,21 @@ type Frame struct {
 	Data  []byte
 }
 
+// Placing gives the place of a key whose value i of an event is, for a page that has
+// none of it: session.Order.Place for one that is shown all events.
+type Placing func(e *session.Event, i int, key string, payload []byte) session.Ord
+
 // Frames are what a followed event changes on the page: none, one or several, in
-// the order in which they are to be made. order is the session's.
-func Frames(e *session.Event, order session.Order) []Frame {
+// the order in which they are to be made.
+func Frames(e *session.Event, place Placing) []Frame {
 	if e.Hidden {
 		return nil
 	}
 	switch e.Method {
 	case session.MethodPut:
-		return []Frame{put(e, order.Place(e, 0, e.Key, e.Payload), e.Key, e.Schema, e.Payload)}
+		return []Frame{put(e, place(e, 0, e.Key, e.Payload), e.Key, e.Schema, e.Payload)}
 	case session.MethodBegin:
-		return []Frame{put(e, order.Place(e, 0, e.Key, e.Payload), e.Key, e.Schema, e.Payload), turnFrame(e, session.Streaming.String())}
+		return []Frame{put(e, place(e, 0, e.Key, e.Payload), e.Key, e.Schema, e.Payload), turnFrame(e, session.Streaming.String())}
 	case session.MethodRemove, session.MethodPurge:
 		return []Frame{gone(e.Key)}
 	case session.MethodAppendText:
@@ -46,13 +50,13 @@ func Frames(e *session.Event, order session.Order) []Frame {
 			Text   string `json:"text"`
 		}{e.Key, p.at("offset").Uint(), p.at("text").text()})}
 	case session.MethodFinalize:
-		frames := entries(e, order)
+		frames := entries(e, place)
 		if status := read(e.Payload).at("status").text(); status != "" {
 			frames = append(frames, turnFrame(e, status))
 		}
 		return frames
 	case session.MethodFork:
-		return entries(e, order)
+		return entries(e, place)
 	case session.MethodInterrupted:
 		return []Frame{turnFrame(e, session.Interrupted.String())}
 	case session.MethodResumed:
@@ -61,13 +65,27 @@ func Frames(e *session.Event, order session.Order) []Frame {
 	return nil // create, share, revoke and the like change nothing that the page shows
 }
 
+// Puts are the keys that an event puts on the page.
+func Puts(e *session.Event) (keys []string) {
+	switch e.Method {
+	case session.MethodPut, session.MethodBegin:
+		return []string{e.Key}
+	case session.MethodFinalize, session.MethodFork:
+		read(e.Payload).at("entries").ForEach(func(_, v result) bool {
+			keys = append(keys, value(v).at("key").text())
+			return true
+		})
+	}
+	return keys
+}
+
 // entries are the puts within another event's payload.
-func entries(e *session.Event, order session.Order) []Frame {
+func entries(e *session.Event, place Placing) []Frame {
 	var frames []Frame
 	read(e.Payload).at("entries").ForEach(func(_, v result) bool {
 		entry := value(v)
 		key, payload := entry.at("key").text(), []byte(entry.at("payload").text())
-		frames = append(frames, put(e, order.Place(e, len(frames), key, payload), key, uint32(entry.at("schema_version").Uint()), payload))
+		frames = append(frames, put(e, place(e, len(frames), key, payload), key, uint32(entry.at("schema_version").Uint()), payload))
 		return true
 	})
 	return frames

@@ -20,7 +20,7 @@ type frame struct {
 func framesOf(t *testing.T, e *session.Event) []frame {
 	t.Helper()
 	var all []frame
-	for _, f := range page.Frames(e, session.ByLog) {
+	for _, f := range page.Frames(e, session.ByLog.Place) {
 		if bytes.ContainsAny(f.Data, "\r\n") {
 			t.Fatalf("%s has a line end: %q", f.Event, f.Data)
 		}

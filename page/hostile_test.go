@@ -74,7 +74,7 @@ func TestAnyPayload(t *testing.T) {
 		if err := reread(html); err != nil {
 			r.Fatalf("%s %s: %v\n%s", key, payload, err, html)
 		}
-		for _, f := range page.Frames(&session.Event{Method: session.MethodPut, Key: key, Payload: payload}, session.ByLog) {
+		for _, f := range page.Frames(&session.Event{Method: session.MethodPut, Key: key, Payload: payload}, session.ByLog.Place) {
 			if !json.Valid(f.Data) || strings.ContainsAny(string(f.Data), "\r\n") {
 				r.Fatalf("%s: %q", f.Event, f.Data)
 			}
@@ -157,7 +157,7 @@ func FuzzBlock(f *testing.F) {
 		html := page.Block(&session.Entry{Key: key, Payload: []byte(payload), Grown: grown}, &session.Turn{Status: session.TurnStatus(status)})
 		sound(t, key, html)
 		for _, method := range []string{session.MethodPut, session.MethodBegin, session.MethodAppendText, session.MethodFinalize, session.MethodFork} {
-			for _, frame := range page.Frames(&session.Event{Method: method, Key: key, Payload: []byte(payload)}, session.ByLog) {
+			for _, frame := range page.Frames(&session.Event{Method: method, Key: key, Payload: []byte(payload)}, session.ByLog.Place) {
 				if !json.Valid(frame.Data) {
 					t.Fatalf("%s: %q", frame.Event, frame.Data)
 				}

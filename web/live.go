@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -72,6 +73,9 @@ func (q *request) follow(link context.Context, s *stream, h *server.Held, about 
 	}
 	from := s.at
 	s.goal, s.order = about.Row.Cursor, about.Row.Order
+	if about.Grant.From > 1 {
+		s.limited = h
+	}
 	hello := []byte("retry: " + comeBack + "\n\n")
 	if from.Cursor == s.goal && (from.Hash == session.Hash{} || from.Hash == about.Row.Head) {
 		hello = appendCaught(hello, from)
@@ -158,9 +162,10 @@ type sender interface{ send(b []byte) error }
 
 // stream is what is written to one reader who follows.
 type stream struct {
-	gone  context.CancelCauseFunc // the reader has
-	goal  uint64                  // what was there at the start
-	order session.Order           // of the session
+	gone    context.CancelCauseFunc // the reader has
+	goal    uint64                  // what was there at the start
+	order   session.Order           // of the session
+	limited *server.Held            // the session, for a reader who is not shown its first events; else nil
 
 	mu sync.Mutex
 	to sender
@@ -185,6 +190,10 @@ func (s *stream) sendLocked(b []byte) error {
 
 // events sends what events change on the page.
 func (s *stream) events(ctx context.Context, site *Site, events []*session.Event) error {
+	place, err := s.places(ctx, site, events)
+	if err != nil {
+		return err
+	}
 	for len(events) > 0 {
 		if err := site.render(ctx); err != nil {
 			return err
@@ -192,7 +201,11 @@ func (s *stream) events(ctx context.Context, site *Site, events []*session.Event
 		var made []byte
 		var at server.Position
 		for len(events) > 0 && len(made) < pieceBytes {
-			made = append(made, site.events.of(events[0], s.order)...)
+			if place == nil {
+				made = append(made, site.events.of(events[0], s.order)...)
+			} else {
+				made = appendEvent(made, events[0], place)
+			}
 			at, events = server.Position{Cursor: events[0].Cursor, Hash: events[0].Hash}, events[1:]
 		}
 		site.rendered()
@@ -206,6 +219,37 @@ func (s *stream) events(ctx context.Context, site *Site, events []*session.Event
 		}
 	}
 	return nil
+}
+
+// places is where what events put stands for a limited reader, to whom keys may come
+// that were first put before all that it is shown; nil for any other.
+func (s *stream) places(ctx context.Context, site *Site, events []*session.Event) (page.Placing, error) {
+	if s.limited == nil {
+		return nil, nil
+	}
+	var keys []string
+	for _, e := range events {
+		keys = append(keys, page.Puts(e)...)
+	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	known := map[string]session.Ord{}
+	for len(keys) > 0 {
+		got, next, err := s.limited.Values(ctx, keys[:min(len(keys), entriesAtOnce)], site.cfg.PageBytes)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range got.Entries {
+			known[e.Key] = e.Ord
+		}
+		keys = keys[next:]
+	}
+	return func(e *session.Event, i int, key string, payload []byte) session.Ord {
+		if ord, ok := known[key]; ok {
+			return ord
+		}
+		return s.order.Place(e, i, key, payload) // it is gone again
+	}, nil
 }
 
 // beat shows the page, and proxies, that a silent stream lives, and us whether the
@@ -264,8 +308,8 @@ func (s *stream) frame(event string, data []byte) error {
 // appendEvent writes an event's frames, the last one with the event's cursor as its
 // id. Of one that changes nothing there is the id alone: a browser keeps it, and
 // tells the page nothing.
-func appendEvent(b []byte, e *session.Event, order session.Order) []byte {
-	frames := page.Frames(e, order)
+func appendEvent(b []byte, e *session.Event, place page.Placing) []byte {
+	frames := page.Frames(e, place)
 	if len(frames) == 0 {
 		return append(appendID(b, e.Cursor), '\n')
 	}

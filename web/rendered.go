@@ -45,11 +45,11 @@ func newRenderedEvents(limit int) *renderedEvents {
 // of is an event as it is sent; not to be changed.
 func (c *renderedEvents) of(e *session.Event, order session.Order) []byte {
 	if e.Hidden || e.Cut || e.Method == session.MethodAppendText || e.Payload == nil { // made faster than found, or another for another reader
-		return appendEvent(nil, e, order)
+		return appendEvent(nil, e, order.Place)
 	}
 	r := c.entry(eventKey{e.Session, e.Cursor, e.Hash, e.Sum, len(e.Payload)})
 	r.once.Do(func() {
-		r.made = appendEvent(nil, e, order)
+		r.made = appendEvent(nil, e, order.Place)
 		c.count(r)
 	})
 	return r.made

@@ -28,7 +28,7 @@ func TestRenderedEvents(t *testing.T) {
 		readers.Go(func() {
 			for i := range uint64(200) {
 				e := putEvent(i+1, strings.Repeat("x", int(i)*10))
-				if got := c.of(e, session.ByLog); !bytes.Equal(got, appendEvent(nil, e, session.ByLog)) {
+				if got := c.of(e, session.ByLog); !bytes.Equal(got, appendEvent(nil, e, session.ByLog.Place)) {
 					t.Errorf("event %d is sent as %s", e.Cursor, got)
 				}
 			}

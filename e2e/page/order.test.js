@@ -62,6 +62,21 @@ test("ids of one's own: the order of the log", async (t) => {
   visit.clean();
 });
 
+test("a ref from a cursor on: a key that was there before is put anew", async (t) => {
+  const server = await Server.start(t);
+  const agent = await Agent.start(t, server);
+  for (const key of ["msg_1", "msg_2", "msg_3"]) await agent.put({ [`message/${key}`]: user, [`part/${key}/prt_1`]: text(key), [`part/${key}/prt_2`]: text(key) });
+  const { cursor } = await agent.session.snapshot();
+  const url = agent.link(server.origin, await agent.share({ from: Number(cursor) + 1 }));
+  const visit = await Visit.begin(t, browser);
+  await visit.open(url);
+  await agent.put({ "message/msg_4": user });
+  await agent.put({ "message/msg_3": { ...user, again: true }, "part/msg_1/prt_2": text("again") });
+  await agent.put({ "part/msg_1/prt_1": text("again"), "message/msg_1": { ...user, again: true } });
+  await stands(t, visit, url, ["msg_1", "msg_1/prt_1", "msg_1/prt_2", "msg_3", "msg_4"]);
+  visit.clean();
+});
+
 test("opencode's ids, whose clock begins anew: the order of times", async (t) => {
   const server = await Server.start(t);
   const wrap = 26 * 2 ** 36;
