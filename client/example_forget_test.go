@@ -91,3 +91,28 @@ func ExampleBatch_Delete_followed() {
 	// true
 	// session_deleted
 }
+
+// Turns whose agents are gone are ended by whoever may revoke.
+func ExampleSession_AbortTurns() {
+	ctx := context.Background()
+	_, s, stop := exampleSession(ctx)
+	defer stop()
+	b := s.Batch()
+	b.Begin("msg_1", map[string]string{"role": "assistant"})
+	if _, err := b.CommitWait(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	dead, err := s.AbortTurns(ctx, client.AbortOptions{Dead: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	all, err := s.AbortTurns(ctx, client.AbortOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%+v\n%+v\n", dead, all)
+	// Output:
+	// {Aborted:0 Ended:0 Left:1 Refused:0}
+	// {Aborted:1 Ended:0 Left:0 Refused:0}
+}

@@ -24,7 +24,7 @@ func sessionCmd(sh *shared) *cobra.Command {
 	cmd.AddCommand(
 		sessionImportCmd(h), sessionExportCmd(h), sessionListCmd(h),
 		sessionShowCmd(h), sessionAppendCmd(h), sessionTailCmd(h),
-		sessionVerifyCmd(h), sessionPurgeCmd(h), sessionDeleteCmd(h),
+		sessionVerifyCmd(h), sessionAbortTurnsCmd(h), sessionPurgeCmd(h), sessionDeleteCmd(h),
 	)
 	h.completeRefs(cmd)
 	return cmd

@@ -123,6 +123,7 @@ type shownTurn struct {
 	Status  string `json:"status"`
 	Begun   uint64 `json:"begun"`
 	Ended   uint64 `json:"ended,omitempty"`
+	Ref     string `json:"ref,omitempty"` // it was begun under
 }
 
 // shownSession is what show prints.
@@ -155,7 +156,7 @@ func (h *homeFlags) show(ctx context.Context, s *client.Session) error {
 		}
 	}
 	for _, t := range state.Turns {
-		shown.Turns = append(shown.Turns, shownTurn{t.Message, t.Status.String(), t.Begun, t.Ended})
+		shown.Turns = append(shown.Turns, shownTurn{t.Message, t.Status.String(), t.Begun, t.Ended, t.Ref})
 	}
 	slices.SortFunc(shown.Turns, func(a, b shownTurn) int { return cmp.Compare(a.Begun, b.Begun) })
 	if h.sh.json {

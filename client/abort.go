@@ -1,0 +1,186 @@
+// The end of turns that others have left open.
+
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"capnproto.org/go/capnp/v3"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// AbortOptions say which open turns are ended.
+type AbortOptions struct {
+	// Dead leaves those of living refs, and of refs that the session's ref here is not told
+	// of, since they are not below it.
+	Dead bool
+	// Progress, if not nil, is told how many of how many turns are done.
+	Progress func(done, total int)
+}
+
+// AbortedTurns is what became of the turns that were open.
+type AbortedTurns struct {
+	Aborted int // have ended as aborted
+	Ended   int // had been ended by others when it was their turn
+	Left    int // were left, since their refs are not dead
+	Refused int // could not be ended
+}
+
+// abortBatch is how many turns are ended at once: ending one reads and writes its
+// message and parts.
+const abortBatch = 50
+
+// AbortTurns ends the session's open turns, or those of dead refs, as aborted: turns that
+// nobody is there any more to end, which count against the bounds on open turns or keep a log
+// from being trimmed. What was written to them stays. It takes the rights to read and to
+// revoke. Turns that are begun meanwhile are not its own. The error is also the first
+// refusal of a turn, with what became of the others.
+//
+// It goes to the server at once, without the outbox, in which the begin that waits for it
+// may stand first.
+func (s *Session) AbortTurns(ctx context.Context, o AbortOptions) (a AbortedTurns, err error) {
+	state, err := s.Snapshot(ctx)
+	if err != nil {
+		return a, err
+	}
+	open := slices.DeleteFunc(state.Turns, func(t session.Turn) bool { return !t.Status.Open() })
+	if o.Dead && len(open) > 0 {
+		dead, err := s.deadRefs(ctx) // after the turns: their refs are there
+		if err != nil {
+			return a, err
+		}
+		all := len(open)
+		open = slices.DeleteFunc(open, func(t session.Turn) bool { return !dead(t.Ref) })
+		a.Left = all - len(open)
+	}
+	if o.Progress == nil {
+		o.Progress = func(int, int) {}
+	}
+	own, total := newOwnStream(s), len(open)
+	o.Progress(0, total)
+	for done := 0; done < total && err == nil; {
+		some := open[done:min(done+abortBatch, total)]
+		if err = own.end(ctx, some, &a); err == nil {
+			done += len(some)
+			o.Progress(done, total)
+		}
+	}
+	own.close(ctx)
+	if err == nil {
+		err = own.refusal
+	}
+	return a, err
+}
+
+// deadRefs tells which refs are dead. Of all that the ref may be told of it is those that
+// are not alive; an owner's is told of all that are, so any other is dead for it.
+func (s *Session) deadRefs(ctx context.Context) (dead func(ref string) bool, err error) {
+	refs, owner := map[string]bool{}, false
+	for info, err := range s.Refs(ctx, "") {
+		if err != nil {
+			return nil, err
+		}
+		owner = owner || len(refs) == 0 && info.Owner // the first is the ref itself
+		refs[info.Ref] = info.Dead != fault.None
+	}
+	return func(ref string) bool {
+		dead, told := refs[ref]
+		return dead || !told && owner && ref != "" // a server of the version before tells of no turn's ref
+	}, nil
+}
+
+// ownStream is a stream of one call's own, under an outbox id that nothing keeps.
+type ownStream struct {
+	session *Session
+	outbox  string
+	secret  capability.Secret
+	seq     uint64 // last used, and answered
+	refusal error  // the first
+}
+
+func newOwnStream(s *Session) *ownStream {
+	return &ownStream{session: s, outbox: "obx_" + ulid.Make().String(), secret: capability.NewSecret()}
+}
+
+// end ends turns in one batch.
+func (w *ownStream) end(ctx context.Context, turns []session.Turn, a *AbortedTurns) error {
+	b := &ledger.Batch{Session: w.session.id, BatchID: outbox.NewBatchID(), Incarnation: 1, AckedThrough: w.seq}
+	for i := range turns {
+		message, err := json.Marshal(turns[i].Message)
+		if err != nil {
+			return err
+		}
+		b.Ops = append(b.Ops, ledger.Intent{OpID: ulid.Make().String(), BatchID: b.BatchID, Seq: w.seq + uint64(i) + 1, Session: b.Session,
+			Method: session.MethodFinalize, Args: []ledger.Arg{{Name: "message", JSON: message}, {Name: "status", JSON: json.RawMessage(`"aborted"`)}}})
+	}
+	var outcomes []ledger.Outcome
+	err := w.call(ctx, func(ctx context.Context, stream *rpc.Ref) *rpc.Promise { return callApply(ctx, stream, b, nil) }, func(results capnp.Struct) error {
+		r, err := decodeReply(results, b.Ops)
+		if err != nil {
+			return err
+		}
+		if r.refusal != nil {
+			return r.refusal
+		}
+		outcomes = r.outcomes
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	w.seq += uint64(len(turns))
+	for i := range outcomes {
+		switch out := &outcomes[i]; {
+		case out.Status == ledger.Applied:
+			a.Aborted++
+		case out.Reason == fault.TurnEnded:
+			a.Ended++
+		case out.Reason == fault.TooLarge && len(turns) > 1: // together, they may be
+			if err := w.end(ctx, turns[i:i+1], a); err != nil {
+				return err
+			}
+		default:
+			a.Refused++
+			if w.refusal == nil {
+				w.refusal = out.Reason.With("the turn of message %s: %s", turns[i].Message, out.Message)
+			}
+		}
+	}
+	return nil
+}
+
+// close lets the server forget the last answer. If it cannot, that one row stays.
+func (w *ownStream) close(ctx context.Context) {
+	if w.seq > 0 {
+		_ = w.call(ctx, func(ctx context.Context, stream *rpc.Ref) *rpc.Promise { return callAcknowledge(ctx, stream, w.seq) }, func(capnp.Struct) error { return nil })
+	}
+}
+
+// call makes a call on the stream, which is opened with it: the same again, over another
+// connection, is known by its seqs.
+func (w *ownStream) call(ctx context.Context, ask func(context.Context, *rpc.Ref) *rpc.Promise, read func(capnp.Struct) error) error {
+	var opened *rpc.Promise
+	var stream *rpc.Ref
+	release := func() {
+		if opened != nil {
+			stream.Release()
+			opened.Release()
+		}
+	}
+	defer release()
+	return w.session.call(ctx, capability.Revoke, func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+		release() // of the attempt before
+		opened = callOpenStream(ctx, live, w.outbox, w.secret.Reveal(), 1)
+		stream = opened.Cap(0)
+		return ask(ctx, stream)
+	}, read)
+}

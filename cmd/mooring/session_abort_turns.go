@@ -1,0 +1,94 @@
+// mooring session abort-turns: the end of turns that nobody ends.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/client"
+)
+
+func sessionAbortTurnsCmd(h *homeFlags) *cobra.Command {
+	var dead bool
+	cmd := &cobra.Command{
+		Use:   "abort-turns REF",
+		Short: "End open turns, of others too, as aborted",
+		Long: "End all turns of a session that are open, streaming or interrupted, as aborted: turns that\n" +
+			"nobody is there any more to end. They count against the bounds on open turns, at which a begin\n" +
+			"waits, and keep the log from being trimmed. What was written to them stays; an agent that is\n" +
+			"still writing to one is refused (turn_ended), and goes on with another message. It takes the\n" +
+			"rights to read and to revoke.\n\n" +
+			"With --dead only those end that were begun under refs which are dead now: revoked, expired or\n" +
+			"of an earlier epoch. They count no more, and their agents may have been given other refs. But\n" +
+			"for an owner's, REF is told only of the refs that were made from it; turns of others are left.\n\n" +
+			"It goes to the server at once, past what waits in the outbox.\n\n" + refHelp,
+		Example: "  mooring session abort-turns ses_01J… --dead\n  mooring session abort-turns @owner-of-session.ref --json",
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return h.onSession(cmd.Context(), args[0], func(ctx context.Context, s *client.Session) error {
+				return h.abortTurns(ctx, s, dead)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&dead, "dead", false, "only those that were begun under refs which are dead now")
+	return cmd
+}
+
+// shownAborted is what is printed of it.
+type shownAborted struct {
+	Session string `json:"session"`
+	Dead    bool   `json:"dead"`
+	Aborted int    `json:"aborted"`
+	Ended   int    `json:"ended,omitempty"`   // by others, meanwhile
+	Left    int    `json:"left,omitempty"`    // not of refs that are known to be dead
+	Refused int    `json:"refused,omitempty"` // could not be ended
+}
+
+func (h *homeFlags) abortTurns(ctx context.Context, s *client.Session, dead bool) error {
+	var bar *progress
+	a, err := s.AbortTurns(ctx, client.AbortOptions{Dead: dead, Progress: func(done, total int) {
+		if bar == nil {
+			bar = newProgress(h.sh, "turns aborted", total)
+		}
+		bar.set(done, total)
+	}})
+	if bar != nil && bar.bar != nil { // a line is worth writing only while it takes long
+		bar.finish()
+	}
+	if err != nil && a == (client.AbortedTurns{}) {
+		return err // nothing has come of it
+	}
+	shown := shownAborted{Session: s.ID(), Dead: dead, Aborted: a.Aborted, Ended: a.Ended, Left: a.Left, Refused: a.Refused}
+	said := error(nil)
+	if h.sh.json {
+		said = h.sh.printJSON(shown)
+	} else {
+		_, said = fmt.Fprintln(h.sh.out, shown.text())
+	}
+	if err == nil {
+		err = said
+	}
+	return err
+}
+
+// text is one line about it.
+func (a *shownAborted) text() string {
+	said := []string{"aborted " + counted(a.Aborted, "turn")}
+	if a.Aborted+a.Ended+a.Left+a.Refused == 0 {
+		return "no turn is open"
+	}
+	if a.Ended > 0 {
+		said = append(said, fmt.Sprintf("%d had ended meanwhile", a.Ended))
+	}
+	if a.Left > 0 {
+		said = append(said, fmt.Sprintf("%d left, not of refs known to be dead", a.Left))
+	}
+	if a.Refused > 0 {
+		said = append(said, fmt.Sprintf("%d refused", a.Refused))
+	}
+	return strings.Join(said, "; ")
+}
