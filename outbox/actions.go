@@ -43,5 +43,6 @@ const (
 	actStop                     // the stream stands still, err says why
 	actRaise                    // raise the incarnation
 	actSettle                   // void what drops says, of entries
+	actRefuse                   // the server makes no such stream for route, err says why: give the seqs back, and end what goes that way
 	actFenced                   // the lease is gone
 )

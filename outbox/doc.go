@@ -34,11 +34,11 @@
 // # How it is built
 //
 // commit.go is how a batch comes in. lease.go decides who sends. machine.go is the
-// logic of queues and streams, without database, clock or socket; run.go is the loop
-// around it, and sending.go its transactions. worker.go has one transaction at a time
-// written: what Commits, outcomes and seqs have gathered goes into one; lanes.go knows
-// which seq is next. sweep.go removes what is old. tables.go holds the SQL that both
-// databases share, sqlite.go and postgres.go what differs. gather.go makes one
-// transaction of those that many outboxes of a process have for one Postgres at the
-// same time.
+// logic of queues and streams, without database, clock or socket, with opening.go and
+// refused.go for what can go wrong; run.go is the loop around it, and sending.go its
+// transactions. worker.go has one transaction at a time written: what Commits,
+// outcomes and seqs have gathered goes into one; lanes.go knows which seq is next.
+// sweep.go removes what is old. tables.go holds the SQL that both databases share,
+// sqlite.go and postgres.go what differs. gather.go makes one transaction of those
+// that many outboxes of a process have for one Postgres at the same time.
 package outbox

@@ -23,6 +23,7 @@ type fakeServer struct {
 	sessions map[string]*fakeSession
 	links    map[*fakeStream]bool
 	down     error // what OpenStream fails with
+	dead     bool  // whoever sends may change nothing
 	opened   []StreamRequest
 	acks     []uint64
 
@@ -286,7 +287,7 @@ func (s *fakeServer) apply(b *ledger.Batch) Reply {
 	}
 	se := s.session(b.Session)
 	if outs == nil {
-		rec, err := ledger.Decide(&r.row, b, r.history.Outcome, ledger.DefaultLimits(), &fakeEffects{se: se})
+		rec, err := ledger.Decide(&r.row, b, r.history.Outcome, ledger.DefaultLimits(), &fakeEffects{se: se, dead: s.dead})
 		if err != nil {
 			return Reply{Err: err}
 		}
@@ -302,7 +303,10 @@ func (s *fakeServer) apply(b *ledger.Batch) Reply {
 
 // fakeEffects knows a few methods: put, reject, deny and create. A result has
 // the cursor and the arguments.
-type fakeEffects struct{ se *fakeSession }
+type fakeEffects struct {
+	se   *fakeSession
+	dead bool
+}
 
 func (f *fakeEffects) Cursor() uint64 { return uint64(len(f.se.log)) }
 func (f *fakeEffects) Mark() any      { return len(f.se.log) }
@@ -310,7 +314,7 @@ func (f *fakeEffects) Undo(mark any)  { f.se.log = f.se.log[:mark.(int)] }
 
 func (f *fakeEffects) Authorize(op *ledger.Intent) *fault.Error {
 	switch {
-	case op.Method == "deny":
+	case f.dead, op.Method == "deny":
 		return fault.Revoked.With("no")
 	case f.se.managed && !f.se.made && op.Method != methodCreate:
 		return fault.UnknownRef.With("the session was not made")

@@ -196,6 +196,19 @@ func (l *lanes) gave(la *lane, next uint64, batch string, bytes int) {
 	la.bytes += bytes
 }
 
+// restart has a session's seqs be given out anew: none that was given is in use.
+func (l *lanes) restart(session string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if la := l.by[session]; la != nil {
+		la.next, la.given, la.bytes = 1, 1, 0
+		clear(la.ahead)
+		if !l.open[session] {
+			l.closed = append(l.closed, session)
+		}
+	}
+}
+
 // storing says that a batch's outcomes are about to be stored.
 func (l *lanes) storing(session, batch string) {
 	l.mu.Lock()

@@ -100,7 +100,7 @@ func TestLaneOfALookInVain(t *testing.T) {
 		b.w.lanes.setOpen(session, true)
 		b.w.lanes.setOpen(session, false)
 		looked := make(chan error, 1)
-		b.load(tk.term, session, 8, 1000, func(ld loaded, err error) {
+		b.load(tk.term, session, 8, 1000, nil, func(ld loaded, err error) {
 			if ld.lane == nil || len(ld.rows) > 0 {
 				t.Errorf("%+v", ld)
 			}

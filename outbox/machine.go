@@ -64,6 +64,8 @@ type entry struct {
 	marked   bool // its row says in flight
 	attempts int
 	wire     *ledger.Batch // what is sent, but for incarnation and acked_through
+	under    grounds       // of the openings on which it was sent; zero: of none
+	unsure   bool          // … or on others, or by a former sender: nobody knows
 }
 
 func (e *entry) last() uint64 { return e.first + uint64(e.n) - 1 }
@@ -107,6 +109,7 @@ type stream struct {
 	early     map[int64]bool         // batches to be dropped that were not in queue when that was asked for
 	needRaise bool                   // before it may be opened again
 	deciding  bool                   // the database is being told what becomes of drops: send nothing
+	refusal   *refusal               // the server makes no such stream: nothing is sent until that is settled here
 
 	room      int  // batches that may be in flight, as far as is known
 	roomFor   int  // answers since room last grew
@@ -185,6 +188,9 @@ func (m *machine) host(name string) *host {
 func (m *machine) recovered(session string, entries []*entry, making route, drops map[int64]*fault.Error, now time.Time) {
 	s := m.stream(session)
 	m.know(session, making)
+	for _, e := range entries {
+		e.unsure = true
+	}
 	s.add(entries)
 	if len(drops) > 0 {
 		s.drops = drops // the takeover has raised the incarnation
@@ -343,12 +349,16 @@ func (m *machine) step(s *stream, now time.Time) {
 	case s.phase == open:
 		m.pump(s, now)
 	case s.phase != closed:
+	case s.refusal != nil:
+		if !s.asking {
+			m.ask(s, action{kind: actRefuse, session: s.session, route: s.refusal.to, err: s.refusal.why})
+		}
 	case len(s.queue) > 0 || s.head != nil:
 		m.tryOpen(s, now)
 	case s.asking || len(s.owed) > 0:
 	case s.backlog:
 		m.ask(s, action{kind: actLook, session: s.session})
-	case s.unstored == 0:
+	case s.unstored == 0 && !s.needRaise:
 		m.alarms.set(&s.alarm, time.Time{})
 		delete(m.streams, s.session)
 	}
@@ -394,6 +404,7 @@ func (m *machine) pump(s *stream, now time.Time) {
 		}
 		s.sent++
 		s.inflight += e.bytes
+		e.sentUnder(s.opened.grounds())
 		s.told = max(s.told, s.ackable())
 		m.do(action{kind: actSend, session: s.session, conn: s.conn, entry: e, through: s.told})
 		if !e.marked {

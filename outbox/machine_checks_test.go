@@ -97,6 +97,11 @@ func (t *tale) settle() {
 	t.note("all becomes good")
 	t.calm = true
 	clear(t.down)
+	for _, l := range t.lines {
+		if l.closed {
+			l.forth = nil // it has been on its way for too long
+		}
+	}
 	for _, session := range t.sessions {
 		t.reway(session, "")
 	}
@@ -421,7 +426,7 @@ func (t *tale) gives(r *ledger.Ref, value []byte) bool {
 // excused says whether there is a reason for an op not to apply.
 func (t *tale) excused(op *toldOp) bool {
 	se := t.server.session(op.of.row.session)
-	return op.method != "put" && op.method != methodCreate || op.dropped || op.of.spoiled || se.managed && t.outcome(op.id).Reason == fault.UnknownRef ||
+	return op.method != "put" && op.method != methodCreate || op.dropped || op.of.spoiled || len(t.dead) > 0 && t.outcome(op.id).Reason == fault.Revoked || se.managed && t.outcome(op.id).Reason == fault.UnknownRef ||
 		slices.ContainsFunc(op.args, func(a ledger.Arg) bool { return a.Name == "refuse" }) ||
 		slices.ContainsFunc(op.needs(), func(id string) bool { return t.outcome(id).Status != ledger.Applied })
 }

@@ -4,6 +4,7 @@ package outbox
 // Lines lose and delay, and what was on one may still come when another has long been opened.
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/mooring-rpc/mooring/fault"
@@ -208,12 +209,21 @@ func (s *sender) checked(e *entry, r Reply) Reply {
 
 // opens is the server's answer to an opening.
 func (t *tale) opens(l *line) (last uint64, err error) {
-	if t.vice(t.vices.refusing) {
-		return 0, refusals[t.dice.IntN(len(refusals)-4)].With("told to")
-	}
 	key := l.session + taleOutbox
 	r := t.server.streams[key]
-	if r == nil {
+	code := fault.None
+	if t.vice(t.vices.refusing) {
+		code = refusals[t.dice.IntN(len(refusals)-4)]
+	}
+	if code == fault.Revoked {
+		t.dead[l.mortal()] = true
+	}
+	switch {
+	case code != fault.None && code != fault.Revoked:
+		return 0, code.With("told to")
+	case r == nil && t.dead[l.mortal()] && !t.calm: // when all is good there is a place
+		return 0, fault.Revoked.With("told to")
+	case r == nil:
 		r = &fakeStreamRow{row: ledger.Stream{Session: l.session, Outbox: taleOutbox}, history: ledger.NewHistory(nil)}
 		t.server.streams[key] = r
 	}
@@ -226,6 +236,9 @@ func (t *tale) opens(l *line) (last uint64, err error) {
 	r.row.Incarnation = l.incarnation
 	return r.row.LastSeq, nil
 }
+
+// mortal is what a line goes through, in its session.
+func (l *line) mortal() string { return l.session + l.to.space + l.to.ref }
 
 // refusals are call-level answers; the last of them are not those of an opening, and of
 // these, all but the first have the stream stand still or give the batch up.
@@ -243,6 +256,9 @@ func (t *tale) applies(l *line, b *ledger.Batch) (r Reply) {
 	row := t.server.streams[b.Session+taleOutbox]
 	if t.vice(t.vices.refusing) && b.Incarnation >= row.row.Incarnation {
 		code := refusals[t.dice.IntN(len(refusals))]
+		if code == fault.Revoked {
+			code = fault.UnknownRef
+		}
 		if t.chance(70) && code.Transient() == false {
 			code = fault.Overloaded
 		}
@@ -252,6 +268,7 @@ func (t *tale) applies(l *line, b *ledger.Batch) (r Reply) {
 		return Reply{Err: code.With("told to").Pos(max(row.row.LastSeq+1, b.Ops[0].Seq))}
 	}
 	last := row.row.LastSeq
+	t.server.dead = t.dead[l.mortal()]
 	r = t.server.apply(b)
 	switch code := fault.CodeOf(r.Err); {
 	case code == fault.Gap && l.failed, code == fault.Fenced:
@@ -345,7 +362,7 @@ type way struct {
 // find sets how an entry is sent, or why it cannot be.
 func (t *tale) find(e *entry) {
 	w := t.ways[e.session+e.via]
-	e.route, e.problem, e.passing = route{ref: e.via + "own", host: w.host, held: w.state == "held"}, nil, false
+	e.route, e.problem, e.passing = route{ref: cmp.Or(e.via, "own"), host: w.host, held: w.state == "held"}, nil, false
 	if creates(e.body.ops[0].method) {
 		e.route.space = "space"
 	}

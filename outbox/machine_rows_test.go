@@ -136,12 +136,18 @@ func (t *tale) decide(r *batchRow, bd *body) {
 }
 
 // load is Box.load's transaction.
-func (s *sender) load(session string, batches, bytes int) (ld loaded, err error) {
+func (s *sender) load(session string, batches, bytes int, no *refusal) (ld loaded, err error) {
 	p, t := s.p, s.p.t
 	if t.holder != p || !p.lanes.leads(s.term) {
 		return ld, errFenced
 	}
 	ld.st = t.streams[session]
+	if no != nil && ld.st.lastSeq > 0 {
+		ld.known = no.why
+		return ld, nil
+	} else if no != nil {
+		t.giveBack(session)
+	}
 	ld.lane = p.lanes.learn(session, ld.st.lastSeq+1)
 	given := make(map[string]*earlier)
 	seen := 0
@@ -175,6 +181,17 @@ func (s *sender) load(session string, batches, bytes int) (ld loaded, err error)
 			}
 			ld.more = true
 			return ld, nil
+		case no != nil:
+			e := newEntry(r, bd, 0)
+			if t.find(e); !no.to.serves(e.route) {
+				ld.more = true
+				return ld, nil
+			}
+			bd.deny(no.why)
+			t.decide(r, bd)
+			ld.st = t.streams[session]
+			ld.done = append(ld.done, decidedRow{id: r.id})
+			continue
 		case batches == 0:
 			t.setBody(r, bd)
 			ld.head, ld.hbody, ld.more = r, bd, true
@@ -198,6 +215,46 @@ func (s *sender) load(session string, batches, bytes int) (ld loaded, err error)
 		ld.rows = append(ld.rows, sequencedRow{&copied, bd, res.hold})
 	}
 	return ld, nil
+}
+
+// giveBack is that of tables.
+func (t *tale) giveBack(session string) {
+	for _, r := range t.flying() {
+		if r.session != session {
+			continue
+		}
+		if bd := bodyOf(r); bd.dropped() {
+			t.setBody(r, bd)
+		}
+		r.first, r.state, r.dropping = nil, rowPending, false
+	}
+}
+
+// refuse ends what goes through a stream that the server does not make.
+func (s *sender) refuse(a action) {
+	p, t := s.p, s.p.t
+	var ld loaded
+	p.queue(&chore{
+		run: func() (err error) {
+			ld, err = s.load(a.session, aheadFactor*t.win.Batches, aheadFactor*t.win.Bytes, &refusal{a.route, a.err})
+			return err
+		},
+		done: func(err error) {
+			switch {
+			case err == errFenced:
+				s.hand(func() { s.end(errFenced) })
+			case err != nil:
+				s.later = append(s.later, func() { s.refuse(a) })
+			case ld.known != nil:
+				s.hand(func() { s.m.refused(a.session, ld.known) })
+			default:
+				p.lanes.restart(a.session)
+				t.note("process %d: the server makes no %s, %d batches end", p.name, a.session, len(ld.done))
+				s.hand(func() { s.m.refused(a.session, nil) })
+				s.looked(a.session, ld, nil)
+			}
+		},
+	})
 }
 
 // looked tells the machine of what load found.

@@ -45,6 +45,7 @@ type tale struct {
 	unseen   []func() // rows of transactions that are still open
 	server   *fakeServer
 	down     map[string]bool // hosts
+	dead     map[string]bool // what lines go through
 	ways     map[string]*way
 	sessions []string
 	batches  []*told
@@ -70,7 +71,7 @@ type toldOp struct {
 
 func newTale(seed uint64, aloud bool) *tale {
 	d := rand.New(rand.NewPCG(seed, 0))
-	t := &tale{dice: d, aloud: aloud, begun: time.Unix(1_000_000, 0), server: newFakeServer(), names: map[string]string{}, down: map[string]bool{},
+	t := &tale{dice: d, aloud: aloud, begun: time.Unix(1_000_000, 0), server: newFakeServer(), names: map[string]string{}, down: map[string]bool{}, dead: map[string]bool{},
 		ways: map[string]*way{}, ops: map[string]*toldOp{}, ends: map[string]ledger.Outcome{}}
 	t.now = t.begun
 	t.book = book{at: map[string]*batchRow{}, retries: map[string]string{}, streams: map[string]streamRow{}, stopped: map[string]fault.Code{}}
@@ -390,7 +391,7 @@ func (s *sender) one(a action) {
 		}
 		var ld loaded
 		p.queue(&chore{
-			run:  func() (err error) { ld, err = s.load(a.session, a.batches, a.bytes); return err },
+			run:  func() (err error) { ld, err = s.load(a.session, a.batches, a.bytes, nil); return err },
 			done: func(err error) { s.looked(a.session, ld, err) },
 		})
 	case actFind:
@@ -449,6 +450,8 @@ func (s *sender) one(a action) {
 		s.raise()
 	case actSettle:
 		s.settle(a)
+	case actRefuse:
+		s.refuse(a)
 	case actFenced:
 		s.end(a.err)
 	}

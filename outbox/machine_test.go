@@ -178,6 +178,85 @@ func TestMachine(t *testing.T) {
 			wake →
 			recovered D D1 → open D rD
 			resume A → stop A no more; open A rA`},
+		"no stream is made under a ref that can change nothing: what waits ends, its seqs are given out anew": {Window{}, `
+			found A → look A
+			looked A head → open A rA
+			opened A → load A 256
+			loaded A A1 A2 → send A1 acked 0; send A2 acked 0
+			err A missing_right → close A; refuse A rA missing_right
+			stale A missing_right →
+			sequenced A3 →
+			found A →
+			at 1h →
+			given back A more → raise; look A
+			looked A head via r2 →
+			raised → open A r2
+			opened A → load A 256
+			loaded A A1 via r2 → send A1 acked 0`},
+		"… before any seq was given": {Window{}, `
+			found A → look A
+			looked A head → open A rA
+			fail A revoked → close A; refuse A rA revoked
+			given back A → raise
+			raised →
+			found A → look A`},
+		"… while what is left is found, and others get the place": {Window{Streams: 1}, `
+			recovered B B1 → open B rB
+			found A → look A
+			looked A head →
+			opened B → send B1 acked 0
+			ok B1 → finish B1; close B; open A rA
+			opened A → load A 256
+			err A revoked →
+			found C → look C
+			looked C head →
+			loaded A A1 → send A1 acked 0
+			err A revoked → close A; refuse A rA revoked; open C rC`},
+		"… also if it was sent before, under the same ref": {Window{}, `
+			sequenced A1 → open A rA
+			opened A → send A1 acked 0
+			broken A → close A; note A1/1 retry 1s
+			at 1s → open A rA
+			opened A → send A1 acked 0
+			err A expired → close A; refuse A rA expired
+			given back A → raise
+			raised →`},
+		"… but not if it may be known by another": {Window{}, `
+			sequenced A1 → open A rA
+			opened A → send A1 acked 0
+			broken A → close A; note A1/1 retry 1s
+			through A1 r2 →
+			at 1s → open A r2
+			opened A → send A1 acked 0
+			err A revoked → close A; stop A revoked; note A1/2`},
+		"… nor if a former sender may have sent it": {Window{}, `
+			recovered A A1 → open A rA
+			opened A → send A1 acked 0
+			err A session_deleted → close A; stop A session_deleted; note A1/1`},
+		"… unless it can only have gone the same way": {Window{}, `
+			recovered A A1 only rA → open A rA
+			opened A → send A1 acked 0
+			err A stale_epoch → close A; refuse A rA stale_epoch`},
+		"… nor if the stream was there": {Window{}, `
+			sequenced A1 → open A rA
+			sequenced A2 →
+			opened A → send A1 acked 0; send A2 acked 0
+			ok A1 → finish A1
+			err A revoked → close A; stop A revoked; note A2/1`},
+		"… nor if it was there long ago": {Window{}, `
+			found A → look A
+			looked A head → open A rA
+			fail A revoked → close A; refuse A rA revoked
+			given back A known → stop A revoked
+			resume A → stop A no more; look A`},
+		"… and what was to be dropped is": {Window{}, `
+			sequenced A1 → open A rA
+			opened A → send A1 acked 0
+			drop A1 → close A; raise
+			raised → open A rA settle
+			fail A revoked → close A; refuse A rA revoked
+			given back A → raise
+			raised →`},
 		"an answer that cannot be stored is not acknowledged, nor is what comes after it": {Window{Streams: 1}, `
 			recovered A A1 A2 A3 → open A rA
 			recovered B B1 →
@@ -358,7 +437,7 @@ func TestMachine(t *testing.T) {
 			looked A →
 			looked B head →
 			at 1s → open B rB
-			fail B revoked → close B; stop B revoked; note B0/1
+			fail B unknown_ref → close B; stop B unknown_ref; note B0/1
 			heads dropped → stop B no more; look B
 			looked B →
 			at 1h →`},

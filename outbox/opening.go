@@ -349,6 +349,12 @@ func (m *machine) fail(s *stream, err error, now time.Time) {
 		}
 		retry = now.Add(s.backoff.NextBackOff())
 	}
+	if what == giveUp && s.refused(f) {
+		s.refusal, s.retryAt = &refusal{s.opened, f}, time.Time{}
+		m.step(s, now)
+		m.fillPlaces(now)
+		return
+	}
 	if what == giveUp {
 		s.stopped = f
 		m.do(action{kind: actStop, session: s.session, err: f})

@@ -29,7 +29,7 @@ func TestRefStoredByAnotherProcess(t *testing.T) {
 			case "refused when sent":
 				srv.before = func(b *ledger.Batch) (error, bool) {
 					if opened := srv.openings(); b.Session == session && opened[len(opened)-1].Ref.ID == bad.ID {
-						return fault.Revoked.With("told to"), false
+						return fault.UnknownRef.With("told to"), false
 					}
 					return nil, false
 				}

@@ -336,9 +336,9 @@ func (l *loop) one(a action, now time.Time) {
 	b := l.box
 	switch a.kind {
 	case actLook:
-		b.load(l.term, a.session, 0, lookBytes, func(ld loaded, err error) { l.handLoaded(a.session, ld, err) })
+		b.load(l.term, a.session, 0, lookBytes, nil, func(ld loaded, err error) { l.handLoaded(a.session, ld, err) })
 	case actLoad:
-		b.load(l.term, a.session, a.batches, a.bytes, func(ld loaded, err error) { l.handLoaded(a.session, ld, err) })
+		b.load(l.term, a.session, a.batches, a.bytes, nil, func(ld loaded, err error) { l.handLoaded(a.session, ld, err) })
 	case actFind: // an event of its own, since it may read the database, which not every turn may
 		l.hand(func(now time.Time) {
 			for _, e := range a.entries {
@@ -416,6 +416,8 @@ func (l *loop) one(a action, now time.Time) {
 		l.raise()
 	case actSettle:
 		l.settle(a)
+	case actRefuse:
+		l.refuse(a)
 	case actFenced:
 		l.cancel(fmt.Errorf("%w: %w", errServerFenced, a.err))
 	}

@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,11 +21,13 @@ import (
 // (and more with +N). Words:
 //
 //	found A | sequenced A1 [hold N] [via R] | looked A [head] [newer] [more] [owed B1 C1]
+//	loaded A A1 [via R] | recovered A A1 [only R] (by its row)
 //	loaded A A1 A2 [newer] [more] [owed B1 C1] | recovered A A1 A2 [drop A2] | opened A [last N]
 //	ok A1 | refused A1 | err A CODE [at N] | fail A CODE (opening) | broken A
 //	stale A CODE, late A CODE (err and fail, of the opening before)
 //	sequenced A1 pending again (its row says so) | sequenced A1 astray on (the way cannot be looked up)
-//	routed A [astray] | lost A1 (its way)
+//	routed A [astray] | lost A1 (its way) | through A1 R (is its way now)
+//	given back A [known] (after refuse; known: outcomes are stored)
 //	stored A1 | unstorable A1 | finished B1 | drop A1 | heads dropped | raised | settled A | wake | at DURATION
 type script struct {
 	m     *machine
@@ -47,6 +50,8 @@ func (s *script) entry(name string, args ...string) *entry {
 			e.hold, _ = strconv.ParseUint(args[i+1], 10, 64)
 		case "via":
 			e.route.ref = args[i+1]
+		case "only":
+			e.via = args[i+1]
 		case "space":
 			e.route.space, e.body.ops[0].method = args[i+1], methodCreate
 		case "astray":
@@ -94,9 +99,9 @@ func (s *script) line(line string) string {
 	}
 	has := func(word string) bool { return strings.Contains(" "+line+" ", " "+word+" ") }
 	batches := func() (es []*entry) {
-		for _, name := range w[2:] {
+		for i, name := range w[2:] {
 			if len(name) > 1 && name[1] >= '0' && name[1] <= '9' && name[:1] == session && after("drop") != name {
-				es = append(es, s.entry(name))
+				es = append(es, s.entry(name, w[3+i:]...))
 			}
 		}
 		return es
@@ -171,6 +176,17 @@ func (s *script) line(line string) string {
 			es = append(es, &e)
 		}
 		m.settled(session, conn, es, now)
+	case "given":
+		var known *fault.Error
+		if session = w[2]; has("known") {
+			known = fault.Revoked.With("told to")
+		} else {
+			maps.DeleteFunc(s.pos, func(name string, _ *entry) bool { return name[:1] == session })
+		}
+		m.refused(session, known)
+		if known == nil {
+			m.looked(session, nil, nil, has("more"), nil, route{}, now)
+		}
 	case "wake":
 		m.wake(now)
 	case "routed":
@@ -180,6 +196,8 @@ func (s *script) line(line string) string {
 			}
 		}
 		m.routed(session, now)
+	case "through":
+		s.entry(w[1]).route.ref = w[2]
 	case "lost":
 		e := s.entry(w[1])
 		e.route, e.problem = route{}, fault.UnknownRef.With("told to")
@@ -256,6 +274,8 @@ func (s *script) drain() string {
 			for _, e := range a.entries {
 				l += " " + e.id
 			}
+		case actRefuse:
+			l = fmt.Sprintf("refuse %s %s %s", a.session, a.route.ref, a.err.Code)
 		case actFenced:
 			l = "fenced"
 		}

@@ -24,6 +24,15 @@ type loaded struct {
 	st    streamRow
 	done  []decidedRow
 	lane  *lane
+	known *fault.Error // why nothing was refused
+}
+
+// ended adds a row that needs no server.
+func (ld *loaded) ended(d decidedRow) {
+	if d.making.space != "" {
+		ld.st.spaceRef, ld.st.ownerRef = d.making.space, d.making.ref
+	}
+	ld.done = append(ld.done, d)
 }
 
 // sequencedRow is a row that has its seqs now.
@@ -51,9 +60,10 @@ const headRows = 8
 // load works on the session's rows without a seq, in order: references are put
 // in where their ops are finished, batches that cannot apply are finished, and
 // up to so many others get their seqs; with 0 the first is only reported. It
-// stops where a batch waits for another stream. then is called when it is
-// durable, before anything else is written.
-func (b *Box) load(term int, session string, batches, bytes int, then func(loaded, error)) {
+// stops where a batch waits for another stream. With no, they get none, those that have
+// lose them, and those that would go as that says are denied, up to the first that would
+// not. then is called when it is durable, before anything else is written.
+func (b *Box) load(term int, session string, batches, bytes int, no *refusal, then func(loaded, error)) {
 	var ld loaded
 	run := func(ctx context.Context, q querier) error {
 		ld = loaded{}
@@ -65,19 +75,28 @@ func (b *Box) load(term int, session string, batches, bytes int, then func(loade
 		case !leads:
 			return errFenced
 		}
-		return b.loadRows(ctx, q, &ld, row.low, session, batches, bytes)
+		if no != nil {
+			if ok, err := b.refuse(ctx, q, session); err != nil || !ok {
+				ld.known = no.why
+				return err
+			}
+		}
+		return b.loadRows(ctx, q, &ld, row.low, session, batches, bytes, no)
 	}
 	b.w.submit(&job{run: run, done: func(err error, ambiguous bool) {
 		if err == nil {
+			if no != nil && ld.known == nil {
+				b.w.lanes.restart(session)
+			}
 			b.loadDone(&ld)
-		} else if ambiguous && batches > 0 {
+		} else if ambiguous && batches > 0 && no == nil {
 			b.lost(fault.Unavailable.Because(err, "it is not known whether seqs were given"))
 		}
 		then(ld, err)
 	}})
 }
 
-func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, session string, batches, bytes int) (err error) {
+func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, session string, batches, bytes int, no *refusal) (err error) {
 	if ld.st, err = b.t.stream(ctx, q, session); err != nil {
 		return err
 	}
@@ -113,11 +132,7 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 			return err
 		}
 		if bd.decided() {
-			d := b.decide(ctx, q, r, bd)
-			if d.making.space != "" {
-				ld.st.spaceRef, ld.st.ownerRef = d.making.space, d.making.ref
-			}
-			ld.done = append(ld.done, d)
+			ld.ended(b.decide(ctx, q, r, bd))
 			continue
 		}
 		if len(res.owed) > 0 {
@@ -126,6 +141,15 @@ func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, se
 			}
 			ld.more = true
 			return nil
+		}
+		if no != nil {
+			to, err := b.shelfOf(q).routeOf(ctx, session, r.via, bd)
+			if err != nil || !no.to.serves(to) {
+				ld.more = true
+				return nil
+			}
+			ld.ended(b.denyRow(ctx, q, r, bd, no))
+			continue
 		}
 		data, other := r.body, []byte(nil)
 		if res.changed {

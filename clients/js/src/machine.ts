@@ -9,6 +9,7 @@
 import { fault, type MooringError } from "./fault.js";
 import type { Outcome } from "./intent.js";
 import { closeQuietly, fail, fenceEarly, type MachineHost, tryHost, tryOpen } from "./machine_open.js";
+import { groundsOf, type Refusal, sentUnder } from "./machine_refused.js";
 import { type OpRow, travels } from "./rows.js";
 
 /** Waiting times that nobody needs to set, in milliseconds. */
@@ -57,6 +58,8 @@ export interface Entry {
   problem?: MooringError | undefined; // why there is no route
   marked: boolean; // its row says in flight
   attempts: number;
+  under: string; // the grounds of the openings on which it was sent; "": of none
+  unsure: boolean; // … or on others, or by a former sender: nobody knows
 }
 
 export const lastSeqOf = (e: Entry): number => e.first + e.n - 1;
@@ -102,6 +105,7 @@ export interface Stream {
   early: Set<number>; // batches to be dropped that were not in queue when that was asked for
   needRaise: boolean; // before it may be opened again
   deciding: boolean; // the storage is being told what becomes of drops: send nothing
+  refusal: Refusal | undefined; // the server makes no such stream: nothing is sent until that is settled here
   room: number; // batches that may be in flight, as far as is known
   roomFor: number; // answers since room last grew
   crowded: boolean; // the server was too busy for more once
@@ -131,6 +135,7 @@ export type Action =
   | { do: "stop"; session: string; err: MooringError | undefined }
   | { do: "raise" } // raise the incarnation
   | { do: "settle"; session: string; conn: number; through: number; drops: Map<number, MooringError | null>; entries: Entry[] }
+  | { do: "refuse"; session: string; to: Route; why: MooringError } // the server makes no such stream: give the seqs back, end what goes that way
   | { do: "fenced"; err: MooringError };
 
 interface Alarm {
@@ -166,7 +171,7 @@ export class Machine {
       s = {
         session, phase: "closed", conn: 0, opened: noRoute, queue: [], sent: 0, inflight: 0, queued: 0, holds: 0, head: undefined,
         backlog: false, asking: false, again: false, owed: [], lookedAt: -Infinity, relook: false, unstored: [], stored: 0, storedTo: 0, told: 0,
-        ackAt: 0, drops: new Map(), early: new Set(), needRaise: false, deciding: false, room: Math.min(firstRoom, this.win.batches), roomFor: 0,
+        ackAt: 0, drops: new Map(), early: new Set(), needRaise: false, deciding: false, refusal: undefined, room: Math.min(firstRoom, this.win.batches), roomFor: 0,
         crowded: false, heard: false, gaps: 0, backoff: this.newBackoff(), retryAt: 0, stopped: undefined, inReady: false,
         inWaiting: false, hostEpoch: 0, since: 0, idleSince: 0,
       };
@@ -179,6 +184,7 @@ export class Machine {
   recovered(session: string, entries: Entry[], making: Route, drops: Map<number, MooringError | null>, now: number): void {
     const s = this.stream(session);
     this.#know(session, making);
+    for (const e of entries) e.unsure = true;
     this.#add(s, entries);
     if (drops.size > 0) s.drops = drops; // the takeover has raised the incarnation
     this.step(s, now);
@@ -188,7 +194,7 @@ export class Machine {
   found(sessions: Iterable<string>, now: number): void {
     for (const id of sessions) {
       const s = this.stream(id);
-      if (s.owed.length > 0 && now - s.lookedAt >= owedRelook) this.#paid(s);
+      if (s.owed.length > 0 && now - s.lookedAt >= owedRelook) this.paid(s);
       else if (s.owed.length > 0) this.#relook(s);
       this.#more(s, now);
     }
@@ -251,13 +257,13 @@ export class Machine {
   finished(batch: string, now: number): void {
     for (const session of this.owing.get(batch) ?? []) {
       const s = this.streams.get(session)!;
-      this.#paid(s);
+      this.paid(s);
       this.#more(s, now);
     }
   }
 
   /** Has a stream wait for no batch any more. */
-  #paid(s: Stream): void {
+  paid(s: Stream): void {
     for (const batch of s.owed) {
       const who = this.owing.get(batch);
       who?.delete(s.session);
@@ -292,10 +298,13 @@ export class Machine {
     if (this.isFenced || s.stopped) return;
     if (s.phase === "open") this.#pump(s, now);
     else if (s.phase !== "closed") return;
+    else if (s.refusal) {
+      if (!s.asking) this.#ask(s, { do: "refuse", session: s.session, ...s.refusal });
+    }
     else if (s.queue.length > 0 || s.head) tryOpen(this, s, now);
     else if (s.asking || s.owed.length > 0) return;
     else if (s.backlog) this.#ask(s, { do: "look", session: s.session });
-    else if (s.unstored.length === 0) this.streams.delete(s.session);
+    else if (s.unstored.length === 0 && !s.needRaise) this.streams.delete(s.session);
   }
 
   #ask(s: Stream, a: Action): void {
@@ -325,6 +334,7 @@ export class Machine {
       if (s.sent > 0 && (s.sent >= s.room || s.inflight + e.bytes > this.win.bytes)) break;
       s.sent++;
       s.inflight += e.bytes;
+      sentUnder(e, groundsOf(s.opened));
       s.told = Math.max(s.told, this.ackable(s));
       this.out.push({ do: "send", session: s.session, conn: s.conn, entry: e, through: s.told });
       if (!e.marked) {
@@ -490,7 +500,7 @@ export class Machine {
       if (s.phase === "open" && s.ackAt > 0 && now >= s.ackAt) this.acknowledge(s);
       if (s.phase === "open" && s.idleSince > 0 && now - s.idleSince >= idleClose) this.close(s, now);
       if (s.relook && now - s.lookedAt >= owedRelook) {
-        this.#paid(s);
+        this.paid(s);
         this.#more(s, now);
         continue;
       }
@@ -500,7 +510,7 @@ export class Machine {
 }
 
 /** Whether a stream opened one way can carry a batch that wants another. */
-const serves = (r: Route, want: Route): boolean =>
+export const serves = (r: Route, want: Route): boolean =>
   r.ref === want.ref && (want.space === "" || r.space === want.space) && (want.with === "" || r.with === want.with);
 
 // How many batches in flight a server has room for: slow start, then additive increase and multiplicative decrease (RFC

@@ -2,6 +2,7 @@
 
 import { fault, isTransient, type MooringError } from "./fault.js";
 import type { Backoff, Entry, Machine, Stream } from "./machine.js";
+import { isRefused } from "./machine_refused.js";
 import { travels } from "./rows.js";
 
 /** What several streams need and lose together. */
@@ -237,6 +238,14 @@ export function fail(m: Machine, s: Stream, err: MooringError, now: number): voi
       }
       retry = now + s.backoff.next();
       break;
+  }
+  if (what === "giveUp" && isRefused(s, err)) {
+    s.refusal = { to: s.opened, why: err };
+    s.retryAt = 0;
+    m.step(s, now);
+    m.fillPlaces(now);
+    if (answered) release(m, h, now);
+    return;
   }
   if (what === "giveUp") {
     s.stopped = err;

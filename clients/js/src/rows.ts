@@ -1,6 +1,6 @@
 // The rows of an outbox, as they are stored. Rows are never changed in place: a change puts another in their place.
 
-import type { CodeName } from "./fault.js";
+import type { CodeName, MooringError } from "./fault.js";
 import { type Arg, type Expect, type Intent, needs, type Outcome } from "./intent.js";
 
 /** One op intent of a batch. */
@@ -113,6 +113,30 @@ export function skippedBy(op: string, cause: Outcome): Outcome {
 /** The outcome of an op that was dropped before it got a seq. */
 export function voidedOutcome(op: string): Outcome {
   return { op, status: "voided", reason: "voided", message: "dropped by its own outbox", cause: "", cursor: 0, result: "", at: 0 };
+}
+
+/** The outcome of an op that the server would record as denied. */
+export function deniedOutcome(op: string, why: MooringError): Outcome {
+  return { op, status: "denied", reason: why.codeName, message: why.reason, cause: "", cursor: 0, result: "", at: why.at };
+}
+
+/** Gives up, of a batch that is not sent after all, what was to be. */
+export function dropped(row: BatchRow): OpRow[] {
+  const ops = row.ops.map(({ void: gone, dropAsked, ...op }): OpRow => (gone || dropAsked ? { verdict: voidedOutcome(op.id), ...op } : op));
+  for (const [i, op] of ops.entries()) if (row.atomic && op.verdict) settle(ops, true, i, op.verdict);
+  cascade(ops, row.atomic);
+  return ops;
+}
+
+/** Ends the ops of a batch that are left, which the server would deny. */
+export function deny(row: BatchRow, why: MooringError): OpRow[] {
+  const ops = [...row.ops];
+  for (const [i, { id }] of ops.entries()) {
+    if (ops[i]!.verdict !== undefined) continue;
+    settle(ops, row.atomic, i, deniedOutcome(id, why));
+    cascade(ops, row.atomic);
+  }
+  return ops;
 }
 
 /** The outcome of an op that was found wrong here. */

@@ -5,14 +5,15 @@ import { newBackoff } from "./backoff.js";
 import { fault, faultOf, MooringError } from "./fault.js";
 import type { Outcome } from "./intent.js";
 import type { Held, Link, LinkStream } from "./link.js";
-import { type Action, aheadFactor, type Entry, lastSeqOf, Machine, noRoute, type Reply, type Route } from "./machine.js";
+import { type Action, aheadFactor, type Entry, lastSeqOf, Machine, noRoute, type Reply, type Route, serves } from "./machine.js";
 import { broken, dropAsked, nextOf, openedStream, restored, wake } from "./machine_open.js";
+import { type Refusal, refused } from "./machine_refused.js";
 import { creates } from "./methods.js";
 import { earlierOf, finderOf, holdOf, sizeOf, streamChange, wireOf } from "./lookup.js";
 import type { Outbox } from "./outbox.js";
 import { Ref, streamSecret } from "./ref.js";
 import { type Earlier, resolve } from "./resolve.js";
-import { type BatchRow, mergeOutcomes, noStream, type OpRow, rejectedOutcome, stateOf, type StreamRow, travelling, travels } from "./rows.js";
+import { type BatchRow, deny, dropped, mergeOutcomes, noStream, type OpRow, rejectedOutcome, stateOf, type StreamRow, travelling, travels } from "./rows.js";
 import type { Change, Plan, Store, Tables } from "./store.js";
 
 const lookBytes = 256 << 10; // bounds what one look reads
@@ -34,6 +35,7 @@ interface Loaded {
   owed: string[]; // batches of other sessions that the first one waits for
   stream: StreamRow;
   done: BatchRow[]; // need no server
+  known?: MooringError; // why nothing was refused
 }
 
 /** A term of sending of one outbox. */
@@ -253,6 +255,7 @@ export class Sender {
       }
       case "raise": void this.#raise(); break;
       case "settle": void this.#settle(a); break;
+      case "refuse": this.#load(a.session, aheadFactor * this.#m.win.batches, aheadFactor * this.#m.win.bytes, a); break;
       case "fenced": this.end("fenced"); break;
     }
   }
@@ -369,6 +372,7 @@ export class Sender {
     const e: Entry = {
       num: row.num, id: row.id, session: row.session, via: row.via, atomic: row.atomic, first: row.first, n: travelling(row.ops),
       bytes: row.bytes, ops: row.ops, hold, route: noRoute, marked: row.state === "in_flight", attempts: row.attempts,
+      under: "", unsure: false,
     };
     this.#find(e);
     return e;
@@ -387,10 +391,13 @@ export class Sender {
   /**
    * Works on the session's batches without a seq, in order: references are put in where their ops are finished, batches
    * that cannot apply are finished, and up to so many others get their seqs; with 0 the first is only reported. It stops
-   * where a batch waits for another stream.
+   * where a batch waits for another stream. With no, they get none, those that have lose them, and those that would go as
+   * that says are denied, up to the first that would not.
    */
-  #load(session: string, batches: number, bytes: number): void {
+  #load(session: string, batches: number, bytes: number, no?: Refusal): void {
     const loaded = (ld: Loaded): void => {
+      if (no) this.#post(() => refused(this.#m, session, ld.known));
+      if (ld.known) return;
       for (const r of ld.done) this.#box.tell(r.id, r.outcomes!, true);
       this.#post((now) => {
         const entries = ld.rows.map(({ row, hold }) => this.#entry(row, hold));
@@ -400,21 +407,31 @@ export class Sender {
         for (const r of ld.done) this.#m.finished(r.id, now);
       });
     };
-    this.#store.update((t) => this.#planLoad(t, session, batches, bytes), loaded).catch((err: unknown) => {
+    this.#store.update((t) => this.#planLoad(t, session, batches, bytes, no), loaded).catch((err: unknown) => {
       this.#trouble(err);
-      setTimeout(() => this.#post((now) => this.#m.looked(session, [], undefined, true, [], noRoute, now)), storePause);
+      if (no) setTimeout(() => this.#post(() => this.#load(session, batches, bytes, no)), storePause);
+      else setTimeout(() => this.#post((now) => this.#m.looked(session, [], undefined, true, [], noRoute, now)), storePause);
     });
   }
 
-  #planLoad(t: Tables, session: string, batches: number, bytes: number): Plan<Loaded> {
+  #planLoad(t: Tables, session: string, batches: number, bytes: number, no: Refusal | undefined): Plan<Loaded> {
     const ld: Loaded = { rows: [], head: undefined, more: false, owed: [], stream: t.streams.get(session) ?? noStream(session), done: [] };
     const changes: Change[] = [], given = new Map<string, Earlier>(), stored = finderOf(t);
     if (this.#over) return { changes, value: ld };
-    const most = Math.max(batches, headRows), all = t.waiting(session, most + 1), some = all.slice(0, most);
+    let all = t.waiting(session, Math.max(batches, headRows) + 1);
+    if (no) {
+      if (ld.stream.lastSeq > 0) return { changes, value: { ...ld, known: no.why } };
+      const back = t.sequenced(session).map((r): BatchRow => ({ ...r, first: 0, state: "pending", dropping: false, ops: dropped(r) }));
+      for (const { id, first, state, dropping, ops } of back) changes.push({ t: "batch", k: id, p: { first, state, dropping, ops } });
+      all = [...back, ...all].sort((a, b) => a.num - b.num);
+    }
+    const most = Math.max(batches, headRows), some = all.slice(0, most);
     ld.more = all.length > most;
     let seq = t.nextSeq(session);
     for (let row of some) {
       const res = resolve(row.ops, row.atomic, session, (op) => given.get(op) ?? stored(op), false);
+      const denied = no && res.owed.length === 0 && travelling(res.ops) > 0 && this.#goes(no.to, row);
+      if (denied) res.ops = deny({ ...row, ops: res.ops }, no.why);
       if (travelling(res.ops) === 0) {
         row = { ...row, ops: res.ops };
         for (const c of this.#box.decide(t, row)) {
@@ -428,6 +445,10 @@ export class Sender {
       }
       if (res.owed.length > 0) {
         ld.owed = res.owed;
+        ld.more = true;
+        break;
+      }
+      if (no) {
         ld.more = true;
         break;
       }
@@ -451,6 +472,15 @@ export class Sender {
       ld.rows.push({ row, hold: res.hold });
     }
     return { changes, value: ld };
+  }
+
+  /** Whether a batch goes the way on which a stream was opened. */
+  #goes(opened: Route, row: BatchRow): boolean {
+    try {
+      return serves(opened, this.#box.routeOf(row.session, row.via, row.ops));
+    } catch {
+      return false;
+    }
   }
 
   /** Stores a batch's outcomes. making is how its session is reached if this was its create and that did not apply. */

@@ -91,7 +91,9 @@ export class Tables {
       this.#queueOf(row, true)!.put(row);
     }
     if (old && this.#queueOf(old)?.size === 0) (old.first > 0 ? this.#sequenced : this.#waiting).delete(old.session);
-    if (row && row.first > 0) {
+    if (old && old.first > 0 && row?.first === 0) { // it was given back, as all behind it
+      this.#given.set(row.session, Math.min(this.#given.get(row.session) ?? 0, old.first - 1));
+    } else if (row && row.first > 0) {
       this.#given.set(row.session, Math.max(this.#given.get(row.session) ?? 0, row.first + travelling(row.ops) - 1));
     }
   }

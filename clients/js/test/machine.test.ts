@@ -8,6 +8,7 @@ import { codes, fault, type CodeName } from "../src/fault.js";
 import type { Outcome, Status } from "../src/intent.js";
 import { type Backoff, defaultWindow, type Entry, lastSeqOf, Machine, noRoute, type Window } from "../src/machine.js";
 import { broken, dropAsked, judge, openedStream, type Verdict, wake } from "../src/machine_open.js";
+import { refused } from "../src/machine_refused.js";
 import { repo } from "./paths.js";
 
 const begin = 1_000_000_000;
@@ -27,8 +28,8 @@ class Script {
     if (known) return known;
     const after = (word: string): string | undefined => (args.includes(word) ? args[args.indexOf(word) + 1] : undefined);
     const e: Entry = {
-      num: this.pos.size + 1, id: name, session: name[0]!, via: "", atomic: false, first: Number(name.slice(1)), n: 1,
-      bytes: Number(after("bytes") ?? 10), marked: !args.includes("pending"), attempts: 0, hold: Number(after("hold") ?? 0),
+      num: this.pos.size + 1, id: name, session: name[0]!, via: after("only") ?? "", atomic: false, first: Number(name.slice(1)), n: 1,
+      bytes: Number(after("bytes") ?? 10), marked: !args.includes("pending"), attempts: 0, under: "", unsure: false, hold: Number(after("hold") ?? 0),
       route: { ...noRoute, ref: after("via") ?? `r${name[0]}`, host: "h", space: after("space") ?? "" },
       ops: [{ id: name, method: "put", args: [] }],
     };
@@ -42,7 +43,7 @@ class Script {
     const after = (word: string): string => (w.includes(word) ? (w[w.indexOf(word) + 1] ?? "") : "");
     const owed = (): string[] => (w.includes("owed") ? w.slice(w.indexOf("owed") + 1) : []);
     const has = (word: string): boolean => w.includes(word);
-    const batches = (): Entry[] => w.slice(2).filter((n) => /^.\d/.test(n) && n[0] === session && after("drop") !== n).map((n) => this.entry(n));
+    const batches = (): Entry[] => w.slice(2).filter((n) => /^.\d/.test(n) && n[0] === session && after("drop") !== n).map((n) => this.entry(n, w.slice(w.indexOf(n) + 1)));
     const code = (name: string) => (name in codes ? fault(name as CodeName, "told to", Number(after("at") || 0)) : fault("disconnected", name));
     const outcome = (op: string, status: Status): Outcome => ({ op, status, reason: "none", message: "", cursor: 0, result: "", cause: "", at: 0 });
     switch (w[0]) {
@@ -87,6 +88,19 @@ class Script {
           return e;
         }), now);
         break;
+      case "given": {
+        const of = w[2]!, known = has("known") ? fault("revoked", "told to") : undefined;
+        refused(m, of, known);
+        if (known) break;
+        for (const name of this.pos.keys()) if (name[0] === of) this.pos.delete(name);
+        m.looked(of, [], undefined, has("more"), [], noRoute, now);
+        break;
+      }
+      case "through": {
+        const e = this.entry(w[1]!);
+        e.route = { ...e.route, ref: w[2]! };
+        break;
+      }
       case "wake": wake(m, now); break;
       case "resume": m.resume(session, now); break;
       case "at": {
@@ -117,6 +131,7 @@ class Script {
         case "stop": return `stop ${a.session} ${a.err?.codeName ?? "no more"}`;
         case "raise": return "raise";
         case "settle": return `settle ${a.session} last ${a.through}:${a.entries.map((e) => ` ${e.id}`).join("")}`;
+        case "refuse": return `refuse ${a.session} ${a.to.ref} ${a.why.codeName}`;
         case "fenced": return "fenced";
       }
     }).join("; ");

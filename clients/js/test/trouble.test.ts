@@ -256,3 +256,31 @@ test("the server forgets no outcome that is not stored, also where later ones ar
   (await later.ticket(held).wait()).check();
   assert.deepEqual(putKeys(await logOf(later.sessionByID(session.id))), [1, 2, 3, 4, 5].map((n) => `message/${n}`));
 });
+
+test("a ref that can change nothing gets 16 streams, and who comes then is denied all the same", async (t) => {
+  const server = await TestServer.start(t), owner = await client(t, await folder(t, "owner"));
+  const { session, batch } = (await owner.space(server.ref)).create();
+  const reader = batch.share({ rights: ["read"] }).ref, writer = batch.share({ rights: ["read", "append"] }).ref;
+  (await (await batch.commit()).wait()).check();
+  for (let n = 0; n < 17; n++) {
+    const home = await folder(t, `reader-${n}`);
+    let c = await client(t, home);
+    const b = (await c.session(reader)).batch();
+    b.put("message/a", {});
+    b.put("message/b", {});
+    const { outcomes } = await (await b.commit()).wait();
+    assert.deepEqual(outcomes.map((o) => [o.status, o.reason]), [["denied", "missing_right"], ["denied", "missing_right"]], String(n));
+    await c.outbox.drain();
+    if (n < 16) {
+      await c.close();
+      continue;
+    }
+    await c.close();
+    c = await client(t, home); // it is durable, and what comes has the seqs that were never used
+    assert.deepEqual(c.outbox.list().map((r) => [r.state, r.seq]), [["failed", 0], ["failed", 0]]);
+    (await (await (await c.session(writer)).put("message/c", {})).wait()).check();
+    assert.equal(c.outbox.list().at(-1)!.seq, 1);
+    assert.equal((await (await (await c.session(reader)).put("message/d", {})).wait()).error!.codeName, "missing_right");
+  }
+  assert.deepEqual(putKeys(await logOf(session)), ["message/c"]);
+});
