@@ -253,17 +253,17 @@ func TestWhoIsToldOfThePublicShare(t *testing.T) {
 	r := start(t, teststore.SQLite(t), nil)
 	m := r.create()
 	cut := m.do(put("message/one", `{"role":"user"}`), put("message/two", `{"role":"user"}`))
-	public := m.publish()
+	public, sharing := m.publish(), capability.Read|capability.Share
 	b := newBrowser(t)
 	for name, c := range map[string]struct {
 		ref  capability.Ref
 		told bool
 	}{
 		"the owner's":        {m.owner, true},
-		"one that may share": {m.share(capability.Minting{Rights: capability.Read | capability.Share}), true},
-		"of one message":     {m.share(capability.Minting{Message: "one"}), false},
-		"from a cursor on":   {m.share(capability.Minting{From: cut}), false},
-		"for a while":        {m.share(capability.Minting{Expires: time.Now().Add(time.Hour).UnixMilli()}), false},
+		"one that may share": {m.share(capability.Minting{Rights: sharing}), true},
+		"of one message":     {m.share(capability.Minting{Rights: sharing, Message: "one"}), false},
+		"from a cursor on":   {m.share(capability.Minting{Rights: sharing, From: cut}), false},
+		"for a while":        {m.share(capability.Minting{Rights: sharing, Expires: time.Now().Add(time.Hour).UnixMilli()}), false},
 		"a reader's":         {m.share(capability.Minting{}), false},
 	} {
 		got := b.post(r.url("/s/"+c.ref.ID+"/public"), secretOf(c.ref))
