@@ -195,7 +195,7 @@ func TestTurnsAndPurges(t *testing.T) {
 	}
 	shot := r.must(200, "GET", at+"/snapshot", owner, nil)
 	turn, part := shot["turns"].([]any)[0].(obj), shot["entries"].([]any)[2].(obj)
-	if turn["status"] != "streaming" || turn["message"] != "m" || part["payload"].(obj)["text"] != "Hello, wörld" {
+	if turn["status"] != "streaming" || turn["message"] != "m" || turn["ref"] != m.owner.ID || part["payload"].(obj)["text"] != "Hello, wörld" {
 		t.Errorf("%v", shot)
 	}
 	b = m.box.batch(m.id, op("finalize", "message", "m", "status", "completed"), op("purge", "key", "message/n"))
@@ -213,6 +213,43 @@ func TestTurnsAndPurges(t *testing.T) {
 	for range 8 {
 		if e, ok := s.next(); !ok || strings.Contains(e.data, "hunter2") {
 			t.Errorf("%+v, %v", e, ok)
+		}
+	}
+}
+
+// Turns of others are ended as docs/http.md says: by their refs, in a stream of its own.
+func TestTurnsThatNobodyEnds(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	m := r.create()
+	at, owner := "/sessions/"+m.id, m.owner.Text()
+	guest := r.must(201, "POST", at+"/refs", owner, obj{"rights": []string{"append"}})
+	commit := func(ref string, ops ...ledger.Intent) json.Number {
+		t.Helper()
+		b := newBox()
+		return r.must(200, "POST", at+"/batches", ref, b.json(b.batch(m.id, ops...)))["applied"].(json.Number)
+	}
+	begin := func(message string) ledger.Intent { return op("begin", "message", message, "payload", obj{}) }
+	if n := commit(guest["text"].(string), begin("a"), begin("b")) + commit(owner, begin("c")); n != "21" {
+		t.Fatal(n)
+	}
+	r.must(200, "DELETE", at+"/refs/"+guest["ref"].(string), owner, nil)
+	dead := map[any]bool{}
+	for _, ref := range r.must(200, "GET", at+"/refs", owner, nil)["refs"].([]any) {
+		dead[ref.(obj)["ref"]] = ref.(obj)["dead"] != nil
+	}
+	var ops []ledger.Intent
+	for _, turn := range r.must(200, "GET", at+"/snapshot", owner, nil)["turns"].([]any) {
+		if turn := turn.(obj); turn["ended"] == nil && dead[turn["ref"]] {
+			ops = append(ops, op("finalize", "message", turn["message"], "status", "aborted"))
+		}
+	}
+	if n := commit(owner, ops...); n != "2" {
+		t.Errorf("%s turns were ended", n)
+	}
+	for _, turn := range r.must(200, "GET", at+"/snapshot", owner, nil)["turns"].([]any) {
+		if turn := turn.(obj); (turn["status"] == "aborted") != (turn["message"] != "c") {
+			t.Errorf("%v", turn)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 // A client: an open outbox with its connections, and the spaces and sessions that sturdy refs are for. Getting one asks no
 // server; a ref that is used is kept in the outbox, because what is committed under it may be sent by a later process.
 
+import { abortTurns, type AbortedTurns, type AbortOptions } from "./aborting.js";
 import { newBackoff } from "./backoff.js";
 import { Batch, endOf, type BatchHome, type OwnerRef, type Payload, type ShareOptions, Ticket } from "./batch.js";
 import { fault, faultOf, MooringError } from "./fault.js";
@@ -469,6 +470,14 @@ export class Session {
   /** The tree of refs below the session's ref, or one below that (an owner's: any of the session's), as Space.refs gives it. */
   refs(options: RefsOptions = {}): AsyncGenerator<RefInfo, void, void> {
     return readRefs(this.#client, this.#now(), options);
+  }
+
+  /**
+   * Ends the session's open turns, or those of dead refs, as aborted, at once and without the outbox: turns that nobody is
+   * there any more to end. What was written to them stays. It takes the rights to read and to revoke.
+   */
+  abortTurns(options: AbortOptions = {}): Promise<AbortedTurns> {
+    return abortTurns(this.#client, this.#now(), options);
   }
 
   #revoke(ref: string | null, epoch: boolean, options: Waiting | undefined): Promise<Cut> {

@@ -1,5 +1,6 @@
 // What the package gives wherever it runs.
 
+export type { AbortedTurns, AbortOptions } from "./aborting.js";
 export { Batch, type Now, type Payload, Promised, type Reference, reference, Results, type Right, type ShareOptions, Ticket } from "./batch.js";
 export { Client, type ClientOptions, type CreateOptions, type ListOptions, Session, Space, type Waiting } from "./client.js";
 export { type CodeName, codes, MooringError } from "./fault.js";

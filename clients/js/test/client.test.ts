@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { test, type TestContext } from "node:test";
 import { inspect } from "node:util";
 import { newHttpBatchRpcSession } from "capnweb";
-import { type Client, type CodeName, jsonText, type ListOptions, MooringError, newBatchID, newULID, open, type OpenOptions, Ref, reference, type SessionEvent, Standstill } from "../src/index.js";
+import { type Client, type CodeName, jsonText, type ListOptions, MooringError, newBatchID, newULID, open, type OpenOptions, Ref, reference, type Right, type Session, type SessionEvent, Standstill, type Ticket } from "../src/index.js";
 import { repo } from "./paths.js";
 import { folder, logOf, Proxy, putKeys, TestServer } from "./rig.js";
 import { JournalStore } from "../src/journal.js";
@@ -603,4 +603,39 @@ test("a snapshot is in the session's order, whatever ids are", async (t) => {
     assert.deepEqual([...(await session.snapshot()).entries.keys()], want.map((id) => `message/${id}`));
     assert.equal((await session.info()).session!.order, order ?? "");
   }
+});
+
+test("turns that nobody ends are aborted by who may revoke, over links that break, and who waited for room goes on", async (t) => {
+  const server = await TestServer.start(t);
+  const proxy = await Proxy.start(t, server);
+  const { session, batch } = (await (await client(t)).space(proxy.ref(server.ref))).create();
+  await batch.commit();
+  const guest = async (rights: Right[]): Promise<Session> => {
+    const { ref, ticket } = await session.share({ rights });
+    (await ticket.wait()).check();
+    return (await client(t)).session(ref);
+  };
+  const begin = async (by: Session, what: string, n: number): Promise<Ticket> => {
+    const b = by.batch();
+    for (let i = 0; i < n; i++) b.begin(`${what}${i}`, { role: "assistant" });
+    return b.commit();
+  };
+  const left = async (): Promise<string[]> => (await session.snapshot()).turns.filter((x) => x.ended === 0).map((x) => `${x.message} ${x.ref}`);
+
+  const gone = await guest(["read", "append"]), alive = await guest(["read", "append", "share", "revoke"]);
+  for (const ticket of [await begin(gone, "g", 2), await begin(session, "o", 1)]) (await ticket.wait()).check();
+  (await (await begin(alive, "a", 256)).wait()).check();
+  const other = await (await client(t)).session(alive.ref), waits = await begin(other, "w", 1);
+  const refusals = (await gone.abortTurns()).refused;
+  assert.deepEqual([refusals.length, refusals[0]!.error.codeName], [259, "not_your_turn"]);
+  await assert.rejects(gone.abortTurns({ dead: true }), refused("missing_right"));
+  await session.revoke(gone.ref);
+  assert.deepEqual(await session.abortTurns({ dead: true }), { aborted: 2, ended: 0, left: 257, refused: [] });
+  const seen: number[] = [];
+  const all = await alive.abortTurns({ progress: (done, total) => { seen.push(done); assert.equal(total, 257); proxy.cut(); } });
+  assert.deepEqual(all, { aborted: 257, ended: 0, left: 0, refused: [] });
+  assert.deepEqual(seen, [0, 50, 100, 150, 200, 250, 257]);
+  (await waits.wait()).check();
+  assert.deepEqual(await left(), [`w0 ${alive.ref.id}`]);
+  assert.deepEqual(await session.abortTurns({ dead: true }), { aborted: 0, ended: 0, left: 1, refused: [] });
 });

@@ -1,0 +1,93 @@
+// The end of turns that others have left open.
+
+import type { Client, Waiting } from "./client.js";
+import { MooringError } from "./fault.js";
+import type { Held, WireBatch } from "./link.js";
+import { readRefs, readSnapshot, type Turn } from "./session.js";
+import { randomBytes, toBase64url } from "./text.js";
+import { newBatchID, newULID } from "./ulid.js";
+
+/** Which open turns are ended. */
+export interface AbortOptions extends Waiting {
+  /** Leaves those of living refs, and of refs that the session's ref here is not told of, since they are not below it. */
+  dead?: boolean;
+  /** Is told how many of how many turns are done. */
+  progress?: (done: number, total: number) => void;
+}
+
+/** What became of the turns that were open. */
+export interface AbortedTurns {
+  /** Have ended as aborted. */
+  aborted: number;
+  /** Had been ended by others when it was their turn. */
+  ended: number;
+  /** Were left, since their refs are not dead. */
+  left: number;
+  /** Could not be ended, and why. */
+  refused: { message: string; error: MooringError }[];
+}
+
+const abortBatch = 50; // ending a turn reads and writes its message and parts
+
+const isOpen = (t: Turn): boolean => t.status === "streaming" || t.status === "interrupted";
+
+/**
+ * Aborts open turns at once, in a stream of its own: in the outbox the begin that waits for the room may stand before it. The
+ * same batch again, over another connection, is known by its seqs.
+ */
+export async function abortTurns(client: Client, held: Held, { dead = false, progress, ...waiting }: AbortOptions): Promise<AbortedTurns> {
+  const state = await client.call(held, (live) => readSnapshot(live, 0), waiting);
+  const all = state.turns.filter(isOpen), known = dead && all.length > 0 ? await deadRefs(client, held, waiting) : undefined;
+  const open = known ? all.filter((t) => known(t.ref)) : all;
+  const done: AbortedTurns = { aborted: 0, ended: 0, left: all.length - open.length, refused: [] };
+  const outbox = `obx_${newULID()}`, secret = toBase64url(randomBytes(32));
+  let seq = 0;
+
+  const call = async (turns: readonly Turn[]): Promise<void> => {
+    const batch: WireBatch = {
+      id: newBatchID(), atomic: false, ackedThrough: seq, ops: turns.map((t, i) => ({
+        id: newULID(), seq: seq + i + 1, method: "finalize",
+        args: [{ name: "message", json: JSON.stringify(t.message) }, { name: "status", json: '"aborted"' }],
+      })),
+    };
+    const outcomes = await client.call(held, async (_, peer) => {
+      const stream = await peer.openStream({ session: held.ref.target, through: held, space: undefined, ownerRef: "", with: [], outbox, secret, incarnation: 1 });
+      try {
+        const reply = await stream.apply(batch);
+        if (reply.err) throw reply.err;
+        stream.acknowledge(seq + turns.length);
+        return reply.outcomes!;
+      } finally {
+        stream.close();
+      }
+    }, waiting);
+    seq += turns.length;
+    for (const [i, o] of outcomes.entries()) {
+      if (o.status === "applied") done.aborted++;
+      else if (o.reason === "turn_ended") done.ended++;
+      else if (o.reason === "too_large" && turns.length > 1) await call([turns[i]!]); // together, they may be
+      else done.refused.push({ message: turns[i]!.message, error: new MooringError(o.reason, o.message) });
+    }
+  };
+
+  progress?.(0, open.length);
+  for (let i = 0; i < open.length; i += abortBatch) {
+    await call(open.slice(i, i + abortBatch));
+    progress?.(Math.min(i + abortBatch, open.length), open.length);
+  }
+  return done;
+}
+
+/**
+ * Tells which refs are dead. Of all that the ref may be told of it is those that are not alive; an owner's is told of all
+ * that are, so any other is dead for it.
+ */
+async function deadRefs(client: Client, held: Held, waiting: Waiting): Promise<(ref: string) => boolean> {
+  const refs = new Map<string, boolean>();
+  let owner: boolean | undefined; // of the first, which is the ref itself
+  for await (const { grant } of readRefs(client, held, waiting)) {
+    owner ??= grant.owner;
+    refs.set(grant.id, grant.dead !== "none");
+  }
+  return (ref) => refs.get(ref) ?? (owner === true && ref !== ""); // a server of the version before tells of no turn's ref
+}
