@@ -103,6 +103,8 @@ func overTitle(c fault.Code) string {
 		return "Not found"
 	case fault.Overloaded:
 		return "Too busy"
+	case fault.TooLarge:
+		return "Too large"
 	case fault.MissingRight, fault.NotAnOwner, fault.Denied:
 		return "Not allowed"
 	case fault.Unavailable, fault.Draining, fault.NotYetKnown:

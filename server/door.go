@@ -199,15 +199,20 @@ func (h *Held) Range(ctx context.Context, after, below string, maxBytes, maxEntr
 }
 
 // Outline gives what there is of the keys above after and below below, without values
-// and in no order: at most most (TooLarge). What the ref does not show is left out.
-func (h *Held) Outline(ctx context.Context, after, below string, most int) ([]*session.Entry, error) {
+// and by key: at most most, in a snapshot of its own. What the ref does not show is left
+// out; next is as Range's.
+func (h *Held) Outline(ctx context.Context, after, below string, most int) (entries []*session.Entry, next string, err error) {
 	page, err := h.shown(ctx, "snapshot", func(ctx context.Context, o *sess) (*session.Range, error) {
-		return o.server.cfg.Store.ReadOutline(ctx, h.Target(), after, below, most, []string{h.ref})
+		page, err := o.server.cfg.Store.ReadOutline(ctx, h.Target(), after, below, most, []string{h.ref})
+		if err == nil && page.More {
+			next = page.Entries[len(page.Entries)-1].Key
+		}
+		return page, err
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return page.Entries, nil
+	return page.Entries, next, nil
 }
 
 // Values gives the entries of keys, in their order and in a snapshot of its own, as

@@ -71,8 +71,8 @@ type Store interface {
 	ReadLog(ctx context.Context, session string, after uint64, maxBytes, maxEvents int, refs []string, hashesAt ...uint64) (*session.Page, error)
 	ReadState(ctx context.Context, session string, refs []string, pieceBytes int, piece func(*session.StatePiece) error) error
 	ReadRange(ctx context.Context, session, after, below string, maxBytes, maxEntries int, refs []string) (*session.Range, error)
-	// ReadOutline gives the entries of the keys between two without values, and
-	// ReadValues those of keys, in their order, as far as they fit.
+	// ReadOutline gives the entries of the keys between two without values, by key, and
+	// ReadValues those of keys, in their order, both as far as they fit.
 	ReadOutline(ctx context.Context, session, after, below string, most int, refs []string) (*session.Range, error)
 	ReadValues(ctx context.Context, session string, keys []string, maxBytes int, refs []string) (page *session.Range, next int, err error)
 	ReadRows(ctx context.Context, sessions []string) (map[string]*session.Row, error)

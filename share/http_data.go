@@ -3,6 +3,7 @@
 package share
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,14 +36,11 @@ var kinds = []struct{ name, after, below string }{
 	{"part", "part/", "part0"},
 }
 
-// mostOrdered is how many messages, or parts, of a share are put in order.
-const mostOrdered = 1 << 18
-
 // walk gives a share's entries of a kind a page at a time, messages and parts in the
 // session's order. What changes meanwhile is seen as it is when its page is read.
-func walk(ctx context.Context, h *server.Held, kind int, page func([]*session.Entry) error) error {
+func (s *Service) walk(ctx context.Context, h *server.Held, kind int, page func([]*session.Entry) error) error {
 	if name := kinds[kind].name; name == "message" || name == "part" {
-		return walkInOrder(ctx, h, kind, page)
+		return s.walkInOrder(ctx, h, kind, page)
 	}
 	for after, below := kinds[kind].after, kinds[kind].below; ; {
 		got, next, err := h.Range(ctx, after, below, pageBytes, pageKeys)
@@ -56,28 +54,76 @@ func walk(ctx context.Context, h *server.Held, kind int, page func([]*session.En
 	}
 }
 
-func walkInOrder(ctx context.Context, h *server.Held, kind int, page func([]*session.Entry) error) error {
-	all, err := h.Outline(ctx, kinds[kind].after, kinds[kind].below, mostOrdered)
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(all, session.CompareEntries)
-	keys := make([]string, len(all))
-	for i, e := range all {
-		keys[i] = e.Key
-	}
-	for len(keys) > 0 {
-		got, next, err := h.Values(ctx, keys[:min(len(keys), pageKeys)], pageBytes)
+// walkInOrder puts keys in order without their values, as many at once as Config.Ordered
+// says. Of more, each pass over all of them gives those that come next.
+func (s *Service) walkInOrder(ctx context.Context, h *server.Held, kind int, page func([]*session.Entry) error) error {
+	for last := (placed{}); ; {
+		batch, more, err := s.following(ctx, h, kind, last)
 		if err != nil {
 			return err
 		}
-		if err := page(got.Entries); err != nil {
-			return err
+		keys := make([]string, len(batch))
+		for i, p := range batch {
+			keys[i], last = p.key, p
 		}
-		keys = keys[next:]
+		for len(keys) > 0 {
+			got, next, err := h.Values(ctx, keys[:min(len(keys), pageKeys)], pageBytes)
+			if err != nil {
+				return err
+			}
+			if err := page(got.Entries); err != nil {
+				return err
+			}
+			keys = keys[next:]
+		}
+		if !more {
+			return nil
+		}
 	}
-	return nil
 }
+
+// placed is a key and its place.
+type placed struct {
+	ord session.Ord
+	key string
+}
+
+func (p placed) compare(q placed) int {
+	return cmp.Or(p.ord.Compare(q.ord), strings.Compare(p.key, q.key))
+}
+
+// following gives the first of a kind's keys behind last, in order; more says that there
+// are others.
+func (s *Service) following(ctx context.Context, h *server.Held, kind int, last placed) (first []placed, more bool, err error) {
+	most := s.cfg.Ordered
+	keep := func() {
+		slices.SortFunc(first, placed.compare)
+		if len(first) > most {
+			first, more = first[:most], true
+		}
+	}
+	for after, below := kinds[kind].after, kinds[kind].below; ; {
+		entries, next, err := h.Outline(ctx, after, below, min(outlineKeys, most))
+		if err != nil {
+			return nil, false, err
+		}
+		for _, e := range entries {
+			if p := (placed{e.Ord, e.Key}); p.compare(last) > 0 {
+				first = append(first, p)
+			}
+		}
+		if next == "" {
+			keep()
+			return first, more, nil
+		}
+		if after = next; len(first) > 2*most {
+			keep()
+		}
+	}
+}
+
+// outlineKeys is how many keys are read at once to be put in order.
+const outlineKeys = 1 << 14
 
 // stream is a reply that is written as it is read. A client must take each piece
 // within the stall timeout.
@@ -156,7 +202,7 @@ func (s *Service) serveData(w http.ResponseWriter, v *visitor, id string) {
 	s.reading(w, v, id, func(t *stream, h *server.Held) error {
 		sep := byte('[')
 		for kind := range kinds {
-			err := walk(v.Context(), h, kind, func(page []*session.Entry) error {
+			err := s.walk(v.Context(), h, kind, func(page []*session.Entry) error {
 				for _, e := range page {
 					t.buf = append(t.buf, sep)
 					t.buf = opencode.AppendItem(t.buf, e.Key, e.Payload)
@@ -192,7 +238,7 @@ func (s *Service) serveWhole(w http.ResponseWriter, v *visitor, id string) {
 		} {
 			t.buf = append(t.buf, field.open...)
 			first := true
-			err := walk(v.Context(), h, field.kind, func(page []*session.Entry) error {
+			err := s.walk(v.Context(), h, field.kind, func(page []*session.Entry) error {
 				values := make([][]byte, len(page))
 				for i, e := range page {
 					if values[i] = e.Payload; kinds[field.kind].name == "diff" {

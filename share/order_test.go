@@ -12,10 +12,18 @@ import (
 )
 
 // The clock in opencode's ids begins anew every 2^36 ms; what was created before that
-// stands first all the same.
+// stands first all the same, however few are put in order at once.
 func TestDataOverTheEndOfOpencodesClock(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), nil)
+	for _, ordered := range []int{0, 1, 3} {
+		t.Run(fmt.Sprint(ordered), func(t *testing.T) {
+			t.Parallel()
+			testClocksEnd(t, start(t, teststore.SQLite(t), func(c *settings) { c.share.Ordered = ordered }))
+		})
+	}
+}
+
+func testClocksEnd(t *testing.T, r *rig) {
 	c := r.create("ses_wrap")
 	const wrap = 26 << 36
 	var items []string

@@ -80,6 +80,7 @@ type Config struct {
 	Pieces         opencode.Limits // what the session takes in one commit
 	BodyBytes      int             // of one sync, which is read as it comes; beyond: refused
 	MessageBytes   int             // of one message of Cap'n Web, which is held whole; beyond: refused
+	Ordered        int             // messages, or parts, of a share that are put in order at once; more take more passes
 	Requests       int             // syncs and reads of one address at once; beyond: they wait, then are refused
 	CreatesPerHour int             // of one address; beyond: refused
 	Creates        int             // of one address at once, before that rate begins to count
@@ -98,7 +99,7 @@ func DefaultConfig() Config {
 	return Config{
 		Log:       slog.New(slog.DiscardHandler),
 		Pieces:    opencode.Limits{Ops: 1000, Bytes: 8 << 20, Payload: 4 << 20},
-		BodyBytes: 512 << 20, MessageBytes: 32 << 20, Requests: 32,
+		BodyBytes: 512 << 20, MessageBytes: 32 << 20, Ordered: 1 << 17, Requests: 32,
 		CreatesPerHour: 3600, Creates: 120, Writers: 16, Repeat: 10 * time.Minute,
 		BodyTimeout: 2 * time.Minute, SyncTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		PingInterval: 20 * time.Second, RPCTimeout: 2 * time.Minute,
@@ -117,7 +118,7 @@ func (c Config) withDefaults() Config {
 		have *int
 		want int
 	}{
-		{&c.BodyBytes, d.BodyBytes}, {&c.MessageBytes, d.MessageBytes}, {&c.Requests, d.Requests},
+		{&c.BodyBytes, d.BodyBytes}, {&c.MessageBytes, d.MessageBytes}, {&c.Ordered, d.Ordered}, {&c.Requests, d.Requests},
 		{&c.CreatesPerHour, d.CreatesPerHour}, {&c.Creates, d.Creates}, {&c.Writers, d.Writers},
 	} {
 		if *f.have <= 0 {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -143,7 +142,7 @@ func (s *Store) placeByTime(ctx context.Context, row *session.Row, rows []*sessi
 
 var (
 	readOutline = statement("", `
-		SELECT `+headColumns+` FROM entries e WHERE e.session = {1} AND e.key > {2} AND e.key < {3} LIMIT {4}`)
+		SELECT `+headColumns+` FROM entries e WHERE e.session = {1} AND e.key > {2} AND e.key < {3} ORDER BY e.key LIMIT {4}`)
 
 	readSizes = statement("tt", fmt.Sprintf(`
 		SELECT e.key, COALESCE(octet_length(%s), 0) + %d + CASE WHEN e.grown > 0 THEN e.text_len ELSE 0 END
@@ -151,7 +150,7 @@ var (
 )
 
 // ReadOutline gives the entries of the keys above after and below below without their
-// values, in no order: TooLarge if there are more than most.
+// values, by key: at most most. More says that there are others.
 func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most int, refIDs []string) (*session.Range, error) {
 	if err := sound(after, below); err != nil {
 		return nil, err
@@ -172,8 +171,8 @@ func (s *Store) ReadOutline(ctx context.Context, id, after, below string, most i
 	if err != nil {
 		return nil, naming("read outline", err)
 	}
-	if len(page.Entries) > most {
-		return nil, fault.TooLarge.With("the session has more than %d messages and parts, the most that are put in order at once: read its events", most)
+	if page.More = len(page.Entries) > most; page.More {
+		page.Entries = page.Entries[:most]
 	}
 	return page, nil
 }

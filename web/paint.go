@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/gate"
 	"github.com/mooring-rpc/mooring/page"
@@ -124,19 +126,11 @@ func (p *painting) state() error {
 	return p.send()
 }
 
-// mostBlocks is how many messages and parts a page has at most: they are put in order
-// without their values, and these are read as they are written.
-const mostBlocks = 1 << 18
-
 // log writes the messages with their parts, in the session's order.
 func (p *painting) log() error {
-	var all []*session.Entry
-	for _, keys := range [][2]string{{"message/", "message0"}, {"part/", "part0"}} {
-		some, err := p.held.Outline(p.q.r.Context(), keys[0], keys[1], mostBlocks-len(all))
-		if err != nil {
-			return err
-		}
-		all = append(all, some...)
+	all, err := p.outline()
+	if err != nil {
+		return err
 	}
 	session.Document(all, func(e *session.Entry) *session.Entry { return e })
 	keys := make([]string, len(all))
@@ -166,6 +160,29 @@ func (p *painting) log() error {
 		}
 	}
 	return nil
+}
+
+// outlineKeys is how many keys are read at once to be put in order.
+const outlineKeys = 1 << 14
+
+// outline gives the messages and parts, without values and in no order.
+func (p *painting) outline() (all []*session.Entry, err error) {
+	most := p.q.site.cfg.PageBlocks
+	for _, keys := range [][2]string{{"message/", "message0"}, {"part/", "part0"}} {
+		for after, below := keys[0], keys[1]; ; {
+			some, next, err := p.held.Outline(p.q.r.Context(), after, below, min(outlineKeys, most+1))
+			if err != nil {
+				return nil, err
+			}
+			if all = append(all, some...); len(all) > most {
+				return nil, fault.TooLarge.With("a page has at most %s messages and parts, and this session has more: all of it is in mooring session export REF, and in /api/share/ID/data of a public share", humanize.Comma(int64(most)))
+			}
+			if after = next; next == "" {
+				break
+			}
+		}
+	}
+	return all, nil
 }
 
 // walk has each take the entries of keys between two, a piece at a time, and sends

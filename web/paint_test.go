@@ -135,6 +135,22 @@ func TestPaintInTheOrderOfTheLog(t *testing.T) {
 	}
 }
 
+// A session of more than a page holds says so, and where the rest is.
+func TestMoreThanAPage(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), func(_ *server.Config, c *Config) { c.PageBlocks = 3 })
+	m := r.create()
+	url := r.url("/share/" + m.publish().ID)
+	m.do(put("message/a", `{"role":"user"}`), put("part/a/1", `{"type":"text","text":"one"}`), put("part/a/2", `{"type":"text","text":"two"}`))
+	if html := newBrowser(t).get(url).body; strings.Contains(html, "Too large") || !strings.Contains(html, "two") {
+		t.Errorf("as much as it holds: %s", html)
+	}
+	m.do(put("part/b/1", `{"type":"text","text":"three"}`))
+	if html := newBrowser(t).get(url).body; !strings.Contains(html, "<strong>Too large</strong><p>a page has at most 3 messages and parts") || !strings.Contains(html, "session export") {
+		t.Errorf("more than it holds: %s", html)
+	}
+}
+
 // Parts find their messages also where the order of keys is another than that of
 // messages, and parts of no message are shown too.
 func TestPartsFindTheirMessages(t *testing.T) {

@@ -53,6 +53,7 @@ type Config struct {
 	TLS    bool         // they do so over TLS
 
 	PageBytes     int           // state that is read and rendered at a time (256 KiB)
+	PageBlocks    int           // messages and parts of a page (262,144): they are put in order without their values; beyond: it says so
 	Paints        int           // sessions' pages on their way at once (256); beyond: 429
 	PaintsPerAddr int           // of those to one address, an IPv6 /64 (64); behind a proxy all readers have the proxy's
 	Renders       int           // pieces that are read and rendered at once (8)
@@ -71,7 +72,7 @@ func (c Config) withDefaults() Config {
 	for _, f := range []struct {
 		have *int
 		want int
-	}{{&c.PageBytes, 256 << 10}, {&c.Paints, 256}, {&c.PaintsPerAddr, 64}, {&c.Renders, 8}, {&c.EventBytes, 16 << 20}, {&c.TokensPerRef, 1000}} {
+	}{{&c.PageBytes, 256 << 10}, {&c.PageBlocks, 1 << 18}, {&c.Paints, 256}, {&c.PaintsPerAddr, 64}, {&c.Renders, 8}, {&c.EventBytes, 16 << 20}, {&c.TokensPerRef, 1000}} {
 		if *f.have <= 0 {
 			*f.have = f.want
 		}
