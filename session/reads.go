@@ -56,7 +56,7 @@ type Range struct {
 }
 
 // Bytes is what a turn costs in a piece, about.
-func (t *Turn) Bytes() int { return len(t.Message) + len(t.Outbox) + 64 }
+func (t *Turn) Bytes() int { return len(t.Message) + len(t.Outbox) + len(t.Ref) + 64 }
 
 // Bytes is what an entry costs in a piece, about.
 func (e *Entry) Bytes() int { return len(e.Payload) + len(e.Key) + 128 }

@@ -50,6 +50,11 @@ var statements = map[string]*Statement{
 	"findPageTokens": findPageTokens,
 }
 
+// indexed are the statements about turns, of which a session may have very many, and the index
+// that each goes by.
+var indexed = map[string]string{"readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readLapsing": "turns_streaming",
+	"lapsedTurns": "turns_streaming", "readFirstOpen": "turns_open", "readGrowth": "turns_open", "pageTrimmable": "turns_open"}
+
 // stopping are the statements of which no more is read than there is room for.
 var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readHolders: true, readEntries: true, readRanges: true, readRange: true}
 
@@ -81,7 +86,11 @@ func TestPlansSQLite(t *testing.T) {
 				values = BulkRows * len(s.Columns)
 			}
 			inner := map[string]bool{} // selects within it
-			for _, step := range sqlitePlan(t, db, text, values) {
+			plan := sqlitePlan(t, db, text, values)
+			if !strings.Contains(strings.Join(plan, "\n"), indexed[name]) {
+				t.Errorf("%s (%s) does not go by %s: %q", name, form, indexed[name], plan)
+			}
+			for _, step := range plan {
 				if strings.Contains(step, "TEMP B-TREE FOR ORDER BY") && stopping[s] {
 					t.Errorf("%s (%s) reads all to sort it, although its caller may stop: %s", name, form, step)
 				}
@@ -124,6 +133,9 @@ func TestPlansPostgres(t *testing.T) {
 			plan, err := explain(t, conn, name+"_"+form, text)
 			if err != nil {
 				t.Errorf("%s (%s): %v", name, form, err)
+			}
+			if !strings.Contains(plan, indexed[name]) {
+				t.Errorf("%s (%s) does not go by %s:\n%s", name, form, indexed[name], plan)
 			}
 			if strings.Contains(plan, "Seq Scan") {
 				t.Errorf("%s (%s) reads a table through:\n%s", name, form, plan)

@@ -62,12 +62,12 @@ var (
 
 	// turns_counted is the index of open turns, status Streaming and Interrupted, but for orphans.
 	readOpenTurns = statement("t", `
-		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.status <= 2 AND t.orphan = 0`)
+		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t {by turns_counted} WHERE t.session = w.a AND t.status <= 2 AND t.orphan = 0`)
 
 	// readTurnRefs gets the refs that those were begun under, and all above them in their session.
 	readTurnRefs = statement("t", `
 		WITH RECURSIVE line(target, tail) AS (
-			SELECT t.session, `+turnTail+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.status <= 2 AND t.orphan = 0
+			SELECT t.session, `+turnTail+` FROM {w} CROSS JOIN turns t {by turns_counted} WHERE t.session = w.a AND t.status <= 2 AND t.orphan = 0
 			UNION
 			SELECT g.parent_target, g.parent_tail FROM line CROSS JOIN grants g
 			WHERE g.target = line.target AND g.tail = line.tail AND g.parent_target = g.target)
@@ -75,7 +75,7 @@ var (
 
 	// readLapsing goes by turns_streaming, the index of turns of status Streaming.
 	readLapsing = statement("t", `
-		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t WHERE t.session = w.a AND t.status = 1`)
+		SELECT `+turnColumns+` FROM {w} CROSS JOIN turns t {by turns_streaming} WHERE t.session = w.a AND t.status = 1`)
 
 	// readFirstOpen goes by turns_open, the index of open turns by where they began.
 	readFirstOpen = statement("", `

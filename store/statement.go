@@ -12,6 +12,7 @@
 //	{lock}     FOR UPDATE, where there are row locks
 //	{version X} the version of table X's row, 0 where rows have none
 //	{holds X Y} whether the bytes X contain the text Y
+//	{by X}     has SQLite take the index X, where it would go through a session's other rows
 
 package store
 
@@ -264,11 +265,11 @@ func (s *Statement) jsonEach(string) string {
 }
 
 // dialect is what marks other than lists stand for.
-type dialect struct{ lock, version, holds string }
+type dialect struct{ lock, version, holds, by string }
 
 var (
 	postgres = dialect{lock: "FOR UPDATE", version: "%s.xmin::text::bigint", holds: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0"}
-	sqlite   = dialect{version: "0", holds: "instr(%s, CAST(%s AS BLOB)) > 0"}
+	sqlite   = dialect{version: "0", holds: "instr(%s, CAST(%s AS BLOB)) > 0", by: "INDEXED BY "}
 )
 
 // marks renders marks; list those of the list, which has the first so many arguments.
@@ -285,6 +286,11 @@ func (d dialect) marks(list func(mark string) string, before int) func(string) s
 		case "holds":
 			x, y, _ := strings.Cut(args, " ")
 			return fmt.Sprintf(d.holds, x, y)
+		case "by":
+			if d.by == "" {
+				return ""
+			}
+			return d.by + args
 		}
 		return "$" + strconv.Itoa(single(mark)+before)
 	}
