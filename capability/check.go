@@ -74,6 +74,11 @@ func Matches(g *Grant, s Secret) bool {
 	return same && g != nil && !s.IsZero()
 }
 
+// MostCounted is how many redemptions of a ref are kept and counted one by one where neither
+// it nor one above it has a limit. They are told apart so that coming back is no other
+// redemption: without a limit that matters to nobody.
+const MostCounted = 1000
+
 // CheckRedemption says whether one more redemption fits the limits of g and of
 // those above it that have one: what is minted from a ref uses that one up too.
 // known says that this redemption id was counted before: it is free.

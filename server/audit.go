@@ -64,7 +64,8 @@ func (a *auditor) turn(number int64) (counted map[capability.AuditRow]tally) {
 }
 
 // denied takes a call that was refused. A stranger's has no ref and is kept
-// under the target that was asked for, if that may be named.
+// under the target that was asked for, if that may be named. A redemption of which no row
+// of its own is kept comes here too, and is counted.
 func (a *auditor) denied(row capability.AuditRow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // auditOf is all of a target's audit, whose chain must be whole.
@@ -102,6 +103,42 @@ func TestRefusalsAreKeptOneByOne(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("refused was\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	})
+}
+
+// Redemptions of a ref without a limit are counted in the end, and leave no rows.
+func TestRedemptionsWithoutEndAreCounted(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, oneWindow)
+		p := r.dial()
+		m := r.create(p)
+		ref := r.owner.New(m.id)
+		g := &capability.Grant{ID: ref.ID, Target: m.id, Parent: m.owner.ID, Hash: ref.Secret.Hash(), Rights: capability.Read, Epoch: 1, Used: capability.MostCounted - 1, Actor: "owner/all"}
+		err := st.Update(t.Context(), func(tx session.Tx) error {
+			if _, err := tx.Load(t.Context(), &session.Want{Sessions: []string{m.id}}); err != nil {
+				return err
+			}
+			return tx.Save(t.Context(), &session.Changes{Grants: []*capability.Grant{g}})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 4 {
+			if err := p.restoreErr(ref, fmt.Sprint(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.stop()
+		var got []string
+		for _, row := range auditOf(t, st, m.id) {
+			if row.Act == capability.AuditRedeem && row.Ref == ref.ID {
+				got = append(got, fmt.Sprintf("%s %d× %s", row.Actor, row.Count, row.Peer))
+			}
+		}
+		if want := []string{"owner/all 1× pipe a", "owner/all 3× "}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
 		}
 	})
 }

@@ -25,8 +25,9 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 	defer cancel()
 	var grant *capability.Grant
 	var refused *fault.Error
+	var seen *session.Redemption
 	err := s.cfg.Store.Redeem(ctx, id, redemption, peer, func(r *session.Redemption) error {
-		grant, refused = r.Grant, capability.Open(r.Grant, id, secret)
+		seen, grant, refused = r, r.Grant, capability.Open(r.Grant, id, secret)
 		if refused != nil {
 			return refused
 		}
@@ -50,6 +51,8 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 	case err == errDead:
 		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
 		return grant, nil
+	case err == nil && seen.Uncounted:
+		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditRedeem, Ref: id, Actor: grant.Actor})
 	case refused == nil || err == nil:
 	case refused.Code == fault.UnknownRef:
 		row := capability.AuditRow{Act: capability.AuditStranger, Reason: refused.Code, Peer: peer}

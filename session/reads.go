@@ -79,4 +79,7 @@ type Redemption struct {
 	Grant *capability.Grant   // nil: no such ref
 	Above []*capability.Grant // those with a limit that it was minted from, by id, where one more is to be counted: a redemption of it is one of theirs
 	Known bool                // this redemption id was counted before: it is free
+	// Uncounted is set after the decision, where nothing is kept of the redemption: the ref has no
+	// limit, and was redeemed so often that one more is not told apart.
+	Uncounted bool
 }

@@ -128,7 +128,9 @@ func (t *tx) fullOfIdle(ctx context.Context, o *session.StreamOpening) (full boo
 // Redeem has admit decide on a ref and a redemption id. If admit returns nil
 // for a ref that is there and a redemption id that was not counted before, it
 // is counted (Grant.Used), for the ref and for those with a limit that it was
-// minted from, and an audit row is written, with the address of peer. admit may run twice,
+// minted from, and an audit row is written, with the address of peer. Where there is no
+// limit that is so for capability.MostCounted of them, and nothing is written of further
+// ones: anybody who holds a public link may make any number. admit may run twice,
 // the second time on the rows under lock, and then with those above it too; its
 // error comes back as it is, with nothing changed. A redemption id that was
 // counted costs a read of one ref, and so does one that is refused at once: the
@@ -196,6 +198,13 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption, peer string, admit 
 		return naming("redeem", err)
 	}
 	slices.Sort(ids)
+	uncounted := func(r *session.Redemption) bool {
+		r.Uncounted = len(ids) == 1 && r.Grant.Limit == 0 && r.Grant.Used >= capability.MostCounted
+		return r.Uncounted
+	}
+	if uncounted(seen) {
+		return nil
+	}
 
 	var own error
 	err = s.update(ctx, func(t *tx) error {
@@ -212,7 +221,7 @@ func (s *Store) Redeem(ctx context.Context, ref, redemption, peer string, admit 
 			return err
 		}
 		t.now = r.Now
-		if own = decide(r); own != nil || r.Grant == nil || r.Known {
+		if own = decide(r); own != nil || r.Grant == nil || r.Known || uncounted(r) {
 			return own
 		}
 		t.run.Queue(insertRedemption, nil, []any{target, tail, redemption, t.now}, nil)

@@ -243,6 +243,47 @@ func testRedeemLimit(t *testing.T, fresh Fresh) {
 	}
 }
 
+// testRedeemWithoutLimit: of a ref without a limit so many redemptions are kept and no more; of
+// one below a limit, all that there may be.
+func testRedeemWithoutLimit(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	id := newSession()
+	free, top := grant(newRef(id), ""), grant(newRef(id), "")
+	free.Used = capability.MostCounted - 2
+	top.Limit, top.Used = 2*capability.MostCounted, capability.MostCounted
+	below := grant(newRef(id), top.ID)
+	below.Used = capability.MostCounted
+	f.save(&session.Changes{Sessions: []*session.Row{liveRow(id, newSpace(), 4)}, Grants: []*capability.Grant{free, top, below}}, id)
+	redeem := func(ref, redemption string) (seen *session.Redemption) {
+		t.Helper()
+		f.must("redeem", f.Redeem(f.ctx, ref, redemption, "192.0.2.1", func(r *session.Redemption) error { seen = r; return nil }))
+		return seen
+	}
+	for _, c := range []struct {
+		ref, redemption         string
+		before                  uint32
+		known, uncounted, audit bool
+	}{
+		{free.ID, "a", 998, false, false, true},
+		{free.ID, "b", 999, false, false, true},
+		{free.ID, "c", 1000, false, true, false},
+		{free.ID, "c", 1000, false, true, false}, // no row is there of it
+		{free.ID, "a", 1000, true, false, false},
+		{below.ID, "a", 1000, false, false, true},
+		{below.ID, "a", 1001, true, false, false},
+	} {
+		rows := len(f.audit(id))
+		seen := redeem(c.ref, c.redemption)
+		if seen.Grant.Used != c.before || seen.Known != c.known || seen.Uncounted != c.uncounted || (len(f.audit(id)) > rows) != c.audit {
+			t.Errorf("%+v: redeemed %d times before, known %t, uncounted %t, %d audit rows after %d", c, seen.Grant.Used, seen.Known, seen.Uncounted, len(f.audit(id)), rows)
+		}
+	}
+	no := fault.Exhausted.With("no")
+	if err := f.Redeem(f.ctx, free.ID, "d", "192.0.2.1", func(*session.Redemption) error { return no }); err != error(no) {
+		t.Errorf("one that is refused: %v", err)
+	}
+}
+
 // testRedeemLimitAbove: what is minted from a ref uses that one's redemptions up.
 func testRedeemLimitAbove(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)

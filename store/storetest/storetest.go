@@ -119,6 +119,7 @@ var together = []test{
 	{"Redeem", testRedeem},
 	{"RedeemLimit", testRedeemLimit},
 	{"RedeemLimitAbove", testRedeemLimitAbove},
+	{"RedeemWithoutLimit", testRedeemWithoutLimit},
 	{"RedeemCost", testRedeemCost},
 	{"Revoke", testRevoke},
 	{"Lineages", testLineages},
