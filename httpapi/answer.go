@@ -128,14 +128,24 @@ func readerGone(err error) error {
 	return fault.GivenUp(err, nil)
 }
 
-// flush sends what was written.
-func (w *pacedWriter) flush() error {
-	w.extend()
+// writeUntil is Write with a time limit of the caller's.
+func (w *pacedWriter) writeUntil(piece []byte, until time.Time) error {
+	w.begun = true
+	w.limit(until)
+	_, err := w.ResponseWriter.Write(piece)
+	return readerGone(err)
+}
+
+// flushUntil sends what was written.
+func (w *pacedWriter) flushUntil(until time.Time) error {
+	w.limit(until)
 	return readerGone(http.NewResponseController(w.ResponseWriter).Flush())
 }
 
-func (w *pacedWriter) extend() {
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.stall)) // a server that cannot has no deadlines either
+func (w *pacedWriter) extend() { w.limit(time.Now().Add(w.stall)) }
+
+func (w *pacedWriter) limit(until time.Time) {
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(until) // a server that cannot has no deadlines either
 }
 
 // Unwrap is for http.ResponseController.

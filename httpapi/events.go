@@ -5,6 +5,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"errors"
 	"mime"
 	"net/http"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/trickle"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -149,7 +151,8 @@ func (q *request) follow(after server.Position) *fault.Error {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
 	q.w.WriteHeader(http.StatusOK)
-	s := &eventStream{w: q.w}
+	s := &eventStream{out: trickle.Sender{At: after, Write: q.w.writeUntil, Flush: q.w.flushUntil, Limit: q.api.cfg.WriteStall, Least: pacedBytes,
+		Render: func(e *session.Event) ([]byte, error) { return frame(e), nil }}}
 	if err := s.say(": following\n\n"); err != nil {
 		return nil
 	}
@@ -170,38 +173,32 @@ func (q *request) follow(after server.Position) *fault.Error {
 // eventStream writes server-sent events.
 type eventStream struct {
 	mu  sync.Mutex
-	w   *pacedWriter
+	out trickle.Sender
 	err error // of the first write that failed
 }
 
+// say sends what is no event.
 func (s *eventStream) say(text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.write([]byte(text))
-	return s.flushed()
+	if s.err == nil && !s.out.Torn() { // else it would stand in the middle of an event
+		s.err = s.out.Send(nil, []byte(text))
+	}
+	return s.err
 }
 
 // events is what held.Follow hands them to.
 func (s *eventStream) events(events []*session.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, e := range events {
-		s.write(frame(e))
+	if s.err != nil {
+		return s.err
 	}
-	return s.flushed()
-}
-
-func (s *eventStream) write(b []byte) {
-	if s.err == nil {
-		_, s.err = s.w.Write(b)
+	err := s.out.Send(events, nil)
+	if !errors.As(err, new(server.Again)) {
+		s.err = err
 	}
-}
-
-func (s *eventStream) flushed() error {
-	if s.err == nil {
-		s.err = s.w.flush()
-	}
-	return s.err
+	return err
 }
 
 func (s *eventStream) broken() bool {

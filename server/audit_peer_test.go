@@ -61,7 +61,7 @@ func TestRowsHaveTheirPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, ln := range map[string]net.Listener{"127.0.0.1": tcp, "unix": socket(t)} {
+	for want, ln := range map[string]net.Listener{"127.0.0.1": tcp, "unix": unixSocket(t)} {
 		st := sqliteStore(t)
 		r := startOn(t, st, nil, ln)
 		c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())

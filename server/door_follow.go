@@ -5,49 +5,105 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/session"
 )
 
+// slowTake is how long a reader may take over what it is given before what waits behind that
+// is let go of. followWindow is what may wait for one who has taken nothing yet, or was
+// slow; it doubles with each delivery that is taken, up to Config.WindowBytes.
+// followPiece bounds a delivery, but for a single event.
+const (
+	slowTake     = 500 * time.Millisecond
+	followWindow = 64 << 10
+	followPiece  = 32 << 10
+)
+
+// Again is what Follow's take returns to be given once more what comes after a position:
+// it has let go of it.
+type Again struct{ After Position }
+
+// Error implements error.
+func (a Again) Error() string {
+	return fmt.Sprintf("what follows cursor %d is wanted again", a.After.Cursor)
+}
+
+// errLetGo says that a reader was slow, and what waited for it was let go of.
+var errLetGo = errors.New("what waited was let go of")
+
 // Follow calls take for every event after a position, once each and in order, a few
-// at a time, until ctx ends (its error), take fails (that error) or the
-// subscription ends (a fault: Revoked and the like, CursorExpired, Draining).
+// at a time, until ctx ends (its error), take fails (that error, unless it is Again) or
+// the subscription ends (a fault: Revoked and the like, CursorExpired, Draining).
+//
+// The log is the buffer: while take runs for longer than a moment nothing waits behind
+// it. The subscription ends then, and another one goes on where take is, as for a
+// reader who comes back.
 func (h *Held) Follow(ctx context.Context, after Position, take func([]*session.Event) error) error {
 	o, refused := h.session()
 	if refused != nil {
 		return refused
 	}
-	box := newInbox()
-	sub := &subscription{auth: o.auth, link: o.link, window: o.server.cfg.WindowBytes, sink: box, cursor: after.Cursor, resume: after.Hash}
-	sub.started = func(refused *fault.Error) {
-		if refused != nil {
-			o.server.denied(o.link.peer, o.auth.ref, &capability.Grant{Actor: sub.actor}, "subscribe", refused)
-			box.ended(refused)
-			return
+	for first := true; ; first = false {
+		err := o.follow(ctx, &after, first, take)
+		if again, ok := errors.AsType[Again](err); ok {
+			after = again.After
+		} else if err != errLetGo {
+			return err
 		}
-		o.server.used(o.link.peer, &capability.Grant{ID: o.auth.ref, Actor: sub.actor}, "subscribe", 0)
+	}
+}
+
+// follow is Follow until the reader is slow (errLetGo), or wants something again. at is
+// where it is. The first of a reader is counted as a use, or audited as a refusal.
+func (o *sess) follow(ctx context.Context, at *Position, first bool, take func([]*session.Event) error) error {
+	box := newInbox()
+	sub := &subscription{auth: o.auth, link: o.link, window: min(followWindow, o.server.cfg.WindowBytes), windowMost: o.server.cfg.WindowBytes,
+		piece: followPiece, sink: box, cursor: at.Cursor, resume: at.Hash}
+	if first {
+		sub.started = func(refused *fault.Error) {
+			if refused != nil {
+				o.server.denied(o.link.peer, o.auth.ref, &capability.Grant{Actor: sub.actor}, "subscribe", refused)
+				box.ended(refused)
+				return
+			}
+			o.server.used(o.link.peer, &capability.Grant{ID: o.auth.ref, Actor: sub.actor}, "subscribe", 0)
+		}
 	}
 	if refused := o.server.hub.subscribe(o.auth.session, sub, nil); refused != nil {
 		return refused
 	}
 	defer sub.over(nil)
+	slow := time.AfterFunc(slowTake, func() {
+		if box.letGo() {
+			sub.over(nil)
+		}
+	})
+	slow.Stop() // nothing is being taken
 	for {
-		got, why, over := box.wait(ctx)
-		if err := ctx.Err(); err != nil {
+		events, done, why := box.next(ctx)
+		switch {
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case done == nil:
+			return why
 		}
-		for _, g := range got {
-			if err := take(g.events); err != nil {
-				return err
-			}
-			g.done(nil)
+		last := events[len(events)-1]
+		to := Position{Cursor: last.Cursor, Hash: last.Hash}
+		slow.Reset(slowTake)
+		err := take(events)
+		slow.Stop()
+		if err != nil {
+			return err
 		}
-		if over {
-			return failed(why)
-		}
+		*at = to
+		done(nil)
 	}
 }
 
@@ -107,7 +163,7 @@ type inbox struct {
 
 	mu   sync.Mutex
 	got  []delivered
-	why  *fault.Error
+	why  error
 	over bool
 }
 
@@ -128,6 +184,7 @@ func (b *inbox) put(change func()) {
 
 // events implements sink.
 func (b *inbox) events(events []*session.Event, done func(error)) {
+	events = slices.Clone(events) // what is beside them is let go of
 	b.put(func() { b.got = append(b.got, delivered{events: events, done: done}) })
 }
 
@@ -138,13 +195,43 @@ func (b *inbox) state(piece *session.StatePiece, _ bool, done func(error)) {
 
 // ended implements sink. The first reason stays.
 func (b *inbox) ended(why *fault.Error) bool {
-	b.put(func() { b.why, b.over = why, true })
+	b.put(func() { b.why, b.over = failed(why), true })
 	return true
+}
+
+// letGo empties the box for good, for who is slow; false if it has ended already.
+func (b *inbox) letGo() (did bool) {
+	b.put(func() { b.got, b.why, b.over, did = nil, errLetGo, true, true })
+	return did
+}
+
+// next takes the first delivery out of the box, waiting for one; no done says that there
+// is none any more, and why.
+func (b *inbox) next(ctx context.Context) (events []*session.Event, done func(error), why error) {
+	for {
+		b.mu.Lock()
+		if len(b.got) > 0 {
+			events, done = b.got[0].events, b.got[0].done
+			b.got[0] = delivered{}
+			b.got = b.got[1:]
+		}
+		over := b.over
+		why = b.why
+		b.mu.Unlock()
+		if done != nil || over {
+			return events, done, why
+		}
+		select {
+		case <-b.kick:
+		case <-ctx.Done():
+			return nil, nil, nil
+		}
+	}
 }
 
 // wait gives what has come, waiting for something; over says that nothing more
 // will.
-func (b *inbox) wait(ctx context.Context) (got []delivered, why *fault.Error, over bool) {
+func (b *inbox) wait(ctx context.Context) (got []delivered, why error, over bool) {
 	for {
 		b.mu.Lock()
 		got, b.got = b.got, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/socket"
 )
 
 // connKey is a connection of newHTTP's server in the context of its requests.
@@ -18,6 +19,10 @@ type connKey struct{}
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
+
+// LastingUnsent is how much the system is to take in of an answer that lasts beyond what
+// it can send: its reader may read very slowly, and there may be thousands.
+const LastingUnsent = 32 << 10
 
 // AdmitStream is Admit for a request whose answer lasts. It takes the request's
 // connection out of the count of handshakes and lifts the time limits of requests
@@ -40,6 +45,7 @@ func (s *Server) AdmitStream(w http.ResponseWriter, r *http.Request) (done func(
 	case r.ProtoMajor == 1:
 		w.Header().Set("Connection", "close")
 		s.handshakes.forget(c)
+		socket.LimitUnsent(c, LastingUnsent)
 	case c != nil: // the connection goes on with others
 		admitted, over := done, s.handshakes.lasts(c)
 		done = func() {

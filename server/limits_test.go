@@ -180,7 +180,7 @@ func TestLimitsFromOutside(t *testing.T) {
 	} {
 		t.Run(c.limit, func(t *testing.T) {
 			t.Parallel()
-			ln := socket(t)
+			ln := unixSocket(t)
 			r := startOn(t, sqliteStore(t), func(cfg *Config) { c.change(&cfg.RPC) }, ln)
 			p := dialRaw(t, ln)
 			c.drive(r, p)
@@ -202,7 +202,7 @@ func TestLimitsFromOutside(t *testing.T) {
 // At Limits.Questions events wait: the subscriber that answers none gets no more of them, and the session goes on.
 func TestQuestionsFromOutside(t *testing.T) {
 	t.Parallel()
-	ln := socket(t)
+	ln := unixSocket(t)
 	r := startOn(t, sqliteStore(t), func(cfg *Config) { cfg.RPC.Questions = 4 }, ln)
 	writer := r.dial()
 	m := r.create(writer)

@@ -21,7 +21,7 @@ import (
 
 func TestConnectionsAnAddress(t *testing.T) {
 	t.Parallel()
-	ln := socket(t)
+	ln := unixSocket(t)
 	r := startOn(t, sqliteStore(t), func(c *Config) { c.ConnectionsPerAddress = 2 }, ln)
 	first, second := dialRaw(t, ln), dialRaw(t, ln)
 	for _, p := range []*rawPeer{first, second} {
@@ -50,7 +50,7 @@ func TestConnectionsAnAddress(t *testing.T) {
 
 func TestConnections(t *testing.T) {
 	t.Parallel()
-	ln := socket(t)
+	ln := unixSocket(t)
 	r := startOn(t, sqliteStore(t), func(c *Config) { c.Connections = 1 }, ln)
 	p := dialRaw(t, ln)
 	p.bootstrap(0)
@@ -119,7 +119,7 @@ func TestByteStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, ln := range map[string]net.Listener{"tcp": tcp, "unix": socket(t)} {
+	for name, ln := range map[string]net.Listener{"tcp": tcp, "unix": unixSocket(t)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := startOn(t, sqliteStore(t), nil, ln)

@@ -22,8 +22,8 @@ import (
 	"github.com/mooring-rpc/mooring/capnp/wire"
 )
 
-// socket listens on a Unix socket of its own.
-func socket(t testing.TB) net.Listener {
+// unixSocket listens on a Unix socket of its own.
+func unixSocket(t testing.TB) net.Listener {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mooring") // t.TempDir's paths can be longer than a socket's may be
 	if err != nil {

@@ -38,6 +38,9 @@ type subscription struct {
 	waiter waiter // for room in it
 	window int    // bytes that may be under way
 
+	windowMost int // until window is this it doubles with each delivery that is taken; 0: it stays
+	piece      int // bytes of a delivery, at most; 0: what the window says
+
 	// started is called once, before anything is sent: nil, or the refusal
 	// that ended the subscription before it began (ended is not called then).
 	started func(*fault.Error)
@@ -69,7 +72,12 @@ func (s *subscription) room(bytes int) bool {
 
 // chunk is the size of one delivery: a part of the window, so that the next is
 // on its way while the last is being taken.
-func (s *subscription) chunk() int { return max(s.window/4, 1) }
+func (s *subscription) chunk() int {
+	if chunk := max(s.window/4, 1); s.piece == 0 || chunk < s.piece {
+		return chunk
+	}
+	return s.piece
+}
 
 // eventBytes is what an event costs on its way to a subscriber, about.
 func eventBytes(e *session.Event) int { return len(e.Payload) + len(e.Key) + len(e.Actor) + 256 }

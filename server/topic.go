@@ -497,6 +497,9 @@ func (t *topic) taken(d delivery, err error) {
 		return
 	}
 	s.underway -= d.bytes
+	if err == nil && s.window < s.windowMost {
+		s.window = min(2*s.window, s.windowMost)
+	}
 	then, wake := func() {}, s.link.taken(d.bytes)
 	switch {
 	case errors.Is(err, errVoid): // who made it void is woken for that

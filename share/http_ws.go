@@ -9,18 +9,20 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/wsock"
 	"github.com/mooring-rpc/mooring/opencode"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// closeReason bounds what a close frame says.
-const closeReason = 120
+// maxSaid bounds what a client may say, in bytes.
+const maxSaid = 32 << 10
 
 // errRemoved ends a stream whose reader goes on showing what is gone, if it does not
 // load the share again.
@@ -44,22 +46,24 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 		return
 	}
 	defer done()
-	conn, err := websocket.Accept(w, v.Request, &websocket.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns, CompressionMode: websocket.CompressionDisabled})
+	conn, err := wsock.Accept(w, v.Request, wsock.AcceptOptions{OriginPatterns: s.cfg.OriginPatterns})
 	if err != nil {
 		return // it has been answered
 	}
+	conn.KeepLittle(server.LastingUnsent)
+	conn.SetReadLimit(maxSaid)
+	ctx, cancel := context.WithCancel(v.Context())
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	defer func() { _ = conn.CloseNow() }() // after a Close it is closed
-	ctx, cancel := context.WithCancel(conn.CloseRead(v.Context()))
 	defer cancel()
-	alive := make(chan struct{})
-	go func() {
-		defer close(alive)
-		s.ping(ctx, conn, cancel)
-	}()
-	defer func() {
-		cancel()
-		<-alive
-	}()
+	beside.Go(func() { // pings and the end, mostly
+		defer cancel()
+		for err := error(nil); err == nil; {
+			_, _, err = conn.Read(context.WithoutCancel(ctx))
+		}
+	})
+	beside.Go(func() { s.ping(ctx, conn, cancel) })
 	err = held.Follow(ctx, server.Position{Cursor: d.Row.Cursor, Hash: d.Row.Head}, func(events []*session.Event) error { return s.broadcast(ctx, conn, held, events) })
 	code, why := websocket.StatusInternalError, ""
 	var f *fault.Error
@@ -75,14 +79,11 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 			code = websocket.StatusNormalClosure
 		}
 	}
-	if len(why) > closeReason {
-		why = why[:closeReason]
-	}
-	_ = conn.Close(code, why) // to who has gone there is nothing to say
+	_ = conn.Close(int(code), why) // to who has gone there is nothing to say
 }
 
 // ping finds out when the other side is gone without a word.
-func (s *Service) ping(ctx context.Context, conn *websocket.Conn, gone func()) {
+func (s *Service) ping(ctx context.Context, conn *wsock.Conn, gone func()) {
 	tick := time.NewTicker(s.cfg.PingInterval)
 	defer tick.Stop()
 	for {
@@ -104,7 +105,7 @@ func (s *Service) ping(ctx context.Context, conn *websocket.Conn, gone func()) {
 // broadcast sends the events of each sync as one array of items, up to the first that
 // takes something away (errRemoved). The array before that end may be empty: there is
 // a page that loads the share again at whatever comes.
-func (s *Service) broadcast(ctx context.Context, conn *websocket.Conn, held *server.Held, events []*session.Event) error {
+func (s *Service) broadcast(ctx context.Context, conn *wsock.Conn, held *server.Held, events []*session.Event) error {
 	for len(events) > 0 {
 		n := 1
 		for n < len(events) && events[n].Batch == events[0].Batch {

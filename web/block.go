@@ -48,7 +48,7 @@ func (q *request) block(held holding) {
 	q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method != http.MethodHead {
-		_ = q.pacer(true).send(body) // the reader may have gone
+		_ = q.document().send(body) // the reader may have gone
 	}
 }
 

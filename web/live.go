@@ -16,6 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/timetext"
+	"github.com/mooring-rpc/mooring/internal/trickle"
 	"github.com/mooring-rpc/mooring/page"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
@@ -55,7 +56,7 @@ func (q *request) live(held holding) {
 	}
 	ctx, cancel := context.WithCancelCause(q.r.Context())
 	defer cancel(nil)
-	q.follow(ctx, &stream{to: q.pacer(false), gone: cancel, at: from}, h, about, err)
+	q.follow(ctx, q.site.newStream(q.pacer(), cancel, from), h, about, err)
 }
 
 // follow sends a stream what happens until its link ends, or the session does: for
@@ -67,11 +68,11 @@ func (q *request) follow(link context.Context, s *stream, h *server.Held, about 
 	case err != nil:
 		s.over(q.faultOf(err))
 		return
-	case s.at.Cursor > about.Row.Cursor: // the server was restored to before what the page has
+	case s.out.At.Cursor > about.Row.Cursor: // the server was restored to before what the page has
 		_ = s.frame("reload", []byte("{}")) // the reader may have gone
 		return
 	}
-	from := s.at
+	from := s.out.At
 	s.goal, s.order = about.Row.Cursor, about.Row.Order
 	if about.Grant.From > 1 {
 		s.limited = h
@@ -80,10 +81,20 @@ func (q *request) follow(link context.Context, s *stream, h *server.Held, about 
 	if from.Cursor == s.goal && (from.Hash == session.Hash{} || from.Hash == about.Row.Head) {
 		hello = appendCaught(hello, from)
 	}
-	if s.write(hello, from) != nil {
+	if s.send(hello) != nil {
 		return
 	}
 	ctx, end := context.WithCancelCause(link)
+	s.out.Render = func(e *session.Event) ([]byte, error) {
+		if err := q.site.render(ctx); err != nil {
+			return nil, err
+		}
+		defer q.site.rendered()
+		if s.place != nil {
+			return appendEvent(nil, e, s.place), nil
+		}
+		return q.site.events.of(e, s.order), nil
+	}
 	if !q.until.IsZero() {
 		defer time.AfterFunc(time.Until(q.until), func() { end(q.site.timeIsOver()) }).Stop()
 	}
@@ -158,7 +169,10 @@ func parseCursor(text string) (uint64, error) {
 }
 
 // sender writes to a reader, as fast as that must be able to take it.
-type sender interface{ send(b []byte) error }
+type sender interface {
+	write(piece []byte, until time.Time) error
+	flush(until time.Time) error // has what was written leave
+}
 
 // stream is what is written to one reader who follows.
 type stream struct {
@@ -167,25 +181,13 @@ type stream struct {
 	order   session.Order           // of the session
 	limited *server.Held            // the session, for a reader who is not shown its first events; else nil
 
-	mu sync.Mutex
-	to sender
-	at server.Position // what was sent brings the page here
+	mu    sync.Mutex
+	place page.Placing   // of what is being sent; nil for the order's own
+	out   trickle.Sender // what brings the page to where it is
 }
 
-// write sends what brings the reader to a cursor.
-func (s *stream) write(b []byte, at server.Position) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.at = at
-	return s.sendLocked(b)
-}
-
-func (s *stream) sendLocked(b []byte) error {
-	err := s.to.send(b)
-	if err != nil {
-		s.gone(err)
-	}
-	return err
+func (s *Site) newStream(to sender, gone context.CancelCauseFunc, at server.Position) *stream {
+	return &stream{gone: gone, out: trickle.Sender{At: at, Write: to.write, Flush: to.flush, Limit: s.cfg.WriteTimeout, Least: pieceBytes}}
 }
 
 // events sends what events change on the page.
@@ -194,31 +196,38 @@ func (s *stream) events(ctx context.Context, site *Site, events []*session.Event
 	if err != nil {
 		return err
 	}
-	for len(events) > 0 {
-		if err := site.render(ctx); err != nil {
-			return err
-		}
-		var made []byte
-		var at server.Position
-		for len(events) > 0 && len(made) < pieceBytes {
-			if place == nil {
-				made = append(made, site.events.of(events[0], s.order)...)
-			} else {
-				made = appendEvent(made, events[0], place)
-			}
-			at, events = server.Position{Cursor: events[0].Cursor, Hash: events[0].Hash}, events[1:]
-		}
-		site.rendered()
-		if at.Cursor >= s.goal && len(events) == 0 {
-			made = appendCaught(made, at)
-		} else {
-			made = appendPosition(made, "at", at)
-		}
-		if err := s.write(made, at); err != nil {
-			return err
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.place = place
+	last := events[len(events)-1]
+	at := server.Position{Cursor: last.Cursor, Hash: last.Hash}
+	then := appendPosition(nil, "at", at)
+	if at.Cursor >= s.goal {
+		then = appendCaught(nil, at)
 	}
-	return nil
+	return s.left(s.out.Send(events, then))
+}
+
+// send sends what is no event: a few bytes.
+func (s *stream) send(b []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sendLocked(b)
+}
+
+func (s *stream) sendLocked(b []byte) error {
+	if s.out.Torn() {
+		return nil // it would stand in the middle of an event
+	}
+	return s.left(s.out.Send(nil, b))
+}
+
+// left notes that the reader has gone, if that is what an error says.
+func (s *stream) left(err error) error {
+	if err != nil && !errors.As(err, new(server.Again)) {
+		s.gone(err)
+	}
+	return err
 }
 
 // places is where what events put stands for a limited reader, to whom keys may come
@@ -275,8 +284,8 @@ func (s *stream) heartbeat() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := []byte(": hb\n\n")
-	if s.at.Cursor >= s.goal {
-		b = appendCaught(b, s.at)
+	if s.out.At.Cursor >= s.goal {
+		b = appendCaught(b, s.out.At)
 	}
 	return s.sendLocked(b)
 }
@@ -300,9 +309,7 @@ func appendPosition(b []byte, event string, at server.Position) []byte {
 func (s *stream) over(f *fault.Error) { _ = s.frame("over", told(f)) } // the reader may have gone
 
 func (s *stream) frame(event string, data []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sendLocked(appendFrame(nil, page.Frame{Event: event, Data: data}, 0))
+	return s.send(appendFrame(nil, page.Frame{Event: event, Data: data}, 0))
 }
 
 // appendEvent writes an event's frames, the last one with the event's cursor as its

@@ -7,57 +7,70 @@ import (
 	"time"
 )
 
-// pieceBytes is what is written at a time, and leastRate how many bytes a second a
-// reader of a document must take, all in all.
+// pieceBytes is what has to be taken in the time of a piece, and leastRate how many bytes
+// a second a reader of a document must take, all in all.
 const (
 	pieceBytes = 32 << 10
 	leastRate  = 16 << 10
 )
 
-// pacer writes an answer to a reader who has a time limit for every piece, and
-// where it is a document (not a stream of events), for all of it too.
+// pacer writes an answer to a reader, in time.
 type pacer struct {
 	w     http.ResponseWriter
 	timer *http.ResponseController
-	limit time.Duration // for a piece
+}
 
-	begun time.Time // of a document; zero for a stream
+func (q *request) pacer() *pacer {
+	return &pacer{w: q.w, timer: http.NewResponseController(q.w)}
+}
+
+// write implements sender.
+func (p *pacer) write(piece []byte, until time.Time) error {
+	_ = p.timer.SetWriteDeadline(until) // a server that has no deadlines has its own way
+	_, err := p.w.Write(piece)
+	return err
+}
+
+// flush implements sender.
+func (p *pacer) flush(until time.Time) error {
+	_ = p.timer.SetWriteDeadline(until)
+	return p.timer.Flush()
+}
+
+// document writes an answer that ends: its reader has a time limit for every piece, and
+// for all of it too.
+type document struct {
+	*pacer
+	limit time.Duration // for a piece
+	begun time.Time
 	taken int
 }
 
-func (q *request) pacer(document bool) *pacer {
-	p := &pacer{w: q.w, timer: http.NewResponseController(q.w), limit: q.site.cfg.WriteTimeout}
-	if document {
-		p.begun = time.Now()
-		_ = p.timer.SetReadDeadline(time.Time{}) // else the request ends in the middle of a long one
-	}
-	return p
+func (q *request) document() *document {
+	d := &document{pacer: q.pacer(), limit: q.site.cfg.WriteTimeout, begun: time.Now()}
+	_ = d.timer.SetReadDeadline(time.Time{}) // else the request ends in the middle of a long one
+	return d
 }
 
 // send writes b and sees that it is on its way. The error says that the reader has
 // gone, or is too slow.
-func (p *pacer) send(b []byte) error {
+func (d *document) send(b []byte) error {
 	for len(b) > 0 {
 		n := min(len(b), pieceBytes)
-		p.wait()
-		if _, err := p.w.Write(b[:n]); err != nil {
+		if err := d.write(b[:n], d.until()); err != nil {
 			return err
 		}
 		b = b[n:]
-		p.taken += n
+		d.taken += n
 	}
-	p.wait()
-	return p.timer.Flush()
+	return d.flush(d.until())
 }
 
-// wait sets the time limit of the next piece.
-func (p *pacer) wait() {
-	until := time.Now().Add(p.limit)
-	if !p.begun.IsZero() {
-		all := p.begun.Add(2*p.limit + time.Duration(p.taken/leastRate)*time.Second)
-		if all.Before(until) {
-			until = all
-		}
+// until is the time limit of the next piece.
+func (d *document) until() time.Time {
+	piece, all := time.Now().Add(d.limit), d.begun.Add(2*d.limit+time.Duration(d.taken/leastRate)*time.Second)
+	if all.Before(piece) {
+		return all
 	}
-	_ = p.timer.SetWriteDeadline(until) // a server that has no deadlines has its own way
+	return piece
 }

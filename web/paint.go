@@ -26,7 +26,7 @@ type painting struct {
 	q    *request
 	held *server.Held
 	doc  *page.Doc
-	to   *pacer
+	to   *document
 	made bytes.Buffer // rendered and not yet written
 }
 
@@ -56,7 +56,7 @@ func (q *request) paint(held holding) {
 		return // the reader has gone
 	}
 	defer q.site.rendered()
-	p := &painting{q: q, held: h, to: q.pacer(true)}
+	p := &painting{q: q, held: h, to: q.document()}
 	p.doc = page.Start(&p.made, page.Head{ID: name(about), Live: q.path + "/live", Cursor: about.Row.Cursor, Hash: about.Row.Head, Info: about.Info, Base: q.base, Share: q.share(about)})
 	if err := p.send(); err != nil {
 		return // the reader has gone

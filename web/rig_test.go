@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/httpapi"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/server"
@@ -93,8 +94,10 @@ func (r *rig) run() {
 	}
 	pages.Log, cfg.Hosts = cfg.Log, append(cfg.Hosts, pages.Hosts...)
 	r.server = server.New(cfg)
-	r.shares = share.New(share.Config{Store: r.st, Server: r.server, Log: cfg.Log})
+	r.shares = share.New(share.Config{Store: r.st, Server: r.server, Log: cfg.Log, StallTimeout: 2 * patience})
 	New(pages, r.server, r.st, r.shares).Mount()
+	r.shares.Mount()
+	r.server.Mount(httpapi.Path, httpapi.New(httpapi.Config{Server: r.server, Log: cfg.Log, WriteStall: 2 * patience}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.server.Run(ctx, ln) }()

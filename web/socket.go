@@ -43,6 +43,7 @@ func (q *request) liveSocket(held holding, from server.Position) {
 	}
 	defer func() { _ = conn.CloseNow() }() // after a Close it is closed
 	conn.SetReadLimit(maxHello)
+	conn.KeepLittle(server.LastingUnsent)
 	if strings.HasPrefix(q.path, "/s/") {
 		hello, cancel := context.WithTimeout(q.r.Context(), helloTime)
 		_, token, err := conn.Read(hello)
@@ -63,33 +64,26 @@ func (q *request) liveSocket(held holding, from server.Position) {
 	})
 	h, about, err := q.describe(held)
 	if err == nil || !q.faultOf(err).Code.Transient() {
-		q.follow(ctx, &stream{to: &socketPacer{ctx: ctx, conn: conn, limit: q.site.cfg.WriteTimeout}, gone: cancel, at: from}, h, about, err)
+		q.follow(ctx, q.site.newStream(&socketPacer{ctx: ctx, conn: conn}, cancel, from), h, about, err)
 	}
 	if ctx.Err() == nil || q.r.Context().Err() != nil { // else the page has gone
 		_ = conn.Close(int(websocket.StatusNormalClosure), "")
 	}
 }
 
-// socketPacer sends over a WebSocket to a reader who has a time limit for every
-// piece.
+// socketPacer sends over a WebSocket.
 type socketPacer struct {
-	ctx   context.Context
-	conn  *wsock.Conn
-	limit time.Duration
+	ctx  context.Context
+	conn *wsock.Conn
 }
 
-// send implements sender.
-func (p *socketPacer) send(b []byte) error {
-	for len(b) > 0 {
-		n := min(len(b), pieceBytes)
-		ctx, cancel := context.WithTimeout(p.ctx, p.limit)
-		// A message has to be text by itself, so none ends within a character.
-		err := p.conn.Write(ctx, websocket.MessageBinary, b[:n])
-		cancel()
-		if err != nil {
-			return err
-		}
-		b = b[n:]
-	}
-	return nil
+// write implements sender.
+func (p *socketPacer) write(piece []byte, until time.Time) error {
+	ctx, cancel := context.WithDeadline(p.ctx, until)
+	defer cancel()
+	// A message has to be text by itself, so none ends within a character.
+	return p.conn.Write(ctx, websocket.MessageBinary, piece)
 }
+
+// flush implements sender: nothing waits.
+func (p *socketPacer) flush(time.Time) error { return nil }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func limitUnsent(fd uintptr) error {
-	return unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, mostUnsent)
+func limitUnsent(fd uintptr, bytes int) error {
+	return unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, bytes)
 }
 
 func limitSilence(fd uintptr, longest time.Duration) error {

@@ -6,6 +6,6 @@ package socket
 
 import "time"
 
-func limitUnsent(uintptr) error { return nil }
+func limitUnsent(uintptr, int) error { return nil }
 
 func limitSilence(uintptr, time.Duration) error { return nil }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-func limitUnsent(uintptr) error { return nil } // it has no such option
+func limitUnsent(uintptr, int) error { return nil } // it has no such option
 
 func limitSilence(fd uintptr, longest time.Duration) error {
 	return windows.SetsockoptInt(windows.Handle(fd), windows.IPPROTO_TCP, windows.TCP_MAXRT, max(int(longest.Seconds()), 1))

@@ -106,7 +106,17 @@ const mostUnsent = 128 << 10
 // taken in what was written before.
 func (c *Conn) LimitUnsent() {
 	if c.tcp != nil {
-		setOption(c.tcp, limitUnsent)
+		setOption(c.tcp, func(fd uintptr) error { return limitUnsent(fd, mostUnsent) })
+	}
+}
+
+// LimitUnsent is that of a Conn, for a connection of somebody else's and so many bytes.
+func LimitUnsent(conn net.Conn, bytes int) {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		setOption(tcp, func(fd uintptr) error { return limitUnsent(fd, bytes) })
 	}
 }
 

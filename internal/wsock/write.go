@@ -23,6 +23,29 @@ const (
 
 var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeBytes); return &b }}
 
+const (
+	// smallPiece is pieceBytes where a connection is to keep little.
+	smallPiece = 4 << 10
+	// smallWrite is what most writes take, together: who does not read keeps no large buffer waiting for little.
+	smallWrite = smallPiece + 8*mostHeader
+)
+
+var smallWriteBuffers = sync.Pool{New: func() any { b := make([]byte, 0, smallWrite); return &b }}
+
+// buffersFor gives the pool of buffers for messages.
+func (c *Conn) buffersFor(messages [][]byte) *sync.Pool {
+	if c.small {
+		return &smallWriteBuffers
+	}
+	bytes := 0
+	for _, m := range messages {
+		if bytes += mostHeader + len(m); bytes > smallWrite {
+			return &writeBuffers
+		}
+	}
+	return &smallWriteBuffers
+}
+
 // Write sends messages, in order and together. The bytes may be reused when it returns. When ctx ends meanwhile the
 // connection is closed.
 func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages ...[]byte) error {
@@ -32,8 +55,12 @@ func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages .
 		}
 		defer context.AfterFunc(ctx, func() { c.line.Close() })()
 	}
-	pooled := writeBuffers.Get().(*[]byte)
-	w := frameWriter{line: c.line, b: (*pooled)[:0], masked: c.client}
+	buffers := c.buffersFor(messages)
+	pooled := buffers.Get().(*[]byte)
+	w := frameWriter{line: c.line, b: (*pooled)[:0], masked: c.client, piece: pieceBytes}
+	if c.small {
+		w.piece = smallPiece
+	}
 	c.line.mu.Lock()
 	w.err = c.line.writeRest()
 	for _, m := range messages {
@@ -42,7 +69,7 @@ func (c *Conn) Write(ctx context.Context, kind websocket.MessageType, messages .
 	w.flush()
 	c.line.mu.Unlock()
 	*pooled = w.b
-	writeBuffers.Put(pooled)
+	buffers.Put(pooled)
 	if w.err != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -61,7 +88,7 @@ func (c *Conn) TryWrite(kind websocket.MessageType, message []byte) (tried, done
 	}
 	pooled := writeBuffers.Get().(*[]byte)
 	defer writeBuffers.Put(pooled)
-	w := frameWriter{line: c.line, b: (*pooled)[:0], masked: c.client}
+	w := frameWriter{line: c.line, b: (*pooled)[:0], masked: c.client, piece: pieceBytes}
 	w.message(opcodeOf(kind), message)
 	n, err := c.line.below.TryWrite(w.b)
 	if err == nil && n < len(w.b) {
@@ -80,8 +107,9 @@ func opcodeOf(kind websocket.MessageType) byte {
 // frameWriter gathers frames. The line's lock is held.
 type frameWriter struct {
 	line   *line
-	b      []byte // of writeBytes
+	b      []byte // of writeBytes, or smallWrite if pieces are small or all there is has room in it
 	masked bool   // as a client's have to be
+	piece  int    // of a message, in one frame
 	err    error  // the first
 }
 
@@ -95,8 +123,8 @@ func (w *frameWriter) flush() {
 // message writes one message, a large one as several frames.
 func (w *frameWriter) message(opcode byte, m []byte) {
 	const fin, continuation = 0x80, 0
-	for ; len(m) > pieceBytes; m = m[pieceBytes:] {
-		w.frame(opcode, m[:pieceBytes])
+	for ; len(m) > w.piece; m = m[w.piece:] {
+		w.frame(opcode, m[:w.piece])
 		opcode = continuation
 	}
 	w.frame(fin|opcode, m)

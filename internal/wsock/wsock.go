@@ -171,6 +171,7 @@ type Conn struct {
 	asked   bool                    // reading was asked for the present message
 	reading func(int, []byte) error // nil: nobody is asked
 	lost    bool                    // reading has failed
+	small   bool                    // what is written is written in small pieces
 	once    sync.Once
 }
 
@@ -206,6 +207,16 @@ func (c *Conn) SetWrote(f func()) {
 
 // LimitSilence has the system find a peer dead that acknowledges nothing for so long, where it can.
 func (c *Conn) LimitSilence(longest time.Duration) { c.line.below.LimitSilence(longest) }
+
+// KeepLittle is for peers that may read very slowly, and be many: Write keeps a few KB beside the messages, and the system
+// takes in no more than unsent bytes that it cannot send yet, where it can be told so. It is to be called before the first
+// Write.
+func (c *Conn) KeepLittle(unsent int) {
+	c.small = true
+	if tcp := c.line.below.TCP(); tcp != nil {
+		socket.LimitUnsent(tcp, unsent)
+	}
+}
 
 // Subprotocol is what was agreed on, empty for none.
 func (c *Conn) Subprotocol() string { return c.ws.Subprotocol() }

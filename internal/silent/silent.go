@@ -1,0 +1,178 @@
+// Package silent has readers who follow a session and take nothing until they want to, for tests: over every way of
+// following that people and plain HTTP have.
+package silent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/coder/websocket"
+)
+
+// Target is what is followed: a public share and a session, both of which get events that put {"n": 1, "text": "xxx…"},
+// {"n": 2, …} and so on, one each. They may be the same.
+type Target struct {
+	Host    string // HOST:PORT
+	Share   string // public id
+	Session string
+	Bearer  string // for it
+}
+
+// Door is a way of following.
+type Door struct {
+	Name  string
+	path  func(Target) string
+	ws    bool
+	kind  kind
+	Fresh bool // there is what comes after the start alone
+}
+
+// kind is what comes.
+type kind int
+
+const (
+	pages kind = iota // frames of a page
+	items             // opencode's arrays
+	plain             // the events
+)
+
+// Doors are all there are.
+var Doors = []Door{
+	{Name: "a page's WebSocket", kind: pages, ws: true, path: func(t Target) string { return "/share/" + t.Share + "/live?after=0" }},
+	{Name: "a page's events", kind: pages, path: func(t Target) string { return "/share/" + t.Share + "/live?after=0" }},
+	{Name: "opencode's WebSocket", kind: items, ws: true, Fresh: true, path: func(t Target) string { return "/ws/" + t.Share }},
+	{Name: "the API's events", kind: plain, path: func(t Target) string { return "/api/v1/sessions/" + t.Session + "/events?after=0" }},
+}
+
+// Reader is one who follows.
+type Reader struct {
+	Door Door
+	conn *net.TCPConn
+	body *bufio.Reader
+	ws   *websocket.Conn
+	stop func()
+}
+
+// Open follows; nothing is read of it.
+func (t Target) Open(ctx context.Context, d Door) (*Reader, error) {
+	r := &Reader{Door: d}
+	transport := &http.Transport{DisableKeepAlives: true, ReadBufferSize: 512, WriteBufferSize: 512, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err == nil {
+			r.conn = c.(*net.TCPConn)
+			err = r.conn.SetReadBuffer(4 << 10) // what the system takes for who does not read
+		}
+		return c, err
+	}}
+	client := &http.Client{Transport: transport}
+	if d.ws {
+		ws, _, err := websocket.Dial(ctx, "ws://"+t.Host+d.path(t), &websocket.DialOptions{HTTPClient: client, HTTPHeader: http.Header{"Origin": {"http://" + t.Host}}})
+		if err != nil {
+			return nil, err
+		}
+		ws.SetReadLimit(-1)
+		r.ws, r.stop = ws, func() { _ = ws.CloseNow() }
+		return r, nil
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.Host+d.path(t), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Authorization", "Bearer "+t.Bearer)
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	r.body, r.stop = bufio.NewReader(res.Body), func() { _ = res.Body.Close() }
+	if res.StatusCode != http.StatusOK {
+		r.stop()
+		return nil, fmt.Errorf("GET %s: %s", d.path(t), res.Status)
+	}
+	return r, nil
+}
+
+// Close ends it.
+func (r *Reader) Close() { r.stop() }
+
+// Read reads until the last event has come. The events have to come one after the other, each once.
+func (r *Reader) Read(ctx context.Context, first, last int) error {
+	stop := context.AfterFunc(ctx, r.stop)
+	defer stop()
+	_ = r.conn.SetReadBuffer(1 << 20)
+	cursor, n := 0, first-1
+	if r.ws != nil && r.Door.kind == pages {
+		r.body = bufio.NewReader(websocket.NetConn(ctx, r.ws, websocket.MessageBinary))
+	}
+	read := func() error { return r.frame(&cursor, &n) }
+	if r.Door.kind == items {
+		read = func() error { return r.array(ctx, &n) }
+	}
+	for n < last {
+		if err := read(); err != nil {
+			return fmt.Errorf("%s, after %d of %d: %w", r.Door.Name, n, last, err)
+		}
+	}
+	return nil
+}
+
+// next counts.
+func next(n *int, is int) error {
+	if *n++; *n != is {
+		return fmt.Errorf("%d came where %d was next", is, *n)
+	}
+	return nil
+}
+
+// array reads what changed, as items.
+func (r *Reader) array(ctx context.Context, n *int) error {
+	_, text, err := r.ws.Read(ctx)
+	if err != nil {
+		return err
+	}
+	var items []struct{ Data struct{ N int } }
+	if err := json.Unmarshal(text, &items); err != nil {
+		return err
+	}
+	for _, item := range items {
+		if err := next(n, item.Data.N); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// frame reads a line of server-sent events: of a cursor, or of something that happened.
+func (r *Reader) frame(cursor, n *int) error {
+	line, err := r.body.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	id := 0
+	if _, err := fmt.Sscanf(line, "id: %d\n", &id); err == nil {
+		return next(cursor, id)
+	}
+	data, ok := strings.CutPrefix(line, "data: ")
+	if !ok {
+		return nil
+	}
+	var event struct {
+		Payload struct{ N int }
+		HTML    string
+	}
+	if err := json.Unmarshal([]byte(data), &event); err != nil {
+		return fmt.Errorf("%w: %.100s", err, data)
+	}
+	switch {
+	case r.Door.kind == plain && event.Payload.N > 0:
+		return next(n, event.Payload.N)
+	case r.Door.kind == pages && strings.Contains(event.HTML, "xxxxxxxx"):
+		*n++
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package trickle
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// events are 1, 2, 3 … with payloads of these sizes.
+func events(sizes ...int) (all []*session.Event) {
+	for i, size := range sizes {
+		all = append(all, &session.Event{Cursor: uint64(i + 1), Payload: bytes.Repeat([]byte{byte('a' + i)}, size)})
+	}
+	return all
+}
+
+// taker is a reader who takes the pieces at these times of its own, and in the end at once.
+type taker struct {
+	Sender
+	got   strings.Builder
+	waits []time.Duration
+	held  func() // called while a piece is not taken
+}
+
+func newTaker(waits ...time.Duration) *taker {
+	r := &taker{waits: waits, held: func() {}}
+	r.Render = func(e *session.Event) ([]byte, error) { return fmt.Appendf(nil, "<%d:%s>", e.Cursor, e.Payload), nil }
+	r.Write = func(piece []byte, until time.Time) error {
+		if len(r.waits) > 0 {
+			wait := r.waits[0]
+			r.waits = r.waits[1:]
+			if wait > time.Until(until) {
+				return errTooSlow
+			}
+			time.Sleep(wait)
+			synctest.Wait()
+			r.held()
+		}
+		r.got.Write(piece)
+		return nil
+	}
+	r.Flush = func(time.Time) error { return nil }
+	r.Limit, r.Least = time.Minute, 3*PieceBytes
+	return r
+}
+
+var errTooSlow = errors.New("too slow")
+
+// follow sends what there is after where the reader is, as often as it is wanted again.
+func (r *taker) follow(all []*session.Event) (again int, err error) {
+	for {
+		err = r.Send(all[r.At.Cursor:], []byte("."))
+		var a server.Again
+		if !errors.As(err, &a) {
+			return again, err
+		}
+		if a.After != r.At {
+			return again, fmt.Errorf("wanted again after %v, and is at %v", a.After, r.At)
+		}
+		again++
+	}
+}
+
+// However the reader takes it, it gets all, once and in order, and nothing is held for it while it takes nothing.
+func TestSlowReaders(t *testing.T) {
+	t.Parallel()
+	const long = 2 * patience
+	all := events(10, 3*PieceBytes, 0, PieceBytes-4, 7, 5*PieceBytes, 20)
+	want := newTaker()
+	if _, err := want.follow(all); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		waits []time.Duration
+		again int
+	}{
+		"at once":               {nil, 0},
+		"not quite at once":     {[]time.Duration{patience / 2, patience / 2, patience / 2}, 0},
+		"the first piece late":  {[]time.Duration{long}, 1},
+		"the middle late":       {[]time.Duration{0, 0, long, 0, 0, long}, 2},
+		"every piece late":      {[]time.Duration{long, long, long, long, long, long, long, long, long, long, long}, 9},
+		"the last piece late":   {[]time.Duration{0, 0, 0, 0, 0, 0, 0, 0, 0, long}, 0},
+		"one piece again, late": {[]time.Duration{0, long, long}, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newTaker(c.waits...)
+			r.held = func() {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				if r.gone && (r.events != nil || r.made != nil) {
+					t.Errorf("%s: something is held", what)
+				}
+			}
+			again, err := r.follow(all)
+			if err != nil || r.got.String() != want.got.String() || r.At.Cursor != 7 || r.Torn() {
+				t.Errorf("%s: %v, at %d, %d bytes of %d", what, err, r.At.Cursor, r.got.Len(), want.got.Len())
+			}
+			if again != c.again {
+				t.Errorf("%s: wanted again %d times, not %d", what, again, c.again)
+			}
+		})
+	}
+}
+
+// An event that was sent in part and has changed since is not gone on with, and nothing else is said meanwhile.
+func TestChangedEvent(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func([]byte) []byte{
+		"its head":    func(b []byte) []byte { b[0] = 'x'; return b },
+		"it is short": func(b []byte) []byte { return b[:10] },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, all := newTaker(2*patience), events(3*PieceBytes)
+			if err := r.Send(all, nil); !errors.As(err, new(server.Again)) || !r.Torn() {
+				t.Fatalf("%v", err)
+			}
+			all[0].Payload = change(all[0].Payload)
+			if err := r.Send(all, nil); err != errChanged {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+	}
+}
+
+// Who is behind has to take so much in a time, however often something is wanted again.
+func TestLeastRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slow := newTaker()
+		for range 20 {
+			slow.waits = append(slow.waits, slow.Limit/2)
+		}
+		if _, err := slow.follow(events(20 * PieceBytes)); err != errTooSlow {
+			t.Errorf("who takes a piece in half the time of three: %v", err)
+		}
+		enough := newTaker()
+		for range 20 {
+			enough.waits = append(enough.waits, enough.Limit/4)
+		}
+		if _, err := enough.follow(events(20 * PieceBytes)); err != nil {
+			t.Errorf("who takes a piece in a quarter of the time of three: %v", err)
+		}
+	})
+}
