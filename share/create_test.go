@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -178,6 +179,25 @@ func TestWhoIsGivenAShareAgain(t *testing.T) {
 			t.Errorf("it has %v", items)
 		}
 	})
+}
+
+// The secret that opencode keeps is a ref, and allows over any wire what a sync needs.
+func TestAWritersSecretPuts(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	c := r.create("ses_1")
+	r.want(200, r.sync(c, message("msg_1", "text")))
+	ref, ok := parseWriter(shared(t, r, c).Session, c.Secret)
+	if !ok {
+		t.Fatal("the secret is no ref's")
+	}
+	about, err := r.held(ref).Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := about.Grant; g.Rights != capability.Read|capability.Append || !slices.Equal(g.Methods, []string{session.MethodPut}) {
+		t.Errorf("it allows %v by %v", g.Rights, g.Methods)
+	}
 }
 
 // clientFrom is one at an address of this machine.
