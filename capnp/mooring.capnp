@@ -82,8 +82,9 @@ interface Space extends(Persistent(SturdyRef, Text)) {
 
   list @1 (after :Text, limit :UInt32, order :Text, search :Text, deleted :Bool)
       -> (sessions :List(SessionInfo), more :Bool, next :Text);
-  # A page of the sessions. order is oldest (the default), newest or changed (last
-  # changed first); search is a part of the title or of an id; deleted says that
+  # A page of the sessions. order is oldest (the default), newest, changed (last
+  # changed first) or title (without regard to case, then by id; those without one
+  # last); search is a part of the title or of an id; deleted says that
   # those are listed too. The next page is after next, in the same order and with
   # the same search: where more is set there is one, though this one may be empty,
   # since only so many sessions are looked at for a page.

@@ -108,14 +108,15 @@ const listPage = 200
 
 // ListOptions say which sessions are listed, and in what order.
 type ListOptions struct {
-	Order   session.ListOrder // OldestFirst (the zero value), NewestFirst or ChangedFirst
+	Order   session.ListOrder // OldestFirst (the zero value), NewestFirst, ChangedFirst or ByTitle
 	Search  string            // a part of the title, or of an id, in either case
 	Deleted bool              // deleted sessions, too
 }
 
 // List gives the space's sessions, however many there are: the server sorts and
 // searches them. In ChangedFirst a session that changes meanwhile may be left out, for
-// it has gone to where the list began. After an error it ends.
+// it has gone to where the list began; in ByTitle one that gets another title may be left
+// out, or come twice. After an error it ends.
 func (sp *Space) List(ctx context.Context, o ListOptions) iter.Seq2[SessionInfo, error] {
 	return func(yield func(SessionInfo, error) bool) {
 		if q := (session.ListQuery{Search: o.Search}); q.Check() != nil {

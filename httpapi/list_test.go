@@ -39,6 +39,9 @@ func TestLists(t *testing.T) {
 			"search=" + two.id:             {two.id},
 			"search=third&deleted=true":    nil,
 			"search=nothing&order=changed": nil,
+			"order=title":                  {one.id, two.id},
+			"order=title&deleted=true":     {one.id, two.id, three.id}, // which has lost its title
+			"order=title&search=second":    {two.id},
 		} {
 			for _, limit := range []string{"&limit=1", ""} {
 				var got []string
@@ -57,7 +60,7 @@ func TestLists(t *testing.T) {
 				}
 			}
 		}
-		for _, bad := range []string{"order=title", "deleted=1", "after=x", "order=changed&after=" + one.id, "order=newest&after=1." + one.id} {
+		for _, bad := range []string{"order=upside-down", "deleted=1", "after=x", "order=title&after=" + one.id, "order=title&after=x." + one.id, "order=changed&after=" + one.id, "order=newest&after=1." + one.id} {
 			if got := r.ask("GET", space+"?"+bad, r.owner.Text(), nil); got.status != 400 || got.code() != "bad_argument" {
 				t.Errorf("%s: %d %s", bad, got.status, got.text)
 			}

@@ -174,3 +174,30 @@ func TestUpgradeToOrder(t *testing.T) {
 		})
 	}
 }
+
+// TestUpgradeToTitles: the titles of sessions that were there before are due, and those of
+// what the binary before writes afterwards.
+func TestUpgradeToTitles(t *testing.T) {
+	t.Parallel()
+	for _, d := range databases {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			db := d.open(t)()
+			for i, set := range []Set{upTo(t, d.set, 3), upTo(t, d.set, 4), upTo(t, d.set, 3)} {
+				if err := Up(t.Context(), db, set); err != nil {
+					t.Fatal(err)
+				}
+				for _, key := range []string{"message/m", "session"} {
+					if _, err := db.Exec("INSERT INTO entries (session, schema, grown, payload, key, cursor, text_len, sum) VALUES ($1, 1, 0, NULL, $2, 1, 0, $3)",
+						string(rune('a'+i)), key, []byte{1}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			var due int
+			if err := db.QueryRow(`SELECT count(*) FROM titles_due WHERE session IN ('a', 'b', 'c')`).Scan(&due); err != nil || due != 3 {
+				t.Errorf("%d titles of 3 are due, %v", due, err)
+			}
+		})
+	}
+}

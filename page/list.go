@@ -12,7 +12,7 @@ type List struct {
 	Base  string // path prefix of the server
 	Rows  []Row
 	Query string // what was searched for
-	Order string // "changed", "newest" or "oldest"
+	Order string // "changed", "newest", "oldest" or "title"
 	First string // path with query of the first page, below Base; "" where this is it
 	Next  string // likewise of the next one; "" for none
 	Note  string // a remark above the rows; "" for none
@@ -43,7 +43,7 @@ func Sessions(w io.Writer, l List) error {
 	o.lit(` role="search"><label>Search<input type="search" name="q"`)
 	o.attr("value", l.Query)
 	o.lit(` placeholder="Title or id" autocomplete="off"></label>`)
-	choice(&o, "Order", "order", l.Order, [][2]markup{{"changed", "last changed first"}, {"newest", "newest first"}, {"oldest", "oldest first"}})
+	choice(&o, "Order", "order", l.Order, [][2]markup{{"changed", "last changed first"}, {"newest", "newest first"}, {"oldest", "oldest first"}, {"title", "by title"}})
 	o.lit(`<label class="tick"><input type="checkbox" name="deleted" value="1"`)
 	if l.Deleted {
 		o.lit(` checked`)

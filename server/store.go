@@ -94,6 +94,8 @@ type Store interface {
 	Trimmable(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error)
 	Trim(ctx context.Context, session string, keep time.Duration, maxEvents, maxBytes int) (more bool, err error)
 
+	// Retitle has the titles that were written lists are sorted by, at most so many.
+	Retitle(ctx context.Context, limit int) (more bool, err error)
 	// Unmeasured gives sessions of which it is not known what they hold, Measure finds it out.
 	Unmeasured(ctx context.Context, limit int) (ids []string, err error)
 	Measure(ctx context.Context, id string) (bytes int64, err error)

@@ -56,6 +56,14 @@ func (s *Server) collectTokens(ctx context.Context) {
 	s.pieces(ctx, s.cfg.Store.CollectPageTokens, "tokens of pages were not collected")
 }
 
+// retitle takes the titles that lists are sorted by: few at a time, so that no list has to,
+// but all of them after an upgrade, for which it is a loop of its own.
+func (s *Server) retitle(ctx context.Context) {
+	take := func() { s.pieces(ctx, s.cfg.Store.Retitle, "titles of sessions were not taken") }
+	take()
+	every(ctx, s.cfg.SweepInterval, take)
+}
+
 // pieces does a part of what is due after the other; failed says in the log that one was not done.
 func (s *Server) pieces(ctx context.Context, do func(context.Context, int) (more bool, err error), failed string) {
 	for more := true; more && ctx.Err() == nil; {

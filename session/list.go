@@ -5,8 +5,11 @@ package session
 // page of a search may have found nothing yet and have a next one.
 
 import (
+	"bytes"
+	"encoding/base64"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -15,14 +18,15 @@ import (
 // ListOrder is the order of a list of sessions.
 type ListOrder uint8
 
-// By the time of their making, which their ids have, or of their last change.
+// By the time of their making, which their ids have, of their last change, or by title.
 const (
 	OldestFirst ListOrder = iota
 	NewestFirst
 	ChangedFirst
+	ByTitle // TitleKey, then id
 )
 
-var listOrders = [...]string{OldestFirst: "oldest", NewestFirst: "newest", ChangedFirst: "changed"}
+var listOrders = [...]string{OldestFirst: "oldest", NewestFirst: "newest", ChangedFirst: "changed", ByTitle: "title"}
 
 // String is the order's name, on the wires too.
 func (o ListOrder) String() string {
@@ -40,7 +44,7 @@ func ParseListOrder(name string) (ListOrder, *fault.Error) {
 			return ListOrder(o), nil
 		}
 	}
-	return 0, fault.BadArgument.With("a list's order is oldest, newest or changed")
+	return 0, fault.BadArgument.With("a list's order is oldest, newest, changed or title")
 }
 
 // MaxSearch bounds what a list is searched for, in bytes.
@@ -62,17 +66,34 @@ type ListPage struct {
 	Next     string // where the next page goes on; "": nothing is left
 }
 
+// TitleKey is what ByTitle sorts a title by, byte by byte: the title without regard to case
+// and to spaces around it. Sessions without a title come last.
+func TitleKey(title string) string {
+	title = strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(title, ""), "\x00", ""))
+	if title == "" {
+		return noTitleKey
+	}
+	return "t" + strings.ToLower(title)
+}
+
+// noTitleKey is above every title's key.
+const noTitleKey = "u"
+
 // ListPlace is where a list goes on: after the session of this id, which was last
-// changed then.
+// changed then, and had this title.
 type ListPlace struct {
 	ID      string
-	Updated int64 // Unix ms; of ChangedFirst alone
+	Updated int64  // Unix ms; of ChangedFirst alone
+	Title   string // its TitleKey; of ByTitle alone
 }
 
 // Text is a place as ListQuery.After has it.
 func (p ListPlace) Text(order ListOrder) string {
-	if order == ChangedFirst {
+	switch order {
+	case ChangedFirst:
 		return strconv.FormatInt(p.Updated, 10) + "." + p.ID
+	case ByTitle:
+		return base64.RawURLEncoding.EncodeToString([]byte(p.Title)) + "." + p.ID
 	}
 	return p.ID
 }
@@ -83,13 +104,20 @@ func (q *ListQuery) Place() (p ListPlace, refused *fault.Error) {
 		return p, nil
 	}
 	p.ID = q.After
-	if q.Order == ChangedFirst {
-		updated, id, _ := strings.Cut(q.After, ".")
-		n, err := strconv.ParseInt(updated, 10, 64)
+	before, id, _ := strings.Cut(q.After, ".")
+	switch q.Order {
+	case ChangedFirst:
+		n, err := strconv.ParseInt(before, 10, 64)
 		if err != nil || n < 0 {
 			return p, errPlace
 		}
-		p = ListPlace{id, n}
+		p = ListPlace{ID: id, Updated: n}
+	case ByTitle:
+		title, err := base64.RawURLEncoding.DecodeString(before)
+		if err != nil || !utf8.Valid(title) || bytes.ContainsRune(title, 0) {
+			return p, errPlace
+		}
+		p = ListPlace{ID: id, Title: string(title)}
 	}
 	if !capability.IsSession(p.ID) {
 		return p, errPlace

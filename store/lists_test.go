@@ -70,7 +70,7 @@ func TestListsReadBeginnings(t *testing.T) {
 		for name, c := range map[string]struct {
 			s    *Statement
 			args []any
-		}{"oldest": {listOldest, []any{"spc_A", "", 10}}, "newest": {listNewest, []any{"spc_A", "~", 10}}, "changed": {listChanged, []any{"spc_A", 0, 1, "~", 10}}, "shares": {listShares, []any{"", 10}}} {
+		}{"oldest": {listOldest, []any{"spc_A", "", 10}}, "newest": {listNewest, []any{"spc_A", "~", 10}}, "changed": {listChanged, []any{"spc_A", 0, 1, "~", 10}}, "titled": {listTitled, []any{"spc_A", "", "", 10}}, "shares": {listShares, []any{"", 10}}} {
 			rows, err := db.QueryContext(t.Context(), text(c.s), c.args...)
 			if err != nil {
 				t.Fatal(err)
@@ -124,4 +124,47 @@ func TestTitleInABeginning(t *testing.T) {
 	if got := titleIn([]byte(`{"title":"` + strings.Repeat("ä", infoBytes))[:infoBytes]); got != strings.Repeat("ä", titleBytes/2) {
 		t.Errorf("of a long title %d bytes are shown", len(got))
 	}
+}
+
+// TestTitlesAreDue: whoever writes an info, as a server that knows nothing of titles does,
+// leaves it to be taken; what is removed is gone at once.
+func TestTitlesAreDue(t *testing.T) {
+	t.Parallel()
+	both(t, func(db *sql.DB, text func(*Statement) string) {
+		do := func(text string, args ...any) {
+			t.Helper()
+			if _, err := db.ExecContext(t.Context(), text, args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(what string, due int, title string) {
+			t.Helper()
+			var n int
+			var got string
+			if err := db.QueryRowContext(t.Context(), `SELECT (SELECT count(*) FROM titles_due), title FROM sessions`).Scan(&n, &got); err != nil || n != due || got != title {
+				t.Errorf("%s: %d are due, the title is %q, %v", what, n, got, err)
+			}
+		}
+		put := func(key string, cursor int) {
+			do(`INSERT INTO entries (session, key, cursor, schema, text_len, grown, sum) VALUES ('ses_1', $1, $2, 1, 0, 0, $3)
+				ON CONFLICT (session, key) DO UPDATE SET cursor = excluded.cursor`, key, cursor, make([]byte, 32))
+		}
+		do(`INSERT INTO sessions (id, space) VALUES ('ses_1', 'spc_A')`)
+		put("message/m", 1)
+		check("something else is put", 0, "u")
+		put("session", 2)
+		check("the info is put", 1, "u")
+		do(text(setTitles), "ses_1", "ta title")
+		do(text(dropDue), "ses_1")
+		check("it is taken", 0, "ta title")
+		put("message/m", 3)
+		check("something else is put again", 0, "ta title")
+		put("session", 4)
+		check("the info is put again", 1, "ta title")
+		do(text(dropDue), "ses_1")
+		do(`DELETE FROM entries WHERE key = 'message/m'`)
+		check("something else is removed", 0, "ta title")
+		do(`DELETE FROM entries WHERE key = 'session'`)
+		check("the info is removed", 0, "u")
+	})
 }

@@ -371,6 +371,9 @@ func (s *Store) ListSessions(ctx context.Context, space string, q session.ListQu
 	if refused := q.Check(); refused != nil {
 		return nil, refused
 	}
+	if q.Order == session.ByTitle {
+		s.takeTitles(ctx)
+	}
 	page := &session.ListPage{}
 	err := s.backend.Snapshot(ctx, func(run Runner) error {
 		look(run, &page.Sight, "", refIDs)
@@ -401,13 +404,14 @@ func listPage(ctx context.Context, run Runner, space string, q *session.ListQuer
 				left = true
 				return nil
 			}
+			var title string
 			var info []byte
-			r, err := scanSession(row, &info)
+			r, err := scanSession(row, &title, &info)
 			if err != nil {
 				return err
 			}
 			seen++
-			at = session.ListPlace{ID: r.ID, Updated: r.Updated}
+			at = session.ListPlace{ID: r.ID, Updated: r.Updated, Title: title}
 			if l := (&session.Listing{Row: *r, Title: titleIn(info)}); q.Shows(l) {
 				page.Sessions = append(page.Sessions, l)
 				full = len(page.Sessions) == limit
@@ -438,6 +442,8 @@ func listFrom(order session.ListOrder, space string, at session.ListPlace, n int
 		return listNewest, []any{space, behind, n}
 	case order == session.NewestFirst:
 		return listNewest, []any{space, at.ID, n}
+	case order == session.ByTitle:
+		return listTitled, []any{space, at.Title, at.ID, n}
 	case at.ID == "":
 		return listChanged, []any{space, int64(math.MaxInt64), int64(math.MaxInt64), behind, n}
 	}

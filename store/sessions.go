@@ -21,8 +21,8 @@ const infoBytes = 64 << 10
 
 // listed reads a space's sessions; which, and in what order, is the end of the inner select.
 func listed(end string) string {
-	return `SELECT ` + sessionColumns + `, ` + infoStart + ` FROM (
-			SELECT ` + sessionColumns + ` FROM sessions s WHERE s.space = {1} AND s.space <> '' AND ` + end + `) AS s`
+	return `SELECT ` + sessionColumns + `, s.title, ` + infoStart + ` FROM (
+			SELECT ` + sessionColumns + `, s.title FROM sessions s WHERE s.space = {1} AND s.space <> '' AND ` + end + `) AS s`
 }
 
 var (
@@ -65,6 +65,8 @@ var (
 	// listChanged goes through the minutes, and sorts what changed in one.
 	listChanged = statement("", listed(`s.minute <= {2} AND (s.updated, s.id) < ({3}, {4})
 			ORDER BY s.minute DESC, s.updated DESC, s.id DESC LIMIT {5}`))
+
+	listTitled = statement("", listed(`(s.title, s.id) > ({2}, {3}) ORDER BY s.title, s.id LIMIT {4}`))
 
 	// readExternals gets the first living session that bears an external id, of those
 	// made under one ref of the space; '' where there is none.

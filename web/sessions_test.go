@@ -119,6 +119,7 @@ func TestSessions(t *testing.T) {
 		changed := append([]string{inIDs[0]}, all[:n-1]...)
 		for path, want := range map[string][]string{
 			"/sessions?order=oldest":                           inIDs,
+			"/sessions?order=title":                            slices.Sorted(slices.Values(inIDs)),
 			"/sessions?order=newest":                           all,
 			"/sessions?order=changed":                          changed,
 			"/sessions":                                        changed,

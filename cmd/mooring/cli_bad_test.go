@@ -39,7 +39,7 @@ func TestBadInputGetsOneClearLine(t *testing.T) {
 		{"", 2, "which ref", []string{"revoke", id}},
 		{"", 2, "usage: mooring session export takes REF, and got 0 arguments (see mooring session export --help)", []string{"session", "export"}},
 		{"", 2, "unknown flag", []string{"session", "list", "--colour"}},
-		{"", 2, "--order is", []string{"session", "list", "--order", "title"}},
+		{"", 2, "--order is", []string{"session", "list", "--order", "size"}},
 		{"", 2, "--limit is", []string{"session", "list", "--limit", "-1"}},
 		{"", 2, "--state", []string{"outbox", "list", "--state", "lost"}},
 		{"", 1, "not_found", []string{"outbox", "drop", "01JABCDEFGHJKMNPQRSTVWXYZ9"}},

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -192,6 +193,17 @@ func TestRecordingsImportAndExport(t *testing.T) {
 		first := r.ok("session", "list", "--order", "oldest", "--limit", "1")
 		if n := strings.Count(first, "ses_01"); n != 1 || strings.Count(r.ok("session", "list", "--json", "--limit", "2"), "\n") != 2 {
 			t.Errorf("the first of the list are %d sessions:\n%s", n, first)
+		}
+		var titles []string
+		for line := range strings.Lines(r.ok("session", "list", "--order", "title", "--json")) {
+			var listed struct{ Title string }
+			if err := json.Unmarshal([]byte(line), &listed); err != nil {
+				t.Fatal(err)
+			}
+			titles = append(titles, strings.ToLower(listed.Title))
+		}
+		if len(titles) != len(opencodetest.Names) || !slices.IsSorted(titles) {
+			t.Errorf("by title: %q", titles)
 		}
 		if found := r.ok("session", "list", "--search", "REVERT and"); strings.Count(found, "ses_01") != 1 || !strings.Contains(found, "Revert and unshare") {
 			t.Errorf("searched:\n%s", found)

@@ -29,12 +29,12 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 		Short: "List the owner's sessions",
 		Long: "List the sessions of an owner's space, last changed first. The server sorts and searches\n" +
 			"them, however many there are. With --json one object a line.",
-		Example: "  mooring session list --owner @data/owner.ref\n  mooring session list --search parser --limit 20\n  mooring session list --json",
+		Example: "  mooring session list --owner @data/owner.ref\n  mooring session list --search parser --limit 20\n  mooring session list --order title\n  mooring session list --json",
 		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var refused *fault.Error
 			if o.Order, refused = session.ParseListOrder(order); refused != nil {
-				return fault.Usage.With("--order is changed, newest or oldest")
+				return fault.Usage.With("--order is changed, newest, oldest or title")
 			}
 			if limit < 0 {
 				return fault.Usage.With("--limit is how many sessions to list; 0 is all")
@@ -50,7 +50,7 @@ func sessionListCmd(h *homeFlags) *cobra.Command {
 	}
 	ownerFlag(cmd, &owner)
 	cmd.Flags().StringVar(&o.Search, "search", "", "only those with this text in their title or an id, in either case")
-	cmd.Flags().StringVar(&order, "order", session.ChangedFirst.String(), "changed (last changed first), newest or oldest")
+	cmd.Flags().StringVar(&order, "order", session.ChangedFirst.String(), "changed (last changed first), newest, oldest or title (those without one last)")
 	cmd.Flags().BoolVar(&o.Deleted, "deleted", false, "deleted sessions, too")
 	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many; 0 is all")
 	return cmd

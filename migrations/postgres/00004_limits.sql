@@ -83,3 +83,34 @@ CREATE INDEX turns_counted ON turns (session, message) WHERE status <= 2 AND orp
 -- The refs that were made from one are listed in the order of their making.
 DROP INDEX grants_parent;
 CREATE INDEX grants_parent ON grants (parent_target, parent_tail, created, target, tail);
+
+-- A space's sessions are listed by title, too: 't' and the title as it is sorted (session.TitleKey),
+-- 'u' where there is none. Whoever writes a session's info, a server of the version before as well,
+-- leaves it in titles_due, from which the title is taken before the next such list.
+ALTER TABLE sessions ADD COLUMN title text COLLATE "C" NOT NULL DEFAULT 'u';
+CREATE INDEX sessions_titled ON sessions (space, title, id) WHERE space <> '';
+CREATE TABLE titles_due (
+    session text COLLATE "C" NOT NULL PRIMARY KEY
+);
+INSERT INTO titles_due (session) SELECT session FROM entries WHERE key = 'session';
+-- +goose StatementBegin
+CREATE FUNCTION title_due() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO titles_due (session) VALUES (NEW.session) ON CONFLICT (session) DO NOTHING;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER entries_title_new AFTER INSERT ON entries
+    FOR EACH ROW WHEN (NEW.key = 'session') EXECUTE FUNCTION title_due();
+CREATE TRIGGER entries_title_put AFTER UPDATE OF cursor ON entries
+    FOR EACH ROW WHEN (NEW.key = 'session') EXECUTE FUNCTION title_due();
+-- What is removed or purged is gone at once.
+-- +goose StatementBegin
+CREATE FUNCTION title_gone() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE sessions SET title = 'u' WHERE id = OLD.session AND title <> 'u';
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER entries_title_gone AFTER DELETE ON entries
+    FOR EACH ROW WHEN (OLD.key = 'session') EXECUTE FUNCTION title_gone();

@@ -83,3 +83,29 @@ CREATE INDEX turns_counted ON turns (session, message) WHERE status <= 2 AND orp
 -- The refs that were made from one are listed in the order of their making.
 DROP INDEX grants_parent;
 CREATE INDEX grants_parent ON grants (parent_target, parent_tail, created, target, tail);
+
+-- A space's sessions are listed by title, too: 't' and the title as it is sorted (session.TitleKey),
+-- 'u' where there is none. Whoever writes a session's info, a server of the version before as well,
+-- leaves it in titles_due, from which the title is taken before the next such list.
+ALTER TABLE sessions ADD COLUMN title TEXT NOT NULL DEFAULT 'u';
+CREATE INDEX sessions_titled ON sessions (space, title, id) WHERE space <> '';
+CREATE TABLE titles_due (
+    session TEXT NOT NULL PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+INSERT INTO titles_due (session) SELECT session FROM entries WHERE key = 'session';
+-- +goose StatementBegin
+CREATE TRIGGER entries_title_new AFTER INSERT ON entries WHEN new.key = 'session' BEGIN
+    INSERT INTO titles_due (session) VALUES (new.session) ON CONFLICT (session) DO NOTHING;
+END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE TRIGGER entries_title_put AFTER UPDATE OF cursor ON entries WHEN new.key = 'session' BEGIN
+    INSERT INTO titles_due (session) VALUES (new.session) ON CONFLICT (session) DO NOTHING;
+END;
+-- +goose StatementEnd
+-- What is removed or purged is gone at once.
+-- +goose StatementBegin
+CREATE TRIGGER entries_title_gone AFTER DELETE ON entries WHEN old.key = 'session' BEGIN
+    UPDATE sessions SET title = 'u' WHERE id = old.session AND title <> 'u';
+END;
+-- +goose StatementEnd

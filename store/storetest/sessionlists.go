@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -39,8 +41,22 @@ func testSessionLists(t *testing.T, fresh Fresh) {
 	}
 	rows[2000].Life, rows[many-1].Life, rows[500].Life = session.Live, session.Live, session.Live
 	rows[500].External = "ext_Needle"
-	title := event(rows[many-1].ID, 1, "session", `{"title":"A NEEDLE in the stack"}`)
-	f.save(&session.Changes{Sessions: rows, Events: []*session.Event{title}, Entries: []*session.Entry{entryOf(title)}}, ids...)
+	// Some titles are there many times, some look alike, some have been cut off, most are not there.
+	titles := map[string]string{rows[many-1].ID: "A NEEDLE in the stack"}
+	for range 400 {
+		words := []string{"", " ", "a", "A", "b\x00", "É", "é", "z", "\U0001F600", "\U0010FFFF", strings.Repeat("lang ", 80)}
+		if id := ids[d.IntN(many)]; titles[id] == "" {
+			titles[id] = words[d.IntN(len(words))] + words[d.IntN(len(words))]
+		}
+	}
+	c := &session.Changes{Sessions: rows}
+	for _, id := range slices.Sorted(maps.Keys(titles)) {
+		info, err := json.Marshal(map[string]string{"title": titles[id]})
+		f.must("marshal", err)
+		e := event(id, 1, "session", string(info))
+		c.Events, c.Entries = append(c.Events, e), append(c.Entries, entryOf(e))
+	}
+	f.save(c, ids...)
 	stranger := newSession()
 	f.save(&session.Changes{Sessions: []*session.Row{liveRow(stranger, newSpace(), 1)}}, stranger)
 
@@ -64,7 +80,20 @@ func testSessionLists(t *testing.T, fresh Fresh) {
 			q.After = page.Next
 		}
 	}
+	// titled is what a session is sorted by, and whether it has a title.
+	titled := func(row *session.Row) (key string, none int) {
+		title := strings.ToLower(strings.TrimSpace(strings.ReplaceAll(titles[row.ID][:min(len(titles[row.ID]), 256)], "\x00", "")))
+		if title == "" {
+			none = 1
+		}
+		return title, none
+	}
 	orders := map[session.ListOrder]func(a, b *session.Row) int{
+		session.ByTitle: func(a, b *session.Row) int {
+			x, xNone := titled(a)
+			y, yNone := titled(b)
+			return cmp.Or(cmp.Compare(xNone, yNone), cmp.Compare(x, y), cmp.Compare(a.ID, b.ID))
+		},
 		session.OldestFirst: func(a, b *session.Row) int { return cmp.Compare(a.ID, b.ID) },
 		session.NewestFirst: func(a, b *session.Row) int { return cmp.Compare(b.ID, a.ID) },
 		session.ChangedFirst: func(a, b *session.Row) int {
@@ -96,11 +125,58 @@ func testSessionLists(t *testing.T, fresh Fresh) {
 		}
 		got, _ = read(session.ListQuery{Order: order, Search: strings.ToLower(rows[2000].ID[8:]), Limit: 1})
 		same(f, order.String()+" first, by id", got, []string{rows[2000].ID})
-		for _, bad := range []session.ListQuery{{After: "x"}, {After: "1." + ids[0][1:]}, {After: "-1." + ids[0]}, {Search: strings.Repeat("x", session.MaxSearch+1)}} {
+		for _, bad := range []session.ListQuery{{After: "x"}, {After: "1." + ids[0][1:]}, {After: "-1." + ids[0]}, {After: "AA." + ids[0]}, {After: "_w." + ids[0]}, {Search: strings.Repeat("x", session.MaxSearch+1)}} {
 			bad.Order = order
 			if _, err := f.ListSessions(f.ctx, space, bad, nil); fault.CodeOf(err) != fault.BadArgument {
 				t.Errorf("%+v: %v", bad, err)
 			}
 		}
 	}
+}
+
+// testTitles: a session stands where its title is, as soon as that is written, and among
+// those without one when it is removed, or the session deleted.
+func testTitles(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	space := newSpace()
+	a, b, c := newSession(), newSession(), newSession()
+	ids := []string{a, b, c}
+	slices.Sort(ids)
+	a, b, c = ids[0], ids[1], ids[2]
+	f.save(&session.Changes{Sessions: []*session.Row{liveRow(a, space, 1), liveRow(b, space, 1), liveRow(c, space, 1)}}, ids...)
+	check := func(what string, want ...string) {
+		t.Helper()
+		page, err := f.ListSessions(f.ctx, space, session.ListQuery{Order: session.ByTitle, Limit: 10, Deleted: true}, nil)
+		f.must("list", err)
+		var got []string
+		for _, l := range page.Sessions {
+			got = append(got, l.ID)
+		}
+		same(f, what, got, want)
+	}
+	cursor := map[string]uint64{}
+	put := func(id, title string) {
+		cursor[id]++
+		e := event(id, cursor[id], "session", `{"title":"`+title+`"}`)
+		f.save(&session.Changes{Events: []*session.Event{e}, Entries: []*session.Entry{entryOf(e)}}, id)
+	}
+	check("without titles", a, b, c)
+	put(c, "One")
+	check("with one", c, a, b)
+	put(b, "another")
+	put(a, "zebra")
+	check("with three", b, c, a)
+	put(c, "Zebra")
+	check("with another, the same as one that is there", b, a, c)
+	f.save(&session.Changes{DropEntries: map[string][]string{b: {"session"}}}, b)
+	check("with one removed", a, c, b)
+	put(b, "b")
+	f.save(&session.Changes{DropState: []string{a}}, a)
+	check("with one deleted", b, c, a)
+	for more := true; more; {
+		var err error
+		more, err = f.Retitle(f.ctx, 1)
+		f.must("retitle", err)
+	}
+	check("with nothing due", b, c, a)
 }

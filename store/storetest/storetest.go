@@ -107,6 +107,7 @@ var together = []test{
 	{"Order", testOrder},
 	{"ListSessions", testListSessions},
 	{"SessionLists", testSessionLists},
+	{"Titles", testTitles},
 	{"ListTitles", testListTitles},
 	{"Audit", testAudit},
 	{"AuditAtOnce", testAuditAtOnce},

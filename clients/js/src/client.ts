@@ -52,8 +52,8 @@ export interface Waiting {
 
 /** Which sessions are listed, and in what order. */
 export interface ListOptions extends Waiting {
-  /** oldest first (left out), newest first, or those first that changed last. */
-  order?: "oldest" | "newest" | "changed";
+  /** oldest first (left out), newest first, those first that changed last, or by title, those without one last. */
+  order?: "oldest" | "newest" | "changed" | "title";
   /** Only those with this text in their title or an id, in either case. */
   search?: string;
   /** Deleted sessions, too. */

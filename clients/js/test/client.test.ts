@@ -69,6 +69,7 @@ test("the program of the README", async (t) => {
     return ids;
   };
   assert.deepEqual(await found({ order: "changed" }), [titled.session.id, session.id]);
+  assert.deepEqual(await found({ order: "title" }), [titled.session.id, session.id]);
   assert.deepEqual(await found({ order: "newest", search: "needle" }), [titled.session.id]);
   assert.deepEqual(await found({ search: "MY-ID" }), [session.id]);
   const end = titled.session.batch();

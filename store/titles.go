@@ -1,0 +1,76 @@
+// Titles: what sessions are sorted by stands in their infos, and is taken from there into
+// their rows before it is used.
+
+package store
+
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/session"
+)
+
+var (
+	listDue = statement("", `SELECT d.session FROM titles_due d ORDER BY d.session LIMIT {1}`)
+
+	readTitles = statement("t", `SELECT s.id, s.title, `+infoStart+` FROM {w} CROSS JOIN sessions s WHERE s.id = w.a`)
+	setTitles  = statement("tt", `UPDATE sessions SET title = w.b FROM {w} WHERE sessions.id = w.a`)
+	dropDue    = statement("t", `DELETE FROM titles_due WHERE session IN (SELECT a FROM {w})`)
+)
+
+// titlesAtOnce is how many are taken under one lock.
+const titlesAtOnce = 100
+
+// takeTitles takes the titles that are due, so many at most: after an upgrade the server
+// is a while at it. Without it a list is that of the titles as they were, and no worse.
+func (s *Store) takeTitles(ctx context.Context) {
+	for range listLooks / titlesAtOnce {
+		if more, err := s.Retitle(ctx, titlesAtOnce); err != nil || !more {
+			return
+		}
+	}
+}
+
+// Retitle takes the titles of sessions whose infos were written since theirs was taken, at
+// most limit; more says that there may be others.
+func (s *Store) Retitle(ctx context.Context, limit int) (more bool, err error) {
+	var ids []string
+	one := func(row Scanner) error {
+		var id string
+		err := row.Scan(&id)
+		ids = append(ids, id)
+		return err
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(listDue, nil, []any{int64(limit)}, one)
+		return nil
+	})
+	if err != nil || len(ids) == 0 {
+		return false, naming("find titles", err)
+	}
+	err = s.update(ctx, func(t *tx) error {
+		t.run.Queue(lockSessions, texts(ids), nil, func(row Scanner) error {
+			_, err := scanSession(row, new(int64))
+			return err
+		})
+		if err := t.run.Flush(ctx); err != nil { // or the infos might be those before the lock
+			return err
+		}
+		var titles [][]any
+		t.run.Queue(readTitles, texts(ids), nil, func(row Scanner) error {
+			var id, was string
+			var info []byte
+			err := row.Scan(&id, &was, &info)
+			if title := session.TitleKey(titleIn(info)); err == nil && title != was {
+				titles = append(titles, []any{id, title})
+			}
+			return err
+		})
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		t.list(setTitles, titles, nil)
+		t.list(dropDue, texts(ids), nil)
+		return t.run.Flush(ctx)
+	})
+	return len(ids) == limit, naming("take titles", err)
+}
