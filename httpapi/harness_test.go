@@ -23,13 +23,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/store"
 )
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("rapid.checks", "15") // each is a story over sockets; -rapid.checks asks for more
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("database/sql.(*DB).connectionOpener"))
+	goleak.VerifyTestMain(m, goleak.Cleanup(pgtest.Reuse()), goleak.IgnoreTopFunction("database/sql.(*DB).connectionOpener"))
 }
 
 // patience is how long a test waits for what must come.

@@ -33,12 +33,13 @@ func TestMain(m *testing.M) {
 	if args := os.Getenv(txChildVar); args != "" {
 		os.Exit(txChild(args))
 	}
+	exit := pgtest.Reuse()
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if err := shared.drop(); err != nil {
 			fmt.Fprintln(os.Stderr, "drop the tests' database:", err)
 			code = max(code, 1)
 		}
-		os.Exit(code)
+		exit(code)
 	}))
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/migrations"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(pgtest.Reuse())) }
 
 // statements are all that run more often than once a start.
 var statements = map[string]*Statement{

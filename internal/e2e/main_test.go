@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
 
 // mooring is the path of the binary that TestMain built.
@@ -35,9 +37,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		os.Exit(1)
 	}
+	exit := pgtest.Reuse()
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(dir)
-		os.Exit(code)
+		exit(code)
 	}))
 }
 

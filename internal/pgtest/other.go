@@ -7,6 +7,7 @@ package pgtest
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 )
 
@@ -17,6 +18,20 @@ func URL(tb testing.TB) string {
 	tb.Helper()
 	tb.Skip(errNoUnix)
 	return ""
+}
+
+// Reuse changes nothing.
+func Reuse() (exit func(code int)) { return os.Exit }
+
+// Prepared is none.
+type Prepared struct {
+	Make func(url string) error
+}
+
+// URL skips the test.
+func (*Prepared) URL(tb testing.TB) string {
+	tb.Helper()
+	return URL(tb)
 }
 
 // ServerURL gives an error.

@@ -3,7 +3,8 @@
 // Package pgtest gives tests a real Postgres, on any machine and without
 // preparation.
 //
-// URL hands out a fresh, empty database. Its server is the one that
+// URL hands out an empty database, which may have been another test's before
+// (reuse.go). Its server is the one that
 // MOORING_TEST_DATABASE_URL names; else a throw-away cluster of the machine's
 // own PostgreSQL (find.go), which is installed first where it is missing and
 // the package manager may be used (install.go). There is no third way: a test
@@ -30,7 +31,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -55,16 +55,12 @@ var process struct {
 }
 
 // URL creates an empty database for tb and returns its connection URL. The
-// database is dropped, with whatever is still connected to it, when tb ends.
-// Safe from parallel tests and from several test processes at once. If there is
+// database is gone, with whatever is still connected to it, when tb ends: it is
+// dropped, or emptied for others under another name (Reuse). Safe from parallel tests and from several test processes at once. If there is
 // no Postgres to be had, tb fails at once with what to install.
 func URL(tb testing.TB) string {
 	tb.Helper()
-	server, err := ServerURL(context.Background())
-	if err != nil {
-		tb.Fatalf("pgtest: no Postgres for this test: %v", err)
-	}
-	return databaseFor(tb, server)
+	return empty.URL(tb)
 }
 
 // ServerURL returns the URL of the server that this process's tests use, with a
@@ -94,14 +90,6 @@ func ServerURL(ctx context.Context) (string, error) {
 	return process.url, process.err
 }
 
-// databaseFor creates a database on the server at serverURL and has tb drop it.
-func databaseFor(tb testing.TB, serverURL string) string {
-	tb.Helper()
-	// template0 takes no connections, so that creating from it is never refused
-	// because somebody is connected to it.
-	return databaseFrom(tb, serverURL, "template0")
-}
-
 // Copy creates a database as another of this package's is now and returns its URL, as
 // URL does. Nobody may be connected to the other one.
 func Copy(tb testing.TB, databaseURL string) string {
@@ -110,26 +98,30 @@ func Copy(tb testing.TB, databaseURL string) string {
 	if err != nil {
 		tb.Fatalf("pgtest: no Postgres for this test: %v", err)
 	}
-	of, err := url.Parse(databaseURL)
-	if err != nil {
-		tb.Fatal("pgtest: not a database's URL")
-	}
-	return databaseFrom(tb, server, strings.TrimPrefix(of.Path, "/"))
-}
-
-func databaseFrom(tb testing.TB, serverURL, template string) string {
-	tb.Helper()
-	name := fmt.Sprintf("mooring_test_%d_%s", os.Getpid(), randomHex(6))
-	if err := execute(serverURL, "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
+	name := newName()
+	if err := createFrom(server, nameOf(databaseURL), name); err != nil {
 		tb.Fatalf("pgtest: create database: %v", err)
 	}
 	tb.Cleanup(func() {
-		if err := execute(serverURL, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+		if err := drop(server, name); err != nil {
 			tb.Errorf("pgtest: drop database: %v", err)
 		}
 	})
-	return withDatabase(serverURL, name)
+	return withDatabase(server, name)
 }
+
+// createFrom creates a database. The template template0 takes no connections, so that creating
+// from it is never refused because somebody is connected to it.
+func createFrom(server, template, name string) error {
+	return execute(server, "CREATE DATABASE "+name+" TEMPLATE "+template)
+}
+
+// drop drops a database if it is there, with whatever is still connected to it.
+func drop(server, name string) error {
+	return execute(server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+}
+
+func newName() string { return fmt.Sprintf("mooring_test_%d_%s", os.Getpid(), randomHex(6)) }
 
 // withDatabase returns the URL with another database in it.
 func withDatabase(serverURL, name string) string {

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	if base := os.Getenv(envHolder); base != "" {
 		holdShared(base)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(Reuse()))
 }
 
 // query returns the one value that sql selects.
@@ -57,7 +57,7 @@ func TestURLGivesEachTestItsOwnEmptyDatabase(t *testing.T) {
 	}
 }
 
-func TestURLDropsTheDatabaseThatIsStillInUse(t *testing.T) {
+func TestURLTakesAwayTheDatabaseThatIsStillInUse(t *testing.T) {
 	t.Parallel()
 	var server, name string
 	t.Run("user", func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestURLDropsTheDatabaseThatIsStillInUse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Left open on purpose, until after the database is dropped.
+		// Left open on purpose, until after the database is taken away.
 		t.Cleanup(func() {
 			if err := conn.Ping(context.Background()); err != nil {
 				t.Errorf("the connection was cut before the test ended: %v", err)

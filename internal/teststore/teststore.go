@@ -3,6 +3,7 @@
 package teststore
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 
@@ -20,8 +21,22 @@ func OnBoth(t *testing.T, f func(t *testing.T, st *store.Store)) {
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		f(t, Postgres(t, pgtest.URL(t)))
+		f(t, Postgres(t, PostgresURL(t)))
 	})
+}
+
+var migrated = &pgtest.Prepared{Make: func(url string) error {
+	st, err := postgres.Open(context.Background(), postgresAt(url))
+	if err != nil {
+		return err
+	}
+	return st.Close()
+}}
+
+// PostgresURL is pgtest.URL of a database that a store has been on, and nothing is in.
+func PostgresURL(t testing.TB) string {
+	t.Helper()
+	return migrated.URL(t)
 }
 
 // SQLite opens a store in a folder of its own, until the test ends.
@@ -34,8 +49,12 @@ func SQLite(t testing.TB) *store.Store {
 // Postgres opens the store at url until the test ends.
 func Postgres(t testing.TB, url string) *store.Store {
 	t.Helper()
-	st, err := postgres.Open(t.Context(), postgres.Config{URL: url, AllowUnsafe: true, Log: slog.New(slog.DiscardHandler)})
+	st, err := postgres.Open(t.Context(), postgresAt(url))
 	return open(t, st, err)
+}
+
+func postgresAt(url string) postgres.Config {
+	return postgres.Config{URL: url, AllowUnsafe: true, Log: slog.New(slog.DiscardHandler)}
 }
 
 func open(t testing.TB, st *store.Store, err error) *store.Store {

@@ -12,7 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(pgtest.Reuse())) }
 
 func fresh(tb testing.TB) storetest.Database { return copyingFrom(0)(tb) }
 
