@@ -198,7 +198,8 @@ func TestTokensEnd(t *testing.T) {
 // A token shows nothing that its ref does not, and what is refused gives none.
 func TestWhatIsRefusedAToken(t *testing.T) {
 	t.Parallel()
-	r := start(t, teststore.SQLite(t), nil)
+	st := teststore.SQLite(t)
+	r := start(t, st, nil)
 	m := r.create()
 	b := newBrowser(t)
 	hour := m.share(capability.Minting{Expires: time.Now().Add(time.Hour).UnixMilli()})
@@ -233,7 +234,11 @@ func TestWhatIsRefusedAToken(t *testing.T) {
 	space := func(text string) *answer {
 		return newBrowser(t).post(r.url("/sessions/open"), fmt.Sprintf(`{"ref":%q}`, text))
 	}
-	for text, code := range map[string]string{hour.Text(): "bad_argument", "spc_x#y": "bad_ref_text", r.owner.ID: "bad_ref_text", "": "bad_ref_text",
+	creator := r.owner.New(r.owner.Target())
+	if _, err := st.MintUnderRoot(t.Context(), capability.Minting{ID: creator.ID, Hash: creator.Secret.Hash(), Rights: capability.Create}); err != nil {
+		t.Fatal(err)
+	}
+	for text, code := range map[string]string{creator.Text(): "missing_right", hour.Text(): "bad_argument", "spc_x#y": "bad_ref_text", r.owner.ID: "bad_ref_text", "": "bad_ref_text",
 		r.owner.With(r.owner.ID, capability.NewSecret()).Text(): "unknown_ref"} {
 		if got := space(text); got.codeOf() != code {
 			t.Errorf("a space's page takes %.20q: %d %s", text, got.StatusCode, got.body)
