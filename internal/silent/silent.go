@@ -25,11 +25,11 @@ type Target struct {
 
 // Door is a way of following.
 type Door struct {
-	Name  string
-	path  func(Target) string
-	ws    bool
-	kind  kind
-	Fresh bool // there is what comes after the start alone
+	Name    string
+	Patient bool // who takes nothing may do so for half a minute; else for ten seconds
+	path    func(Target) string
+	ws      bool
+	kind    kind
 }
 
 // kind is what comes.
@@ -43,9 +43,9 @@ const (
 
 // Doors are all there are.
 var Doors = []Door{
-	{Name: "a page's WebSocket", kind: pages, ws: true, path: func(t Target) string { return "/share/" + t.Share + "/live?after=0" }},
-	{Name: "a page's events", kind: pages, path: func(t Target) string { return "/share/" + t.Share + "/live?after=0" }},
-	{Name: "opencode's WebSocket", kind: items, ws: true, Fresh: true, path: func(t Target) string { return "/ws/" + t.Share }},
+	{Name: "a page's WebSocket", Patient: true, kind: pages, ws: true, path: func(t Target) string { return "/share/" + t.Share + "/live?after=0" }},
+	{Name: "a page's events", Patient: true, kind: pages, path: func(t Target) string { return "/share/" + t.Share + "/live?after=0" }},
+	{Name: "opencode's WebSocket", Patient: true, kind: items, ws: true, path: func(t Target) string { return "/ws/" + t.Share }},
 	{Name: "the API's events", kind: plain, path: func(t Target) string { return "/api/v1/sessions/" + t.Session + "/events?after=0" }},
 }
 
