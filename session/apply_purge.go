@@ -19,6 +19,7 @@ import (
 type purgePayload struct {
 	Key    string       `json:"key"`
 	Events []purgedNote `json:"events,omitempty"`
+	Salt   string       `json:"salt,omitempty"`   // applier.salt, where there are events
 	Hidden int          `json:"hidden,omitempty"` // events that the reader's ref does not show (scope.go); never in the log
 }
 
@@ -66,7 +67,7 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
-	touched, err := a.v.holders(a.s, key)
+	touched, err := a.holders(key)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +81,9 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 			note.Sum = SumOf(left).String()
 		}
 		payload.Events = append(payload.Events, note)
+	}
+	if len(payload.Events) > 0 {
+		payload.Salt = a.salt(a.s.row.Cursor + 1)
 	}
 	text := encode(payload)
 	if len(text) > a.cfg.Limits.EventBytes {
@@ -99,7 +103,8 @@ func (o *opPurge) apply(a *applier) (result, *fault.Error) {
 
 // holders are the events that hold payloads of key: by cursor, what is left of
 // each one's payload without them, nil where nothing is.
-func (v *view) holders(s *sessionView, key string) (map[uint64][]byte, *fault.Error) {
+func (a *applier) holders(key string) (map[uint64][]byte, *fault.Error) {
+	v, s := a.v, a.s
 	rows, err := v.more(&Want{Holders: map[string]string{s.row.ID: key}})
 	switch {
 	case err != nil && err.Code == fault.TooLarge: // smaller puts would only add to the log
@@ -116,13 +121,13 @@ func (v *view) holders(s *sessionView, key string) (map[uint64][]byte, *fault.Er
 			}
 			e.Payload = left
 		}
-		if err := touch(touched, e, key); err != nil {
+		if err := a.touch(touched, e, key); err != nil {
 			return nil, err
 		}
 	}
 	for _, e := range s.events {
 		if Holder(e, key) && e.Payload != nil {
-			if err := touch(touched, e, key); err != nil {
+			if err := a.touch(touched, e, key); err != nil {
 				return nil, err
 			}
 		}
@@ -131,12 +136,12 @@ func (v *view) holders(s *sessionView, key string) (map[uint64][]byte, *fault.Er
 }
 
 // touch notes what is left of e without the payloads of key, if it has any.
-func touch(touched map[uint64][]byte, e *Event, key string) *fault.Error {
+func (a *applier) touch(touched map[uint64][]byte, e *Event, key string) *fault.Error {
 	if e.Method != MethodFork && e.Method != MethodFinalize {
 		touched[e.Cursor] = nil
 		return nil
 	}
-	left, had, err := without(e, key)
+	left, had, err := without(e, key, a.salt(e.Cursor))
 	if err != nil {
 		return fault.Internal.Because(err, "event %d (%s) cannot be read: %v", e.Cursor, e.Method, err)
 	}
@@ -147,8 +152,9 @@ func touch(touched map[uint64][]byte, e *Event, key string) *fault.Error {
 }
 
 // without is a fork's or finalize's payload without the entry of key, and
-// whether it had one.
-func without(e *Event, key string) (left []byte, had bool, err error) {
+// whether it had one. A finalize gets another salt: with the one that it had, and all that
+// is left, guesses at what was purged could be tried by the event's hash.
+func without(e *Event, key, salt string) (left []byte, had bool, err error) {
 	is := func(p entryPayload) bool { return p.Key == key }
 	if e.Method == MethodFork {
 		var p createPayload
@@ -162,7 +168,9 @@ func without(e *Event, key string) (left []byte, had bool, err error) {
 	if err := json.Unmarshal(e.Payload, &p); err != nil || !slices.ContainsFunc(p.Entries, is) {
 		return nil, false, err
 	}
-	p.Entries = slices.DeleteFunc(p.Entries, is)
+	if p.Entries, p.Salt = slices.DeleteFunc(p.Entries, is), ""; p.older(e.Cursor) {
+		p.Salt = salt
+	}
 	return encode(p), true, nil
 }
 

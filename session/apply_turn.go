@@ -125,6 +125,9 @@ func (o *opFinalize) apply(a *applier) (result, *fault.Error) {
 	for _, e := range entries {
 		payload.Entries = append(payload.Entries, entryPayload{e.Key, e.Schema, string(e.Payload), e.Since})
 	}
+	if next := a.s.row.Cursor + 1; payload.older(next) {
+		payload.Salt = a.salt(next)
+	}
 	text := encode(payload)
 	if len(text) > a.cfg.Limits.EventBytes {
 		return nil, fault.TooLarge.With("ending the turn would write %d bytes, the limit is %d: put or remove some of its parts first", len(text), a.cfg.Limits.EventBytes)

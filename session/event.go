@@ -8,6 +8,7 @@ package session
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"slices"
 
 	"github.com/mooring-rpc/mooring/internal/digest"
 	"github.com/tidwall/gjson"
@@ -104,7 +105,13 @@ func embedded(e *Event) []entryPayload {
 type finalizePayload struct {
 	Status  string         `json:"status"`
 	Entries []entryPayload `json:"entries"`
+	Salt    string         `json:"salt,omitempty"`   // applier.salt, if it is older than its event
 	Hidden  int            `json:"hidden,omitempty"` // entries that the reader's ref does not show (scope.go); never in the log
+}
+
+// older says whether it embeds what stands since before its event, at cursor.
+func (p *finalizePayload) older(cursor uint64) bool {
+	return slices.ContainsFunc(p.Entries, func(in entryPayload) bool { return in.Since < cursor })
 }
 
 // encode is JSON without HTML escapes; v is one of this package's own types,

@@ -10,7 +10,9 @@ package session
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base32"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -104,7 +106,8 @@ func (e *Event) hashed(hash Hash) *Event {
 // within is the event without what it embeds that a ref does not show: of a turn's
 // end, values from before the ref's first cursor; of a purge, hashes of what is left
 // of such events or, where the ref is for one message, of a fork's, which holds all
-// messages. The event's Sum stays that of what was written.
+// messages. The event's Sum and Hash stay those of what was written, with a salt that is
+// not shown either.
 func (e *Event) within(g *capability.Grant) *Event {
 	if e.Payload == nil {
 		return e
@@ -118,6 +121,7 @@ func (e *Event) within(g *capability.Grant) *Event {
 		if err == nil && p.Hidden == 0 {
 			return e
 		}
+		p.Salt = ""
 		left = encode(p)
 	case MethodPurge:
 		var p purgePayload
@@ -126,6 +130,7 @@ func (e *Event) within(g *capability.Grant) *Event {
 		if err == nil && p.Hidden == 0 {
 			return e
 		}
+		p.Salt = ""
 		left = encode(p)
 	default:
 		return e
@@ -133,6 +138,18 @@ func (e *Event) within(g *capability.Grant) *Event {
 	cut := *e
 	cut.Payload, cut.Cut = left, true
 	return &cut
+}
+
+// salt is a text that nobody can guess who reads the session, for the payload of the event
+// at a cursor: the same whenever the op in hand is decided on, and another for each op and
+// event. An event of which some readers are shown a part alone has one in its payload, and
+// that part has not: with all else of the event before them, they could otherwise try
+// guesses at a short value by the event's hash.
+func (a *applier) salt(cursor uint64) string {
+	secret := a.v.streams[StreamKey{Session: a.s.row.ID, Outbox: a.outbox}].row.SecretHash
+	mac := hmac.New(sha256.New, secret[:])
+	fmt.Fprintf(mac, "salt %s %d %d", a.s.row.ID, a.s.row.Cursor+1, cursor)
+	return base32.StdEncoding.EncodeToString(mac.Sum(nil))[:26]
 }
 
 // seen is what of a list is shown, and how many are not.

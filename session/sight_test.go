@@ -137,6 +137,49 @@ func (s *stamped) sights(t *testing.T) {
 	}
 }
 
+// What an event's hash is over cannot be guessed by who is shown a part of it: not with all
+// that is shown, and a right guess at the rest.
+func TestWhatIsCutOutCannotBeGuessed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{"pin":1234}`)))
+	o.apply(op("put", "key", "part/m/a", "payload", raw(`{"text":"5678","time":{"start":1}}`)))
+	o.apply(op("appendText", "key", "part/m/a", "offset", 4, "text", "9"))
+	from := o.apply(put("part/m/b"))["cursor"].(float64)
+	salted := regexp.MustCompile(`,"salt":"([A-Z2-7]{26})"`)
+	safe := func(e *session.Event, sum string) (salt string) {
+		t.Helper()
+		shown := session.View(&capability.Grant{From: uint64(from)}, []*session.Event{e}, new(session.HashKey))[0]
+		if !shown.Cut || strings.Contains(string(shown.Payload), "salt") {
+			t.Errorf("%s is shown as %s", e.Method, shown.Payload)
+		}
+		if guess := salted.ReplaceAll(e.Payload, nil); session.SumOf(guess).String() == sum {
+			t.Errorf("%s: the sum is of %s", e.Method, guess)
+		}
+		return salted.FindStringSubmatch(string(e.Payload))[1]
+	}
+	o.apply(op("finalize", "message", "m", "status", "completed"))
+	end := o.last()
+	salts := []string{safe(end, end.Sum.String())}
+	o.apply(op("purge", "key", "message/m"))
+	purge := o.last()
+	salts = append(salts, safe(purge, purge.Sum.String()))
+	// What is left of the end of the turn has another, and so has no sum that tells of the
+	// part; nor has anybody the one that the purged value was hashed with.
+	var notes struct{ Events []struct{ Sum string } }
+	left := w.store.Events(o.session)[end.Cursor-1]
+	if err := json.Unmarshal(purge.Payload, &notes); err != nil || !strings.Contains(string(left.Payload), "5678") || strings.Contains(string(left.Payload), "1234") {
+		t.Fatalf("the purge leaves %s: %v", left.Payload, err)
+	}
+	salts = append(salts, safe(left, notes.Events[len(notes.Events)-1].Sum))
+	slices.Sort(salts)
+	if len(slices.Compact(salts)) != 3 {
+		t.Errorf("the salts are %q", salts)
+	}
+	o.clean(t, "the log")
+}
+
 // Every method's event is shown without what is older, or of another message. A method
 // that comes to be has its place here.
 func TestWhatIsOlderIsNotShown(t *testing.T) {

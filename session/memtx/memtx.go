@@ -91,6 +91,13 @@ func (s *Store) OpenStream(sessionID, outbox string, incarnation uint64) {
 	s.streams[k].Incarnation = max(s.streams[k].Incarnation, incarnation)
 }
 
+// Secret says what secret an open stream was opened with; none if nothing does.
+func (s *Store) Secret(sessionID, outbox string, hash [32]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams[session.StreamKey{Session: sessionID, Outbox: outbox}].SecretHash = hash
+}
+
 // Spare sets what a session held before there was a quota; -1: nobody has measured it.
 func (s *Store) Spare(id string, bytes int64) {
 	s.mu.Lock()
