@@ -12,6 +12,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/server"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -87,8 +88,14 @@ func TestAbortTurns(t *testing.T) {
 	got, err := alive.AbortTurns(t.Context(), client.AbortOptions{Dead: true})
 	wantAborted(t, "those that one ref is told of", got, err, client.AbortedTurns{Aborted: 1, Left: 6})
 	var shown []int
-	got, err = owner.AbortTurns(t.Context(), client.AbortOptions{Dead: true, Progress: func(done, total int) { shown = append(shown, done, total) }})
-	wantAborted(t, "those of dead refs", got, err, client.AbortedTurns{Aborted: 3, Left: 3})
+	got, err = owner.AbortTurns(t.Context(), client.AbortOptions{Dead: true, Progress: func(done, total int) {
+		if shown = append(shown, done, total); done == 0 { // another is faster
+			b := owner.Batch()
+			b.Finalize("g1", client.Aborted).Arg("usage", object{"tokens": 1})
+			applied(t, b)
+		}
+	}})
+	wantAborted(t, "those of dead refs", got, err, client.AbortedTurns{Aborted: 2, Ended: 1, Left: 3})
 	if !slices.Equal(shown, []int{0, 3, 3, 3}) {
 		t.Errorf("progress: %v", shown)
 	}
@@ -129,6 +136,23 @@ func TestAbortTurns(t *testing.T) {
 	if got := brief(outcomes(t, end)); got != "rejected/turn_ended" {
 		t.Errorf("after its turn was aborted: %s", got)
 	}
+}
+
+// What is too much to be read for one batch ends turn by turn.
+func TestAbortLargeTurns(t *testing.T) {
+	t.Parallel()
+	r := testRig(t, func(c *server.Config) {
+		c.Session = session.DefaultConfig()
+		c.Session.Limits.EventBytes = 16 << 10 // a batch reads four times as much
+	})
+	s := r.newSession(t, r.open(t, "a"))
+	b := s.Batch()
+	for i := range 10 {
+		b.Begin(fmt.Sprintf("m%d", i), object{"text": strings.Repeat("x", 10_000)})
+	}
+	applied(t, b)
+	got, err := s.AbortTurns(t.Context(), client.AbortOptions{})
+	wantAborted(t, "large ones", got, err, client.AbortedTurns{Aborted: 10})
 }
 
 // Turns end in batches, over a link that breaks, and who waited for room goes on, the outbox

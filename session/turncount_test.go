@@ -172,6 +172,23 @@ func TestOpenTurnsOfDeadRefsDoNotCount(t *testing.T) {
 	}
 }
 
+// What has ended by the time that it could be marked is none.
+func TestAnEndedTurnIsNoOrphan(t *testing.T) {
+	t.Parallel()
+	o := newWorld(t).create()
+	guest := o.under(o.share(all))
+	guest.begins("g", 2)
+	o.begins("o", session.MaxOpenTurns)
+	o.apply(op("revoke", "ref", guest.ref))
+	outs := o.try(begin("x"), aborted("g0"), aborted("o0"), begin("y"))
+	for i, want := range []fault.Code{fault.TooLarge, fault.None, fault.None, fault.None} {
+		mustEqual(t, outs[i].Message, outs[i].Reason, want)
+	}
+	if o.turnRow("g0").Orphan || !o.turnRow("g1").Orphan {
+		t.Errorf("%+v %+v", o.turnRow("g0"), o.turnRow("g1"))
+	}
+}
+
 // A stream that goes on under another ref has the turns of the dead one no more.
 func TestOpenTurnsOfAStreamUnderADeadRef(t *testing.T) {
 	t.Parallel()
@@ -323,6 +340,8 @@ func TestAnOrphanGoesOn(t *testing.T) {
 	w.lapse(false, o.session)
 	guest.apply(put("message/x"))
 	status("when its lease has lapsed", session.Interrupted, session.Interrupted)
+	guest.refuse(ledger.Rejected, fault.TurnOpen, op("remove", "key", "message/m")) // though its turn is looked at
+	status("when another op was about it", session.Interrupted, session.Interrupted)
 	guest.apply(text("b"))
 	status("when it goes on", session.Streaming, session.Interrupted)
 	events := w.store.Events(o.session)
