@@ -10,6 +10,7 @@ package session
 // no more than MaxSessionTurns and those of refs that have died since the last begin.
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -60,6 +61,7 @@ func (v *view) turnCount(s *sessionView) (*turnCount, *fault.Error) {
 	if err != nil {
 		return nil, err
 	}
+	turns = slices.DeleteFunc(turns, func(t *Turn) bool { return t.Orphan })
 	for _, t := range turns { // read, if they did not come with the turns
 		if _, err := v.line(s, t.Ref); err != nil {
 			return nil, err
@@ -67,7 +69,7 @@ func (v *view) turnCount(s *sessionView) (*turnCount, *fault.Error) {
 	}
 	s.count = &turnCount{gen: s.row.AuthGen, streams: map[string]int{}, refs: map[string]int{}}
 	for _, t := range turns {
-		if !v.countTurn(s, t, 1) && !t.Orphan {
+		if !v.countTurn(s, t, 1) {
 			s.count.orphans = append(s.count.orphans, t.Message)
 		}
 	}

@@ -21,7 +21,8 @@ func testTurns(t *testing.T, fresh Fresh) {
 	space := grant(newRef(newSpace()), "")
 	owner := grant(newRef(id), space.ID)
 	parent := grant(newRef(id), owner.ID)
-	child, sibling, orphaned, asked := grant(newRef(id), parent.ID), grant(newRef(id), owner.ID), grant(newRef(id), parent.ID), grant(newRef(id), owner.ID)
+	child, sibling, orphaned, above := grant(newRef(id), parent.ID), grant(newRef(id), owner.ID), grant(newRef(id), parent.ID), grant(newRef(id), owner.ID)
+	asked := grant(newRef(id), above.ID)
 	row, begun := liveRow(id, space.Target, 1), event(id, 1, "message/old", `{}`)
 	begun.Ref = sibling.ID
 	all := map[string]*session.Turn{}
@@ -34,7 +35,7 @@ func testTurns(t *testing.T, fresh Fresh) {
 	add("streaming-orphan", session.Streaming, orphaned.ID, true)
 	add("ended", session.Completed, orphaned.ID, false)
 	save := &session.Changes{Sessions: []*session.Row{row}, Events: []*session.Event{begun},
-		Grants: []*capability.Grant{space, owner, parent, child, sibling, orphaned, asked}}
+		Grants: []*capability.Grant{space, owner, parent, child, sibling, orphaned, above, asked}}
 	for _, m := range sortedKeys(all) {
 		save.Turns = append(save.Turns, all[m])
 	}
@@ -63,7 +64,7 @@ func testTurns(t *testing.T, fresh Fresh) {
 	}
 	got := sortedKeys(rows.Grants)
 	got = slices.DeleteFunc(got, func(id string) bool { return id == space.ID }) // may come too
-	same(f, "refs of those that are counted", got, refs(owner, parent, child, sibling, asked))
+	same(f, "refs of those that are counted", got, refs(owner, parent, child, sibling, above, asked))
 	same(f, "a ref", rows.Grants[child.ID].Parent, parent.ID)
 
 	// An orphan stays one, though who saves it has not seen that it is.
