@@ -3,13 +3,16 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // BenchmarkApply is the server's half of an append: batch in, ack out, over
@@ -122,4 +125,43 @@ func BenchmarkApplyOverTheWeb(b *testing.B) {
 			wg.Wait()
 		})
 	}
+}
+
+// BenchmarkFollow is BenchmarkFanOut to followers within the process.
+func BenchmarkFollow(b *testing.B) {
+	const followers = 100
+	r := start(b, sqliteStore(b), nil)
+	m := r.create(r.dial())
+	held, err := r.server.Caller(b.Context(), "127.0.0.1:1").Restore(m.owner, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(b.Context())
+	defer leave()
+	var behind atomic.Int64
+	var all sync.WaitGroup
+	for range followers {
+		all.Go(func() {
+			_ = held.Follow(ctx, Position{}, func(events []*session.Event) error {
+				behind.Add(-int64(len(events)))
+				return nil
+			})
+		})
+	}
+	behind.Add(followers) // the create
+	b.ResetTimer()
+	events := 0
+	for events*followers < b.N {
+		ops := make([]ledger.Intent, 10)
+		for i := range ops {
+			ops[i] = put(events)
+			events++
+		}
+		behind.Add(int64(len(ops)) * followers)
+		readReply(b, applying(b, m.stream, m.batch(ops...)))
+	}
+	until.True(b, "all have it", func() bool { return behind.Load() == 0 })
+	b.ReportMetric(float64(events*followers)/b.Elapsed().Seconds(), "deliveries/s")
+	leave()
+	all.Wait()
 }
