@@ -64,7 +64,7 @@ func (h *Held) Follow(ctx context.Context, after Position, take func([]*session.
 // where it is. The first of a reader is counted as a use, or audited as a refusal.
 func (o *sess) follow(ctx context.Context, at *Position, first bool, take func([]*session.Event) error) error {
 	box := newInbox()
-	sub := &subscription{auth: o.auth, link: o.link, window: min(followWindow, o.server.cfg.WindowBytes), windowMost: o.server.cfg.WindowBytes,
+	sub := &subscription{auth: o.auth, link: o.link, window: min(firstWindow, o.server.cfg.WindowBytes), windowMost: o.server.cfg.WindowBytes,
 		piece: followPiece, sink: box, cursor: at.Cursor, resume: at.Hash}
 	if first {
 		sub.started = func(refused *fault.Error) {
@@ -117,7 +117,7 @@ func (h *Held) Snapshot(ctx context.Context, at Position, take func(*session.Sta
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	box := newInbox()
-	shot := o.newShot(&subscription{auth: o.auth, link: o.link, window: o.server.cfg.WindowBytes, sink: box})
+	shot := o.newShot(&subscription{auth: o.auth, link: o.link, windowMost: o.server.cfg.WindowBytes, sink: box})
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)

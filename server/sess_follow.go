@@ -71,7 +71,7 @@ func (o *sess) newSubscription(s capnp.Struct, caps *rpc.CapTable, pointer uint1
 		window = o.server.cfg.WindowBytes
 	}
 	window = min(max(window, windowMin), o.server.cfg.WindowMax)
-	return &subscription{auth: o.auth, link: o.link, window: window, sink: &peerSink{ref: ref}}, nil
+	return &subscription{auth: o.auth, link: o.link, window: min(firstWindow, window), windowMost: window, sink: &peerSink{ref: ref}}, nil
 }
 
 // hashOf is a hash that a call may name; zero if it names none.

@@ -91,7 +91,7 @@ type shot struct {
 
 func (o *sess) newShot(sub *subscription) *shot {
 	return &shot{o: o, sink: sub.sink.(stateSink), begun: func() {},
-		pace: pace{window: sub.window, link: sub.link, stall: o.server.cfg.StallTimeout, kick: make(chan struct{}, 1)}}
+		pace: pace{window: sub.windowMost, link: sub.link, stall: o.server.cfg.StallTimeout, kick: make(chan struct{}, 1)}}
 }
 
 // position is what the state is of, as the ref is shown it.

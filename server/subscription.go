@@ -38,7 +38,7 @@ type subscription struct {
 	waiter waiter // for room in it
 	window int    // bytes that may be under way
 
-	windowMost int // until window is this it doubles with each delivery that is taken; 0: it stays
+	windowMost int // until window is this it doubles with each delivery that is taken
 	piece      int // bytes of a delivery, at most; 0: what the window says
 
 	// started is called once, before anything is sent: nil, or the refusal
@@ -63,6 +63,9 @@ type subscription struct {
 	cancel   context.CancelFunc // ends that; nil if none was asked for
 	finished bool               // out of the topic; nothing more is sent
 }
+
+// firstWindow is the window of a subscriber who has taken nothing yet, or was slow.
+const firstWindow = 64 << 10
 
 // room says whether a delivery of so many bytes may be under way as well. One
 // delivery may always be, however large it is.
