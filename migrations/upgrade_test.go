@@ -97,9 +97,28 @@ func TestUpgradeToLimits(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, set := range []Set{upTo(t, d.set, 3), upTo(t, d.set, 4), upTo(t, d.set, 3)} {
+			space := func(tail, parent string) { // a ref of the space
+				t.Helper()
+				if _, err := db.Exec(`INSERT INTO grants (target, tail, parent_target, parent_tail, owner, epoch, rights, methods, expires,
+						visible_from, redeemable, redeemed, created, revoked, cut, revoked_by, label, actor, hash)
+					VALUES ('spc_1', $1, $2, $2, 0, 0, 1, 'null', 7, 0, 0, 0, 1, 0, 0, '', '', '', $3)`, tail, parent, []byte{1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i, set := range []Set{upTo(t, d.set, 3), upTo(t, d.set, 4), upTo(t, d.set, 3)} {
 				if err := Up(t.Context(), db, set); err != nil {
 					t.Fatal(err)
+				}
+				if i == 0 {
+					space("root", "")
+					space("before", "spc_1")
+				}
+			}
+			space("since", "spc_1")
+			for tail, want := range map[string]int{"root": 0, "before": -1, "since": 0} {
+				var spared int
+				if err := db.QueryRow("SELECT spared FROM grants WHERE tail = $1", tail).Scan(&spared); err != nil || spared != want {
+					t.Errorf("%s: %d is spared, want %d; %v", tail, spared, want, err)
 				}
 			}
 			exec("INSERT INTO public_shares (id, session, owner_tail, share_tail, reader_tail, created) VALUES ('a', 'ses_1', 'o', 's', 'r', 1)")

@@ -84,6 +84,7 @@ func (s *Server) measureAll(ctx context.Context) {
 			}
 		}
 		if len(ids) < measureChunk {
+			s.addUp(ctx)
 			return
 		}
 	}

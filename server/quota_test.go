@@ -5,11 +5,15 @@
 package server
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -134,5 +138,64 @@ func TestASessionOfBeforeQuotasGoesOn(t *testing.T) {
 		if row := rowOf(t, st, m.id); row.Spared < 50_000 || row.Bytes < row.Spared {
 			t.Errorf("measured as %+v", row)
 		}
+	})
+}
+
+// What was made under one ref of the space is bounded in all, in whatever sessions and by whatever was
+// made from it; the space's owner's is not, and who is not refused goes on.
+func TestAnAccountIsFilledOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, func(c *Config) {
+			c.Session = session.DefaultConfig()
+			c.Session.Limits.AccountBytes, c.SweepInterval = 50_000, 5*time.Millisecond
+		})
+		p := r.dial()
+		root := p.restore(r.owner)
+		guest, below := r.owner.New(r.owner.Target()), r.owner.New(r.owner.Target())
+		if refused := sharing(t, root, guest, capability.Create|capability.Share, ""); refused != nil {
+			t.Fatal(refused)
+		}
+		if refused := sharing(t, p.restore(guest), below, capability.Create, ""); refused != nil {
+			t.Fatal(refused)
+		}
+		first, second := r.under(guest).create(p), r.under(below).create(p)
+		p.must(second.stream, second.batch(large("message/0", 10))) // the server gets to know what it counts for
+		n := 0
+		full := func(m *made) bool {
+			t.Helper()
+			n++
+			reply := p.apply(m.stream, m.batch(large(fmt.Sprint("message/", n), 10_000)))
+			if reply.refusal == nil {
+				return false
+			}
+			wantRefusal(t, "a put", reply, fault.QuotaExceeded, 0)
+			if !strings.Contains(reply.refusal.Message, "--create-quota") {
+				t.Error(reply.refusal)
+			}
+			m.box.seq--
+			return true
+		}
+		until.True(t, "it is full", func() bool { return full(first) }) // it is added up now and then
+		until.True(t, "so is another session", func() bool { return full(second) })
+		held, err := r.server.Caller(within(t), "192.0.2.1:1").Restore(below, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		until.True(t, "so is one yet to be made", func() bool {
+			id := capability.SessionPrefix + ulid.Make().String()
+			owner, secret, _ := newRefOf(id)
+			err := held.Create(within(t), id, owner, op("create", "ref", owner, "hash", hashText(secret)).Args...)
+			if err != nil {
+				wantCode(t, "create", err, fault.QuotaExceeded)
+			}
+			return err != nil
+		})
+		if m := r.create(p); full(m) || full(m) {
+			t.Error("the owner's is full")
+		}
+		p.must(second.stream, second.batch(op("remove", "key", "message/none")))
+		p.must(first.stream, first.batch(op("delete")))
+		until.True(t, "there is room again", func() bool { return !full(second) })
 	})
 }

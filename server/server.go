@@ -57,7 +57,9 @@ type Server struct {
 	audit   *auditor
 	uses    *usage
 	quotas  *quotas
-	shots   *places // of the snapshots that are being sent
+
+	accounts *accounts
+	shots    *places // of the snapshots that are being sent
 
 	base   context.Context // of every connection; ended when draining takes too long
 	cutOff context.CancelFunc
@@ -98,7 +100,8 @@ func New(cfg Config) *Server {
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})
 	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
 	s.audit, s.uses, s.quotas = newAuditor(cfg), newUsage(cfg), newQuotas()
-	cfg.Session.DenialRows = s.audit.room
+	s.accounts = newAccounts(cfg.Session.Limits.AccountBytes)
+	cfg.Session.DenialRows, cfg.Session.Full = s.audit.room, s.accounts.full
 	s.commit = newCommitter(s.work, cfg, s.hub, s.uses, &s.met, s.quotas)
 	s.commit.denied = s.audit.counted
 	s.shots = newPlaces(cfg.Snapshots, cfg.StallTimeout, &s.met)

@@ -100,6 +100,11 @@ type Store interface {
 	Unmeasured(ctx context.Context, limit int) (ids []string, err error)
 	Measure(ctx context.Context, id string) (bytes int64, err error)
 
+	// Account gives the ref of a space that a session counts for, or another ref of the space
+	// does, and Held what all that counts for one holds; -1 is spared while that is not known.
+	Account(ctx context.Context, id string) (ref string, err error)
+	Held(ctx context.Context, ref string) (bytes, spared int64, err error)
+
 	// Listen calls heard for commits until ctx ends; heard("", 0) says that
 	// some may have been missed.
 	Listen(ctx context.Context, heard func(session string, cursor uint64)) error

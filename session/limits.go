@@ -3,8 +3,10 @@
 package session
 
 import (
+	"math"
 	"time"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
@@ -14,6 +16,9 @@ type Limits struct {
 	// What a session may hold, and what may be held of what was written under one ref:
 	// beyond it QuotaExceeded, but for what takes something away. 0: any.
 	SessionBytes, RefBytes int
+	// AccountBytes is what all sessions may hold together that were made under one ref of a
+	// space and what was made from it, about. It is the caller's to hold against (Config.Full).
+	AccountBytes int
 
 	EventBytes int // payload of one event: what fork copies and finalize writes
 	TextBytes  int // a part's text with all its deltas
@@ -50,7 +55,7 @@ func (l *Limits) readBytes() int { return 4 * l.EventBytes }
 func DefaultLimits() Limits {
 	l := ledger.DefaultLimits()
 	return Limits{Limits: l, EventBytes: 32 << 20, TextBytes: l.PayloadBytes, LabelBytes: 256,
-		SessionBytes: 1 << 30, RefBytes: 1 << 30,
+		SessionBytes: 1 << 30, RefBytes: 1 << 30, AccountBytes: min(10<<30, math.MaxInt),
 		UnackedOps: 300 * l.BatchOps} // the Go client's: 256 batches
 }
 
@@ -63,6 +68,10 @@ type Config struct {
 	// those that they want; the caller counts the others (Answer.Denied). It may be called
 	// for the same batch again. nil: all that they want.
 	DenialRows func(ref string, want int) int
+
+	// Full says why nothing more may be written to a session, or no more sessions be made under
+	// a ref of a space; it is asked where all else allows that. nil: never.
+	Full func(id string) *fault.Error
 }
 
 // DefaultConfig is DefaultLimits with a lease of 30 s.

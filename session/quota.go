@@ -48,6 +48,9 @@ func growth(ops []ledger.Intent) (bytes int64) {
 // withinQuota says why the submission may not add so many bytes. It concerns who may
 // change something alone: what others ask for is denied, and recorded so.
 func (a *applier) withinQuota(bytes int64) *fault.Error {
+	if bytes > 0 && a.s.row.Life == Absent && a.sub.Space != "" && a.underSpace() == nil {
+		return a.cfg.full(a.sub.Space)
+	}
 	if bytes == 0 || a.s.row.Life != Live || a.under(method{}, "", false) != nil || a.grant.Rights&^capability.Read == 0 {
 		return nil
 	}
@@ -59,7 +62,17 @@ func (a *applier) withinQuota(bytes int64) *fault.Error {
 	if slot := a.v.grants[a.sub.Ref]; slot != nil {
 		ref = slot.grant
 	}
-	return CheckRefQuota(ref, bytes, lim)
+	if err := CheckRefQuota(ref, bytes, lim); err != nil {
+		return err
+	}
+	return a.cfg.full(row.ID)
+}
+
+func (c *Config) full(id string) *fault.Error {
+	if c.Full == nil {
+		return nil
+	}
+	return c.Full(id)
 }
 
 // CheckRefQuota says why so many bytes may not be added under a ref.

@@ -84,6 +84,11 @@ func TestASessionHoldsNoMoreThanItsQuota(t *testing.T) {
 	plain := session.Submission{Batch: o.batch(false, big("message/e", 9000)).Batch, Ref: o.ref, Direct: &session.Direct{Ops: true}}
 	answers, _ := w.commit(plain)
 	wantQuota(t, "ops without an outbox", answers[0].Err, "--session-quota")
+	o.seq-- // of the plain one
+	o.apply(op("delete"))
+	if row := w.store.Session(o.session); row.Bytes != int64(row.Cursor)*session.EventCost {
+		t.Errorf("%d bytes are held once it is deleted, by %d events", row.Bytes, row.Cursor)
+	}
 }
 
 // What takes something away, or makes an end, passes where nothing else does.

@@ -55,6 +55,7 @@ func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
 	count(&cfg.QueueOps, "max-commit-queue", "op intents that wait for a transaction, of all connections; beyond: overloaded")
 	size(&cfg.Session.Limits.SessionBytes, "session-quota", "what one session may hold in log and state; beyond: quota_exceeded, but for what takes something away")
 	size(&cfg.Session.Limits.RefBytes, "ref-quota", "of that, what was written under one ref that is no owner's; beyond: quota_exceeded")
+	size(&cfg.Session.Limits.AccountBytes, "create-quota", "what all sessions hold that were made under one ref of the space, or one made from it, about; beyond: quota_exceeded")
 	size(&sharing.BodyBytes, "max-share-bytes", "one sync of opencode's share API, which is read item by item; beyond: 413")
 	size(&sharing.MessageBytes, "max-share-message", "one message of the same over Cap'n Web, which is held whole; beyond: closed")
 	count(&sharing.Requests, "max-share-requests", "such requests of one address at once; beyond: they wait, then 429")

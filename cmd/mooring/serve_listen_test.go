@@ -152,7 +152,7 @@ func limitFields(c *server.Config, sharing *share.Config) map[string]any {
 		"max-share-bytes": &sharing.BodyBytes, "max-share-message": &sharing.MessageBytes, "max-share-requests": &sharing.Requests,
 		"max-share-creates": &sharing.CreatesPerHour, "max-share-secrets": &sharing.Writers,
 		"share-body-timeout": &sharing.BodyTimeout, "share-sync-timeout": &sharing.SyncTimeout,
-		"session-quota": &c.Session.Limits.SessionBytes, "ref-quota": &c.Session.Limits.RefBytes,
+		"session-quota": &c.Session.Limits.SessionBytes, "ref-quota": &c.Session.Limits.RefBytes, "create-quota": &c.Session.Limits.AccountBytes,
 		"max-queued-calls": &c.RPC.QueuedCalls, "max-queued-bytes": &c.RPC.QueuedBytes,
 	}
 }

@@ -114,3 +114,7 @@ END $$;
 -- +goose StatementEnd
 CREATE TRIGGER entries_title_gone AFTER DELETE ON entries
     FOR EACH ROW WHEN (OLD.key = 'session') EXECUTE FUNCTION title_gone();
+
+-- What is held of what was made under a ref of a space has a quota too. -1: what there was
+-- before is not added up yet.
+UPDATE grants SET spared = -1 WHERE target LIKE 'spc%' AND parent_target <> '';

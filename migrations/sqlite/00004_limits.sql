@@ -109,3 +109,7 @@ CREATE TRIGGER entries_title_gone AFTER DELETE ON entries WHEN old.key = 'sessio
     UPDATE sessions SET title = 'u' WHERE id = old.session AND title <> 'u';
 END;
 -- +goose StatementEnd
+
+-- What is held of what was made under a ref of a space has a quota too. -1: what there was
+-- before is not added up yet.
+UPDATE grants SET spared = -1 WHERE target LIKE 'spc%' AND parent_target <> '';

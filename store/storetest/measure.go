@@ -97,3 +97,48 @@ func testMeasure(t *testing.T, fresh Fresh) {
 		t.Errorf("a session that is not there: %d, %v", bytes, err)
 	}
 }
+
+// testAccounts: what was made under a ref of a space counts for the one below the owner's, and
+// what was made from that one does too; the owner's has no account.
+func testAccounts(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	root := grant(newRef(newSpace()), "")
+	root.Rights, root.Epoch = capability.SpaceRights, 0
+	under := func(parent *capability.Grant) *capability.Grant {
+		g := grant(newRef(root.Target), parent.ID)
+		g.Rights, g.Epoch = capability.SpaceRights, 0
+		return g
+	}
+	top, other := under(root), under(root)
+	below := under(top)
+	f.save(&session.Changes{Grants: []*capability.Grant{root, top, below, other}})
+	want := map[string]int64{}
+	for _, c := range []struct{ made, account *capability.Grant }{{root, nil}, {top, top}, {below, top}, {other, other}, {top, top}} {
+		o := newAuthor(c.made.ID)
+		_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
+		f.must("open stream", err)
+		f.applied(o.batch(false, o.create(), putOp("message/a", `{"n":1}`)))
+		guest := grant(newRef(o.session), o.ref)
+		f.save(&session.Changes{Grants: []*capability.Grant{guest}}, o.session)
+		account := ""
+		if c.account != nil {
+			account = c.account.ID
+			want[account] += f.load(&session.Want{Sessions: []string{o.session}}).Sessions[o.session].Bytes
+		}
+		for _, id := range []string{o.session, c.made.ID} {
+			got, err := f.Account(f.ctx, id)
+			if f.must("find the account", err); got != account {
+				t.Errorf("%s counts for %q, want %q", id, got, account)
+			}
+		}
+	}
+	if got, err := f.Account(f.ctx, newSession()); err != nil || got != "" {
+		t.Errorf("of a session that is not there: %q, %v", got, err)
+	}
+	for ref, bytes := range want {
+		got, spared, err := f.Held(f.ctx, ref)
+		if f.must("add up", err); got != bytes || spared != 0 || bytes == 0 {
+			t.Errorf("%s holds %d, %d spared, want %d", ref, got, spared, bytes)
+		}
+	}
+}

@@ -118,6 +118,7 @@ var together = []test{
 	{"IdleStreams", testIdleStreams},
 	{"Measure", testMeasure},
 	{"Redeem", testRedeem},
+	{"Accounts", testAccounts},
 	{"RedeemLimit", testRedeemLimit},
 	{"RedeemLimitAbove", testRedeemLimitAbove},
 	{"RedeemWithoutLimit", testRedeemWithoutLimit},

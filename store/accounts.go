@@ -1,0 +1,92 @@
+// What all sessions hold that were made under one ref of a space: its account.
+
+package store
+
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/capability"
+)
+
+var (
+	// readMaker gets the ref that a session was made under, which its owner's is below.
+	readMaker = statement("", `
+		SELECT g.parent_target, g.parent_tail FROM grants g WHERE g.target = {1} AND g.owner = 1 ORDER BY g.revoked LIMIT 1`)
+
+	// readAccount gets, of the way from a ref of a space up to the space's owner's, the last
+	// before that: what is made from a ref counts for that one.
+	readAccount = statement("", `
+		WITH RECURSIVE line(target, tail, parent_target, parent_tail) AS (
+			SELECT g.target, g.tail, g.parent_target, g.parent_tail FROM grants g WHERE g.target = {1} AND g.tail = {2}
+			UNION ALL
+			SELECT g.target, g.tail, g.parent_target, g.parent_tail FROM line CROSS JOIN grants g
+			WHERE g.target = line.parent_target AND g.tail = line.parent_tail)
+		SELECT line.target, line.tail FROM line CROSS JOIN grants p
+		WHERE p.target = line.parent_target AND p.tail = line.parent_tail AND p.parent_target = ''`)
+
+	// sumAccount adds up the sessions whose owners' refs are below a ref of a space.
+	sumAccount = statement("", `
+		WITH RECURSIVE line(target, tail) AS (
+			SELECT g.target, g.tail FROM grants g WHERE g.target = {1} AND g.tail = {2}
+			UNION ALL
+			SELECT g.target, g.tail FROM line CROSS JOIN grants g
+			WHERE g.parent_target = line.target AND g.parent_tail = line.tail AND line.target = {1})
+		SELECT CAST(coalesce(sum(s.bytes), 0) AS bigint) FROM sessions s
+		WHERE s.id IN (SELECT line.target FROM line WHERE line.target <> {1})`)
+
+	// spareAccount keeps what was there before there was a quota, once all of it is measured.
+	spareAccount = statement("", `
+		UPDATE grants SET spared = {3} WHERE target = {1} AND tail = {2} AND spared < 0
+			AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.spared < 0)`)
+	readSpared = statement("", `SELECT g.spared FROM grants g WHERE g.target = {1} AND g.tail = {2}`)
+)
+
+// Account gives the ref of a space that a session counts for, or another ref of the space
+// does; "" for what is the space's owner's.
+func (s *Store) Account(ctx context.Context, id string) (ref string, err error) {
+	if err := sound(id); err != nil {
+		return "", err
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		target, tail := split(id)
+		if tail == "" {
+			run.Queue(readMaker, nil, []any{id}, func(row Scanner) error { return row.Scan(&target, &tail) })
+			if err := run.Flush(ctx); err != nil {
+				return err
+			}
+		}
+		run.Queue(readAccount, nil, []any{target, tail}, func(row Scanner) error {
+			var target, tail string
+			err := row.Scan(&target, &tail)
+			ref = join(target, tail)
+			return err
+		})
+		return nil
+	})
+	return ref, naming("find an account", err)
+}
+
+// Held adds up what all sessions hold that count for a ref of a space; spared is what was
+// there before that had a quota, and -1 while that is not known.
+func (s *Store) Held(ctx context.Context, ref string) (bytes, spared int64, err error) {
+	if capability.Target(ref) == "" {
+		return 0, 0, nil
+	}
+	target, tail := split(ref)
+	read := func(run Runner) {
+		run.Queue(readSpared, nil, []any{target, tail}, func(row Scanner) error { return row.Scan(&spared) })
+	}
+	err = s.backend.Snapshot(ctx, func(run Runner) error {
+		run.Queue(sumAccount, nil, []any{target, tail}, func(row Scanner) error { return row.Scan(&bytes) })
+		read(run)
+		return nil
+	})
+	if err == nil && spared < 0 {
+		err = s.update(ctx, func(t *tx) error {
+			t.run.Queue(spareAccount, nil, []any{target, tail, bytes}, nil)
+			read(t.run)
+			return nil
+		})
+	}
+	return bytes, spared, naming("add up an account", err)
+}
