@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +57,11 @@ func outboxStatusCmd(h *homeFlags) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return h.printStatus(&st)
+				full, err := atQuota(ctx, c.Outbox(), &st)
+				if err != nil {
+					return err
+				}
+				return h.printStatus(&st, full)
 			})
 		},
 	}
@@ -70,12 +75,32 @@ type shownStream struct {
 	NextRetry  string `json:"next_retry,omitempty"`
 	LastError  string `json:"last_error,omitempty"`
 	Stopped    string `json:"stopped,omitempty"`
+	Blocking   string `json:"blocking,omitempty"` // the op that a quota refuses, behind which all others wait
 }
 
-func (h *homeFlags) printStatus(st *outbox.Status) error {
+// atQuota gives, by session, the op that a quota refuses. What was committed after it waits
+// for it, though a quota would let a remove or a purge through.
+func atQuota(ctx context.Context, box *outbox.Box, st *outbox.Status) (map[string]outbox.Row, error) {
+	full := map[string]outbox.Row{}
+	for _, s := range st.Streams {
+		if s.Stopped != fault.None || !strings.HasPrefix(s.LastError, fault.QuotaExceeded.String()) {
+			continue
+		}
+		rows, err := box.List(ctx, outbox.Filter{Session: s.Session, States: []outbox.State{outbox.Pending, outbox.InFlight}, Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+		if len(rows) > 0 {
+			full[s.Session] = rows[0]
+		}
+	}
+	return full, nil
+}
+
+func (h *homeFlags) printStatus(st *outbox.Status, full map[string]outbox.Row) error {
 	streams := make([]shownStream, len(st.Streams))
 	for i, s := range st.Streams {
-		streams[i] = shownStream{Session: s.Session, Unfinished: s.Unfinished, Attempts: s.Attempts, LastError: plainLine(s.LastError)}
+		streams[i] = shownStream{Session: s.Session, Unfinished: s.Unfinished, Attempts: s.Attempts, LastError: plainLine(s.LastError), Blocking: full[s.Session].Op}
 		if !s.NextRetry.IsZero() {
 			streams[i].NextRetry = when(s.NextRetry.UnixMilli())
 		}
@@ -120,7 +145,16 @@ func (h *homeFlags) printStatus(st *outbox.Status) error {
 		rows = append(rows, []string{s.Session, strconv.Itoa(s.Unfinished), strconv.Itoa(s.Attempts), orDash(s.NextRetry), orDash(trouble)})
 	}
 	fmt.Fprintln(h.sh.out)
-	return table(h.sh.out, rows)
+	if err := table(h.sh.out, rows); err != nil {
+		return err
+	}
+	for _, s := range streams {
+		if op, at := full[s.Session]; at {
+			fmt.Fprintf(h.sh.err, "%s: op %s (%s) waits for room, and what was committed after it waits behind it, a remove or purge too. "+
+				"Purge from another home folder, or give it up first: mooring outbox drop %s\n", s.Session, op.Op, plainLine(op.Method), op.Op)
+		}
+	}
+	return nil
 }
 
 func outboxDrainCmd(h *homeFlags) *cobra.Command {

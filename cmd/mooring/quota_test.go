@@ -29,6 +29,12 @@ func TestAQuotaShowsInTheOutboxAndGoesAway(t *testing.T) {
 	if st := r.ok("outbox", "status"); !strings.Contains(st, "quota_exceeded") || !strings.Contains(st, "--session-quota") || strings.Contains(st, "stopped") {
 		t.Errorf("status: %s", st)
 	}
+	if got := r.runIn("", "outbox", "status"); !strings.Contains(got.err, "mooring outbox drop "+waits[0].Op) || !strings.Contains(got.err, "(put)") {
+		t.Errorf("status does not say what to do: %q", got.err)
+	}
+	if st := r.ok("outbox", "status", "--json"); !strings.Contains(st, `"blocking":"`+waits[0].Op+`"`) && !strings.Contains(st, `"blocking": "`+waits[0].Op+`"`) {
+		t.Errorf("status: %s", st)
+	}
 	// What takes something away passes, but not what stands before it in the same outbox.
 	r.ok("outbox", "drop", waits[0].Op)
 	r.ok("session", "purge", id, "message/msg_a", "--yes")
