@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	machineStories = flags.Int("stories", 500, "how many random stories of a machine are told")
+	machineStories = flags.Int("stories", seed.Cases(500), "how many random stories of a machine are told")
 )
 
 func TestMachineStories(t *testing.T) {

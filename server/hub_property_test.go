@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	hubStories = flag.Int("stories", 3000, "how many random stories of a hub are told")
+	hubStories = flag.Int("stories", seed.Cases(3000), "how many random stories of a hub are told")
 )
 
 func TestHubStories(t *testing.T) {

@@ -28,3 +28,12 @@ func Of(t testing.TB) uint64 {
 	t.Logf("%s=%d", Variable, seed)
 	return seed
 }
+
+// Cases is how many of n random cases to try, unless one is asked for: a tenth of them where the race detector watches,
+// for what it alone finds. make test tries all of them without it.
+func Cases(n int) int {
+	if Raced {
+		return n / 10
+	}
+	return n
+}
