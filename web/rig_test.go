@@ -95,7 +95,7 @@ func (r *rig) run() {
 	}
 	pages.Log, cfg.Hosts = cfg.Log, append(cfg.Hosts, pages.Hosts...)
 	r.server = server.New(cfg)
-	r.shares = share.New(share.Config{Store: r.st, Server: r.server, Log: cfg.Log, StallTimeout: 2 * patience})
+	r.shares = share.New(share.Config{Store: r.st, Server: r.server, Log: cfg.Log, StallTimeout: 2 * patience, PingInterval: 2 * patience})
 	New(pages, r.server, r.st, r.shares).Mount()
 	r.shares.Mount()
 	r.server.Mount(httpapi.Path, httpapi.New(httpapi.Config{Server: r.server, Log: cfg.Log, WriteStall: 2 * patience}))
