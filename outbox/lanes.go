@@ -200,13 +200,7 @@ func (l *lanes) gave(la *lane, next uint64, batch string, bytes int) {
 func (l *lanes) restart(session string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if la := l.by[session]; la != nil {
-		la.next, la.given, la.bytes = 1, 1, 0
-		clear(la.ahead)
-		if !l.open[session] {
-			l.closed = append(l.closed, session)
-		}
-	}
+	delete(l.by, session)
 }
 
 // storing says that a batch's outcomes are about to be stored.

@@ -201,3 +201,26 @@ func TestASessionThatAServerMakesNoStreamFor(t *testing.T) {
 		}
 	})
 }
+
+// A server that makes no stream for a session of which outcomes are stored here has lost it: that is for somebody to decide.
+func TestWhatAServerHasLostIsNotCalledDenied(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		stop := run(t, b, newFakeServer())
+		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
+		if err := b.Drain(limited(t), nil); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		all := map[string]fault.Code{}
+		for _, r := range refsOf(t, b) {
+			all[r] = fault.Revoked
+		}
+		run(t, b, &refuser{fakeServer: newFakeServer(), refs: all})
+		x := commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
+		if outs, err := b.Wait(limited(t), x.Batch); !errors.Is(err, fault.Revoked) {
+			t.Errorf("%v, %v", outs, err)
+		}
+	})
+}
