@@ -45,3 +45,8 @@ func scanRef(row Scanner) (*capability.Grant, error) { return scanGrant(row) }
 func clock(to *int64) func(now, version int64) {
 	return func(now, _ int64) { *to = now }
 }
+
+func scanText(row Scanner) (text string, err error) {
+	err = row.Scan(&text)
+	return text, err
+}

@@ -24,24 +24,28 @@ var (
 	noteExpired = statement("tt", `UPDATE grants SET noted = 1 WHERE (target, tail) IN (SELECT a, b FROM {w})`)
 )
 
-// Expire notes refs that have expired by the database's clock, at most limit of
-// them. more says that there may be others. What was dead before its time was
-// over gets no row (session.Expiry).
-func (s *Store) Expire(ctx context.Context, limit int) (more bool, err error) {
-	var due [][]any
+// due gives the rows of a statement of the database's time and a limit.
+func (s *Store) due(ctx context.Context, find *Statement, limit int, scan func(Scanner) ([]any, error)) (rows [][]any, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		var now int64
 		run.QueueNow(clock(&now))
 		if err := run.Flush(ctx); err != nil {
 			return err
 		}
-		run.Queue(findExpired, nil, []any{now, int64(limit)}, func(row Scanner) error {
-			var target, tail string
-			err := row.Scan(&target, &tail)
-			due = append(due, []any{target, tail})
-			return err
-		})
+		run.Queue(find, nil, []any{now, int64(limit)}, collect(&rows, scan))
 		return nil
+	})
+	return rows, err
+}
+
+// Expire notes refs that have expired by the database's clock, at most limit of
+// them. more says that there may be others. What was dead before its time was
+// over gets no row (session.Expiry).
+func (s *Store) Expire(ctx context.Context, limit int) (more bool, err error) {
+	due, err := s.due(ctx, findExpired, limit, func(row Scanner) ([]any, error) {
+		var target, tail string
+		err := row.Scan(&target, &tail)
+		return []any{target, tail}, err
 	})
 	if err != nil {
 		return false, naming("find expired refs", err)

@@ -77,12 +77,7 @@ func (t *tx) free(list [][]any) {
 // of before that was counted, and what a server of the version before has made since.
 func (s *Store) Unmeasured(ctx context.Context, limit int) (ids []string, err error) {
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(listUnmeasured, nil, []any{int64(limit)}, func(row Scanner) error {
-			var id string
-			err := row.Scan(&id)
-			ids = append(ids, id)
-			return err
-		})
+		run.Queue(listUnmeasured, nil, []any{int64(limit)}, collect(&ids, scanText))
 		return nil
 	})
 	if err != nil {

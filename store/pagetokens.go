@@ -84,21 +84,11 @@ func (s *Store) DropPageToken(ctx context.Context, ref string, hash [32]byte) er
 // CollectPageTokens removes tokens whose time is over, at most limit of them. more
 // says that there may be others.
 func (s *Store) CollectPageTokens(ctx context.Context, limit int) (more bool, err error) {
-	var due [][]any
-	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		var now int64
-		run.QueueNow(clock(&now))
-		if err := run.Flush(ctx); err != nil {
-			return err
-		}
-		run.Queue(findPageTokens, nil, []any{now, int64(limit)}, func(row Scanner) error {
-			var target, tail string
-			var hash []byte
-			err := row.Scan(&target, &tail, &hash)
-			due = append(due, []any{target, tail, hash})
-			return err
-		})
-		return nil
+	due, err := s.due(ctx, findPageTokens, limit, func(row Scanner) ([]any, error) {
+		var target, tail string
+		var hash []byte
+		err := row.Scan(&target, &tail, &hash)
+		return []any{target, tail, hash}, err
 	})
 	if err == nil && len(due) > 0 {
 		err = s.update(ctx, func(t *tx) error {

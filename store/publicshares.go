@@ -247,12 +247,7 @@ func (s *Store) FindExternal(ctx context.Context, space, external string, limit 
 		return nil, err
 	}
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
-		run.Queue(findNamed, nil, []any{space, external, int64(limit)}, func(row Scanner) error {
-			var id string
-			err := row.Scan(&id)
-			ids = append(ids, id)
-			return err
-		})
+		run.Queue(findNamed, nil, []any{space, external, int64(limit)}, collect(&ids, scanText))
 		return nil
 	})
 	return ids, naming("find an external id", err)

@@ -482,12 +482,7 @@ func (s *Store) Lapsed(ctx context.Context, before int64, after string, limit in
 				return err
 			}
 		}
-		run.Queue(lapsedTurns, nil, []any{before, after, int64(limit)}, func(row Scanner) error {
-			var id string
-			err := row.Scan(&id)
-			ids = append(ids, id)
-			return err
-		})
+		run.Queue(lapsedTurns, nil, []any{before, after, int64(limit)}, collect(&ids, scanText))
 		return nil
 	})
 	if err != nil {

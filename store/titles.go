@@ -34,12 +34,7 @@ func (s *Store) takeTitles(ctx context.Context) {
 // most limit; more says that there may be others.
 func (s *Store) Retitle(ctx context.Context, limit int) (more bool, err error) {
 	var ids []string
-	one := func(row Scanner) error {
-		var id string
-		err := row.Scan(&id)
-		ids = append(ids, id)
-		return err
-	}
+	one := collect(&ids, scanText)
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.Queue(listDue, nil, []any{int64(limit)}, one)
 		return nil

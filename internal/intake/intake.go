@@ -180,11 +180,8 @@ func (p *Peer) Reading(n int, have []byte) error {
 				return err
 			}
 		}
-		switch err := p.account.Grow(ctx, more); {
-		case errors.Is(err, membudget.ErrTooLarge):
-			return p.cfg.TooLarge
-		case err != nil:
-			return p.cfg.Overloaded
+		if err := p.charge(ctx, more); err != nil {
+			return err
 		}
 	}
 	p.mu.Lock()
@@ -231,16 +228,24 @@ func (p *Peer) Grow(n int) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.Patience)
 	defer cancel()
-	switch err := p.account.Grow(ctx, int64(n)); {
-	case errors.Is(err, membudget.ErrTooLarge):
-		return p.cfg.TooLarge
-	case err != nil:
-		return p.cfg.Overloaded
+	if err := p.charge(ctx, int64(n)); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held += int64(n)
 	p.reserved += int64(n)
+	return nil
+}
+
+// charge waits for room. An error is what the peer is to be told.
+func (p *Peer) charge(ctx context.Context, n int64) error {
+	switch err := p.account.Grow(ctx, n); {
+	case errors.Is(err, membudget.ErrTooLarge):
+		return p.cfg.TooLarge
+	case err != nil:
+		return p.cfg.Overloaded
+	}
 	return nil
 }
 
