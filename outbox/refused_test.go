@@ -217,7 +217,7 @@ func TestWhatAServerHasLostIsNotCalledDenied(t *testing.T) {
 		for _, r := range refsOf(t, b) {
 			all[r] = fault.Revoked
 		}
-		run(t, b, &refuser{fakeServer: newFakeServer(), refs: all})
+		run(t, b, &refuser{fakeServer: newFakeServer(), refs: all, early: true})
 		x := commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
 		if outs, err := b.Wait(limited(t), x.Batch); !errors.Is(err, fault.Revoked) {
 			t.Errorf("%v, %v", outs, err)
