@@ -190,6 +190,7 @@ func (o *opDelete) apply(a *applier) (result, *fault.Error) {
 	row := a.v.changeRow(a.s)
 	row.Life, row.AuthGen = Deleted, row.AuthGen+1
 	row.Bytes = int64(row.Cursor-row.Base) * EventCost // what goes are all payloads
+	a.v.unpurge(a.s)
 	a.v.forget(a.s)
 	a.audit(capability.AuditDelete, "")
 	return a.changed(), nil

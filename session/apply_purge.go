@@ -155,20 +155,20 @@ func (a *applier) touch(touched map[uint64][]byte, e *Event, key string) *fault.
 // whether it had one. A finalize gets another salt: with the one that it had, and all that
 // is left, guesses at what was purged could be tried by the event's hash.
 func without(e *Event, key, salt string) (left []byte, had bool, err error) {
-	is := func(p entryPayload) bool { return p.Key == key }
 	if e.Method == MethodFork {
 		var p createPayload
-		if err := json.Unmarshal(e.Payload, &p); err != nil || !slices.ContainsFunc(p.Entries, is) {
+		err := json.Unmarshal(e.Payload, &p)
+		if p.Entries, p.Purged, had = withoutKey(p.Entries, p.Purged, key); err != nil || !had {
 			return nil, false, err
 		}
-		p.Entries = slices.DeleteFunc(p.Entries, is)
 		return encode(p), true, nil
 	}
 	var p finalizePayload
-	if err := json.Unmarshal(e.Payload, &p); err != nil || !slices.ContainsFunc(p.Entries, is) {
+	err = json.Unmarshal(e.Payload, &p)
+	if p.Entries, p.Purged, had = withoutKey(p.Entries, p.Purged, key); err != nil || !had {
 		return nil, false, err
 	}
-	if p.Entries, p.Salt = slices.DeleteFunc(p.Entries, is), ""; p.older(e.Cursor) {
+	if p.Salt = ""; p.older(e.Cursor) {
 		p.Salt = salt
 	}
 	return encode(p), true, nil
@@ -202,4 +202,12 @@ func (v *view) purge(s *sessionView, cursor uint64, left []byte) {
 		}
 	})
 	s.purged[cursor] = left
+}
+
+// unpurge takes back what the session's purges were to change in the database, where its
+// payloads go with the session: what they free is counted already.
+func (v *view) unpurge(s *sessionView) {
+	purged := s.purged
+	v.log(func() { s.purged = purged })
+	s.purged = map[uint64][]byte{}
 }

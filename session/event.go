@@ -8,6 +8,7 @@ package session
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"iter"
 	"slices"
 
 	"github.com/mooring-rpc/mooring/internal/digest"
@@ -86,18 +87,53 @@ type createPayload struct {
 	Source   string         `json:"source,omitempty"`
 	At       uint64         `json:"at,omitempty"` // the source's cursor that was forked
 	Entries  []entryPayload `json:"entries,omitempty"`
+	Purged   []int          `json:"purged,omitempty"` // indexes that entries had which are gone, ascending
 }
 
-// embedded are the entries inside a finalize's or fork's payload; none if it cannot
-// be read.
-func embedded(e *Event) []entryPayload {
+// embedded are the entries inside a finalize's or fork's payload, and the indexes of those
+// that were purged; none if it cannot be read.
+func embedded(e *Event) (entries []entryPayload, purged []int) {
 	var p struct {
 		Entries []entryPayload `json:"entries"`
+		Purged  []int          `json:"purged"`
 	}
 	if e.Payload == nil || json.Unmarshal(e.Payload, &p) != nil {
-		return nil
+		return nil, nil
 	}
-	return p.Entries
+	return p.Entries, p.Purged
+}
+
+// withoutKey is what is left of entries without key's, and of which all are purged then;
+// had says whether it was there. The others keep the indexes that they were written with,
+// by which they have their places.
+func withoutKey(entries []entryPayload, purged []int, key string) (left []entryPayload, all []int, had bool) {
+	left = make([]entryPayload, 0, len(entries))
+	for i, in := range indexed(entries, purged) {
+		if in.Key == key {
+			all = append(all, i)
+		} else {
+			left = append(left, in)
+		}
+	}
+	had, all = len(all) > 0, append(all, purged...)
+	slices.Sort(all)
+	return left, all, had
+}
+
+// indexed gives entries with the indexes that they had before others were purged.
+func indexed(entries []entryPayload, purged []int) iter.Seq2[int, entryPayload] {
+	return func(yield func(int, entryPayload) bool) {
+		i := 0
+		for _, in := range entries {
+			for ; len(purged) > 0 && purged[0] == i; i++ {
+				purged = purged[1:]
+			}
+			if !yield(i, in) {
+				return
+			}
+			i++
+		}
+	}
 }
 
 // finalizePayload is what a finalize event holds: the values that the message
@@ -105,6 +141,7 @@ func embedded(e *Event) []entryPayload {
 type finalizePayload struct {
 	Status  string         `json:"status"`
 	Entries []entryPayload `json:"entries"`
+	Purged  []int          `json:"purged,omitempty"` // as in createPayload
 	Salt    string         `json:"salt,omitempty"`   // applier.salt, if it is older than its event
 	Hidden  int            `json:"hidden,omitempty"` // entries that the reader's ref does not show (scope.go); never in the log
 }

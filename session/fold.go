@@ -91,7 +91,7 @@ func (f *Fold) apply(e *Event) error {
 			if err := json.Unmarshal(e.Payload, &p); err != nil {
 				return err
 			}
-			return f.setAll(e, p.Entries)
+			return f.setAll(e, p.Entries, p.Purged)
 		}
 	case MethodPut:
 		return f.set(e, 0, entryPayload{Key: e.Key, Schema: e.Schema, Since: e.Cursor}, e.Payload)
@@ -147,8 +147,8 @@ func (f *Fold) set(e *Event, i int, p entryPayload, payload []byte) error {
 }
 
 // setAll sets the values that an event embeds.
-func (f *Fold) setAll(e *Event, entries []entryPayload) error {
-	for i, p := range entries {
+func (f *Fold) setAll(e *Event, entries []entryPayload, purged []int) error {
+	for i, p := range indexed(entries, purged) {
 		if err := f.set(e, i, p, []byte(p.JSON)); err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func (f *Fold) finalize(e *Event) error {
 	if t := f.turn(e, step); t != nil {
 		t.Ended = e.Cursor
 	}
-	return f.setAll(e, p.Entries)
+	return f.setAll(e, p.Entries, p.Purged)
 }
 
 // turn moves the turn that an event is about; nil if it is not known.

@@ -224,7 +224,7 @@ func (p *Places) Add(e *Event) {
 		}
 		p.put(e, 0, entryPayload{Key: e.Key, Since: e.Cursor}, e.Payload)
 	case MethodFinalize, MethodFork:
-		for i, in := range embedded(e) {
+		for i, in := range indexed(embedded(e)) {
 			p.put(e, i, in, []byte(in.JSON))
 		}
 	case MethodRemove, MethodPurge:

@@ -246,8 +246,8 @@ func (w *twins) compare() {
 		seen[o.session] = true
 		// Equal heads of the chain are equal logs.
 		row := w.group.store.Session(o.session)
-		if !reflect.DeepEqual(row, w.single.store.Session(o.session)) {
-			w.Fatalf("sessions differ")
+		if alone := w.single.store.Session(o.session); !reflect.DeepEqual(row, alone) {
+			w.Fatalf("sessions differ:\n%+v\n%+v", row, alone)
 		}
 		entries, _ := w.group.store.State(o.session)
 		for _, e := range entries {

@@ -173,7 +173,7 @@ func TestPurgesOfOneEvent(t *testing.T) {
 	}
 	mustEqual(t, "purged again", string(answers[3].Outcomes[1].Result), `{"cursor":5,"unchanged":true,"events":0}`)
 	mustEqual(t, "left", string(w.store.Events(o.session)[at-1].Payload),
-		`{"status":"completed","entries":[{"key":"part/m/b","schema_version":1,"payload":"{\"b\":1}","since":3},{"key":"part/m/c","schema_version":1,"payload":"{\"c\":1}","since":3}]}`)
+		`{"status":"completed","entries":[{"key":"part/m/b","schema_version":1,"payload":"{\"b\":1}","since":3},{"key":"part/m/c","schema_version":1,"payload":"{\"c\":1}","since":3}],"purged":[0,1]}`)
 	o.clean(t, "after the purges")
 
 	// An event of this very group has all of it back.
@@ -245,7 +245,7 @@ func TestPurgeAndForks(t *testing.T) {
 	}
 	f.clean(t, "in the fork")
 	mustEqual(t, "left of the fork", string(w.store.Events(f.session)[0].Payload), `{"ref":"`+f.ref+`","actor":"owner","source":"`+o.session+
-		`","at":3,"entries":[{"key":"message/b","schema_version":1,"payload":"{\"b\":1}"}]}`)
+		`","at":3,"entries":[{"key":"message/b","schema_version":1,"payload":"{\"b\":1}"}],"purged":[0]}`)
 	f.apply(op("put", "key", "message/c", "payload", raw(`{}`)))
 	mustEqual(t, "events that held what was not forked", f.apply(op("purge", "key", "message/c"))["events"], any(1.0))
 	if f.payload("message/b") != `{"b":1}` {
@@ -298,5 +298,50 @@ func TestPurgeIsBounded(t *testing.T) {
 		if a.Err != nil || a.Outcomes[0].Status != ledger.Applied {
 			t.Errorf("submission %d of a group: %+v", i+1, a)
 		}
+	}
+}
+
+// What was written with a value that is purged keeps its place: the log says the same of
+// it as the rows, in the end of a turn and in a fork.
+func TestPurgeLeavesOthersTheirPlaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("begin", "message", "m", "payload", raw(`{}`)))
+	o.apply(op("finalize", "message", "m", "status", "completed", "parts", raw(`[{"id":"a","payload":{}},{"id":"b","payload":{}},{"id":"c","payload":{}},{"id":"d","payload":{}}]`)))
+	f := w.newWriter()
+	f.with = []string{o.ref}
+	f.apply(op("fork", "source", o.session, "via", o.ref, "ref", f.ref, "hash", sha(f.ref)))
+	for _, o := range []*writer{o, f} {
+		w.commit(o.batch(false, op("purge", "key", "part/m/c"), op("purge", "key", "part/m/a")))
+		o.apply(op("purge", "key", "message/m"))
+		fold := session.NewFold(o.session)
+		for _, e := range w.store.Events(o.session) {
+			if err := fold.Apply(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		entries, _ := w.store.State(o.session)
+		if len(entries) != 2 {
+			t.Fatalf("%d entries are left", len(entries))
+		}
+		for _, e := range entries {
+			if got := fold.Entry(e.Key); got == nil || got.Ord != e.Ord || e.Ord.Index == 0 {
+				t.Errorf("%s stands at %v, and the log says %+v", e.Key, e.Ord, got)
+			}
+		}
+	}
+}
+
+// A session that is deleted holds its events without payloads, whatever was purged in the
+// same transaction.
+func TestPurgeAndDeleteInOneGroup(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.create()
+	o.apply(op("put", "key", "message/a", "payload", raw(`{"a":1}`)))
+	w.commit(o.batch(false, op("purge", "key", "message/a"), op("delete")))
+	if row := w.store.Session(o.session); row.Bytes != int64(row.Cursor)*session.EventCost {
+		t.Errorf("%d events hold %d bytes", row.Cursor, row.Bytes)
 	}
 }
