@@ -3,6 +3,7 @@ package outbox
 // Files with bits that are not what was written.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,5 +92,46 @@ func TestFlippedBitsAreNotSent(t *testing.T) {
 				t.Errorf("%d ops were sent, draining says %v", got, err)
 			}
 		})
+	}
+}
+
+// An entry of an index that is not what its row is hides that row, and those behind it,
+// from every statement: nothing fails, and nothing goes on.
+func TestAnIndexThatDoesNotFitIsFound(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "outbox.db")
+	b, err := OpenSQLite(limited(t), file, quick())
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := withSession(t, b)
+	for range 60 {
+		commit(t, b, Batch{Session: session, Ops: []Op{put(`{}`)}})
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(data, []byte("\x04I\x01\x01"+session+"\x2e\x2e")) // of row 46: session, num, num
+	if at < 0 {
+		t.Fatal("the index is not as it was")
+	}
+	data[at+5] ^= 0x10
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = OpenSQLite(limited(t), file, quick()); err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	srv := newFakeServer()
+	stop := run(t, b, srv)
+	err = b.Drain(limited(t), nil)
+	stop()
+	if n := len(srv.log(session)); !errors.Is(err, fault.OutboxDamaged) || n != 45 {
+		t.Errorf("%d of 60 ops were sent, draining says %v", n, err)
 	}
 }

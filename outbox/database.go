@@ -54,6 +54,9 @@ type database interface {
 	watch(ctx context.Context, outbox string, changed func(), alive func(pid int64))
 	// gone says that the holder with that mark is certainly dead.
 	gone(ctx context.Context, q querier, pid int64) (bool, error)
+	// check looks through the whole database for damage, as far as there is a way to. It
+	// takes as long as reading all of it.
+	check(ctx context.Context, q querier) error
 	// lockRows is the clause that locks what a SELECT reads.
 	lockRows() string
 	// refs are the dialect's statements about refs.

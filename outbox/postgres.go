@@ -278,6 +278,7 @@ func (d *postgresDB) gone(ctx context.Context, q querier, pid int64) (gone bool,
 	return gone, err
 }
 
+func (d *postgresDB) check(context.Context, querier) error           { return nil } // its server's affair
 func (d *postgresDB) lockRows() string                               { return " FOR UPDATE" }
 func (d *postgresDB) refs() *refSQL                                  { return postgresRefs }
 func (d *postgresDB) alone(int64) (release func(), held, known bool) { return nil, false, false }

@@ -213,7 +213,7 @@ func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) 
 		if !again {
 			return outs, err
 		}
-		if err := b.damage.ofFile(); err != nil && pause == pollMost {
+		if err := b.damage.ofFile(b.usage.finished.Load()); err != nil && pause == pollMost {
 			return nil, fmt.Errorf("wait: %w", err)
 		}
 		pause = min(2*pause, pollMost)
@@ -384,9 +384,9 @@ func (b *Box) owing(ctx context.Context, q querier, session string, follow func(
 // at first and as it goes on. If all that is left belongs to streams that stand
 // still until someone decides, or waits for ops of such alone, Drain fails with the
 // *Standstill of one. It fails with OutboxDamaged, once all else is finished, if this
-// process has set damaged rows aside, and at once if the database itself is damaged.
+// process has set damaged rows aside, and soon if the database itself is damaged.
 func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
-	total, left, shown, was := 0, 0, -1, -1
+	total, left, shown, was, still := 0, 0, -1, -1, 0
 	for {
 		now, why, err := b.remaining(ctx)
 		if err != nil {
@@ -404,8 +404,16 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 		if why != nil {
 			return errors.Join(why, b.damage.ofRows())
 		}
-		if err := b.damage.ofFile(); err != nil && left == was {
+		if err := b.damage.ofFile(b.usage.finished.Load()); err != nil && left == was {
 			return fmt.Errorf("drain: %w", err)
+		}
+		if still++; left != was {
+			still = 0
+		}
+		if still == checkAfter {
+			if err := b.read(ctx, "check the outbox", b.db.check); err != nil {
+				return fmt.Errorf("drain: %w", err)
+			}
 		}
 		was = left
 		if err := b.awaitLess(ctx, left); err != nil {
@@ -413,6 +421,10 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 		}
 	}
 }
+
+// checkAfter is for how many rounds of Drain nothing has finished when it looks whether the
+// file is damaged, once: two seconds.
+const checkAfter = int(2 * time.Second / pollMost)
 
 // awaitLess waits until this process has, by its own count, stored so many
 // outcomes, or for a while: counting rows is not free.
