@@ -24,8 +24,8 @@ type client struct {
 	t     *testing.T
 	ctx   context.Context
 	house *house // of our objects that the server gets
-	// fragile says that the server panics when an answer with a null capability has calls pipelined on it: go-capnp,
-	// AnswerQueue.Fulfill.
+	// fragile says that the server panics when an answer with a null capability has calls pipelined on it, and now and then
+	// when calls that wait for an answer have others pipelined on theirs: go-capnp, AnswerQueue.Fulfill.
 	fragile bool
 	conn    *rpc.Conn
 	ran     chan struct{} // closed when the connection's Run has returned
