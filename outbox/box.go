@@ -122,7 +122,7 @@ func (b *Box) read(ctx context.Context, what string, f func(ctx context.Context,
 	ctx, cancel := b.during(ctx)
 	defer cancel()
 	if err := b.db.read(ctx, func(q querier) error { return f(ctx, q) }); err != nil {
-		b.damage.met(err, b.usage.finished.Load())
+		b.damage.met(err)
 		return fmt.Errorf("%s: %w", what, canceled(err))
 	}
 	return nil

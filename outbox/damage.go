@@ -15,21 +15,20 @@ import (
 // damageLog is what this process has met. Its methods may be called concurrently.
 type damageLog struct {
 	mu      sync.Mutex
-	file    error    // what last found the file damaged
-	at      int64    // how many ops had finished by then
+	file    error    // what last found the file damaged; nil once a transaction has succeeded
 	rows    int      // that were set aside
 	batches []string // of these, the first few
 }
 
-// met notes what a transaction or a look came to; finished counts the ops that have
-// finished in this process.
-func (d *damageLog) met(err error, finished int64) {
-	if !errors.Is(err, errFileDamaged) || errors.Is(err, context.Canceled) {
+// met notes what a transaction or a look came to.
+func (d *damageLog) met(err error) {
+	damaged := errors.Is(err, errFileDamaged)
+	if err != nil && !damaged || errors.Is(err, context.Canceled) {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.file, d.at = err, finished
+	d.file = err
 }
 
 // setAside notes a batch whose row was set aside.
@@ -41,15 +40,10 @@ func (d *damageLog) setAside(batch string) {
 	}
 }
 
-// ofFile is why the file takes and gives nothing: damage, since when no op has finished.
-// That other transactions succeed says nothing, as they may have nothing to do with what is
-// damaged.
-func (d *damageLog) ofFile(finished int64) error {
+// ofFile is why the file takes and gives nothing; nil if it does.
+func (d *damageLog) ofFile() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.at != finished {
-		return nil
-	}
 	return d.file
 }
 

@@ -213,7 +213,7 @@ func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) 
 		if !again {
 			return outs, err
 		}
-		if err := b.damage.ofFile(b.usage.finished.Load()); err != nil && pause == pollMost {
+		if err := b.damage.ofFile(); err != nil && pause == pollMost {
 			return nil, fmt.Errorf("wait: %w", err)
 		}
 		pause = min(2*pause, pollMost)
@@ -404,7 +404,7 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 		if why != nil {
 			return errors.Join(why, b.damage.ofRows())
 		}
-		if err := b.damage.ofFile(b.usage.finished.Load()); err != nil && left == was {
+		if err := b.damage.ofFile(); err != nil && left == was {
 			return fmt.Errorf("drain: %w", err)
 		}
 		if still++; left != was {

@@ -401,7 +401,7 @@ func (w *worker) attempt(group []*job) (err error, ambiguous bool) {
 		w.box.findHolder(q)
 		return nil
 	})
-	w.box.damage.met(err, w.box.usage.finished.Load())
+	w.box.damage.met(err)
 	if ambiguous {
 		err = fault.Unavailable.Because(errors.Join(errUnsure, err), "the outbox's database went away while it committed: %v", err)
 	}
