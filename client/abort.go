@@ -20,10 +20,10 @@ import (
 
 // AbortOptions say which open turns are ended.
 type AbortOptions struct {
-	// Dead leaves those of living refs, and of refs that the session's ref here is not told
-	// of, since they are not below it.
+	// Dead leaves those of living refs, and of refs that the session's ref here may not list,
+	// since they are not below it.
 	Dead bool
-	// Progress, if not nil, is told how many of how many turns are done.
+	// Progress, if not nil, is called with how many of how many turns are done.
 	Progress func(done, total int)
 }
 
@@ -81,8 +81,8 @@ func (s *Session) AbortTurns(ctx context.Context, o AbortOptions) (a AbortedTurn
 	return a, err
 }
 
-// deadRefs tells which refs are dead. Of all that the ref may be told of it is those that
-// are not alive; an owner's is told of all that are, so any other is dead for it.
+// deadRefs gives a test of which refs are dead. Of those that the ref may list it is those
+// that are not alive; an owner's lists all that are, so any other is dead for it.
 func (s *Session) deadRefs(ctx context.Context) (dead func(ref string) bool, err error) {
 	refs, owner := map[string]bool{}, false
 	for info, err := range s.Refs(ctx, "") {
@@ -93,8 +93,8 @@ func (s *Session) deadRefs(ctx context.Context) (dead func(ref string) bool, err
 		refs[info.Ref] = info.Dead != fault.None
 	}
 	return func(ref string) bool {
-		dead, told := refs[ref]
-		return dead || !told && owner && ref != "" // a server of the version before tells of no turn's ref
+		dead, listed := refs[ref]
+		return dead || !listed && owner && ref != "" // a server of the version before gives no turn's ref
 	}, nil
 }
 

@@ -198,21 +198,29 @@ func (h *Held) Range(ctx context.Context, after, below string, maxBytes, maxEntr
 	return page, next, nil
 }
 
-// Outline gives what there is of the keys above after and below below, without values
-// and by key: at most most, in a snapshot of its own. What the ref does not show is left
-// out; next is as Range's.
-func (h *Held) Outline(ctx context.Context, after, below string, most int) (entries []*session.Entry, next string, err error) {
-	page, err := h.shown(ctx, "snapshot", func(ctx context.Context, o *sess) (*session.Range, error) {
-		page, err := o.server.cfg.Store.ReadOutline(ctx, h.Target(), after, below, most, []string{h.ref})
-		if err == nil && page.More {
-			next = page.Entries[len(page.Entries)-1].Key
+// outlineKeys is how many keys Outline reads at once.
+const outlineKeys = 1 << 14
+
+// Outline calls each with what there is of the keys above after and below below, without
+// values and by key, some at a time, at most most of them, and each time in a snapshot of its
+// own. What the ref does not show is left out. An error of each ends it, and is given back.
+func (h *Held) Outline(ctx context.Context, after, below string, most int, each func([]*session.Entry) error) error {
+	for more := true; more; {
+		page, err := h.shown(ctx, "snapshot", func(ctx context.Context, o *sess) (*session.Range, error) {
+			page, err := o.server.cfg.Store.ReadOutline(ctx, h.Target(), after, below, min(outlineKeys, most), []string{h.ref})
+			if more = err == nil && page.More; more {
+				after = page.Entries[len(page.Entries)-1].Key
+			}
+			return page, err
+		})
+		if err == nil {
+			err = each(page.Entries)
 		}
-		return page, err
-	})
-	if err != nil {
-		return nil, "", err
+		if err != nil {
+			return err
+		}
 	}
-	return page.Entries, next, nil
+	return nil
 }
 
 // Values gives the entries of keys, in their order and in a snapshot of its own, as

@@ -87,23 +87,23 @@ func (o *sess) follow(ctx context.Context, at *Position, first bool, take func([
 	})
 	slow.Stop() // nothing is being taken
 	for {
-		events, done, why := box.next(ctx)
+		got, why := box.next(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case done == nil:
+		case got.done == nil:
 			return why
 		}
-		last := events[len(events)-1]
+		last := got.events[len(got.events)-1]
 		to := Position{Cursor: last.Cursor, Hash: last.Hash}
 		slow.Reset(slowTake)
-		err := take(events)
+		err := take(got.events)
 		slow.Stop()
 		if err != nil {
 			return err
 		}
 		*at = to
-		done(nil)
+		got.done(nil)
 	}
 }
 
@@ -126,18 +126,18 @@ func (h *Held) Snapshot(ctx context.Context, at Position, take func(*session.Sta
 		}
 		box.ended(nil)
 	}()
-	for over := false; !over; {
-		var got []delivered
-		got, _, over = box.wait(context.Background()) // it ends when send does
-		for _, g := range got {
-			if err == nil {
-				err = take(g.piece)
-			}
-			if err != nil {
-				cancel()
-			}
-			g.done(err)
+	for {
+		got, _ := box.next(context.Background()) // it ends when send does
+		if got.done == nil {
+			break
 		}
+		if err == nil {
+			err = take(got.piece)
+		}
+		if err != nil {
+			cancel()
+		}
+		got.done(err)
 	}
 	<-sent
 	switch {
@@ -205,45 +205,26 @@ func (b *inbox) letGo() (did bool) {
 	return did
 }
 
-// next takes the first delivery out of the box, waiting for one; no done says that there
-// is none any more, and why.
-func (b *inbox) next(ctx context.Context) (events []*session.Event, done func(error), why error) {
+// next takes the first delivery out of the box, waiting for one; one without done says that
+// there is none any more, and why, or that ctx has ended.
+func (b *inbox) next(ctx context.Context) (d delivered, why error) {
 	for {
 		b.mu.Lock()
 		if len(b.got) > 0 {
-			events, done = b.got[0].events, b.got[0].done
+			d = b.got[0]
 			b.got[0] = delivered{}
 			b.got = b.got[1:]
 		}
 		over := b.over
 		why = b.why
 		b.mu.Unlock()
-		if done != nil || over {
-			return events, done, why
+		if d.done != nil || over {
+			return d, why
 		}
 		select {
 		case <-b.kick:
 		case <-ctx.Done():
-			return nil, nil, nil
-		}
-	}
-}
-
-// wait gives what has come, waiting for something; over says that nothing more
-// will.
-func (b *inbox) wait(ctx context.Context) (got []delivered, why error, over bool) {
-	for {
-		b.mu.Lock()
-		got, b.got = b.got, nil
-		why, over = b.why, b.over
-		b.mu.Unlock()
-		if len(got) > 0 || over {
-			return got, why, over
-		}
-		select {
-		case <-b.kick:
-		case <-ctx.Done():
-			return nil, nil, false
+			return d, nil
 		}
 	}
 }

@@ -102,28 +102,20 @@ func (s *Service) following(ctx context.Context, h *server.Held, kind int, last 
 			first, more = first[:most], true
 		}
 	}
-	for after, below := kinds[kind].after, kinds[kind].below; ; {
-		entries, next, err := h.Outline(ctx, after, below, min(outlineKeys, most))
-		if err != nil {
-			return nil, false, err
-		}
+	err = h.Outline(ctx, kinds[kind].after, kinds[kind].below, most, func(entries []*session.Entry) error {
 		for _, e := range entries {
 			if p := (placed{e.Ord, e.Key}); p.compare(last) > 0 {
 				first = append(first, p)
 			}
 		}
-		if next == "" {
-			keep()
-			return first, more, nil
-		}
-		if after = next; len(first) > 2*most {
+		if len(first) > 2*most {
 			keep()
 		}
-	}
+		return nil
+	})
+	keep()
+	return first, more, err
 }
-
-// outlineKeys is how many keys are read at once to be put in order.
-const outlineKeys = 1 << 14
 
 // stream is a reply that is written as it is read. A client must take each piece
 // within the stall timeout.

@@ -295,7 +295,7 @@ func (s *stream) heartbeat() error {
 func appendCaught(b []byte, at server.Position) []byte { return appendPosition(b, "caught", at) }
 
 // appendPosition tells where the page is, by cursor and hash: from there it goes on when
-// it comes back. What it has seen since is told again, which changes nothing.
+// it comes back. What it has seen since is sent again, which changes nothing.
 func appendPosition(b []byte, event string, at server.Position) []byte {
 	data := strconv.AppendUint([]byte(`{"cursor":`), at.Cursor, 10)
 	if at.Hash != (session.Hash{}) {

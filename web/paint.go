@@ -162,24 +162,18 @@ func (p *painting) log() error {
 	return nil
 }
 
-// outlineKeys is how many keys are read at once to be put in order.
-const outlineKeys = 1 << 14
-
 // outline gives the messages and parts, without values and in no order.
 func (p *painting) outline() (all []*session.Entry, err error) {
 	most := p.q.site.cfg.PageBlocks
 	for _, keys := range [][2]string{{"message/", "message0"}, {"part/", "part0"}} {
-		for after, below := keys[0], keys[1]; ; {
-			some, next, err := p.held.Outline(p.q.r.Context(), after, below, min(outlineKeys, most+1))
-			if err != nil {
-				return nil, err
-			}
+		err := p.held.Outline(p.q.r.Context(), keys[0], keys[1], most+1, func(some []*session.Entry) error {
 			if all = append(all, some...); len(all) > most {
-				return nil, fault.TooLarge.With("a page has at most %s messages and parts, and this session has more: all of it is in mooring session export REF, and in /api/share/ID/data of a public share", humanize.Comma(int64(most)))
+				return fault.TooLarge.With("a page has at most %s messages and parts, and this session has more: all of it is in mooring session export REF, and in /api/share/ID/data of a public share", humanize.Comma(int64(most)))
 			}
-			if after = next; next == "" {
-				break
-			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	return all, nil

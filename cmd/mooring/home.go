@@ -260,7 +260,7 @@ func heldUp(ctx context.Context, c *client.Client) error {
 		return nil
 	}
 	for _, s := range st.Streams {
-		if s.LastError == "" || st.Sending && !strings.HasPrefix(s.LastError, fault.QuotaExceeded.String()) {
+		if s.LastError == "" || st.Sending && !waitsForRoom(s.LastError) {
 			return nil
 		}
 	}

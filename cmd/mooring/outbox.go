@@ -78,12 +78,17 @@ type shownStream struct {
 	Blocking   string `json:"blocking,omitempty"` // the op that a quota refuses, behind which all others wait
 }
 
+// waitsForRoom says whether a stream's last error is that of a quota.
+func waitsForRoom(lastError string) bool {
+	return strings.HasPrefix(lastError, fault.QuotaExceeded.String())
+}
+
 // atQuota gives, by session, the op that a quota refuses. What was committed after it waits
 // for it, though a quota would let a remove or a purge through.
 func atQuota(ctx context.Context, box *outbox.Box, st *outbox.Status) (map[string]outbox.Row, error) {
 	full := map[string]outbox.Row{}
 	for _, s := range st.Streams {
-		if s.Stopped != fault.None || !strings.HasPrefix(s.LastError, fault.QuotaExceeded.String()) {
+		if s.Stopped != fault.None || !waitsForRoom(s.LastError) {
 			continue
 		}
 		rows, err := box.List(ctx, outbox.Filter{Session: s.Session, States: []outbox.State{outbox.Pending, outbox.InFlight}, Limit: 1})

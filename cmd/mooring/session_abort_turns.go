@@ -24,7 +24,7 @@ func sessionAbortTurnsCmd(h *homeFlags) *cobra.Command {
 			"rights to read and to revoke.\n\n" +
 			"With --dead only those end that were begun under refs which are dead now: revoked, expired or\n" +
 			"of an earlier epoch. They count no more, and their agents may have been given other refs. But\n" +
-			"for an owner's, REF is told only of the refs that were made from it; turns of others are left.\n\n" +
+			"for an owner's, REF lists only the refs that were made from it; turns of others are left.\n\n" +
 			"It goes to the server at once, past what waits in the outbox.\n\n" + refHelp,
 		Example: "  mooring session abort-turns ses_01J… --dead\n  mooring session abort-turns @owner-of-session.ref --json",
 		Args:    arguments(1, 1),

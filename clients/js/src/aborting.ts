@@ -9,7 +9,7 @@ import { newBatchID, newULID } from "./ulid.js";
 
 /** Which open turns are ended. */
 export interface AbortOptions extends Waiting {
-  /** Leaves those of living refs, and of refs that the session's ref here is not told of, since they are not below it. */
+  /** Leaves those of living refs, and of refs that the session's ref here may not list, since they are not below it. */
   dead?: boolean;
   /** Is told how many of how many turns are done. */
   progress?: (done: number, total: number) => void;
@@ -79,7 +79,7 @@ export async function abortTurns(client: Client, held: Held, { dead = false, pro
 }
 
 /**
- * Tells which refs are dead. Of all that the ref may be told of it is those that are not alive; an owner's is told of all
+ * Gives a test of which refs are dead. Of those that the ref may list it is those that are not alive; an owner's lists all
  * that are, so any other is dead for it.
  */
 async function deadRefs(client: Client, held: Held, waiting: Waiting): Promise<(ref: string) => boolean> {
