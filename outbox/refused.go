@@ -31,10 +31,7 @@ func (e *entry) sentUnder(g grounds) {
 
 // only says whether the batch was sent under g if at all.
 func (e *entry) only(g grounds) bool {
-	switch {
-	case e.damaged:
-		return false
-	case e.via != "" && (e.via == g.ref || e.via == g.space && creates(e.body.ops[0].method)):
+	if e.via != "" && (e.via == g.ref || e.via == g.space && creates(e.body.ops[0].method)) {
 		return true // it goes through no other, whoever sends
 	}
 	return !e.unsure && (e.under == (grounds{}) || e.under == g)

@@ -279,9 +279,6 @@ func (s *Service) readJSON(w http.ResponseWriter, v *visitor, to any) error {
 	held := s.memory(v.Context(), v.caller)
 	defer held.close()
 	data, err := io.ReadAll(held.reader(http.MaxBytesReader(w, v.Body, smallBody)))
-	if err == nil {
-		err = held.grow(len(data)) // it is held once more while it is taken apart
-	}
 	var long *http.MaxBytesError
 	var refused *fault.Error
 	switch {
