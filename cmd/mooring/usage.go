@@ -42,6 +42,8 @@ func valueOf(f *pflag.Flag) string {
 		return "a time such as 10s, 5m, 24h, 7d or 2w"
 	case "CURSOR[:HASH]":
 		return "a cursor, or CURSOR:HASH as --json prints them"
+	case "ROW[:HASH]":
+		return "a row's number, or ROW:HASH as --json prints them"
 	case "size":
 		return "a size such as 64KiB or 16MiB"
 	}

@@ -17,6 +17,7 @@ func TestUsageIsInWords(t *testing.T) {
 	home := t.TempDir()
 	for _, c := range []struct{ words, line string }{
 		{"--from takes a cursor, or CURSOR:HASH as --json prints them (see mooring session tail --help)", "session tail x --from abc"},
+		{"--from takes a row's number, or ROW:HASH as --json prints them (see mooring audit --help)", "audit x --from 1:zz"},
 		{"--from takes a cursor", "session tail x --from -1"}, {"--redemptions takes a whole number", "share x --redemptions 1.5"},
 		{"--limit takes a whole number, and none was given", "outbox list --limit"},
 		{"--expires takes a time such as 10s, 5m, 24h, 7d or 2w", "share x --expires tomorrow"}, {"--expires takes a time", "share x --expires 7"},
