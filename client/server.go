@@ -46,6 +46,7 @@ type server struct {
 	failed  uint64        // rounds through all hosts that got no connection
 	lastErr error         // of the last of them
 	closed  error         // the loop has ended
+	wanted  bool          // peer has been called
 	waiting int           // callers of peer
 	used    time.Time     // when the last of them came or went
 	limits  ledger.Limits // the last that hello told; zero fields: not known
@@ -62,6 +63,9 @@ func (s *server) peer(ctx context.Context) (*peer, error) {
 	s.used = time.Now()
 	defer func() { s.waiting--; s.used = time.Now() }()
 	before := s.failed
+	if !s.wanted { // the loop was begun for this caller, and may have been faster
+		s.wanted, before = true, 0
+	}
 	for {
 		p := s.current
 		switch {

@@ -163,7 +163,12 @@ func TestWhatWasMetIsTold(t *testing.T) {
 			return nil, ctx.Err()
 		}})
 		defer func() { _ = c.Close() }()
-		if _, err := sessionAt(c, "127.0.0.1:1").Describe(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
+		s := sessionAt(c, "127.0.0.1:1")
+		if _, err := c.serverFor(s.saved.Ref); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the first attempt is over before its caller looks
+		if _, err := s.Describe(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
 			t.Errorf("after %d attempts: %v", dialled.Load(), err)
 		}
 	})
