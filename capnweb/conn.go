@@ -132,13 +132,17 @@ func (c *Conn) Drain(ctx context.Context, reason string) error {
 	var err error
 	c.mu.Lock()
 	c.draining = true
-	for err == nil && c.calls+c.batch.asked > 0 && c.ended == nil { // a call is done before its answer is sent
+	for err == nil && c.unanswered() > 0 && c.ended == nil {
 		err = c.waitForRoom(ctx)
 	}
 	c.endLocked(ending{code: closeAway, reason: reason, flush: true})
 	c.unlock()
 	return err
 }
+
+// unanswered is zero when the peer's calls are done and it was sent what they came to: a call is done before its answer
+// is sent. The lock is held.
+func (c *Conn) unanswered() int { return c.calls + c.batch.asked }
 
 // admit waits until a call of ours may be made.
 func (c *Conn) admit(ctx context.Context) error {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // held is an object that is counted while somebody holds it.
@@ -98,9 +99,11 @@ func TestCrowd(t *testing.T) {
 	}
 	clients.Wait()
 	served.Wait()
-	if conns.Load() != 12 || alive.Load() != 0 {
-		t.Errorf("%d connections, of whose objects %d are held", conns.Load(), alive.Load())
+	if conns.Load() != 12 {
+		t.Errorf("%d connections", conns.Load())
 	}
+	// A call within the process, as keep makes of what it is given back, may give its object up a moment after its answer.
+	until.True(t, "nobody holds an object", func() bool { return alive.Load() == 0 })
 	stats.Range(func(c, _ any) bool {
 		if s := c.(*capnweb.Conn).Stats(); s.Exports != 0 || s.Imports != 0 || s.Calls != 0 {
 			t.Errorf("the server holds %+v", s)

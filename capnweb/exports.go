@@ -171,7 +171,7 @@ func (c *Conn) answered(e *export) {
 	if e.pulled && !e.over {
 		c.batch.asked--
 		e.settled()
-		if c.draining {
+		if c.draining || !c.cfg.Intake.Trusted() {
 			c.roomMade()
 		}
 	}

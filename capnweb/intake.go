@@ -56,11 +56,12 @@ func (c *Conn) steps() int {
 	return c.lim.MapSteps
 }
 
-// awaitCalls waits until the peer is no stranger any more, or has no call left that could make it none.
+// awaitCalls waits until the peer is no stranger any more, or has no call left that could make it none, and the answers
+// are sent.
 func (c *Conn) awaitCalls(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.unlock()
-	return c.pause(ctx, func() (bool, error) { return c.calls > 0, nil })
+	return c.pause(ctx, func() (bool, error) { return c.unanswered() > 0, nil })
 }
 
 // pause has the reader wait, as long as the peer is a stranger and there is something to wait for. The lock is held.
@@ -93,7 +94,7 @@ func (c *Conn) admitMessage(msg []byte) error {
 	c.mu.Lock()
 	err := c.pause(ctx, func() (bool, error) {
 		switch {
-		case !small && c.calls > 0 && in.Small() == intake.SmallMessage:
+		case !small && c.unanswered() > 0 && in.Small() == intake.SmallMessage:
 			return true, nil
 		case !small:
 			return false, nil
