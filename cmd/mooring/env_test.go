@@ -34,7 +34,7 @@ func inEnv(t *testing.T, env []string, args ...string) result {
 func TestTheDatabaseOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	url, dir := pgtest.URL(t), t.TempDir()
-	s := startSignalled(t, dir, "env", envDatabaseURL+"="+url)
+	s := startSignalled(t, exec.Command("env", append([]string{envDatabaseURL + "=" + url}, serveLine(dir)...)...))
 	if s.banner.Database != "postgres" {
 		t.Errorf("the database is %s", s.banner.Database)
 	}

@@ -10,11 +10,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -31,11 +29,12 @@ const (
 // shared is what every command gets: where to read and write, and the flags
 // of the root command.
 type shared struct {
-	in     io.Reader
-	out    io.Writer // results only
-	err    io.Writer // logs, progress, errors
-	json   bool      // --json
-	parsed bool      // the command line was right; errors from here on are not about usage
+	in      io.Reader
+	out     io.Writer // results only
+	err     io.Writer // logs, progress, errors
+	json    bool      // --json
+	signals *signals  // the process's; nil in a test
+	parsed  bool      // the command line was right; errors from here on are not about usage
 }
 
 // commands make the subcommands, in the order of the help text.
@@ -60,27 +59,24 @@ func main() {
 }
 
 // run is main without the process: it runs one command line and gives its exit
-// code. Ctrl-C, SIGTERM and the end of its terminal cancel the command's context; a
-// second one kills. nohup keeps the last of these from it.
+// code. Signals end the command's context.
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
-	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) {
-		signals = append(signals, syscall.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), signals...)
-	defer stop()
-	context.AfterFunc(ctx, stop) // from now on signals have their default effect again
-	return runContext(ctx, args, in, out, errOut)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	return runShared(ctx, &shared{in: in, out: forTerminal(out), err: errOut, signals: catchSignals(cancel)}, args)
 }
 
 // runContext is run with a context that stands for the signals.
 func runContext(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	sh := &shared{in: in, out: forTerminal(out), err: errOut}
+	return runShared(ctx, &shared{in: in, out: forTerminal(out), err: errOut}, args)
+}
+
+func runShared(ctx context.Context, sh *shared, args []string) int {
 	root := newRoot(sh)
 	root.SetArgs(args)
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(errOut)
+	root.SetIn(sh.in)
+	root.SetOut(sh.out)
+	root.SetErr(sh.err)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK

@@ -70,7 +70,8 @@ func serveCmd(sh *shared) *cobra.Command {
 		Long: "Runs the server on embedded SQLite in the data folder, or on Postgres with\n" +
 			"--database-url (or " + envDatabaseURL + "), which any number of servers may share.\n" +
 			"The first start writes the owner's sturdy ref to the data folder's " + server.OwnerFile + ".\n" +
-			"SIGTERM, Ctrl-C and the end of its terminal drain: what runs is finished, new calls are refused.",
+			"SIGTERM, Ctrl-C and the end of its terminal drain: what runs is finished, new calls are refused.\n" +
+			"Where there is no terminal, SIGHUP has it read its certificate again, which it also does by itself within a minute.",
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("database-url") {
@@ -118,15 +119,16 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 			return err
 		}
 	}
-	var cert tls.Certificate
-	if o.tlsCert != "" {
-		if cert, err = o.certificate(ctx); err != nil {
-			return err
-		}
-	}
+	hangups := sh.signals.hangups()
 	thinned := o.logger(sh)
 	defer thinned.Close()
 	log := slog.New(thinned)
+	cert := certificate{chainFile: o.tlsCert, keyFile: o.tlsKey, log: log}
+	if o.tlsCert != "" {
+		if err := cert.load(ctx); err != nil {
+			return err
+		}
+	}
 	ln, err := listenTCP(ctx, "--listen", o.listen)
 	if err != nil {
 		return err
@@ -138,7 +140,7 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 		address.TLS = o.tlsCert != ""
 	}
 	if o.tlsCert != "" {
-		ln = tls.NewListener(ln, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}})
+		ln = tls.NewListener(ln, cert.config())
 	}
 	streams, err := listenStreams(ctx, log, o.streams)
 	if err != nil {
@@ -180,6 +182,9 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	defer beside.Wait()
 	defer stop()
 	beside.Go(func() { heap.Tend(running) })
+	if o.tlsCert != "" {
+		beside.Go(func() { cert.follow(running, hangups) })
+	}
 	if metrics != nil {
 		beside.Go(func() {
 			if err := serveMetrics(running, metrics, hostguard.Hosts{Names: cfg.Hosts}.Guard(srv.Metrics())); err != nil {
@@ -188,23 +193,6 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 		})
 	}
 	return srv.Run(ctx, ln, streams...)
-}
-
-// certificate reads --tls-cert and --tls-key.
-func (o *serveOptions) certificate(ctx context.Context) (tls.Certificate, error) {
-	chain, err := readWhole(ctx, o.tlsCert, maxTLSCA)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("--tls-cert: %w", err)
-	}
-	key, err := readWhole(ctx, o.tlsKey, maxTLSCA)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("--tls-key: %w", err)
-	}
-	cert, err := tls.X509KeyPair(chain, key)
-	if err != nil {
-		return cert, fmt.Errorf("--tls-cert, --tls-key: %w", err)
-	}
-	return cert, nil
 }
 
 // check says what is wrong with the flags and reads --advertise.

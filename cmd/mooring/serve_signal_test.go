@@ -6,7 +6,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"encoding/json"
 	"net/http"
@@ -36,12 +38,15 @@ type signalled struct {
 	ended chan struct{}
 }
 
-// startSignalled starts a server, as the last arguments of another command if there is one.
-func startSignalled(t *testing.T, dir string, wrap ...string) *signalled {
+// serveLine is a command line that serves dir.
+func serveLine(dir string, args ...string) []string {
+	return append([]string{os.Args[0], "serve", "--json", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--data", dir}, args...)
+}
+
+// startSignalled starts a server, whose line serveLine has made.
+func startSignalled(t *testing.T, cmd *exec.Cmd) *signalled {
 	t.Helper()
-	s := &signalled{t: t, ended: make(chan struct{})}
-	line := append(wrap, os.Args[0], "serve", "--json", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--data", dir)
-	s.cmd = exec.Command(line[0], line[1:]...)
+	s := &signalled{t: t, cmd: cmd, ended: make(chan struct{})}
 	s.cmd.Env = append(os.Environ(), asMooring+"=1")
 	s.cmd.Stderr = &s.log
 	out, err := s.cmd.StdoutPipe()
@@ -102,7 +107,7 @@ func TestSIGTERMDrains(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	data, home := filepath.Join(dir, "data"), filepath.Join(dir, "home")
-	s := startSignalled(t, data, "sh", "-c", `trap "" HUP && exec "$0" "$@"`)
+	s := startSignalled(t, exec.Command("sh", append([]string{"-c", `trap "" HUP && exec "$0" "$@"`}, serveLine(data)...)...))
 	s.signal(syscall.SIGHUP)
 	mooring := func(home, in string, args ...string) result {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*servePatience)
@@ -170,15 +175,45 @@ func TestSIGTERMDrains(t *testing.T) {
 	}
 }
 
-// The end of its terminal is as SIGTERM.
+// Where no terminal can end, SIGHUP has the server read its certificate again; SIGTERM
+// drains it as ever.
 func TestSIGHUP(t *testing.T) {
 	t.Parallel()
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP) // if the tests run under nohup, the server is not to inherit that
 	defer signal.Stop(hup)
-	s := startSignalled(t, t.TempDir())
+	dir := t.TempDir()
+	cert, key, _ := selfSigned(t, dir)
+	line := serveLine(t.TempDir(), "--tls-cert", cert, "--tls-key", key)
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	s := startSignalled(t, cmd)
+	served := func() []byte {
+		c, err := tls.Dial("tcp", s.banner.Listening, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return c.ConnectionState().PeerCertificates[0].Raw
+	}
+	if !bytes.Equal(served(), inFile(t, cert)) {
+		t.Error("it serves another certificate than its file has")
+	}
 	s.signal(syscall.SIGHUP)
-	if code := s.code(); code != exitOK || !strings.Contains(s.log.String(), `"msg":"draining"`) {
+	s.until("looks", func() bool { return strings.Contains(s.log.String(), "the certificate is unchanged") })
+	selfSigned(t, dir)
+	s.signal(syscall.SIGHUP)
+	s.until("serves the new certificate", func() bool { return bytes.Equal(served(), inFile(t, cert)) })
+	if err := os.WriteFile(key, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.signal(syscall.SIGHUP)
+	s.until("complains", func() bool { return strings.Contains(s.log.String(), "the one of before stays") })
+	if !bytes.Equal(served(), inFile(t, cert)) {
+		t.Error("a certificate without its key took away the one that was there")
+	}
+	s.signal(syscall.SIGTERM)
+	if code := s.code(); code != exitOK || strings.Count(s.log.String(), `"msg":"draining"`) != 1 {
 		t.Errorf("the server ended with %d: %s", code, s.log.String())
 	}
 }

@@ -1,0 +1,108 @@
+// The certificate of mooring serve, which is renewed on disk while the server runs.
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// certificateInterval is how often the certificate's files are looked at.
+const certificateInterval = 20 * time.Second
+
+// certificate is the server's, as its files had it when they were last whole and fitted
+// each other. Handshakes take it while follow replaces it; the rest is follow's.
+type certificate struct {
+	chainFile, keyFile string // both empty: there is none
+	log                *slog.Logger
+
+	now        atomic.Pointer[tls.Certificate]
+	chain, key []byte // what now was read from
+	failed     string // why the files were not taken the last time
+}
+
+// config is for a listener.
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return c.now.Load(), nil
+		},
+	}
+}
+
+// load reads the files. Where they are not a certificate and its key, what was there
+// before stays.
+func (c *certificate) load(ctx context.Context) error {
+	chain, err := readWhole(ctx, c.chainFile, maxTLSCA)
+	if err != nil {
+		return fmt.Errorf("--tls-cert: %w", err)
+	}
+	key, err := readWhole(ctx, c.keyFile, maxTLSCA)
+	if err != nil {
+		return fmt.Errorf("--tls-key: %w", err)
+	}
+	if bytes.Equal(chain, c.chain) && bytes.Equal(key, c.key) {
+		return nil
+	}
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return fmt.Errorf("--tls-cert, --tls-key: %w", err)
+	}
+	c.chain, c.key = chain, key
+	c.now.Store(&pair)
+	return nil
+}
+
+// follow loads the files anew, now and then and at each hangup, until ctx ends.
+func (c *certificate) follow(ctx context.Context, hangups <-chan os.Signal) {
+	tick := time.NewTicker(certificateInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			c.reload(ctx, false)
+		case <-hangups:
+			c.reload(ctx, true)
+		}
+	}
+}
+
+// reload is load, which tells the log what came of it: of the same failure once, unless
+// it was asked for.
+func (c *certificate) reload(ctx context.Context, asked bool) {
+	was := c.now.Load()
+	err := c.again(ctx)
+	switch now := c.now.Load(); {
+	case ctx.Err() != nil:
+	case err != nil && (asked || err.Error() != c.failed):
+		c.log.Warn("the certificate was not read again: the one of before stays", "error", err)
+	case now != was:
+		c.log.Info("the certificate was renewed", "file", c.chainFile, "not_after", now.Leaf.NotAfter)
+	case err == nil && asked:
+		c.log.Info("the certificate is unchanged", "file", c.chainFile)
+	}
+	if c.failed = ""; err != nil {
+		c.failed = err.Error()
+	}
+}
+
+// again loads the files, if they are such that can be read twice: a pipe's writer has
+// gone.
+func (c *certificate) again(ctx context.Context) error {
+	for _, file := range []string{c.chainFile, c.keyFile} {
+		if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+			return fmt.Errorf("%s is no regular file", file)
+		}
+	}
+	return c.load(ctx)
+}

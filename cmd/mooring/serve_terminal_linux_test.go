@@ -1,0 +1,26 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The end of its terminal is to a server as SIGTERM, though its certificate could be
+// read again.
+func TestTerminalsEndDrains(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key, _ := selfSigned(t, dir)
+	p := newPTY(t)
+	line := serveLine(t.TempDir(), "--tls-cert", cert, "--tls-key", key)
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Stdin, cmd.SysProcAttr = p.tty, &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	s := startSignalled(t, cmd)
+	_ = p.tty.Close()
+	_ = p.keys.Close() // the window is closed
+	if code := s.code(); code != exitOK || !strings.Contains(s.log.String(), `"msg":"draining"`) {
+		t.Errorf("the server ended with %d: %s", code, s.log.String())
+	}
+}
