@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -23,12 +24,14 @@ type Box struct {
 	secret capability.Secret // from which those are derived that servers are shown
 	old    capability.Secret // that servers were shown before; zero for none
 	me     string            // this Box, as the lease's holder
+	opened time.Time
 
 	db database
 	t  tables
 	w  *worker
 
 	told   notices
+	looks  looks
 	refs   refCache
 	usage  usage
 	damage damageLog
@@ -63,7 +66,7 @@ func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, er
 		}
 	}
 	me := ulid.Make().String()
-	b := &Box{cfg: cfg, name: name, id: named.id, secret: secret, old: old, me: me, db: db, t: tables{db: db, box: named.box, me: me}}
+	b := &Box{cfg: cfg, name: name, id: named.id, secret: secret, old: old, me: me, opened: time.Now(), db: db, t: tables{db: db, box: named.box, me: me}}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.w = newWorker(b)
 	return b, nil

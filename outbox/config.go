@@ -49,6 +49,11 @@ type Config struct {
 	AckDelay time.Duration // how long outcomes may wait to be stored together; default 20 ms
 	Keep     time.Duration // how long tickets last; default 30 days
 
+	// Connections are how many a process has to one Postgres URL at most, over all its
+	// Boxes: default 4 (or pool_max_conns of the URL), 3 at least. One of them listens.
+	// What nobody uses is closed after a few seconds.
+	Connections int
+
 	AllowUnsafe bool // take a Postgres that is set to lose commits (fsync or synchronous_commit off)
 }
 

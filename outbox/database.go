@@ -57,6 +57,9 @@ type database interface {
 	// check looks through the whole database for damage, as far as there is a way to. It
 	// takes as long as reading all of it.
 	check(ctx context.Context, q querier) error
+	// among is the clause that holds where column is one of ids, and the argument for its
+	// placeholder.
+	among(column, placeholder string, ids []string) (clause string, arg any)
 	// lockRows is the clause that locks what a SELECT reads.
 	lockRows() string
 	// refs are the dialect's statements about refs.

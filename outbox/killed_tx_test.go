@@ -77,7 +77,7 @@ func TestKilledRightAfterTheCallersCommit(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(seed.Of(t), 1))
 	p := newPlace(t, "postgres")
-	p.name = strings.ReplaceAll(p.name, " ", "_")
+	p.name, p.at = strings.ReplaceAll(p.name, " ", "_"), shared.get(t)
 	b, ctx := p.open(t, quick()), limited(t)
 	session, table := withSession(t, b), "state_of_"+p.name
 	conn, err := pgx.Connect(ctx, p.at)

@@ -18,10 +18,16 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 )
 
-// poolConns is how many connections a pool may open, unless its URL says
-// otherwise. What is gathered takes a few of them; the others are for reads, and
-// for transactions that wait for results.
-const poolConns = 32
+// How many connections a process has to a database, unless its Config or URL says
+// otherwise. One listens, once there is a sender; what is gathered takes two, and the last
+// is for reads and for transactions that wait for results. Who waits for outcomes has none.
+const (
+	defaultConns = 4
+	leastConns   = 3 // a migration takes two
+)
+
+// idleTime is how long a connection that nobody uses is kept: others need it more.
+const idleTime = 3 * time.Second
 
 // pingTimeout is how long an idle connection is waited for that is tried before it is
 // used; then another one is taken.
@@ -38,8 +44,9 @@ type pooled struct {
 	users int
 }
 
-// sharedPool gives the process's pool for url; release is called once.
-func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) {
+// sharedPool gives the process's pool for url; release is called once. conns are all the
+// connections that it may have, with the one that listens; 0 leaves that to the URL.
+func sharedPool(ctx context.Context, url string, conns int) (*pgxpool.Pool, func(), error) {
 	pools.Lock()
 	defer pools.Unlock()
 	p := pools.byURL[url]
@@ -48,8 +55,18 @@ func sharedPool(ctx context.Context, url string) (*pgxpool.Pool, func(), error) 
 		if err != nil {
 			return nil, nil, fault.Usage.With("the outbox's database URL cannot be read") // and may hold a password
 		}
-		if !strings.Contains(url, "pool_max_conns") {
-			cfg.MaxConns = poolConns
+		switch {
+		case conns > 0:
+			cfg.MaxConns = int32(min(conns, 1<<15))
+		case !strings.Contains(url, "pool_max_conns"):
+			cfg.MaxConns = defaultConns
+		}
+		cfg.MaxConns = max(cfg.MaxConns, leastConns) - 1 // which the listener takes out of it
+		if !strings.Contains(url, "pool_max_conn_idle_time") {
+			cfg.MaxConnIdleTime = idleTime
+		}
+		if !strings.Contains(url, "pool_health_check_period") {
+			cfg.HealthCheckPeriod = min(cfg.MaxConnIdleTime, idleTime) / 3
 		}
 		pgtune.Config(cfg.ConnConfig)
 		cfg.AfterConnect = prepareConn

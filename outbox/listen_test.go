@@ -150,6 +150,7 @@ func TestPoolsOfAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	conns := 0
 	get := func(param, value string) (*pgxpool.Pool, func()) {
 		t.Helper()
 		query := u.Query()
@@ -157,7 +158,7 @@ func TestPoolsOfAProcess(t *testing.T) {
 		query.Set(param, value)
 		of := *u
 		of.RawQuery = query.Encode()
-		pool, release, err := sharedPool(limited(t), of.String())
+		pool, release, err := sharedPool(limited(t), of.String(), conns)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,13 +166,25 @@ func TestPoolsOfAProcess(t *testing.T) {
 	}
 	one, releaseOne := get("connect_timeout", "20")
 	two, releaseTwo := get("connect_timeout", "20")
-	few, releaseFew := get("pool_max_conns", "3")
+	few, releaseFew := get("pool_max_conns", "6")
 	if one != two || one == few {
 		t.Error("the pools are not those of their URLs")
 	}
-	if all, some := one.Config().MaxConns, few.Config().MaxConns; all != poolConns || some != 3 {
-		t.Errorf("pools of %d and %d connections", all, some)
+	conns = 6
+	said, releaseSaid := get("pool_max_conns", "5")
+	conns = 1
+	least, releaseLeast := get("pool_max_conns", "7")
+	for what, c := range map[string]struct { // beside the one that listens
+		pool *pgxpool.Pool
+		want int32
+	}{"by default": {one, 3}, "of the URL": {few, 5}, "of the Config": {said, 5}, "at least": {least, 2}} {
+		if cfg := c.pool.Config(); cfg.MaxConns != c.want || cfg.MaxConnIdleTime != idleTime || cfg.HealthCheckPeriod > idleTime {
+			t.Errorf("%s: a pool of %d connections, idle for %s", what, cfg.MaxConns, cfg.MaxConnIdleTime)
+		}
 	}
+	conns = 0
+	releaseSaid()
+	releaseLeast()
 	releaseFew()
 	releaseOne()
 	releaseOne()

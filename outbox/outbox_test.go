@@ -143,7 +143,14 @@ func newPlace(tb testing.TB, kind string) place {
 	if kind == "sqlite" {
 		return place{kind, filepath.Join(tb.TempDir(), "outbox ?#%.db"), ""}
 	}
-	return place{kind, shared.get(tb), fmt.Sprintf("box %d", placeNames.Add(1))}
+	u, err := url.Parse(shared.get(tb))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("pool_max_conns", "32") // for all tests that run at once
+	u.RawQuery = query.Encode()
+	return place{kind, u.String(), fmt.Sprintf("box %d", placeNames.Add(1))}
 }
 
 // both runs a test on SQLite and on Postgres.

@@ -41,9 +41,9 @@ const leastIdle = 2 * time.Second
 // OpenPostgres opens the outbox called name in the database at url, making its
 // tables and itself if they are not there. Outboxes of different names in one
 // database have nothing to do with each other. Boxes that this process opens
-// with the same url share their connections.
+// with the same url share their connections, as many as the Config of the first says.
 func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, error) {
-	pool, release, err := sharedPool(ctx, url)
+	pool, release, err := sharedPool(ctx, url, cfg.Connections)
 	if err != nil {
 		return nil, fmt.Errorf("open outbox: %w", err)
 	}
@@ -276,6 +276,10 @@ func (d *postgresDB) gone(ctx context.Context, q querier, pid int64) (gone bool,
 	err = q.query(ctx, "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = $1)", []any{int32(pid)},
 		func(scan scanner) error { return scan(&gone) })
 	return gone, err
+}
+
+func (d *postgresDB) among(column, placeholder string, ids []string) (clause string, arg any) {
+	return column + " = ANY(" + placeholder + ")", ids
 }
 
 func (d *postgresDB) check(context.Context, querier) error           { return nil } // its server's affair

@@ -6,6 +6,7 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -217,6 +218,11 @@ func (d *sqliteDB) check(ctx context.Context, q querier) error {
 		}
 		return fault.OutboxDamaged.Because(errFileDamaged, "the outbox's file is damaged (%s): keep a copy of it, and begin a new outbox", found)
 	})
+}
+
+func (d *sqliteDB) among(column, placeholder string, ids []string) (clause string, arg any) {
+	list, _ := json.Marshal(ids) // of strings: it cannot fail
+	return column + " IN (SELECT value FROM json_each(" + placeholder + "))", string(list)
 }
 
 func (d *sqliteDB) lockRows() string                               { return "" }

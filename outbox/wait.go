@@ -224,12 +224,22 @@ func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) 
 // word or a moment. again: there is no answer yet.
 func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outcome, soon bool, pause time.Duration) (outs []ledger.Outcome, again bool, err error) {
 	if !soon || pause != pollFirst {
-		if outs, finished, err := b.outcomes(ctx, batch); err != nil || finished {
-			return outs, false, err
+		waits, err := b.waits(ctx, batch)
+		if err == nil && !waits {
+			var finished bool
+			if outs, finished, err = b.outcomes(ctx, batch); finished {
+				return outs, false, err
+			}
+		}
+		if err != nil {
+			return nil, false, err
 		}
 	}
-	if soon {
+	switch {
+	case soon:
 		pause = pollSent
+	case pause == pollMost: // all who wait for long look at the same moments, and so together
+		pause -= time.Since(b.opened) % pollMost
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -316,6 +326,16 @@ func (b *Box) standstill(ctx context.Context, q querier, session string) (still 
 	return still, err
 }
 
+// anyStopped says whether some stream has stopped.
+func (b *Box) anyStopped(ctx context.Context, q querier) (some bool, err error) {
+	now, err := b.db.now(ctx, q)
+	if err != nil {
+		return false, err
+	}
+	err = q.query(ctx, sqlAnyStopped, []any{b.t.box, now}, func(scanner) error { some = true; return nil })
+	return some, err
+}
+
 const sqlNextWaiting = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 	WHERE box = $1 AND session = $2 AND first_seq IS NULL ORDER BY num LIMIT 1`
 
@@ -324,13 +344,7 @@ const sqlNextWaiting = `SELECT ` + batchColumns + ` FROM mooring_outbox_batch
 // decide the batch. To follow references is not free, so it is only done while some
 // stream has stopped.
 func (b *Box) heldUp(ctx context.Context, q querier, session string) (still *Standstill, err error) {
-	now, err := b.db.now(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	some := false
-	err = q.query(ctx, sqlAnyStopped, []any{b.t.box, now}, func(scanner) error { some = true; return nil })
-	if err != nil || !some {
+	if some, err := b.anyStopped(ctx, q); err != nil || !some {
 		return nil, err
 	}
 	seen := make(map[string]*Standstill)

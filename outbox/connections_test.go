@@ -1,0 +1,154 @@
+package outbox
+
+// How many connections a process has to a Postgres, and for how long.
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+)
+
+// named gives a database's URL connections that can be counted.
+func named(t *testing.T, at, name string, params ...string) (with string, count func() int) {
+	t.Helper()
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("application_name", name)
+	for i := 0; i < len(params); i += 2 {
+		query.Set(params[i], params[i+1])
+	}
+	u.RawQuery = query.Encode()
+	conn, err := pgx.Connect(limited(t), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return u.String(), func() (n int) {
+		t.Helper()
+		if err := conn.QueryRow(limited(t), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", name).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+}
+
+// TestWhoWaitsHoldsNoConnection: however many wait, and whoever sends, a process has four at
+// most, and those that nobody uses are closed.
+func TestWhoWaitsHoldsNoConnection(t *testing.T) {
+	t.Parallel()
+	at, count := named(t, pgtest.URL(t), t.Name(), "pool_max_conn_idle_time", "1h")
+	p := place{"postgres", at, "box"}
+	b, other := p.open(t, quick()), p.open(t, quick()) // in one process, as their URL is one
+	srv := newFakeServer()
+	session := withSession(t, b)
+	const tickets = 64
+	ended := make(chan error, tickets)
+	for range tickets {
+		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		go func() {
+			_, err := other.Wait(limited(t), x.Batch)
+			ended <- err
+		}()
+	}
+	looks := 0
+	eventually(t, "all have waited for long", func() bool {
+		if n := count(); n > defaultConns {
+			t.Fatalf("%d connections", n)
+		}
+		looks++
+		other.told.mu.Lock()
+		defer other.told.mu.Unlock()
+		return len(other.told.waiting) == tickets && looks > 200
+	})
+	run(t, b, srv)
+	for range tickets {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if n := count(); n > defaultConns {
+			t.Fatalf("%d connections", n)
+		}
+	}
+}
+
+// TestIdleConnectionsGoBack: nothing is left of what nobody uses.
+func TestIdleConnectionsGoBack(t *testing.T) {
+	t.Parallel()
+	at, count := named(t, pgtest.URL(t), t.Name(), "pool_max_conn_idle_time", "10ms")
+	b := place{"postgres", at, "box"}.open(t, quick())
+	withSession(t, b)
+	eventually(t, "it has none", func() bool { return count() == 0 })
+	withSession(t, b)
+}
+
+// TestOneLookForAllWhoWait: what is asked of the database does not grow with those who wait.
+func TestOneLookForAllWhoWait(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		ctx := limited(t)
+		one, two := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}), commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
+		ids := map[string]struct{}{one.Batch: {}, two.Batch: {}, "none": {}}
+		look := func(want ...string) {
+			t.Helper()
+			got, err := b.waiting(ids)
+			if err != nil || len(got) != len(want) {
+				t.Fatalf("%v, %v; want %v", got, err, want)
+			}
+			for _, id := range want {
+				if _, waits := got[id]; !waits {
+					t.Errorf("%v; want %s", got, id)
+				}
+			}
+		}
+		look(one.Batch, two.Batch)
+		if err := b.Drop(ctx, one.Ops[0]); err != nil {
+			t.Fatal(err)
+		}
+		look(two.Batch)
+
+		statements := 0
+		b.db = overheard{b.db, func(string) { statements++ }}
+		b.looks.busy = true // a look is under way
+		const askers = 64
+		answers := make(chan bool, askers)
+		for i := range askers {
+			go func() {
+				id := two.Batch
+				if i > 0 {
+					id = strconv.Itoa(i)
+				}
+				waits, err := b.waits(ctx, id)
+				if err != nil {
+					t.Error(err)
+				}
+				answers <- waits
+			}()
+		}
+		eventually(t, "all have come", func() bool {
+			b.looks.mu.Lock()
+			defer b.looks.mu.Unlock()
+			return b.looks.next != nil && len(b.looks.next.batches) == askers
+		})
+		b.look()
+		waiting := 0
+		for range askers {
+			if <-answers {
+				waiting++
+			}
+		}
+		if waiting != 1 || statements > 3 {
+			t.Errorf("%d wait, found out with %d statements", waiting, statements)
+		}
+		standStill(t, b, session)
+		look() // each finds out for itself
+	})
+}
