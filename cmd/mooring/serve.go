@@ -45,6 +45,7 @@ type serveOptions struct {
 	metrics     string
 	data        string
 	databaseURL string
+	connections int
 	tlsCert     string
 	tlsKey      string
 	advertise   string
@@ -91,6 +92,8 @@ func serveCmd(sh *shared) *cobra.Command {
 	f.StringVar(&o.data, "data", "", "data folder (default: this user's, "+defaultDataHint()+")")
 	f.StringVar(&o.databaseURL, "database-url", "", "Postgres to use instead of SQLite, postgres://… (default: "+envDatabaseURL+", if that is not empty).\n"+
 		"What stands here can be seen in process lists: a URL with a password belongs in the environment")
+	f.IntVar(&o.connections, "database-connections", 0, "connections to keep with Postgres, never more and never fewer, one of which listens: 3 at least\n"+
+		"(default: as they are needed, four for each processor and one, but nine at least)")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM file of the TLS certificate chain")
 	f.StringVar(&o.tlsKey, "tls-key", "", "PEM file of its key")
 	f.StringVar(&o.advertise, "advertise", "", "where clients reach this server, if not at --listen: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
@@ -202,6 +205,10 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 		return address, fault.Usage.With("--tls-cert and --tls-key go together")
 	case o.poll < 0 || o.drain <= 0 || o.lease <= 0 || o.pageLife <= 0:
 		return address, fault.Usage.With("--poll-interval, --drain-timeout, --turn-lease and --page-life are durations such as 1s")
+	case o.connections != 0 && (o.connections < 3 || o.connections > maxConnections):
+		return address, fault.Usage.With("--database-connections is a number from 3 to %d", maxConnections)
+	case o.connections != 0 && o.databaseURL == "":
+		return address, fault.Usage.With("--database-connections is for a Postgres: name it with %s", databaseURLFlag)
 	case o.keepLog < 0:
 		return address, fault.Usage.With("--keep-log is a duration such as 720h, or 0 to keep everything")
 	}
@@ -265,6 +272,9 @@ func isOrigin(pattern string) bool {
 	})
 }
 
+// maxConnections is as many as --database-connections may name.
+const maxConnections = 10_000
+
 // open opens the database, made and migrated where that is needed.
 func (o *serveOptions) open(ctx context.Context, log *slog.Logger) (st *store.Store, kind string, err error) {
 	if o.databaseURL == "" {
@@ -274,7 +284,11 @@ func (o *serveOptions) open(ctx context.Context, log *slog.Logger) (st *store.St
 	if err := os.MkdirAll(o.data, 0o700); err != nil {
 		return nil, "", fmt.Errorf("data folder: %w", err)
 	}
-	st, err = postgres.Open(ctx, postgres.Config{URL: o.databaseURL, AllowUnsafe: o.unsafe, Log: log})
+	cfg := postgres.Config{URL: o.databaseURL, AllowUnsafe: o.unsafe, Log: log, Wait: true}
+	if o.connections > 0 {
+		cfg.MaxConns, cfg.Reserve = o.connections-1, true // the store has one more that listens
+	}
+	st, err = postgres.Open(ctx, cfg)
 	return st, "postgres", databaseError(databaseURLFlag, o.databaseURL, err)
 }
 

@@ -22,6 +22,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -33,6 +34,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -238,6 +240,7 @@ func TestServeUsage(t *testing.T) {
 		{"--listen", "localhost:99999"}, {"--listen", "localhost:-1"}, {"--capnp-listen", "tcp://localhost:99999"}, {"--metrics-listen", ":99999"},
 		{"--advertise", "http://x"}, {"--advertise", "ws://x:7600"},
 		{"--keep-log", "-1s"}, {"--nosuch"}, {"extra"}, {"--database-url", "postgres://u:p@h:x/secret-name"},
+		{"--database-connections", "8"}, {"--database-connections", "2", "--database-url", "postgres://u:p@h/secret-name"},
 	} {
 		// Flags are looked at before anything is tried: the port is somebody else's.
 		code, out, text := command(t, append([]string{"serve", "--data", t.TempDir(), "--listen", occupied(t)}, args...)...)
@@ -339,6 +342,28 @@ func TestServeRefusesADatabaseThatLosesCommits(t *testing.T) {
 		t.Errorf("exit %d, said %q", code, text)
 	}
 	startServe(t, dir, "--database-url", url, "--allow-unsafe-database")
+}
+
+// TestServeKeepsItsConnections has as many as --database-connections says, used or not, which
+// is all that its role may have.
+func TestServeKeepsItsConnections(t *testing.T) {
+	t.Parallel()
+	const connections = 4
+	at := pgtest.URL(t)
+	url, _ := pgtest.Role(t, at, connections)
+	startServe(t, t.TempDir(), "--database-url", url, "--database-connections", strconv.Itoa(connections))
+	conn, err := pgx.Connect(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	until.True(t, "it has them all", func() bool {
+		var n int
+		if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename <> current_user").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == connections
+	})
 }
 
 // occupied is an address that somebody listens on.

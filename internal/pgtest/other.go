@@ -20,6 +20,12 @@ func URL(tb testing.TB) string {
 	return ""
 }
 
+// Role skips the test.
+func Role(tb testing.TB, databaseURL string, connections int) (roleURL string, allow func(connections int)) {
+	tb.Helper()
+	return URL(tb), nil
+}
+
 // Reuse changes nothing.
 func Reuse() (exit func(code int)) { return os.Exit }
 

@@ -34,9 +34,14 @@ import (
 type Config struct {
 	// URL is the database's, postgres://…, or a key=value connection string.
 	URL string
-	// MaxConns bounds the connections. If it is 0, pool_max_conns of the URL does, or
-	// else there are four for each processor, but eight at least.
+	// MaxConns bounds the pool's connections, beside which one listens. If it is 0,
+	// pool_max_conns of the URL does, or else there are four for each processor, but
+	// eight at least.
 	MaxConns int
+	// Reserve keeps as many open, used or not, so that nobody else takes them.
+	Reserve bool
+	// Wait waits for a connection where the database has none for us, and says so.
+	Wait bool
 	// CopyRows is how many rows to insert, or more, go in by COPY; 2,000 if 0.
 	CopyRows int
 	// AllowUnsafe opens a database that is set to lose commits.
@@ -59,6 +64,13 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	if !cfg.Wait {
+		return open(ctx, cfg)
+	}
+	return waitFor(ctx, cfg.Log, waitingAfter, func() (*store.Store, error) { return open(ctx, cfg) })
+}
+
+func open(ctx context.Context, cfg Config) (*store.Store, error) {
 	if cfg.CopyRows <= 0 {
 		cfg.CopyRows = copyRows
 	}
@@ -101,6 +113,9 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 		pc.MaxConns = int32(min(cfg.MaxConns, 1<<15))
 	case !strings.Contains(cfg.URL, "pool_max_conns"):
 		pc.MaxConns = int32(max(8, 4*runtime.GOMAXPROCS(0)))
+	}
+	if cfg.Reserve {
+		pc.MinConns = pc.MaxConns
 	}
 	if pc.ConnConfig.ConnectTimeout == 0 {
 		pc.ConnConfig.ConnectTimeout = connectTimeout

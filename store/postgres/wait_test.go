@@ -1,0 +1,106 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/store"
+)
+
+// TestOpenWaitsForAConnection: while there is none for it, that is said once, and as often that
+// it goes on.
+func TestOpenWaitsForAConnection(t *testing.T) {
+	t.Parallel()
+	url, allow := pgtest.Role(t, pgtest.URL(t), 0)
+	if _, err := Open(t.Context(), Config{URL: url}); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("without waiting: %v", err)
+	}
+	var log lockbuf.Buffer
+	opened := make(chan *store.Store, 1)
+	go func() {
+		st, err := Open(t.Context(), Config{URL: url, MaxConns: 3, Wait: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- st
+	}()
+	until.True(t, "it says that it waits", func() bool { return strings.Contains(log.String(), "waiting for a connection") })
+	if len(opened) > 0 {
+		t.Error("it does not wait")
+	}
+	allow(-1)
+	st := <-opened
+	if st == nil {
+		return
+	}
+	if err := st.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Error(err)
+	}
+	text := log.String()
+	if strings.Count(text, "waiting for a connection") != 1 || strings.Count(text, "going on") != 1 {
+		t.Errorf("said %s", text)
+	}
+
+	allow(0)
+	ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
+	defer stop()
+	if st, err := Open(ctx, Config{URL: url, Wait: true, Log: slog.New(slog.DiscardHandler)}); err == nil || st != nil {
+		t.Errorf("it waits longer than it may: %v", err)
+	}
+}
+
+// TestASilentPoolerIsSaid: one that has no connection left refuses nothing, and lets one wait.
+func TestASilentPoolerIsSaid(t *testing.T) {
+	t.Parallel()
+	var log lockbuf.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	broken := errors.New("broken")
+	for _, end := range []error{nil, broken} {
+		_, err := waitFor(t.Context(), logger, 0, func() (*store.Store, error) {
+			until.True(t, "it says that it waits", func() bool { return strings.Contains(log.String(), "no answer yet") })
+			return nil, end
+		})
+		if goes := strings.Contains(log.String(), "going on"); !errors.Is(err, end) || goes != (end == nil) {
+			t.Errorf("%v: %v, said %s", end, err, log.String())
+		}
+		log = lockbuf.Buffer{}
+	}
+}
+
+// TestReserved: connections are kept that nobody uses.
+func TestReserved(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	conn := admin(t, url)
+	s, err := Open(t.Context(), Config{URL: url, MaxConns: 3, Reserve: true, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until.True(t, "it has them all", func() bool { return connections(t, conn) == 3 })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// connections counts the others of a connection's database.
+func connections(t *testing.T, conn *pgx.Conn) (n int) {
+	t.Helper()
+	err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()").Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
