@@ -93,13 +93,13 @@ interop: ## speak with the C++ implementation, go-capnp and the npm package capn
 	$(RACE) -count=1 -timeout 15m -tags interop ./internal/interop ./internal/interop/npm
 
 # A failure prints what to run again: a seed (SEED=N, clients/js/test/seed.ts), or a test alone (e2e/run.js).
-e2e: build ## the JavaScript client and the page for people, in Node and Chromium, the curl lines of docs/http.md, and nginx
+e2e: build ## the JavaScript client and the page for people, in Node and Chromium, the curl lines of docs/http.md, nginx and HAProxy
 	@.ci/need node npm chromium
 	cd clients/js && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
 	cd e2e && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
-	@PATH="$$PATH:/usr/sbin" .ci/need curl nginx
+	@PATH="$$PATH:/usr/sbin" .ci/need curl nginx haproxy
 	go test -count=1 -tags curl -run '^TestCurl$$' ./httpapi
-	PATH="$$PATH:/usr/sbin" go test -count=1 -tags nginx -run '^TestNginx$$' ./internal/e2e
+	PATH="$$PATH:/usr/sbin" $(PGTEST) go test -count=1 -tags nginx -run '^Test(Nginx|BalancedReplicas)$$' ./internal/e2e
 
 e2e-nodes: build ## the JavaScript client's tests on newer Nodes, from npm (NODES="22 24 26")
 	@.ci/need node npm

@@ -88,6 +88,10 @@ type Config struct {
 	SweepInterval time.Duration // how often lapsed turns are looked for
 	DrainTimeout  time.Duration // stopping may take so long, and what runs then three quarters of it
 
+	// DrainDelay is how long, before it drains, a server that is to stop goes on as ever but
+	// for /readyz, by which balancers send nobody new there. 0 drains at once.
+	DrainDelay time.Duration
+
 	// MeasureInterval is how often what a session holds is measured anew while it meets its quota.
 	MeasureInterval time.Duration
 

@@ -75,7 +75,7 @@ func plain(w http.ResponseWriter, status int, text string) {
 const readyTimeout = 2 * time.Second
 
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
-	if s.draining() {
+	if s.ending.Load() || s.draining() {
 		plain(w, http.StatusServiceUnavailable, "draining\n")
 		return
 	}

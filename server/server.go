@@ -74,6 +74,8 @@ type Server struct {
 	hits        rpc.Hits
 	met         boundHits
 
+	ending atomic.Bool // Config.DrainDelay has begun
+
 	byHand, generated atomic.Uint64 // batches that were read so
 
 	mu       sync.Mutex
@@ -110,7 +112,7 @@ func New(cfg Config) *Server {
 }
 
 // Run serves connections until ctx ends: over HTTP from web (nil for none), and
-// of the standard two-party byte stream from streams. Then it drains: new calls
+// of the standard two-party byte stream from streams. Then, after Config.DrainDelay, it drains: new calls
 // and connections are refused, what runs is finished and answered, and subscribers
 // are told, all within Config.DrainTimeout. It returns nil after that, or what
 // ended a listener. The listeners are closed in any case.
@@ -143,6 +145,7 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	var err error
 	select {
 	case <-ctx.Done():
+		err = s.announceEnd(served)
 	case err = <-served:
 	}
 	over := time.AfterFunc(s.cfg.DrainTimeout, func() { s.giveUp(context.DeadlineExceeded) })
@@ -155,6 +158,22 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	loops.Wait()
 	s.writeAudit(true)
 	return err
+}
+
+// announceEnd has readyz say for Config.DrainDelay that the server is to stop, and nothing
+// else change. It ends early if a listener does.
+func (s *Server) announceEnd(served <-chan error) error {
+	if s.cfg.DrainDelay <= 0 {
+		return nil
+	}
+	s.ending.Store(true)
+	s.log.Info("draining soon: not ready any more", "in", s.cfg.DrainDelay)
+	select {
+	case <-time.After(s.cfg.DrainDelay):
+		return nil
+	case err := <-served:
+		return err
+	}
 }
 
 // keep runs a loop until ctx ends. After a defect in it, it is begun anew.

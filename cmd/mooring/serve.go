@@ -52,6 +52,7 @@ type serveOptions struct {
 	origins     []string
 	poll        time.Duration
 	drain       time.Duration
+	drainDelay  time.Duration
 	lease       time.Duration
 	keepLog     time.Duration
 	pageLife    time.Duration
@@ -100,6 +101,8 @@ func serveCmd(sh *shared) *cobra.Command {
 	f.StringSliceVar(&o.origins, "allow-origin", nil, "browser origin let in besides the server's own host, as host, host:port, *.host or https://host; repeatable")
 	spanVar(f, &o.poll, "poll-interval", defaults.PollInterval, "how often Postgres is looked at for other servers' commits; 0 relies on notifications alone")
 	spanVar(f, &o.drain, "drain-timeout", defaults.DrainTimeout, "how long stopping may take; what runs then has three quarters of it")
+	spanVar(f, &o.drainDelay, "drain-delay", 0, "how long a server that is to stop goes on serving before it drains, with /readyz saying 503: time for a balancer to see that;\n"+
+		"a second signal ends it at once")
 	spanVar(f, &o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
 	spanVar(f, &o.keepLog, "keep-log", 0, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
 		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
@@ -209,6 +212,8 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 		return address, fault.Usage.With("--database-connections is a number from 3 to %d", maxConnections)
 	case o.connections != 0 && o.databaseURL == "":
 		return address, fault.Usage.With("--database-connections is for a Postgres: name it with %s", databaseURLFlag)
+	case o.drainDelay < 0:
+		return address, fault.Usage.With("--drain-delay is a duration such as 10s, or 0 to drain at once")
 	case o.keepLog < 0:
 		return address, fault.Usage.With("--keep-log is a duration such as 720h, or 0 to keep everything")
 	}
@@ -296,7 +301,7 @@ func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, ad
 	cfg := o.limits
 	cfg.Store, cfg.Log, cfg.Name = st, log, "mooring/"+version()
 	cfg.Prefix, cfg.OriginPatterns = address.Prefix, o.origins
-	cfg.PollInterval, cfg.DrainTimeout, cfg.Session.Lease = o.poll, o.drain, o.lease
+	cfg.PollInterval, cfg.DrainTimeout, cfg.DrainDelay, cfg.Session.Lease = o.poll, o.drain, o.drainDelay, o.lease
 	cfg.KeepLog = o.keepLog
 	if kind == "sqlite" {
 		cfg.Sole, cfg.PollInterval, cfg.Transactions = true, 0, 1

@@ -11,6 +11,8 @@ import (
 	"crypto/tls"
 	"database/sql"
 	"encoding/json"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -172,6 +174,49 @@ func TestSIGTERMDrains(t *testing.T) {
 	}
 	if code := s.code(); code != exitOK || strings.Count(s.log.String(), `"msg":"draining"`) != 1 {
 		t.Errorf("the server ended with %d: %s", code, s.log.String())
+	}
+}
+
+// A drain's delay goes on serving, those who come now too, while /readyz sends balancers
+// elsewhere. A second signal does not wait for it.
+func TestDrainDelay(t *testing.T) {
+	t.Parallel()
+	line := serveLine(t.TempDir(), "--drain-delay", "1h")
+	s := startSignalled(t, exec.Command(line[0], line[1:]...))
+	before, err := net.Dial("tcp", s.banner.Listening)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	s.signal(syscall.SIGTERM)
+	s.until("says that it will drain", func() bool {
+		status, answer := ask(t, "GET", "http://"+s.banner.Listening+"/readyz", "")
+		return status == http.StatusServiceUnavailable && answer == "draining\n"
+	})
+	file := filepath.Join(t.TempDir(), "session.json")
+	if err := os.WriteFile(file, []byte(`[{"type":"session","data":{"id":"ses_late","title":"x"}}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errText := command(t, "session", "import", file, "--owner", "@"+s.banner.OwnerRef, "--home", t.TempDir()); code != exitOK {
+		t.Errorf("a client that comes then: %d %s", code, errText)
+	}
+	if _, err := before.Write([]byte("GET /healthz HTTP/1.0\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(before); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.0 200 ") {
+		t.Errorf("a connection that was there: %s, %v", answer, err)
+	}
+	if log := s.log.String(); !strings.Contains(log, "draining soon") || strings.Contains(log, `"msg":"draining"`) {
+		t.Errorf("the log says: %s", log)
+	}
+	s.signal(syscall.SIGTERM)
+	s.code()
+	if state, ok := s.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || !state.Signaled() {
+		t.Errorf("a second signal: %v, %s", s.cmd.ProcessState, s.log.String())
+	}
+	short := startServe(t, t.TempDir(), "--drain-delay", "1ms")
+	if code, log := short.stop(); code != exitOK || !strings.Contains(log, `"msg":"draining"`) {
+		t.Errorf("after its delay: %d %s", code, log)
 	}
 }
 
