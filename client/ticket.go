@@ -29,7 +29,8 @@ type Results []ledger.Outcome
 // sends the outbox, that is if every client that has it open is Offline. The error is
 // about waiting (Canceled, NotFound, or an *outbox.Standstill if nothing more of the
 // session, or of one whose ops the batch needs, is sent until someone decides):
-// that an op was refused is in the results.
+// that an op was refused is in the results. It goes on waiting while the outbox's database
+// is away, as when that is restarted.
 func (t Ticket) Wait(ctx context.Context) (Results, error) {
 	if t.client == nil {
 		return nil, fault.Usage.With("the ticket is of no client: Commit gives tickets, and Client.Ticket")

@@ -53,7 +53,7 @@ const defaultName = "default"
 func newBox(ctx context.Context, db database, name string, cfg Config) (*Box, error) {
 	named, err := openBox(ctx, db, name)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open outbox: %w", err), db.close())
+		return nil, errors.Join(fmt.Errorf("open outbox: %w", coded(err)), db.close())
 	}
 	secret, err := capability.SecretFrom(named.secret)
 	if err != nil {
@@ -91,7 +91,7 @@ func (b *Box) Close() error {
 	b.w.hurry()
 	b.running.Wait()
 	b.w.close()
-	return b.db.close()
+	return coded(b.db.close())
 }
 
 // enter counts a caller who keeps the database open until leave; it fails once
@@ -126,7 +126,7 @@ func (b *Box) read(ctx context.Context, what string, f func(ctx context.Context,
 	defer cancel()
 	if err := b.db.read(ctx, func(q querier) error { return f(ctx, q) }); err != nil {
 		b.damage.met(err)
-		return fmt.Errorf("%s: %w", what, canceled(err))
+		return fmt.Errorf("%s: %w", what, coded(err))
 	}
 	return nil
 }
@@ -137,6 +137,20 @@ func canceled(err error) error {
 		return fault.Canceled.Because(err, "given up before it was through")
 	}
 	return err
+}
+
+// coded gives every error a code, so that no verb gives one of a driver alone.
+func coded(err error) error {
+	var f *fault.Error
+	var c fault.Code
+	err = canceled(err)
+	switch {
+	case err == nil, errors.As(err, &f), errors.As(err, &c):
+		return err
+	case errors.Is(err, errGaveWay):
+		return fault.Unavailable.Because(err, "the outbox's database gave this up in favour of another transaction, again and again: try again")
+	}
+	return fault.Internal.Because(err, "the outbox's database failed: %v", err)
 }
 
 // usage estimates what is unfinished, against the outbox's bounds. Each process

@@ -352,7 +352,7 @@ func (b *Box) CommitTx(ctx context.Context, tx pgx.Tx, batch Batch) (Ticket, err
 	}
 	t, err := b.commitTx(ctx, tx, &batch, bd)
 	if err != nil {
-		return Ticket{}, fmt.Errorf("commit: %w", canceled(postgresFailure(err)))
+		return Ticket{}, fmt.Errorf("commit: %w", coded(postgresFailure(err)))
 	}
 	return t, nil
 }

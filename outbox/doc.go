@@ -31,6 +31,37 @@
 // same, because the sender looks for rows without a seq and not for rows beyond
 // the last one.
 //
+// # Errors
+//
+// Every error of a verb has a code (fault.CodeOf): none is a driver's alone, though that is
+// in its chain. Any verb may give
+//
+//	Canceled       the context ended, or the Box was closed
+//	Unavailable    the database is away, starts again, cut the connection, or is kept locked by
+//	               another process: nothing was done, and the same call may be made again
+//	DiskFull       no space left; of what writes
+//	OutboxDamaged  the file, or a row that the verb needs, is damaged
+//	Usage          the file cannot be read or written, or the verb does not apply (its message says why)
+//	Internal       what nobody thought of
+//
+// and beside that, each what it says of itself:
+//
+//	OpenSQLite, OpenPostgres, NewPostgres   UnsafeStore, Incompatible, NotFound
+//	Commit, CommitTx, Retry                 Malformed, TooLarge, BadReference, BadArgument, NotFound, UnknownRef, Ambiguous,
+//	                                        AlreadyExists, OutboxFull. Unavailable may leave it open whether the batch is there:
+//	                                        then it names the id to commit it again under
+//	Wait                                    NotFound, *Standstill; never Unavailable
+//	Drain                                   *Standstill; never Unavailable
+//	Drop                                    NotFound
+//	PutRef, ConfirmRef                      BadRefText, AlreadyExists
+//	Ref, RefFor                             NotFound, Ambiguous
+//	DropRef                                 InUse
+//	BeginRotation                           BadRefText, NotFound
+//	Run                                     Canceled of a closed Box, and nothing else
+//	Status, Queue, List, Refs, FinishRotation, AbandonRotation, Rotations, Close
+//
+// Wait and Drain go on while the database is away, and so does Run.
+//
 // # How it is built
 //
 // commit.go is how a batch comes in. lease.go decides who sends. machine.go is the

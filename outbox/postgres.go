@@ -6,8 +6,11 @@ package outbox
 import (
 	"cmp"
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +48,7 @@ const leastIdle = 2 * time.Second
 func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, error) {
 	pool, release, err := sharedPool(ctx, url, cfg.Connections)
 	if err != nil {
-		return nil, fmt.Errorf("open outbox: %w", err)
+		return nil, fmt.Errorf("open outbox: %w", coded(err))
 	}
 	box, err := openPostgres(ctx, pool, true, release, name, cfg)
 	if err != nil {
@@ -69,7 +72,7 @@ func openPostgres(ctx context.Context, pool *pgxpool.Pool, own bool, release fun
 	}
 	db := &postgresDB{pool: pool, own: own, poll: cfg.Poll, timeout: writeTimeout, idle: max(cfg.Lease, leastIdle)}
 	if err := db.prepare(ctx, cfg.AllowUnsafe); err != nil {
-		return nil, fmt.Errorf("open outbox: %w", postgresFailure(err))
+		return nil, fmt.Errorf("open outbox: %w", coded(postgresFailure(err)))
 	}
 	gather, leave := gathererOf(pool)
 	db.gather, db.release = gather, func() { leave(); release() }
@@ -142,7 +145,17 @@ func postgresFailure(err error) error {
 	if errors.As(err, &ce) || pgconn.SafeToRetry(err) {
 		return fault.Unavailable.Because(err, "the outbox's database cannot be reached")
 	}
+	if cutOff(err) {
+		return fault.Unavailable.Because(err, "the connection to the outbox's database broke")
+	}
 	return err
+}
+
+// cutOff says of an error that the connection ended in the middle of something.
+func cutOff(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, driver.ErrBadConn)
 }
 
 // write runs f in one transaction. Statements that nothing waits for go out

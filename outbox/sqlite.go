@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	_ "modernc.org/sqlite" // the driver
@@ -33,7 +34,7 @@ func OpenSQLite(ctx context.Context, path string, cfg Config) (*Box, error) {
 	cfg = cfg.withDefaults(100 * time.Millisecond)
 	db, err := openSQLite(ctx, path, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("open outbox: %w", err)
+		return nil, fmt.Errorf("open outbox: %w", coded(fileFailure(err)))
 	}
 	return newBox(ctx, db, defaultName, cfg)
 }
@@ -96,6 +97,18 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 		return nil, sqliteFailure(err)
 	}
 	return db, nil
+}
+
+// fileFailure gives an error of the file system the code that fits.
+func fileFailure(err error) error {
+	var number syscall.Errno
+	switch {
+	case !errors.As(err, &number) || fault.CodeOf(err) != fault.Internal:
+		return err
+	case number == syscall.ENOSPC:
+		return fault.DiskFull.Because(err, "%v", err)
+	}
+	return fault.Usage.Because(err, "%v", err)
 }
 
 // withoutPath keeps the cause of a file error and leaves out where.

@@ -193,7 +193,7 @@ func (s *Standstill) Unwrap() error { return s.Code }
 // order; the same ones in every process, for as long as the ticket lasts. It may
 // give them as soon as they have arrived, a moment before they are stored here:
 // after a crash in between the server gives them again, word for word. The
-// outcomes carry no digests. NotFound for a batch that is not in the outbox; a
+// outcomes carry no digests. It goes on waiting while the database is away. NotFound for a batch that is not in the outbox; a
 // *Standstill if the session's stream has stopped, whoever sends, or if every stream
 // has with an op that the batch has to wait for.
 func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) {
@@ -227,11 +227,11 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 		waits, err := b.waits(ctx, batch)
 		if err == nil && !waits {
 			var finished bool
-			if outs, finished, err = b.outcomes(ctx, batch); finished {
-				return outs, false, err
+			if outs, finished, err = b.outcomes(ctx, batch); err == nil && finished {
+				return outs, false, nil
 			}
 		}
-		if err != nil {
+		if err != nil && !passes(err) {
 			return nil, false, err
 		}
 	}
@@ -254,6 +254,10 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 		return nil, false, errClosed
 	}
 }
+
+// passes says of what kept somebody from looking that it passes: the database is away, or starts
+// again. Who waits goes on waiting.
+func passes(err error) bool { return fault.CodeOf(err) == fault.Unavailable }
 
 // outcomes reads a finished batch's outcomes.
 func (b *Box) outcomes(ctx context.Context, batch string) (outs []ledger.Outcome, finished bool, err error) {
@@ -403,7 +407,13 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 	total, left, shown, was, still := 0, 0, -1, -1, 0
 	for {
 		now, why, err := b.remaining(ctx)
-		if err != nil {
+		switch {
+		case err != nil && passes(err):
+			if err := b.awaitLess(ctx, 1); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
 			return err
 		}
 		total += max(now-left, 0) // committed meanwhile
@@ -425,7 +435,7 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 			still = 0
 		}
 		if still == checkAfter {
-			if err := b.read(ctx, "check the outbox", b.db.check); err != nil {
+			if err := b.read(ctx, "check the outbox", b.db.check); err != nil && !passes(err) {
 				return fmt.Errorf("drain: %w", err)
 			}
 		}

@@ -146,7 +146,7 @@ func (w *worker) await(ctx context.Context, j *job) error {
 	}
 	select {
 	case err := <-end:
-		return err
+		return coded(err)
 	case <-ctx.Done():
 	}
 	w.mu.Lock()
@@ -156,7 +156,7 @@ func (w *worker) await(ctx context.Context, j *job) error {
 		return canceled(ctx.Err())
 	}
 	w.mu.Unlock()
-	return <-end
+	return coded(<-end)
 }
 
 // hurry says that the worker is about to be closed: from now on transactions have so
