@@ -62,8 +62,7 @@ func asFault(log *slog.Logger, err error) *fault.Error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fault.GivenUp(err, nil)
 	}
-	log.Error("unexpected error", "error", err)
-	return fault.Internal.Because(err, "the server's log says why")
+	return fault.Unexpected(log, err, "answer")
 }
 
 // encode is JSON without HTML escapes; v is one of this package's own types, so

@@ -8,7 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -78,7 +81,8 @@ func TestFailingGroupIsTriedOneByOne(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			st := &spoiled{Store: sqliteStore(t)}
-			r := start(t, st, func(c *Config) { c.Transactions = 1 })
+			var log lockbuf.Buffer
+			r := start(t, st, func(c *Config) { c.Transactions, c.Log = 1, slog.New(slog.NewTextHandler(&log, nil)) })
 			p := r.dial()
 			var all []*made
 			for range 5 {
@@ -88,12 +92,14 @@ func TestFailingGroupIsTriedOneByOne(t *testing.T) {
 			st.spoil.Store(&poison)
 			release := holdWriter(t, st.Store)
 			var flying []*rpc.Promise
+			var batches []*ledger.Batch
 			for i, m := range all {
 				o := put(i)
 				if i == 2 {
 					o = op("put", "key", "session", "payload", map[string]string{"x": "poison"})
 				}
-				flying = append(flying, applying(t, m.stream, m.batch(o)))
+				batches = append(batches, m.batch(o))
+				flying = append(flying, applying(t, m.stream, batches[i]))
 			}
 			untilQueued(t, r.server, len(all))
 			release()
@@ -103,6 +109,13 @@ func TestFailingGroupIsTriedOneByOne(t *testing.T) {
 					wantRefusal(t, "the one that fails", ack, want, 0)
 					if strings.Contains(ack.refusal.Message, "statement") || strings.Contains(ack.refusal.Message, "poison") {
 						t.Errorf("the refusal tells of our insides: %v", ack.refusal)
+					}
+					if want == fault.Internal {
+						_, incident, _ := strings.Cut(ack.refusal.Message, "at incident ")
+						line := regexp.MustCompile(`.*"unexpected error".* incident=` + regexp.QuoteMeta(incident) + " .*").FindString(log.String())
+						if incident == "" || !strings.Contains(line, "session="+all[2].id+" batch="+batches[2].BatchID) {
+							t.Errorf("told %q, logged:\n%s", ack.refusal.Message, log.String())
+						}
 					}
 				} else if ack.refusal != nil || ack.applied != 1 {
 					t.Errorf("batch %d: %+v", i, ack)

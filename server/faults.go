@@ -28,8 +28,7 @@ func toFault(log *slog.Logger, err error, doing string) *fault.Error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fault.GivenUp(err, nil)
 	}
-	log.Error("unexpected error", "doing", doing, "error", err)
-	return fault.Internal.Because(err, "the server could not %s: its log says why", doing)
+	return fault.Unexpected(log, err, doing)
 }
 
 // exception is a fault on its way out of a call.

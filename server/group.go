@@ -316,7 +316,7 @@ func (c *committer) run(group []*work) {
 		return
 	}
 	if len(live) == 1 || away(err) {
-		c.refuse(toFault(c.cfg.Log, err, "commit"), live...)
+		c.refuse(toFault(c.logOf(live[0]), err, "commit"), live...)
 		return
 	}
 	c.cfg.Log.Warn("a group failed and is tried one by one", "submissions", len(live), "error", err)
@@ -326,7 +326,7 @@ func (c *committer) run(group []*work) {
 		if err == nil {
 			continue
 		}
-		c.refuse(toFault(c.cfg.Log, err, "commit"), w)
+		c.refuse(toFault(c.logOf(w), err, "commit"), w)
 		if errors.Is(err, context.DeadlineExceeded) {
 			late++
 		}
@@ -336,6 +336,11 @@ func (c *committer) run(group []*work) {
 			return
 		}
 	}
+}
+
+// logOf is the log for what becomes of a submission.
+func (c *committer) logOf(w *work) *slog.Logger {
+	return c.cfg.Log.With("session", w.sub.Batch.Session, "batch", w.sub.Batch.BatchID)
 }
 
 // refuse answers works as a whole: nothing of them was done.

@@ -219,6 +219,5 @@ func (s *Service) fault(err error, doing string) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fault.GivenUp(err, nil)
 	}
-	s.cfg.Log.Error("unexpected error", "doing", doing, "error", err)
-	return fault.Internal.Because(err, "the server could not %s: its log says why", doing)
+	return fault.Unexpected(s.cfg.Log, err, doing)
 }

@@ -38,8 +38,7 @@ func (q *request) faultOf(err error) *fault.Error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fault.GivenUp(err, nil)
 	}
-	q.site.cfg.Log.Error("a page failed", "peer", q.r.RemoteAddr, "error", err)
-	return fault.Internal.With("something went wrong here: the server's log has more")
+	return fault.Unexpected(q.site.cfg.Log, err, "make the page", "peer", q.r.RemoteAddr)
 }
 
 // fail answers with a page where a page was asked for, and else with a line of

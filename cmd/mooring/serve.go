@@ -58,6 +58,8 @@ type serveOptions struct {
 	pageLife    time.Duration
 	unsafe      bool
 	verbose     bool
+	logFormat   string
+	logLevel    string
 
 	limits server.Config // only what addLimits names
 	share  shareOptions
@@ -108,7 +110,9 @@ func serveCmd(sh *shared) *cobra.Command {
 		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
 	spanVar(f, &o.pageLife, "page-life", 12*time.Hour, "how long a page that was opened by a ref's link stays open in a browser, which then needs the whole link again")
 	f.BoolVar(&o.unsafe, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end: the same as --log-level debug")
+	f.StringVar(&o.logFormat, "log-format", "", "how the log is written to standard error: json, an object a line, or text (default: text, and json with --json)")
+	f.StringVar(&o.logLevel, "log-level", "", "the least that is logged: debug, info, warn or error (default: info)")
 	o.share.addFlags(f)
 	addLimits(cmd, &o.limits, &o.share.limits)
 	return cmd
@@ -217,6 +221,9 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 	case o.keepLog < 0:
 		return address, fault.Usage.With("--keep-log is a duration such as 720h, or 0 to keep everything")
 	}
+	if err := o.checkLog(); err != nil {
+		return address, err
+	}
 	for _, origin := range o.origins {
 		if !isOrigin(origin) {
 			return address, fault.Usage.With("--allow-origin %q is neither HOST[:PORT] nor SCHEME://HOST[:PORT], with * for any part of the host", plainLine(origin))
@@ -312,13 +319,29 @@ func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, ad
 // logRepeats is how much of one message's repetition is written.
 var logRepeats = logdedup.Config{Window: time.Minute, Burst: 10}
 
+// logLevels are the values of --log-level.
+var logLevels = map[string]slog.Level{"debug": slog.LevelDebug, "": slog.LevelInfo, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+
+// checkLog says what is wrong with the flags of the log.
+func (o *serveOptions) checkLog() error {
+	switch _, known := logLevels[o.logLevel]; {
+	case !known:
+		return fault.Usage.With("--log-level %q is none of debug, info, warn and error", o.logLevel)
+	case o.verbose && o.logLevel != "" && o.logLevel != "debug":
+		return fault.Usage.With("--verbose is --log-level debug: give one of them")
+	case o.logFormat != "" && o.logFormat != "json" && o.logFormat != "text":
+		return fault.Usage.With("--log-format %q is neither json nor text", o.logFormat)
+	}
+	return nil
+}
+
 // logger gives the handler of the server's log.
 func (o *serveOptions) logger(sh *shared) *logdedup.Handler {
-	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
+	opts := &slog.HandlerOptions{Level: logLevels[o.logLevel]}
 	if o.verbose {
 		opts.Level = slog.LevelDebug
 	}
-	if sh.json {
+	if o.logFormat == "json" || o.logFormat == "" && sh.json {
 		return logdedup.New(slog.NewJSONHandler(sh.err, opts), logRepeats)
 	}
 	return logdedup.New(slog.NewTextHandler(sh.err, opts), logRepeats)

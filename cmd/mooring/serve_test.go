@@ -230,6 +230,53 @@ func TestServeOverTLSAsAdvertised(t *testing.T) {
 	reaches(t, local, trust)
 }
 
+// The log is JSON or text, whatever the results are, and as much of it as is asked for.
+func TestServeLog(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args       []string
+		json       bool
+		info, more bool
+	}{
+		{nil, true, true, false},
+		{[]string{"--log-format", "text"}, false, true, false},
+		{[]string{"--json=false", "--log-format", "json"}, true, true, false},
+		{[]string{"--log-level", "debug", "--log-format", "text"}, false, true, true},
+		{[]string{"--verbose"}, true, true, true},
+		{[]string{"--log-level", "warn"}, true, false, false},
+		{[]string{"--log-level", "error", "--log-format", "text"}, false, false, false},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var out, log lockbuf.Buffer
+		done := make(chan int, 1)
+		go func() {
+			args := append([]string{"serve", "--json", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--advertise", "mooring://mooring.example"}, c.args...)
+			done <- runContext(ctx, args, strings.NewReader(""), &out, &log)
+		}()
+		until.True(t, "it listens", func() bool { return strings.Contains(out.String(), "127.0.0.1:") })
+		_, rest, _ := strings.Cut(out.String(), "127.0.0.1:")
+		port := rest[:strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })]
+		if got := httpStatus(t, "http://127.0.0.1:"+port+"/share/none"); got != http.StatusNotFound {
+			t.Errorf("a page that is not there: %d", got)
+		}
+		cancel()
+		if code := <-done; code != exitOK {
+			t.Errorf("%v: ended with %d: %s", c.args, code, log.String())
+		}
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		for _, line := range lines {
+			if json.Valid([]byte(line)) != c.json && line != "" {
+				t.Errorf("%v: logged %s", c.args, line)
+			}
+		}
+		for word, want := range map[string]bool{"draining": c.info, "DEBUG": c.more, "INFO": c.info} {
+			if strings.Contains(log.String(), word) != want {
+				t.Errorf("%v: logged %q, want %s: %v", c.args, log.String(), word, want)
+			}
+		}
+	}
+}
+
 func TestServeUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
@@ -239,7 +286,7 @@ func TestServeUsage(t *testing.T) {
 		{"--capnp-listen", "127.0.0.1:1"}, {"--capnp-listen", "unix:"}, {"--capnp-listen", "tcp://nowhere"}, {"--metrics-listen", "nowhere"},
 		{"--listen", "localhost:99999"}, {"--listen", "localhost:-1"}, {"--capnp-listen", "tcp://localhost:99999"}, {"--metrics-listen", ":99999"},
 		{"--advertise", "http://x"}, {"--advertise", "ws://x:7600"},
-		{"--keep-log", "-1s"}, {"--drain-delay", "-1s"}, {"--nosuch"}, {"extra"}, {"--database-url", "postgres://u:p@h:x/secret-name"},
+		{"--keep-log", "-1s"}, {"--drain-delay", "-1s"}, {"--log-format", "xml"}, {"--log-level", "loud"}, {"--log-level", "warn", "-v"}, {"--nosuch"}, {"extra"}, {"--database-url", "postgres://u:p@h:x/secret-name"},
 		{"--database-connections", "8"}, {"--database-connections", "2", "--database-url", "postgres://u:p@h/secret-name"},
 	} {
 		// Flags are looked at before anything is tried: the port is somebody else's.
