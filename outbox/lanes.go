@@ -14,8 +14,8 @@ type lanes struct {
 	open    map[string]bool  // streams that are: a new batch would be sent at once
 	closed  []string         // streams whose lanes may be of no more use
 	touched []*lane
-	reached map[string]uint64 // last seqs whose outcomes the running transaction stores
-	lease   leaseCheck        // of the running transaction
+	reached map[string]reach // last seqs whose outcomes the running transaction stores
+	lease   leaseCheck       // of the running transaction
 }
 
 // leaseCheck is what a transaction does to find out whether the lease is this Box's.
@@ -61,18 +61,28 @@ func (l *lanes) begin() {
 	l.closed = l.closed[:0]
 }
 
+// reach is how far a session's outcomes are stored, and the incarnation under which they
+// came: under a lower one than a stream began, they are of the one before it.
+type reach struct {
+	seq         uint64
+	incarnation int64
+}
+
 // reach has the transaction keep, once for all its batches, how far a session's
 // outcomes are stored.
-func (l *lanes) reach(session string, seq uint64) {
+func (l *lanes) reach(session string, to reach) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.reached == nil {
-		l.reached = make(map[string]uint64)
+		l.reached = make(map[string]reach)
 	}
-	l.reached[session] = max(l.reached[session], seq)
+	switch was := l.reached[session]; {
+	case to.incarnation > was.incarnation, to.incarnation == was.incarnation && to.seq > was.seq:
+		l.reached[session] = to
+	}
 }
 
-func (l *lanes) takeReached() map[string]uint64 {
+func (l *lanes) takeReached() map[string]reach {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	reached := l.reached

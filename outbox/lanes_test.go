@@ -231,12 +231,14 @@ func TestOneTermOfSending(t *testing.T) {
 func TestWhatATransactionKeeps(t *testing.T) {
 	t.Parallel()
 	var l lanes
-	l.reach("A", 5)
+	l.reach("A", reach{5, 1})
 	l.begin() // it failed
-	l.reach("A", 4)
-	l.reach("A", 3)
-	l.reach("B", 1)
-	if got := fmt.Sprint(l.takeReached()); got != "map[A:4 B:1]" {
+	l.reach("A", reach{4, 1})
+	l.reach("A", reach{3, 1})
+	l.reach("B", reach{9, 1}) // of the stream before
+	l.reach("B", reach{1, 2})
+	l.reach("B", reach{8, 1})
+	if got := fmt.Sprint(l.takeReached()); got != "map[A:{4 1} B:{1 2}]" {
 		t.Errorf("reached %s", got)
 	}
 	if got := l.takeReached(); len(got) > 0 {

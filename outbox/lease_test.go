@@ -122,8 +122,8 @@ func TestWhatATakeoverFinds(t *testing.T) {
 				}
 			}
 			row, err := b.t.batch(ctx, q, batches[1], "")
-			b.t.reached(q, one, 9)
-			b.t.reached(q, one, 8)
+			b.t.reached(q, one, reach{seq: 9})
+			b.t.reached(q, one, reach{seq: 8})
 			low = row.num
 			return err
 		})

@@ -118,7 +118,7 @@ func (l *loop) checked(e *entry, r Reply) Reply {
 	case row == nil:
 		return r // swept: nobody waits for it
 	case row.state != rowFinished:
-		return Reply{Err: fault.OutboxDiverged.With("seq %d is done and its answer was stored, but not here: this outbox is a copy, or was restored from one; use a new outbox", e.first).Pos(e.first)}
+		return Reply{Err: fault.OutboxDiverged.With("seq %d is done and its answer was stored, but not here: this outbox is a copy, or was restored from one: what the session lacks goes out in a new stream (mooring outbox reconcile)", e.first).Pos(e.first)}
 	}
 	if outs, err := decodeOutcomes(row.outcomes, e.body.ops); err == nil {
 		r.Outcomes = nil

@@ -255,7 +255,7 @@ func (m *machine) resume(session string, now time.Time) {
 }
 
 // restored says what to do about a server that has forgotten what it answered.
-const restored = "it was restored to an earlier time and nothing more is sent: put its newer data back, or commit what the session lacks to a new outbox"
+const restored = "it was restored to an earlier time and nothing more is sent: put its newer data back, or have what the session lacks sent again (mooring outbox reconcile)"
 
 // What an error means for a stream.
 type verdict uint8

@@ -179,16 +179,17 @@ func (b *Box) request(ctx context.Context, session string, to route, incarnation
 
 // streamSecret is the secret by which the session's server knows the outbox.
 func (b *Box) streamSecret(ctx context.Context, session string) (capability.Secret, error) {
-	if b.old.IsZero() {
-		return b.secret.StreamSecret(session), nil
-	}
 	var old bool
+	var life string
 	err := b.read(ctx, "open the stream", func(ctx context.Context, q querier) (err error) {
-		old, err = b.t.oldSecret(ctx, q, session)
+		old, life, err = b.t.knownBy(ctx, q, session)
 		return err
 	})
-	if old {
+	switch {
+	case old && !b.old.IsZero():
 		return b.old, err
+	case life != "":
+		return b.secret.StreamSecret(session + "\x00" + life), err // no session's id has a zero byte
 	}
 	return b.secret.StreamSecret(session), err
 }

@@ -367,7 +367,7 @@ func (l *loop) one(a action, now time.Time) {
 		if !unmade {
 			b.told.tell(e.id, outs, false)
 		}
-		b.store(e, outs, news, a.route, func(err error) {
+		b.store(e, l.incarnation, outs, news, a.route, func(err error) {
 			if unmade { // the caller may look for the session by its name next
 				b.told.tell(e.id, outs, err == nil || errors.Is(err, errFenced))
 			}

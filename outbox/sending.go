@@ -253,7 +253,7 @@ func (b *Box) loadDone(ld *loaded) {
 // not apply, and news is what its answer tells of refs. then is told when they are
 // stored, or that they never will be. errFenced says that they are, and that they are
 // not this Box's to acknowledge: who has the lease may have sent what refers to them.
-func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making route, then func(error)) {
+func (b *Box) store(e *entry, incarnation int64, outs []ledger.Outcome, news []refNews, making route, then func(error)) {
 	data := encodeOutcomes(outs, e.body.ops)
 	n := e.body.count(outs)
 	var slim []byte
@@ -272,7 +272,7 @@ func (b *Box) store(e *entry, outs []ledger.Outcome, news []refNews, making rout
 			}
 			b.t.finish(q, e.num, at, n, e.attempts+1, data, slim)
 			b.t.tellRefs(q, news)
-			b.w.lanes.reach(e.session, e.last())
+			b.w.lanes.reach(e.session, reach{e.last(), incarnation})
 			return nil
 		},
 		done: func(err error, _ bool) {

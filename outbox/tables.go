@@ -392,26 +392,28 @@ func (t *tables) stream(ctx context.Context, q querier, session string) (s strea
 	return s, err
 }
 
-const sqlOldSecret = `SELECT old_secret FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
+const sqlKnownBy = `SELECT old_secret, life FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
 
-// oldSecret says whether the session's server knows the outbox by its old secret.
-func (t *tables) oldSecret(ctx context.Context, q querier, session string) (old bool, err error) {
-	err = q.query(ctx, sqlOldSecret, []any{t.box, session}, func(scan scanner) error {
+// knownBy says by which secret the session's server knows the outbox: its old one, or
+// the one of the session's present stream, which is its first if life is "".
+func (t *tables) knownBy(ctx context.Context, q querier, session string) (old bool, life string, err error) {
+	err = q.query(ctx, sqlKnownBy, []any{t.box, session}, func(scan scanner) error {
 		var n int
-		err := scan(&n)
-		old = n != 0
+		err := scan(&n, &life)
+		old = n != 0 && life == ""
 		return err
 	})
-	return old, err
+	return old, life, err
 }
 
 const sqlReached = `INSERT INTO mooring_outbox_stream (box, session, last_seq) VALUES ($1, $2, $3)
-	ON CONFLICT (box, session) DO UPDATE SET last_seq = excluded.last_seq
-	WHERE mooring_outbox_stream.last_seq < excluded.last_seq`
+	ON CONFLICT (box, session) DO UPDATE SET last_seq = excluded.last_seq, halted = 0, halted_reason = ''
+	WHERE mooring_outbox_stream.last_seq < excluded.last_seq AND mooring_outbox_stream.since <= $4`
 
-// reached keeps the last seq whose outcome is stored.
-func (t *tables) reached(q querier, session string, seq uint64) {
-	q.later(sqlReached, []any{t.box, session, int64(seq)}, nil)
+// reached keeps the last seq whose outcome is stored, of the stream that was sent on
+// under that incarnation.
+func (t *tables) reached(q querier, session string, to reach) {
+	q.later(sqlReached, []any{t.box, session, int64(to.seq), to.incarnation}, nil)
 }
 
 const sqlCreating = `INSERT INTO mooring_outbox_stream (box, session, space_ref, owner_ref)
@@ -425,9 +427,12 @@ func (t *tables) creating(q querier, num int64, spaceRef, ownerRef string) {
 	q.later(sqlCreating, []any{t.box, num, spaceRef, ownerRef}, nil)
 }
 
-const sqlStop = `INSERT INTO mooring_outbox_stream (box, session, stopped, reason)
-	SELECT box, CAST($3 AS TEXT), CAST($4 AS INTEGER), CAST($5 AS TEXT) FROM mooring_outbox WHERE box = $1 AND holder = $2
-	ON CONFLICT (box, session) DO UPDATE SET stopped = excluded.stopped, reason = excluded.reason`
+const sqlStop = `INSERT INTO mooring_outbox_stream (box, session, stopped, reason, halted, halted_reason)
+	SELECT box, CAST($3 AS TEXT), CAST($4 AS INTEGER), CAST($5 AS TEXT), CAST($4 AS INTEGER), CAST($5 AS TEXT)
+	FROM mooring_outbox WHERE box = $1 AND holder = $2
+	ON CONFLICT (box, session) DO UPDATE SET stopped = excluded.stopped, reason = excluded.reason,
+		halted = CASE WHEN excluded.stopped > 0 THEN excluded.halted ELSE mooring_outbox_stream.halted END,
+		halted_reason = CASE WHEN excluded.stopped > 0 THEN excluded.halted_reason ELSE mooring_outbox_stream.halted_reason END`
 
 // stop keeps why a stream was stopped; None: it runs. It waits for a takeover to be
 // through, which has all streams run.

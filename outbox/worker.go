@@ -414,7 +414,7 @@ var errUnsure = errors.New("outbox: perhaps committed")
 // keepReached writes what reach has gathered: at the transaction's end, and
 // before anything in it reads a stream's row.
 func (w *worker) keepReached(q querier) {
-	for session, seq := range w.lanes.takeReached() {
-		w.box.t.reached(q, session, seq)
+	for session, to := range w.lanes.takeReached() {
+		w.box.t.reached(q, session, to)
 	}
 }

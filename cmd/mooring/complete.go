@@ -119,6 +119,22 @@ func (h *homeFlags) completeOps(cmd *cobra.Command, states ...outbox.State) {
 	}
 }
 
+// completeStreams completes a session for which something waits.
+func (h *homeFlags) completeStreams(cmd *cobra.Command) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) (ids []string, _ cobra.ShellCompDirective) {
+		_ = h.quietly(cmd.Context(), func(ctx context.Context, box *outbox.Box) error {
+			st, err := box.Queue(ctx)
+			for _, s := range st.Streams {
+				if len(args) == 0 && strings.HasPrefix(s.Session, begun) {
+					ids = append(ids, s.Session)
+				}
+			}
+			return err
+		})
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
 // completeList completes a flag's value, which is some of these with commas.
 func completeList(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) (list []string, after cobra.ShellCompDirective) { // the flag is there

@@ -48,6 +48,9 @@ func outboxRetryCmd(h *homeFlags) *cobra.Command {
 					} else {
 						_, err = fmt.Fprintln(h.sh.out, strings.Join(t.Ops, "\n"))
 					}
+					if err == nil {
+						err = h.notStuck(ctx, c.Outbox(), op, "committed again and not sent")
+					}
 					if err != nil {
 						return err
 					}
@@ -78,7 +81,11 @@ func outboxDropCmd(h *homeFlags) *cobra.Command {
 					if err := c.Outbox().Drop(ctx, op); err != nil {
 						return h.notSo(ctx, c.Outbox(), op, err, "drop gives up ops that are not answered yet")
 					}
-					if err := h.printDropped(ctx, c.Outbox(), op); err != nil {
+					err := h.printDropped(ctx, c.Outbox(), op)
+					if err == nil {
+						err = h.notStuck(ctx, c.Outbox(), op, "given up, and its place in the stream not settled")
+					}
+					if err != nil {
 						return err
 					}
 				}
@@ -106,6 +113,20 @@ func (h *homeFlags) printDropped(ctx context.Context, box *outbox.Box, op string
 	}
 	_, err = fmt.Fprintf(h.sh.out, "%s  %s\n", op, said)
 	return err
+}
+
+// notStuck fails if what was done about an op has no effect, since its stream has
+// stopped for good. An op that is void at once needs none.
+func (h *homeFlags) notStuck(ctx context.Context, box *outbox.Box, op, what string) error {
+	rows, err := box.List(ctx, outbox.Filter{Op: op})
+	if err != nil || len(rows) == 0 || rows[0].State == outbox.Void && !strings.HasPrefix(what, "committed") {
+		return err
+	}
+	still, err := box.Stopped(ctx, rows[0].Session)
+	if err != nil || still == nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", what, stuck(still))
 }
 
 // notSo says of an op's state why something cannot be done to it, and what it is for.

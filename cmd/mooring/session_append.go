@@ -390,7 +390,7 @@ func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, 
 	defer stop()
 	var still *outbox.Standstill
 	for _, t := range tickets {
-		results, stopped, err := await(waiting, t)
+		results, stopped, err := await(ctx, waiting, c, t)
 		if unread == nil {
 			unread = err
 		}
@@ -425,12 +425,12 @@ func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, 
 		return unread
 	case refused != nil:
 		return fmt.Errorf("%d of %s did not apply: %w", bad, counted(total, "op"), refused)
-	case queued > 0 && wait && still != nil:
-		return fmt.Errorf("durable and not answered, %d of %s: %w", queued, counted(total, "op"), still)
+	case queued > 0 && still != nil:
+		return fmt.Errorf("durable in the outbox and not sent, %d of %s: %w", queued, counted(total, "op"), stuck(still))
 	case queued > 0 && wait:
 		return fault.Canceled.With("stopped waiting: durable and not answered yet, %d of %s", queued, counted(total, "op"))
 	case queued > 0:
-		h.sayQueued(ctx, c, still, fmt.Sprintf("%d of %s waiting", queued, counted(total, "op")))
+		h.sayQueued(ctx, c, fmt.Sprintf("%d of %s waiting", queued, counted(total, "op")))
 	}
 	return nil
 }

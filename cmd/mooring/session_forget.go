@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -125,16 +126,19 @@ func (h *homeFlags) forget(ctx context.Context, c *client.Client, s *client.Sess
 	}
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
-	results, still, err := await(wait, ticket)
+	results, still, err := await(ctx, wait, c, ticket)
 	if err == nil {
 		err = results.Err()
 	}
 	if err != nil {
 		return err
 	}
+	if still != nil { // else it would be done some day, when nobody expects it any more
+		return errors.Join(fmt.Errorf("nothing was removed: %w", stuck(still)), giveUp(ctx, c, ticket))
+	}
 	shown := forgotten{Session: s.ID(), Key: f.key, Queued: results == nil}
 	if results == nil {
-		h.sayQueued(ctx, c, still, "it is done when it has arrived")
+		h.sayQueued(ctx, c, "it is done when it has arrived")
 	} else if err := json.Unmarshal(results[0].Result, &shown); err != nil {
 		return fault.Incompatible.Because(err, "the server's result cannot be read")
 	}

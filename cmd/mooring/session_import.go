@@ -264,11 +264,15 @@ func (im *importing) watch(ctx context.Context) (answered bool, err error) {
 			}
 		case errors.Is(err, fault.NotFound): // finished so long ago that the outbox has forgotten it
 		case errors.As(err, &still):
-			return false, fmt.Errorf("what was read is durable and not all of it answered: %w", still)
+			return false, fmt.Errorf("what was read is durable in the outbox and not all of it sent: %w", stuck(still))
 		case ctx.Err() != nil:
 			return false, fault.Canceled.With("stopped: all of it is safe in the outbox (%s), and what is not sent yet goes out with any later command", counted(im.total(), "op"))
 		case wait.Err() != nil:
-			return false, nil
+			still, err = im.c.Outbox().Stopped(ctx, im.session.ID())
+			if still != nil {
+				err = fmt.Errorf("what was read is durable in the outbox and not all of it sent: %w", stuck(still))
+			}
+			return false, err
 		default:
 			return false, err
 		}
@@ -327,7 +331,7 @@ func (im *importing) say(ctx context.Context, answered bool) error {
 	}
 	switch {
 	case !answered:
-		im.h.sayQueued(ctx, im.c, nil, counted(im.fresh, "new op")+" safe")
+		im.h.sayQueued(ctx, im.c, counted(im.fresh, "new op")+" safe")
 	case im.fresh == 0:
 		fmt.Fprintln(sh.err, "nothing new: all of it was imported before")
 	default:

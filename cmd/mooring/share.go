@@ -157,17 +157,21 @@ func (h *homeFlags) share(ctx context.Context, c *client.Client, arg string, o c
 	}
 	wait, stop := whileReachable(ctx, c, sendMoment)
 	defer stop()
-	results, still, err := await(wait, ticket)
+	results, still, err := await(ctx, wait, c, ticket)
 	if err == nil && results.Err() != nil {
 		file.discard()
 		return h.through(ctx, c, arg, s, capability.Share, fmt.Errorf("the share was refused: %w", results.Err()))
+	}
+	if still != nil { // nobody is to have a ref that may never work
+		file.discard()
+		return errors.Join(fmt.Errorf("nothing was shared: %w", stuck(still)), giveUp(ctx, c, ticket))
 	}
 	// Without an answer the share is durable all the same, and is sent later.
 	if err = errors.Join(err, file.place()); err != nil {
 		return err
 	}
 	if results == nil {
-		h.sayQueued(ctx, c, still, "the ref works as soon as it has arrived")
+		h.sayQueued(ctx, c, "the ref works as soon as it has arrived")
 	}
 	return h.printShared(ref, name, results == nil)
 }
@@ -194,23 +198,42 @@ func (h *homeFlags) printShared(ref capability.Ref, file string, queued bool) er
 const sendMoment = 3 * time.Second
 
 // await waits for a batch's outcomes for as long as there is use in it, which
-// wait says. Nil results: not answered yet; still tells why, if it will not be.
-func await(wait context.Context, t client.Ticket) (results client.Results, still *outbox.Standstill, err error) {
+// wait says. Nil results: not answered yet; still tells why, if it will not be until
+// somebody decides.
+func await(ctx, wait context.Context, c *client.Client, t client.Ticket) (results client.Results, still *outbox.Standstill, err error) {
 	results, err = t.Wait(wait)
-	if errors.As(err, &still) || err != nil && wait.Err() != nil {
+	switch {
+	case errors.As(err, &still):
 		return nil, still, nil
+	case err != nil && wait.Err() != nil:
+		still, err = c.Outbox().Stopped(context.WithoutCancel(ctx), t.Session)
+		return nil, still, err
 	}
 	return results, nil, err
 }
 
-// sayQueued tells people that something waits in the outbox, and why: still, if
-// it is known to stand still.
-func (h *homeFlags) sayQueued(ctx context.Context, c *client.Client, still *outbox.Standstill, then string) {
-	if h.sh.json {
-		return
+// stuck is why a command is not done whose ops are in the outbox and stay there, and
+// the way on.
+func stuck(still *outbox.Standstill) error {
+	if !outbox.Hopeless(still.Code) {
+		return still
 	}
-	if still != nil {
-		fmt.Fprintf(h.sh.err, "durable in the outbox, and it stays there (%s); %s\n", plainLine(still.Error()), then)
+	return fmt.Errorf("%w. What now: mooring outbox reconcile %s shows what the session lacks and has it sent, what waits too; mooring outbox abandon %s gives it up", still, still.Session, still.Session)
+}
+
+// giveUp drops a batch that waits and of which nothing has been said to be done.
+func giveUp(ctx context.Context, c *client.Client, t client.Ticket) error {
+	for _, op := range t.Ops {
+		if err := c.Outbox().Drop(context.WithoutCancel(ctx), op); err != nil && fault.CodeOf(err) != fault.Usage {
+			return err
+		}
+	}
+	return nil
+}
+
+// sayQueued tells people that something waits in the outbox, and why.
+func (h *homeFlags) sayQueued(ctx context.Context, c *client.Client, then string) {
+	if h.sh.json {
 		return
 	}
 	why := "not answered yet"

@@ -26,7 +26,7 @@ func TestACopiedOutboxStopsAndMixesNothingIn(t *testing.T) {
 				r.okAs(home, putLine(fmt.Sprint("a", i)), "session", "append", ref, "--wait")
 			}
 
-			said := []string{"outbox_diverged", id, "copy", "use a new outbox"}
+			said := []string{"outbox_diverged", id, "copy", "mooring outbox reconcile"}
 			r.refusedAs(twin, putLine("b0"), said, "session", "append", ref, "--wait")
 			r.refusedAs(twin, manyLines("c", ahead+1), said, "session", "append", ref, "--wait") // b0 goes before them
 			r.refusedAs(twin, "", said, "outbox", "drain")
@@ -59,7 +59,7 @@ func TestACopyThatComesFirstStopsTheOriginal(t *testing.T) {
 	r.okAs(twin, manyLines("b", 3), "session", "append", ref)
 	r.start()
 	r.okAs(twin, "", "outbox", "drain")
-	r.refusedAs(home, "", []string{"outbox_diverged", "copy", "use a new outbox"}, "outbox", "drain")
+	r.refusedAs(home, "", []string{"outbox_diverged", "copy", "mooring outbox reconcile"}, "outbox", "drain")
 	r.okAs(twin, putLine("b3"), "session", "append", ref, "--wait")
 	keys := r.keys(id)
 	eachOnce(t, keys, "common", 2)

@@ -1,0 +1,89 @@
+// mooring outbox abandon: a session's stream is given up.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+func outboxAbandonCmd(h *homeFlags) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "abandon SESSION",
+		Short: "Give up all that waits for a session, and begin anew there",
+		Long: "Give up all that waits for a session: its ops end as void, and those of other sessions that\n" +
+			"need one of them as skipped. What is appended from then on goes out in a new stream. It is the\n" +
+			"way on for a session whose stream has stopped (mooring outbox status) where nothing of it is to\n" +
+			"be sent any more; mooring outbox reconcile is the way that loses nothing. Other sessions go on.\n\n" +
+			"It is done at once and needs no server. Of ops that were sent nobody will know here whether\n" +
+			"the server has applied them. On a terminal it asks, without one it takes --yes.",
+		Example: "  mooring outbox abandon ses_01J…",
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !yes && !h.sh.terminal() {
+				return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: say --yes")
+			}
+			return h.look(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return h.abandon(ctx, c.Outbox(), args[0], yes)
+			})
+		},
+	}
+	yesFlag(cmd, &yes)
+	h.completeStreams(cmd)
+	return cmd
+}
+
+func (h *homeFlags) abandon(ctx context.Context, box *outbox.Box, arg string, yes bool) error {
+	session, err := sessionNamed(ctx, box, arg)
+	if err != nil {
+		return err
+	}
+	if !yes {
+		rows, err := box.List(ctx, outbox.Filter{Session: session, States: []outbox.State{outbox.Pending, outbox.InFlight}})
+		if err != nil {
+			return err
+		}
+		if !h.sh.confirmed(ctx, fmt.Sprintf("%s: give up %s that wait, for good?", session, counted(len(rows), "op"))) {
+			return fault.Canceled.With("nothing was done")
+		}
+	}
+	ops, err := box.Abandon(ctx, session)
+	if err != nil {
+		return err
+	}
+	if h.sh.json {
+		if ops == nil {
+			ops = []string{}
+		}
+		return h.sh.printJSON(map[string]any{"session": session, "abandoned": ops})
+	}
+	for _, op := range ops {
+		if _, err := fmt.Fprintf(h.sh.out, "%s  abandoned\n", op); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(h.sh.out, "%s begins a new stream; %s given up\n", session, counted(len(ops), "op"))
+	return err
+}
+
+// sessionNamed is the id of a session that is named by it, or by an external id.
+func sessionNamed(ctx context.Context, box *outbox.Box, arg string) (string, error) {
+	arg = strings.TrimSpace(arg)
+	if capability.IsSession(arg) {
+		return arg, nil
+	}
+	saved, err := box.RefFor(ctx, arg, 0)
+	if err == nil && !capability.IsSession(saved.Target()) {
+		err = fault.BadArgument.With("%s is no session", plainLine(arg))
+	}
+	return saved.Target(), err
+}

@@ -1,0 +1,88 @@
+//go:build unix
+
+// A session whose stream has stopped for good: what says so, and the ways on.
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// restoredCLI is a server that was restored to an earlier copy, and has forgotten what an
+// agent with a home folder of its own appended to a session under a ref.
+func restoredCLI(t *testing.T) (r *cliRig, session, home, ref string) {
+	t.Helper()
+	r = newCLI(t, "")
+	session, home = r.create("ses_left"), r.otherHome("agent")
+	ref = r.shareTo("agent", session, "--rights", "read,append,share,revoke")
+	wait := func(id string) { r.okAs(home, putLine(id), "session", "append", ref, "--wait") }
+	wait("kept")
+	r.stop()
+	backup := r.otherHome("backup")
+	copyFolder(t, backup, r.data())
+	r.start()
+	wait("lost_1")
+	wait("lost_2")
+	r.stop()
+	putBack(t, r.data(), backup)
+	r.start()
+	return r, session, home, ref
+}
+
+// Done means done: nothing that is queued where nothing is sent any more passes for it.
+func TestNothingIsDoneOnAStoppedStream(t *testing.T) {
+	t.Parallel()
+	r, session, home, ref := restoredCLI(t)
+	said := []string{"server_behind", session, "mooring outbox reconcile " + session, "mooring outbox abandon " + session}
+	r.refusedAs(home, putLine("late"), append(said, "durable in the outbox and not sent"), "session", "append", ref)
+	file := filepath.Join(r.dir, "never.ref")
+	for _, away := range []bool{false, true} {
+		if away {
+			r.stop()
+		}
+		for _, args := range [][]string{
+			{"share", ref, "--rights", "read", "--to", file}, {"share", ref, "--rights", "read"}, {"session", "purge", ref, "message/kept", "--yes"},
+			{"session", "append", ref, r.file("op", putLine("later"))},
+		} {
+			if got := r.refusedAs(home, "", said, args...); args[0] == "share" && got.out != "" {
+				t.Errorf("share prints %q", got.out)
+			}
+		}
+		if _, err := os.Stat(file); !os.IsNotExist(err) {
+			t.Errorf("there is a file: %v", err)
+		}
+	}
+	r.start()
+	void := r.okAs(home, "", "outbox", "list", "--state", "void", "--json")
+	op := void[strings.Index(void, `"op":"`)+6:][:26]
+	r.refusedAs(home, "", append(said, "committed again and not sent"), "outbox", "retry", op)
+}
+
+func TestAnAbandonedSessionGoesOn(t *testing.T) {
+	t.Parallel()
+	r, session, home, ref := restoredCLI(t)
+	r.refusedAs(home, putLine("late"), []string{"server_behind"}, "session", "append", ref)
+	if got := r.runAs(home, "", "outbox", "abandon", session); got.code != exitUsage || !strings.Contains(got.err, "--yes") {
+		t.Errorf("unasked: exit %d, %q", got.code, got.err)
+	}
+	got := r.okAs(home, "", "outbox", "abandon", session, "--yes")
+	if !strings.Contains(got, "abandoned\n") || !strings.Contains(got, "1 op given up") {
+		t.Errorf("it prints %q", got)
+	}
+	if list := r.okAs(home, "", "outbox", "list", "--state", "void"); !strings.Contains(list, "abandoned") {
+		t.Errorf("the list is %q", list)
+	}
+	r.okAs(home, putLine("next"), "session", "append", ref, "--wait")
+	r.okAs(home, "", "share", ref, "--rights", "read")
+	keys := r.keys(session)
+	if count(keys, "kept") != 1 || count(keys, "next") != 1 || count(keys, "late")+count(keys, "lost_1") != 0 {
+		t.Errorf("the events are of %q", keys)
+	}
+	if st := r.statusOf(home); len(st.Streams) != 0 || st.States["void"] != 1 {
+		t.Errorf("outbox status: %+v", st)
+	}
+	r.refusedAs(home, "", []string{"not_found"}, "outbox", "abandon", "ses_01JABCDEFGHJKMNPQRSTVWXYZ0", "--yes")
+}
