@@ -16,9 +16,6 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// wayOn is what can be done about a stream that has stopped for good.
-const wayOn = "mooring outbox reconcile shows what the session lacks and sends it again in a new stream"
-
 // Hopeless says that a stream which has stopped with that code does not go on by itself:
 // it is left by Reconcile or Abandon, unless the newer data are put back.
 func Hopeless(c fault.Code) bool {

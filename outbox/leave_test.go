@@ -7,32 +7,47 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// stopAt has a server answer what is sent of a session with an error for good; what it
-// returns has the server know nothing of that stream, as one that is shown another
-// secret does.
-func (s *fakeServer) stopAt(session, outbox string, with error) (fresh func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// stopping is a server that answers what is sent of a session with an error, once told to.
+type stopping struct {
+	*fakeServer
+	mu      sync.Mutex
+	session string
+	with    error
+}
+
+func newStopping() *stopping {
+	s := &stopping{fakeServer: newFakeServer()}
 	s.before = func(b *ledger.Batch) (error, bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if b.Session == session {
-			return with, false
+		if b.Session == s.session {
+			return s.with, false
 		}
 		return nil, false
 	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.before = nil
-		delete(s.streams, session+outbox)
-	}
+	return s
+}
+
+func (s *stopping) stopAt(session string, with error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.session, s.with = session, with
+}
+
+// fresh has the server go on, and know nothing of a stream, as one that is shown another
+// secret does.
+func (s *stopping) fresh(session, outbox string) {
+	s.stopAt("", nil)
+	s.fakeServer.mu.Lock()
+	defer s.fakeServer.mu.Unlock()
+	delete(s.streams, session+outbox)
 }
 
 // A stream is abandoned by another process than the one that sends, and no other session
@@ -41,12 +56,12 @@ func TestAbandonGivesUpOneStream(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		ctx := limited(t)
 		b, other := p.open(t, quick()), p.open(t, quick())
-		srv := newFakeServer()
+		srv := newStopping()
 		stuck, spared := withSession(t, b), withSession(t, b)
 		run(t, b, srv)
 		first := commit(t, b, Batch{Session: stuck, Ops: []Op{put("0")}})
 		wait(t, b, first)
-		fresh := srv.stopAt(stuck, b.ID(), fault.ServerBehind.With("told to"))
+		srv.stopAt(stuck, fault.ServerBehind.With("told to"))
 		x := commit(t, b, Batch{Session: stuck, Ops: []Op{put("1"), put("2")}})
 		y := commit(t, b, Batch{Session: stuck, Ops: []Op{put("3")}})
 		needs := commit(t, b, Batch{Session: spared, Ops: []Op{{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: y.Ops[0], Path: "cursor"}}}}, put("4")}})
@@ -62,7 +77,7 @@ func TestAbandonGivesUpOneStream(t *testing.T) {
 		if want := append(slices.Clone(x.Ops), y.Ops...); err != nil || !slices.Equal(ops, want) {
 			t.Fatalf("abandoned %v, %v; want %v", ops, err, want)
 		}
-		fresh()
+		srv.fresh(stuck, b.ID())
 		for _, ticket := range []Ticket{x, y} {
 			for _, o := range wait(t, b, ticket) {
 				if o.Status != ledger.Voided || !strings.Contains(o.Message, "abandoned") {
@@ -145,10 +160,10 @@ func TestAStopIsRemembered(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		ctx := limited(t)
 		b := p.open(t, quick())
-		srv := newFakeServer()
+		srv := newStopping()
 		session := withSession(t, b)
+		srv.stopAt(session, fault.OutboxDiverged.With("told to"))
 		stop := run(t, b, srv)
-		fresh := srv.stopAt(session, b.ID(), fault.OutboxDiverged.With("told to"))
 		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
 		stopped := func() *Standstill {
 			still, err := b.Stopped(ctx, session)
@@ -165,7 +180,7 @@ func TestAStopIsRemembered(t *testing.T) {
 		if still := stopped(); still == nil || still.Code != fault.OutboxDiverged || !strings.Contains(still.Error(), "told to") {
 			t.Errorf("while the server is away: %v", still)
 		}
-		fresh()
+		srv.fresh(session, b.ID())
 		srv.setDown(nil)
 		wait(t, b, x)
 		eventually(t, "its answer is stored", func() bool { return stopped() == nil })

@@ -256,11 +256,6 @@ func (b *Box) loadDone(ld *loaded) {
 func (b *Box) store(e *entry, incarnation int64, outs []ledger.Outcome, news []refNews, making route, then func(error)) {
 	data := encodeOutcomes(outs, e.body.ops)
 	n := e.body.count(outs)
-	var slim []byte
-	if n == (tally{}) && len(e.body.ops) > 0 {
-		small := body{atomic: e.body.atomic, slim: true, unproven: e.body.unproven, ops: e.body.ops}
-		slim = small.encode(e.session, e.id)
-	}
 	at := b.cfg.Now().UnixMilli()
 	var held *bool
 	b.w.submit(&job{lazy: true, stream: e.session,
@@ -270,7 +265,7 @@ func (b *Box) store(e *entry, incarnation int64, outs []ledger.Outcome, news []r
 			if creates(e.body.ops[0].method) {
 				b.t.creating(q, e.num, making.space, making.ref)
 			}
-			b.t.finish(q, e.num, at, n, e.attempts+1, data, slim)
+			b.t.finish(q, e.num, at, n, e.attempts+1, data, nil)
 			b.t.tellRefs(q, news)
 			b.w.lanes.reach(e.session, reach{e.last(), incarnation})
 			return nil

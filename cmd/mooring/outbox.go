@@ -26,7 +26,7 @@ func outboxCmd(sh *shared) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	h := withHome(sh, cmd)
-	cmd.AddCommand(outboxStatusCmd(h), outboxListCmd(h), outboxDrainCmd(h), outboxRetryCmd(h), outboxDropCmd(h), outboxAbandonCmd(h))
+	cmd.AddCommand(outboxStatusCmd(h), outboxListCmd(h), outboxDrainCmd(h), outboxRetryCmd(h), outboxDropCmd(h), outboxReconcileCmd(h), outboxAbandonCmd(h))
 	return cmd
 }
 

@@ -33,12 +33,15 @@ func TestACopiedOutboxStopsAndMixesNothingIn(t *testing.T) {
 			if st := r.statusOf(twin); len(st.Streams) != 1 || st.Streams[0].Stopped != "outbox_diverged" || st.Streams[0].Unfinished != ahead+2 {
 				t.Errorf("the copy's status: %+v", st)
 			}
-			// The original goes on, and what the copy was given gets in through a new outbox.
+			// The original goes on, and what the copy was given gets in through a stream of its own.
 			r.okAs(home, putLine("last"), "session", "append", ref, "--wait")
-			r.okAs(r.otherHome("fresh"), putLine("b0"), "session", "append", ref, "--wait")
+			r.okAs(twin, "", "outbox", "reconcile", "--yes")
+			r.okAs(twin, "", "outbox", "drain")
+			r.okAs(home, putLine("lasts"), "session", "append", ref, "--wait")
 			keys := r.keys(id)
 			eachOnce(t, keys, "a", ahead)
-			if count(keys, "common") != 1 || count(keys, "last") != 1 || count(keys, "b0") != 1 || len(keys) != 3+ahead+3 {
+			eachOnce(t, keys, "c", ahead+1)
+			if count(keys, "common") != 1 || count(keys, "last") != 1 || count(keys, "b0") != 1 || len(keys) != 3+ahead+4+ahead+1 {
 				t.Errorf("the events are of %q", keys)
 			}
 		})

@@ -86,3 +86,34 @@ func TestAnAbandonedSessionGoesOn(t *testing.T) {
 	}
 	r.refusedAs(home, "", []string{"not_found"}, "outbox", "abandon", "ses_01JABCDEFGHJKMNPQRSTVWXYZ0", "--yes")
 }
+
+func TestAReconciledSessionHasAllAgain(t *testing.T) {
+	t.Parallel()
+	r, session, home, ref := restoredCLI(t)
+	r.refusedAs(home, putLine("late"), []string{"server_behind"}, "session", "append", ref)
+	got := r.refusedAs(home, "", []string{"canceled", "--yes sends 2 ops again"}, "outbox", "reconcile", session)
+	if n := strings.Count(got.out, "sent_again  "); n != 2 || strings.Count(got.out, "waits  ") != 1 || !strings.Contains(got.out, "put message/lost_1  as ") {
+		t.Errorf("it shows\n%s", got.out)
+	}
+	if keys := r.keys(session); count(keys, "lost_1") != 0 {
+		t.Errorf("unasked it was done: %q", keys)
+	}
+	got2 := r.okAs(home, "", "outbox", "reconcile", "--yes")
+	if !strings.Contains(got2, session+": 2 ops sent again and there\n") {
+		t.Errorf("it says\n%s", got2)
+	}
+	r.okAs(home, "", "outbox", "drain")
+	keys := r.keys(session)
+	n := len(keys)
+	if n < 3 || keys[n-3] != "message/lost_1" || keys[n-2] != "message/lost_2" || keys[n-1] != "message/late" || count(keys, "kept") != 1 {
+		t.Errorf("the events are of %q", keys)
+	}
+	// Again it changes nothing, and all goes on.
+	if got := r.okAs(home, "", "outbox", "reconcile"); !strings.Contains(got, session+": nothing is missing\n") || strings.Contains(got, "sent_again") {
+		t.Errorf("again it says\n%s", got)
+	}
+	r.okAs(home, putLine("next"), "session", "append", ref, "--wait")
+	if keys := r.keys(session); len(keys) != n+1 {
+		t.Errorf("the events are of %q", keys)
+	}
+}

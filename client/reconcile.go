@@ -1,0 +1,147 @@
+package client
+
+// Reconciling: what a session lacks of what was committed here.
+
+import (
+	"context"
+	"time"
+
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/rpc"
+)
+
+// ReconcileOptions say what Reconcile does.
+type ReconcileOptions struct {
+	outbox.ReconcileOptions
+	// Plan tells what would be done, and does nothing.
+	Plan bool
+}
+
+const (
+	logPage     = 1000             // events asked for at once
+	settleLimit = 10 * time.Second // how long what is on its way is waited for
+)
+
+// Reconcile compares a session's log with what was committed to it here, and commits
+// again what applied once and is not in the log any more: under new ids, in order, in a
+// new stream, which also takes what still waits (outbox.Box.Reconcile). It is the way on
+// from a stream that has stopped (outbox.Hopeless), and finds what a server has lost that
+// was restored, whether anything has stopped or not. It needs a ref that shows the whole
+// log. It is harmless to interrupt or repeat it. A session that the server does not know
+// any more is made again, if that was done from here.
+func (c *Client) Reconcile(ctx context.Context, session string, o ReconcileOptions) (r outbox.Reconciliation, err error) {
+	s, err := c.SessionByID(ctx, session)
+	if err != nil {
+		return r, err
+	}
+	log, err := s.logged(ctx, false)
+	if err == nil {
+		err = c.settled(ctx, s.id)
+	}
+	if err == nil && !log.Gone {
+		log, err = s.logged(ctx, true)
+	}
+	if err != nil {
+		return r, err
+	}
+	if o.Plan {
+		return c.box.PlanReconcile(ctx, s.id, log, o.ReconcileOptions)
+	}
+	return c.box.Reconcile(ctx, s.id, log, o.ReconcileOptions)
+}
+
+// logged reads which ops the session's log has; without events only whether it is there,
+// and may be read.
+func (s *Session) logged(ctx context.Context, events bool) (*outbox.Log, error) {
+	gone, err := s.gone(ctx)
+	if gone || err != nil {
+		return &outbox.Log{Gone: gone}, err
+	}
+	d, err := s.Describe(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case d.Grant.Dead != fault.None:
+		return nil, d.Grant.Dead.With("the ref to session %s allows nothing any more: redeem another one, or give up what waits for the session (mooring outbox abandon)", s.id)
+	case d.Grant.From > 1 || d.Grant.Message != "":
+		return nil, fault.MissingRight.With("the ref to session %s shows only a part of its log, so nobody can tell from here what it lacks: redeem one that shows all of it", s.id)
+	}
+	log := &outbox.Log{Ops: make(map[string]uint64), Base: d.Session.Base}
+	for after := log.Base; events; {
+		page, err := s.Events(ctx, after, logPage)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Events {
+			e := &page.Events[i]
+			if e.Op != "" {
+				log.Ops[e.Op] = e.Cursor
+			}
+			after = e.Cursor
+		}
+		events = len(page.Events) > 0 && after < page.Cursor
+	}
+	return log, nil
+}
+
+// doubtful is how often a server has to say that it does not know a session: one that was
+// started while another's last commit ran may be late to see it.
+const doubtful = 3
+
+// gone asks whether the server does not know the session. A call that may be repeated
+// would wait for that, as for a share that is on its way.
+func (s *Session) gone(ctx context.Context) (bool, error) {
+	wait := s.client.cfg.newBackOff()
+	for range doubtful {
+		err := s.client.try(ctx, s.under(ctx, capability.Read), func(ctx context.Context, live *rpc.Ref) *rpc.Promise {
+			return live.Call(ctx, methodDescribe, words(0, 0), nil)
+		}, func(capnp.Struct) error { return nil })
+		if code := fault.CodeOf(err); code != fault.NotYetKnown && code != fault.UnknownRef {
+			return false, nil // whatever it is, the next call says it
+		}
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-ctx.Done():
+			return false, fault.Canceled.Because(ctx.Err(), "stopped asking for session %s", s.id)
+		}
+	}
+	return true, nil
+}
+
+// settled waits until nothing of a session is on its way, or will be. Else it might be
+// taken for missing.
+func (c *Client) settled(ctx context.Context, session string) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.Now().Add(settleLimit); ; {
+		still, err := c.box.Stopped(ctx, session)
+		if err != nil || still != nil {
+			return err
+		}
+		st, err := c.box.Queue(ctx)
+		if err != nil {
+			return err
+		}
+		left := 0
+		for _, s := range st.Streams {
+			if s.Session == session {
+				left = s.Unfinished
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		if time.Now().After(limit) {
+			return fault.InUse.With("%d ops of session %s are on their way and its stream has not stopped: wait for their answers first", left, session)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fault.Canceled.Because(ctx.Err(), "stopped waiting for what is on its way to session %s", session)
+		}
+	}
+}

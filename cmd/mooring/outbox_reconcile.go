@@ -1,0 +1,216 @@
+// mooring outbox reconcile: what a session lacks of what was committed here.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/outbox"
+)
+
+func outboxReconcileCmd(h *homeFlags) *cobra.Command {
+	var yes, expecting bool
+	cmd := &cobra.Command{
+		Use:   "reconcile [SESSION]",
+		Short: "Send again what a session lacks of what was answered, and go on in a new stream",
+		Long: "Compare the logs of sessions with what was appended from here in the last 30 days, and send again\n" +
+			"what they lack: after a restore of the server, or for a session whose stream has stopped (mooring\n" +
+			"outbox status). Without SESSION it is done for all that the outbox has ops of.\n\n" +
+			"Every op concerned is shown with what becomes of it:\n\n" +
+			"  sent_again  it was answered, and the log does not have it: it is committed again, as another\n" +
+			"              op, in order, in batches as before; refs that it makes are the same ones\n" +
+			"  waits       it was not answered, and goes out behind those\n" +
+			"  held_back   it is not sent, and why: so is what expects the session as it was (a cursor, the\n" +
+			"              length of a text), unless --with-expectations says otherwise, and what needs that\n" +
+			"  in_log      it was not answered, and the log has it\n" +
+			"  lost        its row is damaged, or does not have its arguments any more\n\n" +
+			"What was refused, or changed nothing, is not sent again. On a terminal it asks before it does\n" +
+			"anything; without one it takes --yes. It may be interrupted and run again. A session that the\n" +
+			"server has lost is made again by the home folder that made it: begin there.",
+		Example: "  mooring outbox reconcile\n  mooring outbox reconcile ses_01J… --yes",
+		Args:    arguments(0, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return h.work(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return h.reconcile(ctx, c, args, yes, expecting)
+			})
+		},
+	}
+	yesFlag(cmd, &yes)
+	cmd.Flags().BoolVar(&expecting, "with-expectations", false, "send again, too, what expects the session at a cursor or a text of a length")
+	h.completeStreams(cmd)
+	return cmd
+}
+
+func (h *homeFlags) reconcile(ctx context.Context, c *client.Client, args []string, yes, expecting bool) error {
+	var sessions []string
+	var err error
+	if len(args) > 0 {
+		sessions = make([]string, 1)
+		sessions[0], err = sessionNamed(ctx, c.Outbox(), args[0])
+	} else {
+		sessions, err = c.Outbox().Sessions(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	var failed error
+	n := 0
+	for _, session := range sessions {
+		err := h.reconcileOne(ctx, c, session, yes, expecting)
+		if err == nil {
+			continue
+		}
+		if len(sessions) == 1 || ctx.Err() != nil {
+			return err
+		}
+		if n++; failed == nil {
+			failed = fmt.Errorf("session %s: %w", session, err)
+		} else {
+			fmt.Fprintf(h.sh.err, "session %s: %s\n", session, plainLine(err.Error()))
+		}
+	}
+	if n > 1 {
+		failed = fmt.Errorf("%d of %s are not reconciled; %w", n, counted(len(sessions), "session"), failed)
+	}
+	return failed
+}
+
+func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session string, yes, expecting bool) error {
+	o := client.ReconcileOptions{Plan: true}
+	o.Expecting = expecting
+	r, err := c.Reconcile(ctx, session, o)
+	if err != nil {
+		return err
+	}
+	if !r.Needed() {
+		return h.printReconciled(&r, false, "")
+	}
+	if !yes {
+		if err := h.printReconciled(&r, true, ""); err != nil {
+			return err
+		}
+		again := r.Count(outbox.SentAgain)
+		switch {
+		case !h.sh.terminal():
+			return fault.Canceled.With("nothing was sent: --yes sends %s again to session %s, and what waits behind them", counted(again, "op"), session)
+		case !h.sh.confirmed(ctx, fmt.Sprintf("%s: send %s again, and what waits behind them?", session, counted(again, "op"))):
+			return fault.Canceled.With("nothing was done")
+		}
+	}
+	o.Plan = false
+	if r, err = c.Reconcile(ctx, session, o); err != nil {
+		return err
+	}
+	said, refused := h.awaitReconciled(ctx, c, &r)
+	if yes {
+		err = h.printReconciled(&r, false, said)
+	} else if !h.sh.json {
+		_, err = fmt.Fprintln(h.sh.out, said)
+	}
+	return errors.Join(err, refused)
+}
+
+// awaitReconciled waits, for as long as there is use in it, for what was committed again,
+// and says what became of it. The error is about what does not apply any more.
+func (h *homeFlags) awaitReconciled(ctx context.Context, c *client.Client, r *outbox.Reconciliation) (said string, refused error) {
+	wait, stop := whileReachable(ctx, c, 0)
+	defer stop()
+	applied, bad, waiting := 0, 0, 0
+	var first error
+	for _, batch := range r.Batches {
+		results, err := c.Ticket(batch).Wait(wait)
+		if err != nil {
+			for i := range r.Ops {
+				if r.Ops[i].In == batch {
+					waiting++
+				}
+			}
+		}
+		for i := range results {
+			if err := results[i].Err(); err == nil {
+				applied++
+			} else if bad++; first == nil {
+				first = err
+			}
+		}
+	}
+	said = fmt.Sprintf("%s: %s sent again and there", r.Session, counted(applied, "op"))
+	if waiting > 0 {
+		said += fmt.Sprintf(", %d not answered yet", waiting)
+	}
+	if n := r.Count(outbox.HeldBack); n > 0 {
+		said += fmt.Sprintf(", %d held back", n)
+	}
+	if n := r.Count(outbox.Lost); n > 0 {
+		said += fmt.Sprintf(", %d lost", n)
+	}
+	if first != nil {
+		refused = fmt.Errorf("%d of %s sent again did not apply (mooring outbox list --session %s --state failed,skipped): %w",
+			bad, counted(applied+bad, "op"), r.Session, first)
+	}
+	return said, refused
+}
+
+// shownReconciled is an op as reconcile prints it with --json.
+type shownReconciled struct {
+	Session string `json:"session"`
+	Op      string `json:"op,omitempty"`
+	Batch   string `json:"batch"`
+	Method  string `json:"method,omitempty"`
+	Key     string `json:"key,omitempty"`
+	Fate    string `json:"fate"`
+	As      string `json:"as,omitempty"`
+	Why     string `json:"why,omitempty"`
+}
+
+// printReconciled prints a reconciliation op by op, and what was done or is to be.
+func (h *homeFlags) printReconciled(r *outbox.Reconciliation, plan bool, said string) error {
+	if h.sh.json {
+		for i := range r.Ops {
+			c := &r.Ops[i]
+			err := h.sh.printJSON(shownReconciled{r.Session, c.Op, c.Batch, c.Method, c.Key, c.Fate.String(), c.As, c.Why})
+			if err != nil {
+				return err
+			}
+		}
+		counts := map[string]any{"session": r.Session, "needed": r.Needed(), "done": r.Needed() && !plan, "gone": r.Gone}
+		for f := outbox.SentAgain; f <= outbox.Lost; f++ {
+			counts[f.String()] = r.Count(f)
+		}
+		return h.sh.printJSON(counts)
+	}
+	for i := range r.Ops {
+		c := &r.Ops[i]
+		line := []string{c.Fate.String(), c.Op, plainLine(strings.TrimSpace(c.Method + " " + c.Key))}
+		if c.Op == "" {
+			line[1], line[2] = c.Batch, "a batch"
+		}
+		if c.As != "" {
+			line = append(line, "as "+c.As)
+		}
+		if c.Why != "" {
+			line = append(line, oneLine(c.Why))
+		}
+		if _, err := fmt.Fprintln(h.sh.out, strings.Join(line, "  ")); err != nil {
+			return err
+		}
+	}
+	if !r.Needed() {
+		said = r.Session + ": nothing is missing"
+		if n := r.Count(outbox.HeldBack) + r.Count(outbox.Lost); n > 0 {
+			said = fmt.Sprintf("%s: nothing is to be sent; %s held back or lost", r.Session, counted(n, "op"))
+		}
+	}
+	if said == "" {
+		return nil
+	}
+	_, err := fmt.Fprintln(h.sh.out, said)
+	return err
+}

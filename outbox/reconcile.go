@@ -1,0 +1,415 @@
+package outbox
+
+// What a session lacks of what its outbox has: a plan, made without database or server
+// from the outbox's rows and from what the session's log has. Ops that applied once and
+// whose events are in the log no longer are committed again under new ids, in the order
+// in which they were committed, in batches as before, references to each other kept.
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/tidwall/gjson"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// Log is what a session's log has, as its server shows it.
+type Log struct {
+	// Ops are the cursors of the events that ops have made, by op id.
+	Ops map[string]uint64
+	// Base is the cursor up to which events have left the log: what made them is
+	// counted as there.
+	Base uint64
+	// Gone says that the server does not know the session.
+	Gone bool
+}
+
+// Fate is what becomes of an op when its session is reconciled.
+type Fate uint8
+
+// Fates.
+const (
+	SentAgain Fate = 1 + iota // it applied and is not in the log: it is committed again, as another op
+	Kept                      // it waits, and goes on waiting, behind what is sent again
+	HeldBack                  // it was not sent again, or is not sent any more; Why says why
+	InLog                     // it was not answered, and the log has it
+	Lost                      // its row is damaged, or does not have its arguments any more
+)
+
+var fateNames = [...]string{"", "sent_again", "waits", "held_back", "in_log", "lost"}
+
+// String is the fate's name: sent_again, waits, held_back, in_log, lost.
+func (f Fate) String() string {
+	if int(f) < len(fateNames) {
+		return fateNames[f]
+	}
+	return "unknown"
+}
+
+// Reconciled is what becomes of one op; of a row that cannot be read, of the batch.
+type Reconciled struct {
+	Op, Batch string
+	Method    string
+	Key       string // the argument key or message, if it has one
+	Fate      Fate
+	As        string // SentAgain: the op that stands for it
+	In        string // … and its batch
+	Why       string
+}
+
+// ReconcileOptions say what is sent again.
+type ReconcileOptions struct {
+	// Expecting has ops be sent, too, that say where the session has to be: with an
+	// expected cursor, or an offset in a text. They were meant for the session as it was.
+	Expecting bool
+}
+
+// again derives the id under which an op is committed again. Copies of an outbox give
+// it the same.
+func again(op string) string { return derive(op, op).String() }
+
+// againBatch derives the batch id for what is committed again of a batch, from op on.
+func againBatch(batch, op string) string {
+	id := derive(batch, batch+" "+op)
+	id[14], id[15] = 0, 0
+	return id.String()
+}
+
+// derive makes a ULID of a hash, with the time of another one.
+func derive(from, text string) (id ulid.ULID) {
+	id, _ = ulid.ParseStrict(from) // of the zero time, if it is none
+	sum := sha256.Sum256([]byte("mooring reconcile v1\x00" + text))
+	copy(id[6:], sum[:])
+	return id
+}
+
+// maxAgain is how often an op can have been committed again by copies of this outbox and
+// still be known.
+const maxAgain = 8
+
+// has says whether the log has an op, or what a copy of this outbox has committed in its place.
+func (l *Log) has(op string) bool {
+	for range maxAgain {
+		if _, there := l.Ops[op]; there {
+			return true
+		}
+		op = again(op)
+	}
+	return false
+}
+
+// resending is a batch that is to be committed again.
+type resending struct {
+	old  *batchRow
+	id   string
+	body *body
+}
+
+// plan is what is to be done about a session.
+type plan struct {
+	ops     []Reconciled
+	again   []resending
+	pending []pendingRow
+}
+
+// pendingRow is a row without outcomes, and what becomes of it.
+type pendingRow struct {
+	row  *batchRow
+	body *body // nil if it is damaged
+	err  error // … and how
+	// recorded: the log has some of its ops, so all were answered.
+	recorded []ledger.Outcome
+}
+
+// planner makes a plan. rows come in the order in which they were committed.
+type planner struct {
+	log  *Log
+	o    ReconcileOptions
+	find finder // ops of other sessions, and older ones
+	next func(op string) (string, error)
+	plan plan
+	done []lacking
+	as   map[string]string // by op that is committed again: the new one
+	held map[string]bool   // ops that are not, though the log lacks them; batches that cannot be read
+}
+
+// lacking is a finished row with ops that the log does not have.
+type lacking struct {
+	row    *batchRow
+	body   *body
+	places []int
+	cursor uint64 // of the first of them
+}
+
+func newPlanner(log *Log, o ReconcileOptions, find finder, next func(op string) (string, error)) *planner {
+	return &planner{log: log, o: o, find: find, next: next, as: make(map[string]string), held: make(map[string]bool)}
+}
+
+// describe is an op as the plan shows it.
+func describe(r *batchRow, op *opRow, f Fate) Reconciled {
+	c := Reconciled{Op: op.id, Batch: r.id, Method: op.method, Fate: f}
+	for _, a := range op.args {
+		if (a.Name == "key" || a.Name == "message") && a.Ref == nil {
+			c.Key = stringOf(a.JSON)
+		}
+	}
+	return c
+}
+
+// expects says why an op was meant for the session as it was; "" if it was not.
+func (o *opRow) expects() string {
+	if o.expected.Set || o.expected.Ref != nil {
+		return "it expects the session at a cursor"
+	}
+	for _, a := range o.args {
+		if a.Name == "offset" {
+			return "it expects a text of a length"
+		}
+	}
+	return ""
+}
+
+// finished looks at a row that has its outcomes; resend plans what it finds.
+func (p *planner) finished(r *batchRow) error {
+	bd, err := r.decode()
+	var outs []ledger.Outcome
+	if err == nil {
+		outs, err = r.ends(bd)
+	}
+	if fault.CodeOf(err) == fault.Incompatible {
+		return err
+	}
+	if err != nil {
+		p.plan.ops = append(p.plan.ops, Reconciled{Batch: r.id, Fate: Lost, Why: "what it had is damaged"})
+		p.held[r.id] = true
+		return nil
+	}
+	l := lacking{row: r, body: bd}
+	for i := range bd.ops {
+		o := &outs[i]
+		if o.Status != ledger.Applied || gjson.GetBytes(o.Result, "unchanged").Bool() || o.Cursor <= p.log.Base || p.log.has(o.OpID) {
+			continue
+		}
+		next, err := p.next(o.OpID)
+		if err != nil {
+			return err
+		}
+		if next == "" {
+			l.places = append(l.places, i)
+			l.cursor = cmp.Or(l.cursor, o.Cursor)
+		}
+	}
+	if len(l.places) > 0 {
+		p.done = append(p.done, l)
+	}
+	return nil
+}
+
+// resend plans what finished has found, in the order in which it applied.
+func (p *planner) resend() error {
+	slices.SortStableFunc(p.done, func(x, y lacking) int { return cmp.Compare(x.cursor, y.cursor) })
+	for i := range p.done {
+		if err := p.resendRow(&p.done[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *planner) resendRow(l *lacking) (err error) {
+	r, bd := l.row, l.body
+	out := resending{old: r, body: &body{atomic: bd.atomic, unproven: bd.unproven}}
+	first := len(p.plan.ops)
+	why := ""
+	for _, i := range l.places {
+		op := bd.ops[i]
+		c := describe(r, &op, SentAgain)
+		c.As = again(op.id)
+		if bd.slim {
+			c.Fate, c.Why = Lost, "its arguments were not kept"
+		} else if c.Why, err = p.renew(&op, c.As); err != nil {
+			return err
+		} else if c.Why != "" {
+			c.Fate = HeldBack
+		}
+		if c.Fate != SentAgain {
+			c.As, why = "", c.Why
+			p.held[c.Op] = true
+		} else {
+			p.as[c.Op] = c.As
+			out.body.ops = append(out.body.ops, op)
+		}
+		p.plan.ops = append(p.plan.ops, c)
+	}
+	if bd.atomic && why != "" { // all or nothing
+		for i := range p.plan.ops[first:] {
+			c := &p.plan.ops[first+i]
+			if delete(p.as, c.Op); c.Fate == SentAgain {
+				c.Fate, c.As, c.Why = HeldBack, "", "another op of its atomic batch is: "+why
+				p.held[c.Op] = true
+			}
+		}
+		return nil
+	}
+	if len(out.body.ops) == 0 {
+		return nil
+	}
+	out.id = againBatch(r.id, out.body.ops[0].retries)
+	for i := range p.plan.ops[first:] {
+		if c := &p.plan.ops[first+i]; c.Fate == SentAgain {
+			c.In = out.id
+		}
+	}
+	p.plan.again = append(p.plan.again, out)
+	return nil
+}
+
+// renew makes of an op that applied once one that is to be committed again. It gives why
+// it must not be.
+func (p *planner) renew(op *opRow, id string) (why string, err error) {
+	if why := op.expects(); why != "" && !p.o.Expecting {
+		return why, nil
+	}
+	// now is what stands for an op that another one needs.
+	now := func(op string) (id, as, why string, err error) {
+		for range maxRetries {
+			next, err := p.next(op)
+			if err != nil {
+				return "", "", "", err
+			}
+			if next == "" {
+				break
+			}
+			op = next
+		}
+		if p.held[op] || p.held[batchOf(op)] {
+			why = "it needs op " + op + ", which is not sent again"
+		}
+		return op, p.as[op], why, nil
+	}
+	var deps []string
+	for _, d := range op.deps {
+		_, as, why, err := now(d)
+		if err != nil || why != "" {
+			return why, err
+		}
+		if as != "" { // the others are there
+			deps = append(deps, as)
+		}
+	}
+	value := func(r *ledger.Ref) (v []byte, to *ledger.Ref, why string, err error) {
+		op, as, why, err := now(r.Op)
+		if err != nil || why != "" {
+			return nil, nil, why, err
+		}
+		if as != "" {
+			return nil, &ledger.Ref{Op: as, Path: r.Path}, "", nil
+		}
+		e, err := p.find(op)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		if e != nil && e.outcome != nil {
+			if v, ok := ledger.Resolve(e.outcome.Result, r.Path); ok {
+				return v, nil, "", nil
+			}
+		}
+		return nil, nil, "what op " + r.Op + " gave, which it needs, is not known here any more", nil
+	}
+	args := make([]ledger.Arg, len(op.args))
+	for i, a := range op.args {
+		if args[i] = a; a.Ref == nil {
+			continue
+		}
+		v, to, why, err := value(a.Ref)
+		if err != nil || why != "" {
+			return why, err
+		}
+		args[i].JSON, args[i].Ref = v, to
+	}
+	if r := op.expected.Ref; r != nil {
+		v, to, why, err := value(r)
+		if err != nil || why != "" {
+			return why, err
+		}
+		if op.expected.Ref = to; to == nil {
+			if _, err := fmt.Sscan(string(v), &op.expected.Cursor); err != nil {
+				return "what it expects is no cursor", nil
+			}
+		}
+	}
+	op.deps, op.args = deps, args
+	op.retries, op.id, op.verdict, op.void, op.dropAsked = op.id, id, nil, false, false
+	return "", nil
+}
+
+// unfinished plans a row that has no outcomes.
+func (p *planner) unfinished(r *batchRow) error {
+	bd, err := r.decode()
+	if fault.CodeOf(err) == fault.Incompatible {
+		return err
+	}
+	if err != nil {
+		p.plan.ops = append(p.plan.ops, Reconciled{Batch: r.id, Fate: Lost, Why: "what it had is damaged"})
+		p.plan.pending = append(p.plan.pending, pendingRow{row: r, err: err})
+		return nil
+	}
+	pr := pendingRow{row: r, body: bd}
+	if r.sequenced() {
+		pr.recorded = p.recorded(bd)
+	}
+	if pr.recorded == nil {
+		bd.dropped()
+		for i := range bd.ops {
+			if op := &bd.ops[i]; op.verdict == nil && op.expects() != "" && !p.o.Expecting {
+				v := voided(op.id)
+				v.Message = "held back: " + op.expects() + ", and its stream was left (mooring outbox retry commits it again)"
+				bd.settle(i, v)
+			}
+		}
+		bd.cascade()
+	}
+	for i := range bd.ops {
+		op := &bd.ops[i]
+		c := describe(r, op, Kept)
+		switch {
+		case pr.recorded != nil && pr.recorded[i].Status == ledger.Applied:
+			c.Fate = InLog
+		case pr.recorded != nil:
+			c.Fate, c.Why = HeldBack, pr.recorded[i].Message
+		case op.verdict != nil:
+			c.Fate, c.Why = HeldBack, op.verdict.Message
+		}
+		p.plan.ops = append(p.plan.ops, c)
+	}
+	p.plan.pending = append(p.plan.pending, pr)
+	return nil
+}
+
+// recorded is what became of a batch that was sent, if the log has any of its ops: then
+// the server has decided them all. What made no event was refused, or changed nothing.
+func (p *planner) recorded(bd *body) []ledger.Outcome {
+	outs, any := make([]ledger.Outcome, len(bd.ops)), false
+	for i := range bd.ops {
+		op := &bd.ops[i]
+		cursor, there := p.log.Ops[op.id]
+		switch any = any || there; {
+		case there:
+			outs[i] = ledger.Outcome{OpID: op.id, Status: ledger.Applied, Cursor: cursor, Result: fmt.Appendf(nil, `{"cursor":%d}`, cursor)}
+		case op.verdict != nil:
+			outs[i] = *op.verdict
+		default:
+			outs[i] = ledger.Outcome{OpID: op.id, Status: ledger.Rejected, Reason: fault.Pruned,
+				Message: "its batch is in the log and this op has no event: it was refused, or changed nothing"}
+		}
+	}
+	if !any {
+		return nil
+	}
+	return outs
+}

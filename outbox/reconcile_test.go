@@ -1,0 +1,347 @@
+package outbox
+
+// What a session lacks: the plan, by a table, and its carrying out.
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// planned is a session's rows for a plan: batches of ops, of which each has applied at
+// the next cursor unless its method says otherwise.
+type planned struct {
+	rows []*batchRow
+	outs map[string]*ledger.Outcome
+	at   uint64
+}
+
+// add adds a finished row.
+func (p *planned) add(atomic bool, ops ...opRow) (ids []string) {
+	id := NewBatchID()
+	bd := &body{atomic: atomic, ops: ops}
+	var outs []ledger.Outcome
+	for i := range bd.ops {
+		op := &bd.ops[i]
+		if op.id == "" {
+			op.id = OpID(id, i)
+		}
+		o := ledger.Outcome{OpID: op.id, Status: ledger.Applied}
+		switch op.method {
+		case "refused":
+			o = ledger.Outcome{OpID: op.id, Status: ledger.Rejected, Reason: fault.BadPayload}
+		case "unchanged":
+			o.Cursor, o.Result = p.at, fmt.Appendf(nil, `{"cursor":%d,"unchanged":true}`, p.at)
+		default:
+			p.at++
+			o.Cursor, o.Result = p.at, fmt.Appendf(nil, `{"cursor":%d}`, p.at)
+		}
+		outs = append(outs, o)
+		ids = append(ids, op.id)
+		p.outs[op.id] = &o
+	}
+	p.rows = append(p.rows, &batchRow{num: int64(len(p.rows)), id: id, session: "ses_1", state: rowFinished, ops: len(ops),
+		body: bd.encode("ses_1", id), outcomes: encodeOutcomes(outs, bd.ops)})
+	return ids
+}
+
+// plan plans, with these next ops of ops.
+func (p *planned) plan(t *testing.T, log *Log, o ReconcileOptions, next map[string]string) *plan {
+	t.Helper()
+	find := func(op string) (*earlier, error) {
+		if out := p.outs[op]; out != nil {
+			return &earlier{id: op, session: "ses_1", outcome: out}, nil
+		}
+		return nil, nil
+	}
+	pl := newPlanner(log, o, find, func(op string) (string, error) { return next[op], nil })
+	for _, r := range p.rows {
+		f := pl.finished
+		if r.state != rowFinished {
+			f = pl.unfinished
+		}
+		if err := f(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := pl.resend(); err != nil {
+		t.Fatal(err)
+	}
+	return &pl.plan
+}
+
+// fates are a plan's ops in words: the method and the fate.
+func (p *plan) fates() (all []string) {
+	for _, c := range p.ops {
+		all = append(all, c.Method+" "+c.Fate.String())
+	}
+	return all
+}
+
+func refTo(op, path string) []ledger.Arg {
+	return []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: op, Path: path}}}
+}
+
+func TestWhatASessionLacks(t *testing.T) {
+	t.Parallel()
+	p := &planned{outs: map[string]*ledger.Outcome{}}
+	a := p.add(false, opRow{method: "a"}, opRow{method: "b"})
+	c := p.add(false, opRow{method: "c"}, opRow{method: "refused"}, opRow{method: "unchanged"}, opRow{method: "d", args: refTo(a[0], "cursor")})
+	e := p.add(false, opRow{method: "e", deps: []string{c[0]}, args: refTo(c[3], "cursor")}, opRow{method: "expecting", expected: ledger.Expect{Set: true, Cursor: 4}})
+	offset := p.add(true, opRow{method: "f"}, opRow{method: "appendText", args: []ledger.Arg{{Name: "offset", JSON: []byte("3")}}})
+	needs := p.add(false, opRow{method: "g", deps: []string{e[1]}}, opRow{method: "h", args: refTo(offset[0], "cursor")}, opRow{method: "i"})
+	log := &Log{Ops: map[string]uint64{a[0]: 1, a[1]: 2}}
+
+	got := p.plan(t, log, ReconcileOptions{}, nil)
+	want := []string{"c sent_again", "d sent_again", "e sent_again", "expecting held_back", "f held_back", "appendText held_back",
+		"g held_back", "h held_back", "i sent_again"}
+	if !slices.Equal(got.fates(), want) {
+		t.Fatalf("the plan is %q", got.fates())
+	}
+	if len(got.again) != 3 {
+		t.Fatalf("%d batches", len(got.again))
+	}
+	first, second := got.again[0].body.ops, got.again[1].body.ops
+	if len(first) != 2 || first[0].id != again(c[0]) || first[0].retries != c[0] || string(first[1].args[0].JSON) != "1" || first[1].args[0].Ref != nil {
+		t.Errorf("what the log has is a value: %+v", first)
+	}
+	if len(second) != 1 || !slices.Equal(second[0].deps, []string{again(c[0])}) || second[0].args[0].Ref == nil || second[0].args[0].Ref.Op != again(c[3]) {
+		t.Errorf("what is sent again is referred to as such: %+v", second)
+	}
+	if got := p.plan(t, log, ReconcileOptions{Expecting: true}, nil); slices.ContainsFunc(got.ops, func(c Reconciled) bool { return c.Fate != SentAgain }) || len(got.again) != 4 {
+		t.Errorf("with expectations the plan is %q", got.fates())
+	}
+
+	// What stands for an op already is not sent another time, and what was held back still can be.
+	next := map[string]string{}
+	for _, ops := range [][]string{{c[0], c[3], e[0]}, {needs[2]}} {
+		for _, op := range ops {
+			next[op] = again(op)
+		}
+	}
+	if got := p.plan(t, log, ReconcileOptions{}, next); len(got.again) > 0 || len(got.ops) != 5 {
+		t.Errorf("a second time the plan is %q", got.fates())
+	}
+	if got := p.plan(t, log, ReconcileOptions{Expecting: true}, next); len(got.again) != 3 {
+		t.Errorf("a second time with expectations the plan is %q", got.fates())
+	}
+	// So is what a copy of this outbox has sent again, however often.
+	log.Ops[again(c[0])], log.Ops[again(again(c[3]))] = 3, 4
+	if got := p.plan(t, log, ReconcileOptions{}, nil); got.ops[0].Method != "e" {
+		t.Errorf("after a copy the plan is %q", got.fates())
+	}
+	// Events that have left the log are not missing.
+	if got := p.plan(t, &Log{Base: p.at}, ReconcileOptions{}, nil); len(got.ops) > 0 {
+		t.Errorf("of a log without old events the plan is %q", got.fates())
+	}
+	p.rows[1].body[20] ^= 1
+	slim, err := p.rows[0].decode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slim.slim = true
+	p.rows[0].body = slim.encode("ses_1", p.rows[0].id)
+	lost := p.plan(t, &Log{Ops: map[string]uint64{a[0]: 1}}, ReconcileOptions{}, nil)
+	if f := lost.fates(); f[0] != " lost" || lost.ops[0].Batch != p.rows[1].id || f[1] != "b lost" || f[2] != "e held_back" {
+		t.Errorf("of damaged rows the plan is %q", f)
+	}
+}
+
+// What was not answered: the log tells of what was sent.
+func TestWhatASessionWaitsFor(t *testing.T) {
+	t.Parallel()
+	p := &planned{outs: map[string]*ledger.Outcome{}}
+	waits := func(first int64, ops ...opRow) []string {
+		ids := p.add(false, ops...)
+		r := p.rows[len(p.rows)-1]
+		r.state, r.outcomes = rowPending, nil
+		if first > 0 {
+			r.state, r.first = rowInFlight, &first
+		}
+		return ids
+	}
+	sent := waits(5, opRow{method: "a"}, opRow{method: "b"})
+	waits(7, opRow{method: "c"}, opRow{method: "d", void: true})
+	late := waits(0, opRow{method: "e"}, opRow{method: "expecting", expected: ledger.Expect{Set: true}}, opRow{method: "f"})
+	waits(0, opRow{method: "g", deps: []string{late[1]}})
+	got := p.plan(t, &Log{Ops: map[string]uint64{sent[0]: 3}}, ReconcileOptions{}, nil)
+	want := []string{"a in_log", "b held_back", "c waits", "d held_back", "e waits", "expecting held_back", "f waits", "g waits"}
+	if !slices.Equal(got.fates(), want) {
+		t.Errorf("the plan is %q", got.fates())
+	}
+	if o := got.pending[0].recorded; len(o) != 2 || o[0].Cursor != 3 || o[1].Status == ledger.Applied {
+		t.Errorf("what was recorded is %+v", o)
+	}
+}
+
+// logOf is a fake server's log as a client reads it.
+func (s *fakeServer) logOf(session string) *Log {
+	log := &Log{Ops: map[string]uint64{}}
+	for i, e := range s.log(session) {
+		log.Ops[e.op] = uint64(i + 1)
+	}
+	return log
+}
+
+// forget puts a session back to its first n events.
+func (s *fakeServer) forget(session, outbox string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	se := s.session(session)
+	se.log = slices.Clone(se.log[:n])
+	delete(s.streams, session+outbox)
+}
+
+// A server forgets what it has answered, twice; between the two, and before anything is
+// sent, the outbox is reconciled again, by other processes. In the end each op is there
+// once, in order.
+func TestReconcileBringsBackInOrder(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		session, other := withSession(t, b), withSession(t, b)
+		stop := run(t, b, srv)
+		var tickets []Ticket
+		for i := range 5 {
+			ops := []Op{put(fmt.Sprint(i)), put(fmt.Sprint(i + 100))}
+			if i > 0 { // in the log as a value, or sent again as a reference
+				ops[1].Args[0] = ledger.Arg{Name: "v", Ref: &ledger.Ref{Op: tickets[i-1].Ops[0], Path: "args.v"}}
+			}
+			tickets = append(tickets, commit(t, b, Batch{Session: session, Ops: ops}))
+			wait(t, b, tickets[i])
+		}
+		if err := b.Drain(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		before := srv.log(session)
+		waits := commit(t, b, Batch{Session: session, Ops: []Op{put("5")}})
+		needs := commit(t, b, Batch{Session: other, Ops: []Op{{Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: waits.Ops[0], Path: "args.v"}}}}}})
+		for _, kept := range []int{4, 6} {
+			srv.forget(session, b.ID(), kept)
+			log := srv.logOf(session)
+			plan, err := b.PlanReconcile(ctx, session, log, ReconcileOptions{})
+			if err != nil || !plan.Needed() {
+				t.Fatalf("%+v, %v", plan, err)
+			}
+			for i := range 3 { // what was not sent goes along in its place
+				r, err := p.open(t, quick()).Reconcile(ctx, session, log, ReconcileOptions{})
+				if i == 0 && (err != nil || !slices.Equal(r.Ops, plan.Ops)) {
+					t.Errorf("it does %+v, and %+v was planned: %v", r.Ops, plan.Ops, err)
+				}
+				if err != nil || i > 0 && r.Count(SentAgain) > 0 {
+					t.Fatalf("time %d: %+v, %v", i, r.Ops, err)
+				}
+			}
+			srv.mu.Lock()
+			delete(srv.streams, session+b.ID())
+			srv.mu.Unlock()
+			stop := run(t, b, srv)
+			if err := b.Drain(ctx, nil); err != nil {
+				t.Fatal(err)
+			}
+			stop()
+		}
+		var was, is []string
+		for _, e := range before {
+			was = append(was, string(e.args[0].JSON))
+		}
+		for _, e := range srv.log(session) {
+			is = append(is, string(e.args[0].JSON))
+		}
+		if !slices.Equal(is, append(was, "5")) {
+			t.Errorf("the log has %q, and had %q", is, was)
+		}
+		for _, ticket := range []Ticket{waits, needs} {
+			if got := wait(t, b, ticket); got[0].Status != ledger.Applied {
+				t.Errorf("%+v", got)
+			}
+		}
+		for _, ticket := range tickets { // who has the ticket has the answer that was given
+			if got := wait(t, b, ticket); got[0].Status != ledger.Applied {
+				t.Errorf("%+v", got)
+			}
+		}
+		if r, err := b.Reconcile(ctx, session, srv.logOf(session), ReconcileOptions{}); err != nil || r.Needed() || len(r.Ops) > 0 {
+			t.Errorf("nothing is missing: %+v, %v", r, err)
+		}
+	})
+}
+
+// A damaged row that had to be sent next is lost, and the rest goes on without it.
+func TestReconcileLeavesDamageBehind(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		session := withSession(t, b)
+		var mute atomic.Bool
+		mute.Store(true)
+		srv.after = func(*ledger.Batch) bool { return mute.Load() } // no answer arrives
+		stop := run(t, b, srv)
+		bad := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		eventually(t, "it has a seq", func() bool {
+			rows, err := b.List(ctx, Filter{Batch: bad.Batch})
+			return err == nil && rows[0].State == InFlight
+		})
+		stop()
+		mute.Store(false)
+		srv.forget(session, b.ID(), 0)
+		err := b.w.do(ctx, func(ctx context.Context, q querier) error {
+			_, err := q.exec(ctx, `UPDATE mooring_outbox_batch SET body = $3 WHERE box = $1 AND batch = $2 AND state < 2`, b.t.box, bad.Batch, []byte{2, 0, 7})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		good := commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
+		stop = run(t, b, srv)
+		eventually(t, "the stream stops", func() bool {
+			still, err := b.Stopped(ctx, session)
+			return err == nil && still != nil && still.Code == fault.OutboxDamaged
+		})
+		r, err := b.Reconcile(ctx, session, srv.logOf(session), ReconcileOptions{})
+		if err != nil || r.Stopped == nil || r.Count(Lost) != 1 || r.Count(Kept) != 1 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if got := wait(t, b, good); got[0].Status != ledger.Applied {
+			t.Errorf("%+v", got)
+		}
+		if _, err := b.Wait(ctx, bad.Batch); fault.CodeOf(err) != fault.OutboxDamaged {
+			t.Errorf("waiting for what is lost: %v", err)
+		}
+		if still, err := b.Stopped(ctx, session); err != nil || still != nil {
+			t.Errorf("afterwards: %v, %v", still, err)
+		}
+		stop()
+	})
+}
+
+// A session that its server has lost is made again by who made it, and by nobody else.
+func TestReconcileMakesTheSessionAgain(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		session := withSession(t, b)
+		srv := newFakeServer()
+		stop := run(t, b, srv)
+		wait(t, b, commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}))
+		if err := b.Drain(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		if _, err := b.Reconcile(ctx, session, &Log{Gone: true}, ReconcileOptions{}); fault.CodeOf(err) != fault.NotFound || !strings.Contains(err.Error(), "the home folder that made it") {
+			t.Errorf("without its creation: %v", err)
+		}
+		if r, err := b.PlanReconcile(ctx, session, &Log{}, ReconcileOptions{}); err != nil || r.Count(SentAgain) != 1 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}

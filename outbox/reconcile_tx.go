@@ -1,0 +1,230 @@
+package outbox
+
+// Reconciling a session: the plan, and the one transaction that carries it out. Until
+// that is durable nothing has changed, and afterwards nothing is left to be done but to
+// send; so it may be interrupted anywhere, and done again.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
+)
+
+// Reconciliation is what a session lacks of what this outbox has, op by op, and what
+// becomes of each.
+type Reconciliation struct {
+	Session string
+	Stopped *Standstill // why nothing of it was sent; nil if that is not known to have stopped
+	Gone    bool        // the server does not know the session: it is made again first
+	Ops     []Reconciled
+	Batches []string // that are committed again
+}
+
+// Needed says whether there is anything to be done.
+func (r *Reconciliation) Needed() bool {
+	return r.Stopped != nil || slices.ContainsFunc(r.Ops, func(c Reconciled) bool { return c.Fate == SentAgain || c.Fate == InLog })
+}
+
+// Count counts the ops of a fate.
+func (r *Reconciliation) Count(f Fate) (n int) {
+	for i := range r.Ops {
+		if r.Ops[i].Fate == f {
+			n++
+		}
+	}
+	return n
+}
+
+const sqlSessions = `SELECT session FROM mooring_outbox_batch WHERE box = $1 GROUP BY session ORDER BY MIN(num)`
+
+// Sessions lists the sessions that the outbox has ops of, unfinished or of the last 30
+// days, in the order in which they came.
+func (b *Box) Sessions(ctx context.Context) (sessions []string, err error) {
+	err = b.read(ctx, "list sessions", func(ctx context.Context, q querier) error {
+		sessions = nil
+		return q.query(ctx, sqlSessions, []any{b.t.box}, func(scan scanner) error {
+			var s string
+			err := scan(&s)
+			sessions = append(sessions, s)
+			return err
+		})
+	})
+	return sessions, err
+}
+
+// PlanReconcile tells what Reconcile would do, and does nothing.
+func (b *Box) PlanReconcile(ctx context.Context, session string, log *Log, o ReconcileOptions) (r Reconciliation, err error) {
+	still, err := b.Stopped(ctx, session)
+	if err != nil {
+		return r, err
+	}
+	err = b.read(ctx, "reconcile", func(ctx context.Context, q querier) error {
+		p, err := b.planFor(ctx, q, session, log, o, "")
+		if err == nil {
+			r = p.reconciliation(session, log)
+		}
+		return err
+	})
+	r.Stopped = still
+	return r, err
+}
+
+// Reconcile commits again what applied once and is not in the session's log any more,
+// under new ids, in a new stream, in order; what was not answered goes out behind it. log
+// is read from the server just before. Which op stands for which is durable before
+// anything is sent. What carries an expectation is held back, unless o says otherwise; of
+// what held back nothing is lost but its place: a later Reconcile with Expecting sends
+// it. If nothing is Needed nothing is done. NotFound if the session is gone from its
+// server and its creation is not in this outbox.
+func (b *Box) Reconcile(ctx context.Context, session string, log *Log, o ReconcileOptions) (r Reconciliation, err error) {
+	if r, err = b.PlanReconcile(ctx, session, log, o); err != nil || !r.Needed() {
+		return r, err
+	}
+	still := r.Stopped
+	err = b.leave(ctx, "reconcile", session, func(ctx context.Context, q querier) ([]decidedRow, error) {
+		p, err := b.planFor(ctx, q, session, log, o, b.db.lockRows())
+		if err != nil {
+			return nil, err
+		}
+		r = p.reconciliation(session, log)
+		decided, err := b.carryOut(ctx, q, p)
+		crashpoint.Hit(crashpoint.OutboxCommitBefore)
+		return decided, err
+	})
+	r.Stopped = still
+	b.usage.since.Store(0) // count anew
+	return r, err
+}
+
+func (p *plan) reconciliation(session string, log *Log) Reconciliation {
+	r := Reconciliation{Session: session, Gone: log.Gone, Ops: p.ops}
+	for i := range p.again {
+		r.Batches = append(r.Batches, p.again[i].id)
+	}
+	return r
+}
+
+// planFor reads a session's rows and plans.
+func (b *Box) planFor(ctx context.Context, q querier, session string, log *Log, o ReconcileOptions, lock string) (*plan, error) {
+	p := newPlanner(log, o, b.t.finder(ctx, q, notYet), func(op string) (string, error) { return b.t.retryOf(ctx, q, op) })
+	var waiting []*batchRow
+	for after := int64(-1); ; {
+		rows, err := b.t.many(ctx, q, sqlList, b.t.box, after, session)
+		if err != nil {
+			return nil, err
+		}
+		if len(rows) == 0 {
+			break
+		}
+		for _, r := range rows {
+			after = r.num
+			if r.state != rowFinished {
+				if lock != "" { // it may have been changed, but no sender can finish it now
+					if r, err = b.t.batchNum(ctx, q, r.num, lock); err != nil {
+						return nil, err
+					}
+				}
+				waiting = append(waiting, r)
+				continue
+			}
+			if err := p.finished(r); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := p.resend(); err != nil {
+		return nil, err
+	}
+	if log.Gone && !p.makes() && !slices.ContainsFunc(waiting, makes) {
+		return nil, fault.NotFound.With("the server does not know session %s, and its creation is not in this outbox: the home folder that made it has to reconcile first", session)
+	}
+	// What had seqs goes first, in their order.
+	slices.SortStableFunc(waiting, func(x, y *batchRow) int {
+		switch {
+		case x.sequenced() && y.sequenced():
+			return cmp.Compare(*x.first, *y.first)
+		case x.sequenced():
+			return -1
+		case y.sequenced():
+			return 1
+		}
+		return cmp.Compare(x.num, y.num)
+	})
+	for _, r := range waiting {
+		if err := p.unfinished(r); err != nil {
+			return nil, err
+		}
+	}
+	return &p.plan, nil
+}
+
+// makes says whether what is committed again makes the session.
+func (p *planner) makes() bool {
+	return len(p.plan.again) > 0 && creates(p.plan.again[0].body.ops[0].method)
+}
+
+// makes says whether a row makes its session.
+func makes(r *batchRow) bool {
+	bd, err := r.decode()
+	return err == nil && creates(bd.ops[0].method)
+}
+
+const sqlUnsent = `UPDATE mooring_outbox_batch SET first_seq = NULL, state = 0, dropping = 0, attempts = 0, next_retry_at = 0, last_error = ''
+	WHERE box = $1 AND num = $2 AND state < 2`
+
+// carryOut does what a plan says: seqs of the new stream are given out on the way.
+func (b *Box) carryOut(ctx context.Context, q querier, p *plan) (decided []decidedRow, err error) {
+	seq := int64(1)
+	for i := range p.again {
+		a := &p.again[i]
+		data := a.body.encode(a.old.session, a.id)
+		row := &batchRow{id: a.id, session: a.old.session, via: a.old.via, ops: len(a.body.ops), bytes: int64(len(data)),
+			created: b.cfg.Now().UnixMilli(), body: data}
+		num, err := b.t.insert(ctx, q, row)
+		if errors.Is(err, errUnique) {
+			return nil, fault.AlreadyExists.Because(err, "batch %s, which was to stand for batch %s, is there already", a.id, a.old.id)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("commit again: %w", err)
+		}
+		b.nameOps(q, a.id, a.body)
+		b.t.giveSeq(q, num, seq, nil, tally{})
+		b.t.lower(q, num)
+		seq += int64(len(a.body.ops))
+	}
+	for _, pr := range p.pending {
+		r, bd := pr.row, pr.body
+		switch {
+		case bd == nil:
+			decided = append(decided, b.setAside(q, r, pr.err))
+			continue
+		case pr.recorded != nil:
+			for i := range bd.ops {
+				op := &bd.ops[i]
+				op.void, op.dropAsked, op.verdict = false, false, &pr.recorded[i]
+			}
+		case r.sequenced():
+			if _, err := resolve(bd, r.session, b.t.finder(ctx, q, r.num), false); err != nil {
+				return nil, err
+			}
+		}
+		if bd.decided() {
+			decided = append(decided, b.finishGiven(ctx, q, r, bd))
+			continue
+		}
+		data := bd.encode(r.session, r.id)
+		b.t.setBody(q, r.num, data, bd.tally(), false)
+		q.later(sqlUnsent, []any{b.t.box, r.num}, nil)
+		if r.sequenced() {
+			b.t.giveSeq(q, r.num, seq, nil, tally{})
+			b.t.lower(q, r.num)
+			seq += int64(bd.travelling())
+		}
+	}
+	return decided, nil
+}
