@@ -96,6 +96,7 @@ interop: ## speak with the C++ implementation, go-capnp and the npm package capn
 e2e: build ## the JavaScript client and the page for people, in Node and Chromium, the curl lines of docs/http.md, nginx and HAProxy
 	@.ci/need node npm chromium
 	cd clients/js && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
+	.ci/pack
 	cd e2e && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
 	@PATH="$$PATH:/usr/sbin" .ci/need curl nginx haproxy
 	go test -count=1 -tags curl -run '^TestCurl$$' ./httpapi
