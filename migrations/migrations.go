@@ -114,12 +114,8 @@ func up(ctx context.Context, db *sql.DB, set Set) error {
 	if err != nil {
 		return fmt.Errorf("migrate %s: read version: %w", set.Name, err)
 	}
-	switch {
-	case current > newest+1:
-		return fault.Incompatible.With("the %s database is at version %d and this binary knows %d at most: "+
-			"run a newer mooring (servers may be one version apart, not more)", set.Name, current, newest)
-	case current >= newest:
-		return nil
+	if err := set.Knows(current); err != nil || current >= newest {
+		return err
 	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate %s: %w", set.Name, err)
@@ -165,4 +161,23 @@ func folder(files embed.FS, name string) fs.FS {
 		panic("migrations: " + err.Error()) // the name is not a valid path: a defect
 	}
 	return sub
+}
+
+// Newest is the version that Up brings a database to.
+func (set Set) Newest() (version int64, err error) {
+	list, err := set.migrations()
+	for _, m := range list {
+		version = max(version, m.Version)
+	}
+	return version, err
+}
+
+// Knows fails with fault.Incompatible where a database's version is beyond what Up takes.
+func (set Set) Knows(version int64) error {
+	newest, err := set.Newest()
+	if err == nil && version > newest+1 {
+		err = fault.Incompatible.With("the %s database is at version %d and this binary knows %d at most: "+
+			"run a newer mooring (servers may be one version apart, not more)", set.Name, version, newest)
+	}
+	return err
 }

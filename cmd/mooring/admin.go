@@ -23,7 +23,7 @@ import (
 func adminCmd(sh *shared) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "admin",
-		Short: "Rescue a server's space, on the server's machine",
+		Short: "Rescue or copy what a server has, on the server's machine",
 		Long:  "What takes no ref but the server's data folder or database.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -31,7 +31,7 @@ func adminCmd(sh *shared) *cobra.Command {
 		},
 		Example: "  mooring admin rotate-owner --data srv",
 	}
-	cmd.AddCommand(rotateOwnerCmd(sh))
+	cmd.AddCommand(rotateOwnerCmd(sh), backupCmd(sh), checkCmd(sh))
 	return cmd
 }
 

@@ -1,0 +1,115 @@
+// mooring admin backup and check: a copy of a server's SQLite database, made while it
+// runs, and whether it is good.
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/store/sqlite"
+)
+
+func backupCmd(sh *shared) *cobra.Command {
+	var o serveOptions
+	cmd := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Copy a server's SQLite database to a new file, while the server runs",
+		Long: "Copy the database in the data folder, as it is at one moment, to a new file of mode 0600.\n" +
+			"The server goes on meanwhile. The file gets its name when it is whole, on the disk and\n" +
+			"found sound; one that is there is never replaced. It holds the hashes of refs' secrets\n" +
+			"and every session: keep it as you keep the data folder.\n\n" +
+			"A database in Postgres is copied with Postgres's own tools.",
+		Example: "  mooring admin backup --data srv /backups/mooring.db",
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("database-url") {
+				o.databaseURL = os.Getenv(envDatabaseURL)
+			}
+			if o.databaseURL != "" {
+				return fault.Incompatible.With("this copies SQLite databases: this server's is in Postgres, which is copied with its own tools " +
+					"(pg_dump while it runs, or a base backup with its write-ahead log for a restore to any moment): see docs/operating.md")
+			}
+			return o.backup(cmd, sh, args[0])
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.data, "data", "", "the server's data folder (default: "+defaultDataHint()+")")
+	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres that the server uses instead of SQLite (default: "+envDatabaseURL+"): says what to do there")
+	return cmd
+}
+
+func (o *serveOptions) backup(cmd *cobra.Command, sh *shared, file string) (err error) {
+	ctx := cmd.Context()
+	if o.data == "" {
+		if o.data, err = dataFolder(); err != nil {
+			return err
+		}
+	}
+	if err := o.checkServer(ctx); err != nil {
+		return err
+	}
+	made, err := sqlite.Backup(ctx, o.data, file)
+	if err != nil {
+		return err
+	}
+	if sh.json {
+		return sh.printJSON(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version})
+	}
+	_, err = fmt.Fprintf(sh.out, "%s has the database of %s: %s\n", file, filepath.Clean(o.data), made)
+	return err
+}
+
+func checkCmd(sh *shared) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE",
+		Short: "See whether a copy of a server's SQLite database is good",
+		Long: "Read a copy that admin backup made, or a mooring.db, without changing it: is it sound\n" +
+			"(SQLite's integrity_check), of a version that this binary can start on, and are its event\n" +
+			"logs and audits the ones that were written (their hash chains, and the hashes of what\n" +
+			"they hold)? What is wrong is named, one a line, and the exit code is 1.",
+		Example: "  mooring admin check /backups/mooring.db",
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file := args[0]
+			if info, err := os.Stat(file); err != nil {
+				return fault.Usage.With("%v", cannotRead(file, err))
+			} else if !info.Mode().IsRegular() {
+				return fault.Usage.With("%s is no file: name a copy that admin backup made", file)
+			}
+			made, found, err := sqlite.Check(cmd.Context(), file)
+			switch {
+			case errors.Is(err, fs.ErrPermission):
+				return fault.Usage.With("%v", cannotRead(file, err))
+			case err != nil:
+				return fmt.Errorf("%s: %w", file, err)
+			}
+			for _, flaw := range found.Flaws {
+				if sh.json {
+					err = sh.printJSON(map[string]any{"flaw": flaw})
+				} else {
+					_, err = fmt.Fprintln(sh.out, flaw)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			if n := len(found.Flaws) + found.More; n > 0 {
+				return fault.Internal.With("%s is not what was written, in %s: see above", file, counted(n, "place"))
+			}
+			if sh.json {
+				return sh.printJSON(map[string]any{"file": file, "bytes": made.Bytes, "schema_version": made.Version,
+					"sessions": found.Sessions, "events": found.Events, "audit_rows": found.AuditRows})
+			}
+			_, err = fmt.Fprintf(sh.out, "%s is good: %s; %s, %s and %s are as they were written\n", file, made,
+				counted(found.Sessions, "session"), counted(found.Events, "event"), counted(found.AuditRows, "audit row"))
+			return err
+		},
+	}
+}

@@ -1,0 +1,71 @@
+//go:build unix
+
+// Copies of a server's database, at the command line.
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A copy that was made while the server ran takes the place of what came after it.
+func TestBackupOfARunningServer(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.importSmall()
+	was := r.ok("session", "export", id)
+	file := r.file("copy.db", "")
+	admin := func(want int, words string, args ...string) string {
+		t.Helper()
+		code, out, said := command(t, append([]string{"admin"}, args...)...)
+		if code != want || !strings.Contains(out+said, words) {
+			t.Errorf("admin %s: exit %d, %s%s; want %d with %q", strings.Join(args, " "), code, out, said, want, words)
+		}
+		return out
+	}
+	admin(exitRefused, "copy.db is there already: name another file", "backup", file, "--data", r.data())
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	admin(exitOK, file+" has the database of ", "backup", file, "--data", r.data())
+	admin(exitOK, "copy.db is good: ", "check", file)
+	var shown struct{ Sessions, Events int }
+	if err := json.Unmarshal([]byte(admin(exitOK, "", "check", file, "--json")), &shown); err != nil || shown.Sessions != 1 || shown.Events == 0 {
+		t.Errorf("shown is %+v, %v", shown, err)
+	}
+	admin(exitRefused, "pg_dump", "backup", file+"2", "--data", r.data(), "--database-url", "postgres://127.0.0.1/x")
+	admin(exitUsage, "no server's data folder", "backup", file+"2", "--data", t.TempDir())
+	admin(exitUsage, "the copy cannot be written: ", "backup", filepath.Join(r.dir, "none", "copy"), "--data", r.data())
+	admin(exitUsage, "none", "check", filepath.Join(r.dir, "none"))
+	admin(exitRefused, "no database of a server", "check", r.file("text", strings.Repeat("no database\n", 100)))
+	if os.Geteuid() != 0 { // who may write everywhere
+		closed := filepath.Join(r.dir, "closed")
+		if err := os.Mkdir(closed, 0o500); err != nil {
+			t.Fatal(err)
+		}
+		admin(exitUsage, "permission denied", "backup", filepath.Join(closed, "copy"), "--data", r.data())
+	}
+
+	r.okIn(putLine("later"), "session", "append", id, "--wait")
+	r.stop()
+	for _, old := range []string{"mooring.db", "mooring.db-wal", "mooring.db-shm"} {
+		if err := os.Remove(filepath.Join(r.data(), old)); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(r.data(), "mooring.db"), data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	if is := r.ok("session", "export", id); is != was {
+		t.Errorf("the copy has %s, not %s", is, was)
+	}
+}

@@ -1,0 +1,184 @@
+// Whether a database's logs and audits are the ones that were written, in one snapshot.
+
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// Checked is what Check went through, and what it found wrong, in words.
+type Checked struct {
+	Sessions, Events, AuditRows int
+	Flaws                       []string // the first of them
+	More                        int      // how many others there are
+}
+
+// mostFlaws bounds the flaws that are kept.
+const mostFlaws = 100
+
+func (c *Checked) flaw(format string, args ...any) {
+	if len(c.Flaws) == mostFlaws {
+		c.More++
+		return
+	}
+	c.Flaws = append(c.Flaws, fmt.Sprintf(format, args...))
+}
+
+// checkPage is how many rows a check reads at once, and checkBytes how much.
+const (
+	checkPage  = 500
+	checkBytes = 4 << 20
+)
+
+var (
+	pageSessions = statement("", `
+		SELECT s.id, s.cursor, s.base, s.head FROM sessions s WHERE s.id > {1} ORDER BY s.id LIMIT {2}`)
+	pageHeads = statement("", `
+		SELECT h.target, h.seq, h.head FROM audit_heads h WHERE h.target > {1} ORDER BY h.target LIMIT {2}`)
+)
+
+// Check goes over the hash chain of every session's log, with its payloads, and of every
+// audit, in the transaction that run is in. It needs no column that is newer than the audit's
+// chain, so older databases can be checked too. The error is for what kept it from reading.
+func Check(ctx context.Context, run Runner) (*Checked, error) {
+	c := &Checked{}
+	if err := c.logs(ctx, run); err != nil {
+		return nil, fmt.Errorf("check logs: %w", err)
+	}
+	if err := c.audits(ctx, run); err != nil {
+		return nil, fmt.Errorf("check audits: %w", err)
+	}
+	return c, nil
+}
+
+// checkedLog is where a session's log begins and ends.
+type checkedLog struct {
+	id           string
+	cursor, base uint64
+	head         session.Hash
+}
+
+func (c *Checked) logs(ctx context.Context, run Runner) error {
+	for after := ""; ; {
+		var page []checkedLog
+		run.Queue(pageSessions, nil, []any{after, int64(checkPage)}, func(row Scanner) error {
+			var l checkedLog
+			var cursor, base int64
+			var head []byte
+			err := row.Scan(&l.id, &cursor, &base, &head)
+			l.cursor, l.base = uint64(cursor), uint64(base)
+			copy(l.head[:], head)
+			page = append(page, l)
+			return err
+		})
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		for i := range page {
+			if err := c.log(ctx, run, &page[i]); err != nil {
+				return err
+			}
+		}
+		if len(page) < checkPage {
+			return nil
+		}
+		after = page[len(page)-1].id
+	}
+}
+
+// log checks one log. Of a trimmed one the event at its base is left, for its hash.
+func (c *Checked) log(ctx context.Context, run Runner, l *checkedLog) error {
+	c.Sessions++
+	v := session.NewVerifier(session.Hash{}, 0)
+	if l.base > 0 {
+		v = session.NewVerifierAfter(l.base)
+		run.Queue(readHashes, [][]any{{l.id, int64(l.base)}}, nil, func(row Scanner) error {
+			var cursor int64
+			var hash []byte
+			err := row.Scan(&cursor, &hash)
+			if len(hash) == len(session.Hash{}) {
+				v = session.NewVerifier(session.Hash(hash), l.base)
+			}
+			return err
+		})
+	}
+	for after := l.base; ; {
+		var events []*session.Event
+		bytes := 0
+		run.Queue(readEvents, nil, []any{l.id, int64(after), int64(checkPage), int64(checkBytes)}, func(row Scanner) error {
+			e, err := scanEvent(row)
+			if err != nil {
+				return err
+			}
+			events = append(events, e)
+			if bytes += eventBytes(e); bytes >= checkBytes {
+				return ErrEnough
+			}
+			return nil
+		})
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		if len(events) == 0 {
+			break
+		}
+		c.Events += len(events)
+		v.Add(events)
+		after = events[len(events)-1].Cursor
+	}
+	v.End(l.cursor, l.head)
+	for _, f := range v.Findings() {
+		c.flaw("session %s: event %d %s", l.id, f.Cursor, f.What)
+	}
+	return nil
+}
+
+func (c *Checked) audits(ctx context.Context, run Runner) error {
+	for after := ""; ; {
+		heads := map[string]auditHead{}
+		var targets []string
+		run.Queue(pageHeads, nil, []any{after, int64(checkPage)}, func(row Scanner) error {
+			target, h, err := scanHead(row)
+			heads[target], targets = h, append(targets, target)
+			return err
+		})
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		for _, target := range targets {
+			if err := c.audit(ctx, run, target, heads[target]); err != nil {
+				return err
+			}
+		}
+		if len(targets) < checkPage {
+			return nil
+		}
+		after = targets[len(targets)-1]
+	}
+}
+
+func (c *Checked) audit(ctx context.Context, run Runner, target string, end auditHead) error {
+	chain := capability.NewChain(0)
+	for {
+		var rows []*capability.AuditRow
+		run.Queue(readAudit, nil, []any{target, int64(chain.Seq()), int64(checkPage)}, collect(&rows, scanAudit))
+		if err := run.Flush(ctx); err != nil {
+			return err
+		}
+		for _, r := range rows {
+			chain.Add(r.Link())
+		}
+		c.AuditRows += len(rows)
+		if len(rows) == 0 {
+			break
+		}
+	}
+	for _, f := range chain.End(end.seq, end.hash) {
+		c.flaw("audit of %s: %s", target, f.Text("row"))
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+// Copies of a database: made while its server runs, and looked over.
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/migrations"
+	"github.com/mooring-rpc/mooring/store"
+)
+
+// Copy is what is known of a copy.
+type Copy struct {
+	Bytes   int64
+	Version int64 // of its schema
+}
+
+// Backup copies the database of the data folder dir to file, which must not be there:
+// one state of it, as it is now, in one read transaction that no commit waits for. The
+// folder is not locked, so its server may run. The copy gets its name, mode 0600, once it
+// is whole, synced and was found sound; if that does not come to be, there is no file.
+func Backup(ctx context.Context, dir, file string) (c Copy, err error) {
+	if _, err := os.Lstat(file); err == nil {
+		return c, fault.AlreadyExists.With("%s is there already: name another file, or move that one away first", file)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return c, cannotWrite(err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*") // of mode 0600
+	if err != nil {
+		return c, cannotWrite(err)
+	}
+	defer func() {
+		err = errors.Join(err, f.Close())
+		if e := os.Remove(f.Name()); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}()
+	from, err := openCopy(ctx, filepath.Join(dir, fileName), false)
+	if err != nil {
+		return c, err
+	}
+	stop := keepSyncing(f)
+	err = from.exec(ctx, "VACUUM INTO ?1", f.Name())
+	stop()
+	if err = errors.Join(translate(ctx, err), from.close()); err != nil {
+		return c, fmt.Errorf("copy the database: %w", err)
+	}
+	if err := f.Sync(); err != nil {
+		return c, fmt.Errorf("copy the database: %w", err)
+	}
+	if c, err = inspect(ctx, f.Name()); err != nil {
+		return c, fmt.Errorf("the copy is not whole, and was removed: %w", err)
+	}
+	if err := place(f.Name(), file); err != nil {
+		return c, cannotWrite(err)
+	}
+	return c, nil
+}
+
+func cannotWrite(err error) error {
+	return fault.Usage.Because(err, "the copy cannot be written: %v", err)
+}
+
+// syncEach is how often what was written of a copy is sent to the disk. All of it at the
+// end would have the commits of the server wait for it.
+const syncEach = 100 * time.Millisecond
+
+// keepSyncing syncs a file again and again until stop, which waits for the last time.
+func keepSyncing(f *os.File) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(syncEach)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = f.Sync() // the last one says whether it can be
+			case <-end:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(end)
+		<-ended
+	}
+}
+
+// place gives a file its name if that is free, durably.
+func place(tmp, file string) error {
+	err := os.Link(tmp, file)
+	if err == nil {
+		err = os.Remove(tmp)
+	} else if _, there := os.Lstat(file); errors.Is(there, fs.ErrNotExist) { // a file system without links
+		err = os.Rename(tmp, file)
+	}
+	if err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	// Some file systems cannot sync a folder; then the name is as durable as it gets.
+	if err := dir.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, fs.ErrInvalid) {
+		return err
+	}
+	return nil
+}
+
+// openCopy connects to a database to read it, and to leave everything as it is. A file
+// that is still says that nobody writes to it, so nothing is kept beside it.
+func openCopy(ctx context.Context, file string, still bool) (*conn, error) {
+	db, err := sql.Open("sqlite", "")
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	driver := db.Driver()
+	if err := db.Close(); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	q := url.Values{"mode": {"ro"}, "_pragma": {busyTimeout, "temp_store(MEMORY)", "cache_size(-16384)"}}
+	if still {
+		q.Set("immutable", "1")
+	}
+	c := &conn{now: time.Now}
+	if err := c.open(driver, (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: q.Encode()}).String()); err != nil {
+		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
+	}
+	return c, nil
+}
+
+// inspect looks at a file that nobody writes to: is it a sound database, and of which
+// version? Chains are not gone over.
+func inspect(ctx context.Context, file string) (c Copy, err error) {
+	conn, err := openCopy(ctx, file, true)
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, conn.close()) }()
+	return sound(ctx, conn, file)
+}
+
+func sound(ctx context.Context, conn *conn, file string) (c Copy, err error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return c, err
+	}
+	c.Bytes = info.Size()
+	var said string
+	err = conn.query(ctx, "PRAGMA integrity_check(1)", nil, func(row store.Scanner) error { return row.Scan(&said) })
+	if err != nil {
+		return c, broken(ctx, err)
+	}
+	if said != "ok" {
+		return c, fault.Internal.With("it is damaged: %s", said)
+	}
+	err = conn.query(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM "+migrations.SQLite.Table+" WHERE is_applied", nil,
+		func(row store.Scanner) error { return row.Scan(&c.Version) })
+	if err != nil {
+		return c, broken(ctx, err)
+	}
+	return c, migrations.SQLite.Knows(c.Version)
+}
+
+// broken says of what SQLite cannot read that it is no database of a server's.
+func broken(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return translate(ctx, err)
+	}
+	return fault.Internal.Because(err, "it is no database of a server, or damaged (%v)", err)
+}
+
+// Check looks a copy over, of which nothing is changed: is it a sound database of a
+// version that this binary can start on, and are its logs and audits the ones that were
+// written? The error is for what keeps it from being used at all; flaws are in Checked.
+func Check(ctx context.Context, file string) (c Copy, found *store.Checked, err error) {
+	// What a copy by hand has beside it belongs to it; without that nothing is made there.
+	_, beside := os.Stat(file + "-wal")
+	conn, err := openCopy(ctx, file, errors.Is(beside, fs.ErrNotExist))
+	if err != nil {
+		return c, nil, broken(ctx, err)
+	}
+	defer func() { err = errors.Join(err, conn.close()) }()
+	if c, err = sound(ctx, conn, file); err != nil {
+		return c, nil, err
+	}
+	_, err = transaction(ctx, conn, "BEGIN DEFERRED", false, func(r store.Runner) error {
+		found, err = store.Check(ctx, r)
+		return err
+	})
+	return c, found, err
+}
+
+// String is a copy in words.
+func (c Copy) String() string {
+	return strconv.FormatInt(c.Bytes, 10) + " bytes, schema version " + strconv.FormatInt(c.Version, 10)
+}

@@ -1,0 +1,262 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/store"
+	"github.com/mooring-rpc/mooring/store/storetest"
+)
+
+// served is an open store, and its folder.
+func served(tb testing.TB) (dir string, s *store.Store) {
+	tb.Helper()
+	dir = filepath.Join(tb.TempDir(), "data")
+	s, err := Open(tb.Context(), Config{Dir: dir})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir, s
+}
+
+// byHand runs a statement on a copy.
+func byHand(t *testing.T, file, text string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBackupWhileOthersAppend: a copy is one state of the database, with all that was
+// acknowledged before it began, and a server goes on from it.
+func TestBackupWhileOthersAppend(t *testing.T) {
+	t.Parallel()
+	dir, s := served(t)
+	first, second := storetest.Appender(t, s), storetest.Appender(t, s)
+	writers := []func(){storetest.Appender(t, s), storetest.Appender(t, s)}
+	const before = 20
+	for range before {
+		first()
+		second()
+	}
+	end := make(chan struct{})
+	var at [3]atomic.Int64
+	var running sync.WaitGroup
+	for i, commits := range [][]func(){{first, second}, writers[:1], writers[1:]} {
+		running.Go(func() {
+			for {
+				for _, commit := range commits {
+					commit()
+				}
+				at[i].Add(1)
+				select {
+				case <-end:
+					return
+				default:
+				}
+			}
+		})
+	}
+	all := func(n int64) { // each has committed n times more
+		for i := range at {
+			for from, deadline := at[i].Load(), time.Now().Add(time.Minute); at[i].Load() < from+n && time.Now().Before(deadline); {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "copy.db")
+	all(3)
+	acked := at[0].Load()
+	made, err := Backup(t.Context(), dir, file)
+	all(3)
+	close(end)
+	running.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || info.Size() != made.Bytes {
+		t.Errorf("the copy: %v, %v", info, err)
+	}
+	if names, err := os.ReadDir(filepath.Dir(file)); err != nil || len(names) != 1 {
+		t.Errorf("beside the copy is %v, %v", names, err)
+	}
+	c, found, err := Check(t.Context(), file)
+	if err != nil || c != made || len(found.Flaws) > 0 || found.Sessions != 4 {
+		t.Fatalf("%v, %+v, %v", c, found, err)
+	}
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var a, b int64 // of the first two sessions, which are appended to in turn
+	if err := db.QueryRow("SELECT s.cursor, (SELECT o.cursor FROM sessions o ORDER BY o.id LIMIT 1 OFFSET 1) FROM sessions s ORDER BY s.id LIMIT 1").Scan(&a, &b); err != nil {
+		t.Fatal(err)
+	}
+	if a < before+acked || a-b < 0 || a-b > 1 {
+		t.Errorf("the copy has events %d and %d of what was appended in turn, of %d that were acknowledged", a, b, before+acked)
+	}
+	restored := t.TempDir()
+	if err := os.Rename(file, filepath.Join(restored, fileName)); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(t.Context(), Config{Dir: restored})
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.Appender(t, again)()
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBackupLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	dir, s := served(t)
+	storetest.Appender(t, s)()
+	to := t.TempDir()
+	there := filepath.Join(to, "there")
+	if err := os.WriteFile(there, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		dir  string
+		file string
+		want fault.Code
+	}{
+		"a file that is there": {t.Context(), dir, there, fault.AlreadyExists},
+		"no such folder":       {t.Context(), dir, filepath.Join(to, "none", "copy"), fault.Usage},
+		"stopped":              {stopped, dir, filepath.Join(to, "copy"), fault.Canceled},
+		"no database":          {t.Context(), to, filepath.Join(to, "copy"), fault.Internal},
+	} {
+		if _, err := Backup(c.ctx, c.dir, c.file); fault.CodeOf(err) != c.want {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	if names, err := os.ReadDir(to); err != nil || len(names) != 1 {
+		t.Errorf("left behind: %v, %v", names, err)
+	}
+	if b, err := os.ReadFile(there); err != nil || string(b) != "mine" {
+		t.Errorf("the file that was there has %q, %v", b, err)
+	}
+}
+
+func TestCheckFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	dir, s := served(t)
+	commit := storetest.Appender(t, s)
+	for range 3 {
+		commit()
+	}
+	good := filepath.Join(t.TempDir(), "good")
+	if _, err := Backup(t.Context(), dir, good); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(b []byte, change string) (found *store.Checked, err error) {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "copy")
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if change != "" {
+			byHand(t, file, change)
+		}
+		_, found, err = Check(t.Context(), file)
+		return found, err
+	}
+	if found, err := check(data, ""); err != nil || len(found.Flaws) != 0 || found.Events != 4 {
+		t.Errorf("a good copy: %+v, %v", found, err)
+	}
+	for change, want := range map[string]string{
+		"UPDATE events SET payload = CAST('{}' AS BLOB) WHERE cursor = 2": "event 2 has another payload than was written",
+		"UPDATE events SET actor = 'x' WHERE cursor = 3":                  "event 3 was changed",
+		"DELETE FROM events WHERE cursor = 4":                             "event 4 is missing",
+		"UPDATE audit_log SET actor = 'x' WHERE seq = 1":                  "audit of ",
+	} {
+		if found, err := check(data, change); err != nil || len(found.Flaws) == 0 || !strings.Contains(found.Flaws[0], want) {
+			t.Errorf("%s: %+v, %v", change, found, err)
+		}
+	}
+	for name, b := range map[string][]byte{
+		"no database":           []byte("something else, longer than a page of nothing"),
+		"cut":                   data[:len(data)/2],
+		"empty":                 {},
+		"pages of another file": slices.Concat(data[:len(data)/2], make([]byte, len(data)-len(data)/2)),
+	} {
+		if found, err := check(b, ""); err == nil {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+	if _, err := check(data, "INSERT INTO mooring_version (version_id, is_applied) VALUES (9999, 1)"); !errors.Is(err, fault.Incompatible) {
+		t.Errorf("of a version to come: %v", err)
+	}
+}
+
+// BenchmarkBackup measures what commits take while the database is copied, over and over,
+// and while it is not (docs/benchmarks.md has figures).
+func BenchmarkBackup(b *testing.B) {
+	dir, s := served(b)
+	commit := storetest.Appender(b, s)
+	for range 50_000 {
+		commit()
+	}
+	measure := func(name string) {
+		took := make([]time.Duration, 0, 4000)
+		for began := time.Now(); time.Since(began) < 5*time.Second; {
+			t := time.Now()
+			commit()
+			took = append(took, time.Since(t))
+		}
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, name+"-p99-ms")
+		b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, name+"-p50-ms")
+	}
+	for b.Loop() {
+		measure("quiet")
+		ctx, stop := context.WithCancel(b.Context())
+		var copies sync.WaitGroup
+		n := 0
+		var size int64
+		began := time.Now()
+		copies.Go(func() {
+			for ctx.Err() == nil {
+				file := filepath.Join(b.TempDir(), "copy")
+				if c, err := Backup(ctx, dir, file); err == nil {
+					n, size = n+1, c.Bytes
+					_ = os.Remove(file)
+				}
+			}
+		})
+		measure("copied")
+		stop()
+		copies.Wait()
+		b.Logf("%d copies of %d MB in %v", n, size>>20, time.Since(began))
+	}
+}
