@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -84,6 +85,10 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	if err := s.cfg.Store.Ping(ctx); err != nil {
 		s.log.Warn("not ready", "error", err)
 		plain(w, http.StatusServiceUnavailable, "the database does not answer\n")
+		return
+	}
+	if have, most, short := s.cfg.Store.Connections(); short {
+		plain(w, http.StatusOK, fmt.Sprintf("ready, with %d of %d connections to the database: there are no more to be had\n", have, most))
 		return
 	}
 	plain(w, http.StatusOK, "ready\n")

@@ -168,3 +168,30 @@ func TestAnswerBeforeTheBody(t *testing.T) {
 		}
 	}
 }
+
+// pooledStore is a store that has so many connections to its database.
+type pooledStore struct {
+	Store
+	have, most int
+	short      bool
+}
+
+func (s pooledStore) Connections() (have, most int, short bool) { return s.have, s.most, s.short }
+
+// TestFewConnectionsAreSeen: a server that has fewer than it may use is ready, and says so.
+func TestFewConnectionsAreSeen(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		short         bool
+		ready, metric string
+	}{{false, "ready\n", "0"}, {true, "ready, with 2 of 8 connections to the database: there are no more to be had\n", "1"}} {
+		r := start(t, pooledStore{sqliteStore(t), 2, 8, c.short}, nil)
+		if status, text := get(t, httpOf(t, r)+"/readyz"); status != http.StatusOK || text != c.ready {
+			t.Errorf("readyz: %d, %q", status, text)
+		}
+		if short, open, most := r.metric("mooring_database_connections_short"), r.metric(`mooring_database_connections{which="open"}`),
+			r.metric(`mooring_database_connections{which="most"}`); short != c.metric || open != "2" || most != "8" {
+			t.Errorf("metrics: %s, %s of %s", short, open, most)
+		}
+	}
+}

@@ -60,6 +60,8 @@ var (
 	descCommits     = desc("commits_total", "Transactions that committed batches.")
 	descCommitted   = desc("committed_ops_total", "Op intents in them.")
 	descGuesses     = desc("commit_guesses_total", "Transactions decided on remembered rows, by whether these were right; the others were decided again.", "rows")
+	descDatabase    = desc("database_connections", "Connections to Postgres: those that there are, and how many there may be.", "which")
+	descShort       = desc("database_connections_short", "1 while the database, its role or a pooler has fewer connections than there may be.")
 	descReadBatches = desc("batches_read_total", "Batches, by whether they were usual enough to be read by hand, or read by the generated code, as all of Cap'n Web are.", "way")
 )
 
@@ -67,7 +69,7 @@ var (
 func (m metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descHeld, descRefused, descTables, descQueued,
 		descMessages, descBytes, descWebOpen, descWebBatches, descWebTables, descWebQueued, descWebMessages, descWebBytes, descPending, descCommits, descCommitted,
-		descGuesses, descReadBatches} {
+		descGuesses, descDatabase, descShort, descReadBatches} {
 		ch <- d
 	}
 }
@@ -90,6 +92,11 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	right, wrong := s.cfg.Store.Guesses()
 	counter(descGuesses, right, "right")
 	counter(descGuesses, wrong, "wrong")
+	if have, most, short := s.cfg.Store.Connections(); most > 0 {
+		gauge(descDatabase, have, "open")
+		gauge(descDatabase, most, "most")
+		gauge(descShort, map[bool]int{true: 1}[short])
+	}
 	counter(descReadBatches, s.byHand.Load(), "hand")
 	counter(descReadBatches, s.generated.Load(), "generated")
 	for b := boundNone + 1; b < bounds; b++ {

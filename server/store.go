@@ -29,6 +29,10 @@ type Store interface {
 	// were not because they were others.
 	Guesses() (right, wrong uint64)
 
+	// Connections are how many there are to the database, of how many at most, 0 of 0
+	// without a pool; short says that there were no more to be had.
+	Connections() (have, most int, short bool)
+
 	// OpenStream opens the stream that a secret opens (session.StreamFor), or makes it,
 	// and raises its incarnation (WrongOutbox, Fenced, session.ErrIdle).
 	OpenStream(ctx context.Context, o session.StreamOpening) (*ledger.Stream, error)

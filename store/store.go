@@ -177,6 +177,21 @@ func (s *Store) Listen(ctx context.Context, heard func(session string, cursor ui
 	return s.backend.Listen(ctx, heard)
 }
 
+// Pooled is a Backend with a pool of connections.
+type Pooled interface {
+	// Connections are how many there are, of how many at most; short says that there were
+	// no more to be had.
+	Connections() (have, most int, short bool)
+}
+
+// Connections are those of the pool, as Pooled says; 0 of 0 where there is none.
+func (s *Store) Connections() (have, most int, short bool) {
+	if p, ok := s.backend.(Pooled); ok {
+		return p.Connections()
+	}
+	return 0, 0, false
+}
+
 // Ping is nil if the database answers.
 func (s *Store) Ping(ctx context.Context) error { return s.backend.Ping(ctx) }
 

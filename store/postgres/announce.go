@@ -101,6 +101,11 @@ func (b *backend) notify(cursors map[string]uint64) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), announceTimeout)
 	defer cancel()
-	_, err := b.pool.Exec(ctx, "SELECT pg_notify('"+channel+"', p) FROM unnest($1::text[]) AS p", payloads)
+	conn, release, err := b.sized.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	_, err = conn.Exec(ctx, "SELECT pg_notify('"+channel+"', p) FROM unnest($1::text[]) AS p", payloads)
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/pgtune"
 )
 
 // told is a log handler that tells of every line.
@@ -39,7 +40,7 @@ func TestAnnounceAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := make(chan struct{}, 100)
-	b := &backend{pool: pool, log: slog.New(told{slog.DiscardHandler, failed}), announcer: newAnnouncer()}
+	b := &backend{pool: pool, sized: pgtune.NewSized(pool, nil), log: slog.New(told{slog.DiscardHandler, failed}), announcer: newAnnouncer()}
 	type word struct {
 		session string
 		cursor  uint64

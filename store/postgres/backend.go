@@ -23,6 +23,7 @@ import (
 // backend implements store.Backend.
 type backend struct {
 	pool        *pgxpool.Pool
+	sized       *pgtune.Sized // through which pool is used
 	log         *slog.Logger
 	copyRows    int
 	endTimeout  time.Duration
@@ -47,14 +48,14 @@ func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) err
 }
 
 func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn func(store.Runner) error) (err error) {
-	conn, err := b.pool.Acquire(ctx)
+	conn, release, err := b.sized.Acquire(ctx)
 	if err != nil && b.closed.Load() {
 		return store.ErrClosed
 	}
 	if err != nil {
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}
-	defer conn.Release()
+	defer release()
 	r := &runner{backend: b, conn: conn.Conn(), batch: &pgx.Batch{}, options: options, scratch: pgtune.NewBuffer()}
 	defer r.scratch.Done()
 	defer r.rollback(ctx) // for errors, and for a panic on its way to whoever recovers
@@ -259,18 +260,38 @@ func (b *backend) Versions() bool { return true }
 // Ping implements store.Backend. A database that has been set to lose commits since it
 // was opened is UnsafeStore.
 func (b *backend) Ping(ctx context.Context) error {
-	return translate(ctx, b.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		if b.allowUnsafe {
-			return c.Ping(ctx)
-		}
-		return checkSafe(ctx, c.Conn(), false)
-	}))
+	conn, release, err := b.sized.Acquire(ctx)
+	if err != nil {
+		return translate(ctx, err)
+	}
+	defer release()
+	if b.allowUnsafe {
+		return translate(ctx, conn.Ping(ctx))
+	}
+	return translate(ctx, checkSafe(ctx, conn.Conn(), false))
+}
+
+// Connections implements store.Pooled.
+func (b *backend) Connections() (have, most int, short bool) {
+	size := b.sized.Size()
+	return size.Have, size.Most, size.Short
+}
+
+// sizeChanged says that the pool has fewer connections than it may have, or has more again.
+func (b *backend) sizeChanged(size pgtune.Size) {
+	if size.Short {
+		b.log.Warn("the database, its role or a pooler before it has fewer connections than the pool may use: requests wait for each other. "+
+			"Raise its number (PgBouncer: default_pool_size), or lower --database-connections", "have", size.Have, "wanted", size.Most)
+		return
+	}
+	b.log.Info("the database has more connections again", "have", size.Have, "wanted", size.Most)
 }
 
 // Close implements store.Backend.
 func (b *backend) Close() error {
 	b.closed.Store(true)
 	b.announcer.close()
+	b.sized.Close()
 	b.pool.Close()
 	return nil
 }

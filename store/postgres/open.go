@@ -93,6 +93,7 @@ func open(ctx context.Context, cfg Config) (*store.Store, error) {
 		return nil, translate(ctx, err)
 	}
 	b := &backend{pool: pool, log: cfg.Log, copyRows: cfg.CopyRows, endTimeout: endTimeout, allowUnsafe: cfg.AllowUnsafe, announcer: newAnnouncer()}
+	b.sized = pgtune.NewSized(pool, b.sizeChanged)
 	go b.announce()
 	return store.New(b), nil
 }
@@ -120,7 +121,11 @@ func poolConfig(cfg Config) (*pgxpool.Config, error) {
 	if pc.ConnConfig.ConnectTimeout == 0 {
 		pc.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	pc.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return prepare(ctx, conn, cfg.AllowUnsafe) }
+	pc.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout) // a pooler lets one wait that it has no connection for
+		defer cancel()
+		return prepare(ctx, conn, cfg.AllowUnsafe)
+	}
 	return pc, nil
 }
 

@@ -21,14 +21,16 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/outbox"
 	"github.com/mooring-rpc/mooring/store"
 	"github.com/mooring-rpc/mooring/store/storetest"
 )
 
 // pooled starts a PgBouncer before a database and gives the URL that leads through it.
-func pooled(t testing.TB, database, mode string) string {
+func pooled(t testing.TB, database, mode string, size int) string {
 	direct, err := url.Parse(database)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +54,7 @@ func pooled(t testing.TB, database, mode string) string {
 	}
 	settings := filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(settings, fmt.Appendf(nil, "[databases]\n* = %s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\n"+
-		"auth_type = any\npool_mode = %s\nmax_client_conn = 500\ndefault_pool_size = 50\n", server, port, mode), 0o600); err != nil {
+		"auth_type = any\npool_mode = %s\nmax_client_conn = 500\ndefault_pool_size = %d\n", server, port, mode, size), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	program, err := exec.LookPath("pgbouncer")
@@ -102,7 +104,7 @@ func pooled(t testing.TB, database, mode string) string {
 func TestPoolersThatLoseLocksAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"transaction", "statement"} {
-		through := pooled(t, pgtest.URL(t), mode)
+		through := pooled(t, pgtest.URL(t), mode, 50)
 		if _, err := Open(t.Context(), Config{URL: through, AllowUnsafe: true}); fault.CodeOf(err) != fault.UnsafeStore || !strings.Contains(err.Error(), "pool_mode = session") {
 			t.Errorf("%s: %v", mode, err)
 		}
@@ -112,9 +114,41 @@ func TestPoolersThatLoseLocksAreRefused(t *testing.T) {
 	}
 }
 
+// TestAPoolerWithFewConnections: one that has fewer than the pool may use is used as far as it
+// goes, and who finds none at the start says so and waits.
+func TestAPoolerWithFewConnections(t *testing.T) {
+	t.Parallel()
+	through := pooled(t, pgtest.URL(t), "session", 3)
+	var log lockbuf.Buffer
+	st, err := Open(t.Context(), Config{URL: through, MaxConns: 8, Wait: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	together(t, st, 32)
+	if _, _, short := st.Connections(); !short || strings.Count(log.String(), "fewer connections") != 1 {
+		t.Errorf("short: %t, said %s", short, log.String())
+	}
+	var second lockbuf.Buffer
+	opened := make(chan error, 1)
+	go func() {
+		other, err := Open(t.Context(), Config{URL: through, MaxConns: 8, Wait: true, Log: slog.New(slog.NewTextHandler(&second, nil))})
+		if err == nil {
+			err = other.Close()
+		}
+		opened <- err
+	}()
+	until.True(t, "the second says that it waits", func() bool { return strings.Contains(second.String(), "waiting for a connection") })
+	if err := st.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestConformanceThroughAPooler(t *testing.T) {
 	storetest.RunTogether(t, func(tb testing.TB) storetest.Database {
-		through := pooled(tb, pgtest.URL(tb), "session")
+		through := pooled(tb, pgtest.URL(tb), "session", 50)
 		return storetest.Database{Shared: true, Open: func(ctx context.Context) (*store.Store, error) {
 			return Open(ctx, Config{URL: through, MaxConns: 4, Log: slog.New(slog.DiscardHandler)})
 		}}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/store"
 	"github.com/mooring-rpc/mooring/store/storetest"
 )
@@ -86,5 +87,5 @@ func bare(t *testing.T, url string, tracer pgx.QueryTracer) *backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return &backend{pool: pool, log: slog.New(slog.DiscardHandler), copyRows: copyRows, endTimeout: endTimeout, announcer: newAnnouncer()}
+	return &backend{pool: pool, sized: pgtune.NewSized(pool, nil), log: slog.New(slog.DiscardHandler), copyRows: copyRows, endTimeout: endTimeout, announcer: newAnnouncer()}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,6 +79,42 @@ func TestASilentPoolerIsSaid(t *testing.T) {
 		}
 		log = lockbuf.Buffer{}
 	}
+}
+
+// TestFewerConnectionsThanThePool: a role that has fewer than the pool may use fails no request,
+// and that is said once.
+func TestFewerConnectionsThanThePool(t *testing.T) {
+	t.Parallel()
+	url, _ := pgtest.Role(t, pgtest.URL(t), 2)
+	var log lockbuf.Buffer
+	st, err := Open(t.Context(), Config{URL: url, MaxConns: 8, Wait: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	together(t, st, 32)
+	have, most, short := st.Connections()
+	if have > 2 || most != 8 || !short || strings.Count(log.String(), "fewer connections") != 1 {
+		t.Errorf("%d of %d connections (%t), said %s", have, most, short, log.String())
+	}
+}
+
+// together has so many requests need a connection at once.
+func together(t *testing.T, st *store.Store, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for range 3 {
+				if err := st.Ping(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // TestReserved: connections are kept that nobody uses.

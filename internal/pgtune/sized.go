@@ -1,0 +1,183 @@
+package pgtune
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
+)
+
+const (
+	// connectPatience is how long a new connection is waited for while there are others: a
+	// pooler that has none left refuses nothing, and lets one wait.
+	connectPatience = 3 * time.Second
+	// Then fewer are used; one more is tried after a while, and later and later.
+	growMin = 30 * time.Second
+	growMax = 10 * time.Minute
+)
+
+// Sized has as many connections of a pool in use as the database, a role or a pooler before
+// it has for us. Where a pool wants another one it fails, or waits, though it has some that
+// will soon be free; here those are waited for.
+type Sized struct {
+	pool     *pgxpool.Pool
+	slots    *semaphore.Weighted
+	changed  func(Size)
+	patience time.Duration // connectPatience
+	grow     time.Duration // growMin
+
+	mu      sync.Mutex    // guards what follows
+	lost    int           // slots that are not used
+	short   bool          // there are fewer than the pool may have
+	probing bool          // whether there is one more than
+	had     int           // connections there were
+	pause   time.Duration // until the next probe, for which
+	timer   *time.Timer   // is there while it is short
+	ended   bool
+}
+
+// Size is how many connections there are, of how many at most. Short says that there were no
+// more to be had.
+type Size struct {
+	Have, Most int
+	Short      bool
+}
+
+// NewSized is for all that use pool. changed is told when Size.Short changes.
+func NewSized(pool *pgxpool.Pool, changed func(Size)) *Sized {
+	return &Sized{pool: pool, slots: semaphore.NewWeighted(int64(pool.Config().MaxConns)), changed: changed, patience: connectPatience, grow: growMin}
+}
+
+// Size is the size now.
+func (s *Sized) Size() Size {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.size()
+}
+
+func (s *Sized) size() Size {
+	return Size{Have: s.have(), Most: int(s.pool.Config().MaxConns), Short: s.short}
+}
+
+// have counts the connections that there are, without those being made.
+func (s *Sized) have() int {
+	stat := s.pool.Stat()
+	return int(stat.TotalConns() - stat.ConstructingConns())
+}
+
+// Acquire gives a connection, until release.
+func (s *Sized) Acquire(ctx context.Context) (conn *pgxpool.Conn, release func(), err error) {
+	for {
+		if err := s.slots.Acquire(ctx, 1); err != nil {
+			return nil, nil, err
+		}
+		conn, hung, err := s.try(ctx)
+		if ctx.Err() == nil && (hung || noneLeft(err)) {
+			if s.lose() {
+				continue
+			}
+			if hung { // there is nothing else to wait for
+				conn, err = s.pool.Acquire(ctx)
+			}
+		}
+		if err != nil {
+			s.slots.Release(1)
+			return nil, nil, err
+		}
+		s.made()
+		return conn, func() { conn.Release(); s.slots.Release(1) }, nil
+	}
+}
+
+// try asks the pool; hung says that it was still making a connection when that had taken long.
+func (s *Sized) try(ctx context.Context) (conn *pgxpool.Conn, hung bool, err error) {
+	if s.have() == 0 {
+		conn, err = s.pool.Acquire(ctx)
+		return conn, false, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.patience)
+	defer cancel()
+	conn, err = s.pool.Acquire(bounded)
+	return conn, err != nil && bounded.Err() != nil && ctx.Err() == nil, err
+}
+
+// noneLeft says of an error that all connections are taken.
+func noneLeft(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == "53300"
+}
+
+// lose takes the caller's slot out of use. It reports false where no other connection is to be
+// waited for; then nothing is known of how many there may be.
+func (s *Sized) lose() bool {
+	s.mu.Lock()
+	switch {
+	case s.pool.Stat().TotalConns() == 0:
+		s.slots.Release(int64(s.lost))
+		s.lost = 0
+		fallthrough
+	case s.ended, s.lost+1 >= int(s.pool.Config().MaxConns):
+		s.mu.Unlock()
+		return false
+	}
+	s.lost++
+	s.probing = false
+	first := !s.short
+	s.short = true
+	if s.timer == nil {
+		s.pause = s.grow
+		s.timer = time.AfterFunc(s.pause, s.probe)
+	}
+	size := s.size()
+	s.mu.Unlock()
+	if first {
+		s.changed(size)
+	}
+	return true
+}
+
+// probe has one more slot be used again.
+func (s *Sized) probe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || !s.short {
+		return
+	}
+	s.probing, s.had = true, s.have()
+	if s.lost > 0 {
+		s.lost--
+		s.slots.Release(1)
+	}
+	s.pause = min(2*s.pause, growMax)
+	s.timer.Reset(s.pause)
+}
+
+// made says that a connection was to be had. If that is one more than before all slots are
+// used again.
+func (s *Sized) made() {
+	s.mu.Lock()
+	if !s.probing || s.have() <= s.had {
+		s.mu.Unlock()
+		return
+	}
+	s.slots.Release(int64(s.lost))
+	s.timer.Stop()
+	s.short, s.probing, s.lost, s.timer = false, false, 0, nil
+	size := s.size()
+	s.mu.Unlock()
+	s.changed(size)
+}
+
+// Close ends what is planned; the pool is its owner's.
+func (s *Sized) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
