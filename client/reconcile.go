@@ -22,8 +22,9 @@ type ReconcileOptions struct {
 }
 
 const (
-	logPage     = 1000             // events asked for at once
-	settleLimit = 10 * time.Second // how long what is on its way is waited for
+	logPage        = 1000             // events asked for at once
+	settleLimit    = 10 * time.Second // how long what is on its way is waited for
+	reconcileTries = 5
 )
 
 // Reconcile compares a session's log with what was committed to it here, and commits
@@ -38,28 +39,34 @@ func (c *Client) Reconcile(ctx context.Context, session string, o ReconcileOptio
 	if err != nil {
 		return r, err
 	}
-	log, err := s.logged(ctx, false)
-	if err == nil {
-		err = c.settled(ctx, s.id)
+	for range reconcileTries { // others may be sending
+		var log *outbox.Log
+		if log, err = s.logged(ctx); err != nil {
+			return r, err
+		}
+		if o.Plan {
+			return c.box.PlanReconcile(ctx, s.id, log, o.ReconcileOptions)
+		}
+		if r, err = c.box.Reconcile(ctx, s.id, log, o.ReconcileOptions); fault.CodeOf(err) != fault.InUse {
+			return r, err
+		}
 	}
-	if err == nil && !log.Gone {
-		log, err = s.logged(ctx, true)
-	}
-	if err != nil {
-		return r, err
-	}
-	if o.Plan {
-		return c.box.PlanReconcile(ctx, s.id, log, o.ReconcileOptions)
-	}
-	return c.box.Reconcile(ctx, s.id, log, o.ReconcileOptions)
+	return r, err
 }
 
-// logged reads which ops the session's log has; without events only whether it is there,
-// and may be read.
-func (s *Session) logged(ctx context.Context, events bool) (*outbox.Log, error) {
+// logged reads which ops the session's log has, once nothing is on its way there.
+func (s *Session) logged(ctx context.Context) (*outbox.Log, error) {
 	gone, err := s.gone(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.client.settled(ctx, s.id); err != nil {
+		return nil, err
+	}
+	log, err := s.client.box.NewLog(ctx, s.id)
 	if gone || err != nil {
-		return &outbox.Log{Gone: gone}, err
+		log.Gone = gone
+		return log, err
 	}
 	d, err := s.Describe(ctx)
 	switch {
@@ -70,8 +77,8 @@ func (s *Session) logged(ctx context.Context, events bool) (*outbox.Log, error) 
 	case d.Grant.From > 1 || d.Grant.Message != "":
 		return nil, fault.MissingRight.With("the ref to session %s shows only a part of its log, so nobody can tell from here what it lacks: redeem one that shows all of it", s.id)
 	}
-	log := &outbox.Log{Ops: make(map[string]uint64), Base: d.Session.Base}
-	for after := log.Base; events; {
+	log.Base = d.Session.Base
+	for after, more := log.Base, true; more; {
 		page, err := s.Events(ctx, after, logPage)
 		if err != nil {
 			return nil, err
@@ -83,7 +90,7 @@ func (s *Session) logged(ctx context.Context, events bool) (*outbox.Log, error) 
 			}
 			after = e.Cursor
 		}
-		events = len(page.Events) > 0 && after < page.Cursor
+		more = len(page.Events) > 0 && after < page.Cursor
 	}
 	return log, nil
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
-// Log is what a session's log has, as its server shows it.
+// Log is what a session's log has, as its server shows it. Box.NewLog makes one, before
+// the log is read.
 type Log struct {
 	// Ops are the cursors of the events that ops have made, by op id.
 	Ops map[string]uint64
@@ -27,6 +28,10 @@ type Log struct {
 	Base uint64
 	// Gone says that the server does not know the session.
 	Gone bool
+
+	// answered are the batches that had their answers before the log was read: what was
+	// answered later is not missed in it. nil: all.
+	answered map[string]bool
 }
 
 // Fate is what becomes of an op when its session is reconciled.
@@ -176,6 +181,9 @@ func (o *opRow) expects() string {
 
 // finished looks at a row that has its outcomes; resend plans what it finds.
 func (p *planner) finished(r *batchRow) error {
+	if p.log.answered != nil && !p.log.answered[r.id] {
+		return nil
+	}
 	bd, err := r.decode()
 	var outs []ledger.Outcome
 	if err == nil {

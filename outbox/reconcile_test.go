@@ -345,3 +345,89 @@ func TestReconcileMakesTheSessionAgain(t *testing.T) {
 		}
 	})
 }
+
+// What others send meanwhile is not missed in a log that was read before it came, and
+// what is on its way may be there by now.
+func TestReconcileWhileOthersSend(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		srv := newFakeServer()
+		session := withSession(t, b)
+		var mute atomic.Bool
+		srv.after = func(*ledger.Batch) bool { return mute.Load() }
+		stop := run(t, b, srv)
+		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		wait(t, b, x)
+		if err := b.Drain(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		log, err := b.NewLog(ctx, session)
+		if err != nil {
+			t.Fatal(err)
+		}
+		y := commit(t, b, Batch{Session: session, Ops: []Op{put("2")}})
+		wait(t, b, y)
+		if err := b.Drain(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		r, err := b.PlanReconcile(ctx, session, log, ReconcileOptions{})
+		if err != nil || len(r.Ops) != 1 || r.Ops[0].Op != x.Ops[0] || r.Ops[0].Fate != SentAgain {
+			t.Errorf("%+v, %v", r, err)
+		}
+		mute.Store(true)
+		z := commit(t, b, Batch{Session: session, Ops: []Op{put("3")}})
+		eventually(t, "it has a seq", func() bool {
+			rows, err := b.List(ctx, Filter{Batch: z.Batch})
+			return err == nil && rows[0].Seq > 0
+		})
+		if _, err := b.Reconcile(ctx, session, log, ReconcileOptions{}); fault.CodeOf(err) != fault.InUse {
+			t.Errorf("while an op is on its way: %v", err)
+		}
+		mute.Store(false)
+		wait(t, b, z)
+		stop()
+		if n := len(srv.log(session)); n != 3 {
+			t.Errorf("the log has %d events", n)
+		}
+	})
+}
+
+// What was sent and not answered follows what is sent again, in its order, with
+// references kept.
+func TestReconcileKeepsWhatWasSentInOrder(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		ctx := limited(t)
+		b := p.open(t, quick())
+		srv := newStopping()
+		session := withSession(t, b)
+		stop := run(t, b, srv)
+		first := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		wait(t, b, first)
+		srv.stopAt(session, fault.ServerBehind.With("told to"))
+		last := first
+		for i := 2; i <= 4; i++ {
+			last = commit(t, b, Batch{Session: session, Ops: []Op{put(fmt.Sprint(i)), {Method: "put", Args: []ledger.Arg{{Name: "v", Ref: &ledger.Ref{Op: last.Ops[0], Path: "args.v"}}}}}})
+		}
+		eventually(t, "the stream stops", func() bool {
+			still, err := b.Stopped(ctx, session)
+			return err == nil && still != nil
+		})
+		stop()
+		srv.forget(session, b.ID(), 0)
+		r, err := b.Reconcile(ctx, session, srv.logOf(session), ReconcileOptions{})
+		if err != nil || r.Count(SentAgain) != 1 || r.Count(Kept) != 6 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		srv.fresh(session, b.ID())
+		run(t, b, srv)
+		wait(t, b, last)
+		var log []string
+		for _, e := range srv.log(session) {
+			log = append(log, string(e.args[0].JSON))
+		}
+		if want := []string{"1", "2", "1", "3", "2", "4", "3"}; !slices.Equal(log, want) {
+			t.Errorf("the log has %q, want %q", log, want)
+		}
+	})
+}

@@ -57,6 +57,23 @@ func (b *Box) Sessions(ctx context.Context) (sessions []string, err error) {
 	return sessions, err
 }
 
+const sqlAnswered = `SELECT batch FROM mooring_outbox_batch WHERE box = $1 AND session = $2 AND state = 2`
+
+// NewLog begins a Log of a session. The session's log is to be read after it.
+func (b *Box) NewLog(ctx context.Context, session string) (*Log, error) {
+	log := &Log{Ops: make(map[string]uint64)}
+	err := b.read(ctx, "reconcile", func(ctx context.Context, q querier) error {
+		log.answered = make(map[string]bool)
+		return q.query(ctx, sqlAnswered, []any{b.t.box, session}, func(scan scanner) error {
+			var batch string
+			err := scan(&batch)
+			log.answered[batch] = true
+			return err
+		})
+	})
+	return log, err
+}
+
 // PlanReconcile tells what Reconcile would do, and does nothing.
 func (b *Box) PlanReconcile(ctx context.Context, session string, log *Log, o ReconcileOptions) (r Reconciliation, err error) {
 	still, err := b.Stopped(ctx, session)
@@ -77,7 +94,8 @@ func (b *Box) PlanReconcile(ctx context.Context, session string, log *Log, o Rec
 // Reconcile commits again what applied once and is not in the session's log any more,
 // under new ids, in a new stream, in order; what was not answered goes out behind it. log
 // is read from the server just before. Which op stands for which is durable before
-// anything is sent. What carries an expectation is held back, unless o says otherwise; of
+// anything is sent. InUse while the stream has not stopped and ops are on their way: the
+// log may have them by now. What carries an expectation is held back, unless o says otherwise; of
 // what held back nothing is lost but its place: a later Reconcile with Expecting sends
 // it. If nothing is Needed nothing is done. NotFound if the session is gone from its
 // server and its creation is not in this outbox.
@@ -90,6 +108,9 @@ func (b *Box) Reconcile(ctx context.Context, session string, log *Log, o Reconci
 		p, err := b.planFor(ctx, q, session, log, o, b.db.lockRows())
 		if err != nil {
 			return nil, err
+		}
+		if still == nil && slices.ContainsFunc(p.pending, func(pr pendingRow) bool { return pr.row.sequenced() }) {
+			return nil, fault.InUse.With("ops of session %s are on their way, and its stream has not stopped: wait for their answers first", session)
 		}
 		r = p.reconciliation(session, log)
 		decided, err := b.carryOut(ctx, q, p)

@@ -58,7 +58,23 @@ func TestNothingIsDoneOnAStoppedStream(t *testing.T) {
 	r.start()
 	void := r.okAs(home, "", "outbox", "list", "--state", "void", "--json")
 	op := void[strings.Index(void, `"op":"`)+6:][:26]
-	r.refusedAs(home, "", append(said, "committed again and not sent"), "outbox", "retry", op)
+	got := r.refusedAs(home, "", append(said, "committed again and not sent"), "outbox", "retry", op)
+	if got := r.runAs(home, "", "outbox", "drop", strings.TrimSpace(got.out)); got.code != exitOK && !strings.Contains(got.err, "given up") {
+		t.Errorf("drop of one that has its place or not: exit %d, %q", got.code, got.err)
+	}
+
+	// Once the stream is left what was taken back is not done after all, and what was
+	// appended is.
+	refs := strings.Count(r.ok("refs", session), "\n")
+	r.okAs(home, "", "outbox", "reconcile", session, "--yes")
+	r.okAs(home, "", "outbox", "drain")
+	keys := r.keys(session)
+	if count(keys, "kept") != 1 || count(keys, "late") != 1 || count(keys, "later") != 1 || count(keys, "lost_1") != 1 {
+		t.Errorf("the events are of %q", keys)
+	}
+	if n := strings.Count(r.ok("refs", session), "\n"); n != refs {
+		t.Errorf("there are %d refs, and were %d", n, refs)
+	}
 }
 
 func TestAnAbandonedSessionGoesOn(t *testing.T) {

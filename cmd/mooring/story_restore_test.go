@@ -120,6 +120,8 @@ func TestARestoredServerIsNoticedAndNothingIsLost(t *testing.T) {
 	gone := []string{"server_behind", young, "restored", "put its newer data back"}
 	r.refusedAs(r.home(), putLine("y1"), gone, "session", "append", young, "--wait")
 	r.refusedAs(r.home(), "", gone, "outbox", "drain")
+	grown := `[{"type":"session","data":{"id":"ses_young","title":"ses_young"}},{"type":"message","data":{"id":"msg_1","sessionID":"ses_young","role":"user"}}]`
+	r.refusedAs(r.home(), grown, append(gone, "durable"), "session", "import", "-")
 	// Another session's stream goes on, and so does whoever begins with a new outbox.
 	wait(r.home(), spared, "spared_2")
 	wait(r.otherHome("new agent"), helper, "m2")
