@@ -43,11 +43,13 @@ struct Limits {
 
 interface Gateway {
   # The bootstrap object: what a stranger gets. It holds no authority.
-  hello @0 (version :UInt32, agent :Text) -> (version :UInt32, limits :Limits, now :Int64, server :Text, features :List(Text));
+  hello @0 (version :UInt32, agent :Text) -> (version :UInt32, limits :Limits, now :Int64, server :Text, features :List(Text), history :Text);
   # Tells protocol version and limits; fails with incompatible if there is no common version.
   # features names what the server understands that came after the first version
   # and that Cap'n Web, which refuses what it does not know, must not be sent unasked:
   # resume (the hash beside a cursor), hints (Batch.hints) and lifetime (Attenuation.lifetime).
+  # history is an id of what the database's commits belong to. It is another one since the
+  # database was restored from a copy; empty if the server does not know it yet.
 
   restore @1 (ref :SturdyRef, redemption :Text, proof :Proof) -> (cap :Capability);
   # A sturdy ref becomes a live Session or Space (the id's prefix tells which).

@@ -220,3 +220,28 @@ func TestUpgradeToTitles(t *testing.T) {
 		})
 	}
 }
+
+// TestUpgradeToOperation: a database of before has a history, which stays.
+func TestUpgradeToOperation(t *testing.T) {
+	t.Parallel()
+	for _, d := range databases {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			db := d.open(t)()
+			var was string
+			for i, set := range []Set{upTo(t, d.set, 4), upTo(t, d.set, 5), upTo(t, d.set, 4), d.set} {
+				if err := Up(t.Context(), db, set); err != nil {
+					t.Fatal(err)
+				}
+				if i == 0 {
+					continue
+				}
+				var id string
+				if err := db.QueryRow("SELECT value FROM meta WHERE name = 'history'").Scan(&id); err != nil || len(id) != 32 || was != "" && id != was {
+					t.Errorf("the history is %q, and was %q; %v", id, was, err)
+				}
+				was = id
+			}
+		})
+	}
+}

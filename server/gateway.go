@@ -54,7 +54,7 @@ func (g *gateway) hello(c *rpc.Call) {
 		return
 	}
 	limits := g.server.cfg.Session.Limits
-	c.Return(words(2, 3), func(s capnp.Struct, _ *rpc.CapTable) error {
+	c.Return(words(2, 4), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Gateway_hello_Results(s)
 		r.SetVersion(min(version, wire.ProtocolVersion))
 		r.SetNow(g.server.now().UnixMilli())
@@ -75,6 +75,9 @@ func (g *gateway) hello(c *rpc.Call) {
 			if err := named.Set(i, name); err != nil {
 				return err
 			}
+		}
+		if err := r.SetHistory(g.server.historyID()); err != nil {
+			return err
 		}
 		return r.SetServer(g.server.cfg.Name)
 	})

@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/mooring-rpc/mooring/internal/hostguard"
@@ -31,6 +32,9 @@ func (s *Server) Handler() http.Handler {
 		})
 		mux.HandleFunc("GET "+prefix+"/readyz", s.serveReady)
 		for path, face := range s.faces {
+			if strings.HasPrefix(path, "/api/v1") {
+				face = s.namingHistory(face)
+			}
 			mux.Handle(prefix+path, http.StripPrefix(prefix, face))
 		}
 	}
@@ -82,16 +86,20 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
-	if err := s.cfg.Store.Ping(ctx); err != nil {
+	err := s.cfg.Store.Ping(ctx)
+	if err == nil {
+		err = s.learnHistory(ctx)
+	}
+	if err != nil {
 		s.log.Warn("not ready", "error", err)
 		plain(w, http.StatusServiceUnavailable, "the database does not answer\n")
 		return
 	}
+	said := "ready"
 	if have, most, short := s.cfg.Store.Connections(); short {
-		plain(w, http.StatusOK, fmt.Sprintf("ready, with %d of %d connections to the database: there are no more to be had\n", have, most))
-		return
+		said += fmt.Sprintf(", with %d of %d connections to the database: there are no more to be had", have, most)
 	}
-	plain(w, http.StatusOK, "ready\n")
+	plain(w, http.StatusOK, said+"\nhistory "+s.historyID()+"\n")
 }
 
 // serveWebSocket turns a request into a connection of the vat.

@@ -74,7 +74,8 @@ type Server struct {
 	hits        rpc.Hits
 	met         boundHits
 
-	ending atomic.Bool // Config.DrainDelay has begun
+	ending  atomic.Bool // Config.DrainDelay has begun
+	history atomic.Pointer[string]
 
 	byHand, generated atomic.Uint64 // batches that were read so
 
@@ -117,6 +118,11 @@ func New(cfg Config) *Server {
 // are told, all within Config.DrainTimeout. It returns nil after that, or what
 // ended a listener. The listeners are closed in any case.
 func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Listener) error {
+	asking, answered := context.WithTimeout(ctx, readyTimeout)
+	if err := s.learnHistory(asking); err != nil { // /readyz asks again
+		s.log.Warn("the database's history is not known yet", "error", err)
+	}
+	answered()
 	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup

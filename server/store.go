@@ -109,6 +109,9 @@ type Store interface {
 	Account(ctx context.Context, id string) (ref string, err error)
 	Held(ctx context.Context, ref string) (bytes, spared int64, err error)
 
+	// History is the id of the history that the database's commits belong to.
+	History(ctx context.Context) (id string, err error)
+
 	// Listen calls heard for commits until ctx ends; heard("", 0) says that
 	// some may have been missed.
 	Listen(ctx context.Context, heard func(session string, cursor uint64)) error

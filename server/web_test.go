@@ -54,8 +54,14 @@ func TestEveryMethodOverTheWeb(t *testing.T) {
 }
 
 func webMainMethods(t *testing.T, r *rig, w *webClient) {
-	hello := fields(t, "hello", w.give(w.main, "hello", object{"version": 1, "agent": "test"}), "version limits now server features")
+	if err := r.server.learnHistory(t.Context()); err != nil { // Run may not have come to it
+		t.Fatal(err)
+	}
+	hello := fields(t, "hello", w.give(w.main, "hello", object{"version": 1, "agent": "test"}), "version limits now server features history")
 	same(t, "the version", hello["version"], 1.0)
+	if id, err := r.server.cfg.Store.History(t.Context()); err != nil || hello["history"] != id {
+		t.Errorf("hello names the history %v, the database has %s, %v", hello["history"], id, err)
+	}
 	limits := fields(t, "limits", hello["limits"], "messageBytes batchOps batchBytes payloadBytes batchesInFlight")
 	same(t, "batchesInFlight", limits["batchesInFlight"], float64(r.server.cfg.BatchesInFlight))
 	same(t, "positional", w.give(w.main, "hello", 7).(object)["version"], 1.0)

@@ -6,6 +6,7 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,4 +69,54 @@ func TestBackupOfARunningServer(t *testing.T) {
 	if is := r.ok("session", "export", id); is != was {
 		t.Errorf("the copy has %s, not %s", is, was)
 	}
+}
+
+// What was restored says so: to who asks whether it is ready, and over /api/v1.
+func TestRestoredBeginsAnotherHistory(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, database string) {
+		r := newCLI(t, database)
+		history := func() string {
+			t.Helper()
+			_, body := ask(t, "GET", "http://"+r.proxy.Addr()+"/readyz", "")
+			_, id, _ := strings.Cut(strings.TrimSpace(body), "ready\nhistory ")
+			req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+r.proxy.Addr()+"/api/v1/openapi.json", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := shareClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if named := res.Header.Get("Mooring-History"); named != id || len(id) != 32 {
+				t.Errorf("readyz says %q, and /api/v1 %q", body, named)
+			}
+			return id
+		}
+		args := []string{"admin", "restored", "--data", r.data()}
+		if database != "" {
+			args = append(args, "--database-url", database)
+		}
+		was := history()
+		if database == "" {
+			if code, _, said := command(t, args...); code != exitRefused || !strings.Contains(said, "stop it first") {
+				t.Errorf("while the server runs: exit %d, %s", code, said)
+			}
+		}
+		r.stop()
+		code, out, said := command(t, args...)
+		if code != exitOK {
+			t.Fatalf("exit %d, %s", code, said)
+		}
+		r.start()
+		if is := history(); is == was || !strings.Contains(out, is) {
+			t.Errorf("it was %s, is %s, and %q was said", was, is, out)
+		}
+		r.stop()
+		r.start()
+		if again := history(); !strings.Contains(out, again) {
+			t.Errorf("after another start it is %s", again)
+		}
+	})
 }

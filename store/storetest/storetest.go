@@ -161,6 +161,7 @@ var together = []test{
 	{"PageTokens", testPageTokens},
 	{"PublishRace", testPublishRace},
 	{"Lookups", testLookups},
+	{"History", testHistory},
 }
 
 // fixture is a store with helpers that fail the test.

@@ -1,0 +1,53 @@
+// mooring admin restored: a database that was put back from a copy says so.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func restoredCmd(sh *shared) *cobra.Command {
+	var o serveOptions
+	cmd := &cobra.Command{
+		Use:   "restored",
+		Short: "Give a database that was restored from a copy a new history id",
+		Long: "Give the database a new random history id, which /readyz, the answers of /api/v1 and hello\n" +
+			"name: who knew another one can see that it lacks what was acknowledged since the copy.\n" +
+			"Say it once after each restore, before a server is started on it: with SQLite one that runs\n" +
+			"is refused, with Postgres stop all of them first.",
+		Example: "  mooring admin restored --data srv\n" +
+			"  mooring admin restored --data srv --database-url postgres://…",
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("database-url") {
+				o.databaseURL = os.Getenv(envDatabaseURL)
+			}
+			return o.restored(cmd.Context(), sh)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.data, "data", "", "the server's data folder (default: "+defaultDataHint()+")")
+	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres it uses instead of SQLite, postgres://… (default: "+envDatabaseURL+", which a password belongs in)")
+	return cmd
+}
+
+func (o *serveOptions) restored(ctx context.Context, sh *shared) error {
+	st, _, err := o.openForAdmin(ctx)
+	if err != nil {
+		return err
+	}
+	id, err := st.Restored(ctx)
+	if err = errors.Join(err, st.Close()); err != nil {
+		return err
+	}
+	if sh.json {
+		return sh.printJSON(map[string]any{"history": id})
+	}
+	_, err = fmt.Fprintf(sh.out, "the database's history is %s from now on\n", id)
+	return err
+}

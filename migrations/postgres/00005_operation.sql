@@ -1,0 +1,7 @@
+-- What those who run a server need of its rows.
+
+-- +goose Up
+
+-- The history that this database's commits belong to. A restore from a copy begins another, and
+-- whoever restores says so (mooring admin restored).
+INSERT INTO meta (name, value) VALUES ('history', replace(gen_random_uuid()::text, '-', ''));
