@@ -31,7 +31,7 @@ func adminCmd(sh *shared) *cobra.Command {
 		},
 		Example: "  mooring admin rotate-owner --data srv",
 	}
-	cmd.AddCommand(rotateOwnerCmd(sh), backupCmd(sh), checkCmd(sh), restoredCmd(sh))
+	cmd.AddCommand(rotateOwnerCmd(sh), backupCmd(sh), checkCmd(sh), restoredCmd(sh), vacuumCmd(sh))
 	return cmd
 }
 

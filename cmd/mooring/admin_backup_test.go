@@ -120,3 +120,28 @@ func TestRestoredBeginsAnotherHistory(t *testing.T) {
 		}
 	})
 }
+
+// A database is vacuumed while no server uses it, and has what it had.
+func TestVacuumOfAStoppedServer(t *testing.T) {
+	t.Parallel()
+	r := newCLI(t, "")
+	id := r.importSmall()
+	was := r.ok("session", "export", id)
+	vacuum := func(want int, words string, more ...string) {
+		t.Helper()
+		code, out, said := command(t, append([]string{"admin", "vacuum"}, more...)...)
+		if code != want || !strings.Contains(out+said, words) {
+			t.Errorf("vacuum %v: exit %d, %s%s; want %d with %q", more, code, out, said, want, words)
+		}
+	}
+	vacuum(exitRefused, "stop it first", "--data", r.data())
+	r.stop()
+	vacuum(exitOK, "the database had ", "--data", r.data())
+	vacuum(exitOK, `"after":`, "--data", r.data(), "--json")
+	vacuum(exitRefused, "autovacuum", "--data", r.data(), "--database-url", "postgres://127.0.0.1/x")
+	vacuum(exitUsage, "no server's data folder", "--data", t.TempDir())
+	r.start()
+	if is := r.ok("session", "export", id); is != was {
+		t.Errorf("it has %s, not %s", is, was)
+	}
+}

@@ -224,7 +224,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 func BenchmarkBackup(b *testing.B) {
 	dir, s := served(b)
 	commit := storetest.Appender(b, s)
-	for range 50_000 {
+	for range 20_000 {
 		commit()
 	}
 	measure := func(name string) {

@@ -1,0 +1,68 @@
+// mooring admin vacuum: space of what is gone goes back to the disk.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/store/sqlite"
+)
+
+func vacuumCmd(sh *shared) *cobra.Command {
+	var o serveOptions
+	cmd := &cobra.Command{
+		Use:   "vacuum",
+		Short: "Give the disk back what a server's SQLite database does not use any more",
+		Long: "Write the database in the data folder anew, without the space of what was purged, trimmed\n" +
+			"or deleted. SQLite uses that again for what comes, but its file never shrinks by itself.\n" +
+			"The server must be stopped first. The disk needs room for the database twice more meanwhile,\n" +
+			"once in the data folder and once where temporary files go (SQLITE_TMPDIR, TMPDIR). Ctrl-C\n" +
+			"leaves everything as it was.\n\n" +
+			"Postgres makes such space free by itself, with autovacuum.",
+		Example: "  mooring admin vacuum --data srv",
+		Args:    arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("database-url") {
+				o.databaseURL = os.Getenv(envDatabaseURL)
+			}
+			if o.databaseURL != "" {
+				return fault.Incompatible.With("this is for SQLite databases: Postgres uses the space of what is gone again by itself " +
+					"(autovacuum); VACUUM FULL gives it back to the disk, for which the servers have to wait")
+			}
+			return o.vacuum(cmd.Context(), sh)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.data, "data", "", "the server's data folder (default: "+defaultDataHint()+")")
+	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres that the server uses instead of SQLite (default: "+envDatabaseURL+"): says what to do there")
+	return cmd
+}
+
+func (o *serveOptions) vacuum(ctx context.Context, sh *shared) (err error) {
+	if o.data == "" {
+		if o.data, err = dataFolder(); err != nil {
+			return err
+		}
+	}
+	if err := o.checkServer(ctx); err != nil {
+		return err
+	}
+	before, after, err := sqlite.Vacuum(ctx, o.data)
+	if errors.Is(err, fault.InUse) {
+		err = fault.InUse.Because(err, "a server has the data folder open: stop it first")
+	}
+	if err != nil {
+		return err
+	}
+	if sh.json {
+		return sh.printJSON(map[string]any{"before": before, "after": after})
+	}
+	_, err = fmt.Fprintf(sh.out, "the database had %d bytes and has %d\n", before, after)
+	return err
+}

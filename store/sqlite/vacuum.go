@@ -1,0 +1,70 @@
+// Space that the file has and nothing uses goes back to the disk.
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Vacuum has SQLite write the database of the data folder anew, without what is free in its
+// file, and gives the file's size before and after. The folder is locked meanwhile: it
+// fails with fault.InUse while a server runs. Stopped at any time, it has changed nothing.
+func Vacuum(ctx context.Context, dir string) (before, after int64, err error) {
+	file := filepath.Join(dir, fileName)
+	if before, err = size(file); err != nil {
+		return 0, 0, fmt.Errorf("data folder: %w", err)
+	}
+	lock, err := lockFile(filepath.Join(dir, lockName))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	db, err := sql.Open("sqlite", "")
+	if err != nil {
+		return 0, 0, fmt.Errorf("open database: %w", err)
+	}
+	driver := db.Driver()
+	if err := db.Close(); err != nil {
+		return 0, 0, fmt.Errorf("open database: %w", err)
+	}
+	c := &conn{now: time.Now}
+	// What a database needs meanwhile is as large as itself: that belongs on the disk.
+	source := strings.Replace(source(file, false), url.QueryEscape("temp_store(MEMORY)"), url.QueryEscape("temp_store(FILE)"), 1)
+	if err := c.open(driver, source); err != nil {
+		return 0, 0, fmt.Errorf("open database: %w", translate(ctx, err))
+	}
+	if err = c.exec(ctx, "VACUUM"); err == nil {
+		err = c.exec(ctx, cutLog)
+	}
+	if err = errors.Join(translate(ctx, err), c.close()); err != nil {
+		return 0, 0, fmt.Errorf("vacuum: %w", err)
+	}
+	after, err = size(file)
+	return before, after, err
+}
+
+// size is that of a database's file and its write-ahead log, which a server that was killed leaves.
+func size(file string) (bytes int64, err error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return 0, err
+	}
+	bytes = info.Size()
+	info, err = os.Stat(file + "-wal")
+	if errors.Is(err, fs.ErrNotExist) {
+		return bytes, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return bytes + info.Size(), nil
+}
