@@ -55,10 +55,12 @@
 //	Drop                                    NotFound
 //	PutRef, ConfirmRef                      BadRefText, AlreadyExists
 //	Ref, RefFor                             NotFound, Ambiguous
+//	Abandon, NewLog, PlanReconcile          NotFound
+//	Reconcile                               NotFound, InUse
 //	DropRef                                 InUse
 //	BeginRotation                           BadRefText, NotFound
 //	Run                                     Canceled of a closed Box, and nothing else
-//	Status, Queue, List, Refs, FinishRotation, AbandonRotation, Rotations, Close
+//	Status, Queue, List, Refs, Sessions, Stopped, FinishRotation, AbandonRotation, Rotations, Close
 //
 // Wait and Drain go on while the database is away, and so does Run.
 //

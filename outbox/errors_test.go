@@ -127,11 +127,23 @@ func verbsOf(b *Box, pool *pgxpool.Pool, session string, kept capability.Ref, x 
 			_, err = b.CommitTx(ctx, tx, Batch{Session: session, Ops: []Op{depends(x)}})
 			return err
 		},
-		"Status": func(ctx context.Context) error { _, err := b.Status(ctx); return err },
-		"Queue":  func(ctx context.Context) error { _, err := b.Queue(ctx); return err },
-		"List":   func(ctx context.Context) error { _, err := b.List(ctx, Filter{}); return err },
-		"Retry":  func(ctx context.Context) error { _, err := b.Retry(ctx, x.Ops[0]); return err },
-		"Drop":   func(ctx context.Context) error { return b.Drop(ctx, x.Ops[0]) },
+		"Status":   func(ctx context.Context) error { _, err := b.Status(ctx); return err },
+		"Queue":    func(ctx context.Context) error { _, err := b.Queue(ctx); return err },
+		"List":     func(ctx context.Context) error { _, err := b.List(ctx, Filter{}); return err },
+		"Retry":    func(ctx context.Context) error { _, err := b.Retry(ctx, x.Ops[0]); return err },
+		"Drop":     func(ctx context.Context) error { return b.Drop(ctx, x.Ops[0]) },
+		"Stopped":  func(ctx context.Context) error { _, err := b.Stopped(ctx, session); return err },
+		"Sessions": func(ctx context.Context) error { _, err := b.Sessions(ctx); return err },
+		"Abandon":  func(ctx context.Context) error { _, err := b.Abandon(ctx, newSession()); return err },
+		"NewLog":   func(ctx context.Context) error { _, err := b.NewLog(ctx, session); return err },
+		"PlanReconcile": func(ctx context.Context) error {
+			_, err := b.PlanReconcile(ctx, session, &Log{}, ReconcileOptions{})
+			return err
+		},
+		"Reconcile": func(ctx context.Context) error {
+			_, err := b.Reconcile(ctx, session, &Log{}, ReconcileOptions{})
+			return err
+		},
 		"PutRef": func(ctx context.Context) error {
 			return b.PutRef(ctx, testAddress.New(newSession()), RefMeta{Role: Shared})
 		},
