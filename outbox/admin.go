@@ -119,6 +119,9 @@ func (b *Box) status(ctx context.Context, finished bool) (st Status, err error) 
 		st.Streams, err = b.t.streamStatus(ctx, q)
 		return err
 	})
+	if err == nil {
+		st.Standing, st.StandingSince = b.db.standing(ctx)
+	}
 	return st, err
 }
 

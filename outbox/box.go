@@ -32,6 +32,7 @@ type Box struct {
 
 	told   notices
 	looks  looks
+	said   atomic.Int64 // since when who was said to stand in a transaction does
 	refs   refCache
 	usage  usage
 	damage damageLog

@@ -6,6 +6,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
 )
@@ -54,6 +55,9 @@ type database interface {
 	watch(ctx context.Context, outbox string, changed func(), alive func(pid int64))
 	// gone says that the holder with that mark is certainly dead.
 	gone(ctx context.Context, q querier, pid int64) (bool, error)
+	// standing is the process that has stood in a transaction for long, so that nobody else
+	// can write; 0 for none, or where that cannot be.
+	standing(ctx context.Context) (pid int, since time.Time)
 	// check looks through the whole database for damage, as far as there is a way to. It
 	// takes as long as reading all of it.
 	check(ctx context.Context, q querier) error

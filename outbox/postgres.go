@@ -295,6 +295,9 @@ func (d *postgresDB) among(column, placeholder string, ids []string) (clause str
 	return column + " = ANY(" + placeholder + ")", ids
 }
 
+// standing is nobody: the database undoes a transaction in which nothing happens.
+func (d *postgresDB) standing(context.Context) (pid int, since time.Time) { return 0, since }
+
 func (d *postgresDB) check(context.Context, querier) error           { return nil } // its server's affair
 func (d *postgresDB) lockRows() string                               { return " FOR UPDATE" }
 func (d *postgresDB) refs() *refSQL                                  { return postgresRefs }

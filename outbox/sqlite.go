@@ -45,6 +45,8 @@ type sqliteDB struct {
 	poll  time.Duration
 	mark  string // path of the file whose lock says that a sender lives
 	turn  *turnstile
+	// after so long a transaction stands: busyTimeout
+	stands time.Duration
 
 	pool   *sql.DB // for everything but writing
 	single *sql.DB
@@ -76,7 +78,7 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath(), RawQuery: pragmas.Encode()}).String()
 
 	db := &sqliteDB{clock: cfg.Now, poll: cfg.Poll, mark: path + ".sender", stmts: make(map[string]*sql.Stmt),
-		turn: openTurnstile(path + ".turn")}
+		turn: openTurnstile(path + ".turn"), stands: busyTimeout}
 	defer func() {
 		if err != nil {
 			_ = db.close()
@@ -170,7 +172,46 @@ func (d *sqliteDB) begin(ctx context.Context, q querier) error {
 		defer leave()
 	}
 	_, err := q.exec(ctx, "BEGIN IMMEDIATE")
-	return err
+	if err != nil {
+		return d.lockedBy(err)
+	}
+	d.turn.began()
+	return nil
+}
+
+// lockedBy says who it was that kept others from writing.
+func (d *sqliteDB) lockedBy(err error) error {
+	pid, since := d.turn.writer()
+	if !errors.Is(err, fault.Unavailable) || pid == 0 || time.Since(since) < d.stands {
+		return err
+	}
+	return fault.Unavailable.Because(err, "process %d has kept the outbox locked since %s: if it is stopped (Ctrl-Z, a debugger, a paused container) let it go on, or end it",
+		pid, since.Format(time.TimeOnly))
+}
+
+// standing finds out whether the file is locked: who died in a transaction could not say that
+// it has ended.
+func (d *sqliteDB) standing(ctx context.Context) (pid int, since time.Time) {
+	if pid, since = d.turn.writer(); pid == 0 || time.Since(since) < d.stands {
+		return 0, time.Time{}
+	}
+	conn, err := d.pool.Conn(ctx)
+	if err != nil {
+		return 0, time.Time{}
+	}
+	defer conn.Close()
+	defer func() {
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf("PRAGMA busy_timeout = %d", busyTimeout.Milliseconds()))
+	}()
+	_, _ = conn.ExecContext(ctx, "PRAGMA busy_timeout = 0")
+	_, err = conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+	if err == nil {
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+	}
+	if !errors.Is(sqliteFailure(err), fault.Unavailable) {
+		return 0, time.Time{}
+	}
+	return pid, since
 }
 
 func (d *sqliteDB) write(ctx context.Context, f func(querier) error) (ambiguous bool, err error) {
@@ -180,6 +221,7 @@ func (d *sqliteDB) write(ctx context.Context, f func(querier) error) (ambiguous 
 	if err := d.begin(ctx, q); err != nil {
 		return false, err
 	}
+	defer d.turn.ended()
 	if err = f(q); err == nil {
 		err = q.err
 	}

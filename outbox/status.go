@@ -94,6 +94,11 @@ type Status struct {
 	Sending     bool      // this process holds the lease
 	LeasedUntil time.Time // zero if no process does
 
+	// Standing is the process that has stood in a transaction on the outbox's file for more
+	// than ten seconds, so that nobody can write; 0 for none.
+	Standing      int
+	StandingSince time.Time
+
 	Pending, InFlight, Acked, Failed, Skipped, Void int
 	Bytes                                           int64          // of unfinished rows
 	Streams                                         []StreamStatus // those with unfinished rows, by session

@@ -4,7 +4,10 @@
 
 package outbox
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // turnstile: no such lock here; SQLite's own wait has to do.
 type turnstile struct{}
@@ -12,4 +15,7 @@ type turnstile struct{}
 func openTurnstile(string) *turnstile { return nil }
 
 func (*turnstile) enter(context.Context) (leave func(), err error) { return func() {}, nil }
+func (*turnstile) began()                                          {}
+func (*turnstile) ended()                                          {}
+func (*turnstile) writer() (pid int, since time.Time)              { return 0, since }
 func (*turnstile) close()                                          {}

@@ -8,16 +8,20 @@ package outbox
 // has begun, and who has just committed meets that lock before its next one.
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // turnstile is one process's end of a file's turns. A nil one, and one whose
 // file cannot be locked, lets everybody through.
 type turnstile struct {
-	file *os.File
+	file   *os.File
+	record []byte // what began has written; for one goroutine at a time
 
 	mu      sync.Mutex
 	waiting chan struct{} // closed by the goroutine that waits for the lock; nil if none does
@@ -78,6 +82,44 @@ func (t *turnstile) wait(got chan struct{}) {
 }
 
 func (t *turnstile) leave() { _ = syscall.Flock(int(t.file.Fd()), syscall.LOCK_UN) }
+
+// writerBytes is the length of what the file says of who writes.
+const writerBytes = 48
+
+// began says in the file that this process's transaction has begun, for those who wait for it.
+func (t *turnstile) began() {
+	if t == nil {
+		return
+	}
+	t.record = fmt.Appendf(t.record[:0], "%-*s", writerBytes, fmt.Sprintf("%d %d", os.Getpid(), time.Now().UnixMilli()))
+	_, _ = t.file.WriteAt(t.record, 0)
+}
+
+// ended takes that back, unless the next has begun.
+func (t *turnstile) ended() {
+	if t == nil {
+		return
+	}
+	var now [writerBytes]byte
+	if n, _ := t.file.ReadAt(now[:], 0); bytes.Equal(now[:n], t.record) {
+		_, _ = t.file.WriteAt(bytes.Repeat([]byte(" "), writerBytes), 0)
+	}
+}
+
+// writer is the living process whose transaction has begun last and has not ended, by its
+// number and the time; 0 for none.
+func (t *turnstile) writer() (pid int, since time.Time) {
+	if t == nil {
+		return 0, since
+	}
+	var now [writerBytes]byte
+	n, _ := t.file.ReadAt(now[:], 0)
+	var ms int64
+	if _, err := fmt.Sscan(string(now[:n]), &pid, &ms); err != nil || pid <= 0 || syscall.Kill(pid, 0) == syscall.ESRCH {
+		return 0, since
+	}
+	return pid, time.UnixMilli(ms)
+}
 
 // close ends all turns. A goroutine that still waits ends when it gets the lock.
 func (t *turnstile) close() {

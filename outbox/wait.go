@@ -216,8 +216,21 @@ func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) 
 		if err := b.damage.ofFile(); err != nil && pause == pollMost {
 			return nil, fmt.Errorf("wait: %w", err)
 		}
+		if pause == pollMost {
+			b.sayStanding(ctx)
+		}
 		pause = min(2*pause, pollMost)
 	}
+}
+
+// sayStanding logs, once, who keeps everybody from writing, and so from sending.
+func (b *Box) sayStanding(ctx context.Context) {
+	pid, since := b.db.standing(ctx)
+	if pid == 0 || b.said.Swap(since.UnixMilli()) == since.UnixMilli() {
+		return
+	}
+	b.cfg.Logger.Warn("a process stands in its transaction, so that nobody can write to the outbox: if it is stopped "+
+		"(Ctrl-Z, a debugger, a paused container) let it go on, or end it", "outbox", b.id, "pid", pid, "since", since)
 }
 
 // waitOnce looks, unless this process will hear first, and then waits for a
@@ -418,6 +431,9 @@ func (b *Box) Drain(ctx context.Context, progress func(done, total int)) error {
 		}
 		total += max(now-left, 0) // committed meanwhile
 		left = now
+		if still > 0 {
+			b.sayStanding(ctx)
+		}
 		if done := total - left; progress != nil && done != shown {
 			progress(done, total)
 			shown = done

@@ -115,7 +115,7 @@ func (h *homeFlags) printStatus(st *outbox.Status, full map[string]outbox.Row) e
 	}
 	if h.sh.json {
 		return h.sh.printJSON(map[string]any{
-			"outbox": st.Outbox, "incarnation": st.Incarnation, "bytes": st.Bytes, "streams": streams,
+			"standing": st.Standing, "outbox": st.Outbox, "incarnation": st.Incarnation, "bytes": st.Bytes, "streams": streams,
 			"states": map[string]int{
 				"pending": st.Pending, "in_flight": st.InFlight, "acked": st.Acked,
 				"failed": st.Failed, "skipped": st.Skipped, "void": st.Void,
@@ -134,6 +134,10 @@ func (h *homeFlags) printStatus(st *outbox.Status, full map[string]outbox.Row) e
 	}
 	if err := table(h.sh.out, rows); err != nil {
 		return err
+	}
+	if st.Standing != 0 {
+		fmt.Fprintf(h.sh.err, "process %d has stood in its transaction since %s, and nobody else can write: if it is stopped (Ctrl-Z, a debugger, a paused container) let it go on, or end it\n",
+			st.Standing, when(st.StandingSince.UnixMilli()))
 	}
 	if n := st.Failed + st.Skipped; n > 0 {
 		fmt.Fprintf(h.sh.err, "%s did not apply: mooring outbox list --state failed,skipped says why, and mooring outbox retry commits one again; they are forgotten after 30 days\n", counted(n, "op"))
