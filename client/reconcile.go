@@ -74,6 +74,8 @@ func (s *Session) logged(ctx context.Context) (*outbox.Log, error) {
 		return nil, err
 	case d.Grant.Dead != fault.None:
 		return nil, d.Grant.Dead.With("the ref to session %s allows nothing any more: redeem another one, or give up what waits for the session (mooring outbox abandon)", s.id)
+	case !d.Grant.Rights.Has(capability.Read):
+		return nil, fault.MissingRight.With("no ref kept here may read session %s, so nobody can tell from here what it lacks: redeem one that may, or give up what waits for the session (mooring outbox abandon)", s.id)
 	case d.Grant.From > 1 || d.Grant.Message != "":
 		return nil, fault.MissingRight.With("the ref to session %s shows only a part of its log, so nobody can tell from here what it lacks: redeem one that shows all of it", s.id)
 	}

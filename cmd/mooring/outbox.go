@@ -231,8 +231,11 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 	if err == nil {
 		bar.finish()
 	}
+	var still *outbox.Standstill
 	after, statusErr := c.Status(context.WithoutCancel(ctx))
 	switch {
+	case errors.As(err, &still):
+		return withWayOn(err, still)
 	case err != nil && wait.Err() == nil:
 		return err
 	case err != nil:

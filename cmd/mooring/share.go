@@ -214,11 +214,14 @@ func await(ctx, wait context.Context, c *client.Client, t client.Ticket) (result
 
 // stuck is why a command is not done whose ops are in the outbox and stay there, and
 // the way on.
-func stuck(still *outbox.Standstill) error {
+func stuck(still *outbox.Standstill) error { return withWayOn(still, still) }
+
+// withWayOn adds to an error what can be done about a stream that has stopped.
+func withWayOn(err error, still *outbox.Standstill) error {
 	if !outbox.Hopeless(still.Code) {
-		return still
+		return err
 	}
-	return fmt.Errorf("%w. What now: mooring outbox reconcile %s shows what the session lacks and has it sent, what waits too; mooring outbox abandon %s gives it up", still, still.Session, still.Session)
+	return fmt.Errorf("%w. What now: mooring outbox reconcile %s shows what the session lacks and has it sent, what waits too; mooring outbox abandon %s gives it up", err, still.Session, still.Session)
 }
 
 // giveUp drops a batch that waits and of which nothing has been said to be done.

@@ -37,7 +37,7 @@ func TestNothingIsDoneOnAStoppedStream(t *testing.T) {
 	t.Parallel()
 	r, session, home, ref := restoredCLI(t)
 	said := []string{"server_behind", session, "mooring outbox reconcile " + session, "mooring outbox abandon " + session}
-	r.refusedAs(home, putLine("late"), append(said, "durable in the outbox and not sent"), "session", "append", ref)
+	r.refusedAs(home, putLine("late"), append(said, "durable in the outbox and not sent"), "session", "append", ref, "--wait")
 	file := filepath.Join(r.dir, "never.ref")
 	for _, away := range []bool{false, true} {
 		if away {
@@ -80,7 +80,7 @@ func TestNothingIsDoneOnAStoppedStream(t *testing.T) {
 func TestAnAbandonedSessionGoesOn(t *testing.T) {
 	t.Parallel()
 	r, session, home, ref := restoredCLI(t)
-	r.refusedAs(home, putLine("late"), []string{"server_behind"}, "session", "append", ref)
+	r.refusedAs(home, putLine("late"), []string{"server_behind"}, "session", "append", ref, "--wait")
 	if got := r.runAs(home, "", "outbox", "abandon", session); got.code != exitUsage || !strings.Contains(got.err, "--yes") {
 		t.Errorf("unasked: exit %d, %q", got.code, got.err)
 	}
@@ -106,7 +106,7 @@ func TestAnAbandonedSessionGoesOn(t *testing.T) {
 func TestAReconciledSessionHasAllAgain(t *testing.T) {
 	t.Parallel()
 	r, session, home, ref := restoredCLI(t)
-	r.refusedAs(home, putLine("late"), []string{"server_behind"}, "session", "append", ref)
+	r.refusedAs(home, putLine("late"), []string{"server_behind"}, "session", "append", ref, "--wait")
 	got := r.refusedAs(home, "", []string{"canceled", "--yes sends 2 ops again"}, "outbox", "reconcile", session)
 	if n := strings.Count(got.out, "sent_again  "); n != 2 || strings.Count(got.out, "waits  ") != 1 || !strings.Contains(got.out, "put message/lost_1  as ") {
 		t.Errorf("it shows\n%s", got.out)
@@ -132,4 +132,9 @@ func TestAReconciledSessionHasAllAgain(t *testing.T) {
 	if keys := r.keys(session); len(keys) != n+1 {
 		t.Errorf("the events are of %q", keys)
 	}
+
+	// Who may not read cannot tell what is missing.
+	blind := r.shareTo("blind", session, "--rights", "append")
+	r.okAs(r.otherHome("blind"), putLine("unseen"), "session", "append", blind, "--wait")
+	r.refusedAs(r.otherHome("blind"), "", []string{"missing_right", "redeem one that may", "mooring outbox abandon"}, "outbox", "reconcile", session, "--yes")
 }
