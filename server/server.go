@@ -126,7 +126,7 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.measure, s.retitle, s.account} {
+	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.forget, s.measure, s.retitle, s.account} {
 		loops.Go(func() { s.keep(looping, loop) })
 	}
 	s.commit.start()

@@ -20,16 +20,30 @@ const (
 // trim lets go of events older than Config.KeepLog, if it is set. Any number of
 // replicas may: a piece is decided on and removed under its session's lock.
 func (s *Server) trim(ctx context.Context) {
-	if s.cfg.KeepLog > 0 {
-		every(ctx, max(min(s.cfg.KeepLog/20, trimMost), min(trimLeast, s.cfg.SweepInterval)), func() { s.trimAll(ctx, s.cfg.KeepLog) })
+	s.trimming(ctx, s.cfg.KeepLog, s.cfg.Store.Trimmable)
+}
+
+// forget is trim for what is left of deleted sessions after Config.KeepDeleted: all events
+// but the last, which the hash chain ends with. Streams and refs stay, so that whatever
+// comes again is answered as before.
+func (s *Server) forget(ctx context.Context) {
+	s.trimming(ctx, s.cfg.KeepDeleted, s.cfg.Store.Forgettable)
+}
+
+// findDue gives a page of the sessions that are due, and where to go on from.
+type findDue func(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error)
+
+func (s *Server) trimming(ctx context.Context, keep time.Duration, find findDue) {
+	if keep > 0 {
+		every(ctx, max(min(keep/20, trimMost), min(trimLeast, s.cfg.SweepInterval)), func() { s.trimAll(ctx, keep, find) })
 	}
 }
 
 // trimAll is one round over all sessions.
-func (s *Server) trimAll(ctx context.Context, keep time.Duration) {
+func (s *Server) trimAll(ctx context.Context, keep time.Duration, find findDue) {
 	after := ""
 	for ctx.Err() == nil {
-		ids, next, err := s.cfg.Store.Trimmable(ctx, keep, after, trimPage)
+		ids, next, err := find(ctx, keep, after, trimPage)
 		for _, id := range ids {
 			if err = s.trimLog(ctx, id, keep); err != nil {
 				if ctx.Err() != nil || fault.CodeOf(err) != fault.Internal {

@@ -7,6 +7,7 @@ package server
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -14,7 +15,9 @@ import (
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // untilBase waits until a session's log starts after base; look is called between.
@@ -76,7 +79,7 @@ func TestTrimmedLogIsFollowedFromItsStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		untilBase(t, st, m.id, 21, func() { r.server.trimAll(t.Context(), time.Nanosecond) })
+		untilBase(t, st, m.id, 21, func() { r.server.trimAll(t.Context(), time.Nanosecond, st.Trimmable) })
 
 		p.must(m.stream, m.batch(put(100), put(101)))
 		live.untilCursor(t, 23)
@@ -162,6 +165,38 @@ func TestSweeperTrimsUpToAnOpenTurn(t *testing.T) {
 		}
 		if ack = p.must(m.stream, m.batch(put(2))); ack.cursor != 9 {
 			t.Errorf("the next cursor is %d", ack.cursor)
+		}
+	})
+}
+
+// TestDeletedSessionsAreForgotten: their events go after a while but for the last, those of
+// others stay, and what comes again is answered as it was.
+func TestDeletedSessionsAreForgotten(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, func(c *Config) { c.KeepDeleted, c.SweepInterval = 50*time.Millisecond, 5*time.Millisecond })
+		p := r.dial()
+		lives, m := r.create(p), r.create(p)
+		p.must(lives.stream, lives.batch(put(1)))
+		last := m.batch(put(1), op("delete"))
+		was := p.must(m.stream, last)
+		if was.applied != 2 {
+			t.Fatalf("deleting: %+v", was.outcomes)
+		}
+		untilBase(t, st, m.id, 3, func() {})
+		if again := p.must(m.stream, last); !reflect.DeepEqual(again.outcomes, was.outcomes) {
+			t.Errorf("the same again: %+v, was %+v", again.outcomes, was.outcomes)
+		}
+		for _, o := range p.must(m.stream, m.batch(put(2), put(3))).outcomes {
+			if o.Status == ledger.Applied || o.Reason != fault.SessionDeleted {
+				t.Errorf("more of it: %+v", o)
+			}
+		}
+		if base := rowOf(t, st, lives.id).Base; base != 0 {
+			t.Errorf("the log of another begins after %d", base)
+		}
+		if row := rowOf(t, st, m.id); row.Life != session.Deleted || row.Cursor != 3 {
+			t.Errorf("its row is %+v", row)
 		}
 	})
 }

@@ -32,7 +32,7 @@ var statements = map[string]*Statement{
 	"dropEntries":   dropEntries, "growEntries": growEntries, "dropState": dropState,
 	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readAllTurns": readAllTurns, "saveTurns": saveTurns, "dropTurns": dropTurns,
 	"lapsedTurns": lapsedTurns, "readTurnRefs": readTurnRefs, "readLapsing": readLapsing, "readFirstOpen": readFirstOpen,
-	"pageTrimmable": pageTrimmable, "readLogMarks": readLogMarks, "keepValues": keepValues, "dropEvents": dropEvents,
+	"pageTrimmable": pageTrimmable, "pageDeleted": pageDeleted, "readLogMarks": readLogMarks, "keepValues": keepValues, "dropEvents": dropEvents,
 	"setBase":     setBase,
 	"readStreams": readStreams, "nthIdle": nthIdle, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
@@ -50,10 +50,10 @@ var statements = map[string]*Statement{
 	"findPageTokens": findPageTokens,
 }
 
-// indexed are the statements about turns, of which a session may have very many, and the index
-// that each goes by.
+// indexed are the statements about turns, of which a session may have very many, and about
+// deleted sessions, and the index that each goes by.
 var indexed = map[string]string{"readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readLapsing": "turns_streaming",
-	"lapsedTurns": "turns_streaming", "readFirstOpen": "turns_open", "readGrowth": "turns_open", "pageTrimmable": "turns_open"}
+	"lapsedTurns": "turns_streaming", "readFirstOpen": "turns_open", "readGrowth": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_deleted"}
 
 // stopping are the statements of which no more is read than there is room for.
 var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readHolders: true, readEntries: true, readRanges: true, readRange: true}

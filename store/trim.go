@@ -18,6 +18,11 @@ var (
 			SELECT 1 FROM turns t WHERE t.session = s.id AND t.status <= 2 AND t.begun <= s.base + 1)
 		WHERE s.id > {1} ORDER BY s.id LIMIT {2}`)
 
+	// pageDeleted goes over the deleted sessions that still have events beside their last.
+	pageDeleted = statement("", `
+		SELECT s.id, s.updated FROM sessions s
+		WHERE s.life = 2 AND s.base < s.cursor AND s.id > {1} ORDER BY s.id LIMIT {2}`)
+
 	readLogMarks = statement("", `
 		SELECT v.cursor, v.at, COALESCE(length(v.payload), 0) FROM events v
 		WHERE v.session = {1} AND v.cursor > {2} ORDER BY v.cursor LIMIT {3}`)
@@ -37,11 +42,21 @@ var (
 // whose logs begin with an event that is older than keep, by the database's
 // clock, and may go. next is where to go on from; "" is the end.
 func (s *Store) Trimmable(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error) {
+	return s.trimmable(ctx, pageTrimmable, keep, after, limit)
+}
+
+// Forgettable is Trimmable for sessions that were deleted before that time, whose whole logs
+// can go then.
+func (s *Store) Forgettable(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error) {
+	return s.trimmable(ctx, pageDeleted, keep, after, limit)
+}
+
+func (s *Store) trimmable(ctx context.Context, page *Statement, keep time.Duration, after string, limit int) (ids []string, next string, err error) {
 	var now int64
 	seen := 0
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.QueueNow(clock(&now))
-		run.Queue(pageTrimmable, nil, []any{after, int64(limit)}, func(row Scanner) error {
+		run.Queue(page, nil, []any{after, int64(limit)}, func(row Scanner) error {
 			var id string
 			var at *int64
 			if err := row.Scan(&id, &at); err != nil {

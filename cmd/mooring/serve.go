@@ -55,6 +55,7 @@ type serveOptions struct {
 	drainDelay  time.Duration
 	lease       time.Duration
 	keepLog     time.Duration
+	keepDeleted time.Duration
 	pageLife    time.Duration
 	unsafe      bool
 	verbose     bool
@@ -108,6 +109,8 @@ func serveCmd(sh *shared) *cobra.Command {
 	spanVar(f, &o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
 	spanVar(f, &o.keepLog, "keep-log", 0, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
 		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
+	spanVar(f, &o.keepDeleted, "deleted-retention", 90*24*time.Hour, "for how long the events of deleted sessions stay, whose payloads are gone at once; the last one, streams, refs and\n"+
+		"the audit stay, so whatever comes again is answered as before. 0 keeps everything")
 	spanVar(f, &o.pageLife, "page-life", 12*time.Hour, "how long a page that was opened by a ref's link stays open in a browser, which then needs the whole link again")
 	f.BoolVar(&o.unsafe, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end: the same as --log-level debug")
@@ -220,6 +223,8 @@ func (o *serveOptions) check(ctx context.Context) (address capability.Ref, err e
 		return address, fault.Usage.With("--drain-delay is a duration such as 10s, or 0 to drain at once")
 	case o.keepLog < 0:
 		return address, fault.Usage.With("--keep-log is a duration such as 720h, or 0 to keep everything")
+	case o.keepDeleted < 0:
+		return address, fault.Usage.With("--deleted-retention is a duration such as 90d, or 0 to keep everything")
 	}
 	if err := o.checkLog(); err != nil {
 		return address, err
@@ -309,7 +314,7 @@ func (o *serveOptions) config(st *store.Store, log *slog.Logger, kind string, ad
 	cfg.Store, cfg.Log, cfg.Name = st, log, "mooring/"+version()
 	cfg.Prefix, cfg.OriginPatterns = address.Prefix, o.origins
 	cfg.PollInterval, cfg.DrainTimeout, cfg.DrainDelay, cfg.Session.Lease = o.poll, o.drain, o.drainDelay, o.lease
-	cfg.KeepLog = o.keepLog
+	cfg.KeepLog, cfg.KeepDeleted = o.keepLog, o.keepDeleted
 	if kind == "sqlite" {
 		cfg.Sole, cfg.PollInterval, cfg.Transactions = true, 0, 1
 	}

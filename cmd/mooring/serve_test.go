@@ -286,7 +286,7 @@ func TestServeUsage(t *testing.T) {
 		{"--capnp-listen", "127.0.0.1:1"}, {"--capnp-listen", "unix:"}, {"--capnp-listen", "tcp://nowhere"}, {"--metrics-listen", "nowhere"},
 		{"--listen", "localhost:99999"}, {"--listen", "localhost:-1"}, {"--capnp-listen", "tcp://localhost:99999"}, {"--metrics-listen", ":99999"},
 		{"--advertise", "http://x"}, {"--advertise", "ws://x:7600"},
-		{"--keep-log", "-1s"}, {"--drain-delay", "-1s"}, {"--log-format", "xml"}, {"--log-level", "loud"}, {"--log-level", "warn", "-v"}, {"--nosuch"}, {"extra"}, {"--database-url", "postgres://u:p@h:x/secret-name"},
+		{"--keep-log", "-1s"}, {"--deleted-retention", "-1s"}, {"--drain-delay", "-1s"}, {"--log-format", "xml"}, {"--log-level", "loud"}, {"--log-level", "warn", "-v"}, {"--nosuch"}, {"extra"}, {"--database-url", "postgres://u:p@h:x/secret-name"},
 		{"--database-connections", "8"}, {"--database-connections", "2", "--database-url", "postgres://u:p@h/secret-name"},
 	} {
 		// Flags are looked at before anything is tried: the port is somebody else's.

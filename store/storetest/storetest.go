@@ -76,6 +76,7 @@ var alone = []test{
 	{"Expire", testExpire},
 	{"ExpireRace", testExpireRace},
 	{"Trimmable", testTrimmable},
+	{"Forgettable", testForgettable},
 	{"Listen", testListen},
 	{"ListShares", testListShares},
 	{"MintUnderRoot", testMintUnderRoot},

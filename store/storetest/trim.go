@@ -265,6 +265,44 @@ func testTrimmable(t *testing.T, fresh Fresh) {
 	}
 }
 
+// testForgettable: the sessions that were deleted long ago, page by page, until their logs are gone.
+func testForgettable(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	var due []string
+	for i := range 9 {
+		id := newSession()
+		row := liveRow(id, newSpace(), 3)
+		switch i % 3 {
+		case 0, 1:
+			row.Life = session.Deleted
+			if due = append(due, id); i == 1 { // young
+				due, row.Updated = due[:len(due)-1], time.Now().UnixMilli()
+			}
+		}
+		f.save(&session.Changes{Sessions: []*session.Row{row}, Events: []*session.Event{event(id, 1, "message/m", `{}`), event(id, 2, "message/m", `{}`), event(id, 3, "", `{}`)}}, id)
+	}
+	slices.Sort(due)
+	var got []string
+	for after, pages := "", 0; pages == 0 || after != ""; pages++ {
+		ids, next, err := f.Forgettable(f.ctx, time.Hour, after, 2)
+		f.must("forgettable", err)
+		got, after = append(got, ids...), next
+		if pages > 5 {
+			t.Fatal("no end")
+		}
+	}
+	same(f, "due", got, due)
+	for _, id := range due {
+		f.trim(id, time.Hour, 10)
+		if page := f.log(id); page.Row.Base != 3 || len(page.Events) != 0 {
+			t.Errorf("%s has %d events after %d", id, len(page.Events), page.Row.Base)
+		}
+	}
+	if ids, next, err := f.Forgettable(f.ctx, time.Hour, "", 100); len(ids) != 0 || next != "" || err != nil {
+		t.Errorf("still due: %v, %q, %v", ids, next, err)
+	}
+}
+
 // endTurns ends the turns of messages written to so far, and goes on to others.
 func (s *script) endTurns() {
 	for _, o := range s.authors {
