@@ -41,7 +41,8 @@
 //	               another process: nothing was done, and the same call may be made again
 //	DiskFull       no space left; of what writes
 //	OutboxDamaged  the file, or a row that the verb needs, is damaged
-//	Usage          the file cannot be read or written, or the verb does not apply (its message says why)
+//	BadArgument    the file cannot be read or written (its message says why)
+//	Usage          the verb does not apply (its message says why)
 //	Internal       what nobody thought of
 //
 // and beside that, each what it says of itself:

@@ -286,7 +286,7 @@ func TestEveryErrorHasACode(t *testing.T) {
 		t.Error("nothing is an error")
 	}
 	dir := t.TempDir()
-	for path, want := range map[string]fault.Code{dir: fault.Usage, dir + "/none/outbox.db": fault.Usage, strings.Repeat("x", 300): fault.Usage} {
+	for path, want := range map[string]fault.Code{dir: fault.BadArgument, dir + "/none/outbox.db": fault.BadArgument, strings.Repeat("x", 300): fault.BadArgument} {
 		if _, err := OpenSQLite(limited(t), path, Config{}); fault.CodeOf(err) != want {
 			t.Errorf("%s: %v", path, err)
 		}

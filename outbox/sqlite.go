@@ -110,7 +110,7 @@ func fileFailure(err error) error {
 	case number == syscall.ENOSPC:
 		return fault.DiskFull.Because(err, "%v", err)
 	}
-	return fault.Usage.Because(err, "%v", err)
+	return fault.BadArgument.Because(err, "%v", err)
 }
 
 // withoutPath keeps the cause of a file error and leaves out where.

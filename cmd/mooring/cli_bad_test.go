@@ -61,7 +61,7 @@ func TestBadInputGetsOneClearLine(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(blocked, "outbox.db"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.runAs(blocked, "", "session", "list"); got.code != exitRefused || got.err != "mooring: open outbox: its file cannot be opened for writing: is a directory\n" {
+	if got := r.runAs(blocked, "", "session", "list"); got.code != exitRefused || got.err != "mooring: open outbox: bad_argument: its file cannot be opened for writing: is a directory\n" {
 		t.Errorf("an outbox that cannot be written: %+v", got)
 	}
 	r.stop()

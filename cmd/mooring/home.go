@@ -130,6 +130,9 @@ func (h *homeFlags) open(ctx context.Context, offline bool) (*client.Client, err
 		return nil, err
 	}
 	c, err := client.Open(ctx, cfg)
+	if err != nil && ctx.Err() != nil {
+		return nil, fault.Canceled.Because(err, "stopped before it was done")
+	}
 	if err != nil && cfg.OutboxURL != "" {
 		return nil, databaseError(outboxURLFlag, cfg.OutboxURL, err)
 	}
