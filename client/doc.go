@@ -25,6 +25,20 @@
 // a mistyped copy of a ref displaces nothing, and a caller that knows no more than the
 // ref's id can commit nothing under it.
 //
+// Every error of a verb has a code (fault.CodeOf), that of a driver or a link too. What the
+// outbox does gives the errors of package outbox's table; what asks a server gives the server's
+// word, Unavailable, Disconnected or Draining once Config.Patience is over, and Canceled when
+// ctx ended. So the verbs are of these kinds:
+//
+//	Batch.Commit, CommitTx, Session.Put, Share      the outbox's errors of Commit
+//	Ticket.Wait, Client.Drain, Batch.CommitWait     go on while the server or the outbox's database is away; NotFound, *outbox.Standstill
+//	Client.Refs, Forget, Status, Session, Space,    the outbox's errors of Refs, DropRef, Status, PutRef and RefFor
+//	  SessionByID, Open
+//	Describe, Snapshot, Events, Subscribe, Follow,  the server's, and the outbox's where a ref is read or kept
+//	  Refs, Audit, Revoke, BumpEpoch, Rotate, Save,
+//	  Space.Share, Redeem, Attenuate, Verify
+//	Results.Err, Of, ByID, Decode                   that an op was refused, with its reason's code; NotFound
+//
 // All methods of Client, Space, Session, Live, Ticket and Results are safe for
 // concurrent use. A Batch and its Promises are for one goroutine and frozen by Commit:
 // a verb that is called afterwards changes nothing, and the next Commit says so.
