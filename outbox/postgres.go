@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/migrations"
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
 )
@@ -111,10 +110,6 @@ func (d *postgresDB) prepare(ctx context.Context, allowUnsafe bool) error {
 	return nil
 }
 
-// passingStates are codes of what passes, beside their classes: the server has become one that is only read (until
-// clients find its successor), a transaction was idle for too long, or took too long, and a lock could not be had in time.
-var passingStates = []string{"25006", "25P03", "25P04", "55P03"}
-
 // postgresFailure gives an error the code that fits.
 func postgresFailure(err error) error {
 	if err == nil {
@@ -131,12 +126,21 @@ func postgresFailure(err error) error {
 			return errUnique
 		case e.Code == "40P01", e.Code == "40001":
 			return errors.Join(errGaveWay, err)
-		case e.Code == "53100":
-			return fault.DiskFull.Because(err, "the outbox's database has no space left: nothing was committed; free some and try again")
-		case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57"), strings.HasPrefix(e.Code, "53"), slices.Contains(passingStates, e.Code):
-			return fault.Unavailable.Because(err, "the outbox's database is away (%s)", e.Code)
 		}
-		return err
+		switch cause := dbfault.Postgres(e.Code, e.Routine); cause {
+		case dbfault.None:
+			return err
+		case dbfault.DiskFull:
+			return cause.Fault(err, "the outbox's database has no space left: nothing was committed; free some and try again")
+		case dbfault.ReadOnly:
+			return cause.Fault(err, "the outbox's database takes no writes: it is a standby, in recovery, or set to be read only")
+		case dbfault.NoConnection:
+			return cause.Fault(err, "the outbox's database has no connection left: end some, or raise its max_connections")
+		case dbfault.Refused:
+			return cause.Fault(err, "the outbox's database does not let this user in, or not at its tables ("+e.Code+")")
+		default:
+			return cause.Fault(err, fmt.Sprintf("the outbox's database is away (%s, %s)", cause, e.Code))
+		}
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -23,6 +23,7 @@ import (
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/store/postgres"
 )
 
 // spoiled fails transactions on demand.
@@ -292,4 +293,41 @@ func TestPostgresKilledAndBack(t *testing.T) {
 	}
 	k.untilCursor(t, 2)
 	k.consecutive(t, 0)
+}
+
+// A standby answers what is read. What is to be written waits for it to be promoted, and
+// balancers are told.
+func TestPostgresInRecovery(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.Start(t)
+	url := pg.Database()
+	r := start(t, postgresStore(t, url), nil)
+	web := httpOf(t, r)
+	p := r.dial()
+	m := r.create(p)
+	pg.Standby()
+	b := m.batch(put(1))
+	var refusal *fault.Error
+	deadline := time.Now().Add(patience)
+	for { // the connections that are gone are said first
+		refusal = p.apply(m.stream, b).refusal
+		if refusal == nil || refusal.Code != fault.Unavailable || strings.Contains(refusal.Message, "standby") || time.Now().After(deadline) {
+			break
+		}
+	}
+	if refusal == nil || refusal.Code != fault.Unavailable || !strings.Contains(refusal.Message, "standby") {
+		t.Fatalf("a batch: %v", refusal)
+	}
+	if status, text := get(t, web+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(text, "standby") {
+		t.Errorf("readyz: %d %s", status, text)
+	}
+	_, err := postgres.Open(within(t), postgres.Config{URL: url, AllowUnsafe: true})
+	wantCode(t, "a server that starts now", err, fault.Unavailable)
+	pg.Promote()
+	if ack := p.must(m.stream, b); ack.applied != 1 {
+		t.Errorf("the batch again: %+v", ack)
+	}
+	if status, text := get(t, web+"/readyz"); status != http.StatusOK {
+		t.Errorf("readyz of what was promoted: %d %s", status, text)
+	}
 }

@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -92,7 +94,11 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		s.log.Warn("not ready", "error", err)
-		plain(w, http.StatusServiceUnavailable, "the database does not answer\n")
+		why := "the database does not answer"
+		if f, ok := errors.AsType[*fault.Error](err); ok && !errors.Is(err, context.DeadlineExceeded) {
+			why = f.Message
+		}
+		plain(w, http.StatusServiceUnavailable, why+"\n")
 		return
 	}
 	said := "ready"

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 )
 
 // checkDatabaseURL says whether a URL can be read; "" is none. The parser's own
@@ -43,6 +44,8 @@ func databaseError(flag, url string, err error) error {
 	var connect *pgconn.ConnectError
 	var network net.Error
 	switch {
+	case dbfault.Of(err) == dbfault.ReadOnly:
+		return fault.Unavailable.Because(err, "the database at %s takes no writes: it is a standby, in recovery, or set to be read only. Name the primary with %s, or try again when this one is", at, flag)
 	case errors.As(err, &refused):
 		switch {
 		case refused.Code == "3D000":

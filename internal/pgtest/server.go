@@ -6,7 +6,9 @@ package pgtest
 
 import (
 	"context"
+	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -76,6 +78,25 @@ func (s *Server) Stop() {
 	s.tb.Helper()
 	if err := s.cluster.stop(); err != nil {
 		s.tb.Fatalf("pgtest: %v", err)
+	}
+}
+
+// Standby restarts the server as a standby: it answers, and takes no writes until Promote.
+func (s *Server) Standby() {
+	s.tb.Helper()
+	s.Stop()
+	signal := filepath.Join(s.cluster.data(), "standby.signal")
+	if err := errors.Join(os.WriteFile(signal, nil, 0o600), s.cluster.account.own(signal)); err != nil {
+		s.tb.Fatalf("pgtest: %v", err)
+	}
+	s.Start()
+}
+
+// Promote makes a standby take writes again.
+func (s *Server) Promote() {
+	s.tb.Helper()
+	if err := execute(s.URL(), "SELECT pg_promote()"); err != nil {
+		s.tb.Fatalf("pgtest: promote: %v", err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -51,6 +52,9 @@ func (b *backend) transaction(ctx context.Context, options pgx.TxOptions, fn fun
 	conn, release, err := b.sized.Acquire(ctx)
 	if err != nil && b.closed.Load() {
 		return store.ErrClosed
+	}
+	if err != nil && ctx.Err() != nil { // all were in use, or none could be made
+		return fmt.Errorf("connect: %w", givenUp(ctx, dbfault.NoConnection, err))
 	}
 	if err != nil {
 		return fmt.Errorf("connect: %w", translate(ctx, err))
@@ -258,17 +262,17 @@ func (b *backend) Announce(cursors map[string]uint64) { b.announcer.add(cursors)
 func (b *backend) Versions() bool { return true }
 
 // Ping implements store.Backend. A database that has been set to lose commits since it
-// was opened is UnsafeStore.
+// was opened is UnsafeStore, one that takes no writes is Unavailable.
 func (b *backend) Ping(ctx context.Context) error {
 	conn, release, err := b.sized.Acquire(ctx)
 	if err != nil {
 		return translate(ctx, err)
 	}
 	defer release()
-	if b.allowUnsafe {
-		return translate(ctx, conn.Ping(ctx))
+	if err := checkSafe(ctx, conn.Conn(), b.allowUnsafe); err != nil {
+		return translate(ctx, err)
 	}
-	return translate(ctx, checkSafe(ctx, conn.Conn(), false))
+	return translate(ctx, checkWrites(ctx, conn.Conn()))
 }
 
 // Connections implements store.Pooled.

@@ -1,4 +1,4 @@
-// What Postgres's error codes, and a broken link to it, mean to callers.
+// What Postgres's errors, and a broken link to it, mean to callers.
 
 package postgres
 
@@ -8,16 +8,31 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/store"
 )
 
+// words are what callers are told, by cause. They say nothing of the database's address.
+var words = map[dbfault.Cause]string{
+	dbfault.Away:         "the database is away: it is tried again",
+	dbfault.Refused:      "the database does not let the server in: look at the database URL's user, password and name, and at the user's rights",
+	dbfault.ReadOnly:     "the database takes no writes: it is a standby, in recovery, or set to be read only; it is tried again",
+	dbfault.Closed:       "the database is closed for maintenance: it is tried again",
+	dbfault.NoConnection: "the database has no connection left for the server: it is tried again; end some, or raise its max_connections",
+	dbfault.NoMemory:     "the database is out of memory, or at another of its limits: it is tried again",
+	dbfault.DiskFull:     "no space left on the database's disk: free some; nothing that was acknowledged is lost",
+	dbfault.DiskError:    "the database's disk does not take or give its data: look at the database's log",
+	dbfault.Damaged:      "the database says that its data is damaged: look at the database's log",
+	dbfault.Locked:       "the database gave this up in favour of another transaction: try again",
+	dbfault.Timeout:      "the database took longer than it may: try again later",
+}
+
 // translate gives an error of the database its code; the original stays in the
-// chain, for the log. Messages say nothing of the database's address.
+// chain, for the log.
 func translate(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -27,38 +42,37 @@ func translate(ctx context.Context, err error) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return fault.GivenUp(context.Cause(ctx), err)
+		return givenUp(ctx, dbfault.Timeout, err)
 	}
-	var e *pgconn.PgError
-	if errors.As(err, &e) {
-		return translateCode(e, err)
+	if cause := causeOf(err); cause != dbfault.None {
+		return cause.Fault(err, words[cause])
+	}
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "23505" { // of whatever name: of a partition's index it is another
+		return fmt.Errorf("%w: %w", store.ErrThere, err)
+	}
+	return err
+}
+
+// givenUp is what is told of work whose context has ended; cause is why it took too long, if
+// it did.
+func givenUp(ctx context.Context, cause dbfault.Cause, err error) error {
+	why := context.Cause(ctx)
+	if errors.Is(why, context.DeadlineExceeded) {
+		err = dbfault.Mark(cause, err)
+	}
+	return fault.GivenUp(why, err)
+}
+
+func causeOf(err error) dbfault.Cause {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return dbfault.Postgres(e.Code, e.Routine)
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error
 	switch {
 	case errors.As(err, &connect), errors.As(err, &network), pgconn.Timeout(err), pgconn.SafeToRetry(err),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
-		return fault.Unavailable.Because(err, "the database is away: it is tried again")
+		return dbfault.Away
 	}
-	return err
-}
-
-func translateCode(e *pgconn.PgError, err error) error {
-	class := e.Code[:min(2, len(e.Code))]
-	switch {
-	case e.Code == "53100":
-		return fault.DiskFull.Because(err, "no space left on the database's disk: free some; nothing that was acknowledged is lost")
-	case class == "28", class == "3D":
-		return fault.Unavailable.Because(err, "the database does not let the server in: look at the database URL's user, password and name")
-	// 08 connection, 53 out of connections or memory, 57P shut down, starting,
-	// or ended by an operator, 25006 a standby, 40 and 55P03 given up for another,
-	// 25P03 and 25P04 a transaction that stood still, or took, for too long.
-	case class == "08", class == "53", strings.HasPrefix(e.Code, "57"), e.Code == "25006":
-		return fault.Unavailable.Because(err, "the database is away: it is tried again")
-	case class == "40", e.Code == "55P03", e.Code == "25P03", e.Code == "25P04":
-		return fault.Unavailable.Because(err, "the database gave this up in favour of another transaction: try again")
-	case e.Code == "23505": // of whatever name: of a partition's index it is another
-		return fmt.Errorf("%w: %w", store.ErrThere, err)
-	}
-	return err
+	return dbfault.None
 }

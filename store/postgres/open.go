@@ -25,6 +25,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/migrations"
 	"github.com/mooring-rpc/mooring/store"
@@ -139,6 +140,14 @@ func migrate(ctx context.Context, cc *pgx.ConnConfig, allowUnsafe bool) (err err
 	if err := ping(ctx, db); err != nil {
 		return err
 	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	err = conn.Raw(func(c any) error { return checkWrites(ctx, c.(*stdlib.Conn).Conn()) })
+	if err := errors.Join(err, conn.Close()); err != nil {
+		return err
+	}
 	return migrations.Up(ctx, db, migrations.Postgres)
 }
 
@@ -183,6 +192,21 @@ func checkSafe(ctx context.Context, conn *pgx.Conn, allowUnsafe bool) error {
 	return fault.UnsafeStore.With("the database is set to lose what it has committed (off: %s): turn that on, "+
 		"or allow it with --allow-unsafe-database", strings.Join(off, ", "))
 }
+
+// checkWrites refuses a database that is in recovery: a standby answers what is read, and
+// takes no writes.
+func checkWrites(ctx context.Context, conn *pgx.Conn) error {
+	var recovering bool
+	if err := conn.QueryRow(ctx, "SELECT pg_is_in_recovery()").Scan(&recovering); err != nil {
+		return fmt.Errorf("ask for recovery: %w", err)
+	}
+	if recovering {
+		return dbfault.ReadOnly.Fault(errRecovering, words[dbfault.ReadOnly])
+	}
+	return nil
+}
+
+var errRecovering = errors.New("the database is in recovery")
 
 // turnedOff are the settings that are off, by name.
 func turnedOff(settings map[string]string) (off []string) {

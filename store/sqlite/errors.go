@@ -6,11 +6,26 @@ import (
 	"context"
 	"errors"
 
-	"modernc.org/sqlite"
-	lib "modernc.org/sqlite/lib"
-
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 )
+
+// words are what callers are told, by cause.
+var words = map[dbfault.Cause]string{
+	dbfault.ReadOnly:  "the database's file cannot be written: look at who owns it and its folder, and whether it was replaced or its disk is read only",
+	dbfault.NoMemory:  "the server is out of memory: try again later",
+	dbfault.DiskFull:  "no space left where the data folder is, or a quota is used up: free some; nothing that was acknowledged is lost",
+	dbfault.DiskError: "the disk does not take or give the database's data: look at the server's log and the disk",
+	dbfault.Damaged:   "the database's file is damaged, or is none: stop the server, keep a copy of it, and restore a backup",
+	dbfault.Locked:    "another program keeps the database file locked: stop it",
+	dbfault.Timeout:   "the database took longer than it may: try again later",
+}
+
+// codeError is a *sqlite.Error.
+type codeError interface {
+	error
+	Code() int
+}
 
 // translate gives an error of the database its code; the original stays in the
 // chain, for the log.
@@ -22,21 +37,16 @@ func translate(ctx context.Context, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	if ctx.Err() != nil {
-		return fault.GivenUp(context.Cause(ctx), err)
+	if why := context.Cause(ctx); why != nil {
+		if errors.Is(why, context.DeadlineExceeded) {
+			err = dbfault.Mark(dbfault.Timeout, err)
+		}
+		return fault.GivenUp(why, err)
 	}
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	switch {
-	// A disk quota and a limit on file sizes show as a failed write.
-	case e.Code()&0xff == lib.SQLITE_FULL, e.Code() == lib.SQLITE_IOERR_SHMSIZE, e.Code() == lib.SQLITE_IOERR_WRITE:
-		return fault.DiskFull.Because(err, "no space left where the data folder is, or a quota is used up: free some; nothing that was acknowledged is lost")
-	case e.Code()&0xff == lib.SQLITE_BUSY:
-		return fault.Unavailable.Because(err, "another program keeps the database file locked: stop it")
-	case e.Code()&0xff == lib.SQLITE_IOERR:
-		return fault.Unavailable.Because(err, "the disk does not take or give the database's data: look at the server's log and the disk")
+	if e, ok := errors.AsType[codeError](err); ok {
+		if cause := dbfault.SQLite(e.Code()); cause != dbfault.None {
+			return cause.Fault(err, words[cause])
+		}
 	}
 	return err
 }

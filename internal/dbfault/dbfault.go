@@ -1,0 +1,146 @@
+// Package dbfault is the one table of what Postgres's SQLSTATEs and SQLite's result codes
+// mean: what keeps a database from doing its work, and the fault that callers are answered
+// for it. Which words they are answered is said where it is known whose database it is.
+//
+// What is not in the table is a defect of ours, and its code fault.Internal: a statement
+// that the database does not understand, a row that breaks a rule.
+package dbfault
+
+import (
+	"errors"
+
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// Cause is why a database does not do what it is asked for. Its text names it in logs,
+// metrics and answers.
+type Cause string
+
+// Causes. All of them pass, by themselves or by an operator's doing.
+const (
+	None         Cause = ""
+	Away         Cause = "away"          // it does not answer, is starting, or shuts down
+	Refused      Cause = "refused"       // it does not let us in, or not at its tables
+	ReadOnly     Cause = "read_only"     // it takes no writes: a standby, or a file that is not ours to write
+	Closed       Cause = "closed"        // it is not open now, for maintenance
+	NoConnection Cause = "no_connection" // it has no connection left
+	NoMemory     Cause = "no_memory"     // it has no memory left, or is at another limit of its own
+	DiskFull     Cause = "disk_full"     // no space left, or a quota is used up
+	DiskError    Cause = "disk_error"    // the disk does not take or give the data
+	Damaged      Cause = "damaged"       // what is stored is not what was written
+	Locked       Cause = "locked"        // given up for another transaction or program
+	Timeout      Cause = "timeout"       // it took longer than it may
+)
+
+// Causes are all causes.
+func Causes() []Cause {
+	return []Cause{Away, Refused, ReadOnly, Closed, NoConnection, NoMemory, DiskFull, DiskError, Damaged, Locked, Timeout}
+}
+
+// Code is the fault's. Both are tried again.
+func (c Cause) Code() fault.Code {
+	switch c {
+	case None:
+		return fault.Internal
+	case DiskFull:
+		return fault.DiskFull
+	}
+	return fault.Unavailable
+}
+
+// failure is in the chain of errors that have a cause.
+type failure struct {
+	cause Cause
+	err   error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// Mark gives err a cause, which Of finds.
+func Mark(c Cause, err error) error { return &failure{c, err} }
+
+// Fault is what callers are told of err, in words of the caller's own.
+func (c Cause) Fault(err error, words string) *fault.Error {
+	return c.Code().Because(Mark(c, err), "%s", words)
+}
+
+// Of is the cause of an error that Mark or Fault has given one; None of all others.
+func Of(err error) Cause {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f.cause
+	}
+	return None
+}
+
+// states has SQLSTATEs and, of two letters, classes of them; a state comes before its class.
+var states = map[string]Cause{
+	"08":    Away,         // a connection that broke
+	"25006": ReadOnly,     // a standby, or one that was told to be
+	"25P03": Locked,       // idle for too long in a transaction
+	"25P04": Timeout,      // a transaction that took too long
+	"28":    Refused,      // user and password
+	"3D":    Refused,      // no such database
+	"40":    Locked,       // deadlocks, serialization
+	"42501": Refused,      // no right to a table
+	"53":    NoMemory,     // not enough of something
+	"53100": DiskFull,     //
+	"53300": NoConnection, //
+	"55000": Closed,       // "not currently accepting connections"
+	"55006": Closed,       // used by somebody who needs it alone
+	"55P03": Locked,       // lock_timeout
+	"57":    Away,         // an operator's doing: shutdown, crash, start, the end of one connection
+	"57014": Timeout,      // statement_timeout, or somebody canceled it
+	"58":    DiskError,    // the system's errors
+	"XX001": Damaged,      // data
+	"XX002": Damaged,      // an index
+}
+
+// recovering is the routine of Postgres that answers 0A000, "not supported", to a transaction
+// that is to write while the database recovers. Every other 0A000 is a statement of ours that
+// it has no idea of. The message is translated, so it is of no use.
+const recovering = "call_bool_check_hook"
+
+// Postgres is what a SQLSTATE means, and the routine of Postgres that it came from.
+func Postgres(state, routine string) Cause {
+	if state == "0A000" && routine == recovering {
+		return ReadOnly
+	}
+	if c, ok := states[state]; ok {
+		return c
+	}
+	return states[state[:min(2, len(state))]]
+}
+
+// results has SQLite's result codes, extended ones before those that they extend.
+var results = map[int]Cause{
+	lib.SQLITE_PERM:            ReadOnly,
+	lib.SQLITE_BUSY:            Locked,
+	lib.SQLITE_LOCKED:          Locked,
+	lib.SQLITE_PROTOCOL:        Locked, // of the write-ahead log's locks
+	lib.SQLITE_SCHEMA:          Locked, // somebody changes the tables
+	lib.SQLITE_NOMEM:           NoMemory,
+	lib.SQLITE_IOERR_NOMEM:     NoMemory,
+	lib.SQLITE_READONLY:        ReadOnly,
+	lib.SQLITE_INTERRUPT:       Timeout,
+	lib.SQLITE_IOERR:           DiskError,
+	lib.SQLITE_CANTOPEN:        DiskError,
+	lib.SQLITE_NOLFS:           DiskError, // a file too large for its file system
+	lib.SQLITE_FULL:            DiskFull,
+	lib.SQLITE_IOERR_WRITE:     DiskFull, // as disk quotas and limits on file sizes show
+	lib.SQLITE_IOERR_SHMSIZE:   DiskFull,
+	lib.SQLITE_CORRUPT:         Damaged,
+	lib.SQLITE_NOTADB:          Damaged,
+	lib.SQLITE_IOERR_CORRUPTFS: Damaged,
+	lib.SQLITE_IOERR_DATA:      Damaged, // a checksum
+}
+
+// SQLite is what a result code means.
+func SQLite(code int) Cause {
+	if c, ok := results[code]; ok {
+		return c
+	}
+	return results[code&0xff]
+}
