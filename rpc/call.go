@@ -40,6 +40,7 @@ type Call struct {
 
 	hops int
 
+	onAnswer   func(error) // OnAnswer's
 	answered   atomic.Bool
 	mu         sync.Mutex // guards what follows
 	canceled   bool
@@ -161,6 +162,17 @@ func (c *Call) PlainParams() (params words.Message, ok bool) {
 	return params, params.IsValid()
 }
 
+// OnAnswer has f called, once, when the call is answered: with the error, or nil. It is to be called first of all in
+// Serve. f must not block.
+func (c *Call) OnAnswer(f func(err error)) { c.onAnswer = f }
+
+// tellAnswer calls what OnAnswer was given.
+func (c *Call) tellAnswer(err error) {
+	if c.onAnswer != nil {
+		c.onAnswer(err)
+	}
+}
+
 // Return answers with results: place fills in a struct of size sz, valid only until place returns. An error of place
 // fails the call. A nil place returns a struct of zeros. Of all Returns and Fails the first counts.
 func (c *Call) Return(sz capnp.ObjectSize, place func(results capnp.Struct, caps *CapTable) error) {
@@ -175,6 +187,7 @@ func (c *Call) Return(sz capnp.ObjectSize, place func(results capnp.Struct, caps
 		c.fail(err)
 		return
 	}
+	c.tellAnswer(nil)
 	c.reply(out, caps)
 }
 
@@ -221,6 +234,7 @@ func (c *Call) Fail(err error) {
 }
 
 func (c *Call) fail(err error) {
+	c.tellAnswer(err)
 	if c.conn != nil {
 		c.conn.hitBy(err)
 	}

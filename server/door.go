@@ -347,6 +347,7 @@ func (o *sess) commit(ctx context.Context, batch ledger.Batch, do *session.Direc
 		sub: session.Submission{Batch: batch, Direct: do}}
 	o.auth.sign(&w.sub, o.link.peer)
 	if refused := o.server.commit.add(w); refused != nil {
+		o.server.observed.refused(refused)
 		return session.Answer{Err: refused}
 	}
 	return <-done // what has begun is finished; else ctx drops it

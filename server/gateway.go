@@ -33,6 +33,7 @@ const maxRedemption = 64
 
 // Serve implements rpc.Object.
 func (g *gateway) Serve(c *rpc.Call) {
+	g.server.observed.call(c, g.server.observed.gateway)
 	switch c.Method() {
 	case gatewayHello:
 		g.hello(c)

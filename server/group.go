@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
@@ -68,6 +69,7 @@ type committer struct {
 	uses *usage
 	met  *boundHits
 	full *quotas
+	seen *observed
 
 	denied func([]*capability.AuditRow) // counts them
 
@@ -87,10 +89,11 @@ type committer struct {
 
 	running                 int    // submissions in transactions now
 	transactions, committed uint64 // counters: transactions committed, ops in them
+	committedBytes          uint64 // of their arguments
 }
 
-func newCommitter(ctx context.Context, cfg Config, h *hub, uses *usage, met *boundHits, full *quotas) *committer {
-	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, full: full, denied: func([]*capability.AuditRow) {}, lines: map[string]*line{},
+func newCommitter(ctx context.Context, cfg Config, h *hub, uses *usage, met *boundHits, full *quotas, seen *observed) *committer {
+	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, full: full, seen: seen, denied: func([]*capability.AuditRow) {}, lines: map[string]*line{},
 		replies: make(chan func(), repliesAhead), answered: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	return c
@@ -225,11 +228,11 @@ func (c *committer) count(l *line, ops, bytes int) {
 	c.ops, c.bytes = c.ops+ops, c.bytes+bytes
 }
 
-// counts is how many ops wait, and how many transactions and ops were committed.
-func (c *committer) counts() (waiting int, transactions, committed uint64) {
+// counts is how many ops wait, and how many transactions, ops and bytes were committed.
+func (c *committer) counts() (waiting int, transactions, committed, bytes uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ops, c.transactions, c.committed
+	return c.ops, c.transactions, c.committed, c.committedBytes
 }
 
 // enqueue puts a line with work into the queue. mu is held.
@@ -347,6 +350,7 @@ func (c *committer) logOf(w *work) *slog.Logger {
 func (c *committer) refuse(why *fault.Error, works ...*work) {
 	c.answer(func() {
 		for _, w := range works {
+			c.seen.refused(why)
 			c.reply(func() { w.done(session.Answer{Err: why}) })
 		}
 	})
@@ -369,9 +373,9 @@ func (c *committer) transact(group []*work) error {
 	subs := make([]session.Submission, len(group))
 	ids := make([]string, 0, len(group))
 	seen := make(map[string]struct{}, len(group))
-	ops := 0
+	ops, bytes := 0, 0
 	for i, w := range group {
-		subs[i], ops = w.sub, ops+w.ops
+		subs[i], ops, bytes = w.sub, ops+w.ops, bytes+w.bytes
 		if id := w.sub.Batch.Session; !has(seen, id) {
 			seen[id] = struct{}{}
 			ids = append(ids, id)
@@ -383,6 +387,7 @@ func (c *committer) transact(group []*work) error {
 	var answers []session.Answer
 	var published *session.Published
 	c.hub.committing(ids)
+	began := time.Now()
 	err := c.cfg.Store.Guess(ctx, func(tx session.Tx) (err error) {
 		defer recovered(&err)
 		answers, published, err = session.Commit(ctx, tx, subs, c.cfg.Session)
@@ -394,15 +399,18 @@ func (c *committer) transact(group []*work) error {
 		return err
 	}
 	crashpoint.Hit(crashpoint.ServerCommitAfter)
+	c.seen.commits.Observe(time.Since(began).Seconds())
 	c.mu.Lock()
 	c.transactions++
 	c.committed += uint64(ops)
+	c.committedBytes += uint64(bytes)
 	c.mu.Unlock()
 	for i, w := range group {
 		w.sub.Opening.Note(&answers[i])
 		if err := answers[i].Err; err != nil && err.Code == fault.QuotaExceeded {
 			c.full.met(w.sub.Batch.Session)
 		}
+		c.seen.answered(&answers[i])
 		c.denied(answers[i].Denied)
 		c.uses.used(w.sub.Peer, answers[i].Cursor, answers[i].Uses...)
 	}

@@ -27,6 +27,7 @@ type hub struct {
 	reads     chan struct{} // bounds the reads of the log that run at once
 	pageBytes int
 	tailBytes int
+	taken     func(seconds float64) // is told how long deliveries took
 
 	mu     sync.Mutex
 	topics map[string]*topic
@@ -57,7 +58,7 @@ func newHub(store Store, timeout time.Duration, log *slog.Logger) *hub {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &hub{ctx: ctx, cancel: cancel, log: log, store: store, timeout: timeout,
 		reads: make(chan struct{}, hubReads), pageBytes: hubPageBytes, tailBytes: hubTailBytes,
-		topics: map[string]*topic{}, held: map[string]*hold{}}
+		taken: func(float64) {}, topics: map[string]*topic{}, held: map[string]*hold{}}
 }
 
 // subscribe adds s to its session's topic; s.started is called when it is known
@@ -104,6 +105,24 @@ func (h *hub) subscribe(id string, s *subscription, snapshot func(context.Contex
 		}
 	}()
 	return nil
+}
+
+// followers is how many follow how many sessions here, and how many events those lack
+// that are known of: all of them together, and the one furthest behind.
+func (h *hub) followers() (followers, sessions int, behind, most uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.topics {
+		t.mu.Lock()
+		followers += len(t.subs)
+		for s := range t.subs {
+			if s.cursor < t.cursor {
+				behind, most = behind+t.cursor-s.cursor, max(most, t.cursor-s.cursor)
+			}
+		}
+		t.mu.Unlock()
+	}
+	return followers, len(h.topics), behind, most
 }
 
 // drop forgets a topic that nobody follows any more.

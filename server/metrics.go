@@ -19,7 +19,8 @@ import (
 // Prometheus' formats. They name no session, ref or peer.
 func (s *Server) Metrics() http.Handler {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(metrics{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg.MustRegister(s.observed.collectors()...)
+	reg.MustRegister(metrics{s}, buildInfo(s.cfg.Name), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg})
 }
 
@@ -62,6 +63,11 @@ var (
 	descGuesses     = desc("commit_guesses_total", "Transactions decided on remembered rows, by whether these were right; the others were decided again.", "rows")
 	descDatabase    = desc("database_connections", "Connections to Postgres: those that there are, and how many there may be.", "which")
 	descShort       = desc("database_connections_short", "1 while the database, its role or a pooler has fewer connections than there may be.")
+	descCommittedB  = desc("committed_bytes_total", "Bytes of their arguments.")
+	descFollowers   = desc("followers", "Subscriptions of sessions.")
+	descFollowed    = desc("followed_sessions", "Sessions that somebody follows here.")
+	descBehind      = desc("followers_behind_events", "Events that are known of and not sent to their followers yet: all followers together.")
+	descLag         = desc("follower_lag_events", "The same of the follower that lacks most.")
 	descReadBatches = desc("batches_read_total", "Batches, by whether they were usual enough to be read by hand, or read by the generated code, as all of Cap'n Web are.", "way")
 )
 
@@ -69,7 +75,7 @@ var (
 func (m metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descHeld, descRefused, descTables, descQueued,
 		descMessages, descBytes, descWebOpen, descWebBatches, descWebTables, descWebQueued, descWebMessages, descWebBytes, descPending, descCommits, descCommitted,
-		descGuesses, descDatabase, descShort, descReadBatches} {
+		descGuesses, descDatabase, descShort, descReadBatches, descCommittedB, descFollowers, descFollowed, descBehind, descLag} {
 		ch <- d
 	}
 }
@@ -85,10 +91,16 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	s := m.s
 	gauge(descConnections, s.connections.Count())
 	gauge(descHandshakes, s.handshakes.gate.Count())
-	waiting, transactions, committed := s.commit.counts()
+	waiting, transactions, committed, bytes := s.commit.counts()
 	gauge(descPending, waiting)
 	counter(descCommits, transactions)
 	counter(descCommitted, committed)
+	counter(descCommittedB, bytes)
+	followers, sessions, behind, lag := s.hub.followers()
+	gauge(descFollowers, followers)
+	gauge(descFollowed, sessions)
+	gauge(descBehind, int(behind))
+	gauge(descLag, int(lag))
 	right, wrong := s.cfg.Store.Guesses()
 	counter(descGuesses, right, "right")
 	counter(descGuesses, wrong, "wrong")

@@ -53,6 +53,7 @@ func (o *sess) rotate(c *rpc.Call) {
 		refused = o.change(c, &session.Direct{Rotate: &to}, answer)
 	}
 	if refused != nil {
+		o.server.observed.refused(refused)
 		answer(session.Answer{Err: refused})
 	}
 }
@@ -72,6 +73,7 @@ func (o *space) rotate(c *rpc.Call) {
 				return o.replace(ctx, tx, at, to)
 			})
 	}
+	o.server.observed.refused(refused)
 	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		return giveRefusal(wire.Space_rotate_Results(s).NewRefusal, refused)
 	})

@@ -72,6 +72,7 @@ type Server struct {
 	tries       *wrongTries
 	telling     chan struct{} // bounds those who are told why they are turned away
 	hits        rpc.Hits
+	observed    *observed
 	met         boundHits
 
 	ending  atomic.Bool // Config.DrainDelay has begun
@@ -101,11 +102,13 @@ func New(cfg Config) *Server {
 	s.base, s.cutOff = context.WithCancel(context.Background())
 	s.work, s.giveUp = context.WithCancelCause(context.Background())
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})
+	s.observed = newObserved()
 	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
+	s.hub.taken = s.observed.deliveries.Observe
 	s.audit, s.uses, s.quotas = newAuditor(cfg), newUsage(cfg), newQuotas()
 	s.accounts = newAccounts(cfg.Session.Limits.AccountBytes)
 	cfg.Session.DenialRows, cfg.Session.Full = s.audit.room, s.accounts.full
-	s.commit = newCommitter(s.work, cfg, s.hub, s.uses, &s.met, s.quotas)
+	s.commit = newCommitter(s.work, cfg, s.hub, s.uses, &s.met, s.quotas, s.observed)
 	s.commit.denied = s.audit.counted
 	s.shots = newPlaces(cfg.Snapshots, cfg.StallTimeout, &s.met)
 	s.tries = newWrongTries(cfg.WrongTries, cfg.WrongTryInterval, &s.met)

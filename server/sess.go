@@ -50,6 +50,7 @@ const (
 
 // Serve implements rpc.Object.
 func (o *sess) Serve(c *rpc.Call) {
+	o.server.observed.call(c, o.server.observed.session)
 	switch c.Method() {
 	case sessionDescribe:
 		c.Go(func(ctx context.Context) { o.describe(ctx, c) })

@@ -41,6 +41,7 @@ func (o *sess) revoke(c *rpc.Call) {
 		refused = o.change(c, &session.Direct{Ref: ref, Epoch: p.Epoch()}, answer)
 	}
 	if refused != nil {
+		o.server.observed.refused(refused)
 		answer(session.Answer{Err: refused})
 	}
 }

@@ -25,6 +25,7 @@ func (o *sess) share(c *rpc.Call) {
 		refused = o.change(c, &session.Direct{Share: &m}, answer)
 	}
 	if refused != nil {
+		o.server.observed.refused(refused)
 		answer(session.Answer{Err: refused})
 	}
 }

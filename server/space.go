@@ -39,6 +39,7 @@ const listMax = 500
 
 // Serve implements rpc.Object.
 func (o *space) Serve(c *rpc.Call) {
+	o.server.observed.call(c, o.server.observed.space)
 	switch c.Method() {
 	case spaceCreate:
 		o.create(c)

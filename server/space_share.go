@@ -75,6 +75,7 @@ func (o *space) share(c *rpc.Call) {
 					{Target: o.id, At: at.Now, Act: capability.AuditShare, Ref: parent.ID, Actor: parent.Actor, Subject: g.ID, Peer: o.link.peer}}})
 			})
 	}
+	o.server.observed.refused(refused)
 	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		return giveRefusal(wire.Space_share_Results(s).NewRefusal, refused)
 	})

@@ -48,6 +48,7 @@ const maxWith = 64
 
 // Serve implements rpc.Object.
 func (o *stream) Serve(c *rpc.Call) {
+	o.server.observed.call(c, o.server.observed.stream)
 	switch c.Method() {
 	case streamApply:
 		o.apply(c)
@@ -62,6 +63,7 @@ func (o *stream) apply(c *rpc.Call) {
 	crashpoint.Hit(crashpoint.ServerApplyReceived)
 	batch, with, size, refused := o.decodeApply(c)
 	if refused != nil {
+		o.server.observed.refused(refused)
 		answerApply(c, session.Answer{Err: refused})
 		return
 	}
@@ -94,7 +96,9 @@ func (o *stream) submit(p *parked) {
 		o.server.met.add(boundBatches)
 		o.mu.Unlock()
 		p.release()
-		answer(session.Answer{Err: fault.Overloaded.With("%d calls of this stream wait for their answers, the most that may: wait for some", n)})
+		refused := fault.Overloaded.With("%d calls of this stream wait for their answers, the most that may: wait for some", n)
+		o.server.observed.refused(refused)
+		answer(session.Answer{Err: refused})
 		return
 	}
 	o.inFlight++
@@ -125,6 +129,7 @@ func (o *stream) settle(p *parked) {
 		next.work.sub.With = append(next.work.sub.With, heldSessions(next.with)...)
 		after = append(after, next.release)
 		if err := o.server.commit.add(next.work); err != nil {
+			o.server.observed.refused(err)
 			after = append(after, func() { next.work.done(session.Answer{Err: err}) })
 			continue
 		}

@@ -485,7 +485,13 @@ func (t *topic) deliver(d delivery) {
 	}
 	events := d.events
 	d.events = nil // a peer that does not answer keeps none
-	s.sink.events(events, func(err error) { t.taken(d, err) })
+	began := time.Now()
+	s.sink.events(events, func(err error) {
+		if err == nil {
+			t.hub.taken(time.Since(began).Seconds())
+		}
+		t.taken(d, err)
+	})
 }
 
 // taken is what a delivery came to.

@@ -1,0 +1,114 @@
+// What is measured while it happens: how long calls, commits and deliveries take, and
+// who is refused why.
+
+package server
+
+import (
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// durations are the bounds of histograms: from half a millisecond to 16 seconds.
+var durations = prometheus.ExponentialBuckets(0.0005, 2, 16)
+
+// observed is safe for concurrent use.
+type observed struct {
+	calls      *prometheus.HistogramVec
+	commits    prometheus.Histogram
+	deliveries prometheus.Histogram
+	refusals   *prometheus.CounterVec
+
+	// The series of calls, by what is called.
+	gateway, space, session, stream prometheus.Observer
+}
+
+func newObserved() *observed {
+	histogram := func(name, help string) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: "mooring_" + name, Help: help, Buckets: durations}
+	}
+	o := &observed{
+		calls: prometheus.NewHistogramVec(histogram("call_duration_seconds",
+			"Calls over Cap'n Proto and Cap'n Web, from when the object got them to the answer, by the object."), []string{"object"}),
+		commits:    prometheus.NewHistogram(histogram("commit_duration_seconds", "Transactions that committed batches, from their begin to the commit.")),
+		deliveries: prometheus.NewHistogram(histogram("delivery_duration_seconds", "Deliveries to followers, from when they were sent until the follower took them.")),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mooring_refusals_total",
+			Help: "Calls, batches and ops that were answered with a refusal, by its code."}, []string{"code"}),
+	}
+	o.gateway, o.space, o.session, o.stream = o.calls.WithLabelValues("gateway"), o.calls.WithLabelValues("space"),
+		o.calls.WithLabelValues("session"), o.calls.WithLabelValues("stream")
+	return o
+}
+
+// collectors are for a registry.
+func (o *observed) collectors() []prometheus.Collector {
+	return []prometheus.Collector{o.calls, o.commits, o.deliveries, o.refusals}
+}
+
+// call measures a call until its answer. It comes before all that might answer.
+func (o *observed) call(c *rpc.Call, of prometheus.Observer) {
+	began := time.Now()
+	c.OnAnswer(func(err error) {
+		of.Observe(time.Since(began).Seconds())
+		o.refused(asRefusal(err))
+	})
+}
+
+// asRefusal is what a call's error tells its caller.
+func asRefusal(err error) *fault.Error {
+	switch e := err.(type) {
+	case nil:
+		return nil
+	case exception:
+		return e.fault
+	case *rpc.Exception:
+		return faultOf(e)
+	}
+	return fault.Internal.With("")
+}
+
+// refused counts a refusal; nil is none.
+func (o *observed) refused(f *fault.Error) {
+	if f != nil {
+		o.refusals.WithLabelValues(f.Code.String()).Inc()
+	}
+}
+
+// answered counts what an answer refuses: all of it, or some of its ops. What is only
+// repeated was counted before.
+func (o *observed) answered(a *session.Answer) {
+	o.refused(a.Err)
+	if a.Duplicate {
+		return
+	}
+	for i := range a.Outcomes {
+		if code := a.Outcomes[i].Status.Code(); code != fault.None {
+			if why := a.Outcomes[i].Reason; why != fault.None {
+				code = why
+			}
+			o.refusals.WithLabelValues(code.String()).Inc()
+		}
+	}
+}
+
+// buildInfo is a series of value 1 that says what is running.
+func buildInfo(name string) prometheus.Collector {
+	_, version, _ := strings.Cut(name, "/")
+	labels := prometheus.Labels{"version": version, "goversion": "", "revision": ""}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		labels["goversion"] = info.GoVersion
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				labels["revision"] = s.Value
+			}
+		}
+	}
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "mooring_build_info", Help: "1, for the build that is running.", ConstLabels: labels},
+		func() float64 { return 1 })
+}

@@ -1,0 +1,134 @@
+//go:build unix
+
+// What a monitor is told of speed, refusals and followers.
+
+package server
+
+import (
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// number is a metric's value.
+func (r *rig) number(series string) float64 {
+	r.t.Helper()
+	n, err := strconv.ParseFloat(r.metric(series), 64)
+	if err != nil {
+		r.t.Fatalf("%s: %v", series, err)
+	}
+	return n
+}
+
+func TestMetricsOfWork(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, st Store) {
+		r := start(t, st, func(c *Config) { c.Name = "mooring/v1.2.3" })
+		p := r.dial()
+		m := r.create(p)
+		k := newRecorder()
+		sub := p.subscribe(m.sess, k, 0)
+		defer sub.Release()
+		k.untilCursor(t, 1)
+		commits, bytes := r.number("mooring_commit_duration_seconds_count"), r.number("mooring_committed_bytes_total")
+		if ack := p.must(m.stream, m.batch(put(1))); ack.applied != 1 {
+			t.Fatalf("%+v", ack)
+		}
+		k.untilCursor(t, 2)
+		// Over any wire and in any way, a refusal is counted once.
+		if err := p.restoreErr(m.owner, "x"); err != nil {
+			t.Fatal(err)
+		}
+		wrong := m.owner
+		wrong.ID = strings.Replace(wrong.ID, ".", ".x", 1)
+		if err := p.restoreErr(wrong, "y"); err == nil {
+			t.Fatal("a ref that is not there was restored")
+		}
+		until.True(t, "the follower's delivery is counted", func() bool { return r.number("mooring_delivery_duration_seconds_count") >= 2 })
+		for series, want := range map[string]float64{
+			"mooring_commit_duration_seconds_count":      commits + 1,
+			`mooring_refusals_total{code="unknown_ref"}`: 1,
+			"mooring_followers":                          1,
+			"mooring_followed_sessions":                  1,
+			"mooring_follower_lag_events":                0,
+			"mooring_followers_behind_events":            0,
+		} {
+			if have := r.number(series); have != want {
+				t.Errorf("%s is %v, want %v", series, have, want)
+			}
+		}
+		if r.number("mooring_committed_bytes_total") <= bytes {
+			t.Error("the batch had no bytes")
+		}
+		for _, series := range []string{`mooring_call_duration_seconds_count{object="gateway"}`, `mooring_call_duration_seconds_count{object="space"}`,
+			`mooring_call_duration_seconds_count{object="session"}`, `mooring_call_duration_seconds_count{object="stream"}`} {
+			if r.number(series) < 1 {
+				t.Errorf("%s is 0", series)
+			}
+		}
+		w := httptest.NewRecorder()
+		r.server.Metrics().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		text := w.Body.String()
+		if !strings.Contains(text, `mooring_build_info{goversion="go`) || !strings.Contains(text, `version="v1.2.3"} 1`) {
+			t.Error("what is running is not told")
+		}
+		for _, secret := range []string{m.id, m.owner.ID, "127.0.0.1"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("the metrics name %s", secret)
+			}
+		}
+		problems, err := promlint.New(strings.NewReader(text)).Lint()
+		for _, p := range problems {
+			if strings.HasPrefix(p.Metric, "mooring_") {
+				t.Errorf("%s: %s", p.Metric, p.Text)
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What a follower lacks is known while it takes nothing.
+func TestFollowersLagIsMeasured(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	p := r.dial()
+	m := r.create(p)
+	k := newRecorder()
+	k.hold = true
+	sub := p.subscribing(m.sess, k, 0, windowMin, false)
+	defer sub.Release()
+	large := map[string]string{"x": strings.Repeat("x", 64<<10)}
+	for range 5 {
+		p.must(m.stream, m.batch(op("put", "key", "session", "payload", large)))
+	}
+	until.True(t, "it lags", func() bool {
+		return r.number("mooring_follower_lag_events") > 0 && r.number("mooring_followers_behind_events") >= r.number("mooring_follower_lag_events")
+	})
+}
+
+// A refusal that is an op's outcome counts by its reason, and a repeat of it not again.
+func TestRefusedOpsAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	p := r.dial()
+	m := r.create(p)
+	bad := put(1)
+	bad.Expected = ledger.Expect{Set: true, Cursor: 99}
+	b := m.batch(bad, put(2))
+	for range 2 {
+		if ack := p.apply(m.stream, b); ack.refusal != nil {
+			t.Fatalf("%+v", ack)
+		}
+	}
+	if n := r.number(`mooring_refusals_total{code="conflict"}`); n != 1 {
+		t.Errorf("%v conflicts are counted", n)
+	}
+}
