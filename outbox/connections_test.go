@@ -60,7 +60,7 @@ func TestWhoWaitsHoldsNoConnection(t *testing.T) {
 	}
 	looks := 0
 	eventually(t, "all have waited for long", func() bool {
-		if n := count(); n > defaultConns {
+		if n := count(); n > 4 {
 			t.Fatalf("%d connections", n)
 		}
 		looks++
@@ -73,7 +73,7 @@ func TestWhoWaitsHoldsNoConnection(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if n := count(); n > defaultConns {
+		if n := count(); n > 4 {
 			t.Fatalf("%d connections", n)
 		}
 	}
