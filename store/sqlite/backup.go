@@ -35,6 +35,9 @@ func Backup(ctx context.Context, dir, file string) (c Copy, err error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return c, cannotWrite(err)
 	}
+	if _, err := os.Stat(filepath.Join(dir, fileName)); err != nil {
+		return c, fault.Usage.Because(err, "there is no database to copy: %v", err)
+	}
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*") // of mode 0600
 	if err != nil {
 		return c, cannotWrite(err)

@@ -150,7 +150,7 @@ func TestBackupLeavesNothingBehind(t *testing.T) {
 		"a file that is there": {t.Context(), dir, there, fault.AlreadyExists},
 		"no such folder":       {t.Context(), dir, filepath.Join(to, "none", "copy"), fault.Usage},
 		"stopped":              {stopped, dir, filepath.Join(to, "copy"), fault.Canceled},
-		"no database":          {t.Context(), to, filepath.Join(to, "copy"), fault.Internal},
+		"no database":          {t.Context(), to, filepath.Join(to, "copy"), fault.Usage},
 	} {
 		if _, err := Backup(c.ctx, c.dir, c.file); fault.CodeOf(err) != c.want {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
