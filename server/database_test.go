@@ -321,6 +321,9 @@ func TestPostgresInRecovery(t *testing.T) {
 	if status, text := get(t, web+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(text, "standby") {
 		t.Errorf("readyz: %d %s", status, text)
 	}
+	if n := r.metric(`mooring_commit_failures_total{cause="read_only"}`); n == "" || n == "0" {
+		t.Errorf("%q failures are counted", n)
+	}
 	_, err := postgres.Open(within(t), postgres.Config{URL: url, AllowUnsafe: true})
 	wantCode(t, "a server that starts now", err, fault.Unavailable)
 	pg.Promote()
