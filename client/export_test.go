@@ -31,7 +31,7 @@ func (c *Client) LetGo() {
 		if p := s.current; p != nil {
 			gateway := p.gateway.AddRef()
 			p.release()
-			p.gateway = gateway
+			p.gateway, p.live, p.gone = gateway, map[string]*restored{}, false
 		}
 		s.mu.Unlock()
 	}

@@ -40,6 +40,7 @@ type peer struct {
 	mu    sync.Mutex
 	live  map[string]*restored // by liveKey, or as creating says
 	older map[string]*restored // likewise: those not used since live was begun
+	gone  bool                 // all was given back: the connection has ended
 }
 
 // liveAtOnce is how many capabilities are used before those are let go of that were
@@ -215,6 +216,10 @@ func (p *peer) reuse(key string, ask func() *rpc.Promise) *rpc.Ref {
 // leaves to do without locks.
 func (p *peer) find(key string, begin func(r *restored) (after func())) *rpc.Ref {
 	p.mu.Lock()
+	if p.gone {
+		p.mu.Unlock()
+		return rpc.NewBroken(errLost)
+	}
 	if r := p.live[key]; r != nil {
 		defer p.mu.Unlock()
 		return r.cap.AddRef()
@@ -278,11 +283,25 @@ func (r *restored) release() {
 	}
 }
 
+// errLost is what those are told who come with a peer that was still there when they got it.
+var errLost = rpc.Disconnectedf("the connection was lost")
+
+// bootstrap gives the server's bootstrap object, for the caller to release.
+func (p *peer) bootstrap() *rpc.Ref {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return rpc.NewBroken(errLost)
+	}
+	return p.gateway.AddRef()
+}
+
 // release gives everything back, after the connection has ended.
 func (p *peer) release() {
 	p.mu.Lock()
+	p.gone = true
 	live, older := p.live, p.older
-	p.live, p.older = map[string]*restored{}, nil
+	p.live, p.older = nil, nil
 	p.mu.Unlock()
 	for _, known := range []map[string]*restored{live, older} {
 		for _, r := range known {

@@ -76,8 +76,10 @@ func (p *peer) unseal(ref capability.Ref, redemption string) *rpc.Ref {
 // challenge asks for a nonce, and with the answer for the capability.
 func (p *peer) challenge(ref capability.Ref, redemption string, r *restored, resolve func(*rpc.Ref, error)) {
 	key := liveKey(ref)
-	challenge := callChallenge(atOnce, p.gateway)
+	gateway := p.bootstrap()
+	challenge := callChallenge(atOnce, gateway)
 	challenge.Notify(func() {
+		defer gateway.Release()
 		defer challenge.Release()
 		nonce, err := nonceOf(challenge)
 		if err != nil {
@@ -86,7 +88,7 @@ func (p *peer) challenge(ref capability.Ref, redemption string, r *restored, res
 			p.proofs.over()
 			return
 		}
-		answer := callRestore(atOnce, p.gateway, ref, redemption, capability.Prove(p.key, nonce, p.at, ref.ID, redemption))
+		answer := callRestore(atOnce, gateway, ref, redemption, capability.Prove(p.key, nonce, p.at, ref.ID, redemption))
 		live := answer.Cap(0)
 		p.mu.Lock()
 		held := p.holds(key, r) // else r was released: the connection has ended, say

@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"net"
 	"strings"
@@ -172,6 +173,37 @@ func TestWhatWasMetIsTold(t *testing.T) {
 			t.Errorf("after %d attempts: %v", dialled.Load(), err)
 		}
 	})
+}
+
+// Who comes with a connection that has ended since they got it is told that, and not that something was released: it is
+// transient.
+func TestALostConnectionIsSaidToBeLost(t *testing.T) {
+	for name, key := range map[string]ed25519.PrivateKey{"plain": nil, "sealed": ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))} {
+		synctest.Test(t, func(t *testing.T) {
+			c := linkClient(t, Config{SealKey: key, Dial: hosts{"127.0.0.1:1": revoking{}}.dial})
+			defer func() { _ = c.Close() }()
+			ref := testAddress().New(testSession)
+			if key != nil {
+				ref = testAddress().NewSealed(testSession)
+			}
+			p, err := c.peer(t.Context(), ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p.conn.Close("over")
+			synctest.Wait()
+			live := p.restore(t.Context(), ref, "")
+			defer live.Release()
+			answer := live.Call(t.Context(), methodDescribe, words(0, 0), nil)
+			defer answer.Release()
+			if _, _, err := answer.Wait(t.Context()); fault.CodeOf(p.fail(err)) != fault.Disconnected {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
 }
 
 // A call that its caller has given up says so, and what it met until then.
