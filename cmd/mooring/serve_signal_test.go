@@ -103,6 +103,13 @@ func (s *signalled) until(what string, cond func() bool) {
 	}
 }
 
+// withoutNohup has servers not inherit what the tests may run under.
+func withoutNohup(t *testing.T) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hup) })
+}
+
 // SIGTERM lets what runs come to its end and be answered, and takes nothing new. The
 // end of the terminal does not, under nohup.
 func TestSIGTERMDrains(t *testing.T) {
@@ -224,9 +231,7 @@ func TestDrainDelay(t *testing.T) {
 // drains it as ever.
 func TestSIGHUP(t *testing.T) {
 	t.Parallel()
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP) // if the tests run under nohup, the server is not to inherit that
-	defer signal.Stop(hup)
+	withoutNohup(t)
 	dir := t.TempDir()
 	cert, key, _ := selfSigned(t, dir)
 	line := serveLine(t.TempDir(), "--tls-cert", cert, "--tls-key", key)

@@ -11,6 +11,7 @@ import (
 // read again.
 func TestTerminalsEndDrains(t *testing.T) {
 	t.Parallel()
+	withoutNohup(t)
 	dir := t.TempDir()
 	cert, key, _ := selfSigned(t, dir)
 	p := newPTY(t)
