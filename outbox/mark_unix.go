@@ -21,7 +21,10 @@ func lockFile(path string) (release func(), held, known bool) {
 	}
 	switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err {
 	case nil:
-		return func() { _ = f.Close() }, true, true
+		return func() {
+			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a process that is being started may have the file too
+			_ = f.Close()
+		}, true, true
 	case syscall.EWOULDBLOCK:
 		_ = f.Close()
 		return nil, false, true

@@ -23,7 +23,10 @@ func lockFolder(ctx context.Context, name string) (unlock func(), err error) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
 		case err == nil:
-			return func() { _ = f.Close() }, nil
+			return func() {
+				_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a process that is being started may have the file too
+				_ = f.Close()
+			}, nil
 		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
 			return func() { _ = f.Close() }, nil // a file system without locks: as on other systems
 		}

@@ -143,7 +143,7 @@ func (b *backend) Close() error {
 	errs = append(errs, (<-b.turn).close())
 	close(b.free)
 	close(b.turn)
-	return errors.Join(append(errs, b.lock.Close())...)
+	return errors.Join(append(errs, unlockFile(b.lock))...)
 }
 
 // take waits for a connection.

@@ -10,7 +10,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 )
 
-// lockFile makes and locks a file; closing it lets go. The file stays, since
+// lockFile makes and locks a file, until unlockFile. The file stays, since
 // removing it would race with whoever waits for it.
 func lockFile(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
@@ -26,3 +26,7 @@ func lockFile(name string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// unlockFile gives a file of lockFile back. A process that is being started has all
+// that is open here until it runs its own program, so closing the file is not enough.
+func unlockFile(f *os.File) error { return errors.Join(unlock(f), f.Close()) }

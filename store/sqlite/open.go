@@ -68,7 +68,7 @@ func Open(ctx context.Context, cfg Config) (*store.Store, error) {
 	}
 	b, err := open(ctx, cfg)
 	if err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, unlockFile(lock))
 	}
 	b.lock = lock
 	return store.New(b), nil

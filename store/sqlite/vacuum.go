@@ -27,7 +27,7 @@ func Vacuum(ctx context.Context, dir string) (before, after int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
+	defer func() { err = errors.Join(err, unlockFile(lock)) }()
 	db, err := sql.Open("sqlite", "")
 	if err != nil {
 		return 0, 0, fmt.Errorf("open database: %w", err)
