@@ -40,7 +40,7 @@ func asError(f *fault.Error) error {
 }
 
 // ago is what an expiry's text says of how long ago it was.
-var ago = regexp.MustCompile(`[0-9]+ m?s ago`)
+var ago = regexp.MustCompile(`expired [^:]* ago`)
 
 // TestRefusalsAreTheSameOverBothWires asks for what is refused over each, and
 // compares code, text and position.
