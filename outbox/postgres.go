@@ -6,11 +6,8 @@ package outbox
 import (
 	"cmp"
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -119,47 +116,33 @@ func postgresFailure(err error) error {
 	if errors.As(err, &f) || errors.Is(err, errUnique) {
 		return err
 	}
-	var e *pgconn.PgError
-	if errors.As(err, &e) {
-		switch {
-		case e.Code == "23505":
-			return errUnique
-		case e.Code == "40P01", e.Code == "40001":
-			return errors.Join(errGaveWay, err)
-		}
-		switch cause := dbfault.Postgres(e.Code, e.Routine); cause {
-		case dbfault.None:
-			return err
-		case dbfault.DiskFull:
-			return cause.Fault(err, "the outbox's database has no space left: nothing was committed; free some and try again")
-		case dbfault.ReadOnly:
-			return cause.Fault(err, "the outbox's database takes no writes: it is a standby, in recovery, or set to be read only")
-		case dbfault.NoConnection:
-			return cause.Fault(err, "the outbox's database has no connection left: end some, or raise its max_connections")
-		case dbfault.Refused:
-			return cause.Fault(err, "the outbox's database does not let this user in, or not at its tables ("+e.Code+")")
-		default:
-			return cause.Fault(err, fmt.Sprintf("the outbox's database is away (%s, %s)", cause, e.Code))
-		}
-	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	why := "the link is down, or broke"
+	e, answered := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !answered && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)):
 		return err
+	case !answered:
+	case e.Code == "23505":
+		return errUnique
+	case e.Code == "40P01", e.Code == "40001":
+		return errors.Join(errGaveWay, err)
+	default:
+		why = e.Code
 	}
-	var ce *pgconn.ConnectError
-	if errors.As(err, &ce) || pgconn.SafeToRetry(err) {
-		return fault.Unavailable.Because(err, "the outbox's database cannot be reached")
+	switch cause := dbfault.OfPostgres(err); cause {
+	case dbfault.None:
+		return err
+	case dbfault.DiskFull:
+		return cause.Fault(err, "the outbox's database has no space left: nothing was committed; free some and try again")
+	case dbfault.ReadOnly:
+		return cause.Fault(err, "the outbox's database takes no writes: it is a standby, in recovery, or set to be read only")
+	case dbfault.NoConnection:
+		return cause.Fault(err, "the outbox's database has no connection left: end some, or raise its max_connections")
+	case dbfault.Refused:
+		return cause.Fault(err, "the outbox's database does not let this user in, or not at its tables ("+why+")")
+	default:
+		return cause.Fault(err, fmt.Sprintf("the outbox's database is away (%s: %s)", cause, why))
 	}
-	if cutOff(err) {
-		return fault.Unavailable.Because(err, "the connection to the outbox's database broke")
-	}
-	return err
-}
-
-// cutOff says of an error that the connection ended in the middle of something.
-func cutOff(err error) bool {
-	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, driver.ErrBadConn)
 }
 
 // write runs f in one transaction. Statements that nothing waits for go out

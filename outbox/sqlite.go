@@ -20,6 +20,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/privatedir"
 	"github.com/mooring-rpc/mooring/migrations"
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
@@ -145,19 +146,20 @@ func sqliteFailure(err error) error {
 	if !ok {
 		return err
 	}
-	switch code := e.Code(); {
+	code := e.Code()
+	cause := dbfault.SQLite(code)
+	switch {
 	case code == sqlite3.SQLITE_CONSTRAINT_UNIQUE || code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
 		return errUnique
-	// A disk quota and a limit on file sizes show as a failed write.
-	case code&0xff == sqlite3.SQLITE_FULL, code == sqlite3.SQLITE_IOERR_SHMSIZE, code == sqlite3.SQLITE_IOERR_WRITE:
-		return fault.DiskFull.Because(err, "no space left where the outbox is, or a quota is used up: nothing was committed; free some and try again")
-	case code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED:
-		return fault.Unavailable.Because(err, "another process kept the outbox locked for %s", busyTimeout)
+	case cause == dbfault.DiskFull:
+		return cause.Fault(err, "no space left where the outbox is, or a quota is used up: nothing was committed; free some and try again")
+	case cause == dbfault.Locked:
+		return cause.Fault(err, fmt.Sprintf("another process kept the outbox locked for %s", busyTimeout))
 	// The statements are the program's own and the schema is at its newest version: where
 	// SQLite does not understand one (ERROR), the schema's text was damaged.
-	case code&0xff == sqlite3.SQLITE_CORRUPT, code&0xff == sqlite3.SQLITE_NOTADB, code == sqlite3.SQLITE_ERROR, code&0xff == sqlite3.SQLITE_MISMATCH:
+	case cause == dbfault.Damaged, code == sqlite3.SQLITE_ERROR, code&0xff == sqlite3.SQLITE_MISMATCH:
 		return fault.OutboxDamaged.Because(errors.Join(errFileDamaged, err), "the outbox's file is damaged or is none: keep a copy of it, and begin a new outbox")
-	case code&0xff == sqlite3.SQLITE_READONLY || code&0xff == sqlite3.SQLITE_CANTOPEN || code&0xff == sqlite3.SQLITE_PERM:
+	case cause == dbfault.ReadOnly, code&0xff == sqlite3.SQLITE_CANTOPEN:
 		return fault.Usage.Because(err, "the outbox's file cannot be written: check its folder and who owns it")
 	}
 	return err
@@ -208,7 +210,7 @@ func (d *sqliteDB) standing(ctx context.Context) (pid int, since time.Time) {
 	if err == nil {
 		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 	}
-	if !errors.Is(sqliteFailure(err), fault.Unavailable) {
+	if dbfault.Of(sqliteFailure(err)) != dbfault.Locked {
 		return 0, time.Time{}
 	}
 	return pid, since

@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/owned"
 )
 
@@ -106,17 +107,14 @@ func createOwner(path string, ref capability.Ref) (got capability.Ref, written b
 		return ref, false, err
 	}
 	defer os.Remove(tmp)
-	switch err := os.Link(tmp, path); {
-	case err == nil:
+	switch err := newfile.Place(tmp, path); {
 	case errors.Is(err, fs.ErrExist):
 		got, err := readOwner(path)
 		return got, false, err
-	default: // a file system without links
-		if err := os.Rename(tmp, path); err != nil {
-			return ref, false, fmt.Errorf("write the owner's ref: %w", err)
-		}
+	case err != nil:
+		return ref, false, fmt.Errorf("write the owner's ref: %w", err)
 	}
-	return ref, true, syncDir(filepath.Dir(path))
+	return ref, true, newfile.SyncDir(filepath.Dir(path))
 }
 
 // replaceOwner writes ref to path for whom the folder's owner.ref belongs to, or the
@@ -137,7 +135,7 @@ func replaceOwner(path string, ref capability.Ref) error {
 		_ = os.Remove(tmp)
 		return fmt.Errorf("write the owner's ref: %w", err)
 	}
-	return syncDir(filepath.Dir(path))
+	return newfile.SyncDir(filepath.Dir(path))
 }
 
 // writeTemp writes ref to a new file of mode 0600 beside path, durably. It belongs to
@@ -162,17 +160,4 @@ func writeTemp(path string, ref capability.Ref, was fs.FileInfo) (name string, e
 		return "", fmt.Errorf("write the owner's ref: %w", err)
 	}
 	return f.Name(), nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync the data folder: %w", err)
-	}
-	defer d.Close()
-	// Some file systems cannot sync a folder; then the rename is as durable as it gets.
-	if err := d.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, fs.ErrInvalid) {
-		return fmt.Errorf("sync the data folder: %w", err)
-	}
-	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -85,7 +86,7 @@ func placeOwner(dir string) error {
 	if err := os.Rename(filepath.Join(dir, newOwnerFile), filepath.Join(dir, OwnerFile)); err != nil {
 		return fmt.Errorf("write the owner's ref: %w", err)
 	}
-	return syncDir(dir)
+	return newfile.SyncDir(dir)
 }
 
 // finishRotateOwner puts a rescue's file in place that was interrupted after the

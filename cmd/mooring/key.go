@@ -16,6 +16,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/newfile"
 )
 
 // sealKeyFile is the file of the home folder that has the private key: its seed
@@ -89,7 +90,7 @@ func makeSealKey(dir string) (ed25519.PrivateKey, error) {
 		err = f.Sync() // refs will be bound to it: it must not be lost
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Link(f.Name(), filepath.Join(dir, sealKeyFile))
+		err = newfile.Place(f.Name(), filepath.Join(dir, sealKeyFile))
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("write the seal key: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/internal/owned"
 )
 
@@ -121,19 +122,12 @@ func (r *refFile) place() error {
 	case r.over:
 		err = os.Rename(tmp, r.path)
 	default:
-		if err = os.Link(tmp, r.path); err == nil {
-			err = os.Remove(tmp)
-		} else if _, there := os.Lstat(r.path); errors.Is(there, fs.ErrNotExist) { // a file system without links
-			err = os.Rename(tmp, r.path)
-		}
+		err = newfile.Place(tmp, r.path)
 	}
 	if err != nil {
 		return fmt.Errorf("ref %s was made, and its text is in %s: %w", r.ref.ID, tmp, err)
 	}
-	if dir, err := os.Open(filepath.Dir(r.path)); err == nil {
-		_ = dir.Sync() // where folders can be synced
-		_ = dir.Close()
-	}
+	_ = newfile.SyncDir(filepath.Dir(r.path)) // the ref is there
 	return nil
 }
 

@@ -2,13 +2,13 @@ package pgtune
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 )
 
 const (
@@ -47,7 +47,7 @@ type Size struct {
 	Short      bool
 }
 
-// NewSized is for all that use pool. changed is told when Size.Short changes.
+// NewSized is for all that use pool. changed is called when Size.Short changes.
 func NewSized(pool *pgxpool.Pool, changed func(Size)) *Sized {
 	return &Sized{pool: pool, slots: semaphore.NewWeighted(int64(pool.Config().MaxConns)), changed: changed, patience: connectPatience, grow: growMin}
 }
@@ -76,7 +76,7 @@ func (s *Sized) Acquire(ctx context.Context) (conn *pgxpool.Conn, release func()
 			return nil, nil, err
 		}
 		conn, hung, err := s.try(ctx)
-		if ctx.Err() == nil && (hung || noneLeft(err)) {
+		if ctx.Err() == nil && (hung || dbfault.OfPostgres(err) == dbfault.NoConnection) {
 			if s.lose() {
 				continue
 			}
@@ -103,12 +103,6 @@ func (s *Sized) try(ctx context.Context) (conn *pgxpool.Conn, hung bool, err err
 	defer cancel()
 	conn, err = s.pool.Acquire(bounded)
 	return conn, err != nil && bounded.Err() != nil && ctx.Err() == nil, err
-}
-
-// noneLeft says of an error that all connections are taken.
-func noneLeft(err error) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && e.Code == "53300"
 }
 
 // lose takes the caller's slot out of use. It reports false where no other connection is to be

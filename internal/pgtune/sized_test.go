@@ -10,11 +10,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
-// sizedPool is a pool of most connections, and what it was told of its size.
+// sizedPool is a pool of most connections, and the changes of its size.
 func sizedPool(t *testing.T, url string, most int32, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (*Sized, func() []Size) {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
@@ -31,17 +32,17 @@ func sizedPool(t *testing.T, url string, most int32, dial func(ctx context.Conte
 	}
 	t.Cleanup(pool.Close)
 	var mu sync.Mutex
-	var told []Size
+	var sizes []Size
 	s := NewSized(pool, func(size Size) {
 		mu.Lock()
 		defer mu.Unlock()
-		told = append(told, size)
+		sizes = append(sizes, size)
 	})
 	t.Cleanup(s.Close)
 	return s, func() []Size {
 		mu.Lock()
 		defer mu.Unlock()
-		return append([]Size(nil), told...)
+		return append([]Size(nil), sizes...)
 	}
 }
 
@@ -74,7 +75,7 @@ func TestAPoolOfFewerThanItMayHave(t *testing.T) {
 	t.Parallel()
 	const have = 2
 	url, allow := pgtest.Role(t, pgtest.URL(t), have)
-	s, told := sizedPool(t, url, 8, nil)
+	s, changes := sizedPool(t, url, 8, nil)
 	var releases []func()
 	for range have { // one after the other: Postgres counts those that it is about to refuse
 		_, release, err := s.Acquire(t.Context())
@@ -87,8 +88,8 @@ func TestAPoolOfFewerThanItMayHave(t *testing.T) {
 		release()
 	}
 	use(t, s, 16)
-	if got := told(); len(got) != 1 || !got[0].Short || got[0].Have > have || got[0].Most != 8 {
-		t.Errorf("told %+v", got)
+	if got := changes(); len(got) != 1 || !got[0].Short || got[0].Have > have || got[0].Most != 8 {
+		t.Errorf("the changes were %+v", got)
 	}
 	if size := s.Size(); size.Have > have || !size.Short {
 		t.Errorf("it has %+v", size)
@@ -101,8 +102,8 @@ func TestAPoolOfFewerThanItMayHave(t *testing.T) {
 		use(t, s, 16)
 		return !s.Size().Short
 	})
-	if got := told(); len(got) != 2 || got[1].Short {
-		t.Errorf("told %+v", got)
+	if got := changes(); len(got) != 2 || got[1].Short {
+		t.Errorf("the changes were %+v", got)
 	}
 	use(t, s, 16)
 }
@@ -111,7 +112,7 @@ func TestAPoolOfFewerThanItMayHave(t *testing.T) {
 func TestAPoolThatHangs(t *testing.T) {
 	t.Parallel()
 	var dialed atomic.Int64
-	s, told := sizedPool(t, pgtest.URL(t), 4, func(ctx context.Context, network, addr string) (net.Conn, error) {
+	s, changes := sizedPool(t, pgtest.URL(t), 4, func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if dialed.Add(1) > 1 {
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -131,7 +132,7 @@ func TestAPoolThatHangs(t *testing.T) {
 		}
 		got <- err
 	}()
-	until.True(t, "it is said", func() bool { return len(told()) == 1 })
+	until.True(t, "it is said", func() bool { return len(changes()) == 1 })
 	if err := conn.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -148,14 +149,14 @@ func TestAPoolThatHangs(t *testing.T) {
 func TestAPoolWithoutAny(t *testing.T) {
 	t.Parallel()
 	url, _ := pgtest.Role(t, pgtest.URL(t), 0)
-	s, told := sizedPool(t, url, 4, nil)
+	s, changes := sizedPool(t, url, 4, nil)
 	for range 3 {
-		if _, _, err := s.Acquire(t.Context()); !noneLeft(err) {
+		if _, _, err := s.Acquire(t.Context()); dbfault.OfPostgres(err) != dbfault.NoConnection {
 			t.Errorf("%v", err)
 		}
 	}
-	if len(told()) != 0 || s.lost != 0 {
-		t.Errorf("told %+v, lost %d", told(), s.lost)
+	if len(changes()) != 0 || s.lost != 0 {
+		t.Errorf("the changes were %+v, lost %d", changes(), s.lost)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

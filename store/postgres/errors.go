@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -44,7 +42,7 @@ func translate(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return givenUp(ctx, dbfault.Timeout, err)
 	}
-	if cause := causeOf(err); cause != dbfault.None {
+	if cause := dbfault.OfPostgres(err); cause != dbfault.None {
 		return cause.Fault(err, words[cause])
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "23505" { // of whatever name: of a partition's index it is another
@@ -61,18 +59,4 @@ func givenUp(ctx context.Context, cause dbfault.Cause, err error) error {
 		err = dbfault.Mark(cause, err)
 	}
 	return fault.GivenUp(why, err)
-}
-
-func causeOf(err error) dbfault.Cause {
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return dbfault.Postgres(e.Code, e.Routine)
-	}
-	var connect *pgconn.ConnectError
-	var network net.Error
-	switch {
-	case errors.As(err, &connect), errors.As(err, &network), pgconn.Timeout(err), pgconn.SafeToRetry(err),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
-		return dbfault.Away
-	}
-	return dbfault.None
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/store"
 )
 
@@ -45,7 +45,7 @@ func waitFor(ctx context.Context, log *slog.Logger, after time.Duration, open fu
 		backoff.WithMaxElapsedTime(0))
 	for {
 		st, err := open()
-		if !noneLeft(err) {
+		if dbfault.Of(err) != dbfault.NoConnection {
 			mu.Lock()
 			defer mu.Unlock()
 			over = true
@@ -61,11 +61,4 @@ func waitFor(ctx context.Context, log *slog.Logger, after time.Duration, open fu
 			return nil, fault.GivenUp(context.Cause(ctx), err)
 		}
 	}
-}
-
-// noneLeft says of an error that all connections are taken: those of the database, of a role
-// or of a database with a CONNECTION LIMIT.
-func noneLeft(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.Code == "53300"
 }

@@ -4,7 +4,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/migrations"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -64,7 +64,10 @@ func Backup(ctx context.Context, dir, file string) (c Copy, err error) {
 	if c, err = inspect(ctx, f.Name()); err != nil {
 		return c, fmt.Errorf("the copy is not whole, and was removed: %w", err)
 	}
-	if err := place(f.Name(), file); err != nil {
+	if err = newfile.Place(f.Name(), file); err == nil {
+		err = newfile.SyncDir(filepath.Dir(file))
+	}
+	if err != nil {
 		return c, cannotWrite(err)
 	}
 	return c, nil
@@ -100,49 +103,14 @@ func keepSyncing(f *os.File) (stop func()) {
 	}
 }
 
-// place gives a file its name if that is free, durably.
-func place(tmp, file string) error {
-	err := os.Link(tmp, file)
-	if err == nil {
-		err = os.Remove(tmp)
-	} else if _, there := os.Lstat(file); errors.Is(there, fs.ErrNotExist) { // a file system without links
-		err = os.Rename(tmp, file)
-	}
-	if err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(file))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	// Some file systems cannot sync a folder; then the name is as durable as it gets.
-	if err := dir.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, fs.ErrInvalid) {
-		return err
-	}
-	return nil
-}
-
 // openCopy connects to a database to read it, and to leave everything as it is. A file
 // that is still says that nobody writes to it, so nothing is kept beside it.
 func openCopy(ctx context.Context, file string, still bool) (*conn, error) {
-	db, err := sql.Open("sqlite", "")
-	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-	driver := db.Driver()
-	if err := db.Close(); err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
 	q := url.Values{"mode": {"ro"}, "_pragma": {busyTimeout, "temp_store(MEMORY)", "cache_size(-16384)"}}
 	if still {
 		q.Set("immutable", "1")
 	}
-	c := &conn{now: time.Now}
-	if err := c.open(driver, (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: q.Encode()}).String()); err != nil {
-		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
-	}
-	return c, nil
+	return alone(ctx, sourceURL(file, q))
 }
 
 // inspect looks at a file that nobody writes to: is it a sound database, and of which

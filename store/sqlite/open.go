@@ -143,5 +143,23 @@ func source(file string, reader bool) string {
 		// What is purged later has perhaps been copied from page to page before.
 		q.Add("_pragma", "secure_delete(1)")
 	}
+	return sourceURL(file, q)
+}
+
+// sourceURL is the driver's name of the file with what a connection sets.
+func sourceURL(file string, q url.Values) string {
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: q.Encode()}).String()
+}
+
+// alone opens one connection, of no store's.
+func alone(ctx context.Context, source string) (*conn, error) {
+	db, err := sql.Open("sqlite", source) // which connects to nothing yet
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	c := &conn{now: time.Now}
+	if err := errors.Join(db.Close(), c.open(db.Driver(), source)); err != nil {
+		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
+	}
+	return c, nil
 }

@@ -4,15 +4,11 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
-	"time"
 )
 
 // Vacuum has SQLite write the database of the data folder anew, without what is free in its
@@ -28,21 +24,15 @@ func Vacuum(ctx context.Context, dir string) (before, after int64, err error) {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, unlockFile(lock)) }()
-	db, err := sql.Open("sqlite", "")
+	c, err := alone(ctx, source(file, false))
 	if err != nil {
-		return 0, 0, fmt.Errorf("open database: %w", err)
+		return 0, 0, err
 	}
-	driver := db.Driver()
-	if err := db.Close(); err != nil {
-		return 0, 0, fmt.Errorf("open database: %w", err)
-	}
-	c := &conn{now: time.Now}
 	// What a database needs meanwhile is as large as itself: that belongs on the disk.
-	source := strings.Replace(source(file, false), url.QueryEscape("temp_store(MEMORY)"), url.QueryEscape("temp_store(FILE)"), 1)
-	if err := c.open(driver, source); err != nil {
-		return 0, 0, fmt.Errorf("open database: %w", translate(ctx, err))
+	if err = c.exec(ctx, "PRAGMA temp_store = FILE"); err == nil {
+		err = c.exec(ctx, "VACUUM")
 	}
-	if err = c.exec(ctx, "VACUUM"); err == nil {
+	if err == nil {
 		err = c.exec(ctx, cutLog)
 	}
 	if err = errors.Join(translate(ctx, err), c.close()); err != nil {
