@@ -93,10 +93,11 @@ interop: ## speak with the C++ implementation, go-capnp and the npm package capn
 	$(RACE) -count=1 -timeout 15m -tags interop ./internal/interop ./internal/interop/npm
 
 # A failure prints what to run again: a seed (SEED=N, clients/js/test/seed.ts), or a test alone (e2e/run.js).
-e2e: build ## the JavaScript client and the page for people, in Node and Chromium, the curl lines of docs/http.md, nginx and HAProxy
+e2e: build ## the JavaScript client and the page for people, in Node and Chromium, the curl lines of docs/http.md, nginx and HAProxy; both clients in programs of their own
 	@.ci/need node npm chromium
 	cd clients/js && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
 	.ci/pack
+	.ci/module
 	cd e2e && npm ci --silent && MOORING_BIN=$(CURDIR)/bin/mooring npm test --silent
 	@PATH="$$PATH:/usr/sbin" .ci/need curl nginx haproxy
 	go test -count=1 -tags curl -run '^TestCurl$$' ./httpapi

@@ -120,7 +120,7 @@ func testDrill(t *testing.T, r *rig, writers, sessions int) {
 		t.Fatal(err)
 	}
 	end := page.Events[len(page.Events)-1]
-	told := follow(ctx, all[0], client.Position{Cursor: end.Cursor, Hash: end.Hash}, false)
+	lost := follow(ctx, all[0], client.Position{Cursor: end.Cursor, Hash: end.Hash}, false)
 	again := follow(ctx, all[0], client.Position{Cursor: end.Cursor, Hash: end.Hash}, true)
 	r.proxy.Refuse(true)
 	if err := r.stop(); err != nil {
@@ -200,7 +200,7 @@ func testDrill(t *testing.T, r *rig, writers, sessions int) {
 	if err != nil {
 		t.Errorf("under the ref that was shared: %v", err)
 	}
-	told.refused(t, "a follower with a cursor ahead")
+	lost.refused(t, "a follower with a cursor ahead")
 	again.until(t, "the log's end", func() bool { return again.overs > 0 })
 	// Nothing is left to do, for nobody.
 	each(func(_ int, w *writer) error {

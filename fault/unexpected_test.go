@@ -20,16 +20,16 @@ func TestUnexpectedNamesItsIncident(t *testing.T) {
 	first := Unexpected(logger, cause, "commit", "session", "ses_1", "batch", "b_1")
 	second := Unexpected(logger, cause, "commit")
 	if first.Code != Internal || !errors.Is(first, cause) || strings.Contains(first.Error(), "burns") || first.Message == second.Message {
-		t.Errorf("told %q, then %q", first, second)
+		t.Errorf("the peer has %q, then %q", first, second)
 	}
 	for i, line := range strings.Split(strings.TrimSpace(log.String()), "\n") {
 		var said struct{ Incident, Doing, Error, Session, Batch string }
 		if err := json.Unmarshal([]byte(line), &said); err != nil {
 			t.Fatal(err)
 		}
-		told := []*Error{first, second}[i].Message
-		if said.Incident == "" || !strings.HasSuffix(told, "at incident "+said.Incident) || said.Error != "disk 7 burns" || said.Doing != "commit" {
-			t.Errorf("told %q, logged %s", told, line)
+		message := []*Error{first, second}[i].Message
+		if said.Incident == "" || !strings.HasSuffix(message, "at incident "+said.Incident) || said.Error != "disk 7 burns" || said.Doing != "commit" {
+			t.Errorf("the peer has %q, the log %s", message, line)
 		}
 		if i == 0 && (said.Session != "ses_1" || said.Batch != "b_1") {
 			t.Errorf("logged %s", line)

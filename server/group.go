@@ -26,7 +26,6 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
-	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -91,12 +90,10 @@ type committer struct {
 	running                 int    // submissions in transactions now
 	transactions, committed uint64 // counters: transactions committed, ops in them
 	committedBytes          uint64 // of their arguments
-
-	failures map[dbfault.Cause]uint64 // counter: transactions that the database did not commit
 }
 
 func newCommitter(ctx context.Context, cfg Config, h *hub, uses *usage, met *boundHits, full *quotas, seen *observed) *committer {
-	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, full: full, seen: seen, denied: func([]*capability.AuditRow) {}, lines: map[string]*line{}, failures: map[dbfault.Cause]uint64{},
+	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, full: full, seen: seen, denied: func([]*capability.AuditRow) {}, lines: map[string]*line{},
 		replies: make(chan func(), repliesAhead), answered: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	return c
@@ -236,13 +233,6 @@ func (c *committer) counts() (waiting int, transactions, committed, bytes uint64
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ops, c.transactions, c.committed, c.committedBytes
-}
-
-// failed is how many transactions failed for a cause.
-func (c *committer) failed(cause dbfault.Cause) uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.failures[cause]
 }
 
 // enqueue puts a line with work into the queue. mu is held.
@@ -406,11 +396,7 @@ func (c *committer) transact(group []*work) error {
 	})
 	if err != nil {
 		c.hub.committed(ids, nil)
-		if cause := dbfault.Of(err); cause != dbfault.None {
-			c.mu.Lock()
-			c.failures[cause]++
-			c.mu.Unlock()
-		}
+		c.seen.failed(err)
 		return err
 	}
 	crashpoint.Hit(crashpoint.ServerCommitAfter)

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/mooring-rpc/mooring/capnweb"
-	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/membudget"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -61,7 +60,6 @@ var (
 	descPending     = desc("commit_queue_ops", "Op intents that wait for a transaction.")
 	descCommits     = desc("commits_total", "Transactions that committed batches.")
 	descCommitted   = desc("committed_ops_total", "Op intents in them.")
-	descFailures    = desc("commit_failures_total", "Transactions of batches that the database did not commit, by what kept it.", "cause")
 	descGuesses     = desc("commit_guesses_total", "Transactions decided on remembered rows, by whether these were right; the others were decided again.", "rows")
 	descDatabase    = desc("database_connections", "Connections to Postgres: those that there are, and how many there may be.", "which")
 	descShort       = desc("database_connections_short", "1 while the database, its role or a pooler has fewer connections than there may be.")
@@ -77,7 +75,7 @@ var (
 func (m metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descHeld, descRefused, descTables, descQueued,
 		descMessages, descBytes, descWebOpen, descWebBatches, descWebTables, descWebQueued, descWebMessages, descWebBytes, descPending, descCommits, descCommitted,
-		descFailures, descGuesses, descDatabase, descShort, descReadBatches, descCommittedB, descFollowers, descFollowed, descBehind, descLag} {
+		descGuesses, descDatabase, descShort, descReadBatches, descCommittedB, descFollowers, descFollowed, descBehind, descLag} {
 		ch <- d
 	}
 }
@@ -103,9 +101,6 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descFollowed, sessions)
 	gauge(descBehind, int(behind))
 	gauge(descLag, int(lag))
-	for _, cause := range dbfault.Causes() {
-		counter(descFailures, s.commit.failed(cause), string(cause))
-	}
 	right, wrong := s.cfg.Store.Guesses()
 	counter(descGuesses, right, "right")
 	counter(descGuesses, wrong, "wrong")

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
 )
@@ -24,6 +25,7 @@ type observed struct {
 	commits    prometheus.Histogram
 	deliveries prometheus.Histogram
 	refusals   *prometheus.CounterVec
+	failures   *prometheus.CounterVec
 
 	// The series of calls, by what is called.
 	gateway, space, session, stream prometheus.Observer
@@ -40,6 +42,11 @@ func newObserved() *observed {
 		deliveries: prometheus.NewHistogram(histogram("delivery_duration_seconds", "Deliveries to followers, from when they were sent until the follower took them.")),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mooring_refusals_total",
 			Help: "Calls, batches and ops that were answered with a refusal, by its code."}, []string{"code"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mooring_commit_failures_total",
+			Help: "Transactions of batches that the database did not commit, by what kept it."}, []string{"cause"}),
+	}
+	for _, cause := range dbfault.Causes() {
+		o.failures.WithLabelValues(string(cause)) // 0 is shown
 	}
 	o.gateway, o.space, o.session, o.stream = o.calls.WithLabelValues("gateway"), o.calls.WithLabelValues("space"),
 		o.calls.WithLabelValues("session"), o.calls.WithLabelValues("stream")
@@ -48,7 +55,7 @@ func newObserved() *observed {
 
 // collectors are for a registry.
 func (o *observed) collectors() []prometheus.Collector {
-	return []prometheus.Collector{o.calls, o.commits, o.deliveries, o.refusals}
+	return []prometheus.Collector{o.calls, o.commits, o.deliveries, o.refusals, o.failures}
 }
 
 // call measures a call until its answer. It comes before all that might answer.
@@ -71,6 +78,13 @@ func asRefusal(err error) *fault.Error {
 		return faultOf(e)
 	}
 	return fault.Internal.With("")
+}
+
+// failed counts a transaction that was not committed, if the database kept it from that.
+func (o *observed) failed(err error) {
+	if cause := dbfault.Of(err); cause != dbfault.None {
+		o.failures.WithLabelValues(string(cause)).Inc()
+	}
 }
 
 // refused counts a refusal; nil is none.

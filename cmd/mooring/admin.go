@@ -51,9 +51,6 @@ func rotateOwnerCmd(sh *shared) *cobra.Command {
 			"  mooring admin rotate-owner --data srv --session ses_… --to session.ref",
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !cmd.Flags().Changed("database-url") {
-				o.databaseURL = os.Getenv(envDatabaseURL)
-			}
 			if session != "" {
 				return o.rotateSessionOwner(cmd.Context(), sh, session, file)
 			}
@@ -63,13 +60,42 @@ func rotateOwnerCmd(sh *shared) *cobra.Command {
 			return o.rotateOwner(cmd.Context(), sh)
 		},
 	}
+	o.addDatabaseFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.data, "data", "", "the server's data folder (default: "+defaultDataHint()+")")
-	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres it uses instead of SQLite, postgres://… (default: "+envDatabaseURL+", which a password belongs in)")
 	f.StringVar(&o.advertise, "advertise", "", "where clients reach the server, if owner.ref is lost: mooring[s]://HOST[:PORT][,HOST…][/PREFIX]")
 	f.StringVar(&session, "session", "", "make the owner's ref of this session, not the space's")
 	f.StringVar(&file, "to", "", "write that ref to this new file (mode 0600) and not to the output")
 	return cmd
+}
+
+// addDatabaseFlags adds the flags that name a server's database.
+func (o *serveOptions) addDatabaseFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.data, "data", "", "the server's data folder (default: "+defaultDataHint()+")")
+	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres it uses instead of SQLite, postgres://… (default: "+envDatabaseURL+", which a password belongs in)")
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
+		if !cmd.Flags().Changed("database-url") {
+			o.databaseURL = os.Getenv(envDatabaseURL)
+		}
+	}
+}
+
+// find finds the server's database where no flag names it, and checks it.
+func (o *serveOptions) find(ctx context.Context) (err error) {
+	if o.data == "" {
+		if o.data, err = dataFolder(); err != nil {
+			return err
+		}
+	}
+	return o.checkServer(ctx)
+}
+
+// findSQLite is find for what is done to SQLite's file; instead is what to do with Postgres.
+func (o *serveOptions) findSQLite(ctx context.Context, instead string) error {
+	if o.databaseURL != "" {
+		return fault.Incompatible.With("this is for SQLite databases, and this server's is in Postgres: %s", instead)
+	}
+	return o.find(ctx)
 }
 
 // checkServer sees that there is a server's database: opening would make one.
@@ -100,12 +126,7 @@ func (o *serveOptions) checkServer(ctx context.Context) error {
 // --advertise says, or what owner.ref has.
 func (o *serveOptions) openForAdmin(ctx context.Context) (st *store.Store, address capability.Ref, err error) {
 	address = capability.Ref{Hosts: []string{"127.0.0.1:" + capability.DefaultPort}}
-	if o.data == "" {
-		if o.data, err = dataFolder(); err != nil {
-			return nil, address, err
-		}
-	}
-	if err := o.checkServer(ctx); err != nil {
+	if err := o.find(ctx); err != nil {
 		return nil, address, err
 	}
 	if text, err := os.ReadFile(filepath.Join(o.data, server.OwnerFile)); err == nil {

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,30 +30,17 @@ func backupCmd(sh *shared) *cobra.Command {
 		Example: "  mooring admin backup --data srv /backups/mooring.db",
 		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !cmd.Flags().Changed("database-url") {
-				o.databaseURL = os.Getenv(envDatabaseURL)
-			}
-			if o.databaseURL != "" {
-				return fault.Incompatible.With("this copies SQLite databases: this server's is in Postgres, which is copied with its own tools " +
-					"(pg_dump while it runs, or a base backup with its write-ahead log for a restore to any moment): see docs/operating.md")
-			}
-			return o.backup(cmd, sh, args[0])
+			return o.backup(cmd.Context(), sh, args[0])
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.data, "data", "", "the server's data folder (default: "+defaultDataHint()+")")
-	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres that the server uses instead of SQLite (default: "+envDatabaseURL+"): says what to do there")
+	o.addDatabaseFlags(cmd)
 	return cmd
 }
 
-func (o *serveOptions) backup(cmd *cobra.Command, sh *shared, file string) (err error) {
-	ctx := cmd.Context()
-	if o.data == "" {
-		if o.data, err = dataFolder(); err != nil {
-			return err
-		}
-	}
-	if err := o.checkServer(ctx); err != nil {
+func (o *serveOptions) backup(ctx context.Context, sh *shared, file string) error {
+	err := o.findSQLite(ctx, "that is copied with its own tools (pg_dump while it runs, or a base backup with its write-ahead log for a "+
+		"restore to any moment): see docs/operating.md")
+	if err != nil {
 		return err
 	}
 	made, err := sqlite.Backup(ctx, o.data, file)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 )
@@ -24,15 +23,10 @@ func restoredCmd(sh *shared) *cobra.Command {
 			"  mooring admin restored --data srv --database-url postgres://…",
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !cmd.Flags().Changed("database-url") {
-				o.databaseURL = os.Getenv(envDatabaseURL)
-			}
 			return o.restored(cmd.Context(), sh)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.data, "data", "", "the server's data folder (default: "+defaultDataHint()+")")
-	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres it uses instead of SQLite, postgres://… (default: "+envDatabaseURL+", which a password belongs in)")
+	o.addDatabaseFlags(cmd)
 	return cmd
 }
 

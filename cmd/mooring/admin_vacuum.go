@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -28,29 +27,17 @@ func vacuumCmd(sh *shared) *cobra.Command {
 		Example: "  mooring admin vacuum --data srv",
 		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !cmd.Flags().Changed("database-url") {
-				o.databaseURL = os.Getenv(envDatabaseURL)
-			}
-			if o.databaseURL != "" {
-				return fault.Incompatible.With("this is for SQLite databases: Postgres uses the space of what is gone again by itself " +
-					"(autovacuum); VACUUM FULL gives it back to the disk, for which the servers have to wait")
-			}
 			return o.vacuum(cmd.Context(), sh)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.data, "data", "", "the server's data folder (default: "+defaultDataHint()+")")
-	f.StringVar(&o.databaseURL, "database-url", "", "the Postgres that the server uses instead of SQLite (default: "+envDatabaseURL+"): says what to do there")
+	o.addDatabaseFlags(cmd)
 	return cmd
 }
 
-func (o *serveOptions) vacuum(ctx context.Context, sh *shared) (err error) {
-	if o.data == "" {
-		if o.data, err = dataFolder(); err != nil {
-			return err
-		}
-	}
-	if err := o.checkServer(ctx); err != nil {
+func (o *serveOptions) vacuum(ctx context.Context, sh *shared) error {
+	err := o.findSQLite(ctx, "that uses the space of what is gone again by itself (autovacuum); VACUUM FULL gives it back to the disk, "+
+		"for which the servers have to wait")
+	if err != nil {
 		return err
 	}
 	before, after, err := sqlite.Vacuum(ctx, o.data)

@@ -49,7 +49,7 @@ func outboxRetryCmd(h *homeFlags) *cobra.Command {
 						_, err = fmt.Fprintln(h.sh.out, strings.Join(t.Ops, "\n"))
 					}
 					if err == nil {
-						err = h.notStuck(ctx, c.Outbox(), op, "committed again and not sent")
+						err = notStuck(ctx, c.Outbox(), op, "committed again and not sent")
 					}
 					if err != nil {
 						return err
@@ -81,9 +81,9 @@ func outboxDropCmd(h *homeFlags) *cobra.Command {
 					if err := c.Outbox().Drop(ctx, op); err != nil {
 						return h.notSo(ctx, c.Outbox(), op, err, "drop gives up ops that are not answered yet")
 					}
-					err := h.printDropped(ctx, c.Outbox(), op)
-					if err == nil {
-						err = h.notStuck(ctx, c.Outbox(), op, "given up, and its place in the stream not settled")
+					left, err := h.printDropped(ctx, c.Outbox(), op)
+					if err == nil && left {
+						err = notStuck(ctx, c.Outbox(), op, "given up, and its place in the stream not settled")
 					}
 					if err != nil {
 						return err
@@ -97,29 +97,28 @@ func outboxDropCmd(h *homeFlags) *cobra.Command {
 	return cmd
 }
 
-// printDropped says what became of an op that was given up.
-func (h *homeFlags) printDropped(ctx context.Context, box *outbox.Box, op string) error {
+// printDropped says what became of an op that was given up; left says that a void has to be
+// sent in its place.
+func (h *homeFlags) printDropped(ctx context.Context, box *outbox.Box, op string) (left bool, err error) {
 	rows, err := box.List(ctx, outbox.Filter{Op: op})
 	if err != nil {
-		return err
+		return false, err
 	}
-	sent := len(rows) > 0 && !rows[0].State.Finished()
 	state, said := "void", "dropped: it will not be sent"
-	if sent {
-		state, said = "dropping", "may have been sent: a void takes its place, unless the server has recorded it already"
+	if len(rows) > 0 && !rows[0].State.Finished() {
+		left, state, said = true, "dropping", "may have been sent: a void takes its place, unless the server has recorded it already"
 	}
 	if h.sh.json {
-		return h.sh.printJSON(map[string]string{"op": op, "state": state})
+		return left, h.sh.printJSON(map[string]string{"op": op, "state": state})
 	}
 	_, err = fmt.Fprintf(h.sh.out, "%s  %s\n", op, said)
-	return err
+	return left, err
 }
 
-// notStuck fails if what was done about an op has no effect, since its stream has
-// stopped for good. An op that is void at once needs none.
-func (h *homeFlags) notStuck(ctx context.Context, box *outbox.Box, op, what string) error {
+// notStuck fails if what was done about an op has no effect, since its stream has stopped.
+func notStuck(ctx context.Context, box *outbox.Box, op, what string) error {
 	rows, err := box.List(ctx, outbox.Filter{Op: op})
-	if err != nil || len(rows) == 0 || rows[0].State == outbox.Void && !strings.HasPrefix(what, "committed") {
+	if err != nil || len(rows) == 0 {
 		return err
 	}
 	still, err := box.Stopped(ctx, rows[0].Session)
