@@ -202,6 +202,18 @@ func TestALostConnectionIsSaidToBeLost(t *testing.T) {
 			if _, _, err := answer.Wait(t.Context()); fault.CodeOf(p.fail(err)) != fault.Disconnected {
 				t.Errorf("%s: %v", name, err)
 			}
+			if key == nil {
+				return
+			}
+			late, resolve := rpc.NewPromise() // who had begun to prove the key
+			defer late.Release()
+			r := &restored{cap: late, known: make(chan struct{})}
+			p.proofs.take(func() { p.challenge(ref, "", r, resolve) })
+			after := late.Call(t.Context(), methodDescribe, words(0, 0), nil)
+			defer after.Release()
+			if _, _, err := after.Wait(t.Context()); fault.CodeOf(p.fail(err)) != fault.Disconnected {
+				t.Errorf("%s, under way: %v", name, err)
+			}
 		})
 	}
 }

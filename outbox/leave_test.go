@@ -50,6 +50,19 @@ func (s *stopping) fresh(session, outbox string) {
 	delete(s.streams, session+outbox)
 }
 
+// What stops a stream for good, and what passes.
+func TestHopeless(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[fault.Code]bool{
+		fault.ServerBehind: true, fault.OutboxDiverged: true, fault.WrongOutbox: true, fault.OutboxDamaged: true,
+		fault.None: false, fault.Revoked: false, fault.Incompatible: false, fault.Unavailable: false, fault.QuotaExceeded: false,
+	} {
+		if Hopeless(code) != want {
+			t.Errorf("%v: %t", code, !want)
+		}
+	}
+}
+
 // A stream is abandoned by another process than the one that sends, and no other session
 // is harmed by it.
 func TestAbandonGivesUpOneStream(t *testing.T) {

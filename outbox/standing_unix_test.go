@@ -108,6 +108,10 @@ func TestWhoDiedInItsTransactionStandsNowhere(t *testing.T) {
 		if got, _ := db.standing(limited(t)); got != 0 {
 			t.Errorf("%d stands", got)
 		}
+		err := db.lockedBy(fault.Unavailable)
+		if named := strings.Contains(err.Error(), fmt.Sprintf("process %d ", pid)); named != (pid == os.Getpid()) {
+			t.Errorf("who cannot write hears of %d: %v", pid, err)
+		}
 	}
 	withSession(t, b)
 	var left [writerBytes]byte

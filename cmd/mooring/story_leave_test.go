@@ -81,6 +81,9 @@ func TestAnAbandonedSessionGoesOn(t *testing.T) {
 	t.Parallel()
 	r, session, home, ref := restoredCLI(t)
 	r.refusedAs(home, putLine("late"), []string{"server_behind"}, "session", "append", ref, "--wait")
+	sent := r.okAs(home, "", "outbox", "list", "--state", "pending,in_flight", "--json")
+	r.refusedAs(home, "", []string{"given up, and its place in the stream not settled", "mooring outbox abandon " + session},
+		"outbox", "drop", sent[strings.Index(sent, `"op":"`)+6:][:26])
 	if got := r.runAs(home, "", "outbox", "abandon", session); got.code != exitUsage || !strings.Contains(got.err, "--yes") {
 		t.Errorf("unasked: exit %d, %q", got.code, got.err)
 	}
@@ -137,4 +140,9 @@ func TestAReconciledSessionHasAllAgain(t *testing.T) {
 	blind := r.shareTo("blind", session, "--rights", "append")
 	r.okAs(r.otherHome("blind"), putLine("unseen"), "session", "append", blind, "--wait")
 	r.refusedAs(r.otherHome("blind"), "", []string{"missing_right", "redeem one that may", "mooring outbox abandon"}, "outbox", "reconcile", session, "--yes")
+
+	// Nor who sees only a part of the log.
+	late := r.shareTo("late", session, "--rights", "read,append", "--from", "3")
+	r.okAs(r.otherHome("late"), putLine("seen"), "session", "append", late, "--wait")
+	r.refusedAs(r.otherHome("late"), "", []string{"missing_right", "only a part of its log"}, "outbox", "reconcile", session, "--yes")
 }

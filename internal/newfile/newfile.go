@@ -12,11 +12,8 @@ import (
 // is fs.ErrExist, and tmp stays. SyncDir makes the name durable.
 func Place(tmp, name string) error {
 	err := os.Link(tmp, name)
-	switch {
-	case err == nil:
+	if err == nil {
 		return os.Remove(tmp)
-	case errors.Is(err, fs.ErrExist):
-		return err
 	}
 	if _, there := os.Lstat(name); !errors.Is(there, fs.ErrNotExist) {
 		return err

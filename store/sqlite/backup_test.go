@@ -214,6 +214,21 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 			t.Errorf("%s: %+v", name, found)
 		}
 	}
+	damaged := 0
+	const page = 4096
+	for at := page; at < len(data); at += page {
+		if data[at] != 10 { // the leaf of an index
+			continue
+		}
+		b := slices.Clone(data)
+		b[at+page-1] ^= 1 // of a row in it
+		if _, err := check(b, ""); err != nil && strings.Contains(err.Error(), "it is damaged: ") {
+			damaged++
+		}
+	}
+	if damaged == 0 {
+		t.Error("no index that lacks a row is found")
+	}
 	if _, err := check(data, "INSERT INTO mooring_version (version_id, is_applied) VALUES (9999, 1)"); !errors.Is(err, fault.Incompatible) {
 		t.Errorf("of a version to come: %v", err)
 	}
