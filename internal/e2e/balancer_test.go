@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -35,14 +36,20 @@ type balancer struct {
 	web  *http.Client
 }
 
-// freePort is one of this machine's that nobody listens at.
+// freePort is one of this machine's that nobody listens at. It is below those that connections get for themselves: a
+// connection would keep a server that was killed from coming back to its port.
 func freePort(t *testing.T) int {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	t.Helper()
+	for range 100 {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
+		if err != nil {
+			continue
+		}
+		defer ln.Close()
+		return ln.Addr().(*net.TCPAddr).Port
 	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }
 
 func newBalancer(t *testing.T, path string) *balancer {
