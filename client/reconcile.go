@@ -41,11 +41,15 @@ func (c *Client) Reconcile(ctx context.Context, session string, o ReconcileOptio
 	}
 	for range reconcileTries { // others may be sending
 		var log *outbox.Log
-		if log, err = s.logged(ctx); err != nil {
+		if log, err = s.logged(ctx, false); err != nil {
 			return r, err
 		}
-		if o.Plan {
-			return c.box.PlanReconcile(ctx, s.id, log, o.ReconcileOptions)
+		if r, err = c.box.PlanReconcile(ctx, s.id, log, o.ReconcileOptions); err != nil || o.Plan || !r.Needed() {
+			return r, err
+		}
+		// What is on its way must not arrive after the log was read: it is fenced off first.
+		if log, err = s.logged(ctx, true); err != nil {
+			return r, err
 		}
 		if r, err = c.box.Reconcile(ctx, s.id, log, o.ReconcileOptions); fault.CodeOf(err) != fault.InUse {
 			return r, err
@@ -54,8 +58,9 @@ func (c *Client) Reconcile(ctx context.Context, session string, o ReconcileOptio
 	return r, err
 }
 
-// logged reads which ops the session's log has, once nothing is on its way there.
-func (s *Session) logged(ctx context.Context) (*outbox.Log, error) {
+// logged reads which ops the session's log has, once nothing is on its way there; fenced:
+// and once nothing of the session's stream can arrive there any more.
+func (s *Session) logged(ctx context.Context, fenced bool) (*outbox.Log, error) {
 	gone, err := s.gone(ctx)
 	if err != nil {
 		return nil, err
@@ -64,9 +69,16 @@ func (s *Session) logged(ctx context.Context) (*outbox.Log, error) {
 		return nil, err
 	}
 	log, err := s.client.box.NewLog(ctx, s.id)
-	if gone || err != nil {
-		log.Gone = gone
-		return log, err
+	if err != nil {
+		return nil, err
+	}
+	if log.Gone = gone; fenced {
+		if err := s.client.box.Fence(ctx, link{s.client}, log, s.id, gone); err != nil {
+			return nil, err
+		}
+	}
+	if gone {
+		return log, nil
 	}
 	d, err := s.Describe(ctx)
 	switch {

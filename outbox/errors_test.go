@@ -136,6 +136,7 @@ func verbsOf(b *Box, pool *pgxpool.Pool, session string, kept capability.Ref, x 
 		"Sessions": func(ctx context.Context) error { _, err := b.Sessions(ctx); return err },
 		"Abandon":  func(ctx context.Context) error { _, err := b.Abandon(ctx, newSession()); return err },
 		"NewLog":   func(ctx context.Context) error { _, err := b.NewLog(ctx, session); return err },
+		"Fence":    func(ctx context.Context) error { return b.Fence(ctx, newFakeServer(), &Log{}, session, false) },
 		"PlanReconcile": func(ctx context.Context) error {
 			_, err := b.PlanReconcile(ctx, session, &Log{}, ReconcileOptions{})
 			return err

@@ -59,7 +59,9 @@ const (
 	sqlRestart = `INSERT INTO mooring_outbox_stream (box, session, life, since) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (box, session) DO UPDATE SET life = excluded.life, since = excluded.since, last_seq = 0,
 			stopped = 0, reason = '', halted = 0, halted_reason = ''`
-	sqlDepose = `UPDATE mooring_outbox SET incarnation = incarnation + 1, holder = '', lease_until = 0, holder_pid = 0 WHERE box = $1`
+	// The seqs of what is finished were those of the stream that is left.
+	sqlUnnumber = `UPDATE mooring_outbox_batch SET first_seq = 0 WHERE box = $1 AND session = $2 AND state = 2 AND first_seq > 0`
+	sqlDepose   = `UPDATE mooring_outbox SET incarnation = incarnation + 1, holder = '', lease_until = 0, holder_pid = 0 WHERE box = $1`
 
 	sqlRowsOf = `SELECT num FROM mooring_outbox_batch WHERE box = $1 AND session = $2 AND state < 2 ORDER BY num`
 )
@@ -86,6 +88,7 @@ func (b *Box) leave(ctx context.Context, what, session string, change func(ctx c
 			return err
 		}
 		q.later(sqlRestart, []any{b.t.box, session, ulid.Make().String(), row.incarnation + 1}, nil)
+		q.later(sqlUnnumber, []any{b.t.box, session}, nil)
 		q.later(sqlDepose, []any{b.t.box}, nil)
 		b.db.notify(q, b.id)
 		return nil

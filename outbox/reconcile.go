@@ -29,6 +29,13 @@ type Log struct {
 	// Gone says that the server does not know the session.
 	Gone bool
 
+	// fence is the incarnation under which the session's stream was opened before the log
+	// was read; 0: nobody was kept from sending. If agrees, the server has of the stream
+	// what this outbox has of it up to last, and nothing else.
+	fence  int64
+	last   uint64
+	agrees bool
+
 	// answered are the batches that had their answers before the log was read: what was
 	// answered later is not missed in it. nil: all.
 	answered map[string]bool
@@ -106,6 +113,18 @@ func (l *Log) has(op string) bool {
 		op = again(op)
 	}
 	return false
+}
+
+// lacks says whether what applied once is not there: by its seq in the session's present
+// stream, if that tells, else by its event, which may have left the log.
+func (l *Log) lacks(o *ledger.Outcome, seq uint64) bool {
+	switch {
+	case l.agrees && seq > 0 && seq <= l.last:
+		return false
+	case l.agrees && seq > 0:
+		return !l.has(o.OpID) // as another op, perhaps
+	}
+	return o.Cursor > l.Base && !l.has(o.OpID)
 }
 
 // resending is a batch that is to be committed again.
@@ -198,9 +217,10 @@ func (p *planner) finished(r *batchRow) error {
 		return nil
 	}
 	l := lacking{row: r, body: bd}
+	seqs := r.seqs(bd)
 	for i := range bd.ops {
 		o := &outs[i]
-		if o.Status != ledger.Applied || gjson.GetBytes(o.Result, "unchanged").Bool() || o.Cursor <= p.log.Base || p.log.has(o.OpID) {
+		if o.Status != ledger.Applied || gjson.GetBytes(o.Result, "unchanged").Bool() || !p.log.lacks(o, seqs[i]) {
 			continue
 		}
 		next, err := p.next(o.OpID)
@@ -369,7 +389,7 @@ func (p *planner) unfinished(r *batchRow) error {
 	}
 	pr := pendingRow{row: r, body: bd}
 	if r.sequenced() {
-		pr.recorded = p.recorded(bd)
+		pr.recorded = p.recorded(bd, uint64(*r.first))
 	}
 	if pr.recorded == nil {
 		bd.dropped()
@@ -399,10 +419,10 @@ func (p *planner) unfinished(r *batchRow) error {
 	return nil
 }
 
-// recorded is what became of a batch that was sent, if the log has any of its ops: then
-// the server has decided them all. What made no event was refused, or changed nothing.
-func (p *planner) recorded(bd *body) []ledger.Outcome {
-	outs, any := make([]ledger.Outcome, len(bd.ops)), false
+// recorded is what became of a batch that was sent, if the server has its seqs or the log
+// any of its ops: then the server has decided them all.
+func (p *planner) recorded(bd *body, first uint64) []ledger.Outcome {
+	outs, any := make([]ledger.Outcome, len(bd.ops)), p.log.agrees && first <= p.log.last
 	for i := range bd.ops {
 		op := &bd.ops[i]
 		cursor, there := p.log.Ops[op.id]
@@ -413,11 +433,27 @@ func (p *planner) recorded(bd *body) []ledger.Outcome {
 			outs[i] = *op.verdict
 		default:
 			outs[i] = ledger.Outcome{OpID: op.id, Status: ledger.Rejected, Reason: fault.Pruned,
-				Message: "its batch is in the log and this op has no event: it was refused, or changed nothing"}
+				Message: "the server has decided its batch, and the log has no event of it: it was refused, or changed nothing, or its event has left the log"}
 		}
 	}
 	if !any {
 		return nil
 	}
 	return outs
+}
+
+// seqs are those of a row's ops; 0 where one has none.
+func (r *batchRow) seqs(bd *body) []uint64 {
+	seqs := make([]uint64, len(bd.ops))
+	if !r.sequenced() {
+		return seqs
+	}
+	next := uint64(*r.first)
+	for i := range bd.ops {
+		if bd.ops[i].travels() {
+			seqs[i] = next
+			next++
+		}
+	}
+	return seqs
 }

@@ -105,6 +105,11 @@ func (b *Box) Reconcile(ctx context.Context, session string, log *Log, o Reconci
 	}
 	still := r.Stopped
 	err = b.leave(ctx, "reconcile", session, func(ctx context.Context, q querier) ([]decidedRow, error) {
+		if row, err := b.t.readBox(ctx, q, ""); err != nil {
+			return nil, err
+		} else if log.fence != 0 && row.incarnation != log.fence {
+			return nil, fault.InUse.With("a sender has begun since the stream of session %s was fenced off: what it has sent may not be in the log that was read", session)
+		}
 		p, err := b.planFor(ctx, q, session, log, o, b.db.lockRows())
 		if err != nil {
 			return nil, err
