@@ -172,6 +172,10 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 		defer metrics.Close()
 	}
 	st, kind, err := o.open(ctx, log)
+	if errors.Is(err, fault.Canceled) && ctx.Err() != nil { // nothing has begun yet
+		log.Info("stopped while the database was waited for")
+		return nil
+	}
 	if err != nil {
 		return err
 	}

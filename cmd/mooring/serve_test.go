@@ -33,6 +33,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/pgfault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
@@ -411,6 +412,27 @@ func TestServeKeepsItsConnections(t *testing.T) {
 		}
 		return n == connections
 	})
+}
+
+// TestServeWaitsForItsDatabase: one that takes no writes, or starts or stops, is waited for, and
+// whoever ends that has ended nothing.
+func TestServeWaitsForItsDatabase(t *testing.T) {
+	t.Parallel()
+	proxy := pgfault.New(t, pgtest.URL(t), nil)
+	for _, f := range []pgfault.Failure{{State: "0A000", Routine: "call_bool_check_hook"}, {State: "57P03", Fatal: true}} {
+		proxy.Fail(1, true, f)
+		ctx, stop := context.WithCancel(t.Context())
+		var out, log lockbuf.Buffer
+		code := make(chan int, 1)
+		go func() {
+			code <- runContext(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--database-url", proxy.URL()}, strings.NewReader(""), &out, &log)
+		}()
+		until.True(t, "it says what it waits for", func() bool { return strings.Contains(log.String(), "waiting for") })
+		stop()
+		if c := <-code; c != exitOK || out.String() != "" || strings.Contains(log.String(), "mooring:") || !strings.Contains(log.String(), "stopped while") {
+			t.Errorf("%v: exit %d, printed %q, said %s", f, c, out.String(), log.String())
+		}
+	}
 }
 
 // occupied is an address that somebody listens on.

@@ -10,7 +10,9 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	lib "modernc.org/sqlite/lib"
@@ -101,6 +103,12 @@ var states = map[string]Cause{
 	"XX001": Damaged,      // data
 	"XX002": Damaged,      // an index
 }
+
+// States are the SQLSTATEs, and of two letters the classes of them, that have a cause.
+func States() []string { return slices.Sorted(maps.Keys(states)) }
+
+// Results are SQLite's result codes that have a cause.
+func Results() []int { return slices.Sorted(maps.Keys(results)) }
 
 // recovering is the routine of Postgres that answers 0A000, "not supported", to a transaction
 // that is to write while the database recovers. Every other 0A000 is a statement of ours that

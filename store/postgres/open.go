@@ -41,7 +41,8 @@ type Config struct {
 	MaxConns int
 	// Reserve keeps as many open, used or not, so that nobody else takes them.
 	Reserve bool
-	// Wait waits for a connection where the database has none for us, and says so.
+	// Wait waits where the database has no connection for us, takes no writes, or starts or
+	// stops, and says so.
 	Wait bool
 	// CopyRows is how many rows to insert, or more, go in by COPY; 2,000 if 0.
 	CopyRows int

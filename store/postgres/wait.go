@@ -1,4 +1,4 @@
-// Waiting for a connection, where others have taken all of them.
+// Waiting for a database that is not there yet, or has no connection left.
 
 package postgres
 
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
@@ -25,36 +26,59 @@ const (
 	waitRetryMax = 2 * time.Second
 )
 
-// waitFor opens a store. While the database has no connection for it, it tries again until ctx
-// ends. That is said once, as is that it goes on.
+// waits are what is said of the causes that are waited for. A user or a database that is not
+// known, and an address at which nobody answers, are mistakes more often than not.
+var waits = map[dbfault.Cause]string{
+	dbfault.NoConnection: "waiting for a connection: the database, its role or a pooler before it has none left",
+	dbfault.ReadOnly:     "waiting for a database that takes writes: this one is a standby, in recovery, or set to be read only",
+	dbfault.Closed:       "waiting for the database: it is closed for maintenance",
+	dbfault.NoMemory:     "waiting for the database: it is out of memory, or at another of its limits",
+	dbfault.Away:         "waiting for the database: it is starting, shutting down, or away",
+}
+
+// waitedFor is the cause of an error that is waited for; None of others. A database that has
+// answered once is waited for while it is away, too: perhaps it restarts.
+func waitedFor(err error, answered bool) dbfault.Cause {
+	cause := dbfault.Of(err)
+	if _, refused := errors.AsType[*pgconn.PgError](err); cause == dbfault.Away && !refused && !answered || waits[cause] == "" {
+		return dbfault.None
+	}
+	return cause
+}
+
+// waitFor opens a store. While the database has no connection for it, or is not there yet for
+// another of the causes above, it tries again until ctx ends. Each is said once, as is that it
+// goes on.
 func waitFor(ctx context.Context, log *slog.Logger, after time.Duration, open func() (*store.Store, error)) (*store.Store, error) {
 	var mu sync.Mutex // guards what follows
-	said, over := false, false
-	say := func(cause error) {
+	said, over := dbfault.None, false
+	say := func(cause dbfault.Cause, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if said || over {
+		if said == cause || over {
 			return
 		}
-		said = true
-		log.Warn("waiting for a connection: the database, its role or a pooler before it has none left", "error", cause)
+		said = cause
+		log.Warn(waits[cause], "error", err)
 	}
-	late := time.AfterFunc(after, func() { say(errors.New("no answer yet")) })
+	late := time.AfterFunc(after, func() { say(dbfault.NoConnection, errors.New("no answer yet")) })
 	defer late.Stop()
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(waitRetryMin), backoff.WithMaxInterval(waitRetryMax),
 		backoff.WithMaxElapsedTime(0))
-	for {
+	for answered := false; ; answered = true {
 		st, err := open()
-		if dbfault.Of(err) != dbfault.NoConnection {
+		cause := waitedFor(err, answered)
+		if cause == dbfault.None {
 			mu.Lock()
 			defer mu.Unlock()
 			over = true
-			if said && err == nil {
-				log.Info("the database has a connection again: going on")
+			if said != dbfault.None && err == nil {
+				log.Info("the database is there: going on")
 			}
 			return st, err
 		}
-		say(err)
+		late.Stop() // it is known why
+		say(cause, err)
 		select {
 		case <-time.After(retry.NextBackOff()):
 		case <-ctx.Done():

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -10,9 +12,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/pgfault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/store"
@@ -140,4 +145,81 @@ func connections(t *testing.T, conn *pgx.Conn) (n int) {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// TestOpenWaitsForADatabase that answers, and is not there yet. Each reason is said once.
+func TestOpenWaitsForADatabase(t *testing.T) {
+	t.Parallel()
+	proxy := pgfault.New(t, pgtest.URL(t), nil)
+	starting := &pgfault.Failure{State: "57P03", Fatal: true}
+	proxy.Refuse(starting)
+	if _, err := Open(t.Context(), Config{URL: proxy.URL()}); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("without waiting: %v", err)
+	}
+	var log lockbuf.Buffer
+	opened := make(chan *store.Store, 1)
+	go func() {
+		st, err := Open(t.Context(), Config{URL: proxy.URL(), Wait: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- st
+	}()
+	for _, c := range []struct {
+		refused *pgfault.Failure
+		onwards pgfault.Failure // of what it does next
+		words   string
+	}{
+		{starting, pgfault.Failure{}, waits[dbfault.Away]},
+		{&pgfault.Failure{State: "53300", Fatal: true}, pgfault.Failure{}, waits[dbfault.NoConnection]},
+		{nil, pgfault.Failure{State: "25006"}, waits[dbfault.ReadOnly]},
+		{nil, pgfault.Failure{State: "57P01", Fatal: true}, waits[dbfault.Away]},
+	} {
+		before := strings.Count(log.String(), c.words)
+		if c.refused == starting {
+			before = 0 // it may have been said by now
+		}
+		proxy.Fail(1, true, c.onwards)
+		proxy.Refuse(c.refused)
+		until.True(t, c.words, func() bool { return strings.Count(log.String(), c.words) > before })
+	}
+	if len(opened) > 0 {
+		t.Error("it does not wait")
+	}
+	proxy.Refuse(nil)
+	proxy.Fail(0, false, pgfault.Failure{})
+	st := <-opened
+	if st == nil {
+		return
+	}
+	if err := errors.Join(st.Ping(t.Context()), st.Close()); err != nil {
+		t.Error(err)
+	}
+	text := log.String()
+	if n, on := strings.Count(text, "waiting for"), strings.Count(text, "going on"); n != 4 || on != 1 {
+		t.Errorf("said %d and %d times: %s", n, on, text)
+	}
+}
+
+// TestWhatIsWaitedFor has a server end where somebody is mistaken.
+func TestWhatIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	link := dbfault.Away.Fault(io.EOF, "the link")
+	refused := func(state string) error {
+		return translate(t.Context(), fmt.Errorf("connect: %w", &pgconn.PgError{Code: state}))
+	}
+	for _, c := range []struct {
+		err      error
+		answered bool
+		want     dbfault.Cause
+	}{
+		{nil, true, dbfault.None}, {errors.New("unknown"), true, dbfault.None}, {link, false, dbfault.None}, {link, true, dbfault.Away},
+		{refused("57P01"), false, dbfault.Away}, {refused("53300"), false, dbfault.NoConnection}, {refused("25006"), false, dbfault.ReadOnly},
+		{refused("28P01"), true, dbfault.None}, {refused("3D000"), true, dbfault.None}, {refused("XX001"), true, dbfault.None},
+		{fault.UnsafeStore.With("off"), true, dbfault.None}, {dbfault.ReadOnly.Fault(errRecovering, "a standby"), false, dbfault.ReadOnly},
+	} {
+		if got := waitedFor(c.err, c.answered); got != c.want {
+			t.Errorf("%v, %t: %q, want %q", c.err, c.answered, got, c.want)
+		}
+	}
 }
