@@ -22,28 +22,12 @@ type backend struct {
 	driver driver.Driver
 	reader string     // source of reading connections
 	turn   chan *conn // the one writing connection
+	line   line       // of updates that wait for it
 	free   chan *conn // reading connections
 	eraser *eraser
 
 	closing sync.Mutex
 	closed  bool
-}
-
-// Update implements store.Backend.
-func (b *backend) Update(ctx context.Context, fn func(store.Runner) error) (err error) {
-	c, err := take(ctx, b.turn)
-	if err != nil {
-		return err
-	}
-	defer func() { b.turn <- c }()
-	// The statements of an update are short. Interrupting one would end the
-	// transaction under our feet, so ctx is looked at between them.
-	erases, err := transaction(ctx, c, "BEGIN IMMEDIATE", true, fn)
-	if erases || b.eraser.tooLong() {
-		b.eraser.owe()
-		b.erase(c, 0)
-	}
-	return err
 }
 
 // Snapshot implements store.Backend.
@@ -77,14 +61,8 @@ func transaction(ctx context.Context, c *conn, begin string, brief bool, fn func
 		}
 	}()
 	r := &runner{conn: c, brief: brief}
-	if err := fn(r); err != nil {
+	if err := r.whole(ctx, fn); err != nil {
 		return false, err
-	}
-	if err := r.Flush(ctx); err != nil {
-		return false, err
-	}
-	if err := ctx.Err(); err != nil {
-		return false, translate(ctx, err)
 	}
 	if err := c.exec(steady, "COMMIT"); err != nil {
 		return false, fmt.Errorf("commit: %w", translate(steady, err))

@@ -76,6 +76,14 @@ func (e *eraser) tooLong() bool {
 // column whether something was in the way.
 const cutLog = "PRAGMA wal_checkpoint(TRUNCATE)"
 
+// eraseAfter cuts the log after a commit, if that erased something or the log is large.
+func (b *backend) eraseAfter(c *conn, erases bool) {
+	if erases || b.eraser.tooLong() {
+		b.eraser.owe()
+		b.erase(c, 0)
+	}
+}
+
 // erase cuts the log, if that is owed, on the writing connection, which its
 // caller has. It waits so many ms for reads that are in the way.
 func (b *backend) erase(c *conn, wait int) {

@@ -1,8 +1,9 @@
 // Package sqlite keeps a server's store in a data folder, in one SQLite file:
 // write-ahead log, synchronous FULL, so that what is committed is on the disk.
 //
-// One connection writes, since SQLite has one writer anyway; a small pool of
-// others reads, each read in a snapshot of its own that no writer waits for.
+// One connection writes, since SQLite has one writer anyway, and updates that wait for
+// it share a transaction (group.go); a small pool of others reads, each read in a
+// snapshot of its own that no writer waits for.
 // What is deleted is overwritten (secure_delete, which costs appends nothing that
 // can be measured), and what a transaction is told to erase leaves the write-ahead
 // log too (erase.go). The folder is locked for one process; the lock ends with it, however it ends.

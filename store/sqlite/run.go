@@ -199,6 +199,17 @@ func (r *runner) Flush(ctx context.Context) error {
 	return nil
 }
 
+// whole runs fn, and what it has left in the queue.
+func (r *runner) whole(ctx context.Context, fn func(store.Runner) error) error {
+	if err := fn(r); err != nil {
+		return err
+	}
+	if err := r.Flush(ctx); err != nil {
+		return err
+	}
+	return translate(ctx, ctx.Err())
+}
+
 func (r *runner) statement(ctx context.Context, s *store.Statement, list [][]any, args []any, each func(store.Scanner) error) error {
 	if r.brief {
 		ctx = context.WithoutCancel(ctx)

@@ -1,0 +1,187 @@
+// Group commit: updates that wait for the writing connection share one
+// transaction, so that they wait for the disk once, and the write-ahead log is cut
+// once for all of them that erase. Each has a savepoint: one that fails leaves no
+// trace, and is nothing to the others. None returns before the commit.
+
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/mooring-rpc/mooring/store"
+)
+
+// groupMost is how many updates share one transaction: the first waits for all of them.
+const groupMost = 64
+
+// update is one that waits, or is in a group.
+type update struct {
+	ctx  context.Context
+	fn   func(store.Runner) error
+	turn chan *runner // to run fn on, in its caller's goroutine; at most once
+	ran  chan error   // what that came to
+	done chan error   // what the transaction came to
+}
+
+// line is the updates that wait, in order. It is safe for concurrent use.
+type line struct {
+	mu      sync.Mutex
+	updates []*update
+}
+
+func (l *line) join(u *update) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.updates = append(l.updates, u)
+}
+
+// leave takes u out, unless it is in a group already.
+func (l *line) leave(u *update) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, other := range l.updates {
+		if other == u {
+			l.updates = append(l.updates[:i], l.updates[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// next takes out those of the next group.
+func (l *line) next() []*update {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(len(l.updates), groupMost)
+	group := append([]*update(nil), l.updates[:n]...)
+	l.updates = append(l.updates[:0], l.updates[n:]...)
+	clear(l.updates[len(l.updates) : len(l.updates)+n]) // of what they hold on to
+	return group
+}
+
+// Update implements store.Backend.
+func (b *backend) Update(ctx context.Context, fn func(store.Runner) error) error {
+	u := &update{ctx: ctx, fn: fn, turn: make(chan *runner, 1), ran: make(chan error, 1), done: make(chan error, 1)}
+	b.line.join(u)
+	turn, given := b.turn, ctx.Done() // nil once u is in a group
+	for {
+		select {
+		case c, open := <-turn:
+			if !open {
+				if b.line.leave(u) {
+					return store.ErrClosed
+				}
+				turn = nil
+				break
+			}
+			switch group := b.line.next(); {
+			case len(group) == 0:
+				b.turn <- c
+				turn = nil
+			case len(group) == 1 && group[0] == u:
+				return b.alone(c, u)
+			default:
+				go b.together(c, group)
+			}
+		case r := <-u.turn:
+			turn, given = nil, nil // it is in a group
+			u.run(r)
+		case err := <-u.done:
+			return err
+		case <-given:
+			if b.line.leave(u) {
+				return translate(ctx, ctx.Err())
+			}
+			given = nil // whoever has its turn looks at ctx
+		}
+	}
+}
+
+// alone runs an update in a transaction of its own, on the connection that its caller has.
+func (b *backend) alone(c *conn, u *update) error {
+	defer func() { b.turn <- c }()
+	// The statements of an update are short. Interrupting one would end the
+	// transaction under our feet, so ctx is looked at between them.
+	erases, err := transaction(u.ctx, c, "BEGIN IMMEDIATE", true, u.fn)
+	b.eraseAfter(c, erases)
+	return err
+}
+
+// together runs a group and gives the connection back.
+func (b *backend) together(c *conn, group []*update) {
+	defer func() { b.turn <- c }()
+	for len(group) > 0 {
+		group = group[b.share(c, group):]
+	}
+}
+
+// share runs a group's updates in one transaction, one after the other, and answers them.
+// It gives how many it has run: not all where an error of the database, as of a full disk,
+// has ended the transaction.
+func (b *backend) share(c *conn, group []*update) int {
+	ctx := context.Background() // it is nobody's alone
+	if err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		answer(group, fmt.Errorf("begin: %w", translate(ctx, err)))
+		return len(group)
+	}
+	through, erases := make([]*update, 0, len(group)), false
+	for i, u := range group {
+		erased, whole, err := u.inside(c)
+		switch {
+		case !whole:
+			rollback(ctx, c)
+			answer(append(through, u), err)
+			return i + 1
+		case err != nil:
+			u.done <- err
+		default:
+			through, erases = append(through, u), erases || erased
+		}
+	}
+	err := c.exec(ctx, "COMMIT")
+	if err != nil {
+		rollback(ctx, c)
+		err = fmt.Errorf("commit: %w", translate(ctx, err))
+	}
+	b.eraseAfter(c, erases && err == nil)
+	answer(through, err)
+	return len(group)
+}
+
+func answer(updates []*update, err error) {
+	for _, u := range updates {
+		u.done <- err
+	}
+}
+
+// inside runs an update inside a transaction, of which it leaves nothing if there is an error.
+// whole says that the transaction goes on.
+func (u *update) inside(c *conn) (erases, whole bool, err error) {
+	ctx := context.Background()
+	if err := c.exec(ctx, "SAVEPOINT one"); err != nil {
+		return false, false, fmt.Errorf("savepoint: %w", translate(ctx, err))
+	}
+	r := &runner{conn: c, brief: true}
+	u.turn <- r
+	err = <-u.ran
+	if err != nil && c.exec(ctx, "ROLLBACK TO one") != nil {
+		return false, false, err
+	}
+	if end := c.exec(ctx, "RELEASE one"); end != nil { // SQLite has rolled back everything
+		return false, false, errors.Join(err, fmt.Errorf("savepoint: %w", translate(ctx, end)))
+	}
+	return r.erase, true, err
+}
+
+// run runs what an update is, in its caller's goroutine.
+func (u *update) run(r *runner) {
+	err := errPanicked
+	defer func() { u.ran <- err }()
+	err = r.whole(u.ctx, u.fn)
+}
+
+// errPanicked ends an update whose caller does not wait for the answer any more.
+var errPanicked = errors.New("store/sqlite: a panic in an update")
