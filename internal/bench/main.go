@@ -7,7 +7,8 @@
 //   - the latency of one writer's append against one outbox commit, one server
 //     commit and one echo;
 //   - a reconnect that replays what was queued offline against appending the
-//     same online.
+//     same online;
+//   - how many sessions are deleted in a second.
 //
 // The server is the real binary in a process of its own; the writers are in this
 // one, each with its own outbox, client and connection, all on loopback. What is
@@ -54,6 +55,8 @@ type options struct {
 	rounds    int
 	appends   int // of the latency part, in each round
 	queued    int // of the replay part
+	deleted   int // sessions of the deletes part
+	deleting  int // of them at once
 	inProcess bool
 	profile   string
 	postgres  string
@@ -64,6 +67,7 @@ const (
 	partThroughput = "throughput"
 	partLatency    = "latency"
 	partReplay     = "replay"
+	partDeletes    = "deletes"
 	partPath       = "path" // throughput without the bare program, for profiles: progress lines only
 )
 
@@ -93,11 +97,13 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	f.StringVar(&writers, "writers", "1,8,64", "numbers of writers")
 	f.StringVar(&batches, "batches", "1,32", "ops in a batch")
 	f.IntVar(&o.atOnce, "at-once", 16, "commits each writer makes at a time in one more line of throughput; 1 for none")
-	f.StringVar(&parts, "parts", "throughput,latency,replay", "what to measure; path is throughput without the bare program, for profiles")
+	f.StringVar(&parts, "parts", "throughput,latency,replay,deletes", "what to measure; path is throughput without the bare program, for profiles")
 	f.Float64Var(&o.seconds, "seconds", 6, "about how long one measurement takes: much of a first second is memory that is touched for the first time")
 	f.IntVar(&o.rounds, "rounds", 3, "how often each is repeated")
 	f.IntVar(&o.appends, "appends", 300, "appends of the latency part in each round")
 	f.IntVar(&o.queued, "queued", 10_000, "ops that are replayed")
+	f.IntVar(&o.deleted, "deleted", 5000, "sessions that are deleted")
+	f.IntVar(&o.deleting, "deleting", 256, "sessions that are deleted at once, in one of two lines")
 	f.BoolVar(&o.inProcess, "in-process", false, "run the server in this process, for profiles of both sides together")
 	f.StringVar(&o.profile, "profile", "", "profile the path once more at the end of each measurement: FILE-….cpu and FILE-….mem")
 	if err := f.Parse(args); err != nil {
@@ -131,12 +137,12 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	}
 	o.parts = strings.Split(parts, ",")
 	for _, p := range o.parts {
-		if !slices.Contains([]string{partThroughput, partLatency, partReplay, partPath}, p) {
-			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay, path", p)
+		if !slices.Contains([]string{partThroughput, partLatency, partReplay, partDeletes, partPath}, p) {
+			return o, fmt.Errorf("--parts %q is none of throughput, latency, replay, deletes, path", p)
 		}
 	}
-	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 || o.atOnce < 1 {
-		return o, errors.New("--seconds, --rounds, --appends, --queued and --at-once must be above 0")
+	if o.seconds <= 0 || o.rounds < 1 || o.appends < 1 || o.queued < 1 || o.atOnce < 1 || o.deleted < 1 || o.deleting < 1 {
+		return o, errors.New("--seconds, --rounds, --appends, --queued, --deleted, --deleting and --at-once must be above 0")
 	}
 	return o, nil
 }
@@ -155,6 +161,7 @@ func quicken(o *options, set map[string]bool, writers, batches *string) {
 	short("at-once", func() { o.atOnce = 1 })
 	short("appends", func() { o.appends = 100 })
 	short("queued", func() { o.queued = 1000 })
+	short("deleted", func() { o.deleted = 500 })
 }
 
 func numbers(name, list string) ([]int, error) {
@@ -246,6 +253,8 @@ func (b *bench) measure(ctx context.Context, db string, r *report) error {
 			err = b.latency(ctx, db, r)
 		case partReplay:
 			err = b.replay(ctx, db, r)
+		case partDeletes:
+			err = b.deletes(ctx, db, r)
 		case partPath:
 			err = b.pathAlone(ctx, db)
 		}

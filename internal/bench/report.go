@@ -16,6 +16,7 @@ type report struct {
 	throughput []throughputRow
 	latency    []latencyRow
 	replay     []replayRow
+	deletes    []deletesRow
 }
 
 // write prints the tables in Markdown.
@@ -54,6 +55,12 @@ func (r *report) write(out io.Writer) error {
 			"| database | ops | batch | online | replayed | ratio |\n|---|---:|---:|---:|---:|---:|\n")
 		for _, p := range r.replay {
 			fmt.Fprintf(&b, "| %s | %d | %d | %.2f s | %.2f s | %.2f |\n", p.db, p.ops, p.batch, p.online.Seconds(), p.replay.Seconds(), p.ratio)
+		}
+	}
+	if len(r.deletes) > 0 {
+		fmt.Fprintf(&b, "\nSessions of %d events deleted a second, Commit to ack\n\n| database | at once | deletes |\n|---|---:|---:|\n", deleteEvents)
+		for _, d := range r.deletes {
+			fmt.Fprintf(&b, "| %s | %d | %.0f |\n", d.db, d.atOnce, d.rate)
 		}
 	}
 	_, err := io.WriteString(out, b.String())

@@ -23,11 +23,12 @@ func TestEveryPartGivesItsLines(t *testing.T) {
 		t.Run(test.db, func(t *testing.T) {
 			t.Parallel()
 			var out, progress bytes.Buffer
-			args := "--quick --writers 2 --batches 3 --seconds 0.02 --appends 5 --queued 30 --db " + test.db + " " + test.args
+			args := "--quick --writers 2 --batches 3 --seconds 0.02 --appends 5 --queued 30 --deleted 20 --deleting 7 --db " + test.db + " " + test.args
 			if err := run(t.Context(), strings.Fields(args), &out, &progress); err != nil {
 				t.Fatalf("%v\n%s", err, progress.String())
 			}
-			lines := append(test.lines, `\| `+test.db+` \| p50 \| \d+\.\d+ `, `\| `+test.db+` \| p99 \| \d+\.\d+ `, `\| `+test.db+` \| 30 \| 3 \| `)
+			lines := append(test.lines, `\| `+test.db+` \| p50 \| \d+\.\d+ `, `\| `+test.db+` \| p99 \| \d+\.\d+ `, `\| `+test.db+` \| 30 \| 3 \| `,
+				`\| `+test.db+` \| 1 \| \d+ \|\n`, `\| `+test.db+` \| 7 \| \d+ \|\n`)
 			for _, line := range lines {
 				if n := len(regexp.MustCompile(line).FindAllString(out.String(), -1)); n != 1 {
 					t.Errorf("%d lines like %s in\n%s", n, line, out.String())

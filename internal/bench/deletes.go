@@ -1,0 +1,120 @@
+package main
+
+// How many sessions a second are deleted for good: from the client's Commit to the
+// answer, after which nothing of their payloads stands in the server's files.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/measure"
+)
+
+// deleteEvents is how many events a session has before it is deleted, with its first.
+const deleteEvents = 20
+
+// deletesRow is one line of the table.
+type deletesRow struct {
+	db     string
+	atOnce int
+	rate   float64 // a second
+}
+
+func (b *bench) deletes(ctx context.Context, db string, r *report) error {
+	for _, atOnce := range []int{1, b.opts.deleting} {
+		var rates []float64
+		sessions := b.opts.deleted
+		if atOnce == 1 {
+			sessions = max(sessions/10, 1)
+		}
+		for i := range b.opts.rounds {
+			err := b.onRig(ctx, db, func(rig *rig) error {
+				rate, err := b.deleteRate(ctx, rig, fmt.Sprintf("%s-deletes-%d", db, atOnce), sessions, atOnce, i == 0)
+				rates = append(rates, rate)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			b.progress.Say("%s, %d deletes, %d at once, round %d of %d: %.0f/s", db, sessions, atOnce, i+1, b.opts.rounds, rates[i])
+		}
+		r.deletes = append(r.deletes, deletesRow{db: db, atOnce: atOnce, rate: measure.Median(rates)})
+	}
+	return nil
+}
+
+// deleteRate makes so many sessions from one outbox and deletes them, so many at once.
+func (b *bench) deleteRate(ctx context.Context, r *rig, name string, n, atOnce int, profile bool) (rate float64, err error) {
+	c, err := client.Open(ctx, r.config("deleter"))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	space, err := c.Space(ctx, r.owner)
+	if err != nil {
+		return 0, err
+	}
+	sessions := make([]*client.Session, n)
+	err = side(n, queuers, func(i int) error {
+		s, batch := space.Create(client.CreateOptions{})
+		for k := range deleteEvents - 1 {
+			batch.Put(opKey(uint64(k)), json.RawMessage(opPayload(nil, uint64(k))))
+		}
+		sessions[i] = s
+		t, err := batch.Commit(ctx)
+		if err == nil {
+			err = applied(ctx, t)
+		}
+		return err
+	})
+	if err == nil {
+		err = c.Drain(ctx, nil)
+	}
+	if err != nil {
+		return 0, err
+	}
+	run := func() error {
+		took, err := timed(func() error {
+			return side(n, atOnce, func(i int) error {
+				batch := sessions[i].Batch()
+				batch.Delete()
+				t, err := batch.Commit(ctx)
+				if err == nil {
+					err = applied(ctx, t)
+				}
+				return err
+			})
+		})
+		rate = float64(n) / took.Seconds()
+		return err
+	}
+	if profile && b.opts.profile != "" {
+		return rate, b.profiled(name, run)
+	}
+	return rate, run()
+}
+
+// side does f for 0 to n-1, so many at once.
+func side(n, atOnce int, f func(int) error) error {
+	errs := make([]error, min(atOnce, n))
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for k := range errs {
+		all.Go(func() {
+			for errs[k] == nil {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				errs[k] = f(i)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
