@@ -288,6 +288,7 @@ const (
 	childPlace   = "MOORING_OUTBOX_TEST_PLACE"
 	childName    = "MOORING_OUTBOX_TEST_NAME"
 	childSession = "MOORING_OUTBOX_TEST_SESSION"
+	childStands  = "MOORING_OUTBOX_TEST_STANDS"
 )
 
 // neverReached is a crash point that no outbox passes: the child sends, with a
@@ -308,6 +309,9 @@ func child(kind string) int {
 		return 1
 	}
 	ctx := context.Background()
+	if os.Getenv(childStands) != "" {
+		return standInside(ctx, b)
+	}
 	if os.Getenv(crashpoint.Env) != "" {
 		go func() { _ = b.Run(ctx, newFakeServer()) }()
 	}
@@ -318,6 +322,23 @@ func child(kind string) int {
 			return 1
 		}
 		fmt.Println(ticket.Batch)
+	}
+	return 0
+}
+
+// standInside changes the outbox's row and says so, and commits when it has read a byte.
+func standInside(ctx context.Context, b *Box) int {
+	_, err := b.db.write(ctx, func(q querier) error {
+		if _, err := q.exec(ctx, "UPDATE mooring_outbox SET holder = holder WHERE box = $1", b.t.box); err != nil {
+			return err
+		}
+		fmt.Println("inside")
+		_, err := os.Stdin.Read(make([]byte, 1))
+		return err
+	})
+	if err != nil {
+		fmt.Println("error", err)
+		return 1
 	}
 	return 0
 }

@@ -5,6 +5,7 @@ package outbox
 // A process that stands in its transaction is named to those who wait for it.
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -13,10 +14,12 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/crashpoint"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
@@ -117,5 +120,109 @@ func TestWhoDiedInItsTransactionStandsNowhere(t *testing.T) {
 	var left [writerBytes]byte
 	if _, err := db.turn.file.ReadAt(left[:], 0); err != nil || len(bytes.TrimSpace(left[:])) != 0 {
 		t.Errorf("the file says %q, %v", left, err)
+	}
+}
+
+// frozen is a process that was stopped inside its transaction on the outbox. It does go on
+// once it may.
+func frozen(t *testing.T, p place) (child *exec.Cmd) {
+	t.Helper()
+	child = exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childVar+"="+p.kind, childPlace+"="+p.at, childName+"="+p.name, childStands+"=1", crashpoint.Env+"=")
+	in, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "inside\n" {
+		t.Fatalf("the child says %q, %v", line, err)
+	}
+	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(child.Process.Pid, &status, syscall.WUNTRACED, nil)
+		if err == nil && status.Stopped() {
+			break
+		}
+		if err != syscall.EINTR {
+			t.Fatalf("the child was not stopped: %v, %v", status, err)
+		}
+	}
+	if _, err := in.Write([]byte("\n")); err != nil { // it would end now
+		t.Fatal(err)
+	}
+	return child
+}
+
+// TestAFrozenProcessIsNamed: who cannot write because of a process that is stopped is told
+// its number, and goes on when that does.
+func TestAFrozenProcessIsNamed(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "sqlite")
+	b := p.open(t, quick())
+	db := b.db.(*sqliteDB)
+	session := withSession(t, b)
+	child := frozen(t, p)
+	db.stands = 0
+	patience := func(d time.Duration) {
+		t.Helper()
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		if _, err := db.writer.ExecContext(limited(t), fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patience(time.Millisecond)
+	_, err := b.Commit(limited(t), Batch{Session: session, Ops: []Op{put("1")}})
+	if !errors.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), fmt.Sprintf("process %d has kept", child.Process.Pid)) {
+		t.Errorf("who cannot commit is told %v", err)
+	}
+	if st, err := b.Status(limited(t)); err != nil || st.Standing != child.Process.Pid {
+		t.Errorf("%d stands, %v; want %d", st.Standing, err, child.Process.Pid)
+	}
+	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	patience(busyTimeout)
+	commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+	if err := child.Wait(); err != nil {
+		t.Errorf("the child, when it goes on: %v", err)
+	}
+	if st, err := b.Status(limited(t)); err != nil || st.Standing != 0 {
+		t.Errorf("%d stands after all, %v", st.Standing, err)
+	}
+}
+
+// TestAFrozenProcessOnPostgres: the database tells whose transaction it is, and undoes it,
+// so that the others go on.
+func TestAFrozenProcessOnPostgres(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "postgres")
+	b := p.open(t, quick())
+	child := frozen(t, p)
+	var n int
+	err := b.db.(*postgresDB).pool.QueryRow(limited(t), "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE $1",
+		fmt.Sprintf("mooring %d on %%", child.Process.Pid)).Scan(&n)
+	if err != nil || n == 0 {
+		t.Errorf("%d connections of the child are named, %v", n, err)
+	}
+	lapse(t, b) // waits for the child's lock
+	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Wait(); err == nil {
+		t.Error("the child has committed what the database undid")
 	}
 }

@@ -4,6 +4,7 @@ package pgtune
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -32,8 +33,13 @@ const timeouts = `SELECT set_config(name, most, false) FROM (
 		OFFSET 0) AS limits
 	WHERE setting::bigint NOT BETWEEN 1 AND most::bigint`
 
-// Config has connections made with c read and write their sockets directly (package socket).
+// Config has connections made with c read and write their sockets directly (package socket), and
+// say whose they are where pg_stat_activity is looked at, unless somebody has given them a name.
 func Config(c *pgx.ConnConfig) {
+	if c.RuntimeParams["application_name"] == "" {
+		host, _ := os.Hostname() // else the number alone
+		c.RuntimeParams["application_name"] = fmt.Sprintf("mooring %d on %s", os.Getpid(), host)
+	}
 	c.DialFunc = pgconn.DialFunc(socket.Dialer(socket.Dial(c.DialFunc)))
 }
 
