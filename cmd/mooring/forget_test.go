@@ -197,6 +197,53 @@ func TestADeletedSessionIsOverForEveryRef(t *testing.T) {
 	})
 }
 
+// TestManySessionsAreDeletedAtOnce: each has its line, and one that cannot be deleted keeps
+// none of the others.
+func TestManySessionsAreDeletedAtOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, database string) {
+		r := newCLI(t, database)
+		var ids []string
+		for i := range 5 {
+			ids = append(ids, r.create(fmt.Sprintf("ses_many%d", i)))
+		}
+		others := r.leak("ses_kept")
+		writer := r.shareTo("writer", others, "--rights", "read,append")
+		r.fails(exitUsage, "--yes", "session", "delete", ids[0], ids[1])
+		r.fails(exitRefused, "not_found", "session", "delete", ids[0], "ses_nothing", "--yes")
+		r.fails(exitUsage, "twice", "session", "delete", "-", "-", "--yes")
+		if got := r.runIn("yes\n", "session", "delete", "-", "--yes"); got.code != exitRefused || !strings.Contains(got.err, "not_found") {
+			t.Errorf("a line that is no ref: exit %d, %s", got.code, got.err)
+		}
+		if got := r.ok("session", "list"); strings.Count(got, "ses_many") != 2*len(ids) {
+			t.Errorf("something was deleted where nothing was to be: %s", got)
+		}
+		got := r.runIn(ids[2]+"\n\n "+ids[3]+"\r\n"+ids[0]+"\n", "session", "delete", ids[0], "-", ids[1], writer, "--yes")
+		lines := strings.Split(strings.TrimSpace(got.out), "\n")
+		slices.Sort(lines)
+		want := slices.Sorted(slices.Values(ids[:4]))
+		if got.code != exitRefused || len(lines) != len(want) || strings.Count(got.err, "not_an_owner") != 2 ||
+			!strings.Contains(got.err, "1 of 5 sessions were not deleted") {
+			t.Fatalf("exit %d: %s%s", got.code, got.out, got.err)
+		}
+		for i, id := range want {
+			if !strings.HasPrefix(lines[i], id+" deleted at cursor ") {
+				t.Errorf("%q is said of %s", lines[i], id)
+			}
+		}
+		if list := r.ok("session", "list"); strings.Count(list, "ses_many4") != 2 || strings.Count(list, "ses_many") != 2 || !strings.Contains(list, "ses_kept") {
+			t.Errorf("there are still %s", list)
+		}
+		var shown forgotten
+		if err := json.Unmarshal([]byte(r.okIn(ids[4], "session", "delete", "-", "--yes", "--json")), &shown); err != nil || shown.Session != ids[4] || shown.Cursor == 0 {
+			t.Errorf("in JSON: %+v, %v", shown, err)
+		}
+		if out := r.okIn("\n", "session", "delete", "-", "--yes"); out != "" {
+			t.Errorf("of no refs it says %q", out)
+		}
+	})
+}
+
 // TestVerifyNamesWhatWasChangedByHand: rows edited in SQL, each in a session of its own.
 func TestVerifyNamesWhatWasChangedByHand(t *testing.T) {
 	t.Parallel()

@@ -22,20 +22,27 @@ import (
 func sessionDeleteCmd(h *homeFlags) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "delete REF",
-		Short: "End a session and all refs to it, for good",
-		Long: "End a session for good: its state and every payload of its log are removed, all refs to it\n" +
-			"answer session_deleted from then on, and who follows it is told. REF must be an owner's ref.\n" +
+		Use:   "delete REF...",
+		Short: "End sessions and all refs to them, for good",
+		Long: "End sessions for good: their state and every payload of their logs are removed, all refs to them\n" +
+			"answer session_deleted from then on, and who follows them is told. REF must be an owner's ref.\n" +
 			"It goes through the outbox; what was appended before goes first. On a terminal it asks; without\n" +
-			"one it takes --yes.\n\n" + refHelp,
-		Example: "  mooring session delete ses_01J…\n  mooring session delete @owner-of-session.ref --yes",
-		Args:    arguments(1, 1),
+			"one it takes --yes. Several are deleted at a time, which takes a fraction of one after the other;\n" +
+			"what becomes of each is a line of its own. A REF of - reads more of them from standard input, one\n" +
+			"a line.\n\n" + refHelp,
+		Example: "  mooring session delete ses_01J…\n  mooring session delete @owner-of-session.ref --yes\n" +
+			"  mooring session delete --yes - < old-sessions.txt",
+		Args: arguments(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return h.forgetting(cmd.Context(), args[0], yes, forgetting{
+			f := forgetting{
 				what: "delete the session with all refs to it",
 				op:   func(b *client.Batch) { b.Delete() },
 				said: func(r forgotten) string { return fmt.Sprintf("deleted at cursor %d", r.Cursor) },
-			})
+			}
+			if len(args) == 1 && args[0] != "-" {
+				return h.forgetting(cmd.Context(), args[0], yes, f)
+			}
+			return h.deleting(cmd.Context(), args, yes, f)
 		},
 	}
 	yesFlag(cmd, &yes)
@@ -116,31 +123,16 @@ func (h *homeFlags) forgetting(ctx context.Context, arg string, yes bool, f forg
 	})
 }
 
-// forget commits the op and waits for what becomes of it.
+// forget commits the op, waits for what becomes of it and says so.
 func (h *homeFlags) forget(ctx context.Context, c *client.Client, s *client.Session, f forgetting) error {
-	b := s.Batch()
-	f.op(b)
-	ticket, err := b.Commit(ctx)
-	if err != nil {
-		return err
-	}
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
-	results, still, err := await(ctx, wait, c, ticket)
-	if err == nil {
-		err = results.Err()
-	}
+	shown, err := forget(ctx, wait, c, s, f)
 	if err != nil {
 		return err
 	}
-	if still != nil { // else it would be done some day, when nobody expects it any more
-		return errors.Join(fmt.Errorf("nothing was removed: %w", stuck(still)), giveUp(ctx, c, ticket))
-	}
-	shown := forgotten{Session: s.ID(), Key: f.key, Queued: results == nil}
-	if results == nil {
+	if shown.Queued {
 		h.sayQueued(ctx, c, "it is done when it has arrived")
-	} else if err := json.Unmarshal(results[0].Result, &shown); err != nil {
-		return fault.Incompatible.Because(err, "the server's result cannot be read")
 	}
 	if h.sh.json {
 		return h.sh.printJSON(shown)
@@ -150,6 +142,34 @@ func (h *homeFlags) forget(ctx context.Context, c *client.Client, s *client.Sess
 	}
 	_, err = fmt.Fprintln(h.sh.out, f.said(shown))
 	return err
+}
+
+// forget commits the op and waits for what becomes of it.
+func forget(ctx, wait context.Context, c *client.Client, s *client.Session, f forgetting) (shown forgotten, err error) {
+	shown = forgotten{Session: s.ID(), Key: f.key}
+	b := s.Batch()
+	f.op(b)
+	ticket, err := b.Commit(ctx)
+	if err != nil {
+		return shown, err
+	}
+	results, still, err := await(ctx, wait, c, ticket)
+	if err == nil {
+		err = results.Err()
+	}
+	if err != nil {
+		return shown, err
+	}
+	if still != nil { // else it would be done some day, when nobody expects it any more
+		return shown, errors.Join(fmt.Errorf("nothing was removed: %w", stuck(still)), giveUp(ctx, c, ticket))
+	}
+	if shown.Queued = results == nil; shown.Queued {
+		return shown, nil
+	}
+	if err := json.Unmarshal(results[0].Result, &shown); err != nil {
+		return shown, fault.Incompatible.Because(err, "the server's result cannot be read")
+	}
+	return shown, nil
 }
 
 // terminal says whether there is somebody to ask.

@@ -1,0 +1,142 @@
+// mooring session delete with several sessions.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/fault"
+)
+
+// deletesAtOnce is how many sessions are deleted at a time: as many as a server commits
+// together, and an outbox sends.
+const deletesAtOnce = 128
+
+// deleting deletes the sessions of refs. One that cannot be deleted keeps none of the others.
+func (h *homeFlags) deleting(ctx context.Context, args []string, yes bool, f forgetting) error {
+	if !yes && !h.sh.terminal() {
+		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: say --yes")
+	}
+	refs, asked, err := h.refsOf(ctx, args)
+	if err != nil {
+		return err
+	}
+	if asked && !yes {
+		return fault.Usage.With("standard input holds refs and cannot say yes: say --yes")
+	}
+	for _, ref := range refs { // before anything is done
+		if _, _, err := h.ref(ctx, ref); err != nil {
+			return err
+		}
+	}
+	return h.work(ctx, func(ctx context.Context, c *client.Client) error {
+		var sessions []*client.Session
+		there := map[string]bool{}
+		for _, ref := range refs {
+			s, err := h.session(ctx, c, ref)
+			if err != nil {
+				return err
+			}
+			if !there[s.ID()] {
+				sessions = append(sessions, s)
+			}
+			there[s.ID()] = true
+		}
+		h.on = "" // of errors there is more than one session
+		if len(sessions) == 0 {
+			return nil
+		}
+		if !yes && !h.sh.confirmed(ctx, fmt.Sprintf("%s: %s, for good?", counted(len(sessions), "session"), "delete with all refs to them")) {
+			return fault.Canceled.With("nothing was done")
+		}
+		return h.deleteAll(ctx, c, sessions, f)
+	})
+}
+
+// refsOf are args, with the lines of standard input in place of "-".
+func (h *homeFlags) refsOf(ctx context.Context, args []string) (refs []string, read bool, err error) {
+	for _, arg := range args {
+		if arg != "-" {
+			refs = append(refs, arg)
+			continue
+		}
+		if read {
+			return nil, true, fault.Usage.With("- is there twice, and standard input can be read once")
+		}
+		read = true
+		in, closeIn, err := h.sh.input(ctx, nil)
+		if err != nil {
+			return nil, true, err
+		}
+		defer closeIn()
+		lines := bufio.NewScanner(in)
+		for lines.Scan() {
+			if line := trimRef(lines.Text()); line != "" {
+				refs = append(refs, line)
+			}
+		}
+		if err := lines.Err(); err != nil {
+			return nil, true, fmt.Errorf("read refs from standard input: %w", err)
+		}
+	}
+	return refs, read, nil
+}
+
+// deleteAll deletes sessions, many at a time, and says of each what became of it.
+func (h *homeFlags) deleteAll(ctx context.Context, c *client.Client, sessions []*client.Session, f forgetting) error {
+	wait, stop := whileReachable(ctx, c, 0)
+	defer stop()
+	type outcome struct {
+		shown forgotten
+		err   error
+	}
+	todo, done := make(chan *client.Session), make(chan outcome)
+	var all sync.WaitGroup
+	for range min(deletesAtOnce, len(sessions)) {
+		all.Go(func() {
+			for s := range todo {
+				var o outcome
+				o.shown, o.err = forget(ctx, wait, c, s, f)
+				done <- o
+			}
+		})
+	}
+	go func() {
+		for _, s := range sessions {
+			todo <- s
+		}
+		close(todo)
+		all.Wait()
+		close(done)
+	}()
+	var failed, queued int
+	var first, printing error
+	for o := range done {
+		switch {
+		case o.err != nil:
+			failed++
+			if first == nil {
+				first = o.err
+			}
+			fmt.Fprintf(h.sh.err, "%s: %s\n", o.shown.Session, plainLine(o.err.Error()))
+		case printing != nil: // nobody reads it: go on all the same
+		case h.sh.json:
+			printing = h.sh.printJSON(o.shown)
+		case o.shown.Queued:
+			queued++
+		default:
+			_, printing = fmt.Fprintf(h.sh.out, "%s %s\n", o.shown.Session, f.said(o.shown))
+		}
+	}
+	if queued > 0 {
+		h.sayQueued(ctx, c, fmt.Sprintf("%s are deleted when that has arrived", counted(queued, "session")))
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %s were not deleted; the first: %w", failed, counted(len(sessions), "session"), first)
+	}
+	return printing
+}
