@@ -302,7 +302,7 @@ func (a *agent) start(point string) {
 func (a *agent) finish() map[string][]ledger.Outcome {
 	a.t.Helper()
 	for {
-		if !within(2*patience, a.run.done) {
+		if !within(5*patience, a.run.done) {
 			_ = a.run.cmd.Process.Signal(syscall.SIGQUIT) // its goroutines say what they wait for
 			within(patience, a.run.done)
 			a.t.Fatalf("the agent does not come to an end:\n%s%s", a.run.out.text(), a.run.err.text())
