@@ -60,12 +60,12 @@ ifeq ($(PKG),./...)
 endif
 
 # The tests that only the crash tag brings; make test runs the others.
-SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go server/*_slow_test.go store/*/*_slow_test.go client/*_slow_test.go | paste -sd '|' -)
+SLOW = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' internal/*/*_slow_test.go server/*_slow_test.go store/*/*_slow_test.go client/*_slow_test.go outbox/*_slow_test.go | paste -sd '|' -)
 
 test-slow: ## run the crash and soak tests, minutes long, and those of the benchmarks' own module
 	@PATH="$$PATH:/usr/sbin" .ci/need cc pgbouncer
 	@test -n '$(SLOW)'
-	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./server ./store/postgres ./client
+	$(PGTEST) $(RACE) -timeout 20m -tags crash -run '^($(SLOW))$$' ./internal/e2e ./internal/bench ./server ./store/postgres ./client ./outbox
 	cd internal/benchrpc && go test ./...
 
 upgrade: build ## an older binary (OLD=COMMIT) and this one at work on one Postgres, with clients of either

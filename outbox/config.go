@@ -55,6 +55,8 @@ type Config struct {
 	Connections int
 
 	AllowUnsafe bool // take a Postgres that is set to lose commits (fsync or synchronous_commit off)
+
+	driver string // SQLite's, other than "sqlite", for tests
 }
 
 // withDefaults fills in what is zero.
@@ -76,6 +78,7 @@ func (c Config) withDefaults(poll time.Duration) Config {
 	def(&c.Poll, poll)
 	def(&c.AckDelay, 20*time.Millisecond)
 	def(&c.Keep, 30*24*time.Hour)
+	def(&c.driver, "sqlite")
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -85,8 +88,8 @@ func (c Config) withDefaults(poll time.Duration) Config {
 	return c
 }
 
-func def[T int | int64 | float64 | time.Duration](field *T, value T) {
-	if *field == 0 {
+func def[T int | int64 | float64 | string | time.Duration](field *T, value T) {
+	if *field == *new(T) {
 		*field = value
 	}
 }

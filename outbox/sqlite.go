@@ -85,7 +85,7 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 			_ = db.close()
 		}
 	}()
-	if db.pool, err = sql.Open("sqlite", dsn); err != nil {
+	if db.pool, err = sql.Open(cfg.driver, dsn); err != nil {
 		return nil, err
 	}
 	db.pool.SetMaxOpenConns(4)
@@ -93,7 +93,7 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 	if err := migrations.Up(ctx, db.pool, outboxsql.SQLite); err != nil {
 		return nil, sqliteFailure(err)
 	}
-	if db.single, err = sql.Open("sqlite", dsn); err != nil {
+	if db.single, err = sql.Open(cfg.driver, dsn); err != nil {
 		return nil, err
 	}
 	if db.writer, err = db.single.Conn(ctx); err != nil {
@@ -161,6 +161,10 @@ func sqliteFailure(err error) error {
 		return fault.OutboxDamaged.Because(errors.Join(errFileDamaged, err), "the outbox's file is damaged or is none: keep a copy of it, and begin a new outbox")
 	case cause == dbfault.ReadOnly, code&0xff == sqlite3.SQLITE_CANTOPEN:
 		return fault.Usage.Because(err, "the outbox's file cannot be written: check its folder and who owns it")
+	case cause == dbfault.DiskError:
+		return cause.Fault(err, "the disk does not take or give the outbox's data: look at it, and at the system's log")
+	case cause != dbfault.None:
+		return cause.Fault(err, fmt.Sprintf("the outbox's file could not be used (%s): try again", cause))
 	}
 	return err
 }

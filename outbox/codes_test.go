@@ -1,0 +1,242 @@
+package outbox
+
+// What callers are told, and what stays, when a statement fails with each of the codes that databases fail with.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
+	"github.com/mooring-rpc/mooring/internal/pgfault"
+	"github.com/mooring-rpc/mooring/internal/sqlitefault"
+	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+// failing is an outbox whose statements can be told to fail.
+type failing struct {
+	kind     string
+	box      *Box
+	pool     *pgxpool.Pool // nil on SQLite
+	failures []failure
+	fail     func(at int, onwards bool, f failure)
+	failed   func() []string
+}
+
+// failure is one of the codes that a database fails with.
+type failure struct {
+	name     string
+	code     fault.Code // that callers are told
+	unsure   bool       // a commit may have come to be all the same
+	postgres pgfault.Failure
+	sqlite   sqlitefault.Failure
+}
+
+// aside are statements whose failure is no verb's: by which a Box looks for news, those of a test's own transactions, and what
+// undoes something.
+func aside(sql string) bool {
+	return sql == "begin" || sql == "rollback" || strings.Contains(sql, "LISTEN") || strings.Contains(sql, "pg_backend_pid") || strings.Contains(sql, "data_version")
+}
+
+// onFailing runs a test on both databases.
+func onFailing(t *testing.T, f func(t *testing.T, d failing)) {
+	t.Parallel()
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		proxy := pgfault.New(t, shared.get(t), aside)
+		cfg, err := pgxpool.ParseConfig(proxy.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.MaxConns = 4
+		cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // it would be a statement now and then
+		pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		b, err := NewPostgres(limited(t), pool, newSession(), quick())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = b.Close() })
+		d := failing{kind: "postgres", box: b, pool: pool, failed: proxy.Failed,
+			fail: func(at int, onwards bool, f failure) { proxy.Fail(at, onwards, f.postgres) }}
+		for _, pf := range pgfault.Failures() {
+			d.failures = append(d.failures, failure{name: pf.String(), code: pf.Cause().Code(), postgres: pf})
+		}
+		f(t, d)
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		driver := sqlitefault.New(t, aside)
+		cfg := quick()
+		cfg.driver = driver.Name()
+		p := newPlace(t, "sqlite")
+		d := failing{kind: "sqlite", box: p.open(t, cfg), failed: driver.Failed,
+			fail: func(at int, onwards bool, f failure) { driver.Fail(at, onwards, f.sqlite) }}
+		for _, sf := range sqlitefault.Failures() {
+			one := failure{name: sf.String(), code: sf.Cause().Code(), unsure: sf.Code&0xff == sqlite3.SQLITE_IOERR, sqlite: sf}
+			switch sf.Cause() { // an outbox's file is its user's own
+			case dbfault.Damaged:
+				one.code = fault.OutboxDamaged
+			case dbfault.ReadOnly:
+				one.code = fault.Usage
+			}
+			if sf.Code == sqlite3.SQLITE_CANTOPEN {
+				one.code = fault.Usage
+			}
+			d.failures = append(d.failures, one)
+		}
+		f(t, d)
+	})
+}
+
+// failingVerbs are verbsOf, but for those that SQLite does not have.
+func (d failing) failingVerbs(t *testing.T, session string) (names []string, verbs map[string]func(context.Context) error) {
+	t.Helper()
+	kept := testRef(t, d.box, session, RefMeta{Role: SessionOwner})
+	x := commit(t, d.box, Batch{Session: session, Ops: []Op{put("1")}})
+	verbs = verbsOf(d.box, d.pool, session, kept, x)
+	if d.pool == nil {
+		delete(verbs, "CommitTx")
+		delete(verbs, "NewPostgres")
+	}
+	for name := range verbs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, verbs
+}
+
+// checkFailing runs a verb with its at-th statement, and all after it, failing, and then with none. It says whether
+// there was such a statement.
+func (d failing) checkFailing(t *testing.T, name string, verb func(context.Context) error, at int, f failure) (met bool) {
+	t.Helper()
+	d.fail(at, true, f)
+	err := verb(limited(t))
+	failed := d.failed()
+	d.fail(0, false, failure{})
+	if len(failed) == 0 {
+		return false
+	}
+	what := fmt.Sprintf("%s, %s at %.60q", name, f.name, failed[0])
+	switch code := fault.CodeOf(err); {
+	case err == nil && looksAfterwards(name, failed[0]):
+	case err == nil || code != f.code && !(f.unsure && code == fault.Unavailable && errors.Is(err, errUnsure)):
+		t.Errorf("%s: %v, want %s", what, err, f.code)
+	}
+	err = verb(limited(t))
+	_, sqlite := errors.AsType[sqliteError](err)
+	_, postgres := errors.AsType[*pgconn.PgError](err)
+	if sqlite || postgres || err != nil && fault.CodeOf(err) == fault.Internal {
+		t.Errorf("%s, then again: %v", what, err)
+	}
+	return true
+}
+
+// looksAfterwards says of a verb's statement that the verb has done what it is to do, and looks for what has become of the refs
+// it remembers: if it cannot, the next one does.
+func looksAfterwards(verb, sql string) bool {
+	switch verb {
+	case "PutRef", "ConfirmRef", "DropRef", "BeginRotation", "FinishRotation", "AbandonRotation":
+		return sql == "BEGIN" || strings.Contains(sql, "LEFT JOIN mooring_outbox_ref AS r")
+	}
+	return false
+}
+
+// TestCodesAtStatements gives each code at each kind of statement, and each verb one at each of its statements: what comes
+// out is what the table says, and the next try is as if nothing had been.
+func TestCodesAtStatements(t *testing.T) {
+	onFailing(t, func(t *testing.T, d failing) {
+		names, verbs := d.failingVerbs(t, newSession())
+		turn := 0
+		for _, name := range names {
+			met := 0
+			for at := 1; at <= 12; at++ {
+				f := d.failures[turn%len(d.failures)]
+				if !d.checkFailing(t, name, verbs[name], at, f) {
+					break
+				}
+				turn++
+				met++
+			}
+			if met == 0 {
+				t.Errorf("%s runs no statement", name)
+			}
+		}
+		for _, f := range d.failures {
+			for _, name := range []string{"Commit", "Status"} {
+				for at := 1; at <= 12 && d.checkFailing(t, name, verbs[name], at, f); at++ {
+				}
+			}
+		}
+	})
+}
+
+// TestCodesWhileSending gives each code at statements of committing, sending and settling, one at a time: who commits again what
+// failed, under its id, has it applied once and in order, and every batch is answered and settled.
+func TestCodesWhileSending(t *testing.T) {
+	onFailing(t, func(t *testing.T, d failing) {
+		d.sendThrough(t, func(i int) []int { return []int{1 + i%3, 4 + i%5} })
+	})
+}
+
+// sendThrough commits a batch for each failure and each of the statements that atOf has for the i-th one fail.
+func (d failing) sendThrough(t *testing.T, atOf func(i int) []int) {
+	t.Helper()
+	session, srv := withSession(t, d.box), newFakeServer()
+	run(t, d.box, srv)
+	var sent []string
+	last := d.failures[0] // what is gathered with outcomes of the batch before may fail with those
+	for i, f := range d.failures {
+		if f.code == fault.OutboxDamaged {
+			continue // nobody goes on with such a file
+		}
+		for _, at := range atOf(i) {
+			x := Batch{ID: NewBatchID(), Session: session, Ops: []Op{put(fmt.Sprintf("%q", NewBatchID()))}}
+			told := func(verb string, err error) {
+				t.Helper()
+				if code := fault.CodeOf(err); code != f.code && code != last.code && !((f.unsure || last.unsure) && errors.Is(err, errUnsure)) {
+					t.Fatalf("%s, %s at %d: %v, want %s", verb, f.name, at, err, f.code)
+				}
+			}
+			d.fail(at, false, f)
+			_, err := d.box.Commit(limited(t), x)
+			for err != nil {
+				told("commit", err)
+				_, err = d.box.Commit(limited(t), x)
+			}
+			outs, err := d.box.Wait(limited(t), x.ID)
+			for err != nil {
+				told("wait", err)
+				outs, err = d.box.Wait(limited(t), x.ID)
+			}
+			if len(outs) != 1 || outs[0].Status != ledger.Applied {
+				t.Errorf("%s at %d: %+v", f.name, at, outs)
+			}
+			sent, last = append(sent, string(x.Ops[0].Args[0].JSON)), f
+		}
+	}
+	d.fail(0, false, failure{})
+	var got []string
+	for _, e := range srv.log(session) {
+		got = append(got, string(e.args[0].JSON))
+	}
+	if !slices.Equal(got, sent) {
+		t.Errorf("%d ops were applied, want %d, each once and in order", len(got), len(sent))
+	}
+	until.True(t, "all outcomes are stored", func() bool {
+		st, err := d.box.Status(limited(t))
+		return err == nil && st.Unfinished() == 0
+	})
+}
