@@ -4,13 +4,19 @@ package outbox
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"net/url"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/until"
 )
 
 // named gives a database's URL connections that can be counted.
@@ -76,6 +82,51 @@ func TestWhoWaitsHoldsNoConnection(t *testing.T) {
 		if n := count(); n > 4 {
 			t.Fatalf("%d connections", n)
 		}
+	}
+}
+
+// TestFewerConnectionsThanThePool: a role that has fewer than the pool may use fails no verb, and that is said.
+func TestFewerConnectionsThanThePool(t *testing.T) {
+	t.Parallel()
+	role, _ := pgtest.Role(t, pgtest.URL(t), 3)
+	u, err := url.Parse(role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("pool_max_conn_idle_time", "1h")
+	u.RawQuery = query.Encode()
+	cfg := quick()
+	var log lockbuf.Buffer
+	cfg.Connections, cfg.Logger = 12, slog.New(slog.NewTextHandler(&log, nil))
+	b := place{"postgres", u.String(), "box"}.open(t, cfg)
+	session := withSession(t, b)
+	run(t, b, newFakeServer())
+	until.True(t, "one listens", func() bool {
+		listeners.Lock()
+		defer listeners.Unlock()
+		l := listeners.byPool[b.db.(*postgresDB).pool]
+		return l != nil && l.pid.Load() != 0
+	})
+	commit(t, b, Batch{Session: session, Ops: []Op{put("1")}}) // so there is another
+	var all sync.WaitGroup
+	for range 32 {
+		all.Go(func() {
+			for range 3 {
+				x, err := b.Commit(limited(t), Batch{Session: session, Ops: []Op{put("1")}})
+				if err == nil {
+					_, err = b.Wait(limited(t), x.Batch)
+				}
+				_, looked := b.List(limited(t), Filter{})
+				if err := errors.Join(err, looked); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if !strings.Contains(log.String(), "fewer connections") {
+		t.Errorf("said %s", log.String())
 	}
 }
 

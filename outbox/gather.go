@@ -55,6 +55,7 @@ var gatherers struct {
 // gatherer runs transactions that wait for no result, of all Boxes of a pool.
 type gatherer struct {
 	pool   *pgxpool.Pool
+	sized  *pgtune.Sized // of pool, as acquire takes it
 	users  int           // guarded by gatherers
 	pause  time.Duration // gatherPause
 	moment time.Duration // gatherMoment
@@ -107,14 +108,14 @@ func ended(err error) ending {
 
 // gathererOf gives a pool's gatherer; release is called once, when nothing is
 // written any more.
-func gathererOf(pool *pgxpool.Pool) (g *gatherer, release func()) {
+func gathererOf(pool *pgxpool.Pool, sized *pgtune.Sized) (g *gatherer, release func()) {
 	gatherers.Lock()
 	defer gatherers.Unlock()
 	if g = gatherers.byPool[pool]; g == nil {
 		if gatherers.byPool == nil {
 			gatherers.byPool = make(map[*pgxpool.Pool]*gatherer)
 		}
-		g = &gatherer{pool: pool, pause: gatherPause, moment: gatherMoment, wrote: make(map[*postgresDB]int)}
+		g = &gatherer{pool: pool, sized: sized, pause: gatherPause, moment: gatherMoment, wrote: make(map[*postgresDB]int)}
 		gatherers.byPool[pool] = g
 	}
 	g.users++
@@ -269,11 +270,11 @@ func (g *gatherer) run(parts []*part) ending {
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	conn, err := g.pool.Acquire(ctx)
+	conn, release, err := acquire(ctx, g.pool, g.sized)
 	if err != nil {
 		return ending{err: err}
 	}
-	defer conn.Release()
+	defer release()
 	batch, bytes := parts[0].batch, parts[0].bytes
 	if len(parts) > 1 {
 		batch = new(pgx.Batch)

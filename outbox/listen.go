@@ -5,6 +5,7 @@ package outbox
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,12 +42,26 @@ var pools struct {
 
 type pooled struct {
 	pool  *pgxpool.Pool
+	sized *pgtune.Sized // through which pool is used
 	users int
 }
 
+// acquire gives a connection of pool until release. Where sized is not nil as many are used as
+// the database has for us, and are waited for.
+func acquire(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.Sized) (conn *pgxpool.Conn, release func(), err error) {
+	if sized != nil {
+		return sized.Acquire(ctx)
+	}
+	if conn, err = pool.Acquire(ctx); err != nil {
+		return nil, nil, err
+	}
+	return conn, conn.Release, nil
+}
+
 // sharedPool gives the process's pool for url; release is called once. conns are all the
-// connections that it may have, with the one that listens; 0 leaves that to the URL.
-func sharedPool(ctx context.Context, url string, conns int) (*pgxpool.Pool, func(), error) {
+// connections that it may have, with the one that listens; 0 leaves that to the URL. log is told
+// where the database has fewer.
+func sharedPool(ctx context.Context, url string, conns int, log *slog.Logger) (*pooled, func(), error) {
 	pools.Lock()
 	defer pools.Unlock()
 	p := pools.byURL[url]
@@ -83,11 +98,11 @@ func sharedPool(ctx context.Context, url string, conns int) (*pgxpool.Pool, func
 		if pools.byURL == nil {
 			pools.byURL = make(map[string]*pooled)
 		}
-		p = &pooled{pool: pool}
+		p = &pooled{pool: pool, sized: pgtune.NewSized(pool, func(size pgtune.Size) { sizeChanged(log, size) })}
 		pools.byURL[url] = p
 	}
 	p.users++
-	return p.pool, sync.OnceFunc(func() {
+	return p, sync.OnceFunc(func() {
 		pools.Lock()
 		p.users--
 		last := p.users == 0
@@ -99,6 +114,16 @@ func sharedPool(ctx context.Context, url string, conns int) (*pgxpool.Pool, func
 			p.close()
 		}
 	}), nil
+}
+
+// sizeChanged says that a pool has fewer connections than it may have, or has more again.
+func sizeChanged(log *slog.Logger, size pgtune.Size) {
+	if size.Short {
+		log.Warn("the outbox's database, its role or a pooler before it has fewer connections than the pool may use: transactions wait for each other",
+			"have", size.Have, "wanted", size.Most)
+		return
+	}
+	log.Info("the outbox's database has more connections again", "have", size.Have, "wanted", size.Most)
 }
 
 // sqlSendTimeout has the server give up a connection whose other end does not
@@ -119,6 +144,7 @@ func prepareConn(ctx context.Context, conn *pgx.Conn) error {
 
 // close closes the pool, and does not wait long for connections that do not answer.
 func (p *pooled) close() {
+	p.sized.Close()
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)

@@ -3,6 +3,7 @@ package outbox
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"net/url"
 	"testing"
@@ -158,11 +159,11 @@ func TestPoolsOfAProcess(t *testing.T) {
 		query.Set(param, value)
 		of := *u
 		of.RawQuery = query.Encode()
-		pool, release, err := sharedPool(limited(t), of.String(), conns)
+		p, release, err := sharedPool(limited(t), of.String(), conns, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return pool, release
+		return p.pool, release
 	}
 	one, releaseOne := get("connect_timeout", "20")
 	two, releaseTwo := get("connect_timeout", "20")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
+	"github.com/mooring-rpc/mooring/internal/pgtune"
 	"github.com/mooring-rpc/mooring/migrations"
 	outboxsql "github.com/mooring-rpc/mooring/migrations/outbox"
 )
@@ -42,11 +43,12 @@ const leastIdle = 2 * time.Second
 // database have nothing to do with each other. Boxes that this process opens
 // with the same url share their connections, as many as the Config of the first says.
 func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, error) {
-	pool, release, err := sharedPool(ctx, url, cfg.Connections)
+	cfg = cfg.withDefaults(pollPostgres)
+	p, release, err := sharedPool(ctx, url, cfg.Connections, cfg.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("open outbox: %w", coded(err))
 	}
-	box, err := openPostgres(ctx, pool, true, release, name, cfg)
+	box, err := openPostgres(ctx, p.pool, p.sized, release, name, cfg)
 	if err != nil {
 		release()
 	}
@@ -58,19 +60,21 @@ func OpenPostgres(ctx context.Context, url, name string, cfg Config) (*Box, erro
 // to listen on. Transactions of the outbox are read committed; with a pool whose
 // default is another isolation level, each takes two round trips more.
 func NewPostgres(ctx context.Context, pool *pgxpool.Pool, name string, cfg Config) (*Box, error) {
-	return openPostgres(ctx, pool, false, func() {}, name, cfg)
+	return openPostgres(ctx, pool, nil, func() {}, name, cfg.withDefaults(pollPostgres))
 }
 
-func openPostgres(ctx context.Context, pool *pgxpool.Pool, own bool, release func(), name string, cfg Config) (*Box, error) {
-	cfg = cfg.withDefaults(time.Second)
+// pollPostgres is how often a sender looks for what it was not notified of.
+const pollPostgres = time.Second
+
+func openPostgres(ctx context.Context, pool *pgxpool.Pool, sized *pgtune.Sized, release func(), name string, cfg Config) (*Box, error) {
 	if name == "" {
 		name = defaultName
 	}
-	db := &postgresDB{pool: pool, own: own, poll: cfg.Poll, timeout: writeTimeout, idle: max(cfg.Lease, leastIdle)}
+	db := &postgresDB{pool: pool, own: sized != nil, sized: sized, poll: cfg.Poll, timeout: writeTimeout, idle: max(cfg.Lease, leastIdle)}
 	if err := db.prepare(ctx, cfg.AllowUnsafe); err != nil {
 		return nil, fmt.Errorf("open outbox: %w", coded(postgresFailure(err)))
 	}
-	gather, leave := gathererOf(pool)
+	gather, leave := gathererOf(pool, sized)
 	db.gather, db.release = gather, func() { leave(); release() }
 	return newBox(ctx, db, name, cfg)
 }
@@ -78,7 +82,8 @@ func openPostgres(ctx context.Context, pool *pgxpool.Pool, own bool, release fun
 // postgresDB is the Postgres dialect.
 type postgresDB struct {
 	pool    *pgxpool.Pool
-	own     bool // the pool is of this package
+	own     bool          // the pool is of this package
+	sized   *pgtune.Sized // through which such a pool is used; nil for a caller's
 	poll    time.Duration
 	timeout time.Duration // writeTimeout
 	idle    time.Duration // after which a transaction in which nothing happens is undone
@@ -95,7 +100,12 @@ func (d *postgresDB) prepare(ctx context.Context, allowUnsafe bool) error {
 		return err
 	}
 	var fsync, commit, isolation string
-	err := d.pool.QueryRow(ctx, "SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('default_transaction_isolation')").
+	conn, release, err := acquire(ctx, d.pool, d.sized)
+	if err != nil {
+		return err
+	}
+	defer release()
+	err = conn.QueryRow(ctx, "SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('default_transaction_isolation')").
 		Scan(&fsync, &commit, &isolation)
 	if err != nil {
 		return err
@@ -214,14 +224,15 @@ func (d *postgresDB) read(ctx context.Context, f func(querier) error) error {
 func (d *postgresDB) readOnce(ctx context.Context, f func(querier) error) error {
 	q := &postgresTx{ctx: ctx, db: d, auto: true}
 	var conn *pgxpool.Conn
+	var release func()
 	err := q.timed(func(ctx context.Context) (err error) {
-		conn, err = d.pool.Acquire(ctx)
+		conn, release, err = acquire(ctx, d.pool, d.sized)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	defer conn.Release()
+	defer release()
 	q.conn = conn.Conn()
 	err = f(q)
 	if _, still := errors.AsType[*Standstill](err); still {
@@ -337,12 +348,12 @@ const beginIdle = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_trans
 
 func (q *postgresTx) begin() error {
 	ctx, cancel := context.WithTimeout(q.ctx, q.db.timeout)
-	conn, err := q.db.pool.Acquire(ctx)
+	conn, release, err := acquire(ctx, q.db.pool, q.db.sized)
 	if err != nil {
 		cancel()
 		return err
 	}
-	q.end = func() { conn.Release(); cancel() }
+	q.end = func() { release(); cancel() }
 	tx, err := conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(beginIdle, q.db.idle.Milliseconds())})
 	if err != nil {
 		return err
