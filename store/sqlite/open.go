@@ -10,6 +10,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -46,6 +47,8 @@ type Config struct {
 	// Readers is how many reads run at once; twice the processors, but
 	// six at least, if 0: more than a server sends snapshots at once (server.Config).
 	Readers int
+	// Driver is the name of SQLite's in database/sql, "sqlite" if empty: another is a test's.
+	Driver string
 
 	logMost    int64         // other than logMost, for tests
 	erasePause time.Duration // other than erasePause, for tests
@@ -81,7 +84,7 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 		return nil, fmt.Errorf("database file: %w", err)
 	}
 	writer := source(file, false)
-	db, err := sql.Open("sqlite", writer)
+	db, err := sql.Open(cmp.Or(cfg.Driver, "sqlite"), writer)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
