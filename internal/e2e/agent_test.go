@@ -13,11 +13,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
@@ -73,16 +75,8 @@ func (p *plan) run(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, t := range tickets {
-		// By the id alone, as a later process would.
-		got, err := c.Ticket(t.Batch).Wait(ctx)
-		if err != nil {
-			return err
-		}
-		for i := range got {
-			got[i].Digest = ledger.Digest{}
-		}
-		results[t.Batch] = got
+	if err := p.wait(ctx, c, tickets, results); err != nil {
+		return err
 	}
 	if err := writeJSON(p.Out, results); err != nil {
 		return err
@@ -90,6 +84,29 @@ func (p *plan) run(ctx context.Context) error {
 	all, repeated := told.counts()
 	fmt.Printf(answeredFormat+"\n", all, repeated)
 	return nil
+}
+
+// wait fills in the results of tickets.
+func (p *plan) wait(ctx context.Context, c *client.Client, tickets []client.Ticket, results map[string][]ledger.Outcome) error {
+	var mu sync.Mutex // guards results
+	all, ctx := errgroup.WithContext(ctx)
+	if !p.Together {
+		all.SetLimit(1)
+	}
+	for _, t := range tickets {
+		all.Go(func() error {
+			// By the id alone, as a later process would.
+			got, err := c.Ticket(t.Batch).Wait(ctx)
+			for i := range got {
+				got[i].Digest = ledger.Digest{}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			results[t.Batch] = got
+			return err
+		})
+	}
+	return all.Wait()
 }
 
 // answeredFormat is an agent's last line: the acks it got, and those of them that

@@ -24,6 +24,8 @@ type plan struct {
 	// UntilDenied goes on with the last batch, its first op another put each time,
 	// until an op is denied. The results have the ids of all that were committed.
 	UntilDenied bool
+	// Together waits for all answers at once.
+	Together bool
 }
 
 // planBatch is one batch.
