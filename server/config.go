@@ -102,6 +102,8 @@ type Config struct {
 	// one row of the audit.
 	AuditWindow time.Duration
 
+	probing probing // whether commits succeed, when one has failed
+
 	Now func() time.Time // this machine's clock, for hello and timers; the database's decides
 }
 
@@ -122,7 +124,8 @@ func DefaultConfig() Config {
 		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
 		BatchTimeout: time.Minute, CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
 		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second, AuditWindow: time.Minute, MeasureInterval: 10 * time.Minute,
-		Now: time.Now,
+		probing: probing{interval: time.Second, timeout: 5 * time.Second, slow: 2 * time.Second},
+		Now:     time.Now,
 	}
 }
 
@@ -137,6 +140,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Session.Limits.BatchOps == 0 {
 		c.Session.Limits = d.Session.Limits
+	}
+	if c.probing == (probing{}) {
+		c.probing = d.probing
 	}
 	if c.Now == nil {
 		c.Now = d.Now

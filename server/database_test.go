@@ -20,6 +20,7 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
@@ -301,7 +302,8 @@ func TestPostgresInRecovery(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t)
 	url := pg.Database()
-	r := start(t, postgresStore(t, url), nil)
+	var log lockbuf.Buffer
+	r := start(t, postgresStore(t, url), hasty(&log))
 	web := httpOf(t, r)
 	p := r.dial()
 	m := r.create(p)
@@ -318,9 +320,11 @@ func TestPostgresInRecovery(t *testing.T) {
 	if refusal == nil || refusal.Code != fault.Unavailable || !strings.Contains(refusal.Message, "standby") {
 		t.Fatalf("a batch: %v", refusal)
 	}
-	if status, text := get(t, web+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(text, "standby") {
-		t.Errorf("readyz: %d %s", status, text)
-	}
+	until.True(t, "readyz says so", func() bool { // its last probe may have met the connections
+		status, text := get(t, web+"/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "standby")
+	})
+	until.True(t, "it stands", func() bool { return r.metric(`mooring_commits_stopped{cause="read_only"}`) == "1" })
 	if n := r.metric(`mooring_commit_failures_total{cause="read_only"}`); n == "" || n == "0" {
 		t.Errorf("%q failures are counted", n)
 	}
@@ -330,7 +334,11 @@ func TestPostgresInRecovery(t *testing.T) {
 	if ack := p.must(m.stream, b); ack.applied != 1 {
 		t.Errorf("the batch again: %+v", ack)
 	}
-	if status, text := get(t, web+"/readyz"); status != http.StatusOK {
-		t.Errorf("readyz of what was promoted: %d %s", status, text)
+	until.True(t, "readyz of what was promoted", func() bool {
+		status, _ := get(t, web+"/readyz")
+		return status == http.StatusOK
+	})
+	if _, after, ok := strings.Cut(strings.Join(outageLines(log.String()), "\n"), "begins read_only "); !ok || !strings.Contains(after, "ends ") {
+		t.Errorf("the log says:\n%s", log.String())
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/session"
 )
 
@@ -70,6 +71,7 @@ type committer struct {
 	met  *boundHits
 	full *quotas
 	seen *observed
+	out  *outage
 
 	denied func([]*capability.AuditRow) // counts them
 
@@ -92,8 +94,8 @@ type committer struct {
 	committedBytes          uint64 // of their arguments
 }
 
-func newCommitter(ctx context.Context, cfg Config, h *hub, uses *usage, met *boundHits, full *quotas, seen *observed) *committer {
-	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, full: full, seen: seen, denied: func([]*capability.AuditRow) {}, lines: map[string]*line{},
+func newCommitter(ctx context.Context, cfg Config, h *hub, uses *usage, met *boundHits, full *quotas, seen *observed, out *outage) *committer {
+	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, full: full, seen: seen, out: out, denied: func([]*capability.AuditRow) {}, lines: map[string]*line{},
 		replies: make(chan func(), repliesAhead), answered: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	return c
@@ -388,6 +390,8 @@ func (c *committer) transact(group []*work) error {
 	var published *session.Published
 	c.hub.committing(ids)
 	began := time.Now()
+	late := time.AfterFunc(c.out.slow, func() { c.out.suspected(dbfault.Timeout) })
+	defer late.Stop()
 	err := c.cfg.Store.Guess(ctx, func(tx session.Tx) (err error) {
 		defer recovered(&err)
 		answers, published, err = session.Commit(ctx, tx, subs, c.cfg.Session)
@@ -396,11 +400,14 @@ func (c *committer) transact(group []*work) error {
 	})
 	if err != nil {
 		c.hub.committed(ids, nil)
-		c.seen.failed(err)
+		c.out.failedWith(err, bytes)
 		return err
 	}
 	crashpoint.Hit(crashpoint.ServerCommitAfter)
 	c.seen.commits.Observe(time.Since(began).Seconds())
+	if published != nil && len(published.Sessions) > 0 {
+		c.out.succeeded()
+	}
 	c.mu.Lock()
 	c.transactions++
 	c.committed += uint64(ops)

@@ -25,7 +25,7 @@ func TestAnswerThatPanics(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Store: inMemory{rows: memtx.New()}}.withDefaults()
 	h := newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
-	c := newCommitter(t.Context(), cfg, h, newUsage(cfg), new(boundHits), newQuotas(), newObserved())
+	c := newCommitter(t.Context(), cfg, h, newUsage(cfg), new(boundHits), newQuotas(), newObserved(), newOutage(cfg, newObserved()))
 	c.start()
 	const id = "ses_01J0000000000000000000000A"
 	answered := 0

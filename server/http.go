@@ -8,19 +8,22 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/hostguard"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // Handler serves GET /capnp (the WebSocket endpoint), /rpc (Cap'n Web: GET for a
 // WebSocket, POST for a batch), /healthz (the process
-// lives) and /readyz (it takes connections and its database answers), at the
+// lives) and /readyz (it takes connections, its database answers, and nothing is known that
+// keeps commits from succeeding), at the
 // root and, where Config names a prefix, below it too, and what was mounted. It may
 // itself be mounted in a server of one's own, together with Run. Whatever is asked
 // for: over loopback it has to be asked of a host of the server's own.
@@ -86,6 +89,10 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 		plain(w, http.StatusServiceUnavailable, "draining\n")
 		return
 	}
+	if cause, why, since := s.outage.standing(); cause != dbfault.None {
+		plain(w, http.StatusServiceUnavailable, fmt.Sprintf("nothing can be committed for %s (%s): %s\n", time.Since(since).Round(time.Second), cause, why))
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
 	err := s.cfg.Store.Ping(ctx)
@@ -93,7 +100,12 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 		err = s.learnHistory(ctx)
 	}
 	if err != nil {
-		s.log.Warn("not ready", "error", err)
+		level := slog.LevelWarn
+		if cause := dbfault.Of(err); cause != dbfault.None { // if it lasts, that is said once
+			s.outage.suspected(cause)
+			level = slog.LevelDebug
+		}
+		s.log.Log(r.Context(), level, "not ready", "error", err)
 		why := "the database does not answer"
 		if f, ok := errors.AsType[*fault.Error](err); ok && !errors.Is(err, context.DeadlineExceeded) {
 			why = f.Message

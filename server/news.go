@@ -28,7 +28,7 @@ func (s *Server) listen(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.Warn("listening ended", "error", err)
+		s.warn("listening ended", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(listenPause):
@@ -48,7 +48,7 @@ func (s *Server) lookAround(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
 	defer cancel()
 	if err := s.hub.poll(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		s.log.Warn("polling failed", "error", err)
+		s.warn("polling failed", err)
 	}
 }
 

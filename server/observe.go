@@ -26,6 +26,7 @@ type observed struct {
 	deliveries prometheus.Histogram
 	refusals   *prometheus.CounterVec
 	failures   *prometheus.CounterVec
+	stopped    *prometheus.GaugeVec
 
 	// The series of calls, by what is called.
 	gateway, space, session, stream prometheus.Observer
@@ -43,10 +44,13 @@ func newObserved() *observed {
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mooring_refusals_total",
 			Help: "Calls, batches and ops that were answered with a refusal, by its code."}, []string{"code"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mooring_commit_failures_total",
-			Help: "Transactions of batches that the database did not commit, by what kept it."}, []string{"cause"}),
+			Help: "Transactions that the database did not commit, by what kept it."}, []string{"cause"}),
+		stopped: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "mooring_commits_stopped",
+			Help: "1 while nothing can be committed, by what keeps it."}, []string{"cause"}),
 	}
 	for _, cause := range dbfault.Causes() {
 		o.failures.WithLabelValues(string(cause)) // 0 is shown
+		o.stopped.WithLabelValues(string(cause))
 	}
 	o.gateway, o.space, o.session, o.stream = o.calls.WithLabelValues("gateway"), o.calls.WithLabelValues("space"),
 		o.calls.WithLabelValues("session"), o.calls.WithLabelValues("stream")
@@ -55,7 +59,7 @@ func newObserved() *observed {
 
 // collectors are for a registry.
 func (o *observed) collectors() []prometheus.Collector {
-	return []prometheus.Collector{o.calls, o.commits, o.deliveries, o.refusals, o.failures}
+	return []prometheus.Collector{o.calls, o.commits, o.deliveries, o.refusals, o.failures, o.stopped}
 }
 
 // call measures a call until its answer. It comes before all that might answer.
@@ -78,13 +82,6 @@ func asRefusal(err error) *fault.Error {
 		return faultOf(e)
 	}
 	return fault.Internal.With("")
-}
-
-// failed counts a transaction that was not committed, if the database kept it from that.
-func (o *observed) failed(err error) {
-	if cause := dbfault.Of(err); cause != dbfault.None {
-		o.failures.WithLabelValues(string(cause)).Inc()
-	}
 }
 
 // refused counts a refusal; nil is none.

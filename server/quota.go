@@ -106,6 +106,6 @@ func (s *Server) measureOne(ctx context.Context, id string) (bytes int64, ok boo
 
 func (s *Server) notMeasured(ctx context.Context, err error) {
 	if ctx.Err() == nil && fault.CodeOf(err) != fault.Canceled {
-		s.log.Warn("sessions were not measured", "error", err)
+		s.warn("sessions were not measured", err)
 	}
 }

@@ -16,7 +16,8 @@
 // audit.go and uses.go keep what was refused and used, pages.go writes it.
 //
 // config.go says what a server is told, listen.go, http.go and address.go let
-// connections in, intake.go says how much is taken in of them, bounds.go, metrics.go and log.go count and tell; sweeper.go and
+// connections in, intake.go says how much is taken in of them, bounds.go, metrics.go, observe.go and log.go count and tell, outage.go looks
+// into what keeps commits from succeeding; sweeper.go and
 // trim.go do what is done without a call, owner.go is the first start, owner_rotate.go
 // and owner_session.go the rescue of a lost owner's ref. web.go and the files beside it
 // are the same objects over Cap'n Web, door.go and those beside it the same for faces
@@ -74,6 +75,7 @@ type Server struct {
 	hits        rpc.Hits
 	observed    *observed
 	met         boundHits
+	outage      *outage
 
 	ending  atomic.Bool // Config.DrainDelay has begun
 	history atomic.Pointer[string]
@@ -103,12 +105,15 @@ func New(cfg Config) *Server {
 	s.work, s.giveUp = context.WithCancelCause(context.Background())
 	s.connLog = slog.New(demoted{cfg.Log.Handler()})
 	s.observed = newObserved()
+	s.outage = newOutage(cfg, s.observed)
+	cfg.Store = watched{cfg.Store, s.outage}
+	s.cfg.Store = cfg.Store
 	s.hub = newHub(cfg.Store, cfg.ReadTimeout, cfg.Log)
 	s.hub.taken = s.observed.deliveries.Observe
 	s.audit, s.uses, s.quotas = newAuditor(cfg), newUsage(cfg), newQuotas()
 	s.accounts = newAccounts(cfg.Session.Limits.AccountBytes)
 	cfg.Session.DenialRows, cfg.Session.Full = s.audit.room, s.accounts.full
-	s.commit = newCommitter(s.work, cfg, s.hub, s.uses, &s.met, s.quotas, s.observed)
+	s.commit = newCommitter(s.work, cfg, s.hub, s.uses, &s.met, s.quotas, s.observed, s.outage)
 	s.commit.denied = s.audit.counted
 	s.shots = newPlaces(cfg.Snapshots, cfg.StallTimeout, &s.met)
 	s.tries = newWrongTries(cfg.WrongTries, cfg.WrongTryInterval, &s.met)
@@ -129,7 +134,7 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.forget, s.measure, s.retitle, s.account} {
+	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.forget, s.measure, s.retitle, s.account, s.watchCommits} {
 		loops.Go(func() { s.keep(looping, loop) })
 	}
 	s.commit.start()

@@ -118,5 +118,7 @@ type Store interface {
 	// some may have been missed.
 	Listen(ctx context.Context, heard func(session string, cursor uint64)) error
 
+	// Ping is nil if the database answers, Probe if it commits, a row of so many bytes too.
 	Ping(ctx context.Context) error
+	Probe(ctx context.Context, bytes int) error
 }

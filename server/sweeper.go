@@ -70,7 +70,7 @@ func (s *Server) pieces(ctx context.Context, do func(context.Context, int) (more
 		once, cancel := s.writing()
 		var err error
 		if more, err = do(once, expiryChunk); err != nil {
-			s.log.Warn(failed, "error", err)
+			s.warn(failed, err)
 			more = false
 		}
 		cancel()
@@ -92,7 +92,7 @@ func (s *Server) lapse(ctx context.Context, all bool) {
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				s.log.Warn("lapsed turns were not swept", "error", err)
+				s.warn("lapsed turns were not swept", err)
 			}
 			return
 		}

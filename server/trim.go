@@ -55,7 +55,7 @@ func (s *Server) trimAll(ctx context.Context, keep time.Duration, find findDue) 
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				s.log.Warn("logs were not trimmed", "error", err)
+				s.warn("logs were not trimmed", err)
 			}
 			return
 		}

@@ -47,7 +47,8 @@ var statements = map[string]*Statement{
 	"insertShare": insertShare, "readShare": readShare, "readAsked": readAsked, "readRefusals": readRefusals, "saveRefusals": saveRefusals, "dropRefusals": dropRefusals, "dropAllRefusals": dropAllRefusals, "findNamed": findNamed, "readShares": readShares, "listShares": listShares,
 	"readOwners": readOwners, "readChildren": readChildren,
 	"insertPageToken": insertPageToken, "crowdPageTokens": crowdPageTokens, "readPageToken": readPageToken, "dropPageToken": dropPageToken,
-	"findPageTokens": findPageTokens,
+	"findPageTokens": findPageTokens, "limitLocks": limitLocks, "touchedSessions": touched[0], "touchedEvents": touched[1], "touchedStreams": touched[2],
+	"saveMeta": saveMeta,
 }
 
 // indexed are the statements about turns, of which a session may have very many, and about

@@ -3,7 +3,9 @@ package e2e
 // Servers' disks that are full: limits of a process and file systems, as Linux has them.
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
 	"runtime"
@@ -34,7 +36,7 @@ func lift(t *testing.T, pid int) {
 
 func TestServersDiskFull(t *testing.T) {
 	t.Parallel()
-	srv := newServer(t, serverConfig{Wrap: limited})
+	srv := newServer(t, serverConfig{Wrap: limited, Args: measured})
 	srv.start("")
 	diskFull(t, srv, func() { lift(t, srv.current().cmd.Process.Pid) })
 }
@@ -46,7 +48,7 @@ func TestServersFileSystemFull(t *testing.T) {
 	if err := mountSmall(dir, limit); err != nil {
 		// A user who may not mount gets the other kind of full disk again.
 		t.Logf("no file system of its own (%v): a limit on file sizes instead", err)
-		srv := newServer(t, serverConfig{Wrap: limited})
+		srv := newServer(t, serverConfig{Wrap: limited, Args: measured})
 		srv.start("")
 		diskFull(t, srv, func() { lift(t, srv.current().cmd.Process.Pid) })
 		return
@@ -56,7 +58,7 @@ func TestServersFileSystemFull(t *testing.T) {
 			t.Errorf("unmount: %v", err)
 		}
 	})
-	srv := newServer(t, serverConfig{Data: filepath.Join(dir, "data")})
+	srv := newServer(t, serverConfig{Data: filepath.Join(dir, "data"), Args: measured})
 	srv.start("")
 	diskFull(t, srv, func() {
 		if err := remount(dir, 1<<30); err != nil {
@@ -99,6 +101,14 @@ func diskFull(t *testing.T, srv *server, free func()) {
 	if code, text := srv.get("/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz with a full disk: %d %s", code, text)
 	}
+	eventually(t, "/readyz says that the disk is full", func() bool {
+		code, text := srv.get("/readyz")
+		return code == http.StatusServiceUnavailable && strings.Contains(text, "(disk_full): no space left")
+	})
+	const gauge = `mooring_commits_stopped{cause="disk_full"} `
+	if !strings.Contains(metricsOf(t, srv), gauge+"1\n") {
+		t.Error("the metric does not say that the disk is full")
+	}
 	before := mustSnapshot(t, s, 0)
 	if len(before.Entries) == 0 || len(before.Entries) == n {
 		t.Errorf("%d entries were committed before the disk was full", len(before.Entries))
@@ -112,4 +122,32 @@ func diskFull(t *testing.T, srv *server, free func()) {
 		t.Errorf("%d events", len(log))
 	}
 	srv.healthy()
+	if !strings.Contains(metricsOf(t, srv), gauge+"0\n") {
+		t.Error("the metric says that the disk is full")
+	}
+	log := srv.current().err.text()
+	if n := strings.Count(log, "nothing can be committed"); n == 0 || n != strings.Count(log, "commits succeed again") {
+		t.Errorf("the log says %d times that nothing can be committed:\n%s", n, log)
+	}
+}
+
+// measured are flags for a server that tells its metrics.
+var measured = []string{"--metrics-listen", "127.0.0.1:0"}
+
+func metricsOf(t *testing.T, srv *server) string {
+	t.Helper()
+	var banner struct{ Metrics string }
+	if err := json.Unmarshal([]byte(srv.current().out.list()[0]), &banner); err != nil {
+		t.Fatal(err)
+	}
+	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(banner.Metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

@@ -198,14 +198,16 @@ func (s *server) owner() capability.Ref {
 	return ref
 }
 
-// healthy fails the test unless the process runs and says that it is well.
+// healthy fails the test unless the process runs and comes to say that it is well.
 func (s *server) healthy() {
 	s.t.Helper()
-	for _, path := range []string{"/healthz", "/readyz"} {
-		if code, text := s.get(path); code != http.StatusOK {
-			s.t.Errorf("GET %s: %d %s", path, code, text)
-		}
+	if code, text := s.get("/healthz"); code != http.StatusOK {
+		s.t.Errorf("GET /healthz: %d %s", code, text)
 	}
+	eventually(s.t, "/readyz", func() bool { // it looks once a second whether what was wrong is over
+		code, _ := s.get("/readyz")
+		return code == http.StatusOK
+	})
 }
 
 // get asks the process itself, without the proxy; the code is 0 if it does not answer.

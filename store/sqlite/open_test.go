@@ -187,9 +187,38 @@ func TestDiskFull(t *testing.T) {
 	if err != nil || uint64(len(page.Events)) != cursor || page.Row.Cursor != cursor {
 		t.Errorf("the log of a full disk: %d events of %d, %v", len(page.Events), cursor, err)
 	}
+	pages("PRAGMA max_page_count = 150")
+	if err := s.Probe(ctx, 0); err != nil {
+		t.Errorf("a small probe on a nearly full disk: %v", err)
+	}
+	if err := s.Probe(ctx, 1<<20); fault.CodeOf(err) != fault.DiskFull {
+		t.Errorf("a large probe on a nearly full disk: %v", err)
+	}
 	pages("PRAGMA max_page_count = 1000000")
 	if err := write(); err != nil {
 		t.Errorf("a write when there is space again: %v", err)
+	}
+	size := func() (n int64) {
+		t.Helper()
+		err := b.Snapshot(ctx, func(r store.Runner) error {
+			r.Queue(&store.Statement{SQLite: store.Forms{One: "SELECT page_count FROM pragma_page_count"}}, nil, nil,
+				func(row store.Scanner) error { return row.Scan(&n) })
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if err := s.Probe(ctx, 1<<20); err != nil {
+		t.Errorf("a large probe when there is space again: %v", err)
+	}
+	before := size()
+	if err := s.Probe(ctx, 1<<20); err != nil {
+		t.Errorf("another: %v", err)
+	}
+	if now := size(); now != before {
+		t.Errorf("the database has %d pages after one probe, and %d after two", before, now)
 	}
 }
 

@@ -81,6 +81,7 @@ var alone = []test{
 	{"ListShares", testListShares},
 	{"MintUnderRoot", testMintUnderRoot},
 	{"CollectPageTokens", testCollectPageTokens},
+	{"Probe", testProbe},
 }
 
 // together are the tests that may share one.
