@@ -128,7 +128,7 @@ func TestWhoDiedInItsTransactionStandsNowhere(t *testing.T) {
 func frozen(t *testing.T, p place) (child *exec.Cmd) {
 	t.Helper()
 	child = exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childVar+"="+p.kind, childPlace+"="+p.at, childName+"="+p.name, childStands+"=1", crashpoint.Env+"=")
+	child.Env = append(os.Environ(), childVar+"="+p.kind, childPlace+"="+p.at, childName+"="+p.name, childStands+"=1", crashpoint.Env+"=", "PGAPPNAME=")
 	in, err := child.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func TestCtrlCAtAQuestion(t *testing.T) {
 	}
 	term.until("\r\nmooring: canceled: nothing was done\r\n")
 	// Whoever answers otherwise has it left as it is; yes is yes.
-	for answer, args := range map[string][]string{"no\r": {"session", "purge", id, "session"}, "\x04": {"session", "delete", id}} {
+	for answer, args := range map[string][]string{"no\r": {"session", "purge", id, "session"}, "\x04": {"session", "delete", id}, "never\r": {"session", "delete", id, id}} {
 		term := newPTY(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		term.typed(answer)

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/mooring-rpc/mooring/client"
@@ -18,15 +19,12 @@ const deletesAtOnce = 128
 
 // deleting deletes the sessions of refs. One that cannot be deleted keeps none of the others.
 func (h *homeFlags) deleting(ctx context.Context, args []string, yes bool, f forgetting) error {
-	if !yes && !h.sh.terminal() {
+	if !yes && (slices.Contains(args, "-") || !h.sh.terminal()) {
 		return fault.Usage.With("this cannot be undone, and there is no terminal to ask on: say --yes")
 	}
-	refs, asked, err := h.refsOf(ctx, args)
+	refs, err := h.refsOf(ctx, args)
 	if err != nil {
 		return err
-	}
-	if asked && !yes {
-		return fault.Usage.With("standard input holds refs and cannot say yes: say --yes")
 	}
 	for _, ref := range refs { // before anything is done
 		if _, _, err := h.ref(ctx, ref); err != nil {
@@ -58,19 +56,20 @@ func (h *homeFlags) deleting(ctx context.Context, args []string, yes bool, f for
 }
 
 // refsOf are args, with the lines of standard input in place of "-".
-func (h *homeFlags) refsOf(ctx context.Context, args []string) (refs []string, read bool, err error) {
+func (h *homeFlags) refsOf(ctx context.Context, args []string) (refs []string, err error) {
+	read := false
 	for _, arg := range args {
 		if arg != "-" {
 			refs = append(refs, arg)
 			continue
 		}
 		if read {
-			return nil, true, fault.Usage.With("- is there twice, and standard input can be read once")
+			return nil, fault.Usage.With("- is there twice, and standard input can be read once")
 		}
 		read = true
 		in, closeIn, err := h.sh.input(ctx, nil)
 		if err != nil {
-			return nil, true, err
+			return nil, err
 		}
 		defer closeIn()
 		lines := bufio.NewScanner(in)
@@ -80,10 +79,10 @@ func (h *homeFlags) refsOf(ctx context.Context, args []string) (refs []string, r
 			}
 		}
 		if err := lines.Err(); err != nil {
-			return nil, true, fmt.Errorf("read refs from standard input: %w", err)
+			return nil, fmt.Errorf("read refs from standard input: %w", err)
 		}
 	}
-	return refs, read, nil
+	return refs, nil
 }
 
 // deleteAll deletes sessions, many at a time, and says of each what became of it.

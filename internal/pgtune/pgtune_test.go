@@ -121,6 +121,17 @@ func TestWhatSomebodyChoseStays(t *testing.T) {
 	}
 }
 
+func TestTheNameSomebodyGaveStays(t *testing.T) {
+	t.Parallel()
+	cfg, err := pgx.ParseConfig("postgres://localhost/db?application_name=mine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if Config(cfg); cfg.RuntimeParams["application_name"] != "mine" {
+		t.Errorf("its name is %q", cfg.RuntimeParams["application_name"])
+	}
+}
+
 // spy is a message that shows what a connection collects in.
 type spy struct{ buffer []byte }
 
