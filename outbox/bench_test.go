@@ -7,9 +7,13 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -155,4 +159,58 @@ func BenchmarkReplay(b *testing.B) {
 			b.StopTimer()
 		})
 	}
+}
+
+// BenchmarkPoolSize has 64 writers, each with an outbox of its own, wait for every answer, over four connections and over 32 by
+// turns: what the default costs, as a ratio.
+func BenchmarkPoolSize(b *testing.B) {
+	const writers, batches = 64, 16
+	took := make(map[int]time.Duration)
+	rounds := make(map[int]func())
+	srv := newFakeServer()
+	for _, conns := range []int{4, 32} {
+		u, err := url.Parse(shared.get(b))
+		if err != nil {
+			b.Fatal(err)
+		}
+		query := u.Query()
+		query.Set("pool_max_conns", strconv.Itoa(conns))
+		u.RawQuery = query.Encode()
+		boxes, sessions := make([]*Box, writers), make([]string, writers)
+		for i := range boxes {
+			boxes[i] = place{"postgres", u.String(), newSession()}.open(b, Config{})
+			sessions[i] = withSession(b, boxes[i])
+			run(b, boxes[i], srv)
+		}
+		rounds[conns] = func() {
+			began := time.Now()
+			var all sync.WaitGroup
+			for i, box := range boxes {
+				all.Go(func() {
+					for range batches {
+						x, err := box.Commit(context.Background(), benchBatch(sessions[i], 1))
+						if err == nil {
+							_, err = box.Wait(context.Background(), x.Batch)
+						}
+						if err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			took[conns] += time.Since(began)
+		}
+		rounds[conns]() // its connections are made
+	}
+	clear(took)
+	b.ResetTimer()
+	for n := range b.N {
+		for _, conns := range [][]int{{4, 32}, {32, 4}}[n%2] {
+			rounds[conns]()
+		}
+	}
+	b.ReportMetric(float64(b.N*writers*batches)/took[4].Seconds(), "ops/s-of-4")
+	b.ReportMetric(took[32].Seconds()/took[4].Seconds(), "of-32")
 }

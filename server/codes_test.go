@@ -106,31 +106,38 @@ func (d failing) failingVerbs(t *testing.T) map[string]func() error {
 		}
 		return told(r)
 	}
+	follow := func(snapshot bool) error {
+		k := newRecorder()
+		promise := p.subscribing(m.sess, k, 0, 0, snapshot)
+		defer promise.Release()
+		if _, _, err := promise.Wait(within(t)); err != nil {
+			return asFault(err)
+		}
+		defer promise.Cap(0).Release()
+		k.until(t, "an event, the state, or the end", func() bool { return len(k.cursors) > 0 || k.last || k.ended != nil })
+		if k.ended != nil {
+			return k.ended
+		}
+		return nil
+	}
 	n := 0
 	return map[string]func() error{
 		"apply": func() error { return apply("apply", func() *ledger.Batch { n++; return m.batch(put(n)) }) },
+		"share": func() error {
+			return apply("share", func() *ledger.Batch {
+				ref := m.owner.New(m.id)
+				return m.batch(op("share", "ref", ref.ID, "hash", hashText(ref.Secret), "rights", []string{"read"}))
+			})
+		},
 		"open a stream": func() error {
 			promise := p.opening(m.sess, newBox())
 			defer promise.Release()
 			_, _, err := promise.Wait(within(t))
 			return asFault(err)
 		},
-		"restore": func() error { return p.restoreErr(m.owner, "") },
-		"follow": func() error {
-			k := newRecorder()
-			promise := p.subscribing(m.sess, k, 0, 0, false)
-			defer promise.Release()
-			_, _, err := promise.Wait(within(t))
-			if err != nil {
-				return asFault(err)
-			}
-			defer promise.Cap(0).Release()
-			k.until(t, "an event, or the end", func() bool { return len(k.cursors) > 0 || k.ended != nil })
-			if k.ended != nil {
-				return k.ended
-			}
-			return nil
-		},
+		"restore":  func() error { return p.restoreErr(m.owner, "") },
+		"follow":   func() error { return follow(false) },
+		"snapshot": func() error { return follow(true) },
 		"readyz": func() error {
 			switch status, text := get(t, web+"/readyz"); status {
 			case http.StatusOK:
