@@ -74,8 +74,9 @@
 // transactions. worker.go has one transaction at a time written: what Commits,
 // outcomes and seqs have gathered goes into one; lanes.go knows which seq is next.
 // leave.go gives up a stream that cannot go on and begins another for its session,
-// fence.go keeps what is on its way there from arriving late, and reconcile.go plans what goes out there of what the session lacks, without a database.
-// sweep.go removes what is old. tables.go holds the SQL that both databases share,
-// sqlite.go and postgres.go what differs. gather.go makes one transaction of those
-// that many outboxes of a process have for one Postgres at the same time.
+// fence.go keeps what is on its way there from arriving late, and reconcile.go plans what
+// goes out there of what the session lacks, without a database. sweep.go removes
+// what is old. tables.go holds the SQL that both databases share, sqlite.go and
+// postgres.go what differs. gather.go makes one transaction of those that many outboxes of
+// a process have for one Postgres at the same time.
 package outbox

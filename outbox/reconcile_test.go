@@ -20,11 +20,15 @@ type planned struct {
 	rows []*batchRow
 	outs map[string]*ledger.Outcome
 	at   uint64
+	id   func() string // of the next batch; nil: a new one
 }
 
 // add adds a finished row.
 func (p *planned) add(atomic bool, ops ...opRow) (ids []string) {
 	id := NewBatchID()
+	if p.id != nil {
+		id = p.id()
+	}
 	bd := &body{atomic: atomic, ops: ops}
 	var outs []ledger.Outcome
 	for i := range bd.ops {

@@ -11,6 +11,8 @@ import { Outbox } from "./outbox.js";
 import type { OutboxOptions, OutboxStatus } from "./outbox_types.js";
 import { isSession, isSpace, Ref } from "./ref.js";
 import type { Role } from "./rows.js";
+import type { ReconcileOptions, Reconciliation } from "./reconcile.js";
+import { reconcile } from "./reconciling.js";
 import { type Peer, Server } from "./server.js";
 import { type Cut, type Description, type Events, follow, hashFor, readEvents, readInfo, readRefs, readSnapshot, type RefInfo, type RefsOptions, type SessionEvent, type SessionInfo, type State, subscribe, type SubscribeOptions } from "./session.js";
 import type { Store } from "./store.js";
@@ -157,6 +159,27 @@ export class Client implements Link {
   /** Waits until nothing is left to send. */
   drain(options: Waiting & { progress?: (done: number, total: number) => void } = {}): Promise<void> {
     return this.#outbox.drain(options.progress, options.signal);
+  }
+
+  /**
+   * Compares a session's log with what was committed to it here, and commits again what applied once and is not there any
+   * more: under new ids, in order, in a new stream, which also takes what still waits. It is the way on from a stream that
+   * has stopped for good, and finds what a server has lost that was restored, whether anything has stopped or not. It needs
+   * a ref that shows the whole log; it is harmless to interrupt or repeat it. A session that the server does not know any
+   * more is made again, if that was done from here. in_use while ops are on their way; not_found, missing_right.
+   */
+  reconcile(session: string, options: ReconcileOptions & Waiting = {}): Promise<Reconciliation> {
+    return reconcile(this, session, options);
+  }
+
+  /** Gives up what is unfinished of a session and begins another stream for it, without the server and without harm to other sessions. It gives the ops that ended. */
+  abandon(session: string): Promise<string[]> {
+    return this.#outbox.abandon(session);
+  }
+
+  /** The sessions that the outbox has ops of, unfinished or of the last 30 days, in the order in which they came. */
+  sessions(): string[] {
+    return this.#outbox.sessions();
   }
 
   /** The state of the outbox. */

@@ -8,6 +8,7 @@ export { JSONText, jsonText, type Limits, type Outcome, type Status } from "./in
 export type { JournalOptions, OpenOptions } from "./options.js";
 export { Outbox } from "./outbox.js";
 export { type Committed, type NewBatch, type Op, type OutboxOptions, type OutboxRow, type OutboxStatus, Standstill, type StreamStatus } from "./outbox_types.js";
+export type { Fate, Reconciled, ReconcileOptions, Reconciliation } from "./reconcile.js";
 export { Ref } from "./ref.js";
 export type { OpState } from "./rows.js";
 export type { Cut, Description, Entry, Events, Grant, RefInfo, RefsOptions, SessionEvent, SessionInfo, State, SubscribeOptions, Turn } from "./session.js";

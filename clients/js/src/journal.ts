@@ -173,7 +173,7 @@ export function recover(data: Buffer): { groups: Change[][]; end: number } {
     const value = newline < 0 ? undefined : readLine(data.subarray(at, newline));
     if (value === undefined) {
       if (newline >= 0 && wholeLineAfter(data, at + 1)) {
-        throw fault("internal", `the outbox's journal is damaged at byte ${at}, before its end: restore nothing, but open a new outbox and keep this file to look at`);
+        throw fault("internal", `the outbox's journal is damaged at byte ${at}, before its end: put the file aside, to look at, and open the outbox again: it begins anew, and what it had and no server has is lost`);
       }
       break;
     }

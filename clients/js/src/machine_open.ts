@@ -167,7 +167,7 @@ export function wake(m: Machine, now: number): void {
 }
 
 /** What to do about a server that has forgotten what it answered. */
-export const restored = "it was restored to an earlier time and nothing more is sent: put its newer data back, or commit what the session lacks to a new outbox";
+export const restored = "it was restored to an earlier time and nothing more is sent: put its newer data back, or have what the session lacks sent again (Client.reconcile)";
 
 /** What an error means for a stream. */
 export type Verdict =

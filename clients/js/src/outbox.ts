@@ -4,16 +4,18 @@
 
 import { clip, codes, fault, MooringError } from "./fault.js";
 import { checkIntent, checkSize, defaultLimits, needs, type Outcome } from "./intent.js";
-import type { Link } from "./link.js";
+import { abandoned, type Left, reconciled } from "./leave.js";
+import type { Held, Link, StreamRequest } from "./link.js";
 import { finderOf, sizeOf, streamChange } from "./lookup.js";
 import { creates } from "./methods.js";
 import { defaultWindow, noRoute, type Route } from "./machine.js";
 import { listOps, statusOf } from "./outbox_status.js";
 import { type Committed, type NewBatch, type OutboxOptions, type OutboxRow, type OutboxStatus, type Settings, Standstill } from "./outbox_types.js";
-import { isSession, isSpace, Ref, targetOf } from "./ref.js";
+import type { Log, Reconciled, Reconciliation } from "./reconcile.js";
+import { isSession, isSpace, Ref, streamSecret, targetOf } from "./ref.js";
 import { refersOutside, resolve, type Resolution } from "./resolve.js";
 import {
-  type BatchRow, cascade, mergeOutcomes, type OpRow, type OpState, type RefRow, type Role, settle,
+  type BatchRow, cascade, mergeOutcomes, noStream, type OpRow, type OpState, type RefRow, type Role, settle,
   travelling, voidedOutcome,
 } from "./rows.js";
 import { Sender } from "./sender.js";
@@ -47,6 +49,7 @@ export class Outbox {
       window: { ...defaultWindow, ...options.window },
       backoff: { initial: 200, max: 30_000, factor: 2, jitter: 0.5, ...options.backoff },
       keep: options.keep ?? 30 * 24 * 3600_000,
+      keepBytes: options.keepBytes ?? 32 << 20,
       log: options.log ?? (() => {}),
     };
     store.changed = () => this.#othersWrote();
@@ -91,7 +94,11 @@ export class Outbox {
         if (life.aborted) sender.end();
         const end = await sender.ended;
         this.#sender = undefined;
-        if (end !== "fenced" || life.aborted) return;
+        if (end === "closed" || life.aborted) return;
+        if (end === "left") {
+          step = 1;
+          continue;
+        }
         // The server knows a higher incarnation than this outbox does: its rows are older than what was sent. Catch up,
         // ever faster.
         step *= 2;
@@ -175,7 +182,7 @@ export class Outbox {
     } else {
       this.#checkRoom(t, row);
       const clear = res.owed.length === 0 && !res.loose && n === row.ops.length && t.waiting(row.session, 1).length === 0;
-      if (clear && this.#sender?.takes(row)) row = { ...row, first: t.nextSeq(row.session), state: "in_flight" };
+      if (clear && this.#sender?.takes(t, row)) row = { ...row, first: t.nextSeq(row.session), state: "in_flight" };
     }
     changes.push({ t: "batch", k: row.id, v: row }, { t: "box", k: "box", p: { nextNum: row.num + 1 } });
     for (const op of row.ops) {
@@ -415,6 +422,80 @@ export class Outbox {
     return this.commit({ session: row.session, via: row.via, ops: [{ method, args, dependsOn, expected, retries: op }] });
   }
 
+  // ---- Leaving a stream that cannot go on
+
+  /** The sessions that the outbox has ops of, in the order in which they came. */
+  sessions(): string[] {
+    return [...new Set([...this.tables.batches.values()].sort((a, b) => a.num - b.num).map((r) => r.session))];
+  }
+
+  /** Why nothing more of a session is sent until someone decides; undefined if, as far as is known, it is. */
+  stopped(session: string): Standstill | undefined {
+    return this.#standstill(session);
+  }
+
+  /**
+   * Gives up what is unfinished of a session and begins another stream for it: what is committed from then on goes there.
+   * The ops end as void, and ops of other sessions that need one of them as skipped. Of one that has a seq nobody here
+   * will know whether the server has applied it. It gives the ops that ended. not_found if nothing of the session is here.
+   */
+  async abandon(session: string): Promise<string[]> {
+    const { ops } = await this.#leave(session, (t) => abandoned(this, t, session));
+    return ops;
+  }
+
+  /** Begins what is known of a session's log, which is to be read after it. */
+  newLog(session: string): Log {
+    const answered = new Set([...this.tables.batches.values()].filter((r) => r.session === session && r.state === "finished").map((r) => r.id));
+    return { ops: new Map(), base: 0, gone: false, fence: 0, last: 0, agrees: false, answered };
+  }
+
+  /** Tells what reconcile would do, and does nothing. */
+  planReconcile(session: string, log: Log, expecting = false): Reconciliation {
+    return this.#reconciliation(session, log, this.stopped(session), reconciled(this, this.tables, session, log, expecting));
+  }
+
+  /**
+   * Commits again what applied once and is not in the session's log any more, under new ids, in a new stream, in order;
+   * what was not answered goes out behind it. log was read from the server just before. Which op stands for which is
+   * durable before anything is sent. in_use while ops are on their way, or if a sender has begun since the fence.
+   */
+  async reconcile(session: string, log: Log, expecting = false): Promise<Reconciliation> {
+    const before = this.planReconcile(session, log, expecting);
+    if (!before.needed) return before;
+    const plan = await this.#leave(session, (t) => {
+      if (log.fence !== 0 && t.box!.incarnation !== log.fence) throw fault("in_use", `a sender has begun since the stream of session ${session} was fenced off: what it has sent may not be in the log that was read`);
+      if (!before.stopped && t.isSending(session)) throw fault("in_use", `ops of session ${session} are on their way, and its stream has not stopped: wait for their answers first`);
+      return reconciled(this, t, session, log, expecting);
+    });
+    return this.#reconciliation(session, log, before.stopped, plan);
+  }
+
+  #reconciliation(session: string, log: Log, stopped: Standstill | undefined, { ops, batches }: { ops: Reconciled[]; batches: string[] }): Reconciliation {
+    return { session, stopped, gone: log.gone, ops, batches, needed: stopped !== undefined || ops.some((c) => c.fate === "sent_again" || c.fate === "in_log") };
+  }
+
+  /** Writes what begins a session's next stream, and has who sends begin anew. */
+  #leave<T extends Left>(session: string, plan: (t: Tables) => T): Promise<T> {
+    return this.#store.update((t): Plan<T> => {
+      const value = plan(t);
+      return { changes: value.changes, value };
+    }, ({ decided }) => {
+      for (const id of [...this.#arrived.keys()]) if (this.tables.batches.get(id)?.session === session) this.#arrived.delete(id);
+      this.#sender?.end("left");
+      for (const r of decided) this.tell(r.id, r.outcomes!, true);
+      this.#notify(undefined);
+    });
+  }
+
+  /** Makes the incarnation higher than any that was sent under. */
+  stepOver(step: number): Promise<number> {
+    return this.#store.update((t) => {
+      const incarnation = t.box!.incarnation + step;
+      return { changes: [{ t: "box", k: "box", p: { incarnation } }], value: incarnation };
+    });
+  }
+
   async #sweepOld(): Promise<void> {
     const before = Date.now() - this.settings.keep;
     const plan = (t: Tables): Plan<number> => {
@@ -494,6 +575,21 @@ export class Outbox {
     if (targetOf(ref) !== session) throw fault("bad_argument", `${first.method} needs an argument ref: the id of the session's owner ref`);
     const proof = held === "" ? space.text : `${space.text} ${this.#kept(held).text}`;
     return { ref, space: space.id, with: held, host: Ref.parse(space.text).address, proof };
+  }
+
+  /** Turns a route into what a Link needs. */
+  request(session: string, to: Route, incarnation: number): StreamRequest {
+    const held = (id: string): Held => {
+      const row = this.refRow(id);
+      if (!row) throw fault("not_found", `ref ${id} is not stored here`);
+      return { ref: Ref.parse(row.text), redemption: row.redemption };
+    };
+    const box = this.tables.box!, { old, life } = this.tables.streams.get(session) ?? noStream(session);
+    const secret = life !== undefined ? streamSecret(box.secret, `${session}\0${life}`) : old === true ? box.old! : streamSecret(box.secret, session);
+    return {
+      session, through: to.space === "" ? held(to.ref) : undefined, space: to.space === "" ? undefined : held(to.space), ownerRef: to.ref,
+      with: to.space !== "" && to.with !== "" ? [held(to.with)] : [], outbox: box.id, secret, incarnation,
+    };
   }
 
   #kept(id: string): RefRow {

@@ -3,6 +3,7 @@
 import { MooringError } from "./fault.js";
 import type { Arg, Expect, Limits, Outcome } from "./intent.js";
 import type { Window } from "./machine.js";
+import { hopeless } from "./reconcile.js";
 import type { Ref } from "./ref.js";
 import type { OpState } from "./rows.js";
 
@@ -47,6 +48,11 @@ export interface OutboxOptions {
   backoff?: { initial?: number; max?: number; factor?: number; jitter?: number };
   /** How long tickets last, in milliseconds; default 30 days. */
   keep?: number;
+  /**
+   * How many bytes of arguments of what has applied are kept, within that time, the newest: what a server that was restored
+   * has lost is sent again out of them (Client.reconcile). They are in memory, too. Default 32 MiB.
+   */
+  keepBytes?: number;
   /** Told what goes wrong in the background, for people. It never holds a secret. */
   log?: (message: string) => void;
 }
@@ -56,13 +62,17 @@ export interface Settings {
   window: Window;
   backoff: { initial: number; max: number; factor: number; jitter: number };
   keep: number;
+  keepBytes: number;
   log: (message: string) => void;
 }
+
+/** What a program can do about a stream that does not go on by itself. */
+export const wayOn = (code: string): string => (hopeless.has(code) ? " (Client.reconcile sends what the session lacks in a new stream, Client.abandon gives it up)" : "");
 
 /** The error of waiting for what is not sent until someone decides: its session's stream has stopped. */
 export class Standstill extends MooringError {
   constructor(readonly session: string, err: MooringError) {
-    super(err.codeName, `session ${session} cannot go on: ${err.reason}`, { at: err.at });
+    super(err.codeName, `session ${session} cannot go on: ${err.reason}${wayOn(err.codeName)}`, { at: err.at });
   }
 }
 

@@ -41,6 +41,7 @@ export interface BatchRow {
   readonly finishedAt: number;
   readonly outcomes: readonly Outcome[] | null;
   readonly dropping: boolean;
+  readonly kept?: boolean; // finished: it has its arguments still
 }
 
 /** What is kept of a session's stream. */
@@ -52,6 +53,7 @@ export interface StreamRow {
   readonly stopped: CodeName; // "none": it runs
   readonly reason: string;
   readonly old?: boolean; // its server knows the outbox by its old secret
+  readonly life?: string; // a text of the session's present stream, which is its first without one
 }
 
 /** How a ref came to be here. */
@@ -75,6 +77,7 @@ export interface BoxRow {
   readonly old?: string; // what servers were shown before; "" for nothing, and missing in a row of then
   readonly incarnation: number;
   readonly nextNum: number;
+  readonly left?: number; // how often a stream was left: who sends begins anew then
 }
 
 export const noStream = (session: string): StreamRow => ({ session, lastSeq: 0, spaceRef: "", ownerRef: "", stopped: "none", reason: "" });
@@ -91,6 +94,9 @@ export function stateOf(op: OpRow, o: Outcome): OpState {
   if (o.status === "voided" || (op.void === true && op.verdict === undefined) || (o.reason === "voided" && o.cause === op.id)) return "void";
   return o.status === "skipped" ? "skipped" : "failed";
 }
+
+/** Whether a row is finished and has no arguments any more. */
+export const isSlim = (r: BatchRow): boolean => r.outcomes !== null && r.kept !== true && r.ops.every((op, i) => stateOf(op, r.outcomes![i]!) === "acked");
 
 /** Merges what came back for the travelling ops with the verdicts. */
 export function mergeOutcomes(ops: readonly OpRow[], answers: readonly Outcome[]): Outcome[] {

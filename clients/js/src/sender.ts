@@ -4,14 +4,13 @@
 import { newBackoff } from "./backoff.js";
 import { fault, faultOf, MooringError } from "./fault.js";
 import type { Outcome } from "./intent.js";
-import type { Held, Link, LinkStream } from "./link.js";
+import type { Link, LinkStream } from "./link.js";
 import { type Action, aheadFactor, type Entry, lastSeqOf, Machine, noRoute, type Reply, type Route, serves } from "./machine.js";
 import { broken, dropAsked, nextOf, openedStream, restored, wake } from "./machine_open.js";
 import { type Refusal, refused } from "./machine_refused.js";
 import { creates } from "./methods.js";
 import { earlierOf, finderOf, holdOf, sizeOf, streamChange, wireOf } from "./lookup.js";
 import type { Outbox } from "./outbox.js";
-import { Ref, streamSecret } from "./ref.js";
 import { type Earlier, resolve } from "./resolve.js";
 import { type BatchRow, deny, dropped, mergeOutcomes, noStream, type OpRow, rejectedOutcome, stateOf, type StreamRow, travelling, travels } from "./rows.js";
 import type { Change, Plan, Store, Tables } from "./store.js";
@@ -38,10 +37,13 @@ interface Loaded {
   known?: MooringError; // why nothing was refused
 }
 
+/** Why a term is over: left says that a stream was left, and that all is to be read again. */
+type End = "closed" | "fenced" | "left";
+
 /** A term of sending of one outbox. */
 export class Sender {
-  /** Fulfilled when the term is over: the outbox was closed, or the server has seen a newer incarnation. */
-  readonly ended: Promise<"closed" | "fenced">;
+  /** Fulfilled when the term is over: the outbox was closed, the server has seen a newer incarnation, or a stream was left. */
+  readonly ended: Promise<End>;
   readonly #box: Outbox;
   readonly #store: Store;
   readonly #link: Link;
@@ -54,13 +56,15 @@ export class Sender {
   #busy = false;
   #over = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #end!: (why: "closed" | "fenced") => void;
+  #end!: (why: End) => void;
+  readonly #left: number; // how often streams had been left when it began
 
   private constructor(box: Outbox, store: Store, link: Link) {
     this.#box = box;
     this.#store = store;
     this.#link = link;
     this.#incarnation = store.tables.box!.incarnation;
+    this.#left = store.tables.box!.left ?? 0;
     this.#m = new Machine(box.settings.window, () => newBackoff(box.settings.backoff));
     this.ended = new Promise((resolve) => { this.#end = resolve; });
   }
@@ -103,10 +107,18 @@ export class Sender {
   // ---- What others tell
 
   /** Whether a batch that is being committed may have its seqs at once: it would be sent at once. */
-  takes(row: BatchRow): boolean {
+  takes(t: Tables, row: BatchRow): boolean {
+    if (this.#moved(t)) return false;
     const s = this.#m.streams.get(row.session), win = this.#m.win;
     return !this.#over && s?.phase === "open" && !creates(row.ops[0]!.method) && s.queue.length < aheadFactor * win.batches &&
       s.queued + row.bytes <= aheadFactor * win.bytes;
+  }
+
+  /** Whether a stream was left since the term began: then it is over, and nothing that it finds out counts. */
+  #moved(t: Tables): boolean {
+    if ((t.box!.left ?? 0) === this.#left) return false;
+    queueMicrotask(() => this.end("left"));
+    return true;
   }
 
   /** A batch was committed with its seqs. */
@@ -141,6 +153,7 @@ export class Sender {
 
   /** Others have committed, dropped or stored. */
   othersWrote(): void {
+    if (this.#moved(this.#store.tables)) return;
     this.#post((now) => {
       const t = this.#store.tables;
       this.#m.found(t.waitingSessions(), now);
@@ -171,7 +184,7 @@ export class Sender {
   }
 
   /** Ends the term. */
-  end(why: "closed" | "fenced" = "closed"): void {
+  end(why: End = "closed"): void {
     if (this.#over) return;
     this.#over = true;
     if (this.#timer !== undefined) clearTimeout(this.#timer);
@@ -262,7 +275,7 @@ export class Sender {
 
   /** Writes what nobody waits for. */
   #write(changes: (t: Tables) => Change[], done?: () => void): void {
-    this.#store.update((t) => ({ changes: changes(t), value: undefined }), done).catch((err: unknown) => this.#trouble(err));
+    this.#store.update((t) => ({ changes: this.#moved(t) ? [] : changes(t), value: undefined }), done).catch((err: unknown) => this.#trouble(err));
   }
 
   #trouble(err: unknown): void {
@@ -289,7 +302,7 @@ export class Sender {
     const c: Conn = { number: a.conn, stream: undefined, over: false };
     this.#conns.set(a.session, c);
     try {
-      const stream = await this.#link.openStream(this.#request(a.session, a.route));
+      const stream = await this.#link.openStream(this.#box.request(a.session, a.route, this.#incarnation));
       if (c.over) {
         stream.close();
         return;
@@ -308,22 +321,6 @@ export class Sender {
     if (this.#conns.get(session) === c) this.#conns.delete(session);
     c.over = true;
     c.stream?.close();
-  }
-
-  /** Turns a route into what a Link needs. */
-  #request(session: string, to: Route) {
-    const held = (id: string): Held => {
-      const row = this.#box.refRow(id);
-      if (!row) throw fault("not_found", `ref ${id} is not stored here`);
-      return { ref: Ref.parse(row.text), redemption: row.redemption };
-    };
-    const box = this.#store.tables.box!;
-    const known = this.#store.tables.streams.get(session)?.old === true;
-    return {
-      session, through: to.space === "" ? held(to.ref) : undefined, space: to.space === "" ? undefined : held(to.space), ownerRef: to.ref,
-      with: to.space !== "" && to.with !== "" ? [held(to.with)] : [], outbox: box.id, secret: known ? box.old! : streamSecret(box.secret, session),
-      incarnation: this.#incarnation,
-    };
   }
 
   #send(a: Extract<Action, { do: "send" }>): void {
@@ -347,7 +344,7 @@ export class Sender {
     const row = this.#store.tables.batches.get(e.id);
     if (!row) return r; // swept: nobody waits for it
     if (row.outcomes) return { outcomes: row.outcomes.filter((_, i) => travels(row.ops[i]!)) };
-    return { err: fault("outbox_diverged", `seq ${e.first} is done and its answer was stored, but not here: this outbox is a copy, or was restored from one; use a new outbox`, e.first) };
+    return { err: fault("outbox_diverged", `seq ${e.first} is done and its answer was stored, but not here: this outbox is a copy, or was restored from one: what the session lacks goes out in a new stream (Client.reconcile)`, e.first) };
   }
 
   /**
@@ -417,7 +414,7 @@ export class Sender {
   #planLoad(t: Tables, session: string, batches: number, bytes: number, no: Refusal | undefined): Plan<Loaded> {
     const ld: Loaded = { rows: [], head: undefined, more: false, owed: [], stream: t.streams.get(session) ?? noStream(session), done: [] };
     const changes: Change[] = [], given = new Map<string, Earlier>(), stored = finderOf(t);
-    if (this.#over) return { changes, value: ld };
+    if (this.#over || this.#moved(t)) return { changes, value: ld };
     let all = t.waiting(session, Math.max(batches, headRows) + 1);
     if (no) {
       if (ld.stream.lastSeq > 0) return { changes, value: { ...ld, known: no.why } };
@@ -488,13 +485,13 @@ export class Sender {
     const good = e.ops.every((op, i) => stateOf(op, outcomes[i]!) === "acked");
     await this.#insist((t): Plan<undefined> => {
       const row = t.batches.get(e.id);
-      if (!row || row.state === "finished") return { changes: [], value: undefined };
+      if (!row || row.state === "finished" || this.#moved(t)) return { changes: [], value: undefined };
       const stream: Partial<StreamRow> = { lastSeq: Math.max(t.streams.get(e.session)?.lastSeq ?? 0, lastSeqOf(e)) };
       if (e.route.space !== "") Object.assign(stream, { spaceRef: making?.space ?? "", ownerRef: making?.ref ?? "" });
-      const ops = good ? e.ops.map((o): OpRow => ({ id: o.id, method: o.method, args: [], ...(o.retries !== undefined && { retries: o.retries }) })) : e.ops;
       return {
         changes: [
-          { t: "batch", k: e.id, p: { ops, state: "finished", finishedAt: Date.now(), outcomes, attempts: e.attempts + 1, nextRetryAt: 0, dropping: false } },
+          ...(good ? roomFor(t, row, this.#box.settings.keepBytes) : []),
+          { t: "batch", k: e.id, p: { ...(good ? { kept: true } : { ops: e.ops }), state: "finished", finishedAt: Date.now(), outcomes, attempts: e.attempts + 1, nextRetryAt: 0, dropping: false } },
           streamChange(t, e.session, stream),
         ],
         value: undefined,
@@ -511,7 +508,7 @@ export class Sender {
   /** Makes the incarnation higher, so that what was sent under the present one is fenced off once a stream is opened anew. */
   async #raise(): Promise<void> {
     await this.#insist(
-      (t): Plan<number> => ({ changes: [{ t: "box", k: "box", p: { incarnation: t.box!.incarnation + 1 } }], value: t.box!.incarnation + 1 }),
+      (t): Plan<number> => this.#moved(t) ? { changes: [], value: 0 } : ({ changes: [{ t: "box", k: "box", p: { incarnation: t.box!.incarnation + 1 } }], value: t.box!.incarnation + 1 }),
       (incarnation) => this.#post((now) => {
         this.#incarnation = incarnation;
         this.#m.raised(now);
@@ -526,6 +523,7 @@ export class Sender {
   async #settle(a: Extract<Action, { do: "settle" }>): Promise<void> {
     await this.#insist((t): Plan<Entry[]> => {
       const changes: Change[] = [], entries: Entry[] = [];
+      if (this.#moved(t)) return { changes, value: entries };
       for (const e of a.entries) {
         const row = t.batches.get(e.id);
         if (!row || row.state === "finished") continue;
@@ -545,3 +543,17 @@ export class Sender {
 }
 
 const makingOf = (s: StreamRow | undefined): Route => (s && s.spaceRef !== "" ? { ...noRoute, ref: s.ownerRef, space: s.spaceRef } : noRoute);
+
+/** Lets go of the arguments of the oldest batches that have applied, so that there is room for another one's. */
+function roomFor(t: Tables, row: BatchRow, most: number): Change[] {
+  const changes: Change[] = [];
+  let bytes = t.keptBytes + row.bytes;
+  for (const id of t.kept) {
+    if (bytes <= most) break;
+    const old = t.batches.get(id)!;
+    bytes -= old.bytes;
+    const ops = old.ops.map((o): OpRow => ({ id: o.id, method: o.method, args: [], ...(o.retries !== undefined && { retries: o.retries }) }));
+    changes.push({ t: "batch", k: id, p: { ops, kept: false } });
+  }
+  return changes;
+}

@@ -41,6 +41,9 @@ export class Tables {
   readonly #sequenced = new Map<string, Queue>(); // unfinished, with one
   unfinishedOps = 0;
   unfinishedBytes = 0;
+  /** The finished batches that have their arguments still, the oldest first, and how many bytes those are. */
+  readonly kept = new Set<string>();
+  keptBytes = 0;
   /** Counts changes of refs. */
   refsVersion = 0;
   readonly #given = new Map<string, number>();
@@ -58,7 +61,7 @@ export class Tables {
   apply(c: Change): () => void {
     const before = this.get(c.t, c.k);
     const after = "p" in c ? { ...(before as object), ...(c.p as object) } : c.v;
-    const session = c.t === "batch" ? ((before ?? after) as BatchRow | null)?.session : undefined;
+    const session = c.t === "stream" ? c.k : c.t === "batch" ? ((before ?? after) as BatchRow | null)?.session : undefined;
     const given = session === undefined ? 0 : (this.#given.get(session) ?? 0);
     this.#set(c.t, c.k, after ?? undefined);
     return () => {
@@ -74,6 +77,9 @@ export class Tables {
     }
     if (t === "batch") this.#index(this.batches.get(k), row as BatchRow | undefined);
     if (t === "ref") this.refsVersion++;
+    if (t === "stream" && this.streams.get(k)?.life !== (row as StreamRow | undefined)?.life) { // its seqs begin anew
+      this.#given.set(k, this.sequenced(k).reduce((n, r) => Math.max(n, r.first + travelling(r.ops) - 1), 0));
+    }
     if (row === undefined) this.#map(t).delete(k);
     else this.#map(t).set(k, row);
   }
@@ -82,6 +88,14 @@ export class Tables {
     if (old && old.state !== "finished") {
       this.unfinishedOps -= old.ops.length;
       this.unfinishedBytes -= old.bytes;
+    }
+    if (old?.kept) {
+      this.keptBytes -= old.bytes;
+      if (!row?.kept) this.kept.delete(old.id);
+    }
+    if (row?.kept) {
+      this.keptBytes += row.bytes;
+      this.kept.add(row.id);
     }
     const stays = old && row && row.state !== "finished" && this.#queueOf(old) === this.#queueOf(row);
     if (old && !stays) this.#queueOf(old)?.remove(old);
@@ -115,9 +129,9 @@ export class Tables {
     return this.#waiting.get(session)?.first(limit) ?? [];
   }
 
-  /** The session's unanswered batches with seqs, in order. */
+  /** The session's unanswered batches with seqs, in their order. */
   sequenced(session: string): BatchRow[] {
-    return this.#sequenced.get(session)?.first(Infinity) ?? [];
+    return (this.#sequenced.get(session)?.first(Infinity) ?? []).sort((a, b) => a.first - b.first);
   }
 
   /** Whether a session has batches with seqs that are unanswered. */

@@ -64,3 +64,9 @@ export function batchOf(op: string): string | undefined {
   const id = read(op);
   return id === undefined ? undefined : write((id >> opRoom) << opRoom);
 }
+
+/** The ULID that has the time of another one, and bytes in place of what is random; of the time 0 where that is no ULID. */
+export function derivedULID(from: string, bytes: Uint8Array): string {
+  const time = (read(from) ?? 0n) >> 80n;
+  return write(bytes.subarray(0, 10).reduce((n, b) => (n << 8n) | BigInt(b), time));
+}

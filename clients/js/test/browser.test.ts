@@ -86,6 +86,7 @@ interface Agent {
   drain(): Promise<void>;
   status(): { pending: number; inFlight: number; sending: boolean; incarnation: number; acked: number };
   statuses(batch: string): Promise<string[]>;
+  reconcile(owner: string, expecting: boolean): Promise<string[]>;
   follow(owner: string, until: number): Promise<number[]>;
   text(owner: string): Promise<string>;
   unreached(ref: string): Promise<string>;
@@ -163,6 +164,25 @@ test("two tabs commit into one outbox, one sends, and the other goes on when it 
   assert.deepEqual(await two.evaluate((id) => agent.statuses(id), last.at(-1)!), ["applied", "applied"]);
   const log = (await logOf(await reader(t, own))).filter((e) => e.op !== "");
   assert.deepEqual(putKeys(log).slice(1), Array.from({ length: 90 }, (_, i) => `message/${i + 1}`));
+});
+
+test("one tab brings back what the server has lost, another one sends it", { timeout: 60_000 }, async (t) => {
+  const server = await serve(t), own = owner(server.ref), context = await tabs(t), restore = await server.save();
+  const one = await tab(context), two = await tab(context);
+  await one.evaluate(([ref, own]) => agent.write(ref, own, 0, 5), [server.ref.text, own.text] as const);
+  await one.evaluate(() => agent.drain());
+  await restore();
+  assert.deepEqual(await two.evaluate((own) => agent.reconcile(own, true), own.text), Array.from({ length: 14 }, () => "sent_again"));
+  await two.evaluate(() => agent.drain());
+  const again = () => two.evaluate((own) => agent.reconcile(own, true), own.text);
+  assert.deepEqual(await again(), []);
+  await load(two); // and so it is in the storage
+  assert.deepEqual(await again(), []);
+  assert.deepEqual(await Promise.all([one, two].map((p) => p.evaluate(() => agent.status().sending))), [true, false]);
+  const last = await two.evaluate(([ref, own]) => agent.write(ref, own, 6, 6), ["", own.text] as const);
+  assert.deepEqual(await two.evaluate((id) => agent.statuses(id), last[0]!), ["applied", "applied"]);
+  assert.deepEqual(putKeys(await logOf(await reader(t, own))).slice(1), [1, 2, 3, 4, 5, 6].map((i) => `message/${i}`));
+  assert.equal(await one.evaluate((own) => agent.text(own), own.text), [0, 1, 2, 3, 4, 5, 6].map((i) => `${i}ä `).join(""));
 });
 
 test("what was removed long ago is forgotten when the outbox is opened again", { timeout: 40_000 }, async (t) => {

@@ -36,6 +36,9 @@ function batchID(place: number): string {
   },
   drain: () => client.drain(),
   status: () => client.status(),
+  async reconcile(owner: string, expecting: boolean): Promise<string[]> {
+    return (await client.reconcile(Ref.parse(owner).target, { expecting })).ops.map((o) => o.fate);
+  },
   statuses: async (batch: string) => (await client.ticket(batch).wait()).outcomes.map((o) => o.status),
   async follow(owner: string, until: number): Promise<number[]> {
     const seen: number[] = [];

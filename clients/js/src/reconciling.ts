@@ -1,0 +1,150 @@
+// Reconciling a session with its server: fencing off what is on its way there, and reading what its log has.
+
+import { newBackoff } from "./backoff.js";
+import { sleep, type Client, type Waiting } from "./client.js";
+import { fault, faultOf } from "./fault.js";
+import type { Held } from "./link.js";
+import { wireOf } from "./lookup.js";
+import { judge } from "./machine_open.js";
+import { noRoute, type Route } from "./machine.js";
+import { creates } from "./methods.js";
+import type { Outbox } from "./outbox.js";
+import type { Log, ReconcileOptions, Reconciliation } from "./reconcile.js";
+import { Ref } from "./ref.js";
+import { isSlim, travelling } from "./rows.js";
+
+const logPage = 1000; // events asked for at once
+const settleLimit = 10_000; // how long what is on its way is waited for
+const fencing = 10_000; // how long a server is tried that cannot be reached
+const reconcileTries = 5;
+const doubtful = 3; // so often a server has to say that it does not know a session: one that was just started may be late to see it
+
+/** Client.reconcile. */
+export async function reconcile(client: Client, id: string, options: ReconcileOptions & Waiting): Promise<Reconciliation> {
+  const box = client.outbox, expecting = options.expecting ?? false;
+  const row = box.refFor(id), held: Held = { ref: Ref.parse(row.text), redemption: row.redemption }, session = held.ref.target;
+  for (let i = 1; ; i++) { // others may be sending
+    const log = await logged(client, held, session, false, options);
+    const planned = box.planReconcile(session, log, expecting);
+    if (options.plan === true || !planned.needed) return planned;
+    try {
+      // What is on its way must not arrive after the log was read: it is fenced off first.
+      return await box.reconcile(session, await logged(client, held, session, true, options), expecting);
+    } catch (err) {
+      if (faultOf(err).codeName !== "in_use" || i === reconcileTries) throw err;
+    }
+  }
+}
+
+/** Reads which ops the session's log has, once nothing is on its way there; fenced: and once nothing of the session's stream can arrive there any more. */
+async function logged(client: Client, held: Held, session: string, fenced: boolean, options: Waiting): Promise<Log> {
+  const gone = await isGone(client, held, options), box = client.outbox;
+  await settled(client, session, options);
+  const log = box.newLog(session);
+  log.gone = gone;
+  if (fenced) await fence(client, box, log, session, options);
+  if (gone) return log;
+  const under = client.sessionByID(session), { grant, session: about } = await under.info(options);
+  if (grant.dead !== "none") throw fault(grant.dead, `the ref to session ${session} allows nothing any more: use another one, or give up what waits for the session (Client.abandon)`);
+  if (!grant.rights.includes("read")) throw fault("missing_right", `no ref kept here may read session ${session}, so nobody can tell from here what it lacks: use one that may, or give up what waits for the session (Client.abandon)`);
+  if (grant.from > 1 || grant.message !== "") throw fault("missing_right", `the ref to session ${session} shows only a part of its log, so nobody can tell from here what it lacks: use one that shows all of it`);
+  log.base = about?.base ?? 0;
+  for (let after = log.base, more = true; more; ) {
+    const page = await under.events(after, logPage, options);
+    for (const e of page.events) {
+      if (e.op !== "") log.ops.set(e.op, e.cursor);
+      after = e.cursor;
+    }
+    more = page.events.length > 0 && after < page.cursor;
+  }
+  return log;
+}
+
+/** Whether the server does not know the session. A call that may be repeated would wait for that, as for a share that is on its way. */
+async function isGone(client: Client, held: Held, { signal }: Waiting): Promise<boolean> {
+  const wait = newBackoff({ initial: 50, max: 1000, factor: 2, jitter: 0.5 });
+  for (let i = 0; i < doubtful; i++) {
+    let peer;
+    try {
+      peer = await client.serverFor(held.ref).peer();
+      await peer.restore(held)["info"]!();
+      return false;
+    } catch (err) {
+      const { codeName } = peer ? peer.fail(err) : faultOf(err);
+      if (codeName !== "not_yet_known" && codeName !== "unknown_ref") return false; // whatever it is, the next call says it
+    }
+    await sleep(wait.next(), client.outbox, signal);
+    if (signal?.aborted) throw fault("canceled", `stopped asking for the session`);
+  }
+  return true;
+}
+
+/** Waits until nothing of a session is on its way, or will be. Else it might be taken for missing. */
+async function settled(client: Client, session: string, { signal }: Waiting): Promise<void> {
+  for (const until = Date.now() + settleLimit; ; await sleep(10, client.outbox, signal)) {
+    if (signal?.aborted || client.life.aborted) throw fault("canceled", `stopped waiting for what is on its way to session ${session}`);
+    const left = client.outbox.tables.unfinished(session).length;
+    if (left === 0 || client.outbox.stopped(session)) return;
+    if (Date.now() > until) throw fault("in_use", `${left} batches of session ${session} are on their way and its stream has not stopped: wait for their answers first`);
+  }
+}
+
+/** The codes for which a server makes no stream: the ref can change nothing. */
+const idle: readonly string[] = ["revoked", "stale_epoch", "expired", "missing_right", "session_deleted"];
+
+/**
+ * Has a session's server take nothing more of the session's stream from those who have sent till now, and asks how far it
+ * has the stream. What it has up to its last seq is not missing, if what this outbox has there is what the server has: it
+ * is shown that batch as a repeat, and compares the digests. It is not, in a copy or a restored outbox: then the log decides.
+ */
+async function fence(client: Client, box: Outbox, log: Log, session: string, { signal }: Waiting): Promise<void> {
+  const wait = newBackoff(box.settings.backoff), until = Date.now() + fencing;
+  for (let step = 1; ; ) {
+    const incarnation = await box.stepOver(step);
+    try {
+      const { last, agrees } = await openFenced(client, box, session, log.gone, incarnation);
+      Object.assign(log, { fence: incarnation, last, agrees });
+      return;
+    } catch (err) {
+      const f = faultOf(err), what = judge(f);
+      if (f.codeName === "wrong_outbox" || idle.includes(f.codeName)) { // there is no stream that anything could arrive on
+        log.fence = incarnation;
+        return;
+      }
+      if (what === "leaseLost" && step < 2 ** 40) { // this outbox is older than what was sent: catch up, ever faster
+        step *= 2;
+        continue;
+      }
+      if ((what !== "tryLink" && what !== "tryStream") || Date.now() > until) throw f;
+    }
+    await sleep(wait.next(), box, signal);
+    if (signal?.aborted || box.life.aborted) throw fault("canceled", "stopped asking how far the server has the stream");
+  }
+}
+
+/** Opens the stream under an incarnation and compares what is at its last seq. */
+async function openFenced(client: Client, box: Outbox, session: string, gone: boolean, incarnation: number): Promise<{ last: number; agrees: boolean }> {
+  const stream = await client.openStream(box.request(session, routeOf(box, session, gone), incarnation));
+  try {
+    const last = await stream.lastSeq();
+    if (last === 0) return { last, agrees: true };
+    const row = [...box.tables.batches.values()].find((r) => r.session === session && r.first > 0 && r.first <= last && last < r.first + travelling(r.ops));
+    if (row === undefined || isSlim(row) || row.first + travelling(row.ops) !== last + 1) return { last, agrees: false }; // the log decides
+    const entry = {
+      num: row.num, id: row.id, session, via: row.via, atomic: row.atomic, first: row.first, n: travelling(row.ops), bytes: row.bytes,
+      ops: row.ops, hold: 0, route: noRoute, marked: true, attempts: 0, under: "", unsure: false,
+    };
+    const { err } = await stream.apply(wireOf(entry, 0));
+    if (err && judge(err) !== "giveUp") throw err;
+    return { last, agrees: err === undefined };
+  } finally {
+    stream.close();
+  }
+}
+
+/** How the session's stream is opened when nothing is to be sent. */
+function routeOf(box: Outbox, session: string, gone: boolean): Route {
+  const [first] = [...box.tables.batches.values()].filter((r) => r.session === session).sort((a, b) => a.num - b.num);
+  if (gone && first && creates(first.ops[0]!.method) && !isSlim(first)) return box.routeOf(session, first.via, first.ops);
+  return box.routeOf(session, "", [{ id: "", method: "put", args: [] }]);
+}

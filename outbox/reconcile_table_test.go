@@ -1,0 +1,243 @@
+package outbox
+
+// Plans as a table, for the outbox of the JavaScript client, which has to make the same.
+
+import (
+	"bytes"
+	"encoding/json"
+	goflag "flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/ledger"
+)
+
+var updateTable = goflag.Bool("update", false, "write testdata/reconcile.json anew")
+
+// Rows, logs and plans as the table has them.
+type (
+	tableRef struct {
+		Op   string `json:"op"`
+		Path string `json:"path"`
+	}
+	tableArg struct {
+		Name string    `json:"name"`
+		JSON string    `json:"json,omitempty"`
+		Ref  *tableRef `json:"ref,omitempty"`
+	}
+	tableExpect struct {
+		Cursor uint64    `json:"cursor,omitempty"`
+		Ref    *tableRef `json:"ref,omitempty"`
+	}
+	tableOp struct {
+		ID        string       `json:"id"`
+		Method    string       `json:"method"`
+		Args      []tableArg   `json:"args"`
+		DependsOn []string     `json:"dependsOn,omitempty"`
+		Expected  *tableExpect `json:"expected,omitempty"`
+		Void      bool         `json:"void,omitempty"`
+		Retries   string       `json:"retries,omitempty"`
+	}
+	tableOutcome struct {
+		Op      string `json:"op"`
+		Status  string `json:"status"`
+		Cursor  uint64 `json:"cursor"`
+		Result  string `json:"result"`
+		Message string `json:"message"`
+	}
+	tableRow struct {
+		ID       string         `json:"id"`
+		Atomic   bool           `json:"atomic"`
+		First    int64          `json:"first"`
+		Slim     bool           `json:"slim,omitempty"`
+		Ops      []tableOp      `json:"ops"`
+		Outcomes []tableOutcome `json:"outcomes"`
+	}
+	tableOfOps struct {
+		ID  string    `json:"id"`
+		Ops []tableOp `json:"ops"`
+	}
+	tableFate struct {
+		Op     string `json:"op"`
+		Batch  string `json:"batch"`
+		Method string `json:"method"`
+		Key    string `json:"key"`
+		Fate   string `json:"fate"`
+		As     string `json:"as"`
+		In     string `json:"in"`
+		Why    string `json:"why"`
+	}
+	tablePlan struct {
+		Name      string            `json:"name"`
+		Expecting bool              `json:"expecting"`
+		Log       map[string]uint64 `json:"log"`
+		Base      uint64            `json:"base"`
+		Agrees    bool              `json:"agrees"`
+		Last      uint64            `json:"last"`
+		Retried   map[string]string `json:"retried"`
+		Rows      []tableRow        `json:"rows"`
+		Fates     []tableFate       `json:"fates"`
+		Again     []tableOfOps      `json:"again"`
+		Recorded  [][]tableOutcome  `json:"recorded"` // of each row without outcomes; null: it waits
+	}
+)
+
+func refIn(r *ledger.Ref) *tableRef {
+	if r == nil {
+		return nil
+	}
+	return &tableRef{r.Op, r.Path}
+}
+
+func opsIn(ops []opRow) (all []tableOp) {
+	for _, op := range ops {
+		o := tableOp{ID: op.id, Method: op.method, Args: []tableArg{}, DependsOn: op.deps, Void: op.void, Retries: op.retries}
+		for _, a := range op.args {
+			o.Args = append(o.Args, tableArg{a.Name, string(a.JSON), refIn(a.Ref)})
+		}
+		if op.expected.Set || op.expected.Ref != nil {
+			o.Expected = &tableExpect{op.expected.Cursor, refIn(op.expected.Ref)}
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+func outcomesIn(outs []ledger.Outcome) (all []tableOutcome) {
+	for _, o := range outs {
+		all = append(all, tableOutcome{o.OpID, o.Status.String(), o.Cursor, string(o.Result), o.Message})
+	}
+	return all
+}
+
+// tabled has a plan made and writes it down.
+func (p *planned) tabled(t *testing.T, name string, log *Log, expecting bool, next map[string]string) tablePlan {
+	t.Helper()
+	pl := p.plan(t, log, ReconcileOptions{Expecting: expecting}, next)
+	out := tablePlan{Name: name, Expecting: expecting, Log: log.Ops, Base: log.Base, Agrees: log.agrees, Last: log.last, Retried: next}
+	for _, r := range p.rows {
+		bd, err := r.decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := tableRow{ID: r.id, Atomic: bd.atomic, Slim: bd.slim, Ops: opsIn(bd.ops)}
+		if r.sequenced() {
+			row.First = *r.first
+		}
+		if r.state == rowFinished {
+			outs, err := r.ends(bd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			row.Outcomes = outcomesIn(outs)
+		}
+		out.Rows = append(out.Rows, row)
+	}
+	for _, c := range pl.ops {
+		out.Fates = append(out.Fates, tableFate{c.Op, c.Batch, c.Method, c.Key, c.Fate.String(), c.As, c.In, c.Why})
+	}
+	for _, a := range pl.again {
+		out.Again = append(out.Again, tableOfOps{a.id, opsIn(a.body.ops)})
+	}
+	for _, pr := range pl.pending {
+		out.Recorded = append(out.Recorded, outcomesIn(pr.recorded))
+	}
+	return out
+}
+
+// fixed gives batch ids that are the same each time.
+func fixed() func() string {
+	n := byte(0)
+	return func() string {
+		n++
+		id := ulid.ULID{1, 0x8b, 0xcf, 0xe5, 0x68, n, 7: n, 13: n}
+		return id.String()
+	}
+}
+
+func TestPlansAreTheTables(t *testing.T) {
+	t.Parallel()
+	keyed := func(method, key string, more ...ledger.Arg) opRow {
+		return opRow{method: method, args: append([]ledger.Arg{{Name: "key", JSON: []byte(`"` + key + `"`)}}, more...)}
+	}
+	p := &planned{outs: map[string]*ledger.Outcome{}, id: fixed()}
+	a := p.add(false, keyed("put", "message/a"), keyed("put", "message/b"))
+	c := p.add(false, keyed("put", "message/c"), opRow{method: "refused"}, opRow{method: "unchanged"}, opRow{method: "put", args: refTo(a[0], "cursor")})
+	e := p.add(false, opRow{method: "put", deps: []string{c[0], a[1]}, args: refTo(c[3], "cursor")}, opRow{method: "expecting", expected: ledger.Expect{Set: true, Cursor: 4}},
+		opRow{method: "following", expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: c[0], Path: "cursor"}}}, opRow{method: "knowing", expected: ledger.Expect{Set: true, Ref: &ledger.Ref{Op: a[0], Path: "cursor"}}})
+	offset := p.add(true, opRow{method: "put"}, opRow{method: "appendText", args: []ledger.Arg{{Name: "offset", JSON: []byte("3")}}})
+	needs := p.add(false, opRow{method: "put", deps: []string{e[1]}}, opRow{method: "put", args: refTo(offset[0], "cursor")}, opRow{method: "put", args: refTo(a[0], "none")}, keyed("begin", "message/i"))
+	log := func() *Log { return &Log{Ops: map[string]uint64{a[0]: 1, a[1]: 2}} }
+	var plans []tablePlan
+	add := func(name string, p *planned, log *Log, expecting bool, next map[string]string) {
+		plans = append(plans, p.tabled(t, name, log, expecting, next))
+	}
+	add("the log has the beginning", p, log(), false, nil)
+	add("with expectations", p, log(), true, nil)
+	add("some were committed again before", p, log(), false, map[string]string{c[0]: again(c[0]), c[3]: again(c[3]), e[0]: again(e[0])})
+	copied := log()
+	copied.Ops[again(c[0])], copied.Ops[again(again(c[3]))] = 3, 4
+	add("a copy committed some again", p, copied, false, nil)
+	add("the log has lost its beginning", p, &Log{Ops: map[string]uint64{}, Base: 4}, false, nil)
+
+	p = &planned{outs: map[string]*ledger.Outcome{}, id: fixed()}
+	first := func(n int64, ids []string) []string {
+		p.rows[len(p.rows)-1].first = &n
+		return ids
+	}
+	first(1, p.add(false, keyed("put", "message/a"), opRow{method: "put"}))
+	x := first(3, p.add(false, opRow{method: "refused"}, opRow{method: "put"}))
+	waits := func(n int64, ops ...opRow) []string {
+		ids := p.add(false, ops...)
+		r := p.rows[len(p.rows)-1]
+		if r.state, r.outcomes = rowPending, nil; n > 0 {
+			r.state, r.first = rowInFlight, &n
+		}
+		return ids
+	}
+	sent := waits(5, opRow{method: "put"}, opRow{method: "refused"})
+	waits(7, keyed("put", "message/c"), opRow{method: "put", void: true})
+	late := waits(0, opRow{method: "put"}, opRow{method: "expecting", expected: ledger.Expect{Set: true}}, opRow{method: "put"})
+	waits(0, opRow{method: "put", deps: []string{late[1]}})
+	all := func() map[string]uint64 { return map[string]uint64{sent[0]: 3} }
+	add("what was sent is in the log", p, &Log{Ops: all()}, false, nil)
+	add("the server has nothing of the stream", p, &Log{Ops: map[string]uint64{}, Base: 100, agrees: true}, false, nil)
+	add("it has what was not answered", p, &Log{Ops: map[string]uint64{}, Base: 100, agrees: true, last: 6}, false, nil)
+	add("it has a part", p, &Log{Ops: map[string]uint64{}, agrees: true, last: 2}, true, nil)
+	add("a copy committed again what the stream lacks", p, &Log{Ops: map[string]uint64{again(x[1]): 9}, agrees: true, last: 2}, false, nil)
+	add("it disagrees", p, &Log{Ops: map[string]uint64{x[1]: 4}, last: 6}, false, nil)
+
+	p = &planned{outs: map[string]*ledger.Outcome{}, id: fixed()}
+	slim := p.add(false, keyed("put", "message/a"))
+	p.add(false, opRow{method: "put", deps: []string{slim[0]}}, opRow{method: "put"})
+	bd, err := p.rows[0].decode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bd.slim = true
+	p.rows[0].body = bd.encode("ses_1", p.rows[0].id)
+	add("arguments that were not kept", p, &Log{Ops: map[string]uint64{}}, false, nil)
+
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", " ")
+	ids := [][2]string{{a[0], again(a[0])}, {needs[3], again(needs[3])}, {again(a[0]), again(again(a[0]))}}
+	batches := [][3]string{{batchOf(a[0]), a[0], againBatch(batchOf(a[0]), a[0])}, {batchOf(e[0]), e[1], againBatch(batchOf(e[0]), e[1])}}
+	if err := enc.Encode(map[string]any{"plans": plans, "again": ids, "batches": batches}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("..", "testdata", "reconcile.json")
+	if *updateTable {
+		if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(kept, text.Bytes()) {
+		t.Errorf("testdata/reconcile.json is not what is planned (%v): go test ./outbox -run TestPlansAreTheTables -update", err)
+	}
+}
