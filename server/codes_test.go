@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
@@ -48,7 +49,10 @@ func onFailing(t *testing.T, f func(t *testing.T, d failing)) {
 	t.Parallel()
 	begin := func(t *testing.T, st Store) failing {
 		d := failing{log: new(lockbuf.Buffer)}
-		d.rig = start(t, st, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(d.log, nil)) })
+		d.rig = start(t, st, func(c *Config) {
+			c.Log = slog.New(slog.NewTextHandler(d.log, nil))
+			c.probing = probing{interval: time.Hour, slow: time.Hour} // probes are statements that nobody asked for
+		})
 		return d
 	}
 	t.Run("postgres", func(t *testing.T) {
