@@ -60,21 +60,22 @@ async function logged(client: Client, held: Held, session: string, fenced: boole
   return log;
 }
 
-/** Whether the server does not know the session. A call that may be repeated would wait for that, as for a share that is on its way. */
-async function isGone(client: Client, held: Held, { signal }: Waiting): Promise<boolean> {
+/** Whether the server does not know the session. A call that is repeated for that would wait, as for a share that is on its way. */
+async function isGone(client: Client, held: Held, options: Waiting): Promise<boolean> {
   const wait = newBackoff({ initial: 50, max: 1000, factor: 2, jitter: 0.5 });
   for (let i = 0; i < doubtful; i++) {
-    let peer;
-    try {
-      peer = await client.serverFor(held.ref).peer();
-      await peer.restore(held)["info"]!();
-      return false;
-    } catch (err) {
-      const { codeName } = peer ? peer.fail(err) : faultOf(err);
-      if (codeName !== "not_yet_known" && codeName !== "unknown_ref") return false; // whatever it is, the next call says it
-    }
-    await sleep(wait.next(), client.outbox, signal);
-    if (signal?.aborted) throw fault("canceled", `stopped asking for the session`);
+    const known = await client.call(held, async (live, peer) => {
+      try {
+        await live["info"]!();
+        return true;
+      } catch (err) {
+        const f = peer.fail(err);
+        if (f.codeName !== "not_yet_known" && f.codeName !== "unknown_ref") throw f;
+        return false;
+      }
+    }, options);
+    if (known) return false;
+    await sleep(wait.next(), client.outbox, options.signal);
   }
   return true;
 }

@@ -482,16 +482,17 @@ export class Sender {
 
   /** Stores a batch's outcomes. making is how its session is reached if this was its create and that did not apply. */
   async #finish(e: Entry, outcomes: Outcome[], making: Route | undefined): Promise<void> {
-    const good = e.ops.every((op, i) => stateOf(op, outcomes[i]!) === "acked");
+    const good = e.ops.every((op, i) => stateOf(op, outcomes[i]!) === "acked"), most = this.#box.settings.keepBytes;
     await this.#insist((t): Plan<undefined> => {
       const row = t.batches.get(e.id);
       if (!row || row.state === "finished" || this.#moved(t)) return { changes: [], value: undefined };
       const stream: Partial<StreamRow> = { lastSeq: Math.max(t.streams.get(e.session)?.lastSeq ?? 0, lastSeqOf(e)) };
+      const fits = good && row.bytes <= most;
       if (e.route.space !== "") Object.assign(stream, { spaceRef: making?.space ?? "", ownerRef: making?.ref ?? "" });
       return {
         changes: [
-          ...(good ? roomFor(t, row, this.#box.settings.keepBytes) : []),
-          { t: "batch", k: e.id, p: { ...(good ? { kept: true } : { ops: e.ops }), state: "finished", finishedAt: Date.now(), outcomes, attempts: e.attempts + 1, nextRetryAt: 0, dropping: false } },
+          ...(fits ? roomFor(t, row, most) : []),
+          { t: "batch", k: e.id, p: { ...(fits ? { kept: true } : { ops: good ? slimmed(e.ops) : e.ops }), state: "finished", finishedAt: Date.now(), outcomes, attempts: e.attempts + 1, nextRetryAt: 0, dropping: false } },
           streamChange(t, e.session, stream),
         ],
         value: undefined,
@@ -552,8 +553,10 @@ function roomFor(t: Tables, row: BatchRow, most: number): Change[] {
     if (bytes <= most) break;
     const old = t.batches.get(id)!;
     bytes -= old.bytes;
-    const ops = old.ops.map((o): OpRow => ({ id: o.id, method: o.method, args: [], ...(o.retries !== undefined && { retries: o.retries }) }));
-    changes.push({ t: "batch", k: id, p: { ops, kept: false } });
+    changes.push({ t: "batch", k: id, p: { ops: slimmed(old.ops), kept: false } });
   }
   return changes;
 }
+
+/** Ops without their arguments. */
+const slimmed = (ops: readonly OpRow[]): OpRow[] => ops.map((o) => ({ id: o.id, method: o.method, args: [], ...(o.retries !== undefined && { retries: o.retries }) }));
