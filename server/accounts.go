@@ -18,9 +18,8 @@ const accountsKept = 100_000
 
 // accounts are what is known of them. Safe for concurrent use.
 type accounts struct {
-	quota int64
-
 	mu     sync.Mutex
+	quota  int64
 	of     map[string]string   // by session or ref of a space; "" for the space's owner's
 	wanted map[string]struct{} // of which it is not known
 	held   map[string]*total
@@ -35,14 +34,20 @@ func newAccounts(quota int) *accounts {
 	return &accounts{quota: int64(quota), of: map[string]string{}, wanted: map[string]struct{}{}, held: map[string]*total{}}
 }
 
+func (a *accounts) setQuota(quota int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.quota = int64(quota)
+}
+
 // full says why nothing more may be written to a session, or be made under a ref of a space.
 // What is not known yet is let through.
 func (a *accounts) full(id string) *fault.Error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.quota <= 0 {
 		return nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	ref, known := a.of[id]
 	if !known && len(a.wanted) < accountsKept {
 		a.wanted[id] = struct{}{}

@@ -67,7 +67,7 @@ func (g *gateway) hello(c *rpc.Call) {
 		l.SetBatchOps(uint32(limits.BatchOps))
 		l.SetBatchBytes(uint64(limits.BatchBytes))
 		l.SetPayloadBytes(uint64(limits.PayloadBytes))
-		l.SetBatchesInFlight(uint32(g.server.cfg.BatchesInFlight))
+		l.SetBatchesInFlight(uint32(g.link.batches))
 		named, err := r.NewFeatures(int32(len(features)))
 		if err != nil {
 			return err

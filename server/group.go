@@ -64,14 +64,16 @@ type line struct {
 // another. One at a time does, so a session's answers and events keep the order
 // of its commits.
 type committer struct {
-	ctx  context.Context // of transactions, which outlive their callers
-	cfg  Config
-	hub  *hub
-	uses *usage
-	met  *boundHits
-	full *quotas
-	seen *observed
-	out  *outage
+	ctx context.Context // of transactions, which outlive their callers
+	cfg Config
+	// limits are of cfg those that hold now.
+	limits *limits
+	hub    *hub
+	uses   *usage
+	met    *boundHits
+	full   *quotas
+	seen   *observed
+	out    *outage
 
 	denied func([]*capability.AuditRow) // counts them
 
@@ -95,9 +97,10 @@ type committer struct {
 }
 
 func newCommitter(ctx context.Context, cfg Config, h *hub, uses *usage, met *boundHits, full *quotas, seen *observed, out *outage) *committer {
-	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, full: full, seen: seen, out: out, denied: func([]*capability.AuditRow) {}, lines: map[string]*line{},
+	c := &committer{ctx: ctx, cfg: cfg, hub: h, uses: uses, met: met, full: full, seen: seen, out: out, denied: func([]*capability.AuditRow) {}, lines: map[string]*line{}, limits: new(limits),
 		replies: make(chan func(), repliesAhead), answered: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
+	c.limits.Store(&cfg)
 	return c
 }
 
@@ -178,7 +181,7 @@ func (c *committer) add(w *work) *fault.Error {
 	switch {
 	case c.closed:
 		return fault.Draining.With("the server is stopping: go to another, or come back")
-	case c.ops > 0 && (full(w, c.ops, l.ops, w.ops, c.cfg.QueueOps) || full(w, c.bytes, l.bytes, w.bytes, c.cfg.QueueBytes)):
+	case c.ops > 0 && (full(w, c.ops, l.ops, w.ops, c.limits.Load().QueueOps) || full(w, c.bytes, l.bytes, w.bytes, c.cfg.QueueBytes)):
 		c.met.add(boundQueue)
 		return fault.Overloaded.With("%d ops wait to be committed: try again later", c.ops)
 	}
@@ -394,7 +397,7 @@ func (c *committer) transact(group []*work) error {
 	defer late.Stop()
 	err := c.cfg.Store.Guess(ctx, func(tx session.Tx) (err error) {
 		defer recovered(&err)
-		answers, published, err = session.Commit(ctx, tx, subs, c.cfg.Session)
+		answers, published, err = session.Commit(ctx, tx, subs, c.limits.Load().Session)
 		crashpoint.Hit(crashpoint.ServerCommitBefore)
 		return err
 	})

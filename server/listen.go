@@ -219,7 +219,9 @@ func (s *Server) ServeConn(t rpc.Transport) error {
 
 // newLink is what a connection's objects share; who makes it says where from.
 func (s *Server) newLink(remote string) *link {
-	return &link{peer: peerName(remote), address: addressOf(remote), limit: s.cfg.RPC.QueuedBytes / 2, max: s.cfg.Subscriptions, met: &s.met, saved: newSavedRefs(),
+	now := s.limits.Load()
+	return &link{peer: peerName(remote), address: addressOf(remote), met: &s.met, saved: newSavedRefs(),
+		limit: now.RPC.QueuedBytes / 2, max: now.Subscriptions, batches: now.BatchesInFlight,
 		shot: make(chan struct{}, max(s.cfg.Snapshots/2, 1))}
 }
 
@@ -227,7 +229,7 @@ func (s *Server) serve(t rpc.Transport) {
 	l := s.newLink(t.RemoteAddr())
 	l.in = s.intake.Open(l.address)
 	defer l.in.Close()
-	conn := rpc.NewConn(t, rpc.Config{Bootstrap: &gateway{server: s, link: l}, Limits: s.cfg.RPC,
+	conn := rpc.NewConn(t, rpc.Config{Bootstrap: &gateway{server: s, link: l}, Limits: s.limits.Load().RPC,
 		Logger: s.connLog, Hits: &s.hits, Intake: l.in})
 	l.from = conn
 	s.mu.Lock()

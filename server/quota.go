@@ -78,7 +78,7 @@ func (s *Server) measureAll(ctx context.Context) {
 			if !ok {
 				return
 			}
-			if quota := int64(s.cfg.Session.Limits.SessionBytes); quota > 0 && bytes > quota {
+			if quota := int64(s.limits.Load().Session.Limits.SessionBytes); quota > 0 && bytes > quota {
 				s.log.Warn("a session of before there were quotas holds more than its quota: what it holds is spared, and it may hold as much again as the quota",
 					"session", id, "bytes", bytes, "quota", quota)
 			}

@@ -49,8 +49,9 @@ import (
 // Server serves one database's sessions. All methods are safe for concurrent
 // use; Run is called once.
 type Server struct {
-	cfg Config
-	log *slog.Logger
+	cfg    Config // of the start: what SetLimits changes is in limits
+	limits *limits
+	log    *slog.Logger
 	// connLog is log for what concerns one connection.
 	connLog *slog.Logger
 	hub     *hub
@@ -113,8 +114,9 @@ func New(cfg Config) *Server {
 	s.audit, s.uses, s.quotas = newAuditor(cfg), newUsage(cfg), newQuotas()
 	s.accounts = newAccounts(cfg.Session.Limits.AccountBytes)
 	cfg.Session.DenialRows, cfg.Session.Full = s.audit.room, s.accounts.full
+	s.cfg = cfg
 	s.commit = newCommitter(s.work, cfg, s.hub, s.uses, &s.met, s.quotas, s.observed, s.outage)
-	s.commit.denied = s.audit.counted
+	s.commit.denied, s.limits = s.audit.counted, s.commit.limits
 	s.shots = newPlaces(cfg.Snapshots, cfg.StallTimeout, &s.met)
 	s.tries = newWrongTries(cfg.WrongTries, cfg.WrongTryInterval, &s.met)
 	return s

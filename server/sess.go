@@ -221,7 +221,7 @@ func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream
 	}
 	crashpoint.Hit(crashpoint.ServerOpenStreamAfter)
 	o.auth.opened(row.Outbox)
-	return &stream{server: o.server, peer: o.link.peer, auth: o.auth, id: row.Outbox, incarnation: incarnation}, row, nil
+	return &stream{server: o.server, peer: o.link.peer, auth: o.auth, id: row.Outbox, incarnation: incarnation, most: o.link.batches}, row, nil
 }
 
 // find gives the stream as it is, nil if it is new, and the ref's grant, if there is such a

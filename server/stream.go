@@ -24,6 +24,7 @@ type stream struct {
 	id          string // the stream's (session.StreamKey), opened by the outbox's secret
 	incarnation uint64
 	opening     session.Opening
+	most        int // of inFlight
 
 	mu       sync.Mutex
 	inFlight int       // unanswered calls
@@ -91,7 +92,7 @@ func (o *stream) submit(p *parked) {
 	o.auth.sign(&w.sub, o.peer)
 	answer := w.done
 	o.mu.Lock()
-	if o.inFlight >= o.server.cfg.BatchesInFlight {
+	if o.inFlight >= o.most {
 		n := o.inFlight
 		o.server.met.add(boundBatches)
 		o.mu.Unlock()

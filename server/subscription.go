@@ -203,6 +203,7 @@ type link struct {
 	shot    chan struct{} // holds one for each snapshot that has a place, or waits in line for one
 	limit   int           // bytes
 	max     int           // subscriptions
+	batches int           // unanswered on one stream
 	met     *boundHits
 	saved   *savedRefs
 

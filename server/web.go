@@ -91,7 +91,7 @@ func (p *webPeer) config() capnweb.Config {
 // webLimits are the vat's limits of a connection in Cap'n Web's terms. JSON takes
 // more room than what it stands for: the quotes of a payload's text are escaped.
 func (s *Server) webLimits() capnweb.Limits {
-	l := s.cfg.RPC
+	l := s.limits.Load().RPC
 	return capnweb.Limits{
 		MessageBytes: 2 * l.MessageBytes, Calls: l.Answers, CallBytes: l.AnswerBytes, Exports: l.Exports, Imports: l.Imports,
 		QueuedBytes: l.QueuedBytes, WriteTimeout: l.WriteTimeout, PingInterval: l.PingInterval, PingTimeout: l.PingTimeout,

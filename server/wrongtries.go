@@ -24,12 +24,12 @@ const (
 // interval. What is taken from an empty one is owed, also by connections that
 // have ended: coming back is no way around it. Safe for concurrent use.
 type wrongTries struct {
-	burst int
-	every time.Duration
-	most  int // addresses
-	met   *boundHits
+	most int // addresses
+	met  *boundHits
 
 	mu     sync.Mutex
+	burst  int
+	every  time.Duration
 	closed bool                // nothing waits any more
 	from   map[string]*account // addresses whose bucket is not full
 }
@@ -60,13 +60,20 @@ func newWrongTries(burst int, every time.Duration, met *boundHits) *wrongTries {
 	return &wrongTries{burst: burst, every: every, most: triesAddresses, met: met, from: map[string]*account{}}
 }
 
+// setLimits has others hold for tries from now on; answers that wait are due when they were.
+func (w *wrongTries) setLimits(burst int, every time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.burst, w.every = burst, every
+}
+
 // answer has give called when the address that a call came from may be told that
 // it was wrong: now, or later in the order of its tries. An address that has too
 // many answers to wait for loses the connection before.
 func (w *wrongTries) answer(from origin, give func()) {
 	wait, over := w.withhold(addressOf(from.RemoteAddr()), from, give)
-	if over {
-		from.Abort(exception{fault.Overloaded.With("too many refs from this address were wrong: wait %v before the next one", w.every*triesWithheld)})
+	if over > 0 {
+		from.Abort(exception{fault.Overloaded.With("too many refs from this address were wrong: wait %v before the next one", over)})
 	}
 	if !wait {
 		give()
@@ -87,12 +94,13 @@ func ended(from origin) bool {
 }
 
 // withhold takes a try from an address's bucket. wait says that the answer is
-// kept until it is due, over that it was not even counted.
-func (w *wrongTries) withhold(address string, from origin, give func()) (wait, over bool) {
+// kept until it is due, over, where it is not 0, that it was not even counted, and how
+// long it takes until all are given that are kept.
+func (w *wrongTries) withhold(address string, from origin, give func()) (wait bool, over time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || ended(from) {
-		return false, false
+		return false, 0
 	}
 	now := time.Now()
 	a := w.from[address]
@@ -111,18 +119,18 @@ func (w *wrongTries) withhold(address string, from origin, give func()) (wait, o
 	due := a.full.Add(w.every - time.Duration(w.burst)*w.every)
 	if due.Sub(now) > triesWithheld*w.every {
 		w.met.add(boundWrongTries)
-		return false, true
+		return false, w.every * triesWithheld
 	}
 	a.full = a.full.Add(w.every)
 	if !due.After(now) {
-		return false, false
+		return false, 0
 	}
 	w.met.add(boundWrongTries)
 	a.waiting = append(a.waiting, withheld{due, from, give})
 	if len(a.waiting) == 1 && !a.ticking {
 		a.timer.Reset(due.Sub(now))
 	}
-	return true, false
+	return true, 0
 }
 
 // tick gives the answers that are due, and forgets the address when its bucket

@@ -36,11 +36,11 @@ func (k *told) answer(name string) func() {
 // try is wrongTries.answer without a connection to end.
 func (k *told) try(w *wrongTries, address string, conn origin, name string) (over bool) {
 	give := k.answer(name)
-	wait, over := w.withhold(address, conn, give)
-	if !wait && !over {
+	wait, left := w.withhold(address, conn, give)
+	if !wait && left == 0 {
 		give()
 	}
-	return over
+	return left > 0
 }
 
 func (k *told) want(t *testing.T, want ...string) {
@@ -138,6 +138,25 @@ func TestWrongTriesAreBounded(t *testing.T) {
 		if n := w.kept(); n != 0 {
 			t.Errorf("%d addresses are kept", n)
 		}
+	})
+}
+
+// Other limits hold for tries from then on.
+func TestWrongTriesUnderOtherLimits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWrongTries(1, time.Second, new(boundHits))
+		k := &told{began: time.Now()}
+		k.try(w, "a", nil, "0")
+		k.try(w, "a", nil, "1")
+		w.setLimits(4, time.Minute)
+		k.try(w, "a", nil, "2")
+		for i := range 5 {
+			k.try(w, "b", nil, fmt.Sprint("b", i))
+		}
+		time.Sleep(time.Hour)
+		k.want(t, "0 0s", "2 0s", "b0 0s", "b1 0s", "b2 0s", "b3 0s", "1 1s", "b4 1m0s")
+		w.close()
 	})
 }
 

@@ -20,15 +20,24 @@ const mostAddresses = 1 << 16
 // Safe for concurrent use.
 type rates struct {
 	burst int
-	every time.Duration
 	now   func() time.Time
 
-	mu   sync.Mutex
-	full map[string]time.Time // when an address's bucket is full again
+	mu    sync.Mutex
+	every time.Duration
+	full  map[string]time.Time // when an address's bucket is full again
 }
 
 func newRates(burst, perHour int) *rates {
-	return &rates{burst: burst, every: time.Hour / time.Duration(perHour), now: time.Now, full: map[string]time.Time{}}
+	r := &rates{burst: burst, now: time.Now, full: map[string]time.Time{}}
+	r.setRate(perHour)
+	return r
+}
+
+// setRate has buckets fill up at another rate.
+func (r *rates) setRate(perHour int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.every = time.Hour / time.Duration(perHour)
 }
 
 // take takes one from an address's bucket, if there is one in it.
@@ -60,11 +69,10 @@ func (r *rates) take(address string) bool {
 // room is the places for requests of each address. Who finds none waits a while. Safe
 // for concurrent use.
 type room struct {
+	mu     sync.Mutex
 	places int
 	wait   time.Duration
-
-	mu   sync.Mutex
-	from map[string]*place
+	from   map[string]*place
 }
 
 // place is one address's.
@@ -77,6 +85,15 @@ func newRoom(places int, wait time.Duration) *room {
 	return &room{places: places, wait: wait, from: map[string]*place{}}
 }
 
+// setLimits has others hold for requests from now on; those that are there count by the old ones.
+func (r *room) setLimits(places int, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wait = wait; r.places != places {
+		r.places, r.from = places, map[string]*place{}
+	}
+}
+
 // enter takes one of an address's places. Who gets no error calls leave.
 func (r *room) enter(ctx context.Context, address string) (leave func(), err error) {
 	r.mu.Lock()
@@ -86,15 +103,16 @@ func (r *room) enter(ctx context.Context, address string) (leave func(), err err
 		r.from[address] = p
 	}
 	p.n++
+	wait := r.wait
 	r.mu.Unlock()
 	gone := func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if p.n--; p.n == 0 {
+		if p.n--; p.n == 0 && r.from[address] == p {
 			delete(r.from, address)
 		}
 	}
-	if err := r.take(ctx, p.sem); err != nil {
+	if err := take(ctx, p.sem, wait); err != nil {
 		gone()
 		return nil, err
 	}
@@ -105,11 +123,11 @@ func (r *room) enter(ctx context.Context, address string) (leave func(), err err
 }
 
 // take takes one of a line of places.
-func (r *room) take(ctx context.Context, places *semaphore.Weighted) error {
+func take(ctx context.Context, places *semaphore.Weighted, wait time.Duration) error {
 	if places.TryAcquire(1) {
 		return nil
 	}
-	limit, cancel := context.WithTimeout(ctx, r.wait)
+	limit, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	if places.Acquire(limit, 1) != nil {
 		if ctx.Err() != nil {

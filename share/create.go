@@ -168,7 +168,7 @@ func (s *Service) newWriter(ctx context.Context, c *server.Caller, p *capability
 
 // endOldWriters revokes those above the bound.
 func (s *Service) endOldWriters(ctx context.Context, share *server.Held) error {
-	refs, err := s.cfg.Store.MintedFrom(ctx, share.Ref(), 4*s.cfg.Writers)
+	refs, err := s.cfg.Store.MintedFrom(ctx, share.Ref(), 4*s.limits.Load().Writers)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (s *Service) endOldWriters(ctx context.Context, share *server.Held) error {
 			writers = append(writers, g.ID)
 		}
 	}
-	for len(writers) > s.cfg.Writers {
+	for len(writers) > s.limits.Load().Writers {
 		if _, err := share.Revoke(ctx, writers[0]); err != nil {
 			return err
 		}

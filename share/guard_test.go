@@ -282,6 +282,13 @@ func TestCreatesHaveARate(t *testing.T) {
 	if len(rate.full) > 10 {
 		t.Errorf("%d addresses are kept of whose nothing is owed", len(rate.full))
 	}
+	rate.setRate(60)
+	take("d", true)
+	take("d", true)
+	now = now.Add(time.Second)
+	take("d", false)
+	now = now.Add(time.Minute)
+	take("d", true)
 }
 
 // One address has so many places at once.
@@ -307,6 +314,17 @@ func TestRoom(t *testing.T) {
 	waiting.Go(func() { enter("x")() })
 	waiting.Wait()
 	b()
+	c := enter("x")
+	m.setLimits(1, time.Nanosecond)
+	d := enter("x")
+	if _, err := m.enter(ctx, "x"); fault.CodeOf(err) != fault.Overloaded {
+		t.Errorf("a second where one may be: %v", err)
+	}
+	c()
+	if _, err := m.enter(ctx, "x"); fault.CodeOf(err) != fault.Overloaded {
+		t.Errorf("the end of one that counted by other limits makes room: %v", err)
+	}
+	d()
 	if len(m.from) != 0 {
 		t.Errorf("%d addresses are left", len(m.from))
 	}

@@ -40,7 +40,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = &bare
 	}
 	// Whoever was wrong, or comes when there is no room, may wait for the answer.
-	deadlines(w, s.cfg.StallTimeout, s.cfg.BodyTimeout+2*s.cfg.SyncTimeout)
+	lim := s.limits.Load()
+	deadlines(w, s.cfg.StallTimeout, lim.BodyTimeout+2*lim.SyncTimeout)
 	v := &visitor{Request: r, caller: s.cfg.Server.Caller(r.Context(), r.RemoteAddr), creator: creator}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -165,8 +166,9 @@ type synced struct {
 }
 
 func (s *Service) serveSync(w http.ResponseWriter, v *visitor, id string) {
-	deadlines(w, s.cfg.BodyTimeout, 2*(s.cfg.BodyTimeout+s.cfg.SyncTimeout))
-	n, err := s.sync(w, v, id)
+	lim := s.limits.Load()
+	deadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
+	n, err := s.sync(w, v, id, lim)
 	if err != nil {
 		s.refuse(w, err, aboutShare)
 		return
@@ -177,7 +179,7 @@ func (s *Service) serveSync(w http.ResponseWriter, v *visitor, id string) {
 // sync takes a body in and commits it, piece by piece as it comes: one that is no
 // larger than a piece is applied whole or not at all. A client that goes away when all
 // of it has come has its sync committed: it does not send it again.
-func (s *Service) sync(w http.ResponseWriter, v *visitor, id string) (n int, err error) {
+func (s *Service) sync(w http.ResponseWriter, v *visitor, id string, lim *Config) (n int, err error) {
 	ctx := v.Context()
 	leave, err := s.room.enter(ctx, v.caller.Address())
 	if err != nil {
@@ -198,15 +200,15 @@ func (s *Service) sync(w http.ResponseWriter, v *visitor, id string) (n int, err
 		}
 	}()
 	piece := 0 // what is charged for the one that is being gathered
-	body := bodyReader{in: bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(s.cfg.BodyBytes)), peekBytes), memory: held,
+	body := bodyReader{in: bufio.NewReaderSize(http.MaxBytesReader(w, v.Body, int64(lim.BodyBytes)), peekBytes), memory: held,
 		secret: func(secret string) (err error) {
 			if writer, err = s.Writer(ctx, v.caller, id, secret); err != nil {
 				return err
 			}
 			sync = writer.begin()
 			held.own(writer.share.ID)
-			if v.ContentLength > int64(s.cfg.BodyBytes) {
-				return s.tooLarge()
+			if v.ContentLength > int64(lim.BodyBytes) {
+				return tooLarge(lim)
 			}
 			return nil
 		},
@@ -222,7 +224,7 @@ func (s *Service) sync(w http.ResponseWriter, v *visitor, id string) (n int, err
 			err := sync.flush(context.WithoutCancel(ctx))
 			held.shrink(piece)
 			piece = 0
-			deadlines(w, s.cfg.BodyTimeout, 2*(s.cfg.BodyTimeout+s.cfg.SyncTimeout))
+			deadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
 			return err
 		},
 		large: func(bytes int64, most int) {
@@ -238,8 +240,8 @@ func (s *Service) sync(w http.ResponseWriter, v *visitor, id string) (n int, err
 // peekBytes is how much of a body is read at once.
 const peekBytes = 32 << 10
 
-func (s *Service) tooLarge() *fault.Error {
-	return fault.TooLarge.With("a body has at most %d bytes", s.cfg.BodyBytes)
+func tooLarge(lim *Config) *fault.Error {
+	return fault.TooLarge.With("a body has at most %d bytes", lim.BodyBytes)
 }
 
 func (s *Service) serveDelete(w http.ResponseWriter, v *visitor, id string) {
@@ -269,7 +271,7 @@ func (s *Service) delete(ctx context.Context, v *visitor, id, secret string) err
 		return err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.SyncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Load().SyncTimeout)
 	defer cancel()
 	return s.Delete(ctx, v.caller, id, secret)
 }

@@ -107,7 +107,8 @@ func (s *Service) rpcSync(ctx context.Context, v *visitor, held *memory, id, sec
 // rpcLimits are those of one connection: clients make a call at a time.
 func (s *Service) rpcLimits() capnweb.Limits {
 	l := capnweb.DefaultLimits()
-	l.MessageBytes, l.QueuedBytes, l.CallBytes = s.cfg.MessageBytes, s.cfg.MessageBytes, 4*s.cfg.MessageBytes
+	message := s.limits.Load().MessageBytes
+	l.MessageBytes, l.QueuedBytes, l.CallBytes = message, message, 4*message
 	l.Calls, l.Exports, l.Imports = 256, 1024, 1024
 	l.HandshakeTimeout, l.IdleTimeout = s.cfg.StallTimeout, 10*time.Minute
 	return l
@@ -125,7 +126,7 @@ var syncBegins = regexp.MustCompile(`^\["push",\["pipeline",0,\["syncShare"\],\[
 // shown is what a message shows of which this has come: the secret of the share it
 // syncs, unless the request that opened the connection has shown who may create.
 func (s *Service) shown(ctx context.Context, v *visitor, have []byte) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.SyncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Load().SyncTimeout)
 	defer cancel()
 	if m := syncBegins.FindSubmatch(have[:min(len(have), peekBytes)]); m != nil {
 		writer, err := s.Writer(ctx, v.caller, string(m[1]), string(m[2]))

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
@@ -143,7 +144,8 @@ func (c Config) withDefaults() Config {
 // Service is the API behind all its wires. Its methods may be called concurrently;
 // their errors are faults.
 type Service struct {
-	cfg     Config
+	cfg     Config                 // of the start
+	limits  atomic.Pointer[Config] // those that SetLimits names
 	creates *rates
 	room    *room
 	turns   turns
@@ -155,8 +157,18 @@ type Service struct {
 // New makes a service. Mount puts it on its server.
 func New(cfg Config) *Service {
 	cfg = cfg.withDefaults()
-	return &Service{cfg: cfg, creates: newRates(cfg.Creates, cfg.CreatesPerHour),
-		room: newRoom(cfg.Requests, cfg.SyncTimeout)}
+	s := &Service{cfg: cfg, creates: newRates(cfg.Creates, cfg.CreatesPerHour), room: newRoom(cfg.Requests, cfg.SyncTimeout)}
+	s.limits.Store(&cfg)
+	return s
+}
+
+// SetLimits has those limits of cfg hold from now on that are of bodies, requests, creates and
+// secrets. What has begun ends under those that it began with.
+func (s *Service) SetLimits(cfg Config) {
+	cfg = cfg.withDefaults()
+	s.limits.Store(&cfg)
+	s.creates.setRate(cfg.CreatesPerHour)
+	s.room.setLimits(cfg.Requests, cfg.SyncTimeout)
 }
 
 // Public is the session that a public share id shows, as its read-only ref does.

@@ -158,7 +158,7 @@ func (s *syncing) flush(ctx context.Context) error {
 		}
 		s.turn = true
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.w.service.cfg.SyncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.w.service.limits.Load().SyncTimeout)
 	defer cancel()
 	for _, piece := range pieces {
 		if err := s.w.commit(ctx, piece); err != nil {
@@ -183,7 +183,8 @@ func (s *syncing) end(err error) error {
 
 // wait is for those who were there before, one of whom may be sending its body still.
 func (w *Writer) wait(ctx context.Context) error {
-	limit := time.NewTimer(w.service.cfg.BodyTimeout + w.service.cfg.SyncTimeout)
+	lim := w.service.limits.Load()
+	limit := time.NewTimer(lim.BodyTimeout + lim.SyncTimeout)
 	defer limit.Stop()
 	select {
 	case <-w.turn.before:

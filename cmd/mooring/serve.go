@@ -62,8 +62,9 @@ type serveOptions struct {
 	logFormat   string
 	logLevel    string
 
-	limits server.Config // only what addLimits names
-	share  shareOptions
+	limitsFile limitsFile
+	limits     server.Config // only what addLimits names
+	share      shareOptions
 }
 
 func serveCmd(sh *shared) *cobra.Command {
@@ -76,13 +77,13 @@ func serveCmd(sh *shared) *cobra.Command {
 			"--database-url (or " + envDatabaseURL + "), which any number of servers may share.\n" +
 			"The first start writes the owner's sturdy ref to the data folder's " + server.OwnerFile + ".\n" +
 			"SIGTERM, Ctrl-C and the end of its terminal drain: what runs is finished, new calls are refused.\n" +
-			"Where there is no terminal, SIGHUP has it read its certificate again, which it also does by itself within a minute.",
+			"Where there is no terminal, SIGHUP has it read its certificate and its --limits again, which it also does by itself within a minute.",
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("database-url") {
 				o.databaseURL = os.Getenv(envDatabaseURL)
 			}
-			if err := checkLimits(cmd.Flags(), &o.limits); err != nil {
+			if err := o.readLimits(cmd); err != nil {
 				return err
 			}
 			o.share.loopbackSaid = cmd.Flags().Changed("share-loopback")
@@ -116,9 +117,24 @@ func serveCmd(sh *shared) *cobra.Command {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end: the same as --log-level debug")
 	f.StringVar(&o.logFormat, "log-format", "", "how the log is written to standard error: json, an object a line, or text (default: text, and json with --json)")
 	f.StringVar(&o.logLevel, "log-level", "", "the least that is logged: debug, info, warn or error (default: info)")
+	f.StringVar(&o.limitsFile.path, "limits", "", "file of limits, a line each: NAME = VALUE, named as the flags below, # begins a comment. Flags that are given beat it.\n"+
+		"It is read again while the server runs, and what is wrong with it then changes nothing: the log says why")
 	o.share.addFlags(f)
 	addLimits(cmd, &o.limits, &o.share.limits)
 	return cmd
+}
+
+// readLimits takes the limits of their file, if there is one, and of the flags.
+func (o *serveOptions) readLimits(cmd *cobra.Command) error {
+	if o.limitsFile.path == "" {
+		return checkLimits(cmd.Flags(), &o.limits)
+	}
+	o.limitsFile.given = cmd.Flags()
+	if _, _, err := o.limitsFile.load(cmd.Context()); err != nil {
+		return err
+	}
+	o.limits, o.share.limits = o.limitsFile.now.server, o.limitsFile.now.share
+	return nil
 }
 
 // serve runs the server until ctx ends.
@@ -192,15 +208,27 @@ func serve(ctx context.Context, sh *shared, o serveOptions) (err error) {
 	cfg.Audiences = audiences(address.Hosts, o.listen, ln, streams)
 	cfg.Hosts = ownHosts(cfg.Audiences)
 	srv := server.New(cfg)
-	o.mountWeb(srv, log, address, st, o.mountShare(srv, st, log, address, ln))
+	sharing := o.mountShare(srv, st, log, address, ln)
+	o.mountWeb(srv, log, address, st, sharing)
 	mountAPI(srv, cfg, log, address)
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer stop()
 	beside.Go(func() { heap.Tend(running) })
+	var again []func(context.Context, bool)
 	if o.tlsCert != "" {
-		beside.Go(func() { cert.follow(running, hangups) })
+		again = append(again, cert.reload)
+	}
+	if limits := &o.limitsFile; limits.path != "" {
+		limits.log, limits.apply = log, func(set limitSet) {
+			srv.SetLimits(set.server)
+			sharing.SetLimits(set.share)
+		}
+		again = append(again, limits.reload)
+	}
+	if len(again) > 0 {
+		beside.Go(func() { follow(running, hangups, again...) })
 	}
 	if metrics != nil {
 		beside.Go(func() {

@@ -8,16 +8,11 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync/atomic"
-	"time"
 )
 
-// certificateInterval is how often the certificate's files are looked at.
-const certificateInterval = 20 * time.Second
-
 // certificate is the server's, as its files had it when they were last whole and fitted
-// each other. Handshakes take it while follow replaces it; the rest is follow's.
+// each other. Handshakes take it while reload replaces it; the rest is reload's.
 type certificate struct {
 	chainFile, keyFile string // both empty: there is none
 	log                *slog.Logger
@@ -61,27 +56,14 @@ func (c *certificate) load(ctx context.Context) error {
 	return nil
 }
 
-// follow loads the files anew, now and then and at each hangup, until ctx ends.
-func (c *certificate) follow(ctx context.Context, hangups <-chan os.Signal) {
-	tick := time.NewTicker(certificateInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			c.reload(ctx, false)
-		case <-hangups:
-			c.reload(ctx, true)
-		}
-	}
-}
-
 // reload is load, which tells the log what came of it: of the same failure once, unless
 // it was asked for.
 func (c *certificate) reload(ctx context.Context, asked bool) {
 	was := c.now.Load()
-	err := c.again(ctx)
+	err := readableAgain(c.chainFile, c.keyFile)
+	if err == nil {
+		err = c.load(ctx)
+	}
 	switch now := c.now.Load(); {
 	case ctx.Err() != nil:
 	case err != nil && (asked || err.Error() != c.failed):
@@ -94,15 +76,4 @@ func (c *certificate) reload(ctx context.Context, asked bool) {
 	if c.failed = ""; err != nil {
 		c.failed = err.Error()
 	}
-}
-
-// again loads the files, if they are such that can be read twice: a pipe's writer has
-// gone.
-func (c *certificate) again(ctx context.Context) error {
-	for _, file := range []string{c.chainFile, c.keyFile} {
-		if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
-			return fmt.Errorf("%s is no regular file", file)
-		}
-	}
-	return c.load(ctx)
 }

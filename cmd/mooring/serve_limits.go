@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,9 +16,8 @@ import (
 	"github.com/mooring-rpc/mooring/share"
 )
 
-// addLimits gives cmd a flag for every limit of cfg and sharing, which hold the
-// defaults, and a part of its own in the help for them.
-func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
+// limitFlags are a flag for every limit of cfg and sharing, which hold the defaults.
+func limitFlags(cfg *server.Config, sharing *share.Config) *pflag.FlagSet {
 	limits := pflag.NewFlagSet("limits", pflag.ContinueOnError)
 	limits.SortFlags = false
 	count := func(p *int, name, help string) { limits.IntVar(p, name, *p, help) }
@@ -63,7 +63,12 @@ func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
 	count(&sharing.Writers, "max-share-secrets", "secrets of one share that are good at once; beyond: the oldest ends")
 	span(&sharing.BodyTimeout, "share-body-timeout", "a sync's time to arrive; beyond: cut off")
 	span(&sharing.SyncTimeout, "share-sync-timeout", "its time to be committed while the database is busy or away; beyond: 429 or 503")
+	return limits
+}
 
+// addLimits gives cmd the flags of limitFlags, and a part of its own in the help for them.
+func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
+	limits := limitFlags(cfg, sharing)
 	cmd.InitDefaultHelpFlag()
 	const all = "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	trim := func(s string) string { return strings.TrimRight(s, " \n") }
@@ -76,19 +81,8 @@ func addLimits(cmd *cobra.Command, cfg *server.Config, sharing *share.Config) {
 func checkLimits(flags *pflag.FlagSet, cfg *server.Config) error {
 	var err error
 	flags.VisitAll(func(f *pflag.Flag) {
-		if err != nil || !f.Changed {
-			return
-		}
-		switch v := f.Value.(type) {
-		case *byteSize:
-			if *v <= 0 {
-				err = fault.Usage.With("--%s counts from 1B", f.Name)
-			}
-		default:
-			zero := v.String() == "0" || v.String() == "0s" || strings.HasPrefix(v.String(), "-")
-			if zero && (strings.HasPrefix(f.Name, "max-") || strings.HasSuffix(f.Name, "-timeout") || f.Name == "ping-interval" || f.Name == "wrong-try-interval") {
-				err = fault.Usage.With("--%s must be above 0", f.Name)
-			}
+		if err == nil && f.Changed {
+			err = checkLimit(f)
 		}
 	})
 	if err != nil {
@@ -104,6 +98,22 @@ func checkLimits(flags *pflag.FlagSet, cfg *server.Config) error {
 		return fault.Usage.With("--max-stranger-bytes must be at least %s", humanize.IBytes(leastStrangers))
 	case min(cfg.RefBytes, cfg.KnownBytes) < 4*cfg.RPC.MessageBytes:
 		return fault.Usage.With("--max-ref-bytes and --max-peer-bytes must be at least four times --max-message-bytes")
+	}
+	return nil
+}
+
+// checkLimit says that one cannot be.
+func checkLimit(f *pflag.Flag) error {
+	switch v := f.Value.(type) {
+	case *byteSize:
+		if *v <= 0 {
+			return fault.Usage.With("--%s counts from 1B", f.Name)
+		}
+	default:
+		zero := v.String() == "0" || v.String() == "0s" || strings.HasPrefix(v.String(), "-")
+		if zero && (strings.HasPrefix(f.Name, "max-") || strings.HasSuffix(f.Name, "-timeout") || f.Name == "ping-interval" || f.Name == "wrong-try-interval") {
+			return fault.Usage.With("--%s must be above 0", f.Name)
+		}
 	}
 	return nil
 }
@@ -127,8 +137,16 @@ func (b *byteSize) Set(s string) error {
 	return nil
 }
 
-// String implements pflag.Value.
-func (b *byteSize) String() string { return strings.ReplaceAll(humanize.IBytes(uint64(*b)), " ", "") }
+// String implements pflag.Value: exactly what there is, in the largest unit that it is a whole number of.
+func (b *byteSize) String() string {
+	n, unit := uint64(*b), 0
+	for ; n > 0 && n%1024 == 0 && unit < len(byteUnits)-1; unit++ {
+		n /= 1024
+	}
+	return strconv.FormatUint(n, 10) + byteUnits[unit]
+}
+
+var byteUnits = []string{"B", "KiB", "MiB", "GiB", "TiB"}
 
 // Type implements pflag.Value.
 func (b *byteSize) Type() string { return "size" }

@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/mooring-rpc/mooring/client"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
@@ -227,14 +229,18 @@ func TestDrainDelay(t *testing.T) {
 	}
 }
 
-// Where no terminal can end, SIGHUP has the server read its certificate again; SIGTERM
-// drains it as ever.
+// Where no terminal can end, SIGHUP has the server read its certificate and its limits
+// again; SIGTERM drains it as ever.
 func TestSIGHUP(t *testing.T) {
 	t.Parallel()
 	withoutNohup(t)
 	dir := t.TempDir()
 	cert, key, _ := selfSigned(t, dir)
-	line := serveLine(t.TempDir(), "--tls-cert", cert, "--tls-key", key)
+	limits := filepath.Join(dir, "limits")
+	if err := os.WriteFile(limits, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	line := serveLine(t.TempDir(), "--tls-cert", cert, "--tls-key", key, "--limits", limits)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	s := startSignalled(t, cmd)
@@ -262,6 +268,31 @@ func TestSIGHUP(t *testing.T) {
 	if !bytes.Equal(served(), inFile(t, cert)) {
 		t.Error("a certificate without its key took away the one that was there")
 	}
+	// One connection is let in where one may be, and no second one, once that is read.
+	secure := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer secure.CloseIdleConnections()
+	browser := &http.Client{Transport: secure}
+	first, _, err := websocket.Dial(t.Context(), "wss://"+s.banner.Listening+"/rpc", &websocket.DialOptions{HTTPClient: browser})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.CloseNow()
+	batch := func() int {
+		answer, err := browser.Post("https://"+s.banner.Listening+"/rpc", "text/plain", strings.NewReader(`["push",["pipeline",0,["hello"],[{"version":1}]]]`+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	if status := batch(); status != http.StatusOK {
+		t.Fatalf("a batch is answered %d", status)
+	}
+	if err := os.WriteFile(limits, []byte("max-connections = 1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.signal(syscall.SIGHUP)
+	s.until("takes the limit", func() bool { return batch() == http.StatusServiceUnavailable })
 	s.signal(syscall.SIGTERM)
 	if code := s.code(); code != exitOK || strings.Count(s.log.String(), `"msg":"draining"`) != 1 {
 		t.Errorf("the server ended with %d: %s", code, s.log.String())

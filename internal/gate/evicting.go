@@ -12,13 +12,12 @@ import (
 // with many at once takes the room of nobody but itself, however many addresses do so. Those that are busy go last. It is
 // safe for concurrent use.
 type Evicting struct {
+	mu                sync.Mutex
 	limit, perAddress int
-
-	mu   sync.Mutex
-	n    int
-	from map[string]*crowd
-	size []map[*crowd]struct{} // the addresses that have so many
-	most int                   // the most that one has
+	n                 int
+	from              map[string]*crowd
+	size              []map[*crowd]struct{} // the addresses that have so many
+	most              int                   // the most that one has
 }
 
 // crowd is all of one address, the oldest first.
@@ -40,6 +39,17 @@ type Entry struct {
 // NewEvicting makes an Evicting for so many at once, and so many of one address; both are at least 1.
 func NewEvicting(limit, perAddress int) *Evicting {
 	return &Evicting{limit: limit, perAddress: perAddress, from: map[string]*crowd{}, size: make([]map[*crowd]struct{}, perAddress+1)}
+}
+
+// SetLimits has others hold for who comes from now on, each of whom takes the place of one at most: where there are more than
+// may be, they get no more.
+func (e *Evicting) SetLimits(limit, perAddress int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.limit, e.perAddress = limit, perAddress
+	if more := perAddress + 1 - len(e.size); more > 0 {
+		e.size = append(e.size, make([]map[*crowd]struct{}, more)...)
+	}
 }
 
 // Enter lets one more of an address in. evict is called, without a lock held, when it has to go: it is out then. met is the

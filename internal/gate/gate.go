@@ -6,16 +6,22 @@ import "sync"
 
 // Gate counts who is in, by address. It is safe for concurrent use.
 type Gate struct {
+	mu                sync.Mutex
 	limit, perAddress int
-
-	mu   sync.Mutex
-	n    int
-	from map[string]int
+	n                 int
+	from              map[string]int
 }
 
 // New makes a Gate for so many at once, and so many of one address. With a limit of 0 nobody gets in.
 func New(limit, perAddress int) *Gate {
 	return &Gate{limit: limit, perAddress: perAddress, from: map[string]int{}}
+}
+
+// SetLimits has others hold for who comes from now on. Who is in stays.
+func (g *Gate) SetLimits(limit, perAddress int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.limit, g.perAddress = limit, perAddress
 }
 
 // Met is a limit that somebody met.

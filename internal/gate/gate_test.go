@@ -67,3 +67,39 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("%d are in still", g.Count())
 	}
 }
+
+// Other limits hold for who comes; who is in stays.
+func TestSetLimits(t *testing.T) {
+	t.Parallel()
+	g := New(3, 2)
+	g.Enter("a")
+	g.Enter("b")
+	g.SetLimits(1, 1)
+	if met := g.Enter("c"); met != Limit || g.Count() != 2 {
+		t.Errorf("beyond the new limit: met %d with %d in", met, g.Count())
+	}
+	g.SetLimits(4, 1)
+	if met := g.Enter("a"); met != PerAddress {
+		t.Errorf("beyond the new one of an address: met %d", met)
+	}
+	if met := g.Enter("c"); met != None {
+		t.Errorf("within them: met %d", met)
+	}
+	e := NewEvicting(2, 1)
+	gone := ""
+	enter := func(name string) { e.Enter(name[:1], func() { gone += name }) }
+	enter("a1")
+	e.SetLimits(5, 3)
+	enter("a2")
+	enter("a3")
+	enter("b1")
+	if gone != "" || e.Count() != 4 {
+		t.Errorf("%q had to go of what there is room for, %d are in", gone, e.Count())
+	}
+	e.SetLimits(2, 1)
+	enter("a4")
+	enter("c1")
+	if gone != "a1a2" || e.Count() != 4 {
+		t.Errorf("%q had to go, one for one, and %d are in", gone, e.Count())
+	}
+}

@@ -45,9 +45,11 @@ type Config struct {
 
 // Budget is so many bytes.
 type Budget struct {
-	cfg Config
+	patience time.Duration
 
 	mu      sync.Mutex
+	total   int64
+	perKey  int64
 	held    int64
 	keys    map[string]*holder
 	waiting []*waiter // the oldest first
@@ -78,10 +80,21 @@ func (w *waiter) outcome() error {
 
 // New makes a budget.
 func New(cfg Config) *Budget {
-	if cfg.PerKey <= 0 || cfg.PerKey > cfg.Total {
-		cfg.PerKey = cfg.Total
+	b := &Budget{patience: cfg.Patience, keys: map[string]*holder{}}
+	b.SetLimits(cfg.Total, cfg.PerKey)
+	return b
+}
+
+// SetLimits has others hold from now on, perKey as in [Config]. What is held stays, also where it is more by now: nothing is
+// added to it then.
+func (b *Budget) SetLimits(total, perKey int64) {
+	if perKey <= 0 || perKey > total {
+		perKey = total
 	}
-	return &Budget{cfg: cfg, keys: map[string]*holder{}}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.total, b.perKey = total, perKey
+	b.admit()
 }
 
 // Stats are a budget's numbers.
@@ -94,7 +107,7 @@ type Stats struct {
 func (b *Budget) Stats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Stats{Held: b.held, Peak: b.peak, Total: b.cfg.Total, Refused: b.refused}
+	return Stats{Held: b.held, Peak: b.peak, Total: b.total, Refused: b.refused}
 }
 
 // Open gives an account of key in which nothing is yet. It has to be closed.
@@ -108,7 +121,7 @@ func (b *Budget) Open(key string) *Account {
 
 // fits says whether n more bytes of h are within all limits. The lock is held.
 func (b *Budget) fits(h *holder, n int64) bool {
-	return b.held+n <= b.cfg.Total && h.held+n <= b.cfg.PerKey
+	return b.held+n <= b.total && h.held+n <= b.perKey
 }
 
 // take charges n bytes. The lock is held.
@@ -131,7 +144,7 @@ func (b *Budget) give(a *Account, n int64) {
 func (b *Budget) admit() {
 	left := b.waiting[:0]
 	for i, w := range b.waiting {
-		if b.held+w.n > b.cfg.Total {
+		if b.held+w.n > b.total {
 			left = append(left, b.waiting[i:]...)
 			break
 		}
@@ -187,7 +200,7 @@ func (a *Account) Grow(ctx context.Context, n int64) error {
 	}
 	b.mu.Lock()
 	switch {
-	case n > b.cfg.PerKey:
+	case n > b.perKey:
 		b.refused++
 		b.mu.Unlock()
 		a.mu.Unlock()
@@ -203,7 +216,7 @@ func (a *Account) Grow(ctx context.Context, n int64) error {
 	b.mu.Unlock()
 	a.mu.Unlock()
 
-	patience := time.NewTimer(b.cfg.Patience)
+	patience := time.NewTimer(b.patience)
 	defer patience.Stop()
 	var err error
 	select {

@@ -196,3 +196,30 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("%+v, %+v", b.Stats(), other.Stats())
 	}
 }
+
+// Other limits hold from now on: who waits is let in by more, and nobody loses anything by less.
+func TestSetLimits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Config{Total: 100, PerKey: 60, Patience: time.Hour})
+		one, two := b.Open("a"), b.Open("a")
+		if !one.TryGrow(60) {
+			t.Fatal("there is room")
+		}
+		got := make(chan error, 1)
+		go func() { got <- two.Grow(t.Context(), 30) }()
+		synctest.Wait()
+		b.SetLimits(100, 0)
+		if err := <-got; err != nil {
+			t.Fatal(err)
+		}
+		b.SetLimits(50, 40)
+		if held := b.Stats(); held.Held != 90 || held.Total != 50 || two.TryGrow(1) || b.Open("b").Grow(t.Context(), 41) != ErrTooLarge {
+			t.Errorf("after less: %+v", held)
+		}
+		one.Close()
+		if !two.TryGrow(10) || two.TryGrow(1) {
+			t.Error("the new limit of a key is not what holds")
+		}
+	})
+}

@@ -1,0 +1,159 @@
+// The limits of mooring serve in a file, which is read again while the server runs.
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/share"
+)
+
+// maxLimitsFile is how long such a file may be.
+const maxLimitsFile = 64 << 10
+
+// limitsAtStart are the limits that clients, or net/http, were promised: they stay as they
+// are until the next start.
+var limitsAtStart = []string{"handshake-timeout", "batch-timeout", "write-timeout", "max-message-bytes"}
+
+// limitSet is all limits, each by the defaults, the file or the command line.
+type limitSet struct {
+	server server.Config // only what limitFlags names
+	share  share.Config  // likewise
+	values map[string]string
+}
+
+// limitsFile is the file, as it was when it was last whole and sound.
+type limitsFile struct {
+	path  string
+	given *pflag.FlagSet // the command line's, which beat it
+	log   *slog.Logger
+	apply func(limitSet)
+
+	text   []byte
+	now    limitSet
+	failed string // why the file was not taken the last time
+}
+
+// load reads the file. What is wrong with it is the error, and what was there stays.
+// changed is nil where the file has not changed.
+func (l *limitsFile) load(ctx context.Context) (changed, later []string, err error) {
+	text, err := readWhole(ctx, l.path, maxLimitsFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--limits: %w", err)
+	}
+	if l.now.values != nil && bytes.Equal(text, l.text) {
+		return nil, nil, nil
+	}
+	set, err := readLimits(string(text), l.given, nil)
+	if err == nil && l.now.values != nil {
+		wanted := set.values
+		set, err = readLimits(string(text), l.given, l.now.values)
+		for _, name := range limitsAtStart {
+			if wanted[name] != l.now.values[name] {
+				later = append(later, name+"="+wanted[name])
+			}
+		}
+	}
+	if err != nil {
+		return nil, nil, fault.Usage.With("--limits %s: %s", plainLine(l.path), message(err))
+	}
+	changed = []string{}
+	limitFlags(&set.server, &set.share).VisitAll(func(f *pflag.Flag) {
+		if v := set.values[f.Name]; v != l.now.values[f.Name] {
+			changed = append(changed, f.Name+"="+v)
+		}
+	})
+	l.text, l.now = text, set
+	return changed, later, nil
+}
+
+// reload is load while the server runs, which tells the log what came of it: of the same
+// failure once, unless it was asked for.
+func (l *limitsFile) reload(ctx context.Context, asked bool) {
+	var changed, later []string
+	err := readableAgain(l.path)
+	if err == nil {
+		changed, later, err = l.load(ctx)
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && (asked || err.Error() != l.failed):
+		l.log.Warn("the limits were not read again: those of before stay", "error", message(err))
+	case changed != nil:
+		l.apply(l.now)
+		l.log.Info("the limits were read again", "file", l.path, "changed", strings.Join(changed, " "))
+	case err == nil && asked:
+		l.log.Info("the limits are unchanged", "file", l.path)
+	}
+	if len(later) > 0 {
+		l.log.Warn("these limits change at the next start alone", "limits", strings.Join(later, " "))
+	}
+	if l.failed = ""; err != nil {
+		l.failed = err.Error()
+	}
+}
+
+// message is an error's text without its code.
+func message(err error) string {
+	if f, is := errors.AsType[*fault.Error](err); is {
+		return f.Message
+	}
+	return err.Error()
+}
+
+// readLimits reads a limit a line, NAME = VALUE, by the names and in the words of the flags.
+// What stands behind # is a comment. Those that were given as flags count instead, and of
+// running, if it is not nil, those that cannot change.
+func readLimits(text string, given *pflag.FlagSet, running map[string]string) (set limitSet, err error) {
+	set = limitSet{server: server.DefaultConfig(), share: share.DefaultConfig(), values: map[string]string{}}
+	flags := limitFlags(&set.server, &set.share)
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		name, value, is := strings.Cut(strings.TrimSpace(line), "=")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		f := flags.Lookup(name)
+		switch {
+		case name == "" && !is:
+			continue
+		case name == "" || value == "":
+			return set, fault.Usage.With("line %d is no NAME = VALUE", number)
+		case f == nil:
+			return set, fault.Usage.With("line %d: no limit has the name %q: mooring serve --help lists them", number, plainLine(fault.Clip(name)))
+		case f.Changed:
+			return set, fault.Usage.With("line %d: %s stands there twice", number, name)
+		}
+		if err := flags.Set(name, value); err != nil {
+			return set, fault.Usage.With("line %d: %q is no value for %s", number, plainLine(fault.Clip(value)), name)
+		}
+		if err := checkLimit(f); err != nil {
+			return set, fault.Usage.With("line %d: %s", number, message(err))
+		}
+	}
+	over := func(name, value string) {
+		if err == nil && flags.Lookup(name) != nil {
+			err = flags.Set(name, value)
+		}
+	}
+	given.Visit(func(f *pflag.Flag) { over(f.Name, f.Value.String()) })
+	if running != nil {
+		for _, name := range limitsAtStart {
+			over(name, running[name])
+		}
+	}
+	if err == nil {
+		err = checkLimits(flags, &set.server)
+	}
+	flags.VisitAll(func(f *pflag.Flag) { set.values[f.Name] = f.Value.String() })
+	return set, err
+}

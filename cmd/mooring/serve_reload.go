@@ -1,0 +1,42 @@
+// What mooring serve reads again while it runs: its certificate, and its limits.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+)
+
+// reloadInterval is how often the files are looked at.
+const reloadInterval = 20 * time.Second
+
+// follow calls each of reload now and then, and with asked at each hangup, until ctx ends.
+func follow(ctx context.Context, hangups <-chan os.Signal, reload ...func(ctx context.Context, asked bool)) {
+	tick := time.NewTicker(reloadInterval)
+	defer tick.Stop()
+	for {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-hangups:
+			asked = true
+		}
+		for _, again := range reload {
+			again(ctx, asked)
+		}
+	}
+}
+
+// readableAgain says what is wrong with files that can be read once: a pipe's writer has gone.
+func readableAgain(files ...string) error {
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+			return fmt.Errorf("%s is no regular file", file)
+		}
+	}
+	return nil
+}
