@@ -12,6 +12,7 @@ import (
 	"capnproto.org/go/capnp/v3"
 
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/rpc"
 )
 
@@ -160,12 +161,11 @@ func (s *Side) call(c *capnweb.Call, m *methodPlan, ref *rpc.Ref, args []any, do
 // recovered answers a call whose results have caused a panic: it must not end the process.
 func recovered(c *capnweb.Call, m *methodPlan) {
 	if r := recover(); r != nil {
-		slog.Error("bridge: an answer caused a panic", "method", m.owner+"."+m.name, "panic", r, "stack", string(debug.Stack()))
-		c.Fail(errPanic)
+		name := incident.New()
+		slog.Error("bridge: an answer caused a panic", "incident", name, "method", m.owner+"."+m.name, "panic", r, "stack", string(debug.Stack()))
+		c.Fail(&capnweb.Error{Name: "Error", Message: incident.Internal(name)})
 	}
 }
-
-var errPanic = &capnweb.Error{Name: "Error", Message: "internal error"}
 
 // results gives what a call came to; it is there.
 func (s *Side) results(m *methodPlan, answer *rpc.Promise) (any, error) {

@@ -4,7 +4,6 @@ package capnweb
 
 import (
 	"context"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 )
@@ -197,7 +196,6 @@ func (c *Call) deliver() {
 
 func (c *Call) recover() {
 	if r := recover(); r != nil {
-		logOf(c.via).Error("a handler panicked", "method", c.Method(), "panic", r, "stack", string(debug.Stack()))
-		c.answer(nil, errInternal)
+		c.answer(nil, panicked(logOf(c.via), "a handler panicked", r, "method", c.Method()))
 	}
 }

@@ -165,8 +165,7 @@ func (n *localNode) property(on via, name string) (v node, ok bool, err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			logOf(on.c).Error("a Get panicked", "property", name, "panic", p, "stack", string(debug.Stack()))
-			err = errInternal
+			err = panicked(logOf(on.c), "a Get panicked", p, "property", name)
 		}
 	}()
 	x, ok := g.Get(name)

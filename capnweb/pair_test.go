@@ -217,8 +217,13 @@ func TestCalls(t *testing.T) {
 		{"toString", "is not a function"}, {"square", "TypeError"},
 	} {
 		pr := m.Call(bg, bad.method)
-		if err := awaitErr(t, pr); !strings.Contains(err.Error(), bad.want) || strings.Contains(err.Error(), "secret") {
+		err := awaitErr(t, pr)
+		if !strings.Contains(err.Error(), bad.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", bad.method, err)
+		}
+		_, name, named := strings.Cut(err.Error(), " at incident ")
+		if named != (bad.method == "panic") || named && !strings.Contains(p.log.String(), " incident="+name+" ") {
+			t.Errorf("%s: the caller has %v, the log %q", bad.method, err, p.log.String())
 		}
 		pr.Release()
 	}

@@ -28,8 +28,7 @@ func (c *Conn) redact(err error) *Error {
 func (c *Conn) callRedact(err error) (e *Error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.log.Error("Redact panicked", "panic", p)
-			e = errInternal
+			e = panicked(c.log, "Redact panicked", p)
 		}
 	}()
 	return c.cfg.Redact(err)

@@ -17,7 +17,7 @@ func TestReasonReadsBack(t *testing.T) {
 }
 
 func TestOtherTextIsNoReason(t *testing.T) {
-	for _, text := range []string{"", "none", "internal error", "method 7 is unknown", "gap@x: y", "gap@-1", ": x"} {
+	for _, text := range []string{"", "none", "internal error", "internal error: the log says why at incident 4QZ7XWJ2M6KD", "method 7 is unknown", "gap@x: y", "gap@-1", ": x"} {
 		if e, ok := ParseReason(text); ok {
 			t.Errorf("%q reads as %+v", text, e)
 		}

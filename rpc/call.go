@@ -9,13 +9,14 @@ import (
 
 	"capnproto.org/go/capnp/v3"
 
+	"github.com/mooring-rpc/mooring/internal/incident"
 	"github.com/mooring-rpc/mooring/internal/words"
 )
 
 // Object serves calls. The calls that come over one connection to one object are delivered one by one, in the order in
 // which they arrived, on that connection's delivery goroutine; calls of different connections may be delivered at the
 // same time. Serve must not block: it answers, or keeps the Call and answers later from anywhere (Call.Go is there for
-// that). A panic in Serve fails the call and nothing else.
+// that). A panic in Serve fails the call and nothing else: caller and log have the same incident.
 type Object interface{ Serve(call *Call) }
 
 // Releaser is implemented by objects that want to know when no reference to them is left and no call on them is
@@ -296,6 +297,7 @@ func (c *Call) recovered() {
 
 // panicked logs a handler's panic and gives what the caller is told.
 func (c *Call) panicked(r any) error {
-	logPanic(c.conn, "handler panicked", r, "interface", c.method.Interface, "method", c.method.ID)
-	return Failedf("internal error")
+	name := incident.New()
+	logPanic(c.conn, "handler panicked", r, "incident", name, "interface", c.method.Interface, "method", c.method.ID)
+	return Failedf("%s", incident.Internal(name))
 }

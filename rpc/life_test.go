@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
 
@@ -294,6 +295,35 @@ func TestOnlyLostConnectionsAreLogged(t *testing.T) {
 			t.Errorf("%s: the log has %q", name, log.String())
 		}
 	}
+}
+
+// Who called what panicked is given a name that the log has with the panic.
+func TestPanicsHaveAName(t *testing.T) {
+	t.Parallel()
+	a, b := Pipe()
+	var log lockbuf.Buffer
+	x, y := NewConn(a, Config{}), NewConn(b, Config{Bootstrap: newTestObject("boot"), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	errs := make(chan error, 2)
+	for _, c := range []*Conn{x, y} {
+		go func() { errs <- c.Run(context.Background()) }()
+	}
+	boot := x.Bootstrap(testContext(t))
+	seen := map[string]bool{}
+	for range 2 {
+		_, _, err := ask(t, boot, mPanic, 0, "", nil)
+		if err == nil {
+			t.Fatal("a panic is no error")
+		}
+		_, name, named := strings.Cut(err.Error(), "internal error: the log says why at incident ")
+		if !named || seen[name] || strings.Count(log.String(), `msg="handler panicked"`) != len(seen)+1 || !strings.Contains(log.String(), " incident="+name+" ") {
+			t.Errorf("the caller has %v, the log %q", err, log.String())
+		}
+		seen[name] = true
+	}
+	boot.Release()
+	x.Close("test over")
+	<-errs
+	<-errs
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {
