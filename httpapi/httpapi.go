@@ -148,8 +148,13 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	defer cancel()
 	q := &request{api: a, Request: r.WithContext(ctx), w: &pacedWriter{ResponseWriter: w, stall: a.cfg.WriteStall}, lasting: r.Context(), done: done}
 	defer q.release()
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.cfg.Timeout)) // a server that cannot has no deadlines either
-	switch refused := do(q); {
+	began := time.Now()
+	_ = http.NewResponseController(w).SetReadDeadline(began.Add(a.cfg.Timeout)) // a server that cannot has no deadlines either
+	refused := do(q)
+	if !q.lasts {
+		defer func() { a.cfg.Server.Answered(began, r.Method == http.MethodGet, refused) }()
+	}
+	switch {
 	case refused == nil:
 	case q.w.begun: // half an answer must not look like a whole one
 		a.cfg.Log.Debug("an answer was cut off", "peer", r.RemoteAddr, "error", refused)

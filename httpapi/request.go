@@ -27,6 +27,7 @@ type request struct {
 	w       *pacedWriter
 	lasting context.Context
 	done    func()             // it counts as a connection until then
+	lasts   bool               // see last
 	ref     string             // that was restored first
 	memory  *membudget.Account // for its body; nil if none was read
 }
@@ -42,6 +43,7 @@ func (q *request) release() {
 // last has the answer last: it counts as a stream from now on, and only the pace at
 // which it is taken bounds its time.
 func (q *request) last() *fault.Error {
+	q.lasts = true
 	q.done() // or it would count twice
 	q.done = func() {}
 	done, err := q.api.cfg.Server.AdmitStream(q.w, q.Request)

@@ -29,7 +29,7 @@ type observed struct {
 	stopped    *prometheus.GaugeVec
 
 	// The series of calls, by what is called.
-	gateway, space, session, stream prometheus.Observer
+	gateway, space, session, stream, api prometheus.Observer
 }
 
 func newObserved() *observed {
@@ -38,7 +38,7 @@ func newObserved() *observed {
 	}
 	o := &observed{
 		calls: prometheus.NewHistogramVec(histogram("call_duration_seconds",
-			"Calls over Cap'n Proto and Cap'n Web, from when the object got them to the answer, by the object."), []string{"object"}),
+			"Calls over Cap'n Proto and Cap'n Web, from when the object got them to the answer, by the object; requests to the API but streams, as api."), []string{"object"}),
 		commits:    prometheus.NewHistogram(histogram("commit_duration_seconds", "Transactions that committed batches, from their begin to the commit.")),
 		deliveries: prometheus.NewHistogram(histogram("delivery_duration_seconds", "Deliveries to followers, from when they were sent until the follower took them.")),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mooring_refusals_total",
@@ -52,8 +52,8 @@ func newObserved() *observed {
 		o.failures.WithLabelValues(string(cause)) // 0 is shown
 		o.stopped.WithLabelValues(string(cause))
 	}
-	o.gateway, o.space, o.session, o.stream = o.calls.WithLabelValues("gateway"), o.calls.WithLabelValues("space"),
-		o.calls.WithLabelValues("session"), o.calls.WithLabelValues("stream")
+	o.gateway, o.space, o.session, o.stream, o.api = o.calls.WithLabelValues("gateway"), o.calls.WithLabelValues("space"),
+		o.calls.WithLabelValues("session"), o.calls.WithLabelValues("stream"), o.calls.WithLabelValues("api")
 	return o
 }
 
@@ -82,6 +82,16 @@ func asRefusal(err error) *fault.Error {
 		return faultOf(e)
 	}
 	return fault.Internal.With("")
+}
+
+// Answered has a request over HTTP measured that began then and is answered. read says
+// that it was to change nothing: why it was refused, if it was, is counted here. What
+// changes something is counted where that is refused.
+func (s *Server) Answered(began time.Time, read bool, refused *fault.Error) {
+	s.observed.api.Observe(time.Since(began).Seconds())
+	if read {
+		s.observed.refused(refused)
+	}
 }
 
 // refused counts a refusal; nil is none.
