@@ -134,8 +134,8 @@ func (r *cliRig) okIn(in string, args ...string) string {
 	return got.out
 }
 
-// slowLines are what a command says of its progress before its result, where it takes long.
-var slowLines = regexp.MustCompile(`(?m)^(bytes read|ops (saved|sent)): \d+ of \d+\n`)
+// slowLines are what a command says before its result where it takes long: how far it is, and what it waits for.
+var slowLines = regexp.MustCompile(`(?m)^((bytes read|ops (saved|sent)): \d+ of \d+|waiting: .*)\n`)
 
 // fails runs a command that must fail with this exit code and these words.
 func (r *cliRig) fails(code int, words string, args ...string) {

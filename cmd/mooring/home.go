@@ -270,6 +270,64 @@ func heldUp(ctx context.Context, c *client.Client) error {
 	return errors.New(st.Streams[0].LastError)
 }
 
+// waitsUnsaid is how long a command waits without a word.
+const waitsUnsaid = 2 * time.Second
+
+// sayWhy tells people, until stop, what a command that waits for answers waits for: each reason once, when there
+// has been one for two seconds. When stop returns nothing more is said.
+func (h *homeFlags) sayWhy(ctx context.Context, c *client.Client) (stop func()) {
+	if h.sh.json {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(waitsUnsaid / 10)
+		defer tick.Stop()
+		var since time.Time
+		for said := ""; ; {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-tick.C:
+				err := waitsFor(ctx, c)
+				switch {
+				case err == nil || ctx.Err() != nil:
+					since = time.Time{}
+				case since.IsZero():
+					since = now
+				case now.Sub(since) >= waitsUnsaid && err.Error() != said:
+					said = err.Error()
+					fmt.Fprintf(h.sh.err, "waiting: %s\n", plainLine(said))
+				}
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// waitsFor says why what waits has not been answered yet, as far as that is known: what is in everybody's way,
+// or what the server said last.
+func waitsFor(ctx context.Context, c *client.Client) error {
+	if err := heldUp(ctx, c); err != nil {
+		return err
+	}
+	st, err := c.Outbox().Queue(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, s := range st.Streams {
+		if s.Stopped == fault.None && s.LastError != "" {
+			return errors.New(s.LastError)
+		}
+	}
+	return nil
+}
+
 // ownerArg is the REF of the owner that was named, and where; "" if none was.
 func (h *homeFlags) ownerArg(flag string) (arg, from string) {
 	if flag != "" {

@@ -210,19 +210,7 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 	defer stop()
 	bar := newProgress(h.sh, "ops answered", before.Unfinished())
 	defer bar.clear()
-	go func() { // says what holds it up
-		for told := ""; ; {
-			select {
-			case <-wait.Done():
-				return
-			case <-time.After(time.Second):
-			}
-			if err := heldUp(wait, c); err != nil && err.Error() != told && !h.sh.json {
-				told = err.Error()
-				fmt.Fprintln(h.sh.err, plainLine(told))
-			}
-		}
-	}()
+	defer h.sayWhy(wait, c)()
 	drained := 0
 	err := c.Drain(wait, func(done, total int) {
 		drained = done
@@ -240,7 +228,7 @@ func (h *homeFlags) drain(ctx context.Context, c *client.Client, before outbox.S
 		return err
 	case err != nil:
 		why := ""
-		if cause := heldUp(context.WithoutCancel(ctx), c); cause != nil {
+		if cause := waitsFor(context.WithoutCancel(ctx), c); cause != nil {
 			why = ": " + cause.Error()
 		}
 		return fault.Canceled.With("%s not answered yet, and in the outbox still%s", counted(after.Unfinished(), "op"), why)

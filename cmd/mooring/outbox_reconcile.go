@@ -122,6 +122,7 @@ func (h *homeFlags) reconcileOne(ctx context.Context, c *client.Client, session 
 func (h *homeFlags) awaitReconciled(ctx context.Context, c *client.Client, r *outbox.Reconciliation) (said string, refused error) {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
+	defer h.sayWhy(wait, c)()
 	applied, bad, waiting := 0, 0, 0
 	var first error
 	for _, batch := range r.Batches {

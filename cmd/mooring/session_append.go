@@ -386,6 +386,8 @@ func (h *homeFlags) report(ctx context.Context, c *client.Client, a *appending, 
 	waiting, stop := ctx, context.CancelFunc(func() {})
 	if !wait {
 		waiting, stop = whileReachable(ctx, c, sendMoment)
+	} else {
+		defer h.sayWhy(ctx, c)()
 	}
 	defer stop()
 	var still *outbox.Standstill

@@ -89,6 +89,7 @@ func (h *homeFlags) refsOf(ctx context.Context, args []string) (refs []string, e
 func (h *homeFlags) deleteAll(ctx context.Context, c *client.Client, sessions []*client.Session, f forgetting) error {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
+	defer h.sayWhy(wait, c)()
 	type outcome struct {
 		shown forgotten
 		err   error

@@ -127,6 +127,7 @@ func (h *homeFlags) forgetting(ctx context.Context, arg string, yes bool, f forg
 func (h *homeFlags) forget(ctx context.Context, c *client.Client, s *client.Session, f forgetting) error {
 	wait, stop := whileReachable(ctx, c, 0)
 	defer stop()
+	defer h.sayWhy(wait, c)()
 	shown, err := forget(ctx, wait, c, s, f)
 	if err != nil {
 		return err

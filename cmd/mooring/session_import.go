@@ -253,6 +253,7 @@ func (im *importing) watch(ctx context.Context) (answered bool, err error) {
 	defer bar.clear()
 	wait, stop := whileReachable(ctx, im.c, 0)
 	defer stop()
+	defer im.h.sayWhy(wait, im.c)()
 	done := total - im.total() // the first of the file are those that were answered
 	for i, t := range im.tickets {
 		results, err := t.Wait(wait)

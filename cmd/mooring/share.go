@@ -240,7 +240,7 @@ func (h *homeFlags) sayQueued(ctx context.Context, c *client.Client, then string
 		return
 	}
 	why := "not answered yet"
-	if err := heldUp(ctx, c); err != nil {
+	if err := waitsFor(ctx, c); err != nil {
 		why = plainLine(err.Error())
 	}
 	fmt.Fprintf(h.sh.err, "durable in the outbox, to be sent by any later command or mooring outbox drain (%s); %s\n", why, then)

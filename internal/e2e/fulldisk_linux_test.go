@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -113,12 +115,35 @@ func diskFull(t *testing.T, srv *server, free func()) {
 	if len(before.Entries) == 0 || len(before.Entries) == n {
 		t.Errorf("%d entries were committed before the disk was full", len(before.Entries))
 	}
+	// Whoever waits is told for what; one that is not the outbox's sender leaves it to the one that is, and says why.
+	file := func(name, text string) string {
+		name = filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	more := file("more.jsonl", `{"method":"put","key":"message/more","payload":{}}`)
+	large := file("large.json", `{"info":{"id":"ses_large"},"messages":[{"info":{"id":"msg_1"},"parts":[{"id":"prt_1","messageID":"msg_1","text":"`+strings.Repeat("x", 3<<20)+`"}]}]}`)
+	waiting := []*process{
+		h.follow("session", "append", ref, more, "--wait"),
+		h.follow("session", "import", large, "--owner", "@"+filepath.Join(srv.data, "owner.ref")),
+	}
+	for _, p := range waiting {
+		eventually(t, "it says what it waits for", func() bool {
+			return regexp.MustCompile(`(waiting: |outbox drain \()disk_full: `).MatchString(p.err.text())
+		})
+	}
 	free()
-	h.do("outbox", "drain")
-	if got := mustSnapshot(t, s, 0); len(got.Entries) != n {
+	for _, p := range waiting {
+		if !within(patience, p.done) || p.cmd.ProcessState.ExitCode() != 0 {
+			t.Errorf("%v: %v\n%s", p.cmd.Args[1:], p.cmd.ProcessState, p.err.text())
+		}
+	}
+	if got := mustSnapshot(t, s, 0); len(got.Entries) != n+1 {
 		t.Errorf("%d entries in the end", len(got.Entries))
 	}
-	if log := readLog(t, s); len(log) != 1+n {
+	if log := readLog(t, s); len(log) != 1+n+1 {
 		t.Errorf("%d events", len(log))
 	}
 	srv.healthy()
