@@ -102,13 +102,7 @@ func testDrill(t *testing.T, r *rig, writers, sessions int) {
 	}
 
 	wait := write(3)
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
-	restore := r.backup(t)
-	if err := r.start(); err != nil {
-		t.Fatal(err)
-	}
+	restore := r.copyLive(t)
 	wait()
 	// What is only in the server that is lost: more of the same, a session, and a share.
 	young := made()

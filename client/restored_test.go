@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/session"
+	"github.com/mooring-rpc/mooring/store/sqlite"
 )
 
 // backup keeps the stopped server's database; what it returns puts it back.
@@ -40,6 +42,43 @@ func (r *rig) backup(t *testing.T) (restore func()) {
 		if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(kept)), os.Chmod(data, 0o700)); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// copyLive is backup of a server that runs and is written to: made, and put back, as operators are told to.
+func (r *rig) copyLive(t *testing.T) (restore func()) {
+	t.Helper()
+	if r.url != "" {
+		kept := pgtest.Dump(t, r.url)
+		return func() { r.url = kept; r.restored(t) }
+	}
+	data, kept := filepath.Join(r.dir, "data"), filepath.Join(r.dir, "copy.db")
+	if _, err := sqlite.Backup(t.Context(), data, kept); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		for _, tail := range []string{"", "-wal", "-shm"} {
+			if err := os.Remove(filepath.Join(data, "mooring.db"+tail)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Rename(kept, filepath.Join(data, "mooring.db")); err != nil {
+			t.Fatal(err)
+		}
+		r.restored(t)
+	}
+}
+
+// restored says to the database that it was put back.
+func (r *rig) restored(t *testing.T) {
+	t.Helper()
+	st, err := r.store(t.Context())
+	if err == nil {
+		_, err = st.Restored(t.Context())
+		err = errors.Join(err, st.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

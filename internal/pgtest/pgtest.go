@@ -31,12 +31,16 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 )
 
 // EnvURL names the variable with the URL of a server to use instead of a
@@ -108,6 +112,31 @@ func Copy(tb testing.TB, databaseURL string) string {
 		}
 	})
 	return withDatabase(server, name)
+}
+
+// Dump is Copy of a database to which others are connected, and go on writing: one state of it, as
+// pg_dump and psql carry it over, which have to be on this machine.
+func Dump(tb testing.TB, databaseURL string) string {
+	tb.Helper()
+	to := URL(tb)
+	bin, err := thisMachine().find(tb.Context())
+	if err != nil {
+		tb.Fatalf("pgtest: pg_dump: %v", err)
+	}
+	dump := exec.CommandContext(tb.Context(), filepath.Join(bin, "pg_dump"), "--dbname", databaseURL)
+	load := exec.CommandContext(tb.Context(), filepath.Join(bin, "psql"), "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--output", os.DevNull, "--dbname", to)
+	var said lockbuf.Buffer
+	dump.Stderr, load.Stderr = &said, &said
+	if load.Stdin, err = dump.StdoutPipe(); err != nil {
+		tb.Fatal(err)
+	}
+	if err = load.Start(); err == nil {
+		err = errors.Join(dump.Run(), load.Wait())
+	}
+	if err != nil {
+		tb.Fatalf("pgtest: copy a database: %v\n%s", err, said.String())
+	}
+	return to
 }
 
 // createFrom creates a database. The template template0 takes no connections, so that creating
