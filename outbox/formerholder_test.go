@@ -148,9 +148,7 @@ func TestFormerHolderAcknowledgesNothing(t *testing.T) {
 	both(t, func(t *testing.T, p place) {
 		cfg := quick()
 		cfg.Poll, cfg.Lease = time.Hour, time.Hour
-		one := p.open(t, cfg)
-		cfg.Poll, cfg.Lease = time.Hour, 50*time.Millisecond
-		two := p.open(t, cfg)
+		one, two := p.open(t, cfg), p.open(t, cfg)
 		for _, b := range []*Box{one, two} {
 			if db, ok := b.db.(*sqliteDB); ok {
 				db.mark = t.TempDir() // no file: leases alone decide
