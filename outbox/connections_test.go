@@ -64,11 +64,13 @@ func TestWhoWaitsHoldsNoConnection(t *testing.T) {
 			ended <- err
 		}()
 	}
+	few := func() { // one that was closed just now may be counted beside the one in its place
+		t.Helper()
+		eventually(t, "there are at most four connections", func() bool { return count() <= 4 })
+	}
 	looks := 0
 	eventually(t, "all have waited for long", func() bool {
-		if n := count(); n > 4 {
-			t.Fatalf("%d connections", n)
-		}
+		few()
 		looks++
 		other.told.mu.Lock()
 		defer other.told.mu.Unlock()
@@ -79,9 +81,7 @@ func TestWhoWaitsHoldsNoConnection(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if n := count(); n > 4 {
-			t.Fatalf("%d connections", n)
-		}
+		few()
 	}
 }
 
