@@ -501,6 +501,9 @@ func (c *call) share() (map[string]any, *refusal) {
 	if strings.Contains(c.text("message"), "/") {
 		return nil, refuse(fault.BadArgument)
 	}
+	if at := c.number("expires_at"); at > 0 && at < 1e12 { // a cursor, say, which is a time long ago
+		return nil, refuse(fault.BadArgument)
+	}
 	parent := c.s.grants[c.grant]
 	g := &modelGrant{parent: c.grant, epoch: c.s.epoch, actor: c.text("actor"), rights: map[string]bool{}}
 	if g.actor == "" {
