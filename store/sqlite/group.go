@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/store"
 )
 
@@ -133,7 +134,8 @@ func (b *backend) share(c *conn, group []*update) int {
 		switch {
 		case !whole:
 			rollback(ctx, c)
-			answer(append(through, u), err)
+			u.done <- err
+			answer(through, undone(err))
 			return i + 1
 		case err != nil:
 			u.done <- err
@@ -149,6 +151,15 @@ func (b *backend) share(c *conn, group []*update) int {
 	b.eraseAfter(c, erases && err == nil)
 	answer(through, err)
 	return len(group)
+}
+
+// undone is what the others are answered when an update has ended their transaction: the
+// database's reason, never what that update's own caller is told.
+func undone(err error) error {
+	if dbfault.Of(err) != dbfault.None {
+		return err
+	}
+	return dbfault.Locked.Fault(errors.New("another update has ended the transaction"), "the database gave this up with another transaction: try again")
 }
 
 func answer(updates []*update, err error) {

@@ -158,6 +158,28 @@ func TestTheDiskIsFullInAGroup(t *testing.T) {
 	}
 }
 
+// TestAnUpdateEndsTheTransaction: what it is answered then is for its caller alone, who asked for something else than the others.
+func TestAnUpdateEndsTheTransaction(t *testing.T) {
+	t.Parallel()
+	_, b := openBackend(t)
+	ctx := t.Context()
+	errs := group(t, b,
+		note(ctx, b, "note a", nil),
+		note(ctx, b, "note ends", func(r *runner) error {
+			if err := r.conn.exec(ctx, "ROLLBACK"); err != nil { // as SQLite does by itself
+				return err
+			}
+			return fault.NotFound.With("no such ref")
+		}),
+		note(ctx, b, "note b", nil))
+	if fault.CodeOf(errs[0]) != fault.Unavailable || fault.CodeOf(errs[1]) != fault.NotFound || errs[2] != nil {
+		t.Errorf("answers: %v", errs)
+	}
+	if got := noted(ctx, t, b); got != "b" {
+		t.Errorf("committed: %s", got)
+	}
+}
+
 // TestOneCutForAll: updates of a group in which some erase are answered when the log is cut.
 func TestOneCutForAll(t *testing.T) {
 	t.Parallel()
