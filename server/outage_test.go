@@ -269,7 +269,10 @@ func TestOutageOfALockedDatabase(t *testing.T) {
 			t.Parallel()
 			st, cause, hold := lock(t)
 			var log lockbuf.Buffer
-			r := start(t, st, hasty(&log))
+			r := start(t, st, func(c *Config) {
+				hasty(&log)(c)
+				c.CommitTimeout, c.SweepInterval, c.AuditWindow = time.Hour, time.Hour, time.Hour // nothing fails, and nothing else writes
+			})
 			p := r.dial()
 			m := r.create(p)
 			release := hold(t)
