@@ -6,13 +6,19 @@
 package client_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/client"
+	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/outbox"
+	"github.com/mooring-rpc/mooring/server"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 func TestWritersBringBackWhatARestoreLost(t *testing.T) {
@@ -204,4 +210,75 @@ func testDrill(t *testing.T, r *rig, writers, sessions int) {
 		}
 		return err
 	})
+}
+
+// openings are those of streams that a server's store was asked for.
+type openings struct {
+	mu  sync.Mutex
+	all []session.StreamOpening
+}
+
+func (o *openings) seen() []session.StreamOpening {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.all)
+}
+
+type openingStore struct {
+	server.Store
+	openings *openings
+}
+
+func (s openingStore) OpenStream(ctx context.Context, o session.StreamOpening) (*ledger.Stream, error) {
+	s.openings.mu.Lock()
+	s.openings.all = append(s.openings.all, o)
+	s.openings.mu.Unlock()
+	return s.Store.OpenStream(ctx, o)
+}
+
+// TestReconcileFencesOff: the stream that is left is opened under a higher incarnation first, so that nothing that is still on its
+// way there commits behind the log that was read.
+func TestReconcileFencesOff(t *testing.T) {
+	t.Parallel()
+	var opened openings
+	r := testRig(t, func(c *server.Config) { c.Store = openingStore{c.Store, &opened} })
+	c := r.open(t, "a")
+	s := r.newSession(t, c)
+	put := func(n string) { b := s.Batch(); b.Put("message/"+n, object{}); applied(t, b) }
+	again := func(between func()) {
+		t.Helper()
+		err := r.stop()
+		if between(); err == nil {
+			err = r.start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("kept")
+	var restore func()
+	again(func() { restore = r.backup(t) })
+	put("lost")
+	again(func() { restore() })
+	waiting, err := s.Put(t.Context(), "message/waiting", object{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until.True(t, "the stream has stopped", func() bool {
+		still, err := c.Outbox().Stopped(t.Context(), s.ID())
+		return err == nil && still != nil
+	})
+	before := opened.seen()
+	left := before[len(before)-1]
+	if _, err := c.Reconcile(t.Context(), s.ID(), client.ReconcileOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(opened.seen()[len(before):], func(o session.StreamOpening) bool {
+		return o.Key == left.Key && o.SecretHash == left.SecretHash && o.Incarnation > left.Incarnation
+	}) {
+		t.Error("the stream that is left was not fenced off")
+	}
+	if err := waited(t, waiting).Err(); err != nil {
+		t.Error(err)
+	}
 }
