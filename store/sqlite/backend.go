@@ -21,9 +21,11 @@ type backend struct {
 	lock   *os.File
 	driver driver.Driver
 	reader string     // source of reading connections
+	writer string     // of those that write
 	turn   chan *conn // the one writing connection
 	line   line       // of updates that wait for it
 	free   chan *conn // reading connections
+	reads  *reads
 	eraser *eraser
 
 	closing sync.Mutex
@@ -32,14 +34,19 @@ type backend struct {
 
 // Snapshot implements store.Backend.
 func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) (err error) {
-	c, err := take(ctx, b.free)
+	read, err := b.reads.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		b.free <- c
-		b.eraseLater() // it may have been what was in the way
+		b.reads.end(read)
+		b.cutAfterRead() // it may have been what was in the way
 	}()
+	c, err := take(ctx, b.free)
+	if err != nil {
+		return err
+	}
+	defer func() { b.free <- c }()
 	if err := c.open(b.driver, b.reader); err != nil {
 		return fmt.Errorf("connect: %w", translate(ctx, err))
 	}

@@ -6,6 +6,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -15,54 +16,60 @@ import (
 )
 
 const (
-	// eraseWait is for how long reads that are in the way are waited for, in ms, and
-	// commits wait with that.
-	eraseWait = 1000
-	// erasePause is the least time between two such waits, and erasePauseMost the most:
-	// a read that takes long must not cost commits more and more.
-	erasePause     = time.Second
-	erasePauseMost = 10 * time.Second
+	// cutEach is the time between two attempts to cut a log that somebody's read is in the
+	// way of, and for how long reads that begin in one wait for those that run.
+	cutEach = time.Second
 
-	logMost      = 64 << 20 // bytes in the write-ahead log before it is cut
-	commitsAlook = 32       // commits between two looks at that
+	// logMost is how many bytes the write-ahead log may have before it is cut. A longer
+	// one, which only a read has let grow, is written back beside the commits, not by them.
+	logMost      = 16 << 20
+	commitsAlook = 32 // commits between two looks at that
+
+	// autoCheckpoint is how many pages of the log a commit writes back, or whoever has its turn
+	// (SQLite's own default).
+	autoCheckpoint = 1000
 )
 
-// eraser remembers that the write-ahead log has to be cut. A read that began before
-// the last commit is in the way of that. It is tried without waiting when something
-// was erased and whenever a read is over, and while neither helps, again and again
-// with some waiting: as long as nobody commits, those that begin are in no one's way.
+// eraser remembers that the write-ahead log has to be cut. A read that began before the
+// last commit is in the way of that: the store's own, or another program's, such as a
+// backup. No commit ever waits for one. The log is cut at once when something was erased,
+// or when a read of the store's is over; where that does not do, it is tried once a second,
+// and then reads that begin wait for those that run, for each of those once.
 type eraser struct {
 	log     string // its file's name
 	most    int64
-	pause   time.Duration
-	owed    atomic.Bool
-	commits int           // since the log's size was looked at; whoever writes has it
-	wake    chan struct{} // it may be owed
+	each    time.Duration
+	pending atomic.Bool
+	wake    chan struct{} // it may be pending
 	stop    chan struct{} // closed by Close
-	ended   chan struct{} // closed when nobody waits any more
+	ended   chan struct{} // closed when nobody tries any more
+
+	// These are for whoever has the writing connection.
+	commits int  // since the log's size was looked at
+	long    bool // the log is too long to be written back by commits
 }
 
-func newEraser(file string, most int64, pause time.Duration) *eraser {
-	e := &eraser{log: file + "-wal", most: most, pause: pause, wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
+func newEraser(file string, most int64, each time.Duration) *eraser {
+	e := &eraser{log: file + "-wal", most: most, each: each, wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
 	if e.most <= 0 {
 		e.most = logMost
 	}
-	if e.pause <= 0 {
-		e.pause = erasePause
+	if e.each <= 0 {
+		e.each = cutEach
 	}
 	return e
 }
 
-// owe notes that the log has to be cut.
-func (e *eraser) owe() {
-	e.owed.Store(true)
+// request notes that the log has to be cut.
+func (e *eraser) request() {
+	e.pending.Store(true)
 	select {
 	case e.wake <- struct{}{}:
 	default:
 	}
 }
 
-// tooLong says from time to time whether the log has become too large.
+// tooLong says from time to time whether the log has become too long.
 func (e *eraser) tooLong() bool {
 	if e.commits++; e.commits < commitsAlook {
 		return false
@@ -72,76 +79,149 @@ func (e *eraser) tooLong() bool {
 	return err == nil && info.Size() > e.most
 }
 
-// cutLog writes the whole log back and cuts it to nothing, and says in its first
-// column whether something was in the way.
-const cutLog = "PRAGMA wal_checkpoint(TRUNCATE)"
-
-// eraseAfter cuts the log after a commit, if that erased something or the log is large.
-func (b *backend) eraseAfter(c *conn, erases bool) {
-	if erases || b.eraser.tooLong() {
-		b.eraser.owe()
-		b.erase(c, 0)
-	}
-}
-
-// erase cuts the log, if that is owed, on the writing connection, which its
-// caller has. It waits so many ms for reads that are in the way.
-func (b *backend) erase(c *conn, wait int) {
-	if !b.eraser.owed.Load() {
+// afterCommit cuts the log, if the commit erased something or the log is long.
+func (b *backend) afterCommit(c *conn, erases bool) {
+	e := b.eraser
+	long := e.tooLong()
+	if !erases && !long {
 		return
 	}
+	e.request()
+	if e.long {
+		return
+	}
+	b.cut(c)
+	// A read has let it grow. When that is over, one commit would write all of it back.
+	e.long = long && e.pending.Load() && c.exec(context.Background(), "PRAGMA wal_autocheckpoint(0)") == nil
+}
+
+// cut cuts the log, unless somebody's read is in the way, on the writing connection, which
+// its caller has. done is how much of it was written back.
+func (b *backend) cut(c *conn) (done int64) {
 	ctx := context.Background() // it is short, and follows a commit
-	var busy, log, done int64 = 1, 0, 0
-	if err := c.exec(ctx, "PRAGMA busy_timeout("+strconv.Itoa(wait)+")"); err != nil {
-		return
+	if err := c.exec(ctx, "PRAGMA busy_timeout(0)"); err != nil {
+		return -1
 	}
-	err := c.query(ctx, cutLog, nil, func(row store.Scanner) error { return row.Scan(&busy, &log, &done) })
-	if again := c.exec(ctx, "PRAGMA "+busyTimeout); err == nil && again == nil && busy == 0 {
-		b.eraser.owed.Store(false)
+	at, err := checkpoint(ctx, c, "TRUNCATE")
+	if err = errors.Join(err, c.exec(ctx, "PRAGMA "+busyTimeout)); err != nil || at.busy {
+		return at.done
 	}
+	e := b.eraser
+	e.pending.Store(false)
+	if e.long {
+		e.long = c.exec(ctx, "PRAGMA wal_autocheckpoint("+strconv.Itoa(autoCheckpoint)+")") != nil
+	}
+	return at.done
 }
 
-// eraseLater is erase for a caller without a connection. It does nothing while somebody writes.
-func (b *backend) eraseLater() {
-	if !b.eraser.owed.Load() {
+// cutAfterRead cuts a short log, if that is pending. It does nothing while somebody writes.
+func (b *backend) cutAfterRead() {
+	if !b.eraser.pending.Load() {
 		return
 	}
 	select {
 	case c, open := <-b.turn:
 		if open {
-			b.erase(c, 0)
+			if !b.eraser.long {
+				b.cut(c)
+			}
 			b.turn <- c
 		}
 	default:
 	}
 }
 
-// eraseInTheEnd waits for reads where nothing else has helped, until Close.
-func (b *backend) eraseInTheEnd() {
-	e := b.eraser
+// written is how much of the log is written back.
+type written struct {
+	busy      bool  // what was to be done could not be done in whole
+	log, done int64 // pages in the log, and written back; -1 if another checkpoint runs
+}
+
+func checkpoint(ctx context.Context, c *conn, mode string) (at written, err error) {
+	var busy int64
+	err = c.query(ctx, "PRAGMA wal_checkpoint("+mode+")", nil, func(row store.Scanner) error { return row.Scan(&busy, &at.log, &at.done) })
+	at.busy = busy != 0
+	return at, err
+}
+
+// writeBack writes the log back, as far as reads let it, beside commits. few says that so
+// little is left of it that a commit may wait for the rest.
+func writeBack(beside *conn) (done int64, few bool) {
+	for last := int64(-1); ; last = done {
+		at, err := checkpoint(context.Background(), beside, "PASSIVE") // which waits for nobody
+		if err != nil || at.log < 0 {
+			return -1, false
+		}
+		done = at.done
+		if at.log-done <= autoCheckpoint {
+			return done, true
+		}
+		if done <= last {
+			return done, false
+		}
+	}
+}
+
+// cutUntilDone tries to cut the log again and again while nothing else has helped, until Close.
+func (b *backend) cutUntilDone() {
+	e, beside := b.eraser, &conn{now: b.now}
 	defer close(e.ended)
+	defer func() { _ = beside.close() }()
 	for {
 		select {
 		case <-e.wake:
 		case <-e.stop:
 			return
 		}
-		for pause := e.pause; e.owed.Load(); pause = min(2*pause, max(e.pause, erasePauseMost)) {
-			select {
-			case c := <-b.turn:
-				b.erase(c, eraseWait)
-				b.turn <- c
-			case <-e.stop:
-				return
+		for at := (attempt{standing: -1}); e.pending.Load(); at.drains = true {
+			if err := beside.open(b.driver, b.writer); err == nil {
+				b.try(beside, &at)
 			}
-			if !e.owed.Load() {
+			if !e.pending.Load() {
 				break
 			}
 			select {
-			case <-time.After(pause):
+			case <-time.After(e.each):
 			case <-e.stop:
 				return
 			}
 		}
 	}
+}
+
+// attempt is what one attempt to cut the log leaves to the next.
+type attempt struct {
+	drains bool // reads wait in it: not in the first
+	// standing is how much of the log was written back when another program's read alone was
+	// in the way, or -1. For as long as that is not more, no read of the store's has to wait.
+	standing int64
+}
+
+// try is one attempt.
+func (b *backend) try(beside *conn, at *attempt) {
+	e := b.eraser
+	done := b.cutOrWriteBack(beside)
+	if !e.pending.Load() || !at.drains || done == at.standing || !b.reads.drain(e.each, e.stop) {
+		return
+	}
+	defer b.reads.resume()
+	at.standing = b.cutOrWriteBack(beside)
+}
+
+// cutOrWriteBack cuts the log; a long one is written back first. done is how much of it was.
+func (b *backend) cutOrWriteBack(beside *conn) (done int64) {
+	c := <-b.turn // which nobody has for long
+	if !b.eraser.long {
+		done = b.cut(c)
+		b.turn <- c
+		return done
+	}
+	b.turn <- c
+	done, few := writeBack(beside)
+	if few {
+		c := <-b.turn
+		b.cut(c)
+		b.turn <- c
+	}
+	return done
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mooring-rpc/mooring/internal/sqlitefault"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/store"
@@ -127,13 +128,14 @@ func TestErasedAfterReader(t *testing.T) {
 }
 
 // overlapping has someone read and someone commit all the time, so that there is no moment
-// without a read that began before the last commit, but where commits wait; until stop.
+// without a read that began before the last commit, but where reads are held; until stop.
 func overlapping(t *testing.T, s *store.Store, id string) (stop func()) {
 	commit := storetest.Appender(t, s)
 	var all sync.WaitGroup
 	var ended atomic.Bool
 	commits := make(chan struct{})
 	all.Go(func() {
+		defer close(commits)
 		for !ended.Load() {
 			commit()
 			select {
@@ -162,7 +164,10 @@ func overlapping(t *testing.T, s *store.Store, id string) (stop func()) {
 		end = make(chan struct{})
 		of := end
 		all.Go(func() { read(begun, of) })
-		<-begun
+		select {
+		case <-begun:
+		case <-time.After(20 * time.Millisecond): // it is held
+		}
 		if before != nil {
 			close(before)
 		}
@@ -171,10 +176,7 @@ func overlapping(t *testing.T, s *store.Store, id string) (stop func()) {
 	all.Go(func() {
 		for !ended.Load() {
 			for range 2 { // the first may be one that the last read saw
-				select {
-				case <-commits:
-				case <-time.After(50 * time.Millisecond): // commits wait
-				}
+				<-commits
 			}
 			next()
 		}
@@ -190,8 +192,8 @@ func overlapping(t *testing.T, s *store.Store, id string) (stop func()) {
 // without a pause.
 func TestErasedUnderReaders(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s := openIn(t, dir)
+	dir, b := openWith(t, Config{Readers: 2, cutEach: 200 * time.Millisecond})
+	s := store.New(b)
 	a := storetest.NewAgent(t, s)
 	defer overlapping(t, s, a.Session)()
 	a.Do("put", "key", "message/a", "payload", json.RawMessage(`{"text":"sk-leaked-4711"}`))
@@ -202,17 +204,9 @@ func TestErasedUnderReaders(t *testing.T) {
 // TestLogIsCut: so does a log that has become large.
 func TestLogIsCut(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
 	const most = 1 << 20
-	s, err := Open(t.Context(), Config{Dir: dir, logMost: most, erasePause: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	dir, b := openWith(t, Config{Readers: 2, logMost: most, cutEach: 200 * time.Millisecond})
+	s := store.New(b)
 	a := storetest.NewAgent(t, s)
 	defer overlapping(t, s, a.Session)()
 	size := func() int64 {
@@ -226,4 +220,199 @@ func TestLogIsCut(t *testing.T) {
 		until.True(t, "the log is large", func() bool { return size() > most })
 		until.True(t, "the log is cut", func() bool { return size() < most })
 	}
+}
+
+const (
+	cutNow     = "PRAGMA wal_checkpoint(TRUNCATE)"
+	writesBack = "PRAGMA wal_checkpoint(PASSIVE)"
+	besides    = "PRAGMA wal_autocheckpoint(0)"
+	byCommits  = "PRAGMA wal_autocheckpoint(1000)"
+)
+
+// checkpoints is what is said to SQLite about its log.
+type checkpoints struct {
+	mu      sync.Mutex
+	timeout string          // the writing connection waits for so long now
+	waited  int             // cuts for which commits could have waited
+	seen    map[string]int  // how often it was said
+	holding string          // what does not go on
+	hold    chan struct{}   // nil, or closed when it may
+	held    chan<- struct{} // told each time that it does not
+}
+
+// hears is a driver's ear.
+func (p *checkpoints) hears(text string) bool {
+	p.mu.Lock()
+	holding, hold, held := p.holding, p.hold, p.held
+	switch {
+	case strings.HasPrefix(text, "PRAGMA busy_timeout"):
+		p.timeout = text
+	case text == cutNow && p.timeout != "PRAGMA busy_timeout(0)":
+		p.waited++
+	}
+	p.seen[text]++
+	p.mu.Unlock()
+	if hold != nil && text == holding {
+		held <- struct{}{}
+		<-hold
+	}
+	return true
+}
+
+func (p *checkpoints) said(text string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen[text]
+}
+
+func (p *checkpoints) couldWait() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waited
+}
+
+// holds has a statement stand still, and tells each time, until release.
+func (p *checkpoints) holds(text string) (held <-chan struct{}, release func()) {
+	hold, tells := make(chan struct{}), make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holding, p.hold, p.held = text, hold, tells
+	return tells, func() {
+		p.mu.Lock()
+		p.hold = nil
+		p.mu.Unlock()
+		close(hold)
+	}
+}
+
+// watched is an open store of whose checkpoints all is known, and that tries again at once.
+func watched(t *testing.T, cfg Config) (dir string, b *backend, s *store.Store, p *checkpoints) {
+	t.Helper()
+	p = &checkpoints{seen: map[string]int{}}
+	cfg.Driver, cfg.cutEach = sqlitefault.New(t, p.hears).Name(), time.Millisecond
+	dir, b = openWith(t, cfg)
+	return dir, b, store.New(b), p
+}
+
+// otherReads has another program read the database until end.
+func otherReads(t *testing.T, dir string) (end func()) {
+	t.Helper()
+	c, err := openCopy(t.Context(), filepath.Join(dir, fileName), false)
+	if err == nil {
+		err = c.exec(t.Context(), "BEGIN")
+	}
+	if err == nil {
+		err = c.exec(t.Context(), "SELECT count(*) FROM meta")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := c.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestCommitsWaitForNoRead: while another program reads, or one of the store's own reads does
+// not end, purges and commits go on, and none waits for it; when it is over, what was purged
+// leaves the files.
+func TestCommitsWaitForNoRead(t *testing.T) {
+	t.Parallel()
+	for _, own := range []bool{false, true} {
+		t.Run(map[bool]string{false: "another program's", true: "the store's"}[own], func(t *testing.T) {
+			t.Parallel()
+			dir, b, s, p := watched(t, Config{Readers: 2, logMost: 256 << 10})
+			a := storetest.NewAgent(t, s)
+			commit := storetest.Appender(t, s)
+			a.Do("put", "key", "message/a", "payload", json.RawMessage(`{"text":"sk-leaked-4711"}`))
+			read := func(during func()) {
+				end := otherReads(t, dir)
+				defer end()
+				during()
+			}
+			if own {
+				read = func(during func()) {
+					err := b.Snapshot(t.Context(), func(r store.Runner) error {
+						if err := r.(*runner).conn.exec(t.Context(), "SELECT count(*) FROM meta"); err != nil {
+							return err
+						}
+						during()
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			read(func() {
+				a.Do("purge", "key", "message/a")
+				for at := p.said(cutNow); p.said(cutNow) < at+10 || p.said(besides) == 0; {
+					commit()
+				}
+				held, release := p.holds(writesBack)
+				<-held
+				for range 20 { // while an attempt is under way
+					commit()
+				}
+				release()
+				if !b.eraser.pending.Load() || stands(t, dir, "sk-leaked-4711") == nil {
+					t.Error("nothing is in the way: this test shows nothing")
+				}
+			})
+			until.True(t, "the secret leaves the files", func() bool { return stands(t, dir, "sk-leaked-4711") == nil })
+			if n := p.couldWait(); n > 0 {
+				t.Errorf("commits could have waited for a read, %d times", n)
+			}
+		})
+	}
+}
+
+// TestLongLogIsWrittenBackBesideCommits: where a read has let the log grow, no commit writes
+// all of it back when that is over.
+func TestLongLogIsWrittenBackBesideCommits(t *testing.T) {
+	t.Parallel()
+	dir, b, s, p := watched(t, Config{Readers: 2, logMost: 256 << 10})
+	commit := storetest.Appender(t, s)
+	end := otherReads(t, dir)
+	for deadline := time.Now().Add(time.Minute); p.said(besides) == 0 && time.Now().Before(deadline); {
+		commit()
+	}
+	if p.said(besides) == 0 || p.said(byCommits) > 0 {
+		t.Errorf("commits were told %d times not to write the log back, and %d times to do so", p.said(besides), p.said(byCommits))
+	}
+	end()
+	until.True(t, "the log is cut", func() bool { return p.said(byCommits) == 1 })
+	if info, err := os.Stat(b.eraser.log); err != nil || info.Size() > 0 || p.couldWait() > 0 {
+		t.Errorf("the log: %v, %v; commits could have waited %d times", info, err, p.couldWait())
+	}
+}
+
+// TestCloseWaitsForNoRead: a store whose log cannot be cut closes, and the next one cuts it.
+func TestCloseWaitsForNoRead(t *testing.T) {
+	t.Parallel()
+	dir, b, s, p := watched(t, Config{Readers: 2})
+	a := storetest.NewAgent(t, s)
+	a.Do("put", "key", "message/a", "payload", json.RawMessage(`{"text":"sk-leaked-4711"}`))
+	end := otherReads(t, dir)
+	a.Do("purge", "key", "message/a")
+	held, release := p.holds(cutNow)
+	<-held // an attempt is under way
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	<-b.eraser.stop
+	release()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	tried := p.said(cutNow)
+	if stands(t, dir, "sk-leaked-4711") == nil {
+		t.Error("nothing was in the way: this test shows nothing")
+	}
+	end()
+	if p.said(cutNow) != tried {
+		t.Error("it is tried after Close")
+	}
+	openIn(t, dir)
+	until.True(t, "the secret leaves the files", func() bool { return stands(t, dir, "sk-leaked-4711") == nil })
 }

@@ -107,7 +107,7 @@ func (b *backend) alone(c *conn, u *update) error {
 	// The statements of an update are short. Interrupting one would end the
 	// transaction under our feet, so ctx is looked at between them.
 	erases, err := transaction(u.ctx, c, "BEGIN IMMEDIATE", true, u.fn)
-	b.eraseAfter(c, erases)
+	b.afterCommit(c, erases)
 	return err
 }
 
@@ -148,7 +148,7 @@ func (b *backend) share(c *conn, group []*update) int {
 		rollback(ctx, c)
 		err = fmt.Errorf("commit: %w", translate(ctx, err))
 	}
-	b.eraseAfter(c, erases && err == nil)
+	b.afterCommit(c, erases && err == nil)
 	answer(through, err)
 	return len(group)
 }

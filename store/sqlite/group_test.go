@@ -19,12 +19,18 @@ import (
 // openBackend opens a data folder without the store on top.
 func openBackend(t *testing.T) (dir string, b *backend) {
 	t.Helper()
+	return openWith(t, Config{Readers: 2})
+}
+
+func openWith(t *testing.T, cfg Config) (dir string, b *backend) {
+	t.Helper()
 	dir = t.TempDir()
+	cfg.Dir, cfg.Now = dir, time.Now
 	lock, err := lockFile(filepath.Join(dir, lockName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err = open(t.Context(), Config{Dir: dir, Now: time.Now, Readers: 2}); err != nil {
+	if b, err = open(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	b.lock = lock

@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"time"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -50,8 +51,8 @@ type Config struct {
 	// Driver is the name of SQLite's in database/sql, "sqlite" if empty: another is a test's.
 	Driver string
 
-	logMost    int64         // other than logMost, for tests
-	erasePause time.Duration // other than erasePause, for tests
+	logMost int64         // other than logMost, for tests
+	cutEach time.Duration // other than cutEach, for tests
 }
 
 // Open locks the folder, brings the schema to its newest version and opens the
@@ -89,8 +90,8 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 		return nil, fmt.Errorf("open database: %w", translate(ctx, err))
 	}
 	db.SetMaxOpenConns(1)
-	b := &backend{now: cfg.Now, driver: db.Driver(), reader: source(file, true), free: make(chan *conn, cfg.Readers), turn: make(chan *conn, 1),
-		eraser: newEraser(file, cfg.logMost, cfg.erasePause)}
+	b := &backend{now: cfg.Now, driver: db.Driver(), writer: writer, reader: source(file, true), turn: make(chan *conn, 1),
+		free: make(chan *conn, cfg.Readers), reads: newReads(), eraser: newEraser(file, cfg.logMost, cfg.cutEach)}
 	if err := errors.Join(migrations.Up(ctx, db, migrations.SQLite), db.Close()); err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -105,8 +106,8 @@ func open(ctx context.Context, cfg Config) (_ *backend, err error) {
 	for range cfg.Readers {
 		b.free <- &conn{now: b.now} // opened by its first use
 	}
-	b.eraser.owe() // a server that was killed may not have come to it
-	go b.eraseInTheEnd()
+	b.eraser.request() // a server that was killed may not have come to it
+	go b.cutUntilDone()
 	return b, nil
 }
 
@@ -136,7 +137,7 @@ func source(file string, reader bool) string {
 		"synchronous(FULL)",
 		"fullfsync(1)",
 		"checkpoint_fullfsync(1)",
-		"journal_size_limit(67108864)",
+		"journal_size_limit(" + strconv.Itoa(logMost) + ")",
 		"temp_store(MEMORY)",
 		"cache_size(-16384)",
 	}}

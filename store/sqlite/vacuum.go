@@ -33,7 +33,7 @@ func Vacuum(ctx context.Context, dir string) (before, after int64, err error) {
 		err = c.exec(ctx, "VACUUM")
 	}
 	if err == nil {
-		err = c.exec(ctx, cutLog)
+		_, err = checkpoint(ctx, c, "TRUNCATE")
 	}
 	if err = errors.Join(translate(ctx, err), c.close()); err != nil {
 		return 0, 0, fmt.Errorf("vacuum: %w", err)
