@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -252,10 +253,7 @@ func whileReachable(ctx context.Context, c *client.Client, limit time.Duration) 
 // that is the outbox's sender; nil if nothing is known to be in the way. A quota
 // is in the way until somebody does something about it.
 func heldUp(ctx context.Context, c *client.Client) error {
-	if err := c.Trouble(); err != nil {
-		return err
-	}
-	if err := c.Err(); err != nil {
+	if err := cmp.Or(c.Trouble(), c.Err()); err != nil {
 		return err
 	}
 	st, err := c.Outbox().Queue(ctx)
@@ -313,7 +311,7 @@ func (h *homeFlags) sayWhy(ctx context.Context, c *client.Client) (stop func()) 
 // waitsFor says why what waits has not been answered yet, as far as that is known: what is in everybody's way,
 // or what the server said last.
 func waitsFor(ctx context.Context, c *client.Client) error {
-	if err := heldUp(ctx, c); err != nil {
+	if err := cmp.Or(c.Trouble(), c.Err()); err != nil {
 		return err
 	}
 	st, err := c.Outbox().Queue(ctx)
