@@ -5,7 +5,6 @@ package client_test
 import (
 	"context"
 	"errors"
-	"net/url"
 	"testing"
 	"time"
 
@@ -20,22 +19,9 @@ import (
 // within, what each verb is answered there: every error has a code, and who waits goes on.
 func TestErrorsWhenTheDatabaseIsCut(t *testing.T) {
 	t.Parallel()
-	at, err := url.Parse(pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy, err := faultproxy.Listen(at.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := proxy.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	at.Host = proxy.Addr()
+	proxy, url := pgtest.Through(t, pgtest.URL(t))
 	r := testRig(t)
-	c := r.open(t, "a", func(cfg *client.Config) { cfg.Home, cfg.OutboxURL = "", at.String() })
+	c := r.open(t, "a", func(cfg *client.Config) { cfg.Home, cfg.OutboxURL = "", url })
 	sp, s := r.space(t, c), r.newSession(t, c)
 	ticket, err := s.Put(t.Context(), message(1), object{"role": "user"})
 	if err != nil {
@@ -65,7 +51,7 @@ func TestErrorsWhenTheDatabaseIsCut(t *testing.T) {
 			return err
 		},
 		"Client.Open": func(ctx context.Context) error {
-			cfg := r.config("", func(cfg *client.Config) { cfg.Home, cfg.OutboxURL, cfg.OutboxName = "", at.String(), "other" })
+			cfg := r.config("", func(cfg *client.Config) { cfg.Home, cfg.OutboxURL, cfg.OutboxName = "", url, "other" })
 			other, err := client.Open(ctx, cfg)
 			if err == nil {
 				err = other.Close()

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -22,8 +21,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
-	"github.com/mooring-rpc/mooring/internal/faultproxy"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
 )
@@ -226,22 +225,9 @@ func outageOf(t *testing.T, r *rig, log *lockbuf.Buffer, cause dbfault.Cause, ov
 // A database that nothing reaches: nobody needs to commit anything for that to be seen.
 func TestOutageOfADatabaseAway(t *testing.T) {
 	t.Parallel()
-	at, err := url.Parse(teststore.PostgresURL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy, err := faultproxy.Listen(at.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := proxy.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	at.Host = proxy.Addr()
+	proxy, url := pgtest.Through(t, teststore.PostgresURL(t))
 	var log lockbuf.Buffer
-	r := start(t, postgresStore(t, at.String()), hasty(&log))
+	r := start(t, postgresStore(t, url), hasty(&log))
 	proxy.Refuse(true)
 	proxy.Cut()
 	outageOf(t, r, &log, dbfault.Away, func() { proxy.Refuse(false) })

@@ -5,12 +5,12 @@ package e2e
 
 import (
 	"fmt"
-	neturl "net/url"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/internal/faultproxy"
+	"github.com/mooring-rpc/mooring/internal/pgtest"
 )
 
 const (
@@ -32,17 +32,8 @@ func (m meter) cost(do func()) uint64 {
 // bytes on their way there and back.
 func throughMeter(t testing.TB, url string) (string, meter) {
 	t.Helper()
-	u, err := neturl.Parse(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy, err := faultproxy.Listen(u.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { proxy.Close() })
-	u.Host = proxy.Addr()
-	return u.String(), func() uint64 {
+	proxy, url := pgtest.Through(t, url)
+	return url, func() uint64 {
 		s := proxy.Stats()
 		return uint64(s.Forwarded[toServer] + s.Forwarded[toClient])
 	}
