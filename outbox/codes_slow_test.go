@@ -9,7 +9,7 @@ func TestEveryCodeAtEveryStatement(t *testing.T) {
 	onFailing(t, func(t *testing.T, d failing) {
 		names, verbs := d.failingVerbs(t, newSession())
 		for _, name := range names {
-			for _, f := range d.failures {
+			for _, f := range d.Failures {
 				for at := 1; d.checkFailing(t, name, verbs[name], at, f); at++ {
 				}
 			}

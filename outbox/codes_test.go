@@ -16,29 +16,29 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
-	"github.com/mooring-rpc/mooring/internal/pgfault"
-	"github.com/mooring-rpc/mooring/internal/sqlitefault"
+	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 )
 
 // failing is an outbox whose statements can be told to fail.
 type failing struct {
-	kind     string
-	box      *Box
-	pool     *pgxpool.Pool // nil on SQLite
-	failures []failure
-	fail     func(at int, onwards bool, f failure)
-	failed   func() []string
+	*stmtfault.Statements
+	box  *Box
+	pool *pgxpool.Pool // nil on SQLite
 }
 
-// failure is one of the codes that a database fails with.
-type failure struct {
-	name     string
-	code     fault.Code // that callers are told
-	unsure   bool       // a commit may have come to be all the same
-	postgres pgfault.Failure
-	sqlite   sqlitefault.Failure
+// codeOf is what callers are told of a failure, and unsure that a commit may have come to be all the same.
+func codeOf(f stmtfault.Failure) (code fault.Code, unsure bool) {
+	cause := f.Cause()
+	switch code = cause.Code(); {
+	case f.State != "": // an outbox's file is its user's own
+	case cause == dbfault.Damaged:
+		code = fault.OutboxDamaged
+	case cause == dbfault.ReadOnly, f.Code == sqlite3.SQLITE_CANTOPEN:
+		code = fault.Usage
+	}
+	return code, f.State == "" && f.Code&0xff == sqlite3.SQLITE_IOERR
 }
 
 // aside are statements whose failure is no verb's: by which a Box looks for news, those of a test's own transactions, and what
@@ -52,7 +52,7 @@ func onFailing(t *testing.T, f func(t *testing.T, d failing)) {
 	t.Parallel()
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		proxy := pgfault.New(t, shared.get(t), aside)
+		proxy := stmtfault.Postgres(t, shared.get(t), aside)
 		cfg, err := pgxpool.ParseConfig(proxy.URL())
 		if err != nil {
 			t.Fatal(err)
@@ -69,35 +69,14 @@ func onFailing(t *testing.T, f func(t *testing.T, d failing)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = b.Close() })
-		d := failing{kind: "postgres", box: b, pool: pool, failed: proxy.Failed,
-			fail: func(at int, onwards bool, f failure) { proxy.Fail(at, onwards, f.postgres) }}
-		for _, pf := range pgfault.Failures() {
-			d.failures = append(d.failures, failure{name: pf.String(), code: pf.Cause().Code(), postgres: pf})
-		}
-		f(t, d)
+		f(t, failing{&proxy.Statements, b, pool})
 	})
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		driver := sqlitefault.New(t, aside)
+		driver := stmtfault.SQLite(t, aside)
 		cfg := quick()
 		cfg.driver = driver.Name()
-		p := newPlace(t, "sqlite")
-		d := failing{kind: "sqlite", box: p.open(t, cfg), failed: driver.Failed,
-			fail: func(at int, onwards bool, f failure) { driver.Fail(at, onwards, f.sqlite) }}
-		for _, sf := range sqlitefault.Failures() {
-			one := failure{name: sf.String(), code: sf.Cause().Code(), unsure: sf.Code&0xff == sqlite3.SQLITE_IOERR, sqlite: sf}
-			switch sf.Cause() { // an outbox's file is its user's own
-			case dbfault.Damaged:
-				one.code = fault.OutboxDamaged
-			case dbfault.ReadOnly:
-				one.code = fault.Usage
-			}
-			if sf.Code == sqlite3.SQLITE_CANTOPEN {
-				one.code = fault.Usage
-			}
-			d.failures = append(d.failures, one)
-		}
-		f(t, d)
+		f(t, failing{&driver.Statements, newPlace(t, "sqlite").open(t, cfg), nil})
 	})
 }
 
@@ -120,20 +99,18 @@ func (d failing) failingVerbs(t *testing.T, session string) (names []string, ver
 
 // checkFailing runs a verb with its at-th statement, and all after it, failing, and then with none. It says whether
 // there was such a statement.
-func (d failing) checkFailing(t *testing.T, name string, verb func(context.Context) error, at int, f failure) (met bool) {
+func (d failing) checkFailing(t *testing.T, name string, verb func(context.Context) error, at int, f stmtfault.Failure) (met bool) {
 	t.Helper()
-	d.fail(at, true, f)
-	err := verb(limited(t))
-	failed := d.failed()
-	d.fail(0, false, failure{})
+	failed, err := d.During(at, f, func() error { return verb(limited(t)) })
 	if len(failed) == 0 {
 		return false
 	}
-	what := fmt.Sprintf("%s, %s at %.60q", name, f.name, failed[0])
+	what := fmt.Sprintf("%s, %s at %.60q", name, f, failed[0])
+	want, unsure := codeOf(f)
 	switch code := fault.CodeOf(err); {
 	case err == nil && looksAfterwards(name, failed[0]):
-	case err == nil || code != f.code && !(f.unsure && code == fault.Unavailable && errors.Is(err, errUnsure)):
-		t.Errorf("%s: %v, want %s", what, err, f.code)
+	case err == nil || code != want && !(unsure && code == fault.Unavailable && errors.Is(err, errUnsure)):
+		t.Errorf("%s: %v, want %s", what, err, want)
 	}
 	err = verb(limited(t))
 	_, sqlite := errors.AsType[sqliteError](err)
@@ -163,7 +140,7 @@ func TestCodesAtStatements(t *testing.T) {
 		for _, name := range names {
 			met := 0
 			for at := 1; at <= 12; at++ {
-				f := d.failures[turn%len(d.failures)]
+				f := d.Failures[turn%len(d.Failures)]
 				if !d.checkFailing(t, name, verbs[name], at, f) {
 					break
 				}
@@ -174,7 +151,7 @@ func TestCodesAtStatements(t *testing.T) {
 				t.Errorf("%s runs no statement", name)
 			}
 		}
-		for _, f := range d.failures {
+		for _, f := range d.Failures {
 			for _, name := range []string{"Commit", "Status"} {
 				for at := 1; at <= 12 && d.checkFailing(t, name, verbs[name], at, f); at++ {
 				}
@@ -197,20 +174,22 @@ func (d failing) sendThrough(t *testing.T, atOf func(i int) []int) {
 	session, srv := withSession(t, d.box), newFakeServer()
 	run(t, d.box, srv)
 	var sent []string
-	last := d.failures[0] // what is gathered with outcomes of the batch before may fail with those
-	for i, f := range d.failures {
-		if f.code == fault.OutboxDamaged {
+	last := d.Failures[0] // what is gathered with outcomes of the batch before may fail with those
+	for i, f := range d.Failures {
+		want, unsure := codeOf(f)
+		if want == fault.OutboxDamaged {
 			continue // nobody goes on with such a file
 		}
 		for _, at := range atOf(i) {
 			x := Batch{ID: NewBatchID(), Session: session, Ops: []Op{put(fmt.Sprintf("%q", NewBatchID()))}}
 			told := func(verb string, err error) {
 				t.Helper()
-				if code := fault.CodeOf(err); code != f.code && code != last.code && !((f.unsure || last.unsure) && errors.Is(err, errUnsure)) {
-					t.Fatalf("%s, %s at %d: %v, want %s", verb, f.name, at, err, f.code)
+				before, unsureBefore := codeOf(last)
+				if code := fault.CodeOf(err); code != want && code != before && !((unsure || unsureBefore) && errors.Is(err, errUnsure)) {
+					t.Fatalf("%s, %s at %d: %v, want %s", verb, f, at, err, want)
 				}
 			}
-			d.fail(at, false, f)
+			d.Fail(at, false, f)
 			_, err := d.box.Commit(limited(t), x)
 			for err != nil {
 				told("commit", err)
@@ -222,12 +201,12 @@ func (d failing) sendThrough(t *testing.T, atOf func(i int) []int) {
 				outs, err = d.box.Wait(limited(t), x.ID)
 			}
 			if len(outs) != 1 || outs[0].Status != ledger.Applied {
-				t.Errorf("%s at %d: %+v", f.name, at, outs)
+				t.Errorf("%s at %d: %+v", f, at, outs)
 			}
 			sent, last = append(sent, string(x.Ops[0].Args[0].JSON)), f
 		}
 	}
-	d.fail(0, false, failure{})
+	d.Fail(0, false, stmtfault.Failure{})
 	var got []string
 	for _, e := range srv.log(session) {
 		got = append(got, string(e.args[0].JSON))

@@ -7,108 +7,81 @@ package server
 import (
 	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"capnproto.org/go/capnp/v3"
+
+	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
-	"github.com/mooring-rpc/mooring/internal/pgfault"
-	"github.com/mooring-rpc/mooring/internal/pgtest"
-	"github.com/mooring-rpc/mooring/internal/sqlitefault"
+	"github.com/mooring-rpc/mooring/internal/stmtfault"
+	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/ledger"
-	"github.com/mooring-rpc/mooring/store/sqlite"
+	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/store"
 )
 
 // failing is a server on a database whose statements can be told to fail.
 type failing struct {
 	*rig
-	log      *lockbuf.Buffer
-	failures []codeFailure
-	fail     func(at int, onwards bool, f codeFailure)
-	failed   func() []string
-}
-
-// codeFailure is one of the codes that a database fails with.
-type codeFailure struct {
-	name     string
-	code     fault.Code // that clients are told
-	postgres pgfault.Failure
-	sqlite   sqlitefault.Failure
-}
-
-// aside are statements that no request waits for.
-func aside(sql string) bool {
-	return strings.Contains(sql, "pg_notify") || strings.Contains(sql, "LISTEN") || sql == "rollback"
+	*stmtfault.Statements
+	log *lockbuf.Buffer
 }
 
 // onFailing runs a test on both databases.
 func onFailing(t *testing.T, f func(t *testing.T, d failing)) {
 	t.Parallel()
-	begin := func(t *testing.T, st Store) failing {
-		d := failing{log: new(lockbuf.Buffer)}
+	teststore.OnFailing(t, func(t *testing.T, st *store.Store, s *stmtfault.Statements) {
+		d := failing{Statements: s, log: new(lockbuf.Buffer)}
 		d.rig = start(t, st, func(c *Config) {
-			c.Log = slog.New(slog.NewTextHandler(d.log, nil))
+			logInto(d.log)(c)
 			c.probing = probing{interval: time.Hour, slow: time.Hour} // probes are statements that nobody asked for
 		})
-		return d
-	}
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		proxy := pgfault.New(t, pgtest.URL(t), aside)
-		d := begin(t, postgresStore(t, proxy.URL()))
-		d.failed = proxy.Failed
-		d.fail = func(at int, onwards bool, f codeFailure) { proxy.Fail(at, onwards, f.postgres) }
-		for _, pf := range pgfault.Failures() {
-			d.failures = append(d.failures, codeFailure{name: pf.String(), code: pf.Cause().Code(), postgres: pf})
-		}
 		f(t, d)
-	})
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		driver := sqlitefault.New(t, aside)
-		st, err := sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir(), Driver: driver.Name()})
-		if err != nil {
-			t.Fatal(err)
+		if text := d.log.String(); strings.Contains(text, "unexpected error") {
+			t.Errorf("logged %s", text)
 		}
-		t.Cleanup(func() { _ = st.Close() })
-		d := begin(t, st)
-		d.failed = driver.Failed
-		d.fail = func(at int, onwards bool, f codeFailure) { driver.Fail(at, onwards, f.sqlite) }
-		for _, sf := range sqlitefault.Failures() {
-			d.failures = append(d.failures, codeFailure{name: sf.String(), code: sf.Cause().Code(), sqlite: sf})
-		}
-		f(t, d)
 	})
 }
 
-// failingVerbs are what a client asks of a server. Each gives the error that it is told, and may be asked again.
-func (d failing) failingVerbs(t *testing.T) map[string]func() error {
+// failingVerb is something that is asked of a server, and may be asked again.
+type failingVerb struct {
+	prepare func()       // what ask needs; nil for nothing
+	ask     func() error // gives the error that the caller is told
+}
+
+// failingVerbs are what clients ask of a server, and what it does by itself.
+func (d failing) failingVerbs(t *testing.T) map[string]failingVerb {
 	p := d.dial()
-	m := d.create(p)
+	m, old := d.create(p), d.create(p)
 	web := httpOf(t, d.rig)
-	told := func(r *reply) error {
-		if r.refusal != nil {
-			return r.refusal
+	// applying sends a batch, and the same one until it is taken: once.
+	applying := func(next func() (*made, *ledger.Batch)) failingVerb {
+		var to *made
+		var pending *ledger.Batch
+		return failingVerb{
+			prepare: func() {
+				if pending == nil {
+					to, pending = next()
+				}
+			},
+			ask: func() error {
+				r := p.apply(to.stream, pending)
+				if r.refusal != nil {
+					return r.refusal
+				}
+				if r.applied+r.duplicates != 1 {
+					t.Errorf("%+v", r)
+				}
+				pending = nil
+				return nil
+			},
 		}
-		return nil
-	}
-	// apply sends a batch, and the same one until it is taken: once.
-	pending := map[string]*ledger.Batch{}
-	apply := func(verb string, o func() *ledger.Batch) error {
-		if pending[verb] == nil {
-			pending[verb] = o()
-		}
-		r := p.apply(m.stream, pending[verb])
-		if r.refusal == nil {
-			delete(pending, verb)
-			if r.applied+r.duplicates != 1 {
-				t.Errorf("%s: %+v", verb, r)
-			}
-		}
-		return told(r)
 	}
 	follow := func(snapshot bool) error {
 		k := newRecorder()
@@ -125,13 +98,36 @@ func (d failing) failingVerbs(t *testing.T) map[string]func() error {
 		return nil
 	}
 	n := 0
-	return map[string]func() error{
-		"apply": func() error { return apply("apply", func() *ledger.Batch { n++; return m.batch(put(n)) }) },
-		"share": func() error {
-			return apply("share", func() *ledger.Batch {
-				ref := m.owner.New(m.id)
-				return m.batch(op("share", "ref", ref.ID, "hash", hashText(ref.Secret), "rights", []string{"read"}))
+	verbs := map[string]failingVerb{
+		"apply": applying(func() (*made, *ledger.Batch) { n++; return m, m.batch(put(n)) }),
+		"share": applying(func() (*made, *ledger.Batch) {
+			ref := m.owner.New(m.id)
+			return m, m.batch(op("share", "ref", ref.ID, "hash", hashText(ref.Secret), "rights", []string{"read"}))
+		}),
+		"purge": applying(func() (*made, *ledger.Batch) {
+			p.must(m.stream, m.batch(op("put", "key", "message/purged", "payload", map[string]int{"n": n})))
+			return m, m.batch(op("purge", "key", "message/purged"))
+		}),
+		"delete": applying(func() (*made, *ledger.Batch) {
+			gone := d.create(p)
+			return gone, gone.batch(op("delete"))
+		}),
+		"trim": {
+			prepare: func() { n++; p.must(old.stream, old.batch(put(n))) },
+			ask: func() error {
+				_, err := d.server.cfg.Store.Trim(within(t), old.id, 1, trimEvents, trimBytes)
+				return err
+			},
+		},
+	}
+	for name, ask := range map[string]func() error{
+		"hello": func() error {
+			_, promise, err := call(t, p.gateway, gatewayHello, words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+				wire.Gateway_hello_Params(s).SetVersion(1)
+				return nil
 			})
+			promise.Release()
+			return err
 		},
 		"open a stream": func() error {
 			promise := p.opening(m.sess, newBox())
@@ -152,7 +148,15 @@ func (d failing) failingVerbs(t *testing.T) map[string]func() error {
 				return fmt.Errorf("%d: %s", status, text)
 			}
 		},
+		"due for trimming":   func() error { _, _, err := d.server.cfg.Store.Trimmable(within(t), 1, "", trimPage); return err },
+		"due for forgetting": func() error { _, _, err := d.server.cfg.Store.Forgettable(within(t), 1, "", trimPage); return err },
+		"expiry":             func() error { _, err := d.server.cfg.Store.Expire(within(t), expiryChunk); return err },
+		"lapse":              func() error { _, err := d.server.cfg.Store.Lapsed(within(t), 1, "", lapseChunk); return err },
+		"measure":            func() error { _, err := d.server.cfg.Store.Measure(within(t), m.id); return err },
+	} {
+		verbs[name] = failingVerb{ask: ask}
 	}
+	return verbs
 }
 
 // errNotReady is what readyz says, whatever the reason.
@@ -166,40 +170,50 @@ func asFault(err error) error {
 }
 
 // checkFailing has a verb's at-th statement, and all after it, fail, and then none. It says whether there was one.
-func (d failing) checkFailing(t *testing.T, name string, verb func() error, at int, f codeFailure) (met bool) {
+func (d failing) checkFailing(t *testing.T, name string, verb failingVerb, at int, f stmtfault.Failure) (met bool) {
 	t.Helper()
-	d.fail(at, true, f)
-	err := verb()
-	failed := d.failed()
-	d.fail(0, false, codeFailure{})
+	if verb.prepare != nil {
+		verb.prepare()
+	}
+	failed, err := d.During(at, f, verb.ask)
 	if len(failed) == 0 {
+		if err != nil {
+			t.Errorf("%s, which no statement fails: %v", name, err)
+		}
 		return false
 	}
-	what := fmt.Sprintf("%s, %s at %d, %.60q", name, f.name, at, failed[0])
-	if err != nil && fault.CodeOf(err) != f.code && err != errNotReady || err == nil && at == 1 && name == "apply" {
-		t.Errorf("%s: %v, want %s", what, err, f.code)
+	what := fmt.Sprintf("%s, %s at %d, %.60q", name, f, at, failed[0])
+	if want := f.Cause().Code(); err != nil && fault.CodeOf(err) != want && err != errNotReady || err == nil && at == 1 && name == "apply" {
+		t.Errorf("%s: %v, want %s", what, err, want)
 	}
-	if err := verb(); err != nil {
-		t.Errorf("%s, then again: %v", what, err)
+	if err != nil {
+		if err := verb.ask(); err != nil {
+			t.Errorf("%s, then again: %v", what, err)
+		}
 	}
 	return true
 }
 
-// TestCodesAtStatements gives each code at each statement of appending, and each verb some at each of its statements: clients are
+// TestCodesAtStatements gives each code at each statement of appending, and each verb some at its statements: clients are
 // told what the table says, and who asks again is answered; nothing is applied twice or lost, and no line says that it was
 // unexpected.
 func TestCodesAtStatements(t *testing.T) {
 	onFailing(t, func(t *testing.T, d failing) {
-		verbs := d.failingVerbs(t)
-		for i, f := range d.failures {
+		verbs, met := d.failingVerbs(t), map[string]bool{}
+		names := slices.Sorted(maps.Keys(verbs))
+		for i, f := range d.Failures {
 			for at := 1; at <= 8 && d.checkFailing(t, "apply", verbs["apply"], at, f); at++ {
 			}
-			for name, verb := range verbs {
-				d.checkFailing(t, name, verb, 1+i%3, f)
+			for j, name := range names {
+				if (i+j)%3 == 0 && d.checkFailing(t, name, verbs[name], 1+i/3%3, f) {
+					met[name] = true
+				}
 			}
 		}
-		if text := d.log.String(); strings.Contains(text, "unexpected error") {
-			t.Errorf("logged %s", text)
+		for _, name := range names {
+			if !met[name] && name != "hello" { // which needs no database
+				t.Errorf("no statement of %s has failed", name)
+			}
 		}
 	})
 }

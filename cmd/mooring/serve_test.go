@@ -33,8 +33,8 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
-	"github.com/mooring-rpc/mooring/internal/pgfault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -418,8 +418,8 @@ func TestServeKeepsItsConnections(t *testing.T) {
 // whoever ends that has ended nothing.
 func TestServeWaitsForItsDatabase(t *testing.T) {
 	t.Parallel()
-	proxy := pgfault.New(t, pgtest.URL(t), nil)
-	for _, f := range []pgfault.Failure{{State: "0A000", Routine: "call_bool_check_hook"}, {State: "57P03", Fatal: true}} {
+	proxy := stmtfault.Postgres(t, pgtest.URL(t), nil)
+	for _, f := range []stmtfault.Failure{{State: "0A000", Routine: "call_bool_check_hook"}, {State: "57P03", Fatal: true}} {
 		proxy.Fail(1, true, f)
 		ctx, stop := context.WithCancel(t.Context())
 		var out, log lockbuf.Buffer

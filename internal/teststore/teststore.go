@@ -5,9 +5,11 @@ package teststore
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/store"
 	"github.com/mooring-rpc/mooring/store/postgres"
 	"github.com/mooring-rpc/mooring/store/sqlite"
@@ -22,6 +24,24 @@ func OnBoth(t *testing.T, f func(t *testing.T, st *store.Store)) {
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
 		f(t, Postgres(t, PostgresURL(t)))
+	})
+}
+
+// OnFailing is OnBoth for stores whose statements can be told to fail, but for those that no caller waits for.
+func OnFailing(t *testing.T, f func(t *testing.T, st *store.Store, s *stmtfault.Statements)) {
+	aside := func(sql string) bool {
+		return strings.Contains(sql, "pg_notify") || strings.Contains(sql, "LISTEN") || sql == "rollback"
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		d := stmtfault.SQLite(t, aside)
+		st, err := sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir(), Driver: d.Name()})
+		f(t, open(t, st, err), &d.Statements)
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		p := stmtfault.Postgres(t, PostgresURL(t), aside)
+		f(t, Postgres(t, p.URL()), &p.Statements)
 	})
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
-	"github.com/mooring-rpc/mooring/internal/pgfault"
 	"github.com/mooring-rpc/mooring/internal/pgtest"
+	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/store"
 )
@@ -150,8 +150,8 @@ func connections(t *testing.T, conn *pgx.Conn) (n int) {
 // TestOpenWaitsForADatabase that answers, and is not there yet. Each reason is said once.
 func TestOpenWaitsForADatabase(t *testing.T) {
 	t.Parallel()
-	proxy := pgfault.New(t, pgtest.URL(t), nil)
-	starting := &pgfault.Failure{State: "57P03", Fatal: true}
+	proxy := stmtfault.Postgres(t, pgtest.URL(t), nil)
+	starting := &stmtfault.Failure{State: "57P03", Fatal: true}
 	proxy.Refuse(starting)
 	if _, err := Open(t.Context(), Config{URL: proxy.URL()}); fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("without waiting: %v", err)
@@ -166,14 +166,14 @@ func TestOpenWaitsForADatabase(t *testing.T) {
 		opened <- st
 	}()
 	for _, c := range []struct {
-		refused *pgfault.Failure
-		onwards pgfault.Failure // of what it does next
+		refused *stmtfault.Failure
+		onwards stmtfault.Failure // of what it does next
 		words   string
 	}{
-		{starting, pgfault.Failure{}, waits[dbfault.Away]},
-		{&pgfault.Failure{State: "53300", Fatal: true}, pgfault.Failure{}, waits[dbfault.NoConnection]},
-		{nil, pgfault.Failure{State: "25006"}, waits[dbfault.ReadOnly]},
-		{nil, pgfault.Failure{State: "57P01", Fatal: true}, waits[dbfault.Away]},
+		{starting, stmtfault.Failure{}, waits[dbfault.Away]},
+		{&stmtfault.Failure{State: "53300", Fatal: true}, stmtfault.Failure{}, waits[dbfault.NoConnection]},
+		{nil, stmtfault.Failure{State: "25006"}, waits[dbfault.ReadOnly]},
+		{nil, stmtfault.Failure{State: "57P01", Fatal: true}, waits[dbfault.Away]},
 	} {
 		before := strings.Count(log.String(), c.words)
 		if c.refused == starting {
@@ -187,7 +187,7 @@ func TestOpenWaitsForADatabase(t *testing.T) {
 		t.Error("it does not wait")
 	}
 	proxy.Refuse(nil)
-	proxy.Fail(0, false, pgfault.Failure{})
+	proxy.Fail(0, false, stmtfault.Failure{})
 	st := <-opened
 	if st == nil {
 		return

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mooring-rpc/mooring/internal/sqlitefault"
+	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/store"
@@ -289,7 +289,7 @@ func (p *checkpoints) holds(text string) (held <-chan struct{}, release func()) 
 func watched(t *testing.T, cfg Config) (dir string, b *backend, s *store.Store, p *checkpoints) {
 	t.Helper()
 	p = &checkpoints{seen: map[string]int{}}
-	cfg.Driver, cfg.cutEach = sqlitefault.New(t, p.hears).Name(), time.Millisecond
+	cfg.Driver, cfg.cutEach = stmtfault.SQLite(t, p.hears).Name(), time.Millisecond
 	dir, b = openWith(t, cfg)
 	return dir, b, store.New(b), p
 }

@@ -1,5 +1,4 @@
-// Package sqlitefault is SQLite's driver for tests, and has a statement fail with a result code of the test's choice.
-package sqlitefault
+package stmtfault
 
 import (
 	"context"
@@ -7,7 +6,6 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -17,17 +15,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 )
 
-// Failure is how a statement fails.
-type Failure struct {
-	Code int // result code
-	// Undone says that SQLite has rolled the transaction back by itself, as it may do after some codes.
-	Undone bool
-	// After says that a commit has done all the same what it is to do.
-	After bool
-}
-
-// Failures are those of dbfault's table, in all ways in which statements fail with a code.
-func Failures() (all []Failure) {
+func sqliteFailures() (all []Failure) {
 	for _, code := range dbfault.Results() {
 		all = append(all, Failure{Code: code})
 		switch code & 0xff {
@@ -41,60 +29,33 @@ func Failures() (all []Failure) {
 	return all
 }
 
-// Cause is what the failure means.
-func (f Failure) Cause() dbfault.Cause { return dbfault.SQLite(f.Code) }
-
-// String is the failure's name in what a test says.
-func (f Failure) String() string {
-	return fmt.Sprintf("%d", f.Code) + map[bool]string{true: " (undone)"}[f.Undone] + map[bool]string{true: " (after)"}[f.After]
-}
-
-// Driver is one test's. Its methods are for any number of goroutines.
+// Driver is SQLite's, for one test. Nothing keeps a connection from rolling back. Its methods are for any number of goroutines.
 type Driver struct {
-	name   string
-	inner  driver.Driver
-	passes func(text string) bool
-
-	mu      sync.Mutex // guards what follows
-	seen    int        // statements, since Fail
-	at      int        // which fails; 0 for none
-	onwards bool
-	fails   Failure
-	failed  []string // statements
+	Statements
+	name  string
+	inner driver.Driver
 }
 
 var drivers atomic.Int64
 
-// New makes a driver and registers it. Statements that pass says yes to are not counted and do not fail; nil has none pass.
-func New(tb testing.TB, pass func(text string) bool) *Driver {
+// SQLite makes a driver and registers it. Statements that pass says yes to are not counted and do not fail; nil has none pass.
+func SQLite(tb testing.TB, pass func(text string) bool) *Driver {
 	tb.Helper()
 	db, err := sql.Open("sqlite", "")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer db.Close()
-	d := &Driver{name: fmt.Sprintf("sqlitefault-%d", drivers.Add(1)), inner: db.Driver(), passes: pass}
+	aside := func(sql string) bool { return strings.HasPrefix(sql, "ROLLBACK") || pass != nil && pass(sql) }
+	d := &Driver{
+		Statements: Statements{Failures: sqliteFailures(), passes: aside}, name: fmt.Sprintf("stmtfault-%d", drivers.Add(1)), inner: db.Driver(),
+	}
 	sql.Register(d.name, d)
 	return d
 }
 
 // Name is the driver's, in database/sql.
 func (d *Driver) Name() string { return d.name }
-
-// Fail has the at-th statement from now on fail, over all connections, and onwards all that come after it. With 0 none
-// fails any more. Nothing keeps a connection from rolling back.
-func (d *Driver) Fail(at int, onwards bool, f Failure) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.seen, d.at, d.onwards, d.fails, d.failed = 0, at, onwards, f, nil
-}
-
-// Failed are the statements that have failed since Fail.
-func (d *Driver) Failed() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.failed
-}
 
 // Open implements driver.Driver.
 func (d *Driver) Open(name string) (driver.Conn, error) {
@@ -103,21 +64,6 @@ func (d *Driver) Open(name string) (driver.Conn, error) {
 		return nil, err
 	}
 	return &conn{Conn: c, of: d}, nil
-}
-
-// now says whether a statement is to fail.
-func (d *Driver) now(text string) (Failure, bool) {
-	if strings.HasPrefix(text, "ROLLBACK") || d.passes != nil && d.passes(text) {
-		return Failure{}, false
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.seen++
-	if d.at == 0 || d.seen != d.at && !(d.onwards && d.seen > d.at) {
-		return Failure{}, false
-	}
-	d.failed = append(d.failed, text)
-	return d.fails, true
 }
 
 // codeError is as the driver's own error.

@@ -1,9 +1,4 @@
-// Package pgfault stands between a test and its Postgres, and has a statement fail with a SQLSTATE of the test's choice.
-//
-// What fails is failed by Postgres itself: in place of the statement it gets one that it cannot parse, and the proxy only
-// gives the error another SQLSTATE on its way back. So all that follows is as it is in earnest: which of the statements that
-// were sent together have run, what is skipped, and that the transaction is undone.
-package pgfault
+package stmtfault
 
 import (
 	"bufio"
@@ -26,21 +21,13 @@ import (
 	"github.com/mooring-rpc/mooring/internal/dbfault"
 )
 
-// Failure is what a statement, or a new connection, is answered.
-type Failure struct {
-	State   string // SQLSTATE
-	Routine string // of Postgres, if it matters
-	Fatal   bool   // the connection ends with it
-}
-
 // fatal are the SQLSTATEs with which Postgres ends a connection.
 var fatal = map[string]bool{"08": true, "25P03": true, "25P04": true, "28": true, "3D": true, "53300": true, "55000": true, "57": true}
 
 // ofClass is a SQLSTATE of each class that has a cause as a whole.
 var ofClass = map[string]string{"08": "08006", "28": "28000", "3D": "3D000", "40": "40001", "53": "53200", "57": "57P01", "58": "58030"}
 
-// Failures are one for each line of dbfault's table.
-func Failures() []Failure {
+func postgresFailures() []Failure {
 	all := []Failure{{State: "0A000", Routine: "call_bool_check_hook"}, {State: "40P01"}, {State: "57P03", Fatal: true}}
 	for _, state := range dbfault.States() {
 		f := Failure{State: state, Fatal: fatal[state]}
@@ -52,42 +39,39 @@ func Failures() []Failure {
 	return all
 }
 
-// Cause is what the failure means.
-func (f Failure) Cause() dbfault.Cause { return dbfault.Postgres(f.State, f.Routine) }
-
-// Proxy is on the way to one database. Its methods are for any number of goroutines.
+// Proxy is on the way to one Postgres. Its methods are for any number of goroutines.
+//
+// What fails is failed by Postgres itself: in place of the statement it gets one that it cannot parse, and the proxy only
+// gives the error another SQLSTATE on its way back. So all that follows is as it is in earnest: which of the statements that
+// were sent together have run, what is skipped, and that the transaction is undone. To prepare a statement counts as one, as
+// does to run it.
 type Proxy struct {
+	Statements
 	url     string
 	network string
 	target  string
-	passes  func(sql string) bool
 	done    sync.WaitGroup
 	ln      net.Listener
 
-	mu      sync.Mutex // guards what follows
-	conns   map[net.Conn]struct{}
-	closed  bool
-	seen    int // statements, since Fail
-	at      int // which fails; 0 for none
-	onwards bool
-	fails   Failure
-	failed  []string // statements
-	starts  *Failure // of new connections
+	mu     sync.Mutex // guards what follows
+	conns  map[net.Conn]struct{}
+	closed bool
+	starts *Failure // of new connections
 }
 
-// New gives a proxy to a database until the test ends. Statements that pass has been asked about and says yes to are not
+// Postgres gives a proxy to a database until the test ends. Statements that pass has been asked about and says yes to are not
 // counted and do not fail; nil has none pass.
-func New(tb testing.TB, databaseURL string, pass func(sql string) bool) *Proxy {
+func Postgres(tb testing.TB, databaseURL string, pass func(sql string) bool) *Proxy {
 	tb.Helper()
 	cfg, err := pgconn.ParseConfig(databaseURL)
 	if err != nil {
-		tb.Fatal("pgfault: the database's URL cannot be read")
+		tb.Fatal("stmtfault: the database's URL cannot be read")
 	}
 	u, err := url.Parse(databaseURL)
 	if err != nil {
-		tb.Fatal("pgfault: the database's URL cannot be read")
+		tb.Fatal("stmtfault: the database's URL cannot be read")
 	}
-	p := &Proxy{passes: pass, conns: make(map[net.Conn]struct{})}
+	p := &Proxy{Statements: Statements{Failures: postgresFailures(), passes: pass}, conns: make(map[net.Conn]struct{})}
 	p.network, p.target = pgconn.NetworkAddress(cfg.Host, cfg.Port)
 	if p.ln, err = new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0"); err != nil {
 		tb.Fatal(err)
@@ -106,41 +90,11 @@ func New(tb testing.TB, databaseURL string, pass func(sql string) bool) *Proxy {
 // URL is the database's, by way of the proxy.
 func (p *Proxy) URL() string { return p.url }
 
-// Fail has the at-th statement from now on fail, over all connections, and onwards all that come after it. To prepare a
-// statement counts as one, as does to run it. With 0 none fails any more.
-func (p *Proxy) Fail(at int, onwards bool, f Failure) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seen, p.at, p.onwards, p.fails, p.failed = 0, at, onwards, f, nil
-}
-
-// Failed are the statements that have failed since Fail.
-func (p *Proxy) Failed() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.failed
-}
-
 // Refuse has new connections be answered a failure; nil lets them in again.
 func (p *Proxy) Refuse(f *Failure) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.starts = f
-}
-
-// now says whether a statement is to fail.
-func (p *Proxy) now(sql string) (Failure, bool) {
-	if p.passes != nil && p.passes(sql) {
-		return Failure{}, false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seen++
-	if p.at == 0 || p.seen != p.at && !(p.onwards && p.seen > p.at) {
-		return Failure{}, false
-	}
-	p.failed = append(p.failed, sql)
-	return p.fails, true
 }
 
 func (p *Proxy) close() {
@@ -263,7 +217,7 @@ type link struct {
 }
 
 // broken, with a number, is what Postgres cannot parse.
-var broken = regexp.MustCompile(`pgfault_broken_([0-9]+)`)
+var broken = regexp.MustCompile(`stmtfault_broken_([0-9]+)`)
 
 // toServer hands on what the client sends, but for what is to fail.
 func (l *link) toServer(in *bufio.Reader) {
@@ -301,7 +255,7 @@ func (l *link) add(f Failure) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fails = append(l.fails, f)
-	return fmt.Sprintf("pgfault_broken_%d", len(l.fails)-1)
+	return fmt.Sprintf("stmtfault_broken_%d", len(l.fails)-1)
 }
 
 func (l *link) failure(number string) Failure {
@@ -368,11 +322,6 @@ func (f *Failure) response(words string, fatal bool) *pgproto3.ErrorResponse {
 	return &pgproto3.ErrorResponse{Severity: severity, SeverityUnlocalized: severity, Code: f.State, Message: words, Routine: f.Routine}
 }
 
-// String is the failure's name in what a test says.
-func (f Failure) String() string {
-	return f.State + f.Routine + map[bool]string{true: " (fatal)"}[f.Fatal]
-}
-
 // read reads a message with its head, a letter and the length of the rest.
 func read(in *bufio.Reader) (kind byte, message []byte, err error) {
 	head, err := in.Peek(5)
@@ -381,7 +330,7 @@ func read(in *bufio.Reader) (kind byte, message []byte, err error) {
 	}
 	n := binary.BigEndian.Uint32(head[1:])
 	if n < 4 || n > 1<<30 {
-		return 0, nil, errors.New("pgfault: a message of " + strconv.FormatUint(uint64(n), 10) + " bytes")
+		return 0, nil, errors.New("stmtfault: a message of " + strconv.FormatUint(uint64(n), 10) + " bytes")
 	}
 	message = make([]byte, 1+n)
 	_, err = io.ReadFull(in, message)

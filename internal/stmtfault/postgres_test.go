@@ -1,4 +1,4 @@
-package pgfault
+package stmtfault
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 // what was before has run, what is after has not, and nothing stays.
 func TestEachStatement(t *testing.T) {
 	t.Parallel()
-	p := New(t, pgtest.URL(t), func(sql string) bool { return strings.Contains(sql, "set up") })
+	p := Postgres(t, pgtest.URL(t), func(sql string) bool { return strings.Contains(sql, "set up") })
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {
 		for _, fatal := range []bool{false, true} {
 			met := 0
@@ -77,7 +77,7 @@ func TestEachStatement(t *testing.T) {
 // TestFailures has a cause for each, so that none of the table is missed.
 func TestFailures(t *testing.T) {
 	t.Parallel()
-	for _, f := range Failures() {
+	for _, f := range append(postgresFailures(), sqliteFailures()...) {
 		if f.Cause() == dbfault.None {
 			t.Errorf("%v is nothing of the table: say in ofClass which state stands for its class", f)
 		}
@@ -87,7 +87,7 @@ func TestFailures(t *testing.T) {
 // TestRefuse refuses new connections, and lets in those that there are.
 func TestRefuse(t *testing.T) {
 	t.Parallel()
-	p := New(t, pgtest.URL(t), nil)
+	p := Postgres(t, pgtest.URL(t), nil)
 	conn, err := pgx.Connect(t.Context(), p.URL())
 	if err != nil {
 		t.Fatal(err)
