@@ -3,6 +3,8 @@ package e2e
 // Servers' disks that are full: limits of a process and file systems, as Linux has them.
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -40,7 +42,7 @@ func TestServersDiskFull(t *testing.T) {
 	t.Parallel()
 	srv := newServer(t, serverConfig{Wrap: limited, Args: measured})
 	srv.start("")
-	diskFull(t, srv, func() { lift(t, srv.current().cmd.Process.Pid) })
+	diskFull(t, srv, nil, func() { lift(t, srv.current().cmd.Process.Pid) })
 }
 
 // The same on a file system that is really full, where this user may mount one.
@@ -52,7 +54,7 @@ func TestServersFileSystemFull(t *testing.T) {
 		t.Logf("no file system of its own (%v): a limit on file sizes instead", err)
 		srv := newServer(t, serverConfig{Wrap: limited, Args: measured})
 		srv.start("")
-		diskFull(t, srv, func() { lift(t, srv.current().cmd.Process.Pid) })
+		diskFull(t, srv, nil, func() { lift(t, srv.current().cmd.Process.Pid) })
 		return
 	}
 	t.Cleanup(func() {
@@ -62,7 +64,7 @@ func TestServersFileSystemFull(t *testing.T) {
 	})
 	srv := newServer(t, serverConfig{Data: filepath.Join(dir, "data"), Args: measured})
 	srv.start("")
-	diskFull(t, srv, func() {
+	diskFull(t, srv, nil, func() {
 		if err := remount(dir, 1<<30); err != nil {
 			t.Fatal(err)
 		}
@@ -78,10 +80,17 @@ func remount(dir string, size int) error {
 	return syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%d", size))
 }
 
-// diskFull appends until the server's disk is full. The server must say so, stay
+// noise is text that no database can make smaller.
+func noise(bytes int) string {
+	raw := make([]byte, bytes*3/4)
+	_, _ = rand.Read(raw) // never fails
+	return base64.StdEncoding.EncodeToString(raw)
+}
+
+// diskFull appends until the server's disk is full, after fill, if that is not nil. The server must say so, stay
 // up and go on reading; what was appended waits in the outbox and arrives when
 // there is space.
-func diskFull(t *testing.T, srv *server, free func()) {
+func diskFull(t *testing.T, srv *server, fill, free func()) {
 	t.Helper()
 	owner := makeSession(t, srv)
 	ref := "@" + writeRef(t, owner)
@@ -90,9 +99,16 @@ func diskFull(t *testing.T, srv *server, free func()) {
 	mustSnapshot(t, s, 0)
 	h := newHome(t)
 	const n = 10
+	line := func(i int) string {
+		return fmt.Sprintf(`{"method":"put","key":"message/m%d","batch":"%d","payload":{"n":%d,"text":"%s"}}`+"\n", i, i, i, noise(400<<10))
+	}
+	h.feed(line(0), "session", "append", ref, "-", "--wait")
+	if fill != nil {
+		fill()
+	}
 	var lines strings.Builder
-	for i := range n {
-		fmt.Fprintf(&lines, `{"method":"put","key":"message/m%d","batch":"%d","payload":{"n":%d,"text":"%s"}}`+"\n", i, i, i, strings.Repeat("x", 400<<10))
+	for i := range n - 1 {
+		lines.WriteString(line(i + 1))
 	}
 	h.feed(lines.String(), "session", "append", ref, "-")
 	eventually(t, "the outbox says that the disk is full", func() bool {
@@ -124,7 +140,7 @@ func diskFull(t *testing.T, srv *server, free func()) {
 		return name
 	}
 	more := file("more.jsonl", `{"method":"put","key":"message/more","payload":{}}`)
-	large := file("large.json", `{"info":{"id":"ses_large"},"messages":[{"info":{"id":"msg_1"},"parts":[{"id":"prt_1","messageID":"msg_1","text":"`+strings.Repeat("x", 3<<20)+`"}]}]}`)
+	large := file("large.json", `{"info":{"id":"ses_large"},"messages":[{"info":{"id":"msg_1"},"parts":[{"id":"prt_1","messageID":"msg_1","text":"`+noise(3<<20)+`"}]}]}`)
 	waiting := []*process{
 		h.follow("session", "append", ref, more, "--wait"),
 		h.follow("session", "import", large, "--owner", "@"+filepath.Join(srv.data, "owner.ref")),

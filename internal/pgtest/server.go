@@ -60,6 +60,27 @@ func (s *Server) Database() string {
 	return withDatabase(s.URL(), name)
 }
 
+// DatabaseOn creates a further empty database on what mount mounts on a folder, and returns its URL. The error is mount's.
+func (s *Server) DatabaseOn(mount func(dir string) error) (string, error) {
+	s.tb.Helper()
+	dir := filepath.Join(s.cluster.dir, "tables")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		s.tb.Fatalf("pgtest: %v", err)
+	}
+	if err := mount(dir); err != nil {
+		return "", err
+	}
+	if err := s.cluster.account.own(dir); err != nil {
+		s.tb.Fatalf("pgtest: %v", err)
+	}
+	for _, sql := range []string{"CREATE TABLESPACE elsewhere LOCATION '" + dir + "'", "CREATE DATABASE elsewhere TEMPLATE template0 TABLESPACE elsewhere"} {
+		if err := execute(s.URL(), sql); err != nil {
+			s.tb.Fatalf("pgtest: %v", err)
+		}
+	}
+	return withDatabase(s.URL(), "elsewhere"), nil
+}
+
 // Start starts the server again and returns when it answers. It does nothing if
 // the server runs.
 func (s *Server) Start() {
