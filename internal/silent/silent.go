@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -27,6 +28,7 @@ type Target struct {
 type Door struct {
 	Name    string
 	Patient bool // who takes nothing may do so for half a minute; else for ten seconds
+	Whole   bool // who comes later gets what was there before
 	path    func(Target) string
 	ws      bool
 	kind    kind
@@ -43,10 +45,10 @@ const (
 
 // Doors are all there are.
 var Doors = []Door{
-	{Name: "a page's WebSocket", Patient: true, kind: pages, ws: true, path: func(t Target) string { return "/share/" + t.Share + "/live?after=0" }},
-	{Name: "a page's events", Patient: true, kind: pages, path: func(t Target) string { return "/share/" + t.Share + "/live?after=0" }},
+	{Name: "a page's WebSocket", Whole: true, Patient: true, kind: pages, ws: true, path: func(t Target) string { return "/share/" + t.Share + "/live?after=0" }},
+	{Name: "a page's events", Whole: true, Patient: true, kind: pages, path: func(t Target) string { return "/share/" + t.Share + "/live?after=0" }},
 	{Name: "opencode's WebSocket", Patient: true, kind: items, ws: true, path: func(t Target) string { return "/ws/" + t.Share }},
-	{Name: "the API's events", kind: plain, path: func(t Target) string { return "/api/v1/sessions/" + t.Session + "/events?after=0" }},
+	{Name: "the API's events", Whole: true, kind: plain, path: func(t Target) string { return "/api/v1/sessions/" + t.Session + "/events?after=0" }},
 }
 
 // Reader is one who follows.
@@ -121,10 +123,13 @@ func (r *Reader) Read(ctx context.Context, first, last int) error {
 	return nil
 }
 
+// ErrMissed says that something has not come, or twice.
+var ErrMissed = errors.New("not each came once")
+
 // next counts.
 func next(n *int, is int) error {
 	if *n++; *n != is {
-		return fmt.Errorf("%d came where %d was next", is, *n)
+		return fmt.Errorf("%w: %d came where %d was next", ErrMissed, is, *n)
 	}
 	return nil
 }
