@@ -18,6 +18,7 @@ import { type Cut, type Description, type Events, follow, hashFor, readEvents, r
 import type { Store } from "./store.js";
 import type { WebSocketConstructor } from "./transport.js";
 import { newULID } from "./ulid.js";
+import { Why } from "./waiting.js";
 import { dispose, type Struct, type StubPromise } from "./wire.js";
 
 /** How a client behaves; all of it may be left out but what the storage needs. */
@@ -45,6 +46,11 @@ export interface ClientOptions {
   quiet?: number;
   /** Told what goes wrong in the background, for people. It never holds a secret. */
   log?: (message: string) => void;
+  /**
+   * Told, for people, what a verb that has not come back after two seconds waits for (a ticket's wait, drain, reading, direct
+   * verbs), each reason once: "unavailable: …", "disk_full: …". Who follows is told by trouble (SubscribeOptions).
+   */
+  onWaiting?: (reason: string) => void;
 }
 
 /** Waits that can be given up. */
@@ -98,7 +104,9 @@ export class Client implements Link {
 
   /** Opens a client on a store. open of the package's entry makes the store that fits the place. */
   static async on(store: Store, options: ClientOptions, WebSocket: WebSocketConstructor): Promise<Client> {
-    const outbox = await Outbox.open(store, { ...options.outbox, ...(options.log && { log: options.log }) });
+    const outbox = await Outbox.open(store, {
+      ...options.outbox, ...(options.log && { log: options.log }), ...(options.onWaiting && { onWaiting: options.onWaiting }),
+    });
     const client = new Client(outbox, options, WebSocket);
     if (!options.offline) outbox.run(client);
     return client;
@@ -236,7 +244,7 @@ export class Client implements Link {
   async call<T>(held: Held, ask: (live: StubPromise, peer: Peer) => Promise<T>, options: Waiting = {}): Promise<T> {
     const server = this.serverFor(held.ref), life = this.#outbox.life;
     const until = Date.now() + (this.#options.patience ?? 10_000);
-    const wait = newBackoff({ initial: 100, max: 1000, factor: 2, jitter: 0.5 });
+    const wait = newBackoff({ initial: 100, max: 1000, factor: 2, jitter: 0.5 }), why = new Why((reason) => this.#options.onWaiting?.(reason));
     for (;;) {
       if (life.aborted || options.signal?.aborted) throw fault("canceled", "the call was given up");
       let peer: Peer | undefined;
@@ -246,6 +254,7 @@ export class Client implements Link {
       } catch (err) {
         const f = peer && !(err instanceof MooringError) ? peer.fail(err) : faultOf(err), pause = wait.next();
         if (!f.transient || Date.now() + pause > until) throw f;
+        why.now(f.message);
         await sleep(pause, this.#outbox, options.signal);
       }
     }

@@ -1,8 +1,8 @@
 // The outbox: what is committed is durable and is sent, here or by whoever holds the storage's right to send (sender.ts),
-// until every op has its outcome. This file has its callers' verbs: commit, wait, drain, drop, retry, list, and the refs
-// that are sent through.
+// until every op has its outcome. This file has its callers' verbs: commit, drop, retry, list, leaving a stream, and the refs
+// that are sent through; waiting is in waiting.ts.
 
-import { clip, codes, fault, MooringError } from "./fault.js";
+import { clip, fault, MooringError } from "./fault.js";
 import { checkIntent, checkSize, defaultLimits, needs, type Outcome } from "./intent.js";
 import { abandoned, type Left, reconciled } from "./leave.js";
 import type { Held, Link, StreamRequest } from "./link.js";
@@ -10,7 +10,7 @@ import { finderOf, sizeOf, streamChange } from "./lookup.js";
 import { creates } from "./methods.js";
 import { defaultWindow, noRoute, type Route } from "./machine.js";
 import { listOps, statusOf } from "./outbox_status.js";
-import { type Committed, type NewBatch, type OutboxOptions, type OutboxRow, type OutboxStatus, type Settings, Standstill } from "./outbox_types.js";
+import { type Committed, type NewBatch, type OutboxOptions, type OutboxRow, type OutboxStatus, type Settings, type Standstill } from "./outbox_types.js";
 import type { Log, Reconciled, Reconciliation } from "./reconcile.js";
 import { isSession, isSpace, Ref, streamSecret, targetOf } from "./ref.js";
 import { refersOutside, resolve, type Resolution } from "./resolve.js";
@@ -22,11 +22,7 @@ import { Sender } from "./sender.js";
 import type { Change, Plan, Store, Tables } from "./store.js";
 import { randomBytes, toBase64url } from "./text.js";
 import { batchOf, isULID, newBatchID, newULID, opID } from "./ulid.js";
-
-interface Waiter {
-  batch: string | undefined; // undefined: of any
-  check: () => void;
-}
+import { Waits } from "./waiting.js";
 
 /** An open outbox. */
 export class Outbox {
@@ -34,8 +30,7 @@ export class Outbox {
   /** Called when the outbox is closed; a set, since signals warn of many listeners. */
   readonly onClose = new Set<() => void>();
   readonly #store: Store;
-  readonly #waiters = new Set<Waiter>();
-  readonly #arrived = new Map<string, readonly Outcome[]>(); // told, and not stored yet
+  readonly #waits: Waits;
   readonly #life = new AbortController();
   readonly #ending: Promise<void>[] = [];
   #sender: Sender | undefined;
@@ -51,7 +46,9 @@ export class Outbox {
       keep: options.keep ?? 30 * 24 * 3600_000,
       keepBytes: options.keepBytes ?? 32 << 20,
       log: options.log ?? (() => {}),
+      onWaiting: options.onWaiting,
     };
+    this.#waits = new Waits(store.tables, this.settings, this.#life.signal);
     store.changed = () => this.#othersWrote();
   }
 
@@ -119,7 +116,7 @@ export class Outbox {
   async close(): Promise<void> {
     if (this.#life.signal.aborted) return;
     this.#life.abort(fault("canceled", "the outbox is closed"));
-    this.#notify(undefined);
+    this.#waits.lookAgain();
     for (const f of [...this.onClose]) f();
     if (this.#sweep !== undefined) clearInterval(this.#sweep);
     this.#sender?.end();
@@ -238,7 +235,7 @@ export class Outbox {
     return ops;
   }
 
-  // ---- Waiting
+  // ---- Waiting (waiting.ts)
 
   /**
    * Waits until every op of the batch has its outcome, and gives them in order: the same ones in every process, for as
@@ -247,92 +244,22 @@ export class Outbox {
    */
   async wait(batch: string, signal?: AbortSignal): Promise<readonly Outcome[]> {
     if (!this.tables.batches.has(batch)) await this.#store.refresh(); // another tab may have committed it just now
-    return this.#until(batch, signal, () => {
-      const early = this.#arrived.get(batch);
-      if (early) return early;
-      const row = this.tables.batches.get(batch);
-      if (!row) throw fault("not_found", `batch ${clip(batch)} is not in this outbox: tickets last ${Math.round(this.settings.keep / 86_400_000)} days after the batch is finished`);
-      if (row.outcomes) return row.outcomes;
-      const still = this.#standstill(row.session);
-      if (still) throw still;
-      return undefined;
-    });
+    return this.#waits.wait(batch, signal);
   }
 
   /** Waits until nothing is unfinished, whoever sends. If all that is left stands still until someone decides, it throws a Standstill. */
-  async drain(progress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<void> {
-    let total = 0, left = 0, shown = -1;
-    await this.#until(undefined, signal, () => {
-      const now = this.tables.unfinishedOps;
-      total += Math.max(now - left, 0); // committed meanwhile
-      left = now;
-      if (total - left !== shown) progress?.((shown = total - left), total);
-      if (left === 0) return true;
-      let still: Standstill | undefined;
-      for (const s of this.tables.unfinishedSessions()) if (!(still = this.#standstill(s))) return undefined;
-      throw still!;
-    });
-  }
-
-  /** Why a session's batches are not sent until someone decides: its stream has stopped, or all that its next one waits for. */
-  #standstill(session: string, seen = new Map<string, Standstill | undefined>()): Standstill | undefined {
-    const t = this.tables, s = t.streams.get(session);
-    if (s && s.stopped !== "none") return new Standstill(session, new MooringError(s.stopped, s.reason, { code: codes[s.stopped] }));
-    const [head] = t.waiting(session, 1);
-    if (seen.has(session)) return seen.get(session);
-    seen.set(session, undefined); // what is led back here is not held up by that
-    if (!head || t.isSending(session)) return undefined;
-    const res = resolve(head.ops, head.atomic, session, finderOf(t), false);
-    if (travelling(res.ops) === 0) return undefined; // it is decided: what is left to do needs no server
-    let still: Standstill | undefined;
-    for (const batch of res.owed) if (!(still = this.#standstill(t.batches.get(batch)!.session, seen))) return undefined;
-    seen.set(session, still);
-    return still;
-  }
-
-  #until<T>(batch: string | undefined, signal: AbortSignal | undefined, look: () => T | undefined): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const leave = (): void => {
-        this.#waiters.delete(waiter);
-        signal?.removeEventListener("abort", gone);
-      };
-      const gone = (): void => {
-        leave();
-        reject(fault("canceled", "stopped waiting: what is committed stays in the outbox"));
-      };
-      const check = (): void => {
-        if (this.#life.signal.aborted || signal?.aborted) return gone();
-        try {
-          const v = look();
-          if (v === undefined) return;
-          leave();
-          resolve(v);
-        } catch (err) {
-          leave();
-          reject(err);
-        }
-      };
-      const waiter: Waiter = { batch, check };
-      this.#waiters.add(waiter);
-      signal?.addEventListener("abort", gone);
-      check();
-    });
+  drain(progress?: (done: number, total: number) => void, signal?: AbortSignal): Promise<void> {
+    return this.#waits.drain(progress, signal);
   }
 
   /** Gives a batch's outcomes to those who wait. stored says that the rows have them. */
   tell(batch: string, outcomes: readonly Outcome[], stored: boolean): void {
-    if (stored) this.#arrived.delete(batch);
-    else this.#arrived.set(batch, outcomes);
-    this.#notify(batch);
+    this.#waits.tell(batch, outcomes, stored);
   }
 
   /** Makes those who wait look again. */
-  #notify(batch: string | undefined): void {
-    for (const w of [...this.#waiters]) if (batch === undefined || w.batch === undefined || w.batch === batch) w.check();
-  }
-
   lookAgain(): void {
-    this.#notify(undefined);
+    this.#waits.lookAgain();
   }
 
   #othersWrote(): void {
@@ -341,7 +268,7 @@ export class Outbox {
       this.#refsSeen = this.tables.refsVersion;
       this.#sender?.refsChanged();
     }
-    this.#notify(undefined);
+    this.#waits.lookAgain();
   }
 
   // ---- Looking at rows, giving them up and trying them again
@@ -431,7 +358,7 @@ export class Outbox {
 
   /** Why nothing more of a session is sent until someone decides; undefined if, as far as is known, it is. */
   stopped(session: string): Standstill | undefined {
-    return this.#standstill(session);
+    return this.#waits.standstill(session);
   }
 
   /**
@@ -481,10 +408,10 @@ export class Outbox {
       const value = plan(t);
       return { changes: value.changes, value };
     }, ({ decided }) => {
-      for (const id of [...this.#arrived.keys()]) if (this.tables.batches.get(id)?.session === session) this.#arrived.delete(id);
+      this.#waits.forget(session);
       this.#sender?.end("left");
       for (const r of decided) this.tell(r.id, r.outcomes!, true);
-      this.#notify(undefined);
+      this.#waits.lookAgain();
     });
   }
 

@@ -55,6 +55,8 @@ export interface OutboxOptions {
   keepBytes?: number;
   /** Told what goes wrong in the background, for people. It never holds a secret. */
   log?: (message: string) => void;
+  /** Told why whoever waits for outcomes is waiting: each reason once, when there has been one for two seconds. */
+  onWaiting?: (reason: string) => void;
 }
 
 export interface Settings {
@@ -64,6 +66,7 @@ export interface Settings {
   keep: number;
   keepBytes: number;
   log: (message: string) => void;
+  onWaiting: ((reason: string) => void) | undefined;
 }
 
 /** What a program can do about a stream that does not go on by itself. */

@@ -2,6 +2,7 @@
 // do harm.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import * as fs from "node:fs/promises";
 import * as path from "node:path";
 import { test, type TestContext } from "node:test";
@@ -208,6 +209,28 @@ test("a server that stops in good order is waited for", async (t) => {
   for (const ticket of tickets) (await ticket.wait()).check();
   await following;
   assert.deepEqual(cursors, Array.from({ length: 21 }, (_, i) => i + 1));
+});
+
+test("who waits is told what for, each reason once", async (t) => {
+  const server = await TestServer.start(t), said: string[] = [];
+  let heard = (): void => {};
+  const first = (): Promise<void> => new Promise((resolve) => { said.length = 0; heard = resolve; });
+  const c = await client(t, await folder(t, "home"), { patience: 600_000, onWaiting: (reason) => { said.push(reason); heard(); } });
+  const { session, batch } = (await c.space(server.ref)).create();
+  (await (await batch.commit()).wait()).check();
+  const waits = [async () => (await (await session.put("message/1", {})).wait()).check(), () => c.drain()], reads = [async () => void (await session.snapshot())];
+  for (const verb of [...waits, ...reads]) {
+    await server.kill();
+    await c.outbox.commit({ session: session.id, ops: [{ method: "put", args: [{ name: "key", json: '"message/2"' }, { name: "payload", json: "{}" }] }] });
+    const told = first(), verbs = Promise.all([verb(), verb()]);
+    const late = AbortSignal.timeout(60_000);
+    await Promise.race([told, verbs.then(() => assert.fail("a server that is not there has answered")), once(late, "abort").then(() => assert.fail("nothing is said"))]);
+    await server.start();
+    await verbs;
+    assert.match(said[0]!, /^(unavailable|disconnected): ./);
+    if (waits.includes(verb)) assert.equal(new Set(said).size, said.length, "two who wait are told once");
+    await c.drain();
+  }
 });
 
 test("a server holds no more for a connection over which many sessions were made", async (t) => {
