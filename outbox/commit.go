@@ -255,6 +255,9 @@ func (b *Box) commit(ctx context.Context, batch *Batch, bd *body, res resolution
 				b.told.sent(row.id)
 				b.sendCommitted(row, bd, res.hold, to)
 			} else {
+				if b.w.lanes.sends() {
+					b.told.queued(row.id)
+				}
 				b.backlog(row.session)
 			}
 		}

@@ -154,7 +154,7 @@ func TestWhatAFileIsOpenedFor(t *testing.T) {
 	}
 	for pragma, want := range map[string]string{"synchronous": "2", "journal_mode": "wal"} {
 		got := ""
-		if err := b.db.(*sqliteDB).writer.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(&got); err != nil || got != want {
+		if err := b.db.(*sqliteDB).writer.conn.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(&got); err != nil || got != want {
 			t.Errorf("%s is %s, %v", pragma, got, err)
 		}
 	}

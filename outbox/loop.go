@@ -187,6 +187,7 @@ func (l *loop) handLoaded(session string, ld loaded, err error) {
 		var entries []*entry
 		for _, s := range ld.rows {
 			entries = append(entries, l.entry(s.row, s.body, s.hold))
+			l.box.told.sent(s.row.id)
 		}
 		var head *entry
 		switch {

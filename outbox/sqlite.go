@@ -52,9 +52,70 @@ type sqliteDB struct {
 	pool   *sql.DB // for everything but writing
 	single *sql.DB
 
-	mu     sync.Mutex // guards what follows, for as long as a transaction or a look takes
-	writer *sql.Conn
-	stmts  map[string]*sql.Stmt // of writer
+	mu     sync.Mutex // guards writer, for as long as a transaction or a look takes
+	writer *sqliteConn
+
+	reading chan struct{} // holds one for each transaction that reads
+	idle    idleConns
+}
+
+// readingConns is how many transactions may read at a time.
+const readingConns = 4
+
+// sqliteConn is a connection with the statements it has prepared.
+type sqliteConn struct {
+	conn  *sql.Conn
+	stmts map[string]*sql.Stmt
+}
+
+func newSQLiteConn(ctx context.Context, pool *sql.DB) (*sqliteConn, error) {
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &sqliteConn{conn: conn, stmts: make(map[string]*sql.Stmt)}, nil
+}
+
+// idleConns are connections that nobody reads on. It is safe for concurrent use.
+type idleConns struct {
+	mu    sync.Mutex
+	conns []*sqliteConn
+}
+
+// take gives the one that was used last; nil if there is none.
+func (i *idleConns) take() (c *sqliteConn) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if n := len(i.conns); n > 0 {
+		c, i.conns = i.conns[n-1], i.conns[:n-1]
+	}
+	return c
+}
+
+func (i *idleConns) put(c *sqliteConn) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.conns = append(i.conns, c)
+}
+
+// prepared keeps the statement.
+func (c *sqliteConn) prepared(ctx context.Context, text string) (*sql.Stmt, error) {
+	if s := c.stmts[text]; s != nil {
+		return s, nil
+	}
+	s, err := c.conn.PrepareContext(ctx, text)
+	if err == nil {
+		c.stmts[text] = s
+	}
+	return s, err
+}
+
+func (c *sqliteConn) close() error {
+	var errs []error
+	for _, s := range c.stmts {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(append(errs, c.conn.Close())...)
 }
 
 func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err error) {
@@ -78,7 +139,7 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 		"secure_delete(1)"}} // a ref that was forgotten takes its secret along
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath(), RawQuery: pragmas.Encode()}).String()
 
-	db := &sqliteDB{clock: cfg.Now, poll: cfg.Poll, mark: path + ".sender", stmts: make(map[string]*sql.Stmt),
+	db := &sqliteDB{clock: cfg.Now, poll: cfg.Poll, mark: path + ".sender", reading: make(chan struct{}, readingConns),
 		turn: openTurnstile(path + ".turn"), stands: busyTimeout}
 	defer func() {
 		if err != nil {
@@ -88,15 +149,13 @@ func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err 
 	if db.pool, err = sql.Open(cfg.driver, dsn); err != nil {
 		return nil, err
 	}
-	db.pool.SetMaxOpenConns(4)
-	db.pool.SetMaxIdleConns(2)
 	if err := migrations.Up(ctx, db.pool, outboxsql.SQLite); err != nil {
 		return nil, sqliteFailure(err)
 	}
 	if db.single, err = sql.Open(cfg.driver, dsn); err != nil {
 		return nil, err
 	}
-	if db.writer, err = db.single.Conn(ctx); err != nil {
+	if db.writer, err = newSQLiteConn(ctx, db.single); err != nil {
 		return nil, sqliteFailure(err)
 	}
 	return db, nil
@@ -223,7 +282,7 @@ func (d *sqliteDB) standing(ctx context.Context) (pid int, since time.Time) {
 func (d *sqliteDB) write(ctx context.Context, f func(querier) error) (ambiguous bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	q := &sqliteTx{ctx: ctx, prepare: d.prepared}
+	q := &sqliteTx{ctx: ctx, conn: d.writer}
 	if err := d.begin(ctx, q); err != nil {
 		return false, err
 	}
@@ -242,25 +301,31 @@ func (d *sqliteDB) write(ctx context.Context, f func(querier) error) (ambiguous 
 	return ambiguous, err
 }
 
-// prepared keeps the writer's statements.
-func (d *sqliteDB) prepared(ctx context.Context, text string) (*sql.Stmt, error) {
-	if s := d.stmts[text]; s != nil {
-		return s, nil
-	}
-	s, err := d.writer.PrepareContext(ctx, text)
-	if err == nil {
-		d.stmts[text] = s
-	}
-	return s, err
-}
-
 func (d *sqliteDB) read(ctx context.Context, f func(querier) error) (err error) {
-	tx, err := d.pool.BeginTx(ctx, nil)
-	if err != nil {
-		return sqliteFailure(err)
+	select {
+	case d.reading <- struct{}{}:
+		defer func() { <-d.reading }()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	defer func() { _ = tx.Rollback() }() // it changed nothing
-	return f(&sqliteRead{tx})
+	c := d.idle.take()
+	if c == nil {
+		if c, err = newSQLiteConn(ctx, d.pool); err != nil {
+			return sqliteFailure(err)
+		}
+	}
+	q := &sqliteRead{sqliteTx{ctx: ctx, conn: c}}
+	defer func() { // it changed nothing
+		if _, err := q.sqliteTx.exec(context.WithoutCancel(ctx), "ROLLBACK"); err != nil {
+			_ = c.close()
+			return
+		}
+		d.idle.put(c)
+	}()
+	if _, err := q.sqliteTx.exec(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	return f(q)
 }
 
 func (d *sqliteDB) shareLease(querier, int64)                          {}
@@ -308,7 +373,7 @@ func (d *sqliteDB) watch(ctx context.Context, _ string, changed func(), _ func(i
 		}
 		version := last + 1 // if in doubt, look
 		d.mu.Lock()
-		if s, err := d.prepared(steady, "PRAGMA data_version"); err == nil {
+		if s, err := d.writer.prepared(steady, "PRAGMA data_version"); err == nil {
 			_ = s.QueryRowContext(steady).Scan(&version)
 		}
 		d.mu.Unlock()
@@ -322,10 +387,10 @@ func (d *sqliteDB) watch(ctx context.Context, _ string, changed func(), _ func(i
 func (d *sqliteDB) close() error {
 	var errs []error
 	if d.writer != nil {
-		for _, s := range d.stmts {
-			errs = append(errs, s.Close())
-		}
-		errs = append(errs, d.writer.Close())
+		errs = append(errs, d.writer.close())
+	}
+	for c := d.idle.take(); c != nil; c = d.idle.take() {
+		errs = append(errs, c.close())
 	}
 	for _, p := range []*sql.DB{d.single, d.pool} {
 		if p != nil {
@@ -338,9 +403,9 @@ func (d *sqliteDB) close() error {
 
 // sqliteTx runs statements at once, also those that could wait.
 type sqliteTx struct {
-	ctx     context.Context
-	prepare func(context.Context, string) (*sql.Stmt, error)
-	err     error // the first of later
+	ctx  context.Context
+	conn *sqliteConn
+	err  error // the first of later
 }
 
 func (q *sqliteTx) later(text string, args []any, one func(scanner) error) {
@@ -351,7 +416,7 @@ func (q *sqliteTx) later(text string, args []any, one func(scanner) error) {
 		_, q.err = q.exec(q.ctx, text, args...)
 		return
 	}
-	s, err := q.prepare(q.ctx, text)
+	s, err := q.conn.prepared(q.ctx, text)
 	if err == nil {
 		err = one(s.QueryRowContext(q.ctx, args...).Scan)
 	}
@@ -359,7 +424,7 @@ func (q *sqliteTx) later(text string, args []any, one func(scanner) error) {
 }
 
 func (q *sqliteTx) exec(ctx context.Context, text string, args ...any) (int64, error) {
-	s, err := q.prepare(ctx, text)
+	s, err := q.conn.prepared(ctx, text)
 	if err != nil {
 		return 0, sqliteFailure(err)
 	}
@@ -371,7 +436,7 @@ func (q *sqliteTx) exec(ctx context.Context, text string, args ...any) (int64, e
 }
 
 func (q *sqliteTx) query(ctx context.Context, text string, args []any, each func(scanner) error) error {
-	s, err := q.prepare(ctx, text)
+	s, err := q.conn.prepared(ctx, text)
 	if err != nil {
 		return sqliteFailure(err)
 	}
@@ -380,7 +445,7 @@ func (q *sqliteTx) query(ctx context.Context, text string, args []any, each func
 }
 
 // sqliteRead runs statements in a reading transaction.
-type sqliteRead struct{ tx *sql.Tx }
+type sqliteRead struct{ sqliteTx }
 
 func (q *sqliteRead) later(string, []any, func(scanner) error) {
 	panic("outbox: a write while reading")
@@ -388,11 +453,6 @@ func (q *sqliteRead) later(string, []any, func(scanner) error) {
 
 func (q *sqliteRead) exec(context.Context, string, ...any) (int64, error) {
 	panic("outbox: a write while reading")
-}
-
-func (q *sqliteRead) query(ctx context.Context, text string, args []any, each func(scanner) error) error {
-	rows, err := q.tx.QueryContext(ctx, text, args...)
-	return eachRow(rows, err, each)
 }
 
 func eachRow(rows *sql.Rows, err error, each func(scanner) error) error {

@@ -180,7 +180,7 @@ func TestAFrozenProcessIsNamed(t *testing.T) {
 		t.Helper()
 		db.mu.Lock()
 		defer db.mu.Unlock()
-		if _, err := db.writer.ExecContext(limited(t), fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds())); err != nil {
+		if _, err := db.writer.conn.ExecContext(limited(t), fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds())); err != nil {
 			t.Fatal(err)
 		}
 	}

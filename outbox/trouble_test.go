@@ -37,7 +37,7 @@ func TestFullDisk(t *testing.T) {
 		db := b.db.(*sqliteDB)
 		done := make(chan struct{})
 		b.w.submit(&job{run: func(context.Context, querier) error {
-			_, err := db.writer.ExecContext(ctx, "PRAGMA max_page_count = "+pages)
+			_, err := db.writer.conn.ExecContext(ctx, "PRAGMA max_page_count = "+pages)
 			return err
 		}, done: func(err error, _ bool) {
 			if err != nil {

@@ -18,12 +18,21 @@ import (
 type notices struct {
 	mu      sync.Mutex // guards what follows
 	waiting map[string][]chan []ledger.Outcome
-	flying  map[string]struct{} // this process's sender will tell of these
+	near    map[string]nearness // of batches that this process's sender will tell of
 	arrived map[string]arrival  // told, and not stored yet or stored lately
 	lately  []string            // of arrived: those that are stored, in order
 	kept    int                 // outcomes of those
 	any     chan struct{}       // closed and replaced when something finishes
 }
+
+// nearness is how near a batch is to an answer that this process hears of first.
+type nearness int
+
+const (
+	notHere    nearness = iota // another process may store the answer: only the database tells
+	queuedHere                 // committed here, while this process sends
+	withSender                 // this process's sender has it
+)
 
 // arrival is a batch's outcomes as they came.
 type arrival struct {
@@ -32,20 +41,19 @@ type arrival struct {
 }
 
 // add registers a waiter for a batch, unless its outcomes have arrived: then it
-// gives them. soon says that this process will hear first.
-func (n *notices) add(batch string) (outs []ledger.Outcome, ch chan []ledger.Outcome, soon bool) {
+// gives them.
+func (n *notices) add(batch string) (outs []ledger.Outcome, ch chan []ledger.Outcome, near nearness) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if a := n.arrived[batch]; a.outs != nil {
-		return a.outs, nil, true
+		return a.outs, nil, withSender
 	}
 	ch = make(chan []ledger.Outcome, 1)
 	if n.waiting == nil {
 		n.waiting = make(map[string][]chan []ledger.Outcome)
 	}
 	n.waiting[batch] = append(n.waiting[batch], ch)
-	_, soon = n.flying[batch]
-	return nil, ch, soon
+	return nil, ch, n.near[batch]
 }
 
 func (n *notices) remove(batch string, ch chan []ledger.Outcome) {
@@ -73,7 +81,7 @@ func (n *notices) tell(batch string, outs []ledger.Outcome, stored bool) {
 		}
 		n.arrived[batch] = arrival{outs: outs}
 	}
-	delete(n.flying, batch)
+	delete(n.near, batch)
 	for _, ch := range n.waiting[batch] {
 		ch <- outs // has room for one, and is told once
 	}
@@ -98,17 +106,33 @@ func (n *notices) look() {
 func (n *notices) sent(batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.flying == nil {
-		n.flying = make(map[string]struct{})
+	n.approach(batch, withSender)
+}
+
+// mostQueued is how many batches may be queuedHere: one more is looked for in the database.
+const mostQueued = 4096
+
+// queued says that a batch was committed here, while this process sends.
+func (n *notices) queued(batch string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.near) < mostQueued {
+		n.approach(batch, queuedHere)
 	}
-	n.flying[batch] = struct{}{}
+}
+
+func (n *notices) approach(batch string, near nearness) {
+	if n.near == nil {
+		n.near = make(map[string]nearness)
+	}
+	n.near[batch] = max(n.near[batch], near)
 }
 
 // grounded says that this process no longer sends.
 func (n *notices) grounded() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.flying = nil
+	n.near = nil
 }
 
 // keepOutcomes is how many outcomes are kept after they were stored, for those
@@ -165,10 +189,12 @@ func (n *notices) next() <-chan struct{} {
 }
 
 // Polling for what another process stores begins often and slows down. For what
-// this one has sent it is only a precaution: the answer will be told.
+// this one sends it is only a precaution, the answer will be told: it begins later for what is
+// still queued, and waits long for what is under way.
 const (
 	pollFirst = 10 * time.Millisecond
 	pollMost  = 250 * time.Millisecond
+	pollHere  = 50 * time.Millisecond
 	pollSent  = time.Second
 )
 
@@ -204,11 +230,11 @@ func (b *Box) Wait(ctx context.Context, batch string) ([]ledger.Outcome, error) 
 	defer leave()
 	pause := pollFirst
 	for {
-		outs, ch, soon := b.told.add(batch)
+		outs, ch, near := b.told.add(batch)
 		if outs != nil {
 			return append([]ledger.Outcome(nil), outs...), nil
 		}
-		outs, again, err := b.waitOnce(ctx, batch, ch, soon, pause)
+		outs, again, err := b.waitOnce(ctx, batch, ch, near, pause)
 		b.told.remove(batch, ch)
 		if !again {
 			return outs, err
@@ -233,10 +259,10 @@ func (b *Box) sayStanding(ctx context.Context) {
 		"(Ctrl-Z, a debugger, a paused container) let it go on, or end it", "outbox", b.id, "pid", pid, "since", since)
 }
 
-// waitOnce looks, unless this process will hear first, and then waits for a
+// waitOnce looks, at first only where another process may hear before this one, and then waits for a
 // word or a moment. again: there is no answer yet.
-func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outcome, soon bool, pause time.Duration) (outs []ledger.Outcome, again bool, err error) {
-	if !soon || pause != pollFirst {
+func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outcome, near nearness, pause time.Duration) (outs []ledger.Outcome, again bool, err error) {
+	if near == notHere || pause != pollFirst {
 		waits, err := b.waits(ctx, batch)
 		if err == nil && !waits {
 			var finished bool
@@ -249,8 +275,10 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 		}
 	}
 	switch {
-	case soon:
+	case near == withSender:
 		pause = pollSent
+	case near == queuedHere && pause == pollFirst:
+		pause = pollHere
 	case pause == pollMost: // all who wait for long look at the same moments, and so together
 		pause -= time.Since(b.opened) % pollMost
 	}

@@ -382,3 +382,71 @@ func TestDrainTellsHowFarItIs(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoSendsIsNotAskedForByReading: while this process sends, waiting for what was committed
+// here costs no reading at first.
+func TestWhoSendsIsNotAskedForByReading(t *testing.T) {
+	both(t, func(t *testing.T, p place) {
+		b, srv := p.open(t, quick()), newFakeServer()
+		session := withSession(t, b)
+		near := func(batch string) nearness {
+			_, ch, near := b.told.add(batch)
+			b.told.remove(batch, ch)
+			return near
+		}
+		x := commit(t, b, Batch{Session: session, Ops: []Op{put("1")}})
+		if got := near(x.Batch); got != notHere {
+			t.Errorf("nobody sends: %d", got)
+		}
+		sent := make(chan nearness, 1)
+		srv.before = func(*ledger.Batch) (error, bool) {
+			select {
+			case sent <- near(x.Batch):
+			default: // it is sent again
+			}
+			return nil, false
+		}
+		stop := run(t, b, srv)
+		wait(t, b, x)
+		if got := <-sent; got != withSender {
+			t.Errorf("it was loaded and sent: %d", got)
+		}
+		stop()
+		if got := near(commit(t, b, Batch{Session: session, Ops: []Op{put("2")}}).Batch); got != notHere {
+			t.Errorf("nobody sends any more: %d", got)
+		}
+	})
+}
+
+func TestNearness(t *testing.T) {
+	t.Parallel()
+	var n notices
+	near := func(batch string) nearness {
+		_, ch, near := n.add(batch)
+		n.remove(batch, ch)
+		return near
+	}
+	n.queued("a")
+	if got := near("a"); got != queuedHere {
+		t.Errorf("queued: %d", got)
+	}
+	n.sent("a")
+	n.queued("a")
+	if got := near("a"); got != withSender {
+		t.Errorf("sent: %d", got)
+	}
+	n.tell("a", nil, true)
+	if got := near("a"); got != notHere {
+		t.Errorf("told: %d", got)
+	}
+	for i := range mostQueued + 1 {
+		n.queued(strconv.Itoa(i))
+	}
+	if near(strconv.Itoa(mostQueued-1)) != queuedHere || near(strconv.Itoa(mostQueued)) != notHere {
+		t.Error("the bound is not kept")
+	}
+	n.grounded()
+	if got := near("0"); got != notHere {
+		t.Errorf("nobody sends any more: %d", got)
+	}
+}
