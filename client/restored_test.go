@@ -53,7 +53,7 @@ func (r *rig) copyLive(t *testing.T) (restore func()) {
 		return func() { r.url = kept; r.restored(t) }
 	}
 	data, kept := filepath.Join(r.dir, "data"), filepath.Join(r.dir, "copy.db")
-	if _, err := sqlite.Backup(t.Context(), data, kept); err != nil {
+	if _, err := sqlite.Backup(t.Context(), data, kept, sqlite.BackupOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return func() {

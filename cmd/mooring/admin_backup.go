@@ -19,31 +19,44 @@ import (
 
 func backupCmd(sh *shared) *cobra.Command {
 	var o serveOptions
+	var fast bool
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy a server's SQLite database to a new file, while the server runs",
 		Long: "Copy the database in the data folder, as it is at one moment, to a new file of mode 0600.\n" +
 			"The server goes on meanwhile. The file gets its name when it is whole, on the disk and\n" +
-			"found sound; one that is there is never replaced. It holds the hashes of refs' secrets\n" +
-			"and every session: keep it as you keep the data folder.\n\n" +
+			"found sound; one that is there is never replaced, and Ctrl-C leaves none. It holds the\n" +
+			"hashes of refs' secrets and every session: keep it as you keep the data folder.\n\n" +
+			"It is copied piece by piece, with pauses, so that commits take hardly longer. While it\n" +
+			"takes, the database's write-ahead log grows by what is committed. --fast is done sooner.\n\n" +
 			"A database in Postgres is copied with Postgres's own tools.",
 		Example: "  mooring admin backup --data srv /backups/mooring.db",
 		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.backup(cmd.Context(), sh, args[0])
+			return o.backup(cmd.Context(), sh, args[0], fast)
 		},
 	}
 	o.addDatabaseFlags(cmd)
+	cmd.Flags().BoolVar(&fast, "fast", false, "copy without pauses: the server's commits take longer meanwhile")
 	return cmd
 }
 
-func (o *serveOptions) backup(ctx context.Context, sh *shared, file string) error {
+func (o *serveOptions) backup(ctx context.Context, sh *shared, file string, fast bool) error {
 	err := o.findSQLite(ctx, "that is copied with its own tools (pg_dump while it runs, or a base backup with its write-ahead log for a "+
 		"restore to any moment): see docs/operating.md")
 	if err != nil {
 		return err
 	}
-	made, err := sqlite.Backup(ctx, o.data, file)
+	var bar *progress
+	made, err := sqlite.Backup(ctx, o.data, file, sqlite.BackupOptions{Fast: fast, Progress: func(done, total int64) {
+		if bar == nil {
+			bar = newProgress(sh, "MiB copied", int(total>>20))
+		}
+		bar.set(int(done>>20), int(total>>20))
+	}})
+	if bar != nil {
+		bar.clear()
+	}
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,8 @@ func TestBackupOfARunningServer(t *testing.T) {
 	}
 	admin(exitOK, file+" has the database of ", "backup", file, "--data", r.data())
 	admin(exitOK, "copy.db is good: ", "check", file)
+	admin(exitOK, "fast.db has the database of ", "backup", "--fast", filepath.Join(r.dir, "fast.db"), "--data", r.data())
+	admin(exitOK, "fast.db is good: ", "check", filepath.Join(r.dir, "fast.db"))
 	var shown struct{ Sessions, Events int }
 	if err := json.Unmarshal([]byte(admin(exitOK, "", "check", file, "--json")), &shown); err != nil || shown.Sessions != 1 || shown.Events == 0 {
 		t.Errorf("shown is %+v, %v", shown, err)

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"time"
 
+	"modernc.org/sqlite"
+
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/newfile"
 	"github.com/mooring-rpc/mooring/migrations"
@@ -25,11 +27,19 @@ type Copy struct {
 	Version int64 // of its schema
 }
 
+// BackupOptions say how a copy is made.
+type BackupOptions struct {
+	// Fast has it made without pauses: it is there sooner, and commits take longer meanwhile.
+	Fast bool
+	// Progress is told of the bytes that are copied and of all there are, after each piece; it may be nil.
+	Progress func(done, total int64)
+}
+
 // Backup copies the database of the data folder dir to file, which must not be there:
 // one state of it, as it is now, in one read transaction that no commit waits for. The
 // folder is not locked, so its server may run. The copy gets its name, mode 0600, once it
 // is whole, synced and was found sound; if that does not come to be, there is no file.
-func Backup(ctx context.Context, dir, file string) (c Copy, err error) {
+func Backup(ctx context.Context, dir, file string, how BackupOptions) (c Copy, err error) {
 	if _, err := os.Lstat(file); err == nil {
 		return c, fault.AlreadyExists.With("%s is there already: name another file, or move that one away first", file)
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -48,18 +58,8 @@ func Backup(ctx context.Context, dir, file string) (c Copy, err error) {
 			err = errors.Join(err, e)
 		}
 	}()
-	from, err := openCopy(ctx, filepath.Join(dir, fileName), false)
-	if err != nil {
-		return c, err
-	}
-	stop := keepSyncing(f)
-	err = from.exec(ctx, "VACUUM INTO ?1", f.Name())
-	stop()
-	if err = errors.Join(translate(ctx, err), from.close()); err != nil {
-		return c, fmt.Errorf("copy the database: %w", err)
-	}
-	if err := f.Sync(); err != nil {
-		return c, fmt.Errorf("copy the database: %w", err)
+	if err := copyTo(ctx, f, filepath.Join(dir, fileName), how); err != nil {
+		return c, fmt.Errorf("copy the database: %w", translate(ctx, err))
 	}
 	if c, err = inspect(ctx, f.Name()); err != nil {
 		return c, fmt.Errorf("the copy is not whole, and was removed: %w", err)
@@ -77,29 +77,84 @@ func cannotWrite(err error) error {
 	return fault.Usage.Because(err, "the copy cannot be written: %v", err)
 }
 
-// syncEach is how often what was written of a copy is sent to the disk. All of it at the
-// end would have the commits of the server wait for it.
-const syncEach = 100 * time.Millisecond
+// What a copy writes, the disk does beside the commits, whose own syncs wait for that. So it is
+// written and synced in pieces so small that they wait for little, with pauses between.
+const (
+	pieceSize = 64 << 10 // bytes
+	// pauses is how many times as long as a piece took is waited before the next: a disk that
+	// is fast, or another than the database's, is left alone for less time, and one that is busy for more.
+	pauses    = 4
+	pauseMost = time.Second
+)
 
-// keepSyncing syncs a file again and again until stop, which waits for the last time.
-func keepSyncing(f *os.File) (stop func()) {
-	end, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(syncEach)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				_ = f.Sync() // the last one says whether it can be
-			case <-end:
-				return
-			}
+// copyTo writes to f what the database in file is now.
+func copyTo(ctx context.Context, f *os.File, file string, how BackupOptions) (err error) {
+	from, err := openCopy(ctx, file, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.close()) }()
+	var pageSize int64
+	err = from.exec(ctx, "BEGIN")
+	if err == nil { // which begins with the first page that is read
+		err = from.query(ctx, "SELECT page_size FROM pragma_page_size, (SELECT count(*) FROM meta)", nil,
+			func(row store.Scanner) error { return row.Scan(&pageSize) })
+	}
+	if err != nil {
+		return err
+	}
+	to := url.Values{"_pragma": {"journal_mode(OFF)", "synchronous(OFF)", "cache_size(-256)"}} // the file is of use as a whole or not at all
+	b, err := from.driver.(interface {
+		NewBackup(to string) (*sqlite.Backup, error)
+	}).NewBackup(sourceURL(f.Name(), to))
+	if err != nil {
+		return err
+	}
+	err = step(ctx, f, b, pageSize, how)
+	if end := b.Finish(); err == nil {
+		err = end
+	}
+	if err != nil {
+		return err
+	}
+	// It is no database with a write-ahead log beside it (https://sqlite.org/fileformat2.html, 1.3.3).
+	if _, err := f.WriteAt([]byte{1, 1}, 18); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// step copies piece by piece. While it takes, the read transaction stands.
+func step(ctx context.Context, f *os.File, b *sqlite.Backup, pageSize int64, how BackupOptions) error {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
 		}
-	}()
-	return func() {
-		close(end)
-		<-ended
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		began := time.Now()
+		more, err := b.Step(int32(pieceSize / pageSize))
+		if err == nil {
+			err = f.Sync()
+		}
+		if err != nil {
+			return err
+		}
+		if how.Progress != nil {
+			how.Progress(int64(b.PageCount()-b.Remaining())*pageSize, int64(b.PageCount())*pageSize)
+		}
+		if !more {
+			return nil
+		}
+		if how.Fast {
+			pause.Reset(0)
+		} else {
+			pause.Reset(min(pauses*time.Since(began), pauseMost))
+		}
 	}
 }
 
