@@ -33,6 +33,7 @@ export class IndexedDBStore extends Store {
   #looking: Promise<void> | undefined;
   #lookAgain = false;
   #release: (() => void) | undefined;
+  #leads = false;
   #closed = false;
 
   private constructor(db: IDBDatabase, name: string) {
@@ -191,11 +192,17 @@ export class IndexedDBStore extends Store {
         .request(`${this.#name}/sender`, { signal }, async () => {
           await this.idle();
           await this.#catchUpNow();
+          this.#leads = true;
           resolve();
           await held; // until this tab closes the outbox, or is closed
         })
         .catch(reject);
     });
+  }
+
+  override async othersSend(): Promise<boolean> {
+    const { held = [] } = await navigator.locks.query();
+    return !this.#leads && held.some((lock) => lock.name === `${this.#name}/sender`);
   }
 
   override async close(): Promise<void> {

@@ -10,7 +10,7 @@ import { fault } from "./fault.js";
 import type { Outbox } from "./outbox.js";
 import { type Log, Planner, type Reconciled } from "./reconcile.js";
 import { type Earlier, type Finder, resolve } from "./resolve.js";
-import { type BatchRow, mergeOutcomes, noStream, type OpRow, type StreamRow, travelling } from "./rows.js";
+import { type BatchRow, mergeOutcomes, noStream, type OpRow, raised, type StreamRow, travelling } from "./rows.js";
 import type { Change, Tables } from "./store.js";
 import { newULID } from "./ulid.js";
 
@@ -22,7 +22,7 @@ export interface Left {
 
 /** Begins the session's next stream: with those that end, those that have seqs in it, in order, and those that are new. */
 function next(box: Outbox, t: Tables, session: string, ends: readonly BatchRow[], flying: readonly BatchRow[]): Change[] {
-  const changes: Change[] = [], { nextNum, incarnation, left = 0 } = t.box!;
+  const changes: Change[] = [], { nextNum, left = 0 } = t.box!;
   // The seqs of what is finished were those of the stream that is left.
   for (const r of t.batches.values()) if (r.session === session && r.first > 0) changes.push({ t: "batch", k: r.id, p: { first: 0 } });
   let stream: StreamRow = t.streams.get(session) ?? noStream(session);
@@ -44,7 +44,7 @@ function next(box: Outbox, t: Tables, session: string, ends: readonly BatchRow[]
       if (op.retries !== undefined) changes.push({ t: "retry", k: op.retries, v: op.id });
     }
   }
-  changes.push({ t: "box", k: "box", p: { nextNum: num, incarnation: incarnation + 1, left: left + 1 } });
+  changes.push({ t: "box", k: "box", p: { nextNum: num, ...raised(t.box!, 1), left: left + 1 } });
   return changes;
 }
 

@@ -1,10 +1,11 @@
 // What is read out of rows: ops that others refer to, and batches as they are sent.
 
+import { codes, MooringError } from "./fault.js";
 import { needs } from "./intent.js";
 import type { WireBatch, WireOp } from "./link.js";
 import type { Entry } from "./machine.js";
 import type { Earlier, Finder } from "./resolve.js";
-import { type BatchRow, noStream, type OpRow, type StreamRow, travels } from "./rows.js";
+import { type BatchRow, noStream, type OpRow, outdated, type StreamRow, travels } from "./rows.js";
 import type { Change, Tables } from "./store.js";
 import { byteLength } from "./text.js";
 
@@ -15,6 +16,24 @@ export const sizeOf = (ops: readonly OpRow[]): number =>
 /** A change of what is kept of a session's stream. */
 export function streamChange(t: Tables, session: string, p: Partial<StreamRow>): Change {
   return { t: "stream", k: session, v: { ...(t.streams.get(session) ?? noStream(session)), ...p } };
+}
+
+/** What is to be done where a tab sends that knows nothing of streams which were left. */
+export const olderSends = "a tab with an older version of this program sends for all tabs, and knows nothing of new streams of a session: close that tab, or load it anew";
+
+/** Whether a session's stream is one that nobody sends on, and that goes on as soon as another tab sends. */
+export const suspended = (t: Tables, session: string): boolean => outdated(t.box!) && t.streams.get(session)?.life !== undefined;
+
+/** Why nothing more of a session is sent until someone decides; undefined if that is not so. */
+export function stopOf(t: Tables, session: string): MooringError | undefined {
+  const s = t.streams.get(session);
+  return s === undefined || s.stopped === "none" || suspended(t, session) ? undefined : new MooringError(s.stopped, s.reason, { code: codes[s.stopped] });
+}
+
+/** What was said last of what is unfinished of a session; "" for nothing. */
+export function lastErrorOf(t: Tables, session: string): string {
+  if (suspended(t, session)) return `in_use: ${olderSends}; until then nothing of session ${session} is sent`;
+  return stopOf(t, session)?.message ?? t.unfinished(session).find((r) => r.lastError !== "")?.lastError ?? "";
 }
 
 /** Looks ops up, following those that were retried. */

@@ -6,7 +6,7 @@ import { clip, fault, MooringError } from "./fault.js";
 import { checkIntent, checkSize, defaultLimits, needs, type Outcome } from "./intent.js";
 import { abandoned, type Left, reconciled } from "./leave.js";
 import type { Held, Link, StreamRequest } from "./link.js";
-import { finderOf, sizeOf, streamChange } from "./lookup.js";
+import { finderOf, olderSends, sizeOf, streamChange } from "./lookup.js";
 import { creates } from "./methods.js";
 import { defaultWindow, noRoute, type Route } from "./machine.js";
 import { listOps, statusOf } from "./outbox_status.js";
@@ -15,7 +15,7 @@ import type { Log, Reconciled, Reconciliation } from "./reconcile.js";
 import { isSession, isSpace, Ref, streamSecret, targetOf } from "./ref.js";
 import { refersOutside, resolve, type Resolution } from "./resolve.js";
 import {
-  type BatchRow, cascade, mergeOutcomes, noStream, type OpRow, type OpState, type RefRow, type Role, settle,
+  type BatchRow, cascade, mergeOutcomes, noStream, type OpRow, type OpState, outdated, raised, type RefRow, type Role, settle,
   travelling, voidedOutcome,
 } from "./rows.js";
 import { Sender } from "./sender.js";
@@ -367,8 +367,15 @@ export class Outbox {
    * will know whether the server has applied it. It gives the ops that ended. not_found if nothing of the session is here.
    */
   async abandon(session: string): Promise<string[]> {
+    await this.mayLeave();
     const { ops } = await this.#leave(session, (t) => abandoned(this, t, session));
     return ops;
+  }
+
+  /** Throws in_use while a tab sends that would go on with a stream that is left. */
+  async mayLeave(): Promise<void> {
+    await this.#store.refresh();
+    if (outdated(this.tables.box!) && (await this.#store.othersSend())) throw fault("in_use", `${olderSends}, and try again`);
   }
 
   /** Begins what is known of a session's log, which is to be read after it. */
@@ -418,8 +425,8 @@ export class Outbox {
   /** Makes the incarnation higher than any that was sent under. */
   stepOver(step: number): Promise<number> {
     return this.#store.update((t) => {
-      const incarnation = t.box!.incarnation + step;
-      return { changes: [{ t: "box", k: "box", p: { incarnation } }], value: incarnation };
+      const p = raised(t.box!, step);
+      return { changes: [{ t: "box", k: "box", p }], value: p.incarnation };
     });
   }
 

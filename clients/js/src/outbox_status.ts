@@ -1,5 +1,6 @@
 // An outbox's rows as people see them.
 
+import { lastErrorOf, stopOf } from "./lookup.js";
 import type { OutboxRow, OutboxStatus } from "./outbox_types.js";
 import { type OpState, stateOf, travels } from "./rows.js";
 import type { Tables } from "./store.js";
@@ -13,11 +14,10 @@ export function statusOf(t: Tables, sending: boolean): OutboxStatus {
   };
   for (const r of listOps(t, {})) st[r.state === "in_flight" ? "inFlight" : r.state]++;
   for (const session of t.unfinishedSessions()) {
-    const stream = t.streams.get(session), all = t.unfinished(session);
-    const stopped = stream !== undefined && stream.stopped !== "none";
+    const all = t.unfinished(session);
     st.streams.push({
       session, unfinished: all.reduce((n, r) => n + r.ops.length, 0), attempts: all.reduce((n, r) => Math.max(n, r.attempts), 0),
-      lastError: stopped ? `${stream.stopped}: ${stream.reason}` : (all.find((r) => r.lastError !== "")?.lastError ?? ""), stopped,
+      lastError: lastErrorOf(t, session), stopped: stopOf(t, session) !== undefined,
     });
   }
   return st;

@@ -23,6 +23,7 @@ const doubtful = 3; // so often a server has to say that it does not know a sess
 export async function reconcile(client: Client, id: string, options: ReconcileOptions & Waiting): Promise<Reconciliation> {
   const box = client.outbox, expecting = options.expecting ?? false;
   const row = box.refFor(id), held: Held = { ref: Ref.parse(row.text), redemption: row.redemption }, session = held.ref.target;
+  if (options.plan !== true) await box.mayLeave();
   for (let i = 1; ; i++) { // others may be sending
     const log = await logged(client, held, session, false, options);
     const planned = box.planReconcile(session, log, expecting);

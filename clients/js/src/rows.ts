@@ -78,7 +78,15 @@ export interface BoxRow {
   readonly incarnation: number;
   readonly nextNum: number;
   readonly left?: number; // how often a stream was left: who sends begins anew then
+  readonly by?: number; // the incarnation, if who sends knows of that: a tab with an older version raises the incarnation alone
 }
+
+/** Whether a tab with an older version sends, or did last: of a session whose stream was left it goes on with that stream. */
+export const outdated = (box: BoxRow): boolean => box.incarnation > 0 && box.by !== box.incarnation;
+
+/** A higher incarnation of the same sender. */
+export const raised = (box: BoxRow, step: number): Pick<BoxRow, "incarnation" | "by"> =>
+  ({ incarnation: box.incarnation + step, ...(!outdated(box) && { by: box.incarnation + step }) });
 
 export const noStream = (session: string): StreamRow => ({ session, lastSeq: 0, spaceRef: "", ownerRef: "", stopped: "none", reason: "" });
 

@@ -12,7 +12,7 @@ import { creates } from "./methods.js";
 import { earlierOf, finderOf, holdOf, sizeOf, streamChange, wireOf } from "./lookup.js";
 import type { Outbox } from "./outbox.js";
 import { type Earlier, resolve } from "./resolve.js";
-import { type BatchRow, deny, dropped, mergeOutcomes, noStream, type OpRow, rejectedOutcome, stateOf, type StreamRow, travelling, travels } from "./rows.js";
+import { type BatchRow, deny, dropped, mergeOutcomes, noStream, type OpRow, raised, rejectedOutcome, stateOf, type StreamRow, travelling, travels } from "./rows.js";
 import type { Change, Plan, Store, Tables } from "./store.js";
 
 const lookBytes = 256 << 10; // bounds what one look reads
@@ -76,7 +76,7 @@ export class Sender {
   static async begin(box: Outbox, store: Store, link: Link, step: number, begun: (s: Sender) => void): Promise<Sender> {
     let sender!: Sender;
     await store.update((t): Plan<undefined> => {
-      const changes: Change[] = [{ t: "box", k: "box", p: { incarnation: t.box!.incarnation + step } }];
+      const changes: Change[] = [{ t: "box", k: "box", p: { incarnation: t.box!.incarnation + step, by: t.box!.incarnation + step } }];
       for (const session of t.unfinishedSessions()) {
         for (const r of t.sequenced(session)) if (r.state === "in_flight") changes.push({ t: "batch", k: r.id, p: { state: "pending" } });
       }
@@ -509,7 +509,7 @@ export class Sender {
   /** Makes the incarnation higher, so that what was sent under the present one is fenced off once a stream is opened anew. */
   async #raise(): Promise<void> {
     await this.#insist(
-      (t): Plan<number> => this.#moved(t) ? { changes: [], value: 0 } : ({ changes: [{ t: "box", k: "box", p: { incarnation: t.box!.incarnation + 1 } }], value: t.box!.incarnation + 1 }),
+      (t): Plan<number> => this.#moved(t) ? { changes: [], value: 0 } : ({ changes: [{ t: "box", k: "box", p: raised(t.box!, 1) }], value: t.box!.incarnation + 1 }),
       (incarnation) => this.#post((now) => {
         this.#incarnation = incarnation;
         this.#m.raised(now);

@@ -291,6 +291,11 @@ export abstract class Store {
   /** Waits for the right to send, which one holder has at a time; the promise it gives is fulfilled when that is lost. */
   abstract lead(signal: AbortSignal): Promise<void>;
 
+  /** Whether another tab has the right to send. */
+  async othersSend(): Promise<boolean> {
+    return false;
+  }
+
   /** Lets go of the storage when what is queued is written. */
   abstract close(): Promise<void>;
 }

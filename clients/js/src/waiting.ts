@@ -1,8 +1,8 @@
 // Waiting for outcomes, and what is waited for: whoever waits for more than two seconds may have that said.
 
-import { clip, codes, fault, MooringError } from "./fault.js";
+import { clip, fault } from "./fault.js";
 import type { Outcome } from "./intent.js";
-import { finderOf } from "./lookup.js";
+import { finderOf, lastErrorOf, stopOf } from "./lookup.js";
 import { type Settings, Standstill } from "./outbox_types.js";
 import { resolve } from "./resolve.js";
 import { travelling } from "./rows.js";
@@ -79,8 +79,8 @@ export class Waits {
 
   /** Why a session's batches are not sent until someone decides: its stream has stopped, or all that its next one waits for. */
   standstill(session: string, seen = new Map<string, Standstill | undefined>()): Standstill | undefined {
-    const t = this.#tables, s = t.streams.get(session);
-    if (s && s.stopped !== "none") return new Standstill(session, new MooringError(s.stopped, s.reason, { code: codes[s.stopped] }));
+    const t = this.#tables, stop = stopOf(t, session);
+    if (stop) return new Standstill(session, stop);
     const [head] = t.waiting(session, 1);
     if (seen.has(session)) return seen.get(session);
     seen.set(session, undefined); // what is led back here is not held up by that
@@ -102,9 +102,8 @@ export class Waits {
     }
     for (const session of t.unfinishedSessions()) sessions.add(session);
     for (const session of sessions) {
-      if ((t.streams.get(session)?.stopped ?? "none") !== "none") continue;
-      const row = t.unfinished(session).find((r) => r.lastError !== "");
-      if (row) return row.lastError;
+      const why = stopOf(t, session) ? "" : lastErrorOf(t, session);
+      if (why !== "") return why;
     }
     return "";
   }

@@ -83,8 +83,9 @@ async function reader(t: TestContext, ref: Ref): Promise<Session> {
 
 interface Agent {
   write(ref: string, owner: string, from: number, to: number): Promise<string[]>;
+  said(): string[];
   drain(): Promise<void>;
-  status(): { pending: number; inFlight: number; sending: boolean; incarnation: number; acked: number };
+  status(): { pending: number; inFlight: number; sending: boolean; incarnation: number; acked: number; streams: { stopped: boolean }[] };
   statuses(batch: string): Promise<string[]>;
   reconcile(owner: string, expecting: boolean): Promise<string[]>;
   follow(owner: string, until: number): Promise<number[]>;
@@ -183,6 +184,51 @@ test("one tab brings back what the server has lost, another one sends it", { tim
   assert.deepEqual(await two.evaluate((id) => agent.statuses(id), last[0]!), ["applied", "applied"]);
   assert.deepEqual(putKeys(await logOf(await reader(t, own))).slice(1), [1, 2, 3, 4, 5, 6].map((i) => `message/${i}`));
   assert.equal(await one.evaluate((own) => agent.text(own), own.text), [0, 1, 2, 3, 4, 5, 6].map((i) => `${i}ä `).join(""));
+});
+
+test("a tab with an older version goes on with a stream that was left, until it is closed", { timeout: 60_000 }, async (t) => {
+  const server = await serve(t), own = owner(server.ref), context = await tabs(t), restore = await server.save();
+  const one = await tab(context);
+  await one.evaluate(([ref, own]) => agent.write(ref, own, 0, 3), [server.ref.text, own.text] as const);
+  await one.evaluate(() => agent.drain());
+  await restore();
+  await one.evaluate((own) => agent.reconcile(own, true), own.text);
+  await one.evaluate(() => agent.drain());
+
+  // What such a tab does: it takes the right to send, raises the incarnation, and is told that the stream cannot go on.
+  const older = await context.newPage();
+  await older.goto(`${origin}/src/rows.js`); // of the origin, without a client
+  await older.evaluate((name) => void navigator.locks.request(`${name}/sender`, () => new Promise((never) => void never)), "mooring-outbox/agent");
+  await load(one);
+  await older.waitForFunction(async (name) => (await navigator.locks.query()).held?.some((l) => l.name === `${name}/sender`), "mooring-outbox/agent");
+  await older.evaluate((name) => new Promise<void>((resolve) => {
+    const open = indexedDB.open(name);
+    open.onsuccess = () => {
+      const tx = open.result.transaction(["rows", "writes"], "readwrite"), rows = tx.objectStore("rows");
+      const get = tx.objectStore("writes").get("last");
+      get.onsuccess = () => {
+        const n = (get.result as number) + 1;
+        tx.objectStore("writes").put(n, "last");
+        const all = rows.getAll();
+        all.onsuccess = () => {
+          for (const r of all.result as { t: string; d: Record<string, unknown> }[]) {
+            if (r.t === "box") rows.put({ ...r, n, d: { ...r.d, incarnation: (r.d["incarnation"] as number) + 1 } });
+            if (r.t === "stream") rows.put({ ...r, n, d: { ...r.d, stopped: "server_behind", reason: "the server knows less" } });
+          }
+        };
+      };
+      tx.oncomplete = () => { open.result.close(); resolve(); };
+    };
+  }), "mooring-outbox/agent");
+
+  // Who waits is told, goes on waiting, and leaves no stream again, which would help nobody.
+  const waited = one.evaluate(([own]) => agent.write("", own, 4, 4).then((ids) => agent.statuses(ids[0]!)), [own.text] as const);
+  await one.waitForFunction(() => agent.said().some((reason) => /^in_use: a tab with an older version .*close that tab/.test(reason)));
+  await assert.rejects(one.evaluate((own) => agent.reconcile(own, true), own.text), /in_use: a tab with an older version/);
+  assert.deepEqual(await one.evaluate(() => agent.status().streams.map((s) => s.stopped)), [false]);
+  await older.close();
+  assert.deepEqual(await waited, ["applied", "applied"]);
+  assert.deepEqual(putKeys(await logOf(await reader(t, own))).slice(1), [1, 2, 3, 4].map((i) => `message/${i}`));
 });
 
 test("what was removed long ago is forgotten when the outbox is opened again", { timeout: 40_000 }, async (t) => {

@@ -2,7 +2,8 @@
 
 import { jsonText, open, opID, Ref, reference } from "../src/index.browser.js";
 
-const client = await open({ name: "agent", reconnect: { initial: 10, max: 100 }, outbox: { backoff: { initial: 10, max: 100 } } });
+const said: string[] = []; // what was waited for
+const client = await open({ name: "agent", onWaiting: (reason) => said.push(reason), reconnect: { initial: 10, max: 100 }, outbox: { backoff: { initial: 10, max: 100 } } });
 
 const letters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
@@ -34,6 +35,7 @@ function batchID(place: number): string {
     }
     return ids;
   },
+  said: () => said,
   drain: () => client.drain(),
   status: () => client.status(),
   async reconcile(owner: string, expecting: boolean): Promise<string[]> {
