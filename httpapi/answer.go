@@ -13,15 +13,17 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/server"
 )
 
 // shownError is why something was not done. Number is the code's, At the position
-// that it speaks of.
+// that it speaks of, Request the id of the request that was refused, which the log names.
 type shownError struct {
 	Code    string `json:"code"`
 	Number  uint16 `json:"number"`
 	Message string `json:"message"`
 	At      uint64 `json:"at,omitempty"`
+	Request string `json:"request,omitempty"`
 }
 
 func showError(f *fault.Error) *shownError {
@@ -42,7 +44,9 @@ func refuse(w http.ResponseWriter, f *fault.Error) {
 
 // answerError answers with a fault and a status that is not its code's.
 func answerError(w http.ResponseWriter, status int, f *fault.Error) {
-	answer(w, status, encode(map[string]any{"error": showError(f)}))
+	shown := showError(f)
+	shown.Request = server.RequestID(w)
+	answer(w, status, encode(map[string]any{"error": shown}))
 }
 
 // answer sends JSON text. A client that does not take it is none of anybody's

@@ -150,7 +150,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	defer q.release()
 	began := time.Now()
 	_ = http.NewResponseController(w).SetReadDeadline(began.Add(a.cfg.Timeout)) // a server that cannot has no deadlines either
-	refused := do(q)
+	refused := q.guarded(do)
 	if !q.lasts {
 		defer func() { a.cfg.Server.Answered(began, r.Method == http.MethodGet, refused) }()
 	}
@@ -162,6 +162,16 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	default:
 		refuse(q.w, refused)
 	}
+}
+
+// guarded does a request. A panic is a refusal.
+func (q *request) guarded(do handler) (refused *fault.Error) {
+	defer func() {
+		if p := recover(); p != nil {
+			refused = q.api.cfg.Server.Panicked(q.w, q.Request, p)
+		}
+	}()
+	return do(q)
 }
 
 // asFault is what a client is told of an error of the server's door.

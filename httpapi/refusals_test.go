@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/server"
@@ -136,6 +139,9 @@ func TestRefusals(t *testing.T) {
 			{"POST", at + "/batches", owner, json.RawMessage(with(encode(obj{"with": []string{"x"}, "outbox": "o", "incarnation": 1}), "secret", encode(hashText(m.owner.Secret)))), fault.BadRefText},
 		} {
 			got := r.ask(c.method, c.path, c.ref, c.body)
+			if why, _ := got.json["error"].(obj); why["request"] == nil || why["request"] != got.header.Get(server.RequestHeader) {
+				t.Errorf("%d: %s %s: %s, and the request is %q", i, c.method, c.path, got.text, got.header.Get(server.RequestHeader))
+			}
 			if got.status != c.code.HTTPStatus() || got.code() != c.code.String() {
 				t.Errorf("%d: %s %s: %d %s, want %s", i, c.method, c.path, got.status, got.text, c.code)
 			}
@@ -312,5 +318,43 @@ func TestOrigins(t *testing.T) {
 		if status == 200 && (got.status != 204 || got.header.Get("Access-Control-Allow-Methods") != "GET, POST" || got.header.Get("Access-Control-Allow-Headers") != "authorization,content-type") || status != 200 && got.status != 403 {
 			t.Errorf("preflight of %s: %d %v", from, got.status, got.header)
 		}
+	}
+}
+
+// TestPanic: a defect of ours is answered as such, in the API's way, and named in the log.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	var log lockbuf.Buffer
+	r := start(t, teststore.SQLite(t), func(c *server.Config, _ *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	r.api.mux.Handle(Path+"panics", r.api.among(map[string]handler{http.MethodGet: func(*request) *fault.Error { panic("of its own") }}))
+	r.api.mux.Handle(Path+"half", r.api.among(map[string]handler{http.MethodGet: func(q *request) *fault.Error {
+		_, _ = q.w.Write(make([]byte, 64<<10))
+		panic("in the middle")
+	}}))
+	req := func(path string) (*http.Response, []byte, error) {
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+		resp, err := client.Get(r.base + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		return resp, text, err
+	}
+	resp, text, err := req("/panics")
+	id := resp.Header.Get(server.RequestHeader)
+	var got struct{ Error shownError }
+	if err != nil || json.Unmarshal(text, &got) != nil || resp.StatusCode != 500 || got.Error.Code != "internal" || got.Error.Request != id ||
+		!strings.Contains(got.Error.Message, id) {
+		t.Errorf("%d %s, %v", resp.StatusCode, text, err)
+	}
+	if line := log.String(); !strings.Contains(line, "incident="+id) || !strings.Contains(line, "refusals_test.go") {
+		t.Errorf("the log has %s", line)
+	}
+	if _, text, err = req("/half"); err == nil {
+		t.Errorf("half an answer came whole, of %d bytes", len(text))
+	}
+	if !strings.Contains(log.String(), "in the middle") {
+		t.Errorf("the log has %s", log.String())
 	}
 }

@@ -23,6 +23,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/crashpoint"
@@ -346,9 +348,21 @@ func (c *committer) run(group []*work) {
 	}
 }
 
-// logOf is the log for what becomes of a submission.
+// logOf is the log for what becomes of a submission. A batch's id is its client's text: one
+// that is no ULID may be anything, a secret too.
 func (c *committer) logOf(w *work) *slog.Logger {
-	return c.cfg.Log.With("session", w.sub.Batch.Session, "batch", w.sub.Batch.BatchID)
+	log := c.cfg.Log.With("session", w.sub.Batch.Session)
+	if _, err := ulid.ParseStrict(w.sub.Batch.BatchID); err == nil {
+		log = log.With("batch", w.sub.Batch.BatchID)
+	}
+	return log
+}
+
+// logRefused writes which batch was refused, or had an op refused: its client knows it by that id.
+func (c *committer) logRefused(w *work, code fault.Code) {
+	if code != fault.None && c.cfg.Log.Enabled(context.Background(), slog.LevelDebug) {
+		c.logOf(w).Debug("batch refused", "code", code)
+	}
 }
 
 // refuse answers works as a whole: nothing of them was done.
@@ -356,6 +370,7 @@ func (c *committer) refuse(why *fault.Error, works ...*work) {
 	c.answer(func() {
 		for _, w := range works {
 			c.seen.refused(why)
+			c.logRefused(w, why.Code)
 			c.reply(func() { w.done(session.Answer{Err: why}) })
 		}
 	})
@@ -421,7 +436,7 @@ func (c *committer) transact(group []*work) error {
 		if err := answers[i].Err; err != nil && err.Code == fault.QuotaExceeded {
 			c.full.met(w.sub.Batch.Session)
 		}
-		c.seen.answered(&answers[i])
+		c.logRefused(w, c.seen.answered(&answers[i]))
 		c.denied(answers[i].Denied)
 		c.uses.used(w.sub.Peer, answers[i].Cursor, answers[i].Uses...)
 	}

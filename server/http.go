@@ -43,7 +43,7 @@ func (s *Server) Handler() http.Handler {
 			mux.Handle(prefix+path, http.StripPrefix(prefix, face))
 		}
 	}
-	own := hostguard.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}.Guard(mux)
+	own := s.identified(hostguard.Hosts{Names: s.cfg.Hosts, Patterns: s.cfg.OriginPatterns}.Guard(mux))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.handshakes.asks(r.Context())
 		own.ServeHTTP(w, r)

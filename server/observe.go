@@ -102,11 +102,14 @@ func (o *observed) refused(f *fault.Error) {
 }
 
 // answered counts what an answer refuses: all of it, or some of its ops. What is only
-// repeated was counted before.
-func (o *observed) answered(a *session.Answer) {
+// repeated was counted before. It gives the code of the first refusal.
+func (o *observed) answered(a *session.Answer) (first fault.Code) {
+	if a.Err != nil {
+		first = a.Err.Code
+	}
 	o.refused(a.Err)
 	if a.Duplicate {
-		return
+		return first
 	}
 	for i := range a.Outcomes {
 		if code := a.Outcomes[i].Status.Code(); code != fault.None {
@@ -114,8 +117,12 @@ func (o *observed) answered(a *session.Answer) {
 				code = why
 			}
 			o.refusals.WithLabelValues(code.String()).Inc()
+			if first == fault.None {
+				first = code
+			}
 		}
 	}
+	return first
 }
 
 // buildInfo is a series of value 1 that says what is running.

@@ -180,7 +180,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 		t.Errorf("the log is no whole one: %s", log)
 	}
 	for what, text := range map[string]string{"the ref's secret": ref.Secret.RevealText(), "the owner's": r.owner.Secret.RevealText(), "the public id": public.ID,
-		"the token": strings.Split(token, `"`)[3], "the title": "private title", "a path": "/share/", "a ref's page": "/s/ses_"} {
+		"the token": strings.Split(token, `"`)[3], "the title": "private title", "a path": "/live", "a ref's page": "/s/ses_"} {
 		if strings.Contains(log, text) {
 			t.Errorf("the log has %s", what)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/page"
+	"github.com/mooring-rpc/mooring/server"
 )
 
 // missing answers a path that leads nowhere.
@@ -21,7 +22,7 @@ func (q *request) missing() {
 // refuse answers with an error.
 func (q *request) refuse(err error) {
 	f := q.faultOf(err)
-	q.site.cfg.Log.Debug("page refused", "peer", q.r.RemoteAddr, "code", f.Code) // no path: it may open something
+	q.site.cfg.Log.Debug("page refused", "request", server.RequestID(q.w), "peer", q.r.RemoteAddr, "code", f.Code) // no path: it may open something
 	if after := f.Code.RetryAfter(); after != "" {
 		q.w.Header().Set("Retry-After", after)
 	}
