@@ -72,7 +72,7 @@ func TestInsertColumns(t *testing.T) {
 	t.Parallel()
 	into := regexp.MustCompile(`(?s)INSERT INTO \w+ \(([^)]*)\)\s+VALUES \(([^)]*)\)`)
 	for _, s := range []*Statement{saveSessions, claimExternals, insertEvents, saveEntries, insertEntries, saveTurns, saveStreams, insertRecords,
-		insertGrants, insertAudit, insertSpace, insertRedemption} {
+		insertGrants, insertAudit, insertSpace, insertRedemptions} {
 		m := into.FindStringSubmatch(s.SQLite.One)
 		if m == nil {
 			t.Errorf("no columns and values in %s", s.SQLite.One)

@@ -120,6 +120,7 @@ var together = []test{
 	{"IdleStreams", testIdleStreams},
 	{"Measure", testMeasure},
 	{"Redeem", testRedeem},
+	{"RedeemTogether", testRedeemTogether},
 	{"Accounts", testAccounts},
 	{"RedeemLimit", testRedeemLimit},
 	{"RedeemLimitAbove", testRedeemLimitAbove},
