@@ -87,6 +87,14 @@ const (
 	pauseMost = time.Second
 )
 
+// pause is how long is waited after a piece that took so long.
+func (how BackupOptions) pause(took time.Duration) time.Duration {
+	if how.Fast {
+		return 0
+	}
+	return min(pauses*took, pauseMost)
+}
+
 // copyTo writes to f what the database in file is now.
 func copyTo(ctx context.Context, f *os.File, file string, how BackupOptions) (err error) {
 	from, err := openCopy(ctx, file, false)
@@ -150,11 +158,7 @@ func step(ctx context.Context, f *os.File, b *sqlite.Backup, pageSize int64, how
 		if !more {
 			return nil
 		}
-		if how.Fast {
-			pause.Reset(0)
-		} else {
-			pause.Reset(min(pauses*time.Since(began), pauseMost))
-		}
+		pause.Reset(how.pause(time.Since(began)))
 	}
 }
 

@@ -197,6 +197,18 @@ func TestBackupInPieces(t *testing.T) {
 	}
 }
 
+func TestBackupPauses(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]time.Duration{0: 0, 10 * time.Millisecond: 40 * time.Millisecond, time.Hour: time.Second} {
+		if got := (BackupOptions{}).pause(took); got != want {
+			t.Errorf("after a piece of %v: %v, want %v", took, got, want)
+		}
+		if got := (BackupOptions{Fast: true}).pause(took); got != 0 {
+			t.Errorf("fast, after a piece of %v: %v", took, got)
+		}
+	}
+}
+
 // TestStoppedBackup: one that is stopped between two pieces leaves nothing, and is not in the
 // way of what is purged any more.
 func TestStoppedBackup(t *testing.T) {

@@ -174,9 +174,7 @@ func (b *backend) cutUntilDone() {
 			return
 		}
 		for at := (attempt{standing: -1}); e.pending.Load(); at.drains = true {
-			if err := beside.open(b.driver, b.writer); err == nil {
-				b.try(beside, &at)
-			}
+			b.try(beside, &at)
 			if !e.pending.Load() {
 				break
 			}
@@ -211,7 +209,7 @@ func (b *backend) try(beside *conn, at *attempt) {
 // cutOrWriteBack cuts the log; a long one is written back first. done is how much of it was.
 func (b *backend) cutOrWriteBack(beside *conn) (done int64) {
 	c := <-b.turn // which nobody has for long
-	if !b.eraser.long {
+	if !b.eraser.long || beside.open(b.driver, b.writer) != nil {
 		done = b.cut(c)
 		b.turn <- c
 		return done

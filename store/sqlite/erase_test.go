@@ -368,6 +368,39 @@ func TestCommitsWaitForNoRead(t *testing.T) {
 	}
 }
 
+// TestReadsWaitForNoOtherProgram: where another program's read alone keeps the log from being
+// cut, those of the store's do not wait for each other; once it is over the log is cut.
+func TestReadsWaitForNoOtherProgram(t *testing.T) {
+	t.Parallel()
+	dir, b := openWith(t, Config{Readers: 2, cutEach: time.Minute})
+	s := store.New(b)
+	commit := storetest.Appender(t, s)
+	until.True(t, "what may have been left is cut", func() bool { return !b.eraser.pending.Load() })
+	end := otherReads(t, dir)
+	commit()
+	b.eraser.pending.Store(true) // the test's own attempts are the only ones
+	at := attempt{drains: true, standing: -1}
+	b.try(&conn{}, &at)
+	if at.standing < 0 || !b.eraser.pending.Load() {
+		t.Errorf("of another program's read is known: %+v", at)
+	}
+	own, err := b.reads.begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.reads.end(own)
+	commit()
+	b.try(&conn{}, &at)
+	if b.reads.last.n > 0 || !b.eraser.pending.Load() {
+		t.Error("reads have waited")
+	}
+	end()
+	b.try(&conn{}, &at)
+	if b.eraser.pending.Load() {
+		t.Error("the log is not cut")
+	}
+}
+
 // TestLongLogIsWrittenBackBesideCommits: where a read has let the log grow, no commit writes
 // all of it back when that is over.
 func TestLongLogIsWrittenBackBesideCommits(t *testing.T) {
