@@ -17,10 +17,15 @@ import (
 	"github.com/mooring-rpc/mooring/session"
 )
 
-// Bytes of a probe after a disk was full: a small one may still find room.
 const (
+	// Bytes of a probe after a disk was full: a small one may still find room.
 	probeLeast = 1 << 20
 	probeMost  = 16 << 20
+
+	// Where there is less than roomLeast, the disk may be full. It is looked at every roomInterval: while nobody commits
+	// anything nothing else tells.
+	roomLeast    = 4 << 20
+	roomInterval = 5 * time.Second
 )
 
 // probing says when commits are looked into.
@@ -148,20 +153,34 @@ func (o *outage) end() {
 	o.suspect, o.cause, o.why, o.said, o.failed, o.bytes = dbfault.None, dbfault.None, "", nil, 0, 0
 }
 
+// cramped says that there is little room on the database's disk.
+func (o *outage) cramped() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.suspectNow(dbfault.DiskFull)
+	o.bytes = max(o.bytes, probeLeast)
+}
+
 // watch probes while there is reason to, until ctx ends.
-func (o *outage) watch(ctx context.Context, probe func(ctx context.Context, bytes int) error) {
+func (o *outage) watch(ctx context.Context, probe func(ctx context.Context, bytes int) error, room func() (bytes uint64, known bool)) {
 	for {
 		due, bytes := o.due()
-		pause := (<-chan time.Time)(nil)
+		pause := roomInterval
 		if due {
-			pause = time.After(spread(o.interval))
+			pause = o.interval
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-o.wake:
 			continue
-		case <-pause:
+		case <-time.After(spread(pause)):
+		}
+		if !due {
+			if left, known := room(); known && left < roomLeast {
+				o.cramped()
+			}
+			continue
 		}
 		once, cancel := context.WithTimeout(ctx, o.timeout)
 		err := probe(once, bytes)
@@ -174,7 +193,9 @@ func (o *outage) watch(ctx context.Context, probe func(ctx context.Context, byte
 }
 
 // watchCommits is the loop that looks into what keeps commits from succeeding.
-func (s *Server) watchCommits(ctx context.Context) { s.outage.watch(ctx, s.cfg.Store.Probe) }
+func (s *Server) watchCommits(ctx context.Context) {
+	s.outage.watch(ctx, s.cfg.Store.Probe, s.cfg.Store.Room)
+}
 
 // warn says that something was not done, but in detail for what an outage says.
 func (s *Server) warn(what string, err error) {

@@ -69,6 +69,7 @@ func TestAnOutageIsFromTheFirstProbeThatFailsUntilOneSucceeds(t *testing.T) {
 		probes []error         // what they come to, one after the other; all after them succeed
 		do     func(o *outage) // at the start
 		during func(o *outage) // within each probe
+		room   []uint64        // on the disk, as it is looked at one time after the other; then enough
 		stands []dbfault.Cause // half a second after each probe
 		bytes  []int           // of the probes
 		lines  []string        // of the log in the end
@@ -86,6 +87,13 @@ func TestAnOutageIsFromTheFirstProbeThatFailsUntilOneSucceeds(t *testing.T) {
 			do:     func(o *outage) { o.failedWith(fails(full), 10) },
 			during: func(o *outage) { o.succeeded() },
 			lines:  []string{"begins disk_full 1", "ends disk_full 1"},
+		},
+		"a full disk, while nobody commits anything": {
+			room: []uint64{roomLeast, roomLeast - 1}, probes: []error{fails(full), fails(full)}, stands: []dbfault.Cause{full, full, ""},
+			bytes: []int{1 << 20, 1 << 20, 1 << 20}, lines: []string{"begins disk_full 0", "ends disk_full 0"},
+		},
+		"little room, but enough": {
+			room: []uint64{0}, stands: []dbfault.Cause{""}, bytes: []int{1 << 20},
 		},
 		"no room for something large": {
 			probes: []error{fails(full)}, stands: []dbfault.Cause{full, ""}, bytes: []int{3 << 20, 3 << 20},
@@ -147,9 +155,18 @@ func TestAnOutageIsFromTheFirstProbeThatFailsUntilOneSucceeds(t *testing.T) {
 						bytes = append(bytes, n)
 						probed <- struct{}{}
 						return err
+					}, func() (left uint64, known bool) {
+						if len(story.room) == 0 {
+							return 0, false
+						}
+						left = story.room[0]
+						story.room = append(story.room[1:], roomLeast)
+						return left, true
 					})
 				}()
-				story.do(o)
+				if story.do != nil {
+					story.do(o)
+				}
 				if cause, _, _ := o.standing(); cause != dbfault.None {
 					t.Errorf("%s stands before there was a probe", cause)
 				}

@@ -33,6 +33,9 @@ type Store interface {
 	// without a pool; short says that there were no more to be had.
 	Connections() (have, most int, short bool)
 
+	// Room is how many bytes there is room for on the database's disk, where that is known.
+	Room() (bytes uint64, known bool)
+
 	// OpenStream opens the stream that a secret opens (session.StreamFor), or makes it,
 	// and raises its incarnation (WrongOutbox, Fenced, session.ErrIdle).
 	OpenStream(ctx context.Context, o session.StreamOpening) (*ledger.Stream, error)

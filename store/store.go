@@ -193,6 +193,20 @@ func (s *Store) Connections() (have, most int, short bool) {
 	return 0, 0, false
 }
 
+// Roomed is a Backend that knows how much room there is for what it writes.
+type Roomed interface {
+	// Room is in bytes; known says that it is known.
+	Room() (bytes uint64, known bool)
+}
+
+// Room is as Roomed says; not known where it is somebody else's disk.
+func (s *Store) Room() (bytes uint64, known bool) {
+	if r, ok := s.backend.(Roomed); ok {
+		return r.Room()
+	}
+	return 0, false
+}
+
 // Ping is nil if the database answers.
 func (s *Store) Ping(ctx context.Context) error { return s.backend.Ping(ctx) }
 

@@ -45,41 +45,6 @@ func TestServersDiskFull(t *testing.T) {
 	diskFull(t, srv, nil, func() { lift(t, srv.current().cmd.Process.Pid) })
 }
 
-// The same on a file system that is really full, where this user may mount one.
-func TestServersFileSystemFull(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := mountSmall(dir, limit); err != nil {
-		// A user who may not mount gets the other kind of full disk again.
-		t.Logf("no file system of its own (%v): a limit on file sizes instead", err)
-		srv := newServer(t, serverConfig{Wrap: limited, Args: measured})
-		srv.start("")
-		diskFull(t, srv, nil, func() { lift(t, srv.current().cmd.Process.Pid) })
-		return
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount: %v", err)
-		}
-	})
-	srv := newServer(t, serverConfig{Data: filepath.Join(dir, "data"), Args: measured})
-	srv.start("")
-	diskFull(t, srv, nil, func() {
-		if err := remount(dir, 1<<30); err != nil {
-			t.Fatal(err)
-		}
-	})
-	srv.kill() // so that the folder can be unmounted
-}
-
-func mountSmall(dir string, size int) error {
-	return syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size))
-}
-
-func remount(dir string, size int) error {
-	return syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%d", size))
-}
-
 // noise is text that no database can make smaller.
 func noise(bytes int) string {
 	raw := make([]byte, bytes*3/4)

@@ -32,6 +32,12 @@ type backend struct {
 	closed  bool
 }
 
+// Room implements store.Roomed. Quotas and limits on files do not show in it.
+func (b *backend) Room() (bytes uint64, known bool) {
+	bytes, err := roomAt(b.lock.Name())
+	return bytes, err == nil
+}
+
 // Snapshot implements store.Backend.
 func (b *backend) Snapshot(ctx context.Context, fn func(store.Runner) error) (err error) {
 	read, err := b.reads.begin(ctx)
