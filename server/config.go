@@ -98,6 +98,9 @@ type Config struct {
 	// MeasureInterval is how often what a session holds is measured anew while it meets its quota.
 	MeasureInterval time.Duration
 
+	// CountInterval is how often all sessions are counted, for the metrics.
+	CountInterval time.Duration
+
 	// AuditWindow is how long uses of a ref, and strangers' tries, are counted for
 	// one row of the audit.
 	AuditWindow time.Duration
@@ -123,7 +126,7 @@ func DefaultConfig() Config {
 		WrongTries: 10, WrongTryInterval: time.Second,
 		Connections: 10_000, ConnectionsPerAddress: 1000, Handshakes: 2000, Subscriptions: 1024, WindowBytes: 1 << 20, WindowMax: 8 << 20, Snapshots: 4, FoldBytes: 128 << 20,
 		BatchTimeout: time.Minute, CommitTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, StallTimeout: 30 * time.Second,
-		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second, AuditWindow: time.Minute, MeasureInterval: 10 * time.Minute,
+		SweepInterval: 5 * time.Second, DrainTimeout: 10 * time.Second, AuditWindow: time.Minute, MeasureInterval: 10 * time.Minute, CountInterval: 5 * time.Minute,
 		probing: probing{interval: time.Second, timeout: 5 * time.Second, slow: 2 * time.Second},
 		Now:     time.Now,
 	}
@@ -169,7 +172,7 @@ func (c Config) withDefaults() Config {
 		want time.Duration
 	}{
 		{&c.BatchTimeout, d.BatchTimeout}, {&c.CommitTimeout, d.CommitTimeout}, {&c.ReadTimeout, d.ReadTimeout}, {&c.StallTimeout, d.StallTimeout},
-		{&c.SweepInterval, d.SweepInterval}, {&c.WrongTryInterval, d.WrongTryInterval}, {&c.DrainTimeout, d.DrainTimeout}, {&c.AuditWindow, d.AuditWindow}, {&c.MeasureInterval, d.MeasureInterval},
+		{&c.SweepInterval, d.SweepInterval}, {&c.WrongTryInterval, d.WrongTryInterval}, {&c.DrainTimeout, d.DrainTimeout}, {&c.AuditWindow, d.AuditWindow}, {&c.MeasureInterval, d.MeasureInterval}, {&c.CountInterval, d.CountInterval},
 		{&c.RPC.HandshakeTimeout, d.RPC.HandshakeTimeout}, {&c.RPC.IdleTimeout, d.RPC.IdleTimeout},
 		{&c.RPC.PingInterval, d.RPC.PingInterval}, {&c.RPC.PingTimeout, d.RPC.PingTimeout}, {&c.Session.Lease, d.Session.Lease},
 	} {

@@ -68,6 +68,9 @@ var (
 	descFollowed    = desc("followed_sessions", "Sessions that somebody follows here.")
 	descBehind      = desc("followers_behind_events", "Events that are known of and not sent to their followers yet: all followers together.")
 	descLag         = desc("follower_lag_events", "The same of the follower that lacks most.")
+	descSessions    = desc("sessions", "Sessions in the database, as they were last counted: those that are there, and what is left of deleted ones.", "life")
+	descEvents      = desc("session_events", "Events in the logs of all sessions, as they were last counted.")
+	descStored      = desc("session_bytes", "Bytes that all sessions hold, as their quotas count them, when they were last counted.")
 	descReadBatches = desc("batches_read_total", "Batches, by whether they were usual enough to be read by hand, or read by the generated code, as all of Cap'n Web are.", "way")
 )
 
@@ -75,7 +78,7 @@ var (
 func (m metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descConnections, descHandshakes, descHits, descHeld, descRefused, descTables, descQueued,
 		descMessages, descBytes, descWebOpen, descWebBatches, descWebTables, descWebQueued, descWebMessages, descWebBytes, descPending, descCommits, descCommitted,
-		descGuesses, descDatabase, descShort, descReadBatches, descCommittedB, descFollowers, descFollowed, descBehind, descLag} {
+		descGuesses, descDatabase, descShort, descReadBatches, descCommittedB, descFollowers, descFollowed, descBehind, descLag, descSessions, descEvents, descStored} {
 		ch <- d
 	}
 }
@@ -101,6 +104,12 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descFollowed, sessions)
 	gauge(descBehind, int(behind))
 	gauge(descLag, int(lag))
+	if all := s.totals.Load(); all != nil {
+		gauge(descSessions, int(all.Live), "live")
+		gauge(descSessions, int(all.Deleted), "deleted")
+		gauge(descEvents, int(all.Events))
+		gauge(descStored, int(all.Bytes))
+	}
 	right, wrong := s.cfg.Store.Guesses()
 	counter(descGuesses, right, "right")
 	counter(descGuesses, wrong, "wrong")

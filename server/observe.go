@@ -4,7 +4,9 @@
 package server
 
 import (
+	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +29,7 @@ type observed struct {
 	refusals   *prometheus.CounterVec
 	failures   *prometheus.CounterVec
 	stopped    *prometheus.GaugeVec
+	requests   *prometheus.CounterVec
 
 	// The series of calls, by what is called.
 	gateway, space, session, stream, api prometheus.Observer
@@ -47,6 +50,8 @@ func newObserved() *observed {
 			Help: "Transactions that the database did not commit, by what kept it."}, []string{"cause"}),
 		stopped: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "mooring_commits_stopped",
 			Help: "1 while nothing can be committed, by what keeps it."}, []string{"cause"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mooring_http_requests_total",
+			Help: "Requests over HTTP that are answered, by the route that their path fits and the status."}, []string{"route", "status"}),
 	}
 	for _, cause := range dbfault.Causes() {
 		o.failures.WithLabelValues(string(cause)) // 0 is shown
@@ -59,7 +64,7 @@ func newObserved() *observed {
 
 // collectors are for a registry.
 func (o *observed) collectors() []prometheus.Collector {
-	return []prometheus.Collector{o.calls, o.commits, o.deliveries, o.refusals, o.failures, o.stopped}
+	return []prometheus.Collector{o.calls, o.commits, o.deliveries, o.refusals, o.failures, o.stopped, o.requests}
 }
 
 // call measures a call until its answer. It comes before all that might answer.
@@ -92,6 +97,17 @@ func (s *Server) Answered(began time.Time, read bool, refused *fault.Error) {
 	if read {
 		s.observed.refused(refused)
 	}
+}
+
+// request counts a request over HTTP. A pattern is a route of ours, so there are few; "" fits none.
+func (o *observed) request(pattern string, status int) {
+	if pattern == "" {
+		pattern = "none"
+	}
+	if status == 0 {
+		status = http.StatusOK // as net/http answers for who writes nothing
+	}
+	o.requests.WithLabelValues(pattern, strconv.Itoa(status)).Inc()
 }
 
 // refused counts a refusal; nil is none.

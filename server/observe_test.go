@@ -72,6 +72,10 @@ func TestMetricsOfWork(t *testing.T) {
 				t.Errorf("%s is 0", series)
 			}
 		}
+		r.server.countAll(within(t))
+		if r.number(`mooring_sessions{life="live"}`) < 1 || r.number("mooring_session_bytes") < 1 || r.number("mooring_session_events") < 2 {
+			t.Error("the session is not counted")
+		}
 		w := httptest.NewRecorder()
 		r.server.Metrics().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		text := w.Body.String()

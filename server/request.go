@@ -32,6 +32,7 @@ func (s *Server) identified(next http.Handler) http.Handler {
 			if p != nil && p != http.ErrAbortHandler {
 				s.answerPanic(a, r, p)
 			}
+			s.observed.request(r.Pattern, a.status)
 			if a.status >= http.StatusBadRequest {
 				s.log.Debug("request refused", "request", RequestID(w), "method", r.Method, "route", r.Pattern, "status", a.status,
 					"took", time.Since(began), "peer", r.RemoteAddr)
@@ -71,7 +72,7 @@ type statusWriter struct {
 
 // WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(status int) {
-	if w.status == 0 && status >= http.StatusOK {
+	if w.status == 0 && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
 		w.status = status
 	}
 	w.ResponseWriter.WriteHeader(status)

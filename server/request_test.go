@@ -91,6 +91,12 @@ func TestRequestsHaveIDs(t *testing.T) {
 	until.True(t, "the batch is in the log", func() bool {
 		return strings.Contains(log.String(), `msg="batch refused" session=`+m.id+" batch="+refused.BatchID+" code=bad_key")
 	})
+	for series, want := range map[string]string{`route="/panics/",status="500"`: "1", `route="/fine/",status="200"`: "1", `route="none",status="404"`: "1",
+		`route="/half/",status="200"`: "1", `route="GET /healthz",status="200"`: "1"} {
+		if got := r.metric("mooring_http_requests_total{" + series + "}"); got != want {
+			t.Errorf("%s: %s", series, got)
+		}
+	}
 	if all := log.String(); strings.Contains(all, "secret") || !strings.Contains(all, "request_test.go") {
 		t.Errorf("the log has a path, or no stack:\n%s", all)
 	}

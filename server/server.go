@@ -44,6 +44,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/gate"
 	"github.com/mooring-rpc/mooring/internal/intake"
 	"github.com/mooring-rpc/mooring/rpc"
+	"github.com/mooring-rpc/mooring/session"
 )
 
 // Server serves one database's sessions. All methods are safe for concurrent
@@ -80,6 +81,7 @@ type Server struct {
 
 	ending  atomic.Bool // Config.DrainDelay has begun
 	history atomic.Pointer[string]
+	totals  atomic.Pointer[session.Totals] // nil until they were counted
 
 	byHand, generated atomic.Uint64 // batches that were read so
 
@@ -136,7 +138,7 @@ func (s *Server) Run(ctx context.Context, web net.Listener, streams ...net.Liste
 	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.forget, s.measure, s.retitle, s.account, s.watchCommits} {
+	for _, loop := range []func(context.Context){s.listen, s.poll, s.expire, s.sweep, s.trim, s.forget, s.measure, s.retitle, s.account, s.count, s.watchCommits} {
 		loops.Go(func() { s.keep(looping, loop) })
 	}
 	s.commit.start()

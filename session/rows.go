@@ -32,6 +32,18 @@ type Row struct {
 	Creator  string // the stream whose create or fork made it: an object of Space.create acts as the owner only for that one
 }
 
+// Totals are sums over sessions: how many there are of those that are there and of those that
+// were deleted, the events in all their logs, and the bytes that they hold.
+type Totals struct{ Live, Deleted, Events, Bytes int64 }
+
+// Add adds other's.
+func (t *Totals) Add(other Totals) {
+	t.Live += other.Live
+	t.Deleted += other.Deleted
+	t.Events += other.Events
+	t.Bytes += other.Bytes
+}
+
 // Life is what stage a session is in.
 type Life uint8
 

@@ -48,7 +48,7 @@ var statements = map[string]*Statement{
 	"readOwners": readOwners, "readChildren": readChildren,
 	"insertPageToken": insertPageToken, "crowdPageTokens": crowdPageTokens, "readPageToken": readPageToken, "dropPageToken": dropPageToken,
 	"findPageTokens": findPageTokens, "limitLocks": limitLocks, "touchedSessions": touched[0], "touchedEvents": touched[1], "touchedStreams": touched[2],
-	"saveMeta": saveMeta,
+	"saveMeta": saveMeta, "countSessions": countSessions,
 }
 
 // indexed are the statements about turns, of which a session may have very many, and about

@@ -142,3 +142,43 @@ func testAccounts(t *testing.T, fresh Fresh) {
 		}
 	}
 }
+
+// testTotals: a page sums up the sessions that it goes over, the last one says that there are no more.
+func testTotals(t *testing.T, fresh Fresh) {
+	f := begin(t, fresh)
+	o := newAuthor(f.space().ID)
+	_, err := f.OpenStream(f.ctx, session.StreamKey{Session: o.session, Outbox: o.outbox}, hash(), 1)
+	f.must("open stream", err)
+	f.applied(o.batch(false, o.create(), putOp("message/a", `{"n":1}`)))
+	last := len(o.session) - 1
+	before := o.session[:last] + string(o.session[last]-1) + "~" // no other id is between
+	alone := func() session.Totals {
+		got, next, err := f.Totals(f.ctx, before, 1)
+		if f.must("count", err); next != o.session {
+			t.Errorf("the page ends at %q, want %q", next, o.session)
+		}
+		return got
+	}
+	row := func() *session.Row {
+		return f.load(&session.Want{Sessions: []string{o.session}}).Sessions[o.session]
+	}
+	if got, want := alone(), (session.Totals{Live: 1, Events: 2, Bytes: row().Bytes}); got != want || want.Bytes == 0 {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	f.applied(o.batch(false, newIntent(session.MethodDelete)))
+	if got, want := alone(), (session.Totals{Deleted: 1, Events: 3, Bytes: row().Bytes}); got != want {
+		t.Errorf("deleted: %+v, want %+v", got, want)
+	}
+	var all session.Totals
+	for after, more := "", true; more; {
+		page, next, err := f.Totals(f.ctx, after, 500)
+		if err != nil || page.Live+page.Deleted > 500 || next <= after && next != "" {
+			t.Fatalf("after %q: %+v, %q, %v", after, page, next, err)
+		}
+		all.Add(page)
+		after, more = next, next != ""
+	}
+	if all.Deleted < 1 || all.Events < 3 {
+		t.Errorf("together %+v", all)
+	}
+}

@@ -119,6 +119,7 @@ var together = []test{
 	{"FindStreams", testFindStreams},
 	{"IdleStreams", testIdleStreams},
 	{"Measure", testMeasure},
+	{"Totals", testTotals},
 	{"Redeem", testRedeem},
 	{"RedeemTogether", testRedeemTogether},
 	{"Accounts", testAccounts},

@@ -1,0 +1,38 @@
+// How many sessions the database has, for who monitors: counted now and then, a page at a
+// time, since a sum that is kept would be a row that every commit waits for.
+
+package server
+
+import (
+	"context"
+
+	"github.com/mooring-rpc/mooring/session"
+)
+
+// countPage is how many sessions are counted in one read: some milliseconds.
+const countPage = 2000
+
+// count counts all sessions when the server starts, and then each Config.CountInterval.
+func (s *Server) count(ctx context.Context) {
+	s.countAll(ctx)
+	every(ctx, s.cfg.CountInterval, func() { s.countAll(ctx) })
+}
+
+// countAll is one round. One that fails leaves what the last one counted.
+func (s *Server) countAll(ctx context.Context) {
+	var all session.Totals
+	for after, more := "", true; more; {
+		once, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
+		page, next, err := s.cfg.Store.Totals(once, after, countPage)
+		cancel()
+		if err != nil {
+			if ctx.Err() == nil {
+				s.warn("sessions were not counted", err)
+			}
+			return
+		}
+		all.Add(page)
+		after, more = next, next != ""
+	}
+	s.totals.Store(&all)
+}
