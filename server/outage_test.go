@@ -171,7 +171,11 @@ func TestAnOutageIsFromTheFirstProbeThatFailsUntilOneSucceeds(t *testing.T) {
 					t.Errorf("%s stands before there was a probe", cause)
 				}
 				for i, want := range story.stands {
-					<-probed
+					select {
+					case <-probed:
+					case <-time.After(time.Hour):
+						t.Fatalf("there is no probe %d", i)
+					}
 					synctest.Wait()
 					cause, why, since := o.standing()
 					if cause != want || (why == "") != (want == "") {
