@@ -94,6 +94,34 @@ test("a ref of one session opens no list", async (t) => {
   assert.equal(await tokens(page), "");
 });
 
+test("another ref's link, opened while the page is still coming, is answered once that is there", async (t) => {
+  const server = await filled(t);
+  const owner = await server.owner();
+  const { page } = await Visit.begin(t, browser);
+  await page.addInitScript(() => { // all of the page comes, and its end when the test says so
+    const real = window.fetch;
+    window.fetch = async (...args) => {
+      const reply = await real(...args);
+      if (!args[1]?.redirect || args[1].method || !reply.ok) return reply;
+      const whole = new Uint8Array(await reply.arrayBuffer());
+      const body = new ReadableStream({
+        start(to) {
+          to.enqueue(whole);
+          window.end = () => to.close();
+        },
+      });
+      return new Response(body, { status: reply.status, headers: reply.headers });
+    };
+  });
+  const link = (ref) => `${server.origin}/sessions#${ref.split("/").at(-1)}`;
+  await page.goto(link(owner));
+  await page.locator("ul.sessions").waitFor();
+  await page.goto(link(`${owner.split("#")[0]}#${"A".repeat(43)}`));
+  await page.evaluate(() => window.end());
+  await page.getByRole("alert").getByText("This is the list from before").waitFor();
+  assert.equal(page.url(), `${server.origin}/sessions`, "the secret is gone from the address");
+});
+
 test("another ref's link, opened while signed in, takes the list's place, or says why not", async (t) => {
   const server = await filled(t);
   const owner = await server.owner();

@@ -14,6 +14,7 @@ export function gate(start) {
   const what = field ? "the list" : "the session";
   let body; // what opens it
   let asked = false;
+  let painting = false; // the page is there, or coming: a link that is opened now is for another() to take, once start is called
 
   const tell = (text, failed) => {
     state.textContent = text;
@@ -47,11 +48,13 @@ export function gate(start) {
     try {
       reply = await fetch(location.pathname + location.search, { headers: headers(), credentials: "same-origin", cache: "no-store", redirect: "error" });
       if (reply.ok) {
+        painting = true;
         await paint(reply);
         window.removeEventListener("hashchange", changed);
         return start();
       }
     } catch {
+      painting = false;
       return failed(away, true);
     }
     if (reply.status === 401 && !asked) return fromTabs(token()); // it ended here; another tab may have opened it since
@@ -95,7 +98,7 @@ export function gate(start) {
     body = { ref };
     open();
   });
-  const changed = () => secretIn(location.href) && take();
+  const changed = () => !painting && secretIn(location.href) && take();
   window.addEventListener("hashchange", changed);
   take();
 }
