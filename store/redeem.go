@@ -75,7 +75,7 @@ type redeeming struct {
 	redemption, peer  string
 	admit             func(*session.Redemption) error
 	counted           []string    // the ref and those with a limit that it was minted from, in order
-	word              chan func() // gets one, if it waits: what is left to do
+	word              chan func() // gets one, if it waits: what is to be done next
 	refused           error       // admit's
 	err               error
 	missed            bool // somebody else had its row
@@ -276,25 +276,61 @@ func (c *redeemer) count(s *Store, r *redeeming) {
 // lead runs the next transaction, of r and those that wait. The one after it is led by one
 // of those that have come meanwhile; at once, if this one hangs on what somebody has locked.
 func (c *redeemer) lead(s *Store, r *redeeming) {
+	pass := sync.OnceFunc(func() { c.pass(s) })
 	group := c.gather(r)
+	late := time.AfterFunc(redeemPause, pass)
+	s.together(group, lockFreeGrants, func() {
+		late.Stop()
+		pass()
+	})
+}
+
+// together counts a group in one transaction, in the goroutine of its first. Then over is
+// called, and each does what is left to do for it.
+func (s *Store) together(group []*redeeming, lock *Statement, over func()) {
 	for _, r := range group {
 		r.err = errUncounted
 	}
-	pass := sync.OnceFunc(func() { c.pass(s) })
-	late := time.AfterFunc(redeemPause, pass)
+	var own func()
 	func() {
 		defer func() {
-			late.Stop()
-			pass()
-			for _, r := range group[1:] {
-				r.word <- func() { r.again(s, len(group)) }
+			over()
+			todo := s.left(group)
+			own = todo[0]
+			for i, do := range todo[1:] {
+				if do != nil {
+					group[i+1].word <- do
+				}
 			}
 		}()
 		ctx, cancel := whileAny(group)
 		defer cancel()
-		s.count(ctx, group, lockFreeGrants)
+		s.count(ctx, group, lock)
 	}()
-	r.again(s, len(group))
+	own()
+}
+
+// left is what is left to do by each of a group: those whose row somebody had wait for it
+// together, which the first of them does, and of several that failed each goes alone. It is
+// nil for whom another does it.
+func (s *Store) left(group []*redeeming) []func() {
+	todo, missed := make([]func(), len(group)), map[string][]*redeeming{}
+	for _, r := range group {
+		if r.err == nil && r.missed {
+			missed[r.ref] = append(missed[r.ref], r)
+		}
+	}
+	for i, r := range group {
+		switch {
+		case r.err == nil && !r.missed, r.err != nil && len(group) == 1:
+			todo[i] = func() {}
+		case r.err != nil:
+			todo[i] = func() { s.count(r.ctx, []*redeeming{r}, lockGrants) }
+		case missed[r.ref][0] == r:
+			todo[i] = func() { s.together(missed[r.ref], lockGrants, func() {}) }
+		}
+	}
+	return todo
 }
 
 // errUncounted is what a panic leaves.
@@ -318,14 +354,6 @@ func (c *redeemer) pass(s *Store) {
 		next := c.waiting[0]
 		c.waiting = slices.Delete(c.waiting, 0, 1)
 		next.word <- func() { c.lead(s, next) }
-	}
-}
-
-// again has r go alone, after a transaction of so many that came to nothing for it: it
-// waits for the row's lock, or has failed by itself.
-func (r *redeeming) again(s *Store, of int) {
-	if r.missed || of > 1 && r.err != nil {
-		s.count(r.ctx, []*redeeming{r}, lockGrants)
 	}
 }
 

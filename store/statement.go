@@ -281,9 +281,10 @@ func (d dialect) marks(list func(mark string) string, before int) func(string) s
 		case "w", "values":
 			return list(mark)
 		case "lock":
+			if args == "free" {
+				return d.lockFree
+			}
 			return d.lock
-		case "lock free":
-			return d.lockFree
 		case "version":
 			return strings.ReplaceAll(d.version, "%s", args)
 		case "holds":

@@ -23,6 +23,12 @@ func TestStatementForms(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", name, c[0], c[1])
 		}
 	}
+	for text, want := range map[string][2]string{"SELECT x {lock}": {"SELECT x FOR UPDATE", "SELECT x "},
+		"SELECT x {lock free}": {"SELECT x FOR UPDATE SKIP LOCKED", "SELECT x "}} {
+		if l := statement("", text); l.Postgres.One != want[0] || l.SQLite.One != want[1] {
+			t.Errorf("%s: %q, %q", text, l.Postgres.One, l.SQLite.One)
+		}
+	}
 	v := statement("tb", `INSERT INTO t (a, b) {values}`)
 	if v.Postgres.Many != `INSERT INTO t (a, b) SELECT unnest($1::text[]), unnest($2::bytea[])` ||
 		v.Postgres.One != `INSERT INTO t (a, b) VALUES ($1::text, $2::bytea)` ||
