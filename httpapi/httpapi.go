@@ -152,7 +152,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	_ = http.NewResponseController(w).SetReadDeadline(began.Add(a.cfg.Timeout)) // a server that cannot has no deadlines either
 	refused := q.guarded(do)
 	if !q.lasts {
-		defer func() { a.cfg.Server.Answered(began, r.Method == http.MethodGet, refused) }()
+		defer func() { a.cfg.Server.Answered(began, r.Method == http.MethodGet || q.panicked, refused) }()
 	}
 	switch {
 	case refused == nil:
@@ -168,6 +168,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 func (q *request) guarded(do handler) (refused *fault.Error) {
 	defer func() {
 		if p := recover(); p != nil {
+			q.panicked = true
 			refused = q.api.cfg.Server.Panicked(q.w, q.Request, p)
 		}
 	}()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -326,7 +327,8 @@ func TestPanic(t *testing.T) {
 	t.Parallel()
 	var log lockbuf.Buffer
 	r := start(t, teststore.SQLite(t), func(c *server.Config, _ *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	r.api.mux.Handle(Path+"panics", r.api.among(map[string]handler{http.MethodGet: func(*request) *fault.Error { panic("of its own") }}))
+	panics := func(*request) *fault.Error { panic("of its own") }
+	r.api.mux.Handle(Path+"panics", r.api.among(map[string]handler{http.MethodGet: panics, http.MethodPost: panics}))
 	r.api.mux.Handle(Path+"half", r.api.among(map[string]handler{http.MethodGet: func(q *request) *fault.Error {
 		_, _ = q.w.Write(make([]byte, 64<<10))
 		panic("in the middle")
@@ -351,6 +353,20 @@ func TestPanic(t *testing.T) {
 	if line := log.String(); !strings.Contains(line, "incident="+id) || !strings.Contains(line, "refusals_test.go") {
 		t.Errorf("the log has %s", line)
 	}
+	post, err := http.NewRequest(http.MethodPost, r.base+"/panics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err = (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}).Do(post)
+	if err != nil || resp.StatusCode != 500 {
+		t.Fatalf("%+v, %v", resp, err)
+	}
+	_ = resp.Body.Close()
+	until.True(t, "both are counted", func() bool {
+		w := httptest.NewRecorder()
+		r.server.Metrics().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		return strings.Contains(w.Body.String(), `mooring_refusals_total{code="internal"} 2`)
+	})
 	if _, text, err = req("/half"); err == nil {
 		t.Errorf("half an answer came whole, of %d bytes", len(text))
 	}

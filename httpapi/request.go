@@ -23,13 +23,14 @@ import (
 // ends only when the client goes, or the server.
 type request struct {
 	*http.Request
-	api     *API
-	w       *pacedWriter
-	lasting context.Context
-	done    func()             // it counts as a connection until then
-	lasts   bool               // see last
-	ref     string             // that was restored first
-	memory  *membudget.Account // for its body; nil if none was read
+	api      *API
+	w        *pacedWriter
+	lasting  context.Context
+	done     func() // it counts as a connection until then
+	lasts    bool   // see last
+	panicked bool
+	ref      string             // that was restored first
+	memory   *membudget.Account // for its body; nil if none was read
 }
 
 // release gives back what the request holds.

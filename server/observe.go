@@ -89,12 +89,12 @@ func asRefusal(err error) *fault.Error {
 	return fault.Internal.With("")
 }
 
-// Answered has a request over HTTP measured that began then and is answered. read says
-// that it was to change nothing: why it was refused, if it was, is counted here. What
-// changes something is counted where that is refused.
-func (s *Server) Answered(began time.Time, read bool, refused *fault.Error) {
+// Answered has a request over HTTP measured that began then and is answered. count says
+// that why it was refused, if it was, is counted here: it was to change nothing, or has panicked.
+// What changes something is counted where that is refused.
+func (s *Server) Answered(began time.Time, count bool, refused *fault.Error) {
 	s.observed.api.Observe(time.Since(began).Seconds())
-	if read {
+	if count {
 		s.observed.refused(refused)
 	}
 }
