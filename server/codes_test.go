@@ -91,9 +91,13 @@ func (d failing) failingVerbs(t *testing.T) map[string]failingVerb {
 			return asFault(err)
 		}
 		defer promise.Cap(0).Release()
-		k.until(t, "an event, the state, or the end", func() bool { return len(k.cursors) > 0 || k.last || k.ended != nil })
-		if k.ended != nil {
-			return k.ended
+		var ended *fault.Error
+		k.until(t, "an event, the state, or the end", func() bool {
+			ended = k.ended
+			return len(k.cursors) > 0 || k.last || ended != nil
+		})
+		if ended != nil {
+			return ended
 		}
 		return nil
 	}
