@@ -285,37 +285,6 @@ func (b *Box) leads(ctx context.Context, q querier, term int) (row boxRow, leads
 	return row, row.holder == b.me && b.w.lanes.leads(term), err
 }
 
-const sqlLead = `SELECT COALESCE(MAX(holder), ''), COALESCE(MAX(low), 0) FROM mooring_outbox WHERE box = $1`
-
-// leadRow is what leads asks for, where nothing waits for the answer by itself.
-type leadRow struct {
-	known  bool
-	holder string
-	low    int64
-}
-
-// askLead keeps takeovers out until the transaction ends, and has the answer come with
-// whatever is waited for next.
-func (b *Box) askLead(q querier) *leadRow {
-	lead := &leadRow{}
-	b.db.shareLease(q, b.t.box)
-	q.later(sqlLead, []any{b.t.box}, func(scan scanner) error {
-		err := scan(&lead.holder, &lead.low)
-		lead.known = err == nil
-		return err
-	})
-	return lead
-}
-
-// check is errFenced if the Box sends no more, in that term. It is nil as well where nothing
-// is known: that is the transaction's own error.
-func (l *leadRow) check(b *Box, term int) error {
-	if l.known && (l.holder != b.me || !b.w.lanes.leads(term)) {
-		return errFenced
-	}
-	return nil
-}
-
 // share keeps takeovers out until the transaction ends, once for all its jobs. held is
 // where it has then found whether the lease is this Box's: tells says that a statement of
 // the caller's, after this, puts it there.

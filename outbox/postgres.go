@@ -414,36 +414,20 @@ func (q *postgresTx) exec(_ context.Context, sql string, args ...any) (int64, er
 }
 
 func (q *postgresTx) query(_ context.Context, sql string, args []any, each func(scanner) error) error {
+	if err := q.ready(); err != nil {
+		return postgresFailure(err)
+	}
 	if q.auto {
-		return q.timed(func(ctx context.Context) error {
-			rows, err := q.runner().Query(ctx, sql, args...)
-			if err != nil {
-				return postgresFailure(err)
-			}
-			return everyRow(rows, each)
-		})
+		return q.timed(func(ctx context.Context) error { return q.rows(ctx, sql, args, each) })
 	}
-	if q.queue.Len() == 0 { // a batch would cost more
-		if err := q.ready(); err != nil {
-			return postgresFailure(err)
-		}
-		rows, err := q.tx.Query(q.ctx, sql, args...)
-		if err != nil {
-			return postgresFailure(err)
-		}
-		return everyRow(rows, each)
-	}
-	var own error // which is none of the batch's
-	q.queue.Queue(sql, args...).Query(func(rows pgx.Rows) error {
-		own = everyRow(rows, each)
-		return rows.Err()
-	})
-	err := q.ready() // with what has waited, in one round trip
-	return cmp.Or(own, postgresFailure(err))
+	return q.rows(q.ctx, sql, args, each)
 }
 
-// everyRow calls each for every row, until it fails.
-func everyRow(rows pgx.Rows, each func(scanner) error) error {
+func (q *postgresTx) rows(ctx context.Context, sql string, args []any, each func(scanner) error) error {
+	rows, err := q.runner().Query(ctx, sql, args...)
+	if err != nil {
+		return postgresFailure(err)
+	}
 	defer rows.Close()
 	for rows.Next() {
 		if err := each(rows.Scan); err != nil {

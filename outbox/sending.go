@@ -4,7 +4,6 @@ package outbox
 // outcomes.
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -69,20 +68,20 @@ func (b *Box) load(term int, session string, batches, bytes int, no *refusal, th
 	run := func(ctx context.Context, q querier) error {
 		ld = loaded{}
 		b.w.keepReached(q)
-		lead := b.askLead(q)
+		row, leads, err := b.leads(ctx, q, term)
+		switch {
+		case err != nil:
+			return err
+		case !leads:
+			return errFenced
+		}
 		if no != nil {
 			if ok, err := b.refuse(ctx, q, session); err != nil || !ok {
 				ld.known = no.why
-				return cmp.Or(err, lead.check(b, term))
+				return err
 			}
 		}
-		b.t.askStream(q, session, &ld.st)
-		rows, more, err := b.t.waiting(ctx, q, session, max(batches, headRows), bytes)
-		if err = cmp.Or(err, lead.check(b, term)); err != nil || !lead.known {
-			return err
-		}
-		ld.more = more
-		return b.loadRows(ctx, q, &ld, lead.low, session, rows, batches, bytes, no)
+		return b.loadRows(ctx, q, &ld, row.low, session, batches, bytes, no)
 	}
 	b.w.submit(&job{run: run, done: func(err error, ambiguous bool) {
 		if err == nil {
@@ -97,10 +96,16 @@ func (b *Box) load(term int, session string, batches, bytes int, no *refusal, th
 	}})
 }
 
-// loadRows is load's work on rows, the first of the session's without a seq.
-func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, session string, rows []*batchRow, batches, bytes int, no *refusal) error {
+func (b *Box) loadRows(ctx context.Context, q querier, ld *loaded, low int64, session string, batches, bytes int, no *refusal) (err error) {
+	if ld.st, err = b.t.stream(ctx, q, session); err != nil {
+		return err
+	}
 	if ld.lane = b.w.lanes.learn(session, ld.st.lastSeq+1); ld.lane == nil {
 		return errFenced
+	}
+	var rows []*batchRow
+	if rows, ld.more, err = b.t.waiting(ctx, q, session, max(batches, headRows), bytes); err != nil {
+		return err
 	}
 	given := make(map[string]*earlier) // by op, of this transaction
 	for _, r := range rows {

@@ -392,19 +392,6 @@ func (t *tables) stream(ctx context.Context, q querier, session string) (s strea
 	return s, err
 }
 
-const sqlAskStream = `SELECT COALESCE(MAX(last_seq), 0), COALESCE(MAX(space_ref), ''), COALESCE(MAX(owner_ref), '')
-	FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
-
-// askStream is stream where nothing waits for the answer by itself.
-func (t *tables) askStream(q querier, session string, s *streamRow) {
-	q.later(sqlAskStream, []any{t.box, session}, func(scan scanner) error {
-		var last int64
-		err := scan(&last, &s.spaceRef, &s.ownerRef)
-		s.lastSeq = uint64(last)
-		return err
-	})
-}
-
 const sqlKnownBy = `SELECT old_secret, life FROM mooring_outbox_stream WHERE box = $1 AND session = $2`
 
 // knownBy says by which secret the session's server knows the outbox: its old one, or

@@ -22,11 +22,6 @@ var (
 		SELECT `+grantColumns+` FROM grants g
 		WHERE (g.target, g.tail) IN (SELECT a, b FROM {w}) ORDER BY g.target, g.tail {lock}`)
 
-	// lockFreeGrants is lockGrants of those that nobody else has locked.
-	lockFreeGrants = statement("tt", `
-		SELECT `+grantColumns+` FROM grants g
-		WHERE (g.target, g.tail) IN (SELECT a, b FROM {w}) ORDER BY g.target, g.tail {lock free}`)
-
 	// readLineages gets refs and all that they were minted from, one above the other.
 	readLineages = statement("tt", `
 		WITH RECURSIVE line(target, tail) AS (
@@ -51,12 +46,11 @@ var (
 		UPDATE grants SET revoked = {3}, cut = {4}, revoked_by = {5}
 		WHERE (target, tail) IN (SELECT target, tail FROM below) AND revoked = 0`)
 
-	countRedemptions = statement("tti", `
-		UPDATE grants SET redeemed = redeemed + w.c FROM {w} WHERE grants.target = w.a AND grants.tail = w.b`)
-	insertRedemptions = statement("ttti", `INSERT INTO redemptions (target, tail, redemption, at) {values}`)
-	readRedemptions   = statement("ttt", `
-		SELECT d.target, d.tail, d.redemption FROM {w} CROSS JOIN redemptions d
-		WHERE d.target = w.a AND d.tail = w.b AND d.redemption = w.c`)
+	countRedemption = statement("tt", `
+		UPDATE grants SET redeemed = redeemed + 1 WHERE (target, tail) IN (SELECT a, b FROM {w})`)
+	insertRedemption = statement("", `INSERT INTO redemptions (target, tail, redemption, at) VALUES ({1}, {2}, {3}, {4})`)
+	readRedemption   = statement("", `
+		SELECT d.at FROM redemptions d WHERE d.target = {1} AND d.tail = {2} AND d.redemption = {3}`)
 )
 
 func scanGrant(row Scanner, more ...any) (*capability.Grant, error) {

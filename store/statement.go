@@ -9,8 +9,7 @@
 //	           databases go from the list to the rows by their keys
 //	{values}   the same as the source of an INSERT
 //	{1} {2}    single values
-//	{lock}     FOR UPDATE, where there are row locks; {lock free} of those rows alone
-//	           that can be had at once
+//	{lock}     FOR UPDATE, where there are row locks
 //	{version X} the version of table X's row, 0 where rows have none
 //	{holds X Y} whether the bytes X contain the text Y
 //	{by X}     has SQLite take the index X, where it would go through a session's other rows
@@ -266,10 +265,10 @@ func (s *Statement) jsonEach(string) string {
 }
 
 // dialect is what marks other than lists stand for.
-type dialect struct{ lock, lockFree, version, holds, by string }
+type dialect struct{ lock, version, holds, by string }
 
 var (
-	postgres = dialect{lock: "FOR UPDATE", lockFree: "FOR UPDATE SKIP LOCKED", version: "%s.xmin::text::bigint", holds: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0"}
+	postgres = dialect{lock: "FOR UPDATE", version: "%s.xmin::text::bigint", holds: "position(convert_to(%[2]s, 'UTF8') in %[1]s) > 0"}
 	sqlite   = dialect{version: "0", holds: "instr(%s, CAST(%s AS BLOB)) > 0", by: "INDEXED BY "}
 )
 
@@ -281,9 +280,6 @@ func (d dialect) marks(list func(mark string) string, before int) func(string) s
 		case "w", "values":
 			return list(mark)
 		case "lock":
-			if args == "free" {
-				return d.lockFree
-			}
 			return d.lock
 		case "version":
 			return strings.ReplaceAll(d.version, "%s", args)

@@ -23,12 +23,6 @@ func TestStatementForms(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", name, c[0], c[1])
 		}
 	}
-	for text, want := range map[string][2]string{"SELECT x {lock}": {"SELECT x FOR UPDATE", "SELECT x "},
-		"SELECT x {lock free}": {"SELECT x FOR UPDATE SKIP LOCKED", "SELECT x "}} {
-		if l := statement("", text); l.Postgres.One != want[0] || l.SQLite.One != want[1] {
-			t.Errorf("%s: %q, %q", text, l.Postgres.One, l.SQLite.One)
-		}
-	}
 	v := statement("tb", `INSERT INTO t (a, b) {values}`)
 	if v.Postgres.Many != `INSERT INTO t (a, b) SELECT unnest($1::text[]), unnest($2::bytea[])` ||
 		v.Postgres.One != `INSERT INTO t (a, b) VALUES ($1::text, $2::bytea)` ||
@@ -78,7 +72,7 @@ func TestInsertColumns(t *testing.T) {
 	t.Parallel()
 	into := regexp.MustCompile(`(?s)INSERT INTO \w+ \(([^)]*)\)\s+VALUES \(([^)]*)\)`)
 	for _, s := range []*Statement{saveSessions, claimExternals, insertEvents, saveEntries, insertEntries, saveTurns, saveStreams, insertRecords,
-		insertGrants, insertAudit, insertSpace, insertRedemptions} {
+		insertGrants, insertAudit, insertSpace, insertRedemption} {
 		m := into.FindStringSubmatch(s.SQLite.One)
 		if m == nil {
 			t.Errorf("no columns and values in %s", s.SQLite.One)

@@ -114,7 +114,6 @@ type Store struct {
 	backend  Backend
 	sessions known
 	doors    doors
-	redeemer redeemer
 	memory   *memory // nil where rows have no versions
 	shownKey atomic.Pointer[session.HashKey]
 }

@@ -1,10 +1,11 @@
 // The server's verbs that write without a batch: the first start, opening a
-// stream, audit.
+// stream, redeeming a ref, audit.
 
 package store
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -122,6 +123,122 @@ func (t *tx) fullOfIdle(ctx context.Context, o *session.StreamOpening) (full boo
 		return nil
 	})
 	return full, t.run.Flush(ctx)
+}
+
+// Redeem has admit decide on a ref and a redemption id. If admit returns nil
+// for a ref that is there and a redemption id that was not counted before, it
+// is counted (Grant.Used), for the ref and for those with a limit that it was
+// minted from, and an audit row is written, with the address of peer. Where there is no
+// limit that is so for capability.MostCounted of them, and nothing is written of further
+// ones: anybody who holds a public link may make any number. admit may run twice,
+// the second time on the rows under lock, and then with those above it too; its
+// error comes back as it is, with nothing changed. A redemption id that was
+// counted costs a read of one ref, and so does one that is refused at once: the
+// line above a ref may be long.
+func (s *Store) Redeem(ctx context.Context, ref, redemption, peer string, admit func(*session.Redemption) error) error {
+	if capability.Target(ref) == "" {
+		return admit(&session.Redemption{}) // no id at all, so nobody's
+	}
+	if err := sound(redemption); err != nil {
+		return err
+	}
+	target, tail := split(ref)
+	find := func(run Runner, grants *Statement, ids []string) *session.Redemption {
+		r := &session.Redemption{}
+		look(run, &r.Sight, target, nil)
+		run.Queue(grants, refs(ids), nil, func(row Scanner) error {
+			g, err := scanGrant(row)
+			switch {
+			case err != nil:
+			case g.ID == ref:
+				r.Grant = g
+			case g.Limit != 0 && g.Target == target:
+				r.Above = append(r.Above, g)
+			}
+			return err
+		})
+		run.Queue(readRedemption, nil, []any{target, tail, redemption}, func(row Scanner) error {
+			var at int64
+			r.Known = true
+			return row.Scan(&at)
+		})
+		return r
+	}
+	decide := func(r *session.Redemption) error {
+		if r.Grant != nil {
+			r.Grants[r.Grant.ID] = r.Grant
+		}
+		return admit(r)
+	}
+
+	var seen *session.Redemption
+	err := s.backend.Snapshot(ctx, func(run Runner) error {
+		seen = find(run, readGrants, []string{ref})
+		return nil
+	})
+	if err != nil {
+		return naming("redeem", err)
+	}
+	if err := decide(seen); err != nil || seen.Grant == nil || seen.Known {
+		return err
+	}
+
+	ids := []string{ref}
+	// The line above a ref leaves its target for the space's, and does not come back.
+	if capability.Target(seen.Grant.Parent) == target {
+		err = s.backend.Snapshot(ctx, func(run Runner) error {
+			run.Queue(readLineages, refs(ids), nil, func(row Scanner) error {
+				g, err := scanGrant(row)
+				if err == nil && g.ID != ref && g.Limit != 0 && g.Target == target {
+					ids = append(ids, g.ID)
+				}
+				return err
+			})
+			return nil
+		})
+		if err != nil {
+			return naming("redeem", err)
+		}
+		slices.Sort(ids)
+	}
+	uncounted := func(r *session.Redemption) bool {
+		r.Uncounted = len(ids) == 1 && r.Grant.Limit == 0 && r.Grant.Used >= capability.MostCounted
+		return r.Uncounted
+	}
+	if uncounted(seen) {
+		return nil
+	}
+
+	var own error
+	err = s.update(ctx, func(t *tx) error {
+		// One grant's row is locked alone. Several are locked under the row that all
+		// changes of authority go through, so that nobody holds one of them and
+		// waits for another.
+		if len(ids) > 1 && capability.IsSession(target) {
+			t.run.Queue(lockSessions, texts([]string{target}), nil, nil)
+		} else if len(ids) > 1 {
+			t.run.Queue(lockSpace, nil, []any{target}, nil)
+		}
+		r := find(t.run, lockGrants, ids)
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		t.now = r.Now
+		if own = decide(r); own != nil || r.Grant == nil || r.Known || uncounted(r) {
+			return own
+		}
+		t.run.Queue(insertRedemption, nil, []any{target, tail, redemption, t.now}, nil)
+		t.run.Queue(countRedemption, refs(ids), nil, nil)
+		row := &capability.AuditRow{Target: target, Act: capability.AuditRedeem, Ref: ref, Actor: r.Grant.Actor, Peer: peer}
+		if r.Row != nil {
+			row.Cursor = r.Row.Cursor
+		}
+		return t.Save(ctx, &session.Changes{Audit: []*capability.AuditRow{row}})
+	})
+	if own != nil {
+		return own
+	}
+	return naming("redeem", err)
 }
 
 // sound refuses texts of a peer's making that a database would not take, or

@@ -5,7 +5,6 @@ package storetest
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 
@@ -202,97 +201,6 @@ func testRedeem(t *testing.T, fresh Fresh) {
 	rows := f.audit(id)
 	if len(rows) != 2 || rows[0].Act != capability.AuditRedeem || rows[0].Ref != g.ID || rows[0].Actor != g.Actor || rows[0].Cursor != 4 || rows[0].Peer != "192.0.2.1" {
 		t.Errorf("audit of two redemptions: %v", rows)
-	}
-}
-
-// testRedeemTogether: of redemptions that are counted at the same time each is counted once
-// and has its audit, whatever becomes of others.
-func testRedeemTogether(t *testing.T, fresh Fresh) {
-	f := begin(t, fresh)
-	const many = 24
-	refused, space := fault.Exhausted.With("no"), newSpace()
-	ids, refs := make([]string, many), make([]*capability.Grant, many)
-	rows := make([]*session.Row, many)
-	for i := range many {
-		ids[i] = newSession()
-		rows[i], refs[i] = liveRow(ids[i], space, 4), grant(newRef(ids[i]), "")
-	}
-	root := grant(newRef(space), "")
-	f.save(&session.Changes{Sessions: rows, Grants: append(refs, root)}, ids...)
-
-	type call struct {
-		ref, redemption, peer string
-		again                 func(*session.Redemption) error // decides under lock
-		err                   error
-	}
-	accept := func(r *session.Redemption) error {
-		if r.Grant.Revoked != 0 {
-			return fault.Revoked
-		}
-		return nil
-	}
-	var calls []*call
-	for _, g := range refs {
-		calls = append(calls, &call{ref: g.ID, redemption: "r1", again: accept})
-	}
-	calls[1].again = func(*session.Redemption) error { return refused }
-	calls[2].again = func(*session.Redemption) error { panic("a defect") }
-	calls[3].peer = "no text\x00" // which not every database takes
-	calls = append(calls,
-		&call{ref: refs[4].ID, redemption: "r1", again: accept}, // again
-		&call{ref: refs[5].ID, redemption: "r2", again: accept}, // anew
-		&call{ref: root.ID, redemption: "r1", again: accept})
-
-	var first, all sync.WaitGroup
-	first.Add(len(calls))
-	revoked := make(chan struct{})
-	for _, c := range calls {
-		all.Go(func() {
-			looked := false
-			c.err = f.Redeem(f.ctx, c.ref, c.redemption, c.peer, func(r *session.Redemption) error {
-				if looked {
-					return c.again(r)
-				}
-				looked = true
-				first.Done()
-				<-revoked
-				return nil
-			})
-		})
-	}
-	first.Wait()
-	f.save(&session.Changes{Revoke: []session.RevokedGrant{{ID: refs[6].ID, At: 1, By: root.ID}}}, ids[6])
-	close(revoked)
-	all.Wait()
-
-	used := map[string]uint32{refs[1].ID: 0, refs[2].ID: 0, refs[5].ID: 2, refs[6].ID: 0}
-	for i, c := range calls {
-		switch {
-		case i == 1 && c.err != error(refused), i == 2 && c.err == nil, i == 6 && !errors.Is(c.err, fault.Revoked):
-			t.Errorf("%d: %v", i, c.err)
-		case i == 3 && c.err != nil:
-			used[c.ref] = 0
-		case i != 1 && i != 2 && i != 6 && c.err != nil:
-			t.Errorf("%d: %v", i, c.err)
-		}
-	}
-	for _, g := range append(refs, root) {
-		want, odd := used[g.ID]
-		if !odd {
-			want = 1
-		}
-		sight, err := f.Look(f.ctx, "", []string{g.ID})
-		f.must("look", err)
-		audit := f.audit(g.Target)
-		audit = slices.DeleteFunc(audit, func(a *capability.AuditRow) bool { return a.Act != capability.AuditRedeem || a.Ref != g.ID })
-		if got := sight.Grants[g.ID].Used; got != want || len(audit) != int(want) {
-			t.Errorf("%s was counted %d times, with %d rows of audit; want %d", g.ID, got, len(audit), want)
-		}
-		for _, a := range audit {
-			if cursor := uint64(4); capability.IsSession(g.Target) && a.Cursor != cursor || a.Actor != g.Actor {
-				t.Errorf("audit of %s: %+v", g.ID, a)
-			}
-		}
 	}
 }
 

@@ -121,7 +121,6 @@ var together = []test{
 	{"Measure", testMeasure},
 	{"Totals", testTotals},
 	{"Redeem", testRedeem},
-	{"RedeemTogether", testRedeemTogether},
 	{"Accounts", testAccounts},
 	{"RedeemLimit", testRedeemLimit},
 	{"RedeemLimitAbove", testRedeemLimitAbove},
