@@ -6,6 +6,7 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,6 +117,12 @@ func (c *sqliteConn) close() error {
 		errs = append(errs, s.Close())
 	}
 	return errors.Join(append(errs, c.conn.Close())...)
+}
+
+// discard closes the connection, which would else go back to its pool with whatever is the
+// matter with it.
+func (c *sqliteConn) discard() {
+	_ = c.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
 func openSQLite(ctx context.Context, path string, cfg Config) (_ *sqliteDB, err error) {
@@ -317,7 +324,7 @@ func (d *sqliteDB) read(ctx context.Context, f func(querier) error) (err error) 
 	q := &sqliteRead{sqliteTx{ctx: ctx, conn: c}}
 	defer func() { // it changed nothing
 		if _, err := q.sqliteTx.exec(context.WithoutCancel(ctx), "ROLLBACK"); err != nil {
-			_ = c.close()
+			c.discard()
 			return
 		}
 		d.idle.put(c)

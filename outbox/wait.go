@@ -89,10 +89,12 @@ func (n *notices) tell(batch string, outs []ledger.Outcome, stored bool) {
 	n.happened()
 }
 
-// look makes everyone who waits look in the database.
+// look makes everyone who waits look in the database, and who comes to wait for what there
+// is now.
 func (n *notices) look() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.near = nil
 	for _, waiting := range n.waiting {
 		for _, ch := range waiting {
 			ch <- nil
@@ -262,7 +264,8 @@ func (b *Box) sayStanding(ctx context.Context) {
 // waitOnce looks, at first only where another process may hear before this one, and then waits for a
 // word or a moment. again: there is no answer yet.
 func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outcome, near nearness, pause time.Duration) (outs []ledger.Outcome, again bool, err error) {
-	if near == notHere || pause != pollFirst {
+	look, next := near.poll(pause)
+	if look {
 		waits, err := b.waits(ctx, batch)
 		if err == nil && !waits {
 			var finished bool
@@ -274,15 +277,10 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 			return nil, false, err
 		}
 	}
-	switch {
-	case near == withSender:
-		pause = pollSent
-	case near == queuedHere && pause == pollFirst:
-		pause = pollHere
-	case pause == pollMost: // all who wait for long look at the same moments, and so together
-		pause -= time.Since(b.opened) % pollMost
+	if next == pollMost { // all who wait for long look at the same moments, and so together
+		next -= time.Since(b.opened) % pollMost
 	}
-	timer := time.NewTimer(pause)
+	timer := time.NewTimer(next)
 	defer timer.Stop()
 	select {
 	case outs := <-ch:
@@ -294,6 +292,19 @@ func (b *Box) waitOnce(ctx context.Context, batch string, ch chan []ledger.Outco
 	case <-b.life.Done():
 		return nil, false, errClosed
 	}
+}
+
+// poll says whether the database is looked at now, when pause is how long the polls are apart, and
+// how long it then is until the next one.
+func (n nearness) poll(pause time.Duration) (look bool, next time.Duration) {
+	first := pause == pollFirst
+	switch {
+	case n == withSender:
+		return !first, pollSent
+	case n == queuedHere && first:
+		return false, pollHere
+	}
+	return true, pause
 }
 
 // passes says of what kept somebody from looking that it passes: the database is away, or starts

@@ -420,6 +420,22 @@ func TestWhoSendsIsNotAskedForByReading(t *testing.T) {
 
 func TestNearness(t *testing.T) {
 	t.Parallel()
+	for _, c := range []struct {
+		near        nearness
+		pause, next time.Duration
+		look        bool
+	}{
+		{notHere, pollFirst, pollFirst, true},
+		{notHere, pollMost, pollMost, true},
+		{queuedHere, pollFirst, pollHere, false},
+		{queuedHere, 2 * pollFirst, 2 * pollFirst, true},
+		{withSender, pollFirst, pollSent, false},
+		{withSender, pollMost, pollSent, true},
+	} {
+		if look, next := c.near.poll(c.pause); look != c.look || next != c.next {
+			t.Errorf("%d after %v: %t, then in %v", c.near, c.pause, look, next)
+		}
+	}
 	var n notices
 	near := func(batch string) nearness {
 		_, ch, near := n.add(batch)
@@ -438,6 +454,11 @@ func TestNearness(t *testing.T) {
 	n.tell("a", nil, true)
 	if got := near("a"); got != notHere {
 		t.Errorf("told: %d", got)
+	}
+	n.sent("b")
+	n.look()
+	if got := near("b"); got != notHere {
+		t.Errorf("a stream has stopped: %d", got)
 	}
 	for i := range mostQueued + 1 {
 		n.queued(strconv.Itoa(i))

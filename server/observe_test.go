@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
@@ -29,7 +30,7 @@ func (r *rig) number(series string) float64 {
 func TestMetricsOfWork(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
-		r := start(t, st, func(c *Config) { c.Name = "mooring/v1.2.3" })
+		r := start(t, st, func(c *Config) { c.Name, c.CountInterval = "mooring/v1.2.3", time.Millisecond })
 		p := r.dial()
 		m := r.create(p)
 		k := newRecorder()
@@ -72,9 +73,17 @@ func TestMetricsOfWork(t *testing.T) {
 				t.Errorf("%s is 0", series)
 			}
 		}
-		r.server.countAll(within(t))
-		if r.number(`mooring_sessions{life="live"}`) < 1 || r.number("mooring_session_bytes") < 1 || r.number("mooring_session_events") < 2 {
-			t.Error("the session is not counted")
+		until.True(t, "the session is counted", func() bool {
+			all := r.server.totals.Load()
+			return all != nil && all.Live > 0 && all.Bytes > 0 && all.Events >= 2
+		})
+		if r.number(`mooring_sessions{life="live"}`) < 1 || r.number(`mooring_sessions{life="deleted"}`) < 0 || r.number("mooring_session_bytes") < 1 ||
+			r.number("mooring_session_events") < 2 {
+			t.Error("what is counted is not told")
+		}
+		r.create(p)
+		if r.server.countAll(within(t), 1); r.server.totals.Load().Live < 2 {
+			t.Error("only the first page is counted")
 		}
 		w := httptest.NewRecorder()
 		r.server.Metrics().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

@@ -50,7 +50,11 @@ func (s *Server) answerPanic(a *statusWriter, r *http.Request, p any) {
 	f := s.Panicked(a, r, p)
 	s.observed.refused(f)
 	if a.status == 0 {
-		a.Header().Del("Content-Length")
+		for name := range a.Header() { // what is set was for another answer
+			if name != RequestHeader {
+				a.Header().Del(name)
+			}
+		}
 		plain(a, f.Code.HTTPStatus(), f.Message+"\n")
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/rpc"
 )
 
 // TestRequestsHaveIDs: each answer names one, the log has it with what was refused, and a
@@ -29,6 +30,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 		"panics":   func(w http.ResponseWriter) { w.Header().Set("Content-Length", "3"); panic("of its own") },
 		"half":     func(w http.ResponseWriter) { _, _ = io.WriteString(w, "half"); flush(w); panic("in the middle") },
 		"aborts":   func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		"dressed":  func(w http.ResponseWriter) { w.Header().Set("Content-Encoding", "gzip"); panic("dressed") },
 		"informed": func(w http.ResponseWriter) { w.WriteHeader(http.StatusEarlyHints); panic("after a hint") },
 	}
 	mux := http.NewServeMux()
@@ -49,6 +51,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 		{"refuses", 403, "no", `level=DEBUG msg="request refused"`},
 		{"panics", 500, "internal error: the log says why at incident ID\n", `level=ERROR msg="a request's handler panicked"`},
 		{"informed", 500, "internal error: the log says why at incident ID\n", `panic="after a hint"`},
+		{"dressed", 500, "internal error: the log says why at incident ID\n", `panic=dressed`},
 		{"half", 200, "half", `panic="in the middle"`},
 		{"aborts", 0, "", ""},
 		{"nowhere", 404, "404 page not found\n", `level=DEBUG msg="request refused"`},
@@ -86,12 +89,17 @@ func TestRequestsHaveIDs(t *testing.T) {
 	}
 	p := r.dial()
 	m := r.create(p)
+	socket, err := rpc.Dial(within(t), web+"/capnp", rpc.DialOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newPeer(t, socket)
 	refused := m.batch(op("put", "key", "nonsense", "payload", map[string]string{}), put(1))
 	p.must(m.stream, refused)
 	until.True(t, "the batch is in the log", func() bool {
 		return strings.Contains(log.String(), `msg="batch refused" session=`+m.id+" batch="+refused.BatchID+" code=bad_key")
 	})
-	for series, want := range map[string]string{`route="/panics/",status="500"`: "1", `route="/fine/",status="200"`: "1", `route="none",status="404"`: "1",
+	for series, want := range map[string]string{`route="GET /capnp",status="101"`: "1", `route="/panics/",status="500"`: "1", `route="/fine/",status="200"`: "1", `route="none",status="404"`: "1",
 		`route="/half/",status="200"`: "1", `route="GET /healthz",status="200"`: "1"} {
 		if got := r.metric("mooring_http_requests_total{" + series + "}"); got != want {
 			t.Errorf("%s: %s", series, got)
@@ -100,8 +108,8 @@ func TestRequestsHaveIDs(t *testing.T) {
 	if all := log.String(); strings.Contains(all, "secret") || !strings.Contains(all, "request_test.go") {
 		t.Errorf("the log has a path, or no stack:\n%s", all)
 	}
-	if got := r.metric(`mooring_refusals_total{code="internal"}`); got != "3" {
-		t.Errorf("%s panics are counted, want 3", got)
+	if got := r.metric(`mooring_refusals_total{code="internal"}`); got != "4" {
+		t.Errorf("%s panics are counted, want 4", got)
 	}
 }
 

@@ -109,7 +109,7 @@ type Store interface {
 	Unmeasured(ctx context.Context, limit int) (ids []string, err error)
 	Measure(ctx context.Context, id string) (bytes int64, err error)
 
-	// Totals sums up the next sessions by id, and gives where to go on from ("" at the end).
+	// Totals sums up the next sessions by id, and gives where to go on from ("" if there were none).
 	Totals(ctx context.Context, after string, limit int) (t session.Totals, next string, err error)
 
 	// Account gives the ref of a space that a session counts for, or another ref of the space

@@ -14,16 +14,16 @@ const countPage = 2000
 
 // count counts all sessions when the server starts, and then each Config.CountInterval.
 func (s *Server) count(ctx context.Context) {
-	s.countAll(ctx)
-	every(ctx, s.cfg.CountInterval, func() { s.countAll(ctx) })
+	s.countAll(ctx, countPage)
+	every(ctx, s.cfg.CountInterval, func() { s.countAll(ctx, countPage) })
 }
 
 // countAll is one round. One that fails leaves what the last one counted.
-func (s *Server) countAll(ctx context.Context) {
+func (s *Server) countAll(ctx context.Context, page int) {
 	var all session.Totals
 	for after, more := "", true; more; {
 		once, cancel := context.WithTimeout(ctx, s.cfg.ReadTimeout)
-		page, next, err := s.cfg.Store.Totals(once, after, countPage)
+		some, next, err := s.cfg.Store.Totals(once, after, page)
 		cancel()
 		if err != nil {
 			if ctx.Err() == nil {
@@ -31,7 +31,7 @@ func (s *Server) countAll(ctx context.Context) {
 			}
 			return
 		}
-		all.Add(page)
+		all.Add(some)
 		after, more = next, next != ""
 	}
 	s.totals.Store(&all)

@@ -10,7 +10,7 @@ import (
 
 // countSessions sums up the next {2} sessions after id {1}.
 var countSessions = statement("", `
-	SELECT count(*), coalesce(max(p.id), ''),
+	SELECT coalesce(max(p.id), ''),
 		CAST(coalesce(sum(CASE WHEN p.life = 1 THEN 1 ELSE 0 END), 0) AS bigint),
 		CAST(coalesce(sum(CASE WHEN p.life = 2 THEN 1 ELSE 0 END), 0) AS bigint),
 		CAST(coalesce(sum(p.cursor - p.base), 0) AS bigint),
@@ -18,20 +18,16 @@ var countSessions = statement("", `
 	FROM (SELECT s.id, s.life, s.cursor, s.base, s.bytes FROM sessions s WHERE s.id > {1} ORDER BY s.id LIMIT {2}) AS p`)
 
 // Totals sums up the next limit sessions after id after (in id order). next is where to go on
-// from; "" is the end.
+// from; "" says that there were none.
 func (s *Store) Totals(ctx context.Context, after string, limit int) (t session.Totals, next string, err error) {
-	var seen int64
 	err = s.backend.Snapshot(ctx, func(run Runner) error {
 		run.Queue(countSessions, nil, []any{after, int64(limit)}, func(row Scanner) error {
-			return row.Scan(&seen, &next, &t.Live, &t.Deleted, &t.Events, &t.Bytes)
+			return row.Scan(&next, &t.Live, &t.Deleted, &t.Events, &t.Bytes)
 		})
 		return nil
 	})
 	if err != nil {
 		return session.Totals{}, "", naming("count sessions", err)
-	}
-	if seen < int64(limit) {
-		next = ""
 	}
 	return t, next, nil
 }

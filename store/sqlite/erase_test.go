@@ -368,6 +368,29 @@ func TestCommitsWaitForNoRead(t *testing.T) {
 	}
 }
 
+// TestCutLeavesPatience: commits after a cut wait for another program's lock as those before did.
+func TestCutLeavesPatience(t *testing.T) {
+	t.Parallel()
+	dir, b := openWith(t, Config{cutEach: time.Minute})
+	commit := storetest.Appender(t, store.New(b))
+	for _, inTheWay := range []bool{false, true} {
+		end := func() {}
+		if inTheWay {
+			end = otherReads(t, dir)
+		}
+		commit()
+		c := <-b.turn
+		b.cut(c)
+		var patience int64
+		err := c.query(t.Context(), "PRAGMA busy_timeout", nil, func(row store.Scanner) error { return row.Scan(&patience) })
+		b.turn <- c
+		end()
+		if got := fmt.Sprintf("busy_timeout(%d)", patience); err != nil || got != busyTimeout {
+			t.Errorf("a read in the way %t: %s, %v", inTheWay, got, err)
+		}
+	}
+}
+
 // TestReadsWaitForNoOtherProgram: where another program's read alone keeps the log from being
 // cut, those of the store's do not wait for each other; once it is over the log is cut.
 func TestReadsWaitForNoOtherProgram(t *testing.T) {

@@ -57,6 +57,14 @@ func TestDrain(t *testing.T) {
 		}
 		r.resume()
 
+		first, last := begin(), begin()
+		time.AfterFunc(100*time.Millisecond, func() { r.end(first) })
+		time.AfterFunc(200*time.Millisecond, func() { r.end(last) })
+		if ok, took := drain(never); !ok || took != 200*time.Millisecond {
+			t.Errorf("two reads: %v after %v", ok, took)
+		}
+		r.resume()
+
 		long := begin()
 		time.AfterFunc(500*time.Millisecond, wait)
 		at = time.Now()
