@@ -21,6 +21,7 @@ import (
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
 	"github.com/mooring-rpc/mooring/internal/stmtfault"
 	"github.com/mooring-rpc/mooring/internal/teststore"
+	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/rpc"
 	"github.com/mooring-rpc/mooring/store"
@@ -84,6 +85,8 @@ func (d failing) failingVerbs(t *testing.T) map[string]failingVerb {
 		}
 	}
 	follow := func(snapshot bool) error {
+		// Else the next one's first page may be read for this one, and what follows it may be what fails until somebody gives up.
+		defer until.True(t, "the subscription is over", func() bool { n, _, _, _ := d.server.hub.followers(); return n == 0 })
 		k := newRecorder()
 		promise := p.subscribing(m.sess, k, 0, 0, snapshot)
 		defer promise.Release()
