@@ -31,7 +31,7 @@ func showError(f *fault.Error) *shownError {
 }
 
 // refuse answers with a fault and its status.
-func refuse(w http.ResponseWriter, f *fault.Error) {
+func (a *API) refuse(w http.ResponseWriter, f *fault.Error) {
 	h, status := w.Header(), f.Code.HTTPStatus()
 	if after := f.Code.RetryAfter(); after != "" {
 		h.Set("Retry-After", after)
@@ -39,13 +39,14 @@ func refuse(w http.ResponseWriter, f *fault.Error) {
 	if status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="mooring"`)
 	}
-	answerError(w, status, f)
+	a.answerError(w, status, f)
 }
 
 // answerError answers with a fault and a status that is not its code's.
-func answerError(w http.ResponseWriter, status int, f *fault.Error) {
+func (a *API) answerError(w http.ResponseWriter, status int, f *fault.Error) {
 	shown := showError(f)
-	shown.Request = server.RequestID(w)
+	shown.Request = w.Header().Get(server.RequestHeader)
+	a.cfg.Server.Refused(w, f)
 	answer(w, status, encode(map[string]any{"error": shown}))
 }
 
@@ -59,14 +60,14 @@ func answer(w http.ResponseWriter, status int, text []byte) {
 
 // asFault is what a client is told of an error. What is no fault is a defect of
 // ours, but for a context's end.
-func asFault(log *slog.Logger, err error) *fault.Error {
+func asFault(log *slog.Logger, request string, err error) *fault.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fault.GivenUp(err, nil)
 	}
-	return fault.Unexpected(log, err, "answer")
+	return fault.Unexpected(log, err, "answer", "request", request)
 }
 
 // encode is JSON without HTML escapes; v is one of this package's own types, so

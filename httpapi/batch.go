@@ -138,7 +138,7 @@ func applyBatch(q *request) *fault.Error {
 	}
 	stream, err := held.OpenStream(q.Context(), s.outbox, s.secret, s.incarnation)
 	if err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	return q.apply(stream, &s)
 }
@@ -159,7 +159,7 @@ func (q *request) apply(stream *server.Stream, s *sent) *fault.Error {
 	}
 	a, err := stream.Apply(q.Context(), s.batch, with...)
 	if err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	answer(q.w, http.StatusOK, showAck(&a))
 	return nil

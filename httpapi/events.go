@@ -85,7 +85,7 @@ func serveEvents(q *request) *fault.Error {
 	}
 	page, err := held.Events(q.Context(), after, most)
 	if err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	var events bytes.Buffer
 	events.WriteByte('[')
@@ -142,7 +142,7 @@ func (q *request) follow(after server.Position) *fault.Error {
 		return refused
 	}
 	if _, err := held.Events(q.Context(), after, 1); err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	if refused := q.last(); refused != nil {
 		return refused
@@ -164,7 +164,7 @@ func (q *request) follow(after server.Position) *fault.Error {
 	if err == nil || ctx.Err() != nil || s.broken() {
 		return nil
 	}
-	if why := q.api.asFault(err); !why.Code.Transient() && why.Code != fault.Canceled { // else the client comes again
+	if why := q.asFault(err); !why.Code.Transient() && why.Code != fault.Canceled { // else the client comes again
 		_ = s.say("event: ended\ndata: " + string(encode(showError(why))) + "\n\n") // who does not take it has gone
 	}
 	return nil

@@ -78,7 +78,7 @@ func New(cfg Config) *API {
 	for pattern, methods := range a.routes() {
 		a.mux.Handle(pattern, a.among(methods))
 	}
-	a.mux.Handle("/", a.among(nil))
+	a.mux.Handle(Path, a.among(nil))
 	return a
 }
 
@@ -117,18 +117,18 @@ func (a *API) among(methods map[string]handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		if !origin.Admit(w, r, a.cfg.Origins) {
-			answerError(w, http.StatusForbidden, fault.MissingRight.With("pages of this origin are not let in: mooring serve --allow-origin names those that are"))
+			a.answerError(w, http.StatusForbidden, fault.MissingRight.With("pages of this origin are not let in: mooring serve --allow-origin names those that are"))
 			return
 		}
 		do, ok := methods[r.Method]
 		switch {
 		case methods == nil:
-			answerError(w, http.StatusNotFound, fault.NotFound.With("there is nothing at this path: %sopenapi.json says what there is", Path))
+			a.answerError(w, http.StatusNotFound, fault.NotFound.With("there is nothing at this path: %sopenapi.json says what there is", Path))
 		case origin.IsPreflight(r):
 			origin.Preflight(w, r, allowed)
 		case !ok:
 			h.Set("Allow", allowed)
-			answerError(w, http.StatusMethodNotAllowed, fault.UnknownMethod.With("this path takes %s", allowed))
+			a.answerError(w, http.StatusMethodNotAllowed, fault.UnknownMethod.With("this path takes %s", allowed))
 		default:
 			a.serve(w, r, do)
 		}
@@ -141,7 +141,7 @@ func (a *API) among(methods map[string]handler) http.Handler {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	done, err := a.cfg.Server.Admit(r.RemoteAddr)
 	if err != nil {
-		refuse(w, a.asFault(err))
+		a.refuse(w, a.asFault(r.Context(), err))
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.Timeout)
@@ -152,15 +152,16 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 	_ = http.NewResponseController(w).SetReadDeadline(began.Add(a.cfg.Timeout)) // a server that cannot has no deadlines either
 	refused := q.guarded(do)
 	if !q.lasts {
-		defer func() { a.cfg.Server.Answered(began, r.Method == http.MethodGet || q.panicked, refused) }()
+		defer a.cfg.Server.Answered(began)
 	}
 	switch {
 	case refused == nil:
 	case q.w.begun: // half an answer must not look like a whole one
-		a.cfg.Log.Debug("an answer was cut off", "peer", r.RemoteAddr, "error", refused)
+		a.cfg.Server.Refused(w, refused)
+		a.cfg.Log.Debug("an answer was cut off", "request", server.RequestID(ctx), "peer", r.RemoteAddr, "error", refused)
 		panic(http.ErrAbortHandler)
 	default:
-		refuse(q.w, refused)
+		a.refuse(q.w, refused)
 	}
 }
 
@@ -168,14 +169,13 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, do handler) {
 func (q *request) guarded(do handler) (refused *fault.Error) {
 	defer func() {
 		if p := recover(); p != nil {
-			q.panicked = true
-			refused = q.api.cfg.Server.Panicked(q.w, q.Request, p)
+			refused = q.api.cfg.Server.Panicked(q.Request, p)
 		}
 	}()
 	return do(q)
 }
 
 // asFault is what a client is told of an error of the server's door.
-func (a *API) asFault(err error) *fault.Error {
-	return asFault(a.cfg.Log, err)
+func (a *API) asFault(ctx context.Context, err error) *fault.Error {
+	return asFault(a.cfg.Log, server.RequestID(ctx), err)
 }

@@ -66,7 +66,7 @@ func (q *request) refs(held *server.Held) *fault.Error {
 	}
 	page, err := held.Refs(q.Context(), tree)
 	if err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	shown := make([]shownRef, len(page.Rows))
 	for i := range page.Rows {
@@ -103,7 +103,7 @@ func shareSession(q *request) *fault.Error {
 		m.ID, m.Hash = made.ID, made.Secret.Hash()
 	}
 	if err := held.Share(q.Context(), m); err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	q.minted(held.Target(), m.ID, made)
 	return nil
@@ -132,7 +132,7 @@ func mintingOf(body gjson.Result) (m capability.Minting, refused *fault.Error) {
 	}
 	set, err := capability.RightsNamed(rights)
 	if err != nil {
-		return m, asFault(nil, err)
+		return m, asFault(nil, "", err)
 	}
 	copy(m.Hash[:], hash)
 	m.Rights, m.Expires, m.Limit = set, int64(expires), uint32(min(redemptions, math.MaxUint32))
@@ -151,7 +151,7 @@ func revokeRef(q *request) *fault.Error {
 	}
 	cut, err := held.Revoke(q.Context(), id)
 	if err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	answer(q.w, http.StatusOK, encode(map[string]any{"cut": cut}))
 	return nil

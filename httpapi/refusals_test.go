@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +19,7 @@ import (
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/lockbuf"
+	"github.com/mooring-rpc/mooring/internal/scrape"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/server"
@@ -68,6 +69,7 @@ func TestRefusals(t *testing.T) {
 		r.must(200, "POST", at+"/batches", reader, put(newBox())) // it may make one stream, and change nothing
 		unborn := capability.SessionPrefix + ulid.Make().String()
 
+		counted := scrape.Refusals(r.server.Metrics())
 		for i, c := range []struct {
 			method, path, ref string
 			body              any
@@ -140,6 +142,7 @@ func TestRefusals(t *testing.T) {
 			{"POST", at + "/batches", owner, json.RawMessage(with(encode(obj{"with": []string{"x"}, "outbox": "o", "incarnation": 1}), "secret", encode(hashText(m.owner.Secret)))), fault.BadRefText},
 		} {
 			got := r.ask(c.method, c.path, c.ref, c.body)
+			counted[c.code.String()]++
 			if why, _ := got.json["error"].(obj); why["request"] == nil || why["request"] != got.header.Get(server.RequestHeader) {
 				t.Errorf("%d: %s %s: %s, and the request is %q", i, c.method, c.path, got.text, got.header.Get(server.RequestHeader))
 			}
@@ -149,6 +152,9 @@ func TestRefusals(t *testing.T) {
 			if got.status == 401 != (got.header.Get("WWW-Authenticate") != "") || c.code.RetryAfter() != got.header.Get("Retry-After") {
 				t.Errorf("%d: %v", i, got.header)
 			}
+		}
+		if have := scrape.Refusals(r.server.Metrics()); !maps.Equal(have, counted) {
+			t.Errorf("counted are %v, want %v", have, counted)
 		}
 		if got := r.ask("GET", at, sealed, nil); !strings.Contains(got.message(), "key") {
 			t.Errorf("sealed: %s", got.text)
@@ -295,6 +301,12 @@ func TestPathsAndMethods(t *testing.T) {
 			t.Errorf("%v", h)
 		}
 	}
+	if have := scrape.Refusals(r.server.Metrics()); !maps.Equal(have, map[string]int{"not_found": 2, "unknown_method": 5}) {
+		t.Errorf("counted are %v", have)
+	}
+	until.True(t, "paths that there are not have a route", func() bool {
+		return scrape.Of(r.server.Metrics())[`mooring_http_requests_total{route="/api/v1/",status="404"}`] == "2"
+	})
 }
 
 // Pages of other origins are refused, but for those that are let in.
@@ -307,7 +319,8 @@ func TestOrigins(t *testing.T) {
 			req := r.request("GET", path, m.owner.Text(), nil)
 			req.Header.Set("Origin", from)
 			got := r.do(req)
-			if got.status != status || (got.header.Get("Access-Control-Allow-Origin") == from) != (status == 200) || got.header.Get("Access-Control-Allow-Credentials") != "" {
+			if got.status != status || (got.header.Get("Access-Control-Allow-Origin") == from) != (status == 200) || (got.header.Get("Access-Control-Expose-Headers") == "Mooring-History, Mooring-Request, Retry-After") != (status == 200) ||
+				got.header.Get("Access-Control-Allow-Credentials") != "" {
 				t.Errorf("%s: %d %v", from, got.status, got.header)
 			}
 		}
@@ -320,13 +333,19 @@ func TestOrigins(t *testing.T) {
 			t.Errorf("preflight of %s: %d %v", from, got.status, got.header)
 		}
 	}
+	if have := scrape.Refusals(r.server.Metrics())["missing_right"]; have != 6 {
+		t.Errorf("%d are counted, want 6", have)
+	}
 }
 
 // TestPanic: a defect of ours is answered as such, in the API's way, and named in the log.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	var log lockbuf.Buffer
-	r := start(t, teststore.SQLite(t), func(c *server.Config, _ *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	r := start(t, teststore.SQLite(t), func(c *server.Config, a *Config) {
+		c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		a.Log = c.Log
+	})
 	panics := func(*request) *fault.Error { panic("of its own") }
 	r.api.mux.Handle(Path+"panics", r.api.among(map[string]handler{http.MethodGet: panics, http.MethodPost: panics}))
 	r.api.mux.Handle(Path+"half", r.api.among(map[string]handler{http.MethodGet: func(q *request) *fault.Error {
@@ -362,15 +381,14 @@ func TestPanic(t *testing.T) {
 		t.Fatalf("%+v, %v", resp, err)
 	}
 	_ = resp.Body.Close()
-	until.True(t, "both are counted", func() bool {
-		w := httptest.NewRecorder()
-		r.server.Metrics().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-		return strings.Contains(w.Body.String(), `mooring_refusals_total{code="internal"} 2`)
-	})
-	if _, text, err = req("/half"); err == nil {
+	resp, text, err = req("/half")
+	if err == nil {
 		t.Errorf("half an answer came whole, of %d bytes", len(text))
 	}
-	if !strings.Contains(log.String(), "in the middle") {
+	if !strings.Contains(log.String(), "in the middle") || !strings.Contains(log.String(), `msg="an answer was cut off" request=`+resp.Header.Get(server.RequestHeader)) {
 		t.Errorf("the log has %s", log.String())
+	}
+	if n := scrape.Refusals(r.server.Metrics())["internal"]; n != 3 {
+		t.Errorf("%d are counted, want 3", n)
 	}
 }

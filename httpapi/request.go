@@ -23,14 +23,13 @@ import (
 // ends only when the client goes, or the server.
 type request struct {
 	*http.Request
-	api      *API
-	w        *pacedWriter
-	lasting  context.Context
-	done     func() // it counts as a connection until then
-	lasts    bool   // see last
-	panicked bool
-	ref      string             // that was restored first
-	memory   *membudget.Account // for its body; nil if none was read
+	api     *API
+	w       *pacedWriter
+	lasting context.Context
+	done    func()             // it counts as a connection until then
+	lasts   bool               // see last
+	ref     string             // that was restored first
+	memory  *membudget.Account // for its body; nil if none was read
 }
 
 // release gives back what the request holds.
@@ -41,6 +40,9 @@ func (q *request) release() {
 	q.done()
 }
 
+// asFault is what the client is told of an error of the server's door.
+func (q *request) asFault(err error) *fault.Error { return q.api.asFault(q.lasting, err) }
+
 // last has the answer last: it counts as a stream from now on, and only the pace at
 // which it is taken bounds its time.
 func (q *request) last() *fault.Error {
@@ -49,7 +51,7 @@ func (q *request) last() *fault.Error {
 	q.done = func() {}
 	done, err := q.api.cfg.Server.AdmitStream(q.w, q.Request)
 	if err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	q.done = done
 	return nil
@@ -107,7 +109,7 @@ func (q *request) restore(ctx context.Context, ref capability.Ref) (*server.Held
 		q.ref = cmp.Or(q.ref, held.Ref())
 		return held, nil
 	}
-	f := q.api.asFault(err)
+	f := q.asFault(err)
 	if f.Code == fault.Sealed {
 		f = fault.Sealed.With("the ref is bound to a key, which cannot be shown over HTTP: use it with mooring or a client, or ask for a ref without a seal")
 	}
@@ -134,7 +136,7 @@ func refOf(text string) (capability.Ref, *fault.Error) {
 	}
 	ref, err := capability.ParseRef(text)
 	if err != nil {
-		return capability.Ref{}, asFault(nil, err)
+		return capability.Ref{}, asFault(nil, "", err)
 	}
 	return ref, nil
 }

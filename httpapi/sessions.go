@@ -65,7 +65,7 @@ func describeSession(q *request) *fault.Error {
 	}
 	d, err := held.Describe(q.Context())
 	if err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	row, title := *d.Row, ""
 	if d.Info != nil {
@@ -103,7 +103,7 @@ func listSessions(q *request) *fault.Error {
 	}
 	page, err := held.List(q.Context(), list)
 	if err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	shown := make([]shownSession, len(page.Sessions))
 	for i, one := range page.Sessions {
@@ -161,7 +161,7 @@ func createSession(q *request) *fault.Error {
 	}
 	stream, err := held.CreateStream(q.Context(), c.session, c.ref, c.batch.outbox, c.batch.secret, c.batch.incarnation)
 	if err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	return q.apply(stream, c.batch)
 }
@@ -185,7 +185,7 @@ func (q *request) create(held *server.Held, c *creation) *fault.Error {
 		}
 	}
 	if err := held.Create(q.Context(), c.session, c.ref, args...); err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	q.minted(c.session, c.ref, made)
 	return nil

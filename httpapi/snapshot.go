@@ -55,7 +55,7 @@ func serveSnapshot(q *request) *fault.Error {
 		err = s.end(of)
 	}
 	if err != nil {
-		return q.api.asFault(err)
+		return q.asFault(err)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (o *sess) attenuate(ctx context.Context, c *rpc.Call) {
 	defer cancel()
 	sight, err := o.server.cfg.Store.Look(ctx, o.auth.session, o.auth.refs())
 	if err != nil {
-		fail(c, toFault(o.server.log, err, "look up the ref"))
+		fail(c, toFault(o.link.log, err, "look up the ref"))
 		return
 	}
 	grant, refused := o.check(sight, 0, "attenuate")

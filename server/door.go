@@ -30,6 +30,7 @@ type Caller struct {
 // Caller is for a request from remote (http.Request.RemoteAddr).
 func (s *Server) Caller(ctx context.Context, remote string) *Caller {
 	c := &Caller{server: s, link: s.newLink(remote), ctx: ctx, remote: remote}
+	c.link.log = logOf(ctx, s.log)
 	c.link.from = c
 	return c
 }
@@ -91,7 +92,7 @@ type wrongCaller struct {
 }
 
 // Abort implements origin: it is told that too many wait, by who called.
-func (w *wrongCaller) Abort(why error) { w.over = toFault(w.server.log, why, "wait") }
+func (w *wrongCaller) Abort(why error) { w.over = toFault(w.link.log, why, "wait") }
 
 // Acting is what the ref of this id allows, without its secret: for a face that
 // made the ref and has its own way of knowing whom it speaks for.
@@ -162,7 +163,7 @@ func (h *Held) Describe(ctx context.Context) (*Description, error) {
 	defer cancel()
 	sight, info, err := h.caller.server.cfg.Store.Describe(ctx, h.Target(), []string{h.ref})
 	if err != nil {
-		return nil, toFault(h.caller.server.log, err, "describe the session")
+		return nil, toFault(h.caller.link.log, err, "describe the session")
 	}
 	grant, refused := h.sess.check(sight, capability.Read, "describe")
 	if refused != nil {
@@ -245,7 +246,7 @@ func (h *Held) shown(ctx context.Context, used string, read func(context.Context
 	defer cancel()
 	page, err := read(ctx, o)
 	if err != nil {
-		return nil, toFault(o.server.log, err, "read the state")
+		return nil, toFault(o.link.log, err, "read the state")
 	}
 	grant, refused := o.check(&page.Sight, capability.Read, "snapshot")
 	if refused != nil {
@@ -347,7 +348,6 @@ func (o *sess) commit(ctx context.Context, batch ledger.Batch, do *session.Direc
 		sub: session.Submission{Batch: batch, Direct: do}}
 	o.auth.sign(&w.sub, o.link.peer)
 	if refused := o.server.commit.add(w); refused != nil {
-		o.server.observed.refused(refused)
 		return session.Answer{Err: refused}
 	}
 	return <-done // what has begun is finished; else ctx drops it

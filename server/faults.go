@@ -61,6 +61,19 @@ func unknownMethod(c *rpc.Call, object string) {
 	c.Fail(rpc.Unimplementedf("%s has no method %d of interface %#x", object, m.ID, m.Interface))
 }
 
+// giveRefusal sets and counts the refusal of an answer, where there is one.
+func (s *Server) giveRefusal(field func() (wire.Refusal, error), refused *fault.Error) error {
+	if refused == nil {
+		return nil
+	}
+	s.observed.refused(refused)
+	to, err := field()
+	if err != nil {
+		return err
+	}
+	return encodeRefusal(to, refused)
+}
+
 // encodeRefusal writes f; a nil f leaves the refusal empty.
 func encodeRefusal(to wire.Refusal, f *fault.Error) error {
 	if f == nil {

@@ -150,7 +150,7 @@ func decodeRestore(p wire.Gateway_restore_Params) (a showing, refused *fault.Err
 func (g *gateway) redeem(ctx context.Context, a showing) (rpc.Object, *fault.Error) {
 	grant, err := g.server.redeem(ctx, a.id, a.secret, a.redemption, g.link.peer, g.prover(a))
 	if err != nil {
-		return nil, toFault(g.server.log, err, "redeem the ref")
+		return nil, toFault(g.link.log, err, "redeem the ref")
 	}
 	g.link.in.Trust(grant.ID)
 	if capability.IsSpace(grant.Target) {

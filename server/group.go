@@ -351,7 +351,7 @@ func (c *committer) run(group []*work) {
 // logOf is the log for what becomes of a submission. A batch's id is its client's text: one
 // that is no ULID may be anything, a secret too.
 func (c *committer) logOf(w *work) *slog.Logger {
-	log := c.cfg.Log.With("session", w.sub.Batch.Session)
+	log := logOf(w.caller, c.cfg.Log).With("session", w.sub.Batch.Session)
 	if _, err := ulid.ParseStrict(w.sub.Batch.BatchID); err == nil {
 		log = log.With("batch", w.sub.Batch.BatchID)
 	}
@@ -369,7 +369,6 @@ func (c *committer) logRefused(w *work, code fault.Code) {
 func (c *committer) refuse(why *fault.Error, works ...*work) {
 	c.answer(func() {
 		for _, w := range works {
-			c.seen.refused(why)
 			c.logRefused(w, why.Code)
 			c.reply(func() { w.done(session.Answer{Err: why}) })
 		}

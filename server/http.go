@@ -134,13 +134,13 @@ func (s *Server) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveAccepted(w http.ResponseWriter, r *http.Request, accept func() (serve func(), err error)) {
 	done, refused := s.admit(r.RemoteAddr)
 	if refused != nil {
-		unavailable(w, refused)
+		s.unavailable(w, refused)
 		return
 	}
 	serve, err := accept()
 	if err != nil {
 		done()
-		s.log.Info("handshake refused", "peer", r.RemoteAddr, "error", err)
+		s.log.Info("handshake refused", "request", RequestID(r.Context()), "peer", r.RemoteAddr, "error", err)
 		return
 	}
 	go func() {

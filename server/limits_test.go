@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	rpccp "capnproto.org/go/capnp/v3/std/capnp/rpc"
 
 	"github.com/mooring-rpc/mooring/capnp/wire"
+	"github.com/mooring-rpc/mooring/internal/scrape"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/rpc"
 )
@@ -26,15 +26,11 @@ import (
 // metric reads one value of a server's metrics.
 func (r *rig) metric(series string) string {
 	r.t.Helper()
-	w := httptest.NewRecorder()
-	r.server.Metrics().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	for line := range strings.Lines(w.Body.String()) {
-		if value, ok := strings.CutPrefix(line, series+" "); ok {
-			return strings.TrimSpace(value)
-		}
+	value, ok := scrape.Of(r.server.Metrics())[series]
+	if !ok {
+		r.t.Fatalf("no metric %s", series)
 	}
-	r.t.Fatalf("no metric %s", series)
-	return ""
+	return value
 }
 
 func (r *rig) hits(limit string) string {

@@ -220,7 +220,7 @@ func (s *Server) ServeConn(t rpc.Transport) error {
 // newLink is what a connection's objects share; who makes it says where from.
 func (s *Server) newLink(remote string) *link {
 	now := s.limits.Load()
-	return &link{peer: peerName(remote), address: addressOf(remote), met: &s.met, saved: newSavedRefs(),
+	return &link{log: s.log, peer: peerName(remote), address: addressOf(remote), met: &s.met, saved: newSavedRefs(),
 		limit: now.RPC.QueuedBytes / 2, max: now.Subscriptions, batches: now.BatchesInFlight,
 		shot: make(chan struct{}, max(s.cfg.Snapshots/2, 1))}
 }

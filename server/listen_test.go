@@ -61,8 +61,8 @@ func TestConnections(t *testing.T) {
 	if status != http.StatusServiceUnavailable || !strings.Contains(body, "no more connections now") {
 		t.Errorf("a WebSocket: %d %q", status, body)
 	}
-	if n := r.hits("connections"); n != "2" {
-		t.Errorf("%s hits", n)
+	if n, m := r.hits("connections"), r.metric(`mooring_refusals_total{code="overloaded"}`); n != "2" || m != "1" {
+		t.Errorf("%s hits, %s refusals over HTTP", n, m)
 	}
 }
 

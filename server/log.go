@@ -7,6 +7,14 @@ import (
 	"log/slog"
 )
 
+// logOf is a log in which each line names the request that ctx is of.
+func logOf(ctx context.Context, log *slog.Logger) *slog.Logger {
+	if id := RequestID(ctx); id != "" {
+		return log.With("request", id)
+	}
+	return log
+}
+
 // demoted is a log of connections: what would be information about one is
 // detail for a server with thousands.
 type demoted struct{ slog.Handler }

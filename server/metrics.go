@@ -16,12 +16,12 @@ import (
 )
 
 // Metrics serves the server's metrics, those of its process included, in
-// Prometheus' formats. They name no session, ref or peer.
+// Prometheus' formats. They name no session, ref or peer. Its answers name their requests, as all do.
 func (s *Server) Metrics() http.Handler {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(s.observed.collectors()...)
 	reg.MustRegister(metrics{s}, buildInfo(s.cfg.Name), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg})
+	return s.identified(promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
 }
 
 // traffic is what counts up over all connections.

@@ -45,7 +45,7 @@ func newObserved() *observed {
 		commits:    prometheus.NewHistogram(histogram("commit_duration_seconds", "Transactions that committed batches, from their begin to the commit.")),
 		deliveries: prometheus.NewHistogram(histogram("delivery_duration_seconds", "Deliveries to followers, from when they were sent until the follower took them.")),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mooring_refusals_total",
-			Help: "Calls, batches and ops that were answered with a refusal, by its code."}, []string{"code"}),
+			Help: "Calls, batches, ops and requests over HTTP that were answered with a refusal, by its code."}, []string{"code"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mooring_commit_failures_total",
 			Help: "Transactions that the database did not commit, by what kept it."}, []string{"cause"}),
 		stopped: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "mooring_commits_stopped",
@@ -89,15 +89,8 @@ func asRefusal(err error) *fault.Error {
 	return fault.Internal.With("")
 }
 
-// Answered has a request over HTTP measured that began then and is answered. count says
-// that why it was refused, if it was, is counted here: it was to change nothing, or has panicked.
-// What changes something is counted where that is refused.
-func (s *Server) Answered(began time.Time, count bool, refused *fault.Error) {
-	s.observed.api.Observe(time.Since(began).Seconds())
-	if count {
-		s.observed.refused(refused)
-	}
-}
+// Answered has a request over HTTP measured that began then and is answered.
+func (s *Server) Answered(began time.Time) { s.observed.api.Observe(time.Since(began).Seconds()) }
 
 // request counts a request over HTTP. A pattern is a route of ours, so there are few; "" fits none.
 func (o *observed) request(pattern string, status int) {
@@ -117,13 +110,12 @@ func (o *observed) refused(f *fault.Error) {
 	}
 }
 
-// answered counts what an answer refuses: all of it, or some of its ops. What is only
-// repeated was counted before. It gives the code of the first refusal.
+// answered counts the ops that an answer refuses; one that is refused as a whole is counted where it
+// leaves. What is only repeated was counted before. It gives the code of the first refusal.
 func (o *observed) answered(a *session.Answer) (first fault.Code) {
 	if a.Err != nil {
 		first = a.Err.Code
 	}
-	o.refused(a.Err)
 	if a.Duplicate {
 		return first
 	}

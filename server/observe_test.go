@@ -5,6 +5,7 @@
 package server
 
 import (
+	"maps"
 	"net/http/httptest"
 	"strconv"
 	"strings"
@@ -13,6 +14,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/fault"
+	"github.com/mooring-rpc/mooring/internal/scrape"
 	"github.com/mooring-rpc/mooring/internal/until"
 	"github.com/mooring-rpc/mooring/ledger"
 )
@@ -141,7 +145,49 @@ func TestRefusedOpsAreCountedOnce(t *testing.T) {
 			t.Fatalf("%+v", ack)
 		}
 	}
-	if n := r.number(`mooring_refusals_total{code="conflict"}`); n != 1 {
-		t.Errorf("%v conflicts are counted", n)
+	if n := scrape.Refusals(r.server.Metrics()); !maps.Equal(n, map[string]int{"conflict": 1}) {
+		t.Errorf("counted are %v", n)
+	}
+}
+
+// What answers as a whole with a refusal is counted once, whether the committer refuses it or who decodes it.
+func TestRefusedCallsAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	r := start(t, sqliteStore(t), nil)
+	p := r.dial()
+	m, space := r.create(p), p.restore(r.owner)
+	reader := p.restore(p.share(m, "rights", []string{"read"}))
+	gap := m.batch(put(1))
+	gap.Ops[0].Seq += 7
+	empty := m.batch()
+	for what, ask := range map[string]func() *fault.Error{
+		"a gap":       func() *fault.Error { return p.apply(m.stream, gap).refusal },
+		"no ops":      func() *fault.Error { return p.apply(m.stream, empty).refusal },
+		"acknowledge": func() *fault.Error { return acknowledge(t, m.stream, 99) },
+		"share": func() *fault.Error {
+			return sharingSession(t, reader, m.owner.New(m.id), capability.Minting{Rights: capability.Read})
+		},
+		"share elsewhere": func() *fault.Error {
+			return sharingSession(t, reader, capability.Ref{ID: "x"}, capability.Minting{Rights: capability.Read})
+		},
+		"rotate": func() *fault.Error { _, f := rotating(t, reader, sessionRotate, m.owner.New(m.id)); return f },
+		"rotate elsewhere": func() *fault.Error {
+			_, f := rotating(t, m.sess, sessionRotate, r.owner.New(r.owner.Target()))
+			return f
+		},
+		"a space's share":  func() *fault.Error { return sharing(t, space, capability.Ref{ID: "x"}, capability.List, "") },
+		"a space's rotate": func() *fault.Error { _, f := rotating(t, space, spaceRotate, m.owner.New(m.id)); return f },
+		"a space's revoke": func() *fault.Error { _, f := cutting(t, space, "x"); return f },
+	} {
+		counted := scrape.Refusals(r.server.Metrics())
+		refused := ask()
+		if refused == nil {
+			t.Errorf("%s is not refused", what)
+			continue
+		}
+		counted[refused.Code.String()]++
+		if have := scrape.Refusals(r.server.Metrics()); !maps.Equal(have, counted) {
+			t.Errorf("%s: %v: counted are %v, want %v", what, refused, have, counted)
+		}
 	}
 }

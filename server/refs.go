@@ -49,7 +49,7 @@ func (o *sess) tree(ctx context.Context, q session.TreeQuery) (*session.TreePage
 	if capability.Target(q.Under) != o.auth.session {
 		return nil, fault.NotFound.With("this session has no such ref")
 	}
-	return o.server.readTree(ctx, o.link.peer, o.auth.session, q, o.auth.refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+	return o.server.readTree(ctx, o.link, o.auth.session, q, o.auth.refs(), func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
 		grant, refused := o.check(&page.Sight, capability.Revoke, "refs")
 		return grant, refused == nil && (grant.Owner || slices.Contains(page.Line, grant.ID)) && !session.Beside(page.Grants[o.auth.ref], o.auth.narrow), refused
 	})
@@ -62,7 +62,7 @@ func (o *space) tree(ctx context.Context, q session.TreeQuery) (*session.TreePag
 	if capability.Target(q.Under) == "" {
 		return nil, fault.NotFound.With("there is no such ref here")
 	}
-	return o.server.readTree(ctx, o.link.peer, "", q, []string{o.ref}, func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
+	return o.server.readTree(ctx, o.link, "", q, []string{o.ref}, func(page *session.TreePage) (*capability.Grant, bool, *fault.Error) {
 		grant, refused := o.check(&page.Sight, capability.Revoke, "refs")
 		return grant, slices.Contains(page.Line, o.ref), refused
 	})
@@ -80,7 +80,7 @@ func shown(page *session.TreePage) *fault.Error {
 }
 
 // readTree reads a page. admit gives the ref that asks, and says whether that shows the page.
-func (s *Server) readTree(ctx context.Context, peer, id string, q session.TreeQuery, refs []string,
+func (s *Server) readTree(ctx context.Context, from *link, id string, q session.TreeQuery, refs []string,
 	admit func(*session.TreePage) (grant *capability.Grant, shows bool, refused *fault.Error)) (*session.TreePage, *fault.Error) {
 	if q.Limit <= 0 || q.Limit > refsMax {
 		q.Limit = refsMax
@@ -90,14 +90,14 @@ func (s *Server) readTree(ctx context.Context, peer, id string, q session.TreeQu
 	s.uses.show(ctx)
 	page, err := s.cfg.Store.ReadTree(ctx, id, q, refs)
 	if err != nil {
-		return nil, toFault(s.log, err, "read the refs")
+		return nil, toFault(from.log, err, "read the refs")
 	}
 	grant, shows, refused := admit(page)
 	if refused == nil && !shows {
 		refused = fault.MissingRight.With("this ref shows itself and what was minted below it; that one is not")
 	}
 	if refused == nil {
-		s.used(peer, grant, "refs", cursorOf(&page.Sight))
+		s.used(from.peer, grant, "refs", cursorOf(&page.Sight))
 		refused = shown(page)
 	}
 	return page, refused

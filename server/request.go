@@ -4,6 +4,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -17,15 +18,23 @@ import (
 // RequestHeader names the request's id in every answer over HTTP.
 const RequestHeader = "Mooring-Request"
 
-// RequestID is the id of the request that w answers; "" if no Server has it served.
-func RequestID(w http.ResponseWriter) string { return w.Header().Get(RequestHeader) }
+// requestKey is a request's id in its context.
+type requestKey struct{}
+
+// RequestID is the id of the request that a context is of; "" if it is of none that a Server has served.
+func RequestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestKey{}).(string)
+	return id
+}
 
 // identified gives each request an id of the server's own and writes a line about each that
 // was refused. It has no path, which may be a secret, but the pattern that the path fits.
 func (s *Server) identified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		w.Header().Set(RequestHeader, incident.New())
+		id := incident.New()
+		w.Header().Set(RequestHeader, id)
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
 		a := &statusWriter{ResponseWriter: w}
 		defer func() {
 			p, cut := recover(), a.status != 0
@@ -33,8 +42,8 @@ func (s *Server) identified(next http.Handler) http.Handler {
 				s.answerPanic(a, r, p)
 			}
 			s.observed.request(r.Pattern, a.status)
-			if a.status >= http.StatusBadRequest {
-				s.log.Debug("request refused", "request", RequestID(w), "method", r.Method, "route", r.Pattern, "status", a.status,
+			if a.status >= http.StatusBadRequest || a.code != fault.None {
+				s.log.Debug("request refused", "request", id, "method", r.Method, "route", r.Pattern, "status", a.status, "code", a.code,
 					"took", time.Since(began), "peer", r.RemoteAddr)
 			}
 			if p != nil && (cut || p == http.ErrAbortHandler) {
@@ -47,8 +56,8 @@ func (s *Server) identified(next http.Handler) http.Handler {
 
 // answerPanic answers a request whose handler panicked, unless some of another answer is on its way.
 func (s *Server) answerPanic(a *statusWriter, r *http.Request, p any) {
-	f := s.Panicked(a, r, p)
-	s.observed.refused(f)
+	f := s.Panicked(r, p)
+	s.Refused(a, f)
 	if a.status == 0 {
 		for name := range a.Header() { // what is set was for another answer
 			if name != RequestHeader {
@@ -61,17 +70,36 @@ func (s *Server) answerPanic(a *statusWriter, r *http.Request, p any) {
 
 // Panicked logs what a handler panicked with and gives what the client is told: the
 // request's id, by which the log has it.
-func (s *Server) Panicked(w http.ResponseWriter, r *http.Request, p any) *fault.Error {
-	id := RequestID(w)
+func (s *Server) Panicked(r *http.Request, p any) *fault.Error {
+	id := RequestID(r.Context())
 	s.log.Error("a request's handler panicked", "incident", id, slog.String("panic", fmt.Sprint(p)), "method", r.Method, "route", r.Pattern,
 		"peer", r.RemoteAddr, "stack", string(debug.Stack()))
 	return fault.Internal.With("%s", incident.Internal(id))
 }
 
+// Refused counts a refusal by its code, and has the log name that with the request that w answers.
+// w is nil where it answers a call over a wire of a face's own. Each is counted once, where it is
+// answered: what the door refuses a face is not, which may do something else then.
+func (s *Server) Refused(w http.ResponseWriter, f *fault.Error) {
+	s.observed.refused(f)
+	for w != nil {
+		switch at := w.(type) {
+		case *statusWriter:
+			at.code = f.Code
+			return
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = at.Unwrap()
+		default:
+			return
+		}
+	}
+}
+
 // statusWriter remembers how a request is answered.
 type statusWriter struct {
 	http.ResponseWriter
-	status int // 0 until it is
+	status int        // 0 until it is
+	code   fault.Code // that it is refused with, if it is
 }
 
 // WriteHeader implements http.ResponseWriter.

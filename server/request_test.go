@@ -56,6 +56,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 		{"aborts", 0, "", ""},
 		{"nowhere", 404, "404 page not found\n", `level=DEBUG msg="request refused"`},
 		{"healthz", 200, "ok\n", ""},
+		{"capnp", 426, "WebSocket protocol violation: Connection header \"close\" does not contain Upgrade\n", `msg="handshake refused"`},
 	} {
 		url := web + "/" + test.path
 		if faces[test.path] != nil {
@@ -110,6 +111,10 @@ func TestRequestsHaveIDs(t *testing.T) {
 	}
 	if got := r.metric(`mooring_refusals_total{code="internal"}`); got != "4" {
 		t.Errorf("%s panics are counted, want 4", got)
+	}
+	w := httptest.NewRecorder()
+	if r.server.Metrics().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil)); w.Code != 200 || w.Header().Get(RequestHeader) == "" {
+		t.Errorf("the metrics are answered with %d, %v", w.Code, w.Header())
 	}
 }
 

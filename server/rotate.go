@@ -46,14 +46,13 @@ func (o *sess) rotate(c *rpc.Call) {
 		c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 			r := wire.Session_rotate_Results(s)
 			r.SetCut(a.Cut)
-			return giveRefusal(r.NewRefusal, a.Err)
+			return o.server.giveRefusal(r.NewRefusal, a.Err)
 		})
 	}
 	if refused == nil {
 		refused = o.change(c, &session.Direct{Rotate: &to}, answer)
 	}
 	if refused != nil {
-		o.server.observed.refused(refused)
 		answer(session.Answer{Err: refused})
 	}
 }
@@ -73,9 +72,8 @@ func (o *space) rotate(c *rpc.Call) {
 				return o.replace(ctx, tx, at, to)
 			})
 	}
-	o.server.observed.refused(refused)
 	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-		return giveRefusal(wire.Space_rotate_Results(s).NewRefusal, refused)
+		return o.server.giveRefusal(wire.Space_rotate_Results(s).NewRefusal, refused)
 	})
 }
 

@@ -97,7 +97,7 @@ func (o *sess) describe(ctx context.Context, c *rpc.Call) {
 	defer cancel()
 	sight, info, err := o.server.cfg.Store.Describe(ctx, o.auth.session, o.auth.refs())
 	if err != nil {
-		fail(c, toFault(o.server.log, err, "describe the session"))
+		fail(c, toFault(o.link.log, err, "describe the session"))
 		return
 	}
 	grant, refused := o.auth.check(sight, capability.Read)
@@ -202,7 +202,7 @@ func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream
 	// The answer says how far the stream is, and a client that drops ops goes by that: so what is being
 	// committed, which may be the stream's, comes first.
 	if err := o.server.commit.settled(ctx, opening.Key.Session); err != nil {
-		return nil, nil, toFault(o.server.log, err, "open the stream")
+		return nil, nil, toFault(o.link.log, err, "open the stream")
 	}
 	row, grant, idle, refused := o.find(ctx, &opening, shown)
 	if refused == nil && (row == nil || !opening.Done(row)) { // else it changes nothing, and takes no lock
@@ -211,7 +211,7 @@ func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream
 			o.server.denied(o.link.peer, opening.Idle, grant, "openStream", idle)
 			return nil, nil, idle.Code.Because(idle, "%s; %d streams were made under the ref, which can change nothing: no new one is", idle.Message, opening.MostIdle).Pos(idle.At)
 		}
-		refused = toFault(o.server.log, err, "open the stream")
+		refused = toFault(o.link.log, err, "open the stream")
 	}
 	if refused != nil {
 		if refused.Code == fault.WrongOutbox {
@@ -241,7 +241,7 @@ func (o *sess) find(ctx context.Context, opening *session.StreamOpening, secret 
 	key := opening.Key
 	sight, streams, err := o.server.cfg.Store.FindStreams(ctx, session.StreamKeys(key, opening.SecretHash), refs)
 	if err != nil {
-		return nil, nil, nil, toFault(o.server.log, err, "open the stream")
+		return nil, nil, nil, toFault(o.link.log, err, "open the stream")
 	}
 	grant, opening.Idle, idle = o.idle(sight)
 	_, row, _ = session.StreamFor(key, opening.SecretHash, streams)
@@ -322,7 +322,7 @@ func (o *sess) page(ctx context.Context, from uint64, hash session.Hash, limit i
 		}
 		page, err := o.server.cfg.Store.ReadLog(ctx, o.auth.session, from, eventsMaxBytes, limit, o.auth.refs(), hashesAt...)
 		if err != nil {
-			return nil, toFault(o.server.log, err, "read the log")
+			return nil, toFault(o.link.log, err, "read the log")
 		}
 		grant, refused := o.check(&page.Sight, capability.Read, "events")
 		if refused != nil {

@@ -21,16 +21,9 @@ func (o *sess) revoke(c *rpc.Call) {
 	answer := func(a session.Answer) {
 		c.Return(words(2, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 			r := wire.Session_revoke_Results(s)
-			if a.Err == nil {
-				r.SetCut(a.Cut)
-				r.SetEpoch(a.Epoch)
-				return nil
-			}
-			to, err := r.NewRefusal()
-			if err != nil {
-				return err
-			}
-			return encodeRefusal(to, a.Err)
+			r.SetCut(a.Cut)
+			r.SetEpoch(a.Epoch)
+			return o.server.giveRefusal(r.NewRefusal, a.Err)
 		})
 	}
 	refused := r.fault("the call")
@@ -41,7 +34,6 @@ func (o *sess) revoke(c *rpc.Call) {
 		refused = o.change(c, &session.Direct{Ref: ref, Epoch: p.Epoch()}, answer)
 	}
 	if refused != nil {
-		o.server.observed.refused(refused)
 		answer(session.Answer{Err: refused})
 	}
 }

@@ -18,14 +18,13 @@ func (o *sess) share(c *rpc.Call) {
 	m, refused := decodeNewRef(w, err)
 	answer := func(a session.Answer) {
 		c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-			return giveRefusal(wire.Session_share_Results(s).NewRefusal, a.Err)
+			return o.server.giveRefusal(wire.Session_share_Results(s).NewRefusal, a.Err)
 		})
 	}
 	if refused == nil {
 		refused = o.change(c, &session.Direct{Share: &m}, answer)
 	}
 	if refused != nil {
-		o.server.observed.refused(refused)
 		answer(session.Answer{Err: refused})
 	}
 }

@@ -120,7 +120,7 @@ func (o *space) look(ctx context.Context, need capability.Rights, what string) (
 	defer cancel()
 	sight, err := o.server.cfg.Store.Look(ctx, "", []string{o.ref})
 	if err != nil {
-		return nil, nil, toFault(o.server.log, err, "look up the ref")
+		return nil, nil, toFault(o.link.log, err, "look up the ref")
 	}
 	grant, refused := o.check(sight, need, what)
 	return grant, sight, refused
@@ -173,7 +173,7 @@ func (o *space) listed(ctx context.Context, q session.ListQuery) (*session.ListP
 	defer cancel()
 	page, err := o.server.cfg.Store.ListSessions(ctx, o.id, q, []string{o.ref})
 	if err != nil {
-		return nil, toFault(o.server.log, err, "list the sessions")
+		return nil, toFault(o.link.log, err, "list the sessions")
 	}
 	grant, refused := o.check(&page.Sight, capability.List, "list")
 	if refused != nil {
@@ -188,7 +188,7 @@ func (o *space) describe(ctx context.Context, c *rpc.Call) {
 	defer cancel()
 	sight, err := o.server.cfg.Store.Look(ctx, "", []string{o.ref})
 	if err != nil {
-		fail(c, toFault(o.server.log, err, "describe the ref"))
+		fail(c, toFault(o.link.log, err, "describe the ref"))
 		return
 	}
 	grant, refused := o.grant(sight, 0)

@@ -27,11 +27,10 @@ func (o *space) revoke(c *rpc.Call) {
 	if refused == nil {
 		died, refused = o.cut(ref)
 	}
-	o.server.observed.refused(refused)
 	c.Return(words(1, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		r := wire.Space_revoke_Results(s)
 		r.SetRefs(died)
-		return giveRefusal(r.NewRefusal, refused)
+		return o.server.giveRefusal(r.NewRefusal, refused)
 	})
 }
 

@@ -40,7 +40,7 @@ func (o *space) change(method string, want session.Want, decide func(ctx context
 	if err == nil && under != nil {
 		o.server.used(o.link.peer, under, method, 0)
 	}
-	return toFault(o.server.log, err, method+" the space's ref")
+	return toFault(o.link.log, err, method+" the space's ref")
 }
 
 func (o *space) share(c *rpc.Call) {
@@ -75,9 +75,8 @@ func (o *space) share(c *rpc.Call) {
 					{Target: o.id, At: at.Now, Act: capability.AuditShare, Ref: parent.ID, Actor: parent.Actor, Subject: g.ID, Peer: o.link.peer}}})
 			})
 	}
-	o.server.observed.refused(refused)
 	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-		return giveRefusal(wire.Space_share_Results(s).NewRefusal, refused)
+		return o.server.giveRefusal(wire.Space_share_Results(s).NewRefusal, refused)
 	})
 }
 
@@ -106,16 +105,4 @@ func decodeNewRef(w wire.NewRef, err error) (m capability.Minting, refused *faul
 		m.Seal = nil
 	}
 	return m, refused
-}
-
-// giveRefusal sets the refusal of an answer, where there is one.
-func giveRefusal(field func() (wire.Refusal, error), refused *fault.Error) error {
-	if refused == nil {
-		return nil
-	}
-	to, err := field()
-	if err != nil {
-		return err
-	}
-	return encodeRefusal(to, refused)
 }

@@ -64,13 +64,12 @@ func (o *stream) apply(c *rpc.Call) {
 	crashpoint.Hit(crashpoint.ServerApplyReceived)
 	batch, with, size, refused := o.decodeApply(c)
 	if refused != nil {
-		o.server.observed.refused(refused)
-		answerApply(c, session.Answer{Err: refused})
+		o.answerApply(c, session.Answer{Err: refused})
 		return
 	}
 	o.submit(&parked{with: with, work: &work{
 		sub: session.Submission{Batch: batch}, ops: max(len(batch.Ops), 1), bytes: size, caller: c.Context(),
-		done: func(a session.Answer) { answerApply(c, a) },
+		done: func(a session.Answer) { o.answerApply(c, a) },
 	}})
 }
 
@@ -81,7 +80,11 @@ func (o *stream) acknowledge(c *rpc.Call) {
 		sub: session.Submission{Ack: true, Batch: ledger.Batch{Session: o.auth.session, Outbox: o.id,
 			Incarnation: o.incarnation, AckedThrough: through}},
 		ops: 1, bytes: 64, caller: c.Context(),
-		done: func(a session.Answer) { answerAcknowledge(c, a.Err) },
+		done: func(a session.Answer) {
+			c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
+				return o.server.giveRefusal(wire.Stream_acknowledge_Results(s).NewRefusal, a.Err)
+			})
+		},
 	}})
 }
 
@@ -98,7 +101,6 @@ func (o *stream) submit(p *parked) {
 		o.mu.Unlock()
 		p.release()
 		refused := fault.Overloaded.With("%d calls of this stream wait for their answers, the most that may: wait for some", n)
-		o.server.observed.refused(refused)
 		answer(session.Answer{Err: refused})
 		return
 	}
@@ -130,7 +132,6 @@ func (o *stream) settle(p *parked) {
 		next.work.sub.With = append(next.work.sub.With, heldSessions(next.with)...)
 		after = append(after, next.release)
 		if err := o.server.commit.add(next.work); err != nil {
-			o.server.observed.refused(err)
 			after = append(after, func() { next.work.done(session.Answer{Err: err}) })
 			continue
 		}
@@ -177,17 +178,4 @@ func heldSessions(with []*rpc.Ref) (refs []string) {
 		}
 	}
 	return refs
-}
-
-func answerAcknowledge(c *rpc.Call, refused *fault.Error) {
-	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
-		if refused == nil {
-			return nil
-		}
-		r, err := wire.Stream_acknowledge_Results(s).NewRefusal()
-		if err != nil {
-			return err
-		}
-		return encodeRefusal(r, refused)
-	})
 }

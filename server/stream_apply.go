@@ -135,7 +135,7 @@ func (r *reader) nameLike(b []byte, likely string) string {
 
 // answerApply answers a call of apply: with what was recorded, or as a whole,
 // when nothing was.
-func answerApply(c *rpc.Call, a session.Answer) {
+func (o *stream) answerApply(c *rpc.Call, a session.Answer) {
 	c.Return(words(0, 1), func(s capnp.Struct, _ *rpc.CapTable) error {
 		reply, err := wire.Stream_apply_Results(s).NewReply()
 		if err != nil {
@@ -145,11 +145,7 @@ func answerApply(c *rpc.Call, a session.Answer) {
 			crashpoint.Hit(crashpoint.ServerOutcomeBefore)
 			return placeAck(reply, &a)
 		}
-		r, err := reply.NewRefusal()
-		if err != nil {
-			return err
-		}
-		return encodeRefusal(r, a.Err)
+		return o.server.giveRefusal(reply.NewRefusal, a.Err)
 	})
 }
 

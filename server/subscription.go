@@ -6,6 +6,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 
@@ -196,6 +197,7 @@ func (s *subscription) takeAll(out []delivery, events []*session.Event) []delive
 // link counts what is under way to the subscriptions of one connection, so
 // that many windows together stay within what the connection may queue.
 type link struct {
+	log     *slog.Logger
 	peer    string        // the other end's address, for the audit
 	address string        // and for limits
 	from    origin        // the connection

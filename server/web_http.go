@@ -27,7 +27,8 @@ func (s *Server) webOrigins(r *http.Request) capnweb.AcceptOptions {
 }
 
 // unavailable answers a request that is not let in.
-func unavailable(w http.ResponseWriter, refused *fault.Error) {
+func (s *Server) unavailable(w http.ResponseWriter, refused *fault.Error) {
+	s.Refused(w, refused)
 	w.Header().Set("Retry-After", "1")
 	plain(w, http.StatusServiceUnavailable, refused.Message+"\n")
 }
@@ -73,7 +74,7 @@ func (s *Server) serveWebConn(t capnweb.Transport) {
 func (s *Server) serveBatch(w http.ResponseWriter, r *http.Request) {
 	done, refused := s.admit(r.RemoteAddr)
 	if refused != nil {
-		unavailable(w, refused)
+		s.unavailable(w, refused)
 		return
 	}
 	defer done()

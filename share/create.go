@@ -69,7 +69,7 @@ func (s *Service) Create(ctx context.Context, c *server.Caller, by, via, externa
 			return &Created{ID: p.ID, Secret: secret}, nil
 		}
 		if !errors.Is(err, errAgain) {
-			return nil, s.fault(err, "create the share")
+			return nil, s.fault(ctx, err, "create the share")
 		}
 	}
 	return nil, fault.Unavailable.Because(err, "the share is made and ended by others again and again: try later")

@@ -384,6 +384,7 @@ type faulty struct {
 	armed bool
 	left  int // writes until the failure
 	after bool
+	odd   bool // it fails in a way that nobody has foreseen
 }
 
 var errFaulty = fault.DiskFull.With("the disk of the test is full")
@@ -396,6 +397,9 @@ func (f *faulty) write(do func() error) error {
 	var err error
 	if does {
 		err = do()
+	}
+	if fails && f.odd {
+		return errors.New("odd")
 	}
 	if fails {
 		return errors.Join(errFaulty, err)
@@ -465,6 +469,26 @@ func TestCreatesThatAreCutShort(t *testing.T) {
 			if n := r.sessions()[session]; n != 1 {
 				t.Errorf("step %d: %d sessions", step, n)
 			}
+		}
+	}
+}
+
+// TestUnexpectedErrors: what no rule foresaw is logged with the request that met it.
+func TestUnexpectedErrors(t *testing.T) {
+	t.Parallel()
+	st := &faulty{fullStore: teststore.SQLite(t), odd: true}
+	r := start(t, st, nil)
+	for step := 1; step < 4; step++ {
+		st.arm(step, false)
+		got := r.request("POST", "/api/share", `{"sessionID":"ses_odd"}`)
+		met, line := st.disarm(), ""
+		for l := range strings.Lines(r.log.String()) {
+			if strings.Contains(l, "unexpected error") {
+				line = l
+			}
+		}
+		if !met || got.status != 500 || !strings.Contains(line, "request="+got.header.Get(server.RequestHeader)) {
+			t.Errorf("%d: %v, %d %s, and the log has %s", step, met, got.status, got.body, line)
 		}
 	}
 }

@@ -85,13 +85,13 @@ func (s *Service) route(w http.ResponseWriter, v *visitor, at []string) {
 	switch {
 	case verbs[http.MethodGet] != nil && (v.Method == http.MethodGet || v.Method == http.MethodHead) && v.ContentLength != 0:
 		w.Header().Set("Connection", "close") // or net/http waits for it before it answers
-		s.refuse(w, fault.BadArgument.With("what is read takes no body"), aboutReader)
+		s.refuse(w, v, fault.BadArgument.With("what is read takes no body"), aboutReader)
 	case do != nil:
 		do(w, v, id)
 	case v.Method == http.MethodHead && verbs[http.MethodGet] != nil && at[0] == "api":
 		verbs[http.MethodGet](w, v, id)
 	case verbs == nil:
-		s.refuse(w, fault.NotFound.With("there is nothing at this path"), aboutCreate)
+		s.refuse(w, v, fault.NotFound.With("there is nothing at this path"), aboutCreate)
 	default:
 		allowed := make([]string, 0, len(verbs))
 		for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodPost} {
@@ -100,6 +100,7 @@ func (s *Service) route(w http.ResponseWriter, v *visitor, at []string) {
 			}
 		}
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		s.cfg.Server.Refused(w, fault.UnknownMethod.With(""))
 		answer(w, http.StatusMethodNotAllowed, refusal{Error: "this path takes " + strings.Join(allowed, " and ")})
 	}
 }
@@ -134,7 +135,7 @@ func (s *Service) serveCreate(w http.ResponseWriter, v *visitor, _ string) {
 			return
 		}
 	}
-	s.refuse(w, err, aboutCreate)
+	s.refuse(w, v, err, aboutCreate)
 }
 
 // create is Create for a visitor, over any wire.
@@ -170,7 +171,7 @@ func (s *Service) serveSync(w http.ResponseWriter, v *visitor, id string) {
 	deadlines(w, lim.BodyTimeout, 2*(lim.BodyTimeout+lim.SyncTimeout))
 	n, err := s.sync(w, v, id, lim)
 	if err != nil {
-		s.refuse(w, err, aboutShare)
+		s.refuse(w, v, err, aboutShare)
 		return
 	}
 	answer(w, http.StatusOK, synced{true, n})
@@ -253,7 +254,7 @@ func (s *Service) serveDelete(w http.ResponseWriter, v *visitor, id string) {
 		err = s.delete(context.WithoutCancel(v.Context()), v, id, body.Secret)
 	}
 	if err != nil {
-		s.refuse(w, err, aboutShare)
+		s.refuse(w, v, err, aboutShare)
 		return
 	}
 	answer(w, http.StatusOK, deleted{true})

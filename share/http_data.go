@@ -185,7 +185,7 @@ func (s *Service) reading(w http.ResponseWriter, v *visitor, id string, give fun
 	case t.begun:
 		panic(http.ErrAbortHandler)
 	default:
-		s.refuse(w, err, aboutReader)
+		s.refuse(w, v, err, aboutReader)
 	}
 }
 
@@ -308,7 +308,7 @@ func (s *Service) serveSessions(w http.ResponseWriter, v *visitor, _ string) {
 		if t.begun {
 			panic(http.ErrAbortHandler)
 		}
-		s.refuse(w, err, aboutCreate)
+		s.refuse(w, v, err, aboutCreate)
 	}
 }
 
@@ -329,7 +329,7 @@ func (s *Service) sessions(t *stream, v *visitor) error {
 	for after := ""; ; {
 		list, next, err := s.cfg.Store.ListShares(v.Context(), after, sessionsPage)
 		if err != nil {
-			return s.fault(err, "list the shares")
+			return s.fault(v.Context(), err, "list the shares")
 		}
 		var values [][]byte
 		for _, l := range list {
@@ -339,7 +339,7 @@ func (s *Service) sessions(t *stream, v *visitor) error {
 			}
 			one, err := json.Marshal(newMetadata(l.Share.ID, at, &l.Row, l.Title))
 			if err != nil {
-				return s.fault(errors.Join(err), "list the shares")
+				return s.fault(v.Context(), errors.Join(err), "list the shares")
 			}
 			values = append(values, one)
 		}

@@ -3,7 +3,7 @@
 package share
 
 import (
-	"errors"
+	"context"
 	"net/http"
 
 	"github.com/mooring-rpc/mooring/capnweb"
@@ -29,12 +29,11 @@ type refusal struct {
 }
 
 // told is the status and body of an error. What opencode's own server says of a
-// share that is not there, or a secret that is wrong, is said in its words.
-func (s *Service) told(err error, what about) (int, *fault.Error, refusal) {
-	var f *fault.Error
-	if !errors.As(s.fault(err, "answer"), &f) {
-		f = fault.Internal.With("the server failed: its log says why")
-	}
+// share that is not there, or a secret that is wrong, is said in its words. It counts
+// the refusal, of the request that w answers, or of a call.
+func (s *Service) told(ctx context.Context, w http.ResponseWriter, err error, what about) (int, *fault.Error, refusal) {
+	f := s.faultOf(ctx, err, "answer")
+	s.cfg.Server.Refused(w, f)
 	status, text := f.Code.HTTPStatus(), f.Message
 	if text == "" {
 		text = f.Code.String()
@@ -54,8 +53,8 @@ func (s *Service) told(err error, what about) (int, *fault.Error, refusal) {
 	return status, f, refusal{Error: text, Code: f.Code.String(), Message: f.Message}
 }
 
-func (s *Service) refuse(w http.ResponseWriter, err error, what about) {
-	status, f, body := s.told(err, what)
+func (s *Service) refuse(w http.ResponseWriter, v *visitor, err error, what about) {
+	status, f, body := s.told(v.Context(), w, err, what)
 	if after := f.Code.RetryAfter(); after != "" {
 		w.Header().Set("Retry-After", after)
 	}
@@ -63,10 +62,10 @@ func (s *Service) refuse(w http.ResponseWriter, err error, what about) {
 }
 
 // rejection is a refusal over Cap'n Web.
-func (s *Service) rejection(err error, what about) error {
+func (s *Service) rejection(ctx context.Context, err error, what about) error {
 	if err == nil {
 		return nil
 	}
-	status, _, body := s.told(err, what)
+	status, _, body := s.told(ctx, nil, err, what)
 	return &capnweb.Error{Name: "Error", Message: body.Error, Props: map[string]any{"code": body.Code, "status": float64(status), "detail": body.Message}}
 }

@@ -37,12 +37,12 @@ func (s *Service) serveWS(w http.ResponseWriter, v *visitor, id string) {
 		d, err = held.Describe(v.Context())
 	}
 	if err != nil {
-		s.refuse(w, err, aboutReader)
+		s.refuse(w, v, err, aboutReader)
 		return
 	}
 	done, err := s.cfg.Server.Admit(v.RemoteAddr)
 	if err != nil {
-		s.refuse(w, err, aboutReader)
+		s.refuse(w, v, err, aboutReader)
 		return
 	}
 	defer done()

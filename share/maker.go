@@ -111,13 +111,13 @@ func (s *Service) own(ctx context.Context) (string, error) {
 	}
 	space, err := s.cfg.Store.FirstSpace(ctx)
 	if err != nil {
-		return "", s.fault(err, "find the space")
+		return "", s.fault(ctx, err, "find the space")
 	}
 	ref = capability.FixedID(space, ownRef)
 	_, err = s.cfg.Store.MintUnderRoot(ctx, capability.Minting{ID: ref, Hash: capability.NewSecret().Hash(),
 		Rights: capability.Create, Label: ownRef, Actor: ownActor})
 	if err != nil {
-		return "", s.fault(err, "make the ref that shares are made under")
+		return "", s.fault(ctx, err, "make the ref that shares are made under")
 	}
 	s.mu.Lock()
 	s.ownID = ref

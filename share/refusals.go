@@ -75,5 +75,5 @@ func (s *Service) remember(sync *syncing, whole bool, err error) {
 // Lacks says what was synced to a session and is not in it.
 func (s *Service) Lacks(ctx context.Context, session string) ([]Refusal, error) {
 	list, err := s.cfg.Store.Refusals(ctx, session)
-	return list, s.fault(err, "look what the share lacks")
+	return list, s.fault(ctx, err, "look what the share lacks")
 }

@@ -34,14 +34,14 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 			var err error
 			if initial != nil { // before anything is made of it
 				if items, err = held.items(*initial); err != nil {
-					return nil, s.rejection(err, aboutCreate)
+					return nil, s.rejection(ctx, err, aboutCreate)
 				}
 			}
 			got, err := s.create(ctx, v, external)
 			if err == nil && initial != nil {
 				_, err = s.rpcSync(ctx, v, held, got.ID, got.Secret, items)
 			}
-			return got, s.rejection(err, aboutCreate)
+			return got, s.rejection(ctx, err, aboutCreate)
 		},
 		"syncShare": func(c *capnweb.Call, id, secret string, data []any) {
 			turn := calls.enter(id)
@@ -59,7 +59,7 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 					n, err = s.rpcSync(ctx, v, held, id, secret, items)
 				}
 				if err != nil {
-					c.Fail(s.rejection(err, aboutShare))
+					c.Fail(s.rejection(ctx, err, aboutShare))
 					return
 				}
 				c.Return(synced{true, n})
@@ -67,7 +67,7 @@ func (s *Service) rpcMain(v *visitor) capnweb.Object {
 		},
 		"deleteShare": func(ctx context.Context, id, secret string) (deleted, error) {
 			err := s.delete(context.WithoutCancel(ctx), v, id, secret)
-			return deleted{err == nil}, s.rejection(err, aboutShare)
+			return deleted{err == nil}, s.rejection(ctx, err, aboutShare)
 		},
 		"probeValue": func(in struct {
 			When   time.Time `json:"when"`
@@ -131,7 +131,7 @@ func (s *Service) shown(ctx context.Context, v *visitor, have []byte) (string, e
 	if m := syncBegins.FindSubmatch(have[:min(len(have), peekBytes)]); m != nil {
 		writer, err := s.Writer(ctx, v.caller, string(m[1]), string(m[2]))
 		if err != nil {
-			return "", s.rejection(err, aboutShare)
+			return "", s.rejection(ctx, err, aboutShare)
 		}
 		writer.Close()
 		return knownAs(string(m[1])), nil
@@ -140,12 +140,12 @@ func (s *Service) shown(ctx context.Context, v *visitor, have []byte) (string, e
 		return "", nil
 	}
 	by, err := s.maker(ctx, v)
-	return by, s.rejection(err, aboutCreate)
+	return by, s.rejection(ctx, err, aboutCreate)
 }
 
 func (s *Service) rpcConfig(v *visitor, in *intake.Peer) capnweb.Config {
 	return capnweb.Config{Main: s.rpcMain(v), Limits: s.rpcLimits(), Intake: in, Logger: slog.New(warnings{s.cfg.Log.Handler()}), Redact: func(err error) *capnweb.Error {
-		told, _ := s.rejection(err, aboutShare).(*capnweb.Error)
+		told, _ := s.rejection(v.Context(), err, aboutShare).(*capnweb.Error)
 		return told
 	}}
 }
@@ -172,7 +172,7 @@ func (h warnings) WithGroup(name string) slog.Handler { return warnings{h.Handle
 func (s *Service) serveRPC(w http.ResponseWriter, v *visitor) {
 	done, err := s.cfg.Server.Admit(v.RemoteAddr)
 	if err != nil {
-		s.refuse(w, err, aboutShare)
+		s.refuse(w, v, err, aboutShare)
 		return
 	}
 	defer done()
@@ -207,7 +207,7 @@ func (s *Service) serveRPCBatch(w http.ResponseWriter, v *visitor, opts capnweb.
 	deadlines(w, s.cfg.RPCTimeout, s.cfg.StallTimeout)
 	leave, err := s.room.enter(v.Context(), batchPlace+v.caller.Address())
 	if err != nil {
-		s.refuse(w, err, aboutShare)
+		s.refuse(w, v, err, aboutShare)
 		return
 	}
 	defer leave()
@@ -217,7 +217,7 @@ func (s *Service) serveRPCBatch(w http.ResponseWriter, v *visitor, opts capnweb.
 	defer in.Close()
 	capnweb.ServeBatch(w, v.Request.WithContext(ctx), s.rpcConfig(v, in), opts)
 	if ctx.Err() != nil && v.Context().Err() == nil {
-		s.refuse(w, fault.Unavailable.With("the batch was not answered in time"), aboutShare)
+		s.refuse(w, v, fault.Unavailable.With("the batch was not answered in time"), aboutShare)
 	}
 }
 

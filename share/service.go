@@ -187,7 +187,7 @@ func (s *Service) Public(ctx context.Context, c *server.Caller, id string) (*ser
 func (s *Service) PublicIDs(ctx context.Context, sessions []string) (map[string]string, error) {
 	shares, err := s.cfg.Store.SharesOf(ctx, sessions)
 	if err != nil {
-		return nil, s.fault(err, "find shares")
+		return nil, s.fault(ctx, err, "find shares")
 	}
 	ids := make(map[string]string, len(shares))
 	for of, p := range shares {
@@ -206,7 +206,7 @@ func (s *Service) find(ctx context.Context, c *server.Caller, id string) (*capab
 	case errors.Is(err, fault.NotFound):
 		return nil, s.stranger(c, fault.NotFound.With("there is no such share"))
 	case err != nil:
-		return nil, s.fault(err, "find the share")
+		return nil, s.fault(ctx, err, "find the share")
 	}
 	return p, nil
 }
@@ -221,15 +221,21 @@ func (s *Service) stranger(c *server.Caller, why *fault.Error) error {
 
 // fault is what a caller is told of err. What is no fault is a defect of ours, and
 // goes to the log.
-func (s *Service) fault(err error, doing string) error {
+func (s *Service) fault(ctx context.Context, err error, doing string) error {
+	if err == nil {
+		return nil
+	}
+	return s.faultOf(ctx, err, doing)
+}
+
+// faultOf is fault of an error that there is.
+func (s *Service) faultOf(ctx context.Context, err error, doing string) *fault.Error {
 	var f *fault.Error
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &f):
 		return f
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fault.GivenUp(err, nil)
 	}
-	return fault.Unexpected(s.cfg.Log, err, doing)
+	return fault.Unexpected(s.cfg.Log, err, doing, "request", server.RequestID(ctx))
 }

@@ -66,7 +66,7 @@ func (s *Service) holder(ctx context.Context, c *server.Caller, id, secret strin
 	}
 	sight, err := s.cfg.Store.Look(ctx, p.Session, []string{ref.ID})
 	if err != nil {
-		return nil, nil, nil, s.fault(err, "look at the share")
+		return nil, nil, nil, s.fault(ctx, err, "look at the share")
 	}
 	if g := sight.Grants[ref.ID]; g == nil || g.Parent != p.Share || sight.Row == nil { // of another share of the session
 		return nil, nil, nil, s.stranger(c, wrong)
@@ -231,7 +231,7 @@ func (s *Service) Delete(ctx context.Context, c *server.Caller, id, secret strin
 	// A secret that was ended because there were too many is none any more.
 	look, err := s.cfg.Store.Look(ctx, p.Session, []string{p.Share})
 	if err != nil {
-		return s.fault(err, "look at the share")
+		return s.fault(ctx, err, "look at the share")
 	}
 	ref, _ := parseWriter(p.Session, secret)
 	shareOver, mineOver := over(look, p.Share), over(sight, ref.ID)

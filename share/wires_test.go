@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"reflect"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnweb"
+	"github.com/mooring-rpc/mooring/internal/scrape"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/server"
@@ -359,6 +361,9 @@ func TestPaths(t *testing.T) {
 		if q.path != "/rpc/share" && (got.header.Get("Cache-Control") != "no-store" || got.header.Get("X-Content-Type-Options") != "nosniff") {
 			t.Errorf("%s %s: headers %v", q.method, q.path, got.header)
 		}
+	}
+	if n := scrape.Refusals(r.server.Metrics()); !maps.Equal(n, map[string]int{"unknown_method": 4, "not_found": 4, "malformed": 1}) {
+		t.Errorf("counted are %v", n)
 	}
 }
 

@@ -4,10 +4,14 @@ package web
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
@@ -15,6 +19,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/scrape"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/server"
 )
@@ -64,8 +69,12 @@ func TestHeaders(t *testing.T) {
 	m := r.create()
 	m.do(put("message/m", `{"role":"user"}`))
 	ref, public := m.share(capability.Minting{}), m.publish()
+	refused := 0
 	for path, want := range m.tour(ref, public) {
 		got := newBrowser(t).get(r.url(path))
+		if want >= 400 && !strings.HasPrefix(path, "/assets/") {
+			refused++
+		}
 		if got.StatusCode != want {
 			t.Errorf("%s: %d, want %d: %.200s", path, got.StatusCode, want, got.body)
 		}
@@ -96,16 +105,46 @@ func TestHeaders(t *testing.T) {
 				continue
 			}
 			got := newBrowser(t).send(method, r.url(path), "")
+			refused++
 			if got.StatusCode != http.StatusMethodNotAllowed || got.Header.Get("Allow") != "GET, HEAD" {
 				t.Errorf("%s %s: %d, Allow %q", method, path, got.StatusCode, got.Header.Get("Allow"))
 			}
 		}
 		if strings.HasSuffix(path, "/open") && want == 405 {
+			refused++
 			if got := newBrowser(t).get(r.url(path)); got.Header.Get("Allow") != "POST" {
 				t.Errorf("%s: Allow %q", path, got.Header.Get("Allow"))
 			}
 		}
 	}
+	for _, n := range scrape.Refusals(r.server.Metrics()) {
+		refused -= n
+	}
+	if refused != 0 {
+		t.Errorf("%d refusals are not counted", refused)
+	}
+}
+
+// TestUnexpectedErrors: what no rule foresaw is logged with the request that met it.
+func TestUnexpectedErrors(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	m := r.create()
+	newBrowser(t).get(r.url("/sessions")) // it runs
+	r.server.Mount("/s/", New(Config{Log: slog.New(slog.NewTextHandler(&r.log, nil))}, r.server, oddTokens{}, nil))
+	own := httptest.NewServer(r.server.Handler())
+	defer own.Close()
+	got := newBrowser(t).send(http.MethodGet, own.URL+"/s/"+m.owner.ID, "", tokenHeader+": "+m.owner.ID+"."+m.owner.Secret.RevealText())
+	if id := got.Header.Get(server.RequestHeader); got.StatusCode != 500 || !strings.Contains(r.log.String(), `doing="make the page" error=odd request=`+id) {
+		t.Errorf("%d %s %s, and the log has %s", got.StatusCode, got.body, id, r.log.String())
+	}
+}
+
+// oddTokens are lost in a way that nobody has foreseen.
+type oddTokens struct{ Tokens }
+
+func (oddTokens) FindPageToken(context.Context, string, [32]byte) (capability.PageToken, int64, error) {
+	return capability.PageToken{}, 0, errors.New("odd")
 }
 
 // No address sends a browser anywhere else.

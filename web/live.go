@@ -66,7 +66,9 @@ func (q *request) live(held holding) {
 func (q *request) follow(link context.Context, s *stream, h *server.Held, about *server.Description, err error) {
 	switch {
 	case err != nil:
-		s.over(q.faultOf(err))
+		f := q.faultOf(err)
+		q.site.server.Refused(q.w, f)
+		s.over(f)
 		return
 	case s.out.At.Cursor > about.Row.Cursor: // the server was restored to before what the page has
 		_ = s.frame("reload", []byte("{}")) // the reader may have gone

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/internal/scrape"
 	"github.com/mooring-rpc/mooring/internal/seed"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
@@ -428,6 +429,9 @@ func TestOtherEnds(t *testing.T) {
 	stranger := newBrowser(t)
 	if got := listen(t, stranger, live+"?after=0", "").ends(); len(got) != 1 || !strings.HasPrefix(got[0], `over {"code":"unknown_ref"`) {
 		t.Errorf("without a token: %q", got)
+	}
+	if n := scrape.Refusals(r.server.Metrics())["unknown_ref"]; n != 1 {
+		t.Errorf("it is counted %d times", n)
 	}
 }
 

@@ -22,7 +22,6 @@ func (q *request) missing() {
 // refuse answers with an error.
 func (q *request) refuse(err error) {
 	f := q.faultOf(err)
-	q.site.cfg.Log.Debug("page refused", "request", server.RequestID(q.w), "peer", q.r.RemoteAddr, "code", f.Code) // no path: it may open something
 	if after := f.Code.RetryAfter(); after != "" {
 		q.w.Header().Set("Retry-After", after)
 	}
@@ -39,12 +38,13 @@ func (q *request) faultOf(err error) *fault.Error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fault.GivenUp(err, nil)
 	}
-	return fault.Unexpected(q.site.cfg.Log, err, "make the page", "peer", q.r.RemoteAddr)
+	return fault.Unexpected(q.site.cfg.Log, err, "make the page", "request", server.RequestID(q.r.Context()), "peer", q.r.RemoteAddr)
 }
 
 // fail answers with a page where a page was asked for, and else with a line of
 // JSON: {"code","message"}.
 func (q *request) fail(status int, f *fault.Error) {
+	q.site.server.Refused(q.w, f)
 	if q.wantsPage() {
 		q.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		q.w.WriteHeader(status)

@@ -40,6 +40,9 @@ func Allowed(r *http.Request, patterns []string) bool {
 	return false
 }
 
+// exposed are the headers of answers that pages may read besides those that they always may.
+const exposed = "Mooring-History, Mooring-Request, Retry-After"
+
 // Admit says whether the page that sent a request may, and lets it read the answer if so; the caller refuses the others.
 // A "simple" POST is sent by browsers without asking first, so refusing must not be left to them. Credentials (cookies)
 // are never let in.
@@ -50,6 +53,7 @@ func Admit(w http.ResponseWriter, r *http.Request, patterns []string) bool {
 	}
 	if origin := r.Header.Get("Origin"); origin != "" {
 		w.Header().Set("Access-Control-Allow-Origin", origin)
+		w.Header().Set("Access-Control-Expose-Headers", exposed)
 	}
 	return true
 }
