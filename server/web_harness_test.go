@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"math/big"
 	"reflect"
+	"regexp"
+	"sync"
 	"testing"
 
 	"github.com/oklog/ulid/v2"
@@ -30,6 +32,21 @@ type webClient struct {
 	t    testing.TB
 	conn *capnweb.Conn
 	main *capnweb.Stub
+
+	mu     sync.Mutex
+	called map[string]bool // methods, by name
+}
+
+// calledMethod finds the method in a message of a call.
+var calledMethod = regexp.MustCompile(`^\["(?:push|stream)",\["(?:pipeline|import)",-?\d+,\["(\w+)"\]`)
+
+// note keeps the method of a message that is sent, if that is a call.
+func (w *webClient) note(sent bool, message []byte) {
+	if m := calledMethod.FindSubmatch(message); sent && m != nil {
+		w.mu.Lock()
+		w.called[string(m[1])] = true
+		w.mu.Unlock()
+	}
 }
 
 // dialWeb connects a peer over a pipe; it leaves when the test ends, or by leave.
@@ -52,7 +69,8 @@ func (r *rig) dialWebIn(t testing.TB) *webClient {
 }
 
 func newWebClient(t testing.TB, transport capnweb.Transport) *webClient {
-	w := &webClient{t: t, conn: capnweb.NewConn(transport, capnweb.Config{Limits: capnweb.Limits{MessageBytes: 64 << 20}})}
+	w := &webClient{t: t, called: map[string]bool{}}
+	w.conn = capnweb.NewConn(transport, capnweb.Config{Limits: capnweb.Limits{MessageBytes: 64 << 20}, Trace: w.note})
 	ran := make(chan struct{})
 	go func() {
 		defer close(ran)

@@ -11,9 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	capnpserver "capnproto.org/go/capnp/v3/server"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/mooring-rpc/mooring/bridge"
 	"github.com/mooring-rpc/mooring/capability"
+	"github.com/mooring-rpc/mooring/capnp/wire"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/ledger"
@@ -45,11 +48,29 @@ func TestEveryMethodOverTheWeb(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, st Store) {
 		r := start(t, st, func(c *Config) { c.Audiences = []string{audience} })
-		t.Run("main", func(t *testing.T) { webMainMethods(t, r, r.dialWebIn(t)) })
-		t.Run("session", func(t *testing.T) { webSessionMethods(t, r, r.dialWebIn(t)) })
-		t.Run("stream", func(t *testing.T) { webStreamMethods(t, r, r.dialWebIn(t)) })
-		t.Run("authority", func(t *testing.T) { webAuthorityMethods(t, r, r.dialWebIn(t)) })
-		t.Run("space", func(t *testing.T) { webSpaceMethods(t, r, r.dialWebIn(t)) }) // rotates the root ref
+		try := func(name string, methods func(*testing.T, *rig, *webClient)) (called map[string]bool) {
+			t.Run(name, func(t *testing.T) {
+				w := r.dialWebIn(t)
+				methods(t, r, w)
+				called = w.called
+			})
+			return called
+		}
+		inSchema := func(schema []capnpserver.Method, called ...map[string]bool) {
+			for _, m := range schema {
+				name := m.MethodName
+				if rule := webRules().Methods[bridge.MethodOf{Interface: m.InterfaceID, Method: name}]; rule.Name != "" {
+					name = rule.Name
+				}
+				if !slices.ContainsFunc(called, func(by map[string]bool) bool { return by[name] }) {
+					t.Errorf("nobody calls %s of %s here", name, m.InterfaceName)
+				}
+			}
+		}
+		inSchema(wire.Gateway_Methods(nil, nil), try("main", webMainMethods))
+		inSchema(append(wire.Session_Methods(nil, nil), wire.Subscription_Methods(nil, nil)...), try("session", webSessionMethods), try("authority", webAuthorityMethods))
+		inSchema(wire.Stream_Methods(nil, nil), try("stream", webStreamMethods))
+		inSchema(wire.Space_Methods(nil, nil), try("space", webSpaceMethods)) // rotates the root ref
 	})
 }
 

@@ -16,23 +16,25 @@ var (
 	// readAccount gets, of the way from a ref of a space up to the space's owner's, the last
 	// before that: what is made from a ref counts for that one.
 	readAccount = statement("", `
-		WITH RECURSIVE line(target, tail, parent_target, parent_tail) AS (
-			SELECT g.target, g.tail, g.parent_target, g.parent_tail FROM grants g WHERE g.target = {1} AND g.tail = {2}
+		WITH RECURSIVE line(target, tail, parent_target, parent_tail, last_target, last_tail) AS (
+			SELECT g.target, g.tail, g.parent_target, g.parent_tail, g.target, g.tail FROM grants g WHERE g.target = {1} AND g.tail = {2}
 			UNION ALL
-			SELECT g.target, g.tail, g.parent_target, g.parent_tail FROM line CROSS JOIN grants g
+			SELECT g.target, g.tail, g.parent_target, g.parent_tail, line.target, line.tail FROM line CROSS JOIN grants g
 			WHERE g.target = line.parent_target AND g.tail = line.parent_tail)
-		SELECT line.target, line.tail FROM line CROSS JOIN grants p
-		WHERE p.target = line.parent_target AND p.tail = line.parent_tail AND p.parent_target = ''`)
+		SELECT line.last_target, line.last_tail FROM line
+		WHERE line.parent_target = '' AND NOT (line.target = {1} AND line.tail = {2})`)
 
-	// sumAccount adds up the sessions whose owners' refs are below a ref of a space.
+	// sumAccount adds up the sessions whose owners' refs are below a ref of a space. That a ref is the
+	// space's own is a column: where it is a condition on the target, Postgres looks for children by the
+	// space alone, and compares each of its refs with all.
 	sumAccount = statement("", `
-		WITH RECURSIVE line(target, tail) AS (
-			SELECT g.target, g.tail FROM grants g WHERE g.target = {1} AND g.tail = {2}
+		WITH RECURSIVE line(target, tail, own) AS (
+			SELECT g.target, g.tail, 1 FROM grants g WHERE g.target = {1} AND g.tail = {2}
 			UNION ALL
-			SELECT g.target, g.tail FROM line CROSS JOIN grants g
-			WHERE g.parent_target = line.target AND g.parent_tail = line.tail AND line.target = {1})
+			SELECT g.target, g.tail, CASE WHEN g.target = {1} THEN 1 ELSE 0 END FROM line CROSS JOIN grants g
+			WHERE g.parent_target = line.target AND g.parent_tail = line.tail AND line.own = 1)
 		SELECT CAST(coalesce(sum(s.bytes), 0) AS bigint) FROM sessions s
-		WHERE s.id IN (SELECT line.target FROM line WHERE line.target <> {1})`)
+		WHERE s.id IN (SELECT line.target FROM line WHERE line.own = 0)`)
 
 	// spareAccount keeps what was there before there was a quota, once all of it is measured.
 	spareAccount = statement("", `

@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -20,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(pgtest.Reuse())) }
 
-// statements are all that run more often than once a start.
+// statements are all that there are.
 var statements = map[string]*Statement{
 	"shareSpace": shareSpace, "lockSpace": lockSpace, "ensureSessions": ensureSessions, "lockSessions": lockSessions,
 	"readSessions": readSessions, "saveSessions": saveSessions, "moveSessions": moveSessions, "touchSessions": touchSessions, "moveStreams": moveStreams, "listOldest": listOldest, "listNewest": listNewest, "listChanged": listChanged, "listTitled": listTitled, "listDue": listDue, "readTitles": readTitles, "setTitles": setTitles, "dropDue": dropDue, "readExternals": readExternals,
@@ -48,7 +51,9 @@ var statements = map[string]*Statement{
 	"readOwners": readOwners, "readChildren": readChildren,
 	"insertPageToken": insertPageToken, "crowdPageTokens": crowdPageTokens, "readPageToken": readPageToken, "dropPageToken": dropPageToken,
 	"findPageTokens": findPageTokens, "limitLocks": limitLocks, "touchedSessions": touched[0], "touchedEvents": touched[1], "touchedStreams": touched[2],
-	"saveMeta": saveMeta, "countSessions": countSessions,
+	"saveMeta": saveMeta, "countSessions": countSessions, "readMeta": readMeta, "claimMeta": claimMeta, "insertSpace": insertSpace,
+	"readMaker": readMaker, "readAccount": readAccount, "sumAccount": sumAccount, "spareAccount": spareAccount, "readSpared": readSpared,
+	"pageSessions": pageSessions, "pageHeads": pageHeads, "readHashes": readHashes, "turnPage": turnPage, "forgetWriters": forgetWriters,
 }
 
 // indexed are the statements about turns, of which a session may have very many, and about
@@ -58,6 +63,53 @@ var indexed = map[string]string{"readOpenTurns": "turns_counted", "readTurnRefs"
 
 // stopping are the statements of which no more is read than there is room for.
 var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readHolders: true, readEntries: true, readRanges: true, readRange: true}
+
+// TestEveryStatementHasAPlan: what is made by one of this package's makers of statements is among those whose plans are looked
+// at.
+func TestEveryStatementHasAPlan(t *testing.T) {
+	t.Parallel()
+	makers := map[string]bool{"statement": true, "insertion": true, "weighed": true, "page": true, "onPostgres": true, "walking": true, "joined": true}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			vars, ok := d.(*ast.GenDecl)
+			if !ok || vars.Tok != token.VAR {
+				continue
+			}
+			for _, spec := range vars.Specs {
+				v := spec.(*ast.ValueSpec)
+				for i, value := range v.Values {
+					call, ok := value.(*ast.CallExpr)
+					if !ok {
+						continue
+					}
+					maker, ok := call.Fun.(*ast.Ident)
+					if !ok || !makers[maker.Name] {
+						continue
+					}
+					found++
+					if name := v.Names[i].Name; statements[name] == nil {
+						t.Errorf("%s is not in statements", name)
+					}
+				}
+			}
+		}
+	}
+	if found < 100 {
+		t.Errorf("%d statements were found", found)
+	}
+}
 
 var placeholder = regexp.MustCompile(`\$(\d+)`)
 

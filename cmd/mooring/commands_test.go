@@ -1,0 +1,73 @@
+package main
+
+import (
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestCommandsAreInTheTable: docs/commands.md has a row for each command there is, and for no other.
+func TestCommandsAreInTheTable(t *testing.T) {
+	t.Parallel()
+	root := newRoot(&shared{out: io.Discard, err: io.Discard})
+	root.InitDefaultCompletionCmd("completion")
+	var there []string
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		path := strings.TrimPrefix(c.CommandPath(), "mooring ")
+		if c.Name() == "completion" || c.Runnable() && c != root && !c.Hidden {
+			there = append(there, path)
+		}
+		if c.Name() != "completion" { // its shells are one argument to a reader
+			for _, child := range c.Commands() {
+				walk(child)
+			}
+		}
+	}
+	walk(root)
+	text, err := os.ReadFile("../../docs/commands.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	named := regexp.MustCompile("`((?:[a-z-]+ ?)+)")
+	for row := range strings.Lines(string(text)) {
+		first, rest, _ := strings.Cut(strings.TrimPrefix(row, "| `"), "|")
+		if !strings.HasPrefix(row, "| `") || rest == "" {
+			continue
+		}
+		group := ""
+		for _, m := range named.FindAllStringSubmatch("`"+first, -1) {
+			path := strings.TrimSpace(m[1])
+			if before, _, flag := strings.Cut(path, " -"); flag {
+				path = before
+			}
+			if !strings.Contains(path, " ") && group != "" {
+				path = group + " " + path // "outbox status, list"
+			}
+			if before, _, below := strings.Cut(path, " "); below {
+				group = before
+			}
+			told = append(told, path)
+		}
+	}
+	slices.Sort(there)
+	slices.Sort(told)
+	there, told = slices.Compact(there), slices.Compact(told)
+	for _, path := range there {
+		group := slices.ContainsFunc(there, func(other string) bool { return strings.HasPrefix(other, path+" ") })
+		if !group && !slices.Contains(told, path) {
+			t.Errorf("docs/commands.md has no row for mooring %s", path)
+		}
+	}
+	for _, path := range told {
+		if !slices.Contains(there, path) {
+			t.Errorf("docs/commands.md has a row for mooring %s, which is no command", path)
+		}
+	}
+}
