@@ -245,3 +245,27 @@ func TestUpgradeToOperation(t *testing.T) {
 		})
 	}
 }
+
+// TestUpgradeToForgotten: of no session of before, nor of what the binary before writes, is
+// anything forgotten, and those that were deleted are found.
+func TestUpgradeToForgotten(t *testing.T) {
+	t.Parallel()
+	for _, d := range databases {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			db := d.open(t)()
+			for i, set := range []Set{upTo(t, d.set, 5), upTo(t, d.set, 6), upTo(t, d.set, 5)} {
+				if err := Up(t.Context(), db, set); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := db.Exec("INSERT INTO sessions (id, life, cursor, base) VALUES ($1, 2, 3, 3)", string(rune('a'+i))); err != nil {
+					t.Error(err)
+				}
+			}
+			var due int
+			if err := db.QueryRow("SELECT count(*) FROM sessions WHERE life = 2 AND forgotten = 0").Scan(&due); err != nil || due != 3 {
+				t.Errorf("%d of 3 are to be forgotten, %v", due, err)
+			}
+		})
+	}
+}

@@ -5,7 +5,7 @@ package outbox
 // recorded. The ops end here with that, their seqs are given out anew, and whatever they
 // are waited for by goes on, as if the server had recorded it.
 //
-// A stream that is there is never refused so, and none is ever removed: so nothing of this
+// A stream that is there is never refused so, and none is removed that would be then: so nothing of this
 // one has been applied. And what is on its way still will not be, if it goes under the same
 // ref, since what ails that is for good. What may have been sent under another ref nobody
 // can tell about: then the stream stops instead.

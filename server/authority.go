@@ -76,10 +76,13 @@ func (a *authority) direct(do *session.Direct, peer string) (session.Submission,
 
 // check gives the grant that allows need on the session now, or why not; it is
 // there for a dead ref too, and where only the session's end is in the way
-// (SessionDeleted).
+// (SessionDeleted), unless the ref went with the session.
 func (a *authority) check(at *session.Sight, need capability.Rights) (*capability.Grant, *fault.Error) {
 	if at.Row == nil || at.Row.Life == session.Absent {
 		return nil, fault.NotFound.With("session %s is not there: its create op has not been applied", a.session)
+	}
+	if at.Row.Forgotten && (a.space != "" || at.Grants[a.ref] == nil) {
+		return nil, sessionDeleted()
 	}
 	stream := ""
 	if a.has(at.Row.Creator) {

@@ -34,8 +34,8 @@ type Config struct {
 	// KeepLog is for how long events stay in the logs; what is older is trimmed,
 	// the state kept. 0 keeps everything.
 	KeepLog time.Duration
-	// KeepDeleted is for how long the events of deleted sessions stay, whose payloads
-	// are gone. 0 keeps them.
+	// KeepDeleted is for how long the events, streams and refs of deleted sessions stay, whose
+	// payloads are gone. 0 keeps them.
 	KeepDeleted time.Duration
 
 	// Sole says that no other server can be on the database: when this one

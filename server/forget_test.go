@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"capnproto.org/go/capnp/v3"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnp/wire"
@@ -89,9 +91,17 @@ func TestEveryRefToADeletedSessionSaysSo(t *testing.T) {
 		if k.ended.Code != fault.SessionDeleted || k.cursors[len(k.cursors)-1] != 4 {
 			t.Errorf("ended with %v after %v", k.ended, k.cursors)
 		}
-		later := p.restore(ref)
+		later, late := p.restore(ref), p.restore(m.owner)
 		defer later.Release()
-		for _, one := range []*rpc.Ref{m.sess, live, later} {
+		defer late.Release()
+		refs := []*rpc.Ref{m.sess, late, live, later}
+		for i, one := range append(refs, refs...) {
+			forgotten := i >= len(refs)
+			if i == len(refs) {
+				if more, err := st.Forget(t.Context(), m.id, -time.Hour, 100); more || err != nil {
+					t.Fatalf("forgetting: %v, %v", more, err)
+				}
+			}
 			_, promise, err := call(t, one, sessionEvents, words(2, 0), nil)
 			promise.Release()
 			wantCode(t, "events", err, fault.SessionDeleted)
@@ -105,6 +115,11 @@ func TestEveryRefToADeletedSessionSaysSo(t *testing.T) {
 			promise.Release()
 			wantCode(t, "save", err, fault.SessionDeleted)
 			results, promise, err := call(t, one, sessionDescribe, words(0, 0), nil)
+			if forgotten && one != late { // of which nothing is known any more
+				promise.Release()
+				wantCode(t, "describe", err, fault.SessionDeleted)
+				continue
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,6 +137,19 @@ func TestEveryRefToADeletedSessionSaysSo(t *testing.T) {
 			}
 			promise.Release()
 		}
+		if seqs, _, err := readAuditPage(t, late, sessionAudit, 0, 0); err != nil || len(seqs) == 0 {
+			t.Errorf("the owner is shown %d rows of the audit: %v", len(seqs), err)
+		}
+		_, _, err := readAuditPage(t, later, sessionAudit, 0, 0)
+		wantCode(t, "another's audit", err, fault.SessionDeleted)
+		for _, gone := range []capability.Ref{ref, ref.With(capability.ServerID(m.id, ulid.Make()), capability.NewSecret())} {
+			again := p.restore(gone)
+			defer again.Release()
+			_, _, err = call(t, again, sessionEvents, words(2, 0), nil)
+			wantCode(t, "events after another restore", err, fault.SessionDeleted)
+		}
+		wantCode(t, "another secret", p.restoreErr(ref.With(ref.ID, capability.NewSecret()), ""), fault.UnknownRef)
+		wantCode(t, "another secret of the owner", p.restoreErr(ref.With(m.owner.ID, capability.NewSecret()), ""), fault.UnknownRef)
 		page, err := st.(*store.Store).ReadAudit(t.Context(), m.id, 0, 100, nil)
 		if err != nil {
 			t.Fatal(err)

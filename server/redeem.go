@@ -15,7 +15,8 @@ import (
 // redeem checks a ref's secret and counts the redemption. A dead ref with the
 // right secret is given too, and counted by nobody. Of a sealed one, dead or not,
 // proven says what is wrong with the proof; who has not its secret never gets so
-// far. Errors: UnknownRef, NotYetKnown, Sealed, Exhausted, and the store's.
+// far. What may have been a ref to a forgotten session, whose refs are gone, is given too, as an
+// id alone. Errors: UnknownRef, NotYetKnown, Sealed, Exhausted, and the store's.
 func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret, redemption, peer string,
 	proven func(*capability.Grant) *fault.Error) (*capability.Grant, error) {
 	if redemption == "" {
@@ -28,6 +29,9 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 	var seen *session.Redemption
 	err := s.cfg.Store.Redeem(ctx, id, redemption, peer, func(r *session.Redemption) error {
 		seen, grant, refused = r, r.Grant, capability.Open(r.Grant, id, secret)
+		if grant == nil && r.Row != nil && r.Row.Forgotten && (capability.Fits(id, secret) || !capability.Offline(id)) {
+			return errForgotten
+		}
 		if refused != nil {
 			return refused
 		}
@@ -48,6 +52,8 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 		return nil
 	})
 	switch {
+	case err == errForgotten: // the audit would be anybody's to write to who knows the session's id
+		return &capability.Grant{ID: id, Target: capability.Target(id)}, nil
 	case err == errDead:
 		s.audit.denied(capability.AuditRow{Target: grant.Target, Act: capability.AuditDenial, Ref: id, Actor: grant.Actor, Subject: "restore", Reason: refused.Code, Peer: peer})
 		return grant, nil
@@ -71,6 +77,9 @@ func (s *Server) redeem(ctx context.Context, id string, secret capability.Secret
 
 // errDead stops a redeeming, which nothing is to be counted of, without refusing it.
 var errDead = fault.Canceled.With("a dead ref is not redeemed")
+
+// errForgotten is errDead for a ref that is not there, of a session that is forgotten.
+var errForgotten = fault.Canceled.With("a forgotten session's ref is not redeemed")
 
 func cursorOf(at *session.Sight) uint64 {
 	if at.Row == nil {

@@ -228,11 +228,11 @@ func (o *sess) stream(outbox string, secret []byte, incarnation uint64) (*stream
 // ref. idle is why that ref can change nothing in the session, if it cannot: the opening is
 // marked as its then.
 //
-// Nothing sweeps what such a ref has made, however old, nor sessions that are not there: a
-// late copy of a create that was refused would be decided anew, perhaps under a better ref,
-// beside what its writer did in its place. And the outbox that has acknowledged the refusal
-// would be told that the server is behind, while its stream's secret and incarnation were
-// anybody's to set.
+// Nothing sweeps what such a ref has made, however old, until the session is deleted and
+// forgotten, nor sessions that are not there: a late copy of a create that was refused would be
+// decided anew, perhaps under a better ref, beside what its writer did in its place. And the
+// outbox that has acknowledged the refusal would be told that the server is behind, while its
+// stream's secret and incarnation were anybody's to set.
 func (o *sess) find(ctx context.Context, opening *session.StreamOpening, secret capability.Secret) (row *ledger.Stream, grant *capability.Grant, idle, refused *fault.Error) {
 	refs := o.auth.refs()
 	if o.auth.space != "" {
@@ -242,6 +242,9 @@ func (o *sess) find(ctx context.Context, opening *session.StreamOpening, secret 
 	sight, streams, err := o.server.cfg.Store.FindStreams(ctx, session.StreamKeys(key, opening.SecretHash), refs)
 	if err != nil {
 		return nil, nil, nil, toFault(o.link.log, err, "open the stream")
+	}
+	if sight.Row != nil && sight.Row.Forgotten {
+		return opening.Forgotten(), nil, nil, nil
 	}
 	grant, opening.Idle, idle = o.idle(sight)
 	_, row, _ = session.StreamFor(key, opening.SecretHash, streams)

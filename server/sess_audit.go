@@ -28,7 +28,7 @@ func (o *sess) audit(ctx context.Context, c *rpc.Call) {
 	p := wire.Session_audit_Params(s)
 	answerAudit(ctx, o.server, c, o.auth.session, p.After(), p.Limit(), o.auth.refs(), func(at *session.Sight) *fault.Error {
 		grant, refused := o.auth.check(at, 0)
-		if refused != nil && refused.Code == fault.SessionDeleted {
+		if grant != nil && refused != nil && refused.Code == fault.SessionDeleted {
 			refused = nil // of a session that is over there is still to be said what it was
 		}
 		if refused == nil && !grant.Owner {

@@ -99,8 +99,10 @@ type Store interface {
 	// what is older than keep, and where to go on from ("" at the end); Trim lets
 	// go of a piece of one's log and says whether more of it is due.
 	Trimmable(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error)
-	// Forgettable is Trimmable for sessions that were deleted longer ago than keep.
+	// Forgettable is Trimmable for sessions that were deleted longer ago than keep, and
+	// Forget is Trim for what is left of them, at most rows of each kind.
 	Forgettable(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error)
+	Forget(ctx context.Context, session string, keep time.Duration, rows int) (more bool, err error)
 	Trim(ctx context.Context, session string, keep time.Duration, maxEvents, maxBytes int) (more bool, err error)
 
 	// Retitle has the titles that were written lists are sorted by, at most so many.

@@ -20,32 +20,42 @@ const (
 // trim lets go of events older than Config.KeepLog, if it is set. Any number of
 // replicas may: a piece is decided on and removed under its session's lock.
 func (s *Server) trim(ctx context.Context) {
-	s.trimming(ctx, s.cfg.KeepLog, s.cfg.Store.Trimmable)
+	s.trimming(ctx, s.cfg.KeepLog, s.cfg.Store.Trimmable, s.trimPiece)
 }
 
-// forget is trim for what is left of deleted sessions after Config.KeepDeleted: all events
-// but the last, which the hash chain ends with. Streams and refs stay, so that whatever
-// comes again is answered as before.
+func (s *Server) trimPiece(ctx context.Context, id string, keep time.Duration) (more bool, err error) {
+	return s.cfg.Store.Trim(ctx, id, keep, trimEvents, trimBytes)
+}
+
+// forget is trim for what is left of deleted sessions after Config.KeepDeleted: the rest of
+// their logs, their streams and their refs but for the owner's.
 func (s *Server) forget(ctx context.Context) {
-	s.trimming(ctx, s.cfg.KeepDeleted, s.cfg.Store.Forgettable)
+	s.trimming(ctx, s.cfg.KeepDeleted, s.cfg.Store.Forgettable, s.forgetPiece)
+}
+
+func (s *Server) forgetPiece(ctx context.Context, id string, keep time.Duration) (more bool, err error) {
+	return s.cfg.Store.Forget(ctx, id, keep, trimEvents)
 }
 
 // findDue gives a page of the sessions that are due, and where to go on from.
 type findDue func(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error)
 
-func (s *Server) trimming(ctx context.Context, keep time.Duration, find findDue) {
+// removePiece removes a piece of one's, and says whether there is more to remove.
+type removePiece func(ctx context.Context, id string, keep time.Duration) (more bool, err error)
+
+func (s *Server) trimming(ctx context.Context, keep time.Duration, find findDue, piece removePiece) {
 	if keep > 0 {
-		every(ctx, max(min(keep/20, trimMost), min(trimLeast, s.cfg.SweepInterval)), func() { s.trimAll(ctx, keep, find) })
+		every(ctx, max(min(keep/20, trimMost), min(trimLeast, s.cfg.SweepInterval)), func() { s.trimAll(ctx, keep, find, piece) })
 	}
 }
 
 // trimAll is one round over all sessions.
-func (s *Server) trimAll(ctx context.Context, keep time.Duration, find findDue) {
+func (s *Server) trimAll(ctx context.Context, keep time.Duration, find findDue, piece removePiece) {
 	after := ""
 	for ctx.Err() == nil {
 		ids, next, err := find(ctx, keep, after, trimPage)
 		for _, id := range ids {
-			if err = s.trimLog(ctx, id, keep); err != nil {
+			if err = s.trimLog(ctx, id, keep, piece); err != nil {
 				if ctx.Err() != nil || fault.CodeOf(err) != fault.Internal {
 					break // it is not this session's fault
 				}
@@ -67,11 +77,11 @@ func (s *Server) trimAll(ctx context.Context, keep time.Duration, find findDue) 
 }
 
 // trimLog trims one session's log, a piece at a time.
-func (s *Server) trimLog(ctx context.Context, id string, keep time.Duration) error {
+func (s *Server) trimLog(ctx context.Context, id string, keep time.Duration, piece removePiece) error {
 	for more := true; more && ctx.Err() == nil; {
 		once, cancel := context.WithTimeout(ctx, s.cfg.CommitTimeout)
 		var err error
-		more, err = s.cfg.Store.Trim(once, id, keep, trimEvents, trimBytes)
+		more, err = piece(once, id, keep)
 		cancel()
 		if err != nil {
 			return err

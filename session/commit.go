@@ -80,6 +80,9 @@ func (a *applier) mayKnow(answer *Answer) bool {
 
 // submit is one submission; its error is for the call as a whole.
 func (a *applier) submit(out *Answer) *fault.Error {
+	if a.s.row.Forgotten {
+		return a.forgotten(out)
+	}
 	if a.sub.Direct != nil {
 		return a.direct(out)
 	}

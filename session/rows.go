@@ -30,6 +30,10 @@ type Row struct {
 	Spared   int64  // of them, that were there before there was a quota; -1: Bytes are not measured
 	Order    Order  // of its state, as its first event says (order.go)
 	Creator  string // the stream whose create or fork made it: an object of Space.create acts as the owner only for that one
+
+	// Forgotten says of a Deleted session that its streams, outcomes and refs are gone, or are going
+	// (forgotten.go).
+	Forgotten bool
 }
 
 // Totals are sums over sessions: how many there are of those that are there and of those that

@@ -68,7 +68,9 @@ func (s *Service) holder(ctx context.Context, c *server.Caller, id, secret strin
 	if err != nil {
 		return nil, nil, nil, s.fault(ctx, err, "look at the share")
 	}
-	if g := sight.Grants[ref.ID]; g == nil || g.Parent != p.Share || sight.Row == nil { // of another share of the session
+	g := sight.Grants[ref.ID]
+	gone := g == nil && sight.Row != nil && sight.Row.Forgotten         // and with it which share it was of
+	if !gone && (g == nil || g.Parent != p.Share || sight.Row == nil) { // of another share of the session
 		return nil, nil, nil, s.stranger(c, wrong)
 	}
 	return p, held, sight, nil
@@ -76,11 +78,11 @@ func (s *Service) holder(ctx context.Context, c *server.Caller, id, secret strin
 
 // over says why a ref of a session allows nothing any more, nil if it does.
 func over(sight *session.Sight, ref string) error {
-	if why := capability.Check(sight.Grants[ref], sight.Row.Epoch, sight.Now, 0, ""); why != nil {
-		return why
-	}
 	if sight.Row.Life == session.Deleted {
 		return fault.SessionDeleted.With("the session was deleted")
+	}
+	if why := capability.Check(sight.Grants[ref], sight.Row.Epoch, sight.Now, 0, ""); why != nil {
+		return why
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package share
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,10 +16,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mooring-rpc/mooring/capability"
 	"github.com/mooring-rpc/mooring/capnweb"
 	"github.com/mooring-rpc/mooring/fault"
 	"github.com/mooring-rpc/mooring/internal/teststore"
 	"github.com/mooring-rpc/mooring/internal/until"
+	"github.com/mooring-rpc/mooring/ledger"
 	"github.com/mooring-rpc/mooring/opencode"
 	"github.com/mooring-rpc/mooring/session"
 	"github.com/mooring-rpc/mooring/store"
@@ -482,6 +487,47 @@ func lastLack(t *testing.T, r *rig, c created) (last int64) {
 		last = max(last, l.At)
 	}
 	return last
+}
+
+// TestForgottenShares: what is said of a share whose session was deleted is said when the
+// session is forgotten, too.
+func TestForgottenShares(t *testing.T) {
+	t.Parallel()
+	r := start(t, teststore.SQLite(t), nil)
+	c := r.create("ses_gone")
+	r.want(200, r.sync(c, message("msg_1", "x")))
+	share, err := r.store.FindShare(t.Context(), c.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := r.server.Caller(t.Context(), "127.0.0.9:1").Acting(share.Owner).OpenStream(t.Context(), "obx_1", bytes.Repeat([]byte{1}, capability.SecretBytes), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted, err := stream.Apply(t.Context(), ledger.Batch{BatchID: ulid.Make().String(), Ops: []ledger.Intent{{OpID: ulid.Make().String(), Seq: 1, Method: session.MethodDelete}}})
+	if err != nil || deleted.Outcomes[0].Status != ledger.Applied {
+		t.Fatal(deleted, err)
+	}
+	answers := func() (all []string) {
+		for _, q := range []struct{ method, path, body string }{
+			{"GET", "", ""}, {"GET", "/data", ""}, {"GET", "/metadata", ""}, {"POST", "/sync", syncBody(c.Secret, message("msg_2", "y"))},
+			{"POST", "/sync", syncBody("x", message("msg_2", "y"))}, {"DELETE", "", fmt.Sprintf(`{"secret":%q}`, c.Secret)},
+		} {
+			got := r.request(q.method, "/api/share/"+c.ID+q.path, q.body)
+			all = append(all, fmt.Sprintf("%s %s: %d %s", q.method, q.path, got.status, got.body))
+		}
+		return all
+	}
+	was := answers()
+	if more, err := r.store.Forget(t.Context(), share.Session, -time.Hour, 100); more || err != nil {
+		t.Fatal(more, err)
+	}
+	if now := answers(); !slices.Equal(now, was) {
+		t.Errorf("it is answered\n%s\nand was\n%s", strings.Join(now, "\n"), strings.Join(was, "\n"))
+	}
+	if again := r.create("ses_gone"); again.ID == c.ID {
+		t.Error("a forgotten share is given again")
+	}
 }
 
 // A body costs a server little more than its bytes before it is known whose it is,

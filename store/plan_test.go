@@ -36,7 +36,8 @@ var statements = map[string]*Statement{
 	"readOpenTurns": readOpenTurns, "readTurns": readTurns, "readAllTurns": readAllTurns, "saveTurns": saveTurns, "dropTurns": dropTurns,
 	"lapsedTurns": lapsedTurns, "readTurnRefs": readTurnRefs, "readLapsing": readLapsing, "readFirstOpen": readFirstOpen,
 	"pageTrimmable": pageTrimmable, "pageDeleted": pageDeleted, "readLogMarks": readLogMarks, "keepValues": keepValues, "dropEvents": dropEvents,
-	"setBase":     setBase,
+	"setBase": setBase, "forget": forget, "setForgotten": setForgotten, "forgetEvents": forgotten[0], "forgetStreams": forgotten[1],
+	"forgetRecords": forgotten[2], "forgetRedemptions": forgotten[3], "forgetGrants": forgotten[4], "forgetUses": forgotten[5],
 	"readStreams": readStreams, "nthIdle": nthIdle, "saveStreams": saveStreams, "readRecords": readRecords, "searchRecords": searchRecords,
 	"insertRecords": insertRecords, "pruneRecords": pruneRecords,
 	"readGrants": readGrants, "lockGrants": lockGrants, "readLineages": readLineages, "insertGrants": insertGrants,
@@ -59,7 +60,7 @@ var statements = map[string]*Statement{
 // indexed are the statements about turns, of which a session may have very many, and about
 // deleted sessions, and the index that each goes by.
 var indexed = map[string]string{"readOpenTurns": "turns_counted", "readTurnRefs": "turns_counted", "readLapsing": "turns_streaming",
-	"lapsedTurns": "turns_streaming", "readFirstOpen": "turns_open", "readGrowth": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_deleted"}
+	"lapsedTurns": "turns_streaming", "readFirstOpen": "turns_open", "readGrowth": "turns_open", "pageTrimmable": "turns_open", "pageDeleted": "sessions_forgettable"}
 
 // stopping are the statements of which no more is read than there is room for.
 var stopping = map[*Statement]bool{readLogs: true, readDeltas: true, readHolders: true, readEntries: true, readRanges: true, readRange: true}

@@ -10,7 +10,7 @@ import (
 )
 
 const sessionColumns = `s.id, s.space, s.external, s.life, s.cursor, s.base, s.head, s.epoch, s.auth_gen, s.created, s.updated, s.creator,
-	s.bytes, s.spared, s.ordered_by`
+	s.bytes, s.spared, s.ordered_by, s.forgotten`
 
 // infoStart is the beginning of the value of the info of a session s, which mostly is all of
 // it: whoever lists sessions wants their titles, and an info may be as large as anything.
@@ -102,17 +102,17 @@ var (
 func scanSession(row Scanner, more ...any) (*session.Row, error) {
 	var (
 		s                            session.Row
-		life, order                  uint8
+		life, order, forgotten       uint8
 		cursor, base, epoch, authGen int64
 		head                         []byte
 	)
-	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.Spared, &order}
+	dest := []any{&s.ID, &s.Space, &s.External, &life, &cursor, &base, &head, &epoch, &authGen, &s.Created, &s.Updated, &s.Creator, &s.Bytes, &s.Spared, &order, &forgotten}
 	if err := row.Scan(append(dest, more...)...); err != nil {
 		return nil, err
 	}
 	s.Life, s.Cursor, s.Base, s.Epoch, s.AuthGen = session.Life(life), uint64(cursor), uint64(base), uint64(epoch), uint64(authGen)
 	copy(s.Head[:], head)
-	s.Order = session.Order(order)
+	s.Order, s.Forgotten = session.Order(order), forgotten > 0
 	return &s, nil
 }
 

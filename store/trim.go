@@ -1,9 +1,11 @@
-// Trimming logs: which are due, and the removal of one piece.
+// Trimming logs: which are due, and the removal of one piece. And what is removed of sessions
+// that were deleted long ago.
 
 package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/mooring-rpc/mooring/session"
@@ -18,10 +20,10 @@ var (
 			SELECT 1 FROM turns t WHERE t.session = s.id AND t.status <= 2 AND t.begun <= s.base + 1)
 		WHERE s.id > {1} ORDER BY s.id LIMIT {2}`)
 
-	// pageDeleted goes over the deleted sessions that still have events beside their last.
+	// pageDeleted goes over the deleted sessions of which there is something to be removed.
 	pageDeleted = statement("", `
 		SELECT s.id, s.updated FROM sessions s
-		WHERE s.life = 2 AND s.base < s.cursor AND s.id > {1} ORDER BY s.id LIMIT {2}`)
+		WHERE s.life = 2 AND s.forgotten < 2 AND s.id > {1} ORDER BY s.id LIMIT {2}`)
 
 	readLogMarks = statement("", `
 		SELECT v.cursor, v.at, COALESCE(length(v.payload), 0) FROM events v
@@ -45,8 +47,8 @@ func (s *Store) Trimmable(ctx context.Context, keep time.Duration, after string,
 	return s.trimmable(ctx, pageTrimmable, keep, after, limit)
 }
 
-// Forgettable is Trimmable for sessions that were deleted before that time, whose whole logs
-// can go then.
+// Forgettable is Trimmable for sessions that were deleted before that time, which Forget can
+// remove then.
 func (s *Store) Forgettable(ctx context.Context, keep time.Duration, after string, limit int) (ids []string, next string, err error) {
 	return s.trimmable(ctx, pageDeleted, keep, after, limit)
 }
@@ -122,4 +124,70 @@ func (s *Store) Trim(ctx context.Context, id string, keep time.Duration, maxEven
 		return nil
 	})
 	return more, naming("trim", err)
+}
+
+var (
+	// forget has all be answered from the session's row, of which goes what nobody asks for then.
+	// In no space it is in none of the indexes of those that are listed.
+	forget = statement("", `
+		UPDATE sessions SET forgotten = 1, space = '', external = '', creator = '', base = cursor, bytes = 0, spared = 0 WHERE id = {1}`)
+	setForgotten = statement("", `UPDATE sessions SET forgotten = 2 WHERE id = {1}`)
+
+	// forgotten are the rows that go behind that. Who has a living owner's ref is shown the audit,
+	// and the quotas of a space's refs go by owners.
+	forgotten = []*Statement{
+		removal("events", "session", "cursor", ""),
+		removal("streams", "session", "outbox", ""),
+		removal("records", "session", "outbox, first_seq", ""),
+		removal("redemptions", "target", "tail, redemption", ""),
+		removal("grants", "target", "tail", " AND (x.owner = 0 OR x.revoked > 0)"),
+		removal("uses", "target", "tail", " AND (SELECT count(*) FROM grants g WHERE g.target = x.target AND g.tail = x.tail) = 0"),
+	}
+)
+
+// removal removes the first {2} of a session's rows in a table, and gives a row for each. session
+// and rest are the key.
+func removal(table, session, rest, which string) *Statement {
+	return statement("", `
+		DELETE FROM `+table+` WHERE (`+session+`, `+rest+`) IN (
+			SELECT `+session+`, `+rest+` FROM `+table+` x WHERE x.`+session+` = {1}`+which+` ORDER BY `+rest+` LIMIT {2})
+		RETURNING 1`)
+}
+
+// Forget removes what is left of a session that was deleted longer ago than keep, by the
+// database's clock, but for its row, its living owner's ref, its public shares (whose ids live no
+// second time) and its audit: at most most rows of each kind in this one transaction, under the
+// session row's lock. more says that others are left. From the first piece on all that comes for
+// the session is answered without them (session.Row.Forgotten), so it may stop after any.
+func (s *Store) Forget(ctx context.Context, id string, keep time.Duration, most int) (more bool, err error) {
+	err = s.update(ctx, func(t *tx) error {
+		row := &session.Row{}
+		t.run.Queue(lockSessions, texts([]string{id}), nil, func(found Scanner) (err error) {
+			row, err = scanSession(found, new(int64))
+			return err
+		})
+		t.run.QueueNow(clock(&t.now))
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		if row.Life != session.Deleted || row.Updated >= t.now-keep.Milliseconds() {
+			return nil
+		}
+		t.run.Queue(forget, nil, []any{id}, nil)
+		removed := make([]int, len(forgotten))
+		for i, kind := range forgotten {
+			t.run.Queue(kind, nil, []any{id, int64(max(most, 1))}, func(Scanner) error {
+				removed[i]++
+				return nil
+			})
+		}
+		if err := t.run.Flush(ctx); err != nil {
+			return err
+		}
+		if more = slices.Max(removed) >= max(most, 1); !more {
+			t.run.Queue(setForgotten, nil, []any{id}, nil)
+		}
+		return nil
+	})
+	return more, naming("forget", err)
 }

@@ -57,7 +57,8 @@ func (s *Store) Init(ctx context.Context, root *capability.Grant) (space string,
 // OpenStream opens the stream that an outbox's secret opens (session.StreamFor), or makes
 // it. WrongOutbox if it can open none, Fenced below the stored incarnation; one above it
 // fences whoever had that. One of a ref that can change nothing is not made
-// (session.ErrIdle) where that ref has made as many as it may. The caller has checked that
+// (session.ErrIdle) where that ref has made as many as it may. That of a forgotten session
+// is none of the database's (StreamOpening.Forgotten). The caller has checked that
 // whoever asks holds the session's capability; a session that is not there yet gets an
 // Absent row.
 func (s *Store) OpenStream(ctx context.Context, o session.StreamOpening) (stream *ledger.Stream, err error) {
@@ -74,6 +75,10 @@ func (s *Store) OpenStream(ctx context.Context, o session.StreamOpening) (stream
 		rows, err := t.Load(ctx, &session.Want{Sessions: []string{o.Key.Session}, Streams: session.StreamKeys(o.Key, o.SecretHash)})
 		if err != nil {
 			return err
+		}
+		if rows.Sessions[o.Key.Session].Forgotten {
+			stream = o.Forgotten()
+			return nil
 		}
 		at, found, taken := session.StreamFor(o.Key, o.SecretHash, rows.Streams)
 		stream = found

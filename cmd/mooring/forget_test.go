@@ -197,6 +197,64 @@ func TestADeletedSessionIsOverForEveryRef(t *testing.T) {
 	})
 }
 
+// TestAForgottenSessionStopsNoOutbox: once nothing is left of a deleted session but its row,
+// who comes back late is told that it is over, and goes on with others.
+func TestAForgottenSessionStopsNoOutbox(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, database string) {
+		r := newCLI(t, database)
+		id, other := r.create("ses_forgotten"), r.create("ses_kept")
+		late, writer := r.shareTo("late", id, "--rights", "read"), r.shareTo("writer", id, "--rights", "read,append")
+		append1 := func(home, what string, flags ...string) result {
+			return r.runAs(home, putLine(what), append([]string{"session", "append", writer}, flags...)...)
+		}
+		if got := append1(r.otherHome("writer"), "first", "--wait"); got.code != exitOK {
+			t.Fatalf("the first append: %+v", got)
+		}
+		r.stop()
+		if got := append1(r.otherHome("writer"), "late"); got.code != exitOK {
+			t.Fatalf("an append without a server: %+v", got)
+		}
+		r.ok("session", "delete", id, "--yes")
+		copyFolder(t, r.otherHome("unanswered"), r.home()) // as after an answer that was lost
+		r.start()
+		r.ok("outbox", "drain")
+		r.stop()
+		r.flags = []string{"--deleted-retention", "1ms"}
+		r.start()
+		if !r.soon(func() bool { return !strings.Contains(r.ok("session", "list", "--deleted"), "ses_forgotten") }) {
+			t.Fatal("it is listed still")
+		}
+		over := []string{"session_deleted"}
+		for _, home := range []string{"unanswered", "writer"} {
+			if got := r.runAs(r.otherHome(home), "", "outbox", "drain"); got.code != exitRefused || !strings.Contains(got.out, "the outbox is empty") {
+				t.Errorf("%s comes back: %+v", home, got)
+			}
+			failed := r.okAs(r.otherHome(home), "", "outbox", "list", "--state", "failed", "--json")
+			if st := r.statusOf(r.otherHome(home)); strings.Count(failed, `"reason":"session_deleted"`) != 1 || strings.Count(failed, "\n") != 1 || len(st.Streams) > 0 {
+				t.Errorf("%s has %+v, and is told %s", home, st, failed)
+			}
+		}
+		r.refusedAs(r.otherHome("unanswered"), "", over, "session", "delete", id, "--yes")
+		r.refusedAs(r.otherHome("writer"), putLine("more"), over, "session", "append", writer, "--wait")
+		r.refusedAs(r.otherHome("late"), "", over, "redeem", late)
+		r.refusedAs(r.otherHome("late"), "", over, "session", "show", late)
+		r.refusedAs(r.home(), "", over, "session", "show", id)
+		if said := r.ok("audit", id); !strings.Contains(said, "\tdelete\t") {
+			t.Errorf("the audit of what was: %s", said)
+		}
+		r.okIn(putLine("more"), "session", "append", other, "--wait")
+		if database == "" {
+			file := filepath.Join(r.dir, "copy.db")
+			for _, args := range [][]string{{"backup", file, "--data", r.data()}, {"check", file}} {
+				if code, out, said := command(t, append([]string{"admin"}, args...)...); code != exitOK {
+					t.Errorf("admin %q: exit %d, %s%s", args, code, out, said)
+				}
+			}
+		}
+	})
+}
+
 // TestManySessionsAreDeletedAtOnce: each has its line, and one that cannot be deleted keeps
 // none of the others.
 func TestManySessionsAreDeletedAtOnce(t *testing.T) {

@@ -110,8 +110,8 @@ func serveCmd(sh *shared) *cobra.Command {
 	spanVar(f, &o.lease, "turn-lease", defaults.Session.Lease, "how long a streaming turn may be silent before it counts as interrupted")
 	spanVar(f, &o.keepLog, "keep-log", 0, "for how long events stay in the logs, such as 720h; what is older is lost to tail, to snapshots and forks at an earlier cursor,\n"+
 		"and to subscribers away for longer (cursor_expired); the sessions' state stays whole. 0 keeps everything")
-	spanVar(f, &o.keepDeleted, "deleted-retention", 90*24*time.Hour, "for how long the events of deleted sessions stay, whose payloads are gone at once; the last one, streams, refs and\n"+
-		"the audit stay, so whatever comes again is answered as before. 0 keeps everything")
+	spanVar(f, &o.keepDeleted, "deleted-retention", 90*24*time.Hour, "for how long the events, streams and refs of deleted sessions stay, whose payloads are gone at once; a small row, the\n"+
+		"owner's ref and the audit stay, so whatever comes again is answered session_deleted. 0 keeps everything")
 	spanVar(f, &o.pageLife, "page-life", 12*time.Hour, "how long a page that was opened by a ref's link stays open in a browser, which then needs the whole link again")
 	f.BoolVar(&o.unsafe, "allow-unsafe-database", false, "accept a Postgres that is set to lose commits (fsync or synchronous_commit off)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every connection's end: the same as --log-level debug")

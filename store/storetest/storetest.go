@@ -77,6 +77,7 @@ var alone = []test{
 	{"ExpireRace", testExpireRace},
 	{"Trimmable", testTrimmable},
 	{"Forgettable", testForgettable},
+	{"Forget", testForget},
 	{"Listen", testListen},
 	{"ListShares", testListShares},
 	{"MintUnderRoot", testMintUnderRoot},

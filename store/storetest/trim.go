@@ -265,7 +265,7 @@ func testTrimmable(t *testing.T, fresh Fresh) {
 	}
 }
 
-// testForgettable: the sessions that were deleted long ago, page by page, until their logs are gone.
+// testForgettable: the sessions that were deleted long ago, page by page, until they are forgotten.
 func testForgettable(t *testing.T, fresh Fresh) {
 	f := begin(t, fresh)
 	var due []string
@@ -293,9 +293,12 @@ func testForgettable(t *testing.T, fresh Fresh) {
 	}
 	same(f, "due", got, due)
 	for _, id := range due {
-		f.trim(id, time.Hour, 10)
-		if page := f.log(id); page.Row.Base != 3 || len(page.Events) != 0 {
+		f.trim(id, time.Hour, 10) // after which its streams are there
+		if page := f.log(id); page.Row.Base != 3 || len(page.Events) != 0 || page.Row.Forgotten {
 			t.Errorf("%s has %d events after %d", id, len(page.Events), page.Row.Base)
+		}
+		if more, err := f.Forget(f.ctx, id, time.Hour, 10); more || err != nil || !f.log(id).Row.Forgotten {
+			t.Errorf("%s is not forgotten: %v, %v", id, more, err)
 		}
 	}
 	if ids, next, err := f.Forgettable(f.ctx, time.Hour, "", 100); len(ids) != 0 || next != "" || err != nil {
