@@ -151,7 +151,9 @@ func (w *ownStream) end(ctx context.Context, turns []session.Turn, a *AbortedTur
 		default:
 			a.Refused++
 			if w.refusal == nil {
-				w.refusal = out.Reason.With("the turn of message %s: %s", turns[i].Message, out.Message)
+				why := out.Reason.With("the turn of message %s: %s", turns[i].Message, out.Message)
+				why.Batch = b.BatchID
+				w.refusal = why
 			}
 		}
 	}

@@ -5,6 +5,7 @@ package client_test
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -115,7 +116,8 @@ func TestAbortTurns(t *testing.T) {
 		code   fault.Code
 	}{"writer": {capability.Read | capability.Append, fault.NotYourTurn}, "reader": {capability.Read, fault.MissingRight}} {
 		refused := r.guest(t, owner, name, client.ShareOptions{Rights: c.rights})
-		if got, err := refused.AbortTurns(t.Context(), client.AbortOptions{}); !errors.Is(err, c.code) || got != (client.AbortedTurns{Refused: 2}) {
+		if got, err := refused.AbortTurns(t.Context(), client.AbortOptions{}); !errors.Is(err, c.code) || got != (client.AbortedTurns{Refused: 2}) ||
+			!regexp.MustCompile(` \(batch [0-9A-Z]{26}\)$`).MatchString(err.Error()) {
 			t.Errorf("by a %s: %+v, %v", name, got, err)
 		}
 		if got, err := refused.AbortTurns(t.Context(), client.AbortOptions{Dead: true}); !errors.Is(err, fault.MissingRight) || got.Aborted != 0 {

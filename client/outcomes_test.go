@@ -5,6 +5,7 @@ package client_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/mooring-rpc/mooring/client"
@@ -36,6 +37,11 @@ func TestPromisesStandForValues(t *testing.T) {
 	}
 	if !errors.Is(results.Err(), fault.Conflict) {
 		t.Errorf("the first refusal is %v", results.Err())
+	}
+	for _, err := range []error{results.Err(), results.Decode(conflict, new(any))} {
+		if f, _ := errors.AsType[*fault.Error](err); f.Batch != late.ID() || !strings.HasSuffix(err.Error(), " (batch "+late.ID()+")") {
+			t.Errorf("the batch is not named: %v", err)
+		}
 	}
 	state, err := s.Snapshot(t.Context())
 	if err != nil {

@@ -39,11 +39,14 @@ func (t Ticket) Wait(ctx context.Context) (Results, error) {
 	if err != nil && ctx.Err() != nil {
 		return nil, fault.Canceled.Because(ctx.Err(), "stopped waiting for batch %s (%v): it stays in the outbox", t.Batch, ctx.Err())
 	}
+	for i := range outcomes {
+		outcomes[i].Batch = t.Batch
+	}
 	return outcomes, err
 }
 
 // Err is the first refusal among the results, nil if every op applied. It
-// matches the outcome's code and its reason in errors.Is.
+// matches the outcome's code and its reason in errors.Is, and its text ends with the batch's id.
 func (r Results) Err() error {
 	for i := range r {
 		if err := r[i].Err(); err != nil {

@@ -14,18 +14,25 @@ import (
 // At is set where the code speaks of a position:
 // Conflict (the session's cursor), Gap (the expected seq), WrongOffset (the
 // present length in bytes), CursorExpired (the first cursor still there).
+// Batch is set by clients, and on no wire: the batch of an op that was refused, by
+// which the server's log and mooring outbox list know it.
 type Error struct {
 	Code    Code
 	Message string
 	At      uint64
+	Batch   string
 	cause   error
 }
 
 func (e *Error) Error() string {
-	if e.Message == "" {
-		return e.Code.String()
+	text := e.Code.String()
+	if e.Message != "" {
+		text += ": " + e.Message
 	}
-	return e.Code.String() + ": " + e.Message
+	if e.Batch != "" {
+		text += " (batch " + e.Batch + ")"
+	}
+	return text
 }
 
 // Is matches the sentinel Code and any *Error of the same code.

@@ -8,10 +8,14 @@ func TestReasonReadsBack(t *testing.T) {
 		CursorExpired.With("the log starts at 42").Pos(42),
 		{Code: Draining},
 		{Code: Gap, At: 7},
+		{Code: Denied, Message: "no", Batch: "01B"},
 	} {
 		got, ok := ParseReason(e.Reason())
 		if !ok || got.Code != e.Code || got.Message != e.Message || got.At != e.At {
 			t.Errorf("%q reads back as %+v, %v", e.Reason(), got, ok)
+		}
+		if e.Batch != "" && (got.Batch != "" || e.Error() != "denied: no (batch 01B)") {
+			t.Errorf("%v is sent as %q", e, e.Reason())
 		}
 	}
 }

@@ -35,6 +35,7 @@ type Outcome struct {
 	Result  []byte     // Applied: JSON object text, what references read; always has "cursor"
 	Cause   string     // Skipped, BatchAborted: the op id that caused it
 	At      uint64     // WrongOffset: present length in bytes; else 0
+	Batch   string     // the op's batch, to who waited for it; recorded nowhere
 }
 
 // Record is what the server keeps of one batch: one row, until pruned.
@@ -115,9 +116,11 @@ func (o *Outcome) Err() error {
 		if o.Status == Conflict {
 			e.At = o.Cursor
 		}
-		return e
+	} else {
+		e = kind.Because(e, "%s", e.Error())
 	}
-	return kind.Because(e, "%s", e.Error())
+	e.Batch = o.Batch
+	return e
 }
 
 // Decode reads the result, a JSON object, into v. If the op did not apply, the error

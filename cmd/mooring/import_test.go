@@ -59,11 +59,11 @@ func TestImportOfflineOfWhatIsThere(t *testing.T) {
 	if got := r.runAs(home, "", "outbox", "drain"); got.code != exitRefused || !strings.Contains(got.err, "3 of them did not apply") {
 		t.Errorf("drain: %+v", got)
 	}
-	never := []string{"already_exists", "imported from another home folder", "mooring refs forget " + mine + " --force", "redeem a ref"}
+	never := []string{"already_exists", "imported from another home folder", "mooring refs forget " + mine + " --force", "redeem a ref", " (batch "}
 	r.refusedAs(home, "", never, "session", "show", "ses_twice")
 	r.refusedAs(home, putLine("x"), never, "session", "append", mine, "--wait")
-	r.refusedAs(home, in, []string{"already_exists", "imported from another home folder"}, "session", "import", "-")
-	r.refusedAs(home, in, []string{"already_exists", "imported from another home folder"}, "session", "import", "-") // as online
+	r.refusedAs(home, in, []string{"already_exists", "imported from another home folder", " (batch "}, "session", "import", "-")
+	r.refusedAs(home, in, []string{"already_exists", "imported from another home folder", " (batch "}, "session", "import", "-") // as online
 	r.okAs(home, "", "redeem", r.shareTo("reader", theirs, "--rights", "read"))
 	if out := r.okAs(home, "", "session", "show", theirs); !strings.Contains(out, "ses_twice") {
 		t.Errorf("show: %s", out)

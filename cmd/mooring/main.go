@@ -148,13 +148,14 @@ func (sh *shared) report(err error) {
 			Code    string `json:"code"`
 			Message string `json:"message"`
 			At      uint64 `json:"at,omitempty"`
+			Batch   string `json:"batch,omitempty"`
 		} `json:"error"`
 	}
 	body.Error.Code = fault.CodeOf(err).String()
 	body.Error.Message = err.Error()
 	var f *fault.Error
 	if errors.As(err, &f) {
-		body.Error.At = f.At
+		body.Error.At, body.Error.Batch = f.At, f.Batch
 	}
 	line, _ := json.Marshal(body) // strings and a number: cannot fail
 	fmt.Fprintf(&escapingWriter{w: sh.err}, "%s\n", line)

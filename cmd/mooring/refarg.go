@@ -253,8 +253,10 @@ func (h *homeFlags) neverMade(ctx context.Context, c *client.Client, err error) 
 		return err
 	}
 	forget := "mooring refs forget " + h.on + " --force"
+	why := fault.CodeOf(rows[0].Outcome.Err()).Because(err, "this session was never made, because that was refused (%s); %s forgets it", rows[0].Outcome.Message, forget)
 	if rows[0].Outcome.Reason == fault.AlreadyExists {
-		return fault.AlreadyExists.Because(err, "this session was never made: the owner has one of that name already, imported from another home folder; forget this one (%s), and redeem a ref to that one here", forget)
+		why = fault.AlreadyExists.Because(err, "this session was never made: the owner has one of that name already, imported from another home folder; forget this one (%s), and redeem a ref to that one here", forget)
 	}
-	return fault.CodeOf(rows[0].Outcome.Err()).Because(err, "this session was never made, because that was refused (%s); %s forgets it", rows[0].Outcome.Message, forget)
+	why.Batch = rows[0].Batch
+	return why
 }

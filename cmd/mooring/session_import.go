@@ -261,7 +261,7 @@ func (im *importing) watch(ctx context.Context) (answered bool, err error) {
 		switch {
 		case err == nil:
 			if err := results.Err(); err != nil {
-				return true, im.refused(ctx, err)
+				return true, im.refused(ctx, t.Batch, err)
 			}
 		case errors.Is(err, fault.NotFound): // finished so long ago that the outbox has forgotten it
 		case errors.As(err, &still):
@@ -285,16 +285,17 @@ func (im *importing) watch(ctx context.Context) (answered bool, err error) {
 }
 
 // refused makes room for another try where the session never came to be.
-func (im *importing) refused(ctx context.Context, why error) error {
+func (im *importing) refused(ctx context.Context, batch string, why error) error {
 	if errors.Is(why, fault.SessionDeleted) {
 		return im.deleted()
 	}
 	if !errors.Is(why, fault.AlreadyExists) {
-		return fmt.Errorf("session %s: an op was refused: %w; mooring outbox list --session %s says which", im.session.ID(), why, im.session.ID())
+		return fmt.Errorf("session %s: an op was refused, mooring outbox list --session %s says which: %w", im.session.ID(), im.session.ID(), why)
 	}
 	err := errors.Join(im.c.Outbox().DropRef(ctx, im.session.Ref().ID), im.journal.forget())
-	return errors.Join(fault.AlreadyExists.Because(why,
-		"the owner has session %s already, imported from another home folder: use that one, or redeem a ref to it here", im.rec.External), err)
+	there := fault.AlreadyExists.Because(why, "the owner has session %s already, imported from another home folder: use that one, or redeem a ref to it here", im.rec.External)
+	there.Batch = batch
+	return errors.Join(there, err)
 }
 
 // deleted says what to do about a session that is over.

@@ -29,14 +29,14 @@ func TestAReadersAppendIsRefusedAndTheRestGoesOn(t *testing.T) {
 	got := r.refusedAs(home, lines, []string{"3 of 3 ops did not apply", "missing_right", "append", "read", "ask for a ref that has it"},
 		"session", "append", reader, "--wait", "--json")
 	var outcomes []string
-	var first string
+	var first, batch string
 	for line := range strings.Lines(got.out) {
-		var o struct{ Op, Outcome, Reason, Cause string }
+		var o struct{ Op, Outcome, Reason, Cause, Batch string }
 		if err := json.Unmarshal([]byte(line), &o); err != nil {
 			t.Fatal(err)
 		}
 		if first == "" {
-			first = o.Op
+			first, batch = o.Op, o.Batch
 		} else if o.Cause != first {
 			t.Errorf("the cause is %q, not the first op: %s", o.Cause, line)
 		}
@@ -47,6 +47,13 @@ func TestAReadersAppendIsRefusedAndTheRestGoesOn(t *testing.T) {
 	}
 	if strings.Join(outcomes, " ") != "denied skipped skipped" {
 		t.Errorf("outcomes %q", outcomes)
+	}
+	var told struct {
+		Error struct{ Message, Batch string }
+	}
+	if err := json.Unmarshal([]byte(got.err), &told); err != nil || told.Error.Batch != batch || !strings.HasSuffix(told.Error.Message, " (batch "+batch+")") ||
+		strings.Count(told.Error.Message, batch) != 1 {
+		t.Errorf("the batch %s is not named once: %s, %v", batch, got.err, err)
 	}
 	// The same outbox, the same session, another ref: nothing holds it up.
 	r.okAs(home, putLine("d"), "session", "append", writer, "--wait")

@@ -66,7 +66,7 @@ export async function abortTurns(client: Client, held: Held, { dead = false, pro
       if (o.status === "applied") done.aborted++;
       else if (o.reason === "turn_ended") done.ended++;
       else if (o.reason === "too_large" && turns.length > 1) await call([turns[i]!]); // together, they may be
-      else done.refused.push({ message: turns[i]!.message, error: new MooringError(o.reason, o.message) });
+      else done.refused.push({ message: turns[i]!.message, error: new MooringError(o.reason, o.message, { batch: batch.id }) });
     }
   };
 

@@ -270,12 +270,12 @@ export class Batch {
 
 /** What became of a batch's ops, in order. */
 export class Results {
-  constructor(readonly outcomes: readonly Outcome[]) {}
+  constructor(readonly outcomes: readonly Outcome[], readonly batch: string) {}
 
   /** The first refusal, undefined if every op applied. */
   get error(): MooringError | undefined {
     for (const o of this.outcomes) {
-      const err = outcomeError(o);
+      const err = outcomeError(o, this.batch);
       if (err) return err;
     }
     return undefined;
@@ -297,7 +297,7 @@ export class Results {
 
   /** One op's result. If the op did not apply, the error says why. */
   get(op: Promised | string): Record<string, unknown> {
-    const o = this.of(op), err = outcomeError(o);
+    const o = this.of(op), err = outcomeError(o, this.batch);
     if (err) throw err;
     return JSON.parse(o.result) as Record<string, unknown>;
   }
@@ -316,6 +316,6 @@ export class Ticket {
    * if nothing more of the session is sent until someone decides): that an op was refused is in the results.
    */
   async wait(options: { signal?: AbortSignal } = {}): Promise<Results> {
-    return new Results(await this.#outbox.wait(this.batch, options.signal));
+    return new Results(await this.#outbox.wait(this.batch, options.signal), this.batch);
   }
 }

@@ -42,13 +42,16 @@ export class MooringError extends Error {
   readonly at: number;
   /** What was wrong, without the code. */
   readonly reason: string;
+  /** The batch of an op that was refused, by which the server's log knows it; else "". The message ends with it. */
+  readonly batch: string;
 
-  constructor(codeName: CodeName, reason: string, more: { at?: number; code?: number; cause?: unknown } = {}) {
-    super(`${codeName}: ${reason}`, more.cause === undefined ? undefined : { cause: more.cause });
+  constructor(codeName: CodeName, reason: string, more: { at?: number; code?: number; batch?: string; cause?: unknown } = {}) {
+    super(`${codeName}: ${reason}${more.batch ? ` (batch ${more.batch})` : ""}`, more.cause === undefined ? undefined : { cause: more.cause });
     this.codeName = codeName;
     this.code = more.code ?? codes[codeName] ?? 0;
     this.at = more.at ?? 0;
     this.reason = reason;
+    this.batch = more.batch ?? "";
   }
 
   /** Whether the same request may succeed later without anyone changing it. */

@@ -70,12 +70,12 @@ export function outcomeOf(v: unknown): Outcome {
   };
 }
 
-/** Why an op did not apply, as an error; undefined if it did. Its cause is the status where reason and status differ. */
-export function outcomeError(o: Outcome): MooringError | undefined {
+/** Why an op of a batch did not apply, as an error; undefined if it did. Its cause is the status where reason and status differ. */
+export function outcomeError(o: Outcome, batch: string): MooringError | undefined {
   if (o.status === "applied") return undefined;
   const reason = o.reason === "none" ? o.status : o.reason;
   const at = o.status === "conflict" ? o.cursor : o.at;
-  return new MooringError(reason, o.status === reason ? o.message : `${o.status}: ${o.message}`, { at });
+  return new MooringError(reason, o.status === reason ? o.message : `${o.status}: ${o.message}`, { at, batch });
 }
 
 /** Limits bound what one batch may carry; bytes are those of the arguments' JSON text. */

@@ -253,6 +253,9 @@ test("refs: bad ones are refused here, unknown and dead ones by the server", asy
   const read = await stranger.session(reader.ref);
   const results = await (await read.put("message/x", {})).wait();
   assert.equal(results.error!.codeName, "missing_right");
+  assert.equal(results.error!.batch, results.batch);
+  assert.match(results.error!.message, new RegExp(`^missing_right: denied: [^(]* \\(batch ${results.batch}\\)$`));
+  assert.throws(() => results.get(results.outcomes[0]!.op), (e: Error) => e.message === results.error!.message);
   assert.equal(results.outcomes[0]!.status, "denied");
   await assert.rejects(read.revoke(helper.ref), refused("missing_right"));
   const b = (await stranger.session(narrow.ref)).batch();
@@ -629,6 +632,7 @@ test("turns that nobody ends are aborted by who may revoke, over links that brea
   const other = await (await client(t)).session(alive.ref), waits = await begin(other, "w", 1);
   const refusals = (await gone.abortTurns()).refused;
   assert.deepEqual([refusals.length, refusals[0]!.error.codeName], [259, "not_your_turn"]);
+  assert.match(refusals[0]!.error.message, / \(batch [0-9A-Z]{26}\)$/);
   await assert.rejects(gone.abortTurns({ dead: true }), refused("missing_right"));
   await session.revoke(gone.ref);
   assert.deepEqual(await session.abortTurns({ dead: true }), { aborted: 2, ended: 0, left: 257, refused: [] });
